@@ -32,13 +32,13 @@ const BILLION: i128 = 1_000_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockExchange {
     /// The question left.
-    pub asked: LocalNs,
+    pub sent: LocalNs,
     /// The peer heard it.
-    pub heard: PeerNs,
+    pub received: PeerNs,
     /// The peer answered.
-    pub answered: PeerNs,
+    pub replied: PeerNs,
     /// The answer was here.
-    pub back: LocalNs,
+    pub returned: LocalNs,
 }
 
 /// What an exchange did.
@@ -157,7 +157,7 @@ impl PeerClock {
 
     /// Takes what an exchange shows.
     pub fn take(&mut self, exchange: ClockExchange) -> ExchangeOutcome {
-        let ClockExchange { asked, heard, answered, back } = exchange;
+        let ClockExchange { sent: asked, received: heard, replied: answered, returned: back } = exchange;
         let edges = OffsetBounds { lower: OffsetBound::new(back, answered), upper: OffsetBound::new(asked, heard) };
         let (least, most) = edges.range(back, self.drift_max);
         if back < asked || answered.0 < heard.0 || least > most {
@@ -234,10 +234,10 @@ mod tests {
     /// An exchange that begins at `asked` and takes so long there, at the peer, and back.
     fn exchange(asked: u64, [there, stay, back]: [u64; 3], offset: u64, ppb: i64) -> ClockExchange {
         ClockExchange {
-            asked: LocalNs(asked),
-            heard: shown(asked + there, offset, ppb),
-            answered: shown(asked + there + stay, offset, ppb),
-            back: LocalNs(asked + there + stay + back),
+            sent: LocalNs(asked),
+            received: shown(asked + there, offset, ppb),
+            replied: shown(asked + there + stay, offset, ppb),
+            returned: LocalNs(asked + there + stay + back),
         }
     }
 
@@ -246,8 +246,12 @@ mod tests {
         let mut clock = PeerClock::new(0);
         assert_eq!(clock.peer(LocalNs(0)), None);
         // Asked at 100, back at 500 after 100 at the peer, which showed 10,250 to 10,350: the offset is 9,850 to 10,150.
-        let exchange =
-            ClockExchange { asked: LocalNs(100), heard: PeerNs(10_250), answered: PeerNs(10_350), back: LocalNs(500) };
+        let exchange = ClockExchange {
+            sent: LocalNs(100),
+            received: PeerNs(10_250),
+            replied: PeerNs(10_350),
+            returned: LocalNs(500),
+        };
         assert_eq!(clock.take(exchange), ExchangeOutcome::Agreed);
         assert_eq!(clock.peer(LocalNs(1_000)), Some(ClockReading { at: PeerNs(11_000), error: Nanos(151) }));
         assert_eq!(clock.local(PeerNs(11_000)), Some(ClockReading { at: LocalNs(1_000), error: Nanos(151) }));
@@ -295,10 +299,15 @@ mod tests {
         assert!(clock.drift().expect("known").ppb.abs_diff(80_000) < 5_000, "{:?}", clock.drift());
         // From the second on, 80 us ahead, it is 40 ppm slow.
         for i in 0..1_000 {
-            let ClockExchange { asked, heard, answered, back } =
+            let ClockExchange { sent: asked, received: heard, replied: answered, returned: back } =
                 exchange(i * 1_000_000, [1_000; 3], 1_000_080_000, -40_000);
             let later = |at: LocalNs| at + Nanos(1_000_000_000);
-            let outcome = clock.take(ClockExchange { asked: later(asked), heard, answered, back: later(back) });
+            let outcome = clock.take(ClockExchange {
+                sent: later(asked),
+                received: heard,
+                replied: answered,
+                returned: later(back),
+            });
             assert_eq!(outcome, ExchangeOutcome::Agreed);
         }
         let drift = clock.drift().expect("known");
@@ -314,9 +323,15 @@ mod tests {
                 clock.take(exchange(i * 100_000, delays, 20_000_000, 0));
             });
             // Behind it the peer's clock is elsewhere, or this one is.
-            let ClockExchange { asked, heard, answered, back } = exchange(20_000_000, delays, offset, 0);
+            let ClockExchange { sent: asked, received: heard, replied: answered, returned: back } =
+                exchange(20_000_000, delays, offset, 0);
             let moved = |at: LocalNs| LocalNs(at.0 + skipped);
-            let outcome = clock.take(ClockExchange { asked: moved(asked), heard, answered, back: moved(back) });
+            let outcome = clock.take(ClockExchange {
+                sent: moved(asked),
+                received: heard,
+                replied: answered,
+                returned: moved(back),
+            });
             assert_eq!(outcome, ExchangeOutcome::Jumped);
             let reading = clock.peer(moved(LocalNs(21_000_000))).expect("known");
             assert!(reading.at.0.abs_diff(21_000_000 + offset) <= reading.error.0, "{reading:?}");
@@ -330,16 +345,16 @@ mod tests {
         clock.take(exchange(0, [1_000; 3], 500, 0));
         let before = clock.peer(LocalNs(10_000));
         let nonsense = [
-            ClockExchange { asked: LocalNs(9_000), heard: PeerNs(1), answered: PeerNs(1), back: LocalNs(8_000) },
-            ClockExchange { asked: LocalNs(9_000), heard: PeerNs(10), answered: PeerNs(9), back: LocalNs(9_100) },
+            ClockExchange { sent: LocalNs(9_000), received: PeerNs(1), replied: PeerNs(1), returned: LocalNs(8_000) },
+            ClockExchange { sent: LocalNs(9_000), received: PeerNs(10), replied: PeerNs(9), returned: LocalNs(9_100) },
             // It was longer at the peer than it was away.
             ClockExchange {
-                asked: LocalNs(9_000),
-                heard: PeerNs(9_500),
-                answered: PeerNs(9_900),
-                back: LocalNs(9_100),
+                sent: LocalNs(9_000),
+                received: PeerNs(9_500),
+                replied: PeerNs(9_900),
+                returned: LocalNs(9_100),
             },
-            ClockExchange { asked: LocalNs(0), heard: PeerNs(0), answered: PeerNs(u64::MAX), back: LocalNs(1) },
+            ClockExchange { sent: LocalNs(0), received: PeerNs(0), replied: PeerNs(u64::MAX), returned: LocalNs(1) },
         ];
         for exchange in nonsense {
             assert_eq!(clock.take(exchange), ExchangeOutcome::Nonsense, "{exchange:?}");

@@ -268,7 +268,7 @@ fn receive(wire: &mut UdpWire) -> Outcome {
     let counters = wire.counters();
     writeln!(
         io::stdout(),
-        "messages {messages} bytes {bytes} wall_ns {} cpu_ns {} polls {polls} overflow {} strangers {}",
+        "messages {messages} bytes {bytes} wall_ns {} cpu_ns {} harvests {polls} overflow {} strangers {}",
         last.since(begin).0,
         used.0,
         counters.receive_overflow,

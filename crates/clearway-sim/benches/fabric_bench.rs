@@ -8,10 +8,10 @@ use std::error::Error;
 
 use clearway_proto::base::{BitsPerSec, Class, RandomKey};
 use clearway_sim::Picos;
-use clearway_sim::fabric::{Events, Fabric, Options, Trains};
+use clearway_sim::fabric::{EventSet, Fabric, FabricOptions, Trains};
 use clearway_sim::spec::{FabricSpec, LinkRole, Routing, Service, Topology};
 use clearway_sim::topology;
-use clearway_sim::traffic::{self, Arrivals, Outcome, Posting, Source, Timed};
+use clearway_sim::traffic::{self, Arrivals, PostingRule, Timed, TrafficOutcome, TrafficSource};
 use rustix::time::{ClockId, clock_gettime};
 
 /// The seed of everything; another one changes no figure by more than noise.
@@ -40,8 +40,8 @@ fn tree(hosts: &str, bytes: u64, posting: &str, unit: &str) -> Result<(), Box<dy
         other => return Err(format!("no tree of {other} hosts").into()),
     };
     let posting = match posting {
-        "in-turn" => Posting::InTurn,
-        "at-once" => Posting::AtOnce,
+        "in-turn" => PostingRule::InTurn,
+        "at-once" => PostingRule::AtOnce,
         other => return Err(format!("no posting {other}").into()),
     };
     let trains = match unit {
@@ -52,10 +52,10 @@ fn tree(hosts: &str, bytes: u64, posting: &str, unit: &str) -> Result<(), Box<dy
     // Full bisection: as many spines as a leaf has hosts.
     let shape = Topology::FatTree { children: vec![leaf, leaves], parents: vec![1, leaf], cables: vec![1, 1] };
     let mut spec = FabricSpec::plain(shape, Routing::DestinationModulo, BitsPerSec::mega(100_000));
-    if posting == Posting::AtOnce {
+    if posting == PostingRule::AtOnce {
         spec.host.service = Service::InOrder;
     }
-    measure(&spec, Options { trains, ..Options::default() }, |fabric| {
+    measure(&spec, FabricOptions { trains, ..FabricOptions::default() }, |fabric| {
         traffic::shifted_all_to_all(fabric, bytes, posting)
     })
 }
@@ -70,7 +70,7 @@ fn cray(groups: u32, load_percent: u64, routing: &str) -> Result<(), Box<dyn Err
     // As many packets in either size: 200 us of one group, 20 us of 26.
     let until = Picos::from_micros(if groups == 1 { 200 } else { 20 });
     let serial_ps = XC_BYTES * 8_000_000 / (XC_HOST.0 / 1_000_000);
-    let source = |from| Source {
+    let source = |from| TrafficSource {
         from,
         to: None,
         class: Class::Bulk,
@@ -79,8 +79,8 @@ fn cray(groups: u32, load_percent: u64, routing: &str) -> Result<(), Box<dyn Err
         arrivals: Arrivals::Poisson,
         timed: Timed::From(Picos::ZERO),
     };
-    let sources: Vec<Source> = (0..groups * 384).map(source).collect();
-    measure(&spec, Options { trains: Trains::Off, ..Options::default() }, |fabric| {
+    let sources: Vec<TrafficSource> = (0..groups * 384).map(source).collect();
+    measure(&spec, FabricOptions { trains: Trains::Off, ..FabricOptions::default() }, |fabric| {
         traffic::open(fabric, &sources, until, Picos::from_micros(2_000), RandomKey::new(SEED))
     })
 }
@@ -117,10 +117,10 @@ fn memory_kib() -> Option<u64> {
 /// Runs `pattern` on fresh fabrics of `spec` until the figures are steady, and prints them for one run.
 fn measure(
     spec: &FabricSpec,
-    options: Options,
-    mut pattern: impl FnMut(&mut Fabric) -> Outcome,
+    options: FabricOptions,
+    mut pattern: impl FnMut(&mut Fabric) -> TrafficOutcome,
 ) -> Result<(), Box<dyn Error>> {
-    debug_assert_eq!(options.events, Events::Lazy, "as users run it");
+    debug_assert_eq!(options.events, EventSet::Lazy, "as users run it");
     let (mut building, mut running, mut runs) = (0, 0, 0);
     loop {
         let begin = processor_ns();

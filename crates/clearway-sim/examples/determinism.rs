@@ -3,10 +3,10 @@
 
 use clearway_proto::base::{Class, RandomKey};
 use clearway_sim::Picos;
-use clearway_sim::fabric::{EventQueue, Events, Fabric, Options, Trains};
+use clearway_sim::fabric::{EventQueueKind, EventSet, Fabric, FabricOptions, Trains};
 use clearway_sim::spec::{FabricSpec, presets};
 use clearway_sim::topology;
-use clearway_sim::traffic::{self, Arrivals, Source, Timed};
+use clearway_sim::traffic::{self, Arrivals, Timed, TrafficSource};
 
 /// Hosts of each machine, rounded up to what its shape allows.
 const HOSTS: u32 = 24;
@@ -29,24 +29,24 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 /// Every way to compute the same thing.
-fn ways() -> Vec<Options> {
+fn ways() -> Vec<FabricOptions> {
     let mut all = Vec::new();
-    for queue in [EventQueue::Heap, EventQueue::Wheel] {
-        for events in [Events::Eager, Events::Lazy] {
-            all.extend([Trains::Off, Trains::On].map(|trains| Options { queue, events, trains }));
+    for queue in [EventQueueKind::Heap, EventQueueKind::Wheel] {
+        for events in [EventSet::Eager, EventSet::Lazy] {
+            all.extend([Trains::Off, Trains::On].map(|trains| FabricOptions { queue, events, trains }));
         }
     }
     all
 }
 
-fn digest(spec: &FabricSpec, options: Options) -> Result<u128, Box<dyn std::error::Error>> {
+fn digest(spec: &FabricSpec, options: FabricOptions) -> Result<u128, Box<dyn std::error::Error>> {
     let network = topology::build(spec)?;
     let hosts = network.graph.hosts();
     let mut fabric = Fabric::new(spec, network, 1, options);
     // Half of each host's rate to anyone, and small messages in another class.
     let rate = spec.links[0].rate;
     let bulk = Picos::from(rate.percent(50).time_for(clearway_proto::base::Bytes(20_000)));
-    let source = |from, class, bytes, interval| Source {
+    let source = |from, class, bytes, interval| TrafficSource {
         from,
         to: None,
         class,
@@ -55,7 +55,7 @@ fn digest(spec: &FabricSpec, options: Options) -> Result<u128, Box<dyn std::erro
         arrivals: Arrivals::Poisson,
         timed: Timed::No,
     };
-    let sources: Vec<Source> = (0..hosts)
+    let sources: Vec<TrafficSource> = (0..hosts)
         .flat_map(|from| [source(from, Class::Bulk, 20_000, bulk), source(from, Class::LowLatency, 8, bulk)])
         .collect();
     let until = Picos(bulk.0 * 40);

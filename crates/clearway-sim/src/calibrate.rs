@@ -15,11 +15,11 @@
 
 use clearway_proto::base::Class;
 
-use crate::fabric::{Fabric, Notice, Options, Order, Reports, Target};
+use crate::fabric::{Fabric, FabricOptions, Notice, NoticeSet, SendRequest, Target};
 use crate::graph::DeviceId;
 use crate::spec::FabricSpec;
 use crate::time::Picos;
-use crate::topology::Network;
+use crate::topology::RoutedGraph;
 
 /// ln 2 in millionths.
 const LN_2: u64 = 693_147;
@@ -40,7 +40,7 @@ pub struct SmallMessage {
 ///
 /// # Cost
 /// Sends one message.
-pub fn hosts(spec: &mut FabricSpec, network: &Network, bytes: u64, real: SmallMessage) {
+pub fn hosts(spec: &mut FabricSpec, network: &RoutedGraph, bytes: u64, real: SmallMessage) {
     let host = &mut spec.host;
     (host.transmit_delay, host.receive_delay, host.receive_tail) = (Picos(1), Picos(1), Picos::ZERO);
     let stamped = host.input_cost.0 + host.effect_cost.0;
@@ -59,12 +59,12 @@ pub fn hosts(spec: &mut FabricSpec, network: &Network, bytes: u64, real: SmallMe
 ///
 /// # Panics
 /// When one of the hosts is not there: a mistake of the caller.
-pub fn alone(spec: &FabricSpec, network: Network, [from, to]: [DeviceId; 2], bytes: u64) -> Picos {
-    let mut fabric = Fabric::new(spec, network, 1, Options::default());
+pub fn alone(spec: &FabricSpec, network: RoutedGraph, [from, to]: [DeviceId; 2], bytes: u64) -> Picos {
+    let mut fabric = Fabric::new(spec, network, 1, FabricOptions::default());
     // Not at time zero: an interface that was idle before must not differ from one that never worked.
     let posted = Picos::from_micros(100);
-    let (class, rail, reports) = (Class::LowLatency, 0, Reports::Delivery);
-    fabric.post(posted, Order { from, to: Target::Host(to), class, bytes, rail, reports, tag: 0 });
+    let (class, rail, reports) = (Class::LowLatency, 0, NoticeSet::Delivery);
+    fabric.post(posted, SendRequest { from, to: Target::Host(to), class, bytes, rail, reports, tag: 0 });
     let mut notices = Vec::new();
     fabric.advance(Picos::NEVER, &mut notices);
     let delivered = notices.iter().find_map(|notice| match notice {
@@ -86,13 +86,16 @@ mod tests {
         let network = topology::build(&spec).unwrap();
         hosts(&mut spec, &network, 8, real);
         let stamped = (spec.host.input_cost + spec.host.effect_cost).0;
-        let mut fabric = Fabric::new(&spec, network, 7, Options::default());
-        let (class, rail, reports, from) = (Class::LowLatency, 0, Reports::Delivery, DeviceId(0));
+        let mut fabric = Fabric::new(&spec, network, 7, FabricOptions::default());
+        let (class, rail, reports, from) = (Class::LowLatency, 0, NoticeSet::Delivery, DeviceId(0));
         let count = 20_000;
         let mut times = Vec::new();
         for i in 0..count {
             let posted = Picos::from_micros(1_000 * (1 + i));
-            fabric.post(posted, Order { from, to: Target::Host(DeviceId(1)), class, bytes: 8, rail, reports, tag: i });
+            fabric.post(
+                posted,
+                SendRequest { from, to: Target::Host(DeviceId(1)), class, bytes: 8, rail, reports, tag: i },
+            );
             let mut notices = Vec::new();
             times.push((fabric.advance(Picos::NEVER, &mut notices) - posted).0 + stamped);
         }

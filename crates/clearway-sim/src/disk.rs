@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use clearway_proto::base::{BitsPerSec, Bytes, RandomKey};
 use clearway_proto::wire::{Fault, FileId, FileKind};
 
-use crate::memory::{Body, Memory};
+use crate::memory::{Memory, MessageBody};
 use crate::time::{Pace, Picos};
 
 /// What a disk is like.
@@ -65,7 +65,7 @@ pub enum Survival {
 
 /// How a file operation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ended {
+pub(crate) enum DiskCompletion {
     Well,
     Badly(Fault),
 }
@@ -95,25 +95,25 @@ struct Unsynced {
     at: u64,
     length: u64,
     /// What it replaced.
-    old: Body,
+    old: MessageBody,
     /// The length of the file before.
     length_before: u64,
 }
 
 /// An operation under way.
 #[derive(Debug)]
-pub(crate) struct Request {
+pub(crate) struct DiskRequest {
     pub(crate) kind: FileKind,
     pub(crate) file: FileId,
     pub(crate) at: u64,
     pub(crate) length: u64,
     /// The bytes to write.
-    pub(crate) body: Body,
+    pub(crate) body: MessageBody,
     fault: Option<DiskFault>,
 }
 
-impl Request {
-    pub(crate) const fn new(kind: FileKind, file: FileId, at: u64, length: u64, body: Body) -> Self {
+impl DiskRequest {
+    pub(crate) const fn new(kind: FileKind, file: FileId, at: u64, length: u64, body: MessageBody) -> Self {
         Self { kind, file, at, length, body, fault: None }
     }
 }
@@ -130,7 +130,7 @@ impl Disk {
     }
 
     /// Fault: from now on every operation that begins goes wrong like this, or well again.
-    pub(crate) fn ail(&mut self, ailment: Option<DiskFault>) {
+    pub(crate) fn set_fault(&mut self, ailment: Option<DiskFault>) {
         self.ailment = ailment;
     }
 
@@ -149,7 +149,7 @@ impl Disk {
     }
 
     /// Begins `request` at `now` or when the disk is free; returns when it will be over.
-    pub(crate) fn begin(&mut self, now: Picos, request: &mut Request) -> Picos {
+    pub(crate) fn begin(&mut self, now: Picos, request: &mut DiskRequest) -> Picos {
         let begins = self.free_at.max(now);
         if self.faults.last().is_some_and(|(at, _)| *at <= begins) {
             request.fault = self.faults.pop().map(|(_, fault)| fault);
@@ -158,7 +158,7 @@ impl Disk {
         }
         let bytes = u32::try_from(request.length).unwrap_or(u32::MAX);
         let work = match request.kind {
-            FileKind::Read | FileKind::Write => self.spec.latency + Pace::of(self.spec.rate).time(bytes),
+            FileKind::Read | FileKind::Write => self.spec.latency + Pace::from_rate(self.spec.rate).time(bytes),
             FileKind::Sync => self.spec.sync,
         };
         let extra = if let Some(DiskFault::Slow(extra)) = request.fault { extra } else { Picos::ZERO };
@@ -167,18 +167,18 @@ impl Disk {
     }
 
     /// Ends `request`; the body holds what was read.
-    pub(crate) fn end(&mut self, request: &mut Request) -> Ended {
+    pub(crate) fn end(&mut self, request: &mut DiskRequest) -> DiskCompletion {
         if request.fault == Some(DiskFault::Fails) {
-            return Ended::Badly(Fault::Io);
+            return DiskCompletion::Badly(Fault::Io);
         }
         let used: u64 = self.files.values().map(|file| file.contents.length()).sum();
-        let Some(file) = self.files.get_mut(&request.file) else { return Ended::Badly(Fault::Gone) };
+        let Some(file) = self.files.get_mut(&request.file) else { return DiskCompletion::Badly(Fault::Gone) };
         let end = request.at.saturating_add(request.length);
         match request.kind {
             FileKind::Read => {
                 let behind = file.contents.length();
                 request.body = file.contents.take(request.at.min(behind)..end.min(behind));
-                Ended::Well
+                DiskCompletion::Well
             }
             FileKind::Write => {
                 let kept = if let Some(DiskFault::Torn(kept)) = request.fault { kept.0 } else { request.length };
@@ -186,20 +186,20 @@ impl Disk {
                 let grows = end.saturating_sub(file.contents.length());
                 let full = used + grows > self.spec.capacity.0 || request.fault == Some(DiskFault::Full);
                 if grows > 0 && full {
-                    return Ended::Badly(Fault::NoSpace);
+                    return DiskCompletion::Badly(Fault::NoSpace);
                 }
                 file.write(request.at, kept, &request.body);
-                if kept == request.length { Ended::Well } else { Ended::Badly(Fault::Io) }
+                if kept == request.length { DiskCompletion::Well } else { DiskCompletion::Badly(Fault::Io) }
             }
             FileKind::Sync => {
                 file.unsynced.clear();
-                Ended::Well
+                DiskCompletion::Well
             }
         }
     }
 
     /// Ends `request`, under way when the node crashed, as far as a crash that keeps writes can see it.
-    pub(crate) fn interrupt(&mut self, mut request: Request) {
+    pub(crate) fn interrupt(&mut self, mut request: DiskRequest) {
         if request.kind == FileKind::Write {
             self.end(&mut request);
         }
@@ -219,7 +219,7 @@ impl Disk {
 }
 
 impl File {
-    fn write(&mut self, at: u64, length: u64, body: &Body) {
+    fn write(&mut self, at: u64, length: u64, body: &MessageBody) {
         if length == 0 {
             return;
         }
@@ -231,7 +231,7 @@ impl File {
     }
 
     /// Makes the file what it was at the last sync; returns the writes since then, the latest first.
-    fn roll_back(&mut self) -> Vec<(u64, Body)> {
+    fn roll_back(&mut self) -> Vec<(u64, MessageBody)> {
         let mut writes = Vec::new();
         while let Some(Unsynced { at, length, old, length_before }) = self.unsynced.pop() {
             // Later writes are undone already, so the bytes here are those that this write put there.
@@ -279,8 +279,8 @@ mod tests {
         disk
     }
 
-    fn run(disk: &mut Disk, now: Picos, kind: FileKind, at: u64, bytes: &[u8]) -> (Picos, Ended, Body) {
-        let mut request = Request::new(kind, FILE, at, bytes.len() as u64, Body::Bytes(bytes.into()));
+    fn run(disk: &mut Disk, now: Picos, kind: FileKind, at: u64, bytes: &[u8]) -> (Picos, DiskCompletion, MessageBody) {
+        let mut request = DiskRequest::new(kind, FILE, at, bytes.len() as u64, MessageBody::Bytes(bytes.into()));
         let over = disk.begin(now, &mut request);
         let ended = disk.end(&mut request);
         (over, ended, request.body)
@@ -298,12 +298,12 @@ mod tests {
         let (over, ..) = run(&mut disk, Picos::from_micros(6), FileKind::Sync, 0, &[]);
         assert_eq!(over, Picos::from_micros(116));
         let (_, ended, body) = run(&mut disk, Picos::ZERO, FileKind::Read, 998, &[0; 2]);
-        assert_eq!(ended, Ended::Well);
-        assert!(matches!(body, Body::Bytes(bytes) if *bytes == [1, 1]));
+        assert_eq!(ended, DiskCompletion::Well);
+        assert!(matches!(body, MessageBody::Bytes(bytes) if *bytes == [1, 1]));
         let (_, ended, body) = run(&mut disk, Picos::ZERO, FileKind::Read, 999, &[0; 2]);
-        assert_eq!((ended, body.length()), (Ended::Well, 1), "over the end");
+        assert_eq!((ended, body.length()), (DiskCompletion::Well, 1), "over the end");
         let (_, ended, body) = run(&mut disk, Picos::ZERO, FileKind::Read, u64::MAX, &[0; 2]);
-        assert_eq!((ended, body.length()), (Ended::Well, 0), "behind the end");
+        assert_eq!((ended, body.length()), (DiskCompletion::Well, 0), "behind the end");
     }
 
     #[test]
@@ -311,16 +311,22 @@ mod tests {
         let mut disk = disk();
         disk.inject(Picos::from_micros(1_000), DiskFault::Torn(Bytes(2)));
         disk.inject(Picos::from_micros(500), DiskFault::Fails);
-        assert_eq!(run(&mut disk, Picos::ZERO, FileKind::Write, 0, b"abc").1, Ended::Well);
-        assert_eq!(run(&mut disk, Picos::from_micros(600), FileKind::Write, 0, b"xyz").1, Ended::Badly(Fault::Io));
+        assert_eq!(run(&mut disk, Picos::ZERO, FileKind::Write, 0, b"abc").1, DiskCompletion::Well);
+        assert_eq!(
+            run(&mut disk, Picos::from_micros(600), FileKind::Write, 0, b"xyz").1,
+            DiskCompletion::Badly(Fault::Io)
+        );
         assert_eq!(holds(&disk), b"abc");
-        assert_eq!(run(&mut disk, Picos::from_micros(2_000), FileKind::Write, 0, b"xyz").1, Ended::Badly(Fault::Io));
+        assert_eq!(
+            run(&mut disk, Picos::from_micros(2_000), FileKind::Write, 0, b"xyz").1,
+            DiskCompletion::Badly(Fault::Io)
+        );
         assert_eq!(holds(&disk), b"xyc");
         assert_eq!(
             run(&mut disk, Picos::from_micros(2_000), FileKind::Write, 9_999, b"xy").1,
-            Ended::Badly(Fault::NoSpace)
+            DiskCompletion::Badly(Fault::NoSpace)
         );
-        assert_eq!(run(&mut disk, Picos::from_micros(2_000), FileKind::Write, 3, b"d").1, Ended::Well);
+        assert_eq!(run(&mut disk, Picos::from_micros(2_000), FileKind::Write, 3, b"d").1, DiskCompletion::Well);
     }
 
     #[test]
@@ -346,7 +352,7 @@ mod tests {
     #[test]
     fn interrupt__a_write_under_way_counts_as_unsynced() {
         let mut disk = disk();
-        let request = |kind| Request::new(kind, FILE, 1, 4, Body::Bytes((*b"torn").into()));
+        let request = |kind| DiskRequest::new(kind, FILE, 1, 4, MessageBody::Bytes((*b"torn").into()));
         disk.interrupt(request(FileKind::Write));
         disk.interrupt(request(FileKind::Sync));
         assert_eq!(holds(&disk), b"\0torn");

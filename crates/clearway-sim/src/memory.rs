@@ -1,7 +1,7 @@
 //! What memory holds: real bytes, or for runs too large for them which bytes of whom would lie there.
 //!
 //! # Model
-//! Both kinds answer the same questions: bytes are taken as a [`Body`], carried, and placed. Real memory copies them; phantom
+//! Both kinds answer the same questions: bytes are taken as a [`MessageBody`], carried, and placed. Real memory copies them; phantom
 //! memory copies what is known of them (`phantom`), and keeps only the words that atomics changed.
 //!
 //! One run can have both kinds. Real bytes that are placed into phantom memory stay real there (`mixed`), so that records in
@@ -14,8 +14,8 @@
 mod mixed;
 mod phantom;
 
-pub(crate) use phantom::Kept;
-pub use phantom::{Extent, Origin};
+pub(crate) use phantom::CopyHistory;
+pub use phantom::{ByteOrigin, Extent};
 
 use core::ops::Range;
 use std::collections::BTreeMap;
@@ -24,12 +24,12 @@ use clearway_proto::base::crc32c;
 use clearway_proto::wire::AtomicKind;
 use clearway_proto::wire::regions::Pages;
 
-use mixed::{Piece, RealRuns};
-use phantom::Phantom;
+use mixed::{BodyRun, RealRuns};
+use phantom::PhantomMemory;
 
 /// Bytes on their way from one memory to another.
 #[derive(Clone, Debug, Default)]
-pub(crate) enum Body {
+pub(crate) enum MessageBody {
     /// None.
     #[default]
     Empty,
@@ -40,10 +40,10 @@ pub(crate) enum Body {
     /// Phantoms of several.
     Many(Box<[Extent]>),
     /// Real ones and phantoms.
-    Mixed(Box<[Piece]>),
+    Mixed(Box<[BodyRun]>),
 }
 
-impl Body {
+impl MessageBody {
     /// How many bytes.
     pub(crate) fn length(&self) -> u64 {
         match self {
@@ -51,7 +51,7 @@ impl Body {
             Self::Bytes(bytes) => bytes.len() as u64,
             Self::One(extent) => extent.length,
             Self::Many(extents) => extents.iter().map(|extent| extent.length).sum(),
-            Self::Mixed(pieces) => pieces.iter().map(Piece::length).sum(),
+            Self::Mixed(pieces) => pieces.iter().map(BodyRun::length).sum(),
         }
     }
 
@@ -85,9 +85,9 @@ impl Body {
                 crc32c(&words.flat_map(u64::to_le_bytes).collect::<Vec<u8>>())
             }
             Self::Mixed(pieces) => {
-                let known = |piece: &Piece| match piece {
-                    Piece::Bytes(bytes) => bytes.to_vec(),
-                    Piece::Extent(extent) => extent.words().into_iter().flat_map(u64::to_le_bytes).collect(),
+                let known = |piece: &BodyRun| match piece {
+                    BodyRun::Bytes(bytes) => bytes.to_vec(),
+                    BodyRun::Extent(extent) => extent.words().into_iter().flat_map(u64::to_le_bytes).collect(),
                 };
                 crc32c(&pieces.iter().flat_map(known).collect::<Vec<u8>>())
             }
@@ -107,7 +107,7 @@ impl Body {
                 let range = range.start as usize..range.end as usize;
                 Self::Bytes(bytes.get(range).unwrap_or_default().into())
             }
-            Self::One(_) | Self::Many(_) => Phantom::of(self.extents()).take(range),
+            Self::One(_) | Self::Many(_) => PhantomMemory::from_extents(self.extents()).take(range),
             Self::Mixed(pieces) => mixed::memory_of(pieces).take(range),
             Self::Empty => Self::Empty,
         }
@@ -122,8 +122,8 @@ impl Body {
                 }
             }
             Self::One(_) | Self::Many(_) => {
-                let mut memory = Phantom::of(self.extents());
-                memory.place(place, &[Extent { origin: Origin::Damaged, offset: 0, length: 1 }]);
+                let mut memory = PhantomMemory::from_extents(self.extents());
+                memory.place(place, &[Extent { origin: ByteOrigin::Damaged, offset: 0, length: 1 }]);
                 *self = memory.take(0..memory.length());
             }
             Self::Mixed(pieces) => {
@@ -144,7 +144,7 @@ pub(crate) enum Memory {
     /// Real bytes.
     Real(Pages),
     /// Extents, those words that atomics changed, and real bytes that were placed here.
-    Phantom(Phantom, BTreeMap<u64, u64>, RealRuns),
+    Phantom(PhantomMemory, BTreeMap<u64, u64>, RealRuns),
 }
 
 impl Memory {
@@ -156,8 +156,8 @@ impl Memory {
     }
 
     /// `length` bytes that are `home`'s.
-    pub(crate) fn phantom(kept: Kept, length: u64, home: Origin) -> Self {
-        Self::Phantom(Phantom::new(kept, length, home), BTreeMap::new(), RealRuns::default())
+    pub(crate) fn phantom(kept: CopyHistory, length: u64, home: ByteOrigin) -> Self {
+        Self::Phantom(PhantomMemory::new(kept, length, home), BTreeMap::new(), RealRuns::default())
     }
 
     /// Bytes.
@@ -169,19 +169,19 @@ impl Memory {
     }
 
     /// What lies in `range`, which lies within this memory.
-    pub(crate) fn take(&self, range: Range<u64>) -> Body {
+    pub(crate) fn take(&self, range: Range<u64>) -> MessageBody {
         match self {
-            _ if range.is_empty() => Body::Empty,
+            _ if range.is_empty() => MessageBody::Empty,
             Self::Real(bytes) => {
                 let range = range.start as usize..range.end as usize;
-                Body::Bytes(bytes.as_ref().get(range).unwrap_or_default().into())
+                MessageBody::Bytes(bytes.as_ref().get(range).unwrap_or_default().into())
             }
             Self::Phantom(phantom, _, runs) => runs.take(phantom, range),
         }
     }
 
     /// Puts `body` to `at`; it fits. Phantoms become zeros in real memory.
-    pub(crate) fn place(&mut self, at: u64, body: &Body) {
+    pub(crate) fn place(&mut self, at: u64, body: &MessageBody) {
         let end = at + body.length();
         match self {
             Self::Real(bytes) => {
@@ -193,25 +193,27 @@ impl Memory {
                 words.retain(|word, _| word + 8 <= at || *word >= end);
                 runs.remove(at..end);
                 match body {
-                    Body::Bytes(bytes) => runs.insert(at, bytes),
-                    Body::Mixed(pieces) => {
+                    MessageBody::Bytes(bytes) => runs.insert(at, bytes),
+                    MessageBody::Mixed(pieces) => {
                         let mut at = at;
                         for piece in pieces {
                             match piece {
-                                Piece::Bytes(bytes) => runs.insert(at, bytes),
-                                Piece::Extent(extent) => phantom.place(at, core::slice::from_ref(extent)),
+                                BodyRun::Bytes(bytes) => runs.insert(at, bytes),
+                                BodyRun::Extent(extent) => phantom.place(at, core::slice::from_ref(extent)),
                             }
                             at += piece.length();
                         }
                     }
-                    Body::Empty | Body::One(_) | Body::Many(_) => phantom.place(at, body.extents()),
+                    MessageBody::Empty | MessageBody::One(_) | MessageBody::Many(_) => {
+                        phantom.place(at, body.extents())
+                    }
                 }
             }
         }
     }
 
     /// Puts `body` behind everything and returns where.
-    pub(crate) fn append(&mut self, body: &Body) -> u64 {
+    pub(crate) fn append(&mut self, body: &MessageBody) -> u64 {
         let at = self.length();
         self.grow(at + body.length());
         self.place(at, body);
@@ -254,10 +256,10 @@ impl Memory {
     /// Which bytes lie in `range`; real ones are left out.
     pub(crate) fn extents(&self, range: Range<u64>) -> Vec<Extent> {
         match self.take(range) {
-            Body::Mixed(pieces) => {
+            MessageBody::Mixed(pieces) => {
                 let phantoms = pieces.iter().filter_map(|piece| match piece {
-                    Piece::Extent(extent) => Some(*extent),
-                    Piece::Bytes(_) => None,
+                    BodyRun::Extent(extent) => Some(*extent),
+                    BodyRun::Bytes(_) => None,
                 });
                 phantoms.collect()
             }
@@ -268,7 +270,7 @@ impl Memory {
     /// Gives the bytes of `range` a name.
     pub(crate) fn name(&mut self, range: Range<u64>, name: u64) {
         if let Self::Phantom(phantom, _, runs) = self {
-            let extent = Extent { origin: Origin::Named(name), offset: 0, length: range.end - range.start };
+            let extent = Extent { origin: ByteOrigin::Named(name), offset: 0, length: range.end - range.start };
             runs.remove(range.clone());
             phantom.place(range.start, &[extent]);
         }
@@ -295,21 +297,21 @@ impl Memory {
 }
 
 /// Puts `body`, which is as long as `place`, there.
-pub(crate) fn place_real(place: &mut [u8], body: &Body) {
+pub(crate) fn place_real(place: &mut [u8], body: &MessageBody) {
     match body {
-        Body::Bytes(bytes) => place.copy_from_slice(bytes),
-        Body::Mixed(pieces) => {
+        MessageBody::Bytes(bytes) => place.copy_from_slice(bytes),
+        MessageBody::Mixed(pieces) => {
             let mut rest = place;
             for piece in pieces {
                 let (first, behind) = rest.split_at_mut(piece.length() as usize);
                 match piece {
-                    Piece::Bytes(bytes) => first.copy_from_slice(bytes),
-                    Piece::Extent(_) => first.fill(0),
+                    BodyRun::Bytes(bytes) => first.copy_from_slice(bytes),
+                    BodyRun::Extent(_) => first.fill(0),
                 }
                 rest = behind;
             }
         }
-        Body::Empty | Body::One(_) | Body::Many(_) => place.fill(0),
+        MessageBody::Empty | MessageBody::One(_) | MessageBody::Many(_) => place.fill(0),
     }
 }
 
@@ -320,12 +322,12 @@ mod tests {
 
     const SIZE: u64 = 64;
 
-    fn home(rank: u32) -> Origin {
-        Origin::Region { rank, region: 0 }
+    fn home(rank: u32) -> ByteOrigin {
+        ByteOrigin::Region { rank, region: 0 }
     }
 
     /// Which byte of whom lies at each place: what extents stand for.
-    fn spelt(memory: &Memory) -> Vec<(Origin, u64)> {
+    fn spelt(memory: &Memory) -> Vec<(ByteOrigin, u64)> {
         let extents = memory.extents(0..memory.length());
         extents.iter().flat_map(|e| (0..e.length).map(|i| (e.origin, e.offset + i))).collect()
     }
@@ -335,8 +337,8 @@ mod tests {
         fn place__extents_say_what_a_copy_byte_by_byte_says(
             copies in prop::collection::vec((0usize..3, 0usize..3, 0..SIZE, 0..SIZE, 0..SIZE), 0..40)
         ) {
-            let mut memories: Vec<Memory> = (0..3).map(|rank| Memory::phantom(Kept::Extents, SIZE, home(rank))).collect();
-            let mut plain: Vec<Vec<(Origin, u64)>> = memories.iter().map(spelt).collect();
+            let mut memories: Vec<Memory> = (0..3).map(|rank| Memory::phantom(CopyHistory::Extents, SIZE, home(rank))).collect();
+            let mut plain: Vec<Vec<(ByteOrigin, u64)>> = memories.iter().map(spelt).collect();
             for (from, to, source, target, length) in copies {
                 let length = length.min(SIZE - source).min(SIZE - target);
                 let body = memories[from].take(source..source + length);
@@ -354,8 +356,8 @@ mod tests {
 
     #[test]
     fn append__bodies_behind_each_other_keep_their_places() {
-        let source = Memory::phantom(Kept::Extents, SIZE, home(4));
-        let mut receive = Memory::phantom(Kept::Extents, 0, home(9));
+        let source = Memory::phantom(CopyHistory::Extents, SIZE, home(4));
+        let mut receive = Memory::phantom(CopyHistory::Extents, 0, home(9));
         assert_eq!(receive.append(&source.take(8..12)), 0);
         assert_eq!(receive.append(&source.take(12..20)), 4);
         assert_eq!(receive.extents(0..12), [Extent { origin: home(4), offset: 8, length: 12 }]);
@@ -363,8 +365,8 @@ mod tests {
 
     #[test]
     fn place__memory_that_keeps_nothing_stays_its_own_and_knows_its_length() {
-        let mut memory = Memory::phantom(Kept::Nothing, SIZE, home(0));
-        memory.place(4, &Memory::phantom(Kept::Extents, SIZE, home(1)).take(8..24));
+        let mut memory = Memory::phantom(CopyHistory::Nothing, SIZE, home(0));
+        memory.place(4, &Memory::phantom(CopyHistory::Extents, SIZE, home(1)).take(8..24));
         assert_eq!(memory.extents(0..SIZE), [Extent { origin: home(0), offset: 0, length: SIZE }]);
         assert_eq!((memory.take(3..9).length(), memory.length()), (6, SIZE));
         assert_eq!(memory.atomic(8, AtomicKind::FetchAdd(5)), 0);
@@ -373,22 +375,22 @@ mod tests {
 
     #[test]
     fn damage__changes_one_byte_and_says_which() {
-        let mut body = Memory::phantom(Kept::Extents, SIZE, home(1)).take(0..10);
+        let mut body = Memory::phantom(CopyHistory::Extents, SIZE, home(1)).take(0..10);
         body.damage(3, 0);
-        let damaged = Extent { origin: Origin::Damaged, offset: 0, length: 1 };
+        let damaged = Extent { origin: ByteOrigin::Damaged, offset: 0, length: 1 };
         let kept = |offset, length| Extent { origin: home(1), offset, length };
         assert_eq!(body.extents(), [kept(0, 3), damaged, kept(4, 6)]);
-        let mut body = Body::Bytes([0u8; 4].into());
+        let mut body = MessageBody::Bytes([0u8; 4].into());
         body.damage(2, 9);
-        assert!(matches!(body, Body::Bytes(bytes) if *bytes == [0, 0, 2, 0]));
+        assert!(matches!(body, MessageBody::Bytes(bytes) if *bytes == [0, 0, 2, 0]));
     }
 
     #[test]
     fn atomic__phantom_words_are_kept_until_they_are_written_over() {
-        let mut memory = Memory::phantom(Kept::Extents, SIZE, home(0));
+        let mut memory = Memory::phantom(CopyHistory::Extents, SIZE, home(0));
         assert_eq!(memory.atomic(8, AtomicKind::FetchAdd(5)), 0);
         assert_eq!(memory.atomic(8, AtomicKind::Swap(9)), 5);
-        memory.place(12, &Memory::phantom(Kept::Extents, SIZE, home(1)).take(0..1));
+        memory.place(12, &Memory::phantom(CopyHistory::Extents, SIZE, home(1)).take(0..1));
         assert_eq!(memory.atomic(8, AtomicKind::Swap(1)), 0);
     }
 }

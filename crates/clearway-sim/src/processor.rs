@@ -29,14 +29,14 @@ pub struct Processor {
     /// Everything up to here is spent.
     free_at: Picos,
     /// The next interruption.
-    interruption: Away,
+    interruption: Interruption,
     /// Pauses to come, latest first.
-    pauses: Vec<Away>,
+    pauses: Vec<Interruption>,
 }
 
 /// A time in which a processor does nothing for us.
 #[derive(Clone, Copy, Debug)]
-struct Away {
+struct Interruption {
     from: Picos,
     length: Picos,
 }
@@ -50,7 +50,7 @@ impl Processor {
             jitter: host.jitter,
             stream: key.purpose("processor").stream(),
             free_at: Picos::ZERO,
-            interruption: Away { from: Picos::NEVER, length: Picos::ZERO },
+            interruption: Interruption { from: Picos::NEVER, length: Picos::ZERO },
             pauses: Vec::new(),
         };
         processor.draw_interruption(Picos::ZERO);
@@ -94,11 +94,11 @@ impl Processor {
     pub fn pause(&mut self, at: Picos, length: Picos) {
         let from = at.max(self.free_at);
         let place = self.pauses.partition_point(|pause| pause.from > from);
-        self.pauses.insert(place, Away { from, length });
+        self.pauses.insert(place, Interruption { from, length });
     }
 
     /// The earliest time away that begins by `until`, once.
-    fn take_away(&mut self, until: Picos) -> Option<Away> {
+    fn take_away(&mut self, until: Picos) -> Option<Interruption> {
         let pause = self.pauses.last().copied().filter(|pause| pause.from <= self.interruption.from);
         if let Some(pause) = pause {
             if pause.from <= until {
@@ -122,7 +122,8 @@ impl Processor {
         let gap = exponential(&mut self.stream, self.jitter.period).max(Picos(1));
         let rare = self.jitter.rare > 0 && self.stream.below(u64::from(self.jitter.rare)) == 0;
         let factor = if rare { RARE_FACTOR } else { 1 };
-        self.interruption = Away { from: after + gap, length: Picos(self.jitter.length.0.saturating_mul(factor)) };
+        self.interruption =
+            Interruption { from: after + gap, length: Picos(self.jitter.length.0.saturating_mul(factor)) };
     }
 }
 

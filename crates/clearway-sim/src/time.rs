@@ -87,7 +87,7 @@ impl Pace {
     pub const INSTANT: Self = Self(0);
 
     /// The pace of a link of `rate`; a rate of zero counts as one bit per second.
-    pub fn of(rate: BitsPerSec) -> Self {
+    pub fn from_rate(rate: BitsPerSec) -> Self {
         let bits_ps = u128::from(8_000_000_000_000u64) << Self::POINT;
         let pace = bits_ps / u128::from(rate.0.max(1));
         Self(u64::try_from(pace).unwrap_or(u64::MAX))
@@ -112,10 +112,10 @@ mod tests {
 
     #[test]
     fn pace__is_exact_where_the_rate_divides_and_rounds_up_elsewhere() {
-        assert_eq!(Pace::of(BitsPerSec::mega(100_000)).time(4096), Picos(327_680));
-        assert_eq!(Pace::of(BitsPerSec::mega(25)).time(1500), Picos::from_micros(480));
+        assert_eq!(Pace::from_rate(BitsPerSec::mega(100_000)).time(4096), Picos(327_680));
+        assert_eq!(Pace::from_rate(BitsPerSec::mega(25)).time(1500), Picos::from_micros(480));
         // 5.25 GB/s: 4096 bytes take 780,190.47... ps.
-        assert_eq!(Pace::of(BitsPerSec::mega(42_000)).time(4096), Picos(780_191));
-        assert_eq!(Pace::of(BitsPerSec(0)).time(1), Picos(8_000_000_000_000));
+        assert_eq!(Pace::from_rate(BitsPerSec::mega(42_000)).time(4096), Picos(780_191));
+        assert_eq!(Pace::from_rate(BitsPerSec(0)).time(1), Picos(8_000_000_000_000));
     }
 }

@@ -13,13 +13,13 @@ use std::collections::BinaryHeap;
 use clearway_proto::base::{Class, RandomKey, RandomStream};
 use clearway_proto::stats::Histogram;
 
-use crate::fabric::{Fabric, Notice, Order, Reports, Target};
+use crate::fabric::{Fabric, Notice, NoticeSet, SendRequest, Target};
 use crate::graph::DeviceId;
 use crate::time::Picos;
 
 /// What became of a pattern's messages.
 #[derive(Clone, Debug)]
-pub struct Outcome {
+pub struct TrafficOutcome {
     /// Messages posted.
     pub injected: u64,
     /// Messages delivered.
@@ -30,7 +30,7 @@ pub struct Outcome {
     pub end: Picos,
 }
 
-impl Outcome {
+impl TrafficOutcome {
     fn new() -> Self {
         Self { injected: 0, delivered: 0, latency: Histogram::new(), end: Picos::ZERO }
     }
@@ -48,13 +48,13 @@ impl Outcome {
 }
 
 /// A message of `bytes` for the patterns below.
-pub fn order(from: u32, to: u32, class: Class, bytes: u64, reports: Reports, tag: u64) -> Order {
-    Order { from: DeviceId(from), to: Target::Host(DeviceId(to)), class, bytes, rail: 0, reports, tag }
+pub fn order(from: u32, to: u32, class: Class, bytes: u64, reports: NoticeSet, tag: u64) -> SendRequest {
+    SendRequest { from: DeviceId(from), to: Target::Host(DeviceId(to)), class, bytes, rail: 0, reports, tag }
 }
 
 /// When a host of [`shifted_all_to_all`] posts its messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Posting {
+pub enum PostingRule {
     /// Each when the one before has left.
     InTurn,
     /// All at time zero: for interfaces that serve in order ([`crate::spec::Service::InOrder`]).
@@ -63,15 +63,15 @@ pub enum Posting {
 
 /// Every host sends `bytes` to every other in shifted order: host i to i+1, then i+2, ... One message of a host is on its way
 /// at a time, so that on a network without conflicts nobody ever waits.
-pub fn shifted_all_to_all(fabric: &mut Fabric, bytes: u64, posting: Posting) -> Outcome {
+pub fn shifted_all_to_all(fabric: &mut Fabric, bytes: u64, posting: PostingRule) -> TrafficOutcome {
     let hosts = fabric.graph().hosts();
-    let mut outcome = Outcome::new();
+    let mut outcome = TrafficOutcome::new();
     let (first, reports) = match posting {
-        Posting::InTurn => (1..2, Reports::SentAndDelivery),
-        Posting::AtOnce => (1..hosts, Reports::Delivery),
+        PostingRule::InTurn => (1..2, NoticeSet::SentAndDelivery),
+        PostingRule::AtOnce => (1..hosts, NoticeSet::Delivery),
     };
     // The tag is the time of the post.
-    let send = |fabric: &mut Fabric, outcome: &mut Outcome, at: Picos, from: u32, shift: u32| {
+    let send = |fabric: &mut Fabric, outcome: &mut TrafficOutcome, at: Picos, from: u32, shift: u32| {
         fabric.post(at, order(from, (from + shift) % hosts, Class::Bulk, bytes, reports, at.0));
         outcome.injected += 1;
     };
@@ -103,7 +103,7 @@ pub fn shifted_all_to_all(fabric: &mut Fabric, bytes: u64, posting: Posting) -> 
 
 /// A stream of posts from one host.
 #[derive(Clone, Debug)]
-pub struct Source {
+pub struct TrafficSource {
     /// The sender.
     pub from: u32,
     /// One receiver, or any other host.
@@ -139,9 +139,15 @@ pub enum Timed {
 }
 
 /// Runs `sources` from time zero until `until`, then stops posting and listens until `last`.
-pub fn open(fabric: &mut Fabric, sources: &[Source], until: Picos, last: Picos, key: RandomKey) -> Outcome {
+pub fn open(
+    fabric: &mut Fabric,
+    sources: &[TrafficSource],
+    until: Picos,
+    last: Picos,
+    key: RandomKey,
+) -> TrafficOutcome {
     let hosts = fabric.graph().hosts();
-    let mut outcome = Outcome::new();
+    let mut outcome = TrafficOutcome::new();
     let mut streams: Vec<RandomStream> = (0..sources.len()).map(|i| key.node(i as u64).stream()).collect();
     let mut due = BinaryHeap::new();
     for (i, source) in sources.iter().enumerate() {
@@ -175,7 +181,7 @@ pub fn open(fabric: &mut Fabric, sources: &[Source], until: Picos, last: Picos, 
             posts.push(at);
             outcome.injected += 1;
         }
-        fabric.post(Picos(at), order(source.from, to, source.class, source.bytes, Reports::Delivery, tag));
+        fabric.post(Picos(at), order(source.from, to, source.class, source.bytes, NoticeSet::Delivery, tag));
         let gap = match source.arrivals {
             Arrivals::Regular => source.interval.0,
             Arrivals::Poisson => exponential(source.interval.0, streams[i].next_u64()),
@@ -221,17 +227,17 @@ mod tests {
     use clearway_proto::base::BitsPerSec;
 
     use super::*;
-    use crate::fabric::Options;
+    use crate::fabric::FabricOptions;
     use crate::spec::{FabricSpec, Routing, Service, Topology};
     use crate::topology;
 
     /// The outcome of 64 KiB from each of 16 hosts to each other on a tree of full bisection.
-    fn all_to_all(posting: Posting) -> Outcome {
+    fn all_to_all(posting: PostingRule) -> TrafficOutcome {
         let shape = Topology::FatTree { children: vec![4, 4], parents: vec![1, 4], cables: vec![1, 1] };
         let mut spec = FabricSpec::plain(shape, Routing::DestinationModulo, BitsPerSec::mega(100_000));
         spec.host.service = Service::InOrder;
         let network = topology::build(&spec).expect("a sound network");
-        let mut fabric = Fabric::new(&spec, network, 1, Options::default());
+        let mut fabric = Fabric::new(&spec, network, 1, FabricOptions::default());
         shifted_all_to_all(&mut fabric, 65_536, posting)
     }
 
@@ -240,7 +246,7 @@ mod tests {
 
     #[test]
     fn shifted_all_to_all__in_turn_nobody_waits() {
-        let outcome = all_to_all(Posting::InTurn);
+        let outcome = all_to_all(PostingRule::InTurn);
         assert_eq!((outcome.injected, outcome.delivered), (240, 240));
         let worst = outcome.latency.max().expect("messages");
         assert!((FAR_NS..FAR_NS + 100).contains(&worst), "{worst}");
@@ -248,7 +254,7 @@ mod tests {
 
     #[test]
     fn shifted_all_to_all__at_once_the_last_waits_for_all_before() {
-        let outcome = all_to_all(Posting::AtOnce);
+        let outcome = all_to_all(PostingRule::AtOnce);
         assert_eq!((outcome.injected, outcome.delivered), (240, 240));
         let ideal = 15 * 65_536 * 80;
         assert!((ideal..ideal + 400_000).contains(&outcome.end.0), "{}", outcome.end.0);

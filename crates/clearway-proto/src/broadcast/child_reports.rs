@@ -75,7 +75,7 @@ impl ChildReports {
     }
 
     /// After this node itself stood still it is not the others that were silent.
-    pub(super) fn forgive(&mut self, now: LocalNs) {
+    pub(super) fn reset_silence(&mut self, now: LocalNs) {
         self.children.iter_mut().for_each(|child| child.heard = now);
     }
 

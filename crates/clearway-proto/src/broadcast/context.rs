@@ -48,9 +48,9 @@ pub struct BroadcastConfig {
     /// How long somebody may be silent.
     pub silence: Nanos,
     /// What happens to members that are far behind.
-    pub laggards: SlowReceivers,
+    pub slow_receivers: SlowReceivers,
     /// How symbols leave at first.
-    pub way: Algorithm,
+    pub algorithm: Algorithm,
     /// The class of symbols.
     pub class: Class,
     /// The class of everything else.

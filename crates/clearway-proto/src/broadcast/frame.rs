@@ -95,7 +95,7 @@ impl Algorithm {
 /// What every header begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Preamble {
-    pub(super) way: Algorithm,
+    pub(super) algorithm: Algorithm,
     pub(super) to_group: bool,
     pub(super) hand_down: bool,
     /// Everybody in the sender's view takes part in it, as far as the sender knows.
@@ -282,7 +282,7 @@ impl BroadcastFrame {
         let mut head = Head::new();
         let Preamble { to_group, hand_down, formed, .. } = *preamble;
         let flags = [to_group, hand_down, formed].map(u8::from);
-        let flags = preamble.way.bits() | flags[0] << 2 | flags[1] << 3 | flags[2] << 4;
+        let flags = preamble.algorithm.bits() | flags[0] << 2 | flags[1] << 3 | flags[2] << 4;
         head.put(&[self.kind(), flags]).put(&preamble.poll.to_le_bytes());
         head.put(&preamble.key.to_le_bytes()).put(&preamble.view.to_le_bytes());
         self.put(&mut head);
@@ -341,7 +341,7 @@ impl BroadcastFrame {
         let mut rest = ByteReader::new(rest);
         let [kind, flags] = rest.take()?;
         let preamble = Preamble {
-            way: Algorithm::from_bits(flags),
+            algorithm: Algorithm::from_bits(flags),
             to_group: flags & 4 != 0,
             hand_down: flags & 8 != 0,
             formed: flags & 16 != 0,
@@ -444,7 +444,7 @@ mod tests {
     use proptest::prelude::*;
 
     const COMMON: Preamble = Preamble {
-        way: Algorithm::Chain,
+        algorithm: Algorithm::Chain,
         to_group: true,
         hand_down: false,
         formed: true,

@@ -38,7 +38,7 @@ impl BroadcastNode {
         let place = |rank: Rank| config.members.iter().position(|member| member.rank == rank);
         let (me, root) = (place(config.rank), place(config.root));
         let view = View::first(config.members.len(), root.unwrap_or_default() as u16);
-        let patience = match config.laggards {
+        let patience = match config.slow_receivers {
             SlowReceivers::Park(patience) => Some(patience),
             SlowReceivers::Wait | SlowReceivers::Evict(_) => None,
         };
@@ -49,7 +49,7 @@ impl BroadcastNode {
             view,
             is_formed: true,
             links: TreeLinks::default(),
-            algorithm: match config.way {
+            algorithm: match config.algorithm {
                 Algorithm::Multicast | Algorithm::Segments if config.group.is_none() => Algorithm::Chain,
                 way => way,
             },
@@ -133,7 +133,7 @@ impl BroadcastNode {
             (Some(receiver), root) => {
                 receiver.digested(&mut self.state, now, sequence, crc, out);
                 if let Some(root) = root {
-                    root.came(&self.state, now);
+                    root.symbol_arrived(&self.state, now);
                 }
             }
             (None, Some(root)) => root.digested(&mut self.state, sequence, crc),

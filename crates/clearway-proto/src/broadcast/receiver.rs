@@ -86,10 +86,10 @@ impl Receiver {
         match frame {
             BroadcastFrame::Data(symbol) => {
                 let relay = state.brings(place, preamble);
-                if relay && state.turn(preamble.way, symbol.sequence) {
+                if relay && state.turn(preamble.algorithm, symbol.sequence) {
                     self.asking.restart(now);
                 }
-                self.symbol(state, now, relay.then_some(preamble.way), symbol, body, out);
+                self.symbol(state, now, relay.then_some(preamble.algorithm), symbol, body, out);
                 let is_behind = preamble.to_group;
                 let order = if is_behind { PollOrdering::Behind(symbol.sequence + 1) } else { PollOrdering::Loose };
                 self.asked_by(state, now, preamble.poll, order, out);
@@ -102,7 +102,7 @@ impl Receiver {
             }
             BroadcastFrame::Poll(poll) => {
                 let is_new = preamble.poll == 0 || is_later(preamble.poll, state.reports.poll());
-                if is_new && state.turn(preamble.way, poll.edge) {
+                if is_new && state.turn(preamble.algorithm, poll.edge) {
                     self.asking.restart(now);
                 }
                 self.polled(state, now, preamble, poll, out);
@@ -135,7 +135,7 @@ impl Receiver {
         out: &mut Out<BroadcastEvent>,
     ) {
         let sequence = symbol.sequence;
-        self.asking.came(sequence, now);
+        self.asking.symbol_arrived(sequence, now);
         state.release(sequence.saturating_sub(u64::from(symbol.behind)), out);
         if state.holding.is_placed(sequence) {
             state.record.doubled += 1;

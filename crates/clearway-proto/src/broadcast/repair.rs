@@ -78,7 +78,7 @@ impl RepairRequests {
     }
 
     /// A symbol came.
-    pub(super) fn came(&mut self, sequence: u64, now: LocalNs) {
+    pub(super) fn symbol_arrived(&mut self, sequence: u64, now: LocalNs) {
         self.came_at = now;
         self.seen = self.seen.max(sequence.saturating_add(1));
     }

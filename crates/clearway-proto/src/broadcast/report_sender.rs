@@ -180,7 +180,7 @@ impl ReportSender {
 
     /// Leaves the others alone, or comes back to them, by how far behind this member is and for how long.
     fn park(&mut self, state: &MemberState, now: LocalNs) {
-        let SlowReceivers::Park(patience) = state.config.laggards else { return };
+        let SlowReceivers::Park(patience) = state.config.slow_receivers else { return };
         let behind = state.edge.saturating_sub(state.holding.received());
         let most = u64::from(state.config.window / 2);
         match self.behind_since {

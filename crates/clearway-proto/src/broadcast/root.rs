@@ -190,9 +190,9 @@ impl Root {
     }
 
     /// A symbol came, to a successor root.
-    pub(super) fn came(&mut self, state: &MemberState, now: LocalNs) {
+    pub(super) fn symbol_arrived(&mut self, state: &MemberState, now: LocalNs) {
         if let Some(successor) = &mut self.successor {
-            successor.came(state, now);
+            successor.symbol_arrived(state, now);
         }
     }
 

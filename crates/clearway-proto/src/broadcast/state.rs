@@ -131,7 +131,15 @@ impl MemberState {
 
     fn preamble(&self, poll: u16) -> Preamble {
         let (key, view) = (self.config.key, self.view.word());
-        Preamble { way: self.algorithm, to_group: false, hand_down: false, formed: self.is_formed, poll, key, view }
+        Preamble {
+            algorithm: self.algorithm,
+            to_group: false,
+            hand_down: false,
+            formed: self.is_formed,
+            poll,
+            key,
+            view,
+        }
     }
 
     /// Sends a header to the member at `place`.
@@ -244,7 +252,7 @@ impl MemberState {
 
     /// Whether symbols come from `place` by their way, and are not what somebody had to be asked for.
     pub(super) fn brings(&self, place: u16, preamble: &Preamble) -> bool {
-        match preamble.way {
+        match preamble.algorithm {
             Algorithm::Multicast => preamble.to_group,
             Algorithm::Chain => self.links.before == Some(place),
             Algorithm::Tree => self.links.elder == Some(place),

@@ -109,7 +109,7 @@ impl SuccessorRoot {
     }
 
     /// Something of what was missing came.
-    pub(super) fn came(&mut self, state: &MemberState, now: LocalNs) {
+    pub(super) fn symbol_arrived(&mut self, state: &MemberState, now: LocalNs) {
         if self.ask_at.is_some() && state.holding.missing(self.block, self.end) == 0 {
             self.ask_at = Some(now);
         }

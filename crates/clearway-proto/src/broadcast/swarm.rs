@@ -27,7 +27,7 @@ fn plan(stream: &mut RandomStream, seed: u64) -> BroadcastPlan {
     BroadcastPlan {
         leaf: 1 + below(u64::from(ranks)) as u32,
         root: below(u64::from(ranks)) as u32,
-        way: [Algorithm::Multicast, Algorithm::Segments, Algorithm::Chain, Algorithm::Tree][below(4) as usize],
+        algorithm: [Algorithm::Multicast, Algorithm::Segments, Algorithm::Chain, Algorithm::Tree][below(4) as usize],
         group: (below(4) > 0).then_some(GROUP),
         loss: [0, 1_000, 10_000, 50_000, 100_000][below(5) as usize],
         fault_injection: [

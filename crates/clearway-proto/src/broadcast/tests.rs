@@ -93,7 +93,7 @@ fn loss__what_is_missing_is_repaired_and_little_else() {
     for way in [Algorithm::Multicast, Algorithm::Chain, Algorithm::Tree, Algorithm::Segments] {
         let mut trial = run(BroadcastPlan {
             loss: 10_000,
-            way,
+            algorithm: way,
             leaf: if way == Algorithm::Segments { 3 } else { 8 },
             is_confined: way == Algorithm::Segments,
             rate: Some(BitsPerSec::mega(100)),
@@ -123,7 +123,7 @@ fn faults__doubled_late_and_damaged_messages_change_nothing() {
         let fault_injection = FaultInjection { doubled: 50_000, late: 50_000, damaged: 20_000 };
         let (leaf, is_confined) = (3, way == Algorithm::Segments);
         let mut trial = run(BroadcastPlan {
-            way,
+            algorithm: way,
             leaf,
             is_confined,
             fault_injection,
@@ -137,8 +137,13 @@ fn faults__doubled_late_and_damaged_messages_change_nothing() {
 fn ways__hand_on_without_a_group() {
     for way in [Algorithm::Chain, Algorithm::Tree] {
         for root in [0, 3] {
-            let mut trial =
-                run(BroadcastPlan { way, root, group: None, leaf: 3, ..BroadcastPlan::new(10, &[20_000, 10]) });
+            let mut trial = run(BroadcastPlan {
+                algorithm: way,
+                root,
+                group: None,
+                leaf: 3,
+                ..BroadcastPlan::new(10, &[20_000, 10])
+            });
             let sent: u64 = (0..10).map(|rank| trial.record(rank).sent).sum();
             assert_eq!(sent, 201 * 9, "{way:?}: nobody gets anything twice");
         }
@@ -150,7 +155,7 @@ fn segments__each_member_sends_everything_once_at_most() {
     for (ranks, leaf, root) in [(12, 4, 0), (12, 4, 6), (10, 3, 9), (5, 1, 2), (6, 6, 3)] {
         let group_of_leaf =
             BroadcastPlan { leaf, root, is_confined: true, ..BroadcastPlan::new(ranks, &[20_000, 10, 3_000]) };
-        let mut trial = run(BroadcastPlan { way: Algorithm::Segments, ..group_of_leaf });
+        let mut trial = run(BroadcastPlan { algorithm: Algorithm::Segments, ..group_of_leaf });
         let sent: Vec<u64> = (0..ranks).map(|rank| trial.record(rank).sent).collect();
         let all = 200 + 1 + 30;
         assert!(sent.iter().all(|sent| [0, all].contains(sent)), "{sent:?}");
@@ -176,7 +181,7 @@ fn segments__taken_where_the_group_reaches_the_leaf_only_and_left_where_not_even
         trial.processes[0].events.iter().filter_map(switched).collect()
     };
     assert_eq!(ways(&trial), [Algorithm::Segments]);
-    let mut trial = BroadcastTrial::new(BroadcastPlan { way: Algorithm::Segments, ..plan });
+    let mut trial = BroadcastTrial::new(BroadcastPlan { algorithm: Algorithm::Segments, ..plan });
     trial.cast(1);
     while trial.processes[5].events.is_empty() {
         trial.turn();
@@ -189,8 +194,12 @@ fn segments__taken_where_the_group_reaches_the_leaf_only_and_left_where_not_even
 
 #[test]
 fn segments__a_leaf_that_has_heard_everything_is_not_deaf_while_others_are_slow() {
-    let plan =
-        BroadcastPlan { way: Algorithm::Segments, leaf: 4, is_confined: true, ..BroadcastPlan::new(12, &[60_000]) };
+    let plan = BroadcastPlan {
+        algorithm: Algorithm::Segments,
+        leaf: 4,
+        is_confined: true,
+        ..BroadcastPlan::new(12, &[60_000])
+    };
     let mut trial = BroadcastTrial::new(plan);
     trial.faults.insert(0, alloc::vec![(11, MemberFault::Slow(3_000_000))]);
     trial.cast(1);

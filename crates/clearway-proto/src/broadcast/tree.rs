@@ -7,7 +7,7 @@
 //! - A *chain* follows the order. It crosses each link between leaves once.
 //! - *Segments* are leaves within which the network copies: the first of each, its *head*, sends to the group, the last hands on along
 //!   the chain. So each member sends everything once at most, and each link between leaves carries it once.
-//! - A *hand-on tree* is 4-nomial over the order ([`juniors`]). Rounds of unequal length make it faster than a 4-ary heap.
+//! - A *hand-on tree* is 4-nomial over the order ([`children`]). Rounds of unequal length make it faster than a 4-ary heap.
 //!
 //! # Invariants
 //! I1. Everybody but the root has exactly one parent in each of the three, and it is alive.

@@ -35,7 +35,7 @@ pub(super) struct BroadcastPlan {
     /// The group's messages stay within a leaf.
     pub(super) is_confined: bool,
     pub(super) root: u32,
-    pub(super) way: Algorithm,
+    pub(super) algorithm: Algorithm,
     pub(super) group: Option<GroupId>,
     /// Bytes of each object.
     pub(super) lengths: Vec<u32>,
@@ -62,7 +62,7 @@ impl BroadcastPlan {
             leaf: ranks,
             is_confined: false,
             root: 0,
-            way: Algorithm::Multicast,
+            algorithm: Algorithm::Multicast,
             group: Some(GROUP),
             lengths: lengths.to_vec(),
             loss: 0,
@@ -134,7 +134,7 @@ impl BroadcastTrial {
             plan,
         };
         if trial.plan.is_confined {
-            trial.fabric.confine(trial.plan.leaf);
+            trial.fabric.limit_multicast_to_leaf(trial.plan.leaf);
         }
         let members: Arc<[Member]> =
             (0..trial.plan.ranks).map(|rank| Member { rank: Rank(rank), leaf: rank / trial.plan.leaf }).collect();
@@ -165,8 +165,8 @@ impl BroadcastTrial {
             rate: plan.rate,
             sync_every: 16,
             silence: plan.silence,
-            laggards: plan.laggards,
-            way: plan.way,
+            slow_receivers: plan.laggards,
+            algorithm: plan.algorithm,
             class: Class::Bulk,
             control: Class::Control,
         });

@@ -52,7 +52,7 @@ impl BroadcastNode {
         let gap = now.since(self.watch.last_input);
         self.watch.last_input = now;
         if gap.0 > self.state.config.silence.0 / 2 {
-            self.state.reports.forgive(now);
+            self.state.reports.reset_silence(now);
             if let Some(receiver) = &mut self.receiver {
                 receiver.root_heard = now;
             }
@@ -113,7 +113,7 @@ impl BroadcastNode {
 
     /// Puts out who holds everybody up for too long, if that is the rule.
     fn evict(&mut self, now: LocalNs, out: &mut Out<BroadcastEvent>) {
-        let SlowReceivers::Evict(patience) = self.state.config.laggards else { return };
+        let SlowReceivers::Evict(patience) = self.state.config.slow_receivers else { return };
         if let Some(place) = self.root.as_ref().and_then(|root| root.hopeless(&self.state, patience, now)) {
             self.remove(&[place], now, out);
         }

@@ -62,7 +62,7 @@ impl StreamPaths {
     /// The path with the shortest wait that has room; one that let something time out only after all others.
     pub(super) fn choose(&self, now: LocalNs) -> PathId {
         let with_room = self.usable().filter(|(_, lane)| lane.room(now) > 0);
-        let best = with_room.min_by_key(|(_, lane)| (lane.is_suspect(), lane.wait()));
+        let best = with_room.min_by_key(|(_, lane)| (lane.is_suspect(), lane.expected_delay()));
         best.map_or(PathId(0), |(path, _)| path)
     }
 

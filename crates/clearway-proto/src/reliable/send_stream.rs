@@ -328,7 +328,7 @@ impl SendStream {
             if self.paths.get(path).is_some_and(|lane| is_lost(fragment.state, lane)) {
                 (fragment.state, fragment.is_repeated) = (FragmentState::Ready, true);
                 self.ready.insert(number);
-                self.paths.path_mut(path).lose();
+                self.paths.path_mut(path).packet_lost();
             }
         }
     }
@@ -341,7 +341,7 @@ impl SendStream {
         {
             (fragment.state, fragment.is_repeated) = (FragmentState::Ready, true);
             self.ready.insert(number);
-            self.paths.path_mut(path).lose();
+            self.paths.path_mut(path).packet_lost();
         }
     }
 

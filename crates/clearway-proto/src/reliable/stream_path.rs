@@ -172,7 +172,7 @@ impl StreamPath {
     }
 
     /// How long a fragment that left now would probably take: where one can choose, the shortest.
-    pub(super) fn wait(&self) -> Nanos {
+    pub(super) fn expected_delay(&self) -> Nanos {
         let trip = self.trip.map_or(Nanos::ZERO, |trip| trip.mean);
         Nanos(trip.0.saturating_mul(u64::from(self.under_way) + 1) / u64::from(self.window))
     }
@@ -215,7 +215,7 @@ impl StreamPath {
     }
 
     /// A fragment was lost.
-    pub(super) fn lose(&mut self) {
+    pub(super) fn packet_lost(&mut self) {
         self.forget();
         self.round.lost += 1;
     }
@@ -302,7 +302,7 @@ mod tests {
             for (place, number) in (1..).zip(&sent) {
                 let trip = Nanos::from_micros(100).0.max(place * 1_000_000 / rate);
                 if lost_of(*number) {
-                    lane.lose();
+                    lane.packet_lost();
                 } else {
                     lane.measure(now, Nanos(trip));
                     lane.answer(now, *number);
@@ -379,7 +379,7 @@ mod tests {
         assert_eq!((lane.room(LocalNs(2)), lane.room(LocalNs(2) + TRY_AGAIN)), (0, 1));
         lane.ask(LocalNs(2) + TRY_AGAIN);
         lane.reply_received(LocalNs(3) + TRY_AGAIN, ProbeReply::Yes);
-        assert_eq!((lane.is_down(), lane.room(LocalNs(3)), lane.wait()), (false, WINDOW_FIRST, Nanos::ZERO));
+        assert_eq!((lane.is_down(), lane.room(LocalNs(3)), lane.expected_delay()), (false, WINDOW_FIRST, Nanos::ZERO));
         assert_eq!(lane.leave(LocalNs(3)), number + 1);
     }
 

@@ -39,7 +39,7 @@ impl WriteSlots {
 pub enum ReleasePolicy {
     /// As soon as it is complete: nobody looks at it.
     AtOnce,
-    /// When the application says so, by [`super::Command::Release`].
+    /// When the application says so, by [`super::TimesliceCommand::Release`].
     ByCommand,
 }
 

@@ -170,7 +170,10 @@ impl InputNode {
             TimesliceFrame::Ended { life } if life == mine => self.has_ended(cx, place),
             TimesliceFrame::Proposal(proposal) => self.policy.proposed(proposal),
             TimesliceFrame::Answer { asked, heard, answered } => {
-                self.policy.answered(place, ClockExchange { asked, heard, answered, back: cx.now });
+                self.policy.answered(
+                    place,
+                    ClockExchange { sent: asked, received: heard, replied: answered, returned: cx.now },
+                );
             }
             _ => self.record.strangers += 1,
         }

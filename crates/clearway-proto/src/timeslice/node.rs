@@ -28,7 +28,7 @@ use crate::wire::{Arrival, Destination, Engine, More, Operation, Out, Span};
 pub enum TimesliceCommand {
     /// Input: contributions may leave as soon as every builder is there.
     Begin,
-    /// Input: the contribution to the next timeslice, for [`super::Source::Given`].
+    /// Input: the contribution to the next timeslice, for [`super::ContributionSource::Given`].
     Give(ContributionSpans),
     /// Input: the stream ends before this timeslice, or where it has come to if that is later. All inputs must be told of the
     /// same end: what only some contribute to is never complete.

@@ -117,21 +117,21 @@ impl<E: Engine> Driver<E> {
         self.give(now, Input::Command(command));
     }
 
-    /// Does everything that can be done now, by the wire's clock; `told` gets the engine's events.
+    /// Does everything that can be done now, by the wire's clock; `on_event` gets the engine's events.
     ///
     /// The clock is read for each round, so that what an engine stamps is as old as one round, not as one step.
-    pub fn step(&mut self, wire: &mut dyn Wire, told: &mut dyn FnMut(E::Event)) -> Progress {
-        self.step_for(wire, told, None)
+    pub fn step(&mut self, wire: &mut dyn Wire, on_event: &mut dyn FnMut(E::Event)) -> Progress {
+        self.step_for(wire, on_event, None)
     }
 
     /// The same with an application that applies records ([`Operation::Apply`], which [`Driver::step`] refuses).
     pub fn step_with(
         &mut self,
         wire: &mut dyn Wire,
-        told: &mut dyn FnMut(E::Event),
+        on_event: &mut dyn FnMut(E::Event),
         applier: &mut dyn Applier,
     ) -> Progress {
-        self.step_for(wire, told, Some(applier))
+        self.step_for(wire, on_event, Some(applier))
     }
 
     /// Operations without a token that were refused.
@@ -142,12 +142,12 @@ impl<E: Engine> Driver<E> {
     fn step_for(
         &mut self,
         wire: &mut dyn Wire,
-        told: &mut dyn FnMut(E::Event),
+        on_event: &mut dyn FnMut(E::Event),
         mut applier: Option<&mut dyn Applier>,
     ) -> Progress {
         let mut inputs = 0;
         for _ in 0..ROUNDS_MAX {
-            let (given, deadline) = self.round(wire.now(), wire, told, &mut applier);
+            let (given, deadline) = self.round(wire.now(), wire, on_event, &mut applier);
             inputs += given;
             // What a command asked for may have ended at once, with nothing else to wake this engine.
             if given == 0 && self.completed.is_empty() && self.shown.is_empty() {
@@ -173,7 +173,7 @@ impl<E: Engine> Driver<E> {
         &mut self,
         now: LocalNs,
         wire: &mut dyn Wire,
-        told: &mut dyn FnMut(E::Event),
+        on_event: &mut dyn FnMut(E::Event),
         applier: &mut Option<&mut dyn Applier>,
     ) -> (usize, Option<LocalNs>) {
         // What ended at once ended before anything that arrives now: a queue's `Room` must not overtake its `NoRoom`.
@@ -198,7 +198,7 @@ impl<E: Engine> Driver<E> {
             given += 1;
         }
         self.release_held(now, wire, applier);
-        self.apply(now, wire, told, applier);
+        self.apply(now, wire, on_event, applier);
         (given, deadline)
     }
 
@@ -232,7 +232,7 @@ impl<E: Engine> Driver<E> {
         &mut self,
         now: LocalNs,
         wire: &mut dyn Wire,
-        told: &mut dyn FnMut(E::Event),
+        on_event: &mut dyn FnMut(E::Event),
         applier: &mut Option<&mut dyn Applier>,
     ) {
         if self.out.is_empty() {
@@ -243,7 +243,7 @@ impl<E: Engine> Driver<E> {
         let (effects, heads) = out.split();
         for effect in effects {
             match effect {
-                Effect::Notify(event) => told(event),
+                Effect::Notify(event) => on_event(event),
                 Effect::Operate(timed) => match timed.not_before {
                     Some(at) if at > now => self.hold(at, timed.operation, heads),
                     _ => {

@@ -189,8 +189,8 @@ impl MemoryFabric {
     }
 
     /// Messages to groups stay within the sender's leaf of so many ranks, as where routers between leaves do not carry them.
-    pub fn confine(&mut self, leaf: u32) {
-        self.fault_state.confine(leaf);
+    pub fn limit_multicast_to_leaf(&mut self, leaf: u32) {
+        self.fault_state.limit_multicast_to_leaf(leaf);
     }
 
     /// The fabric's time.

@@ -71,7 +71,7 @@ impl<E: Engine> MuxedEngine<E> {
         now: LocalNs,
         input: Input<'_, E::Command>,
         out: &mut Out<F>,
-        told: impl Fn(E::Event) -> F,
+        wrap: impl Fn(E::Event) -> F,
     ) {
         self.wants_more &= !matches!(input, Input::Tick);
         self.out.limit_to(out.room());
@@ -79,7 +79,7 @@ impl<E: Engine> MuxedEngine<E> {
         let (effects, heads) = self.out.split();
         for effect in effects {
             match effect {
-                Effect::Notify(event) => out.notify(told(event)),
+                Effect::Notify(event) => out.notify(wrap(event)),
                 Effect::Operate(TimedOperation { mut operation, not_before }) => {
                     operation.relabel(|token| labelled(token, number));
                     if let Some(bytes) = operation.own_bytes() {
@@ -268,10 +268,10 @@ mod tests {
             fabric.advance(LocalNs(due));
             drivers[0].step(fabric.wire(Rank(0)), &mut |event| panic!("{event:?} at the sender"));
         }
-        let mut told = Vec::new();
+        let mut events = Vec::new();
         fabric.advance(fabric.now() + Nanos::from_millis(1));
-        drivers[1].step(fabric.wire(Rank(1)), &mut |event| told.push(event));
-        assert_eq!(told, [MuxEvent::Of(1, b'c'), MuxEvent::One(b'a'), MuxEvent::Of(1, b'c')]);
+        drivers[1].step(fabric.wire(Rank(1)), &mut |event| events.push(event));
+        assert_eq!(events, [MuxEvent::Of(1, b'c'), MuxEvent::One(b'a'), MuxEvent::Of(1, b'c')]);
         let sender = drivers[0].engine_mut();
         let done = [0, 1].map(|number| sender.other(number).map(|engine| engine.done));
         assert_eq!((sender.one.engine.done, done), (1, [Some(0), Some(2)]));
@@ -281,17 +281,17 @@ mod tests {
     #[test]
     fn beside__without_room_the_next_is_first_the_next_time() {
         let due = |letter| Letter { due: Some(LocalNs(5)), ..Letter::new(letter) };
-        let mut beside = EngineMux::new(due(b'a'));
+        let mut mux = EngineMux::new(due(b'a'));
         let mut out = Out::with_limit(8);
         for letter in *b"bc" {
-            assert_eq!(beside.input(LocalNs(0), Input::Command(MuxCommand::Add(due(letter))), &mut out), More::No);
+            assert_eq!(mux.input(LocalNs(0), Input::Command(MuxCommand::Add(due(letter))), &mut out), More::No);
         }
         let mut sent = Vec::new();
         for _ in 0..3 {
             out = Out::with_limit(1);
-            let _ = beside.input(LocalNs(5), Input::Tick, &mut out);
+            let _ = mux.input(LocalNs(5), Input::Tick, &mut out);
             sent.extend_from_slice(out.heads());
         }
-        assert_eq!((sent, beside.deadline()), (b"abc".to_vec(), None));
+        assert_eq!((sent, mux.deadline()), (b"abc".to_vec(), None));
     }
 }

@@ -136,8 +136,8 @@ impl TeamsWorld {
                 rate: None,
                 sync_every: 4,
                 silence: SILENCE,
-                laggards: SlowReceivers::Wait,
-                way: Algorithm::Multicast,
+                slow_receivers: SlowReceivers::Wait,
+                algorithm: Algorithm::Multicast,
                 class: Class::Bulk,
                 control: Class::Control,
             });

@@ -64,7 +64,7 @@ pub struct FileConfig {
     pub depth: usize,
     /// Bytes of one buffer; a longer operation takes several. Memory is taken when it is first used.
     pub buffer: Bytes,
-    /// Buffers. What needs more than all of them is refused as [`Missing::Length`].
+    /// Buffers. What needs more than all of them is refused as [`RefusalReason::Length`].
     pub buffers: usize,
 }
 

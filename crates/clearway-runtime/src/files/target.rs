@@ -103,7 +103,7 @@ impl Target {
     /// Buffers for an operation of `length` bytes; nothing when the target is full.
     ///
     /// # Errors
-    /// [`Missing::Length`] when it never has enough.
+    /// [`RefusalReason::Length`] when it never has enough.
     pub(super) fn take(&mut self, length: u32) -> Result<Option<Buffers>, RefusalReason> {
         let needed = self.pool.needed(length as usize).ok_or(RefusalReason::Length)?;
         if self.under_way >= self.depth || !self.pool.has(needed) {

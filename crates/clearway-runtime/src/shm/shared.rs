@@ -38,7 +38,7 @@ impl SharedMemory {
     /// The 64-bit word at `at`, a multiple of 8.
     ///
     /// # Errors
-    /// [`Missing::Memory`] outside.
+    /// [`RefusalReason::Memory`] outside.
     pub fn word(&self, at: u64) -> Result<&AtomicU64, RefusalReason> {
         let at = self.place(at, WORD)?;
         if at.is_multiple_of(WORD) { Ok(self.mapping.word(at)) } else { Err(RefusalReason::Memory) }

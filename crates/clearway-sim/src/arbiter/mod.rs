@@ -22,8 +22,8 @@ use std::sync::Arc;
 use crate::spec::{Arbiter, VIRTUAL_LANES_MAX};
 
 pub use shares::shares;
-use tables::{Place, Tables};
-use turns::{Ranks, after};
+use tables::{ArbitrationTables, TablePositions};
+use turns::{PriorityRanks, after};
 use weighted::{Deficits, Weights};
 
 /// A lane that may send: what `pick` found and `grant` is told.
@@ -39,33 +39,35 @@ pub(crate) struct Choice {
 
 /// The place of one channel in its rule. Made once for a rule, then cloned for each channel: clones share the rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Arbitration(Kind);
+pub(crate) struct ArbiterState(RuleState);
 
 /// What a channel keeps, by rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Kind {
+enum RuleState {
     /// Who sent last.
     RoundRobin(u8),
     /// The rule, and who sent last.
-    Strict(Arc<Ranks>, u8),
+    Strict(Arc<PriorityRanks>, u8),
     /// The rule, and what each lane is owed.
     Weighted(Arc<Weights>, Box<Deficits>),
     /// The rule, and where both tables stand.
-    Tables(Arc<Tables>, Place),
+    Tables(Arc<ArbitrationTables>, TablePositions),
 }
 
-impl Arbitration {
+impl ArbiterState {
     /// The beginning of `rule`.
     pub(crate) fn new(rule: &Arbiter) -> Self {
         // The lane after the last one is lane 0.
         let last = VIRTUAL_LANES_MAX as u8 - 1;
         Self(match rule {
-            Arbiter::RoundRobin => Kind::RoundRobin(last),
-            Arbiter::Strict { rank } => Kind::Strict(Arc::new(Ranks::new(&rank.map(Some))), last),
+            Arbiter::RoundRobin => RuleState::RoundRobin(last),
+            Arbiter::Strict { rank } => RuleState::Strict(Arc::new(PriorityRanks::new(&rank.map(Some))), last),
             Arbiter::Weighted { quantum, first } => {
-                Kind::Weighted(Arc::new(Weights::new(quantum, first)), Box::default())
+                RuleState::Weighted(Arc::new(Weights::new(quantum, first)), Box::default())
             }
-            Arbiter::Tables(rule) => Kind::Tables(Arc::new(Tables::new(rule)), Place::default()),
+            Arbiter::Tables(rule) => {
+                RuleState::Tables(Arc::new(ArbitrationTables::new(rule)), TablePositions::default())
+            }
         })
     }
 
@@ -73,10 +75,10 @@ impl Arbitration {
     /// `None` if there is none, or if the rule never serves those there are.
     pub(crate) fn pick(&self, eligible: u32, bytes: &[u32; VIRTUAL_LANES_MAX]) -> Option<Choice> {
         let lane = match &self.0 {
-            Kind::RoundRobin(last) => after(eligible, *last),
-            Kind::Strict(ranks, last) => ranks.pick(eligible, *last),
-            Kind::Weighted(weights, deficits) => deficits.pick(weights, eligible, bytes),
-            Kind::Tables(tables, place) => place.pick(tables, eligible),
+            RuleState::RoundRobin(last) => after(eligible, *last),
+            RuleState::Strict(ranks, last) => ranks.pick(eligible, *last),
+            RuleState::Weighted(weights, deficits) => deficits.pick(weights, eligible, bytes),
+            RuleState::Tables(tables, place) => place.pick(tables, eligible),
         }?;
         Some(Choice { lane, bytes: bytes[usize::from(lane)], eligible })
     }
@@ -86,7 +88,7 @@ impl Arbitration {
     pub(crate) fn pick_only(&self, lane: u8, bytes: u32) -> Option<Choice> {
         let eligible = 1 << lane;
         match &self.0 {
-            Kind::RoundRobin(_) => Some(Choice { lane, bytes, eligible }),
+            RuleState::RoundRobin(_) => Some(Choice { lane, bytes, eligible }),
             _ => {
                 let mut all = [0; VIRTUAL_LANES_MAX];
                 all[usize::from(lane)] = bytes;
@@ -98,9 +100,9 @@ impl Arbitration {
     /// The packet of `choice`, which was picked since the last grant, is being sent.
     pub(crate) fn grant(&mut self, choice: Choice) {
         match &mut self.0 {
-            Kind::RoundRobin(last) | Kind::Strict(_, last) => *last = choice.lane,
-            Kind::Weighted(weights, deficits) => deficits.grant(weights, choice),
-            Kind::Tables(tables, place) => place.grant(tables, choice),
+            RuleState::RoundRobin(last) | RuleState::Strict(_, last) => *last = choice.lane,
+            RuleState::Weighted(weights, deficits) => deficits.grant(weights, choice),
+            RuleState::Tables(tables, place) => place.grant(tables, choice),
         }
     }
 }

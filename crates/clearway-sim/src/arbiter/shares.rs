@@ -1,7 +1,7 @@
 //! What share of a channel each lane gets when it never runs dry: the rules as formulas.
 
 use super::tables::{limit_units, units};
-use super::turns::Ranks;
+use super::turns::PriorityRanks;
 use crate::spec::{Arbiter, VIRTUAL_LANES_MAX, VlArbitration};
 
 /// A number for each virtual lane, in proportion to the bytes it sends in the long run while all lanes of `backlogged` (a bit
@@ -11,9 +11,9 @@ use crate::spec::{Arbiter, VIRTUAL_LANES_MAX, VlArbitration};
 pub fn shares(rule: &Arbiter, backlogged: u32, packet: u32) -> [u64; VIRTUAL_LANES_MAX] {
     match rule {
         Arbiter::RoundRobin => equal(backlogged),
-        Arbiter::Strict { rank } => equal(Ranks::new(&rank.map(Some)).urgent(backlogged)),
-        Arbiter::Weighted { quantum, first } => match Ranks::new(first).urgent(backlogged) {
-            0 => of(backlogged, |lane| u64::from(quantum[lane])),
+        Arbiter::Strict { rank } => equal(PriorityRanks::new(&rank.map(Some)).urgent(backlogged)),
+        Arbiter::Weighted { quantum, first } => match PriorityRanks::new(first).urgent(backlogged) {
+            0 => per_lane(backlogged, |lane| u64::from(quantum[lane])),
             urgent => equal(urgent),
         },
         Arbiter::Tables(rule) => of_tables(rule, backlogged, units(packet).max(1)),
@@ -22,11 +22,11 @@ pub fn shares(rule: &Arbiter, backlogged: u32, packet: u32) -> [u64; VIRTUAL_LAN
 
 /// One for each of `lanes`.
 fn equal(lanes: u32) -> [u64; VIRTUAL_LANES_MAX] {
-    of(lanes, |_| 1)
+    per_lane(lanes, |_| 1)
 }
 
 /// `share` for each of `lanes`.
-fn of(lanes: u32, share: impl Fn(usize) -> u64) -> [u64; VIRTUAL_LANES_MAX] {
+fn per_lane(lanes: u32, share: impl Fn(usize) -> u64) -> [u64; VIRTUAL_LANES_MAX] {
     core::array::from_fn(|lane| if lanes & 1 << lane == 0 { 0 } else { share(lane) })
 }
 

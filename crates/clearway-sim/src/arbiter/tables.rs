@@ -51,20 +51,20 @@ pub(super) fn limit_units(high_limit: u8) -> Option<u16> {
 
 /// The rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Tables {
-    high: Table,
-    low: Table,
+pub(super) struct ArbitrationTables {
+    high: WeightTable,
+    low: WeightTable,
     limit: Option<u16>,
 }
 
 /// One table: entries that are never served are left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Table {
+struct WeightTable {
     entries: Vec<(u8, u8)>,
     lanes: u32,
 }
 
-impl Table {
+impl WeightTable {
     fn new(entries: &[(u8, u8)]) -> Self {
         let served = |(lane, weight): &(u8, u8)| *weight > 0 && *lane < MANAGEMENT;
         let entries: Vec<_> = entries.iter().copied().filter(served).collect();
@@ -73,24 +73,28 @@ impl Table {
     }
 }
 
-impl Tables {
+impl ArbitrationTables {
     /// Takes the tables as they are written.
     pub(super) fn new(rule: &VlArbitration) -> Self {
-        Self { high: Table::new(&rule.high), low: Table::new(&rule.low), limit: limit_units(rule.high_limit) }
+        Self {
+            high: WeightTable::new(&rule.high),
+            low: WeightTable::new(&rule.low),
+            limit: limit_units(rule.high_limit),
+        }
     }
 }
 
 /// Where one table stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Current {
+struct TablePosition {
     entry: u8,
     /// Units sent in this turn.
     used: u16,
 }
 
-impl Current {
+impl TablePosition {
     /// The entry that sends next.
-    fn next(self, table: &Table, eligible: u32) -> Option<u8> {
+    fn next(self, table: &WeightTable, eligible: u32) -> Option<u8> {
         if table.lanes & eligible == 0 {
             return None;
         }
@@ -104,7 +108,7 @@ impl Current {
     }
 
     /// `entry`, found by `next`, sends `units`.
-    fn send(&mut self, table: &Table, entry: u8, units: u16) {
+    fn send(&mut self, table: &WeightTable, entry: u8, units: u16) {
         let goes_on = entry == self.entry && self.used < u16::from(table.entries[usize::from(entry)].1);
         let before = if goes_on { self.used } else { 0 };
         *self = Self { entry, used: before.saturating_add(units) };
@@ -113,45 +117,45 @@ impl Current {
 
 /// Where both tables of a channel stand.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Place {
-    high: Current,
-    low: Current,
+pub(super) struct TablePositions {
+    high: TablePosition,
+    low: TablePosition,
     /// Units that high priority sent since low priority last had an opportunity.
     sent: u16,
 }
 
 /// An entry of one of the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Turn {
+enum TableEntry {
     High(u8),
     Low(u8),
 }
 
-impl Place {
+impl TablePositions {
     /// The next lane to send.
-    pub(super) fn pick(&self, rule: &Tables, eligible: u32) -> Option<u8> {
+    pub(super) fn pick(&self, rule: &ArbitrationTables, eligible: u32) -> Option<u8> {
         if eligible & 1 << MANAGEMENT != 0 {
             return Some(MANAGEMENT);
         }
         self.turn(rule, eligible).map(|turn| match turn {
-            Turn::High(entry) => rule.high.entries[usize::from(entry)].0,
-            Turn::Low(entry) => rule.low.entries[usize::from(entry)].0,
+            TableEntry::High(entry) => rule.high.entries[usize::from(entry)].0,
+            TableEntry::Low(entry) => rule.low.entries[usize::from(entry)].0,
         })
     }
 
     /// Moves on to the entry that `choice` came from.
-    pub(super) fn grant(&mut self, rule: &Tables, choice: Choice) {
+    pub(super) fn grant(&mut self, rule: &ArbitrationTables, choice: Choice) {
         if choice.lane == MANAGEMENT {
             return;
         }
         let units = u16::try_from(units(choice.bytes)).unwrap_or(u16::MAX);
         match self.turn(rule, choice.eligible) {
-            Some(Turn::High(entry)) => {
+            Some(TableEntry::High(entry)) => {
                 let before = if self.used_up(rule) { 0 } else { self.sent };
                 self.sent = before.saturating_add(units);
                 self.high.send(&rule.high, entry, units);
             }
-            Some(Turn::Low(entry)) => {
+            Some(TableEntry::Low(entry)) => {
                 self.sent = 0;
                 self.low.send(&rule.low, entry, units);
             }
@@ -160,14 +164,14 @@ impl Place {
     }
 
     /// Whether low priority must have its opportunity.
-    fn used_up(&self, rule: &Tables) -> bool {
+    fn used_up(&self, rule: &ArbitrationTables) -> bool {
         rule.limit.is_some_and(|limit| self.sent >= limit)
     }
 
     /// Whose turn it is among the data lanes.
-    fn turn(&self, rule: &Tables, eligible: u32) -> Option<Turn> {
-        let high = || self.high.next(&rule.high, eligible).map(Turn::High);
-        let low = || self.low.next(&rule.low, eligible).map(Turn::Low);
+    fn turn(&self, rule: &ArbitrationTables, eligible: u32) -> Option<TableEntry> {
+        let high = || self.high.next(&rule.high, eligible).map(TableEntry::High);
+        let low = || self.low.next(&rule.low, eligible).map(TableEntry::Low);
         if self.used_up(rule) { low().or_else(high) } else { high().or_else(low) }
     }
 }

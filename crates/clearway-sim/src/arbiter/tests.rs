@@ -6,11 +6,11 @@ use super::*;
 use crate::spec::VlArbitration;
 
 const ALL: u32 = 0xffff;
-type Lanes = [u32; VIRTUAL_LANES_MAX];
+type TestLanes = [u32; VIRTUAL_LANES_MAX];
 
 /// Bytes of each lane after `grants` packets, where lane `v` always has a packet of `bytes[v]` if it is in `backlogged`.
-fn run(rule: &Arbiter, backlogged: u32, bytes: &Lanes, grants: u32) -> [u64; VIRTUAL_LANES_MAX] {
-    let mut arbitration = Arbitration::new(rule);
+fn run(rule: &Arbiter, backlogged: u32, bytes: &TestLanes, grants: u32) -> [u64; VIRTUAL_LANES_MAX] {
+    let mut arbitration = ArbiterState::new(rule);
     let mut sent = [0; VIRTUAL_LANES_MAX];
     for _ in 0..grants {
         let Some(choice) = arbitration.pick(backlogged, bytes) else { break };
@@ -80,7 +80,7 @@ fn tables__the_limit_counts_whole_packets_and_zero_is_one() {
 
 #[test]
 fn tables__an_opportunity_that_nobody_takes_passes() {
-    let mut arbitration = Arbitration::new(&tables(&[(0, 1)], &[(1, 1)], 1));
+    let mut arbitration = ArbiterState::new(&tables(&[(0, 1)], &[(1, 1)], 1));
     let mut next = |eligible| {
         let choice = arbitration.pick(eligible, &[2048; 16]).expect("a lane");
         arbitration.grant(choice);
@@ -92,7 +92,7 @@ fn tables__an_opportunity_that_nobody_takes_passes() {
 
 #[test]
 fn tables__management_goes_before_everything_and_changes_nothing() {
-    let mut arbitration = Arbitration::new(&staging(0));
+    let mut arbitration = ArbiterState::new(&staging(0));
     let before = arbitration.clone();
     let choice = arbitration.pick(0x8001, &[256; 16]).expect("a lane");
     arbitration.grant(choice);
@@ -101,9 +101,9 @@ fn tables__management_goes_before_everything_and_changes_nothing() {
 
 #[test]
 fn tables__lanes_of_no_table_or_of_weight_zero_are_never_served() {
-    let arbitration = Arbitration::new(&staging(0));
+    let arbitration = ArbiterState::new(&staging(0));
     assert_eq!(arbitration.pick(0xff00 & 0x7fff, &[64; 16]), None);
-    let low_zero = Arbitration::new(&tables(&[], &[(0, 0), (3, 0), (15, 9)], 0));
+    let low_zero = ArbiterState::new(&tables(&[], &[(0, 0), (3, 0), (15, 9)], 0));
     assert_eq!(low_zero.pick(0x7fff, &[64; 16]), None);
 }
 
@@ -137,7 +137,7 @@ fn weighted__lanes_that_go_first_leave_deficits_alone() {
     (quantum[0], quantum[1], first[7]) = (1_000, 3_000, Some(0));
     let rule = Arbiter::Weighted { quantum, first };
     assert_eq!(shares(&rule, 0b1000_0011, 100)[7], 1);
-    let mut arbitration = Arbitration::new(&rule);
+    let mut arbitration = ArbiterState::new(&rule);
     let mut sent = [0u32; 16];
     for round in 0..8_000 {
         let eligible = if round % 2 == 0 { 0b11 } else { 0b1000_0011 };
@@ -150,17 +150,17 @@ fn weighted__lanes_that_go_first_leave_deficits_alone() {
 
 #[test]
 fn state__is_small_for_a_hundred_thousand_channels() {
-    assert!(size_of::<Arbitration>() <= 24, "{}", size_of::<Arbitration>());
+    assert!(size_of::<ArbiterState>() <= 24, "{}", size_of::<ArbiterState>());
 }
 
 /// Deficit round robin as the paper writes it: turn by turn, each adding its quantum.
-struct Literal {
+struct LiteralDrr {
     turn: usize,
-    owed: Lanes,
+    owed: TestLanes,
 }
 
-impl Literal {
-    fn next(&mut self, quantum: &Lanes, eligible: u32, bytes: &Lanes) -> usize {
+impl LiteralDrr {
+    fn next(&mut self, quantum: &TestLanes, eligible: u32, bytes: &TestLanes) -> usize {
         for lane in 0..VIRTUAL_LANES_MAX {
             if eligible & 1 << lane == 0 {
                 self.owed[lane] = 0;
@@ -191,7 +191,7 @@ fn any_rule() -> impl Strategy<Value = Arbiter> {
     ]
 }
 
-fn offers() -> impl Strategy<Value = Vec<(u32, Lanes)>> {
+fn offers() -> impl Strategy<Value = Vec<(u32, TestLanes)>> {
     let bytes = proptest::array::uniform16(prop_oneof![1u32..300, Just(4126u32), 1u32..10_000]);
     proptest::collection::vec((0u32..=ALL, bytes), 1..60)
 }
@@ -199,7 +199,7 @@ fn offers() -> impl Strategy<Value = Vec<(u32, Lanes)>> {
 proptest! {
     #[test]
     fn pick__is_pure_and_among_the_eligible(rule in any_rule(), offers in offers()) {
-        let mut asked = Arbitration::new(&rule);
+        let mut asked = ArbiterState::new(&rule);
         let mut once = asked.clone();
         for (n, (eligible, bytes)) in offers.iter().enumerate() {
             let before = asked.clone();
@@ -221,8 +221,8 @@ proptest! {
 
     #[test]
     fn weighted__is_deficit_round_robin_as_written(quantum in proptest::array::uniform16(1u32..9_000), offers in offers()) {
-        let mut arbitration = Arbitration::new(&Arbiter::Weighted { quantum, first: [None; 16] });
-        let mut literal = Literal { turn: 15, owed: [0; 16] };
+        let mut arbitration = ArbiterState::new(&Arbiter::Weighted { quantum, first: [None; 16] });
+        let mut literal = LiteralDrr { turn: 15, owed: [0; 16] };
         for (eligible, bytes) in offers {
             let Some(choice) = arbitration.pick(eligible, &bytes) else { continue };
             arbitration.grant(choice);

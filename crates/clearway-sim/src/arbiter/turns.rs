@@ -11,9 +11,9 @@ pub(super) fn after(lanes: u32, last: u8) -> Option<u8> {
 
 /// Lanes by rank, most urgent first.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Ranks(Vec<u32>);
+pub(super) struct PriorityRanks(Vec<u32>);
 
-impl Ranks {
+impl PriorityRanks {
     /// Lower ranks first; lanes without a rank are not served.
     pub(super) fn new(rank: &[Option<u8>; VIRTUAL_LANES_MAX]) -> Self {
         let mut ranks: Vec<u8> = rank.iter().flatten().copied().collect();

@@ -13,13 +13,13 @@
 //! I1. After a grant no deficit covers the head of its lane but that of the lane in turn.
 
 use super::Choice;
-use super::turns::{Ranks, after};
+use super::turns::{PriorityRanks, after};
 use crate::spec::VIRTUAL_LANES_MAX;
 
 /// The rule: who goes first, and the quanta of the others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Weights {
-    first: Ranks,
+    first: PriorityRanks,
     quantum: [u32; VIRTUAL_LANES_MAX],
     /// Lanes with a quantum and no rank.
     weighted: u32,
@@ -30,7 +30,7 @@ impl Weights {
     pub(super) fn new(quantum: &[u32; VIRTUAL_LANES_MAX], first: &[Option<u8>; VIRTUAL_LANES_MAX]) -> Self {
         let shares = |lane: &usize| quantum[*lane] > 0 && first[*lane].is_none();
         let weighted = (0..VIRTUAL_LANES_MAX).filter(shares).fold(0, |all, lane| all | 1 << lane);
-        Self { first: Ranks::new(first), quantum: *quantum, weighted }
+        Self { first: PriorityRanks::new(first), quantum: *quantum, weighted }
     }
 }
 

@@ -9,7 +9,7 @@ use crate::spec::{
     Arbiter, CongestionControl, Dcqcn, EdgeControl, FabricSpec, LossDomain, Routing, Service, Switching, Topology,
 };
 use crate::time::Picos;
-use crate::traffic::{Arrivals, Source, Timed};
+use crate::traffic::{Arrivals, Timed, TrafficSource};
 
 /// One of `all`.
 pub(crate) fn one_of<T: Copy>(stream: &mut RandomStream, all: &[T]) -> T {
@@ -98,11 +98,11 @@ fn what_is_lost(stream: &mut RandomStream, spec: &mut FabricSpec) {
 }
 
 /// A source or two for each of `hosts` hosts.
-pub fn traffic(stream: &mut RandomStream, hosts: u32) -> Vec<Source> {
+pub fn traffic(stream: &mut RandomStream, hosts: u32) -> Vec<TrafficSource> {
     let mut sources = Vec::new();
     for from in 0..hosts {
         for _ in 0..1 + stream.below(2) {
-            sources.push(Source {
+            sources.push(TrafficSource {
                 from,
                 to: (stream.below(4) == 0).then_some((from + 1) % hosts),
                 class: one_of(stream, &Class::ALL),

@@ -12,10 +12,10 @@ use toml::Spanned;
 
 use clearway_proto::base::Nanos;
 
-use super::trial::{Listener, Outcome, Symptom, Trial, Violation};
-use crate::fault::{Fault, Plan, line_of, wrong};
+use super::trial::{Listener, Symptom, Trial, TrialOutcome, Violation};
+use crate::fault::{Fault, FaultPlan, line_of, wrong};
 use crate::spec::figure::picos;
-use crate::spec::file::{FabricFile, FileError, Wanted};
+use crate::spec::file::{FabricFile, FileError, FileOptions};
 use crate::time::Picos;
 
 /// The only format there is.
@@ -38,7 +38,7 @@ pub struct Failure {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct Read {
+struct ParsedFailure {
     format: Spanned<u32>,
     commit: String,
     seed: u64,
@@ -57,7 +57,7 @@ struct Read {
 
 #[derive(Serialize)]
 #[serde(rename_all = "kebab-case")]
-struct Written<'a> {
+struct SerializedFailure<'a> {
     format: u32,
     commit: &'a str,
     seed: u64,
@@ -76,7 +76,7 @@ struct Written<'a> {
 
 /// Only this much of a file of another format is understood.
 #[derive(Deserialize)]
-struct Version {
+struct FormatVersion {
     format: Spanned<u32>,
 }
 
@@ -91,7 +91,7 @@ impl Failure {
             line: line_of(text, span.start),
             why,
         };
-        let version: Version = toml::from_str(text).map_err(|error| wrong(file, text, &error))?;
+        let version: FormatVersion = toml::from_str(text).map_err(|error| wrong(file, text, &error))?;
         if *version.format.get_ref() != FORMAT {
             let found = version.format.get_ref();
             let why = format!(
@@ -99,13 +99,13 @@ impl Failure {
             );
             return Err(at(version.format.span(), why));
         }
-        let read: Read = toml::from_str(text).map_err(|error| wrong(file, text, &error))?;
+        let read: ParsedFailure = toml::from_str(text).map_err(|error| wrong(file, text, &error))?;
         let fabric = read.fabric.get_ref();
         let inside = fabric.contains('\n');
         let spec = if inside {
-            FabricFile::parse(&format!("{file}, fabric"), fabric, Wanted::default())
+            FabricFile::parse(&format!("{file}, fabric"), fabric, FileOptions::default())
         } else {
-            FabricFile::open(fabric, Wanted::default())
+            FabricFile::open(fabric, FileOptions::default())
         };
         let spec = spec?.spec;
         let hosts = spec.topology.hosts();
@@ -118,7 +118,7 @@ impl Failure {
         let digest = |text: &String| u128::from_str_radix(text, 16).ok();
         let trail: Option<Vec<u128>> = read.trail.get_ref().iter().map(digest).collect();
         let trail = trail.ok_or_else(|| at(read.trail.span(), "a digest is up to 32 hexadecimal digits".to_owned()))?;
-        let plan = Plan::placed(file, text, read.fault);
+        let plan = FaultPlan::placed(file, text, read.fault);
         let operations = *read.operations.get_ref();
         if operations > OPERATIONS_MAX {
             let why = format!("operations = {operations}; a rank has at most {OPERATIONS_MAX} in a trial");
@@ -136,7 +136,7 @@ impl Failure {
     /// As a file. The seed of a file has to fit 63 bits, as every number of TOML.
     pub fn to_text(&self) -> String {
         let Trial { seed, spec, plan, ranks, operations, gap } = &self.trial;
-        let written = Written {
+        let written = SerializedFailure {
             format: FORMAT,
             commit: &self.commit,
             seed: *seed,
@@ -157,7 +157,7 @@ impl Failure {
     ///
     /// # Errors
     /// As [`Trial::run`].
-    pub fn replay(&self, listen: Listener<'_>) -> Result<Outcome, FileError> {
+    pub fn replay(&self, listen: Listener<'_>) -> Result<TrialOutcome, FileError> {
         let outcome = self.trial.run(listen)?;
         if self.violation.symptom == Symptom::Differs { self.trial.run_both_ways() } else { Ok(outcome) }
     }

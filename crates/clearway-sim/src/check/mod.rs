@@ -2,7 +2,7 @@
 //!
 //! # Model
 //! ```text
-//!    seed -> Trial (network, plan, load) -> run -> Outcome: coverage, or a Violation
+//!    seed -> Trial (network, plan, load) -> run -> TrialOutcome: coverage, or a Violation
 //!    Violation -> shrink -> Failure (a file) -> replay
 //! ```
 //! Everything works in release builds and costs nothing where it is not asked for.
@@ -10,7 +10,7 @@
 //! # Not here
 //! What faults do ([`crate::fabric`], [`crate::wire`], [`crate::world`]); thousands of seeds (`cargo xtask swarm`).
 
-mod courier;
+mod checked_engine;
 mod coverage;
 pub mod draw;
 mod failure;
@@ -24,4 +24,4 @@ mod tests;
 
 pub use coverage::{Coverage, State};
 pub use failure::Failure;
-pub use trial::{Listener, Outcome, Symptom, Trial, Violation};
+pub use trial::{Listener, Symptom, Trial, TrialOutcome, Violation};

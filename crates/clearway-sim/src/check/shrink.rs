@@ -3,15 +3,15 @@
 //! # Invariants
 //! I1. What is returned violates the same check as what was given.
 
-use super::trial::{Outcome, Symptom, Trial};
-use crate::fault::{Plan, shrink as shrink_plan};
+use super::trial::{Symptom, Trial, TrialOutcome};
+use crate::fault::{FaultPlan, shrink as shrink_plan};
 
 /// Runs at most: a second or two of a small network.
 const TRIES_MAX: u32 = 400;
 
 impl Trial {
     /// The smallest trial found that still shows `symptom`, and what it showed.
-    pub fn shrink(&self, symptom: Symptom) -> (Self, Option<Outcome>) {
+    pub fn shrink(&self, symptom: Symptom) -> (Self, Option<TrialOutcome>) {
         let mut tries = TRIES_MAX;
         let mut small = self.clone();
         let plan = shrink_plan(&self.plan, &mut tries, &mut |plan| self.with(plan).shows(symptom).is_some());
@@ -29,7 +29,7 @@ impl Trial {
         (small, shown)
     }
 
-    fn with(&self, plan: &Plan) -> Self {
+    fn with(&self, plan: &FaultPlan) -> Self {
         Self { plan: plan.clone(), ..self.clone() }
     }
 
@@ -51,7 +51,7 @@ impl Trial {
     }
 
     /// What this trial shows, if it is `symptom`.
-    fn shows(&self, symptom: Symptom) -> Option<Outcome> {
+    fn shows(&self, symptom: Symptom) -> Option<TrialOutcome> {
         let outcome = match symptom {
             Symptom::Differs => self.run_both_ways(),
             _ => self.run(&mut |_, _| ()),

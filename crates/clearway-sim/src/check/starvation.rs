@@ -9,12 +9,12 @@ use crate::graph::ChannelId;
 
 /// What was seen at the last look.
 #[derive(Debug, Default)]
-pub(super) struct Watch {
+pub(super) struct StarvationDetector {
     /// By channel: lanes that waited, and packets that each lane had sent.
     before: Vec<(u32, Vec<u64>)>,
 }
 
-impl Watch {
+impl StarvationDetector {
     /// The lanes of `fabric` that starved since the last look, by channel and lane.
     pub(super) fn look(&mut self, fabric: &Fabric) -> Vec<(ChannelId, u32)> {
         let channels = (0..fabric.graph().channels().len() as u32).map(ChannelId);

@@ -83,7 +83,7 @@ fn kept_exactly(seeds: Range<u64>) {
     for seed in seeds {
         let trial = Trial::draw(seed);
         let text = trial.spec.to_text();
-        let wanted = crate::spec::file::Wanted::default();
+        let wanted = crate::spec::file::FileOptions::default();
         let read = crate::spec::file::FabricFile::parse("kept.toml", &text, wanted).unwrap().spec;
         let (ours, kept) = (trial.run(&mut |_, _| ()), Trial { spec: read, ..trial }.run(&mut |_, _| ()));
         assert_eq!(ours.unwrap().trail, kept.unwrap().trail, "seed {seed}");

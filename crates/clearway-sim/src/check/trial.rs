@@ -13,21 +13,21 @@ use std::fmt;
 use clearway_proto::base::{BitsPerSec, Bytes, Nanos, RandomKey, Rank};
 use clearway_proto::wire::{OperationKind, Wire};
 
-use super::courier::{Courier, Errand, Event, FILE, GROUP};
+use super::checked_engine::{CheckEvent, CheckedEngine, FILE, GROUP, Workload};
 use super::coverage::State;
 use super::draw;
 use super::memory::{Layout, REGION};
-use super::starvation::Watch;
+use super::starvation::StarvationDetector;
 use crate::disk::DiskSpec;
-use crate::fabric::{EventQueue, Events, Fabric, Options, Trains};
-use crate::fault::{self, Disks, FaultKind, Injector, Plan, Resolved, Site};
+use crate::fabric::{EventQueueKind, EventSet, Fabric, FabricOptions, Trains};
+use crate::fault::{self, Disks, FaultKind, FaultPlan, FaultSite, Injector, ResolvedPlan};
 use crate::graph::DeviceId;
 use crate::spec::FabricSpec;
 use crate::spec::file::FileError;
 use crate::time::Picos;
-use crate::topology::{self, Network as Topology};
-use crate::wire::{Bodies, Completion, Network, NetworkConfig, SimWire, scattered};
-use crate::world::{Ended, Told, World};
+use crate::topology::{self, RoutedGraph as Topology};
+use crate::wire::{Completion, ContentModel, Network, NetworkConfig, SimWire, scattered};
+use crate::world::{StopReason, World, WorldEvent};
 
 /// Between two looks at the network.
 const LOOK_EVERY: Picos = Picos::from_micros(10);
@@ -47,7 +47,7 @@ pub struct Trial {
     /// The network.
     pub spec: FabricSpec,
     /// What goes wrong.
-    pub plan: Plan,
+    pub plan: FaultPlan,
     /// Ranks, each on a host of its own.
     pub ranks: u32,
     /// Operations of each rank.
@@ -93,7 +93,7 @@ pub struct Violation {
 
 /// What a run showed.
 #[derive(Clone, Debug)]
-pub struct Outcome {
+pub struct TrialOutcome {
     /// The first check that failed.
     pub violation: Option<Violation>,
     /// States that were reached.
@@ -121,7 +121,7 @@ impl Trial {
         let mut trial = Self {
             seed,
             spec,
-            plan: Plan::default(),
+            plan: FaultPlan::default(),
             ranks: 2 + stream.below(u64::from(hosts) - 1) as u32,
             operations: 5 + stream.below(30) as u32,
             gap: Nanos(draw::one_of(&mut stream, &[200, 2_000, 10_000])),
@@ -136,15 +136,15 @@ impl Trial {
         scattered(self.spec.topology.hosts(), self.ranks, 1, RandomKey::new(self.seed))
     }
 
-    fn site<'a>(&'a self, network: &'a Topology, hosts: &'a [DeviceId]) -> Site<'a> {
-        Site { spec: &self.spec, graph: &network.graph, hosts, disks: Disks::Present }
+    fn site<'a>(&'a self, network: &'a Topology, hosts: &'a [DeviceId]) -> FaultSite<'a> {
+        FaultSite { spec: &self.spec, graph: &network.graph, hosts, disks: Disks::Present }
     }
 
     /// Runs it; `listen` hears everything that happens.
     ///
     /// # Errors
     /// Why the network cannot be built, or the plan does not fit it.
-    pub fn run(&self, listen: Listener<'_>) -> Result<Outcome, FileError> {
+    pub fn run(&self, listen: Listener<'_>) -> Result<TrialOutcome, FileError> {
         self.run_as(WAY, listen)
     }
 
@@ -152,7 +152,7 @@ impl Trial {
     ///
     /// # Errors
     /// As [`Trial::run`].
-    pub fn run_both_ways(&self) -> Result<Outcome, FileError> {
+    pub fn run_both_ways(&self) -> Result<TrialOutcome, FileError> {
         let mut outcome = self.run(&mut |_, _| ())?;
         let other = self.run_as(OTHER_WAY, &mut |_, _| ())?;
         let place = outcome.trail.iter().zip(&other.trail).position(|(a, b)| a != b);
@@ -164,7 +164,7 @@ impl Trial {
         Ok(outcome)
     }
 
-    fn run_as(&self, options: Options, listen: Listener<'_>) -> Result<Outcome, FileError> {
+    fn run_as(&self, options: FabricOptions, listen: Listener<'_>) -> Result<TrialOutcome, FileError> {
         let network = topology::build(&self.spec).map_err(|error| FileError::Wrong {
             file: self.spec.name.clone(),
             line: 1,
@@ -172,7 +172,7 @@ impl Trial {
         })?;
         let hosts = self.hosts();
         let resolved = self.plan.resolve(&self.site(&network, &hosts))?;
-        Ok(Run::new(self, network, hosts, &resolved, options).finish(listen))
+        Ok(RunningTrial::new(self, network, hosts, &resolved, options).finish(listen))
     }
 
     /// When faults begin and end, in order, as a person reads it.
@@ -186,8 +186,8 @@ impl Trial {
         changes.into()
     }
 
-    fn errand(&self) -> Errand {
-        Errand { ranks: self.ranks, count: self.operations, gap: self.gap }
+    fn errand(&self) -> Workload {
+        Workload { ranks: self.ranks, count: self.operations, gap: self.gap }
     }
 
     /// Whether the plan has a fault for which `is` says yes.
@@ -197,24 +197,31 @@ impl Trial {
 }
 
 /// How trials are computed: audits need lazy events and no trains.
-const WAY: Options = Options { queue: EventQueue::Wheel, events: Events::Lazy, trains: Trains::Off };
+const WAY: FabricOptions = FabricOptions { queue: EventQueueKind::Wheel, events: EventSet::Lazy, trains: Trains::Off };
 /// How they are computed to compare.
-const OTHER_WAY: Options = Options { queue: EventQueue::Heap, events: Events::Eager, trains: Trains::Off };
+const OTHER_WAY: FabricOptions =
+    FabricOptions { queue: EventQueueKind::Heap, events: EventSet::Eager, trains: Trains::Off };
 
 /// A trial that runs.
-struct Run<'a> {
+struct RunningTrial<'a> {
     trial: &'a Trial,
-    world: World<Courier, Fabric>,
+    world: World<CheckedEngine, Fabric>,
     injector: Injector,
-    options: Options,
-    outcome: Outcome,
-    watch: Watch,
+    options: FabricOptions,
+    outcome: TrialOutcome,
+    watch: StarvationDetector,
     /// Parcels accepted: by receiver and its incarnation, sender and its incarnation, number.
     accepted: BTreeSet<(u32, u32, u32, u32, u32)>,
 }
 
-impl<'a> Run<'a> {
-    fn new(trial: &'a Trial, network: Topology, hosts: Vec<DeviceId>, resolved: &Resolved, options: Options) -> Self {
+impl<'a> RunningTrial<'a> {
+    fn new(
+        trial: &'a Trial,
+        network: Topology,
+        hosts: Vec<DeviceId>,
+        resolved: &ResolvedPlan,
+        options: FabricOptions,
+    ) -> Self {
         let key = RandomKey::new(trial.seed);
         let mut fabric = Fabric::new(&trial.spec, network, trial.seed, options);
         fabric.afflict(resolved.fabric.clone(), key.purpose("strikes"));
@@ -224,34 +231,34 @@ impl<'a> Run<'a> {
             sync: Picos::from_micros(20),
             capacity: Bytes(1 << 20),
         };
-        let config = NetworkConfig { hosts, bodies: Bodies::Real, disk: Some(disk), key };
+        let config = NetworkConfig { hosts, bodies: ContentModel::Real, disk: Some(disk), key };
         let wires = Network::new(fabric, &trial.spec, config);
         Self {
             trial,
             world: World::new(wires, |wire| start(wire, trial)),
             injector: Injector::new(resolved, key.purpose("interruptions")),
             options,
-            outcome: Outcome {
+            outcome: TrialOutcome {
                 violation: None,
                 states: BTreeSet::new(),
                 struck: BTreeSet::new(),
                 trail: Vec::new(),
                 end: Picos::ZERO,
             },
-            watch: Watch::default(),
+            watch: StarvationDetector::default(),
             accepted: BTreeSet::new(),
         }
     }
 
     /// Runs to the end or to the first violation.
-    fn finish(mut self, listen: Listener<'_>) -> Outcome {
+    fn finish(mut self, listen: Listener<'_>) -> TrialOutcome {
         let passing = self.trial.plan.faults.iter().map(|fault| fault.until).filter(|until| *until < FOR_GOOD);
         let healed = passing.max().unwrap_or_default().max(FAULTS_UNTIL);
         let last = healed + PATIENCE;
         let mut next = LOOK_EVERY;
-        let mut ended = Ended::InTime;
+        let mut ended = StopReason::InTime;
         let mut changes = self.trial.changes();
-        while self.outcome.violation.is_none() && ended == Ended::InTime && next <= last {
+        while self.outcome.violation.is_none() && ended == StopReason::InTime && next <= last {
             while let Some((at, _)) = changes.front().filter(|(at, _)| *at <= next) {
                 let at = *at;
                 self.run_until(at, listen);
@@ -284,24 +291,24 @@ impl<'a> Run<'a> {
         self.world.network().carrier()
     }
 
-    fn run_until(&mut self, until: Picos, listen: Listener<'_>) -> Ended {
+    fn run_until(&mut self, until: Picos, listen: Listener<'_>) -> StopReason {
         let Self { trial, world, injector, outcome, accepted, .. } = self;
         let copies_made = trial.has(|kind| matches!(kind, FaultKind::Duplication(_)));
-        let mut hear = |told: Told<'_, Courier>| {
+        let mut hear = |told: WorldEvent<'_, CheckedEngine>| {
             listen(told.at, format_args!("rank {} {}", told.rank.0, told.event));
             let violation = match told.event {
-                Event::Reached(state) => {
+                CheckEvent::Reached(state) => {
                     outcome.states.insert(state);
                     let stranger = state == State::CopySeen && !copies_made;
                     stranger.then(|| (Symptom::Twice, "a copy that no fault made arrived".to_owned()))
                 }
-                Event::Accepted { from, incarnation, number } => {
+                CheckEvent::Accepted { from, incarnation, number } => {
                     let own = told.engine.incarnation();
                     let fresh = accepted.insert((told.rank.0, own, from.0, incarnation, number));
                     (!fresh).then(|| (Symptom::Twice, format!("parcel {number} of rank {} came twice", from.0)))
                 }
-                Event::Stranger(token) => Some((Symptom::Token, format!("token {:#x} was not awaited", token.0))),
-                Event::Wrong(token, status) => {
+                CheckEvent::Stranger(token) => Some((Symptom::Token, format!("token {:#x} was not awaited", token.0))),
+                CheckEvent::Wrong(token, status) => {
                     Some((Symptom::Ending, format!("token {:#x} ended as {status:?}", token.0)))
                 }
             };
@@ -351,7 +358,7 @@ impl<'a> Run<'a> {
     }
 
     /// Judges what is left at the end.
-    fn judge(&mut self, ended: Ended) {
+    fn judge(&mut self, ended: StopReason) {
         let stall = self.fabric().standstill().first().map(|stall| {
             let label = self.fabric().graph().label(stall.channel);
             format!("lane {} of {label} waits for room that {} packets hold for good", stall.lane, stall.holders)
@@ -359,7 +366,7 @@ impl<'a> Run<'a> {
         if let Some(sentence) = stall {
             self.violate(Symptom::Standstill, sentence);
         }
-        if ended == Ended::InTime {
+        if ended == StopReason::InTime {
             let ranks = (0..self.trial.ranks).map(Rank);
             let left: usize = ranks.filter_map(|rank| Some(self.world.engine_mut(rank)?.unacknowledged())).sum();
             let sentence = format!("after {PATIENCE} without faults {left} parcels are still under way");
@@ -396,7 +403,7 @@ impl<'a> Run<'a> {
 }
 
 /// Gives a node its memory, its group and its file, and starts its engine.
-fn start(wire: &mut SimWire, trial: &Trial) -> Courier {
+fn start(wire: &mut SimWire, trial: &Trial) -> CheckedEngine {
     let layout = Layout { ranks: trial.ranks };
     layout.register(wire).unwrap_or_default();
     if wire.capabilities().operations.has(OperationKind::Multicast) {
@@ -404,5 +411,5 @@ fn start(wire: &mut SimWire, trial: &Trial) -> Courier {
     }
     wire.open(FILE, Bytes(0)).unwrap_or_default();
     let key = RandomKey::new(trial.seed).node(u64::from(wire.incarnation()));
-    Courier::new(wire.rank(), trial.errand(), key)
+    CheckedEngine::new(wire.rank(), trial.errand(), key)
 }

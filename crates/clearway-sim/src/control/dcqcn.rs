@@ -112,7 +112,7 @@ impl Reaction {
     /// A packet of `bytes` begins.
     pub(crate) fn sent(&mut self, rule: &Dcqcn, now: Picos, bytes: u32) {
         self.advance(rule, now);
-        self.next = self.next.max(now) + Pace::of(BitsPerSec(self.current)).time(bytes);
+        self.next = self.next.max(now) + Pace::from_rate(BitsPerSec(self.current)).time(bytes);
         if self.current < self.line {
             self.bytes += u64::from(bytes);
             while self.bytes >= ROUND_BYTES {
@@ -175,8 +175,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::event::{Event, Queue};
-    use crate::fabric::EventQueue;
+    use crate::event::{Event, PendingEvents};
+    use crate::fabric::EventQueueKind;
 
     /// The paper's parameters, for 40 Gb/s.
     const PAPER: Dcqcn = Dcqcn {
@@ -194,7 +194,7 @@ mod tests {
 
     /// Flows that begin one after the other and share one port.
     struct Shared {
-        events: Queue,
+        events: PendingEvents,
         port: VecDeque<u32>,
         flows: Vec<(Reaction, Notifier, u64)>,
         hash: clearway_proto::base::RandomStream,
@@ -203,7 +203,7 @@ mod tests {
 
     impl Shared {
         fn new(starts: &[Picos]) -> Self {
-            let mut events = Queue::new(EventQueue::Wheel);
+            let mut events = PendingEvents::new(EventQueueKind::Wheel);
             starts.iter().enumerate().for_each(|(n, at)| events.push(Event::new(*at, 0, n as u32, 0)));
             let flows = starts.iter().map(|_| (Reaction::new(LINE), Notifier::default(), 0)).collect();
             Self { events, port: VecDeque::new(), flows, hash: RandomKey::new(3).stream(), longest: 0 }
@@ -222,7 +222,7 @@ mod tests {
 
         fn step(&mut self, event: Event) {
             let (now, id) = (event.at, event.entity());
-            let time = Pace::of(LINE).time(PACKET);
+            let time = Pace::from_rate(LINE).time(PACKET);
             let (reaction, notifier, bytes) = &mut self.flows[id as usize];
             match event.kind() {
                 0 => {

@@ -33,7 +33,7 @@ const SLACK_SHIFT: u32 = 5;
 
 /// What a port goes by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Rules {
+pub(crate) struct EdgeRules {
     /// Bytes that wait before sources are slowed down.
     pub threshold: u64,
     /// Distinct sources at least.
@@ -48,7 +48,7 @@ pub(crate) struct Rules {
 
 /// What a source is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Notice {
+pub(crate) struct EdgeNotice {
     /// Who.
     pub source: u32,
     /// Its part of the port is the whole over this, in 256ths.
@@ -61,7 +61,7 @@ pub(crate) struct Notice {
 
 /// One who sends to the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Source {
+struct EdgeSource {
     id: u32,
     /// When a packet of it last came or went.
     seen: Picos,
@@ -81,10 +81,10 @@ enum Mode {
 
 /// One port before a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Port {
+pub(crate) struct EdgePort {
     mode: Mode,
     queued: u64,
-    sources: Vec<Source>,
+    sources: Vec<EdgeSource>,
     divisor: u32,
     epoch_start: Picos,
     epoch_end: Picos,
@@ -93,10 +93,17 @@ pub(crate) struct Port {
     sent: u64,
 }
 
-impl Port {
+impl EdgePort {
     /// A packet from `source` begins to wait for the port. Whoever must be told is appended to `notices`.
     /// O(log sources), and O(sources) once an epoch.
-    pub(crate) fn arrived(&mut self, rules: &Rules, now: Picos, source: u32, bytes: u32, notices: &mut Vec<Notice>) {
+    pub(crate) fn arrived(
+        &mut self,
+        rules: &EdgeRules,
+        now: Picos,
+        source: u32,
+        bytes: u32,
+        notices: &mut Vec<EdgeNotice>,
+    ) {
         self.queued += u64::from(bytes);
         self.came += u64::from(bytes);
         if self.mode == Mode::Idle {
@@ -114,9 +121,9 @@ impl Port {
                 self.mode = Mode::Active;
                 self.divisor = whole(self.sources.len());
                 self.begin_epoch(rules, now);
-                self.tell(rules, now, notices);
+                self.notify(rules, now, notices);
             }
-            Mode::Active => self.tell_newcomer(rules, now, source, notices),
+            Mode::Active => self.notify_newcomer(rules, now, source, notices),
             _ => {}
         }
         if now >= self.epoch_end {
@@ -150,7 +157,7 @@ impl Port {
         match self.place(source) {
             Ok(place) => self.sources[place].seen = now,
             Err(place) => {
-                self.sources.insert(place, Source { id: source, seen: now, told: 0, told_at: now });
+                self.sources.insert(place, EdgeSource { id: source, seen: now, told: 0, told_at: now });
                 self.resize(self.sources.len() - 1);
             }
         }
@@ -162,7 +169,7 @@ impl Port {
         self.divisor = (u64::from(self.divisor) * now / before.max(1) as u64).max(u64::from(ONE)) as u32;
     }
 
-    fn tell_newcomer(&mut self, rules: &Rules, now: Picos, source: u32, notices: &mut Vec<Notice>) {
+    fn notify_newcomer(&mut self, rules: &EdgeRules, now: Picos, source: u32, notices: &mut Vec<EdgeNotice>) {
         let Ok(place) = self.place(source) else { return };
         if self.sources[place].told == 0 {
             notices.push(self.notice(rules, now, place));
@@ -170,37 +177,37 @@ impl Port {
     }
 
     /// Tells everyone whose last notice is no longer near enough or runs out.
-    fn tell(&mut self, rules: &Rules, now: Picos, notices: &mut Vec<Notice>) {
+    fn notify(&mut self, rules: &EdgeRules, now: Picos, notices: &mut Vec<EdgeNotice>) {
         let life = self.life(rules);
         for place in 0..self.sources.len() {
-            let Source { told, told_at, .. } = self.sources[place];
+            let EdgeSource { told, told_at, .. } = self.sources[place];
             if told.abs_diff(self.divisor) > self.divisor / 16 || (now - told_at).0 >= life.0 / 2 {
                 notices.push(self.notice(rules, now, place));
             }
         }
     }
 
-    fn notice(&mut self, rules: &Rules, now: Picos, place: usize) -> Notice {
+    fn notice(&mut self, rules: &EdgeRules, now: Picos, place: usize) -> EdgeNotice {
         let life = self.life(rules);
         let (divisor, slot) = (self.divisor, place as u32);
         let source = &mut self.sources[place];
         (source.told, source.told_at) = (divisor, now);
-        Notice { source: source.id, divisor, slot, life }
+        EdgeNotice { source: source.id, divisor, slot, life }
     }
 
     /// Notices outlive four epochs, so that a source that is told every other one does not speed up in between.
-    fn life(&self, rules: &Rules) -> Picos {
+    fn life(&self, rules: &EdgeRules) -> Picos {
         Picos(4 * epoch(rules, self.sources.len()).0) + rules.notice_delay
     }
 
-    fn begin_epoch(&mut self, rules: &Rules, now: Picos) {
+    fn begin_epoch(&mut self, rules: &EdgeRules, now: Picos) {
         self.epoch_start = now;
         self.epoch_end = now + epoch(rules, self.sources.len());
         (self.came, self.sent) = (0, 0);
     }
 
     /// Forgets the silent, corrects the divisor, tells whom it concerns.
-    fn end_epoch(&mut self, rules: &Rules, now: Picos, notices: &mut Vec<Notice>) {
+    fn end_epoch(&mut self, rules: &EdgeRules, now: Picos, notices: &mut Vec<EdgeNotice>) {
         let before = self.sources.len();
         let silent_since = now - epoch(rules, before);
         self.sources.retain(|source| source.seen >= silent_since);
@@ -208,7 +215,7 @@ impl Port {
             Mode::Active if self.sources.len() >= rules.sources => {
                 self.resize(before);
                 self.correct(rules, now);
-                self.tell(rules, now, notices);
+                self.notify(rules, now, notices);
             }
             Mode::Watching if self.queued * 4 >= rules.threshold => {}
             _ => {
@@ -220,7 +227,7 @@ impl Port {
     }
 
     /// Upward by what came beyond what can leave, half of what waits included; downward by half of what the port was idle.
-    fn correct(&mut self, rules: &Rules, now: Picos) {
+    fn correct(&mut self, rules: &EdgeRules, now: Picos) {
         let capacity = bytes_in(rules.pace, now - self.epoch_start);
         let wanted = (capacity - (capacity >> SLACK_SHIFT)).max(1);
         let waiting = self.queued.saturating_sub(rules.threshold / 4);
@@ -243,7 +250,7 @@ fn whole(sources: usize) -> u32 {
 }
 
 /// Three packets of each source, and time for notices to be seen to work.
-fn epoch(rules: &Rules, sources: usize) -> Picos {
+fn epoch(rules: &EdgeRules, sources: usize) -> Picos {
     let round = rules.pace.time(rules.packet).0.saturating_mul(3 * sources as u64);
     Picos(round.max(4 * rules.notice_delay.0))
 }

@@ -2,9 +2,9 @@
 //!
 //! # Model
 //! ```text
-//!    edge    last switch: Port --Notice--> sender: Throttle      fan-in counted, pace set, packets still in the sender wait
+//!    edge    last switch: EdgePort --EdgeNotice--> sender: Throttle      fan-in counted, pace set, packets still in the sender wait
 //!    dcqcn   any switch: mark -> receiver: Notifier --> sender: Reaction                                  rate per flow
-//!    pauses  receiver of a cable: Ingress --Signal--> sender of the cable: stops and goes on              per lane
+//!    pauses  receiver of a cable: Ingress --PauseSignal--> sender of the cable: stops and goes on              per lane
 //! ```
 //!
 //! # Not here

@@ -32,7 +32,7 @@ const HEED_QUANTA: [(u64, u64); 5] = [(10_000, 60), (25_000, 80), (40_000, 118),
 
 /// What the headroom depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Cable {
+pub(crate) struct CableDelay {
     /// In each direction.
     pub rate: BitsPerSec,
     /// Signal time from end to end.
@@ -41,7 +41,7 @@ pub(crate) struct Cable {
     pub packet: u32,
 }
 
-impl Cable {
+impl CableDelay {
     /// From the end of a pause frame to the last instant at which its receiver may begin a packet.
     pub(crate) fn heed(&self) -> Picos {
         let listed = HEED_QUANTA.iter().find(|(mega, _)| self.rate.0 <= mega * 1_000_000);
@@ -66,7 +66,7 @@ impl Cable {
     }
 
     fn pace(&self) -> Pace {
-        Pace::of(self.rate)
+        Pace::from_rate(self.rate)
     }
 }
 
@@ -81,7 +81,7 @@ pub(crate) struct Thresholds {
 
 impl Thresholds {
     /// Those of a lane with `buffer` bytes; `None` if the headroom leaves less than three packets of it.
-    pub(crate) fn of(buffer: u64, cable: &Cable) -> Option<Self> {
+    pub(crate) fn new(buffer: u64, cable: &CableDelay) -> Option<Self> {
         let stop = buffer.checked_sub(cable.headroom())?;
         let packet = u64::from(cable.packet);
         (stop >= 3 * packet).then(|| Self { stop, go: stop - 2 * packet })
@@ -90,7 +90,7 @@ impl Thresholds {
 
 /// What a receiver tells the sender of its cable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Signal {
+pub(crate) enum PauseSignal {
     /// Begin no packet of this lane.
     Stop,
     /// Begin again.
@@ -106,19 +106,19 @@ pub(crate) struct Ingress {
 
 impl Ingress {
     /// All of a packet is here.
-    pub(crate) fn arrived(&mut self, at: &Thresholds, bytes: u32) -> Option<Signal> {
+    pub(crate) fn arrived(&mut self, at: &Thresholds, bytes: u32) -> Option<PauseSignal> {
         self.queued += u64::from(bytes);
         let stop = !self.stopped && self.queued >= at.stop;
         self.stopped |= stop;
-        stop.then_some(Signal::Stop)
+        stop.then_some(PauseSignal::Stop)
     }
 
     /// A packet is gone.
-    pub(crate) fn left(&mut self, at: &Thresholds, bytes: u32) -> Option<Signal> {
+    pub(crate) fn left(&mut self, at: &Thresholds, bytes: u32) -> Option<PauseSignal> {
         self.queued = self.queued.saturating_sub(u64::from(bytes));
         let go = self.stopped && self.queued <= at.go;
         self.stopped &= !go;
-        go.then_some(Signal::Go)
+        go.then_some(PauseSignal::Go)
     }
 
     /// Bytes held.
@@ -134,7 +134,7 @@ mod tests {
 
     /// The most a receiver holds that sends nothing on, when the pause frame waits for a packet just begun and the sender
     /// heeds as late as it may. Packets have `bytes`; the first leaves the sender at zero.
-    fn most_held(cable: &Cable, at: &Thresholds, bytes: u32) -> u64 {
+    fn most_held(cable: &CableDelay, at: &Thresholds, bytes: u32) -> u64 {
         let time = cable.pace().time(bytes);
         let mut ingress = Ingress::default();
         let mut stops = Picos::NEVER;
@@ -142,17 +142,17 @@ mod tests {
             if begin > stops {
                 break;
             }
-            if ingress.arrived(at, bytes) == Some(Signal::Stop) {
+            if ingress.arrived(at, bytes) == Some(PauseSignal::Stop) {
                 stops = begin + time + cable.delay + cable.reaction();
             }
         }
         ingress.queued()
     }
 
-    fn cable() -> impl Strategy<Value = Cable> {
+    fn cable() -> impl Strategy<Value = CableDelay> {
         let rate =
             prop_oneof![Just(10_000u64), Just(25_000), Just(50_000), Just(100_000), Just(400_000), Just(800_000)];
-        (rate, 1u64..2_000_000, 64u32..9_300).prop_map(|(rate, delay, packet)| Cable {
+        (rate, 1u64..2_000_000, 64u32..9_300).prop_map(|(rate, delay, packet)| CableDelay {
             rate: BitsPerSec::mega(rate),
             delay: Picos(delay),
             packet,
@@ -163,7 +163,7 @@ mod tests {
         #[test]
         fn headroom__loses_nothing_at_the_worst_and_wastes_less_than_two_packets(cable in cable(), part in 1u32..100) {
             let buffer = cable.headroom() + 40 * u64::from(cable.packet);
-            let at = Thresholds::of(buffer, &cable).expect("a buffer that is long enough");
+            let at = Thresholds::new(buffer, &cable).expect("a buffer that is long enough");
             let short = (cable.packet * part / 100).max(64).min(cable.packet);
             prop_assert!(most_held(&cable, &at, short) <= buffer);
             let held = most_held(&cable, &at, cable.packet);
@@ -176,16 +176,16 @@ mod tests {
     fn headroom__of_published_examples() {
         // 10 Gb/s, 100 m at 5 ns a metre, frames of 9216 and 20 bytes: 73,888 bit times for each frame, 672 for the pause
         // frame, 30,720 to heed, twice 5,000 of cable; and here the frame that crosses.
-        let cable = Cable { rate: BitsPerSec::mega(10_000), delay: Picos::from_nanos(500), packet: 9_236 };
+        let cable = CableDelay { rate: BitsPerSec::mega(10_000), delay: Picos::from_nanos(500), packet: 9_236 };
         assert_eq!(cable.headroom(), (3 * 73_888 + 672 + 30_720 + 2 * 5_000) / 8);
         assert_eq!(cable.heed(), Picos::from_nanos(3_072));
     }
 
     #[test]
     fn thresholds__a_buffer_that_is_mostly_headroom_has_none() {
-        let cable = Cable { rate: BitsPerSec::mega(100_000), delay: Picos::from_nanos(50), packet: 4_160 };
-        assert_eq!(Thresholds::of(cable.headroom() + 3 * 4_160 - 1, &cable), None);
-        let at = Thresholds::of(cable.headroom() + 3 * 4_160, &cable).expect("enough");
+        let cable = CableDelay { rate: BitsPerSec::mega(100_000), delay: Picos::from_nanos(50), packet: 4_160 };
+        assert_eq!(Thresholds::new(cable.headroom() + 3 * 4_160 - 1, &cable), None);
+        let at = Thresholds::new(cable.headroom() + 3 * 4_160, &cable).expect("enough");
         assert_eq!(at, Thresholds { stop: 3 * 4_160, go: 4_160 });
     }
 
@@ -193,8 +193,8 @@ mod tests {
     fn ingress__says_stop_and_go_once_each() {
         let at = Thresholds { stop: 300, go: 100 };
         let mut ingress = Ingress::default();
-        assert_eq!([(); 5].map(|()| ingress.arrived(&at, 100)), [None, None, Some(Signal::Stop), None, None]);
+        assert_eq!([(); 5].map(|()| ingress.arrived(&at, 100)), [None, None, Some(PauseSignal::Stop), None, None]);
         let signals = [(); 5].map(|()| ingress.left(&at, 100));
-        assert_eq!(signals, [None, None, None, Some(Signal::Go), None]);
+        assert_eq!(signals, [None, None, None, Some(PauseSignal::Go), None]);
     }
 }

@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 
 use clearway_proto::base::BitsPerSec;
 
-use super::edge::{Notice, ONE, Port, Rules};
+use super::edge::{EdgeNotice, EdgePort, EdgeRules, ONE};
 use super::throttle::Throttle;
-use crate::event::{Event, EventQueue, Queue};
+use crate::event::{Event, EventQueueKind, PendingEvents};
 use crate::time::{Pace, Picos};
 
 const PACKET: u32 = 4_160;
@@ -15,7 +15,7 @@ const DELAY: Picos = Picos::from_nanos(1_000);
 
 /// When a sender has something to send.
 #[derive(Clone, Copy)]
-struct Wish {
+struct SendTimes {
     from: Picos,
     until: Picos,
     /// Time between packets it would like.
@@ -25,7 +25,7 @@ struct Wish {
 
 #[derive(Clone)]
 struct Sender {
-    wish: Wish,
+    wish: SendTimes,
     throttle: Throttle,
     in_network: u64,
     delivered: u64,
@@ -33,7 +33,7 @@ struct Sender {
 
 /// What was seen at the end of each span of time.
 #[derive(Debug)]
-struct Seen {
+struct IncastSample {
     /// Longest queue in the span, in packets.
     queue_max: u64,
     /// Bytes delivered in the span over what fits, in thousandths.
@@ -44,27 +44,27 @@ struct Seen {
 }
 
 struct Incast {
-    rules: Rules,
-    port: Port,
+    rules: EdgeRules,
+    port: EdgePort,
     queue: VecDeque<(u32, u32)>,
     senders: Vec<Sender>,
-    events: Queue,
-    sent_notices: Vec<Notice>,
-    notices: Vec<Notice>,
+    events: PendingEvents,
+    sent_notices: Vec<EdgeNotice>,
+    notices: Vec<EdgeNotice>,
 }
 
 impl Incast {
-    fn new(wishes: &[Wish]) -> Self {
-        let pace = Pace::of(BitsPerSec::mega(200_000));
-        let rules = Rules { threshold: 128 * 1024, sources: 2, notice_delay: DELAY, pace, packet: PACKET };
-        let sender = |wish: &Wish| Sender { wish: *wish, throttle: Throttle::OPEN, in_network: 0, delivered: 0 };
-        let mut events = Queue::new(EventQueue::Wheel);
+    fn new(wishes: &[SendTimes]) -> Self {
+        let pace = Pace::from_rate(BitsPerSec::mega(200_000));
+        let rules = EdgeRules { threshold: 128 * 1024, sources: 2, notice_delay: DELAY, pace, packet: PACKET };
+        let sender = |wish: &SendTimes| Sender { wish: *wish, throttle: Throttle::OPEN, in_network: 0, delivered: 0 };
+        let mut events = PendingEvents::new(EventQueueKind::Wheel);
         for (n, wish) in wishes.iter().enumerate() {
             events.push(Event::new(wish.from, 0, n as u32, 0));
         }
         Self {
             rules,
-            port: Port::default(),
+            port: EdgePort::default(),
             queue: VecDeque::new(),
             senders: wishes.iter().map(sender).collect(),
             events,
@@ -74,11 +74,11 @@ impl Incast {
     }
 
     /// Runs to the end of each span of `length` and says what was seen in it.
-    fn run(&mut self, length: Picos, spans: u64) -> Vec<Seen> {
+    fn run(&mut self, length: Picos, spans: u64) -> Vec<IncastSample> {
         (1..=spans).map(|n| self.span(Picos(length.0 * n), length)).collect()
     }
 
-    fn span(&mut self, end: Picos, length: Picos) -> Seen {
+    fn span(&mut self, end: Picos, length: Picos) -> IncastSample {
         let before: Vec<u64> = self.senders.iter().map(|sender| sender.delivered).collect();
         let mut queue_max = 0;
         while let Some(event) = self.events.pop_until(end) {
@@ -89,7 +89,7 @@ impl Incast {
             self.senders.iter().zip(before).map(|(sender, before)| sender.delivered - before).collect();
         let time = self.rules.pace.time(bytes.iter().sum::<u64>() as u32);
         let goodput = time.0 * 1_000 / length.0;
-        Seen { queue_max, goodput, least: *bytes.iter().min().unwrap(), most: *bytes.iter().max().unwrap() }
+        IncastSample { queue_max, goodput, least: *bytes.iter().min().unwrap(), most: *bytes.iter().max().unwrap() }
     }
 
     fn step(&mut self, event: Event) {
@@ -119,7 +119,7 @@ impl Incast {
             3 => {
                 let notice = self.sent_notices[event.arg as usize];
                 let sender = &mut self.senders[id as usize];
-                sender.throttle.heard(now, notice, sender.in_network, self.rules.pace, PACKET);
+                sender.throttle.handle_notice(now, notice, sender.in_network, self.rules.pace, PACKET);
             }
             _ => self.senders[id as usize].in_network -= u64::from(event.arg),
         }
@@ -128,7 +128,7 @@ impl Incast {
     fn send(&mut self, now: Picos, id: u32) {
         let pace = self.rules.pace;
         let sender = &mut self.senders[id as usize];
-        let Wish { until, gap, bytes, .. } = sender.wish;
+        let SendTimes { until, gap, bytes, .. } = sender.wish;
         let ready = sender.throttle.ready_at(now);
         if ready > now {
             // Asked again soon: a notice may come meanwhile.
@@ -142,7 +142,7 @@ impl Incast {
     }
 }
 
-const ALWAYS: Wish = Wish { from: Picos::ZERO, until: Picos::NEVER, gap: Picos::ZERO, bytes: PACKET };
+const ALWAYS: SendTimes = SendTimes { from: Picos::ZERO, until: Picos::NEVER, gap: Picos::ZERO, bytes: PACKET };
 
 const SPAN: Picos = Picos::from_micros(100);
 
@@ -164,23 +164,23 @@ fn edge__an_incast_settles_at_even_parts_and_a_short_queue() {
 
 #[test]
 fn edge__others_join_and_leave() {
-    let guest = Wish { from: Picos::from_micros(1_000), until: Picos::from_micros(2_000), ..ALWAYS };
-    let wishes: Vec<Wish> = (0..48).map(|n| if n % 2 == 0 { ALWAYS } else { guest }).collect();
+    let guest = SendTimes { from: Picos::from_micros(1_000), until: Picos::from_micros(2_000), ..ALWAYS };
+    let wishes: Vec<SendTimes> = (0..48).map(|n| if n % 2 == 0 { ALWAYS } else { guest }).collect();
     let seen = Incast::new(&wishes).run(SPAN, 30);
     for (n, seen) in seen.iter().enumerate() {
         // One span for the first packets of those who come, one for those who stay to speed up.
         assert!(seen.goodput >= if n == 20 { 800 } else { 940 }, "span {n}: {seen:?}");
         assert!([0, 10, 11].contains(&n) || seen.queue_max <= 32, "span {n}: {seen:?}");
     }
-    let even = |seen: &Seen| seen.most - seen.least <= u64::from(PACKET);
+    let even = |seen: &IncastSample| seen.most - seen.least <= u64::from(PACKET);
     assert!(seen[13..20].iter().all(even), "{:?}", &seen[13..20]);
 }
 
 #[test]
 fn edge__senders_that_want_less_leave_the_rest_to_others() {
     // 32 senders want an eighth of the port between them, at times of their own.
-    let modest = |n: u64| Wish { from: Picos::from_nanos(1_210 * n), gap: Picos::from_micros(40), ..ALWAYS };
-    let wishes: Vec<Wish> = (0..36).map(|n| if n < 4 { ALWAYS } else { modest(n) }).collect();
+    let modest = |n: u64| SendTimes { from: Picos::from_nanos(1_210 * n), gap: Picos::from_micros(40), ..ALWAYS };
+    let wishes: Vec<SendTimes> = (0..36).map(|n| if n < 4 { ALWAYS } else { modest(n) }).collect();
     let seen = Incast::new(&wishes).run(SPAN, 30);
     for (n, seen) in seen.iter().enumerate().skip(5) {
         assert!(seen.goodput >= 850 && seen.queue_max <= 32, "span {n}: {seen:?}");
@@ -191,7 +191,7 @@ fn edge__senders_that_want_less_leave_the_rest_to_others() {
 
 #[test]
 fn edge__short_packets_and_few_sources_are_left_alone() {
-    let pings = Wish { gap: Picos::ZERO, bytes: 64, ..ALWAYS };
+    let pings = SendTimes { gap: Picos::ZERO, bytes: 64, ..ALWAYS };
     for wishes in [vec![pings; 40], vec![ALWAYS; 1]] {
         let mut incast = Incast::new(&wishes);
         incast.run(Picos::from_micros(50), 2);
@@ -200,30 +200,30 @@ fn edge__short_packets_and_few_sources_are_left_alone() {
 }
 
 /// A notice for one of four.
-const QUARTER: Notice = Notice { source: 3, divisor: 4 * ONE, slot: 2, life: Picos::from_micros(10) };
+const QUARTER: EdgeNotice = EdgeNotice { source: 3, divisor: 4 * ONE, slot: 2, life: Picos::from_micros(10) };
 
 #[test]
 fn throttle__first_pays_for_what_is_in_the_network_then_keeps_its_pace() {
-    let pace = Pace::of(BitsPerSec::mega(200_000));
+    let pace = Pace::from_rate(BitsPerSec::mega(200_000));
     let packet = pace.time(PACKET);
     let mut throttle = Throttle::OPEN;
     assert_eq!(throttle.ready_at(Picos(7)), Picos(7));
-    throttle.heard(Picos(100), QUARTER, 3 * u64::from(PACKET), pace, PACKET);
+    throttle.handle_notice(Picos(100), QUARTER, 3 * u64::from(PACKET), pace, PACKET);
     // Three packets at a quarter of the pace, then two slots.
     let ready = Picos(100 + 14 * packet.0);
     assert_eq!(throttle.ready_at(Picos(100)), ready);
     throttle.sent(ready, PACKET, pace);
     assert_eq!(throttle.ready_at(ready), ready + Picos(4 * packet.0));
     // Twice as many share: what is left to wait doubles.
-    throttle.heard(ready, Notice { divisor: 8 * ONE, ..QUARTER }, 0, pace, PACKET);
+    throttle.handle_notice(ready, EdgeNotice { divisor: 8 * ONE, ..QUARTER }, 0, pace, PACKET);
     assert_eq!(throttle.ready_at(ready), ready + Picos(8 * packet.0));
 }
 
 #[test]
 fn throttle__doubles_its_pace_with_each_life_without_notice() {
-    let pace = Pace::of(BitsPerSec::mega(200_000));
+    let pace = Pace::from_rate(BitsPerSec::mega(200_000));
     let mut throttle = Throttle::OPEN;
-    throttle.heard(Picos::ZERO, QUARTER, 0, pace, PACKET);
+    throttle.handle_notice(Picos::ZERO, QUARTER, 0, pace, PACKET);
     let gap = |throttle: &mut Throttle, now: Picos| {
         throttle.sent(now, PACKET, pace);
         (throttle.ready_at(now) - now).0 / pace.time(PACKET).0

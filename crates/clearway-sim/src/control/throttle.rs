@@ -9,7 +9,7 @@
 //! I1. Between two packets at an unchanged divisor lies at least the time of the first at the pace; no time is saved up.
 //! I2. A pace that is not renewed doubles at the end of each life, until it is no limit.
 
-use super::edge::{Notice, ONE};
+use super::edge::{EdgeNotice, ONE};
 use crate::time::{Pace, Picos};
 
 /// The pace of one flow.
@@ -28,7 +28,7 @@ impl Throttle {
     pub(crate) const OPEN: Self = Self { divisor: ONE, next: Picos::ZERO, life: Picos::ZERO, until: Picos::ZERO };
 
     /// Heard from the switch. `in_network` bytes of the flow are on their way; `pace` and `packet` are of the receiver's port.
-    pub(crate) fn heard(&mut self, now: Picos, notice: Notice, in_network: u64, pace: Pace, packet: u32) {
+    pub(crate) fn handle_notice(&mut self, now: Picos, notice: EdgeNotice, in_network: u64, pace: Pace, packet: u32) {
         self.age(now);
         if self.divisor <= ONE {
             let slot = Picos(pace.time(packet).0.saturating_mul(u64::from(notice.slot)));

@@ -8,9 +8,9 @@ use crate::time::Picos;
 
 /// The oracle of event queues: O(log pending) each.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Heap(BinaryHeap<Reverse<Event>>);
+pub(crate) struct EventHeap(BinaryHeap<Reverse<Event>>);
 
-impl Heap {
+impl EventHeap {
     /// See [`super::Queue::push`].
     pub(crate) fn push(&mut self, event: Event) {
         self.0.push(Reverse(event));

@@ -2,8 +2,8 @@
 //!
 //! # Model
 //! An event is 16 bytes and names what it is about; what happens is the fabric's business. Two queues give the same order:
-//! [`Heap`], the simplest thing that can be right, and [`Wheel`], whose cost does not grow with what is pending. Their
-//! interface is that of [`Queue`], which is either of them.
+//! [`EventHeap`], the simplest thing that can be right, and [`TimingWheel`], whose cost does not grow with what is pending. Their
+//! interface is that of [`PendingEvents`], which is either of them.
 //!
 //! # Invariants
 //! I1. What is popped is the least event pushed and not yet popped, whatever has been pushed when. Equal events may be pushed
@@ -16,8 +16,8 @@ use core::cmp::Ordering;
 
 use crate::time::Picos;
 
-pub(crate) use heap::Heap;
-pub(crate) use wheel::Wheel;
+pub(crate) use heap::EventHeap;
+pub(crate) use wheel::TimingWheel;
 
 /// Something that happens at an instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +70,7 @@ impl PartialOrd for Event {
 
 /// What orders the events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum EventQueue {
+pub enum EventQueueKind {
     /// Buckets of time: constant cost when many events are pending.
     #[default]
     Wheel,
@@ -80,19 +80,19 @@ pub enum EventQueue {
 
 /// One of the queues.
 #[derive(Clone, Debug)]
-pub(crate) enum Queue {
+pub(crate) enum PendingEvents {
     /// The oracle.
-    Heap(Heap),
+    Heap(EventHeap),
     /// The fast one.
-    Wheel(Wheel),
+    Wheel(TimingWheel),
 }
 
-impl Queue {
+impl PendingEvents {
     /// An empty queue of the kind asked for.
-    pub(crate) fn new(kind: EventQueue) -> Self {
+    pub(crate) fn new(kind: EventQueueKind) -> Self {
         match kind {
-            EventQueue::Heap => Self::Heap(Heap::default()),
-            EventQueue::Wheel => Self::Wheel(Wheel::default()),
+            EventQueueKind::Heap => Self::Heap(EventHeap::default()),
+            EventQueueKind::Wheel => Self::Wheel(TimingWheel::default()),
         }
     }
 

@@ -7,7 +7,7 @@ use super::*;
 
 /// A step of a test: what to do with both queues.
 #[derive(Clone, Debug)]
-enum Step {
+enum QueueStep {
     /// Push at the last popped instant plus a delay.
     Push {
         delay: u64,
@@ -40,37 +40,37 @@ fn delay() -> impl Strategy<Value = u64> {
     ]
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = QueueStep> {
     prop_oneof![
-        5 => (delay(), 0u32..4, 0u32..2).prop_map(|(delay, key, arg)| Step::Push { delay, key, arg }),
-        1 => (prop_oneof![0u64..100_000, any::<u64>()], any::<u32>()).prop_map(|(at, key)| Step::PushAt { at, key }),
-        3 => Just(Step::Pop),
-        2 => Just(Step::Look),
-        1 => delay().prop_map(|delay| Step::PopUntil { delay }),
+        5 => (delay(), 0u32..4, 0u32..2).prop_map(|(delay, key, arg)| QueueStep::Push { delay, key, arg }),
+        1 => (prop_oneof![0u64..100_000, any::<u64>()], any::<u32>()).prop_map(|(at, key)| QueueStep::PushAt { at, key }),
+        3 => Just(QueueStep::Pop),
+        2 => Just(QueueStep::Look),
+        1 => delay().prop_map(|delay| QueueStep::PopUntil { delay }),
     ]
 }
 
 /// Does `steps` with both queues and compares every answer.
-fn compare(steps: impl IntoIterator<Item = Step>) {
-    let (mut heap, mut wheel) = (Queue::new(EventQueue::Heap), Queue::new(EventQueue::Wheel));
+fn compare(steps: impl IntoIterator<Item = QueueStep>) {
+    let (mut heap, mut wheel) = (PendingEvents::new(EventQueueKind::Heap), PendingEvents::new(EventQueueKind::Wheel));
     let mut now = Picos::ZERO;
-    let push = |heap: &mut Queue, wheel: &mut Queue, event| {
+    let push = |heap: &mut PendingEvents, wheel: &mut PendingEvents, event| {
         heap.push(event);
         wheel.push(event);
     };
     for step in steps {
         match step {
-            Step::Push { delay, key, arg } => {
+            QueueStep::Push { delay, key, arg } => {
                 push(&mut heap, &mut wheel, Event { at: now + Picos(delay), key, arg });
             }
-            Step::PushAt { at, key } => push(&mut heap, &mut wheel, Event { at: Picos(at), key, arg: 0 }),
-            Step::Look => assert_eq!(heap.next_at(), wheel.next_at()),
-            Step::Pop => {
+            QueueStep::PushAt { at, key } => push(&mut heap, &mut wheel, Event { at: Picos(at), key, arg: 0 }),
+            QueueStep::Look => assert_eq!(heap.next_at(), wheel.next_at()),
+            QueueStep::Pop => {
                 let (want, got) = (heap.pop(), wheel.pop());
                 assert_eq!(want, got);
                 now = want.map_or(now, |event| event.at);
             }
-            Step::PopUntil { delay } => loop {
+            QueueStep::PopUntil { delay } => loop {
                 let until = now + Picos(delay);
                 let (want, got) = (heap.pop_until(until), wheel.pop_until(until));
                 assert_eq!(want, got);
@@ -94,7 +94,7 @@ proptest! {
 }
 
 /// As many steps as make the wheel tune itself several times, at rates that change a thousandfold.
-fn long_run(seed: u64, pending: usize) -> Vec<Step> {
+fn long_run(seed: u64, pending: usize) -> Vec<QueueStep> {
     let mut stream = RandomKey::new(seed).stream();
     let mut steps = Vec::new();
     for round in 0..60_000 {
@@ -105,9 +105,9 @@ fn long_run(seed: u64, pending: usize) -> Vec<Step> {
             _ => stream.below(scale),
         };
         let key = stream.below(1 << 20) as u32;
-        steps.push(Step::Push { delay, key, arg: 0 });
+        steps.push(QueueStep::Push { delay, key, arg: 0 });
         if round >= pending {
-            steps.push(Step::Pop);
+            steps.push(QueueStep::Pop);
         }
     }
     steps
@@ -122,15 +122,15 @@ fn wheel__gives_the_order_of_the_heap_over_tunings() {
 
 #[test]
 fn wheel__a_burst_at_one_instant_that_grows_while_it_is_taken() {
-    let burst = (0..20_000u32).map(|n| Step::Push { delay: 0, key: n.wrapping_mul(7_919) % 20_011, arg: 0 });
-    let growth =
-        (0..20_000u32).flat_map(|n| [Step::Pop, Step::Push { delay: u64::from(n % 3), key: 20_011 + n, arg: n }]);
+    let burst = (0..20_000u32).map(|n| QueueStep::Push { delay: 0, key: n.wrapping_mul(7_919) % 20_011, arg: 0 });
+    let growth = (0..20_000u32)
+        .flat_map(|n| [QueueStep::Pop, QueueStep::Push { delay: u64::from(n % 3), key: 20_011 + n, arg: n }]);
     compare(burst.chain(growth));
 }
 
 #[test]
 fn wheel__fits_its_buckets_to_the_rate() {
-    let mut wheel = Wheel::default();
+    let mut wheel = TimingWheel::default();
     let mut stream = RandomKey::new(9).stream();
     for _ in 0..50_000 {
         wheel.push(Event::new(Picos(stream.below(1_000_000_000)), 1, 0, 0));

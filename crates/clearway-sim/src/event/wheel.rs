@@ -21,7 +21,7 @@
 //!     in the heap.
 //! I2. The run is sorted, least event last.
 
-use super::{Event, Heap};
+use super::{Event, EventHeap};
 use crate::time::Picos;
 
 /// Events that should meet in a bucket. Measured with delays as in a network: 8 and 16 are the best from 300 to 100,000
@@ -45,7 +45,7 @@ const NEVER: Event = Event { at: Picos::NEVER, key: u32::MAX, arg: u32::MAX };
 
 /// An event in a bucket.
 #[derive(Clone, Copy, Debug)]
-struct Node {
+struct WheelEntry {
     event: Event,
     /// The next of the same list, or [`NIL`].
     next: u32,
@@ -53,52 +53,52 @@ struct Node {
 
 /// Buckets of time: O(1) each while the rate of events changes slowly, O(log pending) at worst.
 #[derive(Clone, Debug)]
-pub(crate) struct Wheel {
+pub(crate) struct TimingWheel {
     width_log: u32,
     /// The bucket that the run was made of.
     front: u64,
     run: Vec<Event>,
-    far: Heap,
+    far: EventHeap,
     /// The top of the heap, or [`NEVER`]: looked at far more often than it changes.
     far_first: Event,
     /// First node of each bucket's list; a power of two of them.
     heads: Vec<u32>,
     occupied: Bitmap,
-    nodes: Vec<Node>,
+    nodes: Vec<WheelEntry>,
     /// List of the nodes that hold nothing.
     free: u32,
     linked: usize,
-    pace: Tally,
+    pace: WheelStatistics,
 }
 
 /// What tuning looks at.
 #[derive(Clone, Copy, Debug)]
-struct Tally {
+struct WheelStatistics {
     pops: u64,
     look_at: u64,
     since: Picos,
 }
 
-impl Default for Wheel {
+impl Default for TimingWheel {
     fn default() -> Self {
         let buckets = 1 << BUCKETS_LOG_MIN;
         Self {
             width_log: WIDTH_LOG_FIRST,
             front: 0,
             run: Vec::new(),
-            far: Heap::default(),
+            far: EventHeap::default(),
             far_first: NEVER,
             heads: vec![NIL; buckets],
             occupied: Bitmap::new(buckets),
             nodes: Vec::new(),
             free: NIL,
             linked: 0,
-            pace: Tally { pops: 0, look_at: LOOK_AFTER, since: Picos::ZERO },
+            pace: WheelStatistics { pops: 0, look_at: LOOK_AFTER, since: Picos::ZERO },
         }
     }
 }
 
-impl Wheel {
+impl TimingWheel {
     /// See [`super::Queue::push`].
     pub(crate) fn push(&mut self, event: Event) {
         let bucket = event.at.0 >> self.width_log;
@@ -260,7 +260,7 @@ impl Wheel {
     /// Puts an event into the list of `bucket`, which lies in the window.
     fn link(&mut self, bucket: u64, event: Event) {
         let slot = (bucket & (self.heads.len() as u64 - 1)) as usize;
-        let node = Node { event, next: self.heads[slot] };
+        let node = WheelEntry { event, next: self.heads[slot] };
         let at = if self.free == NIL {
             self.nodes.push(node);
             self.nodes.len() as u32 - 1
@@ -282,7 +282,7 @@ impl Wheel {
         let seen = self.pace.pops;
         let elapsed = now - self.pace.since;
         let pending = self.len() as u64;
-        self.pace = Tally { pops: 0, look_at: LOOK_AFTER.max(4 * pending), since: now };
+        self.pace = WheelStatistics { pops: 0, look_at: LOOK_AFTER.max(4 * pending), since: now };
         if elapsed == Picos::ZERO {
             return;
         }
@@ -361,7 +361,7 @@ impl Bitmap {
 }
 
 #[cfg(test)]
-impl Wheel {
+impl TimingWheel {
     /// Binary logarithm of a bucket's picoseconds.
     pub(super) fn width_log(&self) -> u32 {
         self.width_log

@@ -29,7 +29,7 @@ impl Delays {
         (from as usize * self.rows + to as usize) % (self.rows * self.rows)
     }
 
-    fn of(&self, from: u32, to: u32) -> Option<u64> {
+    fn known_delay(&self, from: u32, to: u32) -> Option<u64> {
         let known = self.known.get(self.place(from, to)).copied().flatten();
         known.filter(|known| (known.0, known.1) == (from, to)).map(|(_, _, delay)| delay)
     }
@@ -42,9 +42,9 @@ impl Delays {
 }
 
 /// A network where nobody else is.
-struct Quiet;
+struct IdleNetwork;
 
-impl Backlog for Quiet {
+impl Backlog for IdleNetwork {
     fn bytes(&self, _: ChannelId) -> u64 {
         0
     }
@@ -64,7 +64,7 @@ impl Fabric {
         if self.faults.is_some() {
             return self.acknowledgement_delay(from, to);
         }
-        if let Some(delay) = self.delays.of(from, to) {
+        if let Some(delay) = self.delays.known_delay(from, to) {
             return delay;
         }
         let delay = self.acknowledgement_delay(from, to);
@@ -88,7 +88,7 @@ impl Fabric {
                 time += serial;
             }
             let at = DeviceId(port.to);
-            match self.network.router.next(&self.network.graph, at, &mut transit, &Quiet) {
+            match self.network.router.next(&self.network.graph, at, &mut transit, &IdleNetwork) {
                 Some(next) if !port.to_host => channel = next,
                 _ => return time,
             }

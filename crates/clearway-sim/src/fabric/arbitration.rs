@@ -3,15 +3,15 @@
 //! # Invariants
 //! I1. An arbitration that finds nobody to send changes nothing but wake-ups.
 
-use super::parts::{Lane, Queue};
-use super::pool::{NONE, Pool};
-use super::{Events, Fabric};
+use super::parts::{Lane, SourceQueue};
+use super::pool::{Arena, NONE};
+use super::{EventSet, Fabric};
 use crate::arbiter::Choice;
 use crate::spec::VIRTUAL_LANES_MAX;
 
 impl Lane {
     /// The queue whose turn it is, where there is one.
-    pub(super) fn turn(&self, queues: &Pool<Queue>) -> u32 {
+    pub(super) fn turn(&self, queues: &Arena<SourceQueue>) -> u32 {
         queues[self.ring].next
     }
 }
@@ -63,7 +63,7 @@ impl Fabric {
                     self.forward(port, lane, choice, self.now);
                 }
                 let it = &self.ports[port as usize];
-                if it.occupied != 0 || self.options.events == Events::Eager {
+                if it.occupied != 0 || self.options.events == EventSet::Eager {
                     let at = it.busy_until;
                     self.wake(port, at);
                 }
@@ -306,6 +306,6 @@ impl Fabric {
 
     /// A queue that is in no ring.
     pub(super) fn new_queue(&mut self, source: u32, head: u32, bytes: u32) -> u32 {
-        self.queues.put(Queue { lane: NONE, source, head, tail: head, next: NONE, bytes })
+        self.queues.put(SourceQueue { lane: NONE, source, head, tail: head, next: NONE, bytes })
     }
 }

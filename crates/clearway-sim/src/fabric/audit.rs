@@ -15,7 +15,7 @@
 use std::collections::BTreeSet;
 
 use super::pool::NONE;
-use super::{Events, Fabric, Trains};
+use super::{EventSet, Fabric, Trains};
 use crate::graph::ChannelId;
 
 /// A lane whose credits do not add up.
@@ -55,9 +55,9 @@ impl Fabric {
     /// Lanes whose credits do not add up now. O(packets + lanes).
     ///
     /// # Panics
-    /// When [`super::Options`] ask for eager events or trains, whose books are kept elsewhere: a mistake of the caller.
+    /// When [`super::FabricOptions`] ask for eager events or trains, whose books are kept elsewhere: a mistake of the caller.
     pub fn audit(&self) -> Vec<Leak> {
-        let plain = self.options.events == Events::Lazy && self.options.trains == Trains::Off;
+        let plain = self.options.events == EventSet::Lazy && self.options.trains == Trains::Off;
         assert!(plain, "audits need lazy events and no trains");
         let held = self.holdings();
         let lanes = (0..self.lanes.len() as u32).filter(|lane| self.lanes[*lane as usize].credited);

@@ -20,8 +20,8 @@ pub(crate) struct Buckets {
 
 impl Buckets {
     /// Those of a channel of `link` where packets have up to `longest` bytes; `None` where the next has to wait in any case.
-    pub(crate) fn of(link: &LinkSpec, longest: u32) -> Option<Self> {
-        let lead = Pace::of(link.rate).time((link.burst?.0 as u32).saturating_sub(longest)).0;
+    pub(crate) fn new(link: &LinkSpec, longest: u32) -> Option<Self> {
+        let lead = Pace::from_rate(link.rate).time((link.burst?.0 as u32).saturating_sub(longest)).0;
         (lead > 0).then_some(Self { lead, paid: 0, express_paid: 0 })
     }
 

@@ -5,36 +5,36 @@ use std::collections::BTreeMap;
 use clearway_proto::base::Class;
 
 use super::bucket::Buckets;
-use super::control::{Control, Pauses};
-use super::digest::Digest;
+use super::control::{CongestionState, PauseState};
+use super::digest::FabricDigest;
 use super::fifo::Fifo;
 use super::host::Host;
 use super::parts::{Lane, Port};
-use super::pool::{NONE, Pool};
-use super::statistics::{PortStatistics, Statistics};
-use super::{Constants, Fabric, Options};
-use crate::arbiter::Arbitration;
-use crate::event::Queue;
+use super::pool::{Arena, NONE};
+use super::statistics::{FabricStatistics, PortStatistics};
+use super::{Fabric, FabricConstants, FabricOptions};
+use crate::arbiter::ArbiterState;
+use crate::event::PendingEvents;
 use crate::graph::{Channel, ChannelId, Graph};
 use crate::spec::{
     Arbiter, ClassMap, CongestionControl, FabricSpec, LANES_MAX, LossDomain, Queueing, Replication, Routing, Service,
     Switching,
 };
 use crate::time::Pace;
-use crate::topology::Network;
+use crate::topology::RoutedGraph;
 
 impl Fabric {
     /// A fabric at rest. `seed` decides what hashes decide: which of several equal ways a packet takes.
     ///
     /// Cost: about 100 bytes for each channel and 40 for each of its lanes.
-    pub fn new(spec: &FabricSpec, network: Network, seed: u64, options: Options) -> Self {
+    pub fn new(spec: &FabricSpec, network: RoutedGraph, seed: u64, options: FabricOptions) -> Self {
         let graph = &network.graph;
         let steps = network.router.steps().max(1);
         let lanes_per_port = u32::from(spec.classes.virtual_lanes.max(1)) * u32::from(steps);
         assert!(lanes_per_port as usize <= LANES_MAX, "checked when the specification was read");
         let (tables, table_of_port) = lane_tables(&spec.classes, graph);
         let count = graph.channels().len();
-        let (host, switch) = (Arbitration::new(&spec.arbitration.host), Arbitration::new(&spec.arbitration.switch));
+        let (host, switch) = (ArbiterState::new(&spec.arbitration.host), ArbiterState::new(&spec.arbitration.switch));
         let ports = (0..count as u32).map(|id| {
             let arbiter = if graph.is_host(graph.channel(ChannelId(id)).from) { &host } else { &switch };
             port(spec, graph, ChannelId(id), lanes_per_port, arbiter.clone())
@@ -50,7 +50,7 @@ impl Fabric {
         let lane_count = lanes.len();
         Self {
             now: 0,
-            events: Queue::new(options.queue),
+            events: PendingEvents::new(options.queue),
             options,
             steps,
             lanes_per_port,
@@ -59,35 +59,35 @@ impl Fabric {
             constants: constants(spec, seed, steps),
             limits: spec.classes.loss.map(limit),
             ports,
-            statistics: Statistics::new(lane_count),
+            statistics: FabricStatistics::new(lane_count),
             lanes,
-            queues: Pool::new(),
-            packets: Pool::new(),
-            messages: Pool::new(),
-            credits: Pool::new(),
+            queues: Arena::new(),
+            packets: Arena::new(),
+            messages: Arena::new(),
+            credits: Arena::new(),
             fifos: if spec.switch.queueing == Queueing::InputFifo { vec![Fifo::EMPTY; lane_count] } else { Vec::new() },
-            trains: Pool::new(),
+            trains: Arena::new(),
             train_serial: 0,
             hosts: (0..graph.hosts()).map(|_| Host::default()).collect(),
-            connections: Pool::new(),
+            connections: Arena::new(),
             connection_of: vec![Vec::new(); graph.hosts() as usize],
             dirty: Vec::new(),
             current: 0,
             notices: Vec::new(),
-            digest: Digest::new(graph.hosts()),
+            digest: FabricDigest::new(graph.hosts()),
             groups: BTreeMap::new(),
             tree_of: BTreeMap::new(),
             trees: Vec::new(),
             casts: BTreeMap::new(),
-            shares: Pool::new(),
-            holds: Pool::new(),
+            shares: Arena::new(),
+            holds: Arena::new(),
             faults: None,
-            control: Control::of(spec, count),
-            words: Pool::new(),
-            pauses: Pauses::of(spec, graph.channels().iter().map(|channel| channel.link), lane_count),
+            control: CongestionState::new(spec, count),
+            words: Arena::new(),
+            pauses: PauseState::new(spec, graph.channels().iter().map(|channel| channel.link), lane_count),
             rates: spec.links.iter().map(|link| link.rate).collect(),
             buffers: spec.links.iter().map(|link| link.buffer.0).collect(),
-            watch: super::trace::Watch::Nothing,
+            watch: super::trace::TraceMode::Nothing,
             delays: super::acknowledgement::Delays::new(graph.hosts() as usize),
             network,
         }
@@ -108,7 +108,7 @@ fn limit(loss: LossDomain) -> u32 {
     }
 }
 
-fn constants(spec: &FabricSpec, seed: u64, steps: u8) -> Constants {
+fn constants(spec: &FabricSpec, seed: u64, steps: u8) -> FabricConstants {
     // A train stands for packets that go one way and that an arbiter would have let through one by one unchanged.
     let one_way = matches!(spec.routing, Routing::Minimal | Routing::DestinationModulo | Routing::Ecmp);
     let steady = |arbiter: &Arbiter| matches!(arbiter, Arbiter::RoundRobin | Arbiter::Strict { .. });
@@ -116,13 +116,13 @@ fn constants(spec: &FabricSpec, seed: u64, steps: u8) -> Constants {
     let lossless = spec.classes.loss.iter().all(|loss| *loss == LossDomain::Credits);
     let calm = spec.congestion_control == CongestionControl::None;
     let voq = spec.switch.queueing == Queueing::VirtualOutput;
-    Constants {
+    FabricConstants {
         payload: spec.packet.payload.0 as u32,
         header: spec.packet.header.0 as u32,
         transmit_delay: spec.host.transmit_delay.0.max(1),
         receive_delay: spec.host.receive_delay.0.max(1),
         receive_tail: spec.host.receive_tail,
-        memory: Pace::of(spec.host.memory_rate),
+        memory: Pace::from_rate(spec.host.memory_rate),
         hold_all: spec.switch.replication == Replication::HoldAll,
         in_order: spec.host.service == Service::InOrder,
         by_message: spec.host.service == Service::ByMessage,
@@ -142,7 +142,7 @@ fn constants(spec: &FabricSpec, seed: u64, steps: u8) -> Constants {
     }
 }
 
-fn port(spec: &FabricSpec, graph: &Graph, id: ChannelId, lanes_per_port: u32, arbiter: Arbitration) -> Port {
+fn port(spec: &FabricSpec, graph: &Graph, id: ChannelId, lanes_per_port: u32, arbiter: ArbiterState) -> Port {
     let channel = graph.channel(id);
     let link = &spec.links[usize::from(channel.link)];
     let to_host = graph.is_host(channel.to);
@@ -152,11 +152,11 @@ fn port(spec: &FabricSpec, graph: &Graph, id: ChannelId, lanes_per_port: u32, ar
     Port {
         busy_until: 0,
         express_until: 0,
-        buckets: Buckets::of(link, longest),
+        buckets: Buckets::new(link, longest),
         wake_at: u64::MAX,
         delay: cable + if to_host { 0 } else { spec.switch.delay.0 },
         back: cable,
-        pace: Pace::of(link.rate),
+        pace: Pace::from_rate(link.rate),
         occupied: 0,
         first_lane: id.0 * lanes_per_port,
         to: channel.to.0,

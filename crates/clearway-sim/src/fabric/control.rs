@@ -14,10 +14,10 @@
 
 use super::parts::Packet;
 use super::pool::NONE;
-use super::{Fabric, Kind};
+use super::{Fabric, FabricEventKind};
 use crate::control::dcqcn::{self, Notifier, Reaction};
-use crate::control::edge::{self, Rules};
-use crate::control::pauses::{Cable, Ingress, Signal, Thresholds};
+use crate::control::edge::{self, EdgeRules};
+use crate::control::pauses::{CableDelay, Ingress, PauseSignal, Thresholds};
 use crate::control::throttle::Throttle;
 use crate::graph::ChannelId;
 use crate::spec::{CongestionControl, Dcqcn, FabricSpec, LossDomain};
@@ -25,7 +25,7 @@ use crate::time::{Pace, Picos};
 
 /// What holds a connection back.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Gate {
+pub(super) enum SendGate {
     /// Nothing.
     Open,
     /// The last switch before its target.
@@ -36,40 +36,40 @@ pub(super) enum Gate {
 
 /// The congestion control of a fabric.
 #[derive(Debug)]
-pub(super) enum Control {
+pub(super) enum CongestionState {
     None,
     /// At the last switch before each host: rules and state by channel, where the channel leads to a host.
     Edge {
         threshold: u64,
         sources: usize,
         notice_delay: u64,
-        ports: Vec<Option<Box<edge::Port>>>,
-        said: Vec<edge::Notice>,
+        ports: Vec<Option<Box<edge::EdgePort>>>,
+        said: Vec<edge::EdgeNotice>,
     },
     Dcqcn(Dcqcn),
 }
 
 /// A notice under way.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Word {
+pub(super) struct NoticeInFlight {
     /// Whose packets it is about.
     pub(super) target: u32,
     /// From the last switch; without it: a packet of this connection was marked.
-    edge: Option<edge::Notice>,
+    edge: Option<edge::EdgeNotice>,
     connection: u32,
 }
 
 /// Pauses: thresholds and what lies there, by channel and lane.
 #[derive(Debug, Default)]
-pub(super) struct Pauses {
+pub(super) struct PauseState {
     /// By channel: thresholds and the time of a signal.
     cables: Vec<Option<(Thresholds, u64)>>,
     /// By lane.
     ingress: Vec<Ingress>,
 }
 
-impl Control {
-    pub(super) fn of(spec: &FabricSpec, channels: usize) -> Self {
+impl CongestionState {
+    pub(super) fn new(spec: &FabricSpec, channels: usize) -> Self {
         match spec.congestion_control {
             CongestionControl::None => Self::None,
             CongestionControl::Edge(rule) => Self::Edge {
@@ -84,16 +84,16 @@ impl Control {
     }
 }
 
-impl Pauses {
-    pub(super) fn of(spec: &FabricSpec, links: impl Iterator<Item = u8>, lanes: usize) -> Self {
+impl PauseState {
+    pub(super) fn new(spec: &FabricSpec, links: impl Iterator<Item = u8>, lanes: usize) -> Self {
         if !spec.classes.loss.contains(&LossDomain::Pauses) {
             return Self::default();
         }
         let packet = (spec.packet.payload.0 + spec.packet.header.0) as u32;
         let cables = links.map(|link| {
             let link = &spec.links[usize::from(link)];
-            let cable = Cable { rate: link.rate, delay: link.delay, packet };
-            Thresholds::of(link.buffer.0, &cable).map(|thresholds| (thresholds, cable.reaction().0.max(1)))
+            let cable = CableDelay { rate: link.rate, delay: link.delay, packet };
+            Thresholds::new(link.buffer.0, &cable).map(|thresholds| (thresholds, cable.reaction().0.max(1)))
         });
         Self { cables: cables.collect(), ingress: vec![Ingress::default(); lanes] }
     }
@@ -107,7 +107,7 @@ impl Fabric {
     /// A packet begins to wait for `port`: the control of its end hears of it, and queues that mark mark it.
     #[inline]
     pub(super) fn watch_arrival(&mut self, port: u32, lane: u32, packet: u32) {
-        if !matches!(self.control, Control::None) {
+        if !matches!(self.control, CongestionState::None) {
             self.judge_arrival(port, lane, packet);
         }
     }
@@ -117,15 +117,15 @@ impl Fabric {
         let from = self.messages[message].from;
         let now = Picos(self.now);
         match &mut self.control {
-            Control::None => {}
-            Control::Edge { threshold, sources, notice_delay, ports, said } => {
+            CongestionState::None => {}
+            CongestionState::Edge { threshold, sources, notice_delay, ports, said } => {
                 let it = &self.ports[port as usize];
                 if !it.to_host {
                     return;
                 }
                 let packet = self.constants.payload + self.constants.header;
                 let delay = *notice_delay;
-                let rules = Rules {
+                let rules = EdgeRules {
                     threshold: *threshold,
                     sources: *sources,
                     notice_delay: Picos(delay),
@@ -135,11 +135,11 @@ impl Fabric {
                 ports[port as usize].get_or_insert_default().arrived(&rules, now, from, bytes, said);
                 let target = it.to;
                 for notice in std::mem::take(said) {
-                    let word = self.words.put(Word { target, edge: Some(notice), connection: NONE });
-                    self.schedule(self.now + delay, Kind::Notice, notice.source, word);
+                    let word = self.words.put(NoticeInFlight { target, edge: Some(notice), connection: NONE });
+                    self.schedule(self.now + delay, FabricEventKind::Notice, notice.source, word);
                 }
             }
-            Control::Dcqcn(rule) => {
+            CongestionState::Dcqcn(rule) => {
                 let hash = super::digest::mix(self.messages[message].id ^ u64::from(number) << 44 ^ self.now) as u32;
                 if dcqcn::marks(rule, u64::from(self.lanes[lane as usize].queued), hash) {
                     self.packets[packet].marked = true;
@@ -150,7 +150,7 @@ impl Fabric {
 
     /// A packet leaves `port`.
     pub(super) fn watch_departure(&mut self, port: u32, packet: u32) {
-        if let Control::Edge { ports, .. } = &mut self.control
+        if let CongestionState::Edge { ports, .. } = &mut self.control
             && let Some(watcher) = &mut ports[port as usize]
         {
             let Packet { message, bytes, .. } = self.packets[packet];
@@ -161,7 +161,7 @@ impl Fabric {
     /// A marked packet of `message` is at its host: the sender is told, but not too often.
     pub(super) fn marked(&mut self, message: u32) {
         self.messages[message].marked = true;
-        let Control::Dcqcn(rule) = &self.control else { return };
+        let CongestionState::Dcqcn(rule) = &self.control else { return };
         let rule = *rule;
         let (connection, from, target) = {
             let it = &self.messages[message];
@@ -172,14 +172,14 @@ impl Fabric {
         }
         let line = self.line_rate(self.messages[message].port);
         let gate = &mut self.connections[connection].gate;
-        if let Gate::Open = gate {
-            *gate = Gate::Reaction(Reaction::new(line), Notifier::default());
+        if let SendGate::Open = gate {
+            *gate = SendGate::Reaction(Reaction::new(line), Notifier::default());
         }
-        let Gate::Reaction(_, notifier) = gate else { return };
+        let SendGate::Reaction(_, notifier) = gate else { return };
         if notifier.marked(&rule, Picos(self.now)) {
             let delay = self.acknowledgement_delay(target, from).max(1);
-            let word = self.words.put(Word { target, edge: None, connection });
-            self.schedule(self.now + delay, Kind::Notice, from, word);
+            let word = self.words.put(NoticeInFlight { target, edge: None, connection });
+            self.schedule(self.now + delay, FabricEventKind::Notice, from, word);
         }
     }
 
@@ -189,7 +189,7 @@ impl Fabric {
 
     /// A notice reaches `host`.
     pub(super) fn noticed(&mut self, host: u32, word: u32) {
-        let Word { target, edge, connection } = self.words[word];
+        let NoticeInFlight { target, edge, connection } = self.words[word];
         self.words.free(word);
         let now = Picos(self.now);
         match (edge, &self.control) {
@@ -204,15 +204,16 @@ impl Fabric {
                     };
                     let it = &mut self.connections[connection];
                     let in_network = u64::from(it.in_network) * u64::from(packet);
-                    let mut throttle = if let Gate::Throttle(throttle) = it.gate { throttle } else { Throttle::OPEN };
-                    throttle.heard(now, notice, in_network, pace, packet);
-                    it.gate = Gate::Throttle(throttle);
+                    let mut throttle =
+                        if let SendGate::Throttle(throttle) = it.gate { throttle } else { Throttle::OPEN };
+                    throttle.handle_notice(now, notice, in_network, pace, packet);
+                    it.gate = SendGate::Throttle(throttle);
                     self.hold_back(connection);
                 }
             }
-            (None, Control::Dcqcn(rule)) => {
+            (None, CongestionState::Dcqcn(rule)) => {
                 let rule = *rule;
-                if let Gate::Reaction(reaction, _) = &mut self.connections[connection].gate {
+                if let SendGate::Reaction(reaction, _) = &mut self.connections[connection].gate {
                     reaction.notified(&rule, now);
                 }
             }
@@ -231,23 +232,23 @@ impl Fabric {
     pub(super) fn gate_opens(&mut self, connection: u32) -> u64 {
         let now = Picos(self.now);
         match &mut self.connections[connection].gate {
-            Gate::Open => self.now,
-            Gate::Throttle(throttle) => throttle.ready_at(now).0,
-            Gate::Reaction(reaction, _) => reaction.ready_at(now).0,
+            SendGate::Open => self.now,
+            SendGate::Throttle(throttle) => throttle.ready_at(now).0,
+            SendGate::Reaction(reaction, _) => reaction.ready_at(now).0,
         }
     }
 
     /// A packet of `bytes` of `connection` starts now.
     pub(super) fn pass_gate(&mut self, connection: u32, target: u32, bytes: u32) {
         let now = Picos(self.now);
-        if let Gate::Open = self.connections[connection].gate {
+        if let SendGate::Open = self.connections[connection].gate {
             return;
         }
         // A multicast has no one channel at its end; only marks of other messages can hold it back.
         let pace = if target == NONE { Pace::INSTANT } else { self.pace_into(target) };
         match (&mut self.connections[connection].gate, &self.control) {
-            (Gate::Throttle(throttle), _) => throttle.sent(now, bytes, pace),
-            (Gate::Reaction(reaction, _), Control::Dcqcn(rule)) => reaction.sent(rule, now, bytes),
+            (SendGate::Throttle(throttle), _) => throttle.sent(now, bytes, pace),
+            (SendGate::Reaction(reaction, _), CongestionState::Dcqcn(rule)) => reaction.sent(rule, now, bytes),
             _ => {}
         }
     }
@@ -262,7 +263,7 @@ impl Fabric {
         if at > self.now {
             let lane = self.queues[queue].lane;
             self.withdraw(lane / self.lanes_per_port, lane, queue);
-            self.schedule(at, Kind::Pace, self.messages[self.queues[queue].head].port, connection);
+            self.schedule(at, FabricEventKind::Pace, self.messages[self.queues[queue].head].port, connection);
         }
     }
 
@@ -274,7 +275,7 @@ impl Fabric {
         }
         let at = self.gate_opens(connection);
         if at > self.now {
-            self.schedule(at, Kind::Pace, port, connection);
+            self.schedule(at, FabricEventKind::Pace, port, connection);
             return;
         }
         let level = self.messages[self.queues[queue].head].level;
@@ -311,10 +312,10 @@ impl Fabric {
         }
     }
 
-    fn signal(&mut self, channel: u32, lane: u32, signal: Signal, delay: u64) {
+    fn signal(&mut self, channel: u32, lane: u32, signal: PauseSignal, delay: u64) {
         let _ = channel;
-        let stop = u32::from(signal == Signal::Stop);
-        self.schedule(self.now + delay, Kind::Pause, lane, stop);
+        let stop = u32::from(signal == PauseSignal::Stop);
+        self.schedule(self.now + delay, FabricEventKind::Pause, lane, stop);
     }
 
     /// The sender of the cable of `lane` heeds a signal.

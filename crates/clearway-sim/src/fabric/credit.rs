@@ -4,14 +4,14 @@
 //! I1. A lane's list is ordered by time. A credit issued later may be due earlier (outputs have different rates), so it is put
 //!     where it belongs, and a port that starves is woken for it.
 
-use super::parts::{Credit, Lane};
-use super::pool::{NONE, Pool};
-use super::{Events, Fabric, Kind};
+use super::parts::{CreditReturn, Lane};
+use super::pool::{Arena, NONE};
+use super::{EventSet, Fabric, FabricEventKind};
 
 impl Lane {
     /// Puts `record` into the list by time; almost always at the end.
     #[inline(always)]
-    fn insert(&mut self, credits: &mut Pool<Credit>, record: u32) {
+    fn insert(&mut self, credits: &mut Arena<CreditReturn>, record: u32) {
         let at = credits[record].at;
         let first = self.credit_first;
         if first == NONE {
@@ -34,10 +34,10 @@ impl Lane {
 
     /// Applies what is due at `now`.
     #[inline(always)]
-    pub(super) fn absorb(&mut self, credits: &mut Pool<Credit>, now: u64) {
+    pub(super) fn absorb(&mut self, credits: &mut Arena<CreditReturn>, now: u64) {
         while self.credit_first != NONE {
             let record = self.credit_first;
-            let Credit { at, bytes, left, next, .. } = credits[record];
+            let CreditReturn { at, bytes, left, next, .. } = credits[record];
             if at > now {
                 return;
             }
@@ -52,14 +52,14 @@ impl Lane {
     }
 
     /// Applies what is due of `record`, which is in no list, and puts back what is not.
-    fn absorb_some(&mut self, credits: &mut Pool<Credit>, record: u32, now: u64) {
-        let Credit { at, gap, bytes, left, .. } = credits[record];
+    fn absorb_some(&mut self, credits: &mut Arena<CreditReturn>, record: u32, now: u64) {
+        let CreditReturn { at, gap, bytes, left, .. } = credits[record];
         let due = left.min(((now - at) / gap) as u32 + 1);
         self.free += due * bytes;
         if due == left {
             credits.free(record);
         } else {
-            credits[record] = Credit { at: at + u64::from(due) * gap, gap, bytes, left: left - due, next: NONE };
+            credits[record] = CreditReturn { at: at + u64::from(due) * gap, gap, bytes, left: left - due, next: NONE };
             self.insert(credits, record);
         }
     }
@@ -68,12 +68,15 @@ impl Lane {
 impl Fabric {
     /// Returns `first`, a new credit, to `lane` of `port`. Gives the record's number.
     #[inline]
-    pub(super) fn give_credit(&mut self, port: u32, lane: u32, first: Credit) -> u32 {
-        let first =
-            if self.faults.is_some() { Credit { bytes: self.after_theft(lane, first.bytes), ..first } } else { first };
-        if self.options.events == Events::Eager {
+    pub(super) fn give_credit(&mut self, port: u32, lane: u32, first: CreditReturn) -> u32 {
+        let first = if self.faults.is_some() {
+            CreditReturn { bytes: self.after_theft(lane, first.bytes), ..first }
+        } else {
+            first
+        };
+        if self.options.events == EventSet::Eager {
             let record = self.credits.put(first);
-            self.schedule(first.at, Kind::Credit, lane, record);
+            self.schedule(first.at, FabricEventKind::Credit, lane, record);
             return record;
         }
         let it = &mut self.lanes[lane as usize];
@@ -107,7 +110,7 @@ impl Fabric {
         if it.left > 1 {
             self.credits[record].left -= 1;
             self.credits[record].at += it.gap;
-            self.schedule(it.at + it.gap, Kind::Credit, lane, record);
+            self.schedule(it.at + it.gap, FabricEventKind::Credit, lane, record);
         } else {
             self.credits.free(record);
         }

@@ -23,12 +23,12 @@ fn value(host: u32, message: u64, number: u32, at: u64) -> u128 {
 
 /// Digests of a run so far.
 #[derive(Debug)]
-pub(super) struct Digest {
+pub(super) struct FabricDigest {
     hosts: Vec<u128>,
     windows: Vec<u128>,
 }
 
-impl Digest {
+impl FabricDigest {
     pub(super) fn new(hosts: u32) -> Self {
         Self { hosts: vec![0; hosts as usize], windows: Vec::new() }
     }

@@ -6,7 +6,7 @@
 //!
 //! # Invariants
 //! I1. A fabric without faults computes what it would compute without this module.
-//! I2. With faults every packet travels alone and every arrival is an event, so that [`super::Options`] still change nothing.
+//! I2. With faults every packet travels alone and every arrival is an event, so that [`super::FabricOptions`] still change nothing.
 //!
 //! # Not here
 //! What faults make of ports and devices (`condition`) and of packets (`fate`). Names, files and drawing ([`crate::fault`]);
@@ -14,19 +14,19 @@
 
 mod condition;
 mod fate;
+mod kind;
 #[cfg(test)]
 mod tests;
-mod trouble;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use clearway_proto::base::RandomKey;
 
-use super::{Fabric, Kind, Trains};
-use crate::arbiter::Arbitration;
+use super::{Fabric, FabricEventKind, Trains};
+use crate::arbiter::ArbiterState;
 use crate::time::Pace;
 
-pub use trouble::{FabricFault, Harm, Odds, Sort, Trouble, WhenDown};
+pub use kind::{DownPolicy, FabricFault, FabricFaultKind, FaultOdds, PacketFault, PacketSort};
 
 /// What a fault event is about, in the order of the bits of its argument.
 const BEGINS: u32 = 0;
@@ -36,7 +36,7 @@ const FORGOTTEN: u32 = 3;
 
 /// One fault and how far it has come.
 #[derive(Debug)]
-struct Case {
+struct ActiveFault {
     fault: FabricFault,
     active: bool,
     /// Routing knows.
@@ -51,8 +51,8 @@ struct Case {
 
 /// All faults of a fabric.
 #[derive(Debug)]
-pub(super) struct Faults {
-    cases: Vec<Case>,
+pub(super) struct ActiveFaults {
+    cases: Vec<ActiveFault>,
     /// Those that strike packets, by channel and in their order.
     risks: BTreeMap<u32, Vec<u32>>,
     /// How often each fault of the plan did something.
@@ -61,7 +61,7 @@ pub(super) struct Faults {
     sound: Vec<(Pace, u64)>,
     /// The sound tables and arbiters of channels that have, or had, wrong ones.
     tables: BTreeMap<u32, u8>,
-    arbiters: BTreeMap<u32, Arbitration>,
+    arbiters: BTreeMap<u32, ArbiterState>,
     /// Channels on which everything is lost now.
     dark: Vec<bool>,
     /// Devices that are dead now.
@@ -94,17 +94,17 @@ impl Fabric {
         );
         self.options.trains = Trains::Off;
         for (number, fault) in (0u32..).zip(&faults) {
-            self.schedule(fault.at.0, Kind::Fault, number, BEGINS);
-            self.schedule(fault.until.0, Kind::Fault, number, ENDS);
-            if let Trouble::Down { notice_after, .. } | Trouble::Dead { notice_after, .. } = fault.what
+            self.schedule(fault.at.0, FabricEventKind::Fault, number, BEGINS);
+            self.schedule(fault.until.0, FabricEventKind::Fault, number, ENDS);
+            if let FabricFaultKind::Down { notice_after, .. } | FabricFaultKind::Dead { notice_after, .. } = fault.what
                 && fault.at + notice_after < fault.until
             {
-                self.schedule((fault.at + notice_after).0, Kind::Fault, number, NOTICED);
-                self.schedule((fault.until + notice_after).0, Kind::Fault, number, FORGOTTEN);
+                self.schedule((fault.at + notice_after).0, FabricEventKind::Fault, number, NOTICED);
+                self.schedule((fault.until + notice_after).0, FabricEventKind::Fault, number, FORGOTTEN);
             }
         }
         let (ports, devices) = (self.ports.len(), self.network.graph.devices() as usize);
-        let case = |(number, fault): (u64, FabricFault)| Case {
+        let case = |(number, fault): (u64, FabricFault)| ActiveFault {
             active: false,
             noticed: false,
             passed: 0,
@@ -115,11 +115,11 @@ impl Fabric {
         };
         let mut risks: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
         for (number, fault) in (0..).zip(&faults) {
-            if let Trouble::Packets { channel, .. } = fault.what {
+            if let FabricFaultKind::Packets { channel, .. } = fault.what {
                 risks.entry(channel.0).or_default().push(number);
             }
         }
-        self.faults = Some(Box::new(Faults {
+        self.faults = Some(Box::new(ActiveFaults {
             risks,
             cases: (0u64..).zip(faults).map(case).collect(),
             struck: BTreeMap::new(),
@@ -150,20 +150,22 @@ impl Fabric {
             _ => case.noticed = what == NOTICED,
         }
         let (trouble, plan) = (case.fault.what.clone(), case.fault.plan);
-        if what == BEGINS && !matches!(trouble, Trouble::Packets { .. }) {
+        if what == BEGINS && !matches!(trouble, FabricFaultKind::Packets { .. }) {
             *faults.struck.entry(plan).or_default() += 1;
         }
         self.faults = Some(faults);
         match trouble {
-            Trouble::Packets { .. } => {}
-            Trouble::LostCredit { channel, lane, bytes } => self.steal(number, channel.0, lane, bytes, what),
-            Trouble::WrongLane { channel, .. } => self.relabel(channel.0),
-            Trouble::WrongArbitration { channel, .. } => self.misrule(channel.0),
-            Trouble::SlowHost { .. } => self.derive_devices(),
-            Trouble::Down { channel, .. } | Trouble::Degraded { channel, .. } | Trouble::StuckLane { channel, .. } => {
+            FabricFaultKind::Packets { .. } => {}
+            FabricFaultKind::LostCredit { channel, lane, bytes } => self.steal(number, channel.0, lane, bytes, what),
+            FabricFaultKind::WrongLane { channel, .. } => self.relabel(channel.0),
+            FabricFaultKind::WrongArbitration { channel, .. } => self.misrule(channel.0),
+            FabricFaultKind::SlowHost { .. } => self.derive_devices(),
+            FabricFaultKind::Down { channel, .. }
+            | FabricFaultKind::Degraded { channel, .. }
+            | FabricFaultKind::StuckLane { channel, .. } => {
                 self.derive(channel.0);
             }
-            Trouble::Dead { device, .. } => {
+            FabricFaultKind::Dead { device, .. } => {
                 self.derive_devices();
                 if what == BEGINS {
                     self.sweep(device);

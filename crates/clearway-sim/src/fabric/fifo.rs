@@ -8,7 +8,7 @@
 //! Karol, Hluchyj, Morgan, "Input versus output queueing on a space-division packet switch" (1987).
 
 use super::pool::NONE;
-use super::{Fabric, Kind};
+use super::{Fabric, FabricEventKind};
 
 /// One lane of one input.
 #[derive(Clone, Copy, Debug)]
@@ -51,7 +51,7 @@ impl Fabric {
     /// The first packet of the input's `lane` has left, or will have at `at`.
     pub(super) fn advance_after(&mut self, lane: u32, at: u64) {
         if !self.fifos.is_empty() {
-            self.schedule(at.max(self.now + 1), Kind::Advance, lane, 0);
+            self.schedule(at.max(self.now + 1), FabricEventKind::Advance, lane, 0);
         }
     }
 

@@ -16,10 +16,10 @@ use std::collections::VecDeque;
 
 use clearway_proto::base::BitsPerSec;
 
-use super::control::Gate;
-use super::parts::{Origin, Packet};
+use super::control::SendGate;
+use super::parts::{Packet, TrainOrigin};
 use super::pool::NONE;
-use super::{Fabric, Kind, Notice, Reports, Trains};
+use super::{Fabric, FabricEventKind, Notice, NoticeSet, Trains};
 use crate::arbiter::Choice;
 use crate::graph::DeviceId;
 use crate::time::{Pace, Picos};
@@ -51,14 +51,14 @@ pub(super) struct Connection {
     /// Packets that left and are neither there nor lost.
     pub(super) in_network: u32,
     /// What holds it back.
-    pub(super) gate: Gate,
+    pub(super) gate: SendGate,
 }
 
 impl Fabric {
     /// From now on the interface of `host` fetches from memory at `rate`: hosts that are not all alike, or one that others slow
     /// down for a while.
     pub fn limit_fetch(&mut self, host: DeviceId, rate: BitsPerSec) {
-        self.hosts[host.index()].fetch = Some(Pace::of(rate));
+        self.hosts[host.index()].fetch = Some(Pace::from_rate(rate));
     }
 
     /// How long the interface of `host` takes to fetch `bytes`.
@@ -106,8 +106,8 @@ impl Fabric {
             let it = &mut self.messages[message];
             it.sent_at = self.now + u64::from(count - 1) * gap + last;
             let at = it.sent_at;
-            if it.reports != Reports::Delivery {
-                self.schedule(at, Kind::Sent, from, message);
+            if it.reports != NoticeSet::Delivery {
+                self.schedule(at, FabricEventKind::Sent, from, message);
             }
         }
         self.turn_over(port, lane, message, next);
@@ -136,7 +136,7 @@ impl Fabric {
             step: 0,
         });
         if count > 1 {
-            self.remember(port, lane, packet, NONE, Origin::Message(message), choice, self.now);
+            self.remember(port, lane, packet, NONE, TrainOrigin::Message(message), choice, self.now);
         } else {
             self.grant(port, lane, choice);
         }
@@ -159,7 +159,7 @@ impl Fabric {
             let opens = self.gate_opens(connection);
             if opens > self.now {
                 self.leave(port, lane);
-                self.schedule(opens, Kind::Pace, port, connection);
+                self.schedule(opens, FabricEventKind::Pace, port, connection);
             } else if !keeps {
                 self.rotate(lane);
             }

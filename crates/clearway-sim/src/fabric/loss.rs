@@ -1,7 +1,7 @@
 //! Packets that do not arrive: dropped by a full queue, or without a way.
 
 use super::Fabric;
-use super::parts::{Credit, Packet};
+use super::parts::{CreditReturn, Packet};
 use super::pool::NONE;
 
 impl Fabric {
@@ -38,7 +38,11 @@ impl Fabric {
         } else {
             let input = &self.ports[in_channel as usize];
             let lane = input.first_lane + u32::from(in_lane);
-            self.freed(in_channel, lane, Credit { at: self.now + input.back, gap, bytes, left: count, next: NONE });
+            self.freed(
+                in_channel,
+                lane,
+                CreditReturn { at: self.now + input.back, gap, bytes, left: count, next: NONE },
+            );
         }
         self.lose(packet);
     }

@@ -23,7 +23,7 @@
 //! # Invariants
 //! I1. Credits are conserved: what a lane has, what is under way to it, and what lies in the receiver's buffer make its size.
 //! I2. No event is put into an instant by that instant's second phase.
-//! I3. [`Options`] change the cost, never the result.
+//! I3. [`FabricOptions`] change the cost, never the result.
 //!
 //! # Not here
 //! Bytes: a message is a number of them (`wire` carries the contents). Nodes and their clocks (`world`).
@@ -54,36 +54,38 @@ mod train;
 #[cfg(test)]
 mod tests;
 
-pub use crate::event::EventQueue;
+pub use crate::event::EventQueueKind;
 pub use audit::{Leak, Stall};
 pub(crate) use bucket::Buckets;
-pub use fault::{FabricFault, Harm, Odds, Sort, Trouble, WhenDown};
-pub use order::{Events, Marked, Notice, Options, Order, Payload, Reports, Target, Trains};
-pub use statistics::{LaneStatistics, PortStatistics, Totals};
-pub use trace::{Among, Cause, Chain, Hop, Link, MessageId, Root, Slow, Trace, Wait};
+pub use fault::{DownPolicy, FabricFault, FabricFaultKind, FaultOdds, PacketFault, PacketSort};
+pub use order::{EcnMark, EventSet, FabricOptions, Notice, NoticeSet, Payload, SendRequest, Target, Trains};
+pub use statistics::{FabricTotals, LaneStatistics, PortStatistics};
+pub use trace::{
+    ChainLink, CongestionChain, Hop, MessageId, MessageSelection, RankedMessage, RootCause, Trace, Wait, WaitCause,
+};
 
 use std::collections::BTreeMap;
 
 use clearway_proto::base::{BitsPerSec, GroupId};
 
-use crate::event::{Event, Queue as EventOrder};
+use crate::event::{Event, PendingEvents as EventOrder};
 use crate::graph::Graph;
 use crate::spec::VIRTUAL_LANES_MAX;
 use crate::time::{Pace, Picos};
-use crate::topology::Network;
+use crate::topology::RoutedGraph;
 
-use control::{Control, Pauses, Word};
-use digest::Digest;
+use control::{CongestionState, NoticeInFlight, PauseState};
+use digest::FabricDigest;
 use fifo::Fifo;
 use host::{Connection, Host};
-use multicast::{Cast, Hold, Membership, Share, Tree};
-use parts::{Credit, Lane, Message, Packet, Port, Queue, Train};
-use pool::Pool;
+use multicast::{CastTree, HeldPacket, Membership, MulticastProgress, SharedBuffer};
+use parts::{CreditReturn, Lane, Message, Packet, PacketTrain, Port, SourceQueue};
+use pool::Arena;
 
 /// What happens; the value is the order within an instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
-enum Kind {
+enum FabricEventKind {
     /// A head (at a host: a tail) came in on a channel.
     Arrive = 0,
     /// A packet that had to wait for its own tail may now queue.
@@ -120,53 +122,53 @@ enum Kind {
 pub struct Fabric {
     now: u64,
     events: EventOrder,
-    options: Options,
-    network: Network,
+    options: FabricOptions,
+    network: RoutedGraph,
     steps: u8,
     lanes_per_port: u32,
     tables: Vec<[u8; 16]>,
     table_of_port: Vec<u8>,
-    constants: Constants,
+    constants: FabricConstants,
     /// What the queue of one lane of an output holds, by virtual lane.
     limits: [u32; VIRTUAL_LANES_MAX],
     ports: Vec<Port>,
     lanes: Vec<Lane>,
-    queues: Pool<Queue>,
-    packets: Pool<Packet>,
-    messages: Pool<Message>,
-    credits: Pool<Credit>,
+    queues: Arena<SourceQueue>,
+    packets: Arena<Packet>,
+    messages: Arena<Message>,
+    credits: Arena<CreditReturn>,
     /// By lane, where inputs keep one queue for each; empty elsewhere.
     fifos: Vec<Fifo>,
-    trains: Pool<Train>,
+    trains: Arena<PacketTrain>,
     train_serial: u64,
     hosts: Vec<Host>,
-    connections: Pool<Connection>,
+    connections: Arena<Connection>,
     connection_of: Vec<Vec<((u32, u8), u32)>>,
     dirty: Vec<u32>,
     current: u32,
     notices: Vec<Notice>,
-    statistics: statistics::Statistics,
-    digest: Digest,
+    statistics: statistics::FabricStatistics,
+    digest: FabricDigest,
     groups: BTreeMap<GroupId, Vec<u32>>,
     tree_of: BTreeMap<(u32, Membership), u32>,
-    trees: Vec<Tree>,
-    casts: BTreeMap<u32, Cast>,
-    shares: Pool<Share>,
-    holds: Pool<Hold>,
-    faults: Option<Box<fault::Faults>>,
-    control: Control,
-    words: Pool<Word>,
-    pauses: Pauses,
+    trees: Vec<CastTree>,
+    casts: BTreeMap<u32, MulticastProgress>,
+    shares: Arena<SharedBuffer>,
+    holds: Arena<HeldPacket>,
+    faults: Option<Box<fault::ActiveFaults>>,
+    control: CongestionState,
+    words: Arena<NoticeInFlight>,
+    pauses: PauseState,
     /// By link: rate, and buffer of a lane.
     rates: Vec<BitsPerSec>,
     buffers: Vec<u64>,
-    watch: trace::Watch,
+    watch: trace::TraceMode,
     delays: acknowledgement::Delays,
 }
 
 /// What does not change while a fabric runs.
 #[derive(Clone, Copy, Debug)]
-struct Constants {
+struct FabricConstants {
     payload: u32,
     header: u32,
     transmit_delay: u64,
@@ -267,7 +269,7 @@ impl Fabric {
         }
     }
 
-    fn schedule(&mut self, at: u64, kind: Kind, entity: u32, arg: u32) {
+    fn schedule(&mut self, at: u64, kind: FabricEventKind, entity: u32, arg: u32) {
         self.events.push(Event::new(Picos(at), kind as u8, entity, arg));
     }
 
@@ -284,7 +286,7 @@ impl Fabric {
         let it = &mut self.ports[port as usize];
         if at < it.wake_at {
             it.wake_at = at;
-            self.schedule(at, Kind::Wake, port, 0);
+            self.schedule(at, FabricEventKind::Wake, port, 0);
         }
     }
 

@@ -13,9 +13,9 @@
 
 use clearway_proto::base::GroupId;
 
-use super::parts::{Credit, Packet};
+use super::parts::{CreditReturn, Packet};
 use super::pool::NONE;
-use super::{Fabric, Kind, Notice};
+use super::{Fabric, FabricEventKind, Notice};
 use crate::arbiter::Choice;
 use crate::graph::DeviceId;
 use crate::routing::{MulticastTree, tree};
@@ -32,14 +32,14 @@ pub(super) enum Membership {
 
 /// A tree, shared by all messages of one sender to one membership.
 #[derive(Debug)]
-pub(super) struct Tree {
+pub(super) struct CastTree {
     pub(super) branches: MulticastTree,
     pub(super) members: Vec<u32>,
 }
 
 /// What became of one multicast at each member.
 #[derive(Clone, Debug)]
-pub(super) struct Cast {
+pub(super) struct MulticastProgress {
     tree: u32,
     /// Packets there or lost, by place in the tree's members, and whether any was lost.
     resolved: Vec<(u32, bool)>,
@@ -49,7 +49,7 @@ pub(super) struct Cast {
 
 /// A place in an input's buffer that several copies share.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Share {
+pub(super) struct SharedBuffer {
     /// Copies that have not left.
     pub(super) left: u32,
     /// When the last of those that started will have left.
@@ -58,7 +58,7 @@ pub(super) struct Share {
 
 /// A packet that collects its outputs.
 #[derive(Clone, Debug)]
-pub(super) struct Hold {
+pub(super) struct HeldPacket {
     /// Copies in the order of their outputs; those before `taken` have theirs.
     copies: Vec<u32>,
     /// The lane of each output that is held.
@@ -88,7 +88,7 @@ impl Fabric {
         members.retain(|member| *member != from);
         let hosts: Vec<DeviceId> = members.iter().map(|member| DeviceId(*member)).collect();
         let branches = tree(&self.network, DeviceId(from), &hosts);
-        self.trees.push(Tree { branches, members });
+        self.trees.push(CastTree { branches, members });
         let number = self.trees.len() as u32 - 1;
         self.tree_of.insert((from, membership), number);
         number
@@ -97,7 +97,7 @@ impl Fabric {
     /// Remembers that `message` goes to the members of `tree`.
     pub(super) fn begin_cast(&mut self, message: u32, tree: u32) {
         let members = self.trees[tree as usize].members.len();
-        self.casts.insert(message, Cast { tree, resolved: vec![(0, false); members], over: 0 });
+        self.casts.insert(message, MulticastProgress { tree, resolved: vec![(0, false); members], over: 0 });
     }
 
     /// Whether `message` reaches nobody.
@@ -117,7 +117,7 @@ impl Fabric {
                 (branch.step, downwards, branch.channel)
             });
         }
-        let share = self.shares.put(Share { left: branches.len() as u32, until: 0 });
+        let share = self.shares.put(SharedBuffer { left: branches.len() as u32, until: 0 });
         let copies: Vec<u32> = branches
             .iter()
             .map(|branch| {
@@ -127,7 +127,7 @@ impl Fabric {
             .collect();
         if self.constants.hold_all && copies.len() > 1 {
             let first = copies[0];
-            let hold = self.holds.put(Hold { copies, lanes: Vec::new(), taken: 0 });
+            let hold = self.holds.put(HeldPacket { copies, lanes: Vec::new(), taken: 0 });
             self.packets[first].hold = hold;
             self.queue_copy(first);
         } else {
@@ -143,7 +143,7 @@ impl Fabric {
         if wait == 0 {
             self.enqueue(copy);
         } else {
-            self.schedule(self.now + wait, Kind::Ready, in_channel, copy);
+            self.schedule(self.now + wait, FabricEventKind::Ready, in_channel, copy);
         }
     }
 
@@ -159,10 +159,10 @@ impl Fabric {
         if let Some(next) = hold.copies.get(hold.taken).copied() {
             self.packets[next].hold = number;
             // Asking takes time like everything else.
-            self.schedule(self.now + 1, Kind::Ready, self.packets[next].in_channel, next);
+            self.schedule(self.now + 1, FabricEventKind::Ready, self.packets[next].in_channel, next);
             return;
         }
-        let Hold { copies, lanes, .. } = hold.clone();
+        let HeldPacket { copies, lanes, .. } = hold.clone();
         self.holds.free(number);
         for (copy, lane) in copies.into_iter().zip(lanes) {
             let port = self.packets[copy].out;
@@ -187,12 +187,12 @@ impl Fabric {
         let share = &mut self.shares[it.share];
         share.left -= 1;
         share.until = share.until.max(at);
-        let Share { left, until } = *share;
+        let SharedBuffer { left, until } = *share;
         if left == 0 {
             self.shares.free(it.share);
             let input = &self.ports[it.in_channel as usize];
             let lane = input.first_lane + u32::from(it.in_lane);
-            let credit = Credit { at: until + input.back, gap: 0, bytes: it.bytes, left: 1, next: NONE };
+            let credit = CreditReturn { at: until + input.back, gap: 0, bytes: it.bytes, left: 1, next: NONE };
             self.freed(it.in_channel, lane, credit);
         }
     }
@@ -210,7 +210,7 @@ impl Fabric {
         }
         if !member.1 {
             // The entity is the host: the same message ends at another host as another event.
-            self.schedule(at + self.handing_over(message, host), Kind::Deliver, host, message);
+            self.schedule(at + self.handing_over(message, host), FabricEventKind::Deliver, host, message);
             return;
         }
         self.notices.push(Notice::Lost { tag, to: DeviceId(host), at: Picos(at) });
@@ -253,7 +253,7 @@ impl Fabric {
 
     /// Gives up a collecting packet: its outputs are free again. Its copies, which are left to the caller.
     pub(super) fn break_hold(&mut self, number: u32) -> Vec<u32> {
-        let Hold { copies, taken, .. } = self.holds[number].clone();
+        let HeldPacket { copies, taken, .. } = self.holds[number].clone();
         self.holds.free(number);
         for copy in &copies[..taken] {
             let port = self.packets[*copy].out;

@@ -2,7 +2,7 @@
 
 use clearway_proto::base::{Class, GroupId};
 
-use crate::event::EventQueue;
+use crate::event::EventQueueKind;
 use crate::graph::DeviceId;
 use crate::time::Picos;
 
@@ -19,7 +19,7 @@ pub enum Target {
 
 /// A message to carry. The fabric cuts it into packets; it does not carry bytes, only their number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Order {
+pub struct SendRequest {
     /// The sending host.
     pub from: DeviceId,
     /// Who gets it.
@@ -31,14 +31,14 @@ pub struct Order {
     /// Which of the sender's ports.
     pub rail: u8,
     /// What the caller wants to hear of it.
-    pub reports: Reports,
+    pub reports: NoticeSet,
     /// The caller's name for it; comes back in notices.
     pub tag: u64,
 }
 
 /// Which notices a message makes. Each is an event of the simulation and costs its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reports {
+pub enum NoticeSet {
     /// [`Notice::Delivered`] or [`Notice::Lost`].
     Delivery,
     /// [`Notice::Sent`] too.
@@ -68,7 +68,7 @@ pub enum Notice {
         /// When.
         at: Picos,
         /// A packet of it met a queue that marks.
-        marked: Marked,
+        marked: EcnMark,
         /// Whether its bytes arrived unharmed.
         payload: Payload,
     },
@@ -103,7 +103,7 @@ pub enum Notice {
 
 /// Whether a packet met a queue that marks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Marked {
+pub enum EcnMark {
     /// At least one packet did.
     Yes,
     /// None did.
@@ -121,18 +121,18 @@ pub enum Payload {
 
 /// Ways to compute the same thing. No choice here may change a result; tests run all of them side by side.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Options {
+pub struct FabricOptions {
     /// What orders the events.
-    pub queue: EventQueue,
+    pub queue: EventQueueKind,
     /// Which events exist.
-    pub events: Events,
+    pub events: EventSet,
     /// Whether undisturbed packets of one message travel as one.
     pub trains: Trains,
 }
 
 /// Which events exist.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Events {
+pub enum EventSet {
     /// Only those that somebody waits for.
     #[default]
     Lazy,

@@ -5,11 +5,11 @@
 //! buffer and a *ring* of *queues*: in a switch one for each input that has packets for this lane, in a host one for each
 //! connection that has messages. Queues of a ring take turns.
 
-use crate::arbiter::{Arbitration, Choice};
+use crate::arbiter::{ArbiterState, Choice};
 use crate::time::Pace;
 
 use super::bucket::Buckets;
-use super::order::Reports;
+use super::order::NoticeSet;
 use super::statistics::PortStatistics;
 
 /// The sending side of a channel.
@@ -45,7 +45,7 @@ pub(super) struct Port {
     /// Since when something waits, or `busy_until` if that is later: for the time stalled.
     pub(super) waiting_since: u64,
     /// Who of its lanes sends next.
-    pub(super) arbiter: Arbitration,
+    pub(super) arbiter: ArbiterState,
     pub(super) statistics: PortStatistics,
     pub(super) dirty: bool,
     /// A copy keeps it while it waits for other outputs.
@@ -86,7 +86,7 @@ pub(super) struct Lane {
 
 /// Credits under way: `left` times `bytes`, the first at `at`, `gap` apart.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Credit {
+pub(super) struct CreditReturn {
     pub(super) at: u64,
     pub(super) gap: u64,
     pub(super) bytes: u32,
@@ -96,7 +96,7 @@ pub(super) struct Credit {
 
 /// What waits in one ring from one source.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Queue {
+pub(super) struct SourceQueue {
     /// The lane of whose ring this is a part, by its global number; `NONE` once it left.
     pub(super) lane: u32,
     /// The input channel in a switch, the connection in a host.
@@ -174,7 +174,7 @@ pub(super) struct Message {
     pub(super) deliver_at: u64,
     /// The next message of the connection.
     pub(super) next: u32,
-    pub(super) reports: Reports,
+    pub(super) reports: NoticeSet,
     pub(super) level: u8,
     pub(super) marked: bool,
     pub(super) corrupt: bool,
@@ -185,7 +185,7 @@ pub(super) struct Message {
 
 /// A window of equal packets that one port sends without a pause in between that anyone could use.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Train {
+pub(super) struct PacketTrain {
     /// Distinguishes this record from a later one in the same place.
     pub(super) serial: u64,
     /// When its first packet started here.
@@ -204,14 +204,14 @@ pub(super) struct Train {
     /// What the arbiter is told once the first packet has started.
     pub(super) choice: Option<Choice>,
     /// What became of `piece`.
-    pub(super) next: Next,
+    pub(super) next: TrainEnd,
     /// Where the packets came from, to take some back.
-    pub(super) origin: Origin,
+    pub(super) origin: TrainOrigin,
 }
 
 /// What became of the last part of a train.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Next {
+pub(super) enum TrainEnd {
     /// Its first head has not arrived, or waits to queue.
     Pending,
     /// It goes on as this train, which has this serial number.
@@ -224,7 +224,7 @@ pub(super) enum Next {
 
 /// Where a train came from.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Origin {
+pub(super) enum TrainOrigin {
     /// A message of this host.
     Message(u32),
     /// The first packet as it left the queue here, and the train it was part of on the channel before, by number and serial.

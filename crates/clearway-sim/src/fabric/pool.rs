@@ -10,12 +10,12 @@ pub(super) const NONE: u32 = u32::MAX;
 
 /// A growing array whose freed places are used again, the last freed first: it is still in the cache.
 #[derive(Debug)]
-pub(super) struct Pool<T> {
+pub(super) struct Arena<T> {
     places: Vec<T>,
     free: Vec<u32>,
 }
 
-impl<T> Pool<T> {
+impl<T> Arena<T> {
     pub(super) const fn new() -> Self {
         Self { places: Vec::new(), free: Vec::new() }
     }
@@ -46,14 +46,14 @@ impl<T> Pool<T> {
     }
 }
 
-impl<T> Index<u32> for Pool<T> {
+impl<T> Index<u32> for Arena<T> {
     type Output = T;
     fn index(&self, place: u32) -> &T {
         &self.places[place as usize]
     }
 }
 
-impl<T> IndexMut<u32> for Pool<T> {
+impl<T> IndexMut<u32> for Arena<T> {
     fn index_mut(&mut self, place: u32) -> &mut T {
         &mut self.places[place as usize]
     }

@@ -4,12 +4,12 @@
 //! A post reaches the interface after `transmit_delay`. A connection is there as long as it has messages that are not over, or
 //! something that holds it back.
 
-use super::control::Gate;
+use super::control::SendGate;
 use super::host::Connection;
 use super::multicast::Membership;
-use super::parts::{Message, Origin};
+use super::parts::{Message, TrainOrigin};
 use super::pool::NONE;
-use super::{Fabric, Kind, Order, Target};
+use super::{Fabric, FabricEventKind, SendRequest, Target};
 use crate::graph::DeviceId;
 use crate::time::Picos;
 
@@ -18,7 +18,7 @@ impl Fabric {
     ///
     /// # Panics
     /// When `at` lies in the past, or the order names a host or port that is not there: a mistake of the caller.
-    pub fn post(&mut self, at: Picos, order: Order) {
+    pub fn post(&mut self, at: Picos, order: SendRequest) {
         assert!(at.0 >= self.now, "a post in the past");
         let from = order.from;
         let is_host = |host: DeviceId| self.network.graph.is_host(host);
@@ -84,7 +84,7 @@ impl Fabric {
         let first_of_its_instant = place == 0 || posts[place - 1].0 < due;
         posts.insert(place, (due, message));
         if first_of_its_instant {
-            self.schedule(due, Kind::Post, from.0, 0);
+            self.schedule(due, FabricEventKind::Post, from.0, 0);
         }
     }
 
@@ -95,7 +95,8 @@ impl Fabric {
         let place = match own.binary_search_by_key(&(key.1, key.2), |(k, _)| *k) {
             Ok(at) => own[at].1,
             Err(at) => {
-                let place = connections.put(Connection { key, queue: NONE, alive: 0, in_network: 0, gate: Gate::Open });
+                let place =
+                    connections.put(Connection { key, queue: NONE, alive: 0, in_network: 0, gate: SendGate::Open });
                 own.insert(at, ((key.1, key.2), place));
                 place
             }
@@ -110,7 +111,7 @@ impl Fabric {
         self.messages.free(message);
         let it = &mut self.connections[connection];
         it.alive -= 1;
-        if it.alive == 0 && matches!(it.gate, Gate::Open) {
+        if it.alive == 0 && matches!(it.gate, SendGate::Open) {
             let key = it.key;
             let own = &mut self.connection_of[key.0 as usize];
             if let Ok(at) = own.binary_search_by_key(&(key.1, key.2), |(k, _)| *k) {
@@ -136,7 +137,7 @@ impl Fabric {
         let same = match self.ports[port as usize].train {
             NONE => true,
             train => {
-                matches!(self.trains[train].origin, Origin::Message(before) if self.connection_still(before, train) == connection)
+                matches!(self.trains[train].origin, TrainOrigin::Message(before) if self.connection_still(before, train) == connection)
             }
         };
         if !same {
@@ -149,7 +150,7 @@ impl Fabric {
             self.connections[connection].queue = queue;
             let opens = self.gate_opens(connection);
             if opens > self.now {
-                self.schedule(opens, Kind::Pace, port, connection);
+                self.schedule(opens, FabricEventKind::Pace, port, connection);
             } else {
                 let lane = self.lane_of(port, level, 0);
                 let short = self.constants.by_message && self.messages[message].packets == 1;

@@ -5,9 +5,9 @@
 //! which it will be there; only a train that is parted takes that back.
 
 use super::digest::mix;
-use super::parts::{Credit, Next, Packet};
+use super::parts::{CreditReturn, Packet, TrainEnd};
 use super::pool::NONE;
-use super::{Constants, Fabric, Kind, Marked, Notice, Payload, Reports};
+use super::{EcnMark, Fabric, FabricConstants, FabricEventKind, Notice, NoticeSet, Payload};
 use crate::graph::DeviceId;
 use crate::time::Picos;
 use crate::traffic::exponential;
@@ -44,7 +44,7 @@ impl Fabric {
         self.trace_taken(channel, packet, tail, placed);
         let mut record = NONE;
         if self.lanes[lane as usize].credited {
-            let credit = Credit { at: placed + back, gap: it.gap, bytes: it.bytes, left: it.count, next: NONE };
+            let credit = CreditReturn { at: placed + back, gap: it.gap, bytes: it.bytes, left: it.count, next: NONE };
             record = self.give_credit(channel, lane, credit);
         }
         if it.count == 1 {
@@ -56,12 +56,12 @@ impl Fabric {
         let counted = tail > self.now;
         let train = self.ports[channel as usize].train;
         if train != NONE && self.trains[train].piece == packet {
-            self.trains[train].next = if counted { Next::Host(record) } else { Next::SlowHost(record) };
+            self.trains[train].next = if counted { TrainEnd::Host(record) } else { TrainEnd::SlowHost(record) };
         }
         if counted {
             self.resolve_at(&it, host, it.count, last);
         } else {
-            self.schedule(last, Kind::Taken, channel, packet);
+            self.schedule(last, FabricEventKind::Taken, channel, packet);
         }
     }
 
@@ -71,12 +71,12 @@ impl Fabric {
         let (count, number, tail_at) = (first.count - 1, first.number + 1, first.tail_at + first.gap);
         self.packets[packet].count = 1;
         let rest = self.packets.put(Packet { count, number, tail_at, ..first });
-        self.schedule(tail_at, Kind::Arrive, first.in_channel, rest);
+        self.schedule(tail_at, FabricEventKind::Arrive, first.in_channel, rest);
         let train = self.ports[first.in_channel as usize].train;
         if train != NONE && self.trains[train].piece == packet {
             self.trains[train].piece = rest;
             self.trains[train].base += 1;
-            self.trains[train].next = Next::Pending;
+            self.trains[train].next = TrainEnd::Pending;
         }
     }
 
@@ -141,14 +141,14 @@ impl Fabric {
         } else {
             let at = at + self.handing_over(message, target);
             self.messages[message].deliver_at = at;
-            self.schedule(at, Kind::Deliver, target, message);
+            self.schedule(at, FabricEventKind::Deliver, target, message);
         }
     }
 
     /// From the last byte of `message` in the memory of `host` to its report. A function of both and of the seed, so that it
     /// does not matter in which order messages end.
     pub(super) fn handing_over(&self, message: u32, host: u32) -> u64 {
-        let Constants { receive_delay, receive_tail, seed, .. } = self.constants;
+        let FabricConstants { receive_delay, receive_tail, seed, .. } = self.constants;
         if receive_tail == Picos::ZERO {
             return receive_delay;
         }
@@ -164,8 +164,8 @@ impl Fabric {
             return;
         }
         it.deliver_at = u64::MAX;
-        let marked = if it.marked { Marked::Yes } else { Marked::No };
-        let (tag, from, all) = (it.tag, it.from, it.reports == Reports::All);
+        let marked = if it.marked { EcnMark::Yes } else { EcnMark::No };
+        let (tag, from, all) = (it.tag, it.from, it.reports == NoticeSet::All);
         let corrupt = it.corrupt || cast && self.is_spoilt(message, host);
         let payload = if corrupt { Payload::Corrupt } else { Payload::Intact };
         let to = DeviceId(host);
@@ -175,7 +175,7 @@ impl Fabric {
             self.member_over(message);
         } else if all {
             let back = self.acknowledged_after(host, from);
-            self.schedule(self.now + back, Kind::Acknowledge, from, message);
+            self.schedule(self.now + back, FabricEventKind::Acknowledge, from, message);
         } else {
             self.forget(message);
         }
@@ -183,9 +183,9 @@ impl Fabric {
 
     /// Every member of the multicast `message` has it or has lost it.
     pub(super) fn cast_over(&mut self, message: u32) {
-        if self.messages[message].reports == Reports::All {
+        if self.messages[message].reports == NoticeSet::All {
             let from = self.messages[message].from;
-            self.schedule(self.now + 1, Kind::Acknowledge, from, message);
+            self.schedule(self.now + 1, FabricEventKind::Acknowledge, from, message);
         } else {
             self.finish(message);
         }
@@ -194,7 +194,7 @@ impl Fabric {
     /// Nothing more comes of `message` at its receivers: it is over as soon as its last byte has left its host.
     fn finish(&mut self, message: u32) {
         let it = &mut self.messages[message];
-        if it.reports != Reports::Delivery && it.sent_at != u64::MAX {
+        if it.reports != NoticeSet::Delivery && it.sent_at != u64::MAX {
             it.over = true;
         } else {
             self.forget(message);

@@ -6,7 +6,7 @@ use crate::time::Picos;
 
 /// Sums over a whole fabric.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Totals {
+pub struct FabricTotals {
     /// Events processed.
     pub events: u64,
     /// Packets taken in by hosts.
@@ -46,14 +46,14 @@ impl PortStatistics {
 
 /// What is counted beside the ports.
 #[derive(Debug)]
-pub(super) struct Statistics {
-    pub(super) totals: Totals,
+pub(super) struct FabricStatistics {
+    pub(super) totals: FabricTotals,
     pub(super) lanes: Vec<LaneStatistics>,
 }
 
-impl Statistics {
+impl FabricStatistics {
     pub(super) fn new(lanes: usize) -> Self {
-        Self { totals: Totals::default(), lanes: vec![LaneStatistics::default(); lanes] }
+        Self { totals: FabricTotals::default(), lanes: vec![LaneStatistics::default(); lanes] }
     }
 
     pub(super) fn sent(&mut self, lane: u32, bytes: u32, count: u32) {
@@ -71,7 +71,7 @@ impl Statistics {
 
 impl Fabric {
     /// Sums over the whole fabric.
-    pub fn totals(&self) -> Totals {
+    pub fn totals(&self) -> FabricTotals {
         self.statistics.totals
     }
 

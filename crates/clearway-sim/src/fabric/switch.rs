@@ -1,8 +1,8 @@
 //! Packets in switches: arrive, find their way, wait, leave.
 
-use super::parts::{Credit, Packet};
+use super::parts::{CreditReturn, Packet};
 use super::pool::NONE;
-use super::{Events, Fabric, Kind};
+use super::{EventSet, Fabric, FabricEventKind};
 use crate::arbiter::Choice;
 use crate::graph::{ChannelId, DeviceId};
 use crate::routing::{Backlog, Transit};
@@ -10,13 +10,13 @@ use crate::routing::{Backlog, Transit};
 use super::parts::Port;
 
 /// What routing may see: this switch's own ports.
-struct View<'a> {
+struct PortView<'a> {
     ports: &'a [Port],
     now: u64,
     intact: bool,
 }
 
-impl Backlog for View<'_> {
+impl Backlog for PortView<'_> {
     fn bytes(&self, channel: ChannelId) -> u64 {
         let port = &self.ports[channel.index()];
         let sending = if port.busy_until > self.now { port.on_wire } else { 0 };
@@ -69,7 +69,7 @@ impl Fabric {
             hops: it.hops,
             step: it.step,
         };
-        let view = View { ports: &self.ports, now: self.now, intact: self.faults.is_none() };
+        let view = PortView { ports: &self.ports, now: self.now, intact: self.faults.is_none() };
         let Some(out) = self.network.router.next(&self.network.graph, DeviceId(to), &mut transit, &view) else {
             self.discard(packet);
             return;
@@ -84,7 +84,7 @@ impl Fabric {
         if wait == 0 {
             self.enqueue(packet);
         } else {
-            self.schedule(self.now + wait, Kind::Ready, channel, packet);
+            self.schedule(self.now + wait, FabricEventKind::Ready, channel, packet);
         }
     }
 
@@ -199,7 +199,8 @@ impl Fabric {
             let left = start + self.ports[port as usize].pace.time(it.bytes).0;
             let input = &self.ports[it.in_channel as usize];
             let input_lane = input.first_lane + u32::from(it.in_lane);
-            let credit = Credit { at: left + input.back, gap: it.gap, bytes: it.bytes, left: it.count, next: NONE };
+            let credit =
+                CreditReturn { at: left + input.back, gap: it.gap, bytes: it.bytes, left: it.count, next: NONE };
             self.advance_after(input_lane, left);
             self.freed(it.in_channel, input_lane, credit)
         } else {
@@ -234,13 +235,13 @@ impl Fabric {
 
     /// Places of packets in the buffer behind `channel` are free; the records of the credits, where there are credits.
     #[inline]
-    pub(super) fn freed(&mut self, channel: u32, lane: u32, credit: Credit) -> u32 {
+    pub(super) fn freed(&mut self, channel: u32, lane: u32, credit: CreditReturn) -> u32 {
         if self.lanes[lane as usize].credited {
             return self.give_credit(channel, lane, credit);
         }
         if !self.constants.lossless {
             let left = credit.at - self.ports[channel as usize].back;
-            self.schedule(left.max(self.now + 1), Kind::Left, lane, credit.bytes);
+            self.schedule(left.max(self.now + 1), FabricEventKind::Left, lane, credit.bytes);
         }
         NONE
     }
@@ -284,10 +285,10 @@ impl Fabric {
             self.account_delivery(port, packet);
         }
         let certain = to_host && self.constants.foreseeable && !self.slow(port, bytes);
-        if certain && self.options.events == Events::Lazy {
+        if certain && self.options.events == EventSet::Lazy {
             self.receive(port, packet, arrival);
         } else {
-            self.schedule(arrival, Kind::Arrive, port, packet);
+            self.schedule(arrival, FabricEventKind::Arrive, port, packet);
         }
     }
 

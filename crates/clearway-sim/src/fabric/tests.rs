@@ -4,25 +4,25 @@ use std::ops::Range;
 
 use clearway_proto::base::{BitsPerSec, Bytes, Class, GroupId, RandomKey};
 
-use super::{EventQueue, Events, Fabric, Notice, Options, Order, Reports, Target, Trains};
+use super::{EventQueueKind, EventSet, Fabric, FabricOptions, Notice, NoticeSet, SendRequest, Target, Trains};
 use crate::check::draw;
 use crate::graph::{ChannelId, DeviceId};
 use crate::spec::{CongestionControl, FabricSpec, LossDomain, Replication, Routing, Service, Switching, Topology};
 use crate::time::Picos;
 use crate::topology;
-use crate::traffic::{self, Source};
+use crate::traffic::{self, TrafficSource};
 
 /// All ways to compute, the plainest first.
-pub(super) const WAYS: [Options; 5] = [
-    Options { queue: EventQueue::Heap, events: Events::Eager, trains: Trains::Off },
-    Options { queue: EventQueue::Wheel, events: Events::Eager, trains: Trains::Off },
-    Options { queue: EventQueue::Wheel, events: Events::Lazy, trains: Trains::Off },
-    Options { queue: EventQueue::Heap, events: Events::Eager, trains: Trains::On },
-    Options { queue: EventQueue::Wheel, events: Events::Lazy, trains: Trains::On },
+pub(super) const WAYS: [FabricOptions; 5] = [
+    FabricOptions { queue: EventQueueKind::Heap, events: EventSet::Eager, trains: Trains::Off },
+    FabricOptions { queue: EventQueueKind::Wheel, events: EventSet::Eager, trains: Trains::Off },
+    FabricOptions { queue: EventQueueKind::Wheel, events: EventSet::Lazy, trains: Trains::Off },
+    FabricOptions { queue: EventQueueKind::Heap, events: EventSet::Eager, trains: Trains::On },
+    FabricOptions { queue: EventQueueKind::Wheel, events: EventSet::Lazy, trains: Trains::On },
 ];
 
 /// Everything that a run shows: digest, totals but for the events, statistics of all channels, messages delivered.
-fn run(spec: &FabricSpec, sources: &[Source], options: Options, seed: u64) -> (u128, u64, String) {
+fn run(spec: &FabricSpec, sources: &[TrafficSource], options: FabricOptions, seed: u64) -> (u128, u64, String) {
     let network = topology::build(spec).expect("a sound network");
     let mut fabric = Fabric::new(spec, network, seed, options);
     let (until, last) = (Picos::from_micros(40), Picos::from_micros(120));
@@ -73,7 +73,7 @@ fn options__on_many_networks() {
 }
 
 /// Multicasts from several hosts beside unicasts: who got which message when.
-fn run_casts(spec: &FabricSpec, options: Options, seed: u64) -> Vec<(u64, u32, Picos)> {
+fn run_casts(spec: &FabricSpec, options: FabricOptions, seed: u64) -> Vec<(u64, u32, Picos)> {
     let mut fabric = Fabric::new(spec, topology::build(spec).expect("a sound network"), seed, options);
     let hosts = fabric.graph().hosts();
     let mut stream = RandomKey::new(seed).purpose("casts").stream();
@@ -82,7 +82,7 @@ fn run_casts(spec: &FabricSpec, options: Options, seed: u64) -> Vec<(u64, u32, P
             fabric.join(GroupId(7), DeviceId(host));
         }
     }
-    let mut posts: Vec<(Picos, Order)> = (0..40u64)
+    let mut posts: Vec<(Picos, SendRequest)> = (0..40u64)
         .map(|tag| {
             let from = DeviceId(stream.below(u64::from(hosts)) as u32);
             let to = match tag % 3 {
@@ -90,8 +90,10 @@ fn run_casts(spec: &FabricSpec, options: Options, seed: u64) -> Vec<(u64, u32, P
                 1 => Target::Range(DeviceId(1), DeviceId(hosts - 1)),
                 _ => Target::Host(DeviceId((from.0 + 1) % hosts)),
             };
-            let order =
-                Order { to, ..traffic::order(from.0, 0, Class::Bulk, 1 + stream.below(20_000), Reports::All, tag) };
+            let order = SendRequest {
+                to,
+                ..traffic::order(from.0, 0, Class::Bulk, 1 + stream.below(20_000), NoticeSet::All, tag)
+            };
             (Picos::from_nanos(stream.below(20_000)), order)
         })
         .collect();
@@ -152,13 +154,13 @@ fn multicast__shares_a_connection_that_marks_have_slowed_down() {
     let mut marking = marking.filter(|spec| matches!(spec.congestion_control, CongestionControl::Dcqcn(_)));
     let mut spec = marking.next().expect("some mark");
     spec.host.service = Service::InOrder;
-    let mut fabric = Fabric::new(&spec, topology::build(&spec).expect("sound"), 1, Options::default());
+    let mut fabric = Fabric::new(&spec, topology::build(&spec).expect("sound"), 1, FabricOptions::default());
     let hosts = fabric.graph().hosts();
     (0..hosts).for_each(|host| fabric.join(GroupId(7), DeviceId(host)));
     for from in 1..hosts {
-        fabric.post(Picos::ZERO, traffic::order(from, 0, Class::Bulk, 1 << 20, Reports::Delivery, 0));
-        let cast = traffic::order(from, 0, Class::Bulk, 5_000, Reports::Delivery, 1);
-        fabric.post(Picos::from_micros(1), Order { to: Target::Group(GroupId(7)), ..cast });
+        fabric.post(Picos::ZERO, traffic::order(from, 0, Class::Bulk, 1 << 20, NoticeSet::Delivery, 0));
+        let cast = traffic::order(from, 0, Class::Bulk, 5_000, NoticeSet::Delivery, 1);
+        fabric.post(Picos::from_micros(1), SendRequest { to: Target::Group(GroupId(7)), ..cast });
     }
     let mut notices = Vec::new();
     while fabric.next().is_some() {
@@ -173,10 +175,10 @@ fn cast_beside_bulk(replication: Replication) -> (Picos, Picos) {
     let mut spec = FabricSpec::plain(Topology::Star { hosts: 4 }, Routing::Minimal, BitsPerSec::mega(100_000));
     spec.switch.replication = replication;
     let network = topology::build(&spec).expect("a star");
-    let mut fabric = Fabric::new(&spec, network, 1, Options::default());
-    fabric.post(Picos::ZERO, traffic::order(3, 2, Class::Bulk, 1 << 20, Reports::Delivery, 0));
+    let mut fabric = Fabric::new(&spec, network, 1, FabricOptions::default());
+    fabric.post(Picos::ZERO, traffic::order(3, 2, Class::Bulk, 1 << 20, NoticeSet::Delivery, 0));
     let range = Target::Range(DeviceId(1), DeviceId(2));
-    let cast = Order { to: range, ..traffic::order(0, 0, Class::Bulk, 64, Reports::Delivery, 1) };
+    let cast = SendRequest { to: range, ..traffic::order(0, 0, Class::Bulk, 64, NoticeSet::Delivery, 1) };
     fabric.post(Picos::from_micros(10), cast);
     let mut notices = Vec::new();
     while fabric.next().is_some() {
@@ -208,9 +210,9 @@ fn multicast__a_busy_branch_delays_the_others_only_where_all_are_held() {
 fn token_bucket__a_message_has_left_before_it_arrives() {
     let mut spec = FabricSpec::plain(Topology::Star { hosts: 2 }, Routing::Ecmp, BitsPerSec::mega(25));
     spec.switch.switching = Switching::TokenBucket;
-    let mut fabric = Fabric::new(&spec, topology::build(&spec).expect("a star"), 1, Options::default());
+    let mut fabric = Fabric::new(&spec, topology::build(&spec).expect("a star"), 1, FabricOptions::default());
     for tag in 0..3 {
-        fabric.post(Picos::ZERO, traffic::order(0, 1, Class::Bulk, 1000, Reports::All, tag));
+        fabric.post(Picos::ZERO, traffic::order(0, 1, Class::Bulk, 1000, NoticeSet::All, tag));
     }
     let mut notices = Vec::new();
     while fabric.next().is_some() {
@@ -234,9 +236,9 @@ fn behind_buckets(burst: Option<Bytes>, bytes: &[u64]) -> Vec<u64> {
     spec.switch.switching = Switching::TokenBucket;
     spec.host.service = Service::InOrder;
     spec.links.iter_mut().for_each(|link| link.burst = burst);
-    let mut fabric = Fabric::new(&spec, topology::build(&spec).expect("a star"), 1, Options::default());
+    let mut fabric = Fabric::new(&spec, topology::build(&spec).expect("a star"), 1, FabricOptions::default());
     for (tag, bytes) in (0..).zip(bytes) {
-        fabric.post(Picos::ZERO, traffic::order(0, 1, Class::Bulk, *bytes, Reports::Delivery, tag));
+        fabric.post(Picos::ZERO, traffic::order(0, 1, Class::Bulk, *bytes, NoticeSet::Delivery, tag));
     }
     let mut notices = Vec::new();
     while fabric.next().is_some() {
@@ -266,16 +268,16 @@ fn token_bucket__what_its_burst_holds_leaves_back_to_back_and_the_rest_at_the_ra
 
 /// A host that sends messages of three packets to each of `targets` hosts of a star, all posted at once and one short one to the
 /// first a little later: which target each tail reached, in order of time.
-fn by_message(options: Options, seed: u64, targets: u32) -> Vec<u64> {
+fn by_message(options: FabricOptions, seed: u64, targets: u32) -> Vec<u64> {
     let mut spec = FabricSpec::plain(Topology::Star { hosts: targets + 1 }, Routing::Ecmp, BitsPerSec::mega(1_000));
     spec.host.service = Service::ByMessage;
     let packet = spec.packet.payload.0;
     let mut fabric = Fabric::new(&spec, topology::build(&spec).expect("a star"), seed, options);
     for tag in 0..u64::from(targets) {
-        let order = traffic::order(0, tag as u32 + 1, Class::Bulk, 3 * packet, Reports::Delivery, tag);
+        let order = traffic::order(0, tag as u32 + 1, Class::Bulk, 3 * packet, NoticeSet::Delivery, tag);
         fabric.post(Picos::ZERO, order);
     }
-    let short = traffic::order(0, 1, Class::Control, 8, Reports::Delivery, 99);
+    let short = traffic::order(0, 1, Class::Control, 8, NoticeSet::Delivery, 99);
     fabric.post(Picos::from_micros(1), short);
     let mut notices = Vec::new();
     while fabric.next().is_some() {
@@ -290,7 +292,7 @@ fn by_message(options: Options, seed: u64, targets: u32) -> Vec<u64> {
 
 #[test]
 fn by_message__messages_follow_each_other_in_a_drawn_order_and_short_ones_pass() {
-    let orders: Vec<Vec<u64>> = (0..8).map(|seed| by_message(Options::default(), seed, 6)).collect();
+    let orders: Vec<Vec<u64>> = (0..8).map(|seed| by_message(FabricOptions::default(), seed, 6)).collect();
     for order in &orders {
         assert_eq!(order.len(), 7, "each is there once: {order:?}");
         assert!(order[0] == 99 || order[1] == 99, "it waits for one packet at most: {order:?}");
@@ -304,10 +306,10 @@ fn by_message__messages_follow_each_other_in_a_drawn_order_and_short_ones_pass()
 #[test]
 fn limit_fetch__holds_one_host_to_its_rate() {
     let spec = FabricSpec::plain(Topology::Star { hosts: 4 }, Routing::Ecmp, BitsPerSec::mega(1_000));
-    let mut fabric = Fabric::new(&spec, topology::build(&spec).expect("a star"), 1, Options::default());
+    let mut fabric = Fabric::new(&spec, topology::build(&spec).expect("a star"), 1, FabricOptions::default());
     fabric.limit_fetch(DeviceId(0), BitsPerSec::mega(500));
     for (from, to) in [(0, 2), (1, 3)] {
-        fabric.post(Picos::ZERO, traffic::order(from, to, Class::Bulk, 1 << 20, Reports::Delivery, u64::from(from)));
+        fabric.post(Picos::ZERO, traffic::order(from, to, Class::Bulk, 1 << 20, NoticeSet::Delivery, u64::from(from)));
     }
     let mut notices = Vec::new();
     while fabric.next().is_some() {

@@ -19,11 +19,11 @@ mod tracer;
 #[cfg(test)]
 mod tests;
 
-pub use chain::{Chain, Link, Root};
-pub use slowest::{Among, Slow};
+pub use chain::{ChainLink, CongestionChain, RootCause};
+pub use slowest::{MessageSelection, RankedMessage};
 
 use super::parts::Packet;
-use super::{Events, Fabric, Trains};
+use super::{EventSet, Fabric, Trains};
 use crate::graph::{ChannelId, DeviceId};
 use crate::time::Picos;
 use slowest::Ranking;
@@ -42,14 +42,14 @@ impl MessageId {
     /// The bits of the number within the fabric's own name of a message.
     const NUMBER_BITS: u32 = 40;
 
-    const fn of(key: u64) -> Self {
+    const fn from_key(key: u64) -> Self {
         Self { from: DeviceId((key >> Self::NUMBER_BITS) as u32), number: key & ((1 << Self::NUMBER_BITS) - 1) }
     }
 }
 
 /// Why a packet stood still.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Cause {
+pub enum WaitCause {
     /// The port was sending a packet of this message when ours came.
     Busy(MessageId),
     /// The port sent an earlier packet of the same message.
@@ -78,7 +78,7 @@ pub enum Cause {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wait {
     /// Why.
-    pub cause: Cause,
+    pub cause: WaitCause,
     /// How often.
     pub times: u32,
     /// How long in all.
@@ -125,13 +125,13 @@ pub struct Trace {
     pub delivered: Option<Picos>,
     /// Where and when the first packet was dropped.
     pub lost: Option<(ChannelId, Picos)>,
-    /// What [`Cause::Credit`] names.
-    pub chains: Vec<Chain>,
+    /// What [`WaitCause::Credit`] names.
+    pub chains: Vec<CongestionChain>,
 }
 
 /// What a fabric keeps an eye on.
 #[derive(Debug)]
-pub(super) enum Watch {
+pub(super) enum TraceMode {
     Nothing,
     Slowest(Box<Ranking>),
     Message(Box<Tracer>),
@@ -141,24 +141,24 @@ impl Fabric {
     /// Follows the message `id`, which is not yet posted. What was watched before is forgotten.
     ///
     /// # Panics
-    /// When [`super::Options`] ask for eager events or trains, whose packets cannot be told apart: a mistake of the caller.
+    /// When [`super::FabricOptions`] ask for eager events or trains, whose packets cannot be told apart: a mistake of the caller.
     pub fn trace(&mut self, id: MessageId) {
-        let plain = self.options.events == Events::Lazy && self.options.trains == Trains::Off;
+        let plain = self.options.events == EventSet::Lazy && self.options.trains == Trains::Off;
         assert!(plain, "traces need lazy events and no trains");
         let key = u64::from(id.from.0) << MessageId::NUMBER_BITS | id.number;
-        self.watch = Watch::Message(Box::new(Tracer::new(key, self.ports.len())));
+        self.watch = TraceMode::Message(Box::new(Tracer::new(key, self.ports.len())));
     }
 
     /// What is known of the followed message; `None` when it was not posted.
     pub fn traced(&self) -> Option<Trace> {
-        let Watch::Message(tracer) = &self.watch else { return None };
-        tracer.told(self)
+        let TraceMode::Message(tracer) = &self.watch else { return None };
+        tracer.finished_trace(self)
     }
 
     /// Lets `see` look at the fabric if a message is followed.
     #[inline]
     fn observe(&mut self, see: impl FnOnce(&mut Tracer, &Self)) {
-        if let Watch::Message(_) = self.watch {
+        if let TraceMode::Message(_) = self.watch {
             self.show(see);
         }
     }
@@ -166,15 +166,15 @@ impl Fabric {
     /// Out of line: what happens everywhere pays for one comparison.
     #[cold]
     fn show(&mut self, see: impl FnOnce(&mut Tracer, &Self)) {
-        if let Watch::Message(mut tracer) = std::mem::replace(&mut self.watch, Watch::Nothing) {
+        if let TraceMode::Message(mut tracer) = std::mem::replace(&mut self.watch, TraceMode::Nothing) {
             see(&mut tracer, self);
-            self.watch = Watch::Message(tracer);
+            self.watch = TraceMode::Message(tracer);
         }
     }
 
     /// `message` is posted at `at`.
     pub(super) fn trace_post(&mut self, message: u32, at: u64) {
-        if let Watch::Slowest(ranking) = &mut self.watch {
+        if let TraceMode::Slowest(ranking) = &mut self.watch {
             ranking.posted(message, at);
         }
         self.observe(|tracer, fabric| {
@@ -242,7 +242,7 @@ impl Fabric {
 
     /// `message` is delivered to `host`.
     pub(super) fn trace_delivery(&mut self, host: u32, message: u32) {
-        if let Watch::Slowest(ranking) = &mut self.watch {
+        if let TraceMode::Slowest(ranking) = &mut self.watch {
             let (it, now) = (&self.messages[message], self.now);
             ranking.delivered(message, it, self.connections[it.connection].key.2, host, now);
         }

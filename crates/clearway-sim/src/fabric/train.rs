@@ -11,9 +11,9 @@
 //! I1. With and without trains every packet is delivered at the same picosecond.
 //! I2. A train's last part, its *piece*, is one packet record; parts before it are single packets.
 
-use super::parts::{Next, Origin, Packet, Train};
+use super::parts::{Packet, PacketTrain, TrainEnd, TrainOrigin};
 use super::pool::NONE;
-use super::{Fabric, Kind};
+use super::{Fabric, FabricEventKind};
 use crate::arbiter::Choice;
 use crate::event::Event;
 use crate::time::Picos;
@@ -69,13 +69,13 @@ impl Fabric {
         self.packets[packet].count = 1;
         let at = self.head_at(&rest);
         let rest = self.packets.put(rest);
-        self.schedule(at, Kind::Arrive, first.in_channel, rest);
+        self.schedule(at, FabricEventKind::Arrive, first.in_channel, rest);
         if let Some((train, _)) = self.train_on(first.in_channel)
             && self.trains[train].piece == packet
         {
             self.trains[train].piece = rest;
             self.trains[train].base += 1;
-            self.trains[train].next = Next::Pending;
+            self.trains[train].next = TrainEnd::Pending;
         }
     }
 
@@ -105,9 +105,9 @@ impl Fabric {
     pub(super) fn start_train(&mut self, port: u32, lane: u32, packet: u32, credit: u32, choice: Choice, start: u64) {
         let it = self.packets[packet];
         let before = self.train_on(it.in_channel).filter(|(train, _)| self.trains[*train].piece == packet);
-        self.remember(port, lane, packet, credit, Origin::Arrived(it, before), choice, start);
+        self.remember(port, lane, packet, credit, TrainOrigin::Arrived(it, before), choice, start);
         if let Some((train, _)) = before {
-            self.trains[train].next = Next::Train(self.ports[port as usize].train, self.train_serial);
+            self.trains[train].next = TrainEnd::Train(self.ports[port as usize].train, self.train_serial);
         }
     }
 
@@ -119,13 +119,13 @@ impl Fabric {
         lane: u32,
         packet: u32,
         credit: u32,
-        origin: Origin,
+        origin: TrainOrigin,
         choice: Choice,
         start: u64,
     ) {
         self.train_serial += 1;
         let Packet { gap, count, bytes, .. } = self.packets[packet];
-        self.ports[port as usize].train = self.trains.put(Train {
+        self.ports[port as usize].train = self.trains.put(PacketTrain {
             serial: self.train_serial,
             start,
             gap,
@@ -137,7 +137,7 @@ impl Fabric {
             piece: packet,
             base: 0,
             choice: Some(choice),
-            next: Next::Pending,
+            next: TrainEnd::Pending,
             origin,
         });
     }
@@ -149,9 +149,9 @@ impl Fabric {
             return;
         }
         if let Some(choice) = self.trains[train].choice.take() {
-            let Train { start, gap, bytes, lane, origin, .. } = self.trains[train];
+            let PacketTrain { start, gap, bytes, lane, origin, .. } = self.trains[train];
             self.grant(port, lane, choice);
-            if let Origin::Arrived(first, _) = origin {
+            if let TrainOrigin::Arrived(first, _) = origin {
                 let ready = self.ready_at(&first);
                 let waiting = (start - ready) / gap.max(1) + 1;
                 self.ports[port as usize].statistics.queued(waiting as u32 * bytes);
@@ -178,7 +178,7 @@ impl Fabric {
     fn drop_train(&mut self, port: u32) {
         let train = std::mem::replace(&mut self.ports[port as usize].train, NONE);
         if train != NONE {
-            if matches!(self.trains[train].next, Next::Host(_)) {
+            if matches!(self.trains[train].next, TrainEnd::Host(_)) {
                 self.packets.free(self.trains[train].piece);
             }
             self.trains.free(train);
@@ -210,7 +210,7 @@ impl Fabric {
     /// Takes back the packets of the train of `port` that start at `from` or later.
     fn take_back_from(&mut self, port: u32, from: u64) {
         let Some((train, _)) = self.train_on(port) else { return };
-        let Train { start, gap, count, origin, .. } = self.trains[train];
+        let PacketTrain { start, gap, count, origin, .. } = self.trains[train];
         let elapsed = from.saturating_sub(start);
         let started = elapsed.div_ceil(gap.max(1)).min(u64::from(count)) as u32;
         if started == count {
@@ -225,8 +225,8 @@ impl Fabric {
         }
         let taken = count - started;
         match origin {
-            Origin::Message(message) => self.take_back(message, port, taken),
-            Origin::Arrived(first, before) => self.arrive_again(first, before, started, taken),
+            TrainOrigin::Message(message) => self.take_back(message, port, taken),
+            TrainOrigin::Arrived(first, before) => self.arrive_again(first, before, started, taken),
         }
     }
 
@@ -244,7 +244,7 @@ impl Fabric {
         // Without any packet the port is as busy as it was when the train began to wait for it.
         let end = keep.checked_sub(1).map_or(it.start, |last| it.start + u64::from(last) * it.gap + serial);
         self.ports[it.port as usize].busy_until = end;
-        if self.options.events == super::Events::Eager {
+        if self.options.events == super::EventSet::Eager {
             let at = self.ports[it.port as usize].busy_until;
             self.wake(it.port, at.max(self.now));
         }
@@ -252,18 +252,18 @@ impl Fabric {
         let of_piece = keep.saturating_sub(it.base);
         match it.next {
             // The record of the piece belongs to the train that it is now.
-            Next::Train(next, serial) => {
+            TrainEnd::Train(next, serial) => {
                 if self.trains[next].serial == serial {
                     self.cut(next, of_piece);
                 }
                 return;
             }
-            Next::Host(credit) | Next::SlowHost(credit) if credit != NONE => self.credits[credit].left -= taken,
+            TrainEnd::Host(credit) | TrainEnd::SlowHost(credit) if credit != NONE => self.credits[credit].left -= taken,
             _ => {}
         }
         if self.ports[it.port as usize].to_host {
             self.withdraw_delivery(it.port, it.piece, of_piece);
-            if matches!(it.next, Next::Host(_)) {
+            if matches!(it.next, TrainEnd::Host(_)) {
                 let message = &mut self.messages[self.packets[it.piece].message];
                 message.resolved -= taken;
                 message.deliver_at = u64::MAX;
@@ -277,7 +277,7 @@ impl Fabric {
     fn arrive_again(&mut self, first: Packet, before: Option<(u32, u64)>, started: u32, taken: u32) {
         let ready = self.ready_at(&first);
         let wait = self.deferral(first.in_channel, first.out, first.bytes);
-        let kind = if wait == 0 { Kind::Arrive } else { Kind::Ready };
+        let kind = if wait == 0 { FabricEventKind::Arrive } else { FabricEventKind::Ready };
         // In this very instant it may have come before what disturbs it, or not.
         let key = Event::new(Picos(self.now), kind as u8, first.in_channel, 0).key;
         let mut at = started;
@@ -294,14 +294,14 @@ impl Fabric {
         let left = started + taken - at;
         let due = ready + u64::from(at) * first.gap;
         let rest = self.part(&first, at, left);
-        let rest = if kind == Kind::Arrive { self.unrouted(rest) } else { rest };
+        let rest = if kind == FabricEventKind::Arrive { self.unrouted(rest) } else { rest };
         let place = if left > 0 { self.packets.put(rest) } else { NONE };
         if let Some((train, serial)) = before
             && self.trains[train].serial == serial
         {
             self.trains[train].piece = place;
             self.trains[train].base += at;
-            self.trains[train].next = Next::Pending;
+            self.trains[train].next = TrainEnd::Pending;
         }
         if left > 0 {
             self.schedule(due, kind, first.in_channel, place);

@@ -12,24 +12,24 @@ use std::collections::{BTreeMap, VecDeque};
 use clearway_proto::base::{Bytes, Nanos, RandomKey, Rank};
 use clearway_proto::wire::Engine;
 
-use super::plan::{FaultKind, Lengths};
-use super::resolve::{NodeFault, Resolved};
+use super::plan::{FaultDurations, FaultKind};
+use super::resolve::{NodeFault, ResolvedPlan};
 use crate::disk::{DiskFault, Survival};
 use crate::fabric::Fabric;
 use crate::processor::exponential;
 use crate::time::Picos;
 use crate::wire::SimWire;
-use crate::world::{Ended, Told, World};
+use crate::world::{StopReason, World, WorldEvent};
 
 /// Interruptions of one fault at most: ten seconds of a kernel's 1 kHz tick.
 const INTERRUPTIONS_MAX: u64 = 10_000;
 
 /// What happens to a node at an instant.
 #[derive(Debug)]
-struct Step {
+struct NodeStep {
     at: Picos,
     rank: Rank,
-    act: Act,
+    act: NodeAction,
     kind: FaultKind,
     /// Until the fault is over.
     length: Picos,
@@ -37,7 +37,7 @@ struct Step {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Act {
+enum NodeAction {
     Begin,
     End,
 }
@@ -45,7 +45,7 @@ enum Act {
 /// Applies the faults of nodes of one plan to one world.
 #[derive(Debug)]
 pub struct Injector {
-    steps: VecDeque<Step>,
+    steps: VecDeque<NodeStep>,
     /// Crashes that are not over, by rank.
     down: BTreeMap<Rank, u32>,
     struck: BTreeMap<u32, u64>,
@@ -53,21 +53,21 @@ pub struct Injector {
 }
 
 /// Makes the engine of a rank that comes back.
-pub type Remake<'a, E> = &'a mut dyn FnMut(&mut SimWire) -> E;
+pub type RestartEngine<'a, E> = &'a mut dyn FnMut(&mut SimWire) -> E;
 
 impl Injector {
     /// For the faults of nodes in `resolved`. `key` decides lengths that the plan leaves open.
-    pub fn new(resolved: &Resolved, key: RandomKey) -> Self {
+    pub fn new(resolved: &ResolvedPlan, key: RandomKey) -> Self {
         let mut steps = Vec::new();
         for NodeFault { at, until, rank, kind, plan } in &resolved.nodes {
             let (at, until, rank, plan, length) = (*at, *until, *rank, *plan, *until - *at);
-            let mut put = |at, act| steps.push(Step { at, rank, act, kind: kind.clone(), length, plan });
+            let mut put = |at, act| steps.push(NodeStep { at, rank, act, kind: kind.clone(), length, plan });
             if let FaultKind::SpuriousWake { every } = kind {
                 let count = (length.0 / every.0).min(INTERRUPTIONS_MAX);
-                (0..=count).for_each(|n| put(at + Picos(every.0 * n), Act::Begin));
+                (0..=count).for_each(|n| put(at + Picos(every.0 * n), NodeAction::Begin));
             } else {
-                put(at, Act::Begin);
-                put(until, Act::End);
+                put(at, NodeAction::Begin);
+                put(until, NodeAction::End);
             }
         }
         steps.sort_by_key(|step| step.at);
@@ -84,9 +84,9 @@ impl Injector {
         &mut self,
         world: &mut World<E, Fabric>,
         until: Picos,
-        remake: Remake<'_, E>,
-        hear: &mut dyn FnMut(Told<'_, E>),
-    ) -> Ended {
+        remake: RestartEngine<'_, E>,
+        hear: &mut dyn FnMut(WorldEvent<'_, E>),
+    ) -> StopReason {
         while let Some(at) = self.steps.front().map(|step| step.at).filter(|at| *at <= until) {
             world.run_until(at, hear);
             while world.now() < at {
@@ -99,9 +99,9 @@ impl Injector {
         world.run_until(until, hear)
     }
 
-    fn take<E: Engine>(&mut self, step: &Step, world: &mut World<E, Fabric>, remake: Remake<'_, E>) {
-        let Step { at, rank, length, ref kind, .. } = *step;
-        let begins = step.act == Act::Begin;
+    fn take<E: Engine>(&mut self, step: &NodeStep, world: &mut World<E, Fabric>, remake: RestartEngine<'_, E>) {
+        let NodeStep { at, rank, length, ref kind, .. } = *step;
+        let begins = step.act == NodeAction::Begin;
         if begins {
             *self.struck.entry(step.plan).or_default() += 1;
         }
@@ -112,7 +112,7 @@ impl Injector {
                 let mut stream = self.key.node(u64::from(step.plan)).node(u64::from(rank.0)).stream();
                 let processor = &mut world.network_mut().wire(rank).processor;
                 for n in 0..(length.0 / every.0).min(INTERRUPTIONS_MAX) {
-                    let each = if lengths == Lengths::Equal { each } else { exponential(&mut stream, each) };
+                    let each = if lengths == FaultDurations::Equal { each } else { exponential(&mut stream, each) };
                     processor.pause(at + Picos(every.0 * n), each);
                 }
             }
@@ -124,7 +124,7 @@ impl Injector {
             FaultKind::SpuriousWake { .. } => world.nudge(rank),
             FaultKind::DiskSlow { .. } | FaultKind::DiskFails | FaultKind::DiskFull | FaultKind::DiskTorn { .. } => {
                 if let Some(disk) = &mut world.network_mut().wire(rank).disk {
-                    disk.ail(disk_fault(kind).filter(|_| begins));
+                    disk.set_fault(disk_fault(kind).filter(|_| begins));
                 }
             }
             FaultKind::Completions { end } => {
@@ -140,16 +140,16 @@ impl Injector {
         }
     }
 
-    fn crash<E: Engine>(&mut self, step: &Step, world: &mut World<E, Fabric>, remake: Remake<'_, E>) {
+    fn crash<E: Engine>(&mut self, step: &NodeStep, world: &mut World<E, Fabric>, remake: RestartEngine<'_, E>) {
         let down = self.down.entry(step.rank).or_default();
         match step.act {
-            Act::Begin => {
+            NodeAction::Begin => {
                 *down += 1;
                 if *down == 1 {
                     world.crash(step.rank, Survival::Nothing);
                 }
             }
-            Act::End => {
+            NodeAction::End => {
                 *down -= 1;
                 if *down == 0 {
                     world.restart(step.rank, remake);

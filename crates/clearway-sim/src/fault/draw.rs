@@ -12,9 +12,9 @@
 
 use clearway_proto::base::{Class, RandomKey, RandomStream};
 
-use super::plan::{Fault, FaultKind, Lengths, Plan, Side, Struck};
-use super::resolve::Site;
-use crate::fabric::{Odds, Sort, WhenDown};
+use super::plan::{Fault, FaultDurations, FaultKind, FaultPlan, PacketMatch, Side};
+use super::resolve::FaultSite;
+use crate::fabric::{DownPolicy, FaultOdds, PacketSort};
 use crate::graph::{ChannelId, DeviceId};
 use crate::time::Picos;
 use crate::wire::Completion;
@@ -25,8 +25,8 @@ const KINDS: u64 = 32;
 const ENABLED_ONE_IN: u64 = 6;
 
 /// A plan for `site` whose faults lie between `from` and `until`.
-pub fn draw(key: RandomKey, site: &Site<'_>, from: Picos, until: Picos) -> Plan {
-    let mut drawing = Drawing { stream: key.purpose("faults").stream(), site, from, until };
+pub fn draw(key: RandomKey, site: &FaultSite<'_>, from: Picos, until: Picos) -> FaultPlan {
+    let mut drawing = FaultDraw { stream: key.purpose("faults").stream(), site, from, until };
     let mut faults = Vec::new();
     for kind in 0..KINDS {
         if drawing.stream.below(ENABLED_ONE_IN) != 0 {
@@ -35,22 +35,22 @@ pub fn draw(key: RandomKey, site: &Site<'_>, from: Picos, until: Picos) -> Plan 
         for _ in 0..=drawing.stream.below(2) {
             let fault = drawing.fault(kind);
             // What does not fit this network is left out: no disks, no pauses, no switch.
-            if Plan::of(vec![fault.clone()]).resolve(site).is_ok() {
+            if FaultPlan::new(vec![fault.clone()]).resolve(site).is_ok() {
                 faults.push(fault);
             }
         }
     }
-    Plan::of(faults)
+    FaultPlan::new(faults)
 }
 
-struct Drawing<'a> {
+struct FaultDraw<'a> {
     stream: RandomStream,
-    site: &'a Site<'a>,
+    site: &'a FaultSite<'a>,
     from: Picos,
     until: Picos,
 }
 
-impl Drawing<'_> {
+impl FaultDraw<'_> {
     fn below(&mut self, bound: u64) -> u64 {
         self.stream.below(bound)
     }
@@ -112,14 +112,18 @@ impl Drawing<'_> {
         }
     }
 
-    fn struck(&mut self) -> Struck {
+    fn struck(&mut self) -> PacketMatch {
         let odds = match self.below(3) {
-            0 => Odds::Each(self.one_of(&[1_000, 20_000, 200_000, 1_000_000])),
-            1 => Odds::Bursts { begin: 20_000, end: self.one_of(&[50_000, 300_000]), inside: 800_000 },
-            _ => Odds::Nth(1 + self.below(30)),
+            0 => FaultOdds::Each(self.one_of(&[1_000, 20_000, 200_000, 1_000_000])),
+            1 => FaultOdds::Bursts { begin: 20_000, end: self.one_of(&[50_000, 300_000]), inside: 800_000 },
+            _ => FaultOdds::Nth(1 + self.below(30)),
         };
         let class = if self.below(3) == 0 { Some(self.class()) } else { None };
-        Struck { odds, class, sort: self.one_of(&[Sort::Any, Sort::Any, Sort::Unicast, Sort::Multicast]) }
+        PacketMatch {
+            odds,
+            class,
+            sort: self.one_of(&[PacketSort::Any, PacketSort::Any, PacketSort::Unicast, PacketSort::Multicast]),
+        }
     }
 
     fn class(&mut self) -> Class {
@@ -164,7 +168,7 @@ impl Drawing<'_> {
             18 => FaultKind::Crash,
             19 => FaultKind::Paused,
             20 => {
-                let lengths = self.one_of(&[Lengths::Equal, Lengths::Exponential]);
+                let lengths = self.one_of(&[FaultDurations::Equal, FaultDurations::Exponential]);
                 let (every, length) = (self.time(Picos::from_micros(1)), self.time(Picos::from_nanos(20)));
                 FaultKind::Interruptions { every, length: Picos(length.0.min(every.0 / 2)), lengths }
             }
@@ -182,7 +186,7 @@ impl Drawing<'_> {
         }
     }
 
-    fn when_down(&mut self) -> WhenDown {
-        self.one_of(&[WhenDown::Lost, WhenDown::Kept])
+    fn when_down(&mut self) -> DownPolicy {
+        self.one_of(&[DownPolicy::Lost, DownPolicy::Kept])
     }
 }

@@ -50,16 +50,16 @@ pub(super) fn of_line(line: &str) -> Option<(&'static str, &'static str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fault::Plan;
+    use crate::fault::FaultPlan;
 
     #[test]
     fn of_line__knows_a_right_form_of_every_kind() {
         for (name, form) in FORMS {
             let head = "format = 1\n[[fault]]\nat = \"1us\"\nuntil = \"2us\"\ntarget = \"n0\"\n";
-            let plan = Plan::parse("p", &format!("{head}kind = {form}\n")).unwrap();
+            let plan = FaultPlan::parse("p", &format!("{head}kind = {form}\n")).unwrap();
             assert_eq!(plan.faults[0].kind.name(), name);
             // A number is no way to write any of them.
-            let sentence = Plan::parse("p", &format!("{head}kind = {{ {name} = 5 }}\n")).unwrap_err().to_string();
+            let sentence = FaultPlan::parse("p", &format!("{head}kind = {{ {name} = 5 }}\n")).unwrap_err().to_string();
             assert!(sentence.starts_with("p: line 6: ") && sentence.contains(&format!("kind = {form}")), "{sentence}");
         }
     }

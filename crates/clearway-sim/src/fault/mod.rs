@@ -2,9 +2,9 @@
 //!
 //! # Model
 //! ```text
-//!    seed -> draw -> Plan <-> TOML        Plan -> resolve -> fabric's faults + nodes' faults -> Injector -> World
+//!    seed -> draw -> FaultPlan <-> TOML        FaultPlan -> resolve -> fabric's faults + nodes' faults -> Injector -> World
 //! ```
-//! A [`Plan`] names its targets as a person would: `leaf0 -> n3`, `n3`, `spine1`. Resolving it against a network finds them, or
+//! A [`FaultPlan`] names its targets as a person would: `leaf0 -> n3`, `n3`, `spine1`. Resolving it against a network finds them, or
 //! says in one sentence why not. Nothing is drawn while a run goes on: the plan and one key decide everything, and the model's
 //! own randomness does not know that there is a plan.
 //!
@@ -27,8 +27,8 @@ mod tests;
 
 pub(crate) use plan::{line_of, wrong};
 
-pub use apply::{Injector, Remake};
+pub use apply::{Injector, RestartEngine};
 pub use draw::draw;
-pub use plan::{Fault, FaultKind, Lengths, Plan, Side, Struck};
-pub use resolve::{Disks, Resolved, Site};
+pub use plan::{Fault, FaultDurations, FaultKind, FaultPlan, PacketMatch, Side};
+pub use resolve::{Disks, FaultSite, ResolvedPlan};
 pub use shrink::shrink;

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
 use super::form;
-use crate::fabric::{Odds, Sort, WhenDown};
+use crate::fabric::{DownPolicy, FaultOdds, PacketSort};
 use crate::spec::figure::picos;
 use crate::spec::file::FileError;
 use crate::spec::plainly;
@@ -21,7 +21,7 @@ const FORMAT: u32 = 1;
 
 /// What goes wrong in one run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Plan {
+pub struct FaultPlan {
     /// The faults; their places are their numbers.
     pub faults: Vec<Fault>,
     /// Where they stand, if they were read: the file, and the line of each.
@@ -50,13 +50,13 @@ pub struct Fault {
 #[serde(rename_all = "kebab-case", rename_all_fields = "kebab-case", deny_unknown_fields)]
 pub enum FaultKind {
     /// Link: packets do not arrive.
-    Loss(Struck),
+    Loss(PacketMatch),
     /// Link: packets arrive damaged and are dropped by the check of the link.
-    CaughtCorruption(Struck),
+    CaughtCorruption(PacketMatch),
     /// Link: packets arrive damaged and no check of the network notices.
-    Corruption(Struck),
+    Corruption(PacketMatch),
     /// Link: packets arrive twice.
-    Duplication(Struck),
+    Duplication(PacketMatch),
     /// Link: packets are late by up to `by`, so that others overtake them.
     Reordering {
         /// The most.
@@ -64,12 +64,12 @@ pub enum FaultKind {
         by: Picos,
         /// Which packets.
         #[serde(rename = "of")]
-        struck: Struck,
+        struck: PacketMatch,
     },
     /// Link: carries nothing.
     LinkDown {
         /// What becomes of packets.
-        packets: WhenDown,
+        packets: DownPolicy,
         /// Routing knows so much later.
         #[serde(with = "picos")]
         notice_after: Picos,
@@ -83,7 +83,7 @@ pub enum FaultKind {
         #[serde(with = "picos")]
         period: Picos,
         /// What becomes of packets.
-        packets: WhenDown,
+        packets: DownPolicy,
         /// Routing knows so much later, if the link is still down then.
         #[serde(with = "picos")]
         notice_after: Picos,
@@ -167,7 +167,7 @@ pub enum FaultKind {
         #[serde(with = "picos")]
         length: Picos,
         /// How lengths are drawn.
-        lengths: Lengths,
+        lengths: FaultDurations,
     },
     /// Host: the clock is suddenly ahead.
     ClockJump {
@@ -221,21 +221,21 @@ pub enum FaultKind {
 /// Which packets of a link are struck.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Struck {
+pub struct PacketMatch {
     /// How often.
-    pub odds: Odds,
+    pub odds: FaultOdds,
     /// Only those of one class; of all that share its service level.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub class: Option<Class>,
     /// Only those to one host, or only copies of multicasts on this branch.
     #[serde(default)]
-    pub sort: Sort,
+    pub sort: PacketSort,
 }
 
 /// How long interruptions are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Lengths {
+pub enum FaultDurations {
     /// All equal.
     Equal,
     /// Exponentially distributed: a few are much longer than most.
@@ -297,22 +297,22 @@ impl FaultKind {
 /// A plan in a file of its own.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Text {
+struct FaultPlanFile {
     format: Spanned<u32>,
     #[serde(default)]
     fault: Vec<Spanned<Fault>>,
 }
 
 #[derive(Serialize)]
-struct Written<'a> {
+struct SerializedFaultPlan<'a> {
     format: u32,
     #[serde(skip_serializing_if = "<[Fault]>::is_empty")]
     fault: &'a [Fault],
 }
 
-impl Plan {
+impl FaultPlan {
     /// These faults.
-    pub const fn of(faults: Vec<Fault>) -> Self {
+    pub const fn new(faults: Vec<Fault>) -> Self {
         Self { faults, origin: None }
     }
 
@@ -321,7 +321,7 @@ impl Plan {
     /// # Errors
     /// The first thing that is wrong.
     pub fn parse(file: &str, text: &str) -> Result<Self, FileError> {
-        let read: Text = toml::from_str(text).map_err(|error| wrong(file, text, &error))?;
+        let read: FaultPlanFile = toml::from_str(text).map_err(|error| wrong(file, text, &error))?;
         if *read.format.get_ref() != FORMAT {
             let why = format!("format {} is not known; this program reads {FORMAT}", read.format.get_ref());
             return Err(FileError::Wrong { file: file.to_owned(), line: line_of(text, read.format.span().start), why });
@@ -338,7 +338,7 @@ impl Plan {
 
     /// As a file of its own.
     pub fn to_text(&self) -> String {
-        toml::to_string(&Written { format: FORMAT, fault: &self.faults }).unwrap_or_default()
+        toml::to_string(&SerializedFaultPlan { format: FORMAT, fault: &self.faults }).unwrap_or_default()
     }
 
     /// When the last fault is over.

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use clearway_proto::base::{Class, Rank};
 
-use super::plan::{Fault, FaultKind, Plan, Side, Struck};
-use crate::fabric::{FabricFault, Harm, Odds, Trouble, WhenDown};
+use super::plan::{Fault, FaultKind, FaultPlan, PacketMatch, Side};
+use crate::fabric::{DownPolicy, FabricFault, FabricFaultKind, FaultOdds, PacketFault};
 use crate::graph::{ChannelId, DeviceId, Graph};
 use crate::spec::file::FileError;
 use crate::spec::{FabricSpec, LossDomain};
@@ -21,7 +21,7 @@ const MILLION: u32 = 1_000_000;
 
 /// The network that a plan is for.
 #[derive(Clone, Copy, Debug)]
-pub struct Site<'a> {
+pub struct FaultSite<'a> {
     /// What it is made of.
     pub spec: &'a FabricSpec,
     /// Its devices and channels.
@@ -55,30 +55,30 @@ pub(super) struct NodeFault {
 
 /// A plan that fits a network.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Resolved {
+pub struct ResolvedPlan {
     /// For [`crate::fabric::Fabric::afflict`].
     pub fabric: Vec<FabricFault>,
     pub(super) nodes: Vec<NodeFault>,
 }
 
 /// What a target must be.
-enum Place {
+enum FaultTarget {
     Channels(Vec<ChannelId>),
     Switch(DeviceId),
     Hosts(Vec<DeviceId>),
 }
 
-impl Plan {
+impl FaultPlan {
     /// Finds everything that this plan names in `site`.
     ///
     /// # Errors
     /// One sentence about the first fault that does not fit, with its file and line if it was read from one.
-    pub fn resolve(&self, site: &Site<'_>) -> Result<Resolved, FileError> {
-        let mut resolved = Resolved::default();
+    pub fn resolve(&self, site: &FaultSite<'_>) -> Result<ResolvedPlan, FileError> {
+        let mut resolved = ResolvedPlan::default();
         let names: BTreeMap<&str, DeviceId> =
             (0..site.graph.devices()).map(|id| (site.graph.name(DeviceId(id)), DeviceId(id))).collect();
         for (number, fault) in self.faults.iter().enumerate() {
-            let one = One { site, names: &names, fault, number: number as u32 };
+            let one = FaultInContext { site, names: &names, fault, number: number as u32 };
             one.resolve(&mut resolved).map_err(|why| self.refuse(number, &why))?;
         }
         Ok(resolved)
@@ -86,53 +86,53 @@ impl Plan {
 }
 
 /// One fault on its way.
-struct One<'a> {
-    site: &'a Site<'a>,
+struct FaultInContext<'a> {
+    site: &'a FaultSite<'a>,
     names: &'a BTreeMap<&'a str, DeviceId>,
     fault: &'a Fault,
     number: u32,
 }
 
-impl One<'_> {
-    fn resolve(&self, into: &mut Resolved) -> Result<(), String> {
+impl FaultInContext<'_> {
+    fn resolve(&self, into: &mut ResolvedPlan) -> Result<(), String> {
         let Fault { at, until, .. } = *self.fault;
         if until <= at {
             return Err(format!("it is over at {until}, not after {at} when it begins; give a later `until`"));
         }
         match (self.place()?, &self.fault.kind) {
-            (Place::Channels(channels), kind) => {
+            (FaultTarget::Channels(channels), kind) => {
                 for channel in channels {
                     self.on_channel(channel, kind, into)?;
                 }
             }
-            (Place::Switch(device), FaultKind::SwitchDown { notice_after }) => {
-                self.put(Trouble::Dead { device, notice_after: *notice_after }, into);
+            (FaultTarget::Switch(device), FaultKind::SwitchDown { notice_after }) => {
+                self.put(FabricFaultKind::Dead { device, notice_after: *notice_after }, into);
             }
-            (Place::Switch(device), FaultKind::SwitchSlow { percent, latency }) => {
+            (FaultTarget::Switch(device), FaultKind::SwitchSlow { percent, latency }) => {
                 let (percent, latency) = (percentage(*percent)?, *latency);
                 for port in self.site.graph.ports(device).map(ChannelId) {
                     let into_it = self.site.graph.channel(port).reverse;
-                    self.put(Trouble::Degraded { channel: port, percent, latency: Picos::ZERO }, into);
-                    self.put(Trouble::Degraded { channel: into_it, percent: 100, latency }, into);
+                    self.put(FabricFaultKind::Degraded { channel: port, percent, latency: Picos::ZERO }, into);
+                    self.put(FabricFaultKind::Degraded { channel: into_it, percent: 100, latency }, into);
                 }
             }
-            (Place::Hosts(hosts), kind) => {
+            (FaultTarget::Hosts(hosts), kind) => {
                 for host in hosts {
                     self.on_host(host, kind, into)?;
                 }
             }
-            (Place::Switch(_), _) => return Err(self.misplaced("a host")),
+            (FaultTarget::Switch(_), _) => return Err(self.misplaced("a host")),
         }
         Ok(())
     }
 
-    fn put(&self, what: Trouble, into: &mut Resolved) {
+    fn put(&self, what: FabricFaultKind, into: &mut ResolvedPlan) {
         let Fault { at, until, .. } = *self.fault;
         into.fabric.push(FabricFault { at, until, what, plan: self.number });
     }
 
     /// What the target names; the kind of fault says what it must be.
-    fn place(&self) -> Result<Place, String> {
+    fn place(&self) -> Result<FaultTarget, String> {
         let target = self.fault.target.as_str();
         for (word, both) in [(" -> ", false), (" -- ", true)] {
             if let Some((a, b)) = target.split_once(word) {
@@ -148,14 +148,18 @@ impl One<'_> {
                     let back: Vec<ChannelId> = channels.iter().map(|id| graph.channel(*id).reverse).collect();
                     channels.extend(back);
                 }
-                return Ok(Place::Channels(channels));
+                return Ok(FaultTarget::Channels(channels));
             }
         }
         if target == "*" {
-            return Ok(Place::Hosts((0..self.site.graph.hosts()).map(DeviceId).collect()));
+            return Ok(FaultTarget::Hosts((0..self.site.graph.hosts()).map(DeviceId).collect()));
         }
         let device = self.device(target)?;
-        if self.site.graph.is_host(device) { Ok(Place::Hosts(vec![device])) } else { Ok(Place::Switch(device)) }
+        if self.site.graph.is_host(device) {
+            Ok(FaultTarget::Hosts(vec![device]))
+        } else {
+            Ok(FaultTarget::Switch(device))
+        }
     }
 
     fn device(&self, name: &str) -> Result<DeviceId, String> {
@@ -182,36 +186,36 @@ impl One<'_> {
         format!("`{}` is not {needed}; name one, as in `n0`, `leaf0` or `n0 -> leaf0`", self.fault.target)
     }
 
-    fn on_channel(&self, channel: ChannelId, kind: &FaultKind, into: &mut Resolved) -> Result<(), String> {
+    fn on_channel(&self, channel: ChannelId, kind: &FaultKind, into: &mut ResolvedPlan) -> Result<(), String> {
         let what = match *kind {
             FaultKind::Loss(struck) | FaultKind::CaughtCorruption(struck) => {
-                self.packets(channel, Harm::Lost, struck)?
+                self.packets(channel, PacketFault::Lost, struck)?
             }
-            FaultKind::Corruption(struck) => self.packets(channel, Harm::Damaged, struck)?,
-            FaultKind::Duplication(struck) => self.packets(channel, Harm::Doubled, struck)?,
-            FaultKind::Reordering { by, struck } => self.packets(channel, Harm::Late(by), struck)?,
-            FaultKind::LinkDown { packets, notice_after } => Trouble::Down { channel, packets, notice_after },
+            FaultKind::Corruption(struck) => self.packets(channel, PacketFault::Damaged, struck)?,
+            FaultKind::Duplication(struck) => self.packets(channel, PacketFault::Doubled, struck)?,
+            FaultKind::Reordering { by, struck } => self.packets(channel, PacketFault::Late(by), struck)?,
+            FaultKind::LinkDown { packets, notice_after } => FabricFaultKind::Down { channel, packets, notice_after },
             FaultKind::LinkFlapping { down, period, packets, notice_after } => {
-                let what = Trouble::Down { channel, packets, notice_after };
+                let what = FabricFaultKind::Down { channel, packets, notice_after };
                 return self.flap(down, period, &what, into);
             }
             FaultKind::LinkDegraded { percent, latency } => {
-                Trouble::Degraded { channel, percent: percentage(percent)?, latency }
+                FabricFaultKind::Degraded { channel, percent: percentage(percent)?, latency }
             }
             FaultKind::LostCredit { class, bytes } => {
                 let lane = self.lane(class);
                 if self.site.spec.classes.loss[usize::from(lane)] != LossDomain::Credits {
                     return Err(format!("class {class} needs no credit here; lose some where `loss = \"credits\"`"));
                 }
-                Trouble::LostCredit { channel, lane, bytes }
+                FabricFaultKind::LostCredit { channel, lane, bytes }
             }
-            FaultKind::StuckLane { class } => Trouble::StuckLane { channel, lane: self.lane(class) },
+            FaultKind::StuckLane { class } => FabricFaultKind::StuckLane { channel, lane: self.lane(class) },
             FaultKind::WrongLane { class, lane } => {
                 let level = self.site.spec.classes.service_level[class.index()];
-                Trouble::WrongLane { channel, level, lane: self.known_lane(lane)? }
+                FabricFaultKind::WrongLane { channel, level, lane: self.known_lane(lane)? }
             }
             FaultKind::WrongArbitration { first } => {
-                Trouble::WrongArbitration { channel, first: self.known_lane(first)? }
+                FabricFaultKind::WrongArbitration { channel, first: self.known_lane(first)? }
             }
             FaultKind::SwitchDown { .. } | FaultKind::SwitchSlow { .. } => return Err(self.misplaced("a switch")),
             _ => return Err(self.misplaced("a host")),
@@ -220,14 +224,14 @@ impl One<'_> {
         Ok(())
     }
 
-    fn packets(&self, channel: ChannelId, harm: Harm, struck: Struck) -> Result<Trouble, String> {
-        let Struck { odds, class, sort } = struck;
+    fn packets(&self, channel: ChannelId, harm: PacketFault, struck: PacketMatch) -> Result<FabricFaultKind, String> {
+        let PacketMatch { odds, class, sort } = struck;
         check_odds(odds)?;
         let level = class.map(|class| self.site.spec.classes.service_level[class.index()]);
-        Ok(Trouble::Packets { channel, harm, odds, level, sort })
+        Ok(FabricFaultKind::Packets { channel, harm, odds, level, sort })
     }
 
-    fn flap(&self, down: Picos, period: Picos, what: &Trouble, into: &mut Resolved) -> Result<(), String> {
+    fn flap(&self, down: Picos, period: Picos, what: &FabricFaultKind, into: &mut ResolvedPlan) -> Result<(), String> {
         let Fault { at, until, .. } = *self.fault;
         if down == Picos::ZERO || down >= period || (until - at).0 / period.0 > FLAPS_MAX {
             return Err(format!(
@@ -256,13 +260,14 @@ impl One<'_> {
         Err(format!("there is no virtual lane {lane}; this fabric has lanes 0 to {}", lanes - 1))
     }
 
-    fn on_host(&self, host: DeviceId, kind: &FaultKind, into: &mut Resolved) -> Result<(), String> {
+    fn on_host(&self, host: DeviceId, kind: &FaultKind, into: &mut ResolvedPlan) -> Result<(), String> {
         let graph = self.site.graph;
         let out: Vec<ChannelId> = graph.ports(host).map(ChannelId).collect();
         let back = || out.iter().map(|id| graph.channel(*id).reverse);
         match *kind {
             FaultKind::InterfaceDead { side } => {
-                let dead = |channel| Trouble::Down { channel, packets: WhenDown::Lost, notice_after: Picos::NEVER };
+                let dead =
+                    |channel| FabricFaultKind::Down { channel, packets: DownPolicy::Lost, notice_after: Picos::NEVER };
                 if side != Side::Receive {
                     out.iter().for_each(|channel| self.put(dead(*channel), into));
                 }
@@ -277,10 +282,10 @@ impl One<'_> {
                         "nobody heeds pauses of class {class} here; storms need a fabric with `loss = \"pauses\"`"
                     ));
                 }
-                back().for_each(|channel| self.put(Trouble::StuckLane { channel, lane }, into));
+                back().for_each(|channel| self.put(FabricFaultKind::StuckLane { channel, lane }, into));
             }
             FaultKind::SlowReceiver { percent } => {
-                self.put(Trouble::SlowHost { device: host, percent: percentage(percent)? }, into);
+                self.put(FabricFaultKind::SlowHost { device: host, percent: percentage(percent)? }, into);
             }
             FaultKind::SwitchDown { .. } | FaultKind::SwitchSlow { .. } => return Err(self.misplaced("a switch")),
             ref kind if kind.is_of_a_node() => return self.on_ranks(host, kind, into),
@@ -289,7 +294,7 @@ impl One<'_> {
         Ok(())
     }
 
-    fn on_ranks(&self, host: DeviceId, kind: &FaultKind, into: &mut Resolved) -> Result<(), String> {
+    fn on_ranks(&self, host: DeviceId, kind: &FaultKind, into: &mut ResolvedPlan) -> Result<(), String> {
         if kind.needs_disk() && self.site.disks == Disks::Absent {
             return Err("nodes of this run have no disks; give them some, or leave this fault out".to_owned());
         }
@@ -342,12 +347,12 @@ impl FaultKind {
 }
 
 /// Refuses odds that never strike, and more than certainty.
-fn check_odds(odds: Odds) -> Result<(), String> {
+fn check_odds(odds: FaultOdds) -> Result<(), String> {
     let millionths = match odds {
-        Odds::Nth(0) => return Err("packets are numbered from 1; `nth = 0` is none of them".to_owned()),
-        Odds::Nth(_) => return Ok(()),
-        Odds::Each(each) => vec![("each", each, 1)],
-        Odds::Bursts { begin, end, inside } => vec![("begin", begin, 1), ("end", end, 0), ("inside", inside, 1)],
+        FaultOdds::Nth(0) => return Err("packets are numbered from 1; `nth = 0` is none of them".to_owned()),
+        FaultOdds::Nth(_) => return Ok(()),
+        FaultOdds::Each(each) => vec![("each", each, 1)],
+        FaultOdds::Bursts { begin, end, inside } => vec![("begin", begin, 1), ("end", end, 0), ("inside", inside, 1)],
     };
     match millionths.into_iter().find(|(_, odds, least)| !(*least..=MILLION).contains(odds)) {
         Some((key, odds, least)) => Err(format!("{key} = {odds}; odds are millionths, from {least} to {MILLION}")),

@@ -6,20 +6,20 @@
 //! # Invariants
 //! I1. The plan returned fails, if the plan given did; no single fault can be left out of it unless the tries ran out.
 
-use super::plan::{Fault, Plan};
+use super::plan::{Fault, FaultPlan};
 use crate::time::Picos;
 
 /// Halvings of one fault's length at most: from milliseconds to microseconds.
 const HALVINGS_MAX: u32 = 10;
 
 /// The smallest plan found for which `fails` says yes, asking at most `tries` times; `tries` is what is left of them.
-pub fn shrink(plan: &Plan, tries: &mut u32, fails: &mut dyn FnMut(&Plan) -> bool) -> Plan {
+pub fn shrink(plan: &FaultPlan, tries: &mut u32, fails: &mut dyn FnMut(&FaultPlan) -> bool) -> FaultPlan {
     let mut ask = |faults: &[Fault]| {
         if *tries == 0 {
             return false;
         }
         *tries -= 1;
-        fails(&Plan::of(faults.to_vec()))
+        fails(&FaultPlan::new(faults.to_vec()))
     };
     let mut faults = plan.faults.clone();
     let mut piece = faults.len().div_ceil(2).max(1);
@@ -51,5 +51,5 @@ pub fn shrink(plan: &Plan, tries: &mut u32, fails: &mut dyn FnMut(&Plan) -> bool
             faults = shorter;
         }
     }
-    Plan::of(faults)
+    FaultPlan::new(faults)
 }

@@ -2,7 +2,7 @@
 
 use clearway_proto::base::BitsPerSec;
 
-use super::{Disks, Fault, FaultKind, Plan, Site, shrink};
+use super::{Disks, Fault, FaultKind, FaultPlan, FaultSite, shrink};
 use crate::graph::DeviceId;
 use crate::spec::{FabricSpec, Routing, Topology};
 use crate::time::Picos;
@@ -14,8 +14,8 @@ fn sentence(target: &str, kind: &str) -> String {
     let spec = FabricSpec::plain(Topology::Star { hosts: 4 }, Routing::Minimal, BitsPerSec::mega(1000));
     let graph = topology::build(&spec).unwrap().graph;
     let hosts = [DeviceId(0), DeviceId(2)];
-    let site = Site { spec: &spec, graph: &graph, hosts: &hosts, disks: Disks::Absent };
-    let resolved = Plan::parse("plan.toml", &text).and_then(|plan| plan.resolve(&site));
+    let site = FaultSite { spec: &spec, graph: &graph, hosts: &hosts, disks: Disks::Absent };
+    let resolved = FaultPlan::parse("plan.toml", &text).and_then(|plan| plan.resolve(&site));
     resolved.map_or_else(
         |error| error.to_string(),
         |resolved| format!("{} faults", resolved.fabric.len() + resolved.nodes.len()),
@@ -68,7 +68,7 @@ fn resolve__what_is_not_there_is_named_with_its_line_and_what_there_is() {
 fn parse__a_kind_that_nobody_knows_is_refused_with_its_line() {
     let sentence = sentence("n0", "{ los = { odds = { each = 5 } } }");
     assert!(sentence.starts_with("plan.toml: line 6: unknown variant `los`"), "{sentence}");
-    let error = Plan::parse("plan.toml", "\nformat = 2\n").unwrap_err().to_string();
+    let error = FaultPlan::parse("plan.toml", "\nformat = 2\n").unwrap_err().to_string();
     assert_eq!(error, "plan.toml: line 2: format 2 is not known; this program reads 1");
 }
 
@@ -81,9 +81,10 @@ fn parse__what_is_written_wrongly_is_answered_with_what_would_work() {
     );
     let late = sentence("n0", "{ completions = { late = \"5us\" } }");
     assert!(late.contains("`kind = { completions = { end = { late = \"5us\" } } }` works"), "{late}");
-    let twice = Plan::parse("plan.toml", "format = 1\nfault = []\n[[fault]]\nat = \"1us\"\n").unwrap_err().to_string();
+    let twice =
+        FaultPlan::parse("plan.toml", "format = 1\nfault = []\n[[fault]]\nat = \"1us\"\n").unwrap_err().to_string();
     assert_eq!(twice, "plan.toml: line 3: `fault` stands here for the second time; keep one of them");
-    assert!(!Plan::default().to_text().contains("fault"), "so that faults can be added");
+    assert!(!FaultPlan::default().to_text().contains("fault"), "so that faults can be added");
 }
 
 #[test]
@@ -94,7 +95,7 @@ fn shrink__only_what_is_needed_remains_and_no_longer_than_needed() {
         target: format!("n{target}"),
         kind: FaultKind::Crash,
     };
-    let plan = Plan::of((0..9).map(fault).collect());
+    let plan = FaultPlan::new((0..9).map(fault).collect());
     let mut tries = 200;
     // It fails when n3 and n7 are down together at 50 ns.
     let small = shrink(&plan, &mut tries, &mut |plan| {

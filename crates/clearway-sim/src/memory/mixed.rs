@@ -10,19 +10,19 @@
 use core::ops::Range;
 use std::collections::BTreeMap;
 
-use super::phantom::{Extent, Phantom};
-use super::{Body, Memory};
+use super::phantom::{Extent, PhantomMemory};
+use super::{Memory, MessageBody};
 
 /// Bytes of one kind within a body that has both.
 #[derive(Clone, Debug)]
-pub(crate) enum Piece {
+pub(crate) enum BodyRun {
     /// Real ones.
     Bytes(Box<[u8]>),
     /// Phantoms.
     Extent(Extent),
 }
 
-impl Piece {
+impl BodyRun {
     pub(super) const fn length(&self) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes.len() as u64,
@@ -72,14 +72,14 @@ impl RealRuns {
     }
 
     /// Reads `range` of memory that is `phantom` apart from these runs.
-    pub(super) fn take(&self, phantom: &Phantom, range: Range<u64>) -> Body {
+    pub(super) fn take(&self, phantom: &PhantomMemory, range: Range<u64>) -> MessageBody {
         if self.0.is_empty() {
             return phantom.take(range);
         }
-        let mut pieces: Vec<Piece> = Vec::new();
+        let mut pieces: Vec<BodyRun> = Vec::new();
         let mut at = range.start;
-        let behind = |pieces: &mut Vec<Piece>, range: Range<u64>| {
-            pieces.extend(phantom.take(range).extents().iter().copied().map(Piece::Extent));
+        let behind = |pieces: &mut Vec<BodyRun>, range: Range<u64>| {
+            pieces.extend(phantom.take(range).extents().iter().copied().map(BodyRun::Extent));
         };
         for (start, bytes) in self.cut_by(range.clone()) {
             behind(&mut pieces, at..start.max(at));
@@ -87,32 +87,32 @@ impl RealRuns {
             let first = start.max(range.start);
             let part = &bytes[(first - start) as usize..(end - start) as usize];
             match pieces.last_mut() {
-                Some(Piece::Bytes(last)) => *last = [&**last, part].concat().into(),
-                _ => pieces.push(Piece::Bytes(part.into())),
+                Some(BodyRun::Bytes(last)) => *last = [&**last, part].concat().into(),
+                _ => pieces.push(BodyRun::Bytes(part.into())),
             }
             at = end;
         }
         match (pieces.len(), pieces.pop()) {
             (0, _) | (_, None) => phantom.take(range),
-            (1, Some(Piece::Bytes(bytes))) if at == range.end => Body::Bytes(bytes),
+            (1, Some(BodyRun::Bytes(bytes))) if at == range.end => MessageBody::Bytes(bytes),
             (_, Some(last)) => {
                 pieces.push(last);
                 behind(&mut pieces, at..range.end);
-                Body::Mixed(pieces.into())
+                MessageBody::Mixed(pieces.into())
             }
         }
     }
 }
 
 /// Memory that holds `pieces` and nothing else.
-pub(super) fn memory_of(pieces: &[Piece]) -> Memory {
-    let mut memory = Memory::Phantom(Phantom::of(&[]), BTreeMap::new(), RealRuns::default());
+pub(super) fn memory_of(pieces: &[BodyRun]) -> Memory {
+    let mut memory = Memory::Phantom(PhantomMemory::from_extents(&[]), BTreeMap::new(), RealRuns::default());
     let mut at = 0;
     for piece in pieces {
         memory.grow(at + piece.length());
         match piece {
-            Piece::Bytes(bytes) => memory.place(at, &Body::Bytes(bytes.clone())),
-            Piece::Extent(extent) => memory.place(at, &Body::One(*extent)),
+            BodyRun::Bytes(bytes) => memory.place(at, &MessageBody::Bytes(bytes.clone())),
+            BodyRun::Extent(extent) => memory.place(at, &MessageBody::One(*extent)),
         }
         at += piece.length();
     }
@@ -123,7 +123,7 @@ pub(super) fn memory_of(pieces: &[Piece]) -> Memory {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::{Kept, Origin};
+    use super::super::{ByteOrigin, CopyHistory};
     use super::*;
 
     const SIZE: u64 = 48;
@@ -132,18 +132,18 @@ mod tests {
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     enum Byte {
         Real(u8),
-        Of(Origin, u64),
+        Of(ByteOrigin, u64),
     }
 
     /// A body byte by byte.
-    fn spelt(body: &Body) -> Vec<Byte> {
+    fn spelt(body: &MessageBody) -> Vec<Byte> {
         let of = |e: &Extent| (0..e.length).map(|i| Byte::Of(e.origin, e.offset + i)).collect::<Vec<_>>();
         match body {
-            Body::Bytes(bytes) => bytes.iter().copied().map(Byte::Real).collect(),
-            Body::Mixed(pieces) => {
-                let piece = |piece: &Piece| match piece {
-                    Piece::Bytes(bytes) => bytes.iter().copied().map(Byte::Real).collect(),
-                    Piece::Extent(extent) => of(extent),
+            MessageBody::Bytes(bytes) => bytes.iter().copied().map(Byte::Real).collect(),
+            MessageBody::Mixed(pieces) => {
+                let piece = |piece: &BodyRun| match piece {
+                    BodyRun::Bytes(bytes) => bytes.iter().copied().map(Byte::Real).collect(),
+                    BodyRun::Extent(extent) => of(extent),
                 };
                 pieces.iter().flat_map(piece).collect()
             }
@@ -156,9 +156,9 @@ mod tests {
         fn place__copies_between_real_and_phantom_memory_are_those_byte_by_byte(
             copies in prop::collection::vec((0usize..3, 0usize..3, 0..SIZE, 0..SIZE, 0..SIZE), 0..30)
         ) {
-            let home = |rank| Origin::Region { rank, region: 0 };
+            let home = |rank| ByteOrigin::Region { rank, region: 0 };
             let mut memories = vec![Memory::real(SIZE as usize)];
-            memories.extend((1..3).map(|rank| Memory::phantom(Kept::Extents, SIZE, home(rank))));
+            memories.extend((1..3).map(|rank| Memory::phantom(CopyHistory::Extents, SIZE, home(rank))));
             for (i, byte) in memories[0].bytes_mut().expect("real").iter_mut().enumerate() {
                 *byte = 100 + i as u8;
             }
@@ -184,18 +184,18 @@ mod tests {
 
     #[test]
     fn truncate__bytes_behind_the_end_do_not_come_back() {
-        let mut memory = Memory::phantom(Kept::Nothing, SIZE, Origin::Damaged);
-        memory.place(4, &Body::Bytes([7; 8].into()));
+        let mut memory = Memory::phantom(CopyHistory::Nothing, SIZE, ByteOrigin::Damaged);
+        memory.place(4, &MessageBody::Bytes([7; 8].into()));
         memory.truncate(6);
         memory.grow(SIZE);
-        let (real, own) = (Byte::Real(7), |i| Byte::Of(Origin::Damaged, i));
+        let (real, own) = (Byte::Real(7), |i| Byte::Of(ByteOrigin::Damaged, i));
         assert_eq!(spelt(&memory.take(3..8)), [own(3), real, real, own(6), own(7)]);
     }
 
     #[test]
     fn digest__of_bytes_that_lie_in_phantom_memory_is_that_of_the_bytes() {
-        let bytes = Body::Bytes((*b"header").into());
-        let mut memory = Memory::phantom(Kept::Extents, SIZE, Origin::Damaged);
+        let bytes = MessageBody::Bytes((*b"header").into());
+        let mut memory = Memory::phantom(CopyHistory::Extents, SIZE, ByteOrigin::Damaged);
         memory.place(9, &bytes);
         assert_eq!(memory.take(9..15).digest(), bytes.digest());
         let mixed = memory.take(8..16);
@@ -204,6 +204,6 @@ mod tests {
         assert_ne!(mixed.digest(), damaged.digest());
         assert_eq!(spelt(&damaged)[1], Byte::Real(b'h' ^ 1));
         damaged.damage(0, 0);
-        assert_eq!(spelt(&damaged)[0], Byte::Of(Origin::Damaged, 0));
+        assert_eq!(spelt(&damaged)[0], Byte::Of(ByteOrigin::Damaged, 0));
     }
 }

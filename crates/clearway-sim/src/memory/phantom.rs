@@ -13,11 +13,11 @@
 
 use core::ops::Range;
 
-use super::Body;
+use super::MessageBody;
 
 /// Whose bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Origin {
+pub enum ByteOrigin {
     /// Those that this rank's region has had since it was registered.
     Region {
         /// The rank.
@@ -42,7 +42,7 @@ pub enum Origin {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
     /// Whose bytes.
-    pub origin: Origin,
+    pub origin: ByteOrigin,
     /// The place of the first of them at their origin.
     pub offset: u64,
     /// How many.
@@ -57,10 +57,10 @@ impl Extent {
     /// Numbers that tell this extent from every other.
     pub(super) const fn words(self) -> [u64; 4] {
         let (kind, name) = match self.origin {
-            Origin::Region { rank, region } => ((region as u64) << 8, rank as u64),
-            Origin::Named(name) => (1, name),
-            Origin::File { rank, file } => ((file as u64) << 8 | 2, rank as u64),
-            Origin::Damaged => (3, 0),
+            ByteOrigin::Region { rank, region } => ((region as u64) << 8, rank as u64),
+            ByteOrigin::Named(name) => (1, name),
+            ByteOrigin::File { rank, file } => ((file as u64) << 8 | 2, rank as u64),
+            ByteOrigin::Damaged => (3, 0),
         };
         [kind, name, self.offset, self.length]
     }
@@ -72,31 +72,31 @@ impl Extent {
 
 /// Whether memory knows what was copied into it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kept {
+pub(crate) enum CopyHistory {
     Extents,
     Nothing,
 }
 
 /// Extents instead of bytes.
 #[derive(Clone, Debug)]
-pub(crate) struct Phantom {
-    kept: Kept,
+pub(crate) struct PhantomMemory {
+    kept: CopyHistory,
     length: u64,
     /// Whose the bytes are that no extent covers, at their own offsets.
-    home: Origin,
+    home: ByteOrigin,
     extents: Vec<(u64, Extent)>,
 }
 
-impl Phantom {
+impl PhantomMemory {
     /// `length` bytes that are `home`'s.
-    pub(super) const fn new(kept: Kept, length: u64, home: Origin) -> Self {
+    pub(super) const fn new(kept: CopyHistory, length: u64, home: ByteOrigin) -> Self {
         Self { kept, length, home, extents: Vec::new() }
     }
 
     /// Memory that holds `pieces` and nothing else.
-    pub(super) fn of(pieces: &[Extent]) -> Self {
+    pub(super) fn from_extents(pieces: &[Extent]) -> Self {
         let length = pieces.iter().map(|piece| piece.length).sum();
-        let mut memory = Self::new(Kept::Extents, length, Origin::Damaged);
+        let mut memory = Self::new(CopyHistory::Extents, length, ByteOrigin::Damaged);
         memory.place(0, pieces);
         memory
     }
@@ -127,10 +127,10 @@ impl Phantom {
     }
 
     /// What lies in `range`.
-    pub(super) fn take(&self, range: Range<u64>) -> Body {
+    pub(super) fn take(&self, range: Range<u64>) -> MessageBody {
         let mut at = range.start;
         let first = self.extents[self.first_behind(at)..].iter().take_while(|(start, _)| *start < range.end);
-        let mut pieces = Pieces::default();
+        let mut pieces = ExtentList::default();
         for (start, extent) in first {
             if *start > at {
                 pieces.push(Extent { origin: self.home, offset: at, length: start - at });
@@ -159,7 +159,7 @@ impl Phantom {
     /// Puts `pieces` to `at`. O(log extents) behind all others, O(extents) in between.
     pub(super) fn place(&mut self, at: u64, pieces: &[Extent]) {
         let end = at + pieces.iter().map(|piece| piece.length).sum::<u64>();
-        if end == at || self.kept == Kept::Nothing {
+        if end == at || self.kept == CopyHistory::Nothing {
             return;
         }
         let first = self.first_behind(at);
@@ -200,12 +200,12 @@ impl Phantom {
 
 /// Collects extents; allocates from the second on.
 #[derive(Default)]
-struct Pieces {
+struct ExtentList {
     first: Option<Extent>,
     more: Vec<Extent>,
 }
 
-impl Pieces {
+impl ExtentList {
     fn push(&mut self, extent: Extent) {
         match (self.more.last_mut(), &mut self.first) {
             (Some(last), _) if extent.continues(last) => last.length += extent.length,
@@ -216,11 +216,11 @@ impl Pieces {
         }
     }
 
-    fn into_body(self) -> Body {
+    fn into_body(self) -> MessageBody {
         match self.first {
-            None => Body::Empty,
-            Some(first) if self.more.is_empty() => Body::One(first),
-            Some(_) => Body::Many(self.more.into()),
+            None => MessageBody::Empty,
+            Some(first) if self.more.is_empty() => MessageBody::One(first),
+            Some(_) => MessageBody::Many(self.more.into()),
         }
     }
 }

@@ -12,10 +12,10 @@
 //! I1. `next` asked again for a packet that has not moved answers for the queues as they are then, and the way stays valid.
 //! I2. Nothing is allocated for a packet.
 
-mod grid;
+mod dragonfly;
 mod multicast;
-mod pick;
 mod proof;
+mod selection;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -24,15 +24,15 @@ mod tree;
 use crate::graph::{ChannelId, DeviceId, Graph};
 use crate::spec::Routing;
 
-pub(crate) use grid::{Grid, PLAN_MAX};
+pub(crate) use dragonfly::{DragonflyShape, PLAN_MAX};
 pub use multicast::{Branch, MulticastTree, tree};
-pub use proof::{Cycle, Proof, Scope, prove_deadlock_free};
-pub(crate) use table::{DISTANCE_MAX, NoTable};
-pub(crate) use tree::Tree;
+pub use proof::{Cycle, DeadlockProof, ProofScope, prove_deadlock_free};
+pub(crate) use table::{DISTANCE_MAX, ForwardingTableError};
+pub(crate) use tree::FatTree;
 
-use grid::{Detours, GridRouter};
-use pick::Rule;
-use table::Table;
+use dragonfly::{Detours, DragonflyRouter};
+use selection::SelectionRule;
+use table::ForwardingTable;
 
 /// What a switch can see of its own channels.
 pub trait Backlog {
@@ -70,11 +70,11 @@ impl Transit {
 
 /// The rule by which the packets of one network find their way.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Router(Kind);
+pub struct Router(RouterKind);
 
 /// A graph and the router for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Network {
+pub struct RoutedGraph {
     /// Devices and channels.
     pub graph: Graph,
     /// Where packets go.
@@ -83,15 +83,15 @@ pub struct Network {
 
 /// What the ways are computed from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Kind {
-    Tree(Tree),
-    Grid(GridRouter),
-    Table(Table),
+enum RouterKind {
+    Tree(FatTree),
+    Grid(DragonflyRouter),
+    Table(ForwardingTable),
 }
 
 /// For whom a way is the best.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Aim {
+pub(crate) enum RouteTarget {
     /// For this target alone.
     Target,
     /// Shared as far as possible by all targets of the source.
@@ -114,18 +114,18 @@ impl Router {
         backlog: &B,
     ) -> Option<ChannelId> {
         match &self.0 {
-            Kind::Tree(tree) => tree.next(graph, at, transit, backlog),
-            Kind::Grid(grid) => grid.next(graph, at, transit, backlog),
-            Kind::Table(table) => table.next(graph, at, transit, backlog),
+            RouterKind::Tree(tree) => tree.next(graph, at, transit, backlog),
+            RouterKind::Grid(grid) => grid.next(graph, at, transit, backlog),
+            RouterKind::Table(table) => table.next(graph, at, transit, backlog),
         }
     }
 
     /// How many steps keep the ways free of deadlock: 1 at least.
     pub fn steps(&self) -> u8 {
         match &self.0 {
-            Kind::Tree(_) => 1,
-            Kind::Grid(grid) => grid.steps(),
-            Kind::Table(table) => table.steps(),
+            RouterKind::Tree(_) => 1,
+            RouterKind::Grid(grid) => grid.steps(),
+            RouterKind::Table(table) => table.steps(),
         }
     }
 
@@ -133,65 +133,65 @@ impl Router {
     ///
     /// For latency floors, acknowledgements and pictures; O(length), in dragonflies O(cables between two groups).
     pub fn way(&self, graph: &Graph, from: DeviceId, to: DeviceId) -> Vec<ChannelId> {
-        self.way_by(graph, from, to, Aim::Target).into_iter().map(|(channel, _)| channel).collect()
+        self.way_by(graph, from, to, RouteTarget::Target).into_iter().map(|(channel, _)| channel).collect()
     }
 
     /// The same with steps; empty when both ends are the same.
-    fn way_by(&self, graph: &Graph, from: DeviceId, to: DeviceId, aim: Aim) -> Vec<(ChannelId, u8)> {
+    fn way_by(&self, graph: &Graph, from: DeviceId, to: DeviceId, aim: RouteTarget) -> Vec<(ChannelId, u8)> {
         if from == to {
             return Vec::new();
         }
         match &self.0 {
-            Kind::Tree(tree) => {
-                let number = if aim == Aim::Target { to.0 } else { from.0 };
+            RouterKind::Tree(tree) => {
+                let number = if aim == RouteTarget::Target { to.0 } else { from.0 };
                 tree.way(graph, from, to, number).into_iter().map(|channel| (channel, 0)).collect()
             }
-            Kind::Grid(grid) => grid.way(graph, from, to, aim),
-            Kind::Table(table) => table.way(graph, from, to),
+            RouterKind::Grid(grid) => grid.way(graph, from, to, aim),
+            RouterKind::Table(table) => table.way(graph, from, to),
         }
     }
 
     /// Routing in a fat tree, or `None` where `routing` makes no sense there.
-    pub(crate) fn of_tree(tree: Tree, routing: Routing) -> Option<Self> {
-        Some(Self(Kind::Tree(tree.with_rule(rule(routing)?))))
+    pub(crate) fn from_tree(tree: FatTree, routing: Routing) -> Option<Self> {
+        Some(Self(RouterKind::Tree(tree.with_rule(rule(routing)?))))
     }
 
     /// Routing in a dragonfly, or `None` where `routing` makes no sense there.
-    pub(crate) fn of_grid(grid: Grid, routing: Routing) -> Option<Self> {
+    pub(crate) fn from_dragonfly(grid: DragonflyShape, routing: Routing) -> Option<Self> {
         let (rule, detours) = match routing {
             Routing::DestinationModulo => return None,
-            Routing::Valiant => (Rule::Packet, Detours::Always),
+            Routing::Valiant => (SelectionRule::Packet, Detours::Always),
             Routing::Adaptive { minimal, detour, bias } => {
                 // Of parallel cables all are compared: there are few.
-                (Rule::Least(u8::MAX), Detours::Weighed { minimal, detour, bias })
+                (SelectionRule::Least(u8::MAX), Detours::Weighed { minimal, detour, bias })
             }
             other => (rule(other)?, Detours::Never),
         };
-        Some(Self(Kind::Grid(GridRouter { grid, rule, detours })))
+        Some(Self(RouterKind::Grid(DragonflyRouter { grid, rule, detours })))
     }
 
     /// Routing between two switches, or `None` where `routing` makes no sense there.
-    pub(crate) fn of_pair(grid: Grid, routing: Routing) -> Option<Self> {
-        Some(Self(Kind::Grid(GridRouter { grid, rule: rule(routing)?, detours: Detours::Never })))
+    pub(crate) fn from_pair(grid: DragonflyShape, routing: Routing) -> Option<Self> {
+        Some(Self(RouterKind::Grid(DragonflyRouter { grid, rule: rule(routing)?, detours: Detours::Never })))
     }
 
     /// Routing in any graph; `None` where `routing` makes no sense there.
-    pub(crate) fn of_graph(graph: &Graph, routing: Routing) -> Option<Result<Self, NoTable>> {
+    pub(crate) fn from_graph(graph: &Graph, routing: Routing) -> Option<Result<Self, ForwardingTableError>> {
         if routing == Routing::DestinationModulo {
             return None;
         }
-        Some(Table::new(graph, rule(routing)?).map(|table| Self(Kind::Table(table))))
+        Some(ForwardingTable::new(graph, rule(routing)?).map(|table| Self(RouterKind::Table(table))))
     }
 }
 
 /// The rule of a choice among shortest ways; `None` for routing that leaves them.
-fn rule(routing: Routing) -> Option<Rule> {
+fn rule(routing: Routing) -> Option<SelectionRule> {
     match routing {
-        Routing::Minimal => Some(Rule::Pair),
-        Routing::DestinationModulo => Some(Rule::Modulo),
-        Routing::Ecmp => Some(Rule::Flow),
-        Routing::Spray => Some(Rule::Packet),
-        Routing::Adaptive { minimal, detour: 0, .. } => Some(Rule::Least(minimal)),
+        Routing::Minimal => Some(SelectionRule::Pair),
+        Routing::DestinationModulo => Some(SelectionRule::Modulo),
+        Routing::Ecmp => Some(SelectionRule::Flow),
+        Routing::Spray => Some(SelectionRule::Packet),
+        Routing::Adaptive { minimal, detour: 0, .. } => Some(SelectionRule::Least(minimal)),
         Routing::Adaptive { .. } | Routing::Valiant => None,
     }
 }

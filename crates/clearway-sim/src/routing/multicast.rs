@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Aim, Network};
+use super::{RouteTarget, RoutedGraph};
 use crate::graph::{ChannelId, DeviceId};
 
 /// A channel that one copy takes, and its step.
@@ -37,12 +37,12 @@ impl MulticastTree {
 ///
 /// # Cost
 /// O(members * length of a way).
-pub fn tree(network: &Network, from: DeviceId, members: &[DeviceId]) -> MulticastTree {
-    let Network { graph, router } = network;
+pub fn tree(network: &RoutedGraph, from: DeviceId, members: &[DeviceId]) -> MulticastTree {
+    let RoutedGraph { graph, router } = network;
     let mut entered = BTreeSet::from([from]);
     let mut branches: BTreeMap<DeviceId, Vec<Branch>> = BTreeMap::new();
     for &member in members {
-        let way = router.way_by(graph, from, member, Aim::Source);
+        let way = router.way_by(graph, from, member, RouteTarget::Source);
         // Ways may part and meet again: join the tree where this one touches it last.
         let new = way.iter().rev().take_while(|(channel, _)| !entered.contains(&graph.channel(*channel).to)).count();
         for &(channel, step) in &way[way.len() - new..] {

@@ -15,9 +15,9 @@ use core::fmt;
 
 use clearway_proto::base::RandomKey;
 
-use super::grid::GridRouter;
-use super::tree::Tree;
-use super::{Kind, Network};
+use super::dragonfly::DragonflyRouter;
+use super::tree::FatTree;
+use super::{RoutedGraph, RouterKind};
 use crate::graph::{ChannelId, DeviceId, Graph};
 
 /// Ways that are walked at most: about a second. Larger machines are sampled.
@@ -27,16 +27,16 @@ const NAMED_MAX: usize = 8;
 
 /// What a proof rests on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Proof {
+pub struct DeadlockProof {
     /// Pairs of a channel held and one asked for.
     pub dependencies: u64,
     /// Which ways were walked.
-    pub scope: Scope,
+    pub scope: ProofScope,
 }
 
 /// Which ways were walked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
+pub enum ProofScope {
     /// All.
     Every,
     /// So many, drawn evenly from all sources, targets and detours.
@@ -71,31 +71,31 @@ impl core::error::Error for Cycle {}
 ///
 /// # Cost
 /// About a second and some bytes for each channel and step.
-pub fn prove_deadlock_free(network: &Network) -> Result<Proof, Cycle> {
+pub fn prove_deadlock_free(network: &RoutedGraph) -> Result<DeadlockProof, Cycle> {
     prove(network, |step| step)
 }
 
 /// The same if the router used step `rule(step)` instead of each step.
-pub(super) fn prove(network: &Network, rule: impl Fn(u8) -> u8) -> Result<Proof, Cycle> {
+pub(super) fn prove(network: &RoutedGraph, rule: impl Fn(u8) -> u8) -> Result<DeadlockProof, Cycle> {
     let (all, scope) = collect(network, rule);
     let label = |(channel, step)| (network.graph.label(channel), step);
     match all.cycle() {
-        None => Ok(Proof { dependencies: all.count, scope }),
+        None => Ok(DeadlockProof { dependencies: all.count, scope }),
         Some(cycle) => Err(Cycle { channels: cycle.into_iter().map(label).collect() }),
     }
 }
 
 /// All dependencies of `network`, steps changed by `rule`.
-pub(super) fn collect(network: &Network, rule: impl Fn(u8) -> u8) -> (Dependencies, Scope) {
+pub(super) fn collect(network: &RoutedGraph, rule: impl Fn(u8) -> u8) -> (Dependencies, ProofScope) {
     let (graph, router) = (&network.graph, &network.router);
     let mut all = Dependencies::new(graph, router.steps());
     let mut add = |from: (ChannelId, u8), to: (ChannelId, u8)| all.add((from.0, rule(from.1)), (to.0, rule(to.1)));
     let scope = match &router.0 {
-        Kind::Tree(tree) => walk_tree(graph, tree, &mut add),
-        Kind::Grid(grid) => walk_grid(graph, grid, &mut add),
-        Kind::Table(table) => {
+        RouterKind::Tree(tree) => walk_tree(graph, tree, &mut add),
+        RouterKind::Grid(grid) => walk_grid(graph, grid, &mut add),
+        RouterKind::Table(table) => {
             table.dependencies(graph, table.steps(), add);
-            Scope::Every
+            ProofScope::Every
         }
     };
     (all, scope)
@@ -112,7 +112,7 @@ fn first_hosts(graph: &Graph) -> Vec<DeviceId> {
     hosts.into_iter().map(|(_, host)| host).collect()
 }
 
-fn walk_tree(graph: &Graph, tree: &Tree, add: &mut impl FnMut((ChannelId, u8), (ChannelId, u8))) -> Scope {
+fn walk_tree(graph: &Graph, tree: &FatTree, add: &mut impl FnMut((ChannelId, u8), (ChannelId, u8))) -> ProofScope {
     // All ways to hosts of one leaf are equal but for the last cable, which waits for nothing.
     let hosts = first_hosts(graph);
     let mut pair = |from, to| tree.dependencies(graph, from, to, |held, asked| add((held, 0), (asked, 0)));
@@ -121,17 +121,21 @@ fn walk_tree(graph: &Graph, tree: &Tree, add: &mut impl FnMut((ChannelId, u8), (
         for &from in &hosts {
             hosts.iter().for_each(|&to| pair(from, to));
         }
-        return Scope::Every;
+        return ProofScope::Every;
     }
     let pairs = (WAYS_MAX / tree.ways()).max(1);
     let mut draw = RandomKey::new(0).purpose("proof").stream();
     for _ in 0..pairs {
         pair(hosts[draw.below(count) as usize], hosts[draw.below(count) as usize]);
     }
-    Scope::Sampled(pairs.saturating_mul(tree.ways()))
+    ProofScope::Sampled(pairs.saturating_mul(tree.ways()))
 }
 
-fn walk_grid(graph: &Graph, grid: &GridRouter, add: &mut impl FnMut((ChannelId, u8), (ChannelId, u8))) -> Scope {
+fn walk_grid(
+    graph: &Graph,
+    grid: &DragonflyRouter,
+    add: &mut impl FnMut((ChannelId, u8), (ChannelId, u8)),
+) -> ProofScope {
     let hosts = first_hosts(graph);
     let mut walk = |from, to, plan| {
         let way = grid.way_of_plan(graph, from, to, plan);
@@ -146,14 +150,14 @@ fn walk_grid(graph: &Graph, grid: &GridRouter, add: &mut impl FnMut((ChannelId, 
                 (0..grid.ways(from, to)).for_each(|plan| walk(from, to, plan));
             }
         }
-        return Scope::Every;
+        return ProofScope::Every;
     }
     let mut draw = RandomKey::new(0).purpose("proof").stream();
     for _ in 0..WAYS_MAX {
         let (from, to) = (hosts[draw.below(count) as usize], hosts[draw.below(count) as usize]);
         walk(from, to, draw.below(grid.ways(from, to)));
     }
-    Scope::Sampled(WAYS_MAX)
+    ProofScope::Sampled(WAYS_MAX)
 }
 
 /// Which (channel, step) can wait for which.
@@ -189,32 +193,32 @@ impl Dependencies {
     /// A circle, if there is one: depth first, without recursion.
     pub(super) fn cycle(&self) -> Option<Vec<(ChannelId, u8)>> {
         #[derive(Clone, Copy, PartialEq)]
-        enum Seen {
+        enum WalkState {
             No,
             OnPath,
             Done,
         }
-        let mut seen = vec![Seen::No; self.waits.len()];
+        let mut seen = vec![WalkState::No; self.waits.len()];
         for root in 0..self.waits.len() {
-            if seen[root] != Seen::No {
+            if seen[root] != WalkState::No {
                 continue;
             }
-            seen[root] = Seen::OnPath;
+            seen[root] = WalkState::OnPath;
             let mut path = vec![(root, 0)];
             while let Some((at, next)) = path.last_mut() {
                 let Some(&ahead) = self.waits[*at].get(*next) else {
-                    seen[*at] = Seen::Done;
+                    seen[*at] = WalkState::Done;
                     path.pop();
                     continue;
                 };
                 *next += 1;
                 match seen[ahead as usize] {
-                    Seen::Done => {}
-                    Seen::No => {
-                        seen[ahead as usize] = Seen::OnPath;
+                    WalkState::Done => {}
+                    WalkState::No => {
+                        seen[ahead as usize] = WalkState::OnPath;
                         path.push((ahead as usize, 0));
                     }
-                    Seen::OnPath => {
+                    WalkState::OnPath => {
                         let on_circle = path.iter().skip_while(|&&(node, _)| node != ahead as usize);
                         return Some(on_circle.map(|&(node, _)| self.name(node)).collect());
                     }

@@ -12,8 +12,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::pick::{Rule, pick};
 use super::proof::Dependencies;
+use super::selection::{SelectionRule, pick};
 use super::{Backlog, Transit};
 use crate::graph::{ChannelId, DeviceId, Graph};
 use crate::spec::LANES_MAX;
@@ -25,8 +25,8 @@ pub(crate) const DISTANCE_MAX: u32 = 250;
 
 /// Next channels for each goal and switch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Table {
-    rule: Rule,
+pub(crate) struct ForwardingTable {
+    rule: SelectionRule,
     steps: u8,
     hosts: u32,
     switches: u32,
@@ -47,7 +47,7 @@ pub(crate) struct Table {
 
 /// Why there is no table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NoTable {
+pub(crate) enum ForwardingTableError {
     /// No way from one device to the other.
     Apart(DeviceId, DeviceId),
     /// More than [`DISTANCE_MAX`] hops between two devices.
@@ -56,9 +56,9 @@ pub(crate) enum NoTable {
     Steps(u8),
 }
 
-impl Table {
+impl ForwardingTable {
     /// The table of `graph`, whose hosts all have a switch. O(goals * channels).
-    pub(crate) fn new(graph: &Graph, rule: Rule) -> Result<Self, NoTable> {
+    pub(crate) fn new(graph: &Graph, rule: SelectionRule) -> Result<Self, ForwardingTableError> {
         let (hosts, switches) = (graph.hosts(), graph.devices() - graph.hosts());
         let (goals, goal_devices) = goals(graph);
         let mut table = Self {
@@ -83,7 +83,7 @@ impl Table {
     }
 
     /// Adds the distances to one goal.
-    fn measure(&mut self, graph: &Graph, goal: usize) -> Result<(), NoTable> {
+    fn measure(&mut self, graph: &Graph, goal: usize) -> Result<(), ForwardingTableError> {
         let begin = self.distance.len();
         self.distance.resize(begin + self.switches as usize, FAR);
         let device = self.goal_devices[goal];
@@ -100,7 +100,7 @@ impl Table {
                 let distance = &mut self.distance[begin + (next.0 - self.hosts) as usize];
                 if *distance == FAR {
                     if far >= DISTANCE_MAX {
-                        return Err(NoTable::Long(self.goal_devices[goal], next));
+                        return Err(ForwardingTableError::Long(self.goal_devices[goal], next));
                     }
                     *distance = far as u8 + 1;
                     reached.push_back((next, far + 1));
@@ -108,7 +108,9 @@ impl Table {
             }
         }
         match self.distance[begin..].iter().position(|&distance| distance == FAR) {
-            Some(switch) => Err(NoTable::Apart(DeviceId(self.hosts + switch as u32), self.goal_devices[goal])),
+            Some(switch) => {
+                Err(ForwardingTableError::Apart(DeviceId(self.hosts + switch as u32), self.goal_devices[goal]))
+            }
             None => Ok(()),
         }
     }
@@ -159,7 +161,7 @@ impl Table {
     }
 
     /// The fewest steps for which no channel can wait for itself.
-    fn fewest_steps(&self, graph: &Graph) -> Result<u8, NoTable> {
+    fn fewest_steps(&self, graph: &Graph) -> Result<u8, ForwardingTableError> {
         // One step for each hop always suffices.
         let enough = self.longest().max(1);
         for steps in 1..=enough.min(LANES_MAX as u8) {
@@ -169,7 +171,7 @@ impl Table {
                 return Ok(steps);
             }
         }
-        Err(NoTable::Steps(LANES_MAX as u8))
+        Err(ForwardingTableError::Steps(LANES_MAX as u8))
     }
 
     pub(crate) fn steps(&self) -> u8 {

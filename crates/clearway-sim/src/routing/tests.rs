@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use proptest::prelude::*;
 
-use super::pick::mix;
 use super::proof::{collect, prove};
+use super::selection::mix;
 use super::*;
 use crate::spec::{FabricSpec, Topology};
 use crate::topology::build;
@@ -13,13 +13,13 @@ use crate::topology::sample::{any_dragonfly, any_graph, any_tree, dragonfly, exp
 
 /// Queues made up from a seed, except those that are given; channels that are down.
 #[derive(Default)]
-struct Queues {
+struct TestBacklog {
     seed: u32,
     bytes: BTreeMap<ChannelId, u64>,
     down: BTreeSet<ChannelId>,
 }
 
-impl Backlog for Queues {
+impl Backlog for TestBacklog {
     fn bytes(&self, channel: ChannelId) -> u64 {
         let made_up = if self.seed == 0 { 0 } else { u64::from(mix(channel.0, self.seed) >> 15) };
         self.bytes.get(&channel).copied().unwrap_or(made_up)
@@ -35,17 +35,17 @@ impl Backlog for Queues {
 }
 
 /// The way of one packet with its steps. `None`: dropped.
-fn follow(network: &Network, from: u32, to: u32, seed: u32, queues: &Queues) -> Option<Vec<(ChannelId, u8)>> {
+fn follow(network: &RoutedGraph, from: u32, to: u32, seed: u32, queues: &TestBacklog) -> Option<Vec<(ChannelId, u8)>> {
     follow_changing(network, from, to, seed, [queues, queues])
 }
 
 /// The same where the packet stays at each device until the queues are others, and asks again. Checks what holds for all ways.
 fn follow_changing(
-    network: &Network,
+    network: &RoutedGraph,
     from: u32,
     to: u32,
     seed: u32,
-    [queues, later]: [&Queues; 2],
+    [queues, later]: [&TestBacklog; 2],
 ) -> Option<Vec<(ChannelId, u8)>> {
     let graph = &network.graph;
     let (source, target) = (DeviceId(from), DeviceId(to));
@@ -77,7 +77,7 @@ fn labels(graph: &Graph, way: &[(ChannelId, u8)]) -> String {
     way.iter().map(|(channel, step)| format!("{} @{step}; ", graph.label(*channel))).collect()
 }
 
-fn network(topology: Topology, routing: Routing) -> Network {
+fn network(topology: Topology, routing: Routing) -> RoutedGraph {
     build(&spec(topology, routing)).unwrap()
 }
 
@@ -132,7 +132,7 @@ proptest! {
     #[test]
     fn next__in_trees_every_pair_arrives_over_a_shortest_way(spec in any_tree(), seed in 1..u32::MAX) {
         let network = build(&spec).unwrap();
-        let queues = Queues { seed, ..Queues::default() };
+        let queues = TestBacklog { seed, ..TestBacklog::default() };
         for (from, to) in pairs(&network.graph) {
             let way = follow(&network, from, to, seed, &queues).unwrap();
             prop_assert!(way.len() <= longest(&spec));
@@ -148,7 +148,7 @@ proptest! {
     #[test]
     fn next__in_dragonflies_every_pair_arrives_within_the_bound(spec in any_dragonfly(), seed in 1..u32::MAX) {
         let network = build(&spec).unwrap();
-        let queues = Queues { seed, ..Queues::default() };
+        let queues = TestBacklog { seed, ..TestBacklog::default() };
         for (from, to) in pairs(&network.graph) {
             let way = follow(&network, from, to, seed, &queues).unwrap();
             prop_assert!(way.len() <= longest(&spec), "{}", labels(&network.graph, &way));
@@ -162,7 +162,7 @@ proptest! {
     #[test]
     fn next__in_any_graph_every_pair_arrives_over_a_shortest_way(spec in any_graph(), seed in 1..u32::MAX) {
         let network = build(&spec).unwrap();
-        let queues = Queues { seed, ..Queues::default() };
+        let queues = TestBacklog { seed, ..TestBacklog::default() };
         for (from, to) in pairs(&network.graph) {
             let way = follow(&network, from, to, seed, &queues).unwrap();
             let shown = network.router.way(&network.graph, DeviceId(from), DeviceId(to));
@@ -174,7 +174,7 @@ proptest! {
     #[test]
     fn proof__every_shape_is_free_of_deadlock(spec in prop_oneof![any_tree(), any_dragonfly(), any_graph()]) {
         let proof = prove_deadlock_free(&build(&spec).unwrap());
-        prop_assert!(proof.is_ok_and(|proof| proof.scope == Scope::Every));
+        prop_assert!(proof.is_ok_and(|proof| proof.scope == ProofScope::Every));
     }
 
     #[test]
@@ -185,8 +185,8 @@ proptest! {
         let network = build(&spec).unwrap();
         let graph = &network.graph;
         let (all, _) = collect(&network, |step| step);
-        let queues = Queues { seed, ..Queues::default() };
-        let later = Queues { seed: !seed | 1, ..Queues::default() };
+        let queues = TestBacklog { seed, ..TestBacklog::default() };
+        let later = TestBacklog { seed: !seed | 1, ..TestBacklog::default() };
         // The proof walks the first of parallel cables and the first host of each switch.
         let first = |channel: ChannelId| {
             let it = graph.channel(channel);
@@ -211,7 +211,7 @@ proptest! {
         let network = build(&spec).unwrap();
         let channels = 0..network.graph.channels().len() as u32;
         let down = channels.filter(|n| mix(*n, seed) % 32 < share).map(ChannelId).collect();
-        let queues = Queues { seed, down, ..Queues::default() };
+        let queues = TestBacklog { seed, down, ..TestBacklog::default() };
         for (from, to) in pairs(&network.graph) {
             let way = follow(&network, from, to, seed, &queues);
             prop_assert!(way.is_none_or(|way| way.len() < 40));
@@ -277,7 +277,7 @@ fn modulo__gives_each_target_one_way_down() {
     for to in 0..network.graph.hosts() {
         let mut down: BTreeMap<usize, BTreeSet<ChannelId>> = BTreeMap::new();
         for from in (0..network.graph.hosts()).filter(|&from| from != to) {
-            let way = follow(&network, from, to, 7, &Queues::default()).unwrap();
+            let way = follow(&network, from, to, 7, &TestBacklog::default()).unwrap();
             for (place, (channel, _)) in way.iter().rev().take(way.len() / 2).enumerate() {
                 down.entry(place).or_default().insert(*channel);
             }
@@ -300,7 +300,8 @@ fn modulo__shifts_share_no_channel_in_a_full_tree() {
         for shift in 1..hosts {
             let mut used = BTreeSet::new();
             for from in 0..hosts {
-                for (channel, _) in follow(&network, from, (from + shift) % hosts, 0, &Queues::default()).unwrap() {
+                for (channel, _) in follow(&network, from, (from + shift) % hosts, 0, &TestBacklog::default()).unwrap()
+                {
                     assert!(used.insert(channel), "shift {shift}: {} twice", network.graph.label(channel));
                 }
             }
@@ -312,7 +313,10 @@ fn modulo__shifts_share_no_channel_in_a_full_tree() {
 fn minimal__is_the_same_for_all_packets_and_spray_is_not() {
     let ways = |routing| {
         let network = network(fat_tree(&[4, 4], &[1, 4], &[1, 1]), routing);
-        (0..100).map(|seed| follow(&network, 0, 15, seed, &Queues::default()).unwrap()).collect::<BTreeSet<_>>().len()
+        (0..100)
+            .map(|seed| follow(&network, 0, 15, seed, &TestBacklog::default()).unwrap())
+            .collect::<BTreeSet<_>>()
+            .len()
     };
     assert_eq!([ways(Routing::Minimal), ways(Routing::Ecmp), ways(Routing::Spray)], [1, 1, 4]);
 }
@@ -324,12 +328,12 @@ fn valiant__goes_by_each_other_group_and_by_each_router_of_its_own() {
     let mut groups = BTreeSet::new();
     let mut routers = BTreeSet::new();
     for seed in 0..400 {
-        let far = follow(&network, 0, 29, seed, &Queues::default()).unwrap();
+        let far = follow(&network, 0, 29, seed, &TestBacklog::default()).unwrap();
         let passed: Vec<u32> = far[..far.len() - 1].iter().map(|hop| group(network.graph.channel(hop.0).to)).collect();
         let between: BTreeSet<u32> = passed.iter().copied().filter(|g| ![0, 4].contains(g)).collect();
         assert_eq!(between.len(), 1, "{passed:?}");
         groups.extend(between);
-        let near = follow(&network, 0, 4, seed, &Queues::default()).unwrap();
+        let near = follow(&network, 0, 4, seed, &TestBacklog::default()).unwrap();
         assert!(near.len() > 3, "{}", labels(&network.graph, &near));
         // The intermediate router is where the step rises.
         let turn = near.iter().find(|hop| hop.1 == 1).unwrap().0;
@@ -347,7 +351,7 @@ fn valiant__draws_both_cables_between_groups_apart() {
     let between = |channel: &ChannelId| group(graph.channel(*channel).from) != group(graph.channel(*channel).to);
     let inner = |way: Vec<(ChannelId, u8)>| way[1..way.len() - 1].iter().map(|hop| hop.0).filter(between).collect();
     let used: BTreeSet<Vec<ChannelId>> =
-        (0..300).map(|seed| inner(follow(&network, 0, 8, seed, &Queues::default()).unwrap())).collect();
+        (0..300).map(|seed| inner(follow(&network, 0, 8, seed, &TestBacklog::default()).unwrap())).collect();
     assert!(used.iter().all(|cables| cables.len() == 2));
     assert_eq!(used.len(), 9);
 }
@@ -358,7 +362,7 @@ fn adaptive__weighs_backlog_by_length_and_asks_for_more_than_the_bias() {
     let graph = &network.graph;
     let direct = ports(graph, DeviceId(8)).into_iter().find(|&c| graph.channel(c).to == DeviceId(9)).unwrap();
     let hops = |here: u64, elsewhere: u64| {
-        let mut queues = Queues::default();
+        let mut queues = TestBacklog::default();
         queues.bytes.extend(ports(graph, DeviceId(8)).into_iter().map(|channel| (channel, elsewhere)));
         queues.bytes.insert(direct, here);
         follow(&network, 0, 1, 5, &queues).unwrap().len()
@@ -372,7 +376,7 @@ fn adaptive__takes_the_least_of_all_parents_where_all_are_asked() {
     let network = network(fat_tree(&[4, 4], &[1, 4], &[1, 1]), Routing::Adaptive { minimal: 4, detour: 0, bias: 0 });
     let leaf = DeviceId(16);
     for free in ports(&network.graph, leaf).into_iter().skip(4) {
-        let mut queues = Queues::default();
+        let mut queues = TestBacklog::default();
         queues.bytes.extend(ports(&network.graph, leaf).into_iter().map(|channel| (channel, 1)));
         queues.bytes.insert(free, 0);
         assert_eq!(follow(&network, 0, 15, 3, &queues).unwrap()[1].0, free);
@@ -398,7 +402,7 @@ fn next__goes_round_a_cable_that_is_down_where_the_shape_has_another() {
         let cables = graph.channels().iter().filter(|c| !graph.is_host(c.from) && !graph.is_host(c.to));
         for cable in cables {
             let there = graph.channel(cable.reverse).reverse;
-            let queues = Queues { down: [there, cable.reverse].into(), ..Queues::default() };
+            let queues = TestBacklog { down: [there, cable.reverse].into(), ..TestBacklog::default() };
             for (from, to) in pairs(graph) {
                 let way = follow(&network, from, to, from ^ to, &queues);
                 assert!(way.is_some(), "{topology:?}: {} is down, n{from} to n{to}", graph.label(there));
@@ -413,7 +417,7 @@ fn next__is_none_when_every_way_is_down() {
     let graph = &network.graph;
     let trunk = |c: &&ChannelId| !graph.is_host(graph.channel(**c).to);
     let down = ports(graph, DeviceId(4)).iter().filter(trunk).copied().collect();
-    let queues = Queues { down, ..Queues::default() };
+    let queues = TestBacklog { down, ..TestBacklog::default() };
     assert_eq!(follow(&network, 0, 3, 1, &queues), None);
     assert!(follow(&network, 0, 1, 1, &queues).is_some());
 }
@@ -463,7 +467,7 @@ fn proof__the_last_of_three_steps_cannot_be_saved() {
 fn proof__a_full_xc_group_is_walked_whole_and_a_big_machine_sampled() {
     let ugal = Routing::Adaptive { minimal: 2, detour: 2, bias: 8192 };
     let group = prove_deadlock_free(&network(xc([1, 6, 16, 4, 3, 1]), ugal)).unwrap();
-    assert_eq!(group.scope, Scope::Every);
+    assert_eq!(group.scope, ProofScope::Every);
     let machine = prove_deadlock_free(&network(xc([8, 6, 16, 4, 3, 12]), ugal)).unwrap();
-    assert!(matches!(machine.scope, Scope::Sampled(1_000_000..)));
+    assert!(matches!(machine.scope, ProofScope::Sampled(1_000_000..)));
 }

@@ -15,17 +15,17 @@
 //! # Invariants
 //! I1. No way goes up after it went down: one step keeps it free of deadlock.
 
-use super::pick::{Rule, first_up, pick};
+use super::selection::{SelectionRule, first_up, pick};
 use super::{Backlog, Transit};
 use crate::graph::{ChannelId, DeviceId, Graph};
 
 /// The shape of a fat tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Tree {
+pub(crate) struct FatTree {
     levels: Vec<Level>,
     /// Where each switch stands, in the order of their numbers.
-    places: Vec<Place>,
-    rule: Rule,
+    places: Vec<SwitchPosition>,
+    rule: SelectionRule,
 }
 
 /// The switches of one level; level 1 stands at place 0.
@@ -53,13 +53,13 @@ pub(crate) struct Level {
 
 /// Where a switch stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
+struct SwitchPosition {
     level: usize,
     a: u32,
     b: u32,
 }
 
-impl Tree {
+impl FatTree {
     /// The tree of XGFT vectors that were checked: equally long, nothing zero, products in 32 bits. O(levels).
     pub(crate) fn new(children: &[u32], parents: &[u32], cables: &[u32], rails: u32) -> Self {
         let hosts: u32 = children.iter().product();
@@ -83,16 +83,16 @@ impl Tree {
             });
             first += hosts / below * width;
         }
-        let mut tree = Self { levels, places: Vec::new(), rule: Rule::Modulo };
+        let mut tree = Self { levels, places: Vec::new(), rule: SelectionRule::Modulo };
         for level in 0..tree.levels.len() {
             let width = tree.levels[level].width;
             let all = 0..tree.switches(level);
-            tree.places.extend(all.map(|number| Place { level, a: number / width, b: number % width }));
+            tree.places.extend(all.map(|number| SwitchPosition { level, a: number / width, b: number % width }));
         }
         tree
     }
 
-    pub(super) fn with_rule(self, rule: Rule) -> Self {
+    pub(super) fn with_rule(self, rule: SelectionRule) -> Self {
         Self { rule, ..self }
     }
 
@@ -107,18 +107,18 @@ impl Tree {
         top / self.levels[place].below * self.levels[place].width
     }
 
-    fn place(&self, switch: DeviceId) -> Place {
+    fn place(&self, switch: DeviceId) -> SwitchPosition {
         self.places[(switch.0 - self.levels[0].first) as usize]
     }
 
     /// The number of a switch.
-    fn device(&self, place: Place) -> DeviceId {
+    fn device(&self, place: SwitchPosition) -> DeviceId {
         let level = &self.levels[place.level];
         DeviceId(level.first + place.a * level.width + place.b)
     }
 
     /// Where the cables from `place` to its child above `target` begin, as a port.
-    fn down_port(&self, place: Place, target: u32) -> u32 {
+    fn down_port(&self, place: SwitchPosition, target: u32) -> u32 {
         let level = &self.levels[place.level];
         let child = (target - place.a * level.below) / level.below_child;
         child * level.down_cables
@@ -149,7 +149,7 @@ impl Tree {
         if graph.is_host(at) {
             let (count, channel) = (ports.end - ports.start, |n| ChannelId(ports.start + n));
             return match self.rule {
-                Rule::Modulo => first_up(target % count, count, channel, backlog),
+                SelectionRule::Modulo => first_up(target % count, count, channel, backlog),
                 rule => pick(rule, rule.key(transit, 0), count, channel, backlog),
             };
         }
@@ -162,20 +162,28 @@ impl Tree {
             }
             let channel = |n| ChannelId(first + n);
             return match self.rule {
-                Rule::Modulo => first_up(self.down_cable(place.level, target), level.down_cables, channel, backlog),
+                SelectionRule::Modulo => {
+                    first_up(self.down_cable(place.level, target), level.down_cables, channel, backlog)
+                }
                 rule => pick(rule, rule.key(transit, place.level as u32), level.down_cables, channel, backlog),
             };
         }
         self.up(graph, place, transit, backlog)
     }
 
-    fn up<B: Backlog>(&self, graph: &Graph, place: Place, transit: &Transit, backlog: &B) -> Option<ChannelId> {
+    fn up<B: Backlog>(
+        &self,
+        graph: &Graph,
+        place: SwitchPosition,
+        transit: &Transit,
+        backlog: &B,
+    ) -> Option<ChannelId> {
         let level = &self.levels[place.level];
         let first = graph.ports(self.device(place)).start + level.children * level.down_cables;
         let count = level.parents * level.up_cables;
         let channel = |n| ChannelId(first + n);
         let chosen = match self.rule {
-            Rule::Modulo => first_up(Self::up_port(level, transit.target.0), count, channel, backlog)?,
+            SelectionRule::Modulo => first_up(Self::up_port(level, transit.target.0), count, channel, backlog)?,
             rule => pick(rule, rule.key(transit, place.level as u32), count, channel, backlog)?,
         };
         // A parent that cannot reach the target is a dead end: there is no way up again.
@@ -191,7 +199,7 @@ impl Tree {
     /// behind `channel` stands above this one. It is the parent itself where there is no higher choice.
     fn leads<B: Backlog>(&self, graph: &Graph, channel: ChannelId, target: u32, backlog: &B) -> bool {
         let parent = self.place(graph.channel(channel).to);
-        let mut place = Place { a: target / self.levels[parent.level].below, ..parent };
+        let mut place = SwitchPosition { a: target / self.levels[parent.level].below, ..parent };
         while place.level > 0 {
             let level = &self.levels[place.level];
             let first = graph.ports(self.device(place)).start + self.down_port(place, target);
@@ -204,14 +212,14 @@ impl Tree {
     }
 
     /// The child of `place` above `target`; `place` is not a leaf.
-    fn child(&self, place: Place, target: u32) -> Place {
+    fn child(&self, place: SwitchPosition, target: u32) -> SwitchPosition {
         let below = &self.levels[place.level - 1];
-        Place { level: place.level - 1, a: target / below.below, b: place.b % below.width }
+        SwitchPosition { level: place.level - 1, a: target / below.below, b: place.b % below.width }
     }
 }
 
 /// Ways in full.
-impl Tree {
+impl FatTree {
     /// The shortest way on which `number` decides upwards: the target's gives the way of destination-modulo routing, the
     /// source's one way up for all targets.
     pub(super) fn way(&self, graph: &Graph, from: DeviceId, to: DeviceId, number: u32) -> Vec<ChannelId> {

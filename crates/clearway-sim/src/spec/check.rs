@@ -9,7 +9,7 @@ use super::read::NO_LANE;
 use super::{
     Arbiter, ClassMap, CongestionControl, FabricSpec, LossDomain, Replication, Switching, Topology, VlArbitration,
 };
-use crate::control::pauses::{Cable, Thresholds};
+use crate::control::pauses::{CableDelay, Thresholds};
 use crate::time::Picos;
 use crate::topology::{TopologyError, estimate};
 
@@ -28,7 +28,7 @@ const RAILS_MAX: u32 = 16;
 /// What is wrong with a specification.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: {why}")]
-pub struct Flaw {
+pub struct SpecError {
     /// The key, as in files; `policy` stands for the policy in force.
     pub key: String,
     /// What is wrong and what would work.
@@ -36,8 +36,8 @@ pub struct Flaw {
 }
 
 /// A flaw at `key`.
-pub(super) fn flaw<T>(key: impl Into<String>, why: impl Into<String>) -> Result<T, Flaw> {
-    Err(Flaw { key: key.into(), why: why.into() })
+pub(super) fn flaw<T>(key: impl Into<String>, why: impl Into<String>) -> Result<T, SpecError> {
+    Err(SpecError { key: key.into(), why: why.into() })
 }
 
 impl FabricSpec {
@@ -46,7 +46,7 @@ impl FabricSpec {
     ///
     /// # Errors
     /// The first flaw.
-    pub fn check(&self) -> Result<(), Flaw> {
+    pub fn check(&self) -> Result<(), SpecError> {
         self.check_packet()?;
         self.check_times()?;
         self.check_host()?;
@@ -70,7 +70,7 @@ impl FabricSpec {
         Bytes(self.packet.payload.0.saturating_add(self.packet.header.0))
     }
 
-    fn check_packet(&self) -> Result<(), Flaw> {
+    fn check_packet(&self) -> Result<(), SpecError> {
         if self.packet.payload.0 == 0 {
             return flaw("packet.payload", "packets without payload carry nothing; give at least 1 B");
         }
@@ -81,7 +81,7 @@ impl FabricSpec {
     }
 
     /// Refuses times that would come near to the end of the clock when they are added up.
-    fn check_times(&self) -> Result<(), Flaw> {
+    fn check_times(&self) -> Result<(), SpecError> {
         let host = &self.host;
         let named = [
             ("switch.delay", self.switch.delay),
@@ -100,7 +100,7 @@ impl FabricSpec {
         }
     }
 
-    fn check_shape(&self) -> Result<(), Flaw> {
+    fn check_shape(&self) -> Result<(), SpecError> {
         // Elsewhere an output that is kept may be the one that what is waited for must pass.
         let tree = matches!(self.topology, Topology::Star { .. } | Topology::FatTree { .. });
         if self.switch.replication == Replication::HoldAll && !tree {
@@ -114,7 +114,7 @@ impl FabricSpec {
         }
     }
 
-    fn check_links(&self) -> Result<(), Flaw> {
+    fn check_links(&self) -> Result<(), SpecError> {
         if self.links.len() > 256 {
             return flaw("link", "more than 256 kinds of links");
         }
@@ -131,8 +131,8 @@ impl FabricSpec {
                 let why = format!("{} cannot hold one packet of {packet}: nothing would ever be sent", link.buffer);
                 return flaw(key("buffer"), why);
             }
-            let cable = Cable { rate: link.rate, delay: link.delay, packet: packet.0 as u32 };
-            if pauses && Thresholds::of(link.buffer.0, &cable).is_none() {
+            let cable = CableDelay { rate: link.rate, delay: link.delay, packet: packet.0 as u32 };
+            if pauses && Thresholds::new(link.buffer.0, &cable).is_none() {
                 let least = Bytes(cable.headroom() + 3 * packet.0);
                 let why = format!("{} is too little for pauses at this rate; give at least {least}", link.buffer);
                 return flaw(key("buffer"), why);
@@ -141,7 +141,7 @@ impl FabricSpec {
                 return flaw(key("buffer"), format!("{} for each lane; at most 4 GiB", link.buffer));
             }
             if let Some(burst) = link.burst {
-                self.check_burst(burst).map_err(|why| Flaw { key: key("burst"), why })?;
+                self.check_burst(burst).map_err(|why| SpecError { key: key("burst"), why })?;
             }
         }
         Ok(())
@@ -160,7 +160,7 @@ impl FabricSpec {
         Ok(())
     }
 
-    fn check_host(&self) -> Result<(), Flaw> {
+    fn check_host(&self) -> Result<(), SpecError> {
         let host = &self.host;
         if host.rails == 0 || host.rails > RAILS_MAX {
             return flaw("host.rails", format!("{} ports; a host has 1 to {RAILS_MAX}", host.rails));
@@ -193,7 +193,7 @@ impl FabricSpec {
         (0..used.len()).filter(move |lane| used[*lane])
     }
 
-    fn check_classes(&self) -> Result<(), Flaw> {
+    fn check_classes(&self) -> Result<(), SpecError> {
         let classes = &self.classes;
         if classes.virtual_lanes == 0 || classes.virtual_lanes > NO_LANE {
             return flaw("policy.virtual-lanes", format!("{}; there are 1 to 15", classes.virtual_lanes));
@@ -228,7 +228,7 @@ impl FabricSpec {
         Ok(())
     }
 
-    fn check_control(&self) -> Result<(), Flaw> {
+    fn check_control(&self) -> Result<(), SpecError> {
         let key = |what: &str| format!("congestion-control.{what}");
         match self.congestion_control {
             CongestionControl::None => Ok(()),
@@ -256,7 +256,7 @@ impl FabricSpec {
     }
 }
 
-fn check_rate(key: String, rate: BitsPerSec) -> Result<(), Flaw> {
+fn check_rate(key: String, rate: BitsPerSec) -> Result<(), SpecError> {
     let [least, most] = RATES.map(BitsPerSec);
     match rate.0 {
         0 => flaw(key, "a rate of zero carries nothing"),
@@ -265,7 +265,7 @@ fn check_rate(key: String, rate: BitsPerSec) -> Result<(), Flaw> {
     }
 }
 
-fn check_lanes(key: &str, lanes: &[u8; 16], virtual_lanes: u8) -> Result<(), Flaw> {
+fn check_lanes(key: &str, lanes: &[u8; 16], virtual_lanes: u8) -> Result<(), SpecError> {
     let wrong = (0..).zip(lanes).find(|(_, lane)| **lane != NO_LANE && **lane >= virtual_lanes);
     match wrong {
         Some((level, lane)) => {
@@ -279,7 +279,7 @@ fn check_lanes(key: &str, lanes: &[u8; 16], virtual_lanes: u8) -> Result<(), Fla
     }
 }
 
-fn check_arbiter(key: &str, arbiter: &Arbiter, classes: &ClassMap) -> Result<(), Flaw> {
+fn check_arbiter(key: &str, arbiter: &Arbiter, classes: &ClassMap) -> Result<(), SpecError> {
     let mut lanes: Vec<u8> = Class::ALL.map(|class| classes.service_level[class.index()]).to_vec();
     lanes = lanes.into_iter().map(|level| classes.lane_of_level[usize::from(level)]).collect();
     match arbiter {
@@ -298,7 +298,7 @@ fn check_arbiter(key: &str, arbiter: &Arbiter, classes: &ClassMap) -> Result<(),
     }
 }
 
-fn check_tables(key: &str, tables: &VlArbitration, virtual_lanes: u8, used: &[u8]) -> Result<(), Flaw> {
+fn check_tables(key: &str, tables: &VlArbitration, virtual_lanes: u8, used: &[u8]) -> Result<(), SpecError> {
     for (name, table) in [("high", &tables.high), ("low", &tables.low)] {
         let key = format!("{key}.{name}");
         if table.len() > TABLE_ENTRIES_MAX {

@@ -41,18 +41,18 @@ const IGNORED: [&str; 9] =
 
 /// A cable.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Cable {
+pub(super) struct DiscoveredCable {
     pub(super) ends: [String; 2],
     /// As ibnetdiscover says it: `4xEDR`.
     pub(super) speed: String,
     pub(super) rate: BitsPerSec,
     /// Whether one end is a host.
-    pub(super) at: Spot,
+    pub(super) at: CableEnd,
 }
 
 /// Where a cable is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Spot {
+pub(super) enum CableEnd {
     Host,
     Switches,
 }
@@ -62,11 +62,11 @@ pub(super) enum Spot {
 pub(super) struct Subnet {
     pub(super) hosts: Vec<String>,
     pub(super) switches: Vec<String>,
-    pub(super) cables: Vec<Cable>,
+    pub(super) cables: Vec<DiscoveredCable>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum DeviceKind {
     Switch,
     Adapter,
     /// A router or a reduction engine: part of the subnet, but no traffic of jobs ends there.
@@ -74,13 +74,13 @@ enum Kind {
 }
 
 struct Device {
-    kind: Kind,
+    kind: DeviceKind,
     description: String,
     guid: String,
 }
 
 /// One end of a cable: identity and port.
-type End = (String, u32);
+type PortId = (String, u32);
 
 /// Reads the text.
 ///
@@ -88,7 +88,7 @@ type End = (String, u32);
 /// The line of the first thing that is no part of a topology file.
 pub(super) fn parse(text: &str) -> Result<Subnet, (u32, String)> {
     let mut devices: BTreeMap<String, Device> = BTreeMap::new();
-    let mut cables: BTreeMap<[End; 2], (String, u32)> = BTreeMap::new();
+    let mut cables: BTreeMap<[PortId; 2], (String, u32)> = BTreeMap::new();
     let mut current: Option<String> = None;
     for (line, content) in (1..).zip(text.lines()) {
         let content = content.trim();
@@ -127,10 +127,10 @@ fn device(content: &str) -> Option<(String, Device)> {
     let id = quoted.next()?.to_owned();
     let description = quoted.next().unwrap_or_default().trim().to_owned();
     let kind = match word {
-        "Switch" => Kind::Switch,
-        "Ca" if description.starts_with(ENGINE) => Kind::Other,
-        "Ca" => Kind::Adapter,
-        "Rt" => Kind::Other,
+        "Switch" => DeviceKind::Switch,
+        "Ca" if description.starts_with(ENGINE) => DeviceKind::Other,
+        "Ca" => DeviceKind::Adapter,
+        "Rt" => DeviceKind::Other,
         _ => return None,
     };
     let guid = id.split_once('-').map(|(_, guid)| guid.to_owned())?;
@@ -138,7 +138,7 @@ fn device(content: &str) -> Option<(String, Device)> {
 }
 
 /// `[22] "H-0008f10403961354"[1](8f10403961355) # "MT23108" lid 4 4xSDR`, or from an adapter `[1](...) "S-..."[33] # ...`.
-fn port(content: &str) -> Option<(u32, End, String)> {
+fn port(content: &str) -> Option<(u32, PortId, String)> {
     let (near, rest) = content.strip_prefix('[')?.split_once(']')?;
     let (_, rest) = rest.split_once('"')?;
     let (far, rest) = rest.split_once('"')?;
@@ -150,7 +150,7 @@ fn port(content: &str) -> Option<(u32, End, String)> {
 
 fn join(
     devices: &BTreeMap<String, Device>,
-    cables: BTreeMap<[End; 2], (String, u32)>,
+    cables: BTreeMap<[PortId; 2], (String, u32)>,
 ) -> Result<Subnet, (u32, String)> {
     let names = names(devices);
     let mut subnet = Subnet::default();
@@ -160,23 +160,23 @@ fn join(
             let word = speed.split_once('x').map_or("", |(_, word)| word);
             (line, format!("`{speed}` is no width and speed; {}", nearest(word, &known)))
         })?;
-        let mut kinds = [Kind::Other; 2];
+        let mut kinds = [DeviceKind::Other; 2];
         for (kind, (id, _)) in kinds.iter_mut().zip(&ends) {
             let stranger = || (line, format!("a cable ends at `{id}`, which is not described; give the whole output"));
             *kind = devices.get(id).ok_or_else(stranger)?.kind;
         }
-        if kinds.contains(&Kind::Other) {
+        if kinds.contains(&DeviceKind::Other) {
             continue;
         }
-        let at = if kinds.contains(&Kind::Adapter) { Spot::Host } else { Spot::Switches };
+        let at = if kinds.contains(&DeviceKind::Adapter) { CableEnd::Host } else { CableEnd::Switches };
         let ends = ends.map(|(id, _)| names.get(&id).cloned().unwrap_or(id));
-        subnet.cables.push(Cable { ends, speed, rate, at });
+        subnet.cables.push(DiscoveredCable { ends, speed, rate, at });
     }
     let cabled: BTreeSet<&String> = subnet.cables.iter().flat_map(|cable| &cable.ends).collect();
     for (id, device) in devices {
-        let list = if device.kind == Kind::Switch { &mut subnet.switches } else { &mut subnet.hosts };
+        let list = if device.kind == DeviceKind::Switch { &mut subnet.switches } else { &mut subnet.hosts };
         let name = &names[id];
-        if device.kind != Kind::Other && cabled.contains(name) && !list.contains(name) {
+        if device.kind != DeviceKind::Other && cabled.contains(name) && !list.contains(name) {
             list.push(name.clone());
         }
     }
@@ -190,7 +190,7 @@ fn names(devices: &BTreeMap<String, Device>) -> BTreeMap<String, String> {
     let machine = |device: &Device| {
         let mut words = device.description.split_whitespace();
         let (first, second) = (words.next()?, words.next()?);
-        let is_adapter = device.kind == Kind::Adapter && ADAPTERS.iter().any(|prefix| second.starts_with(prefix));
+        let is_adapter = device.kind == DeviceKind::Adapter && ADAPTERS.iter().any(|prefix| second.starts_with(prefix));
         is_adapter.then(|| first.to_owned())
     };
     let mut seen: BTreeMap<&str, u32> = BTreeMap::new();

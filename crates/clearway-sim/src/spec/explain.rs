@@ -17,9 +17,9 @@ use super::{
 };
 use crate::fabric::Buckets;
 use crate::graph::{ChannelId, DeviceId, Graph};
-use crate::routing::{Proof, Scope};
+use crate::routing::{DeadlockProof, ProofScope};
 use crate::time::{Pace, Picos};
-use crate::topology::{Network, estimate};
+use crate::topology::{RoutedGraph, estimate};
 
 /// Message sizes whose latencies are told.
 const SIZES: [u64; 2] = [8, 4096];
@@ -36,7 +36,7 @@ const TARGETS_MAX: u32 = 4096;
 pub fn explain(file: &FabricFile) -> Result<String, FileError> {
     let (network, proof) = file.prove()?;
     let spec = &file.spec;
-    let mut page = Page(String::new());
+    let mut page = Explanation(String::new());
     page.line(format_args!("{}: {}", spec.name, spec.about));
     page.shape(spec, &network.graph);
     page.ways(spec, &network, &proof);
@@ -47,9 +47,9 @@ pub fn explain(file: &FabricFile) -> Result<String, FileError> {
 }
 
 /// Text that grows line by line.
-struct Page(String);
+struct Explanation(String);
 
-impl Page {
+impl Explanation {
     /// Writing to a `String` cannot fail.
     fn line(&mut self, what: impl Display) {
         let _ = writeln!(self.0, "{what}");
@@ -83,12 +83,12 @@ impl Page {
         }
     }
 
-    fn ways(&mut self, spec: &FabricSpec, network: &Network, proof: &Proof) {
+    fn ways(&mut self, spec: &FabricSpec, network: &RoutedGraph, proof: &DeadlockProof) {
         self.head("Ways");
         self.line(format_args!("  routing: {}", routing_of(spec.routing)));
         let walked = match proof.scope {
-            Scope::Every => "all ways".to_owned(),
-            Scope::Sampled(ways) => format!("{ways} ways, drawn evenly,"),
+            ProofScope::Every => "all ways".to_owned(),
+            ProofScope::Sampled(ways) => format!("{ways} ways, drawn evenly,"),
         };
         let steps = network.router.steps();
         let plural = if steps == 1 { "step" } else { "steps" };
@@ -253,7 +253,7 @@ fn tables_of(tables: &VlArbitration) -> String {
 }
 
 /// By the number of switches on the way: how many hosts are so far from the first one, and one such way.
-fn nearest_ways(network: &Network) -> BTreeMap<usize, (u64, Vec<ChannelId>)> {
+fn nearest_ways(network: &RoutedGraph) -> BTreeMap<usize, (u64, Vec<ChannelId>)> {
     let hosts = network.graph.hosts();
     let stride = hosts.div_ceil(TARGETS_MAX).max(1) as usize;
     let mut by_hops = BTreeMap::new();
@@ -272,7 +272,7 @@ fn unloaded(spec: &FabricSpec, graph: &Graph, way: &[ChannelId], bytes: u64) -> 
     let links = way.iter().map(|channel| &spec.links[usize::from(graph.channel(*channel).link)]);
     let links: Vec<&LinkSpec> = links.collect();
     let mut free = vec![Picos::ZERO; way.len()];
-    let mut buckets: Vec<_> = links.iter().map(|link| Buckets::of(link, (payload + header) as u32)).collect();
+    let mut buckets: Vec<_> = links.iter().map(|link| Buckets::new(link, (payload + header) as u32)).collect();
     let mut done = Picos::ZERO;
     let mut left = bytes;
     loop {
@@ -280,7 +280,7 @@ fn unloaded(spec: &FabricSpec, graph: &Graph, way: &[ChannelId], bytes: u64) -> 
         // The first channel may begin once the interface has the packet; a later one once its head is through the switch.
         let (mut head, mut tail) = (spec.host.transmit_delay, spec.host.transmit_delay);
         for (place, link) in links.iter().enumerate() {
-            let length = Pace::of(link.rate).time(packet);
+            let length = Pace::from_rate(link.rate).time(packet);
             let (ready, until) = match (place, spec.switch.switching) {
                 (0, _) => (head, head),
                 (_, Switching::StoreAndForward) => (tail + spec.switch.delay, tail + spec.switch.delay),
@@ -304,7 +304,7 @@ fn unloaded(spec: &FabricSpec, graph: &Graph, way: &[ChannelId], bytes: u64) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::file::Wanted;
+    use crate::spec::file::FileOptions;
     use crate::spec::presets;
     use crate::topology::build;
 
@@ -313,9 +313,9 @@ mod tests {
         let text = "format = 1\nextends = \"edr\"\n[topology]\nkind = \"star\"\nhosts = 2\n[routing]\nkind = \"ecmp\"\n\
                     [packet]\npayload = \"1000B\"\nheader = \"0B\"\n[host]\ntransmit-delay = \"400ns\"\nreceive-delay = \"250ns\"\n\
                     [link.host]\nrate = \"8Gb/s\"\ndelay = \"10ns\"\n[switch]\ndelay = \"90ns\"\n";
-        let cut = FabricFile::parse("f", text, Wanted::default()).unwrap();
+        let cut = FabricFile::parse("f", text, FileOptions::default()).unwrap();
         let stored = format!("{text}switching = \"store-and-forward\"\n");
-        let stored = FabricFile::parse("f", &stored, Wanted::default()).unwrap();
+        let stored = FabricFile::parse("f", &stored, FileOptions::default()).unwrap();
         let time = |file: &FabricFile, bytes| {
             let network = build(&file.spec).unwrap();
             let way = network.router.way(&network.graph, DeviceId(0), DeviceId(1));
@@ -332,7 +332,7 @@ mod tests {
     fn explain__every_shipped_fabric_and_policy_has_a_page_with_all_its_figures() {
         for name in presets::names() {
             for policy in presets::policies(name).unwrap() {
-                let file = FabricFile::open(name, Wanted { policy: Some(&policy), hosts: None }).unwrap();
+                let file = FabricFile::open(name, FileOptions { policy: Some(&policy), hosts: None }).unwrap();
                 let page = explain(&file).unwrap();
                 assert!(page.contains(&format!("Lanes under policy {policy}")), "{page}");
                 for figure in &file.figures {

@@ -14,10 +14,10 @@ use std::io::Read;
 use std::path::Path;
 
 use super::figure::Figure;
-use super::tree::{self, Node};
+use super::tree::{self, SpecNode};
 use super::{FabricSpec, presets, read, size};
-use crate::routing::{Proof, prove_deadlock_free};
-use crate::topology::{self, Network, TopologyError};
+use crate::routing::{DeadlockProof, prove_deadlock_free};
+use crate::topology::{self, RoutedGraph, TopologyError};
 
 /// The only format there is.
 pub(super) const FORMAT: i64 = 1;
@@ -61,12 +61,12 @@ pub struct FabricFile {
     pub policy: String,
     /// Every number, of all policies.
     pub figures: Vec<Figure>,
-    root: Node,
+    root: SpecNode,
 }
 
 /// What to take from a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wanted<'a> {
+pub struct FileOptions<'a> {
     /// The policy; the file's own choice when `None`.
     pub policy: Option<&'a str>,
     /// Hosts at least: the outermost level of the network grows or shrinks to the smallest that has them.
@@ -78,19 +78,19 @@ impl FabricFile {
     ///
     /// # Errors
     /// The first thing that is wrong.
-    pub fn open(name_or_path: &str, wanted: Wanted<'_>) -> Result<Self, FileError> {
-        Self::of(load(name_or_path, None, 0)?, wanted)
+    pub fn open(name_or_path: &str, wanted: FileOptions<'_>) -> Result<Self, FileError> {
+        Self::from_tree(load(name_or_path, None, 0)?, wanted)
     }
 
     /// Reads `text`, which is the file `file` for messages; what it extends is looked up as for a file here.
     ///
     /// # Errors
     /// The first thing that is wrong.
-    pub fn parse(file: &str, text: &str, wanted: Wanted<'_>) -> Result<Self, FileError> {
-        Self::of(extended(tree::parse(file, text)?, 0)?, wanted)
+    pub fn parse(file: &str, text: &str, wanted: FileOptions<'_>) -> Result<Self, FileError> {
+        Self::from_tree(extended(tree::parse(file, text)?, 0)?, wanted)
     }
 
-    fn of(root: Node, wanted: Wanted<'_>) -> Result<Self, FileError> {
+    fn from_tree(root: SpecNode, wanted: FileOptions<'_>) -> Result<Self, FileError> {
         let mut reading = read::read(&root, wanted.policy)?;
         if let Some(hosts) = wanted.hosts {
             let grown = size::resize(&reading.spec.topology, hosts, reading.ports);
@@ -102,7 +102,7 @@ impl FabricFile {
             let key = flaw.key.replacen("policy", &format!("policy.{}", reading.policy), 1);
             root.blame(&key).wrong(format!("{key}: {}", flaw.why))
         })?;
-        let read::Reading { spec, policies, policy, figures, .. } = reading;
+        let read::SpecReader { spec, policies, policy, figures, .. } = reading;
         Ok(Self { spec, policies, policy, figures, root })
     }
 
@@ -113,7 +113,7 @@ impl FabricFile {
     ///
     /// # Cost
     /// As [`topology::build`] and [`prove_deadlock_free`]: about a second for the largest.
-    pub fn prove(&self) -> Result<(Network, Proof), FileError> {
+    pub fn prove(&self) -> Result<(RoutedGraph, DeadlockProof), FileError> {
         let network =
             topology::build(&self.spec).map_err(|error| self.root.blame(key_of(&error)).wrong(error.to_string()))?;
         let proof = prove_deadlock_free(&network);
@@ -132,7 +132,7 @@ fn key_of(error: &TopologyError) -> &'static str {
 }
 
 /// The tree of a fabric, all that it extends laid under it.
-fn load(name: &str, asker: Option<&Path>, depth: usize) -> Result<Node, FileError> {
+fn load(name: &str, asker: Option<&Path>, depth: usize) -> Result<SpecNode, FileError> {
     if let Some(text) = presets::shipped(name) {
         return extended(tree::parse(&format!("{name}.toml"), text)?, depth);
     }
@@ -146,7 +146,7 @@ fn load(name: &str, asker: Option<&Path>, depth: usize) -> Result<Node, FileErro
 }
 
 /// Lays `root` over what it extends.
-fn extended(mut root: Node, depth: usize) -> Result<Node, FileError> {
+fn extended(mut root: SpecNode, depth: usize) -> Result<SpecNode, FileError> {
     let Some(base) = take_extends(&mut root)? else { return Ok(root) };
     let place = root.place.clone();
     if depth + 1 >= CHAIN_MAX {
@@ -158,7 +158,7 @@ fn extended(mut root: Node, depth: usize) -> Result<Node, FileError> {
     Ok(under)
 }
 
-fn take_extends(root: &mut Node) -> Result<Option<String>, FileError> {
+fn take_extends(root: &mut SpecNode) -> Result<Option<String>, FileError> {
     let tree::Value::Table(entries) = &mut root.value else { return Ok(None) };
     let Some(at) = entries.iter().position(|(key, _)| key == "extends") else { return Ok(None) };
     let (_, node) = entries.remove(at);
@@ -169,7 +169,7 @@ fn take_extends(root: &mut Node) -> Result<Option<String>, FileError> {
 }
 
 /// Refuses files of another format before anything else of them is judged.
-pub(super) fn check_format(root: &Node) -> Result<(), FileError> {
+pub(super) fn check_format(root: &SpecNode) -> Result<(), FileError> {
     let Some(node) = root.get("format") else {
         return Err(root
             .place

@@ -9,7 +9,7 @@ use std::fmt::Write;
 
 use clearway_proto::base::Class;
 
-use super::discover::{self, Cable, Spot, Subnet};
+use super::discover::{self, CableEnd, DiscoveredCable, Subnet};
 use super::figure::{write_rate, write_time};
 use super::file::FileError;
 use super::opensm::{self, PortTables};
@@ -18,14 +18,14 @@ use super::{LinkRole, presets};
 
 /// Text from outside: the name of its file and what it says.
 #[derive(Clone, Copy, Debug)]
-pub struct Outside<'a> {
+pub struct SourceText<'a> {
     /// For messages.
     pub file: &'a str,
     /// All of it.
     pub text: &'a str,
 }
 
-impl Outside<'_> {
+impl SourceText<'_> {
     fn wrong(&self, (line, why): (u32, String)) -> FileError {
         FileError::Wrong { file: self.file.to_owned(), line, why }
     }
@@ -44,7 +44,12 @@ pub struct Imported {
 ///
 /// # Errors
 /// What is wrong with one of them, with its line.
-pub fn import(name: &str, base: &str, conf: Outside<'_>, net: Option<Outside<'_>>) -> Result<Imported, FileError> {
+pub fn import(
+    name: &str,
+    base: &str,
+    conf: SourceText<'_>,
+    net: Option<SourceText<'_>>,
+) -> Result<Imported, FileError> {
     let tables = opensm::parse(conf.text).map_err(|wrong| conf.wrong(wrong))?;
     let mut text = format!(
         "format = 1\nextends = {}\nname = {}\nabout = {}\ndefault-policy = \"imported\"\n",
@@ -82,7 +87,7 @@ fn quoted(text: &str) -> String {
     toml::Value::String(text.to_owned()).to_string()
 }
 
-fn write_policy(text: &mut String, tables: &opensm::Conf, lanes: u8, file: &str) {
+fn write_policy(text: &mut String, tables: &opensm::OpensmConf, lanes: u8, file: &str) {
     put(text, format_args!("\n[policy.imported]\nabout = {}\n", quoted(&format!("As {file} says."))));
     put(text, format_args!("source = {}\nconfidence = \"config\"\n", quoted(file)));
     put(text, format_args!("virtual-lanes = {lanes}\nloss = \"credits\"\n"));
@@ -100,7 +105,7 @@ fn write_tables(text: &mut String, end: &str, tables: &PortTables) {
 }
 
 /// Switches may map levels to other lanes than adapters do; without the graph only levels that adapters drop may differ.
-fn exceptions(tables: &opensm::Conf, subnet: Option<&Subnet>) -> Result<String, String> {
+fn exceptions(tables: &opensm::OpensmConf, subnet: Option<&Subnet>) -> Result<String, String> {
     let (adapters, switches) = (&tables.adapters.lane_of_level, &tables.switches.lane_of_level);
     let differs = (0..adapters.len()).find(|level| adapters[*level] != NO_LANE && adapters[*level] != switches[*level]);
     let Some(level) = differs else { return Ok(String::new()) };
@@ -125,7 +130,7 @@ fn exceptions(tables: &opensm::Conf, subnet: Option<&Subnet>) -> Result<String, 
 
 fn write_graph(text: &mut String, subnet: &Subnet, file: &str, base: &str) -> Result<(), FileError> {
     let spec = presets::load(base, None)?;
-    let mut links: BTreeMap<String, &Cable> = BTreeMap::new();
+    let mut links: BTreeMap<String, &DiscoveredCable> = BTreeMap::new();
     for cable in &subnet.cables {
         links.entry(link_name(cable)).or_insert(cable);
     }
@@ -135,10 +140,10 @@ fn write_graph(text: &mut String, subnet: &Subnet, file: &str, base: &str) -> Re
         format_args!("\n[host]\nrails = {{ value = {rails}, source = {}, confidence = \"config\" }}\n", quoted(file)),
     );
     for (name, cable) in links {
-        let role = if cable.at == Spot::Host { LinkRole::Host } else { LinkRole::Up };
+        let role = if cable.at == CableEnd::Host { LinkRole::Host } else { LinkRole::Up };
         let like = spec.links.iter().find(|link| link.role == role).or(spec.links.first());
         let source = quoted(&format!("{file}: {}", cable.speed));
-        let role = if cable.at == Spot::Host { "host" } else { "up" };
+        let role = if cable.at == CableEnd::Host { "host" } else { "up" };
         put(text, format_args!("\n[link.{name}]\nrole = \"{role}\"\n"));
         put(
             text,
@@ -170,8 +175,8 @@ fn write_graph(text: &mut String, subnet: &Subnet, file: &str, base: &str) -> Re
     Ok(())
 }
 
-fn link_name(cable: &Cable) -> String {
-    format!("{}-{}", if cable.at == Spot::Host { "host" } else { "up" }, cable.speed)
+fn link_name(cable: &DiscoveredCable) -> String {
+    format!("{}-{}", if cable.at == CableEnd::Host { "host" } else { "up" }, cable.speed)
 }
 
 /// Cables of the host that has fewest: as many ports as every host can use.
@@ -188,17 +193,17 @@ fn fewest_cables(subnet: &Subnet) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::file::{FabricFile, Wanted};
+    use crate::spec::file::{FabricFile, FileOptions};
     use crate::spec::{Arbiter, Topology};
 
     const NET: &str = "Switch 8 \"S-01\" # \"sw \\ \"\n[1] \"H-02\"[1] # \"a HCA-1\" 4xEDR\n[2] \"H-03\"[1] # \"b HCA-1\" 4xEDR\n\
                        Ca 1 \"H-02\" # \"a HCA-1\"\nCa 1 \"H-03\" # \"b HCA-1\"\n";
 
     fn made(conf: &str, net: Option<&str>) -> Result<FabricFile, FileError> {
-        let conf = Outside { file: "opensm.conf", text: conf };
-        let net = net.map(|text| Outside { file: "net.txt", text });
+        let conf = SourceText { file: "opensm.conf", text: conf };
+        let net = net.map(|text| SourceText { file: "net.txt", text });
         let made = import("mine", "edr", conf, net)?;
-        FabricFile::parse("mine.toml", &made.text, Wanted::default())
+        FabricFile::parse("mine.toml", &made.text, FileOptions::default())
     }
 
     #[test]

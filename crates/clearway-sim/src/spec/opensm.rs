@@ -51,7 +51,7 @@ pub(super) struct PortTables {
 
 /// What an opensm.conf says about lanes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Conf {
+pub(super) struct OpensmConf {
     pub(super) adapters: PortTables,
     pub(super) switches: PortTables,
     /// The service level of each class.
@@ -64,14 +64,14 @@ pub(super) struct Conf {
 ///
 /// # Errors
 /// The line of the first option that cannot be; a text without any option of OpenSM.
-pub(super) fn parse(text: &str) -> Result<Conf, (u32, String)> {
+pub(super) fn parse(text: &str) -> Result<OpensmConf, (u32, String)> {
     if !is_conf(text) {
         return Err((
             1,
             "no option of OpenSM is in this file; `opensm -c FILE` writes one with all of them".to_owned(),
         ));
     }
-    let mut options = Options::default();
+    let mut options = OpensmOptions::default();
     let mut remarks = Vec::new();
     let mut is_on = false;
     for (line, content) in (1..).zip(text.lines()) {
@@ -106,13 +106,13 @@ fn is_conf(text: &str) -> bool {
     keys.peek().is_none() || keys.any(|key| USUAL.contains(&key) || key.starts_with("qos_"))
 }
 
-fn conf(options: &Options, mut remarks: Vec<String>) -> Result<Conf, (u32, String)> {
+fn conf(options: &OpensmOptions, mut remarks: Vec<String>) -> Result<OpensmConf, (u32, String)> {
     let adapters = options.port("ca_", &mut remarks)?;
     let switches = options.port("swe_", &mut remarks)?;
-    if FIELDS.iter().any(|field| options.of("sw2sw_", field).is_some()) {
+    if FIELDS.iter().any(|field| options.lookup("sw2sw_", field).is_some()) {
         remarks.push("qos_sw2sw_ options are left out: ports between switches are taken as qos_swe_ says".to_owned());
     }
-    if !FIELDS.iter().any(|field| options.of("swe_", field).or(options.of("", field)).is_some()) {
+    if !FIELDS.iter().any(|field| options.lookup("swe_", field).or(options.lookup("", field)).is_some()) {
         remarks.push("no qos_swe_ options: switches keep OpenSM's defaults, whatever adapters do".to_owned());
     }
     let mut levels = LEVELS;
@@ -123,16 +123,16 @@ fn conf(options: &Options, mut remarks: Vec<String>) -> Result<Conf, (u32, Strin
             *level = 0;
         }
     }
-    Ok(Conf { adapters, switches, levels, remarks })
+    Ok(OpensmConf { adapters, switches, levels, remarks })
 }
 
 /// What was said, by kind of port and field; the last word counts.
 #[derive(Default)]
-struct Options {
+struct OpensmOptions {
     said: Vec<(String, u32, String)>,
 }
 
-impl Options {
+impl OpensmOptions {
     fn take(&mut self, line: u32, key: &str, value: &str) -> Result<(), (u32, String)> {
         let known: Vec<String> =
             PORTS.iter().flat_map(|port| FIELDS.iter().map(move |field| format!("qos_{port}{field}"))).collect();
@@ -151,14 +151,14 @@ impl Options {
         Ok(())
     }
 
-    fn of(&self, port: &str, field: &str) -> Option<(u32, &str)> {
+    fn lookup(&self, port: &str, field: &str) -> Option<(u32, &str)> {
         let key = format!("qos_{port}{field}");
         self.said.iter().rev().find(|(name, ..)| *name == key).map(|(_, line, value)| (*line, value.as_str()))
     }
 
     /// What ports of this kind are told, after every fall-back and after cutting.
     fn port(&self, port: &str, remarks: &mut Vec<String>) -> Result<PortTables, (u32, String)> {
-        let said = |field| self.of(port, field).or_else(|| self.of("", field));
+        let said = |field| self.lookup(port, field).or_else(|| self.lookup("", field));
         let number = |field, default: u8, most: u8| match said(field) {
             None => Ok(default),
             Some((line, value)) => match value.parse() {

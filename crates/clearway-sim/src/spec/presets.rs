@@ -6,7 +6,7 @@
 
 use clearway_proto::base::{BitsPerSec, Bytes, Class};
 
-use super::file::{FabricFile, FileError, Wanted};
+use super::file::{FabricFile, FileError, FileOptions};
 use super::{Arbiter, FabricSpec, LinkRole, LossDomain, Topology, VIRTUAL_LANES_MAX};
 
 /// Every shipped fabric: its name and its file.
@@ -41,7 +41,7 @@ pub fn shipped(name: &str) -> Option<&'static str> {
 /// # Errors
 /// One sentence about the first thing that is wrong.
 pub fn load(name_or_path: &str, policy: Option<&str>) -> Result<FabricSpec, FileError> {
-    FabricFile::open(name_or_path, Wanted { policy, hosts: None }).map(|file| file.spec)
+    FabricFile::open(name_or_path, FileOptions { policy, hosts: None }).map(|file| file.spec)
 }
 
 /// The names of the policies of `name_or_path`, its default first.
@@ -49,7 +49,7 @@ pub fn load(name_or_path: &str, policy: Option<&str>) -> Result<FabricSpec, File
 /// # Errors
 /// As [`load`].
 pub fn policies(name_or_path: &str) -> Result<Vec<String>, FileError> {
-    let file = FabricFile::open(name_or_path, Wanted::default())?;
+    let file = FabricFile::open(name_or_path, FileOptions::default())?;
     let (default, mut others) = (file.policy, file.policies);
     others.retain(|(name, _)| *name != default);
     Ok(core::iter::once(default).chain(others.into_iter().map(|(name, _)| name)).collect())
@@ -147,7 +147,7 @@ pub fn lab(lab: &Lab) -> Result<FabricSpec, FileError> {
         spec.arbitration.host = arbiter.clone();
         spec.arbitration.switch = arbiter;
     }
-    let wrong = |flaw: super::check::Flaw| FileError::Unreadable { file: "lab".to_owned(), why: flaw.to_string() };
+    let wrong = |flaw: super::check::SpecError| FileError::Unreadable { file: "lab".to_owned(), why: flaw.to_string() };
     spec.check().map_err(wrong)?;
     Ok(spec)
 }
@@ -159,7 +159,7 @@ mod tests {
     #[test]
     fn shipped__every_fabric_is_right_under_every_policy_and_says_where_its_figures_come_from() {
         for name in names() {
-            let file = FabricFile::open(name, Wanted::default()).unwrap_or_else(|error| panic!("{error}"));
+            let file = FabricFile::open(name, FileOptions::default()).unwrap_or_else(|error| panic!("{error}"));
             assert_eq!(file.spec.name, name);
             assert!(file.figures.len() > 30, "{name}: {} figures", file.figures.len());
             for figure in &file.figures {
@@ -167,7 +167,7 @@ mod tests {
                 assert!(known, "{name}: {} = {} has no source or no confidence", figure.key, figure.value);
             }
             for policy in policies(name).unwrap() {
-                let file = FabricFile::open(name, Wanted { policy: Some(&policy), hosts: None });
+                let file = FabricFile::open(name, FileOptions { policy: Some(&policy), hosts: None });
                 let proved = file.and_then(|file| file.prove());
                 assert!(proved.is_ok(), "{name} {policy}: {:?}", proved.err());
             }
@@ -190,10 +190,10 @@ mod tests {
         for (name, hosts) in
             [("edr", 128), ("aries", 336), ("aries", 384), ("slingshot", 485), ("edr", 11_664), ("aries", 9_984)]
         {
-            let file = FabricFile::open(name, Wanted { policy: None, hosts: Some(hosts) });
+            let file = FabricFile::open(name, FileOptions { policy: None, hosts: Some(hosts) });
             assert!(file.is_ok(), "{name} {hosts}: {file:?}");
         }
-        let many = Wanted { policy: None, hosts: Some(1_000_000_000) };
+        let many = FileOptions { policy: None, hosts: Some(1_000_000_000) };
         assert!(FabricFile::open("edr", many).is_err());
     }
 

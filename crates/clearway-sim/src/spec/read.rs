@@ -11,18 +11,18 @@ mod policy;
 use super::figure::Figure;
 use super::file::{FileError, check_format};
 use super::section::{Section, nearest};
-use super::tree::Node;
+use super::tree::SpecNode;
 use super::{
     CongestionControl, Dcqcn, EdgeControl, FabricSpec, HostSpec, Jitter, LinkRole, LinkSpec, PacketSpec, Queueing,
     Replication, Routing, Service, SwitchSpec, Switching, Topology,
 };
 use crate::time::Picos;
-use policy::{Chosen, policies};
+use policy::{ChosenPolicy, policies};
 
 pub(super) use policy::{NO_LANE, weights};
 
 /// What a tree says.
-pub(super) struct Reading {
+pub(super) struct SpecReader {
     pub(super) spec: FabricSpec,
     pub(super) policies: Vec<(String, String)>,
     pub(super) policy: String,
@@ -35,10 +35,10 @@ pub(super) struct Reading {
 ///
 /// # Errors
 /// The first thing that is wrong, with its place.
-pub(super) fn read(root: &Node, wanted: Option<&str>) -> Result<Reading, FileError> {
+pub(super) fn read(root: &SpecNode, wanted: Option<&str>) -> Result<SpecReader, FileError> {
     check_format(root)?;
     let mut figures = Vec::new();
-    let mut top = Section::of(root, String::new())?;
+    let mut top = Section::new(root, String::new())?;
     top.has("format");
     let name = top.text("name")?.to_owned();
     let about = top.text("about")?.to_owned();
@@ -52,7 +52,7 @@ pub(super) fn read(root: &Node, wanted: Option<&str>) -> Result<Reading, FileErr
     let own = if top.has("default-policy") { Some(top.text("default-policy")?) } else { None };
     let chosen = policies(top.needed("policy")?, wanted.or(own), &mut figures)?;
     top.close(&mut figures)?;
-    let Chosen { name: policy, all: policies, classes, arbitration } = chosen;
+    let ChosenPolicy { name: policy, all: policies, classes, arbitration } = chosen;
     let spec = FabricSpec {
         name,
         about,
@@ -66,7 +66,7 @@ pub(super) fn read(root: &Node, wanted: Option<&str>) -> Result<Reading, FileErr
         arbitration,
         congestion_control,
     };
-    Ok(Reading { spec, policies, policy, figures, ports })
+    Ok(SpecReader { spec, policies, policy, figures, ports })
 }
 
 /// Roles of links by name; a link whose name is one of these needs no `role`.
@@ -83,7 +83,7 @@ pub(super) const ROLES: [(&str, LinkRole); 7] = [
 fn links(table: Section<'_>, figures: &mut Vec<Figure>) -> Result<Vec<LinkSpec>, FileError> {
     let mut links = Vec::new();
     for (name, node) in table.entries() {
-        let mut link = Section::of(node, table.path_of(name))?;
+        let mut link = Section::new(node, table.path_of(name))?;
         let own = ROLES.iter().find(|(role, _)| role == name).map(|(_, role)| *role);
         let role = match own {
             Some(role) if !link.has("role") => role,
@@ -99,7 +99,7 @@ fn links(table: Section<'_>, figures: &mut Vec<Figure>) -> Result<Vec<LinkSpec>,
 
 /// Shapes by name.
 #[derive(Clone, Copy)]
-enum Shape {
+enum TopologyKind {
     Star,
     TwoSwitch,
     FatTree,
@@ -108,28 +108,28 @@ enum Shape {
     Explicit,
 }
 
-const SHAPES: [(&str, Shape); 6] = [
-    ("star", Shape::Star),
-    ("two-switch", Shape::TwoSwitch),
-    ("fat-tree", Shape::FatTree),
-    ("dragonfly-xc", Shape::DragonflyXc),
-    ("dragonfly", Shape::Dragonfly),
-    ("explicit", Shape::Explicit),
+const SHAPES: [(&str, TopologyKind); 6] = [
+    ("star", TopologyKind::Star),
+    ("two-switch", TopologyKind::TwoSwitch),
+    ("fat-tree", TopologyKind::FatTree),
+    ("dragonfly-xc", TopologyKind::DragonflyXc),
+    ("dragonfly", TopologyKind::Dragonfly),
+    ("explicit", TopologyKind::Explicit),
 ];
 
 fn topology(mut table: Section<'_>, links: &[LinkSpec], figures: &mut Vec<Figure>) -> Result<Topology, FileError> {
     let any = 0..=u32::MAX;
     let topology = match table.choice("kind", &SHAPES)? {
-        Shape::Star => Topology::Star { hosts: table.count("hosts", any)? },
-        Shape::TwoSwitch => {
+        TopologyKind::Star => Topology::Star { hosts: table.count("hosts", any)? },
+        TopologyKind::TwoSwitch => {
             Topology::TwoSwitch { hosts: table.count("hosts", any.clone())?, trunks: table.count("trunks", any)? }
         }
-        Shape::FatTree => Topology::FatTree {
+        TopologyKind::FatTree => Topology::FatTree {
             children: table.counts("children", any.clone())?,
             parents: table.counts("parents", any.clone())?,
             cables: table.counts("cables", any)?,
         },
-        Shape::DragonflyXc => Topology::DragonflyXc {
+        TopologyKind::DragonflyXc => Topology::DragonflyXc {
             groups: table.count("groups", any.clone())?,
             columns: table.count("columns", any.clone())?,
             rows: table.count("rows", any.clone())?,
@@ -137,14 +137,14 @@ fn topology(mut table: Section<'_>, links: &[LinkSpec], figures: &mut Vec<Figure
             black_cables: table.count("black-cables", any.clone())?,
             blue_cables: table.count("blue-cables", any)?,
         },
-        Shape::Dragonfly => Topology::Dragonfly {
+        TopologyKind::Dragonfly => Topology::Dragonfly {
             groups: table.count("groups", any.clone())?,
             switches: table.count("switches", any.clone())?,
             hosts_per_switch: table.count("hosts-per-switch", any.clone())?,
             local_cables: table.count("local-cables", any.clone())?,
             global_cables: table.count("global-cables", any)?,
         },
-        Shape::Explicit => explicit(&mut table, links)?,
+        TopologyKind::Explicit => explicit(&mut table, links)?,
     };
     table.close(figures)?;
     Ok(topology)

@@ -11,12 +11,12 @@ use clearway_proto::base::{BitsPerSec, Bytes};
 
 use super::figure::{self, Figure};
 use super::file::FileError;
-use super::tree::{Node, Place, Value};
+use super::tree::{FilePosition, SpecNode, Value};
 use crate::time::Picos;
 
 /// A table that is being read.
 pub(super) struct Section<'a> {
-    node: &'a Node,
+    node: &'a SpecNode,
     path: String,
     asked: Vec<&'static str>,
     figures: Vec<Figure>,
@@ -27,7 +27,7 @@ impl<'a> Section<'a> {
     ///
     /// # Errors
     /// It is no table.
-    pub(super) fn of(node: &'a Node, path: String) -> Result<Self, FileError> {
+    pub(super) fn new(node: &'a SpecNode, path: String) -> Result<Self, FileError> {
         if !matches!(node.value, Value::Table(_)) {
             return Err(node.place.wrong(format!("`{path}` is {}; it must be a table", node.value.kind())));
         }
@@ -36,7 +36,7 @@ impl<'a> Section<'a> {
 
     /// The table `key` in this one, if it is there.
     pub(super) fn inner(&mut self, key: &'static str) -> Result<Option<Section<'a>>, FileError> {
-        self.ask(key).map(|node| Section::of(node, self.path_of(key))).transpose()
+        self.ask(key).map(|node| Section::new(node, self.path_of(key))).transpose()
     }
 
     /// The table `key` in this one.
@@ -48,12 +48,12 @@ impl<'a> Section<'a> {
     }
 
     /// Where this table stands.
-    pub(super) fn place(&self) -> &Place {
+    pub(super) fn place(&self) -> &FilePosition {
         &self.node.place
     }
 
     /// All entries, whatever their names; nothing is unknown then.
-    pub(super) fn entries(&self) -> &'a [(String, Node)] {
+    pub(super) fn entries(&self) -> &'a [(String, SpecNode)] {
         self.node.entries()
     }
 
@@ -133,7 +133,7 @@ impl<'a> Section<'a> {
     pub(super) fn bytes_list(&mut self, key: &'static str) -> Result<Vec<Bytes>, FileError> {
         let path = self.path_of(key);
         let (node, items) = self.list(key)?;
-        let read = |item: &Node| match &item.value {
+        let read = |item: &SpecNode| match &item.value {
             Value::Text(text) => text.parse().map_err(|error| item.place.wrong(format!("{path}: {error}"))),
             other => Err(item.place.wrong(format!("{path}: {} needs text with a unit", other.kind()))),
         };
@@ -143,10 +143,10 @@ impl<'a> Section<'a> {
     }
 
     /// A list of text.
-    pub(super) fn texts(&mut self, key: &'static str) -> Result<Vec<(&'a str, &'a Place)>, FileError> {
+    pub(super) fn texts(&mut self, key: &'static str) -> Result<Vec<(&'a str, &'a FilePosition)>, FileError> {
         let path = self.path_of(key);
         let (_, items) = self.list(key)?;
-        let read = |item: &'a Node| match &item.value {
+        let read = |item: &'a SpecNode| match &item.value {
             Value::Text(text) => Ok((text.as_str(), &item.place)),
             other => Err(item.place.wrong(format!("{path}: {} where text belongs", other.kind()))),
         };
@@ -154,7 +154,7 @@ impl<'a> Section<'a> {
     }
 
     /// A list of anything.
-    pub(super) fn list(&mut self, key: &'static str) -> Result<(&'a Node, &'a [Node]), FileError> {
+    pub(super) fn list(&mut self, key: &'static str) -> Result<(&'a SpecNode, &'a [SpecNode]), FileError> {
         let node = self.need(key)?;
         match &node.value {
             Value::List(items) => Ok((node, items)),
@@ -202,7 +202,7 @@ impl<'a> Section<'a> {
         Ok(())
     }
 
-    fn unknown(&self, key: &str, node: &Node) -> FileError {
+    fn unknown(&self, key: &str, node: &SpecNode) -> FileError {
         node.place.wrong(format!("unknown key `{key}` in {}; {}", self.room(), nearest(key, &self.asked)))
     }
 
@@ -210,14 +210,14 @@ impl<'a> Section<'a> {
         if self.path.is_empty() { "a fabric file".to_owned() } else { format!("[{}]", self.path) }
     }
 
-    fn ask(&mut self, key: &'static str) -> Option<&'a Node> {
+    fn ask(&mut self, key: &'static str) -> Option<&'a SpecNode> {
         if !self.asked.contains(&key) {
             self.asked.push(key);
         }
         self.node.get(key)
     }
 
-    fn need(&mut self, key: &'static str) -> Result<&'a Node, FileError> {
+    fn need(&mut self, key: &'static str) -> Result<&'a SpecNode, FileError> {
         self.ask(key).ok_or_else(|| self.missing(key))
     }
 
@@ -232,15 +232,15 @@ impl<'a> Section<'a> {
         self.node.place.wrong(format!("{} has no `{key}`", self.room()))
     }
 
-    fn unknown_but(&self, name: &str, node: &Node, key: &str) -> FileError {
+    fn unknown_but(&self, name: &str, node: &SpecNode, key: &str) -> FileError {
         node.place.wrong(format!("unknown key `{name}` in {}; did you mean `{key}`?", self.room()))
     }
 
-    fn mistyped(&self, key: &str, node: &Node, found: &Value, wanted: &str) -> FileError {
+    fn mistyped(&self, key: &str, node: &SpecNode, found: &Value, wanted: &str) -> FileError {
         node.place.wrong(format!("{}: {} where {wanted} belongs", self.path_of(key), found.kind()))
     }
 
-    fn record(&mut self, key: &str, node: &Node) {
+    fn record(&mut self, key: &str, node: &SpecNode) {
         self.figures.push(Figure {
             key: self.path_of(key),
             value: shown(&node.value),
@@ -251,7 +251,7 @@ impl<'a> Section<'a> {
 }
 
 fn whole<T: TryFrom<i64> + Into<i64> + Copy>(
-    node: &Node,
+    node: &SpecNode,
     path: &str,
     range: RangeInclusive<T>,
 ) -> Result<T, FileError> {
@@ -315,7 +315,7 @@ mod tests {
 
     fn read<T>(text: &str, with: impl FnOnce(&mut Section<'_>) -> Result<T, FileError>) -> Result<T, String> {
         let tree = tree::parse("f", text).map_err(|error| error.to_string())?;
-        let mut section = Section::of(&tree, String::new()).map_err(|error| error.to_string())?;
+        let mut section = Section::new(&tree, String::new()).map_err(|error| error.to_string())?;
         let value = with(&mut section).map_err(|error| error.to_string())?;
         section.close(&mut Vec::new()).map_err(|error| error.to_string())?;
         Ok(value)

@@ -5,13 +5,13 @@
 //! with half of the ports of the level below up, as large trees are built.
 
 use super::Topology;
-use super::check::{Flaw, flaw};
+use super::check::{SpecError, flaw};
 
 /// Levels of a tree; a ninth would have more hosts than can be numbered.
 const LEVELS_MAX: usize = 8;
 
 /// Refuses shapes whose switches would need more than `ports` ports.
-pub(super) fn check_ports(topology: &Topology, ports: Option<u32>) -> Result<(), Flaw> {
+pub(super) fn check_ports(topology: &Topology, ports: Option<u32>) -> Result<(), SpecError> {
     let Some(ports) = ports else { return Ok(()) };
     let needed = ports_needed(topology);
     if needed <= u64::from(ports) {

@@ -18,12 +18,12 @@ use super::file::FileError;
 
 /// Where something stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct FilePosition {
     pub(super) file: Arc<str>,
     pub(super) line: u32,
 }
 
-impl Place {
+impl FilePosition {
     /// An error here.
     pub(super) fn wrong(&self, why: impl Into<String>) -> FileError {
         FileError::Wrong { file: self.file.to_string(), line: self.line, why: why.into() }
@@ -32,17 +32,17 @@ impl Place {
 
 /// Who vouches for a figure.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Origin {
+pub(super) struct FigureSource {
     pub(super) source: Option<String>,
     pub(super) confidence: Option<Confidence>,
 }
 
 /// A value and where it stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Node {
+pub(super) struct SpecNode {
     pub(super) value: Value,
-    pub(super) place: Place,
-    pub(super) origin: Origin,
+    pub(super) place: FilePosition,
+    pub(super) origin: FigureSource,
 }
 
 /// What files can hold. Floats, truth values and dates have no use here.
@@ -50,9 +50,9 @@ pub(super) struct Node {
 pub(super) enum Value {
     Text(String),
     Integer(i64),
-    List(Vec<Node>),
+    List(Vec<SpecNode>),
     /// In the order of the file.
-    Table(Vec<(String, Node)>),
+    Table(Vec<(String, SpecNode)>),
 }
 
 impl Value {
@@ -67,7 +67,7 @@ impl Value {
     }
 }
 
-impl Node {
+impl SpecNode {
     /// The entries of a table; none of anything else.
     pub(super) fn entries(&self) -> &[(String, Self)] {
         match &self.value {
@@ -82,7 +82,7 @@ impl Node {
     }
 
     /// Where the dotted `path` stands, or as much of it as there is.
-    pub(super) fn place_of(&self, path: &str) -> &Place {
+    pub(super) fn place_of(&self, path: &str) -> &FilePosition {
         let mut node = self;
         for key in path.split('.') {
             match node.get(key) {
@@ -95,7 +95,7 @@ impl Node {
 
     /// Where the file that extends others speaks of the dotted `path`: there, or at the nearest table around it. What a
     /// shipped fabric says was right until something was laid over it.
-    pub(super) fn blame(&self, path: &str) -> &Place {
+    pub(super) fn blame(&self, path: &str) -> &FilePosition {
         let mut node = self;
         let mut blamed = &self.place;
         for key in path.split('.') {
@@ -134,13 +134,13 @@ impl Node {
 ///
 /// # Errors
 /// The line of what is no TOML, or of a value that nothing takes.
-pub(super) fn parse(file: &str, text: &str) -> Result<Node, FileError> {
-    let growing = Growing { file: file.into(), starts: line_starts(text) };
+pub(super) fn parse(file: &str, text: &str) -> Result<SpecNode, FileError> {
+    let growing = TreeSource { file: file.into(), starts: line_starts(text) };
     let root = DeTable::parse(text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start);
         growing.place(at).wrong(plainly(text, &error))
     })?;
-    growing.table(root.get_ref(), 0, &Origin::default())
+    growing.table(root.get_ref(), 0, &FigureSource::default())
 }
 
 /// What is wrong with text that is no TOML, in one sentence.
@@ -158,19 +158,19 @@ fn line_starts(text: &str) -> Vec<usize> {
 }
 
 /// The file a tree grows from.
-struct Growing {
+struct TreeSource {
     file: Arc<str>,
     /// Where lines after the first begin.
     starts: Vec<usize>,
 }
 
-impl Growing {
-    fn place(&self, at: usize) -> Place {
+impl TreeSource {
+    fn place(&self, at: usize) -> FilePosition {
         let line = self.starts.partition_point(|start| *start <= at) + 1;
-        Place { file: Arc::clone(&self.file), line: line as u32 }
+        FilePosition { file: Arc::clone(&self.file), line: line as u32 }
     }
 
-    fn node(&self, value: &Spanned<DeValue<'_>>, at: usize, inherited: &Origin) -> Result<Node, FileError> {
+    fn node(&self, value: &Spanned<DeValue<'_>>, at: usize, inherited: &FigureSource) -> Result<SpecNode, FileError> {
         let place = self.place(at);
         let value = match value.get_ref() {
             DeValue::Table(table) => return self.table(table, at, inherited),
@@ -189,13 +189,13 @@ impl Growing {
                 return Err(place.wrong(why));
             }
         };
-        Ok(Node { value, place, origin: inherited.clone() })
+        Ok(SpecNode { value, place, origin: inherited.clone() })
     }
 
-    fn table(&self, table: &DeTable<'_>, at: usize, inherited: &Origin) -> Result<Node, FileError> {
+    fn table(&self, table: &DeTable<'_>, at: usize, inherited: &FigureSource) -> Result<SpecNode, FileError> {
         let own = self.origin(table)?;
         let is_figure = table.contains_key("value");
-        let origin = Origin {
+        let origin = FigureSource {
             source: own.source.or_else(|| inherited.source.clone()),
             confidence: own.confidence.or(inherited.confidence),
         };
@@ -214,10 +214,10 @@ impl Growing {
         }
         entries.sort_by_key(|(start, _)| *start);
         let entries = entries.into_iter().map(|(_, entry)| entry).collect();
-        Ok(Node { value: Value::Table(entries), place: self.place(at), origin })
+        Ok(SpecNode { value: Value::Table(entries), place: self.place(at), origin })
     }
 
-    fn origin(&self, table: &DeTable<'_>) -> Result<Origin, FileError> {
+    fn origin(&self, table: &DeTable<'_>) -> Result<FigureSource, FileError> {
         let text = |key: &str| match table.get_key_value(key) {
             None => Ok(None),
             Some((name, value)) => {
@@ -227,12 +227,12 @@ impl Growing {
             }
         };
         let source = text("source")?.map(|(source, _)| source);
-        let Some((word, place)) = text("confidence")? else { return Ok(Origin { source, confidence: None }) };
+        let Some((word, place)) = text("confidence")? else { return Ok(FigureSource { source, confidence: None }) };
         let names = Confidence::ALL.map(Confidence::name);
         let found = Confidence::ALL.into_iter().find(|confidence| confidence.name() == word);
         let confidence =
             found.ok_or_else(|| place.wrong(format!("`{word}` is no confidence; there are {}", names.join(", "))))?;
-        Ok(Origin { source, confidence: Some(confidence) })
+        Ok(FigureSource { source, confidence: Some(confidence) })
     }
 }
 
@@ -246,8 +246,8 @@ mod tests {
         let tree = parse("f", text).unwrap();
         let a = tree.get("a").unwrap();
         let said = |key: &str| a.get(key).unwrap().origin.clone();
-        assert_eq!(said("x"), Origin { source: Some("s".into()), confidence: Some(Confidence::Paper) });
-        assert_eq!(said("y"), Origin { source: Some("t".into()), confidence: Some(Confidence::Paper) });
+        assert_eq!(said("x"), FigureSource { source: Some("s".into()), confidence: Some(Confidence::Paper) });
+        assert_eq!(said("y"), FigureSource { source: Some("t".into()), confidence: Some(Confidence::Paper) });
         assert_eq!(a.get("y").unwrap().value, Value::Text("2ns".into()));
         assert_eq!(tree.place_of("a.y").line, 5);
         assert_eq!(tree.place_of("a.z").line, 1);

@@ -18,7 +18,7 @@ use super::{
 impl FabricSpec {
     /// This specification as the text of a fabric file.
     pub fn to_text(&self) -> String {
-        let mut text = Text(String::new());
+        let mut text = SpecWriter(String::new());
         text.line(format_args!("format = 1\nname = {}\nabout = {}", quoted(&self.name), quoted(&self.about)));
         topology(&mut text, &self.topology, self);
         routing(&mut text, self.routing);
@@ -59,9 +59,9 @@ impl FabricSpec {
 }
 
 /// What is being written.
-struct Text(String);
+struct SpecWriter(String);
 
-impl Text {
+impl SpecWriter {
     fn line(&mut self, what: core::fmt::Arguments<'_>) {
         // Writing to a `String` cannot fail.
         let _ = writeln!(self.0, "{what}");
@@ -77,7 +77,7 @@ fn bytes(bytes: Bytes) -> String {
     format!("{}B", bytes.0)
 }
 
-fn topology(text: &mut Text, topology: &Topology, spec: &FabricSpec) {
+fn topology(text: &mut SpecWriter, topology: &Topology, spec: &FabricSpec) {
     text.line(format_args!("\n[topology]"));
     match topology {
         Topology::Star { hosts } => text.line(format_args!("kind = \"star\"\nhosts = {hosts}")),
@@ -108,7 +108,7 @@ fn topology(text: &mut Text, topology: &Topology, spec: &FabricSpec) {
     }
 }
 
-fn routing(text: &mut Text, routing: Routing) {
+fn routing(text: &mut SpecWriter, routing: Routing) {
     let kind = match routing {
         Routing::Minimal => "minimal",
         Routing::DestinationModulo => "destination-modulo",
@@ -123,7 +123,7 @@ fn routing(text: &mut Text, routing: Routing) {
     }
 }
 
-fn host(text: &mut Text, host: &HostSpec) {
+fn host(text: &mut SpecWriter, host: &HostSpec) {
     let service = match host.service {
         Service::ByConnection => "by-connection",
         Service::InOrder => "in-order",
@@ -149,7 +149,7 @@ fn host(text: &mut Text, host: &HostSpec) {
     text.line(format_args!("\n[host.jitter]\nperiod = \"{period}\"\nlength = \"{length}\"\nrare = {}", jitter.rare));
 }
 
-fn control(text: &mut Text, control: CongestionControl) {
+fn control(text: &mut SpecWriter, control: CongestionControl) {
     text.line(format_args!("\n[congestion-control]"));
     match control {
         CongestionControl::None => text.line(format_args!("kind = \"none\"")),
@@ -168,7 +168,7 @@ fn control(text: &mut Text, control: CongestionControl) {
     }
 }
 
-fn policy(text: &mut Text, spec: &FabricSpec) {
+fn policy(text: &mut SpecWriter, spec: &FabricSpec) {
     let classes = &spec.classes;
     let lanes = usize::from(classes.virtual_lanes);
     text.line(format_args!("\n[policy.kept]\nabout = \"As it was.\"\nvirtual-lanes = {lanes}"));
@@ -202,7 +202,7 @@ fn policy(text: &mut Text, spec: &FabricSpec) {
     }
 }
 
-fn arbiter(text: &mut Text, arbiter: &Arbiter, lanes: usize) {
+fn arbiter(text: &mut SpecWriter, arbiter: &Arbiter, lanes: usize) {
     match arbiter {
         Arbiter::RoundRobin => text.line(format_args!("kind = \"round-robin\"")),
         Arbiter::Strict { rank } => {
@@ -232,7 +232,7 @@ mod tests {
     use clearway_proto::base::RandomKey;
 
     use crate::check::draw;
-    use crate::spec::file::{FabricFile, Wanted};
+    use crate::spec::file::{FabricFile, FileOptions};
     use crate::spec::presets;
 
     #[test]
@@ -241,7 +241,7 @@ mod tests {
         let shipped = presets::names().into_iter().map(|name| presets::load(name, None).unwrap());
         for spec in drawn.chain(shipped) {
             let text = spec.to_text();
-            let read = match FabricFile::parse("kept.toml", &text, Wanted::default()) {
+            let read = match FabricFile::parse("kept.toml", &text, FileOptions::default()) {
                 Ok(file) => file.spec,
                 Err(error) => panic!("{error}\n{text}"),
             };

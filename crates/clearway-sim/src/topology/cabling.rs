@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use super::{GridLinks, TopologyError, TreeLinks};
+use super::{DragonflyLinks, TopologyError, TreeLinks};
 use crate::graph::{DeviceId, Graph, GraphBuilder};
-use crate::routing::{Grid, Tree};
+use crate::routing::{DragonflyShape, FatTree};
 use crate::spec::{FabricSpec, Topology};
 
 /// A fat tree: ports of a switch lead down child by child, then up parent by parent.
-pub(super) fn tree(tree: &Tree, links: TreeLinks) -> Graph {
+pub(super) fn tree(tree: &FatTree, links: TreeLinks) -> Graph {
     let levels = tree.levels();
     let hosts = tree.switches(levels.len() - 1) / levels[levels.len() - 1].width * levels[levels.len() - 1].below;
     let mut builder = GraphBuilder::with_hosts(hosts);
@@ -58,7 +58,7 @@ pub(super) fn namer(topology: &Topology) -> Namer {
 }
 
 /// A dragonfly: ports of a router lead to its hosts, along its row, along its column, to other groups, each in order of number.
-pub(super) fn grid(grid: &Grid, links: GridLinks, name: Namer) -> Graph {
+pub(super) fn grid(grid: &DragonflyShape, links: DragonflyLinks, name: Namer) -> Graph {
     let hosts = grid.all_hosts();
     let mut builder = GraphBuilder::with_hosts(hosts);
     for (group, row) in (0..grid.groups).flat_map(|group| (0..grid.rows).map(move |row| (group, row))) {

@@ -21,7 +21,7 @@ const TABLE_BYTES: u128 = 3;
 
 /// How large a network is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Size {
+pub struct NetworkSize {
     /// Hosts.
     pub hosts: u128,
     /// Hosts and switches.
@@ -41,7 +41,7 @@ pub struct Size {
 ///
 /// # Cost
 /// O(levels) and no memory.
-pub fn estimate(spec: &FabricSpec) -> Result<Size, TopologyError> {
+pub fn estimate(spec: &FabricSpec) -> Result<NetworkSize, TopologyError> {
     check(spec)?;
     let size = size(spec, &spec.topology);
     if size.bytes <= MEMORY_MAX {
@@ -65,7 +65,7 @@ fn largest(spec: &FabricSpec) -> Option<u32> {
     (good > 0).then_some(good)
 }
 
-fn size(spec: &FabricSpec, topology: &Topology) -> Size {
+fn size(spec: &FabricSpec, topology: &Topology) -> NetworkSize {
     let hosts = topology.hosts_wide();
     let rails = u128::from(spec.host.rails);
     let (switches, cables, steps, table) = match topology {
@@ -97,7 +97,7 @@ fn size(spec: &FabricSpec, topology: &Topology) -> Size {
     let lanes = channels.saturating_mul(lanes_each);
     let parts = [(devices, DEVICE_BYTES), (channels, CHANNEL_BYTES), (lanes, LANE_BYTES), (table, TABLE_BYTES)];
     let bytes = parts.iter().fold(0u128, |sum, (count, each)| sum.saturating_add(count.saturating_mul(*each)));
-    Size { hosts, devices, channels, lanes, bytes }
+    NetworkSize { hosts, devices, channels, lanes, bytes }
 }
 
 /// Switches of a fat tree, and cables above the leaves.

@@ -23,13 +23,13 @@ mod scale;
 mod tests;
 
 pub use error::TopologyError;
-pub use estimate::{MEMORY_MAX, Size, estimate};
+pub use estimate::{MEMORY_MAX, NetworkSize, estimate};
 pub use node_map::node_map;
 
-pub use crate::routing::Network;
+pub use crate::routing::RoutedGraph;
 
 use crate::graph::Graph;
-use crate::routing::{Grid, NoTable, Router, Tree};
+use crate::routing::{DragonflyShape, FatTree, ForwardingTableError, Router};
 use crate::spec::{FabricSpec, LANES_MAX, LinkRole, Routing, Topology};
 
 /// Builds the network that `spec` describes.
@@ -39,25 +39,26 @@ use crate::spec::{FabricSpec, LANES_MAX, LinkRole, Routing, Topology};
 ///
 /// # Cost
 /// O(channels); explicit graphs O(switches * channels).
-pub fn build(spec: &FabricSpec) -> Result<Network, TopologyError> {
+pub fn build(spec: &FabricSpec) -> Result<RoutedGraph, TopologyError> {
     estimate(spec)?;
     let network = match shape(spec)? {
         Shape::Tree(tree, links) => {
-            let router = Router::of_tree(tree.clone(), spec.routing).ok_or_else(|| unfit(spec))?;
-            Network { graph: cabling::tree(&tree, links), router }
+            let router = Router::from_tree(tree.clone(), spec.routing).ok_or_else(|| unfit(spec))?;
+            RoutedGraph { graph: cabling::tree(&tree, links), router }
         }
         Shape::Grid(grid, links) => {
             let pair = matches!(spec.topology, Topology::TwoSwitch { .. });
-            let router = if pair { Router::of_pair(grid, spec.routing) } else { Router::of_grid(grid, spec.routing) };
+            let router =
+                if pair { Router::from_pair(grid, spec.routing) } else { Router::from_dragonfly(grid, spec.routing) };
             let router = router.ok_or_else(|| unfit(spec))?;
             let namer = cabling::namer(&spec.topology);
-            Network { graph: cabling::grid(&grid, links, namer), router }
+            RoutedGraph { graph: cabling::grid(&grid, links, namer), router }
         }
         Shape::Explicit => {
             let graph = cabling::explicit(spec)?;
-            let router = Router::of_graph(&graph, spec.routing).ok_or_else(|| unfit(spec))?;
+            let router = Router::from_graph(&graph, spec.routing).ok_or_else(|| unfit(spec))?;
             let router = router.map_err(|why| no_table(spec, &graph, why))?;
-            Network { graph, router }
+            RoutedGraph { graph, router }
         }
     };
     enough_lanes(spec, network.router.steps())?;
@@ -66,8 +67,8 @@ pub fn build(spec: &FabricSpec) -> Result<Network, TopologyError> {
 
 /// A checked shape, with the places of its links.
 enum Shape {
-    Tree(Tree, TreeLinks),
-    Grid(Grid, GridLinks),
+    Tree(FatTree, TreeLinks),
+    Grid(DragonflyShape, DragonflyLinks),
     Explicit,
 }
 
@@ -80,7 +81,7 @@ struct TreeLinks {
 
 /// Links of a dragonfly; those of a dimension that it does not have are not looked at.
 #[derive(Clone, Copy)]
-struct GridLinks {
+struct DragonflyLinks {
     host: u8,
     green: u8,
     black: u8,
@@ -95,37 +96,41 @@ fn shape(spec: &FabricSpec) -> Result<Shape, TopologyError> {
     Ok(match &spec.topology {
         Topology::Star { hosts } => {
             let host = link(LinkRole::Host)?;
-            Shape::Tree(Tree::new(&[*hosts], &[1], &[1], rails), TreeLinks { host, up: 0 })
+            Shape::Tree(FatTree::new(&[*hosts], &[1], &[1], rails), TreeLinks { host, up: 0 })
         }
         Topology::FatTree { children, parents, cables } => {
             let links = TreeLinks { host: link(LinkRole::Host)?, up: link_if(children.len() as u32, LinkRole::Up)? };
-            Shape::Tree(Tree::new(children, parents, cables, rails), links)
+            Shape::Tree(FatTree::new(children, parents, cables, rails), links)
         }
         Topology::TwoSwitch { hosts, trunks } => {
             let (host, green) = (link(LinkRole::Host)?, link(LinkRole::Up)?);
             let (hosts, green_cables) = (hosts / 2, *trunks);
-            let grid = Grid { groups: 1, rows: 1, columns: 2, hosts, rails, green: green_cables, black: 1, blue: 1 };
-            Shape::Grid(grid, GridLinks { host, green, black: 0, blue: 0 })
+            let grid =
+                DragonflyShape { groups: 1, rows: 1, columns: 2, hosts, rails, green: green_cables, black: 1, blue: 1 };
+            Shape::Grid(grid, DragonflyLinks { host, green, black: 0, blue: 0 })
         }
         &Topology::DragonflyXc { groups, columns, rows, hosts_per_router, black_cables, blue_cables } => {
-            let links = GridLinks {
+            let links = DragonflyLinks {
                 host: link(LinkRole::Host)?,
                 green: link_if(columns, LinkRole::Green)?,
                 black: link_if(rows, LinkRole::Black)?,
                 blue: link_if(groups, LinkRole::Blue)?,
             };
             let (hosts, black, blue) = (hosts_per_router, black_cables, blue_cables);
-            Shape::Grid(Grid { groups, rows, columns, hosts, rails, green: 1, black, blue }, links)
+            Shape::Grid(DragonflyShape { groups, rows, columns, hosts, rails, green: 1, black, blue }, links)
         }
         &Topology::Dragonfly { groups, switches, hosts_per_switch, local_cables, global_cables } => {
-            let links = GridLinks {
+            let links = DragonflyLinks {
                 host: link(LinkRole::Host)?,
                 green: link_if(switches, LinkRole::Local)?,
                 black: 0,
                 blue: link_if(groups, LinkRole::Global)?,
             };
             let (hosts, green, blue) = (hosts_per_switch, local_cables, global_cables);
-            Shape::Grid(Grid { groups, rows: 1, columns: switches, hosts, rails, green, black: 1, blue }, links)
+            Shape::Grid(
+                DragonflyShape { groups, rows: 1, columns: switches, hosts, rails, green, black: 1, blue },
+                links,
+            )
         }
         Topology::Explicit { .. } => Shape::Explicit,
     })
@@ -160,12 +165,12 @@ fn unfit(spec: &FabricSpec) -> TopologyError {
     TopologyError::Routing { topology: kind(&spec.topology), routing, works }
 }
 
-fn no_table(spec: &FabricSpec, graph: &Graph, why: NoTable) -> TopologyError {
+fn no_table(spec: &FabricSpec, graph: &Graph, why: ForwardingTableError) -> TopologyError {
     let name = |device| graph.name(device).to_owned();
     match why {
-        NoTable::Apart(from, to) => TopologyError::Apart { from: name(from), to: name(to) },
-        NoTable::Long(from, to) => TopologyError::Long { from: name(from), to: name(to) },
-        NoTable::Steps(tried) => lanes(spec, u32::from(tried) + 1),
+        ForwardingTableError::Apart(from, to) => TopologyError::Apart { from: name(from), to: name(to) },
+        ForwardingTableError::Long(from, to) => TopologyError::Long { from: name(from), to: name(to) },
+        ForwardingTableError::Steps(tried) => lanes(spec, u32::from(tried) + 1),
     }
 }
 

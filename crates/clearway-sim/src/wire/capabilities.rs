@@ -33,7 +33,7 @@ fn granted(classes: &ClassMap) -> [Granted; Class::ALL.len()] {
 /// What every end of a wire on `spec` can do.
 ///
 /// One-sided operations are there on lossy classes too: the interface repeats what was lost, as reliable connections do.
-pub(super) fn of(spec: &FabricSpec, lacks: &[OperationKind]) -> Capabilities {
+pub(super) fn capabilities(spec: &FabricSpec, lacks: &[OperationKind]) -> Capabilities {
     let has = OperationKind::ALL.into_iter().filter(|kind| !kind.is_of_driver() && !lacks.contains(kind));
     let operations: Vec<OperationKind> = has.collect();
     let rate = spec.link(LinkRole::Host).and_then(|link| spec.links.get(usize::from(link))).map(|link| link.rate);

@@ -3,7 +3,7 @@
 use clearway_proto::base::GroupId;
 
 use super::Carrier;
-use crate::fabric::{Fabric, Notice, Order};
+use crate::fabric::{Fabric, Notice, SendRequest};
 use crate::graph::DeviceId;
 use crate::time::Picos;
 
@@ -12,7 +12,7 @@ impl Carrier for Fabric {
         self.now()
     }
 
-    fn post(&mut self, at: Picos, order: Order) {
+    fn post(&mut self, at: Picos, order: SendRequest) {
         self.post(at, order);
     }
 

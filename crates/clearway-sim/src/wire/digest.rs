@@ -2,7 +2,7 @@
 //!
 //! # Model
 //! Each word is added to the state, which is multiplied by a 128-bit constant and turned by half its width, so that high
-//! digits reach low ones. Order matters within a node; [`Digest::folded`] makes a summand in which order between nodes does not.
+//! digits reach low ones. Order matters within a node; [`NodeDigest::folded`] makes a summand in which order between nodes does not.
 //!
 //! # Source
 //! The multiplier of PCG's 128-bit generator (O'Neill, 2014).
@@ -14,9 +14,9 @@ const MULTIPLIER: u128 = 0x2360_ed05_1fc6_5da4_4385_df64_9fcc_f645;
 
 /// What was seen and done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Digest(u128);
+pub(crate) struct NodeDigest(u128);
 
-impl Digest {
+impl NodeDigest {
     /// Takes in one word.
     pub(crate) const fn word(&mut self, word: u64) {
         self.0 = (self.0 ^ (word as u128 | 1 << 64)).wrapping_mul(MULTIPLIER).rotate_left(64);
@@ -54,19 +54,19 @@ impl Digest {
 mod tests {
     use super::*;
 
-    fn of(words: &[u64]) -> u128 {
-        let mut digest = Digest::default();
+    fn digest_words(words: &[u64]) -> u128 {
+        let mut digest = NodeDigest::default();
         words.iter().for_each(|word| digest.word(*word));
         digest.folded(0)
     }
 
     #[test]
     fn word__order_number_and_each_bit_matter() {
-        assert_ne!(of(&[1, 2]), of(&[2, 1]));
-        assert_ne!(of(&[0]), of(&[0, 0]));
-        let mut seen: Vec<u128> = (0..64).map(|bit| of(&[1 << bit])).collect();
+        assert_ne!(digest_words(&[1, 2]), digest_words(&[2, 1]));
+        assert_ne!(digest_words(&[0]), digest_words(&[0, 0]));
+        let mut seen: Vec<u128> = (0..64).map(|bit| digest_words(&[1 << bit])).collect();
         // Half of 128 digits change, eight standard deviations either way.
-        let base = of(&[0]);
+        let base = digest_words(&[0]);
         assert!(seen.iter().all(|digest| (19..109).contains(&(digest ^ base).count_ones())));
         seen.sort_unstable();
         seen.dedup();
@@ -76,7 +76,7 @@ mod tests {
     #[test]
     fn bytes__a_zero_at_the_end_is_not_lost() {
         let of = |bytes: &[u8]| {
-            let mut digest = Digest::default();
+            let mut digest = NodeDigest::default();
             digest.bytes(bytes);
             digest
         };

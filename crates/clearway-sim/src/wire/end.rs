@@ -22,12 +22,12 @@ use clearway_proto::wire::{
     OperationKind, PathId, PostOutcome, Queue, RefusalReason, RegionId, RemoteSpan, Span, Stamp, Status, Token, Wire,
 };
 
-use super::digest::Digest;
-use super::flight::{Head, Outgoing};
-use super::{Bodies, Parts, Trouble};
+use super::digest::NodeDigest;
+use super::flight::{InlineHeader, Outgoing};
+use super::{ContentModel, EndConfig, EndFault};
 use crate::clock::Clock;
-use crate::disk::{Disk, Request, Survival};
-use crate::memory::{Body, Extent, Kept, Memory, Origin, place_real};
+use crate::disk::{Disk, DiskRequest, Survival};
+use crate::memory::{ByteOrigin, CopyHistory, Extent, Memory, MessageBody, place_real};
 use crate::processor::Processor;
 use crate::time::{Pace, Picos};
 use queue::TransmitQueue;
@@ -40,8 +40,8 @@ const RECEIVE_MESSAGES: usize = 8_192;
 
 /// What lies ready for the next poll.
 #[derive(Debug)]
-pub(super) enum Ready {
-    Message { from: Rank, path: PathId, class: Class, marked: bool, at: LocalNs, head: Head, body: Body },
+pub(super) enum ReadyArrivals {
+    Message { from: Rank, path: PathId, class: Class, marked: bool, at: LocalNs, head: InlineHeader, body: MessageBody },
     Landed { from: Rank, into: Span, immediate: u64, at: LocalNs },
     Done { token: Token, status: Status, value: u64, at: LocalNs },
     Room { path: PathId, class: Class },
@@ -51,7 +51,7 @@ pub(super) enum Ready {
 #[derive(Debug)]
 pub(super) struct FileJob {
     pub(super) at: Picos,
-    pub(super) request: Request,
+    pub(super) request: DiskRequest,
     pub(super) memory: Span,
     pub(super) token: Token,
 }
@@ -61,7 +61,7 @@ pub(super) struct FileJob {
 pub struct SimWire {
     rank: Rank,
     ranks: u32,
-    bodies: Bodies,
+    bodies: ContentModel,
     capabilities: Capabilities,
     copy_pace: Pace,
     lossy: [bool; Class::ALL.len()],
@@ -84,18 +84,18 @@ pub struct SimWire {
     pub(super) file_jobs: Vec<FileJob>,
     pub(super) joins: Vec<GroupId>,
     pub(super) groups: Vec<GroupId>,
-    ready: VecDeque<Ready>,
+    ready: VecDeque<ReadyArrivals>,
     counters: Counters,
     pub(crate) polled: usize,
     /// Inputs that the engine took without this end: paid for with the next post.
     pub(crate) owed_inputs: usize,
-    pub(crate) digest: Digest,
+    pub(crate) digest: NodeDigest,
     /// What is wrong with this end now.
-    pub(crate) trouble: Trouble,
+    pub(crate) trouble: EndFault,
 }
 
 impl SimWire {
-    pub(super) fn new(rank: Rank, parts: Parts) -> Self {
+    pub(super) fn new(rank: Rank, parts: EndConfig) -> Self {
         Self {
             rank,
             ranks: parts.ranks,
@@ -121,8 +121,8 @@ impl SimWire {
             counters: Counters::default(),
             polled: 0,
             owed_inputs: 0,
-            digest: Digest::default(),
-            trouble: Trouble::default(),
+            digest: NodeDigest::default(),
+            trouble: EndFault::default(),
         }
     }
 
@@ -140,9 +140,9 @@ impl SimWire {
     /// open over a crash; opened again, it is empty.
     ///
     /// # Errors
-    /// [`Missing::Operation`] when the node has no disk.
+    /// [`RefusalReason::Operation`] when the node has no disk.
     pub fn open(&mut self, file: FileId, size: Bytes) -> Result<(), RefusalReason> {
-        let contents = memory(self.bodies, size.0, Origin::File { rank: self.rank.0, file: file.0 });
+        let contents = memory(self.bodies, size.0, ByteOrigin::File { rank: self.rank.0, file: file.0 });
         let lacking = RefusalReason::Operation(OperationKind::File);
         self.disk.as_mut().ok_or(lacking)?.open(file, contents);
         Ok(())
@@ -152,7 +152,7 @@ impl SimWire {
     /// phantom that is placed into it is zeros there.
     ///
     /// # Errors
-    /// [`Missing::Memory`] when there are too many regions.
+    /// [`RefusalReason::Memory`] when there are too many regions.
     pub fn register_real(&mut self, length: Bytes) -> Result<RegionId, RefusalReason> {
         self.add_region(Memory::real(length.0 as usize))
     }
@@ -173,7 +173,7 @@ impl SimWire {
     /// Gives phantom bytes a name, so that [`SimWire::extents`] finds them again wherever they are copied to.
     ///
     /// # Errors
-    /// [`Missing::Memory`] when the span leaves its region.
+    /// [`RefusalReason::Memory`] when the span leaves its region.
     pub fn name(&mut self, span: Span, name: u64) -> Result<(), RefusalReason> {
         let range = self.range(span)?;
         self.regions.get_mut(usize::from(span.region.0)).ok_or(RefusalReason::Memory)?.name(range, name);
@@ -183,7 +183,7 @@ impl SimWire {
     /// Which bytes lie in `span` of phantom memory; real bytes are left out.
     ///
     /// # Errors
-    /// [`Missing::Memory`] when the span leaves its region.
+    /// [`RefusalReason::Memory`] when the span leaves its region.
     pub fn extents(&self, span: Span) -> Result<Vec<Extent>, RefusalReason> {
         let range = self.range(span)?;
         Ok(self.memory(span.region).map(|memory| memory.extents(range)).unwrap_or_default())
@@ -212,9 +212,9 @@ impl SimWire {
     }
 
     /// The bytes of `span`; an empty one names no memory, whatever region it says.
-    pub(super) fn take(&self, span: Span) -> Result<Body, RefusalReason> {
+    pub(super) fn take(&self, span: Span) -> Result<MessageBody, RefusalReason> {
         if span.length == 0 {
-            return Ok(Body::Empty);
+            return Ok(MessageBody::Empty);
         }
         let range = self.range(span)?;
         let Some(memory) = self.adopted.get(&span.region) else {
@@ -222,11 +222,11 @@ impl SimWire {
         };
         let mut bytes = vec![0; span.length as usize];
         memory.read(span.offset, &mut bytes)?;
-        Ok(Body::Bytes(bytes.into()))
+        Ok(MessageBody::Bytes(bytes.into()))
     }
 
     /// Puts `body` into `span` of registered or adopted memory. Phantoms become zeros in adopted memory, whose bytes are real.
-    pub(super) fn place(&mut self, span: Span, body: &Body) -> Result<(), RefusalReason> {
+    pub(super) fn place(&mut self, span: Span, body: &MessageBody) -> Result<(), RefusalReason> {
         self.range(span)?;
         if let Some(memory) = self.adopted.get(&span.region) {
             let mut bytes = vec![0; span.length as usize];
@@ -251,8 +251,8 @@ impl SimWire {
     }
 
     /// Puts something ready; a message of a class that may lose is lost when too many wait.
-    pub(super) fn arrive(&mut self, ready: Ready) {
-        if let Ready::Message { class, .. } = &ready
+    pub(super) fn arrive(&mut self, ready: ReadyArrivals) {
+        if let ReadyArrivals::Message { class, .. } = &ready
             && self.lossy[class.index()]
             && self.ready.len() >= RECEIVE_MESSAGES
         {
@@ -282,7 +282,7 @@ impl SimWire {
     }
 
     /// Appends a body to those of this poll; returns where it lies.
-    fn receive(&mut self, body: &Body) -> u64 {
+    fn receive(&mut self, body: &MessageBody) -> u64 {
         let at = self.receive.append(body);
         if self.receive.bytes().is_none() && body.has_bytes() {
             // Phantoms in front of it are zeros to whoever reads.
@@ -292,10 +292,10 @@ impl SimWire {
         at
     }
 
-    fn give(&mut self, ready: Ready, sink: &mut dyn FnMut(Arrival<'_>)) {
+    fn give(&mut self, ready: ReadyArrivals, sink: &mut dyn FnMut(Arrival<'_>)) {
         let now = self.processor.free_at();
         match ready {
-            Ready::Message { from, path, class, marked, at, head, body } => {
+            ReadyArrivals::Message { from, path, class, marked, at, head, body } => {
                 self.digest.event(now, 1, u64::from(from.0));
                 self.digest.bytes(head.bytes());
                 let length = body.length() as u32;
@@ -307,17 +307,17 @@ impl SimWire {
                 let (class, head, at) = (Some(class), head.bytes(), Stamp::Taken(at));
                 sink(Arrival::Datagram(Datagram { from, path, class, congestion_marked: marked, at, head, body }));
             }
-            Ready::Landed { from, into, immediate, at } => {
+            ReadyArrivals::Landed { from, into, immediate, at } => {
                 self.digest.event(now, 2, u64::from(from.0));
                 self.digest.word(immediate);
                 sink(Arrival::Landed { from, into, immediate, at: Stamp::Taken(at) });
             }
-            Ready::Done { token, status, value, at } => {
+            ReadyArrivals::Done { token, status, value, at } => {
                 self.digest.event(now, 3, token.0);
                 self.digest.word(value ^ u64::from(status == Status::Complete) << 63);
                 sink(Arrival::Done { token, status, value, at });
             }
-            Ready::Room { path, class } => {
+            ReadyArrivals::Room { path, class } => {
                 self.digest.event(now, 4, class.index() as u64);
                 sink(Arrival::Room { queue: Queue::Path { path, class } });
             }
@@ -365,7 +365,7 @@ impl Wire for SimWire {
         if from.len() != into.length as usize {
             return Err(RefusalReason::Memory);
         }
-        if from.is_empty() { Ok(()) } else { self.place(into, &Body::Bytes(from.into())) }
+        if from.is_empty() { Ok(()) } else { self.place(into, &MessageBody::Bytes(from.into())) }
     }
 
     fn region(&self, region: RegionId) -> Option<&[u8]> {
@@ -432,14 +432,14 @@ impl Wire for SimWire {
     }
 }
 
-fn home(rank: Rank, region: RegionId) -> Origin {
-    Origin::Region { rank: rank.0, region: region.0 }
+fn home(rank: Rank, region: RegionId) -> ByteOrigin {
+    ByteOrigin::Region { rank: rank.0, region: region.0 }
 }
 
-fn memory(bodies: Bodies, length: u64, home: Origin) -> Memory {
+fn memory(bodies: ContentModel, length: u64, home: ByteOrigin) -> Memory {
     match bodies {
-        Bodies::Real => Memory::real(length as usize),
-        Bodies::Phantom => Memory::phantom(Kept::Extents, length, home),
-        Bodies::Lengths => Memory::phantom(Kept::Nothing, length, home),
+        ContentModel::Real => Memory::real(length as usize),
+        ContentModel::Phantom => Memory::phantom(CopyHistory::Extents, length, home),
+        ContentModel::Lengths => Memory::phantom(CopyHistory::Nothing, length, home),
     }
 }

@@ -3,19 +3,19 @@
 use clearway_proto::base::{BitsPerSec, Bytes, RandomKey};
 
 use super::tests::{assert_conforms, disk};
-use super::{Bodies, Network, NetworkConfig};
-use crate::fabric::{Events, Fabric, Options};
+use super::{ContentModel, Network, NetworkConfig};
+use crate::fabric::{EventSet, Fabric, FabricOptions};
 use crate::graph::DeviceId;
 use crate::spec::{FabricSpec, LossDomain, Routing, Topology, VIRTUAL_LANES_MAX};
 use crate::topology;
 
-fn network(spec: &FabricSpec, options: Options) -> Network<Fabric> {
+fn network(spec: &FabricSpec, options: FabricOptions) -> Network<Fabric> {
     let fabric = Fabric::new(spec, topology::build(spec).expect("a star"), 1, options);
     let hosts = [2, 0, 1].map(DeviceId).into();
     Network::new(
         fabric,
         spec,
-        NetworkConfig { hosts, bodies: Bodies::Real, disk: Some(disk()), key: RandomKey::new(3) },
+        NetworkConfig { hosts, bodies: ContentModel::Real, disk: Some(disk()), key: RandomKey::new(3) },
     )
 }
 
@@ -25,9 +25,9 @@ fn star() -> FabricSpec {
 
 #[test]
 fn conformance__of_a_lossless_star() {
-    assert_conforms("a lossless star", &mut || network(&star(), Options::default()));
+    assert_conforms("a lossless star", &mut || network(&star(), FabricOptions::default()));
     assert_conforms("a lossless star, eager events", &mut || {
-        network(&star(), Options { events: Events::Eager, ..Options::default() })
+        network(&star(), FabricOptions { events: EventSet::Eager, ..FabricOptions::default() })
     });
 }
 
@@ -35,5 +35,5 @@ fn conformance__of_a_lossless_star() {
 fn conformance__of_a_star_that_drops() {
     let mut spec = star();
     spec.classes.loss = [LossDomain::Drops { queue: Bytes(2 << 20) }; VIRTUAL_LANES_MAX];
-    assert_conforms("a star that drops", &mut || network(&spec, Options::default()));
+    assert_conforms("a star that drops", &mut || network(&spec, FabricOptions::default()));
 }

@@ -6,7 +6,7 @@
 use clearway_proto::base::{Class, Rank};
 use clearway_proto::wire::{AtomicKind, Destination, HeadRef, PathId, RemoteSpan, Span, Status, Token};
 
-use crate::memory::Body;
+use crate::memory::MessageBody;
 use crate::time::Picos;
 
 /// The longest header: as long as the memory and UDP wires', so that an engine that fits here fits there.
@@ -14,14 +14,14 @@ pub(super) const HEAD_MAX: usize = 128;
 
 /// An engine's header, kept without allocation.
 #[derive(Clone, Debug)]
-pub(super) struct Head {
+pub(super) struct InlineHeader {
     length: u8,
     bytes: [u8; HEAD_MAX],
 }
 
-impl Head {
+impl InlineHeader {
     /// A copy of what `head` names in `heads`; at most [`HEAD_MAX`] bytes.
-    pub(super) fn of(head: HeadRef, heads: &[u8]) -> Self {
+    pub(super) fn new(head: HeadRef, heads: &[u8]) -> Self {
         let from = head.bytes_in(heads).unwrap_or_default();
         let length = from.len().min(HEAD_MAX);
         let mut bytes = [0; HEAD_MAX];
@@ -44,24 +44,24 @@ impl Head {
 
 /// What a message is for.
 #[derive(Clone, Debug)]
-pub(super) enum Cargo {
+pub(super) enum FlightPayload {
     /// For the engine at the other end.
-    Message { head: Head, body: Body },
+    Message { head: InlineHeader, body: MessageBody },
     /// For the memory at the other end.
-    Write { into: RemoteSpan, length: u32, body: Body, immediate: Option<u64> },
+    Write { into: RemoteSpan, length: u32, body: MessageBody, immediate: Option<u64> },
     /// Asks the other end's interface for memory.
     ReadRequest { source: RemoteSpan, into: Span },
     /// Asks the other end's interface to change a word.
     AtomicRequest { kind: AtomicKind, at: RemoteSpan },
     /// Answers a request.
-    Reply { into: Span, body: Body, status: Status, value: u64 },
+    Reply { into: Span, body: MessageBody, status: Status, value: u64 },
     /// Delivered already.
     Gone,
 }
 
 /// A message under way.
 #[derive(Clone, Debug)]
-pub(super) struct Flight {
+pub(super) struct InFlight {
     pub(super) from: Rank,
     pub(super) to: Destination,
     /// Of the sender when it posted.
@@ -71,8 +71,8 @@ pub(super) struct Flight {
     pub(super) path: PathId,
     pub(super) class: Class,
     pub(super) token: Option<Token>,
-    pub(super) kind: Kind,
-    pub(super) cargo: Cargo,
+    pub(super) kind: FlightKind,
+    pub(super) cargo: FlightPayload,
     /// As the carrier counts them.
     pub(super) bytes: u64,
     /// Whether it still counts against the sender's transmit queue.
@@ -89,7 +89,7 @@ pub(super) struct Flight {
 
 /// Whose business a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum FlightKind {
     /// The engines': its token completes when it left, and what is lost is lost.
     Message,
     /// The interfaces': they answer, and repeat what was lost.
@@ -110,7 +110,7 @@ pub(super) enum Acknowledgement {
     Unasked,
 }
 
-impl Flight {
+impl InFlight {
     /// Whether nothing more is to come for this message.
     pub(super) fn is_over(&self) -> bool {
         self.queued == Queued::No && self.receivers == 0 && self.acknowledgement == Acknowledgement::Unasked
@@ -121,12 +121,12 @@ impl Flight {
 #[derive(Debug)]
 pub(super) struct Outgoing {
     pub(super) at: Picos,
-    pub(super) flight: Flight,
+    pub(super) flight: InFlight,
 }
 
 /// All messages under way.
 #[derive(Debug, Default)]
-pub(super) struct Flights {
+pub(super) struct InFlightTable {
     slots: Vec<Slot>,
     free: Vec<u32>,
 }
@@ -134,15 +134,15 @@ pub(super) struct Flights {
 #[derive(Debug)]
 struct Slot {
     generation: u32,
-    flight: Option<Flight>,
+    flight: Option<InFlight>,
 }
 
 /// Names a message: the place of its record, and how often that place was used before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Tag(pub(super) u64);
+pub(super) struct FlightId(pub(super) u64);
 
-impl Tag {
-    const fn of(place: u32, generation: u32) -> Self {
+impl FlightId {
+    const fn new(place: u32, generation: u32) -> Self {
         Self((generation as u64) << 32 | place as u64)
     }
 
@@ -155,30 +155,30 @@ impl Tag {
     }
 }
 
-impl Flights {
+impl InFlightTable {
     /// Keeps `flight`; O(1).
-    pub(super) fn insert(&mut self, flight: Flight) -> Tag {
+    pub(super) fn insert(&mut self, flight: InFlight) -> FlightId {
         let place = self.free.pop().unwrap_or(self.slots.len() as u32);
         match self.slots.get_mut(place as usize) {
             Some(slot) => {
                 slot.flight = Some(flight);
-                Tag::of(place, slot.generation)
+                FlightId::new(place, slot.generation)
             }
             None => {
                 self.slots.push(Slot { generation: 0, flight: Some(flight) });
-                Tag::of(place, 0)
+                FlightId::new(place, 0)
             }
         }
     }
 
     /// The message `tag`, if it is still under way.
-    pub(super) fn get_mut(&mut self, tag: Tag) -> Option<&mut Flight> {
+    pub(super) fn get_mut(&mut self, tag: FlightId) -> Option<&mut InFlight> {
         let slot = self.slots.get_mut(tag.place()).filter(|slot| slot.generation == tag.generation())?;
         slot.flight.as_mut()
     }
 
     /// Forgets `tag` if nothing more is to come for it.
-    pub(super) fn retire(&mut self, tag: Tag) {
+    pub(super) fn retire(&mut self, tag: FlightId) {
         if self.get_mut(tag).is_some_and(|flight| flight.is_over()) {
             let slot = &mut self.slots[tag.place()];
             slot.flight = None;

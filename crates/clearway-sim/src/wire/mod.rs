@@ -16,29 +16,29 @@ mod capabilities;
 mod carrier;
 mod digest;
 mod end;
+mod end_fault;
 #[cfg(test)]
 mod fabric_tests;
 mod flight;
 mod network;
 #[cfg(test)]
-pub(crate) mod stand_in;
+pub(crate) mod test_carrier;
 #[cfg(test)]
 mod tests;
-mod trouble;
 
-pub use crate::memory::{Extent, Origin};
+pub use crate::memory::{ByteOrigin, Extent};
 pub use end::SimWire;
+pub use end_fault::Completion;
 pub use network::Network;
-pub use trouble::Completion;
 
-pub(crate) use trouble::Trouble;
+pub(crate) use end_fault::EndFault;
 
 use clearway_proto::base::{Class, GroupId, RandomKey};
 use clearway_proto::wire::{Capabilities, OperationKind};
 
 use crate::clock::Clock;
 use crate::disk::{Disk, DiskSpec};
-use crate::fabric::{Notice, Order};
+use crate::fabric::{Notice, SendRequest};
 use crate::graph::DeviceId;
 use crate::processor::Processor;
 use crate::time::{Pace, Picos};
@@ -52,7 +52,7 @@ pub trait Carrier {
     fn now(&self) -> Picos;
 
     /// Takes a message that leaves its host's memory at `at`, which is not before [`Carrier::now`].
-    fn post(&mut self, at: Picos, order: Order);
+    fn post(&mut self, at: Picos, order: SendRequest);
 
     /// When something happens next.
     fn next(&self) -> Option<Picos>;
@@ -69,7 +69,7 @@ pub trait Carrier {
 
 /// What regions, files and bodies are made of, apart from regions of [`SimWire::register_real`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bodies {
+pub enum ContentModel {
     /// Bytes, copied when a message is posted and when it arrives.
     Real,
     /// Descriptions of bytes: see [`Extent`]. Headers stay real.
@@ -84,7 +84,7 @@ pub struct NetworkConfig {
     /// The host of each rank.
     pub hosts: Vec<DeviceId>,
     /// What memory is made of.
-    pub bodies: Bodies,
+    pub bodies: ContentModel,
     /// Every node's disk; without one there are no file operations.
     pub disk: Option<DiskSpec>,
     /// Root of clocks, interruptions and damage.
@@ -92,9 +92,9 @@ pub struct NetworkConfig {
 }
 
 /// What an end is made of.
-struct Parts {
+struct EndConfig {
     ranks: u32,
-    bodies: Bodies,
+    bodies: ContentModel,
     capabilities: Capabilities,
     copy_pace: Pace,
     lossy: [bool; Class::ALL.len()],

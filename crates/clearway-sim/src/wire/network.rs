@@ -22,11 +22,11 @@ use clearway_proto::base::{GroupId, RandomKey, Rank};
 use clearway_proto::wire::{Destination, OperationKind, Span, Status, Token};
 
 use super::end::SimWire;
-use super::flight::{Acknowledgement, Flight, Flights, Queued, Tag};
-use super::{Carrier, NetworkConfig, Parts, capabilities};
+use super::flight::{Acknowledgement, FlightId, InFlight, InFlightTable, Queued};
+use super::{Carrier, EndConfig, NetworkConfig, capabilities};
 use crate::clock::Clock;
-use crate::disk::{Disk, Request, Survival};
-use crate::fabric::{Marked, Notice, Order, Payload, Reports, Target};
+use crate::disk::{Disk, DiskRequest, Survival};
+use crate::fabric::{EcnMark, Notice, NoticeSet, Payload, SendRequest, Target};
 use crate::graph::DeviceId;
 use crate::processor::Processor;
 use crate::spec::FabricSpec;
@@ -37,17 +37,17 @@ const STRIDE: Picos = Picos::from_micros(1_000);
 
 /// What happens beside the carrier.
 #[derive(Debug)]
-enum Later {
+enum NetworkEvent {
     /// A message reaches a rank (or nobody) through its own host.
-    Loopback { tag: Tag, to: Option<Rank> },
+    Loopback { tag: FlightId, to: Option<Rank> },
     /// A lost one-sided message leaves again.
-    Repeat { tag: Tag },
+    Repeat { tag: FlightId },
     /// An interface reports late that something ended.
     Report { rank: Rank, incarnation: u32, token: Token, status: Status, value: u64 },
     /// An interface gives up.
     GiveUp { rank: Rank, incarnation: u32, token: Token },
     /// A disk is done.
-    File { rank: Rank, incarnation: u32, memory: Span, token: Token, request: Box<Request> },
+    File { rank: Rank, incarnation: u32, memory: Span, token: Token, request: Box<DiskRequest> },
 }
 
 /// All ends, and what is under way between them.
@@ -60,8 +60,8 @@ pub struct Network<C> {
     first: Vec<u32>,
     ranks: Vec<Rank>,
     groups: BTreeMap<GroupId, BTreeSet<DeviceId>>,
-    flights: Flights,
-    later: BTreeMap<(Picos, u64), Later>,
+    flights: InFlightTable,
+    later: BTreeMap<(Picos, u64), NetworkEvent>,
     later_count: u64,
     loopback_free: Vec<Picos>,
     transmit_delay: Picos,
@@ -84,11 +84,11 @@ impl<C: Carrier> Network<C> {
         }
         let end = |rank: u32| {
             let key = config.key.node(u64::from(rank));
-            let parts = Parts {
+            let parts = EndConfig {
                 ranks: config.hosts.len() as u32,
                 bodies: config.bodies,
-                capabilities: capabilities::of(spec, &lacks),
-                copy_pace: Pace::of(spec.host.memory_rate),
+                capabilities: capabilities::capabilities(spec, &lacks),
+                copy_pace: Pace::from_rate(spec.host.memory_rate),
                 lossy: capabilities::lossy(&spec.classes),
                 clock: Clock::drawn(key, spec.host.clock_ppm),
                 processor: Processor::new(&spec.host, key),
@@ -109,13 +109,13 @@ impl<C: Carrier> Network<C> {
             first,
             ranks,
             groups: BTreeMap::new(),
-            flights: Flights::default(),
+            flights: InFlightTable::default(),
             later: BTreeMap::new(),
             later_count: 0,
             loopback_free: vec![Picos::ZERO; hosts_count],
             transmit_delay: spec.host.transmit_delay,
             receive_delay: spec.host.receive_delay,
-            memory_pace: Pace::of(spec.host.memory_rate),
+            memory_pace: Pace::from_rate(spec.host.memory_rate),
             turned: None,
             notices: Vec::new(),
             woken: Vec::new(),
@@ -196,7 +196,7 @@ impl<C: Carrier> Network<C> {
             None => horizon,
         };
         let mut notices = core::mem::take(&mut self.notices);
-        notices.drain(..).for_each(|notice| self.hear(notice));
+        notices.drain(..).for_each(|notice| self.handle_notice(notice));
         self.notices = notices;
         while let Some(entry) = self.later.first_entry()
             && entry.key().0 <= self.now
@@ -225,14 +225,14 @@ impl<C: Carrier> Network<C> {
     fn interrupt_files(&mut self, rank: Rank) {
         let incarnation = self.ends[rank.index()].incarnation;
         let Some(disk) = &mut self.ends[rank.index()].disk else { return };
-        let own = |later: &Later| match later {
-            Later::File { rank: of, incarnation: n, .. } => (*of, *n) == (rank, incarnation),
+        let own = |later: &NetworkEvent| match later {
+            NetworkEvent::File { rank: of, incarnation: n, .. } => (*of, *n) == (rank, incarnation),
             _ => false,
         };
         let under_way: Vec<(Picos, u64)> =
             self.later.iter().filter(|(_, later)| own(later)).map(|(key, _)| *key).collect();
         for key in under_way {
-            if let Some(Later::File { request, .. }) = self.later.remove(&key) {
+            if let Some(NetworkEvent::File { request, .. }) = self.later.remove(&key) {
                 disk.interrupt(*request);
             }
         }
@@ -271,12 +271,12 @@ impl<C: Carrier> Network<C> {
         self.ends[place].outbox = outbox;
     }
 
-    fn launch(&mut self, at: Picos, mut flight: Flight, to: Rank) {
+    fn launch(&mut self, at: Picos, mut flight: InFlight, to: Rank) {
         flight.peer_incarnation = self.ends[to.index()].incarnation;
         self.depart(at, flight, to);
     }
 
-    fn depart(&mut self, at: Picos, flight: Flight, to: Rank) {
+    fn depart(&mut self, at: Picos, flight: InFlight, to: Rank) {
         let (from, to_host) = (self.host(flight.from), self.host(to));
         let bytes = flight.bytes;
         if from == to_host {
@@ -288,7 +288,7 @@ impl<C: Carrier> Network<C> {
         }
     }
 
-    fn launch_to_group(&mut self, at: Picos, mut flight: Flight, group: GroupId) {
+    fn launch_to_group(&mut self, at: Picos, mut flight: InFlight, group: GroupId) {
         let (sender, bytes) = (flight.from, flight.bytes);
         let here = self.host(sender);
         let members = self.groups.get(&group);
@@ -313,36 +313,36 @@ impl<C: Carrier> Network<C> {
         self.ranks[range].iter().copied().filter(joined)
     }
 
-    fn order(&mut self, at: Picos, tag: Tag, to: Target) {
+    fn order(&mut self, at: Picos, tag: FlightId, to: Target) {
         let Some(flight) = self.flights.get_mut(tag) else { return };
         let reports = match (flight.acknowledgement, flight.queued) {
-            (Acknowledgement::Awaited, _) => Reports::All,
-            (_, Queued::Yes) => Reports::SentAndDelivery,
-            (_, Queued::No) => Reports::Delivery,
+            (Acknowledgement::Awaited, _) => NoticeSet::All,
+            (_, Queued::Yes) => NoticeSet::SentAndDelivery,
+            (_, Queued::No) => NoticeSet::Delivery,
         };
         let (class, bytes, rail) = (flight.class, flight.bytes, flight.path.0);
         let from = self.hosts[flight.from.index()];
-        self.carrier.post(at, Order { from, to, class, bytes, rail, reports, tag: tag.0 });
+        self.carrier.post(at, SendRequest { from, to, class, bytes, rail, reports, tag: tag.0 });
     }
 
-    fn loop_back(&mut self, at: Picos, host: DeviceId, bytes: u64, tag: Tag, to: Option<Rank>) {
+    fn loop_back(&mut self, at: Picos, host: DeviceId, bytes: u64, tag: FlightId, to: Option<Rank>) {
         let begins = self.loopback_free[host.index()].max(at + self.transmit_delay);
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         let ends = begins + self.memory_pace.time(bytes).max(Picos(1));
         self.loopback_free[host.index()] = ends;
-        self.put_later(ends + self.receive_delay, Later::Loopback { tag, to });
+        self.put_later(ends + self.receive_delay, NetworkEvent::Loopback { tag, to });
     }
 
-    fn put_later(&mut self, at: Picos, later: Later) {
+    fn put_later(&mut self, at: Picos, later: NetworkEvent) {
         self.later.insert((at, self.later_count), later);
         self.later_count += 1;
     }
 
-    fn hear(&mut self, notice: Notice) {
+    fn handle_notice(&mut self, notice: Notice) {
         match notice {
-            Notice::Sent { tag, at, .. } => self.sent(Tag(tag), at),
+            Notice::Sent { tag, at, .. } => self.sent(FlightId(tag), at),
             Notice::Delivered { tag, to, at, marked, payload } => {
-                let tag = Tag(tag);
+                let tag = FlightId(tag);
                 let Some(flight) = self.flights.get_mut(tag) else { return };
                 match flight.to {
                     Destination::One(rank) => self.delivered(tag, rank, at, marked, payload),
@@ -353,27 +353,27 @@ impl<C: Carrier> Network<C> {
                     }
                 }
             }
-            Notice::Doubled { tag, .. } => self.with(Tag(tag), |flight| {
+            Notice::Doubled { tag, .. } => self.with(FlightId(tag), |flight| {
                 // Interfaces number what they send one-sidedly: a second copy of that never gets to anyone.
-                flight.receivers += u32::from(flight.kind == super::flight::Kind::Message);
+                flight.receivers += u32::from(flight.kind == super::flight::FlightKind::Message);
             }),
-            Notice::Acknowledged { tag, at, .. } => self.acknowledged(Tag(tag), at),
-            Notice::Lost { tag, at, .. } => self.lost(Tag(tag), at),
+            Notice::Acknowledged { tag, at, .. } => self.acknowledged(FlightId(tag), at),
+            Notice::Lost { tag, at, .. } => self.lost(FlightId(tag), at),
         }
     }
 
-    fn happen(&mut self, later: Later) {
+    fn happen(&mut self, later: NetworkEvent) {
         let at = self.now;
         match later {
-            Later::Loopback { tag, to } => {
+            NetworkEvent::Loopback { tag, to } => {
                 self.sent(tag, at);
                 match to {
-                    Some(rank) => self.delivered(tag, rank, at, Marked::No, Payload::Intact),
+                    Some(rank) => self.delivered(tag, rank, at, EcnMark::No, Payload::Intact),
                     None => self.flights.retire(tag),
                 }
                 self.acknowledged(tag, at);
             }
-            Later::Repeat { tag } => {
+            NetworkEvent::Repeat { tag } => {
                 if let Some(flight) = self.flights.get_mut(tag)
                     && let Destination::One(to) = flight.to
                 {
@@ -381,25 +381,25 @@ impl<C: Carrier> Network<C> {
                     self.order(at, tag, target);
                 }
             }
-            Later::Report { rank, incarnation, token, status, value } => {
+            NetworkEvent::Report { rank, incarnation, token, status, value } => {
                 self.report(rank, incarnation, token, status, value, at);
             }
-            Later::GiveUp { rank, incarnation, token } => {
+            NetworkEvent::GiveUp { rank, incarnation, token } => {
                 self.complete(rank, incarnation, token, Status::Flushed, 0, at);
             }
-            Later::File { rank, incarnation, memory, token, request } => {
+            NetworkEvent::File { rank, incarnation, memory, token, request } => {
                 self.end_file(rank, incarnation, memory, token, *request);
             }
         }
     }
 
-    fn with(&mut self, tag: Tag, change: impl FnOnce(&mut Flight)) {
+    fn with(&mut self, tag: FlightId, change: impl FnOnce(&mut InFlight)) {
         if let Some(flight) = self.flights.get_mut(tag) {
             change(flight);
         }
     }
 
-    fn one_less(&mut self, tag: Tag) {
+    fn one_less(&mut self, tag: FlightId) {
         self.with(tag, |flight| flight.receivers = flight.receivers.saturating_sub(1));
         self.flights.retire(tag);
     }

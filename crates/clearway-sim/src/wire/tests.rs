@@ -7,8 +7,8 @@ use clearway_proto::wire::{
     PathId, PostOutcome, RefusalReason, RegionId, RemoteSpan, Span, Status, Token, Wire,
 };
 
-use super::stand_in::StandIn;
-use super::{Bodies, Carrier, Extent, Network, NetworkConfig, Origin, scattered};
+use super::test_carrier::TestCarrier;
+use super::{ByteOrigin, Carrier, ContentModel, Extent, Network, NetworkConfig, scattered};
 use crate::disk::{DiskFault, DiskSpec, Survival};
 use crate::graph::DeviceId;
 use crate::spec::{FabricSpec, LossDomain, Routing, Topology};
@@ -30,19 +30,19 @@ pub(crate) fn disk() -> DiskSpec {
     }
 }
 
-fn config(hosts: &[u32], bodies: Bodies) -> NetworkConfig {
+fn config(hosts: &[u32], bodies: ContentModel) -> NetworkConfig {
     let hosts = hosts.iter().copied().map(DeviceId).collect();
     NetworkConfig { hosts, bodies, disk: Some(disk()), key: RandomKey::new(3) }
 }
 
-fn network(hosts: &[u32], bodies: Bodies) -> Network<StandIn> {
-    Network::new(StandIn::new(8, Pace::of(RATE), LATENCY), &spec(), config(hosts, bodies))
+fn network(hosts: &[u32], bodies: ContentModel) -> Network<TestCarrier> {
+    Network::new(TestCarrier::new(8, Pace::from_rate(RATE), LATENCY), &spec(), config(hosts, bodies))
 }
 
 /// Ends of a network, for the suite, and how many files were opened.
-pub(crate) struct Ends<C>(pub(crate) Network<C>, u32);
+pub(crate) struct TestEnds<C>(pub(crate) Network<C>, u32);
 
-impl<C: Carrier> conformance::Fabric for Ends<C> {
+impl<C: Carrier> conformance::Fabric for TestEnds<C> {
     fn wire(&mut self, rank: Rank) -> &mut dyn Wire {
         self.0.wire(rank)
     }
@@ -68,73 +68,75 @@ pub(crate) fn assert_conforms<C: Carrier>(name: &str, make: &mut dyn FnMut() -> 
     // Packets may take several ways, and a simulated node has no memory outside its regions.
     let others = [Need::SendsFollowWrites, Need::AnyLocal];
     let lacks: Vec<Need> = C::LACKS.iter().copied().map(Need::Operation).chain(others).collect();
-    let outcomes = conformance::check(&format!("simulated, {name}"), &lacks, || Ends(make(), 0));
+    let outcomes = conformance::check(&format!("simulated, {name}"), &lacks, || TestEnds(make(), 0));
     eprint!("{}", outcomes.expect("every promise is kept"));
 }
 
 #[test]
 fn conformance__of_ranks_on_hosts_of_their_own() {
-    assert_conforms("hosts of their own", &mut || network(&[2, 0, 1], Bodies::Real));
+    assert_conforms("hosts of their own", &mut || network(&[2, 0, 1], ContentModel::Real));
 }
 
 #[test]
 fn conformance__of_ranks_that_share_hosts() {
-    assert_conforms("one host", &mut || network(&[0, 0, 0], Bodies::Real));
-    assert_conforms("two share a host", &mut || network(&[1, 1, 0], Bodies::Real));
-    assert_conforms("two others share a host", &mut || network(&[0, 1, 1], Bodies::Real));
+    assert_conforms("one host", &mut || network(&[0, 0, 0], ContentModel::Real));
+    assert_conforms("two share a host", &mut || network(&[1, 1, 0], ContentModel::Real));
+    assert_conforms("two others share a host", &mut || network(&[0, 1, 1], ContentModel::Real));
 }
 
 #[test]
 fn conformance__of_clocks_that_differ() {
     let mut spec = spec();
     spec.host.clock_ppm = 50;
-    let make = || Network::new(StandIn::new(3, Pace::of(RATE), LATENCY), &spec, config(&[0, 1, 2], Bodies::Real));
+    let make = || {
+        Network::new(TestCarrier::new(3, Pace::from_rate(RATE), LATENCY), &spec, config(&[0, 1, 2], ContentModel::Real))
+    };
     assert!(make().wire(Rank(0)).capabilities().shared_clock.is_none());
     assert_conforms("clocks that differ", &mut { make });
 }
 
 /// What an end got, without its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Seen {
+enum ReceivedArrival {
     Message(Rank, Vec<u8>, Span),
     Landed(Rank, Span),
     Done(u64, Status, u64),
     Other,
 }
 
-fn look(network: &mut Network<StandIn>, rank: u32) -> Vec<Seen> {
+fn look(network: &mut Network<TestCarrier>, rank: u32) -> Vec<ReceivedArrival> {
     let mut seen = Vec::new();
     network.wire(Rank(rank)).poll(64, &mut |arrival| {
         seen.push(match arrival {
-            Arrival::Datagram(d) => Seen::Message(d.from, d.head.to_vec(), d.body),
-            Arrival::Landed { from, into, .. } => Seen::Landed(from, into),
-            Arrival::Done { token, status, value, .. } => Seen::Done(token.0, status, value),
-            _ => Seen::Other,
+            Arrival::Datagram(d) => ReceivedArrival::Message(d.from, d.head.to_vec(), d.body),
+            Arrival::Landed { from, into, .. } => ReceivedArrival::Landed(from, into),
+            Arrival::Done { token, status, value, .. } => ReceivedArrival::Done(token.0, status, value),
+            _ => ReceivedArrival::Other,
         });
     });
     seen
 }
 
-fn pass(network: &mut Network<StandIn>) {
+fn pass(network: &mut Network<TestCarrier>) {
     while let Some(next) = network.next_at() {
         network.advance(next);
     }
 }
 
-fn post(network: &mut Network<StandIn>, rank: u32, operation: Operation, heads: &[u8]) -> PostOutcome {
+fn post(network: &mut Network<TestCarrier>, rank: u32, operation: Operation, heads: &[u8]) -> PostOutcome {
     let mut answers = Vec::new();
     network.wire(Rank(rank)).post(&[operation], heads, &mut answers);
     answers[0]
 }
 
-fn send(network: &mut Network<StandIn>, from: u32, to: Destination, head: &[u8], body: Span) -> PostOutcome {
+fn send(network: &mut Network<TestCarrier>, from: u32, to: Destination, head: &[u8], body: Span) -> PostOutcome {
     let mut out: Out<()> = Out::with_limit(1);
     let head = out.head(head);
     let send = Operation::Send { to, path: PathId(0), class: Class::Bulk, head, body, token: Some(Token(1)) };
     post(network, from, send, out.heads())
 }
 
-fn register(network: &mut Network<StandIn>, rank: u32, bytes: u64) -> RegionId {
+fn register(network: &mut Network<TestCarrier>, rank: u32, bytes: u64) -> RegionId {
     network.wire(Rank(rank)).register(Bytes(bytes)).expect("there is room")
 }
 
@@ -152,28 +154,31 @@ fn write(region: RegionId, into: RegionId, offset: u64, length: u32) -> Operatio
 
 #[test]
 fn write__a_lost_one_is_repeated_and_completes_once() {
-    let mut network = network(&[0, 1], Bodies::Real);
+    let mut network = network(&[0, 1], ContentModel::Real);
     let (source, target) = (register(&mut network, 0, 64), register(&mut network, 1, 64));
     network.carrier_mut().lose = 1;
     post(&mut network, 0, write(source, target, 0, 64), &[]);
     network.advance(Picos::from_micros(10));
     network.carrier_mut().lose = u64::MAX;
     pass(&mut network);
-    assert_eq!(look(&mut network, 1), [Seen::Landed(Rank(0), Span { region: target, offset: 0, length: 64 })]);
-    assert_eq!(look(&mut network, 0), [Seen::Done(2, Status::Complete, 0)]);
+    assert_eq!(
+        look(&mut network, 1),
+        [ReceivedArrival::Landed(Rank(0), Span { region: target, offset: 0, length: 64 })]
+    );
+    assert_eq!(look(&mut network, 0), [ReceivedArrival::Done(2, Status::Complete, 0)]);
     assert!(network.now() > Picos::from_micros(67_000));
     assert_eq!(network.under_way(), 0);
 }
 
 #[test]
 fn write__what_is_lost_every_time_ends_flushed() {
-    let mut network = network(&[0, 1], Bodies::Real);
+    let mut network = network(&[0, 1], ContentModel::Real);
     let (source, target) = (register(&mut network, 0, 64), register(&mut network, 1, 64));
     network.carrier_mut().lose = 1;
     post(&mut network, 0, write(source, target, 0, 64), &[]);
     assert_eq!(send(&mut network, 0, Destination::One(Rank(1)), b"lost", Span::EMPTY), PostOutcome::Posted);
     pass(&mut network);
-    let done = |token, status| Seen::Done(token, status, 0);
+    let done = |token, status| ReceivedArrival::Done(token, status, 0);
     assert_eq!(look(&mut network, 0), [done(1, Status::Complete), done(2, Status::Flushed)]);
     assert_eq!(look(&mut network, 1), []);
     assert_eq!(network.under_way(), 0);
@@ -181,12 +186,12 @@ fn write__what_is_lost_every_time_ends_flushed() {
 
 #[test]
 fn write__to_a_node_that_is_down_ends_flushed_and_to_one_that_came_back_refused() {
-    let mut network = network(&[0, 1], Bodies::Real);
+    let mut network = network(&[0, 1], ContentModel::Real);
     let (source, target) = (register(&mut network, 0, 64), register(&mut network, 1, 64));
     post(&mut network, 0, write(source, target, 0, 64), &[]);
     network.crash(Rank(1), Survival::Nothing);
     pass(&mut network);
-    assert_eq!(look(&mut network, 0), [Seen::Done(2, Status::Flushed, 0)]);
+    assert_eq!(look(&mut network, 0), [ReceivedArrival::Done(2, Status::Flushed, 0)]);
     network.revive(Rank(1));
     let target = register(&mut network, 1, 64);
     post(&mut network, 0, write(source, target, 0, 64), &[]);
@@ -196,15 +201,15 @@ fn write__to_a_node_that_is_down_ends_flushed_and_to_one_that_came_back_refused(
     let target = register(&mut network, 1, 64);
     pass(&mut network);
     let refused = Status::Refused(RefusalReason::Memory);
-    assert!(look(&mut network, 0).contains(&Seen::Done(2, refused, 0)));
-    assert_eq!(look(&mut network, 1), [Seen::Message(Rank(0), b"stale".to_vec(), Span::EMPTY)]);
+    assert!(look(&mut network, 0).contains(&ReceivedArrival::Done(2, refused, 0)));
+    assert_eq!(look(&mut network, 1), [ReceivedArrival::Message(Rank(0), b"stale".to_vec(), Span::EMPTY)]);
     assert!(network.wire(Rank(1)).region(target).expect("real").iter().all(|byte| *byte == 0));
     assert_eq!(network.under_way(), 0);
 }
 
 #[test]
 fn crash__completions_of_the_dead_are_not_given_to_the_risen() {
-    let mut network = network(&[0, 1], Bodies::Real);
+    let mut network = network(&[0, 1], ContentModel::Real);
     let (source, target) = (register(&mut network, 0, 8), register(&mut network, 1, 64));
     post(&mut network, 0, write(source, target, 0, 8), &[]);
     let (kind, at) = (AtomicKind::FetchAdd(1), RemoteSpan { region: target, offset: 8 });
@@ -225,7 +230,7 @@ fn crash__completions_of_the_dead_are_not_given_to_the_risen() {
 
 #[test]
 fn group__ranks_of_one_host_get_a_copy_each() {
-    let mut network = network(&[0, 0, 1, 1, 2], Bodies::Real);
+    let mut network = network(&[0, 0, 1, 1, 2], ContentModel::Real);
     let group = GroupId(2);
     for rank in [0, 1, 2, 3] {
         network.wire(Rank(rank)).join(group).expect("multicast");
@@ -237,13 +242,13 @@ fn group__ranks_of_one_host_get_a_copy_each() {
     assert_eq!(network.under_way(), 0);
     send(&mut network, 4, Destination::Group(GroupId(77)), b"nobody", Span::EMPTY);
     pass(&mut network);
-    assert_eq!(look(&mut network, 4), [Seen::Done(1, Status::Complete, 0)]);
+    assert_eq!(look(&mut network, 4), [ReceivedArrival::Done(1, Status::Complete, 0)]);
     assert_eq!(network.under_way(), 0);
 }
 
 #[test]
 fn damage__flips_one_bit_of_head_or_body() {
-    let mut network = network(&[0, 1], Bodies::Real);
+    let mut network = network(&[0, 1], ContentModel::Real);
     let region = register(&mut network, 0, 8);
     network.carrier_mut().damage = 1;
     let (mut heads, mut bodies) = (0, 0);
@@ -251,7 +256,7 @@ fn damage__flips_one_bit_of_head_or_body() {
         send(&mut network, 0, Destination::One(Rank(1)), &[0; 8], Span { region, offset: 0, length: 8 });
         pass(&mut network);
         let seen = look(&mut network, 1);
-        let Seen::Message(_, head, body) = &seen[0] else { panic!("{seen:?}") };
+        let ReceivedArrival::Message(_, head, body) = &seen[0] else { panic!("{seen:?}") };
         let receive = network.wire(Rank(1)).region(RegionId::RECEIVE).expect("real");
         let ones = |bytes: &[u8]| bytes.iter().map(|byte| byte.count_ones()).sum::<u32>();
         let in_body = ones(&receive[body.range_in(receive.len()).expect("inside")]);
@@ -265,7 +270,7 @@ fn damage__flips_one_bit_of_head_or_body() {
 
 #[test]
 fn phantom__placement_order_and_damage_are_visible_without_bytes() {
-    let mut network = network(&[0, 1], Bodies::Phantom);
+    let mut network = network(&[0, 1], ContentModel::Phantom);
     let giant = 1 << 40;
     let (source, target) = (register(&mut network, 0, giant), register(&mut network, 1, giant));
     let span = Span { region: source, offset: 0, length: 100 };
@@ -273,19 +278,19 @@ fn phantom__placement_order_and_damage_are_visible_without_bytes() {
     post(&mut network, 0, write(source, target, 1_000, 150), &[]);
     pass(&mut network);
     let at = |offset, length| Span { region: target, offset, length };
-    let named = Extent { origin: Origin::Named(9), offset: 0, length: 100 };
-    let rest = Extent { origin: Origin::Region { rank: 0, region: 0 }, offset: 100, length: 50 };
+    let named = Extent { origin: ByteOrigin::Named(9), offset: 0, length: 100 };
+    let rest = Extent { origin: ByteOrigin::Region { rank: 0, region: 0 }, offset: 100, length: 50 };
     assert_eq!(network.end(Rank(1)).extents(at(1_000, 150)), Ok(vec![named, rest]));
-    let own = Origin::Region { rank: 1, region: 0 };
+    let own = ByteOrigin::Region { rank: 1, region: 0 };
     assert_eq!(network.end(Rank(1)).extents(at(998, 2)), Ok(vec![Extent { origin: own, offset: 998, length: 2 }]));
     network.carrier_mut().damage = 1;
     send(&mut network, 0, Destination::One(Rank(1)), b"", span);
     pass(&mut network);
     let seen = look(&mut network, 1);
-    let Seen::Message(_, _, body) = seen[1] else { panic!("{seen:?}") };
+    let ReceivedArrival::Message(_, _, body) = seen[1] else { panic!("{seen:?}") };
     let extents = network.end(Rank(1)).extents(body).expect("inside");
     assert_eq!(extents.iter().map(|extent| extent.length).sum::<u64>(), 100);
-    assert_eq!(extents.iter().filter(|extent| extent.origin == Origin::Damaged).count(), 1);
+    assert_eq!(extents.iter().filter(|extent| extent.origin == ByteOrigin::Damaged).count(), 1);
     let copy = Operation::Copy { from: body, into: at(0, 100) };
     assert_eq!(post(&mut network, 1, copy, &[]), PostOutcome::Done(0));
     assert_eq!(network.end(Rank(1)).extents(at(0, 100)), Ok(extents));
@@ -293,7 +298,7 @@ fn phantom__placement_order_and_damage_are_visible_without_bytes() {
 
 #[test]
 fn register_real__records_travel_and_are_kept_although_other_bodies_are_phantoms() {
-    for bodies in [Bodies::Phantom, Bodies::Lengths] {
+    for bodies in [ContentModel::Phantom, ContentModel::Lengths] {
         let mut network = network(&[0, 1], bodies);
         let phantom: Vec<RegionId> = (0..2).map(|rank| register(&mut network, rank, 1 << 40)).collect();
         let [source, target] = [0, 1].map(|rank| network.wire(Rank(rank)).register_real(Bytes(64)).expect("room"));
@@ -307,7 +312,7 @@ fn register_real__records_travel_and_are_kept_although_other_bodies_are_phantoms
         pass(&mut network);
         let bodies: Vec<Span> = look(&mut network, 1)
             .into_iter()
-            .map(|seen| if let Seen::Message(_, _, body) = seen { body } else { panic!("{seen:?}") })
+            .map(|seen| if let ReceivedArrival::Message(_, _, body) = seen { body } else { panic!("{seen:?}") })
             .collect();
         let received = network.wire(Rank(1)).region(RegionId::RECEIVE).expect("a real body").to_vec();
         let parts: Vec<&[u8]> =
@@ -346,7 +351,7 @@ fn register_real__records_travel_and_are_kept_although_other_bodies_are_phantoms
 
 #[test]
 fn file__is_written_read_and_synced_and_its_faults_are_told() {
-    let mut network = network(&[0], Bodies::Real);
+    let mut network = network(&[0], ContentModel::Real);
     let region = register(&mut network, 0, 16);
     network.wire(Rank(0)).region_mut(region).expect("real")[..4].copy_from_slice(b"kept");
     network.wire(Rank(0)).open(FileId(1), Bytes(0)).expect("a disk");
@@ -364,7 +369,7 @@ fn file__is_written_read_and_synced_and_its_faults_are_told() {
     network.wire(Rank(0)).post(&jobs, &[], &mut answers);
     assert_eq!(answers, [PostOutcome::Posted; 4]);
     pass(&mut network);
-    let done = |token, status, value| Seen::Done(token, status, value);
+    let done = |token, status, value| ReceivedArrival::Done(token, status, value);
     let ended = [
         done(1, Status::Complete, 4),
         done(2, Status::Complete, 0),
@@ -385,7 +390,7 @@ fn file__is_written_read_and_synced_and_its_faults_are_told() {
 #[test]
 fn crash__a_write_under_way_reaches_the_disk_when_all_survives() {
     for (survival, left) in [(Survival::Nothing, &b""[..]), (Survival::All, b"torn")] {
-        let mut network = network(&[0], Bodies::Real);
+        let mut network = network(&[0], ContentModel::Real);
         let region = register(&mut network, 0, 4);
         network.wire(Rank(0)).region_mut(region).expect("real").copy_from_slice(b"torn");
         network.wire(Rank(0)).open(FileId(1), Bytes(0)).expect("a disk");
@@ -406,7 +411,8 @@ fn post__each_operation_leaves_when_the_processor_has_come_to_it() {
     let mut spec = spec();
     spec.host.effect_cost = Picos::from_micros(2);
     spec.host.input_cost = Picos::from_micros(7);
-    let mut network = Network::new(StandIn::new(2, Pace::INSTANT, LATENCY), &spec, config(&[0, 1], Bodies::Real));
+    let mut network =
+        Network::new(TestCarrier::new(2, Pace::INSTANT, LATENCY), &spec, config(&[0, 1], ContentModel::Real));
     for _ in 0..3 {
         send(&mut network, 0, Destination::One(Rank(1)), b"", Span::EMPTY);
     }
@@ -428,8 +434,8 @@ fn capabilities__say_what_the_specification_grants() {
     spec.classes.service_level = [0, 1, 2, 5, 4];
     spec.classes.loss[2] = LossDomain::Drops { queue: Bytes(1 << 16) };
     spec.host.rails = 2;
-    let carrier = StandIn::new(2, Pace::of(RATE), LATENCY);
-    let mut network = Network::new(carrier, &spec, NetworkConfig { disk: None, ..config(&[0, 1], Bodies::Real) });
+    let carrier = TestCarrier::new(2, Pace::from_rate(RATE), LATENCY);
+    let mut network = Network::new(carrier, &spec, NetworkConfig { disk: None, ..config(&[0, 1], ContentModel::Real) });
     let capabilities = network.wire(Rank(0)).capabilities().clone();
     let (separate, marked) = (Granted::Separate, Granted::Marked);
     assert_eq!(capabilities.classes, [separate, marked, marked, marked, marked]);

@@ -27,10 +27,10 @@ use crate::disk::Survival;
 use crate::processor::Processor;
 use crate::time::Picos;
 use crate::wire::{Carrier, Network, SimWire};
-use wakes::Wakes;
+use wakes::WakeQueue;
 
 /// An engine's event, and what its listener may touch.
-pub struct Told<'a, E: Engine> {
+pub struct WorldEvent<'a, E: Engine> {
     /// Whose.
     pub rank: Rank,
     /// True time.
@@ -47,7 +47,7 @@ pub struct Told<'a, E: Engine> {
 
 /// Why a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum StopReason {
     /// The time was over.
     InTime,
     /// Nothing is under way and nobody waits for anything.
@@ -57,17 +57,17 @@ pub enum Ended {
 /// Engines, their drivers, and the network between them.
 pub struct World<E: Engine, C> {
     network: Network<C>,
-    nodes: Vec<Node<E>>,
-    wakes: Wakes,
+    nodes: Vec<WorldNode<E>>,
+    wakes: WakeQueue,
     commands: BTreeMap<(Picos, u64), (Rank, E::Command)>,
     commands_count: u64,
     woken: Vec<Rank>,
-    told: Vec<E::Event>,
+    events: Vec<E::Event>,
     steps: u64,
 }
 
 /// One rank's engine; none while it is down.
-struct Node<E: Engine> {
+struct WorldNode<E: Engine> {
     driver: Option<Driver<E>>,
     /// Commands that came while the processor was busy.
     inbox: VecDeque<E::Command>,
@@ -84,7 +84,7 @@ impl<E: Engine, C: Carrier> World<E, C> {
         let nodes = (0..ranks).map(|rank| {
             let wire = network.wire(Rank(rank));
             let engine = make(wire);
-            Node {
+            WorldNode {
                 driver: Some(Driver::boot_lean(engine, wire.now(), 0)),
                 inbox: VecDeque::new(),
                 deadline: None,
@@ -94,11 +94,11 @@ impl<E: Engine, C: Carrier> World<E, C> {
         let nodes = nodes.collect();
         let mut world = Self {
             nodes,
-            wakes: Wakes::new(ranks),
+            wakes: WakeQueue::new(ranks),
             commands: BTreeMap::new(),
             commands_count: 0,
             woken: Vec::new(),
-            told: Vec::new(),
+            events: Vec::new(),
             steps: 0,
             network,
         };
@@ -139,14 +139,14 @@ impl<E: Engine, C: Carrier> World<E, C> {
     }
 
     /// Runs until `until` or until nothing is left to happen. `hear` gets every event of every engine, in order of time.
-    pub fn run_until(&mut self, until: Picos, hear: &mut dyn FnMut(Told<'_, E>)) -> Ended {
+    pub fn run_until(&mut self, until: Picos, hear: &mut dyn FnMut(WorldEvent<'_, E>)) -> StopReason {
         loop {
             let wake = self.wakes.first();
             let command = self.commands.first_key_value().map(|((at, _), _)| *at);
             let own = [wake.map(|(at, _)| at), command].into_iter().flatten().min();
             let carried = self.network.next_at();
             match (own, carried) {
-                (None, None) => return Ended::Quiet,
+                (None, None) => return StopReason::Quiet,
                 (own, Some(next)) if next <= until && own.is_none_or(|own| next <= own) => {
                     self.network.advance(own.unwrap_or(Picos::NEVER).min(until));
                     self.run_reached(hear);
@@ -161,7 +161,7 @@ impl<E: Engine, C: Carrier> World<E, C> {
                 }
                 _ => {
                     self.network.advance(until);
-                    return Ended::InTime;
+                    return StopReason::InTime;
                 }
             }
         }
@@ -188,7 +188,7 @@ impl<E: Engine, C: Carrier> World<E, C> {
     pub fn crash(&mut self, rank: Rank, survival: Survival) {
         self.network.crash(rank, survival);
         let node = &mut self.nodes[rank.index()];
-        *node = Node { driver: None, inbox: VecDeque::new(), deadline: None, summoned: false };
+        *node = WorldNode { driver: None, inbox: VecDeque::new(), deadline: None, summoned: false };
         self.wakes.set(rank, Picos::NEVER);
     }
 
@@ -209,7 +209,7 @@ impl<E: Engine, C: Carrier> World<E, C> {
     }
 
     /// Runs the ranks that something reached, or puts them off until their processors are free.
-    fn run_reached(&mut self, hear: &mut dyn FnMut(Told<'_, E>)) {
+    fn run_reached(&mut self, hear: &mut dyn FnMut(WorldEvent<'_, E>)) {
         let mut woken = core::mem::take(&mut self.woken);
         self.network.take_woken(&mut woken);
         for rank in woken.drain(..) {
@@ -229,7 +229,7 @@ impl<E: Engine, C: Carrier> World<E, C> {
         if self.nodes[rank.index()].driver.is_some() {
             self.nodes[rank.index()].summoned = true;
             let free_at = self.network.free_at(rank);
-            if free_at < self.wakes.of(rank) {
+            if free_at < self.wakes.wake_at(rank) {
                 self.wakes.set(rank, free_at);
             }
         }
@@ -256,8 +256,10 @@ impl<E: Engine, C: Carrier> World<E, C> {
     }
 
     /// Runs one step of the driver of `rank`.
-    fn step(&mut self, rank: Rank, hear: &mut dyn FnMut(Told<'_, E>)) {
-        let Node { driver: Some(driver), inbox, deadline, summoned } = &mut self.nodes[rank.index()] else { return };
+    fn step(&mut self, rank: Rank, hear: &mut dyn FnMut(WorldEvent<'_, E>)) {
+        let WorldNode { driver: Some(driver), inbox, deadline, summoned } = &mut self.nodes[rank.index()] else {
+            return;
+        };
         *summoned = false;
         self.steps += 1;
         let wire = self.network.wire(rank);
@@ -270,7 +272,7 @@ impl<E: Engine, C: Carrier> World<E, C> {
         let due = usize::from(deadline.is_some_and(|deadline| deadline <= wire.now()));
         wire.owed_inputs = due;
         let polled = wire.polled;
-        let told = &mut self.told;
+        let told = &mut self.events;
         let progress = driver.step(wire, &mut |event| told.push(event));
         let given = progress.inputs - (wire.polled - polled);
         let unpaid = given.saturating_sub(due) + wire.owed_inputs;
@@ -279,9 +281,9 @@ impl<E: Engine, C: Carrier> World<E, C> {
         wire.digest.event(wire.processor.free_at(), 6, given as u64);
         *deadline = progress.next;
         let (at, now) = (wire.processor.free_at(), wire.now());
-        for event in self.told.drain(..) {
+        for event in self.events.drain(..) {
             let (engine, processor) = (driver.engine_mut(), &mut wire.processor);
-            hear(Told { rank, at, now, event, engine, processor });
+            hear(WorldEvent { rank, at, now, event, engine, processor });
         }
         wire.processor.wake(at);
         self.schedule(rank);

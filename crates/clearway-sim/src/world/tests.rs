@@ -7,8 +7,8 @@ use super::*;
 use crate::graph::DeviceId;
 use crate::spec::{FabricSpec, HostSpec, Jitter, Routing, Topology};
 use crate::time::Pace;
-use crate::wire::stand_in::StandIn;
-use crate::wire::{Bodies, NetworkConfig};
+use crate::wire::test_carrier::TestCarrier;
+use crate::wire::{ContentModel, NetworkConfig};
 
 const RATE: BitsPerSec = BitsPerSec::mega(100_000);
 const LATENCY: Picos = Picos::from_micros(2);
@@ -20,22 +20,22 @@ fn spec(host: impl FnOnce(&mut HostSpec)) -> FabricSpec {
     spec
 }
 
-fn network(ranks: u32, spec: &FabricSpec) -> Network<StandIn> {
+fn network(ranks: u32, spec: &FabricSpec) -> Network<TestCarrier> {
     let hosts = (0..ranks).map(DeviceId).collect();
-    let config = NetworkConfig { hosts, bodies: Bodies::Phantom, disk: None, key: RandomKey::new(8) };
-    Network::new(StandIn::new(ranks, Pace::of(RATE), LATENCY), spec, config)
+    let config = NetworkConfig { hosts, bodies: ContentModel::Phantom, disk: None, key: RandomKey::new(8) };
+    Network::new(TestCarrier::new(ranks, Pace::from_rate(RATE), LATENCY), spec, config)
 }
 
 /// Sends its clock's reading to the next rank every `period`, and says what it hears.
 #[derive(Debug)]
-struct Beat {
+struct Heartbeat {
     period: Nanos,
     next: LocalNs,
     incarnation: u32,
     peer: Rank,
 }
 
-impl Engine for Beat {
+impl Engine for Heartbeat {
     type Command = Nanos;
     type Event = (LocalNs, Option<Rank>);
 
@@ -59,22 +59,22 @@ impl Engine for Beat {
     }
 }
 
-fn beat(period: Nanos) -> impl FnMut(&mut SimWire) -> Beat {
+fn beat(period: Nanos) -> impl FnMut(&mut SimWire) -> Heartbeat {
     move |wire| {
         let peer = Rank((wire.rank().0 + 1) % 2);
-        Beat { period, next: LocalNs(0), incarnation: 0, peer }
+        Heartbeat { period, next: LocalNs(0), incarnation: 0, peer }
     }
 }
 
 /// True times of the ticks of rank 0 until `until`.
-fn ticks(world: &mut World<Beat, StandIn>, until: Picos) -> Vec<u64> {
+fn ticks(world: &mut World<Heartbeat, TestCarrier>, until: Picos) -> Vec<u64> {
     let mut ticks = Vec::new();
     let ended = world.run_until(until, &mut |told| {
         if told.rank == Rank(0) && told.event.1.is_none() {
             ticks.push(told.at.nanos().0 / 1_000);
         }
     });
-    assert_eq!(ended, Ended::InTime);
+    assert_eq!(ended, StopReason::InTime);
     assert_eq!(world.now(), until);
     ticks
 }

@@ -10,13 +10,13 @@ use crate::time::Picos;
 
 /// Wakes of ranks `0..n`.
 #[derive(Clone, Debug)]
-pub(super) struct Wakes {
+pub(super) struct WakeQueue {
     heap: Vec<(Picos, u32)>,
     /// The place of each rank in `heap`.
     place: Vec<u32>,
 }
 
-impl Wakes {
+impl WakeQueue {
     /// Nobody wants anything.
     pub(super) fn new(ranks: u32) -> Self {
         Self { heap: (0..ranks).map(|rank| (Picos::NEVER, rank)).collect(), place: (0..ranks).collect() }
@@ -28,7 +28,7 @@ impl Wakes {
     }
 
     /// When `rank` wants to run; [`Picos::NEVER`] if not at all.
-    pub(super) fn of(&self, rank: Rank) -> Picos {
+    pub(super) fn wake_at(&self, rank: Rank) -> Picos {
         self.heap[self.place[rank.index()] as usize].0
     }
 
@@ -82,7 +82,7 @@ mod tests {
     proptest! {
         #[test]
         fn first__is_what_a_search_finds(changes in prop::collection::vec((0u32..20, 0u64..50), 0..200)) {
-            let mut wakes = Wakes::new(20);
+            let mut wakes = WakeQueue::new(20);
             let mut plain = [Picos::NEVER; 20];
             for (rank, at) in changes {
                 let at = if at == 49 { Picos::NEVER } else { Picos(at) };
@@ -93,7 +93,7 @@ mod tests {
                     wakes.first(),
                     least.filter(|(at, _)| *at < Picos::NEVER).map(|(at, rank)| (at, Rank(rank)))
                 );
-                prop_assert_eq!(wakes.of(Rank(rank)), at);
+                prop_assert_eq!(wakes.wake_at(Rank(rank)), at);
             }
         }
     }

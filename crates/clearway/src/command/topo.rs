@@ -6,8 +6,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use clearway_sim::spec::explain::explain;
-use clearway_sim::spec::file::{FabricFile, Wanted};
-use clearway_sim::spec::import::{Outside, import};
+use clearway_sim::spec::file::{FabricFile, FileOptions};
+use clearway_sim::spec::import::{SourceText, import};
 use clearway_sim::spec::presets;
 
 use super::{TopoCommand, print};
@@ -22,7 +22,7 @@ pub(crate) fn command(command: TopoCommand) -> Result<Exit> {
     let page = match command {
         TopoCommand::List => list()?,
         TopoCommand::Explain { fabric, policy, hosts } => {
-            explain(&FabricFile::open(&fabric, Wanted { policy: policy.as_deref(), hosts })?)?
+            explain(&FabricFile::open(&fabric, FileOptions { policy: policy.as_deref(), hosts })?)?
         }
         TopoCommand::Check { fabric } => check(&fabric)?,
         TopoCommand::Print { fabric } => match presets::shipped(&fabric) {
@@ -38,7 +38,7 @@ pub(crate) fn command(command: TopoCommand) -> Result<Exit> {
 fn list() -> Result<String> {
     let mut page = String::new();
     for name in presets::names() {
-        let file = FabricFile::open(name, Wanted::default())?;
+        let file = FabricFile::open(name, FileOptions::default())?;
         let policies: Vec<&str> = file.policies.iter().map(|(name, _)| name.as_str()).collect();
         page.push_str(&format!("{name:<11} {}\n{:<11} policies: {}\n", file.spec.about, "", policies.join(", ")));
     }
@@ -49,10 +49,10 @@ fn list() -> Result<String> {
 fn check(fabric: &str) -> Result<String> {
     let policies = presets::policies(fabric)?;
     for policy in &policies {
-        let file = FabricFile::open(fabric, Wanted { policy: Some(policy), hosts: None })?;
+        let file = FabricFile::open(fabric, FileOptions { policy: Some(policy), hosts: None })?;
         file.prove().with_context(|| format!("under policy {policy}"))?;
     }
-    let file = FabricFile::open(fabric, Wanted::default())?;
+    let file = FabricFile::open(fabric, FileOptions::default())?;
     let unsaid = file.figures.iter().filter(|figure| figure.source.is_none()).count();
     let silent = if unsaid == 0 { String::new() } else { format!("; {unsaid} figures name no source") };
     let hosts = file.spec.topology.hosts();
@@ -63,12 +63,12 @@ fn import_from(conf: &Path, switches: Option<&Path>, base: &str) -> Result<Strin
     let text = read(conf)?;
     let net = switches.map(|path| Ok::<_, anyhow::Error>((path.display().to_string(), read(path)?))).transpose()?;
     let shown = conf.display().to_string();
-    let net = net.as_ref().map(|(file, text)| Outside { file, text });
-    let made = import("imported", base, Outside { file: &shown, text: &text }, net)?;
+    let net = net.as_ref().map(|(file, text)| SourceText { file, text });
+    let made = import("imported", base, SourceText { file: &shown, text: &text }, net)?;
     for remark in &made.remarks {
         eprintln!("clearway: {shown}: {remark}");
     }
-    FabricFile::parse("the imported fabric", &made.text, Wanted::default())?.prove()?;
+    FabricFile::parse("the imported fabric", &made.text, FileOptions::default())?.prove()?;
     Ok(made.text)
 }
 
@@ -117,7 +117,7 @@ mod tests {
         fs::write(&path, "qos TRUE\nqos_ca_high_limit 255\n").unwrap();
         let text = import_from(&path, None, "qdr");
         fs::remove_dir_all(&directory).unwrap();
-        let file = FabricFile::parse("mine.toml", &text.unwrap(), Wanted::default()).unwrap();
+        let file = FabricFile::parse("mine.toml", &text.unwrap(), FileOptions::default()).unwrap();
         assert_eq!(file.policy, "imported");
     }
 }

@@ -15,7 +15,7 @@ use clearway_lab::{LabSpec, QueueKind, Topology, Weights};
 use clearway_proto::base::{BitsPerSec, Bytes, Class, Nanos, RandomKey};
 use clearway_proto::congestion::{NetworkLayout, SwitchedLayout};
 use clearway_sim::graph::DeviceId;
-use clearway_sim::spec::file::{FabricFile, Wanted};
+use clearway_sim::spec::file::{FabricFile, FileOptions};
 use clearway_sim::spec::presets::{self, Lab, LabQueue, LabShape};
 use clearway_sim::spec::{FabricSpec, LinkRole};
 use clearway_sim::topology;
@@ -465,7 +465,7 @@ fn switched(topology: Topology) -> SwitchedLayout {
 
 impl MachineFabric {
     fn open(&self, policy: Option<&str>) -> Result<FabricFile, String> {
-        FabricFile::open(&self.preset, Wanted { policy, hosts: self.nodes }).map_err(|error| error.to_string())
+        FabricFile::open(&self.preset, FileOptions { policy, hosts: self.nodes }).map_err(|error| error.to_string())
     }
 
     fn ranks(&self) -> Result<u32, String> {

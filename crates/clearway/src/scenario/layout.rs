@@ -9,11 +9,11 @@ use clearway_proto::base::{BitsPerSec, Rank};
 use clearway_proto::congestion::{LinkId, NetworkLayout};
 use clearway_sim::graph::DeviceId;
 use clearway_sim::spec::{FabricSpec, LinkRole, Routing};
-use clearway_sim::topology::Network;
+use clearway_sim::topology::RoutedGraph;
 
 /// A machine's network.
 pub(super) struct MachineLayout {
-    network: Network,
+    network: RoutedGraph,
     /// The host of each rank.
     hosts: Vec<DeviceId>,
     /// The rate of each kind of cable.
@@ -32,7 +32,7 @@ enum Ways {
 
 impl MachineLayout {
     /// `network` is that of `spec`; `hosts` has the host of each rank.
-    pub(super) fn new(spec: FabricSpec, network: Network, hosts: Vec<DeviceId>) -> Self {
+    pub(super) fn new(spec: FabricSpec, network: RoutedGraph, hosts: Vec<DeviceId>) -> Self {
         let rates: Vec<BitsPerSec> = spec.links.iter().map(|link| link.rate).collect();
         let link = spec.link(LinkRole::Host).map_or(spec.host.memory_rate, |link| rates[usize::from(link)]);
         let ways = match spec.routing {

@@ -15,11 +15,11 @@ use clearway_proto::broadcast::{
 };
 use clearway_proto::wire::{RegionId, Span, Wire};
 use clearway_sim::Picos;
-use clearway_sim::fabric::{Odds, Sort, WhenDown};
-use clearway_sim::fault::{Fault, FaultKind, Lengths, Plan, Side, Struck};
+use clearway_sim::fabric::{DownPolicy, FaultOdds, PacketSort};
+use clearway_sim::fault::{Fault, FaultDurations, FaultKind, FaultPlan, PacketMatch, Side};
 use clearway_sim::spec::FabricSpec;
 use clearway_sim::wire::SimWire;
-use clearway_sim::world::Told;
+use clearway_sim::world::WorldEvent;
 
 use crate::stage::{self, Stage};
 
@@ -38,7 +38,7 @@ struct Trial {
     root: u32,
     way: Algorithm,
     lengths: Vec<u32>,
-    plan: Plan,
+    plan: FaultPlan,
     /// Who dies.
     killed: Vec<u32>,
     laggards: SlowReceivers,
@@ -71,14 +71,14 @@ fn drawn(seed: u64) -> Trial {
         root: below(u64::from(ranks)) as u32,
         way: [Algorithm::Multicast, Algorithm::Segments, Algorithm::Chain, Algorithm::Tree][below(4) as usize],
         lengths,
-        plan: Plan::of(Vec::new()),
+        plan: FaultPlan::new(Vec::new()),
         killed: Vec::new(),
         laggards: [SlowReceivers::Wait, SlowReceivers::Park(Nanos(SILENCE.0 / 4))][below(2) as usize],
         window: 64 * (1 + below(4) as u32),
         seed,
     };
     let faults = (0..1 + stream.below(4)).filter_map(|_| fault(&mut trial, &mut stream)).collect();
-    trial.plan = Plan::of(faults);
+    trial.plan = FaultPlan::new(faults);
     trial
 }
 
@@ -91,11 +91,11 @@ fn fault(trial: &mut Trial, stream: &mut RandomStream) -> Option<Fault> {
     let host = stage::host(rank);
     let (_, switch) = stage::leaf(&trial.spec, rank);
     let (inward, outward) = (format!("{switch} -> {host}"), format!("{host} -> {switch}"));
-    let some = |odds| Struck { odds, class: None, sort: Sort::Any };
+    let some = |odds| PacketMatch { odds, class: None, sort: PacketSort::Any };
     let one_way = [inward.clone(), outward][below(2) as usize].clone();
-    let each = Odds::Each([1_000, 10_000, 100_000][below(3) as usize]);
+    let each = FaultOdds::Each([1_000, 10_000, 100_000][below(3) as usize]);
     // As a full port does: some forty packets of a row.
-    let bursts = Odds::Bursts { begin: 1_000, end: 25_000, inside: 1_000_000 };
+    let bursts = FaultOdds::Bursts { begin: 1_000, end: 25_000, inside: 1_000_000 };
     let (target, kind) = match below(12) {
         0 => (one_way, FaultKind::Loss(some(each))),
         1 => (inward, FaultKind::Loss(some(bursts))),
@@ -103,16 +103,16 @@ fn fault(trial: &mut Trial, stream: &mut RandomStream) -> Option<Fault> {
         3 => (one_way, FaultKind::Duplication(some(each))),
         4 => (inward, FaultKind::Reordering { by: Picos::from_micros(1 + below(100)), struck: some(each) }),
         5 => {
-            let odds = Odds::Each(1_000_000);
-            (inward, FaultKind::Loss(Struck { odds, class: None, sort: Sort::Multicast }))
+            let odds = FaultOdds::Each(1_000_000);
+            (inward, FaultKind::Loss(PacketMatch { odds, class: None, sort: PacketSort::Multicast }))
         }
         6 => (host, FaultKind::SlowReceiver { percent: [1, 10][below(2) as usize] }),
         7 => {
             let every = Picos::from_micros(10 + below(100));
             let length = Picos(every.0 / 100 * 99);
-            (host, FaultKind::Interruptions { every, length, lengths: Lengths::Equal })
+            (host, FaultKind::Interruptions { every, length, lengths: FaultDurations::Equal })
         }
-        8 => (one_way, FaultKind::LinkDown { packets: WhenDown::Lost, notice_after: Picos::from_micros(1) }),
+        8 => (one_way, FaultKind::LinkDown { packets: DownPolicy::Lost, notice_after: Picos::from_micros(1) }),
         9 => (host, FaultKind::Paused),
         10 => (host, FaultKind::InterfaceDead { side: [Side::Transmit, Side::Receive][below(2) as usize] }),
         _ => {
@@ -152,8 +152,8 @@ fn node(wire: &mut SimWire, trial: &Trial, members: &Arc<[Member]>) -> (Broadcas
         rate: Some(BitsPerSec::mega(10_000)),
         sync_every: 8,
         silence: SILENCE,
-        laggards: trial.laggards,
-        way: trial.way,
+        slow_receivers: trial.laggards,
+        algorithm: trial.way,
         class: Class::Bulk,
         control: Class::Control,
     };
@@ -188,7 +188,7 @@ impl Cast {
     fn turn(&mut self, trial: &Trial) {
         let mut told = Vec::new();
         let mut remake = |_: &mut SimWire| -> BroadcastNode { unreachable!("nobody who died comes back") };
-        self.stage.turn(&mut remake, &mut |it: Told<'_, BroadcastNode>| told.push((it.rank, it.event)));
+        self.stage.turn(&mut remake, &mut |it: WorldEvent<'_, BroadcastNode>| told.push((it.rank, it.event)));
         for (rank, event) in told {
             self.hear(trial, rank, event);
         }

@@ -3,13 +3,13 @@
 use clearway_proto::base::RandomKey;
 use clearway_proto::wire::Engine;
 use clearway_sim::Picos;
-use clearway_sim::fabric::{Fabric, Options};
-use clearway_sim::fault::{Disks, Injector, Plan, Remake, Site};
+use clearway_sim::fabric::{Fabric, FabricOptions};
+use clearway_sim::fault::{Disks, FaultPlan, FaultSite, Injector, RestartEngine};
 use clearway_sim::graph::{ChannelId, DeviceId};
 use clearway_sim::spec::{FabricSpec, Routing, Topology, presets};
 use clearway_sim::topology;
-use clearway_sim::wire::{Bodies, Network, NetworkConfig, SimWire};
-use clearway_sim::world::{Told, World};
+use clearway_sim::wire::{ContentModel, Network, NetworkConfig, SimWire};
+use clearway_sim::world::{World, WorldEvent};
 
 /// How long a world runs before its applications answer.
 const TURN: Picos = Picos::from_micros(20);
@@ -52,23 +52,23 @@ impl<E: Engine> Stage<E> {
         spec: &FabricSpec,
         ranks: u32,
         seed: u64,
-        plan: &Plan,
+        plan: &FaultPlan,
         make: impl FnMut(&mut SimWire) -> E,
     ) -> Self {
         let network = topology::build(spec).expect("it was checked");
         let key = RandomKey::new(seed);
         let hosts: Vec<DeviceId> = (0..ranks).map(DeviceId).collect();
-        let site = Site { spec, graph: &network.graph, hosts: &hosts, disks: Disks::Absent };
+        let site = FaultSite { spec, graph: &network.graph, hosts: &hosts, disks: Disks::Absent };
         let resolved = plan.resolve(&site).expect("what was drawn is there");
-        let mut carrier = Fabric::new(spec, network.clone(), seed, Options::default());
+        let mut carrier = Fabric::new(spec, network.clone(), seed, FabricOptions::default());
         carrier.afflict(resolved.fabric.clone(), key.purpose("faults of the fabric"));
-        let config = NetworkConfig { hosts, bodies: Bodies::Real, disk: None, key };
+        let config = NetworkConfig { hosts, bodies: ContentModel::Real, disk: None, key };
         let world = World::new(Network::new(carrier, spec, config), make);
         Self { world, injector: Injector::new(&resolved, key.purpose("faults of nodes")) }
     }
 
     /// Runs a while; `hear` gets what engines tell, `remake` makes those that come back.
-    pub(crate) fn turn(&mut self, remake: Remake<'_, E>, hear: &mut dyn FnMut(Told<'_, E>)) {
+    pub(crate) fn turn(&mut self, remake: RestartEngine<'_, E>, hear: &mut dyn FnMut(WorldEvent<'_, E>)) {
         let until = self.world.now() + TURN;
         self.injector.run_until(&mut self.world, until, remake, hear);
     }

@@ -17,10 +17,10 @@ use clearway_proto::timeslice::{
 };
 use clearway_proto::wire::{RegionId, Span, Wire};
 use clearway_sim::Picos;
-use clearway_sim::fault::{Fault, FaultKind, Lengths, Plan};
+use clearway_sim::fault::{Fault, FaultDurations, FaultKind, FaultPlan};
 use clearway_sim::spec::FabricSpec;
 use clearway_sim::wire::SimWire;
-use clearway_sim::world::Told;
+use clearway_sim::world::WorldEvent;
 
 use crate::stage::{self, Stage};
 
@@ -43,7 +43,7 @@ struct Trial {
     /// The longest contribution.
     longest: u32,
     ring: u64,
-    plan: Plan,
+    plan: FaultPlan,
     /// What is asked of ranks, and when.
     asked: Vec<(Picos, Rank, TimesliceCommand)>,
     seed: u64,
@@ -68,7 +68,7 @@ impl Trial {
             timeslices: 50 + below(1_000),
             longest,
             ring: u64::from(longest) * (2 + below(16)),
-            plan: Plan::of(Vec::new()),
+            plan: FaultPlan::new(Vec::new()),
             asked: Vec::new(),
             seed,
         };
@@ -129,7 +129,8 @@ impl Trial {
                 11 => (at + length, host, FaultKind::ClockDrift { ppm: [-500_000, 1_000, 500_000][below(3) as usize] }),
                 12 => {
                     let every = Picos::from_micros(20 + below(60));
-                    let kind = FaultKind::Interruptions { every, length: Picos(every.0 / 2), lengths: Lengths::Equal };
+                    let kind =
+                        FaultKind::Interruptions { every, length: Picos(every.0 / 2), lengths: FaultDurations::Equal };
                     (at + length, host, kind)
                 }
                 _ => (at + length, host, FaultKind::TightQueue { messages: 2 }),
@@ -137,7 +138,7 @@ impl Trial {
             faults.push(Fault { at, until, target, kind });
         }
         self.asked.sort_by_key(|(at, ..)| *at);
-        self.plan = Plan::of(faults);
+        self.plan = FaultPlan::new(faults);
     }
 
     /// Whether `rank` dies in the plan, and whether it comes back.
@@ -296,7 +297,7 @@ impl<'a> Job<'a> {
             remade.push(wire.rank());
             node
         };
-        let hear = &mut |it: Told<'_, TimesliceNode>| {
+        let hear = &mut |it: WorldEvent<'_, TimesliceNode>| {
             let spans: Vec<Option<Span>> = match it.event {
                 TimesliceEvent::Complete { timeslice, .. } => {
                     (0..trial.inputs as usize).map(|place| it.engine.contribution(place, timeslice)).collect()

@@ -161,7 +161,7 @@ pub(in crate::timeslice) struct TokenBuilder {
     counted: u32,
     bytes: u64,
     /// From the oldest one on that is open and counts; those behind it may have landed.
-    given: VecDeque<OpenGrant>,
+    open_grants: VecDeque<OpenGrant>,
     /// The bytes of these.
     reached: u64,
     row: u64,
@@ -183,7 +183,7 @@ impl TokenBuilder {
             sizes: 0,
             counted: 0,
             bytes: 0,
-            given: VecDeque::new(),
+            open_grants: VecDeque::new(),
             reached: 0,
             row: 0,
             step: 0,
@@ -206,12 +206,12 @@ impl TokenBuilder {
 
     /// Grants that are too old no longer count.
     fn forget_overdue(&mut self, now: LocalNs) {
-        while let Some(given) = self.given.front().copied() {
+        while let Some(given) = self.open_grants.front().copied() {
             let landed = given.number < self.inputs[given.place].landed;
             if !landed && (self.usual_wait == Nanos(0) || now.since(given.at) < self.usual_wait.times(OVERDUE)) {
                 break;
             }
-            self.given.pop_front();
+            self.open_grants.pop_front();
             self.reached -= given.bytes;
             if !landed {
                 self.counted -= 1;
@@ -224,8 +224,8 @@ impl TokenBuilder {
     fn learn_size(&mut self, place: usize, bytes: u64) {
         if self.known == 0 {
             // What was granted before anything was known counts as this one.
-            self.given.iter_mut().for_each(|given| given.bytes = bytes);
-            self.reached = bytes * self.given.len() as u64;
+            self.open_grants.iter_mut().for_each(|given| given.bytes = bytes);
+            self.reached = bytes * self.open_grants.len() as u64;
             self.bytes = self.reached;
         }
         let input = &mut self.inputs[place];
@@ -274,14 +274,14 @@ impl Directing for TokenBuilder {
         let window = self.pacemaker.window();
         let few = self.counted < window * FEW_OF_FOUR / 4;
         let reach = u64::from(window) * REACH;
-        let is_behind = self.given.len() as u64 >= reach && self.reached >= mean * reach;
+        let is_behind = self.open_grants.len() as u64 >= reach && self.reached >= mean * reach;
         if is_behind || self.bytes >= mean * u64::from(window) && !few {
             return None;
         }
         let place = self.next_in_turn(oldest)?;
         let input = &mut self.inputs[place];
         let bytes = if input.size == 0 { mean } else { input.size };
-        self.given.push_back(OpenGrant { at: now, place, number: input.landed + u64::from(input.open), bytes });
+        self.open_grants.push_back(OpenGrant { at: now, place, number: input.landed + u64::from(input.open), bytes });
         input.open += 1;
         self.counted += 1;
         self.bytes += bytes;
@@ -304,7 +304,7 @@ impl Directing for TokenBuilder {
             self.catching_up.push_back(place);
         }
         // One that is not found no longer counted.
-        let given = self.given.iter().find(|given| given.place == place && given.number == number);
+        let given = self.open_grants.iter().find(|given| given.place == place && given.number == number);
         if let Some(&OpenGrant { at, bytes: expected, .. }) = given {
             self.counted -= 1;
             self.bytes -= expected;
@@ -320,12 +320,12 @@ impl Directing for TokenBuilder {
 
     fn input_left(&mut self, place: usize) {
         let input = core::mem::take(&mut self.inputs[place]);
-        for given in self.given.iter().filter(|given| given.place == place && given.number >= input.landed) {
+        for given in self.open_grants.iter().filter(|given| given.place == place && given.number >= input.landed) {
             self.counted -= 1;
             self.bytes -= given.bytes;
         }
-        self.given.retain(|given| given.place != place);
-        self.reached = self.given.iter().map(|given| given.bytes).sum();
+        self.open_grants.retain(|given| given.place != place);
+        self.reached = self.open_grants.iter().map(|given| given.bytes).sum();
         self.known -= u64::from(input.size > 0);
         self.sizes -= input.size;
         self.catching_up.retain(|other| *other != place);
@@ -344,7 +344,7 @@ impl Directing for TokenBuilder {
     }
 
     fn deadline(&self) -> Option<LocalNs> {
-        let first = self.given.front().filter(|_| self.usual_wait > Nanos(0))?;
+        let first = self.open_grants.front().filter(|_| self.usual_wait > Nanos(0))?;
         Some(first.at + self.usual_wait.times(OVERDUE))
     }
 

@@ -388,8 +388,8 @@ fn silent(fabric: &mut dyn Fabric) -> Result<(), String> {
 /// Waits until `token` completes at rank 0, while rank 1 makes progress and gets nothing.
 fn completion_alone(fabric: &mut dyn Fabric, token: Option<Token>) -> Result<(), String> {
     for _ in 0..PATIENCE {
-        let told = look(fabric, Rank(1));
-        expect("arrivals at the target", &told, &Vec::new())?;
+        let arrivals = look(fabric, Rank(1));
+        expect("arrivals at the target", &arrivals, &Vec::new())?;
         if let Some(seen) = look(fabric, Rank(0)).into_iter().next() {
             let token = token.unwrap_or(Token(0));
             return expect("completion", &seen, &ReceivedMessage::Done { token, status: Status::Complete, value: 0 });

@@ -98,9 +98,9 @@ fn run(config: MemoryConfig, acts: &[(LocalNs, ScriptAction)], ticks_wanted: u32
     drivers[0].engine_mut().ticks_wanted = ticks_wanted;
     for _ in 0..10_000 {
         let now = fabric.now();
-        let mut told = Vec::new();
+        let mut results = Vec::new();
         let wakes: Vec<Option<LocalNs>> =
-            (0..2).map(|i| drivers[i].step(fabric.wire(Rank(i as u32)), &mut |byte| told.push(byte)).next).collect();
+            (0..2).map(|i| drivers[i].step(fabric.wire(Rank(i as u32)), &mut |byte| results.push(byte)).next).collect();
         let Some(next) = wakes.into_iter().chain([fabric.next_arrival()]).flatten().min() else { break };
         fabric.advance(next.max(now));
     }
@@ -225,7 +225,7 @@ fn step__a_queue_that_is_free_again_at_once_is_heard_of_after_it_was_full() {
 /// An engine that issues the operations that it is given, each batch in one round, and notes what comes back.
 #[derive(Default)]
 struct BatchEngine {
-    told: Vec<(u64, TokenResult)>,
+    results: Vec<(u64, TokenResult)>,
 }
 
 /// What a token came back with: bytes that were shown, or how its operation ended.
@@ -251,9 +251,9 @@ impl Engine for BatchEngine {
                     }
                 }
             }
-            Input::Arrival(Arrival::Shown { token, bytes }) => self.told.push((token.0, Ok(bytes.to_vec()))),
+            Input::Arrival(Arrival::Shown { token, bytes }) => self.results.push((token.0, Ok(bytes.to_vec()))),
             Input::Arrival(Arrival::Done { token, status, value, .. }) => {
-                self.told.push((token.0, Err((status, value))))
+                self.results.push((token.0, Err((status, value))))
             }
             _ => {}
         }
@@ -337,7 +337,7 @@ fn post__small_structures_are_stored_shown_and_applied_in_order_with_the_others(
             (2, Err((Status::Complete, 4))),
             (4, Err((Status::Complete, digest))),
         ];
-        assert_eq!(clerk.told, expected, "adopted: {is_adopted}");
+        assert_eq!(clerk.results, expected, "adopted: {is_adopted}");
         assert_eq!(refused, 0);
     }
 }
@@ -362,7 +362,7 @@ fn post__a_checked_copy_leaves_other_bytes_where_they_are() {
         let found = Err((Status::Complete, u64::from(crate::base::crc32c(b"abcd"))));
         let refused = Err((Status::Refused(RefusalReason::Memory), 0));
         let expected = [(4, Ok(b"abcd\0\0\0\0\0\0\0\0".to_vec())), (1, found.clone()), (2, found), (3, refused)];
-        assert_eq!(clerk.told, expected);
+        assert_eq!(clerk.results, expected);
     }
 }
 
@@ -384,11 +384,11 @@ fn post__what_small_structures_lack_is_refused_by_name() {
     let malformed = Err((Status::Failed(Fault::Malformed), 0));
     let by_name =
         [(1, missing(RefusalReason::Memory)), (2, missing(RefusalReason::Length)), (3, missing(RefusalReason::Length))];
-    assert_eq!(clerk.told, [&by_name[..], &[(4, malformed)]].concat());
+    assert_eq!(clerk.results, [&by_name[..], &[(4, malformed)]].concat());
     assert_eq!(refused, 2, "stores have no token");
     let (clerk, _) = served(false, None, batch);
     let nobody = missing(RefusalReason::Operation(OperationKind::Apply));
-    assert_eq!(clerk.told[2..], [(3, nobody.clone()), (4, nobody)]);
+    assert_eq!(clerk.results[2..], [(3, nobody.clone()), (4, nobody)]);
 }
 
 #[test]

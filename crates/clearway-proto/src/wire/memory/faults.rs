@@ -70,7 +70,7 @@ impl FaultState {
         self.multicast_blocked.contains(&to) || self.leaf.is_some_and(|leaf| from.0 / leaf != to.0 / leaf)
     }
 
-    pub(super) fn confine(&mut self, leaf: u32) {
+    pub(super) fn limit_multicast_to_leaf(&mut self, leaf: u32) {
         self.leaf = Some(leaf.max(1));
     }
 

@@ -8,8 +8,8 @@
 //! I1. When no fault is active, everything is as specified.
 //! I2. A lane gives a fault no more credits than it has; what is owed is taken from those that come back.
 
-use super::{BEGINS, Trouble, WhenDown};
-use crate::arbiter::Arbitration;
+use super::{BEGINS, DownPolicy, FabricFaultKind};
+use crate::arbiter::ArbiterState;
 use crate::fabric::Fabric;
 use crate::fabric::parts::Packet;
 use crate::graph::{ChannelId, DeviceId};
@@ -31,20 +31,20 @@ impl Fabric {
         let to = DeviceId(self.ports[port as usize].to);
         for case in &faults.cases {
             match case.fault.what {
-                Trouble::Down { channel, packets, .. } if channel.0 == port => {
+                FabricFaultKind::Down { channel, packets, .. } if channel.0 == port => {
                     avoided |= case.noticed;
-                    up &= !(case.active && packets == WhenDown::Kept);
-                    dark |= case.active && packets == WhenDown::Lost;
+                    up &= !(case.active && packets == DownPolicy::Kept);
+                    dark |= case.active && packets == DownPolicy::Lost;
                 }
-                Trouble::Dead { device, .. } if device == to => {
+                FabricFaultKind::Dead { device, .. } if device == to => {
                     avoided |= case.noticed;
                     dark |= case.active;
                 }
-                Trouble::Degraded { channel, percent, latency } if channel.0 == port && case.active => {
+                FabricFaultKind::Degraded { channel, percent, latency } if channel.0 == port && case.active => {
                     pace = pace.slowed_to(percent);
                     delay += latency.0;
                 }
-                Trouble::StuckLane { channel, lane } if channel.0 == port && case.active => stuck |= 1 << lane,
+                FabricFaultKind::StuckLane { channel, lane } if channel.0 == port && case.active => stuck |= 1 << lane,
                 _ => {}
             }
         }
@@ -95,7 +95,7 @@ impl Fabric {
         let sound = *faults.tables.entry(channel).or_insert(*slot);
         let mut table = self.tables[usize::from(sound)];
         for case in faults.cases.iter().filter(|case| case.active) {
-            if let Trouble::WrongLane { channel: at, level, lane } = case.fault.what
+            if let FabricFaultKind::WrongLane { channel: at, level, lane } = case.fault.what
                 && at.0 == channel
             {
                 table[usize::from(level & 15)] = lane;
@@ -113,14 +113,14 @@ impl Fabric {
         let Some(faults) = self.faults.as_mut() else { return };
         let slot = &mut self.ports[channel as usize].arbiter;
         let wrong = faults.cases.iter().filter(|case| case.active).find_map(|case| match case.fault.what {
-            Trouble::WrongArbitration { channel: at, first } if at.0 == channel => Some(first),
+            FabricFaultKind::WrongArbitration { channel: at, first } if at.0 == channel => Some(first),
             _ => None,
         });
         match wrong {
             Some(first) => {
                 let mut rank = [1; VIRTUAL_LANES_MAX];
                 rank[usize::from(first)] = 0;
-                let wrong = Arbitration::new(&Arbiter::Strict { rank });
+                let wrong = ArbiterState::new(&Arbiter::Strict { rank });
                 let sound = std::mem::replace(slot, wrong);
                 faults.arbiters.entry(channel).or_insert(sound);
             }
@@ -139,8 +139,8 @@ impl Fabric {
         faults.slow.clear();
         for case in faults.cases.iter().filter(|case| case.active) {
             match case.fault.what {
-                Trouble::Dead { device, .. } => faults.dead[device.index()] = true,
-                Trouble::SlowHost { device, percent } => {
+                FabricFaultKind::Dead { device, .. } => faults.dead[device.index()] = true,
+                FabricFaultKind::SlowHost { device, percent } => {
                     let slowest = faults.slow.entry(device.0).or_insert(percent);
                     *slowest = percent.min(*slowest);
                 }

@@ -9,10 +9,10 @@
 //! I2. A second copy is sent only where the buffer ahead has room for it, and takes its own time on the cable.
 //! I3. A packet that is lost on a cable gives its credit back: the receiver saw that something came.
 
-use super::{Case, Faults, Harm, Odds, Sort, Trouble};
-use crate::fabric::parts::{Credit, Message, Packet};
+use super::{ActiveFault, ActiveFaults, FabricFaultKind, FaultOdds, PacketFault, PacketSort};
+use crate::fabric::parts::{CreditReturn, Message, Packet};
 use crate::fabric::pool::NONE;
-use crate::fabric::{Fabric, Kind, Notice, Reports};
+use crate::fabric::{Fabric, FabricEventKind, Notice, NoticeSet};
 use crate::graph::DeviceId;
 use crate::time::Picos;
 
@@ -61,14 +61,14 @@ impl Fabric {
         let message = &self.messages[self.packets[packet].message];
         let (own_level, cast) = (message.level, message.target == NONE);
         let mut struck = Vec::new();
-        let Faults { cases, risks, .. } = &mut *faults;
+        let ActiveFaults { cases, risks, .. } = &mut *faults;
         for number in risks.get(&port).into_iter().flatten() {
             let case = &mut cases[*number as usize];
-            let Trouble::Packets { harm, odds, level, sort, .. } = case.fault.what else { continue };
+            let FabricFaultKind::Packets { harm, odds, level, sort, .. } = case.fault.what else { continue };
             let meant = match sort {
-                Sort::Any => true,
-                Sort::Unicast => !cast,
-                Sort::Multicast => cast,
+                PacketSort::Any => true,
+                PacketSort::Unicast => !cast,
+                PacketSort::Multicast => cast,
             };
             let meant = meant && level.is_none_or(|level| level == own_level);
             if !case.active || !meant || !case.strikes(odds) {
@@ -76,10 +76,10 @@ impl Fabric {
             }
             struck.push(case.fault.plan);
             match harm {
-                Harm::Lost => doomed = true,
-                Harm::Damaged => damaged = true,
-                Harm::Doubled => doubled = true,
-                Harm::Late(most) => {
+                PacketFault::Lost => doomed = true,
+                PacketFault::Damaged => damaged = true,
+                PacketFault::Doubled => doubled = true,
+                PacketFault::Late(most) => {
                     late += 1 + case.key.node(case.passed).purpose("late").stream().below(most.0.max(1))
                 }
             }
@@ -91,7 +91,7 @@ impl Fabric {
         }
         self.faults = Some(faults);
         self.packets[packet].tail_at += late;
-        self.schedule(arrival, Kind::Arrive, port, packet);
+        self.schedule(arrival, FabricEventKind::Arrive, port, packet);
         if damaged && !doomed {
             self.damage(port, packet);
         }
@@ -136,13 +136,13 @@ impl Fabric {
         self.statistics.sent(lane, bytes, 1);
         self.connections[it.connection].alive += 1;
         self.connections[it.connection].in_network += 1;
-        let message = self.messages.put(Message { reports: Reports::Delivery, sent_at: u64::MAX, next: NONE, ..it });
+        let message = self.messages.put(Message { reports: NoticeSet::Delivery, sent_at: u64::MAX, next: NONE, ..it });
         let tail_at = self.packets[packet].tail_at + serial;
         let copy = self.packets.put(Packet { message, tail_at, ..self.packets[packet] });
         self.notices.push(Notice::Doubled { tag: it.tag, to: DeviceId(target), at: Picos(self.now) });
         if let Some(faults) = self.faults.as_mut() {
             let arrival = faults.alone(port, self.now, arrival + serial);
-            self.schedule(arrival, Kind::Arrive, port, copy);
+            self.schedule(arrival, FabricEventKind::Arrive, port, copy);
         }
     }
 
@@ -161,7 +161,7 @@ impl Fabric {
         let lane = self.ports[channel as usize].first_lane + u32::from(in_lane);
         if self.lanes[lane as usize].credited {
             let at = self.now + self.ports[channel as usize].back;
-            self.give_credit(channel, lane, Credit { at, gap: 0, bytes, left: 1, next: NONE });
+            self.give_credit(channel, lane, CreditReturn { at, gap: 0, bytes, left: 1, next: NONE });
         }
         self.packets[packet].out = channel;
         self.lose(packet);
@@ -169,16 +169,16 @@ impl Fabric {
     }
 }
 
-impl Case {
+impl ActiveFault {
     /// Whether the next packet is struck.
-    fn strikes(&mut self, odds: Odds) -> bool {
+    fn strikes(&mut self, odds: FaultOdds) -> bool {
         self.passed += 1;
         let mut stream = self.key.node(self.passed).stream();
         let mut with = |millionths: u32| stream.below(1_000_000) < u64::from(millionths);
         match odds {
-            Odds::Each(millionths) => with(millionths),
-            Odds::Nth(n) => self.passed == n,
-            Odds::Bursts { begin, end, inside } => {
+            FaultOdds::Each(millionths) => with(millionths),
+            FaultOdds::Nth(n) => self.passed == n,
+            FaultOdds::Bursts { begin, end, inside } => {
                 let changes = with(if self.in_burst { end } else { begin });
                 self.in_burst ^= changes;
                 self.in_burst && with(inside)
@@ -187,7 +187,7 @@ impl Case {
     }
 }
 
-impl Faults {
+impl ActiveFaults {
     /// The first instant from `arrival` on at which nothing else arrives on `port`; taken from now on.
     fn alone(&mut self, port: u32, now: u64, mut arrival: u64) -> u64 {
         let taken = self.arrivals.entry(port).or_default();

@@ -7,9 +7,10 @@ use clearway_proto::base::{BitsPerSec, Class, GroupId, RandomKey};
 use crate::check::draw;
 use crate::fabric::tests::WAYS;
 use crate::fabric::{
-    Fabric, FabricFault, Harm, Notice, Odds, Options, Order, Payload, Reports, Sort, Target, Trains, Trouble, WhenDown,
+    DownPolicy, Fabric, FabricFault, FabricFaultKind, FabricOptions, FaultOdds, Notice, NoticeSet, PacketFault,
+    PacketSort, Payload, SendRequest, Target, Trains,
 };
-use crate::fault::{self, Disks, Plan, Site};
+use crate::fault::{self, Disks, FaultPlan, FaultSite};
 use crate::graph::{ChannelId, DeviceId};
 use crate::spec::{FabricSpec, Replication, Routing, Topology};
 use crate::time::Picos;
@@ -22,9 +23,9 @@ fn star() -> FabricSpec {
 }
 
 /// Messages from everyone to others, to groups and to ranges, in order of time.
-fn posts(seed: u64, hosts: u32, casts: bool) -> Vec<(Picos, Order)> {
+fn posts(seed: u64, hosts: u32, casts: bool) -> Vec<(Picos, SendRequest)> {
     let mut stream = RandomKey::new(seed).purpose("posts").stream();
-    let mut posts: Vec<(Picos, Order)> = (0..60u64)
+    let mut posts: Vec<(Picos, SendRequest)> = (0..60u64)
         .map(|tag| {
             let from = stream.below(u64::from(hosts)) as u32;
             let class = draw::one_of(&mut stream, &Class::ALL);
@@ -34,7 +35,7 @@ fn posts(seed: u64, hosts: u32, casts: bool) -> Vec<(Picos, Order)> {
                 (from + 1 + stream.below(u64::from(hosts) - 1) as u32) % hosts,
                 class,
                 bytes,
-                Reports::All,
+                NoticeSet::All,
                 tag,
             );
             let to = match tag % 5 {
@@ -42,7 +43,7 @@ fn posts(seed: u64, hosts: u32, casts: bool) -> Vec<(Picos, Order)> {
                 1 if casts => Target::Range(DeviceId(1), DeviceId(hosts - 1)),
                 _ => order.to,
             };
-            (Picos::from_nanos(stream.below(50_000)), Order { to, ..order })
+            (Picos::from_nanos(stream.below(50_000)), SendRequest { to, ..order })
         })
         .collect();
     posts.sort_by_key(|(at, _)| *at);
@@ -50,9 +51,15 @@ fn posts(seed: u64, hosts: u32, casts: bool) -> Vec<(Picos, Order)> {
 }
 
 /// All that happens, with the audit of every microsecond where the way of computing has one.
-fn run(spec: &FabricSpec, plan: Vec<FabricFault>, seed: u64, options: Options, casts: bool) -> (u128, Vec<Notice>) {
+fn run(
+    spec: &FabricSpec,
+    plan: Vec<FabricFault>,
+    seed: u64,
+    options: FabricOptions,
+    casts: bool,
+) -> (u128, Vec<Notice>) {
     let mut fabric = Fabric::new(spec, topology::build(spec).expect("sound"), seed, options);
-    let stealing = plan.iter().any(|fault| matches!(fault.what, Trouble::LostCredit { .. }));
+    let stealing = plan.iter().any(|fault| matches!(fault.what, FabricFaultKind::LostCredit { .. }));
     let afflicted = !plan.is_empty();
     fabric.afflict(plan, RandomKey::new(seed).purpose("strikes"));
     let hosts = fabric.graph().hosts();
@@ -62,14 +69,14 @@ fn run(spec: &FabricSpec, plan: Vec<FabricFault>, seed: u64, options: Options, c
     for (at, order) in &posts {
         while fabric.advance(*at, &mut notices) < *at {}
         fabric.post(*at, *order);
-        if options.events == crate::fabric::Events::Lazy && options.trains == Trains::Off && !stealing {
+        if options.events == crate::fabric::EventSet::Lazy && options.trains == Trains::Off && !stealing {
             assert_eq!(fabric.audit(), [], "seed {seed} at {at}");
         }
     }
     while fabric.next().is_some() {
         fabric.advance(Picos::NEVER, &mut notices);
     }
-    if options.events == crate::fabric::Events::Lazy && (afflicted || options.trains == Trains::Off) {
+    if options.events == crate::fabric::EventSet::Lazy && (afflicted || options.trains == Trains::Off) {
         assert_eq!(fabric.standstill(), [], "seed {seed}: {spec:?}");
         assert_eq!(fabric.audit(), [], "seed {seed} at the end");
     }
@@ -86,7 +93,7 @@ fn some(seed: u64) -> (FabricSpec, Vec<FabricFault>) {
         spec.switch.replication = Replication::EachBranch;
     }
     let graph = topology::build(&spec).expect("sound").graph;
-    let site = Site { spec: &spec, graph: &graph, hosts: &[], disks: Disks::Absent };
+    let site = FaultSite { spec: &spec, graph: &graph, hosts: &[], disks: Disks::Absent };
     let plan = fault::draw(RandomKey::new(seed), &site, Picos::ZERO, UNTIL);
     let fabric = plan.resolve(&site).expect("what is drawn fits").fabric;
     (spec, fabric)
@@ -121,26 +128,26 @@ fn options__under_many_faults() {
 fn afflict__faults_that_strike_nothing_change_nothing() {
     for seed in 0..40 {
         let (spec, _) = some(seed);
-        let what = Trouble::Packets {
+        let what = FabricFaultKind::Packets {
             channel: ChannelId(0),
-            harm: Harm::Lost,
-            odds: Odds::Each(0),
+            harm: PacketFault::Lost,
+            odds: FaultOdds::Each(0),
             level: None,
-            sort: Sort::Any,
+            sort: PacketSort::Any,
         };
         let never = vec![FabricFault { at: Picos(1), until: UNTIL, what, plan: 0 }];
-        let sound = run(&spec, Vec::new(), seed, Options::default(), false);
-        assert!(sound == run(&spec, never, seed, Options::default(), false), "seed {seed}: {spec:?}");
+        let sound = run(&spec, Vec::new(), seed, FabricOptions::default(), false);
+        assert!(sound == run(&spec, never, seed, FabricOptions::default(), false), "seed {seed}: {spec:?}");
         assert!(sound == run(&spec, Vec::new(), seed, WAYS[0], false), "seed {seed}: {spec:?}");
     }
 }
 
 /// What becomes of one 64-byte message from host 0 to host 1 of a star while `what` lasts.
-fn one_message(what: Trouble, odds_of: u32) -> (Vec<Notice>, u64) {
+fn one_message(what: FabricFaultKind, odds_of: u32) -> (Vec<Notice>, u64) {
     let spec = star();
-    let mut fabric = Fabric::new(&spec, topology::build(&spec).expect("a star"), 1, Options::default());
+    let mut fabric = Fabric::new(&spec, topology::build(&spec).expect("a star"), 1, FabricOptions::default());
     fabric.afflict(vec![FabricFault { at: Picos(1), until: UNTIL, what, plan: odds_of }], RandomKey::new(1));
-    fabric.post(Picos(2), traffic::order(0, 1, Class::Bulk, 64, Reports::SentAndDelivery, 9));
+    fabric.post(Picos(2), traffic::order(0, 1, Class::Bulk, 64, NoticeSet::SentAndDelivery, 9));
     let mut notices = Vec::new();
     while fabric.next().is_some() {
         fabric.advance(Picos::NEVER, &mut notices);
@@ -149,22 +156,28 @@ fn one_message(what: Trouble, odds_of: u32) -> (Vec<Notice>, u64) {
     (notices, fabric.strikes(odds_of))
 }
 
-fn packets(harm: Harm) -> Trouble {
-    Trouble::Packets { channel: ChannelId(0), harm, odds: Odds::Nth(1), level: None, sort: Sort::Unicast }
+fn packets(harm: PacketFault) -> FabricFaultKind {
+    FabricFaultKind::Packets {
+        channel: ChannelId(0),
+        harm,
+        odds: FaultOdds::Nth(1),
+        level: None,
+        sort: PacketSort::Unicast,
+    }
 }
 
 #[test]
 fn packets__each_harm_is_told_as_what_it_is() {
-    let (lost, strikes) = one_message(packets(Harm::Lost), 3);
+    let (lost, strikes) = one_message(packets(PacketFault::Lost), 3);
     assert!(matches!(lost[..], [Notice::Sent { .. }, Notice::Lost { tag: 9, .. }]), "{lost:?}");
     assert_eq!(strikes, 1);
-    let (damaged, _) = one_message(packets(Harm::Damaged), 0);
+    let (damaged, _) = one_message(packets(PacketFault::Damaged), 0);
     assert!(matches!(damaged[..], [Notice::Sent { .. }, Notice::Delivered { payload: Payload::Corrupt, .. }]));
-    let (doubled, _) = one_message(packets(Harm::Doubled), 0);
+    let (doubled, _) = one_message(packets(PacketFault::Doubled), 0);
     let delivered = doubled.iter().filter(|notice| matches!(notice, Notice::Delivered { tag: 9, .. })).count();
     assert_eq!((delivered, doubled.len()), (2, 4), "{doubled:?}");
-    let (sound, _) = one_message(packets(Harm::Late(Picos(1))), 0);
-    let (late, _) = one_message(packets(Harm::Late(Picos::from_nanos(900))), 0);
+    let (sound, _) = one_message(packets(PacketFault::Late(Picos(1))), 0);
+    let (late, _) = one_message(packets(PacketFault::Late(Picos::from_nanos(900))), 0);
     let at = |notices: &[Notice]| match notices {
         [Notice::Sent { .. }, Notice::Delivered { at, .. }] => at.0,
         other => panic!("{other:?}"),
@@ -174,10 +187,10 @@ fn packets__each_harm_is_told_as_what_it_is() {
 
 #[test]
 fn down__kept_packets_wait_and_lost_ones_are_lost() {
-    let down = |packets| Trouble::Down { channel: ChannelId(0), packets, notice_after: Picos::ZERO };
-    let (kept, _) = one_message(down(WhenDown::Kept), 0);
+    let down = |packets| FabricFaultKind::Down { channel: ChannelId(0), packets, notice_after: Picos::ZERO };
+    let (kept, _) = one_message(down(DownPolicy::Kept), 0);
     assert!(matches!(kept[..], [Notice::Sent { at, .. }, Notice::Delivered { .. }] if at > UNTIL), "{kept:?}");
-    let (lost, _) = one_message(down(WhenDown::Lost), 0);
+    let (lost, _) = one_message(down(DownPolicy::Lost), 0);
     assert!(matches!(lost[..], [Notice::Sent { .. }, Notice::Lost { .. }]), "{lost:?}");
 }
 
@@ -185,11 +198,11 @@ fn down__kept_packets_wait_and_lost_ones_are_lost() {
 fn dead__a_switch_loses_what_it_holds() {
     let mut spec = star();
     spec.links[0].buffer = clearway_proto::base::Bytes(16 << 10);
-    let mut fabric = Fabric::new(&spec, topology::build(&spec).expect("a star"), 1, Options::default());
-    let what = Trouble::Dead { device: DeviceId(4), notice_after: Picos::ZERO };
+    let mut fabric = Fabric::new(&spec, topology::build(&spec).expect("a star"), 1, FabricOptions::default());
+    let what = FabricFaultKind::Dead { device: DeviceId(4), notice_after: Picos::ZERO };
     fabric.afflict(vec![FabricFault { at: Picos::from_micros(3), until: UNTIL, what, plan: 0 }], RandomKey::new(1));
     for from in 0..3 {
-        fabric.post(Picos(1), traffic::order(from, 3, Class::Bulk, 100_000, Reports::Delivery, u64::from(from)));
+        fabric.post(Picos(1), traffic::order(from, 3, Class::Bulk, 100_000, NoticeSet::Delivery, u64::from(from)));
     }
     let mut notices = Vec::new();
     while fabric.next().is_some() {
@@ -203,11 +216,11 @@ fn dead__a_switch_loses_what_it_holds() {
 fn lost_credit__the_audit_finds_it_and_the_lane_stands_still_for_good() {
     let mut spec = star();
     spec.links[0].buffer = clearway_proto::base::Bytes(8192);
-    let mut fabric = Fabric::new(&spec, topology::build(&spec).expect("a star"), 1, Options::default());
-    let what = Trouble::LostCredit { channel: ChannelId(0), lane: 0, bytes: 8000 };
+    let mut fabric = Fabric::new(&spec, topology::build(&spec).expect("a star"), 1, FabricOptions::default());
+    let what = FabricFaultKind::LostCredit { channel: ChannelId(0), lane: 0, bytes: 8000 };
     let forever = Picos::from_micros(1 << 40);
     fabric.afflict(vec![FabricFault { at: Picos::from_micros(1), until: forever, what, plan: 0 }], RandomKey::new(1));
-    fabric.post(Picos(1), traffic::order(0, 1, Class::Bulk, 100_000, Reports::Delivery, 1));
+    fabric.post(Picos(1), traffic::order(0, 1, Class::Bulk, 100_000, NoticeSet::Delivery, 1));
     let mut notices = Vec::new();
     fabric.advance(Picos::from_micros(100), &mut notices);
     assert_eq!(notices, []);
@@ -224,9 +237,9 @@ fn plan__a_drawn_plan_is_found_again_in_its_text() {
         let spec = draw::network(&mut stream);
         let graph = topology::build(&spec).expect("sound").graph;
         let hosts: Vec<DeviceId> = (0..graph.hosts()).map(DeviceId).collect();
-        let site = Site { spec: &spec, graph: &graph, hosts: &hosts, disks: Disks::Present };
+        let site = FaultSite { spec: &spec, graph: &graph, hosts: &hosts, disks: Disks::Present };
         let plan = fault::draw(RandomKey::new(seed), &site, Picos(1), UNTIL);
-        let read = Plan::parse("plan.toml", &plan.to_text()).expect("what was written");
+        let read = FaultPlan::parse("plan.toml", &plan.to_text()).expect("what was written");
         assert_eq!(read.faults, plan.faults);
         assert_eq!(read.resolve(&site), plan.resolve(&site));
         assert!(plan.healed_at() <= UNTIL);

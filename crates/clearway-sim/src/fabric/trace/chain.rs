@@ -15,7 +15,7 @@ use crate::graph::{ChannelId, DeviceId};
 
 /// One port of a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Link {
+pub struct ChainLink {
     /// The port: the channel that it sends on.
     pub channel: ChannelId,
     /// The lane of it: virtual lanes in order, the steps of each side by side.
@@ -26,7 +26,7 @@ pub struct Link {
 
 /// Why the last port of a chain is the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Root {
+pub enum RootCause {
     /// It sends as fast as it can: more is offered than it carries.
     Busy,
     /// Its host takes packets in more slowly than the link brings them.
@@ -43,18 +43,18 @@ pub enum Root {
 
 /// The ports that kept a lane without room.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Chain {
+pub struct CongestionChain {
     /// From the port behind the full buffer to the root.
-    pub links: Vec<Link>,
+    pub links: Vec<ChainLink>,
     /// What the last of them waits for.
-    pub root: Root,
+    pub root: RootCause,
     /// Bytes that waited at the last port: the most that was seen.
     pub queued: u64,
     /// Hosts whose packets they were.
     pub senders: u32,
 }
 
-impl Chain {
+impl CongestionChain {
     /// Whether `other` has the same ports and the same end.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         let ports = |chain: &Self| chain.links.iter().map(|link| (link.channel, link.lane)).collect::<Vec<_>>();
@@ -96,41 +96,41 @@ impl Fabric {
     }
 
     /// The chain of ports behind `lane`, which lacks room.
-    pub(super) fn chain(&self, lane: u32) -> Chain {
-        let (mut links, mut at) = (Vec::<Link>::new(), lane);
+    pub(super) fn chain(&self, lane: u32) -> CongestionChain {
+        let (mut links, mut at) = (Vec::<ChainLink>::new(), lane);
         let root = loop {
             if let Some(root) = self.end_at(at, links.is_empty()) {
                 break root;
             }
-            let Some((next, bytes)) = self.holder(at) else { break Root::Travelling };
+            let Some((next, bytes)) = self.holder(at) else { break RootCause::Travelling };
             let (channel, lane) = (ChannelId(next / self.lanes_per_port), next % self.lanes_per_port);
             if links.iter().any(|link| (link.channel, link.lane) == (channel, lane)) {
-                break Root::Circle;
+                break RootCause::Circle;
             }
-            links.push(Link { channel, lane, bytes });
+            links.push(ChainLink { channel, lane, bytes });
             at = next;
         };
         let waiting = if links.is_empty() { Vec::new() } else { self.waiting_at(at) };
         let senders: BTreeSet<u32> = waiting.iter().map(|packet| self.packets[*packet].source).collect();
         let queued = waiting.iter().map(|packet| u64::from(self.packets[*packet].bytes)).sum();
-        Chain { links, root, queued, senders: senders.len() as u32 }
+        CongestionChain { links, root, queued, senders: senders.len() as u32 }
     }
 
     /// Why the search ends at `lane`, if it does. The lane where it begins is known to lack room.
-    fn end_at(&self, lane: u32, first: bool) -> Option<Root> {
+    fn end_at(&self, lane: u32, first: bool) -> Option<RootCause> {
         let (it, port) = (&self.lanes[lane as usize], &self.ports[(lane / self.lanes_per_port) as usize]);
         if !port.up || it.stuck {
-            return Some(Root::Down);
+            return Some(RootCause::Down);
         }
         if it.paused {
-            return Some(Root::Paused);
+            return Some(RootCause::Paused);
         }
         if port.to_host {
             let slow = it.ring != NONE && self.slow(lane / self.lanes_per_port, self.queues[self.turn_of(lane)].bytes);
             let idle = port.busy_until <= self.now && self.lacks_room(lane);
-            return Some(if slow || idle { Root::SlowHost } else { Root::Busy });
+            return Some(if slow || idle { RootCause::SlowHost } else { RootCause::Busy });
         }
-        (!first && !self.lacks_room(lane)).then_some(Root::Busy)
+        (!first && !self.lacks_room(lane)).then_some(RootCause::Busy)
     }
 
     /// The lane at which most bytes of the buffer behind `lane` wait, and how many; the first of several equal ones.

@@ -5,7 +5,7 @@
 
 use clearway_proto::base::Class;
 
-use super::{MessageId, Watch};
+use super::{MessageId, TraceMode};
 use crate::fabric::Fabric;
 use crate::fabric::parts::Message;
 use crate::graph::DeviceId;
@@ -16,7 +16,7 @@ const LIST_MAX: usize = 10;
 
 /// Among which messages the slowest are looked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Among {
+pub struct MessageSelection {
     /// Of this class only.
     pub class: Option<Class>,
     /// Between these hosts only, in order; between all when there are none.
@@ -25,7 +25,7 @@ pub struct Among {
 
 /// A slow message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Slow {
+pub struct RankedMessage {
     /// Which.
     pub id: MessageId,
     /// Who got it.
@@ -41,10 +41,10 @@ pub struct Slow {
 /// The slowest so far.
 #[derive(Debug)]
 pub(in crate::fabric) struct Ranking {
-    among: Among,
+    among: MessageSelection,
     /// By the fabric's record of a message.
     posted: Vec<u64>,
-    list: Vec<Slow>,
+    list: Vec<RankedMessage>,
 }
 
 impl Ranking {
@@ -56,16 +56,17 @@ impl Ranking {
     }
 
     pub(super) fn delivered(&mut self, place: u32, message: &Message, class: u8, to: u32, now: u64) {
-        let Among { class: wanted, hosts } = &self.among;
+        let MessageSelection { class: wanted, hosts } = &self.among;
         let among = |host: u32| hosts.is_empty() || hosts.binary_search(&DeviceId(host)).is_ok();
         if wanted.is_some_and(|wanted| wanted.index() != usize::from(class)) || !among(message.from) || !among(to) {
             return;
         }
         let Some(posted) = self.posted.get(place as usize) else { return };
-        let (id, to, posted) = (MessageId::of(message.id), DeviceId(to), Picos(*posted));
-        let slow = Slow { id, to, bytes: message.bytes, posted, latency: Picos(now) - posted };
-        let behind =
-            |other: &Slow| (other.latency, std::cmp::Reverse(other.id)) > (slow.latency, std::cmp::Reverse(id));
+        let (id, to, posted) = (MessageId::from_key(message.id), DeviceId(to), Picos(*posted));
+        let slow = RankedMessage { id, to, bytes: message.bytes, posted, latency: Picos(now) - posted };
+        let behind = |other: &RankedMessage| {
+            (other.latency, std::cmp::Reverse(other.id)) > (slow.latency, std::cmp::Reverse(id))
+        };
         let at = self.list.partition_point(behind);
         if at < LIST_MAX {
             self.list.truncate(LIST_MAX - 1);
@@ -76,12 +77,12 @@ impl Ranking {
 
 impl Fabric {
     /// Lists the slowest messages posted from now on. What was watched before is forgotten.
-    pub fn rank_slowest(&mut self, among: Among) {
-        self.watch = Watch::Slowest(Box::new(Ranking { among, posted: Vec::new(), list: Vec::new() }));
+    pub fn rank_slowest(&mut self, among: MessageSelection) {
+        self.watch = TraceMode::Slowest(Box::new(Ranking { among, posted: Vec::new(), list: Vec::new() }));
     }
 
     /// The slowest messages that were delivered so far, the slowest first.
-    pub fn slowest(&self) -> &[Slow] {
-        if let Watch::Slowest(ranking) = &self.watch { &ranking.list } else { &[] }
+    pub fn slowest(&self) -> &[RankedMessage] {
+        if let TraceMode::Slowest(ranking) = &self.watch { &ranking.list } else { &[] }
     }
 }

@@ -2,17 +2,18 @@
 
 use clearway_proto::base::{BitsPerSec, Class, RandomKey};
 
-use super::{Among, Cause, MessageId, Root, Trace};
+use super::{MessageId, MessageSelection, RootCause, Trace, WaitCause};
 use crate::check::draw;
-use crate::fabric::{Events, Fabric, Options, Reports, Trains};
+use crate::fabric::{EventSet, Fabric, FabricOptions, NoticeSet, Trains};
 use crate::graph::DeviceId;
 use crate::spec::{FabricSpec, Routing, Topology};
 use crate::time::Picos;
 use crate::{topology, traffic};
 
 /// What a trace needs.
-const PLAIN: Options = Options { trains: Trains::Off, ..DEFAULT };
-const DEFAULT: Options = Options { queue: crate::fabric::EventQueue::Wheel, events: Events::Lazy, trains: Trains::On };
+const PLAIN: FabricOptions = FabricOptions { trains: Trains::Off, ..DEFAULT };
+const DEFAULT: FabricOptions =
+    FabricOptions { queue: crate::fabric::EventQueueKind::Wheel, events: EventSet::Lazy, trains: Trains::On };
 
 /// The causes of each hop add up to the wait, and hops follow each other.
 fn check(trace: &Trace, seed: u64) {
@@ -34,7 +35,7 @@ fn trace__watching_changes_nothing_and_waits_add_up() {
         let spec = draw::network(&mut stream);
         let network = topology::build(&spec).expect("a sound network");
         let sources = draw::traffic(&mut stream, network.graph.hosts());
-        let run = |options: Options, prepare: &dyn Fn(&mut Fabric)| {
+        let run = |options: FabricOptions, prepare: &dyn Fn(&mut Fabric)| {
             let mut fabric = Fabric::new(&spec, network.clone(), seed, options);
             prepare(&mut fabric);
             let last = Picos::from_micros(120);
@@ -43,7 +44,7 @@ fn trace__watching_changes_nothing_and_waits_add_up() {
             fabric
         };
         let unwatched = run(DEFAULT, &|_| {});
-        let ranked = run(DEFAULT, &|fabric| fabric.rank_slowest(Among::default()));
+        let ranked = run(DEFAULT, &|fabric| fabric.rank_slowest(MessageSelection::default()));
         assert_eq!(ranked.digest(), unwatched.digest(), "seed {seed}");
         let Some(slowest) = ranked.slowest().first().copied() else { continue };
         let traced = run(PLAIN, &|fabric| fabric.trace(slowest.id));
@@ -65,9 +66,9 @@ fn beside_an_incast() -> (Fabric, Trace) {
     let mut fabric = Fabric::new(&spec, topology::build(&spec).expect("two switches"), 1, PLAIN);
     fabric.trace(MessageId { from: DeviceId(0), number: 0 });
     for from in [1, 2, 6, 7] {
-        fabric.post(Picos::ZERO, traffic::order(from, 4, Class::Bulk, 4 << 20, Reports::Delivery, 0));
+        fabric.post(Picos::ZERO, traffic::order(from, 4, Class::Bulk, 4 << 20, NoticeSet::Delivery, 0));
     }
-    fabric.post(Picos::from_micros(200), traffic::order(0, 5, Class::LowLatency, 4096, Reports::Delivery, 1));
+    fabric.post(Picos::from_micros(200), traffic::order(0, 5, Class::LowLatency, 4096, NoticeSet::Delivery, 1));
     let mut notices = Vec::new();
     while fabric.next().is_some() {
         fabric.advance(Picos::NEVER, &mut notices);
@@ -84,12 +85,12 @@ fn trace__the_chain_of_a_victim_ends_at_the_port_of_the_hot_host() {
     let way: Vec<u32> = trace.hops.iter().map(|hop| graph.channel(hop.channel).to.0).collect();
     assert_eq!((way.len(), way.last()), (3, Some(&5)), "{trace:?}");
     let longest = trace.hops[1].waits[0];
-    let Cause::Credit(chain) = longest.cause else { panic!("it waits for room on the trunk: {trace:?}") };
+    let WaitCause::Credit(chain) = longest.cause else { panic!("it waits for room on the trunk: {trace:?}") };
     let chain = &trace.chains[chain];
     let ports: Vec<(u32, u32)> =
         chain.links.iter().map(|link| (graph.channel(link.channel).from.0, graph.channel(link.channel).to.0)).collect();
     assert_eq!(ports, [(way[1], 4)], "the second switch's port to the hot host");
-    assert_eq!(chain.root, Root::Busy);
+    assert_eq!(chain.root, RootCause::Busy);
     assert_eq!(chain.senders, 4);
     // Nearly all of the buffer waits for the hot host: but for the victim's packet and what is under way.
     assert!(chain.links[0].bytes > 480 << 10, "{chain:?}");
@@ -101,7 +102,7 @@ fn trace__in_its_host_a_message_waits_its_turn_behind_another() {
     let mut fabric = Fabric::new(&spec, topology::build(&spec).expect("a star"), 1, PLAIN);
     fabric.trace(MessageId { from: DeviceId(0), number: 1 });
     for tag in 0..2 {
-        fabric.post(Picos(tag), traffic::order(0, 1, Class::Bulk, 8192, Reports::Delivery, tag));
+        fabric.post(Picos(tag), traffic::order(0, 1, Class::Bulk, 8192, NoticeSet::Delivery, tag));
     }
     while fabric.next().is_some() {
         fabric.advance(Picos::NEVER, &mut Vec::new());
@@ -109,11 +110,11 @@ fn trace__in_its_host_a_message_waits_its_turn_behind_another() {
     let trace = fabric.traced().expect("posted");
     check(&trace, 0);
     // Two packets of 4096 bytes at 80 ps go first: one was under way, the other has its turn; then its own first one.
-    let wait = |cause: Cause| trace.hops[0].waits.iter().find(|wait| wait.cause == cause).map(|wait| wait.length);
+    let wait = |cause: WaitCause| trace.hops[0].waits.iter().find(|wait| wait.cause == cause).map(|wait| wait.length);
     let first = MessageId { from: DeviceId(0), number: 0 };
-    assert_eq!(wait(Cause::Busy(first)), Some(Picos(4096 * 80 - 1)), "{trace:?}");
-    assert_eq!(wait(Cause::Turn(None)), Some(Picos(4096 * 80)));
-    assert_eq!(wait(Cause::Own), Some(Picos(4096 * 80)));
+    assert_eq!(wait(WaitCause::Busy(first)), Some(Picos(4096 * 80 - 1)), "{trace:?}");
+    assert_eq!(wait(WaitCause::Turn(None)), Some(Picos(4096 * 80)));
+    assert_eq!(wait(WaitCause::Own), Some(Picos(4096 * 80)));
     assert_eq!(trace.to, Some(DeviceId(1)));
 }
 
@@ -121,11 +122,11 @@ fn trace__in_its_host_a_message_waits_its_turn_behind_another() {
 fn slowest__the_list_is_ordered_and_keeps_to_those_it_was_asked_for() {
     let spec = FabricSpec::plain(Topology::Star { hosts: 4 }, Routing::Minimal, BitsPerSec::mega(100_000));
     let mut fabric = Fabric::new(&spec, topology::build(&spec).expect("a star"), 1, DEFAULT);
-    fabric.rank_slowest(Among { class: Some(Class::LowLatency), hosts: vec![DeviceId(0), DeviceId(1)] });
+    fabric.rank_slowest(MessageSelection { class: Some(Class::LowLatency), hosts: vec![DeviceId(0), DeviceId(1)] });
     for tag in 0..15 {
-        fabric.post(Picos(tag), traffic::order(0, 1, Class::LowLatency, 4096, Reports::Delivery, tag));
-        fabric.post(Picos(tag), traffic::order(0, 1, Class::Bulk, 1 << 20, Reports::Delivery, tag));
-        fabric.post(Picos(tag), traffic::order(3, 1, Class::LowLatency, 1 << 20, Reports::Delivery, tag));
+        fabric.post(Picos(tag), traffic::order(0, 1, Class::LowLatency, 4096, NoticeSet::Delivery, tag));
+        fabric.post(Picos(tag), traffic::order(0, 1, Class::Bulk, 1 << 20, NoticeSet::Delivery, tag));
+        fabric.post(Picos(tag), traffic::order(3, 1, Class::LowLatency, 1 << 20, NoticeSet::Delivery, tag));
     }
     while fabric.next().is_some() {
         fabric.advance(Picos::NEVER, &mut Vec::new());

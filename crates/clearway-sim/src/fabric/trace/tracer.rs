@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Cause, Chain, Hop, MessageId, Trace, Wait};
+use super::{CongestionChain, Hop, MessageId, Trace, Wait, WaitCause};
 use crate::fabric::Fabric;
 use crate::fabric::parts::{Message, Packet};
 use crate::fabric::pool::NONE;
@@ -30,7 +30,7 @@ struct Waiter {
     /// Whether it stands at its port.
     queued: bool,
     since: u64,
-    cause: Cause,
+    cause: WaitCause,
     /// The transmission for which `cause` was found.
     judged: u64,
     waits: Vec<Wait>,
@@ -45,7 +45,7 @@ struct Sending {
 
 /// The last packet at a host: when its tail came and when it was placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Taken {
+struct LastPacket {
     placed: u64,
     tail: u64,
     number: u32,
@@ -61,24 +61,25 @@ pub(in crate::fabric) struct Tracer {
     waiters: Vec<Waiter>,
     /// By packet and port.
     hops: BTreeMap<(u32, u32), Hop>,
-    taken: Option<Taken>,
+    taken: Option<LastPacket>,
     delivered: Option<u64>,
     lost: Option<(u32, u64)>,
-    chains: Vec<Chain>,
+    chains: Vec<CongestionChain>,
     sending: Vec<Sending>,
     sends: u64,
 }
 
 impl Waiter {
     /// What it waits for is `cause` from `now` on.
-    fn turn_to(&mut self, cause: Cause, now: u64) {
+    fn turn_to(&mut self, cause: WaitCause, now: u64) {
         let length = Picos(now - self.since);
         if length > Picos::ZERO {
             match self.waits.iter_mut().find(|wait| wait.cause == self.cause) {
                 Some(wait) => {
                     wait.length += length;
                     // Looking twice for the same reason is one wait; each turn of another is one.
-                    wait.times += u32::from(cause != self.cause || matches!(cause, Cause::Turn(_) | Cause::Own));
+                    wait.times +=
+                        u32::from(cause != self.cause || matches!(cause, WaitCause::Turn(_) | WaitCause::Own));
                 }
                 None => self.waits.push(Wait { cause: self.cause, times: 1, length }),
             }
@@ -110,12 +111,12 @@ impl Tracer {
 
     pub(super) fn accepted(&mut self, fabric: &Fabric, message: u32) {
         let Message { port, level, .. } = fabric.messages[message];
-        self.wait(fabric, NONE, port, fabric.lane_of(port, level, 0), NONE, Cause::Own);
+        self.wait(fabric, NONE, port, fabric.lane_of(port, level, 0), NONE, WaitCause::Own);
         self.stand(fabric, NONE, port);
     }
 
     /// Something begins to wait; where it stands is told by [`Tracer::stand`].
-    fn wait(&mut self, fabric: &Fabric, number: u32, port: u32, lane: u32, input: u32, cause: Cause) {
+    fn wait(&mut self, fabric: &Fabric, number: u32, port: u32, lane: u32, input: u32, cause: WaitCause) {
         let (arrived, since) = (fabric.now, fabric.now);
         let (queued, judged, waits) = (false, 0, Vec::new());
         self.waiters.push(Waiter { number, port, lane, input, arrived, queued, since, cause, judged, waits });
@@ -123,14 +124,14 @@ impl Tracer {
 
     fn stand(&mut self, fabric: &Fabric, number: u32, port: u32) {
         if let Some(it) = self.waiters.iter_mut().find(|it| (it.number, it.port) == (number, port)) {
-            it.turn_to(Cause::Own, fabric.now);
+            it.turn_to(WaitCause::Own, fabric.now);
             it.queued = true;
         }
     }
 
     pub(super) fn arrived(&mut self, fabric: &Fabric, packet: &Packet) {
         let lane = fabric.lane_of(packet.out, packet.level, packet.step);
-        let cause = if fabric.fifos.is_empty() { Cause::Tail } else { Cause::Input };
+        let cause = if fabric.fifos.is_empty() { WaitCause::Tail } else { WaitCause::Input };
         self.wait(fabric, packet.number, packet.out, lane, packet.in_channel, cause);
     }
 
@@ -157,8 +158,11 @@ impl Tracer {
                 continue;
             }
             let barred = if waiter.lane == lane { None } else { self.barred(fabric, i) };
-            let chosen =
-                if own { Cause::Own } else { Cause::Turn((it.in_channel != NONE).then_some(ChannelId(it.in_channel))) };
+            let chosen = if own {
+                WaitCause::Own
+            } else {
+                WaitCause::Turn((it.in_channel != NONE).then_some(ChannelId(it.in_channel)))
+            };
             let waiter = &mut self.waiters[i];
             waiter.turn_to(barred.unwrap_or(chosen), fabric.now);
             waiter.judged = self.sends;
@@ -170,7 +174,7 @@ impl Tracer {
         let at_source = packet.in_channel == NONE;
         let number = if at_source { NONE } else { packet.number };
         let Some(place) = self.waiters.iter().position(|it| (it.number, it.port) == (number, port)) else { return };
-        self.waiters[place].turn_to(Cause::Own, fabric.now);
+        self.waiters[place].turn_to(WaitCause::Own, fabric.now);
         let mut waits = self.waiters[place].waits.clone();
         waits.sort_by_key(|wait| (std::cmp::Reverse(wait.length), wait.cause));
         let hop = Hop {
@@ -202,40 +206,41 @@ impl Tracer {
     }
 
     /// Why the waiter does not move now; `None` when that is known already.
-    fn reason(&mut self, fabric: &Fabric, waiter: usize) -> Option<Cause> {
+    fn reason(&mut self, fabric: &Fabric, waiter: usize) -> Option<WaitCause> {
         let port = &fabric.ports[self.waiters[waiter].port as usize];
         if port.busy_until > fabric.now && port.up {
             let Sending { message, serial } = self.sending[self.waiters[waiter].port as usize];
             if std::mem::replace(&mut self.waiters[waiter].judged, serial) == serial {
                 return None;
             }
-            let sending = if message == self.key { Cause::Own } else { Cause::Busy(MessageId::of(message)) };
-            return Some(if self.is_held_back(fabric, waiter) { Cause::HeldBack } else { sending });
+            let sending =
+                if message == self.key { WaitCause::Own } else { WaitCause::Busy(MessageId::from_key(message)) };
+            return Some(if self.is_held_back(fabric, waiter) { WaitCause::HeldBack } else { sending });
         }
         if let Some(barred) = self.barred(fabric, waiter) {
             return Some(barred);
         }
         let device = fabric.network.graph.channels()[self.waiters[waiter].port as usize].from;
-        (port.from_host && fabric.hosts[device.index()].fetch_free > fabric.now).then_some(Cause::Memory)
+        (port.from_host && fabric.hosts[device.index()].fetch_free > fabric.now).then_some(WaitCause::Memory)
     }
 
     /// What keeps the waiter from being chosen at all.
-    fn barred(&mut self, fabric: &Fabric, waiter: usize) -> Option<Cause> {
+    fn barred(&mut self, fabric: &Fabric, waiter: usize) -> Option<WaitCause> {
         let Waiter { port, lane, .. } = self.waiters[waiter];
         let (port, it) = (&fabric.ports[port as usize], &fabric.lanes[lane as usize]);
         if !port.up || it.stuck {
-            return Some(Cause::Down);
+            return Some(WaitCause::Down);
         }
         if port.held {
-            return Some(Cause::Kept);
+            return Some(WaitCause::Kept);
         }
         if self.is_held_back(fabric, waiter) {
-            return Some(Cause::HeldBack);
+            return Some(WaitCause::HeldBack);
         }
         if it.paused {
-            return Some(Cause::Pause);
+            return Some(WaitCause::Pause);
         }
-        fabric.lacks_room(lane).then(|| Cause::Credit(self.chain_from(fabric, lane)))
+        fabric.lacks_room(lane).then(|| WaitCause::Credit(self.chain_from(fabric, lane)))
     }
 
     fn is_held_back(&self, fabric: &Fabric, waiter: usize) -> bool {
@@ -267,7 +272,7 @@ impl Tracer {
 
     /// One of its packets comes in at the host behind `port` at `tail` and is in memory at `placed`.
     pub(super) fn taken(&mut self, port: u32, number: u32, tail: u64, placed: u64) {
-        self.taken = self.taken.max(Some(Taken { placed, tail, number, port }));
+        self.taken = self.taken.max(Some(LastPacket { placed, tail, number, port }));
     }
 
     /// One of its packets is dropped.
@@ -282,11 +287,11 @@ impl Tracer {
     }
 
     /// What is known of the message; `None` when it was not posted.
-    pub(super) fn told(&self, fabric: &Fabric) -> Option<Trace> {
+    pub(super) fn finished_trace(&self, fabric: &Fabric) -> Option<Trace> {
         let (message, posted) = self.message?;
         let last = self.taken;
         Some(Trace {
-            id: MessageId::of(self.key),
+            id: MessageId::from_key(self.key),
             to: last.map(|last| DeviceId(fabric.ports[last.port as usize].to)),
             bytes: message.bytes,
             packets: message.packets,
@@ -301,7 +306,7 @@ impl Tracer {
     }
 
     /// The ports of the packet that came last, in order.
-    fn way(&self, last: Taken) -> Vec<Hop> {
+    fn way(&self, last: LastPacket) -> Vec<Hop> {
         let mut way = Vec::new();
         let mut port = Some(ChannelId(last.port));
         while let Some(hop) = port.and_then(|port| self.hops.get(&(last.number, port.0))) {

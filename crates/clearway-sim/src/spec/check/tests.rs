@@ -7,7 +7,7 @@ fn edr() -> FabricSpec {
     presets::load("edr", None).unwrap()
 }
 
-fn flawed(change: impl FnOnce(&mut FabricSpec)) -> Flaw {
+fn flawed(change: impl FnOnce(&mut FabricSpec)) -> SpecError {
     let mut spec = edr();
     change(&mut spec);
     spec.check().unwrap_err()

@@ -47,14 +47,14 @@ fn parse__cables_are_counted_once_and_adapters_of_a_machine_are_one_host() {
     let subnet = parse(TEXT).unwrap();
     assert_eq!(subnet.hosts, ["node1", "node2"]);
     assert_eq!(subnet.switches, ["leaf one", "leaf two"]);
-    let mut told: Vec<(String, Spot, u64)> =
+    let mut told: Vec<(String, CableEnd, u64)> =
         subnet.cables.iter().map(|cable| (cable.ends.join(" - "), cable.at, cable.rate.0 / 1_000_000_000)).collect();
     told.sort();
     let expected = [
-        ("leaf one - leaf two", Spot::Switches, 200),
-        ("node1 - leaf one", Spot::Host, 100),
-        ("node2 - leaf one", Spot::Host, 100),
-        ("node2 - leaf two", Spot::Host, 100),
+        ("leaf one - leaf two", CableEnd::Switches, 200),
+        ("node1 - leaf one", CableEnd::Host, 100),
+        ("node2 - leaf one", CableEnd::Host, 100),
+        ("node2 - leaf two", CableEnd::Host, 100),
     ];
     assert_eq!(told, expected.map(|(ends, at, rate)| (ends.to_owned(), at, rate)));
 }

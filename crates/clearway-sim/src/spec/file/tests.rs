@@ -8,7 +8,7 @@ use crate::spec::{LossDomain, Routing, Topology};
 
 /// `text` with `format = 1` on its first line and what it extends.
 fn open(text: &str) -> Result<FabricFile, String> {
-    FabricFile::parse("my.toml", text, Wanted::default()).map_err(|error| error.to_string())
+    FabricFile::parse("my.toml", text, FileOptions::default()).map_err(|error| error.to_string())
 }
 
 fn sentence(text: &str) -> String {
@@ -19,7 +19,7 @@ fn sentence(text: &str) -> String {
 fn parse__a_file_that_extends_another_replaces_single_keys() {
     let text = "format = 1\nextends = \"edr\"\nname = \"mine\"\n[switch]\ndelay = \"200ns\"\n";
     let mine = open(text).unwrap();
-    let edr = FabricFile::open("edr", Wanted::default()).unwrap();
+    let edr = FabricFile::open("edr", FileOptions::default()).unwrap();
     assert_eq!(mine.spec.name, "mine");
     assert_eq!(mine.spec.switch.delay.nanos().0, 200);
     assert_eq!(mine.spec.links, edr.spec.links);
@@ -42,9 +42,9 @@ fn parse__another_kind_replaces_the_whole_table() {
 fn parse__policies_are_chosen_by_name_by_the_file_or_by_order() {
     let text = "format = 1\nextends = \"edr\"\ndefault-policy = \"lanes\"\n";
     assert_eq!(open(text).unwrap().policy, "lanes");
-    let wanted = Wanted { policy: Some("shared"), hosts: None };
+    let wanted = FileOptions { policy: Some("shared"), hosts: None };
     assert_eq!(FabricFile::parse("f", text, wanted).unwrap().policy, "shared");
-    let wanted = Wanted { policy: Some("lane"), hosts: None };
+    let wanted = FileOptions { policy: Some("lane"), hosts: None };
     let sentence = FabricFile::parse("f", text, wanted).unwrap_err().to_string();
     assert!(sentence.ends_with("there is no policy `lane`; did you mean `lanes`?"), "{sentence}");
 }
@@ -124,7 +124,7 @@ fn parse__only_this_format_is_read() {
 
 #[test]
 fn open__a_name_that_is_neither_file_nor_fabric_lists_the_fabrics() {
-    let sentence = FabricFile::open("no-such-fabric", Wanted::default()).unwrap_err().to_string();
+    let sentence = FabricFile::open("no-such-fabric", FileOptions::default()).unwrap_err().to_string();
     assert!(sentence.starts_with("no-such-fabric: ") && sentence.contains("aries, clos-100ge"), "{sentence}");
 }
 
@@ -134,7 +134,7 @@ fn open__files_that_extend_themselves_are_refused() {
     fs::create_dir_all(&directory).unwrap();
     let path = directory.join("circle.toml");
     fs::write(&path, "format = 1\nextends = \"circle.toml\"\n").unwrap();
-    let sentence = FabricFile::open(path.to_str().unwrap(), Wanted::default()).unwrap_err().to_string();
+    let sentence = FabricFile::open(path.to_str().unwrap(), FileOptions::default()).unwrap_err().to_string();
     fs::remove_dir_all(&directory).unwrap();
     assert!(sentence.contains("perhaps in a circle"), "{sentence}");
 }
@@ -160,7 +160,7 @@ proptest! {
 #[test]
 fn open__the_file_that_extends_is_blamed_and_not_what_it_extends() {
     let text = "format = 1\nextends = \"edr\"\n\n[policy.lanes]\nvirtual-lanes = 1\n";
-    let sentence = FabricFile::parse("mine.toml", text, Wanted { policy: Some("lanes"), hosts: None });
+    let sentence = FabricFile::parse("mine.toml", text, FileOptions { policy: Some("lanes"), hosts: None });
     let sentence = sentence.unwrap_err().to_string();
     assert!(sentence.starts_with("mine.toml: line 4: policy.lanes.lane-of-level: service level"), "{sentence}");
 }
@@ -169,6 +169,6 @@ fn open__the_file_that_extends_is_blamed_and_not_what_it_extends() {
 #[test]
 fn open__a_named_pipe_is_refused_and_not_waited_for() {
     // A device is as little a regular file as a pipe, and is everywhere.
-    let sentence = FabricFile::open("/dev/null", Wanted::default()).unwrap_err().to_string();
+    let sentence = FabricFile::open("/dev/null", FileOptions::default()).unwrap_err().to_string();
     assert!(sentence.starts_with("/dev/null: is not a regular file; give a file, or one of"), "{sentence}");
 }

@@ -16,7 +16,7 @@ pub(in crate::spec) const NO_LANE: u8 = 15;
 const LAST_RANK: u8 = u8::MAX;
 
 /// The policy that was chosen, and the names of all.
-pub(super) struct Chosen {
+pub(super) struct ChosenPolicy {
     pub(super) name: String,
     pub(super) all: Vec<(String, String)>,
     pub(super) classes: ClassMap,
@@ -28,10 +28,10 @@ pub(super) fn policies(
     table: Section<'_>,
     wanted: Option<&str>,
     figures: &mut Vec<Figure>,
-) -> Result<Chosen, FileError> {
+) -> Result<ChosenPolicy, FileError> {
     let (mut all, mut chosen) = (Vec::new(), None);
     for (name, node) in table.entries() {
-        let mut policy = Section::of(node, table.path_of(name))?;
+        let mut policy = Section::new(node, table.path_of(name))?;
         let about = policy.text("about")?.to_owned();
         let classes = class_map(&mut policy, figures)?;
         let lanes = classes.virtual_lanes;
@@ -51,7 +51,7 @@ pub(super) fn policies(
         }
     }
     match chosen {
-        Some((name, classes, arbitration)) => Ok(Chosen { name, all, classes, arbitration }),
+        Some((name, classes, arbitration)) => Ok(ChosenPolicy { name, all, classes, arbitration }),
         None => {
             let known: Vec<&str> = all.iter().map(|(name, _)| name.as_str()).collect();
             let why = match wanted {
@@ -78,7 +78,7 @@ fn class_map(policy: &mut Section<'_>, figures: &mut Vec<Figure>) -> Result<Clas
     if policy.has("exceptions") {
         let path = policy.path_of("exceptions");
         for node in policy.list("exceptions")?.1 {
-            let mut exception = Section::of(node, path.clone())?;
+            let mut exception = Section::new(node, path.clone())?;
             let (from, to) = (exception.text("from")?.to_owned(), exception.text("to")?.to_owned());
             lane_exceptions.push(LaneException { from, to, lane_of_level: lane_table(&mut exception)? });
             exception.close(figures)?;

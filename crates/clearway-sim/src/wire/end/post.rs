@@ -14,9 +14,9 @@ use clearway_proto::wire::{
 };
 
 use super::{FileJob, SimWire};
-use crate::disk::Request;
-use crate::memory::Body;
-use crate::wire::flight::{Acknowledgement, Cargo, Flight, Head, Kind, Outgoing, Queued};
+use crate::disk::DiskRequest;
+use crate::memory::MessageBody;
+use crate::wire::flight::{Acknowledgement, FlightKind, FlightPayload, InFlight, InlineHeader, Outgoing, Queued};
 
 /// Bytes of a request to read: address, key and length (InfiniBand's RDMA extended header).
 const READ_REQUEST_BYTES: u64 = 16;
@@ -84,29 +84,29 @@ impl SimWire {
         self.check(operation, heads)?;
         let answer = match *operation {
             Operation::Send { to, path, class, head, body, token } => {
-                let head = Head::of(head, heads);
+                let head = InlineHeader::new(head, heads);
                 let bytes = head.bytes().len() as u64 + u64::from(body.length);
                 if let Err(answer) = self.enter_queue(path, class, bytes) {
                     return Ok(answer);
                 }
                 self.counters.sent += 1;
                 let body = self.take(body)?;
-                self.depart(to, path, class, token, bytes, Cargo::Message { head, body })
+                self.depart(to, path, class, token, bytes, FlightPayload::Message { head, body })
             }
             Operation::Write { to, path, class, from, into, immediate, token } => {
                 let bytes = u64::from(from.length);
                 if let Err(answer) = self.enter_queue(path, class, bytes) {
                     return Ok(answer);
                 }
-                let cargo = Cargo::Write { into, length: from.length, body: self.take(from)?, immediate };
+                let cargo = FlightPayload::Write { into, length: from.length, body: self.take(from)?, immediate };
                 self.depart(Destination::One(to), path, class, token, bytes, cargo)
             }
             Operation::Read { peer, path, class, from, into, token } => {
-                let cargo = Cargo::ReadRequest { source: from, into };
+                let cargo = FlightPayload::ReadRequest { source: from, into };
                 self.request(peer, path, class, token, READ_REQUEST_BYTES, cargo)
             }
             Operation::Atomic { to, path, class, kind, at, token } => {
-                self.request(to, path, class, token, ATOMIC_REQUEST_BYTES, Cargo::AtomicRequest { kind, at })
+                self.request(to, path, class, token, ATOMIC_REQUEST_BYTES, FlightPayload::AtomicRequest { kind, at })
             }
             Operation::Copy { from, into } => {
                 let body = self.take(from)?;
@@ -119,9 +119,9 @@ impl SimWire {
                 PostOutcome::Done(u64::from(self.digest(of)?))
             }
             Operation::File { kind, file, at, memory, token, .. } => {
-                let body = if kind == FileKind::Write { self.take(memory)? } else { Body::Empty };
+                let body = if kind == FileKind::Write { self.take(memory)? } else { MessageBody::Empty };
                 let length = if kind == FileKind::Sync { 0 } else { u64::from(memory.length) };
-                let request = Request::new(kind, file, at, length, body);
+                let request = DiskRequest::new(kind, file, at, length, body);
                 self.file_jobs.push(FileJob { at: self.processor.free_at(), request, memory, token });
                 PostOutcome::Posted
             }
@@ -137,7 +137,7 @@ impl SimWire {
         class: Class,
         token: Token,
         bytes: u64,
-        cargo: Cargo,
+        cargo: FlightPayload,
     ) -> PostOutcome {
         match self.enter_queue(path, class, bytes) {
             Ok(()) => self.depart(Destination::One(peer), path, class, Some(token), bytes, cargo),
@@ -152,14 +152,14 @@ impl SimWire {
         class: Class,
         token: Option<Token>,
         bytes: u64,
-        cargo: Cargo,
+        cargo: FlightPayload,
     ) -> PostOutcome {
         let (kind, acknowledgement) = match (&cargo, token) {
-            (Cargo::Message { .. }, _) => (Kind::Message, Acknowledgement::Unasked),
-            (Cargo::Write { .. }, Some(_)) => (Kind::OneSided, Acknowledgement::Awaited),
-            _ => (Kind::OneSided, Acknowledgement::Unasked),
+            (FlightPayload::Message { .. }, _) => (FlightKind::Message, Acknowledgement::Unasked),
+            (FlightPayload::Write { .. }, Some(_)) => (FlightKind::OneSided, Acknowledgement::Awaited),
+            _ => (FlightKind::OneSided, Acknowledgement::Unasked),
         };
-        let flight = Flight {
+        let flight = InFlight {
             from: self.rank,
             to,
             incarnation: self.incarnation,

@@ -10,7 +10,7 @@
 use clearway_proto::base::Class;
 use clearway_proto::wire::{PathId, PostOutcome, RefusalReason};
 
-use super::{Ready, SimWire};
+use super::{ReadyArrivals, SimWire};
 use crate::wire::capabilities::BODY_MAX;
 
 /// Messages that one transmit queue holds: the send queue depth that verbs programs usually ask for (perftest's `tx-depth`).
@@ -59,7 +59,7 @@ impl SimWire {
         let waited_for = queue.refused && queue.is_roomy(self.trouble.queue_messages);
         if waited_for {
             queue.refused = false;
-            self.ready.push_back(Ready::Room { path, class });
+            self.ready.push_back(ReadyArrivals::Room { path, class });
         }
         waited_for.then_some(())
     }
@@ -71,7 +71,7 @@ impl SimWire {
             if queue.refused && queue.is_roomy(messages) {
                 queue.refused = false;
                 let (path, class) = (PathId((place / Class::ALL.len()) as u8), Class::ALL[place % Class::ALL.len()]);
-                self.ready.push_back(Ready::Room { path, class });
+                self.ready.push_back(ReadyArrivals::Room { path, class });
             }
         }
     }

@@ -6,13 +6,13 @@
 use clearway_proto::base::{Class, RandomKey, Rank};
 use clearway_proto::wire::{Destination, FileKind, PathId, RefusalReason, Span, Status, Token};
 
-use super::{Later, Network};
-use crate::disk::{Ended, Request};
-use crate::fabric::{Marked, Payload};
-use crate::memory::Body;
+use super::{Network, NetworkEvent};
+use crate::disk::{DiskCompletion, DiskRequest};
+use crate::fabric::{EcnMark, Payload};
+use crate::memory::MessageBody;
 use crate::time::Picos;
-use crate::wire::end::{FileJob, Ready, SimWire};
-use crate::wire::flight::{Acknowledgement, Cargo, Flight, Kind, Queued, Tag};
+use crate::wire::end::{FileJob, ReadyArrivals, SimWire};
+use crate::wire::flight::{Acknowledgement, FlightId, FlightKind, FlightPayload, InFlight, Queued};
 use crate::wire::{Carrier, Completion};
 
 /// Bytes of an acknowledgement without data (InfiniBand's AETH), and with the old value of a word (AtomicAckETH too).
@@ -26,8 +26,8 @@ const REPEAT_AFTER: Picos = Picos::from_nanos(4_096 << 14);
 const REPEATS_MAX: u8 = 7;
 /// What the receiving end needs to know of a message beside its cargo.
 #[derive(Clone, Copy)]
-struct Parcel {
-    tag: Tag,
+struct DeliveryRecord {
+    tag: FlightId,
     from: Rank,
     to: Rank,
     at: Picos,
@@ -36,12 +36,12 @@ struct Parcel {
     token: Option<Token>,
     incarnation: u32,
     peer_incarnation: u32,
-    marked: Marked,
+    marked: EcnMark,
 }
 
 /// Whether memory can be reached that a message was meant for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reach {
+enum MemoryReach {
     /// The same node is there.
     Here,
     /// It was started again; the keys are void.
@@ -50,23 +50,23 @@ enum Reach {
     Down,
 }
 
-impl Parcel {
-    const fn reaches(&self, end: &SimWire) -> Reach {
+impl DeliveryRecord {
+    const fn reaches(&self, end: &SimWire) -> MemoryReach {
         match (end.up, end.incarnation == self.peer_incarnation) {
-            (false, _) => Reach::Down,
-            (true, true) => Reach::Here,
-            (true, false) => Reach::Stale,
+            (false, _) => MemoryReach::Down,
+            (true, true) => MemoryReach::Here,
+            (true, false) => MemoryReach::Stale,
         }
     }
 }
 
 impl<C: Carrier> Network<C> {
     /// The last byte left its sender.
-    pub(super) fn sent(&mut self, tag: Tag, at: Picos) {
+    pub(super) fn sent(&mut self, tag: FlightId, at: Picos) {
         let Some(flight) = self.flights.get_mut(tag).filter(|flight| flight.queued == Queued::Yes) else { return };
         flight.queued = Queued::No;
         let (from, incarnation, path, class) = (flight.from, flight.incarnation, flight.path, flight.class);
-        let (bytes, token) = (flight.bytes, flight.token.filter(|_| flight.kind == Kind::Message));
+        let (bytes, token) = (flight.bytes, flight.token.filter(|_| flight.kind == FlightKind::Message));
         self.flights.retire(tag);
         let end = &mut self.ends[from.index()];
         if end.incarnation != incarnation || !end.up {
@@ -81,14 +81,14 @@ impl<C: Carrier> Network<C> {
     }
 
     /// All of it reached `to`.
-    pub(super) fn delivered(&mut self, tag: Tag, to: Rank, at: Picos, marked: Marked, payload: Payload) {
+    pub(super) fn delivered(&mut self, tag: FlightId, to: Rank, at: Picos, marked: EcnMark, payload: Payload) {
         let Some(flight) = self.flights.get_mut(tag) else { return };
         flight.receivers = flight.receivers.saturating_sub(1);
         let mut cargo = match flight.receivers {
-            0 => core::mem::replace(&mut flight.cargo, Cargo::Gone),
+            0 => core::mem::replace(&mut flight.cargo, FlightPayload::Gone),
             _ => flight.cargo.clone(),
         };
-        let parcel = Parcel {
+        let parcel = DeliveryRecord {
             tag,
             from: flight.from,
             to,
@@ -108,7 +108,14 @@ impl<C: Carrier> Network<C> {
     }
 
     /// A copy of a multicast reached a host: one for each member there.
-    pub(super) fn delivered_to_host(&mut self, tag: Tag, ranks: &[Rank], at: Picos, marked: Marked, payload: Payload) {
+    pub(super) fn delivered_to_host(
+        &mut self,
+        tag: FlightId,
+        ranks: &[Rank],
+        at: Picos,
+        marked: EcnMark,
+        payload: Payload,
+    ) {
         // While the host itself counts as a receiver, the message stays.
         self.with(tag, |flight| flight.receivers += ranks.len() as u32);
         for rank in ranks {
@@ -117,67 +124,68 @@ impl<C: Carrier> Network<C> {
         self.one_less(tag);
     }
 
-    fn unpack(&mut self, parcel: Parcel, cargo: Cargo) {
-        let Parcel { from, to, at, path, class, token, .. } = parcel;
+    fn unpack(&mut self, parcel: DeliveryRecord, cargo: FlightPayload) {
+        let DeliveryRecord { from, to, at, path, class, token, .. } = parcel;
         let end = &mut self.ends[to.index()];
         let reach = parcel.reaches(end);
         match cargo {
-            Cargo::Message { head, body } => {
+            FlightPayload::Message { head, body } => {
                 if end.up {
-                    let (marked, at) = (parcel.marked == Marked::Yes, end.clock.local(at));
-                    end.arrive(Ready::Message { from, path, class, marked, at, head, body });
+                    let (marked, at) = (parcel.marked == EcnMark::Yes, end.clock.local(at));
+                    end.arrive(ReadyArrivals::Message { from, path, class, marked, at, head, body });
                     self.woken.push(to);
                 }
             }
-            Cargo::Write { into, length, body, immediate } => {
+            FlightPayload::Write { into, length, body, immediate } => {
                 let into = Span { region: into.region, offset: into.offset, length };
                 let outcome = match reach {
-                    Reach::Here => end.place(into, &body).map_or_else(Status::Refused, |()| Status::Complete),
-                    Reach::Stale => Status::Refused(RefusalReason::Memory),
-                    Reach::Down => Status::Flushed,
+                    MemoryReach::Here => end.place(into, &body).map_or_else(Status::Refused, |()| Status::Complete),
+                    MemoryReach::Stale => Status::Refused(RefusalReason::Memory),
+                    MemoryReach::Down => Status::Flushed,
                 };
                 if let (Status::Complete, Some(immediate)) = (outcome, immediate) {
                     let at = end.clock.local(at);
-                    end.arrive(Ready::Landed { from, into, immediate, at });
+                    end.arrive(ReadyArrivals::Landed { from, into, immediate, at });
                     self.woken.push(to);
                 }
                 self.with(parcel.tag, |flight| flight.outcome = outcome);
             }
-            Cargo::ReadRequest { source, into } => {
+            FlightPayload::ReadRequest { source, into } => {
                 let source = Span { region: source.region, offset: source.offset, length: into.length };
                 match reach {
-                    Reach::Here => {
+                    MemoryReach::Here => {
                         let (status, body) = split(end.take(source));
                         let bytes = body.length().max(ACKNOWLEDGEMENT_BYTES);
-                        self.reply(parcel, bytes, Cargo::Reply { into, body, status, value: 0 });
+                        self.reply(parcel, bytes, FlightPayload::Reply { into, body, status, value: 0 });
                     }
-                    Reach::Stale => self.refuse(parcel),
-                    Reach::Down => self.give_up(parcel),
+                    MemoryReach::Stale => self.refuse(parcel),
+                    MemoryReach::Down => self.give_up(parcel),
                 }
             }
-            Cargo::AtomicRequest { kind, at: word } => match reach {
-                Reach::Here => {
+            FlightPayload::AtomicRequest { kind, at: word } => match reach {
+                MemoryReach::Here => {
                     let (status, value) = split(end.atomic(kind, word));
-                    let cargo = Cargo::Reply { into: Span::EMPTY, body: Body::Empty, status, value };
+                    let cargo = FlightPayload::Reply { into: Span::EMPTY, body: MessageBody::Empty, status, value };
                     self.reply(parcel, ATOMIC_REPLY_BYTES, cargo);
                 }
-                Reach::Stale => self.refuse(parcel),
-                Reach::Down => self.give_up(parcel),
+                MemoryReach::Stale => self.refuse(parcel),
+                MemoryReach::Down => self.give_up(parcel),
             },
-            Cargo::Reply { into, body, status, value } => {
-                let placed = if reach == Reach::Here && body.length() > 0 { end.place(into, &body) } else { Ok(()) };
+            FlightPayload::Reply { into, body, status, value } => {
+                let placed =
+                    if reach == MemoryReach::Here && body.length() > 0 { end.place(into, &body) } else { Ok(()) };
                 let status = placed.map_or_else(Status::Refused, |()| status);
                 if let Some(token) = token {
                     self.complete(to, parcel.peer_incarnation, token, status, value, at);
                 }
             }
-            Cargo::Gone => {}
+            FlightPayload::Gone => {}
         }
     }
 
     /// The sender's interface knows that all was delivered.
-    pub(super) fn acknowledged(&mut self, tag: Tag, at: Picos) {
-        let awaited = |flight: &&mut Flight| flight.acknowledgement == Acknowledgement::Awaited;
+    pub(super) fn acknowledged(&mut self, tag: FlightId, at: Picos) {
+        let awaited = |flight: &&mut InFlight| flight.acknowledgement == Acknowledgement::Awaited;
         let Some(flight) = self.flights.get_mut(tag).filter(awaited) else { return };
         flight.acknowledgement = Acknowledgement::Unasked;
         let (from, incarnation, outcome) = (flight.from, flight.incarnation, flight.outcome);
@@ -185,25 +193,25 @@ impl<C: Carrier> Network<C> {
         self.flights.retire(tag);
         let Some(token) = token else { return };
         if outcome == Status::Flushed {
-            self.put_later(at + patience(), Later::GiveUp { rank: from, incarnation, token });
+            self.put_later(at + patience(), NetworkEvent::GiveUp { rank: from, incarnation, token });
         } else {
             self.complete(from, incarnation, token, outcome, 0, at);
         }
     }
 
     /// Some of it was dropped on the way.
-    pub(super) fn lost(&mut self, tag: Tag, at: Picos) {
+    pub(super) fn lost(&mut self, tag: FlightId, at: Picos) {
         let Some(flight) = self.flights.get_mut(tag) else { return };
-        if flight.kind == Kind::Message {
+        if flight.kind == FlightKind::Message {
             return self.one_less(tag);
         }
         if flight.repeats < REPEATS_MAX {
             flight.repeats += 1;
-            return self.put_later(at + REPEAT_AFTER, Later::Repeat { tag });
+            return self.put_later(at + REPEAT_AFTER, NetworkEvent::Repeat { tag });
         }
         // A reply's token belongs to where it goes, any other to where it came from.
         let (rank, incarnation) = match (&flight.cargo, flight.to) {
-            (Cargo::Reply { .. }, Destination::One(to)) => (to, flight.peer_incarnation),
+            (FlightPayload::Reply { .. }, Destination::One(to)) => (to, flight.peer_incarnation),
             _ => (flight.from, flight.incarnation),
         };
         let token = flight.token;
@@ -211,27 +219,27 @@ impl<C: Carrier> Network<C> {
         flight.receivers = 0;
         self.flights.retire(tag);
         if let Some(token) = token {
-            self.put_later(at + REPEAT_AFTER, Later::GiveUp { rank, incarnation, token });
+            self.put_later(at + REPEAT_AFTER, NetworkEvent::GiveUp { rank, incarnation, token });
         }
     }
 
-    fn refuse(&mut self, parcel: Parcel) {
+    fn refuse(&mut self, parcel: DeliveryRecord) {
         let status = Status::Refused(RefusalReason::Memory);
-        let cargo = Cargo::Reply { into: Span::EMPTY, body: Body::Empty, status, value: 0 };
+        let cargo = FlightPayload::Reply { into: Span::EMPTY, body: MessageBody::Empty, status, value: 0 };
         self.reply(parcel, ACKNOWLEDGEMENT_BYTES, cargo);
     }
 
     /// Nobody answers `request`: its sender learns it when its patience ends.
-    fn give_up(&mut self, request: Parcel) {
+    fn give_up(&mut self, request: DeliveryRecord) {
         if let Some(token) = request.token {
             let (rank, incarnation) = (request.from, request.incarnation);
-            self.put_later(request.at + patience(), Later::GiveUp { rank, incarnation, token });
+            self.put_later(request.at + patience(), NetworkEvent::GiveUp { rank, incarnation, token });
         }
     }
 
     /// The interface that got `request` answers it.
-    fn reply(&mut self, request: Parcel, bytes: u64, cargo: Cargo) {
-        let flight = Flight {
+    fn reply(&mut self, request: DeliveryRecord, bytes: u64, cargo: FlightPayload) {
+        let flight = InFlight {
             from: request.to,
             to: Destination::One(request.from),
             incarnation: request.peer_incarnation,
@@ -239,7 +247,7 @@ impl<C: Carrier> Network<C> {
             path: request.path,
             class: request.class,
             token: request.token,
-            kind: Kind::OneSided,
+            kind: FlightKind::OneSided,
             cargo,
             bytes,
             queued: Queued::No,
@@ -265,7 +273,7 @@ impl<C: Carrier> Network<C> {
             None => self.report(rank, incarnation, token, status, value, at),
             Some(Completion::Error) => self.report(rank, incarnation, token, Status::Flushed, 0, at),
             Some(Completion::Late(by)) => {
-                self.put_later(self.now + by, Later::Report { rank, incarnation, token, status, value });
+                self.put_later(self.now + by, NetworkEvent::Report { rank, incarnation, token, status, value });
             }
             Some(Completion::Never) => {}
         }
@@ -276,7 +284,7 @@ impl<C: Carrier> Network<C> {
         let end = &mut self.ends[rank.index()];
         if end.up && end.incarnation == incarnation {
             let at = end.clock.local(at);
-            end.arrive(Ready::Done { token, status, value, at });
+            end.arrive(ReadyArrivals::Done { token, status, value, at });
             self.woken.push(rank);
         }
     }
@@ -288,11 +296,18 @@ impl<C: Carrier> Network<C> {
         let Some(disk) = &mut end.disk else { return };
         let over = disk.begin(at, &mut request);
         let incarnation = end.incarnation;
-        self.put_later(over, Later::File { rank, incarnation, memory, token, request: Box::new(request) });
+        self.put_later(over, NetworkEvent::File { rank, incarnation, memory, token, request: Box::new(request) });
     }
 
     /// A disk is done with a job.
-    pub(super) fn end_file(&mut self, rank: Rank, incarnation: u32, memory: Span, token: Token, mut request: Request) {
+    pub(super) fn end_file(
+        &mut self,
+        rank: Rank,
+        incarnation: u32,
+        memory: Span,
+        token: Token,
+        mut request: DiskRequest,
+    ) {
         let end = &mut self.ends[rank.index()];
         if end.incarnation != incarnation {
             return;
@@ -301,13 +316,13 @@ impl<C: Carrier> Network<C> {
         let ended = disk.end(&mut request);
         let moved = if request.kind == FileKind::Read { request.body.length() } else { request.length };
         let status = match ended {
-            Ended::Well if request.kind == FileKind::Read && moved > 0 => {
+            DiskCompletion::Well if request.kind == FileKind::Read && moved > 0 => {
                 // At the end of the file there are fewer bytes; the rest of the memory stays as it is.
                 let memory = Span { length: moved as u32, ..memory };
                 end.place(memory, &request.body).map_or_else(Status::Refused, |()| Status::Complete)
             }
-            Ended::Well => Status::Complete,
-            Ended::Badly(fault) => Status::Failed(fault),
+            DiskCompletion::Well => Status::Complete,
+            DiskCompletion::Badly(fault) => Status::Failed(fault),
         };
         let moved = if status == Status::Complete { moved } else { 0 };
         self.complete(rank, incarnation, token, status, moved, self.now);
@@ -327,10 +342,10 @@ fn split<T: Default>(result: Result<T, RefusalReason>) -> (Status, T) {
 }
 
 /// Flips one bit of header or body, chosen by `key`.
-fn damage(cargo: &mut Cargo, key: RandomKey) {
+fn damage(cargo: &mut FlightPayload, key: RandomKey) {
     let mut stream = key.stream();
     match cargo {
-        Cargo::Message { head, body } => {
+        FlightPayload::Message { head, body } => {
             let header = head.bytes().len() as u64;
             let place = stream.below(header + body.length());
             let bit = stream.below(8) as u32;
@@ -339,10 +354,10 @@ fn damage(cargo: &mut Cargo, key: RandomKey) {
                 Some(place) => body.damage(place, bit),
             }
         }
-        Cargo::Write { body, .. } | Cargo::Reply { body, .. } => {
+        FlightPayload::Write { body, .. } | FlightPayload::Reply { body, .. } => {
             let place = stream.below(body.length());
             body.damage(place, stream.below(8) as u32);
         }
-        Cargo::ReadRequest { .. } | Cargo::AtomicRequest { .. } | Cargo::Gone => {}
+        FlightPayload::ReadRequest { .. } | FlightPayload::AtomicRequest { .. } | FlightPayload::Gone => {}
     }
 }

@@ -15,7 +15,7 @@ use clearway_sim::Picos;
 use clearway_sim::arbiter;
 use clearway_sim::spec::{Arbiter, VIRTUAL_LANES_MAX, VlArbitration};
 
-use super::rig::{self, Figure, Flow, gigabits};
+use super::rig::{self, CheckedFigure, Flow, gigabits};
 
 /// Senders, each on its lane.
 const SENDERS: usize = 5;
@@ -40,12 +40,18 @@ fn measured(rule: &Arbiter, lanes: [u8; SENDERS], sizes: [u64; SENDERS], all: u6
 }
 
 /// Figures of one rule: `expected` by lane of `lanes`, in packets of one round. The port is watched for whole rounds.
-fn figures(name: &str, rule: &Arbiter, lanes: [u8; SENDERS], sizes: [u64; SENDERS], expected: &[u64]) -> Vec<Figure> {
+fn figures(
+    name: &str,
+    rule: &Arbiter,
+    lanes: [u8; SENDERS],
+    sizes: [u64; SENDERS],
+    expected: &[u64],
+) -> Vec<CheckedFigure> {
     let round: u64 = expected.iter().sum();
     let largest = sizes.iter().copied().max().unwrap_or(1);
     let measured = measured(rule, lanes, sizes, PACKETS.next_multiple_of(round) * largest);
     let expected = rig::shares(expected);
-    let figure = |place: usize| Figure {
+    let figure = |place: usize| CheckedFigure {
         what: format!("{name}: lane {}", lanes[place]),
         expected: expected[place],
         measured: measured[place],
@@ -63,7 +69,7 @@ fn study(high_limit: u8) -> Arbiter {
 }
 
 /// The study's tables against the specification's rule by hand.
-pub(crate) fn by_hand() -> Vec<Figure> {
+pub(crate) fn by_hand() -> Vec<CheckedFigure> {
     let lanes = [0, 4, 5, 6, 7];
     let case = |name: &str, high_limit, bytes, expected: [u64; SENDERS]| {
         figures(name, &study(high_limit), lanes, [bytes; SENDERS], &expected)
@@ -83,7 +89,7 @@ pub(crate) fn by_hand() -> Vec<Figure> {
 }
 
 /// The study's tables without lane 0: the low table alone, whatever the limit.
-pub(crate) fn low_alone() -> Vec<Figure> {
+pub(crate) fn low_alone() -> Vec<CheckedFigure> {
     let (lanes, sizes) = ([3, 4, 5, 6, 7], [64; SENDERS]);
     figures("study, no lane 0, 64 B packets", &study(255), lanes, sizes, &[8, 16, 32, 64, 128])
 }
@@ -98,12 +104,12 @@ fn random_table(stream: &mut RandomStream) -> Vec<(u8, u8)> {
 }
 
 /// Random tables against [`arbiter::shares`], run once for all who ask.
-pub(crate) fn random_tables() -> Vec<Figure> {
-    static FIGURES: LazyLock<Vec<Figure>> = LazyLock::new(run_random_tables);
+pub(crate) fn random_tables() -> Vec<CheckedFigure> {
+    static FIGURES: LazyLock<Vec<CheckedFigure>> = LazyLock::new(run_random_tables);
     FIGURES.clone()
 }
 
-fn run_random_tables() -> Vec<Figure> {
+fn run_random_tables() -> Vec<CheckedFigure> {
     let mut all = Vec::new();
     for seed in 0..40 {
         let mut stream = RandomKey::new(seed).purpose("tables").stream();
@@ -121,7 +127,7 @@ fn run_random_tables() -> Vec<Figure> {
 }
 
 /// Weighted turns: shares as the quanta, whatever the packets' lengths.
-pub(crate) fn weighted() -> Vec<Figure> {
+pub(crate) fn weighted() -> Vec<CheckedFigure> {
     let mut quantum = [0; VIRTUAL_LANES_MAX];
     quantum[..SENDERS].copy_from_slice(&[4096, 8192, 12_288, 16_384, 40_960]);
     let rule = Arbiter::Weighted { quantum, first: [None; VIRTUAL_LANES_MAX] };
@@ -133,7 +139,7 @@ pub(crate) fn weighted() -> Vec<Figure> {
 }
 
 /// Strict order, and turns among equals.
-pub(crate) fn strict() -> Vec<Figure> {
+pub(crate) fn strict() -> Vec<CheckedFigure> {
     let mut rank = [9; VIRTUAL_LANES_MAX];
     rank[3] = 0;
     let alone = Arbiter::Strict { rank };

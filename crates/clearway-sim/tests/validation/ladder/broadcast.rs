@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 
 use clearway_proto::base::Class;
 use clearway_sim::Picos;
-use clearway_sim::fabric::{Notice, Order, Reports, Target};
+use clearway_sim::fabric::{Notice, NoticeSet, SendRequest, Target};
 use clearway_sim::graph::DeviceId;
 use clearway_sim::spec::presets;
 
@@ -28,7 +28,7 @@ pub(crate) fn latency(bytes: u64, nodes: u32) -> (f64, usize) {
     let to = Target::Range(DeviceId(0), DeviceId(nodes - 1));
     let (from, class, rail) = (DeviceId(0), Class::Bulk, 0);
     let posted = Picos::from_micros(100);
-    fabric.post(posted, Order { from, to, class, bytes, rail, reports: Reports::Delivery, tag: 0 });
+    fabric.post(posted, SendRequest { from, to, class, bytes, rail, reports: NoticeSet::Delivery, tag: 0 });
     let mut notices = Vec::new();
     while fabric.next().is_some() {
         fabric.advance(Picos::NEVER, &mut notices);

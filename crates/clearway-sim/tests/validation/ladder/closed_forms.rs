@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use clearway_sim::spec::Switching;
 
-use super::queueing::{self, Wait};
-use super::rig::{self, Figure};
+use super::queueing::{self, MeanWait};
+use super::rig::{self, CheckedFigure};
 use super::{arbitration, credits, fairness, latency, parking};
 
 /// Relative error at most.
@@ -13,7 +13,7 @@ use super::{arbitration, credits, fairness, latency, parking};
 const TOLERANCE: f64 = 0.01;
 
 /// Figures that stand on one formula, by its name.
-fn groups() -> Vec<(&'static str, Vec<Figure>)> {
+fn groups() -> Vec<(&'static str, Vec<CheckedFigure>)> {
     vec![
         ("latency, cut-through", latency::figures(Switching::CutThrough)),
         ("latency, store-and-forward", latency::figures(Switching::StoreAndForward)),
@@ -41,7 +41,7 @@ pub(crate) fn text() -> String {
         let _ = writeln!(text, "{name:<34} {:>7} {error:>9.4}%  {}", figures.len(), worst.what);
     }
     let _ = writeln!(text, "\n{:<34} {:>7} {:>10}  95 % interval", "M/D/1, services waited", "formula", "mean");
-    for Wait { load, expected, mean, half } in queueing::waits() {
+    for MeanWait { load, expected, mean, half } in queueing::waits() {
         let (low, high) = (mean - half, mean + half);
         let _ = writeln!(text, "load 0.{load:<29} {expected:>10.4} {mean:>10.4}  {low:.4} to {high:.4}");
     }
@@ -52,7 +52,7 @@ pub(crate) fn text() -> String {
 mod tests {
     use super::*;
 
-    fn within_tolerance(figures: &[Figure]) {
+    fn within_tolerance(figures: &[CheckedFigure]) {
         let worst = rig::worst(figures);
         assert!(worst.error() <= TOLERANCE, "{worst:?} is off by {:.3} %", 100.0 * worst.error());
     }

@@ -13,12 +13,12 @@
 use clearway_proto::base::Bytes;
 use clearway_sim::Picos;
 
-use super::rig::{self, Figure, gigabits};
+use super::rig::{self, CheckedFigure, gigabits};
 
 const PACKET: u64 = 4096;
 
 /// Buffers of one packet to more than a round trip, whole packets and half a packet more.
-pub(crate) fn figures() -> Vec<Figure> {
+pub(crate) fn figures() -> Vec<CheckedFigure> {
     let mut figures = Vec::new();
     for cable_ns in [100, 1_000, 5_000] {
         for fitting in [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48] {
@@ -29,7 +29,7 @@ pub(crate) fn figures() -> Vec<Figure> {
     figures
 }
 
-fn figure(cable_ns: u64, buffer: u64) -> Figure {
+fn figure(cable_ns: u64, buffer: u64) -> CheckedFigure {
     let rate = gigabits(100);
     let mut spec = rig::chain(&[rate; 3]).spec();
     spec.links[1].delay = Picos::from_nanos(cable_ns);
@@ -40,7 +40,7 @@ fn figure(cable_ns: u64, buffer: u64) -> Figure {
     // The difference between two messages has no beginning and no end in it.
     let message = |rounds: u64| rig::alone(&spec, 0, 1, rounds * fitting * PACKET).0 as f64;
     let gigabits_in = |time: f64| 50.0 * (fitting * PACKET * 8) as f64 * 1e3 / time;
-    Figure {
+    CheckedFigure {
         what: format!("{buffer} B behind {cable_ns} ns of cable, Gb/s"),
         expected: f64::min(100.0, (fitting * PACKET * 8) as f64 * 1e3 / round_trip),
         measured: gigabits_in(message(60) - message(10)),

@@ -16,7 +16,7 @@ use clearway_proto::base::{Class, RandomKey, RandomStream};
 use clearway_sim::Picos;
 use clearway_sim::spec::FabricSpec;
 
-use super::rig::{self, Cabling, Figure, Flow, gigabits};
+use super::rig::{self, Cabling, CheckedFigure, Flow, gigabits};
 
 const SENDERS: usize = 8;
 
@@ -33,12 +33,12 @@ fn filled(wanted: &[u64], whole: f64) -> Vec<f64> {
 }
 
 /// Streams from `h0`, `h1`, ... of the rates `wanted` to `targets`, against `expected`.
-fn figures(name: &str, spec: &FabricSpec, wanted: &[u64], targets: &[u32], expected: &[f64]) -> Vec<Figure> {
+fn figures(name: &str, spec: &FabricSpec, wanted: &[u64], targets: &[u32], expected: &[f64]) -> Vec<CheckedFigure> {
     let flow = |place: usize| Flow { from: place as u32, to: targets[place], class: Class::Bulk, bytes: 2048 };
     let flows: Vec<Flow> = (0..SENDERS).map(flow).collect();
     let (from, until) = (Picos::from_micros(300), Picos::from_micros(1_300));
     let sums = rig::delivered(spec, &flows, 18 << 20, from, until);
-    let figure = |place: usize| Figure {
+    let figure = |place: usize| CheckedFigure {
         what: format!("{name}: {} Gb/s to h{}", wanted[place], targets[place]),
         expected: expected[place],
         measured: sums[place] as f64 * 8.0 * 1e3 / (until - from).0 as f64,
@@ -52,11 +52,11 @@ fn rates(stream: &mut RandomStream) -> Vec<u64> {
 }
 
 /// Three receivers of 100 Gb/s at the senders' switch.
-pub(crate) fn stars() -> Vec<Figure> {
+pub(crate) fn stars() -> Vec<CheckedFigure> {
     (0..10).flat_map(star).collect()
 }
 
-fn star(seed: u64) -> Vec<Figure> {
+fn star(seed: u64) -> Vec<CheckedFigure> {
     let mut stream = RandomKey::new(seed).purpose("stars").stream();
     let wanted = rates(&mut stream);
     let targets: Vec<u32> = (0..SENDERS).map(|_| SENDERS as u32 + stream.below(3) as u32).collect();
@@ -73,14 +73,14 @@ fn star(seed: u64) -> Vec<Figure> {
 }
 
 /// A trunk of 200 Gb/s to as many receivers, which take all they get.
-pub(crate) fn trunks() -> Vec<Figure> {
+pub(crate) fn trunks() -> Vec<CheckedFigure> {
     (0..10).flat_map(trunk).collect()
 }
 
-fn trunk(seed: u64) -> Vec<Figure> {
+fn trunk(seed: u64) -> Vec<CheckedFigure> {
     let wanted = rates(&mut RandomKey::new(seed).purpose("trunks").stream());
     let targets: Vec<u32> = (SENDERS as u32..2 * SENDERS as u32).collect();
-    let mut cabling = Cabling::of(2 * SENDERS as u32, 2);
+    let mut cabling = Cabling::new(2 * SENDERS as u32, 2);
     for (host, rate) in wanted.iter().enumerate() {
         cabling.cable(&format!("h{host}"), "s0", gigabits(*rate));
         cabling.cable(&format!("h{}", host + SENDERS), "s1", gigabits(400));

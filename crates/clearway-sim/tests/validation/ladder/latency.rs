@@ -18,7 +18,7 @@ use clearway_proto::base::{BitsPerSec, Bytes};
 use clearway_sim::Picos;
 use clearway_sim::spec::{FabricSpec, Switching};
 
-use super::rig::{self, Figure, gigabits};
+use super::rig::{self, CheckedFigure, gigabits};
 
 const PAYLOAD: u64 = 4096;
 const HEADER: u64 = 64;
@@ -50,7 +50,7 @@ fn formula(spec: &FabricSpec, rates: &[BitsPerSec], bytes: u64) -> f64 {
 }
 
 /// Messages of 8 bytes to 1 MiB over one to five switches.
-pub(crate) fn figures(switching: Switching) -> Vec<Figure> {
+pub(crate) fn figures(switching: Switching) -> Vec<CheckedFigure> {
     let mut figures = Vec::new();
     for (name, rates) in RATES {
         for cables in 2..=6 {
@@ -62,7 +62,7 @@ pub(crate) fn figures(switching: Switching) -> Vec<Figure> {
             spec.host.transmit_delay = Picos::from_nanos(400);
             spec.host.receive_delay = Picos::from_nanos(250);
             for bytes in (3..=20).map(|power| 1u64 << power) {
-                figures.push(Figure {
+                figures.push(CheckedFigure {
                     what: format!("{bytes} B over {} switches, {name}", cables - 1),
                     expected: formula(&spec, &rates, bytes),
                     measured: rig::alone(&spec, 0, 1, bytes).0 as f64,
@@ -75,13 +75,13 @@ pub(crate) fn figures(switching: Switching) -> Vec<Figure> {
 
 /// Hosts whose memory is slower than their cable: `D + m L q`, where `q` is the pace of memory: placing begins with a
 /// packet's first byte.
-pub(crate) fn slow_hosts() -> Vec<Figure> {
+pub(crate) fn slow_hosts() -> Vec<CheckedFigure> {
     let (cable, memory) = (gigabits(100), gigabits(30));
     let mut spec = rig::chain(&[cable, cable]).spec();
     spec.host.memory_rate = memory;
     let fixed = 10_000.0 + spec.switch.delay.0 as f64;
     let messages = (12..=20).map(|power| 1u64 << power);
-    let figure = |bytes: u64| Figure {
+    let figure = |bytes: u64| CheckedFigure {
         what: format!("{bytes} B between hosts with slow memory"),
         expected: fixed + bytes as f64 * rig::pace(memory),
         measured: rig::alone(&spec, 0, 1, bytes).0 as f64,

@@ -11,10 +11,10 @@
 use std::fmt::Write as _;
 
 use clearway_sim::Picos;
-use clearway_sim::spec::file::{FabricFile, Wanted};
+use clearway_sim::spec::file::{FabricFile, FileOptions};
 use clearway_sim::spec::presets;
 use clearway_sim::spec::{FabricSpec, LinkRole, Topology};
-use clearway_sim::traffic::{self, Posting};
+use clearway_sim::traffic::{self, PostingRule};
 
 use super::rig;
 
@@ -117,7 +117,7 @@ pub(crate) struct Machine {
 
 /// The same kind of network with about 32 hosts. Dragonflies grow by groups, so a group is made small.
 fn small(name: &str, policy: &str) -> FabricSpec {
-    let wanted = Wanted { policy: Some(policy), hosts: Some(SMALL) };
+    let wanted = FileOptions { policy: Some(policy), hosts: Some(SMALL) };
     let mut spec = FabricFile::open(name, wanted).expect("a shipped fabric").spec;
     match &mut spec.topology {
         Topology::DragonflyXc { columns, rows, .. } => (*columns, *rows) = (4, 2),
@@ -136,7 +136,7 @@ pub(crate) fn machine(name: &'static str, policy: String) -> Machine {
     let small = small(name, &policy);
     let mut fabric = rig::fabric(&small, 1);
     let hosts = u64::from(fabric.graph().hosts());
-    let outcome = traffic::shifted_all_to_all(&mut fabric, BLOCK, Posting::InTurn);
+    let outcome = traffic::shifted_all_to_all(&mut fabric, BLOCK, PostingRule::InTurn);
     let cable = small.links.iter().map(|link| link.rate.0).max().expect("links");
     let host = small.link(LinkRole::Host).map_or(cable, |link| small.links[usize::from(link)].rate.0);
     let nominal = host.min(small.host.memory_rate.0) as f64;

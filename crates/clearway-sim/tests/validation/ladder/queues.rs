@@ -15,10 +15,10 @@ use std::fmt::Write as _;
 use clearway_proto::base::{Class, RandomKey};
 use clearway_proto::stats::{Quantile, QuantileValue};
 use clearway_sim::Picos;
-use clearway_sim::fabric::{Order, Reports, Target};
+use clearway_sim::fabric::{NoticeSet, SendRequest, Target};
 use clearway_sim::graph::DeviceId;
 use clearway_sim::spec::presets;
-use clearway_sim::traffic::{self, Arrivals, Source, Timed};
+use clearway_sim::traffic::{self, Arrivals, Timed, TrafficSource};
 
 use super::rig;
 
@@ -41,16 +41,16 @@ pub(crate) fn puts(policy: &str, congestors: Congestors) -> [f64; 2] {
     let mut fabric = rig::fabric(&spec, 1);
     if congestors == Congestors::On {
         // Tags of messages that are not timed; see `traffic::open`.
-        let (rail, reports, tag) = (0, Reports::Delivery, u64::MAX);
+        let (rail, reports, tag) = (0, NoticeSet::Delivery, u64::MAX);
         for from in 0..NODES {
             let all = (1..NODES).map(|shift| ((from + shift) % NODES, Class::Bulk));
             for (to, class) in all.chain((from != 0).then_some((0, Class::BestEffort))) {
                 let (from, to) = (DeviceId(from), Target::Host(DeviceId(to)));
-                fabric.post(Picos::ZERO, Order { from, to, class, bytes: 128 << 20, rail, reports, tag });
+                fabric.post(Picos::ZERO, SendRequest { from, to, class, bytes: 128 << 20, rail, reports, tag });
             }
         }
     }
-    let source = |from: u32| Source {
+    let source = |from: u32| TrafficSource {
         from,
         to: None,
         class: Class::LowLatency,
@@ -59,7 +59,7 @@ pub(crate) fn puts(policy: &str, congestors: Congestors) -> [f64; 2] {
         arrivals: Arrivals::Poisson,
         timed: Timed::From(Picos::from_micros(200)),
     };
-    let sources: Vec<Source> = (0..NODES).flat_map(|from| vec![source(from); PUTTING]).collect();
+    let sources: Vec<TrafficSource> = (0..NODES).flat_map(|from| vec![source(from); PUTTING]).collect();
     let (until, last) = (Picos::from_micros(2_000), Picos::from_micros(2_200));
     let outcome = traffic::open(&mut fabric, &sources, until, last, RandomKey::new(3).purpose("puts"));
     [Quantile::P50, Quantile::P99].map(|quantile| match outcome.latency.quantile(quantile) {

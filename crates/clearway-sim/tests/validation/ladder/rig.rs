@@ -1,7 +1,7 @@
 //! Networks cable by cable, and how the rungs measure on them.
 
 use clearway_proto::base::{BitsPerSec, Bytes, Class};
-use clearway_sim::fabric::{Fabric, Notice, Options, Order, Reports, Target};
+use clearway_sim::fabric::{Fabric, FabricOptions, Notice, NoticeSet, SendRequest, Target};
 use clearway_sim::graph::DeviceId;
 use clearway_sim::spec::{FabricSpec, LinkRole, LinkSpec, Routing, Topology};
 use clearway_sim::topology;
@@ -9,7 +9,7 @@ use clearway_sim::{Picos, calibrate};
 
 /// A figure beside what it must be.
 #[derive(Clone, Debug)]
-pub(crate) struct Figure {
+pub(crate) struct CheckedFigure {
     /// What was measured, for a person.
     pub(crate) what: String,
     /// What a formula or a published source says.
@@ -18,7 +18,7 @@ pub(crate) struct Figure {
     pub(crate) measured: f64,
 }
 
-impl Figure {
+impl CheckedFigure {
     /// How far it is off, relative to what is expected; off nothing, by itself.
     pub(crate) fn error(&self) -> f64 {
         let off = (self.measured - self.expected).abs();
@@ -27,7 +27,7 @@ impl Figure {
 }
 
 /// Of `figures` the one that is off most.
-pub(crate) fn worst(figures: &[Figure]) -> &Figure {
+pub(crate) fn worst(figures: &[CheckedFigure]) -> &CheckedFigure {
     figures.iter().max_by(|a, b| a.error().total_cmp(&b.error())).expect("a rung measures something")
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct Cabling {
 
 impl Cabling {
     /// So many devices and no cable.
-    pub(crate) fn of(hosts: u32, switches: u32) -> Self {
+    pub(crate) fn new(hosts: u32, switches: u32) -> Self {
         Self { hosts, switches, cables: Vec::new(), links: Vec::new() }
     }
 
@@ -85,7 +85,7 @@ impl Cabling {
 /// `h0` and `h1` with switches between them; `rates` are those of the cables from `h0` on.
 pub(crate) fn chain(rates: &[BitsPerSec]) -> Cabling {
     let switches = rates.len() as u32 - 1;
-    let mut cabling = Cabling::of(2, switches);
+    let mut cabling = Cabling::new(2, switches);
     let name = |place: usize| match place {
         0 => "h0".to_owned(),
         last if last == rates.len() => "h1".to_owned(),
@@ -99,7 +99,7 @@ pub(crate) fn chain(rates: &[BitsPerSec]) -> Cabling {
 
 /// One switch; `h0` takes, all others send. `rates` by host.
 pub(crate) fn star(rates: &[BitsPerSec]) -> Cabling {
-    let mut cabling = Cabling::of(rates.len() as u32, 1);
+    let mut cabling = Cabling::new(rates.len() as u32, 1);
     for (host, rate) in rates.iter().enumerate() {
         cabling.cable(&format!("h{host}"), "s0", *rate);
     }
@@ -109,7 +109,7 @@ pub(crate) fn star(rates: &[BitsPerSec]) -> Cabling {
 /// The fabric of `spec` at rest.
 pub(crate) fn fabric(spec: &FabricSpec, seed: u64) -> Fabric {
     let network = topology::build(spec).expect("a network that can be");
-    Fabric::new(spec, network, seed, Options::default())
+    Fabric::new(spec, network, seed, FabricOptions::default())
 }
 
 /// How long `bytes` take from post to memory when nobody else sends.
@@ -125,8 +125,8 @@ pub(crate) fn one_by_one(spec: &FabricSpec, from: u32, bytes: u64) -> u64 {
     let (mut sum, mut notices) = (0, Vec::new());
     for to in &others {
         let (posted, to) = (fabric.now() + Picos::from_micros(100), Target::Host(DeviceId(*to)));
-        let (from, class, rail, reports) = (DeviceId(from), Class::LowLatency, 0, Reports::Delivery);
-        fabric.post(posted, Order { from, to, class, bytes, rail, reports, tag: 0 });
+        let (from, class, rail, reports) = (DeviceId(from), Class::LowLatency, 0, NoticeSet::Delivery);
+        fabric.post(posted, SendRequest { from, to, class, bytes, rail, reports, tag: 0 });
         sum += (fabric.advance(Picos::NEVER, &mut notices) - posted).0;
     }
     sum / others.len() as u64
@@ -152,7 +152,7 @@ pub(crate) fn delivered(spec: &FabricSpec, flows: &[Flow], backlog: u64, from: P
     for (tag, flow) in flows.iter().enumerate() {
         let Flow { from, to, class, bytes } = *flow;
         let (from, to) = (DeviceId(from), Target::Host(DeviceId(to)));
-        let order = Order { from, to, class, bytes, rail: 0, reports: Reports::Delivery, tag: tag as u64 };
+        let order = SendRequest { from, to, class, bytes, rail: 0, reports: NoticeSet::Delivery, tag: tag as u64 };
         for _ in 0..backlog.div_ceil(bytes) {
             fabric.post(Picos::ZERO, order);
         }

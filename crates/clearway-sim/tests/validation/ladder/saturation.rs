@@ -16,7 +16,7 @@ use std::sync::LazyLock;
 use clearway_proto::base::{BitsPerSec, Bytes, Class, RandomKey};
 use clearway_proto::stats::{Histogram, Quantile, QuantileValue};
 use clearway_sim::Picos;
-use clearway_sim::fabric::{Notice, Order, Reports, Target};
+use clearway_sim::fabric::{Notice, NoticeSet, SendRequest, Target};
 use clearway_sim::graph::DeviceId;
 use clearway_sim::spec::{FabricSpec, LinkRole, Routing, Topology};
 use clearway_sim::topology;
@@ -31,7 +31,7 @@ const INFINITE: Bytes = Bytes(4 << 30);
 
 /// What is different from one case to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Lanes {
+pub(crate) enum LaneSetup {
     /// All on one.
     Shared,
     /// Victims on their own, in turn with the other.
@@ -58,7 +58,7 @@ pub(crate) struct Victims {
 
 /// One network with and without the incast.
 #[derive(Clone, Debug)]
-pub(crate) struct Case {
+pub(crate) struct SaturationCase {
     /// For a person.
     pub(crate) name: &'static str,
     /// Nobody else sends.
@@ -85,11 +85,11 @@ fn group(routing: Routing) -> FabricSpec {
     spec
 }
 
-fn with(mut spec: FabricSpec, buffer: Bytes, lanes: Lanes) -> FabricSpec {
+fn with(mut spec: FabricSpec, buffer: Bytes, lanes: LaneSetup) -> FabricSpec {
     for link in &mut spec.links {
         link.buffer = buffer;
     }
-    if lanes == Lanes::Apart {
+    if lanes == LaneSetup::Apart {
         spec.classes.virtual_lanes = 2;
         spec.classes.lane_of_level[1] = 1;
         spec.classes.service_level[Class::LowLatency.index()] = 1;
@@ -102,16 +102,16 @@ const UGAL: Routing = Routing::Adaptive { minimal: 2, detour: 2, bias: 8192 };
 const BUFFER: Bytes = Bytes(32 << 10);
 
 /// All cases, run once for all who ask.
-pub(crate) fn cases() -> &'static [Case] {
-    static CASES: LazyLock<Vec<Case>> = LazyLock::new(run_all);
+pub(crate) fn cases() -> &'static [SaturationCase] {
+    static CASES: LazyLock<Vec<SaturationCase>> = LazyLock::new(run_all);
     &CASES
 }
 
-fn run_all() -> Vec<Case> {
-    use {Lanes::*, Places::*};
+fn run_all() -> Vec<SaturationCase> {
+    use {LaneSetup::*, Places::*};
     let case = |name, spec, buffer, lanes, places| {
         let spec = with(spec, buffer, lanes);
-        Case { name, quiet: run(&spec, places, 0), incast: run(&spec, places, HOGS) }
+        SaturationCase { name, quiet: run(&spec, places, 0), incast: run(&spec, places, HOGS) }
     };
     vec![
         case("tree, adaptive", tree(TREE), BUFFER, Shared, Random),
@@ -164,7 +164,7 @@ fn run(spec: &FabricSpec, places: Places, hogs: usize) -> Victims {
     let mut fabric = rig::fabric(spec, 1);
     let order = |from, to, class, bytes, tag| {
         let (from, to) = (DeviceId(from), Target::Host(DeviceId(to)));
-        Order { from, to, class, bytes, rail: 0, reports: Reports::Delivery, tag }
+        SendRequest { from, to, class, bytes, rail: 0, reports: NoticeSet::Delivery, tag }
     };
     for hog in &others[1..=hogs] {
         fabric.post(Picos::ZERO, order(*hog, others[0], Class::Bulk, 1 << 30, u64::MAX));
@@ -194,7 +194,7 @@ fn run(spec: &FabricSpec, places: Places, hogs: usize) -> Victims {
 /// The table of all cases.
 pub(crate) fn text() -> String {
     let mut text = format!("{:<36} {:>12} {:>10} {:>12}\n", "96 to 1", "p99 quiet ns", "delivered", "p99 ns");
-    for Case { name, quiet, incast } in cases() {
+    for SaturationCase { name, quiet, incast } in cases() {
         let delivered = 100.0 * incast.delivered;
         let _ = writeln!(text, "{name:<36} {:>12} {delivered:>9.1}% {:>12}", shown(quiet.p99), shown(incast.p99));
     }
@@ -224,7 +224,7 @@ mod tests {
     fn incast__a_tree_of_full_buffers_stops_those_who_never_go_there() {
         let cases = cases();
         let of = |name: &str| cases.iter().find(|case| case.name == name).expect("a case");
-        let slower = |case: &Case| nanos(case.incast.p99) / nanos(case.quiet.p99);
+        let slower = |case: &SaturationCase| nanos(case.incast.p99) / nanos(case.quiet.p99);
         assert!(cases.iter().all(|case| case.quiet.delivered == 1.0));
         // Adaptive ways spread the hot spot over all spines: most victims stand still. Buffers without end let pass
         // all but those who go to the leaf of the hot spot (one of 24).

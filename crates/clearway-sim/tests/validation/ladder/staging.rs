@@ -13,11 +13,11 @@ use std::fmt::Write as _;
 use clearway_proto::base::Class;
 use clearway_sim::Picos;
 use clearway_sim::arbiter;
-use clearway_sim::fabric::{Notice, Order, Reports, Target};
+use clearway_sim::fabric::{Notice, NoticeSet, SendRequest, Target};
 use clearway_sim::graph::DeviceId;
 use clearway_sim::spec::{Arbiter, FabricSpec, presets};
 
-use super::rig::{self, Figure, Flow};
+use super::rig::{self, CheckedFigure, Flow};
 
 /// The application and three kinds of staging, with their lanes.
 const CLASSES: [(Class, u8); 4] =
@@ -27,7 +27,7 @@ const MESSAGE: u64 = 64 << 10;
 
 /// Where lanes fight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum SharedPoint {
     /// At the port of one host that sends on all lanes.
     Adapter,
     /// At the last switch, where hosts with a lane each send to one.
@@ -44,18 +44,19 @@ fn spec(policy: &str) -> FabricSpec {
 }
 
 /// Shares of the lanes of `classes` against the formula of the port where they fight.
-pub(crate) fn shares(policy: &str, place: Place, classes: &[(Class, u8)]) -> Vec<Figure> {
+pub(crate) fn shares(policy: &str, place: SharedPoint, classes: &[(Class, u8)]) -> Vec<CheckedFigure> {
     let spec = spec(policy);
     let flow = |(class, lane): (Class, u8)| {
-        let (from, to) = if place == Place::Adapter { (0, u32::from(lane) + 1) } else { (u32::from(lane) + 1, 0) };
+        let (from, to) =
+            if place == SharedPoint::Adapter { (0, u32::from(lane) + 1) } else { (u32::from(lane) + 1, 0) };
         Flow { from, to, class, bytes: MESSAGE }
     };
     let flows: Vec<Flow> = classes.iter().map(|class| flow(*class)).collect();
     let until = Picos::from_micros(20_000);
     let measured = rig::shares(&rig::delivered(&spec, &flows, 96 << 20, Picos::from_micros(500), until));
-    let rule = if place == Place::Adapter { &spec.arbitration.host } else { &spec.arbitration.switch };
+    let rule = if place == SharedPoint::Adapter { &spec.arbitration.host } else { &spec.arbitration.switch };
     let expected = formula(rule, classes, (spec.packet.payload.0 + spec.packet.header.0) as u32);
-    let figure = |i: usize| Figure {
+    let figure = |i: usize| CheckedFigure {
         what: format!("{policy}, {place:?}, lane {}", classes[i].1),
         expected: expected[i],
         measured: measured[i],
@@ -74,7 +75,7 @@ pub(crate) fn application(policy: &str) -> f64 {
     let mut fabric = rig::fabric(&spec(policy), 1);
     let order = |from: u32, class, bytes, tag| {
         let (from, to) = (DeviceId(from), Target::Host(DeviceId(0)));
-        Order { from, to, class, bytes, rail: 0, reports: Reports::Delivery, tag }
+        SendRequest { from, to, class, bytes, rail: 0, reports: NoticeSet::Delivery, tag }
     };
     for (class, lane) in &CLASSES[1..] {
         fabric.post(Picos::ZERO, order(u32::from(*lane) + 1, *class, 1 << 30, 0));
@@ -114,8 +115,8 @@ pub(crate) fn text() -> String {
 }
 
 /// The policies with tables at both places.
-fn cases() -> impl Iterator<Item = (&'static str, Place)> {
-    POLICIES[1..].iter().flat_map(|policy| [(*policy, Place::Adapter), (*policy, Place::Incast)])
+fn cases() -> impl Iterator<Item = (&'static str, SharedPoint)> {
+    POLICIES[1..].iter().flat_map(|policy| [(*policy, SharedPoint::Adapter), (*policy, SharedPoint::Incast)])
 }
 
 #[cfg(test)]
@@ -135,7 +136,7 @@ mod tests {
 
     #[test]
     fn shares__a_limit_of_255_starves_staging() {
-        for place in [Place::Adapter, Place::Incast] {
+        for place in [SharedPoint::Adapter, SharedPoint::Incast] {
             let figures = shares("ca-and-switch", place, &CLASSES);
             assert_eq!(figures[0].measured, 1.0, "{figures:?}");
         }

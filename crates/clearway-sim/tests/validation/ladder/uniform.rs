@@ -21,7 +21,7 @@ use std::fmt::Write as _;
 
 use clearway_proto::base::{Class, RandomKey};
 use clearway_sim::Picos;
-use clearway_sim::fabric::{Notice, Order, Reports, Target};
+use clearway_sim::fabric::{Notice, NoticeSet, SendRequest, Target};
 use clearway_sim::graph::DeviceId;
 use clearway_sim::spec::{FabricSpec, Queueing, Service};
 
@@ -57,7 +57,7 @@ pub(crate) fn carried(ports: u32, queueing: Queueing) -> f64 {
             let (from, to, class) = (DeviceId(host), Target::Host(DeviceId(to)), Class::Bulk);
             fabric.post(
                 Picos::ZERO,
-                Order { from, to, class, bytes: PACKET, rail: 0, reports: Reports::Delivery, tag: 0 },
+                SendRequest { from, to, class, bytes: PACKET, rail: 0, reports: NoticeSet::Delivery, tag: 0 },
             );
         }
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
 use clearway_sim::Picos;
-use clearway_sim::fabric::{Cause, Chain, Hop, Root, Trace};
+use clearway_sim::fabric::{CongestionChain, Hop, RootCause, Trace, WaitCause};
 use clearway_sim::graph::Graph;
 
 use crate::command::print;
@@ -147,21 +147,21 @@ fn reasons(hop: &Hop, graph: &Graph) -> String {
     words.join("; ")
 }
 
-fn reason(cause: Cause, times: u32, hop: &Hop, graph: &Graph) -> String {
+fn reason(cause: WaitCause, times: u32, hop: &Hop, graph: &Graph) -> String {
     match cause {
-        Cause::Busy(id) => format!("busy with a packet of {}:{}", graph.name(id.from), id.number),
-        Cause::Own => "earlier packets of the message".to_owned(),
-        Cause::Turn(None) => format!("turn: {} of the host's other messages", count(times)),
-        Cause::Turn(from) if from == hop.input => format!("turn: {} from the same input", count(times)),
-        Cause::Turn(Some(from)) => format!("turn: {} from {}", count(times), graph.name(graph.channel(from).from)),
-        Cause::Credit(chain) => format!("no credit [{}]", chain + 1),
-        Cause::Pause => "paused by the receiver".to_owned(),
-        Cause::HeldBack => "held back at the source by congestion control".to_owned(),
-        Cause::Memory => "the interface fetched from memory".to_owned(),
-        Cause::Input => "behind others of its input".to_owned(),
-        Cause::Tail => "its own tail".to_owned(),
-        Cause::Kept => "a multicast kept the port".to_owned(),
-        Cause::Down => "a fault".to_owned(),
+        WaitCause::Busy(id) => format!("busy with a packet of {}:{}", graph.name(id.from), id.number),
+        WaitCause::Own => "earlier packets of the message".to_owned(),
+        WaitCause::Turn(None) => format!("turn: {} of the host's other messages", count(times)),
+        WaitCause::Turn(from) if from == hop.input => format!("turn: {} from the same input", count(times)),
+        WaitCause::Turn(Some(from)) => format!("turn: {} from {}", count(times), graph.name(graph.channel(from).from)),
+        WaitCause::Credit(chain) => format!("no credit [{}]", chain + 1),
+        WaitCause::Pause => "paused by the receiver".to_owned(),
+        WaitCause::HeldBack => "held back at the source by congestion control".to_owned(),
+        WaitCause::Memory => "the interface fetched from memory".to_owned(),
+        WaitCause::Input => "behind others of its input".to_owned(),
+        WaitCause::Tail => "its own tail".to_owned(),
+        WaitCause::Kept => "a multicast kept the port".to_owned(),
+        WaitCause::Down => "a fault".to_owned(),
     }
 }
 
@@ -173,7 +173,7 @@ fn count(packets: u32) -> String {
 fn chains(trace: &Trace, graph: &Graph) -> String {
     let shown = trace.hops.iter().flat_map(|hop| hop.waits.iter().take(CAUSES_MAX));
     let shown: BTreeSet<usize> =
-        shown.filter_map(|wait| if let Cause::Credit(chain) = wait.cause { Some(chain) } else { None }).collect();
+        shown.filter_map(|wait| if let WaitCause::Credit(chain) = wait.cause { Some(chain) } else { None }).collect();
     let mut page = String::new();
     for number in shown {
         page += &format!("\n[{}] no room ahead, because\n", number + 1);
@@ -182,21 +182,23 @@ fn chains(trace: &Trace, graph: &Graph) -> String {
     page
 }
 
-fn chain(chain: &Chain, graph: &Graph) -> String {
+fn chain(chain: &CongestionChain, graph: &Graph) -> String {
     let mut page = String::new();
     for link in &chain.links {
         let port = graph.label(link.channel);
         page += &format!("    up to {} KiB of that buffer wait for {port}, lane {}\n", link.bytes >> 10, link.lane);
     }
     let port = chain.links.last().map_or("the port itself".to_owned(), |link| graph.label(link.channel));
-    let Chain { queued, senders, .. } = chain;
+    let CongestionChain { queued, senders, .. } = chain;
     page + &match chain.root {
-        Root::Busy => format!("    root: {port} is busy: up to {} KiB of {senders} hosts wait there\n", queued >> 10),
-        Root::SlowHost => format!("    root: {port}: its host takes packets in more slowly than they come\n"),
-        Root::Travelling => format!("    root: {port}: nothing waits behind it, its credits are under way\n"),
-        Root::Paused => format!("    root: {port} is paused by its receiver\n"),
-        Root::Down => format!("    root: {port}: a fault\n"),
-        Root::Circle => format!("    root: none; {port} waits for a port named before\n"),
+        RootCause::Busy => {
+            format!("    root: {port} is busy: up to {} KiB of {senders} hosts wait there\n", queued >> 10)
+        }
+        RootCause::SlowHost => format!("    root: {port}: its host takes packets in more slowly than they come\n"),
+        RootCause::Travelling => format!("    root: {port}: nothing waits behind it, its credits are under way\n"),
+        RootCause::Paused => format!("    root: {port} is paused by its receiver\n"),
+        RootCause::Down => format!("    root: {port}: a fault\n"),
+        RootCause::Circle => format!("    root: none; {port} waits for a port named before\n"),
     }
 }
 

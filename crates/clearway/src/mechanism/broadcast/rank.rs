@@ -172,8 +172,8 @@ pub(super) fn member(
         rate: assignment.rate,
         sync_every: SYNC_EVERY,
         silence: assignment.silence,
-        laggards: SlowReceivers::Wait,
-        way: assignment.way,
+        slow_receivers: SlowReceivers::Wait,
+        algorithm: assignment.way,
         class: Class::Bulk,
         control: Class::Control,
     })

@@ -151,8 +151,8 @@ impl End {
             rate: self.seat.rate.map(BitsPerSec),
             sync_every: SYNC_EVERY,
             silence: SILENCE,
-            laggards: SlowReceivers::Wait,
-            way: if group.is_some() { Algorithm::Multicast } else { Algorithm::Chain },
+            slow_receivers: SlowReceivers::Wait,
+            algorithm: if group.is_some() { Algorithm::Multicast } else { Algorithm::Chain },
             class: Class::Bulk,
             control: Class::Control,
         });

@@ -16,8 +16,8 @@ use clearway_proto::base::{Bytes, LocalNs, Nanos, RandomKey, Rank};
 use clearway_proto::congestion::{CongestionEvent, Phase};
 use clearway_proto::wire::Wire;
 use clearway_sim::Picos;
-use clearway_sim::fabric::{self, Options, Slow, Trace, Trains};
-use clearway_sim::wire::Bodies;
+use clearway_sim::fabric::{self, FabricOptions, RankedMessage, Trace, Trains};
+use clearway_sim::wire::ContentModel;
 use clearway_sim::world::World;
 
 use super::phases::{Plan, Sighting};
@@ -51,7 +51,7 @@ pub(super) struct Simulated {
 /// What is kept of a phase to tell of its slowest messages.
 struct Ranked {
     /// The slowest first.
-    slowest: Vec<Slow>,
+    slowest: Vec<RankedMessage>,
     events: u64,
 }
 
@@ -87,13 +87,13 @@ fn overhead(machine: &SimMachine) -> Bytes {
 fn world(
     machine: &SimMachine,
     key: RandomKey,
-    options: Options,
+    options: FabricOptions,
     orders: &[Phase],
 ) -> Result<World<TestWithCast, fabric::Fabric>> {
     let carrier = machine.carrier(key, options);
     // What victims look at must be there.
     let looks = |order: &Phase| order.victim.as_ref().is_some_and(|victim| victim.memory() > Bytes(0));
-    let bodies = if orders.iter().any(looks) { Bodies::Real } else { Bodies::Phantom };
+    let bodies = if orders.iter().any(looks) { ContentModel::Real } else { ContentModel::Phantom };
     let payload = machine.spec.packet.payload.0;
     let symbol_max = payload.saturating_sub(SYMBOL_HEAD).clamp(1, u64::from(u16::MAX)) as u32;
     let mut refused = None;
@@ -114,7 +114,7 @@ fn start(
     key: RandomKey,
     number: u32,
     plan: &Plan<'_>,
-    options: Options,
+    options: FabricOptions,
 ) -> Result<World<TestWithCast, fabric::Fabric>> {
     let ranks = (0..machine.hosts.len() as u32).map(Rank);
     let orders: Vec<Phase> = ranks.clone().map(|rank| plan.orders(rank, number, BEGIN, overhead(machine))).collect();
@@ -129,7 +129,7 @@ impl Simulated {
     pub(super) fn phase(&mut self, venue: &mut SimVenue, plan: &Plan<'_>, number: u32) -> Result<Sighting> {
         let started = Instant::now();
         let machine = venue.machine()?;
-        let options = self.watch.as_ref().map_or_else(Options::default, |watch| watch.options(number));
+        let options = self.watch.as_ref().map_or_else(FabricOptions::default, |watch| watch.options(number));
         let mut world = start(machine, venue.key(), number, plan, options)?;
         let carrier = world.network_mut().carrier_mut();
         match &self.watch {
@@ -185,7 +185,7 @@ impl Simulated {
         let machine = venue.machine_with(queue)?;
         let (traces, note) = explained(&machine, venue.key(), number, plan, &ranked)?;
         let graph = &machine.network.graph;
-        let message = |slow: &Slow| {
+        let message = |slow: &RankedMessage| {
             let trace = traces.iter().find(|trace| trace.id == slow.id);
             SlowMessage {
                 id: format!("p{number}:{}:{}", graph.name(slow.id.from), slow.id.number),
@@ -202,8 +202,14 @@ impl Simulated {
 }
 
 /// Repeats phase `number` and follows `messages`, which are in order of time and do not overlap.
-fn follow(machine: &SimMachine, key: RandomKey, number: u32, plan: &Plan<'_>, messages: &[Slow]) -> Result<Vec<Trace>> {
-    let options = Options { trains: Trains::Off, ..Options::default() };
+fn follow(
+    machine: &SimMachine,
+    key: RandomKey,
+    number: u32,
+    plan: &Plan<'_>,
+    messages: &[RankedMessage],
+) -> Result<Vec<Trace>> {
+    let options = FabricOptions { trains: Trains::Off, ..FabricOptions::default() };
     let mut world = start(machine, key, number, plan, options)?;
     let mut traces = Vec::new();
     for slow in messages {

@@ -12,7 +12,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use clearway_sim::Picos;
-use clearway_sim::fabric::{Cause, Hop, Root, Slow, Trace};
+use clearway_sim::fabric::{Hop, RankedMessage, RootCause, Trace, WaitCause};
 use clearway_sim::graph::{ChannelId, Graph};
 
 use crate::report::model::LongestWait;
@@ -23,10 +23,10 @@ pub(crate) const TOLD: usize = 5;
 pub(crate) const EVENTS_MAX: u64 = 10_000_000;
 
 /// Deals `messages`, the slowest first, to repeats; in each they are in order of time, with `gap` between them.
-pub(crate) fn repeats(messages: &[Slow], gap: Picos) -> Vec<Vec<Slow>> {
-    let span = |slow: &Slow| (slow.posted.0, (slow.posted + slow.latency + gap).0);
-    let apart = |a: &Slow, b: &Slow| span(a).1 <= span(b).0 || span(b).1 <= span(a).0;
-    let mut repeats: Vec<Vec<Slow>> = Vec::new();
+pub(crate) fn repeats(messages: &[RankedMessage], gap: Picos) -> Vec<Vec<RankedMessage>> {
+    let span = |slow: &RankedMessage| (slow.posted.0, (slow.posted + slow.latency + gap).0);
+    let apart = |a: &RankedMessage, b: &RankedMessage| span(a).1 <= span(b).0 || span(b).1 <= span(a).0;
+    let mut repeats: Vec<Vec<RankedMessage>> = Vec::new();
     for slow in messages {
         match repeats.iter_mut().find(|repeat| repeat.iter().all(|other| apart(slow, other))) {
             Some(repeat) => repeat.push(*slow),
@@ -63,18 +63,18 @@ pub(crate) fn longest_wait(trace: &Trace, graph: &Graph) -> Option<LongestWait> 
 }
 
 /// Causes that a hurried reader need not tell apart have one name.
-const fn kind(cause: Cause) -> &'static str {
+const fn kind(cause: WaitCause) -> &'static str {
     match cause {
-        Cause::Busy(_) | Cause::Turn(_) => "packets of others ahead of it",
-        Cause::Own => "its own earlier packets",
-        Cause::Credit(_) => "room in the next buffer",
-        Cause::Pause => "a pause of the receiver",
-        Cause::HeldBack => "congestion control at its source",
-        Cause::Memory => "the memory of its host",
-        Cause::Input => "others of its input",
-        Cause::Tail => "its own tail",
-        Cause::Kept => "a multicast at the port",
-        Cause::Down => "a fault",
+        WaitCause::Busy(_) | WaitCause::Turn(_) => "packets of others ahead of it",
+        WaitCause::Own => "its own earlier packets",
+        WaitCause::Credit(_) => "room in the next buffer",
+        WaitCause::Pause => "a pause of the receiver",
+        WaitCause::HeldBack => "congestion control at its source",
+        WaitCause::Memory => "the memory of its host",
+        WaitCause::Input => "others of its input",
+        WaitCause::Tail => "its own tail",
+        WaitCause::Kept => "a multicast at the port",
+        WaitCause::Down => "a fault",
     }
 }
 
@@ -82,21 +82,23 @@ const fn kind(cause: Cause) -> &'static str {
 fn root(trace: &Trace, hop: &Hop, cause: &str, graph: &Graph) -> (ChannelId, String) {
     let mut of_kind = hop.waits.iter().filter(|wait| kind(wait.cause) == cause);
     let chain = of_kind.find_map(|wait| match wait.cause {
-        Cause::Credit(chain) => trace.chains.get(chain),
+        WaitCause::Credit(chain) => trace.chains.get(chain),
         _ => None,
     });
     let Some(chain) = chain else { return (hop.channel, "the port itself".to_owned()) };
     let port = chain.links.last().map_or(hop.channel, |link| link.channel);
     let because = match chain.root {
-        Root::Busy => match chain.senders {
+        RootCause::Busy => match chain.senders {
             1 => "busy with packets of 1 host".to_owned(),
             senders => format!("busy with packets of {senders} hosts"),
         },
-        Root::SlowHost => format!("{} takes packets in more slowly than they come", graph.name(graph.channel(port).to)),
-        Root::Travelling => "its credits are under way".to_owned(),
-        Root::Paused => "paused by its receiver".to_owned(),
-        Root::Down => "a fault".to_owned(),
-        Root::Circle => "ports wait for each other in a circle".to_owned(),
+        RootCause::SlowHost => {
+            format!("{} takes packets in more slowly than they come", graph.name(graph.channel(port).to))
+        }
+        RootCause::Travelling => "its credits are under way".to_owned(),
+        RootCause::Paused => "paused by its receiver".to_owned(),
+        RootCause::Down => "a fault".to_owned(),
+        RootCause::Circle => "ports wait for each other in a circle".to_owned(),
     };
     (port, because)
 }
@@ -113,9 +115,9 @@ mod tests {
 
     use super::*;
 
-    fn slow(number: u64, posted: u64, latency: u64) -> Slow {
+    fn slow(number: u64, posted: u64, latency: u64) -> RankedMessage {
         let (from, to) = (DeviceId(0), DeviceId(1));
-        Slow { id: MessageId { from, number }, to, bytes: 8, posted: Picos(posted), latency: Picos(latency) }
+        RankedMessage { id: MessageId { from, number }, to, bytes: 8, posted: Picos(posted), latency: Picos(latency) }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::fmt;
 use anyhow::{Result, anyhow, bail};
 use clearway_proto::base::Rank;
 use clearway_sim::Picos;
-use clearway_sim::fabric::{Among, Fabric, MessageId, Options, Slow, Trace, Trains};
+use clearway_sim::fabric::{Fabric, FabricOptions, MessageId, MessageSelection, RankedMessage, Trace, Trains};
 use clearway_sim::graph::{DeviceId, Graph};
 
 use super::phases::Plan;
@@ -29,7 +29,7 @@ pub(crate) enum Wanted {
 pub(crate) struct Watch {
     wanted: Wanted,
     /// The slowest of all phases, each with its phase, sender and receiver.
-    pub(crate) slowest: Vec<(u32, Slow, [String; 2])>,
+    pub(crate) slowest: Vec<(u32, RankedMessage, [String; 2])>,
     /// The message, and where it went.
     pub(crate) traced: Option<(Trace, Graph)>,
     /// What each repeated phase did, as in the report.
@@ -75,9 +75,9 @@ impl Watch {
     }
 
     /// How `phase` is to be computed: one by one where packets are followed.
-    pub(crate) fn options(&self, phase: u32) -> Options {
+    pub(crate) fn options(&self, phase: u32) -> FabricOptions {
         let trains = if self.is_here(phase) { Trains::Off } else { Trains::On };
-        Options { trains, ..Options::default() }
+        FabricOptions { trains, ..FabricOptions::default() }
     }
 
     /// `phase` begins.
@@ -111,8 +111,8 @@ impl Watch {
 }
 
 /// The victims' messages; those of all where nobody is a victim.
-pub(crate) fn victims(plan: &Plan<'_>, hosts: &[DeviceId]) -> Among {
-    let mut among = Among::default();
+pub(crate) fn victims(plan: &Plan<'_>, hosts: &[DeviceId]) -> MessageSelection {
+    let mut among = MessageSelection::default();
     for (rank, host) in hosts.iter().enumerate() {
         if let Some(victim) = (plan.part)(Rank(rank as u32)).victim {
             among.class = Some(victim.class);

@@ -372,8 +372,8 @@ impl Seat {
             rate: Some(self.cast.rate),
             sync_every: SYNC_EVERY,
             silence: SILENCE,
-            laggards: SlowReceivers::Wait,
-            way,
+            slow_receivers: SlowReceivers::Wait,
+            algorithm: way,
             class: self.class,
             control: self.cast.control,
         })));

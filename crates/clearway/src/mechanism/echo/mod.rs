@@ -21,8 +21,8 @@ use anyhow::{Context, Result};
 use clearway_proto::base::Rank;
 use clearway_proto::wire::Wire;
 use clearway_sim::Picos;
-use clearway_sim::fabric::Options;
-use clearway_sim::wire::Bodies;
+use clearway_sim::fabric::FabricOptions;
+use clearway_sim::wire::ContentModel;
 use clearway_wires::Need;
 
 use self::engine::{Echo, Task};
@@ -117,8 +117,8 @@ impl TaskEngine for Echo {
 /// The round trips of all ranks of a simulated machine, in ns.
 fn simulated(venue: &SimVenue, test: &EchoTest) -> Result<Vec<u64>> {
     let (machine, key) = (venue.machine()?, venue.key());
-    let carrier = machine.carrier(key, Options::default());
-    let mut world = machine.world(carrier, Bodies::Phantom, key, |wire| Echo::new(wire.rank()));
+    let carrier = machine.carrier(key, FabricOptions::default());
+    let mut world = machine.world(carrier, ContentModel::Phantom, key, |wire| Echo::new(wire.rank()));
     let ranks = machine.hosts.len() as u32;
     for rank in (0..ranks).map(Rank) {
         world.command(Picos::ZERO, rank, Task { ranks, count: test.count });

@@ -15,9 +15,9 @@ use clearway_proto::base::{Nanos, Rank};
 use clearway_proto::gpcnet::{GpcnetEvent, GpcnetNode, GpcnetRecord, Task};
 use clearway_proto::wire::{OperationSet, SHORT_HEAD, Wire};
 use clearway_sim::Picos;
-use clearway_sim::fabric::{self, Options};
-use clearway_sim::wire::Bodies;
-use clearway_sim::world::{Ended, World};
+use clearway_sim::fabric::{self, FabricOptions};
+use clearway_sim::wire::ContentModel;
+use clearway_sim::world::{StopReason, World};
 
 use super::rank::{Tests, node};
 use crate::run::task::Losses;
@@ -110,8 +110,8 @@ impl TestRunner {
 /// The world of test `number` on `machine`.
 fn world(venue: &SimVenue, machine: &SimMachine, number: u64) -> World<GpcnetNode, fabric::Fabric> {
     let key = venue.key().purpose("gpcnet").node(number);
-    let carrier = machine.carrier(key, Options::default());
-    machine.world(carrier, Bodies::Phantom, key, |wire| node(wire).expect("a fresh end has room for a region"))
+    let carrier = machine.carrier(key, FabricOptions::default());
+    machine.world(carrier, ContentModel::Phantom, key, |wire| node(wire).expect("a fresh end has room for a region"))
 }
 
 /// Runs test `number` on the machine of `venue`.
@@ -132,7 +132,7 @@ fn simulated(
         let ended = world.run_until(Picos::from(until), &mut |told| match told.event {
             GpcnetEvent::Over { .. } => records.extend(told.engine.take_record().map(|record| (told.rank, record))),
         });
-        if records.len() < tasks.len() && (ended == Ended::Quiet || until > patience) {
+        if records.len() < tasks.len() && (ended == StopReason::Quiet || until > patience) {
             bail!("a simulated rank did not end its test; this is a defect of the program");
         }
         until = until + Nanos((until.0 / 16).max(100_000));

@@ -8,7 +8,7 @@ use clearway_proto::base::{Nanos, Rank};
 use clearway_proto::timeslice::TimesliceNode;
 use clearway_sim::Picos;
 use clearway_sim::fabric::Fabric;
-use clearway_sim::world::{Told, World};
+use clearway_sim::world::{World, WorldEvent};
 
 use super::plan::Plan;
 
@@ -32,7 +32,7 @@ pub(super) fn shoot(
     plan: &Plan,
     length: Nanos,
     slot: Nanos,
-    hear: &mut dyn FnMut(Told<'_, TimesliceNode>),
+    hear: &mut dyn FnMut(WorldEvent<'_, TimesliceNode>),
 ) -> Film {
     let inputs = (plan.inputs as usize).min(INPUTS_MAX);
     let step = Nanos((length.0 / STEPS).max(1));

@@ -15,10 +15,10 @@ use clearway_proto::timeslice::{
 use clearway_proto::wire::{RefusalReason, Span, Wire};
 use clearway_sim::Picos;
 use clearway_sim::disk::Survival;
-use clearway_sim::fabric::{self, Options};
+use clearway_sim::fabric::{self, FabricOptions};
 use clearway_sim::spec::{FabricSpec, Jitter};
-use clearway_sim::wire::{Bodies, SimWire};
-use clearway_sim::world::{Told, World};
+use clearway_sim::wire::{ContentModel, SimWire};
+use clearway_sim::world::{World, WorldEvent};
 
 use super::film::{self, Film};
 use super::loss::{Change, Known, Wanted};
@@ -191,8 +191,8 @@ impl Ground {
 
     fn world(&self, job: &Job<'_>) -> World<TimesliceNode, fabric::Fabric> {
         let key = RandomKey::new(job.seed);
-        let carrier = self.0.carrier(key, Options::default());
-        self.0.world(carrier, Bodies::Lengths, key, |wire| job.node(wire))
+        let carrier = self.0.carrier(key, FabricOptions::default());
+        self.0.world(carrier, ContentModel::Lengths, key, |wire| job.node(wire))
     }
 
     /// Lets every input fetch at so many hundredths of its own rate.
@@ -225,7 +225,7 @@ impl Ground {
         let deaths = plan.changes.iter().filter(|change| change.wanted == Wanted::Death).map(|change| change.when);
         let mut losses: BTreeMap<Rank, Known> = deaths.map(|kill| (Rank(kill.rank), Known::of(kill.at))).collect();
 
-        let mut hear = |told: Told<'_, TimesliceNode>| match told.event {
+        let mut hear = |told: WorldEvent<'_, TimesliceNode>| match told.event {
             TimesliceEvent::Refused { missing, .. } => refused = refused.or(Some(missing)),
             TimesliceEvent::Lost { rank } => {
                 let known = losses.get_mut(&rank);
@@ -270,7 +270,7 @@ impl Ground {
         &self,
         world: &mut World<TimesliceNode, fabric::Fabric>,
         job: &Job<'_>,
-        hear: &mut dyn FnMut(Told<'_, TimesliceNode>),
+        hear: &mut dyn FnMut(WorldEvent<'_, TimesliceNode>),
     ) -> Outcome {
         let Job { plan, seed, .. } = *job;
         let mut tally = Tally::begun(world, plan, self.host_rate());

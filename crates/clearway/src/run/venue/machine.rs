@@ -5,11 +5,11 @@ use clearway_proto::base::{BitsPerSec, RandomKey};
 use clearway_proto::wire::{Engine, SHORT_HEAD};
 use clearway_runtime::udp::frame::{FRAME_LENGTH, MESSAGE_MAX};
 use clearway_sim::calibrate;
-use clearway_sim::fabric::{self, Options};
+use clearway_sim::fabric::{self, FabricOptions};
 use clearway_sim::graph::DeviceId;
 use clearway_sim::spec::{FabricSpec, LinkRole};
-use clearway_sim::topology::{self, Network as Topology};
-use clearway_sim::wire::{Bodies, Network, NetworkConfig, SimWire};
+use clearway_sim::topology::{self, RoutedGraph as Topology};
+use clearway_sim::wire::{ContentModel, Network, NetworkConfig, SimWire};
 use clearway_sim::world::World;
 
 use crate::scenario::{Fabric, SmallMessage};
@@ -72,7 +72,7 @@ impl SimMachine {
     }
 
     /// Its fabric at rest; `key` draws what is random in it.
-    pub(crate) fn carrier(&self, key: RandomKey, options: Options) -> fabric::Fabric {
+    pub(crate) fn carrier(&self, key: RandomKey, options: FabricOptions) -> fabric::Fabric {
         let seed = key.purpose("fabric").stream().next_u64();
         fabric::Fabric::new(&self.spec, self.network.clone(), seed, options)
     }
@@ -81,7 +81,7 @@ impl SimMachine {
     pub(crate) fn world<E: Engine>(
         &self,
         carrier: fabric::Fabric,
-        bodies: Bodies,
+        bodies: ContentModel,
         key: RandomKey,
         make: impl FnMut(&mut SimWire) -> E,
     ) -> World<E, fabric::Fabric> {

@@ -22,11 +22,11 @@ use clearway_proto::broadcast::{
 };
 use clearway_proto::wire::{Span, Wire};
 use clearway_sim::Picos;
-use clearway_sim::fabric::{Fabric, FabricFault, Harm, Odds, Options, Sort, Trouble};
+use clearway_sim::fabric::{Fabric, FabricFault, FabricFaultKind, FabricOptions, FaultOdds, PacketFault, PacketSort};
 use clearway_sim::graph::{ChannelId, DeviceId};
-use clearway_sim::spec::file::{FabricFile, Wanted};
-use clearway_sim::wire::{Bodies, SimWire};
-use clearway_sim::world::{Told, World};
+use clearway_sim::spec::file::{FabricFile, FileOptions};
+use clearway_sim::wire::{ContentModel, SimWire};
+use clearway_sim::world::{World, WorldEvent};
 
 use super::plan::{Mode, Plan, Share};
 use crate::run::venue::SimMachine;
@@ -82,7 +82,7 @@ impl Ground {
     /// `ranks` of the fabric `name` under `policy`; packets carry `packet` bytes in place of what its file says.
     pub(crate) fn open(name: &str, policy: Option<&str>, ranks: u32, packet: Option<Bytes>) -> Result<Self> {
         let neighbours = ((ranks / RANKS_PER_NEIGHBOUR).clamp(2, NEIGHBOURS_MAX)) & !1;
-        let wanted = Wanted { policy, hosts: Some(ranks + neighbours) };
+        let wanted = FileOptions { policy, hosts: Some(ranks + neighbours) };
         let mut spec = FabricFile::open(name, wanted)?.spec;
         if let Some(payload) = packet {
             // Buffers that hold a few packets keep a cable busy, whatever the grain.
@@ -180,12 +180,13 @@ impl Ground {
     }
 
     fn carrier(&self, loss: Share, key: RandomKey) -> Fabric {
-        let mut carrier = self.machine.carrier(key, Options::default());
+        let mut carrier = self.machine.carrier(key, FabricOptions::default());
         let graph = &self.machine.network.graph;
         let lost = self.machine.hosts.iter().take(self.ranks as usize).filter(|_| loss.0 > 0).map(|host| {
             let channel = graph.channel(ChannelId(graph.ports(*host).start)).reverse;
-            let odds = Odds::Each(loss.0);
-            let what = Trouble::Packets { channel, harm: Harm::Lost, odds, level: None, sort: Sort::Any };
+            let odds = FaultOdds::Each(loss.0);
+            let what =
+                FabricFaultKind::Packets { channel, harm: PacketFault::Lost, odds, level: None, sort: PacketSort::Any };
             FabricFault { at: Picos::ZERO, until: LIMIT + LIMIT, what, plan: host.0 }
         });
         carrier.afflict(lost.collect(), key.purpose("loss"));
@@ -200,7 +201,7 @@ impl Ground {
             .map(|(rank, host)| Member { rank: Rank(rank), leaf: self.leaf(*host) })
             .collect();
         let mut from = Span::EMPTY;
-        let world = self.machine.world(self.carrier(loss, key), Bodies::Phantom, key, |wire| {
+        let world = self.machine.world(self.carrier(loss, key), ContentModel::Phantom, key, |wire| {
             self.actor(wire, plan, way, length, &members, &mut from)
         });
         let mut run = Run { ground: self, world, from, length };
@@ -267,8 +268,8 @@ impl Ground {
             rate: Some(plan.rate.unwrap_or(self.rate())),
             sync_every: 16,
             silence: plan.silence,
-            laggards: SlowReceivers::Wait,
-            way,
+            slow_receivers: SlowReceivers::Wait,
+            algorithm: way,
             class: Class::Bulk,
             control: Class::Control,
         })))
@@ -291,7 +292,7 @@ impl Run<'_> {
         while !enough(self.world.now(), ready) {
             let until = self.world.now() + LOOK;
             let mut refused = None;
-            self.world.run_until(until, &mut |told: Told<'_, Actor>| match told.event {
+            self.world.run_until(until, &mut |told: WorldEvent<'_, Actor>| match told.event {
                 BroadcastEvent::Ready => ready = Some(told.at),
                 BroadcastEvent::Refused { missing } => refused = Some(missing),
                 _ => {}
@@ -321,7 +322,7 @@ impl Run<'_> {
         while have < ranks || known.is_none() {
             let until = self.world.now() + LOOK;
             let mut taken = Vec::new();
-            self.world.run_until(until, &mut |told: Told<'_, Actor>| match told.event {
+            self.world.run_until(until, &mut |told: WorldEvent<'_, Actor>| match told.event {
                 BroadcastEvent::Received { object: it, .. } if it == object => {
                     (have, last) = (have + 1, last.max(told.at));
                     taken.push(told.rank);

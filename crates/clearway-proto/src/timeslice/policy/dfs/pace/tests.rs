@@ -133,10 +133,10 @@ fn limit__goes_by_the_clock_of_the_reference_also_when_it_jumps() {
     let mut bench = SchedulerBench::new();
     bench.propose(proposal(0, 5, 502_000, 1_000));
     let answer = |asked, shown| ClockExchange {
-        asked: LocalNs(asked),
-        heard: PeerNs(shown),
-        answered: PeerNs(shown),
-        back: LocalNs(asked),
+        sent: LocalNs(asked),
+        received: PeerNs(shown),
+        replied: PeerNs(shown),
+        returned: LocalNs(asked),
     };
     assert_eq!(bench.paced.asks(), Some(REFERENCE));
     bench.paced.answered(REFERENCE + 1, answer(10_000, 7));

@@ -22,13 +22,13 @@
 
 mod ways;
 
-use super::pick::{Rule, below, first_up, mix, pick};
+use super::selection::{SelectionRule, below, first_up, mix, pick};
 use super::{Backlog, Transit};
 use crate::graph::{ChannelId, DeviceId, Graph};
 
 /// The shape of a dragonfly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Grid {
+pub(crate) struct DragonflyShape {
     pub(crate) groups: u32,
     pub(crate) rows: u32,
     pub(crate) columns: u32,
@@ -46,10 +46,10 @@ pub(crate) struct Grid {
 
 /// A dragonfly with a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct GridRouter {
-    pub(super) grid: Grid,
+pub(super) struct DragonflyRouter {
+    pub(super) grid: DragonflyShape,
     /// Chooses among parallel cables, and plans that are not weighed.
-    pub(super) rule: Rule,
+    pub(super) rule: SelectionRule,
     pub(super) detours: Detours,
 }
 
@@ -68,7 +68,7 @@ pub(super) enum Detours {
 
 /// What the source's router decided. In [`Transit::via`] the detour has the upper 16 bits, the cable the lower.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Plan {
+struct DetourPlan {
     /// The group, or inside one group the router (by its place in the group), to go by.
     detour: Option<u32>,
     /// The cable out of the source's group. Inside one group: an odd number goes black first.
@@ -100,12 +100,12 @@ struct Bundle {
 
 /// A router: its group, and its place in it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Place {
+struct RouterPosition {
     group: u32,
     within: u32,
 }
 
-impl Grid {
+impl DragonflyShape {
     /// Routers of a group.
     pub(crate) const fn routers(&self) -> u32 {
         self.rows * self.columns
@@ -126,17 +126,17 @@ impl Grid {
         DeviceId(self.all_hosts() + group * self.routers() + within)
     }
 
-    const fn place(&self, router: DeviceId) -> Place {
+    const fn place(&self, router: DeviceId) -> RouterPosition {
         let number = router.0 - self.all_hosts();
-        Place { group: number / self.routers(), within: number % self.routers() }
+        RouterPosition { group: number / self.routers(), within: number % self.routers() }
     }
 
-    const fn place_of_host(&self, host: DeviceId) -> Place {
+    const fn place_of_host(&self, host: DeviceId) -> RouterPosition {
         let number = host.0 / self.hosts;
-        Place { group: number / self.routers(), within: number % self.routers() }
+        RouterPosition { group: number / self.routers(), within: number % self.routers() }
     }
 
-    const fn device(&self, place: Place) -> DeviceId {
+    const fn device(&self, place: RouterPosition) -> DeviceId {
         self.router(place.group, place.within)
     }
 
@@ -177,8 +177,8 @@ impl Grid {
     }
 
     /// The next cables of a packet at `at`, on the way between `ends` by `plan`, that came at `step`.
-    fn hop(&self, at: Place, ends: Ends, plan: Plan, step: u8) -> Bundle {
-        let Ends { source, target, host } = ends;
+    fn hop(&self, at: RouterPosition, ends: Endpoints, plan: DetourPlan, step: u8) -> Bundle {
+        let Endpoints { source, target, host } = ends;
         if source.group == target.group {
             return self.hop_inside(at, ends, plan, step);
         }
@@ -205,8 +205,8 @@ impl Grid {
     }
 
     /// The same where source and target share a group.
-    fn hop_inside(&self, at: Place, ends: Ends, plan: Plan, step: u8) -> Bundle {
-        let Ends { source, target, host } = ends;
+    fn hop_inside(&self, at: RouterPosition, ends: Endpoints, plan: DetourPlan, step: u8) -> Bundle {
+        let Endpoints { source, target, host } = ends;
         if let Some(detour) = plan.detour {
             if step == 0 && at.within != detour {
                 return Bundle { step: Some(0), ..self.toward(at.within, detour) };
@@ -229,14 +229,14 @@ impl Grid {
     }
 
     /// Cables between routers on the way by `plan`.
-    fn length(&self, ends: Ends, plan: Plan) -> u32 {
-        let Ends { source, target, .. } = ends;
+    fn length(&self, ends: Endpoints, plan: DetourPlan) -> u32 {
+        let Endpoints { source, target, .. } = ends;
         if source.group == target.group {
             let detour = plan.detour.unwrap_or(source.within);
             return self.distance(source.within, detour) + self.distance(detour, target.within);
         }
-        let leap = |from: Place, other: u32, cable: u32| {
-            let entry = Place { group: other, within: self.gateway(other, from.group, cable) };
+        let leap = |from: RouterPosition, other: u32, cable: u32| {
+            let entry = RouterPosition { group: other, within: self.gateway(other, from.group, cable) };
             (self.distance(from.within, self.gateway(from.group, other, cable)) + 1, entry)
         };
         let (first, entry) = leap(source, plan.detour.unwrap_or(target.group), plan.cable);
@@ -247,9 +247,9 @@ impl Grid {
 
 /// Both ends of a way.
 #[derive(Clone, Copy)]
-struct Ends {
-    source: Place,
-    target: Place,
+struct Endpoints {
+    source: RouterPosition,
+    target: RouterPosition,
     /// The host at the target.
     host: DeviceId,
 }
@@ -270,7 +270,7 @@ const fn unskip_both(place: u32, a: u32, b: u32) -> u32 {
     unskip(unskip(place, low), high)
 }
 
-impl GridRouter {
+impl DragonflyRouter {
     /// How many steps keep all ways free of deadlock (I1).
     pub(super) fn steps(&self) -> u8 {
         let detours = self.detours != Detours::Never;
@@ -282,9 +282,9 @@ impl GridRouter {
         }
     }
 
-    fn ends(&self, source: DeviceId, target: DeviceId) -> Ends {
+    fn ends(&self, source: DeviceId, target: DeviceId) -> Endpoints {
         let grid = &self.grid;
-        Ends { source: grid.place_of_host(source), target: grid.place_of_host(target), host: target }
+        Endpoints { source: grid.place_of_host(source), target: grid.place_of_host(target), host: target }
     }
 
     pub(super) fn next<B: Backlog>(
@@ -316,17 +316,19 @@ impl GridRouter {
         if bundle.count == 1 {
             return first_up(0, 1, |_| ChannelId(first), backlog);
         }
-        if self.rule == Rule::Modulo {
+        if self.rule == SelectionRule::Modulo {
             return first_up(transit.target.0 % bundle.count, bundle.count, |n| ChannelId(first + n), backlog);
         }
         pick(self.rule, self.rule.key(transit, first), bundle.count, |n| ChannelId(first + n), backlog)
     }
 
     /// The plan that a packet carries.
-    fn plan_of(&self, transit: &Transit) -> Plan {
+    fn plan_of(&self, transit: &Transit) -> DetourPlan {
         match transit.via >> 16 {
-            NO_DETOUR => Plan { detour: None, cable: transit.via & 0xffff, second: 0 },
-            detour => Plan { detour: Some(detour), cable: transit.via & 0xffff, second: self.second(transit, detour) },
+            NO_DETOUR => DetourPlan { detour: None, cable: transit.via & 0xffff, second: 0 },
+            detour => {
+                DetourPlan { detour: Some(detour), cable: transit.via & 0xffff, second: self.second(transit, detour) }
+            }
         }
     }
 
@@ -336,15 +338,15 @@ impl GridRouter {
     }
 
     /// The direct plan of draw `draw`.
-    fn direct(&self, ends: Ends, transit: &Transit, draw: u32) -> Plan {
+    fn direct(&self, ends: Endpoints, transit: &Transit, draw: u32) -> DetourPlan {
         let cables = if ends.source.group == ends.target.group { 2 } else { self.grid.blue };
         let first = below(self.rule.key(transit, SALT_CABLE), cables);
         // Consecutive cables: draws are different as long as there are enough.
-        Plan { detour: None, cable: (first + draw) % cables, second: 0 }
+        DetourPlan { detour: None, cable: (first + draw) % cables, second: 0 }
     }
 
     /// The detour of draw `draw`, where there is a third group or router.
-    fn detour(&self, ends: Ends, transit: &Transit, draw: u32) -> Option<Plan> {
+    fn detour(&self, ends: Endpoints, transit: &Transit, draw: u32) -> Option<DetourPlan> {
         let (source, target) = (ends.source, ends.target);
         let inside = source.group == target.group;
         let others = if inside { self.grid.routers() } else { self.grid.groups }.saturating_sub(2);
@@ -354,21 +356,21 @@ impl GridRouter {
         let place = below(self.rule.key(transit, SALT_DETOUR + draw), others);
         if inside {
             let router = unskip_both(place, source.within, target.within);
-            return Some(Plan { detour: Some(router), cable: 0, second: 0 });
+            return Some(DetourPlan { detour: Some(router), cable: 0, second: 0 });
         }
         let group = unskip_both(place, source.group, target.group);
         let cable = below(mix(self.rule.key(transit, SALT_CABLE), group), self.grid.blue);
-        Some(Plan { detour: Some(group), cable, second: self.second(transit, group) })
+        Some(DetourPlan { detour: Some(group), cable, second: self.second(transit, group) })
     }
 
     /// What the source's router decides.
-    fn decide<B: Backlog>(&self, graph: &Graph, ends: Ends, transit: &Transit, backlog: &B) -> Option<Plan> {
-        let usable = |plan: Plan| self.weigh(graph, ends, plan, transit, backlog).map(|_| plan);
+    fn decide<B: Backlog>(&self, graph: &Graph, ends: Endpoints, transit: &Transit, backlog: &B) -> Option<DetourPlan> {
+        let usable = |plan: DetourPlan| self.weigh(graph, ends, plan, transit, backlog).map(|_| plan);
         let chosen = match self.detours {
             Detours::Never => usable(self.direct(ends, transit, 0)),
             Detours::Always => usable(self.detour(ends, transit, 0).unwrap_or_else(|| self.direct(ends, transit, 0))),
             Detours::Weighed { minimal, detour, bias } => {
-                let weigh = |plan: Plan| Some((self.weigh(graph, ends, plan, transit, backlog)?, plan));
+                let weigh = |plan: DetourPlan| Some((self.weigh(graph, ends, plan, transit, backlog)?, plan));
                 let direct = least((0..u32::from(minimal)).filter_map(|n| weigh(self.direct(ends, transit, n))));
                 let other = least((0..u32::from(detour)).filter_map(|n| weigh(self.detour(ends, transit, n)?)));
                 match (direct, other) {
@@ -388,7 +390,14 @@ impl GridRouter {
 
     /// What waits ahead of a packet on the way by `plan`, times its length; `None` where the way is known to be down: in the
     /// first cable, or in one between groups (tables are made anew when such a cable fails).
-    fn weigh<B: Backlog>(&self, graph: &Graph, ends: Ends, plan: Plan, transit: &Transit, backlog: &B) -> Option<u64> {
+    fn weigh<B: Backlog>(
+        &self,
+        graph: &Graph,
+        ends: Endpoints,
+        plan: DetourPlan,
+        transit: &Transit,
+        backlog: &B,
+    ) -> Option<u64> {
         let (grid, source) = (&self.grid, ends.source);
         let first = grid.hop(source, ends, plan, 0);
         let channel = self.pick_of(graph.ports(grid.device(source)).start, first, transit, backlog)?;
@@ -408,6 +417,6 @@ impl GridRouter {
 }
 
 /// The first of those with the least cost.
-fn least(plans: impl Iterator<Item = (u64, Plan)>) -> Option<(u64, Plan)> {
+fn least(plans: impl Iterator<Item = (u64, DetourPlan)>) -> Option<(u64, DetourPlan)> {
     plans.min_by_key(|&(cost, _)| cost)
 }

@@ -9,7 +9,7 @@ use crate::graph::ChannelId;
 
 /// By what a choice is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Rule {
+pub(super) enum SelectionRule {
     /// The hash of source and target.
     Pair,
     /// The number of the target.
@@ -38,7 +38,7 @@ pub(super) const fn below(hash: u32, bound: u32) -> u32 {
     ((hash as u64 * bound as u64) >> 32) as u32
 }
 
-impl Rule {
+impl SelectionRule {
     /// The number that stands for a packet under this rule, different for each `salt`.
     pub(super) const fn key(self, transit: &Transit, salt: u32) -> u32 {
         let hash = match self {
@@ -61,7 +61,7 @@ impl Rule {
 
 /// One of `count` channels `channel(0..count)`, by `rule` and `key`; `None` when all are down.
 pub(super) fn pick<B: Backlog>(
-    rule: Rule,
+    rule: SelectionRule,
     key: u32,
     count: u32,
     channel: impl Fn(u32) -> ChannelId,

@@ -19,7 +19,7 @@ pub enum Completion {
 
 /// What is wrong with an end now; sound by default.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Trouble {
+pub(crate) struct EndFault {
     /// How operations end.
     pub(crate) completions: Option<Completion>,
     /// Messages that a transmit queue holds; none when it takes nothing.

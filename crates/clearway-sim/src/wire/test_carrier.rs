@@ -6,13 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use clearway_proto::base::GroupId;
 
 use super::Carrier;
-use crate::fabric::{Marked, Notice, Order, Payload, Reports, Target};
+use crate::fabric::{EcnMark, Notice, NoticeSet, Payload, SendRequest, Target};
 use crate::graph::DeviceId;
 use crate::time::{Pace, Picos};
 
 /// The carrier.
 #[derive(Debug)]
-pub(crate) struct StandIn {
+pub(crate) struct TestCarrier {
     now: Picos,
     pace: Pace,
     latency: Picos,
@@ -27,7 +27,7 @@ pub(crate) struct StandIn {
     pub(crate) damage: u64,
 }
 
-impl StandIn {
+impl TestCarrier {
     /// Hosts that send at `pace`, `latency` apart.
     pub(crate) fn new(hosts: u32, pace: Pace, latency: Picos) -> Self {
         Self {
@@ -50,18 +50,18 @@ impl StandIn {
     }
 }
 
-impl Carrier for StandIn {
+impl Carrier for TestCarrier {
     fn now(&self) -> Picos {
         self.now
     }
 
-    fn post(&mut self, at: Picos, order: Order) {
+    fn post(&mut self, at: Picos, order: SendRequest) {
         assert!(at >= self.now, "{at:?} is before {:?}", self.now);
         self.orders += 1;
-        let Order { from, to, bytes, reports, tag, .. } = order;
+        let SendRequest { from, to, bytes, reports, tag, .. } = order;
         let left = self.busy[from.index()].max(at) + self.pace.time(bytes as u32).max(Picos(1));
         self.busy[from.index()] = left;
-        if reports != Reports::Delivery {
+        if reports != NoticeSet::Delivery {
             self.put(left, Notice::Sent { tag, from, at: left });
         }
         let targets: Vec<DeviceId> = match to {
@@ -69,14 +69,14 @@ impl Carrier for StandIn {
             Target::Group(group) => self.groups[&group].iter().copied().filter(|host| *host != from).collect(),
             Target::Range(first, last) => (first.0..=last.0).map(DeviceId).filter(|host| *host != from).collect(),
         };
-        let (marked, there) = (Marked::No, left + self.latency);
+        let (marked, there) = (EcnMark::No, left + self.latency);
         if self.orders.is_multiple_of(self.lose) {
             targets.iter().for_each(|to| self.put(there, Notice::Lost { tag, to: *to, at: there }));
             return;
         }
         let payload = if self.orders.is_multiple_of(self.damage) { Payload::Corrupt } else { Payload::Intact };
         targets.iter().for_each(|to| self.put(there, Notice::Delivered { tag, to: *to, at: there, marked, payload }));
-        if reports == Reports::All {
+        if reports == NoticeSet::All {
             let back = there + self.latency;
             self.put(back, Notice::Acknowledged { tag, from, at: back });
         }

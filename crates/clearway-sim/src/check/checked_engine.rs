@@ -35,7 +35,7 @@ const HEAD: usize = 1 + 4 + 4 + 4 + 8;
 
 /// What the checkers hear.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Event {
+pub(super) enum CheckEvent {
     /// Something happened that is worth counting.
     Reached(State),
     /// A parcel was accepted.
@@ -46,7 +46,7 @@ pub(super) enum Event {
     Wrong(Token, Status),
 }
 
-impl fmt::Display for Event {
+impl fmt::Display for CheckEvent {
     /// What the rank does, without its name.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
@@ -63,7 +63,7 @@ impl fmt::Display for Event {
 
 /// What a node does in one run.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Errand {
+pub(super) struct Workload {
     pub(super) ranks: u32,
     /// Operations.
     pub(super) count: u32,
@@ -73,7 +73,7 @@ pub(super) struct Errand {
 
 /// What a token stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Job {
+enum PendingOp {
     Send,
     OneSided(State),
     /// A write beside all regions: it must be refused.
@@ -82,7 +82,7 @@ enum Job {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Parcel {
+struct CheckedMessage {
     to: Rank,
     class: Class,
     length: u32,
@@ -93,17 +93,17 @@ struct Parcel {
 
 /// The engine.
 #[derive(Debug)]
-pub(super) struct Courier {
+pub(super) struct CheckedEngine {
     me: Rank,
-    errand: Errand,
+    workload: Workload,
     layout: Layout,
     stream: RandomStream,
     incarnation: u32,
     left: u32,
     next_post: LocalNs,
     tokens: u64,
-    awaited: BTreeMap<u64, Job>,
-    parcels: BTreeMap<u32, Parcel>,
+    awaited: BTreeMap<u64, PendingOp>,
+    messages: BTreeMap<u32, CheckedMessage>,
     numbers: u32,
     /// Parcels accepted, and copies seen, by sender and incarnation.
     accepted: BTreeSet<(u32, u32, u32)>,
@@ -112,19 +112,19 @@ pub(super) struct Courier {
     refused: bool,
 }
 
-impl Courier {
-    pub(super) fn new(me: Rank, errand: Errand, key: RandomKey) -> Self {
+impl CheckedEngine {
+    pub(super) fn new(me: Rank, workload: Workload, key: RandomKey) -> Self {
         Self {
             me,
-            layout: Layout { ranks: errand.ranks },
+            layout: Layout { ranks: workload.ranks },
             stream: key.node(u64::from(me.0)).purpose("courier").stream(),
             incarnation: 0,
-            left: errand.count,
-            errand,
+            left: workload.count,
+            workload,
             next_post: LocalNs(0),
             tokens: 0,
             awaited: BTreeMap::new(),
-            parcels: BTreeMap::new(),
+            messages: BTreeMap::new(),
             numbers: 0,
             accepted: BTreeSet::new(),
             seen: BTreeSet::new(),
@@ -145,10 +145,10 @@ impl Courier {
 
     /// Parcels that were not acknowledged.
     pub(super) fn unacknowledged(&self) -> usize {
-        self.parcels.len() + self.left as usize
+        self.messages.len() + self.left as usize
     }
 
-    fn token(&mut self, job: Job) -> Token {
+    fn token(&mut self, job: PendingOp) -> Token {
         let token = u64::from(self.incarnation) << 40 | self.tokens;
         self.tokens += 1;
         self.awaited.insert(token, job);
@@ -156,8 +156,8 @@ impl Courier {
     }
 
     fn peer(&mut self) -> Rank {
-        let others = u64::from(self.errand.ranks - 1);
-        Rank((self.me.0 + 1 + self.stream.below(others) as u32) % self.errand.ranks)
+        let others = u64::from(self.workload.ranks - 1);
+        Rank((self.me.0 + 1 + self.stream.below(others) as u32) % self.workload.ranks)
     }
 
     fn length(&mut self) -> u32 {
@@ -176,9 +176,9 @@ impl Courier {
     }
 
     /// Posts the next operation of the errand.
-    fn post(&mut self, now: LocalNs, out: &mut Out<Event>) {
+    fn post(&mut self, now: LocalNs, out: &mut Out<CheckEvent>) {
         self.left -= 1;
-        self.next_post = now + Nanos(1 + self.stream.below(self.errand.gap.0));
+        self.next_post = now + Nanos(1 + self.stream.below(self.workload.gap.0));
         let (to, path, class) = (self.peer(), PathId(0), Class::ALL[self.stream.below(5) as usize]);
         let length = self.length();
         let from = self.layout.pattern(length);
@@ -186,35 +186,35 @@ impl Courier {
             0..=3 => {
                 let number = self.numbers;
                 self.numbers += 1;
-                self.parcels.insert(number, Parcel { to, class, length, attempts: 0, again: now });
+                self.messages.insert(number, CheckedMessage { to, class, length, attempts: 0, again: now });
                 self.send_parcel(now, number, out);
             }
             4 => {
                 let head = self.head(b'g', self.incarnation, self.numbers, 0);
-                let token = self.token(Job::Send);
+                let token = self.token(PendingOp::Send);
                 out.send(Destination::Group(GROUP), class, &head, from, Some(token));
             }
             5..=6 => {
                 let into = self.layout.inbox(self.me, 0);
-                let token = self.token(Job::OneSided(State::Written));
+                let token = self.token(PendingOp::OneSided(State::Written));
                 let into = RemoteSpan { region: REGION, offset: into.offset };
                 out.operate(Operation::Write { to, path, class, from, into, immediate: Some(1), token: Some(token) });
             }
             7 => {
                 let into = RemoteSpan { region: REGION, offset: self.layout.size() - u64::from(length) / 2 };
                 let from = self.layout.pattern(length.max(2));
-                let token = self.token(Job::Outside);
+                let token = self.token(PendingOp::Outside);
                 out.operate(Operation::Write { to, path, class, from, into, immediate: Some(2), token: Some(token) });
             }
             8 => {
                 let (from, into) = (self.layout.pattern(length), self.layout.inbox(to, length));
                 let from = RemoteSpan { region: REGION, offset: from.offset };
-                let token = self.token(Job::OneSided(State::Fetched));
+                let token = self.token(PendingOp::OneSided(State::Fetched));
                 out.operate(Operation::Read { peer: to, path, class, from, into, token });
             }
             9..=10 => {
                 let (kind, at) = (AtomicKind::FetchAdd(1), self.layout.word(self.me));
-                let token = self.token(Job::OneSided(State::Counted));
+                let token = self.token(PendingOp::OneSided(State::Counted));
                 out.operate(Operation::Atomic { to, path, class, kind, at, token });
             }
             n => {
@@ -222,112 +222,119 @@ impl Courier {
                 let kind = kinds[self.stream.below(3) as usize];
                 let memory = if n == 11 || kind != FileKind::Read { from } else { self.layout.inbox(self.me, length) };
                 let kind = if n == 11 { FileKind::Write } else { kind };
-                let token = self.token(Job::File);
+                let token = self.token(PendingOp::File);
                 out.operate(Operation::File { kind, file: FILE, at: 0, memory, class, token });
             }
         }
     }
 
-    fn send_parcel(&mut self, now: LocalNs, number: u32, out: &mut Out<Event>) {
-        let Some(parcel) = self.parcels.get_mut(&number) else { return };
+    fn send_parcel(&mut self, now: LocalNs, number: u32, out: &mut Out<CheckEvent>) {
+        let Some(parcel) = self.messages.get_mut(&number) else { return };
         parcel.attempts += 1;
         let after = RESEND_AFTER.0 << (parcel.attempts - 1).min(DOUBLINGS_MAX);
         parcel.again = now + Nanos(after + self.stream.below(after));
-        let Parcel { to, class, length, attempts, .. } = *parcel;
+        let CheckedMessage { to, class, length, attempts, .. } = *parcel;
         if attempts > 1 {
-            out.notify(Event::Reached(State::SentAgain));
+            out.notify(CheckEvent::Reached(State::SentAgain));
         }
         let head = self.head(b'p', self.incarnation, number, attempts);
-        let token = self.token(Job::Send);
+        let token = self.token(PendingOp::Send);
         out.send(Destination::One(to), class, &head, self.layout.pattern(length), Some(token));
     }
 
-    fn resend(&mut self, now: LocalNs, out: &mut Out<Event>) {
-        let due = self.parcels.iter().filter(|(_, parcel)| parcel.again <= now);
+    fn resend(&mut self, now: LocalNs, out: &mut Out<CheckEvent>) {
+        let due = self.messages.iter().filter(|(_, parcel)| parcel.again <= now);
         let due: Vec<u32> = due.map(|(number, _)| *number).take(RESENDS_MAX).collect();
         for number in due {
             self.send_parcel(now, number, out);
         }
     }
 
-    fn datagram(&mut self, datagram: &Datagram<'_>, out: &mut Out<Event>) {
+    fn datagram(&mut self, datagram: &Datagram<'_>, out: &mut Out<CheckEvent>) {
         let from = datagram.from;
         let Some((kind, incarnation, number, attempt)) = read(from, datagram.head) else {
-            return out.notify(Event::Reached(State::DamageSeen));
+            return out.notify(CheckEvent::Reached(State::DamageSeen));
         };
         match kind {
             b'a' => {
                 if incarnation == self.incarnation {
-                    self.parcels.remove(&number);
+                    self.messages.remove(&number);
                 } else {
-                    out.notify(Event::Reached(State::StaleHeard));
+                    out.notify(CheckEvent::Reached(State::StaleHeard));
                 }
             }
-            b'g' => out.notify(Event::Reached(State::GroupHeard)),
+            b'g' => out.notify(CheckEvent::Reached(State::GroupHeard)),
             _ => self.parcel(datagram, incarnation, number, attempt, out),
         }
     }
 
-    fn parcel(&mut self, datagram: &Datagram<'_>, incarnation: u32, number: u32, attempt: u32, out: &mut Out<Event>) {
+    fn parcel(
+        &mut self,
+        datagram: &Datagram<'_>,
+        incarnation: u32,
+        number: u32,
+        attempt: u32,
+        out: &mut Out<CheckEvent>,
+    ) {
         let from = datagram.from;
         let newest = self.newest.entry(from.0).or_insert(incarnation);
         if incarnation < *newest {
-            out.notify(Event::Reached(State::StaleHeard));
+            out.notify(CheckEvent::Reached(State::StaleHeard));
         } else if incarnation > *newest {
-            out.notify(Event::Reached(State::PeerRestarted));
+            out.notify(CheckEvent::Reached(State::PeerRestarted));
         }
         *newest = incarnation.max(*newest);
         if !self.seen.insert((from.0, incarnation, number, attempt)) {
-            out.notify(Event::Reached(State::CopySeen));
+            out.notify(CheckEvent::Reached(State::CopySeen));
         }
         if self.accepted.insert((from.0, incarnation, number)) {
-            out.notify(Event::Accepted { from, incarnation, number });
+            out.notify(CheckEvent::Accepted { from, incarnation, number });
         } else {
-            out.notify(Event::Reached(State::RepeatIgnored));
+            out.notify(CheckEvent::Reached(State::RepeatIgnored));
         }
         let length = datagram.body.length;
         if length > 0 {
             out.operate(Operation::Copy { from: datagram.body, into: self.layout.inbox(from, length) });
         }
         let head = self.head(b'a', incarnation, number, attempt);
-        let token = self.token(Job::Send);
+        let token = self.token(PendingOp::Send);
         out.send(Destination::One(from), Class::Control, &head, Span::EMPTY, Some(token));
     }
 
-    fn done(&mut self, token: Token, status: Status, out: &mut Out<Event>) {
+    fn done(&mut self, token: Token, status: Status, out: &mut Out<CheckEvent>) {
         let Some(job) = self.awaited.remove(&token.0) else {
-            return out.notify(Event::Stranger(token));
+            return out.notify(CheckEvent::Stranger(token));
         };
         let reached = match (job, status) {
             (_, Status::NoRoom) => {
                 self.refused = true;
                 State::NoRoom
             }
-            (Job::File, Status::Failed(_)) => State::FileFailed,
+            (PendingOp::File, Status::Failed(_)) => State::FileFailed,
             (_, Status::Flushed) => State::Flushed,
-            (Job::Outside, Status::Refused(RefusalReason::Memory)) => State::OutsideRefused,
+            (PendingOp::Outside, Status::Refused(RefusalReason::Memory)) => State::OutsideRefused,
             // Memory of a node that was started again is not the memory that was meant.
-            (Job::OneSided(_), Status::Refused(RefusalReason::Memory)) => State::StaleRefused,
-            (Job::OneSided(state), Status::Complete) => state,
-            (Job::File, Status::Complete) => State::Filed,
-            (Job::Send, Status::Complete) => State::Sent,
-            _ => return out.notify(Event::Wrong(token, status)),
+            (PendingOp::OneSided(_), Status::Refused(RefusalReason::Memory)) => State::StaleRefused,
+            (PendingOp::OneSided(state), Status::Complete) => state,
+            (PendingOp::File, Status::Complete) => State::Filed,
+            (PendingOp::Send, Status::Complete) => State::Sent,
+            _ => return out.notify(CheckEvent::Wrong(token, status)),
         };
-        out.notify(Event::Reached(reached));
+        out.notify(CheckEvent::Reached(reached));
     }
 }
 
-impl Engine for Courier {
+impl Engine for CheckedEngine {
     type Command = ();
-    type Event = Event;
+    type Event = CheckEvent;
 
-    fn input(&mut self, now: LocalNs, input: Input<'_, ()>, out: &mut Out<Event>) -> More {
+    fn input(&mut self, now: LocalNs, input: Input<'_, ()>, out: &mut Out<CheckEvent>) -> More {
         match input {
             Input::Boot { incarnation } => {
                 self.incarnation = incarnation;
-                self.next_post = now + Nanos(1 + self.stream.below(self.errand.gap.0));
+                self.next_post = now + Nanos(1 + self.stream.below(self.workload.gap.0));
                 if incarnation > 0 {
-                    out.notify(Event::Reached(State::Restarted));
+                    out.notify(CheckEvent::Reached(State::Restarted));
                 }
             }
             Input::Tick => {
@@ -338,10 +345,10 @@ impl Engine for Courier {
             }
             Input::Arrival(Arrival::Datagram(datagram)) => self.datagram(&datagram, out),
             Input::Arrival(Arrival::Done { token, status, .. }) => self.done(token, status, out),
-            Input::Arrival(Arrival::Landed { .. }) => out.notify(Event::Reached(State::Landed)),
+            Input::Arrival(Arrival::Landed { .. }) => out.notify(CheckEvent::Reached(State::Landed)),
             Input::Arrival(Arrival::Room { .. }) => {
                 if std::mem::take(&mut self.refused) {
-                    out.notify(Event::Reached(State::RoomAgain));
+                    out.notify(CheckEvent::Reached(State::RoomAgain));
                 }
             }
             Input::Arrival(_) | Input::Command(()) => {}
@@ -351,7 +358,7 @@ impl Engine for Courier {
 
     fn deadline(&self) -> Option<LocalNs> {
         let post = (self.left > 0).then_some(self.next_post);
-        let resend = self.parcels.values().map(|parcel| parcel.again).min();
+        let resend = self.messages.values().map(|parcel| parcel.again).min();
         [post, resend].into_iter().flatten().min()
     }
 }

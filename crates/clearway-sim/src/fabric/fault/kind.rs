@@ -13,33 +13,33 @@ pub struct FabricFault {
     /// When all is well again.
     pub until: Picos,
     /// What.
-    pub what: Trouble,
+    pub what: FabricFaultKind,
     /// The caller's number for it; strikes are counted by it.
     pub plan: u32,
 }
 
 /// What goes wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Trouble {
+pub enum FabricFaultKind {
     /// Some packets on a channel.
     Packets {
         /// Where.
         channel: ChannelId,
         /// What befalls them.
-        harm: Harm,
+        harm: PacketFault,
         /// Which of them.
-        odds: Odds,
+        odds: FaultOdds,
         /// Only those of this service level.
         level: Option<u8>,
         /// Only those of this sort.
-        sort: Sort,
+        sort: PacketSort,
     },
     /// A channel carries nothing.
     Down {
         /// Which.
         channel: ChannelId,
         /// What becomes of what should travel.
-        packets: WhenDown,
+        packets: DownPolicy,
         /// Routing knows so much later, of the end as of the beginning.
         notice_after: Picos,
     },
@@ -102,7 +102,7 @@ pub enum Trouble {
 
 /// What befalls a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Harm {
+pub enum PacketFault {
     /// It does not arrive, or arrives so damaged that the receiver drops it.
     Lost,
     /// It arrives damaged and no check notices.
@@ -117,7 +117,7 @@ pub enum Harm {
 /// Which packets are struck.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Odds {
+pub enum FaultOdds {
     /// Each with this probability in millionths.
     Each(u32),
     /// Bursts (Gilbert 1960, Elliott 1963): probabilities in millionths.
@@ -136,7 +136,7 @@ pub enum Odds {
 /// Sorts of packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Sort {
+pub enum PacketSort {
     /// All.
     #[default]
     Any,
@@ -149,7 +149,7 @@ pub enum Sort {
 /// What becomes of what should travel on a channel that is down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum WhenDown {
+pub enum DownPolicy {
     /// It is lost.
     Lost,
     /// It waits.
