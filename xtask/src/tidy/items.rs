@@ -73,6 +73,8 @@ pub(super) struct Items {
     /// Public functions with a parameter of type `bool`.
     pub(super) bool_parameters: Vec<Named>,
     pub(super) tests: Vec<Named>,
+    /// The lines of functions called `of`, those of tests too.
+    pub(super) of_functions: Vec<usize>,
     pub(super) forbids_unsafe: bool,
     pub(super) is_no_std: bool,
 }
@@ -171,6 +173,13 @@ impl<'ast> Visit<'ast> for Reader {
             reader.public_signature(&item.vis, &item.sig);
             visit::visit_impl_item_fn(reader, item);
         });
+    }
+
+    fn visit_signature(&mut self, sig: &'ast Signature) {
+        if sig.ident == "of" {
+            self.items.of_functions.push(line(sig.fn_token.span));
+        }
+        visit::visit_signature(self, sig);
     }
 
     fn visit_trait_item_fn(&mut self, item: &'ast syn::TraitItemFn) {

@@ -29,7 +29,8 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
             found.push(Finding::new(path, line, sentence));
         }
     }
-    for entry in ratchet.entries.iter().filter(|entry| entry.lines.is_some()) {
+    let has_length = |subject: &Subject| matches!(subject, Subject::File { .. } | Subject::Function { .. });
+    for entry in ratchet.entries.iter().filter(|entry| has_length(&entry.subject)) {
         if length_of(tree, &entry.subject).is_none_or(|now| now <= limit(&entry.subject)) {
             let (path, what) = described(&entry.subject);
             let sentence = format!("{what} of {path} needs no entry any more; `cargo xtask tidy --update` removes it");
@@ -65,6 +66,7 @@ fn described(subject: &Subject) -> (&str, String) {
     match subject {
         Subject::File { path } => (path, "the file".to_owned()),
         Subject::Function { path, name } | Subject::Public { path, name } => (path, format!("`{name}`")),
+        Subject::RepeatedTypes { package } | Subject::OfFunctions { package } => (package, "the package".to_owned()),
     }
 }
 

@@ -23,6 +23,7 @@ mod mentions;
 mod names;
 mod ratchet;
 mod reach;
+mod repeats;
 mod rooms;
 #[cfg(test)]
 mod tests;
@@ -71,6 +72,7 @@ const RULES: &[fn(&Tree) -> Vec<Finding>] = &[
     comments::check,
     lengths::check,
     reach::check,
+    repeats::check,
     mentions::check,
     links::check,
     api::check,

@@ -1,7 +1,8 @@
-//! `xtask/ratchet.txt`: what is larger than the rules allow and may only shrink, and public items kept for users.
+//! `xtask/ratchet.txt`: what is larger or more than the rules allow and may only shrink, and public items kept for users.
 //!
 //! # Model
-//! One entry a line: `file PATH LINES`, `function PATH NAME LINES`, `public PATH NAME REASON...`; `#` begins a comment.
+//! One entry a line: `file PATH LINES`, `function PATH NAME LINES`, `types PACKAGE COUNT`, `of PACKAGE COUNT`,
+//! `public PATH NAME REASON...`; `#` begins a comment.
 //!
 //! # Invariants
 //! I1. [`Ratchet::lowered`] never raises a number and never adds an entry: growth is written by hand and seen in review.
@@ -10,6 +11,7 @@ use std::fmt;
 
 use super::Finding;
 use super::lengths::{FILE_LINES_MAX, FUNCTION_LINES_MAX};
+use super::repeats::{of_functions, repeated_types};
 use super::tree::Tree;
 
 /// Where the entries stand.
@@ -18,9 +20,25 @@ pub(super) const PATH: &str = "xtask/ratchet.txt";
 /// What an entry is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Subject {
-    File { path: String },
-    Function { path: String, name: String },
-    Public { path: String, name: String },
+    File {
+        path: String,
+    },
+    Function {
+        path: String,
+        name: String,
+    },
+    Public {
+        path: String,
+        name: String,
+    },
+    /// Type names that occur more than once in a package.
+    RepeatedTypes {
+        package: String,
+    },
+    /// Functions of a package that are called `of`.
+    OfFunctions {
+        package: String,
+    },
 }
 
 /// One line of the file.
@@ -28,7 +46,7 @@ pub(super) enum Subject {
 pub(super) struct Entry {
     pub(super) line: usize,
     pub(super) subject: Subject,
-    /// The recorded length; `None` for public items.
+    /// The recorded length or count; `None` for public items.
     pub(super) lines: Option<usize>,
     text: String,
 }
@@ -55,7 +73,8 @@ impl Ratchet {
                     ratchet.entries.push(Entry { line, subject, lines, text: text.to_owned() });
                 }
                 None => {
-                    let forms = "`file PATH LINES`, `function PATH NAME LINES` or `public PATH NAME REASON`";
+                    let forms = "`file PATH LINES`, `function PATH NAME LINES`, `types PACKAGE COUNT`, `of PACKAGE COUNT` or \
+                                 `public PATH NAME REASON`";
                     ratchet.faults.push(Finding::new(PATH, line, format!("is none of {forms}")));
                 }
             }
@@ -68,7 +87,7 @@ impl Ratchet {
         self.faults.clone()
     }
 
-    /// The length recorded for `subject`.
+    /// The length or count recorded for `subject`.
     pub(super) fn allowed(&self, subject: &Subject) -> Option<usize> {
         self.entries.iter().find(|entry| entry.subject == *subject)?.lines
     }
@@ -98,6 +117,8 @@ impl fmt::Display for Ratchet {
             let text = match (&entry.subject, entry.lines) {
                 (Subject::File { path }, Some(lines)) => format!("file {path} {lines}"),
                 (Subject::Function { path, name }, Some(lines)) => format!("function {path} {name} {lines}"),
+                (Subject::RepeatedTypes { package }, Some(count)) => format!("types {package} {count}"),
+                (Subject::OfFunctions { package }, Some(count)) => format!("of {package} {count}"),
                 _ => entry.text.clone(),
             };
             lines.push((entry.line, text));
@@ -107,7 +128,7 @@ impl fmt::Display for Ratchet {
     }
 }
 
-/// The length of `subject` in the tree now; `None` when it is gone.
+/// The length or count of `subject` in the tree now; `None` when it is gone.
 pub(super) fn length_of(tree: &Tree, subject: &Subject) -> Option<usize> {
     let file = |path: &str| tree.rust.iter().find(|file| file.path == path);
     match subject {
@@ -120,14 +141,17 @@ pub(super) fn length_of(tree: &Tree, subject: &Subject) -> Option<usize> {
                 .max()
         }
         Subject::Public { .. } => None,
+        Subject::RepeatedTypes { package } => Some(repeated_types(tree, package).len()),
+        Subject::OfFunctions { package } => Some(of_functions(tree, package).len()),
     }
 }
 
-/// The length up to which `subject` needs no entry.
+/// The length or count up to which `subject` needs no entry.
 pub(super) fn limit(subject: &Subject) -> usize {
     match subject {
         Subject::File { .. } => FILE_LINES_MAX,
         Subject::Function { .. } | Subject::Public { .. } => FUNCTION_LINES_MAX,
+        Subject::RepeatedTypes { .. } | Subject::OfFunctions { .. } => 0,
     }
 }
 
@@ -139,6 +163,12 @@ fn parse(text: &str) -> Option<(Subject, Option<usize>)> {
             let subject = Subject::Function { path: (*path).to_owned(), name: (*name).to_owned() };
             Some((subject, Some(lines.parse().ok()?)))
         }
+        ["types", package, count] => {
+            Some((Subject::RepeatedTypes { package: (*package).to_owned() }, Some(count.parse().ok()?)))
+        }
+        ["of", package, count] => {
+            Some((Subject::OfFunctions { package: (*package).to_owned() }, Some(count.parse().ok()?)))
+        }
         ["public", path, name, _reason, ..] => {
             Some((Subject::Public { path: (*path).to_owned(), name: (*name).to_owned() }, None))
         }
@@ -148,6 +178,7 @@ fn parse(text: &str) -> Option<(Subject, Option<usize>)> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tree::Package;
     use super::*;
 
     fn function(lines: usize) -> String {
@@ -170,6 +201,17 @@ mod tests {
         assert_eq!(lowered("function a.rs f 90\nfunction gone.rs g 90\nfile a.rs 900\n", 70), "");
         let public = "public a.rs f users build their own wires\n";
         assert_eq!(lowered(public, 3), public);
+    }
+
+    #[test]
+    fn lowered__counts_of_a_package_fall_too() {
+        let texts = |entries| [(PATH, entries), ("crates/a/src/lib.rs", "struct A; mod m { struct A; fn of() {} }")];
+        let lowered = |entries| {
+            let tree = Tree::with_packages(&texts(entries), vec![Package::library("a", &[])]);
+            Ratchet::of(&tree).lowered(&tree).to_string()
+        };
+        assert_eq!(lowered("types a 7\nof a 3\n"), "types a 1\nof a 1\n");
+        assert_eq!(lowered("types b 7\nof b 3\n"), "");
     }
 
     #[test]
