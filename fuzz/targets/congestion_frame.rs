@@ -6,7 +6,7 @@ use clearway_proto::congestion::CongestionFrame;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
-    if let Some((class, phase, frame)) = Frame::parse(bytes) {
+    if let Some((class, phase, frame)) = CongestionFrame::parse(bytes) {
         assert_eq!(frame.encode(class, phase).bytes(), bytes);
     }
 });

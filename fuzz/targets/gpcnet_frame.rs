@@ -6,7 +6,7 @@ use clearway_proto::gpcnet::GpcnetFrame;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
-    if let Some((number, frame)) = Frame::parse(bytes) {
+    if let Some((number, frame)) = GpcnetFrame::parse(bytes) {
         assert_eq!(frame.encode(number).bytes(), bytes);
     }
 });

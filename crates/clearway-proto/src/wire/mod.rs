@@ -7,7 +7,7 @@
 //! and nothing of it is half done when the call returns.
 //!
 //! ```text
-//!    wire --poll--> Arrival --\                       /--> Operation --post--> wire
+//!    wire ---poll----> Arrival --\                       /--> Operation --post--> wire
 //!    clock -------------> Tick ----> Engine::input -> Out
 //!    application ---> Command --/                       \--> event --> application
 //! ```
