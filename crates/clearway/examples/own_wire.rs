@@ -7,7 +7,7 @@
 use clearway_proto::base::{Class, Rank};
 use clearway_proto::wire::conformance::{self, Fabric, Need};
 use clearway_proto::wire::memory::{MemoryConfig, MemoryFabric, MemoryWire};
-use clearway_proto::wire::{Answer, Operation, OperationKind, Wire, forward_wire};
+use clearway_proto::wire::{Operation, OperationKind, PostOutcome, Wire, forward_wire};
 
 /// A wire that counts what it sends.
 struct CountingWire {
@@ -16,13 +16,13 @@ struct CountingWire {
 }
 
 impl Wire for CountingWire {
-    forward_wire!(inner: rank, capabilities, now, memory, groups, harvest, deadline, counters);
+    forward_wire!(inner: rank, capabilities, now, memory, groups, poll, deadline, counters);
 
-    fn post(&mut self, operations: &[Operation], heads: &[u8], answers: &mut Vec<Answer>) {
+    fn post(&mut self, operations: &[Operation], heads: &[u8], answers: &mut Vec<PostOutcome>) {
         let first = answers.len();
         self.inner.post(operations, heads, answers);
         for (operation, answer) in operations.iter().zip(&answers[first..]) {
-            let is_taken = matches!(answer, Answer::Done(_) | Answer::Posted);
+            let is_taken = matches!(answer, PostOutcome::Done(_) | PostOutcome::Posted);
             if let (Operation::Send { class, .. }, true) = (operation, is_taken) {
                 self.sent[*class as usize] += 1;
             }
@@ -31,12 +31,12 @@ impl Wire for CountingWire {
 }
 
 /// The ends of a job, for the suite.
-struct Ends {
+struct CountingWires {
     fabric: MemoryFabric,
     wires: Vec<CountingWire>,
 }
 
-impl Ends {
+impl CountingWires {
     fn new() -> Self {
         let mut fabric = MemoryFabric::new(MemoryConfig::lossless(conformance::RANKS));
         let inner = (0..conformance::RANKS).map(|rank| fabric.take(Rank(rank))).collect::<Vec<_>>();
@@ -52,7 +52,7 @@ impl Ends {
     }
 }
 
-impl Fabric for Ends {
+impl Fabric for CountingWires {
     fn wire(&mut self, rank: Rank) -> &mut dyn Wire {
         &mut self.wires[rank.index()]
     }
@@ -69,7 +69,7 @@ impl Fabric for Ends {
 fn main() -> Result<(), String> {
     // A test names what its wire lacks; the suite fails when the list is not exact.
     let lacks = [Need::Operation(OperationKind::File)];
-    print!("{}", conformance::check("counting wire", &lacks, Ends::new)?);
+    print!("{}", conformance::check("counting wire", &lacks, CountingWires::new)?);
     Ok(())
 }
 

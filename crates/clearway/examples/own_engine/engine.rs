@@ -55,7 +55,7 @@ impl Engine for RollCall {
                     self.names[datagram.from.index()] = Some(name);
                     if let Some(names) = self.names.iter().copied().collect() {
                         self.deadline = None;
-                        out.tell(names);
+                        out.notify(names);
                     }
                 }
                 _ => {}

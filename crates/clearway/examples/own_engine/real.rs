@@ -13,12 +13,12 @@ use clearway_runtime::udp::{UdpConfig, UdpPort, UdpWire};
 use crate::engine::RollCall;
 
 /// The program around one engine.
-struct Program<'a> {
+struct RollCallHost<'a> {
     names: Vec<u8>,
     is_over: &'a AtomicBool,
 }
 
-impl Host<RollCall> for Program<'_> {
+impl Host<RollCall> for RollCallHost<'_> {
     fn told(&mut self, names: Vec<u8>) {
         self.names = names;
         self.is_over.store(true, Ordering::Release);
@@ -53,7 +53,7 @@ pub(crate) fn run(ranks: u32) -> Vec<u8> {
             scope.spawn(move || {
                 let mut wire = UdpWire::open([port], config).expect("an open wire");
                 let mut driver = Driver::boot(RollCall::new(rank, ranks), wire.now(), 0);
-                let mut program = Program { names: Vec::new(), is_over };
+                let mut program = RollCallHost { names: Vec::new(), is_over };
                 progress::run(&mut driver, &mut wire, &[], &mut program);
                 program.names
             })
