@@ -23,9 +23,9 @@ mod processors;
 mod sheet;
 mod transport;
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clearway_lab::{LabError, permission};
 use serde::Serialize;
 
@@ -34,7 +34,7 @@ use self::finding::{Section, Status};
 use self::marking::Mark;
 use crate::report::terminal::Paint;
 use crate::run::exit::Exit;
-use crate::run::json_text;
+use crate::run::{json_text, print};
 
 /// The form of the JSON document; a change that readers notice gets the next number.
 const SCHEMA: &str = "clearway-doctor/1";
@@ -140,7 +140,7 @@ impl Writer {
 
     fn text(&self, make: impl FnOnce(Paint) -> String) -> Result<()> {
         match self.form {
-            Form::Text => write(&make(self.paint)),
+            Form::Text => print(&make(self.paint)),
             Form::Json => Ok(()),
         }
     }
@@ -148,14 +148,9 @@ impl Writer {
     fn json(&self, diagnosis: &Diagnosis) -> Result<()> {
         match self.form {
             Form::Text => Ok(()),
-            Form::Json => write(&json_text(diagnosis)?),
+            Form::Json => print(&json_text(diagnosis)?),
         }
     }
-}
-
-fn write(text: &str) -> Result<()> {
-    let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot print the findings")
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ mod sim;
 mod timeslice;
 mod topo;
 
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -43,7 +44,8 @@ pub(crate) fn main() -> ExitCode {
     match outcome {
         Ok(exit) => exit.into(),
         Err(error) => {
-            eprintln!("clearway: {error:#}");
+            // `eprintln` panics when standard error is closed.
+            let _ = writeln!(io::stderr(), "clearway: {error:#}");
             exit_of(&error).into()
         }
     }

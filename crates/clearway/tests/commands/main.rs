@@ -8,6 +8,7 @@
 mod archives;
 mod broadcast;
 mod cast;
+mod closed_output;
 mod collectives;
 mod explain;
 mod gpcnet;
