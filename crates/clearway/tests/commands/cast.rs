@@ -1,5 +1,7 @@
 //! `clearway cast` between real processes on the loopback: what appears, what does not, and what is said.
 
+mod users;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -70,6 +72,7 @@ impl Ground {
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(PROGRAM);
         command.arg("cast").args(arguments).args(["--to", &self.to(), "--key"]).arg(self.root.join("key"));
+        command.env("XDG_STATE_HOME", self.root.join("state"));
         command.current_dir(self.root.join("from"));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
@@ -111,6 +114,7 @@ impl Drop for Ground {
 impl Receiver {
     fn start(mut command: Command, key: &Path, directory: PathBuf, listen: &str) -> Self {
         command.args(["cast", "serve", "--listen", listen, "--key"]).arg(key).arg("--into").arg(&directory);
+        command.env("XDG_STATE_HOME", key.with_file_name("state"));
         let mut child = command.stderr(Stdio::piped()).spawn().expect("the program");
         let mut errors = BufReader::new(child.stderr.take().expect("a pipe"));
         let mut line = String::new();

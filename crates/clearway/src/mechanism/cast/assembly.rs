@@ -26,7 +26,7 @@ use super::message::{Check, Outcome, TOLD_MAX};
 use super::path::Text;
 use super::plan::{BLOCK, Entry, Has, Hash, Kind, Runs, hash_of, length_of, root_of};
 use super::record::{Record, Records};
-use super::target::{FoundKind, Stage, Target, reason, set_times};
+use super::target::{FoundKind, Target, Unfinished, reason, set_times};
 
 /// Small files that wait for one synchronisation of their file system, and their bytes.
 const READY_MAX: usize = 1024;
@@ -62,7 +62,7 @@ struct Part {
 /// The file that is being written.
 struct Open {
     number: u32,
-    file: File,
+    unfinished: Unfinished,
     have: Vec<Option<Hash>>,
     /// Blocks were there before.
     had_part: bool,
@@ -135,7 +135,8 @@ impl Assembly {
             Some(FoundKind::Directory) => return Err(Self::in_the_way()),
             Some(FoundKind::File { size: there }) if there == size => {
                 let found = found.ok_or_else(Self::in_the_way)?;
-                if check == Check::Times && entry.modified.is_kept_as(found.modified) {
+                let is_kept = entry.modified.is_kept_as(found.modified) && !found.is_foreign;
+                if check == Check::Times && is_kept {
                     if found.mode != entry.mode {
                         self.target.permit(&entry.path, entry.mode).map_err(why)?;
                     }
@@ -144,7 +145,7 @@ impl Assembly {
             }
             _ => {}
         }
-        let begun = self.target.file(&entry.path, Stage::Unfinished).map_err(why)?.is_some();
+        let begun = self.target.begun(&entry.path).map_err(why)?.is_some();
         let some = begun || matches!(found.map(|found| found.kind), Some(FoundKind::File { .. }));
         let part = Part { have: Vec::new(), in_place: None };
         Ok(if some && size > 0 { State::Part(Box::new(part)) } else { State::Absent })
@@ -180,8 +181,10 @@ impl Assembly {
         if entry.blocks() != Some(hashes.len() as u32) {
             return Err("the sender told other hashes than it has blocks".to_owned());
         }
-        let whole = self.target.file(&entry.path, Stage::Whole).map_err(why)?;
-        let mut unfinished = self.target.file(&entry.path, Stage::Unfinished).map_err(why)?;
+        let is_foreign = self.target.find(&entry.path).map_err(why)?.is_some_and(|found| found.is_foreign);
+        let whole = self.target.whole(&entry.path).map_err(why)?;
+        let begun = self.target.begun(&entry.path).map_err(why)?;
+        let mut unfinished = begun.map(|begun| begun.file);
         if let Some(file) = &unfinished {
             file.set_len(size).map_err(why)?;
         }
@@ -200,14 +203,14 @@ impl Assembly {
             copies.extend(is_there.then_some(block));
             have.push((is_here || is_there).then_some(*hash));
         }
-        if unfinished.is_none() && is_long && copies.len() == hashes.len() {
+        if unfinished.is_none() && is_long && !is_foreign && copies.len() == hashes.len() {
             return Ok(Part { have, in_place: before });
         }
         if unfinished.is_none() && copies.is_empty() {
             return Ok(Part { have, in_place: None });
         }
         if unfinished.is_none() {
-            unfinished = Some(self.create(number)?);
+            unfinished = Some(self.create(number)?.file);
         }
         if let (Some(whole), Some(unfinished)) = (&whole, &unfinished) {
             for block in copies {
@@ -220,13 +223,14 @@ impl Assembly {
     }
 
     /// A new unfinished file, as long as it shall be, with room for everything in it.
-    fn create(&mut self, number: u32) -> Result<File, Why> {
+    fn create(&mut self, number: u32) -> Result<Unfinished, Why> {
         let why = |error: io::Error| reason(&error);
         let entry = &self.entries[number as usize];
-        let file = self.target.create(&entry.path).map_err(why)?;
+        let unfinished = self.target.create(&entry.path).map_err(why)?;
+        let file = &unfinished.file;
         if let Kind::File { size, sparse } = entry.kind {
             if !sparse && size > BLOCK {
-                match fallocate(&file, FallocateFlags::empty(), 0, size as i64) {
+                match fallocate(file, FallocateFlags::empty(), 0, size as i64) {
                     // A file system without it tells when it is full.
                     Ok(()) | Err(Errno::EOPNOTSUPP) => {}
                     Err(error) => {
@@ -237,7 +241,7 @@ impl Assembly {
             }
             file.set_len(size).map_err(why)?;
         }
-        Ok(file)
+        Ok(unfinished)
     }
 
     /// Takes an object of the broadcast.
@@ -290,28 +294,29 @@ impl Assembly {
             self.fail(before.number, "it did not end".to_owned());
         }
         let path = &self.entries[number as usize].path;
-        let begun = self.target.file(path, Stage::Unfinished).map_err(|error| reason(&error))?;
+        let begun = self.target.begun(path).map_err(|error| reason(&error))?;
         let have = match &mut self.states[number as usize] {
             State::Part(part) => std::mem::take(&mut part.have),
             _ => Vec::new(),
         };
         let had_part = have.iter().any(Option::is_some);
-        let (file, fresh) = match begun {
-            Some(file) => {
+        let (unfinished, fresh) = match begun {
+            Some(unfinished) => {
+                let file = &unfinished.file;
                 if !had_part {
                     file.set_len(0).map_err(|error| reason(&error))?;
                 }
                 if let Kind::File { size, .. } = self.entries[number as usize].kind {
                     file.set_len(size).map_err(|error| reason(&error))?;
                 }
-                (file, !had_part)
+                (unfinished, !had_part)
             }
             None if had_part => return Err("its beginning was removed".to_owned()),
             None => (self.create(number)?, true),
         };
         let blocks = self.entries[number as usize].blocks().unwrap_or_default() as usize;
         let have = if had_part { have } else { vec![None; blocks] };
-        self.open = Some(Open { number, file, have, had_part, fresh });
+        self.open = Some(Open { number, unfinished, have, had_part, fresh });
         Ok(())
     }
 
@@ -324,10 +329,11 @@ impl Assembly {
         self.turn_to(number)?;
         let kind = &self.entries[number as usize].kind;
         let Some(open) = &mut self.open else { return Ok(()) };
+        let file = &open.unfinished.file;
         let is_sound = match *kind {
             Kind::File { size, .. } => (block as usize) < open.have.len() && length as u64 == length_of(block, size),
             // Blocks of a stream come one behind the other, and none behind a short one.
-            _ => block as usize == open.have.len() && open.file.metadata().is_ok_and(|it| it.len() % BLOCK == 0),
+            _ => block as usize == open.have.len() && file.metadata().is_ok_and(|it| it.len() % BLOCK == 0),
         };
         if !is_sound {
             return Err("a block came that it does not have".to_owned());
@@ -339,15 +345,15 @@ impl Assembly {
         let at = u64::from(block) * BLOCK;
         let room = &mut self.buffer[..length];
         match bytes {
-            Some(bytes) if sparse => write_sparse(&open.file, bytes, at, open.fresh),
-            Some(bytes) => open.file.write_all_at(bytes, at),
-            None if sparse => punch(&open.file, at, length, open.fresh),
+            Some(bytes) if sparse => write_sparse(file, bytes, at, open.fresh),
+            Some(bytes) => file.write_all_at(bytes, at),
+            None if sparse => punch(file, at, length, open.fresh),
             None => {
                 room.fill(0);
-                open.file.write_all_at(room, at)
+                file.write_all_at(room, at)
             }
         }
-        .and_then(|()| open.file.read_exact_at(room, at))
+        .and_then(|()| file.read_exact_at(room, at))
         .map_err(|error| reason(&error))?;
         let hash = Some(hash_of(room));
         match open.have.get_mut(block as usize) {
@@ -367,14 +373,15 @@ impl Assembly {
         self.turn_to(number)?;
         let Some(mut open) = self.open.take() else { return Ok(()) };
         let why = |error: io::Error| reason(&error);
-        if open.file.metadata().map_err(why)?.len() != size {
+        let file = &open.unfinished.file;
+        if file.metadata().map_err(why)?.len() != size {
             return Err("it has another length than the sender's".to_owned());
         }
         if open.had_part {
             // Another process may have had it meanwhile.
             for (block, have) in (0..).zip(&mut open.have) {
                 let room = &mut self.buffer[..length_of(block, size) as usize];
-                open.file.read_exact_at(room, u64::from(block) * BLOCK).map_err(why)?;
+                file.read_exact_at(room, u64::from(block) * BLOCK).map_err(why)?;
                 *have = have.map(|_| hash_of(room));
             }
         }
@@ -385,15 +392,15 @@ impl Assembly {
             return Err("what was written is not what was sent".to_owned());
         }
         let entry = &self.entries[number as usize];
-        open.file.set_permissions(PermissionsExt::from_mode(entry.mode)).map_err(why)?;
-        set_times(&open.file, entry.modified).map_err(|error| error.desc().to_owned())?;
+        file.set_permissions(PermissionsExt::from_mode(entry.mode)).map_err(why)?;
+        set_times(file, entry.modified).map_err(|error| error.desc().to_owned())?;
         if size > BLOCK {
-            open.file.sync_all().map_err(why)?;
-            self.target.appear(&self.entries[number as usize].path).map_err(why)?;
+            file.sync_all().map_err(why)?;
+            self.target.appear(&self.entries[number as usize].path, &open.unfinished).map_err(why)?;
             self.set(number, State::Done);
             return Ok(());
         }
-        let mark = mark(&open.file).map_err(why)?;
+        let mark = mark(file).map_err(why)?;
         // It appears perhaps at once, and then must be nobody's.
         drop(open);
         self.set(number, State::Ready);
@@ -413,7 +420,7 @@ impl Assembly {
         if root_of(size, hashes) != root {
             return Err("it changed while it was sent".to_owned());
         }
-        let file = self.target.file(&entry.path, Stage::Whole).map_err(|error| reason(&error))?;
+        let file = self.target.whole(&entry.path).map_err(|error| reason(&error))?;
         let file = file.ok_or("it was removed here")?;
         if Some(mark(&file).map_err(|error| reason(&error))?) != before {
             return Err("it changed here".to_owned());
@@ -444,9 +451,9 @@ impl Assembly {
     fn appear_as(&mut self, number: u32, then: Mark) -> io::Result<()> {
         let path = &self.entries[number as usize].path;
         // Open, it is nobody else's.
-        let file = self.target.file(path, Stage::Unfinished)?;
-        match file.as_ref().map(mark).transpose()? {
-            Some(now) if now == then => self.target.appear(path),
+        let unfinished = self.target.begun(path)?;
+        match unfinished.as_ref().map(|it| mark(&it.file).map(|now| (now, it))).transpose()? {
+            Some((now, unfinished)) if now == then => self.target.appear(path, unfinished),
             _ => Err(io::Error::other("another cast has written it")),
         }
     }
@@ -488,7 +495,8 @@ impl Assembly {
             })
         };
         let why = failed().take(TOLD_MAX).collect();
-        Outcome { written: self.written, files, failed: failed().count() as u64, why }
+        let failed = failed().count() as u64;
+        Outcome { written: self.written, files, failed, why, notes: std::mem::take(&mut self.target.notes) }
     }
 
     /// Why entries failed so far, some of them.

@@ -136,4 +136,6 @@ pub(super) struct Outcome {
     pub(super) failed: u64,
     /// Why, of some.
     pub(super) why: Vec<(Text, String)>,
+    /// What else somebody should know, a sentence each.
+    pub(super) notes: Vec<String>,
 }

@@ -23,6 +23,7 @@ mod crew;
 mod feeder;
 mod link;
 mod message;
+mod naming;
 mod outbox;
 mod path;
 mod peers;

@@ -1,7 +1,7 @@
 //! Paths below a target: as many plain names as it takes, none of which leads anywhere else.
 //!
 //! # Invariants
-//! I1. No name is empty, `.`, `..`, holds `/` or a zero byte, or begins as this program's own files do: whoever sent it.
+//! I1. No name is empty, `.`, `..`, holds `/` or a zero byte, or is one of a file that is not whole: whoever sent it.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -11,6 +11,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// What files begin with that are not whole yet.
 pub(super) const UNFINISHED: &str = ".clearway-cast-";
+/// Hexadecimal digits behind that: too many to be guessed.
+pub(super) const DIGITS: usize = 32;
 /// The longest name (NAME_MAX of Linux), and the longest path (PATH_MAX).
 const NAME_MAX: usize = 255;
 const PATH_MAX: usize = 4096;
@@ -18,6 +20,13 @@ const PATH_MAX: usize = 4096;
 /// A path below a target; without names it is the target itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Below(Vec<Text>);
+
+/// Whether a file that is not whole could have this name.
+pub(super) fn is_unfinished(name: &[u8]) -> bool {
+    let is_digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    let digits = name.strip_prefix(UNFINISHED.as_bytes());
+    digits.is_some_and(|digits| digits.len() == DIGITS && digits.iter().all(is_digit))
+}
 
 /// Bytes that mostly are UTF-8. Written with what is not, and what would disturb a terminal, as `%1B`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -62,7 +71,7 @@ impl Text {
     fn is_plain_name(&self) -> bool {
         let name = &self.0[..];
         let plain = !matches!(name, b"" | b"." | b"..") && !name.iter().any(|byte| matches!(byte, b'/' | 0));
-        plain && name.len() <= NAME_MAX && !name.starts_with(UNFINISHED.as_bytes())
+        plain && name.len() <= NAME_MAX && !is_unfinished(name)
     }
 
     fn read(text: &str) -> Option<Self> {
@@ -157,7 +166,8 @@ mod tests {
         for json in ["..", "a/../b", "/etc/passwd", "a//b", "", "a/", "%2e%2E", "a%2Fb", "a%00", "%2", "%zz", "%+1"] {
             assert_eq!(told(&format!("\"{json}\"")), None, "{json}");
         }
-        assert_eq!(told("\".clearway-cast-0\""), None, "this program's own");
+        assert_eq!(told(&format!("\"{UNFINISHED}{}\"", "0f".repeat(16))), None, "this program's own");
+        assert!(told(&format!("\"{UNFINISHED}{}\"", "0F".repeat(16))).is_some(), "somebody else's");
         assert_eq!(told(&format!("\"{}\"", "n".repeat(256))), None);
         assert_eq!(told(&format!("\"{}\"", ["n"; 3000].join("/"))), None);
     }

@@ -18,7 +18,7 @@ use anyhow::{Context, Result, bail};
 use nix::fcntl::OFlag;
 use nix::unistd::{Whence, lseek};
 
-use super::path::{Below, Text, UNFINISHED};
+use super::path::{Below, Text, is_unfinished};
 use super::plan::{BLOCK, ENTRIES_MAX, Entry, Hash, Kind, Modified, hash_of, length_of};
 use super::target::reason;
 
@@ -118,7 +118,7 @@ impl Source {
         for one in inside {
             let name = one.file_name();
             // What another cast has begun here.
-            if name.as_bytes().starts_with(UNFINISHED.as_bytes()) {
+            if is_unfinished(name.as_bytes()) {
                 continue;
             }
             match (one.metadata(), below.join(name.as_bytes())) {

@@ -93,7 +93,7 @@ impl Summary {
             let (state, written) = (row.state.word(), size(row.written));
             text.push_str(&format!("{:width$}  {state:10}  {written:>11}  {took:>9}\n", row.host));
             row.why.iter().for_each(|why| text.push_str(&format!("{:width$}  {why}\n", "")));
-            let more = row.failed.saturating_sub(row.why.len() as u64);
+            let more = row.failed.saturating_sub(TOLD_MAX as u64);
             if more > 0 && row.state == State::Incomplete {
                 text.push_str(&format!("{:width$}  and {more} more\n", ""));
             }
@@ -145,7 +145,8 @@ impl Row {
             _ if outcome.files > 0 => State::Complete,
             _ => State::Unchanged,
         };
-        let why = outcome.why.iter().map(|(path, why)| format!("{path}: {why}")).collect();
+        let why = outcome.why.iter().map(|(path, why)| format!("{path}: {why}"));
+        let why = why.chain(outcome.notes).collect();
         Self { host, state, written: outcome.written, files: outcome.files, seconds, failed: outcome.failed, why }
     }
 }

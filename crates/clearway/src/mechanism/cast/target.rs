@@ -2,17 +2,19 @@
 //!
 //! # Model
 //! The directory is held open. Every path is walked from there, name by name, and no symbolic link is followed. A file is written
-//! under a name of its own beside its place (`.clearway-cast-` and a hash of its name) and renamed when it is whole.
+//! under a name of its own beside its place (`naming`) and renamed when it is whole.
+//!
+//! A directory is *shared* when others may write to it: they put files, links and directories there under any name that they know.
 //!
 //! # Invariants
 //! I1. Nothing outside the directory is opened, made, changed or removed.
 //! I2. A name that people use never stands for a file that is not whole.
+//! I3. What another user put into a shared directory is neither written to nor taken for what was sent.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, TryLockError};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -20,12 +22,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat, readlinkat, renameat};
-use nix::sys::stat::{FchmodatFlags, Mode, SFlag, fchmod, fchmodat, fstatat, futimens, mkdirat};
+use nix::sys::stat::{FchmodatFlags, FileStat, Mode, SFlag, fchmod, fchmodat, fstat, fstatat, futimens, mkdirat};
 use nix::sys::time::TimeSpec;
-use nix::unistd::{UnlinkatFlags, symlinkat, syncfs, unlinkat};
+use nix::unistd::{UnlinkatFlags, geteuid, symlinkat, syncfs, unlinkat};
 
-use super::path::{Below, UNFINISHED};
-use super::plan::{Modified, hash_of};
+use super::naming::Naming;
+use super::path::Below;
+use super::plan::Modified;
 
 /// Of directories while they are filled; they get their own at the end.
 const PRIVATE: Mode = Mode::S_IRWXU;
@@ -39,10 +42,17 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// What is said of a file that another cast has.
 const BUSY: &str = "another cast is writing it";
+/// Names that are tried for one file, each of which another user can only have learned from an earlier cast.
+const ATTEMPTS: u32 = 16;
+/// Sentences that are kept.
+const NOTES_MAX: usize = 20;
 
 /// An open directory.
 pub(super) struct Target {
     root: OwnedFd,
+    naming: Naming,
+    /// What somebody should know, a sentence each.
+    pub(super) notes: Vec<String>,
     /// The directory that was last walked to.
     near: Option<(Below, OwnedFd)>,
 }
@@ -53,6 +63,14 @@ pub(super) struct Found {
     pub(super) kind: FoundKind,
     pub(super) mode: u32,
     pub(super) modified: Modified,
+    /// Somebody else may have put it there.
+    pub(super) is_foreign: bool,
+}
+
+/// A file that is not whole, open, and the name that it has until then.
+pub(super) struct Unfinished {
+    pub(super) file: File,
+    name: OsString,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,15 +81,6 @@ pub(super) enum FoundKind {
     Directory,
     /// A symbolic link, a device or the like.
     Other,
-}
-
-/// Under what name a file is opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
-    /// Its own.
-    Whole,
-    /// That of what is not whole.
-    Unfinished,
 }
 
 /// Whether directories on the way are made.
@@ -93,7 +102,7 @@ impl Target {
         }
         std::fs::create_dir_all(path).with_context(|| format!("{} cannot be made", path.display()))?;
         let root = File::open(path).with_context(|| format!("{} cannot be opened", path.display()))?;
-        Ok(Self { root: root.into(), near: None })
+        Ok(Self { root: root.into(), naming: Naming::open(), notes: Vec::new(), near: None })
     }
 
     /// The directory at `inner` below `path`, reached without leaving that.
@@ -104,7 +113,7 @@ impl Target {
         let mut outer = Self::open(path)?;
         let root = outer.directory(inner, Way::Make(USUAL)).and_then(|directory| directory.try_clone_to_owned());
         let root = root.map_err(|why| anyhow::anyhow!("{inner} below {}: {}", path.display(), reason(&why)))?;
-        Ok(Self { root, near: None })
+        Ok(Self { root, near: None, ..outer })
     }
 
     /// The open directory at `path`.
@@ -123,7 +132,9 @@ impl Target {
                     }
                 }
                 let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-                at = openat(&at, name, flags, Mode::empty())?;
+                let inner = openat(&at, name, flags, Mode::empty())?;
+                expect_own(&fstat(&at)?, &fstat(&inner)?)?;
+                at = inner;
             }
             self.near = Some((path.clone(), at));
         }
@@ -147,69 +158,136 @@ impl Target {
             Err(Errno::ENOENT) => return Ok(None),
             other => other?,
         };
-        let kind = match SFlag::from_bits_truncate(found.st_mode & SFlag::S_IFMT.bits()) {
+        let kind = match kind_of(&found) {
             SFlag::S_IFREG => FoundKind::File { size: found.st_size.unsigned_abs() },
             SFlag::S_IFDIR => FoundKind::Directory,
             _ => FoundKind::Other,
         };
         let modified = Modified { seconds: found.st_mtime, nanos: found.st_mtime_nsec as u32 };
-        Ok(Some(Found { kind, mode: found.st_mode & 0o777, modified }))
+        let is_foreign = is_shared(&fstat(parent)?) && found.st_uid != geteuid().as_raw();
+        Ok(Some(Found { kind, mode: found.st_mode & 0o777, modified, is_foreign }))
     }
 
-    /// The file at `path`, if there is one, for reading and, while it is not whole, writing. One that is not whole is nobody else's as
-    /// long as it is open.
-    pub(super) fn file(&mut self, path: &Below, stage: Stage) -> io::Result<Option<File>> {
+    /// The file at `path`, if there is one, for reading.
+    pub(super) fn whole(&mut self, path: &Below) -> io::Result<Option<File>> {
         let (parent, name) = match self.parent(path, Way::Walk) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             other => other?,
         };
-        let (name, access) = match stage {
-            Stage::Whole => (name, OFlag::O_RDONLY),
-            Stage::Unfinished => (unfinished(&name), OFlag::O_RDWR),
-        };
         // A pipe under this name would be waited for.
-        let flags = access | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
+        let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
         let file = match openat(parent, name.as_os_str(), flags, Mode::empty()) {
             Err(Errno::ENOENT | Errno::ELOOP) => return Ok(None),
             other => File::from(other?),
         };
-        let found = file.metadata()?;
-        if !found.is_file() {
-            return Ok(None);
-        }
-        if stage == Stage::Unfinished {
+        Ok(file.metadata()?.is_file().then_some(file))
+    }
+
+    /// The unfinished file of `path` that this user has begun, if there is one. It is nobody else's as long as it is open.
+    pub(super) fn begun(&mut self, path: &Below) -> io::Result<Option<Unfinished>> {
+        let naming = self.naming;
+        let (parent, name) = match self.parent(path, Way::Walk) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            other => other?,
+        };
+        let directory = fstat(parent)?.st_ino;
+        for attempt in 0..ATTEMPTS {
+            let name = naming.name(directory, &name, attempt);
+            let flags = OFlag::O_RDWR | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
+            let file = match openat(parent, name.as_os_str(), flags, Mode::empty()) {
+                Err(Errno::ENOENT) => return Ok(None),
+                // Nothing that was made here: a link, a directory, a pipe, somebody else's file.
+                Err(Errno::ELOOP | Errno::EISDIR | Errno::ENXIO | Errno::EACCES) => continue,
+                other => File::from(other?),
+            };
+            if !is_own(&fstat(&file)?) {
+                continue;
+            }
             lock(&file)?;
             // Whoever had it before may have given it its name meanwhile.
-            let now = fstatat(parent, name.as_os_str(), AtFlags::AT_SYMLINK_NOFOLLOW);
-            if !now.is_ok_and(|now| (now.st_dev, now.st_ino) == (found.dev(), found.ino())) {
+            if !is_at(parent, &name, &file) {
                 return Err(io::Error::other(BUSY));
             }
+            return Ok(Some(Unfinished { file, name }));
         }
-        Ok(Some(file))
+        Ok(None)
     }
 
     /// A new, empty file that is not whole yet, and nobody else's as long as it is open.
-    pub(super) fn create(&mut self, path: &Below) -> io::Result<File> {
+    pub(super) fn create(&mut self, path: &Below) -> io::Result<Unfinished> {
+        let naming = self.naming;
         let (parent, name) = self.parent(path, Way::Make(PRIVATE))?;
-        let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        let file = match openat(parent, unfinished(&name).as_os_str(), flags, Mode::S_IRUSR | Mode::S_IWUSR) {
-            Err(Errno::EEXIST) => return Err(io::Error::other(BUSY)),
-            other => File::from(other?),
-        };
-        lock(&file)?;
-        Ok(file)
+        let directory = fstat(parent)?.st_ino;
+        for attempt in 0..ATTEMPTS {
+            let name = naming.name(directory, &name, attempt);
+            let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+            match openat(parent, name.as_os_str(), flags, Mode::S_IRUSR | Mode::S_IWUSR) {
+                Ok(file) => {
+                    let file = File::from(file);
+                    lock(&file)?;
+                    self.note_planted(path, attempt);
+                    return Ok(Unfinished { file, name });
+                }
+                Err(Errno::EEXIST) => {
+                    let found = fstatat(parent, name.as_os_str(), AtFlags::AT_SYMLINK_NOFOLLOW);
+                    if found.is_ok_and(|found| is_own(&found)) {
+                        return Err(io::Error::other(BUSY));
+                    }
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(io::Error::other(
+            "another user has taken all names for it while it is not whole; cast into a directory of your own",
+        ))
+    }
+
+    fn note_planted(&mut self, path: &Below, names: u32) {
+        if names > 0 {
+            self.note(format!(
+                "{path}: another user had put something under the name of its unfinished file; another name was used"
+            ));
+        }
+    }
+
+    /// Keeps a sentence for the sender.
+    fn note(&mut self, note: String) {
+        if self.notes.len() < NOTES_MAX {
+            self.notes.push(note);
+        }
     }
 
     /// Puts the unfinished file of `path` into its place.
-    pub(super) fn appear(&mut self, path: &Below) -> io::Result<()> {
+    pub(super) fn appear(&mut self, path: &Below, unfinished: &Unfinished) -> io::Result<()> {
+        let Unfinished { file, name: from } = unfinished;
         let (parent, name) = self.parent(path, Way::Walk)?;
-        Ok(renameat(parent, unfinished(&name).as_os_str(), parent, name.as_os_str())?)
+        if !is_at(parent, from, file) {
+            return Err(io::Error::other("another user has moved its unfinished file away"));
+        }
+        match renameat(parent, from.as_os_str(), parent, name.as_os_str()) {
+            Err(Errno::EPERM) => return Err(io::Error::other("another user has a file there that cannot be replaced")),
+            other => other?,
+        }
+        if !is_at(parent, &name, file) {
+            return Err(io::Error::other("another user has put something else in its place"));
+        }
+        Ok(())
     }
 
     /// Removes the unfinished file of `path`, if there is one.
     pub(super) fn forget(&mut self, path: &Below) {
-        if let Ok((parent, name)) = self.parent(path, Way::Walk) {
-            let _ = unlinkat(parent, unfinished(&name).as_os_str(), UnlinkatFlags::NoRemoveDir);
+        let naming = self.naming;
+        let Ok((parent, name)) = self.parent(path, Way::Walk) else { return };
+        let Ok(directory) = fstat(parent) else { return };
+        for attempt in 0..ATTEMPTS {
+            let name = naming.name(directory.st_ino, &name, attempt);
+            match fstatat(parent, name.as_os_str(), AtFlags::AT_SYMLINK_NOFOLLOW) {
+                Ok(found) if is_own(&found) => {
+                    let _ = unlinkat(parent, name.as_os_str(), UnlinkatFlags::NoRemoveDir);
+                }
+                Ok(_) => {}
+                Err(_) => return,
+            }
         }
     }
 
@@ -222,14 +300,28 @@ impl Target {
 
     /// A symbolic link at `path`.
     pub(super) fn link(&mut self, path: &Below, to: &OsStr) -> io::Result<()> {
+        let naming = self.naming;
+        let is_foreign = self.find(path)?.is_some_and(|found| found.is_foreign);
         let (parent, name) = self.parent(path, Way::Make(PRIVATE))?;
-        if readlinkat(parent, name.as_os_str()).is_ok_and(|there| there == to) {
+        if !is_foreign && readlinkat(parent, name.as_os_str()).is_ok_and(|there| there == to) {
             return Ok(());
         }
-        let beside = unfinished(&name);
-        let _ = unlinkat(parent, beside.as_os_str(), UnlinkatFlags::NoRemoveDir);
-        symlinkat(to, parent, beside.as_os_str())?;
-        Ok(renameat(parent, beside.as_os_str(), parent, name.as_os_str())?)
+        let directory = fstat(parent)?.st_ino;
+        for attempt in 0..ATTEMPTS {
+            let beside = naming.name(directory, &name, attempt);
+            // What this user left there; anybody else's stays in a directory that keeps users apart.
+            let _ = unlinkat(parent, beside.as_os_str(), UnlinkatFlags::NoRemoveDir);
+            match symlinkat(to, parent, beside.as_os_str()) {
+                Err(Errno::EEXIST) => {}
+                Err(error) => return Err(error.into()),
+                Ok(()) => {
+                    renameat(parent, beside.as_os_str(), parent, name.as_os_str())?;
+                    self.note_planted(path, attempt);
+                    return Ok(());
+                }
+            }
+        }
+        Err(io::Error::other(BUSY))
     }
 
     /// A directory at `path`, that may have been there.
@@ -269,12 +361,37 @@ pub(super) fn set_times(file: impl AsFd, modified: Modified) -> nix::Result<()> 
     futimens(file, &TimeSpec::UTIME_OMIT, &time)
 }
 
-/// The name of the file `name` while it is not whole: the same each time, so that it is found again.
-fn unfinished(name: &OsStr) -> OsString {
-    use std::os::unix::ffi::OsStrExt;
-    let hash = hash_of(name.as_bytes());
-    let digits: String = hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-    OsString::from(format!("{UNFINISHED}{digits}"))
+fn kind_of(found: &FileStat) -> SFlag {
+    SFlag::from_bits_truncate(found.st_mode & SFlag::S_IFMT.bits())
+}
+
+/// Whether this user made it, and nobody has another name for it: a file, or a link.
+fn is_own(found: &FileStat) -> bool {
+    let is_kind = matches!(kind_of(found), SFlag::S_IFREG | SFlag::S_IFLNK);
+    is_kind && found.st_uid == geteuid().as_raw() && found.st_nlink == 1
+}
+
+/// Whether others may put something into this directory.
+fn is_shared(directory: &FileStat) -> bool {
+    directory.st_mode & (Mode::S_IWGRP | Mode::S_IWOTH).bits() != 0
+}
+
+/// Whether `file` is what has `name` in `directory`.
+fn is_at(directory: BorrowedFd<'_>, name: &OsStr, file: &File) -> bool {
+    let now = fstatat(directory, name, AtFlags::AT_SYMLINK_NOFOLLOW);
+    let found = fstat(file);
+    now.is_ok_and(|now| found.is_ok_and(|found| (now.st_dev, now.st_ino) == (found.st_dev, found.st_ino)))
+}
+
+/// Refuses a directory that a user without rights over `outer` put there: its owner can swap what is in it at any time. The kernel has
+/// the same rule for links (`protected_symlinks`).
+fn expect_own(outer: &FileStat, inner: &FileStat) -> io::Result<()> {
+    let all = Mode::S_IWOTH.bits();
+    let is_open = outer.st_mode & all == all && outer.st_mode & Mode::S_ISVTX.bits() != 0;
+    if is_open && ![0, geteuid().as_raw(), outer.st_uid].contains(&inner.st_uid) {
+        return Err(io::Error::other("another user made this directory where all may; cast into one of your own"));
+    }
+    Ok(())
 }
 
 /// Why something could not be done, without the number of the error.
@@ -298,7 +415,7 @@ mod tests {
         let (mut one, mut other) = [(); 2].map(|()| Target::open(&directory).expect("a target")).into();
         let name = Below::read("name").expect("a name");
         let begun = one.create(&name).expect("made");
-        let waits = thread::spawn(move || other.file(&name, Stage::Unfinished).map(|file| file.is_some()));
+        let waits = thread::spawn(move || other.begun(&name).map(|file| file.is_some()));
         drop(begun);
         assert!(waits.join().expect("no panic").expect("not busy"));
         std::fs::remove_dir_all(directory).expect("to remove it");

@@ -73,7 +73,7 @@ fn take__blocks_in_any_order_are_a_file() {
     assembly.take(&object(&[end]));
     assert_eq!(ground.names(), ["a"]);
     assert_eq!(fs::read(ground.0.join("a")).expect("there"), [&first[..], b"end"].concat());
-    assert_eq!(assembly.finish(), Outcome { written: BLOCK + 3, files: 1, failed: 0, why: Vec::new() });
+    assert_eq!(assembly.finish(), Outcome { written: BLOCK + 3, files: 1, failed: 0, ..Outcome::default() });
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn take__more_small_files_than_wait_for_each_other_all_appear() {
         let end = Record::End { file, size: 1, root: root(1, &[b"b"]) };
         assembly.take(&object(&[Record::Block { file, block: 0, bytes: b"b" }, end]));
     }
-    let all = Outcome { written: count.into(), files: count.into(), failed: 0, why: Vec::new() };
+    let all = Outcome { written: count.into(), files: count.into(), failed: 0, ..Outcome::default() };
     assert_eq!((assembly.finish(), ground.names().len()), (all, count as usize));
 }
 

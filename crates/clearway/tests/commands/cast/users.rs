@@ -1,0 +1,121 @@
+//! Casts into directories, and out of directories, where a second user of the machine may write: a real one, so most need root.
+
+use std::os::unix::process::CommandExt;
+
+use super::*;
+
+/// The other user: nobody.
+const OTHER: u32 = 65534;
+
+/// Whether there can be a second user; else the reason is printed.
+fn has_other_user() -> bool {
+    let is_root = nix::unistd::geteuid().is_root();
+    if !is_root {
+        eprintln!("skipped: a second user needs root");
+    }
+    is_root
+}
+
+/// Lets the other user run `script` in `directory`.
+#[track_caller]
+fn other_user(directory: &Path, script: &str) {
+    let mut shell = Command::new("sh");
+    let done = shell.args(["-ec", script]).current_dir(directory).uid(OTHER).gid(OTHER).output().expect("a shell");
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+}
+
+/// Lets everybody write into the directory of receiver `number`, as in `/tmp`.
+fn share(ground: &Ground, number: usize) -> PathBuf {
+    let directory = ground.receivers[number].directory.clone();
+    fs::set_permissions(&directory, fs::Permissions::from_mode(0o1777)).expect("set");
+    directory
+}
+
+/// The name that the unfinished part of `model` has at receiver 0, of which nothing is left.
+fn learned_name(ground: &Ground) -> String {
+    let mut cast = ground.begin("model");
+    cast.kill().expect("killed");
+    cast.wait().expect("ended");
+    let file = unfinished(&ground.receivers[0].directory).expect("a part");
+    fs::remove_file(&file).expect("removed");
+    file.file_name().expect("a name").to_string_lossy().into_owned()
+}
+
+#[test]
+fn planted__a_file_of_another_user_is_not_adopted() {
+    if !has_other_user() {
+        return;
+    }
+    let ground = Ground::new("planted", 1);
+    let directory = share(&ground, 0);
+    fs::write(ground.from("model"), noise(24 * MIB, 31)).expect("written");
+    let name = learned_name(&ground);
+    other_user(&directory, &format!("head -c 100 {} > {name}; chmod 666 {name}", ground.from("model").display()));
+    ground.cast(&["model"]).expect(0, "1 of 1 have everything");
+    let there = ground.at(0, "model").metadata().expect("there");
+    assert_eq!((there.uid(), there.nlink()), (0, 1), "whose it is");
+    assert_same(&ground.from("model"), &ground.at(0, "model"));
+    let planted = directory.join(&name).metadata().expect("what was planted stays");
+    assert_eq!((planted.uid(), planted.len()), (OTHER, 100));
+}
+
+#[test]
+fn planted__whatever_it_is_costs_a_sentence() {
+    if !has_other_user() {
+        return;
+    }
+    let ground = Ground::new("kinds", 1);
+    let directory = share(&ground, 0);
+    fs::write(ground.from("model"), noise(24 * MIB, 32)).expect("written");
+    let name = learned_name(&ground);
+    let victim = ground.root.join("victim");
+    fs::write(&victim, b"kept").expect("written");
+    for plant in [
+        format!("ln -s {} {name}", victim.display()),
+        format!("ln -s nowhere {name}"),
+        format!("mkfifo {name}"),
+        format!("mkdir {name}"),
+        format!("touch {name}; ln {name} other"),
+    ] {
+        other_user(&directory, &plant);
+        ground.cast(&["model"]).expect(0, "another user had put something under the name of its unfinished file");
+        assert_same(&ground.from("model"), &ground.at(0, "model"));
+        assert_eq!(fs::read(&victim).expect("there"), b"kept");
+        assert_eq!(ground.at(0, "model").metadata().expect("there").uid(), 0, "{plant}");
+        fs::remove_file(ground.at(0, "model")).expect("removed");
+        other_user(&directory, &format!("rm -rf {name} other"));
+    }
+}
+
+#[test]
+fn planted__a_file_of_the_same_size_and_time_is_replaced() {
+    if !has_other_user() {
+        return;
+    }
+    let ground = Ground::new("alike", 1);
+    let directory = share(&ground, 0);
+    fs::write(ground.from("model"), b"what was sent").expect("written");
+    let from = ground.from("model");
+    other_user(&directory, &format!("printf other.bytes.. > model; touch -r {} model", from.display()));
+    ground.cast(&["model"]).expect(0, "1 of 1 have everything");
+    assert_same(&from, &ground.at(0, "model"));
+    assert_eq!(ground.at(0, "model").metadata().expect("there").uid(), 0);
+    fs::remove_file(ground.at(0, "model")).expect("removed");
+    other_user(&directory, &format!("cp {0} model; touch -r {0} model", from.display()));
+    ground.cast(&["model", "--checksum"]).expect(0, "1 of 1 have everything");
+    assert_eq!(ground.at(0, "model").metadata().expect("there").uid(), 0, "the same bytes, which he can change");
+}
+
+#[test]
+fn planted__a_directory_of_another_user_is_refused() {
+    if !has_other_user() {
+        return;
+    }
+    let ground = Ground::new("tree", 1);
+    let directory = share(&ground, 0);
+    fs::create_dir(ground.from("tree")).expect("made");
+    fs::write(ground.from("tree/file"), b"sent").expect("written");
+    other_user(&directory, "mkdir tree");
+    ground.cast(&["tree"]).expect(1, "another user made this directory where all may");
+    assert!(names(&directory.join("tree")).is_empty());
+}
