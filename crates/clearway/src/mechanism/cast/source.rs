@@ -4,19 +4,28 @@
 //! `a/b` goes to `b` of a target, `dir` to `dir` with everything below it, and what is in `dir/` to the target itself. Links are sent as
 //! links. What is no file, directory or link is left out, and said. What cannot be read is named, and the rest is cast.
 //!
+//! Everything is opened below a descriptor of the directory that was named, and no symbolic link on the way is followed: others may
+//! swap what lies in it at any time.
+//!
 //! # Invariants
 //! I1. A block is of the file that the manifest lists: one that was replaced, or changed since, is found out at its end at the latest.
+//! I2. Nothing is read of what the survey did not see: each file and directory has the numbers, owner and mode that it had there.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File, Metadata};
+use std::ffi::OsStr;
+use std::fs::{self, File};
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use nix::fcntl::OFlag;
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, open, openat, openat2, readlinkat};
+use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat};
 use nix::unistd::{Whence, lseek};
+use rustix::fs::Dir;
 
 use super::path::{Below, Text, is_unfinished};
 use super::plan::{BLOCK, ENTRIES_MAX, Entry, Hash, Kind, Modified, hash_of, length_of};
@@ -33,11 +42,41 @@ const SHOWN: usize = 60;
 pub(super) struct Source {
     pub(super) entries: Vec<Entry>,
     /// Where each of them is here.
-    paths: Vec<PathBuf>,
+    origins: Vec<Origin>,
+    bases: Vec<Base>,
     /// What was left out, a sentence each.
     pub(super) notes: Vec<String>,
     /// What cannot be read, and why.
     pub(super) unread: Vec<Unsent>,
+}
+
+/// A directory below which entries are.
+#[derive(Debug)]
+struct Base {
+    directory: OwnedFd,
+    /// As it was named.
+    path: PathBuf,
+    /// The name of the only entry, where that is not its name in the directory.
+    alias: Option<PathBuf>,
+}
+
+/// Where an entry is here.
+#[derive(Debug)]
+struct Origin {
+    base: usize,
+    /// The path below that.
+    inside: PathBuf,
+    identity: Identity,
+}
+
+/// What a file is, whatever name it has: device, number, owner and mode. Another one that looks alike has another number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Identity(u64, u64, u32, u32);
+
+impl Identity {
+    const fn of(found: &FileStat) -> Self {
+        Self(found.st_dev, found.st_ino, found.st_uid, found.st_mode)
+    }
 }
 
 /// The path of something here that receivers do not get, as people can read it, and why they do not.
@@ -71,7 +110,8 @@ impl Source {
         let path = Below::read(name).filter(|path| path.split().is_some());
         let path = path.with_context(|| format!("`{name}` is no name below a directory"))?;
         let entry = Entry { path, kind: Kind::Stream, mode: 0o644, modified: now() };
-        Ok(Self { entries: vec![entry], paths: vec![PathBuf::from("-")], ..Self::default() })
+        let nowhere = Origin { base: 0, inside: PathBuf::new(), identity: Identity::default() };
+        Ok(Self { entries: vec![entry], origins: vec![nowhere], ..Self::default() })
     }
 
     fn add_argument(&mut self, path: &Path) -> Result<()> {
@@ -86,47 +126,97 @@ impl Source {
             }
             Ok(found) => found,
         };
-        if found.is_dir() && (ends_with_slash || path.file_name().is_none()) {
-            return self.add_inside(&Below::default(), path);
-        }
         if !found.is_file() && !found.is_dir() {
             bail!("{} is no file or directory; `-` casts what comes on standard input", shown(path));
         }
-        let name = path.file_name().with_context(|| format!("{} has no name", shown(path)))?;
-        let below = Below::default().join(name.as_bytes());
-        let below = below.with_context(|| format!("{} has a name that cannot be cast", shown(path)))?;
-        self.add(below, path.to_owned(), &found)
+        let is_contents = found.is_dir() && (ends_with_slash || path.file_name().is_none());
+        let below = match path.file_name() {
+            _ if is_contents => Below::default(),
+            None => bail!("{} has no name", shown(path)),
+            Some(name) => {
+                let below = Below::default().join(name.as_bytes());
+                below.with_context(|| format!("{} has a name that cannot be cast", shown(path)))?
+            }
+        };
+        let added = if found.is_dir() { self.add_directory(below, path) } else { self.add_file(below, path) };
+        added.unwrap_or_else(|error| {
+            self.miss(path, &error);
+            Ok(())
+        })
     }
 
-    fn add_inside(&mut self, below: &Below, directory: &Path) -> Result<()> {
-        let mut inside = Vec::new();
-        match fs::read_dir(directory) {
-            Err(error) => self.miss(directory, &error),
+    /// Adds the directory at `path`, which is `below` at receivers, and what is in it. The outer error is that of the argument itself.
+    fn add_directory(&mut self, below: Below, path: &Path) -> io::Result<Result<()>> {
+        let base = self.base(path, path)?;
+        let directory = self.bases[base].directory.try_clone()?;
+        let found = fstat(&directory)?;
+        if below.split().is_some()
+            && let Err(error) = self.push(below.clone(), Kind::Directory, (base, PathBuf::new()), &found)
+        {
+            return Ok(Err(error));
+        }
+        Ok(self.add_inside(&below, (base, Path::new("")), directory.as_fd()))
+    }
+
+    /// Adds the file at `path`; a link that is named is what it leads to.
+    fn add_file(&mut self, below: Below, path: &Path) -> io::Result<Result<()>> {
+        let is_link = fs::symlink_metadata(path)?.is_symlink();
+        let real = if is_link { path.canonicalize()? } else { path.to_owned() };
+        let (Some(parent), Some(name)) = (real.parent(), real.file_name()) else {
+            return Err(io::ErrorKind::InvalidFilename.into());
+        };
+        let at = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+        let base = match self.bases.iter().rposition(|base| base.path == parent && base.alias.is_none()) {
+            Some(base) if !is_link => base,
+            _ => self.base(at, parent)?,
+        };
+        self.bases[base].alias = is_link.then(|| path.to_owned());
+        let directory = self.bases[base].directory.try_clone()?;
+        let found = fstatat(&directory, name, AtFlags::AT_SYMLINK_NOFOLLOW)?;
+        Ok(self.add(below, (base, PathBuf::from(name)), directory.as_fd(), &found))
+    }
+
+    /// One more base: the directory at `path`, which people know as `named`.
+    fn base(&mut self, path: &Path, named: &Path) -> io::Result<usize> {
+        let flags = OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let directory = open(path, flags, Mode::empty())?;
+        self.bases.push(Base { directory, path: named.to_owned(), alias: None });
+        Ok(self.bases.len() - 1)
+    }
+
+    /// Adds what is in `directory`, which is `at` here.
+    fn add_inside(&mut self, below: &Below, at: (usize, &Path), directory: BorrowedFd<'_>) -> Result<()> {
+        let (base, path) = at;
+        let mut names = Vec::new();
+        match Dir::read_from(directory) {
+            Err(error) => self.miss(&self.bases[base].path.join(path), &error.into()),
             Ok(listed) => {
                 for one in listed {
                     match one {
-                        Ok(one) => inside.push(one),
+                        Ok(one) if matches!(one.file_name().to_bytes(), b"." | b"..") => {}
+                        Ok(one) => names.push(one.file_name().to_owned()),
                         Err(error) => {
-                            self.miss(directory, &error);
+                            self.miss(&self.bases[base].path.join(path), &error.into());
                             break;
                         }
                     }
                 }
             }
         }
-        inside.sort_by_key(fs::DirEntry::file_name);
-        for one in inside {
-            let name = one.file_name();
+        names.sort();
+        for name in names {
+            let name = OsStr::from_bytes(name.as_bytes());
             // What another cast has begun here.
             if is_unfinished(name.as_bytes()) {
                 continue;
             }
-            match (one.metadata(), below.join(name.as_bytes())) {
-                (Ok(found), Some(below)) => self.add(below, one.path(), &found)?,
+            let inside = path.join(name);
+            match (fstatat(directory, name, AtFlags::AT_SYMLINK_NOFOLLOW), below.join(name.as_bytes())) {
+                (Ok(found), Some(below)) => self.add(below, (base, inside), directory, &found)?,
                 // It went before it was listed.
-                (Err(error), _) if error.kind() == io::ErrorKind::NotFound => {}
-                (Err(error), _) => self.miss(&one.path(), &error),
-                (_, None) => self.miss(&one.path(), &io::ErrorKind::InvalidFilename.into()),
+                (Err(Errno::ENOENT), _) => {}
+                (Err(error), _) => self.miss(&self.bases[base].path.join(inside), &error.into()),
+                (_, None) => self.miss(&self.bases[base].path.join(inside), &io::ErrorKind::InvalidFilename.into()),
             }
         }
         Ok(())
@@ -144,14 +234,20 @@ impl Source {
         });
     }
 
-    fn add(&mut self, below: Below, path: PathBuf, found: &Metadata) -> Result<()> {
-        let kind = match found.file_type() {
-            kind if kind.is_file() => Kind::File { size: found.len(), sparse: found.blocks() * SECTOR < found.len() },
-            kind if kind.is_dir() => Kind::Directory,
-            kind if kind.is_symlink() => match fs::read_link(&path) {
-                Ok(to) => Kind::Link { to: Text(to.as_os_str().as_bytes().to_vec()) },
+    /// Adds what is `at` here, its last name being one in `directory`.
+    fn add(&mut self, below: Below, at: (usize, PathBuf), directory: BorrowedFd<'_>, found: &FileStat) -> Result<()> {
+        let path = self.bases[at.0].path.join(&at.1);
+        let name = at.1.file_name().unwrap_or_default();
+        let kind = match SFlag::from_bits_truncate(found.st_mode & SFlag::S_IFMT.bits()) {
+            SFlag::S_IFREG => {
+                let size = found.st_size.unsigned_abs();
+                Kind::File { size, sparse: found.st_blocks.unsigned_abs() * SECTOR < size }
+            }
+            SFlag::S_IFDIR => Kind::Directory,
+            SFlag::S_IFLNK => match readlinkat(directory, name) {
+                Ok(to) => Kind::Link { to: Text(to.as_bytes().to_vec()) },
                 Err(error) => {
-                    self.miss(&path, &error);
+                    self.miss(&path, &error.into());
                     return Ok(());
                 }
             },
@@ -160,24 +256,43 @@ impl Source {
                 return Ok(());
             }
         };
-        let is_directory = kind == Kind::Directory;
-        let entry = Entry { path: below.clone(), kind, mode: found.mode() & 0o777, modified: modified(found) };
+        if kind != Kind::Directory {
+            return self.push(below, kind, at, found);
+        }
+        self.push(below.clone(), kind, (at.0, at.1.clone()), found)?;
+        match open_inner(directory, name, found) {
+            Ok(inner) => self.add_inside(&below, (at.0, &at.1), inner.as_fd()),
+            Err(error) => {
+                self.miss(&path, &error);
+                Ok(())
+            }
+        }
+    }
+
+    fn push(&mut self, path: Below, kind: Kind, at: (usize, PathBuf), found: &FileStat) -> Result<()> {
+        let entry = Entry { path, kind, mode: found.st_mode & 0o777, modified: modified(found) };
+        let (base, inside) = at;
         if !entry.is_sound() || self.entries.len() == ENTRIES_MAX {
-            bail!("{} is more than one cast takes", shown(&path));
+            bail!("{} is more than one cast takes", shown(&self.bases[base].path.join(inside)));
         }
         self.entries.push(entry);
-        self.paths.push(path.clone());
-        if is_directory { self.add_inside(&below, &path) } else { Ok(()) }
+        self.origins.push(Origin { base, inside, identity: Identity::of(found) });
+        Ok(())
     }
 
     /// Opens the file of entry `number`.
     pub(super) fn open(&self, number: u32) -> io::Result<Contents> {
-        let place = self.entries.get(number as usize).zip(self.paths.get(number as usize));
-        let (entry, path) = place.ok_or(io::ErrorKind::NotFound)?;
-        let flags = (OFlag::O_NONBLOCK | OFlag::O_CLOEXEC).bits();
-        let file = File::options().read(true).custom_flags(flags).open(path)?;
+        let place = self.entries.get(number as usize).zip(self.origins.get(number as usize));
+        let (entry, origin) = place.ok_or(io::ErrorKind::NotFound)?;
+        let base = self.bases.get(origin.base).ok_or(io::ErrorKind::NotFound)?;
         let Kind::File { size, sparse } = entry.kind else { return Err(io::ErrorKind::InvalidInput.into()) };
-        let contents = Contents { file, size, sparse, modified: entry.modified, hole: 0..0 };
+        let file = open_below(base.directory.as_fd(), &origin.inside).map_err(|error| match error {
+            // A link, or a file where a directory was.
+            Errno::ELOOP | Errno::ENOTDIR | Errno::EXDEV => changed(),
+            other => other.into(),
+        })?;
+        let (modified, identity) = (entry.modified, origin.identity);
+        let contents = Contents { file: file.into(), size, sparse, modified, identity, hole: 0..0 };
         contents.check()?;
         Ok(contents)
     }
@@ -198,7 +313,11 @@ impl Source {
 
     /// The path here of entry `number`, for people.
     pub(super) fn name(&self, number: u32) -> String {
-        self.paths.get(number as usize).map_or_else(String::new, |path| shown(path))
+        let place = self.origins.get(number as usize).and_then(|origin| Some((origin, self.bases.get(origin.base)?)));
+        place.map_or_else(
+            || "-".to_owned(),
+            |(origin, base)| shown(base.alias.as_ref().unwrap_or(&base.path.join(&origin.inside))),
+        )
     }
 }
 
@@ -208,6 +327,7 @@ pub(super) struct Contents {
     size: u64,
     sparse: bool,
     modified: Modified,
+    identity: Identity,
     /// Where nothing is, as far as was asked.
     hole: std::ops::Range<u64>,
 }
@@ -246,12 +366,46 @@ impl Contents {
 
     /// Whether it still is what the manifest lists.
     pub(super) fn check(&self) -> io::Result<()> {
-        let found = self.file.metadata()?;
-        if !found.is_file() || found.len() != self.size || modified(&found) != self.modified {
-            return Err(changed());
-        }
-        Ok(())
+        let found = fstat(&self.file)?;
+        let is_same = Identity::of(&found) == self.identity && found.st_size.unsigned_abs() == self.size;
+        if is_same && modified(&found) == self.modified { Ok(()) } else { Err(changed()) }
     }
+}
+
+/// Opens the directory `name` in `directory`, which was `found` there.
+fn open_inner(directory: BorrowedFd<'_>, name: &OsStr, found: &FileStat) -> io::Result<OwnedFd> {
+    let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let inner = match openat(directory, name, flags, Mode::empty()) {
+        Err(Errno::ELOOP | Errno::ENOTDIR) => return Err(changed()),
+        other => other?,
+    };
+    if Identity::of(&fstat(&inner)?) == Identity::of(found) { Ok(inner) } else { Err(changed()) }
+}
+
+/// Opens the file at `path` below `directory`; no name on the way is a link.
+fn open_below(directory: BorrowedFd<'_>, path: &Path) -> nix::Result<OwnedFd> {
+    // A pipe in its place would be waited for.
+    let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+    let resolve = ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS;
+    match openat2(directory, path, OpenHow::new().flags(flags).resolve(resolve)) {
+        // A kernel before 5.6, or a filter of system calls that does not know it.
+        Err(Errno::ENOSYS | Errno::EPERM) => walk_below(directory, path, flags),
+        other => other,
+    }
+}
+
+/// The same name by name.
+fn walk_below(directory: BorrowedFd<'_>, path: &Path, flags: OFlag) -> nix::Result<OwnedFd> {
+    let mut at = None;
+    if let Some(parent) = path.parent() {
+        for name in parent {
+            let from = at.as_ref().map_or(directory, OwnedFd::as_fd);
+            let way = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_PATH | OFlag::O_CLOEXEC;
+            at = Some(openat(from, name, way, Mode::empty())?);
+        }
+    }
+    let name = path.file_name().ok_or(Errno::EINVAL)?;
+    openat(at.as_ref().map_or(directory, OwnedFd::as_fd), name, flags, Mode::empty())
 }
 
 impl<'b> Block<'b> {
@@ -286,11 +440,36 @@ fn changed() -> io::Error {
     io::Error::other("it changed while it was sent")
 }
 
-fn modified(found: &Metadata) -> Modified {
-    Modified { seconds: found.mtime(), nanos: found.mtime_nsec() as u32 }
+fn modified(found: &FileStat) -> Modified {
+    Modified { seconds: found.st_mtime, nanos: found.st_mtime_nsec as u32 }
 }
 
 fn now() -> Modified {
     let since = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
     Modified { seconds: since.as_secs() as i64, nanos: since.subsec_nanos() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn open_below__names_that_are_links_are_not_followed_in_either_way() {
+        let directory = std::env::temp_dir().join(format!("clearway-below-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&directory);
+        fs::create_dir_all(directory.join("a/b")).expect("made");
+        fs::write(directory.join("a/b/file"), b"seen").expect("written");
+        symlink("a", directory.join("link")).expect("a link");
+        symlink("file", directory.join("a/b/last")).expect("a link");
+        let base = File::open(&directory).expect("opened");
+        let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW;
+        for (path, is_there) in [("a/b/file", true), ("link/b/file", false), ("a/b/last", false), ("a/gone", false)] {
+            let path = Path::new(path);
+            assert_eq!(open_below(base.as_fd(), path).is_ok(), is_there, "{}", path.display());
+            assert_eq!(walk_below(base.as_fd(), path, flags).is_ok(), is_there, "{}", path.display());
+        }
+        fs::remove_dir_all(directory).expect("removed");
+    }
 }

@@ -119,3 +119,36 @@ fn planted__a_directory_of_another_user_is_refused() {
     ground.cast(&["tree"]).expect(1, "another user made this directory where all may");
     assert!(names(&directory.join("tree")).is_empty());
 }
+
+#[test]
+fn swapped__what_root_sends_of_another_users_directory_is_what_it_saw_there() {
+    if !has_other_user() {
+        return;
+    }
+    let ground = Ground::new("swapped", 1);
+    let private = ground.root.join("private");
+    fs::create_dir(&private).expect("made");
+    fs::write(private.join("file"), b"the secret").expect("written");
+    fs::set_permissions(private.join("file"), fs::Permissions::from_mode(0o600)).expect("set");
+    fs::set_permissions(&private, fs::Permissions::from_mode(0o711)).expect("set");
+    // More than is read ahead.
+    fs::write(ground.from("first"), noise(36 * MIB, 33)).expect("written");
+    fs::create_dir(ground.from("shared")).expect("made");
+    fs::set_permissions(ground.from("shared"), fs::Permissions::from_mode(0o777)).expect("set");
+    let secret = private.join("file").display().to_string();
+    let shared = ground.from("shared");
+    other_user(
+        &shared,
+        &format!(
+            "for name in file inner/file; do mkdir -p inner; printf 0123456789 > $name; touch -r {secret} $name; done"
+        ),
+    );
+    let cast = ground.begin("./");
+    other_user(&shared, &format!("ln -sf {secret} file; mv inner outer; ln -s {} inner", private.display()));
+    let told = Told::of(cast.wait_with_output().expect("it ends"));
+    for name in ["file", "inner/file"] {
+        told.expect(1, &format!("not sent: ./shared/{name}: it changed while it was sent"));
+        assert!(!ground.at(0, "shared").join(name).exists(), "{name}");
+    }
+    assert_same(&ground.from("first"), &ground.at(0, "first"));
+}
