@@ -28,8 +28,8 @@ use super::plan::{BLOCK, Entry, Has, Hash, Kind, Runs, hash_of, length_of, root_
 use super::record::{Record, Records};
 use super::target::{FoundKind, Target, Unfinished, reason, set_times};
 
-/// Small files that wait for one synchronisation of their file system, and their bytes.
-const READY_MAX: usize = 1024;
+/// Small files that wait for one synchronisation of their file system, each with an open descriptor, and their bytes.
+const READY_MAX: usize = 256;
 const READY_BYTES_MAX: u64 = 64 << 20;
 /// What a hole is made of: the smallest page of Linux, and of most file systems.
 const PAGE: usize = 4096;
@@ -82,7 +82,7 @@ pub(super) struct Assembly {
     entries: Vec<Entry>,
     states: Vec<State>,
     open: Option<Open>,
-    ready: Vec<(u32, Mark)>,
+    ready: Vec<(u32, Unfinished)>,
     ready_bytes: u64,
     /// Bytes of records that were taken, for who wants to know how far it is.
     taken: Arc<AtomicU64>,
@@ -400,11 +400,9 @@ impl Assembly {
             self.set(number, State::Done);
             return Ok(());
         }
-        let mark = mark(file).map_err(why)?;
-        // It appears perhaps at once, and then must be nobody's.
-        drop(open);
         self.set(number, State::Ready);
-        self.ready.push((number, mark));
+        // Open, it is nobody else's; with its permissions it could perhaps not be opened again.
+        self.ready.push((number, open.unfinished));
         self.ready_bytes += size;
         if self.ready.len() >= READY_MAX || self.ready_bytes >= READY_BYTES_MAX {
             self.appear();
@@ -434,9 +432,9 @@ impl Assembly {
     /// Lets small files appear that are whole.
     pub(super) fn appear(&mut self) {
         let synced = if self.ready.is_empty() { Ok(()) } else { self.target.sync() };
-        for (number, mark) in std::mem::take(&mut self.ready) {
+        for (number, unfinished) in std::mem::take(&mut self.ready) {
             let renamed = match &synced {
-                Ok(()) => self.appear_as(number, mark),
+                Ok(()) => self.target.appear(&self.entries[number as usize].path, &unfinished),
                 Err(error) => Err(io::Error::from(error.kind())),
             };
             match renamed {
@@ -445,17 +443,6 @@ impl Assembly {
             }
         }
         self.ready_bytes = 0;
-    }
-
-    /// Lets a file appear that nobody has touched since it had `then`.
-    fn appear_as(&mut self, number: u32, then: Mark) -> io::Result<()> {
-        let path = &self.entries[number as usize].path;
-        // Open, it is nobody else's.
-        let unfinished = self.target.begun(path)?;
-        match unfinished.as_ref().map(|it| mark(&it.file).map(|now| (now, it))).transpose()? {
-            Some((now, unfinished)) if now == then => self.target.appear(path, unfinished),
-            _ => Err(io::Error::other("another cast has written it")),
-        }
     }
 
     /// All has been cast: what remains is done, and told.
@@ -487,6 +474,7 @@ impl Assembly {
                 closed.unwrap_or_else(|error| self.fail(number, reason(&error)));
             }
         }
+        self.target.restore();
         let files = self.states.iter().filter(|state| matches!(state, State::Done)).count() as u64;
         let failed = || {
             self.entries.iter().zip(&self.states).filter_map(|(entry, state)| match state {

@@ -15,6 +15,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{File, TryLockError};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -36,7 +37,7 @@ const PRIVATE: Mode = Mode::S_IRWXU;
 const USUAL: Mode = Mode::from_bits_truncate(0o777);
 
 /// How long a cast that ends may still write: four objects of 4 MiB on a disk that is slow, or busy.
-const LAST_WRITES: Duration = Duration::from_secs(3);
+const LAST_WRITES: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 3 });
 /// How often it is looked whether it has.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
@@ -55,6 +56,8 @@ pub(super) struct Target {
     pub(super) notes: Vec<String>,
     /// The directory that was last walked to.
     near: Option<(Below, OwnedFd)>,
+    /// Directories of this user without the permission to write, which they have until the end, and what they had.
+    opened: Vec<(Below, Mode)>,
 }
 
 /// What stands at a path.
@@ -102,7 +105,7 @@ impl Target {
         }
         std::fs::create_dir_all(path).with_context(|| format!("{} cannot be made", path.display()))?;
         let root = File::open(path).with_context(|| format!("{} cannot be opened", path.display()))?;
-        Ok(Self { root: root.into(), naming: Naming::open(), notes: Vec::new(), near: None })
+        Ok(Self { root: root.into(), naming: Naming::open(), notes: Vec::new(), near: None, opened: Vec::new() })
     }
 
     /// The directory at `inner` below `path`, reached without leaving that.
@@ -113,7 +116,10 @@ impl Target {
         let mut outer = Self::open(path)?;
         let root = outer.directory(inner, Way::Make(USUAL)).and_then(|directory| directory.try_clone_to_owned());
         let root = root.map_err(|why| anyhow::anyhow!("{inner} below {}: {}", path.display(), reason(&why)))?;
-        Ok(Self { root, near: None, ..outer })
+        outer.restore();
+        outer.near = None;
+        outer.root = root;
+        Ok(outer)
     }
 
     /// The open directory at `path`.
@@ -124,21 +130,18 @@ impl Target {
                 Some((near, at)) if path.is_below(&near) => (near.names().count(), at),
                 _ => (0, self.root.try_clone()?),
             };
-            for name in path.names().skip(walked) {
-                if let Way::Make(mode) = way {
-                    match mkdirat(&at, name, mode) {
-                        Ok(()) | Err(Errno::EEXIST) => {}
-                        Err(error) => return Err(error.into()),
-                    }
-                }
-                let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-                let inner = openat(&at, name, flags, Mode::empty())?;
-                expect_own(&fstat(&at)?, &fstat(&inner)?)?;
-                at = inner;
+            let names: Vec<&OsStr> = path.names().collect();
+            for count in walked..names.len() {
+                let before = || Below::of(names[..count].iter().map(|name| name.as_bytes())).unwrap_or_default();
+                at = enter(&at, names[count], way, before, &mut self.opened)?;
             }
             self.near = Some((path.clone(), at));
         }
-        Ok(self.near.as_ref().map_or(self.root.as_fd(), |(_, near)| near.as_fd()))
+        let near = self.near.as_ref().map_or(self.root.as_fd(), |(_, near)| near.as_fd());
+        if matches!(way, Way::Make(_)) {
+            open_up(near, || path.clone(), &mut self.opened)?;
+        }
+        Ok(near)
     }
 
     /// The directory of `path` and its last name there.
@@ -177,7 +180,8 @@ impl Target {
         // A pipe under this name would be waited for.
         let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
         let file = match openat(parent, name.as_os_str(), flags, Mode::empty()) {
-            Err(Errno::ENOENT | Errno::ELOOP) => return Ok(None),
+            // What cannot be read is replaced.
+            Err(Errno::ENOENT | Errno::ELOOP | Errno::EACCES) => return Ok(None),
             other => File::from(other?),
         };
         Ok(file.metadata()?.is_file().then_some(file))
@@ -196,8 +200,17 @@ impl Target {
             let flags = OFlag::O_RDWR | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
             let file = match openat(parent, name.as_os_str(), flags, Mode::empty()) {
                 Err(Errno::ENOENT) => return Ok(None),
-                // Nothing that was made here: a link, a directory, a pipe, somebody else's file.
-                Err(Errno::ELOOP | Errno::EISDIR | Errno::ENXIO | Errno::EACCES) => continue,
+                Err(Errno::EACCES) => {
+                    let found = fstatat(parent, name.as_os_str(), AtFlags::AT_SYMLINK_NOFOLLOW);
+                    if !found.is_ok_and(|found| is_own(&found)) {
+                        continue;
+                    }
+                    // It was about to appear, with its permissions, when its cast ended.
+                    unlinkat(parent, name.as_os_str(), UnlinkatFlags::NoRemoveDir)?;
+                    return Ok(None);
+                }
+                // Nothing that was made here: a link, a directory, a pipe.
+                Err(Errno::ELOOP | Errno::EISDIR | Errno::ENXIO) => continue,
                 other => File::from(other?),
             };
             if !is_own(&fstat(&file)?) {
@@ -333,13 +346,84 @@ impl Target {
     pub(super) fn close(&mut self, path: &Below, mode: u32, modified: Modified) -> io::Result<()> {
         let directory = self.directory(path, Way::Walk)?;
         fchmod(directory, Mode::from_bits_truncate(mode))?;
-        Ok(set_times(directory, modified)?)
+        set_times(directory, modified)?;
+        self.opened.retain(|(opened, _)| opened != path);
+        Ok(())
+    }
+
+    /// Gives directories back the permissions that they had.
+    pub(super) fn restore(&mut self) {
+        for (path, mode) in std::mem::take(&mut self.opened).into_iter().rev() {
+            if let Ok(directory) = self.directory(&path, Way::Walk) {
+                let _ = fchmod(directory, mode);
+            }
+        }
     }
 
     /// Returns when everything written so far would survive the end of the machine.
     pub(super) fn sync(&self) -> io::Result<()> {
         Ok(syncfs(&self.root)?)
     }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        self.restore();
+    }
+}
+
+/// Opens the directory `name` in `at`, which is at `path`.
+fn enter(
+    at: &OwnedFd,
+    name: &OsStr,
+    way: Way,
+    path: impl Fn() -> Below,
+    opened: &mut Vec<(Below, Mode)>,
+) -> io::Result<OwnedFd> {
+    if let Way::Make(mode) = way {
+        let mut made = mkdirat(at, name, mode);
+        if made == Err(Errno::EACCES) && open_up(at.as_fd(), &path, opened)? {
+            made = mkdirat(at, name, mode);
+        }
+        match made {
+            Ok(()) | Err(Errno::EEXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let inner = match openat(at, name, flags, Mode::empty()) {
+        Err(Errno::EACCES) => {
+            let found = fstatat(at, name, AtFlags::AT_SYMLINK_NOFOLLOW)?;
+            if kind_of(&found) != SFlag::S_IFDIR || found.st_uid != geteuid().as_raw() {
+                return Err(Errno::EACCES.into());
+            }
+            let mode = Mode::from_bits_truncate(found.st_mode);
+            fchmodat(at, name, mode | Mode::S_IRWXU, FchmodatFlags::NoFollowSymlink)?;
+            opened.extend(path().join(name.as_bytes()).map(|path| (path, mode)));
+            openat(at, name, flags, Mode::empty())?
+        }
+        other => other?,
+    };
+    expect_own(&fstat(at)?, &fstat(&inner)?)?;
+    Ok(inner)
+}
+
+/// Gives this user the right to write into a directory of its own at `path`, until the end; whether it did not have it.
+fn open_up(
+    directory: BorrowedFd<'_>,
+    path: impl FnOnce() -> Below,
+    opened: &mut Vec<(Below, Mode)>,
+) -> io::Result<bool> {
+    let user = geteuid();
+    let found = fstat(directory)?;
+    let mode = Mode::from_bits_truncate(found.st_mode);
+    // Root writes everywhere.
+    if user.is_root() || found.st_uid != user.as_raw() || mode.contains(Mode::S_IRWXU) {
+        return Ok(false);
+    }
+    fchmod(directory, mode | Mode::S_IRWXU)?;
+    opened.push((path(), mode));
+    Ok(true)
 }
 
 /// Keeps other casts from writing to the same file. One whose sender is gone ends soon, and is waited for.

@@ -152,3 +152,53 @@ fn swapped__what_root_sends_of_another_users_directory_is_what_it_saw_there() {
     }
     assert_same(&ground.from("first"), &ground.at(0, "first"));
 }
+
+/// One more receiver, as the other user, with a directory of its own.
+fn receive_as_other(ground: &mut Ground) {
+    let home = ground.root.join("other");
+    fs::create_dir_all(home.join("into")).expect("made");
+    // The way to the program itself may be closed to others.
+    let program = home.join("clearway");
+    fs::hard_link(PROGRAM, &program).or_else(|_| fs::copy(PROGRAM, &program).map(drop)).expect("a program");
+    fs::copy(ground.root.join("key"), home.join("key")).expect("a key");
+    for name in ["", "into", "key"] {
+        std::os::unix::fs::chown(home.join(name), Some(OTHER), Some(OTHER)).expect("given away");
+    }
+    let mut command = Command::new(&program);
+    command.uid(OTHER).gid(OTHER);
+    ground.receivers.push(Receiver::start(command, &home.join("key"), home.join("into"), "127.0.0.1:0"));
+}
+
+#[test]
+fn modes__a_receiver_that_is_not_root_keeps_what_it_cannot_read_or_write() {
+    if !has_other_user() {
+        return;
+    }
+    let mut ground = Ground::new("modes", 0);
+    receive_as_other(&mut ground);
+    let tree = ground.from("tree");
+    fs::create_dir_all(tree.join("closed")).expect("made");
+    let sizes = [0, 10, MIB, MIB + 1];
+    let modes = [0o444, 0o555, 0o400, 0o200, 0o000];
+    let all = || sizes.iter().flat_map(|size| modes.map(|mode| (*size, mode)));
+    let name = |size: usize, mode: u32| format!("closed/{mode:03o}-{size}");
+    for seed in [34, 35] {
+        for (size, mode) in all() {
+            fs::write(tree.join(name(size, mode)), noise(size, seed)).expect("written");
+            let permissions = fs::Permissions::from_mode(mode);
+            fs::set_permissions(tree.join(name(size, mode)), permissions).expect("set");
+        }
+        fs::set_permissions(tree.join("closed"), fs::Permissions::from_mode(0o555)).expect("set");
+        ground.cast(&["tree"]).expect(0, "1 of 1 have everything");
+        for (size, mode) in all() {
+            let there = ground.at(0, "tree").join(name(size, mode));
+            assert_same(&tree.join(name(size, mode)), &there);
+            assert_eq!(there.metadata().expect("there").mode() & 0o7777, mode, "{}", name(size, mode));
+        }
+        assert_eq!(ground.at(0, "tree/closed").metadata().expect("there").mode() & 0o7777, 0o555);
+        assert_eq!(ground.written(&["tree"]), [0], "nothing changed");
+    }
+    fs::write(ground.from("one"), b"one").expect("written");
+    ground.cast(&["one", "--into", "tree/closed"]).expect(0, "1 of 1 have everything");
+    assert_eq!(ground.at(0, "tree/closed").metadata().expect("there").mode() & 0o7777, 0o555, "as it was");
+}
