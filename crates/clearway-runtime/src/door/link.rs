@@ -4,13 +4,17 @@
 //! ```text
 //! caller    magic, session u64, card
 //! answerer  magic, card
-//! both      length u32, sealed message; and so on
+//! caller    a sealed record without contents
+//! answerer  a sealed record: 1 for welcome, 0 for full
+//! both      length u32, sealed part of a message: 1 if it is the last part, else 0, and bytes; and so on
 //! ```
-//! Cards carry a proof made with the secret (see `keys`). A peer without it is not read any further.
+//! Cards carry a proof made with the secret (see `keys`), and random bytes: the public half of a key of this connection. So a card is a
+//! challenge, and the sealed record the response to it: who sends a recorded card again cannot make it. A peer without it is not
+//! read any further.
 //!
 //! # Invariants
 //! I1. A message that the other end did not seal, or not as its next one, ends the connection.
-//! I2. A length from outside reserves no memory: it grows with the bytes that come.
+//! I2. Nothing is kept of what was not opened but one part, of [`PART_MAX`] bytes.
 
 use std::fmt;
 use std::io::{Read, Write};
@@ -22,6 +26,16 @@ use crate::keys::{CARD_LENGTH, Identity, JobSecret, Opener, Scope, Sealer};
 
 const CALLER: Rank = Rank(0);
 const ANSWERER: Rank = Rank(1);
+/// Bytes of a message that are sealed at once: a few datagrams, and short enough that nobody makes much room for what is not genuine.
+const PART_MAX: usize = 64 << 10;
+/// What the cipher adds (AES-GCM).
+const TAG: usize = 16;
+/// Says in front of a part whether it is the last one.
+const MORE: u8 = 0;
+const LAST: u8 = 1;
+/// The answerer's word to a caller that it knows.
+const WELCOME: u8 = 1;
+const FULL: u8 = 0;
 
 /// Tells one use of links from others.
 #[derive(Clone, Copy, Debug)]
@@ -78,17 +92,29 @@ pub fn call(
     output.write_all(&hello).and_then(|()| output.flush()).map_err(DoorError::Unheard)?;
     expect_magic(&mut *input, protocol)?;
     let card = read(&mut *input)?;
-    agree(identity, [own, card], ANSWERER, protocol, (input, output))
+    let (mut speaker, mut listener) = agree(identity, [own, card], ANSWERER, protocol, (input, output))?;
+    speaker.record(Vec::new())?;
+    match listener.record::<{ 1 + TAG }>()?[..] {
+        [WELCOME] => Ok((speaker, listener)),
+        [FULL] => Err(DoorError::Full),
+        _ => Err(DoorError::Forged),
+    }
 }
 
 /// Begins as the answerer; `None` when the other end leaves without a word.
 ///
 /// # Errors
 /// The other end is gone, speaks another protocol, or has another key.
-pub fn answer(
+pub fn answer(ends: Ends, protocol: &Protocol, secret: &[u8]) -> Result<Option<(Speaker, Listener)>, DoorError> {
+    answer_if(ends, protocol, secret, || Ok(()))
+}
+
+/// The same; a caller that has shown its proof comes in if `admit` lets it.
+pub(super) fn answer_if(
     (mut input, mut output): Ends,
     protocol: &Protocol,
     secret: &[u8],
+    admit: impl FnOnce() -> Result<(), DoorError>,
 ) -> Result<Option<(Speaker, Listener)>, DoorError> {
     let mut first = [0];
     if input.read(&mut first).map_err(DoorError::Unspoken)? == 0 {
@@ -102,7 +128,11 @@ pub fn answer(
     // It is told even if the caller's is wrong: then the caller knows why.
     let hello = [&protocol.magic[..], &own].concat();
     output.write_all(&hello).and_then(|()| output.flush()).map_err(DoorError::Unheard)?;
-    agree(identity, [card, own], CALLER, protocol, (input, output)).map(Some)
+    let (mut speaker, mut listener) = agree(identity, [card, own], CALLER, protocol, (input, output))?;
+    listener.record::<TAG>()?;
+    let admitted = admit();
+    speaker.record(vec![if admitted.is_ok() { WELCOME } else { FULL }])?;
+    admitted.map(|()| Some((speaker, listener)))
 }
 
 fn scope(session: u64, secret: &[u8]) -> Result<Scope, DoorError> {
@@ -134,17 +164,36 @@ fn agree(
 }
 
 impl Speaker {
-    /// Says `message`, which is sealed in place.
+    /// Says `message`.
     ///
     /// # Errors
     /// It is too long, or the other end is gone.
-    pub fn say(&mut self, mut message: Vec<u8>) -> Result<(), DoorError> {
-        let too_long = DoorError::TooLong { length: message.len() };
-        let Some(()) = self.sealer.seal(&mut message) else { return Err(too_long) };
-        let length = u32::try_from(message.len()).ok().filter(|length| *length <= self.message_max);
-        let length = length.ok_or(too_long)?.to_le_bytes();
-        let said = self.output.write_all(&[&length[..], &message].concat());
-        said.and_then(|()| self.output.flush()).map_err(DoorError::Unheard)
+    pub fn say(&mut self, message: &[u8]) -> Result<(), DoorError> {
+        if message.len() > self.message_max as usize {
+            return Err(DoorError::TooLong { length: message.len() });
+        }
+        let mut rest = message;
+        loop {
+            let (part, behind) = rest.split_at(rest.len().min(PART_MAX));
+            let mark = if behind.is_empty() { LAST } else { MORE };
+            let length = (1 + part.len() + TAG) as u32;
+            let mut sealed = Vec::with_capacity(length as usize);
+            sealed.push(mark);
+            sealed.extend_from_slice(part);
+            self.output.write_all(&length.to_le_bytes()).map_err(DoorError::Unheard)?;
+            self.record(sealed)?;
+            if behind.is_empty() {
+                return Ok(());
+            }
+            rest = behind;
+        }
+    }
+
+    /// Writes `bytes`, sealed, without their length.
+    fn record(&mut self, mut bytes: Vec<u8>) -> Result<(), DoorError> {
+        let too_long = DoorError::TooLong { length: bytes.len() };
+        self.sealer.seal(&mut bytes).ok_or(too_long)?;
+        self.output.write_all(&bytes).and_then(|()| self.output.flush()).map_err(DoorError::Unheard)
     }
 }
 
@@ -154,20 +203,36 @@ impl Listener {
     /// # Errors
     /// The connection broke, or the message is none of the other end.
     pub fn hear(&mut self) -> Result<Option<Vec<u8>>, DoorError> {
+        let mut message = Vec::new();
         let mut length = [0; 4];
         if self.input.read(&mut length[..1]).map_err(DoorError::Unspoken)? == 0 {
             return Ok(None);
         }
-        self.input.read_exact(&mut length[1..]).map_err(DoorError::Unspoken)?;
-        let length = u32::from_le_bytes(length);
-        if length > self.message_max {
-            return Err(DoorError::TooLong { length: length as usize });
+        let mut begun = 1;
+        loop {
+            self.input.read_exact(&mut length[begun..]).map_err(DoorError::Unspoken)?;
+            begun = 0;
+            let length = u32::from_le_bytes(length) as usize;
+            if length > 1 + PART_MAX + TAG || message.len() + length > self.message_max as usize + 1 + TAG {
+                return Err(DoorError::TooLong { length: message.len() + length });
+            }
+            let mut bytes = vec![0; length];
+            self.input.read_exact(&mut bytes).map_err(DoorError::Unspoken)?;
+            let part = self.opener.open(&mut bytes).ok_or(DoorError::Forged)?;
+            let (mark, part) = part.split_first().ok_or(DoorError::Forged)?;
+            message.extend_from_slice(part);
+            match *mark {
+                LAST => return Ok(Some(message)),
+                MORE => {}
+                _ => return Err(DoorError::Forged),
+            }
         }
-        let mut bytes = Vec::new();
-        (&mut self.input).take(length.into()).read_to_end(&mut bytes).map_err(DoorError::Unspoken)?;
-        let opened = self.opener.open(&mut bytes).ok_or(DoorError::Forged)?.len();
-        bytes.truncate(opened);
-        Ok(Some(bytes))
+    }
+
+    /// Reads a sealed record of `N` bytes.
+    fn record<const N: usize>(&mut self) -> Result<Vec<u8>, DoorError> {
+        let mut bytes: [u8; N] = read(&mut *self.input)?;
+        self.opener.open(&mut bytes).map(|opened| opened.to_vec()).ok_or(DoorError::Forged)
     }
 }
 
@@ -202,13 +267,53 @@ mod tests {
     fn say__the_other_end_hears_it_in_both_directions() {
         let (caller, answerer) = meet([SECRET; 2]);
         let (mut caller, mut answerer) = (caller.expect("agreed"), answerer.expect("agreed"));
-        caller.0.say(vec![1, 2, 3]).expect("said");
-        answerer.0.say(b"four".to_vec()).expect("said");
+        caller.0.say(&[1, 2, 3]).expect("said");
+        answerer.0.say(b"four").expect("said");
         assert_eq!(answerer.1.hear().expect("heard"), Some(vec![1, 2, 3]));
         assert_eq!(caller.1.hear().expect("heard"), Some(b"four".to_vec()));
-        assert!(matches!(caller.0.say(vec![0; 1000]), Err(DoorError::TooLong { length: 1000 })));
+        assert!(matches!(caller.0.say(&[0; 1001]), Err(DoorError::TooLong { length: 1001 })));
         drop(caller);
         assert_eq!(answerer.1.hear().expect("an end in order"), None);
+    }
+
+    #[test]
+    fn say__a_message_of_any_length_is_one() {
+        let protocol = Protocol { message_max: 3 * PART_MAX as u32, ..PROTOCOL };
+        let (a, b) = UnixStream::pair().expect("a pair");
+        let other = thread::spawn(move || answer(ends(b), &protocol, SECRET));
+        let mut caller = call(ends(a), &protocol, 7, SECRET).expect("agreed");
+        let mut answerer = other.join().expect("no panic").expect("agreed").expect("called");
+        for length in [0, 1, PART_MAX - 1, PART_MAX, PART_MAX + 1, 3 * PART_MAX] {
+            let message: Vec<u8> = (0..length).map(|at| at as u8).collect();
+            let said = message.clone();
+            let says = thread::spawn(move || caller.0.say(&said).map(|()| caller));
+            assert!(answerer.1.hear().expect("heard") == Some(message), "{length}");
+            caller = says.join().expect("no panic").expect("said");
+        }
+    }
+
+    #[test]
+    fn answer__a_recorded_hello_proves_nothing() {
+        let (a, b) = UnixStream::pair().expect("a pair");
+        let mut heard = b.try_clone().expect("the same");
+        thread::spawn(move || call(ends(a), &PROTOCOL, 7, SECRET));
+        let mut hello = [0; 16 + 8 + CARD_LENGTH];
+        heard.read_exact(&mut hello).expect("a hello");
+        for more in [&b""[..], &[0; TAG], &[0xff; 300]] {
+            let (mut again, b) = UnixStream::pair().expect("a pair");
+            again.write_all(&hello).and_then(|()| again.write_all(more)).expect("sent");
+            again.shutdown(std::net::Shutdown::Write).expect("closed");
+            let answered = answered(ends(b), SECRET);
+            assert!(matches!(answered, Err(DoorError::Unspoken(_) | DoorError::Forged)), "{answered:?}");
+        }
+    }
+
+    #[test]
+    fn answer__a_caller_for_whom_there_is_no_room_is_told() {
+        let (a, b) = UnixStream::pair().expect("a pair");
+        let other = thread::spawn(move || answer_if(ends(b), &PROTOCOL, SECRET, || Err(DoorError::Full)));
+        assert!(matches!(call(ends(a), &PROTOCOL, 7, SECRET), Err(DoorError::Full)));
+        assert!(matches!(other.join().expect("no panic"), Err(DoorError::Full)));
     }
 
     #[test]

@@ -2,29 +2,32 @@
 //!
 //! # Model
 //! Each visitor gets a thread of its own. Its proof and all messages after it go over a link ([`call`] and [`answer`]), which works over
-//! any connection.
+//! any connection. Who may stay when many come is decided in `places`.
 //!
 //! # Invariants
-//! I1. A visitor without the secret has a thread for [`Limits::greeting`] at most. There are at most [`Limits::guests`] visitors at a
-//!     time.
+//! I1. A visitor without the secret has a thread for [`Limits::greeting`] at most, and costs no memory but a few kB. There are at most
+//!     [`Limits::strangers`] of them, and [`Limits::guests`] visitors with the secret.
+//! I2. A recorded conversation proves nothing: the proof answers random bytes of this connection.
 //!
 //! # Not here
 //! The meaning of messages: a link carries bytes.
 
 mod link;
+mod places;
 
 use std::io::{self, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use thiserror::Error;
 
+use link::answer_if;
 pub use link::{Ends, Listener, Protocol, Speaker, answer, call};
 
 use crate::RuntimeError;
+use places::{Place, Places};
 
 /// The pause before the next try when the system cannot accept a connection.
 const AGAIN: Duration = Duration::from_millis(100);
@@ -54,6 +57,9 @@ pub enum DoorError {
     /// A message was changed, left out, repeated or made up on its way: end the connection.
     #[error("a message that the other end did not say")]
     Forged,
+    /// The other end has as many visitors as it takes: come again later.
+    #[error("the other end has as many visitors as it takes; try again later")]
+    Full,
     /// Keys could not be made.
     #[error(transparent)]
     Keys(#[from] RuntimeError),
@@ -62,7 +68,11 @@ pub enum DoorError {
 /// Bounds what visitors cost.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Visitors at a time, those with the secret and strangers together.
+    /// Visitors at a time that have not shown the secret. One more takes the place of the oldest.
+    pub strangers: usize,
+    /// How many of them may come from one address.
+    pub each: usize,
+    /// Visitors at a time that have. One more is told so.
     pub guests: usize,
     /// How long a visitor may take to show that it knows the secret.
     pub greeting: Duration,
@@ -81,6 +91,7 @@ pub struct Visitor {
     stream: TcpStream,
     from: SocketAddr,
     greeting: Duration,
+    place: Place,
 }
 
 impl Door {
@@ -100,45 +111,29 @@ impl Door {
         self.listener.local_addr()
     }
 
-    /// Lets visitors in for as long as the process runs, and calls `receive` for each on a thread of its own. A visitor beyond the
-    /// limit is turned away.
+    /// Lets visitors in for as long as the process runs, and calls `receive` for each on a thread of its own. A visitor has a place
+    /// until what `receive` was given, or got from [`Visitor::answer`], is dropped.
     pub fn serve(&self, receive: impl Fn(Visitor) + Send + Sync + 'static) -> ! {
-        let guests = Arc::new(AtomicUsize::new(0));
+        let places = Arc::new(Places::new(self.limits));
         let receive = Arc::new(receive);
         loop {
             let Ok((stream, from)) = self.listener.accept() else {
                 thread::sleep(AGAIN);
                 continue;
             };
-            if guests.load(Ordering::Relaxed) >= self.limits.guests {
-                continue;
-            }
-            let (place, receive) = (Place::take(&guests), receive.clone());
-            let visitor = Visitor { stream, from, greeting: self.limits.greeting };
-            let visit = move || {
-                receive(visitor);
-                drop(place);
-            };
+            let Some(place) = places.enter(&stream, from.ip()) else { continue };
+            let visitor = Visitor { stream, from, greeting: self.limits.greeting, place };
+            let receive = receive.clone();
             // Without a thread the visitor is turned away, and its place is free again.
-            let _ = thread::Builder::new().name("visitor".to_owned()).spawn(visit);
+            let _ = thread::Builder::new().name("visitor".to_owned()).spawn(move || receive(visitor));
         }
     }
 }
 
-/// One of the places for visitors; free again when it is dropped.
-struct Place(Arc<AtomicUsize>);
-
-impl Place {
-    fn take(guests: &Arc<AtomicUsize>) -> Self {
-        guests.fetch_add(1, Ordering::Relaxed);
-        Self(guests.clone())
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
+/// Holds the place of a visitor that has shown the secret, for as long as it is not dropped.
+#[derive(Debug)]
+pub struct Stay {
+    _place: Place,
 }
 
 impl Visitor {
@@ -155,16 +150,16 @@ impl Visitor {
     /// Hears its proof and gives one, as [`answer`] does, within [`Limits::greeting`].
     ///
     /// # Errors
-    /// As for [`answer`]; the proof takes too long.
-    pub fn answer(self, protocol: &Protocol, secret: &[u8]) -> Result<Option<(Speaker, Listener)>, DoorError> {
-        let until = Arc::new(Mutex::new(Some(Instant::now() + self.greeting)));
-        let stream = self.stream.try_clone().map_err(DoorError::Unspoken)?;
-        let input = Greeting { stream, until: until.clone() };
-        let link = answer((Box::new(input), Box::new(self.stream)), protocol, secret)?;
+    /// As for [`answer`]; the proof takes too long, or there is no place ([`DoorError::Full`]).
+    pub fn answer(self, protocol: &Protocol, secret: &[u8]) -> Result<Option<(Speaker, Listener, Stay)>, DoorError> {
+        let Self { stream, greeting, mut place, .. } = self;
+        let until = Arc::new(Mutex::new(Some(Instant::now() + greeting)));
+        let input = Greeting { stream: stream.try_clone().map_err(DoorError::Unspoken)?, until: until.clone() };
+        let link = answer_if((Box::new(input), Box::new(stream)), protocol, secret, || place.admit())?;
         if let Ok(mut until) = until.lock() {
             *until = None;
         }
-        Ok(link)
+        Ok(link.map(|(speaker, listener)| (speaker, listener, Stay { _place: place })))
     }
 }
 
@@ -211,34 +206,28 @@ mod tests {
     }
 
     #[test]
-    fn serve__a_visitor_beyond_the_limit_is_turned_away() {
-        let limits = Limits { guests: 1, greeting: Duration::from_secs(60) };
+    fn serve__whoever_comes_last_is_heard_and_the_oldest_stranger_is_not() {
+        let limits = Limits { strangers: 1, each: 1, guests: 1, greeting: Duration::from_secs(60) };
         let door = Door::open("127.0.0.1:0", limits).expect("a port");
         let address = door.address().expect("bound");
         let (came, visitors) = channel();
-        let (leave, stay) = channel::<()>();
-        let stay = Mutex::new(stay);
         // The thread ends with the tests: a door has no end.
         thread::spawn(move || {
             door.serve(move |visitor| {
-                came.send(visitor.from()).expect("the test");
-                let _ = stay.lock().expect("no fault").recv();
+                let from = visitor.from();
+                came.send((from, visitor)).expect("the test");
             })
         });
-        let first = TcpStream::connect(address).expect("let in");
-        assert_eq!(visitors.recv().expect("one came"), first.local_addr().expect("bound"));
-        let mut second = TcpStream::connect(address).expect("the system lets it in");
-        assert_eq!(second.read(&mut [0]).expect("closed in order"), 0);
-        leave.send(()).expect("the first");
-        let until = Instant::now() + Duration::from_secs(60);
-        let third = loop {
-            assert!(Instant::now() < until, "the place of the first does not become free");
-            let again = TcpStream::connect(address).expect("the system lets it in");
-            match visitors.recv_timeout(Duration::from_millis(10)) {
-                Ok(from) if from == again.local_addr().expect("bound") => break from,
-                _ => {}
+        let mut inside = Vec::new();
+        let mut before: Option<TcpStream> = None;
+        for _ in 0..3 {
+            let caller = TcpStream::connect(address).expect("let in");
+            let (from, visitor) = visitors.recv().expect("one came");
+            assert_eq!(from, caller.local_addr().expect("bound"));
+            inside.push(visitor);
+            if let Some(mut before) = before.replace(caller) {
+                assert_eq!(before.read(&mut [0]).expect("closed in order"), 0);
             }
-        };
-        assert_ne!(third, first.local_addr().expect("bound"));
+        }
     }
 }

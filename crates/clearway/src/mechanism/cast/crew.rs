@@ -11,7 +11,7 @@ use clearway_runtime::launch::{Reason, Remote, quoted, ssh_command};
 use nix::sys::socket::{setsockopt, sockopt};
 
 use super::path::Text;
-use super::peers::{Connection, Contact};
+use super::peers::{Connection, Contact, Way};
 use super::whom::Host;
 use crate::run::job::tune;
 
@@ -32,7 +32,7 @@ pub(super) fn listening(hosts: Vec<Host>, port: u16) -> Vec<Contact> {
         let (name, into) = (host.shown(), into_of(&host));
         let connect = move || {
             let port = host.port.unwrap_or(port);
-            let name = host.name;
+            let name = &host.name;
             let addresses = (name.as_str(), port).to_socket_addrs().with_context(|| format!("{name} is unknown"))?;
             let address = addresses.into_iter().find(SocketAddr::is_ipv4);
             let address = address.with_context(|| format!("{name} has no address of IPv4"))?;
@@ -40,7 +40,8 @@ pub(super) fn listening(hosts: Vec<Host>, port: u16) -> Vec<Contact> {
             let unreachable = || format!("nobody answers at {address} (does `clearway cast serve` run there?)");
             to_receiver(stream.with_context(unreachable)?)
         };
-        Contact { name, into, connect: Box::new(connect) }
+        // Strangers there may be in the way of its first words.
+        Contact { name, into, connect: Way::Again(Box::new(connect)) }
     };
     hosts.into_iter().map(contact).collect()
 }
@@ -88,7 +89,7 @@ pub(super) fn over_ssh(hosts: Vec<Host>, program: &str, secret: &[u8]) -> Vec<Co
                 Unbegun::Ended(_, said) => anyhow!("ssh: {}", said.trim_start_matches("ssh: ")),
             })
         };
-        Contact { name, into, connect: Box::new(connect) }
+        Contact { name, into, connect: Way::Once(Box::new(connect)) }
     };
     hosts.into_iter().map(contact).collect()
 }
@@ -104,7 +105,7 @@ pub(super) fn beside(name: String, secret: &[u8]) -> Contact {
             Unbegun::Ended(_, said) => anyhow!(said),
         })
     };
-    Contact { name, into: None, connect: Box::new(connect) }
+    Contact { name, into: None, connect: Way::Once(Box::new(connect)) }
 }
 
 fn into_of(host: &Host) -> Option<Text> {

@@ -4,12 +4,12 @@
 //! Their proofs, and the sealing ([`clearway_runtime::door`]).
 
 use anyhow::{Context, Result, anyhow};
-use clearway_runtime::door::{self, DoorError, Ends, Protocol, Visitor};
+use clearway_runtime::door::{self, DoorError, Ends, Protocol, Stay, Visitor};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// A cast of this form. The longest message: 4096 entries with the longest paths would be 50 MiB, as they are in practice some 0.5.
-const PROTOCOL: Protocol = Protocol { magic: *b"clearway cast 1\n", message_max: 64 << 20 };
+const PROTOCOL: Protocol = Protocol { magic: *b"clearway cast 2\n", message_max: 64 << 20 };
 
 /// The direction from here.
 pub(super) struct Speaker(door::Speaker);
@@ -40,8 +40,12 @@ pub(super) fn answer(ends: Ends, secret: &[u8]) -> Result<Option<(Speaker, Liste
 ///
 /// # Errors
 /// As for [`answer`]; it takes too long.
-pub(super) fn admit(visitor: Visitor, secret: &[u8]) -> Result<Option<(Speaker, Listener)>> {
-    answered(visitor.answer(&PROTOCOL, secret))
+pub(super) fn admit(visitor: Visitor, secret: &[u8]) -> Result<Option<(Speaker, Listener, Stay)>> {
+    match visitor.answer(&PROTOCOL, secret) {
+        Ok(None) => Ok(None),
+        Ok(Some((speaker, listener, stay))) => Ok(Some((Speaker(speaker), Listener(listener), stay))),
+        Err(error) => answered(Err(error)).map(|_| None),
+    }
 }
 
 fn answered(
@@ -57,7 +61,7 @@ fn sentence(error: DoorError, gone: &'static str, silent: &'static str) -> anyho
         DoorError::Unheard(cause) => anyhow!(cause).context(gone),
         DoorError::Unspoken(cause) => anyhow!(cause).context(silent),
         DoorError::OtherProtocol => {
-            anyhow!("what came is not `clearway cast 1`: put the same version of this program on all hosts")
+            anyhow!("what came is not `clearway cast 2`: put the same version of this program on all hosts")
                 .context(silent)
         }
         other => anyhow!(other),
@@ -78,14 +82,14 @@ impl Speaker {
     /// # Errors
     /// The other end is gone.
     pub(super) fn say(&mut self, message: &impl Serialize) -> Result<()> {
-        self.say_plain(plain(message)?)
+        self.say_plain(&plain(message)?)
     }
 
     /// Says a message that is written down already, see [`plain`].
     ///
     /// # Errors
     /// The other end is gone.
-    pub(super) fn say_plain(&mut self, bytes: Vec<u8>) -> Result<()> {
+    pub(super) fn say_plain(&mut self, bytes: &[u8]) -> Result<()> {
         self.0.say(bytes).map_err(broken)
     }
 }
@@ -155,6 +159,6 @@ mod tests {
         a.write_all(b"GET / HTTP/1.1\r\n\r\n").expect("sent");
         let error = answer(ends(b), b"sixteen bytes at least").err().expect("refused");
         let said = format!("{error:#}");
-        assert!(said.starts_with("no sender of a cast calls: what came is not `clearway cast 1`"), "{said}");
+        assert!(said.starts_with("no sender of a cast calls: what came is not `clearway cast 2`"), "{said}");
     }
 }

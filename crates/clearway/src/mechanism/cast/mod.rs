@@ -55,7 +55,7 @@ use clearway_wires::WireRequest;
 use clearway_wires::hexadecimal::bytes_of;
 use message::{Check, Task};
 use path::Text;
-use peers::{Connection, Contact};
+use peers::{Connection, Contact, Way};
 use progress::{Display, Wish};
 use receiver::Whither;
 use seat::ROOT;
@@ -192,7 +192,7 @@ fn conduct(site: &Site, request: &Request) -> Result<Exit> {
     for Guest { rank, connection } in guests {
         if takes_part(rank) {
             let connect = move || crew::to_receiver(connection);
-            contacts.push(Contact { name: name(rank), into: None, connect: Box::new(connect) });
+            contacts.push(Contact { name: name(rank), into: None, connect: Way::Once(Box::new(connect)) });
         } else {
             // It waits until this connection ends.
             others.push(connection);

@@ -50,7 +50,7 @@ impl Outbox {
         let left = waiting.clone();
         let write = move || {
             for Letter(letter) in to_say {
-                if speaker.say_plain(letter.to_vec()).is_err() {
+                if speaker.say_plain(&letter).is_err() {
                     break;
                 }
                 left.fetch_sub(letter.len(), Ordering::Relaxed);

@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clearway_runtime::bell::Bell;
-use clearway_runtime::door::Ends;
+use clearway_runtime::door::{DoorError, Ends};
 
-use super::link::call;
+use super::link::{Listener, Speaker, call};
 use super::message::{FromReceiver, Outcome, Place, Task, ToReceiver};
 use super::outbox::{Letter, Outbox};
 use super::path::Text;
@@ -35,14 +35,23 @@ const WAITING_MAX: usize = 32 << 20;
 /// How long the last words may take to be written: as a rule they fit into what the system keeps.
 const FAREWELL: Duration = Duration::from_secs(1);
 
+/// How long a sender waits until it tries again to get a place at a receiver, in ms: longer each time, six seconds in all.
+const PAUSES_MS: [u64; 6] = [100, 200, 400, 800, 1500, 3000];
+
 /// A receiver that shall come.
 pub(super) struct Contact {
     /// For people.
     pub(super) name: String,
     /// The directory there.
     pub(super) into: Option<Text>,
-    /// Connects: both directions, and the addresses of both ends, this one first, where there are some.
-    pub(super) connect: Box<dyn FnOnce() -> Result<Connection> + Send>,
+    pub(super) connect: Way,
+}
+
+/// Connects: both directions, and the addresses of both ends, this one first, where there are some.
+pub(super) enum Way {
+    Once(Box<dyn FnOnce() -> Result<Connection> + Send>),
+    /// As often as the other end ends the connection before it has heard the proof.
+    Again(Box<dyn Fn() -> Result<Connection> + Send>),
 }
 
 /// A connection to a receiver.
@@ -312,15 +321,50 @@ impl Peers {
     }
 }
 
+/// What is at the other end of a connection that shows the secret.
+type Met = (Option<[Ipv4Addr; 2]>, (Speaker, Listener));
+
+fn meet(connection: Connection, session: u64, secret: &[u8]) -> Result<Met> {
+    let Connection { ends, addresses } = connection;
+    Ok((addresses, call(ends, session, secret)?))
+}
+
+/// Connects, again and again while the other end shows out who has not shown the secret, or is full.
+fn knock(connect: &dyn Fn() -> Result<Connection>, session: u64, secret: &[u8]) -> Result<Met> {
+    let mut pauses = PAUSES_MS.into_iter();
+    loop {
+        match meet(connect()?, session, secret) {
+            Err(error) if is_crowded(&error) => match pauses.next() {
+                Some(pause) => thread::sleep(Duration::from_millis(pause)),
+                None => {
+                    let tries = PAUSES_MS.len() + 1;
+                    return Err(error.context(format!(
+                        "it ended {tries} connections before this sender had shown its key: others hold all places, or it is no \
+                         `clearway cast serve` of this version"
+                    )));
+                }
+            },
+            other => return other,
+        }
+    }
+}
+
+/// Whether the other end may have shown this one out to make room, or has no room.
+fn is_crowded(error: &anyhow::Error) -> bool {
+    use std::io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    error.chain().any(|cause| {
+        let kind = cause.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
+        let is_full = matches!(cause.downcast_ref::<DoorError>(), Some(DoorError::Full));
+        is_full || matches!(kind, Some(BrokenPipe | ConnectionReset | UnexpectedEof))
+    })
+}
+
 /// Connects, and tells what the other end says until it ends.
-fn listen(
-    connect: Box<dyn FnOnce() -> Result<Connection> + Send>,
-    session: u64,
-    secret: &[u8],
-    tell: &dyn Fn(Heard) -> bool,
-) -> Result<()> {
-    let Connection { ends, addresses } = connect()?;
-    let (speaker, mut listener) = call(ends, session, secret)?;
+fn listen(connect: Way, session: u64, secret: &[u8], tell: &dyn Fn(Heard) -> bool) -> Result<()> {
+    let (addresses, (speaker, mut listener)) = match connect {
+        Way::Once(connect) => meet(connect()?, session, secret)?,
+        Way::Again(connect) => knock(&*connect, session, secret)?,
+    };
     let mut is_wanted = tell(Heard::Came(Outbox::start(speaker)?, addresses));
     while is_wanted && let Some(message) = listener.next()? {
         is_wanted = tell(Heard::Said(message));
@@ -343,7 +387,7 @@ mod tests {
         let contact = |stream: &UnixStream| {
             let both = stream.try_clone().and_then(|other| Ok((stream.try_clone()?, other))).expect("two ends");
             let connect = move || Ok(Connection { ends: (Box::new(both.0), Box::new(both.1)), addresses: None });
-            Contact { name: "n".to_owned(), into: None, connect: Box::new(connect) }
+            Contact { name: "n".to_owned(), into: None, connect: Way::Once(Box::new(connect)) }
         };
         let task = Task { number: 0, into: None, check: Check::Times };
         let interrupt = Interrupt::listen().expect("signals");

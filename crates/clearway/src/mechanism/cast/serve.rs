@@ -1,7 +1,8 @@
 //! `clearway cast serve`: a receiver that waits for senders with the right key.
 //!
 //! # Invariants
-//! I1. Who does not know the key is heard for [`GREETING`] at most, and costs a thread; there are at most [`GUESTS_MAX`] at a time.
+//! I1. Who does not know the key is heard for [`GREETING`] at most, and costs a thread; there are at most [`STRANGERS_MAX`] at a time,
+//!     and the oldest makes room for who comes next.
 //! I2. Nothing is written outside the directory that was given.
 
 use std::net::SocketAddrV4;
@@ -21,7 +22,10 @@ use crate::run::job::tune;
 pub(crate) const PORT: u16 = 27182;
 /// How long a visitor may take to show that it knows the key.
 const GREETING: Duration = Duration::from_secs(5);
-/// Visitors at a time: casts and strangers together.
+/// Visitors at a time that have not shown it, and those of one address: a sender needs such a place for some milliseconds.
+const STRANGERS_MAX: usize = 64;
+const STRANGERS_EACH: usize = 8;
+/// Casts at a time.
 const GUESTS_MAX: usize = 64;
 
 /// Listens at `address` for senders with the key in the file `key_file`, and writes into `directory`. Says where, on standard error.
@@ -33,7 +37,7 @@ pub(crate) fn serve(address: SocketAddrV4, key_file: &Path, directory: &Path) ->
     // What is wrong with it is said now, not to each sender.
     Target::open(directory)?;
     let directory = directory.canonicalize().with_context(|| format!("{} cannot be read", directory.display()))?;
-    let limits = Limits { guests: GUESTS_MAX, greeting: GREETING };
+    let limits = Limits { strangers: STRANGERS_MAX, each: STRANGERS_EACH, guests: GUESTS_MAX, greeting: GREETING };
     let door = Door::open(address, limits).with_context(|| format!("cannot listen at {address}"))?;
     let address = door.address().context("the port that was bound")?;
     eprintln!("listening at {address}, writing below {}", directory.display());
@@ -48,6 +52,6 @@ pub(crate) fn serve(address: SocketAddrV4, key_file: &Path, directory: &Path) ->
 
 fn hear(visitor: Visitor, secret: &[u8], whither: &Whither) -> Result<()> {
     tune(visitor.stream()).context("a connection that notices the end of its host")?;
-    let Some(link) = admit(visitor, secret)? else { return Ok(()) };
-    receive(link, secret, whither, None)
+    let Some((speaker, listener, _stay)) = admit(visitor, secret)? else { return Ok(()) };
+    receive((speaker, listener), secret, whither, None)
 }
