@@ -45,6 +45,7 @@ pub use job::{Job, Voucher};
 pub use remote::{Reason, Remote, quoted, ssh_command};
 pub use send::RemoteInput;
 pub use start::{SshOptions, start_over_ssh};
+pub use words::escaped;
 
 use environment::Environment;
 use job::Link;

@@ -82,11 +82,28 @@ fn listen(pipe: ChildStderr, host: &str, heard: &Heard, _alive: &Sender<()>) {
     }
 }
 
-/// The line without what would move a terminal's cursor; nothing when nothing is left.
+/// The line as [`escaped`] shows it; nothing when nothing is left.
 fn printable(line: &[u8]) -> Option<String> {
-    let text: String = String::from_utf8_lossy(line).chars().filter(|c| !c.is_control()).collect();
+    let text = String::from_utf8_lossy(line);
     let text = text.trim();
-    (!text.is_empty()).then(|| text.to_owned())
+    (!text.is_empty()).then(|| escaped(text))
+}
+
+/// Shows `text` from outside on a terminal without harm: what moves the cursor, or changes the direction of what follows, is written
+/// as an escape (`\u{1b}`, `\n`).
+pub fn escaped(text: &str) -> String {
+    let steers = |c: char| {
+        c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        match steers(c) {
+            true if c.is_control() => shown.extend(c.escape_debug()),
+            true => shown.extend(c.escape_unicode()),
+            false => shown.push(c),
+        }
+    }
+    shown
 }
 
 #[cfg(test)]
@@ -104,7 +121,7 @@ mod tests {
 
     #[test]
     fn last__is_the_last_line_with_something_in_it() {
-        assert_eq!(last("printf 'one\\n\\033[1mtwo\\r\\n\\n' >&2").as_deref(), Some("[1mtwo"));
+        assert_eq!(last("printf 'one\\n\\033[1mtwo\\r\\n\\n' >&2").as_deref(), Some("\\u{1b}[1mtwo"));
         assert_eq!(last("printf 'unfinished' >&2").as_deref(), Some("unfinished"));
         assert_eq!(last("true"), None);
     }
@@ -113,5 +130,11 @@ mod tests {
     fn last__a_line_without_end_is_cut() {
         let line = last("head -c 5000 /dev/zero | tr '\\0' x >&2").unwrap();
         assert!(line.len() <= LINE_MAX as usize, "{}", line.len());
+    }
+
+    #[test]
+    fn escaped__nothing_steers_a_terminal() {
+        let shown = escaped("a\u{1b}]0;title\u{7}\r\n\u{9b}2J\u{202e}b \u{e9}\\");
+        assert_eq!(shown, "a\\u{1b}]0;title\\u{7}\\r\\n\\u{9b}2J\\u{202e}b \u{e9}\\");
     }
 }

@@ -25,6 +25,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Parser;
+use clearway_runtime::launch::escaped;
 
 use crate::doctor::Form;
 use crate::run::exit::{Exit, exit_of, refuses_permission};
@@ -44,8 +45,11 @@ pub(crate) fn main() -> ExitCode {
     match outcome {
         Ok(exit) => exit.into(),
         Err(error) => {
+            // Line breaks are Clearway's own; everything else may be quoted from outside.
+            let lines: Vec<String> = format!("{error:#}").lines().map(escaped).collect();
             // `eprintln` panics when standard error is closed.
-            let _ = writeln!(io::stderr(), "clearway: {error:#}");
+            let _ = writeln!(io::stderr(), "clearway: {}", lines.join("
+"));
             exit_of(&error).into()
         }
     }

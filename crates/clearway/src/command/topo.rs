@@ -5,6 +5,7 @@ use std::io::Read;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use clearway_runtime::launch::escaped;
 use clearway_sim::spec::explain::explain;
 use clearway_sim::spec::file::{FabricFile, FileOptions};
 use clearway_sim::spec::import::{SourceText, import};
@@ -66,7 +67,7 @@ fn import_from(conf: &Path, switches: Option<&Path>, base: &str) -> Result<Strin
     let net = net.as_ref().map(|(file, text)| SourceText { file, text });
     let made = import("imported", base, SourceText { file: &shown, text: &text }, net)?;
     for remark in &made.remarks {
-        eprintln!("clearway: {shown}: {remark}");
+        eprintln!("clearway: {}: {}", escaped(&shown), escaped(remark));
     }
     FabricFile::parse("the imported fabric", &made.text, FileOptions::default())?.prove()?;
     Ok(made.text)

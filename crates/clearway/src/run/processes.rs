@@ -13,7 +13,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddrV4, TcpStream};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -36,8 +36,10 @@ use super::session::{Protocol, Session};
 const START_PATIENCE: Duration = Duration::from_secs(30);
 /// How often a wait looks for the user's interrupt.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// The longest line a rank sends: a record of 6,000 slices with every pair of a large job takes a tenth of this.
-const LINE_MAX: u64 = 256 << 20;
+/// The longest line a rank sends: a record of 6,000 slices with every pair of a large job takes 26 MB.
+const LINE_MAX: u64 = 64 << 20;
+/// Lines that wait: a rank that says more than is heard waits, and its host's memory holds what it says.
+const LINES_MAX: usize = 1;
 
 /// What tells one run from another.
 #[derive(Clone, Copy, Debug)]
@@ -176,7 +178,7 @@ impl RankProcesses {
         job: Option<&Scope>,
         interrupt: Interrupt,
     ) -> Result<Self> {
-        let (sender, lines) = channel();
+        let (sender, lines) = sync_channel(LINES_MAX);
         let facts = Ready { body_max: 0, overhead: 0, operations: OperationSet::default(), classes: Vec::new() };
         let (gone, far, wires) = (BTreeSet::new(), Far::Nothing, BTreeMap::new());
         let mut all = Self { members, lines, gone, facts, far, wires, interrupt };
@@ -420,7 +422,7 @@ fn classes_of(facts: &Ready) -> String {
 }
 
 /// Reads a rank's lines on a thread of their own until its output closes.
-fn listen(rank: Rank, output: Box<dyn Read + Send>, sender: Sender<Line>) {
+fn listen(rank: Rank, output: Box<dyn Read + Send>, sender: SyncSender<Line>) {
     thread::spawn(move || {
         let mut output = BufReader::new(output);
         loop {
@@ -436,5 +438,35 @@ fn listen(rank: Rank, output: Box<dyn Read + Send>, sender: Sender<Line>) {
 impl Drop for RankProcesses {
     fn drop(&mut self) {
         self.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+
+    /// A rank that never stops, and how much of what it says was taken.
+    struct Talkative(Arc<AtomicU64>);
+
+    impl Read for Talkative {
+        fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
+            bytes.fill(b'x');
+            bytes.last_mut().into_iter().for_each(|last| *last = b'\n');
+            self.0.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+            Ok(bytes.len())
+        }
+    }
+
+    #[test]
+    fn listen__no_more_is_taken_from_a_rank_than_is_heard() {
+        let (taken, (sender, lines)) = (Arc::new(AtomicU64::new(0)), sync_channel(LINES_MAX));
+        listen(Rank(0), Box::new(Talkative(taken.clone())), sender);
+        let heard: usize = (0..1000).map(|_| lines.recv().expect("a line").1.expect("no end").len()).sum();
+        let ahead = taken.load(Ordering::Relaxed) - heard as u64;
+        // One line waits, one is about to, and one is read into a buffer of 8 KiB.
+        assert!(ahead <= 4 * (8 << 10), "{ahead} bytes ahead");
     }
 }

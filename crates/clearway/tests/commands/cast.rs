@@ -537,7 +537,8 @@ fn cast__a_full_disk_is_one_receivers_failure() {
 fn cast__over_ssh_as_one_program_says_it() {
     let ground = Ground::new("ssh", 0);
     let script = "#!/bin/sh\nwhile [ \"${1#-}\" != \"$1\" ]; do shift; done\nhost=$1; shift\ncase $host in\n\
-                  bad) echo \"connect to host bad port 22: No route to host\" >&2; exit 255;;\nesac\nexec sh -c \"$*\"\n";
+                  bad) echo \"connect to host bad port 22: No route to host\" >&2; exit 255;;\n\
+                  rude) printf 'all is \\033]0;well\\007\\n' >&2; exit 1;;\nesac\nexec sh -c \"$*\"\n";
     fs::write(ground.root.join("ssh"), script).expect("written");
     fs::set_permissions(ground.root.join("ssh"), fs::Permissions::from_mode(0o755)).expect("set");
     fs::write(ground.from("model"), noise(3 * MIB, 13)).expect("written");
@@ -556,5 +557,8 @@ fn cast__over_ssh_as_one_program_says_it() {
     for number in 0..2 {
         assert_same(&ground.from("model"), &ground.root.join(format!("at-{number}/model")));
     }
+    let rude = cast(&["--to", "rude"]);
+    rude.expect(1, "all is \\u{1b}]0;well\\u{7}");
+    assert!(!rude.text.contains('\u{1b}') && !rude.errors.contains('\u{1b}'));
     cast(&["--to", "n1", "--remote-program", "/no/such/program"]).expect(1, "there is no program /no/such/program");
 }

@@ -7,16 +7,17 @@
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clearway_runtime::bell::Bell;
 use clearway_runtime::door::{DoorError, Ends};
+use clearway_runtime::launch::escaped;
 
 use super::link::{Listener, Speaker, call};
-use super::message::{FromReceiver, Outcome, Place, Task, ToReceiver};
+use super::message::{FromReceiver, Outcome, Place, TOLD_MAX, Task, ToReceiver};
 use super::outbox::{Letter, Outbox};
 use super::path::Text;
 use super::plan::{Has, Runs};
@@ -32,6 +33,10 @@ const ARRIVAL: Duration = Duration::from_secs(60);
 
 /// Bytes that may wait for a receiver before no more are made for it: half the longest message, some seconds of a slow network.
 const WAITING_MAX: usize = 32 << 20;
+/// What receivers said that waits to be heard: each of them reads no further meanwhile.
+const HEARD_MAX: usize = 2;
+/// Letters of a sentence of a receiver.
+const SENTENCE_MAX: usize = 500;
 /// How long the last words may take to be written: as a rule they fit into what the system keeps.
 const FAREWELL: Duration = Duration::from_secs(1);
 
@@ -123,7 +128,11 @@ impl Peer {
                 self.boot = Some(boot);
                 self.addresses = self.addresses.or(reached);
             }
-            FromReceiver::Has { has, why } => (self.has, self.why) = (Some(has), why),
+            FromReceiver::Has { has, mut why } => {
+                why.truncate(TOLD_MAX);
+                why.iter_mut().for_each(|(_, why)| *why = tamed(why));
+                (self.has, self.why) = (Some(has), why);
+            }
             FromReceiver::Lacks { file, runs } => {
                 self.lacks.insert(file, runs);
             }
@@ -132,11 +141,18 @@ impl Peer {
             FromReceiver::Bound(place) => self.place = Some(place),
             FromReceiver::Opened => self.is_open = true,
             FromReceiver::Progress { bytes } => self.taken = bytes,
-            FromReceiver::Outcome(outcome) => {
+            FromReceiver::Outcome(mut outcome) => {
+                outcome.why.truncate(TOLD_MAX);
+                for (path, why) in &mut outcome.why {
+                    path.0.truncate(SENTENCE_MAX);
+                    *why = tamed(why);
+                }
+                outcome.notes.truncate(TOLD_MAX);
+                outcome.notes.iter_mut().for_each(|note| *note = tamed(note));
                 self.outcome = Some(outcome);
                 self.ended.get_or_insert_with(Instant::now);
             }
-            FromReceiver::Failed(why) => self.lose(&why),
+            FromReceiver::Failed(why) => self.lose(&tamed(&why)),
         }
     }
 }
@@ -169,7 +185,7 @@ impl Peers {
         interrupt: Interrupt,
     ) -> Result<Self> {
         let bell = Arc::new(Bell::new().context("a way to wake a thread")?);
-        let (to, heard) = channel();
+        let (to, heard) = sync_channel(HEARD_MAX);
         let mut all = Vec::new();
         for (number, contact) in contacts.into_iter().enumerate() {
             let Contact { name, into, connect } = contact;
@@ -321,6 +337,11 @@ impl Peers {
     }
 }
 
+/// A sentence of a receiver, no longer than one and without what would steer a terminal.
+fn tamed(sentence: &str) -> String {
+    escaped(&sentence.chars().take(SENTENCE_MAX).collect::<String>())
+}
+
 /// What is at the other end of a connection that shows the secret.
 type Met = (Option<[Ipv4Addr; 2]>, (Speaker, Listener));
 
@@ -460,5 +481,25 @@ mod tests {
         assert_eq!(peers.all[0].lost.as_deref(), Some("it has said nothing for 30 s"));
         assert!(peers.all[1].is_here());
         drop((ends, link));
+    }
+
+    #[test]
+    fn hear__what_a_receiver_says_is_bounded_and_steers_no_terminal() {
+        let (ours, theirs) = UnixStream::pair().expect("a pair");
+        theirs.set_write_timeout(Some(Duration::from_secs(1))).expect("set");
+        let mut all = peers(&[ours]);
+        let ends: Ends = (Box::new(theirs.try_clone().expect("two ends")), Box::new(theirs));
+        let mut link = answer(ends, SECRET).expect("agreed").expect("called");
+        let why = "\u{1b}[2J".repeat(1 << 14);
+        let mut say = |_: &u32| {
+            let message = FromReceiver::Has { has: Has::default(), why: vec![(0, why.clone()); 4] };
+            link.0.say(&message).is_ok()
+        };
+        let said = (0..40).take_while(|number| say(number)).count();
+        // Those that wait, one that is about to, and what sockets hold.
+        assert!(said < 20, "{said} messages are kept of one that nobody hears");
+        all.gather(&|peer| peer.has.is_some(), &mut |_| {}).expect("no interrupt");
+        let told = &all.all[0].why[0].1;
+        assert!(told.starts_with("\\u{1b}[2J") && told.len() < 10 * SENTENCE_MAX, "{told}");
     }
 }

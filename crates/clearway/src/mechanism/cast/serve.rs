@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clearway_runtime::door::{Door, Limits, Visitor};
+use clearway_runtime::launch::escaped;
 
 use super::crew::key;
 use super::link::admit;
@@ -45,7 +46,7 @@ pub(crate) fn serve(address: SocketAddrV4, key_file: &Path, directory: &Path) ->
     door.serve(move |visitor| {
         let from = visitor.from();
         if let Err(error) = hear(visitor, &secret, &whither) {
-            eprintln!("{}: {error:#}", from.ip());
+            eprintln!("{}: {}", from.ip(), escaped(&format!("{error:#}")));
         }
     })
 }

@@ -85,7 +85,10 @@ impl Giver {
         let Some(consumer) = &mut self.consumer else { return Ok(false) };
         let line = format!("/proc/{}/fd/{}\n", std::process::id(), self.memory.as_raw_fd());
         let mut answer = String::new();
-        let heard = consumer.get_mut().write_all(line.as_bytes()).and_then(|()| consumer.read_line(&mut answer));
+        let heard = consumer
+            .get_mut()
+            .write_all(line.as_bytes())
+            .and_then(|()| io::Read::take(consumer, LINE_MAX).read_line(&mut answer));
         let is_taken = matches!(heard, Ok(count) if count > 0);
         if !is_taken {
             self.consumer = None;

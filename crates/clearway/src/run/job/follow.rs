@@ -1,6 +1,6 @@
 //! A rank that is conducted: a process obeys the conductor's connection, this one waits for it and says how it ended.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::process::{Command, ExitStatus, Stdio};
@@ -26,6 +26,8 @@ fn ssh_came_from() -> Option<Ipv4Addr> {
 /// How long a launcher has to end a job whose conductor is gone, before a rank does it. Launchers do it within some tenths of a second, but
 /// for Slurm, which does not do it at all unless it is told to.
 const ENDING: Duration = Duration::from_secs(3);
+/// The longest line that still means something when a rank has ended.
+const LINE_MAX: u64 = 4096;
 
 /// A rank of a job that another conducts.
 pub(crate) struct Follower {
@@ -142,9 +144,17 @@ impl Conductor {
     fn wait_for_the_end(&self, status: ExitStatus) -> End {
         self.tell(&FromRank::<()>::Ended(ending(status)));
         // The process may have taken the beginning of a line with it.
-        let is_leave = |line: &str| matches!(serde_json::from_str(line), Ok(ToRank::<IgnoredAny>::Leave));
-        let mut lines = BufReader::new(&self.connection).lines();
-        if lines.by_ref().map_while(Result::ok).any(|line| is_leave(&line)) { End::Ordered } else { End::Lost }
+        let is_leave = |line: &[u8]| matches!(serde_json::from_slice(line), Ok(ToRank::<IgnoredAny>::Leave));
+        let mut connection = BufReader::new(&self.connection);
+        let mut line = Vec::new();
+        // What is longer is a task, of which the rest comes as lines that say nothing.
+        while connection.by_ref().take(LINE_MAX).read_until(b'\n', &mut line).is_ok_and(|count| count > 0) {
+            if is_leave(&line) {
+                return End::Ordered;
+            }
+            line.clear();
+        }
+        End::Lost
     }
 
     /// Says `what`, if it can still be said.
