@@ -33,8 +33,11 @@ pub fn read(path: &Path) -> Result<Vec<HostEntry>, LaunchError> {
     parse(&bytes).map_err(|(line, what)| LaunchError::HostFile { path: path.to_owned(), line, what })
 }
 
-/// The hosts in the bytes of a file, or the line from 1 and what is wrong with it.
-fn parse(bytes: &[u8]) -> Result<Vec<HostEntry>, (usize, String)> {
+/// Reads the bytes of a file of hosts.
+///
+/// # Errors
+/// The line, from 1, and what is wrong with it.
+pub fn parse(bytes: &[u8]) -> Result<Vec<HostEntry>, (usize, String)> {
     if bytes.len() as u64 > FILE_MAX {
         return Err((1, format!("the file is longer than {FILE_MAX} bytes")));
     }

@@ -75,6 +75,70 @@ mod tests {
         read_text(&text, &section_kinds()).unwrap_or_else(|why| panic!("{section}: {why}"))
     }
 
+    #[test]
+    fn section_kinds__no_number_of_a_scenario_is_too_large_or_too_small_to_be_refused() {
+        let numbers =
+            ["0", "1", "-1", "9223372036854775807", "18446744073709551615", "4294967295", "1e308", "-0.0", "nan"];
+        let units = [
+            "0",
+            "18446744073709551615",
+            "18446744073709551615h",
+            "1ns",
+            "16EiB",
+            "18446744073709551615B",
+            "1Tb/s",
+            "1b/s",
+        ];
+        let of = |value: &str| [value.to_owned(), format!("[{value}]"), format!("[{value}, 1]")];
+        let values: Vec<String> = numbers
+            .iter()
+            .flat_map(|number| of(number))
+            .chain(units.iter().flat_map(|text| of(&format!("\"{text}\""))))
+            .collect();
+        let machine = "preset = \"edr\"\nnodes = 64";
+        let lab = "topology = { kind = \"star\", hosts = 8, rate = \"100Mb/s\" }";
+        let mut texts = Vec::new();
+        for kind in section_kinds() {
+            let (name, keys) = kind.table();
+            for (key, value) in keys.iter().flat_map(|key| values.iter().map(move |value| (key, value))) {
+                for fabric in [machine, lab] {
+                    texts.push(format!("name = \"cell\"\n[fabric]\n{fabric}\n[{name}]\n{key} = {value}\n"));
+                }
+            }
+        }
+        for value in &values {
+            for fabric in ["preset = \"edr\"\nnodes =", &format!("{lab}\nqueue-packets =")] {
+                texts.push(format!("name = \"cell\"\nseed = 1\n[fabric]\n{fabric} {value}\n[timeslice]\n"));
+            }
+            let star = format!("topology = {{ kind = \"star\", hosts = {value}, rate = \"100Mb/s\" }}");
+            let rate = format!("topology = {{ kind = \"star\", hosts = 8, rate = {value} }}");
+            let trunk = format!(
+                "topology = {{ kind = \"trunk\", left = {value}, right = {value}, rate = \"1Gb/s\", trunk = {value} }}"
+            );
+            for fabric in [star, rate, trunk] {
+                texts.push(format!("name = \"cell\"\n[fabric]\n{fabric}\n[congestion]\n"));
+            }
+        }
+        for kind in section_kinds() {
+            let (name, keys) = kind.table();
+            let large = |key: &str| format!("{key} = 18446744073709551615\n");
+            for (at, one) in keys.iter().enumerate() {
+                for other in &keys[at + 1..] {
+                    let both = large(one) + &large(other);
+                    texts.push(format!("name = \"cell\"\n[fabric]\n{machine}\n[{name}]\n{both}"));
+                }
+            }
+        }
+        for text in &texts {
+            let read = std::panic::catch_unwind(|| {
+                if let Ok(mut scenario) = read_text(text, &section_kinds()) {
+                    let _ = (scenario.layout().map(drop), scenario.text(), scenario.on_job(8, None));
+                }
+            });
+            assert!(read.is_ok(), "{text}");
+        }
+    }
+
     /// The table of `docs/scenarios.md`: what cannot run somewhere is refused with a sentence that says what works.
     #[test]
     fn refusal__each_cell_of_the_table_runs_or_says_what_works() {

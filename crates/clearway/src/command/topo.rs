@@ -121,4 +121,45 @@ mod tests {
         let file = FabricFile::parse("mine.toml", &text.unwrap(), FileOptions::default()).unwrap();
         assert_eq!(file.policy, "imported");
     }
+
+    /// `text` with each of its numbers in turn replaced by one that nobody means.
+    fn with_wild_numbers(text: &str) -> Vec<String> {
+        let digits = |c: char| c.is_ascii_digit();
+        let mut texts = Vec::new();
+        let mut at = 0;
+        while let Some(begin) = text[at..].find(digits).map(|found| at + found) {
+            let end = text[begin..].find(|c| !digits(c)).map_or(text.len(), |found| begin + found);
+            for wild in ["0", "4294967295", "18446744073709551615"] {
+                texts.push([&text[..begin], wild, &text[end..]].concat());
+            }
+            at = end;
+        }
+        texts
+    }
+
+    #[test]
+    fn parse__no_number_of_a_fabric_or_an_imported_file_is_too_large_or_too_small_to_be_refused() {
+        let lines =
+            |text: &str| text.lines().filter(|line| !line.trim_start().starts_with('#')).collect::<Vec<_>>().join("\n");
+        for name in presets::names() {
+            for text in with_wild_numbers(&lines(presets::shipped(name).unwrap())) {
+                let read = std::panic::catch_unwind(|| drop(FabricFile::parse("wild", &text, Wanted::default())));
+                assert!(read.is_ok(), "{text}");
+            }
+        }
+        let conf = "qos TRUE\nqos_max_vls 4\nqos_high_limit 255\nqos_vlarb_high 0:64,1:64\nqos_vlarb_low 0:4,1:4\n\
+                    qos_sl2vl 0,1,2,3,0,1,2,3,0,1,2,3,0,1,2,3\n";
+        let net = "vendid=0x2c9\nSwitch 36 \"S-0002c9\" # \"leaf\" enhanced port 0 lid 3 lmc 0\n\
+                   [1] \"H-0002c8\"[1](2c8) # \"n1 HCA-1\" lid 4 4xQDR\n\nCa 2 \"H-0002c8\" # \"n1 HCA-1\"\n\
+                   [1](2c8) \"S-0002c9\"[1] # lid 4 lmc 0 \"leaf\" lid 3 4xQDR\n";
+        let confs = with_wild_numbers(conf).into_iter().map(|text| (text, net.to_owned()));
+        let nets = with_wild_numbers(net).into_iter().map(|text| (conf.to_owned(), text));
+        for (conf, net) in confs.chain(nets) {
+            let read = std::panic::catch_unwind(|| {
+                let [conf, net] = [&conf, &net].map(|text| Outside { file: "wild", text });
+                drop(import("imported", "qdr", conf, Some(net)));
+            });
+            assert!(read.is_ok(), "{conf}{net}");
+        }
+    }
 }

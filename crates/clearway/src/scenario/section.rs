@@ -106,6 +106,12 @@ impl SectionKind {
             parse: |value| Ok(Box::new(T::deserialize(ValueDeserializer::from(value))?)),
         }
     }
+
+    /// Its name and its keys.
+    #[cfg(test)]
+    pub(crate) fn table(&self) -> (&'static str, &'static [&'static str]) {
+        (self.name, (self.keys)())
+    }
 }
 
 /// Whether a scenario, as `given`, has `key` in `[table]`.
