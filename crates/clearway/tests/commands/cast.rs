@@ -1,5 +1,6 @@
 //! `clearway cast` between real processes on the loopback: what appears, what does not, and what is said.
 
+mod networks;
 mod strangers;
 mod users;
 
@@ -114,9 +115,17 @@ impl Drop for Ground {
 
 impl Receiver {
     fn start(mut command: Command, key: &Path, directory: PathBuf, listen: &str) -> Self {
-        command.args(["cast", "serve", "--listen", listen, "--key"]).arg(key).arg("--into").arg(&directory);
-        command.env("XDG_STATE_HOME", key.with_file_name("state"));
-        let mut child = command.stderr(Stdio::piped()).spawn().expect("the program");
+        Self::prepare(&mut command, key, &directory, listen);
+        Self::of(command.spawn().expect("the program"), directory)
+    }
+
+    fn prepare(command: &mut Command, key: &Path, directory: &Path, listen: &str) {
+        command.args(["cast", "serve", "--listen", listen, "--key"]).arg(key).arg("--into").arg(directory);
+        command.env("XDG_STATE_HOME", key.with_file_name("state")).stderr(Stdio::piped());
+    }
+
+    /// That of a process which has just been started.
+    fn of(mut child: Child, directory: PathBuf) -> Self {
         let mut errors = BufReader::new(child.stderr.take().expect("a pipe"));
         let mut line = String::new();
         errors.read_line(&mut line).expect("a line");

@@ -76,9 +76,9 @@ pub(super) struct Seat {
 /// Where the members of a broadcast run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Network {
-    /// All on one machine, virtual hosts included.
-    Machine,
-    /// On several: messages are sealed.
+    /// All on the loopback of one network namespace.
+    Loopback,
+    /// Anywhere else, other containers and virtual hosts of this machine included: messages are sealed.
     Sealed,
 }
 
@@ -96,7 +96,7 @@ pub(super) enum FromReceiver {
     /// The first word.
     Here {
         host: String,
-        /// The kernel's number of this start of the machine.
+        /// The kernel's numbers of this start of the machine and of the network namespace.
         boot: String,
         /// The addresses of both ends, sender's first, where ssh knows them.
         reached: Option<[Ipv4Addr; 2]>,

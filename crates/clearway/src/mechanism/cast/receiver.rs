@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel, sync_channel};
@@ -112,7 +113,7 @@ pub(super) fn receive(
 ) -> Result<()> {
     let inbox = Inbox::start(listener)?;
     let host = host_name()?;
-    speaker.say(&FromReceiver::Here { host: host.clone(), boot: boot()?, reached })?;
+    speaker.say(&FromReceiver::Here { host: host.clone(), boot: network()?, reached })?;
     let mut station = Station { voice: Voice::start(speaker)?, inbox, host };
     match station.work(secret, whither) {
         Ok(()) => Ok(()),
@@ -129,10 +130,12 @@ pub(super) fn receive(
     }
 }
 
-/// The number of this start of the machine.
-pub(super) fn boot() -> Result<String> {
+/// What those share who share a loopback: the number of this start of the machine, and that of the network namespace. Containers of
+/// one machine have networks of their own, which others can listen to.
+pub(super) fn network() -> Result<String> {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").context("the number of this start")?;
-    Ok(boot.trim().to_owned())
+    let namespace = std::fs::metadata("/proc/self/ns/net").context("the network namespace of this process")?;
+    Ok(format!("{} {} {}", boot.trim(), namespace.dev(), namespace.ino()))
 }
 
 /// One end of the connection, and who is here.

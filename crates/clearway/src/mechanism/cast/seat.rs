@@ -61,7 +61,7 @@ impl Port {
     pub(super) fn take(seat: Seat, secret: &[u8]) -> Result<Self> {
         let port = UdpPort::bind(SocketAddrV4::new(seat.address, 0))?;
         let identity = match seat.network {
-            Network::Machine => None,
+            Network::Loopback => None,
             Network::Sealed => {
                 let secret = Some(JobSecret::new(secret.to_vec())?);
                 Some(Identity::new(Rank(seat.rank), Scope { session: seat.session, epoch: EPOCH, secret })?)
@@ -108,7 +108,7 @@ impl End {
     /// # Errors
     /// A system without randomness.
     pub(super) fn group_keys(&mut self) -> Result<Option<Vec<String>>> {
-        if self.seat.group.is_none() || self.seat.network == Network::Machine {
+        if self.seat.group.is_none() || self.seat.network == Network::Loopback {
             return Ok(None);
         }
         let members: Vec<Rank> = (1..self.members).map(Rank).collect();
@@ -222,14 +222,14 @@ mod tests {
 
     #[test]
     fn open__members_hear_each_other_plain_and_sealed() {
-        broadcast(Network::Machine, None);
+        broadcast(Network::Loopback, None);
         broadcast(Network::Sealed, None);
     }
 
     #[test]
     fn group_keys__members_hear_the_group_or_find_another_way() {
         let group = Some(SocketAddrV4::new(Ipv4Addr::new(239, 192, 77, 1), 51_234));
-        broadcast(Network::Machine, group);
+        broadcast(Network::Loopback, group);
         broadcast(Network::Sealed, group);
     }
 

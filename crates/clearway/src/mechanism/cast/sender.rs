@@ -24,7 +24,7 @@ use super::outbox::Letter;
 use super::peers::{Contact, Peer, Peers};
 use super::plan::{Hash, Union};
 use super::progress::Display;
-use super::receiver::boot;
+use super::receiver::network;
 use super::seat::{End, PLACES, Port, ROOT, group, place_of};
 use super::source::{Source, Unsent};
 use super::summary::Summary;
@@ -144,18 +144,19 @@ fn compare(peers: &mut Peers, source: &Source, display: &mut Display) -> Result<
 
 /// What all seats have in common, with the sender's address.
 fn seat(peers: &mut Peers, session: u64, rate: Option<BitsPerSec>) -> Result<Seat> {
-    let own = boot()?;
+    let own = network()?;
     for peer in peers.here() {
         if peer.addresses.is_none() && peer.boot.as_deref() != Some(&own) {
             peer.lose("nobody knows at which address it can be reached");
         }
     }
     let here = || peers.all.iter().filter(|peer| peer.is_here());
-    let is_one_machine = here().all(|peer| peer.boot.as_deref() == Some(&own));
-    // Others reach this host where it is reached from outside; if nobody is outside, the loopback is faster.
+    // Nobody but root can listen to the loopback; everything else is sealed.
+    let is_loopback = here().all(|peer| peer.boot.as_deref() == Some(&own));
+    // Others reach this host where it is reached from outside.
     let outside = here().filter_map(|peer| peer.addresses).map(|[own, _]| own).find(|own| !own.is_loopback());
-    let address = outside.unwrap_or(Ipv4Addr::LOCALHOST);
-    let network = if is_one_machine { Network::Machine } else { Network::Sealed };
+    let address = outside.filter(|_| !is_loopback).unwrap_or(Ipv4Addr::LOCALHOST);
+    let network = if is_loopback { Network::Loopback } else { Network::Sealed };
     let key = u32::from_le_bytes(random()?);
     let rate = rate.or_else(|| rate_at(address)).map(|rate| rate.0);
     Ok(Seat { session, rank: ROOT.0, address, network, group: group(session, address), key, rate })
@@ -177,7 +178,8 @@ fn take_seats(peers: &mut Peers, seat: &Seat, secret: &[u8]) -> Result<End> {
     loop {
         for (rank, peer) in (1..).zip(peers.here().filter(|peer| peer.lacks_some)) {
             (peer.rank, peer.place) = (Some(rank), None);
-            let theirs = peer.addresses.map(|[_, theirs]| theirs).filter(|theirs| !theirs.is_loopback());
+            let theirs = peer.addresses.map(|[_, theirs]| theirs);
+            let theirs = theirs.filter(|theirs| !theirs.is_loopback() && seat.network == Network::Sealed);
             peer.say(&ToReceiver::Seat(Seat { rank, address: theirs.unwrap_or(seat.address), ..seat.clone() }));
         }
         peers.gather(&|peer| peer.rank.is_none() || peer.place.is_some(), &mut |_| {})?;

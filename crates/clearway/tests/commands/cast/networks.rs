@@ -1,0 +1,87 @@
+//! Casts between network namespaces of one machine, as containers have them, joined by a bridge to which others can listen.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use clearway_lab::{Lab, LabSpec, Topology, permission};
+use clearway_proto::base::{BitsPerSec, Rank};
+use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, setsockopt, socket, sockopt};
+use nix::sys::time::TimeVal;
+
+use super::*;
+
+/// Namespaces that are joined; else the reason is printed.
+fn lab(name: &str, hosts: u32) -> Option<Lab> {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("skipped: a lab inside a test process needs root");
+        return None;
+    }
+    let spec = LabSpec::new(Topology::Star { hosts, rate: BitsPerSec::mega(1_000) });
+    let lab = permission::acquire().and_then(|_| Lab::up(&name.parse().expect("a name"), &spec));
+    lab.inspect_err(|why| eprintln!("skipped: no lab: {why}")).ok()
+}
+
+/// One more receiver, on `host` of `lab`.
+fn receive_on(ground: &mut Ground, lab: &Lab, host: u32) {
+    let directory = ground.root.join(format!("on{host}"));
+    let mut command = Command::new(PROGRAM);
+    let listen = format!("10.77.0.{}:0", host + 1);
+    Receiver::prepare(&mut command, &ground.root.join("key"), &directory, &listen);
+    let child = lab.spawn(Rank(host), command).expect("a process in the lab");
+    ground.receivers.push(Receiver::of(child, directory));
+}
+
+/// Somebody who reads everything that reaches a host.
+struct Listening {
+    over: Arc<AtomicBool>,
+    thread: JoinHandle<[usize; 2]>,
+}
+
+impl Listening {
+    fn start(lab: &Lab, host: u32, marker: &'static [u8]) -> Self {
+        let open = || socket(AddressFamily::Packet, SockType::Raw, SockFlag::empty(), SockProtocol::EthAll);
+        let raw: OwnedFd = lab.in_host(Rank(host), open).expect("a host").expect("a raw socket");
+        setsockopt(&raw, sockopt::RcvBuf, &(64 << 20)).expect("room");
+        setsockopt(&raw, sockopt::ReceiveTimeout, &TimeVal::new(0, 50_000)).expect("set");
+        let over = Arc::new(AtomicBool::new(false));
+        let ended = over.clone();
+        let thread = std::thread::spawn(move || {
+            let (mut bytes, mut marked, mut packet) = (0, 0, vec![0; 1 << 16]);
+            loop {
+                match recv(raw.as_raw_fd(), &mut packet, MsgFlags::empty()) {
+                    Ok(length) => {
+                        bytes += length;
+                        marked += usize::from(packet[..length].windows(marker.len()).any(|some| some == marker));
+                    }
+                    Err(_) if ended.load(Ordering::Relaxed) => return [bytes, marked],
+                    Err(_) => {}
+                }
+            }
+        });
+        Self { over, thread }
+    }
+
+    /// Bytes that came, and packets with the marker.
+    fn end(self) -> [usize; 2] {
+        self.over.store(true, Ordering::Relaxed);
+        self.thread.join().expect("no panic")
+    }
+}
+
+#[test]
+fn sealed__containers_of_one_machine_talk_sealed() {
+    const MARKER: &[u8] = b"nobody else shall read this";
+    let Some(lab) = lab("cast-sealed", 2) else { return };
+    let mut ground = Ground::new("sealed", 0);
+    receive_on(&mut ground, &lab, 1);
+    fs::write(ground.from("model"), MARKER.repeat(2 * MIB / MARKER.len())).expect("written");
+    let listening = Listening::start(&lab, 1, MARKER);
+    let cast = lab.spawn(Rank(0), ground.command(&["model"])).expect("a process in the lab");
+    Told::of(cast.wait_with_output().expect("it ends")).expect(0, "1 of 1 have everything");
+    assert_same(&ground.from("model"), &ground.at(0, "model"));
+    let [bytes, marked] = listening.end();
+    assert!(bytes > MIB, "{bytes} bytes were seen");
+    assert_eq!(marked, 0, "packets of {bytes} bytes in all can be read");
+}
