@@ -39,8 +39,8 @@ pub(crate) struct CastFlags {
     /// Files and directories; what is in `DIR/` goes into the target itself, `DIR` with its name. `-` is standard input.
     #[arg(value_name = "PATH")]
     paths: Vec<PathBuf>,
-    /// A file of hosts, one a line, or a list as in n[01-64],m1, with a directory for all of it as in n[01-64],m1:/scratch; may stand
-    /// several times. Receivers are started over ssh, or with --key listen at their ports (10.0.0.7:27182). Without it, the ranks of
+    /// A file of hosts, one a line, or a list as in n[01-64],m1, with a directory for all of it as in n[01-64],m1:/scratch or for
+    /// some as in n1:/a,n2:/b; may stand several times. Receivers are started over ssh, or with --key listen at their ports (10.0.0.7:27182). Without it, the ranks of
     /// a job under srun, mpirun or mpiexec, one of each host.
     #[arg(long, value_name = "HOSTS")]
     to: Vec<String>,

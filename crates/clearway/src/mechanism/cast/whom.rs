@@ -1,7 +1,8 @@
-//! Whom a cast is for, as people write it: `n[01-64]:/scratch`, `hosts.txt`, `10.0.0.1:7000,10.0.0.2:7000:new`.
+//! Whom a cast is for, as people write it: `n[01-64]:/scratch`, `n1:/a,n2:/b`, `hosts.txt`, `10.0.0.1:7000,10.0.0.2:7000:new`.
 //!
 //! # Model
-//! Hosts as Slurm lists them, each with a port if it has one of its own, and behind the last one, after a colon, the directory there. A
+//! Hosts as Slurm lists them, separated by commas, each with a port if it has one of its own. A directory behind a host, after a colon,
+//! is that of the host and of those before it that have none. A comma ends it: a directory with a comma is named with `--into`. A
 //! word without a colon that is a file is a file of hosts, one a line.
 
 use std::collections::BTreeSet;
@@ -52,9 +53,9 @@ impl Host {
     }
 }
 
-/// The hosts of one list, which all have its directory.
+/// The hosts of one list.
 fn list(word: &str) -> Result<Vec<Host>> {
-    let mut hosts = Vec::new();
+    let mut hosts: Vec<Host> = Vec::new();
     let mut rest = word;
     loop {
         let (name, after) = name(rest);
@@ -70,17 +71,36 @@ fn list(word: &str) -> Result<Vec<Host>> {
             None => (None, after),
         };
         hosts.extend(hostlist::expand(name)?.into_iter().map(|name| Host { name, port, into: None }));
-        match after.chars().next() {
-            None => return Ok(hosts),
-            Some(':') => {
-                let into = after[1..].to_owned();
+        let after = match after.strip_prefix(':') {
+            None => after,
+            Some(after) => {
+                let (into, after) = after.split_at(after.find(',').unwrap_or(after.len()));
                 if into.is_empty() {
                     bail!("a directory is missing behind the colon");
                 }
-                hosts.iter_mut().for_each(|host| host.into = Some(into.clone()));
-                return Ok(hosts);
+                let without = hosts.iter_mut().filter(|host| host.into.is_none());
+                without.for_each(|host| host.into = Some(into.to_owned()));
+                after
             }
-            Some(_) => rest = &after[1..],
+        };
+        match after.strip_prefix(',') {
+            Some(behind) => rest = behind,
+            None => return complete(hosts),
+        }
+    }
+}
+
+/// Refuses a list of which some hosts have a directory and the last ones have none.
+fn complete(hosts: Vec<Host>) -> Result<Vec<Host>> {
+    let last = hosts.last().filter(|last| last.into.is_none() && hosts.iter().any(|host| host.into.is_some()));
+    match last {
+        None => Ok(hosts),
+        Some(last) => {
+            let shown = last.shown();
+            bail!(
+                "{shown} has no directory, and hosts before it have one: say {shown}:DIRECTORY, or a second --to; a directory with a \
+                 comma is named with --into"
+            )
         }
     }
 }
@@ -114,7 +134,9 @@ mod tests {
     #[test]
     fn list__hosts_ports_and_a_directory() {
         assert_eq!(shown("n[1-2,4]"), "n1; n2; n4");
-        assert_eq!(shown("n[1-2]:/scratch/a,b:c"), "n1 /scratch/a,b:c; n2 /scratch/a,b:c");
+        assert_eq!(shown("n[1-2]:/scratch/a,b:c"), "n1 /scratch/a; n2 /scratch/a; b c");
+        assert_eq!(shown("n1:/a,n2:/b"), "n1 /a; n2 /b");
+        assert_eq!(shown("n1,n[2-3]:/a,n4:7000:/b:c"), "n1 /a; n2 /a; n3 /a; n4:7000 /b:c");
         assert_eq!(shown("me@a,b:~/x"), "me@a ~/x; b ~/x");
         assert_eq!(shown("10.0.0.1:7000,10.0.0.2:7001"), "10.0.0.1:7000; 10.0.0.2:7001");
         assert_eq!(shown("h[1-2]:7000:new"), "h1:7000 new; h2:7000 new");
@@ -123,7 +145,18 @@ mod tests {
 
     #[test]
     fn list__what_is_none_is_refused() {
-        for word in ["", "a,,b", "n[1-", "a:", "a:99999", "-oProxyCommand=x", "a b"] {
+        for word in [
+            "",
+            "a,,b",
+            "n[1-",
+            "a:",
+            "a:99999",
+            "-oProxyCommand=x",
+            "a b",
+            "a:,b:/c",
+            "n1:/a,n2",
+            "n1:/a,with a comma",
+        ] {
             assert!(list(word).is_err(), "{word}: {}", shown(word));
         }
     }
