@@ -57,9 +57,15 @@ pub(crate) struct CastFlags {
     /// With ssh: the path of this program on the hosts [default: the same as here].
     #[arg(long, value_name = "PATH", conflicts_with = "key")]
     remote_program: Option<PathBuf>,
-    /// The name of what comes from standard input.
+    /// The name of what comes from standard input or --exec.
     #[arg(long, default_value = "stream")]
     name: String,
+    /// Cast what this line for the shell prints; if it fails, the cast does, and what was there stays.
+    #[arg(long, value_name = "PROGRAM", conflicts_with = "paths")]
+    exec: Option<String>,
+    /// The length of what comes from standard input or --exec; another one fails the cast. 0 is needed for an empty file.
+    #[arg(long, value_name = "N")]
+    expect_bytes: Option<u64>,
     /// Compare contents of files, not sizes and times.
     #[arg(long)]
     checksum: bool,
@@ -79,7 +85,9 @@ pub(super) fn command(flags: &CastFlags) -> Result<Exit> {
     match &flags.command {
         Some(CastCommand::Serve { key, into, listen }) => serve(*listen, key, into).map(|()| Exit::Good),
         Some(CastCommand::Receive) => receive(),
-        None if flags.paths.is_empty() => bail!("say what to cast: a file, a directory, or - for standard input"),
+        None if flags.paths.is_empty() && flags.exec.is_none() => {
+            bail!("say what to cast: a file, a directory, or - for standard input")
+        }
         None => cast(&Request {
             paths: flags.paths.clone(),
             to: flags.to.clone(),
@@ -88,6 +96,8 @@ pub(super) fn command(flags: &CastFlags) -> Result<Exit> {
             port: flags.port,
             remote_program: flags.remote_program.clone(),
             name: flags.name.clone(),
+            program: flags.exec.clone(),
+            expected: flags.expect_bytes,
             checksum: flags.checksum,
             rate: flags.rate,
             progress: flags.progress,

@@ -1,5 +1,6 @@
 //! `clearway cast` between real processes on the loopback: what appears, what does not, and what is said.
 
+mod files;
 mod networks;
 mod strangers;
 mod users;
@@ -285,7 +286,12 @@ fn cast__only_blocks_that_differ_are_sent() {
 fn cast__a_stream_of_unknown_length() {
     let ground = Ground::new("stream", 2);
     for bytes in [noise(3 * MIB + 5, 5), noise(2 * MIB, 6), b"short".to_vec(), Vec::new()] {
-        let mut cast = ground.command(&["-", "--name", "s"]).stdin(Stdio::piped()).spawn().expect("the program");
+        let length = bytes.len().to_string();
+        let mut cast = ground
+            .command(&["-", "--name", "s", "--expect-bytes", &length])
+            .stdin(Stdio::piped())
+            .spawn()
+            .expect("the program");
         cast.stdin.take().expect("a pipe").write_all(&bytes).expect("taken");
         Told::of(cast.wait_with_output().expect("it ends")).expect(0, "2 of 2 have everything");
         (0..2).for_each(|number| assert!(fs::read(ground.at(number, "s")).expect("there") == bytes));

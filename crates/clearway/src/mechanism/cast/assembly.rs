@@ -18,12 +18,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
 
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};
 
 use super::message::{Check, Outcome, TOLD_MAX};
-use super::path::Text;
+use super::path::{Below, Text};
 use super::plan::{BLOCK, Entry, Has, Hash, Kind, Runs, hash_of, length_of, root_of};
 use super::record::{Record, Records};
 use super::target::{FoundKind, Target, Unfinished, reason, set_times};
@@ -33,6 +34,9 @@ const READY_MAX: usize = 256;
 const READY_BYTES_MAX: u64 = 64 << 20;
 /// What a hole is made of: the smallest page of Linux, and of most file systems.
 const PAGE: usize = 4096;
+
+/// When nobody goes on with what was begun beside other things: longer than a weekend.
+const ABANDONED: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// How far an entry is.
 #[derive(Debug)]
@@ -466,6 +470,7 @@ impl Assembly {
                 Err(error) => self.fail(number, reason(&error)),
             }
         }
+        self.sweep();
         for number in (0..self.entries.len() as u32).rev() {
             let entry = &self.entries[number as usize];
             let is_directory = entry.kind == Kind::Directory && entry.path.split().is_some();
@@ -485,6 +490,31 @@ impl Assembly {
         let why = failed().take(TOLD_MAX).collect();
         let failed = failed().count() as u64;
         Outcome { written: self.written, files, failed, why, notes: std::mem::take(&mut self.target.notes) }
+    }
+
+    /// Removes unfinished parts of files that are not in the sender's directories any more. Other casts may have begun something in the
+    /// target itself: what they did not go on with for long is removed there.
+    fn sweep(&mut self) {
+        let Self { target, entries, states, .. } = self;
+        let is_done = |state: &State| matches!(state, State::Same | State::Done);
+        let kept = |directory: &Below| {
+            let undone = entries.iter().zip(states.iter()).filter(|(_, state)| !is_done(state));
+            let inside = undone.filter_map(|(entry, _)| entry.path.split());
+            let names: Vec<_> =
+                inside.filter(|(parent, _)| parent == directory).map(|(_, name)| name.to_owned()).collect();
+            names.into_iter()
+        };
+        let directories = entries.iter().zip(states.iter()).filter(|(entry, _)| entry.kind == Kind::Directory);
+        for (entry, _) in directories.filter(|(_, state)| is_done(state)) {
+            target.sweep(&entry.path, None, &mut std::iter::once_with(|| kept(&entry.path)).flatten());
+        }
+        let here = Below::default();
+        target.sweep(&here, SystemTime::now().checked_sub(ABANDONED), &mut kept(&here));
+    }
+
+    /// What tells the target from other directories of its machine.
+    pub(super) fn place(&self) -> io::Result<(u64, u64)> {
+        self.target.place()
     }
 
     /// Why entries failed so far, some of them.

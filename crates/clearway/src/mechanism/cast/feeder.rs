@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
@@ -15,7 +16,7 @@ use clearway_runtime::bell::Bell;
 
 use super::plan::{BLOCK, Hash, Kind, Need, Union, root_of};
 use super::record::{OBJECT_MAX, Record};
-use super::source::{Block, Source, Unsent};
+use super::source::{Block, Source, Stream, Unsent};
 use super::target::reason;
 
 /// Objects that wait for the network.
@@ -127,7 +128,7 @@ impl Packer {
         let entry = &source.entries[number as usize];
         let size = match (&entry.kind, need) {
             (_, Need::Nothing) => return Ok(()),
-            (Kind::Stream, _) => return self.stream(number),
+            (Kind::Stream, _) => return self.stream(number, &source.stream),
             (Kind::File { size, .. }, _) => *size,
             _ => return Ok(()),
         };
@@ -157,14 +158,52 @@ impl Packer {
         Ok(())
     }
 
-    /// Standard input, to its end. What has come leaves at once: nobody knows when there is more.
-    fn stream(&mut self, number: u32) -> Result<(), Stop> {
-        let mut input = io::stdin().lock();
+    /// A stream, to its end.
+    fn stream(&mut self, number: u32, stream: &Stream) -> Result<(), Stop> {
+        let (size, root) = match &stream.program {
+            None => self.blocks(number, &mut io::stdin().lock())?,
+            Some(line) => self.output_of(number, line)?,
+        };
+        match stream.bytes {
+            Some(bytes) if bytes != size => {
+                return Err(Stop::Broken(io::Error::other(format!("{size} bytes came, and {bytes} were expected"))));
+            }
+            None if size == 0 => {
+                let why = "nothing came; an empty file is cast with --expect-bytes 0";
+                return Err(Stop::Broken(io::Error::other(why)));
+            }
+            _ => {}
+        }
+        self.add(&Record::End { file: number, size, root })?;
+        Ok(())
+    }
+
+    /// What the shell's `line` prints. It must succeed.
+    fn output_of(&mut self, number: u32, line: &str) -> Result<(u64, Hash), Stop> {
+        let mut shell = Command::new("sh");
+        let mut program = shell.args(["-c", line]).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+        let mut output = program.stdout.take().ok_or_else(|| io::Error::from(io::ErrorKind::BrokenPipe))?;
+        let read = self.blocks(number, &mut output);
+        drop(output);
+        if read.is_err() {
+            // Nobody takes what it would print. This fails when it has ended.
+            let _ = program.kill();
+        }
+        let status = program.wait()?;
+        let read = read?;
+        match status.success() {
+            true => Ok(read),
+            false => Err(Stop::Broken(io::Error::other(format!("the program failed: {status}")))),
+        }
+    }
+
+    /// Blocks of `input`; how long it was, and its hash. What has come leaves at once: nobody knows when there is more.
+    fn blocks(&mut self, number: u32, input: &mut dyn Read) -> Result<(u64, Hash), Stop> {
         let mut buffer = Vec::with_capacity(BLOCK as usize);
         let (mut hashes, mut size) = (Vec::new(), 0);
         loop {
             buffer.clear();
-            (&mut input).take(BLOCK).read_to_end(&mut buffer)?;
+            (&mut *input).take(BLOCK).read_to_end(&mut buffer)?;
             if !buffer.is_empty() {
                 let block = Block::of(&buffer);
                 let at = u32::try_from(hashes.len()).map_err(io::Error::other)?;
@@ -174,8 +213,7 @@ impl Packer {
                 self.flush()?;
             }
             if buffer.len() < BLOCK as usize {
-                self.add(&Record::End { file: number, size, root: root_of(size, hashes) })?;
-                return Ok(());
+                return Ok((size, root_of(size, hashes)));
             }
         }
     }

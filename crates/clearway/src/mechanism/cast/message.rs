@@ -106,6 +106,8 @@ pub(super) enum FromReceiver {
         has: Has,
         /// Why entries failed, some of them.
         why: Vec<(u32, String)>,
+        /// What tells the target from other directories of its machine: device and number.
+        place: (u64, u64),
     },
     /// What it lacks of a file of which it has a part.
     Lacks { file: u32, runs: Runs },

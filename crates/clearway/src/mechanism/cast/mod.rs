@@ -60,7 +60,7 @@ use progress::{Display, Wish};
 use receiver::Whither;
 use seat::ROOT;
 use sender::Order;
-use source::Source;
+use source::{Source, Stream};
 use summary::Summary;
 
 pub(crate) use serve::{PORT, serve};
@@ -81,6 +81,10 @@ pub(crate) struct Request {
     pub(crate) remote_program: Option<PathBuf>,
     /// The name of a stream.
     pub(crate) name: String,
+    /// A line for the shell whose output is cast.
+    pub(crate) program: Option<String>,
+    /// The length that a stream shall have.
+    pub(crate) expected: Option<u64>,
     /// Compare contents, not times.
     pub(crate) checksum: bool,
     /// The most that one host sends.
@@ -120,8 +124,12 @@ pub(crate) fn cast(request: &Request) -> Result<Exit> {
 }
 
 fn source(request: &Request) -> Result<Source> {
+    let stream = || Stream { program: request.program.clone(), bytes: request.expected };
     match &request.paths[..] {
-        [path] if path.as_os_str() == "-" => Source::stream(&request.name),
+        [] if request.program.is_some() => Source::stream(&request.name, stream()),
+        [path] if path.as_os_str() == "-" && request.program.is_none() => Source::stream(&request.name, stream()),
+        _ if request.program.is_some() => bail!("--exec casts what a program prints, and nothing else"),
+        _ if request.expected.is_some() => bail!("--expect-bytes is for what comes on standard input, or from --exec"),
         paths if paths.iter().any(|path| path.as_os_str() == "-") => {
             bail!("standard input (-) is cast alone");
         }

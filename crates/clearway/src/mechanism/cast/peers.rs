@@ -75,6 +75,8 @@ pub(super) struct Peer {
     /// Addresses of both ends, this one first.
     pub(super) addresses: Option<[Ipv4Addr; 2]>,
     pub(super) has: Option<Has>,
+    /// What tells its target from other directories of its machine.
+    pub(super) target: Option<(u64, u64)>,
     pub(super) lacks: BTreeMap<u32, Runs>,
     pub(super) has_compared: bool,
     /// It lacks something that is cast.
@@ -128,10 +130,10 @@ impl Peer {
                 self.boot = Some(boot);
                 self.addresses = self.addresses.or(reached);
             }
-            FromReceiver::Has { has, mut why } => {
+            FromReceiver::Has { has, mut why, place } => {
                 why.truncate(TOLD_MAX);
                 why.iter_mut().for_each(|(_, why)| *why = tamed(why));
-                (self.has, self.why) = (Some(has), why);
+                (self.has, self.why, self.target) = (Some(has), why, Some(place));
             }
             FromReceiver::Lacks { file, runs } => {
                 self.lacks.insert(file, runs);
@@ -197,6 +199,7 @@ impl Peers {
                 boot: None,
                 addresses: None,
                 has: None,
+                target: None,
                 lacks: BTreeMap::new(),
                 has_compared: false,
                 lacks_some: false,
@@ -492,7 +495,7 @@ mod tests {
         let mut link = answer(ends, SECRET).expect("agreed").expect("called");
         let why = "\u{1b}[2J".repeat(1 << 14);
         let mut say = |_: &u32| {
-            let message = FromReceiver::Has { has: Has::default(), why: vec![(0, why.clone()); 4] };
+            let message = FromReceiver::Has { has: Has::default(), why: vec![(0, why.clone()); 4], place: (0, 0) };
             link.0.say(&message).is_ok()
         };
         let said = (0..40).take_while(|number| say(number)).count();

@@ -183,7 +183,8 @@ impl Station {
         let taken = Arc::new(AtomicU64::new(0));
         let mut assembly = Assembly::new(target, entries, taken.clone());
         let has = assembly.survey(task.check);
-        self.voice.say(&FromReceiver::Has { has, why: assembly.failures() })?;
+        let place = assembly.place().context("the target")?;
+        self.voice.say(&FromReceiver::Has { has, why: assembly.failures(), place })?;
         let mut hashes: (u32, Vec<Hash>) = (0, Vec::new());
         let (mut port, mut end) = (None, None);
         while let Some(message) = self.inbox.next()? {

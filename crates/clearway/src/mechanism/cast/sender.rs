@@ -4,6 +4,7 @@
 //! Receivers are told the manifest and answer with what they have; of parts they are told hashes. What somebody lacks is the plan. Only
 //! who lacks something takes a seat in the broadcast; who is lost on the way is known dead to the others at once.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::ops::ControlFlow;
@@ -62,6 +63,7 @@ pub(super) fn send(order: Order, interrupt: Interrupt) -> Result<Summary> {
     wait(&mut peers, &mut display, "waiting for receivers", &|peer| peer.boot.is_some())?;
     let source = Arc::new(source);
     survey(&mut peers, &source, &mut display)?;
+    part_twins(&mut peers);
     let known = compare(&mut peers, &source, &mut display)?;
     let mut union = Union::of(&source.entries);
     for peer in peers.here() {
@@ -111,6 +113,25 @@ fn survey(peers: &mut Peers, source: &Source, display: &mut Display) -> Result<(
     }
     peers.say(&ToReceiver::Survey)?;
     wait(peers, display, "comparing", &|peer| peer.has.is_some())
+}
+
+/// Of receivers that would write into one directory, under whatever names, the first one does.
+fn part_twins(peers: &mut Peers) {
+    let mut seen: BTreeMap<(String, (u64, u64)), String> = BTreeMap::new();
+    for peer in peers.here() {
+        // The number of the machine's start; namespaces of it share directories.
+        let machine = peer.boot.as_deref().and_then(|boot| boot.split(' ').next()).unwrap_or_default().to_owned();
+        let Some(target) = peer.target else { continue };
+        match seen.entry((machine, target)) {
+            Entry::Vacant(vacant) => drop(vacant.insert(peer.name.clone())),
+            Entry::Occupied(first) => {
+                peer.lose(&format!(
+                    "its directory is that of {} too, which gets everything; name it once",
+                    first.get()
+                ));
+            }
+        }
+    }
 }
 
 /// Who has a part of a file learns its hashes, and says what it lacks. The hashes that were told.

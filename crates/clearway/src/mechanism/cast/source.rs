@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -48,6 +48,20 @@ pub(super) struct Source {
     pub(super) notes: Vec<String>,
     /// What cannot be read, and why.
     pub(super) unread: Vec<Unsent>,
+    /// Where a stream comes from.
+    pub(super) stream: Stream,
+    /// Files with several names, and what has attributes that do not travel.
+    linked: usize,
+    attributed: usize,
+}
+
+/// Where a stream comes from, and what is known of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Stream {
+    /// A line for the shell whose output it is; else it is standard input.
+    pub(super) program: Option<String>,
+    /// Its length.
+    pub(super) bytes: Option<u64>,
 }
 
 /// A directory below which entries are.
@@ -99,19 +113,31 @@ impl Source {
         if let Some(twice) = source.entries.iter().find(|entry| !seen.insert(&entry.path)) {
             bail!("{} would be there twice; cast one after the other, or into different directories", twice.path);
         }
+        if source.linked > 0 {
+            let count = source.linked;
+            source.notes.push(format!(
+                "not carried: hard links ({count} names of files that have others arrive as files of their own)"
+            ));
+        }
+        if source.attributed > 0 {
+            let count = source.attributed;
+            source
+                .notes
+                .push(format!("not carried: ACLs and extended attributes ({count} files or directories have some)"));
+        }
         Ok(source)
     }
 
-    /// What comes on standard input, as `name`.
+    /// What comes as `stream`, under the name `name`.
     ///
     /// # Errors
     /// A name that is none.
-    pub(super) fn stream(name: &str) -> Result<Self> {
+    pub(super) fn stream(name: &str, stream: Stream) -> Result<Self> {
         let path = Below::read(name).filter(|path| path.split().is_some());
         let path = path.with_context(|| format!("`{name}` is no name below a directory"))?;
         let entry = Entry { path, kind: Kind::Stream, mode: 0o644, modified: now() };
         let nowhere = Origin { base: 0, inside: PathBuf::new(), identity: Identity::default() };
-        Ok(Self { entries: vec![entry], origins: vec![nowhere], ..Self::default() })
+        Ok(Self { entries: vec![entry], origins: vec![nowhere], stream, ..Self::default() })
     }
 
     fn add_argument(&mut self, path: &Path) -> Result<()> {
@@ -206,11 +232,12 @@ impl Source {
         names.sort();
         for name in names {
             let name = OsStr::from_bytes(name.as_bytes());
-            // What another cast has begun here.
+            let inside = path.join(name);
             if is_unfinished(name.as_bytes()) {
+                let shown = shown(&self.bases[base].path.join(inside));
+                self.notes.push(format!("{shown} is left out: it has the name of what another cast has not finished"));
                 continue;
             }
-            let inside = path.join(name);
             match (fstatat(directory, name, AtFlags::AT_SYMLINK_NOFOLLOW), below.join(name.as_bytes())) {
                 (Ok(found), Some(below)) => self.add(below, (base, inside), directory, &found)?,
                 // It went before it was listed.
@@ -256,6 +283,9 @@ impl Source {
                 return Ok(());
             }
         };
+        let is_file = matches!(kind, Kind::File { .. });
+        self.linked += usize::from(is_file && found.st_nlink > 1);
+        self.attributed += usize::from((is_file || kind == Kind::Directory) && has_attributes(directory, name));
         if kind != Kind::Directory {
             return self.push(below, kind, at, found);
         }
@@ -369,6 +399,20 @@ impl Contents {
         let found = fstat(&self.file)?;
         let is_same = Identity::of(&found) == self.identity && found.st_size.unsigned_abs() == self.size;
         if is_same && modified(&found) == self.modified { Ok(()) } else { Err(changed()) }
+    }
+}
+
+/// Whether what has `name` in `directory` has an ACL, or attributes of users.
+fn has_attributes(directory: BorrowedFd<'_>, name: &OsStr) -> bool {
+    let path = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd())).join(name);
+    let mut names = [0; 4096];
+    match rustix::fs::llistxattr(path, &mut names) {
+        Ok(length) => {
+            let names = names.get(..length).unwrap_or_default().split(|byte| *byte == 0);
+            let kinds = [&b"user."[..], b"system.posix_acl_", b"security.capability"];
+            names.into_iter().any(|name| kinds.iter().any(|kind| name.starts_with(kind)))
+        }
+        Err(error) => error == rustix::io::Errno::RANGE,
     }
 }
 

@@ -11,6 +11,7 @@
 //! I2. A name that people use never stands for a file that is not whole.
 //! I3. What another user put into a shared directory is neither written to nor taken for what was sent.
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, TryLockError};
 use std::io;
@@ -18,7 +19,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, bail};
 use nix::errno::Errno;
@@ -26,9 +27,10 @@ use nix::fcntl::{AtFlags, OFlag, openat, readlinkat, renameat};
 use nix::sys::stat::{FchmodatFlags, FileStat, Mode, SFlag, fchmod, fchmodat, fstat, fstatat, futimens, mkdirat};
 use nix::sys::time::TimeSpec;
 use nix::unistd::{UnlinkatFlags, geteuid, symlinkat, syncfs, unlinkat};
+use rustix::fs::Dir;
 
 use super::naming::Naming;
-use super::path::Below;
+use super::path::{Below, is_unfinished};
 use super::plan::Modified;
 
 /// Of directories while they are filled; they get their own at the end.
@@ -168,7 +170,7 @@ impl Target {
         };
         let modified = Modified { seconds: found.st_mtime, nanos: found.st_mtime_nsec as u32 };
         let is_foreign = is_shared(&fstat(parent)?) && found.st_uid != geteuid().as_raw();
-        Ok(Some(Found { kind, mode: found.st_mode & 0o777, modified, is_foreign }))
+        Ok(Some(Found { kind, mode: found.st_mode & 0o7777, modified, is_foreign }))
     }
 
     /// The file at `path`, if there is one, for reading.
@@ -300,6 +302,32 @@ impl Target {
                 }
                 Ok(_) => {}
                 Err(_) => return,
+            }
+        }
+    }
+
+    /// What tells its directory from others of the machine.
+    pub(super) fn place(&self) -> io::Result<(u64, u64)> {
+        let found = fstat(&self.root)?;
+        Ok((found.st_dev, found.st_ino))
+    }
+
+    /// Removes what this user began in the directory at `path` and no cast is writing; but for `kept`, files there that are not whole, and
+    /// what was written to since `before`.
+    pub(super) fn sweep(&mut self, path: &Below, before: Option<SystemTime>, kept: &mut dyn Iterator<Item = OsString>) {
+        let naming = self.naming;
+        let Ok(directory) = self.directory(path, Way::Walk) else { return };
+        let (Ok(listed), Ok(found)) = (Dir::read_from(directory), fstat(directory)) else { return };
+        let names = listed.filter_map(Result::ok).map(|one| one.file_name().to_bytes().to_vec());
+        let begun: Vec<Vec<u8>> = names.filter(|name| is_unfinished(name)).collect();
+        if begun.is_empty() {
+            return;
+        }
+        let names = kept.flat_map(|name| (0..ATTEMPTS).map(move |attempt| naming.name(found.st_ino, &name, attempt)));
+        let kept: BTreeSet<OsString> = names.collect();
+        for name in begun.iter().map(|name| OsStr::from_bytes(name)).filter(|name| !kept.contains(*name)) {
+            if is_left(directory, name, before) {
+                let _ = unlinkat(directory, name, UnlinkatFlags::NoRemoveDir);
             }
         }
     }
@@ -443,6 +471,22 @@ fn lock(file: &File) -> io::Result<()> {
 pub(super) fn set_times(file: impl AsFd, modified: Modified) -> nix::Result<()> {
     let time = TimeSpec::new(modified.seconds, modified.nanos.min(999_999_999).into());
     futimens(file, &TimeSpec::UTIME_OMIT, &time)
+}
+
+/// Whether this user began what has `name` in `directory`, and no cast is writing it, or has since `before`.
+fn is_left(directory: BorrowedFd<'_>, name: &OsStr, before: Option<SystemTime>) -> bool {
+    let Ok(found) = fstatat(directory, name, AtFlags::AT_SYMLINK_NOFOLLOW) else { return false };
+    let written = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(found.st_mtime.unsigned_abs()));
+    let is_old = before.is_none_or(|before| written.is_some_and(|written| written < before));
+    if !is_own(&found) || !is_old {
+        return false;
+    }
+    let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
+    match openat(directory, name, flags, Mode::empty()) {
+        Ok(file) => !matches!(File::from(file).try_lock(), Err(TryLockError::WouldBlock)),
+        // A link, or what nobody may read any more.
+        Err(error) => matches!(error, Errno::ELOOP | Errno::EACCES),
+    }
 }
 
 fn kind_of(found: &FileStat) -> SFlag {
