@@ -35,6 +35,8 @@ pub(super) enum ToReceiver {
     Finish,
     /// There is nothing more to do.
     Leave,
+    /// It has nothing to say, and is there.
+    Alive,
 }
 
 /// Where everything goes.

@@ -21,6 +21,7 @@
 mod assembly;
 mod crew;
 mod feeder;
+mod inbox;
 mod link;
 mod message;
 mod naming;

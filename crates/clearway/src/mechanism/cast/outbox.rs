@@ -6,14 +6,15 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use serde::Serialize;
 
 use super::link::{Speaker, plain};
+use super::message::ToReceiver;
 
 /// A message that several receivers get.
 #[derive(Clone)]
@@ -39,21 +40,29 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
-    /// Starts the thread that says letters with `speaker`.
+    /// Starts the thread that says letters with `speaker`, and that the sender is there when there is none for `alive_every`.
     ///
     /// # Errors
     /// No thread.
-    pub(super) fn start(mut speaker: Speaker) -> Result<Self> {
+    pub(super) fn start(mut speaker: Speaker, alive_every: Duration) -> Result<Self> {
         let (letters, to_say) = channel::<Letter>();
         let (ended, end) = channel::<()>();
         let waiting = Arc::new(AtomicUsize::new(0));
         let left = waiting.clone();
         let write = move || {
-            for Letter(letter) in to_say {
-                if speaker.say_plain(&letter).is_err() {
+            loop {
+                let said = match to_say.recv_timeout(alive_every) {
+                    Ok(Letter(letter)) => {
+                        let said = speaker.say_plain(&letter);
+                        left.fetch_sub(letter.len(), Ordering::Relaxed);
+                        said
+                    }
+                    Err(RecvTimeoutError::Timeout) => speaker.say(&ToReceiver::Alive),
+                    Err(RecvTimeoutError::Disconnected) => break,
+                };
+                if said.is_err() {
                     break;
                 }
-                left.fetch_sub(letter.len(), Ordering::Relaxed);
             }
             drop(ended);
         };

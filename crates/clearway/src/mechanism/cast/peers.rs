@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clearway_runtime::bell::Bell;
 use clearway_runtime::door::{DoorError, Ends};
 use clearway_runtime::launch::escaped;
@@ -30,6 +30,11 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 const SILENCE: Duration = Duration::from_secs(30);
 /// How long one may take to come: longer than ssh tries to connect.
 const ARRIVAL: Duration = Duration::from_secs(60);
+
+/// How often receivers hear of a sender that has nothing to say.
+const ALIVE_EVERY: Duration = Duration::from_secs(5);
+/// A time between two looks at receivers that nobody spends working: this process was stopped, or its machine asleep.
+const ABSENCE: Duration = Duration::from_secs(5);
 
 /// Bytes that may wait for a receiver before no more are made for it: half the longest message, some seconds of a slow network.
 const WAITING_MAX: usize = 32 << 20;
@@ -172,6 +177,8 @@ pub(super) struct Peers {
     heard: Receiver<(usize, Heard)>,
     pub(super) bell: Arc<Bell>,
     interrupt: Interrupt,
+    /// When receivers were looked at last.
+    checked: Instant,
 }
 
 impl Peers {
@@ -228,14 +235,26 @@ impl Peers {
             };
             thread::Builder::new().name("receiver".to_owned()).spawn(listen).context("a thread for a receiver")?;
         }
-        Ok(Self { all, heard, bell, interrupt })
+        Ok(Self { all, heard, bell, interrupt, checked: Instant::now() })
     }
 
-    /// The user's wish to stop. Who has been silent for too long is lost from here on.
+    /// The user's wish to stop. Who has been silent for too long is lost from here on, unless this process was away itself.
     ///
     /// # Errors
-    /// The user wants an end.
+    /// The user wants an end; this process was away for so long that receivers went on without it.
     pub(super) fn check(&mut self) -> Result<()> {
+        let absent = std::mem::replace(&mut self.checked, Instant::now()).elapsed();
+        if absent > SILENCE {
+            bail!(
+                "this process was stopped for {} s, and receivers do not wait for so long; what has come stays where it is, and a \
+                 cast that is repeated goes on from there",
+                absent.as_secs()
+            );
+        }
+        if absent > ABSENCE {
+            // Nobody could be heard meanwhile.
+            self.all.iter_mut().for_each(|peer| peer.heard += absent);
+        }
         // What was said while this thread was busy counts.
         self.look();
         for peer in self.all.iter_mut().filter(|peer| peer.is_here() && peer.outcome.is_none()) {
@@ -389,7 +408,7 @@ fn listen(connect: Way, session: u64, secret: &[u8], tell: &dyn Fn(Heard) -> boo
         Way::Once(connect) => meet(connect()?, session, secret)?,
         Way::Again(connect) => knock(&*connect, session, secret)?,
     };
-    let mut is_wanted = tell(Heard::Came(Outbox::start(speaker)?, addresses));
+    let mut is_wanted = tell(Heard::Came(Outbox::start(speaker, ALIVE_EVERY)?, addresses));
     while is_wanted && let Some(message) = listener.next()? {
         is_wanted = tell(Heard::Said(message));
     }
@@ -441,6 +460,22 @@ mod tests {
         peers.all[1].hear(FromReceiver::Alive);
         peers.check().expect("no interrupt");
         assert!(peers.all[1].is_here(), "it said so");
+        drop(theirs);
+    }
+
+    #[test]
+    fn check__who_was_away_blames_itself() {
+        let (ours, theirs) = UnixStream::pair().expect("a pair");
+        let mut peers = peers(&[ours]);
+        let Some(long_ago) = long_ago() else { return };
+        peers.all[0].heard = long_ago;
+        peers.checked = Instant::now().checked_sub(SILENCE / 2).expect("shorter");
+        peers.check().expect("receivers are waited for");
+        assert!(peers.all[0].is_here(), "nobody could hear it");
+        peers.checked = long_ago;
+        let error = peers.check().expect_err("nobody is there any more").to_string();
+        assert!(error.starts_with("this process was stopped for "), "{error}");
+        assert!(peers.all[0].is_here());
         drop(theirs);
     }
 

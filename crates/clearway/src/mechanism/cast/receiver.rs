@@ -5,7 +5,8 @@
 //! again when everybody has what was in it and there is memory for a copy: a slow disk so holds the sender back, and nothing grows.
 //!
 //! # Invariants
-//! I1. When the sender is gone, so is the receiver. What was whole appears; the rest stays for the next time.
+//! I1. When the sender is gone, or silent for as long as one that is gone, so is the receiver, and no file is its own any more. What was
+//!     whole appears; the rest stays for the next time.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -14,7 +15,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -27,6 +28,7 @@ use clearway_runtime::bell::Bell;
 use clearway_runtime::progress;
 
 use super::assembly::Assembly;
+use super::inbox::{Inbox, Silence, TICK, Waiting};
 use super::link::{Listener, Speaker};
 use super::message::{FromReceiver, Outcome, Task, ToReceiver};
 use super::path::Below;
@@ -37,10 +39,11 @@ use super::target::Target;
 use crate::run::job::host_name;
 use clearway_wires::hexadecimal::bytes_of;
 
-/// Messages of the sender that wait.
-const WAITING_MAX: usize = 4;
 /// How often the sender is told how far this one is: as often as somebody reads it.
 const TELL_EVERY: Nanos = Nanos::from_millis(250);
+
+/// How often it is looked whether the sender still speaks.
+const LISTEN_EVERY: Nanos = Nanos(TICK.as_nanos() as u64);
 
 /// How often the sender hears of one that is busy: some times in what it takes for silence.
 const ALIVE_EVERY: Duration = Duration::from_secs(5);
@@ -54,53 +57,6 @@ pub(super) enum Whither {
     Beneath(PathBuf),
 }
 
-/// What the sender says, as it comes.
-struct Inbox {
-    messages: Receiver<Result<ToReceiver>>,
-    bell: Arc<Bell>,
-}
-
-impl Inbox {
-    fn start(mut listener: Listener) -> Result<Self> {
-        let bell = Arc::new(Bell::new().context("a way to wake a thread")?);
-        let (to, messages) = sync_channel(WAITING_MAX);
-        let ring = bell.clone();
-        let listen = move || {
-            while let Some(message) = listener.next().transpose() {
-                let is_last = message.is_err();
-                if to.send(message).is_err() || is_last {
-                    break;
-                }
-                ring.ring();
-            }
-            drop(to);
-            ring.ring();
-        };
-        thread::Builder::new().name("sender".to_owned()).spawn(listen).context("a thread that listens")?;
-        Ok(Self { messages, bell })
-    }
-
-    /// The next message; `None` when the sender is gone.
-    fn next(&self) -> Result<Option<ToReceiver>> {
-        self.messages.recv().ok().transpose()
-    }
-
-    /// The next message if there is one.
-    fn waiting(&self) -> Waiting {
-        match self.messages.try_recv() {
-            Ok(Ok(message)) => Waiting::Message(message),
-            Err(TryRecvError::Empty) => Waiting::Nothing,
-            Ok(Err(_)) | Err(TryRecvError::Disconnected) => Waiting::Gone,
-        }
-    }
-}
-
-enum Waiting {
-    Message(ToReceiver),
-    Nothing,
-    Gone,
-}
-
 /// Takes part in one cast, to its end.
 ///
 /// # Errors
@@ -111,7 +67,7 @@ pub(super) fn receive(
     whither: &Whither,
     reached: Option<[std::net::Ipv4Addr; 2]>,
 ) -> Result<()> {
-    let inbox = Inbox::start(listener)?;
+    let inbox = Inbox::start(listener, TICK)?;
     let host = host_name()?;
     speaker.say(&FromReceiver::Here { host: host.clone(), boot: network()?, reached })?;
     let mut station = Station { voice: Voice::start(speaker)?, inbox, host };
@@ -220,6 +176,7 @@ impl Station {
                 }
                 ToReceiver::Finish => self.finish(&mut assembly)?,
                 ToReceiver::Leave => return Ok(()),
+                ToReceiver::Alive => {}
                 ToReceiver::Task(_) | ToReceiver::Entries(_) | ToReceiver::Survey => bail!("the sender began again"),
             }
         }
@@ -384,6 +341,8 @@ struct Broadcast<'s> {
     stirred: bool,
     tell_at: LocalNs,
     last_told: u64,
+    silence: Silence,
+    listen_at: LocalNs,
     over: Option<Over>,
 }
 
@@ -410,6 +369,8 @@ impl<'s> Broadcast<'s> {
             stirred: false,
             tell_at: LocalNs(0),
             last_told: 0,
+            silence: Silence::default(),
+            listen_at: end.wire.now() + LISTEN_EVERY,
             over: None,
         };
         broadcast.offer(end.wire.now(), &mut driver);
@@ -503,6 +464,12 @@ impl progress::Host<BroadcastNode> for Broadcast<'_> {
             self.hear(event, wire);
         }
         self.offer(now, driver);
+        if now >= self.listen_at {
+            self.listen_at = now + LISTEN_EVERY;
+            if self.silence.is_long(self.station.inbox.heard()) {
+                self.over = self.over.or(Some(Over::Gone));
+            }
+        }
         if self.over.is_some() {
             return ControlFlow::Break(());
         }
@@ -514,7 +481,8 @@ impl progress::Host<BroadcastNode> for Broadcast<'_> {
                 return ControlFlow::Break(());
             }
         }
-        ControlFlow::Continue(std::mem::take(&mut self.stirred).then_some(now))
+        let next = if std::mem::take(&mut self.stirred) { now } else { self.listen_at };
+        ControlFlow::Continue(Some(next))
     }
 }
 

@@ -1,0 +1,175 @@
+//! What the sender says, as it comes, and whether it still says anything.
+//!
+//! # Model
+//! A sender without anything to say says so every few seconds. Its silence is counted in looks that each came after a time of quiet, not
+//! in time: a receiver that was stopped itself, for however long, has looked once meanwhile.
+//!
+//! # Invariants
+//! I1. Nobody waits for a sender that has said nothing for [`LOOKS`] looks.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clearway_runtime::bell::Bell;
+
+use super::link::Listener;
+use super::message::ToReceiver;
+
+/// Messages of the sender that wait.
+const WAITING_MAX: usize = 4;
+/// The time between two looks.
+pub(super) const TICK: Duration = Duration::from_secs(5);
+/// Looks at a silent sender until it counts as gone: half a minute, in which one that is there has said so several times.
+const LOOKS: u32 = 6;
+
+/// What the sender says, as it comes.
+pub(super) struct Inbox {
+    messages: Receiver<Result<ToReceiver>>,
+    pub(super) bell: Arc<Bell>,
+    /// Messages that came, those without contents included.
+    heard: Arc<AtomicU64>,
+    tick: Duration,
+}
+
+/// How often a sender was found silent.
+#[derive(Debug, Default)]
+pub(super) struct Silence {
+    heard: u64,
+    looks: u32,
+}
+
+/// What there is of the next message.
+pub(super) enum Waiting {
+    Message(ToReceiver),
+    Nothing,
+    Gone,
+}
+
+impl Silence {
+    /// Looks once more, when `heard` messages have come; whether that was too often.
+    pub(super) fn is_long(&mut self, heard: u64) -> bool {
+        self.looks = if heard == self.heard { self.looks + 1 } else { 0 };
+        self.heard = heard;
+        self.looks >= LOOKS
+    }
+}
+
+impl Inbox {
+    /// Starts to listen; the time between two looks is `tick`.
+    ///
+    /// # Errors
+    /// No thread.
+    pub(super) fn start(mut listener: Listener, tick: Duration) -> Result<Self> {
+        let bell = Arc::new(Bell::new().context("a way to wake a thread")?);
+        let (to, messages) = sync_channel(WAITING_MAX);
+        let heard = Arc::new(AtomicU64::new(0));
+        let (ring, count) = (bell.clone(), heard.clone());
+        let listen = move || {
+            while let Some(message) = listener.next().transpose() {
+                count.fetch_add(1, Ordering::Relaxed);
+                if matches!(message, Ok(ToReceiver::Alive)) {
+                    continue;
+                }
+                let is_last = message.is_err();
+                if to.send(message).is_err() || is_last {
+                    break;
+                }
+                ring.ring();
+            }
+            drop(to);
+            ring.ring();
+        };
+        thread::Builder::new().name("sender".to_owned()).spawn(listen).context("a thread that listens")?;
+        Ok(Self { messages, bell, heard, tick })
+    }
+
+    /// The next message; `None` when the sender is gone.
+    ///
+    /// # Errors
+    /// The connection broke, or the sender is silent.
+    pub(super) fn next(&self) -> Result<Option<ToReceiver>> {
+        let mut silence = Silence::default();
+        loop {
+            match self.messages.recv_timeout(self.tick) {
+                Ok(message) => return message.map(Some),
+                Err(RecvTimeoutError::Disconnected) => return Ok(None),
+                Err(RecvTimeoutError::Timeout) if silence.is_long(self.heard()) => {
+                    bail!("the sender has said nothing for {} s", (TICK * LOOKS).as_secs());
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+    }
+
+    /// Messages that have come.
+    pub(super) fn heard(&self) -> u64 {
+        self.heard.load(Ordering::Relaxed)
+    }
+
+    /// The next message if there is one.
+    pub(super) fn waiting(&self) -> Waiting {
+        match self.messages.try_recv() {
+            Ok(Ok(message)) => Waiting::Message(message),
+            Err(TryRecvError::Empty) => Waiting::Nothing,
+            Ok(Err(_)) | Err(TryRecvError::Disconnected) => Waiting::Gone,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use clearway_runtime::door::Ends;
+
+    use super::*;
+    use crate::mechanism::cast::link::{Speaker, answer, call};
+    use crate::mechanism::cast::outbox::{Letter, Outbox};
+
+    const SECRET: &[u8] = b"sixteen bytes at least";
+
+    /// A sender's end, and a receiver's ear.
+    fn connected() -> (Speaker, Inbox) {
+        let (ours, theirs) = UnixStream::pair().expect("a pair");
+        let ends = |stream: UnixStream| -> Ends { (Box::new(stream.try_clone().expect("two ends")), Box::new(stream)) };
+        let receiver = ends(theirs);
+        let answers = thread::spawn(move || answer(receiver, SECRET).expect("agreed").expect("called").1);
+        let (speaker, _) = call(ends(ours), 7, SECRET).expect("agreed");
+        (speaker, Inbox::start(answers.join().expect("no panic"), Duration::from_millis(20)).expect("a thread"))
+    }
+
+    #[test]
+    fn next__a_sender_that_is_silent_is_not_waited_for() {
+        let (mut speaker, inbox) = connected();
+        speaker.say(&ToReceiver::Survey).expect("said");
+        assert!(matches!(inbox.next(), Ok(Some(ToReceiver::Survey))));
+        let error = inbox.next().expect_err("nothing more comes");
+        assert_eq!(error.to_string(), "the sender has said nothing for 30 s");
+        speaker.say(&ToReceiver::Finish).expect("said");
+        assert!(matches!(inbox.next(), Ok(Some(ToReceiver::Finish))), "it may go on");
+    }
+
+    #[test]
+    fn next__a_sender_that_is_busy_says_so() {
+        let (speaker, inbox) = connected();
+        let outbox = Outbox::start(speaker, Duration::from_millis(1)).expect("a thread");
+        let heard = inbox.heard();
+        while inbox.heard() < heard + 50 {
+            thread::yield_now();
+        }
+        outbox.put(&Letter::of(&ToReceiver::Finish).expect("a letter")).expect("said");
+        assert!(matches!(inbox.next(), Ok(Some(ToReceiver::Finish))), "nothing else was to be read");
+    }
+
+    #[test]
+    fn is_long__own_absence_is_one_look() {
+        let mut silence = Silence::default();
+        assert!((1..LOOKS).all(|_| !silence.is_long(0)) && silence.is_long(0));
+        assert!(!silence.is_long(1), "it has spoken");
+        assert!(!silence.is_long(1), "a look after a stop of an hour is one like others");
+    }
+}
