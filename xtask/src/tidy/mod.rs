@@ -21,6 +21,7 @@ mod links;
 mod manifests;
 mod mentions;
 mod names;
+mod promises;
 mod ratchet;
 mod reach;
 mod repeats;
@@ -77,6 +78,7 @@ const RULES: &[fn(&Tree) -> Vec<Finding>] = &[
     links::check,
     api::check,
     manifests::check,
+    promises::check,
 ];
 
 /// The findings of all rules, sorted by place.
