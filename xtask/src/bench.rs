@@ -151,7 +151,7 @@ pub(crate) fn build_example(package: &str, example: &str) -> Result<PathBuf> {
 }
 
 /// Builds the program itself as users' programs are built.
-fn build_program() -> Result<PathBuf> {
+pub(crate) fn build_program() -> Result<PathBuf> {
     built(&["-p", "clearway", "--bin", "clearway"], "clearway")
 }
 

@@ -36,7 +36,7 @@ const COMMANDS: &[Command] = &[
     },
     Command {
         name: "swarm",
-        sentence: "run the tests that are too long for `cargo test`, and thousands of small networks under random faults; `--seeds N --jobs N --minutes N --first SEED`",
+        sentence: "run the tests that are too long for `cargo test`, and thousands of small networks under random faults; `swarm casts`: casts of files under drawn mishaps; `--seeds N --jobs N --minutes N --first SEED`",
         run: swarm::run,
     },
     Command {

@@ -5,15 +5,21 @@
 //! shrinks the trial and writes it to a file; one command then replays it. What was reached under which fault is added up over
 //! all jobs; a pair that must sometimes be reached and never was fails the swarm, if it was long enough to tell.
 //!
-//! Before that it runs the tests that development builds skip because `cargo test` has no time for them: explorations in full, and
+//! `swarm casts` casts files between processes of this machine under drawn mishaps instead (`casts`); `swarm` itself does so for a while at
+//! its end.
+//!
+//! Before all it runs the tests that development builds skip because `cargo test` has no time for them: explorations in full, and
 //! many seeds.
 //!
 //! # Not here
 //! Trials, checkers and shrinking: `clearway_sim::check`.
 
+mod casts;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -21,6 +27,9 @@ use anyhow::{Context, Result, bail, ensure};
 const SEEDS: u64 = 20_000;
 /// The rarest pair that must be reached was reached in one of 1,300 runs, so ten thousand miss it once in 2,000 swarms.
 const SEEDS_THAT_TELL: u64 = 10_000;
+
+/// Casts with mishaps behind everything else: some minutes.
+const CASTS: u64 = 60;
 
 /// What was asked for.
 #[derive(Debug, PartialEq, Eq)]
@@ -43,8 +52,13 @@ struct Findings {
     sometimes: Vec<(String, String)>,
 }
 
-/// Runs `swarm [--seeds N] [--jobs N] [--minutes N] [--first SEED]`.
+/// Runs `swarm [casts] [--seeds N] [--jobs N] [--minutes N] [--first SEED]`.
 pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
+    if let Some(("casts", arguments)) = arguments.split_first().map(|(first, rest)| (first.as_str(), rest)) {
+        let Asked { first, seeds, minutes, .. } = parse(arguments)?;
+        casts::run(&crate::bench::build_program()?, first, seeds, Duration::from_secs(minutes * 60))?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let asked = parse(arguments)?;
     if !explore()? {
         return Ok(ExitCode::FAILURE);
@@ -63,6 +77,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
     let seconds = begun.elapsed().as_secs_f64();
     print!("{}", findings.table());
     println!("{} seeds in {seconds:.1} s: {:.0} a second", findings.done, findings.done as f64 / seconds);
+    casts::run(&crate::bench::build_program()?, asked.first, CASTS, Duration::from_secs(asked.minutes * 60))?;
     Ok(findings.verdict())
 }
 

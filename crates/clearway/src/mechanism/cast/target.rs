@@ -197,7 +197,8 @@ impl Target {
             other => other?,
         };
         let directory = fstat(parent)?.st_ino;
-        for attempt in 0..ATTEMPTS {
+        // Whoever has it may give it its name while it is waited for: then it is looked for once more.
+        for attempt in (0..ATTEMPTS).flat_map(|attempt| [attempt; 2]) {
             let name = naming.name(directory, &name, attempt);
             let flags = OFlag::O_RDWR | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
             let file = match openat(parent, name.as_os_str(), flags, Mode::empty()) {
@@ -219,11 +220,9 @@ impl Target {
                 continue;
             }
             lock(&file)?;
-            // Whoever had it before may have given it its name meanwhile.
-            if !is_at(parent, &name, &file) {
-                return Err(io::Error::other(BUSY));
+            if is_at(parent, &name, &file) {
+                return Ok(Some(Unfinished { file, name }));
             }
-            return Ok(Some(Unfinished { file, name }));
         }
         Ok(None)
     }
