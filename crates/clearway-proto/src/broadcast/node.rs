@@ -79,6 +79,12 @@ impl BroadcastNode {
         self.state.record
     }
 
+    /// Root: the member that has the least of what has left, by the last reports; nobody while nothing is under way.
+    pub fn slowest(&self) -> Option<Rank> {
+        let place = self.root.as_ref()?.slowest(&self.state)?;
+        self.state.config.members.get(usize::from(place)).map(|member| member.rank)
+    }
+
     fn boot(&mut self, now: LocalNs) {
         self.state.rewire(now);
         if self.root.is_some() {

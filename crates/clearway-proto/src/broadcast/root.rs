@@ -160,6 +160,12 @@ impl Root {
         waits.then_some(self.slowest).filter(|place| *place != state.me)
     }
 
+    /// Who had the least of what has left when all reported last; nobody while nothing is under way.
+    pub(super) fn slowest(&self, state: &State) -> Option<u16> {
+        let is_under_way = self.ready && state.holding.floor() < state.edge;
+        is_under_way.then_some(self.slowest).filter(|place| *place != state.me)
+    }
+
     /// Somebody wants the cast to end, or has seen it end before `object`.
     pub(super) fn abort(&mut self, state: &mut MemberState, object: u32, now: LocalNs, out: &mut Out<BroadcastEvent>) {
         if object == NEVER && self.successor.is_some() && !state.is_formed {

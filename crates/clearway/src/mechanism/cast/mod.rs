@@ -19,6 +19,7 @@
 //! I2. What goes wrong at one receiver, or with one file, is told at the end and stops no other.
 
 mod assembly;
+mod blame;
 mod crew;
 mod feeder;
 mod inbox;

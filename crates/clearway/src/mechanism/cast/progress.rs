@@ -101,14 +101,15 @@ impl Display {
         self.way = Some(way);
     }
 
-    /// How far receivers are, from time to time.
-    pub(super) fn show(&mut self, peers: &[Peer]) {
+    /// How far receivers are, from time to time; the others wait for the one with the rank `last`, if for anybody.
+    pub(super) fn show(&mut self, peers: &[Peer], last: Option<u32>) {
         let seated = || peers.iter().filter(|peer| peer.rank.is_some() && peer.is_here());
         let Some(slowest) = seated().min_by_key(|peer| peer.taken) else { return };
         if !self.is_due() {
             return;
         }
-        let name = if seated().count() > 1 { &slowest.name[..] } else { "" };
+        let last = seated().find(|peer| last.is_some() && peer.rank == last).filter(|_| seated().count() > 1);
+        let name = last.map_or("", |peer| &peer.name[..]);
         let at = self.begun.elapsed();
         let rate = self.pace.rate(at, slowest.taken).ok_or_else(|| at.saturating_sub(self.pace.moved));
         let line = line(slowest.taken, self.total, rate, name, self.way);

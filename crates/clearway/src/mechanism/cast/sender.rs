@@ -19,6 +19,7 @@ use clearway_proto::broadcast::{BroadcastCommand, BroadcastEvent, BroadcastNode}
 use clearway_proto::wire::{Driver, RegionId, Span, Wire};
 use clearway_runtime::progress;
 
+use super::blame::Blame;
 use super::feeder::{Fed, Feeder};
 use super::message::{CHUNK, Network, Seat, Task, ToReceiver};
 use super::outbox::Letter;
@@ -73,20 +74,22 @@ pub(super) fn send(order: Order, interrupt: Interrupt) -> Result<Summary> {
         peer.lacks_some = !own.is_nothing(&source.entries);
         union.add(&has, &std::mem::take(&mut peer.lacks));
     }
-    let mut unsent = Vec::new();
+    let (mut unsent, mut blame) = (Vec::new(), Blame::default());
     let bytes = union.bytes(&source.entries);
     if !union.is_nothing(&source.entries) {
         let seat = seat(&mut peers, session, rate)?;
         let end = take_seats(&mut peers, &seat, &secret)?;
         display.begin(bytes);
         let feeder = Feeder::start(source.clone(), union, known, peers.bell.clone())?;
-        unsent = Cast::run(&mut peers, feeder, end, &mut display)?;
+        (unsent, blame) = Cast::run(&mut peers, feeder, end, &mut display)?;
     }
     peers.say(&ToReceiver::Finish)?;
-    peers.gather(&|peer| peer.outcome.is_some(), &mut |all| display.show(all))?;
+    peers.gather(&|peer| peer.outcome.is_some(), &mut |all| display.show(all, None))?;
     peers.leave()?;
     display.end();
-    Ok(Summary::of(&source, peers.all, unsent, begun, bytes))
+    let last = peers.all.iter().find(|peer| peer.rank.is_some() && peer.rank == blame.in_all());
+    let last = last.filter(|_| peers.all.len() > 1).map(|peer| peer.name.clone());
+    Ok(Summary::of(&source, peers.all, unsent, (begun, bytes), last))
 }
 
 /// Bytes from the system.
@@ -240,6 +243,7 @@ struct Cast<'p> {
     buried: BTreeSet<u32>,
     look_at: LocalNs,
     course: Course,
+    blame: Blame,
     /// Objects that are with everybody.
     stable: u64,
     stirred: bool,
@@ -265,7 +269,12 @@ impl Course {
 }
 
 impl<'p> Cast<'p> {
-    fn run(peers: &'p mut Peers, feeder: Feeder, mut end: End, display: &'p mut Display) -> Result<Vec<Unsent>> {
+    fn run(
+        peers: &'p mut Peers,
+        feeder: Feeder,
+        mut end: End,
+        display: &'p mut Display,
+    ) -> Result<(Vec<Unsent>, Blame)> {
         let (region, mut driver) = end.start()?;
         let mut cast = Self {
             peers,
@@ -278,6 +287,7 @@ impl<'p> Cast<'p> {
             buried: BTreeSet::new(),
             look_at: LocalNs(0),
             course: Course::default(),
+            blame: Blame::default(),
             stable: 0,
             stirred: false,
             over: None,
@@ -285,7 +295,7 @@ impl<'p> Cast<'p> {
         let bell = cast.peers.bell.clone();
         progress::run(&mut driver, &mut end.wire, &[bell.as_fd()], &mut cast);
         cast.over.unwrap_or(Ok(()))?;
-        Ok(cast.unsent.unwrap_or_default())
+        Ok((cast.unsent.unwrap_or_default(), cast.blame))
     }
 
     /// Lets objects leave as long as there is memory.
@@ -336,12 +346,13 @@ impl<'p> Cast<'p> {
     }
 
     /// Looks at the user and the display.
-    fn look(&mut self, now: LocalNs) {
+    fn look(&mut self, now: LocalNs, last: Option<Rank>) {
         if now < self.look_at {
             return;
         }
         self.look_at = now + LOOK_EVERY;
-        self.display.show(&self.peers.all);
+        self.blame.note(last.map(|last| last.0));
+        self.display.show(&self.peers.all, self.blame.lately());
         if let Err(error) = self.peers.check() {
             self.over = Some(Err(error));
         }
@@ -392,7 +403,7 @@ impl progress::Host<BroadcastNode> for Cast<'_> {
         wire: &mut dyn Wire,
     ) -> ControlFlow<(), Option<LocalNs>> {
         self.feed(now, driver, wire);
-        self.look(now);
+        self.look(now, driver.engine_mut().slowest());
         let nobody_is_left = !self.peers.all.iter().any(|peer| peer.is_here() && peer.rank.is_some());
         let is_all_cast = self.unsent.is_some() && self.open.is_empty();
         if self.over.is_some() || nobody_is_left || is_all_cast {

@@ -22,6 +22,8 @@ pub(super) struct Summary {
     unsent: Vec<Unsent>,
     /// What was left out.
     notes: Vec<String>,
+    /// The receiver for which the others waited most of the time.
+    slowest: Option<String>,
 }
 
 /// A receiver at the end.
@@ -63,7 +65,14 @@ impl State {
 }
 
 impl Summary {
-    pub(super) fn of(source: &Source, peers: Vec<Peer>, unsent: Vec<Unsent>, begun: Instant, cast: u64) -> Self {
+    /// A cast of so many bytes that began then; the others waited for `slowest`.
+    pub(super) fn of(
+        source: &Source,
+        peers: Vec<Peer>,
+        unsent: Vec<Unsent>,
+        (begun, cast): (Instant, u64),
+        slowest: Option<String>,
+    ) -> Self {
         let receivers: Vec<Row> = peers.into_iter().map(|peer| Row::of(source, peer, begun)).collect();
         // Of streams nobody knew the length before.
         let cast = receivers.iter().map(|row| row.written).max().unwrap_or_default().max(cast);
@@ -74,6 +83,7 @@ impl Summary {
             receivers,
             unsent: source.unread.iter().cloned().chain(unsent).collect(),
             notes: source.notes.clone(),
+            slowest,
         }
     }
 
@@ -101,6 +111,9 @@ impl Summary {
         let unsent = self.unsent.iter().map(|(path, why)| format!("not sent: {path}: {why}"));
         list(&mut text, unsent, "not sent");
         list(&mut text, self.notes.iter().cloned(), "left out");
+        if let Some(slowest) = &self.slowest {
+            text.push_str(&format!("the others waited for {slowest} most of the time\n"));
+        }
         let whole = self.receivers.iter().filter(|row| matches!(row.state, State::Complete | State::Unchanged)).count();
         let of = self.receivers.len();
         let rate = size((self.cast as f64 / self.seconds.max(0.001)) as u64);

@@ -85,3 +85,19 @@ fn sealed__containers_of_one_machine_talk_sealed() {
     assert!(bytes > MIB, "{bytes} bytes were seen");
     assert_eq!(marked, 0, "packets of {bytes} bytes in all can be read");
 }
+
+#[test]
+fn blame__is_on_the_receiver_that_is_slow() {
+    let Some(mut lab) = lab("cast-blame", 4) else { return };
+    let mut ground = Ground::new("blame", 0);
+    (1..4).for_each(|host| receive_on(&mut ground, &lab, host));
+    for slow in [3, 1] {
+        lab.slow(Rank(slow), BitsPerSec::mega(20)).expect("a slow link");
+        fs::write(ground.from("model"), noise(2 * MIB, slow.into())).expect("written");
+        let cast = lab.spawn(Rank(0), ground.command(&["model", "--rate", "200Mb/s"])).expect("a process in the lab");
+        let told = Told::of(cast.wait_with_output().expect("it ends"));
+        let address = &ground.receivers[slow as usize - 1].address;
+        told.expect(0, &format!("the others waited for {address} most of the time"));
+        lab.slow(Rank(slow), BitsPerSec::mega(1_000)).expect("a usual link");
+    }
+}
