@@ -143,7 +143,7 @@ mod tests {
             |text: &str| text.lines().filter(|line| !line.trim_start().starts_with('#')).collect::<Vec<_>>().join("\n");
         for name in presets::names() {
             for text in with_wild_numbers(&lines(presets::shipped(name).unwrap())) {
-                let read = std::panic::catch_unwind(|| drop(FabricFile::parse("wild", &text, Wanted::default())));
+                let read = std::panic::catch_unwind(|| drop(FabricFile::parse("wild", &text, FileOptions::default())));
                 assert!(read.is_ok(), "{text}");
             }
         }
@@ -156,7 +156,7 @@ mod tests {
         let nets = with_wild_numbers(net).into_iter().map(|text| (conf.to_owned(), text));
         for (conf, net) in confs.chain(nets) {
             let read = std::panic::catch_unwind(|| {
-                let [conf, net] = [&conf, &net].map(|text| Outside { file: "wild", text });
+                let [conf, net] = [&conf, &net].map(|text| SourceText { file: "wild", text });
                 drop(import("imported", "qdr", conf, Some(net)));
             });
             assert!(read.is_ok(), "{conf}{net}");
