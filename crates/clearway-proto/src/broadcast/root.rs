@@ -161,7 +161,7 @@ impl Root {
     }
 
     /// Who had the least of what has left when all reported last; nobody while nothing is under way.
-    pub(super) fn slowest(&self, state: &State) -> Option<u16> {
+    pub(super) fn slowest(&self, state: &MemberState) -> Option<u16> {
         let is_under_way = self.ready && state.holding.floor() < state.edge;
         is_under_way.then_some(self.slowest).filter(|place| *place != state.me)
     }

@@ -39,7 +39,7 @@ const FULL: u8 = 0;
 
 /// Tells one use of links from others.
 #[derive(Clone, Copy, Debug)]
-pub struct Protocol {
+pub struct HandshakeLabels {
     /// The first bytes of both ends: the name of the protocol and its version.
     pub magic: [u8; 16],
     /// The longest message, sealed, in bytes.
@@ -47,26 +47,26 @@ pub struct Protocol {
 }
 
 /// Says messages to the other end.
-pub struct Speaker {
+pub struct SealedSender {
     output: Box<dyn Write + Send>,
     sealer: Sealer,
     message_max: u32,
 }
 
 /// Hears messages of the other end.
-pub struct Listener {
+pub struct SealedReceiver {
     input: Box<dyn Read + Send>,
     opener: Opener,
     message_max: u32,
 }
 
-impl fmt::Debug for Speaker {
+impl fmt::Debug for SealedSender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Speaker").finish_non_exhaustive()
     }
 }
 
-impl fmt::Debug for Listener {
+impl fmt::Debug for SealedReceiver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Listener").finish_non_exhaustive()
     }
@@ -74,18 +74,18 @@ impl fmt::Debug for Listener {
 
 /// The ends of two pipes, or of one connection. A link writes to them as they are: a pipe whose reader is gone raises SIGPIPE, a
 /// `TcpStream` does not.
-pub type Ends = (Box<dyn Read + Send>, Box<dyn Write + Send>);
+pub type StreamEnds = (Box<dyn Read + Send>, Box<dyn Write + Send>);
 
 /// Begins as the caller, in the session of this number.
 ///
 /// # Errors
 /// The other end is gone, speaks another protocol, or has another key.
 pub fn call(
-    (mut input, mut output): Ends,
-    protocol: &Protocol,
+    (mut input, mut output): StreamEnds,
+    protocol: &HandshakeLabels,
     session: u64,
     secret: &[u8],
-) -> Result<(Speaker, Listener), DoorError> {
+) -> Result<(SealedSender, SealedReceiver), DoorError> {
     let identity = Identity::new(CALLER, scope(session, secret)?)?;
     let own = identity.card();
     let hello = [&protocol.magic[..], &session.to_le_bytes(), &own].concat();
@@ -105,17 +105,21 @@ pub fn call(
 ///
 /// # Errors
 /// The other end is gone, speaks another protocol, or has another key.
-pub fn answer(ends: Ends, protocol: &Protocol, secret: &[u8]) -> Result<Option<(Speaker, Listener)>, DoorError> {
+pub fn answer(
+    ends: StreamEnds,
+    protocol: &HandshakeLabels,
+    secret: &[u8],
+) -> Result<Option<(SealedSender, SealedReceiver)>, DoorError> {
     answer_if(ends, protocol, secret, || Ok(()))
 }
 
 /// The same; a caller that has shown its proof comes in if `admit` lets it.
 pub(super) fn answer_if(
-    (mut input, mut output): Ends,
-    protocol: &Protocol,
+    (mut input, mut output): StreamEnds,
+    protocol: &HandshakeLabels,
     secret: &[u8],
     admit: impl FnOnce() -> Result<(), DoorError>,
-) -> Result<Option<(Speaker, Listener)>, DoorError> {
+) -> Result<Option<(SealedSender, SealedReceiver)>, DoorError> {
     let mut first = [0];
     if input.read(&mut first).map_err(DoorError::Unspoken)? == 0 {
         return Ok(None);
@@ -146,7 +150,7 @@ fn read<const N: usize>(input: &mut dyn Read) -> Result<[u8; N], DoorError> {
     Ok(bytes)
 }
 
-fn expect_magic(input: &mut dyn Read, protocol: &Protocol) -> Result<(), DoorError> {
+fn expect_magic(input: &mut dyn Read, protocol: &HandshakeLabels) -> Result<(), DoorError> {
     if read(input)? == protocol.magic { Ok(()) } else { Err(DoorError::OtherProtocol) }
 }
 
@@ -154,16 +158,16 @@ fn agree(
     identity: Identity,
     cards: [[u8; CARD_LENGTH]; 2],
     other: Rank,
-    protocol: &Protocol,
-    (input, output): Ends,
-) -> Result<(Speaker, Listener), DoorError> {
+    protocol: &HandshakeLabels,
+    (input, output): StreamEnds,
+) -> Result<(SealedSender, SealedReceiver), DoorError> {
     let keys = identity.agree(&cards).map_err(|_| DoorError::OtherKey)?;
     let (sealer, opener) = keys.stream(other)?;
     let message_max = protocol.message_max;
-    Ok((Speaker { output, sealer, message_max }, Listener { input, opener, message_max }))
+    Ok((SealedSender { output, sealer, message_max }, SealedReceiver { input, opener, message_max }))
 }
 
-impl Speaker {
+impl SealedSender {
     /// Says `message`.
     ///
     /// # Errors
@@ -197,7 +201,7 @@ impl Speaker {
     }
 }
 
-impl Listener {
+impl SealedReceiver {
     /// Waits for the next message; `None` when the other end has closed the connection behind one.
     ///
     /// # Errors
@@ -244,16 +248,16 @@ mod tests {
 
     use super::*;
 
-    const PROTOCOL: Protocol = Protocol { magic: *b"a test of links\n", message_max: 1000 };
+    const PROTOCOL: HandshakeLabels = HandshakeLabels { magic: *b"a test of links\n", message_max: 1000 };
     const SECRET: &[u8] = b"sixteen bytes at least";
 
-    fn ends(stream: UnixStream) -> Ends {
+    fn ends(stream: UnixStream) -> StreamEnds {
         (Box::new(stream.try_clone().expect("two ends")), Box::new(stream))
     }
 
-    type End = Result<(Speaker, Listener), DoorError>;
+    type End = Result<(SealedSender, SealedReceiver), DoorError>;
 
-    fn answered(ends: Ends, secret: &[u8]) -> End {
+    fn answered(ends: StreamEnds, secret: &[u8]) -> End {
         answer(ends, &PROTOCOL, secret)?.ok_or(DoorError::Unspoken(io::ErrorKind::UnexpectedEof.into()))
     }
 
@@ -278,7 +282,7 @@ mod tests {
 
     #[test]
     fn say__a_message_of_any_length_is_one() {
-        let protocol = Protocol { message_max: 3 * PART_MAX as u32, ..PROTOCOL };
+        let protocol = HandshakeLabels { message_max: 3 * PART_MAX as u32, ..PROTOCOL };
         let (a, b) = UnixStream::pair().expect("a pair");
         let other = thread::spawn(move || answer(ends(b), &protocol, SECRET));
         let mut caller = call(ends(a), &protocol, 7, SECRET).expect("agreed");

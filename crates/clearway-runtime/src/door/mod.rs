@@ -24,10 +24,10 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 
 use link::answer_if;
-pub use link::{Ends, Listener, Protocol, Speaker, answer, call};
+pub use link::{HandshakeLabels, SealedReceiver, SealedSender, StreamEnds, answer, call};
 
 use crate::RuntimeError;
-use places::{Place, Places};
+use places::{PendingVisitor, Places};
 
 /// The pause before the next try when the system cannot accept a connection.
 const AGAIN: Duration = Duration::from_millis(100);
@@ -80,7 +80,7 @@ pub struct Limits {
 
 /// Listens for visitors.
 #[derive(Debug)]
-pub struct Door {
+pub struct KeyedListener {
     listener: TcpListener,
     limits: Limits,
 }
@@ -91,10 +91,10 @@ pub struct Visitor {
     stream: TcpStream,
     from: SocketAddr,
     greeting: Duration,
-    place: Place,
+    place: PendingVisitor,
 }
 
-impl Door {
+impl KeyedListener {
     /// Listens at `address`.
     ///
     /// # Errors
@@ -132,8 +132,8 @@ impl Door {
 
 /// Holds the place of a visitor that has shown the secret, for as long as it is not dropped.
 #[derive(Debug)]
-pub struct Stay {
-    _place: Place,
+pub struct VisitorPlace {
+    _place: PendingVisitor,
 }
 
 impl Visitor {
@@ -151,7 +151,11 @@ impl Visitor {
     ///
     /// # Errors
     /// As for [`answer`]; the proof takes too long, or there is no place ([`DoorError::Full`]).
-    pub fn answer(self, protocol: &Protocol, secret: &[u8]) -> Result<Option<(Speaker, Listener, Stay)>, DoorError> {
+    pub fn answer(
+        self,
+        protocol: &HandshakeLabels,
+        secret: &[u8],
+    ) -> Result<Option<(SealedSender, SealedReceiver, VisitorPlace)>, DoorError> {
         let Self { stream, greeting, mut place, .. } = self;
         let until = Arc::new(Mutex::new(Some(Instant::now() + greeting)));
         let input = Greeting { stream: stream.try_clone().map_err(DoorError::Unspoken)?, until: until.clone() };
@@ -159,7 +163,7 @@ impl Visitor {
         if let Ok(mut until) = until.lock() {
             *until = None;
         }
-        Ok(link.map(|(speaker, listener)| (speaker, listener, Stay { _place: place })))
+        Ok(link.map(|(speaker, listener)| (speaker, listener, VisitorPlace { _place: place })))
     }
 }
 
@@ -208,7 +212,7 @@ mod tests {
     #[test]
     fn serve__whoever_comes_last_is_heard_and_the_oldest_stranger_is_not() {
         let limits = Limits { strangers: 1, each: 1, guests: 1, greeting: Duration::from_secs(60) };
-        let door = Door::open("127.0.0.1:0", limits).expect("a port");
+        let door = KeyedListener::open("127.0.0.1:0", limits).expect("a port");
         let address = door.address().expect("bound");
         let (came, visitors) = channel();
         // The thread ends with the tests: a door has no end.

@@ -19,11 +19,11 @@ const LEAVING_MAX: usize = 64;
 #[derive(Debug)]
 pub(super) struct Places {
     limits: Limits,
-    inner: Mutex<Inner>,
+    inner: Mutex<PlacesTable>,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct PlacesTable {
     next: u64,
     /// The oldest first.
     strangers: Vec<Stranger>,
@@ -41,7 +41,7 @@ struct Stranger {
 
 /// One visitor's place; free again when it is dropped.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct PendingVisitor {
     places: Arc<Places>,
     number: u64,
     is_guest: bool,
@@ -53,7 +53,7 @@ impl Places {
     }
 
     /// Gives a place to a stranger; `None` while too many are on their way out.
-    pub(super) fn enter(self: &Arc<Self>, stream: &TcpStream, from: IpAddr) -> Option<Place> {
+    pub(super) fn enter(self: &Arc<Self>, stream: &TcpStream, from: IpAddr) -> Option<PendingVisitor> {
         let stream = stream.try_clone().ok()?;
         let mut inner = self.lock();
         if inner.inside >= self.limits.strangers + self.limits.guests + LEAVING_MAX {
@@ -70,15 +70,15 @@ impl Places {
         inner.next += 1;
         inner.inside += 1;
         inner.strangers.push(Stranger { number, from, stream });
-        Some(Place { places: self.clone(), number, is_guest: false })
+        Some(PendingVisitor { places: self.clone(), number, is_guest: false })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, PlacesTable> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Inner {
+impl PlacesTable {
     /// Ends the connection of a stranger; its thread reads the end.
     fn show_out(&mut self, at: Option<usize>) {
         if let Some(at) = at.filter(|at| *at < self.strangers.len()) {
@@ -94,7 +94,7 @@ impl Inner {
     }
 }
 
-impl Place {
+impl PendingVisitor {
     /// Makes a guest of a stranger that has shown that it knows the secret.
     ///
     /// # Errors
@@ -110,7 +110,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for PendingVisitor {
     fn drop(&mut self) {
         let mut inner = self.places.lock();
         inner.inside -= 1;

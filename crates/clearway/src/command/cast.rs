@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
 use clearway_proto::base::BitsPerSec;
 
-use crate::mechanism::cast::{PORT, Request, cast, receive, serve};
+use crate::mechanism::cast::{CastRequest, PORT, cast, receive, serve};
 use crate::run::exit::Exit;
 
 /// The other ends of a cast.
@@ -88,7 +88,7 @@ pub(super) fn command(flags: &CastFlags) -> Result<Exit> {
         None if flags.paths.is_empty() && flags.exec.is_none() => {
             bail!("say what to cast: a file, a directory, or - for standard input")
         }
-        None => cast(&Request {
+        None => cast(&CastRequest {
             paths: flags.paths.clone(),
             to: flags.to.clone(),
             into: flags.into.clone(),

@@ -48,8 +48,14 @@ pub(crate) fn main() -> ExitCode {
             // Line breaks are Clearway's own; everything else may be quoted from outside.
             let lines: Vec<String> = format!("{error:#}").lines().map(escaped).collect();
             // `eprintln` panics when standard error is closed.
-            let _ = writeln!(io::stderr(), "clearway: {}", lines.join("
-"));
+            let _ = writeln!(
+                io::stderr(),
+                "clearway: {}",
+                lines.join(
+                    "
+"
+                )
+            );
             exit_of(&error).into()
         }
     }

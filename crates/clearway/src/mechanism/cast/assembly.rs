@@ -23,11 +23,11 @@ use std::time::{Duration, SystemTime};
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};
 
-use super::message::{Check, Outcome, TOLD_MAX};
-use super::path::{Below, Text};
-use super::plan::{BLOCK, Entry, Has, Hash, Kind, Runs, hash_of, length_of, root_of};
-use super::record::{Record, Records};
-use super::target::{FoundKind, Target, Unfinished, reason, set_times};
+use super::message::{HashPolicy, ReceiverOutcome, TOLD_MAX};
+use super::path::{PathText, RelativePath};
+use super::plan::{BLOCK, BlockHash, EntryKind, Inventory, ManifestEntry, NumberRuns, hash_of, length_of, root_of};
+use super::record::{ObjectPart, ObjectParts};
+use super::target::{FoundKind, TargetDirectory, UnfinishedFile, reason, set_times};
 
 /// Small files that wait for one synchronisation of their file system, each with an open descriptor, and their bytes.
 const READY_MAX: usize = 256;
@@ -40,13 +40,13 @@ const ABANDONED: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// How far an entry is.
 #[derive(Debug)]
-enum State {
+enum EntryProgress {
     /// Nothing is there.
     Absent,
     /// As it shall be.
     Same,
     /// Some blocks are there.
-    Part(Box<Part>),
+    Part(Box<PartialFile>),
     /// Whole and checked; not yet under its name.
     Ready,
     Done,
@@ -57,17 +57,17 @@ enum State {
 
 /// What is there of a file.
 #[derive(Debug)]
-struct Part {
-    have: Vec<Option<Hash>>,
+struct PartialFile {
+    have: Vec<Option<BlockHash>>,
     /// The file under its own name has all blocks; as it was when they were read.
-    in_place: Option<Mark>,
+    in_place: Option<FileStamp>,
 }
 
 /// The file that is being written.
-struct Open {
+struct OpenFile {
     number: u32,
-    unfinished: Unfinished,
-    have: Vec<Option<Hash>>,
+    unfinished: UnfinishedFile,
+    have: Vec<Option<BlockHash>>,
     /// Blocks were there before.
     had_part: bool,
     /// Where nothing was written there is a hole.
@@ -75,18 +75,18 @@ struct Open {
 }
 
 /// What a file is and when something was last done to it, which nobody can set: number, seconds, nanoseconds, length.
-type Mark = (u64, i64, i64, u64);
+type FileStamp = (u64, i64, i64, u64);
 
 /// Why a file fails.
-type Why = String;
+type FileFailure = String;
 
 /// The files of one receiver.
 pub(super) struct Assembly {
-    target: Target,
-    entries: Vec<Entry>,
-    states: Vec<State>,
-    open: Option<Open>,
-    ready: Vec<(u32, Unfinished)>,
+    target: TargetDirectory,
+    entries: Vec<ManifestEntry>,
+    states: Vec<EntryProgress>,
+    open: Option<OpenFile>,
+    ready: Vec<(u32, UnfinishedFile)>,
     ready_bytes: u64,
     /// Bytes of records that were taken, for who wants to know how far it is.
     taken: Arc<AtomicU64>,
@@ -96,21 +96,21 @@ pub(super) struct Assembly {
 
 impl Assembly {
     /// Entries that shall be in `target`.
-    pub(super) fn new(target: Target, entries: Vec<Entry>, taken: Arc<AtomicU64>) -> Self {
-        let states = entries.iter().map(|_| State::Absent).collect();
+    pub(super) fn new(target: TargetDirectory, entries: Vec<ManifestEntry>, taken: Arc<AtomicU64>) -> Self {
+        let states = entries.iter().map(|_| EntryProgress::Absent).collect();
         let buffer = vec![0; BLOCK as usize];
         Self { target, entries, states, open: None, ready: Vec::new(), ready_bytes: 0, taken, written: 0, buffer }
     }
 
     /// Looks what is there, and makes directories.
-    pub(super) fn survey(&mut self, check: Check) -> Has {
-        let mut has = Has::default();
+    pub(super) fn survey(&mut self, check: HashPolicy) -> Inventory {
+        let mut has = Inventory::default();
         for number in 0..self.entries.len() as u32 {
-            let state = self.look(number, check).unwrap_or_else(State::Failed);
+            let state = self.look(number, check).unwrap_or_else(EntryProgress::Failed);
             match &state {
-                State::Same => has.same.push(number),
-                State::Part(_) => has.part.push(number),
-                State::Failed(_) => has.failed.push(number),
+                EntryProgress::Same => has.same.push(number),
+                EntryProgress::Part(_) => has.part.push(number),
+                EntryProgress::Failed(_) => has.failed.push(number),
                 _ => {}
             }
             self.states[number as usize] = state;
@@ -118,19 +118,19 @@ impl Assembly {
         has
     }
 
-    fn look(&mut self, number: u32, check: Check) -> Result<State, Why> {
+    fn look(&mut self, number: u32, check: HashPolicy) -> Result<EntryProgress, FileFailure> {
         let entry = &self.entries[number as usize];
         let why = |error: io::Error| reason(&error);
         let size = match &entry.kind {
-            Kind::File { size, .. } => *size,
-            Kind::Directory => {
+            EntryKind::File { size, .. } => *size,
+            EntryKind::Directory => {
                 self.target.make(&entry.path).map_err(why)?;
-                return Ok(State::Absent);
+                return Ok(EntryProgress::Absent);
             }
-            Kind::Stream | Kind::Link { .. } => {
+            EntryKind::Stream | EntryKind::Link { .. } => {
                 return match self.target.find(&entry.path).map_err(why)?.map(|found| found.kind) {
                     Some(FoundKind::Directory) => Err(Self::in_the_way()),
-                    _ => Ok(State::Absent),
+                    _ => Ok(EntryProgress::Absent),
                 };
             }
         };
@@ -140,22 +140,22 @@ impl Assembly {
             Some(FoundKind::File { size: there }) if there == size => {
                 let found = found.ok_or_else(Self::in_the_way)?;
                 let is_kept = entry.modified.is_kept_as(found.modified) && !found.is_foreign;
-                if check == Check::Times && is_kept {
+                if check == HashPolicy::Times && is_kept {
                     if found.mode != entry.mode {
                         self.target.permit(&entry.path, entry.mode).map_err(why)?;
                     }
-                    return Ok(State::Same);
+                    return Ok(EntryProgress::Same);
                 }
             }
             _ => {}
         }
         let begun = self.target.begun(&entry.path).map_err(why)?.is_some();
         let some = begun || matches!(found.map(|found| found.kind), Some(FoundKind::File { .. }));
-        let part = Part { have: Vec::new(), in_place: None };
-        Ok(if some && size > 0 { State::Part(Box::new(part)) } else { State::Absent })
+        let part = PartialFile { have: Vec::new(), in_place: None };
+        Ok(if some && size > 0 { EntryProgress::Part(Box::new(part)) } else { EntryProgress::Absent })
     }
 
-    fn in_the_way() -> Why {
+    fn in_the_way() -> FileFailure {
         "a directory is where a file shall be".to_owned()
     }
 
@@ -165,12 +165,12 @@ impl Assembly {
     }
 
     /// Which blocks of a file are not there, when they shall have these hashes.
-    pub(super) fn compare(&mut self, number: u32, hashes: &[Hash]) -> Runs {
-        let mut lacks = Runs::default();
+    pub(super) fn compare(&mut self, number: u32, hashes: &[BlockHash]) -> NumberRuns {
+        let mut lacks = NumberRuns::default();
         match self.keep(number, hashes) {
             Ok(part) => {
                 (0..).zip(&part.have).filter(|(_, have)| have.is_none()).for_each(|(block, _)| lacks.push(block));
-                self.set(number, State::Part(Box::new(part)));
+                self.set(number, EntryProgress::Part(Box::new(part)));
             }
             Err(why) => self.fail(number, why),
         }
@@ -178,10 +178,10 @@ impl Assembly {
     }
 
     /// Keeps what agrees: of an unfinished file where it is, of a whole one by copying it there.
-    fn keep(&mut self, number: u32, hashes: &[Hash]) -> Result<Part, Why> {
+    fn keep(&mut self, number: u32, hashes: &[BlockHash]) -> Result<PartialFile, FileFailure> {
         let why = |error: io::Error| reason(&error);
         let entry = self.entries.get(number as usize).ok_or("there is no such file")?;
-        let Kind::File { size, .. } = entry.kind else { return Err("it is no file".to_owned()) };
+        let EntryKind::File { size, .. } = entry.kind else { return Err("it is no file".to_owned()) };
         if entry.blocks() != Some(hashes.len() as u32) {
             return Err("the sender told other hashes than it has blocks".to_owned());
         }
@@ -194,7 +194,7 @@ impl Assembly {
         }
         let before = whole.as_ref().map(mark).transpose().map_err(why)?;
         let is_long = whole.as_ref().is_some_and(|file| file.metadata().is_ok_and(|found| found.len() == size));
-        let mut agrees = |file: &Option<File>, block: u32, hash: &Hash| {
+        let mut agrees = |file: &Option<File>, block: u32, hash: &BlockHash| {
             let bytes = &mut self.buffer[..length_of(block, size) as usize];
             let read = file.as_ref().map(|file| file.read_exact_at(bytes, u64::from(block) * BLOCK));
             matches!(read, Some(Ok(()))) && hash_of(bytes) == *hash
@@ -208,10 +208,10 @@ impl Assembly {
             have.push((is_here || is_there).then_some(*hash));
         }
         if unfinished.is_none() && is_long && !is_foreign && copies.len() == hashes.len() {
-            return Ok(Part { have, in_place: before });
+            return Ok(PartialFile { have, in_place: before });
         }
         if unfinished.is_none() && copies.is_empty() {
-            return Ok(Part { have, in_place: None });
+            return Ok(PartialFile { have, in_place: None });
         }
         if unfinished.is_none() {
             unfinished = Some(self.create(number)?.file);
@@ -223,16 +223,16 @@ impl Assembly {
                 whole.read_exact_at(bytes, at).and_then(|()| unfinished.write_all_at(bytes, at)).map_err(why)?;
             }
         }
-        Ok(Part { have, in_place: None })
+        Ok(PartialFile { have, in_place: None })
     }
 
     /// A new unfinished file, as long as it shall be, with room for everything in it.
-    fn create(&mut self, number: u32) -> Result<Unfinished, Why> {
+    fn create(&mut self, number: u32) -> Result<UnfinishedFile, FileFailure> {
         let why = |error: io::Error| reason(&error);
         let entry = &self.entries[number as usize];
         let unfinished = self.target.create(&entry.path).map_err(why)?;
         let file = &unfinished.file;
-        if let Kind::File { size, sparse } = entry.kind {
+        if let EntryKind::File { size, sparse } = entry.kind {
             if !sparse && size > BLOCK {
                 match fallocate(file, FallocateFlags::empty(), 0, size as i64) {
                     // A file system without it tells when it is full.
@@ -250,47 +250,47 @@ impl Assembly {
 
     /// Takes an object of the broadcast.
     pub(super) fn take(&mut self, object: &[u8]) {
-        for record in Records::of(object) {
+        for record in ObjectParts::from_object(object) {
             let Ok(record) = record else { return };
             let number = match record {
-                Record::Block { file, .. } | Record::Zeros { file, .. } => file,
-                Record::End { file, .. } | Record::Broken { file } => file,
+                ObjectPart::Block { file, .. } | ObjectPart::Zeros { file, .. } => file,
+                ObjectPart::End { file, .. } | ObjectPart::Broken { file } => file,
             };
             if let Err(why) = self.take_record(number, &record) {
                 self.fail(number, why);
             }
             let length = match record {
-                Record::Block { bytes, .. } => bytes.len() as u64,
-                Record::Zeros { length, .. } => length.into(),
+                ObjectPart::Block { bytes, .. } => bytes.len() as u64,
+                ObjectPart::Zeros { length, .. } => length.into(),
                 _ => 0,
             };
             self.taken.fetch_add(length, Ordering::Relaxed);
         }
     }
 
-    fn take_record(&mut self, number: u32, record: &Record<'_>) -> Result<(), Why> {
+    fn take_record(&mut self, number: u32, record: &ObjectPart<'_>) -> Result<(), FileFailure> {
         match self.states.get(number as usize) {
-            Some(State::Absent | State::Part(_)) => {}
+            Some(EntryProgress::Absent | EntryProgress::Part(_)) => {}
             _ => return Ok(()),
         }
-        if !matches!(self.entries[number as usize].kind, Kind::File { .. } | Kind::Stream) {
+        if !matches!(self.entries[number as usize].kind, EntryKind::File { .. } | EntryKind::Stream) {
             return Ok(());
         }
         match *record {
-            Record::Block { block, bytes, .. } => self.block(number, block, Some(bytes), bytes.len()),
-            Record::Zeros { block, length, .. } => self.block(number, block, None, length as usize),
-            Record::End { size, root, .. } => self.end(number, size, root),
-            Record::Broken { .. } => {
+            ObjectPart::Block { block, bytes, .. } => self.block(number, block, Some(bytes), bytes.len()),
+            ObjectPart::Zeros { block, length, .. } => self.block(number, block, None, length as usize),
+            ObjectPart::End { size, root, .. } => self.end(number, size, root),
+            ObjectPart::Broken { .. } => {
                 // What is there of it stays for the next time.
                 self.open.take_if(|open| open.number == number);
-                self.set(number, State::Unsent);
+                self.set(number, EntryProgress::Unsent);
                 Ok(())
             }
         }
     }
 
     /// Makes `number` the file that is being written.
-    fn turn_to(&mut self, number: u32) -> Result<(), Why> {
+    fn turn_to(&mut self, number: u32) -> Result<(), FileFailure> {
         if self.open.as_ref().is_some_and(|open| open.number == number) {
             return Ok(());
         }
@@ -300,7 +300,7 @@ impl Assembly {
         let path = &self.entries[number as usize].path;
         let begun = self.target.begun(path).map_err(|error| reason(&error))?;
         let have = match &mut self.states[number as usize] {
-            State::Part(part) => std::mem::take(&mut part.have),
+            EntryProgress::Part(part) => std::mem::take(&mut part.have),
             _ => Vec::new(),
         };
         let had_part = have.iter().any(Option::is_some);
@@ -310,7 +310,7 @@ impl Assembly {
                 if !had_part {
                     file.set_len(0).map_err(|error| reason(&error))?;
                 }
-                if let Kind::File { size, .. } = self.entries[number as usize].kind {
+                if let EntryKind::File { size, .. } = self.entries[number as usize].kind {
                     file.set_len(size).map_err(|error| reason(&error))?;
                 }
                 (unfinished, !had_part)
@@ -320,13 +320,14 @@ impl Assembly {
         };
         let blocks = self.entries[number as usize].blocks().unwrap_or_default() as usize;
         let have = if had_part { have } else { vec![None; blocks] };
-        self.open = Some(Open { number, unfinished, have, had_part, fresh });
+        self.open = Some(OpenFile { number, unfinished, have, had_part, fresh });
         Ok(())
     }
 
     /// A block came; without bytes it is zeros.
-    fn block(&mut self, number: u32, block: u32, bytes: Option<&[u8]>, length: usize) -> Result<(), Why> {
-        let is_part_in_place = matches!(&self.states[number as usize], State::Part(part) if part.in_place.is_some());
+    fn block(&mut self, number: u32, block: u32, bytes: Option<&[u8]>, length: usize) -> Result<(), FileFailure> {
+        let is_part_in_place =
+            matches!(&self.states[number as usize], EntryProgress::Part(part) if part.in_place.is_some());
         if is_part_in_place {
             return Ok(());
         }
@@ -335,7 +336,9 @@ impl Assembly {
         let Some(open) = &mut self.open else { return Ok(()) };
         let file = &open.unfinished.file;
         let is_sound = match *kind {
-            Kind::File { size, .. } => (block as usize) < open.have.len() && length as u64 == length_of(block, size),
+            EntryKind::File { size, .. } => {
+                (block as usize) < open.have.len() && length as u64 == length_of(block, size)
+            }
             // Blocks of a stream come one behind the other, and none behind a short one.
             _ => block as usize == open.have.len() && file.metadata().is_ok_and(|it| it.len() % BLOCK == 0),
         };
@@ -345,7 +348,7 @@ impl Assembly {
         if open.have.get(block as usize).is_some_and(Option::is_some) {
             return Ok(());
         }
-        let sparse = matches!(kind, Kind::File { sparse: true, .. });
+        let sparse = matches!(kind, EntryKind::File { sparse: true, .. });
         let at = u64::from(block) * BLOCK;
         let room = &mut self.buffer[..length];
         match bytes {
@@ -369,8 +372,8 @@ impl Assembly {
     }
 
     /// Everything of a file has come.
-    fn end(&mut self, number: u32, size: u64, root: Hash) -> Result<(), Why> {
-        let is = |state: &State| matches!(state, State::Part(part) if part.in_place.is_some());
+    fn end(&mut self, number: u32, size: u64, root: BlockHash) -> Result<(), FileFailure> {
+        let is = |state: &EntryProgress| matches!(state, EntryProgress::Part(part) if part.in_place.is_some());
         if is(&self.states[number as usize]) {
             return self.end_in_place(number, size, root);
         }
@@ -389,7 +392,7 @@ impl Assembly {
                 *have = have.map(|_| hash_of(room));
             }
         }
-        let hashes = open.have.iter().copied().collect::<Option<Vec<Hash>>>();
+        let hashes = open.have.iter().copied().collect::<Option<Vec<BlockHash>>>();
         let hashes = hashes.ok_or_else(|| "parts of it did not come".to_owned())?;
         if root_of(size, hashes) != root {
             self.target.forget(&self.entries[number as usize].path);
@@ -401,10 +404,10 @@ impl Assembly {
         if size > BLOCK {
             file.sync_all().map_err(why)?;
             self.target.appear(&self.entries[number as usize].path, &open.unfinished).map_err(why)?;
-            self.set(number, State::Done);
+            self.set(number, EntryProgress::Done);
             return Ok(());
         }
-        self.set(number, State::Ready);
+        self.set(number, EntryProgress::Ready);
         // Open, it is nobody else's; with its permissions it could perhaps not be opened again.
         self.ready.push((number, open.unfinished));
         self.ready_bytes += size;
@@ -415,9 +418,9 @@ impl Assembly {
     }
 
     /// Only times and permissions of a file differ.
-    fn end_in_place(&mut self, number: u32, size: u64, root: Hash) -> Result<(), Why> {
+    fn end_in_place(&mut self, number: u32, size: u64, root: BlockHash) -> Result<(), FileFailure> {
         let entry = &self.entries[number as usize];
-        let State::Part(part) = &self.states[number as usize] else { return Ok(()) };
+        let EntryProgress::Part(part) = &self.states[number as usize] else { return Ok(()) };
         let (hashes, before) = (part.have.iter().copied().flatten(), part.in_place);
         if root_of(size, hashes) != root {
             return Err("it changed while it was sent".to_owned());
@@ -429,7 +432,7 @@ impl Assembly {
         }
         set_times(&file, entry.modified).map_err(|error| error.desc().to_owned())?;
         file.set_permissions(PermissionsExt::from_mode(entry.mode)).map_err(|error| reason(&error))?;
-        self.set(number, State::Done);
+        self.set(number, EntryProgress::Done);
         Ok(())
     }
 
@@ -442,7 +445,7 @@ impl Assembly {
                 Err(error) => Err(io::Error::from(error.kind())),
             };
             match renamed {
-                Ok(()) => self.set(number, State::Done),
+                Ok(()) => self.set(number, EntryProgress::Done),
                 Err(error) => self.fail(number, reason(&error)),
             }
         }
@@ -450,7 +453,7 @@ impl Assembly {
     }
 
     /// All has been cast: what remains is done, and told.
-    pub(super) fn finish(&mut self) -> Outcome {
+    pub(super) fn finish(&mut self) -> ReceiverOutcome {
         if let Some(open) = self.open.take() {
             self.fail(open.number, "it did not end".to_owned());
         }
@@ -459,56 +462,56 @@ impl Assembly {
         for number in (0..self.entries.len() as u32).rev() {
             let entry = &self.entries[number as usize];
             let done = match (&entry.kind, &self.states[number as usize]) {
-                (_, State::Failed(_) | State::Unsent) => continue,
-                (Kind::Link { to }, _) => self.target.link(&entry.path, std::ffi::OsStr::from_bytes(&to.0)),
-                (Kind::Directory, _) => Ok(()),
-                (_, State::Same | State::Done) => continue,
+                (_, EntryProgress::Failed(_) | EntryProgress::Unsent) => continue,
+                (EntryKind::Link { to }, _) => self.target.link(&entry.path, std::ffi::OsStr::from_bytes(&to.0)),
+                (EntryKind::Directory, _) => Ok(()),
+                (_, EntryProgress::Same | EntryProgress::Done) => continue,
                 _ => Err(io::Error::other("it did not come")),
             };
             match done {
-                Ok(()) => self.set(number, State::Same),
+                Ok(()) => self.set(number, EntryProgress::Same),
                 Err(error) => self.fail(number, reason(&error)),
             }
         }
         self.sweep();
         for number in (0..self.entries.len() as u32).rev() {
             let entry = &self.entries[number as usize];
-            let is_directory = entry.kind == Kind::Directory && entry.path.split().is_some();
-            if is_directory && matches!(self.states[number as usize], State::Same) {
+            let is_directory = entry.kind == EntryKind::Directory && entry.path.split().is_some();
+            if is_directory && matches!(self.states[number as usize], EntryProgress::Same) {
                 let closed = self.target.close(&entry.path, entry.mode, entry.modified);
                 closed.unwrap_or_else(|error| self.fail(number, reason(&error)));
             }
         }
         self.target.restore();
-        let files = self.states.iter().filter(|state| matches!(state, State::Done)).count() as u64;
+        let files = self.states.iter().filter(|state| matches!(state, EntryProgress::Done)).count() as u64;
         let failed = || {
             self.entries.iter().zip(&self.states).filter_map(|(entry, state)| match state {
-                State::Failed(why) => Some((Text(entry.path.to_string().into_bytes()), why.clone())),
+                EntryProgress::Failed(why) => Some((PathText(entry.path.to_string().into_bytes()), why.clone())),
                 _ => None,
             })
         };
         let why = failed().take(TOLD_MAX).collect();
         let failed = failed().count() as u64;
-        Outcome { written: self.written, files, failed, why, notes: std::mem::take(&mut self.target.notes) }
+        ReceiverOutcome { written: self.written, files, failed, why, notes: std::mem::take(&mut self.target.notes) }
     }
 
     /// Removes unfinished parts of files that are not in the sender's directories any more. Other casts may have begun something in the
     /// target itself: what they did not go on with for long is removed there.
     fn sweep(&mut self) {
         let Self { target, entries, states, .. } = self;
-        let is_done = |state: &State| matches!(state, State::Same | State::Done);
-        let kept = |directory: &Below| {
+        let is_done = |state: &EntryProgress| matches!(state, EntryProgress::Same | EntryProgress::Done);
+        let kept = |directory: &RelativePath| {
             let undone = entries.iter().zip(states.iter()).filter(|(_, state)| !is_done(state));
             let inside = undone.filter_map(|(entry, _)| entry.path.split());
             let names: Vec<_> =
                 inside.filter(|(parent, _)| parent == directory).map(|(_, name)| name.to_owned()).collect();
             names.into_iter()
         };
-        let directories = entries.iter().zip(states.iter()).filter(|(entry, _)| entry.kind == Kind::Directory);
+        let directories = entries.iter().zip(states.iter()).filter(|(entry, _)| entry.kind == EntryKind::Directory);
         for (entry, _) in directories.filter(|(_, state)| is_done(state)) {
             target.sweep(&entry.path, None, &mut std::iter::once_with(|| kept(&entry.path)).flatten());
         }
-        let here = Below::default();
+        let here = RelativePath::default();
         target.sweep(&here, SystemTime::now().checked_sub(ABANDONED), &mut kept(&here));
     }
 
@@ -518,22 +521,22 @@ impl Assembly {
     }
 
     /// Why entries failed so far, some of them.
-    pub(super) fn failures(&self) -> Vec<(u32, Why)> {
-        let why = |(number, state): (u32, &State)| match state {
-            State::Failed(why) => Some((number, why.clone())),
+    pub(super) fn failures(&self) -> Vec<(u32, FileFailure)> {
+        let why = |(number, state): (u32, &EntryProgress)| match state {
+            EntryProgress::Failed(why) => Some((number, why.clone())),
             _ => None,
         };
         (0..).zip(&self.states).filter_map(why).take(TOLD_MAX).collect()
     }
 
-    fn set(&mut self, number: u32, state: State) {
+    fn set(&mut self, number: u32, state: EntryProgress) {
         if let Some(place) = self.states.get_mut(number as usize) {
             *place = state;
         }
     }
 
     /// A file fails. What is there of it stays for the next time, unless there is no room for it.
-    fn fail(&mut self, number: u32, why: Why) {
+    fn fail(&mut self, number: u32, why: FileFailure) {
         if self.open.as_ref().is_some_and(|open| open.number == number) {
             self.open = None;
         }
@@ -541,11 +544,11 @@ impl Assembly {
             let path = self.entries.get(number as usize).map(|entry| entry.path.clone());
             path.into_iter().for_each(|path| self.target.forget(&path));
         }
-        self.set(number, State::Failed(why));
+        self.set(number, EntryProgress::Failed(why));
     }
 }
 
-fn mark(file: &File) -> io::Result<Mark> {
+fn mark(file: &File) -> io::Result<FileStamp> {
     let found = file.metadata()?;
     Ok((found.ino(), found.ctime(), found.ctime_nsec(), found.len()))
 }

@@ -14,50 +14,50 @@ use std::thread;
 use anyhow::{Context, Result};
 use clearway_runtime::bell::Bell;
 
-use super::plan::{BLOCK, Hash, Kind, Need, Union, root_of};
-use super::record::{OBJECT_MAX, Record};
-use super::source::{Block, Source, Stream, Unsent};
+use super::plan::{BLOCK, BlockHash, EntryKind, MissingBlocks, MissingOfAll, root_of};
+use super::record::{OBJECT_MAX, ObjectPart};
+use super::source::{CastSource, SkippedPath, SourceBlock, StreamSource};
 use super::target::reason;
 
 /// Objects that wait for the network.
 const AHEAD: usize = 2;
 
 /// What comes from the feeder.
-pub(super) enum Fed {
+pub(super) enum FeederOutput {
     /// The next object.
     Object(Vec<u8>),
     /// There is no more; files that could not be sent, and why.
-    End(Vec<Unsent>),
+    End(Vec<SkippedPath>),
 }
 
 /// Objects, as they become ready; `bell` rings for each.
 pub(super) struct Feeder {
-    pub(super) objects: std::sync::mpsc::Receiver<Fed>,
+    pub(super) objects: std::sync::mpsc::Receiver<FeederOutput>,
 }
 
 /// The objects in the making.
-struct Packer {
+struct ObjectPacker {
     object: Vec<u8>,
-    to: SyncSender<Fed>,
+    to: SyncSender<FeederOutput>,
     bell: Arc<Bell>,
 }
 
 /// Nobody takes objects any more.
-struct Gone;
+struct ConsumerClosed;
 
 /// Why a file ends early.
-enum Stop {
+enum EarlyEnd {
     Gone,
     Broken(io::Error),
 }
 
-impl From<Gone> for Stop {
-    fn from(_: Gone) -> Self {
+impl From<ConsumerClosed> for EarlyEnd {
+    fn from(_: ConsumerClosed) -> Self {
         Self::Gone
     }
 }
 
-impl From<io::Error> for Stop {
+impl From<io::Error> for EarlyEnd {
     fn from(error: io::Error) -> Self {
         Self::Broken(error)
     }
@@ -66,29 +66,29 @@ impl From<io::Error> for Stop {
 impl Feeder {
     /// Begins to read what `union` says. `known` are the hashes that receivers were told.
     pub(super) fn start(
-        source: Arc<Source>,
-        union: Union,
-        known: BTreeMap<u32, Vec<Hash>>,
+        source: Arc<CastSource>,
+        union: MissingOfAll,
+        known: BTreeMap<u32, Vec<BlockHash>>,
         bell: Arc<Bell>,
     ) -> Result<Self> {
         let (to, objects) = sync_channel(AHEAD);
-        let mut packer = Packer { object: Vec::new(), to, bell };
+        let mut packer = ObjectPacker { object: Vec::new(), to, bell };
         let feed = move || {
             let mut unsent = Vec::new();
             for number in 0..source.entries.len() as u32 {
                 match packer.file(&source, number, union.need(number as usize), known.get(&number)) {
                     Ok(()) => {}
-                    Err(Stop::Gone) => return,
-                    Err(Stop::Broken(error)) => {
+                    Err(EarlyEnd::Gone) => return,
+                    Err(EarlyEnd::Broken(error)) => {
                         unsent.push((source.name(number), reason(&error)));
-                        if packer.add(&Record::Broken { file: number }).is_err() {
+                        if packer.add(&ObjectPart::Broken { file: number }).is_err() {
                             return;
                         }
                     }
                 }
             }
             if packer.flush().is_ok() {
-                let _ = packer.to.send(Fed::End(unsent));
+                let _ = packer.to.send(FeederOutput::End(unsent));
                 packer.bell.ring();
             }
         };
@@ -97,8 +97,8 @@ impl Feeder {
     }
 }
 
-impl Packer {
-    fn add(&mut self, record: &Record<'_>) -> Result<(), Gone> {
+impl ObjectPacker {
+    fn add(&mut self, record: &ObjectPart<'_>) -> Result<(), ConsumerClosed> {
         if self.object.len() + record.length() > OBJECT_MAX {
             self.flush()?;
         }
@@ -107,29 +107,35 @@ impl Packer {
     }
 
     /// Lets go of what is there.
-    fn flush(&mut self) -> Result<(), Gone> {
+    fn flush(&mut self) -> Result<(), ConsumerClosed> {
         if self.object.is_empty() {
             return Ok(());
         }
         let object = std::mem::replace(&mut self.object, Vec::with_capacity(OBJECT_MAX));
-        self.to.send(Fed::Object(object)).map_err(|_| Gone)?;
+        self.to.send(FeederOutput::Object(object)).map_err(|_| ConsumerClosed)?;
         self.bell.ring();
         Ok(())
     }
 
-    fn add_block(&mut self, file: u32, number: u32, block: &Block<'_>) -> Result<(), Gone> {
+    fn add_block(&mut self, file: u32, number: u32, block: &SourceBlock<'_>) -> Result<(), ConsumerClosed> {
         self.add(&match *block {
-            Block::Bytes(bytes) => Record::Block { file, block: number, bytes },
-            Block::Zeros(length) => Record::Zeros { file, block: number, length },
+            SourceBlock::Bytes(bytes) => ObjectPart::Block { file, block: number, bytes },
+            SourceBlock::Zeros(length) => ObjectPart::Zeros { file, block: number, length },
         })
     }
 
-    fn file(&mut self, source: &Source, number: u32, need: &Need, known: Option<&Vec<Hash>>) -> Result<(), Stop> {
+    fn file(
+        &mut self,
+        source: &CastSource,
+        number: u32,
+        need: &MissingBlocks,
+        known: Option<&Vec<BlockHash>>,
+    ) -> Result<(), EarlyEnd> {
         let entry = &source.entries[number as usize];
         let size = match (&entry.kind, need) {
-            (_, Need::Nothing) => return Ok(()),
-            (Kind::Stream, _) => return self.stream(number, &source.stream),
-            (Kind::File { size, .. }, _) => *size,
+            (_, MissingBlocks::Nothing) => return Ok(()),
+            (EntryKind::Stream, _) => return self.stream(number, &source.stream),
+            (EntryKind::File { size, .. }, _) => *size,
             _ => return Ok(()),
         };
         let mut contents = source.open(number)?;
@@ -138,7 +144,7 @@ impl Packer {
         for at in 0..entry.blocks().unwrap_or_default() {
             let told = known.and_then(|known| known.get(at as usize));
             let leaves = match need {
-                Need::Blocks(lacking) => lacking.get(at as usize).is_some_and(|lacks| *lacks),
+                MissingBlocks::Blocks(lacking) => lacking.get(at as usize).is_some_and(|lacks| *lacks),
                 _ => true,
             };
             if let (Some(told), false) = (told, leaves) {
@@ -148,38 +154,40 @@ impl Packer {
             let block = contents.block(at, &mut buffer)?;
             let hash = block.hash();
             if told.is_some_and(|told| *told != hash) {
-                return Err(Stop::Broken(io::Error::other("it changed while it was sent")));
+                return Err(EarlyEnd::Broken(io::Error::other("it changed while it was sent")));
             }
             hashes.push(hash);
             self.add_block(number, at, &block)?;
         }
         contents.check()?;
-        self.add(&Record::End { file: number, size, root: root_of(size, hashes) })?;
+        self.add(&ObjectPart::End { file: number, size, root: root_of(size, hashes) })?;
         Ok(())
     }
 
     /// A stream, to its end.
-    fn stream(&mut self, number: u32, stream: &Stream) -> Result<(), Stop> {
+    fn stream(&mut self, number: u32, stream: &StreamSource) -> Result<(), EarlyEnd> {
         let (size, root) = match &stream.program {
             None => self.blocks(number, &mut io::stdin().lock())?,
             Some(line) => self.output_of(number, line)?,
         };
         match stream.bytes {
             Some(bytes) if bytes != size => {
-                return Err(Stop::Broken(io::Error::other(format!("{size} bytes came, and {bytes} were expected"))));
+                return Err(EarlyEnd::Broken(io::Error::other(format!(
+                    "{size} bytes came, and {bytes} were expected"
+                ))));
             }
             None if size == 0 => {
                 let why = "nothing came; an empty file is cast with --expect-bytes 0";
-                return Err(Stop::Broken(io::Error::other(why)));
+                return Err(EarlyEnd::Broken(io::Error::other(why)));
             }
             _ => {}
         }
-        self.add(&Record::End { file: number, size, root })?;
+        self.add(&ObjectPart::End { file: number, size, root })?;
         Ok(())
     }
 
     /// What the shell's `line` prints. It must succeed.
-    fn output_of(&mut self, number: u32, line: &str) -> Result<(u64, Hash), Stop> {
+    fn output_of(&mut self, number: u32, line: &str) -> Result<(u64, BlockHash), EarlyEnd> {
         let mut shell = Command::new("sh");
         let mut program = shell.args(["-c", line]).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
         let mut output = program.stdout.take().ok_or_else(|| io::Error::from(io::ErrorKind::BrokenPipe))?;
@@ -193,19 +201,19 @@ impl Packer {
         let read = read?;
         match status.success() {
             true => Ok(read),
-            false => Err(Stop::Broken(io::Error::other(format!("the program failed: {status}")))),
+            false => Err(EarlyEnd::Broken(io::Error::other(format!("the program failed: {status}")))),
         }
     }
 
     /// Blocks of `input`; how long it was, and its hash. What has come leaves at once: nobody knows when there is more.
-    fn blocks(&mut self, number: u32, input: &mut dyn Read) -> Result<(u64, Hash), Stop> {
+    fn blocks(&mut self, number: u32, input: &mut dyn Read) -> Result<(u64, BlockHash), EarlyEnd> {
         let mut buffer = Vec::with_capacity(BLOCK as usize);
         let (mut hashes, mut size) = (Vec::new(), 0);
         loop {
             buffer.clear();
             (&mut *input).take(BLOCK).read_to_end(&mut buffer)?;
             if !buffer.is_empty() {
-                let block = Block::of(&buffer);
+                let block = SourceBlock::from_bytes(&buffer);
                 let at = u32::try_from(hashes.len()).map_err(io::Error::other)?;
                 hashes.push(block.hash());
                 size += buffer.len() as u64;

@@ -16,7 +16,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use clearway_runtime::bell::Bell;
 
-use super::link::Listener;
+use super::link::MessageReceiver;
 use super::message::ToReceiver;
 
 /// Messages of the sender that wait.
@@ -27,7 +27,7 @@ pub(super) const TICK: Duration = Duration::from_secs(5);
 const LOOKS: u32 = 6;
 
 /// What the sender says, as it comes.
-pub(super) struct Inbox {
+pub(super) struct SenderMessages {
     messages: Receiver<Result<ToReceiver>>,
     pub(super) bell: Arc<Bell>,
     /// Messages that came, those without contents included.
@@ -37,19 +37,19 @@ pub(super) struct Inbox {
 
 /// How often a sender was found silent.
 #[derive(Debug, Default)]
-pub(super) struct Silence {
+pub(super) struct SilenceCount {
     heard: u64,
     looks: u32,
 }
 
 /// What there is of the next message.
-pub(super) enum Waiting {
+pub(super) enum PartialMessage {
     Message(ToReceiver),
     Nothing,
     Gone,
 }
 
-impl Silence {
+impl SilenceCount {
     /// Looks once more, when `heard` messages have come; whether that was too often.
     pub(super) fn is_long(&mut self, heard: u64) -> bool {
         self.looks = if heard == self.heard { self.looks + 1 } else { 0 };
@@ -58,12 +58,12 @@ impl Silence {
     }
 }
 
-impl Inbox {
+impl SenderMessages {
     /// Starts to listen; the time between two looks is `tick`.
     ///
     /// # Errors
     /// No thread.
-    pub(super) fn start(mut listener: Listener, tick: Duration) -> Result<Self> {
+    pub(super) fn start(mut listener: MessageReceiver, tick: Duration) -> Result<Self> {
         let bell = Arc::new(Bell::new().context("a way to wake a thread")?);
         let (to, messages) = sync_channel(WAITING_MAX);
         let heard = Arc::new(AtomicU64::new(0));
@@ -92,7 +92,7 @@ impl Inbox {
     /// # Errors
     /// The connection broke, or the sender is silent.
     pub(super) fn next(&self) -> Result<Option<ToReceiver>> {
-        let mut silence = Silence::default();
+        let mut silence = SilenceCount::default();
         loop {
             match self.messages.recv_timeout(self.tick) {
                 Ok(message) => return message.map(Some),
@@ -111,11 +111,11 @@ impl Inbox {
     }
 
     /// The next message if there is one.
-    pub(super) fn waiting(&self) -> Waiting {
+    pub(super) fn waiting(&self) -> PartialMessage {
         match self.messages.try_recv() {
-            Ok(Ok(message)) => Waiting::Message(message),
-            Err(TryRecvError::Empty) => Waiting::Nothing,
-            Ok(Err(_)) | Err(TryRecvError::Disconnected) => Waiting::Gone,
+            Ok(Ok(message)) => PartialMessage::Message(message),
+            Err(TryRecvError::Empty) => PartialMessage::Nothing,
+            Ok(Err(_)) | Err(TryRecvError::Disconnected) => PartialMessage::Gone,
         }
     }
 }
@@ -124,22 +124,26 @@ impl Inbox {
 mod tests {
     use std::os::unix::net::UnixStream;
 
-    use clearway_runtime::door::Ends;
+    use clearway_runtime::door::StreamEnds;
 
     use super::*;
-    use crate::mechanism::cast::link::{Speaker, answer, call};
-    use crate::mechanism::cast::outbox::{Letter, Outbox};
+    use crate::mechanism::cast::link::{MessageSender, answer, call};
+    use crate::mechanism::cast::outbox::{SendQueue, SharedMessage};
 
     const SECRET: &[u8] = b"sixteen bytes at least";
 
     /// A sender's end, and a receiver's ear.
-    fn connected() -> (Speaker, Inbox) {
+    fn connected() -> (MessageSender, SenderMessages) {
         let (ours, theirs) = UnixStream::pair().expect("a pair");
-        let ends = |stream: UnixStream| -> Ends { (Box::new(stream.try_clone().expect("two ends")), Box::new(stream)) };
+        let ends =
+            |stream: UnixStream| -> StreamEnds { (Box::new(stream.try_clone().expect("two ends")), Box::new(stream)) };
         let receiver = ends(theirs);
         let answers = thread::spawn(move || answer(receiver, SECRET).expect("agreed").expect("called").1);
         let (speaker, _) = call(ends(ours), 7, SECRET).expect("agreed");
-        (speaker, Inbox::start(answers.join().expect("no panic"), Duration::from_millis(20)).expect("a thread"))
+        (
+            speaker,
+            SenderMessages::start(answers.join().expect("no panic"), Duration::from_millis(20)).expect("a thread"),
+        )
     }
 
     #[test]
@@ -156,18 +160,18 @@ mod tests {
     #[test]
     fn next__a_sender_that_is_busy_says_so() {
         let (speaker, inbox) = connected();
-        let outbox = Outbox::start(speaker, Duration::from_millis(1)).expect("a thread");
+        let outbox = SendQueue::start(speaker, Duration::from_millis(1)).expect("a thread");
         let heard = inbox.heard();
         while inbox.heard() < heard + 50 {
             thread::yield_now();
         }
-        outbox.put(&Letter::of(&ToReceiver::Finish).expect("a letter")).expect("said");
+        outbox.put(&SharedMessage::from_message(&ToReceiver::Finish).expect("a letter")).expect("said");
         assert!(matches!(inbox.next(), Ok(Some(ToReceiver::Finish))), "nothing else was to be read");
     }
 
     #[test]
     fn is_long__own_absence_is_one_look() {
-        let mut silence = Silence::default();
+        let mut silence = SilenceCount::default();
         assert!((1..LOOKS).all(|_| !silence.is_long(0)) && silence.is_long(0));
         assert!(!silence.is_long(1), "it has spoken");
         assert!(!silence.is_long(1), "a look after a stop of an hour is one like others");

@@ -4,35 +4,35 @@
 //! Their proofs, and the sealing ([`clearway_runtime::door`]).
 
 use anyhow::{Context, Result, anyhow};
-use clearway_runtime::door::{self, DoorError, Ends, Protocol, Stay, Visitor};
+use clearway_runtime::door::{self, DoorError, HandshakeLabels, StreamEnds, Visitor, VisitorPlace};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// A cast of this form. The longest message: 4096 entries with the longest paths would be 50 MiB, as they are in practice some 0.5.
-const PROTOCOL: Protocol = Protocol { magic: *b"clearway cast 2\n", message_max: 64 << 20 };
+const PROTOCOL: HandshakeLabels = HandshakeLabels { magic: *b"clearway cast 2\n", message_max: 64 << 20 };
 
 /// The direction from here.
-pub(super) struct Speaker(door::Speaker);
+pub(super) struct MessageSender(door::SealedSender);
 
 /// The direction to here.
-pub(super) struct Listener(door::Listener);
+pub(super) struct MessageReceiver(door::SealedReceiver);
 
 /// Begins as the sender.
 ///
 /// # Errors
 /// One sentence: the other end is no receiver, or has another key.
-pub(super) fn call(ends: Ends, session: u64, secret: &[u8]) -> Result<(Speaker, Listener)> {
+pub(super) fn call(ends: StreamEnds, session: u64, secret: &[u8]) -> Result<(MessageSender, MessageReceiver)> {
     let agreed = door::call(ends, &PROTOCOL, session, secret);
     let (speaker, listener) =
         agreed.map_err(|error| sentence(error, "nobody listens", "no receiver of a cast answers"))?;
-    Ok((Speaker(speaker), Listener(listener)))
+    Ok((MessageSender(speaker), MessageReceiver(listener)))
 }
 
 /// Begins as a receiver; `None` when the other end leaves without a word.
 ///
 /// # Errors
 /// One sentence: the other end is no sender, or has another key.
-pub(super) fn answer(ends: Ends, secret: &[u8]) -> Result<Option<(Speaker, Listener)>> {
+pub(super) fn answer(ends: StreamEnds, secret: &[u8]) -> Result<Option<(MessageSender, MessageReceiver)>> {
     answered(door::answer(ends, &PROTOCOL, secret))
 }
 
@@ -40,19 +40,19 @@ pub(super) fn answer(ends: Ends, secret: &[u8]) -> Result<Option<(Speaker, Liste
 ///
 /// # Errors
 /// As for [`answer`]; it takes too long.
-pub(super) fn admit(visitor: Visitor, secret: &[u8]) -> Result<Option<(Speaker, Listener, Stay)>> {
+pub(super) fn admit(visitor: Visitor, secret: &[u8]) -> Result<Option<(MessageSender, MessageReceiver, VisitorPlace)>> {
     match visitor.answer(&PROTOCOL, secret) {
         Ok(None) => Ok(None),
-        Ok(Some((speaker, listener, stay))) => Ok(Some((Speaker(speaker), Listener(listener), stay))),
+        Ok(Some((speaker, listener, stay))) => Ok(Some((MessageSender(speaker), MessageReceiver(listener), stay))),
         Err(error) => answered(Err(error)).map(|_| None),
     }
 }
 
 fn answered(
-    agreed: std::result::Result<Option<(door::Speaker, door::Listener)>, DoorError>,
-) -> Result<Option<(Speaker, Listener)>> {
+    agreed: std::result::Result<Option<(door::SealedSender, door::SealedReceiver)>, DoorError>,
+) -> Result<Option<(MessageSender, MessageReceiver)>> {
     let agreed = agreed.map_err(|error| sentence(error, "the sender is gone", "no sender of a cast calls"))?;
-    Ok(agreed.map(|(speaker, listener)| (Speaker(speaker), Listener(listener))))
+    Ok(agreed.map(|(speaker, listener)| (MessageSender(speaker), MessageReceiver(listener))))
 }
 
 /// The sentence for people: `gone` for an end that takes nothing, `silent` for one that sends nothing of a cast.
@@ -76,7 +76,7 @@ pub(super) fn plain(message: &impl Serialize) -> Result<Vec<u8>> {
     serde_json::to_vec(message).context("a message that JSON cannot hold")
 }
 
-impl Speaker {
+impl MessageSender {
     /// Says `message`.
     ///
     /// # Errors
@@ -94,7 +94,7 @@ impl Speaker {
     }
 }
 
-impl Listener {
+impl MessageReceiver {
     /// The next message; `None` when the other end has closed the connection behind one.
     ///
     /// # Errors
@@ -121,11 +121,11 @@ mod tests {
 
     use super::*;
 
-    fn ends(stream: UnixStream) -> Ends {
+    fn ends(stream: UnixStream) -> StreamEnds {
         (Box::new(stream.try_clone().expect("two ends")), Box::new(stream))
     }
 
-    type End = Result<(Speaker, Listener)>;
+    type End = Result<(MessageSender, MessageReceiver)>;
 
     fn meet(secrets: [&'static [u8]; 2]) -> (End, End) {
         let (a, b) = UnixStream::pair().expect("a pair");

@@ -4,8 +4,8 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 
 use serde::{Deserialize, Serialize};
 
-use super::path::Text;
-use super::plan::{Entry, Has, Runs};
+use super::path::PathText;
+use super::plan::{Inventory, ManifestEntry, NumberRuns};
 
 /// Failures that a receiver tells with their reasons; of more only the number.
 pub(super) const TOLD_MAX: usize = 20;
@@ -16,9 +16,9 @@ pub(super) const CHUNK: usize = 4096;
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum ToReceiver {
     /// Where everything goes.
-    Task(Task),
+    Task(CastTask),
     /// Some of the entries, in order.
-    Entries(Vec<Entry>),
+    Entries(Vec<ManifestEntry>),
     /// There are no more entries: answer with [`FromReceiver::Has`].
     Survey,
     /// Hashes of some blocks of a file, in order, as hexadecimal digits.
@@ -26,9 +26,9 @@ pub(super) enum ToReceiver {
     /// There are no more hashes: answer with [`FromReceiver::Lacks`], and [`FromReceiver::Compared`] at last.
     Compare,
     /// Take a seat in the broadcast: answer with [`FromReceiver::Bound`].
-    Seat(Seat),
+    Seat(BroadcastMembership),
     /// Open your end: answer with [`FromReceiver::Opened`].
-    Open(Vec<Place>),
+    Open(Vec<MemberAddress>),
     /// The broadcast begins; the key of its group, where it has one, as hexadecimal digits.
     Begin { group_key: Option<String> },
     /// All has been cast: bring it to an end, and answer with [`FromReceiver::Outcome`].
@@ -41,18 +41,18 @@ pub(super) enum ToReceiver {
 
 /// Where everything goes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Task {
+pub(super) struct CastTask {
     /// Of the receiver, for `%r`.
     pub(super) number: u32,
     /// A directory; without it the receiver's own.
-    pub(super) into: Option<Text>,
+    pub(super) into: Option<PathText>,
     /// Whether files are the same whose sizes and times are.
-    pub(super) check: Check,
+    pub(super) check: HashPolicy,
 }
 
 /// How a receiver finds out what it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Check {
+pub(super) enum HashPolicy {
     /// By size and time of change.
     Times,
     /// By contents.
@@ -61,12 +61,12 @@ pub(super) enum Check {
 
 /// A receiver's part in the broadcast.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Seat {
+pub(super) struct BroadcastMembership {
     pub(super) session: u64,
     pub(super) rank: u32,
     /// The address at which it is reached.
     pub(super) address: Ipv4Addr,
-    pub(super) network: Network,
+    pub(super) network: MemberNetwork,
     /// The group of the cast, where there is one.
     pub(super) group: Option<SocketAddrV4>,
     /// Tells this cast from others.
@@ -77,7 +77,7 @@ pub(super) struct Seat {
 
 /// Where the members of a broadcast run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Network {
+pub(super) enum MemberNetwork {
     /// All on the loopback of one network namespace.
     Loopback,
     /// Anywhere else, other containers and virtual hosts of this machine included: messages are sealed.
@@ -86,7 +86,7 @@ pub(super) enum Network {
 
 /// Where one member of the broadcast is.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Place {
+pub(super) struct MemberAddress {
     pub(super) address: SocketAddrV4,
     /// Its card, as hexadecimal digits.
     pub(super) card: String,
@@ -105,33 +105,33 @@ pub(super) enum FromReceiver {
     },
     /// What it has of the entries.
     Has {
-        has: Has,
+        has: Inventory,
         /// Why entries failed, some of them.
         why: Vec<(u32, String)>,
         /// What tells the target from other directories of its machine: device and number.
         place: (u64, u64),
     },
     /// What it lacks of a file of which it has a part.
-    Lacks { file: u32, runs: Runs },
+    Lacks { file: u32, runs: NumberRuns },
     /// It has told of all files.
     Compared,
     /// It is busy, and there.
     Alive,
     /// Where it is in the broadcast.
-    Bound(Place),
+    Bound(MemberAddress),
     /// Its end is open.
     Opened,
     /// Bytes that it has taken so far.
     Progress { bytes: u64 },
     /// How it ended.
-    Outcome(Outcome),
+    Outcome(ReceiverOutcome),
     /// It cannot take part, in one sentence.
     Failed(String),
 }
 
 /// How a receiver ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Outcome {
+pub(super) struct ReceiverOutcome {
     /// Bytes written of what was cast.
     pub(super) written: u64,
     /// Files that came, whole and checked.
@@ -139,7 +139,7 @@ pub(super) struct Outcome {
     /// Entries that are not as they shall be.
     pub(super) failed: u64,
     /// Why, of some.
-    pub(super) why: Vec<(Text, String)>,
+    pub(super) why: Vec<(PathText, String)>,
     /// What else somebody should know, a sentence each.
     pub(super) notes: Vec<String>,
 }

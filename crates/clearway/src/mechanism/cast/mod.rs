@@ -20,10 +20,10 @@
 
 mod assembly;
 mod blame;
-mod crew;
 mod feeder;
 mod inbox;
 mod link;
+mod membership;
 mod message;
 mod naming;
 mod outbox;
@@ -32,14 +32,14 @@ mod peers;
 mod plan;
 mod progress;
 mod receiver;
+mod receiver_list;
 mod record;
-mod seat;
+mod remote_receivers;
 mod sender;
 mod serve;
 mod source;
 mod summary;
 mod target;
-mod whom;
 
 use std::io::{BufRead, Write, stdin, stdout};
 use std::net::Ipv4Addr;
@@ -55,20 +55,20 @@ use crate::run::job::{Guest, JobOrder, Losses, Role, Sealing, Site};
 use crate::run::{json_text, print};
 use clearway_wires::WireRequest;
 use clearway_wires::hexadecimal::bytes_of;
-use message::{Check, Task};
-use path::Text;
-use peers::{Connection, Contact, Way};
-use progress::{Display, Wish};
-use receiver::Whither;
-use seat::ROOT;
-use sender::Order;
-use source::{Source, Stream};
-use summary::Summary;
+use membership::ROOT;
+use message::{CastTask, HashPolicy};
+use path::PathText;
+use peers::{Connector, ExpectedReceiver, ReceiverConnection};
+use progress::{ProgressLine, ProgressMode};
+use receiver::Destination;
+use sender::CastOptions;
+use source::{CastSource, StreamSource};
+use summary::CastSummary;
 
 pub(crate) use serve::{PORT, serve};
 
 /// What `clearway cast` is asked for.
-pub(crate) struct Request {
+pub(crate) struct CastRequest {
     /// What to cast; `-` is standard input.
     pub(crate) paths: Vec<PathBuf>,
     /// To whom; nobody named is for ranks of a job.
@@ -102,15 +102,15 @@ const SECRET: usize = 32;
 ///
 /// # Errors
 /// One sentence: what cannot be read, or who cannot be reached; what goes wrong at a receiver stands in the summary.
-pub(crate) fn cast(request: &Request) -> Result<Exit> {
+pub(crate) fn cast(request: &CastRequest) -> Result<Exit> {
     if request.to.is_empty() {
         return across_job(request);
     }
-    let hosts = whom::read(&request.to)?;
+    let hosts = receiver_list::read(&request.to)?;
     let source = source(request)?;
     let interrupt = Interrupt::listen()?;
     let (secret, contacts) = match &request.key {
-        Some(key) => (crew::key(key)?, crew::listening(hosts, request.port)),
+        Some(key) => (remote_receivers::key(key)?, remote_receivers::listening(hosts, request.port)),
         None => {
             let secret = sender::random::<SECRET>()?.to_vec();
             let program = match &request.remote_program {
@@ -118,35 +118,35 @@ pub(crate) fn cast(request: &Request) -> Result<Exit> {
                 None => std::env::current_exe().context("the path of this program")?,
             };
             let program = program.to_str().context("the path of this program is no text")?.to_owned();
-            let contacts = crew::over_ssh(hosts, &program, &secret);
+            let contacts = remote_receivers::over_ssh(hosts, &program, &secret);
             (secret, contacts)
         }
     };
     tell(request, sender::send(order(request, source, contacts, secret), interrupt))
 }
 
-fn source(request: &Request) -> Result<Source> {
-    let stream = || Stream { program: request.program.clone(), bytes: request.expected };
+fn source(request: &CastRequest) -> Result<CastSource> {
+    let stream = || StreamSource { program: request.program.clone(), bytes: request.expected };
     match &request.paths[..] {
-        [] if request.program.is_some() => Source::stream(&request.name, stream()),
-        [path] if path.as_os_str() == "-" && request.program.is_none() => Source::stream(&request.name, stream()),
+        [] if request.program.is_some() => CastSource::stream(&request.name, stream()),
+        [path] if path.as_os_str() == "-" && request.program.is_none() => CastSource::stream(&request.name, stream()),
         _ if request.program.is_some() => bail!("--exec casts what a program prints, and nothing else"),
         _ if request.expected.is_some() => bail!("--expect-bytes is for what comes on standard input, or from --exec"),
         paths if paths.iter().any(|path| path.as_os_str() == "-") => {
             bail!("standard input (-) is cast alone");
         }
-        paths => Source::survey(paths),
+        paths => CastSource::survey(paths),
     }
 }
 
-fn order(request: &Request, source: Source, contacts: Vec<Contact>, secret: Vec<u8>) -> Order {
-    let into = request.into.as_ref().map(|into| Text(into.clone().into_bytes()));
-    let check = if request.checksum { Check::Contents } else { Check::Times };
-    let display = Display::new(if request.progress { Wish::Shown } else { Wish::Silent });
-    Order { source, contacts, task: Task { number: 0, into, check }, secret, rate: request.rate, display }
+fn order(request: &CastRequest, source: CastSource, contacts: Vec<ExpectedReceiver>, secret: Vec<u8>) -> CastOptions {
+    let into = request.into.as_ref().map(|into| PathText(into.clone().into_bytes()));
+    let check = if request.checksum { HashPolicy::Contents } else { HashPolicy::Times };
+    let display = ProgressLine::new(if request.progress { ProgressMode::Shown } else { ProgressMode::Silent });
+    CastOptions { source, contacts, task: CastTask { number: 0, into, check }, secret, rate: request.rate, display }
 }
 
-fn tell(request: &Request, summary: Result<Summary>) -> Result<Exit> {
+fn tell(request: &CastRequest, summary: Result<CastSummary>) -> Result<Exit> {
     let summary = match summary {
         Err(error) if error.is::<Interrupted>() => {
             eprintln!(
@@ -165,7 +165,7 @@ fn tell(request: &Request, summary: Result<Summary>) -> Result<Exit> {
 }
 
 /// Casts to the ranks of the job that a launcher started, one of each host.
-fn across_job(request: &Request) -> Result<Exit> {
+fn across_job(request: &CastRequest) -> Result<Exit> {
     let how = JobOrder { sealing: Sealing::Sealed, wire: WireRequest::AUTO, losses: Losses::EndIt, hosts: None };
     match job::enter(&how)? {
         Role::Conductor(site) if site.is_alone() => {
@@ -177,10 +177,10 @@ fn across_job(request: &Request) -> Result<Exit> {
         },
         Role::Follower(follower) => {
             let (connection, secret) = follower.connection()?;
-            let Connection { ends, .. } = crew::over(connection)?;
+            let ReceiverConnection { ends, .. } = remote_receivers::over(connection)?;
             // What fails here is told to the sender, which says it.
             if let Ok(Some(link)) = link::answer(ends, &secret) {
-                let _ = receiver::receive(link, &secret, &Whither::Anywhere, None);
+                let _ = receiver::receive(link, &secret, &Destination::Anywhere, None);
             }
             follower.leave()?;
             Ok(Exit::Good)
@@ -189,7 +189,7 @@ fn across_job(request: &Request) -> Result<Exit> {
 }
 
 /// Sends to the ranks of `site`; to its own host over a receiver beside this process.
-fn conduct(site: &Site, request: &Request) -> Result<Exit> {
+fn conduct(site: &Site, request: &CastRequest) -> Result<Exit> {
     let source = source(request)?;
     let secret = site.secret()?.into_bytes();
     let each_rank = request.into.as_ref().is_some_and(|into| into.contains("%r"));
@@ -197,12 +197,16 @@ fn conduct(site: &Site, request: &Request) -> Result<Exit> {
     let takes_part = |rank| each_rank || firsts.iter().any(|first| first.contains(&rank));
     let guests = site.guests()?;
     let name = |rank| if each_rank { format!("{} ({rank})", site.host(rank)) } else { site.host(rank).to_owned() };
-    let mut contacts = vec![crew::beside(name(ROOT), &secret)];
+    let mut contacts = vec![remote_receivers::beside(name(ROOT), &secret)];
     let mut others = Vec::new();
     for Guest { rank, connection } in guests {
         if takes_part(rank) {
-            let connect = move || crew::to_receiver(connection);
-            contacts.push(Contact { name: name(rank), into: None, connect: Way::Once(Box::new(connect)) });
+            let connect = move || remote_receivers::to_receiver(connection);
+            contacts.push(ExpectedReceiver {
+                name: name(rank),
+                into: None,
+                connect: Connector::Once(Box::new(connect)),
+            });
         } else {
             // It waits until this connection ends.
             others.push(connection);
@@ -223,11 +227,11 @@ pub(crate) fn receive() -> Result<Exit> {
     let secret = bytes_of(line.trim_end()).filter(|secret| !secret.is_empty());
     let secret = secret.context("this command is for the program itself; use `clearway cast FILE --to HOST`")?;
     let mut output = stdout();
-    output.write_all(&[crew::STARTED]).and_then(|()| output.flush()).context("the sender is gone")?;
+    output.write_all(&[remote_receivers::STARTED]).and_then(|()| output.flush()).context("the sender is gone")?;
     let reached = std::env::var("SSH_CONNECTION").ok().and_then(|words| addresses(&words));
     let Some(link) = link::answer((Box::new(stdin()), Box::new(output)), &secret)? else { return Ok(Exit::Failed) };
     // What fails is told to the sender, which says it.
-    Ok(match receiver::receive(link, &secret, &Whither::Anywhere, reached) {
+    Ok(match receiver::receive(link, &secret, &Destination::Anywhere, reached) {
         Ok(()) => Exit::Good,
         Err(_) => Exit::Failed,
     })

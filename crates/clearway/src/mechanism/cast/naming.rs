@@ -29,14 +29,14 @@ const FILE: &str = "names";
 
 /// Gives names to files that are not whole.
 #[derive(Clone, Copy)]
-pub(super) struct Naming {
+pub(super) struct TemporaryNames {
     key: [u8; KEY],
 }
 
-impl Naming {
+impl TemporaryNames {
     /// That of this user, or without a private place one of this process.
     pub(super) fn open() -> Self {
-        static KEPT: OnceLock<Naming> = OnceLock::new();
+        static KEPT: OnceLock<TemporaryNames> = OnceLock::new();
         *KEPT.get_or_init(|| {
             let kept = if cfg!(test) { None } else { place().and_then(|place| key_in(&place).ok()) };
             // A system without randomness has no sealed connections either, so nothing is received there.
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn name__depends_on_everything() {
-        let [one, other] = [1, 2].map(|byte| Naming { key: [byte; KEY] });
+        let [one, other] = [1, 2].map(|byte| TemporaryNames { key: [byte; KEY] });
         let names = [
             one.name(1, OsStr::new("a"), 0),
             one.name(2, OsStr::new("a"), 0),

@@ -13,46 +13,46 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-use super::link::{Speaker, plain};
+use super::link::{MessageSender, plain};
 use super::message::ToReceiver;
 
 /// A message that several receivers get.
 #[derive(Clone)]
-pub(super) struct Letter(Arc<Vec<u8>>);
+pub(super) struct SharedMessage(Arc<Vec<u8>>);
 
-impl Letter {
+impl SharedMessage {
     /// One that says `message`.
     ///
     /// # Errors
     /// It cannot be written down.
-    pub(super) fn of(message: &impl Serialize) -> Result<Self> {
+    pub(super) fn from_message(message: &impl Serialize) -> Result<Self> {
         plain(message).map(|bytes| Self(Arc::new(bytes)))
     }
 }
 
 /// Letters to one receiver that are not written yet.
-pub(super) struct Outbox {
-    letters: Sender<Letter>,
+pub(super) struct SendQueue {
+    letters: Sender<SharedMessage>,
     /// Their bytes.
     waiting: Arc<AtomicUsize>,
     /// Closed when the thread has ended.
     end: Receiver<()>,
 }
 
-impl Outbox {
+impl SendQueue {
     /// Starts the thread that says letters with `speaker`, and that the sender is there when there is none for `alive_every`.
     ///
     /// # Errors
     /// No thread.
-    pub(super) fn start(mut speaker: Speaker, alive_every: Duration) -> Result<Self> {
-        let (letters, to_say) = channel::<Letter>();
+    pub(super) fn start(mut speaker: MessageSender, alive_every: Duration) -> Result<Self> {
+        let (letters, to_say) = channel::<SharedMessage>();
         let (ended, end) = channel::<()>();
         let waiting = Arc::new(AtomicUsize::new(0));
         let left = waiting.clone();
         let write = move || {
             loop {
                 let said = match to_say.recv_timeout(alive_every) {
-                    Ok(Letter(letter)) => {
+                    Ok(SharedMessage(letter)) => {
                         let said = speaker.say_plain(&letter);
                         left.fetch_sub(letter.len(), Ordering::Relaxed);
                         said
@@ -74,7 +74,7 @@ impl Outbox {
     ///
     /// # Errors
     /// The connection broke.
-    pub(super) fn put(&self, letter: &Letter) -> Result<()> {
+    pub(super) fn put(&self, letter: &SharedMessage) -> Result<()> {
         self.waiting.fetch_add(letter.0.len(), Ordering::Relaxed);
         self.letters.send(letter.clone()).map_err(|_| anyhow::anyhow!("its connection broke"))
     }

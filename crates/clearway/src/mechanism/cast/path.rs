@@ -19,7 +19,7 @@ const PATH_MAX: usize = 4096;
 
 /// A path below a target; without names it is the target itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Below(Vec<Text>);
+pub(super) struct RelativePath(Vec<PathText>);
 
 /// Whether a file that is not whole could have this name.
 pub(super) fn is_unfinished(name: &[u8]) -> bool {
@@ -30,25 +30,25 @@ pub(super) fn is_unfinished(name: &[u8]) -> bool {
 
 /// Bytes that mostly are UTF-8. Written with what is not, and what would disturb a terminal, as `%1B`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Text(pub(super) Vec<u8>);
+pub(super) struct PathText(pub(super) Vec<u8>);
 
-impl Below {
+impl RelativePath {
     /// A path of `names`; `None` when one of them is not plain, or it is too long.
-    pub(super) fn of<'n>(names: impl IntoIterator<Item = &'n [u8]>) -> Option<Self> {
-        let names: Vec<Text> = names.into_iter().map(|name| Text(name.to_vec())).collect();
+    pub(super) fn from_names<'n>(names: impl IntoIterator<Item = &'n [u8]>) -> Option<Self> {
+        let names: Vec<PathText> = names.into_iter().map(|name| PathText(name.to_vec())).collect();
         let length = names.iter().map(|name| name.0.len() + 1).sum::<usize>();
-        (length <= PATH_MAX && names.iter().all(Text::is_plain_name)).then_some(Self(names))
+        (length <= PATH_MAX && names.iter().all(PathText::is_plain_name)).then_some(Self(names))
     }
 
     /// A path as a person writes it, relative: `a/b`, `.`.
     pub(super) fn read(path: &str) -> Option<Self> {
         let names = path.split('/').filter(|name| !matches!(*name, "" | "."));
-        if path.starts_with('/') { None } else { Self::of(names.map(str::as_bytes)) }
+        if path.starts_with('/') { None } else { Self::from_names(names.map(str::as_bytes)) }
     }
 
     /// This and `name` behind it.
     pub(super) fn join(&self, name: &[u8]) -> Option<Self> {
-        Self::of(self.names().map(OsStrExt::as_bytes).chain([name]))
+        Self::from_names(self.names().map(OsStrExt::as_bytes).chain([name]))
     }
 
     /// Whether this is `other` or below it.
@@ -67,7 +67,7 @@ impl Below {
     }
 }
 
-impl Text {
+impl PathText {
     fn is_plain_name(&self) -> bool {
         let name = &self.0[..];
         let plain = !matches!(name, b"" | b"." | b"..") && !name.iter().any(|byte| matches!(byte, b'/' | 0));
@@ -87,7 +87,7 @@ impl Text {
     }
 }
 
-impl fmt::Display for Text {
+impl fmt::Display for PathText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for chunk in self.0.utf8_chunks() {
             for letter in chunk.valid().chars() {
@@ -103,41 +103,41 @@ impl fmt::Display for Text {
     }
 }
 
-impl fmt::Display for Below {
+impl fmt::Display for RelativePath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<String> = self.0.iter().map(Text::to_string).collect();
+        let names: Vec<String> = self.0.iter().map(PathText::to_string).collect();
         f.write_str(if names.is_empty() { "." } else { "" })?;
         f.write_str(&names.join("/"))
     }
 }
 
-impl Serialize for Text {
+impl Serialize for PathText {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
 
-impl<'de> Deserialize<'de> for Text {
+impl<'de> Deserialize<'de> for PathText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         Self::read(&text).ok_or_else(|| de::Error::custom("no text"))
     }
 }
 
-impl Serialize for Below {
+impl Serialize for RelativePath {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
 
-impl<'de> Deserialize<'de> for Below {
+impl<'de> Deserialize<'de> for RelativePath {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         let names = || match text.as_str() {
-            "." => Self::of([]),
+            "." => Self::from_names([]),
             text => {
-                let names: Vec<Text> = text.split('/').map(Text::read).collect::<Option<_>>()?;
-                Self::of(names.iter().map(|name| &name.0[..]))
+                let names: Vec<PathText> = text.split('/').map(PathText::read).collect::<Option<_>>()?;
+                Self::from_names(names.iter().map(|name| &name.0[..]))
             }
         };
         names().ok_or_else(|| de::Error::custom("a path that leaves its target"))
@@ -148,17 +148,17 @@ impl<'de> Deserialize<'de> for Below {
 mod tests {
     use super::*;
 
-    fn told(json: &str) -> Option<Below> {
+    fn told(json: &str) -> Option<RelativePath> {
         serde_json::from_str(json).ok()
     }
 
     #[test]
     fn below__any_bytes_travel_and_are_shown_without_harm() {
-        let path = Below::of([&b"a b"[..], b"100%\x1b[2J", b"\xff\xfe\xc3\xa9"]).expect("three names");
+        let path = RelativePath::from_names([&b"a b"[..], b"100%\x1b[2J", b"\xff\xfe\xc3\xa9"]).expect("three names");
         let json = serde_json::to_string(&path).expect("text");
         assert_eq!(json, r#""a b/100%25%1B[2J/%FF%FE\u00e9""#.replace(r"\u00e9", "\u{e9}"));
         assert_eq!(told(&json), Some(path));
-        assert_eq!(told("\".\""), Some(Below::default()));
+        assert_eq!(told("\".\""), Some(RelativePath::default()));
     }
 
     #[test]
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn read__takes_relative_paths_as_people_write_them() {
-        let shown = |path: &str| Below::read(path).map(|path| path.to_string());
+        let shown = |path: &str| RelativePath::read(path).map(|path| path.to_string());
         assert_eq!(shown("./a//b/").as_deref(), Some("a/b"));
         assert_eq!(shown(".").as_deref(), Some("."));
         assert_eq!((shown("/a"), shown("a/../b")), (None, None));

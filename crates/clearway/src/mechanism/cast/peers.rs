@@ -7,20 +7,20 @@
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::sync::mpsc::{self, RecvTimeoutError, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clearway_runtime::bell::Bell;
-use clearway_runtime::door::{DoorError, Ends};
+use clearway_runtime::door::{DoorError, StreamEnds};
 use clearway_runtime::launch::escaped;
 
-use super::link::{Listener, Speaker, call};
-use super::message::{FromReceiver, Outcome, Place, TOLD_MAX, Task, ToReceiver};
-use super::outbox::{Letter, Outbox};
-use super::path::Text;
-use super::plan::{Has, Runs};
+use super::link::{MessageReceiver, MessageSender, call};
+use super::message::{CastTask, FromReceiver, MemberAddress, ReceiverOutcome, TOLD_MAX, ToReceiver};
+use super::outbox::{SendQueue, SharedMessage};
+use super::path::PathText;
+use super::plan::{Inventory, NumberRuns};
 use crate::run::interrupt::Interrupt;
 
 /// How often a wait looks whether the user wants an end: hardly to be noticed by a person.
@@ -49,50 +49,50 @@ const FAREWELL: Duration = Duration::from_secs(1);
 const PAUSES_MS: [u64; 6] = [100, 200, 400, 800, 1500, 3000];
 
 /// A receiver that shall come.
-pub(super) struct Contact {
+pub(super) struct ExpectedReceiver {
     /// For people.
     pub(super) name: String,
     /// The directory there.
-    pub(super) into: Option<Text>,
-    pub(super) connect: Way,
+    pub(super) into: Option<PathText>,
+    pub(super) connect: Connector,
 }
 
 /// Connects: both directions, and the addresses of both ends, this one first, where there are some.
-pub(super) enum Way {
-    Once(Box<dyn FnOnce() -> Result<Connection> + Send>),
+pub(super) enum Connector {
+    Once(Box<dyn FnOnce() -> Result<ReceiverConnection> + Send>),
     /// As often as the other end ends the connection before it has heard the proof.
-    Again(Box<dyn Fn() -> Result<Connection> + Send>),
+    Again(Box<dyn Fn() -> Result<ReceiverConnection> + Send>),
 }
 
 /// A connection to a receiver.
-pub(super) struct Connection {
-    pub(super) ends: Ends,
+pub(super) struct ReceiverConnection {
+    pub(super) ends: StreamEnds,
     pub(super) addresses: Option<[Ipv4Addr; 2]>,
 }
 
 /// A receiver.
-pub(super) struct Peer {
+pub(super) struct Receiver {
     pub(super) name: String,
-    task: Task,
-    outbox: Option<Outbox>,
+    task: CastTask,
+    outbox: Option<SendQueue>,
     /// Where it runs, once it came.
     pub(super) boot: Option<String>,
     /// Addresses of both ends, this one first.
     pub(super) addresses: Option<[Ipv4Addr; 2]>,
-    pub(super) has: Option<Has>,
+    pub(super) has: Option<Inventory>,
     /// What tells its target from other directories of its machine.
     pub(super) target: Option<(u64, u64)>,
-    pub(super) lacks: BTreeMap<u32, Runs>,
+    pub(super) lacks: BTreeMap<u32, NumberRuns>,
     pub(super) has_compared: bool,
     /// It lacks something that is cast.
     pub(super) lacks_some: bool,
     /// Its rank in the broadcast, if it takes part.
     pub(super) rank: Option<u32>,
-    pub(super) place: Option<Place>,
+    pub(super) place: Option<MemberAddress>,
     pub(super) is_open: bool,
     /// Bytes that it has taken.
     pub(super) taken: u64,
-    pub(super) outcome: Option<Outcome>,
+    pub(super) outcome: Option<ReceiverOutcome>,
     pub(super) ended: Option<Instant>,
     /// When it said something last, or was called.
     heard: Instant,
@@ -101,7 +101,7 @@ pub(super) struct Peer {
     pub(super) why: Vec<(u32, String)>,
 }
 
-impl Peer {
+impl Receiver {
     /// Whether it still is there.
     pub(super) fn is_here(&self) -> bool {
         self.lost.is_none()
@@ -109,14 +109,14 @@ impl Peer {
 
     /// Says `message`; a receiver that cannot hear it is lost.
     pub(super) fn say(&mut self, message: &ToReceiver) {
-        match Letter::of(message) {
+        match SharedMessage::from_message(message) {
             Ok(letter) => self.post(&letter),
             Err(error) => self.lose(&error.to_string()),
         }
     }
 
     /// Says what is in `letter`.
-    pub(super) fn post(&mut self, letter: &Letter) {
+    pub(super) fn post(&mut self, letter: &SharedMessage) {
         if let Some(Err(error)) = self.outbox.as_ref().map(|outbox| outbox.put(letter)) {
             self.lose(&error.to_string());
         }
@@ -165,30 +165,30 @@ impl Peer {
 }
 
 /// From the thread that listens to a receiver.
-enum Heard {
-    Came(Outbox, Option<[Ipv4Addr; 2]>),
+enum ReceiverEvent {
+    Came(SendQueue, Option<[Ipv4Addr; 2]>),
     Said(FromReceiver),
     Gone(String),
 }
 
 /// All receivers.
-pub(super) struct Peers {
-    pub(super) all: Vec<Peer>,
-    heard: Receiver<(usize, Heard)>,
+pub(super) struct Receivers {
+    pub(super) all: Vec<Receiver>,
+    heard: mpsc::Receiver<(usize, ReceiverEvent)>,
     pub(super) bell: Arc<Bell>,
     interrupt: Interrupt,
     /// When receivers were looked at last.
     checked: Instant,
 }
 
-impl Peers {
+impl Receivers {
     /// Lets all of `contacts` come, each of which gets `task` with its own number and directory.
     ///
     /// # Errors
     /// No thread.
     pub(super) fn call(
-        contacts: Vec<Contact>,
-        task: &Task,
+        contacts: Vec<ExpectedReceiver>,
+        task: &CastTask,
         session: u64,
         secret: &[u8],
         interrupt: Interrupt,
@@ -197,9 +197,9 @@ impl Peers {
         let (to, heard) = sync_channel(HEARD_MAX);
         let mut all = Vec::new();
         for (number, contact) in contacts.into_iter().enumerate() {
-            let Contact { name, into, connect } = contact;
-            let task = Task { number: number as u32, into: into.or_else(|| task.into.clone()), ..task.clone() };
-            all.push(Peer {
+            let ExpectedReceiver { name, into, connect } = contact;
+            let task = CastTask { number: number as u32, into: into.or_else(|| task.into.clone()), ..task.clone() };
+            all.push(Receiver {
                 name,
                 task,
                 outbox: None,
@@ -231,7 +231,7 @@ impl Peers {
                     Ok(()) => "its connection ended".to_owned(),
                     Err(error) => format!("{error:#}"),
                 };
-                tell(Heard::Gone(why));
+                tell(ReceiverEvent::Gone(why));
             };
             thread::Builder::new().name("receiver".to_owned()).spawn(listen).context("a thread for a receiver")?;
         }
@@ -266,14 +266,14 @@ impl Peers {
         self.interrupt.check()
     }
 
-    fn take(&mut self, number: usize, heard: Heard) {
+    fn take(&mut self, number: usize, heard: ReceiverEvent) {
         let Some(peer) = self.all.get_mut(number) else { return };
         match heard {
-            Heard::Came(outbox, addresses) => (peer.outbox, peer.addresses) = (Some(outbox), addresses),
-            Heard::Said(message) => peer.hear(message),
+            ReceiverEvent::Came(outbox, addresses) => (peer.outbox, peer.addresses) = (Some(outbox), addresses),
+            ReceiverEvent::Said(message) => peer.hear(message),
             // Who has told its outcome may go.
-            Heard::Gone(_) if peer.outcome.is_some() => {}
-            Heard::Gone(why) => peer.lose(&why),
+            ReceiverEvent::Gone(_) if peer.outcome.is_some() => {}
+            ReceiverEvent::Gone(why) => peer.lose(&why),
         }
     }
 
@@ -289,7 +289,11 @@ impl Peers {
     ///
     /// # Errors
     /// The user wants an end.
-    pub(super) fn gather(&mut self, is_done: &dyn Fn(&Peer) -> bool, watch: &mut dyn FnMut(&[Peer])) -> Result<()> {
+    pub(super) fn gather(
+        &mut self,
+        is_done: &dyn Fn(&Receiver) -> bool,
+        watch: &mut dyn FnMut(&[Receiver]),
+    ) -> Result<()> {
         let mut looked = Instant::now();
         while self.all.iter().any(|peer| peer.is_here() && !is_done(peer)) {
             match self.heard.recv_timeout(LOOK_EVERY) {
@@ -308,7 +312,7 @@ impl Peers {
     }
 
     /// Those who are there.
-    pub(super) fn here(&mut self) -> impl Iterator<Item = &mut Peer> {
+    pub(super) fn here(&mut self) -> impl Iterator<Item = &mut Receiver> {
         self.all.iter_mut().filter(|peer| peer.is_here())
     }
 
@@ -325,7 +329,7 @@ impl Peers {
     /// # Errors
     /// The user wants an end.
     pub(super) fn keep_up(&mut self) -> Result<()> {
-        let keeps_up = |peer: &Peer| peer.outbox.as_ref().is_none_or(|outbox| outbox.waiting() < WAITING_MAX);
+        let keeps_up = |peer: &Receiver| peer.outbox.as_ref().is_none_or(|outbox| outbox.waiting() < WAITING_MAX);
         self.gather(&keeps_up, &mut |_| {})
     }
 
@@ -333,8 +337,8 @@ impl Peers {
     ///
     /// # Errors
     /// It cannot be written down.
-    pub(super) fn say_to(&mut self, is_meant: &dyn Fn(&Peer) -> bool, message: &ToReceiver) -> Result<()> {
-        let letter = Letter::of(message)?;
+    pub(super) fn say_to(&mut self, is_meant: &dyn Fn(&Receiver) -> bool, message: &ToReceiver) -> Result<()> {
+        let letter = SharedMessage::from_message(message)?;
         self.here().filter(|peer| is_meant(peer)).for_each(|peer| peer.post(&letter));
         Ok(())
     }
@@ -365,15 +369,15 @@ fn tamed(sentence: &str) -> String {
 }
 
 /// What is at the other end of a connection that shows the secret.
-type Met = (Option<[Ipv4Addr; 2]>, (Speaker, Listener));
+type AuthenticatedPeer = (Option<[Ipv4Addr; 2]>, (MessageSender, MessageReceiver));
 
-fn meet(connection: Connection, session: u64, secret: &[u8]) -> Result<Met> {
-    let Connection { ends, addresses } = connection;
+fn meet(connection: ReceiverConnection, session: u64, secret: &[u8]) -> Result<AuthenticatedPeer> {
+    let ReceiverConnection { ends, addresses } = connection;
     Ok((addresses, call(ends, session, secret)?))
 }
 
 /// Connects, again and again while the other end shows out who has not shown the secret, or is full.
-fn knock(connect: &dyn Fn() -> Result<Connection>, session: u64, secret: &[u8]) -> Result<Met> {
+fn knock(connect: &dyn Fn() -> Result<ReceiverConnection>, session: u64, secret: &[u8]) -> Result<AuthenticatedPeer> {
     let mut pauses = PAUSES_MS.into_iter();
     loop {
         match meet(connect()?, session, secret) {
@@ -403,14 +407,14 @@ fn is_crowded(error: &anyhow::Error) -> bool {
 }
 
 /// Connects, and tells what the other end says until it ends.
-fn listen(connect: Way, session: u64, secret: &[u8], tell: &dyn Fn(Heard) -> bool) -> Result<()> {
+fn listen(connect: Connector, session: u64, secret: &[u8], tell: &dyn Fn(ReceiverEvent) -> bool) -> Result<()> {
     let (addresses, (speaker, mut listener)) = match connect {
-        Way::Once(connect) => meet(connect()?, session, secret)?,
-        Way::Again(connect) => knock(&*connect, session, secret)?,
+        Connector::Once(connect) => meet(connect()?, session, secret)?,
+        Connector::Again(connect) => knock(&*connect, session, secret)?,
     };
-    let mut is_wanted = tell(Heard::Came(Outbox::start(speaker, ALIVE_EVERY)?, addresses));
+    let mut is_wanted = tell(ReceiverEvent::Came(SendQueue::start(speaker, ALIVE_EVERY)?, addresses));
     while is_wanted && let Some(message) = listener.next()? {
-        is_wanted = tell(Heard::Said(message));
+        is_wanted = tell(ReceiverEvent::Said(message));
     }
     Ok(())
 }
@@ -421,20 +425,21 @@ mod tests {
 
     use super::*;
     use crate::mechanism::cast::link::answer;
-    use crate::mechanism::cast::message::Check;
+    use crate::mechanism::cast::message::HashPolicy;
 
     const SECRET: &[u8] = b"sixteen bytes at least";
 
     /// Peers at the other ends of `streams`.
-    fn peers(streams: &[UnixStream]) -> Peers {
+    fn peers(streams: &[UnixStream]) -> Receivers {
         let contact = |stream: &UnixStream| {
             let both = stream.try_clone().and_then(|other| Ok((stream.try_clone()?, other))).expect("two ends");
-            let connect = move || Ok(Connection { ends: (Box::new(both.0), Box::new(both.1)), addresses: None });
-            Contact { name: "n".to_owned(), into: None, connect: Way::Once(Box::new(connect)) }
+            let connect =
+                move || Ok(ReceiverConnection { ends: (Box::new(both.0), Box::new(both.1)), addresses: None });
+            ExpectedReceiver { name: "n".to_owned(), into: None, connect: Connector::Once(Box::new(connect)) }
         };
-        let task = Task { number: 0, into: None, check: Check::Times };
+        let task = CastTask { number: 0, into: None, check: HashPolicy::Times };
         let interrupt = Interrupt::listen().expect("signals");
-        Peers::call(streams.iter().map(contact).collect(), &task, 7, SECRET, interrupt).expect("threads")
+        Receivers::call(streams.iter().map(contact).collect(), &task, 7, SECRET, interrupt).expect("threads")
     }
 
     fn here() -> FromReceiver {
@@ -485,7 +490,7 @@ mod tests {
         let [(ours, stopped), (also_ours, theirs)] = pairs;
         let answered = |stream: UnixStream| {
             thread::spawn(move || {
-                let ends: Ends = (Box::new(stream.try_clone().expect("two ends")), Box::new(stream));
+                let ends: StreamEnds = (Box::new(stream.try_clone().expect("two ends")), Box::new(stream));
                 let mut link = answer(ends, SECRET).expect("agreed").expect("called");
                 link.0.say(&here()).expect("said");
                 link
@@ -526,11 +531,12 @@ mod tests {
         let (ours, theirs) = UnixStream::pair().expect("a pair");
         theirs.set_write_timeout(Some(Duration::from_secs(1))).expect("set");
         let mut all = peers(&[ours]);
-        let ends: Ends = (Box::new(theirs.try_clone().expect("two ends")), Box::new(theirs));
+        let ends: StreamEnds = (Box::new(theirs.try_clone().expect("two ends")), Box::new(theirs));
         let mut link = answer(ends, SECRET).expect("agreed").expect("called");
         let why = "\u{1b}[2J".repeat(1 << 14);
         let mut say = |_: &u32| {
-            let message = FromReceiver::Has { has: Has::default(), why: vec![(0, why.clone()); 4], place: (0, 0) };
+            let message =
+                FromReceiver::Has { has: Inventory::default(), why: vec![(0, why.clone()); 4], place: (0, 0) };
             link.0.say(&message).is_ok()
         };
         let said = (0..40).take_while(|number| say(number)).count();

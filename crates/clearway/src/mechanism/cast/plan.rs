@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::path::{Below, Text};
+use super::path::{PathText, RelativePath};
 
 /// Bytes of a block: as in rsync's successors, small enough that little is sent twice and large enough that hashes are few.
 pub(super) const BLOCK: u64 = 1 << 20;
@@ -23,16 +23,16 @@ const BLOCKS_MAX: u64 = 1 << 30;
 
 /// One thing that shall be at each receiver.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Entry {
-    pub(super) path: Below,
-    pub(super) kind: Kind,
+pub(super) struct ManifestEntry {
+    pub(super) path: RelativePath,
+    pub(super) kind: EntryKind,
     /// Permissions, the lowest nine bits of a mode.
     pub(super) mode: u32,
     pub(super) modified: Modified,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Kind {
+pub(super) enum EntryKind {
     File {
         size: u64,
         /// It has holes, and shall have some where it goes.
@@ -42,7 +42,7 @@ pub(super) enum Kind {
     Stream,
     Directory,
     Link {
-        to: Text,
+        to: PathText,
     },
 }
 
@@ -60,20 +60,21 @@ impl Modified {
     }
 }
 
-impl Entry {
+impl ManifestEntry {
     /// How many blocks it has; `None` of what is no file of a known length.
     pub(super) fn blocks(&self) -> Option<u32> {
         match self.kind {
-            Kind::File { size, .. } => u32::try_from(size.div_ceil(BLOCK)).ok(),
+            EntryKind::File { size, .. } => u32::try_from(size.div_ceil(BLOCK)).ok(),
             _ => None,
         }
     }
 
     /// Whether it can be of a manifest.
     pub(super) fn is_sound(&self) -> bool {
-        let fits = !matches!(self.kind, Kind::File { size, .. } if size.div_ceil(BLOCK) > BLOCKS_MAX);
+        let fits = !matches!(self.kind, EntryKind::File { size, .. } if size.div_ceil(BLOCK) > BLOCKS_MAX);
         // What gives the rights of others is not taken from anybody.
-        fits && self.mode <= 0o777 && (matches!(self.kind, Kind::Directory) || self.path != Below::default())
+        fits && self.mode <= 0o777
+            && (matches!(self.kind, EntryKind::Directory) || self.path != RelativePath::default())
     }
 }
 
@@ -84,9 +85,9 @@ pub(super) fn length_of(block: u32, size: u64) -> u64 {
 
 /// A set of numbers, told as runs: first number and how many.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Runs(Vec<(u32, u32)>);
+pub(super) struct NumberRuns(Vec<(u32, u32)>);
 
-impl Runs {
+impl NumberRuns {
     /// Adds `number`, greater than all before.
     pub(super) fn push(&mut self, number: u32) {
         match self.0.last_mut() {
@@ -103,18 +104,18 @@ impl Runs {
 
 /// What a receiver says of the entries; it has nothing of the others.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Has {
+pub(super) struct Inventory {
     /// As it shall be.
-    pub(super) same: Runs,
+    pub(super) same: NumberRuns,
     /// Something that may be a part of it: hashes will tell.
-    pub(super) part: Runs,
+    pub(super) part: NumberRuns,
     /// Impossible there.
-    pub(super) failed: Runs,
+    pub(super) failed: NumberRuns,
 }
 
 /// What leaves of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Need {
+pub(super) enum MissingBlocks {
     /// Everybody has it, or cannot take it.
     Nothing,
     /// These blocks, and the end.
@@ -124,19 +125,22 @@ pub(super) enum Need {
 
 /// What somebody lacks, of each entry.
 #[derive(Clone, Debug)]
-pub(super) struct Union {
-    needs: Vec<Need>,
+pub(super) struct MissingOfAll {
+    needs: Vec<MissingBlocks>,
     blocks: Vec<Option<u32>>,
 }
 
-impl Union {
+impl MissingOfAll {
     /// Nothing of `entries` yet.
-    pub(super) fn of(entries: &[Entry]) -> Self {
-        Self { needs: vec![Need::Nothing; entries.len()], blocks: entries.iter().map(Entry::blocks).collect() }
+    pub(super) fn from_entries(entries: &[ManifestEntry]) -> Self {
+        Self {
+            needs: vec![MissingBlocks::Nothing; entries.len()],
+            blocks: entries.iter().map(ManifestEntry::blocks).collect(),
+        }
     }
 
     /// A receiver has `has`, and of files of which it has a part it lacks `lacks`; of one without hashes, everything.
-    pub(super) fn add(&mut self, has: &Has, lacks: &BTreeMap<u32, Runs>) {
+    pub(super) fn add(&mut self, has: &Inventory, lacks: &BTreeMap<u32, NumberRuns>) {
         let count = self.needs.len() as u32;
         let mut whole = vec![true; self.needs.len()];
         for number in has.same.below(count).chain(has.failed.below(count)) {
@@ -146,35 +150,35 @@ impl Union {
             whole[number as usize] = false;
         }
         for (number, _) in whole.iter().enumerate().filter(|(_, whole)| **whole) {
-            self.needs[number] = Need::Everything;
+            self.needs[number] = MissingBlocks::Everything;
         }
         for (number, runs) in lacks {
             let place = self.needs.get_mut(*number as usize).zip(self.blocks.get(*number as usize).copied().flatten());
             let Some((need, blocks)) = place else { continue };
-            if *need == Need::Nothing {
-                *need = Need::Blocks(vec![false; blocks as usize]);
+            if *need == MissingBlocks::Nothing {
+                *need = MissingBlocks::Blocks(vec![false; blocks as usize]);
             }
-            if let Need::Blocks(lacking) = need {
+            if let MissingBlocks::Blocks(lacking) = need {
                 runs.below(blocks).for_each(|block| lacking[block as usize] = true);
             }
         }
     }
 
-    pub(super) fn need(&self, number: usize) -> &Need {
-        self.needs.get(number).unwrap_or(&Need::Nothing)
+    pub(super) fn need(&self, number: usize) -> &MissingBlocks {
+        self.needs.get(number).unwrap_or(&MissingBlocks::Nothing)
     }
 
     /// Whether nothing leaves of what has contents.
-    pub(super) fn is_nothing(&self, entries: &[Entry]) -> bool {
-        let has_contents = |entry: &Entry| matches!(entry.kind, Kind::File { .. } | Kind::Stream);
-        !entries.iter().zip(&self.needs).any(|(entry, need)| has_contents(entry) && *need != Need::Nothing)
+    pub(super) fn is_nothing(&self, entries: &[ManifestEntry]) -> bool {
+        let has_contents = |entry: &ManifestEntry| matches!(entry.kind, EntryKind::File { .. } | EntryKind::Stream);
+        !entries.iter().zip(&self.needs).any(|(entry, need)| has_contents(entry) && *need != MissingBlocks::Nothing)
     }
 
     /// Bytes that leave, of files of known length.
-    pub(super) fn bytes(&self, entries: &[Entry]) -> u64 {
-        let of = |(entry, need): (&Entry, &Need)| match (&entry.kind, need) {
-            (Kind::File { size, .. }, Need::Everything) => *size,
-            (Kind::File { size, .. }, Need::Blocks(lacking)) => {
+    pub(super) fn bytes(&self, entries: &[ManifestEntry]) -> u64 {
+        let of = |(entry, need): (&ManifestEntry, &MissingBlocks)| match (&entry.kind, need) {
+            (EntryKind::File { size, .. }, MissingBlocks::Everything) => *size,
+            (EntryKind::File { size, .. }, MissingBlocks::Blocks(lacking)) => {
                 (0..).zip(lacking).filter(|(_, lacks)| **lacks).map(|(block, _)| length_of(block, *size)).sum()
             }
             _ => 0,
@@ -184,11 +188,11 @@ impl Union {
 }
 
 /// The hash of a block.
-pub(super) type Hash = [u8; 32];
+pub(super) type BlockHash = [u8; 32];
 
 /// The hash of a whole file: that of its length and of the hashes of its blocks, in order. Blocks are so checked wherever they come
 /// from, in any order, and none is read twice.
-pub(super) fn root_of(size: u64, blocks: impl IntoIterator<Item = Hash>) -> Hash {
+pub(super) fn root_of(size: u64, blocks: impl IntoIterator<Item = BlockHash>) -> BlockHash {
     let mut hasher = blake3::Hasher::new_derive_key("clearway cast 1 file");
     hasher.update(&size.to_le_bytes());
     for block in blocks {
@@ -198,7 +202,7 @@ pub(super) fn root_of(size: u64, blocks: impl IntoIterator<Item = Hash>) -> Hash
 }
 
 /// The hash of a block of these bytes.
-pub(super) fn hash_of(bytes: &[u8]) -> Hash {
+pub(super) fn hash_of(bytes: &[u8]) -> BlockHash {
     *blake3::hash(bytes).as_bytes()
 }
 
@@ -206,13 +210,18 @@ pub(super) fn hash_of(bytes: &[u8]) -> Hash {
 mod tests {
     use super::*;
 
-    fn file(name: &str, size: u64) -> Entry {
-        let path = Below::read(name).expect("a path");
-        Entry { path, kind: Kind::File { size, sparse: false }, mode: 0o644, modified: Modified::default() }
+    fn file(name: &str, size: u64) -> ManifestEntry {
+        let path = RelativePath::read(name).expect("a path");
+        ManifestEntry {
+            path,
+            kind: EntryKind::File { size, sparse: false },
+            mode: 0o644,
+            modified: Modified::default(),
+        }
     }
 
-    fn runs(numbers: &[u32]) -> Runs {
-        let mut runs = Runs::default();
+    fn runs(numbers: &[u32]) -> NumberRuns {
+        let mut runs = NumberRuns::default();
         numbers.iter().for_each(|number| runs.push(*number));
         runs
     }
@@ -220,53 +229,57 @@ mod tests {
     #[test]
     fn runs__are_what_was_pushed_and_end_with_what_there_is() {
         let runs = runs(&[0, 1, 2, 7, 9, 10]);
-        assert_eq!(runs, Runs(vec![(0, 3), (7, 1), (9, 2)]));
+        assert_eq!(runs, NumberRuns(vec![(0, 3), (7, 1), (9, 2)]));
         assert_eq!(runs.below(10).collect::<Vec<_>>(), [0, 1, 2, 7, 9]);
-        assert_eq!(Runs(vec![(u32::MAX, u32::MAX), (5, u32::MAX)]).below(7).collect::<Vec<_>>(), [5, 6]);
+        assert_eq!(NumberRuns(vec![(u32::MAX, u32::MAX), (5, u32::MAX)]).below(7).collect::<Vec<_>>(), [5, 6]);
     }
 
     #[test]
     fn union__is_what_somebody_lacks() {
         let entries = [file("a", 3 * BLOCK), file("b", 5), file("c", 2 * BLOCK + 1)];
-        let mut union = Union::of(&entries);
-        let has = |same: &[u32], part: &[u32]| Has { same: runs(same), part: runs(part), failed: Runs::default() };
+        let mut union = MissingOfAll::from_entries(&entries);
+        let has = |same: &[u32], part: &[u32]| Inventory {
+            same: runs(same),
+            part: runs(part),
+            failed: NumberRuns::default(),
+        };
         union.add(&has(&[0, 1, 2], &[]), &BTreeMap::new());
         assert!(union.is_nothing(&entries) && union.bytes(&entries) == 0);
         union.add(&has(&[0, 1], &[2]), &BTreeMap::from([(2, runs(&[0]))]));
         union.add(&has(&[0, 1], &[2]), &BTreeMap::from([(2, runs(&[2]))]));
-        assert_eq!(*union.need(2), Need::Blocks(vec![true, false, true]));
+        assert_eq!(*union.need(2), MissingBlocks::Blocks(vec![true, false, true]));
         assert_eq!(union.bytes(&entries), BLOCK + 1);
-        union.add(&has(&[1], &[2]), &BTreeMap::from([(2, Runs::default())]));
-        assert_eq!((union.need(0), union.need(1)), (&Need::Everything, &Need::Nothing));
+        union.add(&has(&[1], &[2]), &BTreeMap::from([(2, NumberRuns::default())]));
+        assert_eq!((union.need(0), union.need(1)), (&MissingBlocks::Everything, &MissingBlocks::Nothing));
         assert_eq!(union.bytes(&entries), 4 * BLOCK + 1);
     }
 
     #[test]
     fn union__a_part_that_is_complete_still_gets_its_end() {
         let entries = [file("a", BLOCK)];
-        let mut union = Union::of(&entries);
-        let has = Has { part: runs(&[0]), ..Has::default() };
-        union.add(&has, &BTreeMap::from([(0, Runs::default())]));
-        assert_eq!(*union.need(0), Need::Blocks(vec![false]));
+        let mut union = MissingOfAll::from_entries(&entries);
+        let has = Inventory { part: runs(&[0]), ..Inventory::default() };
+        union.add(&has, &BTreeMap::from([(0, NumberRuns::default())]));
+        assert_eq!(*union.need(0), MissingBlocks::Blocks(vec![false]));
         assert!(!union.is_nothing(&entries));
     }
 
     #[test]
     fn union__who_cannot_take_a_file_does_not_make_others_wait() {
         let entries = [file("a", BLOCK), file("b", 1)];
-        let mut union = Union::of(&entries);
-        union.add(&Has { failed: runs(&[0]), same: runs(&[1]), ..Has::default() }, &BTreeMap::new());
+        let mut union = MissingOfAll::from_entries(&entries);
+        union.add(&Inventory { failed: runs(&[0]), same: runs(&[1]), ..Inventory::default() }, &BTreeMap::new());
         assert!(union.is_nothing(&entries));
     }
 
     #[test]
     fn union__numbers_of_nothing_change_nothing() {
         let entries = [file("a", BLOCK)];
-        let mut union = Union::of(&entries);
-        let wild = Runs(vec![(0, u32::MAX), (u32::MAX, 7)]);
-        let has = Has { same: wild.clone(), part: wild.clone(), failed: wild.clone() };
+        let mut union = MissingOfAll::from_entries(&entries);
+        let wild = NumberRuns(vec![(0, u32::MAX), (u32::MAX, 7)]);
+        let has = Inventory { same: wild.clone(), part: wild.clone(), failed: wild.clone() };
         union.add(&has, &BTreeMap::from([(0, wild.clone()), (77, wild)]));
-        assert_eq!(*union.need(0), Need::Blocks(vec![true]));
+        assert_eq!(*union.need(0), MissingBlocks::Blocks(vec![true]));
     }
 
     #[test]
@@ -278,7 +291,7 @@ mod tests {
 
     #[test]
     fn is_sound__permissions_are_nine_bits() {
-        let with = |mode| Entry { mode, ..file("a", 1) };
+        let with = |mode| ManifestEntry { mode, ..file("a", 1) };
         assert!(with(0o777).is_sound() && with(0).is_sound());
         for mode in [0o4755, 0o2755, 0o1777, u32::MAX] {
             assert!(!with(mode).is_sound(), "{mode:o}");

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use clearway_proto::base::Bytes;
 use clearway_proto::broadcast::Algorithm;
 
-use super::peers::Peer;
+use super::peers::Receiver;
 
 /// How often the line is written: on a terminal as fast as it can be read, into a file so that it stays short.
 const EVERY: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(5)];
@@ -23,32 +23,32 @@ const LINE_ENDS: &str = "\x1b[?7h";
 
 /// Whether somebody wants to see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wish {
+pub(super) enum ProgressMode {
     Silent,
     Shown,
 }
 
 /// The line.
-pub(super) struct Display {
-    wish: Wish,
+pub(super) struct ProgressLine {
+    wish: ProgressMode,
     is_terminal: bool,
     total: u64,
     begun: Instant,
     last: Option<Instant>,
     way: Option<Algorithm>,
-    pace: Pace,
+    pace: RecentRate,
 }
 
 /// How fast bytes came lately.
 #[derive(Debug, Default)]
-struct Pace {
+struct RecentRate {
     /// When how many had come, the oldest first: as far back as a rate is taken.
     marks: VecDeque<(Duration, u64)>,
     /// When they last became more.
     moved: Duration,
 }
 
-impl Pace {
+impl RecentRate {
     /// Bytes a second when `bytes` have come at `at`; nothing when none come.
     fn rate(&mut self, at: Duration, bytes: u64) -> Option<f64> {
         if self.marks.back().is_none_or(|(_, before)| *before != bytes) {
@@ -64,10 +64,10 @@ impl Pace {
     }
 }
 
-impl Display {
-    pub(super) fn new(wish: Wish) -> Self {
+impl ProgressLine {
+    pub(super) fn new(wish: ProgressMode) -> Self {
         let is_terminal = stderr().is_terminal();
-        Self { wish, is_terminal, total: 0, begun: Instant::now(), last: None, way: None, pace: Pace::default() }
+        Self { wish, is_terminal, total: 0, begun: Instant::now(), last: None, way: None, pace: RecentRate::default() }
     }
 
     /// Something begins that has no measure.
@@ -79,7 +79,7 @@ impl Display {
     }
 
     /// Who is waited for in something that has no measure, from time to time.
-    pub(super) fn waiting<'p>(&mut self, what: &str, mut whom: impl Iterator<Item = &'p Peer>) {
+    pub(super) fn waiting<'p>(&mut self, what: &str, mut whom: impl Iterator<Item = &'p Receiver>) {
         if !self.is_due() {
             return;
         }
@@ -102,7 +102,7 @@ impl Display {
     }
 
     /// How far receivers are, from time to time; the others wait for the one with the rank `last`, if for anybody.
-    pub(super) fn show(&mut self, peers: &[Peer], last: Option<u32>) {
+    pub(super) fn show(&mut self, peers: &[Receiver], last: Option<u32>) {
         let seated = || peers.iter().filter(|peer| peer.rank.is_some() && peer.is_here());
         let Some(slowest) = seated().min_by_key(|peer| peer.taken) else { return };
         if !self.is_due() {
@@ -127,7 +127,7 @@ impl Display {
     }
 
     fn write(&self, line: &str) {
-        if self.wish == Wish::Silent {
+        if self.wish == ProgressMode::Silent {
             return;
         }
         let text = match self.is_terminal {
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn rate__is_that_of_the_last_seconds_and_none_in_a_standstill() {
-        let mut pace = Pace::default();
+        let mut pace = RecentRate::default();
         let at = Duration::from_secs;
         assert_eq!(pace.rate(at(0), 0), Some(0.0));
         assert_eq!(pace.rate(at(5), 50), Some(10.0));

@@ -28,14 +28,14 @@ use clearway_runtime::bell::Bell;
 use clearway_runtime::progress;
 
 use super::assembly::Assembly;
-use super::inbox::{Inbox, Silence, TICK, Waiting};
-use super::link::{Listener, Speaker};
-use super::message::{FromReceiver, Outcome, Task, ToReceiver};
-use super::path::Below;
-use super::plan::{ENTRIES_MAX, Entry, Hash};
+use super::inbox::{PartialMessage, SenderMessages, SilenceCount, TICK};
+use super::link::{MessageReceiver, MessageSender};
+use super::membership::{MemberEnd, MemberPort, PLACES, place_of};
+use super::message::{CastTask, FromReceiver, ReceiverOutcome, ToReceiver};
+use super::path::RelativePath;
+use super::plan::{BlockHash, ENTRIES_MAX, ManifestEntry};
 use super::record::OBJECT_MAX;
-use super::seat::{End, PLACES, Port, place_of};
-use super::target::Target;
+use super::target::TargetDirectory;
 use crate::run::job::host_name;
 use clearway_wires::hexadecimal::bytes_of;
 
@@ -50,7 +50,7 @@ const ALIVE_EVERY: Duration = Duration::from_secs(5);
 
 /// Where a receiver may write.
 #[derive(Clone, Debug)]
-pub(super) enum Whither {
+pub(super) enum Destination {
     /// Where the sender says: it started this process.
     Anywhere,
     /// In this directory only.
@@ -62,15 +62,15 @@ pub(super) enum Whither {
 /// # Errors
 /// What the sender cannot be told any more.
 pub(super) fn receive(
-    (mut speaker, listener): (Speaker, Listener),
+    (mut speaker, listener): (MessageSender, MessageReceiver),
     secret: &[u8],
-    whither: &Whither,
+    whither: &Destination,
     reached: Option<[std::net::Ipv4Addr; 2]>,
 ) -> Result<()> {
-    let inbox = Inbox::start(listener, TICK)?;
+    let inbox = SenderMessages::start(listener, TICK)?;
     let host = host_name()?;
     speaker.say(&FromReceiver::Here { host: host.clone(), boot: network()?, reached })?;
-    let mut station = Station { voice: Voice::start(speaker)?, inbox, host };
+    let mut station = ReceiverSession { voice: StatusSender::start(speaker)?, inbox, host };
     match station.work(secret, whither) {
         Ok(()) => Ok(()),
         Err(error) => {
@@ -95,21 +95,21 @@ pub(super) fn network() -> Result<String> {
 }
 
 /// One end of the connection, and who is here.
-struct Station {
-    voice: Voice,
-    inbox: Inbox,
+struct ReceiverSession {
+    voice: StatusSender,
+    inbox: SenderMessages,
     host: String,
 }
 
 /// Speaks to the sender, and lets it know of a receiver that is busy with something long.
-struct Voice {
-    speaker: Arc<Mutex<Speaker>>,
+struct StatusSender {
+    speaker: Arc<Mutex<MessageSender>>,
     /// Dropped, nothing more is said.
     _more: Sender<()>,
 }
 
-impl Voice {
-    fn start(speaker: Speaker) -> Result<Self> {
+impl StatusSender {
+    fn start(speaker: MessageSender) -> Result<Self> {
         let speaker = Arc::new(Mutex::new(speaker));
         let (more, end) = channel();
         let voice = Self { speaker: speaker.clone(), _more: more };
@@ -127,12 +127,12 @@ impl Voice {
     }
 }
 
-fn say(speaker: &Mutex<Speaker>, message: &FromReceiver) -> Result<()> {
+fn say(speaker: &Mutex<MessageSender>, message: &FromReceiver) -> Result<()> {
     speaker.lock().map_err(|_| anyhow!("a thread ended by a fault"))?.say(message)
 }
 
-impl Station {
-    fn work(&mut self, secret: &[u8], whither: &Whither) -> Result<()> {
+impl ReceiverSession {
+    fn work(&mut self, secret: &[u8], whither: &Destination) -> Result<()> {
         let Some(ToReceiver::Task(task)) = self.inbox.next()? else { return Ok(()) };
         let target = self.target(&task, whither)?;
         let Some(entries) = self.entries()? else { return Ok(()) };
@@ -141,7 +141,7 @@ impl Station {
         let has = assembly.survey(task.check);
         let place = assembly.place().context("the target")?;
         self.voice.say(&FromReceiver::Has { has, why: assembly.failures(), place })?;
-        let mut hashes: (u32, Vec<Hash>) = (0, Vec::new());
+        let mut hashes: (u32, Vec<BlockHash>) = (0, Vec::new());
         let (mut port, mut end) = (None, None);
         while let Some(message) = self.inbox.next()? {
             match message {
@@ -150,7 +150,7 @@ impl Station {
                 }
                 ToReceiver::Compare => self.voice.say(&FromReceiver::Compared)?,
                 ToReceiver::Seat(seat) => {
-                    let taken = Port::take(seat, secret)?;
+                    let taken = MemberPort::take(seat, secret)?;
                     self.voice.say(&FromReceiver::Bound(taken.place()))?;
                     port = Some(taken);
                 }
@@ -162,16 +162,16 @@ impl Station {
                 ToReceiver::Begin { group_key } => {
                     let mut end = end.take().context("a broadcast without a place in it")?;
                     group_key.map_or(Ok(()), |key| end.take_group_key(&key))?;
-                    let (over, after) = Broadcast::run(self, assembly, &taken, end)?;
+                    let (over, after) = ReceivingHost::run(self, assembly, &taken, end)?;
                     assembly = after;
                     match over {
-                        Over::Cast => self.finish(&mut assembly)?,
-                        Over::Gone => {
+                        BroadcastEnd::Cast => self.finish(&mut assembly)?,
+                        BroadcastEnd::Gone => {
                             assembly.appear();
                             return Ok(());
                         }
-                        Over::Out => bail!("the others went on without this host: it did not answer for 30 s"),
-                        Over::Aborted => bail!("the broadcast was ended before all of it was everywhere"),
+                        BroadcastEnd::Out => bail!("the others went on without this host: it did not answer for 30 s"),
+                        BroadcastEnd::Aborted => bail!("the broadcast was ended before all of it was everywhere"),
                     }
                 }
                 ToReceiver::Finish => self.finish(&mut assembly)?,
@@ -184,27 +184,27 @@ impl Station {
     }
 
     /// The directory where everything goes.
-    fn target(&self, task: &Task, whither: &Whither) -> Result<Target> {
+    fn target(&self, task: &CastTask, whither: &Destination) -> Result<TargetDirectory> {
         let number = task.number.to_string();
         let into = task.into.as_ref().map(|into| expand(&into.0, &self.host, &number));
         match whither {
-            Whither::Anywhere => {
+            Destination::Anywhere => {
                 let into = into.unwrap_or_else(|| b".".to_vec());
-                Target::open(Path::new(std::ffi::OsStr::from_bytes(&into)))
+                TargetDirectory::open(Path::new(std::ffi::OsStr::from_bytes(&into)))
             }
-            Whither::Beneath(root) => {
+            Destination::Beneath(root) => {
                 let into = String::from_utf8(into.unwrap_or_default()).context("a directory that is no text")?;
-                let below = Below::read(&into);
+                let below = RelativePath::read(&into);
                 let below = below.with_context(|| {
                     format!("`{into}` is not below the directory that `clearway cast serve` has; say `sub/directory`")
                 })?;
-                Target::beneath(root, &below)
+                TargetDirectory::beneath(root, &below)
             }
         }
     }
 
     /// The whole manifest.
-    fn entries(&self) -> Result<Option<Vec<Entry>>> {
+    fn entries(&self) -> Result<Option<Vec<ManifestEntry>>> {
         let mut entries = Vec::new();
         loop {
             match self.inbox.next()? {
@@ -227,7 +227,7 @@ impl Station {
     fn compare(
         &mut self,
         assembly: &mut Assembly,
-        (file, hashes): &mut (u32, Vec<Hash>),
+        (file, hashes): &mut (u32, Vec<BlockHash>),
         (of, more): (u32, &str),
     ) -> Result<()> {
         if of != *file {
@@ -250,7 +250,7 @@ impl Station {
     }
 
     fn finish(&mut self, assembly: &mut Assembly) -> Result<()> {
-        let outcome: Outcome = assembly.finish();
+        let outcome: ReceiverOutcome = assembly.finish();
         self.voice.say(&FromReceiver::Outcome(outcome))
     }
 }
@@ -276,7 +276,7 @@ fn expand(pattern: &[u8], host: &str, number: &str) -> Vec<u8> {
 
 /// How a broadcast ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Over {
+enum BroadcastEnd {
     /// The sender says that all was cast.
     Cast,
     /// The sender is gone.
@@ -287,7 +287,7 @@ enum Over {
 }
 
 /// What comes back from the thread that writes.
-enum Written {
+enum WriteResult {
     /// Memory of an object.
     Buffer(Vec<u8>),
     /// A short object.
@@ -295,24 +295,24 @@ enum Written {
 }
 
 /// An object on its way to the thread that writes.
-type Work = (Vec<u8>, Option<u32>);
+type WriteJob = (Vec<u8>, Option<u32>);
 
 /// The thread that writes.
-struct Writer {
-    work: Sender<Work>,
-    done: Receiver<Written>,
+struct WriterThread {
+    work: Sender<WriteJob>,
+    done: Receiver<WriteResult>,
     thread: JoinHandle<Assembly>,
 }
 
-impl Writer {
+impl WriterThread {
     fn start(mut assembly: Assembly, bell: Arc<Bell>) -> Result<Self> {
-        let (work, to_do) = channel::<Work>();
+        let (work, to_do) = channel::<WriteJob>();
         let (to, done) = channel();
         let write = move || {
             for (object, short) in to_do {
                 assembly.take(&object);
                 // Nobody waits for memory any more at the end.
-                let _ = to.send(short.map_or(Written::Buffer(object), Written::Short));
+                let _ = to.send(short.map_or(WriteResult::Buffer(object), WriteResult::Short));
                 bell.ring();
             }
             assembly
@@ -323,9 +323,9 @@ impl Writer {
 }
 
 /// What is around the engine.
-struct Broadcast<'s> {
-    station: &'s mut Station,
-    writer: Writer,
+struct ReceivingHost<'s> {
+    station: &'s mut ReceiverSession,
+    writer: WriterThread,
     taken: Arc<AtomicU64>,
     region: RegionId,
     /// Places that nobody uses.
@@ -341,21 +341,21 @@ struct Broadcast<'s> {
     stirred: bool,
     tell_at: LocalNs,
     last_told: u64,
-    silence: Silence,
+    silence: SilenceCount,
     listen_at: LocalNs,
-    over: Option<Over>,
+    over: Option<BroadcastEnd>,
 }
 
-impl<'s> Broadcast<'s> {
+impl<'s> ReceivingHost<'s> {
     fn run(
-        station: &'s mut Station,
+        station: &'s mut ReceiverSession,
         assembly: Assembly,
         taken: &Arc<AtomicU64>,
-        mut end: End,
-    ) -> Result<(Over, Assembly)> {
+        mut end: MemberEnd,
+    ) -> Result<(BroadcastEnd, Assembly)> {
         let (region, mut driver) = end.start()?;
         let bell = station.inbox.bell.clone();
-        let writer = Writer::start(assembly, bell.clone())?;
+        let writer = WriterThread::start(assembly, bell.clone())?;
         let mut broadcast = Self {
             station,
             writer,
@@ -369,14 +369,14 @@ impl<'s> Broadcast<'s> {
             stirred: false,
             tell_at: LocalNs(0),
             last_told: 0,
-            silence: Silence::default(),
+            silence: SilenceCount::default(),
             listen_at: end.wire.now() + LISTEN_EVERY,
             over: None,
         };
         broadcast.offer(end.wire.now(), &mut driver);
         progress::run(&mut driver, &mut end.wire, &[bell.as_fd()], &mut broadcast);
-        let over = broadcast.over.unwrap_or(Over::Gone);
-        let Writer { work, thread, .. } = broadcast.writer;
+        let over = broadcast.over.unwrap_or(BroadcastEnd::Gone);
+        let WriterThread { work, thread, .. } = broadcast.writer;
         drop(work);
         Ok((over, thread.join().map_err(|_| anyhow!("the thread that writes ended by a fault"))?))
     }
@@ -417,16 +417,16 @@ impl<'s> Broadcast<'s> {
                     self.idle.push(place);
                 }
             }
-            BroadcastEvent::Out => self.over = Some(Over::Out),
+            BroadcastEvent::Out => self.over = Some(BroadcastEnd::Out),
             BroadcastEvent::Aborted { .. } | BroadcastEvent::TooLong { .. } | BroadcastEvent::Refused { .. } => {
-                self.over = Some(Over::Aborted)
+                self.over = Some(BroadcastEnd::Aborted)
             }
             _ => {}
         }
     }
 }
 
-impl progress::Host<BroadcastNode> for Broadcast<'_> {
+impl progress::Host<BroadcastNode> for ReceivingHost<'_> {
     fn told(&mut self, event: BroadcastEvent) {
         self.told.push(event);
     }
@@ -435,18 +435,18 @@ impl progress::Host<BroadcastNode> for Broadcast<'_> {
         self.station.inbox.bell.hush();
         loop {
             match self.station.inbox.waiting() {
-                Waiting::Nothing => break,
-                Waiting::Message(ToReceiver::Finish) => self.over = Some(Over::Cast),
-                Waiting::Message(_) | Waiting::Gone => {
-                    self.over = self.over.or(Some(Over::Gone));
+                PartialMessage::Nothing => break,
+                PartialMessage::Message(ToReceiver::Finish) => self.over = Some(BroadcastEnd::Cast),
+                PartialMessage::Message(_) | PartialMessage::Gone => {
+                    self.over = self.over.or(Some(BroadcastEnd::Gone));
                     break;
                 }
             }
         }
         for written in self.writer.done.try_iter() {
             match written {
-                Written::Buffer(buffer) => self.buffers.push(buffer),
-                Written::Short(object) => {
+                WriteResult::Buffer(buffer) => self.buffers.push(buffer),
+                WriteResult::Short(object) => {
                     driver.command(now, BroadcastCommand::Release { object });
                     self.stirred = true;
                 }
@@ -467,7 +467,7 @@ impl progress::Host<BroadcastNode> for Broadcast<'_> {
         if now >= self.listen_at {
             self.listen_at = now + LISTEN_EVERY;
             if self.silence.is_long(self.station.inbox.heard()) {
-                self.over = self.over.or(Some(Over::Gone));
+                self.over = self.over.or(Some(BroadcastEnd::Gone));
             }
         }
         if self.over.is_some() {
@@ -477,7 +477,7 @@ impl progress::Host<BroadcastNode> for Broadcast<'_> {
         if now >= self.tell_at && taken != self.last_told {
             (self.last_told, self.tell_at) = (taken, now + TELL_EVERY);
             if self.station.voice.say(&FromReceiver::Progress { bytes: taken }).is_err() {
-                self.over = Some(Over::Gone);
+                self.over = Some(BroadcastEnd::Gone);
                 return ControlFlow::Break(());
             }
         }

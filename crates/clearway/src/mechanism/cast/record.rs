@@ -13,7 +13,7 @@
 
 use clearway_proto::base::ByteReader;
 
-use super::plan::{BLOCK, Hash};
+use super::plan::{BLOCK, BlockHash};
 
 const BLOCK_KIND: u8 = 1;
 const ZEROS_KIND: u8 = 2;
@@ -26,7 +26,7 @@ pub(super) const OBJECT_MAX: usize = 4 * (BLOCK as usize + HEAD) + 4096;
 
 /// Part of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Record<'b> {
+pub(super) enum ObjectPart<'b> {
     Block {
         file: u32,
         block: u32,
@@ -41,7 +41,7 @@ pub(super) enum Record<'b> {
     End {
         file: u32,
         size: u64,
-        root: Hash,
+        root: BlockHash,
     },
     /// The file changed or cannot be read: what came of it is worth nothing.
     Broken {
@@ -49,7 +49,7 @@ pub(super) enum Record<'b> {
     },
 }
 
-impl Record<'_> {
+impl ObjectPart<'_> {
     /// Bytes of it in an object.
     pub(super) const fn length(&self) -> usize {
         match self {
@@ -89,20 +89,20 @@ impl Record<'_> {
 }
 
 /// The records of an object; after what is none, an error and nothing more.
-pub(super) struct Records<'b> {
+pub(super) struct ObjectParts<'b> {
     rest: ByteReader<'b>,
 }
 
 /// What follows is no record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct NoRecord;
+pub(super) struct MalformedPart;
 
-impl<'b> Records<'b> {
-    pub(super) const fn of(object: &'b [u8]) -> Self {
+impl<'b> ObjectParts<'b> {
+    pub(super) const fn from_object(object: &'b [u8]) -> Self {
         Self { rest: ByteReader::new(object) }
     }
 
-    fn read(&mut self) -> Option<Record<'b>> {
+    fn read(&mut self) -> Option<ObjectPart<'b>> {
         let rest = &mut self.rest;
         let (kind, file) = (rest.u8()?, rest.u32()?);
         match kind {
@@ -112,25 +112,25 @@ impl<'b> Records<'b> {
                     return None;
                 }
                 if kind == ZEROS_KIND {
-                    return Some(Record::Zeros { file, block, length });
+                    return Some(ObjectPart::Zeros { file, block, length });
                 }
-                Some(Record::Block { file, block, bytes: rest.run(length as usize)? })
+                Some(ObjectPart::Block { file, block, bytes: rest.run(length as usize)? })
             }
-            END_KIND => Some(Record::End { file, size: rest.u64()?, root: rest.take()? }),
-            BROKEN_KIND => Some(Record::Broken { file }),
+            END_KIND => Some(ObjectPart::End { file, size: rest.u64()?, root: rest.take()? }),
+            BROKEN_KIND => Some(ObjectPart::Broken { file }),
             _ => None,
         }
     }
 }
 
-impl<'b> Iterator for Records<'b> {
-    type Item = Result<Record<'b>, NoRecord>;
+impl<'b> Iterator for ObjectParts<'b> {
+    type Item = Result<ObjectPart<'b>, MalformedPart>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.rest.is_empty() {
             return None;
         }
-        let record = self.read().ok_or(NoRecord);
+        let record = self.read().ok_or(MalformedPart);
         if record.is_err() {
             self.rest = ByteReader::new(&[]);
         }
@@ -145,18 +145,18 @@ mod tests {
     #[test]
     fn records__are_what_was_written() {
         let records = [
-            Record::Block { file: 7, block: 3, bytes: b"bytes" },
-            Record::Zeros { file: 7, block: 4, length: BLOCK as u32 },
-            Record::End { file: 7, size: 1 << 40, root: [9; 32] },
-            Record::Broken { file: u32::MAX },
+            ObjectPart::Block { file: 7, block: 3, bytes: b"bytes" },
+            ObjectPart::Zeros { file: 7, block: 4, length: BLOCK as u32 },
+            ObjectPart::End { file: 7, size: 1 << 40, root: [9; 32] },
+            ObjectPart::Broken { file: u32::MAX },
         ];
         let mut object = Vec::new();
         records.iter().for_each(|record| record.write(&mut object));
-        assert_eq!(object.len(), records.iter().map(Record::length).sum::<usize>());
-        let read: Vec<_> = Records::of(&object).collect::<Result<_, _>>().expect("records");
+        assert_eq!(object.len(), records.iter().map(ObjectPart::length).sum::<usize>());
+        let read: Vec<_> = ObjectParts::from_object(&object).collect::<Result<_, _>>().expect("records");
         assert_eq!(read, records);
         for end in 1..object.len() {
-            let read: Vec<_> = Records::of(&object[..end]).collect();
+            let read: Vec<_> = ObjectParts::from_object(&object[..end]).collect();
             let whole = read.iter().take_while(|record| record.is_ok()).count();
             assert!(read.len() <= whole + 1 && whole <= records.len(), "{end}");
         }
@@ -170,10 +170,10 @@ mod tests {
             object.extend([1; 8]);
             object
         };
-        assert_eq!(Records::of(&block(8)).filter(Result::is_ok).count(), 1);
+        assert_eq!(ObjectParts::from_object(&block(8)).filter(Result::is_ok).count(), 1);
         for none in [vec![0; 20], vec![9], block(0), block(9), block(u32::MAX), block(BLOCK as u32 + 1)] {
-            let read: Vec<_> = Records::of(&none).collect();
-            assert_eq!(read.last(), Some(&Err(NoRecord)), "{none:?}");
+            let read: Vec<_> = ObjectParts::from_object(&none).collect();
+            assert_eq!(read.last(), Some(&Err(MalformedPart)), "{none:?}");
         }
     }
 }

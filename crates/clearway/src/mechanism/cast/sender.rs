@@ -20,16 +20,16 @@ use clearway_proto::wire::{Driver, RegionId, Span, Wire};
 use clearway_runtime::progress;
 
 use super::blame::Blame;
-use super::feeder::{Fed, Feeder};
-use super::message::{CHUNK, Network, Seat, Task, ToReceiver};
-use super::outbox::Letter;
-use super::peers::{Contact, Peer, Peers};
-use super::plan::{Hash, Union};
-use super::progress::Display;
+use super::feeder::{Feeder, FeederOutput};
+use super::membership::{MemberEnd, MemberPort, PLACES, ROOT, group, place_of};
+use super::message::{BroadcastMembership, CHUNK, CastTask, MemberNetwork, ToReceiver};
+use super::outbox::SharedMessage;
+use super::peers::{ExpectedReceiver, Receiver, Receivers};
+use super::plan::{BlockHash, MissingOfAll};
+use super::progress::ProgressLine;
 use super::receiver::network;
-use super::seat::{End, PLACES, Port, ROOT, group, place_of};
-use super::source::{Source, Unsent};
-use super::summary::Summary;
+use super::source::{CastSource, SkippedPath};
+use super::summary::CastSummary;
 use crate::run::interrupt::Interrupt;
 use crate::run::job::interface::speed;
 use clearway_wires::hexadecimal::digits_of;
@@ -41,34 +41,34 @@ const LOOK_EVERY: Nanos = Nanos::from_millis(100);
 const STUCK: Nanos = Nanos::from_secs(60);
 
 /// What is wanted of a cast.
-pub(super) struct Order {
-    pub(super) source: Source,
-    pub(super) contacts: Vec<Contact>,
-    pub(super) task: Task,
+pub(super) struct CastOptions {
+    pub(super) source: CastSource,
+    pub(super) contacts: Vec<ExpectedReceiver>,
+    pub(super) task: CastTask,
     /// What all members of the cast know.
     pub(super) secret: Vec<u8>,
     /// The most that one host sends.
     pub(super) rate: Option<BitsPerSec>,
-    pub(super) display: Display,
+    pub(super) display: ProgressLine,
 }
 
 /// Casts, to the end.
 ///
 /// # Errors
 /// What is no receiver's failure: the user's wish to stop, a file that went away.
-pub(super) fn send(order: Order, interrupt: Interrupt) -> Result<Summary> {
-    let Order { source, contacts, task, secret, rate, mut display } = order;
+pub(super) fn send(order: CastOptions, interrupt: Interrupt) -> Result<CastSummary> {
+    let CastOptions { source, contacts, task, secret, rate, mut display } = order;
     let session = u64::from_le_bytes(random()?);
     let begun = Instant::now();
-    let mut peers = Peers::call(contacts, &task, session, &secret, interrupt)?;
+    let mut peers = Receivers::call(contacts, &task, session, &secret, interrupt)?;
     wait(&mut peers, &mut display, "waiting for receivers", &|peer| peer.boot.is_some())?;
     let source = Arc::new(source);
     survey(&mut peers, &source, &mut display)?;
     part_twins(&mut peers);
     let known = compare(&mut peers, &source, &mut display)?;
-    let mut union = Union::of(&source.entries);
+    let mut union = MissingOfAll::from_entries(&source.entries);
     for peer in peers.here() {
-        let mut own = Union::of(&source.entries);
+        let mut own = MissingOfAll::from_entries(&source.entries);
         let has = peer.has.take().unwrap_or_default();
         own.add(&has, &peer.lacks);
         peer.lacks_some = !own.is_nothing(&source.entries);
@@ -81,7 +81,7 @@ pub(super) fn send(order: Order, interrupt: Interrupt) -> Result<Summary> {
         let end = take_seats(&mut peers, &seat, &secret)?;
         display.begin(bytes);
         let feeder = Feeder::start(source.clone(), union, known, peers.bell.clone())?;
-        (unsent, blame) = Cast::run(&mut peers, feeder, end, &mut display)?;
+        (unsent, blame) = SendingHost::run(&mut peers, feeder, end, &mut display)?;
     }
     peers.say(&ToReceiver::Finish)?;
     peers.gather(&|peer| peer.outcome.is_some(), &mut |all| display.show(all, None))?;
@@ -89,7 +89,7 @@ pub(super) fn send(order: Order, interrupt: Interrupt) -> Result<Summary> {
     display.end();
     let last = peers.all.iter().find(|peer| peer.rank.is_some() && peer.rank == blame.in_all());
     let last = last.filter(|_| peers.all.len() > 1).map(|peer| peer.name.clone());
-    Ok(Summary::of(&source, peers.all, unsent, (begun, bytes), last))
+    Ok(CastSummary::new(&source, peers.all, unsent, (begun, bytes), last))
 }
 
 /// Bytes from the system.
@@ -101,14 +101,19 @@ pub(super) fn random<const N: usize>() -> Result<[u8; N]> {
 }
 
 /// Waits until `is_done` is true of everybody who is there, and shows for whom in `what`.
-fn wait(peers: &mut Peers, display: &mut Display, what: &str, is_done: &dyn Fn(&Peer) -> bool) -> Result<()> {
+fn wait(
+    peers: &mut Receivers,
+    display: &mut ProgressLine,
+    what: &str,
+    is_done: &dyn Fn(&Receiver) -> bool,
+) -> Result<()> {
     display.phase(what);
-    let is_late = |peer: &&Peer| peer.is_here() && !is_done(peer);
+    let is_late = |peer: &&Receiver| peer.is_here() && !is_done(peer);
     peers.gather(is_done, &mut |all| display.waiting(what, all.iter().filter(is_late)))
 }
 
 /// Everybody learns what there is, and says what it has.
-fn survey(peers: &mut Peers, source: &Source, display: &mut Display) -> Result<()> {
+fn survey(peers: &mut Receivers, source: &CastSource, display: &mut ProgressLine) -> Result<()> {
     peers.give_tasks();
     for entries in source.entries.chunks(CHUNK) {
         peers.say(&ToReceiver::Entries(entries.to_vec()))?;
@@ -119,7 +124,7 @@ fn survey(peers: &mut Peers, source: &Source, display: &mut Display) -> Result<(
 }
 
 /// Of receivers that would write into one directory, under whatever names, the first one does.
-fn part_twins(peers: &mut Peers) {
+fn part_twins(peers: &mut Receivers) {
     let mut seen: BTreeMap<(String, (u64, u64)), String> = BTreeMap::new();
     for peer in peers.here() {
         // The number of the machine's start; namespaces of it share directories.
@@ -138,9 +143,13 @@ fn part_twins(peers: &mut Peers) {
 }
 
 /// Who has a part of a file learns its hashes, and says what it lacks. The hashes that were told.
-fn compare(peers: &mut Peers, source: &Source, display: &mut Display) -> Result<BTreeMap<u32, Vec<Hash>>> {
+fn compare(
+    peers: &mut Receivers,
+    source: &CastSource,
+    display: &mut ProgressLine,
+) -> Result<BTreeMap<u32, Vec<BlockHash>>> {
     let count = source.entries.len() as u32;
-    let part = |peer: &Peer| peer.has.as_ref().map(|has| has.part.below(count).collect::<BTreeSet<u32>>());
+    let part = |peer: &Receiver| peer.has.as_ref().map(|has| has.part.below(count).collect::<BTreeSet<u32>>());
     let parts: Vec<BTreeSet<u32>> = peers.all.iter().map(|peer| part(peer).unwrap_or_default()).collect();
     let files: BTreeSet<u32> = parts.iter().flatten().copied().collect();
     let mut known = BTreeMap::new();
@@ -151,7 +160,7 @@ fn compare(peers: &mut Peers, source: &Source, display: &mut Display) -> Result<
         let Ok(hashes) = hashes else { continue };
         for chunk in hashes.chunks(CHUNK) {
             let message = ToReceiver::Hashes { file, hashes: digits_of(chunk.as_flattened()) };
-            let letter = Letter::of(&message)?;
+            let letter = SharedMessage::from_message(&message)?;
             let wanting =
                 peers.all.iter_mut().zip(&parts).filter(|(peer, parts)| peer.is_here() && parts.contains(&file));
             wanting.for_each(|(peer, _)| peer.post(&letter));
@@ -167,7 +176,7 @@ fn compare(peers: &mut Peers, source: &Source, display: &mut Display) -> Result<
 }
 
 /// What all seats have in common, with the sender's address.
-fn seat(peers: &mut Peers, session: u64, rate: Option<BitsPerSec>) -> Result<Seat> {
+fn seat(peers: &mut Receivers, session: u64, rate: Option<BitsPerSec>) -> Result<BroadcastMembership> {
     let own = network()?;
     for peer in peers.here() {
         if peer.addresses.is_none() && peer.boot.as_deref() != Some(&own) {
@@ -180,10 +189,10 @@ fn seat(peers: &mut Peers, session: u64, rate: Option<BitsPerSec>) -> Result<Sea
     // Others reach this host where it is reached from outside.
     let outside = here().filter_map(|peer| peer.addresses).map(|[own, _]| own).find(|own| !own.is_loopback());
     let address = outside.filter(|_| !is_loopback).unwrap_or(Ipv4Addr::LOCALHOST);
-    let network = if is_loopback { Network::Loopback } else { Network::Sealed };
+    let network = if is_loopback { MemberNetwork::Loopback } else { MemberNetwork::Sealed };
     let key = u32::from_le_bytes(random()?);
     let rate = rate.or_else(|| rate_at(address)).map(|rate| rate.0);
-    Ok(Seat { session, rank: ROOT.0, address, network, group: group(session, address), key, rate })
+    Ok(BroadcastMembership { session, rank: ROOT.0, address, network, group: group(session, address), key, rate })
 }
 
 /// What the interface at `address` says that it carries, where it has hardware that knows.
@@ -197,14 +206,18 @@ fn rate_at(address: Ipv4Addr) -> Option<BitsPerSec> {
 }
 
 /// Who is to hear the broadcast takes a seat; the sender's end.
-fn take_seats(peers: &mut Peers, seat: &Seat, secret: &[u8]) -> Result<End> {
+fn take_seats(peers: &mut Receivers, seat: &BroadcastMembership, secret: &[u8]) -> Result<MemberEnd> {
     // Ranks have no gaps: when somebody fails meanwhile, the others take their seats anew.
     loop {
         for (rank, peer) in (1..).zip(peers.here().filter(|peer| peer.lacks_some)) {
             (peer.rank, peer.place) = (Some(rank), None);
             let theirs = peer.addresses.map(|[_, theirs]| theirs);
-            let theirs = theirs.filter(|theirs| !theirs.is_loopback() && seat.network == Network::Sealed);
-            peer.say(&ToReceiver::Seat(Seat { rank, address: theirs.unwrap_or(seat.address), ..seat.clone() }));
+            let theirs = theirs.filter(|theirs| !theirs.is_loopback() && seat.network == MemberNetwork::Sealed);
+            peer.say(&ToReceiver::Seat(BroadcastMembership {
+                rank,
+                address: theirs.unwrap_or(seat.address),
+                ..seat.clone()
+            }));
         }
         peers.gather(&|peer| peer.rank.is_none() || peer.place.is_some(), &mut |_| {})?;
         let gone = peers.all.iter_mut().filter(|peer| !peer.is_here() && peer.rank.is_some());
@@ -212,7 +225,7 @@ fn take_seats(peers: &mut Peers, seat: &Seat, secret: &[u8]) -> Result<End> {
             break;
         }
     }
-    let port = Port::take(seat.clone(), secret)?;
+    let port = MemberPort::take(seat.clone(), secret)?;
     let seated = peers.all.iter().filter(|peer| peer.rank.is_some()).filter_map(|peer| peer.place.clone());
     let places: Vec<_> = std::iter::once(port.place()).chain(seated).collect();
     let mut end = port.open(&places)?;
@@ -229,20 +242,20 @@ fn take_seats(peers: &mut Peers, seat: &Seat, secret: &[u8]) -> Result<End> {
 }
 
 /// What is around the engine.
-struct Cast<'p> {
-    peers: &'p mut Peers,
+struct SendingHost<'p> {
+    peers: &'p mut Receivers,
     feeder: Feeder,
-    display: &'p mut Display,
+    display: &'p mut ProgressLine,
     region: RegionId,
     idle: Vec<usize>,
     /// Places of objects that are not with everybody, in the order of their numbers.
     open: std::collections::VecDeque<usize>,
     /// Files that could not be sent, once everything was.
-    unsent: Option<Vec<Unsent>>,
+    unsent: Option<Vec<SkippedPath>>,
     /// Peers whose death the engine knows.
     buried: BTreeSet<u32>,
     look_at: LocalNs,
-    course: Course,
+    course: CastProgress,
     blame: Blame,
     /// Objects that are with everybody.
     stable: u64,
@@ -252,13 +265,13 @@ struct Cast<'p> {
 
 /// Whether a cast gets on.
 #[derive(Debug, Default)]
-struct Course {
+struct CastProgress {
     /// Objects that left, and were with everybody, and bytes that receivers had taken; and when that last changed.
     seen: [u64; 3],
     since: LocalNs,
 }
 
-impl Course {
+impl CastProgress {
     /// Whether nothing has moved for too long, though there is something that should.
     fn is_stuck(&mut self, now: LocalNs, seen: [u64; 3], under_way: bool) -> bool {
         if !under_way || seen != self.seen {
@@ -268,13 +281,13 @@ impl Course {
     }
 }
 
-impl<'p> Cast<'p> {
+impl<'p> SendingHost<'p> {
     fn run(
-        peers: &'p mut Peers,
+        peers: &'p mut Receivers,
         feeder: Feeder,
-        mut end: End,
-        display: &'p mut Display,
-    ) -> Result<(Vec<Unsent>, Blame)> {
+        mut end: MemberEnd,
+        display: &'p mut ProgressLine,
+    ) -> Result<(Vec<SkippedPath>, Blame)> {
         let (region, mut driver) = end.start()?;
         let mut cast = Self {
             peers,
@@ -286,7 +299,7 @@ impl<'p> Cast<'p> {
             unsent: None,
             buried: BTreeSet::new(),
             look_at: LocalNs(0),
-            course: Course::default(),
+            course: CastProgress::default(),
             blame: Blame::default(),
             stable: 0,
             stirred: false,
@@ -304,7 +317,7 @@ impl<'p> Cast<'p> {
             && let Some(place) = self.idle.last().copied()
         {
             match self.feeder.objects.try_recv() {
-                Ok(Fed::Object(object)) => {
+                Ok(FeederOutput::Object(object)) => {
                     self.idle.pop();
                     let from = place_of(self.region, place, object.len());
                     self.put(from, &object, wire);
@@ -312,7 +325,7 @@ impl<'p> Cast<'p> {
                     driver.command(now, BroadcastCommand::Cast { from });
                     self.stirred = true;
                 }
-                Ok(Fed::End(unsent)) => {
+                Ok(FeederOutput::End(unsent)) => {
                     self.unsent = Some(unsent);
                     driver.command(now, BroadcastCommand::Flush);
                     self.stirred = true;
@@ -367,7 +380,7 @@ impl<'p> Cast<'p> {
     }
 }
 
-impl progress::Host<BroadcastNode> for Cast<'_> {
+impl progress::Host<BroadcastNode> for SendingHost<'_> {
     fn told(&mut self, event: BroadcastEvent) {
         match event {
             BroadcastEvent::Stable { .. } => {
@@ -420,7 +433,7 @@ mod tests {
 
     #[test]
     fn is_stuck__when_nothing_moves_and_something_should() {
-        let mut course = Course::default();
+        let mut course = CastProgress::default();
         let at = |seconds| LocalNs(0) + Nanos::from_secs(seconds);
         assert!(!course.is_stuck(at(100), [1, 0, 0], true), "it has just begun");
         assert!(!course.is_stuck(at(160), [1, 0, 0], true));

@@ -10,13 +10,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use clearway_runtime::door::{Door, Limits, Visitor};
+use clearway_runtime::door::{KeyedListener, Limits, Visitor};
 use clearway_runtime::launch::escaped;
 
-use super::crew::key;
 use super::link::admit;
-use super::receiver::{Whither, receive};
-use super::target::Target;
+use super::receiver::{Destination, receive};
+use super::remote_receivers::key;
+use super::target::TargetDirectory;
 use crate::run::job::tune;
 
 /// Where receivers listen: a port that IANA gave to nobody, below those that systems give away themselves.
@@ -36,13 +36,13 @@ const GUESTS_MAX: usize = 64;
 pub(crate) fn serve(address: SocketAddrV4, key_file: &Path, directory: &Path) -> Result<()> {
     let secret = key(key_file)?;
     // What is wrong with it is said now, not to each sender.
-    Target::open(directory)?;
+    TargetDirectory::open(directory)?;
     let directory = directory.canonicalize().with_context(|| format!("{} cannot be read", directory.display()))?;
     let limits = Limits { strangers: STRANGERS_MAX, each: STRANGERS_EACH, guests: GUESTS_MAX, greeting: GREETING };
-    let door = Door::open(address, limits).with_context(|| format!("cannot listen at {address}"))?;
+    let door = KeyedListener::open(address, limits).with_context(|| format!("cannot listen at {address}"))?;
     let address = door.address().context("the port that was bound")?;
     eprintln!("listening at {address}, writing below {}", directory.display());
-    let whither = Whither::Beneath(directory);
+    let whither = Destination::Beneath(directory);
     door.serve(move |visitor| {
         let from = visitor.from();
         if let Err(error) = hear(visitor, &secret, &whither) {
@@ -51,7 +51,7 @@ pub(crate) fn serve(address: SocketAddrV4, key_file: &Path, directory: &Path) ->
     })
 }
 
-fn hear(visitor: Visitor, secret: &[u8], whither: &Whither) -> Result<()> {
+fn hear(visitor: Visitor, secret: &[u8], whither: &Destination) -> Result<()> {
     tune(visitor.stream()).context("a connection that notices the end of its host")?;
     let Some((speaker, listener, _stay)) = admit(visitor, secret)? else { return Ok(()) };
     receive((speaker, listener), secret, whither, None)

@@ -27,8 +27,8 @@ use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat};
 use nix::unistd::{Whence, lseek};
 use rustix::fs::Dir;
 
-use super::path::{Below, Text, is_unfinished};
-use super::plan::{BLOCK, ENTRIES_MAX, Entry, Hash, Kind, Modified, hash_of, length_of};
+use super::path::{PathText, RelativePath, is_unfinished};
+use super::plan::{BLOCK, BlockHash, ENTRIES_MAX, EntryKind, ManifestEntry, Modified, hash_of, length_of};
 use super::target::reason;
 
 /// What a file system counts in (`stat(2)`).
@@ -39,17 +39,17 @@ const SHOWN: usize = 60;
 
 /// What is to be cast.
 #[derive(Debug, Default)]
-pub(super) struct Source {
-    pub(super) entries: Vec<Entry>,
+pub(super) struct CastSource {
+    pub(super) entries: Vec<ManifestEntry>,
     /// Where each of them is here.
-    origins: Vec<Origin>,
-    bases: Vec<Base>,
+    origins: Vec<EntryOrigin>,
+    bases: Vec<BaseDirectory>,
     /// What was left out, a sentence each.
     pub(super) notes: Vec<String>,
     /// What cannot be read, and why.
-    pub(super) unread: Vec<Unsent>,
+    pub(super) unread: Vec<SkippedPath>,
     /// Where a stream comes from.
-    pub(super) stream: Stream,
+    pub(super) stream: StreamSource,
     /// Files with several names, and what has attributes that do not travel.
     linked: usize,
     attributed: usize,
@@ -57,7 +57,7 @@ pub(super) struct Source {
 
 /// Where a stream comes from, and what is known of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Stream {
+pub(super) struct StreamSource {
     /// A line for the shell whose output it is; else it is standard input.
     pub(super) program: Option<String>,
     /// Its length.
@@ -66,7 +66,7 @@ pub(super) struct Stream {
 
 /// A directory below which entries are.
 #[derive(Debug)]
-struct Base {
+struct BaseDirectory {
     directory: OwnedFd,
     /// As it was named.
     path: PathBuf,
@@ -76,27 +76,27 @@ struct Base {
 
 /// Where an entry is here.
 #[derive(Debug)]
-struct Origin {
+struct EntryOrigin {
     base: usize,
     /// The path below that.
     inside: PathBuf,
-    identity: Identity,
+    identity: FileIdentity,
 }
 
 /// What a file is, whatever name it has: device, number, owner and mode. Another one that looks alike has another number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Identity(u64, u64, u32, u32);
+struct FileIdentity(u64, u64, u32, u32);
 
-impl Identity {
-    const fn of(found: &FileStat) -> Self {
+impl FileIdentity {
+    const fn from_stat(found: &FileStat) -> Self {
         Self(found.st_dev, found.st_ino, found.st_uid, found.st_mode)
     }
 }
 
 /// The path of something here that receivers do not get, as people can read it, and why they do not.
-pub(super) type Unsent = (String, String);
+pub(super) type SkippedPath = (String, String);
 
-impl Source {
+impl CastSource {
     /// Everything at `paths`.
     ///
     /// # Errors
@@ -132,11 +132,11 @@ impl Source {
     ///
     /// # Errors
     /// A name that is none.
-    pub(super) fn stream(name: &str, stream: Stream) -> Result<Self> {
-        let path = Below::read(name).filter(|path| path.split().is_some());
+    pub(super) fn stream(name: &str, stream: StreamSource) -> Result<Self> {
+        let path = RelativePath::read(name).filter(|path| path.split().is_some());
         let path = path.with_context(|| format!("`{name}` is no name below a directory"))?;
-        let entry = Entry { path, kind: Kind::Stream, mode: 0o644, modified: now() };
-        let nowhere = Origin { base: 0, inside: PathBuf::new(), identity: Identity::default() };
+        let entry = ManifestEntry { path, kind: EntryKind::Stream, mode: 0o644, modified: now() };
+        let nowhere = EntryOrigin { base: 0, inside: PathBuf::new(), identity: FileIdentity::default() };
         Ok(Self { entries: vec![entry], origins: vec![nowhere], stream, ..Self::default() })
     }
 
@@ -157,10 +157,10 @@ impl Source {
         }
         let is_contents = found.is_dir() && (ends_with_slash || path.file_name().is_none());
         let below = match path.file_name() {
-            _ if is_contents => Below::default(),
+            _ if is_contents => RelativePath::default(),
             None => bail!("{} has no name", shown(path)),
             Some(name) => {
-                let below = Below::default().join(name.as_bytes());
+                let below = RelativePath::default().join(name.as_bytes());
                 below.with_context(|| format!("{} has a name that cannot be cast", shown(path)))?
             }
         };
@@ -172,12 +172,12 @@ impl Source {
     }
 
     /// Adds the directory at `path`, which is `below` at receivers, and what is in it. The outer error is that of the argument itself.
-    fn add_directory(&mut self, below: Below, path: &Path) -> io::Result<Result<()>> {
+    fn add_directory(&mut self, below: RelativePath, path: &Path) -> io::Result<Result<()>> {
         let base = self.base(path, path)?;
         let directory = self.bases[base].directory.try_clone()?;
         let found = fstat(&directory)?;
         if below.split().is_some()
-            && let Err(error) = self.push(below.clone(), Kind::Directory, (base, PathBuf::new()), &found)
+            && let Err(error) = self.push(below.clone(), EntryKind::Directory, (base, PathBuf::new()), &found)
         {
             return Ok(Err(error));
         }
@@ -185,7 +185,7 @@ impl Source {
     }
 
     /// Adds the file at `path`; a link that is named is what it leads to.
-    fn add_file(&mut self, below: Below, path: &Path) -> io::Result<Result<()>> {
+    fn add_file(&mut self, below: RelativePath, path: &Path) -> io::Result<Result<()>> {
         let is_link = fs::symlink_metadata(path)?.is_symlink();
         let real = if is_link { path.canonicalize()? } else { path.to_owned() };
         let (Some(parent), Some(name)) = (real.parent(), real.file_name()) else {
@@ -206,12 +206,12 @@ impl Source {
     fn base(&mut self, path: &Path, named: &Path) -> io::Result<usize> {
         let flags = OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let directory = open(path, flags, Mode::empty())?;
-        self.bases.push(Base { directory, path: named.to_owned(), alias: None });
+        self.bases.push(BaseDirectory { directory, path: named.to_owned(), alias: None });
         Ok(self.bases.len() - 1)
     }
 
     /// Adds what is in `directory`, which is `at` here.
-    fn add_inside(&mut self, below: &Below, at: (usize, &Path), directory: BorrowedFd<'_>) -> Result<()> {
+    fn add_inside(&mut self, below: &RelativePath, at: (usize, &Path), directory: BorrowedFd<'_>) -> Result<()> {
         let (base, path) = at;
         let mut names = Vec::new();
         match Dir::read_from(directory) {
@@ -262,17 +262,23 @@ impl Source {
     }
 
     /// Adds what is `at` here, its last name being one in `directory`.
-    fn add(&mut self, below: Below, at: (usize, PathBuf), directory: BorrowedFd<'_>, found: &FileStat) -> Result<()> {
+    fn add(
+        &mut self,
+        below: RelativePath,
+        at: (usize, PathBuf),
+        directory: BorrowedFd<'_>,
+        found: &FileStat,
+    ) -> Result<()> {
         let path = self.bases[at.0].path.join(&at.1);
         let name = at.1.file_name().unwrap_or_default();
         let kind = match SFlag::from_bits_truncate(found.st_mode & SFlag::S_IFMT.bits()) {
             SFlag::S_IFREG => {
                 let size = found.st_size.unsigned_abs();
-                Kind::File { size, sparse: found.st_blocks.unsigned_abs() * SECTOR < size }
+                EntryKind::File { size, sparse: found.st_blocks.unsigned_abs() * SECTOR < size }
             }
-            SFlag::S_IFDIR => Kind::Directory,
+            SFlag::S_IFDIR => EntryKind::Directory,
             SFlag::S_IFLNK => match readlinkat(directory, name) {
-                Ok(to) => Kind::Link { to: Text(to.as_bytes().to_vec()) },
+                Ok(to) => EntryKind::Link { to: PathText(to.as_bytes().to_vec()) },
                 Err(error) => {
                     self.miss(&path, &error.into());
                     return Ok(());
@@ -283,10 +289,10 @@ impl Source {
                 return Ok(());
             }
         };
-        let is_file = matches!(kind, Kind::File { .. });
+        let is_file = matches!(kind, EntryKind::File { .. });
         self.linked += usize::from(is_file && found.st_nlink > 1);
-        self.attributed += usize::from((is_file || kind == Kind::Directory) && has_attributes(directory, name));
-        if kind != Kind::Directory {
+        self.attributed += usize::from((is_file || kind == EntryKind::Directory) && has_attributes(directory, name));
+        if kind != EntryKind::Directory {
             return self.push(below, kind, at, found);
         }
         self.push(below.clone(), kind, (at.0, at.1.clone()), found)?;
@@ -299,36 +305,36 @@ impl Source {
         }
     }
 
-    fn push(&mut self, path: Below, kind: Kind, at: (usize, PathBuf), found: &FileStat) -> Result<()> {
-        let entry = Entry { path, kind, mode: found.st_mode & 0o777, modified: modified(found) };
+    fn push(&mut self, path: RelativePath, kind: EntryKind, at: (usize, PathBuf), found: &FileStat) -> Result<()> {
+        let entry = ManifestEntry { path, kind, mode: found.st_mode & 0o777, modified: modified(found) };
         let (base, inside) = at;
         if !entry.is_sound() || self.entries.len() == ENTRIES_MAX {
             bail!("{} is more than one cast takes", shown(&self.bases[base].path.join(inside)));
         }
         self.entries.push(entry);
-        self.origins.push(Origin { base, inside, identity: Identity::of(found) });
+        self.origins.push(EntryOrigin { base, inside, identity: FileIdentity::from_stat(found) });
         Ok(())
     }
 
     /// Opens the file of entry `number`.
-    pub(super) fn open(&self, number: u32) -> io::Result<Contents> {
+    pub(super) fn open(&self, number: u32) -> io::Result<SourceFile> {
         let place = self.entries.get(number as usize).zip(self.origins.get(number as usize));
         let (entry, origin) = place.ok_or(io::ErrorKind::NotFound)?;
         let base = self.bases.get(origin.base).ok_or(io::ErrorKind::NotFound)?;
-        let Kind::File { size, sparse } = entry.kind else { return Err(io::ErrorKind::InvalidInput.into()) };
+        let EntryKind::File { size, sparse } = entry.kind else { return Err(io::ErrorKind::InvalidInput.into()) };
         let file = open_below(base.directory.as_fd(), &origin.inside).map_err(|error| match error {
             // A link, or a file where a directory was.
             Errno::ELOOP | Errno::ENOTDIR | Errno::EXDEV => changed(),
             other => other.into(),
         })?;
         let (modified, identity) = (entry.modified, origin.identity);
-        let contents = Contents { file: file.into(), size, sparse, modified, identity, hole: 0..0 };
+        let contents = SourceFile { file: file.into(), size, sparse, modified, identity, hole: 0..0 };
         contents.check()?;
         Ok(contents)
     }
 
     /// The hashes of all blocks of entry `number`; `is_wanted` is asked at each.
-    pub(super) fn hashes(&self, number: u32, is_wanted: &mut dyn FnMut() -> bool) -> io::Result<Vec<Hash>> {
+    pub(super) fn hashes(&self, number: u32, is_wanted: &mut dyn FnMut() -> bool) -> io::Result<Vec<BlockHash>> {
         let mut contents = self.open(number)?;
         let blocks = self.entries[number as usize].blocks().unwrap_or_default();
         let mut buffer = vec![0; BLOCK as usize];
@@ -352,36 +358,36 @@ impl Source {
 }
 
 /// An open file of the manifest.
-pub(super) struct Contents {
+pub(super) struct SourceFile {
     file: File,
     size: u64,
     sparse: bool,
     modified: Modified,
-    identity: Identity,
+    identity: FileIdentity,
     /// Where nothing is, as far as was asked.
     hole: std::ops::Range<u64>,
 }
 
 /// A block that was read.
-pub(super) enum Block<'b> {
+pub(super) enum SourceBlock<'b> {
     Bytes(&'b [u8]),
     /// So many zeros.
     Zeros(u32),
 }
 
-impl Contents {
+impl SourceFile {
     /// Block `block`, read into `buffer`, which is a block long.
-    pub(super) fn block<'b>(&mut self, block: u32, buffer: &'b mut [u8]) -> io::Result<Block<'b>> {
+    pub(super) fn block<'b>(&mut self, block: u32, buffer: &'b mut [u8]) -> io::Result<SourceBlock<'b>> {
         let (at, length) = (u64::from(block) * BLOCK, length_of(block, self.size));
         if self.sparse && self.is_hole(at, length) {
-            return Ok(Block::Zeros(length as u32));
+            return Ok(SourceBlock::Zeros(length as u32));
         }
         let bytes = &mut buffer[..length as usize];
         self.file.read_exact_at(bytes, at).map_err(|error| match error.kind() {
             io::ErrorKind::UnexpectedEof => changed(),
             _ => error,
         })?;
-        Ok(Block::of(bytes))
+        Ok(SourceBlock::from_bytes(bytes))
     }
 
     /// Whether the file system has nothing there.
@@ -397,7 +403,7 @@ impl Contents {
     /// Whether it still is what the manifest lists.
     pub(super) fn check(&self) -> io::Result<()> {
         let found = fstat(&self.file)?;
-        let is_same = Identity::of(&found) == self.identity && found.st_size.unsigned_abs() == self.size;
+        let is_same = FileIdentity::from_stat(&found) == self.identity && found.st_size.unsigned_abs() == self.size;
         if is_same && modified(&found) == self.modified { Ok(()) } else { Err(changed()) }
     }
 }
@@ -423,7 +429,7 @@ fn open_inner(directory: BorrowedFd<'_>, name: &OsStr, found: &FileStat) -> io::
         Err(Errno::ELOOP | Errno::ENOTDIR) => return Err(changed()),
         other => other?,
     };
-    if Identity::of(&fstat(&inner)?) == Identity::of(found) { Ok(inner) } else { Err(changed()) }
+    if FileIdentity::from_stat(&fstat(&inner)?) == FileIdentity::from_stat(found) { Ok(inner) } else { Err(changed()) }
 }
 
 /// Opens the file at `path` below `directory`; no name on the way is a link.
@@ -452,15 +458,15 @@ fn walk_below(directory: BorrowedFd<'_>, path: &Path, flags: OFlag) -> nix::Resu
     openat(at.as_ref().map_or(directory, OwnedFd::as_fd), name, flags, Mode::empty())
 }
 
-impl<'b> Block<'b> {
+impl<'b> SourceBlock<'b> {
     /// What these bytes are.
-    pub(super) fn of(bytes: &'b [u8]) -> Self {
+    pub(super) fn from_bytes(bytes: &'b [u8]) -> Self {
         // A block of data shows that in its first bytes, mostly.
         let is_zero = bytes.iter().all(|byte| *byte == 0);
         if is_zero { Self::Zeros(bytes.len() as u32) } else { Self::Bytes(bytes) }
     }
 
-    pub(super) fn hash(&self) -> Hash {
+    pub(super) fn hash(&self) -> BlockHash {
         match self {
             Self::Bytes(bytes) => hash_of(bytes),
             Self::Zeros(length) => zeros(*length),
@@ -469,15 +475,15 @@ impl<'b> Block<'b> {
 }
 
 /// The hash of so many zeros.
-fn zeros(length: u32) -> Hash {
-    static BLOCK_OF_ZEROS: std::sync::OnceLock<Hash> = std::sync::OnceLock::new();
+fn zeros(length: u32) -> BlockHash {
+    static BLOCK_OF_ZEROS: std::sync::OnceLock<BlockHash> = std::sync::OnceLock::new();
     let of = || hash_of(&vec![0; length as usize]);
     if u64::from(length) == BLOCK { *BLOCK_OF_ZEROS.get_or_init(of) } else { of() }
 }
 
 /// A path as it disturbs no terminal.
 fn shown(path: &Path) -> String {
-    Text(path.as_os_str().as_bytes().to_vec()).to_string()
+    PathText(path.as_os_str().as_bytes().to_vec()).to_string()
 }
 
 fn changed() -> io::Error {

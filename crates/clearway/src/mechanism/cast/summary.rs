@@ -5,21 +5,21 @@ use std::time::Instant;
 use serde::Serialize;
 
 use super::message::TOLD_MAX;
-use super::peers::Peer;
+use super::peers::Receiver;
 use super::progress::size;
-use super::source::{Source, Unsent};
+use super::source::{CastSource, SkippedPath};
 
 /// How a cast ended.
 #[derive(Debug, Serialize)]
-pub(super) struct Summary {
+pub(super) struct CastSummary {
     /// Entries of the manifest.
     entries: usize,
     /// Bytes that left, once for all.
     cast: u64,
     seconds: f64,
-    receivers: Vec<Row>,
+    receivers: Vec<ReceiverRow>,
     /// What could not be read or changed meanwhile, and why.
-    unsent: Vec<Unsent>,
+    unsent: Vec<SkippedPath>,
     /// What was left out.
     notes: Vec<String>,
     /// The receiver for which the others waited most of the time.
@@ -28,9 +28,9 @@ pub(super) struct Summary {
 
 /// A receiver at the end.
 #[derive(Debug, Serialize)]
-struct Row {
+struct ReceiverRow {
     host: String,
-    state: State,
+    state: ReceiverState,
     /// Of what was cast, those that it lacked.
     written: u64,
     files: u64,
@@ -42,7 +42,7 @@ struct Row {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-enum State {
+enum ReceiverState {
     /// It has everything, and some of it is new.
     Complete,
     /// It had everything.
@@ -53,7 +53,7 @@ enum State {
     Lost,
 }
 
-impl State {
+impl ReceiverState {
     const fn word(self) -> &'static str {
         match self {
             Self::Complete => "complete",
@@ -64,16 +64,16 @@ impl State {
     }
 }
 
-impl Summary {
+impl CastSummary {
     /// A cast of so many bytes that began then; the others waited for `slowest`.
-    pub(super) fn of(
-        source: &Source,
-        peers: Vec<Peer>,
-        unsent: Vec<Unsent>,
+    pub(super) fn new(
+        source: &CastSource,
+        peers: Vec<Receiver>,
+        unsent: Vec<SkippedPath>,
         (begun, cast): (Instant, u64),
         slowest: Option<String>,
     ) -> Self {
-        let receivers: Vec<Row> = peers.into_iter().map(|peer| Row::of(source, peer, begun)).collect();
+        let receivers: Vec<ReceiverRow> = peers.into_iter().map(|peer| ReceiverRow::new(source, peer, begun)).collect();
         // Of streams nobody knew the length before.
         let cast = receivers.iter().map(|row| row.written).max().unwrap_or_default().max(cast);
         Self {
@@ -89,7 +89,7 @@ impl Summary {
 
     /// Whether all have everything.
     pub(super) fn is_complete(&self) -> bool {
-        let whole = |row: &Row| matches!(row.state, State::Complete | State::Unchanged);
+        let whole = |row: &ReceiverRow| matches!(row.state, ReceiverState::Complete | ReceiverState::Unchanged);
         self.unsent.is_empty() && self.receivers.iter().all(whole)
     }
 
@@ -104,7 +104,7 @@ impl Summary {
             text.push_str(&format!("{:width$}  {state:10}  {written:>11}  {took:>9}\n", row.host));
             row.why.iter().for_each(|why| text.push_str(&format!("{:width$}  {why}\n", "")));
             let more = row.failed.saturating_sub(TOLD_MAX as u64);
-            if more > 0 && row.state == State::Incomplete {
+            if more > 0 && row.state == ReceiverState::Incomplete {
                 text.push_str(&format!("{:width$}  and {more} more\n", ""));
             }
         }
@@ -114,7 +114,11 @@ impl Summary {
         if let Some(slowest) = &self.slowest {
             text.push_str(&format!("the others waited for {slowest} most of the time\n"));
         }
-        let whole = self.receivers.iter().filter(|row| matches!(row.state, State::Complete | State::Unchanged)).count();
+        let whole = self
+            .receivers
+            .iter()
+            .filter(|row| matches!(row.state, ReceiverState::Complete | ReceiverState::Unchanged))
+            .count();
         let of = self.receivers.len();
         let rate = size((self.cast as f64 / self.seconds.max(0.001)) as u64);
         let cast = size(self.cast);
@@ -137,8 +141,8 @@ fn list(text: &mut String, lines: impl ExactSizeIterator<Item = String>, name: &
     }
 }
 
-impl Row {
-    fn of(source: &Source, peer: Peer, begun: Instant) -> Self {
+impl ReceiverRow {
+    fn new(source: &CastSource, peer: Receiver, begun: Instant) -> Self {
         let seconds = peer.ended.map_or(0.0, |ended| ended.duration_since(begun).as_secs_f64());
         let at_first = peer.why.iter().filter_map(|(number, why)| {
             let entry = source.entries.get(*number as usize)?;
@@ -150,13 +154,21 @@ impl Row {
             (lost, _) => {
                 let why = lost.unwrap_or_else(|| "it did not tell how it ended".to_owned());
                 let why = std::iter::once(why).chain(at_first).collect();
-                return Self { host, state: State::Lost, written: peer.taken, files: 0, seconds, failed: 0, why };
+                return Self {
+                    host,
+                    state: ReceiverState::Lost,
+                    written: peer.taken,
+                    files: 0,
+                    seconds,
+                    failed: 0,
+                    why,
+                };
             }
         };
         let state = match outcome {
-            _ if outcome.failed > 0 => State::Incomplete,
-            _ if outcome.files > 0 => State::Complete,
-            _ => State::Unchanged,
+            _ if outcome.failed > 0 => ReceiverState::Incomplete,
+            _ if outcome.files > 0 => ReceiverState::Complete,
+            _ => ReceiverState::Unchanged,
         };
         let why = outcome.why.iter().map(|(path, why)| format!("{path}: {why}"));
         let why = why.chain(outcome.notes).collect();

@@ -29,8 +29,8 @@ use nix::sys::time::TimeSpec;
 use nix::unistd::{UnlinkatFlags, geteuid, symlinkat, syncfs, unlinkat};
 use rustix::fs::Dir;
 
-use super::naming::Naming;
-use super::path::{Below, is_unfinished};
+use super::naming::TemporaryNames;
+use super::path::{RelativePath, is_unfinished};
 use super::plan::Modified;
 
 /// Of directories while they are filled; they get their own at the end.
@@ -51,20 +51,20 @@ const ATTEMPTS: u32 = 16;
 const NOTES_MAX: usize = 20;
 
 /// An open directory.
-pub(super) struct Target {
+pub(super) struct TargetDirectory {
     root: OwnedFd,
-    naming: Naming,
+    naming: TemporaryNames,
     /// What somebody should know, a sentence each.
     pub(super) notes: Vec<String>,
     /// The directory that was last walked to.
-    near: Option<(Below, OwnedFd)>,
+    near: Option<(RelativePath, OwnedFd)>,
     /// Directories of this user without the permission to write, which they have until the end, and what they had.
-    opened: Vec<(Below, Mode)>,
+    opened: Vec<(RelativePath, Mode)>,
 }
 
 /// What stands at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct FoundEntry {
     pub(super) kind: FoundKind,
     pub(super) mode: u32,
     pub(super) modified: Modified,
@@ -73,7 +73,7 @@ pub(super) struct Found {
 }
 
 /// A file that is not whole, open, and the name that it has until then.
-pub(super) struct Unfinished {
+pub(super) struct UnfinishedFile {
     pub(super) file: File,
     name: OsString,
 }
@@ -90,13 +90,13 @@ pub(super) enum FoundKind {
 
 /// Whether directories on the way are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum MissingParents {
     Walk,
     /// With these permissions.
     Make(Mode),
 }
 
-impl Target {
+impl TargetDirectory {
     /// The directory at `path`, which is made if it is not there.
     ///
     /// # Errors
@@ -107,16 +107,23 @@ impl Target {
         }
         std::fs::create_dir_all(path).with_context(|| format!("{} cannot be made", path.display()))?;
         let root = File::open(path).with_context(|| format!("{} cannot be opened", path.display()))?;
-        Ok(Self { root: root.into(), naming: Naming::open(), notes: Vec::new(), near: None, opened: Vec::new() })
+        Ok(Self {
+            root: root.into(),
+            naming: TemporaryNames::open(),
+            notes: Vec::new(),
+            near: None,
+            opened: Vec::new(),
+        })
     }
 
     /// The directory at `inner` below `path`, reached without leaving that.
     ///
     /// # Errors
     /// One sentence, if it cannot be.
-    pub(super) fn beneath(path: &Path, inner: &Below) -> Result<Self> {
+    pub(super) fn beneath(path: &Path, inner: &RelativePath) -> Result<Self> {
         let mut outer = Self::open(path)?;
-        let root = outer.directory(inner, Way::Make(USUAL)).and_then(|directory| directory.try_clone_to_owned());
+        let root =
+            outer.directory(inner, MissingParents::Make(USUAL)).and_then(|directory| directory.try_clone_to_owned());
         let root = root.map_err(|why| anyhow::anyhow!("{inner} below {}: {}", path.display(), reason(&why)))?;
         outer.restore();
         outer.near = None;
@@ -125,7 +132,7 @@ impl Target {
     }
 
     /// The open directory at `path`.
-    fn directory(&mut self, path: &Below, way: Way) -> io::Result<BorrowedFd<'_>> {
+    fn directory(&mut self, path: &RelativePath, way: MissingParents) -> io::Result<BorrowedFd<'_>> {
         if self.near.as_ref().is_none_or(|(near, _)| near != path) {
             // Paths come in an order in which each is near the one before.
             let (walked, mut at) = match self.near.take() {
@@ -134,28 +141,29 @@ impl Target {
             };
             let names: Vec<&OsStr> = path.names().collect();
             for count in walked..names.len() {
-                let before = || Below::of(names[..count].iter().map(|name| name.as_bytes())).unwrap_or_default();
+                let before =
+                    || RelativePath::from_names(names[..count].iter().map(|name| name.as_bytes())).unwrap_or_default();
                 at = enter(&at, names[count], way, before, &mut self.opened)?;
             }
             self.near = Some((path.clone(), at));
         }
         let near = self.near.as_ref().map_or(self.root.as_fd(), |(_, near)| near.as_fd());
-        if matches!(way, Way::Make(_)) {
+        if matches!(way, MissingParents::Make(_)) {
             open_up(near, || path.clone(), &mut self.opened)?;
         }
         Ok(near)
     }
 
     /// The directory of `path` and its last name there.
-    fn parent(&mut self, path: &Below, way: Way) -> io::Result<(BorrowedFd<'_>, OsString)> {
+    fn parent(&mut self, path: &RelativePath, way: MissingParents) -> io::Result<(BorrowedFd<'_>, OsString)> {
         let (parent, name) = path.split().ok_or(io::ErrorKind::IsADirectory)?;
         let name = name.to_owned();
         Ok((self.directory(&parent, way)?, name))
     }
 
     /// What stands at `path`, if anything does.
-    pub(super) fn find(&mut self, path: &Below) -> io::Result<Option<Found>> {
-        let (parent, name) = match self.parent(path, Way::Walk) {
+    pub(super) fn find(&mut self, path: &RelativePath) -> io::Result<Option<FoundEntry>> {
+        let (parent, name) = match self.parent(path, MissingParents::Walk) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             other => other?,
         };
@@ -170,12 +178,12 @@ impl Target {
         };
         let modified = Modified { seconds: found.st_mtime, nanos: found.st_mtime_nsec as u32 };
         let is_foreign = is_shared(&fstat(parent)?) && found.st_uid != geteuid().as_raw();
-        Ok(Some(Found { kind, mode: found.st_mode & 0o7777, modified, is_foreign }))
+        Ok(Some(FoundEntry { kind, mode: found.st_mode & 0o7777, modified, is_foreign }))
     }
 
     /// The file at `path`, if there is one, for reading.
-    pub(super) fn whole(&mut self, path: &Below) -> io::Result<Option<File>> {
-        let (parent, name) = match self.parent(path, Way::Walk) {
+    pub(super) fn whole(&mut self, path: &RelativePath) -> io::Result<Option<File>> {
+        let (parent, name) = match self.parent(path, MissingParents::Walk) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             other => other?,
         };
@@ -190,9 +198,9 @@ impl Target {
     }
 
     /// The unfinished file of `path` that this user has begun, if there is one. It is nobody else's as long as it is open.
-    pub(super) fn begun(&mut self, path: &Below) -> io::Result<Option<Unfinished>> {
+    pub(super) fn begun(&mut self, path: &RelativePath) -> io::Result<Option<UnfinishedFile>> {
         let naming = self.naming;
-        let (parent, name) = match self.parent(path, Way::Walk) {
+        let (parent, name) = match self.parent(path, MissingParents::Walk) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             other => other?,
         };
@@ -221,16 +229,16 @@ impl Target {
             }
             lock(&file)?;
             if is_at(parent, &name, &file) {
-                return Ok(Some(Unfinished { file, name }));
+                return Ok(Some(UnfinishedFile { file, name }));
             }
         }
         Ok(None)
     }
 
     /// A new, empty file that is not whole yet, and nobody else's as long as it is open.
-    pub(super) fn create(&mut self, path: &Below) -> io::Result<Unfinished> {
+    pub(super) fn create(&mut self, path: &RelativePath) -> io::Result<UnfinishedFile> {
         let naming = self.naming;
-        let (parent, name) = self.parent(path, Way::Make(PRIVATE))?;
+        let (parent, name) = self.parent(path, MissingParents::Make(PRIVATE))?;
         let directory = fstat(parent)?.st_ino;
         for attempt in 0..ATTEMPTS {
             let name = naming.name(directory, &name, attempt);
@@ -240,7 +248,7 @@ impl Target {
                     let file = File::from(file);
                     lock(&file)?;
                     self.note_planted(path, attempt);
-                    return Ok(Unfinished { file, name });
+                    return Ok(UnfinishedFile { file, name });
                 }
                 Err(Errno::EEXIST) => {
                     let found = fstatat(parent, name.as_os_str(), AtFlags::AT_SYMLINK_NOFOLLOW);
@@ -256,7 +264,7 @@ impl Target {
         ))
     }
 
-    fn note_planted(&mut self, path: &Below, names: u32) {
+    fn note_planted(&mut self, path: &RelativePath, names: u32) {
         if names > 0 {
             self.note(format!(
                 "{path}: another user had put something under the name of its unfinished file; another name was used"
@@ -272,9 +280,9 @@ impl Target {
     }
 
     /// Puts the unfinished file of `path` into its place.
-    pub(super) fn appear(&mut self, path: &Below, unfinished: &Unfinished) -> io::Result<()> {
-        let Unfinished { file, name: from } = unfinished;
-        let (parent, name) = self.parent(path, Way::Walk)?;
+    pub(super) fn appear(&mut self, path: &RelativePath, unfinished: &UnfinishedFile) -> io::Result<()> {
+        let UnfinishedFile { file, name: from } = unfinished;
+        let (parent, name) = self.parent(path, MissingParents::Walk)?;
         if !is_at(parent, from, file) {
             return Err(io::Error::other("another user has moved its unfinished file away"));
         }
@@ -289,9 +297,9 @@ impl Target {
     }
 
     /// Removes the unfinished file of `path`, if there is one.
-    pub(super) fn forget(&mut self, path: &Below) {
+    pub(super) fn forget(&mut self, path: &RelativePath) {
         let naming = self.naming;
-        let Ok((parent, name)) = self.parent(path, Way::Walk) else { return };
+        let Ok((parent, name)) = self.parent(path, MissingParents::Walk) else { return };
         let Ok(directory) = fstat(parent) else { return };
         for attempt in 0..ATTEMPTS {
             let name = naming.name(directory.st_ino, &name, attempt);
@@ -313,9 +321,14 @@ impl Target {
 
     /// Removes what this user began in the directory at `path` and no cast is writing; but for `kept`, files there that are not whole, and
     /// what was written to since `before`.
-    pub(super) fn sweep(&mut self, path: &Below, before: Option<SystemTime>, kept: &mut dyn Iterator<Item = OsString>) {
+    pub(super) fn sweep(
+        &mut self,
+        path: &RelativePath,
+        before: Option<SystemTime>,
+        kept: &mut dyn Iterator<Item = OsString>,
+    ) {
         let naming = self.naming;
-        let Ok(directory) = self.directory(path, Way::Walk) else { return };
+        let Ok(directory) = self.directory(path, MissingParents::Walk) else { return };
         let (Ok(listed), Ok(found)) = (Dir::read_from(directory), fstat(directory)) else { return };
         let names = listed.filter_map(Result::ok).map(|one| one.file_name().to_bytes().to_vec());
         let begun: Vec<Vec<u8>> = names.filter(|name| is_unfinished(name)).collect();
@@ -332,17 +345,17 @@ impl Target {
     }
 
     /// Gives the file at `path` the permissions `mode`.
-    pub(super) fn permit(&mut self, path: &Below, mode: u32) -> io::Result<()> {
-        let (parent, name) = self.parent(path, Way::Walk)?;
+    pub(super) fn permit(&mut self, path: &RelativePath, mode: u32) -> io::Result<()> {
+        let (parent, name) = self.parent(path, MissingParents::Walk)?;
         let mode = Mode::from_bits_truncate(mode);
         Ok(fchmodat(parent, name.as_os_str(), mode, FchmodatFlags::NoFollowSymlink)?)
     }
 
     /// A symbolic link at `path`.
-    pub(super) fn link(&mut self, path: &Below, to: &OsStr) -> io::Result<()> {
+    pub(super) fn link(&mut self, path: &RelativePath, to: &OsStr) -> io::Result<()> {
         let naming = self.naming;
         let is_foreign = self.find(path)?.is_some_and(|found| found.is_foreign);
-        let (parent, name) = self.parent(path, Way::Make(PRIVATE))?;
+        let (parent, name) = self.parent(path, MissingParents::Make(PRIVATE))?;
         if !is_foreign && readlinkat(parent, name.as_os_str()).is_ok_and(|there| there == to) {
             return Ok(());
         }
@@ -365,13 +378,13 @@ impl Target {
     }
 
     /// A directory at `path`, that may have been there.
-    pub(super) fn make(&mut self, path: &Below) -> io::Result<()> {
-        self.directory(path, Way::Make(PRIVATE)).map(drop)
+    pub(super) fn make(&mut self, path: &RelativePath) -> io::Result<()> {
+        self.directory(path, MissingParents::Make(PRIVATE)).map(drop)
     }
 
     /// Gives the directory at `path` what it shall have in the end.
-    pub(super) fn close(&mut self, path: &Below, mode: u32, modified: Modified) -> io::Result<()> {
-        let directory = self.directory(path, Way::Walk)?;
+    pub(super) fn close(&mut self, path: &RelativePath, mode: u32, modified: Modified) -> io::Result<()> {
+        let directory = self.directory(path, MissingParents::Walk)?;
         fchmod(directory, Mode::from_bits_truncate(mode))?;
         set_times(directory, modified)?;
         self.opened.retain(|(opened, _)| opened != path);
@@ -381,7 +394,7 @@ impl Target {
     /// Gives directories back the permissions that they had.
     pub(super) fn restore(&mut self) {
         for (path, mode) in std::mem::take(&mut self.opened).into_iter().rev() {
-            if let Ok(directory) = self.directory(&path, Way::Walk) {
+            if let Ok(directory) = self.directory(&path, MissingParents::Walk) {
                 let _ = fchmod(directory, mode);
             }
         }
@@ -393,7 +406,7 @@ impl Target {
     }
 }
 
-impl Drop for Target {
+impl Drop for TargetDirectory {
     fn drop(&mut self) {
         self.restore();
     }
@@ -403,11 +416,11 @@ impl Drop for Target {
 fn enter(
     at: &OwnedFd,
     name: &OsStr,
-    way: Way,
-    path: impl Fn() -> Below,
-    opened: &mut Vec<(Below, Mode)>,
+    way: MissingParents,
+    path: impl Fn() -> RelativePath,
+    opened: &mut Vec<(RelativePath, Mode)>,
 ) -> io::Result<OwnedFd> {
-    if let Way::Make(mode) = way {
+    if let MissingParents::Make(mode) = way {
         let mut made = mkdirat(at, name, mode);
         if made == Err(Errno::EACCES) && open_up(at.as_fd(), &path, opened)? {
             made = mkdirat(at, name, mode);
@@ -438,8 +451,8 @@ fn enter(
 /// Gives this user the right to write into a directory of its own at `path`, until the end; whether it did not have it.
 fn open_up(
     directory: BorrowedFd<'_>,
-    path: impl FnOnce() -> Below,
-    opened: &mut Vec<(Below, Mode)>,
+    path: impl FnOnce() -> RelativePath,
+    opened: &mut Vec<(RelativePath, Mode)>,
 ) -> io::Result<bool> {
     let user = geteuid();
     let found = fstat(directory)?;
@@ -539,8 +552,8 @@ mod tests {
     #[test]
     fn file__one_that_another_cast_is_about_to_leave_is_waited_for() {
         let directory = std::env::temp_dir().join(format!("clearway-leaves-{}", std::process::id()));
-        let (mut one, mut other) = [(); 2].map(|()| Target::open(&directory).expect("a target")).into();
-        let name = Below::read("name").expect("a name");
+        let (mut one, mut other) = [(); 2].map(|()| TargetDirectory::open(&directory).expect("a target")).into();
+        let name = RelativePath::read("name").expect("a name");
         let begun = one.create(&name).expect("made");
         let waits = thread::spawn(move || other.begun(&name).map(|file| file.is_some()));
         drop(begun);
@@ -557,8 +570,8 @@ mod tests {
         let kept = || outside.join("kept").metadata().expect("it is there").permissions().mode();
         let before = kept();
         symlink("../kept", inside.join("name")).expect("a link");
-        let mut target = Target::open(&inside).expect("a target");
-        let name = Below::read("name").expect("a name");
+        let mut target = TargetDirectory::open(&inside).expect("a target");
+        let name = RelativePath::read("name").expect("a name");
         let _ = target.permit(&name, 0o4);
         assert_eq!(kept(), before);
         std::fs::remove_dir_all(outside).expect("to remove it");

@@ -11,7 +11,7 @@ use clearway_runtime::clock;
 use clearway_runtime::keys::{Identity, JobSecret, Scope};
 use clearway_runtime::udp::{Multicast, Placement, Protection, UdpConfig, UdpPort, UdpWire};
 
-use super::message::{Network, Place, Seat};
+use super::message::{BroadcastMembership, MemberAddress, MemberNetwork};
 use super::record::OBJECT_MAX;
 use clearway_wires::hexadecimal::{bytes_of, digits_of};
 
@@ -39,30 +39,30 @@ const SYNC_EVERY: u32 = 16;
 const SILENCE: Nanos = Nanos::from_secs(30);
 
 /// A port, before others are known.
-pub(super) struct Port {
-    seat: Seat,
+pub(super) struct MemberPort {
+    seat: BroadcastMembership,
     port: UdpPort,
     identity: Option<Identity>,
     card: String,
 }
 
 /// An open end.
-pub(super) struct End {
+pub(super) struct MemberEnd {
     pub(super) wire: UdpWire,
-    seat: Seat,
+    seat: BroadcastMembership,
     members: u32,
 }
 
-impl Port {
+impl MemberPort {
     /// Takes a port for `seat`; `secret` is what all members know.
     ///
     /// # Errors
     /// One sentence: the address is none of this host's, for example.
-    pub(super) fn take(seat: Seat, secret: &[u8]) -> Result<Self> {
+    pub(super) fn take(seat: BroadcastMembership, secret: &[u8]) -> Result<Self> {
         let port = UdpPort::bind(SocketAddrV4::new(seat.address, 0))?;
         let identity = match seat.network {
-            Network::Loopback => None,
-            Network::Sealed => {
+            MemberNetwork::Loopback => None,
+            MemberNetwork::Sealed => {
                 let secret = Some(JobSecret::new(secret.to_vec())?);
                 Some(Identity::new(Rank(seat.rank), Scope { session: seat.session, epoch: EPOCH, secret })?)
             }
@@ -72,15 +72,15 @@ impl Port {
     }
 
     /// What the others must know.
-    pub(super) fn place(&self) -> Place {
-        Place { address: self.port.address(), card: self.card.clone() }
+    pub(super) fn place(&self) -> MemberAddress {
+        MemberAddress { address: self.port.address(), card: self.card.clone() }
     }
 
     /// Opens the wire to `places`, all members by rank.
     ///
     /// # Errors
     /// One sentence: a card that is wrong, or a system that refuses.
-    pub(super) fn open(self, places: &[Place]) -> Result<End> {
+    pub(super) fn open(self, places: &[MemberAddress]) -> Result<MemberEnd> {
         let Self { seat, port, identity, .. } = self;
         let peers = places.iter().map(|place| place.address).collect();
         let mut config = UdpConfig::new(Rank(seat.rank), seat.session, peers);
@@ -98,17 +98,17 @@ impl Port {
             // what it sends.
             let _ = wire.join(GROUP);
         }
-        Ok(End { wire, seat, members: places.len() as u32 })
+        Ok(MemberEnd { wire, seat, members: places.len() as u32 })
     }
 }
 
-impl End {
+impl MemberEnd {
     /// The key of the group, for each other member; nothing where there is none, or no need of one.
     ///
     /// # Errors
     /// A system without randomness.
     pub(super) fn group_keys(&mut self) -> Result<Option<Vec<String>>> {
-        if self.seat.group.is_none() || self.seat.network == Network::Loopback {
+        if self.seat.group.is_none() || self.seat.network == MemberNetwork::Loopback {
             return Ok(None);
         }
         let members: Vec<Rank> = (1..self.members).map(Rank).collect();
@@ -182,16 +182,16 @@ mod tests {
 
     const SECRET: &[u8] = b"sixteen bytes at least";
 
-    fn seat(rank: u32, network: Network, group: Option<SocketAddrV4>) -> Seat {
-        Seat { session: 7, rank, address: Ipv4Addr::LOCALHOST, network, group, key: 9, rate: None }
+    fn seat(rank: u32, network: MemberNetwork, group: Option<SocketAddrV4>) -> BroadcastMembership {
+        BroadcastMembership { session: 7, rank, address: Ipv4Addr::LOCALHOST, network, group, key: 9, rate: None }
     }
 
     /// One object from the first member to all others.
-    fn broadcast(network: Network, group: Option<SocketAddrV4>) {
-        let port = |rank| Port::take(seat(rank, network, group), SECRET).expect("a port");
-        let ports: Vec<Port> = (0..3).map(port).collect();
-        let places: Vec<Place> = ports.iter().map(Port::place).collect();
-        let mut ends: Vec<End> = ports.into_iter().map(|port| port.open(&places).expect("agreed")).collect();
+    fn broadcast(network: MemberNetwork, group: Option<SocketAddrV4>) {
+        let port = |rank| MemberPort::take(seat(rank, network, group), SECRET).expect("a port");
+        let ports: Vec<MemberPort> = (0..3).map(port).collect();
+        let places: Vec<MemberAddress> = ports.iter().map(MemberPort::place).collect();
+        let mut ends: Vec<MemberEnd> = ports.into_iter().map(|port| port.open(&places).expect("agreed")).collect();
         if let Some(keys) = ends[0].group_keys().expect("random") {
             ends[1..].iter_mut().zip(keys).for_each(|(end, key)| end.take_group_key(&key).expect("the root's"));
         }
@@ -222,20 +222,20 @@ mod tests {
 
     #[test]
     fn open__members_hear_each_other_plain_and_sealed() {
-        broadcast(Network::Loopback, None);
-        broadcast(Network::Sealed, None);
+        broadcast(MemberNetwork::Loopback, None);
+        broadcast(MemberNetwork::Sealed, None);
     }
 
     #[test]
     fn group_keys__members_hear_the_group_or_find_another_way() {
         let group = Some(SocketAddrV4::new(Ipv4Addr::new(239, 192, 77, 1), 51_234));
-        broadcast(Network::Loopback, group);
-        broadcast(Network::Sealed, group);
+        broadcast(MemberNetwork::Loopback, group);
+        broadcast(MemberNetwork::Sealed, group);
     }
 
     #[test]
     fn open__a_card_made_with_another_secret_is_refused() {
-        let sealed = |rank, secret| Port::take(seat(rank, Network::Sealed, None), secret).expect("a port");
+        let sealed = |rank, secret| MemberPort::take(seat(rank, MemberNetwork::Sealed, None), secret).expect("a port");
         let (own, stranger) = (sealed(0, SECRET), sealed(1, b"another sixteen bytes"));
         let places = [own.place(), stranger.place()];
         assert!(own.open(&places).is_err());

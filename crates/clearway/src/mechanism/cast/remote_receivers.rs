@@ -10,9 +10,9 @@ use anyhow::{Context, Result, anyhow, bail};
 use clearway_runtime::launch::{Reason, Remote, quoted, ssh_command};
 use nix::sys::socket::{setsockopt, sockopt};
 
-use super::path::Text;
-use super::peers::{Connection, Contact, Way};
-use super::whom::Host;
+use super::path::PathText;
+use super::peers::{Connector, ExpectedReceiver, ReceiverConnection};
+use super::receiver_list::NamedReceiver;
 use crate::run::job::tune;
 
 /// How long a host may take to answer.
@@ -27,8 +27,8 @@ pub(super) const STARTED: u8 = 6;
 const RECEIVE: [&str; 2] = ["cast", "receive"];
 
 /// Those of `hosts` that run `clearway cast serve`, by default at `port`.
-pub(super) fn listening(hosts: Vec<Host>, port: u16) -> Vec<Contact> {
-    let contact = |host: Host| {
+pub(super) fn listening(hosts: Vec<NamedReceiver>, port: u16) -> Vec<ExpectedReceiver> {
+    let contact = |host: NamedReceiver| {
         let (name, into) = (host.shown(), into_of(&host));
         let connect = move || {
             let port = host.port.unwrap_or(port);
@@ -41,21 +41,21 @@ pub(super) fn listening(hosts: Vec<Host>, port: u16) -> Vec<Contact> {
             to_receiver(stream.with_context(unreachable)?)
         };
         // Strangers there may be in the way of its first words.
-        Contact { name, into, connect: Way::Again(Box::new(connect)) }
+        ExpectedReceiver { name, into, connect: Connector::Again(Box::new(connect)) }
     };
     hosts.into_iter().map(contact).collect()
 }
 
 /// The sender's end of a connection over TCP. A receiver that is busy may leave what it is sent where it is for as long as it likes:
 /// that it is there it says itself.
-pub(super) fn to_receiver(stream: TcpStream) -> Result<Connection> {
+pub(super) fn to_receiver(stream: TcpStream) -> Result<ReceiverConnection> {
     let connection = over(stream.try_clone().context("a connection in both directions")?)?;
     setsockopt(&stream, sockopt::TcpUserTimeout, &0).context("a connection to a receiver that may be busy")?;
     Ok(connection)
 }
 
 /// A connection over TCP, whose end is noticed when the other host is silent.
-pub(super) fn over(stream: TcpStream) -> Result<Connection> {
+pub(super) fn over(stream: TcpStream) -> Result<ReceiverConnection> {
     tune(&stream).context("a connection that notices the end of its host")?;
     let address = |address: io::Result<SocketAddr>| match address.map(|address| address.ip()) {
         Ok(IpAddr::V4(address)) => Some(address),
@@ -64,12 +64,12 @@ pub(super) fn over(stream: TcpStream) -> Result<Connection> {
     let addresses: Option<[Ipv4Addr; 2]> =
         address(stream.local_addr()).zip(address(stream.peer_addr())).map(Into::into);
     let input = stream.try_clone().context("a connection in both directions")?;
-    Ok(Connection { ends: (Box::new(input), Box::new(stream)), addresses })
+    Ok(ReceiverConnection { ends: (Box::new(input), Box::new(stream)), addresses })
 }
 
 /// Those of `hosts` where ssh starts `program` as a receiver.
-pub(super) fn over_ssh(hosts: Vec<Host>, program: &str, secret: &[u8]) -> Vec<Contact> {
-    let contact = |host: Host| {
+pub(super) fn over_ssh(hosts: Vec<NamedReceiver>, program: &str, secret: &[u8]) -> Vec<ExpectedReceiver> {
+    let contact = |host: NamedReceiver| {
         let (name, into, secret) = (host.shown(), into_of(&host), secret.to_vec());
         let program = program.to_owned();
         let connect = move || {
@@ -80,40 +80,40 @@ pub(super) fn over_ssh(hosts: Vec<Host>, program: &str, secret: &[u8]) -> Vec<Co
             // A name that begins with a dash would be an option; lists of hosts take none.
             ssh.arg(&host.name).arg(format!("exec {} {}", quoted(&program), RECEIVE.join(" ")));
             start(ssh, &host.name, &secret).map_err(|error| match error {
-                Unbegun::Unstarted(error) => anyhow!(error).context("ssh cannot be started"),
-                Unbegun::Ended(Reason::NoProgram, _) => {
+                StartFailure::Unstarted(error) => anyhow!(error).context("ssh cannot be started"),
+                StartFailure::Ended(Reason::NoProgram, _) => {
                     anyhow!(
                         "there is no program {program}; put the same there, or say where it is with --remote-program"
                     )
                 }
-                Unbegun::Ended(_, said) => anyhow!("ssh: {}", said.trim_start_matches("ssh: ")),
+                StartFailure::Ended(_, said) => anyhow!("ssh: {}", said.trim_start_matches("ssh: ")),
             })
         };
-        Contact { name, into, connect: Way::Once(Box::new(connect)) }
+        ExpectedReceiver { name, into, connect: Connector::Once(Box::new(connect)) }
     };
     hosts.into_iter().map(contact).collect()
 }
 
 /// A receiver beside this process, called `name`.
-pub(super) fn beside(name: String, secret: &[u8]) -> Contact {
+pub(super) fn beside(name: String, secret: &[u8]) -> ExpectedReceiver {
     let (shown, secret) = (name.clone(), secret.to_vec());
     let connect = move || {
         let mut own = Command::new(std::env::current_exe().context("the path of this program")?);
         own.args(RECEIVE);
         start(own, &shown, &secret).map_err(|error| match error {
-            Unbegun::Unstarted(error) => anyhow!(error).context("a receiver on this host cannot be started"),
-            Unbegun::Ended(_, said) => anyhow!(said),
+            StartFailure::Unstarted(error) => anyhow!(error).context("a receiver on this host cannot be started"),
+            StartFailure::Ended(_, said) => anyhow!(said),
         })
     };
-    Contact { name, into: None, connect: Way::Once(Box::new(connect)) }
+    ExpectedReceiver { name, into: None, connect: Connector::Once(Box::new(connect)) }
 }
 
-fn into_of(host: &Host) -> Option<Text> {
-    host.into.as_ref().map(|into| Text(into.clone().into_bytes()))
+fn into_of(host: &NamedReceiver) -> Option<PathText> {
+    host.into.as_ref().map(|into| PathText(into.clone().into_bytes()))
 }
 
 /// Why a receiver did not begin.
-enum Unbegun {
+enum StartFailure {
     /// The system could not start it.
     Unstarted(io::Error),
     /// It ended for this reason, with these last words.
@@ -121,17 +121,17 @@ enum Unbegun {
 }
 
 /// Starts `command` as the receiver called `name` and waits for its first word.
-fn start(mut command: Command, name: &str, secret: &[u8]) -> std::result::Result<Connection, Unbegun> {
-    let mut remote = Remote::start(command.stdout(Stdio::piped()), name, secret).map_err(Unbegun::Unstarted)?;
-    let input = remote.input().ok_or_else(|| Unbegun::Unstarted(io::ErrorKind::BrokenPipe.into()))?;
+fn start(mut command: Command, name: &str, secret: &[u8]) -> std::result::Result<ReceiverConnection, StartFailure> {
+    let mut remote = Remote::start(command.stdout(Stdio::piped()), name, secret).map_err(StartFailure::Unstarted)?;
+    let input = remote.input().ok_or_else(|| StartFailure::Unstarted(io::ErrorKind::BrokenPipe.into()))?;
     let mut first = [0];
     if remote.read_exact(&mut first).is_ok() && first == [STARTED] {
-        return Ok(Connection { ends: (Box::new(remote), Box::new(input)), addresses: None });
+        return Ok(ReceiverConnection { ends: (Box::new(remote), Box::new(input)), addresses: None });
     }
     drop(input);
-    let status = remote.end_within(END_PATIENCE).map_err(Unbegun::Unstarted)?;
+    let status = remote.end_within(END_PATIENCE).map_err(StartFailure::Unstarted)?;
     let said = remote.last_words().unwrap_or_else(|| format!("it ended with {status}"));
-    Err(Unbegun::Ended(Reason::of(status), said))
+    Err(StartFailure::Ended(Reason::of(status), said))
 }
 
 /// The key in the file at `path`.

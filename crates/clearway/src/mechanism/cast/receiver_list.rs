@@ -13,7 +13,7 @@ use clearway_runtime::launch::{hostfile, hostlist};
 
 /// A receiver that somebody named.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Host {
+pub(super) struct NamedReceiver {
     /// As ssh takes it.
     pub(super) name: String,
     pub(super) port: Option<u16>,
@@ -25,13 +25,13 @@ pub(super) struct Host {
 ///
 /// # Errors
 /// One sentence: a list that is none, a host that is named twice.
-pub(super) fn read(words: &[String]) -> Result<Vec<Host>> {
+pub(super) fn read(words: &[String]) -> Result<Vec<NamedReceiver>> {
     let mut hosts = Vec::new();
     for word in words {
         match Path::new(word) {
             path if !word.contains(':') && path.is_file() => {
                 let named = hostfile::read(path)?;
-                hosts.extend(named.into_iter().map(|host| Host { name: host.name, port: None, into: None }));
+                hosts.extend(named.into_iter().map(|host| NamedReceiver { name: host.name, port: None, into: None }));
             }
             _ => hosts.extend(list(word).with_context(|| format!("--to {word}"))?),
         }
@@ -46,7 +46,7 @@ pub(super) fn read(words: &[String]) -> Result<Vec<Host>> {
     Ok(hosts)
 }
 
-impl Host {
+impl NamedReceiver {
     /// For people.
     pub(super) fn shown(&self) -> String {
         self.port.map_or_else(|| self.name.clone(), |port| format!("{}:{port}", self.name))
@@ -54,8 +54,8 @@ impl Host {
 }
 
 /// The hosts of one list.
-fn list(word: &str) -> Result<Vec<Host>> {
-    let mut hosts: Vec<Host> = Vec::new();
+fn list(word: &str) -> Result<Vec<NamedReceiver>> {
+    let mut hosts: Vec<NamedReceiver> = Vec::new();
     let mut rest = word;
     loop {
         let (name, after) = name(rest);
@@ -70,7 +70,7 @@ fn list(word: &str) -> Result<Vec<Host>> {
             Some((digits, behind)) => (Some(digits.parse().with_context(|| format!("{digits} is no port"))?), behind),
             None => (None, after),
         };
-        hosts.extend(hostlist::expand(name)?.into_iter().map(|name| Host { name, port, into: None }));
+        hosts.extend(hostlist::expand(name)?.into_iter().map(|name| NamedReceiver { name, port, into: None }));
         let after = match after.strip_prefix(':') {
             None => after,
             Some(after) => {
@@ -91,7 +91,7 @@ fn list(word: &str) -> Result<Vec<Host>> {
 }
 
 /// Refuses a list of which some hosts have a directory and the last ones have none.
-fn complete(hosts: Vec<Host>) -> Result<Vec<Host>> {
+fn complete(hosts: Vec<NamedReceiver>) -> Result<Vec<NamedReceiver>> {
     let last = hosts.last().filter(|last| last.into.is_none() && hosts.iter().any(|host| host.into.is_some()));
     match last {
         None => Ok(hosts),
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     fn shown(word: &str) -> String {
-        let one = |host: Host| host.shown() + &host.into.map_or_else(String::new, |into| format!(" {into}"));
+        let one = |host: NamedReceiver| host.shown() + &host.into.map_or_else(String::new, |into| format!(" {into}"));
         match list(word) {
             Ok(hosts) => hosts.into_iter().map(one).collect::<Vec<_>>().join("; "),
             Err(error) => format!("{error:#}"),
