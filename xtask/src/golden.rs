@@ -25,7 +25,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
     let (differing, names) = parse(arguments)?;
     let metadata = cargo_metadata::MetadataCommand::new().no_deps().exec().context("cargo metadata")?;
     let found = metadata.target_directory.join("tmp/golden").into_std_path_buf();
-    // What an earlier run left must not be taken over.
+    // Files of an earlier run must not be taken over.
     let _ = std::fs::remove_dir_all(&found);
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let status = Command::new(cargo)

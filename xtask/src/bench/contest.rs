@@ -67,7 +67,7 @@ pub(super) struct Programs {
 
 impl Drop for Programs {
     fn drop(&mut self) {
-        // What stays behind in the system's directory for such things harms nobody.
+        // Files that stay behind in the system's directory for such things harm nobody.
         let _ = self.libfabric.as_deref().and_then(Path::parent).map(std::fs::remove_dir_all);
     }
 }

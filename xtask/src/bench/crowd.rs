@@ -53,7 +53,7 @@ pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
             }
         }
     }
-    // What stays behind in the system's directory for such things harms nobody.
+    // Files that stay behind in the system's directory for such things harm nobody.
     let _ = std::fs::remove_dir_all(directory());
     if asked.json {
         println!("{}", record(asked, &cores, loaded, &figures));

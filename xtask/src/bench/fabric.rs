@@ -36,7 +36,7 @@ const EVENTS: &str = "events per packet";
 /// The most memory of the process.
 const MEMORY: &str = "memory, MB";
 
-/// Who runs.
+/// The program that runs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Side {
     Ours,

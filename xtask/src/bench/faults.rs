@@ -5,7 +5,7 @@
 //! The faults are made by the kernel's packet filter at both hosts, for what comes in: a share is dropped, one byte of a share is changed behind the
 //! checksum of UDP, a share comes twice, and a share is marked as of another class where it leaves, so that it overtakes or is overtaken. On
 //! top of that, by turns drawn from the round's number: a rail is filtered for a while, a rail's interface goes down for a while, the
-//! receiver is stopped for a while. What each round draws can be drawn again.
+//! receiver is stopped for a while. The draws of each round can be repeated.
 //!
 //! # Not here
 //! The ends: `crates/clearway-runtime/benches/reliable_faults.rs`.

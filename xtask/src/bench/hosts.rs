@@ -18,7 +18,7 @@ pub(super) struct Hosts {
 }
 
 impl Hosts {
-    /// A lab of so many hosts with links of `rate`, whose packets may be of so many frames, by the program at this path.
+    /// Creates a lab of this many hosts with links of `rate`, whose packets may be of up to `frames` frames, by the program at this path.
     pub(super) fn up(program: PathBuf, hosts: usize, rate: &str, frames: u32) -> Result<Self> {
         let name = format!("bench-{frames}-{}-{}", rate.to_lowercase().replace('/', ""), std::process::id());
         // A lab that does not go down is ended with its keeper.
@@ -46,7 +46,7 @@ impl Hosts {
         command
     }
 
-    /// Lets every host lose so many thousandths of what comes in.
+    /// Lets every host lose this many thousandths of what comes in.
     pub(super) fn lose(&self, thousandths: u32) -> Result<()> {
         let rule = match thousandths {
             0 => String::new(),

@@ -41,7 +41,7 @@ pub(super) struct Carried {
 }
 
 impl Pair {
-    /// Two hosts with so many rails of `rate`, queues of `queue`, and packets of up to so many `frames`.
+    /// Creates two hosts with this many rails of `rate`, queues of `queue`, and packets of up to this many `frames`.
     pub(super) fn up(program: PathBuf, rails: usize, rate: &str, queue: &str, frames: u32) -> Result<Self> {
         let name = format!("bench-{frames}-{}", std::process::id());
         // A lab that does not go down is ended with its keeper.
@@ -80,7 +80,7 @@ impl Pair {
         Ok(())
     }
 
-    /// Lets both hosts lose so many thousandths of what comes in.
+    /// Lets both hosts lose this many thousandths of what comes in.
     pub(super) fn lose(&self, thousandths: u32) -> Result<()> {
         let drops = format!("numgen random mod 1000 < {thousandths} drop");
         let rule = if thousandths == 0 { String::new() } else { incoming(&drops) };
@@ -93,7 +93,7 @@ impl Pair {
         ends.collect::<Vec<_>>().join(",")
     }
 
-    /// One transfer over so many rails of host 0 to host 1; `meanwhile` is called when it has begun.
+    /// Runs one transfer over this many rails of host 0 to host 1; `meanwhile` is called when it has begun.
     pub(super) fn carry(
         &self,
         roles: [&str; 3],

@@ -3,7 +3,7 @@
 //! # Model
 //! Two hosts of a lab with links of 200 Mb/s. Each round carries the same bytes once by each contestant, forwards and then backwards.
 //! Loss is made where packets come in, at both ends, by a rule of the kernel's packet filter that drops a share at random; so answers are lost
-//! as well; every packet is one frame there. TCP runs with the congestion control that the kernel uses by itself, and with CUBIC. What counts is the time from the first
+//! as well; every packet is one frame there. TCP runs with the congestion control that the kernel uses by itself, and with CUBIC. The figure is the time from the first
 //! byte sent to the last one known to be there.
 //!
 //! # Not here

@@ -81,7 +81,7 @@ pub(super) fn directory() -> PathBuf {
 
 impl Drop for Hall {
     fn drop(&mut self) {
-        // What stays behind in the system's directory for such things harms nobody.
+        // Files that stay behind in the system's directory for such things harm nobody.
         let _ = std::fs::remove_dir_all(directory());
     }
 }

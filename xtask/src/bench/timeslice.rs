@@ -3,7 +3,7 @@
 //! # Model
 //! One input and one builder under Hydra, over shared memory and over libfabric on loopback. Each run measures `raw`, writes that
 //! nobody waits for, and then policies on the same wire between the same processes; contributions come from memory that nobody
-//! writes and are dropped when they are complete. What counts is bytes landed for each second of processor time of both.
+//! writes and are dropped when they are complete. The figure is bytes landed for each second of processor time of both.
 //!
 //! # Not here
 //! Content: making, checking and writing it cost what they cost (`docs/archives.md`).

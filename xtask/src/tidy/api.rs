@@ -2,7 +2,7 @@
 //!
 //! # Model
 //! A word search, blind to comments and re-exports. A function or constant lives when another file says its name; a type
-//! also when a signature, field or variant of its own file does. What is kept for users stands in `xtask/ratchet.txt`.
+//! also when a signature, field or variant of its own file does. Items that are kept for users stand in `xtask/ratchet.txt`.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! What a Rust source declares: functions and their length, types, modules, public items, tests.
 //!
 //! # Invariants
-//! I1. What stands under `#[cfg(test)]` is no production code: its functions have no length and its items are not public.
+//! I1. Code under `#[cfg(test)]` is no production code: its functions have no length and its items are not public.
 
 use std::collections::BTreeSet;
 

@@ -66,7 +66,9 @@ fn described(subject: &Subject) -> (&str, String) {
     match subject {
         Subject::File { path } => (path, "the file".to_owned()),
         Subject::Function { path, name } | Subject::Public { path, name } => (path, format!("`{name}`")),
-        Subject::RepeatedTypes { package } | Subject::OfFunctions { package } => (package, "the package".to_owned()),
+        Subject::RepeatedTypes { package } | Subject::OfFunctions { package } | Subject::Phrases { package } => {
+            (package, "the package".to_owned())
+        }
     }
 }
 

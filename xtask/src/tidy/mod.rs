@@ -21,6 +21,7 @@ mod links;
 mod manifests;
 mod mentions;
 mod names;
+mod phrases;
 mod promises;
 mod ratchet;
 mod reach;
@@ -74,6 +75,7 @@ const RULES: &[fn(&Tree) -> Vec<Finding>] = &[
     lengths::check,
     reach::check,
     repeats::check,
+    phrases::check,
     mentions::check,
     links::check,
     api::check,

@@ -2,7 +2,7 @@
 //!
 //! # Model
 //! One entry a line: `file PATH LINES`, `function PATH NAME LINES`, `types PACKAGE COUNT`, `of PACKAGE COUNT`,
-//! `public PATH NAME REASON...`; `#` begins a comment.
+//! `phrases PACKAGE COUNT`, `public PATH NAME REASON...`; `#` begins a comment.
 //!
 //! # Invariants
 //! I1. [`Ratchet::lowered`] never raises a number and never adds an entry: growth is written by hand and seen in review.
@@ -11,6 +11,7 @@ use std::fmt;
 
 use super::Finding;
 use super::lengths::{FILE_LINES_MAX, FUNCTION_LINES_MAX};
+use super::phrases::phrases;
 use super::repeats::{of_functions, repeated_types};
 use super::tree::Tree;
 
@@ -37,6 +38,10 @@ pub(super) enum Subject {
     },
     /// Functions of a package that are called `of`.
     OfFunctions {
+        package: String,
+    },
+    /// Phrases that slow a reader down, in the comments of a package or in all documents.
+    Phrases {
         package: String,
     },
 }
@@ -73,8 +78,8 @@ impl Ratchet {
                     ratchet.entries.push(Entry { line, subject, lines, text: text.to_owned() });
                 }
                 None => {
-                    let forms = "`file PATH LINES`, `function PATH NAME LINES`, `types PACKAGE COUNT`, `of PACKAGE COUNT` or \
-                                 `public PATH NAME REASON`";
+                    let forms = "`file PATH LINES`, `function PATH NAME LINES`, `types PACKAGE COUNT`, `of PACKAGE COUNT`, \
+                                 `phrases PACKAGE COUNT` or `public PATH NAME REASON`";
                     ratchet.faults.push(Finding::new(PATH, line, format!("is none of {forms}")));
                 }
             }
@@ -119,6 +124,7 @@ impl fmt::Display for Ratchet {
                 (Subject::Function { path, name }, Some(lines)) => format!("function {path} {name} {lines}"),
                 (Subject::RepeatedTypes { package }, Some(count)) => format!("types {package} {count}"),
                 (Subject::OfFunctions { package }, Some(count)) => format!("of {package} {count}"),
+                (Subject::Phrases { package }, Some(count)) => format!("phrases {package} {count}"),
                 _ => entry.text.clone(),
             };
             lines.push((entry.line, text));
@@ -143,6 +149,7 @@ pub(super) fn length_of(tree: &Tree, subject: &Subject) -> Option<usize> {
         Subject::Public { .. } => None,
         Subject::RepeatedTypes { package } => Some(repeated_types(tree, package).len()),
         Subject::OfFunctions { package } => Some(of_functions(tree, package).len()),
+        Subject::Phrases { package } => Some(phrases(tree, package).len()),
     }
 }
 
@@ -151,7 +158,7 @@ pub(super) fn limit(subject: &Subject) -> usize {
     match subject {
         Subject::File { .. } => FILE_LINES_MAX,
         Subject::Function { .. } | Subject::Public { .. } => FUNCTION_LINES_MAX,
-        Subject::RepeatedTypes { .. } | Subject::OfFunctions { .. } => 0,
+        Subject::RepeatedTypes { .. } | Subject::OfFunctions { .. } | Subject::Phrases { .. } => 0,
     }
 }
 
@@ -168,6 +175,9 @@ fn parse(text: &str) -> Option<(Subject, Option<usize>)> {
         }
         ["of", package, count] => {
             Some((Subject::OfFunctions { package: (*package).to_owned() }, Some(count.parse().ok()?)))
+        }
+        ["phrases", package, count] => {
+            Some((Subject::Phrases { package: (*package).to_owned() }, Some(count.parse().ok()?)))
         }
         ["public", path, name, _reason, ..] => {
             Some((Subject::Public { path: (*path).to_owned(), name: (*name).to_owned() }, None))
@@ -205,13 +215,15 @@ mod tests {
 
     #[test]
     fn lowered__counts_of_a_package_fall_too() {
-        let texts = |entries| [(PATH, entries), ("crates/a/src/lib.rs", "struct A; mod m { struct A; fn of() {} }")];
+        let texts = |entries| {
+            [(PATH, entries), ("crates/a/src/lib.rs", "// It is told.\nstruct A; mod m { struct A; fn of() {} }")]
+        };
         let lowered = |entries| {
             let tree = Tree::with_packages(&texts(entries), vec![Package::library("a", &[])]);
             Ratchet::of(&tree).lowered(&tree).to_string()
         };
-        assert_eq!(lowered("types a 7\nof a 3\n"), "types a 1\nof a 1\n");
-        assert_eq!(lowered("types b 7\nof b 3\n"), "");
+        assert_eq!(lowered("types a 7\nof a 3\nphrases a 2\n"), "types a 1\nof a 1\nphrases a 1\n");
+        assert_eq!(lowered("types b 7\nof b 3\nphrases b 1\n"), "");
     }
 
     #[test]

@@ -54,11 +54,14 @@ fn sentence(tree: &Tree, subject: &Subject, allowed: usize) -> String {
                  `from_...`, a look-up says what it returns: {list}"
             )
         }
-        Subject::File { .. } | Subject::Function { .. } | Subject::Public { .. } => String::new(),
+        Subject::File { .. } | Subject::Function { .. } | Subject::Public { .. } | Subject::Phrases { .. } => {
+            String::new()
+        }
     }
 }
 
-fn listed(all: impl ExactSizeIterator<Item = String>) -> String {
+/// The first of `all`, joined by commas.
+pub(super) fn listed(all: impl ExactSizeIterator<Item = String>) -> String {
     let count = all.len();
     let mut list = all.take(LISTED_MAX).collect::<Vec<_>>().join(", ");
     if count > LISTED_MAX {
