@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use clearway_sim::check::{Coverage, Failure, Trial};
 
-/// One in so many trials runs in two ways of computing.
+/// One in this many trials runs in two ways of computing.
 const BOTH_ONE_IN: u64 = 8;
 
 fn main() -> Result<(), Box<dyn Error>> {

@@ -55,7 +55,7 @@ pub fn hosts(spec: &mut FabricSpec, network: &RoutedGraph, bytes: u64, real: Sma
     (spec.host.receive_delay, spec.host.receive_tail) = (Picos(delay.unwrap_or(0).max(1)), Picos(tail));
 }
 
-/// How long `bytes` take on the network of `spec`, from the first host's post to the second's memory, when nobody else sends.
+/// Returns how long `bytes` take on the network of `spec`, from the first host's post to the second's memory, when nobody else sends.
 ///
 /// # Panics
 /// When one of the hosts is not there: a mistake of the caller.
@@ -80,7 +80,7 @@ mod tests {
     use crate::spec::presets;
     use crate::topology;
 
-    /// p50 and p99 of messages of 8 bytes, far apart, on a network whose hosts were calibrated with `real`.
+    /// Measures p50 and p99 of messages of 8 bytes, far apart, on a network whose hosts were calibrated with `real`.
     fn measured(real: SmallMessage) -> [f64; 2] {
         let mut spec = presets::load("lab", None).unwrap();
         let network = topology::build(&spec).unwrap();

@@ -20,7 +20,7 @@ use crate::time::Picos;
 const ONE: u64 = 1 << 32;
 /// One nanosecond in the unit of bases.
 const NANO: u128 = 1_000 << 32;
-/// Nodes that do not share a clock were started within so many nanoseconds of each other: an hour, more than any engine may
+/// Nanoseconds within which nodes that do not share a clock were started: an hour, more than any engine may
 /// take for granted.
 const OFFSET_MAX: u64 = 3_600_000_000_000;
 
@@ -37,7 +37,7 @@ impl Segment {
         self.base + u128::from((t - self.since).0) * u128::from(self.slope)
     }
 
-    /// The first instant of this segment, were it endless, at which it reaches `wanted`.
+    /// Returns the first instant of this segment, were it endless, at which it reaches `wanted`.
     fn reaches(&self, wanted: u128) -> Picos {
         if wanted <= self.base {
             return self.since;
@@ -61,12 +61,12 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// A clock that reads true time in whole nanoseconds.
+    /// Creates a clock that reads true time in whole nanoseconds.
     pub fn perfect() -> Self {
         Self::starting_at(LocalNs(0), 0, Nanos(1))
     }
 
-    /// A clock that reads `first` at the beginning, runs `ppm` parts per million fast (negative: slow) and shows multiples
+    /// Creates a clock that reads `first` at the beginning, runs `ppm` parts per million fast (negative: slow) and shows multiples
     /// of `resolution`.
     pub fn starting_at(first: LocalNs, ppm: i32, resolution: Nanos) -> Self {
         let base = u128::from(first.0) * NANO;
@@ -76,7 +76,7 @@ impl Clock {
         }
     }
 
-    /// The clock of the node that `key` names: somewhere within `ppm_max`, started somewhere within an hour. Perfect when
+    /// Creates the clock of the node that `key` names: somewhere within `ppm_max`, started somewhere within an hour. Perfect when
     /// `ppm_max` is zero: then all nodes share one clock.
     pub fn drawn(key: RandomKey, ppm_max: u32) -> Self {
         if ppm_max == 0 {
@@ -88,7 +88,7 @@ impl Clock {
         Self::starting_at(LocalNs(stream.below(OFFSET_MAX)), ppm as i32, Nanos(1))
     }
 
-    /// What the clock reads at `t`. O(1) unless `t` lies before recent disturbances.
+    /// Returns what the clock reads at `t`. O(1) unless `t` lies before recent disturbances.
     pub fn local(&self, t: Picos) -> LocalNs {
         let segment = self.segments.iter().rev().find(|segment| segment.since <= t);
         let fine = segment.map_or(0, |segment| segment.at(t));
@@ -99,7 +99,7 @@ impl Clock {
         LocalNs(if self.resolution == 1 { ns } else { ns - ns % self.resolution })
     }
 
-    /// The least instant at which the clock reads `local` or more; [`Picos::NEVER`] when there is none.
+    /// Returns the least instant at which the clock reads `local` or more; [`Picos::NEVER`] when there is none.
     pub fn true_time_of(&self, local: LocalNs) -> Picos {
         let shown = match self.resolution {
             1 => u128::from(local.0),
@@ -116,19 +116,19 @@ impl Clock {
         Picos::NEVER
     }
 
-    /// Fault: from `at` on the clock is `ahead` further than it would be. A disturbance given for a time before the latest one
+    /// Sets the clock, as a fault, `ahead` further from `at` on than it would be. A disturbance given for a time before the latest one
     /// counts from that one.
     pub fn jump(&mut self, at: Picos, ahead: Nanos) {
         let slope = self.last().slope;
         self.change(at, u128::from(ahead.0) * NANO, slope);
     }
 
-    /// Fault: from `at` on the clock runs `ppm` parts per million fast (negative: slow).
+    /// Lets the clock, as a fault, run `ppm` parts per million fast (negative: slow) from `at` on.
     pub fn drift(&mut self, at: Picos, ppm: i32) {
         self.change(at, 0, slope(ppm));
     }
 
-    /// Fault: the clock stands still for `length` from `at` on, then goes on from where it stood.
+    /// Stops the clock, as a fault, for `length` from `at` on; then it goes on from where it stood.
     pub fn freeze(&mut self, at: Picos, length: Picos) {
         let slope = self.last().slope;
         self.change(at, 0, 0);
@@ -136,7 +136,7 @@ impl Clock {
         self.change(thaw, 0, slope);
     }
 
-    /// Fault: for `length` from `at` on the clock runs `ppm` parts per million fast (negative: slow), then as before.
+    /// Lets the clock, as a fault, run `ppm` parts per million fast (negative: slow) for `length` from `at` on, then as before.
     pub fn drift_for(&mut self, at: Picos, length: Picos, ppm: i32) {
         let before = self.last().slope;
         self.drift(at, ppm);
@@ -155,7 +155,7 @@ impl Clock {
     }
 }
 
-/// The slope of a clock that runs `ppm` parts per million fast; at least frozen.
+/// Returns the slope of a clock that runs `ppm` parts per million fast; at least frozen.
 fn slope(ppm: i32) -> u64 {
     let off = i64::from(ppm) * ONE as i64 / 1_000_000;
     u64::try_from(ONE as i64 + off).unwrap_or(0)

@@ -40,7 +40,7 @@ pub struct DiskSpec {
 pub enum DiskFault {
     /// It fails and changes nothing.
     Fails,
-    /// It is a write of which only the first so many bytes reach the file.
+    /// It is a write of which only the first bytes, this many, reach the file.
     Torn(Bytes),
     /// It takes so much longer.
     Slow(Picos),
@@ -123,13 +123,13 @@ impl Disk {
         Self { spec, free_at: Picos::ZERO, files: BTreeMap::new(), faults: Vec::new(), ailment: None }
     }
 
-    /// Fault: the first operation that begins at `at` or later goes wrong.
+    /// Injects a fault: the first operation that begins at `at` or later goes wrong.
     pub fn inject(&mut self, at: Picos, fault: DiskFault) {
         let place = self.faults.partition_point(|(other, _)| *other > at);
         self.faults.insert(place, (at, fault));
     }
 
-    /// Fault: from now on every operation that begins goes wrong like this, or well again.
+    /// Sets a fault: from now on every operation that begins goes wrong like this, or well again.
     pub(crate) fn set_fault(&mut self, ailment: Option<DiskFault>) {
         self.ailment = ailment;
     }
@@ -138,12 +138,12 @@ impl Disk {
         self.files.insert(file, File { contents, unsynced: Vec::new() });
     }
 
-    /// The size of `file`; `None` when it is not open.
+    /// Returns the size of `file`; `None` when it is not open.
     pub fn size(&self, file: FileId) -> Option<Bytes> {
         self.files.get(&file).map(|file| Bytes(file.contents.length()))
     }
 
-    /// The bytes of `file`; `None` when it is not open or its bytes are phantoms.
+    /// Returns the bytes of `file`; `None` when it is not open or its bytes are phantoms.
     pub fn bytes(&self, file: FileId) -> Option<&[u8]> {
         self.files.get(&file)?.contents.bytes()
     }
@@ -205,7 +205,7 @@ impl Disk {
         }
     }
 
-    /// The node crashed: what was safe stays, and of the rest what `survival` says.
+    /// Crashes the node: what was safe stays, and of the rest what `survival` says.
     pub(crate) fn crash(&mut self, now: Picos, survival: Survival) {
         self.free_at = now;
         for (id, file) in &mut self.files {
@@ -339,7 +339,7 @@ mod tests {
             run(&mut disk, Picos::ZERO, FileKind::Write, 0, b"over");
             run(&mut disk, Picos::ZERO, FileKind::Write, 9, b"beyond");
             disk.crash(Picos::ZERO, survival);
-            // What a crash left is safe from the next one.
+            // Data that a crash left are safe from the next one.
             let left = holds(&disk);
             disk.crash(Picos::ZERO, Survival::Nothing);
             assert_eq!(holds(&disk), left);
@@ -360,7 +360,7 @@ mod tests {
         assert_eq!(holds(&disk), b"");
     }
 
-    /// A write of one sector or several, by its first byte, length and contents; zero bytes stand for a sync.
+    /// Draws writes of one sector or several, by first byte, length and contents; zero bytes stand for a sync.
     fn jobs() -> impl Strategy<Value = Vec<(u64, usize, u8)>> {
         prop::collection::vec((0u64..2_000, prop_oneof![1 => Just(0usize), 3 => 1usize..1_500], 1u8..), 0..7)
     }
@@ -398,7 +398,7 @@ mod tests {
         }
     }
 
-    /// Whether some of the writes `since`, applied in order to what was `synced`, make `sector`.
+    /// Returns whether some of the writes `since`, applied in order to what was `synced`, make `sector`.
     fn explains(first: usize, sector: &[u8], synced: &[u8], since: &[(usize, Vec<u8>)]) -> bool {
         let base: Vec<u8> = (first..first + sector.len()).map(|i| synced.get(i).copied().unwrap_or(0)).collect();
         (0u32..1 << since.len()).any(|kept| {

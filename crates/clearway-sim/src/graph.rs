@@ -18,14 +18,14 @@ pub struct DeviceId(pub u32);
 pub struct ChannelId(pub u32);
 
 impl DeviceId {
-    /// As an index.
+    /// Returns it as an index.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 }
 
 impl ChannelId {
-    /// As an index.
+    /// Returns it as an index.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
@@ -34,9 +34,9 @@ impl ChannelId {
 /// One direction of a cable: owned, and scheduled, by the device that sends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Channel {
-    /// Who sends.
+    /// The device that sends.
     pub from: DeviceId,
-    /// Who receives.
+    /// The device that receives.
     pub to: DeviceId,
     /// The other direction of the same cable.
     pub reverse: ChannelId,
@@ -84,7 +84,7 @@ impl GraphBuilder {
         self.cables.push((a, b, link));
     }
 
-    /// Numbers the channels. O(cables).
+    /// Returns numbers the channels. O(cables).
     pub fn build(self) -> Graph {
         let mut first = vec![0u32; self.names.len() + 1];
         for (a, b, _) in &self.cables {
@@ -112,52 +112,52 @@ impl GraphBuilder {
 }
 
 impl Graph {
-    /// How many devices are hosts: those numbered below.
+    /// Returns how many devices are hosts: those numbered below.
     pub fn hosts(&self) -> u32 {
         self.hosts
     }
 
-    /// All devices.
+    /// Returns all devices.
     pub fn devices(&self) -> u32 {
         self.names.len() as u32
     }
 
-    /// Whether `device` is a host.
+    /// Returns whether `device` is a host.
     pub fn is_host(&self, device: DeviceId) -> bool {
         device.0 < self.hosts
     }
 
-    /// The name of `device`, unique in this graph.
+    /// Returns the name of `device`, unique in this graph.
     pub fn name(&self, device: DeviceId) -> &str {
         &self.names[device.index()]
     }
 
-    /// All channels by number.
+    /// Returns all channels by number.
     pub fn channels(&self) -> &[Channel] {
         &self.channels
     }
 
-    /// The channel `id`.
+    /// Returns the channel `id`.
     pub fn channel(&self, id: ChannelId) -> &Channel {
         &self.channels[id.index()]
     }
 
-    /// The numbers of the channels on which `device` sends, in port order.
+    /// Returns the numbers of the channels on which `device` sends, in port order.
     pub fn ports(&self, device: DeviceId) -> Range<u32> {
         self.first[device.index()]..self.first[device.index() + 1]
     }
 
-    /// The port of its sender on which `channel` leaves.
+    /// Returns the port of its sender on which `channel` leaves.
     pub fn port_of(&self, channel: ChannelId) -> u32 {
         channel.0 - self.first[self.channel(channel).from.index()]
     }
 
-    /// The port of its receiver on which `channel` arrives.
+    /// Returns the port of its receiver on which `channel` arrives.
     pub fn port_into(&self, channel: ChannelId) -> u32 {
         self.port_of(self.channel(channel).reverse)
     }
 
-    /// `channel` for a person: `leaf0 -> n3`.
+    /// Returns `channel` for a person: `leaf0 -> n3`.
     pub fn label(&self, channel: ChannelId) -> String {
         let it = self.channel(channel);
         format!("{} -> {}", self.name(it.from), self.name(it.to))

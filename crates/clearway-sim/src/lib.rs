@@ -10,7 +10,7 @@
 //!
 //! # Invariants
 //! I1. Integers only: time in picoseconds, lengths in bytes. No float, no clock, no static, no hash map takes part.
-//! I2. What happens is a function of the specification, the seed and the posts; not of the event queue, of which events are
+//! I2. A run is a function of the specification, the seed and the posts; not of the event queue, of which events are
 //!     elided, or of the order in which events of one instant were put in.
 //!
 //! # Not here

@@ -44,7 +44,7 @@ pub(crate) enum MessageBody {
 }
 
 impl MessageBody {
-    /// How many bytes.
+    /// Returns how many bytes.
     pub(crate) fn length(&self) -> u64 {
         match self {
             Self::Empty => 0,
@@ -63,19 +63,19 @@ impl MessageBody {
         }
     }
 
-    /// Whether some of them are real.
+    /// Returns whether some of them are real.
     pub(crate) const fn has_bytes(&self) -> bool {
         matches!(self, Self::Bytes(_) | Self::Mixed(_))
     }
 
-    /// The bytes; zeros for phantoms.
+    /// Returns the bytes; zeros for phantoms.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.length() as usize];
         place_real(&mut bytes, self);
         bytes
     }
 
-    /// CRC-32C of real bytes, or of what is known of phantoms.
+    /// Computes the CRC-32C of real bytes, or of what is known of phantoms.
     pub(crate) fn digest(&self) -> u32 {
         match self {
             Self::Empty => crc32c(&[]),
@@ -94,12 +94,12 @@ impl MessageBody {
         }
     }
 
-    /// The first `length` bytes, or all.
+    /// Returns the first `length` bytes, or all.
     pub(crate) fn prefix(&self, length: u64) -> Self {
         self.part(0..length.min(self.length()))
     }
 
-    /// The bytes in `range`, which lies within this body.
+    /// Returns the bytes in `range`, which lies within this body.
     pub(crate) fn part(&self, range: Range<u64>) -> Self {
         match self {
             _ if range.is_empty() => Self::Empty,
@@ -113,7 +113,7 @@ impl MessageBody {
         }
     }
 
-    /// Fault: flips bit `bit` of byte `place`.
+    /// Damages the memory, as a fault: flips bit `bit` of byte `place`.
     pub(crate) fn damage(&mut self, place: u64, bit: u32) {
         match self {
             Self::Bytes(bytes) => {
@@ -148,19 +148,19 @@ pub(crate) enum Memory {
 }
 
 impl Memory {
-    /// Zeroed bytes.
+    /// Creates real memory of zeroed bytes.
     pub(crate) fn real(length: usize) -> Self {
         let mut pages = Pages::default();
         pages.grow(length);
         Self::Real(pages)
     }
 
-    /// `length` bytes that are `home`'s.
+    /// Creates `length` bytes that are `home`'s.
     pub(crate) fn phantom(kept: CopyHistory, length: u64, home: ByteOrigin) -> Self {
         Self::Phantom(PhantomMemory::new(kept, length, home), BTreeMap::new(), RealRuns::default())
     }
 
-    /// Bytes.
+    /// Returns bytes.
     pub(crate) fn length(&self) -> u64 {
         match self {
             Self::Real(bytes) => bytes.as_ref().len() as u64,
@@ -168,7 +168,7 @@ impl Memory {
         }
     }
 
-    /// What lies in `range`, which lies within this memory.
+    /// Returns what lies in `range`, which lies within this memory.
     pub(crate) fn take(&self, range: Range<u64>) -> MessageBody {
         match self {
             _ if range.is_empty() => MessageBody::Empty,
@@ -243,17 +243,17 @@ impl Memory {
         }
     }
 
-    /// The real bytes, if there are any.
+    /// Returns the real bytes, if there are any.
     pub(crate) fn bytes(&self) -> Option<&[u8]> {
         if let Self::Real(bytes) = self { Some(bytes.as_ref()) } else { None }
     }
 
-    /// The same, to be changed.
+    /// Returns the same, to be changed.
     pub(crate) fn bytes_mut(&mut self) -> Option<&mut [u8]> {
         if let Self::Real(bytes) = self { Some(bytes.as_mut()) } else { None }
     }
 
-    /// Which bytes lie in `range`; real ones are left out.
+    /// Returns which bytes lie in `range`; real ones are left out.
     pub(crate) fn extents(&self, range: Range<u64>) -> Vec<Extent> {
         match self.take(range) {
             MessageBody::Mixed(pieces) => {
@@ -326,7 +326,7 @@ mod tests {
         ByteOrigin::Region { rank, region: 0 }
     }
 
-    /// Which byte of whom lies at each place: what extents stand for.
+    /// Returns which byte of whom lies at each place: what extents stand for.
     fn spelt(memory: &Memory) -> Vec<(ByteOrigin, u64)> {
         let extents = memory.extents(0..memory.length());
         extents.iter().flat_map(|e| (0..e.length).map(|i| (e.origin, e.offset + i))).collect()

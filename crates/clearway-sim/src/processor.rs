@@ -1,7 +1,7 @@
 //! When a host's processor gets something done: costs of inputs and operations, interruptions, pauses.
 //!
 //! # Model
-//! A processor does one thing after another. What it is asked to do at `t` begins when everything earlier is over. While it is
+//! A processor does one thing after another. Work that it gets at `t` begins when everything earlier is over. While it is
 //! *away* (an interruption by the operating system, a pause) nothing moves; what was begun goes on afterwards. Interruptions
 //! come with exponential gaps, each node from its own stream; one in some hundreds can be a hundred times longer.
 //!
@@ -42,7 +42,7 @@ struct Interruption {
 }
 
 impl Processor {
-    /// The processor of the node that `key` names.
+    /// Creates the processor of the node that `key` names.
     pub fn new(host: &HostSpec, key: RandomKey) -> Self {
         let mut processor = Self {
             input_cost: host.input_cost.max(Picos(1)),
@@ -57,7 +57,7 @@ impl Processor {
         processor
     }
 
-    /// The instant up to which this processor has been used.
+    /// Returns the instant up to which this processor has been used.
     pub const fn free_at(&self) -> Picos {
         self.free_at
     }
@@ -90,14 +90,14 @@ impl Processor {
         }
     }
 
-    /// Fault, or what an engine asked for: away for `length` from `at` on, or from now on if `at` has passed.
+    /// Pauses the processor, as a fault or because an engine asked for it, for `length` from `at` on, or from now on if `at` has passed.
     pub fn pause(&mut self, at: Picos, length: Picos) {
         let from = at.max(self.free_at);
         let place = self.pauses.partition_point(|pause| pause.from > from);
         self.pauses.insert(place, Interruption { from, length });
     }
 
-    /// The earliest time away that begins by `until`, once.
+    /// Returns the earliest time away that begins by `until`, once.
     fn take_away(&mut self, until: Picos) -> Option<Interruption> {
         let pause = self.pauses.last().copied().filter(|pause| pause.from <= self.interruption.from);
         if let Some(pause) = pause {
@@ -127,13 +127,13 @@ impl Processor {
     }
 }
 
-/// An exponentially distributed length with the given mean, to 2^-24 of it.
+/// Returns an exponentially distributed length with the given mean, to 2^-24 of it.
 pub(crate) fn exponential(stream: &mut RandomStream, mean: Picos) -> Picos {
     let nats = (u128::from(minus_log2(stream.next_u64())) * u128::from(LN_2)) >> 32;
     Picos(u64::try_from((u128::from(mean.0) * nats) >> 32).unwrap_or(u64::MAX))
 }
 
-/// `-log2((draw + 1/2) / 2^64)` in 2^-32, by repeated squaring; exact to the last eight bits.
+/// Computes `-log2((draw + 1/2) / 2^64)` in 2^-32, by repeated squaring; exact to the last eight bits.
 fn minus_log2(draw: u64) -> u64 {
     let draw = draw | 1;
     let zeros = draw.leading_zeros();

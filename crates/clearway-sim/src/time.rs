@@ -18,22 +18,22 @@ impl Picos {
     /// After everything.
     pub const NEVER: Self = Self(u64::MAX);
 
-    /// `ns` nanoseconds, saturating.
+    /// Converts `ns` nanoseconds, saturating.
     pub const fn from_nanos(ns: u64) -> Self {
         Self(ns.saturating_mul(1_000))
     }
 
-    /// `us` microseconds, saturating.
+    /// Converts `us` microseconds, saturating.
     pub const fn from_micros(us: u64) -> Self {
         Self(us.saturating_mul(1_000_000))
     }
 
-    /// Whole nanoseconds, rounded down.
+    /// Returns whole nanoseconds, rounded down.
     pub const fn nanos(self) -> Nanos {
         Nanos(self.0 / 1_000)
     }
 
-    /// Seconds, as a figure for a person.
+    /// Returns seconds, as a figure for a person.
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / 1e12
     }
@@ -67,7 +67,7 @@ impl From<Nanos> for Picos {
 }
 
 impl fmt::Display for Picos {
-    /// Three significant digits in the largest unit that fits; picoseconds below one nanosecond.
+    /// Returns three significant digits in the largest unit that fits; picoseconds below one nanosecond.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0 < 1_000 { write!(f, "{} ps", self.0) } else { self.nanos().fmt(f) }
     }
@@ -86,20 +86,20 @@ impl Pace {
     /// No time at all: a stage that is never the bottleneck.
     pub const INSTANT: Self = Self(0);
 
-    /// The pace of a link of `rate`; a rate of zero counts as one bit per second.
+    /// Creates the pace of a link of `rate`; a rate of zero counts as one bit per second.
     pub fn from_rate(rate: BitsPerSec) -> Self {
         let bits_ps = u128::from(8_000_000_000_000u64) << Self::POINT;
         let pace = bits_ps / u128::from(rate.0.max(1));
         Self(u64::try_from(pace).unwrap_or(u64::MAX))
     }
 
-    /// The pace at `percent` of the rate; at least 1.
+    /// Returns the pace at `percent` of the rate; at least 1.
     pub const fn slowed_to(self, percent: u32) -> Self {
         let percent = if percent == 0 { 1 } else { percent as u64 };
         Self(self.0.saturating_mul(100) / percent)
     }
 
-    /// The time of `bytes`, rounded up to whole picoseconds.
+    /// Returns the time of `bytes`, rounded up to whole picoseconds.
     pub const fn time(self, bytes: u32) -> Picos {
         let wide = self.0 as u128 * bytes as u128 + ((1 << Self::POINT) - 1);
         Picos((wide >> Self::POINT) as u64)

@@ -47,7 +47,7 @@ impl TrafficOutcome {
     }
 }
 
-/// A message of `bytes` for the patterns below.
+/// Returns a message of `bytes` for the patterns below.
 pub fn order(from: u32, to: u32, class: Class, bytes: u64, reports: NoticeSet, tag: u64) -> SendRequest {
     SendRequest { from: DeviceId(from), to: Target::Host(DeviceId(to)), class, bytes, rail: 0, reports, tag }
 }
@@ -61,7 +61,7 @@ pub enum PostingRule {
     AtOnce,
 }
 
-/// Every host sends `bytes` to every other in shifted order: host i to i+1, then i+2, ... One message of a host is on its way
+/// Sends `bytes` from every host to every other in shifted order: host i to i+1, then i+2, ... One message of a host is on its way
 /// at a time, so that on a network without conflicts nobody ever waits.
 pub fn shifted_all_to_all(fabric: &mut Fabric, bytes: u64, posting: PostingRule) -> TrafficOutcome {
     let hosts = fabric.graph().hosts();
@@ -198,13 +198,13 @@ const LN_POINT: u32 = 32;
 /// ln 2 with 32 digits behind the point, rounded.
 const LN_2: u128 = 2_977_044_472;
 
-/// An exponentially distributed length with this mean, from 64 random bits. Integers only: the same on every machine.
+/// Returns an exponentially distributed length with this mean, from 64 random bits. Integers only: the same on every machine.
 pub fn exponential(mean: u64, random: u64) -> u64 {
     let product = u128::from(mean) * minus_ln(random | 1);
     u64::try_from(product >> LN_POINT).unwrap_or(u64::MAX)
 }
 
-/// -ln(u / 2^64) with 32 digits behind the point: the power of two exactly, the rest bit by bit by squaring.
+/// Computes -ln(u / 2^64) with 32 digits behind the point: the power of two exactly, the rest bit by bit by squaring.
 fn minus_ln(u: u64) -> u128 {
     let shift = u.leading_zeros();
     // x in [1, 2) with 63 digits behind the point; u = x * 2^(63 - shift).
@@ -231,7 +231,7 @@ mod tests {
     use crate::spec::{FabricSpec, Routing, Service, Topology};
     use crate::topology;
 
-    /// The outcome of 64 KiB from each of 16 hosts to each other on a tree of full bisection.
+    /// Returns the outcome of 64 KiB from each of 16 hosts to each other on a tree of full bisection.
     fn all_to_all(posting: PostingRule) -> TrafficOutcome {
         let shape = Topology::FatTree { children: vec![4, 4], parents: vec![1, 4], cables: vec![1, 1] };
         let mut spec = FabricSpec::plain(shape, Routing::DestinationModulo, BitsPerSec::mega(100_000));

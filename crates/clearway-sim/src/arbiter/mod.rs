@@ -1,4 +1,4 @@
-//! Who may send next on a channel: the rules between virtual lanes as state machines, and the shares they lead to.
+//! Arbitration of a channel: the rules between virtual lanes as state machines, and the shares they lead to.
 //!
 //! # Model
 //! A channel asks `pick` which of the lanes that could send now (a packet *and* room for it ahead) is the next,
@@ -26,7 +26,7 @@ use tables::{ArbitrationTables, TablePositions};
 use turns::{PriorityRanks, after};
 use weighted::{Deficits, Weights};
 
-/// A lane that may send: what `pick` found and `grant` is told.
+/// A lane that may send: what `pick` found and `grant` gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Choice {
     /// The virtual lane.
@@ -44,7 +44,7 @@ pub(crate) struct ArbiterState(RuleState);
 /// What a channel keeps, by rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum RuleState {
-    /// Who sent last.
+    /// The lane that sent last.
     RoundRobin(u8),
     /// The rule, and who sent last.
     Strict(Arc<PriorityRanks>, u8),
@@ -55,7 +55,7 @@ enum RuleState {
 }
 
 impl ArbiterState {
-    /// The beginning of `rule`.
+    /// Creates the beginning of `rule`.
     pub(crate) fn new(rule: &Arbiter) -> Self {
         // The lane after the last one is lane 0.
         let last = VIRTUAL_LANES_MAX as u8 - 1;
@@ -71,7 +71,7 @@ impl ArbiterState {
         })
     }
 
-    /// The next to send among `eligible` (a bit for each virtual lane), where lane `v` would send a packet of `bytes[v]`.
+    /// Returns the next to send among `eligible` (a bit for each virtual lane), where lane `v` would send a packet of `bytes[v]`.
     /// `None` if there is none, or if the rule never serves those there are.
     pub(crate) fn pick(&self, eligible: u32, bytes: &[u32; VIRTUAL_LANES_MAX]) -> Option<Choice> {
         let lane = match &self.0 {
@@ -83,7 +83,7 @@ impl ArbiterState {
         Some(Choice { lane, bytes: bytes[usize::from(lane)], eligible })
     }
 
-    /// The same where `lane` alone could send, a packet of `bytes`.
+    /// Returns the same where `lane` alone could send, a packet of `bytes`.
     #[inline]
     pub(crate) fn pick_only(&self, lane: u8, bytes: u32) -> Option<Choice> {
         let eligible = 1 << lane;
@@ -97,7 +97,7 @@ impl ArbiterState {
         }
     }
 
-    /// The packet of `choice`, which was picked since the last grant, is being sent.
+    /// Grants the packet of `choice`, which was picked since the last grant and is being sent.
     pub(crate) fn grant(&mut self, choice: Choice) {
         match &mut self.0 {
             RuleState::RoundRobin(last) | RuleState::Strict(_, last) => *last = choice.lane,

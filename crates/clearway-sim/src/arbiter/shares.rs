@@ -4,7 +4,7 @@ use super::tables::{limit_units, units};
 use super::turns::PriorityRanks;
 use crate::spec::{Arbiter, VIRTUAL_LANES_MAX, VlArbitration};
 
-/// A number for each virtual lane, in proportion to the bytes it sends in the long run while all lanes of `backlogged` (a bit
+/// Returns a number for each virtual lane, in proportion to the bytes it sends in the long run while all lanes of `backlogged` (a bit
 /// for each) always have packets of `packet` bytes, headers included, and nothing else holds them up.
 ///
 /// A lane of which the result is zero though it is in `backlogged` is starved by the rule.
@@ -20,17 +20,17 @@ pub fn shares(rule: &Arbiter, backlogged: u32, packet: u32) -> [u64; VIRTUAL_LAN
     }
 }
 
-/// One for each of `lanes`.
+/// Returns one for each of `lanes`.
 fn equal(lanes: u32) -> [u64; VIRTUAL_LANES_MAX] {
     per_lane(lanes, |_| 1)
 }
 
-/// `share` for each of `lanes`.
+/// Returns `share` for each of `lanes`.
 fn per_lane(lanes: u32, share: impl Fn(usize) -> u64) -> [u64; VIRTUAL_LANES_MAX] {
     core::array::from_fn(|lane| if lanes & 1 << lane == 0 { 0 } else { share(lane) })
 }
 
-/// `high` packets of the high table for each one of the low table, and within a table as its entries say.
+/// Creates the shares of tables: `high` packets of the high table for each one of the low table, and within a table as its entries say.
 fn of_tables(rule: &VlArbitration, backlogged: u32, packet: u32) -> [u64; VIRTUAL_LANES_MAX] {
     if backlogged & 1 << 15 != 0 {
         return equal(1 << 15);
@@ -49,7 +49,7 @@ fn of_tables(rule: &VlArbitration, backlogged: u32, packet: u32) -> [u64; VIRTUA
     }
 }
 
-/// Packets of `packet` units that each lane sends in one round of a table.
+/// Returns the packets of `packet` units that each lane sends in one round of a table.
 fn round(table: &[(u8, u8)], backlogged: u32, packet: u32) -> [u64; VIRTUAL_LANES_MAX] {
     let mut packets = [0; VIRTUAL_LANES_MAX];
     for (lane, weight) in table.iter().filter(|(lane, _)| *lane < 15 && backlogged & 1 << lane != 0) {

@@ -93,7 +93,7 @@ struct TablePosition {
 }
 
 impl TablePosition {
-    /// The entry that sends next.
+    /// Returns the entry that sends next.
     fn next(self, table: &WeightTable, eligible: u32) -> Option<u8> {
         if table.lanes & eligible == 0 {
             return None;
@@ -107,7 +107,7 @@ impl TablePosition {
         (1..=count).map(|ahead| (here + ahead) % count).find(|entry| ready(*entry)).map(|entry| entry as u8)
     }
 
-    /// `entry`, found by `next`, sends `units`.
+    /// Records that `entry`, found by `next`, sends `units`.
     fn send(&mut self, table: &WeightTable, entry: u8, units: u16) {
         let goes_on = entry == self.entry && self.used < u16::from(table.entries[usize::from(entry)].1);
         let before = if goes_on { self.used } else { 0 };
@@ -132,7 +132,7 @@ enum TableEntry {
 }
 
 impl TablePositions {
-    /// The next lane to send.
+    /// Returns the next lane to send.
     pub(super) fn pick(&self, rule: &ArbitrationTables, eligible: u32) -> Option<u8> {
         if eligible & 1 << MANAGEMENT != 0 {
             return Some(MANAGEMENT);
@@ -163,12 +163,12 @@ impl TablePositions {
         }
     }
 
-    /// Whether low priority must have its opportunity.
+    /// Returns whether low priority must have its opportunity.
     fn used_up(&self, rule: &ArbitrationTables) -> bool {
         rule.limit.is_some_and(|limit| self.sent >= limit)
     }
 
-    /// Whose turn it is among the data lanes.
+    /// Returns the data lane whose turn it is.
     fn turn(&self, rule: &ArbitrationTables, eligible: u32) -> Option<TableEntry> {
         let high = || self.high.next(&rule.high, eligible).map(TableEntry::High);
         let low = || self.low.next(&rule.low, eligible).map(TableEntry::Low);

@@ -8,7 +8,7 @@ use crate::spec::VlArbitration;
 const ALL: u32 = 0xffff;
 type TestLanes = [u32; VIRTUAL_LANES_MAX];
 
-/// Bytes of each lane after `grants` packets, where lane `v` always has a packet of `bytes[v]` if it is in `backlogged`.
+/// Returns the bytes of each lane after `grants` packets, where lane `v` always has a packet of `bytes[v]` if it is in `backlogged`.
 fn run(rule: &Arbiter, backlogged: u32, bytes: &TestLanes, grants: u32) -> [u64; VIRTUAL_LANES_MAX] {
     let mut arbitration = ArbiterState::new(rule);
     let mut sent = [0; VIRTUAL_LANES_MAX];
@@ -20,7 +20,7 @@ fn run(rule: &Arbiter, backlogged: u32, bytes: &TestLanes, grants: u32) -> [u64;
     sent
 }
 
-/// Whether `sent` is in proportion to `share`, in parts per million of the total.
+/// Asserts that `sent` is in proportion to `share`, in parts per million of the total.
 fn assert_proportional(sent: &[u64; VIRTUAL_LANES_MAX], share: &[u64; VIRTUAL_LANES_MAX], within_ppm: u64) {
     let (total, whole): (u64, u64) = (sent.iter().sum(), share.iter().sum());
     assert!(total > 0 && whole > 0, "{sent:?} {share:?}");
@@ -34,7 +34,7 @@ fn tables(high: &[(u8, u8)], low: &[(u8, u8)], high_limit: u8) -> Arbiter {
     Arbiter::Tables(VlArbitration { high: high.to_vec(), low: low.to_vec(), high_limit })
 }
 
-/// The tables of the published staging experiment: lane 0 alone is high, the others share by powers of two.
+/// Returns the tables of the published staging experiment: lane 0 alone is high, the others share by powers of two.
 fn staging(high_limit: u8) -> Arbiter {
     let low = [(0, 0), (1, 2), (2, 4), (3, 8), (4, 16), (5, 32), (6, 64), (7, 128)];
     tables(&[(0, 40), (1, 0), (2, 0)], &low, high_limit)
@@ -231,7 +231,7 @@ proptest! {
     }
 }
 
-/// Whether lanes get their shares of so many packets that a started round counts little.
+/// Returns whether lanes get their shares, of enough packets that a started round counts little.
 fn backlogged_lanes_get_their_shares(rule: &Arbiter, backlogged: u32, packet: u32) -> Result<(), TestCaseError> {
     let share = shares(rule, backlogged, packet);
     let sent = run(rule, backlogged, &[packet; 16], 60_000);

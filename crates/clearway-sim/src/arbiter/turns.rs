@@ -2,7 +2,7 @@
 
 use crate::spec::VIRTUAL_LANES_MAX;
 
-/// The first of `lanes` after `last`, going round.
+/// Returns the first of `lanes` after `last`, going round.
 pub(super) fn after(lanes: u32, last: u8) -> Option<u8> {
     let behind = lanes & !((2u32 << last) - 1);
     let from = if behind == 0 { lanes } else { behind };
@@ -14,7 +14,7 @@ pub(super) fn after(lanes: u32, last: u8) -> Option<u8> {
 pub(super) struct PriorityRanks(Vec<u32>);
 
 impl PriorityRanks {
-    /// Lower ranks first; lanes without a rank are not served.
+    /// Creates turns that serve lower ranks first; lanes without a rank are not served.
     pub(super) fn new(rank: &[Option<u8>; VIRTUAL_LANES_MAX]) -> Self {
         let mut ranks: Vec<u8> = rank.iter().flatten().copied().collect();
         ranks.sort_unstable();
@@ -25,12 +25,12 @@ impl PriorityRanks {
         Self(ranks.into_iter().map(lanes).collect())
     }
 
-    /// Those of `eligible` that are of the most urgent rank present; zero if none has a rank.
+    /// Returns those of `eligible` that are of the most urgent rank present; zero if none has a rank.
     pub(super) fn urgent(&self, eligible: u32) -> u32 {
         self.0.iter().map(|rank| rank & eligible).find(|lanes| *lanes != 0).unwrap_or(0)
     }
 
-    /// The next of the most urgent rank.
+    /// Returns the next of the most urgent rank.
     pub(super) fn pick(&self, eligible: u32, last: u8) -> Option<u8> {
         after(self.urgent(eligible), last)
     }

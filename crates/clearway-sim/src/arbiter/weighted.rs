@@ -52,7 +52,7 @@ impl Default for Deficits {
 }
 
 impl Deficits {
-    /// The next lane to send.
+    /// Returns the next lane to send.
     pub(super) fn pick(&self, rule: &Weights, eligible: u32, bytes: &[u32; VIRTUAL_LANES_MAX]) -> Option<u8> {
         let urgent = rule.first.urgent(eligible);
         if urgent != 0 {
@@ -100,13 +100,13 @@ impl Deficits {
         bytes.saturating_sub(self.owed[lane]).div_ceil(rule.quantum[lane]).max(1)
     }
 
-    /// How many lanes come between the lane in turn and `lane`; most for the lane in turn itself.
+    /// Returns how many lanes come between the lane in turn and `lane`; most for the lane in turn itself.
     fn distance(&self, lane: u8) -> u8 {
         (lane + VIRTUAL_LANES_MAX as u8 - self.turn - 1) % VIRTUAL_LANES_MAX as u8
     }
 }
 
-/// The numbers of the bits of `lanes`.
+/// Returns the numbers of the bits of `lanes`.
 fn members(mut lanes: u32) -> impl Iterator<Item = u8> {
     core::iter::from_fn(move || {
         let lane = (lanes != 0).then(|| lanes.trailing_zeros() as u8);

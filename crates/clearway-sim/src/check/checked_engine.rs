@@ -47,7 +47,7 @@ pub(super) enum CheckEvent {
 }
 
 impl fmt::Display for CheckEvent {
-    /// What the rank does, without its name.
+    /// Returns what the rank does, without its name.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::Reached(state) => write!(f, "{}", state.sentence()),
@@ -133,7 +133,7 @@ impl CheckedEngine {
         }
     }
 
-    /// How often its node was started again.
+    /// Returns how often its node was started again.
     pub(super) const fn incarnation(&self) -> u32 {
         self.incarnation
     }
@@ -363,7 +363,7 @@ impl Engine for CheckedEngine {
     }
 }
 
-/// What a head says, if nobody changed it.
+/// Returns what a head says, if nobody changed it.
 fn read(from: Rank, head: &[u8]) -> Option<(u8, u32, u32, u32)> {
     let head: &[u8; HEAD] = head.try_into().ok()?;
     let word = |at: usize| head[at..at + 4].try_into().map(u32::from_le_bytes).ok();
@@ -371,7 +371,7 @@ fn read(from: Rank, head: &[u8]) -> Option<(u8, u32, u32, u32)> {
     (sum == checksum(from, &head[..13])).then_some((head[0], word(1)?, word(5)?, word(9)?))
 }
 
-/// FNV-1a (Fowler, Noll, Vo) over who says it and what: one flipped bit always changes it.
+/// Computes FNV-1a (Fowler, Noll, Vo) over who says it and what: one flipped bit always changes it.
 fn checksum(from: Rank, bytes: &[u8]) -> u64 {
     let all = from.0.to_le_bytes().into_iter().chain(bytes.iter().copied());
     all.fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))

@@ -86,7 +86,7 @@ impl State {
 }
 
 impl State {
-    /// What a rank does when it reaches this state.
+    /// Returns what a rank does when it reaches this state.
     pub(super) const fn sentence(self) -> &'static str {
         match self {
             Self::Sent => "has sent a message",
@@ -162,7 +162,7 @@ pub struct Coverage {
 }
 
 impl Coverage {
-    /// One run: the faults that struck, and the states that were reached.
+    /// Adds one run: the faults that struck, and the states that were reached.
     pub fn add<'a>(&mut self, kinds: impl IntoIterator<Item = &'a str>, states: &[State]) {
         for kind in kinds {
             *self.runs.entry(kind.to_owned()).or_default() += 1;
@@ -172,13 +172,13 @@ impl Coverage {
         }
     }
 
-    /// What should have been reached sometimes and never was.
+    /// Returns what should have been reached sometimes and never was.
     pub fn never(&self) -> Vec<(&'static str, State)> {
         let reached = |kind: &str, state| self.counts.get(&(kind.to_owned(), state)).is_some_and(|count| *count > 0);
         SOMETIMES.iter().filter(|(kind, state)| !reached(kind, *state)).copied().collect()
     }
 
-    /// One line for each count, and one for each pair that should have been reached and never was: what programs read.
+    /// Returns one line for each count, and one for each pair that should have been reached and never was: what programs read.
     pub fn to_lines(&self) -> String {
         let mut text = String::new();
         for (kind, runs) in &self.runs {

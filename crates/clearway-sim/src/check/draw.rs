@@ -11,12 +11,12 @@ use crate::spec::{
 use crate::time::Picos;
 use crate::traffic::{Arrivals, Timed, TrafficSource};
 
-/// One of `all`.
+/// Returns one of `all`.
 pub(crate) fn one_of<T: Copy>(stream: &mut RandomStream, all: &[T]) -> T {
     all[stream.below(all.len() as u64) as usize]
 }
 
-/// A small network with everything that a train can meet: other rates, small buffers, slow hosts, lanes.
+/// Returns a small network with everything that a train can meet: other rates, small buffers, slow hosts, lanes.
 pub fn network(stream: &mut RandomStream) -> FabricSpec {
     let tree = |children: &[u32], parents: &[u32]| Topology::FatTree {
         children: children.to_vec(),
@@ -62,7 +62,7 @@ pub fn network(stream: &mut RandomStream) -> FabricSpec {
     spec
 }
 
-/// What happens where there is no room ahead, and what is done against congestion.
+/// Draws what happens where there is no room ahead, and what is done against congestion.
 fn what_is_lost(stream: &mut RandomStream, spec: &mut FabricSpec) {
     match stream.below(6) {
         0 => {
@@ -97,7 +97,7 @@ fn what_is_lost(stream: &mut RandomStream, spec: &mut FabricSpec) {
     }
 }
 
-/// A source or two for each of `hosts` hosts.
+/// Returns a source or two for each of `hosts` hosts.
 pub fn traffic(stream: &mut RandomStream, hosts: u32) -> Vec<TrafficSource> {
     let mut sources = Vec::new();
     for from in 0..hosts {

@@ -5,7 +5,7 @@
 //! the code that draws has changed. The commit and the trail of digests tell how far a replay is the same run.
 //!
 //! # Invariants
-//! I1. What was written reads back as the same trial.
+//! I1. A written file reads back as the same trial.
 
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
@@ -133,7 +133,7 @@ impl Failure {
         })
     }
 
-    /// As a file. The seed of a file has to fit 63 bits, as every number of TOML.
+    /// Writes it as a file. The seed of a file has to fit 63 bits, as every number of TOML.
     pub fn to_text(&self) -> String {
         let Trial { seed, spec, plan, ranks, operations, gap } = &self.trial;
         let written = SerializedFailure {
@@ -162,7 +162,7 @@ impl Failure {
         if self.violation.symptom == Symptom::Differs { self.trial.run_both_ways() } else { Ok(outcome) }
     }
 
-    /// How many looks of `trail` are those of this failure: all of them when a replay is the same run.
+    /// Returns how many looks of `trail` are those of this failure: all of them when a replay is the same run.
     pub fn agrees_for(&self, trail: &[u128]) -> usize {
         self.trail.iter().zip(trail).take_while(|(a, b)| a == b).count()
     }

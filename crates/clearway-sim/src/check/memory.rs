@@ -14,14 +14,14 @@ const GUARD: u64 = 64;
 /// The region that every node registers first.
 pub(super) const REGION: RegionId = RegionId(0);
 
-/// Where things lie in a job of so many ranks.
+/// Where things lie in a job of this many ranks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layout {
     pub(super) ranks: u32,
 }
 
 impl Layout {
-    /// The word that counts the atomics of `rank`.
+    /// Returns the word that counts the atomics of `rank`.
     pub(super) const fn word(self, rank: Rank) -> RemoteSpan {
         RemoteSpan { region: REGION, offset: rank.0 as u64 * 8 }
     }
@@ -30,18 +30,18 @@ impl Layout {
         self.ranks as u64 * 8 + GUARD
     }
 
-    /// The first `length` bytes of a node's own pattern.
+    /// Returns the first `length` bytes of a node's own pattern.
     pub(super) const fn pattern(self, length: u32) -> Span {
         Span { region: REGION, offset: self.pattern_offset(), length }
     }
 
-    /// The first `length` bytes of the box for `rank`.
+    /// Returns the first `length` bytes of the box for `rank`.
     pub(super) const fn inbox(self, rank: Rank, length: u32) -> Span {
         let offset = self.pattern_offset() + (rank.0 as u64 + 1) * (BOX as u64 + GUARD);
         Span { region: REGION, offset, length }
     }
 
-    /// Bytes of the region.
+    /// Returns the bytes of the region.
     pub(super) const fn size(self) -> u64 {
         self.pattern_offset() + (self.ranks as u64 + 1) * (BOX as u64 + GUARD)
     }
@@ -58,7 +58,7 @@ impl Layout {
         Ok(())
     }
 
-    /// The first byte in `memory` of `rank` that is not what it may be, and whose box or guard it is in.
+    /// Returns the first byte in `memory` of `rank` that is not what it may be, and whose box or guard it is in.
     pub(super) fn inspect(self, rank: Rank, memory: &[u8]) -> Result<(), Stray> {
         let words = self.ranks as usize * 8;
         let own = self.pattern_offset() as usize;
@@ -94,7 +94,7 @@ pub(super) struct Stray {
     pub(super) whose: Option<Rank>,
 }
 
-/// Byte `i` of the pattern of `rank`: never zero.
+/// Returns byte `i` of the pattern of `rank`: never zero.
 fn byte_of(rank: Rank, i: usize) -> u8 {
     (rank.0 as u8).wrapping_mul(31).wrapping_add((i as u8).wrapping_mul(7)).wrapping_add((i >> 8) as u8) | 1
 }

@@ -1,7 +1,7 @@
 //! Makes a failing trial smaller: fewer and shorter faults, fewer operations, fewer ranks.
 //!
 //! # Invariants
-//! I1. What is returned violates the same check as what was given.
+//! I1. The trial that is returned violates the same check as the one that was given.
 
 use super::trial::{Symptom, Trial, TrialOutcome};
 use crate::fault::{FaultPlan, shrink as shrink_plan};
@@ -10,7 +10,7 @@ use crate::fault::{FaultPlan, shrink as shrink_plan};
 const TRIES_MAX: u32 = 400;
 
 impl Trial {
-    /// The smallest trial found that still shows `symptom`, and what it showed.
+    /// Returns the smallest trial found that still shows `symptom`, and what it showed.
     pub fn shrink(&self, symptom: Symptom) -> (Self, Option<TrialOutcome>) {
         let mut tries = TRIES_MAX;
         let mut small = self.clone();
@@ -50,7 +50,7 @@ impl Trial {
         best
     }
 
-    /// What this trial shows, if it is `symptom`.
+    /// Returns what this trial shows, if it is `symptom`.
     fn shows(&self, symptom: Symptom) -> Option<TrialOutcome> {
         let outcome = match symptom {
             Symptom::Differs => self.run_both_ways(),

@@ -15,7 +15,7 @@ pub(super) struct StarvationDetector {
 }
 
 impl StarvationDetector {
-    /// The lanes of `fabric` that starved since the last look, by channel and lane.
+    /// Returns the lanes of `fabric` that starved since the last look, by channel and lane.
     pub(super) fn look(&mut self, fabric: &Fabric) -> Vec<(ChannelId, u32)> {
         let channels = (0..fabric.graph().channels().len() as u32).map(ChannelId);
         let now: Vec<(u32, Vec<u64>)> = channels

@@ -6,7 +6,7 @@ use super::{Coverage, Failure, Symptom, Trial};
 use crate::fault::{Fault, FaultKind};
 use crate::time::Picos;
 
-/// The trial of `seed` with a deliberate bug: credits of every link from the first switch are lost and never come back.
+/// Returns the trial of `seed` with a deliberate bug: credits of every link from the first switch are lost and never come back.
 fn sabotaged(seed: u64) -> Trial {
     let mut trial = Trial::draw(seed);
     let graph = crate::topology::build(&trial.spec).unwrap().graph;

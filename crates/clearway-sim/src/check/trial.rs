@@ -110,7 +110,7 @@ pub struct TrialOutcome {
 pub type Listener<'a> = &'a mut dyn FnMut(Picos, fmt::Arguments<'_>);
 
 impl Trial {
-    /// The trial of `seed`: a network, a load and a plan.
+    /// Creates the trial of `seed`: a network, a load and a plan.
     pub fn draw(seed: u64) -> Self {
         let key = RandomKey::new(seed);
         let mut stream = key.purpose("trial").stream();
@@ -175,7 +175,7 @@ impl Trial {
         Ok(RunningTrial::new(self, network, hosts, &resolved, options).finish(listen))
     }
 
-    /// When faults begin and end, in order, as a person reads it.
+    /// Lists when faults begin and end, in order, as a person reads it.
     fn changes(&self) -> VecDeque<(Picos, String)> {
         let ends = self.plan.faults.iter().flat_map(|fault| {
             let (kind, target) = (fault.kind.name(), &fault.target);
@@ -190,7 +190,7 @@ impl Trial {
         Workload { ranks: self.ranks, count: self.operations, gap: self.gap }
     }
 
-    /// Whether the plan has a fault for which `is` says yes.
+    /// Returns whether the plan has a fault for which `is` says yes.
     fn has(&self, is: impl Fn(&FaultKind) -> bool) -> bool {
         self.plan.faults.iter().any(|fault| is(&fault.kind))
     }
@@ -268,7 +268,7 @@ impl<'a> RunningTrial<'a> {
             }
             ended = self.run_until(next, listen);
             self.look();
-            // What is left after the faults is a matter of milliseconds.
+            // The rest after the faults is a matter of milliseconds.
             let step = if next < healed { LOOK_EVERY } else { Picos(PATIENCE.0 / 64) };
             next += step;
         }

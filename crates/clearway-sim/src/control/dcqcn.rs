@@ -26,7 +26,7 @@ const LEAST: u64 = 1_000;
 /// One, in the fixed point of `alpha`.
 const ALPHA_ONE: u32 = 1 << 16;
 
-/// Whether a packet is marked that meets `queued` bytes; `hash` is uniform and its own.
+/// Returns whether a packet is marked that meets `queued` bytes; `hash` is uniform and its own.
 pub(crate) fn marks(rule: &Dcqcn, queued: u64, hash: u32) -> bool {
     let (least, most) = (rule.mark_min.0, rule.mark_max.0);
     if queued <= least {
@@ -47,7 +47,7 @@ pub(crate) struct Notifier {
 }
 
 impl Notifier {
-    /// A marked packet came: whether the sender is to be notified.
+    /// Records that a marked packet came; returns whether the sender is to be notified.
     pub(crate) fn marked(&mut self, rule: &Dcqcn, now: Picos) -> bool {
         let due = self.last.is_none_or(|last| now - last >= rule.notice_interval);
         if due {
@@ -75,7 +75,7 @@ pub(crate) struct Reaction {
 }
 
 impl Reaction {
-    /// A flow that may use all of `line`.
+    /// Creates a flow that may use all of `line`.
     pub(crate) fn new(line: BitsPerSec) -> Self {
         let line = line.0.max(LEAST);
         Self {
@@ -92,7 +92,7 @@ impl Reaction {
         }
     }
 
-    /// Notified: cuts the rate by half of the estimate, and estimates higher.
+    /// Cuts the rate by half of the estimate on a notification, and estimates higher.
     pub(crate) fn notified(&mut self, rule: &Dcqcn, now: Picos) {
         self.advance(rule, now);
         self.target = self.current;
@@ -104,12 +104,12 @@ impl Reaction {
         (self.timer_rounds, self.byte_rounds, self.bytes) = (0, 0, 0);
     }
 
-    /// The first instant from `now` at which a packet may begin.
+    /// Returns the first instant from `now` at which a packet may begin.
     pub(crate) fn ready_at(&self, now: Picos) -> Picos {
         self.next.max(now)
     }
 
-    /// A packet of `bytes` begins.
+    /// Records that a packet of `bytes` begins.
     pub(crate) fn sent(&mut self, rule: &Dcqcn, now: Picos, bytes: u32) {
         self.advance(rule, now);
         self.next = self.next.max(now) + Pace::from_rate(BitsPerSec(self.current)).time(bytes);
@@ -123,7 +123,7 @@ impl Reaction {
         }
     }
 
-    /// The rate at `now`.
+    /// Returns the rate at `now`.
     #[cfg(test)]
     pub(crate) fn rate(&mut self, rule: &Dcqcn, now: Picos) -> BitsPerSec {
         self.advance(rule, now);
@@ -146,7 +146,7 @@ impl Reaction {
         }
     }
 
-    /// One round of timer or byte counter is over.
+    /// Raises the rate after one round of timer or byte counter.
     fn raise(&mut self, rule: &Dcqcn) {
         let (fewer, more) = (self.timer_rounds.min(self.byte_rounds), self.timer_rounds.max(self.byte_rounds));
         let step = if more < FAST_ROUNDS {
@@ -162,7 +162,7 @@ impl Reaction {
     }
 }
 
-/// The estimate decays when no notice came for a tenth more than the interval of notices: 55 and 50 us in the paper.
+/// Returns the time after which the estimate decays when no notice came, a tenth more than the interval of notices: 55 and 50 us in the paper.
 fn alpha_period(rule: &Dcqcn) -> Picos {
     Picos((rule.notice_interval.0 / 10 * 11).max(1))
 }
@@ -209,7 +209,7 @@ mod tests {
             Self { events, port: VecDeque::new(), flows, hash: RandomKey::new(3).stream(), longest: 0 }
         }
 
-        /// Bytes of each flow until `end`, from now.
+        /// Returns the bytes of each flow until `end`, from now.
         fn run(&mut self, end: Picos) -> Vec<u64> {
             let before: Vec<u64> = self.flows.iter().map(|flow| flow.2).collect();
             self.longest = 0;

@@ -9,7 +9,7 @@
 //! they come and go. Once in an *epoch* (three packets of each source, at least four notice delays) it is corrected: upward by
 //! what came in excess while something waits, downward by half of what the port was idle, so that sources which want less than
 //! their part leave it to others.
-//! A source is told when it appears, when the divisor has moved by a sixteenth, and before its last notice runs out.
+//! A source is notified when it appears, when the divisor has moved by a sixteenth, and before its last notice runs out.
 //!
 //! # Source
 //! The shape (last switch, fan-in, pace at the source, notices that run out, packets under 128 bytes left alone) is that of
@@ -46,7 +46,7 @@ pub(crate) struct EdgeRules {
     pub packet: u32,
 }
 
-/// What a source is told.
+/// A notice for a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EdgeNotice {
     /// Who.
@@ -94,7 +94,7 @@ pub(crate) struct EdgePort {
 }
 
 impl EdgePort {
-    /// A packet from `source` begins to wait for the port. Whoever must be told is appended to `notices`.
+    /// Records that a packet from `source` begins to wait for the port. Every rank that must be notified is appended to `notices`.
     /// O(log sources), and O(sources) once an epoch.
     pub(crate) fn arrived(
         &mut self,
@@ -131,7 +131,7 @@ impl EdgePort {
         }
     }
 
-    /// A packet of `source` has left by the port.
+    /// Records that a packet of `source` has left by the port.
     pub(crate) fn left(&mut self, now: Picos, source: u32, bytes: u32) {
         self.queued = self.queued.saturating_sub(u64::from(bytes));
         self.sent += u64::from(bytes);
@@ -142,7 +142,7 @@ impl EdgePort {
         }
     }
 
-    /// Bytes that wait.
+    /// Returns the bytes that wait.
     #[cfg(test)]
     pub(crate) fn queued(&self) -> u64 {
         self.queued
@@ -195,7 +195,7 @@ impl EdgePort {
         EdgeNotice { source: source.id, divisor, slot, life }
     }
 
-    /// Notices outlive four epochs, so that a source that is told every other one does not speed up in between.
+    /// Notices outlive four epochs, so that a source that gets every other one does not speed up in between.
     fn life(&self, rules: &EdgeRules) -> Picos {
         Picos(4 * epoch(rules, self.sources.len()).0) + rules.notice_delay
     }
@@ -226,7 +226,7 @@ impl EdgePort {
         self.begin_epoch(rules, now);
     }
 
-    /// Upward by what came beyond what can leave, half of what waits included; downward by half of what the port was idle.
+    /// Corrects the rate upward by what came beyond what can leave, half of what waits included; downward by half of what the port was idle.
     fn correct(&mut self, rules: &EdgeRules, now: Picos) {
         let capacity = bytes_in(rules.pace, now - self.epoch_start);
         let wanted = (capacity - (capacity >> SLACK_SHIFT)).max(1);
@@ -243,19 +243,19 @@ impl EdgePort {
     }
 }
 
-/// The divisor of `sources` that share the port, but for the slack, evenly.
+/// Returns the divisor of `sources` that share the port, but for the slack, evenly.
 fn whole(sources: usize) -> u32 {
     let even = (sources as u32).saturating_mul(ONE);
     even + (even >> SLACK_SHIFT)
 }
 
-/// Three packets of each source, and time for notices to be seen to work.
+/// Returns three packets of each source, and time for notices to be seen to work.
 fn epoch(rules: &EdgeRules, sources: usize) -> Picos {
     let round = rules.pace.time(rules.packet).0.saturating_mul(3 * sources as u64);
     Picos(round.max(4 * rules.notice_delay.0))
 }
 
-/// Bytes that fit into `length`, from the time of a mebibyte: exact enough for a correction.
+/// Returns the bytes that fit into `length`, from the time of a mebibyte: exact enough for a correction.
 fn bytes_in(pace: Pace, length: Picos) -> u64 {
     let mebibyte = u128::from(pace.time(1 << 20).0.max(1));
     (u128::from(length.0) * (1 << 20) / mebibyte) as u64

@@ -1,4 +1,4 @@
-//! What is done against congestion: the parts of switches, receivers and senders as state machines that are told the time.
+//! Congestion control: the parts of switches, receivers and senders as state machines that get the time from their caller.
 //!
 //! # Model
 //! ```text

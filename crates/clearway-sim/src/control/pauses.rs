@@ -12,7 +12,7 @@
 //! # Source
 //! After IEEE 802.1Qbb and 802.3 as described in "Detecting, Troubleshooting, and Preventing Congestion in Storage Networks"
 //! (Cisco Press, chapter 7), which names these parts and bounds the time to heed, in bit times; the standards themselves were
-//! not read. What an interface adds to the delay of the cable is not in the sum. Where `go` lies is left to implementations:
+//! not read. The delay that an interface adds to that of the cable is not in the sum. Where `go` lies is left to implementations:
 //! two packets below `stop` here, so that single packets do not toggle it.
 //!
 //! # Invariants
@@ -26,7 +26,7 @@ use crate::time::{Pace, Picos};
 const FRAME: u32 = 64 + 8 + 12;
 /// Bits of a quantum, the unit of a pause.
 const QUANTUM_BITS: u64 = 512;
-/// Quanta until a sender heeds, at most, for rates up to so many Mb/s (the book's 30,720, 40,960, 60,416, 201,728 and 463,360
+/// Quanta until a sender heeds, at most, for rates up to this many Mb/s (the book's 30,720, 40,960, 60,416, 201,728 and 463,360
 /// bit times). Rates in between have the quanta of the next one listed, which is the safe side.
 const HEED_QUANTA: [(u64, u64); 5] = [(10_000, 60), (25_000, 80), (40_000, 118), (100_000, 394), (400_000, 905)];
 
@@ -42,24 +42,24 @@ pub(crate) struct CableDelay {
 }
 
 impl CableDelay {
-    /// From the end of a pause frame to the last instant at which its receiver may begin a packet.
+    /// Returns the time from the end of a pause frame to the last instant at which its receiver may begin a packet.
     pub(crate) fn heed(&self) -> Picos {
         let listed = HEED_QUANTA.iter().find(|(mega, _)| self.rate.0 <= mega * 1_000_000);
         let quanta = listed.unwrap_or(&HEED_QUANTA[HEED_QUANTA.len() - 1]).1;
         self.pace().time((quanta * QUANTUM_BITS / 8) as u32)
     }
 
-    /// From the decision to pause to its effect, at worst.
+    /// Returns the time from the decision to pause to its effect, at worst.
     pub(crate) fn reaction(&self) -> Picos {
         self.pace().time(self.packet) + self.frame() + self.delay + self.heed()
     }
 
-    /// The time of a pause frame on the cable, without its delay.
+    /// Returns the time of a pause frame on the cable, without its delay.
     pub(crate) fn frame(&self) -> Picos {
         self.pace().time(FRAME)
     }
 
-    /// What may still come to a receiver that has decided to pause, the packet that made it decide included.
+    /// Returns what may still come to a receiver that has decided to pause, the packet that made it decide included.
     pub(crate) fn headroom(&self) -> u64 {
         let bits = u128::from((self.reaction() + self.delay).0) * u128::from(self.rate.0);
         bits.div_ceil(8_000_000_000_000) as u64 + 2 * u64::from(self.packet)
@@ -80,7 +80,7 @@ pub(crate) struct Thresholds {
 }
 
 impl Thresholds {
-    /// Those of a lane with `buffer` bytes; `None` if the headroom leaves less than three packets of it.
+    /// Creates the `Thresholds` of a lane with `buffer` bytes; `None` if the headroom leaves less than three packets of it.
     pub(crate) fn new(buffer: u64, cable: &CableDelay) -> Option<Self> {
         let stop = buffer.checked_sub(cable.headroom())?;
         let packet = u64::from(cable.packet);
@@ -105,7 +105,7 @@ pub(crate) struct Ingress {
 }
 
 impl Ingress {
-    /// All of a packet is here.
+    /// Records that all of a packet is here.
     pub(crate) fn arrived(&mut self, at: &Thresholds, bytes: u32) -> Option<PauseSignal> {
         self.queued += u64::from(bytes);
         let stop = !self.stopped && self.queued >= at.stop;
@@ -113,7 +113,7 @@ impl Ingress {
         stop.then_some(PauseSignal::Stop)
     }
 
-    /// A packet is gone.
+    /// Records that a packet is gone.
     pub(crate) fn left(&mut self, at: &Thresholds, bytes: u32) -> Option<PauseSignal> {
         self.queued = self.queued.saturating_sub(u64::from(bytes));
         let go = self.stopped && self.queued <= at.go;
@@ -121,7 +121,7 @@ impl Ingress {
         go.then_some(PauseSignal::Go)
     }
 
-    /// Bytes held.
+    /// Returns bytes held.
     pub(crate) fn queued(&self) -> u64 {
         self.queued
     }
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The most a receiver holds that sends nothing on, when the pause frame waits for a packet just begun and the sender
+    /// Returns the most a receiver holds that sends nothing on, when the pause frame waits for a packet just begun and the sender
     /// heeds as late as it may. Packets have `bytes`; the first leaves the sender at zero.
     fn most_held(cable: &CableDelay, at: &Thresholds, bytes: u32) -> u64 {
         let time = cable.pace().time(bytes);

@@ -2,7 +2,7 @@
 //!
 //! # Model
 //! A flow that was not slowed down so far owes what it has in the network: it waits until that would have been sent at the
-//! pace it is told, as if it had kept to it from the beginning. So the queues that formed before the first notice are gone
+//! pace that it gets, as if it had kept to it from the beginning. So the queues that formed before the first notice are gone
 //! when the senders go on. After that, each packet moves the next one by its own time at the pace.
 //!
 //! # Invariants
@@ -27,7 +27,7 @@ impl Throttle {
     /// No limit.
     pub(crate) const OPEN: Self = Self { divisor: ONE, next: Picos::ZERO, life: Picos::ZERO, until: Picos::ZERO };
 
-    /// Heard from the switch. `in_network` bytes of the flow are on their way; `pace` and `packet` are of the receiver's port.
+    /// Handles a notice of the switch. `in_network` bytes of the flow are on their way; `pace` and `packet` are of the receiver's port.
     pub(crate) fn handle_notice(&mut self, now: Picos, notice: EdgeNotice, in_network: u64, pace: Pace, packet: u32) {
         self.age(now);
         if self.divisor <= ONE {
@@ -41,13 +41,13 @@ impl Throttle {
         (self.divisor, self.life, self.until) = (notice.divisor, notice.life, now + notice.life);
     }
 
-    /// The first instant from `now` at which a packet may begin.
+    /// Returns the first instant from `now` at which a packet may begin.
     pub(crate) fn ready_at(&mut self, now: Picos) -> Picos {
         self.age(now);
         self.next.max(now)
     }
 
-    /// A packet of `bytes` begins.
+    /// Records that a packet of `bytes` begins.
     pub(crate) fn sent(&mut self, now: Picos, bytes: u32, pace: Pace) {
         self.age(now);
         if self.divisor > ONE {
@@ -55,7 +55,7 @@ impl Throttle {
         }
     }
 
-    /// Whether it is no limit, so that the flow need not remember it.
+    /// Returns whether it is no limit, so that the flow need not remember it.
     #[cfg(test)]
     pub(crate) fn is_open(&mut self, now: Picos) -> bool {
         self.age(now);
@@ -73,7 +73,7 @@ impl Throttle {
     }
 }
 
-/// `length * by / of`.
+/// Returns `length * by / of`.
 fn times(length: Picos, by: u32, of: u32) -> Picos {
     let wide = u128::from(length.0) * u128::from(by) / u128::from(of.max(1));
     Picos(u64::try_from(wide).unwrap_or(u64::MAX))

@@ -11,27 +11,27 @@ use crate::time::Picos;
 pub(crate) struct EventHeap(BinaryHeap<Reverse<Event>>);
 
 impl EventHeap {
-    /// See [`super::Queue::push`].
+    /// Pushes as [`super::Queue::push`] says.
     pub(crate) fn push(&mut self, event: Event) {
         self.0.push(Reverse(event));
     }
 
-    /// The next event, left where it is.
+    /// Returns the next event, left where it is.
     pub(crate) fn peek(&self) -> Option<Event> {
         self.0.peek().map(|event| event.0)
     }
 
-    /// See [`super::Queue::pop`].
+    /// Pops as [`super::Queue::pop`] says.
     pub(crate) fn pop(&mut self) -> Option<Event> {
         self.0.pop().map(|event| event.0)
     }
 
-    /// See [`super::Queue::pop_until`].
+    /// Pops as [`super::Queue::pop_until`] says.
     pub(crate) fn pop_until(&mut self, instant: Picos) -> Option<Event> {
         if self.peek()?.at <= instant { self.pop() } else { None }
     }
 
-    /// See [`super::Queue::len`].
+    /// Counts as [`super::Queue::len`] says.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }

@@ -6,7 +6,7 @@
 //! interface is that of [`PendingEvents`], which is either of them.
 //!
 //! # Invariants
-//! I1. What is popped is the least event pushed and not yet popped, whatever has been pushed when. Equal events may be pushed
+//! I1. A pop gives the least event pushed and not yet popped, whatever has been pushed when. Equal events may be pushed
 //!     more than once and come out as often.
 
 mod heap;
@@ -34,23 +34,23 @@ impl Event {
     /// Bits of a key that name the entity.
     const ENTITY_BITS: u32 = 28;
 
-    /// An event of `kind` (below 16) about `entity` (below 2^28).
+    /// Creates an event of `kind` (below 16) about `entity` (below 2^28).
     pub(crate) const fn new(at: Picos, kind: u8, entity: u32, arg: u32) -> Self {
         debug_assert!(kind < 16 && entity < 1 << Self::ENTITY_BITS);
         Self { at, key: (kind as u32) << Self::ENTITY_BITS | entity, arg }
     }
 
-    /// What sort of event it is.
+    /// Returns what sort of event it is.
     pub(crate) const fn kind(self) -> u8 {
         (self.key >> Self::ENTITY_BITS) as u8
     }
 
-    /// What it is about.
+    /// Returns what it is about.
     pub(crate) const fn entity(self) -> u32 {
         self.key & ((1 << Self::ENTITY_BITS) - 1)
     }
 
-    /// The whole order as one number: compared without branches.
+    /// Returns the whole order as one number: compared without branches.
     const fn rank(self) -> u128 {
         (self.at.0 as u128) << 64 | (self.key as u128) << 32 | self.arg as u128
     }
@@ -88,7 +88,7 @@ pub(crate) enum PendingEvents {
 }
 
 impl PendingEvents {
-    /// An empty queue of the kind asked for.
+    /// Creates an empty queue of the kind asked for.
     pub(crate) fn new(kind: EventQueueKind) -> Self {
         match kind {
             EventQueueKind::Heap => Self::Heap(EventHeap::default()),
@@ -105,7 +105,7 @@ impl PendingEvents {
         }
     }
 
-    /// When the next event is.
+    /// Returns when the next event is.
     pub(crate) fn next_at(&self) -> Option<Picos> {
         match self {
             Self::Heap(heap) => heap.peek().map(|event| event.at),
@@ -131,7 +131,7 @@ impl PendingEvents {
         }
     }
 
-    /// How many events are pending.
+    /// Returns how many events are pending.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         match self {

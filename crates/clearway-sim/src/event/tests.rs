@@ -93,7 +93,7 @@ proptest! {
     }
 }
 
-/// As many steps as make the wheel tune itself several times, at rates that change a thousandfold.
+/// Returns as many steps as make the wheel tune itself several times, at rates that change a thousandfold.
 fn long_run(seed: u64, pending: usize) -> Vec<QueueStep> {
     let mut stream = RandomKey::new(seed).stream();
     let mut steps = Vec::new();

@@ -99,7 +99,7 @@ impl Default for TimingWheel {
 }
 
 impl TimingWheel {
-    /// See [`super::Queue::push`].
+    /// Pushes as [`super::Queue::push`] says.
     pub(crate) fn push(&mut self, event: Event) {
         let bucket = event.at.0 >> self.width_log;
         if bucket <= self.front {
@@ -118,7 +118,7 @@ impl TimingWheel {
         self.far_first = self.far_first.min(event);
     }
 
-    /// See [`super::Queue::next_at`]. Only looks: were the next bucket the run now, what is put before it would have to be inserted.
+    /// Looks as [`super::Queue::next_at`] says. Only looks: were the next bucket the run now, what is put before it would have to be inserted.
     pub(crate) fn next_at(&self) -> Option<Picos> {
         let near = match self.run.last() {
             Some(event) => Some(event.at),
@@ -128,14 +128,14 @@ impl TimingWheel {
         near.into_iter().chain(far).min()
     }
 
-    /// See [`super::Queue::pop`].
+    /// Pops as [`super::Queue::pop`] says.
     #[cfg(test)]
     pub(crate) fn pop(&mut self) -> Option<Event> {
         self.settle_until(u64::MAX);
         self.take()
     }
 
-    /// See [`super::Queue::pop_until`].
+    /// Pops as [`super::Queue::pop_until`] says.
     #[inline(always)]
     pub(crate) fn pop_until(&mut self, instant: Picos) -> Option<Event> {
         // Nearly always there is neither a bucket to open nor a heap to take from.
@@ -160,7 +160,7 @@ impl TimingWheel {
         if due { self.take() } else { None }
     }
 
-    /// See [`super::Queue::len`].
+    /// Counts as [`super::Queue::len`] says.
     pub(crate) fn len(&self) -> usize {
         self.run.len() + self.linked + self.far.len()
     }
@@ -226,7 +226,7 @@ impl TimingWheel {
         }
     }
 
-    /// The first bucket behind the front one that holds anything, and how far behind.
+    /// Returns the first bucket behind the front one that holds anything, and how far behind.
     fn next_bucket(&self) -> Option<(usize, u64)> {
         if self.linked == 0 {
             return None;
@@ -237,7 +237,7 @@ impl TimingWheel {
         Some((slot, 1 + ((slot as u64).wrapping_sub(from as u64) & mask)))
     }
 
-    /// The events of a bucket, in no order.
+    /// Returns the events of a bucket, in no order.
     fn list(&self, slot: usize) -> impl Iterator<Item = Event> + '_ {
         let mut at = self.heads[slot];
         core::iter::from_fn(move || {
@@ -319,7 +319,7 @@ struct Bitmap {
 }
 
 impl Bitmap {
-    /// `bits` zeros; a power of two, at least 64.
+    /// Creates `bits` zeros; a power of two, at least 64.
     fn new(bits: usize) -> Self {
         let words = bits / 64;
         Self { words: vec![0; words], summary: vec![0; words.div_ceil(64)] }
@@ -337,7 +337,7 @@ impl Bitmap {
         }
     }
 
-    /// The first bit that is set at or after `from`, going round.
+    /// Returns the first bit that is set at or after `from`, going round.
     fn next(&self, from: usize) -> Option<usize> {
         let word = from / 64;
         let rest = self.words[word] & (!0 << (from % 64));
@@ -348,7 +348,7 @@ impl Bitmap {
         Some(found * 64 + self.words[found].trailing_zeros() as usize)
     }
 
-    /// The first word at or after `from` with a bit set.
+    /// Returns the first word at or after `from` with a bit set.
     fn next_word(&self, from: usize) -> Option<usize> {
         let mut place = from / 64;
         let mut rest = self.summary.get(place)? & (!0 << (from % 64));
@@ -362,7 +362,7 @@ impl Bitmap {
 
 #[cfg(test)]
 impl TimingWheel {
-    /// Binary logarithm of a bucket's picoseconds.
+    /// Returns the binary logarithm of a bucket's picoseconds.
     pub(super) fn width_log(&self) -> u32 {
         self.width_log
     }

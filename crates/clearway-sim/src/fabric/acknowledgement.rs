@@ -20,7 +20,7 @@ pub(super) struct Delays {
 }
 
 impl Delays {
-    /// Nothing is known; memory is taken with the first delay that is.
+    /// Creates a memory that knows nothing; it is allocated with the first delay that is known.
     pub(super) fn new(hosts: usize) -> Self {
         Self { rows: hosts.clamp(1, HOSTS_MAX).next_power_of_two(), known: Vec::new() }
     }
@@ -59,7 +59,7 @@ impl Backlog for IdleNetwork {
 }
 
 impl Fabric {
-    /// The time of an acknowledgement, remembered where no fault can change it.
+    /// Returns the time of an acknowledgement, remembered where no fault can change it.
     pub(super) fn acknowledged_after(&mut self, from: u32, to: u32) -> u64 {
         if self.faults.is_some() {
             return self.acknowledgement_delay(from, to);
@@ -72,7 +72,7 @@ impl Fabric {
         delay
     }
 
-    /// What a packet of headers alone takes from port to port on the empty network: the time of an acknowledgement.
+    /// Returns what a packet of headers alone takes from port to port on the empty network: the time of an acknowledgement.
     pub(super) fn acknowledgement_delay(&self, from: u32, to: u32) -> u64 {
         let (source, target) = (DeviceId(from), DeviceId(to));
         let (flow_hash, packet_hash) = (from, to);

@@ -10,7 +10,7 @@ use crate::arbiter::Choice;
 use crate::spec::VIRTUAL_LANES_MAX;
 
 impl Lane {
-    /// The queue whose turn it is, where there is one.
+    /// Returns the queue whose turn it is, where there is one.
     pub(super) fn turn(&self, queues: &Arena<SourceQueue>) -> u32 {
         queues[self.ring].next
     }
@@ -78,7 +78,7 @@ impl Fabric {
         }
     }
 
-    /// A packet that may overtake the one in service starts now; the one in service takes so much longer.
+    /// Starts a packet that may overtake the one in service; the one in service takes that much longer.
     fn overtake(&mut self, port: u32) {
         let it = &self.ports[port as usize];
         let (busy_until, on_wire) = (it.busy_until, it.on_wire);
@@ -106,7 +106,7 @@ impl Fabric {
         self.wake(port, through);
     }
 
-    /// Whether one packet (or train) or message is all that waits at `port`.
+    /// Returns whether one packet (or train) or message is all that waits at `port`.
     pub(super) fn alone(&self, port: u32) -> bool {
         let it = &self.ports[port as usize];
         if it.occupied.count_ones() != 1 {
@@ -116,7 +116,7 @@ impl Fabric {
         self.queues[queue].next == queue && self.queues[queue].head == self.queues[queue].tail
     }
 
-    /// The arbiter learns that the packet of `choice`, of the step that `lane` is, has its turn.
+    /// Notifies the arbiter that the packet of `choice`, of the step that `lane` is, has its turn.
     pub(super) fn grant(&mut self, port: u32, lane: u32, choice: Choice) {
         self.ports[port as usize].arbiter.grant(choice);
         if self.steps > 1 {
@@ -125,7 +125,7 @@ impl Fabric {
         }
     }
 
-    /// Who of the lanes in `among` (a bit each, all with packets) sends next: what the arbiter picked, and the lane by its
+    /// Returns which of the lanes in `among` (a bit each, all with packets) sends next: what the arbiter picked, and the lane by its
     /// global number.
     #[inline(always)]
     pub(super) fn choose(&mut self, port: u32, among: u32) -> Option<(Choice, u32)> {
@@ -141,7 +141,7 @@ impl Fabric {
         Some((choice, lane))
     }
 
-    /// The same for any number of lanes.
+    /// Returns the same for any number of lanes.
     fn choose_among(&mut self, port: u32, among: u32) -> Option<(Choice, u32)> {
         let mut all = Candidates::default();
         let first = self.ports[port as usize].first_lane;
@@ -167,7 +167,7 @@ impl Fabric {
         Some((choice, first + u32::from(choice.lane * self.steps + step)))
     }
 
-    /// The bytes of the packet whose turn it is on `lane`, if there is room for it ahead.
+    /// Returns the bytes of the packet whose turn it is on `lane`, if there is room for it ahead.
     #[inline(always)]
     fn sendable(&mut self, lane: u32) -> Option<u32> {
         let it = &mut self.lanes[lane as usize];
@@ -182,7 +182,7 @@ impl Fabric {
         (it.free >= bytes).then_some(bytes)
     }
 
-    /// Nothing can be sent: looks again when the next credit of a waiting lane is due.
+    /// Looks again when the next credit of a waiting lane is due: nothing can be sent.
     fn wake_for_credit(&mut self, port: u32) {
         let it = &self.ports[port as usize];
         let (first, mut left) = (it.first_lane, it.occupied);
@@ -202,7 +202,7 @@ impl Fabric {
         }
     }
 
-    /// The queue of `lane` whose turn it is.
+    /// Returns the queue of `lane` whose turn it is.
     pub(super) fn turn_of(&self, lane: u32) -> u32 {
         self.lanes[lane as usize].turn(&self.queues)
     }
@@ -213,7 +213,7 @@ impl Fabric {
         if first { self.begin_ring(port, lane, queue) } else { self.extend_ring(lane, queue) }
     }
 
-    /// The same where the ring is empty.
+    /// Does the same where the ring is empty.
     #[inline]
     pub(super) fn begin_ring(&mut self, port: u32, lane: u32, queue: u32) {
         let it = &mut self.queues[queue];
@@ -226,7 +226,7 @@ impl Fabric {
         at.occupied |= 1 << (lane - at.first_lane);
     }
 
-    /// The same where there are others.
+    /// Does the same where there are others.
     pub(super) fn extend_ring(&mut self, lane: u32, queue: u32) {
         let last = std::mem::replace(&mut self.lanes[lane as usize].ring, queue);
         let first = std::mem::replace(&mut self.queues[last].next, queue);
@@ -251,7 +251,7 @@ impl Fabric {
         }
     }
 
-    /// As [`Fabric::enter`], with the next turn.
+    /// Enters as [`Fabric::enter`] does, with the next turn.
     pub(super) fn enter_first(&mut self, port: u32, lane: u32, queue: u32) {
         let last = self.lanes[lane as usize].ring;
         self.enter(port, lane, queue);
@@ -275,13 +275,13 @@ impl Fabric {
         }
     }
 
-    /// The queue whose turn it was goes behind the others.
+    /// Puts the queue whose turn it was behind the others.
     pub(super) fn rotate(&mut self, lane: u32) {
         let on = &mut self.lanes[lane as usize];
         on.ring = on.turn(&self.queues);
     }
 
-    /// The queue of `source` in the ring of `lane`; `recent` is a guess.
+    /// Returns the queue of `source` in the ring of `lane`; `recent` is a guess.
     #[inline]
     pub(super) fn queue_of(&self, lane: u32, source: u32, recent: u32) -> Option<u32> {
         let last = self.lanes[lane as usize].ring;
@@ -304,7 +304,7 @@ impl Fabric {
         }
     }
 
-    /// A queue that is in no ring.
+    /// Returns a queue that is in no ring.
     pub(super) fn new_queue(&mut self, source: u32, head: u32, bytes: u32) -> u32 {
         self.queues.put(SourceQueue { lane: NONE, source, head, tail: head, next: NONE, bytes })
     }

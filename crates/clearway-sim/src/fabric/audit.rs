@@ -42,7 +42,7 @@ pub struct Stall {
     pub holders: u32,
 }
 
-/// Who holds the buffer behind each lane.
+/// The holders of the buffer behind each lane.
 struct Holdings {
     bytes: Vec<u64>,
     /// Packets that are still on their way into a queue, by lane.
@@ -101,12 +101,12 @@ impl Fabric {
         stuck.into_iter().map(stall).collect()
     }
 
-    /// The lanes of `channel` at which something waits, a bit each: virtual lanes in order, the steps of each side by side.
+    /// Returns the lanes of `channel` at which something waits, a bit each: virtual lanes in order, the steps of each side by side.
     pub fn waiting(&self, channel: ChannelId) -> u32 {
         self.ports[channel.index()].occupied
     }
 
-    /// Whether `lane` has something to send, no room ahead, and no credit on its way.
+    /// Returns whether `lane` has something to send, no room ahead, and no credit on its way.
     fn waits_for_room(&self, lane: u32) -> bool {
         let it = &self.lanes[lane as usize];
         let port = &self.ports[(lane / self.lanes_per_port) as usize];
@@ -117,7 +117,7 @@ impl Fabric {
         it.paused || it.credited && it.free < needed && it.credit_first == NONE
     }
 
-    /// Bytes of credit on their way to `lane`.
+    /// Returns the bytes of credit on their way to `lane`.
     fn returning(&self, lane: u32) -> u64 {
         let mut record = self.lanes[lane as usize].credit_first;
         let mut bytes = 0;
@@ -158,7 +158,7 @@ impl Fabric {
         held
     }
 
-    /// The packets that wait at `lane` of a switch's port.
+    /// Returns the packets that wait at `lane` of a switch's port.
     pub(super) fn queued_at(&self, lane: u32) -> Vec<u32> {
         let last = self.lanes[lane as usize].ring;
         let mut packets = Vec::new();

@@ -19,23 +19,23 @@ pub(crate) struct Buckets {
 }
 
 impl Buckets {
-    /// Those of a channel of `link` where packets have up to `longest` bytes; `None` where the next has to wait in any case.
+    /// Creates the `Buckets` of a channel of `link` where packets have up to `longest` bytes; `None` where the next has to wait in any case.
     pub(crate) fn new(link: &LinkSpec, longest: u32) -> Option<Self> {
         let lead = Pace::from_rate(link.rate).time((link.burst?.0 as u32).saturating_sub(longest)).0;
         (lead > 0).then_some(Self { lead, paid: 0, express_paid: 0 })
     }
 
-    /// When the next packet can start after one that starts at `start` and takes `serial` at the rate.
+    /// Returns when the next packet can start after one that starts at `start` and takes `serial` at the rate.
     pub(crate) fn spend(&mut self, start: u64, serial: u64) -> u64 {
         Self::next(&mut self.paid, self.lead, start, serial)
     }
 
-    /// The same for the next that may overtake, after one that may.
+    /// Does the same for the next that may overtake, after one that may.
     pub(crate) fn spend_express(&mut self, start: u64, serial: u64) -> u64 {
         Self::next(&mut self.express_paid, self.lead, start, serial)
     }
 
-    /// An instant later at least: none feeds itself.
+    /// Returns when the next can start: an instant later at least, so that none feeds itself.
     fn next(paid: &mut u64, lead: u64, start: u64, serial: u64) -> u64 {
         *paid = start.max(*paid) + serial;
         paid.saturating_sub(lead).max(start + 1)

@@ -24,7 +24,7 @@ use crate::time::Pace;
 use crate::topology::RoutedGraph;
 
 impl Fabric {
-    /// A fabric at rest. `seed` decides what hashes decide: which of several equal ways a packet takes.
+    /// Creates a fabric at rest. `seed` decides what hashes decide: which of several equal ways a packet takes.
     ///
     /// Cost: about 100 bytes for each channel and 40 for each of its lanes.
     pub fn new(spec: &FabricSpec, network: RoutedGraph, seed: u64, options: FabricOptions) -> Self {
@@ -94,13 +94,13 @@ impl Fabric {
     }
 }
 
-/// A bit for each lane of the virtual lanes in `express`.
+/// Returns a bit for each lane of the virtual lanes in `express`.
 fn express_lanes(express: u16, steps: u8) -> u32 {
     let lanes = |lane: u32| ((1 << steps) - 1) << (lane * u32::from(steps));
     (0..16).filter(|lane| express & 1 << lane != 0).fold(0, |all, lane| all | lanes(lane))
 }
 
-/// What the queue of one lane of an output holds before it drops.
+/// Returns what the queue of one lane of an output holds before it drops.
 fn limit(loss: LossDomain) -> u32 {
     match loss {
         LossDomain::Drops { queue } => u32::try_from(queue.0).unwrap_or(u32::MAX),
@@ -194,7 +194,7 @@ fn a_lane(spec: &FabricSpec, channel: &Channel, virtual_lane: usize) -> Lane {
     }
 }
 
-/// The lane tables in use, and which of them each port has.
+/// Returns the lane tables in use, and which of them each port has.
 fn lane_tables(classes: &ClassMap, graph: &Graph) -> (Vec<[u8; 16]>, Vec<u8>) {
     let mut tables = vec![classes.lane_of_level];
     let mut of_port = vec![0u8; graph.channels().len()];

@@ -104,7 +104,7 @@ impl PauseState {
 }
 
 impl Fabric {
-    /// A packet begins to wait for `port`: the control of its end hears of it, and queues that mark mark it.
+    /// Watches a packet that begins to wait for `port`: the control of its end hears of it, and queues that mark mark it.
     #[inline]
     pub(super) fn watch_arrival(&mut self, port: u32, lane: u32, packet: u32) {
         if !matches!(self.control, CongestionState::None) {
@@ -148,7 +148,7 @@ impl Fabric {
         }
     }
 
-    /// A packet leaves `port`.
+    /// Watches a packet that leaves `port`.
     pub(super) fn watch_departure(&mut self, port: u32, packet: u32) {
         if let CongestionState::Edge { ports, .. } = &mut self.control
             && let Some(watcher) = &mut ports[port as usize]
@@ -158,7 +158,7 @@ impl Fabric {
         }
     }
 
-    /// A marked packet of `message` is at its host: the sender is told, but not too often.
+    /// Handles a marked packet of `message` that is at its host: the sender is notified, but not too often.
     pub(super) fn marked(&mut self, message: u32) {
         self.messages[message].marked = true;
         let CongestionState::Dcqcn(rule) = &self.control else { return };
@@ -187,7 +187,7 @@ impl Fabric {
         self.rates[usize::from(self.network.graph.channel(ChannelId(port)).link)]
     }
 
-    /// A notice reaches `host`.
+    /// Handles a notice that reaches `host`.
     pub(super) fn noticed(&mut self, host: u32, word: u32) {
         let NoticeInFlight { target, edge, connection } = self.words[word];
         self.words.free(word);
@@ -221,14 +221,14 @@ impl Fabric {
         }
     }
 
-    /// The pace of the channel that leads to `host`.
+    /// Returns the pace of the channel that leads to `host`.
     fn pace_into(&self, host: u32) -> Pace {
         let own = self.network.graph.ports(crate::graph::DeviceId(host)).start;
         let back = self.network.graph.channel(ChannelId(own)).reverse;
         self.ports[back.index()].pace
     }
 
-    /// When `connection` may send next; now at the earliest.
+    /// Returns when `connection` may send next; now at the earliest.
     pub(super) fn gate_opens(&mut self, connection: u32) -> u64 {
         let now = Picos(self.now);
         match &mut self.connections[connection].gate {
@@ -238,7 +238,7 @@ impl Fabric {
         }
     }
 
-    /// A packet of `bytes` of `connection` starts now.
+    /// Records that a packet of `bytes` of `connection` starts now.
     pub(super) fn pass_gate(&mut self, connection: u32, target: u32, bytes: u32) {
         let now = Picos(self.now);
         if let SendGate::Open = self.connections[connection].gate {
@@ -267,7 +267,7 @@ impl Fabric {
         }
     }
 
-    /// `connection` wanted to be looked at now: it goes back into its ring if it may send.
+    /// Puts `connection`, which wanted to be looked at now, back into its ring if it may send.
     pub(super) fn paced(&mut self, port: u32, connection: u32) {
         let queue = self.connections[connection].queue;
         if queue == NONE || self.queues[queue].lane != NONE {
@@ -284,7 +284,7 @@ impl Fabric {
         self.touch(port);
     }
 
-    /// A packet is in the buffer behind `channel`. Whether there was room for it.
+    /// Puts a packet into the buffer behind `channel`. Returns whether there was room for it.
     pub(super) fn take_place(&mut self, channel: u32, lane: u32, bytes: u32) -> bool {
         let Some((thresholds, delay)) = self.pauses.of_channel(channel) else { return true };
         let limit = thresholds.stop + self.pause_headroom(channel);
@@ -303,7 +303,7 @@ impl Fabric {
         self.buffers[link].saturating_sub(thresholds)
     }
 
-    /// A packet has left the buffer behind the channel of `lane`.
+    /// Records that a packet has left the buffer behind the channel of `lane`.
     pub(super) fn leave_place(&mut self, lane: u32, bytes: u32) {
         let channel = lane / self.lanes_per_port;
         let Some((thresholds, delay)) = self.pauses.of_channel(channel) else { return };
@@ -318,7 +318,7 @@ impl Fabric {
         self.schedule(self.now + delay, FabricEventKind::Pause, lane, stop);
     }
 
-    /// The sender of the cable of `lane` heeds a signal.
+    /// Makes the sender of the cable of `lane` heed a signal.
     pub(super) fn pause(&mut self, lane: u32, stop: u32) {
         self.lanes[lane as usize].paused = stop == 1;
         self.touch(lane / self.lanes_per_port);

@@ -80,7 +80,7 @@ impl Fabric {
             return record;
         }
         let it = &mut self.lanes[lane as usize];
-        // What is due makes room for the new record: lists stay short and in the cache.
+        // A record that is due makes room for the new record: lists stay short and in the cache.
         it.absorb(&mut self.credits, self.now);
         let record = self.credits.put(first);
         it.insert(&mut self.credits, record);
@@ -95,13 +95,13 @@ impl Fabric {
         self.lanes[lane as usize].absorb(&mut self.credits, self.now);
     }
 
-    /// When the next credit of `lane` comes.
+    /// Returns when the next credit of `lane` comes.
     pub(super) fn next_credit(&self, lane: u32) -> Option<u64> {
         let first = self.lanes[lane as usize].credit_first;
         (first != NONE).then(|| self.credits[first].at)
     }
 
-    /// A credit as an event of its own. The entity is the lane.
+    /// Schedules a credit as an event of its own. The entity is the lane.
     pub(super) fn credit_event(&mut self, lane: u32, record: u32) {
         let it = self.credits[record];
         if it.left > 0 {

@@ -6,7 +6,7 @@
 /// Windows in which two runs can be told apart: 2^30 ps, about a millisecond.
 const WINDOW_SHIFT: u32 = 30;
 
-/// The finaliser of SplitMix64 (Steele, Lea, Flood 2014).
+/// Returns the finaliser of SplitMix64 (Steele, Lea, Flood 2014).
 pub(super) const fn mix(mut z: u64) -> u64 {
     z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -14,7 +14,7 @@ pub(super) const fn mix(mut z: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// 128 bits from one delivery.
+/// Computes 128 bits from one delivery.
 fn value(host: u32, message: u64, number: u32, at: u64) -> u128 {
     let low = mix(message ^ mix(at ^ (u64::from(number) << 44)));
     let high = mix(low ^ u64::from(host));
@@ -33,13 +33,13 @@ impl FabricDigest {
         Self { hosts: vec![0; hosts as usize], windows: Vec::new() }
     }
 
-    /// Packet `number` of `message` reaches `host` at `at`.
+    /// Adds that packet `number` of `message` reaches `host` at `at`.
     #[inline]
     pub(super) fn delivered(&mut self, host: u32, message: u64, number: u32, at: u64) {
         self.add(host, at, value(host, message, number, at));
     }
 
-    /// It does not, after all.
+    /// Takes back that it does.
     pub(super) fn not_delivered(&mut self, host: u32, message: u64, number: u32, at: u64) {
         self.add(host, at, value(host, message, number, at).wrapping_neg());
     }

@@ -136,12 +136,12 @@ impl Fabric {
         }));
     }
 
-    /// How often the fault with the caller's number `plan` did something.
+    /// Returns how often the fault with the caller's number `plan` did something.
     pub fn strikes(&self, plan: u32) -> u64 {
         self.faults.as_ref().and_then(|faults| faults.struck.get(&plan).copied()).unwrap_or(0)
     }
 
-    /// A fault begins, ends, or becomes known.
+    /// Handles a fault that begins, ends, or becomes known.
     pub(super) fn fault_event(&mut self, number: u32, what: u32) {
         let Some(mut faults) = self.faults.take() else { return };
         let case = &mut faults.cases[number as usize];

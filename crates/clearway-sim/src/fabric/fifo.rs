@@ -25,7 +25,7 @@ impl Fifo {
 }
 
 impl Fabric {
-    /// Whether `packet` is the first of its input's lane; if not, it waits there.
+    /// Returns whether `packet` is the first of its input's lane; if not, it waits there.
     pub(super) fn is_first(&mut self, packet: u32) -> bool {
         if self.fifos.is_empty() {
             return true;
@@ -48,14 +48,14 @@ impl Fabric {
         false
     }
 
-    /// The first packet of the input's `lane` has left, or will have at `at`.
+    /// Advances past the first packet of the input's `lane`, which has left, or will have at `at`.
     pub(super) fn advance_after(&mut self, lane: u32, at: u64) {
         if !self.fifos.is_empty() {
             self.schedule(at.max(self.now + 1), FabricEventKind::Advance, lane, 0);
         }
     }
 
-    /// The next packet of the input's `lane` queues for its output.
+    /// Queues the next packet of the input's `lane` for its output.
     pub(super) fn advance_fifo(&mut self, lane: u32) {
         let fifo = &mut self.fifos[lane as usize];
         let packet = fifo.head;

@@ -55,29 +55,29 @@ pub(super) struct Connection {
 }
 
 impl Fabric {
-    /// From now on the interface of `host` fetches from memory at `rate`: hosts that are not all alike, or one that others slow
+    /// Limits the fetches of the interface of `host` from memory to `rate` from now on: hosts that are not all alike, or one that others slow
     /// down for a while.
     pub fn limit_fetch(&mut self, host: DeviceId, rate: BitsPerSec) {
         self.hosts[host.index()].fetch = Some(Pace::from_rate(rate));
     }
 
-    /// How long the interface of `host` takes to fetch `bytes`.
+    /// Returns how long the interface of `host` takes to fetch `bytes`.
     fn fetching_time(&self, host: u32, bytes: u32) -> u64 {
         self.hosts[host as usize].fetch.unwrap_or(self.constants.memory).time(bytes).0
     }
 
-    /// Bytes on the wire of the next packet of `message`: at least one, because everything takes time.
+    /// Returns bytes on the wire of the next packet of `message`: at least one, because everything takes time.
     pub(super) fn next_bytes(&self, message: u32) -> u32 {
         (self.next_payload(message) + self.constants.header).max(1)
     }
 
-    /// Bytes of payload of the next packet of `message`.
+    /// Returns the bytes of payload of the next packet of `message`.
     fn next_payload(&self, message: u32) -> u32 {
         let it = &self.messages[message];
         (it.bytes - it.sent).min(u64::from(self.constants.payload)) as u32
     }
 
-    /// The next packet (or train) of the connection whose turn it is on `lane` starts now.
+    /// Starts the next packet (or train) of the connection whose turn it is on `lane` now.
     pub(super) fn inject(&mut self, port: u32, lane: u32, choice: Choice) {
         let queue = self.turn_of(lane);
         let message = self.queues[queue].head;
@@ -143,7 +143,7 @@ impl Fabric {
         self.send(port, lane, packet, self.now);
     }
 
-    /// The connection whose turn it was on `lane` sent of `message` and goes on with message `next`, if there is one and it may.
+    /// Continues with message `next` of the connection whose turn it was on `lane` and that sent of `message`, if there is one and it may.
     fn turn_over(&mut self, port: u32, lane: u32, message: u32, next: u32) {
         let queue = self.turn_of(lane);
         let connection = self.queues[queue].source;
@@ -184,7 +184,7 @@ impl Fabric {
         (0..steps).for_each(|_| self.rotate(lane));
     }
 
-    /// How many packets can start as one.
+    /// Returns how many packets can start as one.
     fn train_length(&mut self, port: u32, lane: u32, queue: u32, message: u32) -> u32 {
         if !self.constants.trains || self.options.trains == Trains::Off {
             return 1;
@@ -201,7 +201,7 @@ impl Fabric {
         full.min(u64::from(room)).max(1) as u32
     }
 
-    /// The last `taken` packets of a train have not started yet: they wait in their message again.
+    /// Takes back the last `taken` packets of a train, which have not started yet: they wait in their message again.
     pub(super) fn take_back(&mut self, message: u32, port: u32, taken: u32) {
         let bytes = self.constants.payload + self.constants.header;
         let it = &mut self.messages[message];
@@ -232,7 +232,7 @@ impl Fabric {
         self.touch(port);
     }
 
-    /// The last byte of `message` has left, unless packets of it were taken back meanwhile.
+    /// Records that the last byte of `message` has left, unless packets of it were taken back meanwhile.
     pub(super) fn sent(&mut self, message: u32) {
         let it = &mut self.messages[message];
         if it.sent_at == self.now {

@@ -5,13 +5,13 @@ use super::parts::{CreditReturn, Packet};
 use super::pool::NONE;
 
 impl Fabric {
-    /// Whether the queue of `lane` has no room for `bytes`.
+    /// Returns whether the queue of `lane` has no room for `bytes`.
     pub(super) fn overflows(&self, lane: u32, bytes: u32) -> bool {
         let limit = self.limits[(lane % self.lanes_per_port / u32::from(self.steps)) as usize];
         self.lanes[lane as usize].queued.saturating_add(bytes) > limit
     }
 
-    /// A packet in a switch is dropped at its output `port`.
+    /// Drops a packet in a switch at its output `port`.
     pub(super) fn drop_at(&mut self, port: u32, packet: u32) {
         self.ports[port as usize].statistics.dropped += u64::from(self.packets[packet].count);
         let it = self.packets[packet];
@@ -22,14 +22,14 @@ impl Fabric {
         self.discard(packet);
     }
 
-    /// A packet found no room in a buffer whose sender was not paused in time.
+    /// Drops a packet that found no room in a buffer whose sender was not paused in time.
     pub(super) fn overrun(&mut self, packet: u32) {
         let Packet { in_channel, .. } = self.packets[packet];
         self.ports[in_channel as usize].statistics.dropped += 1;
         self.lose(packet);
     }
 
-    /// A packet in a switch is dropped. Its place in the buffer is free again.
+    /// Drops a packet in a switch. Its place in the buffer is free again.
     pub(super) fn discard(&mut self, packet: u32) {
         let it = self.packets[packet];
         let Packet { count, bytes, gap, in_channel, in_lane, .. } = it;
@@ -47,7 +47,7 @@ impl Fabric {
         self.lose(packet);
     }
 
-    /// A packet that has no place in any buffer is gone.
+    /// Loses a packet that has no place in any buffer.
     pub(super) fn lose(&mut self, packet: u32) {
         let it = self.packets[packet];
         let Packet { message, count, .. } = it;

@@ -191,17 +191,17 @@ struct FabricConstants {
 }
 
 impl Fabric {
-    /// The time reached.
+    /// Returns the time reached.
     pub fn now(&self) -> Picos {
         Picos(self.now)
     }
 
-    /// When something happens next.
+    /// Returns when something happens next.
     pub fn next(&self) -> Option<Picos> {
         self.events.next_at()
     }
 
-    /// The devices and channels.
+    /// Returns the devices and channels.
     pub fn graph(&self) -> &Graph {
         &self.network.graph
     }
@@ -220,7 +220,7 @@ impl Fabric {
         until
     }
 
-    /// Both phases of the instant whose first event is `first`.
+    /// Runs both phases of the instant whose first event is `first`.
     fn instant(&mut self, first: Event) {
         self.now = first.at.0;
         let mut next = Some(first);
@@ -233,7 +233,7 @@ impl Fabric {
         self.arbitrate_dirty();
     }
 
-    /// The second phase of an instant.
+    /// Runs the second phase of an instant.
     fn arbitrate_dirty(&mut self) {
         if self.dirty.len() > 1 {
             self.dirty.sort_unstable();
@@ -298,18 +298,18 @@ impl Fabric {
         }
     }
 
-    /// A digest of everything delivered so far: which packet of which message reached whom at which picosecond. It does not
+    /// Returns a digest of everything delivered so far: which packet of which message reached whom at which picosecond. It does not
     /// depend on the order in which equal instants are processed.
     pub fn digest(&self) -> u128 {
         self.digest.total()
     }
 
-    /// The same by receiving host: where two runs differ.
+    /// Returns the same by receiving host: where two runs differ.
     pub fn digest_by_host(&self) -> &[u128] {
         self.digest.by_host()
     }
 
-    /// The same by windows of 2^30 ps: when two runs differ.
+    /// Returns the same by windows of 2^30 ps: when two runs differ.
     pub fn digest_by_window(&self) -> &[u128] {
         self.digest.by_window()
     }

@@ -4,7 +4,7 @@
 //! A packet of a multicast takes one place in an input's buffer, and gives it back when its last copy has left. Where branches
 //! leave one by one each copy queues like any other packet. Where all are held it takes its outputs one after the other, keeps
 //! each until it has them all, and all copies start together. Outputs are taken in the order in which ways pass them: lower
-//! steps first, upwards (to switches of higher numbers) before downwards. What a packet waits for then never waits for what
+//! steps first, upwards (to switches of higher numbers) before downwards. Outputs that a packet waits for then never wait for what
 //! it keeps.
 //!
 //! # Invariants
@@ -76,7 +76,7 @@ impl Fabric {
         }
     }
 
-    /// The tree of a group message; empty groups have one without members.
+    /// Returns the tree of a group message; empty groups have one without members.
     pub(super) fn cast_to(&mut self, from: u32, membership: Membership) -> u32 {
         if let Some(known) = self.tree_of.get(&(from, membership)) {
             return *known;
@@ -100,12 +100,12 @@ impl Fabric {
         self.casts.insert(message, MulticastProgress { tree, resolved: vec![(0, false); members], over: 0 });
     }
 
-    /// Whether `message` reaches nobody.
+    /// Returns whether `message` reaches nobody.
     pub(super) fn nobody(&self, tree: u32) -> bool {
         self.trees[tree as usize].members.is_empty()
     }
 
-    /// A multicast packet is where it can be routed: one copy for each branch.
+    /// Replicates a multicast packet that is where it can be routed: one copy for each branch.
     pub(super) fn replicate(&mut self, device: u32, packet: u32) {
         let it = self.packets[packet];
         let Some(cast) = self.casts.get(&it.message) else { return };
@@ -147,7 +147,7 @@ impl Fabric {
         }
     }
 
-    /// The output of a collecting packet's next copy is its own now. It is kept until all are.
+    /// Holds the output of a collecting packet's next copy, which is its own now. It is kept until all are.
     pub(super) fn hold(&mut self, port: u32, lane: u32, choice: Choice, copy: u32) {
         self.unqueue(port, lane);
         self.grant(port, lane, choice);
@@ -158,7 +158,7 @@ impl Fabric {
         hold.taken += 1;
         if let Some(next) = hold.copies.get(hold.taken).copied() {
             self.packets[next].hold = number;
-            // Asking takes time like everything else.
+            // A request takes time: an instant must not feed itself.
             self.schedule(self.now + 1, FabricEventKind::Ready, self.packets[next].in_channel, next);
             return;
         }
@@ -175,14 +175,14 @@ impl Fabric {
         }
     }
 
-    /// A copy starts on `port` now: when all of them have left, the place that they share is free.
+    /// Starts a copy on `port` now: when all of them have left, the place that they share is free.
     pub(super) fn release_share(&mut self, port: u32, copy: u32) {
         let it = self.packets[copy];
         let left = self.now + self.ports[port as usize].pace.time(it.bytes).0;
         self.leave_share(it, left);
     }
 
-    /// A copy with the buffer of `it` is gone at `at`.
+    /// Records that a copy with the buffer of `it` is gone at `at`.
     pub(super) fn leave_share(&mut self, it: Packet, at: u64) {
         let share = &mut self.shares[it.share];
         share.left -= 1;
@@ -197,7 +197,7 @@ impl Fabric {
         }
     }
 
-    /// One packet of a multicast is in the memory of `host`, or lost, at `at`.
+    /// Records that one packet of a multicast is in the memory of `host`, or lost, at `at`.
     pub(super) fn resolve_member(&mut self, message: u32, host: u32, at: u64, lost: bool) {
         let (packets, tag) = (self.messages[message].packets, self.messages[message].tag);
         let Some(cast) = self.casts.get_mut(&message) else { return };
@@ -217,7 +217,7 @@ impl Fabric {
         self.member_over(message);
     }
 
-    /// Nothing more comes for one member; whether that was the last.
+    /// Records that nothing more comes for one member; returns whether that was the last.
     pub(super) fn member_over(&mut self, message: u32) {
         let Some(cast) = self.casts.get_mut(&message) else { return };
         cast.over += 1;
@@ -227,14 +227,14 @@ impl Fabric {
         }
     }
 
-    /// All members behind `channel` lose a packet of `message` that was dropped on the way there.
+    /// Records that all members behind `channel` lose a packet of `message` that was dropped on the way there.
     pub(super) fn lose_branch(&mut self, message: u32, channel: u32, at: u64) {
         for member in self.members_behind(message, channel) {
             self.resolve_member(message, member, at, true);
         }
     }
 
-    /// The members of the multicast `message` that it reaches by way of `channel`.
+    /// Returns the members of the multicast `message` that it reaches by way of `channel`.
     pub(super) fn members_behind(&self, message: u32, channel: u32) -> Vec<u32> {
         let Some(cast) = self.casts.get(&message) else { return Vec::new() };
         let tree = &self.trees[cast.tree as usize];

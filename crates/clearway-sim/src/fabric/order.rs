@@ -22,7 +22,7 @@ pub enum Target {
 pub struct SendRequest {
     /// The sending host.
     pub from: DeviceId,
-    /// Who gets it.
+    /// The device that gets it, or the group.
     pub to: Target,
     /// The class asked for.
     pub class: Class,
@@ -85,7 +85,7 @@ pub enum Notice {
     Doubled {
         /// The order's.
         tag: u64,
-        /// Who gets it twice.
+        /// The device that gets it twice.
         to: DeviceId,
         /// When.
         at: Picos,
@@ -94,7 +94,7 @@ pub enum Notice {
     Lost {
         /// The order's.
         tag: u64,
-        /// Who does not get it.
+        /// The device that does not get it.
         to: DeviceId,
         /// When the first packet was dropped.
         at: Picos,

@@ -44,7 +44,7 @@ pub(super) struct Port {
     pub(super) on_wire: u32,
     /// Since when something waits, or `busy_until` if that is later: for the time stalled.
     pub(super) waiting_since: u64,
-    /// Who of its lanes sends next.
+    /// The arbiter, which says which of its lanes sends next.
     pub(super) arbiter: ArbiterState,
     pub(super) statistics: PortStatistics,
     pub(super) dirty: bool,
@@ -201,7 +201,7 @@ pub(super) struct PacketTrain {
     /// The part of it that is not yet fully past the receiver: a packet record, and which packet of this train is its first.
     pub(super) piece: u32,
     pub(super) base: u32,
-    /// What the arbiter is told once the first packet has started.
+    /// What the arbiter gets once the first packet has started.
     pub(super) choice: Option<Choice>,
     /// What became of `piece`.
     pub(super) next: TrainEnd,

@@ -33,7 +33,7 @@ impl<T> Arena<T> {
         }
     }
 
-    /// The places in use, in order. O(places).
+    /// Returns the places in use, in order. O(places).
     pub(super) fn alive(&self) -> Vec<u32> {
         let mut free = vec![false; self.places.len()];
         self.free.iter().for_each(|place| free[*place as usize] = true);

@@ -88,7 +88,7 @@ impl Fabric {
         }
     }
 
-    /// The connection of `key`, with one message more.
+    /// Returns the connection of `key`, with one message more.
     fn connect(&mut self, key: (u32, u32, u8)) -> u32 {
         let connections = &mut self.connections;
         let own = &mut self.connection_of[key.0 as usize];
@@ -105,7 +105,7 @@ impl Fabric {
         place
     }
 
-    /// A message is over.
+    /// Forgets a message that is over.
     pub(super) fn forget(&mut self, message: u32) {
         let connection = self.messages[message].connection;
         self.messages.free(message);
@@ -121,7 +121,7 @@ impl Fabric {
         }
     }
 
-    /// The posts of `host` that are due reach its interface.
+    /// Lets the posts of `host` that are due reach its interface.
     pub(super) fn posted(&mut self, host: u32) {
         while let Some((due, message)) = self.hosts[host as usize].posts.front().copied()
             && due <= self.now
@@ -131,7 +131,7 @@ impl Fabric {
         }
     }
 
-    /// `message` reaches the interface.
+    /// Accepts `message` at the interface.
     fn accept(&mut self, message: u32) {
         let Message { port, connection, level, .. } = self.messages[message];
         let same = match self.ports[port as usize].train {
@@ -165,7 +165,7 @@ impl Fabric {
         self.touch(port);
     }
 
-    /// The connection of a train's message while packets of it are still to start; a message that is over has none.
+    /// Returns the connection of a train's message while packets of it are still to start; a message that is over has none.
     fn connection_still(&self, message: u32, train: u32) -> u32 {
         let it = &self.trains[train];
         let last = it.start + u64::from(it.count - 1) * it.gap;

@@ -13,12 +13,12 @@ use crate::time::Picos;
 use crate::traffic::exponential;
 
 impl Fabric {
-    /// Whether placing `bytes` takes the host behind `port` longer than receiving them.
+    /// Returns whether placing `bytes` takes the host behind `port` longer than receiving them.
     pub(super) fn slow(&self, port: u32, bytes: u32) -> bool {
         self.placing_time(port, bytes) > self.ports[port as usize].pace.time(bytes).0
     }
 
-    /// The (first) tail of `packet` comes in at the host behind `channel` at `tail`: now, or in a future that is certain but
+    /// Receives the (first) tail of `packet` at the host behind `channel` at `tail`: now, or in a future that is certain but
     /// for a train being parted.
     pub(super) fn receive(&mut self, channel: u32, packet: u32, tail: u64) {
         let slow = self.slow(channel, self.packets[packet].bytes);
@@ -65,7 +65,7 @@ impl Fabric {
         }
     }
 
-    /// A train that a slow host cannot take in as one.
+    /// Takes in, in parts, a train that a slow host cannot take in as one.
     fn part_at_host(&mut self, packet: u32) {
         let first = self.packets[packet];
         let (count, number, tail_at) = (first.count - 1, first.number + 1, first.tail_at + first.gap);
@@ -80,14 +80,14 @@ impl Fabric {
         }
     }
 
-    /// The last tail of a train, or of what was left of it, has come in.
+    /// Records that the last tail of a train, or of what was left of it, has come in.
     pub(super) fn taken(&mut self, channel: u32, packet: u32) {
         let (it, host) = (self.packets[packet], self.ports[channel as usize].to);
         self.resolve_at(&it, host, it.count, self.now);
         self.packets.free(packet);
     }
 
-    /// `packet` and its train, if any, start on the way to the host behind `port`: the digest and the totals count them with
+    /// Accounts for `packet` and its train, if any, which start on the way to the host behind `port`: the digest and the totals count them with
     /// the times at which they will be there.
     pub(super) fn account_delivery(&mut self, port: u32, packet: u32) {
         let host = self.ports[port as usize].to;
@@ -101,7 +101,7 @@ impl Fabric {
         totals.payload += u64::from(bytes - self.constants.header) * u64::from(count);
     }
 
-    /// Of the train `packet` on the way to the host behind `port` only the first `keep` packets come when they were to come.
+    /// Withdraws all but the first `keep` packets of the train `packet` on the way to the host behind `port`; those come when they were to come.
     pub(super) fn withdraw_delivery(&mut self, port: u32, packet: u32, keep: u32) {
         let host = self.ports[port as usize].to;
         let Packet { message, count, number, tail_at, gap, bytes, .. } = self.packets[packet];
@@ -115,7 +115,7 @@ impl Fabric {
         totals.payload -= u64::from(bytes - self.constants.header) * u64::from(taken);
     }
 
-    /// `count` packets of the message of `packet` are in the memory of `host` at `at`.
+    /// Records that `count` packets of the message of `packet` are in the memory of `host` at `at`.
     fn resolve_at(&mut self, packet: &Packet, host: u32, count: u32, at: u64) {
         if packet.target == NONE {
             self.resolve_member(packet.message, host, at, false);
@@ -124,7 +124,7 @@ impl Fabric {
         }
     }
 
-    /// `count` packets of `message` are in memory or lost at `at`.
+    /// Records that `count` packets of `message` are in memory or lost at `at`.
     pub(super) fn resolve(&mut self, message: u32, count: u32, at: u64) {
         let it = &mut self.messages[message];
         let in_network = &mut self.connections[it.connection].in_network;
@@ -145,7 +145,7 @@ impl Fabric {
         }
     }
 
-    /// From the last byte of `message` in the memory of `host` to its report. A function of both and of the seed, so that it
+    /// Returns the time from the last byte of `message` in the memory of `host` to its report. A function of both and of the seed, so that it
     /// does not matter in which order messages end.
     pub(super) fn handing_over(&self, message: u32, host: u32) -> u64 {
         let FabricConstants { receive_delay, receive_tail, seed, .. } = self.constants;
@@ -156,7 +156,7 @@ impl Fabric {
         receive_delay + exponential(receive_tail.0, draw)
     }
 
-    /// All of `message` is in the memory of `host`.
+    /// Records that all of `message` is in the memory of `host`.
     pub(super) fn delivered(&mut self, host: u32, message: u32) {
         let it = &mut self.messages[message];
         let cast = it.target == NONE;
@@ -181,7 +181,7 @@ impl Fabric {
         }
     }
 
-    /// Every member of the multicast `message` has it or has lost it.
+    /// Ends the multicast `message`: every member has it or has lost it.
     pub(super) fn cast_over(&mut self, message: u32) {
         if self.messages[message].reports == NoticeSet::All {
             let from = self.messages[message].from;
@@ -191,7 +191,7 @@ impl Fabric {
         }
     }
 
-    /// Nothing more comes of `message` at its receivers: it is over as soon as its last byte has left its host.
+    /// Ends `message` at its receivers: it is over as soon as its last byte has left its host.
     fn finish(&mut self, message: u32) {
         let it = &mut self.messages[message];
         if it.reports != NoticeSet::Delivery && it.sent_at != u64::MAX {
@@ -201,7 +201,7 @@ impl Fabric {
         }
     }
 
-    /// The sender knows that `message` was delivered.
+    /// Records that the sender knows that `message` was delivered.
     pub(super) fn acknowledged(&mut self, message: u32) {
         let (tag, from) = (self.messages[message].tag, DeviceId(self.messages[message].from));
         self.notices.push(Notice::Acknowledged { tag, from, at: Picos(self.now) });

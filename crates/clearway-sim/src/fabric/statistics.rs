@@ -38,7 +38,7 @@ pub struct PortStatistics {
 }
 
 impl PortStatistics {
-    /// So many bytes wait.
+    /// Records how many bytes wait.
     pub(super) fn queued(&mut self, bytes: u32) {
         self.queue_max = self.queue_max.max(bytes);
     }
@@ -75,18 +75,18 @@ impl Fabric {
         self.statistics.totals
     }
 
-    /// What `channel` did.
+    /// Returns what `channel` did.
     pub fn port_statistics(&self, channel: ChannelId) -> PortStatistics {
         self.ports[channel.index()].statistics
     }
 
-    /// What each lane of `channel` carried: virtual lanes in order, the steps of each side by side.
+    /// Returns what each lane of `channel` carried: virtual lanes in order, the steps of each side by side.
     pub fn lane_statistics(&self, channel: ChannelId) -> &[LaneStatistics] {
         let lanes = self.lanes_per_port as usize;
         &self.statistics.lanes[channel.index() * lanes..][..lanes]
     }
 
-    /// Something leaves `port` now: what it stood still before counts.
+    /// Accounts for what leaves `port` now: what it stood still before counts.
     pub(super) fn account_wait(&mut self, port: u32) {
         let it = &mut self.ports[port as usize];
         let mut since = it.waiting_since.max(it.busy_until);

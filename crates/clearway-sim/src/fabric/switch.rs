@@ -36,7 +36,7 @@ impl Backlog for PortView<'_> {
 const ANY_INPUT: u32 = NONE - 1;
 
 impl Fabric {
-    /// A packet's head (at a host its tail) came in on `channel`.
+    /// Handles a packet whose head (at a host its tail) came in on `channel`.
     pub(super) fn arrive(&mut self, channel: u32, packet: u32) {
         if self.packets[packet].count == 0 {
             self.packets.free(packet);
@@ -88,7 +88,7 @@ impl Fabric {
         }
     }
 
-    /// How long a packet of `bytes` must wait after its arrival so that a faster output does not overtake its tail.
+    /// Returns how long a packet of `bytes` must wait after its arrival so that a faster output does not overtake its tail.
     pub(super) fn deferral(&self, channel: u32, out: u32, bytes: u32) -> u64 {
         let (from, to) = (&self.ports[channel as usize], &self.ports[out as usize]);
         if from.store_and_forward || from.pace == to.pace {
@@ -97,14 +97,14 @@ impl Fabric {
         from.pace.time(bytes).0.saturating_sub(to.pace.time(bytes).0)
     }
 
-    /// The lane of `out` that a packet of service level `level` at `step` takes, by its global number.
+    /// Returns the lane of `out` that a packet of service level `level` at `step` takes, by its global number.
     pub(super) fn lane_of(&self, out: u32, level: u8, step: u8) -> u32 {
         let table = if self.tables.len() == 1 { 0 } else { self.table_of_port[out as usize] };
         let virtual_lane = self.tables[usize::from(table)][usize::from(level & 15)];
         self.ports[out as usize].first_lane + u32::from(virtual_lane * self.steps + step)
     }
 
-    /// A packet joins the queue of its input for its output.
+    /// Puts a packet into the queue of its input for its output.
     pub(super) fn enqueue(&mut self, packet: u32) {
         if self.packets[packet].count == 0 {
             self.packets.free(packet);
@@ -118,7 +118,7 @@ impl Fabric {
         }
     }
 
-    /// A packet that nothing holds up in its input queues for its output.
+    /// Queues a packet for its output that nothing holds up in its input.
     #[inline(always)]
     pub(super) fn offer(&mut self, packet: u32) {
         let Packet { out, level, step, bytes, .. } = self.packets[packet];
@@ -138,7 +138,7 @@ impl Fabric {
         self.join_queue(packet, lane);
     }
 
-    /// A packet waits at its output, in a queue of `lane`, from now on.
+    /// Lets a packet wait at its output, in a queue of `lane`, from now on.
     #[inline(always)]
     pub(super) fn join_queue(&mut self, packet: u32, lane: u32) {
         let it = &mut self.packets[packet];
@@ -160,7 +160,7 @@ impl Fabric {
         self.touch(out);
     }
 
-    /// The same where others wait on `lane`: behind those of the same `source`, or as a queue of its own.
+    /// Does the same where others wait on `lane`: behind those of the same `source`, or as a queue of its own.
     fn join_ring(&mut self, packet: u32, lane: u32, source: u32, (in_channel, in_lane): (u32, u8)) {
         let input = self.ports[in_channel as usize].first_lane + u32::from(in_lane);
         let recent = self.lanes[input as usize].recent;
@@ -179,7 +179,7 @@ impl Fabric {
         self.lanes[input as usize].recent = queue;
     }
 
-    /// The packet whose turn it is on `lane` of `port` leaves at `start`: now, or, a train that is alone, when the port is free.
+    /// Sends the packet whose turn it is on `lane` of `port` at `start`: now, or, a train that is alone, when the port is free.
     pub(super) fn forward(&mut self, port: u32, lane: u32, choice: Choice, start: u64) {
         let packet = self.queues[self.turn_of(lane)].head;
         if self.packets[packet].count > 1 && !self.fits_as_train(port, lane, packet) {
@@ -215,7 +215,7 @@ impl Fabric {
         self.send(port, lane, packet, start);
     }
 
-    /// The packet whose turn it is on `lane` of `port` leaves its queue.
+    /// Takes the packet whose turn it is on `lane` of `port` from its queue.
     #[inline(always)]
     pub(super) fn unqueue(&mut self, port: u32, lane: u32) {
         let on = &mut self.lanes[lane as usize];
@@ -233,7 +233,7 @@ impl Fabric {
         }
     }
 
-    /// Places of packets in the buffer behind `channel` are free; the records of the credits, where there are credits.
+    /// Frees the places of packets in the buffer behind `channel`; returns the records of the credits, where there are credits.
     #[inline]
     pub(super) fn freed(&mut self, channel: u32, lane: u32, credit: CreditReturn) -> u32 {
         if self.lanes[lane as usize].credited {
@@ -280,7 +280,7 @@ impl Fabric {
         if self.faults.is_some() {
             return self.send_at_risk(port, lane, packet, arrival);
         }
-        // What a host does with a packet is known when the packet is sent to it; an event is needed only to be seen by others.
+        // The host's treatment of a packet is known when the packet is sent to it; an event is needed only to be seen by others.
         if to_host {
             self.account_delivery(port, packet);
         }
@@ -292,7 +292,7 @@ impl Fabric {
         }
     }
 
-    /// Different for each packet, the same in every run.
+    /// Returns a number that is different for each packet, the same in every run.
     pub(super) fn packet_hash(&self, message: u64, number: u32) -> u32 {
         (super::digest::mix(message ^ self.constants.seed.wrapping_add(u64::from(number) << 20)) >> 32) as u32
     }

@@ -21,7 +21,7 @@ pub(super) const WAYS: [FabricOptions; 5] = [
     FabricOptions { queue: EventQueueKind::Wheel, events: EventSet::Lazy, trains: Trains::On },
 ];
 
-/// Everything that a run shows: digest, totals but for the events, statistics of all channels, messages delivered.
+/// Returns everything that a run shows: digest, totals but for the events, statistics of all channels, messages delivered.
 fn run(spec: &FabricSpec, sources: &[TrafficSource], options: FabricOptions, seed: u64) -> (u128, u64, String) {
     let network = topology::build(spec).expect("a sound network");
     let mut fabric = Fabric::new(spec, network, seed, options);
@@ -170,7 +170,7 @@ fn multicast__shares_a_connection_that_marks_have_slowed_down() {
     assert_eq!(heard as u32, (hosts - 1) * (hosts - 1));
 }
 
-/// When a 64-byte multicast from host 0 to hosts 1 and 2 of a star arrives while host 2's link is busy with bulk.
+/// Returns when a 64-byte multicast from host 0 to hosts 1 and 2 of a star arrives while host 2's link is busy with bulk.
 fn cast_beside_bulk(replication: Replication) -> (Picos, Picos) {
     let mut spec = FabricSpec::plain(Topology::Star { hosts: 4 }, Routing::Minimal, BitsPerSec::mega(100_000));
     spec.switch.replication = replication;
@@ -229,7 +229,7 @@ fn token_bucket__a_message_has_left_before_it_arrives() {
     }
 }
 
-/// When each of `bytes`, all posted at once by host 0 to host 1 of a star with token buckets that hold `burst`, was delivered
+/// Returns when each of `bytes`, all posted at once by host 0 to host 1 of a star with token buckets that hold `burst`, was delivered
 /// after the first. A full packet of 4096 bytes takes 1310.72 us at 25 Mb/s.
 fn behind_buckets(burst: Option<Bytes>, bytes: &[u64]) -> Vec<u64> {
     let mut spec = FabricSpec::plain(Topology::Star { hosts: 2 }, Routing::Ecmp, BitsPerSec::mega(25));
@@ -266,7 +266,7 @@ fn token_bucket__what_its_burst_holds_leaves_back_to_back_and_the_rest_at_the_ra
     assert_eq!(behind_buckets(None, &[64; 3]), [0, PACKET / 64, PACKET / 32]);
 }
 
-/// A host that sends messages of three packets to each of `targets` hosts of a star, all posted at once and one short one to the
+/// Returns a host that sends messages of three packets to each of `targets` hosts of a star, all posted at once and one short one to the
 /// first a little later: which target each tail reached, in order of time.
 fn by_message(options: FabricOptions, seed: u64, targets: u32) -> Vec<u64> {
     let mut spec = FabricSpec::plain(Topology::Star { hosts: targets + 1 }, Routing::Ecmp, BitsPerSec::mega(1_000));

@@ -107,7 +107,7 @@ pub struct Hop {
 pub struct Trace {
     /// Which.
     pub id: MessageId,
-    /// Who got its last packet; `None` while nobody has.
+    /// The device that got its last packet; `None` while nobody has.
     pub to: Option<DeviceId>,
     /// Its length without headers.
     pub bytes: u64,
@@ -138,7 +138,7 @@ pub(super) enum TraceMode {
 }
 
 impl Fabric {
-    /// Follows the message `id`, which is not yet posted. What was watched before is forgotten.
+    /// Follows the message `id`, which is not yet posted. A message that was watched before is forgotten.
     ///
     /// # Panics
     /// When [`super::FabricOptions`] ask for eager events or trains, whose packets cannot be told apart: a mistake of the caller.
@@ -149,7 +149,7 @@ impl Fabric {
         self.watch = TraceMode::Message(Box::new(Tracer::new(key, self.ports.len())));
     }
 
-    /// What is known of the followed message; `None` when it was not posted.
+    /// Returns what is known of the followed message; `None` when it was not posted.
     pub fn traced(&self) -> Option<Trace> {
         let TraceMode::Message(tracer) = &self.watch else { return None };
         tracer.finished_trace(self)
@@ -163,7 +163,7 @@ impl Fabric {
         }
     }
 
-    /// Out of line: what happens everywhere pays for one comparison.
+    /// Shows an event, out of line: what happens everywhere pays for one comparison.
     #[cold]
     fn show(&mut self, see: impl FnOnce(&mut Tracer, &Self)) {
         if let TraceMode::Message(mut tracer) = std::mem::replace(&mut self.watch, TraceMode::Nothing) {
@@ -172,7 +172,7 @@ impl Fabric {
         }
     }
 
-    /// `message` is posted at `at`.
+    /// Traces that `message` is posted at `at`.
     pub(super) fn trace_post(&mut self, message: u32, at: u64) {
         if let TraceMode::Slowest(ranking) = &mut self.watch {
             ranking.posted(message, at);
@@ -184,7 +184,7 @@ impl Fabric {
         });
     }
 
-    /// `message` reached its host's interface.
+    /// Traces that `message` reached its host's interface.
     pub(super) fn trace_accept(&mut self, message: u32) {
         self.observe(|tracer, fabric| {
             if tracer.is_own(fabric, message) {
@@ -193,7 +193,7 @@ impl Fabric {
         });
     }
 
-    /// `packet` was routed in a switch.
+    /// Traces that `packet` was routed in a switch.
     pub(super) fn trace_routed(&mut self, packet: u32) {
         self.observe(|tracer, fabric| {
             if tracer.is_own(fabric, fabric.packets[packet].message) {
@@ -202,7 +202,7 @@ impl Fabric {
         });
     }
 
-    /// `packet` queues for its output.
+    /// Traces that `packet` queues for its output.
     pub(super) fn trace_queued(&mut self, packet: u32) {
         self.observe(|tracer, fabric| {
             if tracer.is_own(fabric, fabric.packets[packet].message) {
@@ -211,17 +211,17 @@ impl Fabric {
         });
     }
 
-    /// `packet` starts on `lane` of `port`.
+    /// Traces that `packet` starts on `lane` of `port`.
     pub(super) fn trace_start(&mut self, port: u32, lane: u32, packet: u32) {
         self.observe(|tracer, fabric| tracer.started(fabric, port, lane, packet));
     }
 
-    /// `port` was arbitrated.
+    /// Traces that `port` was arbitrated.
     pub(super) fn trace_look(&mut self, port: u32) {
         self.observe(|tracer, fabric| tracer.looked(fabric, port));
     }
 
-    /// `packet` comes in at the host behind `port` at `tail` and is in memory at `placed`.
+    /// Traces that `packet` comes in at the host behind `port` at `tail` and is in memory at `placed`.
     pub(super) fn trace_taken(&mut self, port: u32, packet: u32, tail: u64, placed: u64) {
         self.observe(|tracer, fabric| {
             let Packet { message, number, .. } = fabric.packets[packet];
@@ -231,7 +231,7 @@ impl Fabric {
         });
     }
 
-    /// `packet` is dropped.
+    /// Traces that `packet` is dropped.
     pub(super) fn trace_loss(&mut self, packet: u32) {
         self.observe(|tracer, fabric| {
             if tracer.is_own(fabric, fabric.packets[packet].message) {
@@ -240,7 +240,7 @@ impl Fabric {
         });
     }
 
-    /// `message` is delivered to `host`.
+    /// Traces that `message` is delivered to `host`.
     pub(super) fn trace_delivery(&mut self, host: u32, message: u32) {
         if let TraceMode::Slowest(ranking) = &mut self.watch {
             let (it, now) = (&self.messages[message], self.now);

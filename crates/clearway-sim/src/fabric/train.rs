@@ -19,7 +19,7 @@ use crate::event::Event;
 use crate::time::Picos;
 
 impl Fabric {
-    /// Whether the packets of `packet`, whose turn it is on `lane` of `port`, can leave as one.
+    /// Returns whether the packets of `packet`, whose turn it is on `lane` of `port`, can leave as one.
     pub(super) fn fits_as_train(&mut self, port: u32, lane: u32, packet: u32) -> bool {
         let Packet { count, bytes, gap, .. } = self.packets[packet];
         let spaced = gap >= self.ports[port as usize].pace.time(bytes).0;
@@ -28,7 +28,7 @@ impl Fabric {
         self.alone(port) && spaced && room
     }
 
-    /// A whole train that waits alone until `port` is free at `start` is sent from there on, if it can be; otherwise it is
+    /// Sends a whole train that waits alone until `port` is free at `start` on from there, if it can be; otherwise it is
     /// parted. Whether anything was sent.
     ///
     /// Its packets come as fast as they leave, so each of them waits as long as the first.
@@ -79,7 +79,7 @@ impl Fabric {
         }
     }
 
-    /// `packet` as it was before it was routed here.
+    /// Returns `packet` as it was before it was routed here.
     fn unrouted(&self, packet: Packet) -> Packet {
         Packet { hops: packet.hops - 1, step: self.step_on_arrival(&packet), ..packet }
     }
@@ -89,13 +89,13 @@ impl Fabric {
         packet.in_lane % self.steps
     }
 
-    /// When the head of an arriving `packet` is where it can be routed.
+    /// Returns when the head of an arriving `packet` is where it can be routed.
     fn head_at(&self, packet: &Packet) -> u64 {
         let it = &self.ports[packet.in_channel as usize];
         if it.store_and_forward { packet.tail_at } else { packet.tail_at - it.pace.time(packet.bytes).0 }
     }
 
-    /// The train whose window `channel` carries, with its serial number.
+    /// Returns the train whose window `channel` carries, with its serial number.
     fn train_on(&self, channel: u32) -> Option<(u32, u64)> {
         let train = self.ports[channel as usize].train;
         (train != NONE).then(|| (train, self.trains[train].serial))
@@ -142,7 +142,7 @@ impl Fabric {
         });
     }
 
-    /// The first packet of the train of `port` has started: the arbiter learns of it, and the longest queue.
+    /// Settles the first packet of the train of `port`, which has started: the arbiter learns of it, and the longest queue.
     fn settle_train(&mut self, port: u32) {
         let train = self.ports[port as usize].train;
         if train == NONE {
@@ -159,15 +159,15 @@ impl Fabric {
         }
     }
 
-    /// When an arriving packet that was routed here can queue.
+    /// Returns when an arriving packet that was routed here can queue.
     fn ready_at(&self, packet: &Packet) -> u64 {
         self.head_at(packet) + self.deferral(packet.in_channel, packet.out, packet.bytes)
     }
 
-    /// The window of the train of `port`, if there is one, is over: nothing of it can change any more.
+    /// Ends the window of the train of `port`, if there is one: nothing of it can change any more.
     #[inline]
     pub(super) fn end_train(&mut self, port: u32) {
-        // Asked for every packet; most ports have none.
+        // This runs for every packet, and most ports have no train.
         if self.ports[port as usize].train != NONE {
             self.settle_train(port);
             self.drop_train(port);
@@ -185,7 +185,7 @@ impl Fabric {
         }
     }
 
-    /// Something else reaches `port` now: packets of its train that have not started are taken back.
+    /// Disturbs `port`, which something else reaches now: packets of its train that have not started are taken back.
     #[inline]
     pub(super) fn disturb(&mut self, port: u32) {
         if self.ports[port as usize].train != NONE {
@@ -272,7 +272,7 @@ impl Fabric {
         self.packets[it.piece].count = of_piece;
     }
 
-    /// The last `taken` packets of a train that was sent from here, from the packet `started` on, are where they would be
+    /// Puts the last `taken` packets of a train that was sent from here, from the packet `started` on, where they would be
     /// without it: those that came already wait, the others come again.
     fn arrive_again(&mut self, first: Packet, before: Option<(u32, u64)>, started: u32, taken: u32) {
         let ready = self.ready_at(&first);
@@ -308,7 +308,7 @@ impl Fabric {
         }
     }
 
-    /// `count` packets of the train that begins with `first`, from the packet `from` on.
+    /// Returns `count` packets of the train that begins with `first`, from the packet `from` on.
     fn part(&self, first: &Packet, from: u32, count: u32) -> Packet {
         let tail_at = first.tail_at + u64::from(from) * first.gap;
         Packet { count, number: first.number + from, tail_at, next: NONE, ..*first }

@@ -56,7 +56,7 @@ pub struct Injector {
 pub type RestartEngine<'a, E> = &'a mut dyn FnMut(&mut SimWire) -> E;
 
 impl Injector {
-    /// For the faults of nodes in `resolved`. `key` decides lengths that the plan leaves open.
+    /// Creates an `Injector` for the faults of nodes in `resolved`. `key` decides lengths that the plan leaves open.
     pub fn new(resolved: &ResolvedPlan, key: RandomKey) -> Self {
         let mut steps = Vec::new();
         for NodeFault { at, until, rank, kind, plan } in &resolved.nodes {
@@ -74,12 +74,12 @@ impl Injector {
         Self { steps: steps.into(), down: BTreeMap::new(), struck: BTreeMap::new(), key }
     }
 
-    /// How often the fault `plan` of the plan befell a node.
+    /// Returns how often the fault `plan` of the plan befell a node.
     pub fn strikes(&self, plan: u32) -> u64 {
         self.struck.get(&plan).copied().unwrap_or(0)
     }
 
-    /// As [`World::run_until`], with the faults that are due.
+    /// Runs as [`World::run_until`] does, with the faults that are due.
     pub fn run_until<E: Engine>(
         &mut self,
         world: &mut World<E, Fabric>,

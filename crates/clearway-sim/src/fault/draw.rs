@@ -8,7 +8,7 @@
 //! Groce, Zhang, Eide, Chen, Regehr, "Swarm testing" (ISSTA 2012).
 //!
 //! # Invariants
-//! I1. What is drawn can be resolved at the same site, and is over at the end of the window.
+//! I1. A drawn plan can be resolved at the same site, and is over at the end of the window.
 
 use clearway_proto::base::{Class, RandomKey, RandomStream};
 
@@ -21,10 +21,10 @@ use crate::wire::Completion;
 
 /// Kinds of fault that can be drawn.
 const KINDS: u64 = 32;
-/// One in so many kinds is possible in a run: five on average, so that pairs of them meet.
+/// One in this many kinds is possible in a run: five on average, so that pairs of them meet.
 const ENABLED_ONE_IN: u64 = 6;
 
-/// A plan for `site` whose faults lie between `from` and `until`.
+/// Returns a plan for `site` whose faults lie between `from` and `until`.
 pub fn draw(key: RandomKey, site: &FaultSite<'_>, from: Picos, until: Picos) -> FaultPlan {
     let mut drawing = FaultDraw { stream: key.purpose("faults").stream(), site, from, until };
     let mut faults = Vec::new();
@@ -34,7 +34,7 @@ pub fn draw(key: RandomKey, site: &FaultSite<'_>, from: Picos, until: Picos) -> 
         }
         for _ in 0..=drawing.stream.below(2) {
             let fault = drawing.fault(kind);
-            // What does not fit this network is left out: no disks, no pauses, no switch.
+            // A kind that does not fit this network is left out: no disks, no pauses, no switch.
             if FaultPlan::new(vec![fault.clone()]).resolve(site).is_ok() {
                 faults.push(fault);
             }
@@ -59,7 +59,7 @@ impl FaultDraw<'_> {
         all[self.below(all.len() as u64) as usize]
     }
 
-    /// Something between `least` and a thousand times as much; small values are as likely as large ones.
+    /// Draws something between `least` and a thousand times as much; small values are as likely as large ones.
     fn time(&mut self, least: Picos) -> Picos {
         Picos(least.0 << self.below(10)) + Picos(self.below(least.0.max(1)))
     }

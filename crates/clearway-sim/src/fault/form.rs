@@ -39,7 +39,7 @@ const FORMS: [(&str, &str); 32] = [
     ("late-timer", "{ late-timer = { by = \"5us\" } }"),
 ];
 
-/// The kind that `line` names and how it is written; `None` where the line is about something else.
+/// Returns the kind that `line` names and how it is written; `None` where the line is about something else.
 pub(super) fn of_line(line: &str) -> Option<(&'static str, &'static str)> {
     let words = line.trim_start().strip_prefix("kind")?;
     let mut words = words.split(|c: char| !c.is_ascii_alphanumeric() && c != '-').filter(|word| !word.is_empty());

@@ -1,7 +1,7 @@
 //! A fault plan and its text: one table for each fault, times with units, targets by name.
 //!
 //! # Invariants
-//! I1. What was written reads back as itself.
+//! I1. A written plan reads back as itself.
 //! I2. Whatever the text, the answer is a plan or one sentence with the file and the line.
 
 use clearway_proto::base::Class;
@@ -194,7 +194,7 @@ pub enum FaultKind {
     DiskFull,
     /// Host: of each write only the beginning reaches the file.
     DiskTorn {
-        /// So many bytes of it.
+        /// The number of bytes of it.
         bytes: u64,
     },
     /// Host: transmit queues take nothing.
@@ -255,7 +255,7 @@ pub enum Side {
 }
 
 impl FaultKind {
-    /// Its name in files and tables.
+    /// Returns its name in files and tables.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Loss(_) => "loss",
@@ -311,7 +311,7 @@ struct SerializedFaultPlan<'a> {
 }
 
 impl FaultPlan {
-    /// These faults.
+    /// Creates a plan of these faults.
     pub const fn new(faults: Vec<Fault>) -> Self {
         Self { faults, origin: None }
     }
@@ -329,24 +329,24 @@ impl FaultPlan {
         Ok(Self::placed(file, text, read.fault))
     }
 
-    /// The faults that stand in `text`.
+    /// Creates the faults that stand in `text`.
     pub(crate) fn placed(file: &str, text: &str, faults: Vec<Spanned<Fault>>) -> Self {
         let lines = faults.iter().map(|fault| line_of(text, fault.span().start)).collect();
         let faults = faults.into_iter().map(Spanned::into_inner).collect();
         Self { faults, origin: Some((file.to_owned(), lines)) }
     }
 
-    /// As a file of its own.
+    /// Writes it as a file of its own.
     pub fn to_text(&self) -> String {
         toml::to_string(&SerializedFaultPlan { format: FORMAT, fault: &self.faults }).unwrap_or_default()
     }
 
-    /// When the last fault is over.
+    /// Returns when the last fault is over.
     pub fn healed_at(&self) -> Picos {
         self.faults.iter().map(|fault| fault.until).max().unwrap_or_default()
     }
 
-    /// The fault with this number is wrong.
+    /// Refuses the fault with this number.
     pub(super) fn refuse(&self, number: usize, why: &str) -> FileError {
         let (file, line) = match &self.origin {
             Some((file, lines)) => (file.clone(), lines.get(number).copied().unwrap_or(1)),
@@ -357,13 +357,13 @@ impl FaultPlan {
     }
 }
 
-/// The line, from 1, in which byte `offset` of `text` stands.
+/// Returns the line, from 1, in which byte `offset` of `text` stands.
 pub(crate) fn line_of(text: &str, offset: usize) -> u32 {
     let before = text.bytes().take(offset);
     before.filter(|byte| *byte == b'\n').count() as u32 + 1
 }
 
-/// What is wrong with a file that is no TOML or not the TOML that it should be.
+/// Returns what is wrong with a file that is no TOML or not the TOML that it should be.
 pub(crate) fn wrong(file: &str, text: &str, error: &toml::de::Error) -> FileError {
     let line = error.span().map_or(1, |span| line_of(text, span.start));
     let written = text.lines().nth(line as usize - 1).unwrap_or_default();

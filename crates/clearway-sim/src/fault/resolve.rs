@@ -131,7 +131,7 @@ impl FaultInContext<'_> {
         into.fabric.push(FabricFault { at, until, what, plan: self.number });
     }
 
-    /// What the target names; the kind of fault says what it must be.
+    /// Returns what the target names; the kind of fault says what it must be.
     fn place(&self) -> Result<FaultTarget, String> {
         let target = self.fault.target.as_str();
         for (word, both) in [(" -> ", false), (" -- ", true)] {
@@ -323,7 +323,7 @@ impl FaultInContext<'_> {
 }
 
 impl FaultKind {
-    /// Whether it befalls ranks, not the fabric.
+    /// Returns whether it befalls ranks, not the fabric.
     fn is_of_a_node(&self) -> bool {
         matches!(
             self,

@@ -12,7 +12,7 @@ use crate::time::Picos;
 /// Halvings of one fault's length at most: from milliseconds to microseconds.
 const HALVINGS_MAX: u32 = 10;
 
-/// The smallest plan found for which `fails` says yes, asking at most `tries` times; `tries` is what is left of them.
+/// Returns the smallest plan found for which `fails` says yes, asking at most `tries` times; `tries` is what is left of them.
 pub fn shrink(plan: &FaultPlan, tries: &mut u32, fails: &mut dyn FnMut(&FaultPlan) -> bool) -> FaultPlan {
     let mut ask = |faults: &[Fault]| {
         if *tries == 0 {

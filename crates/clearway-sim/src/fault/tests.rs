@@ -8,7 +8,7 @@ use crate::spec::{FabricSpec, Routing, Topology};
 use crate::time::Picos;
 use crate::topology;
 
-/// What is said about a plan whose one fault, in lines 2 to 6, has this target and kind.
+/// Returns what is said about a plan whose one fault, in lines 2 to 6, has this target and kind.
 fn sentence(target: &str, kind: &str) -> String {
     let text = format!("format = 1\n[[fault]]\nat = \"1us\"\nuntil = \"2us\"\ntarget = \"{target}\"\nkind = {kind}\n");
     let spec = FabricSpec::plain(Topology::Star { hosts: 4 }, Routing::Minimal, BitsPerSec::mega(1000));

@@ -104,7 +104,7 @@ impl RealRuns {
     }
 }
 
-/// Memory that holds `pieces` and nothing else.
+/// Returns memory that holds `pieces` and nothing else.
 pub(super) fn memory_of(pieces: &[BodyRun]) -> Memory {
     let mut memory = Memory::Phantom(PhantomMemory::from_extents(&[]), BTreeMap::new(), RealRuns::default());
     let mut at = 0;
@@ -135,7 +135,7 @@ mod tests {
         Of(ByteOrigin, u64),
     }
 
-    /// A body byte by byte.
+    /// Returns a body byte by byte.
     fn spelt(body: &MessageBody) -> Vec<Byte> {
         let of = |e: &Extent| (0..e.length).map(|i| Byte::Of(e.origin, e.offset + i)).collect::<Vec<_>>();
         match body {

@@ -54,7 +54,7 @@ impl Extent {
         Self { origin: self.origin, offset: self.offset + skip, length }
     }
 
-    /// Numbers that tell this extent from every other.
+    /// Returns the numbers that tell this extent from every other.
     pub(super) const fn words(self) -> [u64; 4] {
         let (kind, name) = match self.origin {
             ByteOrigin::Region { rank, region } => ((region as u64) << 8, rank as u64),
@@ -88,12 +88,12 @@ pub(crate) struct PhantomMemory {
 }
 
 impl PhantomMemory {
-    /// `length` bytes that are `home`'s.
+    /// Creates `length` bytes that are `home`'s.
     pub(super) const fn new(kept: CopyHistory, length: u64, home: ByteOrigin) -> Self {
         Self { kept, length, home, extents: Vec::new() }
     }
 
-    /// Memory that holds `pieces` and nothing else.
+    /// Creates memory that holds `pieces` and nothing else.
     pub(super) fn from_extents(pieces: &[Extent]) -> Self {
         let length = pieces.iter().map(|piece| piece.length).sum();
         let mut memory = Self::new(CopyHistory::Extents, length, ByteOrigin::Damaged);
@@ -110,7 +110,7 @@ impl PhantomMemory {
         self.length = self.length.max(length);
     }
 
-    /// Whether the extents are as they should be (I1).
+    /// Returns whether the extents are as they should be (I1).
     #[cfg(test)]
     pub(super) fn is_normal(&self) -> bool {
         let in_order = self.extents.windows(2).all(|pair| {
@@ -121,12 +121,12 @@ impl PhantomMemory {
         in_order && self.extents.iter().all(|(_, extent)| extent.length > 0)
     }
 
-    /// The first extent that ends behind `at`.
+    /// Returns the first extent that ends behind `at`.
     fn first_behind(&self, at: u64) -> usize {
         self.extents.partition_point(|(start, extent)| start + extent.length <= at)
     }
 
-    /// What lies in `range`.
+    /// Returns what lies in `range`.
     pub(super) fn take(&self, range: Range<u64>) -> MessageBody {
         let mut at = range.start;
         let first = self.extents[self.first_behind(at)..].iter().take_while(|(start, _)| *start < range.end);

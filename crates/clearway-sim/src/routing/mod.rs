@@ -36,11 +36,11 @@ use table::ForwardingTable;
 
 /// What a switch can see of its own channels.
 pub trait Backlog {
-    /// Bytes that wait for `channel` or are being sent on it.
+    /// Returns the bytes that wait for `channel` or are being sent on it.
     fn bytes(&self, channel: ChannelId) -> u64;
-    /// Whether `channel` can be used at all.
+    /// Returns whether `channel` can be used at all.
     fn up(&self, channel: ChannelId) -> bool;
-    /// Whether all channels of the network can be used: then none needs to be asked for.
+    /// Returns whether all channels of the network can be used: then none needs to be asked for.
     fn intact(&self) -> bool;
 }
 
@@ -99,7 +99,7 @@ pub(crate) enum RouteTarget {
 }
 
 impl Router {
-    /// The channel on which a packet at `at` leaves; sets the packet's step. To be called at the source host, then at each
+    /// Returns the channel on which a packet at `at` leaves; sets the packet's step. To be called at the source host, then at each
     /// switch. A host that chooses its port itself need not ask, as long as the packet is fresh: `via` is
     /// [`Transit::DIRECT`], `step` zero. `None`: all ways that are allowed from here are down.
     ///
@@ -120,7 +120,7 @@ impl Router {
         }
     }
 
-    /// How many steps keep the ways free of deadlock: 1 at least.
+    /// Returns how many steps keep the ways free of deadlock: 1 at least.
     pub fn steps(&self) -> u8 {
         match &self.0 {
             RouterKind::Tree(_) => 1,
@@ -129,14 +129,14 @@ impl Router {
         }
     }
 
-    /// The shortest way without a detour between two hosts, first channel first; empty when they are the same.
+    /// Returns the shortest way without a detour between two hosts, first channel first; empty when they are the same.
     ///
     /// For latency floors, acknowledgements and pictures; O(length), in dragonflies O(cables between two groups).
     pub fn way(&self, graph: &Graph, from: DeviceId, to: DeviceId) -> Vec<ChannelId> {
         self.way_by(graph, from, to, RouteTarget::Target).into_iter().map(|(channel, _)| channel).collect()
     }
 
-    /// The same with steps; empty when both ends are the same.
+    /// Returns the same with steps; empty when both ends are the same.
     fn way_by(&self, graph: &Graph, from: DeviceId, to: DeviceId, aim: RouteTarget) -> Vec<(ChannelId, u8)> {
         if from == to {
             return Vec::new();
@@ -151,12 +151,12 @@ impl Router {
         }
     }
 
-    /// Routing in a fat tree, or `None` where `routing` makes no sense there.
+    /// Creates routing in a fat tree, or `None` where `routing` makes no sense there.
     pub(crate) fn from_tree(tree: FatTree, routing: Routing) -> Option<Self> {
         Some(Self(RouterKind::Tree(tree.with_rule(rule(routing)?))))
     }
 
-    /// Routing in a dragonfly, or `None` where `routing` makes no sense there.
+    /// Creates routing in a dragonfly, or `None` where `routing` makes no sense there.
     pub(crate) fn from_dragonfly(grid: DragonflyShape, routing: Routing) -> Option<Self> {
         let (rule, detours) = match routing {
             Routing::DestinationModulo => return None,
@@ -170,12 +170,12 @@ impl Router {
         Some(Self(RouterKind::Grid(DragonflyRouter { grid, rule, detours })))
     }
 
-    /// Routing between two switches, or `None` where `routing` makes no sense there.
+    /// Creates routing between two switches, or `None` where `routing` makes no sense there.
     pub(crate) fn from_pair(grid: DragonflyShape, routing: Routing) -> Option<Self> {
         Some(Self(RouterKind::Grid(DragonflyRouter { grid, rule: rule(routing)?, detours: Detours::Never })))
     }
 
-    /// Routing in any graph; `None` where `routing` makes no sense there.
+    /// Creates routing in any graph; `None` where `routing` makes no sense there.
     pub(crate) fn from_graph(graph: &Graph, routing: Routing) -> Option<Result<Self, ForwardingTableError>> {
         if routing == Routing::DestinationModulo {
             return None;
@@ -184,7 +184,7 @@ impl Router {
     }
 }
 
-/// The rule of a choice among shortest ways; `None` for routing that leaves them.
+/// Returns the rule of a choice among shortest ways; `None` for routing that leaves them.
 fn rule(routing: Routing) -> Option<SelectionRule> {
     match routing {
         Routing::Minimal => Some(SelectionRule::Pair),

@@ -24,13 +24,13 @@ pub struct MulticastTree {
 }
 
 impl MulticastTree {
-    /// The branches of copies that leave `device`, in the order of its ports; none where the tree does not pass or ends.
+    /// Returns the branches of copies that leave `device`, in the order of its ports; none where the tree does not pass or ends.
     pub fn branches(&self, device: DeviceId) -> &[Branch] {
         self.branches.get(&device).map_or(&[], Vec::as_slice)
     }
 }
 
-/// The tree from `from` to `members` (the sender and repetitions among them are passed over). Make it once for a group and sender.
+/// Returns the tree from `from` to `members` (the sender and repetitions among them are passed over). Make it once for a group and sender.
 ///
 /// Ways are the shortest; upwards in a fat tree all members share the one that the sender's number stands for, and each other
 /// group of a dragonfly is entered once, over the cable nearest to the sender.

@@ -39,7 +39,7 @@ pub struct DeadlockProof {
 pub enum ProofScope {
     /// All.
     Every,
-    /// So many, drawn evenly from all sources, targets and detours.
+    /// This many, drawn evenly from all sources, targets and detours.
     Sampled(u64),
 }
 
@@ -75,7 +75,7 @@ pub fn prove_deadlock_free(network: &RoutedGraph) -> Result<DeadlockProof, Cycle
     prove(network, |step| step)
 }
 
-/// The same if the router used step `rule(step)` instead of each step.
+/// Returns the same if the router used step `rule(step)` instead of each step.
 pub(super) fn prove(network: &RoutedGraph, rule: impl Fn(u8) -> u8) -> Result<DeadlockProof, Cycle> {
     let (all, scope) = collect(network, rule);
     let label = |(channel, step)| (network.graph.label(channel), step);
@@ -85,7 +85,7 @@ pub(super) fn prove(network: &RoutedGraph, rule: impl Fn(u8) -> u8) -> Result<De
     }
 }
 
-/// All dependencies of `network`, steps changed by `rule`.
+/// Returns all dependencies of `network`, steps changed by `rule`.
 pub(super) fn collect(network: &RoutedGraph, rule: impl Fn(u8) -> u8) -> (Dependencies, ProofScope) {
     let (graph, router) = (&network.graph, &network.router);
     let mut all = Dependencies::new(graph, router.steps());
@@ -101,7 +101,7 @@ pub(super) fn collect(network: &RoutedGraph, rule: impl Fn(u8) -> u8) -> (Depend
     (all, scope)
 }
 
-/// The first host of each switch that has hosts.
+/// Returns the first host of each switch that has hosts.
 fn first_hosts(graph: &Graph) -> Vec<DeviceId> {
     let mut hosts: Vec<(DeviceId, DeviceId)> = (0..graph.hosts())
         .map(DeviceId)
@@ -190,7 +190,7 @@ impl Dependencies {
         self.waits[place(held) as usize].binary_search(&place(asked)).is_ok()
     }
 
-    /// A circle, if there is one: depth first, without recursion.
+    /// Returns a circle, if there is one: depth first, without recursion.
     pub(super) fn cycle(&self) -> Option<Vec<(ChannelId, u8)>> {
         #[derive(Clone, Copy, PartialEq)]
         enum WalkState {

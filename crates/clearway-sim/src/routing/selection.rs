@@ -18,14 +18,14 @@ pub(super) enum SelectionRule {
     Flow,
     /// The hash of the packet.
     Packet,
-    /// The least backlog of so many draws by the hash of the packet.
+    /// The least backlog of this many draws by the hash of the packet.
     Least(u8),
 }
 
 /// The two odd multipliers of SplitMix64 (Steele, Lea, Flood 2014).
 const MULTIPLIERS: [u64; 2] = [0xbf58_476d_1ce4_e5b9, 0x94d0_49bb_1331_11eb];
 
-/// 32 bits that depend on all bits of `hash` and `salt`.
+/// Mixes 32 bits that depend on all bits of `hash` and `salt`.
 pub(super) const fn mix(hash: u32, salt: u32) -> u32 {
     let mut z = (hash as u64) << 32 | salt as u64;
     z = (z ^ (z >> 30)).wrapping_mul(MULTIPLIERS[0]);
@@ -33,13 +33,13 @@ pub(super) const fn mix(hash: u32, salt: u32) -> u32 {
     (z >> 32) as u32
 }
 
-/// A number below `bound` from all bits of `hash`; zero when `bound` is.
+/// Returns a number below `bound` from all bits of `hash`; zero when `bound` is.
 pub(super) const fn below(hash: u32, bound: u32) -> u32 {
     ((hash as u64 * bound as u64) >> 32) as u32
 }
 
 impl SelectionRule {
-    /// The number that stands for a packet under this rule, different for each `salt`.
+    /// Returns the number that stands for a packet under this rule, different for each `salt`.
     pub(super) const fn key(self, transit: &Transit, salt: u32) -> u32 {
         let hash = match self {
             Self::Pair => mix(transit.source.0, transit.target.0),
@@ -50,7 +50,7 @@ impl SelectionRule {
         mix(hash, salt)
     }
 
-    /// How many draws are compared.
+    /// Returns how many draws are compared.
     const fn draws(self) -> u32 {
         match self {
             Self::Least(draws) if draws > 1 => draws as u32,
@@ -59,7 +59,7 @@ impl SelectionRule {
     }
 }
 
-/// One of `count` channels `channel(0..count)`, by `rule` and `key`; `None` when all are down.
+/// Returns one of `count` channels `channel(0..count)`, by `rule` and `key`; `None` when all are down.
 pub(super) fn pick<B: Backlog>(
     rule: SelectionRule,
     key: u32,
@@ -85,7 +85,7 @@ pub(super) fn pick<B: Backlog>(
     best.map(|(_, channel)| channel).or_else(|| first_up(begin, count, channel, backlog))
 }
 
-/// The first channel from place `begin` on, around, that is up.
+/// Returns the first channel from place `begin` on, around, that is up.
 pub(super) fn first_up<B: Backlog>(
     begin: u32,
     count: u32,
@@ -98,7 +98,7 @@ pub(super) fn first_up<B: Backlog>(
     (0..count).map(|ahead| channel(wrap(begin, ahead, count))).find(|&candidate| backlog.up(candidate))
 }
 
-/// `begin + ahead` around `count`; both are below it.
+/// Returns `begin + ahead` around `count`; both are below it.
 const fn wrap(begin: u32, ahead: u32, count: u32) -> u32 {
     let place = begin + ahead;
     if place >= count { place - count } else { place }

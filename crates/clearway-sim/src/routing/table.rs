@@ -52,12 +52,12 @@ pub(crate) enum ForwardingTableError {
     Apart(DeviceId, DeviceId),
     /// More than [`DISTANCE_MAX`] hops between two devices.
     Long(DeviceId, DeviceId),
-    /// So many steps do not suffice.
+    /// This many steps do not suffice.
     Steps(u8),
 }
 
 impl ForwardingTable {
-    /// The table of `graph`, whose hosts all have a switch. O(goals * channels).
+    /// Creates the table of `graph`, whose hosts all have a switch. O(goals * channels).
     pub(crate) fn new(graph: &Graph, rule: SelectionRule) -> Result<Self, ForwardingTableError> {
         let (hosts, switches) = (graph.hosts(), graph.devices() - graph.hosts());
         let (goals, goal_devices) = goals(graph);
@@ -147,7 +147,7 @@ impl ForwardingTable {
         self.distance[goal * self.switches as usize + (switch.0 - self.hosts) as usize]
     }
 
-    /// The channels that lead closer to `goal`; empty at the goal.
+    /// Returns the channels that lead closer to `goal`; empty at the goal.
     fn closer(&self, goal: usize, switch: DeviceId) -> &[ChannelId] {
         let switch = (switch.0 - self.hosts) as usize;
         let place = u32::from(self.set[goal * self.switches as usize + switch]) + self.first_set[switch];
@@ -160,7 +160,7 @@ impl ForwardingTable {
         self.distance.iter().copied().max().unwrap_or(0)
     }
 
-    /// The fewest steps for which no channel can wait for itself.
+    /// Returns the fewest steps for which no channel can wait for itself.
     fn fewest_steps(&self, graph: &Graph) -> Result<u8, ForwardingTableError> {
         // One step for each hop always suffices.
         let enough = self.longest().max(1);
@@ -209,7 +209,7 @@ impl ForwardingTable {
         pick(self.rule, key, closer.len() as u32, |n| closer[n as usize], backlog)
     }
 
-    /// The ports of `host` that begin a shortest way.
+    /// Returns the ports of `host` that begin a shortest way.
     fn rails<'a>(
         &'a self,
         graph: &'a Graph,
@@ -221,7 +221,7 @@ impl ForwardingTable {
         graph.ports(host).filter(move |&port| Some(distance(port)) == least).map(ChannelId)
     }
 
-    /// The first of the shortest ways with its steps.
+    /// Returns the first of the shortest ways with its steps.
     pub(super) fn way(&self, graph: &Graph, from: DeviceId, to: DeviceId) -> Vec<(ChannelId, u8)> {
         let goal = self.goals[to.index()] as usize;
         let mut way: Vec<(ChannelId, u8)> = self.rails(graph, goal, from).take(1).map(|channel| (channel, 0)).collect();
@@ -278,7 +278,7 @@ impl ForwardingTable {
     }
 }
 
-/// The goal of each host, and the device of each goal.
+/// Returns the goal of each host, and the device of each goal.
 fn goals(graph: &Graph) -> (Vec<u32>, Vec<DeviceId>) {
     let mut known: BTreeMap<DeviceId, u32> = BTreeMap::new();
     let mut devices = Vec::new();

@@ -34,12 +34,12 @@ impl Backlog for TestBacklog {
     }
 }
 
-/// The way of one packet with its steps. `None`: dropped.
+/// Returns the way of one packet with its steps. `None`: dropped.
 fn follow(network: &RoutedGraph, from: u32, to: u32, seed: u32, queues: &TestBacklog) -> Option<Vec<(ChannelId, u8)>> {
     follow_changing(network, from, to, seed, [queues, queues])
 }
 
-/// The same where the packet stays at each device until the queues are others, and asks again. Checks what holds for all ways.
+/// Returns the same where the packet stays at each device until the queues are others, and asks again. Checks what holds for all ways.
 fn follow_changing(
     network: &RoutedGraph,
     from: u32,

@@ -60,7 +60,7 @@ struct SwitchPosition {
 }
 
 impl FatTree {
-    /// The tree of XGFT vectors that were checked: equally long, nothing zero, products in 32 bits. O(levels).
+    /// Creates the tree of XGFT vectors that were checked: equally long, nothing zero, products in 32 bits. O(levels).
     pub(crate) fn new(children: &[u32], parents: &[u32], cables: &[u32], rails: u32) -> Self {
         let hosts: u32 = children.iter().product();
         let (mut first, mut below, mut width) = (hosts, 1, 1);
@@ -96,7 +96,7 @@ impl FatTree {
         Self { rule, ..self }
     }
 
-    /// From the leaves up.
+    /// Returns the levels from the leaves up.
     pub(crate) fn levels(&self) -> &[Level] {
         &self.levels
     }
@@ -111,26 +111,26 @@ impl FatTree {
         self.places[(switch.0 - self.levels[0].first) as usize]
     }
 
-    /// The number of a switch.
+    /// Returns the number of a switch.
     fn device(&self, place: SwitchPosition) -> DeviceId {
         let level = &self.levels[place.level];
         DeviceId(level.first + place.a * level.width + place.b)
     }
 
-    /// Where the cables from `place` to its child above `target` begin, as a port.
+    /// Returns where the cables from `place` to its child above `target` begin, as a port.
     fn down_port(&self, place: SwitchPosition, target: u32) -> u32 {
         let level = &self.levels[place.level];
         let child = (target - place.a * level.below) / level.below_child;
         child * level.down_cables
     }
 
-    /// Which of the parallel cables down a target's number stands for.
+    /// Returns which of the parallel cables down a target's number stands for.
     fn down_cable(&self, level: usize, target: u32) -> u32 {
         let it = &self.levels[level];
         target / (it.width / it.child_parents) % (it.child_parents * it.down_cables) / it.child_parents
     }
 
-    /// Which of the upward ports `number` stands for.
+    /// Returns which of the upward ports `number` stands for.
     fn up_port(level: &Level, number: u32) -> u32 {
         let choice = number / level.width % (level.parents * level.up_cables);
         // Asked for every packet: divisions take their time.
@@ -195,7 +195,7 @@ impl FatTree {
         (1..count).map(|n| channel((begin + n) % count)).find(|&other| backlog.up(other) && leads(other))
     }
 
-    /// Whether the way down that this choice decides is up: from the switch that stands above `target` as the parent
+    /// Returns whether the way down that this choice decides is up: from the switch that stands above `target` as the parent
     /// behind `channel` stands above this one. It is the parent itself where there is no higher choice.
     fn leads<B: Backlog>(&self, graph: &Graph, channel: ChannelId, target: u32, backlog: &B) -> bool {
         let parent = self.place(graph.channel(channel).to);
@@ -211,7 +211,7 @@ impl FatTree {
         true
     }
 
-    /// The child of `place` above `target`; `place` is not a leaf.
+    /// Returns the child of `place` above `target`; `place` is not a leaf.
     fn child(&self, place: SwitchPosition, target: u32) -> SwitchPosition {
         let below = &self.levels[place.level - 1];
         SwitchPosition { level: place.level - 1, a: target / below.below, b: place.b % below.width }
@@ -220,7 +220,7 @@ impl FatTree {
 
 /// Ways in full.
 impl FatTree {
-    /// The shortest way on which `number` decides upwards: the target's gives the way of destination-modulo routing, the
+    /// Returns the shortest way on which `number` decides upwards: the target's gives the way of destination-modulo routing, the
     /// source's one way up for all targets.
     pub(super) fn way(&self, graph: &Graph, from: DeviceId, to: DeviceId, number: u32) -> Vec<ChannelId> {
         let rails = graph.ports(from);
@@ -272,13 +272,13 @@ impl FatTree {
         }
     }
 
-    /// How many ways there are from a host to a far one, parallel cables not counted.
+    /// Returns how many ways there are from a host to a far one, parallel cables not counted.
     pub(super) fn ways(&self) -> u64 {
         self.levels.iter().fold(1, |ways, level| ways.saturating_mul(u64::from(level.parents.max(1))))
     }
 }
 
-/// The switch at the first port of `host`.
+/// Returns the switch at the first port of `host`.
 fn attached(graph: &Graph, host: DeviceId) -> DeviceId {
     graph.channel(ChannelId(graph.ports(host).start)).to
 }

@@ -35,7 +35,7 @@ pub struct SpecError {
     pub why: String,
 }
 
-/// A flaw at `key`.
+/// Returns a flaw at `key`.
 pub(super) fn flaw<T>(key: impl Into<String>, why: impl Into<String>) -> Result<T, SpecError> {
     Err(SpecError { key: key.into(), why: why.into() })
 }
@@ -59,13 +59,13 @@ impl FabricSpec {
         self.check_control()
     }
 
-    /// Whether a lane in use holds packets back where there is no room ahead, so that congestion spreads to links that are not
+    /// Returns whether a lane in use holds packets back where there is no room ahead, so that congestion spreads to links that are not
     /// full. Where none does, what finds no room is dropped.
     pub fn holds_back(&self) -> bool {
         self.used_lanes().any(|lane| !matches!(self.classes.loss[lane], LossDomain::Drops { .. }))
     }
 
-    /// A packet with its headers.
+    /// Returns a packet with its headers.
     pub(super) fn packet_bytes(&self) -> Bytes {
         Bytes(self.packet.payload.0.saturating_add(self.packet.header.0))
     }
@@ -176,7 +176,7 @@ impl FabricSpec {
         Ok(())
     }
 
-    /// The virtual lanes that some class travels on.
+    /// Returns the virtual lanes that some class travels on.
     fn used_lanes(&self) -> impl Iterator<Item = usize> {
         let classes = &self.classes;
         let tables = core::iter::once(&classes.lane_of_level)

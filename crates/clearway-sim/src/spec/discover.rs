@@ -9,7 +9,7 @@
 //! no standard was read.
 //!
 //! # Invariants
-//! I1. A host is a machine: adapters whose description begins with the same name and goes on with an adapter's are one host.
+//! I1. A host is a machine: adapters whose description begins with the same name and continues with an adapter's are one host.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -120,7 +120,7 @@ fn not_understood(content: &str, what: &str) -> String {
     format!("`{shown}` is no {what} as ibnetdiscover writes them; give its plain output, without -p, -l or --grouping")
 }
 
-/// `Switch 36 "S-0002c9020046c588" # "Infiniscale-IV" base port 0 lid 2 lmc 0`.
+/// Parses `Switch 36 "S-0002c9020046c588" # "Infiniscale-IV" base port 0 lid 2 lmc 0`.
 fn device(content: &str) -> Option<(String, Device)> {
     let (word, rest) = content.split_once(char::is_whitespace)?;
     let mut quoted = rest.split('"').skip(1).step_by(2);
@@ -137,7 +137,7 @@ fn device(content: &str) -> Option<(String, Device)> {
     Some((id, Device { kind, description, guid }))
 }
 
-/// `[22] "H-0008f10403961354"[1](8f10403961355) # "MT23108" lid 4 4xSDR`, or from an adapter `[1](...) "S-..."[33] # ...`.
+/// Parses `[22] "H-0008f10403961354"[1](8f10403961355) # "MT23108" lid 4 4xSDR`, or from an adapter `[1](...) "S-..."[33] # ...`.
 fn port(content: &str) -> Option<(u32, PortId, String)> {
     let (near, rest) = content.strip_prefix('[')?.split_once(']')?;
     let (_, rest) = rest.split_once('"')?;
@@ -185,7 +185,7 @@ fn join(
     Ok(subnet)
 }
 
-/// The name of each device: an adapter's machine, or the description, made unique by the identity where it is not.
+/// Returns the name of each device: an adapter's machine, or the description, made unique by the identity where it is not.
 fn names(devices: &BTreeMap<String, Device>) -> BTreeMap<String, String> {
     let machine = |device: &Device| {
         let mut words = device.description.split_whitespace();

@@ -21,12 +21,12 @@ use crate::routing::{DeadlockProof, ProofScope};
 use crate::time::{Pace, Picos};
 use crate::topology::{RoutedGraph, estimate};
 
-/// Message sizes whose latencies are told.
+/// Message sizes whose latencies are shown.
 const SIZES: [u64; 2] = [8, 4096];
 /// Targets that are looked at; larger networks are sampled evenly.
 const TARGETS_MAX: u32 = 4096;
 
-/// The page of `file`.
+/// Returns the page of `file`.
 ///
 /// # Errors
 /// As [`FabricFile::prove`].
@@ -50,7 +50,7 @@ pub fn explain(file: &FabricFile) -> Result<String, FileError> {
 struct Explanation(String);
 
 impl Explanation {
-    /// Writing to a `String` cannot fail.
+    /// Writes a line; writing to a `String` cannot fail.
     fn line(&mut self, what: impl Display) {
         let _ = writeln!(self.0, "{what}");
     }
@@ -252,7 +252,7 @@ fn tables_of(tables: &VlArbitration) -> String {
     format!("high table {} ({limit}), low table {} (lane:weight in 64 bytes)", list(&tables.high), list(&tables.low))
 }
 
-/// By the number of switches on the way: how many hosts are so far from the first one, and one such way.
+/// Returns, by the number of switches on the way, how many hosts are that far from the first one, and one such way.
 fn nearest_ways(network: &RoutedGraph) -> BTreeMap<usize, (u64, Vec<ChannelId>)> {
     let hosts = network.graph.hosts();
     let stride = hosts.div_ceil(TARGETS_MAX).max(1) as usize;
@@ -265,7 +265,7 @@ fn nearest_ways(network: &RoutedGraph) -> BTreeMap<usize, (u64, Vec<ChannelId>)>
     by_hops
 }
 
-/// The time of `bytes` along `way`, from memory to memory, when nothing else is on it.
+/// Returns the time of `bytes` along `way`, from memory to memory, when nothing else is on it.
 fn unloaded(spec: &FabricSpec, graph: &Graph, way: &[ChannelId], bytes: u64) -> Picos {
     let payload = spec.packet.payload.0.max(1);
     let header = spec.packet.header.0;

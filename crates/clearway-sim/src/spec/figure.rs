@@ -16,7 +16,7 @@ pub struct Figure {
     pub key: String,
     /// As the file has it.
     pub value: String,
-    /// Who says so.
+    /// The source that says so.
     pub source: Option<String>,
     /// How far that is to be trusted.
     pub confidence: Option<Confidence>,
@@ -41,7 +41,7 @@ impl Confidence {
     /// All, from the most trusted.
     pub const ALL: [Self; 5] = [Self::Measured, Self::Vendor, Self::Paper, Self::Config, Self::Guess];
 
-    /// The name used in files.
+    /// Returns the name used in files.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Measured => "measured",

@@ -6,7 +6,7 @@
 //! `default-policy` or the caller names another.
 //!
 //! # Invariants
-//! I1. What is returned has passed [`FabricSpec::check`].
+//! I1. A specification that is returned has passed [`FabricSpec::check`].
 //! I2. Whatever the text, the answer is a value or one sentence; no more is read than a bounded number of bytes and files.
 
 use std::fs;
@@ -122,7 +122,7 @@ impl FabricFile {
     }
 }
 
-/// What in a file asks for what cannot be built.
+/// Returns what in a file asks for what cannot be built.
 fn key_of(error: &TopologyError) -> &'static str {
     match error {
         TopologyError::Routing { .. } | TopologyError::NoCandidate => "routing",
@@ -131,7 +131,7 @@ fn key_of(error: &TopologyError) -> &'static str {
     }
 }
 
-/// The tree of a fabric, all that it extends laid under it.
+/// Returns the tree of a fabric, all that it extends laid under it.
 fn load(name: &str, asker: Option<&Path>, depth: usize) -> Result<SpecNode, FileError> {
     if let Some(text) = presets::shipped(name) {
         return extended(tree::parse(&format!("{name}.toml"), text)?, depth);

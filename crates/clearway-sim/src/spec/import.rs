@@ -77,12 +77,12 @@ pub fn import(
     Ok(Imported { text, remarks: tables.remarks })
 }
 
-/// Writing to a `String` cannot fail.
+/// Writes text; writing to a `String` cannot fail.
 fn put(text: &mut String, what: std::fmt::Arguments<'_>) {
     let _ = text.write_fmt(what);
 }
 
-/// `text` as a TOML string.
+/// Returns `text` as a TOML string.
 fn quoted(text: &str) -> String {
     toml::Value::String(text.to_owned()).to_string()
 }

@@ -62,7 +62,7 @@ pub struct FabricSpec {
     pub packet: PacketSpec,
     /// How classes travel.
     pub classes: ClassMap,
-    /// Who may send next on a channel: one rule for hosts' channels, one for switches'.
+    /// The arbitration of a channel: one rule for hosts' channels, one for switches'.
     pub arbitration: Arbitration,
     /// What is done against congestion.
     pub congestion_control: CongestionControl,
@@ -263,7 +263,7 @@ pub struct HostSpec {
     pub jitter: Jitter,
     /// In which order messages are served.
     pub service: Service,
-    /// Clocks are off by up to so many parts per million, each host by its own amount.
+    /// Clocks are off by up to this many parts per million, each host by its own amount.
     pub clock_ppm: u32,
 }
 
@@ -286,7 +286,7 @@ pub struct Jitter {
     pub period: Picos,
     /// Length of most interruptions.
     pub length: Picos,
-    /// One in so many is a hundred times longer; none when zero.
+    /// One in this many is a hundred times longer; none when zero.
     pub rare: u32,
 }
 
@@ -300,7 +300,7 @@ pub struct PacketSpec {
 }
 
 impl FabricSpec {
-    /// The place of the link with `role`, if there is one.
+    /// Returns the place of the link with `role`, if there is one.
     pub fn link(&self, role: LinkRole) -> Option<u8> {
         self.links.iter().position(|link| link.role == role).map(|place| place as u8)
     }

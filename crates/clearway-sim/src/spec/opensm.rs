@@ -93,14 +93,14 @@ pub(super) fn parse(text: &str) -> Result<OpensmConf, (u32, String)> {
     conf(&options, remarks)
 }
 
-/// Key and value of a line.
+/// Returns key and value of a line.
 fn option(line: &str) -> (&str, &str) {
     let content = line.split('#').next().unwrap_or_default().trim();
     let (key, value) = content.split_once(char::is_whitespace).unwrap_or((content, ""));
     (key, value.trim())
 }
 
-/// Whether any line is an option of OpenSM. Nothing at all is OpenSM's too: it then takes its own values.
+/// Returns whether any line is an option of OpenSM. Nothing at all is OpenSM's too: it then takes its own values.
 fn is_conf(text: &str) -> bool {
     let mut keys = text.lines().map(|line| option(line).0).filter(|key| !key.is_empty()).peekable();
     keys.peek().is_none() || keys.any(|key| USUAL.contains(&key) || key.starts_with("qos_"))
@@ -156,7 +156,7 @@ impl OpensmOptions {
         self.said.iter().rev().find(|(name, ..)| *name == key).map(|(_, line, value)| (*line, value.as_str()))
     }
 
-    /// What ports of this kind are told, after every fall-back and after cutting.
+    /// Returns what ports of this kind get, after every fall-back and after cutting.
     fn port(&self, port: &str, remarks: &mut Vec<String>) -> Result<PortTables, (u32, String)> {
         let said = |field| self.lookup(port, field).or_else(|| self.lookup("", field));
         let number = |field, default: u8, most: u8| match said(field) {
@@ -189,7 +189,7 @@ impl OpensmOptions {
     }
 }
 
-/// The lane of each service level. Levels that the list does not reach are on lane 0, as OpenSM reads it.
+/// Returns the lane of each service level. Levels that the list does not reach are on lane 0, as OpenSM reads it.
 fn levels(said: Option<(u32, &str)>, lanes: u8) -> Result<[u8; 16], (u32, String)> {
     let (line, value) = said.unwrap_or((0, SL2VL));
     let mut table = [0; 16];

@@ -10,7 +10,7 @@ use super::{
 use crate::time::Picos;
 
 impl FabricSpec {
-    /// A lossless network of `topology` whose cables all have this rate, and nothing else that takes time: 5 ns of cable,
+    /// Creates a lossless network of `topology` whose cables all have this rate, and nothing else that takes time: 5 ns of cable,
     /// 100 ns in a switch, hosts that are never the bottleneck, packets of 4096 bytes without headers, one lane for all
     /// classes with a buffer of 512 KiB, everything in turn.
     pub fn plain(topology: Topology, routing: Routing, rate: BitsPerSec) -> Self {

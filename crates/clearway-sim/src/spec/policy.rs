@@ -1,4 +1,4 @@
-//! What a fabric is told, beside what it is made of: classes to lanes, who sends first, what happens when there is no room.
+//! The policy of a fabric, beside what it is made of: classes to lanes, which lane sends first, what happens when there is no room.
 //!
 //! # Not here
 //! What these rules do: [`crate::arbiter`], `control` and [`crate::fabric`].
@@ -48,7 +48,7 @@ pub enum LossDomain {
     },
 }
 
-/// Who may send next on a channel.
+/// The rule that says which lane may send next on a channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arbitration {
     /// On channels of hosts.

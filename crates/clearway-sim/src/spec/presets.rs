@@ -26,17 +26,17 @@ const SHIPPED: [(&str, &str); 10] = [
 /// The longest frame as the laboratory's queues count it: 1500 bytes and an Ethernet header.
 const LAB_FRAME: Bytes = Bytes(1514);
 
-/// The names of all shipped fabrics.
+/// Returns the names of all shipped fabrics.
 pub fn names() -> Vec<&'static str> {
     SHIPPED.iter().map(|(name, _)| *name).collect()
 }
 
-/// The file of the shipped fabric `name`.
+/// Returns the file of the shipped fabric `name`.
 pub fn shipped(name: &str) -> Option<&'static str> {
     SHIPPED.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
 }
 
-/// The fabric `name_or_path` under `policy`, or under its own default.
+/// Returns the fabric `name_or_path` under `policy`, or under its own default.
 ///
 /// # Errors
 /// One sentence about the first thing that is wrong.
@@ -44,7 +44,7 @@ pub fn load(name_or_path: &str, policy: Option<&str>) -> Result<FabricSpec, File
     FabricFile::open(name_or_path, FileOptions { policy, hosts: None }).map(|file| file.spec)
 }
 
-/// The names of the policies of `name_or_path`, its default first.
+/// Returns the names of the policies of `name_or_path`, its default first.
 ///
 /// # Errors
 /// As [`load`].
@@ -109,7 +109,7 @@ pub enum LabQueue {
     VlArb,
 }
 
-/// The network of a laboratory. Queues of one class, which count packets there, hold as many of the longest frames here.
+/// Returns the network of a laboratory. Queues of one class, which count packets there, hold as many of the longest frames here.
 ///
 /// # Errors
 /// What cannot be: no hosts, a rate of zero, a weight of zero.

@@ -23,7 +23,7 @@ pub(super) struct Section<'a> {
 }
 
 impl<'a> Section<'a> {
-    /// The table `node`, which stands at `path`.
+    /// Creates the table `node`, which stands at `path`.
     ///
     /// # Errors
     /// It is no table.
@@ -34,12 +34,12 @@ impl<'a> Section<'a> {
         Ok(Self { node, path, asked: Vec::new(), figures: Vec::new() })
     }
 
-    /// The table `key` in this one, if it is there.
+    /// Returns the table `key` in this one, if it is there.
     pub(super) fn inner(&mut self, key: &'static str) -> Result<Option<Section<'a>>, FileError> {
         self.ask(key).map(|node| Section::new(node, self.path_of(key))).transpose()
     }
 
-    /// The table `key` in this one.
+    /// Returns the table `key` in this one.
     pub(super) fn needed(&mut self, key: &'static str) -> Result<Section<'a>, FileError> {
         match self.inner(key)? {
             Some(section) => Ok(section),
@@ -47,22 +47,22 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Where this table stands.
+    /// Returns where this table stands.
     pub(super) fn place(&self) -> &FilePosition {
         &self.node.place
     }
 
-    /// All entries, whatever their names; nothing is unknown then.
+    /// Returns all entries, whatever their names; nothing is unknown then.
     pub(super) fn entries(&self) -> &'a [(String, SpecNode)] {
         self.node.entries()
     }
 
-    /// The dotted path of `key`.
+    /// Returns the dotted path of `key`.
     pub(super) fn path_of(&self, key: &str) -> String {
         if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
     }
 
-    /// Text.
+    /// Returns text.
     pub(super) fn text(&mut self, key: &'static str) -> Result<&'a str, FileError> {
         let node = self.need(key)?;
         match &node.value {
@@ -71,7 +71,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// One of `choices` by name.
+    /// Returns one of `choices` by name.
     pub(super) fn choice<T: Copy>(&mut self, key: &'static str, choices: &[(&str, T)]) -> Result<T, FileError> {
         let word = self.text(key)?;
         let found = choices.iter().find(|(name, _)| *name == word).map(|(_, choice)| *choice);
@@ -82,29 +82,29 @@ impl<'a> Section<'a> {
         })
     }
 
-    /// A rate with its unit.
+    /// Returns a rate with its unit.
     pub(super) fn rate(&mut self, key: &'static str) -> Result<BitsPerSec, FileError> {
         self.quantity(key, figure::rate)
     }
 
-    /// A time with its unit.
+    /// Returns a time with its unit.
     pub(super) fn time(&mut self, key: &'static str) -> Result<Picos, FileError> {
         self.quantity(key, figure::time)
     }
 
-    /// A number of bytes with its unit.
+    /// Returns a number of bytes with its unit.
     pub(super) fn bytes(&mut self, key: &'static str) -> Result<Bytes, FileError> {
         self.quantity(key, |text| Bytes::from_str(text).map_err(|error| error.to_string()))
     }
 
-    /// A number of bytes that 32 bits hold.
+    /// Returns a number of bytes that 32 bits hold.
     pub(super) fn bytes32(&mut self, key: &'static str) -> Result<u32, FileError> {
         let bytes = self.bytes(key)?;
         u32::try_from(bytes.0)
             .map_err(|_| self.node.place_of(key).wrong(format!("{}: {bytes} is too much", self.path_of(key))))
     }
 
-    /// A whole number.
+    /// Returns a whole number.
     pub(super) fn count<T: TryFrom<i64> + Into<i64> + Copy>(
         &mut self,
         key: &'static str,
@@ -116,7 +116,7 @@ impl<'a> Section<'a> {
         Ok(count)
     }
 
-    /// A list of whole numbers.
+    /// Returns a list of whole numbers.
     pub(super) fn counts<T: TryFrom<i64> + Into<i64> + Copy>(
         &mut self,
         key: &'static str,
@@ -129,7 +129,7 @@ impl<'a> Section<'a> {
         Ok(counts)
     }
 
-    /// A list of byte counts with their units.
+    /// Returns a list of byte counts with their units.
     pub(super) fn bytes_list(&mut self, key: &'static str) -> Result<Vec<Bytes>, FileError> {
         let path = self.path_of(key);
         let (node, items) = self.list(key)?;
@@ -142,7 +142,7 @@ impl<'a> Section<'a> {
         Ok(list)
     }
 
-    /// A list of text.
+    /// Returns a list of text.
     pub(super) fn texts(&mut self, key: &'static str) -> Result<Vec<(&'a str, &'a FilePosition)>, FileError> {
         let path = self.path_of(key);
         let (_, items) = self.list(key)?;
@@ -153,7 +153,7 @@ impl<'a> Section<'a> {
         items.iter().map(read).collect()
     }
 
-    /// A list of anything.
+    /// Returns a list of anything.
     pub(super) fn list(&mut self, key: &'static str) -> Result<(&'a SpecNode, &'a [SpecNode]), FileError> {
         let node = self.need(key)?;
         match &node.value {
@@ -162,7 +162,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Text that is a figure in a notation of its own, read by `read`.
+    /// Returns text that is a figure in a notation of its own, read by `read`.
     pub(super) fn quantity<T>(
         &mut self,
         key: &'static str,
@@ -179,12 +179,12 @@ impl<'a> Section<'a> {
         Ok(value)
     }
 
-    /// Whether `key` is there.
+    /// Returns whether `key` is there.
     pub(super) fn has(&mut self, key: &'static str) -> bool {
         self.ask(key).is_some()
     }
 
-    /// Whether `key` is there and a list.
+    /// Returns whether `key` is there and a list.
     pub(super) fn is_list(&mut self, key: &'static str) -> bool {
         self.ask(key).is_some_and(|node| matches!(node.value, Value::List(_)))
     }
@@ -221,7 +221,7 @@ impl<'a> Section<'a> {
         self.ask(key).ok_or_else(|| self.missing(key))
     }
 
-    /// A key that is not there, unless another one looks like it.
+    /// Returns a key that is not there, unless another one looks like it.
     fn missing(&self, key: &'static str) -> FileError {
         let strangers = self.node.entries().iter().filter(|(name, _)| !self.asked.contains(&name.as_str()));
         for (name, node) in strangers {
@@ -276,7 +276,7 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// "did you mean" or the list of what there is, for a word that is not among `known`.
+/// Returns "did you mean" or the list of what there is, for a word that is not among `known`.
 pub(super) fn nearest(word: &str, known: &[&str]) -> String {
     match known.iter().min_by_key(|candidate| distance(word, candidate)) {
         Some(best) if looks_like(word, best) => format!("did you mean `{best}`?"),
@@ -284,12 +284,12 @@ pub(super) fn nearest(word: &str, known: &[&str]) -> String {
     }
 }
 
-/// A third of the letters wrong is a typing mistake; more is another word.
+/// Returns whether `word` may be a mistyped `candidate`: a third of the letters wrong is a typing mistake; more is another word.
 fn looks_like(word: &str, candidate: &str) -> bool {
     distance(word, candidate) <= word.len().div_ceil(3)
 }
 
-/// Letters to add, drop or change (Levenshtein). What is longer than any key is far from all of them.
+/// Letters to add, drop or change (Levenshtein). A word longer than any key is far from all of them.
 fn distance(a: &str, b: &str) -> usize {
     const LONGEST: usize = 64;
     if a.len().max(b.len()) > LONGEST {

@@ -54,7 +54,7 @@ fn ports_needed(topology: &Topology) -> u64 {
     }
 }
 
-/// The smallest shape like `topology` with at least `wanted` hosts.
+/// Returns the smallest shape like `topology` with at least `wanted` hosts.
 ///
 /// # Errors
 /// Why there is none.

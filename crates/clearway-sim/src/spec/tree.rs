@@ -24,13 +24,13 @@ pub(super) struct FilePosition {
 }
 
 impl FilePosition {
-    /// An error here.
+    /// Returns an error here.
     pub(super) fn wrong(&self, why: impl Into<String>) -> FileError {
         FileError::Wrong { file: self.file.to_string(), line: self.line, why: why.into() }
     }
 }
 
-/// Who vouches for a figure.
+/// The source that vouches for a figure.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct FigureSource {
     pub(super) source: Option<String>,
@@ -56,7 +56,7 @@ pub(super) enum Value {
 }
 
 impl Value {
-    /// What a person calls it.
+    /// Returns what a person calls it.
     pub(super) fn kind(&self) -> &'static str {
         match self {
             Self::Text(_) => "text",
@@ -68,7 +68,7 @@ impl Value {
 }
 
 impl SpecNode {
-    /// The entries of a table; none of anything else.
+    /// Returns the entries of a table; none of anything else.
     pub(super) fn entries(&self) -> &[(String, Self)] {
         match &self.value {
             Value::Table(entries) => entries,
@@ -76,12 +76,12 @@ impl SpecNode {
         }
     }
 
-    /// The entry `key` of a table.
+    /// Returns the entry `key` of a table.
     pub(super) fn get(&self, key: &str) -> Option<&Self> {
         self.entries().iter().find(|(name, _)| name == key).map(|(_, node)| node)
     }
 
-    /// Where the dotted `path` stands, or as much of it as there is.
+    /// Returns where the dotted `path` stands, or as much of it as there is.
     pub(super) fn place_of(&self, path: &str) -> &FilePosition {
         let mut node = self;
         for key in path.split('.') {
@@ -93,8 +93,8 @@ impl SpecNode {
         &node.place
     }
 
-    /// Where the file that extends others speaks of the dotted `path`: there, or at the nearest table around it. What a
-    /// shipped fabric says was right until something was laid over it.
+    /// Returns where the file that extends others speaks of the dotted `path`: there, or at the nearest table around it. The word of a
+    /// shipped fabric was right until something was laid over it.
     pub(super) fn blame(&self, path: &str) -> &FilePosition {
         let mut node = self;
         let mut blamed = &self.place;
@@ -143,7 +143,7 @@ pub(super) fn parse(file: &str, text: &str) -> Result<SpecNode, FileError> {
     growing.table(root.get_ref(), 0, &FigureSource::default())
 }
 
-/// What is wrong with text that is no TOML, in one sentence.
+/// Returns what is wrong with text that is no TOML, in one sentence.
 pub(crate) fn plainly(text: &str, error: &toml::de::Error) -> String {
     let message = error.message().replace('\n', "; ");
     let key = error.span().and_then(|span| text.get(span)).map(|key| key.trim_matches(['[', ']', ' ']));

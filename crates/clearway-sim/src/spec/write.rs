@@ -16,7 +16,7 @@ use super::{
 };
 
 impl FabricSpec {
-    /// This specification as the text of a fabric file.
+    /// Writes this specification as the text of a fabric file.
     pub fn to_text(&self) -> String {
         let mut text = SpecWriter(String::new());
         text.line(format_args!("format = 1\nname = {}\nabout = {}", quoted(&self.name), quoted(&self.about)));
@@ -72,7 +72,7 @@ fn quoted(text: &str) -> String {
     toml::Value::String(text.to_owned()).to_string()
 }
 
-/// Exact, unlike what people are shown.
+/// Writes bytes, exact, unlike what people are shown.
 fn bytes(bytes: Bytes) -> String {
     format!("{}B", bytes.0)
 }

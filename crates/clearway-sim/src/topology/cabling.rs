@@ -7,7 +7,7 @@ use crate::graph::{DeviceId, Graph, GraphBuilder};
 use crate::routing::{DragonflyShape, FatTree};
 use crate::spec::{FabricSpec, Topology};
 
-/// A fat tree: ports of a switch lead down child by child, then up parent by parent.
+/// Returns a fat tree: ports of a switch lead down child by child, then up parent by parent.
 pub(super) fn tree(tree: &FatTree, links: TreeLinks) -> Graph {
     let levels = tree.levels();
     let hosts = tree.switches(levels.len() - 1) / levels[levels.len() - 1].width * levels[levels.len() - 1].below;
@@ -34,7 +34,7 @@ pub(super) fn tree(tree: &FatTree, links: TreeLinks) -> Graph {
     builder.build()
 }
 
-/// `leaf3`, `spine2`, and between them `pod1mid4` (with more than one such level `pod1mid4l3`).
+/// Returns names a switch `leaf3`, `spine2`, and between them `pod1mid4` (with more than one such level `pod1mid4l3`).
 fn tree_name(place: usize, levels: usize, a: u32, b: u32) -> String {
     match place {
         _ if levels == 1 => "switch".to_owned(),
@@ -48,7 +48,7 @@ fn tree_name(place: usize, levels: usize, a: u32, b: u32) -> String {
 /// Names of routers by group, row and column.
 pub(super) type Namer = fn(u32, u32, u32) -> String;
 
-/// How routers of `topology` are called: Cray's group, chassis and slot; group and switch; or left and right.
+/// Returns how routers of `topology` are called: Cray's group, chassis and slot; group and switch; or left and right.
 pub(super) fn namer(topology: &Topology) -> Namer {
     match topology {
         Topology::DragonflyXc { .. } => |group, row, column| format!("g{group}c{row}s{column}"),
@@ -57,7 +57,7 @@ pub(super) fn namer(topology: &Topology) -> Namer {
     }
 }
 
-/// A dragonfly: ports of a router lead to its hosts, along its row, along its column, to other groups, each in order of number.
+/// Returns a dragonfly: ports of a router lead to its hosts, along its row, along its column, to other groups, each in order of number.
 pub(super) fn grid(grid: &DragonflyShape, links: DragonflyLinks, name: Namer) -> Graph {
     let hosts = grid.all_hosts();
     let mut builder = GraphBuilder::with_hosts(hosts);
@@ -90,12 +90,12 @@ pub(super) fn grid(grid: &DragonflyShape, links: DragonflyLinks, name: Namer) ->
     builder.build()
 }
 
-/// All pairs below `n`, the lower number first.
+/// Returns all pairs below `n`, the lower number first.
 fn pairs(n: u32) -> impl Iterator<Item = (u32, u32)> {
     (0..n).flat_map(move |a| (a + 1..n).map(move |b| (a, b)))
 }
 
-/// An explicit graph, cable by cable.
+/// Returns an explicit graph, cable by cable.
 pub(super) fn explicit(spec: &FabricSpec) -> Result<Graph, TopologyError> {
     let Topology::Explicit { hosts, switches, cables } = &spec.topology else {
         return Ok(GraphBuilder::default().build());

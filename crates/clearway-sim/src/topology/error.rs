@@ -152,7 +152,7 @@ pub enum TopologyError {
     },
 }
 
-/// The role as files write it.
+/// Returns the role as files write it.
 fn role_name(role: LinkRole) -> &'static str {
     match role {
         LinkRole::Host => "host",

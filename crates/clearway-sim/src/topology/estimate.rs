@@ -51,7 +51,7 @@ pub fn estimate(spec: &FabricSpec) -> Result<NetworkSize, TopologyError> {
     Err(TopologyError::Memory { topology: kind(&spec.topology), hosts: size.hosts, bytes: size.bytes, fitting })
 }
 
-/// The most hosts that fit, by halving the range: sizes grow with hosts.
+/// Returns the most hosts that fit, by halving the range: sizes grow with hosts.
 fn largest(spec: &FabricSpec) -> Option<u32> {
     let fits = |hosts: u32| {
         let topology = spec.topology.for_hosts(hosts);

@@ -88,7 +88,7 @@ struct DragonflyLinks {
     blue: u8,
 }
 
-/// The shape that `spec` describes; its size was checked by [`estimate`].
+/// Returns the shape that `spec` describes; its size was checked by [`estimate`].
 fn shape(spec: &FabricSpec) -> Result<Shape, TopologyError> {
     let link = |role: LinkRole| spec.link(role).ok_or(TopologyError::NoLink { topology: kind(&spec.topology), role });
     let link_if = |count: u32, role| if count > 1 { link(role) } else { Ok(0) };
@@ -136,7 +136,7 @@ fn shape(spec: &FabricSpec) -> Result<Shape, TopologyError> {
     })
 }
 
-/// What people call the shape.
+/// Returns what people call the shape.
 fn kind(topology: &Topology) -> &'static str {
     match topology {
         Topology::Star { .. } => "a star",

@@ -4,7 +4,7 @@ use clearway_proto::base::RandomKey;
 
 use crate::graph::DeviceId;
 
-/// The host of each of `ranks` ranks, drawn from `key` evenly among all placements: each host gets a second rank only when all
+/// Returns the host of each of `ranks` ranks, drawn from `key` evenly among all placements: each host gets a second rank only when all
 /// have one, and so on. Empty when there are no hosts.
 ///
 /// Tests of congestion that place ranks in order can miss it altogether where routing goes by the target's number.

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use crate::spec::{FabricSpec, Routing, Topology};
 
-/// The plain network of `topology`, at 100 Gb/s.
+/// Returns the plain network of `topology`, at 100 Gb/s.
 pub(crate) fn spec(topology: Topology, routing: Routing) -> FabricSpec {
     FabricSpec::plain(topology, routing, BitsPerSec::mega(100_000))
 }
@@ -14,12 +14,12 @@ pub(crate) fn fat_tree(children: &[u32], parents: &[u32], cables: &[u32]) -> Top
     Topology::FatTree { children: children.into(), parents: parents.into(), cables: cables.into() }
 }
 
-/// An XC dragonfly from [groups, rows, columns, hosts, black, blue].
+/// Returns an XC dragonfly from [groups, rows, columns, hosts, black, blue].
 pub(crate) fn xc([groups, rows, columns, hosts_per_router, black_cables, blue_cables]: [u32; 6]) -> Topology {
     Topology::DragonflyXc { groups, columns, rows, hosts_per_router, black_cables, blue_cables }
 }
 
-/// A dragonfly from [groups, switches, hosts, local, global].
+/// Returns a dragonfly from [groups, switches, hosts, local, global].
 pub(crate) fn dragonfly([groups, switches, hosts_per_switch, local_cables, global_cables]: [u32; 5]) -> Topology {
     Topology::Dragonfly { groups, switches, hosts_per_switch, local_cables, global_cables }
 }
@@ -36,7 +36,7 @@ pub(crate) fn explicit(switches: u32, edges: impl IntoIterator<Item = (u32, u32)
     }
 }
 
-/// A ring of switches with a host each.
+/// Returns a ring of switches with a host each.
 pub(crate) fn ring(switches: u32) -> Topology {
     explicit(switches, (0..switches).map(move |n| (n, (n + 1) % switches)))
 }
@@ -44,7 +44,7 @@ pub(crate) fn ring(switches: u32) -> Topology {
 const DIRECT: [Routing; 4] =
     [Routing::Minimal, Routing::Ecmp, Routing::Spray, Routing::Adaptive { minimal: 2, detour: 0, bias: 0 }];
 
-/// Any tree, star or pair of switches with a routing that works on it.
+/// Returns any tree, star or pair of switches with a routing that works on it.
 pub(crate) fn any_tree() -> impl Strategy<Value = FabricSpec> {
     let level = (1..4u32, 1..4u32, 1..3u32);
     let trees = prop::collection::vec(level, 1..4).prop_map(|mut levels| {
@@ -61,7 +61,7 @@ pub(crate) fn any_tree() -> impl Strategy<Value = FabricSpec> {
     with_rails(shapes, routing)
 }
 
-/// Any dragonfly of either kind with a routing that works on it.
+/// Returns any dragonfly of either kind with a routing that works on it.
 pub(crate) fn any_dragonfly() -> impl Strategy<Value = FabricSpec> {
     let grids = (1..5u32, 1..4u32, 1..4u32, 1..3u32, 1..3u32, 1..4u32);
     let flat = (1..5u32, 1..6u32, 1..3u32, 1..3u32, 1..4u32);
@@ -73,7 +73,7 @@ pub(crate) fn any_dragonfly() -> impl Strategy<Value = FabricSpec> {
     with_rails(shapes, prop::sample::select([&DIRECT[..], &detours[..]].concat()))
 }
 
-/// Any connected graph of up to ten switches with a host each, parallel cables and hosts at several switches included.
+/// Returns any connected graph of up to ten switches with a host each, parallel cables and hosts at several switches included.
 pub(crate) fn any_graph() -> impl Strategy<Value = FabricSpec> {
     let spots = |count| prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 0..count);
     let spanning = prop::collection::vec(any::<prop::sample::Index>(), 0..9);

@@ -4,12 +4,12 @@ use crate::graph::DeviceId;
 use crate::spec::Topology;
 
 impl Topology {
-    /// How many hosts there are; saturates.
+    /// Returns how many hosts there are; saturates.
     pub fn hosts(&self) -> u32 {
         u32::try_from(self.hosts_wide()).unwrap_or(u32::MAX)
     }
 
-    /// The same without a bound.
+    /// Returns the same without a bound.
     pub(super) fn hosts_wide(&self) -> u128 {
         match self {
             Self::Star { hosts } | Self::TwoSwitch { hosts, .. } => (*hosts).into(),
@@ -24,7 +24,7 @@ impl Topology {
         }
     }
 
-    /// The number of the outermost part of the network that `host` lies in: a subtree below the top of a fat tree, a group of a dragonfly, one
+    /// Returns the number of the outermost part of the network that `host` lies in: a subtree below the top of a fat tree, a group of a dragonfly, one
     /// of two switches. Zero where there is one part only, and in explicit graphs.
     pub fn neighbourhood(&self, host: DeviceId) -> u32 {
         let hosts = match self {
@@ -40,7 +40,7 @@ impl Topology {
         u128::from(host.0).checked_div(hosts).map_or(0, |part| part as u32)
     }
 
-    /// The smallest network of the same kind that holds `hosts`: stars and two switches take as many (two switches an even
+    /// Returns the smallest network of the same kind that holds `hosts`: stars and two switches take as many (two switches an even
     /// number), fat trees get as many subtrees below the top and dragonflies as many groups as are needed, more or fewer than
     /// now. An explicit graph stays as it is.
     pub fn for_hosts(&self, hosts: u32) -> Self {
@@ -68,7 +68,7 @@ impl Topology {
     }
 }
 
-/// The product without overflow: beyond 2^127 it stays there.
+/// Returns the product without overflow: beyond 2^127 it stays there.
 pub(super) fn product(factors: &[u32]) -> u128 {
     factors.iter().fold(1, |product, &factor| product.saturating_mul(factor.into()))
 }

@@ -13,7 +13,7 @@ fn graph(topology: Topology) -> Graph {
     build(&spec(topology, Routing::Minimal)).unwrap().graph
 }
 
-/// The peers of `device` and how many cables lead to each.
+/// Returns the peers of `device` and how many cables lead to each.
 fn peers(graph: &Graph, device: DeviceId) -> BTreeMap<DeviceId, u32> {
     let mut peers = BTreeMap::new();
     graph.ports(device).for_each(|port| *peers.entry(graph.channel(ChannelId(port)).to).or_default() += 1);
@@ -198,7 +198,7 @@ fn for_hosts__of_machines_people_have() {
     assert_eq!(ring(4).for_hosts(100), ring(4));
 }
 
-/// The sentence that refuses `topology` under `routing`.
+/// Returns the sentence that refuses `topology` under `routing`.
 fn refusal(topology: Topology, routing: Routing) -> String {
     build(&spec(topology, routing)).unwrap_err().to_string()
 }

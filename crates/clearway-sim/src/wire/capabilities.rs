@@ -9,13 +9,13 @@ use crate::spec::{ClassMap, FabricSpec, LinkRole, LossDomain};
 /// The longest body of one message; longer ones are one-sided writes. The fabric cuts it into packets.
 pub(super) const BODY_MAX: usize = 1 << 20;
 
-/// The virtual lane on which `class` begins its way.
+/// Returns the virtual lane on which `class` begins its way.
 fn lane(classes: &ClassMap, class: Class) -> u8 {
     let level = classes.service_level[class.index()];
     classes.lane_of_level[usize::from(level & 15)]
 }
 
-/// Whether messages of each class can be dropped on the way.
+/// Returns whether messages of each class can be dropped on the way.
 pub(super) fn lossy(classes: &ClassMap) -> [bool; Class::ALL.len()] {
     Class::ALL.map(|class| {
         let lane = usize::from(lane(classes, class));
@@ -30,7 +30,7 @@ fn granted(classes: &ClassMap) -> [Granted; Class::ALL.len()] {
     })
 }
 
-/// What every end of a wire on `spec` can do.
+/// Returns what every end of a wire on `spec` can do.
 ///
 /// One-sided operations are there on lossy classes too: the interface repeats what was lost, as reliable connections do.
 pub(super) fn capabilities(spec: &FabricSpec, lacks: &[OperationKind]) -> Capabilities {

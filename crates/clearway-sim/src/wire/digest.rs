@@ -42,7 +42,7 @@ impl NodeDigest {
         self.word(u64::from_le_bytes(last));
     }
 
-    /// This node's summand in a digest of all nodes; `rank` keeps equal nodes apart.
+    /// Returns this node's summand in a digest of all nodes; `rank` keeps equal nodes apart.
     pub(crate) const fn folded(mut self, rank: u64) -> u128 {
         self.word(rank);
         self.word(!rank);

@@ -1,11 +1,11 @@
 //! One rank's end of the simulated wire: memory, transmit queues, what lies ready; its clock, processor and disk.
 //!
 //! # Model
-//! Time at an end is its processor's: each arrival it takes and each operation it posts costs time. What is posted (`post`)
+//! Time at an end is its processor's: each arrival it takes and each operation it posts costs time. A posted operation (`post`)
 //! waits in the outbox until the network looks; what the network brings lies ready until the engine's driver polls it.
 //!
 //! # Invariants
-//! I1. What lies ready is given in the order in which it came.
+//! I1. Arrivals that lie ready are given in the order in which they came.
 //! I2. Of what an engine can see, a crash leaves the clock, the counters and what the disk keeps.
 //!
 //! # Not here
@@ -126,12 +126,12 @@ impl SimWire {
         }
     }
 
-    /// This node's clock.
+    /// Returns this node's clock.
     pub const fn clock(&self) -> &Clock {
         &self.clock
     }
 
-    /// How often this rank was started again.
+    /// Returns how often this rank was started again.
     pub const fn incarnation(&self) -> u32 {
         self.incarnation
     }
@@ -180,7 +180,7 @@ impl SimWire {
         Ok(())
     }
 
-    /// Which bytes lie in `span` of phantom memory; real bytes are left out.
+    /// Returns which bytes lie in `span` of phantom memory; real bytes are left out.
     ///
     /// # Errors
     /// [`RefusalReason::Memory`] when the span leaves its region.
@@ -189,7 +189,7 @@ impl SimWire {
         Ok(self.memory(span.region).map(|memory| memory.extents(range)).unwrap_or_default())
     }
 
-    /// Whether a poll would give something.
+    /// Returns whether a poll would give something.
     pub(crate) fn has_arrivals(&self) -> bool {
         !self.ready.is_empty()
     }
@@ -211,7 +211,7 @@ impl SimWire {
         end.map(|end| span.offset..end).ok_or(RefusalReason::Memory)
     }
 
-    /// The bytes of `span`; an empty one names no memory, whatever region it says.
+    /// Returns the bytes of `span`; an empty one names no memory, whatever region it says.
     pub(super) fn take(&self, span: Span) -> Result<MessageBody, RefusalReason> {
         if span.length == 0 {
             return Ok(MessageBody::Empty);
@@ -262,7 +262,7 @@ impl SimWire {
         self.ready.push_back(ready);
     }
 
-    /// The node crashed: everything but its clock, its counters and what its disk keeps is gone.
+    /// Crashes the node: everything but its clock, its counters and what its disk keeps is gone.
     pub(super) fn crash(&mut self, now: Picos, survival: Survival) {
         self.up = false;
         self.incarnation += 1;
@@ -347,7 +347,7 @@ impl Wire for SimWire {
             return Err(RefusalReason::Memory);
         }
         let id = RegionId(self.regions.len() as u16);
-        // Keeps the number.
+        // The empty region keeps the number: the next one must not get it.
         self.regions.push(Memory::real(0));
         self.adopted.insert(id, memory);
         Ok(id)

@@ -20,7 +20,7 @@ pub(super) struct InlineHeader {
 }
 
 impl InlineHeader {
-    /// A copy of what `head` names in `heads`; at most [`HEAD_MAX`] bytes.
+    /// Creates a copy of what `head` names in `heads`; at most [`HEAD_MAX`] bytes.
     pub(super) fn new(head: HeadRef, heads: &[u8]) -> Self {
         let from = head.bytes_in(heads).unwrap_or_default();
         let length = from.len().min(HEAD_MAX);
@@ -29,12 +29,12 @@ impl InlineHeader {
         Self { length: length as u8, bytes }
     }
 
-    /// The header.
+    /// Returns the header.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.length)]
     }
 
-    /// Fault: flips one bit.
+    /// Damages it, as a fault: flips one bit.
     pub(super) fn damage(&mut self, place: usize, bit: u32) {
         if place < usize::from(self.length) {
             self.bytes[place] ^= 1 << (bit % 8);
@@ -111,7 +111,7 @@ pub(super) enum Acknowledgement {
 }
 
 impl InFlight {
-    /// Whether nothing more is to come for this message.
+    /// Returns whether nothing more is to come for this message.
     pub(super) fn is_over(&self) -> bool {
         self.queued == Queued::No && self.receivers == 0 && self.acknowledgement == Acknowledgement::Unasked
     }
@@ -171,7 +171,7 @@ impl InFlightTable {
         }
     }
 
-    /// The message `tag`, if it is still under way.
+    /// Returns the message `tag`, if it is still under way.
     pub(super) fn get_mut(&mut self, tag: FlightId) -> Option<&mut InFlight> {
         let slot = self.slots.get_mut(tag.place()).filter(|slot| slot.generation == tag.generation())?;
         slot.flight.as_mut()
@@ -187,7 +187,7 @@ impl InFlightTable {
         }
     }
 
-    /// Messages under way.
+    /// Returns the messages under way.
     pub(super) fn count(&self) -> usize {
         self.slots.len() - self.free.len()
     }

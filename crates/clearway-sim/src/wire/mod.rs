@@ -48,13 +48,13 @@ pub trait Carrier {
     /// Kinds of operation that it cannot carry.
     const LACKS: &'static [OperationKind] = &[];
 
-    /// How far it has come.
+    /// Returns how far it has come.
     fn now(&self) -> Picos;
 
     /// Takes a message that leaves its host's memory at `at`, which is not before [`Carrier::now`].
     fn post(&mut self, at: Picos, order: SendRequest);
 
-    /// When something happens next.
+    /// Returns when something happens next.
     fn next(&self) -> Option<Picos>;
 
     /// Works through instants up to and including `until`, to the first that makes notices; returns the time reached.
@@ -63,7 +63,7 @@ pub trait Carrier {
     /// Lets `host` receive what is sent to `group` from now on.
     fn join(&mut self, group: GroupId, host: DeviceId);
 
-    /// A digest of everything that happened.
+    /// Returns a digest of everything that happened.
     fn digest(&self) -> u128;
 }
 
@@ -103,7 +103,7 @@ struct EndConfig {
     disk: Option<Disk>,
 }
 
-/// A random map of ranks to hosts: hosts in random order, `ranks_per_host` consecutive ranks on each.
+/// Returns a random map of ranks to hosts: hosts in random order, `ranks_per_host` consecutive ranks on each.
 pub fn scattered(hosts: u32, ranks: u32, ranks_per_host: u32, key: RandomKey) -> Vec<DeviceId> {
     let mut order: Vec<u32> = (0..hosts).collect();
     key.purpose("placement").stream().shuffle(&mut order);

@@ -124,37 +124,37 @@ impl<C: Carrier> Network<C> {
         }
     }
 
-    /// How far virtual time has come.
+    /// Returns how far virtual time has come.
     pub const fn now(&self) -> Picos {
         self.now
     }
 
-    /// The fabric.
+    /// Returns the fabric.
     pub const fn carrier(&self) -> &C {
         &self.carrier
     }
 
-    /// The fabric, to disturb it.
+    /// Returns the fabric, to disturb it.
     pub const fn carrier_mut(&mut self) -> &mut C {
         &mut self.carrier
     }
 
-    /// The host of `rank`.
+    /// Returns the host of `rank`.
     pub fn host(&self, rank: Rank) -> DeviceId {
         self.hosts[rank.index()]
     }
 
-    /// How many ranks there are.
+    /// Returns how many ranks there are.
     pub fn ranks(&self) -> u32 {
         self.ends.len() as u32
     }
 
-    /// Messages under way.
+    /// Returns the messages under way.
     pub fn under_way(&self) -> usize {
         self.flights.count()
     }
 
-    /// The end of `rank`, its processor brought to the present.
+    /// Returns the end of `rank`, its processor brought to the present.
     ///
     /// # Panics
     /// When there is no such rank: a mistake of the caller.
@@ -168,17 +168,17 @@ impl<C: Carrier> Network<C> {
         end
     }
 
-    /// When the processor of `rank` is there for it next.
+    /// Returns when the processor of `rank` is there for it next.
     pub(crate) fn free_at(&mut self, rank: Rank) -> Picos {
         self.ends[rank.index()].processor.wake(self.now)
     }
 
-    /// The end of `rank`, to look at.
+    /// Returns the end of `rank`, to look at.
     pub fn end(&self, rank: Rank) -> &SimWire {
         &self.ends[rank.index()]
     }
 
-    /// When something happens next, posts so far included.
+    /// Returns when something happens next, posts so far included.
     pub fn next_at(&mut self) -> Option<Picos> {
         self.collect();
         let own = self.later.first_key_value().map(|((at, _), _)| *at);
@@ -212,7 +212,7 @@ impl<C: Carrier> Network<C> {
         woken.append(&mut self.woken);
     }
 
-    /// Fault: the node of `rank` stops at once. What it sent goes on its way; `survival` says what is on its disk.
+    /// Stops the node of `rank` at once, as a fault. What it sent goes on its way; `survival` says what is on its disk.
     pub fn crash(&mut self, rank: Rank, survival: Survival) {
         self.collect();
         if survival != Survival::Nothing {
@@ -238,7 +238,7 @@ impl<C: Carrier> Network<C> {
         }
     }
 
-    /// The node of `rank` comes back, with another incarnation, no memory and no groups.
+    /// Brings the node of `rank` back, with another incarnation, no memory and no groups.
     pub fn revive(&mut self, rank: Rank) {
         self.ends[rank.index()].up = true;
     }
@@ -306,7 +306,7 @@ impl<C: Carrier> Network<C> {
         }
     }
 
-    /// Members of `group` on `host`, without `sender`.
+    /// Returns the members of `group` on `host`, without `sender`.
     fn members_on(&self, host: DeviceId, group: GroupId, sender: Rank) -> impl Iterator<Item = Rank> + '_ {
         let range = self.first[host.index()] as usize..self.first[host.index() + 1] as usize;
         let joined = move |rank: &Rank| *rank != sender && self.ends[rank.index()].groups.contains(&group);

@@ -21,9 +21,9 @@ pub(crate) struct TestCarrier {
     count: u64,
     orders: u64,
     groups: BTreeMap<GroupId, BTreeSet<DeviceId>>,
-    /// One order in so many is lost.
+    /// One order in this many is lost.
     pub(crate) lose: u64,
-    /// One order in so many is damaged.
+    /// One order in this many is damaged.
     pub(crate) damage: u64,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! # Model
 //! One driver for each rank. A rank runs when something arrived for it, when its deadline is due by its own clock, when a
-//! command came, and never before its processor is free. What it posts leaves at the instants to which its processor has come,
+//! command came, and never before its processor is free. A message that it posts leaves at the instants to which its processor has come,
 //! so the rest of the world sees it later, never at the same instant.
 //!
 //! # Invariants
@@ -106,22 +106,22 @@ impl<E: Engine, C: Carrier> World<E, C> {
         world
     }
 
-    /// How far virtual time has come.
+    /// Returns how far virtual time has come.
     pub const fn now(&self) -> Picos {
         self.network.now()
     }
 
-    /// The network.
+    /// Returns the network.
     pub const fn network(&self) -> &Network<C> {
         &self.network
     }
 
-    /// The network, to look into memory or to disturb the fabric.
+    /// Returns the network, to look into memory or to disturb the fabric.
     pub const fn network_mut(&mut self) -> &mut Network<C> {
         &mut self.network
     }
 
-    /// The engine of `rank`; `None` while it is down.
+    /// Returns the engine of `rank`; `None` while it is down.
     pub fn engine_mut(&mut self, rank: Rank) -> Option<&mut E> {
         self.nodes[rank.index()].driver.as_mut().map(Driver::engine_mut)
     }
@@ -167,24 +167,24 @@ impl<E: Engine, C: Carrier> World<E, C> {
         }
     }
 
-    /// Fault: disturbs the clock of `rank`. What it waits for moves along.
+    /// Disturbs the clock of `rank`, as a fault. What it waits for moves along.
     pub fn disturb(&mut self, rank: Rank, change: impl FnOnce(&mut Clock)) {
         change(&mut self.network.wire(rank).clock);
         self.schedule(rank);
     }
 
-    /// Fault: the driver of `rank` runs although there may be nothing to do.
+    /// Runs the driver of `rank`, as a fault, although there may be nothing to do.
     pub fn nudge(&mut self, rank: Rank) {
         self.wake(rank);
     }
 
-    /// Fault: transmit queues of `rank` hold so many messages, or as many as they should.
+    /// Limits transmit queues of `rank`, as a fault, to this many messages, or to as many as they should hold.
     pub fn tighten(&mut self, rank: Rank, messages: Option<u32>) {
         self.network.wire(rank).tighten(messages);
         self.wake(rank);
     }
 
-    /// Fault: the node of `rank` loses everything but what `survival` leaves on its disk, and is silent until [`World::restart`].
+    /// Crashes the node of `rank`, as a fault: it loses everything but what `survival` leaves on its disk, and is silent until [`World::restart`].
     pub fn crash(&mut self, rank: Rank, survival: Survival) {
         self.network.crash(rank, survival);
         let node = &mut self.nodes[rank.index()];
@@ -202,7 +202,7 @@ impl<E: Engine, C: Carrier> World<E, C> {
         self.wake(rank);
     }
 
-    /// A digest of all inputs and effects of all engines, and of the fabric. Equal for equal runs.
+    /// Returns a digest of all inputs and effects of all engines, and of the fabric. Equal for equal runs.
     pub fn digest(&self) -> u128 {
         let nodes = (0..self.network.ranks()).map(|rank| self.network.end(Rank(rank)).digest.folded(u64::from(rank)));
         nodes.fold(self.network.carrier().digest(), u128::wrapping_add)
@@ -224,7 +224,7 @@ impl<E: Engine, C: Carrier> World<E, C> {
         self.woken = woken;
     }
 
-    /// `rank` runs as soon as its processor is free.
+    /// Runs `rank` as soon as its processor is free.
     fn wake(&mut self, rank: Rank) {
         if self.nodes[rank.index()].driver.is_some() {
             self.nodes[rank.index()].summoned = true;
@@ -235,7 +235,7 @@ impl<E: Engine, C: Carrier> World<E, C> {
         }
     }
 
-    /// `rank` runs when its deadline is due and its processor free.
+    /// Runs `rank` when its deadline is due and its processor free.
     fn schedule(&mut self, rank: Rank) {
         let end = self.network.end(rank);
         let late = end.trouble.late;

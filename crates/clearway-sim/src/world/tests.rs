@@ -66,7 +66,7 @@ fn beat(period: Nanos) -> impl FnMut(&mut SimWire) -> Heartbeat {
     }
 }
 
-/// True times of the ticks of rank 0 until `until`.
+/// Returns the true times of the ticks of rank 0 until `until`.
 fn ticks(world: &mut World<Heartbeat, TestCarrier>, until: Picos) -> Vec<u64> {
     let mut ticks = Vec::new();
     let ended = world.run_until(until, &mut |told| {

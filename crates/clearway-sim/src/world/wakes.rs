@@ -17,22 +17,22 @@ pub(super) struct WakeQueue {
 }
 
 impl WakeQueue {
-    /// Nobody wants anything.
+    /// Creates a table in which nobody wants anything.
     pub(super) fn new(ranks: u32) -> Self {
         Self { heap: (0..ranks).map(|rank| (Picos::NEVER, rank)).collect(), place: (0..ranks).collect() }
     }
 
-    /// Who is first, and when; `None` when nobody wants to run.
+    /// Returns the rank that is first, and when; `None` when nobody wants to run.
     pub(super) fn first(&self) -> Option<(Picos, Rank)> {
         self.heap.first().filter(|(at, _)| *at < Picos::NEVER).map(|(at, rank)| (*at, Rank(*rank)))
     }
 
-    /// When `rank` wants to run; [`Picos::NEVER`] if not at all.
+    /// Returns when `rank` wants to run; [`Picos::NEVER`] if not at all.
     pub(super) fn wake_at(&self, rank: Rank) -> Picos {
         self.heap[self.place[rank.index()] as usize].0
     }
 
-    /// `rank` wants to run at `at`, and not when it said before.
+    /// Sets that `rank` wants to run at `at`, and not when it said before.
     pub(super) fn set(&mut self, rank: Rank, at: Picos) {
         let place = self.place[rank.index()] as usize;
         let before = core::mem::replace(&mut self.heap[place].0, at);

@@ -1,7 +1,7 @@
 //! What a port, a lane, an arbiter or a device is at any time: its specification, changed by the faults active then.
 //!
 //! # Model
-//! Nothing is undone when a fault ends. What it changed is set afresh from what is sound and from all faults that are still
+//! Nothing is undone when a fault ends. The state that it changed is set afresh from what is sound and from all faults that are still
 //! active, so faults may overlap and end in any order. Credits are the exception: bytes are taken, and given back.
 //!
 //! # Invariants
@@ -16,7 +16,7 @@ use crate::graph::{ChannelId, DeviceId};
 use crate::spec::{Arbiter, VIRTUAL_LANES_MAX};
 
 impl Fabric {
-    /// The channels that lead to `device`.
+    /// Returns the channels that lead to `device`.
     pub(super) fn ports_into(&self, device: DeviceId) -> impl Iterator<Item = u32> + use<> {
         let graph = &self.network.graph;
         let into: Vec<u32> = graph.ports(device).map(|port| graph.channel(ChannelId(port)).reverse.0).collect();
@@ -79,7 +79,7 @@ impl Fabric {
         self.touch(channel);
     }
 
-    /// What of a credit of `bytes` for `lane` arrives.
+    /// Returns what of a credit of `bytes` for `lane` arrives.
     pub(in crate::fabric) fn after_theft(&mut self, lane: u32, bytes: u32) -> u32 {
         let owed = self.faults.as_mut().and_then(|faults| faults.owed.get_mut(&lane));
         let Some(owed) = owed else { return bytes };
@@ -149,7 +149,7 @@ impl Fabric {
         }
     }
 
-    /// How long `packet`, whose head is here, must wait so that `out` does not overtake its tail, whatever the rates of channels
+    /// Returns how long `packet`, whose head is here, must wait so that `out` does not overtake its tail, whatever the rates of channels
     /// have become since it was sent and will be when it leaves.
     #[inline(always)]
     pub(in crate::fabric) fn wait_for_tail(&self, packet: u32, out: u32) -> u64 {
@@ -160,7 +160,7 @@ impl Fabric {
         }
     }
 
-    /// The time that the host behind `port` takes to place `bytes`.
+    /// Returns the time that the host behind `port` takes to place `bytes`.
     pub(in crate::fabric) fn placing_time(&self, port: u32, bytes: u32) -> u64 {
         let sound = self.constants.memory.time(bytes).0;
         let host = self.ports[port as usize].to;

@@ -17,7 +17,7 @@ use crate::graph::DeviceId;
 use crate::time::Picos;
 
 impl Fabric {
-    /// What a switch that died now holds is gone. Until it returns nothing that its neighbours send arrives, and their credits
+    /// Sweeps away what a switch that died now holds. Until it returns nothing that its neighbours send arrives, and their credits
     /// are whole when it does.
     pub(super) fn sweep(&mut self, device: DeviceId) {
         for port in self.network.graph.ports(device) {
@@ -31,7 +31,7 @@ impl Fabric {
         }
     }
 
-    /// A packet in a dead switch is gone, with the copies it would have left with.
+    /// Discards a packet in a dead switch, with the copies it would have left with.
     fn discard_whole(&mut self, packet: u32) {
         let number = self.packets[packet].hold;
         if number == NONE {
@@ -43,7 +43,7 @@ impl Fabric {
         }
     }
 
-    /// Whether `packet`, about to queue, is in a switch that died; it is gone then.
+    /// Returns whether `packet`, about to queue, is in a switch that died; it is gone then.
     pub(in crate::fabric) fn is_swept(&mut self, packet: u32) -> bool {
         let Some(faults) = self.faults.as_ref() else { return false };
         let here = self.network.graph.channels()[self.packets[packet].out as usize].from;
@@ -100,7 +100,7 @@ impl Fabric {
         }
     }
 
-    /// Whoever gets `packet` by way of `port` gets it damaged.
+    /// Damages `packet` for all that get it by way of `port`.
     fn damage(&mut self, port: u32, packet: u32) {
         let Packet { message, target, .. } = self.packets[packet];
         if target != NONE {
@@ -113,12 +113,12 @@ impl Fabric {
         }
     }
 
-    /// Whether the multicast `message` reaches `host` damaged.
+    /// Returns whether the multicast `message` reaches `host` damaged.
     pub(in crate::fabric) fn is_spoilt(&mut self, message: u32, host: u32) -> bool {
         self.faults.as_mut().is_some_and(|faults| faults.spoilt.remove(&(message, host)))
     }
 
-    /// A second copy of `packet` follows on `port`, if there is room for it. It lives as a message of its own, with the same
+    /// Sends a second copy of `packet` behind it on `port`, if there is room for it. It lives as a message of its own, with the same
     /// tag.
     fn double(&mut self, port: u32, lane: u32, packet: u32, arrival: u64) {
         let Packet { message, bytes, target, .. } = self.packets[packet];
@@ -146,7 +146,7 @@ impl Fabric {
         }
     }
 
-    /// Whether `packet`, which comes in on `channel`, gets no further. It is gone then, and its credit on the way back.
+    /// Returns whether `packet`, which comes in on `channel`, gets no further. It is gone then, and its credit on the way back.
     pub(in crate::fabric) fn is_stopped(&mut self, channel: u32, packet: u32) -> bool {
         let Some(faults) = self.faults.as_mut() else { return false };
         let to = self.ports[channel as usize].to;
@@ -170,7 +170,7 @@ impl Fabric {
 }
 
 impl ActiveFault {
-    /// Whether the next packet is struck.
+    /// Returns whether the next packet is struck.
     fn strikes(&mut self, odds: FaultOdds) -> bool {
         self.passed += 1;
         let mut stream = self.key.node(self.passed).stream();
@@ -188,7 +188,7 @@ impl ActiveFault {
 }
 
 impl ActiveFaults {
-    /// The first instant from `arrival` on at which nothing else arrives on `port`; taken from now on.
+    /// Returns the first instant from `arrival` on at which nothing else arrives on `port`; taken from now on.
     fn alone(&mut self, port: u32, now: u64, mut arrival: u64) -> u64 {
         let taken = self.arrivals.entry(port).or_default();
         *taken = taken.split_off(&now);

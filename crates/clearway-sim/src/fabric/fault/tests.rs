@@ -22,7 +22,7 @@ fn star() -> FabricSpec {
     FabricSpec::plain(Topology::Star { hosts: 4 }, Routing::Minimal, BitsPerSec::mega(100_000))
 }
 
-/// Messages from everyone to others, to groups and to ranges, in order of time.
+/// Returns messages from everyone to others, to groups and to ranges, in order of time.
 fn posts(seed: u64, hosts: u32, casts: bool) -> Vec<(Picos, SendRequest)> {
     let mut stream = RandomKey::new(seed).purpose("posts").stream();
     let mut posts: Vec<(Picos, SendRequest)> = (0..60u64)
@@ -50,7 +50,7 @@ fn posts(seed: u64, hosts: u32, casts: bool) -> Vec<(Picos, SendRequest)> {
     posts
 }
 
-/// All that happens, with the audit of every microsecond where the way of computing has one.
+/// Returns all that happens, with the audit of every microsecond where the way of computing has one.
 fn run(
     spec: &FabricSpec,
     plan: Vec<FabricFault>,
@@ -84,7 +84,7 @@ fn run(
     (fabric.digest(), notices)
 }
 
-/// A random network, and the part of a random plan that concerns the fabric.
+/// Returns a random network, and the part of a random plan that concerns the fabric.
 fn some(seed: u64) -> (FabricSpec, Vec<FabricFault>) {
     let mut stream = RandomKey::new(seed).purpose("network").stream();
     let mut spec = draw::network(&mut stream);
@@ -142,7 +142,7 @@ fn afflict__faults_that_strike_nothing_change_nothing() {
     }
 }
 
-/// What becomes of one 64-byte message from host 0 to host 1 of a star while `what` lasts.
+/// Returns what becomes of one 64-byte message from host 0 to host 1 of a star while `what` lasts.
 fn one_message(what: FabricFaultKind, odds_of: u32) -> (Vec<Notice>, u64) {
     let spec = star();
     let mut fabric = Fabric::new(&spec, topology::build(&spec).expect("a star"), 1, FabricOptions::default());

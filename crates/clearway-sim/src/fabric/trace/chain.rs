@@ -1,4 +1,4 @@
-//! Who fills the buffers: from a lane without room ahead, port by port, to the one that is the reason.
+//! The cause of full buffers: from a lane without room ahead, port by port, to the one that is the reason.
 //!
 //! # Model
 //! The buffer behind a channel's lane is full of packets that wait at ports of the receiving switch. The port for which most
@@ -55,7 +55,7 @@ pub struct CongestionChain {
 }
 
 impl CongestionChain {
-    /// Whether `other` has the same ports and the same end.
+    /// Returns whether `other` has the same ports and the same end.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         let ports = |chain: &Self| chain.links.iter().map(|link| (link.channel, link.lane)).collect::<Vec<_>>();
         self.root == other.root && ports(self) == ports(other)
@@ -72,13 +72,13 @@ impl CongestionChain {
 }
 
 impl Fabric {
-    /// Whether the next packet of `lane` has no room ahead.
+    /// Returns whether the next packet of `lane` has no room ahead.
     pub(super) fn lacks_room(&self, lane: u32) -> bool {
         let it = &self.lanes[lane as usize];
         it.credited && it.ring != NONE && self.room(lane) < u64::from(self.queues[self.turn_of(lane)].bytes)
     }
 
-    /// Bytes free ahead of `lane`, those credits included that are due and not yet applied.
+    /// Returns bytes free ahead of `lane`, those credits included that are due and not yet applied.
     fn room(&self, lane: u32) -> u64 {
         let mut room = u64::from(self.lanes[lane as usize].free);
         let mut record = self.lanes[lane as usize].credit_first;
@@ -95,7 +95,7 @@ impl Fabric {
         room
     }
 
-    /// The chain of ports behind `lane`, which lacks room.
+    /// Returns the chain of ports behind `lane`, which lacks room.
     pub(super) fn chain(&self, lane: u32) -> CongestionChain {
         let (mut links, mut at) = (Vec::<ChainLink>::new(), lane);
         let root = loop {
@@ -116,7 +116,7 @@ impl Fabric {
         CongestionChain { links, root, queued, senders: senders.len() as u32 }
     }
 
-    /// Why the search ends at `lane`, if it does. The lane where it begins is known to lack room.
+    /// Returns why the search ends at `lane`, if it does. The lane where it begins is known to lack room.
     fn end_at(&self, lane: u32, first: bool) -> Option<RootCause> {
         let (it, port) = (&self.lanes[lane as usize], &self.ports[(lane / self.lanes_per_port) as usize]);
         if !port.up || it.stuck {
@@ -133,7 +133,7 @@ impl Fabric {
         (!first && !self.lacks_room(lane)).then_some(RootCause::Busy)
     }
 
-    /// The lane at which most bytes of the buffer behind `lane` wait, and how many; the first of several equal ones.
+    /// Returns the lane at which most bytes of the buffer behind `lane` wait, and how many; the first of several equal ones.
     fn holder(&self, lane: u32) -> Option<(u32, u64)> {
         let (channel, in_lane) = (lane / self.lanes_per_port, (lane % self.lanes_per_port) as u8);
         let mut most = None;
@@ -152,7 +152,7 @@ impl Fabric {
         most
     }
 
-    /// The packets that wait at `lane` of a switch's port; none at an empty one.
+    /// Returns the packets that wait at `lane` of a switch's port; none at an empty one.
     fn waiting_at(&self, lane: u32) -> Vec<u32> {
         if self.lanes[lane as usize].ring == NONE { Vec::new() } else { self.queued_at(lane) }
     }

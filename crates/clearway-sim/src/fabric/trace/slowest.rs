@@ -28,7 +28,7 @@ pub struct MessageSelection {
 pub struct RankedMessage {
     /// Which.
     pub id: MessageId,
-    /// Who got it.
+    /// The device that got it.
     pub to: DeviceId,
     /// Its length without headers.
     pub bytes: u64,
@@ -76,12 +76,12 @@ impl Ranking {
 }
 
 impl Fabric {
-    /// Lists the slowest messages posted from now on. What was watched before is forgotten.
+    /// Lists the slowest messages posted from now on. A message that was watched before is forgotten.
     pub fn rank_slowest(&mut self, among: MessageSelection) {
         self.watch = TraceMode::Slowest(Box::new(Ranking { among, posted: Vec::new(), list: Vec::new() }));
     }
 
-    /// The slowest messages that were delivered so far, the slowest first.
+    /// Returns the slowest messages that were delivered so far, the slowest first.
     pub fn slowest(&self) -> &[RankedMessage] {
         if let TraceMode::Slowest(ranking) = &self.watch { &ranking.list } else { &[] }
     }

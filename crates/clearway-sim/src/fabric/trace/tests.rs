@@ -15,7 +15,7 @@ const PLAIN: FabricOptions = FabricOptions { trains: Trains::Off, ..DEFAULT };
 const DEFAULT: FabricOptions =
     FabricOptions { queue: crate::fabric::EventQueueKind::Wheel, events: EventSet::Lazy, trains: Trains::On };
 
-/// The causes of each hop add up to the wait, and hops follow each other.
+/// Checks that the causes of each hop add up to the wait, and hops follow each other.
 fn check(trace: &Trace, seed: u64) {
     let mut before = trace.posted;
     for hop in &trace.hops {
@@ -59,7 +59,7 @@ fn trace__watching_changes_nothing_and_waits_add_up() {
     assert!(waited > 30, "{waited}");
 }
 
-/// Two switches of four hosts; 1, 2, 6 and 7 send to 4 without end, 0 sends one packet to 5 after 200 us.
+/// Returns two switches of four hosts; 1, 2, 6 and 7 send to 4 without end, 0 sends one packet to 5 after 200 us.
 fn beside_an_incast() -> (Fabric, Trace) {
     let topology = Topology::TwoSwitch { hosts: 8, trunks: 1 };
     let spec = FabricSpec::plain(topology, Routing::Minimal, BitsPerSec::mega(100_000));

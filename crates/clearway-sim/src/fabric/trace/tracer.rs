@@ -70,7 +70,7 @@ pub(in crate::fabric) struct Tracer {
 }
 
 impl Waiter {
-    /// What it waits for is `cause` from `now` on.
+    /// Sets what it waits for to `cause` from `now` on.
     fn turn_to(&mut self, cause: WaitCause, now: u64) {
         let length = Picos(now - self.since);
         if length > Picos::ZERO {
@@ -115,7 +115,7 @@ impl Tracer {
         self.stand(fabric, NONE, port);
     }
 
-    /// Something begins to wait; where it stands is told by [`Tracer::stand`].
+    /// Records that something begins to wait; [`Tracer::stand`] says where it stands.
     fn wait(&mut self, fabric: &Fabric, number: u32, port: u32, lane: u32, input: u32, cause: WaitCause) {
         let (arrived, since) = (fabric.now, fabric.now);
         let (queued, judged, waits) = (false, 0, Vec::new());
@@ -143,7 +143,7 @@ impl Tracer {
         self.stand(fabric, packet.number, packet.out);
     }
 
-    /// `packet` starts on `port`; it still knows where it came from.
+    /// Records that `packet` starts on `port`; it still knows where it came from.
     pub(super) fn started(&mut self, fabric: &Fabric, port: u32, lane: u32, packet: u32) {
         let it = fabric.packets[packet];
         let own = self.is_own(fabric, it.message);
@@ -169,7 +169,7 @@ impl Tracer {
         }
     }
 
-    /// `packet`, which is ours, leaves `port`. In its host the packets behind it go on waiting.
+    /// Records that `packet`, which is ours, leaves `port`. In its host the packets behind it continue to wait.
     fn leave(&mut self, fabric: &Fabric, port: u32, lane: u32, packet: &Packet) {
         let at_source = packet.in_channel == NONE;
         let number = if at_source { NONE } else { packet.number };
@@ -192,7 +192,7 @@ impl Tracer {
         }
     }
 
-    /// `port` was arbitrated: what still waits there waits for a reason.
+    /// Records that `port` was arbitrated: what still waits there waits for a reason.
     pub(super) fn looked(&mut self, fabric: &Fabric, port: u32) {
         for i in 0..self.waiters.len() {
             let waiter = &self.waiters[i];
@@ -205,7 +205,7 @@ impl Tracer {
         }
     }
 
-    /// Why the waiter does not move now; `None` when that is known already.
+    /// Returns why the waiter does not move now; `None` when that is known already.
     fn reason(&mut self, fabric: &Fabric, waiter: usize) -> Option<WaitCause> {
         let port = &fabric.ports[self.waiters[waiter].port as usize];
         if port.busy_until > fabric.now && port.up {
@@ -224,7 +224,7 @@ impl Tracer {
         (port.from_host && fabric.hosts[device.index()].fetch_free > fabric.now).then_some(WaitCause::Memory)
     }
 
-    /// What keeps the waiter from being chosen at all.
+    /// Returns what keeps the waiter from being chosen at all.
     fn barred(&mut self, fabric: &Fabric, waiter: usize) -> Option<WaitCause> {
         let Waiter { port, lane, .. } = self.waiters[waiter];
         let (port, it) = (&fabric.ports[port as usize], &fabric.lanes[lane as usize]);
@@ -250,7 +250,7 @@ impl Tracer {
         at_source && queue != NONE && fabric.queues[queue].lane == NONE
     }
 
-    /// The number of the chain that begins at `lane` now.
+    /// Returns the number of the chain that begins at `lane` now.
     fn chain_from(&mut self, fabric: &Fabric, lane: u32) -> usize {
         let chain = fabric.chain(lane);
         match self.chains.iter().position(|known| known.is_like(&chain)) {
@@ -265,28 +265,28 @@ impl Tracer {
         }
     }
 
-    /// The message was posted at `at`.
+    /// Records that the message was posted at `at`.
     pub(super) fn posted(&mut self, message: Message, at: u64) {
         self.message = Some((message, at));
     }
 
-    /// One of its packets comes in at the host behind `port` at `tail` and is in memory at `placed`.
+    /// Records that one of its packets comes in at the host behind `port` at `tail` and is in memory at `placed`.
     pub(super) fn taken(&mut self, port: u32, number: u32, tail: u64, placed: u64) {
         self.taken = self.taken.max(Some(LastPacket { placed, tail, number, port }));
     }
 
-    /// One of its packets is dropped.
+    /// Records that one of its packets is dropped.
     pub(super) fn dropped(&mut self, fabric: &Fabric, packet: &Packet) {
         self.waiters.retain(|it| (it.number, it.port) != (packet.number, packet.out));
         self.lost = self.lost.or(Some((packet.in_channel, fabric.now)));
     }
 
-    /// The message is delivered to somebody.
+    /// Records that the message is delivered to somebody.
     pub(super) fn delivered(&mut self, fabric: &Fabric) {
         self.delivered = Some(fabric.now);
     }
 
-    /// What is known of the message; `None` when it was not posted.
+    /// Returns what is known of the message; `None` when it was not posted.
     pub(super) fn finished_trace(&self, fabric: &Fabric) -> Option<Trace> {
         let (message, posted) = self.message?;
         let last = self.taken;
@@ -305,7 +305,7 @@ impl Tracer {
         })
     }
 
-    /// The ports of the packet that came last, in order.
+    /// Returns the ports of the packet that came last, in order.
     fn way(&self, last: LastPacket) -> Vec<Hop> {
         let mut way = Vec::new();
         let mut port = Some(ChannelId(last.port));

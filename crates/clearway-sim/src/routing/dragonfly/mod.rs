@@ -116,12 +116,12 @@ impl DragonflyShape {
         self.groups * self.routers() * self.hosts
     }
 
-    /// The router that has end `end` of its group's blue cables.
+    /// Returns the router that has end `end` of its group's blue cables.
     pub(crate) const fn gateway(&self, group: u32, other: u32, cable: u32) -> u32 {
         (skip(other, group) * self.blue + cable) % self.routers()
     }
 
-    /// The device of the router at place `within` of `group`.
+    /// Returns the device of the router at place `within` of `group`.
     pub(crate) const fn router(&self, group: u32, within: u32) -> DeviceId {
         DeviceId(self.all_hosts() + group * self.routers() + within)
     }
@@ -166,7 +166,7 @@ impl DragonflyShape {
         Bundle { port: host.0 % self.hosts * self.rails, count: self.rails, step: None }
     }
 
-    /// The next cables inside a group, green before black.
+    /// Returns the next cables inside a group, green before black.
     fn toward(&self, from: u32, goal: u32) -> Bundle {
         let column = goal % self.columns;
         if from % self.columns == column {
@@ -176,7 +176,7 @@ impl DragonflyShape {
         }
     }
 
-    /// The next cables of a packet at `at`, on the way between `ends` by `plan`, that came at `step`.
+    /// Returns the next cables of a packet at `at`, on the way between `ends` by `plan`, that came at `step`.
     fn hop(&self, at: RouterPosition, ends: Endpoints, plan: DetourPlan, step: u8) -> Bundle {
         let Endpoints { source, target, host } = ends;
         if source.group == target.group {
@@ -204,7 +204,7 @@ impl DragonflyShape {
         Bundle { step: Some(leg), ..bundle }
     }
 
-    /// The same where source and target share a group.
+    /// Returns the same where source and target share a group.
     fn hop_inside(&self, at: RouterPosition, ends: Endpoints, plan: DetourPlan, step: u8) -> Bundle {
         let Endpoints { source, target, host } = ends;
         if let Some(detour) = plan.detour {
@@ -254,24 +254,24 @@ struct Endpoints {
     host: DeviceId,
 }
 
-/// The place of `other` among all but `this`.
+/// Returns the place of `other` among all but `this`.
 const fn skip(other: u32, this: u32) -> u32 {
     if other > this { other - 1 } else { other }
 }
 
-/// The number that has place `place` among all but `this`.
+/// Returns the number that has place `place` among all but `this`.
 const fn unskip(place: u32, this: u32) -> u32 {
     if place >= this { place + 1 } else { place }
 }
 
-/// The number that has place `place` among all but `a` and `b`, which differ.
+/// Returns the number that has place `place` among all but `a` and `b`, which differ.
 const fn unskip_both(place: u32, a: u32, b: u32) -> u32 {
     let (low, high) = if a < b { (a, b) } else { (b, a) };
     unskip(unskip(place, low), high)
 }
 
 impl DragonflyRouter {
-    /// How many steps keep all ways free of deadlock (I1).
+    /// Returns how many steps keep all ways free of deadlock (I1).
     pub(super) fn steps(&self) -> u8 {
         let detours = self.detours != Detours::Never;
         match self.grid.groups {
@@ -310,7 +310,7 @@ impl DragonflyRouter {
         Some(chosen)
     }
 
-    /// One of parallel channels.
+    /// Returns one of parallel channels.
     fn pick_of<B: Backlog>(&self, ports: u32, bundle: Bundle, transit: &Transit, backlog: &B) -> Option<ChannelId> {
         let first = ports + bundle.port;
         if bundle.count == 1 {
@@ -322,7 +322,7 @@ impl DragonflyRouter {
         pick(self.rule, self.rule.key(transit, first), bundle.count, |n| ChannelId(first + n), backlog)
     }
 
-    /// The plan that a packet carries.
+    /// Returns the plan that a packet carries.
     fn plan_of(&self, transit: &Transit) -> DetourPlan {
         match transit.via >> 16 {
             NO_DETOUR => DetourPlan { detour: None, cable: transit.via & 0xffff, second: 0 },
@@ -332,12 +332,12 @@ impl DragonflyRouter {
         }
     }
 
-    /// The cable out of the group of a detour.
+    /// Returns the cable out of the group of a detour.
     fn second(&self, transit: &Transit, detour: u32) -> u32 {
         below(self.rule.key(transit, SALT_SECOND + detour), self.grid.blue)
     }
 
-    /// The direct plan of draw `draw`.
+    /// Returns the direct plan of draw `draw`.
     fn direct(&self, ends: Endpoints, transit: &Transit, draw: u32) -> DetourPlan {
         let cables = if ends.source.group == ends.target.group { 2 } else { self.grid.blue };
         let first = below(self.rule.key(transit, SALT_CABLE), cables);
@@ -345,7 +345,7 @@ impl DragonflyRouter {
         DetourPlan { detour: None, cable: (first + draw) % cables, second: 0 }
     }
 
-    /// The detour of draw `draw`, where there is a third group or router.
+    /// Returns the detour of draw `draw`, where there is a third group or router.
     fn detour(&self, ends: Endpoints, transit: &Transit, draw: u32) -> Option<DetourPlan> {
         let (source, target) = (ends.source, ends.target);
         let inside = source.group == target.group;
@@ -363,7 +363,7 @@ impl DragonflyRouter {
         Some(DetourPlan { detour: Some(group), cable, second: self.second(transit, group) })
     }
 
-    /// What the source's router decides.
+    /// Returns what the source's router decides.
     fn decide<B: Backlog>(&self, graph: &Graph, ends: Endpoints, transit: &Transit, backlog: &B) -> Option<DetourPlan> {
         let usable = |plan: DetourPlan| self.weigh(graph, ends, plan, transit, backlog).map(|_| plan);
         let chosen = match self.detours {
@@ -388,7 +388,7 @@ impl DragonflyRouter {
         })
     }
 
-    /// What waits ahead of a packet on the way by `plan`, times its length; `None` where the way is known to be down: in the
+    /// Returns what waits ahead of a packet on the way by `plan`, times its length; `None` where the way is known to be down: in the
     /// first cable, or in one between groups (tables are made anew when such a cable fails).
     fn weigh<B: Backlog>(
         &self,
@@ -416,7 +416,7 @@ impl DragonflyRouter {
     }
 }
 
-/// The first of those with the least cost.
+/// Returns the first of those with the least cost.
 fn least(plans: impl Iterator<Item = (u64, DetourPlan)>) -> Option<(u64, DetourPlan)> {
     plans.min_by_key(|&(cost, _)| cost)
 }

@@ -5,7 +5,7 @@ use crate::graph::{ChannelId, DeviceId, Graph};
 use crate::routing::RouteTarget;
 
 impl DragonflyRouter {
-    /// The shortest direct way with its steps: the cable between groups is the best for this target, or the nearest to the
+    /// Returns the shortest direct way with its steps: the cable between groups is the best for this target, or the nearest to the
     /// source (the same for all targets in a group).
     pub(crate) fn way(&self, graph: &Graph, from: DeviceId, to: DeviceId, aim: RouteTarget) -> Vec<(ChannelId, u8)> {
         let (ends, grid) = (self.ends(from, to), &self.grid);
@@ -21,7 +21,7 @@ impl DragonflyRouter {
         self.walk(graph, from, to, direct(cable.unwrap_or(0)))
     }
 
-    /// The way by `plan`, over the first of parallel cables.
+    /// Returns the way by `plan`, over the first of parallel cables.
     fn walk(&self, graph: &Graph, from: DeviceId, to: DeviceId, plan: DetourPlan) -> Vec<(ChannelId, u8)> {
         let ends = self.ends(from, to);
         let (mut at, mut step) = (ends.source, 0);
@@ -39,14 +39,14 @@ impl DragonflyRouter {
         }
     }
 
-    /// How many plans there are between two hosts.
+    /// Returns how many plans there are between two hosts.
     pub(crate) fn ways(&self, from: DeviceId, to: DeviceId) -> u64 {
         let ends = self.ends(from, to);
         let (direct, others) = self.plans(ends);
         direct + others
     }
 
-    /// Direct plans, and those with a detour.
+    /// Returns the numbers of direct plans, and of those with a detour.
     fn plans(&self, ends: Endpoints) -> (u64, u64) {
         let (grid, detours) = (&self.grid, self.detours != Detours::Never);
         let Endpoints { source, target, .. } = ends;
@@ -60,7 +60,7 @@ impl DragonflyRouter {
         (blue, if detours { u64::from(grid.groups - 2) * blue * blue } else { 0 })
     }
 
-    /// The plan of number `n` below [`DragonflyRouter::ways`].
+    /// Returns the plan of number `n` below [`DragonflyRouter::ways`].
     fn plan(&self, ends: Endpoints, n: u64) -> DetourPlan {
         let (direct, _) = self.plans(ends);
         let Some(other) = n.checked_sub(direct) else {
@@ -75,7 +75,7 @@ impl DragonflyRouter {
         DetourPlan { detour: Some(group), cable: (other / blue % blue) as u32, second: (other % blue) as u32 }
     }
 
-    /// The way by plan number `n` below [`DragonflyRouter::ways`]. Parallel cables count as their first: they are chosen without
+    /// Returns the way by plan number `n` below [`DragonflyRouter::ways`]. Parallel cables count as their first: they are chosen without
     /// regard to what came before.
     pub(crate) fn way_of_plan(&self, graph: &Graph, from: DeviceId, to: DeviceId, n: u64) -> Vec<(ChannelId, u8)> {
         self.walk(graph, from, to, self.plan(self.ends(from, to), n))

@@ -6,7 +6,7 @@ use super::*;
 use crate::spec::figure::Confidence;
 use crate::spec::{LossDomain, Routing, Topology};
 
-/// `text` with `format = 1` on its first line and what it extends.
+/// Parses `text` with `format = 1` on its first line and what it extends.
 fn open(text: &str) -> Result<FabricFile, String> {
     FabricFile::parse("my.toml", text, FileOptions::default()).map_err(|error| error.to_string())
 }

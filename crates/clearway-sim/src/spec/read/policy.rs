@@ -87,7 +87,7 @@ fn class_map(policy: &mut Section<'_>, figures: &mut Vec<Figure>) -> Result<Clas
     Ok(ClassMap { virtual_lanes, service_level, lane_of_level, lane_exceptions, loss: loss(policy)? })
 }
 
-/// Service levels that the list does not reach travel on no lane.
+/// Reads the lane table: service levels that the list does not reach travel on no lane.
 fn lane_table(table: &mut Section<'_>) -> Result<[u8; 16], FileError> {
     let listed = table.counts("lane-of-level", 0..=NO_LANE)?;
     if listed.is_empty() || listed.len() > 16 {
@@ -99,7 +99,7 @@ fn lane_table(table: &mut Section<'_>) -> Result<[u8; 16], FileError> {
     Ok(lanes)
 }
 
-/// `loss` is one word for all lanes or a list by lane.
+/// Reads `loss`: one word for all lanes or a list by lane.
 fn loss(policy: &mut Section<'_>) -> Result<[LossDomain; VIRTUAL_LANES_MAX], FileError> {
     const KINDS: [&str; 3] = ["credits", "pauses", "drops"];
     let path = policy.path_of("loss");

@@ -6,7 +6,7 @@
 //!
 //! # Invariants
 //! I1. No operation touches memory outside its region.
-//! I2. What is refused takes no room in a queue and changes no memory.
+//! I2. An operation that is refused takes no room in a queue and changes no memory.
 
 use clearway_proto::base::{Class, Rank};
 use clearway_proto::wire::{
@@ -24,7 +24,7 @@ const READ_REQUEST_BYTES: u64 = 16;
 const ATOMIC_REQUEST_BYTES: u64 = 28;
 
 impl SimWire {
-    /// Whether `operation` can be carried, and touches only memory that is there.
+    /// Returns whether `operation` can be carried, and touches only memory that is there.
     fn check(&self, operation: &Operation, heads: &[u8]) -> Result<(), RefusalReason> {
         if !self.capabilities.operations.has(operation.kind()) {
             return Err(RefusalReason::Operation(operation.kind()));

@@ -28,7 +28,7 @@ pub(super) struct TransmitQueue {
 }
 
 impl TransmitQueue {
-    /// Whether somebody who was refused should try again, where a queue holds `most` messages.
+    /// Returns whether somebody who was refused should try again, where a queue holds `most` messages.
     fn is_roomy(&self, most: Option<u32>) -> bool {
         let most = most.unwrap_or(QUEUE_MESSAGES);
         most > 0 && self.messages <= most / 2 && self.bytes <= QUEUE_BYTES / 2
@@ -36,7 +36,7 @@ impl TransmitQueue {
 }
 
 impl SimWire {
-    /// Whether the queue takes a message of `bytes`, which then counts.
+    /// Returns whether the queue takes a message of `bytes`, which then counts.
     pub(super) fn enter_queue(&mut self, path: PathId, class: Class, bytes: u64) -> Result<(), PostOutcome> {
         let queue = self.queues.get_mut(place_of(path, class)).ok_or(PostOutcome::Refused(RefusalReason::Path))?;
         let most = self.trouble.queue_messages.unwrap_or(QUEUE_MESSAGES);
@@ -51,7 +51,7 @@ impl SimWire {
         Ok(())
     }
 
-    /// A message left the transmit queue. `Some` when the engine now has something to hear about it.
+    /// Records that a message left the transmit queue. `Some` when the engine now has something to hear about it.
     pub(in crate::wire) fn leave_queue(&mut self, path: PathId, class: Class, bytes: u64) -> Option<()> {
         let queue = self.queues.get_mut(place_of(path, class))?;
         queue.messages = queue.messages.saturating_sub(1);
@@ -64,7 +64,7 @@ impl SimWire {
         waited_for.then_some(())
     }
 
-    /// Fault: transmit queues hold so many messages, or as many as they should; those that have room again say so.
+    /// Limits transmit queues, as a fault, to this many messages, or to as many as they should hold; those that have room again say so.
     pub(crate) fn tighten(&mut self, messages: Option<u32>) {
         self.trouble.queue_messages = messages;
         for (place, queue) in self.queues.iter_mut().enumerate() {
@@ -77,7 +77,7 @@ impl SimWire {
     }
 }
 
-/// The place of a path's and class's queue.
+/// Returns the place of a path's and class's queue.
 fn place_of(path: PathId, class: Class) -> usize {
     usize::from(path.0) * Class::ALL.len() + class.index()
 }

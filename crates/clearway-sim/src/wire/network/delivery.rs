@@ -61,7 +61,7 @@ impl DeliveryRecord {
 }
 
 impl<C: Carrier> Network<C> {
-    /// The last byte left its sender.
+    /// Records that the last byte left its sender.
     pub(super) fn sent(&mut self, tag: FlightId, at: Picos) {
         let Some(flight) = self.flights.get_mut(tag).filter(|flight| flight.queued == Queued::Yes) else { return };
         flight.queued = Queued::No;
@@ -80,7 +80,7 @@ impl<C: Carrier> Network<C> {
         }
     }
 
-    /// All of it reached `to`.
+    /// Handles a message all of which reached `to`.
     pub(super) fn delivered(&mut self, tag: FlightId, to: Rank, at: Picos, marked: EcnMark, payload: Payload) {
         let Some(flight) = self.flights.get_mut(tag) else { return };
         flight.receivers = flight.receivers.saturating_sub(1);
@@ -107,7 +107,7 @@ impl<C: Carrier> Network<C> {
         self.unpack(parcel, cargo);
     }
 
-    /// A copy of a multicast reached a host: one for each member there.
+    /// Handles a copy of a multicast that reached a host: one for each member there.
     pub(super) fn delivered_to_host(
         &mut self,
         tag: FlightId,
@@ -183,7 +183,7 @@ impl<C: Carrier> Network<C> {
         }
     }
 
-    /// The sender's interface knows that all was delivered.
+    /// Records that the sender's interface knows that all was delivered.
     pub(super) fn acknowledged(&mut self, tag: FlightId, at: Picos) {
         let awaited = |flight: &&mut InFlight| flight.acknowledgement == Acknowledgement::Awaited;
         let Some(flight) = self.flights.get_mut(tag).filter(awaited) else { return };
@@ -199,7 +199,7 @@ impl<C: Carrier> Network<C> {
         }
     }
 
-    /// Some of it was dropped on the way.
+    /// Handles a message some of which was dropped on the way.
     pub(super) fn lost(&mut self, tag: FlightId, at: Picos) {
         let Some(flight) = self.flights.get_mut(tag) else { return };
         if flight.kind == FlightKind::Message {
@@ -229,7 +229,7 @@ impl<C: Carrier> Network<C> {
         self.reply(parcel, ACKNOWLEDGEMENT_BYTES, cargo);
     }
 
-    /// Nobody answers `request`: its sender learns it when its patience ends.
+    /// Gives up `request`, which nobody answers: its sender learns it when its patience ends.
     fn give_up(&mut self, request: DeliveryRecord) {
         if let Some(token) = request.token {
             let (rank, incarnation) = (request.from, request.incarnation);
@@ -237,7 +237,7 @@ impl<C: Carrier> Network<C> {
         }
     }
 
-    /// The interface that got `request` answers it.
+    /// Answers `request` at the interface that got it.
     fn reply(&mut self, request: DeliveryRecord, bytes: u64, cargo: FlightPayload) {
         let flight = InFlight {
             from: request.to,
@@ -259,7 +259,7 @@ impl<C: Carrier> Network<C> {
         self.depart(self.now, flight, request.from);
     }
 
-    /// A token of `rank` completes, if the node that issued it is still there.
+    /// Completes a token of `rank`, if the node that issued it is still there.
     pub(super) fn complete(
         &mut self,
         rank: Rank,
@@ -279,7 +279,7 @@ impl<C: Carrier> Network<C> {
         }
     }
 
-    /// The engine of `rank` learns how an operation ended, if it is still the one that issued it.
+    /// Reports to the engine of `rank` how an operation ended, if it is still the one that issued it.
     pub(super) fn report(&mut self, rank: Rank, incarnation: u32, token: Token, status: Status, value: u64, at: Picos) {
         let end = &mut self.ends[rank.index()];
         if end.up && end.incarnation == incarnation {
@@ -289,7 +289,7 @@ impl<C: Carrier> Network<C> {
         }
     }
 
-    /// A disk takes a job.
+    /// Gives a disk a job.
     pub(super) fn begin_file(&mut self, rank: Rank, job: FileJob) {
         let FileJob { at, mut request, memory, token } = job;
         let end = &mut self.ends[rank.index()];
@@ -299,7 +299,7 @@ impl<C: Carrier> Network<C> {
         self.put_later(over, NetworkEvent::File { rank, incarnation, memory, token, request: Box::new(request) });
     }
 
-    /// A disk is done with a job.
+    /// Ends a job of a disk.
     pub(super) fn end_file(
         &mut self,
         rank: Rank,
@@ -329,7 +329,7 @@ impl<C: Carrier> Network<C> {
     }
 }
 
-/// How long an interface tries to reach a node that is down.
+/// Returns how long an interface tries to reach a node that is down.
 fn patience() -> Picos {
     Picos(REPEAT_AFTER.0 * u64::from(REPEATS_MAX))
 }

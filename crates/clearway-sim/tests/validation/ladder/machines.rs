@@ -41,7 +41,7 @@ pub(crate) struct Published {
     pub(crate) span: Span,
     /// At least and at most, in nanoseconds.
     pub(crate) ns: (f64, f64),
-    /// Who says so.
+    /// The source that says so.
     pub(crate) source: &'static str,
 }
 

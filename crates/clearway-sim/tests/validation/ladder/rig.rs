@@ -50,7 +50,7 @@ pub(crate) struct Cabling {
 }
 
 impl Cabling {
-    /// So many devices and no cable.
+    /// Creates this many devices and no cable.
     pub(crate) fn new(hosts: u32, switches: u32) -> Self {
         Self { hosts, switches, cables: Vec::new(), links: Vec::new() }
     }

@@ -131,7 +131,7 @@ fn run_all() -> Vec<SaturationCase> {
 const COUNTED: core::ops::Range<u64> = 50_000_000..290_000_000;
 const END: Picos = Picos::from_micros(300);
 
-/// Who sits where: victims, and the others.
+/// Returns the seats of the victims, and of the others.
 fn seats(places: Places) -> (Vec<u32>, Vec<u32>) {
     let hosts: Vec<u32> = match places {
         Places::Random => topology::node_map(HOSTS, HOSTS, RandomKey::new(11)).iter().map(|host| host.0).collect(),
