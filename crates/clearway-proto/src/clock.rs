@@ -83,7 +83,7 @@ impl OffsetBound {
         Self { at, offset: peer.0 as i128 - at.0 as i128 }
     }
 
-    /// By how much the offset may have moved since, or until, `at`. Rounded up.
+    /// Returns by how much the offset may have moved since, or until, `at`. Rounded up.
     fn play(self, at: LocalNs, drift_max: u32) -> i128 {
         let age = self.at.0.abs_diff(at.0);
         (i128::from(age) * i128::from(drift_max) + BILLION - 1) / BILLION
@@ -98,7 +98,7 @@ struct OffsetBounds {
 }
 
 impl OffsetBounds {
-    /// The least and the greatest offset at `at`.
+    /// Returns the least and the greatest offset at `at`.
     fn range(&self, at: LocalNs, drift_max: u32) -> (i128, i128) {
         let Self { lower, upper } = *self;
         (lower.offset - lower.play(at, drift_max), upper.offset + upper.play(at, drift_max))
@@ -115,7 +115,7 @@ struct DriftEstimate {
     most: i128,
 }
 
-/// So many exchanges are taken for early: of a few, one is quick.
+/// Exchanges that are taken for early: of a few, one is quick.
 const EARLY: u32 = 8;
 
 impl DriftEstimate {
@@ -149,7 +149,7 @@ pub struct PeerClock {
 }
 
 impl PeerClock {
-    /// Nothing is known but that the clocks drift apart by at most `drift_max` parts per billion. Crystal oscillators of
+    /// Creates an estimate that knows only that the clocks drift apart by at most `drift_max` parts per billion. Crystal oscillators of
     /// computers keep 50 parts per million each.
     pub const fn new(drift_max: u32) -> Self {
         Self { drift_max, known: None }
@@ -183,14 +183,14 @@ impl PeerClock {
         ExchangeOutcome::Agreed
     }
 
-    /// What the peer's clock shows when this one shows `at`; `None` before the first exchange.
+    /// Returns what the peer's clock shows when this one shows `at`; `None` before the first exchange.
     pub fn peer(&self, at: LocalNs) -> Option<ClockReading<PeerNs>> {
         let (middle, error) = self.offset(at)?;
         let shown = (i128::from(at.0) + middle).clamp(0, i128::from(u64::MAX));
         Some(ClockReading { at: PeerNs(shown as u64), error })
     }
 
-    /// What this clock shows when the peer's shows `at`; `None` before the first exchange.
+    /// Returns what this clock shows when the peer's shows `at`; `None` before the first exchange.
     pub fn local(&self, at: PeerNs) -> Option<ClockReading<LocalNs>> {
         // The offset is that of an instant which is not known before it is taken off: a first guess is wrong by the drift of an
         // offset at most, and the second one by the drift of that.
@@ -202,7 +202,7 @@ impl PeerClock {
         Some(ClockReading { at: clamped(middle), error })
     }
 
-    /// How much faster the peer's clock runs; `None` before the first exchange.
+    /// Returns how much faster the peer's clock runs; `None` before the first exchange.
     pub fn drift(&self) -> Option<Drift> {
         let (_, DriftEstimate { least, most, .. }) = self.known?;
         // Slopes and their middle are rounded.
@@ -210,7 +210,7 @@ impl PeerClock {
         Some(Drift { ppb: i64::try_from((least + most).div_euclid(2)).ok()?, error: u64::try_from(error).ok()? })
     }
 
-    /// The middle of the offset at `at`, and the error.
+    /// Returns the middle of the offset at `at`, and the error.
     fn offset(&self, at: LocalNs) -> Option<(i128, Nanos)> {
         let (least, most) = self.known?.0.range(at, self.drift_max);
         let error = (most - least).div_euclid(2) + 1;
@@ -226,12 +226,12 @@ mod tests {
     /// Two clocks that drift by 50 ppm each.
     const DRIFT_MAX: u32 = 100_000;
 
-    /// The peer's clock where this one shows `local`, when it is `offset` ahead at zero and `ppb` faster.
+    /// Returns the peer's clock where this one shows `local`, when it is `offset` ahead at zero and `ppb` faster.
     fn shown(local: u64, offset: u64, ppb: i64) -> PeerNs {
         PeerNs((i128::from(local) + i128::from(offset) + i128::from(local) * i128::from(ppb) / BILLION) as u64)
     }
 
-    /// An exchange that begins at `asked` and takes so long there, at the peer, and back.
+    /// Returns an exchange that begins at `asked` and takes so long there, at the peer, and back.
     fn exchange(asked: u64, [there, stay, back]: [u64; 3], offset: u64, ppb: i64) -> ClockExchange {
         ClockExchange {
             sent: LocalNs(asked),

@@ -1,7 +1,7 @@
 //! Every bit of small archives and drawn bits of larger ones, flipped: what is accepted then, and what it hides.
 //!
 //! # Model
-//! An archive is *accepted* when it is read to its end and nothing is found in it. What an accepted one says is compared with the
+//! An archive is *accepted* when it is read to its end and nothing is found in it. The fields of an accepted one are compared with the
 //! original field by field; only fields of [`FREE`] may differ, because no rule fixes them.
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -35,14 +35,14 @@ const FREE: [&str; 13] = [
 /// Everything that an archive says, by where it is.
 type ArchiveFields = BTreeMap<(u64, u32, u32, &'static str), Vec<u8>>;
 
-/// What the archive says, if it is accepted.
+/// Returns what the archive says, if it is accepted.
 fn accepted(bytes: &[u8]) -> Option<ArchiveFields> {
     let mut reader = Reader::new(Limits { item_bytes: 1 << 20 });
     let (mut rest, mut inspector, mut said, mut item) = (bytes, Inspector::default(), ArchiveFields::new(), 1);
     while let Some(whole) = reader.feed(&mut rest).ok()? {
         let header = reader.header()?;
         match (whole, reader.item()) {
-            // What follows is not compressed, so nobody decompresses it.
+            // The rest is not compressed, so nobody decompresses it.
             (Parsed::Header, _) if header.compression == Compression::Zstd => return None,
             (Parsed::Header, _) => say_header(&mut said, header),
             (Parsed::Item, Some(found)) => {
@@ -111,7 +111,7 @@ fn say_microslice(said: &mut ArchiveFields, (item, component, number): (u64, u32
     say("microslice content", content);
 }
 
-/// Made-up microslices of `channel`, from number `first` on.
+/// Returns made-up microslices of `channel`, from number `first` on.
 fn microslices(channel: u16, mean_bytes: u32, first: u64, count: u64) -> Vec<(MicrosliceDescriptor, Vec<u8>)> {
     let plan = GeneratorPlan {
         channel,
@@ -138,7 +138,7 @@ fn header(kind: ArchiveKind) -> Header {
     Header { versions: Versions::NEWEST, kind, compression, created_s: 1_700_000_000, host, user }
 }
 
-/// An archive of `items` microslices.
+/// Returns an archive of `items` microslices.
 fn msa(items: u64, mean_bytes: u32) -> Vec<u8> {
     let (mut writer, mut bytes) = Writer::new(&header(ArchiveKind::Microslices));
     for (descriptor, content) in microslices(2, mean_bytes, 0, items) {
@@ -148,7 +148,7 @@ fn msa(items: u64, mean_bytes: u32) -> Vec<u8> {
     bytes
 }
 
-/// An archive of `items` timeslices of two components of three microslices each, numbered from 5 on.
+/// Returns an archive of `items` timeslices of two components of three microslices each, numbered from 5 on.
 fn tsa(items: u64, mean_bytes: u32) -> Vec<u8> {
     let (mut writer, mut bytes) = Writer::new(&header(ArchiveKind::Timeslices));
     for index in 5..5 + items {
@@ -177,7 +177,7 @@ fn behind_of(bytes: &mut Vec<u8>) -> impl FnMut(&[u8]) -> Result<(), Infallible>
     }
 }
 
-/// In which fields `bytes` differ from the original when each of `bits` is flipped alone and they are accepted all the same.
+/// Returns the fields in which `bytes` differ from the original when each of `bits` is flipped alone and they are accepted all the same.
 fn unnoticed(bytes: &[u8], bits: impl Iterator<Item = usize>) -> BTreeSet<&'static str> {
     let original = accepted(bytes).expect("the original is right");
     let mut fields = BTreeSet::new();

@@ -41,9 +41,9 @@ pub enum ArchiveFault {
     Name(u64),
     /// An item that is longer than the reader was told to accept.
     TooLong {
-        /// It has at least so many bytes.
+        /// The least number of bytes that it has.
         bytes: u64,
-        /// So many are accepted.
+        /// The greatest number that is accepted.
         most: u64,
     },
     /// A microslice whose content has another length than its descriptor says: one of the two is wrong, so nobody knows where it ends.

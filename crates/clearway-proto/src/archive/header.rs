@@ -114,7 +114,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// Signature and header as bytes.
+    /// Returns the signature and header as bytes.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(SIGNATURE_BYTES + 37 + self.host.len() + self.user.len());
         bytes.extend_from_slice(SIGNATURE);
@@ -137,7 +137,7 @@ impl Header {
     }
 }
 
-/// The version of the library by the first [`SIGNATURE_BYTES`] bytes.
+/// Returns the version of the library by the first [`SIGNATURE_BYTES`] bytes.
 pub(super) fn library_of(bytes: &[u8]) -> Result<u16, ArchiveFault> {
     let (signature, rest) = bytes.split_first_chunk().ok_or(ArchiveFault::Signature)?;
     let (library, machine) = rest.split_first_chunk().ok_or(ArchiveFault::Signature)?;

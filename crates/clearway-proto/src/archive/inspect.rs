@@ -10,7 +10,7 @@
 //! The descriptors of a component account for all of its data: contents follow each other in order, and less than a descriptor's
 //! length is left over before and behind each. So none can hide there.
 //!
-//! What is missing or cut off is a fault where the flags do not say so.
+//! Data that are missing or cut off are a fault where the flags do not say so.
 //!
 //! # Source
 //! The rules of FLESnet's analysers of microslices and timeslices, which `mstool -a` and `tsclient -a` apply; sizes, layout, order and
@@ -82,7 +82,7 @@ impl Finding {
         Self::TimesliceOrder,
     ];
 
-    /// A short name.
+    /// Returns a short name.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Descriptor => "descriptor",
@@ -103,7 +103,7 @@ impl Finding {
         }
     }
 
-    /// What is wrong, in a sentence.
+    /// Returns what is wrong, in a sentence.
     pub const fn sentence(self) -> &'static str {
         match self {
             Self::Descriptor => "a microslice is not described as microslices are",
@@ -161,12 +161,12 @@ pub struct InspectionSummary {
 }
 
 impl InspectionSummary {
-    /// How often `finding` was found, and where first.
+    /// Returns how often `finding` was found, and where first.
     pub fn found(&self, finding: Finding) -> (u64, Option<ArchivePosition>) {
         self.found[finding as usize]
     }
 
-    /// How much is wrong in all.
+    /// Returns how much is wrong in all.
     pub fn faults(&self) -> u64 {
         self.found.iter().map(|(count, _)| count).sum()
     }
@@ -204,7 +204,7 @@ struct MicrosliceStream {
     origin: Option<StreamFormat>,
 }
 
-/// So many bytes before and behind contents can be padding: no descriptor fits in there.
+/// Bytes before and behind contents that can be padding, at most: no descriptor fits in there.
 const PADDING_MAX: u64 = MicrosliceDescriptor::BYTES as u64 - 1;
 
 impl Inspector {
@@ -232,7 +232,7 @@ impl Inspector {
         self.tally.items += 1;
     }
 
-    /// What was found so far.
+    /// Returns what was found so far.
     pub fn tally(&self) -> &InspectionSummary {
         &self.tally
     }

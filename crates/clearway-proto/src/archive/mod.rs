@@ -26,7 +26,7 @@
 //! # Invariants
 //! I1. Any bytes are read as items, or refused with the place and the reason; nothing panics.
 //! I2. No length from outside is allocated: memory grows with the bytes that came, up to [`Limits`].
-//! I3. What was read is written again as it was, for every version.
+//! I3. An archive that was read is written again as it was, for every version.
 //!
 //! # Not here
 //! What a microslice means: [`crate::microslice`]. Files, compression: the binary.

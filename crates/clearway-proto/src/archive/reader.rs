@@ -60,9 +60,9 @@ pub enum Item<'a> {
 pub enum Remainder {
     /// Nothing: it ended behind its header or an item.
     Nothing,
-    /// The beginning of an item, so many bytes of it: the writer was stopped.
+    /// The beginning of an item, this many bytes of it: the writer was stopped.
     CutItem(u64),
-    /// The beginning of a header, so many bytes of it.
+    /// The beginning of a header, this many bytes of it.
     CutHeader(u64),
 }
 
@@ -133,7 +133,7 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// A reader at the beginning of an archive.
+    /// Creates a reader at the beginning of an archive.
     pub fn new(limits: Limits) -> Self {
         Self {
             limits,
@@ -183,12 +183,12 @@ impl Reader {
         Ok(None)
     }
 
-    /// The header with the versions of what has been read so far; `None` until it is whole.
+    /// Returns the header with the versions of what has been read so far; `None` until it is whole.
     pub fn header(&self) -> Option<&Header> {
         (self.lent || !self.stage.is_header()).then_some(&self.header)
     }
 
-    /// The item that the last call of [`Self::feed`] made whole, if it did.
+    /// Returns the item that the last call of [`Self::feed`] made whole, if it did.
     pub fn item(&self) -> Option<Item<'_>> {
         if !self.lent || self.stage.is_header() {
             return None;
@@ -208,7 +208,7 @@ impl Reader {
         })
     }
 
-    /// What of an item has come without the rest of it; to be asked when the stream has ended.
+    /// Returns what of an item has come without the rest of it; to be asked when the stream has ended.
     pub fn rest(&self) -> Remainder {
         let bytes = self.bytes.len() as u64;
         match self.stage {
@@ -373,14 +373,14 @@ impl Reader {
         self.demand(ReaderState::ComponentDescriptors, count * self.component_bytes() as u64)
     }
 
-    /// The run is read; next comes one of `want` bytes.
+    /// Ends the run that was read; next comes one of `want` bytes.
     fn go_on(&mut self, stage: ReaderState, want: usize) -> Option<Parsed> {
         self.done += self.want;
         (self.stage, self.want) = (stage, want);
         None
     }
 
-    /// The same, where the length of the next run is part of an item.
+    /// Returns the same, where the length of the next run is part of an item.
     fn demand(&mut self, stage: ReaderState, want: u64) -> Result<Option<Parsed>, ArchiveFault> {
         let bytes = (self.done as u64 + self.want as u64).saturating_add(want);
         let most = self.limits.item_bytes;
@@ -390,24 +390,24 @@ impl Reader {
         }
     }
 
-    /// The run is read, and with it something is whole.
+    /// Ends the run that was read, with which something is whole.
     fn whole(&mut self, what: Parsed) -> Option<Parsed> {
         self.done += self.want;
         self.lent = true;
         Some(what)
     }
 
-    /// The number at `at` of the run, which is there.
+    /// Returns the number at `at` of the run, which is there.
     fn long(&self, at: usize) -> u64 {
         self.bytes[self.done + at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
     }
 
-    /// The same, of half the width.
+    /// Returns the same, of half the width.
     fn short(&self, at: usize) -> u32 {
         self.bytes[self.done + at..].first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes))
     }
 
-    /// The version of `class`, which is named at `at` of the run.
+    /// Returns the version of `class`, which is named at `at` of the run.
     fn class(&self, at: usize, class: &'static str, newest: u32) -> Result<u32, ArchiveFault> {
         let version = self.short(at + 1);
         match self.bytes[self.done + at] {
@@ -417,7 +417,7 @@ impl Reader {
         }
     }
 
-    /// How many elements the list at `at` of the run has, and their version.
+    /// Returns how many elements the list at `at` of the run has, and their version.
     fn list(&self, at: usize, class: &'static str) -> Result<(u64, u32), ArchiveFault> {
         let named = self.list_class();
         if named > 0 {
@@ -428,7 +428,7 @@ impl Reader {
         if count > COMPONENTS_MAX { Err(ArchiveFault::TooMany(count)) } else { Ok((count, version)) }
     }
 
-    /// Length of the class before a list: only the first timeslice names it.
+    /// Returns the length of the class before a list: only the first timeslice names it.
     fn list_class(&self) -> usize {
         if self.items_named { 0 } else { CLASS }
     }
@@ -442,7 +442,7 @@ impl Reader {
     }
 }
 
-/// A length that names of hosts and users have.
+/// Returns a length that names of hosts and users have.
 fn name_length(length: u64) -> Result<usize, ArchiveFault> {
     match length {
         0..=NAME_BYTES_MAX => Ok(length as usize),

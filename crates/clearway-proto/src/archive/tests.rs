@@ -13,7 +13,7 @@ const LIMITS: Limits = Limits { item_bytes: 1 << 20 };
 
 const SIGNATURE: &[u8] = b"\x16\0\0\0\0\0\0\0serialization::archive\x0a\0\x04\x08\x04\x08\x01\0\0\0";
 
-/// An archive of microslices as FLESnet 1.0 wrote them: two, of 3 and of no bytes.
+/// Returns an archive of microslices as FLESnet 1.0 wrote them: two, of 3 and of no bytes.
 fn microslices_by_hand() -> Vec<u8> {
     let parts: [&[u8]; 11] = [
         SIGNATURE,
@@ -31,7 +31,7 @@ fn microslices_by_hand() -> Vec<u8> {
     parts.concat()
 }
 
-/// An archive of timeslices as FLESnet writes them since 2026: one without components, one with two, of one microslice and none.
+/// Returns an archive of timeslices as FLESnet writes them since 2026: one without components, one with two, of one microslice and none.
 fn timeslices_by_hand() -> Vec<u8> {
     let parts: [&[u8]; 21] = [
         SIGNATURE,
@@ -117,7 +117,7 @@ fn fault(bytes: &[u8], limits: Limits) -> String {
     read(bytes, limits, &[7]).end.unwrap_err().to_string()
 }
 
-/// `bytes` with `new` in the place of what is at `at`.
+/// Returns `bytes` with `new` in the place of what is at `at`.
 fn with(mut bytes: Vec<u8>, at: usize, new: &[u8]) -> Vec<u8> {
     bytes[at..at + new.len()].copy_from_slice(new);
     bytes
@@ -270,7 +270,7 @@ fn feed__behind_the_header_of_a_compressed_archive_a_second_stream_begins() {
     assert!(fault(&with(bytes, header, &[9]), LIMITS).starts_with("at byte 0: StorableTimeslice"));
 }
 
-/// What the inspector finds in the archive of microslices by hand, changed in one place.
+/// Returns what the inspector finds in the archive of microslices by hand, changed in one place.
 fn found(at_from_end: usize, new: &[u8]) -> Vec<(Finding, u64)> {
     let good = microslices_by_hand();
     let at = good.len() - at_from_end;
@@ -344,7 +344,7 @@ fn look__timeslices_out_of_order_are_found() {
     assert_eq!(tally.found(Finding::TimesliceOrder), (1, Some(place)));
 }
 
-/// A file that FLESnet wrote, where there is one beside this checkout.
+/// Returns a file that FLESnet wrote, where there is one beside this checkout.
 fn reference(name: &str) -> Option<Vec<u8>> {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data").join(name);
     match std::fs::read(&path) {
@@ -430,7 +430,7 @@ fn microslices() -> impl Strategy<Value = Vec<([u8; 32], Vec<u8>)>> {
     prop::collection::vec(sized, 0..6)
 }
 
-/// An archive of `header` with the items of its kind.
+/// Returns an archive of `header` with the items of its kind.
 fn write(header: &Header, made: &[SampleArchive], microslices: &[([u8; 32], Vec<u8>)]) -> (Vec<u8>, usize) {
     let (mut writer, mut bytes) = Writer::new(header);
     if header.kind == ArchiveKind::Microslices {

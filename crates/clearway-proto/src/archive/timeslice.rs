@@ -26,7 +26,7 @@ impl TimesliceFlags {
     /// A whole part is missing; for timeslices only.
     pub const MISSING_PARTS: Self = Self(8);
 
-    /// Whether data that belong here are missing or cut.
+    /// Returns whether data that belong here are missing or cut.
     pub const fn is_incomplete(self) -> bool {
         let all =
             Self::MISSING_MICROSLICES.0 | Self::OVERFLOW_READOUT.0 | Self::MISSING_COMPONENTS.0 | Self::MISSING_PARTS.0;
@@ -59,7 +59,7 @@ impl TimesliceDescriptor {
     /// Length in bytes by version.
     pub(super) const BYTES: [usize; 3] = [16, 24, 44];
 
-    /// The descriptor that begins `bytes`; one of zeros when they are too few.
+    /// Creates the descriptor that begins `bytes`; one of zeros when they are too few.
     pub(super) fn from_bytes(bytes: &[u8], version: u32) -> Self {
         Self::read(ByteReader::new(bytes), version).unwrap_or_default()
     }
@@ -80,7 +80,7 @@ impl TimesliceDescriptor {
         Some(descriptor)
     }
 
-    /// The descriptor as bytes.
+    /// Returns the descriptor as bytes.
     pub(super) fn to_bytes(self, version: u32) -> Head<44> {
         let mut bytes = Head::new();
         if version >= 1 {
@@ -119,7 +119,7 @@ impl ComponentDescriptor {
     /// Length in bytes by version.
     pub(super) const BYTES: [usize; 2] = [32, 36];
 
-    /// The descriptor that begins `bytes`; one of zeros when they are too few.
+    /// Creates the descriptor that begins `bytes`; one of zeros when they are too few.
     pub(super) fn from_bytes(bytes: &[u8], version: u32) -> Self {
         Self::read(ByteReader::new(bytes), version).unwrap_or_default()
     }
@@ -130,7 +130,7 @@ impl ComponentDescriptor {
         Some(Self { timeslice, offset, size, microslices, flags })
     }
 
-    /// The descriptor as bytes.
+    /// Returns the descriptor as bytes.
     pub(super) fn to_bytes(self, version: u32) -> Head<44> {
         let mut bytes = Head::new();
         for number in [self.timeslice, self.offset, self.size, self.microslices] {
@@ -153,7 +153,7 @@ pub struct Component<'a> {
 }
 
 impl<'a> Component<'a> {
-    /// Its microslices in order; `Err` with the descriptor for one whose content is not within the data. Ends early where the
+    /// Returns its microslices in order; `Err` with the descriptor for one whose content is not within the data. Ends early where the
     /// data hold fewer descriptors than stated.
     pub fn microslices(&self) -> impl Iterator<Item = Result<Microslice<'a>, MicrosliceDescriptor>> + use<'a> {
         let (heads, contents, origin) = self.split();
@@ -165,17 +165,17 @@ impl<'a> Component<'a> {
         })
     }
 
-    /// Where the content of `descriptor` begins behind the descriptors, in bytes.
+    /// Returns where the content of `descriptor` begins behind the descriptors, in bytes.
     pub(super) fn begin_of(&self, descriptor: &MicrosliceDescriptor) -> u64 {
         descriptor.offset.wrapping_sub(self.split().2)
     }
 
-    /// Length of what stands behind the descriptors.
+    /// Returns the length of what stands behind the descriptors.
     pub(super) fn contents_bytes(&self) -> u64 {
         self.split().1.len() as u64
     }
 
-    /// The descriptors, the contents, and the offset at which these begin.
+    /// Returns the descriptors, the contents, and the offset at which these begin.
     fn split(&self) -> (&'a [[u8; MicrosliceDescriptor::BYTES]], &'a [u8], u64) {
         let (heads, _) = self.data.as_chunks::<{ MicrosliceDescriptor::BYTES }>();
         let stated = usize::try_from(self.descriptor.microslices).unwrap_or(usize::MAX);
@@ -200,7 +200,7 @@ pub struct Timeslice<'a> {
 }
 
 impl<'a> Timeslice<'a> {
-    /// Its components in the order of the archive.
+    /// Returns its components in the order of the archive.
     pub fn components(&self) -> impl ExactSizeIterator<Item = Component<'a>> + Clone + use<'a> {
         let bytes = self.bytes;
         let parts = self.parts.iter().zip(self.descriptors);

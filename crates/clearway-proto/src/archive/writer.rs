@@ -30,7 +30,7 @@ enum NamedClasses {
     Components,
 }
 
-/// The two numbers of a list before its elements: how many, and the version of their class.
+/// Returns the two numbers of a list before its elements: how many, and the version of their class.
 fn list(count: usize, version: u32) -> [u8; 12] {
     let mut bytes = [0; 12];
     bytes[..8].copy_from_slice(&(count as u64).to_le_bytes());
@@ -45,7 +45,7 @@ fn class(version: u32) -> [u8; 5] {
 }
 
 impl Writer {
-    /// A writer, and the bytes that the archive begins with. Where the header says that the items are compressed, what is written
+    /// Creates a writer, and the bytes that the archive begins with. Where the header says that the items are compressed, what is written
     /// from then on belongs into the compressed stream.
     pub fn new(header: &Header) -> (Self, Vec<u8>) {
         (Self { versions: header.versions, named: NamedClasses::Nothing }, header.to_bytes())

@@ -19,6 +19,13 @@ use core::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 /// What a message is for, from the most urgent to the least.
+///
+/// ```
+/// use clearway_proto::base::{Class, Dscp};
+/// assert_eq!(Class::LowLatency.dscp(), Dscp(46));
+/// assert_eq!(Class::from_dscp(Dscp(8)), Some(Class::Bulk));
+/// assert_eq!("bulk".parse(), Ok(Class::Bulk));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Class {
@@ -38,12 +45,12 @@ impl Class {
     /// All classes, most urgent first; `ALL[c.index()] == c`.
     pub const ALL: [Self; 5] = [Self::Control, Self::LowLatency, Self::BestEffort, Self::Bulk, Self::Scavenger];
 
-    /// The place of this class in [`Class::ALL`].
+    /// Returns the place of this class in [`Class::ALL`].
     pub const fn index(self) -> usize {
         self as usize
     }
 
-    /// The name used in scenarios, reports and on the command line.
+    /// Returns the name used in scenarios, reports and on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Control => "control",
@@ -54,7 +61,7 @@ impl Class {
         }
     }
 
-    /// The code point that IP packets of this class carry.
+    /// Returns the code point that IP packets of this class carry.
     pub const fn dscp(self) -> Dscp {
         match self {
             Self::Control => Dscp(48),
@@ -65,7 +72,7 @@ impl Class {
         }
     }
 
-    /// The priority of this class's packets in a Linux host's own queues (`SO_PRIORITY`, `socket(7)`): `pfifo_fast` sends 6
+    /// Returns the priority of this class's packets in a Linux host's own queues (`SO_PRIORITY`, `socket(7)`): `pfifo_fast` sends 6
     /// first, 0 next, 1 and 2 last (`tc-pfifo_fast(8)`). Up to 6 no privilege is needed.
     pub const fn host_priority(self) -> u32 {
         match self {
@@ -76,7 +83,7 @@ impl Class {
         }
     }
 
-    /// The class whose packets carry `dscp`, if there is one.
+    /// Creates the class whose packets carry `dscp`, if there is one.
     pub fn from_dscp(dscp: Dscp) -> Option<Self> {
         Self::ALL.into_iter().find(|class| class.dscp() == dscp)
     }
@@ -116,12 +123,12 @@ impl core::error::Error for UnknownClass {}
 pub struct Dscp(pub u8);
 
 impl Dscp {
-    /// The whole IPv4 TOS (IPv6 traffic class) byte with this code point and no congestion mark.
+    /// Returns the whole IPv4 TOS (IPv6 traffic class) byte with this code point and no congestion mark.
     pub const fn tos(self) -> u8 {
         self.0 << 2
     }
 
-    /// The code point in a TOS byte; the two congestion bits are dropped.
+    /// Creates the code point in a TOS byte; the two congestion bits are dropped.
     pub const fn from_tos(tos: u8) -> Self {
         Self(tos >> 2)
     }

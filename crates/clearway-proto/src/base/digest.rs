@@ -5,7 +5,7 @@ use crc::{CRC_32_ISCSI, Crc, Digest, Table};
 /// CRC-32C (Castagnoli), which catalogues list under the name of iSCSI; 16 bytes a step.
 static CRC: Crc<u32, Table<16>> = Crc::<u32, Table<16>>::new(&CRC_32_ISCSI);
 
-/// CRC-32C of `bytes`, by tables: about a nanosecond for two bytes. Wires with a processor of their own do it faster.
+/// Computes the CRC-32C of `bytes`, by tables: about a nanosecond for two bytes. Wires with a processor of their own do it faster.
 pub fn crc32c(bytes: &[u8]) -> u32 {
     CRC.checksum(bytes)
 }
@@ -14,7 +14,7 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
 pub struct Crc32c(Digest<'static, u32, Table<16>>);
 
 impl Crc32c {
-    /// That of no bytes.
+    /// Creates the digest of no bytes.
     pub fn new() -> Self {
         Self(CRC.digest())
     }
@@ -24,7 +24,7 @@ impl Crc32c {
         self.0.update(bytes);
     }
 
-    /// The digest of all bytes so far.
+    /// Returns the digest of all bytes so far.
     pub fn value(self) -> u32 {
         self.0.finalize()
     }

@@ -8,12 +8,12 @@ pub struct Head<const LONGEST: usize> {
 }
 
 impl<const LONGEST: usize> Head<LONGEST> {
-    /// Without any bytes yet.
+    /// Creates a `Head` without any bytes yet.
     pub const fn new() -> Self {
         Self { bytes: [0; LONGEST], length: 0 }
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.length]
     }
@@ -25,7 +25,7 @@ impl<const LONGEST: usize> Head<LONGEST> {
         self
     }
 
-    /// A header of these bytes; `None` when they are too many.
+    /// Creates a header of these bytes; `None` when they are too many.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         (bytes.len() <= LONGEST).then(|| *Self::new().put(bytes))
     }

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 /// The base of the tree's numbers: measured peers use 3 and 4.
 pub const NOMIAL_BASE: usize = 4;
 
-/// From whom place `at` gets: `at` without its lowest digit that is not zero; none for place 0.
+/// Returns the place from which place `at` gets: `at` without its lowest digit that is not zero; none for place 0.
 pub fn parent(at: usize) -> Option<usize> {
     let mut unit = 1;
     while at != 0 && (at / unit).is_multiple_of(NOMIAL_BASE) {
@@ -19,7 +19,7 @@ pub fn parent(at: usize) -> Option<usize> {
     (at != 0).then(|| at - at / unit % NOMIAL_BASE * unit)
 }
 
-/// To whom place `at` of `length` hands on, the farthest first: they have the most to hand on to.
+/// Returns the places to which place `at` of `length` hands on, the farthest first: they have the most to hand on to.
 pub fn children(at: usize, length: usize) -> impl Iterator<Item = usize> {
     let mut units = Vec::new();
     let mut unit = 1;

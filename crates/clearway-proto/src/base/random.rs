@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 /// The increment of SplitMix64: 2^64 divided by the golden ratio, made odd.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The finaliser of SplitMix64.
+/// Returns the finaliser of SplitMix64.
 const fn mix(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -29,22 +29,22 @@ const fn mix(mut z: u64) -> u64 {
 pub struct RandomKey(u64);
 
 impl RandomKey {
-    /// The root key of a run.
+    /// Creates the root key of a run.
     pub const fn new(seed: u64) -> Self {
         Self(mix(seed.wrapping_add(GOLDEN)))
     }
 
-    /// A key of its own for node (or draw, or group) `n` below this key.
+    /// Returns a key of its own for node (or draw, or group) `n` below this key.
     pub const fn node(self, n: u64) -> Self {
         Self(mix(self.0 ^ mix(n.wrapping_add(GOLDEN))))
     }
 
-    /// A key of its own for `purpose` below this key.
+    /// Returns a key of its own for `purpose` below this key.
     pub fn purpose(self, purpose: &str) -> Self {
         purpose.bytes().fold(Self(self.0 ^ GOLDEN), |key, byte| key.node(u64::from(byte)))
     }
 
-    /// The stream that this key names, at its beginning.
+    /// Returns the stream that this key names, at its beginning.
     pub const fn stream(self) -> RandomStream {
         RandomStream { state: self.0 }
     }
@@ -64,13 +64,13 @@ pub struct RandomStream {
 }
 
 impl RandomStream {
-    /// 64 uniform bits.
+    /// Returns 64 uniform bits.
     pub fn next_u64(&mut self) -> u64 {
         self.state = self.state.wrapping_add(GOLDEN);
         mix(self.state)
     }
 
-    /// A uniform number below `bound`, without bias; zero when `bound` is zero.
+    /// Returns a uniform number below `bound`, without bias; zero when `bound` is zero.
     pub fn below(&mut self, bound: u64) -> u64 {
         // Lemire's method: the low half decides whether this draw would be one of the few biased ones.
         let reject_below = if bound == 0 { 0 } else { bound.wrapping_neg() % bound };

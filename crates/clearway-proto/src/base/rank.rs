@@ -1,4 +1,4 @@
-//! Who takes part in a job: ranks, and groups of them.
+//! Ranks, which take part in a job, and groups of them.
 //!
 //! # Invariants
 //! I1. Ranks of a job are `0..n` without gaps; a group is an identifier, its members are the wire's knowledge.
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 pub struct Rank(pub u32);
 
 impl Rank {
-    /// This rank as a place in a table of `n` ranks.
+    /// Returns this rank as a place in a table of `n` ranks.
     pub const fn index(self) -> usize {
         self.0 as usize
     }

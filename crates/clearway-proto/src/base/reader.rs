@@ -5,7 +5,7 @@
 //! is left. All numbers are little-endian; [`ByteReader::take`] gives the bytes of any other.
 //!
 //! # Invariants
-//! I1. Any bytes give an answer. What is not there whole is `None`, and nothing is taken then.
+//! I1. Any bytes give an answer. A value that is not there whole is `None`, and nothing is taken then.
 
 /// What has not been read of some bytes.
 ///
@@ -71,13 +71,13 @@ impl<'a> ByteReader<'a> {
         self.take().map(u128::from_le_bytes)
     }
 
-    /// Everything that has not been taken.
+    /// Returns everything that has not been taken.
     #[inline]
     pub const fn remaining(&self) -> &'a [u8] {
         self.0
     }
 
-    /// Whether everything has been taken.
+    /// Returns whether everything has been taken.
     #[inline]
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()

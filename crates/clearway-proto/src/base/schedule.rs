@@ -1,4 +1,4 @@
-//! Who sends to whom in which step of an operation of all ranks: a barrier, a reduction, a block of each for all.
+//! Schedules that say which rank sends to which in each step of an operation of all ranks: a barrier, a reduction, a block of each for all.
 //!
 //! # Model
 //! A schedule follows from its kind, a rank's place and the number of ranks alone, and needs each rank to send and to get at most one
@@ -54,7 +54,7 @@ impl Participant {
         self.ranks.next_power_of_two().ilog2()
     }
 
-    /// Ranks that take part in doublings of a reduction.
+    /// Returns the ranks that take part in doublings of a reduction.
     const fn core(self) -> u32 {
         1 << self.ranks.ilog2()
     }
@@ -68,7 +68,7 @@ impl Participant {
         }
     }
 
-    /// What this rank does in `step`, which is below [`Participant::steps`]. Of a reduction it sends what it has so far, and what it gets in the last step is the result.
+    /// Returns what this rank does in `step`, which is below [`Participant::steps`]. Of a reduction it sends what it has so far, and what it gets in the last step is the result.
     pub fn step(self, schedule: Schedule, step: u32) -> Step {
         let Self { rank, ranks } = self;
         let distance = 1u32 << step.min(31);
@@ -121,7 +121,7 @@ mod tests {
         (0..ranks).map(move |rank| Participant { rank, ranks })
     }
 
-    /// What each rank has after all steps, if it has `own` before and `take` makes of its own, of a message and of the step what it has then.
+    /// Returns what each rank has after all steps, if it has `own` before and `take` makes of its own, of a message and of the step what it has then.
     fn run<T: Clone>(
         schedule: Schedule,
         ranks: u32,

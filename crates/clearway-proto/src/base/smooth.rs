@@ -15,24 +15,24 @@ pub struct Smoothed {
 }
 
 impl Smoothed {
-    /// Nothing is known but one time, which may be far off.
+    /// Creates an estimate that knows one time only, which may be far off.
     pub const fn first(time: Nanos) -> Self {
         Self { mean: time, deviation: Nanos(time.0 / 2) }
     }
 
-    /// With one more time.
+    /// Returns this estimate with one more time.
     pub const fn with(self, time: Nanos) -> Self {
         let (Nanos(mean), Nanos(deviation), Nanos(time)) = (self.mean, self.deviation, time);
         let off = mean.abs_diff(time);
         Self { mean: Nanos(mean - mean / 8 + time / 8), deviation: Nanos(deviation - deviation / 4 + off / 4) }
     }
 
-    /// What `known` was, with one more time.
+    /// Returns what `known` was, with one more time.
     pub fn after(known: Option<Self>, time: Nanos) -> Self {
         known.map_or(Self::first(time), |known| known.with(time))
     }
 
-    /// What hardly any time exceeds: four deviations above the usual (RFC 6298, 2.3).
+    /// Returns what hardly any time exceeds: four deviations above the usual (RFC 6298, 2.3).
     pub const fn bound(self) -> Nanos {
         Nanos(self.mean.0.saturating_add(self.deviation.0.saturating_mul(4)))
     }

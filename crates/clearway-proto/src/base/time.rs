@@ -27,37 +27,37 @@ impl Nanos {
     /// The longest length that can be written; stands for "never arrived" only inside statistics.
     pub const MAX: Self = Self(u64::MAX);
 
-    /// `us` microseconds, saturating.
+    /// Converts `us` microseconds, saturating.
     pub const fn from_micros(us: u64) -> Self {
         Self(us.saturating_mul(1_000))
     }
 
-    /// `ms` milliseconds, saturating.
+    /// Converts `ms` milliseconds, saturating.
     pub const fn from_millis(ms: u64) -> Self {
         Self(ms.saturating_mul(1_000_000))
     }
 
-    /// `s` seconds, saturating.
+    /// Converts `s` seconds, saturating.
     pub const fn from_secs(s: u64) -> Self {
         Self(s.saturating_mul(1_000_000_000))
     }
 
-    /// This length in microseconds, as a figure for a person.
+    /// Returns this length in microseconds, as a figure for a person.
     pub fn as_micros_f64(self) -> f64 {
         self.0 as f64 / 1e3
     }
 
-    /// This length in seconds, as a figure for a person.
+    /// Returns this length in seconds, as a figure for a person.
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / 1e9
     }
 
-    /// `self * factor`, saturating.
+    /// Returns `self * factor`, saturating.
     pub const fn times(self, factor: u64) -> Self {
         Self(self.0.saturating_mul(factor))
     }
 
-    /// How many whole `step`s fit into this length; zero when `step` is zero.
+    /// Returns how many whole `step`s fit into this length; zero when `step` is zero.
     pub const fn steps_of(self, step: Self) -> u64 {
         match self.0.checked_div(step.0) {
             Some(n) => n,
@@ -82,7 +82,7 @@ impl Sub for Nanos {
 }
 
 impl fmt::Display for Nanos {
-    /// Three significant digits in the largest unit that fits: `11.5 ms`.
+    /// Returns three significant digits in the largest unit that fits: `11.5 ms`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (scale, unit) = match self.0 {
             0..1_000 => return write!(f, "{} ns", self.0),
@@ -102,7 +102,7 @@ impl fmt::Display for Nanos {
 pub struct LocalNs(pub u64);
 
 impl LocalNs {
-    /// The time from `earlier` to `self`; zero when `earlier` is later.
+    /// Returns the time from `earlier` to `self`; zero when `earlier` is later.
     pub const fn since(self, earlier: Self) -> Nanos {
         Nanos(self.0.saturating_sub(earlier.0))
     }
@@ -131,7 +131,7 @@ impl AddAssign<Nanos> for LocalNs {
 pub struct PeerNs(pub u64);
 
 impl PeerNs {
-    /// This stamp as an instant of the local clock, given the proof that both nodes read the same one.
+    /// Returns this stamp as an instant of the local clock, given the proof that both nodes read the same one.
     pub const fn on(self, _proof: SharedClock) -> LocalNs {
         LocalNs(self.0)
     }

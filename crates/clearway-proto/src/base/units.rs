@@ -23,12 +23,12 @@ pub struct Bytes(pub u64);
 pub struct BitsPerSec(pub u64);
 
 impl BitsPerSec {
-    /// `n` million bits per second, saturating.
+    /// Converts `n` million bits per second, saturating.
     pub const fn mega(n: u64) -> Self {
         Self(n.saturating_mul(1_000_000))
     }
 
-    /// The time that `length` occupies a link of this rate; [`Nanos::MAX`] on a link of rate zero.
+    /// Returns the time that `length` occupies a link of this rate; [`Nanos::MAX`] on a link of rate zero.
     ///
     /// ```
     /// use clearway_proto::base::{BitsPerSec, Bytes};
@@ -40,13 +40,13 @@ impl BitsPerSec {
         Nanos(u64::try_from(ns).unwrap_or(u64::MAX))
     }
 
-    /// How many bytes this rate moves in `time`, rounded down, saturating.
+    /// Returns how many bytes this rate moves in `time`, rounded down, saturating.
     pub fn bytes_in(self, time: Nanos) -> Bytes {
         let bytes = u128::from(self.0) * u128::from(time.0) / 8_000_000_000;
         Bytes(u64::try_from(bytes).unwrap_or(u64::MAX))
     }
 
-    /// `percent` hundredths of this rate, rounded down, saturating.
+    /// Returns `percent` hundredths of this rate, rounded down, saturating.
     pub fn percent(self, percent: u32) -> Self {
         let rate = u128::from(self.0) * u128::from(percent) / 100;
         Self(u64::try_from(rate).unwrap_or(u64::MAX))

@@ -39,7 +39,7 @@ pub(super) struct ChildReports {
     patience: Option<Nanos>,
 }
 
-/// Whether poll `a` is later than poll `b`.
+/// Returns whether poll `a` is later than poll `b`.
 pub(super) const fn is_later(a: u16, b: u16) -> bool {
     let ahead = a.wrapping_sub(b);
     ahead != 0 && ahead < 1 << 15
@@ -50,31 +50,31 @@ impl ChildReports {
         Self { children: Vec::new(), polls: [(0, LocalNs(0)); POLLS], poll: 0, trip: None, told: None, patience }
     }
 
-    /// Others report here from now on; nothing that was reported in another view counts.
+    /// Sets the members that report here from now on; nothing that was reported in another view counts.
     pub(super) fn children_alive(&mut self, children: &[u16], now: LocalNs) {
         self.children.clear();
         self.children.extend(children.iter().map(|place| Child { place: *place, report: None, poll: 0, heard: now }));
     }
 
-    /// The last poll.
+    /// Returns the last poll.
     pub(super) const fn poll(&self) -> u16 {
         self.poll
     }
 
-    /// A poll was asked or heard at `at`, later than the last one.
+    /// Records that a poll was asked or heard at `at`, later than the last one.
     pub(super) fn polled(&mut self, poll: u16, at: LocalNs) {
         self.poll = poll;
         self.polls[usize::from(poll) % POLLS] = (poll, at);
     }
 
-    /// A sign of life from `place`.
+    /// Records a sign of life from `place`.
     pub(super) fn alive(&mut self, place: u16, now: LocalNs) {
         if let Some(child) = self.children.iter_mut().find(|child| child.place == place) {
             child.heard = now;
         }
     }
 
-    /// After this node itself stood still it is not the others that were silent.
+    /// Begins all silences anew: after this node itself stood still it is not the others that were silent.
     pub(super) fn reset_silence(&mut self, now: LocalNs) {
         self.children.iter_mut().for_each(|child| child.heard = now);
     }
@@ -86,7 +86,7 @@ impl ChildReports {
         if child.report.is_some() && is_later(child.poll, poll) {
             return true;
         }
-        // What only grows may come in another order than it left.
+        // A report that only grows may come in another order than it left.
         let merged = child.report.map_or(report, |old| old.latest(&report));
         child.report = Some(merged);
         let is_first = poll != 0 && child.poll != poll && asked == poll && now >= at;
@@ -97,27 +97,27 @@ impl ChildReports {
         true
     }
 
-    /// Something that was asked for came after so long.
+    /// Records how long something that was asked for took to come.
     pub(super) fn waited(&mut self, sample: Nanos) {
         self.trip = Some(Smoothed::after(self.trip, sample));
     }
 
-    /// The root says how long a round trip is.
+    /// Records how long a round trip is, as the root says.
     pub(super) fn record_trip(&mut self, trip: Nanos) {
         self.told = Some(trip);
     }
 
-    /// Whether all have answered the last poll.
+    /// Returns whether all have answered the last poll.
     pub(super) fn all_answered(&self) -> bool {
         self.children.iter().all(|child| child.report.is_some() && child.poll == self.poll)
     }
 
-    /// Who has not answered the last poll.
+    /// Returns the members that have not answered the last poll.
     pub(super) fn unanswered(&self) -> impl Iterator<Item = u16> + '_ {
         self.children.iter().filter(|child| child.report.is_none() || child.poll != self.poll).map(|child| child.place)
     }
 
-    /// Who has been silent for longer than `silence`.
+    /// Returns the members that have been silent for longer than `silence`.
     pub(super) fn silent(&self, silence: Nanos, now: LocalNs) -> impl Iterator<Item = u16> + '_ {
         self.children.iter().filter(move |child| now.since(child.heard) > silence).map(|child| child.place)
     }
@@ -128,7 +128,7 @@ impl ChildReports {
         self.polls = [(0, LocalNs(0)); POLLS];
     }
 
-    /// All reports and this node's `own` in one.
+    /// Returns all reports and this node's `own` in one.
     pub(super) fn merged(&self, own: Option<ProgressReport>, now: LocalNs) -> Option<ProgressReport> {
         let parked = |child: &Child| self.patience.is_some_and(|patience| now.since(child.heard) > patience);
         let below = self.children.iter().filter_map(|child| {
@@ -138,32 +138,32 @@ impl ChildReports {
         own.into_iter().chain(below).reduce(|a, b| a.with(&b))
     }
 
-    /// The least that those of these `places` who report here, and who report to them, have heard of the group.
+    /// Returns the least that those of these `places` who report here, and who report to them, have heard of the group.
     pub(super) fn least_received(&self, is_of: impl Fn(u16) -> bool) -> Option<u32> {
         let of = self.children.iter().filter(|child| is_of(child.place));
         of.filter_map(|child| child.report.map(|report| report.heard)).min()
     }
 
-    /// What was lost and marked is acted on, or reported, once.
+    /// Forgets what was lost and marked: it is acted on, or reported, once.
     pub(super) fn consume(&mut self) {
         for report in self.children.iter_mut().filter_map(|child| child.report.as_mut()) {
             (report.lost, report.marked) = (0, 0);
         }
     }
 
-    /// A round trip to those below.
+    /// Returns a round trip to those below.
     pub(super) fn trip(&self) -> Nanos {
         self.trip.map(|trip| trip.mean).or(self.told).unwrap_or(FIRST_TRIP).max(SHORTEST_TRIP)
     }
 
-    /// How long an answer may take (RFC 6298 with a floor for local networks).
+    /// Returns how long an answer may take (RFC 6298 with a floor for local networks).
     pub(super) fn time_out(&self) -> Nanos {
         self.trip.unwrap_or_else(|| Smoothed::first(self.trip())).bound().max(Nanos::from_millis(2))
     }
 }
 
 impl ProgressReport {
-    /// The same member's report, where `later` came after this one. Within a view a report is about more and more members: what
+    /// Returns the same member's report, where `later` came after this one. Within a view a report is about more and more members: what
     /// one says that is about fewer is not said of the others.
     fn latest(&self, later: &Self) -> Self {
         if later.alive != self.alive {
@@ -179,7 +179,7 @@ impl ProgressReport {
         }
     }
 
-    /// What is true of the members of both.
+    /// Returns what is true of the members of both.
     fn with(&self, other: &Self) -> Self {
         let slowest = if other.stable < self.stable { other.slowest } else { self.slowest };
         Self {

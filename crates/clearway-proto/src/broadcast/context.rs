@@ -27,7 +27,7 @@ pub struct BroadcastConfig {
     pub rank: Rank,
     /// All that take part, at most 65,535, in the order of the network: neighbours in the list are near each other.
     pub members: Arc<[Member]>,
-    /// Who sends.
+    /// The rank that sends.
     pub root: Rank,
     /// The multicast group that all have joined, if the wire has any.
     pub group: Option<GroupId>,
@@ -58,7 +58,7 @@ pub struct BroadcastConfig {
 }
 
 impl BroadcastConfig {
-    /// The longest symbol that fits a wire's messages; `None` when the wire lacks something that a cast needs.
+    /// Returns the longest symbol that fits a wire's messages; `None` when the wire lacks something that a cast needs.
     pub fn symbol_beside(wire: &Capabilities) -> Option<u32> {
         let needs = [OperationKind::Send, OperationKind::Copy, OperationKind::Digest];
         let has_all = needs.iter().all(|kind| wire.operations.has(*kind)) && wire.head_max >= LONGEST;
@@ -96,7 +96,7 @@ pub enum BroadcastCommand {
     },
 }
 
-/// What the application is told.
+/// Events for the application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BroadcastEvent {
@@ -117,14 +117,14 @@ pub enum BroadcastEvent {
         /// Where it lies.
         at: Span,
     },
-    /// An object is with every member that takes part, and its memory is the application's. All members are told the same.
+    /// An object is with every member that takes part, and its memory is the application's. All members get the same event.
     Stable {
         /// The number of the object.
         object: u32,
         /// Members that do not take part any more.
         missing: u32,
     },
-    /// The cast is over: this object and those behind it are not with everybody. All members are told the same.
+    /// The cast is over: this object and those behind it are not with everybody. All members get the same event.
     Aborted {
         /// The first one.
         object: u32,
@@ -148,7 +148,7 @@ pub enum BroadcastEvent {
     },
     /// This rank does not take part any more: the others have put it out.
     Out,
-    /// So many are silent at once that too few are left to go on without them. They are waited for: the cast goes on when they speak
+    /// Too few members are left to go on without those that are silent at once. The cast waits for the silent ones, and goes on when they speak
     /// again, or when it is known that they are dead ([`BroadcastCommand::Dead`]).
     Helpless,
     /// Root: symbols take another way from here on.

@@ -60,7 +60,7 @@ pub enum MulticastReach {
 }
 
 impl Costs {
-    /// The costs under these circumstances.
+    /// Creates the costs under these circumstances.
     pub fn new(at: &NetworkConditions, multicast: MulticastReach) -> Self {
         let share = f64::from(at.lost.min(999_999)) / 1e6;
         let whole = at.rate.time_for(at.length).0 as f64;
@@ -80,7 +80,7 @@ impl Costs {
         }
     }
 
-    /// The shortest; of equal ones the one that loads the network least.
+    /// Returns the shortest; of equal ones the one that loads the network least.
     pub fn best(&self) -> Algorithm {
         let relayed =
             if self.chain <= self.tree { (self.chain, Algorithm::Chain) } else { (self.tree, Algorithm::Tree) };
@@ -111,7 +111,7 @@ fn levels(receivers: u32, base: u32) -> u32 {
     levels
 }
 
-/// How often a packet leaves until all have it, when all that miss it are served at once.
+/// Returns how often a packet leaves until all have it, when all that miss it are served at once.
 fn transmissions(share: f64, receivers: u32) -> f64 {
     let (mut sum, mut missed) = (1.0, share);
     while missed * f64::from(receivers) > 1e-9 {

@@ -66,7 +66,7 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// Of the lowest two bits: each value is a way.
+    /// Creates an `Algorithm` of the lowest two bits: each value is a way.
     const fn from_bits(bits: u8) -> Self {
         match bits & 3 {
             0 => Self::Multicast,
@@ -76,7 +76,7 @@ impl Algorithm {
         }
     }
 
-    /// Its name in reports.
+    /// Returns its name in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Multicast => "multicast",
@@ -86,7 +86,7 @@ impl Algorithm {
         }
     }
 
-    /// As two bits.
+    /// Returns the two bits that stand for it.
     pub(super) const fn bits(self) -> u8 {
         self as u8
     }
@@ -167,7 +167,7 @@ pub(super) struct ProgressReport {
     pub(super) alive: u32,
     /// Least number of symbols that came through the group.
     pub(super) heard: u32,
-    /// Who is last.
+    /// The member that is last.
     pub(super) slowest: u16,
     /// Greatest share of symbols that were missed at first, in millionths.
     pub(super) lost: u32,
@@ -277,7 +277,7 @@ impl BroadcastFrame {
         }
     }
 
-    /// This frame as a header.
+    /// Encodes this frame as a header.
     pub(super) fn encode(&self, preamble: &Preamble) -> Head<LONGEST> {
         let mut head = Head::new();
         let Preamble { to_group, hand_down, formed, .. } = *preamble;

@@ -23,7 +23,7 @@
 //! missing only, a tree that works for any root, a report that costs the same however many members there are.
 //!
 //! # Invariants
-//! I1. What is told as received is byte for byte what the root's memory held, once, in order.
+//! I1. An object that is reported as received is byte for byte what the root's memory held, once, in order.
 //! I2. A sequence never stands for other bytes.
 //! I3. No slot is used again before its last message is with everybody.
 //!

@@ -25,7 +25,7 @@ struct GroupReceipt {
 }
 
 impl GroupReceipt {
-    /// Their least count is `least`, and perhaps they heard all of `sent`. Says whether they do not hear the group, of which `polled`
+    /// Says whether members do not hear the group, of which they heard `least` at the least and perhaps all of `sent`, and of which `polled`
     /// had left when they were asked: who is only slow hears something of it within `patience`.
     fn are_deaf(&mut self, least: u32, [polled, sent]: [u32; 2], patience: Nanos, now: LocalNs) -> bool {
         if least > self.least {
@@ -57,12 +57,12 @@ pub(super) struct MulticastProbe {
 }
 
 impl MulticastProbe {
-    /// A poll leaves; so much has left to the group.
+    /// Records that a poll leaves, and how much has left to the group.
     pub(super) fn polled(&mut self, sent: u32) {
         self.polled = sent;
     }
 
-    /// Everybody has answered the last poll; so much was heard by all, and by the root's `leaf` if there is anybody else. Where polls
+    /// Records that everybody has answered the last poll, how much all have heard, and how much the root's `leaf` if there is anybody else. Where polls
     /// do not go through the group, what it was `sent` says what can have been heard: the last of it may have been.
     pub(super) fn answered(
         &mut self,
@@ -72,7 +72,7 @@ impl MulticastProbe {
         now: LocalNs,
     ) -> MulticastScope {
         if sent.is_some() && self.polled.saturating_sub(self.leaf.left) < UNHEARD {
-            // Nothing was to be heard.
+            // Nothing left to the group, so silence must not count against it.
             self.leaf.since = now;
         }
         let left = [self.polled, sent.unwrap_or(self.polled)];
@@ -84,12 +84,12 @@ impl MulticastProbe {
         }
     }
 
-    /// The group is given up at `now`.
+    /// Gives the group up at `now`.
     pub(super) fn give_up(&mut self, now: LocalNs) {
         self.probe_at = Some(now + PROBE);
     }
 
-    /// While it is given up: whether all have heard something of it.
+    /// Returns, while the group is given up, whether all have heard something of it.
     pub(super) fn is_back(&mut self, report: &ProgressReport, now: LocalNs) -> bool {
         let is_back = self.probe_at.is_some() && report.heard > self.all.least;
         if is_back {
@@ -99,7 +99,7 @@ impl MulticastProbe {
         is_back
     }
 
-    /// Whether it is time to look; the next time is later.
+    /// Returns whether it is time to look; the next time is later.
     pub(super) fn probes(&mut self, now: LocalNs) -> bool {
         let due = self.probe_at.is_some_and(|at| at <= now);
         if due {

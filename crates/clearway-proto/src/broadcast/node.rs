@@ -1,7 +1,7 @@
 //! One member of a cast: gives every input to the root or the receiver that it is.
 //!
 //! # Invariants
-//! I1. What is of another cast, damaged, from nobody who takes part, or of another view changes nothing but a count.
+//! I1. A message that is of another cast, damaged, from nobody who takes part, or of another view changes nothing but a count.
 //! I2. Symbols are taken for what they are only in the view of this node.
 
 use alloc::boxed::Box;
@@ -33,7 +33,7 @@ pub struct BroadcastNode {
 }
 
 impl BroadcastNode {
-    /// A member as `config` says. A rank that is no member, and a root that is none, take no part.
+    /// Creates a member as `config` says. A rank that is no member, and a root that is none, take no part.
     pub fn new(config: BroadcastConfig) -> Self {
         let place = |rank: Rank| config.members.iter().position(|member| member.rank == rank);
         let (me, root) = (place(config.rank), place(config.root));
@@ -74,7 +74,7 @@ impl BroadcastNode {
         Self { state, root: sender, receiver, watch: ViewMonitor::new(), is_out }
     }
 
-    /// What was counted since the beginning.
+    /// Returns what was counted since the beginning.
     pub const fn record(&self) -> BroadcastRecord {
         self.state.record
     }
@@ -183,7 +183,7 @@ impl BroadcastNode {
         }
     }
 
-    /// Whoever still counts on this member is told that it is out.
+    /// Notifies whoever still counts on this member that it is out.
     fn is_asked_though_out(&mut self, now: LocalNs, datagram: &Datagram<'_>, out: &mut Out<BroadcastEvent>) {
         let Some((preamble, frame)) = BroadcastFrame::parse(datagram.head) else { return };
         let says_the_same = matches!(frame, BroadcastFrame::Suspect { .. });
@@ -195,7 +195,7 @@ impl BroadcastNode {
         }
     }
 
-    /// Something of another view: one that counts is joined, and who is in another one is told.
+    /// Handles something of another view: joins a view that counts, and notifies a member that is in another one.
     fn other_view(
         &mut self,
         now: LocalNs,

@@ -15,9 +15,9 @@ pub(super) const OPEN_MAX: u32 = 256;
 /// Where an object goes at a receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Size {
-    /// One symbol, into a slot: the so many-th of them.
+    /// One symbol, into the slot with this number.
     Short(u32),
-    /// Into a place that the application gives: the so many-th.
+    /// Into a place that the application gives, with this number.
     Long(u32),
 }
 
@@ -35,12 +35,12 @@ pub(super) struct Object {
 }
 
 impl Object {
-    /// The first sequence behind it. An object without bytes has one empty symbol.
+    /// Returns the first sequence behind it. An object without bytes has one empty symbol.
     pub(super) fn end(&self, symbol: u32) -> u64 {
         self.first.saturating_add(self.length.div_ceil(u64::from(symbol)).max(1))
     }
 
-    /// Where the symbol with `sequence` lies; `None` when it is not of this object, or there is no place yet.
+    /// Returns where the symbol with `sequence` lies; `None` when it is not of this object, or there is no place yet.
     pub(super) fn span(&self, sequence: u64, symbol: u32) -> Option<Span> {
         if sequence >= self.end(symbol) {
             return None;
@@ -63,17 +63,17 @@ pub(super) struct Objects {
 }
 
 impl Objects {
-    /// None yet, of symbols of `symbol` bytes.
+    /// Creates an empty list of objects with symbols of `symbol` bytes.
     pub(super) fn new(symbol: u32) -> Self {
         Self { open: vec![None; OPEN_MAX as usize], symbol, first: 0, known: 0 }
     }
 
-    /// The first one that is not with everybody.
+    /// Returns the first one that is not with everybody.
     pub(super) const fn first(&self) -> u32 {
         self.first
     }
 
-    /// All below are known.
+    /// Returns the number below which all are known.
     pub(super) const fn known(&self) -> u32 {
         self.known
     }
@@ -82,7 +82,7 @@ impl Objects {
         self.open[(number % OPEN_MAX) as usize].as_ref().filter(|object| object.number == number)
     }
 
-    /// Whether an object of this number can be taken in, or is there.
+    /// Returns whether an object of this number can be taken in, or is there.
     pub(super) const fn covers(&self, number: u32) -> bool {
         number >= self.first && number - self.first < OPEN_MAX
     }
@@ -103,7 +103,7 @@ impl Objects {
         true
     }
 
-    /// The long object with this number among the long ones that has no place yet gets one; says which.
+    /// Gives a place to the long object with this number among the long ones that has none yet; says which.
     pub(super) fn give_place(&mut self, long: u32, at: Span) -> Option<Object> {
         let waits = |object: &&mut Object| object.size == Size::Long(long) && object.at.is_none();
         let object = self.open.iter_mut().flatten().find(waits)?;
@@ -129,7 +129,7 @@ impl Objects {
         Some(object)
     }
 
-    /// All that are open, in no order.
+    /// Returns all that are open, in no order.
     pub(super) fn all(&self) -> impl Iterator<Item = &Object> {
         self.open.iter().flatten()
     }

@@ -17,7 +17,7 @@ const FIRST_GAP: Nanos = Nanos::from_micros(500);
 /// The longest.
 const LONGEST_GAP: Nanos = Nanos::from_millis(50);
 
-/// Polls in the time after which a silent member is put out: one that hears nothing of so many is not unlucky.
+/// Polls in the time after which a silent member is put out: one that hears nothing of that many is not unlucky.
 const BEATS: u64 = 16;
 
 /// What leaves the root.
@@ -52,7 +52,7 @@ pub(super) struct Polls {
     shorts: u32,
     every: u32,
     short_every: u32,
-    /// What is below shall be asked about at once.
+    /// The next poll asks at once about what is below.
     flush: u64,
     /// The time until the next one if nothing else happens, and when that is.
     gap: Nanos,
@@ -90,7 +90,7 @@ impl Polls {
         }
     }
 
-    /// The symbol with `sequence` leaves at `slot`, where a round trip takes `trip`; says whether a poll shall go with it.
+    /// Records that the symbol with `sequence` leaves at `slot`, where a round trip takes `trip`; says whether a poll goes with it.
     pub(super) fn left(&mut self, leaves: Departure, sequence: u64, slot: LocalNs, trip: Nanos) -> bool {
         match leaves {
             Departure::Again => {}
@@ -98,7 +98,7 @@ impl Polls {
             Departure::Long | Departure::End | Departure::Seam => self.symbols += 1,
         }
         if self.somebody_is_silent() {
-            // What symbols carry may not reach everybody: they do not put off what is asked by itself.
+            // Polls in symbols may not reach everybody: they must not put off a poll of its own.
             self.due = self.due.min(self.beat_at + self.gap);
         } else {
             if leaves != Departure::Again {
@@ -118,30 +118,30 @@ impl Polls {
         asks
     }
 
-    /// Everything below `sequence` shall be asked about as soon as it has left.
+    /// Asks about everything below `sequence` as soon as it has left.
     pub(super) fn flush(&mut self, sequence: u64) {
         self.flush = sequence;
     }
 
-    /// More is with everybody, and a round trip takes so long: the next gap is a short one again.
+    /// Records that everybody has more, and how long a round trip takes: the next gap is a short one again.
     pub(super) fn progress(&mut self, now: LocalNs, trip: Nanos) {
         self.first = trip.times(FIRST_TRIPS).min(FIRST_GAP);
         self.hurry(now);
     }
 
-    /// The next gap is a short one, and begins now.
+    /// Makes the next gap a short one, which begins now.
     pub(super) fn hurry(&mut self, now: LocalNs) {
         self.gap = self.first;
         self.due = self.due.min(now + self.gap);
     }
 
-    /// Everybody has answered. After an answer to what was asked because somebody was silent, one poll more without any is enough to ask
+    /// Records that everybody has answered. After an answer to what was asked because somebody was silent, one poll more without any is enough to ask
     /// by itself again: perhaps what symbols carry reaches nobody any more.
     pub(super) fn answered(&mut self) {
         self.unanswered = u32::from(self.is_for_silent);
     }
 
-    /// Whether somebody has not answered for some time.
+    /// Returns whether somebody has not answered for some time.
     pub(super) const fn somebody_is_silent(&self) -> bool {
         self.unanswered >= 2
     }
@@ -150,7 +150,7 @@ impl Polls {
         self.due
     }
 
-    /// A poll of its own leaves at `at`; the next one comes at the latest when a sixteenth of the silence is over, and then if nothing
+    /// Records that a poll of its own leaves at `at`; the next one comes at the latest when a sixteenth of the silence is over, and then if nothing
     /// waits for an answer.
     pub(super) fn beat(&mut self, at: LocalNs, waits: Pending) {
         self.beat_at = at;

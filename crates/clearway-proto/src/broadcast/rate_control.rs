@@ -28,7 +28,7 @@ impl RateControl {
         Self { most, rate: most.map_or(0, |most| most.0), changed: LocalNs(0) }
     }
 
-    /// The worst that was reported: shares lost and marked in millionths. Gives the new rate, if it changes.
+    /// Takes the worst that was reported: shares lost and marked in millionths. Gives the new rate, if it changes.
     pub(super) fn reported(
         &mut self,
         lost: u32,

@@ -7,7 +7,7 @@
 //!
 //! # Invariants
 //! I1. `floor <= received`, and everything below `received` is held.
-//! I2. What is held is placed, until the floor passes it.
+//! I2. A symbol that is held is placed, until the floor passes it.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -43,7 +43,7 @@ const fn bit(sequence: u64) -> u64 {
     1 << (sequence % BLOCK)
 }
 
-/// The bits of the sequences in `block` that are below `sequence`.
+/// Returns the bits of the sequences in `block` that are below `sequence`.
 pub(super) const fn below(block: u64, sequence: u64) -> u64 {
     let first = block.saturating_mul(BLOCK);
     if sequence <= first {
@@ -56,7 +56,7 @@ pub(super) const fn below(block: u64, sequence: u64) -> u64 {
 }
 
 impl ReceiveWindow {
-    /// For at least `sequences` above the floor.
+    /// Creates a `ReceiveWindow` for at least `sequences` above the floor.
     pub(super) fn new(sequences: u32) -> Self {
         let blocks = sequences as usize / BLOCK as usize + 2;
         Self {
@@ -73,12 +73,12 @@ impl ReceiveWindow {
         self.floor
     }
 
-    /// Everything below is held.
+    /// Returns the sequence below which everything is held.
     pub(super) const fn received(&self) -> u64 {
         self.received
     }
 
-    /// Nothing from here on was ever placed.
+    /// Returns the sequence from which on nothing was ever placed.
     pub(super) const fn highest(&self) -> u64 {
         self.highest
     }
@@ -88,17 +88,17 @@ impl ReceiveWindow {
         self.placed.len() as u64
     }
 
-    /// The first block behind the ring.
+    /// Returns the first block behind the ring.
     pub(super) const fn end(&self) -> u64 {
         (self.floor / BLOCK).saturating_add(self.blocks())
     }
 
-    /// Whether there is room for `sequence`, or it was passed.
+    /// Returns whether there is room for `sequence`, or it was passed.
     pub(super) const fn covers(&self, sequence: u64) -> bool {
         sequence / BLOCK < self.end()
     }
 
-    /// Whether `block` is one of the ring's.
+    /// Returns whether `block` is one of the ring's.
     pub(super) const fn is_inside(&self, block: u64) -> bool {
         block >= self.floor / BLOCK && block < self.end()
     }
@@ -116,17 +116,17 @@ impl ReceiveWindow {
             || self.covers(sequence) && self.placed[self.word(sequence / BLOCK)] & bit(sequence) != 0
     }
 
-    /// What can be handed on of `block`. Below the floor nothing can: that memory was given back.
+    /// Returns what can be handed on of `block`. Below the floor nothing can: that memory was given back.
     pub(super) fn held(&self, block: u64) -> u64 {
         if self.is_inside(block) { self.held[self.word(block)] & !below(block, self.floor) } else { 0 }
     }
 
-    /// What is known of a symbol in the ring.
+    /// Returns what is known of a symbol in the ring.
     pub(super) fn fact(&self, sequence: u64) -> HeldSymbol {
         self.facts[self.place_of(sequence)]
     }
 
-    /// A symbol was copied to its place. The caller has found that it is covered and not placed.
+    /// Records that a symbol was copied to its place. The caller has found that it is covered and not placed.
     pub(super) fn place(&mut self, sequence: u64, fact: HeldSymbol) {
         let (word, at) = (self.word(sequence / BLOCK), self.place_of(sequence));
         self.placed[word] |= bit(sequence);
@@ -134,7 +134,7 @@ impl ReceiveWindow {
         self.highest = self.highest.max(sequence + 1);
     }
 
-    /// Its memory is what it shall be.
+    /// Keeps a symbol: its memory is what it must be.
     pub(super) fn keep(&mut self, sequence: u64) {
         let word = self.word(sequence / BLOCK);
         self.held[word] |= bit(sequence);
@@ -143,20 +143,20 @@ impl ReceiveWindow {
         }
     }
 
-    /// Its memory is not.
+    /// Discards a symbol: its memory is not what it must be.
     pub(super) fn discard(&mut self, sequence: u64) {
         let word = self.word(sequence / BLOCK);
         self.placed[word] &= !bit(sequence);
     }
 
-    /// Whether a digest under way is of something that still waits for it.
+    /// Returns whether a digest under way is of something that still waits for it.
     pub(super) fn awaits(&self, sequence: u64) -> bool {
         sequence >= self.received
             && self.covers(sequence)
             && self.placed[self.word(sequence / BLOCK)] & !self.held[self.word(sequence / BLOCK)] & bit(sequence) != 0
     }
 
-    /// What is not placed of `block`, below `sequence`.
+    /// Returns what is not placed of `block`, below `sequence`.
     pub(super) fn missing(&self, block: u64, sequence: u64) -> u64 {
         if !self.is_inside(block) {
             return 0;
@@ -170,7 +170,7 @@ impl ReceiveWindow {
         first..sequence.div_ceil(BLOCK).clamp(first, self.end().max(first))
     }
 
-    /// Everything below `stable`, as far as it is held, is with everybody.
+    /// Releases everything below `stable`, as far as it is held: everybody has it.
     pub(super) fn release(&mut self, stable: u64) {
         let stable = stable.min(self.received);
         for block in self.floor / BLOCK..(stable / BLOCK).max(self.floor / BLOCK) {

@@ -1,11 +1,11 @@
 //! A member that is not the root: puts symbols where they belong, tells what is whole, and serves others.
 //!
 //! # Model
-//! A symbol is copied to its place and digested there; only what the root's memory held is kept. Who is asked for what is missing
+//! A symbol is copied to its place and digested there; only what the root's memory held is kept. A member that is asked for what is missing
 //! serves what it has; what it has not it gets for itself first, and then hands on.
 //!
 //! # Invariants
-//! I1. Objects are told in order, once, whole, and only after every byte was found to be the root's.
+//! I1. Objects are reported in order, once, whole, and only after every byte was found to be the root's.
 //!
 //! # Not here
 //! What is asked for (`asking`), and what is said of it (`reporting`).
@@ -73,7 +73,7 @@ impl Receiver {
         }
     }
 
-    /// A message of somebody who takes part.
+    /// Handles a message of a member that takes part.
     pub(super) fn frame(
         &mut self,
         state: &mut MemberState,
@@ -118,13 +118,13 @@ impl Receiver {
         }
     }
 
-    /// A message of the root came, perhaps through the group, perhaps marked by the network.
+    /// Records a message of the root, which perhaps came through the group and was perhaps marked by the network.
     pub(super) fn packet_received(&mut self, to_group: bool, is_marked: bool, now: LocalNs) {
         self.root_heard = now;
         self.reporting.packet_received(to_group, is_marked);
     }
 
-    /// A symbol came, which is handed on along `relay`.
+    /// Handles a symbol, which is handed on along `relay`.
     fn symbol(
         &mut self,
         state: &mut MemberState,
@@ -158,7 +158,7 @@ impl Receiver {
         MemberState::digest(into, sequence, out);
     }
 
-    /// Where a symbol belongs.
+    /// Returns where a symbol belongs.
     fn destination(&self, state: &mut MemberState, symbol: &Symbol) -> Option<Span> {
         if symbol.extent == ObjectExtent::Short {
             state.objects.insert(self.message(state, symbol)?).then_some(())?;
@@ -168,7 +168,7 @@ impl Receiver {
         (span.length == u32::from(symbol.length)).then_some(span)
     }
 
-    /// A short message as an object, if its slot is free.
+    /// Returns a short message as an object, if its slot is free.
     fn message(&self, state: &MemberState, symbol: &Symbol) -> Option<Object> {
         let (length, symbol_length) = (u32::from(symbol.length), u64::from(state.config.symbol));
         symbol.number.checked_sub(self.released).filter(|ahead| *ahead < self.slots)?;
@@ -179,7 +179,7 @@ impl Receiver {
         (length <= symbol_length).then_some(Object { number, first, length, size: Size::Short(symbol.number), at })
     }
 
-    /// The digest of a symbol's place is there.
+    /// Handles the digest of a symbol's place.
     pub(super) fn digested(
         &mut self,
         state: &mut MemberState,
@@ -229,7 +229,7 @@ impl Receiver {
         }
     }
 
-    /// A long object was announced.
+    /// Handles the announcement of a long object.
     pub(super) fn announced(&mut self, state: &mut MemberState, announce: &Announce, out: &mut Out<BroadcastEvent>) {
         let Announce { object, first, length, number } = *announce;
         if !state.objects.covers(object) || state.objects.get(object).is_some() || length > u64::from(u32::MAX) {
@@ -255,7 +255,7 @@ impl Receiver {
         }
     }
 
-    /// The application has a place for the next long object.
+    /// Takes the application's place for the next long object.
     pub(super) fn place(&mut self, state: &mut MemberState, now: LocalNs, into: Span, out: &mut Out<BroadcastEvent>) {
         let number = self.given;
         if self.places[(number % OPEN_MAX) as usize].is_some() {
@@ -269,7 +269,7 @@ impl Receiver {
         if let Some(Object { number: object, length, .. }) = waiting {
             self.put(state, number, into, object, length, out);
         }
-        // A place that somebody may wait for is told at once.
+        // Somebody may wait for the place: the report must not wait.
         self.reporting.soon(now, Nanos::ZERO);
     }
 
@@ -289,7 +289,7 @@ impl Receiver {
         }
     }
 
-    /// The application has taken this message and all before it out of their slots.
+    /// Frees the slots of this message and of all before it: the application has taken them.
     pub(super) fn release(&mut self, state: &MemberState, now: LocalNs, object: u32) {
         let (told, shorts) = self.shorts_at[(object % OPEN_MAX) as usize];
         if told == object && object < self.told {
@@ -298,7 +298,7 @@ impl Receiver {
         }
     }
 
-    /// This member wants the cast to end.
+    /// Ends the cast, because this member wants it.
     pub(super) fn abort(&mut self, state: &MemberState, out: &mut Out<BroadcastEvent>) {
         self.aborting = true;
         if state.aborted == NEVER {
@@ -306,7 +306,7 @@ impl Receiver {
         }
     }
 
-    /// The root, or somebody for it, says where it is.
+    /// Handles a poll: the root, or a member in its place, says where it is.
     pub(super) fn polled(
         &mut self,
         state: &mut MemberState,
@@ -325,7 +325,7 @@ impl Receiver {
         self.asked_by(state, now, preamble.poll, PollOrdering::Loose, out);
     }
 
-    /// A poll with this number came, alone or with a symbol.
+    /// Records a poll with this number, which came alone or with a symbol.
     fn asked_by(
         &mut self,
         state: &mut MemberState,
@@ -348,7 +348,7 @@ impl Receiver {
         self.asking.polled(state, order, now, out);
     }
 
-    /// Another view: what was said in the one before counts no more, and what had ended before has ended in this one.
+    /// Enters another view: what was said in the one before counts no more, and what had ended before has ended in this one.
     pub(super) fn viewed(&mut self, state: &MemberState, now: LocalNs, out: &mut Out<BroadcastEvent>) {
         self.root_heard = now;
         self.asking.restart(now);
@@ -358,7 +358,7 @@ impl Receiver {
         }
     }
 
-    /// A member below has reported.
+    /// Handles the report of a member below.
     pub(super) fn reported(
         &mut self,
         state: &mut MemberState,
@@ -377,7 +377,7 @@ impl Receiver {
         self.reporting.freed(state, credit, now);
     }
 
-    /// A member below misses something: what is here leaves, the rest when it is. A successor root is told what is here as well.
+    /// Serves a member below that misses something: what is here leaves, the rest when it is. A successor root also learns what is here.
     pub(super) fn needed(
         &mut self,
         state: &mut MemberState,
@@ -393,7 +393,7 @@ impl Receiver {
                 state.send(place, &BroadcastFrame::Have { block: need.block, held }, 0, out);
             }
         }
-        // What comes to that one from elsewhere anyway is not kept in mind for it; a neighbour asks elsewhere soon.
+        // A symbol that comes to that one from elsewhere anyway is not kept in mind for it; a neighbour asks elsewhere soon.
         let hands_on = match state.algorithm {
             Algorithm::Multicast => state.links.children.contains(&place),
             Algorithm::Chain => state.links.after == Some(place),

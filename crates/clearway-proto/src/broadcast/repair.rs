@@ -38,7 +38,7 @@ pub(super) enum PollOrdering {
     Loose,
 }
 
-/// Who is asked for what is missing.
+/// The member that is asked for what is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RepairSource {
     /// A neighbour, or from whom symbols come.
@@ -71,19 +71,19 @@ impl RepairRequests {
         self.due
     }
 
-    /// Everything is asked for anew: the neighbours are others, or what was asked of them is forgotten.
+    /// Asks for everything anew: the neighbours are others, or what was asked of them is forgotten.
     pub(super) fn restart(&mut self, now: LocalNs) {
         self.asked = 0;
         self.moved_at = now;
     }
 
-    /// A symbol came.
+    /// Records that a symbol came.
     pub(super) fn symbol_arrived(&mut self, sequence: u64, now: LocalNs) {
         self.came_at = now;
         self.seen = self.seen.max(sequence.saturating_add(1));
     }
 
-    /// A symbol was kept; it may have closed the first gap, or lie behind one.
+    /// Records that a symbol was kept; it may have closed the first gap, or lie behind one.
     pub(super) fn kept(&mut self, state: &mut MemberState, before: u64, now: LocalNs) {
         let received = state.holding.received();
         if received > before {
@@ -97,12 +97,12 @@ impl RepairRequests {
         }
     }
 
-    /// A symbol was not what the sender's memory held.
+    /// Records that a symbol was not what the sender's memory held.
     pub(super) fn damaged(&self, state: &MemberState, sequence: u64, out: &mut Out<BroadcastEvent>) {
         Self::ask(state, sequence, sequence + 1, RepairSource::Near, out);
     }
 
-    /// A poll says that everything below the edge has left the root.
+    /// Records that a poll says that everything below the edge has left the root.
     pub(super) fn polled(
         &mut self,
         state: &MemberState,
@@ -158,7 +158,7 @@ impl RepairRequests {
         }
     }
 
-    /// Below this a gap is no symbol that is only late: three have come behind it, or the last one that has left.
+    /// Returns the sequence below which a gap is no symbol that is only late: three have come behind it, or the last one that has left.
     fn newest(&self, state: &MemberState) -> u64 {
         let is_last = state.algorithm != Algorithm::Multicast && self.seen == self.edge;
         if is_last { self.edge } else { state.holding.highest().saturating_sub(REORDER) }
@@ -219,7 +219,7 @@ impl RepairRequests {
     }
 }
 
-/// Up to where everything has left the root, as far as it is to be finished.
+/// Returns up to where everything has left the root, as far as it is to be finished.
 fn edge(state: &MemberState) -> u64 {
     state.edge.min(state.end().unwrap_or(u64::MAX))
 }

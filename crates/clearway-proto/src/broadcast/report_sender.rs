@@ -3,11 +3,11 @@
 //! # Model
 //! A poll is answered when all children have answered: at the end of all objects as soon as everything is here, or after half a
 //! round trip without; in the middle at once where something is missing, otherwise when what came has been looked at; at once where
-//! an object is not known, so that it is announced again. Who had to say that something is missing at the end of all objects says so
+//! an object is not known, so that it is announced again. A member that had to say that something is missing at the end of all objects says so
 //! again when it is here, because nobody polls behind.
 //!
 //! # Invariants
-//! I1. What a report claims for others they have reported in this view.
+//! I1. Others have reported in this view what a report claims for them.
 
 use super::context::{BroadcastEvent, SlowReceivers};
 use super::frame::{BroadcastFrame, ProgressReport};
@@ -86,34 +86,34 @@ impl ReportSender {
         self.due
     }
 
-    /// A message of the root came, perhaps through the group, perhaps marked by the network.
+    /// Records a message of the root, which perhaps came through the group and was perhaps marked by the network.
     pub(super) fn packet_received(&mut self, to_group: bool, is_marked: bool) {
         self.heard = self.heard.saturating_add(u32::from(to_group));
         self.counts[1] += u64::from(is_marked);
     }
 
-    /// So many symbols were missed when a newer one came.
+    /// Counts the symbols that were missed when a newer one came.
     pub(super) fn missed(&mut self, symbols: u64) {
         self.counts[0] += symbols;
     }
 
-    /// A new symbol was kept.
+    /// Records that a new symbol was kept.
     pub(super) fn kept(&mut self) {
         self.counts[2] += 1;
     }
 
-    /// Something happened that is told within `wait` if it is not told sooner.
+    /// Makes a report leave within `wait`, if none leaves sooner.
     pub(super) fn soon(&mut self, now: LocalNs, wait: Nanos) {
         self.due.get_or_insert(now + wait);
     }
 
-    /// Another view: what was said in the one before counts no more.
+    /// Enters another view: what was said in the one before counts no more.
     pub(super) fn restart(&mut self, now: LocalNs) {
         (self.last, self.asked) = (None, false);
         self.due = Some(now);
     }
 
-    /// A new poll.
+    /// Handles a new poll.
     pub(super) fn polled(
         &mut self,
         state: &mut MemberState,
@@ -132,7 +132,7 @@ impl ReportSender {
         self.came(state, credit, now, out);
     }
 
-    /// Something came: perhaps all that the last poll waits for is here now.
+    /// Records that something came: perhaps all that the last poll waits for is here now.
     pub(super) fn came(
         &mut self,
         state: &mut MemberState,
@@ -172,7 +172,7 @@ impl ReportSender {
         if self.due.is_none_or(|at| at > now) {
             return;
         }
-        // Perhaps the group does not reach them.
+        // Perhaps the group does not reach these children: the poll must reach them another way.
         let poll = state.poll();
         state.reports.unanswered().for_each(|child| state.send(child, &poll, state.reports.poll(), out));
         self.report(state, credit, now, out);
@@ -190,9 +190,9 @@ impl ReportSender {
         }
     }
 
-    /// What this member alone has to say.
+    /// Returns what this member alone has to say.
     fn own(&self, state: &MemberState, credit: ApplicationCredit) -> ProgressReport {
-        // What was given up is not reported, so that nobody finds it to be with everybody.
+        // A symbol that was given up must not be reported: somebody would find it to be with everybody.
         let stable = state.holding.received().min(state.end().unwrap_or(u64::MAX));
         ProgressReport {
             received: if self.is_parked { u64::MAX } else { stable },
@@ -209,7 +209,7 @@ impl ReportSender {
         }
     }
 
-    /// Shares of symbols missed lately, and marked since the last report.
+    /// Returns the shares of symbols missed lately, and marked since the last report.
     fn count(&mut self) {
         let [missed, marked, new] = [0, 1, 2].map(|what| self.counts[what] - self.counted[what]);
         self.rates = [0; 2];
@@ -243,7 +243,7 @@ impl ReportSender {
     }
 }
 
-/// In the middle of objects: whether something is missing, so that waiting brings nothing.
+/// Returns, in the middle of objects, whether something is missing, so that waiting brings nothing.
 fn is_short(state: &MemberState) -> bool {
     let lacks = |block| state.holding.missing(block, state.edge) != 0;
     state.edge < state.tail() && state.holding.gaps(state.edge).any(lacks)

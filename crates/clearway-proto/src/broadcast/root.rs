@@ -128,7 +128,7 @@ impl Root {
         }
     }
 
-    /// The root of what another one has left, which casts nothing itself.
+    /// Creates the root of what another one has left, which casts nothing itself.
     pub(super) fn successor(state: &MemberState, now: LocalNs) -> Self {
         let next = state.objects.known();
         let last = next.checked_sub(1).and_then(|last| state.objects.get(last));
@@ -137,7 +137,7 @@ impl Root {
         Self { next, next_sequence: end, current: next, digested: end, successor, ready: true, ..Self::new(state) }
     }
 
-    /// Others take part now: what was reported counts no more, and everybody is asked at once.
+    /// Enters another view: what was reported counts no more, and everybody is asked at once.
     pub(super) fn viewed(&mut self, state: &mut MemberState, now: LocalNs) {
         self.gathered.clear();
         self.settled = false;
@@ -148,25 +148,25 @@ impl Root {
         if let Some(successor) = &mut self.successor {
             successor.restart(now);
         }
-        // What was on its way on lines that are no more is asked for again; what had not left yet leaves on the new ones.
+        // A symbol on its way on lines that are no more is asked for again; one that had not left yet leaves on the new ones.
         for sequence in state.edge..state.holding.received() {
             state.leave(sequence);
         }
     }
 
-    /// Who has held everybody up for longer than `patience`.
+    /// Returns the members that have held everybody up for longer than `patience`.
     pub(super) fn hopeless(&self, state: &MemberState, patience: Nanos, now: LocalNs) -> Option<u16> {
         let waits = self.ready && state.holding.floor() < state.edge && now.since(self.stuck.1) > patience;
         waits.then_some(self.slowest).filter(|place| *place != state.me)
     }
 
-    /// Who had the least of what has left when all reported last; nobody while nothing is under way.
+    /// Returns the member that had the least of what has left when all reported last; `None` while nothing is under way.
     pub(super) fn slowest(&self, state: &MemberState) -> Option<u16> {
         let is_under_way = self.ready && state.holding.floor() < state.edge;
         is_under_way.then_some(self.slowest).filter(|place| *place != state.me)
     }
 
-    /// Somebody wants the cast to end, or has seen it end before `object`.
+    /// Ends the cast, because a member wants it to end, or has seen it end before `object`.
     pub(super) fn abort(&mut self, state: &mut MemberState, object: u32, now: LocalNs, out: &mut Out<BroadcastEvent>) {
         if object == NEVER && self.successor.is_some() && !state.is_formed {
             self.abort_wanted = true;
@@ -181,7 +181,7 @@ impl Root {
         }
     }
 
-    /// A member has answered the successor root.
+    /// Handles a member's answer to the successor root.
     pub(super) fn have(
         &mut self,
         state: &mut MemberState,
@@ -195,7 +195,7 @@ impl Root {
         }
     }
 
-    /// A symbol came, to a successor root.
+    /// Handles a symbol that came to a successor root.
     pub(super) fn symbol_arrived(&mut self, state: &MemberState, now: LocalNs) {
         if let Some(successor) = &mut self.successor {
             successor.symbol_arrived(state, now);
@@ -247,7 +247,7 @@ impl Root {
         }
     }
 
-    /// Everything cast so far shall be asked about as soon as it has left.
+    /// Asks about everything cast so far as soon as it has left.
     pub(super) fn flush(&mut self, state: &mut MemberState, now: LocalNs, out: &mut Out<BroadcastEvent>) {
         if state.edge >= self.next_sequence {
             self.beat(state, now, out);
@@ -281,7 +281,7 @@ impl Root {
         }
     }
 
-    /// A digest is there: its symbol can leave.
+    /// Handles a digest: its symbol can leave.
     pub(super) fn digested(&mut self, state: &mut MemberState, sequence: u64, crc: u32) {
         self.under_way = self.under_way.saturating_sub(1);
         if state.holding.awaits(sequence) {
@@ -292,7 +292,7 @@ impl Root {
         }
     }
 
-    /// A child has reported.
+    /// Handles a child's report.
     pub(super) fn reported(&mut self, state: &mut MemberState, now: LocalNs, out: &mut Out<BroadcastEvent>) {
         if let Some(polls) = state.polls.as_mut().filter(|_| state.reports.all_answered()) {
             polls.answered();
@@ -356,7 +356,7 @@ impl Root {
         self.switch(state, way, now, out);
     }
 
-    /// The better way for the longest object that is open, without a group.
+    /// Returns the better way for the longest object that is open, without a group.
     fn relayed(&self, state: &MemberState) -> Algorithm {
         let longest = state.objects.all().map(|object| object.length).max().unwrap_or_default();
         let circumstances = NetworkConditions {
@@ -370,7 +370,7 @@ impl Root {
         Costs::new(&circumstances, cost::MulticastReach::Some).best()
     }
 
-    /// Symbols go another way from here on. What has arrived has arrived: members ask for the rest.
+    /// Symbols go another way from here on. Symbols that have arrived stay: members ask for the rest.
     fn switch(&mut self, state: &mut MemberState, way: Algorithm, now: LocalNs, out: &mut Out<BroadcastEvent>) {
         state.turn(way, state.edge);
         self.gathered.clear();
@@ -416,7 +416,7 @@ impl Root {
         }
     }
 
-    /// Nobody else takes part: what is digested is stable.
+    /// Makes what is digested stable, because nobody else takes part.
     pub(super) fn alone(&mut self, state: &mut MemberState, now: LocalNs, out: &mut Out<BroadcastEvent>) {
         if state.view.count() == 1 {
             state.formed();
@@ -431,7 +431,7 @@ impl Root {
         }
     }
 
-    /// A child says what it and those below it miss.
+    /// Handles a child's list of what it and those below it miss.
     pub(super) fn needed(&mut self, state: &mut MemberState, place: u16, needs: &Nacks, now: LocalNs) {
         let Some(line) = state.outgoing.line(Some(place)) else { return };
         for need in needs.iter().filter(|need| state.holding.is_inside(need.block)) {
@@ -456,7 +456,7 @@ impl Root {
         }
     }
 
-    /// What more than two miss leaves to the group; who else misses something serves those below.
+    /// Repairs what more than two miss to the group; any other member that misses something serves those below.
     fn repair(&mut self, state: &mut MemberState, now: LocalNs) {
         let (patience, group) = (state.patience(), state.outgoing.line(None));
         for need in self.gathered.drain(..) {

@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //! I1. A symbol that leaves here carries the check of the root's memory, not of this one.
-//! I2. Nothing is told about an object behind the one with which the cast was aborted.
+//! I2. No event names an object behind the one with which the cast was aborted.
 
 use super::child_reports::ChildReports;
 use super::context::{BroadcastConfig, BroadcastEvent, BroadcastRecord};
@@ -85,7 +85,7 @@ pub(super) struct MemberState {
 }
 
 impl MemberState {
-    /// The place of `rank`, if it is a member.
+    /// Returns the place of `rank`, if it is a member.
     pub(super) fn place_of(&self, rank: crate::base::Rank) -> Option<u16> {
         let members = &self.config.members;
         // Lists of ranks usually are in order, so that the first look finds it.
@@ -94,7 +94,7 @@ impl MemberState {
         u16::try_from(place).ok()
     }
 
-    /// Everybody has joined this view.
+    /// Begins a view that everybody has joined.
     pub(super) fn formed(&mut self) {
         if !self.is_formed {
             self.is_formed = true;
@@ -102,12 +102,12 @@ impl MemberState {
         }
     }
 
-    /// Whether the cast was aborted, as far as is known here.
+    /// Returns whether the cast was aborted, as far as is known here.
     pub(super) const fn is_aborted(&self) -> bool {
         self.aborted != NEVER
     }
 
-    /// The end of the last object that is known here.
+    /// Returns the end of the last object that is known here.
     pub(super) fn tail(&self) -> u64 {
         let last = self.objects.known().checked_sub(1).and_then(|last| self.objects.get(last));
         last.map_or(self.holding.floor(), |last| last.end(self.config.symbol))
@@ -187,14 +187,14 @@ impl MemberState {
         out.operate_at(at, Operation::Send { to, path: PathId(0), class, head, body: Span::EMPTY, token: None });
     }
 
-    /// What the root says of itself.
+    /// Returns what the root says of itself.
     pub(super) fn poll(&self) -> BroadcastFrame {
         let (edge, stable) = (self.edge, self.holding.floor());
         let trip = u32::try_from(self.reports.trip().0).unwrap_or(u32::MAX);
         BroadcastFrame::Poll(Poll { edge, stable, objects: self.objects.known(), aborted: self.aborted, trip })
     }
 
-    /// The announcement of a long object.
+    /// Returns the announcement of a long object.
     pub(super) fn announcement(&self, object: u32) -> Option<BroadcastFrame> {
         let object = self.objects.get(object)?;
         let Size::Long(number) = object.size else { return None };
@@ -206,17 +206,17 @@ impl MemberState {
         }))
     }
 
-    /// A round trip, during which nothing is sent again.
+    /// Returns a round trip, during which nothing is sent again.
     pub(super) fn quiet(&self) -> Nanos {
         self.reports.trip()
     }
 
-    /// How long nothing may come though all goes well: a round trip, and until the next burst leaves.
+    /// Returns how long nothing may come though all goes well: a round trip, and until the next burst leaves.
     pub(super) fn pause(&self) -> Nanos {
         self.quiet() + self.outgoing.burst(self.config.symbol)
     }
 
-    /// How long what was asked for, or has left, may be under way: through a group no longer than any pause; along a chain
+    /// Returns how long what was asked for, or has left, may be under way: through a group no longer than any pause; along a chain
     /// or tree it stands in queues in which polls do not stand, so as long as any answer may take.
     pub(super) fn patience(&self) -> Nanos {
         match self.algorithm {
@@ -225,7 +225,7 @@ impl MemberState {
         }
     }
 
-    /// Whether symbols come to this member through the group, so that its neighbours have them as well.
+    /// Returns whether symbols come to this member through the group, so that its neighbours have them as well.
     pub(super) fn is_fed_by_group(&self) -> bool {
         match self.algorithm {
             Algorithm::Multicast => true,
@@ -234,7 +234,7 @@ impl MemberState {
         }
     }
 
-    /// Symbols take `way` from sequence `since` on. What is missing of those before is asked for, of others than before.
+    /// Symbols take `way` from sequence `since` on. Missing symbols of those before are asked for, of others than before.
     /// Says whether they took another one before.
     pub(super) fn turn(&mut self, way: Algorithm, since: u64) -> bool {
         let is_new = way != self.algorithm;
@@ -245,23 +245,23 @@ impl MemberState {
         is_new
     }
 
-    /// What of `block` took another way before: on this one nobody has lost it yet.
+    /// Returns what of `block` took another way before: on this one nobody has lost it yet.
     pub(super) fn turned(&self, block: u64) -> u64 {
         if self.algorithm == Algorithm::Multicast { 0 } else { below(block, self.since) }
     }
 
-    /// Whether symbols come from `place` by their way, and are not what somebody had to be asked for.
+    /// Returns whether symbols come from `place` by their way, and are not what somebody had to be asked for.
     pub(super) fn brings(&self, place: u16, preamble: &Preamble) -> bool {
         match preamble.algorithm {
             Algorithm::Multicast => preamble.to_group,
             Algorithm::Chain => self.links.before == Some(place),
             Algorithm::Tree => self.links.elder == Some(place),
-            // What the last of a segment had to ask for is still to be handed on.
+            // Symbols that the last of a segment had to ask for are still to be handed on.
             Algorithm::Segments => preamble.to_group || [self.links.before, self.links.parent].contains(&Some(place)),
         }
     }
 
-    /// A symbol is here, and leaves again on every line of the way it took.
+    /// Hands on a symbol that is here, on every line of the way it took.
     pub(super) fn hand_on(&mut self, sequence: u64, way: Algorithm) {
         if sequence < self.since {
             return;
@@ -280,7 +280,7 @@ impl MemberState {
         }
     }
 
-    /// A symbol of this root leaves for the first time.
+    /// Sends a symbol of this root for the first time.
     pub(super) fn leave(&mut self, sequence: u64) {
         match self.outgoing.line(None) {
             Some(group) if self.algorithm == Algorithm::Multicast => self.outgoing.want(group, sequence),
@@ -343,7 +343,7 @@ impl MemberState {
         out.operate_at(slot, Operation::Send { to, path: PathId(0), class, head, body, token });
     }
 
-    /// What a symbol of `object` on `line` is to the root that sends it; of others everything left the root before.
+    /// Returns what a symbol of `object` on `line` is to the root that sends it; of others everything left the root before.
     fn leaves(&self, line: usize, object: &Object, sequence: u64) -> Departure {
         match object.size {
             _ if sequence < self.edge => Departure::Again,
@@ -354,18 +354,18 @@ impl MemberState {
         }
     }
 
-    /// Whether the symbol behind `sequence` leaves as soon as it can.
+    /// Returns whether the symbol behind `sequence` leaves as soon as it can.
     fn follows(&self, line: usize, sequence: u64) -> bool {
         self.holding.awaits(sequence + 1) || self.outgoing.wants(line, sequence + 1)
     }
 
-    /// This member is the root from `now` on, and asks.
+    /// Makes this member the root from `now` on, which asks.
     pub(super) fn ask_from(&mut self, now: LocalNs) {
         let BroadcastConfig { window, sync_every, silence, .. } = self.config;
         self.polls = Some(Polls::new(window, sync_every, silence, now));
     }
 
-    /// The number of a new poll, which a symbol to the group carries, or else a message of its own down the tree.
+    /// Returns the number of a new poll, which a symbol to the group carries, or else a message of its own down the tree.
     fn ask(&mut self, at: LocalNs, with_symbol: bool, out: &mut Out<BroadcastEvent>) -> u16 {
         let poll = self.next_poll(at);
         if with_symbol {
@@ -375,7 +375,7 @@ impl MemberState {
         0
     }
 
-    /// The number of a new poll that is asked at `at`.
+    /// Returns the number of a new poll that is asked at `at`.
     pub(super) fn next_poll(&mut self, at: LocalNs) -> u16 {
         let poll = self.reports.poll().wrapping_add(1).max(1);
         self.reports.polled(poll, at);
@@ -383,7 +383,7 @@ impl MemberState {
         poll
     }
 
-    /// A symbol that was to leave did or did not.
+    /// Records that a symbol that was to leave did or did not.
     pub(super) fn sent(&mut self, line: usize, sequence: u64, status: Status) {
         if status != Status::NoRoom {
             return self.outgoing.left();
@@ -400,10 +400,10 @@ impl MemberState {
         out.operate(Operation::Digest { of, token: BroadcastLabel::Digest { sequence }.token() });
     }
 
-    /// Everything below `stable` is with every member.
+    /// Releases everything below `stable`: every member has it.
     pub(super) fn release(&mut self, stable: u64, out: &mut Out<BroadcastEvent>) {
         let from = self.holding.floor();
-        // What was given up is with nobody, whoever holds it.
+        // A symbol that was given up is with nobody, whoever holds it.
         let stable = stable.min(self.end().unwrap_or(u64::MAX));
         if stable <= from {
             return;
@@ -421,7 +421,7 @@ impl MemberState {
         self.notify_end(out);
     }
 
-    /// The cast ends before `object`, at the latest.
+    /// Ends the cast before `object`, at the latest.
     pub(super) fn abort_at(&mut self, object: u32, out: &mut Out<BroadcastEvent>) {
         self.aborted = self.aborted.min(object);
         self.notify_end(out);
@@ -435,7 +435,7 @@ impl MemberState {
         }
     }
 
-    /// The first sequence behind what is to be finished, once the cast was aborted; none as long as the last object is not known.
+    /// Returns the first sequence behind what is to be finished, once the cast was aborted; none as long as the last object is not known.
     pub(super) fn end(&self) -> Option<u64> {
         if self.aborted == NEVER {
             return None;
@@ -446,7 +446,7 @@ impl MemberState {
         end.or(last.map(|last| last.end(self.config.symbol))).or(over)
     }
 
-    /// The object to which `sequence` belongs.
+    /// Returns the object to which `sequence` belongs.
     pub(super) fn object_at(&self, sequence: u64) -> Option<u32> {
         let is_of = |object: &&Object| object.first <= sequence && sequence < object.end(self.config.symbol);
         self.objects.all().find(is_of).map(|object| object.number)

@@ -3,7 +3,7 @@
 //! # Model
 //! The successor root goes through what it lacks block by block and asks all members that take part. Each says which symbols of the block it
 //! holds, and sends them. When all have answered, what nobody holds is lost, and the cast ends before the object that it belongs
-//! to; otherwise it ends behind the last object of which the successor root knows. What is before that end is finished as always.
+//! to; otherwise it ends behind the last object of which the successor root knows. Everything before that end is finished as always.
 //!
 //! # Invariants
 //! I1. The end is never before an object that some survivor was told to be stable: that one is with all survivors.
@@ -23,7 +23,7 @@ pub(super) struct SuccessorRoot {
     /// Behind the last object that is known.
     end: u64,
     block: u64,
-    /// Who has answered for the block, and what all of them hold.
+    /// The members that have answered for the block, and what all of them hold.
     answered: Vec<u16>,
     held: u64,
     ask_at: Option<LocalNs>,
@@ -50,7 +50,7 @@ impl SuccessorRoot {
                 self.ask_at = None;
                 state.abort_at(state.objects.known().min(state.aborted), out);
             } else {
-                // Digests are under way.
+                // Digests are under way: the cast must not end before they are there.
                 self.ask_at = Some(now + state.reports.time_out());
             }
             return;
@@ -68,7 +68,7 @@ impl SuccessorRoot {
         self.conclude(state, out);
     }
 
-    /// A member says what it holds of a block.
+    /// Records what a member says that it holds of a block.
     pub(super) fn answered(
         &mut self,
         state: &mut MemberState,
@@ -87,7 +87,7 @@ impl SuccessorRoot {
         self.conclude(state, out);
     }
 
-    /// When all have answered, what nobody holds is lost.
+    /// Finds, when all have answered, that what nobody holds is lost.
     fn conclude(&self, state: &mut MemberState, out: &mut Out<BroadcastEvent>) {
         let has_answered = |place| place == state.me || self.answered.contains(&place);
         let lost = state.holding.missing(self.block, self.end) & !self.held;
@@ -99,7 +99,7 @@ impl SuccessorRoot {
         }
     }
 
-    /// Others take part now: everybody is asked again.
+    /// Asks everybody again, because others take part now.
     pub(super) fn restart(&mut self, now: LocalNs) {
         self.answered.clear();
         self.held = 0;
@@ -108,7 +108,7 @@ impl SuccessorRoot {
         }
     }
 
-    /// Something of what was missing came.
+    /// Records that something of what was missing came.
     pub(super) fn symbol_arrived(&mut self, state: &MemberState, now: LocalNs) {
         if self.ask_at.is_some() && state.holding.missing(self.block, self.end) == 0 {
             self.ask_at = Some(now);

@@ -1,9 +1,9 @@
-//! Many small casts under random faults: every byte is the root's, in order, once, and all survivors are told the same end.
+//! Many small casts under random faults: every byte is the root's, in order, once, and all survivors learn the same end.
 //!
 //! # Model
 //! A seed gives a cast (members, leaves, objects, way, window, slots) and faults: loss, doubling, delay, damage, members that are killed,
 //! stop, or are slow, applications that end the cast. It runs on the wire in memory until all who live know the end. Bytes and order
-//! are checked when they are told, memory that was given back is overwritten at once.
+//! are checked when they are reported, memory that was given back is overwritten at once.
 
 use alloc::vec::Vec;
 
@@ -61,7 +61,7 @@ fn strike(trial: &mut BroadcastTrial, stream: &mut RandomStream) {
     let mut below = |bound: u64| stream.below(bound);
     let mut put = |at: u64, rank: u32, fault| trial.faults.entry(at).or_default().push((rank, fault));
     let ranks = trial.plan.ranks;
-    // Somebody is left, and whether too few are left to know it by silence is told.
+    // Somebody is left, and an event says whether too few are left to know it by silence.
     let mut killed = Vec::new();
     for _ in 0..below(4) {
         let (at, rank) = (below(4_000_000), below(u64::from(ranks)) as u32);

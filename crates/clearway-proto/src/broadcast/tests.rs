@@ -394,7 +394,7 @@ fn deaf__members_are_reached_another_way_and_what_arrived_is_not_sent_again() {
         trial.run();
         assert!(trial.is_over(), "{deaf:?}");
         assert!(arrived > 0 && trial.check_outcome() == (3, None));
-        // What was under way when the way changed is asked for again, a burst at most; what had arrived is not.
+        // Symbols under way when the way changed are asked for again, a burst at most; those that had arrived are not.
         let doubled = [1, 2, 3, 4, 5].map(|rank| trial.record(rank).doubled);
         assert!(doubled.iter().all(|doubled| *doubled <= 16), "{doubled:?} of {deaf:?} at {rate}");
     }

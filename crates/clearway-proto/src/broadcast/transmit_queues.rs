@@ -1,8 +1,8 @@
 //! Which symbols shall still leave, to whom, and when the next one may: first sends, handing on and repair are one thing here.
 //!
 //! # Model
-//! A *line* leads to one neighbour or to the group. What is wanted on a line and held here leaves, lowest sequence first over all
-//! lines, at the pace of the rate. What is wanted and not held waits until it is. Who asks again for what left on the line a
+//! A *line* leads to one neighbour or to the group. A symbol that is wanted on a line and held here leaves, lowest sequence first over all
+//! lines, at the pace of the rate. A symbol that is wanted and not held waits until it is. A member that asks again for what left on the line a
 //! moment ago is not heard: it is under way.
 //!
 //! # Invariants
@@ -77,7 +77,7 @@ impl NeighbourQueue {
         self.lowest = self.lowest.min(block);
     }
 
-    /// What of `block` left on this line less than `patience` ago, up to twice as long.
+    /// Returns what of `block` left on this line less than `patience` ago, up to twice as long.
     fn lately(&self, block: u64, now: LocalNs, patience: Nanos) -> u64 {
         let lately = &self.lately[self.at(block)];
         match now.since(lately.since).steps_of(patience) {
@@ -87,7 +87,7 @@ impl NeighbourQueue {
         }
     }
 
-    /// A symbol leaves; says whether it was asked for.
+    /// Records that a symbol leaves; says whether it was asked for.
     fn left(&mut self, sequence: u64, at: LocalNs, patience: Nanos) -> bool {
         let (block, bit) = (self.at(sequence / BLOCK), 1 << (sequence % BLOCK));
         let was_asked = self.asked[block] & bit != 0;
@@ -104,7 +104,7 @@ impl NeighbourQueue {
         was_asked
     }
 
-    /// The first symbol that is wanted and held.
+    /// Returns the first symbol that is wanted and held.
     fn first(&mut self, holding: &ReceiveWindow, which: SymbolSelection) -> Option<u64> {
         if self.count == 0 {
             return None;
@@ -192,7 +192,7 @@ impl TransmitQueues {
         }
     }
 
-    /// New neighbours; what was wanted is forgotten, and will be asked for again.
+    /// Sets new neighbours; what was wanted is forgotten, and will be asked for again.
     pub(super) fn lead_to(&mut self, lines: impl Iterator<Item = Option<u16>>, holding: &ReceiveWindow) {
         self.lines.clear();
         for to in lines {
@@ -202,17 +202,17 @@ impl TransmitQueues {
         }
     }
 
-    /// The number of the line to `to`.
+    /// Returns the number of the line to `to`.
     pub(super) fn line(&self, to: Option<u16>) -> Option<usize> {
         self.lines.iter().position(|line| line.to == to)
     }
 
-    /// Where a line leads.
+    /// Returns where a line leads.
     pub(super) fn to(&self, line: usize) -> Option<u16> {
         self.lines.get(line).and_then(|line| line.to)
     }
 
-    /// Whether a symbol is to leave on a line.
+    /// Returns whether a symbol is to leave on a line.
     pub(super) fn wants(&self, line: usize, sequence: u64) -> bool {
         let is_wanted = |line: &NeighbourQueue| line.wanted[line.at(sequence / BLOCK)] & 1 << (sequence % BLOCK) != 0;
         self.lines.get(line).is_some_and(is_wanted)
@@ -224,7 +224,7 @@ impl TransmitQueues {
         }
     }
 
-    /// Somebody on `line` lacks `missing` of `block`, which the holding covers, and did not lose `fresh` of it: that is still to come.
+    /// Queues `missing` of `block` for a member on `line`, which the holding covers, and which did not lose `fresh` of it: that is still to come.
     pub(super) fn repair(&mut self, line: usize, need: BlockNack, fresh: u64, now: LocalNs, patience: Nanos) {
         let to_all = self.line(None).map_or(0, |group| self.lines[group].lately(need.block, now, patience));
         if let Some(line) = self.lines.get_mut(line) {
@@ -235,7 +235,7 @@ impl TransmitQueues {
         }
     }
 
-    /// How long full packets with `symbol` bytes take that leave together.
+    /// Returns how long full packets with `symbol` bytes take that leave together.
     pub(super) fn burst(&self, symbol: u32) -> Nanos {
         let packet = u64::from(symbol) + DATA_HEAD as u64 + OVERHEAD;
         self.rate.map_or(Nanos::ZERO, |rate| rate.time_for(Bytes(packet * u64::from(TOGETHER))).min(EARLY))
@@ -246,17 +246,17 @@ impl TransmitQueues {
         self.rate = Some(rate);
     }
 
-    /// Nothing more is wanted, and nothing that left is under way any more.
+    /// Forgets all that is wanted, and all that left and is under way.
     pub(super) fn forget(&mut self, holding: &ReceiveWindow) {
         self.lines.iter_mut().for_each(|line| *line = NeighbourQueue::new(line.to, holding));
     }
 
-    /// A symbol is handed to the driver.
+    /// Records that a symbol is handed to the driver.
     pub(super) fn handed(&mut self) {
         self.under_way += 1;
     }
 
-    /// It left.
+    /// Records that the symbol left.
     pub(super) fn left(&mut self) {
         self.under_way = self.under_way.saturating_sub(1);
         self.ended += 1;
@@ -265,7 +265,7 @@ impl TransmitQueues {
         }
     }
 
-    /// The transmit queue refused a symbol: what it has taken is how many leave at a time from now on.
+    /// Records that the transmit queue refused a symbol: what it has taken is how many leave at a time from now on.
     pub(super) fn refused(&mut self) {
         self.full = true;
         self.under_way = self.under_way.saturating_sub(1);
@@ -311,17 +311,17 @@ impl TransmitQueues {
         Some(NextSymbol { line, sequence, slot: self.together.0, was_asked })
     }
 
-    /// When what leaves now would leave, behind all that was taken.
+    /// Returns when what leaves now would leave, behind all that was taken.
     pub(super) fn behind_all(&self, now: LocalNs) -> LocalNs {
         self.next.max(now)
     }
 
-    /// When more can be taken than the last time.
+    /// Returns when more can be taken than the last time.
     pub(super) const fn deadline(&self) -> Option<LocalNs> {
         self.wake
     }
 
-    /// The floor passed some blocks.
+    /// Releases the blocks that the floor passed.
     pub(super) fn release(&mut self, from: u64, to: u64) {
         self.lines.iter_mut().for_each(|line| line.release(from, to));
     }

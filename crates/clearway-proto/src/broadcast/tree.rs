@@ -1,4 +1,4 @@
-//! Who reports to whom, and who hands on to whom: pure functions of the members, their leaves, who is out and the root.
+//! The trees by which members report and hand on: pure functions of the members, their leaves, who is out and the root.
 //!
 //! # Model
 //! Members stand in an order that begins with the root: leaf by leaf from the root's on, within a leaf in the order of the list.
@@ -32,7 +32,7 @@ pub struct Member {
     pub leaf: u32,
 }
 
-/// Who takes part.
+/// The members that take part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct View {
     root: u16,
@@ -42,12 +42,12 @@ pub(super) struct View {
 }
 
 impl View {
-    /// Everybody, with the member at place `root` sending.
+    /// Creates everybody, with the member at place `root` sending.
     pub(super) fn first(members: usize, root: u16) -> Self {
         Self { root, removed: RemovedMembers::NONE, members: members as u32 }
     }
 
-    /// A view as it was told; `None` when it makes no sense.
+    /// Creates a view as another member announced it; `None` when it makes no sense.
     pub(super) fn parse(word: u32, removed: RemovedMembers, members: usize) -> Option<Self> {
         let view = Self { root: word as u16, removed, members: members as u32 };
         let out = removed.as_slice();
@@ -56,7 +56,7 @@ impl View {
         (view.word() == word && view.is_in(view.root) && distinct && known).then_some(view)
     }
 
-    /// The number that stands in every header. Of two views the one with the greater number is the later one.
+    /// Returns the number that stands in every header. Of two views the one with the greater number is the later one.
     pub(super) fn word(&self) -> u32 {
         (self.removed.as_slice().len() as u32) << 16 | u32::from(self.root)
     }
@@ -73,17 +73,17 @@ impl View {
         u32::from(place) < self.members && !self.removed.as_slice().contains(&place)
     }
 
-    /// How many take part.
+    /// Returns how many take part.
     pub(super) fn count(&self) -> u32 {
         self.members - self.removed.as_slice().len() as u32
     }
 
-    /// All places that take part, in the order of the list.
+    /// Returns all places that take part, in the order of the list.
     pub(super) fn places(&self) -> impl Iterator<Item = u16> + '_ {
         (0..self.members as u16).filter(|place| self.is_in(*place))
     }
 
-    /// This view without `place`, and with another root if the root goes; `None` when no header could tell, or nobody is left.
+    /// Returns this view without `place`, and with another root if the root goes; `None` when no header could tell, or nobody is left.
     pub(super) fn without(&self, place: u16, root: u16) -> Option<Self> {
         let mut next = self.clone();
         if !self.is_in(place) || self.removed.as_slice().len() == REMOVED_MAX {
@@ -94,12 +94,12 @@ impl View {
         next.is_in(root).then_some(next)
     }
 
-    /// Whether this came of `before`, by others that went.
+    /// Returns whether this came of `before`, by others that went.
     pub(super) fn follows(&self, before: &Self) -> bool {
         self.removed.as_slice().starts_with(before.removed.as_slice())
     }
 
-    /// Whether this may follow `before` on silence alone: more than half of it is left, or half of it with its root. Of
+    /// Returns whether this may follow `before` on silence alone: more than half of it is left, or half of it with its root. Of
     /// two such views that differ somebody is in both, and joins only one.
     pub(super) fn may_follow(&self, before: &Self) -> bool {
         let (left, of) = (self.count() * 2, before.count());
@@ -107,12 +107,12 @@ impl View {
     }
 }
 
-/// Who is next to a member.
+/// The neighbours of a member in the trees.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct TreeLinks {
     /// To whom it reports.
     pub(super) parent: Option<u16>,
-    /// Who reports to it.
+    /// The members that report to it.
     pub(super) children: Vec<u16>,
     /// From whom the chain comes, and where it goes on.
     pub(super) before: Option<u16>,
@@ -128,7 +128,7 @@ pub(super) struct TreeLinks {
 }
 
 impl TreeLinks {
-    /// Those of the member at place `me`. O(n log n).
+    /// Creates the `TreeLinks` of the member at place `me`. O(n log n).
     pub(super) fn new(members: &[Member], view: &View, me: u16) -> Self {
         let order = order(members, view);
         let Some(at) = order.iter().position(|place| *place == me) else { return Self::default() };
@@ -162,7 +162,7 @@ impl TreeLinks {
     }
 }
 
-/// All that take part, from the root on. O(n) where the list is in the order of leaves: then only its halves change places.
+/// Returns all that take part, from the root on. O(n) where the list is in the order of leaves: then only its halves change places.
 fn order(members: &[Member], view: &View) -> Vec<u16> {
     let root = usize::from(view.root);
     let first = members.get(root).map_or(0, |root| root.leaf);

@@ -21,7 +21,7 @@ pub(super) enum MemberFault {
     Pause(u64),
     /// It runs once in so long from now on.
     Slow(u64),
-    /// Those who live are told that it died.
+    /// Those who live are notified that it died.
     Told,
     /// Its application wants the cast to end.
     Abort,
@@ -241,7 +241,7 @@ impl BroadcastTrial {
         }
     }
 
-    /// Time goes on to when something happens, and it happens.
+    /// Moves time to the next event and handles that.
     pub(super) fn turn(&mut self) {
         let wakes = self.processes.iter().filter_map(|process| process.wake);
         let faults = self.faults.keys().next().map(|at| LocalNs(*at));
@@ -260,7 +260,7 @@ impl BroadcastTrial {
         (0..self.processes.len()).for_each(|rank| self.step(rank));
     }
 
-    /// Whether every member that takes part knows the end of every object.
+    /// Returns whether every member that takes part knows the end of every object.
     pub(super) fn is_over(&self) -> bool {
         let all = self.plan.lengths.len() as u32;
         let over = |process: &BroadcastProcess| {
@@ -356,14 +356,14 @@ impl BroadcastTrial {
         assert_eq!(wrong, None, "object {object} at rank {rank}");
     }
 
-    /// The memory is the application's again, which does what it wants with it.
+    /// Overwrites the memory: it is the application's again, which does what it wants with it.
     fn spoil(&mut self, rank: u32, at: Span) {
         let region = self.fabric.wire(Rank(rank)).region_mut(at.region).expect("it is there");
         let range = at.range_in(region.len()).expect("within its region");
         region[range].fill(0xee);
     }
 
-    /// Every survivor was told the same: how many objects are stable, and where the cast ended.
+    /// Checks that every survivor was notified of the same: how many objects are stable, and where the cast ended.
     pub(super) fn check_outcome(&self) -> (usize, Option<u32>) {
         let all = self.plan.lengths.len() as u32;
         let survivors = self.processes.iter().filter(|process| process.driver.is_some() && !process.out);

@@ -1,15 +1,15 @@
-//! Who takes part from now on: silence, deaths that are known, and how everybody learns of them.
+//! The members that take part from now on: silence, deaths that are known, and how everybody learns of them.
 //!
 //! # Model
 //! The root puts out who is silent; members above others tell it who is. When the root itself is silent the first living member of
-//! the list takes its part, the second one after twice the silence, and so on. A view is told to all, and by everybody to those
+//! the list takes its part, the second one after twice the silence, and so on. The root sends a view to all, and everybody to those
 //! from whom something of another view comes. A view is *formed* when all its members have reported in it. Of two views that
 //! follow the last formed one the later one counts, and nothing of another view is listened to.
 //!
 //! # Invariants
 //! I1. On silence alone a view follows only if it keeps more than half of the last formed one, or half of it with its root: two
 //!     halves of a network that is cut do not both go on. A death that is known needs no such count.
-//! I2. Who stood still itself does not blame the others for what it did not hear.
+//! I2. A member that stood still itself does not blame the others for what it did not hear.
 //! I3. Whoever is silent at the same time is judged together: all of them go, or none. Putting out as many as the count allows, and then
 //!     none of the rest, would end nothing, and those that speak again would be out.
 
@@ -83,7 +83,7 @@ impl BroadcastNode {
         let (None, Some(receiver)) = (&self.root, &self.receiver) else { return };
         let root = self.state.view.root();
         let is_dead = |place: &u16| self.watch.dead.contains(place);
-        // Nearly always, and the list is long.
+        // This holds nearly always, and the list below is too long to walk each time.
         if !is_dead(&root) && now.since(receiver.root_heard) < self.state.config.silence {
             self.watch.helpless = false;
             return;
@@ -119,7 +119,7 @@ impl BroadcastNode {
         }
     }
 
-    /// Root: these `places` do not take part any more.
+    /// Removes, at the root, these `places`, which do not take part any more.
     pub(super) fn remove(&mut self, places: &[u16], now: LocalNs, out: &mut Out<BroadcastEvent>) {
         let without = |view: View, place: &u16| view.without(*place, self.state.me).unwrap_or(view);
         let view = places.iter().fold(self.state.view.clone(), without);
@@ -128,7 +128,7 @@ impl BroadcastNode {
         }
     }
 
-    /// Somebody knows that `place` is dead.
+    /// Records that a member knows that `place` is dead.
     pub(super) fn known_dead(&mut self, place: u16, now: LocalNs, out: &mut Out<BroadcastEvent>) {
         if !self.watch.dead.contains(&place) && place != self.state.me {
             self.watch.dead.push(place);
@@ -165,7 +165,7 @@ impl BroadcastNode {
         others.for_each(|place| self.state.send(place, &frame, 0, out));
     }
 
-    /// Whether `view`, in which perhaps all its members take part, counts more than the present one: a later one that follows the
+    /// Returns whether `view`, in which perhaps all its members take part, counts more than the present one: a later one that follows the
     /// last formed one, or a formed one instead of one that is not and does not follow it.
     pub(super) fn joins(&self, view: &View, formed: bool) -> bool {
         let state = &self.state;
@@ -173,7 +173,7 @@ impl BroadcastNode {
         is_later || formed && !state.is_formed && !state.view.follows(view)
     }
 
-    /// A view was told.
+    /// Handles a view that another member announces.
     pub(super) fn handle_view(&mut self, view: View, formed: bool, now: LocalNs, out: &mut Out<BroadcastEvent>) {
         if !view.is_in(self.state.me) || self.root.is_some() && view.root() != self.state.me {
             self.is_out = true;
@@ -215,18 +215,18 @@ impl BroadcastNode {
         self.state.send_down(&frame, 0, None, out);
     }
 
-    /// This member is the root from now on, of what is left.
+    /// Makes this member the root, of what is left, from now on.
     fn inherit(&mut self, now: LocalNs) {
         self.root = Some(alloc::boxed::Box::new(Root::successor(&self.state, now)));
         self.state.ask_from(now);
     }
 
-    /// Something of another view came from `place`: who is behind is told. Who is ahead tells when it sees how far this node is.
+    /// Handles something of another view that came from `place`: notifies a member that is behind. A member that is ahead answers when it sees how far this node is.
     pub(super) fn differs(&mut self, place: u16, now: LocalNs, out: &mut Out<BroadcastEvent>) {
         self.answer(place, &BroadcastFrame::View(*self.state.view.removed()), now, out);
     }
 
-    /// One answer in a round trip of a local network: whoever did not get it sends again.
+    /// Answers once in a round trip of a local network: a member that did not get the answer sends again.
     pub(super) fn answer(&mut self, place: u16, frame: &BroadcastFrame, now: LocalNs, out: &mut Out<BroadcastEvent>) {
         if now.since(self.watch.answered_at) >= Nanos::from_micros(20) || self.watch.answered_at == LocalNs(0) {
             self.watch.answered_at = now;

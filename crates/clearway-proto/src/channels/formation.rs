@@ -15,7 +15,7 @@ use super::frame::{ChannelAssignment, ChannelsFrame, Holdings, Vote};
 use super::team::{Team, TeamContext};
 use crate::base::{LocalNs, Nanos};
 
-/// Times that a team is told no until it takes the shared channel. With waits of up to 2, 4 .. 32 retries they last some hundred round trips in
+/// Times that a team gets a no until it takes the shared channel. With waits of up to 2, 4 .. 32 retries they last some hundred round trips in
 /// all, in which a recalled team of idle members has long let go.
 const TRIES: u32 = 12;
 /// Doublings of the wait.
@@ -62,7 +62,7 @@ impl Formation {
         }
     }
 
-    /// When the wait after a no is over.
+    /// Returns when the wait after a no is over.
     pub(super) fn not_before(&self) -> Option<LocalNs> {
         (self.step == FormationPhase::Voiding && self.answered.iter().all(|answered| *answered))
             .then_some(self.not_before)
@@ -80,7 +80,7 @@ impl Formation {
 }
 
 impl Team {
-    /// Leader: goes as far as answers allow.
+    /// Leads the formation as far as answers allow.
     pub(super) fn lead(&mut self, bench: &mut TeamContext<'_>) {
         if self.forming.step == FormationPhase::Begun {
             self.ask(FormationPhase::Asking, bench);
@@ -116,7 +116,7 @@ impl Team {
         self.step(step, bench);
     }
 
-    /// It was no: takes back, waits, and asks anew.
+    /// Takes back after a no, waits, and asks anew.
     fn retry(&mut self, bench: &mut TeamContext<'_>) {
         self.forming.tries += 1;
         if self.forming.tries > TRIES {
@@ -139,7 +139,7 @@ impl Team {
         self.wait_anew(bench);
     }
 
-    /// Leader: all have said what they hold.
+    /// Chooses a channel, at the leader: all have said what they hold.
     fn choose(&mut self, bench: &mut TeamContext<'_>) {
         self.forming.holdings.busy |= bench.pool.busy_for(self.key);
         if let Some(channel) = self.forming.holdings.free().filter(|channel| bench.pool.hold(*channel, self.key)) {
@@ -157,7 +157,7 @@ impl Team {
         }
     }
 
-    /// Leader: a member said what it holds.
+    /// Handles, at the leader, what a member says that it holds.
     pub(super) fn had(&mut self, from: u16, attempt: u32, holdings: &Holdings) {
         if self.leads()
             && attempt == self.forming.attempt
@@ -174,7 +174,7 @@ impl Team {
         }
     }
 
-    /// Leader: a member voted.
+    /// Handles, at the leader, the vote of a member.
     pub(super) fn voted(&mut self, from: u16, attempt: u32, vote: Vote, bench: &mut TeamContext<'_>) {
         let is_asked = matches!(self.forming.step, FormationPhase::Proposing(_)) && attempt == self.forming.attempt;
         match vote {
@@ -184,7 +184,7 @@ impl Team {
         }
     }
 
-    /// Leader: asks those again that have not answered.
+    /// Asks those again, at the leader, that have not answered.
     pub(super) fn ask_all_again(&mut self, bench: &mut TeamContext<'_>) {
         self.unanswered(bench).into_iter().for_each(|place| self.ask_again(place, bench));
     }
@@ -195,7 +195,7 @@ impl Team {
         }
     }
 
-    /// Whether `attempt` of the leader counts here; promises of older ones do not any more.
+    /// Returns whether `attempt` of the leader counts here; promises of older ones do not any more.
     fn is_attempt(&mut self, from: u16, attempt: u32, bench: &mut TeamContext<'_>) -> bool {
         if from != 0 || self.version.number > 0 || attempt < self.forming.attempt {
             return false;
@@ -207,7 +207,7 @@ impl Team {
         true
     }
 
-    /// The leader asks what this rank holds.
+    /// Handles the leader's question what this rank holds.
     pub(super) fn asked(&mut self, from: u16, attempt: u32, bench: &mut TeamContext<'_>) {
         if self.is_attempt(from, attempt, bench) {
             let holdings = bench.holdings;
@@ -215,7 +215,7 @@ impl Team {
         }
     }
 
-    /// The leader proposes a channel.
+    /// Handles the leader's proposal of a channel.
     pub(super) fn proposed(&mut self, from: u16, attempt: u32, channel: u8, bench: &mut TeamContext<'_>) {
         if self.is_attempt(from, attempt, bench) {
             let vote = if bench.pool.hold(channel, self.key) { Vote::Yes } else { Vote::No };

@@ -129,7 +129,7 @@ pub(super) enum ChannelsFrame {
 }
 
 impl ChannelsFrame {
-    /// This as a header, of `team`.
+    /// Encodes this as a header, of `team`.
     pub(super) fn encode(&self, team: u32) -> Head<LONGEST> {
         let mut head = Head::new();
         head.put(&self.start()).put(&team.to_le_bytes());
@@ -153,7 +153,7 @@ impl ChannelsFrame {
         head
     }
 
-    /// The first two bytes.
+    /// Returns the first two bytes.
     fn start(&self) -> [u8; 2] {
         match *self {
             Self::Ask { recall, .. } => [0x61, recall.unwrap_or(NONE)],

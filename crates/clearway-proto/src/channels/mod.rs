@@ -16,7 +16,7 @@
 //!     |-- STAMP (settled) ----------------------->|   all hold it: the team is told
 //! ```
 //!
-//! Where nothing is free, the members who hold the channel that was idle longest ask its team to give it up (RECALL). What a team has is a
+//! Where nothing is free, the members who hold the channel that was idle longest ask its team to give it up (RECALL). The channel of a team is in a
 //! *stamp*: version, author, channel. The greater one counts, and who sees an older one sends its own. To go to the shared channel needs nobody's consent, so
 //! any doubt ends there: a team loses its channel by a greater stamp of whoever is asked, or of the first member that misses a silent author. Members
 //! free the old channel when the author knows that every living one has taken the new stamp, and is not in the middle of a broadcast.
@@ -64,7 +64,7 @@ pub enum Channel {
 }
 
 impl Channel {
-    /// The wire's group, where the pool's groups begin at `first` with the shared one.
+    /// Returns the wire's group, where the pool's groups begin at `first` with the shared one.
     pub const fn group(self, first: GroupId) -> GroupId {
         match self {
             Self::Shared => first,
@@ -124,7 +124,7 @@ pub enum ChannelsCommand {
     },
 }
 
-/// What the application is told.
+/// Events for the application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ChannelsEvent {

@@ -1,7 +1,7 @@
 //! One rank's part in all its teams: gives every input to the team that it is about.
 //!
 //! # Invariants
-//! I1. What is damaged, of no team of this rank, or from nobody who is in it changes nothing.
+//! I1. A message that is damaged, of no team of this rank, or from nobody who is in it changes nothing.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -29,7 +29,7 @@ pub struct ChannelsNode {
 }
 
 impl ChannelsNode {
-    /// A rank without teams.
+    /// Creates a rank without teams.
     pub fn new(config: ChannelsConfig) -> Self {
         let key = RandomKey::new(config.seed).purpose("channels").node(u64::from(config.rank.0));
         Self {
@@ -67,7 +67,7 @@ impl ChannelsNode {
         Some(())
     }
 
-    /// What this rank holds for others than `key`.
+    /// Returns what this rank holds for others than `key`.
     fn holdings(&mut self, key: u32, now: LocalNs, out: &mut Out<ChannelsEvent>) -> Holdings {
         let Self { config, pool, dead, stream, teams, .. } = self;
         let mut holdings = Holdings { busy: pool.busy_for(key), ..Holdings::default() };
@@ -153,7 +153,7 @@ impl ChannelsNode {
         });
     }
 
-    /// Somebody speaks of a team that this rank has not formed yet, or that is over here.
+    /// Answers a rank that speaks of a team that this rank has not formed yet, or that is over here.
     fn stranger(&self, from: Rank, key: u32, frame: &ChannelsFrame, out: &mut Out<ChannelsEvent>) {
         let answer = match *frame {
             _ if !self.disbanded.contains(&key) => return,

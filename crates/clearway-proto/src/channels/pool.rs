@@ -33,7 +33,7 @@ impl ChannelPool {
         }
     }
 
-    /// Who has `channel`.
+    /// Returns the team that has `channel`.
     pub(super) fn holder(&self, channel: u8) -> Option<u32> {
         self.holders.get(usize::from(channel)).copied().flatten()
     }

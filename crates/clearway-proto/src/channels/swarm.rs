@@ -39,7 +39,7 @@ fn plan(stream: &mut RandomStream, seed: u64) -> ChannelsPlan {
     ChannelsPlan { ranks, channels, teams, loss, fault_injection, seed }
 }
 
-/// When every team is formed, casts and is disbanded, and what goes wrong.
+/// Draws when every team is formed, casts and is disbanded, and what goes wrong.
 fn script(trial: &mut ChannelsTrial, stream: &mut RandomStream) {
     let teams = trial.plan.teams.clone();
     let span = [100_000, 5_000_000, 20_000_000][stream.below(3) as usize];

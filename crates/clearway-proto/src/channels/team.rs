@@ -9,7 +9,7 @@
 //! that it is silent. A member in the middle of a broadcast follows a stamp that takes its channel away, but says so only at the end.
 //!
 //! # Invariants
-//! I1. What a member knows of a team never gets older.
+//! I1. The knowledge that a member has of a team never gets older.
 //! I2. A channel that the team had is free here only when its author has heard all living members.
 
 use alloc::collections::BTreeSet;
@@ -36,7 +36,7 @@ pub(super) struct TeamContext<'a> {
     pub(super) now: LocalNs,
     /// What this rank holds for other teams.
     pub(super) holdings: Holdings,
-    /// The channel that another team shall be asked to give up.
+    /// The channel that this team asks another one to give up.
     pub(super) recall: Option<u8>,
     pub(super) out: &'a mut Out<ChannelsEvent>,
 }
@@ -68,7 +68,7 @@ pub(super) struct Team {
 }
 
 impl Team {
-    /// `None` when `members` are no team of `config.rank`.
+    /// Creates a team; `None` when `members` are no team of `config.rank`.
     pub(super) fn new(key: u32, members: Arc<[Rank]>, config: &ChannelsConfig, now: LocalNs) -> Option<Self> {
         let me = u16::try_from(members.iter().position(|rank| *rank == config.rank)?).ok()?;
         let distinct: BTreeSet<Rank> = members.iter().copied().collect();
@@ -95,12 +95,12 @@ impl Team {
         })
     }
 
-    /// The place of `rank` in this team.
+    /// Returns the place of `rank` in this team.
     pub(super) fn place_of(&self, rank: Rank) -> Option<u16> {
         self.members.iter().position(|member| *member == rank).map(|place| place as u16)
     }
 
-    /// Whether this member is to lead the agreement, which is not over.
+    /// Returns whether this member is to lead the agreement, which is not over.
     pub(super) fn leads(&self) -> bool {
         self.me == 0 && self.version.number == 0
     }
@@ -109,7 +109,7 @@ impl Team {
         self.members.get(usize::from(place)).is_some_and(|rank| !bench.dead.contains(rank))
     }
 
-    /// The other members that live.
+    /// Returns the other members that live.
     pub(super) fn others(&self, bench: &TeamContext<'_>) -> Vec<u16> {
         (0..self.members.len() as u16).filter(|place| *place != self.me && self.is_living(*place, bench)).collect()
     }
@@ -133,26 +133,26 @@ impl Team {
         })
     }
 
-    /// What is asked again soon.
+    /// Waits anew: what is asked is asked again soon.
     pub(super) fn wait_anew(&mut self, bench: &TeamContext<'_>) {
         self.gap = bench.config.retry;
         self.next = bench.now + self.gap;
     }
 
-    /// Somebody wrote.
+    /// Records that a member wrote.
     pub(super) fn mark_alive(&mut self, place: u16, now: LocalNs) {
         if let Some(heard) = self.last_heard.get_mut(usize::from(place)) {
             *heard = now;
         }
     }
 
-    /// Whether nothing came from `place` for `times` the silence, nor was asked before.
+    /// Returns whether nothing came from `place` for `times` the silence, nor was asked before.
     pub(super) fn is_silent(&self, place: u16, times: u64, bench: &TeamContext<'_>) -> bool {
         let heard = self.last_heard.get(usize::from(place)).copied().unwrap_or(self.since);
         bench.now.since(heard.max(self.since)) >= bench.config.silence.times(times)
     }
 
-    /// The team has `target` from now on, whatever it had.
+    /// Sets the channel that the team has from now on to `target`, whatever it had.
     pub(super) fn declare(&mut self, target: ChannelAssignment, bench: &mut TeamContext<'_>) {
         // A number that only somebody's nonsense can reach: nothing is greater.
         let Some(number) = self.version.number.checked_add(1) else { return };
@@ -210,7 +210,7 @@ impl Team {
         }
     }
 
-    /// A stamp came.
+    /// Handles a stamp.
     pub(super) fn stamped(&mut self, from: u16, stamp: &VersionedAssignment, bench: &mut TeamContext<'_>) {
         let VersionedAssignment { version, target, settled } = *stamp;
         if usize::from(version.author) >= self.members.len() || version.number == 0 {
@@ -235,7 +235,7 @@ impl Team {
         }
     }
 
-    /// Somebody says how far it is.
+    /// Handles a member's word how far it is.
     pub(super) fn held(&mut self, from: u16, hold: &HoldStatus, bench: &mut TeamContext<'_>) {
         let HoldStatus { version, asks, taken } = *hold;
         if version > self.version {
@@ -259,7 +259,7 @@ impl Team {
         }
     }
 
-    /// The team is over for the author of what was taken.
+    /// Ends the team for the author of what was taken.
     pub(super) fn peer_left(&mut self, from: u16, bench: &mut TeamContext<'_>) {
         if self.target == ChannelAssignment::Closed && self.has_taken && self.version.author == from {
             self.settle(bench);
@@ -283,18 +283,18 @@ impl Team {
         }
     }
 
-    /// A broadcast begins.
+    /// Records that a broadcast begins.
     pub(super) fn begin(&mut self) {
         self.is_casting = !self.is_disbanded;
     }
 
-    /// It is over.
+    /// Records that a broadcast is over.
     pub(super) fn end(&mut self, bench: &mut TeamContext<'_>) {
         (self.is_casting, self.used_at) = (false, bench.now);
         self.take(bench);
     }
 
-    /// The application needs the team no more.
+    /// Disbands the team: the application needs it no more.
     pub(super) fn disband(&mut self, bench: &mut TeamContext<'_>) {
         (self.is_disbanded, self.is_casting) = (true, false);
         self.take(bench);
@@ -309,7 +309,7 @@ impl Team {
         }
     }
 
-    /// What this team is to others that look for a channel.
+    /// Returns what this team is to others that look for a channel.
     pub(super) fn idle(&self, channel: u8, bench: &TeamContext<'_>) -> u16 {
         let is_over = bench.now.since(self.used_at) >= bench.config.idle;
         let has =
@@ -318,7 +318,7 @@ impl Team {
         if has && is_over { ms.clamp(1, u64::from(u16::MAX)) as u16 } else { 0 }
     }
 
-    /// Some team has need of `channel`: if this one is idle, its first member is told.
+    /// Passes on that some team has need of `channel`: notifies the first member of this one, if it is idle.
     pub(super) fn pass_recall(&mut self, channel: u8, bench: &mut TeamContext<'_>) {
         let first = self.first_living(bench);
         if first == self.me {
@@ -328,14 +328,14 @@ impl Team {
         }
     }
 
-    /// The team is to give `channel` up.
+    /// Handles the demand that the team give `channel` up.
     pub(super) fn recalled(&mut self, channel: u8, bench: &mut TeamContext<'_>) {
         if self.idle(channel, bench) > 0 {
             self.declare(ChannelAssignment::Shared, bench);
         }
     }
 
-    /// Somebody has died: whoever waits for it begins to wait from now.
+    /// Handles a death: a rank that waits for the dead one begins to wait from now.
     pub(super) fn died(&mut self, rank: Rank, bench: &mut TeamContext<'_>) {
         if let Some(place) = self.place_of(rank) {
             self.mark_alive(place, bench.now);
@@ -361,7 +361,7 @@ impl Team {
         self.send(author, &ChannelsFrame::Hold(HoldStatus { version, asks: true, taken }), bench);
     }
 
-    /// Who has not taken this member's stamp.
+    /// Returns the members that have not taken this member's stamp.
     fn lacking(&self, bench: &TeamContext<'_>) -> Vec<u16> {
         let lacks = |place: &u16| !self.taken.get(usize::from(*place)).is_some_and(|taken| *taken);
         self.others(bench).into_iter().filter(lacks).collect()
@@ -411,7 +411,7 @@ impl Team {
         self.progress(bench);
     }
 
-    /// When this team wants to be looked at. The silences of others are looked at as often as they are asked.
+    /// Returns when this team wants to be looked at. The silences of others are looked at as often as they are asked.
     pub(super) fn deadline(&self) -> Option<LocalNs> {
         let waits = self.leads().then(|| self.forming.not_before()).flatten();
         (!self.is_settled).then(|| waits.map_or(self.next, |at| at.min(self.next)))
@@ -419,7 +419,7 @@ impl Team {
 }
 
 impl Holdings {
-    /// What `other` holds as well: busy at any is busy, and idle as long as at all who hold it.
+    /// Merges what `other` holds as well: busy at any is busy, and idle as long as at all who hold it.
     pub(super) fn merge(&mut self, other: &Self) {
         for channel in 0..CHANNELS_MAX {
             let (bit, place) = (1 << channel, usize::from(channel));
@@ -433,13 +433,13 @@ impl Holdings {
         self.busy |= other.busy;
     }
 
-    /// The lowest channel that is free.
+    /// Returns the lowest channel that is free.
     pub(super) fn free(&self) -> Option<u8> {
         let free = self.busy.trailing_ones() as u8;
         (free < CHANNELS_MAX).then_some(free)
     }
 
-    /// The channel that was idle longest, without those in `but`.
+    /// Returns the channel that was idle longest, without those in `but`.
     pub(super) fn idlest(&self, but: u8) -> Option<u8> {
         let may = |channel: &u8| but & 1 << channel == 0 && self.idle_of(*channel) > 0;
         (0..CHANNELS_MAX).rev().filter(may).max_by_key(|channel| self.idle_of(*channel))

@@ -23,7 +23,7 @@ pub(super) enum ChannelsAction {
     Kill,
     /// It does not run for so long.
     Pause(u64),
-    /// Those who live are told that it died.
+    /// Those who live are notified that it died.
     Told,
 }
 
@@ -109,7 +109,7 @@ impl ChannelsTrial {
         self.acts.entry(at).or_default().push((rank, act));
     }
 
-    /// All members of a team do the same at once.
+    /// Does the same at all members of a team at once.
     pub(super) fn put_all(&mut self, at: u64, team: u32, act: ChannelsAction) {
         for rank in self.plan.teams[team as usize].clone() {
             self.put(at, rank, act);
@@ -202,7 +202,7 @@ impl ChannelsTrial {
             }
         };
         self.command(rank, command);
-        // It hears what it is told before it asks for the next.
+        // It hears all events before it asks for the next.
         self.step(rank as usize);
     }
 
@@ -254,7 +254,7 @@ impl ChannelsTrial {
         used.filter_map(|channel| if let Channel::Own(number) = channel { Some(*number) } else { None }).collect()
     }
 
-    /// No two teams with a living member in common have one channel.
+    /// Checks that no two teams with a living member in common have one channel.
     fn check(&self) {
         let lives = |rank: &u32| self.processes[*rank as usize].driver.is_some();
         let used: Vec<_> = (0..self.plan.teams.len() as u32).map(|team| self.in_use(team)).collect();
@@ -268,7 +268,7 @@ impl ChannelsTrial {
         assert!(used.iter().flatten().all(|channel| *channel < self.plan.channels), "there is no such channel");
     }
 
-    /// Every agreement has ended, and with the same for all who live.
+    /// Checks that every agreement has ended, and with the same for all who live.
     fn check_end(&self) {
         for (team, members) in (0..).zip(&self.plan.teams) {
             let living = members.iter().map(|rank| &self.processes[*rank as usize]);
@@ -284,7 +284,7 @@ impl ChannelsTrial {
         }
     }
 
-    /// What the first living member of `team` was told last.
+    /// Returns what the first living member of `team` was told last.
     pub(super) fn has(&self, team: u32) -> Option<Channel> {
         let living = self.plan.teams[team as usize].iter().map(|rank| &self.processes[*rank as usize]);
         living.filter(|process| process.driver.is_some()).find_map(|process| process.has.get(&team).copied())

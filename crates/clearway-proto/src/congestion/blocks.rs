@@ -26,7 +26,7 @@ const PARTS_MAX: u32 = 128;
 const TOKEN: u64 = 0xff << 48;
 
 impl VictimTask {
-    /// Memory that a rank needs to take part: see [`CongestionNode::give_memory`](super::CongestionNode::give_memory).
+    /// Returns memory that a rank needs to take part: see [`CongestionNode::give_memory`](super::CongestionNode::give_memory).
     pub fn memory(&self) -> Bytes {
         let blocks = u64::from(VARIANTS) + 2 * self.ring.len() as u64;
         Bytes(if self.kind == VictimKind::Allgather { blocks * BLOCK as u64 } else { 0 })
@@ -58,7 +58,7 @@ pub(super) struct Blocks {
 }
 
 impl Blocks {
-    /// Those of the rank at place `me` of `ring`; a message has at most `body_max` bytes, or a 128th of the longest where that is more.
+    /// Creates the `Blocks` of the rank at place `me` of `ring`; a message has at most `body_max` bytes, or a 128th of the longest where that is more.
     pub(super) fn new(ring: &[Rank], me: u32, body_max: u32) -> Self {
         let (before, after) = ring.split_at(me as usize);
         let order = [after, before].concat();
@@ -66,12 +66,12 @@ impl Blocks {
         Self { expected: Vec::with_capacity(order.len() * BLOCK), each: each.max(1), order }
     }
 
-    /// Messages that `count` blocks take.
+    /// Returns the messages that `count` blocks take.
     pub(super) const fn parts(&self, count: u32) -> u8 {
         count.div_ceil(self.each) as u8
     }
 
-    /// The places of `count` blocks from the `first` on, of an iteration; none without memory.
+    /// Returns the places of `count` blocks from the `first` on, of an iteration; none without memory.
     fn places(&self, cx: &CongestionContext<'_>, iteration: u32, first: u32, count: u32) -> Option<Span> {
         let (memory, ranks) = (cx.config.memory?, self.order.len() as u32);
         let offset = u64::from(VARIANTS + iteration % 2 * ranks + first) * BLOCK as u64;
@@ -80,7 +80,7 @@ impl Blocks {
         is_there.then_some(Span { offset: memory.offset + offset, length, ..memory })
     }
 
-    /// The places of part `part` of `count` blocks from the `first` on, of an iteration; none without memory, or such a part.
+    /// Returns the places of part `part` of `count` blocks from the `first` on, of an iteration; none without memory, or such a part.
     pub(super) fn part(
         &self,
         cx: &CongestionContext<'_>,
@@ -108,7 +108,7 @@ impl Blocks {
         cx.out.operate(Operation::Digest { of, token: Token(TOKEN | u64::from(iteration)) });
     }
 
-    /// Whether `digest` is that of the blocks of all of `iteration`; `None` when it answers another question.
+    /// Returns whether `digest` is that of the blocks of all of `iteration`; `None` when it answers another question.
     pub(super) fn are_all_here(&mut self, iteration: u32, token: Token, digest: u64) -> Option<bool> {
         (token == Token(TOKEN | u64::from(iteration))).then(|| {
             self.expected.clear();

@@ -1,7 +1,7 @@
 //! Barriers, sums and gathered blocks of all victims, one after the other, on a wire that loses messages.
 //!
 //! # Model
-//! Who sends to whom in which step is a schedule of `base`. A rank keeps what it sent in this iteration and in the one before. When what it waits for does
+//! A schedule of `base` says which rank sends to which in each step. A rank keeps what it sent in this iteration and in the one before. When what it waits for does
 //! not come, it asks its sender, and a sender that has sent it already sends it again: only what is missed is repeated, and a sender that has not
 //! come so far answers when it has.
 //!
@@ -75,7 +75,7 @@ struct CollectiveMessage {
 }
 
 impl Collective {
-    /// A part for the rank of `config` among `ring`. A rank that is not in the ring acts alone.
+    /// Creates a part for the rank of `config` among `ring`. A rank that is not in the ring acts alone.
     pub(super) fn new(schedule: Schedule, ring: &[Rank], class: Class, config: &CongestionConfig) -> Self {
         let place = ring.iter().position(|rank| *rank == config.rank);
         let ring = if place.is_some() { ring.to_vec() } else { vec![config.rank] };
@@ -106,17 +106,17 @@ impl Collective {
         self.advance(cx);
     }
 
-    /// This rank's place in the ring, and how many there are.
+    /// Returns this rank's place in the ring, and how many there are.
     pub(super) const fn place(&self) -> Participant {
         self.place
     }
 
-    /// What the current iteration made of the values, once it is over; nothing to speak of where blocks are gathered.
+    /// Returns what the current iteration made of the values, once it is over; nothing to speak of where blocks are gathered.
     pub(super) fn result(&self) -> Option<u64> {
         (self.round.step == self.steps()).then_some(self.round.value)
     }
 
-    /// The blocks, where there are any.
+    /// Returns the blocks, where there are any.
     pub(super) const fn blocks(&mut self) -> Option<&mut Blocks> {
         self.blocks.as_mut()
     }
@@ -173,12 +173,12 @@ impl Collective {
         self.ring.get(place? as usize).copied()
     }
 
-    /// How many messages one step's is.
+    /// Returns how many messages one step's is.
     fn parts(&self, step: usize) -> u8 {
         self.blocks.as_ref().map_or(1, |blocks| blocks.parts(self.step(step).blocks))
     }
 
-    /// How far ahead of this rank's iteration another one is.
+    /// Returns how far ahead of this rank's iteration another one is.
     const fn ahead(&self, iteration: u32) -> i32 {
         iteration.wrapping_sub(self.round.iteration).cast_signed()
     }
@@ -226,7 +226,7 @@ impl Collective {
         let round = match ahead {
             0 => &self.round,
             -1 => &self.previous,
-            // Who is ahead gets it in time; who was further behind has it by now.
+            // A rank that is ahead gets it in time; one that was further behind has it by now.
             _ => return Some(()),
         };
         if round.sent[step].is_some() {
@@ -244,7 +244,7 @@ impl Collective {
         }
     }
 
-    /// One step; whether there was one to take.
+    /// Takes one step; returns whether there was one to take.
     fn take_step(&mut self, cx: &mut CongestionContext<'_>) -> bool {
         let CollectiveRound { iteration, value, step, .. } = self.round;
         if iteration == 0 || step == self.steps() {

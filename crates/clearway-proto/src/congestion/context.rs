@@ -27,7 +27,7 @@ pub struct CongestionConfig {
     pub key: RandomKey,
 }
 
-/// What the application is told.
+/// Events for the application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CongestionEvent {
     /// The phase and its drain are over; the record can be taken.
@@ -68,17 +68,17 @@ impl CongestionContext<'_> {
         self.out.send(Destination::One(to), class, head.bytes(), body, token);
     }
 
-    /// The slice of the phase in which `at` lies.
+    /// Returns the slice of the phase in which `at` lies.
     pub(super) fn slice_at(&self, at: LocalNs) -> u32 {
         u32::try_from(at.since(self.phase.begin).steps_of(self.phase.slice)).unwrap_or(u32::MAX)
     }
 
-    /// When the victims stop.
+    /// Returns when the victims stop.
     pub(super) fn end(&self) -> LocalNs {
         self.phase.begin + self.phase.length
     }
 
-    /// When the next iteration begins: at the next multiple of `interval` since the phase's beginning.
+    /// Returns when the next iteration begins: at the next multiple of `interval` since the phase's beginning.
     ///
     /// All ranks count from the same instant. A rank that rested for an interval of its own would keep whatever delay it once
     /// had, and its partners would time that delay in every later iteration instead of the network.
@@ -105,7 +105,7 @@ impl CongestionContext<'_> {
         self.record.never(Metric::Iteration, self.config.rank, slice);
     }
 
-    /// The bytes of `frame` with `body` on the link, all headers included.
+    /// Returns the bytes of `frame` with `body` on the link, all headers included.
     pub(super) fn link_bytes(&self, head: usize, body: u64) -> u64 {
         self.phase.overhead.0 + head as u64 + body
     }

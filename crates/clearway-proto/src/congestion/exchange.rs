@@ -62,7 +62,7 @@ impl RepeatedExchange {
         }
     }
 
-    /// When the iteration under way began.
+    /// Returns when the iteration under way began.
     pub(super) fn begun(&self) -> Option<LocalNs> {
         match self.state {
             ExchangeState::Moving(started) | ExchangeState::Syncing(started) => Some(started),

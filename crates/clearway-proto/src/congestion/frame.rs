@@ -42,7 +42,7 @@ pub enum CongestionFrame {
         intended: u64,
         /// When it was sent.
         sent: PeerNs,
-        /// Whether it shall be answered.
+        /// Whether it asks for an answer.
         answer: ReplyKind,
     },
     /// Part of a load message.
@@ -61,7 +61,7 @@ pub enum CongestionFrame {
     GetRequest {
         /// Counts the asker's requests.
         message: u32,
-        /// How long it shall be.
+        /// The length that it must have.
         bytes: u32,
     },
     /// Part of a timed transfer.
@@ -107,7 +107,7 @@ pub enum CongestionFrame {
     },
 }
 
-/// Whether a message shall be answered.
+/// Whether a message asks for an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyKind {
     /// It is a request.
@@ -128,7 +128,7 @@ pub enum SegmentPosition {
 }
 
 impl CongestionFrame {
-    /// This frame as the header of a message of `class` in `phase`.
+    /// Encodes this frame as the header of a message of `class` in `phase`.
     pub fn encode(&self, class: Class, phase: u32) -> Head<LONGEST> {
         let mut head = Head::new();
         head.put(&[self.kind(), class.index() as u8]).put(&phase.to_le_bytes());

@@ -2,10 +2,10 @@
 //!
 //! # Model
 //! A flow sends one message every `link bytes of a message / rate`; the packets of a message leave back to back, as an
-//! MPI message does. Get flows send small requests on that schedule and the target answers with the message. A flow with a window has so many
+//! MPI message does. Get flows send small requests on that schedule and the target answers with the message. A flow with a window has that many
 //! messages under way at most (not yet gone, not acknowledged, or not answered, by its style), and its schedule stands still
 //! while it waits for one. A flow that
-//! finds its transmit queue full waits for room; one whose process was elsewhere catches up [`CATCH_UP`] at most. What was
+//! finds its transmit queue full waits for room; one whose process was elsewhere catches up [`CATCH_UP`] at most. A message that was
 //! due and did not leave is counted, so that a load which never reached its rate is seen in the record.
 //!
 //! # Source
@@ -78,7 +78,7 @@ fn packets(message: u64, body_max: u32) -> impl Iterator<Item = (u32, bool)> {
     (0..count).map(move |i| (message.saturating_sub(i * body).min(body) as u32, i + 1 == count))
 }
 
-/// The bytes of a whole message on the link.
+/// Returns the bytes of a whole message on the link.
 fn link_bytes(message: Bytes, phase: &Phase, config: &CongestionConfig) -> Bytes {
     let count = packets(message.0, config.body_max).count() as u64;
     Bytes(message.0 + count * (phase.overhead.0 + BULK_HEAD as u64))
@@ -93,7 +93,7 @@ impl ActiveLoad {
             LoadKind::Burn { percent } => {
                 LoadWork::Burn { busy: Nanos(BURN_PERIOD.0 / 100 * u64::from(*percent).min(100)), next: begin }
             }
-            // Another engine's, which runs beside this one.
+            // The engine that runs beside this one does the cast.
             LoadKind::Cast(_) => LoadWork::Flows(Vec::new()),
             LoadKind::Flows(flows) => LoadWork::Flows(
                 flows
@@ -145,12 +145,12 @@ impl ActiveLoad {
         }
     }
 
-    /// A message of this rank has arrived.
+    /// Records that a message of this rank has arrived.
     pub(super) fn acknowledged(&mut self, message: u32) {
         self.over(message, |flow| flow.style == FlowStyle::Put);
     }
 
-    /// `from` has answered a request of this rank to the last byte. Its own messages look the same; their numbers are not
+    /// Records that `from` has answered a request of this rank to the last byte. Its own messages look the same; their numbers are not
     /// this rank's.
     pub(super) fn answered(&mut self, from: Rank, message: u32) {
         self.over(message, |flow| flow.style == FlowStyle::Get && flow.targets.contains(&from));
@@ -164,7 +164,7 @@ impl ActiveLoad {
         }
     }
 
-    /// A packet has left this node.
+    /// Records that a packet has left this node.
     pub(super) fn left(&mut self, token: Token) {
         if token.0 >> 48 == self.index as u64
             && token.0 & LAST != 0
@@ -176,13 +176,13 @@ impl ActiveLoad {
         }
     }
 
-    /// A packet found no room, or was refused for good.
+    /// Records that a packet found no room, or was refused for good.
     pub(super) fn refused(&mut self, token: Token, record: &mut PhaseRecord) {
         if token.0 >> 48 != self.index as u64 {
             return;
         }
         record.refused.0 += token.0 & (LAST - 1);
-        // What never started is not under way.
+        // A message that never started is not under way.
         self.left(token);
         if let LoadWork::Flows(flows) = &mut self.work
             && let Some(flow) = flows.get_mut((token.0 >> 32 & 0xffff) as usize)
@@ -191,7 +191,7 @@ impl ActiveLoad {
         }
     }
 
-    /// A transmit queue has room again.
+    /// Continues: a transmit queue has room again.
     pub(super) fn room(&mut self, class: Class) {
         if let LoadWork::Flows(flows) = &mut self.work
             && class == self.class
@@ -223,7 +223,7 @@ impl FlowState {
     ) -> More {
         self.waiting.retain(|_, patience_ends| *patience_ends > cx.now);
         if self.flow.window.is_some() && cx.now >= until {
-            // What waited for an acknowledgement was not due before it came.
+            // A message that waited for an acknowledgement was not due before it came.
             self.next = self.next.max(until);
         }
         while !self.blocked && self.next <= cx.now && self.next < until {

@@ -16,7 +16,7 @@
 //! the impact factor on p99, with and without a class. Where this test differs: `docs/method.md`.
 //!
 //! # Invariants
-//! I1. What is sent is counted by the sender, what arrives by the receiver: a loss cannot vanish from the statistics.
+//! I1. The sender counts what is sent, the receiver what arrives: a loss cannot vanish from the statistics.
 //! I2. Load is counted where it arrives, in the same time slices as the victims' samples.
 //!
 //! # Not here

@@ -52,17 +52,17 @@ enum Victim {
 }
 
 impl CongestionNode {
-    /// A node without a phase.
+    /// Creates a node without a phase.
     pub const fn new(config: CongestionConfig) -> Self {
         Self { config, running: None, finished: VecDeque::new() }
     }
 
-    /// The record of the earliest phase that ended and was not taken yet. Take all before the next command: nothing bounds them.
+    /// Returns the record of the earliest phase that ended and was not taken yet. Take all before the next command: nothing bounds them.
     pub fn take_record(&mut self) -> Option<PhaseRecord> {
         self.finished.pop_front()
     }
 
-    /// The victim's part in the phase under way.
+    /// Returns the victim's part in the phase under way.
     pub fn victim(&self) -> Option<&VictimTask> {
         self.running.as_ref()?.phase.victim.as_ref()
     }

@@ -42,7 +42,7 @@ pub struct LoadIntensity {
 }
 
 impl CongestorKind {
-    /// What member `me` of `group` (target first), the `number`th group, does. `None`: nothing.
+    /// Returns what member `me` of `group` (target first), the `number`th group, does. `None`: nothing.
     pub fn load(self, number: usize, group: &[Rank], me: Rank, pressure: LoadIntensity) -> Option<LoadKind> {
         let place = group.iter().position(|rank| *rank == me)?;
         let target = group[0];
@@ -96,7 +96,7 @@ impl CongestorKind {
 }
 
 impl LoadKind {
-    /// The traffic that this load of `me` puts on the network while it is on, one stream for each target.
+    /// Returns the traffic that this load of `me` puts on the network while it is on, one stream for each target.
     pub fn streams(&self, me: Rank) -> Vec<TrafficStream> {
         let flows = match self {
             Self::Flows(flows) => flows,
@@ -122,7 +122,7 @@ impl LoadKind {
 }
 
 impl BroadcastLoad {
-    /// What `me` sends when all goes well. Nobody gets more than the first of the members can give to each to whom it hands on.
+    /// Returns what `me` sends when all goes well. Nobody gets more than the first of the members can give to each to whom it hands on.
     fn streams(&self, me: Rank) -> Vec<TrafficStream> {
         let Some(place) = self.members.iter().position(|member| *member == me) else { return Vec::new() };
         let (to, copies): (Vec<usize>, usize) = match self.way {

@@ -1,4 +1,4 @@
-//! Who is a victim and who a congestor: seeded draws that are sure to meet each other on a shared link.
+//! The choice of victims and congestors: seeded draws that are sure to meet each other on a shared link.
 //!
 //! # Model
 //! One unchanged network gives impact factors from 1 to 13 by the choice of nodes alone, so a draw says what it covers:
@@ -26,20 +26,20 @@ const TRIES_MAX: u32 = 10_000;
 
 /// The network as far as draws and expected rates need it.
 pub trait NetworkLayout {
-    /// How many hosts there are; ranks count them.
+    /// Returns how many hosts there are; ranks count them.
     fn hosts(&self) -> usize;
 
-    /// The switch that `rank` hangs on.
+    /// Returns the switch that `rank` hangs on.
     fn switch_of(&self, rank: Rank) -> u32;
 
-    /// The links from `a` to `b`, in order, that all their traffic takes: where it spreads over several ways, only those at
+    /// Returns the links from `a` to `b`, in order, that all their traffic takes: where it spreads over several ways, only those at
     /// both ends.
     fn path(&self, a: Rank, b: Rank) -> Vec<LinkId>;
 
-    /// The rate of `link`.
+    /// Returns the rate of `link`.
     fn rate(&self, link: LinkId) -> BitsPerSec;
 
-    /// Whether `a` and `b` hang on different switches.
+    /// Returns whether `a` and `b` hang on different switches.
     fn crossing(&self, a: Rank, b: Rank) -> bool {
         self.switch_of(a) != self.switch_of(b)
     }
@@ -171,7 +171,7 @@ impl fmt::Display for PlanError {
 impl core::error::Error for PlanError {}
 
 impl Draw {
-    /// Draw `number` of the run with `key`.
+    /// Makes draw `number` of the run with `key`.
     ///
     /// # Errors
     /// [`PlanError`] when the request does not fit the layout.
@@ -218,7 +218,7 @@ impl Draw {
         Self { number, victims: victims.to_vec(), groups, rejected }
     }
 
-    /// Whether victims and every group use links between switches, where there are any.
+    /// Returns whether victims and every group use links between switches, where there are any.
     fn covers(&self, layout: &dyn NetworkLayout) -> bool {
         let spans = |members: &[Rank]| members.iter().any(|rank| layout.crossing(members[0], *rank));
         let first = layout.switch_of(Rank(0));
@@ -230,27 +230,27 @@ impl Draw {
 /// A stream of traffic for the two functions below.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrafficStream {
-    /// Who sends.
+    /// The rank that sends.
     pub from: Rank,
-    /// Who receives: all of them the same, of which each link carries one copy.
+    /// The ranks that receive: all of them the same, of which each link carries one copy.
     pub to: Vec<Rank>,
     /// What each of them is offered.
     pub rate: BitsPerSec,
 }
 
 impl TrafficStream {
-    /// From one to one.
+    /// Creates a `TrafficStream` from one to one.
     pub fn single(from: Rank, to: Rank, rate: BitsPerSec) -> Self {
         Self { from, to: Vec::from([to]), rate }
     }
 
-    /// The links that it takes, each once.
+    /// Returns the links that it takes, each once.
     fn links(&self, layout: &dyn NetworkLayout) -> BTreeSet<LinkId> {
         self.to.iter().flat_map(|to| layout.path(self.from, *to)).collect()
     }
 }
 
-/// What `streams` together offer to each link that they use.
+/// Returns what `streams` together offer to each link that they use.
 pub fn offered_loads(layout: &dyn NetworkLayout, streams: &[TrafficStream]) -> BTreeMap<LinkId, BitsPerSec> {
     let mut loads = BTreeMap::new();
     for stream in streams {
@@ -262,7 +262,7 @@ pub fn offered_loads(layout: &dyn NetworkLayout, streams: &[TrafficStream]) -> B
     loads
 }
 
-/// The max-min fair rate of each stream: nobody can get more without someone smaller getting less.
+/// Returns the max-min fair rate of each stream: nobody can get more without someone smaller getting less.
 ///
 /// The yardstick for congestors: a network that protects victims by throttling congestors below this has not contained
 /// anything. Links fill at one pace; what first has none left, or a stream that asks for no more, decides next.

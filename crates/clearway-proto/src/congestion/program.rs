@@ -2,7 +2,7 @@
 //!
 //! # Model
 //! A program runs alone and beside congestors, again and again. One run of each is a *pair*, and a pair gives one slowdown: its
-//! run beside congestors over its run alone. What drifts over minutes (temperature, other jobs) meets both runs of a pair alike.
+//! run beside congestors over its run alone. A drift over minutes (temperature, other jobs) meets both runs of a pair alike.
 //! Within a pair the order is drawn, and the next pair has the other order, so that what the first of two runs does to the second
 //! cancels. The run before all pairs does not count: it fills caches.
 //!
@@ -58,13 +58,13 @@ pub struct RunPairs {
 }
 
 impl RunPairs {
-    /// No runs yet, of at most [`MEDIAN_MAX`] pairs; `key` belongs to this case.
+    /// Creates an empty list of runs, of at most [`MEDIAN_MAX`] pairs; `key` belongs to this case.
     pub fn new(key: RandomKey, figure: Figure, wanted: usize) -> Self {
         let wanted = wanted.min(MEDIAN_MAX);
         Self { key, figure, wanted, is_warm: false, half: None, done: Vec::with_capacity(wanted) }
     }
 
-    /// How the next run is to be made; nothing when all are there.
+    /// Returns how the next run is to be made; nothing when all are there.
     pub fn next(&self) -> Option<NetworkSharing> {
         if !self.is_warm {
             return Some(NetworkSharing::Alone);
@@ -96,7 +96,7 @@ impl RunPairs {
         }
     }
 
-    /// Which of the runs of pair `number` comes first.
+    /// Returns which of the runs of pair `number` comes first.
     fn order(&self, number: usize) -> [NetworkSharing; 2] {
         let drawn = self.key.purpose("order of a pair").node(number as u64 / 2).stream().next_u64() & 1;
         match (drawn + number as u64) & 1 {
@@ -105,12 +105,12 @@ impl RunPairs {
         }
     }
 
-    /// Whole pairs so far.
+    /// Returns how many whole pairs there are so far.
     pub fn count(&self) -> usize {
         self.done.len()
     }
 
-    /// The slowdown of each pair, in their order: how many times worse the program does beside congestors.
+    /// Returns the slowdown of each pair, in their order: how many times worse the program does beside congestors.
     pub fn slowdowns(&self) -> impl Iterator<Item = f64> {
         self.done.iter().map(|pair| self.slowdown(*pair))
     }
@@ -125,7 +125,7 @@ impl RunPairs {
         if above.is_infinite() || below <= 0.0 { f64::INFINITY } else { above / below }
     }
 
-    /// The figures of the runs with this company, in the order of their pairs.
+    /// Returns the figures of the runs with this company, in the order of their pairs.
     pub fn figures(&self, company: NetworkSharing) -> impl Iterator<Item = f64> {
         self.done.iter().map(move |[alone, beside]| match company {
             NetworkSharing::Alone => *alone,
@@ -180,7 +180,7 @@ pub fn judge_program(rules: &Rules, evidence: &ProgramEvidence) -> Verdict {
 mod tests {
     use super::*;
 
-    /// All runs of a case: who, in order, with figures from `of`.
+    /// Runs all runs of a case: who, in order, with figures from `of`.
     fn run(pairs: &mut RunPairs, of: impl Fn(NetworkSharing, usize) -> f64) -> Vec<NetworkSharing> {
         let mut order = Vec::new();
         while let Some(company) = pairs.next() {

@@ -146,7 +146,7 @@ impl PhaseRecord {
     }
 }
 
-/// The entry for `slice` in an ascending list, made if missing. Cheap when `slice` is among the last.
+/// Returns the entry for `slice` in an ascending list, made if missing. Cheap when `slice` is among the last.
 fn slot<T: Default>(slices: &mut Vec<(u32, T)>, slice: u32) -> &mut T {
     let mut at = slices.len();
     while at > 0 && slices[at - 1].0 > slice {

@@ -36,7 +36,7 @@ impl VictimKind {
     pub const ALL: [Self; 7] =
         [Self::Ping, Self::Get, Self::BandwidthSync, Self::Barrier, Self::Allreduce, Self::Allgather, Self::Alltoall];
 
-    /// The name used in scenarios and reports.
+    /// Returns the name used in scenarios and reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Ping => "ping",
@@ -49,7 +49,7 @@ impl VictimKind {
         }
     }
 
-    /// The bytes of one message of this pattern; of an allgather those of one rank's block.
+    /// Returns the bytes of one message of this pattern; of an allgather those of one rank's block.
     pub const fn message(self) -> Bytes {
         match self {
             Self::Barrier => Bytes(0),
@@ -110,7 +110,7 @@ impl CongestorKind {
         Self::None,
     ];
 
-    /// The name used in scenarios and reports.
+    /// Returns the name used in scenarios and reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Alltoall => "alltoall",
@@ -129,12 +129,12 @@ impl CongestorKind {
         }
     }
 
-    /// Whether this is a broadcast.
+    /// Returns whether this is a broadcast.
     pub const fn casts(self) -> bool {
         matches!(self, Self::Cast | Self::CastChain | Self::CastTree)
     }
 
-    /// Whether this puts traffic on the network, be it by ranks or by a program beside them.
+    /// Returns whether this puts traffic on the network, be it by ranks or by a program beside them.
     pub const fn sends(self) -> bool {
         !matches!(self, Self::CpuOnly | Self::None)
     }
@@ -183,7 +183,7 @@ pub struct VictimTask {
 }
 
 impl VictimTask {
-    /// The ranks before and after `me` in the ring, each once, without `me`; none when `me` is not in it.
+    /// Returns the ranks before and after `me` in the ring, each once, without `me`; none when `me` is not in it.
     pub(super) fn neighbours(&self, me: Rank) -> Vec<Rank> {
         let ring = &self.ring;
         let Some(place) = ring.iter().position(|rank| *rank == me) else { return Vec::new() };
@@ -221,13 +221,13 @@ pub struct Burst {
 pub struct Flow {
     /// Taken in turn, one message each.
     pub targets: Vec<Rank>,
-    /// Who waits for whom.
+    /// Which side waits for the other.
     pub style: FlowStyle,
     /// Offered rate on the link, all headers included; of the answers for [`FlowStyle::Get`].
     pub rate: BitsPerSec,
     /// Bytes of one message, without headers.
     pub message: Bytes,
-    /// Present: at most so many messages are under way; the schedule waits for them. What that means the style says.
+    /// Present: at most this many messages are under way; the schedule waits for them. The style says what that means.
     pub window: Option<u32>,
     /// Present: only in bursts.
     pub burst: Option<Burst>,
@@ -251,7 +251,7 @@ pub enum LoadKind {
 /// A broadcast that loads: one object after the other, as long as the load lasts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BroadcastLoad {
-    /// Who takes part, in the order in which objects are handed on; the first one casts.
+    /// The ranks that take part, in the order in which objects are handed on; the first one casts.
     pub members: Vec<Rank>,
     /// How objects reach all.
     pub way: BroadcastLoadAlgorithm,

@@ -37,7 +37,7 @@ impl CongestionJob {
         Self::with_bodies(config, u32::MAX)
     }
 
-    /// No body is longer than `longest`.
+    /// Creates a job in which no body is longer than `longest`.
     fn with_bodies(config: MemoryConfig, longest: u32) -> Self {
         let mut fabric = MemoryFabric::new(config);
         let drivers = (0..config.ranks).map(|rank| {
@@ -371,7 +371,7 @@ impl RankZero {
         self.give(Input::Arrival(Arrival::Datagram(datagram)))
     }
 
-    /// Samples, those that took for ever, and what was foreign.
+    /// Ends the phase and returns samples, those that took for ever, and what was foreign.
     fn record(mut self) -> (u64, u64, u64) {
         self.now += MS.times(10_000);
         self.give(Input::Tick);
@@ -442,7 +442,7 @@ fn load_under(kind: CongestorKind, group: &[Rank], me: Rank, pressure: LoadInten
     kind.map(task).into_iter().collect()
 }
 
-/// Link bytes received per second of load, over all ranks, in bits per second.
+/// Returns the link bytes received per second of load, over all ranks, in bits per second.
 fn received(records: &[PhaseRecord]) -> u64 {
     records.iter().flat_map(|r| &r.load).flat_map(|s| &s.slices).map(|s| s.link * 8).sum()
 }

@@ -44,7 +44,7 @@ impl TimedCollective {
         Self { collective, schedule, interval: task.interval, iteration: 0, state: TimedState::Resting(phase.begin) }
     }
 
-    /// When the iteration under way began.
+    /// Returns when the iteration under way began.
     pub(super) const fn begun(&self) -> Option<LocalNs> {
         match self.state {
             TimedState::Moving(started) | TimedState::Looking(started, _) => Some(started),
@@ -81,7 +81,7 @@ impl TimedCollective {
         self.go_on(cx);
     }
 
-    /// A digest is there, or was refused.
+    /// Handles a digest that is there, or was refused.
     pub(super) fn done(&mut self, cx: &mut CongestionContext<'_>, token: Token, status: Status, digest: u64) {
         let TimedState::Looking(started, over) = self.state else { return };
         let Some(blocks) = self.collective.blocks() else { return };
@@ -90,16 +90,16 @@ impl TimedCollective {
         }
     }
 
-    /// What the rank at `place` of the ring adds: differs by rank and iteration, so that a wrong sum shows.
+    /// Returns what the rank at `place` of the ring adds: differs by rank and iteration, so that a wrong sum shows.
     fn contribution(&self, place: u32) -> u64 {
         u64::from(self.iteration) * 1_000_003 + u64::from(place)
     }
 
-    /// The sum that tells of all ranks.
+    /// Returns the sum that tells of all ranks.
     fn expected(&self) -> u64 {
         let Participant { rank, ranks } = self.collective.place();
         match self.schedule {
-            // Each step tells of as many ranks more as were known, also when some of them are told of twice.
+            // Each step names as many ranks more as were known, also when it names some of them twice.
             Schedule::Barrier => {
                 let told = 1 << self.collective.place().steps(self.schedule);
                 (0..told).map(|distance| self.contribution((rank + ranks - distance % ranks) % ranks)).sum()

@@ -44,7 +44,7 @@ impl Segmentation {
         Self { segments: segments as u8, body: body as u32, last: last as u32 }
     }
 
-    /// The bitmap in which every segment is set.
+    /// Returns the bitmap in which every segment is set.
     fn all(self) -> u128 {
         u128::MAX >> (128 - u32::from(self.segments))
     }

@@ -180,7 +180,7 @@ pub struct NullEvidence {
 }
 
 impl NullEvidence {
-    /// The largest change of p99 that nobody caused, in nanoseconds; infinite as soon as any of it was lost.
+    /// Returns the largest change of p99 that nobody caused, in nanoseconds; infinite as soon as any of it was lost.
     fn change(&self) -> f64 {
         if self.congested.high.is_infinite() || self.isolated.high.is_infinite() {
             return f64::INFINITY; // of two infinities the difference would be none
@@ -240,7 +240,7 @@ fn invalid(reasons: Vec<String>) -> Verdict {
     Verdict { outcome: NetworkOutcome::Invalid, reasons }
 }
 
-/// What the intervals say of a measurement without flaws.
+/// Returns what the intervals say of a measurement without flaws.
 fn effect(rules: &Rules, evidence: &VictimEvidence) -> Verdict {
     let factor = &evidence.factor;
     let floor = evidence.floor.0 as f64;
@@ -289,7 +289,7 @@ fn effect(rules: &Rules, evidence: &VictimEvidence) -> Verdict {
     verdict(NetworkOutcome::Congested, reason)
 }
 
-/// Everything that forbids any statement.
+/// Returns everything that forbids any statement.
 fn flaws(rules: &Rules, evidence: &VictimEvidence) -> Vec<String> {
     let mut flaws = Vec::new();
     if let Some(null) = &evidence.null

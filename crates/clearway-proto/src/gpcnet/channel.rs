@@ -4,7 +4,7 @@
 //! A *channel* is a pair of counters for each direction. The sender knows how many segments it was asked to send, has sent, and
 //! knows to be through; the receiver how many have arrived without a gap, and which beyond. A message is through when its
 //! last segment is. Where the wire loses nothing a segment is through when the network has it, unless the receiver's word is
-//! wanted; on a lossy wire it always is, and what has not been confirmed in time is sent again. What is in time is learned from the
+//! wanted; on a lossy wire it always is, and what has not been confirmed in time is sent again. The time-out is learned from the
 //! peer's earlier confirmations ([`super::trip`]).
 //!
 //! # Invariants
@@ -25,7 +25,7 @@ use crate::wire::{Delivery, Status};
 /// Segments between receipts: a quarter of the window of a lossy wire, so that it never runs dry waiting for one.
 const RECEIPT_EVERY: u32 = 4;
 
-/// Who says that a message is through.
+/// The side that says that a message is through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CompletionSource {
     /// The wire, when the network has it.
@@ -115,7 +115,7 @@ pub(super) struct PairChannels {
 }
 
 impl PairChannels {
-    /// Between `me` and each of `slice`, for messages of `message`.
+    /// Creates a `PairChannels` between `me` and each of `slice`, for messages of `message`.
     pub(super) fn new(slice: &[Rank], message: Bytes, receipts: CompletionSource, cx: &GpcnetContext<'_>) -> Self {
         let lossy = cx.config.delivery == Delivery::Lossy;
         let receipts =
@@ -151,18 +151,18 @@ impl PairChannels {
         }
     }
 
-    /// The place of `rank` in the slice.
+    /// Returns the place of `rank` in the slice.
     pub(super) fn place_of(&self, rank: Rank) -> Option<usize> {
         let found = self.places.binary_search_by_key(&rank, |(rank, _)| *rank).ok()?;
         self.places.get(found).map(|(_, place)| *place as usize)
     }
 
-    /// The rank at `place`.
+    /// Returns the rank at `place`.
     pub(super) fn peer(&self, place: usize) -> Rank {
         self.channels[place].peer
     }
 
-    /// Messages of the rank at `place` that are complete here.
+    /// Returns the messages of the rank at `place` that are complete here.
     pub(super) fn received(&self, place: usize) -> u64 {
         self.shape.messages(self.channels[place].received)
     }
@@ -261,7 +261,7 @@ impl PairChannels {
         ChannelProgress { arrived: 0, through }
     }
 
-    /// The receiver has `received` segments, and those of `beyond`. Returns the messages that are through by that.
+    /// Records that the receiver has `received` segments, and those of `beyond`. Returns the messages that are through by that.
     fn confirmed(&mut self, cx: &mut GpcnetContext<'_>, place: usize, received: u64, beyond: u128) -> u64 {
         let channel = &mut self.channels[place];
         // A peer's count is not trusted beyond what was sent.
@@ -294,7 +294,7 @@ impl PairChannels {
         through
     }
 
-    /// There was news: the peer lives, and the time begins anew if something is still under way.
+    /// Restarts the timer: there was news, so the peer lives, and the time begins anew if something is still under way.
     fn restart_timer(&mut self, cx: &GpcnetContext<'_>, place: usize) {
         let channel = &mut self.channels[place];
         channel.timeout_at = (channel.through < channel.sent).then_some(cx.now + channel.trip.timeout());
@@ -303,7 +303,7 @@ impl PairChannels {
         }
     }
 
-    /// A segment's operation is over.
+    /// Handles the end of a segment's operation.
     pub(super) fn done(&mut self, cx: &mut GpcnetContext<'_>, label: GpcnetLabel, status: Status) -> ChannelProgress {
         let Some(channel) = self.channels.get_mut(label.place) else { return ChannelProgress::default() };
         let beyond = label.distance_from(channel.through);
@@ -328,7 +328,7 @@ impl PairChannels {
         }
     }
 
-    /// A transmit queue has room again.
+    /// Continues: a transmit queue has room again.
     pub(super) fn room(&mut self, cx: &mut GpcnetContext<'_>) {
         if self.blocked {
             self.blocked = false;

@@ -41,7 +41,7 @@ pub struct GpcnetConfig {
 }
 
 impl GpcnetConfig {
-    /// Of a wire that can do `capabilities`, for `rank`, with `memory` registered on it.
+    /// Creates a `GpcnetConfig` of a wire that can do `capabilities`, for `rank`, with `memory` registered on it.
     pub fn new(rank: Rank, memory: Span, capabilities: &Capabilities) -> Self {
         Self { rank, memory, operations: capabilities.operations, delivery: capabilities.delivery }
     }
@@ -51,7 +51,7 @@ impl GpcnetConfig {
     }
 }
 
-/// What the application is told.
+/// Events for the application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GpcnetEvent {
     /// The test is over on this rank; the record can be taken. The rank goes on answering until it gets another task.
@@ -77,7 +77,7 @@ pub enum TestFailure {
 }
 
 impl TestFailure {
-    /// One sentence for a person.
+    /// Returns one sentence for a person.
     pub const fn sentence(self) -> &'static str {
         match self {
             Self::NoWrite => "refused: this wire has no one-sided write",
@@ -87,7 +87,7 @@ impl TestFailure {
         }
     }
 
-    /// What stands in the way of something that `needs` an operation on a wire that has `operations`.
+    /// Returns what stands in the way of something that `needs` an operation on a wire that has `operations`.
     pub fn without(needs: Option<OperationKind>, operations: OperationSet) -> Option<Self> {
         let kind = needs.filter(|kind| !operations.has(*kind))?;
         Some(if kind == OperationKind::Write { Self::NoWrite } else { Self::NoRead })
@@ -121,7 +121,7 @@ impl GpcnetLabel {
         Token((self.purpose as u64) << 60 | number | place << SEQUENCE_BITS | sequence)
     }
 
-    /// What `token` was for, if it belongs to test `number`. The sequence is the lowest bits of the real one.
+    /// Returns what `token` was for, if it belongs to test `number`. The sequence is the lowest bits of the real one.
     pub(super) fn from_token(token: Token, number: u32) -> Option<Self> {
         let purpose = match token.0 >> 60 {
             1 => GpcnetPurpose::Segment,
@@ -134,7 +134,7 @@ impl GpcnetLabel {
         mine.then_some(Self { purpose, place, sequence: token.0 & ((1 << SEQUENCE_BITS) - 1) })
     }
 
-    /// The sequence as the distance from `base`, which was below it by less than 2^28.
+    /// Returns the sequence as the distance from `base`, which was below it by less than 2^28.
     pub(super) fn distance_from(self, base: u64) -> u64 {
         self.sequence.wrapping_sub(base) & ((1 << SEQUENCE_BITS) - 1)
     }
@@ -151,7 +151,7 @@ pub(super) struct GpcnetContext<'a> {
 }
 
 impl GpcnetContext<'_> {
-    /// Sends `frame` with `body` bytes behind it; with a label its end is told.
+    /// Sends `frame` with `body` bytes behind it; with a label its end is reported.
     pub(super) fn send(&mut self, to: Rank, frame: GpcnetFrame, body: u32, label: Option<GpcnetLabel>) {
         let head = frame.encode(self.number);
         let body = if body == 0 { Span::EMPTY } else { Span { length: body, ..self.config.memory } };

@@ -51,7 +51,7 @@ impl Defect {
         Self::EarlyFigures,
     ];
 
-    /// The name on the command line and under the table.
+    /// Returns the name on the command line and under the table.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Shuffle => "shuffle",
@@ -99,13 +99,13 @@ impl CorrectedDefects {
     /// As it should be.
     pub const ALL: Self = Self((1 << Defect::ALL.len()) - 1);
 
-    /// This set without `defect`, which then happens as published.
+    /// Returns this set without `defect`, which then happens as published.
     #[must_use]
     pub const fn without(self, defect: Defect) -> Self {
         Self(self.0 & !(1 << defect as u16))
     }
 
-    /// Whether `defect` is mended.
+    /// Returns whether `defect` is mended.
     pub const fn has(self, defect: Defect) -> bool {
         self.0 & (1 << defect as u16) != 0
     }

@@ -32,11 +32,11 @@ const EAGER_LENGTH: Bytes = Bytes(4096);
 /// What an iteration does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ExchangePattern {
-    /// To and from two neighbours, so many messages each.
+    /// To and from two neighbours, this many messages each.
     Neighbours([usize; 2], u32),
     /// The same, then a barrier.
     NeighboursSync([usize; 2], u32),
-    /// Writes to two neighbours, so many each.
+    /// Writes to two neighbours, this many each.
     Puts([usize; 2], u32),
     /// A read from each of two neighbours.
     Gets([usize; 2]),
@@ -106,7 +106,7 @@ pub(super) struct IteratedExchange {
 }
 
 impl IteratedExchange {
-    /// For `me` among `slice`, with messages of `message`.
+    /// Creates an `IteratedExchange` for `me` among `slice`, with messages of `message`.
     pub(super) fn new(
         slice: &[Rank],
         message: Bytes,
@@ -134,12 +134,12 @@ impl IteratedExchange {
         }
     }
 
-    /// This rank's place in its slice.
+    /// Returns this rank's place in its slice.
     pub(super) fn me(&self) -> usize {
         self.me
     }
 
-    /// Whether the iteration that was begun last is over.
+    /// Returns whether the iteration that was begun last is over.
     pub(super) fn is_over(&self) -> bool {
         self.state == IterationState::Over
     }
@@ -172,14 +172,14 @@ impl IteratedExchange {
         self.go_on(cx);
     }
 
-    /// From now on `messages` more of `place` are waited for.
+    /// Waits for `messages` more of `place` from now on.
     fn expect(&mut self, place: usize, messages: u32) {
         let before = self.expected[place].max(self.channels.received(place));
         self.expected[place] += u64::from(messages);
         self.missing += self.expected[place].saturating_sub(before);
     }
 
-    /// One step of the pairwise exchange.
+    /// Starts one step of the pairwise exchange.
     fn start_step(&mut self, cx: &mut GpcnetContext<'_>) {
         let (n, me, step) = (self.ranks, self.me, self.step);
         let (to, from) =
@@ -268,7 +268,7 @@ impl IteratedExchange {
         self.go_on(cx);
     }
 
-    /// An operation is over.
+    /// Handles the end of an operation.
     ///
     /// # Errors
     /// What ends the test: the wire refuses, or a peer is gone.
@@ -294,7 +294,7 @@ impl IteratedExchange {
         Ok(())
     }
 
-    /// A transmit queue has room again.
+    /// Continues: a transmit queue has room again.
     pub(super) fn room(&mut self, cx: &mut GpcnetContext<'_>) {
         self.channels.room(cx);
         self.slice.room(cx);

@@ -36,7 +36,7 @@ pub enum GpcnetFrame {
     },
     /// What has arrived.
     Receipt {
-        /// So many parts without a gap.
+        /// The number of parts that arrived without a gap.
         received: u64,
         /// Bit `i` is set when part `received + i` is here as well.
         beyond: u128,
@@ -56,7 +56,7 @@ pub enum GpcnetFrame {
     },
 }
 
-/// Whether a step shall be answered.
+/// Whether a step asks for an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StepAnswer {
     /// It is a repetition: the partner's message is missing.
@@ -66,7 +66,7 @@ pub enum StepAnswer {
 }
 
 impl GpcnetFrame {
-    /// This frame as a header of test `number`.
+    /// Encodes this frame as a header of test `number`.
     pub fn encode(self, number: u32) -> Head<LONGEST> {
         let mut head = Head::new();
         let kind = match self {
@@ -88,7 +88,7 @@ impl GpcnetFrame {
         head
     }
 
-    /// The number of the test and the frame that `bytes` are; `None` when they are nothing that [`GpcnetFrame::encode`] writes.
+    /// Parses the number of the test and the frame that `bytes` are; `None` when they are nothing that [`GpcnetFrame::encode`] writes.
     pub fn parse(bytes: &[u8]) -> Option<(u32, Self)> {
         let mut rest = ByteReader::new(bytes);
         let (kind, number) = (rest.u8()?, rest.u32()?);

@@ -31,7 +31,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// As the table prints it.
+    /// Returns the name as the table prints it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Usec => "usec",
@@ -90,7 +90,7 @@ impl Test {
     /// Those of the network load test, in its order.
     pub const LOAD: [Self; 3] = [Self::Latency, Self::BandwidthSync, Self::Allreduce];
 
-    /// The name without the size, as in the titles of long tables.
+    /// Returns the name without the size, as in the titles of long tables.
     pub const fn title(self) -> &'static str {
         match self {
             Self::Latency => "RR Two-sided Lat",
@@ -104,12 +104,12 @@ impl Test {
         }
     }
 
-    /// The name in the rows of tables.
+    /// Returns the name in the rows of tables.
     pub fn name(self) -> String {
         format!("{} ({} B)", self.title(), self.message().0)
     }
 
-    /// The bytes of one message.
+    /// Returns the bytes of one message.
     pub const fn message(self) -> Bytes {
         match self {
             Self::Latency | Self::GetLatency | Self::Allreduce => Bytes(8),
@@ -118,7 +118,7 @@ impl Test {
         }
     }
 
-    /// What its figures are counted in.
+    /// Returns what its figures are counted in.
     pub const fn unit(self) -> Unit {
         match self {
             Self::Latency | Self::GetLatency | Self::Allreduce => Unit::Usec,
@@ -126,7 +126,7 @@ impl Test {
         }
     }
 
-    /// The loop counts among `ranks` of one slice.
+    /// Returns the loop counts among `ranks` of one slice.
     pub const fn counts(self, ranks: usize) -> Counts {
         let (measurements, rings, iterations, warm_up) = match self {
             Self::Latency | Self::GetLatency => (10_000, 30, 200, 200),
@@ -137,7 +137,7 @@ impl Test {
         Counts { measurements, rings, iterations, warm_up }
     }
 
-    /// The one-sided operation without which a wire cannot carry it.
+    /// Returns the one-sided operation without which a wire cannot carry it.
     pub const fn needs(self) -> Option<OperationKind> {
         match self {
             Self::GetLatency => Some(OperationKind::Read),
@@ -146,12 +146,12 @@ impl Test {
         }
     }
 
-    /// Whether neighbours are drawn, by [`super::Layout`]'s random rings.
+    /// Returns whether neighbours are drawn, by [`super::Layout`]'s random rings.
     pub(super) const fn has_rings(self) -> bool {
         !matches!(self, Self::Allreduce | Self::Alltoall)
     }
 
-    /// The figure of one iteration that took `time` among `ranks` of a slice.
+    /// Returns the figure of one iteration that took `time` among `ranks` of a slice.
     pub(super) fn figure(self, time: f64, ranks: usize) -> f64 {
         let sent = |messages: u64| (messages * self.message().0) as f64 / MIB / (time / 1e9);
         match self {
@@ -164,7 +164,7 @@ impl Test {
     }
 }
 
-/// `full` iterations up to `base` ranks, fewer in proportion beyond, but one.
+/// Returns `full` iterations up to `base` ranks, fewer in proportion beyond, but one.
 const fn scaled(full: u64, base: u64, ranks: usize) -> u32 {
     let ranks = ranks as u64;
     if ranks <= base {
@@ -194,7 +194,7 @@ impl Congestor {
     /// Passes until a congestor begins anew.
     pub const MEASUREMENTS: u32 = 256;
 
-    /// The name in the rows of tables.
+    /// Returns the name in the rows of tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Alltoall => "Alltoall (4096 B)",
@@ -204,7 +204,7 @@ impl Congestor {
         }
     }
 
-    /// The bytes of one message.
+    /// Returns the bytes of one message.
     pub const fn message(self) -> Bytes {
         Bytes(4096)
     }
@@ -217,7 +217,7 @@ impl Congestor {
         }
     }
 
-    /// The one-sided operation without which a wire cannot carry it.
+    /// Returns the one-sided operation without which a wire cannot carry it.
     pub const fn needs(self) -> Option<OperationKind> {
         match self {
             Self::PutIncast => Some(OperationKind::Write),
@@ -226,7 +226,7 @@ impl Congestor {
         }
     }
 
-    /// MiB a second and rank when one iteration among `ranks` took `time` nanoseconds.
+    /// Returns MiB a second and rank when one iteration among `ranks` took `time` nanoseconds.
     pub(super) fn figure(self, time: f64, ranks: usize) -> f64 {
         let messages = if self == Self::Alltoall { ranks as u64 - 1 } else { 1 };
         (messages * self.message().0) as f64 / MIB / (time / 1e9)

@@ -77,7 +77,7 @@ impl fmt::Display for TooFewNodes {
 impl core::error::Error for TooFewNodes {}
 
 impl GpcnetLayout {
-    /// From the host name of each rank.
+    /// Creates a `GpcnetLayout` from the host name of each rank.
     pub fn by_name<S: AsRef<str>>(names: &[S]) -> Self {
         let mut nodes: BTreeMap<&str, Vec<Rank>> = BTreeMap::new();
         for (rank, name) in names.iter().enumerate() {
@@ -86,12 +86,12 @@ impl GpcnetLayout {
         Self { nodes: nodes.into_values().collect() }
     }
 
-    /// How many nodes there are.
+    /// Returns how many nodes there are.
     pub fn nodes(&self) -> usize {
         self.nodes.len()
     }
 
-    /// The slices of the network test: all nodes, in order.
+    /// Returns the slices of the network test: all nodes, in order.
     ///
     /// # Errors
     /// With fewer than two nodes there is no ring.
@@ -125,7 +125,7 @@ impl GpcnetLayout {
         random.shuffle(&mut nodes, mended);
         let (congestor_nodes, victim_nodes) = (nodes[..loading].to_vec(), nodes[loading..].to_vec());
         let slices = self.slices(&congestor_nodes);
-        // Each process goes on with its own copy of the stream, so every slice continues from the same place.
+        // Each process continues with its own copy of the stream, so every slice continues from the same place.
         let groups = slices.iter().flat_map(|slice| groups(slice, random.clone(), mended)).collect();
         Ok(LoadDraw { victims: self.slices(&victim_nodes), victim_nodes, congestor_nodes, groups })
     }
@@ -151,7 +151,7 @@ pub(super) struct RingDraws {
 }
 
 impl RingDraws {
-    /// Those of slice `slice` with `ranks` ranks.
+    /// Creates the `RingDraws` of slice `slice` with `ranks` ranks.
     pub(super) fn new(ranks: usize, slice: u32, mended: CorrectedDefects) -> Self {
         let order = (0..ranks as u32).collect();
         Self { random: LibcRandom::seeded(RING_SEED.wrapping_add(slice)), order, mended }
@@ -163,7 +163,7 @@ impl RingDraws {
         self.random.shuffle(&mut self.order, self.mended);
     }
 
-    /// Left and right neighbour of place `me`.
+    /// Returns the left and right neighbour of place `me`.
     pub(super) fn neighbours(&self, me: usize) -> [usize; 2] {
         let n = self.order.len();
         let at = self.order.iter().position(|place| *place as usize == me).unwrap_or(0);

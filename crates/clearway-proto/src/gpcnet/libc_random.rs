@@ -31,7 +31,7 @@ pub(super) struct LibcRandom {
 }
 
 impl LibcRandom {
-    /// As after `srand(seed)`.
+    /// Creates a `LibcRandom` as after `srand(seed)`.
     pub(super) fn seeded(seed: u32) -> Self {
         // The library takes the seed as a signed number, and zero as one.
         let mut word = i64::from(seed.max(1) as i32);
@@ -50,7 +50,7 @@ impl LibcRandom {
         random
     }
 
-    /// What `rand()` returns: 31 bits.
+    /// Returns what `rand()` returns: 31 bits.
     pub(super) fn next_u31(&mut self) -> u32 {
         let rear = (self.front + WORDS - SEPARATION) % WORDS;
         let sum = self.words[self.front].wrapping_add(self.words[rear]);

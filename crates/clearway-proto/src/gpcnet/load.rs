@@ -107,7 +107,7 @@ impl LoadRun {
         self.stage == LoadStage::Over
     }
 
-    /// The ranks of the group.
+    /// Returns the ranks of the group.
     pub(super) fn ranks(&self) -> usize {
         self.task.group.len()
     }
@@ -132,7 +132,7 @@ impl LoadRun {
         }
     }
 
-    /// The greatest time spent is known.
+    /// Continues, now that the greatest time spent is known.
     fn agreed_first(&mut self, cx: &mut GpcnetContext<'_>, elapsed: u64) {
         if elapsed < self.task.limit.0 && self.block < self.task.measurements {
             self.group.start(cx, cx.now.since(self.began).0, ReductionOperator::Greatest);
@@ -149,7 +149,7 @@ impl LoadRun {
         }
     }
 
-    /// All congestors have made their first pass.
+    /// Continues, now that all congestors have made their first pass.
     fn gathered(&mut self, cx: &mut GpcnetContext<'_>) -> bool {
         let Some(everyone) = self.everyone.as_mut().filter(|everyone| everyone.result().is_some()) else {
             return false;
@@ -162,7 +162,7 @@ impl LoadRun {
         true
     }
 
-    /// Whether all ranks of the group know that the victims are done.
+    /// Continues, now that it is known whether all ranks of the group know that the victims are done.
     fn agreed_beside(&mut self, cx: &mut GpcnetContext<'_>, all_know: u64) {
         if all_know == 1 {
             self.stage = LoadStage::Over;

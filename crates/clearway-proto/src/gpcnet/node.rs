@@ -56,7 +56,7 @@ impl TestRole {
         }
     }
 
-    /// The lanes beside that of the slice.
+    /// Returns the lanes beside that of the slice.
     fn lanes(&mut self) -> (&mut Reduction, Option<&mut Reduction>) {
         match self {
             Self::Victim(course) => (&mut course.wide, course.everyone.as_mut()),
@@ -87,7 +87,7 @@ impl TestRole {
         }
     }
 
-    /// What was recorded; once.
+    /// Returns what was recorded; once.
     fn record(&mut self) -> GpcnetRecord {
         let (resent, wrong) = (self.exchange().channels.resent, self.exchange().wrong);
         let record = GpcnetRecord { resent, wrong, ..GpcnetRecord::default() };
@@ -106,12 +106,12 @@ impl TestRole {
 }
 
 impl GpcnetNode {
-    /// A node without a task.
+    /// Creates a node without a task.
     pub const fn new(config: GpcnetConfig) -> Self {
         Self { config, running: None, finished: None }
     }
 
-    /// The record of the test that ended last, once.
+    /// Returns the record of the test that ended last, once.
     pub fn take_record(&mut self) -> Option<GpcnetRecord> {
         self.finished.take()
     }

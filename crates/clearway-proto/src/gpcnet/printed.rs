@@ -32,7 +32,7 @@ pub struct PrintedRow {
 }
 
 impl PrintedRow {
-    /// The figure in the column `name`.
+    /// Returns the figure in the column `name`.
     pub fn figure(&self, name: &str) -> Option<f64> {
         self.figures.iter().find(|(column, _)| column == name)?.1
     }
@@ -106,7 +106,7 @@ impl PrintedRun {
         if rows.is_empty() { Err(PrintedError::NoTable) } else { Ok(Self { rows }) }
     }
 
-    /// The row of this run that shows the same as `row` of another. The wide form has a table for each test beside congestors,
+    /// Returns the row of this run that shows the same as `row` of another. The wide form has a table for each test beside congestors,
     /// the narrow one a table for all of them.
     fn twin_of(&self, row: &PrintedRow) -> Option<&PrintedRow> {
         let test = |table: &str| table.split(" (").next().unwrap_or_default().to_owned();
@@ -115,7 +115,7 @@ impl PrintedRun {
         exact.or_else(|| named().find(|twin| test(&twin.table) == test(&row.table)))
     }
 
-    /// This run, called `ours`, and `other`, called `theirs`: rows of both, and what `ours` is of `theirs`.
+    /// Compares this run, called `ours`, and `other`, called `theirs`: rows of both, and what `ours` is of `theirs`.
     ///
     /// Columns that only one of them has are left out; rows that only one has show `-`.
     pub fn beside(&self, other: &Self, ours: &str, theirs: &str) -> String {

@@ -16,7 +16,7 @@ use crate::base::Nanos;
 pub struct DurationCounts(Vec<(u64, u32)>);
 
 impl DurationCounts {
-    /// Of `samples` in nanoseconds, in any order.
+    /// Creates a `DurationCounts` of `samples` in nanoseconds, in any order.
     pub(super) fn from_samples(mut samples: Vec<u64>) -> Self {
         samples.sort_unstable();
         let mut spectrum: Vec<(u64, u32)> = Vec::new();
@@ -29,7 +29,7 @@ impl DurationCounts {
         Self(spectrum)
     }
 
-    /// Each duration in nanoseconds and its count.
+    /// Returns each duration in nanoseconds and its count.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u64, u32)> + '_ {
         self.0.iter().copied()
     }

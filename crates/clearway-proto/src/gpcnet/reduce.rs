@@ -85,7 +85,7 @@ pub(super) struct Reduction {
 }
 
 impl Reduction {
-    /// A part for `me` among `ranks`. A rank that is not among them reduces alone.
+    /// Creates a part for `me` among `ranks`. A rank that is not among them reduces alone.
     pub(super) fn new(lane: ReductionLane, ranks: &[Rank], me: Rank) -> Self {
         let place = ranks.iter().position(|rank| *rank == me);
         let ranks: Vec<Rank> = if place.is_some() { ranks.into() } else { [me].into() };
@@ -117,12 +117,12 @@ impl Reduction {
         self.advance(cx);
     }
 
-    /// The number of the round that runs or ran last; 0 before the first.
+    /// Returns the number of the round that runs or ran last; 0 before the first.
     pub(super) fn round(&self) -> u32 {
         self.round.number
     }
 
-    /// The result of the round, once it is known.
+    /// Returns the result of the round, once it is known.
     pub(super) fn result(&self) -> Option<u64> {
         self.round.result
     }
@@ -170,12 +170,12 @@ impl Reduction {
         self.timeout_at = Some(cx.now + self.timeout);
     }
 
-    /// A message of this lane found no room; it is sent again when there is some.
+    /// Records that a message of this lane found no room; it is sent again when there is some.
     pub(super) fn no_room(&mut self) {
         self.blocked = true;
     }
 
-    /// A transmit queue has room again.
+    /// Continues: a transmit queue has room again.
     pub(super) fn room(&mut self, cx: &mut GpcnetContext<'_>) {
         if !core::mem::take(&mut self.blocked) {
             return;
@@ -195,7 +195,7 @@ impl Reduction {
         self.place.step(Schedule::Allreduce, step as u32)
     }
 
-    /// With whom this rank exchanges at `step`, if with anyone.
+    /// Returns the rank with which this rank exchanges at `step`, if with anyone.
     fn partner(&self, step: usize) -> Option<Rank> {
         let Step { to, from, .. } = self.step(step);
         self.ranks.get(to.or(from)? as usize).copied()
@@ -210,7 +210,7 @@ impl Reduction {
         }
     }
 
-    /// One step; whether there was one to take.
+    /// Takes one step; returns whether there was one to take.
     fn take_step(&mut self, cx: &mut GpcnetContext<'_>) -> bool {
         let (step, steps) = (self.round.step, self.steps());
         if step == steps {
@@ -244,7 +244,7 @@ impl Reduction {
         }
     }
 
-    /// The partner of `step` asks: it missed this rank's message of that step, or the result if it is an outer rank.
+    /// Answers the partner of `step`, which asks: it missed this rank's message of that step, or the result if it is an outer rank.
     fn send_again_to(&self, cx: &mut GpcnetContext<'_>, step: usize, round: ReductionRound) {
         self.send(cx, if step == 0 { self.steps() - 1 } else { step }, round, StepAnswer::Given);
     }

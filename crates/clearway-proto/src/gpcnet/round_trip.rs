@@ -1,8 +1,8 @@
 //! How long a message and its confirmation take, and from that how long to wait before it counts as lost.
 //!
 //! # Model
-//! One message at a time is timed. What came back in time changes a smoothed round trip and its variation; the time-out is the one
-//! and four times the other. What did not doubles the time-out, until a message that was sent once only is confirmed again: the
+//! One message at a time is timed. A confirmation in time changes a smoothed round trip and its variation; the time-out is the one
+//! and four times the other. One that did not come in time doubles the time-out, until a message that was sent once only is confirmed again: the
 //! confirmation of one that was repeated may be that of either, and teaches nothing.
 //!
 //! # Source
@@ -31,34 +31,34 @@ pub(super) struct RoundTrip {
 }
 
 impl RoundTrip {
-    /// Nothing is known yet.
+    /// Creates an estimate that knows nothing yet.
     pub(super) const fn new() -> Self {
         Self { known: None, timeout: FIRST, timed: None }
     }
 
-    /// How long to wait for a confirmation.
+    /// Returns how long to wait for a confirmation.
     pub(super) const fn timeout(&self) -> Nanos {
         self.timeout
     }
 
-    /// Message `number` leaves for the first time.
+    /// Records that message `number` leaves for the first time.
     pub(super) fn sent(&mut self, number: u64, now: LocalNs) {
         self.timed.get_or_insert((number, now));
     }
 
-    /// All messages below `count` are confirmed.
+    /// Records that all messages below `count` are confirmed.
     pub(super) fn confirmed(&mut self, count: u64, now: LocalNs) {
         if let Some((_, at)) = self.timed.take_if(|(number, _)| *number < count) {
             self.learn(now.since(at));
         }
     }
 
-    /// What is timed did not leave, or its confirmation will not tell which of two was confirmed.
+    /// Forgets what is timed: it did not leave, or its confirmation will not tell which of two was confirmed.
     pub(super) fn forget(&mut self) {
         self.timed = None;
     }
 
-    /// Nothing was confirmed within the time-out.
+    /// Records that nothing was confirmed within the time-out.
     pub(super) fn missed(&mut self) {
         self.forget();
         self.timeout = MOST.min(self.timeout.times(2));
@@ -77,7 +77,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// Message `number`, confirmed after `took`.
+    /// Records message `number`, confirmed after `took`.
     fn round(trip: &mut RoundTrip, number: u64, took: Nanos) {
         let at = LocalNs(number * 1_000 * MS);
         trip.sent(number, at);

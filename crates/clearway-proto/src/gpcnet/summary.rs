@@ -41,7 +41,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Of `test`, from the records of all its ranks; `None` when there is no sample.
+    /// Creates a `Summary` of `test`, from the records of all its ranks; `None` when there is no sample.
     pub fn from_test(test: Test, records: &[&GpcnetRecord], mended: CorrectedDefects) -> Option<Self> {
         let parts: Vec<RankTimes<'_>> =
             records.iter().map(|record| RankTimes { ranks: record.ranks, times: &record.times }).collect();
@@ -49,7 +49,7 @@ impl Summary {
         summarise(&parts, &figure, HasRings::from_test(test), test.unit(), mended)
     }
 
-    /// Of `congestor`: beside the victims, or of its first pass if the defect is kept or there was no other. MiB a second and
+    /// Creates a `Summary` of `congestor`: beside the victims, or of its first pass if the defect is kept or there was no other. MiB a second and
     /// rank, roots left out.
     pub fn from_congestor(congestor: Congestor, records: &[&GpcnetRecord], mended: CorrectedDefects) -> Option<Self> {
         let early = !mended.has(Defect::EarlyFigures) || records.iter().all(|record| record.beside.blocks.is_empty());
@@ -88,7 +88,7 @@ impl HasRings {
     }
 }
 
-/// The ring values of one rank.
+/// Returns the ring values of one rank.
 fn ring_values(part: &RankTimes<'_>, figure: &dyn Fn(f64, usize) -> f64, rings: HasRings) -> Vec<f64> {
     let Times { blocks, iterations, .. } = part.times;
     let mean = |time: f64, blocks: usize| {
@@ -113,7 +113,7 @@ fn summarise(
 ) -> Option<Summary> {
     let mut samples: Vec<(f64, u64)> = Vec::new();
     for part in parts {
-        // What began and ended within a tick of the clock took a tick at most.
+        // A message that began and ended within a tick of the clock took a tick at most.
         let value = |(time, n): (u64, u32)| (figure(time.max(1) as f64, part.ranks as usize), u64::from(n));
         samples.extend(part.times.spectrum.iter().map(value));
     }
@@ -146,7 +146,7 @@ fn summarise(
     })
 }
 
-/// The best value that `fraction` of `samples` (in order) are at least as good as.
+/// Returns the best value that `fraction` of `samples` (in order) are at least as good as.
 fn exact(samples: &[(f64, u64)], fraction: f64, unit: Unit) -> f64 {
     let count: u64 = samples.iter().map(|(_, n)| n).sum();
     let target = (libm::ceil(fraction * count as f64) as u64).clamp(1, count);
@@ -163,7 +163,7 @@ fn exact(samples: &[(f64, u64)], fraction: f64, unit: Unit) -> f64 {
     found.unwrap_or(f64::NAN)
 }
 
-/// The same, read from equal steps between the extremes of `samples`.
+/// Returns the same, read from equal steps between the extremes of `samples`.
 fn stepped(samples: &[(f64, u64)], fraction: f64, unit: Unit) -> f64 {
     let (Some((least, _)), Some((greatest, _))) = (samples.first(), samples.last()) else { return f64::NAN };
     let width = (greatest - least) / (STEPS - 1) as f64;
@@ -203,7 +203,7 @@ pub struct Impact {
 }
 
 impl Impact {
-    /// Of figures in `unit`: isolated and congested.
+    /// Creates an `Impact` of figures in `unit`: isolated and congested.
     pub fn new(unit: Unit, isolated: &Summary, congested: &Summary, mended: CorrectedDefects) -> Self {
         let kept = |value: f64| {
             if mended.has(Defect::RoundedImpact) { value } else { format!("{value:.1}").parse().unwrap_or(value) }
@@ -221,7 +221,7 @@ mod tests {
     use super::super::record::DurationCounts;
     use super::*;
 
-    /// A rank with two rings of two latencies each, in iteration times of microseconds.
+    /// Returns a rank with two rings of two latencies each, in iteration times of microseconds.
     fn rank(samples: [u64; 4]) -> GpcnetRecord {
         let ns = samples.map(|us| us * 2_000);
         let blocks = [Nanos(ns[0] + ns[1]), Nanos(ns[2] + ns[3])].into();

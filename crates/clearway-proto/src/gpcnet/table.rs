@@ -49,18 +49,18 @@ impl Detail {
         }
     }
 
-    /// A line across the table.
+    /// Returns a line across the table.
     fn outer_bar(self) -> String {
         format!("+{}+\n", "-".repeat(self.width() - 2))
     }
 
-    /// A line between rows.
+    /// Returns a line between rows.
     fn inner_bar(self) -> String {
         let columns = format!("{}+", "-".repeat(14)).repeat(self.columns().len());
         format!("+{}+{columns}\n", "-".repeat(33))
     }
 
-    /// The head of a table called `title`, which has `left` blanks before it.
+    /// Returns the head of a table called `title`, which has `left` blanks before it.
     fn head(self, left: usize, title: &str) -> String {
         let columns: String = self.columns().iter().map(|name| format!(" {name:>12} |")).collect();
         let inner = self.inner_bar();
@@ -73,7 +73,7 @@ impl Detail {
         )
     }
 
-    /// One row and the line below it.
+    /// Returns one row and the line below it.
     fn row(self, name: &str, unit: Unit, summary: Option<&Summary>) -> String {
         let figures: Vec<Option<f64>> = match self {
             Self::Short => [summary.map(|s| s.avg), summary.map(|s| s.p99)].into(),
@@ -87,7 +87,7 @@ impl Detail {
     }
 }
 
-/// A figure as the C library prints it with one decimal.
+/// Returns a figure as the C library prints it with one decimal.
 fn shown(figure: Option<f64>) -> String {
     match figure {
         None => "-".into(),
@@ -117,7 +117,7 @@ pub struct NetworkReport {
 }
 
 impl NetworkReport {
-    /// The text that the original would print.
+    /// Returns the text that the original would print.
     pub fn text(&self, detail: Detail) -> String {
         let Self { ranks, nodes, rows } = self;
         let natural = "   Nat = natural ring communication pattern\n";
@@ -128,7 +128,7 @@ impl NetworkReport {
     }
 }
 
-/// The table of tests that ran alone.
+/// Returns the table of tests that ran alone.
 fn isolated(rows: &[TableRow<Test>], detail: Detail) -> String {
     let left = match detail {
         Detail::Short => 27,
@@ -170,7 +170,7 @@ pub struct LoadReport {
 }
 
 impl LoadReport {
-    /// The impact on each test that has figures of both kinds.
+    /// Returns the impact on each test that has figures of both kinds.
     fn impacts(&self) -> Vec<(Test, Option<Impact>)> {
         let impact = |(alone, beside): (&TableRow<Test>, &CongestedTest)| {
             let summaries = alone.summary.as_ref().zip(beside.row.summary.as_ref());
@@ -182,7 +182,7 @@ impl LoadReport {
         self.isolated.iter().zip(&self.congested).map(impact).collect()
     }
 
-    /// The text that the original would print.
+    /// Returns the text that the original would print.
     pub fn text(&self, detail: Detail) -> String {
         let nodes = self.victim_nodes + self.congestor_nodes;
         let mut text = format!("NetworkLoad Tests v{VERSION}\n  Test with {} MPI ranks ({nodes} nodes)\n", self.ranks);
@@ -250,7 +250,7 @@ impl LoadReport {
 mod tests {
     use super::*;
 
-    /// Figures that tell rows and columns apart.
+    /// Returns the figures that tell rows and columns apart.
     fn summary(row: u32) -> Option<Summary> {
         let at = |value: f64| f64::from(row) * 100.0 + value;
         let (min, max, avg, avg_worst) = (at(1.25), at(9.0), at(3.44), at(5.66));

@@ -87,9 +87,9 @@ pub struct TestParameters {
     pub body_max: u32,
     /// How long each loop may go on.
     pub limit: Nanos,
-    /// At most so many measurements, whatever the published counts are.
+    /// At most this many measurements, whatever the published counts are.
     pub measurements_max: u32,
-    /// At most so many rings of a measurement.
+    /// At most this many rings of a measurement.
     pub rings_max: u32,
     /// What is not as published.
     pub mended: CorrectedDefects,
@@ -123,21 +123,21 @@ impl TestParameters {
         }
     }
 
-    /// The tasks of a test that runs alone in `slices`.
+    /// Returns the tasks of a test that runs alone in `slices`.
     pub fn isolated(&self, test: Test, slices: &[Vec<Rank>]) -> BTreeMap<Rank, Task> {
         let mut tasks = BTreeMap::new();
         self.victim(test, slices, &[], &mut tasks);
         tasks
     }
 
-    /// The tasks of a congestor that makes one pass alone.
+    /// Returns the tasks of a congestor that makes one pass alone.
     pub fn congestor(&self, congestor: Congestor, draw: &LoadDraw) -> BTreeMap<Rank, Task> {
         let mut tasks = BTreeMap::new();
         self.load(draw, &|other| other == congestor, &[], &mut tasks);
         tasks
     }
 
-    /// The tasks of a test beside the congestors of `draw` that are `possible` on the wire.
+    /// Returns the tasks of a test beside the congestors of `draw` that are `possible` on the wire.
     pub fn congested(&self, test: Test, draw: &LoadDraw, possible: &dyn Fn(Congestor) -> bool) -> BTreeMap<Rank, Task> {
         let mut tasks = BTreeMap::new();
         self.load(draw, possible, &[], &mut tasks);

@@ -90,7 +90,7 @@ impl TestRun {
         self.stage == TestStage::Over
     }
 
-    /// The ranks of the slice.
+    /// Returns the ranks of the slice.
     pub(super) fn ranks(&self) -> usize {
         self.task.slice.len()
     }

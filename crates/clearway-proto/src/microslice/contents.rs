@@ -15,7 +15,7 @@ pub(super) const RAMP: u8 = 0x81;
 /// How a subsystem of [`FLES`] calls content that nobody wrote.
 const UNINITIALISED: u8 = 0x80;
 
-/// The checksum of FLESnet's generator: all 32-bit words of `content` under exclusive or; bytes after the last whole 64-bit word
+/// Returns the checksum of FLESnet's generator: all 32-bit words of `content` under exclusive or; bytes after the last whole 64-bit word
 /// do not count.
 pub fn fold(content: &[u8]) -> u32 {
     let words = content.chunks_exact(8).map(word).fold(0, |sum, word| sum ^ word);
@@ -33,7 +33,7 @@ pub enum ContentPattern {
     Foreign,
 }
 
-/// What the descriptor says that the content is.
+/// Returns what the descriptor says that the content is.
 pub const fn pattern_of(descriptor: &MicrosliceDescriptor) -> ContentPattern {
     match (descriptor.subsystem, descriptor.subsystem_format) {
         (FLES, RAMP) => ContentPattern::Ramp,
@@ -42,7 +42,7 @@ pub const fn pattern_of(descriptor: &MicrosliceDescriptor) -> ContentPattern {
     }
 }
 
-/// The channel of the ramp in `microslice`, or `None` where it is not that of one channel. An empty ramp belongs to `expected`, or
+/// Returns the channel of the ramp in `microslice`, or `None` where it is not that of one channel. An empty ramp belongs to `expected`, or
 /// to channel 0.
 pub fn ramp_channel(microslice: &Microslice<'_>, expected: Option<u16>) -> Option<u16> {
     let mut words = microslice.content.chunks_exact(8).map(word).zip((0u64..).step_by(8));

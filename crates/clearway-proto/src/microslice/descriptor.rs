@@ -33,7 +33,7 @@ impl MicrosliceFlags {
     /// The detector's own logic calls the content wrong.
     pub const DATA_ERROR: Self = Self(8);
 
-    /// Whether all bits of `other` are set.
+    /// Returns whether all bits of `other` are set.
     pub const fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
@@ -91,7 +91,7 @@ impl MicrosliceDescriptor {
         }
     }
 
-    /// The descriptor as bytes.
+    /// Returns the descriptor as bytes.
     pub fn to_bytes(&self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
         bytes[..2].copy_from_slice(&[self.format, self.version]);

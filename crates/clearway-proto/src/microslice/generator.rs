@@ -50,13 +50,13 @@ pub struct Generator {
 }
 
 impl Generator {
-    /// For `plan`.
+    /// Creates a `Generator` for `plan`.
     pub fn new(plan: GeneratorPlan) -> Self {
         let lengths = RandomKey::new(plan.seed).node(u64::from(plan.channel)).purpose("microslice");
         Self { plan, lengths }
     }
 
-    /// Length of the content of microslice `number` in bytes, a multiple of 8. Takes some 10 ns to 100 ns.
+    /// Returns the length of the content of microslice `number` in bytes, a multiple of 8. Takes some 10 ns to 100 ns.
     pub fn size(&self, number: u64) -> u32 {
         self.plan.sizes.draw(self.plan.mean_bytes, &mut self.lengths.node(number).stream())
     }

@@ -42,7 +42,7 @@ impl SizeDistribution {
     const ALL: [(&'static str, Self); 3] =
         [("constant", Self::Constant), ("poisson", Self::Poisson), ("skewed", Self::Skewed)];
 
-    /// One length in bytes for a mean of `mean` bytes: a multiple of 8.
+    /// Returns one length in bytes for a mean of `mean` bytes: a multiple of 8.
     pub(super) fn draw(self, mean: u32, random: &mut RandomStream) -> u32 {
         let mean_bytes = f64::from(mean);
         let bytes = match self {
@@ -88,7 +88,7 @@ const LONGEST: f64 = 16.0;
 /// Weight up to and with this part, mean, sigma: the table above.
 const MIXTURE: [(f64, f64, f64); 3] = [(0.80, 0.75, 0.2), (0.98, 1.5, 0.5), (1.0, 6.5, 0.5)];
 
-/// Of the open interval from 0 to 1: 53 bits and a half.
+/// Returns a number of the open interval from 0 to 1: 53 bits and a half.
 fn unit(random: &mut RandomStream) -> f64 {
     ((random.next_u64() >> 11) as f64 + 0.5) / (1u64 << 53) as f64
 }
@@ -147,7 +147,7 @@ mod tests {
     use crate::base::RandomKey;
     use alloc::vec::Vec;
 
-    /// Mean and standard deviation of `count` numbers.
+    /// Returns the mean and standard deviation of `count` numbers.
     fn moments(count: u32, mut draw: impl FnMut() -> f64) -> (f64, f64) {
         let numbers: Vec<f64> = (0..count).map(|_| draw()).collect();
         let mean = numbers.iter().sum::<f64>() / f64::from(count);

@@ -26,12 +26,12 @@ impl BufferPool {
         Self { region, is_taken: alloc::vec![false; PIECES], next: 0 }
     }
 
-    /// The region.
+    /// Returns the region.
     pub(super) const fn region(&self) -> RegionId {
         self.region
     }
 
-    /// A span of `length` bytes that nobody has; none when there is none in one piece. O(pieces) at worst, usually O(length).
+    /// Returns a span of `length` bytes that nobody has; none when there is none in one piece. O(pieces) at worst, usually O(length).
     pub(super) fn take(&mut self, length: u32) -> Option<Span> {
         let count = length.div_ceil(PIECE).max(1) as usize;
         let start = self.search(self.next, count).or_else(|| self.search(0, count))?;

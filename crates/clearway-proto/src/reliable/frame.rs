@@ -12,7 +12,7 @@
 //! | 4 | 4 | CRC-32C of the header |
 //! | 8 | 4 | number of the fragment, its low 32 bits |
 //!
-//! | kind | name | goes on with |
+//! | kind | name | continues with |
 //! |---|---|---|
 //! | 1 | data | 4: CRC-32C of the body; 2: region, 6: offset in it (region 65535: position in the inbox); with *last* 4: length of the message, then its header, or the 8 bytes of the word of a write that is not *silent* |
 //! | 2 | acknowledgement | number: everything below has arrived. 6: position up to which the inbox is free; 1: path, 1: words of the bitmap; 4: newest number; 4: nanoseconds that this answer waited; 8 each: bitmap of what arrived from *number* + 1 on |
@@ -122,7 +122,7 @@ pub(super) struct ReliableFrame {
 }
 
 impl ReliableFrame {
-    /// The bytes.
+    /// Returns the bytes.
     pub(super) fn encode(&self) -> Head<FRAME_MAX> {
         let mut head = Head::new();
         let (kind, flags) = self.kind.code();
@@ -264,7 +264,7 @@ fn parse_acknowledgement(mut rest: ByteReader<'_>, flags: u8) -> Option<Acknowle
     rest.is_empty().then_some(acknowledgement)
 }
 
-/// The whole number nearest to `near` whose low `bits` are `low`: how numbers become those of 64 bits again.
+/// Returns the whole number nearest to `near` whose low `bits` are `low`: how numbers become those of 64 bits again.
 const fn nearest(near: u64, low: u64, bits: u32) -> u64 {
     let mask = (1 << bits) - 1;
     let ahead = low.wrapping_sub(near) & mask;
@@ -276,12 +276,12 @@ const fn nearest(near: u64, low: u64, bits: u32) -> u64 {
     }
 }
 
-/// The number of a fragment that ends in `low` and is nearest to `near`.
+/// Returns the number of a fragment that ends in `low` and is nearest to `near`.
 pub(super) const fn whole(near: u64, low: u32) -> u64 {
     nearest(near, low as u64, 32)
 }
 
-/// The position in an inbox that ends in `low` (48 bits) and is nearest to `near`.
+/// Returns the position in an inbox that ends in `low` (48 bits) and is nearest to `near`.
 pub(super) const fn position(near: u64, low: u64) -> u64 {
     nearest(near, low, 48)
 }

@@ -44,14 +44,14 @@ impl TokenPurpose {
     }
 }
 
-/// The token of an operation for fragment `number`.
+/// Returns the token of an operation for fragment `number`.
 pub(super) fn token(purpose: TokenPurpose, key: StreamKey, number: u64) -> Token {
     let low = number & ((1 << NUMBER_BITS) - 1);
     let class = key.class.index() as u64;
     Token((purpose.code() << 4 | class) << (NUMBER_BITS + RANK_BITS) | u64::from(key.peer) << NUMBER_BITS | low)
 }
 
-/// What a token of ours says; the fragment by its low bits.
+/// Returns what a token of ours says; the fragment by its low bits.
 pub(super) fn meaning(token: Token) -> Option<(TokenPurpose, StreamKey, u32)> {
     let top = token.0 >> (NUMBER_BITS + RANK_BITS);
     let purpose = match top >> 4 {

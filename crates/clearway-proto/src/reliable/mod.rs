@@ -19,12 +19,12 @@
 //! with fail-over. Its time-outs of seconds are measured round trips here, and messages go on where they were when a path fails.
 //!
 //! # Invariants
-//! I1. A message is told once, whole, in order within its stream, or its sender hears that it was not.
-//! I2. What one peer sends changes no stream of another, and no memory but its inbox and the regions that writes may go to.
+//! I1. A message is reported once, whole, in order within its stream, or its sender hears that it was not.
+//! I2. A peer's messages change no stream of another, and no memory but its inbox and the regions that writes may go to.
 //! I3. A process in a rank's place gets and ends no message of the process that had the place before, once both ends forgot that one.
 //!
 //! # Not here
-//! Who may send at all: sealing is the wire's below. Broadcast (an engine of its own).
+//! Which process may send at all: sealing is the wire's below. Broadcast (an engine of its own).
 
 mod buffer_pool;
 mod frame;
@@ -83,7 +83,7 @@ pub enum DigestPolicy {
 }
 
 impl StreamConfig {
-    /// For `ranks` ranks: inboxes of 128 KiB, and less where all of a rank's would be more than 64 MiB.
+    /// Creates a `StreamConfig` for `ranks` ranks: inboxes of 128 KiB, and less where all of a rank's would be more than 64 MiB.
     pub fn new(ranks: u32) -> Self {
         const ALL: u64 = 64 << 20;
         let streams = u64::from(ranks.max(1)) * Class::ALL.len() as u64;
@@ -104,7 +104,7 @@ impl StreamConfig {
         }
     }
 
-    /// The longest body of a message.
+    /// Returns the longest body of a message.
     const fn body_max(&self) -> u64 {
         self.inbox.0 / 2
     }

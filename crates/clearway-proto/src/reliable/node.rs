@@ -1,7 +1,7 @@
 //! All streams of a rank: which datagram and which command concerns which, what is sent and asked of memory for it, and when.
 //!
 //! # Model
-//! Peers get their state when the first message comes or goes. What a stream wants to do is done while the buffer of effects has room; streams that
+//! Peers get their state when the first message comes or goes. A stream does what it wants to do while the buffer of effects has room; streams that
 //! are left wait in a queue for the next call. Time-outs lie in one ordered set for all streams.
 //!
 //! # Invariants
@@ -66,7 +66,7 @@ pub struct ReliableNode {
 }
 
 impl ReliableNode {
-    /// A rank that has sent nothing yet.
+    /// Creates a rank that has sent nothing yet.
     pub fn new(config: ReliableConfig) -> Self {
         let measures = SegmentationLimits::new(&config.below, config.streams.inbox.0);
         Self {
@@ -83,7 +83,7 @@ impl ReliableNode {
         }
     }
 
-    /// Whether the stream to `to` takes another message now. One that was refused is told of by [`ReliableEvent::Room`].
+    /// Returns whether the stream to `to` takes another message now. [`ReliableEvent::Room`] follows on a refusal.
     pub fn has_room(&mut self, to: Rank, class: Class) -> bool {
         let backlog = self
             .peers
@@ -117,7 +117,7 @@ impl ReliableNode {
         self.peers.get_mut(key.peer as usize)?.as_mut()?.incoming[key.class.index()].as_deref_mut()
     }
 
-    /// This rank's memory for messages of `key`.
+    /// Returns this rank's memory for messages of `key`.
     fn inbox(&self, key: StreamKey) -> Span {
         let length = self.config.streams.inbox.0;
         let which = u64::from(key.peer) * Class::ALL.len() as u64 + key.class.index() as u64;
@@ -159,7 +159,7 @@ impl ReliableNode {
         }
     }
 
-    /// Something leaves to `rank`: acknowledgements that wait for that leave with it.
+    /// Sends the acknowledgements that wait for a message to `rank` along with the one that leaves.
     fn answer_along(&mut self, now: LocalNs, rank: Rank, out: &mut Out<ReliableEvent>) {
         if self.config.streams.answer_soon == Nanos::ZERO {
             return;
@@ -187,7 +187,7 @@ impl ReliableNode {
         }
     }
 
-    /// Whether a stream of `key` with `generation` may be of the process that has the rank now.
+    /// Returns whether a stream of `key` with `generation` may be of the process that has the rank now.
     fn is_of_this_life(&self, key: StreamKey, generation: u16) -> bool {
         let peer = self.peers.get(key.peer as usize).and_then(|peer| peer.as_deref());
         peer.and_then(|peer| peer.oldest).is_none_or(|oldest| !is_newer(oldest, generation))
@@ -288,14 +288,14 @@ impl ReliableNode {
         }
     }
 
-    /// The outgoing stream of `key`, if an answer to `generation` concerns it.
+    /// Returns the outgoing stream of `key`, if an answer to `generation` concerns it.
     fn own(&mut self, key: StreamKey, generation: u16) -> Option<&mut SendStream> {
         let current = self.outgoing(key).is_some_and(|stream| stream.generation == generation);
         self.strange += u64::from(!current);
         self.outgoing(key).filter(|_| current)
     }
 
-    /// Whether `frame` belongs to the incoming stream that is known; tells its sender when it does not know better.
+    /// Returns whether `frame` belongs to the incoming stream that is known; tells its sender when it does not know better.
     fn is_current(&mut self, key: StreamKey, frame: ReliableFrame, over: PathId, out: &mut Out<ReliableEvent>) -> bool {
         let known = self.incoming(key).map(|stream| stream.generation);
         if known == Some(frame.generation) {
@@ -414,7 +414,7 @@ impl ReliableNode {
         self.pump(now, key, out);
     }
 
-    /// An operation of ours is over.
+    /// Handles the end of an operation of ours.
     fn done(&mut self, now: LocalNs, ended: Token, status: Status, value: u64, out: &mut Out<ReliableEvent>) {
         let Some((purpose, key, low)) = meaning(ended) else { return };
         match purpose {
@@ -531,7 +531,7 @@ impl ReliableNode {
         self.pump(now, key, out);
     }
 
-    /// The transmit queue of `path` and `class` takes messages again.
+    /// Continues: the transmit queue of `path` and `class` takes messages again.
     fn unblock(&mut self, now: LocalNs, path: PathId, class: Class, out: &mut Out<ReliableEvent>) {
         let waiting = &mut self.blocked[class.index()];
         let mine = waiting.split_off(&(path, StreamKey { peer: 0, class }));
@@ -545,7 +545,7 @@ impl ReliableNode {
         }
     }
 
-    /// `path` carries nothing any more. O(ranks): paths seldom fail.
+    /// Takes `path` out of use: it carries nothing any more. O(ranks): paths seldom fail.
     fn path_down(&mut self, now: LocalNs, path: PathId, out: &mut Out<ReliableEvent>) {
         for peer in 0..self.config.ranks {
             for key in Class::ALL.map(|class| StreamKey { peer, class }) {
@@ -558,12 +558,12 @@ impl ReliableNode {
     }
 }
 
-/// The first generation of an incarnation. Streams that are given up count on from it, 256 of them until the next incarnation.
+/// Returns the first generation of an incarnation. Streams that are given up count on from it, 256 of them until the next incarnation.
 const fn generation_of(incarnation: u32) -> u16 {
     (incarnation as u16) << 8
 }
 
-/// Whether generation `a` came after `b`.
+/// Returns whether generation `a` came after `b`.
 const fn is_newer(a: u16, b: u16) -> bool {
     a != b && a.wrapping_sub(b) < 1 << 15
 }

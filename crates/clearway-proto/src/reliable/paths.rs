@@ -29,7 +29,7 @@ impl StreamPaths {
         self.0.len()
     }
 
-    /// A path that a fragment of ours left on.
+    /// Returns a path that a fragment of ours left on.
     pub(super) fn path_mut(&mut self, path: PathId) -> &mut StreamPath {
         let last = self.0.len() - 1;
         &mut self.0[usize::from(path.0).min(last)]
@@ -47,19 +47,19 @@ impl StreamPaths {
         self.0.iter().all(StreamPath::is_down)
     }
 
-    /// Those that data may take.
+    /// Returns those that data may take.
     fn usable(&self) -> impl Iterator<Item = (PathId, &StreamPath)> {
         let are_all_down = self.are_all_down();
         let paths = (0..).map(PathId).zip(&self.0);
         paths.filter(move |(_, lane)| are_all_down || !lane.is_down())
     }
 
-    /// How many fragments may leave now.
+    /// Returns how many fragments may leave now.
     pub(super) fn room(&self, now: LocalNs) -> u32 {
         self.usable().map(|(_, lane)| lane.room(now)).sum()
     }
 
-    /// The path with the shortest wait that has room; one that let something time out only after all others.
+    /// Returns the path with the shortest wait that has room; one that let something time out only after all others.
     pub(super) fn choose(&self, now: LocalNs) -> PathId {
         let with_room = self.usable().filter(|(_, lane)| lane.room(now) > 0);
         let best = with_room.min_by_key(|(_, lane)| (lane.is_suspect(), lane.expected_delay()));
@@ -71,7 +71,7 @@ impl StreamPaths {
         self.0.iter_mut().for_each(StreamPath::want_question);
     }
 
-    /// A path that a question is to leave on now, which counts as asked: one is wanted there, or it is down while others are not.
+    /// Returns a path that a question is to leave on now, which counts as asked: one is wanted there, or it is down while others are not.
     pub(super) fn next_question(&mut self, now: LocalNs) -> Option<PathId> {
         let are_all_down = self.are_all_down();
         let mut paths = (0..).map(PathId).zip(&mut self.0);
@@ -80,21 +80,21 @@ impl StreamPaths {
         Some(path)
     }
 
-    /// An acknowledgement came on `path`.
+    /// Records that an acknowledgement came on `path`.
     pub(super) fn reply_received(&mut self, now: LocalNs, path: PathId, is_answer: ProbeReply) {
         let are_all_down = self.are_all_down();
         if let Some(lane) = self.0.get_mut(usize::from(path.0)) {
-            // Where all are down data is what asks.
+            // Where all paths are down no question leaves, and data take its part.
             lane.reply_received(now, if are_all_down { ProbeReply::Yes } else { is_answer });
         }
     }
 
-    /// The longest patience of those in use, with what an answer may wait at the peer.
+    /// Returns the longest patience of those in use, with what an answer may wait at the peer.
     pub(super) fn patience(&self) -> Nanos {
         self.usable().map(|(_, lane)| lane.patience(ANSWER_MAX)).max().unwrap_or(ANSWER_MAX)
     }
 
-    /// What left on `path` at `at` was waited for in vain; whether the path is down for that.
+    /// Records that what left on `path` at `at` was waited for in vain; returns whether the path is down for that.
     pub(super) fn time_out(&mut self, now: LocalNs, path: PathId, at: LocalNs) -> bool {
         let mut others = (0..).map(PathId).zip(&self.0).filter(|(other, lane)| *other != path && !lane.is_down());
         let are_heard = others.any(|(_, lane)| lane.was_alive_since(at));

@@ -2,12 +2,12 @@
 //!
 //! # Model
 //! A fragment says where its bytes belong, so it is copied there when it comes, and its digest is taken *there*. Only what is as it was
-//! counts as arrived. A message is told when its last fragment and everything before it have arrived.
+//! counts as arrived. A message is reported when its last fragment and everything before it have arrived.
 //!
 //! # Invariants
 //! I1. A fragment counts once; what counted is never written again.
 //! I2. A body goes nowhere but into registered memory of this rank or the free part of this stream's inbox.
-//! I3. What is kept is bounded: numbers lie within [`super::WINDOW`] of the first that is missing.
+//! I3. The memory kept is bounded: numbers lie within [`super::WINDOW`] of the first that is missing.
 
 use alloc::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use super::{ANSWER_EVERY, ANSWER_MAX, WINDOW};
 use crate::base::{LocalNs, Nanos};
 use crate::wire::{PathId, Span};
 
-/// What is told of a message when its turn has come.
+/// The report of a message when its turn has come.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DeliveredMessage {
     pub(super) tail: MessageTrailer,
@@ -161,17 +161,17 @@ impl ReceiveStream {
         FragmentAction::Take { into, number }
     }
 
-    /// The whole number that ends in `low`.
+    /// Returns the whole number that ends in `low`.
     pub(super) const fn whole(&self, low: u32) -> u64 {
         whole(self.received, low)
     }
 
-    /// The path on which the newest fragment came.
+    /// Returns the path on which the newest fragment came.
     pub(super) fn path(&self) -> PathId {
         self.newest.map_or(PathId(0), |(_, path, _)| path)
     }
 
-    /// Whether fragment `number` has arrived.
+    /// Returns whether fragment `number` has arrived.
     const fn has(&self, number: u64) -> bool {
         if number <= self.received {
             return number < self.received;
@@ -181,7 +181,7 @@ impl ReceiveStream {
         word < BITMAP_WORDS && self.above[word] & 1 << (bit % 64) != 0
     }
 
-    /// Where `length` bytes for `place` go, and the position behind them; nothing for a part of the inbox that is not free.
+    /// Returns where `length` bytes for `place` go, and the position behind them; nothing for a part of the inbox that is not free.
     fn place(&self, place: BodyPlacement, length: u32) -> Option<(Span, u64)> {
         if place.region != INBOX {
             return Some((Span { region: place.region, offset: place.offset, length }, 0));
@@ -195,7 +195,7 @@ impl ReceiveStream {
         is_free.then_some((into, end))
     }
 
-    /// All bytes of the message that ends with `into`.
+    /// Returns all bytes of the message that ends with `into`.
     fn whole_message(&self, tail: MessageTrailer, place: BodyPlacement, into: Span, end: u64) -> Option<Span> {
         let (MessageTrailer::Message { length, .. } | MessageTrailer::Landed { length, .. }) = tail;
         let before = u64::from(length.checked_sub(into.length)?);
@@ -209,13 +209,13 @@ impl ReceiveStream {
         is_inside.then_some(Span { region: into.region, offset, length })
     }
 
-    /// A question came on `path`; whether it can be answered now. Otherwise it can be when what came before it is known to be good or not.
+    /// Records that a question came on `path`; returns whether it can be answered now. Otherwise it can be when what came before it is known to be good or not.
     pub(super) fn question(&mut self, path: PathId) -> bool {
         self.asked = (!self.checking.is_empty()).then_some((path, self.checking.len()));
         self.asked.is_none()
     }
 
-    /// The path of a question that can be answered now that one more fragment is known to be good or not.
+    /// Returns the path of a question that can be answered now that one more fragment is known to be good or not.
     pub(super) fn question_due(&mut self) -> Option<PathId> {
         let (path, left) = self.asked.take()?;
         if left > 1 {
@@ -224,7 +224,7 @@ impl ReceiveStream {
         (left <= 1).then_some(path)
     }
 
-    /// The digest of the bytes of fragment `number` where they belong; nothing when there is no such place.
+    /// Returns the digest of the bytes of fragment `number` where they belong; nothing when there is no such place.
     pub(super) fn checked(&mut self, now: LocalNs, number: u64, digest: Option<u32>) -> FragmentAction {
         let Some(placed) = self.checking.remove(&number) else { return FragmentAction::Ignore };
         match digest {
@@ -277,13 +277,13 @@ impl ReceiveStream {
         }
     }
 
-    /// The next message whose turn has come.
+    /// Returns the next message whose turn has come.
     pub(super) fn next_delivered(&mut self) -> Option<DeliveredMessage> {
         let first = self.tails.first_entry()?;
         (*first.key() < self.received).then(|| first.remove())
     }
 
-    /// The application is done with the inbox up to `position`.
+    /// Frees the inbox up to `position`: the application is done with it.
     pub(super) fn free(&mut self, now: LocalNs, position: u64) {
         self.freed = self.freed.max(position);
         let is_much = self.freed - self.told_free >= u64::from(self.inbox.length) / 4;
@@ -291,7 +291,7 @@ impl ReceiveStream {
         self.due = Some(self.due.map_or(due, |before| before.min(due)));
     }
 
-    /// An acknowledgement, with the number up to which all has arrived.
+    /// Returns an acknowledgement, with the number up to which all has arrived.
     pub(super) fn answer(&mut self, now: LocalNs) -> (u64, Acknowledgement) {
         (self.due, self.unanswered, self.told_free) = (None, 0, self.freed);
         let (newest, path, at) = self.newest.unwrap_or((0, PathId(0), now));
@@ -315,7 +315,7 @@ mod tests {
 
     const PATH: PathId = PathId(1);
 
-    /// A fragment of a write.
+    /// Returns a fragment of a write.
     fn come(stream: &mut ReceiveStream, number: u32) -> FragmentAction {
         let place = BodyPlacement { region: RegionId(9), offset: 0 };
         let data = FragmentHeader { is_open: false, is_skipped: false, at_once: false, digest: 7, place, tail: None };

@@ -32,7 +32,7 @@ impl SegmentationLimits {
         Self { datagram: capabilities.message_max, body: capabilities.body_max, inbox }
     }
 
-    /// The longest body beside a tail of `tail` bytes.
+    /// Returns the longest body beside a tail of `tail` bytes.
     fn beside(&self, tail: usize) -> u32 {
         self.datagram.saturating_sub(DATA_LENGTH + tail).min(self.body) as u32
     }
@@ -41,7 +41,7 @@ impl SegmentationLimits {
 /// Bytes of a 64-bit word.
 const WORD: u64 = 8;
 
-/// At most `length`, so that what begins at `offset` of the peer's memory ends at a multiple of a word: no word is cut in two.
+/// Returns at most `length`, so that what begins at `offset` of the peer's memory ends at a multiple of a word: no word is cut in two.
 const fn whole_words(offset: u64, length: u32) -> u32 {
     let beyond = ((offset + length as u64) % WORD) as u32;
     if length > beyond { length - beyond } else { length }
@@ -82,7 +82,7 @@ impl SegmentationQueue {
         Self { measures, waiting: VecDeque::new(), begun: None, position: 0, freed: 0 }
     }
 
-    /// The peer's inbox is free up to the position that ends in `low`; whether that is more than before.
+    /// Frees the peer's inbox up to the position that ends in `low`; returns whether that is more than before.
     pub(super) fn free(&mut self, low: u64) -> bool {
         let freed = position(self.freed, low).min(self.position);
         let is_more = freed > self.freed;
@@ -90,7 +90,7 @@ impl SegmentationQueue {
         is_more
     }
 
-    /// The body and the place of the next fragment, which is `number`, and its message if that was the last; nothing while nothing waits or
+    /// Returns the body and the place of the next fragment, which is `number`, and its message if that was the last; nothing while nothing waits or
     /// the peer's inbox is full.
     pub(super) fn next(&mut self, number: u64) -> Option<(Span, BodyPlacement, Option<SegmentedMessage>)> {
         let (target, whole) = self.waiting.front().map(|message| (message.target, message.body))?;
@@ -134,7 +134,7 @@ impl SegmentationQueue {
         ))
     }
 
-    /// Where a message of `length` goes; nothing while the peer's inbox is full.
+    /// Returns where a message of `length` goes; nothing while the peer's inbox is full.
     fn place_of(&mut self, target: MessageTarget, length: u32) -> Option<BodyPlacement> {
         let MessageTarget::Inbox { .. } = target else {
             let MessageTarget::Memory { into, .. } = target else { return None };

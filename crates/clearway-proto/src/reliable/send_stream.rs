@@ -56,7 +56,7 @@ struct Fragment {
     is_skipped: bool,
 }
 
-/// What shall be done next.
+/// The next thing to do.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum SendAction {
     /// Ask for the digest of a fragment's body.
@@ -114,12 +114,12 @@ impl SendStream {
         }
     }
 
-    /// Messages that are not cut to the end.
+    /// Returns the messages that are not cut to the end.
     pub(super) fn backlog(&self) -> usize {
         self.cutting.waiting.len()
     }
 
-    /// Nothing waits for an answer, and nothing to leave.
+    /// Returns whether nothing waits for an answer, and nothing to leave.
     pub(super) fn is_idle(&self) -> bool {
         self.cutting.waiting.is_empty() && self.fragments.is_empty()
     }
@@ -133,7 +133,7 @@ impl SendStream {
         self.cutting.waiting.push_back(message);
     }
 
-    /// The next thing that can be done now.
+    /// Returns the next thing that can be done now.
     pub(super) fn next(&mut self, now: LocalNs) -> Option<SendAction> {
         let room = self.paths.room(now);
         if room > 0
@@ -196,7 +196,7 @@ impl SendStream {
         Some(number)
     }
 
-    /// The digest of a fragment's body is known.
+    /// Handles the digest of a fragment's body.
     pub(super) fn read(&mut self, number: u64, digest: u32) {
         if let Some(fragment) = self.fragment(number)
             && fragment.state == FragmentState::Unread
@@ -211,12 +211,12 @@ impl SendStream {
         self.fragments.get_mut(usize::try_from(number.checked_sub(self.base)?).ok()?)
     }
 
-    /// The whole number that ends in `low`.
+    /// Returns the whole number that ends in `low`.
     pub(super) const fn whole(&self, low: u32) -> u64 {
         whole(self.base, low)
     }
 
-    /// The send of fragment `number` on a path came to nothing, and it is still to leave unless it left on another one meanwhile; the path whose
+    /// Records that the send of fragment `number` on a path came to nothing, and that it is still to leave unless it left on another one meanwhile; returns the path whose
     /// queue is full, if that is why.
     pub(super) fn posted(&mut self, now: LocalNs, number: u64, on: PathId, status: Status) -> Option<PathId> {
         let fragment = self.fragment(number)?;
@@ -236,12 +236,12 @@ impl SendStream {
         None
     }
 
-    /// The transmit queue of `path` takes messages again.
+    /// Continues: the transmit queue of `path` takes messages again.
     pub(super) fn unblock(&mut self, path: PathId) {
         self.paths.path_mut(path).is_blocked = false;
     }
 
-    /// `path` carries nothing any more: what is under way there leaves on others.
+    /// Takes `path` out of use: it carries nothing any more, and what is under way there leaves on others.
     pub(super) fn path_down(&mut self, now: LocalNs, path: PathId) {
         self.paths.path_mut(path).go_down(now);
         self.withdraw(|state, _| matches!(state, FragmentState::Away { path: on, .. } if on == path));
@@ -305,7 +305,7 @@ impl SendStream {
         }
     }
 
-    /// The peer has fragment `number`.
+    /// Records that the peer has fragment `number`.
     fn here(&mut self, now: LocalNs, number: u64) {
         let Some(fragment) = self.fragment(number) else { return };
         let is_repeated = fragment.is_repeated;
@@ -333,7 +333,7 @@ impl SendStream {
         }
     }
 
-    /// Fragment `number` arrived as something else than it was.
+    /// Handles a fragment `number` that arrived as something else than it was.
     pub(super) fn damaged(&mut self, number: u32) {
         let number = self.whole(number);
         if let Some(fragment) = self.fragment(number)
@@ -345,7 +345,7 @@ impl SendStream {
         }
     }
 
-    /// The place of fragment `number` does not exist: its message goes on without bytes, and ends as refused.
+    /// Handles a fragment `number` whose place does not exist: its message goes on without bytes, and ends as refused.
     pub(super) fn refused(&mut self, number: u32) {
         let number = self.whole(number);
         if self.fragment(number).is_none() {
@@ -356,7 +356,7 @@ impl SendStream {
                 cut.is_refused = true;
                 (cut.first, cut.last)
             }
-            // Of a message that is not cut to its end: the rest is told by the fragments that follow.
+            // Of a message that is not cut to its end: the fragments that follow say the rest.
             None => (number, number),
         };
         for number in first.max(self.base)..=last {
@@ -376,12 +376,12 @@ impl SendStream {
         }
     }
 
-    /// When to be asked for what is late.
+    /// Returns when to be asked for what is late.
     pub(super) const fn deadline(&self) -> Option<LocalNs> {
         self.timer
     }
 
-    /// Time passed. A fragment that was waited for in vain leaves again and asks for an answer; where nothing is under way and nothing can
+    /// Handles the passing of time. A fragment that was waited for in vain leaves again and asks for an answer; where nothing is under way and nothing can
     /// leave, the peer is asked whether its inbox has room: what it said of it may be lost.
     pub(super) fn tick(&mut self, now: LocalNs) {
         if self.timer.is_none_or(|at| at > now) {
@@ -409,12 +409,12 @@ impl SendStream {
         self.timer = Some(late.unwrap_or(now + again).max(now + Nanos(1)));
     }
 
-    /// When the oldest fragment under way is late. After one that was, the next has its time as well: else all of them would leave again at once.
+    /// Returns when the oldest fragment under way is late. After one that was, the next has its time as well: else all of them would leave again at once.
     fn late_at(&mut self, oldest: OldestInFlight) -> LocalNs {
         oldest.at.max(self.probed) + self.paths.path_mut(oldest.path).patience(ANSWER_MAX)
     }
 
-    /// What left for the longest time was waited for in vain. It alone leaves again, unless the path is down: answers to
+    /// Sends again what left for the longest time and was waited for in vain. It alone leaves again, unless the path is down: answers to
     /// questions tell what became of the others.
     fn late(&mut self, now: LocalNs, OldestInFlight { at, path, number }: OldestInFlight) {
         self.at_once = true;
@@ -427,7 +427,7 @@ impl SendStream {
         }
     }
 
-    /// The fragment that has been under way for the longest time.
+    /// Returns the fragment that has been under way for the longest time.
     fn oldest(&self) -> Option<OldestInFlight> {
         let away = self.fragments.iter().filter_map(|fragment| match fragment.state {
             FragmentState::Away { path, number, at } => Some(OldestInFlight { at, path, number }),
@@ -436,7 +436,7 @@ impl SendStream {
         away.min()
     }
 
-    /// How long nothing has been heard although something is waited for.
+    /// Returns how long nothing has been heard although something is waited for.
     pub(super) fn silence(&self, now: LocalNs) -> Nanos {
         if self.is_idle() { Nanos::ZERO } else { now.since(self.last_heard) }
     }

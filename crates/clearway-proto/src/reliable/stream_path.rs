@@ -1,7 +1,7 @@
 //! How much of a stream may be under way on one path: as much as the path carries without a queue that stands.
 //!
 //! # Model
-//! Fragments that leave on a path are counted in its own order, whatever their numbers in the stream. What is answered goes by *rounds*: a
+//! Fragments that leave on a path are counted in its own order, whatever their numbers in the stream. Answers are judged by *rounds*: a
 //! round is over when a fragment is answered that left after the round began. In a round's shortest round trip nobody was slow by
 //! chance; what it has above the shortest seen is a queue that stands. While that is below the class's allowance the window grows, by
 //! half in its first rounds, then by one fragment; above, it shrinks in proportion, at most by half. Single losses say nothing, on
@@ -24,11 +24,11 @@ pub(super) const WINDOW_LEAST: u32 = 2;
 const REORDERED_MAX: u64 = 3;
 /// How long the shortest round trip is believed, in two halves: routes change, and a queue that always stood looks like distance.
 const SHORTEST_FOR: Nanos = Nanos::from_secs(5);
-/// Lost fragments of a round that are chance, as one in so many. BBRv2 bears 2 %; networks that lose 1 % have rounds of 3 %.
+/// Lost fragments of a round that are chance, as one in this many. BBRv2 bears 2 %; networks that lose 1 % have rounds of 3 %.
 const CHANCE: u32 = 25;
 /// Rounds shorter than this say nothing about a small share of losses.
 const ROUND_TOLD: u32 = 32;
-/// In rounds of so many, half of which are lost, that is no chance either: where one in five is lost, one round in a hundred is like that.
+/// In rounds of at least this many fragments, a loss of half of them is no chance either: where one in five is lost, one round in a hundred is like that.
 const ROUND_LEAST: u32 = 8;
 /// The shortest time until a fragment is sent again though nothing was heard: ten times what a scheduler takes on a busy host.
 const PATIENCE_LEAST: Nanos = Nanos::from_millis(2);
@@ -114,7 +114,7 @@ impl StreamPath {
         }
     }
 
-    /// How many fragments may leave now.
+    /// Returns how many fragments may leave now.
     pub(super) fn room(&self, now: LocalNs) -> u32 {
         if self.is_blocked {
             return 0;
@@ -125,36 +125,36 @@ impl StreamPath {
         }
     }
 
-    /// Whether nothing comes back from this path while others answer.
+    /// Returns whether nothing comes back from this path while others answer.
     pub(super) const fn is_down(&self) -> bool {
         self.down_until.is_some()
     }
 
-    /// Whether something timed out since the last answer.
+    /// Returns whether something timed out since the last answer.
     pub(super) const fn is_suspect(&self) -> bool {
         self.timeouts > 0
     }
 
-    /// A question is to leave on this path, if it is not down: then one leaves in its time.
+    /// Makes a question leave on this path, if it is not down: then one leaves in its time.
     pub(super) const fn want_question(&mut self) {
         self.wants_question = !self.is_down();
     }
 
-    /// Whether a question is to leave now.
+    /// Returns whether a question is to leave now.
     pub(super) fn wants_question(&self, now: LocalNs, are_all_down: bool) -> bool {
         let is_due = self.down_until.is_some_and(|until| now >= until) && !are_all_down;
         !self.is_blocked && (self.wants_question || is_due)
     }
 
-    /// A question leaves on this path.
+    /// Records that a question leaves on this path.
     pub(super) fn ask(&mut self, now: LocalNs) {
         self.wants_question = false;
-        // The first of several: one may be lost, and only what left before it is told of by its answer.
+        // The first of several: one may be lost, and its answer tells only of what left before it.
         self.asked = self.asked.or(Some(self.next));
         self.down_until = self.down_until.map(|_| now + TRY_AGAIN);
     }
 
-    /// Something came back on this path; the answer of a question, perhaps. That tells that what left before it is here or lost, and that
+    /// Records that something came back on this path; the answer of a question, perhaps. That tells that what left before it is here or lost, and that
     /// a path that was down carries again, perhaps another way than before.
     pub(super) fn reply_received(&mut self, now: LocalNs, is_answer: ProbeReply) {
         let asked = if is_answer == ProbeReply::Yes { self.asked.take() } else { None };
@@ -166,18 +166,18 @@ impl StreamPath {
         (self.last_heard, self.timeouts) = (now, 0);
     }
 
-    /// Whether an answer came after `at`.
+    /// Returns whether an answer came after `at`.
     pub(super) fn was_alive_since(&self, at: LocalNs) -> bool {
         self.last_heard > at
     }
 
-    /// How long a fragment that left now would probably take: where one can choose, the shortest.
+    /// Returns how long a fragment that left now would probably take: where one can choose, the shortest.
     pub(super) fn expected_delay(&self) -> Nanos {
         let trip = self.trip.map_or(Nanos::ZERO, |trip| trip.mean);
         Nanos(trip.0.saturating_mul(u64::from(self.under_way) + 1) / u64::from(self.window))
     }
 
-    /// A fragment leaves; its number on this path.
+    /// Records that a fragment leaves; returns its number on this path.
     pub(super) fn leave(&mut self, now: LocalNs) -> u64 {
         self.under_way += 1;
         self.round.was_full |= self.under_way >= self.window;
@@ -188,12 +188,12 @@ impl StreamPath {
         self.next - 1
     }
 
-    /// A fragment did not leave after all, or is not waited for any more.
+    /// Forgets a fragment that did not leave after all, or is not waited for any more.
     pub(super) fn forget(&mut self) {
         self.under_way = self.under_way.saturating_sub(1);
     }
 
-    /// The fragment `number` of this path was answered.
+    /// Records that the fragment `number` of this path was answered.
     pub(super) fn answer(&mut self, now: LocalNs, number: u64) {
         self.forget();
         self.last_heard = now;
@@ -203,24 +203,24 @@ impl StreamPath {
         self.down_until = None;
     }
 
-    /// A fragment that left more than once was answered: which of its copies arrived, and on which path, nobody knows.
+    /// Records that a fragment that left more than once was answered: which of its copies arrived, and on which path, nobody knows.
     pub(super) fn answer_repeated(&mut self) {
         self.forget();
         self.round.answered += 1;
     }
 
-    /// Whether `number`, still unanswered, was overtaken by so many that it is lost.
+    /// Returns whether `number`, still unanswered, was overtaken by enough others to be lost.
     pub(super) const fn is_overtaken(&self, number: u64) -> bool {
         number + REORDERED_MAX < self.answered
     }
 
-    /// A fragment was lost.
+    /// Records that a fragment was lost.
     pub(super) fn packet_lost(&mut self) {
         self.forget();
         self.round.lost += 1;
     }
 
-    /// A round trip was measured at `now`.
+    /// Records a round trip that was measured at `now`.
     pub(super) fn measure(&mut self, now: LocalNs, trip: Nanos) {
         let trip = trip.max(Nanos(1));
         self.round.shortest = self.round.shortest.min(trip);
@@ -232,7 +232,7 @@ impl StreamPath {
         self.trip = Some(Smoothed::after(self.trip, trip));
     }
 
-    /// The network marked what it carried.
+    /// Records that the network marked what it carried.
     pub(super) fn mark(&mut self) {
         self.round.is_marked = true;
     }
@@ -258,30 +258,30 @@ impl StreamPath {
         }
     }
 
-    /// What of the window is kept when its round trips take `trip` and should take `target`.
+    /// Returns what of the window is kept when its round trips take `trip` and should take `target`.
     fn kept(&self, trip: u64, target: u64) -> u32 {
         let kept = (u128::from(self.window) * u128::from(target) / u128::from(trip.max(1))) as u32;
         kept.max(self.window / 2)
     }
 
-    /// How long an answer is waited for, after `timeouts` without one.
+    /// Returns how long an answer is waited for, after `timeouts` without one.
     pub(super) fn patience(&self, longest_answer: Nanos) -> Nanos {
         let usual = self.trip.map_or(PATIENCE_LEAST.0 * 5, |trip| trip.bound().0.saturating_add(longest_answer.0));
         let doubled = usual.max(PATIENCE_LEAST.0).saturating_mul(1 << self.timeouts.min(8));
         Nanos(doubled.min(PATIENCE_MOST.0.max(usual)))
     }
 
-    /// Nothing was heard in time.
+    /// Records that nothing was heard in time.
     pub(super) const fn time_out(&mut self) {
         self.timeouts += 1;
     }
 
-    /// Whether that happened again and again.
+    /// Returns whether that happened again and again.
     pub(super) const fn is_silent(&self) -> bool {
         self.timeouts >= DOWN_AFTER
     }
 
-    /// The path went down: what is under way on it is to leave on others.
+    /// Takes the path down: what is under way on it is to leave on others.
     pub(super) fn go_down(&mut self, now: LocalNs) {
         (self.down_until, self.asked, self.timeouts) = (Some(now + TRY_AGAIN), None, 0);
     }
@@ -293,7 +293,7 @@ mod tests {
 
     const ALLOWANCE: Nanos = Nanos::from_micros(500);
 
-    /// A path of `rate` fragments a millisecond and 100 us; returns its windows, round by round.
+    /// Runs a path of `rate` fragments a millisecond and 100 us; returns its windows, round by round.
     fn rounds(lane: &mut StreamPath, rate: u64, count: usize, lost_of: impl Fn(u64) -> bool) -> alloc::vec::Vec<u32> {
         let mut now = LocalNs(1);
         let mut windows = alloc::vec::Vec::new();

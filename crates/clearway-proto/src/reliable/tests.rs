@@ -232,7 +232,7 @@ impl Traffic {
         }
     }
 
-    /// A write of some class of `from` has landed: the next of one of them.
+    /// Handles a write of some class of `from` that has landed: the next of one of them.
     fn landed(&mut self, from: u32, rank: u32, into: Span, immediate: u64) {
         let streams = self.expected.landings.iter_mut().filter(|((writer, at, _), _)| (*writer, *at) == (from, rank));
         let next = streams.filter_map(|(_, queue)| queue.pop_front_if(|(word, _, _)| *word == immediate)).next();
@@ -288,7 +288,7 @@ fn traffic__over_two_paths_of_which_one_fails_and_comes_back() {
     }
 }
 
-/// A long write from rank 0 to rank 1; how long it takes until the token is back, and what became of it. A path may be cut when so many
+/// Makes a long write from rank 0 to rank 1; returns how long it takes until the token is back, and what became of it. A path may be cut when that many
 /// datagrams have left.
 fn write(job: &mut ReliableJob, length: u32, cut: Option<(PathId, u64)>) -> (Nanos, Status) {
     let bytes: Vec<u8> = (0..length).map(|i| (i ^ i >> 9) as u8).collect();

@@ -7,7 +7,7 @@
 //!
 //! # Invariants
 //! I1. Memory of an operation with a token is read, perhaps again, until the token is back.
-//! I2. What a peer wrote into our own regions counts for nothing but as bodies of its messages.
+//! I2. A peer's writes into our own regions count for nothing but as bodies of its messages.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -56,7 +56,7 @@ impl<W: Wire> ReliableWire<W> {
     /// every start of this rank.
     ///
     /// # Errors
-    /// [`RefusalReason`] names what `below` lacks: sends, copies or digests, headers of 128 bytes, memory, or names for so many ranks.
+    /// [`RefusalReason`] names what `below` lacks: sends, copies or digests, headers of 128 bytes, memory, or names for that many ranks.
     pub fn new(mut below: W, ranks: u32, config: &StreamConfig, incarnation: u32) -> Result<Self, RefusalReason> {
         let capabilities = above(below.capabilities(), config)?;
         if ranks > RANKS_MAX {
@@ -87,12 +87,12 @@ impl<W: Wire> ReliableWire<W> {
         })
     }
 
-    /// The wire below.
+    /// Returns the wire below.
     pub const fn below(&self) -> &W {
         &self.below
     }
 
-    /// The wire below, to wait for it.
+    /// Returns the wire below, to wait for it.
     pub const fn below_mut(&mut self) -> &mut W {
         &mut self.below
     }
@@ -114,7 +114,7 @@ impl<W: Wire> ReliableWire<W> {
         self.driver.engine_mut().damaged()
     }
 
-    /// Whether the next poll gives something at once.
+    /// Returns whether the next poll gives something at once.
     pub fn has_arrivals(&self) -> bool {
         !self.events.is_empty()
     }
@@ -126,12 +126,12 @@ impl<W: Wire> ReliableWire<W> {
         self.next = progress.next;
     }
 
-    /// `span` as the wire below names it.
+    /// Translates `span` to what the wire below names it.
     const fn translate(&self, span: Span) -> Span {
         if span.region.0 == RegionId::RECEIVE.0 { Span { region: self.inboxes, ..span } } else { span }
     }
 
-    /// Whether `span` lies in memory that was registered here, or that was received.
+    /// Returns whether `span` lies in memory that was registered here, or that was received.
     fn check(&self, span: Span) -> Result<(), RefusalReason> {
         if span.length == 0 {
             return Ok(());
@@ -187,7 +187,7 @@ impl<W: Wire> ReliableWire<W> {
         }
     }
 
-    /// Our own regions have the same numbers at every rank, and are not to be written to.
+    /// Checks a place: our own regions have the same numbers at every rank, and must not be written to.
     fn check_place(&self, into: RemoteSpan, length: u32) -> Result<(), RefusalReason> {
         let end = into.offset.checked_add(u64::from(length)).filter(|end| *end <= OFFSET_LIMIT);
         let is_ours = [self.inboxes, self.kept.region(), RegionId::RECEIVE, RegionId::PROCESS].contains(&into.region);
@@ -264,7 +264,7 @@ impl<W: Wire> ReliableWire<W> {
         }
     }
 
-    /// Memory of a message is free again: who found none is told.
+    /// Frees memory of a message; a rank that found none is notified.
     fn give_back(&mut self, kept: Span, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
         self.kept.give(kept);
         let starved = core::mem::take(&mut self.starved);
@@ -273,7 +273,7 @@ impl<W: Wire> ReliableWire<W> {
     }
 }
 
-/// What a reliable wire over one with `below` can do.
+/// Returns what a reliable wire over one with `below` can do.
 fn above(below: &Capabilities, config: &StreamConfig) -> Result<Capabilities, RefusalReason> {
     for needed in [OperationKind::Send, OperationKind::Copy, OperationKind::Digest] {
         if !below.operations.has(needed) {

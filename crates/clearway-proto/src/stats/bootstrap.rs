@@ -82,7 +82,7 @@ impl Resampled {
         }))
     }
 
-    /// The median over `draws`, each the same statistic of one draw; `None` without draws.
+    /// Creates the median over `draws`, each the same statistic of one draw; `None` without draws.
     pub fn median(draws: &[Self], key: RandomKey) -> Option<Self> {
         let fewest = draws.iter().map(|draw| draw.units).min()?;
         let mut stream = key.purpose("draws").stream();
@@ -101,7 +101,7 @@ impl Resampled {
         })
     }
 
-    /// `self / base`, from independent samples; `None` when the base case itself is infinite, and a ratio would say nothing.
+    /// Returns `self / base`, from independent samples; `None` when the base case itself is infinite, and a ratio would say nothing.
     pub fn ratio(&self, base: &Self) -> Option<Self> {
         let pairs = self.replicates.iter().zip(&base.replicates);
         base.value.is_finite().then(|| Self {
@@ -112,7 +112,7 @@ impl Resampled {
         })
     }
 
-    /// The figure with its 95 % interval.
+    /// Returns the figure with its 95 % interval.
     pub fn estimate(&self) -> Estimate {
         if self.units < UNITS_MIN {
             return Estimate::unbounded(self.value, self.samples); // I2
@@ -125,7 +125,7 @@ impl Resampled {
     }
 }
 
-/// The median of a non-empty list: the middle value, or the mean of the two middle ones.
+/// Returns the median of a non-empty list: the middle value, or the mean of the two middle ones.
 fn middle(mut values: Vec<f64>) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     let upper = values[values.len() / 2];
@@ -154,7 +154,7 @@ struct Tally {
 }
 
 impl Table {
-    /// `None` when no block holds a sample.
+    /// Creates a sampler; `None` when no block holds a sample.
     fn new(blocks: &[Histogram]) -> Option<Self> {
         let blocks: Vec<&Histogram> = blocks.iter().filter(|block| !block.is_empty()).collect();
         let mut buckets: Vec<u16> =
@@ -194,7 +194,7 @@ impl Table {
         Tally { columns, count }
     }
 
-    /// The value of the nearest rank; infinite when it falls on a sample that never came back.
+    /// Returns the value of the nearest rank; infinite when it falls on a sample that never came back.
     fn read(&self, tally: &Tally, quantile: Quantile) -> f64 {
         let rank = quantile.rank(tally.count).expect("rows without samples were left out");
         let mut seen = 0u64;

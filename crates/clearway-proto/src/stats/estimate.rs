@@ -20,7 +20,7 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// An estimate with these ends in either order.
+    /// Creates an estimate with these ends in either order.
     ///
     /// # Panics
     /// When a number is NaN: that is a defect of the caller, never a measurement.
@@ -30,18 +30,18 @@ impl Estimate {
         Self { value, low: a.min(b), high: a.max(b), samples }
     }
 
-    /// A figure whose interval the data cannot bound: anything from zero to infinity.
+    /// Creates a figure whose interval the data cannot bound: anything from zero to infinity.
     pub fn unbounded(value: f64, samples: u64) -> Self {
         Self::new(value, [0.0, f64::INFINITY], samples)
     }
 
-    /// Whether the whole interval lies in `low..=high`.
+    /// Returns whether the whole interval lies in `low..=high`.
     pub fn lies_within(&self, low: f64, high: f64) -> bool {
         self.low >= low && self.high <= high
     }
 }
 
-/// `above / below` for quantities that are zero, positive or infinite; never NaN.
+/// Returns `above / below` for quantities that are zero, positive or infinite; never NaN.
 ///
 /// Nothing over nothing is 1 (no change). Infinite over infinite is infinite: with the base case lost as well,
 /// no bound can be given, and the worse answer is the honest one.

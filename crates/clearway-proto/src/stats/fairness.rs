@@ -3,7 +3,7 @@
 //! # Source
 //! Jain, Chiu, Hawe, "A quantitative measure of fairness" (DEC-TR-301, 1984): (sum x)^2 / (n sum x^2).
 
-/// Jain's index of `shares`: 1 when all are equal, 1/n when one takes everything; `None` without shares.
+/// Returns Jain's index of `shares`: 1 when all are equal, 1/n when one takes everything; `None` without shares.
 ///
 /// Shares may be bytes, or any other whole amount; all of them zero counts as equal.
 ///

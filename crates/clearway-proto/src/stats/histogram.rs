@@ -14,7 +14,7 @@
 //! I1. Buckets ascend strictly, none is empty, all are below `BUCKETS`.
 //! I2. `min` lies in the first bucket and `max` in the last; both are exact.
 //! I3. Counts saturate: no sequence of records and merges overflows.
-//! I4. What is read from outside keeps I1 and I2 or is refused, and never holds more than `BUCKETS` entries.
+//! I4. A histogram that is read from outside keeps I1 and I2 or is refused, and never holds more than `BUCKETS` entries.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -31,13 +31,13 @@ const PRECISION: u32 = 7;
 /// Number of buckets that 64-bit values can reach: 256 exact ones, then 128 for each of the 56 powers of two above.
 const BUCKETS: u16 = 256 + 56 * 128;
 
-/// The bucket that counts `value`.
+/// Returns the bucket that counts `value`.
 const fn bucket_of(value: u64) -> u16 {
     let shift = (u64::BITS - value.leading_zeros()).saturating_sub(PRECISION + 1);
     (shift << PRECISION) as u16 + (value >> shift) as u16
 }
 
-/// The smallest and the largest value that bucket `bucket` counts.
+/// Returns the smallest and the largest value that bucket `bucket` counts.
 const fn edges(bucket: u16) -> (u64, u64) {
     let shift = ((bucket >> PRECISION) as u32).saturating_sub(1);
     let low = (bucket as u64 - ((shift as u64) << PRECISION)) << shift;
@@ -88,12 +88,12 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// An empty histogram.
+    /// Creates an empty histogram.
     pub const fn new() -> Self {
         Self { slots: Vec::new(), extent: None, infinite: 0 }
     }
 
-    /// The union of `parts`.
+    /// Creates the union of `parts`.
     pub fn merged<'a>(parts: impl IntoIterator<Item = &'a Self>) -> Self {
         parts.into_iter().fold(Self::new(), |mut all, part| {
             all.merge(part);
@@ -140,42 +140,42 @@ impl Histogram {
         }
     }
 
-    /// Number of finite samples.
+    /// Returns the number of finite samples.
     fn finite(&self) -> u64 {
         self.slots.iter().fold(0, |sum, slot| sum.saturating_add(slot.count))
     }
 
-    /// Number of samples, those that never came back included.
+    /// Returns the number of samples, those that never came back included.
     pub fn count(&self) -> u64 {
         self.finite().saturating_add(self.infinite)
     }
 
-    /// Number of samples that never came back.
+    /// Returns the number of samples that never came back.
     pub const fn infinite(&self) -> u64 {
         self.infinite
     }
 
-    /// Whether there is no sample at all.
+    /// Returns whether there is no sample at all.
     pub fn is_empty(&self) -> bool {
         self.slots.is_empty() && self.infinite == 0
     }
 
-    /// The smallest finite sample, exactly.
+    /// Returns the smallest finite sample, exactly.
     pub fn min(&self) -> Option<u64> {
         self.extent.map(|extent| extent.min)
     }
 
-    /// The largest finite sample, exactly.
+    /// Returns the largest finite sample, exactly.
     pub fn max(&self) -> Option<u64> {
         self.extent.map(|extent| extent.max)
     }
 
-    /// The mean of the finite samples, exact up to rounding; `None` without any. Read it beside [`Histogram::infinite`].
+    /// Returns the mean of the finite samples, exact up to rounding; `None` without any. Read it beside [`Histogram::infinite`].
     pub fn mean(&self) -> Option<f64> {
         self.extent.map(|extent| extent.sum as f64 / self.finite() as f64)
     }
 
-    /// The sample of the nearest rank of `quantile`: the upper edge of its bucket, at most 1/128 above the true value.
+    /// Returns the sample of the nearest rank of `quantile`: the upper edge of its bucket, at most 1/128 above the true value.
     pub fn quantile(&self, quantile: Quantile) -> QuantileValue {
         let Some(rank) = quantile.rank(self.count()) else { return QuantileValue::Empty };
         let mut seen = 0u64;
@@ -188,13 +188,13 @@ impl Histogram {
         QuantileValue::Infinite
     }
 
-    /// The largest value that a sample in `bucket` can have had.
+    /// Returns the largest value that a sample in `bucket` can have had.
     fn upper(&self, bucket: u16) -> u64 {
         let (_, high) = edges(bucket);
         self.extent.map_or(high, |extent| high.min(extent.max))
     }
 
-    /// The survival curve: at most `points` pairs of a value and the fraction of samples above it, values ascending.
+    /// Returns the survival curve: at most `points` pairs of a value and the fraction of samples above it, values ascending.
     ///
     /// The first and the last occupied bucket are always among them (given room for two); between them, every k-th one.
     /// The last fraction is the share that never came back.
@@ -213,12 +213,12 @@ impl Histogram {
         curve
     }
 
-    /// Occupied buckets as (bucket, count), ascending.
+    /// Returns occupied buckets as (bucket, count), ascending.
     pub(super) fn occupied(&self) -> impl Iterator<Item = (u16, u64)> {
         self.slots.iter().map(|slot| (slot.bucket, slot.count))
     }
 
-    /// The value that quantiles report for `bucket` of a histogram whose largest sample is `max`.
+    /// Returns the value that quantiles report for `bucket` of a histogram whose largest sample is `max`.
     pub(super) fn reported(bucket: u16, max: u64) -> u64 {
         edges(bucket).1.min(max)
     }

@@ -38,7 +38,7 @@ impl Quantile {
     /// 99.9 % of the samples are at most this large.
     pub const P99_9: Self = Self { millionths: 999_000 };
 
-    /// The rank (from 1) of the sample that answers this quantile among `count` samples; `None` when there are none.
+    /// Returns the rank (from 1) of the sample that answers this quantile among `count` samples; `None` when there are none.
     pub fn rank(self, count: u64) -> Option<u64> {
         let rank = (u128::from(self.millionths) * u128::from(count)).div_ceil(u128::from(WHOLE));
         // I1: the fraction is at most one, so the rank is at most the count.
@@ -46,7 +46,7 @@ impl Quantile {
         (count > 0).then_some(rank)
     }
 
-    /// Whether `count` samples leave at least ten beyond this quantile on its rarer side.
+    /// Returns whether `count` samples leave at least ten beyond this quantile on its rarer side.
     ///
     /// ```
     /// use clearway_proto::stats::Quantile;
@@ -80,7 +80,7 @@ impl fmt::Display for QuantileError {
 
 impl core::error::Error for QuantileError {}
 
-/// The millionths of `percent`, which is written in plain digits.
+/// Returns the millionths of `percent`, which is written in plain digits.
 fn millionths_of(percent: &str) -> Option<u32> {
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let (whole, decimals) = percent.split_once('.').unwrap_or((percent, "0"));
@@ -126,7 +126,7 @@ pub enum QuantileValue {
 }
 
 impl QuantileValue {
-    /// The value when there is a finite one.
+    /// Returns the value when there is a finite one.
     pub const fn finite(self) -> Option<u64> {
         match self {
             Self::Finite(value) => Some(value),
@@ -134,7 +134,7 @@ impl QuantileValue {
         }
     }
 
-    /// The value as a real number, `f64::INFINITY` for what never came back; `None` without samples.
+    /// Returns the value as a real number, `f64::INFINITY` for what never came back; `None` without samples.
     pub const fn as_f64(self) -> Option<f64> {
         match self {
             Self::Finite(value) => Some(value as f64),

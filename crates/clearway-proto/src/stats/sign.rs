@@ -21,7 +21,7 @@ const MISS: f64 = 0.05;
 /// Most values: with more, the binomial's smallest term is none any more, and the interval would not be exact.
 pub const MEDIAN_MAX: usize = 1000;
 
-/// How many values from each end the interval of `n` begins, from 1; none when no two values bound it.
+/// Returns how many values from each end the interval of `n` begins, from 1; none when no two values bound it.
 fn depth(n: usize) -> Option<usize> {
     let mut term = libm::exp2(-(n as f64));
     let mut below = 0.0;
@@ -38,7 +38,7 @@ fn depth(n: usize) -> Option<usize> {
 }
 
 impl Estimate {
-    /// The median of `values`, which may be infinite and are at least 0, with its exact 95 % interval; `None` without values.
+    /// Creates the median of `values`, which may be infinite and are at least 0, with its exact 95 % interval; `None` without values.
     ///
     /// ```
     /// use clearway_proto::stats::Estimate;

@@ -64,7 +64,7 @@ pub(super) struct Assemblies {
 }
 
 impl Assemblies {
-    /// Of the builder at `place`, as `journal` says who takes part.
+    /// Creates an `Assemblies` of the builder at `place`, as `journal` says who takes part.
     pub(super) fn new(place: usize, inputs: usize, journal: &Journal) -> Self {
         let (open, ahead) = (BTreeMap::new(), BTreeSet::new());
         let members = vec![0; inputs.div_ceil(64)];
@@ -72,12 +72,12 @@ impl Assemblies {
         Self { place, open, oldest: 0, ahead, members, ranges }
     }
 
-    /// The position of the oldest timeslice that is not complete.
+    /// Returns the position of the oldest timeslice that is not complete.
     pub(super) const fn row(&self) -> u64 {
         self.oldest
     }
 
-    /// The first input that the oldest timeslice in the making lacks.
+    /// Returns the first input that the oldest timeslice in the making lacks.
     pub(super) fn awaited(&self) -> Option<usize> {
         let (_, oldest) = self.open.first_key_value()?;
         let lacks = oldest.here.iter().zip(&self.members).map(|(here, members)| members & !here);
@@ -90,19 +90,19 @@ impl Assemblies {
         self.open.len()
     }
 
-    /// Complete positions from `position` on.
+    /// Returns how many positions are complete from `position` on.
     pub(super) fn complete_from(&self, position: u64) -> impl Iterator<Item = u64> + '_ {
         (position..self.oldest).chain(self.ahead.range(position.max(self.oldest)..).copied())
     }
 
-    /// From now on the input at `place` has something for the timeslices in `range`; for none without one.
+    /// Sets that from now on the input at `place` has something for the timeslices in `range`; for none without one.
     pub(super) fn expect(&mut self, place: usize, range: Option<Range<u64>>) {
         let (word, bit) = (&mut self.members[place / 64], 1 << (place % 64));
         *word = if range.is_some() { *word | bit } else { *word & !bit };
         self.ranges[place] = range.unwrap_or(0..0);
     }
 
-    /// The contribution of the input at `place` to `timeslice` landed, which is this builder's at `position`.
+    /// Records that the contribution of the input at `place` to `timeslice` landed, which is this builder's at `position`.
     pub(super) fn landed(
         &mut self,
         now: LocalNs,
@@ -130,10 +130,10 @@ impl Assemblies {
         }
     }
 
-    /// What became complete because others are expected than before.
+    /// Returns what became complete because others are expected than before.
     pub(super) fn look_again(&mut self, now: LocalNs, journal: &Journal) -> Vec<CompleteTimeslice> {
         let place = self.place;
-        // What stands elsewhere now was sent by inputs that are out; nobody else had come so far.
+        // Contributions that stand elsewhere now were sent by inputs that are out; nobody else had come so far.
         self.open.retain(|position, assembly| journal.nth(place, *position) == Some(assembly.timeslice));
         let whole = self.open.iter().filter(|(_, assembly)| is_whole(&self.members, &self.ranges, assembly));
         let whole: Vec<u64> = whole.map(|(position, _)| *position).collect();
@@ -171,7 +171,7 @@ impl Assemblies {
     }
 }
 
-/// Whether everybody who should have contributed has.
+/// Returns whether everybody who should have contributed has.
 fn is_whole(members: &[u64], ranges: &[Range<u64>], assembly: &Assembly) -> bool {
     let mut absent = members.iter().zip(&assembly.here).map(|(members, here)| members & !here).enumerate();
     absent.all(|(word, mut absent)| {

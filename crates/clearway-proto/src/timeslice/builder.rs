@@ -6,7 +6,7 @@
 //! have something for it. It is released at once or on command, in any order; the room of a ring is free up to the first
 //! position that is not released.
 //!
-//! Inputs are told of room and of grants together ([`Frame::Credit`]). Where the policy grants, room alone is told only when a
+//! A builder reports room and grants to inputs together ([`Frame::Credit`]). Where the policy grants, it reports room alone only when a
 //! quarter of the ring waits for it or nobody was let in for [`LAZY`]: the next grant says it as well.
 //!
 //! # Source
@@ -18,7 +18,7 @@
 //!     released is built.
 //!
 //! # Not here
-//! Who is let in: `policy`. Which contributions are missing: `assembly`.
+//! Which inputs are let in: `policy`. Which contributions are missing: `assembly`.
 
 mod follow;
 mod put;
@@ -84,7 +84,7 @@ impl PendingNotices {
         self.welcome || self.credit || self.ended || self.proposal || self.answer.is_some()
     }
 
-    /// A frame of `kind` did not leave.
+    /// Sends a frame of `kind` again that did not leave.
     fn again(&mut self, kind: u8) {
         match kind {
             TimesliceFrame::WELCOME => self.welcome = true,
@@ -150,7 +150,7 @@ impl InputConnection {
         }
     }
 
-    /// It said hello in this life, and nothing of an earlier one lies in its ring.
+    /// Returns whether it said hello in this life, and nothing of an earlier one lies in its ring.
     fn can_begin(&self) -> bool {
         self.is_in
             && self.hello == Some(self.life)
@@ -177,7 +177,7 @@ pub(super) struct Builder {
     /// When all inputs had said hello.
     barrier: Option<LocalNs>,
     over: bool,
-    /// When room is told if nobody is let in before.
+    /// When room is reported if nobody is let in before.
     lazy_at: Option<LocalNs>,
     puts: put::PendingFetches,
     record: BuilderRecord,
@@ -204,7 +204,7 @@ impl Builder {
             assemblies: Assemblies::new(place, inputs.len(), journal),
             policy: config.policy.directing(place, inputs.len(), journal.round(), config.window, config.dfs),
             relief: LoadShedder::new(config.layout.weights()[place]),
-            // Who comes later does not wait for all.
+            // A builder that comes later must not wait for all.
             barrier: (mine > 0).then_some(cx.now),
             over: false,
             lazy_at: None,
@@ -223,21 +223,21 @@ impl Builder {
         builder
     }
 
-    /// What was counted since the last call.
+    /// Returns what was counted since the last call.
     pub(super) fn take_record(&mut self) -> BuilderRecord {
         let window = self.policy.as_ref().and_then(|policy| policy.window());
         let intervals = self.policy.as_mut().map_or_else(Vec::new, |policy| policy.take_intervals());
         BuilderRecord { window, intervals, ..core::mem::take(&mut self.record) }
     }
 
-    /// How many contributions of the input at `place` have landed, modulo 2^32. O(contributions that are not released).
+    /// Returns how many contributions of the input at `place` have landed, modulo 2^32. O(contributions that are not released).
     pub(super) fn landed_of(&self, place: usize) -> Option<u32> {
         let line = self.lines.get(place)?;
         let landed = line.slots.iter().filter(|slot| slot.state != ContributionState::Landing).count();
         Some((self.first as u32).wrapping_add(landed as u32))
     }
 
-    /// Where the contribution of the input at `place` to `timeslice` lies, while it has landed and is not released.
+    /// Returns where the contribution of the input at `place` to `timeslice` lies, while it has landed and is not released.
     pub(super) fn contribution(&self, place: usize, timeslice: u64, region: Span) -> Option<Span> {
         let behind = self.held.get(&timeslice)? - self.first;
         let slot =
@@ -245,12 +245,12 @@ impl Builder {
         Some(Span { offset: slot.offset, length: slot.bytes, ..region })
     }
 
-    /// The place of the first input that the oldest timeslice in the making lacks.
+    /// Returns the place of the first input that the oldest timeslice in the making lacks.
     pub(super) fn awaited(&self) -> Option<usize> {
         self.assemblies.awaited()
     }
 
-    /// The position of the first timeslice of its order that is not complete.
+    /// Returns the position of the first timeslice of its order that is not complete.
     pub(super) const fn row(&self) -> u64 {
         self.assemblies.row()
     }
@@ -307,7 +307,7 @@ impl Builder {
         self.go_on(cx)
     }
 
-    /// One write of the input at `place` landed.
+    /// Records that one write of the input at `place` landed.
     pub(super) fn landed(
         &mut self,
         cx: &mut TimesliceContext<'_>,
@@ -328,7 +328,7 @@ impl Builder {
         self.go_on(cx)
     }
 
-    /// The application no longer needs `timeslice`.
+    /// Releases `timeslice`, which the application no longer needs.
     pub(super) fn release(&mut self, cx: &mut TimesliceContext<'_>, timeslice: u64) -> More {
         self.free(cx, timeslice);
         self.go_on(cx)
@@ -346,14 +346,14 @@ impl Builder {
         self.go_on(cx)
     }
 
-    /// An interval of the heartbeat has passed. Says what this builder wants to weigh from now on, if that is something else.
+    /// Handles the end of an interval of the heartbeat. Says what this builder wants to weigh from now on, if that is something else.
     pub(super) fn beat(&mut self, journal: &Journal) -> Option<u32> {
         let weight = journal.weight(self.place);
         let burdens = self.lines.iter().filter(|line| line.is_in && !line.ended).map(|line| line.burden);
         self.relief.interval(weight, burdens).filter(|_| weight > 0)
     }
 
-    /// The application wants it to weigh so much with all its turns.
+    /// Sets what the application wants it to weigh with all its turns.
     pub(super) const fn weigh(&mut self, full: u32) {
         self.relief.set_full(full);
     }
@@ -373,13 +373,13 @@ impl Builder {
         if self.barrier.is_some() && line.can_begin() {
             line.owed.welcome = true;
             line.welcomed = true;
-            // What it was granted before it followed the decision that brought it was told to nobody.
+            // Grants to it before it followed the decision that brought it were sent to nobody.
             line.owed.credit |= line.granted > 0;
             self.outbox.want(place);
         }
     }
 
-    /// An input reports an interval; what follows from it is proposed to all.
+    /// Handles an input's report of an interval; what follows from it is proposed to all.
     fn reported(&mut self, place: usize, report: IntervalReport) {
         let Some(policy) = &mut self.policy else { return };
         let before = policy.proposal();
@@ -440,7 +440,7 @@ impl Builder {
         Some((position, timeslice, slot.bytes))
     }
 
-    /// A whole contribution is there.
+    /// Handles a whole contribution.
     fn whole(&mut self, cx: &mut TimesliceContext<'_>, place: usize, which: [u64; 2], bytes: u32, at: LocalNs) {
         self.record.contributions += 1;
         self.record.bytes += u64::from(bytes);

@@ -71,7 +71,7 @@ pub(super) struct BuilderConnection {
     pub(super) writes: u32,
     /// Reports that it was sent, or missed.
     pub(super) reported: u64,
-    /// Its clock shall be asked for.
+    /// The next question to it asks for its clock.
     pub(super) asks: bool,
     /// It shall know where the stream ends.
     pub(super) tells_end: bool,
@@ -104,7 +104,7 @@ impl BuilderConnection {
         }
     }
 
-    /// The contribution whose position ends in these bits, if it is not released.
+    /// Returns the contribution whose position ends in these bits, if it is not released.
     pub(super) fn unreleased(&self, sequence: u32) -> Option<UnreleasedContribution> {
         let first = self.sent.front()?.position;
         let position = first + u64::from(sequence_between(first, sequence));
@@ -112,7 +112,7 @@ impl BuilderConnection {
         self.sent.get(at).copied()
     }
 
-    /// Whether everything that this builder was to have is released, and nothing of it still under way.
+    /// Returns whether everything that this builder was to have is released, and nothing of it still under way.
     pub(super) fn is_drained(&self) -> bool {
         self.next.is_none() && self.sent.is_empty() && self.writes == 0
     }
@@ -133,32 +133,32 @@ pub(super) struct Connections {
 }
 
 impl Connections {
-    /// How many builders there are.
+    /// Returns how many builders there are.
     pub(super) fn builders(&self) -> usize {
         self.all.len()
     }
 
-    /// The place of the builder of `timeslice`.
+    /// Returns the place of the builder of `timeslice`.
     pub(super) fn builder_of(&self, timeslice: u64) -> usize {
         self.journal.turn_of(timeslice)
     }
 
-    /// The next timeslice of the builder at `place`; none when there is nothing more for it.
+    /// Returns the next timeslice of the builder at `place`; none when there is nothing more for it.
     pub(super) fn next_of(&self, place: usize) -> Option<u64> {
         self.all[place].next
     }
 
-    /// The timeslice as of which the next one of the builder at `place` is due; none when there is nothing more for it.
+    /// Returns the timeslice as of which the next one of the builder at `place` is due; none when there is nothing more for it.
     pub(super) fn turn_of(&self, place: usize) -> Option<u64> {
         self.all[place].next.map(|_| self.all[place].turn)
     }
 
-    /// Whether there is anything more for anybody.
+    /// Returns whether there is anything more for anybody.
     pub(super) fn has_next(&self) -> bool {
         self.all.iter().any(|connection| connection.next.is_some())
     }
 
-    /// How many contributions that are due before timeslice `end` were not posted.
+    /// Returns how many contributions that are due before timeslice `end` were not posted.
     pub(super) fn unsent_before(&self, end: u64) -> u64 {
         let count = |(place, connection): (usize, &BuilderConnection)| {
             connection.next.map_or(0, |_| self.journal.count(place, connection.position, &self.range, end))
@@ -166,13 +166,13 @@ impl Connections {
         self.all.iter().enumerate().map(count).sum()
     }
 
-    /// How many contributions that were due before timeslice `end` were posted and are not released.
+    /// Returns how many contributions that were due before timeslice `end` were posted and are not released.
     pub(super) fn unreleased_before(&self, end: u64) -> u64 {
         let count = |connection: &BuilderConnection| connection.sent.partition_point(|sent| sent.turn < end) as u64;
         self.all.iter().map(count).sum()
     }
 
-    /// What is seen of the builder at `place` where everything before timeslice `end` is due; none when nothing is dealt to it.
+    /// Returns what is seen of the builder at `place` where everything before timeslice `end` is due; none when nothing is dealt to it.
     pub(super) fn sight(&self, place: usize, end: u64) -> Option<BuilderSample> {
         let connection = &self.all[place];
         if connection.stage != ConnectionState::Open || self.journal.weight(place) == 0 {
@@ -183,7 +183,7 @@ impl Connections {
         Some(BuilderSample { due: connection.sent.len() as u64 + unsent, released: connection.released, weight })
     }
 
-    /// Whether the next contribution to the builder at `place` could be posted now.
+    /// Returns whether the next contribution to the builder at `place` could be posted now.
     ///
     /// # Errors
     /// Why not.
@@ -217,7 +217,7 @@ impl Connections {
         connection.turn = self.journal.turn(place, connection.position).unwrap_or(u64::MAX);
     }
 
-    /// The same for all, and where the stream ends.
+    /// Looks up the same for all, and where the stream ends.
     pub(super) fn look_up_all(&mut self, own: usize) {
         self.range = self.journal.range(own);
         self.range.end = self.range.end.min(self.supply.end().unwrap_or(u64::MAX));

@@ -20,7 +20,7 @@ pub struct WriteSlots {
 }
 
 impl WriteSlots {
-    /// What `policy` was published with, or was measured to need.
+    /// Returns what `policy` was published with, or was measured to need.
     pub const fn from_policy(policy: Policy) -> Self {
         match policy {
             // FLESnet: a third of 495 send requests for each connection, as a contribution took three.
@@ -50,9 +50,9 @@ pub struct TimesliceConfig {
     pub rank: Rank,
     /// Tells jobs apart that the same ranks do one after the other; a number other than those of the few before.
     pub run: u16,
-    /// Who is what.
+    /// The role of each rank.
     pub layout: Arc<TimesliceLayout>,
-    /// Who may send what when.
+    /// The rule by which contributions are sent.
     pub policy: Policy,
     /// Bounds of a builder's window, where the policy grants.
     pub window: Window,
@@ -76,7 +76,7 @@ pub struct TimesliceConfig {
     pub control: Class,
 }
 
-/// What the application is told.
+/// Events for the application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimesliceEvent {
     /// All peers are there; contributions can leave.
@@ -102,7 +102,7 @@ pub enum TimesliceEvent {
         /// The first one that is dealt with it in mind.
         timeslice: u64,
     },
-    /// Nothing from this timeslice on is dealt to this rank any more, as it wished. What is before it is still to be done.
+    /// Nothing from this timeslice on is dealt to this rank any more, as it wished. Everything before it is still to be done.
     Retired {
         /// The first one that is dealt without it.
         timeslice: u64,
@@ -156,7 +156,7 @@ const PLACE_BITS: u32 = 24;
 const PLACE_MASK: u64 = (1 << PLACE_BITS) - 1;
 
 impl TimesliceLabel {
-    /// As a token: bits 0 to 23 the number, 24 to 47 the place, 48 to 55 the piece or kind, 56 whether it is a write.
+    /// Encodes it as a token: bits 0 to 23 the number, 24 to 47 the place, 48 to 55 the piece or kind, 56 whether it is a write.
     pub(super) const fn token(self) -> Token {
         match self {
             Self::Frame { place, kind } => Token((place as u64 & PLACE_MASK) << 24 | (kind as u64) << 48),
@@ -167,7 +167,7 @@ impl TimesliceLabel {
         }
     }
 
-    /// What was issued with `token`.
+    /// Returns what was issued with `token`.
     pub(super) const fn from_token(token: Token) -> Option<Self> {
         let place = (token.0 >> 24 & PLACE_MASK) as u32;
         let kind = (token.0 >> 48) as u8;

@@ -114,7 +114,7 @@ pub(super) enum TimesliceFrame {
         /// The asker's.
         asked: LocalNs,
     },
-    /// So many bytes are for this place of the ring; they came along, or are to be fetched from where they lie.
+    /// Puts bytes, as many as it names, at this place of the ring; they came along, or are to be fetched from where they lie.
     Put {
         /// From the beginning of the input's ring.
         into: u64,
@@ -135,7 +135,7 @@ pub(super) enum TimesliceFrame {
 }
 
 impl TimesliceFrame {
-    /// The first byte of its header.
+    /// Returns the first byte of its header.
     pub(super) const fn kind(&self) -> u8 {
         match self {
             Self::Hello { .. } => 1,
@@ -176,7 +176,7 @@ impl TimesliceFrame {
     /// The kind of [`Self::Put`].
     const PUT: u8 = 13;
 
-    /// This frame as a header.
+    /// Encodes this frame as a header.
     pub(super) fn encode(&self) -> Head<LONGEST> {
         let mut head = Head::new();
         head.put(&[self.kind()]);
@@ -266,7 +266,7 @@ const fn burden(byte: u8) -> Option<BuilderLoad> {
     }
 }
 
-/// `head` of a message without its end, if that says that it is of `run`.
+/// Returns `head` of a message without its end, if that says that it is of `run`.
 pub(super) fn from_run(head: &[u8], run: u16) -> Option<&[u8]> {
     let (frame, its) = head.split_last_chunk()?;
     (u16::from_le_bytes(*its) == run).then_some(frame)
@@ -292,12 +292,12 @@ impl WriteImmediate {
         Self { timeslice: timeslice as u32, sequence, pieces, life: life_bits(life, run) }
     }
 
-    /// Whether the connection may be in `life` of `run`.
+    /// Returns whether the connection may be in `life` of `run`.
     pub(super) const fn is_of(self, life: u32, run: u32) -> bool {
         self.life == life_bits(life, run)
     }
 
-    /// As the word of a write.
+    /// Encodes it as the word of a write.
     pub(super) const fn word(self) -> u64 {
         self.timeslice as u64 | (self.sequence as u64) << 32 | (self.pieces as u64 - 1) << 56 | (self.life as u64) << 58
     }
@@ -308,7 +308,7 @@ impl WriteImmediate {
         Self { timeslice: word as u32, sequence, pieces: (word >> 56 & 3) as u8 + 1, life: (word >> 58) as u32 }
     }
 
-    /// How far the contribution is behind position `first`; at most half of what the bits can tell.
+    /// Returns how far the contribution is behind position `first`; at most half of what the bits can tell.
     pub(super) const fn behind(self, first: u64) -> Option<u32> {
         let behind = sequence_between(first, self.sequence);
         if behind < 1 << (SEQUENCE_BITS - 1) { Some(behind) } else { None }
@@ -319,7 +319,7 @@ const fn life_bits(life: u32, run: u32) -> u32 {
     life.wrapping_add(run.wrapping_mul(LIVES_OF_RUN)) & LIFE_MASK
 }
 
-/// How many numbers lie from `first` on before `sequence`, of which only the low bits may be known.
+/// Returns how many numbers lie from `first` on before `sequence`, of which only the low bits may be known.
 pub(super) const fn sequence_between(first: u64, sequence: u32) -> u32 {
     sequence.wrapping_sub(first as u32) & SEQUENCE_MASK
 }

@@ -11,9 +11,9 @@
 //! # Invariants
 //! I1. Contributions to one builder are sent in its order, and released in it.
 //! I2. Nothing is sent before every builder has named its ring: all begin behind one barrier.
-//! I3. What it said to be at stake it holds to, until the epoch is decided: nothing is sent at or beyond the horizon, and nothing
+//! I3. It holds to what it said to be at stake until the epoch is decided: nothing is sent at or beyond the horizon, and nothing
 //!     more that the builder in question releases is heard.
-//! I4. The end of the stream is told when everything is released everywhere: what a dead builder had is never needed after it.
+//! I4. The end of the stream is reported when everything is released everywhere: what a dead builder had is never needed after it.
 //!
 //! # Not here
 //! Which builder is next: `policy`. Where contributions come from: `supply`.
@@ -103,7 +103,7 @@ impl InputNode {
             outbox: Outbox::new(connections.all.len()),
             burdens: LoadEstimator::new(connections.all.len()),
             connections,
-            // Who joins later has said that it wants to begin.
+            // An input that joins later has said that it wants to begin.
             begun: first > 0,
             ready: false,
             told_too_long: false,
@@ -119,12 +119,12 @@ impl InputNode {
         }
     }
 
-    /// What was counted since the last call.
+    /// Returns what was counted since the last call.
     pub(super) fn take_record(&mut self, now: LocalNs) -> InputRecord {
         InputRecord { blocked: self.blocked.take(now), ..core::mem::take(&mut self.record) }
     }
 
-    /// The first timeslice behind all those to which something was posted.
+    /// Returns the first timeslice behind all those to which something was posted.
     pub(super) const fn reached(&self) -> u64 {
         self.reached
     }
@@ -141,7 +141,7 @@ impl InputNode {
         self.go_on(cx)
     }
 
-    /// One more contribution.
+    /// Returns one more contribution.
     pub(super) fn give(&mut self, cx: &mut TimesliceContext<'_>, pieces: ContributionSpans) -> More {
         self.connections.supply.give(pieces);
         if self.ready {
@@ -150,7 +150,7 @@ impl InputNode {
         self.go_on(cx)
     }
 
-    /// The stream ends before `timeslice`.
+    /// Ends the stream before `timeslice`.
     pub(super) fn finish(&mut self, cx: &mut TimesliceContext<'_>, timeslice: u64) -> More {
         self.connections.supply.finish(timeslice.max(self.reached));
         self.connections.look_up_all(self.place);
@@ -211,7 +211,7 @@ impl InputNode {
         self.go_on(cx)
     }
 
-    /// An interval of the heartbeat has passed: looks where work piles up, while there is any to come.
+    /// Handles the end of an interval of the heartbeat: looks where work piles up, while there is any to come.
     pub(super) fn beat(&mut self) {
         let Self { burdens, connections, outbox, reached, .. } = self;
         if !self.ready || connections.range.end < u64::MAX {
@@ -276,7 +276,7 @@ impl InputNode {
         if newly < HALF {
             let released = connection.said + u64::from(newly);
             if connection.next.is_some() && released > connection.position {
-                // It speaks of what was never sent.
+                // The count names contributions that were never sent: it must not release others.
                 self.record.strangers += 1;
                 return;
             }
@@ -352,7 +352,7 @@ impl InputNode {
         }
     }
 
-    /// Whether every builder knows that the stream has ended.
+    /// Returns whether every builder knows that the stream has ended.
     pub(super) const fn is_over(&self) -> bool {
         self.ended
     }
@@ -466,7 +466,7 @@ impl InputNode {
         self.writes += 1;
     }
 
-    /// A header has left, or has not.
+    /// Records that a header has left, or has not.
     fn framed(&mut self, place: usize, kind: u8, status: Status) {
         if status == Status::NoRoom
             && let Some(connection) = self.connections.all.get_mut(place)
@@ -482,7 +482,7 @@ impl InputNode {
         self.outbox.done(place, status);
     }
 
-    /// A write is over.
+    /// Handles the end of a write.
     fn written(&mut self, cx: &mut TimesliceContext<'_>, place: u32, sequence: u32, piece: u8, status: Status) {
         if cx.config.policy == Policy::Put && status == Status::Complete {
             // It has left; the builder says when it is there.
@@ -508,7 +508,7 @@ impl InputNode {
         }
     }
 
-    /// Every builder shall know `report`. Builders that are more than [`REPORTS_MAX`] behind miss some.
+    /// Takes `report`, which every builder learns. Builders that are more than [`REPORTS_MAX`] behind miss some.
     fn take_report(&mut self, report: IntervalReport) {
         if self.reports.len() == REPORTS_MAX {
             self.reports.pop_front();
@@ -518,7 +518,7 @@ impl InputNode {
         (0..self.connections.all.len()).for_each(|place| self.outbox.want(place));
     }
 
-    /// The next report for the builder at `place`.
+    /// Returns the next report for the builder at `place`.
     fn next_report(&mut self, place: usize) -> Option<IntervalReport> {
         let first = self.reports_made - self.reports.len() as u64;
         let connection = &mut self.connections.all[place];

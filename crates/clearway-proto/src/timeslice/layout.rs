@@ -1,4 +1,4 @@
-//! Who may take part in a job, and as what.
+//! The ranks that may take part in a job, and their roles.
 //!
 //! # Model
 //! The *roster*: every rank that may ever take part, with its role. Ranks that are *absent* stand on it and take no part before
@@ -8,7 +8,7 @@
 //! dragonfly, parts of a tree) with fewer cables between them than within, [`TimesliceLayout::spread`] chooses an order that loads these cables evenly.
 //!
 //! # Not here
-//! Who takes part later, and what is dealt then: `membership`.
+//! Which ranks take part later, and what is dealt then: `membership`.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -64,7 +64,7 @@ impl core::fmt::Display for LayoutError {
 impl core::error::Error for LayoutError {}
 
 impl TimesliceLayout {
-    /// These inputs and builders; `weights` says how many turns each builder has, and is empty where all have one.
+    /// Creates a layout of these inputs and builders; `weights` says how many turns each builder has, and is empty where all have one.
     ///
     /// # Errors
     /// [`LayoutError`] when a side is empty, a rank stands in both, or the weights do not fit.
@@ -91,7 +91,7 @@ impl TimesliceLayout {
         Ok(Self { inputs, builders, roles, weights, absent: Vec::new() })
     }
 
-    /// The same, where `ranks` take no part until they join.
+    /// Returns the same, where `ranks` take no part until they join.
     ///
     /// # Errors
     /// [`LayoutError::Empty`] when no input or no builder is left.
@@ -101,7 +101,7 @@ impl TimesliceLayout {
         if some(&layout.inputs) && some(&layout.builders) { Ok(layout) } else { Err(LayoutError::Empty) }
     }
 
-    /// The same ranks in an order in which neighbourhoods alternate; `neighbourhood` gives a rank's. Places of inputs and of builders are other
+    /// Returns the same ranks in an order in which neighbourhoods alternate; `neighbourhood` gives a rank's. Places of inputs and of builders are other
     /// ones afterwards, unless all ranks have one neighbourhood: then nothing changes.
     ///
     /// Inputs change their neighbourhood from place to place, and builders after as many places as inputs have neighbourhoods. So those
@@ -129,33 +129,33 @@ impl TimesliceLayout {
         }
     }
 
-    /// Whether `rank` takes no part until it joins.
+    /// Returns whether `rank` takes no part until it joins.
     pub(super) fn is_absent(&self, rank: Rank) -> bool {
         self.absent.contains(&rank)
     }
 
-    /// What each builder weighs.
+    /// Returns what each builder weighs.
     pub(super) fn weights(&self) -> &[u32] {
         &self.weights
     }
 
-    /// The inputs, by place.
+    /// Returns the inputs, by place.
     pub fn inputs(&self) -> &[Rank] {
         &self.inputs
     }
 
-    /// The builders, by place.
+    /// Returns the builders, by place.
     pub fn builders(&self) -> &[Rank] {
         &self.builders
     }
 
-    /// What `rank` does; `None` when it takes no part.
+    /// Returns what `rank` does; `None` when it takes no part.
     pub fn role(&self, rank: Rank) -> Option<Role> {
         self.roles.get(rank.index()).copied().flatten()
     }
 }
 
-/// The places `0..of.len()` in an order in which `run` places of one neighbourhood follow each other, and the runs of each neighbourhood stand
+/// Returns the places `0..of.len()` in an order in which `run` places of one neighbourhood follow each other, and the runs of each neighbourhood stand
 /// at equal distances. `of` says the neighbourhood of each place; within one, places keep their order. O(n log n).
 fn alternating(of: &[u32], run: usize) -> Vec<usize> {
     let mut places: Vec<usize> = (0..of.len()).collect();
@@ -174,7 +174,7 @@ fn alternating(of: &[u32], run: usize) -> Vec<usize> {
 mod tests {
     use super::*;
 
-    /// `each` inputs and builders in each of `parts` neighbourhoods, ranks of one beside each other.
+    /// Creates `each` inputs and builders in each of `parts` neighbourhoods, ranks of one beside each other.
     fn neighbours(parts: u32, each: u32) -> (TimesliceLayout, impl Fn(Rank) -> u32 + Copy) {
         let count = parts * each;
         let ranks = |range: core::ops::Range<u32>| range.map(Rank).collect::<Vec<_>>();

@@ -1,7 +1,7 @@
 //! Whether a builder has more to do than it can, as inputs see it, and how many turns it asks for then.
 //!
 //! # Model
-//! Who is slow cannot be told from rates: where one builder holds up everybody, all are equally slow. But at that one something is
+//! Rates do not show which builder is slow: where one builder holds up everybody, all are equally slow. But at that one something is
 //! *due* nearly always, a contribution whose turn has come and that it has not released, and at the others only now and then. In each interval
 //! of the heartbeat an input looks how much is due at each builder ([`LoadEstimator`]). Over a window of intervals a builder's *speed* is what it released in the time in
 //! which anything was due. A builder is *heavy* that is busy most of the time, not half as fast as the median, and has twice as much due for what
@@ -87,22 +87,22 @@ pub(super) struct LoadEstimator {
 }
 
 impl LoadEstimator {
-    /// Of so many builders.
+    /// Creates a `LoadEstimator` of this many builders.
     pub(super) fn new(builders: usize) -> Self {
         Self { queues: vec![BuilderQueue::default(); builders], intervals: 0 }
     }
 
-    /// The builder at `place` is another one than before.
+    /// Forgets what is known of the builder at `place`, which is another one than before.
     pub(super) fn forget(&mut self, place: usize) {
         self.queues[place] = BuilderQueue::default();
     }
 
-    /// What it thinks of the builder at `place`.
+    /// Returns what it thinks of the builder at `place`.
     pub(super) fn load_at(&self, place: usize) -> BuilderLoad {
         self.queues[place].burden
     }
 
-    /// An interval has passed. `sight` says what is seen of the builder at a place; none where nothing is dealt to it. Says
+    /// Judges an interval that has passed. `sight` says what is seen of the builder at a place; none where nothing is dealt to it. Says
     /// whether a window is over.
     pub(super) fn interval(&mut self, sight: impl Fn(usize) -> Option<BuilderSample>) -> bool {
         for (place, pile) in self.queues.iter_mut().enumerate() {
@@ -141,12 +141,12 @@ impl BuilderQueue {
         (self.released() * 1000).checked_div(u64::from(self.busy))
     }
 
-    /// What was due for what it weighs, in thousandths.
+    /// Returns what was due for what it weighs, in thousandths.
     fn share(&self) -> u64 {
         self.sum.saturating_mul(1000) / u64::from(self.weight.unwrap_or(1))
     }
 
-    /// A window of so many intervals is over, in which these were the medians.
+    /// Judges a window of intervals that is over, in which these were the medians.
     fn look(&mut self, intervals: u32, share: u64, speed: u64) {
         if let (Some(_), Some(own)) = (self.weight, self.speed()) {
             let is_slow = own.saturating_mul(TIMES) < speed;
@@ -163,7 +163,7 @@ impl BuilderQueue {
     }
 }
 
-/// The lower and the upper one of the middle values.
+/// Returns the lower and the upper one of the middle values.
 fn middle(mut values: Vec<u64>) -> [u64; 2] {
     values.sort_unstable();
     [values.len().saturating_sub(1) / 2, values.len() / 2].map(|at| values.get(at).copied().unwrap_or(0))
@@ -181,17 +181,17 @@ pub(super) struct LoadShedder {
 }
 
 impl LoadShedder {
-    /// Of a builder that weighs `full`.
+    /// Creates a `LoadShedder` of a builder that weighs `full`.
     pub(super) const fn new(full: u32) -> Self {
         Self { full, rest: REST, light: 0, patience: PATIENCE[0] }
     }
 
-    /// It shall weigh so much with all its turns.
+    /// Sets how much it weighs with all its turns.
     pub(super) const fn set_full(&mut self, full: u32) {
         *self = Self::new(full);
     }
 
-    /// An interval has passed in which it weighed `weight`, and inputs had these `burdens` of it. Says what it shall weigh.
+    /// Judges an interval that has passed, in which it weighed `weight`, and inputs had these `burdens` of it. Says what it is to weigh.
     pub(super) fn interval(&mut self, weight: u32, burdens: impl Iterator<Item = BuilderLoad>) -> Option<u32> {
         let (mut all, mut heavy, mut light) = (0, 0, 0);
         for burden in burdens {

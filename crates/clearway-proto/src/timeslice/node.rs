@@ -1,7 +1,7 @@
 //! One rank of a job: gives every input to the role that it has.
 //!
 //! # Invariants
-//! I1. What comes from a rank without a part in the job, or makes no sense, changes nothing but a count.
+//! I1. A message from a rank without a part in the job, or one that makes no sense, changes nothing but a count.
 //! I2. After an abort nothing leaves any more.
 
 mod follow;
@@ -45,7 +45,7 @@ pub enum TimesliceCommand {
     Join,
     /// A rank wants nothing more to be dealt to it; [`TimesliceEvent::Retired`] tells from when on.
     Retire,
-    /// A builder shall have so many sixteenths of the turns of an equal one.
+    /// A builder gets this many sixteenths of the turns of an equal one.
     Weigh {
         /// From 1 on; an equal one has 16.
         weight: u32,
@@ -75,7 +75,7 @@ pub struct TimesliceNode {
 }
 
 impl TimesliceNode {
-    /// A rank of a job, as `config` says.
+    /// Creates a rank of a job, as `config` says.
     pub fn new(config: TimesliceConfig) -> Self {
         let mut out = Out::with_limit(0);
         let journal = Arc::new(Journal::new(&config.layout));
@@ -87,7 +87,7 @@ impl TimesliceNode {
         Self { config, part, journal, membership }
     }
 
-    /// What was counted since the last call, up to `now`.
+    /// Returns what was counted since the last call, up to `now`.
     pub fn take_record(&mut self, now: LocalNs) -> Option<TimesliceRecord> {
         match &mut self.part {
             NodeRole::Input(input) => Some(TimesliceRecord::Input(input.take_record(now))),
@@ -96,7 +96,7 @@ impl TimesliceNode {
         }
     }
 
-    /// Builder: where the contribution of the input at `place` to `timeslice` lies, from completion to release.
+    /// Returns, at a builder, where the contribution of the input at `place` to `timeslice` lies, from completion to release.
     pub fn contribution(&self, place: usize, timeslice: u64) -> Option<Span> {
         match &self.part {
             NodeRole::Builder(builder) => builder.contribution(place, timeslice, self.config.rings),
@@ -104,7 +104,7 @@ impl TimesliceNode {
         }
     }
 
-    /// Builder: the position of the first timeslice of its order that is not complete.
+    /// Returns, at a builder, the position of the first timeslice of its order that is not complete.
     pub fn row(&self) -> Option<u64> {
         match &self.part {
             NodeRole::Builder(builder) => Some(builder.row()),
@@ -112,13 +112,13 @@ impl TimesliceNode {
         }
     }
 
-    /// The timeslices that removed builders have built, by decision, in their order; as far as this node knows. What else such a builder
-    /// has told to be complete is built by others. O(1) for each.
+    /// Returns the timeslices that removed builders have built, by decision, in their order; as far as this node knows. Everything else that such a builder
+    /// has reported as complete is built by others. O(1) for each.
     pub fn settled(&self) -> impl Iterator<Item = (Rank, u64)> + '_ {
         self.journal.settled().map(|(member, timeslice)| (self.journal.rank(member), timeslice))
     }
 
-    /// Builder: the first input whose contribution to the oldest timeslice in the making is missing.
+    /// Returns, at a builder, the first input whose contribution to the oldest timeslice in the making is missing.
     pub fn awaited(&self) -> Option<Rank> {
         match &self.part {
             NodeRole::Builder(builder) => self.config.layout.inputs().get(builder.awaited()?).copied(),
@@ -126,7 +126,7 @@ impl TimesliceNode {
         }
     }
 
-    /// Builder: how many contributions of the input at `place` have landed, modulo 2^32.
+    /// Returns, at a builder, how many contributions of the input at `place` have landed, modulo 2^32.
     pub fn landed(&self, place: usize) -> Option<u32> {
         match &self.part {
             NodeRole::Builder(builder) => builder.landed_of(place),
@@ -134,7 +134,7 @@ impl TimesliceNode {
         }
     }
 
-    /// Input: the first timeslice behind all those to which something was posted. A stream can end there or later.
+    /// Returns, at an input, the first timeslice behind all those to which something was posted. A stream can end there or later.
     pub fn reached(&self) -> Option<u64> {
         match &self.part {
             NodeRole::Input(input) => Some(input.reached()),
@@ -142,7 +142,7 @@ impl TimesliceNode {
         }
     }
 
-    /// What was decided, as far as this node knows.
+    /// Returns what was decided, as far as this node knows.
     #[cfg(test)]
     pub(super) const fn journal(&self) -> &Arc<Journal> {
         &self.journal
@@ -239,7 +239,7 @@ impl TimesliceNode {
         More::No
     }
 
-    /// Whether headers that wait can leave now.
+    /// Returns whether headers that wait can leave now.
     fn has_room(&mut self, arrival: &Arrival<'_>) -> bool {
         let Some(membership) = &mut self.membership else { return false };
         let has = matches!(arrival, Arrival::Room { queue } if queue.class() == Some(self.config.control));
@@ -252,7 +252,7 @@ impl TimesliceNode {
     fn boot(&mut self, now: LocalNs, incarnation: u32, out: &mut Out<TimesliceEvent>) -> More {
         if let Some(membership) = &mut self.membership {
             membership.boot(now, incarnation);
-            // Who was restarted has lost what it had, and is another one.
+            // A rank that was restarted has lost what it had, and is another one.
             if !membership.is_in() {
                 self.part = NodeRole::Idle;
             }
@@ -265,7 +265,7 @@ impl TimesliceNode {
     }
 }
 
-/// The part of `me`, who takes part.
+/// Returns the part of `me`, who takes part.
 fn part(me: RosterMember, cx: &TimesliceContext<'_>) -> NodeRole {
     match cx.journal.role(me) {
         Role::Input(place) => NodeRole::Input(Box::new(InputNode::new(place, cx))),

@@ -34,12 +34,12 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
-    /// For `peers` peers.
+    /// Creates an `Outbox` for `peers` peers.
     pub(super) fn new(peers: usize) -> Self {
         Self { states: vec![OutboxState::Idle; peers], queue: VecDeque::new(), full: false }
     }
 
-    /// The peer at `place` is owed a header.
+    /// Owes the peer at `place` a header.
     pub(super) fn want(&mut self, place: usize) {
         match self.states[place] {
             OutboxState::Idle => {
@@ -51,7 +51,7 @@ impl Outbox {
         }
     }
 
-    /// The next peer to which a header leaves now.
+    /// Returns the next peer to which a header leaves now.
     pub(super) fn next(&mut self) -> Option<usize> {
         if self.full {
             return None;
@@ -61,7 +61,7 @@ impl Outbox {
         Some(place)
     }
 
-    /// The header to the peer at `place` has left, or has not.
+    /// Records that the header to the peer at `place` has left, or has not.
     pub(super) fn done(&mut self, place: usize, status: Status) {
         let Some(state) = self.states.get_mut(place) else { return };
         let again = *state == OutboxState::UnderWayAndNeeded || status == Status::NoRoom;
@@ -72,12 +72,12 @@ impl Outbox {
         }
     }
 
-    /// Nothing was owed to the peer at `place` after all.
+    /// Records that nothing was owed to the peer at `place` after all.
     pub(super) fn nothing(&mut self, place: usize) {
         self.states[place] = OutboxState::Idle;
     }
 
-    /// There is room again.
+    /// Continues: there is room again.
     pub(super) fn room(&mut self) {
         self.full = false;
     }

@@ -83,7 +83,7 @@ pub(super) struct BlockedTimes {
 }
 
 impl BlockedTimes {
-    /// From `now` on `cause` holds it, or nothing does.
+    /// Records that from `now` on `cause` holds it, or nothing does.
     pub(super) fn turn(&mut self, now: LocalNs, cause: Option<Cause>) {
         if let Some((since, cause)) = self.since {
             let sum = &mut self.sums[cause as usize];
@@ -92,7 +92,7 @@ impl BlockedTimes {
         self.since = cause.map(|cause| (now, cause));
     }
 
-    /// The sums up to `now`, which begin anew.
+    /// Returns the sums up to `now`, which begin anew.
     pub(super) fn take(&mut self, now: LocalNs) -> [Nanos; Cause::ALL.len()] {
         self.turn(now, self.since.map(|(_, cause)| cause));
         core::mem::take(&mut self.sums)

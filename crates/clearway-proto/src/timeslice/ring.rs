@@ -30,12 +30,12 @@ pub(super) struct RingRange {
 }
 
 impl Ring {
-    /// An empty ring of `length` bytes.
+    /// Creates an empty ring of `length` bytes.
     pub(super) const fn new(length: u64) -> Self {
         Self { length, head: 0, tail: 0 }
     }
 
-    /// The place of a contribution of `bytes` that were to be sent now; `None` while the ring has no room.
+    /// Returns the place of a contribution of `bytes` that were to be sent now; `None` while the ring has no room.
     pub(super) const fn place(&self, bytes: u64) -> Option<RingRange> {
         if bytes > self.length {
             return None;
@@ -48,7 +48,7 @@ impl Ring {
         if end - tail > self.length { None } else { Some(RingRange { offset, begin, end }) }
     }
 
-    /// `place` is taken.
+    /// Takes `place`.
     pub(super) const fn take(&mut self, place: RingRange) {
         if self.head == self.tail {
             self.tail = place.begin;
@@ -56,13 +56,13 @@ impl Ring {
         self.head = place.end;
     }
 
-    /// Everything before the counter `end` is free again.
+    /// Frees everything before the counter `end` again.
     pub(super) fn release(&mut self, end: u64) {
         assert!((self.tail..=self.head).contains(&end), "only what was taken is released");
         self.tail = end;
     }
 
-    /// Its length in bytes.
+    /// Returns its length in bytes.
     pub(super) const fn length(&self) -> u64 {
         self.length
     }

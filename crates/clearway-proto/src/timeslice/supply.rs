@@ -32,7 +32,7 @@ impl ContributionSizes {
     /// Bytes of the short messages of [`Self::Mixed`].
     pub const BESIDE: Bytes = Bytes((BESIDE[0] + BESIDE[1] + BESIDE[2]) as u64);
 
-    /// The length of the contribution to `timeslice`.
+    /// Returns the length of the contribution to `timeslice`.
     pub fn length_at(&self, timeslice: u64) -> Bytes {
         match *self {
             Self::Constant(length) => length,
@@ -62,7 +62,7 @@ pub struct ContributionSpans {
 }
 
 impl ContributionSpans {
-    /// These spans; empty ones are left out. `None` when more than four are left, or none.
+    /// Creates a body of these spans; empty ones are left out. `None` when more than four are left, or none.
     pub fn new(spans: impl IntoIterator<Item = Span>) -> Option<Self> {
         let mut pieces = Self { spans: [Span::EMPTY; PIECES_MAX], count: 0 };
         for span in spans.into_iter().filter(|span| span.length > 0) {
@@ -72,12 +72,12 @@ impl ContributionSpans {
         (pieces.count > 0).then_some(pieces)
     }
 
-    /// The spans.
+    /// Returns the spans.
     pub(super) fn spans(&self) -> &[Span] {
         &self.spans[..usize::from(self.count)]
     }
 
-    /// Bytes of all.
+    /// Returns the bytes of all.
     pub(super) fn length(&self) -> u64 {
         self.spans().iter().map(|span| u64::from(span.length)).sum()
     }
@@ -104,7 +104,7 @@ pub(super) struct Supply {
 }
 
 impl Supply {
-    /// From timeslice `first` on.
+    /// Creates a `Supply` from timeslice `first` on.
     pub(super) const fn new(source: ContributionSource, first: u64) -> Self {
         let longest = match source {
             ContributionSource::Endless(
@@ -126,28 +126,28 @@ impl Supply {
         ready.min(self.end.unwrap_or(u64::MAX))
     }
 
-    /// Bytes of the longest contribution so far.
+    /// Returns the bytes of the longest contribution so far.
     pub(super) const fn longest(&self) -> u64 {
         self.longest
     }
 
-    /// Where the stream ends.
+    /// Returns where the stream ends.
     pub(super) const fn end(&self) -> Option<u64> {
         self.end
     }
 
-    /// The stream ends before `timeslice`, or where it has come to, if that is later.
+    /// Ends the stream before `timeslice`, or where it has come to, if that is later.
     pub(super) fn finish(&mut self, timeslice: u64) {
         self.end = Some(timeslice.max(self.first + self.entries.len() as u64));
     }
 
-    /// One more contribution.
+    /// Gives one more contribution.
     pub(super) fn give(&mut self, pieces: ContributionSpans) {
         self.longest = self.longest.max(pieces.length());
         self.entries.push_back(Entry { pieces, released: false });
     }
 
-    /// The contribution to `timeslice`, which is ready and not released.
+    /// Returns the contribution to `timeslice`, which is ready and not released.
     pub(super) fn pieces(&self, timeslice: u64) -> Option<ContributionSpans> {
         match self.source {
             ContributionSource::Endless(memory, ContributionSizes::Mixed(length)) => {
@@ -171,7 +171,7 @@ impl Supply {
         }
     }
 
-    /// The contribution to `timeslice` is no longer needed. Returns the timeslice below which all memory is free, if that moved.
+    /// Releases the contribution to `timeslice`, which is no longer needed. Returns the timeslice below which all memory is free, if that moved.
     pub(super) fn release(&mut self, timeslice: u64) -> Option<u64> {
         let place = timeslice.checked_sub(self.first)? as usize;
         self.entries.get_mut(place)?.released = true;

@@ -87,7 +87,7 @@ struct SwarmProcess {
 }
 
 impl SwarmProcess {
-    /// What its clock shows when the fabric's shows `now`.
+    /// Returns what its clock shows when the fabric's shows `now`.
     fn clock(&mut self, now: LocalNs) -> LocalNs {
         Self::shown(self.ahead, &mut self.shown, now)
     }
@@ -298,7 +298,7 @@ impl SwarmTrial {
             SwarmFault::Weigh(weight) => self.command(rank, TimesliceCommand::Weigh { weight }),
             SwarmFault::Join => {
                 if process.driver.is_none() {
-                    // What had come for the dead is gone with it.
+                    // Arrivals for the dead are gone with it.
                     while self.fabric.wire(Rank(rank)).poll(1000, &mut |_| {}) > 0 {}
                     self.processes[rank as usize].out = true;
                     self.boot(rank, 1);
@@ -309,7 +309,7 @@ impl SwarmTrial {
         }
     }
 
-    /// Whether every rank that takes part has ended.
+    /// Returns whether every rank that takes part has ended.
     fn is_over(&self) -> bool {
         let over = |process: &SwarmProcess| process.driver.is_none() || process.ended || process.out;
         self.faults.is_empty() && self.processes.iter().all(over)
@@ -409,7 +409,7 @@ impl SwarmTrial {
         self.releases.insert((due, self.stream.below(u64::MAX)), (rank, life, timeslice));
     }
 
-    /// The journal of who has come furthest, after all others were found to be a part of it.
+    /// Returns the journal of who has come furthest, after all others were found to be a part of it.
     fn journal(&mut self) -> Arc<Journal> {
         let engines = self.processes.iter_mut().filter_map(|process| process.driver.as_mut());
         let journals: Vec<Arc<Journal>> = engines.map(|driver| driver.engine_mut().journal().clone()).collect();

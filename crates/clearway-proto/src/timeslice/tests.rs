@@ -36,7 +36,7 @@ const SMALL: JobShape = JobShape {
     heartbeat: None,
 };
 
-/// The byte at `at` of the contribution of input `place` to `timeslice`.
+/// Returns the byte at `at` of the contribution of input `place` to `timeslice`.
 fn content(place: usize, timeslice: u64, at: usize) -> u8 {
     (place as u64 * 31 + timeslice * 7 + at as u64) as u8
 }

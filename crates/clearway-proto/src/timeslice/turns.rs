@@ -23,7 +23,7 @@ pub(super) struct Turns {
 }
 
 impl Turns {
-    /// By these weights, of which only the ratios count; `None` when all are zero or the period were above a million.
+    /// Creates turns by these weights, of which only the ratios count; `None` when all are zero or the period were above a million.
     pub(super) fn new(weights: &[u32]) -> Option<Self> {
         let divisor = weights.iter().fold(0, |sum, weight| gcd(sum, *weight)).max(1);
         let weights: Vec<u32> = weights.iter().map(|weight| weight / divisor).collect();
@@ -41,12 +41,12 @@ impl Turns {
         Some(Self { builders, of })
     }
 
-    /// The builder of `timeslice`.
+    /// Returns the builder of `timeslice`.
     pub(super) fn builder_of(&self, timeslice: u64) -> usize {
         self.builders[(timeslice % self.builders.len() as u64) as usize] as usize
     }
 
-    /// How many turns of `builder` lie before `timeslice`. Logarithmic in the builder's turns.
+    /// Returns how many turns of `builder` lie before `timeslice`. Logarithmic in the builder's turns.
     pub(super) fn before(&self, builder: usize, timeslice: u64) -> u64 {
         let period = self.builders.len() as u64;
         let (periods, turn) = (timeslice / period, (timeslice % period) as u32);
@@ -54,7 +54,7 @@ impl Turns {
         (periods * turns.len() as u64).saturating_add(turns.partition_point(|own| *own < turn) as u64)
     }
 
-    /// The timeslice of the turn of `builder` with this number, from zero; `None` when it has no turns.
+    /// Returns the timeslice of the turn of `builder` with this number, from zero; `None` when it has no turns.
     pub(super) fn nth(&self, builder: usize, number: u64) -> Option<u64> {
         let turns = &self.of[builder];
         let count = turns.len() as u64;
@@ -64,7 +64,7 @@ impl Turns {
     }
 }
 
-/// The builders of one period, spread evenly: each turn goes to the builder that is furthest behind its share, the first of
+/// Returns the builders of one period, spread evenly: each turn goes to the builder that is furthest behind its share, the first of
 /// equals.
 fn spread(weights: &[u32], period: u64) -> Vec<u32> {
     let mut behind = vec![0_i64; weights.len()];

@@ -16,23 +16,23 @@ use crate::base::{BitsPerSec, Class, SharedClock};
 pub struct OperationSet(u16);
 
 impl OperationSet {
-    /// The set of `kinds`.
+    /// Creates the set of `kinds`.
     pub fn from_kinds(kinds: &[OperationKind]) -> Self {
         Self(kinds.iter().fold(0, |set, kind| set | 1 << *kind as u16))
     }
 
-    /// Whether `kind` is in the set.
+    /// Returns whether `kind` is in the set.
     pub const fn has(self, kind: OperationKind) -> bool {
         self.0 & (1 << kind as u16) != 0
     }
 
-    /// This set and `kind`.
+    /// Returns this set with `kind`.
     #[must_use]
     pub const fn with(self, kind: OperationKind) -> Self {
         Self(self.0 | 1 << kind as u16)
     }
 
-    /// What is in both.
+    /// Returns what is in both.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 & other.0)
@@ -109,12 +109,12 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
-    /// The longest body of one message with a header of `head` bytes.
+    /// Returns the longest body of one message with a header of `head` bytes.
     pub fn body_beside(&self, head: usize) -> usize {
         self.message_max.saturating_sub(head).min(self.body_max)
     }
 
-    /// Whether one message can have a header of `head` bytes and a body of `body` bytes.
+    /// Returns whether one message can have a header of `head` bytes and a body of `body` bytes.
     pub fn carries(&self, head: usize, body: usize) -> bool {
         head <= self.head_max && body <= self.body_beside(head)
     }

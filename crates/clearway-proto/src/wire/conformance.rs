@@ -22,10 +22,10 @@ use crate::base::Rank;
 
 /// Some ends of the wire under test.
 pub trait Fabric {
-    /// The end of `rank`. The suite asks for ranks `0..RANKS`.
+    /// Returns the end of `rank`. The suite asks for ranks `0..RANKS`.
     fn wire(&mut self, rank: Rank) -> &mut dyn Wire;
 
-    /// `length` bytes of memory that the wire did not allocate, and that its ends can adopt; `None` where ends cannot be given any, for
+    /// Returns `length` bytes of memory that the wire did not allocate, and that its ends can adopt; `None` where ends cannot be given any, for
     /// example in other processes.
     fn foreign(&mut self, length: usize, reach: MemoryAccess) -> Option<AdoptedMemory> {
         Some(Arc::new(WordMemory::new(length, reach)))

@@ -53,6 +53,45 @@ struct DeferredOperation {
 }
 
 /// One engine, and everything between it and its wire.
+///
+/// # Example
+/// An alarm asks for a `Tick` by its deadline. The caller waits until [`Progress::next`], and steps again:
+/// ```
+/// use clearway_proto::base::{LocalNs, Nanos, Rank};
+/// use clearway_proto::wire::memory::{MemoryConfig, MemoryFabric};
+/// use clearway_proto::wire::{Driver, Engine, Input, More, Out};
+///
+/// struct Alarm(Option<LocalNs>);
+///
+/// impl Engine for Alarm {
+///     type Command = Nanos;
+///     type Event = LocalNs;
+///
+///     fn input(&mut self, now: LocalNs, input: Input<'_, Nanos>, out: &mut Out<LocalNs>) -> More {
+///         match input {
+///             Input::Command(wait) => self.0 = Some(now + wait),
+///             Input::Tick => out.notify(self.0.take().unwrap_or(now)),
+///             _ => {}
+///         }
+///         More::No
+///     }
+///
+///     fn deadline(&self) -> Option<LocalNs> {
+///         self.0
+///     }
+/// }
+///
+/// let mut fabric = MemoryFabric::new(MemoryConfig::lossless(1));
+/// let mut driver = Driver::boot(Alarm(None), LocalNs(0), 0);
+/// driver.command(LocalNs(0), Nanos(500));
+/// let next = driver.step(fabric.wire(Rank(0)), &mut |_| panic!("too early")).next;
+/// assert_eq!(next, Some(LocalNs(500)));
+///
+/// fabric.advance(LocalNs(500));
+/// let mut rung = None;
+/// driver.step(fabric.wire(Rank(0)), &mut |at| rung = Some(at));
+/// assert_eq!(rung, Some(LocalNs(500)));
+/// ```
 #[derive(Debug)]
 pub struct Driver<E: Engine> {
     engine: E,
@@ -82,7 +121,7 @@ impl<E: Engine> Driver<E> {
         driver
     }
 
-    /// The same with buffers that grow to what the engine really writes: for thousands of nodes in one process. The engine
+    /// Creates the same with buffers that grow to what the engine really writes: for thousands of nodes in one process. The engine
     /// sees no difference; steps allocate until they have been as large as they get.
     pub fn boot_lean(engine: E, now: LocalNs, incarnation: u32) -> Self {
         let mut driver = Self::around(engine, Out::growing(OUT_LIMIT));
@@ -107,7 +146,7 @@ impl<E: Engine> Driver<E> {
         }
     }
 
-    /// The engine, for taking results out. Do not drive it from here.
+    /// Returns the engine, for taking results out. Do not drive it from here.
     pub fn engine_mut(&mut self) -> &mut E {
         &mut self.engine
     }
@@ -124,7 +163,7 @@ impl<E: Engine> Driver<E> {
         self.step_for(wire, on_event, None)
     }
 
-    /// The same with an application that applies records ([`Operation::Apply`], which [`Driver::step`] refuses).
+    /// Runs a step as [`Driver::step`] does, with an application that applies records ([`Operation::Apply`], which [`Driver::step`] refuses).
     pub fn step_with(
         &mut self,
         wire: &mut dyn Wire,
@@ -149,7 +188,7 @@ impl<E: Engine> Driver<E> {
         for _ in 0..ROUNDS_MAX {
             let (given, deadline) = self.round(wire.now(), wire, on_event, &mut applier);
             inputs += given;
-            // What a command asked for may have ended at once, with nothing else to wake this engine.
+            // An operation of a command may have ended at once, with nothing else to wake this engine.
             if given == 0 && self.completed.is_empty() && self.shown.is_empty() {
                 let next = [self.next_wake(deadline), wire.deadline()].into_iter().flatten().min();
                 return Progress { inputs, next };
@@ -158,7 +197,7 @@ impl<E: Engine> Driver<E> {
         Progress { inputs, next: Some(wire.now()) }
     }
 
-    /// When the engine, whose deadline this is, or a held operation wants the next step.
+    /// Returns when the engine, whose deadline this is, or a held operation wants the next step.
     fn next_wake(&self, deadline: Option<LocalNs>) -> Option<LocalNs> {
         let held = self.held.first_key_value().map(|((at, _), _)| *at);
         match (deadline, held) {
@@ -167,7 +206,7 @@ impl<E: Engine> Driver<E> {
         }
     }
 
-    /// One poll and everything that follows from it; returns the number of inputs given, and the deadline behind what was
+    /// Runs one poll and everything that follows from it; returns the number of inputs given, and the deadline behind what was
     /// polled: the engine's still, if no input was given.
     fn round(
         &mut self,
@@ -176,7 +215,7 @@ impl<E: Engine> Driver<E> {
         on_event: &mut dyn FnMut(E::Event),
         applier: &mut Option<&mut dyn Applier>,
     ) -> (usize, Option<LocalNs>) {
-        // What ended at once ended before anything that arrives now: a queue's `Room` must not overtake its `NoRoom`.
+        // An operation that ended at once ended before anything that arrives now: a queue's `Room` must not overtake its `NoRoom`.
         let mut given = 0;
         for _ in 0..self.shown.len() {
             if let Some((token, bytes)) = self.shown.pop_front() {
@@ -387,7 +426,7 @@ impl<E: Engine> Driver<E> {
     }
 }
 
-/// A length that is allowed.
+/// Returns a length that is allowed.
 fn within(length: u32, most: usize) -> Result<usize, RefusalReason> {
     if length as usize <= most { Ok(length as usize) } else { Err(RefusalReason::Length) }
 }

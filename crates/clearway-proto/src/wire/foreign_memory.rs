@@ -21,7 +21,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use super::{AtomicKind, RefusalReason};
 use crate::base::Crc32c;
 
-/// Who may name foreign memory.
+/// The ranks that may name foreign memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryAccess {
     /// This rank's operations and those of its peers. Peers name it by the number of its region.
@@ -35,10 +35,10 @@ pub enum MemoryAccess {
 /// All offsets count bytes from the beginning. The beginning lies at a multiple of 4096. Every method fails with
 /// [`RefusalReason::Memory`] when the bytes leave the memory or their owner does not let them be touched now; nothing is changed then.
 pub trait ForeignMemory: Debug + Send + Sync {
-    /// Bytes in all; constant.
+    /// Returns the bytes in all; constant.
     fn length(&self) -> u64;
 
-    /// Who may name it; constant.
+    /// Returns which ranks may name it; constant.
     fn reach(&self) -> MemoryAccess {
         MemoryAccess::Peers
     }
@@ -61,7 +61,7 @@ pub trait ForeignMemory: Debug + Send + Sync {
     /// [`RefusalReason::Memory`], also when `at` is no multiple of 8.
     fn change(&self, at: u64, kind: AtomicKind) -> Result<u64, RefusalReason>;
 
-    /// CRC-32C of `length` bytes from `at` on.
+    /// Computes the CRC-32C of `length` bytes from `at` on.
     ///
     /// # Errors
     /// [`RefusalReason::Memory`].
@@ -77,7 +77,7 @@ pub trait ForeignMemory: Debug + Send + Sync {
         Ok(crc.value())
     }
 
-    /// A handle by which a system can map the same memory again, from its beginning: `std::os::fd::OwnedFd` of a file that cannot become
+    /// Returns a handle by which a system can map the same memory again, from its beginning: `std::os::fd::OwnedFd` of a file that cannot become
     /// shorter. A wire on which peers or adapters reach memory by themselves adopts only memory that has one.
     fn file(&self) -> Option<&(dyn Any + Send + Sync)> {
         None
@@ -101,12 +101,12 @@ pub struct WordMemory {
 const WORD: u64 = 8;
 
 impl WordMemory {
-    /// `length` zeroed bytes, rounded up to whole words.
+    /// Creates `length` zeroed bytes, rounded up to whole words.
     pub fn new(length: usize, reach: MemoryAccess) -> Self {
         Self { words: (0..length.div_ceil(WORD as usize)).map(|_| AtomicU64::new(0)).collect(), reach }
     }
 
-    /// The word at `at`, a multiple of 8.
+    /// Returns the word at `at`, a multiple of 8.
     ///
     /// # Errors
     /// [`RefusalReason::Memory`].

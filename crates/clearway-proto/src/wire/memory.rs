@@ -1,7 +1,7 @@
 //! A wire inside one process, on virtual time: every operation of the contract, exact, with loss on request.
 //!
 //! # Model
-//! All ranks' ends live in one [`MemoryFabric`]. What an end posts waits in its outbox; [`MemoryFabric::advance`] moves
+//! All ranks' ends live in one [`MemoryFabric`]. A posted operation waits in the outbox of its end; [`MemoryFabric::advance`] moves
 //! time forward and carries everything `latency` later to its target. A send is lost with a chance of
 //! `loss_per_million`, drawn from a seed. Each end accepts `room` messages at a time.
 //!
@@ -55,7 +55,7 @@ pub struct MemoryConfig {
 }
 
 impl MemoryConfig {
-    /// A lossless fabric of `ranks` with 10 us latency.
+    /// Creates a lossless fabric of `ranks` with 10 us latency.
     pub const fn lossless(ranks: u32) -> Self {
         let fault_injection = FaultInjection { doubled: 0, late: 0, damaged: 0 };
         Self {
@@ -142,7 +142,7 @@ impl MemoryFabric {
         }
     }
 
-    /// The end of `rank`.
+    /// Returns the end of `rank`.
     ///
     /// # Panics
     /// When the fabric has no such rank: a mistake of the test that asks.
@@ -168,37 +168,37 @@ impl MemoryFabric {
         core::mem::swap(&mut self.wires[rank.index()], wire);
     }
 
-    /// Nothing that is posted on `path` from now on arrives.
+    /// Cuts `path`: nothing that is posted on it from now on arrives.
     pub fn cut_path(&mut self, path: PathId) {
         self.fault_state.cut_path(path);
     }
 
-    /// `path` carries again.
+    /// Restores `path`: it carries again.
     pub fn restore_path(&mut self, path: PathId) {
         self.fault_state.restore_path(path);
     }
 
-    /// Messages to groups no more arrive at `rank`, as when a switch drops its membership.
+    /// Blocks messages to groups at `rank`, as when a switch drops its membership: they arrive no more.
     pub fn block_multicast(&mut self, rank: Rank) {
         self.fault_state.block_multicast(rank);
     }
 
-    /// They do again.
+    /// Lets messages to groups arrive at `rank` again.
     pub fn unblock_multicast(&mut self, rank: Rank) {
         self.fault_state.unblock_multicast(rank);
     }
 
-    /// Messages to groups stay within the sender's leaf of so many ranks, as where routers between leaves do not carry them.
+    /// Limits messages to groups to the sender's leaf of this many ranks, as where routers between leaves do not carry them.
     pub fn limit_multicast_to_leaf(&mut self, leaf: u32) {
         self.fault_state.limit_multicast_to_leaf(leaf);
     }
 
-    /// The fabric's time.
+    /// Returns the fabric's time.
     pub fn now(&self) -> LocalNs {
         self.now
     }
 
-    /// When the next thing under way arrives; posts since the last [`MemoryFabric::advance`] included.
+    /// Returns when the next thing under way arrives; posts since the last [`MemoryFabric::advance`] included.
     pub fn next_arrival(&mut self) -> Option<LocalNs> {
         self.collect();
         self.under_way.first_key_value().map(|((at, _), _)| *at)
@@ -383,7 +383,7 @@ impl MemoryWire {
         }
     }
 
-    /// A message of this end arrived or was lost: room for another.
+    /// Records that a message of this end arrived or was lost: room for another.
     fn landed_one(&mut self) {
         self.in_flight = self.in_flight.saturating_sub(1);
         if self.in_flight < self.room {
@@ -393,7 +393,7 @@ impl MemoryWire {
         }
     }
 
-    /// A copy of the bytes of `span`.
+    /// Returns a copy of the bytes of `span`.
     fn take(&self, span: Span) -> Result<Box<[u8]>, RefusalReason> {
         let mut scratch = Vec::new();
         self.memory.bytes_or_copy(&self.receive, span, &mut scratch).map(Box::from)
@@ -404,12 +404,12 @@ impl MemoryWire {
         if self.memory.holds(into) { self.memory.copy_in(into, bytes) } else { Err(RefusalReason::Memory) }
     }
 
-    /// A copy of bytes for a peer.
+    /// Returns a copy of bytes for a peer.
     fn peer_takes(&self, from: Span) -> Result<Box<[u8]>, RefusalReason> {
         if self.memory.holds(from) { self.take(from) } else { Err(RefusalReason::Memory) }
     }
 
-    /// Whether this end may touch `span`.
+    /// Returns whether this end may touch `span`.
     fn holds(&self, span: Span) -> Result<(), RefusalReason> {
         self.memory.check(&self.receive, span)
     }

@@ -3,7 +3,7 @@
 //! # Model
 //! An *engine* decides; a *wire* carries. A *driver* stands between them and turns one into calls on the other.
 //! One step of an engine is one call of [`Engine::input`]: something happened, at a time, and the engine writes
-//! what shall be done about it into an [`Out`]. The step is a value: it can be batched, logged, replayed or refused,
+//! what to do about it into an [`Out`]. The step is a value: it can be batched, logged, replayed or refused,
 //! and nothing of it is half done when the call returns.
 //!
 //! ```text
@@ -20,7 +20,7 @@
 //! - A token completes exactly once for each time it is issued: at once, by a later [`Arrival::Done`], or as refused.
 //!   [`Status::NoRoom`] means that the operation did not start; it may be issued again after [`Arrival::Room`].
 //! - The body of an arrived datagram lies in the region [`RegionId::RECEIVE`] and stays there until the next poll.
-//!   Who wants to keep it copies it (`Operation::Copy`) in the same step.
+//!   An engine that wants to keep it copies it (`Operation::Copy`) in the same step.
 //!
 //! # Source
 //! An effect buffer, not poll functions or callbacks: a step costs 15 ns instead of 5 (measured on a probe of this
@@ -28,7 +28,7 @@
 //!
 //! # Invariants
 //! I1. Bulk bytes never pass through an engine: a [`Span`] names them.
-//! I2. What a wire cannot do it refuses by name ([`RefusalReason`]), and what goes wrong ends by name ([`Fault`]); nothing above a wire asks which
+//! I2. A wire refuses by name what it cannot do ([`RefusalReason`]), and what goes wrong ends by name ([`Fault`]); nothing above a wire asks which
 //!     wire it is.
 //!
 //! # Not here
@@ -66,18 +66,57 @@ use crate::base::{BitsPerSec, Bytes, Class, GroupId, LocalNs, Rank, crc32c};
 /// A protocol as a state machine without I/O.
 ///
 /// All allocation happens in the constructor; no statics; the same inputs give the same effects on every machine.
+///
+/// # Example
+/// An engine that sends a greeting to the next rank when it boots, and reports each greeting that it gets:
+/// ```
+/// use clearway_proto::base::{Class, LocalNs, Rank};
+/// use clearway_proto::wire::memory::{MemoryConfig, MemoryFabric};
+/// use clearway_proto::wire::{Arrival, Destination, Driver, Engine, Input, More, Out, Span};
+///
+/// struct Greeter { next: Rank }
+///
+/// impl Engine for Greeter {
+///     type Command = ();
+///     type Event = Rank;
+///
+///     fn input(&mut self, _now: LocalNs, input: Input<'_, ()>, out: &mut Out<Rank>) -> More {
+///         match input {
+///             Input::Boot { .. } => out.send(Destination::One(self.next), Class::LowLatency, b"hi", Span::EMPTY, None),
+///             Input::Arrival(Arrival::Datagram(datagram)) if datagram.head == b"hi" => out.notify(datagram.from),
+///             _ => {}
+///         }
+///         More::No
+///     }
+///
+///     fn deadline(&self) -> Option<LocalNs> {
+///         None
+///     }
+/// }
+///
+/// let mut fabric = MemoryFabric::new(MemoryConfig::lossless(2));
+/// let mut drivers = [1, 0].map(|next| Driver::boot(Greeter { next: Rank(next) }, LocalNs(0), 0));
+/// let mut greeted_by = Vec::new();
+/// for _ in 0..2 {
+///     for (rank, driver) in (0..).map(Rank).zip(&mut drivers) {
+///         driver.step(fabric.wire(rank), &mut |from| greeted_by.push((rank, from)));
+///     }
+///     fabric.advance(LocalNs(10_000));
+/// }
+/// assert_eq!(greeted_by, [(Rank(0), Rank(1)), (Rank(1), Rank(0))]);
+/// ```
 pub trait Engine {
     /// What the application may ask.
     type Command;
-    /// What the application is told.
+    /// Events for the application.
     type Event;
 
-    /// Takes one input at `now` and writes what shall be done into `out`.
+    /// Takes one input at `now` and writes what to do into `out`.
     ///
     /// An engine that finds [`Out::room`] at zero stops and returns [`More::Yes`].
     fn input(&mut self, now: LocalNs, input: Input<'_, Self::Command>, out: &mut Out<Self::Event>) -> More;
 
-    /// The next instant at which this engine wants a `Tick`, if nothing else happens before. O(1).
+    /// Returns the next instant at which this engine wants a `Tick`, if nothing else happens before. O(1).
     fn deadline(&self) -> Option<LocalNs>;
 }
 
@@ -115,7 +154,7 @@ pub enum Arrival<'a> {
     Datagram(Datagram<'a>),
     /// A peer's one-sided write is complete in this rank's memory.
     Landed {
-        /// Who wrote.
+        /// The rank that wrote.
         from: Rank,
         /// Where the bytes now lie.
         into: Span,
@@ -171,7 +210,7 @@ pub enum Queue {
 }
 
 impl Queue {
-    /// The class of a transmit queue, whatever its path.
+    /// Returns the class of a transmit queue, whatever its path.
     pub const fn class(self) -> Option<Class> {
         match self {
             Self::Path { class, .. } => Some(class),
@@ -190,7 +229,7 @@ pub enum Stamp {
 }
 
 impl Stamp {
-    /// The instant. Whoever wants it asks once and before doing anything else: a stamp that nobody took is the time of
+    /// Returns the instant. Whoever wants it asks once and before doing anything else: a stamp that nobody took is the time of
     /// asking. Cost: none, or that of reading a clock.
     #[inline]
     pub fn instant(self) -> LocalNs {
@@ -204,7 +243,7 @@ impl Stamp {
 /// A message as it arrived.
 #[derive(Clone, Copy, Debug)]
 pub struct Datagram<'a> {
-    /// Who sent it.
+    /// The rank that sent it.
     pub from: Rank,
     /// The path on which it came.
     pub path: PathId,
@@ -344,14 +383,48 @@ impl Add for Counters {
 }
 
 /// A carrier. One value is one rank's end of it.
+///
+/// # Example
+/// Rank 0 posts a message with a body, and rank 1 polls it:
+/// ```
+/// use clearway_proto::base::{Bytes, Class, LocalNs, Rank};
+/// use clearway_proto::wire::memory::{MemoryConfig, MemoryFabric};
+/// use clearway_proto::wire::{Arrival, Destination, Operation, Out, PathId, PostOutcome, RegionId, Span, Wire, bytes_of};
+///
+/// let mut fabric = MemoryFabric::new(MemoryConfig::lossless(2));
+/// let sender = fabric.wire(Rank(0));
+/// let region = sender.register(Bytes(4))?;
+/// let body = Span { region, offset: 0, length: 4 };
+/// sender.copy_in(body, b"body")?;
+/// let mut out = Out::<()>::with_limit(1);
+/// let (to, head) = (Destination::One(Rank(1)), out.head(b"head"));
+/// let send = Operation::Send { to, path: PathId(0), class: Class::Bulk, head, body, token: None };
+/// let mut answers = Vec::new();
+/// sender.post(&[send], out.heads(), &mut answers);
+/// // A send without a token is over when the wire has taken it.
+/// assert_eq!(answers, [PostOutcome::Done(0)]);
+///
+/// fabric.advance(LocalNs(10_000));
+/// let receiver = fabric.wire(Rank(1));
+/// let mut arrived = Vec::new();
+/// receiver.poll(64, &mut |arrival| {
+///     if let Arrival::Datagram(datagram) = arrival {
+///         arrived.push((datagram.from, datagram.head.to_vec(), datagram.body));
+///     }
+/// });
+/// let [(from, head, body)] = arrived.as_slice() else { panic!("one message") };
+/// assert_eq!((*from, head.as_slice()), (Rank(0), b"head".as_slice()));
+/// assert_eq!(bytes_of(receiver.region(RegionId::RECEIVE), *body)?, b"body");
+/// # Ok::<(), clearway_proto::wire::RefusalReason>(())
+/// ```
 pub trait Wire {
-    /// This end's rank.
+    /// Returns this end's rank.
     fn rank(&self) -> Rank;
 
-    /// What this wire can do; constant after it was opened.
+    /// Returns what this wire can do; constant after it was opened.
     fn capabilities(&self) -> &Capabilities;
 
-    /// This node's clock.
+    /// Returns the time on this node's clock.
     fn now(&self) -> LocalNs;
 
     /// Adds `length` zeroed bytes of memory that operations and peers can name.
@@ -400,10 +473,10 @@ pub trait Wire {
         Ok(())
     }
 
-    /// The bytes of a region; for [`RegionId::RECEIVE`] those of the last poll. `None` for adopted memory.
+    /// Returns the bytes of a region; for [`RegionId::RECEIVE`] those of the last poll. `None` for adopted memory.
     fn region(&self, region: RegionId) -> Option<&[u8]>;
 
-    /// The bytes of a registered region, to be filled by the application.
+    /// Returns the bytes of a registered region, to be filled by the application.
     fn region_mut(&mut self, region: RegionId) -> Option<&mut [u8]>;
 
     /// Receives what is sent to `group` from now on.
@@ -428,15 +501,15 @@ pub trait Wire {
     /// Gives at most about `limit` arrivals to `sink`; returns how many there were. Never blocks.
     fn poll(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize;
 
-    /// What was lost or refused on this side.
+    /// Returns what was lost or refused on this side.
     fn counters(&self) -> Counters;
 
-    /// When this wire wants a poll though nothing arrived: a wire made of another one has timers of its own. O(1).
+    /// Returns when this wire wants a poll though nothing arrived: a wire made of another one has timers of its own. O(1).
     fn deadline(&self) -> Option<LocalNs> {
         None
     }
 
-    /// CRC-32C of the bytes in `of`: what [`Operation::Digest`] answers. Reads them once.
+    /// Computes the CRC-32C of the bytes in `of`: what [`Operation::Digest`] answers. Reads them once.
     ///
     /// # Errors
     /// [`RefusalReason::Memory`] when the span leaves its region.
@@ -445,7 +518,7 @@ pub trait Wire {
     }
 }
 
-/// The bytes of `span` in its `region`; none at all for an empty span, whatever region it names.
+/// Returns the bytes of `span` in its `region`; none at all for an empty span, whatever region it names.
 ///
 /// # Errors
 /// [`RefusalReason::Memory`] when the span leaves the region, or there is none.

@@ -1,4 +1,4 @@
-//! One engine, and beside it any number of another kind, over one wire: each is told what arrives, and keeps what is its own.
+//! One engine, and beside it any number of another kind, over one wire: each gets what arrives, and keeps what is its own.
 //!
 //! # Model
 //! A datagram is given to all engines: frames say whose they are, and an engine drops what is not its own as it drops what is damaged. A token
@@ -30,7 +30,7 @@ pub enum MuxCommand<C, E: Engine> {
     Of(usize, E::Command),
 }
 
-/// What is told, and by whom.
+/// An event, and the engine that it comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MuxEvent<A, B> {
     /// By the one engine.
@@ -44,7 +44,7 @@ pub struct EngineMux<A: Engine, B: Engine> {
     one: MuxedEngine<A>,
     others: Vec<MuxedEngine<B>>,
     incarnation: u32,
-    /// Who is first at the next tick: zero for the one, then the others.
+    /// The engine that is first at the next tick: zero for the one, then the others.
     first: usize,
 }
 
@@ -96,19 +96,19 @@ impl<E: Engine> MuxedEngine<E> {
     }
 }
 
-/// The token of engine `number` while the wire has it.
+/// Returns the token of engine `number` while the wire has it.
 fn labelled(token: Token, number: usize) -> Token {
     assert!(token.0 >> TOKEN_BITS == 0, "an engine's tokens leave room for its number");
     Token(token.0 | (number as u64) << TOKEN_BITS)
 }
 
 impl<A: Engine, B: Engine> EngineMux<A, B> {
-    /// `one` engine, and none beside it yet.
+    /// Creates a mux of `one` engine, and none beside it yet.
     pub const fn new(one: A) -> Self {
         Self { one: MuxedEngine::new(one), others: Vec::new(), incarnation: 0, first: 0 }
     }
 
-    /// The other engine with this number, for taking results out.
+    /// Returns the other engine with this number, for taking results out.
     pub fn other(&self, number: usize) -> Option<&B> {
         self.others.get(number).map(|other| &other.engine)
     }
@@ -196,7 +196,7 @@ impl<A: Engine, B: Engine> Engine for EngineMux<A, B> {
             }
         }
         let wants_more = self.one.wants_more || self.others.iter().any(|other| other.wants_more);
-        // Who was not ticked for want of room is due still, and the driver looks at the deadline.
+        // An engine that was not ticked for want of room is due still, and the driver looks at the deadline.
         if wants_more { More::Yes } else { More::No }
     }
 

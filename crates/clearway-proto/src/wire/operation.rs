@@ -46,7 +46,7 @@ impl Span {
     /// No bytes at all.
     pub const EMPTY: Self = Self { region: RegionId(0), offset: 0, length: 0 };
 
-    /// This span as a range of a region of `size` bytes; `None` when it leaves the region.
+    /// Returns this span as a range of a region of `size` bytes; `None` when it leaves the region.
     pub fn range_in(self, size: usize) -> Option<Range<usize>> {
         let start = usize::try_from(self.offset).ok()?;
         let end = start.checked_add(usize::try_from(self.length).ok()?)?;
@@ -80,7 +80,7 @@ pub struct HeadRef {
 }
 
 impl HeadRef {
-    /// The header's bytes; `None` when `heads` is not the buffer it was written to.
+    /// Returns the header's bytes; `None` when `heads` is not the buffer it was written to.
     pub fn bytes_in(self, heads: &[u8]) -> Option<&[u8]> {
         let start = self.start as usize;
         heads.get(start..start.checked_add(usize::from(self.length))?)
@@ -104,7 +104,7 @@ pub enum AtomicKind {
 }
 
 impl AtomicKind {
-    /// What the word becomes that was `old`.
+    /// Returns what the word becomes that was `old`.
     pub const fn next(self, old: u64) -> u64 {
         match self {
             Self::FetchAdd(n) => old.wrapping_add(n),
@@ -226,8 +226,8 @@ pub enum Operation {
         token: Token,
     },
     /// Gives up a peer that the job continues without. Operations for it that were posted or that the driver holds end as
-    /// [`Status::Flushed`](super::Status::Flushed) in bounded time, and hold no place that operations for others need. What the
-    /// peer was already sent may still arrive there. Every wire accepts it.
+    /// [`Status::Flushed`](super::Status::Flushed) in bounded time, and hold no place that operations for others need. Messages
+    /// already sent to the peer may still arrive there. Every wire accepts it.
     Abandon {
         /// The peer.
         peer: Rank,
@@ -263,7 +263,7 @@ pub enum Operation {
     Apply {
         /// The records, at most [`APPLY_MAX`] bytes; may lie in [`RegionId::RECEIVE`].
         of: Span,
-        /// Who sent them.
+        /// The rank that sent them.
         from: Rank,
         /// Room for the answer, at most [`APPLY_MAX`] bytes.
         answer: Span,
@@ -336,12 +336,12 @@ impl OperationKind {
         Self::Apply,
     ];
 
-    /// Whether the driver does operations of this kind, on every wire.
+    /// Returns whether the driver does operations of this kind, on every wire.
     pub const fn is_of_driver(self) -> bool {
         matches!(self, Self::CopyChecked | Self::Store | Self::Show | Self::Apply)
     }
 
-    /// The name used in reports and refusals.
+    /// Returns the name used in reports and refusals.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Send => "send",
@@ -362,7 +362,7 @@ impl OperationKind {
 }
 
 impl Operation {
-    /// What kind of operation this is.
+    /// Returns what kind of operation this is.
     pub const fn kind(&self) -> OperationKind {
         match self {
             Self::Send { to: Destination::One(_), .. } => OperationKind::Send,
@@ -381,7 +381,7 @@ impl Operation {
         }
     }
 
-    /// The token to complete, if any.
+    /// Returns the token to complete, if any.
     pub const fn token(&self) -> Option<Token> {
         match *self {
             Self::Send { token, .. } | Self::Write { token, .. } => token,
@@ -396,7 +396,7 @@ impl Operation {
         }
     }
 
-    /// The one rank that takes part in it beside this one, if any.
+    /// Returns the one rank that takes part in it beside this one, if any.
     pub const fn peer(&self) -> Option<Rank> {
         match *self {
             Self::Send { to: Destination::One(peer), .. }
@@ -408,7 +408,7 @@ impl Operation {
         }
     }
 
-    /// Where its bytes lie among those that its engine wrote, if it has any.
+    /// Returns where its bytes lie among those that its engine wrote, if it has any.
     pub(super) const fn own_bytes(&mut self) -> Option<&mut HeadRef> {
         match self {
             Self::Send { head, .. } => Some(head),
@@ -417,7 +417,7 @@ impl Operation {
         }
     }
 
-    /// Whether the driver does it, and no wire sees it.
+    /// Returns whether the driver does it, and no wire sees it.
     pub(super) const fn is_of_driver(&self) -> bool {
         self.kind().is_of_driver()
     }

@@ -37,22 +37,22 @@ pub struct Out<E> {
 }
 
 impl<E> Out<E> {
-    /// A buffer for about `limit` effects a step.
+    /// Creates a buffer for about `limit` effects a step.
     pub fn with_limit(limit: usize) -> Self {
         Self { effects: Vec::with_capacity(limit), heads: Vec::with_capacity(limit * 64), limit }
     }
 
-    /// The same without taking memory in advance.
+    /// Creates the same without taking memory in advance.
     pub(super) const fn growing(limit: usize) -> Self {
         Self { effects: Vec::new(), heads: Vec::new(), limit }
     }
 
-    /// How many effects this step may still write. At zero an engine stops and asks for more.
+    /// Returns how many effects this step may still write. At zero an engine stops and asks for more.
     pub fn room(&self) -> usize {
         self.limit.saturating_sub(self.effects.len())
     }
 
-    /// From now on a step may write about `limit` effects.
+    /// Limits what a step may write to about `limit` effects from now on.
     pub(super) const fn limit_to(&mut self, limit: usize) {
         self.limit = limit;
     }
@@ -92,12 +92,12 @@ impl<E> Out<E> {
         self.effects.push(Effect::Notify(event));
     }
 
-    /// The effects so far.
+    /// Returns the effects so far.
     pub fn effects(&self) -> &[Effect<E>] {
         &self.effects
     }
 
-    /// The header bytes that the effects refer to.
+    /// Returns the header bytes that the effects refer to.
     pub fn heads(&self) -> &[u8] {
         &self.heads
     }
@@ -107,7 +107,7 @@ impl<E> Out<E> {
         (self.effects.drain(..), &self.heads)
     }
 
-    /// Whether there is nothing to do.
+    /// Returns whether there is nothing to do.
     pub(super) const fn is_empty(&self) -> bool {
         self.effects.is_empty()
     }

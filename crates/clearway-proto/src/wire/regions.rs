@@ -152,7 +152,7 @@ impl<R: AsRef<[u8]> + AsMut<[u8]>> Regions<R> {
         }
     }
 
-    /// The number of the region that is added next.
+    /// Returns the number of the region that is added next.
     fn next(&self) -> Result<RegionId, RefusalReason> {
         if self.regions.len() < REGIONS_MAX {
             Ok(RegionId(self.regions.len() as u16))
@@ -161,7 +161,7 @@ impl<R: AsRef<[u8]> + AsMut<[u8]>> Regions<R> {
         }
     }
 
-    /// The bytes of a region: `received` for [`RegionId::RECEIVE`], else those registered; none of adopted memory.
+    /// Returns the bytes of a region: `received` for [`RegionId::RECEIVE`], else those registered; none of adopted memory.
     pub fn region<'a>(&'a self, received: &'a [u8], region: RegionId) -> Option<&'a [u8]> {
         if region == RegionId::RECEIVE {
             return Some(received);
@@ -172,7 +172,7 @@ impl<R: AsRef<[u8]> + AsMut<[u8]>> Regions<R> {
         }
     }
 
-    /// A registered region's bytes, to be written.
+    /// Returns a registered region's bytes, to be written.
     pub fn region_mut(&mut self, region: RegionId) -> Option<&mut [u8]> {
         match self.regions.get_mut(usize::from(region.0))? {
             Region::Own(own) => Some(own.as_mut()),
@@ -180,7 +180,7 @@ impl<R: AsRef<[u8]> + AsMut<[u8]>> Regions<R> {
         }
     }
 
-    /// The adopted memory with this number.
+    /// Returns the adopted memory with this number.
     pub fn adopted(&self, region: RegionId) -> Option<&Arc<dyn ForeignMemory>> {
         if region == RegionId::PROCESS {
             return self.process.as_ref();
@@ -191,7 +191,7 @@ impl<R: AsRef<[u8]> + AsMut<[u8]>> Regions<R> {
         }
     }
 
-    /// Whether peers may name all of `span`.
+    /// Returns whether peers may name all of `span`.
     pub fn holds(&self, span: Span) -> bool {
         let length = match self.regions.get(usize::from(span.region.0)) {
             None => return false,
@@ -201,7 +201,7 @@ impl<R: AsRef<[u8]> + AsMut<[u8]>> Regions<R> {
         span.offset.checked_add(u64::from(span.length)).is_some_and(|end| end <= length)
     }
 
-    /// Whether all of `span` is memory that this rank may read.
+    /// Returns whether all of `span` is memory that this rank may read.
     ///
     /// # Errors
     /// [`RefusalReason::Memory`].
@@ -215,7 +215,7 @@ impl<R: AsRef<[u8]> + AsMut<[u8]>> Regions<R> {
         }
     }
 
-    /// The bytes of `span`, which may lie in `received`, where a reference can be given. An empty span names no memory, whatever region it
+    /// Returns the bytes of `span`, which may lie in `received`, where a reference can be given. An empty span names no memory, whatever region it
     /// says.
     ///
     /// # Errors
@@ -224,7 +224,7 @@ impl<R: AsRef<[u8]> + AsMut<[u8]>> Regions<R> {
         bytes_of(self.region(received, span.region), span)
     }
 
-    /// The bytes of `span`, which may lie in `received`; those of adopted memory are copied into `scratch`.
+    /// Returns the bytes of `span`, which may lie in `received`; those of adopted memory are copied into `scratch`.
     ///
     /// # Errors
     /// [`RefusalReason::Memory`].
@@ -243,7 +243,7 @@ impl<R: AsRef<[u8]> + AsMut<[u8]>> Regions<R> {
         Ok(scratch)
     }
 
-    /// The bytes of `span` to be overwritten: registered memory only.
+    /// Returns the bytes of `span` to be overwritten: registered memory only.
     ///
     /// # Errors
     /// [`RefusalReason::Memory`].
@@ -323,7 +323,7 @@ impl<R: AsRef<[u8]> + AsMut<[u8]>> Regions<R> {
         Ok(())
     }
 
-    /// The digest of the bytes of `of`, which may lie in `received`: by `digest` where a reference can be given.
+    /// Returns the digest of the bytes of `of`, which may lie in `received`: by `digest` where a reference can be given.
     ///
     /// # Errors
     /// [`RefusalReason::Memory`].

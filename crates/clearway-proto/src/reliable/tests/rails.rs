@@ -12,7 +12,7 @@ struct RailObservation {
     sent: u64,
 }
 
-/// `count` writes from rank 0 to rank 1 over two paths; `act` is told how many have landed and does something to the paths.
+/// Sends `count` writes from rank 0 to rank 1 over two paths; `act` gets how many have landed and does something to the paths.
 fn stream(count: u64, config: MemoryConfig, mut act: impl FnMut(&mut MemoryFabric, u64)) -> RailObservation {
     let mut job = ReliableJob::new(MemoryConfig { paths: 2, room: 100_000, ..config }, &StreamConfig::new(2));
     let source = job.memory(0, &[7; LENGTH as usize]);
@@ -82,7 +82,7 @@ fn mend__a_path_that_came_back_is_used() {
     let seen = stream(2_000, far(2_000), |fabric, landed| match landed {
         100..200 => fabric.cut_path(PathId(1)),
         200..1_500 => fabric.restore_path(PathId(1)),
-        // What was left alone must carry all of the rest.
+        // The path that was left alone must carry all of the rest.
         1_500.. => fabric.cut_path(PathId(0)),
         _ => {}
     });

@@ -6,7 +6,7 @@ use super::*;
 const SERVER: u32 = 0;
 const SEAT: u32 = 1;
 
-/// Who says which message: the visit in which it was sent, and its number among those of its sender.
+/// The origin of a message: the visit in which it was sent, and its number among those of its sender.
 type Name = (u8, u8);
 
 /// What one end got and what ended there, in order.
@@ -30,7 +30,7 @@ impl Visits {
         Self { job: ReliableJob::new(config, &StreamConfig::new(2)), config, random, seen: Default::default() }
     }
 
-    /// The process in the seat is gone; another one gets the number, and all who knew the one before forget it.
+    /// Replaces the process in the seat: another one gets the number, and all who knew the one before forget it.
     fn next(&mut self, visit: u8) {
         let wire =
             ReliableWire::new(self.job.fabric.take(Rank(SEAT)), self.config.ranks, &StreamConfig::new(2), visit.into());
@@ -40,7 +40,7 @@ impl Visits {
         self.seen = Default::default();
     }
 
-    /// Both send `count` messages of this visit.
+    /// Sends `count` messages of this visit from both.
     fn send(&mut self, visit: u8, count: u8) {
         let bodies = [SERVER, SEAT].map(|rank| self.job.memory(rank, &[visit; 4_000]));
         for number in 0..count {

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 const KEY: RandomKey = RandomKey::new(2026);
 
-/// A latency of a made-up network: 20 us, a long tail, and a level that all samples of one block share.
+/// Returns a latency of a made-up network: 20 us, a long tail, and a level that all samples of one block share.
 fn sample(stream: &mut RandomStream, level: u64) -> u64 {
     let tail = 1u64 << stream.below(12).min(stream.below(12));
     20_000 + level + tail * (1 + stream.below(16))
@@ -30,7 +30,7 @@ fn flat(value: u64, count: usize) -> Vec<Histogram> {
     vec![Histogram::from_iter([value; 10]); count]
 }
 
-/// How many of `runs` samples give an interval that covers the truth: 95 % when exact; percentile intervals of tail quantiles run
+/// Checks how many of `runs` samples give an interval that covers the truth: 95 % when exact; percentile intervals of tail quantiles run
 /// a little short.
 fn covers(runs: u64) {
     let truth = one(&blocks(KEY.purpose("truth"), 20_000, 20), Quantile::P99, KEY).value;

@@ -6,7 +6,7 @@ use alloc::string::String;
 use alloc::vec;
 use proptest::prelude::*;
 
-/// Values over the whole range, with an even chance for each power of two.
+/// Returns values over the whole range, with an even chance for each power of two.
 fn values() -> impl Strategy<Value = Vec<u64>> {
     prop::collection::vec((any::<u64>(), 0u32..64).prop_map(|(v, shift)| v >> shift), 1..300)
 }

@@ -79,7 +79,7 @@ impl TryFrom<SerializedHistogram> for Histogram {
     }
 }
 
-/// Whether `extent` could be that of samples in `slots`.
+/// Returns whether `extent` could be that of samples in `slots`.
 fn agree(slots: &[OccupiedBucket], extent: Option<SampleRange>) -> bool {
     let (first, last, extent) = match (slots.first(), slots.last(), extent) {
         (Some(first), Some(last), Some(extent)) => (first.bucket, last.bucket, extent),

@@ -1,19 +1,19 @@
 //! What a builder does about those who come and go: who is waited for, and what of its work counts.
 //!
 //! # Model
-//! An input that is out is not waited for any more: what waited for it alone is complete, without it. What has landed of it stays until it is
+//! An input that is out is not waited for any more: what waited for it alone is complete, without it. A contribution of it that has landed stays until it is
 //! released. Writes of an input that knows more decisions than this builder are kept until this one knows them too.
 
 use super::*;
 
 impl Builder {
-    /// What this builder has at stake while `target` is in question: when that is itself, what it has released.
+    /// Returns what this builder has at stake while `target` is in question: when that is itself, what it has released.
     pub(in crate::timeslice) fn stake(&self, journal: &Journal, target: RosterMember) -> Stake {
         let is_me = target == journal.member(Role::Builder(self.place));
         Stake { horizon: 0, released: if is_me { self.first } else { 0 } }
     }
 
-    /// Something was decided.
+    /// Follows what was decided.
     pub(in crate::timeslice) fn follow(&mut self, cx: &mut TimesliceContext<'_>, decision: Decision) -> More {
         if let Change::Remove { member, .. } | Change::Join { member, .. } | Change::Retire { member } = decision.change
             && let Role::Input(place) = cx.journal.role(member)
@@ -36,7 +36,7 @@ impl Builder {
         self.go_on(cx)
     }
 
-    /// The input at `place` is in, or out, or sends nothing more from some timeslice on.
+    /// Notes that the input at `place` is in, or out, or sends nothing more from some timeslice on.
     fn turn_line(&mut self, cx: &mut TimesliceContext<'_>, place: usize, member: RosterMember) {
         let journal = cx.journal;
         let life = journal.life(member).max(journal.life(journal.member(Role::Builder(self.place))));
@@ -46,7 +46,7 @@ impl Builder {
         if was_in == is_in {
             return;
         }
-        // What has landed whole stays until it is released; what has not never will.
+        // A contribution that has landed whole stays until it is released; one that has not never will.
         let mut slots = core::mem::take(&mut line.slots);
         slots
             .iter_mut()
@@ -68,12 +68,12 @@ impl Builder {
         self.assemblies.complete_from(settled).filter_map(|position| journal.nth(self.place, position)).collect()
     }
 
-    /// Whether everything that this builder was to build is released.
+    /// Returns whether everything that this builder was to build is released.
     pub(in crate::timeslice) fn is_through(&self, journal: &Journal) -> bool {
         journal.nth(self.place, self.first).is_none()
     }
 
-    /// The input at `place` has nothing for `end` and later.
+    /// Notes that the input at `place` has nothing for `end` and later.
     pub(super) fn expect_until(&mut self, cx: &mut TimesliceContext<'_>, place: usize, end: u64) {
         let range = cx.journal.range(place);
         self.assemblies.expect(place, Some(range.start..range.end.min(end)));

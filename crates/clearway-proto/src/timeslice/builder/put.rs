@@ -33,7 +33,7 @@ struct Fetch {
 }
 
 impl Builder {
-    /// The input at `place` puts `length` bytes, which came as `body` or lie at `from`, to `into` of its ring.
+    /// Handles a put of the input at `place`: `length` bytes, which came as `body` or lie at `from`, to `into` of its ring.
     pub(in crate::timeslice) fn put(
         &mut self,
         cx: &mut TimesliceContext<'_>,
@@ -67,7 +67,7 @@ impl Builder {
         cx.out.operate(Operation::Read { peer, path: PathId(0), class: cx.config.class, from, into, token });
     }
 
-    /// A fetch is over.
+    /// Handles the end of a fetch.
     pub(super) fn fetched(&mut self, cx: &mut TimesliceContext<'_>, number: u32, status: Status) {
         if status == Status::NoRoom {
             return self.puts.again.push_back(number);
@@ -80,7 +80,7 @@ impl Builder {
         }
     }
 
-    /// There is room for what found none.
+    /// Fetches what found no room, now that there is some.
     pub(super) fn fetch_again(&mut self, cx: &mut TimesliceContext<'_>) {
         for _ in 0..self.puts.again.len() {
             if let Some(number) = self.puts.again.pop_front() {
@@ -89,7 +89,7 @@ impl Builder {
         }
     }
 
-    /// A put of the input at `place` is there.
+    /// Takes in a put of the input at `place`.
     fn take_in(&mut self, place: usize, length: u32) {
         self.record.contributions += 1;
         self.record.bytes += u64::from(length);

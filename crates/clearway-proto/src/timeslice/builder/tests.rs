@@ -11,7 +11,7 @@ use crate::timeslice::{
 };
 use crate::wire::{Destination, Effect, Operation, Out, RegionId, TimedOperation};
 
-/// The frames that `place` is sent when each leaves at once.
+/// Returns the frames that `place` is sent when each leaves at once.
 fn sent(builder: &mut Builder, cx: &mut TimesliceContext<'_>, place: usize) -> Vec<TimesliceFrame> {
     let mut frames = Vec::new();
     loop {

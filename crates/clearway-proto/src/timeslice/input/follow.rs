@@ -2,21 +2,21 @@
 //!
 //! # Model
 //! An input that was asked for its stake sends nothing at or beyond its horizon and hears no more of what the builder in question releases,
-//! until something is decided. Then it goes on by the new orders. What a removed builder has settled counts as released; the rest
+//! until something is decided. Then it goes on by the new orders. Contributions that a removed builder has settled count as released; the rest
 //! was never given back to the source, and stands in the orders of others.
 
 use super::*;
 use crate::timeslice::membership::{Change, Decision, RosterMember, Stake};
 
-/// An input goes on for so many rotations while a decision is made: as many as rings are ahead under policies that grant, so
+/// The rotations for which an input goes on while a decision is made: as many as rings are ahead under policies that grant, so
 /// that nobody stands still for one. But no further than it has something to send: what a dead builder left stands behind what is dealt by
 /// the old turns, and an input whose memory is full of it gets nothing more before that was sent.
 const HEADROOM_ROTATIONS: u64 = 4;
-/// And for so many timeslices at least, where rotations are short.
+/// The timeslices for which it goes on at least, where rotations are short.
 const HEADROOM_LEAST: u64 = 64;
 
 impl InputNode {
-    /// What this input has at stake while `target` is in question, to which it holds from now on.
+    /// Returns what this input has at stake while `target` is in question, to which it holds from now on.
     pub(in crate::timeslice) fn stake(&mut self, target: RosterMember) -> Stake {
         let journal = self.connections.journal.clone();
         let rotations = HEADROOM_ROTATIONS * self.connections.all.len() as u64;
@@ -34,7 +34,7 @@ impl InputNode {
         Stake { horizon, released }
     }
 
-    /// Something was decided.
+    /// Follows what was decided.
     pub(in crate::timeslice) fn follow(&mut self, cx: &mut TimesliceContext<'_>, decision: Decision) -> More {
         self.connections.journal = cx.journal.clone();
         let changed = match decision.change {
@@ -69,7 +69,7 @@ impl InputNode {
         self.go_on(cx)
     }
 
-    /// The builder at `place` is out. What it has settled is released; the rest is sent again, to others.
+    /// Loses the builder at `place`, which is out. Contributions that it has settled are released; the others are sent again, to others.
     fn lose(&mut self, cx: &mut TimesliceContext<'_>, place: usize, settled: u64) {
         let connection = &mut self.connections.all[place];
         let gone = BuilderConnection {
@@ -90,7 +90,7 @@ impl InputNode {
         }
     }
 
-    /// Where the stream ends matters to builders as soon as they may have earlier timeslices behind later ones.
+    /// Notifies builders where the stream ends, which matters to them as soon as they may have earlier timeslices behind later ones.
     pub(super) fn notify_end(&mut self) {
         if self.connections.journal.epoch() > 0 && self.connections.supply.end().is_some() {
             for (place, connection) in self.connections.all.iter_mut().enumerate() {

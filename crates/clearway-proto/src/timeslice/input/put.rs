@@ -21,12 +21,12 @@ pub(super) fn send(cx: &mut TimesliceContext<'_>, peer: Rank, from: Span, into: 
 }
 
 impl InputNode {
-    /// The builder at `place` has taken in so many puts, since the beginning and modulo 2^32.
+    /// Records how many puts the builder at `place` has taken in, since the beginning and modulo 2^32.
     pub(super) fn taken_in(&mut self, place: usize, count: u32) {
         let connection = &mut self.connections.all[place];
         let newly = count.wrapping_sub(connection.granted);
         if newly > connection.writes {
-            // It speaks of what was never put.
+            // The count names puts that never left: it must not grant room for others.
             self.record.strangers += 1;
             return;
         }

@@ -49,7 +49,7 @@ fn interval__who_takes_no_part_is_no_measure() {
     assert_eq!(window(&mut burdens, &mut clock, sights), [BuilderLoad::Heavy, BuilderLoad::Usual, BuilderLoad::Light]);
 }
 
-/// What a builder weighs after each of so many intervals, of which it can do the turns of `able`.
+/// Returns what a builder weighs after each of this many intervals, of which it can do the turns of `able`.
 fn course(relief: &mut LoadShedder, weight: &mut u32, able: u32, intervals: u32) -> u32 {
     let mut changes = 0;
     for _ in 0..intervals {
@@ -94,7 +94,7 @@ struct LoadJob {
     /// Of each builder: how much longer than the others its sink takes, and when it has done all it was handed.
     factors: [u64; RANKS as usize],
     busy_until: [u64; RANKS as usize],
-    /// Sinks take up to so many times as long as usual, by chance.
+    /// Sinks take up to this many times as long as usual, by chance.
     noise: u64,
     stream: RandomStream,
     releases: BTreeMap<(u64, u64), u32>,
@@ -139,7 +139,7 @@ impl LoadJob {
         job
     }
 
-    /// Runs for so many milliseconds; says how many timeslices were released.
+    /// Runs for this many milliseconds; says how many timeslices were released.
     fn run(&mut self, millis: u64) -> u64 {
         let (until, before) = (self.fabric.now() + Nanos::from_millis(millis), self.built);
         while self.fabric.now() < until {

@@ -1,11 +1,11 @@
 //! One decision for each epoch: what a member promises, accepts and proposes.
 //!
 //! # Model
-//! Single-decree Paxos, once for each epoch, by the members of the epoch before. Who leads a *ballot* first asks everybody
+//! Single-decree Paxos, once for each epoch, by the members of the epoch before. The member that leads a *ballot* first asks everybody
 //! ([`AgreementMessage::Prepare`]); an answer ([`AgreementMessage::Promise`]) says what was accepted before, and what the one who answers has at
 //! *stake*: from then on until the epoch is decided, an input sends nothing at or beyond its horizon and hears no more of what
 //! the builder in question releases, so nothing that it reported can change. When enough have answered, the decision follows from the
-//! answers, and is proposed ([`AgreementMessage::Accept`]). What a quorum has accepted is decided.
+//! answers, and is proposed ([`AgreementMessage::Accept`]). A proposal that a quorum has accepted is decided.
 //!
 //! Everything but the removal of an input depends on what inputs have at stake, and needs the answers of all inputs. The removal
 //! of an input needs a quorum only: what it may have sent or freed no longer counts. So inputs that do not answer are removed first.
@@ -49,7 +49,7 @@ pub(in crate::timeslice) enum ProposedDecision {
 }
 
 impl ProposedDecision {
-    /// Whom it is about.
+    /// Returns the member that it is about.
     pub(in crate::timeslice) const fn target(self) -> RosterMember {
         match self {
             Self::Suspect(member) | Self::Dismiss(member) | Self::Retire(member) => member,
@@ -57,7 +57,7 @@ impl ProposedDecision {
         }
     }
 
-    /// The change it comes to, where a builder's `settled` positions are built.
+    /// Returns the change it comes to, where a builder's `settled` positions are built.
     pub(super) const fn change(self, settled: u64) -> Change {
         match self {
             Self::Suspect(member) | Self::Dismiss(member) => Change::Remove { member, settled },
@@ -116,7 +116,7 @@ pub(in crate::timeslice) struct Agreement {
 }
 
 impl Agreement {
-    /// Nothing said yet.
+    /// Creates a ballot in which nothing was said yet.
     pub(in crate::timeslice) const fn new(me: RosterMember) -> Self {
         Self { me, promised: None, accepted: None, round: 0, lead: None }
     }
@@ -130,7 +130,7 @@ impl Agreement {
         AgreementMessage::Prepare { ballot, target: wish.target() }
     }
 
-    /// What this member leads for.
+    /// Returns what this member leads for.
     pub(in crate::timeslice) fn leads(&self) -> Option<ProposedDecision> {
         self.lead.as_ref().map(|lead| lead.wish)
     }
@@ -140,7 +140,7 @@ impl Agreement {
         self.lead = None;
     }
 
-    /// What to ask `member` again, who has not answered what was asked last.
+    /// Returns what to ask `member` again, who has not answered what was asked last.
     pub(in crate::timeslice) fn unanswered(&self, member: RosterMember) -> Option<AgreementMessage> {
         let lead = self.lead.as_ref()?;
         match lead.proposed {
@@ -151,7 +151,7 @@ impl Agreement {
         }
     }
 
-    /// Someone asks for a promise. `stake` is called when it is given.
+    /// Handles a request for a promise. `stake` is called when it is given.
     pub(in crate::timeslice) fn prepared(&mut self, ballot: Ballot, stake: impl FnOnce() -> Stake) -> AgreementMessage {
         self.round = self.round.max(ballot.round);
         match self.promised.filter(|promised| *promised > ballot) {
@@ -163,7 +163,7 @@ impl Agreement {
         }
     }
 
-    /// `from` has promised. Says what to propose to everybody when that was the last promise needed.
+    /// Handles the promise of `from`. Says what to propose to everybody when that was the last promise needed.
     pub(in crate::timeslice) fn promised(
         &mut self,
         journal: &Journal,
@@ -176,7 +176,7 @@ impl Agreement {
         lead.propose(journal)
     }
 
-    /// Whoever this member's ballot is about has had time to answer. Says what to propose to everybody when nothing else was
+    /// Records that whoever this member's ballot is about has had time to answer. Says what to propose to everybody when nothing else was
     /// waited for.
     pub(in crate::timeslice) fn waited(&mut self, journal: &Journal) -> Option<AgreementMessage> {
         let lead = self.lead.as_mut().filter(|lead| lead.proposed.is_none())?;
@@ -187,7 +187,7 @@ impl Agreement {
         proposal
     }
 
-    /// Someone proposes.
+    /// Handles a proposal.
     pub(in crate::timeslice) fn proposed(&mut self, ballot: Ballot, decision: Decision) -> AgreementMessage {
         self.round = self.round.max(ballot.round);
         match self.promised.filter(|promised| *promised > ballot) {
@@ -200,7 +200,7 @@ impl Agreement {
         }
     }
 
-    /// `from` has accepted. Says what is decided when that made a quorum.
+    /// Records that `from` has accepted. Says what is decided when that made a quorum.
     pub(in crate::timeslice) fn accepted(
         &mut self,
         journal: &Journal,
@@ -213,7 +213,7 @@ impl Agreement {
         journal.is_quorum(|member| lead.accepted.contains(&member)).then_some(decision)
     }
 
-    /// Someone has promised a higher ballot than this member's.
+    /// Records that a member has promised a higher ballot than this member's.
     pub(in crate::timeslice) fn refused(&mut self, promised: Ballot) {
         self.round = self.round.max(promised.round);
         if self.lead.as_ref().is_some_and(|lead| lead.ballot < promised) {
@@ -229,7 +229,7 @@ impl LedBallot {
         Some(AgreementMessage::Accept { ballot: self.ballot, decision })
     }
 
-    /// What follows from the promises; `None` while more of them are needed.
+    /// Returns what follows from the promises; `None` while more of them are needed.
     fn decision(&self, journal: &Journal) -> Option<Decision> {
         let has = |member: RosterMember| self.promises.contains_key(&member);
         if !journal.is_quorum(has) {

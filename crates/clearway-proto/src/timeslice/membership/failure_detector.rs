@@ -1,4 +1,4 @@
-//! Who watches whom, and when silence is too long.
+//! The watchers of each member, and when silence is too long.
 //!
 //! # Model
 //! Every member sends a *beat* to its three watchers, once in an interval, so that watching costs a node the same however large
@@ -10,7 +10,7 @@
 //! RFC 6298 for the usual gap and its deviation, and for doubling (5.5).
 //!
 //! # Invariants
-//! I1. Who was away itself suspects nobody for it: [`FailureDetector::restart`].
+//! I1. A member that was away itself suspects nobody for it: [`FailureDetector::restart`].
 
 use alloc::vec::Vec;
 
@@ -31,7 +31,7 @@ const CALM: u32 = 1000;
 /// Watchers of one member.
 const WATCHERS: usize = 3;
 
-/// The watchers of `member`.
+/// Returns the watchers of `member`.
 pub(super) fn watchers(journal: &Journal, member: RosterMember) -> Vec<RosterMember> {
     let roster = journal.roster();
     let mut watchers = Vec::with_capacity(WATCHERS);
@@ -65,12 +65,12 @@ pub(super) struct FailureDetector {
 }
 
 impl FailureDetector {
-    /// Nobody yet; beats come in this `interval`.
+    /// Creates a detector that watches nobody yet; beats come in this `interval`.
     pub(super) const fn new(interval: Nanos) -> Self {
         Self { interval, watched: Vec::new(), doublings: 0, calm: 0 }
     }
 
-    /// From `now` on `me` watches whom it shall by `journal`. Those that it has not watched before have some time to speak;
+    /// Turns to the members that `me` watches from `now` on, by `journal`. Those that it has not watched before have some time to speak;
     /// at the very beginning, when everybody starts, all time.
     pub(super) fn turn_to(&mut self, journal: &Journal, me: RosterMember, now: LocalNs) {
         let first = (journal.epoch() > 0).then(|| now + self.interval.times(GRACE));
@@ -84,7 +84,7 @@ impl FailureDetector {
         self.watched = mine.map(one).collect();
     }
 
-    /// A beat of `member` came.
+    /// Records a beat of `member`.
     pub(super) fn heartbeat_received(&mut self, member: RosterMember, now: LocalNs) {
         let was_late = self.overdue(now).any(|late| late == member);
         let Some(watched) = self.watched.iter_mut().find(|watched| watched.member == member) else { return };
@@ -100,7 +100,7 @@ impl FailureDetector {
         watched.last_heard = Some(now);
     }
 
-    /// This node was away, or its clock has jumped: all silence until `now` is its own.
+    /// Restarts all silences: this node was away, or its clock has jumped, so all silence until `now` is its own.
     pub(super) fn restart(&mut self, now: LocalNs) {
         self.watched
             .iter_mut()
@@ -108,13 +108,13 @@ impl FailureDetector {
             .for_each(|watched| watched.last_heard = Some(now));
     }
 
-    /// Whether everybody that was ever heard has been silent for too long.
+    /// Returns whether everybody that was ever heard has been silent for too long.
     pub(super) fn is_alone(&self, now: LocalNs) -> bool {
         let heard = self.watched.iter().filter(|watched| watched.last_heard.is_some()).count();
         heard > 0 && self.overdue(now).count() == heard
     }
 
-    /// Who has been silent for too long.
+    /// Returns the members that have been silent for too long.
     pub(super) fn overdue(&self, now: LocalNs) -> impl Iterator<Item = RosterMember> + '_ {
         let [least, most] = [PATIENCE << self.doublings, PATIENCE_MAX].map(|intervals| self.interval.times(intervals));
         let late = move |watched: &&WatchedMember| {

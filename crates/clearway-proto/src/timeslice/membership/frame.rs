@@ -45,12 +45,12 @@ pub(super) enum MembershipBody {
     Agree(AgreementMessage),
     /// What the epoch decided.
     Decided(Decision),
-    /// What shall be decided.
+    /// The decision that is proposed.
     Wish(ProposedDecision),
 }
 
 impl MembershipFrame {
-    /// As a header.
+    /// Encodes it as a header.
     pub(in crate::timeslice) fn encode(&self) -> Head<LONGEST> {
         let mut head = Head::new();
         head.put(&[self.kind()]).put(&self.epoch.to_le_bytes());
@@ -63,7 +63,7 @@ impl MembershipFrame {
         head
     }
 
-    /// The first byte of its header.
+    /// Returns the first byte of its header.
     pub(in crate::timeslice) const fn kind(&self) -> u8 {
         match self.body {
             MembershipBody::Beat => 16,

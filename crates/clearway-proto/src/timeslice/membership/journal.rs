@@ -6,7 +6,7 @@
 //! decisions, so whoever knows the same ones says the same.
 //!
 //! No input has sent anything to `from` or later when a change is decided, so cutting all orders there is nothing that a
-//! builder could have seen otherwise. Of a builder that is removed, the positions below `settled` are built. What is left of its
+//! builder could have seen otherwise. Of a builder that is removed, the positions below `settled` are built. The rest of its
 //! order is dealt to the others in turn.
 //!
 //! # Invariants
@@ -49,7 +49,7 @@ pub(in crate::timeslice) enum Change {
     Join { member: RosterMember, incarnation: u32 },
     /// A member has no part in what is dealt from here on, and stays until what it has is done.
     Retire { member: RosterMember },
-    /// A builder has so many turns.
+    /// A builder has this many turns.
     Weigh { member: RosterMember, weight: u32 },
 }
 
@@ -102,7 +102,7 @@ pub(in crate::timeslice) struct Journal {
 }
 
 impl Journal {
-    /// Epoch 0 of `layout`.
+    /// Creates epoch 0 of `layout`.
     pub(in crate::timeslice) fn new(layout: &Arc<TimesliceLayout>) -> Self {
         let takes_part = |rank: &Rank| !layout.is_absent(*rank);
         let standing = |rank| MemberStatus { takes_part: takes_part(rank), life: 0, incarnation: 0 };
@@ -128,42 +128,42 @@ impl Journal {
         journal
     }
 
-    /// How many decisions there are.
+    /// Returns how many decisions there are.
     pub(in crate::timeslice) fn epoch(&self) -> u32 {
         self.decisions.len() as u32
     }
 
-    /// What epoch `epoch`, from one, decided.
+    /// Returns what epoch `epoch`, from one, decided.
     pub(in crate::timeslice) fn decision(&self, epoch: u32) -> Option<Decision> {
         self.decisions.get(epoch.checked_sub(1)? as usize).copied()
     }
 
-    /// How many places the roster has.
+    /// Returns how many places the roster has.
     pub(in crate::timeslice) fn roster(&self) -> usize {
         self.standings.len()
     }
 
-    /// Everybody who takes part, ascending.
+    /// Returns everybody who takes part, ascending.
     pub(in crate::timeslice) fn members(&self) -> impl Iterator<Item = RosterMember> + '_ {
         (0..self.roster() as u32).map(RosterMember).filter(|member| self.takes_part(*member))
     }
 
-    /// Whether `member` takes part.
+    /// Returns whether `member` takes part.
     pub(in crate::timeslice) fn takes_part(&self, member: RosterMember) -> bool {
         self.standings.get(member.index()).is_some_and(|standing| standing.takes_part)
     }
 
-    /// The epoch in which `member` joined last.
+    /// Returns the epoch in which `member` joined last.
     pub(in crate::timeslice) fn life(&self, member: RosterMember) -> u32 {
         self.standings.get(member.index()).map_or(0, |standing| standing.life)
     }
 
-    /// With what incarnation `member` joined last.
+    /// Returns the incarnation with which `member` joined last.
     pub(in crate::timeslice) fn incarnation(&self, member: RosterMember) -> u32 {
         self.standings.get(member.index()).map_or(0, |standing| standing.incarnation)
     }
 
-    /// Whether nothing more is dealt to `member`.
+    /// Returns whether nothing more is dealt to `member`.
     pub(in crate::timeslice) fn is_retired(&self, member: RosterMember) -> bool {
         match self.role(member) {
             Role::Input(place) => self.ranges[place].end < u64::MAX,
@@ -171,7 +171,7 @@ impl Journal {
         }
     }
 
-    /// What `member`, who stands on the roster, does.
+    /// Returns what `member`, who stands on the roster, does.
     pub(in crate::timeslice) fn role(&self, member: RosterMember) -> Role {
         let inputs = self.layout.inputs().len();
         match member.index().checked_sub(inputs) {
@@ -180,7 +180,7 @@ impl Journal {
         }
     }
 
-    /// The member who has `role`.
+    /// Returns the member who has `role`.
     pub(in crate::timeslice) fn member(&self, role: Role) -> RosterMember {
         match role {
             Role::Input(place) => RosterMember(place as u32),
@@ -188,12 +188,12 @@ impl Journal {
         }
     }
 
-    /// The member of `rank`.
+    /// Returns the member of `rank`.
     pub(in crate::timeslice) fn member_of(&self, rank: Rank) -> Option<RosterMember> {
         self.layout.role(rank).map(|role| self.member(role))
     }
 
-    /// The rank of `member`, who stands on the roster.
+    /// Returns the rank of `member`, who stands on the roster.
     pub(in crate::timeslice) fn rank(&self, member: RosterMember) -> Rank {
         match self.role(member) {
             Role::Input(place) => self.layout.inputs()[place],
@@ -201,64 +201,64 @@ impl Journal {
         }
     }
 
-    /// The timeslices for which the input at `place` has something, as far as is decided.
+    /// Returns the timeslices for which the input at `place` has something, as far as is decided.
     pub(in crate::timeslice) fn range(&self, place: usize) -> Range<u64> {
         self.ranges[place].clone()
     }
 
-    /// Whether a timeslice without the input at `place` lacks something: it had begun by then and not been retired.
+    /// Returns whether a timeslice without the input at `place` lacks something: it had begun by then and not been retired.
     pub(in crate::timeslice) fn is_missed(&self, place: usize, timeslice: u64) -> bool {
         self.begun[place].is_some_and(|begun| begun <= timeslice) && timeslice < self.ranges[place].end
     }
 
-    /// The first timeslice that was dealt in the turns of now.
+    /// Returns the first timeslice that was dealt in the turns of now.
     pub(in crate::timeslice) const fn from(&self) -> u64 {
         self.from
     }
 
-    /// The builder of `timeslice` by the turns of now: true from [`Journal::from`] on.
+    /// Returns the builder of `timeslice` by the turns of now: true from [`Journal::from`] on.
     pub(in crate::timeslice) fn turn_of(&self, timeslice: u64) -> usize {
         self.turns.builder_of(timeslice)
     }
 
-    /// All deals, ascending: the first one from timeslice zero on, each up to the next.
+    /// Returns all deals, ascending: the first one from timeslice zero on, each up to the next.
     pub(in crate::timeslice) fn deals(&self) -> &[Deal] {
         &self.deals
     }
 
-    /// How many timeslices make a round now.
+    /// Returns how many timeslices make a round now.
     pub(in crate::timeslice) fn round(&self) -> u64 {
         self.deals.last().map_or(1, |deal| deal.round)
     }
 
-    /// The round that `timeslice` is dealt in, of all.
+    /// Returns the round that `timeslice` is dealt in, of all.
     pub(in crate::timeslice) fn round_of(&self, timeslice: u64) -> u64 {
         let deal = self.deals.iter().rev().find(|deal| deal.from <= timeslice);
         deal.map_or(0, |deal| deal.rounds + (timeslice - deal.from) / deal.round)
     }
 
-    /// What the builder at `place` weighs.
+    /// Returns what the builder at `place` weighs.
     pub(in crate::timeslice) fn weight(&self, place: usize) -> u32 {
         self.weights[place]
     }
 
-    /// The timeslice as of which `position` of the builder at `place` is due: these never descend.
+    /// Returns the timeslice as of which `position` of the builder at `place` is due: these never descend.
     pub(in crate::timeslice) fn turn(&self, place: usize, position: u64) -> Option<u64> {
         self.orders[place].turn(position)
     }
 
-    /// How many positions of the builder at `place`, from `position` on, are due before `end` and have a timeslice in `range`.
+    /// Returns how many positions of the builder at `place`, from `position` on, are due before `end` and have a timeslice in `range`.
     pub(in crate::timeslice) fn count(&self, place: usize, position: u64, range: &Range<u64>, end: u64) -> u64 {
         self.orders[place].count(position, range, end)
     }
 
-    /// The timeslice of the builder at `place` at `position` of its order.
+    /// Returns the timeslice of the builder at `place` at `position` of its order.
     pub(in crate::timeslice) fn nth(&self, place: usize, position: u64) -> Option<u64> {
         // Before anything is decided an order is its builder's turns: one table for all instead of one for each.
         if self.decisions.is_empty() { self.turns.nth(place, position) } else { self.orders[place].nth(position) }
     }
 
-    /// The first position of the builder at `place`, not before `position`, with a timeslice in `range`; and that timeslice.
+    /// Returns the first position of the builder at `place`, not before `position`, with a timeslice in `range`; and that timeslice.
     pub(in crate::timeslice) fn next(&self, place: usize, position: u64, range: &Range<u64>) -> Option<(u64, u64)> {
         if !self.decisions.is_empty() {
             return self.orders[place].next(position, range);
@@ -268,7 +268,7 @@ impl Journal {
         Some((position, timeslice))
     }
 
-    /// The timeslices that removed builders have built, in their order.
+    /// Returns the timeslices that removed builders have built, in their order.
     pub(in crate::timeslice) fn settled(&self) -> impl Iterator<Item = (RosterMember, u64)> + '_ {
         let of_one = |(member, order, settled): &'_ (RosterMember, Arc<BuilderOrder>, u64)| {
             let (member, order) = (*member, order.clone());
@@ -277,7 +277,7 @@ impl Journal {
         self.settled.iter().flat_map(of_one)
     }
 
-    /// Whether those for whom `votes` is true can decide: more than half of the members, or half with the first one.
+    /// Returns whether those for whom `votes` is true can decide: more than half of the members, or half with the first one.
     pub(in crate::timeslice) fn is_quorum(&self, votes: impl Fn(RosterMember) -> bool) -> bool {
         let all = self.members().count();
         let for_it = self.members().filter(|member| votes(*member)).count();
@@ -285,7 +285,7 @@ impl Journal {
         2 * for_it > all || 2 * for_it == all && first
     }
 
-    /// The journal with one more decision; `None` when that decision is none that could be made.
+    /// Returns the journal with one more decision; `None` when that decision is none that could be made.
     pub(in crate::timeslice) fn with(&self, decision: Decision) -> Option<Self> {
         if decision.from < self.from || decision.from - self.from > AHEAD_MAX {
             return None;
@@ -295,7 +295,7 @@ impl Journal {
         next.apply(decision.change, decision.from).then_some(next)
     }
 
-    /// Whether `change` is one that could be made now.
+    /// Returns whether `change` is one that could be made now.
     pub(in crate::timeslice) fn permits(&self, change: Change) -> bool {
         self.with(Decision { change, from: self.from }).is_some()
     }
@@ -334,7 +334,7 @@ impl Journal {
         (member.index() < self.roster()).then(|| self.role(member))
     }
 
-    /// Whether more timeslices are expected of the input at `place`.
+    /// Returns whether more timeslices are expected of the input at `place`.
     fn sends(&self, place: usize) -> bool {
         self.standings[place].takes_part && self.ranges[place].end == u64::MAX
     }
@@ -385,7 +385,7 @@ impl Journal {
         true
     }
 
-    /// Remembers the deal of now. What was dealt there before and never sent is none.
+    /// Remembers the deal of now. A timeslice that was dealt there before and never sent is none.
     fn note_deal(&mut self) {
         self.deals.retain(|deal| deal.from < self.from);
         let sum: u64 = self.weights.iter().map(|weight| u64::from(*weight)).sum();

@@ -1,12 +1,12 @@
-//! Who takes part in a job: members watch each other, agree on every change, and know what follows from it.
+//! Membership of a job: members watch each other, agree on every change, and know what follows from it.
 //!
 //! # Model
 //! [`Journal`]: what was decided, and what follows. [`FailureDetector`]: who is silent. [`Agreement`]: one decision for each epoch. This
 //! module ties them to a clock and to each other:
 //!
-//! - Each interval a member sends a beat to its watchers. A beat carries the epoch of its sender, so that who is behind is told what it
+//! - Each interval a member sends a beat to its watchers. A beat carries the epoch of its sender, so that a member that is behind learns what it
 //!   lacks, also that it is out.
-//! - Who has a wish (a watcher's suspicion, or to join, to retire, to go) tells it to the first few members each interval, until it
+//! - A member that has a wish (a watcher's suspicion, or to join, to retire, to go) tells it to the first few members each interval, until it
 //!   is decided or no longer wished.
 //! - The first member that nobody suspects is the *steward*: it leads. Two that believe to be it hinder each other at worst.
 //!
@@ -38,17 +38,17 @@ pub(super) use agree::{ProposedDecision, Stake};
 pub(super) use frame::{FIRST_KIND, MembershipFrame};
 pub(super) use journal::{Change, Deal, Decision, Journal, RosterMember};
 
-/// Members that are told a wish: the steward, and those that are it when it is dead too.
+/// Members that get a wish: the steward, and those that are it when it is dead too.
 const TOLD: usize = 3;
-/// A wish counts for so many intervals after it was told: it is told again in each.
+/// Intervals for which a wish counts after it was sent: it is sent again in each.
 const WISH_INTERVALS: u64 = 4;
-/// Behind the last answer who leads waits twice as long again as that took, and for so many intervals at least, before it goes on without.
+/// Intervals for which a leader waits at least before it goes on without those that have not answered. Behind the last answer it waits twice as long again as that took.
 const LEAD_INTERVALS: u64 = 3;
 /// How often these are doubled at most, while not even a quorum answers.
 const DOUBLINGS_MAX: u32 = 3;
-/// Who answered although it was suspected is not suspected again for so many intervals.
+/// Intervals for which a member that answered although it was suspected is not suspected again.
 const REPRIEVE_INTERVALS: u64 = 30;
-/// A job that can decide nothing for so many intervals says so.
+/// Intervals after which a job that can decide nothing says so.
 const HELPLESS_INTERVALS: u64 = 20;
 /// Decisions sent to who is behind in answer to one message.
 const LESSONS: u32 = 8;
@@ -99,7 +99,7 @@ pub(super) struct Membership {
 }
 
 impl Membership {
-    /// The part of `me` in `journal`, with a beat in each `interval`.
+    /// Creates the part of `me` in `journal`, with a beat in each `interval`.
     pub(super) fn new(me: RosterMember, journal: Arc<Journal>, interval: Nanos) -> Self {
         Self {
             me,
@@ -127,7 +127,7 @@ impl Membership {
         }
     }
 
-    /// This node has begun.
+    /// Begins: this node has come up.
     pub(super) fn boot(&mut self, now: LocalNs, incarnation: u32) {
         // The upper half counts processes, the lower half how often one of them joined.
         self.incarnation = incarnation << 16;
@@ -135,25 +135,25 @@ impl Membership {
         self.turn_to(now);
     }
 
-    /// Whether this node takes part, as what it is now.
+    /// Returns whether this node takes part, as what it is now.
     pub(super) fn is_in(&self) -> bool {
         self.journal.takes_part(self.me) && self.journal.incarnation(self.me) == self.incarnation
     }
 
-    /// This node wants something for itself, until it is decided.
+    /// Takes a wish of this node for itself, until it is decided.
     pub(super) fn want(&mut self, now: LocalNs, wish: ProposedDecision) {
         self.own = Some(wish);
         self.next_tick = self.next_tick.min(now);
     }
 
-    /// The same, if it wants nothing else.
+    /// Takes the same wish, if the node wants nothing else.
     pub(super) fn want_idly(&mut self, now: LocalNs, wish: ProposedDecision) {
         if self.own.is_none() {
             self.want(now, wish);
         }
     }
 
-    /// This node, which is out, wants to be in.
+    /// Takes the wish of this node, which is out, to be in.
     pub(super) fn want_in(&mut self, now: LocalNs) {
         if !self.is_in() {
             // Never with a number that it had: a decision about an earlier try must not count for this one.
@@ -162,17 +162,17 @@ impl Membership {
         }
     }
 
-    /// What was decided, once each, with the journal that it led to.
+    /// Returns what was decided, once each, with the journal that it led to.
     pub(super) fn news(&mut self) -> Option<(Decision, Arc<Journal>)> {
         self.news.pop_front()
     }
 
-    /// The node follows all that was decided; the next may be.
+    /// Records that the node follows all that was decided; the next may be.
     pub(super) fn followed(&mut self, now: LocalNs, stakes: Stakes<'_>) {
         self.consider(now, stakes);
     }
 
-    /// Whether nothing was decided for long although something should be; told once.
+    /// Returns whether nothing was decided for long although something should be; told once.
     pub(super) fn is_helpless(&mut self, now: LocalNs) -> bool {
         let long = self.interval.times(HELPLESS_INTERVALS << self.doublings);
         // The time in which this node was away itself does not count.
@@ -186,7 +186,7 @@ impl Membership {
         self.next_tick
     }
 
-    /// The next header to send, while there is room for it.
+    /// Returns the next header to send, while there is room for it.
     pub(super) fn next_frame(&mut self) -> Option<(RosterMember, MembershipFrame)> {
         if self.is_full || self.under_way.len() >= UNDER_WAY_MAX {
             return None;
@@ -196,7 +196,7 @@ impl Membership {
         Some(next)
     }
 
-    /// A header of `kind` to the member has left, or found no room: then it leaves first when there is some.
+    /// Records that a header of `kind` to the member has left, or found no room: then it leaves first when there is some.
     pub(super) fn done(&mut self, to: RosterMember, kind: u8, status: Status) {
         let found = self.under_way.iter().position(|(member, frame)| *member == to && frame.kind() == kind);
         let Some(header) = found.map(|at| self.under_way.remove(at)) else { return };
@@ -206,17 +206,17 @@ impl Membership {
         }
     }
 
-    /// There is room again.
+    /// Continues: there is room again.
     pub(super) fn room(&mut self) {
         self.is_full = false;
     }
 
-    /// Whether this node has not had its turn for long, or its clock has jumped.
+    /// Returns whether this node has not had its turn for long, or its clock has jumped.
     fn was_away(&self, now: LocalNs) -> bool {
         now.since(self.next_tick) > self.interval.times(AWAY_INTERVALS)
     }
 
-    /// An interval may have passed.
+    /// Handles the time, as an interval may have passed.
     pub(super) fn tick(&mut self, now: LocalNs, stakes: Stakes<'_>) {
         if now < self.next_tick {
             return;
@@ -256,7 +256,7 @@ impl Membership {
         self.consider(now, stakes);
     }
 
-    /// A header of `from`, who stands on the roster, came.
+    /// Handles a header of `from`, who stands on the roster.
     pub(super) fn arrival(&mut self, now: LocalNs, from: RosterMember, frame: MembershipFrame, stakes: Stakes<'_>) {
         let mine = self.journal.epoch();
         if let MembershipBody::Decided(decision) = frame.body {
@@ -303,7 +303,7 @@ impl Membership {
         }
     }
 
-    /// A node that is out asks two of the roster in turn: one of them will be there.
+    /// Asks two of the roster in turn, at a node that is out: one of them will be there.
     fn ask_in(&mut self) {
         let Some(wish @ ProposedDecision::Join { .. }) = self.own else { return };
         let frame = self.frame(MembershipBody::Wish(wish));
@@ -325,7 +325,7 @@ impl Membership {
         self.queue.extend(told.into_iter().filter(|member| *member != self.me).map(|member| (member, frame)));
     }
 
-    /// `from` wishes something, in `epoch`.
+    /// Handles a wish of `from`, in `epoch`.
     fn wished(&mut self, now: LocalNs, from: RosterMember, wish: ProposedDecision, epoch: u32) {
         let target = wish.target();
         if target.index() >= self.journal.roster() {
@@ -337,13 +337,13 @@ impl Membership {
             ProposedDecision::Join { member, incarnation } => {
                 let is_in = self.journal.takes_part(member);
                 if from == member && !(is_in && self.journal.incarnation(member) == incarnation) {
-                    // Who asks to join while it takes part has lost everything that it had: it is gone, and another is there.
+                    // A rank that asks to join while it takes part has lost everything that it had: it is gone, and another is there.
                     self.propagate(now, if is_in { ProposedDecision::Suspect(member) } else { wish });
                 } else {
                     self.wishes.insert(wish, now);
                 }
             }
-            // What was wished before the last decision may no longer be wished after it.
+            // A wish from before the last decision may no longer be wished after it.
             ProposedDecision::Weigh { .. } if epoch < self.journal.epoch() => {}
             _ => {
                 self.wishes.insert(wish, now);
@@ -351,7 +351,7 @@ impl Membership {
         }
     }
 
-    /// What should be decided first: inputs that are silent, then builders, then the rest.
+    /// Returns what should be decided first: inputs that are silent, then builders, then the rest.
     fn wanted(&self) -> Option<ProposedDecision> {
         let is_input = |wish: &ProposedDecision| matches!(self.journal.role(wish.target()), Role::Input(_));
         let rank = |wish: &ProposedDecision| (!matches!(wish, ProposedDecision::Suspect(_)), !is_input(wish), *wish);
@@ -383,7 +383,7 @@ impl Membership {
         }
     }
 
-    /// Whether who has not answered has had time: twice as long again as the slowest of the others, and some intervals.
+    /// Returns whether a member that has not answered has had time: twice as long again as the slowest of the others, and some intervals.
     fn has_had_time(&self, now: LocalNs) -> bool {
         let slowest = self.answered_at.since(self.lead_since);
         let intervals = self.interval.times(LEAD_INTERVALS << self.doublings);
@@ -402,7 +402,7 @@ impl Membership {
             if let Some(proposal) = self.agree.waited(&self.journal) {
                 return self.ask_all(now, proposal, stakes);
             }
-            // Who has promised something waits until it is decided, whether it is still wished or not.
+            // A member that has promised something waits until it is decided, whether it is still wished or not.
             self.wishes.extend(self.agree.leads().map(|wish| (wish, now)));
             self.agree.give_up();
             if !self.journal.is_quorum(|member| !silent.contains(&member)) {
@@ -429,14 +429,14 @@ impl Membership {
         let frame = self.frame(MembershipBody::Agree(message));
         let others = self.journal.members().filter(|member| *member != self.me);
         let mut others: Vec<RosterMember> = others.collect();
-        // Who is in question shall have the most time.
+        // The member in question must get the most time.
         let target = self.agree.leads().map(ProposedDecision::target);
         others.sort_by_key(|member| Some(*member) != target);
         self.queue.extend(others.into_iter().map(|member| (member, frame)));
         self.agreed(now, self.me, message, stakes);
     }
 
-    /// A message about the next epoch.
+    /// Handles a message about the next epoch.
     fn agreed(&mut self, now: LocalNs, from: RosterMember, message: AgreementMessage, stakes: Stakes<'_>) {
         if matches!(message, AgreementMessage::Promise { .. } | AgreementMessage::Accepted { .. })
             && self.agree.unanswered(from).is_some()
@@ -479,7 +479,7 @@ impl Membership {
         }
     }
 
-    /// This node's ballot has decided: everybody shall know, also who is out by it.
+    /// Announces what this node's ballot has decided: everybody learns it, also a member that is out by it.
     fn announce(&mut self, now: LocalNs, decision: Decision) {
         let before = self.journal.clone();
         self.learn(now, decision);
@@ -493,7 +493,7 @@ impl Membership {
         self.queue.extend(others.map(|member| (member, frame)));
     }
 
-    /// The next epoch has come.
+    /// Learns the next epoch.
     fn learn(&mut self, now: LocalNs, decision: Decision) {
         let Some(journal) = self.journal.with(decision) else { return };
         self.journal = Arc::new(journal);

@@ -3,7 +3,7 @@
 //! # Model
 //! A *position* counts the timeslices of a builder, and is what contributions on a connection are numbered by. An order is a
 //! list of *runs*: turns in which timeslices were dealt, the last of them without an end, and between them what was inherited
-//! from builders that were removed. What is inherited is every so many-th of what the other one left, so that a run costs no
+//! from builders that were removed. A builder inherits positions of what the other one left, at equal steps, so that a run costs no
 //! memory, however long it is.
 //!
 //! The *turn* of a position is the timeslice as of which it is due: its own, or for what was inherited the last one before those that
@@ -43,17 +43,17 @@ enum OrderSource {
 }
 
 impl BuilderOrder {
-    /// Nothing yet.
+    /// Creates an empty order.
     pub(super) const fn new(builder: usize) -> Self {
         Self { builder, runs: Vec::new() }
     }
 
-    /// How many positions there are; all numbers while the turns have no end.
+    /// Returns how many positions there are; all numbers while the turns have no end.
     pub(super) fn length(&self) -> u64 {
         self.runs.last().map_or(0, |run| run.end)
     }
 
-    /// From `from` on there are no turns.
+    /// Cuts the turns from `from` on.
     pub(super) fn cut(&mut self, from: u64) {
         let builder = self.builder;
         if let Some(PositionRange { begin, end, what: OrderSource::Turns { turns, skipped } }) = self.runs.last_mut()
@@ -66,7 +66,7 @@ impl BuilderOrder {
         }
     }
 
-    /// Behind everything: the turns from timeslice `from` on, without an end. Nothing when the builder has no turns.
+    /// Deals, behind everything, the turns from timeslice `from` on, without an end. Nothing when the builder has no turns.
     pub(super) fn deal(&mut self, turns: &Arc<Turns>, from: u64) {
         if turns.nth(self.builder, 0).is_some() {
             let (begin, skipped) = (self.length(), turns.before(self.builder, from));
@@ -78,7 +78,7 @@ impl BuilderOrder {
         }
     }
 
-    /// Behind everything: this builder's turns of what `of`, an order with an end, has from position `settled` on. They are due
+    /// Inherits, behind everything, this builder's turns of what `of`, an order with an end, has from position `settled` on. They are due
     /// before `from`.
     pub(super) fn inherit(&mut self, of: &Arc<Self>, settled: u64, turns: &Arc<Turns>, from: u64) {
         let share = turns.before(self.builder, of.length().saturating_sub(settled));
@@ -90,13 +90,13 @@ impl BuilderOrder {
         }
     }
 
-    /// The timeslice at `position`; `None` behind the end.
+    /// Returns the timeslice at `position`; `None` behind the end.
     pub(super) fn nth(&self, position: u64) -> Option<u64> {
         let run = &self.runs[self.run_of(position)..].first()?;
         run.nth(self.builder, position)
     }
 
-    /// The first position not before `position` whose timeslice lies in `range`, and that timeslice.
+    /// Returns the first position not before `position` whose timeslice lies in `range`, and that timeslice.
     pub(super) fn next(&self, position: u64, range: &Range<u64>) -> Option<(u64, u64)> {
         let mut position = position;
         for run in &self.runs[self.run_of(position)..] {
@@ -121,7 +121,7 @@ impl BuilderOrder {
         None
     }
 
-    /// The turn of `position`; `None` behind the end.
+    /// Returns the turn of `position`; `None` behind the end.
     pub(super) fn turn(&self, position: u64) -> Option<u64> {
         let run = self.runs[self.run_of(position)..].first()?;
         match run.what {
@@ -130,7 +130,7 @@ impl BuilderOrder {
         }
     }
 
-    /// How many positions from `position` on have a timeslice in `range` and a turn below `end`.
+    /// Returns how many positions from `position` on have a timeslice in `range` and a turn below `end`.
     pub(super) fn count(&self, position: u64, range: &Range<u64>, end: u64) -> u64 {
         let mut count = 0;
         for run in &self.runs[self.run_of(position)..] {

@@ -6,7 +6,7 @@ use crate::timeslice::layout::TimesliceLayout;
 
 const INTERVAL: Nanos = Nanos(1_000);
 
-/// The first of four inputs, which has something to say to three others.
+/// Returns the first of four inputs, which has something to say to three others.
 fn about_to_beat() -> Membership {
     let ranks = |range: core::ops::Range<u32>| range.map(Rank).collect();
     let layout = TimesliceLayout::new(ranks(0..4), ranks(4..5), &[]).expect("a sound layout");

@@ -21,7 +21,7 @@ impl TimesliceNode {
         self.go_on(now, out)
     }
 
-    /// A header about who takes part.
+    /// Returns a header about who takes part.
     pub(super) fn about_members(
         &mut self,
         now: LocalNs,
@@ -64,7 +64,7 @@ impl TimesliceNode {
         more
     }
 
-    /// The next epoch has come.
+    /// Follows into the next epoch, which has come.
     fn follow(
         &mut self,
         now: LocalNs,
@@ -113,7 +113,7 @@ impl TimesliceNode {
         }
     }
 
-    /// An interval may have passed. Who is retired and done wants to go.
+    /// Handles the time, as an interval may have passed. A rank that is retired and done wants to go.
     pub(super) fn beat(&mut self, now: LocalNs, out: &mut Out<TimesliceEvent>) -> More {
         let Some(membership) = self.membership.as_mut().filter(|membership| membership.deadline() <= now) else {
             return More::No;

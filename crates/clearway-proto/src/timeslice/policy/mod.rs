@@ -1,4 +1,4 @@
-//! Who may send what when: the part of timeslice building in which schedulers differ.
+//! Policies, which say which rank may send what when: the part of timeslice building in which schedulers differ.
 //!
 //! # Model
 //! Two small traits, one for each side of a connection. An input's policy is shown all its connections and chooses whose next
@@ -65,7 +65,7 @@ impl Policy {
     /// All of them.
     pub const ALL: [Self; 6] = [Self::BestEffort, Self::Offset, Self::Dfs, Self::Token, Self::Raw, Self::Put];
 
-    /// The name in scenarios and reports.
+    /// Returns the name in scenarios and reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::BestEffort => "best-effort",
@@ -77,7 +77,7 @@ impl Policy {
         }
     }
 
-    /// The policy of the input at `place` of `inputs`.
+    /// Returns the policy of the input at `place` of `inputs`.
     pub(super) fn sending(self, place: usize, inputs: usize, dfs: Dfs) -> Box<dyn Sending> {
         match self {
             Self::BestEffort => Box::new(InOrder::default()),
@@ -87,7 +87,7 @@ impl Policy {
         }
     }
 
-    /// The policy of the builder at `place`, with so many `inputs` and timeslices in a `round`; none where builders let
+    /// Returns the policy of the builder at `place`, with this many `inputs` and timeslices in a `round`; none where builders let
     /// everybody in.
     pub(super) fn directing(
         self,
@@ -104,12 +104,12 @@ impl Policy {
         }
     }
 
-    /// Whether timeslices are built at all.
+    /// Returns whether timeslices are built at all.
     pub const fn is_building(self) -> bool {
         !matches!(self, Self::Raw | Self::Put)
     }
 
-    /// Whether an input waits for grants, beside room in its ring.
+    /// Returns whether an input waits for grants, beside room in its ring.
     pub(super) const fn grants(self) -> bool {
         matches!(self, Self::Token)
     }
@@ -155,7 +155,7 @@ impl Cause {
     /// All of them, by place.
     pub const ALL: [Self; 4] = [Self::NoMicroslices, Self::NoCredit, Self::NoTransmitSlot, Self::Paced];
 
-    /// The name in reports.
+    /// Returns the name in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::NoMicroslices => "no-microslices",
@@ -177,43 +177,43 @@ pub(super) enum Choice {
 
 /// An input's side of a policy.
 pub(super) trait Sending: Debug {
-    /// The barrier has been passed.
+    /// Records that the barrier has been passed.
     fn began(&mut self, _now: LocalNs) {}
 
-    /// What to do now.
+    /// Returns what to do now.
     fn choose(&mut self, now: LocalNs, connections: &Connections) -> Choice;
 
-    /// What was chosen last was posted; it was due as of timeslice `turn`.
+    /// Records that what was chosen last was posted; it was due as of timeslice `turn`.
     fn posted(&mut self, now: LocalNs, turn: u64);
 
-    /// A builder has released a contribution that was due as of timeslice `turn`.
+    /// Records that a builder has released a contribution that was due as of timeslice `turn`.
     fn released(&mut self, _now: LocalNs, _turn: u64) {}
 
-    /// A builder proposes an interval.
+    /// Handles a builder's proposal of an interval.
     fn proposed(&mut self, _proposal: Proposal) {}
 
-    /// What all builders shall know, once.
+    /// Returns what all builders shall know, once.
     fn report(&mut self) -> Option<IntervalReport> {
         None
     }
 
-    /// The builder whose clock shall be asked for, by place, once.
+    /// Returns the builder whose clock is to be asked for, by place, once.
     fn asks(&mut self) -> Option<usize> {
         None
     }
 
-    /// What the builder at `place` answered. Its clock counts from its barrier.
+    /// Returns what the builder at `place` answered. Its clock counts from its barrier.
     fn answered(&mut self, _place: usize, _exchange: ClockExchange) {}
 
-    /// When [`Sending::choose`] may choose otherwise although nothing arrived.
+    /// Returns when [`Sending::choose`] may choose otherwise although nothing arrived.
     fn deadline(&self) -> Option<LocalNs> {
         None
     }
 
-    /// The builder at `place` lets in `count` more contributions.
+    /// Records that the builder at `place` lets in `count` more contributions.
     fn granted(&mut self, _place: usize, _count: u32) {}
 
-    /// The builder at `place` is out; nothing that it granted counts.
+    /// Records that the builder at `place` is out; nothing that it granted counts.
     fn builder_left(&mut self, _place: usize) {}
 
     /// Timeslices are dealt as `connections` show now: for the first time, or anew, so that connections may have earlier ones
@@ -223,25 +223,25 @@ pub(super) trait Sending: Debug {
 
 /// A builder's side of a policy.
 pub(super) trait Directing: Debug {
-    /// The input that is let in next, by place; `None` while nobody is. `oldest` is the row that is complete next: of this
+    /// Returns the input that is let in next, by place; `None` while nobody is. `oldest` is the row that is complete next: of this
     /// builder's timeslices, counted from zero, the first one that still misses a contribution.
     fn grant(&mut self, _now: LocalNs, _oldest: u64) -> Option<usize> {
         None
     }
 
-    /// A contribution of the input at `place` has landed.
+    /// Records that a contribution of the input at `place` has landed.
     fn landed(&mut self, _now: LocalNs, _place: usize, _bytes: u32) {}
 
-    /// A round has so many timeslices from now on.
+    /// Sets how many timeslices a round has from now on.
     fn redealt(&mut self, _round: u64) {}
 
-    /// The input at `place` is out: nothing of it will land.
+    /// Records that the input at `place` is out: nothing of it will land.
     fn input_left(&mut self, _place: usize) {}
 
-    /// The input at `place` takes part from `row` on.
+    /// Records that the input at `place` takes part from `row` on.
     fn input_joined(&mut self, _place: usize, _row: u64) {}
 
-    /// The input at `place` reports an interval.
+    /// Handles the report of an interval by the input at `place`.
     fn reported(&mut self, _place: usize, _report: IntervalReport) {}
 
     /// Intervals that all inputs have reported since the last call.
@@ -249,12 +249,12 @@ pub(super) trait Directing: Debug {
         Vec::new()
     }
 
-    /// The latest proposal.
+    /// Returns the latest proposal.
     fn proposal(&self) -> Option<Proposal> {
         None
     }
 
-    /// When [`Directing::grant`] may let in somebody although nothing landed.
+    /// Returns when [`Directing::grant`] may let in somebody although nothing landed.
     fn deadline(&self) -> Option<LocalNs> {
         None
     }

@@ -18,7 +18,7 @@ pub(in crate::timeslice) struct InOrder {
 }
 
 impl InOrder {
-    /// The builder whose next timeslice is the earliest of all.
+    /// Returns the builder whose next timeslice is the earliest of all.
     fn earliest(&mut self, connections: &Connections) -> Option<usize> {
         if let Some(next) = self.next {
             return Some(connections.builder_of(next));
@@ -57,15 +57,15 @@ pub(in crate::timeslice) struct RoundRobin {
 }
 
 impl RoundRobin {
-    /// Beginning at the builder at `place`.
+    /// Creates a sequence that begins at the builder at `place`.
     pub(in crate::timeslice) const fn from(place: usize) -> Self {
         Self { begin: place, next: place, chosen: place }
     }
 
-    /// The next builder in turn whose next timeslice is due before `limit` and that has room.
+    /// Returns the next builder in turn whose next timeslice is due before `limit` and that has room.
     pub(in crate::timeslice) fn choose_below(&mut self, limit: u64, connections: &Connections) -> Choice {
         let builders = connections.builders();
-        // Who waits for room waits, whatever the source has.
+        // An input that waits for room waits, whatever the source has.
         let mut cause = Cause::Paced;
         for step in 0..builders {
             let place = (self.next + step) % builders;
@@ -89,7 +89,7 @@ impl RoundRobin {
         self.next = self.begin;
     }
 
-    /// What was chosen last was posted.
+    /// Moves on: what was chosen last was posted.
     pub(in crate::timeslice) fn advance(&mut self) {
         self.next = self.chosen + 1;
     }

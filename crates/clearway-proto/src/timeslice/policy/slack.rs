@@ -33,12 +33,12 @@ pub(super) struct Slack {
 }
 
 impl Slack {
-    /// The largest bound, at the beginning of everything.
+    /// Creates the largest bound, at the beginning of everything.
     pub(super) const fn new() -> Self {
         Self { bound: ROWS_MOST, least: u64::MAX, reached: false, since: 0 }
     }
 
-    /// Whether turns of `row` may be given while row `oldest` is the first one that is not complete.
+    /// Returns whether turns of `row` may be given while row `oldest` is the first one that is not complete.
     pub(super) fn allows(&mut self, row: u64, oldest: u64) -> bool {
         let ahead = row.saturating_sub(oldest);
         self.least = self.least.min(ahead);

@@ -36,7 +36,7 @@ use super::{Cause, Choice, Directing, Sending};
 use crate::base::{LocalNs, Nanos};
 use crate::timeslice::connection::Connections;
 
-/// A grant that takes so many times the usual wait no longer counts. Within it lies what queues of K contributions explain.
+/// A grant that takes this many times the usual wait no longer counts. Within it lies what queues of K contributions explain.
 const OVERDUE: u64 = 4;
 /// Grants that are open whatever their length, in quarters of K. Of 32 inputs, four of which send 64 times as much (512 KiB) as the others,
 /// to four builders on `aries`, none, a third, a half, three quarters and all of K carry 0.64, 0.81, 0.78, 0.84 and 0.83 of raw.
@@ -50,7 +50,7 @@ const SMOOTHING: u64 = 8;
 
 /// An input's side: of the grants it can serve, the one whose turn came first.
 ///
-/// In the shift, input `i` is the `(i - c) mod N`-th one of builder `c` in each row. Who serves grants in the order in which they
+/// In the shift, input `i` is the `(i - c) mod N`-th one of builder `c` in each row. An input that serves grants in the order in which they
 /// came keeps whatever disorder one delay has made; who serves the earliest turn first leads everybody back into the shift.
 #[derive(Debug)]
 pub(in crate::timeslice) struct TokenInput {
@@ -62,12 +62,12 @@ pub(in crate::timeslice) struct TokenInput {
 }
 
 impl TokenInput {
-    /// For the input at `place` of `inputs`.
+    /// Creates a `TokenInput` for the input at `place` of `inputs`.
     pub(in crate::timeslice) const fn new(place: usize, inputs: usize) -> Self {
         Self { place, inputs, open: BTreeMap::new(), chosen: 0 }
     }
 
-    /// The turn of the next contribution to the builder at `place`: its row, and where this input stands in it.
+    /// Returns the turn of the next contribution to the builder at `place`: its row, and where this input stands in it.
     fn turn(&self, place: usize, connections: &Connections) -> (u64, usize) {
         let row = connections.turn_of(place).map_or(u64::MAX, |turn| connections.journal.round_of(turn));
         (row, (self.place + self.inputs - place % self.inputs) % self.inputs)
@@ -172,7 +172,7 @@ pub(in crate::timeslice) struct TokenBuilder {
 }
 
 impl TokenBuilder {
-    /// For the builder at `place` with so many inputs.
+    /// Creates a `TokenBuilder` for the builder at `place` with this many inputs.
     pub(in crate::timeslice) fn new(place: usize, inputs: usize, window: Window) -> Self {
         Self {
             shift: place % inputs,
@@ -199,7 +199,7 @@ impl TokenBuilder {
         self.pacemaker.window().div_ceil(self.inputs.len() as u32) + 1
     }
 
-    /// The mean length of one contribution of each input; one byte while nothing is known.
+    /// Returns the mean length of one contribution of each input; one byte while nothing is known.
     fn mean_size(&self) -> u64 {
         self.sizes.checked_div(self.known).map_or(1, |mean| mean.max(1))
     }
@@ -220,10 +220,10 @@ impl TokenBuilder {
         }
     }
 
-    /// A contribution of the input at `place` had so many bytes.
+    /// Learns how many bytes a contribution of the input at `place` had.
     fn learn_size(&mut self, place: usize, bytes: u64) {
         if self.known == 0 {
-            // What was granted before anything was known counts as this one.
+            // A grant from before anything was known counts as this one.
             self.open_grants.iter_mut().for_each(|given| given.bytes = bytes);
             self.reached = bytes * self.open_grants.len() as u64;
             self.bytes = self.reached;
@@ -239,7 +239,7 @@ impl TokenBuilder {
         self.sizes = self.sizes - before + input.size;
     }
 
-    /// Whose turn it is.
+    /// Returns the input whose turn it is.
     fn next_in_turn(&mut self, oldest: u64) -> Option<usize> {
         let open_max = self.open_max();
         if let Some(place) = self.catching_up.pop_front() {
@@ -303,7 +303,7 @@ impl Directing for TokenBuilder {
             input.catches_up = true;
             self.catching_up.push_back(place);
         }
-        // One that is not found no longer counted.
+        // A grant that is not found no longer counted: it must not be subtracted twice.
         let given = self.open_grants.iter().find(|given| given.place == place && given.number == number);
         if let Some(&OpenGrant { at, bytes: expected, .. }) = given {
             self.counted -= 1;

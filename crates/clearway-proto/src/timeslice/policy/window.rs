@@ -10,7 +10,7 @@
 //! In large networks they also wait for links that builders share, and not all of these have something to carry at any time. There up to
 //! [`WAITING_LEAST_LARGE`] shall wait, if they are a small part of a rotation: it makes timeslices later by that part.
 //!
-//! The base is the shortest wait of the last [`SPANS_KEPT`] to twice as many spans of one rotation each. Who always has many open never
+//! The base is the shortest wait of the last [`SPANS_KEPT`] to twice as many spans of one rotation each. A builder that always has many open never
 //! sees the floor, so every as many spans the window is its smallest for a moment: until all that was granted before has
 //! landed, twice.
 //!
@@ -39,7 +39,7 @@ const WAITING_LEAST_SMALL: u64 = 3000;
 const WAITING_LEAST_LARGE: u64 = 10_500;
 /// The part of a rotation that shall wait, within these two.
 const PART_OF_ROTATION: u64 = 16;
-/// So many more are enough. The space between the two keeps the window at rest.
+/// This much more is enough. The space between the two keeps the window at rest.
 const SPACE: u64 = 1500;
 /// Spans between two looks at the floor. A look costs more than its moment, since builders lose step: 32 inputs and 32 builders on `aries`
 /// carry 1.14 of raw with a fixed window, 1.09 with a look every 16 spans. A network that became slower is known for one after
@@ -60,7 +60,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// Always this many.
+    /// Creates a window that is always this many.
     pub const fn fixed(contributions: u32) -> Self {
         Self { least: contributions, most: contributions }
     }
@@ -111,7 +111,7 @@ pub(super) struct Pacemaker {
 }
 
 impl Pacemaker {
-    /// Within `window`, where a rotation has so many contributions.
+    /// Creates a window within `window`, where a rotation has this many contributions.
     pub(super) fn new(window: Window, rotation: usize) -> Self {
         let least = window.least.max(1);
         let bounds = Window { least, most: window.most.max(least) };
@@ -119,17 +119,17 @@ impl Pacemaker {
         Self { bounds, window: least, rotation, span, count: 0, sum: 0, shortest: u64::MAX, floors, spans: 0, dip: 0 }
     }
 
-    /// The window now.
+    /// Returns the window now.
     pub(super) const fn window(&self) -> u32 {
         if self.dip > 0 { self.bounds.least } else { self.window }
     }
 
-    /// The window that was found, also while it is smaller for a moment.
+    /// Returns the window that was found, also while it is smaller for a moment.
     pub(super) const fn found(&self) -> u32 {
         self.window
     }
 
-    /// A contribution landed `wait` after its grant.
+    /// Records that a contribution landed `wait` after its grant.
     pub(super) fn landed(&mut self, wait: Nanos) {
         self.shortest = self.shortest.min(wait.0);
         if self.dip > 0 {
@@ -172,7 +172,7 @@ impl Pacemaker {
 mod tests {
     use super::*;
 
-    /// A link that carries a contribution in `transfer` ns, and takes `way` ns there and back: beyond what keeps it busy, every
+    /// Returns a link that carries a contribution in `transfer` ns, and takes `way` ns there and back: beyond what keeps it busy, every
     /// grant waits.
     fn settled(bounds: Window, transfer: u64, way: u64) -> u32 {
         settled_in(10, bounds, transfer, way)

@@ -150,7 +150,7 @@ fn post(fabric: &mut dyn Fabric, rank: Rank, operation: Operation, heads: &[u8])
     answers.pop().unwrap_or(PostOutcome::Refused(RefusalReason::Memory))
 }
 
-/// A send from rank 0 with `head` and `body`, and the heads it refers to.
+/// Returns a send from rank 0 with `head` and `body`, and the heads it refers to.
 fn send_to(to: Destination, class: Class, head: &[u8], body: Span, token: Option<Token>) -> (Operation, Vec<u8>) {
     let mut out: Out<()> = Out::with_limit(1);
     let head = out.head(head);
@@ -177,7 +177,7 @@ fn one(seen: Vec<ReceivedMessage>) -> Result<ReceivedMessage, String> {
     seen.into_iter().next().ok_or_else(|| "nothing arrived".into())
 }
 
-/// How the operation of rank 0 with `token` ends that was answered with `answer`: at once, or with a completion.
+/// Returns how the operation of rank 0 with `token` ends that was answered with `answer`: at once, or with a completion.
 fn ending(fabric: &mut dyn Fabric, answer: PostOutcome, token: Token) -> Result<(Status, u64), String> {
     match answer {
         PostOutcome::Done(value) => Ok((Status::Complete, value)),

@@ -21,7 +21,7 @@ enum ScriptAction {
     Abandon,
 }
 
-/// An engine that does what it is told and notes every input.
+/// An engine that does what its script says and notes every input.
 #[derive(Debug, Default)]
 struct Script {
     acts: Vec<(LocalNs, ScriptAction)>,
@@ -88,7 +88,7 @@ impl Script {
     }
 }
 
-/// Two scripts on one fabric, stepped until nothing is left to do.
+/// Runs two scripts on one fabric, stepped until nothing is left to do.
 fn run(config: MemoryConfig, acts: &[(LocalNs, ScriptAction)], ticks_wanted: u32) -> [Script; 2] {
     let mut fabric = MemoryFabric::new(config);
     let mut drivers = [0, 1].map(|_| Driver::boot(Script::default(), LocalNs(0), 0));
@@ -293,7 +293,7 @@ fn apply(of: Span, answer: Span, token: u64) -> (Option<LocalNs>, Operation, &'s
     (None, Operation::Apply { of, from: Rank(1), answer, token: Token(token) }, NOTHING)
 }
 
-/// What a clerk is told of `batch`, over memory that the wire allocated or adopted; and what was refused without a token.
+/// Returns what a clerk learns of `batch`, over memory that the wire allocated or adopted; and what was refused without a token.
 fn served(
     is_adopted: bool,
     with: Option<&mut Adder>,

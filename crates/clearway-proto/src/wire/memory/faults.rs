@@ -25,7 +25,7 @@ const LATE_MAX: u64 = 20;
 /// What becomes of one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MessageFate {
-    /// It arrives once more, so many latencies later.
+    /// It arrives once more, this many latencies later.
     pub(super) again: Option<u64>,
     /// Latencies beside the first.
     pub(super) late: u64,
@@ -52,7 +52,7 @@ impl FaultState {
         }
     }
 
-    /// Whether `path` carries nothing.
+    /// Returns whether `path` carries nothing.
     pub(super) fn is_cut(&self, path: PathId) -> bool {
         self.cut.contains(&path)
     }
@@ -65,7 +65,7 @@ impl FaultState {
         self.cut.remove(&path);
     }
 
-    /// Whether messages of `from` to groups do not arrive at `to`.
+    /// Returns whether messages of `from` to groups do not arrive at `to`.
     pub(super) fn is_multicast_blocked(&self, from: Rank, to: Rank) -> bool {
         self.multicast_blocked.contains(&to) || self.leaf.is_some_and(|leaf| from.0 / leaf != to.0 / leaf)
     }
@@ -86,7 +86,7 @@ impl FaultState {
         per_million > 0 && self.stream.below(1_000_000) < u64::from(per_million)
     }
 
-    /// What becomes of a message; a damaged one is changed now.
+    /// Returns what becomes of a message; a damaged one is changed now.
     pub(super) fn decide(&mut self, flight: &mut InFlight) -> MessageFate {
         let FaultInjection { doubled, late, damaged } = self.injection;
         if self.strikes(damaged)

@@ -1,4 +1,4 @@
-//! Bytes as what one rank of a job is told by strangers: headers, writes that landed, and time that passes.
+//! Bytes as what one rank of a job gets from strangers: headers, writes that landed, and time that passes.
 //!
 //! # Model
 //! The first byte says who the rank is and by which policy it goes. Then, again and again: what comes (1 byte), from whom (1), how many

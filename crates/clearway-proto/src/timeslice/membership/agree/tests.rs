@@ -25,7 +25,7 @@ struct InputDeals {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct AgreementWorld {
     members: Vec<(Agreement, InputDeals)>,
-    /// From, to, what. Who is dead or unlucky never gets it: no move is forced.
+    /// From, to, what. A member that is dead or unlucky never gets it: no move is forced.
     under_way: Set<(RosterMember, RosterMember, AgreementMessage)>,
     ballots: u32,
     decided: Set<Decision>,
@@ -120,7 +120,7 @@ impl Explorer {
         let inputs = (0..world.members.len()).filter(|member| self.is_input(*member));
         for (input, dealings) in inputs.map(|member| (RosterMember(member as u32), &world.members[member].1)) {
             match decision.change {
-                // What a removed input did no longer counts.
+                // Deeds of a removed input no longer count.
                 Change::Remove { member, .. } if self.is_input(member.index()) => {}
                 Change::Remove { member, settled } => {
                     let released = dealings.released.get(&member).copied().unwrap_or(0);
@@ -153,7 +153,7 @@ impl Explorer {
                 }
             }
         }
-        // An input goes on with its work only until the first decision: later it is bound by nothing that was checked here.
+        // An input continues with its work only until the first decision: later it is bound by nothing that was checked here.
         for member in (0..world.members.len()).filter(|member| self.is_input(*member)) {
             let dealings = &world.members[member].1;
             if dealings.sent < dealings.horizon.unwrap_or(self.most).min(self.most) {
@@ -173,7 +173,7 @@ impl Explorer {
         }
     }
 
-    /// To everybody; what a member says to itself it hears at once.
+    /// Asks everybody; what a member says to itself it hears at once.
     fn ask(&self, world: &mut AgreementWorld, from: RosterMember, message: AgreementMessage) {
         let others = (0..world.members.len() as u32).map(RosterMember).filter(|to| *to != from);
         world.under_way.extend(others.map(|to| (from, to, message)));
@@ -200,7 +200,7 @@ impl Explorer {
             }
             AgreementMessage::Refused { promised } => return agree.refused(promised),
         };
-        // Who is refused gives up, as if it had heard nothing more: that is among the moves already.
+        // A member that is refused gives up, as if it had heard nothing more: that is among the moves already.
         if matches!(answer, AgreementMessage::Refused { .. }) {
             return;
         }
@@ -223,7 +223,7 @@ fn agree__three_members_decide_once_and_never_against_an_input() {
     assert!(explorer.decided.iter().filter(removed).count() > 1, "{:?}", explorer.decided);
 }
 
-/// Each of three ballots has a leader of its own, and two of them want what excludes the other.
+/// Creates three ballots, each with a leader of its own, two of which want what excludes the other.
 fn three_ballots() -> Explorer {
     Explorer::new(
         [1, 2],

@@ -17,7 +17,7 @@ fn decide(journal: &Journal, change: Change, from: u64) -> Journal {
     journal.with(Decision { change, from }).expect("it is permitted")
 }
 
-/// The timeslices below `until` of the builder at `place`, in its order.
+/// Returns the timeslices below `until` of the builder at `place`, in its order.
 fn listed(journal: &Journal, place: usize, until: u64) -> Vec<u64> {
     let all = (0..).map_while(|position| journal.nth(place, position));
     all.take_while(|timeslice| *timeslice < until).collect()
@@ -112,7 +112,7 @@ impl ExplicitOrders {
     }
 }
 
-/// One change that may or may not be permitted.
+/// Returns one change that may or may not be permitted.
 fn any_change(stream: &mut RandomStream, journal: &Journal, written: &ExplicitOrders) -> Change {
     let member = RosterMember(stream.below(journal.roster() as u64) as u32);
     let length = match journal.role(member) {

@@ -74,7 +74,7 @@ pub(in crate::timeslice) struct Director {
 }
 
 impl Director {
-    /// For so many inputs, and timeslices in a round.
+    /// Creates a `Director` for this many inputs, and timeslices in a round.
     pub(in crate::timeslice) fn new(parameters: Dfs, inputs: usize, round: u64) -> Self {
         Self {
             parameters,
@@ -92,7 +92,7 @@ impl Director {
         }
     }
 
-    /// Something changed about `interval`, which is open.
+    /// Looks at `interval`, which is open and about which something changed.
     fn look_at(&mut self, interval: u32) {
         let Some(reports) = self.open.get(&interval) else { return };
         let expected = reports.iter().zip(&self.inputs).filter(|(_, takes_part)| **takes_part);
@@ -103,7 +103,7 @@ impl Director {
         }
     }
 
-    /// Every input has reported `interval`.
+    /// Completes `interval`, which every input has reported.
     fn complete(&mut self, interval: u32, reports: &[IntervalReport]) {
         let starts = || reports.iter().map(|report| report.start.0);
         let (first, last) = (starts().min().unwrap_or(0), starts().max().unwrap_or(0));
@@ -137,7 +137,7 @@ impl Director {
         self.latest = Some(proposal);
     }
 
-    /// What is proposed for interval `target` where the history's median is `usual`.
+    /// Returns what is proposed for interval `target` where the history's median is `usual`.
     fn sped_up(&mut self, target: u32, usual: u64) -> u64 {
         let Some(speed_up) = self.parameters.speed_up else { return usual };
         if let Some(stage) = self.stage.filter(|stage| target <= stage.until) {
@@ -164,7 +164,7 @@ impl Director {
         self.stage.map_or(usual, |stage| stage.duration.0)
     }
 
-    /// Whether the latest intervals took about what was proposed; `None` while there are too few of them.
+    /// Returns whether the latest intervals took about what was proposed; `None` while there are too few of them.
     fn keep_up(&self, usual: u64, SpeedUp { difference, intervals, .. }: SpeedUp) -> Option<bool> {
         let over = self.history.iter().filter_map(|measured| Some((measured.duration, measured.proposed?)));
         let late = |(took, proposed): (Nanos, Nanos)| i128::from(took.0) - i128::from(proposed.0);
@@ -211,13 +211,13 @@ impl Directing for Director {
     }
 }
 
-/// What an interval of so many `rounds` would have taken.
+/// Returns what an interval of this many `rounds` would have taken.
 fn as_long_as(rounds: u32, report: &IntervalReport) -> u64 {
     let duration = u128::from(report.duration.0) * u128::from(rounds) / u128::from(report.rounds.max(1));
     u64::try_from(duration).unwrap_or(u64::MAX)
 }
 
-/// The middle value; of an even number the upper one.
+/// Returns the middle value; of an even number the upper one.
 fn median(mut values: Vec<u64>) -> u64 {
     values.sort_unstable();
     values.get(values.len() / 2).copied().unwrap_or(0)

@@ -53,21 +53,21 @@ pub struct SpeedUp {
     pub difference: u32,
     /// So much less is then proposed, in percent of the median; half as much again with every stage until one has failed.
     pub step: u32,
-    /// For so many intervals, before it is looked at again.
+    /// The number of intervals, before it is looked at again.
     pub intervals: u32,
-    /// For so many intervals what worked last is kept when a stage has failed.
+    /// The number of intervals for which what worked last is kept when a stage has failed.
     pub hold: u32,
 }
 
 impl SpeedUp {
-    /// The step in parts of 1000.
+    /// Returns the step in parts of 1000.
     fn per_mille(self) -> u64 {
         u64::from(self.step.min(50)) * 10
     }
 }
 
 impl Default for Dfs {
-    /// As published, but for the speed-up, which is on: 5 % for five intervals whenever intervals take less than 5 % longer
+    /// Creates a `Dfs` as published, but for the speed-up, which is on: 5 % for five intervals whenever intervals take less than 5 % longer
     /// than proposed, and twenty at rest behind a stage that failed. Without it an interval never gets shorter, since a
     /// duration includes the wait for its pace; without rest it is probed all the time.
     fn default() -> Self {

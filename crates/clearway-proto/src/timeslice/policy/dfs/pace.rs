@@ -6,7 +6,7 @@
 //! has passed, or while there is no proposal (the first two intervals), everything may be sent.
 //!
 //! Where intervals begin follows from the deals ([`Deal`]), so that all inputs agree on it: an interval has as many whole rounds as
-//! the scheduler's constants say, and ends early where timeslices were dealt anew. What is inherited from a builder that was removed
+//! the scheduler's constants say, and ends early where timeslices were dealt anew. A timeslice that is inherited from a builder that was removed
 //! belongs to the interval that ends there.
 
 use alloc::collections::{BTreeMap, VecDeque};
@@ -20,7 +20,7 @@ use crate::timeslice::policy::{Cause, Choice, RoundRobin, Sending};
 
 /// Whose clock all inputs go by.
 const REFERENCE: usize = 0;
-/// Crystal oscillators of two computers drift apart by so many parts per billion at most: 50 parts per million each.
+/// Parts per billion by which crystal oscillators of two computers drift apart, at most: 50 parts per million each.
 const DRIFT_MAX: u32 = 100_000;
 
 /// Intervals ahead of which proposals are kept: builders propose the one after the next.
@@ -38,7 +38,7 @@ struct IntervalExtent {
 }
 
 impl IntervalExtent {
-    /// The interval of `timeslice`, where timeslices are dealt by `deals` and an interval has about so many.
+    /// Creates the interval of `timeslice`, where timeslices are dealt by `deals` and an interval has about `length`.
     fn new(deals: &[Deal], interval: u64, timeslice: u64) -> Self {
         let mut before = 0;
         let ends = deals.iter().skip(1).map(|next| next.from).chain([u64::MAX]);
@@ -55,7 +55,7 @@ impl IntervalExtent {
         Self { index: u32::MAX, first: timeslice, end: u64::MAX, round: 1 }
     }
 
-    /// How many rounds it has, the last of which may be short.
+    /// Returns how many rounds it has, the last of which may be short.
     fn rounds(&self) -> u32 {
         u32::try_from((self.end - self.first).div_ceil(self.round)).unwrap_or(u32::MAX)
     }
@@ -76,7 +76,7 @@ struct Interval {
 }
 
 impl Interval {
-    /// It was dealt otherwise: so many are not sent, and not acknowledged.
+    /// Counts anew after other dealing: this many are not sent, and not acknowledged.
     fn recount(&mut self, unsent: u64, unacknowledged: u64) {
         self.total = self.total - self.unacknowledged + unacknowledged;
         (self.unsent, self.unacknowledged) = (unsent, unacknowledged);
@@ -104,7 +104,7 @@ pub(in crate::timeslice) struct Paced {
 }
 
 impl Paced {
-    /// The input at `place`.
+    /// Creates the input at `place`.
     pub(in crate::timeslice) fn new(parameters: Dfs, place: usize) -> Self {
         Self {
             parameters,
@@ -121,13 +121,13 @@ impl Paced {
         }
     }
 
-    /// The interval at `extent`, of which nothing was sent.
+    /// Returns the interval at `extent`, of which nothing was sent.
     fn opened(extent: IntervalExtent, proposed: Option<Proposal>, connections: &Connections) -> Interval {
         let total = connections.unsent_before(extent.end);
         Interval { extent, proposed, total, unsent: total, unacknowledged: total, ..Interval::default() }
     }
 
-    /// Whether the interval under way is sent, and acknowledged to the gate.
+    /// Returns whether the interval under way is sent, and acknowledged to the gate.
     fn is_through(&self) -> bool {
         let acknowledged = |current: &Interval| current.total - current.unacknowledged;
         let gate = |current: &Interval| current.total * u64::from(self.parameters.gate) / 1000;
@@ -154,7 +154,7 @@ impl Paced {
         }
     }
 
-    /// The first timeslice that may not be sent yet, and when the next ones may.
+    /// Returns the first timeslice that may not be sent yet, and when the next ones may.
     fn limit(&self, now: LocalNs) -> (u64, Option<LocalNs>) {
         let Some(Interval { extent: IntervalExtent { first, end, round, .. }, proposed, .. }) = self.current else {
             return (0, None);

@@ -10,7 +10,7 @@ use super::*;
 use crate::base::crc32c;
 use crate::wire::{AdoptedMemory, MemoryAccess};
 
-/// 64 bytes that `rank` has adopted.
+/// Returns 64 bytes that `rank` has adopted.
 fn adopted(fabric: &mut dyn Fabric, rank: Rank) -> Result<(AdoptedMemory, RegionId), String> {
     let memory = fabric.foreign(64, MemoryAccess::Peers).ok_or("no foreign memory")?;
     let region = fabric.wire(rank).adopt(Arc::clone(&memory)).map_err(|missing| format!("adopt: {missing}"))?;

@@ -1,4 +1,4 @@
-//! An input that follows proposals, with four builders that release what they are told to.
+//! An input that follows proposals, with four builders that release what the test says.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -22,7 +22,7 @@ struct SchedulerBench {
 }
 
 impl SchedulerBench {
-    /// The barrier was passed at 1,000 ns.
+    /// Creates a pace whose barrier was passed at 1,000 ns.
     fn new() -> Self {
         let layout = TimesliceLayout::new([Rank(0)].to_vec(), (1..5).map(Rank).collect(), &[]).expect("a sound layout");
         let open = |rank| BuilderConnection {
@@ -74,7 +74,7 @@ impl SchedulerBench {
         }
     }
 
-    /// The first builder dies; its first `settled` timeslices are built, and all from `from` on are dealt anew.
+    /// Loses the first builder; its first `settled` timeslices are built, and all from `from` on are dealt anew.
     fn lose_first(&mut self, now: u64, settled: u64, from: u64) {
         let change = Change::Remove { member: RosterMember(1), settled };
         self.connections.all[0].sent.clear();
