@@ -84,7 +84,7 @@ impl GraphBuilder {
         self.cables.push((a, b, link));
     }
 
-    /// Returns numbers the channels. O(cables).
+    /// Builds the graph and numbers its channels. O(cables).
     pub fn build(self) -> Graph {
         let mut first = vec![0u32; self.names.len() + 1];
         for (a, b, _) in &self.cables {

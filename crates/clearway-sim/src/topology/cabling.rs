@@ -34,7 +34,7 @@ pub(super) fn tree(tree: &FatTree, links: TreeLinks) -> Graph {
     builder.build()
 }
 
-/// Returns names a switch `leaf3`, `spine2`, and between them `pod1mid4` (with more than one such level `pod1mid4l3`).
+/// Returns the name of a switch: `leaf3`, `spine2`, and between them `pod1mid4` (with more than one such level `pod1mid4l3`).
 fn tree_name(place: usize, levels: usize, a: u32, b: u32) -> String {
     match place {
         _ if levels == 1 => "switch".to_owned(),
