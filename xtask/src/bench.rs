@@ -21,7 +21,7 @@
 //! The measured loops: `crates/clearway-runtime/benches/wire_bench.rs`.
 
 mod afterwards;
-mod contest;
+mod contestant;
 mod crowd;
 mod fabric;
 mod faults;
@@ -46,7 +46,7 @@ use anyhow::{Context, Result, bail, ensure};
 use cargo_metadata::Message;
 use serde_json::json;
 
-use self::contest::{CONTESTS, Contest, Programs, SEALED};
+use self::contestant::{CONTESTS, Contestant, Programs, SEALED};
 use self::link::Link;
 
 /// The marker with which this program runs itself inside its own namespace.
@@ -59,7 +59,7 @@ const ROUNDS: usize = 5;
 type Figures = BTreeMap<(&'static str, &'static str), Vec<f64>>;
 
 /// What was asked for.
-struct Asked {
+struct BenchArguments {
     rounds: usize,
     json: bool,
 }
@@ -88,10 +88,10 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
 }
 
 /// A bench whose contestants run on a virtual link.
-fn on_link(bench: &'static str, contests: &[Contest], rest: &[String]) -> Result<ExitCode> {
-    let asked = parse(bench, rest)?;
+fn on_link(bench: &'static str, contests: &[Contestant], rest: &[String]) -> Result<ExitCode> {
+    let options = parse(bench, rest)?;
     if let Some(program) = rest.iter().position(|a| a == INSIDE).and_then(|at| rest.get(at + 1)) {
-        return inside(bench, &asked, contests, PathBuf::from(program));
+        return inside(bench, &options, contests, PathBuf::from(program));
     }
     for program in ["unshare", "nsenter", "ip", "taskset", "timeout"] {
         if Command::new(program).arg("--version").output().is_err() && Command::new(program).arg("-V").output().is_err()
@@ -118,21 +118,21 @@ fn on_link(bench: &'static str, contests: &[Contest], rest: &[String]) -> Result
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn parse(bench: &str, arguments: &[String]) -> Result<Asked> {
-    let mut asked = Asked { rounds: ROUNDS, json: false };
+fn parse(bench: &str, arguments: &[String]) -> Result<BenchArguments> {
+    let mut options = BenchArguments { rounds: ROUNDS, json: false };
     let mut arguments = arguments.iter();
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
-            "--json" => asked.json = true,
+            "--json" => options.json = true,
             "--rounds" => {
                 let rounds = arguments.next().and_then(|text| text.parse().ok()).filter(|rounds| *rounds > 0);
-                asked.rounds = rounds.context("--rounds takes a number from 1 on")?;
+                options.rounds = rounds.context("--rounds takes a number from 1 on")?;
             }
             INSIDE => drop(arguments.next()),
             other => bail!("bench {bench} does not know `{other}`; it takes --rounds N and --json"),
         }
     }
-    Ok(asked)
+    Ok(options)
 }
 
 fn is_root() -> Result<bool> {
@@ -175,13 +175,13 @@ fn load() -> f64 {
     text.split_ascii_whitespace().next().and_then(|first| first.parse().ok()).unwrap_or(f64::NAN)
 }
 
-fn inside(bench: &str, asked: &Asked, contests: &[Contest], program: PathBuf) -> Result<ExitCode> {
+fn inside(bench: &str, options: &BenchArguments, contests: &[Contestant], program: PathBuf) -> Result<ExitCode> {
     let link = Link::make()?;
-    let needs_peer = contests.iter().any(|contest| contest.peer == contest::Peer::Libfabric);
-    let programs = Programs { wire: program, libfabric: needs_peer.then(contest::compile_peer).flatten() };
+    let needs_peer = contests.iter().any(|contest| contest.peer == contestant::Peer::Libfabric);
+    let programs = Programs { wire: program, libfabric: needs_peer.then(contestant::compile_peer).flatten() };
     let loaded = load();
     let mut figures = Figures::new();
-    for round in 0..asked.rounds {
+    for round in 0..options.rounds {
         let mut contests: Vec<_> = contests.iter().collect();
         if round % 2 == 1 {
             contests.reverse();
@@ -197,10 +197,10 @@ fn inside(bench: &str, asked: &Asked, contests: &[Contest], program: PathBuf) ->
             }
         }
     }
-    if asked.json {
-        println!("{}", record(bench, asked, &link, loaded, &figures));
+    if options.json {
+        println!("{}", record(bench, options, &link, loaded, &figures));
     } else {
-        print!("{}", text(asked, &link, loaded, &figures));
+        print!("{}", text(options, &link, loaded, &figures));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -212,11 +212,11 @@ fn spread(values: &[f64]) -> Option<(f64, f64, f64)> {
     Some((*sorted.get(sorted.len() / 2)?, *sorted.first()?, *sorted.last()?))
 }
 
-fn text(asked: &Asked, link: &Link, loaded: f64, figures: &Figures) -> String {
+fn text(options: &BenchArguments, link: &Link, loaded: f64, figures: &Figures) -> String {
     let mut text = format!(
         "veth pair, MTU 1500, {} rounds, cores {} and {}, load {loaded} before and {} after\n\
          median (least to greatest)\n\n",
-        asked.rounds,
+        options.rounds,
         link.cores[0],
         link.cores[1],
         load()
@@ -239,8 +239,8 @@ fn ratios(figures: &Figures) -> Vec<(&'static str, f64)> {
     let medians = |a, b, name| Some(of(a, name)?.0 / of(b, name)?.0);
     let leasts = |a, b, name| Some(of(a, name)?.1 / of(b, name)?.1);
     let pair = |number: usize, name| medians(ofi::PAIRS[number][0], ofi::PAIRS[number][1], name);
-    let slow = |a, b| medians(a, b, contest::SLOW);
-    let (sender, receiver, both) = (contest::PER_SENDER, contest::PER_RECEIVER, contest::PER_BOTH);
+    let slow = |a, b| medians(a, b, contestant::SLOW);
+    let (sender, receiver, both) = (contestant::PER_SENDER, contestant::PER_RECEIVER, contestant::PER_BOTH);
     // A peer counts with the better of its ways to wait.
     let best = |a, peers: &[&'static str], name| {
         let ratios = peers.iter().filter_map(|b| medians(a, *b, name));
@@ -263,37 +263,43 @@ fn ratios(figures: &Figures) -> Vec<(&'static str, f64)> {
         ("goodput per receiver's CPU-second, sealed wire / wire", medians("udp wire, sealed", "udp wire", receiver)),
         (
             "median half round trip, sealed wire / wire",
-            medians("latency wire, sealed", "latency wire", contest::TYPICAL),
+            medians("latency wire, sealed", "latency wire", contestant::TYPICAL),
         ),
         (
             "goodput per sender's CPU-second, sealed wire / libfabric tcp",
-            best("udp wire, sealed", contest::TCP, sender),
+            best("udp wire, sealed", contestant::TCP, sender),
         ),
         (
             "goodput per receiver's CPU-second, sealed wire / libfabric tcp",
-            best("udp wire, sealed", contest::TCP, receiver),
+            best("udp wire, sealed", contestant::TCP, receiver),
         ),
-        ("goodput per CPU-second of both, sealed wire / libfabric tcp", best("udp wire, sealed", contest::TCP, both)),
+        (
+            "goodput per CPU-second of both, sealed wire / libfabric tcp",
+            best("udp wire, sealed", contestant::TCP, both),
+        ),
         (
             "goodput per sender's CPU-second, sealed wire / libfabric rxd",
-            best("udp wire, sealed", contest::RXD, sender),
+            best("udp wire, sealed", contestant::RXD, sender),
         ),
-        ("goodput per CPU-second of both, sealed wire / libfabric rxd", best("udp wire, sealed", contest::RXD, both)),
-        ("median half round trip, 64 B, ofi wire / libfabric alone", pair(0, contest::TYPICAL)),
+        (
+            "goodput per CPU-second of both, sealed wire / libfabric rxd",
+            best("udp wire, sealed", contestant::RXD, both),
+        ),
+        ("median half round trip, 64 B, ofi wire / libfabric alone", pair(0, contestant::TYPICAL)),
         ("mean half round trip, 64 B, ofi wire / fi_pingpong", medians(ofi::PAIRS[0][0], ofi::PINGPONG, ofi::MEAN)),
         ("bytes per CPU-second, writes of 64 KiB, ofi wire / libfabric alone", pair(1, sender)),
         ("bytes per CPU-second, writes of 1 MiB, ofi wire / libfabric alone", pair(2, sender)),
         ("p99 half round trip, flood at the port / flood beside it", slow("victim, flood", "victim, flood beside")),
         ("p99 half round trip, flood at the port / no flood", slow("victim, flood", "victim, no flood")),
-        ("least half round trip, wire / plain sockets", leasts("latency wire", "latency plain", contest::FASTEST)),
-        ("median half round trip, wire / plain sockets", medians("latency wire", "latency plain", contest::TYPICAL)),
+        ("least half round trip, wire / plain sockets", leasts("latency wire", "latency plain", contestant::FASTEST)),
+        ("median half round trip, wire / plain sockets", medians("latency wire", "latency plain", contestant::TYPICAL)),
     ]
     .into_iter()
     .filter_map(|(sentence, ratio)| Some((sentence, ratio?)))
     .collect()
 }
 
-fn record(bench: &str, asked: &Asked, link: &Link, loaded: f64, figures: &Figures) -> serde_json::Value {
+fn record(bench: &str, options: &BenchArguments, link: &Link, loaded: f64, figures: &Figures) -> serde_json::Value {
     let each: Vec<_> = figures
         .iter()
         .map(|((contest, name), values)| json!({"contest": contest, "name": name, "rounds": values}))
@@ -301,7 +307,7 @@ fn record(bench: &str, asked: &Asked, link: &Link, loaded: f64, figures: &Figure
     let ratios: BTreeMap<_, _> = ratios(figures).into_iter().collect();
     json!({
         "bench": bench,
-        "rounds": asked.rounds,
+        "rounds": options.rounds,
         "cores": link.cores,
         "load": [loaded, load()],
         "figures": each,
@@ -322,8 +328,8 @@ mod tests {
     #[test]
     fn ratios__compare_medians_and_leave_out_who_did_not_run() {
         let mut figures = Figures::new();
-        figures.insert(("udp wire", contest::PER_SENDER), vec![30.0, 10.0, 20.0]);
-        figures.insert(("iperf3 tcp", contest::PER_SENDER), vec![10.0]);
+        figures.insert(("udp wire", contestant::PER_SENDER), vec![30.0, 10.0, 20.0]);
+        figures.insert(("iperf3 tcp", contestant::PER_SENDER), vec![10.0]);
         assert_eq!(ratios(&figures), [("goodput per sender's CPU-second, wire / iperf3 TCP", 2.0)]);
     }
 

@@ -20,7 +20,7 @@ const COLUMNS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
 
 /// What one wire did in one case.
 #[derive(Debug, PartialEq, Eq)]
-struct Cell {
+struct CaseResult {
     wire: String,
     case: String,
     /// The capability that the wire lacks; `None` when the promise was kept.
@@ -46,16 +46,20 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
 }
 
 /// Reads the lines of the tests; all others are skipped. Quiet tests print their dots on the same lines.
-fn cells(text: &str) -> Vec<Cell> {
+fn cells(text: &str) -> Vec<CaseResult> {
     let lines = text.lines().filter_map(|line| line.split_once(PREFIX).map(|(_, rest)| rest));
     lines.filter_map(cell).collect()
 }
 
-fn cell(line: &str) -> Option<Cell> {
+fn cell(line: &str) -> Option<CaseResult> {
     let (rest, outcome) = line.rsplit_once(": ")?;
     let (wire, case) = rest.split_once(": ")?;
     let missing = outcome.strip_prefix("no ").map(str::to_owned);
-    (missing.is_some() || outcome == "passed").then(|| Cell { wire: wire.to_owned(), case: case.to_owned(), missing })
+    (missing.is_some() || outcome == "passed").then(|| CaseResult {
+        wire: wire.to_owned(),
+        case: case.to_owned(),
+        missing,
+    })
 }
 
 /// Returns the different values, in the order in which they first appear.
@@ -70,7 +74,7 @@ fn distinct<'a>(values: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
 }
 
 /// Draws the matrix, with a legend of wires above and one of missing capabilities below.
-fn matrix(cells: &[Cell]) -> String {
+fn matrix(cells: &[CaseResult]) -> String {
     let mut wires = distinct(cells.iter().map(|cell| cell.wire.as_str()));
     wires.sort_unstable();
     let cases = distinct(cells.iter().map(|cell| cell.case.as_str()));
@@ -104,7 +108,7 @@ mod tests {
     fn cells__are_read_between_other_lines() {
         let cells = cells(TEXT);
         assert_eq!(cells.len(), 4);
-        let file = Cell { wire: "memory".into(), case: "a file".into(), missing: Some("file".into()) };
+        let file = CaseResult { wire: "memory".into(), case: "a file".into(), missing: Some("file".into()) };
         assert_eq!(cells[1], file);
     }
 

@@ -15,7 +15,7 @@ const KEPT: &str = "crates/clearway/tests/golden";
 
 /// What becomes of texts that differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Differing {
+enum DifferencePolicy {
     Refused,
     Written,
 }
@@ -35,7 +35,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
         .args(names)
         .status()
         .context("cargo")?;
-    if differing == Differing::Refused {
+    if differing == DifferencePolicy::Refused {
         return Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
     let written = take_over(&found, metadata.workspace_root.join(KEPT).as_std_path())?;
@@ -45,11 +45,11 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
 }
 
 /// What becomes of differences, and the words that choose among the tests.
-fn parse(arguments: &[String]) -> Result<(Differing, Vec<String>)> {
-    let (mut differing, mut names) = (Differing::Refused, Vec::new());
+fn parse(arguments: &[String]) -> Result<(DifferencePolicy, Vec<String>)> {
+    let (mut differing, mut names) = (DifferencePolicy::Refused, Vec::new());
     for argument in arguments {
         match argument.as_str() {
-            "--update" => differing = Differing::Written,
+            "--update" => differing = DifferencePolicy::Written,
             option if option.starts_with('-') => bail!("golden knows --update and names, not `{option}`"),
             // As the tests are named.
             name => names.push(format!("golden__{}", name.replace('-', "_"))),
@@ -81,8 +81,8 @@ mod tests {
     fn parse__names_are_those_of_tests_and_mistakes_are_named() {
         let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
         let (differing, names) = parse(&words("--update gpcnet-edr")).unwrap();
-        assert_eq!((differing, names), (Differing::Written, vec!["golden__gpcnet_edr".to_owned()]));
-        assert_eq!(parse(&[]).unwrap(), (Differing::Refused, Vec::new()));
+        assert_eq!((differing, names), (DifferencePolicy::Written, vec!["golden__gpcnet_edr".to_owned()]));
+        assert_eq!(parse(&[]).unwrap(), (DifferencePolicy::Refused, Vec::new()));
         assert!(parse(&words("--updat")).unwrap_err().to_string().contains("not `--updat`"));
     }
 }

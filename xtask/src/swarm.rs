@@ -33,7 +33,7 @@ const CASTS: u64 = 60;
 
 /// What was asked for.
 #[derive(Debug, PartialEq, Eq)]
-struct Asked {
+struct SwarmArguments {
     first: u64,
     seeds: u64,
     jobs: u64,
@@ -55,11 +55,11 @@ struct Findings {
 /// Runs `swarm [casts] [--seeds N] [--jobs N] [--minutes N] [--first SEED]`.
 pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
     if let Some(("casts", arguments)) = arguments.split_first().map(|(first, rest)| (first.as_str(), rest)) {
-        let Asked { first, seeds, minutes, .. } = parse(arguments)?;
+        let SwarmArguments { first, seeds, minutes, .. } = parse(arguments)?;
         casts::run(&crate::bench::build_program()?, first, seeds, Duration::from_secs(minutes * 60))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let asked = parse(arguments)?;
+    let options = parse(arguments)?;
     if !explore()? {
         return Ok(ExitCode::FAILURE);
     }
@@ -67,7 +67,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
     let out = PathBuf::from("out/swarm");
     std::fs::create_dir_all(&out).with_context(|| format!("{}", out.display()))?;
     let begun = std::time::Instant::now();
-    let jobs: Vec<Child> = (0..asked.jobs).map(|job| start(&program, &asked, job, &out)).collect::<Result<_>>()?;
+    let jobs: Vec<Child> = (0..options.jobs).map(|job| start(&program, &options, job, &out)).collect::<Result<_>>()?;
     let mut findings = Findings::default();
     for job in jobs {
         let output = job.wait_with_output().context("a job")?;
@@ -89,30 +89,30 @@ fn explore() -> Result<bool> {
     Ok(command.status().context("cargo")?.success())
 }
 
-fn parse(arguments: &[String]) -> Result<Asked> {
-    let mut asked = Asked { first: 0, seeds: SEEDS, jobs: 2, minutes: 60 };
+fn parse(arguments: &[String]) -> Result<SwarmArguments> {
+    let mut options = SwarmArguments { first: 0, seeds: SEEDS, jobs: 2, minutes: 60 };
     let mut arguments = arguments.iter();
     while let Some(argument) = arguments.next() {
         let slot = match argument.as_str() {
-            "--first" => &mut asked.first,
-            "--seeds" => &mut asked.seeds,
-            "--jobs" => &mut asked.jobs,
-            "--minutes" => &mut asked.minutes,
+            "--first" => &mut options.first,
+            "--seeds" => &mut options.seeds,
+            "--jobs" => &mut options.jobs,
+            "--minutes" => &mut options.minutes,
             other => bail!("swarm knows --seeds, --jobs, --minutes and --first, not `{other}`"),
         };
         let number = arguments.next().and_then(|text| text.parse().ok());
         *slot = number.with_context(|| format!("{argument} takes a whole number"))?;
     }
-    ensure!((1..=1024).contains(&asked.jobs), "--jobs takes a number from 1 to 1024");
-    Ok(asked)
+    ensure!((1..=1024).contains(&options.jobs), "--jobs takes a number from 1 to 1024");
+    Ok(options)
 }
 
-fn start(program: &Path, asked: &Asked, job: u64, out: &Path) -> Result<Child> {
+fn start(program: &Path, options: &SwarmArguments, job: u64, out: &Path) -> Result<Child> {
     let file = out.join(format!("FAILURE-{job}.toml"));
     // A file of an earlier swarm would look like a failure of this one.
     let _ = std::fs::remove_file(&file);
-    let count = asked.seeds / asked.jobs + u64::from(job < asked.seeds % asked.jobs);
-    let numbers = [asked.first + job, asked.jobs, count, asked.minutes * 60];
+    let count = options.seeds / options.jobs + u64::from(job < options.seeds % options.jobs);
+    let numbers = [options.first + job, options.jobs, count, options.minutes * 60];
     let mut command = Command::new(program);
     command.args(numbers.map(|number| number.to_string())).arg(commit()).arg(file);
     command.stdout(Stdio::piped()).spawn().with_context(|| format!("{}", program.display()))
@@ -189,8 +189,8 @@ mod tests {
     #[test]
     fn parse__defaults_and_mistakes() {
         let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
-        let asked = parse(&words("--seeds 7 --jobs 3")).unwrap();
-        assert_eq!(asked, Asked { first: 0, seeds: 7, jobs: 3, minutes: 60 });
+        let options = parse(&words("--seeds 7 --jobs 3")).unwrap();
+        assert_eq!(options, SwarmArguments { first: 0, seeds: 7, jobs: 3, minutes: 60 });
         assert!(parse(&words("--seed 7")).unwrap_err().to_string().contains("not `--seed`"));
         assert!(parse(&words("--jobs 0")).is_err());
     }

@@ -11,10 +11,10 @@ use std::process::{Command, ExitCode, Stdio};
 use anyhow::{Context, Result};
 use serde_json::json;
 
-use super::contest::value;
+use super::contestant::value;
 use super::mpi::{OPEN_MPI, OPEN_MPI_AS_ROOT};
-use super::shm::{directory, said};
-use super::{Asked, build, link, load, spread};
+use super::shm::{directory, stdout_text};
+use super::{BenchArguments, build, link, load, spread};
 
 /// The other program's source.
 const PEER: &str = include_str!("allreduce_peer.c");
@@ -27,16 +27,16 @@ const FIGURES: [(&str, &str); 3] = [("p50_ns", "median, us"), ("p99_ns", "p99, u
 const WIRE: &str = "shm wire";
 const MPI: &str = "Open MPI, yielding";
 
-type Figures = BTreeMap<(&'static str, &'static str), Vec<f64>>;
+type CrowdFigures = BTreeMap<(&'static str, &'static str), Vec<f64>>;
 
 /// Runs the bench.
-pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
+pub(super) fn run(options: &BenchArguments) -> Result<ExitCode> {
     let (cores, wire) =
         (link::cores()?.map(|core| core.to_string()).join(","), build("clearway-runtime", "shm_allreduce")?);
     let mpi = OPEN_MPI.compile(&directory(), "allreduce_peer", PEER);
     let loaded = load();
-    let mut figures = Figures::new();
-    for round in 0..asked.rounds {
+    let mut figures = CrowdFigures::new();
+    for round in 0..options.rounds {
         let mut contests = [WIRE, MPI];
         if round % 2 == 1 {
             contests.reverse();
@@ -55,10 +55,10 @@ pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
     }
     // Files that stay behind in the system's directory for such things harm nobody.
     let _ = std::fs::remove_dir_all(directory());
-    if asked.json {
-        println!("{}", record(asked, &cores, loaded, &figures));
+    if options.json {
+        println!("{}", record(options, &cores, loaded, &figures));
     } else {
-        print!("{}", text(asked, &cores, loaded, &figures));
+        print!("{}", text(options, &cores, loaded, &figures));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -74,7 +74,7 @@ fn run_wire(program: &Path, cores: &str, round: usize) -> Result<String> {
     let ranks: Vec<_> = (0..RANKS).map(start).collect::<Result<_, _>>().context("a rank")?;
     let mut spoken = String::new();
     for rank in ranks {
-        spoken.push_str(&said(rank.wait_with_output().context("a rank")?)?);
+        spoken.push_str(&stdout_text(rank.wait_with_output().context("a rank")?)?);
     }
     Ok(spoken)
 }
@@ -87,10 +87,10 @@ fn run_mpi(program: &Path, cores: &str) -> Result<String> {
         .envs(OPEN_MPI_AS_ROOT)
         .output()
         .context(OPEN_MPI.launcher)?;
-    said(output)
+    stdout_text(output)
 }
 
-fn collect(contest: &'static str, line: &str, figures: &mut Figures) -> Result<()> {
+fn collect(contest: &'static str, line: &str, figures: &mut CrowdFigures) -> Result<()> {
     for (key, name) in FIGURES {
         figures.entry((contest, name)).or_default().push(value(line, key)? / 1e3);
     }
@@ -98,15 +98,15 @@ fn collect(contest: &'static str, line: &str, figures: &mut Figures) -> Result<(
 }
 
 /// The ratio of medians for each figure that both have.
-fn ratios(figures: &Figures) -> BTreeMap<&'static str, f64> {
+fn ratios(figures: &CrowdFigures) -> BTreeMap<&'static str, f64> {
     let of = |contest, name| figures.get(&(contest, name)).and_then(|values| spread(values));
     FIGURES.iter().filter_map(|(_, name)| Some((*name, of(WIRE, *name)?.0 / of(MPI, *name)?.0))).collect()
 }
 
-fn text(asked: &Asked, cores: &str, loaded: f64, figures: &Figures) -> String {
+fn text(options: &BenchArguments, cores: &str, loaded: f64, figures: &CrowdFigures) -> String {
     let mut text = format!(
         "{RANKS} ranks on cores {cores}, {} rounds, load {loaded} before and {} after\nmedian (least to greatest)\n\n",
-        asked.rounds,
+        options.rounds,
         load()
     );
     for ((contest, name), values) in figures {
@@ -121,14 +121,14 @@ fn text(asked: &Asked, cores: &str, loaded: f64, figures: &Figures) -> String {
     text
 }
 
-fn record(asked: &Asked, cores: &str, loaded: f64, figures: &Figures) -> serde_json::Value {
+fn record(options: &BenchArguments, cores: &str, loaded: f64, figures: &CrowdFigures) -> serde_json::Value {
     let each: Vec<_> = figures
         .iter()
         .map(|((contest, name), values)| json!({"contest": contest, "name": name, "rounds": values}))
         .collect();
     json!({
         "bench": "crowd",
-        "rounds": asked.rounds,
+        "rounds": options.rounds,
         "cores": cores,
         "load": [loaded, load()],
         "figures": each,
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn ratios__are_of_medians_and_need_both() {
-        let mut figures = Figures::new();
+        let mut figures = CrowdFigures::new();
         collect(WIRE, "p50_ns 5000 p99_ns 9000 mean_ns 6000\n", &mut figures).expect("a line");
         assert!(ratios(&figures).is_empty());
         collect(MPI, "p50_ns 20000 p99_ns 9000 mean_ns 6000\n", &mut figures).expect("a line");

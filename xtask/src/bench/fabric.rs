@@ -22,8 +22,8 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
-use super::contest::value;
-use super::{Asked, Figures, build, load, spread};
+use super::contestant::value;
+use super::{BenchArguments, Figures, build, load, spread};
 
 /// Packets in a second of processor time.
 const SPEED: &str = "M packets per CPU second";
@@ -38,30 +38,30 @@ const MEMORY: &str = "memory, MB";
 
 /// The program that runs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Side {
+enum FabricSide {
     Ours,
     Ns3,
     SimGrid,
 }
 
 /// One contestant.
-struct Contest {
+struct FabricContestant {
     name: &'static str,
-    side: Side,
+    side: FabricSide,
     arguments: &'static str,
-    often: Often,
+    often: Repetition,
 }
 
 /// In how many rounds.
 #[derive(PartialEq, Eq)]
-enum Often {
+enum Repetition {
     Always,
     /// In the first round only: it takes the better part of a minute.
     Once,
 }
 
-const fn contest(name: &'static str, side: Side, arguments: &'static str) -> Contest {
-    Contest { name, side, arguments, often: Often::Always }
+const fn contest(name: &'static str, side: FabricSide, arguments: &'static str) -> FabricContestant {
+    FabricContestant { name, side, arguments, often: Repetition::Always }
 }
 
 const TREE_64: &str = "tree 64, packets";
@@ -77,46 +77,51 @@ const SIMGRID_64: &str = "SimGrid, tree 64, plain model";
 const SIMGRID_384: [&str; 2] = ["SimGrid, tree 384, default model", "SimGrid, tree 384, plain model"];
 
 /// 64 KiB messages everywhere but on the Cray XC; see the programs for their arguments.
-const CONTESTS: [Contest; 17] = [
-    contest(TREE_64, Side::Ours, "tree 64 65536 in-turn packets"),
-    contest(TREE_384, Side::Ours, "tree 384 65536 in-turn packets"),
-    contest(USED_384, Side::Ours, "tree 384 65536 in-turn trains"),
-    contest(ONCE_64[0], Side::Ours, "tree 64 65536 at-once packets"),
-    contest(ONCE_64[1], Side::Ours, "tree 64 65536 at-once trains"),
-    contest(ONCE_384[0], Side::Ours, "tree 384 65536 at-once packets"),
-    contest(ONCE_384[1], Side::Ours, "tree 384 65536 at-once trains"),
-    contest(XC_1[0], Side::Ours, "xc 1 50 minimal"),
-    contest(XC_1[1], Side::Ours, "xc 1 50 adaptive"),
-    contest(XC_26[0], Side::Ours, "xc 26 30 minimal"),
-    contest(XC_26[1], Side::Ours, "xc 26 30 adaptive"),
-    contest(NS3_64, Side::Ns3, "8 8 16 1 by-hand"),
+const CONTESTS: [FabricContestant; 17] = [
+    contest(TREE_64, FabricSide::Ours, "tree 64 65536 in-turn packets"),
+    contest(TREE_384, FabricSide::Ours, "tree 384 65536 in-turn packets"),
+    contest(USED_384, FabricSide::Ours, "tree 384 65536 in-turn trains"),
+    contest(ONCE_64[0], FabricSide::Ours, "tree 64 65536 at-once packets"),
+    contest(ONCE_64[1], FabricSide::Ours, "tree 64 65536 at-once trains"),
+    contest(ONCE_384[0], FabricSide::Ours, "tree 384 65536 at-once packets"),
+    contest(ONCE_384[1], FabricSide::Ours, "tree 384 65536 at-once trains"),
+    contest(XC_1[0], FabricSide::Ours, "xc 1 50 minimal"),
+    contest(XC_1[1], FabricSide::Ours, "xc 1 50 adaptive"),
+    contest(XC_26[0], FabricSide::Ours, "xc 26 30 minimal"),
+    contest(XC_26[1], FabricSide::Ours, "xc 26 30 adaptive"),
+    contest(NS3_64, FabricSide::Ns3, "8 8 16 1 by-hand"),
     // 8 and 24 of 383 shifts.
-    contest(NS3_384[0], Side::Ns3, "16 24 16 48 global"),
-    contest(NS3_384[1], Side::Ns3, "16 24 16 16 by-hand"),
-    contest(SIMGRID_64, Side::SimGrid, "8 8 65536 1 plain"),
+    contest(NS3_384[0], FabricSide::Ns3, "16 24 16 48 global"),
+    contest(NS3_384[1], FabricSide::Ns3, "16 24 16 16 by-hand"),
+    contest(SIMGRID_64, FabricSide::SimGrid, "8 8 65536 1 plain"),
     // All shifts: hosts that drift apart are what makes it slow.
-    Contest { name: SIMGRID_384[0], side: Side::SimGrid, arguments: "16 24 65536 1 default", often: Often::Once },
-    contest(SIMGRID_384[1], Side::SimGrid, "16 24 65536 1 plain"),
+    FabricContestant {
+        name: SIMGRID_384[0],
+        side: FabricSide::SimGrid,
+        arguments: "16 24 65536 1 default",
+        often: Repetition::Once,
+    },
+    contest(SIMGRID_384[1], FabricSide::SimGrid, "16 24 65536 1 plain"),
 ];
 
 /// Contestants that must deliver every packet at the same picosecond.
 const SAME: [[&str; 2]; 3] = [ONCE_64, ONCE_384, [TREE_384, USED_384]];
 
 /// What is demanded of one figure's median.
-enum Bar {
+enum MedianBound {
     AtLeast(f64),
     AtMost(f64),
 }
 
-const BARS: [(&str, &str, Bar); 8] = [
-    (TREE_64, SPEED, Bar::AtLeast(3.0)),
-    (TREE_384, SPEED, Bar::AtLeast(1.4)),
-    (XC_1[0], SPEED, Bar::AtLeast(0.7)),
-    (XC_1[1], SPEED, Bar::AtLeast(0.7)),
-    (XC_26[0], SPEED, Bar::AtLeast(0.07)),
-    (XC_26[1], SPEED, Bar::AtLeast(0.07)),
-    (XC_26[0], MEMORY, Bar::AtMost(200.0)),
-    (XC_26[1], MEMORY, Bar::AtMost(200.0)),
+const BARS: [(&str, &str, MedianBound); 8] = [
+    (TREE_64, SPEED, MedianBound::AtLeast(3.0)),
+    (TREE_384, SPEED, MedianBound::AtLeast(1.4)),
+    (XC_1[0], SPEED, MedianBound::AtLeast(0.7)),
+    (XC_1[1], SPEED, MedianBound::AtLeast(0.7)),
+    (XC_26[0], SPEED, MedianBound::AtLeast(0.07)),
+    (XC_26[1], SPEED, MedianBound::AtLeast(0.07)),
+    (XC_26[0], MEMORY, MedianBound::AtMost(200.0)),
+    (XC_26[1], MEMORY, MedianBound::AtMost(200.0)),
 ];
 
 /// Ratios of medians: dividend, divisor, figure, and what is demanded where something is.
@@ -135,34 +140,34 @@ const RATIOS: [(&str, &str, &str, Option<f64>); 11] = [
 ];
 
 /// A peer: its source, what it is linked with, what to install.
-const PEERS: [(Side, &str, &[&str], &str); 2] = [
+const PEERS: [(FabricSide, &str, &[&str], &str); 2] = [
     (
-        Side::Ns3,
+        FabricSide::Ns3,
         "ns3_tree",
         &["-lns3-core", "-lns3-network", "-lns3-internet", "-lns3-point-to-point"],
         "apt install g++ libns3-dev",
     ),
-    (Side::SimGrid, "simgrid_tree", &["-std=c++17", "-lsimgrid"], "apt install g++ libsimgrid-dev"),
+    (FabricSide::SimGrid, "simgrid_tree", &["-std=c++17", "-lsimgrid"], "apt install g++ libsimgrid-dev"),
 ];
 
 /// Runs the whole contest.
-pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
+pub(super) fn run(options: &BenchArguments) -> Result<ExitCode> {
     let programs = programs()?;
     let loaded = load();
     let mut figures = Figures::new();
     let mut digests = BTreeMap::new();
-    for round in 0..asked.rounds {
-        let mut contests: Vec<&Contest> = CONTESTS.iter().collect();
+    for round in 0..options.rounds {
+        let mut contests: Vec<&FabricContestant> = CONTESTS.iter().collect();
         if round % 2 == 1 {
             contests.reverse();
         }
         for contest in contests {
             let Some(program) = programs.get(&contest.side) else { continue };
-            if round > 0 && contest.often == Often::Once {
+            if round > 0 && contest.often == Repetition::Once {
                 continue;
             }
             let line = once(program, contest.arguments).with_context(|| contest.name.to_string())?;
-            for (name, figure) in seen(contest.side, &line)? {
+            for (name, figure) in parse_figures(contest.side, &line)? {
                 figures.entry((contest.name, name)).or_default().push(figure);
             }
             if let Some(digest) = word(&line, "digest") {
@@ -174,17 +179,17 @@ pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
     for [one, other] in SAME {
         ensure!(digests.get(one) == digests.get(other), "{one} and {other} deliver differently");
     }
-    if asked.json {
-        println!("{}", record(asked, loaded, &figures, &digests));
+    if options.json {
+        println!("{}", record(options, loaded, &figures, &digests));
     } else {
-        print!("{}", text(asked, loaded, &figures));
+        print!("{}", text(options, loaded, &figures));
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// The programs that can run here.
-fn programs() -> Result<BTreeMap<Side, PathBuf>> {
-    let mut programs = BTreeMap::from([(Side::Ours, build("clearway-sim", "fabric_bench")?)]);
+fn programs() -> Result<BTreeMap<FabricSide, PathBuf>> {
+    let mut programs = BTreeMap::from([(FabricSide::Ours, build("clearway-sim", "fabric_bench")?)]);
     let metadata = cargo_metadata::MetadataCommand::new().no_deps().exec().context("cargo metadata")?;
     let (sources, made) = (metadata.workspace_root.join("xtask/peers"), metadata.target_directory.join("peers"));
     std::fs::create_dir_all(&made).context("a directory for the peers' programs")?;
@@ -223,15 +228,15 @@ fn word<'a>(line: &'a str, name: &str) -> Option<&'a str> {
 }
 
 /// The figures of one line.
-fn seen(side: Side, line: &str) -> Result<Vec<(&'static str, f64)>> {
+fn parse_figures(side: FabricSide, line: &str) -> Result<Vec<(&'static str, f64)>> {
     let cpu_us = value(line, "cpu_ns")? / 1e3;
-    if side == Side::SimGrid {
+    if side == FabricSide::SimGrid {
         return Ok(vec![(MESSAGE, cpu_us / value(line, "messages")?)]);
     }
     let packets = value(line, "packets")?;
     let mut seen =
         vec![(SPEED, packets / cpu_us), (PACKET, cpu_us / packets), (EVENTS, value(line, "events")? / packets)];
-    if side == Side::Ours {
+    if side == FabricSide::Ours {
         ensure!(word(line, "delivered") == word(line, "injected"), "not all was delivered: {line}");
         seen.push((MESSAGE, cpu_us / value(line, "delivered")?));
         seen.push((MEMORY, value(line, "memory_kib")? * 1_024.0 / 1e6));
@@ -252,20 +257,20 @@ fn ratios(figures: &Figures) -> Vec<(String, f64, Option<f64>)> {
     RATIOS.into_iter().filter_map(ratio).collect()
 }
 
-fn text(asked: &Asked, loaded: f64, figures: &Figures) -> String {
+fn text(options: &BenchArguments, loaded: f64, figures: &Figures) -> String {
     let mut text = format!(
         "shifted all-to-all of 64 KiB on trees at 100 Gb/s, 4 KiB to anyone on Cray XC groups; release profile\n\
          {} rounds, load {loaded} before and {} after; processor time without building the network\n\
          median (least to greatest)\n\n",
-        asked.rounds,
+        options.rounds,
         load()
     );
     for contest in &CONTESTS {
         // Each in the terms in which it is judged.
         let names: &[&str] = match contest.side {
-            Side::Ours => &[SPEED, EVENTS, MEMORY],
-            Side::Ns3 => &[PACKET, EVENTS],
-            Side::SimGrid => &[MESSAGE],
+            FabricSide::Ours => &[SPEED, EVENTS, MEMORY],
+            FabricSide::Ns3 => &[PACKET, EVENTS],
+            FabricSide::SimGrid => &[MESSAGE],
         };
         for &name in names {
             if let Some((median, least, greatest)) = figures.get(&(contest.name, name)).and_then(|all| spread(all)) {
@@ -280,8 +285,8 @@ fn text(asked: &Asked, loaded: f64, figures: &Figures) -> String {
     for (contest, name, bar) in BARS {
         if let Some(median) = median(figures, contest, name) {
             let (words, bar, met) = match bar {
-                Bar::AtLeast(bar) => ("at least", bar, median >= bar),
-                Bar::AtMost(bar) => ("at most", bar, median <= bar),
+                MedianBound::AtLeast(bar) => ("at least", bar, median >= bar),
+                MedianBound::AtMost(bar) => ("at most", bar, median <= bar),
             };
             let verdict = if met { "met" } else { "missed" };
             text.push_str(&format!("  {contest}, {name}: {median:.3}, must be {words} {bar}: {verdict}\n"));
@@ -300,7 +305,7 @@ fn text(asked: &Asked, loaded: f64, figures: &Figures) -> String {
 }
 
 fn record(
-    asked: &Asked,
+    options: &BenchArguments,
     loaded: f64,
     figures: &Figures,
     digests: &BTreeMap<&'static str, String>,
@@ -315,7 +320,7 @@ fn record(
     json!({
         "bench": "fabric",
         "profile": "release",
-        "rounds": asked.rounds,
+        "rounds": options.rounds,
         "load": [loaded, load()],
         "arguments": commands,
         "figures": each,
@@ -329,11 +334,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn seen__ours_refuses_a_run_that_lost_something() {
+    fn parse_figures__ours_refuses_a_run_that_lost_something() {
         let line = "packets 10 events 30 cpu_ns 5000 memory_kib 1000 injected 5 delivered 5 digest ab";
-        let figures = seen(Side::Ours, line).expect("a whole run");
+        let figures = parse_figures(FabricSide::Ours, line).expect("a whole run");
         assert_eq!(figures, [(SPEED, 2.0), (PACKET, 0.5), (EVENTS, 3.0), (MESSAGE, 1.0), (MEMORY, 1.024)]);
-        assert!(seen(Side::Ours, &line.replace("delivered 5", "delivered 4")).is_err());
+        assert!(parse_figures(FabricSide::Ours, &line.replace("delivered 5", "delivered 4")).is_err());
     }
 
     #[test]

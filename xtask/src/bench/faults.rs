@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
-use super::pair::{Pair, lacks_programs, output, value_of};
-use super::{Asked, build, build_program};
+use super::pair::{LabPair, lacks_programs, output, value_of};
+use super::{BenchArguments, build, build_program};
 
 /// The rate of each rail.
 const RATE: &str = "100Mb/s";
@@ -32,26 +32,26 @@ const SECOND: &str = "eth1";
 
 /// What goes wrong for a while.
 #[derive(Clone, Copy, Debug)]
-enum Turn {
+enum FaultPeriod {
     Filtered(usize),
     Down,
     Stopped,
 }
 
 /// Runs the rounds; a failure if a byte was wrong.
-pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
+pub(super) fn run(options: &BenchArguments) -> Result<ExitCode> {
     if lacks_programs("faults") {
         return Ok(ExitCode::SUCCESS);
     }
     let bench = build("clearway-runtime", "reliable_faults")?;
     let bench = bench.to_str().context("a path that is no text")?;
-    let lab = Pair::up(build_program()?, 2, RATE, "strict", 1)?;
+    let lab = LabPair::up(build_program()?, 2, RATE, "strict", 1)?;
     let mut is_good = true;
-    for round in 0..asked.rounds as u64 {
+    for round in 0..options.rounds as u64 {
         let lines = one(&lab, bench, round);
         is_good &= lines.is_ok();
         match lines {
-            Ok([sent, received]) if asked.json => {
+            Ok([sent, received]) if options.json => {
                 println!("{}", json!({"bench": "faults", "round": round, "sent": sent.trim(), "received": received}));
             }
             Ok([sent, received]) => {
@@ -84,7 +84,7 @@ fn rules(own: &[String], filtered: Option<usize>) -> String {
     )
 }
 
-fn one(lab: &Pair, bench: &str, seed: u64) -> Result<[String; 2]> {
+fn one(lab: &LabPair, bench: &str, seed: u64) -> Result<[String; 2]> {
     let own = [0, 1].map(|host| lab.ends(host, 2));
     let ends = own.clone().map(|ends| ends.split(',').map(str::to_owned).collect::<Vec<_>>());
     let set = |filtered| (0..2).try_for_each(|host| lab.filter(host, &rules(&ends[host], filtered)));
@@ -107,7 +107,8 @@ fn one(lab: &Pair, bench: &str, seed: u64) -> Result<[String; 2]> {
     };
     while begin.elapsed() < Duration::from_secs(SECONDS) {
         thread::sleep(Duration::from_millis(200 + draw(1_500)));
-        let turn = [Turn::Filtered(0), Turn::Filtered(1), Turn::Down, Turn::Stopped][draw(4) as usize];
+        let turn = [FaultPeriod::Filtered(0), FaultPeriod::Filtered(1), FaultPeriod::Down, FaultPeriod::Stopped]
+            [draw(4) as usize];
         let length = Duration::from_millis(50 + draw(600));
         take(lab, turn, length, &receiver, &set)?;
     }
@@ -121,8 +122,8 @@ fn one(lab: &Pair, bench: &str, seed: u64) -> Result<[String; 2]> {
 
 /// Lets something go wrong for a while.
 fn take(
-    lab: &Pair,
-    turn: Turn,
+    lab: &LabPair,
+    turn: FaultPeriod,
     length: Duration,
     receiver: &Child,
     set: &dyn Fn(Option<usize>) -> Result<()>,
@@ -131,15 +132,15 @@ fn take(
     // The receiver is what `timeout` started, in a group of its own.
     let signal = |name: &str| Command::new("kill").args([name, "--", &format!("-{}", receiver.id())]).status();
     match turn {
-        Turn::Filtered(rail) => set(Some(rail))?,
-        Turn::Down => drop(link("down")?),
-        Turn::Stopped => drop(signal("-STOP")?),
+        FaultPeriod::Filtered(rail) => set(Some(rail))?,
+        FaultPeriod::Down => drop(link("down")?),
+        FaultPeriod::Stopped => drop(signal("-STOP")?),
     }
     thread::sleep(length);
     match turn {
-        Turn::Filtered(_) => set(None)?,
-        Turn::Down => drop(link("up")?),
-        Turn::Stopped => drop(signal("-CONT")?),
+        FaultPeriod::Filtered(_) => set(None)?,
+        FaultPeriod::Down => drop(link("up")?),
+        FaultPeriod::Stopped => drop(signal("-CONT")?),
     }
     Ok(())
 }

@@ -10,7 +10,7 @@
 
 use anyhow::{Context, Result};
 
-use super::contest::{Contest, PER_SENDER, Peer, Programs, Seen, TYPICAL, run, value};
+use super::contestant::{Contestant, PER_SENDER, Peer, Programs, RunFigures, TYPICAL, run, value};
 use super::link::{FAR, Link, NEAR};
 
 /// The mean half round trip.
@@ -31,37 +31,41 @@ const LENGTH_S: &str = "1";
 /// Turns of `fi_pingpong`: about as many as fit in [`LENGTH_S`].
 const TURNS: &str = "30000";
 
-pub(super) const OFI: &[Contest] = &[
-    Contest { name: PAIRS[0][0], peer: Peer::None, run: |link, programs| wire(link, programs, ["ping", "pong"], "64") },
-    Contest {
+pub(super) const OFI: &[Contestant] = &[
+    Contestant {
+        name: PAIRS[0][0],
+        peer: Peer::None,
+        run: |link, programs| wire(link, programs, ["ping", "pong"], "64"),
+    },
+    Contestant {
         name: PAIRS[0][1],
         peer: Peer::Libfabric,
         run: |link, programs| bare(link, programs, ["ping", "pong"], "64"),
     },
-    Contest { name: PINGPONG, peer: Peer::None, run: |link, _| pingpong(link) },
-    Contest {
+    Contestant { name: PINGPONG, peer: Peer::None, run: |link, _| pingpong(link) },
+    Contestant {
         name: PAIRS[1][0],
         peer: Peer::None,
         run: |link, programs| wire(link, programs, ["write", "target"], "65536"),
     },
-    Contest {
+    Contestant {
         name: PAIRS[1][1],
         peer: Peer::Libfabric,
         run: |link, programs| bare(link, programs, ["write", "target"], "65536"),
     },
-    Contest {
+    Contestant {
         name: PAIRS[2][0],
         peer: Peer::None,
         run: |link, programs| wire(link, programs, ["write", "target"], "1048576"),
     },
-    Contest {
+    Contestant {
         name: PAIRS[2][1],
         peer: Peer::Libfabric,
         run: |link, programs| bare(link, programs, ["write", "target"], "1048576"),
     },
 ];
 
-fn wire(link: &Link, programs: &Programs, [near_role, far_role]: [&str; 2], size: &str) -> Result<Seen> {
+fn wire(link: &Link, programs: &Programs, [near_role, far_role]: [&str; 2], size: &str) -> Result<RunFigures> {
     let (here, there) = (NEAR.to_string(), FAR.to_string());
     let (mut near, mut far) = (link.near(), link.far());
     near.arg(&programs.wire).args([near_role, &here, &there, LENGTH_S, size]);
@@ -69,7 +73,7 @@ fn wire(link: &Link, programs: &Programs, [near_role, far_role]: [&str; 2], size
     figures(&run(near, far)?.0)
 }
 
-fn bare(link: &Link, programs: &Programs, [near_role, far_role]: [&str; 2], size: &str) -> Result<Seen> {
+fn bare(link: &Link, programs: &Programs, [near_role, far_role]: [&str; 2], size: &str) -> Result<RunFigures> {
     let program = programs.libfabric.as_deref().context("no program")?;
     let (here, there) = (NEAR.to_string(), FAR.to_string());
     let (mut near, mut far) = (link.near(), link.far());
@@ -79,14 +83,14 @@ fn bare(link: &Link, programs: &Programs, [near_role, far_role]: [&str; 2], size
 }
 
 /// The figures of either program's line.
-fn figures(line: &str) -> Result<Seen> {
+fn figures(line: &str) -> Result<RunFigures> {
     if let Ok(median) = value(line, "p50_ns") {
         return Ok(vec![(TYPICAL, median / 1e3), (MEAN, value(line, "mean_ns")? / 1e3)]);
     }
     Ok(vec![(PER_SENDER, value(line, "bytes")? * 8.0 / value(line, "cpu_ns")?)])
 }
 
-fn pingpong(link: &Link) -> Result<Seen> {
+fn pingpong(link: &Link) -> Result<RunFigures> {
     let (mut near, mut far) = (link.near(), link.far());
     // It says nothing when it is ready, so its end of a pipe is opened for it; the near one asks again until it is heard.
     far.args(["sh", "-c", "echo ready; exec fi_pingpong -e rdm -S 64 -p \"$0\" -I \"$1\" >/dev/null", PROVIDER, TURNS]);

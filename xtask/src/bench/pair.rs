@@ -21,7 +21,7 @@ pub(super) fn lacks_programs(bench: &str) -> bool {
 }
 
 /// A lab that ends with this value.
-pub(super) struct Pair {
+pub(super) struct LabPair {
     program: PathBuf,
     name: String,
     /// By host and rail.
@@ -31,7 +31,7 @@ pub(super) struct Pair {
 
 /// What one end said of a transfer.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Carried {
+pub(super) struct TransferSummary {
     /// From the first byte sent to the last one known to be there.
     pub(super) seconds: f64,
     /// Of both ends.
@@ -40,7 +40,7 @@ pub(super) struct Carried {
     pub(super) gap: f64,
 }
 
-impl Pair {
+impl LabPair {
     /// Creates two hosts with this many rails of `rate`, queues of `queue`, and packets of up to this many `frames`.
     pub(super) fn up(program: PathBuf, rails: usize, rate: &str, queue: &str, frames: u32) -> Result<Self> {
         let name = format!("bench-{frames}-{}", std::process::id());
@@ -100,12 +100,12 @@ impl Pair {
         rails: usize,
         mib: u32,
         meanwhile: impl FnOnce() -> Result<()>,
-    ) -> Result<Carried> {
+    ) -> Result<TransferSummary> {
         self.transfer(roles, [0, 1], [0, 1].map(|host| self.ends(host, rails)), mib, meanwhile)
     }
 
     /// One transfer within host 0.
-    pub(super) fn carry_within(&self, roles: [&str; 3], mib: u32) -> Result<Carried> {
+    pub(super) fn carry_within(&self, roles: [&str; 3], mib: u32) -> Result<TransferSummary> {
         self.transfer(roles, [0, 0], PORTS.map(|port| format!("127.0.0.1:{port}")), mib, || Ok(()))
     }
 
@@ -116,7 +116,7 @@ impl Pair {
         [near, far]: [String; 2],
         mib: u32,
         meanwhile: impl FnOnce() -> Result<()>,
-    ) -> Result<Carried> {
+    ) -> Result<TransferSummary> {
         let mib = mib.to_string();
         let mut receiver =
             self.on(hosts[1], bench).args([receive, &far, &near, &mib]).stdout(Stdio::piped()).spawn()?;
@@ -131,7 +131,7 @@ impl Pair {
         let seconds = value_of(&sent, "seconds").context("no time was told")?;
         let processor = value_of(&sent, "processor").zip(value_of(&received, "processor"));
         let processor = processor.map_or(f64::NAN, |(near, far)| near + far);
-        Ok(Carried { seconds, processor, gap: value_of(&received, "gap").unwrap_or(f64::NAN) })
+        Ok(TransferSummary { seconds, processor, gap: value_of(&received, "gap").unwrap_or(f64::NAN) })
     }
 }
 

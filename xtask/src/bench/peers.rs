@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use super::afterwards::Afterwards;
 use super::hosts::{Hosts, are_there};
 use super::mpi::{MPICH, OPEN_MPI, OPEN_MPI_AS_ROOT};
-use super::{Asked, build_program, load, spread};
+use super::{BenchArguments, build_program, load, spread};
 
 /// One sends, seven receive.
 const HOSTS: usize = 8;
@@ -68,17 +68,17 @@ const ALGORITHMS: [(&str, &str, &str); 5] = [
 ];
 
 /// Rate of links, bytes, thousandths lost.
-type What = (&'static str, u64, u32);
+type TransferCase = (&'static str, u64, u32);
 /// Seconds by what and who: a value for each round.
-type Figures = BTreeMap<(What, String), Vec<f64>>;
+type PeersFigures = BTreeMap<(TransferCase, String), Vec<f64>>;
 
 /// A directory that ends with this value; in memory, so that no disk is measured.
-struct Room {
+struct MemoryDirectory {
     path: PathBuf,
     _gone: Afterwards,
 }
 
-impl Room {
+impl MemoryDirectory {
     fn make() -> Result<Self> {
         let path = PathBuf::from("/dev/shm").join(format!("clearway-peers-{}", std::process::id()));
         fs::create_dir_all(&path).context("a directory in memory")?;
@@ -88,11 +88,11 @@ impl Room {
 }
 
 /// Everything that runs.
-struct Contest {
+struct PeersContest {
     /// With what starts programs in it, in the order of [`LABS`]; and which of them is in use.
     labs: Vec<(Hosts, PathBuf)>,
     at: usize,
-    room: Room,
+    room: MemoryDirectory,
     program: PathBuf,
     /// The peer's program by each library, where it can be compiled.
     open_mpi: Option<PathBuf>,
@@ -104,29 +104,29 @@ struct Contest {
 }
 
 /// Runs the bench.
-pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
+pub(super) fn run(options: &BenchArguments) -> Result<ExitCode> {
     if !are_there("bench peers", &["nft", "ip", "timeout", "cmp", "unshare"]) {
         return Ok(ExitCode::SUCCESS);
     }
-    let mut contest = Contest::open(build_program()?)?;
+    let mut contest = PeersContest::open(build_program()?)?;
     let loaded = load();
-    let mut figures = Figures::new();
-    for round in 0..asked.rounds {
+    let mut figures = PeersFigures::new();
+    for round in 0..options.rounds {
         contest.until = Instant::now() + ROUND;
         contest.messages(round, &mut figures);
         contest.files(round, &mut figures);
     }
-    if asked.json {
-        println!("{}", record(asked, loaded, &figures));
+    if options.json {
+        println!("{}", record(options, loaded, &figures));
     } else {
-        print!("{}", text(asked, loaded, &figures));
+        print!("{}", text(options, loaded, &figures));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-impl Contest {
+impl PeersContest {
     fn open(program: PathBuf) -> Result<Self> {
-        let room = Room::make()?;
+        let room = MemoryDirectory::make()?;
         let up = |(rate, frames)| {
             let lab = Hosts::up(program.clone(), HOSTS, rate, frames)?;
             let agent = lab.agent(&room.path)?;
@@ -153,7 +153,7 @@ impl Contest {
     }
 
     /// Broadcasts of memory, without loss.
-    fn messages(&mut self, round: usize, figures: &mut Figures) {
+    fn messages(&mut self, round: usize, figures: &mut PeersFigures) {
         for (at, name, bytes, times) in MESSAGES {
             self.at = at;
             let rate = LABS[at].0;
@@ -182,7 +182,7 @@ impl Contest {
     }
 
     /// One file to all, with and without loss.
-    fn files(&mut self, round: usize, figures: &mut Figures) {
+    fn files(&mut self, round: usize, figures: &mut PeersFigures) {
         self.at = FILES;
         for loss in LOSSES {
             let mut note = |who: &str, seconds: Result<f64>| match seconds {
@@ -353,15 +353,15 @@ fn value_of(line: &str, name: &str) -> Option<f64> {
 }
 
 /// The median of `who`, of all who did the same.
-fn median(figures: &Figures, what: What, who: &str) -> Option<f64> {
+fn median(figures: &PeersFigures, what: TransferCase, who: &str) -> Option<f64> {
     Some(spread(figures.get(&(what, who.to_owned()))?)?.0)
 }
 
-fn text(asked: &Asked, loaded: f64, figures: &Figures) -> String {
+fn text(options: &BenchArguments, loaded: f64, figures: &PeersFigures) -> String {
     let mut text = format!(
         "one sender, 7 receivers, {} rounds, load {loaded} before and {} after\n\
          seconds, median (least to greatest); MPI: until the last rank has it\n",
-        asked.rounds,
+        options.rounds,
         load()
     );
     let mut last = None;
@@ -380,14 +380,14 @@ fn text(asked: &Asked, loaded: f64, figures: &Figures) -> String {
     text
 }
 
-fn record(asked: &Asked, loaded: f64, figures: &Figures) -> Value {
-    let one = |((what, who), values): (&(What, String), &Vec<f64>)| {
+fn record(options: &BenchArguments, loaded: f64, figures: &PeersFigures) -> Value {
+    let one = |((what, who), values): (&(TransferCase, String), &Vec<f64>)| {
         let ours = median(figures, *what, OURS).zip(spread(values)).map(|(ours, its)| ours / its.0);
         let (rate, bytes, loss) = what;
         json!({"rate": rate, "bytes": bytes, "lost_thousandths": loss, "who": who, "seconds": values, "ours_part": ours})
     };
     let all: Vec<Value> = figures.iter().map(one).collect();
-    json!({"bench": "peers", "rounds": asked.rounds, "load": [loaded, load()], "figures": all})
+    json!({"bench": "peers", "rounds": options.rounds, "load": [loaded, load()], "figures": all})
 }
 
 #[cfg(test)]
@@ -396,7 +396,7 @@ mod tests {
 
     #[test]
     fn median__is_of_those_who_did_the_same() {
-        let figures = Figures::from([
+        let figures = PeersFigures::from([
             (((RATE, 4, 0), OURS.to_owned()), vec![3.0, 1.0, 2.0]),
             (((RATE, 4, 1), OURS.to_owned()), vec![9.0]),
             (((UNLIMITED, 4, 0), OURS.to_owned()), vec![8.0]),

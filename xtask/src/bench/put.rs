@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 
 use super::hosts::are_there;
 use super::mpi::{MPICH, OPEN_MPI, OPEN_MPI_AS_ROOT};
-use super::shm::{directory, said};
-use super::{Asked, build_program, load, spread};
+use super::shm::{directory, stdout_text};
+use super::{BenchArguments, build_program, load, spread};
 
 /// The launcher of our ranks.
 const LAUNCHER: &str = MPICH.launcher;
@@ -37,7 +37,7 @@ const DEADLINE_S: &str = "180";
 type Rates = BTreeMap<[String; 4], Vec<f64>>;
 
 /// Runs the bench.
-pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
+pub(super) fn run(options: &BenchArguments) -> Result<ExitCode> {
     if !are_there("bench put", &[LAUNCHER]) {
         return Ok(ExitCode::SUCCESS);
     }
@@ -45,7 +45,7 @@ pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
     let peer = OPEN_MPI.compile(&directory(), "put_peer", PEER);
     let loaded = load();
     let mut rates = Rates::new();
-    for round in 0..asked.rounds {
+    for round in 0..options.rounds {
         for wire in WIRES {
             for (key, rate) in ours(&program, wire)? {
                 rates.entry(key).or_default().push(rate);
@@ -59,10 +59,10 @@ pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
         }
     }
     let _ = peer.as_deref().and_then(Path::parent).map(std::fs::remove_dir_all);
-    if asked.json {
-        println!("{}", record(asked, loaded, &rates));
+    if options.json {
+        println!("{}", record(options, loaded, &rates));
     } else {
-        print!("{}", text(asked, loaded, &rates));
+        print!("{}", text(options, loaded, &rates));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -96,7 +96,7 @@ fn theirs(program: &Path) -> Result<Vec<([String; 4], f64)>> {
             command.args([DEADLINE_S, OPEN_MPI.launcher, "-n", RANKS, "--oversubscribe"]).arg(program);
             command.args([&bytes.to_string(), flag]).envs(OPEN_MPI_AS_ROOT);
             let output = command.output().context(OPEN_MPI.launcher)?;
-            let line = said(output)?;
+            let line = stdout_text(output)?;
             let rate = line.strip_prefix("rate ").and_then(|rate| rate.trim().parse::<f64>().ok());
             let key = ["Open MPI", "MPI_Put", mix, name].map(str::to_owned);
             rates.push((key, rate.with_context(|| format!("the peer said `{}`", line.trim()))? / 1e9));
@@ -105,10 +105,10 @@ fn theirs(program: &Path) -> Result<Vec<([String; 4], f64)>> {
     Ok(rates)
 }
 
-fn text(asked: &Asked, loaded: f64, rates: &Rates) -> String {
+fn text(options: &BenchArguments, loaded: f64, rates: &Rates) -> String {
     let mut text = format!(
         "two senders, two receivers, {} rounds, load {loaded} before and {} after\nGB/s of a sender; median (least to greatest)\n\n",
-        asked.rounds,
+        options.rounds,
         load()
     );
     for ([who, kind, mix, length], values) in rates {
@@ -121,10 +121,10 @@ fn text(asked: &Asked, loaded: f64, rates: &Rates) -> String {
     text
 }
 
-fn record(asked: &Asked, loaded: f64, rates: &Rates) -> Value {
+fn record(options: &BenchArguments, loaded: f64, rates: &Rates) -> Value {
     let figure = |([who, kind, mix, length], values): (&[String; 4], &Vec<f64>)| json!({"who": who, "kind": kind, "messages": mix, "length": length, "gigabytes_per_second": values});
     let figures: Vec<Value> = rates.iter().map(figure).collect();
-    json!({"bench": "put", "rounds": asked.rounds, "load": [loaded, load()], "figures": figures})
+    json!({"bench": "put", "rounds": options.rounds, "load": [loaded, load()], "figures": figures})
 }
 
 #[cfg(test)]

@@ -18,8 +18,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use super::pair::{Pair, incoming, lacks_programs};
-use super::{Asked, build, build_program, load, spread};
+use super::pair::{LabPair, incoming, lacks_programs};
+use super::{BenchArguments, build, build_program, load, spread};
 
 /// Frames of a packet: as between hosts with segmentation offload, so that processors do not bound.
 const FRAMES: u32 = 43;
@@ -37,7 +37,7 @@ const SECOND: &str = "eth1";
 
 /// What is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Case {
+enum RailsCase {
     One,
     Two,
     Down,
@@ -49,7 +49,7 @@ enum Case {
     Unchecked,
 }
 
-impl Case {
+impl RailsCase {
     const ALL: [Self; 9] = [
         Self::One,
         Self::Two,
@@ -79,7 +79,7 @@ impl Case {
 
 /// Figures of a case: a value of each for each round.
 #[derive(Default)]
-struct Seen {
+struct CaseFigures {
     seconds: Vec<f64>,
     processor: Vec<f64>,
     gap: Vec<f64>,
@@ -87,20 +87,20 @@ struct Seen {
     returned: Vec<f64>,
 }
 
-type Figures = BTreeMap<Case, Seen>;
+type RailsFigures = BTreeMap<RailsCase, CaseFigures>;
 
 /// Runs the bench.
-pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
+pub(super) fn run(options: &BenchArguments) -> Result<ExitCode> {
     if lacks_programs("rails") {
         return Ok(ExitCode::SUCCESS);
     }
     let bench = build("clearway-wires", "reliable_bench")?;
     let bench = bench.to_str().context("a path that is no text")?;
-    let lab = Pair::up(build_program()?, 2, RATE, "fifo", FRAMES)?;
+    let lab = LabPair::up(build_program()?, 2, RATE, "fifo", FRAMES)?;
     let loaded = load();
-    let mut figures = Figures::new();
-    for round in 0..asked.rounds {
-        let mut cases = Case::ALL;
+    let mut figures = RailsFigures::new();
+    for round in 0..options.rounds {
+        let mut cases = RailsCase::ALL;
         if round % 2 == 1 {
             cases.reverse();
         }
@@ -111,15 +111,15 @@ pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
             }
         }
     }
-    if asked.json {
-        println!("{}", record(asked, loaded, &figures));
+    if options.json {
+        println!("{}", record(options, loaded, &figures));
     } else {
-        print!("{}", text(asked, loaded, &figures));
+        print!("{}", text(options, loaded, &figures));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn measure(lab: &Pair, bench: &str, case: Case, seen: &mut Seen) -> Result<()> {
+fn measure(lab: &LabPair, bench: &str, case: RailsCase, seen: &mut CaseFigures) -> Result<()> {
     let usual = [bench, "send", "receive"];
     let two_wires = [bench, "send-two-wires", "receive-two-wires"];
     let mut at_return = 0;
@@ -131,16 +131,18 @@ fn measure(lab: &Pair, bench: &str, case: Case, seen: &mut Seen) -> Result<()> {
         mend(lab, case)
     };
     let carried = match case {
-        Case::One => lab.carry(usual, 1, MIB, || Ok(()))?,
-        Case::Two => lab.carry(usual, 2, MIB, || Ok(()))?,
-        Case::Checked => lab.carry_within(usual, MIB_WITHIN)?,
-        Case::Unchecked => lab.carry_within([bench, "send-unchecked", "receive-unchecked"], MIB_WITHIN)?,
-        Case::Down | Case::Filtered => lab.carry(usual, 2, MIB, || fails_and_returns(&mut at_return))?,
-        Case::Wires => lab.carry(two_wires, 1, MIB, || Ok(()))?,
-        Case::WithoutTcp | Case::WithoutUdp => lab.carry(two_wires, 1, MIB, || fails_and_returns(&mut at_return))?,
+        RailsCase::One => lab.carry(usual, 1, MIB, || Ok(()))?,
+        RailsCase::Two => lab.carry(usual, 2, MIB, || Ok(()))?,
+        RailsCase::Checked => lab.carry_within(usual, MIB_WITHIN)?,
+        RailsCase::Unchecked => lab.carry_within([bench, "send-unchecked", "receive-unchecked"], MIB_WITHIN)?,
+        RailsCase::Down | RailsCase::Filtered => lab.carry(usual, 2, MIB, || fails_and_returns(&mut at_return))?,
+        RailsCase::Wires => lab.carry(two_wires, 1, MIB, || Ok(()))?,
+        RailsCase::WithoutTcp | RailsCase::WithoutUdp => {
+            lab.carry(two_wires, 1, MIB, || fails_and_returns(&mut at_return))?
+        }
     };
     let mut returned = f64::NAN;
-    if matches!(case, Case::Down | Case::Filtered) {
+    if matches!(case, RailsCase::Down | RailsCase::Filtered) {
         let since = sent_on_second(lab)?.saturating_sub(at_return);
         returned = since as f64 / (f64::from(MIB) * f64::from(1 << 20));
     }
@@ -151,48 +153,48 @@ fn measure(lab: &Pair, bench: &str, case: Case, seen: &mut Seen) -> Result<()> {
     Ok(())
 }
 
-fn fail(lab: &Pair, case: Case) -> Result<()> {
+fn fail(lab: &LabPair, case: RailsCase) -> Result<()> {
     match case {
-        Case::Down => set_link(lab, "down"),
-        Case::WithoutTcp => drop_at_both(lab, "ip protocol tcp drop"),
-        Case::WithoutUdp => drop_at_both(lab, "ip protocol udp drop"),
+        RailsCase::Down => set_link(lab, "down"),
+        RailsCase::WithoutTcp => drop_at_both(lab, "ip protocol tcp drop"),
+        RailsCase::WithoutUdp => drop_at_both(lab, "ip protocol udp drop"),
         _ => drop_at_both(lab, &format!("iifname \"{SECOND}\" drop")),
     }
 }
 
-fn drop_at_both(lab: &Pair, rule: &str) -> Result<()> {
+fn drop_at_both(lab: &LabPair, rule: &str) -> Result<()> {
     (0..2).try_for_each(|host| lab.filter(host, &incoming(rule)))
 }
 
-fn mend(lab: &Pair, case: Case) -> Result<()> {
+fn mend(lab: &LabPair, case: RailsCase) -> Result<()> {
     match case {
-        Case::Down => set_link(lab, "up"),
+        RailsCase::Down => set_link(lab, "up"),
         _ => (0..2).try_for_each(|host| lab.filter(host, "")),
     }
 }
 
-fn set_link(lab: &Pair, state: &str) -> Result<()> {
+fn set_link(lab: &LabPair, state: &str) -> Result<()> {
     let status = lab.on(0, "ip").args(["link", "set", SECOND, state]).status()?;
     ensure!(status.success(), "the link does not go {state}");
     Ok(())
 }
 
 /// Bytes that host 0 has sent on the second rail.
-fn sent_on_second(lab: &Pair) -> Result<u64> {
+fn sent_on_second(lab: &LabPair) -> Result<u64> {
     let output = lab.on(0, "ip").args(["-j", "-s", "link", "show", SECOND]).output()?;
     let links: Value = serde_json::from_slice(&output.stdout).context("what ip says of a link")?;
     links.pointer("/0/stats64/tx/bytes").and_then(Value::as_u64).context("no count of bytes")
 }
 
-fn median(figures: &Figures, case: Case, column: fn(&Seen) -> &Vec<f64>) -> Option<f64> {
+fn median(figures: &RailsFigures, case: RailsCase, column: fn(&CaseFigures) -> &Vec<f64>) -> Option<f64> {
     Some(spread(column(figures.get(&case)?))?.0)
 }
 
-fn text(asked: &Asked, loaded: f64, figures: &Figures) -> String {
+fn text(options: &BenchArguments, loaded: f64, figures: &RailsFigures) -> String {
     let mut text = format!(
         "{MIB} MiB between two hosts with two rails of {RATE} (two wires: one rail), {MIB_WITHIN} MiB within one; {} rounds, load {loaded} before and {} after\n\
          median (least to greatest); gap: the longest between two writes of 64 KiB that landed\n\n",
-        asked.rounds,
+        options.rounds,
         load()
     );
     for (case, seen) in figures {
@@ -220,10 +222,10 @@ fn text(asked: &Asked, loaded: f64, figures: &Figures) -> String {
         text.push('\n');
     }
     let ratio = |a, b, column| Some(median(figures, a, column)? / median(figures, b, column)?);
-    if let Some(ratio) = ratio(Case::One, Case::Two, |seen| &seen.seconds) {
+    if let Some(ratio) = ratio(RailsCase::One, RailsCase::Two, |seen| &seen.seconds) {
         text.push_str(&format!("\n  two rails carry {ratio:.2} of what one carries\n"));
     }
-    if let Some(ratio) = ratio(Case::Checked, Case::Unchecked, |seen| &seen.processor) {
+    if let Some(ratio) = ratio(RailsCase::Checked, RailsCase::Unchecked, |seen| &seen.processor) {
         text.push_str(&format!(
             "  looking at the bytes takes {:.1} % of the processor's work\n",
             100.0 * (1.0 - 1.0 / ratio)
@@ -232,11 +234,11 @@ fn text(asked: &Asked, loaded: f64, figures: &Figures) -> String {
     text
 }
 
-fn record(asked: &Asked, loaded: f64, figures: &Figures) -> Value {
-    let figure = |(case, seen): (&Case, &Seen)| {
+fn record(options: &BenchArguments, loaded: f64, figures: &RailsFigures) -> Value {
+    let figure = |(case, seen): (&RailsCase, &CaseFigures)| {
         json!({"case": case.name(), "seconds": seen.seconds, "processor_seconds": seen.processor, "gap_seconds": seen.gap,
                "part_after_return": seen.returned})
     };
     let all: Vec<Value> = figures.iter().map(figure).collect();
-    json!({"bench": "rails", "mib": MIB, "rate": RATE, "rounds": asked.rounds, "load": [loaded, load()], "figures": all})
+    json!({"bench": "rails", "mib": MIB, "rate": RATE, "rounds": options.rounds, "load": [loaded, load()], "figures": all})
 }

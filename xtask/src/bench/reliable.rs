@@ -15,8 +15,8 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use super::pair::{Pair, lacks_programs};
-use super::{Asked, build, build_program, load, spread};
+use super::pair::{LabPair, lacks_programs};
+use super::{BenchArguments, build, build_program, load, spread};
 
 /// Frames of a packet where none is lost: as between hosts with segmentation offload, which TCP has as well.
 const FRAMES: u32 = 43;
@@ -38,10 +38,10 @@ const CONTESTANTS: [(&str, &str, &str); 4] = [
     ("tcp cubic", "tcp-send-cubic", "tcp-receive"),
 ];
 /// Seconds, and processor seconds of both ends, by loss and contestant: a value for each round.
-type Figures = BTreeMap<(u32, &'static str), Vec<[f64; 2]>>;
+type ReliableFigures = BTreeMap<(u32, &'static str), Vec<[f64; 2]>>;
 
 /// Runs the bench.
-pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
+pub(super) fn run(options: &BenchArguments) -> Result<ExitCode> {
     if lacks_programs("reliable") {
         return Ok(ExitCode::SUCCESS);
     }
@@ -49,12 +49,12 @@ pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
     let bench = bench.to_str().context("a path that is no text")?;
     let program = build_program()?;
     let loaded = load();
-    let mut figures = Figures::new();
+    let mut figures = ReliableFigures::new();
     for loss in LOSSES {
         // A packet of many frames would be lost as one.
-        let lab = Pair::up(program.clone(), 1, RATE, "fifo", if loss == 0 { FRAMES } else { 1 })?;
+        let lab = LabPair::up(program.clone(), 1, RATE, "fifo", if loss == 0 { FRAMES } else { 1 })?;
         lab.lose(loss)?;
-        for round in 0..asked.rounds {
+        for round in 0..options.rounds {
             let mut contestants = CONTESTANTS;
             if round % 2 == 1 {
                 contestants.reverse();
@@ -67,10 +67,10 @@ pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
             }
         }
     }
-    if asked.json {
-        println!("{}", record(asked, loaded, &figures));
+    if options.json {
+        println!("{}", record(options, loaded, &figures));
     } else {
-        print!("{}", text(asked, loaded, &figures));
+        print!("{}", text(options, loaded, &figures));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -80,17 +80,17 @@ fn column(values: &[[f64; 2]], which: usize) -> Vec<f64> {
 }
 
 /// The goodput of ours as a part of a contestant's.
-fn ratio(figures: &Figures, loss: u32, name: &'static str) -> Option<f64> {
+fn ratio(figures: &ReliableFigures, loss: u32, name: &'static str) -> Option<f64> {
     let median = |name| Some(spread(&column(figures.get(&(loss, name))?, 0))?.0);
     Some(median(name)? / median(OURS)?)
 }
 
-fn text(asked: &Asked, loaded: f64, figures: &Figures) -> String {
+fn text(options: &BenchArguments, loaded: f64, figures: &ReliableFigures) -> String {
     let bits = f64::from(MIB) * 8.0 * f64::from(1 << 20);
     let mut text = format!(
         "{MIB} MiB over one path of {RATE}, {} rounds, load {loaded} before and {} after\n\
          median (least to greatest); processor: seconds of both ends\n\n",
-        asked.rounds,
+        options.rounds,
         load()
     );
     for ((loss, name), values) in figures {
@@ -110,13 +110,13 @@ fn text(asked: &Asked, loaded: f64, figures: &Figures) -> String {
     text
 }
 
-fn record(asked: &Asked, loaded: f64, figures: &Figures) -> Value {
+fn record(options: &BenchArguments, loaded: f64, figures: &ReliableFigures) -> Value {
     let figure = |((loss, name), values): (&(u32, &'static str), &Vec<[f64; 2]>)| {
         json!({"lost_thousandths": loss, "contestant": name, "seconds": column(values, 0), "processor_seconds": column(values, 1),
                "ours_part": ratio(figures, *loss, name)})
     };
     let all: Vec<Value> = figures.iter().map(figure).collect();
-    json!({"bench": "reliable", "mib": MIB, "rate": RATE, "rounds": asked.rounds, "load": [loaded, load()], "figures": all})
+    json!({"bench": "reliable", "mib": MIB, "rate": RATE, "rounds": options.rounds, "load": [loaded, load()], "figures": all})
 }
 
 #[cfg(test)]
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn ratio__is_of_goodputs() {
-        let figures = Figures::from([((10, OURS), vec![[2.0, 0.0]]), ((10, "tcp"), vec![[3.0, 0.0]])]);
+        let figures = ReliableFigures::from([((10, OURS), vec![[2.0, 0.0]]), ((10, "tcp"), vec![[3.0, 0.0]])]);
         assert_eq!((ratio(&figures, 10, "tcp"), ratio(&figures, 0, "tcp")), (Some(1.5), None));
     }
 }

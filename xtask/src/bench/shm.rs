@@ -19,9 +19,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
-use super::contest::value;
+use super::contestant::value;
 use super::mpi::{OPEN_MPI, OPEN_MPI_AS_ROOT};
-use super::{Asked, build, link, load, spread};
+use super::{BenchArguments, build, link, load, spread};
 
 /// The other program's source.
 const PEER: &str = include_str!("shm_peer.c");
@@ -38,38 +38,38 @@ const WIRE: &str = "shm wire";
 const WAITED: &str = "shm wire, waited for";
 const MPI: &str = "Open MPI vader";
 
-type Figures = BTreeMap<(&'static str, &'static str), Vec<f64>>;
+type ShmFigures = BTreeMap<(&'static str, &'static str), Vec<f64>>;
 
 /// What runs: cores, and the programs that there are.
-struct Hall {
+struct ShmContest {
     cores: [u32; 2],
     wire: PathBuf,
     mpi: Option<PathBuf>,
 }
 
 /// Runs the bench.
-pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
+pub(super) fn run(options: &BenchArguments) -> Result<ExitCode> {
     let mpi = OPEN_MPI.compile(&directory(), "shm_peer", PEER);
-    let hall = Hall { cores: link::cores()?, wire: build("clearway-runtime", "shm_bench")?, mpi };
+    let shm_contest = ShmContest { cores: link::cores()?, wire: build("clearway-runtime", "shm_bench")?, mpi };
     let loaded = load();
-    let mut figures = Figures::new();
-    for round in 0..asked.rounds {
+    let mut figures = ShmFigures::new();
+    for round in 0..options.rounds {
         let mut contests = [WIRE, WAITED, MPI];
         if round % 2 == 1 {
             contests.reverse();
         }
         for contest in contests {
-            match hall.run(contest) {
+            match shm_contest.run(contest) {
                 Ok(None) => {}
                 Ok(Some(line)) => collect(contest, &line, &mut figures)?,
                 Err(error) => eprintln!("skipped: {contest} in round {round}: {error:#}"),
             }
         }
     }
-    if asked.json {
-        println!("{}", record(asked, &hall, loaded, &figures));
+    if options.json {
+        println!("{}", record(options, &shm_contest, loaded, &figures));
     } else {
-        print!("{}", text(asked, &hall, loaded, &figures));
+        print!("{}", text(options, &shm_contest, loaded, &figures));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -79,14 +79,14 @@ pub(super) fn directory() -> PathBuf {
     std::env::temp_dir().join(format!("clearway-bench-{}", std::process::id()))
 }
 
-impl Drop for Hall {
+impl Drop for ShmContest {
     fn drop(&mut self) {
         // Files that stay behind in the system's directory for such things harm nobody.
         let _ = std::fs::remove_dir_all(directory());
     }
 }
 
-impl Hall {
+impl ShmContest {
     fn run(&self, contest: &str) -> Result<Option<String>> {
         match (contest, &self.mpi) {
             (WIRE, _) => self.run_wire("poll").map(Some),
@@ -110,7 +110,7 @@ impl Hall {
         let near = end(self.cores[0], "near").output();
         let far = far.wait().context("the far end")?;
         ensure!(far.success(), "the far end failed");
-        said(near.context("the near end")?)
+        stdout_text(near.context("the near end")?)
     }
 }
 
@@ -134,32 +134,32 @@ fn run_mpi(program: &Path) -> Result<String> {
         .envs(OPEN_MPI_AS_ROOT)
         .output()
         .context(OPEN_MPI.launcher)?;
-    said(output)
+    stdout_text(output)
 }
 
-pub(super) fn said(output: Output) -> Result<String> {
+pub(super) fn stdout_text(output: Output) -> Result<String> {
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr).trim());
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-fn collect(contest: &'static str, line: &str, figures: &mut Figures) -> Result<()> {
+fn collect(contest: &'static str, line: &str, figures: &mut ShmFigures) -> Result<()> {
     for (key, name, unit) in FIGURES {
         figures.entry((contest, name)).or_default().push(value(line, key)? * unit);
     }
     Ok(())
 }
 
-fn ratio(figures: &Figures, name: &'static str, a: &'static str) -> Option<f64> {
+fn ratio(figures: &ShmFigures, name: &'static str, a: &'static str) -> Option<f64> {
     let of = |contest| figures.get(&(contest, name)).and_then(|values| spread(values));
     Some(of(a)?.0 / of(MPI)?.0)
 }
 
-fn text(asked: &Asked, hall: &Hall, loaded: f64, figures: &Figures) -> String {
+fn text(options: &BenchArguments, shm_contest: &ShmContest, loaded: f64, figures: &ShmFigures) -> String {
     let mut text = format!(
         "two processes, {} rounds, cores {} and {}, load {loaded} before and {} after\nmedian (least to greatest)\n\n",
-        asked.rounds,
-        hall.cores[0],
-        hall.cores[1],
+        options.rounds,
+        shm_contest.cores[0],
+        shm_contest.cores[1],
         load()
     );
     for ((contest, name), values) in figures {
@@ -176,7 +176,7 @@ fn text(asked: &Asked, hall: &Hall, loaded: f64, figures: &Figures) -> String {
     text
 }
 
-fn record(asked: &Asked, hall: &Hall, loaded: f64, figures: &Figures) -> serde_json::Value {
+fn record(options: &BenchArguments, shm_contest: &ShmContest, loaded: f64, figures: &ShmFigures) -> serde_json::Value {
     let each: Vec<_> = figures
         .iter()
         .map(|((contest, name), values)| json!({"contest": contest, "name": name, "rounds": values}))
@@ -185,8 +185,8 @@ fn record(asked: &Asked, hall: &Hall, loaded: f64, figures: &Figures) -> serde_j
         FIGURES.iter().filter_map(|(_, name, _)| Some((*name, ratio(figures, name, WIRE)?))).collect();
     json!({
         "bench": "shm",
-        "rounds": asked.rounds,
-        "cores": hall.cores,
+        "rounds": options.rounds,
+        "cores": shm_contest.cores,
         "load": [loaded, load()],
         "figures": each,
         "ratios": ratios,
@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn collect__reads_all_figures_of_a_line_in_their_units() {
-        let mut figures = Figures::new();
+        let mut figures = ShmFigures::new();
         collect(WIRE, "min_ns 90 p50_ns 110.5 rate 20000000\n", &mut figures).expect("a line");
         assert_eq!(figures.values().flatten().copied().collect::<Vec<_>>(), [20.0, 90.0, 110.5]);
         assert!(collect(WIRE, "min_ns 90\n", &mut figures).is_err());
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn ratio__is_of_medians_and_needs_both() {
-        let mut figures = Figures::new();
+        let mut figures = ShmFigures::new();
         collect(WIRE, "min_ns 50 p50_ns 100 rate 4", &mut figures).expect("a line");
         assert_eq!(ratio(&figures, FIGURES[1].1, WIRE), None);
         collect(MPI, "min_ns 200 p50_ns 400 rate 2", &mut figures).expect("a line");

@@ -14,10 +14,10 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
-use super::contest::value;
+use super::contestant::value;
 use super::hosts::are_there;
 use super::mpi::MPICH;
-use super::{Asked, build_program, load, spread};
+use super::{BenchArguments, build_program, load, spread};
 
 /// The launcher.
 const LAUNCHER: &str = MPICH.launcher;
@@ -33,38 +33,38 @@ const TIMED: &str = r#"TIMEFORMAT="user %U system %S wall %R"; { time "$@" >/dev
 
 /// What one contestant took in each round, in ms.
 #[derive(Default)]
-struct Taken {
+struct StartTimes {
     processor: Vec<f64>,
     wall: Vec<f64>,
 }
 
 /// Runs the bench.
-pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
+pub(super) fn run(options: &BenchArguments) -> Result<ExitCode> {
     if !are_there("bench start", &[LAUNCHER]) {
         return Ok(ExitCode::SUCCESS);
     }
     let program = build_program()?;
     let own: Vec<&str> = vec![program.to_str().context("the program's path is no text")?, "gather"];
     let contests = [own, vec!["bash", "-c", LEAST]];
-    let mut taken = [Taken::default(), Taken::default()];
+    let mut taken = [StartTimes::default(), StartTimes::default()];
     let loaded = load();
-    for round in 0..asked.rounds {
+    for round in 0..options.rounds {
         for turn in 0..contests.len() {
             let at = if round % 2 == 0 { turn } else { contests.len() - 1 - turn };
             time(&contests[at], &mut taken[at])?;
         }
     }
     let [own, least] = &taken;
-    if asked.json {
-        println!("{}", record(asked, loaded, own, least));
+    if options.json {
+        println!("{}", record(options, loaded, own, least));
     } else {
-        print!("{}", text(asked, loaded, own, least));
+        print!("{}", text(options, loaded, own, least));
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Runs `rank` once on every rank.
-fn time(rank: &[&str], taken: &mut Taken) -> Result<()> {
+fn time(rank: &[&str], taken: &mut StartTimes) -> Result<()> {
     let mut command = Command::new("timeout");
     command.args([DEADLINE_S, "bash", "-c", TIMED, "bash", LAUNCHER, "-n", &RANKS.to_string()]).args(rank);
     let output = command.output().context("timeout")?;
@@ -77,16 +77,16 @@ fn time(rank: &[&str], taken: &mut Taken) -> Result<()> {
 }
 
 /// What medians differ by: processor time of all ranks, of one, and time by the clock.
-fn own_share(own: &Taken, least: &Taken) -> Option<[f64; 3]> {
+fn own_share(own: &StartTimes, least: &StartTimes) -> Option<[f64; 3]> {
     let processor = spread(&own.processor)?.0 - spread(&least.processor)?.0;
     let wall = spread(&own.wall)?.0 - spread(&least.wall)?.0;
     Some([processor, processor / RANKS as f64, wall])
 }
 
-fn text(asked: &Asked, loaded: f64, own: &Taken, least: &Taken) -> String {
+fn text(options: &BenchArguments, loaded: f64, own: &StartTimes, least: &StartTimes) -> String {
     let mut text = format!(
         "{RANKS} ranks under {LAUNCHER}, {} rounds, load {loaded} before and {} after\nmedian (least to greatest), ms\n\n",
-        asked.rounds,
+        options.rounds,
         load()
     );
     for (name, taken) in [("clearway gather", own), ("least program", least)] {
@@ -102,11 +102,11 @@ fn text(asked: &Asked, loaded: f64, own: &Taken, least: &Taken) -> String {
     text
 }
 
-fn record(asked: &Asked, loaded: f64, own: &Taken, least: &Taken) -> serde_json::Value {
-    let each = |taken: &Taken| json!({"processor_ms": taken.processor, "wall_ms": taken.wall});
+fn record(options: &BenchArguments, loaded: f64, own: &StartTimes, least: &StartTimes) -> serde_json::Value {
+    let each = |taken: &StartTimes| json!({"processor_ms": taken.processor, "wall_ms": taken.wall});
     json!({
         "bench": "start",
-        "rounds": asked.rounds,
+        "rounds": options.rounds,
         "ranks": RANKS,
         "load": [loaded, load()],
         "figures": {"clearway gather": each(own), "least program": each(least)},
@@ -120,10 +120,10 @@ mod tests {
 
     #[test]
     fn own_share__is_what_medians_differ_by() {
-        let own = Taken { processor: vec![900.0, 340.0, 330.0], wall: vec![60.0] };
-        let least = Taken { processor: vec![20.0], wall: vec![10.0] };
+        let own = StartTimes { processor: vec![900.0, 340.0, 330.0], wall: vec![60.0] };
+        let least = StartTimes { processor: vec![20.0], wall: vec![10.0] };
         assert_eq!(own_share(&own, &least), Some([320.0, 20.0, 50.0]));
-        assert_eq!(own_share(&own, &Taken::default()), None);
+        assert_eq!(own_share(&own, &StartTimes::default()), None);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::hosts::are_there;
 use super::mpi::MPICH;
-use super::{Asked, build_program, load, spread};
+use super::{BenchArguments, build_program, load, spread};
 
 /// The launcher.
 const LAUNCHER: &str = MPICH.launcher;
@@ -35,17 +35,17 @@ const COST: &str = "timeslice_bytes_per_processor_second";
 const DEADLINE_S: &str = "60";
 
 /// Part of what raw writes move, by wire, size and policy: a value for each round.
-type Parts = BTreeMap<(&'static str, &'static str, String), Vec<f64>>;
+type ThroughputShares = BTreeMap<(&'static str, &'static str, String), Vec<f64>>;
 
 /// Runs the bench.
-pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
+pub(super) fn run(options: &BenchArguments) -> Result<ExitCode> {
     if !are_there("bench timeslice", &[LAUNCHER]) {
         return Ok(ExitCode::SUCCESS);
     }
     let program = build_program()?;
     let loaded = load();
-    let mut parts = Parts::new();
-    for _ in 0..asked.rounds {
+    let mut parts = ThroughputShares::new();
+    for _ in 0..options.rounds {
         for wire in WIRES {
             for size in SIZES {
                 for (policy, part) in measure(&program, wire, size)? {
@@ -54,10 +54,10 @@ pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
             }
         }
     }
-    if asked.json {
-        println!("{}", record(asked, loaded, &parts));
+    if options.json {
+        println!("{}", record(options, loaded, &parts));
     } else {
-        print!("{}", text(asked, loaded, &parts));
+        print!("{}", text(options, loaded, &parts));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -99,11 +99,11 @@ fn parts_of(figures: &Value) -> Result<Vec<(String, f64)>> {
     Ok(costs.into_iter().filter(|(policy, _)| policy != RAW).map(|(policy, cost)| (policy, cost / raw)).collect())
 }
 
-fn text(asked: &Asked, loaded: f64, parts: &Parts) -> String {
+fn text(options: &BenchArguments, loaded: f64, parts: &ThroughputShares) -> String {
     let mut text = format!(
         "one input, one builder, {} rounds, load {loaded} before and {} after\nbytes for each second of processor time, part of raw \
          writes'; median (least to greatest)\n\n",
-        asked.rounds,
+        options.rounds,
         load()
     );
     for ((wire, size, policy), values) in parts {
@@ -114,10 +114,10 @@ fn text(asked: &Asked, loaded: f64, parts: &Parts) -> String {
     text
 }
 
-fn record(asked: &Asked, loaded: f64, parts: &Parts) -> Value {
+fn record(options: &BenchArguments, loaded: f64, parts: &ThroughputShares) -> Value {
     let figure = |((wire, size, policy), values): (&(&str, &str, String), &Vec<f64>)| json!({"wire": wire, "contribution": size, "policy": policy, "part_of_raw": values});
     let figures: Vec<Value> = parts.iter().map(figure).collect();
-    json!({"bench": "timeslice", "rounds": asked.rounds, "load": [loaded, load()], "figures": figures})
+    json!({"bench": "timeslice", "rounds": options.rounds, "load": [loaded, load()], "figures": figures})
 }
 
 #[cfg(test)]

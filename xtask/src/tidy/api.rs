@@ -20,7 +20,7 @@ const LIBRARIES: &[&str] = &[
 ];
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
-    let ratchet = Ratchet::of(tree);
+    let ratchet = Ratchet::from_tree(tree);
     let mut mentions: BTreeMap<&str, usize> = BTreeMap::new();
     for word in tree.rust.iter().flat_map(|file| &file.tokens.words) {
         *mentions.entry(word).or_default() += 1;

@@ -55,7 +55,7 @@ impl House {
     ///
     /// # Errors
     /// One finding for each of the three tables and the picture that is missing.
-    pub(super) fn of(tree: &Tree) -> Result<Self, Vec<Finding>> {
+    pub(super) fn read(tree: &Tree) -> Result<Self, Vec<Finding>> {
         let text = tree.text(PATH).unwrap_or_default();
         let mut house = Self::default();
         for table in tables(text) {
@@ -221,7 +221,7 @@ mod tests {
 | `clearway-lab` | `proto::{base, wire}`, runtime | `nix`, `libc` | `src/a.rs` |\n| `xtask` | nothing | | nowhere |\n\
 \n| room | may import |\n|---|---|\n| `wire` | base |\n\
 \n| room of the binary | may import |\n|---|---|\n| `run` | report |\n\n```\nfloor 0  clearway-proto  (no I/O)\nfloor 1  clearway-lab\n```\n";
-        let house = House::of(&Tree::from_texts(&[(PATH, text)])).ok().unwrap();
+        let house = House::read(&Tree::from_texts(&[(PATH, text)])).ok().unwrap();
         let lab = house.row("clearway-lab").unwrap();
         assert_eq!(lab.imports[0], import("proto::{base, wire}"));
         assert_eq!(lab.imports[0].rooms, Some(vec!["base".to_owned(), "wire".to_owned()]));
@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn of__a_missing_table_is_a_finding() {
-        let missing = House::of(&Tree::from_texts(&[(PATH, "# House\n")])).err().unwrap();
+        let missing = House::read(&Tree::from_texts(&[(PATH, "# House\n")])).err().unwrap();
         assert_eq!(missing.len(), 4);
     }
 }

@@ -17,7 +17,7 @@ pub(super) struct Named {
 }
 
 impl Named {
-    fn of(ident: &Ident) -> Self {
+    fn new(ident: &Ident) -> Self {
         Self { name: ident.to_string(), line: line(ident.span()) }
     }
 }
@@ -80,7 +80,7 @@ pub(super) struct Items {
 }
 
 impl Items {
-    pub(super) fn of(file: &syn::File, lines: usize) -> Self {
+    pub(super) fn from_file(file: &syn::File, lines: usize) -> Self {
         let mut reader = Reader { items: Self::default(), inside: Vec::new(), owner: None, in_test: false };
         reader.items.production_lines = production_lines(file, lines);
         reader.items.forbids_unsafe = file.attrs.iter().any(|attr| lists(attr, "forbid", "unsafe_code"));
@@ -102,16 +102,16 @@ struct Reader {
 impl Reader {
     fn declare(&mut self, ident: &Ident, vis: &Visibility, kind: PublicKind) {
         if kind == PublicKind::Type {
-            self.items.types.push(Named::of(ident));
+            self.items.types.push(Named::new(ident));
         }
         if matches!(vis, Visibility::Public(_)) && !self.in_test {
-            self.items.public.push(PublicItem { name: Named::of(ident), kind });
+            self.items.public.push(PublicItem { name: Named::new(ident), kind });
         }
     }
 
     fn function(&mut self, attrs: &[Attribute], sig: &Signature, block: &Block) {
         if attrs.iter().any(|attr| attr.path().is_ident("test")) {
-            self.items.tests.push(Named::of(&sig.ident));
+            self.items.tests.push(Named::new(&sig.ident));
         }
         if self.in_test {
             return;
@@ -137,7 +137,7 @@ impl Reader {
             FnArg::Receiver(_) => false,
         };
         if sig.inputs.iter().any(bare) {
-            self.items.bool_parameters.push(Named::of(&sig.ident));
+            self.items.bool_parameters.push(Named::new(&sig.ident));
         }
     }
 
@@ -240,7 +240,7 @@ impl<'ast> Visit<'ast> for Reader {
     fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
         if item.content.is_none() {
             let path = item.attrs.iter().find_map(path_attribute);
-            let Named { name, line } = Named::of(&item.ident);
+            let Named { name, line } = Named::new(&item.ident);
             self.items.modules.push(FileModule { name, inside: self.inside.clone(), path, line });
         }
         self.inside.push(item.ident.to_string());
@@ -307,7 +307,7 @@ mod tests {
     use super::*;
 
     fn items(text: &str) -> Items {
-        Items::of(&syn::parse_file(text).unwrap(), text.lines().count())
+        Items::from_file(&syn::parse_file(text).unwrap(), text.lines().count())
     }
 
     #[test]

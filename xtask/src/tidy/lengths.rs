@@ -16,7 +16,7 @@ pub(super) const FILE_LINES_MAX: usize = 800;
 pub(super) const FUNCTION_LINES_MAX: usize = 70;
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
-    let ratchet = Ratchet::of(tree);
+    let ratchet = Ratchet::from_tree(tree);
     let mut found = ratchet.faults();
     for (subject, line, now) in subjects(tree) {
         let allowed = ratchet.allowed(&subject);

@@ -98,7 +98,7 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<ExitCode> {
     match arguments {
         [] => {}
         [flag] if flag == "--update" => {
-            let lowered = Ratchet::of(&tree).lowered(&tree);
+            let lowered = Ratchet::from_tree(&tree).lowered(&tree);
             std::fs::write(root.join(ratchet::PATH), lowered.to_string())?;
             tree = Tree::read(root)?;
         }

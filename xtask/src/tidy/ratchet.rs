@@ -65,7 +65,7 @@ pub(super) struct Ratchet {
 }
 
 impl Ratchet {
-    pub(super) fn of(tree: &Tree) -> Self {
+    pub(super) fn from_tree(tree: &Tree) -> Self {
         let mut ratchet = Self::default();
         for (at, text) in tree.text(PATH).unwrap_or_default().lines().enumerate() {
             let line = at + 1;
@@ -197,7 +197,7 @@ mod tests {
 
     fn lowered(entry: &str, lines: usize) -> String {
         let tree = Tree::from_texts(&[(PATH, entry), ("a.rs", &function(lines))]);
-        Ratchet::of(&tree).lowered(&tree).to_string()
+        Ratchet::from_tree(&tree).lowered(&tree).to_string()
     }
 
     #[test]
@@ -220,7 +220,7 @@ mod tests {
         };
         let lowered = |entries| {
             let tree = Tree::with_packages(&texts(entries), vec![Package::library("a", &[])]);
-            Ratchet::of(&tree).lowered(&tree).to_string()
+            Ratchet::from_tree(&tree).lowered(&tree).to_string()
         };
         assert_eq!(lowered("types a 7\nof a 3\nphrases a 2\n"), "types a 1\nof a 1\nphrases a 1\n");
         assert_eq!(lowered("types b 7\nof b 3\nphrases b 1\n"), "");
@@ -229,7 +229,7 @@ mod tests {
     #[test]
     fn of__a_line_that_is_no_entry_is_a_fault() {
         let tree = Tree::from_texts(&[(PATH, "file a.rs many\npublic a.rs f\n\nfile a.rs 3\n")]);
-        let ratchet = Ratchet::of(&tree);
+        let ratchet = Ratchet::from_tree(&tree);
         assert_eq!((ratchet.faults().len(), ratchet.entries.len()), (2, 1));
     }
 }

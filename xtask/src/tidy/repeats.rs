@@ -14,7 +14,7 @@ use super::tree::{RustFile, Tree};
 const LISTED_MAX: usize = 12;
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
-    let ratchet = Ratchet::of(tree);
+    let ratchet = Ratchet::from_tree(tree);
     let mut found = Vec::new();
     for package in &tree.packages {
         let name = package.name.clone();

@@ -24,7 +24,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     if tree.packages.is_empty() {
         return Vec::new();
     }
-    let house = match House::of(tree) {
+    let house = match House::read(tree) {
         Ok(house) => house,
         Err(missing) => return missing,
     };

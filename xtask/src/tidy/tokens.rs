@@ -29,7 +29,7 @@ pub(super) struct Tokens {
 }
 
 impl Tokens {
-    pub(super) fn of(stream: TokenStream) -> Self {
+    pub(super) fn from_stream(stream: TokenStream) -> Self {
         let mut tokens = Self::default();
         tokens.read(stream, &mut Vec::new(), &[]);
         tokens
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     fn paths(text: &str) -> Vec<String> {
-        Tokens::of(text.parse().unwrap()).paths.iter().map(|path| path.segments.join("::")).collect()
+        Tokens::from_stream(text.parse().unwrap()).paths.iter().map(|path| path.segments.join("::")).collect()
     }
 
     #[test]
@@ -170,14 +170,14 @@ mod tests {
 
     #[test]
     fn paths__know_the_inline_module_they_stand_in() {
-        let tokens = Tokens::of("mod tests { use super::super::x; }".parse().unwrap());
+        let tokens = Tokens::from_stream("mod tests { use super::super::x; }".parse().unwrap());
         assert_eq!(tokens.paths[0].inside, ["tests"]);
         assert_eq!(tokens.paths[0].segments, ["super", "super", "x"]);
     }
 
     #[test]
     fn words__a_re_export_is_no_use() {
-        let tokens = Tokens::of("pub use a::Passed; pub(crate) use a::Too; use a::Used;".parse().unwrap());
+        let tokens = Tokens::from_stream("pub use a::Passed; pub(crate) use a::Too; use a::Used;".parse().unwrap());
         assert!(tokens.words.contains("Used"));
         assert!(!tokens.words.contains("Passed") && !tokens.words.contains("Too"));
         assert_eq!(tokens.paths.len(), 3);
@@ -185,7 +185,8 @@ mod tests {
 
     #[test]
     fn unsafe__a_lint_name_or_a_comment_is_not_the_keyword() {
-        let tokens = Tokens::of("#![forbid(unsafe_code)]\n// unsafe\nfn f() { unsafe { g() } }".parse().unwrap());
+        let tokens =
+            Tokens::from_stream("#![forbid(unsafe_code)]\n// unsafe\nfn f() { unsafe { g() } }".parse().unwrap());
         assert_eq!(tokens.unsafe_lines, [3]);
     }
 }

@@ -74,18 +74,18 @@ impl Tree {
         let mut files = Vec::new();
         read_directory(root, "", &ignored, &mut files)?;
         files.sort_by(|a, b| a.path.cmp(&b.path));
-        Ok(Self::of(files, packages(root)?))
+        Ok(Self::new(files, packages(root)?))
     }
 
-    fn of(files: Vec<TextFile>, packages: Vec<Package>) -> Self {
+    fn new(files: Vec<TextFile>, packages: Vec<Package>) -> Self {
         let (mut rust, mut broken) = (Vec::new(), Vec::new());
         for file in files.iter().filter(|file| file.path.ends_with(".rs")) {
             let text = file.text.as_deref().unwrap_or("\u{0}");
             match (syn::parse_file(text), text.parse()) {
                 (Ok(syntax), Ok(stream)) => rust.push(RustFile {
                     path: file.path.clone(),
-                    items: Items::of(&syntax, text.lines().count()),
-                    tokens: Tokens::of(stream),
+                    items: Items::from_file(&syntax, text.lines().count()),
+                    tokens: Tokens::from_stream(stream),
                 }),
                 (Err(error), _) => {
                     let line = error.span().start().line;
@@ -145,7 +145,7 @@ impl Tree {
             .map(|(path, text)| TextFile { path: (*path).to_owned(), text: Some((*text).to_owned()) })
             .collect();
         files.sort_by(|a, b| a.path.cmp(&b.path));
-        Self::of(files, packages)
+        Self::new(files, packages)
     }
 }
 

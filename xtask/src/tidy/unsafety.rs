@@ -5,7 +5,7 @@ use super::house::{self, CrateRow, House};
 use super::tree::{Package, Tree};
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
-    let Ok(house) = House::of(tree) else { return Vec::new() };
+    let Ok(house) = House::read(tree) else { return Vec::new() };
     let mut found = Vec::new();
     for package in &tree.packages {
         if let Some(row) = house.row(&package.name) {

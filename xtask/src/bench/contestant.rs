@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::link::{FAR, Link, NEAR};
 
 /// Figures of one run by name.
-pub(super) type Seen = Vec<(&'static str, f64)>;
+pub(super) type RunFigures = Vec<(&'static str, f64)>;
 
 /// Goodput by the sender's processor time.
 pub(super) const PER_SENDER: &str = "Gb/s per sender's CPU-second";
@@ -41,13 +41,13 @@ const MESSAGE: &str = "65536";
 const PORT: u16 = 7_000;
 
 /// One contestant.
-pub(super) struct Contest {
+pub(super) struct Contestant {
     /// Its name in tables.
     pub(super) name: &'static str,
     /// Whose program it needs beside this project's.
     pub(super) peer: Peer,
     /// Runs it once.
-    pub(super) run: fn(&Link, &Programs) -> Result<Seen>,
+    pub(super) run: fn(&Link, &Programs) -> Result<RunFigures>,
 }
 
 /// A program that is compiled for a contest.
@@ -95,76 +95,80 @@ pub(super) const TCP: &[&str] = &["libfabric tcp", "libfabric tcp, polling"];
 pub(super) const RXD: &[&str] = &["libfabric rxd"];
 
 /// The wire with keys, and what it is measured by.
-pub(super) const SEALED: &[Contest] = &[
-    Contest {
+pub(super) const SEALED: &[Contestant] = &[
+    Contestant {
         name: "udp wire, sealed",
         peer: Peer::None,
         run: |link, programs| goodput(link, &programs.wire, ["send-sealed", "receive-sealed"]),
     },
-    Contest {
+    Contestant {
         name: TCP[0],
         peer: Peer::Libfabric,
         run: |link, programs| libfabric(link, programs, "tcp;ofi_rxm", "wait"),
     },
-    Contest {
+    Contestant {
         name: TCP[1],
         peer: Peer::Libfabric,
         run: |link, programs| libfabric(link, programs, "tcp;ofi_rxm", "poll"),
     },
-    Contest {
+    Contestant {
         name: RXD[0],
         peer: Peer::Libfabric,
         run: |link, programs| libfabric(link, programs, "udp;ofi_rxd", "poll"),
     },
-    Contest { name: "iperf3 tcp", peer: Peer::None, run: |link, _| iperf(link, &[]) },
+    Contestant { name: "iperf3 tcp", peer: Peer::None, run: |link, _| iperf(link, &[]) },
 ];
 
-pub(super) const CONTESTS: &[Contest] = &[
-    Contest {
+pub(super) const CONTESTS: &[Contestant] = &[
+    Contestant {
         name: "udp wire",
         peer: Peer::None,
         run: |link, programs| goodput(link, &programs.wire, ["send", "receive"]),
     },
-    Contest {
+    Contestant {
         name: "udp wire, sealed",
         peer: Peer::None,
         run: |link, programs| goodput(link, &programs.wire, ["send-sealed", "receive-sealed"]),
     },
-    Contest {
+    Contestant {
         name: "udp wire, real packets",
         peer: Peer::None,
         run: |link, programs| goodput(link, &programs.wire, ["send-real", "receive"]),
     },
-    Contest {
+    Contestant {
         name: "udp wire, sealed, real packets",
         peer: Peer::None,
         run: |link, programs| goodput(link, &programs.wire, ["send-real-sealed", "receive-sealed"]),
     },
-    Contest { name: "iperf3 tcp", peer: Peer::None, run: |link, _| iperf(link, &[]) },
-    Contest { name: "iperf3 udp", peer: Peer::None, run: |link, _| iperf(link, &["-u", "-b", "0", "-l", "1400"]) },
-    Contest {
+    Contestant { name: "iperf3 tcp", peer: Peer::None, run: |link, _| iperf(link, &[]) },
+    Contestant { name: "iperf3 udp", peer: Peer::None, run: |link, _| iperf(link, &["-u", "-b", "0", "-l", "1400"]) },
+    Contestant {
         name: "latency wire",
         peer: Peer::None,
         run: |link, programs| latency(link, &programs.wire, "ping", "pong"),
     },
-    Contest {
+    Contestant {
         name: "latency wire, sealed",
         peer: Peer::None,
         run: |link, programs| latency(link, &programs.wire, "ping-sealed", "pong-sealed"),
     },
-    Contest { name: "victim, no flood", peer: Peer::None, run: |link, programs| flooded(link, &programs.wire, None) },
+    Contestant {
+        name: "victim, no flood",
+        peer: Peer::None,
+        run: |link, programs| flooded(link, &programs.wire, None),
+    },
     // What a flood costs a host of two processors anyway, whomever it is sent to.
-    Contest {
+    Contestant {
         name: "victim, flood beside",
         peer: Peer::None,
         run: |link, programs| flooded(link, &programs.wire, Some(PORT + 2)),
     },
-    Contest {
+    Contestant {
         name: "victim, flood",
         peer: Peer::None,
         run: |link, programs| flooded(link, &programs.wire, Some(PORT)),
     },
-    Contest {
+    Contestant {
         name: "latency plain",
         peer: Peer::None,
         run: |link, programs| latency(link, &programs.wire, "bare-ping", "bare-pong"),
@@ -208,7 +212,7 @@ pub(super) fn value(line: &str, name: &str) -> Result<f64> {
     words.next().and_then(|text| text.parse().ok()).with_context(|| format!("no figure for `{name}`"))
 }
 
-fn goodput(link: &Link, program: &Path, [near, far]: [&str; 2]) -> Result<Seen> {
+fn goodput(link: &Link, program: &Path, [near, far]: [&str; 2]) -> Result<RunFigures> {
     let (sent, received) = ends(link, program, near, far, GOODPUT_S)?;
     // Bytes that arrived, in bits by ns: the same figure as Gb/s.
     let bits = value(&received, "bytes")? * 8.0;
@@ -223,7 +227,7 @@ fn goodput(link: &Link, program: &Path, [near, far]: [&str; 2]) -> Result<Seen> 
 }
 
 /// Messages of [`MESSAGE`] bytes over a provider of libfabric.
-fn libfabric(link: &Link, programs: &Programs, provider: &str, waiting: &str) -> Result<Seen> {
+fn libfabric(link: &Link, programs: &Programs, provider: &str, waiting: &str) -> Result<RunFigures> {
     let program = programs.libfabric.as_deref().context("no program")?;
     let (here, there) = (NEAR.to_string(), FAR.to_string());
     let (mut near, mut far) = (link.near(), link.far());
@@ -246,14 +250,14 @@ fn both(sender: f64, receiver: f64) -> f64 {
     1.0 / (1.0 / sender + 1.0 / receiver)
 }
 
-fn latency(link: &Link, program: &Path, near: &str, far: &str) -> Result<Seen> {
+fn latency(link: &Link, program: &Path, near: &str, far: &str) -> Result<RunFigures> {
     let (line, _) = ends(link, program, near, far, LATENCY_S)?;
     Ok(vec![(FASTEST, value(&line, "min_ns")? / 1e3), (TYPICAL, value(&line, "p50_ns")? / 1e3)])
 }
 
 /// A victim's latency while a stranger, on the victim's processor, floods a port of its peer's host. Fails when a datagram
 /// of the stranger was accepted.
-fn flooded(link: &Link, program: &Path, port: Option<u16>) -> Result<Seen> {
+fn flooded(link: &Link, program: &Path, port: Option<u16>) -> Result<RunFigures> {
     let (here, there) = (format!("{NEAR}:{PORT}"), format!("{FAR}:{PORT}"));
     let (mut near, mut far) = (link.near(), link.far());
     // The flood begins when the far end is ready, which the near end also waits for, and outlasts the victim.
@@ -288,7 +292,7 @@ fn flooded(link: &Link, program: &Path, port: Option<u16>) -> Result<Seen> {
     Ok(seen)
 }
 
-fn iperf(link: &Link, flags: &[&str]) -> Result<Seen> {
+fn iperf(link: &Link, flags: &[&str]) -> Result<RunFigures> {
     let (mut near, mut far) = (link.near(), link.far());
     far.args(["iperf3", "-s", "-1", "--forceflush"]);
     near.args(["iperf3", "-J", "-c", &FAR.to_string(), "-t", GOODPUT_S]).args(flags);
@@ -297,7 +301,7 @@ fn iperf(link: &Link, flags: &[&str]) -> Result<Seen> {
 }
 
 /// The figures of an iperf3 report. Its processor shares are percent of wall time, user and system together.
-fn iperf_figures(report: &str) -> Result<Seen> {
+fn iperf_figures(report: &str) -> Result<RunFigures> {
     let report: Value = serde_json::from_str(report).context("iperf3's report")?;
     let end = report.get("end").context("iperf3's report has no `end`")?;
     let number = |path: &str| end.pointer(path).and_then(Value::as_f64);
