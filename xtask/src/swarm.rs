@@ -77,7 +77,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
     let seconds = begun.elapsed().as_secs_f64();
     print!("{}", findings.table());
     println!("{} seeds in {seconds:.1} s: {:.0} a second", findings.done, findings.done as f64 / seconds);
-    casts::run(&crate::bench::build_program()?, asked.first, CASTS, Duration::from_secs(asked.minutes * 60))?;
+    casts::run(&crate::bench::build_program()?, options.first, CASTS, Duration::from_secs(options.minutes * 60))?;
     Ok(findings.verdict())
 }
 

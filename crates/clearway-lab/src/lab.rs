@@ -19,11 +19,11 @@ use std::time::{Duration, Instant};
 use clearway_proto::base::{BitsPerSec, Class, Rank};
 use serde::Serialize;
 
-use crate::inhabitants;
 use crate::link;
-use crate::netlink::Request;
-use crate::netns::{Need, Netns, Setting};
-use crate::plan::{BRIDGE_INDEX, End, Host, Link, Path, Plan, Role};
+use crate::netlink::NetlinkRequest;
+use crate::netns::{KernelSetting, Netns, WriteRequirement};
+use crate::plan::{BRIDGE_INDEX, HostPath, LabPlan, Link, LinkEnd, NodeRole, PlannedHost};
+use crate::processes;
 use crate::queue;
 use crate::{LabError, LabName, LabSpec, QueueKind};
 
@@ -38,24 +38,27 @@ const CARRIER_PATIENCE: Duration = Duration::from_secs(5);
 const LOOPBACK: u32 = 1;
 
 /// IPv6 would fill the queues with its own chatter.
-const NO_IPV6: [(Need, Setting); 2] =
-    [(Need::Wanted, ("ipv6/conf/all/disable_ipv6", "1")), (Need::Wanted, ("ipv6/conf/default/disable_ipv6", "1"))];
+const NO_IPV6: [(WriteRequirement, KernelSetting); 2] = [
+    (WriteRequirement::Wanted, ("ipv6/conf/all/disable_ipv6", "1")),
+    (WriteRequirement::Wanted, ("ipv6/conf/default/disable_ipv6", "1")),
+];
 /// BBR would hide the queues of single flows; Reno is the one algorithm that every namespace may use.
-const HOST_SETTINGS: [(Need, Setting); 1] = [(Need::Wanted, ("ipv4/tcp_congestion_control", "reno"))];
+const HOST_SETTINGS: [(WriteRequirement, KernelSetting); 1] =
+    [(WriteRequirement::Wanted, ("ipv4/tcp_congestion_control", "reno"))];
 /// Forward, spread flows by addresses and ports, and accept what comes back another way.
-const ROUTER_SETTINGS: [(Need, Setting); 4] = [
-    (Need::Required, ("ipv4/ip_forward", "1")),
-    (Need::Required, ("ipv4/fib_multipath_hash_policy", "1")),
-    (Need::Wanted, ("ipv4/conf/all/rp_filter", "0")),
-    (Need::Wanted, ("ipv4/conf/default/rp_filter", "0")),
+const ROUTER_SETTINGS: [(WriteRequirement, KernelSetting); 4] = [
+    (WriteRequirement::Required, ("ipv4/ip_forward", "1")),
+    (WriteRequirement::Required, ("ipv4/fib_multipath_hash_policy", "1")),
+    (WriteRequirement::Wanted, ("ipv4/conf/all/rp_filter", "0")),
+    (WriteRequirement::Wanted, ("ipv4/conf/default/rp_filter", "0")),
 ];
 
 /// A switch does not show its frames to the rules of IP filters, as a kernel with bridge netfilter does unless told otherwise: that costs a
 /// third of all work on a frame.
-const BRIDGE_SETTINGS: [(Need, Setting); 3] = [
-    (Need::Wanted, ("bridge/bridge-nf-call-iptables", "0")),
-    (Need::Wanted, ("bridge/bridge-nf-call-ip6tables", "0")),
-    (Need::Wanted, ("bridge/bridge-nf-call-arptables", "0")),
+const BRIDGE_SETTINGS: [(WriteRequirement, KernelSetting); 3] = [
+    (WriteRequirement::Wanted, ("bridge/bridge-nf-call-iptables", "0")),
+    (WriteRequirement::Wanted, ("bridge/bridge-nf-call-ip6tables", "0")),
+    (WriteRequirement::Wanted, ("bridge/bridge-nf-call-arptables", "0")),
 ];
 
 /// One class of one port: what it carried, dropped and holds since the queues were armed.
@@ -88,16 +91,16 @@ pub struct Offload {
 
 /// Whether a lab was made here or belongs to another process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Origin {
+enum LabOrigin {
     Made,
     Attached,
 }
 
 /// One sending end of a link.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Port<'a> {
-    pub(crate) near: &'a End,
-    pub(crate) far: &'a End,
+pub(crate) struct LabPort<'a> {
+    pub(crate) near: &'a LinkEnd,
+    pub(crate) far: &'a LinkEnd,
     pub(crate) rate: BitsPerSec,
 }
 
@@ -118,9 +121,9 @@ pub(crate) struct Port<'a> {
 pub struct Lab {
     name: LabName,
     spec: LabSpec,
-    plan: Plan,
+    plan: LabPlan,
     spaces: Vec<Netns>,
-    origin: Origin,
+    origin: LabOrigin,
 }
 
 impl Lab {
@@ -131,10 +134,10 @@ impl Lab {
     /// After an error nothing is left.
     pub fn up(name: &LabName, spec: &LabSpec) -> Result<Self, LabError> {
         spec.check()?;
-        let plan = Plan::of(spec);
+        let plan = LabPlan::new(spec);
         let settings: Vec<_> = plan.nodes.iter().map(|node| settings_of(node.role)).collect();
         let spaces = Netns::create_all(&settings)?;
-        let lab = Self { name: name.clone(), spec: *spec, plan, spaces, origin: Origin::Made };
+        let lab = Self { name: name.clone(), spec: *spec, plan, spaces, origin: LabOrigin::Made };
         lab.join()?;
         for node in 0..lab.spaces.len() {
             lab.spaces[node].route().apply(&lab.configuration(node))?;
@@ -147,7 +150,7 @@ impl Lab {
     pub(crate) fn attach(name: &LabName, spec: &LabSpec, files: Vec<File>) -> Result<Self, LabError> {
         let spaces: io::Result<Vec<Netns>> = files.into_iter().map(Netns::attach).collect();
         let spaces = spaces.map_err(|error| LabError::kernel(format!("enter the lab {name}"), error))?;
-        Ok(Self { name: name.clone(), spec: *spec, plan: Plan::of(spec), spaces, origin: Origin::Attached })
+        Ok(Self { name: name.clone(), spec: *spec, plan: LabPlan::new(spec), spaces, origin: LabOrigin::Attached })
     }
 
     /// The name given to [`Lab::up`].
@@ -161,7 +164,7 @@ impl Lab {
     }
 
     /// The hosts, by rank.
-    pub fn hosts(&self) -> &[Host] {
+    pub fn hosts(&self) -> &[PlannedHost] {
         &self.plan.hosts
     }
 
@@ -169,12 +172,12 @@ impl Lab {
     ///
     /// # Errors
     /// [`LabError::NoSuchHost`] with the names that exist.
-    pub fn host(&self, name: &str) -> Result<&Host, LabError> {
+    pub fn host(&self, name: &str) -> Result<&PlannedHost, LabError> {
         find_host(&self.plan.hosts, name)
     }
 
     /// The way from `a` to `b` with the rates of all links on it; none when a rank is not in the lab.
-    pub fn path(&self, a: Rank, b: Rank) -> Option<Path> {
+    pub fn path(&self, a: Rank, b: Rank) -> Option<HostPath> {
         self.plan.path(a, b)
     }
 
@@ -193,7 +196,7 @@ impl Lab {
     /// [`LabError::Kernel`] with the step that failed.
     pub fn slow(&mut self, host: Rank, rate: BitsPerSec) -> Result<(), LabError> {
         let Some(own) = self.hosts().get(host.index()).map(|host| &host.name) else { return Ok(()) };
-        let is_of = |end: &End| self.plan.nodes.get(end.node).is_some_and(|node| node.name == *own);
+        let is_of = |end: &LinkEnd| self.plan.nodes.get(end.node).is_some_and(|node| node.name == *own);
         self.arm(1, |port| (is_of(port.near) || is_of(port.far)).then_some(rate))
     }
 
@@ -225,17 +228,17 @@ impl Lab {
         for (node, space) in self.spaces.iter().enumerate() {
             let trunks =
                 self.ports().filter(|port| port.near.node == node && !is_host(node) && !is_host(port.far.node));
-            let requests: Vec<Request> = trunks.map(|port| link::keep_multicast_from(port.near.index)).collect();
+            let requests: Vec<NetlinkRequest> = trunks.map(|port| link::keep_multicast_from(port.near.index)).collect();
             space.route().apply(&requests)?;
         }
         Ok(())
     }
 
     /// Replaces the queues of the ports that get a rate.
-    fn arm(&self, frames: u32, rate_of: impl Fn(&Port<'_>) -> Option<BitsPerSec>) -> Result<(), LabError> {
+    fn arm(&self, frames: u32, rate_of: impl Fn(&LabPort<'_>) -> Option<BitsPerSec>) -> Result<(), LabError> {
         for (node, space) in self.spaces.iter().enumerate() {
             let ports = self.ports().filter(|port| port.near.node == node);
-            let requests: Vec<Request> = ports
+            let requests: Vec<NetlinkRequest> = ports
                 .filter_map(|port| Some((port.near.index, rate_of(&port)?)))
                 .flat_map(|(index, rate)| {
                     let before = [queue::disarm(index), link::offload(index, frames)];
@@ -317,18 +320,18 @@ impl Lab {
     }
 
     /// Every sending end, both of each link.
-    pub(crate) fn ports(&self) -> impl Iterator<Item = Port<'_>> {
+    pub(crate) fn ports(&self) -> impl Iterator<Item = LabPort<'_>> {
         self.plan.links.iter().flat_map(|Link { a, b, rate }| {
-            [Port { near: a, far: b, rate: *rate }, Port { near: b, far: a, rate: *rate }]
+            [LabPort { near: a, far: b, rate: *rate }, LabPort { near: b, far: a, rate: *rate }]
         })
     }
 
     /// `<node>:<interface>`.
-    pub(crate) fn port_name(&self, end: &End) -> String {
+    pub(crate) fn port_name(&self, end: &LinkEnd) -> String {
         format!("{}:{}", self.plan.nodes[end.node].name, end.interface)
     }
 
-    pub(crate) fn plan(&self) -> &Plan {
+    pub(crate) fn plan(&self) -> &LabPlan {
         &self.plan
     }
 
@@ -337,9 +340,9 @@ impl Lab {
     }
 
     /// The counters of one port, by class.
-    pub(crate) fn class_counters(&self, end: &End) -> io::Result<Vec<queue::ClassCounters>> {
+    pub(crate) fn class_counters(&self, end: &LinkEnd) -> io::Result<Vec<queue::ClassCounters>> {
         let mut all = Vec::new();
-        let ask = queue::ask_counters(end.index);
+        let ask = queue::request_counters(end.index);
         self.spaces[end.node].route().dump(&ask, |body| all.extend(queue::counters(body)))?;
         all.sort_by_key(|counters| counters.class);
         Ok(all)
@@ -367,7 +370,7 @@ impl Lab {
     }
 
     /// Everything one namespace needs once its links exist, in the order the kernel accepts.
-    fn configuration(&self, node: usize) -> Vec<Request> {
+    fn configuration(&self, node: usize) -> Vec<NetlinkRequest> {
         let this = &self.plan.nodes[node];
         let mut requests = vec![link::up(LOOPBACK)];
         if let Some((address, _)) = this.bridge {
@@ -377,7 +380,7 @@ impl Lab {
             let index = port.near.index;
             requests.extend(queue::arm(index, port.rate, &self.spec, 1));
             requests.extend(port.near.address.map(|(address, prefix)| link::address(index, address, prefix)));
-            requests.extend((this.role == Role::Bridge).then(|| link::enslave(index, BRIDGE_INDEX)));
+            requests.extend((this.role == NodeRole::Bridge).then(|| link::enslave(index, BRIDGE_INDEX)));
             requests.push(link::up(index));
         }
         requests.extend(this.neighbours.iter().map(link::neighbour));
@@ -416,24 +419,24 @@ impl Lab {
 
 impl Drop for Lab {
     fn drop(&mut self) {
-        if self.origin == Origin::Made {
+        if self.origin == LabOrigin::Made {
             let inodes = self.spaces.iter().map(Netns::inode).collect();
-            inhabitants::end_all(&inodes, &format!("{LAB_VARIABLE}={}", self.name));
+            processes::end_all(&inodes, &format!("{LAB_VARIABLE}={}", self.name));
         }
     }
 }
 
-fn settings_of(role: Role) -> Vec<(Need, Setting)> {
+fn settings_of(role: NodeRole) -> Vec<(WriteRequirement, KernelSetting)> {
     let own: &[_] = match role {
-        Role::Host => &HOST_SETTINGS,
-        Role::Bridge => &BRIDGE_SETTINGS,
-        Role::Router => &ROUTER_SETTINGS,
+        NodeRole::Host => &HOST_SETTINGS,
+        NodeRole::Bridge => &BRIDGE_SETTINGS,
+        NodeRole::Router => &ROUTER_SETTINGS,
     };
     NO_IPV6.iter().chain(own).copied().collect()
 }
 
 /// The host of this name in `hosts`.
-pub(crate) fn find_host<'a>(hosts: &'a [Host], name: &str) -> Result<&'a Host, LabError> {
+pub(crate) fn find_host<'a>(hosts: &'a [PlannedHost], name: &str) -> Result<&'a PlannedHost, LabError> {
     hosts.iter().find(|host| host.name == name).ok_or_else(|| LabError::NoSuchHost {
         given: name.to_owned(),
         first: hosts.first().map(|host| host.name.clone()).unwrap_or_default(),

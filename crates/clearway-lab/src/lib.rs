@@ -17,8 +17,8 @@
 #![cfg_attr(test, allow(non_snake_case))] // tests are named function__case
 
 mod error;
-mod inhabitants;
 pub mod keeper;
+mod processes;
 
 mod lab;
 mod link;
@@ -35,8 +35,8 @@ mod spec;
 pub use error::LabError;
 pub use lab::{HOST_VARIABLE, LAB_VARIABLE, Lab, Offload, PortCounters};
 pub use link::OFFLOAD_MAX;
-pub use plan::{Host, Path, Tier};
+pub use plan::{HostPath, PlannedHost, Tier};
 pub use queue::burst;
 
-pub use selftest::{Check, Outcome, PortTest, SelfTest};
+pub use selftest::{CheckOutcome, PortCheck, PortTest, SelfTest};
 pub use spec::{LabName, LabSpec, QueueKind, Topology, Weights};

@@ -6,9 +6,9 @@
 use std::net::Ipv4Addr;
 use std::os::fd::RawFd;
 
-use crate::netlink::{ACK, CREATE, DUMP, EXCL, REPLACE, REQUEST, Request};
-use crate::plan::{End, Mac, Neighbour, Route};
-use crate::rtattr::{Message, find, u32_at};
+use crate::netlink::{ACK, CREATE, DUMP, EXCL, NetlinkRequest, REPLACE, REQUEST};
+use crate::plan::{LinkEnd, MacAddress, Neighbour, Route};
+use crate::rtattr::{NetlinkMessage, find, u32_at};
 
 const RTM_NEWLINK: u16 = 16;
 const RTM_GETLINK: u16 = 18;
@@ -58,68 +58,72 @@ fn ifinfo(index: u32, flags: u32, change: u32) -> [u8; 16] {
     bytes
 }
 
-fn device(message: Message, end: &End) -> Message {
+fn device(message: NetlinkMessage, end: &LinkEnd) -> NetlinkMessage {
     taking(1, message.text(IFLA_IFNAME, &end.interface).attr(IFLA_ADDRESS, &end.mac.0))
 }
 
 /// An interface takes packets of up to so many `frames`.
-fn taking(frames: u32, message: Message) -> Message {
+fn taking(frames: u32, message: NetlinkMessage) -> NetlinkMessage {
     message.u32(IFLA_GSO_MAX_SEGS, frames).u32(IFLA_GSO_MAX_SIZE, frames * MTU)
 }
 
 /// Lets an interface take packets of up to so many `frames`, as one with segmentation offload does.
-pub(crate) fn offload(index: u32, frames: u32) -> Request {
-    let message = Message::new(RTM_NEWLINK, REQUEST | ACK, &ifinfo(index, 0, 0));
-    Request::new(format!("let an interface take packets of {frames} frames"), taking(frames, message))
+pub(crate) fn offload(index: u32, frames: u32) -> NetlinkRequest {
+    let message = NetlinkMessage::new(RTM_NEWLINK, REQUEST | ACK, &ifinfo(index, 0, 0));
+    NetlinkRequest::new(format!("let an interface take packets of {frames} frames"), taking(frames, message))
 }
 
 /// Makes a veth pair: `near` in the socket's namespace, `far` in the namespace that `far_netns` refers to.
-pub(crate) fn veth(near: &End, far: &End, far_netns: RawFd) -> Request {
-    let head = Message::new(RTM_NEWLINK, REQUEST | ACK | CREATE | EXCL, &ifinfo(near.index, 0, 0));
+pub(crate) fn veth(near: &LinkEnd, far: &LinkEnd, far_netns: RawFd) -> NetlinkRequest {
+    let head = NetlinkMessage::new(RTM_NEWLINK, REQUEST | ACK | CREATE | EXCL, &ifinfo(near.index, 0, 0));
     let message = device(head, near).nest(IFLA_LINKINFO, |m| {
         m.text(IFLA_INFO_KIND, "veth").nest(IFLA_INFO_DATA, |m| {
             m.open(VETH_INFO_PEER, &ifinfo(far.index, 0, 0), |m| device(m, far).u32(IFLA_NET_NS_FD, far_netns as u32))
         })
     });
-    Request::new(format!("make the veth pair {} - {}", near.interface, far.interface), message)
+    NetlinkRequest::new(format!("make the veth pair {} - {}", near.interface, far.interface), message)
 }
 
 /// Makes a bridge that floods multicast to every port and never asks for it.
-pub(crate) fn bridge(name: &str, index: u32, mac: Mac) -> Request {
-    let message = Message::new(RTM_NEWLINK, REQUEST | ACK | CREATE | EXCL, &ifinfo(index, 0, 0))
+pub(crate) fn bridge(name: &str, index: u32, mac: MacAddress) -> NetlinkRequest {
+    let message = NetlinkMessage::new(RTM_NEWLINK, REQUEST | ACK | CREATE | EXCL, &ifinfo(index, 0, 0))
         .text(IFLA_IFNAME, name)
         .attr(IFLA_ADDRESS, &mac.0)
         .nest(IFLA_LINKINFO, |m| {
             m.text(IFLA_INFO_KIND, "bridge").nest(IFLA_INFO_DATA, |m| m.u8(IFLA_BR_MCAST_SNOOPING, 0))
         });
-    Request::new(format!("make the bridge {name}"), message)
+    NetlinkRequest::new(format!("make the bridge {name}"), message)
 }
 
 /// Puts a port under a bridge.
-pub(crate) fn enslave(port: u32, bridge: u32) -> Request {
-    let message = Message::new(RTM_NEWLINK, REQUEST | ACK, &ifinfo(port, 0, 0)).u32(IFLA_MASTER, bridge);
-    Request::new("put a port under its bridge", message)
+pub(crate) fn enslave(port: u32, bridge: u32) -> NetlinkRequest {
+    let message = NetlinkMessage::new(RTM_NEWLINK, REQUEST | ACK, &ifinfo(port, 0, 0)).u32(IFLA_MASTER, bridge);
+    NetlinkRequest::new("put a port under its bridge", message)
 }
 
 /// A port of a bridge takes no multicast that is flooded.
-pub(crate) fn keep_multicast_from(port: u32) -> Request {
-    let message = Message::new(RTM_NEWLINK, REQUEST | ACK, &ifinfo(port, 0, 0))
+pub(crate) fn keep_multicast_from(port: u32) -> NetlinkRequest {
+    let message = NetlinkMessage::new(RTM_NEWLINK, REQUEST | ACK, &ifinfo(port, 0, 0))
         .nest(IFLA_LINKINFO, |m| m.nest(IFLA_INFO_SLAVE_DATA, |m| m.u8(IFLA_BRPORT_MCAST_FLOOD, 0)));
-    Request::new("keep multicast from a port of a bridge", message)
+    NetlinkRequest::new("keep multicast from a port of a bridge", message)
 }
 
 /// Brings an interface up.
-pub(crate) fn up(index: u32) -> Request {
-    Request::new("bring an interface up", Message::new(RTM_NEWLINK, REQUEST | ACK, &ifinfo(index, UP, UP)))
+pub(crate) fn up(index: u32) -> NetlinkRequest {
+    NetlinkRequest::new(
+        "bring an interface up",
+        NetlinkMessage::new(RTM_NEWLINK, REQUEST | ACK, &ifinfo(index, UP, UP)),
+    )
 }
 
 /// Gives an interface an address.
-pub(crate) fn address(index: u32, address: Ipv4Addr, prefix: u8) -> Request {
+pub(crate) fn address(index: u32, address: Ipv4Addr, prefix: u8) -> NetlinkRequest {
     let mut fixed = vec![AF_INET, prefix, 0, 0];
     fixed.extend_from_slice(&index.to_ne_bytes());
     let octets = address.octets();
-    let message = Message::new(RTM_NEWADDR, REQUEST | ACK | CREATE | EXCL, &fixed).attr(1, &octets).attr(2, &octets);
-    Request::new(format!("give an interface the address {address}/{prefix}"), message)
+    let message =
+        NetlinkMessage::new(RTM_NEWADDR, REQUEST | ACK | CREATE | EXCL, &fixed).attr(1, &octets).attr(2, &octets);
+    NetlinkRequest::new(format!("give an interface the address {address}/{prefix}"), message)
 }
 
 fn ndmsg(family: u8, index: u32, state: u16, flags: u8) -> Vec<u8> {
@@ -131,19 +135,19 @@ fn ndmsg(family: u8, index: u32, state: u16, flags: u8) -> Vec<u8> {
 }
 
 /// Tells an interface whose link address belongs to which address, so that nobody has to ask.
-pub(crate) fn neighbour(entry: &Neighbour) -> Request {
+pub(crate) fn neighbour(entry: &Neighbour) -> NetlinkRequest {
     let fixed = ndmsg(AF_INET, entry.index, PERMANENT, 0);
-    let message = Message::new(RTM_NEWNEIGH, REQUEST | ACK | CREATE | REPLACE, &fixed)
+    let message = NetlinkMessage::new(RTM_NEWNEIGH, REQUEST | ACK | CREATE | REPLACE, &fixed)
         .attr(1, &entry.address.octets())
         .attr(2, &entry.mac.0);
-    Request::new(format!("set the neighbour {}", entry.address), message)
+    NetlinkRequest::new(format!("set the neighbour {}", entry.address), message)
 }
 
 /// Tells a bridge behind which port a link address lives, so that it never floods what a silent host receives.
-pub(crate) fn behind(port: u32, mac: Mac) -> Request {
+pub(crate) fn behind(port: u32, mac: MacAddress) -> NetlinkRequest {
     let fixed = ndmsg(AF_BRIDGE, port, STATIC, OF_MASTER);
-    let message = Message::new(RTM_NEWNEIGH, REQUEST | ACK | CREATE | REPLACE, &fixed).attr(2, &mac.0);
-    Request::new("fill the forwarding table of a bridge", message)
+    let message = NetlinkMessage::new(RTM_NEWNEIGH, REQUEST | ACK | CREATE | REPLACE, &fixed).attr(2, &mac.0);
+    NetlinkRequest::new("fill the forwarding table of a bridge", message)
 }
 
 const RTA_DST: u16 = 1;
@@ -152,11 +156,11 @@ const RTA_GATEWAY: u16 = 5;
 const RTA_MULTIPATH: u16 = 9;
 
 /// Adds a route; several next hops share its flows equally.
-pub(crate) fn route(route: &Route) -> Request {
+pub(crate) fn route(route: &Route) -> NetlinkRequest {
     // struct rtmsg: family, dst_len, src_len, tos, table MAIN, protocol STATIC, scope, type UNICAST, flags.
     let scope = if route.via.is_empty() { 253 } else { 0 };
     let fixed = [AF_INET, route.prefix, 0, 0, 254, 4, scope, 1, 0, 0, 0, 0];
-    let mut message = Message::new(RTM_NEWROUTE, REQUEST | ACK | CREATE | EXCL, &fixed);
+    let mut message = NetlinkMessage::new(RTM_NEWROUTE, REQUEST | ACK | CREATE | EXCL, &fixed);
     if route.prefix > 0 {
         message = message.attr(RTA_DST, &route.destination.octets());
     }
@@ -169,12 +173,12 @@ pub(crate) fn route(route: &Route) -> Request {
             gateways.iter().fold(m, |m, gateway| m.raw(&head).attr(RTA_GATEWAY, &gateway.octets()))
         }),
     };
-    Request::new(format!("add the route to {}/{}", route.destination, route.prefix), message)
+    NetlinkRequest::new(format!("add the route to {}/{}", route.destination, route.prefix), message)
 }
 
 /// Asks for all links of a namespace.
-pub(crate) fn all() -> Message {
-    Message::new(RTM_GETLINK, REQUEST | DUMP, &ifinfo(0, 0, 0))
+pub(crate) fn all() -> NetlinkMessage {
+    NetlinkMessage::new(RTM_GETLINK, REQUEST | DUMP, &ifinfo(0, 0, 0))
 }
 
 /// What a link answers about itself.

@@ -10,7 +10,7 @@ use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 use nix::errno::Errno;
 
 use crate::LabError;
-use crate::rtattr::{HEADER, Message, Received, find, messages, u32_at};
+use crate::rtattr::{HEADER, NetlinkMessage, ReceivedMessage, find, messages, u32_at};
 
 /// `NLM_F_REQUEST`.
 pub(crate) const REQUEST: u16 = 0x1;
@@ -36,7 +36,7 @@ const BATCH: usize = 64;
 
 /// What to do when the object is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Missing {
+pub(crate) enum MissingObject {
     /// It is an error.
     Refuse,
     /// There is nothing to do.
@@ -45,16 +45,16 @@ pub(crate) enum Missing {
 
 /// One step of a configuration.
 #[derive(Clone, Debug)]
-pub(crate) struct Request {
+pub(crate) struct NetlinkRequest {
     /// The step as a verb phrase, for an error.
     pub(crate) doing: String,
-    pub(crate) message: Message,
-    pub(crate) missing: Missing,
+    pub(crate) message: NetlinkMessage,
+    pub(crate) missing: MissingObject,
 }
 
-impl Request {
-    pub(crate) fn new(doing: impl Into<String>, message: Message) -> Self {
-        Self { doing: doing.into(), message, missing: Missing::Refuse }
+impl NetlinkRequest {
+    pub(crate) fn new(doing: impl Into<String>, message: NetlinkMessage) -> Self {
+        Self { doing: doing.into(), message, missing: MissingObject::Refuse }
     }
 }
 
@@ -81,11 +81,11 @@ impl RouteSocket {
     ///
     /// # Errors
     /// The first refusal; requests after it may have been carried out.
-    pub(crate) fn apply(&mut self, requests: &[Request]) -> Result<(), LabError> {
+    pub(crate) fn apply(&mut self, requests: &[NetlinkRequest]) -> Result<(), LabError> {
         requests.chunks(BATCH).try_for_each(|batch| self.apply_batch(batch))
     }
 
-    fn apply_batch(&mut self, batch: &[Request]) -> Result<(), LabError> {
+    fn apply_batch(&mut self, batch: &[NetlinkRequest]) -> Result<(), LabError> {
         let first = self.sequence.wrapping_add(1);
         let mut bytes = Vec::new();
         for request in batch {
@@ -108,7 +108,7 @@ impl RouteSocket {
     }
 
     /// Asks for all objects that `message` names and gives each answer's body to `take`.
-    pub(crate) fn dump(&mut self, message: &Message, mut take: impl FnMut(&[u8])) -> io::Result<()> {
+    pub(crate) fn dump(&mut self, message: &NetlinkMessage, mut take: impl FnMut(&[u8])) -> io::Result<()> {
         self.sequence = self.sequence.wrapping_add(1);
         let mut bytes = Vec::new();
         message.write(self.sequence, &mut bytes);
@@ -127,14 +127,14 @@ impl RouteSocket {
 }
 
 /// The error number of an answer; zero is success.
-fn code_of(answer: &Received<'_>) -> i32 {
+fn code_of(answer: &ReceivedMessage<'_>) -> i32 {
     u32_at(answer.body, 0).map_or(Errno::EPROTO as i32, |code| (code as i32).wrapping_neg())
 }
 
-fn refusal_of(answer: &Received<'_>, request: &Request) -> Option<LabError> {
+fn refusal_of(answer: &ReceivedMessage<'_>, request: &NetlinkRequest) -> Option<LabError> {
     let code = code_of(answer);
     let nothing_there = [Errno::ENOENT as i32, Errno::EINVAL as i32, Errno::ENODEV as i32].contains(&code);
-    if code == 0 || (request.missing == Missing::Accept && nothing_there) {
+    if code == 0 || (request.missing == MissingObject::Accept && nothing_there) {
         return None;
     }
     let repeated = if answer.flags & CAPPED != 0 { HEADER } else { u32_at(answer.body, 4).unwrap_or(0) as usize };
@@ -177,14 +177,14 @@ mod tests {
         body.extend_from_slice(&[0; 12]);
         body.extend_from_slice(tail);
         let mut bytes = Vec::new();
-        Message::new(NLMSG_ERROR, flags, &body).write(1, &mut bytes);
+        NetlinkMessage::new(NLMSG_ERROR, flags, &body).write(1, &mut bytes);
         bytes
     }
 
     #[test]
     fn refusal__carries_the_kernels_sentence_and_the_missing_module() {
-        let request = Request::new("make the veth pair p0", Message::new(16, REQUEST, &[]));
-        let text = Message::new(0, 0, &[]).text(ERROR_TEXT, "Unknown device type");
+        let request = NetlinkRequest::new("make the veth pair p0", NetlinkMessage::new(16, REQUEST, &[]));
+        let text = NetlinkMessage::new(0, 0, &[]).text(ERROR_TEXT, "Unknown device type");
         let mut tail = Vec::new();
         text.write(0, &mut tail);
         let bytes = answer(Errno::EOPNOTSUPP as i32, CAPPED, &tail[HEADER..]);
@@ -197,9 +197,9 @@ mod tests {
     fn refusal__a_missing_object_is_accepted_only_where_asked() {
         let bytes = answer(Errno::ENOENT as i32, CAPPED, &[]);
         let message = messages(&bytes).next().unwrap();
-        let mut request = Request::new("remove the queues", Message::new(37, REQUEST, &[]));
+        let mut request = NetlinkRequest::new("remove the queues", NetlinkMessage::new(37, REQUEST, &[]));
         assert!(refusal_of(&message, &request).is_some());
-        request.missing = Missing::Accept;
+        request.missing = MissingObject::Accept;
         assert!(refusal_of(&message, &request).is_none());
         assert!(refusal_of(&messages(&answer(0, CAPPED, &[])).next().unwrap(), &request).is_none());
     }

@@ -17,11 +17,11 @@ use crate::LabError;
 use crate::netlink::RouteSocket;
 
 /// A kernel setting of one namespace: path below `/proc/sys/net`, and value.
-pub(crate) type Setting = (&'static str, &'static str);
+pub(crate) type KernelSetting = (&'static str, &'static str);
 
 /// What to do when a setting cannot be written (a container's `/proc/sys` may be read-only).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Need {
+pub(crate) enum WriteRequirement {
     /// The lab would be wrong without it.
     Required,
     /// The lab works without it; the setting is missing from the kernel or protected.
@@ -40,13 +40,13 @@ pub(crate) struct Netns {
 
 impl Netns {
     /// Makes a namespace for each list of settings.
-    pub(crate) fn create_all(settings: &[Vec<(Need, Setting)>]) -> Result<Vec<Self>, LabError> {
+    pub(crate) fn create_all(settings: &[Vec<(WriteRequirement, KernelSetting)>]) -> Result<Vec<Self>, LabError> {
         on_thread(|| settings.iter().map(|list| Self::create_here(list)).collect())
             .map_err(|error| LabError::kernel("start a thread", error))?
     }
 
     /// Moves the calling thread, which must be one of ours, into a new namespace and keeps hold of it.
-    fn create_here(settings: &[(Need, Setting)]) -> Result<Self, LabError> {
+    fn create_here(settings: &[(WriteRequirement, KernelSetting)]) -> Result<Self, LabError> {
         unshare(CloneFlags::CLONE_NEWNET).map_err(|errno| match errno {
             nix::errno::Errno::EPERM => LabError::Permission(crate::permission::advice()),
             nix::errno::Errno::ENOSPC => LabError::Kernel {
@@ -60,12 +60,12 @@ impl Netns {
         for (need, (key, value)) in settings {
             match (fs::write(format!("/proc/sys/net/{key}"), value), need) {
                 (Ok(()), _) => {}
-                (Err(error), Need::Required) => {
+                (Err(error), WriteRequirement::Required) => {
                     return Err(LabError::kernel(format!("set net/{key} to {value}"), error));
                 }
                 // A kernel without IPv6 has no settings of it, and needs none.
-                (Err(error), Need::Wanted) if error.kind() == io::ErrorKind::NotFound => {}
-                (Err(error), Need::Wanted) => refused.push(format!("net/{key} = {value}: {error}")),
+                (Err(error), WriteRequirement::Wanted) if error.kind() == io::ErrorKind::NotFound => {}
+                (Err(error), WriteRequirement::Wanted) => refused.push(format!("net/{key} = {value}: {error}")),
             }
         }
         let held = Self::hold(File::open("/proc/thread-self/ns/net"));

@@ -32,7 +32,7 @@ pub enum Permission {
 
 /// What [`probe`] found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Probe {
+pub struct PermissionProbe {
     /// The road that [`acquire`] would take; none when something below is in the way.
     pub road: Option<Permission>,
     /// What is in the way, each with what would remove it, as one sentence.
@@ -41,7 +41,7 @@ pub struct Probe {
 
 /// What the kernel says about this process and its namespaces.
 #[derive(Clone, Debug, Default)]
-struct Facts {
+struct KernelFacts {
     capabilities: u64,
     threads: usize,
     seccomp: Option<u32>,
@@ -72,7 +72,7 @@ pub fn acquire() -> Result<Permission, LabError> {
 }
 
 /// Tells which road [`acquire`] would take and what is in the way. Changes nothing.
-pub fn probe() -> Probe {
+pub fn probe() -> PermissionProbe {
     judge(&facts())
 }
 
@@ -102,13 +102,13 @@ fn refusal(doing: &str) -> LabError {
     LabError::Permission(format!("this process may not {doing}: {}", advice()))
 }
 
-fn facts() -> Facts {
+fn facts() -> KernelFacts {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let field = |name: &str| {
         status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':').map(str::trim).map(str::to_owned))
     };
     let number = |path: &str| fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok());
-    Facts {
+    KernelFacts {
         capabilities: field("CapEff").and_then(|hex| u64::from_str_radix(&hex, 16).ok()).unwrap_or(0),
         threads: field("Threads").and_then(|n| n.parse().ok()).unwrap_or(1),
         seccomp: field("Seccomp").and_then(|n| n.parse().ok()),
@@ -120,7 +120,7 @@ fn facts() -> Facts {
     }
 }
 
-fn judge(facts: &Facts) -> Probe {
+fn judge(facts: &KernelFacts) -> PermissionProbe {
     let mut missing = Vec::new();
     let mut say = |found: bool, sentence: &str| missing.extend(found.then(|| sentence.to_owned()));
     say(
@@ -161,7 +161,7 @@ fn judge(facts: &Facts) -> Probe {
     // A filter need not forbid it: it is named, but the attempt decides.
     let blocked = missing.iter().any(|sentence| !sentence.starts_with("a seccomp filter"));
     let road = if direct { Permission::Direct } else { Permission::UserNamespace };
-    Probe { road: (!blocked).then_some(road), missing }
+    PermissionProbe { road: (!blocked).then_some(road), missing }
 }
 
 /// Drivers that a lab needs and that this kernel certainly lacks; nothing when its module directory cannot be read.
@@ -182,7 +182,7 @@ fn absent_modules() -> Vec<&'static str> {
 mod tests {
     use super::*;
 
-    const ROOT: Facts = Facts {
+    const ROOT: KernelFacts = KernelFacts {
         capabilities: u64::MAX,
         threads: 1,
         seccomp: Some(0),
@@ -195,21 +195,21 @@ mod tests {
 
     #[test]
     fn judge__root_needs_no_user_namespace() {
-        let facts = Facts { max_user_namespaces: Some(0), threads: 9, ..ROOT };
-        assert_eq!(judge(&facts), Probe { road: Some(Permission::Direct), missing: Vec::new() });
+        let facts = KernelFacts { max_user_namespaces: Some(0), threads: 9, ..ROOT };
+        assert_eq!(judge(&facts), PermissionProbe { road: Some(Permission::Direct), missing: Vec::new() });
     }
 
     #[test]
     fn judge__each_obstacle_is_named_with_its_remedy() {
-        let user = Facts { capabilities: 0, ..ROOT };
+        let user = KernelFacts { capabilities: 0, ..ROOT };
         assert_eq!(judge(&user).road, Some(Permission::UserNamespace));
         for (facts, word) in [
-            (Facts { max_user_namespaces: Some(0), ..user.clone() }, "user.max_user_namespaces"),
-            (Facts { userns_clone: Some(0), ..user.clone() }, "kernel.unprivileged_userns_clone"),
-            (Facts { apparmor_restricts: Some(1), ..user.clone() }, "apparmor_restrict_unprivileged_userns"),
-            (Facts { threads: 2, ..user.clone() }, "threads"),
-            (Facts { max_net_namespaces: Some(0), ..user.clone() }, "user.max_net_namespaces"),
-            (Facts { absent_modules: vec!["sch_htb"], ..user.clone() }, "sch_htb"),
+            (KernelFacts { max_user_namespaces: Some(0), ..user.clone() }, "user.max_user_namespaces"),
+            (KernelFacts { userns_clone: Some(0), ..user.clone() }, "kernel.unprivileged_userns_clone"),
+            (KernelFacts { apparmor_restricts: Some(1), ..user.clone() }, "apparmor_restrict_unprivileged_userns"),
+            (KernelFacts { threads: 2, ..user.clone() }, "threads"),
+            (KernelFacts { max_net_namespaces: Some(0), ..user.clone() }, "user.max_net_namespaces"),
+            (KernelFacts { absent_modules: vec!["sch_htb"], ..user.clone() }, "sch_htb"),
         ] {
             let probe = judge(&facts);
             assert_eq!((probe.road, probe.missing.len()), (None, 1), "{word}");
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn judge__a_seccomp_filter_is_named_but_may_let_us_pass() {
-        let probe = judge(&Facts { capabilities: 0, seccomp: Some(2), ..ROOT });
+        let probe = judge(&KernelFacts { capabilities: 0, seccomp: Some(2), ..ROOT });
         assert_eq!(probe.road, Some(Permission::UserNamespace));
         assert!(probe.missing[0].contains("seccomp"));
     }

@@ -27,7 +27,7 @@ const HOST_INDEX: u32 = 2;
 
 /// A virtual host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Host {
+pub struct PlannedHost {
     /// The place of this host in [`crate::Lab::hosts`]; the natural rank of a job that fills the lab.
     pub rank: Rank,
     /// `h<rank>`.
@@ -55,7 +55,7 @@ pub enum Tier {
 
 /// The way from one host to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Path {
+pub struct HostPath {
     /// How far it goes.
     pub tier: Tier,
     /// The rates of the shaped links crossed, in order: the sender's NIC first, the port toward the receiver last.
@@ -64,16 +64,16 @@ pub struct Path {
 
 /// A link address: locally administered, made of node and interface numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Mac(pub(crate) [u8; 6]);
+pub(crate) struct MacAddress(pub(crate) [u8; 6]);
 
-fn mac(node: usize, index: u32) -> Mac {
+fn mac(node: usize, index: u32) -> MacAddress {
     let ([n1, n0], [i1, i0]) = ((node as u16).to_be_bytes(), (index as u16).to_be_bytes());
-    Mac([0x02, 0x77, n1, n0, i1, i0])
+    MacAddress([0x02, 0x77, n1, n0, i1, i0])
 }
 
 /// What a node does with packets that are not its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
+pub(crate) enum NodeRole {
     Host,
     Bridge,
     Router,
@@ -84,7 +84,7 @@ pub(crate) enum Role {
 pub(crate) struct Neighbour {
     pub(crate) index: u32,
     pub(crate) address: Ipv4Addr,
-    pub(crate) mac: Mac,
+    pub(crate) mac: MacAddress,
 }
 
 /// A route over gateways, or without gateways directly out of interface `index`.
@@ -100,22 +100,22 @@ pub(crate) struct Route {
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
     pub(crate) name: String,
-    pub(crate) role: Role,
+    pub(crate) role: NodeRole,
     /// A bridge's own address and link address.
-    pub(crate) bridge: Option<(Ipv4Addr, Mac)>,
+    pub(crate) bridge: Option<(Ipv4Addr, MacAddress)>,
     pub(crate) neighbours: Vec<Neighbour>,
     /// Which link address lives behind which port of a bridge.
-    pub(crate) behind: Vec<(u32, Mac)>,
+    pub(crate) behind: Vec<(u32, MacAddress)>,
     pub(crate) routes: Vec<Route>,
 }
 
 /// One end of a link.
 #[derive(Clone, Debug)]
-pub(crate) struct End {
+pub(crate) struct LinkEnd {
     pub(crate) node: usize,
     pub(crate) interface: String,
     pub(crate) index: u32,
-    pub(crate) mac: Mac,
+    pub(crate) mac: MacAddress,
     /// None on a port of a bridge.
     pub(crate) address: Option<(Ipv4Addr, u8)>,
 }
@@ -123,26 +123,26 @@ pub(crate) struct End {
 /// A link, shaped at both ends.
 #[derive(Clone, Debug)]
 pub(crate) struct Link {
-    pub(crate) a: End,
-    pub(crate) b: End,
+    pub(crate) a: LinkEnd,
+    pub(crate) b: LinkEnd,
     pub(crate) rate: BitsPerSec,
 }
 
 /// A whole lab on paper.
 #[derive(Clone, Debug)]
-pub(crate) struct Plan {
+pub(crate) struct LabPlan {
     pub(crate) nodes: Vec<Node>,
     pub(crate) links: Vec<Link>,
-    pub(crate) hosts: Vec<Host>,
+    pub(crate) hosts: Vec<PlannedHost>,
     topology: Topology,
 }
 
-impl Plan {
+impl LabPlan {
     /// Draws the lab of a checked specification.
-    pub(crate) fn of(spec: &LabSpec) -> Self {
+    pub(crate) fn new(spec: &LabSpec) -> Self {
         let mut plan = Self { nodes: Vec::new(), links: Vec::new(), hosts: Vec::new(), topology: spec.topology };
         for i in 0..spec.topology.hosts() {
-            plan.add_node(format!("h{i}"), Role::Host);
+            plan.add_node(format!("h{i}"), NodeRole::Host);
         }
         match spec.topology {
             Topology::Star { hosts, rate } => {
@@ -156,7 +156,7 @@ impl Plan {
     }
 
     /// The way from `a` to `b`.
-    pub(crate) fn path(&self, a: Rank, b: Rank) -> Option<Path> {
+    pub(crate) fn path(&self, a: Rank, b: Rank) -> Option<HostPath> {
         let (from, to) = (self.hosts.get(a.index())?, self.hosts.get(b.index())?);
         let rate = self.links.get(a.index())?.rate;
         let same = from.switch == to.switch;
@@ -167,18 +167,18 @@ impl Plan {
             Topology::TwoSwitch { trunk, .. } => vec![rate, trunk, rate],
             Topology::LeafSpine { uplink, .. } => vec![rate, uplink, uplink, rate],
         };
-        Some(Path { tier: if same { Tier::SameSwitch } else { Tier::CrossTrunk }, rates })
+        Some(HostPath { tier: if same { Tier::SameSwitch } else { Tier::CrossTrunk }, rates })
     }
 
     /// The address by which a neighbour of `node` reaches it over the link that ends in `end`.
-    pub(crate) fn address_of(&self, end: &End) -> Ipv4Addr {
+    pub(crate) fn address_of(&self, end: &LinkEnd) -> Ipv4Addr {
         match (end.address, self.nodes[end.node].bridge) {
             (Some((address, _)), _) | (None, Some((address, _))) => address,
             (None, None) => Ipv4Addr::UNSPECIFIED,
         }
     }
 
-    fn add_node(&mut self, name: String, role: Role) -> usize {
+    fn add_node(&mut self, name: String, role: NodeRole) -> usize {
         self.nodes.push(Node {
             name,
             role,
@@ -191,7 +191,7 @@ impl Plan {
     }
 
     fn add_host(&mut self, i: usize, switch: usize, address: Ipv4Addr) {
-        self.hosts.push(Host {
+        self.hosts.push(PlannedHost {
             rank: Rank(i as u32),
             name: self.nodes[i].name.clone(),
             address,
@@ -205,7 +205,7 @@ impl Plan {
     fn bridged(&mut self, switches: u32, hosts: u32, rate: BitsPerSec, trunk: BitsPerSec) {
         let first = self.nodes.len();
         for s in 0..switches {
-            let node = self.add_node(format!("s{s}"), Role::Bridge);
+            let node = self.add_node(format!("s{s}"), NodeRole::Bridge);
             self.nodes[node].bridge = Some((Ipv4Addr::new(10, 77, 255, s as u8 + 1), mac(node, BRIDGE_INDEX)));
         }
         for i in 0..hosts {
@@ -230,12 +230,12 @@ impl Plan {
 
     /// One more switch with a link to every host: a star beside the first, without multicast.
     fn add_rail(&mut self, rail: u32, rate: BitsPerSec) {
-        let switch = self.add_node(format!("s{rail}"), Role::Bridge);
+        let switch = self.add_node(format!("s{rail}"), NodeRole::Bridge);
         let bridge = (Ipv4Addr::new(10, 77 + rail as u8, 255, 1), mac(switch, BRIDGE_INDEX));
         self.nodes[switch].bridge = Some(bridge);
         let index = HOST_INDEX + rail;
         let hosts = self.hosts.len();
-        let known: Vec<(Ipv4Addr, Mac)> =
+        let known: Vec<(Ipv4Addr, MacAddress)> =
             (0..hosts).map(|i| (bridged_address(rail, i as u32), mac(i, index))).chain([bridge]).collect();
         for i in 0..hosts {
             let (address, mac) = known[i];
@@ -282,7 +282,7 @@ impl Plan {
 
     /// Tells each host its switch, the other hosts (up to a size), and where multicast goes.
     fn fill_host_tables(&mut self, first: usize, switches: usize) {
-        let mut known: Vec<(Ipv4Addr, Mac)> =
+        let mut known: Vec<(Ipv4Addr, MacAddress)> =
             (first..first + switches).filter_map(|switch| self.nodes[switch].bridge).collect();
         if self.hosts.len() as u32 <= MESH_HOSTS_MAX {
             known.extend(self.hosts.iter().zip(&self.links).map(|(host, link)| (host.address, link.a.mac)));
@@ -304,11 +304,11 @@ impl Plan {
         let Topology::LeafSpine { leaves, hosts_per_leaf, spines, rate, uplink } = self.topology else { return };
         let first_leaf = self.nodes.len();
         for l in 0..leaves {
-            self.add_node(format!("lf{l}"), Role::Router);
+            self.add_node(format!("lf{l}"), NodeRole::Router);
         }
         let first_spine = self.nodes.len();
         for s in 0..spines {
-            self.add_node(format!("sp{s}"), Role::Router);
+            self.add_node(format!("sp{s}"), NodeRole::Router);
         }
         for i in 0..leaves * hosts_per_leaf {
             let (l, h) = (i / hosts_per_leaf, i % hosts_per_leaf);
@@ -338,7 +338,7 @@ impl Plan {
     }
 
     /// Adds a routed link; both ends know each other.
-    fn join(&mut self, a: End, b: End, rate: BitsPerSec) {
+    fn join(&mut self, a: LinkEnd, b: LinkEnd, rate: BitsPerSec) {
         for (near, far) in [(&a, &b), (&b, &a)] {
             if let Some((address, _)) = far.address {
                 self.nodes[near.node].neighbours.push(Neighbour { index: near.index, address, mac: far.mac });
@@ -348,8 +348,8 @@ impl Plan {
     }
 }
 
-fn end(node: usize, interface: String, index: u32, address: Option<(Ipv4Addr, u8)>) -> End {
-    End { node, interface, index, mac: mac(node, index), address }
+fn end(node: usize, interface: String, index: u32, address: Option<(Ipv4Addr, u8)>) -> LinkEnd {
+    LinkEnd { node, interface, index, mac: mac(node, index), address }
 }
 
 /// The address of host `i` in the bridged network of a rail: 250 to a block, so that no address ends in 0 or 255.
@@ -365,8 +365,8 @@ mod tests {
     const RATE: BitsPerSec = BitsPerSec::mega(100);
     const TRUNK: BitsPerSec = BitsPerSec::mega(25);
 
-    fn plan(topology: Topology) -> Plan {
-        Plan::of(&LabSpec::new(topology))
+    fn plan(topology: Topology) -> LabPlan {
+        LabPlan::new(&LabSpec::new(topology))
     }
 
     fn topologies() -> [Topology; 4] {
@@ -399,7 +399,7 @@ mod tests {
 
     #[test]
     fn rails__each_is_a_star_of_its_own_with_a_link_to_every_host() {
-        let plan = Plan::of(&LabSpec { rails: 2, ..LabSpec::new(Topology::Star { hosts: 3, rate: RATE }) });
+        let plan = LabPlan::new(&LabSpec { rails: 2, ..LabSpec::new(Topology::Star { hosts: 3, rate: RATE }) });
         assert_eq!((plan.nodes.len(), plan.links.len()), (5, 6));
         let further: Vec<_> = plan.hosts.iter().map(|host| host.further.clone()).collect();
         assert_eq!(further, [1, 2, 3].map(|last| vec![Ipv4Addr::new(10, 78, 0, last)]));

@@ -32,8 +32,8 @@
 
 use clearway_proto::base::{BitsPerSec, Bytes, Class, Nanos};
 
-use crate::netlink::{ACK, CREATE, DUMP, EXCL, Missing, REQUEST, Request};
-use crate::rtattr::{Message, find, u32_at, u64_at};
+use crate::netlink::{ACK, CREATE, DUMP, EXCL, MissingObject, NetlinkRequest, REQUEST};
+use crate::rtattr::{NetlinkMessage, find, u32_at, u64_at};
 use crate::{LabSpec, QueueKind};
 
 const RTM_NEWQDISC: u16 = 36;
@@ -96,58 +96,58 @@ pub(crate) fn fifo_bytes(packets: u32) -> Bytes {
 }
 
 /// The weight of `class` in its table under [`QueueKind::VlArb`], and whether that is the high table.
-pub(crate) fn table_of(class: Class) -> (Table, u32) {
+pub(crate) fn table_of(class: Class) -> (ArbitrationTable, u32) {
     let within = |table: &[(Class, u32)]| table.iter().find(|(c, _)| *c == class).map(|(_, weight)| *weight);
     match within(&HIGH_TABLE) {
-        Some(weight) => (Table::High, weight),
-        None => (Table::Low, within(&LOW_TABLE).unwrap_or(1)),
+        Some(weight) => (ArbitrationTable::High, weight),
+        None => (ArbitrationTable::Low, within(&LOW_TABLE).unwrap_or(1)),
     }
 }
 
 /// One of the two tables of InfiniBand-like arbitration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Table {
+pub(crate) enum ArbitrationTable {
     High,
     Low,
 }
 
 /// One inner class of equal priority.
-struct Leaf {
+struct LeafClass {
     class: Class,
     quantum: u32,
 }
 
-impl Leaf {
+impl LeafClass {
     fn weighted(class: Class, weight: u32) -> Self {
         Self { class, quantum: FRAME_QUANTUM * weight }
     }
 }
 
 /// Collects the requests for one port.
-struct Port {
+struct PortRequests {
     index: u32,
     limit: u32,
-    requests: Vec<Request>,
+    requests: Vec<NetlinkRequest>,
 }
 
 /// The requests that remove what a port's queues are.
-pub(crate) fn disarm(index: u32) -> Request {
-    let message = Message::new(RTM_DELQDISC, REQUEST | ACK, &tcmsg(index, 0, TC_H_ROOT, 0));
-    Request { doing: "remove the queues of a port".into(), message, missing: Missing::Accept }
+pub(crate) fn disarm(index: u32) -> NetlinkRequest {
+    let message = NetlinkMessage::new(RTM_DELQDISC, REQUEST | ACK, &tcmsg(index, 0, TC_H_ROOT, 0));
+    NetlinkRequest { doing: "remove the queues of a port".into(), message, missing: MissingObject::Accept }
 }
 
 /// The requests that give the interface `index`, which has none, its rate and queues; packets of more than `frames` are cut.
-pub(crate) fn arm(index: u32, rate: BitsPerSec, spec: &LabSpec, frames: u32) -> Vec<Request> {
-    let mut port = Port { index, limit: spec.queue_packets, requests: Vec::new() };
+pub(crate) fn arm(index: u32, rate: BitsPerSec, spec: &LabSpec, frames: u32) -> Vec<NetlinkRequest> {
+    let mut port = PortRequests { index, limit: spec.queue_packets, requests: Vec::new() };
     let longest = Bytes(FRAME.0 * u64::from(frames));
     let bucket = match spec.queue {
-        QueueKind::Strict => Bucket { rate: UNLIMITED.rate / 2, ..UNLIMITED }, // below the peak, as TBF demands
+        QueueKind::Strict => TokenBucket { rate: UNLIMITED.rate / 2, ..UNLIMITED }, // below the peak, as TBF demands
         // A bucket that holds less than a packet never lets it go.
-        QueueKind::Fifo | QueueKind::Weighted | QueueKind::VlArb => Bucket::of(rate, burst(rate).max(longest)),
+        QueueKind::Fifo | QueueKind::Weighted | QueueKind::VlArb => TokenBucket::new(rate, burst(rate).max(longest)),
     };
     port.link(bucket, longest);
     let below = handle(LINK, 1);
-    let weighted = |class: Class| Leaf::weighted(class, spec.weights.of(class));
+    let weighted = |class: Class| LeafClass::weighted(class, spec.weights.weight(class));
     match spec.queue {
         QueueKind::Fifo => port.one(below),
         QueueKind::Strict => port.urgency(below, rate),
@@ -180,16 +180,16 @@ fn ratespec(bytes_per_sec: u32) -> [u8; 12] {
 
 /// One token bucket: bytes a second, and the bytes it holds.
 #[derive(Clone, Copy)]
-struct Bucket {
+struct TokenBucket {
     rate: u32,
     burst: Bytes,
 }
 
 /// So fast that order alone decides: the largest rate of `struct tc_ratespec`, with 1 ms of it, far above any outer burst.
-const UNLIMITED: Bucket = Bucket { rate: u32::MAX, burst: Bytes(u32::MAX as u64 / 1000) };
+const UNLIMITED: TokenBucket = TokenBucket { rate: u32::MAX, burst: Bytes(u32::MAX as u64 / 1000) };
 
-impl Bucket {
-    fn of(rate: BitsPerSec, burst: Bytes) -> Self {
+impl TokenBucket {
+    fn new(rate: BitsPerSec, burst: Bytes) -> Self {
         Self { rate: (rate.0 / 8) as u32, burst }
     }
 
@@ -201,7 +201,7 @@ impl Bucket {
 }
 
 /// `struct tc_htb_opt` for a class that owns `rate` and may borrow up to `ceil`.
-fn htb_options(rate: Bucket, ceil: Bucket, quantum: u32, priority: u32) -> Vec<u8> {
+fn htb_options(rate: TokenBucket, ceil: TokenBucket, quantum: u32, priority: u32) -> Vec<u8> {
     let mut bytes = [ratespec(rate.rate), ratespec(ceil.rate)].concat();
     for word in [rate.ticks(), ceil.ticks(), quantum, 0, priority] {
         bytes.extend_from_slice(&word.to_ne_bytes());
@@ -209,15 +209,15 @@ fn htb_options(rate: Bucket, ceil: Bucket, quantum: u32, priority: u32) -> Vec<u
     bytes
 }
 
-impl Port {
-    fn ask(&mut self, doing: &str, kind: u16, fixed: &[u8], fill: impl FnOnce(Message) -> Message) {
-        let message = fill(Message::new(kind, REQUEST | ACK | CREATE | EXCL, fixed));
-        self.requests.push(Request::new(doing, message));
+impl PortRequests {
+    fn request(&mut self, doing: &str, kind: u16, fixed: &[u8], fill: impl FnOnce(NetlinkMessage) -> NetlinkMessage) {
+        let message = fill(NetlinkMessage::new(kind, REQUEST | ACK | CREATE | EXCL, fixed));
+        self.requests.push(NetlinkRequest::new(doing, message));
     }
 
-    fn link(&mut self, bucket: Bucket, longest: Bytes) {
+    fn link(&mut self, bucket: TokenBucket, longest: Bytes) {
         // The second bucket limits nothing but the size: what is longer is cut before it is queued.
-        let size = Bucket { burst: longest, ..UNLIMITED };
+        let size = TokenBucket { burst: longest, ..UNLIMITED };
         // struct tc_tbf_qopt: rate, peak rate, limit (none: the inner queues have theirs), burst, burst of the peak.
         let mut options = [ratespec(bucket.rate), ratespec(size.rate)].concat();
         for word in [0, bucket.ticks(), size.ticks()] {
@@ -225,7 +225,7 @@ impl Port {
         }
         let (bytes, longest) = (bucket.burst.0 as u32, longest.0 as u32);
         let fixed = tcmsg(self.index, handle(LINK, 0), TC_H_ROOT, 0);
-        self.ask("add a TBF queue", RTM_NEWQDISC, &fixed, |m| {
+        self.request("add a TBF queue", RTM_NEWQDISC, &fixed, |m| {
             // TCA_TBF_PARMS, and both bursts in bytes: times would be rounded to less than a frame.
             m.text(TCA_KIND, "tbf").nest(TCA_OPTIONS, |m| m.attr(1, &options).u32(6, bytes).u32(7, longest))
         });
@@ -236,21 +236,23 @@ impl Port {
         self.class(handle(ONE, 0), handle(ONE, 1), &htb_options(UNLIMITED, UNLIMITED, FRAME_QUANTUM, 0));
         let limit = (fifo_bytes(self.limit).0 as u32).to_ne_bytes();
         let fixed = tcmsg(self.index, 0, handle(ONE, 1), 0);
-        self.ask("add a bfifo queue", RTM_NEWQDISC, &fixed, |m| m.text(TCA_KIND, "bfifo").attr(TCA_OPTIONS, &limit));
+        self.request("add a bfifo queue", RTM_NEWQDISC, &fixed, |m| {
+            m.text(TCA_KIND, "bfifo").attr(TCA_OPTIONS, &limit)
+        });
     }
 
     fn htb(&mut self, parent: u32, major: u32, default: u32) {
         // struct tc_htb_glob: version 3, rate2quantum, default class, debug, direct packets.
         let glob: Vec<u8> = [3, RATE_TO_QUANTUM, default, 0, 0].iter().flat_map(|w: &u32| w.to_ne_bytes()).collect();
         let fixed = tcmsg(self.index, handle(major, 0), parent, 0);
-        self.ask("add an HTB queue", RTM_NEWQDISC, &fixed, |m| {
+        self.request("add an HTB queue", RTM_NEWQDISC, &fixed, |m| {
             m.text(TCA_KIND, "htb").nest(TCA_OPTIONS, |m| m.attr(2, &glob))
         });
     }
 
     fn class(&mut self, parent: u32, class: u32, options: &[u8]) {
         let fixed = tcmsg(self.index, class, parent, 0);
-        self.ask("add an HTB class", RTM_NEWTCLASS, &fixed, |m| {
+        self.request("add an HTB class", RTM_NEWTCLASS, &fixed, |m| {
             m.text(TCA_KIND, "htb").nest(TCA_OPTIONS, |m| m.attr(1, options))
         });
     }
@@ -258,7 +260,9 @@ impl Port {
     fn fifo(&mut self, parent: u32) {
         let limit = self.limit.to_ne_bytes();
         let fixed = tcmsg(self.index, 0, parent, 0);
-        self.ask("add a pfifo queue", RTM_NEWQDISC, &fixed, |m| m.text(TCA_KIND, "pfifo").attr(TCA_OPTIONS, &limit));
+        self.request("add a pfifo queue", RTM_NEWQDISC, &fixed, |m| {
+            m.text(TCA_KIND, "pfifo").attr(TCA_OPTIONS, &limit)
+        });
     }
 
     /// The layer between for InfiniBand-like arbitration: within its share a table goes by priority, above it borrows.
@@ -268,11 +272,11 @@ impl Port {
         self.htb(parent, TABLES, 3);
         self.class(handle(TABLES, 0), handle(TABLES, 1), &htb_options(UNLIMITED, UNLIMITED, FRAME_QUANTUM, 0));
         for (minor, share, priority) in [(2, high, 0), (3, low, 1)] {
-            let options = htb_options(Bucket::of(share, burst(rate)), UNLIMITED, FRAME_QUANTUM, priority);
+            let options = htb_options(TokenBucket::new(share, burst(rate)), UNLIMITED, FRAME_QUANTUM, priority);
             self.class(handle(TABLES, 1), handle(TABLES, minor), &options);
         }
-        let leaves = |table: &[(Class, u32)]| -> Vec<Leaf> {
-            table.iter().map(|&(class, weight)| Leaf::weighted(class, weight)).collect()
+        let leaves = |table: &[(Class, u32)]| -> Vec<LeafClass> {
+            table.iter().map(|&(class, weight)| LeafClass::weighted(class, weight)).collect()
         };
         self.classes(handle(TABLES, 2), HIGH, Class::LowLatency, &leaves(&HIGH_TABLE));
         self.classes(handle(TABLES, 3), LOW, Class::BestEffort, &leaves(&LOW_TABLE));
@@ -285,7 +289,7 @@ impl Port {
     /// Strict order on a link with express frames: urgent classes draw on a bucket of the whole rate that only they
     /// use, and are charged to the link's bucket afterwards; the others wait for what the link's bucket has left.
     fn urgency(&mut self, parent: u32, rate: BitsPerSec) {
-        let (all, own) = (Bucket::of(rate, burst(rate)), Bucket::of(OWN_RATE, FRAME));
+        let (all, own) = (TokenBucket::new(rate, burst(rate)), TokenBucket::new(OWN_RATE, FRAME));
         self.htb(parent, CLASSES, minor(Class::BestEffort));
         let (link, express) = (handle(CLASSES, WHOLE_LINK), handle(CLASSES, EXPRESS));
         self.class(handle(CLASSES, 0), link, &htb_options(all, all, FRAME_QUANTUM, 0));
@@ -303,7 +307,7 @@ impl Port {
     }
 
     /// The inner layer: one FIFO per class, ordered by priority and quantum alone.
-    fn classes(&mut self, parent: u32, major: u32, default: Class, leaves: &[Leaf]) {
+    fn classes(&mut self, parent: u32, major: u32, default: Class, leaves: &[LeafClass]) {
         self.htb(parent, major, minor(default));
         for leaf in leaves {
             let options = htb_options(UNLIMITED, UNLIMITED, leaf.quantum, 0);
@@ -344,7 +348,7 @@ impl Port {
         selector.extend_from_slice(&value);
         selector.extend_from_slice(&[0; 8]);
         let fixed = tcmsg(self.index, 0, handle(major, 0), info);
-        self.ask("add a u32 filter", RTM_NEWTFILTER, &fixed, |m| {
+        self.request("add a u32 filter", RTM_NEWTFILTER, &fixed, |m| {
             m.text(TCA_KIND, "u32").nest(TCA_OPTIONS, |m| m.u32(1, handle(major, minor)).attr(5, &selector))
         });
     }
@@ -362,8 +366,8 @@ pub(crate) struct ClassCounters {
 }
 
 /// Asks for all classes of a port.
-pub(crate) fn ask_counters(index: u32) -> Message {
-    Message::new(RTM_GETTCLASS, REQUEST | DUMP, &tcmsg(index, 0, 0, 0))
+pub(crate) fn request_counters(index: u32) -> NetlinkMessage {
+    NetlinkMessage::new(RTM_GETTCLASS, REQUEST | DUMP, &tcmsg(index, 0, 0, 0))
 }
 
 /// Reads one answer to [`ask_counters`]: none for the layers above the queues that hold packets.
@@ -395,7 +399,7 @@ mod tests {
     #[test]
     fn bucket__a_burst_is_told_as_its_time() {
         // 3028 bytes at 100 Mb/s take 242.24 us: 3785 ticks of 64 ns.
-        assert_eq!(Bucket::of(BitsPerSec::mega(100), Bytes(3028)).ticks(), 3785);
+        assert_eq!(TokenBucket::new(BitsPerSec::mega(100), Bytes(3028)).ticks(), 3785);
         assert_eq!(UNLIMITED.ticks(), 15_624);
     }
 
@@ -412,15 +416,15 @@ mod tests {
             let low = LOW_TABLE.iter().filter(|(c, _)| *c == class).count();
             assert_eq!(high + low, 1);
         }
-        assert_eq!(table_of(Class::LowLatency), (Table::High, 64));
-        assert_eq!(table_of(Class::Bulk), (Table::Low, 2));
+        assert_eq!(table_of(Class::LowLatency), (ArbitrationTable::High, 64));
+        assert_eq!(table_of(Class::Bulk), (ArbitrationTable::Low, 2));
     }
 
     #[test]
     fn counters__a_captured_answer_reads_as_its_figures() {
         let basic = [12_345u64.to_ne_bytes().as_slice(), &7u32.to_ne_bytes(), &[0; 4]].concat();
         let queue: Vec<u8> = [3u32, 4326, 2, 0, 0].iter().flat_map(|w| w.to_ne_bytes()).collect();
-        let message = Message::new(RTM_NEWTCLASS, 0, &tcmsg(2, handle(0x10, 4), 0, 0))
+        let message = NetlinkMessage::new(RTM_NEWTCLASS, 0, &tcmsg(2, handle(0x10, 4), 0, 0))
             .text(TCA_KIND, "htb")
             .nest(TCA_STATS2, |m| m.attr(1, &basic).attr(3, &queue));
         let mut bytes = Vec::new();

@@ -19,11 +19,11 @@ const TYPE_MASK: u16 = 0x3fff;
 
 /// One request under construction.
 #[derive(Clone, Debug)]
-pub(crate) struct Message {
+pub(crate) struct NetlinkMessage {
     bytes: Vec<u8>,
 }
 
-impl Message {
+impl NetlinkMessage {
     /// Begins a message of `kind` with `flags` and the fixed part `fixed`.
     pub(crate) fn new(kind: u16, flags: u16, fixed: &[u8]) -> Self {
         let mut bytes = vec![0; HEADER];
@@ -93,7 +93,7 @@ impl Message {
 
 /// A received message, borrowed from the datagram that held it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Received<'a> {
+pub(crate) struct ReceivedMessage<'a> {
     /// `nlmsg_type`.
     pub(crate) kind: u16,
     /// `nlmsg_flags`.
@@ -105,12 +105,16 @@ pub(crate) struct Received<'a> {
 }
 
 /// The messages of one datagram.
-pub(crate) fn messages(mut datagram: &[u8]) -> impl Iterator<Item = Received<'_>> {
+pub(crate) fn messages(mut datagram: &[u8]) -> impl Iterator<Item = ReceivedMessage<'_>> {
     std::iter::from_fn(move || {
         let length = u32_at(datagram, 0)? as usize;
         let body = datagram.get(HEADER..length)?;
-        let message =
-            Received { kind: u16_at(datagram, 4)?, flags: u16_at(datagram, 6)?, sequence: u32_at(datagram, 8)?, body };
+        let message = ReceivedMessage {
+            kind: u16_at(datagram, 4)?,
+            flags: u16_at(datagram, 6)?,
+            sequence: u32_at(datagram, 8)?,
+            body,
+        };
         datagram = datagram.get(length.next_multiple_of(4)..).unwrap_or_default();
         Some(message)
     })
@@ -153,7 +157,7 @@ mod tests {
 
     #[test]
     fn write__lengths_cover_nested_parts_and_padding() {
-        let message = Message::new(16, 5, &[9, 9, 9, 9]).text(3, "p0").nest(18, |m| m.u32(1, 7).u8(2, 1));
+        let message = NetlinkMessage::new(16, 5, &[9, 9, 9, 9]).text(3, "p0").nest(18, |m| m.u32(1, 7).u8(2, 1));
         let mut bytes = Vec::new();
         message.write(42, &mut bytes);
         let mut expected = Vec::new();

@@ -191,7 +191,7 @@ pub struct Weights {
 
 impl Weights {
     /// The weight of `class`.
-    pub const fn of(&self, class: Class) -> u32 {
+    pub const fn weight(&self, class: Class) -> u32 {
         match class {
             Class::Control => self.control,
             Class::LowLatency => self.low_latency,
@@ -293,7 +293,7 @@ impl LabSpec {
             return refuse(format!("a queue of {given} packets is impossible: 10 to {QUEUE_PACKETS_MAX} work"));
         }
         for class in Class::ALL {
-            let weight = self.weights.of(class);
+            let weight = self.weights.weight(class);
             if !(1..=WEIGHT_MAX).contains(&weight) {
                 return refuse(format!("class {class} cannot have weight {weight}: 1 to {WEIGHT_MAX} work"));
             }

@@ -14,7 +14,7 @@ use std::error::Error;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, TcpListener, TcpStream};
 
-use clearway_ofi::{OfiConfig, OfiPort, OfiWire, Placement, Source, Trust, Waking};
+use clearway_ofi::{OfiConfig, OfiPort, OfiWire, Placement, ProviderInterface, Trust, WakeMethod};
 use clearway_proto::base::{Bytes, Class, LocalNs, Nanos, Rank};
 use clearway_proto::wire::{
     Arrival, Destination, Operation, Out, PathId, PostOutcome, RegionId, RemoteSpan, Span, Status, Token, Wire,
@@ -36,9 +36,9 @@ const END: u64 = u64::MAX;
 /// A peer that is silent for so long has ended.
 const SILENCE: Nanos = Nanos::from_secs(5);
 
-type Outcome<T> = Result<T, Box<dyn Error>>;
+type OfiBenchResult<T> = Result<T, Box<dyn Error>>;
 
-fn main() -> Outcome<()> {
+fn main() -> OfiBenchResult<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [role, local, peer, seconds, size] = arguments.as_slice() else {
         return Err("usage: ofi_bench ping|pong|write|target LOCAL PEER SECONDS SIZE".into());
@@ -55,11 +55,11 @@ fn main() -> Outcome<()> {
     }
 }
 
-fn open(near: bool, local: IpAddr, peer: IpAddr) -> Outcome<OfiWire> {
+fn open(near: bool, local: IpAddr, peer: IpAddr) -> OfiBenchResult<OfiWire> {
     let config = OfiConfig {
-        source: Source::Address(local),
+        source: ProviderInterface::Address(local),
         placement: Placement::OneMachine,
-        waking: Waking::Polled,
+        waking: WakeMethod::Polled,
         ..OfiConfig::default()
     };
     let port = OfiPort::open(config)?;
@@ -94,7 +94,7 @@ fn post(wire: &mut OfiWire, operation: Operation, heads: &[u8]) -> bool {
 }
 
 /// A message of `size` bytes, or of a header alone.
-fn message(wire: &mut OfiWire, to: Rank, size: usize, head: &[u8], out: &mut Out<()>) -> Outcome<Operation> {
+fn message(wire: &mut OfiWire, to: Rank, size: usize, head: &[u8], out: &mut Out<()>) -> OfiBenchResult<Operation> {
     let region = wire.register(Bytes(size as u64)).map_err(|missing| missing.to_string())?;
     let body = Span { region, offset: 0, length: size.saturating_sub(head.len()) as u32 };
     let (to, head) = (Destination::One(to), out.head(head));
@@ -102,7 +102,7 @@ fn message(wire: &mut OfiWire, to: Rank, size: usize, head: &[u8], out: &mut Out
 }
 
 /// Polls until messages come; returns whether one of them said the end.
-fn receive(wire: &mut OfiWire) -> Outcome<bool> {
+fn receive(wire: &mut OfiWire) -> OfiBenchResult<bool> {
     let (mut ended, mut count, mut polls) = (false, 0, 0u32);
     let mut until = None;
     while count == 0 {
@@ -123,7 +123,7 @@ fn receive(wire: &mut OfiWire) -> Outcome<bool> {
     Ok(ended)
 }
 
-fn ping(wire: &mut OfiWire, length: Nanos, size: usize) -> Outcome<()> {
+fn ping(wire: &mut OfiWire, length: Nanos, size: usize) -> OfiBenchResult<()> {
     let mut out: Out<()> = Out::with_limit(2);
     let send = message(wire, Rank(1), size, &[0; HEAD], &mut out)?;
     let end = message(wire, Rank(1), HEAD, &END.to_le_bytes(), &mut out)?;
@@ -153,7 +153,7 @@ fn ping(wire: &mut OfiWire, length: Nanos, size: usize) -> Outcome<()> {
     Ok(())
 }
 
-fn pong(wire: &mut OfiWire, size: usize) -> Outcome<()> {
+fn pong(wire: &mut OfiWire, size: usize) -> OfiBenchResult<()> {
     let mut out: Out<()> = Out::with_limit(1);
     let send = message(wire, Rank(0), size, &[0; HEAD], &mut out)?;
     while !receive(wire)? {
@@ -170,7 +170,7 @@ fn linger(wire: &mut OfiWire) {
     }
 }
 
-fn write(wire: &mut OfiWire, length: Nanos, size: usize) -> Outcome<()> {
+fn write(wire: &mut OfiWire, length: Nanos, size: usize) -> OfiBenchResult<()> {
     let region = wire.register(Bytes((WINDOW * size) as u64)).map_err(|missing| missing.to_string())?;
     let (mut posted, mut done, mut failed) = (0usize, 0usize, false);
     let (mut begin, mut used, mut before) = (wire.now(), 0, 0);
@@ -210,7 +210,7 @@ fn write(wire: &mut OfiWire, length: Nanos, size: usize) -> Outcome<()> {
     Ok(())
 }
 
-fn target(wire: &mut OfiWire, size: usize) -> Outcome<()> {
+fn target(wire: &mut OfiWire, size: usize) -> OfiBenchResult<()> {
     wire.register(Bytes((WINDOW * size) as u64)).map_err(|missing| missing.to_string())?;
     let (mut ended, mut last) = (false, wire.now());
     while !ended {

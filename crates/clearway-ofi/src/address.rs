@@ -5,7 +5,7 @@
 //! little-endian), the number of lanes, and each lane's address (length in 2 bytes first).
 //!
 //! # Invariants
-//! I1. [`Published::parse`] answers for any bytes and allocates no more than they hold.
+//! I1. [`PublishedAddress::parse`] answers for any bytes and allocates no more than they hold.
 
 use clearway_proto::base::ByteReader;
 
@@ -17,7 +17,7 @@ const LANES_MAX: usize = 8;
 
 /// One rank's address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Published {
+pub(crate) struct PublishedAddress {
     /// libfabric's name of the provider.
     pub(crate) provider: String,
     /// What it speaks: two providers of one name in two releases need not understand each other.
@@ -28,7 +28,7 @@ pub(crate) struct Published {
     pub(crate) lanes: Vec<Vec<u8>>,
 }
 
-impl Published {
+impl PublishedAddress {
     /// The bytes to publish.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let mut bytes = MAGIC.to_vec();
@@ -88,39 +88,39 @@ mod tests {
 
     use super::*;
 
-    fn published() -> Published {
-        Published { provider: "tcp".into(), protocol: 24, protocol_version: 1, lanes: vec![vec![1, 2], vec![3]] }
+    fn published() -> PublishedAddress {
+        PublishedAddress { provider: "tcp".into(), protocol: 24, protocol_version: 1, lanes: vec![vec![1, 2], vec![3]] }
     }
 
     #[test]
     fn bytes__are_as_described_and_come_back() {
         let literal = b"cwof\x02\x03tcp\x18\0\0\0\x01\0\0\0\x02\x02\0\x01\x02\x01\0\x03";
         assert_eq!(published().bytes(), literal);
-        assert_eq!(Published::parse(literal), Ok(published()));
+        assert_eq!(PublishedAddress::parse(literal), Ok(published()));
     }
 
     #[test]
     fn parse__what_is_cut_or_longer_is_refused() {
         let bytes = published().bytes();
         for length in 0..bytes.len() {
-            assert!(Published::parse(&bytes[..length]).is_err(), "{length} bytes");
+            assert!(PublishedAddress::parse(&bytes[..length]).is_err(), "{length} bytes");
         }
-        assert_eq!(Published::parse(&[bytes, vec![0]].concat()), Err("it is too long"));
+        assert_eq!(PublishedAddress::parse(&[bytes, vec![0]].concat()), Err("it is too long"));
     }
 
     #[test]
     fn fits__another_provider_protocol_or_number_of_lanes_does_not() {
         let ours = published();
-        assert!(ours.fits(&Published { lanes: vec![vec![9], vec![]], ..ours.clone() }));
-        assert!(!ours.fits(&Published { provider: "net".into(), ..ours.clone() }));
-        assert!(!ours.fits(&Published { protocol_version: 2, ..ours.clone() }));
-        assert!(!ours.fits(&Published { lanes: vec![vec![9]], ..ours.clone() }));
+        assert!(ours.fits(&PublishedAddress { lanes: vec![vec![9], vec![]], ..ours.clone() }));
+        assert!(!ours.fits(&PublishedAddress { provider: "net".into(), ..ours.clone() }));
+        assert!(!ours.fits(&PublishedAddress { protocol_version: 2, ..ours.clone() }));
+        assert!(!ours.fits(&PublishedAddress { lanes: vec![vec![9]], ..ours.clone() }));
     }
 
     proptest! {
         #[test]
         fn parse__any_bytes_are_answered(tail in proptest::collection::vec(any::<u8>(), 0..80)) {
-            let _ = Published::parse(&[MAGIC, &tail].concat());
+            let _ = PublishedAddress::parse(&[MAGIC, &tail].concat());
         }
     }
 }

@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 
 use crate::abi::FI_ORDER_SAW;
 use crate::error::OfiError;
-use crate::library::{Library, LibraryVersion, Offer, Question};
-use crate::provider::{self, Judged, Source, Wanted, Wish};
+use crate::library::{EndpointRequirements, Library, LibraryVersion, Offer};
+use crate::provider::{self, JudgedOffer, ProviderChoice, ProviderInterface, ProviderRequest};
 
 /// A library that was looked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,40 +27,44 @@ pub struct LibraryFound {
 
 /// What there is on this machine, for a person who asks why a fabric is not used.
 #[derive(Clone, Debug)]
-pub struct Survey {
+pub struct LibrarySurvey {
     /// The library.
     pub library: LibraryFound,
     /// Everything it offers, with the reasons.
-    pub offers: Vec<Judged>,
+    pub offers: Vec<JudgedOffer>,
 }
 
 /// Looks at the library at `named` (or the system's) as [`crate::OfiPort::open`] would, without opening anything.
 ///
 /// # Errors
 /// There is no library, or it is too old. That nothing can be used is no error here: the survey says so.
-pub fn survey(named: Option<&Path>, wanted: Wanted, source: Source) -> Result<Survey, OfiError> {
+pub fn survey(
+    named: Option<&Path>,
+    wanted: ProviderChoice,
+    source: ProviderInterface,
+) -> Result<LibrarySurvey, OfiError> {
     let library = Library::load(named)?;
     let offers = offers(&library, &source);
-    let wish = Wish { wanted, source, ..Wish::default() };
+    let wish = ProviderRequest { wanted, source, ..ProviderRequest::default() };
     let (_, offers) = provider::judge(offers.iter().map(|offer| &offer.facts), &wish);
-    Ok(Survey { library: LibraryFound { path: library.path, version: library.version }, offers })
+    Ok(LibrarySurvey { library: LibraryFound { path: library.path, version: library.version }, offers })
 }
 
 /// The offer to use, with all judgements.
 ///
 /// # Errors
 /// Nothing will do; the sentence names what was looked at.
-pub(crate) fn choose(library: &Library, wish: &Wish) -> Result<(Offer, Vec<Judged>), OfiError> {
+pub(crate) fn choose(library: &Library, wish: &ProviderRequest) -> Result<(Offer, Vec<JudgedOffer>), OfiError> {
     let mut offers = offers(library, &wish.source);
     let (taken, judged) = provider::judge(offers.iter().map(|offer| &offer.facts), wish);
     match taken {
         Some(i) => Ok((offers.swap_remove(i), judged)),
-        None => Err(OfiError::NoProvider { version: library.version.to_string(), said: said_of(&judged) }),
+        None => Err(OfiError::NoProvider { version: library.version.to_string(), said: describe_offers(&judged) }),
     }
 }
 
 /// All judgements in one line, without repeating equal ones.
-fn said_of(judged: &[Judged]) -> String {
+fn describe_offers(judged: &[JudgedOffer]) -> String {
     let mut lines: Vec<String> = Vec::new();
     for line in judged.iter().map(|judged| format!("{} ({})", judged.provider, judged.verdict)) {
         if !lines.contains(&line) {
@@ -74,21 +78,21 @@ fn said_of(judged: &[Judged]) -> String {
     }
 }
 
-fn offers(library: &Library, source: &Source) -> Vec<Offer> {
+fn offers(library: &Library, source: &ProviderInterface) -> Vec<Offer> {
     let mut offers = Vec::new();
-    ask(library, None, &mut offers);
-    if let Source::Address(address) = source
+    query_offers(library, None, &mut offers);
+    if let ProviderInterface::Address(address) = source
         && !offers.iter().any(|offer| offer.facts.source.is_some_and(|source| source.ip() == *address))
     {
-        ask(library, Some(*address), &mut offers);
+        query_offers(library, Some(*address), &mut offers);
     }
     offers
 }
 
-fn ask(library: &Library, source: Option<IpAddr>, offers: &mut Vec<Offer>) {
+fn query_offers(library: &Library, source: Option<IpAddr>, offers: &mut Vec<Offer>) {
     for atomics in [true, false] {
         // A library that fails one question may answer another; that nothing was found is said by the chooser.
-        for offer in library.offers(&Question { atomics, source }).unwrap_or_default() {
+        for offer in library.offers(&EndpointRequirements { atomics, source }).unwrap_or_default() {
             let same = |old: &&mut Offer| {
                 let (a, b) = (&old.facts, &offer.facts);
                 (&a.provider, &a.domain, a.source) == (&b.provider, &b.domain, b.source)

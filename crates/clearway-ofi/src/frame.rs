@@ -12,8 +12,8 @@
 //! | 4 | 4 | rank of the sender |
 //! | 8 | 8 | session number: the job's, or one of this direction between two ranks |
 //!
-//! Kind 0 goes on with the engine's header and the body. Kind 9 goes on with a ticket and 1 to [`WORDS_MAX`] [`Word`]s; the
-//! others are [`Note`]s. The session number keeps jobs apart; it is **not authentication**, even where it is
+//! Kind 0 goes on with the engine's header and the body. Kind 9 goes on with a ticket and 1 to [`WORDS_MAX`] [`ImmediateWord`]s; the
+//! others are [`ControlMessage`]s. The session number keeps jobs apart; it is **not authentication**, even where it is
 //! one of a pair of ranks that strangers cannot guess (`trust`).
 //!
 //! # Invariants
@@ -31,21 +31,21 @@ pub(crate) const HEAD_MAX: usize = 128;
 pub(crate) const BODY_MAX: usize = 8_192;
 /// The longest message, rounded up so that the next one in a buffer begins on a cache line.
 pub(crate) const MESSAGE_MAX: usize = (FRAME_LENGTH + HEAD_MAX + BODY_MAX).next_multiple_of(64);
-/// The longest [`Note`] with its header.
+/// The longest [`ControlMessage`] with its header.
 pub(crate) const NOTE_MAX: usize = 56;
 
 /// Words in one message at most: with them it is shorter than what an engine sends.
 pub(crate) const WORDS_MAX: usize = 16;
-/// Bytes of a [`Word`].
+/// Bytes of a [`ImmediateWord`].
 const WORD_LENGTH: usize = 22;
-/// Marks the region of a [`Word`] whose write the peer's engine does not hear of. Regions have far smaller numbers.
+/// Marks the region of a [`ImmediateWord`] whose write the peer's engine does not hear of. Regions have far smaller numbers.
 const SILENT: u16 = 1 << 15;
 /// The longest message of words.
 pub(crate) const WORDS_LENGTH_MAX: usize = FRAME_LENGTH + 8 + WORDS_MAX * WORD_LENGTH;
 
-/// Bytes of the proof in a [`Note::Hello`].
+/// Bytes of the proof in a [`ControlMessage::Hello`].
 pub(crate) const HELLO_LENGTH: usize = 16;
-/// The kind of [`Note::Hello`].
+/// The kind of [`ControlMessage::Hello`].
 const HELLO: u8 = 1;
 
 /// Chosen at random.
@@ -53,11 +53,11 @@ const MAGIC: u8 = 0xc2;
 
 /// What one end of the wire tells another beside engines' messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Note {
+pub(crate) enum ControlMessage {
     /// The first message on a connection: it can be marked from now on. The proof counts where ranks show one.
     Hello { proof: [u8; HELLO_LENGTH] },
     /// A write into your memory is complete.
-    Landed(Word),
+    Landed(ImmediateWord),
     /// Where is your region?
     AskRegion { region: RegionId },
     /// There: where it begins, how long it is, its key. `None`: there is no such region.
@@ -70,7 +70,7 @@ pub(crate) enum Note {
     Heard { ticket: u64 },
 }
 
-impl Note {
+impl ControlMessage {
     const fn kind(&self) -> u8 {
         match self {
             Self::Hello { .. } => HELLO,
@@ -88,7 +88,7 @@ impl Note {
 
 /// What a write says at its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Word {
+pub(crate) struct ImmediateWord {
     /// Where it was written.
     pub(crate) into: RemoteSpan,
     /// Bytes.
@@ -97,7 +97,7 @@ pub(crate) struct Word {
     pub(crate) immediate: Option<u64>,
 }
 
-impl Word {
+impl ImmediateWord {
     fn put<const LONGEST: usize>(self, message: &mut Head<LONGEST>) {
         let silent = if self.immediate.is_none() { SILENT } else { 0 };
         message.put(&(self.into.region.0 | silent).to_le_bytes()).put(&self.into.offset.to_le_bytes());
@@ -125,11 +125,11 @@ pub(crate) struct RegionHandle {
 
 /// What arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Content {
+pub(crate) enum ReceivedContent {
     /// An engine's message: where its header ends and its body begins.
     Message { body_start: usize },
     /// A note of the wire's.
-    Note(Note),
+    Note(ControlMessage),
     /// So many words (see [`word`]), and how to answer.
     Words { ticket: u64, count: usize },
 }
@@ -142,19 +142,19 @@ pub(crate) struct Frame {
     /// The class it was sent with.
     pub(crate) class: Class,
     /// What it is.
-    pub(crate) content: Content,
+    pub(crate) content: ReceivedContent,
 }
 
 /// The sender's part of every header.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sender {
+pub(crate) struct HeaderSender {
     /// Its rank.
     pub(crate) rank: Rank,
     /// Its job.
     pub(crate) session: u64,
 }
 
-impl Sender {
+impl HeaderSender {
     fn header(self, kind: u8, class: Class, head_length: u8) -> [u8; FRAME_LENGTH] {
         let mut bytes = [MAGIC, kind, class.index() as u8, head_length, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
         bytes[4..8].copy_from_slice(&self.rank.0.to_le_bytes());
@@ -168,24 +168,24 @@ impl Sender {
     }
 
     /// A whole note.
-    pub(crate) fn note(self, class: Class, note: Note) -> Head<NOTE_MAX> {
+    pub(crate) fn note(self, class: Class, note: ControlMessage) -> Head<NOTE_MAX> {
         let mut message = Head::new();
         message.put(&self.header(note.kind(), class, 0));
         match note {
-            Note::Hello { proof } => {
+            ControlMessage::Hello { proof } => {
                 message.put(&proof);
             }
-            Note::Landed(word) => word.put(&mut message),
-            Note::AskRegion { region } => {
+            ControlMessage::Landed(word) => word.put(&mut message),
+            ControlMessage::AskRegion { region } => {
                 message.put(&region.0.to_le_bytes());
             }
-            Note::TellRegion { region, there } => {
+            ControlMessage::TellRegion { region, there } => {
                 message.put(&region.0.to_le_bytes());
                 if let Some(RegionHandle { begin, length, key }) = there {
                     message.put(&begin.to_le_bytes()).put(&length.to_le_bytes()).put(&key.to_le_bytes());
                 }
             }
-            Note::AskAtomic { ticket, kind, at } => {
+            ControlMessage::AskAtomic { ticket, kind, at } => {
                 let (number, a, b) = match kind {
                     AtomicKind::FetchAdd(n) => (0_u16, n, 0),
                     AtomicKind::Swap(n) => (1, n, 0),
@@ -194,13 +194,13 @@ impl Sender {
                 message.put(&ticket.to_le_bytes()).put(&at.region.0.to_le_bytes()).put(&at.offset.to_le_bytes());
                 message.put(&number.to_le_bytes()).put(&a.to_le_bytes()).put(&b.to_le_bytes());
             }
-            Note::TellAtomic { ticket, old } => {
+            ControlMessage::TellAtomic { ticket, old } => {
                 message.put(&ticket.to_le_bytes());
                 if let Some(old) = old {
                     message.put(&old.to_le_bytes());
                 }
             }
-            Note::Heard { ticket } => {
+            ControlMessage::Heard { ticket } => {
                 message.put(&ticket.to_le_bytes());
             }
         }
@@ -208,7 +208,12 @@ impl Sender {
     }
 
     /// A message of at most [`WORDS_MAX`] words.
-    pub(crate) fn words(self, class: Class, ticket: u64, words: impl Iterator<Item = Word>) -> Head<WORDS_LENGTH_MAX> {
+    pub(crate) fn words(
+        self,
+        class: Class,
+        ticket: u64,
+        words: impl Iterator<Item = ImmediateWord>,
+    ) -> Head<WORDS_LENGTH_MAX> {
         let mut message = Head::new();
         message.put(&self.header(9, class, 0)).put(&ticket.to_le_bytes());
         words.take(WORDS_MAX).for_each(|word| word.put(&mut message));
@@ -217,8 +222,8 @@ impl Sender {
 }
 
 /// The word at `index` in a message of words.
-pub(crate) fn word(message: &[u8], index: usize) -> Option<Word> {
-    Word::read(&mut ByteReader::new(message.get(FRAME_LENGTH + 8 + index * WORD_LENGTH..)?))
+pub(crate) fn word(message: &[u8], index: usize) -> Option<ImmediateWord> {
+    ImmediateWord::read(&mut ByteReader::new(message.get(FRAME_LENGTH + 8 + index * WORD_LENGTH..)?))
 }
 
 /// Reads `message`; `None` for whatever has not the session number that `session_of` its rank says.
@@ -237,7 +242,7 @@ pub(crate) fn parse(message: &[u8], session_of: impl FnOnce(Rank) -> Option<u64>
             if head_length > HEAD_MAX || head_length > rest.len() {
                 return None;
             }
-            Content::Message { body_start: FRAME_LENGTH + head_length }
+            ReceivedContent::Message { body_start: FRAME_LENGTH + head_length }
         }
         9 => {
             let (ticket, words) = rest.split_first_chunk::<8>()?;
@@ -245,9 +250,9 @@ pub(crate) fn parse(message: &[u8], session_of: impl FnOnce(Rank) -> Option<u64>
             if !words.len().is_multiple_of(WORD_LENGTH) || !(1..=WORDS_MAX).contains(&count) {
                 return None;
             }
-            Content::Words { ticket: u64::from_le_bytes(*ticket), count }
+            ReceivedContent::Words { ticket: u64::from_le_bytes(*ticket), count }
         }
-        kind => Content::Note(parse_note(kind, ByteReader::new(rest))?),
+        kind => ReceivedContent::Note(parse_note(kind, ByteReader::new(rest))?),
     };
     Some(Frame { from, class, content })
 }
@@ -260,16 +265,19 @@ pub(crate) fn greeter(message: &[u8]) -> Option<Rank> {
     Some(Rank(u32::from_le_bytes(rank)))
 }
 
-fn parse_note(kind: u8, mut rest: ByteReader<'_>) -> Option<Note> {
+fn parse_note(kind: u8, mut rest: ByteReader<'_>) -> Option<ControlMessage> {
     let r = &mut rest;
     let note = match kind {
-        HELLO => Note::Hello { proof: r.take()? },
-        2 => Note::Landed(Word::read(r)?),
-        3 => Note::AskRegion { region: RegionId(r.u16()?) },
-        4 => Note::TellRegion { region: RegionId(r.u16()?), there: None },
+        HELLO => ControlMessage::Hello { proof: r.take()? },
+        2 => ControlMessage::Landed(ImmediateWord::read(r)?),
+        3 => ControlMessage::AskRegion { region: RegionId(r.u16()?) },
+        4 => ControlMessage::TellRegion { region: RegionId(r.u16()?), there: None },
         5 => {
             let region = RegionId(r.u16()?);
-            Note::TellRegion { region, there: Some(RegionHandle { begin: r.u64()?, length: r.u64()?, key: r.u64()? }) }
+            ControlMessage::TellRegion {
+                region,
+                there: Some(RegionHandle { begin: r.u64()?, length: r.u64()?, key: r.u64()? }),
+            }
         }
         6 => {
             let (ticket, at) = (r.u64()?, span(r)?);
@@ -280,11 +288,11 @@ fn parse_note(kind: u8, mut rest: ByteReader<'_>) -> Option<Note> {
                 2 => AtomicKind::CompareSwap { expected: b, desired: a },
                 _ => return None,
             };
-            Note::AskAtomic { ticket, kind, at }
+            ControlMessage::AskAtomic { ticket, kind, at }
         }
-        7 => Note::TellAtomic { ticket: r.u64()?, old: Some(r.u64()?) },
-        8 => Note::TellAtomic { ticket: r.u64()?, old: None },
-        10 => Note::Heard { ticket: r.u64()? },
+        7 => ControlMessage::TellAtomic { ticket: r.u64()?, old: Some(r.u64()?) },
+        8 => ControlMessage::TellAtomic { ticket: r.u64()?, old: None },
+        10 => ControlMessage::Heard { ticket: r.u64()? },
         _ => return None,
     };
     rest.is_empty().then_some(note)
@@ -300,7 +308,7 @@ mod tests {
 
     use super::*;
 
-    const SENDER: Sender = Sender { rank: Rank(258), session: 0x1122_3344_5566_7788 };
+    const SENDER: HeaderSender = HeaderSender { rank: Rank(258), session: 0x1122_3344_5566_7788 };
 
     /// Rank 258 of that session, class bulk, header "hd" and body "body".
     const LITERAL: [u8; 22] =
@@ -312,7 +320,9 @@ mod tests {
 
     #[test]
     fn greeter__is_told_of_greetings_only() {
-        let hello = |rank| Sender { rank, session: 9 }.note(Class::Bulk, Note::Hello { proof: [0; HELLO_LENGTH] });
+        let hello = |rank| {
+            HeaderSender { rank, session: 9 }.note(Class::Bulk, ControlMessage::Hello { proof: [0; HELLO_LENGTH] })
+        };
         let message = hello(Rank(5));
         let bytes = message.bytes();
         assert_eq!((greeter(bytes), read(bytes)), (Some(Rank(5)), None));
@@ -322,7 +332,7 @@ mod tests {
     #[test]
     fn message__is_byte_for_byte_as_described() {
         assert_eq!(SENDER.message(Class::Bulk, 2), LITERAL[..FRAME_LENGTH]);
-        let frame = Frame { from: Rank(258), class: Class::Bulk, content: Content::Message { body_start: 18 } };
+        let frame = Frame { from: Rank(258), class: Class::Bulk, content: ReceivedContent::Message { body_start: 18 } };
         assert_eq!(read(&LITERAL), Some(frame));
     }
 
@@ -341,23 +351,23 @@ mod tests {
         let at = RemoteSpan { region: RegionId(7), offset: 1 << 40 };
         let there = RegionHandle { begin: u64::MAX, length: 1 << 33, key: 5 };
         let notes = [
-            Note::Hello { proof: *b"sixteen bytes..." },
-            Note::Landed(Word { into: at, length: 9, immediate: Some(42) }),
-            Note::Landed(Word { into: at, length: 9, immediate: None }),
-            Note::Heard { ticket: 7 },
-            Note::AskRegion { region: RegionId(3) },
-            Note::TellRegion { region: RegionId(3), there: None },
-            Note::TellRegion { region: RegionId(3), there: Some(there) },
-            Note::AskAtomic { ticket: 1, kind: AtomicKind::FetchAdd(2), at },
-            Note::AskAtomic { ticket: 1, kind: AtomicKind::Swap(2), at },
-            Note::AskAtomic { ticket: 1, kind: AtomicKind::CompareSwap { expected: 3, desired: 4 }, at },
-            Note::TellAtomic { ticket: 1, old: Some(u64::MAX) },
-            Note::TellAtomic { ticket: 1, old: None },
+            ControlMessage::Hello { proof: *b"sixteen bytes..." },
+            ControlMessage::Landed(ImmediateWord { into: at, length: 9, immediate: Some(42) }),
+            ControlMessage::Landed(ImmediateWord { into: at, length: 9, immediate: None }),
+            ControlMessage::Heard { ticket: 7 },
+            ControlMessage::AskRegion { region: RegionId(3) },
+            ControlMessage::TellRegion { region: RegionId(3), there: None },
+            ControlMessage::TellRegion { region: RegionId(3), there: Some(there) },
+            ControlMessage::AskAtomic { ticket: 1, kind: AtomicKind::FetchAdd(2), at },
+            ControlMessage::AskAtomic { ticket: 1, kind: AtomicKind::Swap(2), at },
+            ControlMessage::AskAtomic { ticket: 1, kind: AtomicKind::CompareSwap { expected: 3, desired: 4 }, at },
+            ControlMessage::TellAtomic { ticket: 1, old: Some(u64::MAX) },
+            ControlMessage::TellAtomic { ticket: 1, old: None },
         ];
         for note in notes {
             let message = SENDER.note(Class::Control, note);
             let bytes = message.bytes();
-            let frame = Frame { from: SENDER.rank, class: Class::Control, content: Content::Note(note) };
+            let frame = Frame { from: SENDER.rank, class: Class::Control, content: ReceivedContent::Note(note) };
             assert_eq!(read(bytes), Some(frame));
             let mut longer = bytes.to_vec();
             longer.push(0);
@@ -368,7 +378,7 @@ mod tests {
 
     #[test]
     fn words__come_back_in_order_and_no_other_number_of_bytes_is_taken() {
-        let word = |i: u64| Word {
+        let word = |i: u64| ImmediateWord {
             into: RemoteSpan { region: RegionId(i as u16), offset: i << 33 },
             length: i as u32 + 1,
             immediate: (!i.is_multiple_of(3)).then_some(!i),
@@ -377,7 +387,7 @@ mod tests {
             let message = SENDER.words(Class::Bulk, 77, (0..count as u64).map(word));
             let bytes = message.bytes();
             let frame = read(bytes).expect("words");
-            assert_eq!(frame.content, Content::Words { ticket: 77, count });
+            assert_eq!(frame.content, ReceivedContent::Words { ticket: 77, count });
             assert!((0..count).all(|i| super::word(bytes, i) == Some(word(i as u64))));
             for wrong in [FRAME_LENGTH + 8, bytes.len() - 1] {
                 assert_eq!(read(&bytes[..wrong]), None, "{wrong} bytes");
@@ -394,7 +404,7 @@ mod tests {
             let mut bytes = bytes;
             if let Some(first) = bytes.first_mut() { *first = MAGIC; }
             if let Some(session) = bytes.get_mut(8..16) { session.fill(0); }
-            if let Some(Frame { content: Content::Message { body_start }, .. }) = parse(&bytes, |_| Some(0)) {
+            if let Some(Frame { content: ReceivedContent::Message { body_start }, .. }) = parse(&bytes, |_| Some(0)) {
                 prop_assert!(body_start <= bytes.len());
             }
         }

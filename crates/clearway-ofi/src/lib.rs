@@ -1,7 +1,7 @@
 //! The libfabric wire: the fabric a site already has, through the library it already has, found at run time.
 //!
 //! Rooms: [`OfiPort`] and [`OfiWire`] (one rank's end), [`survey`] (which libraries and providers there are, and what
-//! speaks against each), [`Wanted`] and [`Source`] (what a caller can ask for), [`Trust`] (whom an end hears). Inside: `abi` (the C interface),
+//! speaks against each), [`ProviderChoice`] and [`ProviderInterface`] (what a caller can ask for), [`Trust`] (whom an end hears). Inside: `abi` (the C interface),
 //! `library` (loading), `device` (safe handles), `provider` (the rules of choice), `sockets` (marking what the `tcp`
 //! provider opened).
 
@@ -25,10 +25,10 @@ mod sockets;
 mod trust;
 mod wire;
 
-pub use choice::{LibraryFound, Survey, survey};
+pub use choice::{LibraryFound, LibrarySurvey, survey};
 pub use error::OfiError;
 pub use library::LibraryVersion;
-pub use port::{OfiConfig, OfiPort, Placement, Waking};
-pub use provider::{Exposure, Judged, Reach, Refusal, Source, Verdict, Wanted};
+pub use port::{OfiConfig, OfiPort, Placement, WakeMethod};
+pub use provider::{Exposure, JudgedOffer, OfferRefusal, OfferVerdict, ProviderChoice, ProviderInterface, Reach};
 pub use trust::{PROOF_LENGTH, Trust};
 pub use wire::{OfiWire, Rest};

@@ -48,7 +48,7 @@ pub struct LibraryVersion {
 }
 
 impl LibraryVersion {
-    fn of(packed: u32) -> Self {
+    fn from_packed(packed: u32) -> Self {
         Self { major: (packed >> 16) as u16, minor: packed as u16 }
     }
 }
@@ -75,7 +75,7 @@ pub(crate) struct Library {
 
 /// What an endpoint shall be able to do.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Question {
+pub(crate) struct EndpointRequirements {
     /// Atomics, beyond messages, one-sided operations and multi-receives.
     pub(crate) atomics: bool,
     /// Only offers that use this address.
@@ -84,7 +84,7 @@ pub(crate) struct Question {
 
 /// One way to communicate that a library offers; what it says of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Facts {
+pub(crate) struct OfferFacts {
     pub(crate) provider: String,
     pub(crate) provider_version: u32,
     pub(crate) domain: String,
@@ -104,22 +104,22 @@ pub(crate) struct Facts {
 /// An offer with the library's own record of it.
 #[derive(Debug)]
 pub(crate) struct Offer {
-    pub(crate) facts: Facts,
+    pub(crate) facts: OfferFacts,
     pub(crate) library: Library,
-    record: Record,
+    record: FabricRecord,
 }
 
 /// An owned `fi_info`.
 #[derive(Debug)]
-struct Record {
+struct FabricRecord {
     info: NonNull<FiRecord>,
     free: FreeRecord,
 }
 
 // SAFETY: a plain structure on the heap that this value alone owns; `fi_freeinfo` may be called by any thread.
-unsafe impl Send for Record {}
+unsafe impl Send for FabricRecord {}
 
-impl Drop for Record {
+impl Drop for FabricRecord {
     fn drop(&mut self) {
         // SAFETY: `info` came from this library's getinfo or dupinfo and is freed once, here.
         unsafe { (self.free)(self.info.as_ptr()) };
@@ -160,7 +160,7 @@ impl Library {
                     find(c"fi_fabric", c"FABRIC_1.1")?.as_ptr(),
                 ),
                 str_error: std::mem::transmute::<*mut c_void, StrError>(find(c"fi_strerror", c"FABRIC_1.0")?.as_ptr()),
-                version: LibraryVersion::of(version()),
+                version: LibraryVersion::from_packed(version()),
                 path,
             })
         }
@@ -176,7 +176,7 @@ impl Library {
     ///
     /// # Errors
     /// The code that the library gave, other than that there is nothing.
-    pub(crate) fn offers(&self, question: &Question) -> Result<Vec<Offer>, i32> {
+    pub(crate) fn offers(&self, question: &EndpointRequirements) -> Result<Vec<Offer>, i32> {
         let mut hints = self.hints().ok_or(libc::ENOMEM)?;
         // SAFETY: the library filled `hints` with its five attribute structures, and nobody else has it.
         unsafe { fill(hints.info.as_mut(), question) };
@@ -207,16 +207,16 @@ impl Library {
     }
 
     /// An empty record with its attribute structures: what headers call `fi_allocinfo`.
-    fn hints(&self) -> Option<Record> {
+    fn hints(&self) -> Option<FabricRecord> {
         // SAFETY: dupinfo of nothing allocates an empty record.
         let info = unsafe { (self.dup_info)(ptr::null()) };
-        NonNull::new(info).map(|info| Record { info, free: self.free_info })
+        NonNull::new(info).map(|info| FabricRecord { info, free: self.free_info })
     }
 
-    fn record_of(&self, info: &FiRecord) -> Option<Record> {
+    fn record_of(&self, info: &FiRecord) -> Option<FabricRecord> {
         // SAFETY: dupinfo copies one record, and the copy is owned here.
         let copy = unsafe { (self.dup_info)(info) };
-        NonNull::new(copy).map(|info| Record { info, free: self.free_info })
+        NonNull::new(copy).map(|info| FabricRecord { info, free: self.free_info })
     }
 
     /// Calls `fi_fabric`: its answer, and the object if that is zero, which belongs to the caller.
@@ -248,7 +248,7 @@ impl Offer {
 ///
 /// # Safety
 /// All attribute structures of `hints` must be there.
-unsafe fn fill(hints: &mut FiRecord, question: &Question) {
+unsafe fn fill(hints: &mut FiRecord, question: &EndpointRequirements) {
     let mut caps = FI_MSG | FI_RMA | FI_MULTI_RECV;
     caps |= FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
     hints.caps = if question.atomics { caps | FI_ATOMIC } else { caps };
@@ -270,12 +270,12 @@ unsafe fn fill(hints: &mut FiRecord, question: &Question) {
 ///
 /// # Safety
 /// All attribute structures of `info` must be there, their strings null-terminated or null.
-unsafe fn facts_of(info: &FiRecord) -> Facts {
+unsafe fn facts_of(info: &FiRecord) -> OfferFacts {
     // SAFETY: as promised by the caller.
     unsafe {
         let (tx, ep) = (&*info.tx_attr, &*info.ep_attr);
         let (domain, fabric) = (&*info.domain_attr, &*info.fabric_attr);
-        Facts {
+        OfferFacts {
             provider: text(fabric.prov_name),
             provider_version: fabric.prov_version,
             domain: text(domain.name),

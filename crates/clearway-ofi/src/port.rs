@@ -5,17 +5,19 @@ use std::path::PathBuf;
 
 use clearway_proto::base::{Class, Nanos};
 
-use crate::address::Published;
+use crate::address::PublishedAddress;
 use crate::choice::{self, LibraryFound};
 use crate::device::Device;
 use crate::error::OfiError;
 use crate::library::Library;
-use crate::provider::{self, Judged, Marking, Reach, Rule, Source, Verdict, Wanted, Wish};
+use crate::provider::{
+    self, JudgedOffer, Marking, OfferVerdict, ProviderChoice, ProviderInterface, ProviderRequest, ProviderRule, Reach,
+};
 use crate::wire::layout;
 
 /// How a waiting thread learns that something arrived.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Waking {
+pub enum WakeMethod {
     /// By a descriptor, where the provider has one. Each completion then costs the provider a little more.
     #[default]
     Descriptor,
@@ -39,15 +41,15 @@ pub struct OfiConfig {
     /// The library's file; `None` for the system's.
     pub library: Option<PathBuf>,
     /// Which provider.
-    pub wanted: Wanted,
+    pub wanted: ProviderChoice,
     /// Through which interface.
-    pub source: Source,
+    pub source: ProviderInterface,
     /// Where the job's ranks are, as the network sees it.
     pub reach: Reach,
     /// Where the job's ranks are, as their clocks see it.
     pub placement: Placement,
     /// How to learn of arrivals.
-    pub waking: Waking,
+    pub waking: WakeMethod,
     /// How long something may wait for a peer that does not take it, or does not answer, before it is given up.
     pub patience: Nanos,
 }
@@ -58,11 +60,11 @@ impl Default for OfiConfig {
     fn default() -> Self {
         Self {
             library: None,
-            wanted: Wanted::default(),
-            source: Source::default(),
+            wanted: ProviderChoice::default(),
+            source: ProviderInterface::default(),
             reach: Reach::default(),
             placement: Placement::default(),
-            waking: Waking::default(),
+            waking: WakeMethod::default(),
             patience: Nanos::from_millis(30_000),
         }
     }
@@ -71,11 +73,11 @@ impl Default for OfiConfig {
 /// An opened end whose address can be published before the peers are known.
 pub struct OfiPort {
     pub(crate) device: Device,
-    pub(crate) rule: Rule,
-    pub(crate) published: Published,
+    pub(crate) rule: ProviderRule,
+    pub(crate) published: PublishedAddress,
     pub(crate) config: OfiConfig,
     library: LibraryFound,
-    judged: Vec<Judged>,
+    judged: Vec<JudgedOffer>,
 }
 
 impl fmt::Debug for OfiPort {
@@ -92,7 +94,8 @@ impl OfiPort {
     pub fn open(config: OfiConfig) -> Result<Self, OfiError> {
         let library = Library::load(config.library.as_deref())?;
         let found = LibraryFound { path: library.path.clone(), version: library.version };
-        let wish = Wish { wanted: config.wanted.clone(), source: config.source.clone(), reach: config.reach };
+        let wish =
+            ProviderRequest { wanted: config.wanted.clone(), source: config.source.clone(), reach: config.reach };
         let (offer, judged) = choice::choose(&library, &wish)?;
         let rule = provider::rule(&offer.facts.provider);
         let classes: Vec<Option<u32>> = match rule.marking {
@@ -106,7 +109,7 @@ impl OfiPort {
         device.add_memory(layout::staging_length(lanes))?;
         let names = (0..lanes).map(|lane| device.name(lane)).collect::<Result<_, _>>()?;
         let facts = device.facts();
-        let published = Published {
+        let published = PublishedAddress {
             provider: facts.provider.clone(),
             protocol: facts.protocol,
             protocol_version: facts.protocol_version,
@@ -126,12 +129,12 @@ impl OfiPort {
     }
 
     /// The offer in use.
-    pub fn taken(&self) -> Option<&Judged> {
-        self.judged.iter().find(|judged| judged.verdict == Verdict::Taken)
+    pub fn taken(&self) -> Option<&JudgedOffer> {
+        self.judged.iter().find(|judged| judged.verdict == OfferVerdict::Taken)
     }
 
     /// Everything that was looked at, with the reasons; one is taken.
-    pub fn judged(&self) -> &[Judged] {
+    pub fn judged(&self) -> &[JudgedOffer] {
         &self.judged
     }
 }

@@ -1,7 +1,7 @@
 //! Which of a library's offers a job uses, and what speaks against each of the others.
 //!
 //! # Model
-//! Each provider that is known has a [`Rule`]: where it stands in the order, what it does with a class, and who can be
+//! Each provider that is known has a [`ProviderRule`]: where it stands in the order, what it does with a class, and who can be
 //! reached. An offer is *judged* against what the caller asked for; the best one that nothing speaks against is taken. The
 //! judgements are kept as data, so that a person can see why a fabric was not used.
 //!
@@ -26,11 +26,11 @@ use clearway_proto::base::Class;
 use clearway_proto::wire::Granted;
 
 use crate::abi::*;
-use crate::library::Facts;
+use crate::library::OfferFacts;
 
 /// Which provider the caller wants.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Wanted {
+pub enum ProviderChoice {
     /// The best one there is.
     #[default]
     Best,
@@ -40,7 +40,7 @@ pub enum Wanted {
 
 /// Through which interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Source {
+pub enum ProviderInterface {
     /// Whichever comes first. Only for a machine with one.
     #[default]
     Any,
@@ -62,19 +62,19 @@ pub enum Reach {
 
 /// What became of an offer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum OfferVerdict {
     /// This is the one.
     Taken,
     /// It would do, but another comes first.
     Behind,
     /// It will not do.
-    Refused(Refusal),
+    Refused(OfferRefusal),
 }
 
 /// Why an offer will not do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Refusal {
+pub enum OfferRefusal {
     /// It is known to be unfit; the sentence says how.
     Unfit(&'static str),
     /// Nothing is known of it.
@@ -91,7 +91,7 @@ pub enum Refusal {
     TooShort,
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for OfferVerdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Taken => f.write_str("taken"),
@@ -101,7 +101,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for OfferRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Unfit(why) | Self::Mode(why) => why,
@@ -116,7 +116,7 @@ impl fmt::Display for Refusal {
 
 /// An offer with what became of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Judged {
+pub struct JudgedOffer {
     /// libfabric's name of the provider.
     pub provider: String,
     /// The interface or device.
@@ -128,10 +128,10 @@ pub struct Judged {
     /// Who can reach it.
     pub exposure: Exposure,
     /// What became of it.
-    pub verdict: Verdict,
+    pub verdict: OfferVerdict,
 }
 
-impl fmt::Display for Judged {
+impl fmt::Display for JudgedOffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} on {}", self.provider, self.domain)?;
         if let Some(source) = self.source {
@@ -174,7 +174,7 @@ impl Marking {
 
 /// How completion queues are shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Queues {
+pub(crate) enum QueueSharing {
     /// One for all lanes: looking costs the same, however many lanes it is for.
     Shared,
     /// One for each lane: to look at a queue asks the kernel once for each lane of it.
@@ -183,7 +183,7 @@ pub(crate) enum Queues {
 
 /// What is known of a provider.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Rule {
+pub(crate) struct ProviderRule {
     name: &'static str,
     /// What its classes become.
     pub(crate) marking: Marking,
@@ -212,23 +212,23 @@ enum Scope {
 }
 
 /// What is known, the best first.
-const RULES: [Rule; 11] = [
-    Rule { name: "shm", marking: Marking::None, scope: Scope::HostBefore(118 << 16), network: Network::Closed },
-    Rule { name: "cxi", marking: Marking::Provider(BY_CXI), scope: Scope::Fabric, network: Network::Closed },
-    Rule { name: "verbs;ofi_rxm", marking: Marking::None, scope: Scope::Fabric, network: Network::ByDevice },
-    Rule { name: "efa", marking: Marking::Provider(BY_EFA), scope: Scope::Fabric, network: Network::Closed },
-    Rule { name: "psm3", marking: Marking::None, scope: Scope::Fabric, network: Network::Ethernet },
-    Rule { name: "opx", marking: Marking::None, scope: Scope::Fabric, network: Network::Closed },
-    Rule { name: "tcp", marking: Marking::Sockets, scope: Scope::Fabric, network: Network::Ethernet },
-    Rule { name: "tcp;ofi_rxm", marking: Marking::Sockets, scope: Scope::Fabric, network: Network::Ethernet },
-    Rule { name: "net", marking: Marking::Sockets, scope: Scope::Fabric, network: Network::Ethernet },
-    Rule {
+const RULES: [ProviderRule; 11] = [
+    ProviderRule { name: "shm", marking: Marking::None, scope: Scope::HostBefore(118 << 16), network: Network::Closed },
+    ProviderRule { name: "cxi", marking: Marking::Provider(BY_CXI), scope: Scope::Fabric, network: Network::Closed },
+    ProviderRule { name: "verbs;ofi_rxm", marking: Marking::None, scope: Scope::Fabric, network: Network::ByDevice },
+    ProviderRule { name: "efa", marking: Marking::Provider(BY_EFA), scope: Scope::Fabric, network: Network::Closed },
+    ProviderRule { name: "psm3", marking: Marking::None, scope: Scope::Fabric, network: Network::Ethernet },
+    ProviderRule { name: "opx", marking: Marking::None, scope: Scope::Fabric, network: Network::Closed },
+    ProviderRule { name: "tcp", marking: Marking::Sockets, scope: Scope::Fabric, network: Network::Ethernet },
+    ProviderRule { name: "tcp;ofi_rxm", marking: Marking::Sockets, scope: Scope::Fabric, network: Network::Ethernet },
+    ProviderRule { name: "net", marking: Marking::Sockets, scope: Scope::Fabric, network: Network::Ethernet },
+    ProviderRule {
         name: "sockets",
         marking: Marking::None,
         scope: Scope::Never("deprecated, and 30 times slower than tcp"),
         network: Network::Ethernet,
     },
-    Rule {
+    ProviderRule {
         name: "udp;ofi_rxd",
         marking: Marking::None,
         scope: Scope::Never("slower than 2 Gb/s, crashes on atomics"),
@@ -240,7 +240,8 @@ const RULES: [Rule; 11] = [
 const DEVICES: &str = "/sys/class/infiniband";
 
 /// A provider that is not in the table, if the caller insists on it.
-const UNKNOWN: Rule = Rule { name: "", marking: Marking::None, scope: Scope::Fabric, network: Network::Ethernet };
+const UNKNOWN: ProviderRule =
+    ProviderRule { name: "", marking: Marking::None, scope: Scope::Fabric, network: Network::Ethernet };
 
 /// `cxip_cmdq.c`, `fi_cxi(7)`: two classes beside best effort; control and scavenger become best effort. In the order of
 /// [`Class::ALL`].
@@ -264,20 +265,20 @@ pub(crate) const fn tclass(class: Class) -> u32 {
 }
 
 /// The rule for a provider by libfabric's name.
-pub(crate) fn rule(provider: &str) -> Rule {
+pub(crate) fn rule(provider: &str) -> ProviderRule {
     RULES.into_iter().find(|rule| rule.name == provider).unwrap_or(UNKNOWN)
 }
 
-impl Rule {
+impl ProviderRule {
     /// `ofi_rxm` progresses each endpoint by itself (`rxm_ep_do_progress`: one `poll` or `epoll_wait` over its sockets), `net` and `tcp`
     /// have one set of sockets for a domain (`xnet_run_progress`), and devices are looked at in memory.
-    pub(crate) fn queues(&self) -> Queues {
-        if self.name.ends_with(";ofi_rxm") { Queues::OfLane } else { Queues::Shared }
+    pub(crate) fn queues(&self) -> QueueSharing {
+        if self.name.ends_with(";ofi_rxm") { QueueSharing::OfLane } else { QueueSharing::Shared }
     }
 }
 
 /// Who can reach the end that `facts` offer; `devices` is where the kernel lists devices of verbs.
-fn exposure(facts: &Facts, devices: &Path) -> Exposure {
+fn exposure(facts: &OfferFacts, devices: &Path) -> Exposure {
     let closed = match rule(&facts.provider).network {
         Network::Closed => true,
         Network::ByDevice => is_infiniband(&devices.join(&facts.domain)),
@@ -296,65 +297,70 @@ fn is_infiniband(device: &Path) -> bool {
 
 /// What the caller asked for.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Wish {
-    pub(crate) wanted: Wanted,
-    pub(crate) source: Source,
+pub(crate) struct ProviderRequest {
+    pub(crate) wanted: ProviderChoice,
+    pub(crate) source: ProviderInterface,
     pub(crate) reach: Reach,
 }
 
 /// What speaks against an offer.
-fn refusal(facts: &Facts, wish: &Wish) -> Option<Refusal> {
+fn refusal(facts: &OfferFacts, wish: &ProviderRequest) -> Option<OfferRefusal> {
     let known = RULES.iter().find(|rule| rule.name == facts.provider);
-    if let Some(Rule { scope: Scope::Never(why), .. }) = known {
-        return Some(Refusal::Unfit(why));
+    if let Some(ProviderRule { scope: Scope::Never(why), .. }) = known {
+        return Some(OfferRefusal::Unfit(why));
     }
     match (&wish.wanted, known) {
-        (Wanted::Named(name), _) if *name != facts.provider => return Some(Refusal::NotWanted),
-        (Wanted::Best, None) => return Some(Refusal::Unknown),
-        (_, Some(Rule { scope: Scope::HostBefore(release), .. })) if facts.provider_version >= *release => {
-            return Some(Refusal::Unfit("loses messages when its queue is full, seen in 2.5"));
+        (ProviderChoice::Named(name), _) if *name != facts.provider => return Some(OfferRefusal::NotWanted),
+        (ProviderChoice::Best, None) => return Some(OfferRefusal::Unknown),
+        (_, Some(ProviderRule { scope: Scope::HostBefore(release), .. })) if facts.provider_version >= *release => {
+            return Some(OfferRefusal::Unfit("loses messages when its queue is full, seen in 2.5"));
         }
-        (Wanted::Best, Some(Rule { scope: Scope::HostBefore(_), .. })) if wish.reach == Reach::ManyHosts => {
-            return Some(Refusal::OneHostOnly);
+        (ProviderChoice::Best, Some(ProviderRule { scope: Scope::HostBefore(_), .. }))
+            if wish.reach == Reach::ManyHosts =>
+        {
+            return Some(OfferRefusal::OneHostOnly);
         }
         _ => {}
     }
     let interface_fits = match &wish.source {
-        Source::Any => true,
-        Source::Address(address) => facts.source.is_none_or(|source| source.ip() == *address),
-        Source::Domain(domain) => facts.domain == *domain,
+        ProviderInterface::Any => true,
+        ProviderInterface::Address(address) => facts.source.is_none_or(|source| source.ip() == *address),
+        ProviderInterface::Domain(domain) => facts.domain == *domain,
     };
     if !interface_fits {
-        return Some(Refusal::OtherInterface);
+        return Some(OfferRefusal::OtherInterface);
     }
     if facts.mode & !(FI_CONTEXT | FI_CONTEXT2) != 0 {
-        return Some(Refusal::Mode("wants more from its user than contexts"));
+        return Some(OfferRefusal::Mode("wants more from its user than contexts"));
     }
     if facts.order & FI_ORDER_SAS == 0 {
-        return Some(Refusal::Mode("does not keep messages in order"));
+        return Some(OfferRefusal::Mode("does not keep messages in order"));
     }
-    (facts.message_max < crate::frame::MESSAGE_MAX).then_some(Refusal::TooShort)
+    (facts.message_max < crate::frame::MESSAGE_MAX).then_some(OfferRefusal::TooShort)
 }
 
 /// Where an offer stands among those that will do: the provider's place, then the library's own order.
-fn place(facts: &Facts) -> usize {
+fn place(facts: &OfferFacts) -> usize {
     RULES.iter().position(|rule| rule.name == facts.provider).unwrap_or(RULES.len())
 }
 
 /// Judges all offers; the index of the one taken, and a verdict for each.
-pub(crate) fn judge<'a>(offers: impl Iterator<Item = &'a Facts> + Clone, wish: &Wish) -> (Option<usize>, Vec<Judged>) {
+pub(crate) fn judge<'a>(
+    offers: impl Iterator<Item = &'a OfferFacts> + Clone,
+    wish: &ProviderRequest,
+) -> (Option<usize>, Vec<JudgedOffer>) {
     let fit = offers.clone().enumerate().filter(|(_, facts)| refusal(facts, wish).is_none());
     let taken = fit.min_by_key(|(i, facts)| (place(facts), *i)).map(|(i, _)| i);
-    let judged = offers.enumerate().map(|(i, facts)| Judged {
+    let judged = offers.enumerate().map(|(i, facts)| JudgedOffer {
         provider: facts.provider.clone(),
         domain: facts.domain.clone(),
         source: facts.source.map(|source| source.ip()),
         atomics: facts.atomics,
         exposure: exposure(facts, Path::new(DEVICES)),
         verdict: match refusal(facts, wish) {
-            Some(refusal) => Verdict::Refused(refusal),
-            None if taken == Some(i) => Verdict::Taken,
-            None => Verdict::Behind,
+            Some(refusal) => OfferVerdict::Refused(refusal),
+            None if taken == Some(i) => OfferVerdict::Taken,
+            None => OfferVerdict::Behind,
         },
     });
     (taken, judged.collect())
@@ -364,22 +370,22 @@ pub(crate) fn judge<'a>(offers: impl Iterator<Item = &'a Facts> + Clone, wish: &
 mod tests {
     use super::*;
 
-    fn offer(provider: &str, domain: &str, source: Option<&str>) -> Facts {
-        Facts {
+    fn offer(provider: &str, domain: &str, source: Option<&str>) -> OfferFacts {
+        OfferFacts {
             provider: provider.into(),
             domain: domain.into(),
             source: source.map(|source| source.parse().expect("an address")),
             order: FI_ORDER_SAS,
             message_max: usize::MAX,
-            ..Facts::default()
+            ..OfferFacts::default()
         }
     }
 
-    fn taken(offers: &[Facts], wish: &Wish) -> Option<String> {
+    fn taken(offers: &[OfferFacts], wish: &ProviderRequest) -> Option<String> {
         judge(offers.iter(), wish).0.map(|i| format!("{} {}", offers[i].provider, offers[i].domain))
     }
 
-    fn of_1_17() -> Vec<Facts> {
+    fn of_1_17() -> Vec<OfferFacts> {
         vec![
             offer("net", "eth0", Some("10.0.0.1:0")),
             offer("tcp;ofi_rxm", "lo", Some("127.0.0.1:0")),
@@ -392,37 +398,45 @@ mod tests {
 
     #[test]
     fn judge__tcp_over_rxm_is_complete_and_the_source_is_pinned() {
-        let at =
-            |source: &str| Wish { source: Source::Address(source.parse().expect("an address")), ..Wish::default() };
+        let at = |source: &str| ProviderRequest {
+            source: ProviderInterface::Address(source.parse().expect("an address")),
+            ..ProviderRequest::default()
+        };
         assert_eq!(taken(&of_1_17(), &at("10.0.0.1")).as_deref(), Some("tcp;ofi_rxm eth0"));
         assert_eq!(taken(&of_1_17(), &at("127.0.0.1")).as_deref(), Some("tcp;ofi_rxm lo"));
         assert_eq!(taken(&of_1_17(), &at("10.9.9.9")), None, "no interface has the address");
-        let domain = Wish { source: Source::Domain("eth0".into()), ..Wish::default() };
+        let domain = ProviderRequest { source: ProviderInterface::Domain("eth0".into()), ..ProviderRequest::default() };
         assert_eq!(taken(&of_1_17(), &domain).as_deref(), Some("tcp;ofi_rxm eth0"));
     }
 
     #[test]
     fn judge__a_real_fabric_comes_first_and_shared_memory_only_within_a_host() {
         let mut offers = of_1_17();
-        assert_eq!(taken(&offers, &Wish { reach: Reach::OneHost, ..Wish::default() }).as_deref(), Some("shm shm"));
+        assert_eq!(
+            taken(&offers, &ProviderRequest { reach: Reach::OneHost, ..ProviderRequest::default() }).as_deref(),
+            Some("shm shm")
+        );
         offers[5].provider_version = 205 << 16;
-        assert_ne!(taken(&offers, &Wish { reach: Reach::OneHost, ..Wish::default() }).as_deref(), Some("shm shm"));
+        assert_ne!(
+            taken(&offers, &ProviderRequest { reach: Reach::OneHost, ..ProviderRequest::default() }).as_deref(),
+            Some("shm shm")
+        );
         offers.push(offer("psm3", "opa0", None));
         offers.push(offer("cxi", "cxi0", None));
-        assert_eq!(taken(&offers, &Wish::default()).as_deref(), Some("cxi cxi0"));
+        assert_eq!(taken(&offers, &ProviderRequest::default()).as_deref(), Some("cxi cxi0"));
     }
 
     #[test]
     fn judge__what_is_unfit_stays_refused_when_it_is_named_and_says_why() {
         for name in ["sockets", "udp;ofi_rxd"] {
-            let wish = Wish { wanted: Wanted::Named(name.into()), ..Wish::default() };
+            let wish = ProviderRequest { wanted: ProviderChoice::Named(name.into()), ..ProviderRequest::default() };
             let (taken, judged) = judge(of_1_17().iter(), &wish);
             assert_eq!(taken, None);
-            let verdict = |judged: &Judged| judged.verdict.clone();
+            let verdict = |judged: &JudgedOffer| judged.verdict.clone();
             let unfit = judged.iter().find(|judged| judged.provider == name).map(verdict);
-            assert!(matches!(unfit, Some(Verdict::Refused(Refusal::Unfit(_)))), "{name}: {unfit:?}");
+            assert!(matches!(unfit, Some(OfferVerdict::Refused(OfferRefusal::Unfit(_)))), "{name}: {unfit:?}");
         }
-        let (_, judged) = judge(of_1_17().iter(), &Wish::default());
+        let (_, judged) = judge(of_1_17().iter(), &ProviderRequest::default());
         let said: Vec<String> = judged.iter().map(ToString::to_string).collect();
         assert_eq!(said[0], "net on eth0 (10.0.0.1): would do, another comes first");
         assert_eq!(said[1], "tcp;ofi_rxm on lo (127.0.0.1): taken");
@@ -454,8 +468,8 @@ mod tests {
     #[test]
     fn judge__an_unknown_provider_must_be_named() {
         let offers = [offer("novel", "n0", None)];
-        assert_eq!(taken(&offers, &Wish::default()), None);
-        let named = Wish { wanted: Wanted::Named("novel".into()), ..Wish::default() };
+        assert_eq!(taken(&offers, &ProviderRequest::default()), None);
+        let named = ProviderRequest { wanted: ProviderChoice::Named("novel".into()), ..ProviderRequest::default() };
         assert_eq!(taken(&offers, &named).as_deref(), Some("novel n0"));
     }
 
@@ -467,6 +481,6 @@ mod tests {
         unordered.order = 0;
         let mut short = offer("tcp", "eth0", None);
         short.message_max = 4096;
-        assert_eq!(taken(&[prefix, unordered, short], &Wish::default()), None);
+        assert_eq!(taken(&[prefix, unordered, short], &ProviderRequest::default()), None);
     }
 }

@@ -19,7 +19,7 @@ use socket2::{Protocol, SockRef};
 
 /// What a walk did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Marked {
+pub(crate) struct MarkedSockets {
     /// Sockets that carry their class's mark now.
     pub(crate) sockets: u64,
     /// Sockets that refused it.
@@ -27,8 +27,8 @@ pub(crate) struct Marked {
 }
 
 /// Marks every connected TCP socket of this process for which `class_of` (own address, peer's address) knows a class.
-pub(crate) fn mark(class_of: &dyn Fn(SocketAddr, SocketAddr) -> Option<Class>) -> Marked {
-    let mut marked = Marked::default();
+pub(crate) fn mark(class_of: &dyn Fn(SocketAddr, SocketAddr) -> Option<Class>) -> MarkedSockets {
+    let mut marked = MarkedSockets::default();
     for_each_connection(&mut |own, peer, socket| {
         let Some(class) = class_of(own, peer) else { return };
         match set(socket, own, class) {
@@ -86,7 +86,7 @@ mod tests {
         let (named, client, server) = pair();
         let (_, other, _held) = pair();
         let class_of = |own: SocketAddr, peer| (own == named || peer == named).then_some(Class::LowLatency);
-        assert_eq!(mark(&class_of), Marked { sockets: 2, refused: 0 });
+        assert_eq!(mark(&class_of), MarkedSockets { sockets: 2, refused: 0 });
         let marks = |stream: &TcpStream| {
             let socket = SockRef::from(stream);
             (socket.tos_v4().expect("a mark"), socket.priority().expect("a priority"))

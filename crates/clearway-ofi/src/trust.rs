@@ -28,23 +28,23 @@ pub enum Trust {
 
 /// What is shown in one direction.
 #[derive(Clone, Copy)]
-pub(crate) struct Pass {
+pub(crate) struct SessionProof {
     /// In every message.
     pub(crate) session: u64,
     /// Shown first, by lane.
     pub(crate) hello: [[u8; HELLO_LENGTH]; Class::ALL.len()],
 }
 
-impl Pass {
+impl SessionProof {
     /// One that proves nothing.
-    pub(crate) fn of_session(session: u64) -> Self {
+    pub(crate) fn from_session(session: u64) -> Self {
         Self { session, hello: [[0; HELLO_LENGTH]; Class::ALL.len()] }
     }
 
     /// One out of derived bytes.
-    pub(crate) fn of_proof(bytes: &[u8; PROOF_LENGTH]) -> Self {
+    pub(crate) fn from_proof(bytes: &[u8; PROOF_LENGTH]) -> Self {
         let (session, proofs) = bytes.split_first_chunk().expect("it begins with a session number");
-        let mut pass = Self::of_session(u64::from_le_bytes(*session));
+        let mut pass = Self::from_session(u64::from_le_bytes(*session));
         pass.hello.as_flattened_mut().copy_from_slice(proofs);
         pass
     }
@@ -56,9 +56,9 @@ impl Pass {
     }
 }
 
-impl std::fmt::Debug for Pass {
+impl std::fmt::Debug for SessionProof {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Pass(..)")
+        f.write_str("SessionProof(..)")
     }
 }
 
@@ -67,9 +67,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_proof__session_first_and_then_a_proof_for_each_lane() {
+    fn from_proof__session_first_and_then_a_proof_for_each_lane() {
         let bytes = std::array::from_fn(|i| i as u8);
-        let pass = Pass::of_proof(&bytes);
+        let pass = SessionProof::from_proof(&bytes);
         assert_eq!(pass.session, 0x0706_0504_0302_0100);
         let of_lane_2: [u8; HELLO_LENGTH] = std::array::from_fn(|i| (8 + 2 * HELLO_LENGTH + i) as u8);
         assert!(pass.is_proved_by(2, of_lane_2));

@@ -6,42 +6,44 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use clearway_ofi::{
-    Judged, LibraryVersion, OfiConfig, OfiError, OfiPort, OfiWire, Placement, Reach, Refusal, Rest, Source, Survey,
-    Trust, Verdict, Waking, Wanted, survey,
+    JudgedOffer, LibrarySurvey, LibraryVersion, OfferRefusal, OfferVerdict, OfiConfig, OfiError, OfiPort, OfiWire,
+    Placement, ProviderChoice, ProviderInterface, Reach, Rest, Trust, WakeMethod, survey,
 };
 use clearway_proto::base::{Class, Rank};
 use clearway_proto::wire::{Arrival, Destination, Operation, Out, PathId, Span, Wire};
 
-const LOOPBACK: Source = Source::Address(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST));
+const LOOPBACK: ProviderInterface = ProviderInterface::Address(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST));
 
 /// How long a message may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[test]
 fn survey__names_the_library_and_says_why_each_offer_is_not_taken() {
-    let Survey { library, offers } = match survey(None, Wanted::Best, LOOPBACK) {
+    let LibrarySurvey { library, offers } = match survey(None, ProviderChoice::Best, LOOPBACK) {
         Ok(survey) => survey,
         Err(error) => return eprintln!("skipped: survey: {error}"),
     };
     assert!(library.path.is_absolute(), "{library:?}");
     assert!(library.version >= LibraryVersion { major: 1, minor: 17 }, "{library:?}");
-    let taken: Vec<&Judged> = offers.iter().filter(|judged| judged.verdict == Verdict::Taken).collect();
+    let taken: Vec<&JudgedOffer> = offers.iter().filter(|judged| judged.verdict == OfferVerdict::Taken).collect();
     assert!(taken.len() <= 1, "{taken:?}");
     for judged in offers.iter().filter(|judged| judged.provider == "sockets" || judged.provider == "udp;ofi_rxd") {
-        assert!(matches!(judged.verdict, Verdict::Refused(Refusal::Unfit(_))), "{judged}");
+        assert!(matches!(judged.verdict, OfferVerdict::Refused(OfferRefusal::Unfit(_))), "{judged}");
     }
 }
 
 #[test]
 fn survey__a_path_without_a_library_says_what_would_work() {
-    let error = survey(Some(Path::new("/nowhere/libfabric.so.1")), Wanted::Best, Source::Any).expect_err("no library");
+    let error = survey(Some(Path::new("/nowhere/libfabric.so.1")), ProviderChoice::Best, ProviderInterface::Any)
+        .expect_err("no library");
     assert!(matches!(error, OfiError::NoLibrary { .. }));
     assert!(error.to_string().contains("/nowhere/libfabric.so.1"), "{error}");
 }
 
 #[test]
 fn open__a_provider_that_nobody_has_is_refused_with_the_list_of_those_there_are() {
-    let config = OfiConfig { wanted: Wanted::Named("carrier-pigeon".into()), source: LOOPBACK, ..OfiConfig::default() };
+    let config =
+        OfiConfig { wanted: ProviderChoice::Named("carrier-pigeon".into()), source: LOOPBACK, ..OfiConfig::default() };
     match OfiPort::open(config) {
         Err(OfiError::NoLibrary { said }) => eprintln!("skipped: refusals: {said}"),
         Err(error) => assert!(error.to_string().contains("another provider was asked for"), "{error}"),
@@ -55,7 +57,7 @@ fn wire__two_polled_ends_talk() {
         source: LOOPBACK,
         reach: Reach::ManyHosts,
         placement: Placement::OneMachine,
-        waking: Waking::Polled,
+        waking: WakeMethod::Polled,
         ..OfiConfig::default()
     };
     let ports: Result<Vec<OfiPort>, _> = (0..2).map(|_| OfiPort::open(config.clone())).collect();
@@ -63,7 +65,7 @@ fn wire__two_polled_ends_talk() {
         Ok(ports) => ports,
         Err(error) => return eprintln!("skipped: two ends: {error}"),
     };
-    assert_eq!(ports[0].judged().iter().filter(|judged| judged.verdict == Verdict::Taken).count(), 1);
+    assert_eq!(ports[0].judged().iter().filter(|judged| judged.verdict == OfferVerdict::Taken).count(), 1);
     assert!(ports[0].library().path.is_absolute());
     let peers: Vec<Vec<u8>> = ports.iter().map(OfiPort::address).collect();
     let open = |(rank, port)| OfiWire::open(port, Rank(rank), &Trust::Session(7), &peers).expect("an open wire");

@@ -21,8 +21,8 @@ use clearway_runtime::clock;
 use clearway_runtime::udp::{Placement, Segmentation, UdpConfig, UdpPort, UdpWire};
 use clearway_runtime::waiting::{Waitable, Waiting};
 
-type End = ReliableWire<UdpWire>;
-type Outcome = Result<(), Box<dyn Error>>;
+type FaultyEnd = ReliableWire<UdpWire>;
+type FaultRunResult = Result<(), Box<dyn Error>>;
 
 /// The number of every run; runs do not overlap.
 const SESSION: u64 = 3;
@@ -38,7 +38,7 @@ const LAST: u8 = 1;
 /// How long the receiver answers when all is over: its last answer may be lost.
 const LINGER: Nanos = Nanos::from_secs(2);
 
-fn main() -> Outcome {
+fn main() -> FaultRunResult {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [role, local, peer, seconds, seed] = arguments.as_slice() else {
         return Err("usage: reliable_faults send|receive LOCAL PEER SECONDS SEED".into());
@@ -52,7 +52,7 @@ fn main() -> Outcome {
     }
 }
 
-fn open(rank: u32, local: &[SocketAddrV4], peer: &[SocketAddrV4]) -> Result<End, Box<dyn Error>> {
+fn open(rank: u32, local: &[SocketAddrV4], peer: &[SocketAddrV4]) -> Result<FaultyEnd, Box<dyn Error>> {
     let rails = local.iter().zip(peer);
     let rails = rails.map(|(local, peer)| if rank == 0 { vec![*local, *peer] } else { vec![*peer, *local] });
     let mut config = UdpConfig::new(Rank(rank), SESSION, Vec::new());
@@ -67,7 +67,7 @@ fn open(rank: u32, local: &[SocketAddrV4], peer: &[SocketAddrV4]) -> Result<End,
 }
 
 /// Memory of both ends: bodies, and places of writes.
-fn memory(wire: &mut End, seed: u64) -> Result<[RegionId; 2], Box<dyn Error>> {
+fn memory(wire: &mut FaultyEnd, seed: u64) -> Result<[RegionId; 2], Box<dyn Error>> {
     let places = Class::ALL.len() as u64 * PLACES * LONGEST;
     let mut register = |length| wire.register(Bytes(length)).map_err(|missing| missing.to_string());
     let regions = [register(SOURCE)?, register(places)?];
@@ -77,19 +77,19 @@ fn memory(wire: &mut End, seed: u64) -> Result<[RegionId; 2], Box<dyn Error>> {
 }
 
 /// What operation `number` of a class is: a write or a message, of which bytes.
-struct Planned {
+struct PlannedOperation {
     is_write: bool,
     body: Span,
 }
 
-fn planned(seed: u64, class: Class, number: u64, source: RegionId, message_max: u64) -> Planned {
+fn planned(seed: u64, class: Class, number: u64, source: RegionId, message_max: u64) -> PlannedOperation {
     let mut random = RandomKey::new(seed).purpose(class.name()).node(number).stream();
     let is_write = random.below(2) == 0;
     let longest = if is_write { LONGEST } else { message_max.min(LONGEST) };
     let longest = if random.below(4) == 0 { longest } else { 3_000 };
     let length = random.below(longest + 1);
     let body = Span { region: source, offset: random.below(SOURCE - length + 1), length: length as u32 };
-    Planned { is_write, body }
+    PlannedOperation { is_write, body }
 }
 
 /// Where the writes of a class go, in turns.
@@ -97,7 +97,7 @@ fn place(class: Class, number: u64) -> u64 {
     (class.index() as u64 * PLACES + number % PLACES) * LONGEST
 }
 
-fn send(wire: &mut End, seed: u64, seconds: Nanos) -> Outcome {
+fn send(wire: &mut FaultyEnd, seed: u64, seconds: Nanos) -> FaultRunResult {
     let [source, target] = memory(wire, seed)?;
     let message_max = wire.capabilities().body_max as u64;
     let (begin, mut bytes) = (clock::now(), 0);
@@ -108,7 +108,7 @@ fn send(wire: &mut End, seed: u64, seconds: Nanos) -> Outcome {
             let i = class.index();
             while !is_over[i] && posted[i] < done[i] + WINDOW {
                 let is_last = clock::now().since(begin) >= seconds;
-                let Planned { is_write, body } = planned(seed, class, posted[i], source, message_max);
+                let PlannedOperation { is_write, body } = planned(seed, class, posted[i], source, message_max);
                 let (path, token) = (PathId(0), Some(Token((i as u64) << 56 | posted[i])));
                 let operation = if is_write && !is_last {
                     let into = RemoteSpan { region: target, offset: place(class, posted[i]) };
@@ -149,7 +149,7 @@ fn send(wire: &mut End, seed: u64, seconds: Nanos) -> Outcome {
 
 /// What the receiver found.
 #[derive(Default)]
-struct Found {
+struct ReceiverFindings {
     operations: u64,
     bytes: u64,
     wrong: u64,
@@ -158,17 +158,17 @@ struct Found {
 }
 
 /// An arrival: class, number, whether it was the last of its class, and where the bytes lie.
-type Came = (Class, u64, bool, Span);
+type ReceivedOperation = (Class, u64, bool, Span);
 
-fn receive(wire: &mut End, seed: u64) -> Outcome {
+fn receive(wire: &mut FaultyEnd, seed: u64) -> FaultRunResult {
     let [source, _] = memory(wire, seed)?;
     let message_max = wire.capabilities().body_max as u64;
     writeln!(io::stdout(), "ready")?;
-    let (mut next, mut over, mut found) = ([0u64; 5], 0, Found::default());
+    let (mut next, mut over, mut found) = ([0u64; 5], 0, ReceiverFindings::default());
     let mut heard: Option<LocalNs> = None;
     while over < Class::ALL.len() {
         wire.wait(Some(clock::now() + Nanos::from_millis(20)), &[]);
-        let mut came: Vec<Came> = Vec::new();
+        let mut came: Vec<ReceivedOperation> = Vec::new();
         wire.poll(64, &mut |arrival| came.extend(read(&arrival)));
         if !came.is_empty() {
             let now = clock::now();
@@ -185,7 +185,7 @@ fn receive(wire: &mut End, seed: u64) -> Outcome {
             found.wrong += u64::from(bytes(wire, span) != bytes(wire, body));
         }
     }
-    let Found { operations, bytes, wrong, out_of_order, gap } = found;
+    let ReceiverFindings { operations, bytes, wrong, out_of_order, gap } = found;
     let gap = gap.as_secs_f64();
     writeln!(
         io::stdout(),
@@ -199,7 +199,7 @@ fn receive(wire: &mut End, seed: u64) -> Outcome {
     if wrong + out_of_order > 0 { Err("not every byte is what it was".into()) } else { Ok(()) }
 }
 
-fn read(arrival: &Arrival<'_>) -> Option<Came> {
+fn read(arrival: &Arrival<'_>) -> Option<ReceivedOperation> {
     match arrival {
         Arrival::Landed { into, immediate, .. } => {
             let class = *Class::ALL.get((immediate >> 56) as usize)?;
@@ -213,7 +213,7 @@ fn read(arrival: &Arrival<'_>) -> Option<Came> {
     }
 }
 
-fn bytes(wire: &End, span: Span) -> Option<&[u8]> {
+fn bytes(wire: &FaultyEnd, span: Span) -> Option<&[u8]> {
     if span.length == 0 {
         return Some(&[]);
     }

@@ -27,7 +27,7 @@ const COUNT: u64 = 5_000;
 /// Longest wait for a message; a peer that ended ends this process.
 const PATIENCE: Nanos = Nanos::from_secs(10);
 
-struct End {
+struct AllreduceEnd {
     wire: ShmWire,
     rank: u64,
     /// Numbers that came, by rank, of the running allreduce and of the next: a peer may be one ahead.
@@ -37,7 +37,7 @@ struct End {
     answers: Vec<PostOutcome>,
 }
 
-impl End {
+impl AllreduceEnd {
     fn new(wire: ShmWire, rank: u64, ranks: u64) -> Self {
         let out = Out::with_limit(1);
         Self { wire, rank, came: vec![[None; 2]; ranks as usize], out, sends: Vec::new(), answers: Vec::new() }
@@ -109,7 +109,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<u64> = std::env::args().skip(1).map(|text| text.parse()).collect::<Result<_, _>>()?;
     let [rank, ranks, session] = arguments[..] else { return Err("usage: shm_allreduce RANK RANKS SESSION".into()) };
     let wire = ShmWire::open(ShmConfig::new(Rank(rank as u32), session, (0..ranks as u32).map(Rank).collect()))?;
-    let mut end = End::new(wire, rank, ranks);
+    let mut end = AllreduceEnd::new(wire, rank, ranks);
     let expected = ranks * (ranks + 1) / 2;
     let mut took = Vec::with_capacity(COUNT as usize);
     for number in 0..WARM + COUNT {

@@ -33,19 +33,19 @@ const PATIENCE: Nanos = Nanos::from_millis(10_000);
 
 /// How a process waits for a message.
 #[derive(Clone, Copy)]
-enum Looking {
+enum WaitStyle {
     Poll,
     Wait,
 }
 
-struct End {
+struct ShmBenchEnd {
     wire: ShmWire,
     peer: Destination,
-    looking: Looking,
+    looking: WaitStyle,
     answers: Vec<PostOutcome>,
 }
 
-impl End {
+impl ShmBenchEnd {
     /// Posts messages in order, again and again until all are taken.
     fn send(&mut self, sends: &[Operation], heads: &[u8]) {
         let mut left = sends;
@@ -63,7 +63,7 @@ impl End {
     /// Takes some messages, at least one; returns how many.
     fn receive(&mut self) -> usize {
         loop {
-            if let Looking::Wait = self.looking {
+            if let WaitStyle::Wait = self.looking {
                 self.wire.wait(Some(self.wire.now() + PATIENCE), &[]);
             }
             let (mut messages, mut alone) = (0, false);
@@ -139,8 +139,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let near = role == "near";
     let (rank, peer) = if near { (Rank(0), Rank(1)) } else { (Rank(1), Rank(0)) };
     let wire = ShmWire::open(ShmConfig::new(rank, session.parse()?, vec![Rank(0), Rank(1)]))?;
-    let looking = if looking == "wait" { Looking::Wait } else { Looking::Poll };
-    let mut end = End { wire, peer: Destination::One(peer), looking, answers: Vec::new() };
+    let looking = if looking == "wait" { WaitStyle::Wait } else { WaitStyle::Poll };
+    let mut end = ShmBenchEnd { wire, peer: Destination::One(peer), looking, answers: Vec::new() };
     let turns = end.turns(near);
     if !near {
         end.drain();

@@ -16,7 +16,7 @@ use std::net::{SocketAddrV4, TcpListener, TcpStream, UdpSocket};
 use clearway_proto::base::{Bytes, Class, LocalNs, Nanos, Rank};
 use clearway_proto::wire::{Arrival, Destination, Operation, Out, PathId, PostOutcome, SHORT_HEAD, Span, Wire};
 use clearway_runtime::clock;
-use clearway_runtime::keys::{CARD_LENGTH, Identity, Keys, Scope};
+use clearway_runtime::keys::{CARD_LENGTH, JobKeys, KeyScope, RankKeyPair};
 use clearway_runtime::udp::{Placement, Protection, Segmentation, UdpConfig, UdpPort, UdpWire};
 use clearway_runtime::waiting::{Waitable, Waiting};
 
@@ -51,16 +51,16 @@ const SESSION: u64 = 1;
 /// What an end that waits for the other says when it can be sent to.
 const READY: &str = "ready";
 
-type Outcome = Result<(), Box<dyn Error>>;
+type WireBenchResult = Result<(), Box<dyn Error>>;
 
-fn main() -> Outcome {
+fn main() -> WireBenchResult {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [role, local, peer, seconds] = arguments.as_slice() else {
         return Err("usage: wire_bench ROLE LOCAL PEER SECONDS".into());
     };
     let (role, sealing) =
-        role.strip_suffix("-sealed").map_or((role.as_str(), Sealing::Plain), |role| (role, Sealing::Sealed));
-    let ends = Ends { local: local.parse()?, peer: peer.parse()?, sealing };
+        role.strip_suffix("-sealed").map_or((role.as_str(), BenchSealing::Plain), |role| (role, BenchSealing::Sealed));
+    let ends = WireBenchEnds { local: local.parse()?, peer: peer.parse()?, sealing };
     let length = Nanos::from_millis((seconds.parse::<f64>()? * 1e3) as u64);
     match role {
         "send" => send(&mut ends.open(Rank(0), Waiting::Sleep, Segmentation::Offload)?, length),
@@ -79,13 +79,13 @@ fn main() -> Outcome {
 
 /// Whether the ends have keys.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Sealing {
+enum BenchSealing {
     Plain,
     Sealed,
 }
 
-fn identity(rank: Rank) -> Result<Identity, Box<dyn Error>> {
-    Ok(Identity::new(rank, Scope { session: SESSION, epoch: 0, secret: None })?)
+fn identity(rank: Rank) -> Result<RankKeyPair, Box<dyn Error>> {
+    Ok(RankKeyPair::new(rank, KeyScope { session: SESSION, epoch: 0, secret: None })?)
 }
 
 /// The same host, some ports further.
@@ -93,13 +93,13 @@ fn beside(address: SocketAddrV4, ports: u16) -> SocketAddrV4 {
     SocketAddrV4::new(*address.ip(), address.port() + ports)
 }
 
-struct Ends {
+struct WireBenchEnds {
     local: SocketAddrV4,
     peer: SocketAddrV4,
-    sealing: Sealing,
+    sealing: BenchSealing,
 }
 
-impl Ends {
+impl WireBenchEnds {
     fn open(&self, rank: Rank, waiting: Waiting, segmentation: Segmentation) -> Result<UdpWire, Box<dyn Error>> {
         let [near, far] = if rank == Rank(0) { [self.local, self.peer] } else { [self.peer, self.local] };
         let peers = vec![near, far, beside(near, 1)];
@@ -112,14 +112,14 @@ impl Ends {
         if rank == Rank(1) {
             writeln!(io::stdout(), "{READY}")?;
         }
-        if self.sealing == Sealing::Sealed {
+        if self.sealing == BenchSealing::Sealed {
             config.protection = Protection::Keys(self.agree(rank, &listener)?);
         }
         Ok(UdpWire::open([port], config)?)
     }
 
     /// Exchanges cards with the other end.
-    fn agree(&self, rank: Rank, listener: &TcpListener) -> Result<Keys, Box<dyn Error>> {
+    fn agree(&self, rank: Rank, listener: &TcpListener) -> Result<JobKeys, Box<dyn Error>> {
         let identity = identity(rank)?;
         let mut cards = [identity.card(); 3];
         // Rank 2 never runs; its card is made by rank 0, so that its address is a member's.
@@ -183,7 +183,7 @@ fn head(wire: &UdpWire) -> Vec<u8> {
     vec![0; DATAGRAM - wire.overhead().0 as usize - length_max(wire)]
 }
 
-fn send(wire: &mut UdpWire, length: Nanos) -> Outcome {
+fn send(wire: &mut UdpWire, length: Nanos) -> WireBenchResult {
     let length_max = length_max(wire);
     let head = head(wire);
     let region = wire.register(Bytes((BATCH * length_max) as u64)).map_err(|missing| missing.to_string())?;
@@ -228,7 +228,7 @@ fn send(wire: &mut UdpWire, length: Nanos) -> Outcome {
     Ok(())
 }
 
-fn receive(wire: &mut UdpWire) -> Outcome {
+fn receive(wire: &mut UdpWire) -> WireBenchResult {
     let head = head(wire);
     let (mut messages, mut bytes, mut polls, mut ended) = (0u64, 0u64, 0u64, false);
     let (mut begin, mut last, mut used) = (LocalNs(0), LocalNs(0), Nanos::ZERO);
@@ -278,7 +278,7 @@ fn receive(wire: &mut UdpWire) -> Outcome {
 }
 
 /// Sorts half round trips and prints their least and their median.
-fn print_halves(mut halves: Vec<u64>) -> Outcome {
+fn print_halves(mut halves: Vec<u64>) -> WireBenchResult {
     halves.sort_unstable();
     let (Some(least), Some(median)) = (halves.first(), halves.get(halves.len() / 2)) else {
         return Err("no round trip came back".into());
@@ -288,7 +288,7 @@ fn print_halves(mut halves: Vec<u64>) -> Outcome {
     Ok(())
 }
 
-fn ping(wire: &mut UdpWire, length: Nanos) -> Outcome {
+fn ping(wire: &mut UdpWire, length: Nanos) -> WireBenchResult {
     let head = 8;
     let region = wire.register(Bytes((PING - head) as u64)).map_err(|missing| missing.to_string())?;
     let body = Span { region, offset: 0, length: (PING - head) as u32 };
@@ -322,7 +322,7 @@ fn ping(wire: &mut UdpWire, length: Nanos) -> Outcome {
     print_halves(halves)
 }
 
-fn pong(wire: &mut UdpWire) -> Outcome {
+fn pong(wire: &mut UdpWire) -> WireBenchResult {
     let (mut echoes, mut answers) = (Vec::new(), Vec::new());
     let mut out: Out<()> = Out::with_limit(64);
     let mut last = wire.now();
@@ -357,7 +357,7 @@ fn memory() -> Result<u64, Box<dyn Error>> {
     Ok(line.trim().trim_end_matches(" kB").parse()?)
 }
 
-fn target(ends: &Ends) -> Outcome {
+fn target(ends: &WireBenchEnds) -> WireBenchResult {
     let _unread = UdpSocket::bind(beside(ends.local, 2))?;
     let mut wire = ends.open(Rank(1), Waiting::Sleep, Segmentation::Offload)?;
     let before = memory()?;
@@ -376,9 +376,9 @@ fn target(ends: &Ends) -> Outcome {
 }
 
 /// Sends datagrams from a member's address to `peer`, sealed with keys of its own.
-fn flood(ends: &Ends, length: Nanos) -> Outcome {
+fn flood(ends: &WireBenchEnds, length: Nanos) -> WireBenchResult {
     let identities = (0..3).map(|rank| identity(Rank(rank))).collect::<Result<Vec<_>, _>>()?;
-    let cards: Vec<_> = identities.iter().map(Identity::card).collect();
+    let cards: Vec<_> = identities.iter().map(RankKeyPair::card).collect();
     let nobody = SocketAddrV4::new(*ends.peer.ip(), 1);
     let mut config = UdpConfig::new(Rank(2), SESSION, vec![nobody, ends.peer, ends.local]);
     let own = identities.into_iter().next_back().ok_or("no identity")?;
@@ -414,7 +414,7 @@ fn spin(socket: &UdpSocket, bytes: &mut [u8], patience: Nanos) -> Option<usize> 
     }
 }
 
-fn bare_ping(socket: &UdpSocket, peer: SocketAddrV4, length: Nanos) -> Outcome {
+fn bare_ping(socket: &UdpSocket, peer: SocketAddrV4, length: Nanos) -> WireBenchResult {
     let mut halves = Vec::with_capacity(1 << 20);
     let mut bytes = [0; 2_048];
     let begin = clock::now();
@@ -434,7 +434,7 @@ fn bare_ping(socket: &UdpSocket, peer: SocketAddrV4, length: Nanos) -> Outcome {
     print_halves(halves)
 }
 
-fn bare_pong(socket: &UdpSocket, peer: SocketAddrV4) -> Outcome {
+fn bare_pong(socket: &UdpSocket, peer: SocketAddrV4) -> WireBenchResult {
     writeln!(io::stdout(), "{READY}")?;
     let mut bytes = [0; 2_048];
     loop {

@@ -12,7 +12,7 @@ use std::io::{self, Write};
 use std::thread;
 use std::time::Duration;
 
-use clearway_runtime::launch::{self, Ending, LaunchError, Options};
+use clearway_runtime::launch::{self, JobEndAction, JoinOptions, LaunchError};
 use rustix::io::Errno;
 use rustix::process::{WaitOptions, wait};
 
@@ -20,25 +20,25 @@ use rustix::process::{WaitOptions, wait};
 const HANG: Duration = Duration::from_secs(120);
 
 /// Says `line` in one write, so that lines of ranks that share a pipe do not mix.
-fn say(line: &str) {
+fn print_line(line: &str) {
     let _ = io::stdout().write_all(format!("{line}\n").as_bytes());
 }
 
 extern "C" fn handler() {
-    say("the handler of atexit ran");
+    print_line("the handler of atexit ran");
 }
 
 fn run() -> Result<(), LaunchError> {
     let has = |word: &str| env::args().any(|argument| argument == word);
-    let ending = if has("--at-once") { Ending::AtOnce } else { Ending::Exit };
-    let mut job = launch::join(&Options { ending, ..Options::default() })?;
+    let ending = if has("--at-once") { JobEndAction::AtOnce } else { JobEndAction::Exit };
+    let mut job = launch::join(&JoinOptions { ending, ..JoinOptions::default() })?;
     job.barrier()?;
     let children = match wait(WaitOptions::NOHANG) {
         Err(Errno::CHILD) => "no child".to_owned(),
         other => format!("{other:?}"),
     };
     let (rank, size, method, process) = (job.rank(), job.size(), job.method(), std::process::id());
-    say(&format!("rank {rank} of {size} by {method}, process {process}: {children}"));
+    print_line(&format!("rank {rank} of {size} by {method}, process {process}: {children}"));
     if has("--hang") {
         thread::sleep(HANG);
     }
@@ -57,7 +57,7 @@ pub extern "C" fn main() -> i32 {
     match run() {
         Ok(()) => 0,
         Err(error) => {
-            say(&error.to_string());
+            print_line(&error.to_string());
             1
         }
     }

@@ -19,17 +19,17 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clearway_runtime::launch::{
-    self, HereOptions, Job, LaunchError, Method, Options, SshOptions, StandardInput, hostfile,
+    self, HereOptions, Job, JoinMethod, JoinOptions, LaunchError, SshOptions, StandardInput, hostfile,
 };
 
 /// What the command line asks for.
 #[derive(Debug, Default)]
-struct Asked {
+struct MeetArguments {
     length: usize,
     hangs: bool,
     aborts: bool,
     reads: bool,
-    options: Options,
+    options: JoinOptions,
     hosts: Option<PathBuf>,
     ssh: SshOptions,
     here: Option<u32>,
@@ -38,37 +38,37 @@ struct Asked {
     rest: Vec<String>,
 }
 
-impl Asked {
+impl MeetArguments {
     fn read() -> Result<Self, String> {
-        let mut asked = Self { length: 100, ..Self::default() };
+        let mut flags = Self { length: 100, ..Self::default() };
         let mut words = env::args().skip(1);
         while let Some(word) = words.next() {
             let mut value = || words.next().ok_or(format!("{word} needs a value"));
             match word.as_str() {
-                "--length" => asked.length = value()?.parse().map_err(|error| format!("--length: {error}"))?,
+                "--length" => flags.length = value()?.parse().map_err(|error| format!("--length: {error}"))?,
                 "--patience" => {
                     let seconds = value()?.parse().map_err(|error| format!("--patience: {error}"))?;
-                    asked.options.patience = Duration::from_secs(seconds);
-                    asked.ssh.patience = asked.options.patience;
+                    flags.options.patience = Duration::from_secs(seconds);
+                    flags.ssh.patience = flags.options.patience;
                 }
-                "--pmix-library" => asked.options.pmix_library = Some(value()?.into()),
-                "--hosts" => asked.hosts = Some(value()?.into()),
-                "--ssh" => asked.ssh.ssh = value()?.into(),
-                "--here" => asked.here = Some(value()?.parse().map_err(|error| format!("--here: {error}"))?),
-                "--input" => asked.local.input = StandardInput::ToRank0,
-                "--program" => asked.program = Some(value()?.into()),
-                "--ssh-argument" => asked.ssh.ssh_arguments.push(value()?.into()),
+                "--pmix-library" => flags.options.pmix_library = Some(value()?.into()),
+                "--hosts" => flags.hosts = Some(value()?.into()),
+                "--ssh" => flags.ssh.ssh = value()?.into(),
+                "--here" => flags.here = Some(value()?.parse().map_err(|error| format!("--here: {error}"))?),
+                "--input" => flags.local.input = StandardInput::ToRank0,
+                "--program" => flags.program = Some(value()?.into()),
+                "--ssh-argument" => flags.ssh.ssh_arguments.push(value()?.into()),
                 "--address" => {
-                    asked.ssh.address = Some(value()?.parse().map_err(|error| format!("--address: {error}"))?);
+                    flags.ssh.address = Some(value()?.parse().map_err(|error| format!("--address: {error}"))?);
                 }
-                "--" => asked.rest = words.by_ref().collect(),
-                "--hang" => asked.hangs = true,
-                "--abort" => asked.aborts = true,
-                "--read" => asked.reads = true,
+                "--" => flags.rest = words.by_ref().collect(),
+                "--hang" => flags.hangs = true,
+                "--abort" => flags.aborts = true,
+                "--read" => flags.reads = true,
                 _ => return Err(format!("unknown word {word}")),
             }
         }
-        Ok(asked)
+        Ok(flags)
     }
 }
 
@@ -78,7 +78,7 @@ fn contribution(rank: u32, round: u32, length: usize) -> Vec<u8> {
 }
 
 /// One exchange, with everything checked.
-fn meet(job: &mut Job, round: u32, length: usize) -> Result<(), LaunchError> {
+fn exchange_round(job: &mut Job, round: u32, length: usize) -> Result<(), LaunchError> {
     let all = job.exchange(&contribution(job.rank().0, round, length))?;
     for (rank, got) in (0..).zip(&all) {
         assert!(*got == contribution(rank, round, length), "rank {rank} gave something else");
@@ -86,22 +86,22 @@ fn meet(job: &mut Job, round: u32, length: usize) -> Result<(), LaunchError> {
     Ok(())
 }
 
-fn run(asked: &Asked) -> Result<(), LaunchError> {
-    if let Some(ranks) = asked.here {
-        let program = asked.program.clone().or_else(|| env::current_exe().ok()).unwrap_or_default();
-        let arguments: Vec<OsString> = asked.rest.iter().map(OsString::from).collect();
-        let started = launch::start_here(ranks, program.as_os_str(), &arguments, &asked.local)?;
+fn run(flags: &MeetArguments) -> Result<(), LaunchError> {
+    if let Some(ranks) = flags.here {
+        let program = flags.program.clone().or_else(|| env::current_exe().ok()).unwrap_or_default();
+        let arguments: Vec<OsString> = flags.rest.iter().map(OsString::from).collect();
+        let started = launch::start_here(ranks, program.as_os_str(), &arguments, &flags.local)?;
         return started.wait(&mut || ControlFlow::Continue(()));
     }
     let begun = Instant::now();
-    let mut job = match &asked.hosts {
-        Some(hosts) => start(asked, hosts)?,
-        None => launch::join(&asked.options)?,
+    let mut job = match &flags.hosts {
+        Some(hosts) => start(flags, hosts)?,
+        None => launch::join(&flags.options)?,
     };
     let joined = begun.elapsed();
-    let is_given = matches!(job.method(), Method::Ssh | Method::Here);
+    let is_given = matches!(job.method(), JoinMethod::Ssh | JoinMethod::Here);
     assert_eq!(job.secret().is_some(), is_given, "only a process that starts ranks gives them a secret");
-    meet(&mut job, 0, asked.length)?;
+    exchange_round(&mut job, 0, flags.length)?;
     let first = begun.elapsed() - joined;
     let mut line = format!(
         "rank {} of {} by {}, process {}: joined in {:.1} ms, exchanged in {:.1} ms",
@@ -115,7 +115,7 @@ fn run(asked: &Asked) -> Result<(), LaunchError> {
     if env::var_os("MEET_NOTES").is_some() {
         line.push_str(&format!("; {}", job.notes().join("; ")));
     }
-    if asked.reads {
+    if flags.reads {
         let mut input = String::new();
         let _ = std::io::stdin().read_to_string(&mut input);
         line.push_str(&format!("; standard input has {input:?}"));
@@ -123,31 +123,31 @@ fn run(asked: &Asked) -> Result<(), LaunchError> {
     line.push('\n');
     // One write for a line, so that lines of ranks that share a pipe do not mix.
     let _ = std::io::stdout().write_all(line.as_bytes());
-    if asked.hangs {
+    if flags.hangs {
         std::thread::sleep(Duration::from_secs(120));
     }
-    if asked.aborts {
+    if flags.aborts {
         // When all have said their line.
         job.barrier()?;
         if job.rank().0 == job.size() - 1 {
             job.abort(3, "the last rank was asked to abort");
         }
     }
-    meet(&mut job, 1, asked.length / 3)?;
+    exchange_round(&mut job, 1, flags.length / 3)?;
     job.barrier()?;
     job.finish()
 }
 
 /// Starts this program over ssh.
-fn start(asked: &Asked, hosts: &Path) -> Result<Job, LaunchError> {
+fn start(flags: &MeetArguments, hosts: &Path) -> Result<Job, LaunchError> {
     let program = env::current_exe().unwrap_or_default().to_string_lossy().into_owned();
     let hosts = hostfile::read(hosts)?;
-    launch::start_over_ssh(&hosts, &program, &asked.rest, &asked.ssh, &mut || ControlFlow::Continue(()))
+    launch::start_over_ssh(&hosts, &program, &flags.rest, &flags.ssh, &mut || ControlFlow::Continue(()))
 }
 
 fn main() -> ExitCode {
-    let result = Asked::read().map_err(|wrong| (wrong, 1));
-    let result = result.and_then(|asked| run(&asked).map_err(|error| (error.to_string(), error.exit_code())));
+    let result = MeetArguments::read().map_err(|wrong| (wrong, 1));
+    let result = result.and_then(|flags| run(&flags).map_err(|error| (error.to_string(), error.exit_code())));
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err((sentence, code)) => {

@@ -45,12 +45,12 @@ const LATENCY: &str = "/dev/cpu_dma_latency";
 /// As long as this lives, the processors that its maker may use are awake.
 #[derive(Debug)]
 #[must_use = "processors sleep again when this is dropped"]
-pub struct Awake(Means);
+pub struct Awake(WakeMethod);
 
 #[derive(Debug)]
-enum Means {
+enum WakeMethod {
     Request { _held: File },
-    Threads(Threads),
+    Threads(SpinThreads),
 }
 
 impl Awake {
@@ -60,7 +60,7 @@ impl Awake {
     /// The kernel does not heed requests, or not this user's, and what stands against spinning threads.
     pub fn keep() -> Result<Self, RuntimeError> {
         if let Some(held) = request() {
-            return Ok(Self(Means::Request { _held: held }));
+            return Ok(Self(WakeMethod::Request { _held: held }));
         }
         let allowed = sched_getaffinity(None).map_err(|error| RuntimeError::system("list processors")(error.into()))?;
         let processors: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|number| allowed.is_set(*number)).collect();
@@ -68,16 +68,20 @@ impl Awake {
         if granted < processors.len() {
             return Err(RuntimeError::ProcessorTime { granted, processors: processors.len() });
         }
-        Threads::start(&processors).map(|threads| Self(Means::Threads(threads)))
+        SpinThreads::start(&processors).map(|threads| Self(WakeMethod::Threads(threads)))
     }
 }
 
 impl fmt::Display for Awake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Means::Request { .. } => f.write_str("by the kernel, which was asked to"),
-            Means::Threads(Threads { count: 1, .. }) => f.write_str("by a thread that runs when nothing else does"),
-            Means::Threads(Threads { count, .. }) => write!(f, "by {count} threads that run when nothing else does"),
+            WakeMethod::Request { .. } => f.write_str("by the kernel, which was asked to"),
+            WakeMethod::Threads(SpinThreads { count: 1, .. }) => {
+                f.write_str("by a thread that runs when nothing else does")
+            }
+            WakeMethod::Threads(SpinThreads { count, .. }) => {
+                write!(f, "by {count} threads that run when nothing else does")
+            }
         }
     }
 }
@@ -99,12 +103,12 @@ fn heeds_requests(driver: &str) -> bool {
 
 /// Spinning threads.
 #[derive(Debug)]
-struct Threads {
+struct SpinThreads {
     stop: Arc<AtomicBool>,
     count: usize,
 }
 
-impl Threads {
+impl SpinThreads {
     /// Starts one on each of `processors`; returns when all of them spin, or none.
     fn start(processors: &[usize]) -> Result<Self, RuntimeError> {
         let threads = Self { stop: Arc::default(), count: processors.len() };
@@ -112,7 +116,7 @@ impl Threads {
         for processor in processors.iter().copied() {
             let (stop, sender) = (threads.stop.clone(), sender.clone());
             let spin = move || {
-                let is_settled = settle(processor);
+                let is_settled = pin_to(processor);
                 let may_spin = is_settled.is_ok();
                 let _ = sender.send(is_settled);
                 // Whoever starts the threads waits until the last of them has said it.
@@ -129,7 +133,7 @@ impl Threads {
     }
 }
 
-impl Drop for Threads {
+impl Drop for SpinThreads {
     fn drop(&mut self) {
         // Nobody waits for them: on a busy machine it can take long until they run again, and end.
         self.stop.store(true, Ordering::Relaxed);
@@ -137,7 +141,7 @@ impl Drop for Threads {
 }
 
 /// Puts this thread on `processor`, behind everything else there.
-fn settle(processor: usize) -> io::Result<()> {
+fn pin_to(processor: usize) -> io::Result<()> {
     let mut only = CpuSet::new();
     only.set(processor);
     let parameters = libc::sched_param { sched_priority: 0 };
@@ -178,14 +182,14 @@ mod tests {
     #[test]
     fn threads__run_on_their_processors_under_the_idle_policy_and_end_with_their_owner() {
         let absent = CpuSet::MAX_CPU - 1;
-        assert!(matches!(Threads::start(&[absent]), Err(RuntimeError::System { .. })));
+        assert!(matches!(SpinThreads::start(&[absent]), Err(RuntimeError::System { .. })));
         let allowed = sched_getaffinity(None).expect("the processors of this thread");
         let processors: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|number| allowed.is_set(*number)).collect();
         // The one that was refused may not have ended yet.
         while !spinning().is_empty() {
             thread::yield_now();
         }
-        let threads = match Threads::start(&processors) {
+        let threads = match SpinThreads::start(&processors) {
             Ok(threads) => threads,
             Err(error) => return eprintln!("skipped: {error}"),
         };

@@ -38,13 +38,13 @@ fn read(clock: ClockId) -> u64 {
 
 /// One reading of the wall clock between two of the monotonic clock.
 #[derive(Clone, Copy, Debug)]
-struct Bracket {
+struct ClockBracket {
     before: u64,
     wall: u64,
     after: u64,
 }
 
-impl Bracket {
+impl ClockBracket {
     fn take() -> Self {
         let before = read(ClockId::Monotonic);
         let wall = read(ClockId::Realtime);
@@ -72,11 +72,11 @@ pub struct StampClock {
 impl StampClock {
     /// Samples the difference of the clocks.
     pub fn new() -> Self {
-        Self::of(core::array::from_fn(|_| Bracket::take()))
+        Self::from_brackets(core::array::from_fn(|_| ClockBracket::take()))
     }
 
-    fn of(brackets: [Bracket; BRACKETS]) -> Self {
-        let best = brackets.into_iter().min_by_key(Bracket::width).unwrap_or(brackets[0]);
+    fn from_brackets(brackets: [ClockBracket; BRACKETS]) -> Self {
+        let best = brackets.into_iter().min_by_key(ClockBracket::width).unwrap_or(brackets[0]);
         Self { difference_ns: best.difference(), error: Nanos(best.width().div_ceil(2)), sampled: LocalNs(best.after) }
     }
 
@@ -110,9 +110,9 @@ mod tests {
 
     #[test]
     fn of__takes_the_narrowest_bracket_and_its_half_as_error() {
-        let wide = Bracket { before: 100, wall: 5_000, after: 900 };
-        let narrow = Bracket { before: 1_000, wall: 6_010, after: 1_021 };
-        let clock = StampClock::of([wide, narrow, wide]);
+        let wide = ClockBracket { before: 100, wall: 5_000, after: 900 };
+        let narrow = ClockBracket { before: 1_000, wall: 6_010, after: 1_021 };
+        let clock = StampClock::from_brackets([wide, narrow, wide]);
         assert_eq!(clock.difference_ns, 5_000);
         assert_eq!(clock.error(), Nanos(11));
         assert_eq!(clock.local(6_500, LocalNs(9_000)), LocalNs(1_500));
@@ -126,8 +126,8 @@ mod tests {
 
     #[test]
     fn local__is_never_later_than_the_reading() {
-        let same = Bracket { before: 1_000, wall: 6_000, after: 1_000 };
-        let clock = StampClock::of([same; BRACKETS]);
+        let same = ClockBracket { before: 1_000, wall: 6_000, after: 1_000 };
+        let clock = StampClock::from_brackets([same; BRACKETS]);
         assert_eq!(clock.local(9_000, LocalNs(1_200)), LocalNs(1_200));
         assert_eq!(clock.local(0, LocalNs(1_200)), LocalNs(0));
         assert_eq!(clock.local(u64::MAX, LocalNs(1_200)), LocalNs(1_200));
@@ -135,15 +135,15 @@ mod tests {
 
     #[test]
     fn local__works_when_the_wall_clock_is_behind_the_monotonic_one() {
-        let same = Bracket { before: 6_000, wall: 1_000, after: 6_000 };
-        let clock = StampClock::of([same; BRACKETS]);
+        let same = ClockBracket { before: 6_000, wall: 1_000, after: 6_000 };
+        let clock = StampClock::from_brackets([same; BRACKETS]);
         assert_eq!(clock.local(1_100, LocalNs(7_000)), LocalNs(6_100));
     }
 
     #[test]
     fn refresh__keeps_a_fresh_sample_and_replaces_an_old_one() {
-        let same = Bracket { before: 1_000, wall: 6_000, after: 1_000 };
-        let mut clock = StampClock::of([same; BRACKETS]);
+        let same = ClockBracket { before: 1_000, wall: 6_000, after: 1_000 };
+        let mut clock = StampClock::from_brackets([same; BRACKETS]);
         clock.refresh(LocalNs(1_000) + (RESAMPLE - Nanos(1)));
         assert_eq!(clock.sampled, LocalNs(1_000));
         clock.refresh(LocalNs(1_000) + RESAMPLE);

@@ -124,9 +124,9 @@ pub enum RuntimeError {
     #[error("the keys are those of {keys}, but the wire is {wire}; agree with the cards of this job")]
     ForeignKeys {
         /// Whom the keys were made for.
-        keys: Member,
+        keys: JobMember,
         /// Who opens the wire.
-        wire: Member,
+        wire: JobMember,
     },
     /// The wire has no keys: open it with keys.
     #[error("this wire has no keys, so its groups need none")]
@@ -221,7 +221,7 @@ impl RuntimeError {
 
 /// One rank's place in a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Member {
+pub struct JobMember {
     /// Its rank.
     pub rank: Rank,
     /// Ranks in the job.
@@ -230,7 +230,7 @@ pub struct Member {
     pub session: u64,
 }
 
-impl fmt::Display for Member {
+impl fmt::Display for JobMember {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "rank {} of {} in session {}", self.rank, self.ranks, self.session)
     }

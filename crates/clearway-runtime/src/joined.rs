@@ -32,25 +32,27 @@ use clearway_proto::wire::{
 use crate::RuntimeError;
 use crate::combined::{copy, passage, weaker};
 use crate::shm::ShmWire;
-use crate::waiting::{KeptDescriptor, Pause, Rest, Source, Waitable, Waiting, Wake, Woken, either, rest_of_both};
+use crate::waiting::{
+    CachedDescriptor, Pause, Rest, WaitSource, Waitable, Waiting, Wake, WakeReason, either, rest_of_both,
+};
 
 /// Which of the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Side {
+enum JoinedSide {
     Near,
     Far,
 }
 
 /// One rank's end of a job over shared memory and another wire.
 #[derive(Debug)]
-pub struct Joined<F> {
+pub struct JoinedWire<F> {
     near: ShmWire,
     far: F,
     capabilities: Capabilities,
     pause: Pause,
-    wake: KeptDescriptor,
+    wake: CachedDescriptor,
     /// Whose arrivals the last poll gave.
-    received: Side,
+    received: JoinedSide,
     /// A body of adopted memory on its way to the near wire.
     scratch: Vec<u8>,
     /// Memory of the far wire, for one body that came over the near one and leaves over the far one.
@@ -63,7 +65,7 @@ pub struct Joined<F> {
     far_answers: Vec<PostOutcome>,
 }
 
-impl<F: Wire + Source> Joined<F> {
+impl<F: Wire + WaitSource> JoinedWire<F> {
     /// Joins two ends of one rank. `far` reaches all ranks and has no region yet; it takes a body before `post` returns.
     ///
     /// # Errors
@@ -79,8 +81,8 @@ impl<F: Wire + Source> Joined<F> {
             far,
             capabilities,
             pause: Pause::new(waiting),
-            wake: KeptDescriptor::default(),
-            received: Side::Far,
+            wake: CachedDescriptor::default(),
+            received: JoinedSide::Far,
             scratch: Vec::new(),
             passage,
             batch: Vec::new(),
@@ -107,7 +109,7 @@ impl<F: Wire + Source> Joined<F> {
 
     /// Whether `span` lies where the near wire's arrivals are.
     fn is_from_near(&self, span: Span) -> bool {
-        span.length > 0 && span.region == RegionId::RECEIVE && self.received == Side::Near
+        span.length > 0 && span.region == RegionId::RECEIVE && self.received == JoinedSide::Near
     }
 
     /// Starts a message to a rank of this host.
@@ -174,10 +176,10 @@ impl<F: Wire + Source> Joined<F> {
     }
 
     /// Polls one of the two.
-    fn poll_side(&mut self, side: Side, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
+    fn poll_side(&mut self, side: JoinedSide, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
         match side {
-            Side::Far => self.far.poll(limit, sink),
-            Side::Near => {
+            JoinedSide::Far => self.far.poll(limit, sink),
+            JoinedSide::Near => {
                 let mut given = 0;
                 self.near.poll(limit, &mut |arrival| {
                     // That no other rank of this host is left is no news of a path: the far wire has those.
@@ -202,7 +204,7 @@ const fn source_of(operation: &Operation) -> Option<Span> {
     }
 }
 
-impl<F: Wire + Source> Wire for Joined<F> {
+impl<F: Wire + WaitSource> Wire for JoinedWire<F> {
     forward_wire!(far: rank, now, register, adopt, region_mut, groups, deadline);
 
     fn capabilities(&self) -> &Capabilities {
@@ -211,14 +213,14 @@ impl<F: Wire + Source> Wire for Joined<F> {
 
     fn region(&self, region: RegionId) -> Option<&[u8]> {
         match self.received {
-            Side::Near if region == RegionId::RECEIVE => self.near.region(region),
+            JoinedSide::Near if region == RegionId::RECEIVE => self.near.region(region),
             _ => self.far.region(region),
         }
     }
 
     fn copy_out(&self, from: Span, into: &mut [u8]) -> Result<(), RefusalReason> {
         match self.received {
-            Side::Near if from.region == RegionId::RECEIVE => self.near.copy_out(from, into),
+            JoinedSide::Near if from.region == RegionId::RECEIVE => self.near.copy_out(from, into),
             _ => self.far.copy_out(from, into),
         }
     }
@@ -260,8 +262,8 @@ impl<F: Wire + Source> Wire for Joined<F> {
 
     fn poll(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
         let order = match self.received {
-            Side::Near => [Side::Far, Side::Near],
-            Side::Far => [Side::Near, Side::Far],
+            JoinedSide::Near => [JoinedSide::Far, JoinedSide::Near],
+            JoinedSide::Far => [JoinedSide::Near, JoinedSide::Far],
         };
         for side in order {
             let given = self.poll_side(side, limit, sink);
@@ -279,12 +281,12 @@ impl<F: Wire + Source> Wire for Joined<F> {
 }
 
 /// Both wires, as one waits for them.
-struct Both<'a, F> {
+struct JoinedWaitable<'a, F> {
     near: &'a mut ShmWire,
     far: &'a mut F,
 }
 
-impl<F: Source> Wake for Both<'_, F> {
+impl<F: WaitSource> Wake for JoinedWaitable<'_, F> {
     fn wake_descriptor(&mut self) -> io::Result<Option<OwnedFd>> {
         either(self.near.wake_descriptor()?, self.far.wake_descriptor()?)
     }
@@ -294,14 +296,14 @@ impl<F: Source> Wake for Both<'_, F> {
     }
 }
 
-impl<F: Source> Source for Both<'_, F> {
-    fn poll_ready(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> Woken {
+impl<F: WaitSource> WaitSource for JoinedWaitable<'_, F> {
+    fn poll_ready(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> WakeReason {
         let far = &mut *self.far;
-        self.near.poll_beside(timeout, extra, &mut |timeout, extra| far.poll_ready(timeout, extra))
+        self.near.poll_with(timeout, extra, &mut |timeout, extra| far.poll_ready(timeout, extra))
     }
 }
 
-impl<F: Wire + Source> Wake for Joined<F> {
+impl<F: Wire + WaitSource> Wake for JoinedWire<F> {
     fn wake_descriptor(&mut self) -> io::Result<Option<OwnedFd>> {
         let both = (self.near.wake_descriptor()?, self.far.wake_descriptor()?);
         self.wake.duplicate(|| either(both.0, both.1))
@@ -312,9 +314,9 @@ impl<F: Wire + Source> Wake for Joined<F> {
     }
 }
 
-impl<F: Wire + Source> Waitable for Joined<F> {
-    fn wait(&mut self, until: Option<LocalNs>, extra: &[BorrowedFd<'_>]) -> Woken {
-        self.pause.wait(&mut Both { near: &mut self.near, far: &mut self.far }, until, extra)
+impl<F: Wire + WaitSource> Waitable for JoinedWire<F> {
+    fn wait(&mut self, until: Option<LocalNs>, extra: &[BorrowedFd<'_>]) -> WakeReason {
+        self.pause.wait(&mut JoinedWaitable { near: &mut self.near, far: &mut self.far }, until, extra)
     }
 }
 

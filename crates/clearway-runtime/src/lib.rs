@@ -3,13 +3,12 @@
 //! Rooms: [`udp`] (datagrams, multicast, classes), [`shm`] (ranks of one host), [`joined`] (that
 //! one beside another), [`multipath`] (two that both reach everybody), [`files`] (file operations over any wire), [`progress`] (one engine over one wire),
 //! [`waiting`] (spin or sleep), [`clock`] (this node's time and the kernel's receive stamps), [`noise`] (what this node's
-//! processors did to a measurement), [`awake`] (what keeps them from it), [`bell`] (wakes a thread that sleeps), [`door`] (lets in who knows a secret), [`launch`] (how the ranks of a job find each other), [`keys`] (what only they know).
+//! processors did to a measurement), [`awake`] (what keeps them from it), [`wake_signal`] (wakes a thread that sleeps), [`door`] (lets in who knows a secret), [`launch`] (how the ranks of a job find each other), [`keys`] (what only they know).
 
 #![deny(unsafe_code)]
 #![cfg_attr(test, allow(non_snake_case))]
 
 pub mod awake;
-pub mod bell;
 pub mod clock;
 mod combined;
 pub mod door;
@@ -25,5 +24,6 @@ mod reliable;
 pub mod shm;
 pub mod udp;
 pub mod waiting;
+pub mod wake_signal;
 
-pub use error::{Member, RuntimeError};
+pub use error::{JobMember, RuntimeError};

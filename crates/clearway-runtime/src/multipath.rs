@@ -29,7 +29,9 @@ use clearway_proto::wire::{
 use crate::RuntimeError;
 use crate::combined::{copy, passage, weaker};
 use crate::udp::UdpWire;
-use crate::waiting::{KeptDescriptor, Pause, Rest, Source, Waitable, Waiting, Wake, Woken, either, rest_of_both};
+use crate::waiting::{
+    CachedDescriptor, Pause, Rest, WaitSource, Waitable, Waiting, Wake, WakeReason, either, rest_of_both,
+};
 
 /// Bytes of a passage: as many as one call hands to the kernel at a time, 64 datagrams of Ethernet.
 const PASSAGE: u64 = 128 << 10;
@@ -39,23 +41,23 @@ const FULL_AGAIN: Nanos = Nanos::from_micros(200);
 
 /// Which of the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Side {
+enum MultipathSide {
     First,
     Second,
 }
 
 /// What becomes of an operation.
 #[derive(Clone, Copy, Debug)]
-enum Turn {
+enum Forwarding {
     /// It was done here.
     Done(PostOutcome),
     /// It is to be handed over.
-    For(Side, Operation),
+    For(MultipathSide, Operation),
 }
 
 /// Operations for one of the two that were not handed over yet.
 #[derive(Debug)]
-struct Batch {
+struct UnsentBatch {
     operations: Vec<Operation>,
     /// The places of their answers.
     places: Vec<usize>,
@@ -66,7 +68,7 @@ struct Batch {
     passing: u64,
 }
 
-impl Batch {
+impl UnsentBatch {
     const fn new(passage: RegionId) -> Self {
         Self { operations: Vec::new(), places: Vec::new(), copies: false, passage, passing: 0 }
     }
@@ -74,20 +76,20 @@ impl Batch {
 
 /// One rank's end of a job over two wires.
 #[derive(Debug)]
-pub struct Multipath<F> {
+pub struct MultipathWire<F> {
     first: F,
     second: UdpWire,
     capabilities: Capabilities,
     pause: Pause,
-    wake: KeptDescriptor,
+    wake: CachedDescriptor,
     /// Whose arrivals the last poll gave.
-    received: Side,
-    /// By [`Side`].
-    batches: [Batch; 2],
+    received: MultipathSide,
+    /// By [`MultipathSide`].
+    batches: [UnsentBatch; 2],
     answered: Vec<PostOutcome>,
 }
 
-impl<F: Wire + Source> Multipath<F> {
+impl<F: Wire + WaitSource> MultipathWire<F> {
     /// Makes one wire of two ends of one rank. Both reach all ranks, have no region yet, and take a body before `post` returns.
     ///
     /// # Errors
@@ -96,15 +98,15 @@ impl<F: Wire + Source> Multipath<F> {
         if first.rank() != second.rank() {
             return Err(RuntimeError::OtherRank { near: first.rank(), far: second.rank() });
         }
-        let batches = [passage(&mut first, PASSAGE)?, passage(&mut second, PASSAGE)?].map(Batch::new);
+        let batches = [passage(&mut first, PASSAGE)?, passage(&mut second, PASSAGE)?].map(UnsentBatch::new);
         let capabilities = together(first.capabilities(), second.capabilities());
         Ok(Self {
             first,
             second,
             capabilities,
             pause: Pause::new(waiting),
-            wake: KeptDescriptor::default(),
-            received: Side::First,
+            wake: CachedDescriptor::default(),
+            received: MultipathSide::First,
             batches,
             answered: Vec::new(),
         })
@@ -115,32 +117,34 @@ impl<F: Wire + Source> Multipath<F> {
         &self.first
     }
 
-    fn wire(&mut self, side: Side) -> &mut dyn Wire {
+    fn wire(&mut self, side: MultipathSide) -> &mut dyn Wire {
         match side {
-            Side::First => &mut self.first,
-            Side::Second => &mut self.second,
+            MultipathSide::First => &mut self.first,
+            MultipathSide::Second => &mut self.second,
         }
     }
 
     /// Which wire has the path, and as which of its own.
-    fn way(&self, path: PathId) -> Result<(Side, PathId), RefusalReason> {
+    fn way(&self, path: PathId) -> Result<(MultipathSide, PathId), RefusalReason> {
         let before = self.first.capabilities().paths.len();
         match usize::from(path.0) {
-            number if number < before => Ok((Side::First, path)),
-            number if number < self.capabilities.paths.len() => Ok((Side::Second, PathId((number - before) as u8))),
+            number if number < before => Ok((MultipathSide::First, path)),
+            number if number < self.capabilities.paths.len() => {
+                Ok((MultipathSide::Second, PathId((number - before) as u8)))
+            }
             _ => Err(RefusalReason::Path),
         }
     }
 
     /// Where the bytes of `span` lie.
-    fn side_of(&self, span: Span) -> Side {
-        if span.region == RegionId::RECEIVE { self.received } else { Side::First }
+    fn side_of(&self, span: Span) -> MultipathSide {
+        if span.region == RegionId::RECEIVE { self.received } else { MultipathSide::First }
     }
 
     /// Copies the bytes of `body` to where `side` can send them from.
     fn pass(
         &mut self,
-        side: Side,
+        side: MultipathSide,
         body: Span,
         heads: &[u8],
         answers: &mut [PostOutcome],
@@ -148,8 +152,8 @@ impl<F: Wire + Source> Multipath<F> {
         if body.length == 0 || self.side_of(body) == side {
             return Ok(body);
         }
-        if self.batches[Side::First as usize].copies {
-            self.flush(Side::First, heads, answers);
+        if self.batches[MultipathSide::First as usize].copies {
+            self.flush(MultipathSide::First, heads, answers);
         }
         if self.batches[side as usize].passing + u64::from(body.length) > PASSAGE {
             self.flush(side, heads, answers);
@@ -158,8 +162,8 @@ impl<F: Wire + Source> Multipath<F> {
         let into = Span { region: batch.passage, offset: batch.passing, length: body.length };
         batch.passing += u64::from(body.length);
         match side {
-            Side::First => copy(&self.second, body, &mut self.first, into)?,
-            Side::Second => copy(&self.first, body, &mut self.second, into)?,
+            MultipathSide::First => copy(&self.second, body, &mut self.first, into)?,
+            MultipathSide::Second => copy(&self.first, body, &mut self.second, into)?,
         }
         Ok(into)
     }
@@ -167,9 +171,9 @@ impl<F: Wire + Source> Multipath<F> {
     /// Puts `operation` into its wire's batch, or does it.
     fn begin(&mut self, operation: &Operation, heads: &[u8], answers: &mut Vec<PostOutcome>, first: usize) {
         match self.turn(operation, heads, &mut answers[first..]) {
-            Ok(Turn::Done(answer)) => answers.push(answer),
+            Ok(Forwarding::Done(answer)) => answers.push(answer),
             Err(missing) => answers.push(PostOutcome::Refused(missing)),
-            Ok(Turn::For(side, operation)) => {
+            Ok(Forwarding::For(side, operation)) => {
                 let batch = &mut self.batches[side as usize];
                 batch.copies |= matches!(operation, Operation::Copy { .. });
                 batch.operations.push(operation);
@@ -185,7 +189,7 @@ impl<F: Wire + Source> Multipath<F> {
         operation: &Operation,
         heads: &[u8],
         answers: &mut [PostOutcome],
-    ) -> Result<Turn, RefusalReason> {
+    ) -> Result<Forwarding, RefusalReason> {
         match *operation {
             Operation::Send { to, path, class, head, body, token } => {
                 if matches!(to, Destination::Group(_)) {
@@ -196,25 +200,25 @@ impl<F: Wire + Source> Multipath<F> {
                     return Err(RefusalReason::Length);
                 }
                 let body = self.pass(side, body, heads, answers)?;
-                Ok(Turn::For(side, Operation::Send { to, path, class, head, body, token }))
+                Ok(Forwarding::For(side, Operation::Send { to, path, class, head, body, token }))
             }
-            Operation::Copy { from, into } if from.length > 0 && self.side_of(from) == Side::Second => {
-                self.flush(Side::First, heads, answers);
-                copy(&self.second, from, &mut self.first, into).map(|()| Turn::Done(PostOutcome::Done(0)))
+            Operation::Copy { from, into } if from.length > 0 && self.side_of(from) == MultipathSide::Second => {
+                self.flush(MultipathSide::First, heads, answers);
+                copy(&self.second, from, &mut self.first, into).map(|()| Forwarding::Done(PostOutcome::Done(0)))
             }
-            Operation::Digest { of, .. } if self.side_of(of) == Side::Second => {
-                self.second.digest(of).map(|digest| Turn::Done(PostOutcome::Done(u64::from(digest))))
+            Operation::Digest { of, .. } if self.side_of(of) == MultipathSide::Second => {
+                self.second.digest(of).map(|digest| Forwarding::Done(PostOutcome::Done(u64::from(digest))))
             }
             // A datagram of the second wire is over when the kernel has it.
             Operation::Copy { .. } | Operation::Digest { .. } | Operation::Abandon { .. } => {
-                Ok(Turn::For(Side::First, *operation))
+                Ok(Forwarding::For(MultipathSide::First, *operation))
             }
             _ => Err(RefusalReason::Operation(operation.kind())),
         }
     }
 
     /// Hands a batch over, and puts its answers in their places.
-    fn flush(&mut self, side: Side, heads: &[u8], answers: &mut [PostOutcome]) {
+    fn flush(&mut self, side: MultipathSide, heads: &[u8], answers: &mut [PostOutcome]) {
         let mut answered = core::mem::take(&mut self.answered);
         let operations = core::mem::take(&mut self.batches[side as usize].operations);
         if !operations.is_empty() {
@@ -230,12 +234,12 @@ impl<F: Wire + Source> Multipath<F> {
     }
 
     /// Polls one of the two; paths are told as this wire's.
-    fn poll_side(&mut self, side: Side, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
+    fn poll_side(&mut self, side: MultipathSide, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
         let before = self.first.capabilities().paths.len() as u8;
         let shift = |path: PathId| PathId(path.0 + before);
         match side {
-            Side::First => self.first.poll(limit, sink),
-            Side::Second => self.second.poll(limit, &mut |arrival| {
+            MultipathSide::First => self.first.poll(limit, sink),
+            MultipathSide::Second => self.second.poll(limit, &mut |arrival| {
                 sink(match arrival {
                     Arrival::Datagram(datagram) => {
                         Arrival::Datagram(Datagram { path: shift(datagram.path), ..datagram })
@@ -264,7 +268,7 @@ fn together(first: &Capabilities, second: &Capabilities) -> Capabilities {
     }
 }
 
-impl<F: Wire + Source> Wire for Multipath<F> {
+impl<F: Wire + WaitSource> Wire for MultipathWire<F> {
     forward_wire!(first: rank, now, register, adopt, region_mut);
 
     fn capabilities(&self) -> &Capabilities {
@@ -273,15 +277,15 @@ impl<F: Wire + Source> Wire for Multipath<F> {
 
     fn region(&self, region: RegionId) -> Option<&[u8]> {
         match self.received {
-            Side::Second if region == RegionId::RECEIVE => self.second.region(region),
+            MultipathSide::Second if region == RegionId::RECEIVE => self.second.region(region),
             _ => self.first.region(region),
         }
     }
 
     fn copy_out(&self, from: Span, into: &mut [u8]) -> Result<(), RefusalReason> {
         match self.side_of(from) {
-            Side::First => self.first.copy_out(from, into),
-            Side::Second => self.second.copy_out(from, into),
+            MultipathSide::First => self.first.copy_out(from, into),
+            MultipathSide::Second => self.second.copy_out(from, into),
         }
     }
 
@@ -291,8 +295,8 @@ impl<F: Wire + Source> Wire for Multipath<F> {
 
     fn digest(&self, of: Span) -> Result<u32, RefusalReason> {
         match self.side_of(of) {
-            Side::First => self.first.digest(of),
-            Side::Second => self.second.digest(of),
+            MultipathSide::First => self.first.digest(of),
+            MultipathSide::Second => self.second.digest(of),
         }
     }
 
@@ -305,15 +309,15 @@ impl<F: Wire + Source> Wire for Multipath<F> {
         for operation in operations {
             self.begin(operation, heads, answers, first);
         }
-        for side in [Side::First, Side::Second] {
+        for side in [MultipathSide::First, MultipathSide::Second] {
             self.flush(side, heads, &mut answers[first..]);
         }
     }
 
     fn poll(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
         let order = match self.received {
-            Side::First => [Side::Second, Side::First],
-            Side::Second => [Side::First, Side::Second],
+            MultipathSide::First => [MultipathSide::Second, MultipathSide::First],
+            MultipathSide::Second => [MultipathSide::First, MultipathSide::Second],
         };
         for side in order {
             let given = self.poll_side(side, limit, sink);
@@ -335,12 +339,12 @@ impl<F: Wire + Source> Wire for Multipath<F> {
 }
 
 /// Both wires, as one waits for them.
-struct Both<'a, F> {
+struct MultipathWaitable<'a, F> {
     first: &'a mut F,
     second: &'a mut UdpWire,
 }
 
-impl<F: Source> Wake for Both<'_, F> {
+impl<F: WaitSource> Wake for MultipathWaitable<'_, F> {
     fn wake_descriptor(&mut self) -> io::Result<Option<OwnedFd>> {
         either(self.first.wake_descriptor()?, self.second.wake_descriptor()?)
     }
@@ -350,29 +354,29 @@ impl<F: Source> Wake for Both<'_, F> {
     }
 }
 
-impl<F: Source> Source for Both<'_, F> {
-    fn poll_ready(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> Woken {
+impl<F: WaitSource> WaitSource for MultipathWaitable<'_, F> {
+    fn poll_ready(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> WakeReason {
         let is_ready = self.second.poll_ready(Some(Nanos::ZERO), &[]).wire;
         if is_ready || timeout == Some(Nanos::ZERO) {
             let woken = self.first.poll_ready(Some(Nanos::ZERO), extra);
-            return Woken::new(woken.wire || is_ready, woken.extra_set());
+            return WakeReason::new(woken.wire || is_ready, woken.extra_set());
         }
         let again = self.second.is_full().then_some(FULL_AGAIN);
         let timeout = [timeout, again].into_iter().flatten().min();
         let descriptors: Vec<BorrowedFd<'_>> = extra.iter().copied().chain(self.second.descriptors()).collect();
         let woken = self.first.poll_ready(timeout, &descriptors);
         let others = 1u64.checked_shl(extra.len() as u32).map_or(u64::MAX, |bit| bit - 1);
-        Woken::new(woken.wire || woken.extra_set() & !others != 0, woken.extra_set() & others)
+        WakeReason::new(woken.wire || woken.extra_set() & !others != 0, woken.extra_set() & others)
     }
 }
 
-impl<F: Wire + Source> Source for Multipath<F> {
-    fn poll_ready(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> Woken {
-        Both { first: &mut self.first, second: &mut self.second }.poll_ready(timeout, extra)
+impl<F: Wire + WaitSource> WaitSource for MultipathWire<F> {
+    fn poll_ready(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> WakeReason {
+        MultipathWaitable { first: &mut self.first, second: &mut self.second }.poll_ready(timeout, extra)
     }
 }
 
-impl<F: Wire + Source> Wake for Multipath<F> {
+impl<F: Wire + WaitSource> Wake for MultipathWire<F> {
     fn wake_descriptor(&mut self) -> io::Result<Option<OwnedFd>> {
         let both = (self.first.wake_descriptor()?, self.second.wake_descriptor()?);
         self.wake.duplicate(|| either(both.0, both.1))
@@ -383,9 +387,9 @@ impl<F: Wire + Source> Wake for Multipath<F> {
     }
 }
 
-impl<F: Wire + Source> Waitable for Multipath<F> {
-    fn wait(&mut self, until: Option<LocalNs>, extra: &[BorrowedFd<'_>]) -> Woken {
-        self.pause.wait(&mut Both { first: &mut self.first, second: &mut self.second }, until, extra)
+impl<F: Wire + WaitSource> Waitable for MultipathWire<F> {
+    fn wait(&mut self, until: Option<LocalNs>, extra: &[BorrowedFd<'_>]) -> WakeReason {
+        self.pause.wait(&mut MultipathWaitable { first: &mut self.first, second: &mut self.second }, until, extra)
     }
 }
 

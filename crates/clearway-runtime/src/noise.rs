@@ -4,7 +4,7 @@
 //! Latency on a busy machine is partly the network's and partly the processors'. A sample every [`PERIOD`] stands beside
 //! the measured figures, so that a reader can tell the two apart. Each value is the growth since the sample before.
 //!
-//! Who measures takes samples of its own waiting only ([`OwnWaits`]): pressure is that of any task, also of one that runs only
+//! Who measures takes samples of its own waiting only ([`WaitSampler`]): pressure is that of any task, also of one that runs only
 //! when nothing else does and is meant to wait ([`awake`](crate::awake)).
 //!
 //! # Source
@@ -46,7 +46,7 @@ pub struct NoiseSample {
 
 /// Totals since the system or thread began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Totals {
+struct NoiseTotals {
     run_delay: Option<Nanos>,
     involuntary_switches: Option<u64>,
     pressure: Option<Nanos>,
@@ -54,7 +54,7 @@ struct Totals {
     running: Option<u64>,
 }
 
-impl Totals {
+impl NoiseTotals {
     fn read() -> Self {
         let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
         Self {
@@ -86,14 +86,14 @@ impl Totals {
 /// Takes samples on the thread that measures.
 #[derive(Debug)]
 pub struct NoiseSampler {
-    last: Totals,
+    last: NoiseTotals,
     sampled: LocalNs,
 }
 
 impl NoiseSampler {
     /// Begins the first stretch at `now`.
     pub fn new(now: LocalNs) -> Self {
-        Self { last: Totals::read(), sampled: now }
+        Self { last: NoiseTotals::read(), sampled: now }
     }
 
     /// When the next sample is due.
@@ -104,7 +104,7 @@ impl NoiseSampler {
     /// The stretch that ended, if a sample is due at `now`. Reads five small files: about 50 us.
     pub fn sample(&mut self, now: LocalNs) -> Option<NoiseSample> {
         (now >= self.due()).then(|| {
-            let totals = Totals::read();
+            let totals = NoiseTotals::read();
             let sample = totals.since(self.last, now, now.since(self.sampled));
             self.last = totals;
             self.sampled = now;
@@ -115,7 +115,7 @@ impl NoiseSampler {
 
 /// How long a thread was ready to run and had no processor, in one stretch of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wait {
+pub struct ProcessorWait {
     /// When the stretch ended.
     pub at: LocalNs,
     /// How long it was.
@@ -126,36 +126,36 @@ pub struct Wait {
 
 /// Takes samples of how long its own thread waits for a processor.
 #[derive(Debug)]
-pub struct OwnWaits {
-    schedule: OwnSchedule,
+pub struct WaitSampler {
+    schedule: ThreadSchedule,
     waited: Option<Nanos>,
     sampled: LocalNs,
 }
 
-impl OwnWaits {
+impl WaitSampler {
     /// Begins the first stretch at `now`. To be used on the thread that made it.
     pub fn new(now: LocalNs) -> Self {
-        let mut schedule = OwnSchedule::default();
+        let mut schedule = ThreadSchedule::default();
         Self { waited: schedule.run_delay(), schedule, sampled: now }
     }
 
     /// The stretch that ended, if a sample is due at `now` and the system tells. Reads one small file, kept open: 1 us.
-    pub fn sample(&mut self, now: LocalNs) -> Option<Wait> {
+    pub fn sample(&mut self, now: LocalNs) -> Option<ProcessorWait> {
         let length = now.since(self.sampled);
         if length < PERIOD {
             return None;
         }
         self.sampled = now;
         let before = std::mem::replace(&mut self.waited, self.schedule.run_delay());
-        Some(Wait { at: now, length, waited: self.waited? - before? })
+        Some(ProcessorWait { at: now, length, waited: self.waited? - before? })
     }
 }
 
 /// What the system tells of the thread that reads it.
 #[derive(Debug, Default)]
-pub(crate) struct OwnSchedule(Option<File>);
+pub(crate) struct ThreadSchedule(Option<File>);
 
-impl OwnSchedule {
+impl ThreadSchedule {
     /// How long this thread has been ready and had no processor.
     pub(crate) fn run_delay(&mut self) -> Option<Nanos> {
         run_delay(&reread(&mut self.0, "/proc/thread-self/schedstat")?)
@@ -227,9 +227,13 @@ mod tests {
 
     #[test]
     fn since__is_the_growth_and_absent_where_either_end_is() {
-        let before = Totals { run_delay: Some(Nanos(5)), involuntary_switches: Some(1), ..Totals::default() };
-        let after =
-            Totals { run_delay: Some(Nanos(9)), pressure: Some(Nanos(7)), running: Some(2), ..Totals::default() };
+        let before = NoiseTotals { run_delay: Some(Nanos(5)), involuntary_switches: Some(1), ..NoiseTotals::default() };
+        let after = NoiseTotals {
+            run_delay: Some(Nanos(9)),
+            pressure: Some(Nanos(7)),
+            running: Some(2),
+            ..NoiseTotals::default()
+        };
         let sample = after.since(before, LocalNs(10), Nanos(4));
         let expected = NoiseSample {
             at: LocalNs(10),
@@ -244,7 +248,7 @@ mod tests {
     #[test]
     fn own_waits__are_told_when_due_each_stretch_once() {
         let begin = LocalNs(1_000);
-        let mut waits = OwnWaits::new(begin);
+        let mut waits = WaitSampler::new(begin);
         if waits.waited.is_none() {
             return eprintln!("skipped: this kernel does not tell how long threads wait (CONFIG_SCHED_INFO)");
         }

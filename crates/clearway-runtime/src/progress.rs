@@ -1,7 +1,7 @@
 //! Runs one engine over one wire in real time: step, wait, step, until its host says stop.
 //!
 //! # Model
-//! The [`Host`] is the program around the engine: it hears the engine's events, reads control input when a descriptor
+//! The [`EngineHost`] is the program around the engine: it hears the engine's events, reads control input when a descriptor
 //! of its own is ready, and decides after every step whether to go on.
 //!
 //! # Invariants
@@ -16,9 +16,9 @@ use clearway_proto::wire::{Driver, Engine, Wire};
 use crate::waiting::Waitable;
 
 /// The program around an engine.
-pub trait Host<E: Engine> {
+pub trait EngineHost<E: Engine> {
     /// Hears an event of the engine.
-    fn told(&mut self, event: E::Event);
+    fn event(&mut self, event: E::Event);
 
     /// The `which`-th control descriptor can be read or was closed. Reads it; commands go to the driver.
     fn control(&mut self, which: usize, now: LocalNs, driver: &mut Driver<E>);
@@ -38,11 +38,11 @@ pub fn run<E: Engine>(
     driver: &mut Driver<E>,
     wire: &mut dyn Waitable,
     control: &[BorrowedFd<'_>],
-    host: &mut dyn Host<E>,
+    host: &mut dyn EngineHost<E>,
 ) {
     loop {
         let now = wire.now();
-        let progress = driver.step(wire, &mut |event| host.told(event));
+        let progress = driver.step(wire, &mut |event| host.event(event));
         let ControlFlow::Continue(wake) = host.after_step(now, driver, wire) else { return };
         let until = [progress.next, wake].into_iter().flatten().min();
         let woken = wire.wait(until, control);

@@ -7,7 +7,7 @@ use clearway_proto::base::{LocalNs, Nanos};
 use clearway_proto::reliable::ReliableWire;
 use clearway_proto::wire::Wire;
 
-use crate::waiting::{Rest, Source, Waitable, Wake, Woken};
+use crate::waiting::{Rest, WaitSource, Waitable, Wake, WakeReason};
 
 /// How long until the next poll is wanted though nothing arrives.
 fn patience<W: Wire>(wire: &ReliableWire<W>) -> Option<Nanos> {
@@ -27,21 +27,21 @@ impl<W: Wire + Wake> Wake for ReliableWire<W> {
     }
 }
 
-impl<W: Wire + Source> Source for ReliableWire<W> {
-    fn poll_ready(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> Woken {
+impl<W: Wire + WaitSource> WaitSource for ReliableWire<W> {
+    fn poll_ready(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> WakeReason {
         let patience = patience(self);
         let timeout = [timeout, patience].into_iter().flatten().min();
         let woken = self.below_mut().poll_ready(timeout, extra);
-        Woken::new(woken.wire || is_due(self), woken.extra_set())
+        WakeReason::new(woken.wire || is_due(self), woken.extra_set())
     }
 }
 
 impl<W: Waitable> Waitable for ReliableWire<W> {
-    fn wait(&mut self, until: Option<LocalNs>, extra: &[BorrowedFd<'_>]) -> Woken {
+    fn wait(&mut self, until: Option<LocalNs>, extra: &[BorrowedFd<'_>]) -> WakeReason {
         let own = if self.has_arrivals() { Some(LocalNs(0)) } else { self.deadline() };
         let until = [until, own].into_iter().flatten().min();
         let woken = self.below_mut().wait(until, extra);
-        Woken::new(woken.wire || is_due(self), woken.extra_set())
+        WakeReason::new(woken.wire || is_due(self), woken.extra_set())
     }
 }
 

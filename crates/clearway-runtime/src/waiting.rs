@@ -27,7 +27,7 @@ use clearway_proto::base::{LocalNs, Nanos};
 use clearway_proto::wire::Wire;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll};
 
-use crate::noise::OwnSchedule;
+use crate::noise::ThreadSchedule;
 use crate::{clock, noise};
 
 /// Longest spin: a little more than a wake-up costs, so that waiting costs at most about twice the better choice.
@@ -60,13 +60,13 @@ pub enum Waiting {
 
 /// What ended a wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Woken {
+pub struct WakeReason {
     /// The wire has something to poll.
     pub wire: bool,
     extra: u64,
 }
 
-impl Woken {
+impl WakeReason {
     /// What was found: the wire, and extra descriptors as bits, the first one lowest.
     pub(crate) const fn new(wire: bool, extra: u64) -> Self {
         Self { wire, extra }
@@ -143,9 +143,9 @@ fn watch(all: &OwnedFd, descriptor: BorrowedFd<'_>) -> io::Result<()> {
 /// A descriptor made of others when it is first asked for, and kept: it ends with the last of its duplicates, and one that watches it must not
 /// lose it.
 #[derive(Debug, Default)]
-pub(crate) struct KeptDescriptor(Option<OwnedFd>);
+pub(crate) struct CachedDescriptor(Option<OwnedFd>);
 
-impl KeptDescriptor {
+impl CachedDescriptor {
     /// Duplicates what `make` gives the first time.
     pub(crate) fn duplicate(
         &mut self,
@@ -187,19 +187,19 @@ pub(crate) fn either(first: Option<OwnedFd>, second: Option<OwnedFd>) -> io::Res
 pub trait Waitable: Wire + Wake {
     /// Returns when the wire has something to poll, when one of `extra` (at most 64) is ready to be read, or at
     /// `until`; may return early without any of these.
-    fn wait(&mut self, until: Option<LocalNs>, extra: &[BorrowedFd<'_>]) -> Woken;
+    fn wait(&mut self, until: Option<LocalNs>, extra: &[BorrowedFd<'_>]) -> WakeReason;
 }
 
 /// What a wire offers for waiting.
-pub trait Source: Wake {
+pub trait WaitSource: Wake {
     /// What is ready within `timeout` (`None`: as long as it takes), of the wire and of `extra` (at most 64). May return early. A
     /// wire that is polled without time and without `extra` looks only at itself, as cheaply as it can.
-    fn poll_ready(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> Woken;
+    fn poll_ready(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> WakeReason;
 }
 
 /// Which of a wire's one descriptor and of `extra` (at most 64) can be read or was closed within `timeout`. A signal ends the wait
 /// early, with nothing ready.
-pub fn ready(wire: Option<BorrowedFd<'_>>, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> Woken {
+pub fn ready(wire: Option<BorrowedFd<'_>>, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> WakeReason {
     let extra = extra.iter().take(EXTRA_MAX);
     let mut fds: Vec<PollFd<'_>> = extra.chain(&wire).map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
     let timeout = timeout.map(|timeout| Timespec {
@@ -207,18 +207,18 @@ pub fn ready(wire: Option<BorrowedFd<'_>>, timeout: Option<Nanos>, extra: &[Borr
         tv_nsec: (timeout.0 % 1_000_000_000) as _,
     });
     if rustix::event::poll(&mut fds, timeout.as_ref()).unwrap_or(0) == 0 {
-        return Woken::default();
+        return WakeReason::default();
     }
     let found = |fd: &PollFd<'_>| !fd.revents().is_empty();
     let own = wire.is_some() && fds.pop().is_some_and(|fd| found(&fd));
-    Woken::new(own, fds.iter().enumerate().filter(|(_, fd)| found(fd)).fold(0, |set, (i, _)| set | 1 << i))
+    WakeReason::new(own, fds.iter().enumerate().filter(|(_, fd)| found(fd)).fold(0, |set, (i, _)| set | 1 << i))
 }
 
 /// Waits as a [`Waiting`] says.
 #[derive(Debug)]
 pub struct Pause {
     waiting: Waiting,
-    processors: Processors,
+    processors: IdleProcessors,
     glanced: LocalNs,
     exact_timers: bool,
     /// From when on a processor may be yielded; never for a wire whose messages cost as much as a wake-up.
@@ -227,7 +227,7 @@ pub struct Pause {
 
 /// What is done between two looks.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Between {
+enum PollGap {
     Spin,
     Yield,
 }
@@ -235,7 +235,13 @@ enum Between {
 impl Pause {
     /// A thread that has not waited yet.
     pub fn new(waiting: Waiting) -> Self {
-        Self { waiting, processors: Processors::default(), glanced: LocalNs(0), exact_timers: false, yields_from: None }
+        Self {
+            waiting,
+            processors: IdleProcessors::default(),
+            glanced: LocalNs(0),
+            exact_timers: false,
+            yields_from: None,
+        }
     }
 
     /// The same for a wire whose messages cost far less than a wake-up: it yields before it sleeps.
@@ -244,14 +250,19 @@ impl Pause {
     }
 
     /// Waits; see [`Waitable::wait`].
-    pub fn wait(&mut self, source: &mut dyn Source, until: Option<LocalNs>, extra: &[BorrowedFd<'_>]) -> Woken {
+    pub fn wait(
+        &mut self,
+        source: &mut dyn WaitSource,
+        until: Option<LocalNs>,
+        extra: &[BorrowedFd<'_>],
+    ) -> WakeReason {
         let begin = clock::now();
         let may_yield = self.yields_from.is_some_and(|from| from <= begin);
         let (patience, between) = match self.waiting {
-            Waiting::Spin => (Nanos::MAX, Between::Spin),
-            Waiting::Adaptive if self.processors.free(begin) => (SPIN_MAX, Between::Spin),
-            Waiting::Adaptive if may_yield => (SPIN_MAX, Between::Yield),
-            Waiting::Adaptive | Waiting::Sleep => (Nanos::ZERO, Between::Spin),
+            Waiting::Spin => (Nanos::MAX, PollGap::Spin),
+            Waiting::Adaptive if self.processors.free(begin) => (SPIN_MAX, PollGap::Spin),
+            Waiting::Adaptive if may_yield => (SPIN_MAX, PollGap::Yield),
+            Waiting::Adaptive | Waiting::Sleep => (Nanos::ZERO, PollGap::Spin),
         };
         let mut now = begin;
         while until.is_none_or(|until| now < until) && now.since(begin) < patience {
@@ -261,11 +272,11 @@ impl Pause {
             }
             let before = now;
             match between {
-                Between::Spin => std::hint::spin_loop(),
-                Between::Yield => std::thread::yield_now(),
+                PollGap::Spin => std::hint::spin_loop(),
+                PollGap::Yield => std::thread::yield_now(),
             }
             now = clock::now();
-            if between == Between::Yield && now.since(before) > YIELD_LONG {
+            if between == PollGap::Yield && now.since(before) > YIELD_LONG {
                 self.yields_from = Some(now + YIELD_AGAIN);
                 break;
             }
@@ -277,7 +288,7 @@ impl Pause {
     }
 
     /// Polls the wire, and the extra descriptors if that is due.
-    fn look(&mut self, source: &mut dyn Source, now: LocalNs, extra: &[BorrowedFd<'_>]) -> Woken {
+    fn look(&mut self, source: &mut dyn WaitSource, now: LocalNs, extra: &[BorrowedFd<'_>]) -> WakeReason {
         if now.since(self.glanced) < GLANCE {
             return source.poll_ready(Some(Nanos::ZERO), &[]);
         }
@@ -285,7 +296,7 @@ impl Pause {
         source.poll_ready(Some(Nanos::ZERO), extra)
     }
 
-    fn sleep(&mut self, source: &mut dyn Source, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> Woken {
+    fn sleep(&mut self, source: &mut dyn WaitSource, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> WakeReason {
         if !self.exact_timers {
             // By default the kernel may end a sleep 50 us late to join timers: as long as four packets of 1500 bytes at
             // 1 Gb/s, too coarse for pacing. A kernel that refuses leaves the sleep late and nothing else.
@@ -299,15 +310,15 @@ impl Pause {
 
 /// Whether a processor is free to spin on.
 #[derive(Debug, Default)]
-struct Processors {
+struct IdleProcessors {
     load: Option<File>,
-    schedule: OwnSchedule,
+    schedule: ThreadSchedule,
     looked: LocalNs,
     delayed: Nanos,
     free: bool,
 }
 
-impl Processors {
+impl IdleProcessors {
     fn free(&mut self, now: LocalNs) -> bool {
         let elapsed = now.since(self.looked);
         if elapsed >= LOOK {
@@ -407,25 +418,25 @@ mod tests {
     fn ready__tells_the_wire_from_the_others() {
         let [(silent, _open), (closed, _)] = [(); 2].map(|()| io::pipe().expect("a pipe"));
         let both = [silent.as_fd(), closed.as_fd()];
-        assert_eq!(ready(Some(silent.as_fd()), Some(Nanos::ZERO), &both), Woken::new(false, 0b10));
+        assert_eq!(ready(Some(silent.as_fd()), Some(Nanos::ZERO), &both), WakeReason::new(false, 0b10));
         assert_eq!(ready(Some(closed.as_fd()), None, &[]), WIRE);
-        assert_eq!(ready(None, Some(Nanos::ZERO), &[]), Woken::default());
+        assert_eq!(ready(None, Some(Nanos::ZERO), &[]), WakeReason::default());
     }
 
     /// A wire that becomes ready at the given poll; extra descriptors are ready when it is asked for them.
-    struct After {
+    struct ReadyAfter {
         polls: usize,
         ready_at: usize,
         timeouts: Vec<Option<Nanos>>,
     }
 
-    impl After {
+    impl ReadyAfter {
         fn polls(ready_at: usize) -> Self {
             Self { polls: 0, ready_at, timeouts: Vec::new() }
         }
     }
 
-    impl Wake for After {
+    impl Wake for ReadyAfter {
         fn wake_descriptor(&mut self) -> io::Result<Option<OwnedFd>> {
             Ok(None)
         }
@@ -435,26 +446,26 @@ mod tests {
         }
     }
 
-    impl Source for After {
-        fn poll_ready(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> Woken {
+    impl WaitSource for ReadyAfter {
+        fn poll_ready(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> WakeReason {
             self.polls += 1;
             self.timeouts.push(timeout);
-            Woken::new(self.polls >= self.ready_at, if extra.is_empty() { 0 } else { 1 })
+            WakeReason::new(self.polls >= self.ready_at, if extra.is_empty() { 0 } else { 1 })
         }
     }
 
-    const WIRE: Woken = Woken::new(true, 0);
+    const WIRE: WakeReason = WakeReason::new(true, 0);
 
     #[test]
     fn wait__spinning_ends_when_the_wire_is_ready_and_never_sleeps() {
-        let mut source = After::polls(3);
+        let mut source = ReadyAfter::polls(3);
         assert_eq!(Pause::new(Waiting::Spin).wait(&mut source, None, &[]), WIRE);
         assert_eq!(source.timeouts, [Some(Nanos::ZERO); 3]);
     }
 
     #[test]
     fn wait__asleep_there_is_one_poll_as_long_as_allowed() {
-        let mut source = After::polls(1);
+        let mut source = ReadyAfter::polls(1);
         assert_eq!(Pause::new(Waiting::Sleep).wait(&mut source, None, &[]), WIRE);
         assert_eq!(source.timeouts, [None]);
     }
@@ -463,7 +474,7 @@ mod tests {
     fn wait__extra_descriptors_are_looked_at_although_the_wire_is_busy() {
         let (silent, _writer) = io::pipe().expect("a pipe");
         for waiting in [Waiting::Sleep, Waiting::Adaptive, Waiting::Spin] {
-            let woken = Pause::new(waiting).wait(&mut After::polls(1), None, &[silent.as_fd()]);
+            let woken = Pause::new(waiting).wait(&mut ReadyAfter::polls(1), None, &[silent.as_fd()]);
             assert!(woken.wire && woken.extra(0) && !woken.extra(1), "{waiting:?}: {woken:?}");
         }
     }
@@ -471,8 +482,8 @@ mod tests {
     #[test]
     fn wait__a_time_in_the_past_looks_once_and_returns() {
         for waiting in [Waiting::Sleep, Waiting::Adaptive, Waiting::Spin] {
-            let mut source = After::polls(usize::MAX);
-            assert_eq!(Pause::new(waiting).wait(&mut source, Some(LocalNs(1)), &[]), Woken::default());
+            let mut source = ReadyAfter::polls(usize::MAX);
+            assert_eq!(Pause::new(waiting).wait(&mut source, Some(LocalNs(1)), &[]), WakeReason::default());
             assert_eq!(source.timeouts, [Some(Nanos::ZERO)]);
         }
     }

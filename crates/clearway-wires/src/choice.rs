@@ -1,4 +1,4 @@
-//! The conductor's side: which wires a run can have at all, and which it takes once every rank said what it has.
+//! The coordinator's side: which wires a run can have at all, and which it takes once every rank said what it has.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +6,8 @@ use clearway_proto::base::Rank;
 use clearway_runtime::shm::LOCAL_RANKS_MAX;
 
 use crate::facts::{LIBRARY, OFFERS, UNUSED, WIRES};
-use crate::request::Near;
-use crate::{EndLocation, Fabric, FabricEnd, Far, Network, WireRequest, WiresError};
+use crate::request::LocalTransport;
+use crate::{EndLocation, FabricAccess, FabricEnd, Network, RemoteTransport, WireRequest, WiresError};
 
 /// Returns a refusal as one sentence.
 macro_rules! refuse {
@@ -23,7 +23,7 @@ const HOSTS_NAMED: usize = 4;
 #[derive(Clone, Debug)]
 pub struct WirePlan {
     /// How ranks reach those that share no memory with them.
-    pub far: Far,
+    pub far: RemoteTransport,
     /// The number of each rank's host, where ranks of one host share memory.
     pub hosts: Option<Vec<u32>>,
     /// Why it is not what one might expect, a sentence each.
@@ -33,15 +33,15 @@ pub struct WirePlan {
 /// What they get.
 #[derive(Clone, Debug)]
 pub struct WireChoice {
-    /// Never [`Far::Best`].
-    pub far: Far,
+    /// Never [`RemoteTransport::Best`].
+    pub far: RemoteTransport,
     /// For a person, by name.
     pub facts: BTreeMap<String, String>,
 }
 
 impl WirePlan {
     /// Every rank on a host of its own, with `far` between them: a laboratory's.
-    pub const fn apart(far: Far) -> Self {
+    pub const fn apart(far: RemoteTransport) -> Self {
         Self { far, hosts: None, notes: Vec::new() }
     }
 
@@ -57,21 +57,21 @@ impl WirePlan {
         let crowd = crowds.values().copied().max().unwrap_or(0);
         let mut notes = Vec::new();
         let near = match request.near {
-            Near::Never => false,
-            Near::WherePossible if crowd > LOCAL_RANKS_MAX => {
+            LocalTransport::Never => false,
+            LocalTransport::WherePossible if crowd > LOCAL_RANKS_MAX => {
                 notes.push(format!(
                     "{crowd} ranks of one host are too many to share memory, which {LOCAL_RANKS_MAX} can"
                 ));
                 false
             }
-            Near::Always if crowd > LOCAL_RANKS_MAX => {
+            LocalTransport::Always if crowd > LOCAL_RANKS_MAX => {
                 refuse!("{crowd} ranks of one host cannot share memory: at most {LOCAL_RANKS_MAX} can; use --wire udp")
             }
-            Near::WherePossible | Near::Always => crowd > 1,
+            LocalTransport::WherePossible | LocalTransport::Always => crowd > 1,
         };
         let far = match request.far {
-            _ if near && crowds.len() == 1 => Far::Nothing,
-            Far::Nothing => {
+            _ if near && crowds.len() == 1 => RemoteTransport::Nothing,
+            RemoteTransport::Nothing => {
                 let first = hosts.first().copied().unwrap_or_default();
                 let other =
                     (0..).map(Rank).zip(hosts).find(|(_, host)| **host != first).map_or(Rank(0), |(rank, _)| rank);
@@ -98,7 +98,7 @@ impl WirePlan {
     ) -> Result<WireChoice, WiresError> {
         let mut notes = self.notes.clone();
         let far = match self.far {
-            far @ (Far::Ofi | Far::Both) => {
+            far @ (RemoteTransport::Ofi | RemoteTransport::Both) => {
                 let ends =
                     common_fabric(ranks, name).map_err(|why| WiresError::Request(format!("--wire ofi: {why}")))?;
                 if network == Network::Sealed && !ends.iter().all(|end| end.isolated) {
@@ -110,13 +110,13 @@ impl WirePlan {
                 }
                 far
             }
-            Far::Best => match common_fabric(ranks, name) {
-                Ok(_) => Far::Ofi,
+            RemoteTransport::Best => match common_fabric(ranks, name) {
+                Ok(_) => RemoteTransport::Ofi,
                 Err(why) => {
                     if ranks.iter().any(|rank| rank.fabric.is_some()) {
                         notes.push(format!("not over libfabric: {why}"));
                     }
-                    Far::Udp
+                    RemoteTransport::Udp
                 }
             },
             far => far,
@@ -125,7 +125,8 @@ impl WirePlan {
         if !notes.is_empty() {
             facts.insert(UNUSED.to_owned(), notes.join("; "));
         }
-        if let (true, Some(Fabric::End(end))) = (far.has_fabric(), ranks.first().and_then(|rank| rank.fabric.as_ref()))
+        if let (true, Some(FabricAccess::End(end))) =
+            (far.has_fabric(), ranks.first().and_then(|rank| rank.fabric.as_ref()))
         {
             facts.insert(LIBRARY.to_owned(), format!("provider {} on {}, {}", end.provider, end.domain, end.library));
             facts.insert(OFFERS.to_owned(), end.judged.join("; "));
@@ -134,22 +135,30 @@ impl WirePlan {
     }
 
     /// Which wire is between which ranks.
-    fn sentence(&self, far: Far, network: Network, ranks: &[EndLocation], name: &dyn Fn(Rank) -> String) -> String {
+    fn sentence(
+        &self,
+        far: RemoteTransport,
+        network: Network,
+        ranks: &[EndLocation],
+        name: &dyn Fn(Rank) -> String,
+    ) -> String {
         let sealed = match network {
             Network::Sealed => "sealed",
             Network::Insecure => "NOT sealed",
             Network::Lab | Network::Machine => "within one machine, not sealed",
         };
         let provider = ranks.first().and_then(|rank| match &rank.fabric {
-            Some(Fabric::End(end)) => Some(end.provider.as_str()),
+            Some(FabricAccess::End(end)) => Some(end.provider.as_str()),
             _ => None,
         });
         let fabric = format!("libfabric ({}), not sealed by Clearway", provider.unwrap_or("?"));
         let between = match far {
-            Far::Nothing => return "all ranks are on one host and share memory; no network is between them".to_owned(),
-            Far::Udp | Far::Best => format!("UDP, {sealed}"),
-            Far::Ofi => fabric,
-            Far::Both => format!("{fabric}, and UDP, {sealed}, one for the other when it fails,"),
+            RemoteTransport::Nothing => {
+                return "all ranks are on one host and share memory; no network is between them".to_owned();
+            }
+            RemoteTransport::Udp | RemoteTransport::Best => format!("UDP, {sealed}"),
+            RemoteTransport::Ofi => fabric,
+            RemoteTransport::Both => format!("{fabric}, and UDP, {sealed}, one for the other when it fails,"),
         };
         match &self.hosts {
             None => format!("{between} between all ranks"),
@@ -186,8 +195,8 @@ fn common_fabric<'a>(
     let mut ends: Vec<&FabricEnd> = Vec::new();
     for (rank, place) in (0..).map(Rank).zip(ranks) {
         match &place.fabric {
-            Some(Fabric::End(end)) => ends.push(end),
-            Some(Fabric::None(why)) => refuse!("{} has none: {why}", name(rank)),
+            Some(FabricAccess::End(end)) => ends.push(end),
+            Some(FabricAccess::None(why)) => refuse!("{} has none: {why}", name(rank)),
             None => refuse!("{} has no device of a fabric", name(rank)),
         }
     }
@@ -215,22 +224,22 @@ mod tests {
 
     fn end(provider: &str, isolated: bool) -> EndLocation {
         let end = FabricEnd { provider: provider.to_owned(), isolated, ..FabricEnd::default() };
-        EndLocation { fabric: Some(Fabric::End(Box::new(end))), ..EndLocation::default() }
+        EndLocation { fabric: Some(FabricAccess::End(Box::new(end))), ..EndLocation::default() }
     }
 
     #[test]
     fn new__hosts_decide_whether_memory_is_shared_and_a_far_wire_is_needed() {
         let found =
             |names: &[WireName], hosts: &[u32]| plan(names, hosts).map(|plan| (plan.far, plan.hosts.is_some())).ok();
-        assert_eq!(found(&[Auto], &[0, 0]), Some((Far::Nothing, true)));
-        assert_eq!(found(&[Auto], &[0, 0, 1]), Some((Far::Best, true)));
-        assert_eq!(found(&[Auto], &[0, 1]), Some((Far::Best, false)));
-        assert_eq!(found(&[Udp], &[0, 0]), Some((Far::Udp, false)));
-        assert_eq!(found(&[Ofi], &[0, 0]), Some((Far::Ofi, false)));
-        assert_eq!(found(&[Shm, Ofi], &[0, 0, 1]), Some((Far::Ofi, true)));
-        assert_eq!(found(&[Shm], &[0, 0]), Some((Far::Nothing, true)));
+        assert_eq!(found(&[Auto], &[0, 0]), Some((RemoteTransport::Nothing, true)));
+        assert_eq!(found(&[Auto], &[0, 0, 1]), Some((RemoteTransport::Best, true)));
+        assert_eq!(found(&[Auto], &[0, 1]), Some((RemoteTransport::Best, false)));
+        assert_eq!(found(&[Udp], &[0, 0]), Some((RemoteTransport::Udp, false)));
+        assert_eq!(found(&[Ofi], &[0, 0]), Some((RemoteTransport::Ofi, false)));
+        assert_eq!(found(&[Shm, Ofi], &[0, 0, 1]), Some((RemoteTransport::Ofi, true)));
+        assert_eq!(found(&[Shm], &[0, 0]), Some((RemoteTransport::Nothing, true)));
         let crowd = [7; 65];
-        assert_eq!(found(&[Auto], &crowd), Some((Far::Best, false)));
+        assert_eq!(found(&[Auto], &crowd), Some((RemoteTransport::Best, false)));
         let said = plan(&[Shm], &crowd).expect_err("too many").to_string();
         assert_eq!(said, "65 ranks of one host cannot share memory: at most 64 can; use --wire udp");
     }
@@ -248,13 +257,16 @@ mod tests {
                 plan(&[Auto], &[0, 1]).expect("a plan").choose(Network::Sealed, ranks, &name).expect("a choice");
             (choice.far, choice.facts.get("wires not used").cloned())
         };
-        assert_eq!(chosen(&[end("cxi", true), end("cxi", true)]), (Far::Ofi, None));
+        assert_eq!(chosen(&[end("cxi", true), end("cxi", true)]), (RemoteTransport::Ofi, None));
         let (far, why) = chosen(&[end("cxi", true), end("psm3", true)]);
-        assert_eq!(far, Far::Udp);
+        assert_eq!(far, RemoteTransport::Udp);
         assert!(why.is_some_and(|why| why.contains("rank 0 has the provider cxi, rank 1 has psm3")));
         let (far, why) = chosen(&[end("cxi", true), EndLocation::default()]);
-        assert_eq!((far, why.as_deref()), (Far::Udp, Some("not over libfabric: rank 1 has no device of a fabric")));
-        assert_eq!(chosen(&[EndLocation::default(), EndLocation::default()]), (Far::Udp, None));
+        assert_eq!(
+            (far, why.as_deref()),
+            (RemoteTransport::Udp, Some("not over libfabric: rank 1 has no device of a fabric"))
+        );
+        assert_eq!(chosen(&[EndLocation::default(), EndLocation::default()]), (RemoteTransport::Udp, None));
     }
 
     #[test]
@@ -273,7 +285,8 @@ mod tests {
     #[test]
     fn choose__who_lacks_what_was_asked_for_says_why() {
         let plan = plan(&[Shm, Ofi], &[0, 0, 1]).expect("a plan");
-        let none = EndLocation { fabric: Some(Fabric::None("no libfabric".to_owned())), ..EndLocation::default() };
+        let none =
+            EndLocation { fabric: Some(FabricAccess::None("no libfabric".to_owned())), ..EndLocation::default() };
         let error =
             plan.choose(Network::Insecure, &[end("tcp", false), end("tcp", false), none], &name).expect_err("none");
         assert_eq!(format!("{error}"), "--wire ofi: rank 2 has none: no libfabric");

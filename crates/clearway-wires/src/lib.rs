@@ -61,7 +61,7 @@ impl Network {
 /// What an engine needs of its wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Need {
+pub enum WireNeeds {
     /// Datagrams that queues see one by one: the queues are what is measured.
     Packets,
     /// Datagrams, many of which may leave as one; the engine repairs losses.
@@ -82,13 +82,13 @@ pub struct PortRequest {
     /// What lies between the ranks.
     pub network: Network,
     /// What to have ready for ranks that share no memory with this one.
-    pub far: Far,
+    pub far: RemoteTransport,
 }
 
 /// How ranks reach those with which they share no memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Far {
+pub enum RemoteTransport {
     /// Not at all: all are on one host.
     Nothing,
     /// The UDP wire.
@@ -101,7 +101,7 @@ pub enum Far {
     Best,
 }
 
-impl Far {
+impl RemoteTransport {
     /// Whether ranks send datagrams, or may have to.
     const fn has_udp(self) -> bool {
         matches!(self, Self::Udp | Self::Both | Self::Best)
@@ -124,17 +124,17 @@ pub struct EndLocation {
     pub card: Option<Vec<u8>>,
     /// What it has of libfabric, if that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fabric: Option<Fabric>,
+    pub fabric: Option<FabricAccess>,
 }
 
 impl EndLocation {
     /// Forgets what nobody needs who reaches it over `far`: lists of a thousand ranks are long.
-    pub fn keep(&mut self, far: Far) {
+    pub fn keep(&mut self, far: RemoteTransport) {
         if !far.has_udp() {
             self.address = None;
         }
         match &mut self.fabric {
-            Some(Fabric::End(end)) if far.has_fabric() => {
+            Some(FabricAccess::End(end)) if far.has_fabric() => {
                 let address = std::mem::take(&mut end.address);
                 **end = FabricEnd { address, ..FabricEnd::default() };
             }
@@ -146,7 +146,7 @@ impl EndLocation {
 /// What a rank has of libfabric.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Fabric {
+pub enum FabricAccess {
     /// An end of it.
     End(Box<FabricEnd>),
     /// Nothing that could be used, and why.
@@ -173,20 +173,20 @@ pub struct FabricEnd {
 /// How a rank opens its wire.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct WireSetup {
-    /// Never [`Far::Best`].
-    pub far: Far,
+    /// Never [`RemoteTransport::Best`].
+    pub far: RemoteTransport,
     /// The number of each rank's host, where ranks of one host share memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hosts: Option<Vec<u32>>,
     /// By rank, its own included.
     pub peers: Vec<EndLocation>,
     /// What the engine needs of it.
-    pub need: Need,
+    pub need: WireNeeds,
 }
 
 impl WireSetup {
     /// The ranks that share memory with `rank`, itself included, if any do.
-    fn beside(&self, rank: Rank) -> Option<Vec<Rank>> {
+    fn sharing_memory_with(&self, rank: Rank) -> Option<Vec<Rank>> {
         let hosts = self.hosts.as_ref()?;
         let own = hosts.get(rank.index())?;
         Some((0..).map(Rank).zip(hosts).filter(|(_, host)| *host == own).map(|(rank, _)| rank).collect())
@@ -207,12 +207,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn beside__are_the_ranks_of_the_same_host() {
-        let setting = |hosts| WireSetup { far: Far::Udp, hosts, peers: Vec::new(), need: Need::Packets };
+    fn sharing_memory_with__are_the_ranks_of_the_same_host() {
+        let setting =
+            |hosts| WireSetup { far: RemoteTransport::Udp, hosts, peers: Vec::new(), need: WireNeeds::Packets };
         let three = setting(Some(vec![4, 7, 4]));
-        assert_eq!(three.beside(Rank(0)), Some(vec![Rank(0), Rank(2)]));
-        assert_eq!(three.beside(Rank(1)), Some(vec![Rank(1)]));
-        assert_eq!(three.beside(Rank(3)), None);
-        assert_eq!(setting(None).beside(Rank(0)), None);
+        assert_eq!(three.sharing_memory_with(Rank(0)), Some(vec![Rank(0), Rank(2)]));
+        assert_eq!(three.sharing_memory_with(Rank(1)), Some(vec![Rank(1)]));
+        assert_eq!(three.sharing_memory_with(Rank(3)), None);
+        assert_eq!(setting(None).sharing_memory_with(Rank(0)), None);
     }
 }

@@ -6,7 +6,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use clearway_ofi::{OfiWire, Rest as OfiRest};
 use clearway_proto::base::{LocalNs, Nanos};
 use clearway_proto::wire::{Arrival, Wire, forward_wire};
-use clearway_runtime::waiting::{self, Pause, Rest, Source, Waitable, Waiting, Wake, Woken};
+use clearway_runtime::waiting::{self, Pause, Rest, WaitSource, Waitable, Waiting, Wake, WakeReason};
 
 /// How long to look away while the provider cannot be waited for: as long as a wake-up takes, so that looking again costs at most
 /// about as much as sleeping saves.
@@ -29,9 +29,9 @@ impl Libfabric {
 }
 
 /// A wire that is looked at by working for it.
-struct Looked<'a>(&'a mut OfiWire);
+struct PolledWire<'a>(&'a mut OfiWire);
 
-impl Wake for Looked<'_> {
+impl Wake for PolledWire<'_> {
     fn wake_descriptor(&mut self) -> io::Result<Option<OwnedFd>> {
         self.0.wake_descriptor().map(|descriptor| descriptor.try_clone_to_owned()).transpose()
     }
@@ -45,10 +45,10 @@ impl Wake for Looked<'_> {
     }
 }
 
-impl Source for Looked<'_> {
-    fn poll_ready(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> Woken {
+impl WaitSource for PolledWire<'_> {
+    fn poll_ready(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> WakeReason {
         let found = self.0.look();
-        let mut woken = Woken::default();
+        let mut woken = WakeReason::default();
         if found || timeout == Some(Nanos::ZERO) {
             if !extra.is_empty() {
                 woken = waiting::ready(None, Some(Nanos::ZERO), extra);
@@ -72,23 +72,23 @@ impl Source for Looked<'_> {
 
 impl Wake for Libfabric {
     fn wake_descriptor(&mut self) -> io::Result<Option<OwnedFd>> {
-        Looked(&mut self.wire).wake_descriptor()
+        PolledWire(&mut self.wire).wake_descriptor()
     }
 
     fn rest(&mut self) -> Rest {
-        Looked(&mut self.wire).rest()
+        PolledWire(&mut self.wire).rest()
     }
 }
 
-impl Source for Libfabric {
-    fn poll_ready(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> Woken {
-        Looked(&mut self.wire).poll_ready(timeout, extra)
+impl WaitSource for Libfabric {
+    fn poll_ready(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> WakeReason {
+        PolledWire(&mut self.wire).poll_ready(timeout, extra)
     }
 }
 
 impl Waitable for Libfabric {
-    fn wait(&mut self, until: Option<LocalNs>, extra: &[BorrowedFd<'_>]) -> Woken {
-        self.pause.wait(&mut Looked(&mut self.wire), until, extra)
+    fn wait(&mut self, until: Option<LocalNs>, extra: &[BorrowedFd<'_>]) -> WakeReason {
+        self.pause.wait(&mut PolledWire(&mut self.wire), until, extra)
     }
 }
 

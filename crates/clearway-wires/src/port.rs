@@ -5,20 +5,23 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 
-use clearway_ofi::{Exposure, OfiConfig, OfiError, OfiPort, OfiWire, Source, Trust, Verdict};
+use clearway_ofi::{Exposure, OfferVerdict, OfiConfig, OfiError, OfiPort, OfiWire, ProviderInterface, Trust};
 use clearway_proto::base::{Class, Nanos, Rank};
 use clearway_proto::reliable::{self, ReliableWire};
 use clearway_proto::wire::{Granted, Wire};
 use clearway_runtime::RuntimeError;
-use clearway_runtime::joined::Joined;
-use clearway_runtime::keys::{Identity, Keys};
-use clearway_runtime::multipath::Multipath;
+use clearway_runtime::joined::JoinedWire;
+use clearway_runtime::keys::{JobKeys, RankKeyPair};
+use clearway_runtime::multipath::MultipathWire;
 use clearway_runtime::shm::{ShmConfig, ShmWire};
 use clearway_runtime::udp::{self, Multicast, Protection, Segmentation, UdpConfig, UdpPort, UdpWire};
 use clearway_runtime::waiting::{self, Waitable, Waiting};
 
 use crate::hexadecimal::{bytes_of, digits_of};
-use crate::{EndLocation, Fabric, FabricEnd, Far, Libfabric, Need, Network, PortRequest, WireSetup, WiresError};
+use crate::{
+    EndLocation, FabricAccess, FabricEnd, Libfabric, Network, PortRequest, RemoteTransport, WireNeeds, WireSetup,
+    WiresError,
+};
 
 /// Where the kernel lists devices of fabrics that are not Ethernet: InfiniBand, EFA and Omni-Path; Slingshot. Asking libfabric
 /// takes some 60 ms, looking here none.
@@ -37,7 +40,7 @@ const LET_IN_FOR: Nanos = Nanos::from_millis(20);
 pub struct RankPort {
     udp: Option<UdpPort>,
     fabric: Option<OfiPort>,
-    identity: Option<Identity>,
+    identity: Option<RankKeyPair>,
     location: EndLocation,
 }
 
@@ -53,11 +56,11 @@ pub struct OpenWire {
 
 impl RankPort {
     /// Takes the ports that `request` asks for; `identity` is what this rank's keys are made with, if it has any.
-    pub fn take(request: &PortRequest, identity: Option<Identity>) -> Result<Self, WiresError> {
+    pub fn take(request: &PortRequest, identity: Option<RankKeyPair>) -> Result<Self, WiresError> {
         let udp = request.far.has_udp().then(|| UdpPort::bind(request.address)).transpose()?;
         let fabric = Self::wants_fabric(request).then(|| OfiPort::open(fabric_config(request)));
         let fabric = match (fabric, request.far) {
-            (Some(Ok(port)), Far::Best) if request.network != Network::Lab && !is_isolated(&port) => {
+            (Some(Ok(port)), RemoteTransport::Best) if request.network != Network::Lab && !is_isolated(&port) => {
                 Some(Err(SHARED.to_owned()))
             }
             (fabric, _) => fabric.map(|fabric| fabric.map_err(|error: OfiError| error.to_string())),
@@ -66,8 +69,8 @@ impl RankPort {
             address: udp.as_ref().map(UdpPort::address),
             card: identity.as_ref().map(|identity| identity.card().to_vec()),
             fabric: fabric.as_ref().map(|fabric| match fabric {
-                Ok(port) => Fabric::End(Box::new(end_of(port))),
-                Err(why) => Fabric::None(why.clone()),
+                Ok(port) => FabricAccess::End(Box::new(end_of(port))),
+                Err(why) => FabricAccess::None(why.clone()),
             }),
         };
         Ok(Self { udp, fabric: fabric.and_then(Result::ok), identity, location })
@@ -75,7 +78,8 @@ impl RankPort {
 
     /// Whether `request` makes a rank open an end on libfabric.
     pub fn wants_fabric(request: &PortRequest) -> bool {
-        request.far.has_fabric() || request.far == Far::Best && (request.network == Network::Lab || has_fabric_device())
+        request.far.has_fabric()
+            || request.far == RemoteTransport::Best && (request.network == Network::Lab || has_fabric_device())
     }
 
     /// Returns what the coordinator needs to know of this rank.
@@ -93,39 +97,40 @@ impl RankPort {
         setup: &WireSetup,
         orders: BorrowedFd<'_>,
     ) -> Result<OpenWire, WiresError> {
-        let near = setup.beside(request.rank).map(|local| share_memory(request, local, orders)).transpose()?;
+        let near =
+            setup.sharing_memory_with(request.rank).map(|local| share_memory(request, local, orders)).transpose()?;
         let has_keys = setup.far.has_fabric() || setup.far.has_udp() && request.network == Network::Sealed;
         let keys = self.identity.filter(|_| has_keys).map(|identity| agree(identity, setup)).transpose()?;
         match setup.far {
-            Far::Nothing => {
+            RemoteTransport::Nothing => {
                 let wire = near.ok_or(WiresError::Setup("a rank has no wire"))?;
                 let classes = wire.capabilities().classes;
                 Ok(OpenWire { wire: Box::new(wire), overhead: 0, classes })
             }
-            Far::Udp => {
+            RemoteTransport::Udp => {
                 let wire = open_udp(self.udp, keys, request, setup)?;
                 let (overhead, classes) = (UDP_OVERHEAD + wire.overhead().0, wire.capabilities().classes);
                 let wire = match setup.need {
-                    Need::Packets | Need::Datagrams => joined(near, wire, request)?,
+                    WireNeeds::Packets | WireNeeds::Datagrams => joined(near, wire, request)?,
                     // One-sided writes are needed, and everything must arrive.
-                    Need::Writes => joined(near, reliable(wire, setup)?, request)?,
+                    WireNeeds::Writes => joined(near, reliable(wire, setup)?, request)?,
                 };
                 Ok(OpenWire { wire, overhead, classes })
             }
-            Far::Ofi => {
+            RemoteTransport::Ofi => {
                 let wire = open_fabric(self.fabric, keys.as_ref(), request, setup)?;
                 let classes = wire.capabilities().classes;
                 Ok(OpenWire { wire: joined(near, wire, request)?, overhead: OFI_OVERHEAD, classes })
             }
-            Far::Both => {
+            RemoteTransport::Both => {
                 let fabric = open_fabric(self.fabric, keys.as_ref(), request, setup)?;
                 let udp = open_udp(self.udp, keys, request, setup)?;
                 let overhead = OFI_OVERHEAD.max(UDP_OVERHEAD + udp.overhead().0);
-                let wire = Multipath::new(fabric, udp, waiting(request.network))?;
+                let wire = MultipathWire::new(fabric, udp, waiting(request.network))?;
                 let classes = wire.capabilities().classes;
                 Ok(OpenWire { wire: joined(near, reliable(wire, setup)?, request)?, overhead, classes })
             }
-            Far::Best => Err(WiresError::Setup("the coordinator has not chosen a wire")),
+            RemoteTransport::Best => Err(WiresError::Setup("the coordinator has not chosen a wire")),
         }
     }
 }
@@ -140,7 +145,7 @@ fn has_fabric_device() -> bool {
 
 fn fabric_config(request: &PortRequest) -> OfiConfig {
     OfiConfig {
-        source: Source::Address(IpAddr::V4(*request.address.ip())),
+        source: ProviderInterface::Address(IpAddr::V4(*request.address.ip())),
         placement: match request.network.is_one_machine() {
             true => clearway_ofi::Placement::OneMachine,
             false => clearway_ofi::Placement::ManyMachines,
@@ -165,7 +170,7 @@ fn end_of(port: &OfiPort) -> FabricEnd {
         judged: port
             .judged()
             .iter()
-            .filter(|judged| judged.verdict != Verdict::Behind)
+            .filter(|judged| judged.verdict != OfferVerdict::Behind)
             .map(ToString::to_string)
             .collect(),
     }
@@ -181,7 +186,7 @@ const fn waiting(network: Network) -> Waiting {
     }
 }
 
-/// As long as `orders` is silent: what comes next is an order to a rank whose wire is open, or the end of the conductor.
+/// As long as `orders` is silent: what comes next is an order to a rank whose wire is open, or the end of the coordinator.
 fn share_memory(request: &PortRequest, local: Vec<Rank>, orders: BorrowedFd<'_>) -> Result<ShmWire, WiresError> {
     let mut config = ShmConfig::new(request.rank, request.session, local);
     config.while_silent = Some(Arc::new(
@@ -192,20 +197,20 @@ fn share_memory(request: &PortRequest, local: Vec<Rank>, orders: BorrowedFd<'_>)
 }
 
 /// `far`, beside `near` if there is one.
-fn joined<F: Waitable + waiting::Source + Send + 'static>(
+fn joined<F: Waitable + waiting::WaitSource + Send + 'static>(
     near: Option<ShmWire>,
     far: F,
     request: &PortRequest,
 ) -> Result<Box<dyn Waitable + Send>, WiresError> {
     Ok(match near {
-        Some(near) => Box::new(Joined::new(near, far, waiting(request.network))?),
+        Some(near) => Box::new(JoinedWire::new(near, far, waiting(request.network))?),
         None => Box::new(far),
     })
 }
 
 fn open_udp(
     port: Option<UdpPort>,
-    keys: Option<Keys>,
+    keys: Option<JobKeys>,
     request: &PortRequest,
     setup: &WireSetup,
 ) -> Result<UdpWire, WiresError> {
@@ -214,14 +219,14 @@ fn open_udp(
         UdpConfig::new(request.rank, request.session, peers.ok_or(WiresError::Setup("a rank has no address"))?);
     config.waiting = waiting(request.network);
     // Sealed groups need keys of their own, which nobody hands out yet.
-    if setup.need != Need::Writes && request.network != Network::Sealed {
+    if setup.need != WireNeeds::Writes && request.network != Network::Sealed {
         config.multicast = Some(multicast(request.session));
     }
     match request.network {
         Network::Lab => {
             config.placement = udp::Placement::OneMachine;
             // A queue must see the packets that a real network would see. Casts let the ports cut what they do not take whole.
-            if setup.need != Need::Datagrams {
+            if setup.need != WireNeeds::Datagrams {
                 config.segmentation = Segmentation::RealPackets;
             }
         }
@@ -249,19 +254,19 @@ fn reliable<W: Wire>(wire: W, setup: &WireSetup) -> Result<ReliableWire<W>, Wire
     ReliableWire::new(wire, ranks, &config, 0).map_err(WiresError::Reliable)
 }
 
-fn agree(identity: Identity, setup: &WireSetup) -> Result<Keys, WiresError> {
+fn agree(identity: RankKeyPair, setup: &WireSetup) -> Result<JobKeys, WiresError> {
     let cards: Vec<&[u8]> = setup.peers.iter().map(|peer| peer.card.as_deref().unwrap_or(&[])).collect();
     Ok(identity.agree(&cards)?)
 }
 
 fn open_fabric(
     port: Option<OfiPort>,
-    keys: Option<&Keys>,
+    keys: Option<&JobKeys>,
     request: &PortRequest,
     setup: &WireSetup,
 ) -> Result<Libfabric, WiresError> {
     let address = |peer: &EndLocation| match &peer.fabric {
-        Some(Fabric::End(end)) => bytes_of(&end.address),
+        Some(FabricAccess::End(end)) => bytes_of(&end.address),
         _ => None,
     };
     let peers = setup

@@ -1,6 +1,6 @@
 //! What the user asks for between ranks: the words of `--wire`.
 
-use crate::{Far, Need, WiresError};
+use crate::{RemoteTransport, WireNeeds, WiresError};
 
 /// A word of `--wire`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub enum WireName {
 
 /// Whether ranks of one host share memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Near {
+pub(crate) enum LocalTransport {
     Never,
     WherePossible,
     Always,
@@ -26,13 +26,13 @@ pub(crate) enum Near {
 /// The wires that the user asks for between the ranks of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WireRequest {
-    pub(crate) near: Near,
-    pub(crate) far: Far,
+    pub(crate) near: LocalTransport,
+    pub(crate) far: RemoteTransport,
 }
 
 impl WireRequest {
     /// What suits the hosts of the job.
-    pub const AUTO: Self = Self { near: Near::WherePossible, far: Far::Best };
+    pub const AUTO: Self = Self { near: LocalTransport::WherePossible, far: RemoteTransport::Best };
 
     /// Says what `names` mean together; none means `auto`.
     ///
@@ -45,10 +45,10 @@ impl WireRequest {
         }
         let count = |name| names.iter().filter(|given| **given == name).count();
         let far = match [Auto, Udp, Ofi, Shm].map(count) {
-            [0, 0, 0, 1] => Far::Nothing,
-            [0, 1, 0, 0 | 1] => Far::Udp,
-            [0, 0, 1, 0 | 1] => Far::Ofi,
-            [0, 1, 1, 0 | 1] => Far::Both,
+            [0, 0, 0, 1] => RemoteTransport::Nothing,
+            [0, 1, 0, 0 | 1] => RemoteTransport::Udp,
+            [0, 0, 1, 0 | 1] => RemoteTransport::Ofi,
+            [0, 1, 1, 0 | 1] => RemoteTransport::Both,
             _ => {
                 return Err(WiresError::Request(
                     "--wire takes auto, or some of shm, udp and ofi: shm,ofi for memory within a host and libfabric \
@@ -57,7 +57,7 @@ impl WireRequest {
                 ));
             }
         };
-        Ok(Self { near: if count(Shm) == 1 { Near::Always } else { Near::Never }, far })
+        Ok(Self { near: if count(Shm) == 1 { LocalTransport::Always } else { LocalTransport::Never }, far })
     }
 
     /// Says what ranks talk over in a laboratory, where each has a host of its own: UDP, whose packets queues see one by one;
@@ -66,15 +66,17 @@ impl WireRequest {
     ///
     /// # Errors
     /// [`WiresError::Request`]: shared memory is asked for.
-    pub fn in_lab(self, need: Need) -> Result<Far, WiresError> {
+    pub fn in_lab(self, need: WireNeeds) -> Result<RemoteTransport, WiresError> {
         match (self.far, need) {
-            (Far::Nothing, _) => {
+            (RemoteTransport::Nothing, _) => {
                 Err(WiresError::Request("hosts of a lab share no memory; --wire takes udp or ofi there".to_owned()))
             }
-            (Far::Udp, _) | (Far::Best, Need::Datagrams) | (_, Need::Packets) => Ok(Far::Udp),
-            (Far::Best, Need::Writes) => Ok(Far::Best),
-            (Far::Ofi, Need::Writes | Need::Datagrams) => Ok(Far::Ofi),
-            (Far::Both, Need::Writes | Need::Datagrams) => Ok(Far::Both),
+            (RemoteTransport::Udp, _) | (RemoteTransport::Best, WireNeeds::Datagrams) | (_, WireNeeds::Packets) => {
+                Ok(RemoteTransport::Udp)
+            }
+            (RemoteTransport::Best, WireNeeds::Writes) => Ok(RemoteTransport::Best),
+            (RemoteTransport::Ofi, WireNeeds::Writes | WireNeeds::Datagrams) => Ok(RemoteTransport::Ofi),
+            (RemoteTransport::Both, WireNeeds::Writes | WireNeeds::Datagrams) => Ok(RemoteTransport::Both),
         }
     }
 }
@@ -86,22 +88,32 @@ mod tests {
     #[test]
     fn in_lab__writes_take_libfabric_only_where_it_is_unless_it_is_asked_for() {
         use WireName::{Ofi, Shm, Udp};
-        let far =
-            |names: &[WireName]| WireRequest::from_names(names).and_then(|request| request.in_lab(Need::Writes)).ok();
-        assert_eq!([far(&[]), far(&[Udp]), far(&[Ofi])], [Far::Best, Far::Udp, Far::Ofi].map(Some));
+        let far = |names: &[WireName]| {
+            WireRequest::from_names(names).and_then(|request| request.in_lab(WireNeeds::Writes)).ok()
+        };
+        assert_eq!(
+            [far(&[]), far(&[Udp]), far(&[Ofi])],
+            [RemoteTransport::Best, RemoteTransport::Udp, RemoteTransport::Ofi].map(Some)
+        );
         assert_eq!(far(&[Shm]), None);
-        assert_eq!(WireRequest::AUTO.in_lab(Need::Datagrams).ok(), Some(Far::Udp));
+        assert_eq!(WireRequest::AUTO.in_lab(WireNeeds::Datagrams).ok(), Some(RemoteTransport::Udp));
     }
 
     #[test]
     fn from_names__words_that_do_not_go_together_are_refused() {
         use WireName::{Auto, Ofi, Shm, Udp};
         assert_eq!(WireRequest::from_names(&[]).ok(), WireRequest::from_names(&[Auto]).ok());
-        assert_eq!(WireRequest::from_names(&[Shm, Ofi]).ok(), Some(WireRequest { near: Near::Always, far: Far::Ofi }));
-        assert_eq!(WireRequest::from_names(&[Udp, Ofi]).ok(), Some(WireRequest { near: Near::Never, far: Far::Both }));
+        assert_eq!(
+            WireRequest::from_names(&[Shm, Ofi]).ok(),
+            Some(WireRequest { near: LocalTransport::Always, far: RemoteTransport::Ofi })
+        );
+        assert_eq!(
+            WireRequest::from_names(&[Udp, Ofi]).ok(),
+            Some(WireRequest { near: LocalTransport::Never, far: RemoteTransport::Both })
+        );
         assert_eq!(
             WireRequest::from_names(&[Ofi, Shm, Udp]).ok(),
-            Some(WireRequest { near: Near::Always, far: Far::Both })
+            Some(WireRequest { near: LocalTransport::Always, far: RemoteTransport::Both })
         );
         for names in [&[Auto, Shm][..], &[Shm, Shm], &[Udp, Udp], &[Ofi, Udp, Ofi]] {
             let said = WireRequest::from_names(names).expect_err("no meaning").to_string();

@@ -30,9 +30,9 @@ use clearway_lab::{LabError, permission};
 use serde::Serialize;
 
 use self::fabric::{Provider, WireClasses};
-use self::finding::{Section, Status};
-use self::marking::Mark;
-use crate::report::terminal::Paint;
+use self::finding::{FindingGroup, Status};
+use self::marking::MarkTest;
+use crate::report::terminal::ColourMode;
 use crate::run::exit::Exit;
 use crate::run::{json_text, print};
 
@@ -41,7 +41,7 @@ const SCHEMA: &str = "clearway-doctor/1";
 
 /// How the findings are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
+pub(crate) enum OutputFormat {
     /// For a person.
     Text,
     /// For a program.
@@ -55,8 +55,8 @@ struct Diagnosis {
     version: &'static str,
     /// Whether a lab can be made here.
     lab: bool,
-    sections: Vec<Section>,
-    marks: Vec<Mark>,
+    sections: Vec<FindingGroup>,
+    marks: Vec<MarkTest>,
     /// What the wires make of the classes asked for.
     classes: Vec<WireClasses>,
     /// What libfabric offers, the best first.
@@ -74,10 +74,10 @@ impl Diagnosis {
 ///
 /// # Errors
 /// Standard output cannot be written.
-pub(crate) fn command(form: Form) -> Result<Exit> {
+pub(crate) fn command(form: OutputFormat) -> Result<Exit> {
     let probe = permission::probe();
     let permission = permission::acquire();
-    let writer = Writer::new(form);
+    let writer = FindingsWriter::new(form);
     let mut diagnosis = Diagnosis {
         schema: SCHEMA,
         version: env!("CARGO_PKG_VERSION"),
@@ -87,7 +87,7 @@ pub(crate) fn command(form: Form) -> Result<Exit> {
         classes: Vec::new(),
         providers: Vec::new(),
     };
-    let mut tell = |section: Section| -> Result<()> {
+    let mut tell = |section: FindingGroup| -> Result<()> {
         writer.text(|paint| sheet::section(&section, paint))?;
         diagnosis.sections.push(section);
         Ok(())
@@ -127,28 +127,28 @@ fn exit_of(refusal: Option<&LabError>) -> Exit {
 }
 
 /// Standard output in the form asked for.
-struct Writer {
-    form: Form,
-    paint: Paint,
+struct FindingsWriter {
+    form: OutputFormat,
+    paint: ColourMode,
 }
 
-impl Writer {
-    fn new(form: Form) -> Self {
+impl FindingsWriter {
+    fn new(form: OutputFormat) -> Self {
         let colour = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-        Self { form, paint: if colour { Paint::Colour } else { Paint::Plain } }
+        Self { form, paint: if colour { ColourMode::Colour } else { ColourMode::Plain } }
     }
 
-    fn text(&self, make: impl FnOnce(Paint) -> String) -> Result<()> {
+    fn text(&self, make: impl FnOnce(ColourMode) -> String) -> Result<()> {
         match self.form {
-            Form::Text => print(&make(self.paint)),
-            Form::Json => Ok(()),
+            OutputFormat::Text => print(&make(self.paint)),
+            OutputFormat::Json => Ok(()),
         }
     }
 
     fn json(&self, diagnosis: &Diagnosis) -> Result<()> {
         match self.form {
-            Form::Text => Ok(()),
-            Form::Json => print(&json_text(diagnosis)?),
+            OutputFormat::Text => Ok(()),
+            OutputFormat::Json => print(&json_text(diagnosis)?),
         }
     }
 }

@@ -30,7 +30,7 @@ const BARE_SUBJECT: &str = "Who";
 const RECORDS: &str = "bench/runs/";
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
-    let ratchet = Ratchet::of(tree);
+    let ratchet = Ratchet::from_tree(tree);
     let mut found = Vec::new();
     let packages = tree.packages.iter().map(|package| (package.name.as_str(), format!("{}/Cargo.toml", package.dir)));
     for (name, path) in packages.chain([(DOCUMENTS, ratchet::PATH.to_owned())]) {

@@ -14,7 +14,7 @@
 
 mod state;
 
-pub use state::{Process, Space, State};
+pub use state::{KeptLab, KeptNamespace, Process};
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -31,10 +31,10 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, chdir, setsid};
 use serde::Serialize;
 
-use crate::inhabitants;
 use crate::lab::{LAB_VARIABLE, Lab, find_host};
+use crate::processes;
 use crate::{LabError, LabName, LabSpec};
-use state::Store;
+use state::StateDirectory;
 
 /// What a keeper says on its standard output once the lab is up; anything else is the sentence of its failure.
 const READY: &str = "ready";
@@ -43,9 +43,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A lab as [`status`] sees it.
 #[derive(Clone, Debug, Serialize)]
-pub struct Status {
+pub struct LabStatus {
     /// What the state file says.
-    pub state: State,
+    pub state: KeptLab,
     /// Whether the keeper lives; if not, only the file is left, and `down` or the next `up` of this name removes it.
     pub up: bool,
     /// Processes that live in the lab's namespaces now.
@@ -54,7 +54,7 @@ pub struct Status {
 
 /// What [`down`] did.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Down {
+pub struct RemovalResult {
     /// Processes that lived in the lab and were ended.
     pub ended: Vec<i32>,
     /// Processes in the lab's namespaces that are not marked as the lab's own, or did not go: they were left alone and keep
@@ -101,19 +101,19 @@ pub fn run(name: &LabName, spec: &LabSpec, mut ready: impl Write) -> Result<Infa
 }
 
 fn keep(name: &LabName, spec: &LabSpec) -> Result<Lab, LabError> {
-    let store = Store::open()?;
+    let store = StateDirectory::open()?;
     if store.read(name)?.is_some_and(|state| state.keeper.lives()) {
         return Err(LabError::Exists(name.to_string()));
     }
     let lab = Lab::up(name, spec)?;
     let pid = std::process::id() as i32;
     let keeper = Process::find(pid).ok_or_else(|| LabError::Keeper("/proc does not show this process".into()))?;
-    let space = |netns: &crate::netns::Netns| Space {
+    let space = |netns: &crate::netns::Netns| KeptNamespace {
         path: format!("/proc/{pid}/fd/{}", netns.fd()).into(),
         inode: netns.inode(),
     };
     let spaces = lab.spaces().iter().map(space).collect();
-    store.claim(&State::new(name.clone(), keeper, *spec, lab.hosts().to_vec(), spaces))?;
+    store.claim(&KeptLab::new(name.clone(), keeper, *spec, lab.hosts().to_vec(), spaces))?;
     Ok(lab)
 }
 
@@ -152,37 +152,40 @@ pub fn attach(name: &LabName) -> Result<Lab, LabError> {
 ///
 /// # Errors
 /// [`LabError::NotUp`] when there is not even a state file.
-pub fn status(name: &LabName) -> Result<Status, LabError> {
-    let state = Store::open()?.read(name)?.ok_or_else(|| LabError::NotUp(name.to_string()))?;
-    Ok(Status { up: state.keeper.lives(), inhabitants: inhabitants::list(&inodes(&state)), state })
+pub fn status(name: &LabName) -> Result<LabStatus, LabError> {
+    let state = StateDirectory::open()?.read(name)?.ok_or_else(|| LabError::NotUp(name.to_string()))?;
+    Ok(LabStatus { up: state.keeper.lives(), inhabitants: processes::list(&inodes(&state)), state })
 }
 
 /// The states of all labs of this user, by name.
 ///
 /// # Errors
 /// [`LabError::State`] when a state file cannot be read.
-pub fn list() -> Result<Vec<Status>, LabError> {
-    Store::open()?.names()?.iter().map(status).collect()
+pub fn list() -> Result<Vec<LabStatus>, LabError> {
+    StateDirectory::open()?.names()?.iter().map(status).collect()
 }
 
 /// Ends the lab `name` and everything that lives in it, and waits until it is gone. Cleans up after a dead keeper too.
 ///
 /// # Errors
 /// [`LabError::NotUp`] when there is not even a state file; [`LabError::Keeper`] when the keeper does not go.
-pub fn down(name: &LabName) -> Result<Down, LabError> {
-    let store = Store::open()?;
+pub fn down(name: &LabName) -> Result<RemovalResult, LabError> {
+    let store = StateDirectory::open()?;
     let state = store.read(name)?.ok_or_else(|| LabError::NotUp(name.to_string()))?;
     let (inodes, mark) = (inodes(&state), format!("{LAB_VARIABLE}={name}"));
     // First the inhabitants: while the keeper lives, the namespaces' numbers cannot belong to anyone else.
-    let before = inhabitants::end_all(&inodes, &mark);
+    let before = processes::end_all(&inodes, &mark);
     end_keeper(&state)?;
     // Then those who slipped in meanwhile: a namespace that someone lives in keeps its number.
-    let after = inhabitants::end_all(&inodes, &mark);
+    let after = processes::end_all(&inodes, &mark);
     store.remove(&state)?;
-    Ok(Down { ended: before.ended.union(&after.ended).copied().collect(), left: after.left.into_iter().collect() })
+    Ok(RemovalResult {
+        ended: before.ended.union(&after.ended).copied().collect(),
+        left: after.left.into_iter().collect(),
+    })
 }
 
-fn end_keeper(state: &State) -> Result<(), LabError> {
+fn end_keeper(state: &KeptLab) -> Result<(), LabError> {
     let deadline = Instant::now() + PATIENCE;
     let pid = state.keeper.pid;
     let stuck = |why: String| LabError::Keeper(format!("the keeper of the lab {} (process {pid}) {why}", state.name));
@@ -199,13 +202,13 @@ fn end_keeper(state: &State) -> Result<(), LabError> {
     Ok(())
 }
 
-fn living(name: &LabName) -> Result<State, LabError> {
-    let state = Store::open()?.read(name)?.filter(|state| state.keeper.lives());
+fn living(name: &LabName) -> Result<KeptLab, LabError> {
+    let state = StateDirectory::open()?.read(name)?.filter(|state| state.keeper.lives());
     state.ok_or_else(|| LabError::NotUp(name.to_string()))
 }
 
 /// Opens a namespace of a kept lab, and makes sure it is the one that the state file means.
-fn open(name: &LabName, space: &Space) -> Result<File, LabError> {
+fn open(name: &LabName, space: &KeptNamespace) -> Result<File, LabError> {
     let failed = |cause| LabError::State { path: space.path.clone(), cause };
     let file = File::open(&space.path).map_err(failed)?;
     match file.metadata().map_err(failed)?.ino() == space.inode {
@@ -215,7 +218,7 @@ fn open(name: &LabName, space: &Space) -> Result<File, LabError> {
 }
 
 /// Joins the keeper's user namespace when it is not this process's own.
-fn enter_user_namespace(state: &State) -> Result<(), LabError> {
+fn enter_user_namespace(state: &KeptLab) -> Result<(), LabError> {
     let path = |of: &str| format!("/proc/{of}/ns/user");
     let theirs = path(&state.keeper.pid.to_string());
     let failed = |path: String| move |cause| LabError::State { path: path.into(), cause };
@@ -228,6 +231,6 @@ fn enter_user_namespace(state: &State) -> Result<(), LabError> {
         .map_err(|errno| LabError::kernel(format!("enter the user namespace of the lab {}", state.name), errno.into()))
 }
 
-fn inodes(state: &State) -> BTreeSet<u64> {
+fn inodes(state: &KeptLab) -> BTreeSet<u64> {
     state.spaces.iter().map(|space| space.inode).collect()
 }

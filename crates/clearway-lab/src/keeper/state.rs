@@ -14,7 +14,7 @@ use nix::unistd::geteuid;
 use serde::{Deserialize, Serialize};
 
 use crate::permission::outer_uid;
-use crate::{Host, LabError, LabName, LabSpec};
+use crate::{LabError, LabName, LabSpec, PlannedHost};
 
 /// The version of the file's form.
 const SCHEMA: &str = "clearway-lab/1";
@@ -52,7 +52,7 @@ fn started(stat: &str) -> Option<u64> {
 
 /// One namespace of a kept lab.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Space {
+pub struct KeptNamespace {
     /// The file through which others enter it: `/proc/<pid>/fd/<n>` of the keeper.
     pub path: PathBuf,
     /// The number under which `/proc/<pid>/ns/net` shows it.
@@ -61,7 +61,7 @@ pub struct Space {
 
 /// A kept lab as its state file describes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct State {
+pub struct KeptLab {
     /// The form of this file.
     pub schema: String,
     /// The lab's name.
@@ -71,24 +71,30 @@ pub struct State {
     /// What was asked for.
     pub spec: LabSpec,
     /// The hosts, by rank.
-    pub hosts: Vec<Host>,
+    pub hosts: Vec<PlannedHost>,
     /// The namespaces: hosts by rank, then switches.
-    pub spaces: Vec<Space>,
+    pub spaces: Vec<KeptNamespace>,
 }
 
-impl State {
-    pub(crate) fn new(name: LabName, keeper: Process, spec: LabSpec, hosts: Vec<Host>, spaces: Vec<Space>) -> Self {
+impl KeptLab {
+    pub(crate) fn new(
+        name: LabName,
+        keeper: Process,
+        spec: LabSpec,
+        hosts: Vec<PlannedHost>,
+        spaces: Vec<KeptNamespace>,
+    ) -> Self {
         Self { schema: SCHEMA.to_owned(), name, keeper, spec, hosts, spaces }
     }
 }
 
 /// The directory of state files.
 #[derive(Debug)]
-pub(crate) struct Store {
+pub(crate) struct StateDirectory {
     directory: PathBuf,
 }
 
-impl Store {
+impl StateDirectory {
     /// Finds the user's directory, making it if needed.
     pub(crate) fn open() -> Result<Self, LabError> {
         let mut refused = None;
@@ -102,14 +108,14 @@ impl Store {
     }
 
     /// The state of the lab `name`, whether its keeper lives or not.
-    pub(crate) fn read(&self, name: &LabName) -> Result<Option<State>, LabError> {
+    pub(crate) fn read(&self, name: &LabName) -> Result<Option<KeptLab>, LabError> {
         let path = self.path(name);
         let failed = |cause| LabError::State { path: path.clone(), cause };
         let text = match fs::read(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             other => other.map_err(failed)?,
         };
-        let state: State = serde_json::from_slice(&text).map_err(|error| failed(error.into()))?;
+        let state: KeptLab = serde_json::from_slice(&text).map_err(|error| failed(error.into()))?;
         if state.schema != SCHEMA || state.name != *name {
             let reason = format!("not a state of the lab `{name}` in the form {SCHEMA}; remove the file");
             return Err(failed(io::Error::new(io::ErrorKind::InvalidData, reason)));
@@ -130,7 +136,7 @@ impl Store {
     ///
     /// # Errors
     /// [`LabError::Exists`] when a lab of this name lives.
-    pub(crate) fn claim(&self, state: &State) -> Result<(), LabError> {
+    pub(crate) fn claim(&self, state: &KeptLab) -> Result<(), LabError> {
         let _lock = self.lock()?;
         if self.read(&state.name)?.is_some_and(|old| old.keeper.lives()) {
             return Err(LabError::Exists(state.name.to_string()));
@@ -145,7 +151,7 @@ impl Store {
     }
 
     /// Removes the state file of `state`, unless a new lab has taken the name meanwhile.
-    pub(crate) fn remove(&self, state: &State) -> Result<(), LabError> {
+    pub(crate) fn remove(&self, state: &KeptLab) -> Result<(), LabError> {
         let _lock = self.lock()?;
         if self.read(&state.name)?.is_some_and(|now| now.keeper == state.keeper) {
             let path = self.path(&state.name);
@@ -199,9 +205,9 @@ mod tests {
     use clearway_proto::base::BitsPerSec;
     use std::os::unix::fs::PermissionsExt;
 
-    struct Temporary(PathBuf);
+    struct TemporaryFile(PathBuf);
 
-    impl Temporary {
+    impl TemporaryFile {
         fn new(word: &str) -> Self {
             let directory = std::env::temp_dir().join(format!("clearway-state-{word}-{}", std::process::id()));
             own_directory(&directory).unwrap();
@@ -209,15 +215,15 @@ mod tests {
         }
     }
 
-    impl Drop for Temporary {
+    impl Drop for TemporaryFile {
         fn drop(&mut self) {
             let _ = fs::remove_dir_all(&self.0);
         }
     }
 
-    fn state(keeper: Process) -> State {
+    fn state(keeper: Process) -> KeptLab {
         let spec = LabSpec::new(Topology::Star { hosts: 1, rate: BitsPerSec::mega(100) });
-        State::new("x".parse().unwrap(), keeper, spec, Vec::new(), Vec::new())
+        KeptLab::new("x".parse().unwrap(), keeper, spec, Vec::new(), Vec::new())
     }
 
     #[test]
@@ -231,8 +237,8 @@ mod tests {
 
     #[test]
     fn claim__a_living_keeper_keeps_its_name_and_a_dead_one_loses_it() {
-        let directory = Temporary::new("claim");
-        let store = Store { directory: directory.0.clone() };
+        let directory = TemporaryFile::new("claim");
+        let store = StateDirectory { directory: directory.0.clone() };
         let living = Process::find(std::process::id() as i32).unwrap();
         let dead = Process { started: living.started + 1, ..living };
         store.claim(&state(dead)).unwrap();
@@ -247,8 +253,8 @@ mod tests {
 
     #[test]
     fn read__what_is_not_a_state_is_refused_with_its_path() {
-        let directory = Temporary::new("read");
-        let store = Store { directory: directory.0.clone() };
+        let directory = TemporaryFile::new("read");
+        let store = StateDirectory { directory: directory.0.clone() };
         fs::write(store.path(&"x".parse().unwrap()), "{").unwrap();
         let sentence = store.read(&"x".parse().unwrap()).unwrap_err().to_string();
         assert!(sentence.contains("x.json"), "{sentence}");
@@ -256,7 +262,7 @@ mod tests {
 
     #[test]
     fn own_directory__one_that_others_can_enter_is_refused() {
-        let directory = Temporary::new("open");
+        let directory = TemporaryFile::new("open");
         fs::set_permissions(&directory.0, fs::Permissions::from_mode(0o755)).unwrap();
         assert_eq!(own_directory(&directory.0).unwrap_err().kind(), io::ErrorKind::PermissionDenied);
     }

@@ -35,7 +35,7 @@ const PACKETS_PER_SOCKET: usize = 150;
 const SILENCE: Duration = Duration::from_millis(15);
 
 /// The two ends of a link under test.
-pub(super) struct Link<'a> {
+pub(super) struct TestLink<'a> {
     pub(super) near: &'a Netns,
     pub(super) far: &'a Netns,
     pub(super) far_address: Ipv4Addr,
@@ -44,7 +44,7 @@ pub(super) struct Link<'a> {
 
 /// What one burst did.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct BurstResult {
     /// The class of every packet, in the order of arrival.
     pub(super) arrived: Vec<Class>,
     /// From just before the first packet was sent until just after the last one was.
@@ -55,9 +55,9 @@ pub(super) struct Seen {
     pub(super) noise: Nanos,
 }
 
-impl Link<'_> {
+impl TestLink<'_> {
     /// Sends `burst` in its order and listens until the link is silent.
-    pub(super) fn run(&self, burst: &[Class], round: u32) -> io::Result<Seen> {
+    pub(super) fn run(&self, burst: &[Class], round: u32) -> io::Result<BurstResult> {
         let receiver = self.far.run(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)))??;
         let target = SocketAddr::from((self.far_address, receiver.local_addr()?.port()));
         let senders = self.senders(burst, target)?;
@@ -71,7 +71,7 @@ impl Link<'_> {
             let ended = send(&senders, burst, round)?;
             let heard = listening.join().map_err(|_| io::Error::other("the receiver panicked"))??;
             let since = |end: Instant| Nanos(end.saturating_duration_since(begun).as_nanos() as u64);
-            Ok(Seen {
+            Ok(BurstResult {
                 arrived: heard.arrived,
                 sending: since(ended.0),
                 draining: heard.last.map_or(Nanos::ZERO, since),
@@ -81,23 +81,23 @@ impl Link<'_> {
     }
 
     /// For each class enough sockets for its part of the burst.
-    fn senders(&self, burst: &[Class], target: SocketAddr) -> io::Result<Vec<Vec<Sender>>> {
+    fn senders(&self, burst: &[Class], target: SocketAddr) -> io::Result<Vec<Vec<MarkedSender>>> {
         let of = |class: Class| {
             let packets = burst.iter().filter(|c| **c == class).count();
-            (0..packets.div_ceil(PACKETS_PER_SOCKET)).map(|_| Sender::new(class, target)).collect()
+            (0..packets.div_ceil(PACKETS_PER_SOCKET)).map(|_| MarkedSender::new(class, target)).collect()
         };
         self.near.run(|| Class::ALL.into_iter().map(of).collect())?
     }
 }
 
 /// A socket that marks what it sends.
-struct Sender {
+struct MarkedSender {
     socket: UdpSocket,
     /// Packets that one call takes.
     batch: usize,
 }
 
-impl Sender {
+impl MarkedSender {
     fn new(class: Class, target: SocketAddr) -> io::Result<Self> {
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
         let _ = setsockopt(&socket, sockopt::SndBuf, &SOCKET_BUFFER);
@@ -110,7 +110,7 @@ impl Sender {
 }
 
 /// Sends the burst; gives the time of its end and what this thread waited for a processor.
-fn send(senders: &[Vec<Sender>], burst: &[Class], round: u32) -> io::Result<(Instant, Nanos)> {
+fn send(senders: &[Vec<MarkedSender>], burst: &[Class], round: u32) -> io::Result<(Instant, Nanos)> {
     let before = waited();
     let mut packets = vec![0u8; BATCH * PAYLOAD];
     let (mut turn, mut left) = (0, burst.len());
@@ -132,14 +132,14 @@ fn send(senders: &[Vec<Sender>], burst: &[Class], round: u32) -> io::Result<(Ins
     Ok((Instant::now(), waited() - before))
 }
 
-struct Heard {
+struct ReceivedCounts {
     arrived: Vec<Class>,
     last: Option<Instant>,
     waited: Nanos,
 }
 
-fn listen(receiver: &UdpSocket, most: usize, round: u32) -> io::Result<Heard> {
-    let mut heard = Heard { arrived: Vec::with_capacity(most), last: None, waited: Nanos::ZERO };
+fn listen(receiver: &UdpSocket, most: usize, round: u32) -> io::Result<ReceivedCounts> {
+    let mut heard = ReceivedCounts { arrived: Vec::with_capacity(most), last: None, waited: Nanos::ZERO };
     let mut packet = [0u8; PAYLOAD + 1];
     // The sender may be late on a busy machine: the first packets get several periods of silence.
     let mut patience = 20;

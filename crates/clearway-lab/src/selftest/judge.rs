@@ -15,8 +15,8 @@
 use clearway_proto::base::{BitsPerSec, Class, Nanos};
 use serde::Serialize;
 
-use super::burst::{FRAME, Seen};
-use crate::queue::{LOW_TABLE_PERCENT, OWN_FRAMES, Table, burst, fifo_bytes, table_of};
+use super::burst::{BurstResult, FRAME};
+use crate::queue::{ArbitrationTable, LOW_TABLE_PERCENT, OWN_FRAMES, burst, fifo_bytes, table_of};
 use crate::{LabSpec, QueueKind};
 
 /// Rates are told apart to this fraction; an idle machine measured 98 to 99.6 % of 100 Mb/s.
@@ -39,7 +39,7 @@ const ORDER_VOID: f64 = 0.5;
 /// What a check came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Outcome {
+pub enum CheckOutcome {
     /// As it should be.
     Pass,
     /// Not as it should be, and noise does not explain it.
@@ -50,7 +50,7 @@ pub enum Outcome {
 
 /// One property of one port.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Check {
+pub struct PortCheck {
     /// `rate`, `depth` or `order`.
     pub name: &'static str,
     /// The unit of the figures.
@@ -62,52 +62,52 @@ pub struct Check {
     /// How far they may be apart.
     pub tolerance: f64,
     /// What it came to.
-    pub outcome: Outcome,
+    pub outcome: CheckOutcome,
 }
 
-impl Check {
+impl PortCheck {
     fn new(name: &'static str, unit: &'static str, expected: f64, measured: Option<f64>, tolerance: f64) -> Self {
         let outcome = match measured {
-            None => Outcome::Inconclusive,
-            Some(measured) if (measured - expected).abs() <= tolerance => Outcome::Pass,
-            Some(_) => Outcome::Fail,
+            None => CheckOutcome::Inconclusive,
+            Some(measured) if (measured - expected).abs() <= tolerance => CheckOutcome::Pass,
+            Some(_) => CheckOutcome::Fail,
         };
         Self { name, unit, expected, measured, tolerance, outcome }
     }
 
     /// This check where noise explains whatever is wrong with it.
     fn excused(self) -> Self {
-        let outcome = if self.outcome == Outcome::Pass { Outcome::Pass } else { Outcome::Inconclusive };
+        let outcome = if self.outcome == CheckOutcome::Pass { CheckOutcome::Pass } else { CheckOutcome::Inconclusive };
         Self { outcome, ..self }
     }
 }
 
 /// What is known about the port under test.
 #[derive(Clone, Copy)]
-pub(super) struct Expected<'a> {
+pub(super) struct ExpectedPort<'a> {
     pub(super) rate: BitsPerSec,
     pub(super) spec: &'a LabSpec,
 }
 
 /// The flood and what the kernel counted of it.
 #[derive(Clone, Debug)]
-pub(super) struct Flood {
-    pub(super) seen: Seen,
+pub(super) struct FloodResult {
+    pub(super) seen: BurstResult,
     pub(super) passed: u64,
 }
 
-impl Expected<'_> {
+impl ExpectedPort<'_> {
     fn frame_ns(&self) -> f64 {
         self.rate.time_for(FRAME).0 as f64
     }
 
     /// Frames that leave while a burst of this length is sent, beside those of the token burst.
-    fn left_while(&self, seen: &Seen) -> f64 {
+    fn left_while(&self, seen: &BurstResult) -> f64 {
         seen.sending.0 as f64 / self.frame_ns()
     }
 
     /// The floods that came fast enough to fill the queue.
-    fn filled<'f>(&self, floods: &'f [Flood]) -> impl Iterator<Item = &'f Flood> {
+    fn filled<'f>(&self, floods: &'f [FloodResult]) -> impl Iterator<Item = &'f FloodResult> {
         floods.iter().filter(|f| self.left_while(&f.seen) <= FLOOD_VOID * f64::from(self.spec.queue_packets))
     }
 
@@ -116,29 +116,30 @@ impl Expected<'_> {
     }
 
     /// The queue's depth in packets.
-    pub(super) fn depth(&self, floods: &[Flood]) -> Check {
+    pub(super) fn depth(&self, floods: &[FloodResult]) -> PortCheck {
         let expected = match self.spec.queue {
             QueueKind::Fifo => (fifo_bytes(self.spec.queue_packets).0 / FRAME.0) as f64,
             QueueKind::Strict | QueueKind::Weighted | QueueKind::VlArb => f64::from(self.spec.queue_packets),
         };
-        let left = |flood: &Flood| (self.token_frames() + self.left_while(&flood.seen)).floor();
+        let left = |flood: &FloodResult| (self.token_frames() + self.left_while(&flood.seen)).floor();
         let depths = self.filled(floods).map(|flood| flood.passed as f64 - 1.0 - left(flood));
         let measured = depths.min_by(|a, b| (a - expected).abs().total_cmp(&(b - expected).abs()));
         let late = TIMER.0 as f64 / self.frame_ns();
         let tolerance = DEPTH_TOLERANCE_PACKETS + DEPTH_TOLERANCE * expected + late;
-        Check::new("depth", "packets", expected, measured, tolerance)
+        PortCheck::new("depth", "packets", expected, measured, tolerance)
     }
 
     /// The port's rate.
-    pub(super) fn rate(&self, floods: &[Flood]) -> Check {
+    pub(super) fn rate(&self, floods: &[FloodResult]) -> PortCheck {
         let expected = self.rate.0 as f64 / 1e6;
-        let bits = |f: &Flood| ((f.passed * FRAME.0).saturating_sub(burst(self.rate).0) * 8) as f64;
-        let late_ns = |f: &Flood| f.seen.draining.0 as f64 - bits(f) * 1e3 / expected;
-        let heard: Vec<&Flood> = self.filled(floods).filter(|f| f.seen.arrived.len() as u64 == f.passed).collect();
+        let bits = |f: &FloodResult| ((f.passed * FRAME.0).saturating_sub(burst(self.rate).0) * 8) as f64;
+        let late_ns = |f: &FloodResult| f.seen.draining.0 as f64 - bits(f) * 1e3 / expected;
+        let heard: Vec<&FloodResult> =
+            self.filled(floods).filter(|f| f.seen.arrived.len() as u64 == f.passed).collect();
         let rates = heard.iter().map(|f| bits(f) * 1e3 / f.seen.draining.0.max(1) as f64);
         let late = TIMER.0 as f64 / (self.frame_ns() * f64::from(self.spec.queue_packets));
         let tolerance = (RATE_TOLERANCE + late) * expected;
-        let check = Check::new("rate", "Mb/s", expected, rates.max_by(f64::total_cmp), tolerance);
+        let check = PortCheck::new("rate", "Mb/s", expected, rates.max_by(f64::total_cmp), tolerance);
         if heard.iter().all(|f| (0.0..=f.seen.noise.0 as f64).contains(&late_ns(f))) { check.excused() } else { check }
     }
 
@@ -163,7 +164,7 @@ impl Expected<'_> {
     /// Frames that one class may send in its turn.
     fn turn(&self) -> usize {
         let weight = |class| match self.spec.queue {
-            QueueKind::Weighted => self.spec.weights.of(class),
+            QueueKind::Weighted => self.spec.weights.weight(class),
             QueueKind::VlArb => 16,
             QueueKind::Fifo | QueueKind::Strict => 1,
         };
@@ -171,25 +172,25 @@ impl Expected<'_> {
     }
 
     /// Whether classes leave in the order, or with the shares, that the kind of queue promises.
-    pub(super) fn order(&self, rounds: &[Seen]) -> Check {
+    pub(super) fn order(&self, rounds: &[BurstResult]) -> PortCheck {
         let packets = self.order_packets();
         let ideal = self.ideal_shares();
-        let stayed = |seen: &&Seen| self.left_while(seen) <= ORDER_VOID * packets as f64;
-        let complete = |seen: &&Seen| seen.arrived.len() == packets * Class::ALL.len();
+        let stayed = |seen: &&BurstResult| self.left_while(seen) <= ORDER_VOID * packets as f64;
+        let complete = |seen: &&BurstResult| seen.arrived.len() == packets * Class::ALL.len();
         let windows = rounds.iter().filter(stayed).filter(complete).map(|seen| self.window(seen));
         let errors = windows.filter(|window| window.total > 0).map(|w| (w.deviation(&ideal), w.total));
         let best = errors.min_by(|a, b| a.0.total_cmp(&b.0));
         let turn = self.turn() as f64;
         let tolerance = best.map_or(SHARE_TOLERANCE, |(_, total)| SHARE_TOLERANCE + turn / total as f64);
-        Check::new("order", "largest error of a class's share", 0.0, best.map(|(error, _)| error), tolerance)
+        PortCheck::new("order", "largest error of a class's share", 0.0, best.map(|(error, _)| error), tolerance)
     }
 
     /// What passes between the end of the burst and the moment the first class has nothing left.
-    fn window(&self, seen: &Seen) -> Window {
+    fn window(&self, seen: &BurstResult) -> CountingWindow {
         let packets = self.order_packets();
         let own = if self.spec.queue == QueueKind::Strict { OWN_FRAMES } else { 1 };
         let skip = (self.token_frames() + self.left_while(seen)).ceil() as usize + own;
-        let mut window = Window { counts: [0; 5], total: 0 };
+        let mut window = CountingWindow { counts: [0; 5], total: 0 };
         let mut sent = [0; 5];
         for (i, class) in seen.arrived.iter().enumerate() {
             sent[class.index()] += 1;
@@ -212,27 +213,27 @@ impl Expected<'_> {
             QueueKind::Fifo => [0.0, 0.0, 0.0, 0.0, 1.0],
             QueueKind::Strict => [1.0, 0.0, 0.0, 0.0, 0.0],
             QueueKind::Weighted => {
-                let sum: u32 = Class::ALL.into_iter().map(|class| spec.weights.of(class)).sum();
-                Class::ALL.map(|class| f64::from(spec.weights.of(class)) / f64::from(sum))
+                let sum: u32 = Class::ALL.into_iter().map(|class| spec.weights.weight(class)).sum();
+                Class::ALL.map(|class| f64::from(spec.weights.weight(class)) / f64::from(sum))
             }
             QueueKind::VlArb => Class::ALL.map(|class| {
                 let (table, weight) = table_of(class);
                 let peers = Class::ALL.into_iter().map(table_of).filter(|(t, _)| *t == table);
                 let sum: u32 = peers.map(|(_, weight)| weight).sum();
                 let low = f64::from(LOW_TABLE_PERCENT) / 100.0;
-                let part = if table == Table::High { 1.0 - low } else { low };
+                let part = if table == ArbitrationTable::High { 1.0 - low } else { low };
                 part * f64::from(weight) / f64::from(sum)
             }),
         }
     }
 }
 
-struct Window {
+struct CountingWindow {
     counts: [usize; 5],
     total: usize,
 }
 
-impl Window {
+impl CountingWindow {
     fn deviation(&self, ideal: &[f64; 5]) -> f64 {
         let share = |count: usize| count as f64 / self.total as f64;
         self.counts.iter().zip(ideal).map(|(count, ideal)| (share(*count) - ideal).abs()).fold(0.0, f64::max)

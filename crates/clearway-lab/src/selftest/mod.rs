@@ -20,10 +20,10 @@ use std::time::Instant;
 use clearway_proto::base::{BitsPerSec, Class, Nanos};
 use serde::Serialize;
 
-pub use judge::{Check, Outcome};
+pub use judge::{CheckOutcome, PortCheck};
 
-use crate::lab::{Lab, Port};
-use judge::{Expected, Flood};
+use crate::lab::{Lab, LabPort};
+use judge::{ExpectedPort, FloodResult};
 
 /// A check that has not passed after so many rounds will not: beside six busy loops on two processors each of 150 ports of
 /// up to 100 Mb/s had passed before.
@@ -39,9 +39,9 @@ pub struct PortTest {
     /// `<node>:<interface>`, the end that sends.
     pub port: String,
     /// Rate, depth, order.
-    pub checks: Vec<Check>,
+    pub checks: Vec<PortCheck>,
     /// Fail if a check failed, else inconclusive if one was, else pass.
-    pub outcome: Outcome,
+    pub outcome: CheckOutcome,
     /// How often the checks were repeated until all passed, or in vain.
     pub rounds: u32,
 }
@@ -57,23 +57,23 @@ pub struct SelfTest {
 
 impl SelfTest {
     /// Fail if a port failed, else inconclusive if one was, else pass.
-    pub fn outcome(&self) -> Outcome {
+    pub fn outcome(&self) -> CheckOutcome {
         worst(self.ports.iter().map(|port| port.outcome))
     }
 
     /// The ports that are not as they should be.
     pub fn failed(&self) -> impl Iterator<Item = &PortTest> {
-        self.ports.iter().filter(|port| port.outcome == Outcome::Fail)
+        self.ports.iter().filter(|port| port.outcome == CheckOutcome::Fail)
     }
 }
 
-fn worst(outcomes: impl Iterator<Item = Outcome>) -> Outcome {
-    let severity = |outcome: &Outcome| match outcome {
-        Outcome::Pass => 0,
-        Outcome::Inconclusive => 1,
-        Outcome::Fail => 2,
+fn worst(outcomes: impl Iterator<Item = CheckOutcome>) -> CheckOutcome {
+    let severity = |outcome: &CheckOutcome| match outcome {
+        CheckOutcome::Pass => 0,
+        CheckOutcome::Inconclusive => 1,
+        CheckOutcome::Fail => 2,
     };
-    outcomes.max_by_key(severity).unwrap_or(Outcome::Pass)
+    outcomes.max_by_key(severity).unwrap_or(CheckOutcome::Pass)
 }
 
 impl Lab {
@@ -85,7 +85,7 @@ impl Lab {
     /// About 50 ms of link time per port at 100 Mb/s, several ports at a time; 8 hosts take less than a second.
     pub fn self_test(&self) -> io::Result<SelfTest> {
         let begun = Instant::now();
-        let ports: Vec<Port<'_>> = self.ports().collect();
+        let ports: Vec<LabPort<'_>> = self.ports().collect();
         let next = Mutex::new(ports.iter().enumerate());
         let results: Mutex<Vec<(usize, io::Result<PortTest>)>> = Mutex::new(Vec::new());
         let lock = PoisonError::into_inner;
@@ -106,14 +106,14 @@ impl Lab {
         Ok(SelfTest { ports: ports?, took: Nanos(begun.elapsed().as_nanos() as u64) })
     }
 
-    fn test_port(&self, port: Port<'_>) -> io::Result<PortTest> {
-        let link = burst::Link {
+    fn test_port(&self, port: LabPort<'_>) -> io::Result<PortTest> {
+        let link = burst::TestLink {
             near: &self.spaces()[port.near.node],
             far: &self.spaces()[port.far.node],
             far_address: self.plan().address_of(port.far),
             rate: port.rate,
         };
-        let expected = Expected { rate: port.rate, spec: self.spec() };
+        let expected = ExpectedPort { rate: port.rate, spec: self.spec() };
         let (mut floods, mut orders) = (Vec::new(), Vec::new());
         let mut round = 0;
         loop {
@@ -122,14 +122,14 @@ impl Lab {
             orders.push(link.run(&expected.order_burst(), ROUNDS + round)?);
             let checks = vec![expected.rate(&floods), expected.depth(&floods), expected.order(&orders)];
             let outcome = worst(checks.iter().map(|check| check.outcome));
-            if outcome == Outcome::Pass || round == ROUNDS {
+            if outcome == CheckOutcome::Pass || round == ROUNDS {
                 return Ok(PortTest { port: self.port_name(port.near), checks, outcome, rounds: round });
             }
         }
     }
 
     /// Sends half as much again as the queue holds, and asks the kernel how much of it passed.
-    fn flood(&self, port: Port<'_>, link: &burst::Link<'_>, round: u32) -> io::Result<Flood> {
+    fn flood(&self, port: LabPort<'_>, link: &burst::TestLink<'_>, round: u32) -> io::Result<FloodResult> {
         let depth = self.spec().queue_packets as usize;
         let passed = || -> io::Result<u64> {
             let all = self.class_counters(port.near)?;
@@ -138,12 +138,12 @@ impl Lab {
         };
         let before = passed()?;
         let seen = link.run(&vec![Class::BestEffort; depth + depth / 2 + burst::TAIL], round)?;
-        Ok(Flood { seen, passed: passed()?.saturating_sub(before) })
+        Ok(FloodResult { seen, passed: passed()?.saturating_sub(before) })
     }
 }
 
 /// How many ports to test side by side: slow links cost little, fast ones a processor each.
-fn at_once(ports: &[Port<'_>]) -> u64 {
+fn at_once(ports: &[LabPort<'_>]) -> u64 {
     let cpus = thread::available_parallelism().map_or(1, NonZero::get) as u64;
     let fastest = ports.iter().map(|port| port.rate.0).max().unwrap_or(1).max(1);
     (cpus * RATE_PER_CPU.0 / fastest).clamp(cpus, AT_ONCE_MAX)
@@ -155,9 +155,9 @@ mod tests {
 
     #[test]
     fn worst__one_failure_outweighs_all_else() {
-        let all = [Outcome::Pass, Outcome::Fail, Outcome::Inconclusive];
-        assert_eq!(worst(all.into_iter()), Outcome::Fail);
-        assert_eq!(worst([Outcome::Inconclusive, Outcome::Pass].into_iter()), Outcome::Inconclusive);
-        assert_eq!(worst([].into_iter()), Outcome::Pass);
+        let all = [CheckOutcome::Pass, CheckOutcome::Fail, CheckOutcome::Inconclusive];
+        assert_eq!(worst(all.into_iter()), CheckOutcome::Fail);
+        assert_eq!(worst([CheckOutcome::Inconclusive, CheckOutcome::Pass].into_iter()), CheckOutcome::Inconclusive);
+        assert_eq!(worst([].into_iter()), CheckOutcome::Pass);
     }
 }

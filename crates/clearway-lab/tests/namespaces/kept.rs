@@ -4,7 +4,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, ExitCode, Stdio};
 
 use clearway_lab::{
-    HOST_VARIABLE, LAB_VARIABLE, Lab, LabError, LabName, LabSpec, Outcome, QueueKind, keeper, permission,
+    CheckOutcome, HOST_VARIABLE, LAB_VARIABLE, Lab, LabError, LabName, LabSpec, QueueKind, keeper, permission,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -20,9 +20,9 @@ pub(crate) const CASES: [Case; 4] = [
 ];
 
 /// A lab that is ended when the test is, whatever happened to it.
-struct Kept(LabName);
+struct EndedLab(LabName);
 
-impl Kept {
+impl EndedLab {
     fn up(name: &str) -> Option<Self> {
         let name: LabName = format!("{name}-{}", std::process::id()).parse().unwrap();
         match start(&name, &LabSpec::new(star(2))) {
@@ -43,7 +43,7 @@ impl Kept {
     }
 }
 
-impl Drop for Kept {
+impl Drop for EndedLab {
     fn drop(&mut self) {
         let _ = keeper::down(&self.0);
     }
@@ -75,7 +75,7 @@ pub(crate) fn as_entered(name: &str, host: &str) -> ExitCode {
 }
 
 fn keeper__a_lab_is_found_entered_and_ended_by_name() {
-    let Some(kept) = Kept::up("found") else { return };
+    let Some(kept) = EndedLab::up("found") else { return };
     let name = &kept.0;
     assert!(matches!(start(name, &LabSpec::new(star(2))), Err(LabError::Keeper(s)) if s.contains("already up")));
     assert!(keeper::list().unwrap().iter().any(|status| status.up && status.state.name == *name));
@@ -97,7 +97,7 @@ fn keeper__a_lab_is_found_entered_and_ended_by_name() {
 }
 
 fn keeper__a_killed_keeper_leaves_only_a_stale_state() {
-    let Some(kept) = Kept::up("stale") else { return };
+    let Some(kept) = EndedLab::up("stale") else { return };
     let status = keeper::status(&kept.0).unwrap();
     kill(Pid::from_raw(status.state.keeper.pid), Signal::SIGKILL).unwrap();
     while status.state.keeper.lives() {
@@ -122,15 +122,15 @@ fn keeper__a_failure_comes_back_as_its_sentence() {
 
 /// Runs last: it moves this process into the keeper's user namespace.
 fn self_test__names_every_port_that_someone_changed() {
-    let Some(kept) = Kept::up("changed") else { return };
+    let Some(kept) = EndedLab::up("changed") else { return };
     let mut one: Lab = keeper::attach(&kept.0).unwrap();
     let other: Lab = keeper::attach(&kept.0).unwrap();
     exchange(&other, 0, 1, b"attached");
     one.rearm(QueueKind::Fifo).unwrap();
     let test = other.self_test().unwrap();
     let wrong = |port: &&clearway_lab::PortTest| {
-        port.checks.iter().any(|check| check.name == "order" && check.outcome != Outcome::Pass)
+        port.checks.iter().any(|check| check.name == "order" && check.outcome != CheckOutcome::Pass)
     };
     assert_eq!(test.ports.iter().filter(wrong).count(), 4, "{test:#?}");
-    assert_ne!(test.outcome(), Outcome::Pass);
+    assert_ne!(test.outcome(), CheckOutcome::Pass);
 }

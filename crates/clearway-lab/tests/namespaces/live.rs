@@ -5,7 +5,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use clearway_lab::{Lab, LabError, LabSpec, Outcome, QueueKind, SelfTest, Tier, Topology, permission};
+use clearway_lab::{CheckOutcome, Lab, LabError, LabSpec, QueueKind, SelfTest, Tier, Topology, permission};
 use clearway_proto::base::{BitsPerSec, Bytes, Class, Rank};
 use nix::sys::socket::{setsockopt, sockopt};
 
@@ -220,7 +220,7 @@ fn left_meanwhile(begun: Instant, bytes: u64) -> u64 {
 }
 
 fn assert_proven(test: &SelfTest, what: &str) {
-    let wrong: Vec<_> = test.ports.iter().filter(|port| port.outcome != Outcome::Pass).collect();
+    let wrong: Vec<_> = test.ports.iter().filter(|port| port.outcome != CheckOutcome::Pass).collect();
     // Noise may leave a port undecided; a port that is wrong without noise is a defect.
     assert!(test.failed().next().is_none(), "{what}: {wrong:#?}");
     if !wrong.is_empty() {
@@ -266,12 +266,12 @@ fn self_test__a_wrong_port_is_the_one_that_is_named() {
     changed(1, "qdisc replace dev eth0 parent 10:3 pfifo limit 70").unwrap();
     changed(2, "filter del dev eth0 parent 10:").unwrap();
     let test = lab.self_test().unwrap();
-    let checks = |wanted: fn(Outcome) -> bool| -> Vec<(&str, &str)> {
+    let checks = |wanted: fn(CheckOutcome) -> bool| -> Vec<(&str, &str)> {
         let all = test.ports.iter().flat_map(|port| port.checks.iter().map(|check| (port.port.as_str(), check)));
         all.filter(|(_, check)| wanted(check.outcome)).map(|(port, check)| (port, check.name)).collect()
     };
     let wrong = [("h0:eth0", "rate"), ("h1:eth0", "depth"), ("h2:eth0", "order")];
-    let (failed, passed) = (checks(|o| o == Outcome::Fail), checks(|o| o == Outcome::Pass));
+    let (failed, passed) = (checks(|o| o == CheckOutcome::Fail), checks(|o| o == CheckOutcome::Pass));
     // On a machine too busy to tell, a wrong port may be undecided, but it never passes, and a right one never fails.
     assert!(failed.iter().all(|check| wrong.contains(check)), "{failed:?}");
     assert!(wrong.iter().all(|check| !passed.contains(check)), "{test:#?}");

@@ -2,7 +2,7 @@
 //!
 //! # Model
 //! A [`Device`] has one endpoint for each *lane*, all on one address vector, and one completion queue for all of them or for
-//! each ([`Queues`]). Memory is made here and never leaves: callers name it as [`Place`] (piece, offset, length), and every call checks a place before a
+//! each ([`Queues`]). Memory is made here and never leaves: callers name it as [`LocalBytes`] (piece, offset, length), and every call checks a place before a
 //! pointer is made of it. What is under way is known by a *key*, the number of one of the device's own contexts; the
 //! library gets that context's address, and what it hands back is turned into a key again only if it is one.
 //!
@@ -12,7 +12,7 @@
 //! I2. No pointer from the library is followed; addresses in completions become offsets or nothing.
 //! I3. Memory never moves and is never unregistered while the device lives.
 
-mod opening;
+mod open;
 
 use std::ffi::c_void;
 use std::fmt;
@@ -23,19 +23,21 @@ use std::sync::atomic::AtomicU64;
 
 use clearway_proto::wire::AtomicKind;
 
-use self::opening::{Bytes, Owned, Wake, open_addresses, open_endpoint, open_queues, owned, refusal, step};
+use self::open::{
+    OwnedObject, PinnedBytes, WakeDescriptor, open_addresses, open_endpoint, open_queues, owned, refusal, step,
+};
 use crate::abi::*;
 use crate::error::OfiError;
-use crate::library::{Facts, Offer};
-use crate::port::Waking;
-use crate::provider::Queues;
+use crate::library::{Offer, OfferFacts};
+use crate::port::WakeMethod;
+use crate::provider::QueueSharing;
 
 /// Completions taken in one call.
 pub(crate) const BATCH: usize = 64;
 
 /// Bytes in this device's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct LocalBytes {
     /// The piece of memory, in the order of [`Device::add_memory`].
     pub(crate) piece: usize,
     /// Bytes from its beginning.
@@ -46,7 +48,7 @@ pub(crate) struct Place {
 
 /// A place in a peer's memory, as the fabric names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Remote {
+pub(crate) struct RemoteBytes {
     /// The peer's address number.
     pub(crate) address: u64,
     /// Address or offset, whichever the provider counts in.
@@ -57,7 +59,7 @@ pub(crate) struct Remote {
 
 /// When a write completes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Until {
+pub(crate) enum CompletionLevel {
     /// Its bytes have left, and may be changed.
     Left,
     /// Its bytes are in the peer's memory.
@@ -66,7 +68,7 @@ pub(crate) enum Until {
 
 /// What the library said to an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Posting {
+pub(crate) enum PostResult {
     /// Under way.
     Accepted,
     /// Not now: try again after completions were taken.
@@ -91,21 +93,21 @@ pub(crate) struct Completion {
 }
 
 /// A piece of memory with its registration.
-struct Piece {
-    registration: Option<Owned<FidMr>>,
-    bytes: Bytes,
+struct RegisteredMemory {
+    registration: Option<OwnedObject<FidMr>>,
+    bytes: PinnedBytes,
 }
 
 /// An opened provider. See the module.
 pub(crate) struct Device {
     // In the order in which they are closed; `drop` empties the first two.
-    endpoints: Vec<Owned<FidEp>>,
-    pieces: Vec<Piece>,
-    wake: Option<Wake>,
-    queues: Vec<Owned<FidCq>>,
-    addresses: Owned<FidAv>,
-    domain: Owned<FidDomain>,
-    fabric: Owned<FidFabric>,
+    endpoints: Vec<OwnedObject<FidEp>>,
+    pieces: Vec<RegisteredMemory>,
+    wake: Option<WakeDescriptor>,
+    queues: Vec<OwnedObject<FidCq>>,
+    addresses: OwnedObject<FidAv>,
+    domain: OwnedObject<FidDomain>,
+    fabric: OwnedObject<FidFabric>,
     contexts: Vec<FiContext2>,
     keys_drawn: u64,
     offer: Offer,
@@ -136,9 +138,9 @@ impl Device {
     pub(crate) fn open(
         offer: Offer,
         classes: &[Option<u32>],
-        queues: Queues,
+        queues: QueueSharing,
         keys: usize,
-        waking: Waking,
+        waking: WakeMethod,
     ) -> Result<Self, OfiError> {
         let (code, fabric) = offer.library.open_fabric(&offer);
         let fabric = owned(&offer, "open the fabric", code, fabric)?;
@@ -148,7 +150,7 @@ impl Device {
             unsafe { ((*(*fabric.raw()).ops).domain)(fabric.raw(), offer.info(), &mut domain, ptr::null_mut()) };
         let domain = owned(&offer, "open the domain", answer, domain)?;
         let addresses = open_addresses(&offer, &domain)?;
-        let count = if queues == Queues::Shared { 1 } else { classes.len() };
+        let count = if queues == QueueSharing::Shared { 1 } else { classes.len() };
         let (queues, wake) = open_queues(&offer, &domain, count, waking)?;
         let mut endpoints = Vec::new();
         for (lane, class) in classes.iter().enumerate() {
@@ -172,7 +174,7 @@ impl Device {
     }
 
     /// What the provider said of itself.
-    pub(crate) fn facts(&self) -> &Facts {
+    pub(crate) fn facts(&self) -> &OfferFacts {
         &self.offer.facts
     }
 
@@ -218,7 +220,7 @@ impl Device {
     /// No memory, or the provider does not take it.
     pub(crate) fn add_memory(&mut self, length: usize) -> Result<usize, OfiError> {
         let none = || refusal(&self.offer, "register memory", libc::ENOMEM);
-        self.add(Bytes::zeroed(length).ok_or_else(none)?)
+        self.add(PinnedBytes::zeroed(length).ok_or_else(none)?)
     }
 
     /// Adds the first `length` bytes of a file that others map too; the number of the piece. No reference to its bytes is given.
@@ -227,11 +229,11 @@ impl Device {
     /// The file cannot be mapped or could become shorter, or the provider does not take it.
     pub(crate) fn add_file(&mut self, file: BorrowedFd<'_>, length: usize) -> Result<usize, OfiError> {
         let refused = |_| refusal(&self.offer, "map memory", libc::EINVAL);
-        let bytes = Bytes::mapped(file, length).map_err(refused)?;
+        let bytes = PinnedBytes::mapped(file, length).map_err(refused)?;
         self.add(bytes)
     }
 
-    fn add(&mut self, bytes: Bytes) -> Result<usize, OfiError> {
+    fn add(&mut self, bytes: PinnedBytes) -> Result<usize, OfiError> {
         let access = FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
         let key = if self.offer.facts.mr_mode & FI_MR_PROV_KEY == 0 { self.draw_key() } else { 0 };
         let mut registration = ptr::null_mut();
@@ -254,12 +256,12 @@ impl Device {
         if self.offer.facts.mr_mode & FI_MR_ENDPOINT != 0 {
             self.bind_to_endpoint(&registration)?;
         }
-        self.pieces.push(Piece { registration: Some(registration), bytes });
+        self.pieces.push(RegisteredMemory { registration: Some(registration), bytes });
         Ok(self.pieces.len() - 1)
     }
 
     /// Providers that want it (cxi) reach memory through one endpoint only: the first lane's.
-    fn bind_to_endpoint(&self, registration: &Owned<FidMr>) -> Result<(), OfiError> {
+    fn bind_to_endpoint(&self, registration: &OwnedObject<FidMr>) -> Result<(), OfiError> {
         let fid = registration.fid();
         // SAFETY: two live objects of one domain.
         let code = unsafe { ((*(*fid).ops).bind)(fid, self.endpoints[0].fid(), 0) };
@@ -304,7 +306,7 @@ impl Device {
 
     /// The 64-bit word at `offset` of a piece, a multiple of 8.
     pub(crate) fn word(&self, piece: usize, offset: usize) -> Option<&AtomicU64> {
-        let (start, _) = self.pointer(Place { piece, offset, length: 8 })?;
+        let (start, _) = self.pointer(LocalBytes { piece, offset, length: 8 })?;
         // SAFETY: eight bytes inside a piece, which begins on a page; pieces live as long as the device.
         offset.is_multiple_of(8).then(|| unsafe { AtomicU64::from_ptr(start.cast()) })
     }
@@ -327,7 +329,7 @@ impl Device {
     }
 
     /// Copies between two places of one length; `None` when one leaves its piece.
-    pub(crate) fn copy(&mut self, from: Place, into: Place) -> Option<()> {
+    pub(crate) fn copy(&mut self, from: LocalBytes, into: LocalBytes) -> Option<()> {
         if from.length != into.length {
             return None;
         }
@@ -338,7 +340,7 @@ impl Device {
     }
 
     /// A checked place as pointer and local descriptor.
-    fn pointer(&self, place: Place) -> Option<(*mut u8, *mut c_void)> {
+    fn pointer(&self, place: LocalBytes) -> Option<(*mut u8, *mut c_void)> {
         let piece = self.pieces.get(place.piece)?;
         let end = place.offset.checked_add(place.length)?;
         if end > piece.bytes.length {
@@ -364,8 +366,8 @@ impl Device {
     }
 
     /// Sends the bytes at `from`, which stay untouched until the completion of `key`.
-    pub(crate) fn send(&mut self, lane: usize, address: u64, from: Place, key: usize) -> Posting {
-        let Some((start, descriptor)) = self.pointer(from) else { return Posting::Failed(libc::EFAULT) };
+    pub(crate) fn send(&mut self, lane: usize, address: u64, from: LocalBytes, key: usize) -> PostResult {
+        let Some((start, descriptor)) = self.pointer(from) else { return PostResult::Failed(libc::EFAULT) };
         let context = self.context(key);
         let endpoint = self.endpoints[lane].raw();
         // SAFETY: a live endpoint, checked bytes in memory that never moves (I3), a context that is the device's own.
@@ -373,16 +375,16 @@ impl Device {
     }
 
     /// Sends the bytes at `from`, which may be used again at once. There is no completion.
-    pub(crate) fn inject(&mut self, lane: usize, address: u64, from: Place) -> Posting {
-        let Some((start, _)) = self.pointer(from) else { return Posting::Failed(libc::EFAULT) };
+    pub(crate) fn inject(&mut self, lane: usize, address: u64, from: LocalBytes) -> PostResult {
+        let Some((start, _)) = self.pointer(from) else { return PostResult::Failed(libc::EFAULT) };
         let endpoint = self.endpoints[lane].raw();
         // SAFETY: a live endpoint and checked bytes, which the library copies before it returns.
         posting(unsafe { ((*(*endpoint).msg).inject)(endpoint, start.cast(), from.length, address) })
     }
 
     /// Gives the bytes at `into` to the lane's endpoint for as many messages as fit.
-    pub(crate) fn receive(&mut self, lane: usize, into: Place, key: usize) -> Posting {
-        let Some((start, mut descriptor)) = self.pointer(into) else { return Posting::Failed(libc::EFAULT) };
+    pub(crate) fn receive(&mut self, lane: usize, into: LocalBytes, key: usize) -> PostResult {
+        let Some((start, mut descriptor)) = self.pointer(into) else { return PostResult::Failed(libc::EFAULT) };
         let context = self.context(key);
         let iov = Iovec { base: start.cast(), len: into.length };
         let message = FiMsg { msg_iov: &iov, desc: &mut descriptor, iov_count: 1, addr: u64::MAX, context, data: 0 };
@@ -392,8 +394,15 @@ impl Device {
     }
 
     /// Writes the bytes at `from` into a peer's memory.
-    pub(crate) fn write(&mut self, lane: usize, from: Place, into: Remote, until: Until, key: usize) -> Posting {
-        let Some((start, mut descriptor)) = self.pointer(from) else { return Posting::Failed(libc::EFAULT) };
+    pub(crate) fn write(
+        &mut self,
+        lane: usize,
+        from: LocalBytes,
+        into: RemoteBytes,
+        until: CompletionLevel,
+        key: usize,
+    ) -> PostResult {
+        let Some((start, mut descriptor)) = self.pointer(from) else { return PostResult::Failed(libc::EFAULT) };
         let context = self.context(key);
         let iov = Iovec { base: start.cast(), len: from.length };
         let target = FiRmaIov { addr: into.at, len: from.length, key: into.key };
@@ -408,14 +417,14 @@ impl Device {
             data: 0,
         };
         let endpoint = self.endpoints[lane].raw();
-        let level = if until == Until::There { FI_DELIVERY_COMPLETE } else { 0 };
+        let level = if until == CompletionLevel::There { FI_DELIVERY_COMPLETE } else { 0 };
         // SAFETY: as in `receive`.
         posting(unsafe { ((*(*endpoint).rma).writemsg)(endpoint, &message, FI_COMPLETION | level) })
     }
 
     /// Reads a peer's memory into the bytes at `into`; completes when they are there.
-    pub(crate) fn read(&mut self, lane: usize, from: Remote, into: Place, key: usize) -> Posting {
-        let Some((start, descriptor)) = self.pointer(into) else { return Posting::Failed(libc::EFAULT) };
+    pub(crate) fn read(&mut self, lane: usize, from: RemoteBytes, into: LocalBytes, key: usize) -> PostResult {
+        let Some((start, descriptor)) = self.pointer(into) else { return PostResult::Failed(libc::EFAULT) };
         let context = self.context(key);
         let endpoint = self.endpoints[lane].raw();
         // SAFETY: a live endpoint, checked bytes in memory that never moves, a context that is the device's own.
@@ -435,9 +444,16 @@ impl Device {
 
     /// Changes a word of a peer's memory. `words` has three words: operand and comparand (set by the caller to what
     /// `kind` says), and the old value when it completes.
-    pub(crate) fn atomic(&mut self, lane: usize, kind: AtomicKind, at: Remote, words: Place, key: usize) -> Posting {
-        let at_words = Place { length: 24, ..words };
-        let Some((operand, descriptor)) = self.pointer(at_words) else { return Posting::Failed(libc::EFAULT) };
+    pub(crate) fn atomic(
+        &mut self,
+        lane: usize,
+        kind: AtomicKind,
+        at: RemoteBytes,
+        words: LocalBytes,
+        key: usize,
+    ) -> PostResult {
+        let at_words = LocalBytes { length: 24, ..words };
+        let Some((operand, descriptor)) = self.pointer(at_words) else { return PostResult::Failed(libc::EFAULT) };
         let context = self.context(key);
         let endpoint = self.endpoints[lane].raw();
         // SAFETY: the three words were checked to lie inside their piece.
@@ -556,7 +572,7 @@ impl Device {
 
     /// The descriptor that becomes readable when there is something to poll for, if the provider has one.
     pub(crate) fn wake_descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.wake.as_ref().map(Wake::descriptor)
+        self.wake.as_ref().map(WakeDescriptor::descriptor)
     }
 
     /// Whether the descriptor may be waited for now: nothing is there yet that it would not tell of.
@@ -580,10 +596,10 @@ impl Device {
 /// its `NAME_MAX` of 256.
 pub(crate) const NAME_MAX: usize = 256;
 
-fn posting(code: isize) -> Posting {
+fn posting(code: isize) -> PostResult {
     match -(code as i32) {
-        0 => Posting::Accepted,
-        FI_EAGAIN => Posting::Full,
-        code => Posting::Failed(code),
+        0 => PostResult::Accepted,
+        FI_EAGAIN => PostResult::Full,
+        code => PostResult::Failed(code),
     }
 }

@@ -4,11 +4,11 @@ use clearway_proto::base::{Class, LocalNs, Rank};
 use clearway_proto::wire::{Arrival, Datagram, PathId, Queue, RegionId, Span, Stamp, Status};
 
 use super::layout::{self, BUFFERS, RECEIVE};
-use super::peers::{Proof, lane_of};
-use super::slots::{Slots, Stage, Then, Work};
-use super::{LISTED_MAX, Listed, OfiWire, now};
-use crate::device::{BATCH, Completion, Posting};
-use crate::frame::{self, Content, Note, Word};
+use super::peers::{ProofPolicy, lane_of};
+use super::slots::{AfterSend, SlotStage, SlotWork, Slots};
+use super::{LISTED_MAX, OfiWire, ReadyItem, now};
+use crate::device::{BATCH, Completion, PostResult};
+use crate::frame::{self, ControlMessage, ImmediateWord, ReceivedContent};
 
 /// Polls in one poll, so that ends of sends, which are no arrivals, do not keep it for ever.
 const POLLS_MAX: usize = 8;
@@ -21,8 +21,8 @@ impl OfiWire {
         let counters = &mut self.counters;
         self.released.retain(|buffer| {
             let posting = device.receive(buffer / BUFFERS, layout::buffer(*buffer), first_key + buffer);
-            counters.errors += u64::from(matches!(posting, Posting::Failed(_)));
-            posting != Posting::Accepted
+            counters.errors += u64::from(matches!(posting, PostResult::Failed(_)));
+            posting != PostResult::Accepted
         });
     }
 
@@ -35,7 +35,7 @@ impl OfiWire {
                 self.drain(queue);
             }
         }
-        self.settle();
+        self.run_due_work();
     }
 
     /// Takes what a queue has. A batch that is not full was all.
@@ -47,7 +47,7 @@ impl OfiWire {
             }
             self.device.poll(queue, RECEIVE, &mut completions);
             if !completions.is_empty() {
-                self.looks.heard(queue);
+                self.looks.mark_active(queue);
                 self.found = true;
                 let at = now();
                 completions.iter().for_each(|completion| self.complete(completion, at));
@@ -71,13 +71,13 @@ impl OfiWire {
             self.receive(offset, completion.length, at);
         }
         if completion.released || completion.failed.is_some() {
-            self.listed.push_back(Listed::Released(key - self.slots.count()));
+            self.listed.push_back(ReadyItem::Released(key - self.slots.count()));
         }
     }
 
     fn complete_slot(&mut self, slot: usize, failed: Option<i32>, at: LocalNs) {
         let entry = *self.slots.get(slot);
-        if entry.work == Work::Free || entry.stage != Stage::Provider {
+        if entry.work == SlotWork::Free || entry.stage != SlotStage::Provider {
             self.counters.errors += 1;
             return;
         }
@@ -88,17 +88,23 @@ impl OfiWire {
         let lane = Slots::lane(slot);
         let mut value = 0;
         match entry.work {
-            Work::Message { then: Then::Answer(_) | Then::Heard(_), .. } => return self.wait_for_answer(slot, at),
-            Work::Write { .. } if self.is_answered() => return self.wait_for_answer(slot, at),
-            Work::Message { then: Then::Greeted, .. } => self.greeted.push((entry.to, lane)),
-            Work::Write { from, into, immediate: immediate @ Some(_), .. } if !self.ordered => {
-                self.note(lane, entry.to, Note::Landed(Word { into, length: from.length, immediate }));
+            SlotWork::Message { then: AfterSend::Answer(_) | AfterSend::Heard(_), .. } => {
+                return self.wait_for_answer(slot, at);
             }
-            Work::Atomic { .. } => value = self.fetched(slot),
+            SlotWork::Write { .. } if self.is_answered() => return self.wait_for_answer(slot, at),
+            SlotWork::Message { then: AfterSend::Greeted, .. } => self.greeted.push((entry.to, lane)),
+            SlotWork::Write { from, into, immediate: immediate @ Some(_), .. } if !self.ordered => {
+                self.note(
+                    lane,
+                    entry.to,
+                    ControlMessage::Landed(ImmediateWord { into, length: from.length, immediate }),
+                );
+            }
+            SlotWork::Atomic { .. } => value = self.fetched(slot),
             _ => {}
         }
         if let Some(token) = self.slots.give_back(slot).token() {
-            self.listed.push_back(Listed::Done { token, status: Status::Complete, value, at });
+            self.listed.push_back(ReadyItem::Done { token, status: Status::Complete, value, at });
         }
     }
 
@@ -108,73 +114,73 @@ impl OfiWire {
         let message = &memory[offset..offset + length];
         let Some(frame) = frame::parse(message, |rank| self.peers.session_from(rank)) else {
             let greeter = frame::greeter(message);
-            return self.turn_away(greeter);
+            return self.reject(greeter);
         };
         let lane = lane_of(frame.class, self.lanes);
         match frame.content {
-            Content::Note(Note::Hello { proof }) if self.proof == Proof::Needed => {
+            ReceivedContent::Note(ControlMessage::Hello { proof }) if self.proof == ProofPolicy::Needed => {
                 if !self.peers.admit(frame.from, lane, proof) {
-                    return self.turn_away(Some(frame.from));
+                    return self.reject(Some(frame.from));
                 }
                 self.unmarked = true;
             }
-            _ if !self.peers.link(frame.from, lane).proven => self.turn_away(None),
-            Content::Message { body_start } => self.listed.push_back(Listed::Message {
+            _ if !self.peers.link(frame.from, lane).proven => self.reject(None),
+            ReceivedContent::Message { body_start } => self.listed.push_back(ReadyItem::Message {
                 from: frame.from,
                 class: frame.class,
                 at,
                 head: offset + frame::FRAME_LENGTH..offset + body_start,
                 end: offset + length,
             }),
-            Content::Note(note) => self.hear(frame.from, frame.class, note, at),
-            Content::Words { ticket, count } => {
+            ReceivedContent::Note(note) => self.handle_control(frame.from, frame.class, note, at),
+            ReceivedContent::Words { ticket, count } => {
                 for index in 0..count {
                     let memory = self.device.bytes(RECEIVE).unwrap_or_default();
                     if let Some(word) = frame::word(&memory[offset..offset + length], index) {
                         self.landed(frame.from, word, at);
                     }
                 }
-                self.note(lane, frame.from, Note::Heard { ticket });
+                self.note(lane, frame.from, ControlMessage::Heard { ticket });
             }
         }
     }
 
     /// Counts a message that is not taken; remembers who it says to be where it should have proved that.
-    fn turn_away(&mut self, greeter: Option<Rank>) {
+    fn reject(&mut self, greeter: Option<Rank>) {
         self.counters.strangers += 1;
-        if self.proof == Proof::Needed && self.refused.is_none() {
+        if self.proof == ProofPolicy::Needed && self.refused.is_none() {
             self.refused = greeter.filter(|rank| self.peers.has(*rank));
         }
     }
 
     /// A note from a peer.
-    fn hear(&mut self, from: Rank, class: Class, note: Note, at: LocalNs) {
+    fn handle_control(&mut self, from: Rank, class: Class, note: ControlMessage, at: LocalNs) {
         let lane = lane_of(class, self.lanes);
         match note {
-            Note::Hello { .. } => self.unmarked = true,
-            Note::Landed(word) => self.landed(from, word, at),
-            Note::AskRegion { region } => {
+            ControlMessage::Hello { .. } => self.unmarked = true,
+            ControlMessage::Landed(word) => self.landed(from, word, at),
+            ControlMessage::AskRegion { region } => {
                 let there = self.handle(region);
-                self.note(lane, from, Note::TellRegion { region, there });
+                self.note(lane, from, ControlMessage::TellRegion { region, there });
             }
-            Note::TellRegion { region, there } => self.learn(from, region, there),
-            Note::AskAtomic { ticket, kind, at } => {
+            ControlMessage::TellRegion { region, there } => self.learn(from, region, there),
+            ControlMessage::AskAtomic { ticket, kind, at } => {
                 let old = self.change(kind, at);
-                self.note(lane, from, Note::TellAtomic { ticket, old });
+                self.note(lane, from, ControlMessage::TellAtomic { ticket, old });
             }
-            Note::TellAtomic { ticket, old } => self.answered(from, ticket, old, at),
-            Note::Heard { ticket } => self.heard(from, ticket, at),
+            ControlMessage::TellAtomic { ticket, old } => self.answered(from, ticket, old, at),
+            ControlMessage::Heard { ticket } => self.words_answered(from, ticket, at),
         }
     }
 
     /// A write into this end's memory is complete.
-    fn landed(&mut self, from: Rank, word: Word, at: LocalNs) {
-        let Word { into, length, immediate } = word;
+    fn landed(&mut self, from: Rank, word: ImmediateWord, at: LocalNs) {
+        let ImmediateWord { into, length, immediate } = word;
         let into = Span { region: into.region, offset: into.offset, length };
         if into.region == RegionId::RECEIVE || self.place_of_body(into).is_err() {
             self.counters.strangers += 1;
         } else {
-            let landed = immediate.map(|immediate| Listed::Landed { from, into, immediate, at });
+            let landed = immediate.map(|immediate| ReadyItem::Landed { from, into, immediate, at });
             self.listed.extend(landed);
         }
     }
@@ -183,18 +189,18 @@ impl OfiWire {
     pub(super) fn give(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
         let memory = self.device.bytes(RECEIVE).unwrap_or_default();
         let mut given = 0;
-        while given < limit || matches!(self.listed.front(), Some(Listed::Released(_))) {
+        while given < limit || matches!(self.listed.front(), Some(ReadyItem::Released(_))) {
             let Some(listed) = self.listed.pop_front() else { break };
             let arrival = match listed {
-                Listed::Released(buffer) => {
+                ReadyItem::Released(buffer) => {
                     self.released.push(buffer);
                     continue;
                 }
-                Listed::Landed { from, into, immediate, at } => {
+                ReadyItem::Landed { from, into, immediate, at } => {
                     Arrival::Landed { from, into, immediate, at: Stamp::Taken(at) }
                 }
-                Listed::Done { token, status, value, at } => Arrival::Done { token, status, value, at },
-                Listed::Message { from, class, at, head, end } => {
+                ReadyItem::Done { token, status, value, at } => Arrival::Done { token, status, value, at },
+                ReadyItem::Message { from, class, at, head, end } => {
                     self.counters.received += 1;
                     let length = (end - head.end) as u32;
                     Arrival::Datagram(Datagram {

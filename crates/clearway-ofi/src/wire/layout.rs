@@ -5,7 +5,7 @@
 //! of [`BUFFER_LENGTH`] bytes that take many messages each. Keys of the device number the slots of all lanes first, then
 //! the buffers.
 
-use crate::device::Place;
+use crate::device::LocalBytes;
 use crate::frame::MESSAGE_MAX;
 
 /// The piece of memory that messages arrive in.
@@ -25,13 +25,13 @@ pub(crate) const BUFFERS: usize = 4;
 pub(crate) const BUFFER_LENGTH: usize = 128 * 1024;
 
 /// The place of a slot's memory.
-pub(crate) fn staging(slot: usize, length: usize) -> Place {
-    Place { piece: STAGING, offset: slot * MESSAGE_MAX, length }
+pub(crate) fn staging(slot: usize, length: usize) -> LocalBytes {
+    LocalBytes { piece: STAGING, offset: slot * MESSAGE_MAX, length }
 }
 
 /// The place of a receive buffer; buffers are numbered through all lanes.
-pub(crate) fn buffer(number: usize) -> Place {
-    Place { piece: RECEIVE, offset: number * BUFFER_LENGTH, length: BUFFER_LENGTH }
+pub(crate) fn buffer(number: usize) -> LocalBytes {
+    LocalBytes { piece: RECEIVE, offset: number * BUFFER_LENGTH, length: BUFFER_LENGTH }
 }
 
 /// Bytes of the receive memory.

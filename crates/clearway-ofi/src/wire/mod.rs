@@ -33,14 +33,14 @@
 //! # Not here
 //! Reliability (the provider has it); waiting (the caller's, with [`OfiWire::rest`]).
 
+mod immediate_words;
 mod incoming;
 pub(crate) mod layout;
-mod looks;
 mod outgoing;
 mod peers;
+mod queue_polls;
 mod remote;
 mod slots;
-mod words;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -55,19 +55,19 @@ use clearway_proto::wire::{
 use rustix::time::{ClockId, clock_gettime};
 
 use self::layout::{BUFFERS, OWN_PIECES, RECEIVE, SLOTS};
-use self::looks::Looks;
-use self::peers::{Peers, Proof, REGIONS_MAX, Standing};
+use self::peers::{ConnectionState, Peers, ProofPolicy, REGIONS_MAX};
+use self::queue_polls::QueuePolls;
 use self::slots::Slots;
 use crate::abi::{FI_MR_ENDPOINT, FI_ORDER_SAW};
-use crate::address::Published;
-use crate::device::{BATCH, Completion, Device, Place};
+use crate::address::PublishedAddress;
+use crate::device::{BATCH, Completion, Device, LocalBytes};
 use crate::error::OfiError;
-use crate::frame::{self, Note, Sender};
+use crate::frame::{self, ControlMessage, HeaderSender};
 use crate::library::socket_address;
 use crate::port::{OfiPort, Placement};
 use crate::provider::Marking;
-use crate::sockets::Marked;
-use crate::trust::{Pass, Trust};
+use crate::sockets::MarkedSockets;
+use crate::trust::{SessionProof, Trust};
 
 /// Messages to one peer that leave without a completion between two that have one: bounds what a slow peer leaves in
 /// the provider to this many times [`SLOTS`], at the price of one completion for as many messages.
@@ -91,7 +91,7 @@ pub enum Rest {
 
 /// What lies ready for the next poll.
 #[derive(Clone, Debug)]
-enum Listed {
+enum ReadyItem {
     /// A message in the receive memory: its engine's header, and the body behind it up to `end`.
     Message { from: Rank, class: Class, at: LocalNs, head: Range<usize>, end: usize },
     /// A peer's write.
@@ -107,7 +107,7 @@ enum Listed {
 pub struct OfiWire {
     device: Device,
     rank: Rank,
-    proof: Proof,
+    proof: ProofPolicy,
     capabilities: Capabilities,
     lanes: usize,
     marking: Marking,
@@ -119,13 +119,13 @@ pub struct OfiWire {
     /// The current round of flushing.
     round: u64,
     /// Notes that wait for a slot, by lane.
-    notes: Vec<VecDeque<(Rank, Note)>>,
+    notes: Vec<VecDeque<(Rank, ControlMessage)>>,
     /// Messages of words that hold a slot, by lane.
     spoken: Vec<usize>,
     /// Lanes to peers whose words found no slot.
     mute: Vec<(usize, Rank)>,
-    listed: VecDeque<Listed>,
-    looks: Looks,
+    listed: VecDeque<ReadyItem>,
+    looks: QueuePolls,
     /// The completions of one look, to be used again.
     completions: Vec<Completion>,
     /// The last look found something.
@@ -140,7 +140,7 @@ pub struct OfiWire {
     refused: Option<Rank>,
     /// Connections may have come up since the last walk.
     unmarked: bool,
-    marked: Marked,
+    marked: MarkedSockets,
     /// Slots that wait for a peer's answer.
     waiting: usize,
     looked: LocalNs,
@@ -195,7 +195,7 @@ impl OfiWire {
             spoken: vec![0; lanes],
             mute: Vec::new(),
             listed: VecDeque::with_capacity(LISTED_MAX + BATCH * frame::WORDS_MAX + lanes * SLOTS),
-            looks: Looks::new(device.queues()),
+            looks: QueuePolls::new(device.queues()),
             completions: Vec::with_capacity(BATCH),
             found: false,
             released: (0..lanes * BUFFERS).collect(),
@@ -203,7 +203,7 @@ impl OfiWire {
             greeted: Vec::new(),
             refused: None,
             unmarked: false,
-            marked: Marked::default(),
+            marked: MarkedSockets::default(),
             waiting: 0,
             looked: now(),
             patience: config.patience,
@@ -268,8 +268,8 @@ impl OfiWire {
         self.refused.map(|rank| OfiError::Stranger { rank })
     }
 
-    fn sender(&self, to: Rank) -> Sender {
-        Sender { rank: self.rank, session: self.peers.session_to(to) }
+    fn sender(&self, to: Rank) -> HeaderSender {
+        HeaderSender { rank: self.rank, session: self.peers.session_to(to) }
     }
 
     fn lane_of(&self, class: Class) -> usize {
@@ -277,7 +277,7 @@ impl OfiWire {
     }
 
     /// A span of this end's memory as the device names it.
-    fn place(&self, span: Span) -> Result<Place, RefusalReason> {
+    fn place(&self, span: Span) -> Result<LocalBytes, RefusalReason> {
         let piece = match span.region {
             RegionId::RECEIVE => RECEIVE,
             RegionId(id) if usize::from(id) < REGIONS_MAX => usize::from(id) + OWN_PIECES,
@@ -285,12 +285,12 @@ impl OfiWire {
         };
         let length = self.device.length(piece).ok_or(RefusalReason::Memory)?;
         let range = span.range_in(length).ok_or(RefusalReason::Memory)?;
-        Ok(Place { piece, offset: range.start, length: range.len() })
+        Ok(LocalBytes { piece, offset: range.start, length: range.len() })
     }
 
     /// The same where an empty span names no memory, whatever region it says.
-    fn place_of_body(&self, span: Span) -> Result<Place, RefusalReason> {
-        if span.length == 0 { Ok(Place { piece: RECEIVE, offset: 0, length: 0 }) } else { self.place(span) }
+    fn place_of_body(&self, span: Span) -> Result<LocalBytes, RefusalReason> {
+        if span.length == 0 { Ok(LocalBytes { piece: RECEIVE, offset: 0, length: 0 }) } else { self.place(span) }
     }
 
     fn copy(&mut self, from: Span, into: Span) -> Result<PostOutcome, RefusalReason> {
@@ -314,11 +314,11 @@ impl OfiWire {
             }
             Operation::Write { to, path, class, from, into, immediate, token } => {
                 self.check_peer(path, to)?;
-                self.start_write(to, class, slots::Work::Write { from, into, immediate, token }, from)
+                self.start_write(to, class, slots::SlotWork::Write { from, into, immediate, token }, from)
             }
             Operation::Read { peer, path, class, from, into, token } => {
                 self.check_peer(path, peer)?;
-                self.start_read(peer, class, slots::Work::Read { from, into, token }, into)
+                self.start_read(peer, class, slots::SlotWork::Read { from, into, token }, into)
             }
             Operation::Atomic { to, path, class, kind, at, token } => {
                 self.check_peer(path, to)?;
@@ -360,7 +360,7 @@ impl OfiWire {
 fn insert_peers(
     device: &mut Device,
     marking: Marking,
-    own: &Published,
+    own: &PublishedAddress,
     addresses: &[Vec<u8>],
     trust: &Trust,
 ) -> Result<Peers, OfiError> {
@@ -373,7 +373,7 @@ fn insert_peers(
     let format = device.facts().address_format;
     let mut peers = Peers::new(own.lanes.len());
     for (rank, bytes) in (0..).map(Rank).zip(addresses) {
-        let theirs = Published::parse(bytes).map_err(|why| OfiError::Address { rank, why })?;
+        let theirs = PublishedAddress::parse(bytes).map_err(|why| OfiError::Address { rank, why })?;
         if !own.fits(&theirs) {
             return Err(OfiError::OtherProvider { rank, theirs: theirs.speaks(), ours: own.speaks() });
         }
@@ -381,23 +381,23 @@ fn insert_peers(
         for (lane, name) in theirs.lanes.iter().enumerate() {
             // Best effort carries no mark, so without a proof its connections need no greeting.
             let marked = marking == Marking::Sockets && lane != Class::BestEffort.index();
-            let fresh = marked || proof == Proof::Needed;
-            links.push((device.insert(name)?, if fresh { Standing::Fresh } else { Standing::Ready }));
+            let fresh = marked || proof == ProofPolicy::Needed;
+            links.push((device.insert(name)?, if fresh { ConnectionState::Fresh } else { ConnectionState::Ready }));
             peers.lane_at.extend(socket_address(format, name).map(|address| (address, lane)));
         }
         let passes = match trust {
-            Trust::Session(session) => [Pass::of_session(*session); 2],
-            Trust::Proofs(proofs) => proofs[rank.index()].each_ref().map(Pass::of_proof),
+            Trust::Session(session) => [SessionProof::from_session(*session); 2],
+            Trust::Proofs(proofs) => proofs[rank.index()].each_ref().map(SessionProof::from_proof),
         };
         peers.add(links.into_iter(), passes, proof);
     }
     Ok(peers)
 }
 
-const fn proof_of(trust: &Trust) -> Proof {
+const fn proof_of(trust: &Trust) -> ProofPolicy {
     match trust {
-        Trust::Session(_) => Proof::Needless,
-        Trust::Proofs(_) => Proof::Needed,
+        Trust::Session(_) => ProofPolicy::Needless,
+        Trust::Proofs(_) => ProofPolicy::Needed,
     }
 }
 

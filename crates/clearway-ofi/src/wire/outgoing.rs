@@ -4,11 +4,11 @@ use clearway_proto::base::{Class, Nanos, Rank};
 use clearway_proto::wire::{Destination, OperationKind, PostOutcome, RefusalReason, Span, Status, Token};
 
 use super::layout::{self, STAGING};
-use super::peers::{Known, Standing};
-use super::slots::{Slots, Stage, Taker, Then, Work};
-use super::{INJECTED_MAX, Listed, NOTES_MAX, OfiWire, now};
-use crate::device::{Place, Posting, Remote, Until};
-use crate::frame::{BODY_MAX, FRAME_LENGTH, HEAD_MAX, Note, Word};
+use super::peers::{ConnectionState, RegionKnowledge};
+use super::slots::{AfterSend, SlotOwner, SlotStage, SlotWork, Slots};
+use super::{INJECTED_MAX, NOTES_MAX, OfiWire, ReadyItem, now};
+use crate::device::{CompletionLevel, LocalBytes, PostResult, RemoteBytes};
+use crate::frame::{BODY_MAX, ControlMessage, FRAME_LENGTH, HEAD_MAX, ImmediateWord};
 use crate::provider::Marking;
 use crate::sockets;
 
@@ -32,20 +32,27 @@ impl OfiWire {
             return Err(RefusalReason::Length);
         }
         let lane = self.lane_of(class);
-        let Some(slot) = self.slots.next(lane, Taker::Engine) else { return Ok(self.no_room(class)) };
+        let Some(slot) = self.slots.next(lane, SlotOwner::Engine) else { return Ok(self.no_room(class)) };
         let length = self.stage(slot, to, class, head, body)?;
         self.counters.sent += 1;
         if self.try_inject(lane, to, slot, length) {
             return Ok(PostOutcome::Done(0));
         }
-        let then = token.map_or(Then::Nothing, Then::Tell);
-        self.slots.take(slot, to, Work::Message { length, then });
+        let then = token.map_or(AfterSend::Nothing, AfterSend::Tell);
+        self.slots.take(slot, to, SlotWork::Message { length, then });
         self.submit(slot);
         Ok(if token.is_some() { PostOutcome::Posted } else { PostOutcome::Done(0) })
     }
 
     /// Writes a whole message into a slot's memory; its length.
-    fn stage(&mut self, slot: usize, to: Rank, class: Class, head: &[u8], body: Place) -> Result<usize, RefusalReason> {
+    fn stage(
+        &mut self,
+        slot: usize,
+        to: Rank,
+        class: Class,
+        head: &[u8],
+        body: LocalBytes,
+    ) -> Result<usize, RefusalReason> {
         let frame = self.sender(to).message(class, head.len() as u8);
         let start = layout::staging(slot, 0).offset;
         let staging = self.device.bytes_mut(STAGING).ok_or(RefusalReason::Memory)?;
@@ -53,7 +60,7 @@ impl OfiWire {
         staging[start..start + FRAME_LENGTH].copy_from_slice(&frame);
         staging[start + FRAME_LENGTH..body_start].copy_from_slice(head);
         if body.length > 0 {
-            let into = Place { piece: STAGING, offset: body_start, length: body.length };
+            let into = LocalBytes { piece: STAGING, offset: body_start, length: body.length };
             self.device.copy(body, into).ok_or(RefusalReason::Memory)?;
         }
         Ok(FRAME_LENGTH + head.len() + body.length)
@@ -63,21 +70,21 @@ impl OfiWire {
     fn try_inject(&mut self, lane: usize, to: Rank, slot: usize, length: usize) -> bool {
         let small = length <= self.inject_max;
         let link = self.peers.link(to, lane);
-        if !small || link.standing != Standing::Ready || link.queued > 0 || link.injected >= INJECTED_MAX {
+        if !small || link.standing != ConnectionState::Ready || link.queued > 0 || link.injected >= INJECTED_MAX {
             return false;
         }
         let address = link.address;
-        let accepted = self.device.inject(lane, address, layout::staging(slot, length)) == Posting::Accepted;
+        let accepted = self.device.inject(lane, address, layout::staging(slot, length)) == PostResult::Accepted;
         if accepted {
-            self.looks.stir(lane);
+            self.looks.operation_posted(lane);
             self.peers.link(to, lane).injected += 1;
         }
         accepted
     }
 
     /// Sends a note of the wire's, now or when there is a slot for it.
-    pub(super) fn note(&mut self, lane: usize, to: Rank, note: Note) {
-        let sent = self.notes[lane].is_empty() && self.send_note(lane, to, note, Then::Nothing).is_some();
+    pub(super) fn note(&mut self, lane: usize, to: Rank, note: ControlMessage) {
+        let sent = self.notes[lane].is_empty() && self.send_note(lane, to, note, AfterSend::Nothing).is_some();
         if sent {
             return;
         }
@@ -89,16 +96,16 @@ impl OfiWire {
     }
 
     /// Puts a note into a slot and submits it; `None` when the lane has no slot.
-    pub(super) fn send_note(&mut self, lane: usize, to: Rank, note: Note, then: Then) -> Option<usize> {
-        let slot = self.slots.next(lane, Taker::Wire)?;
+    pub(super) fn send_note(&mut self, lane: usize, to: Rank, note: ControlMessage, then: AfterSend) -> Option<usize> {
+        let slot = self.slots.next(lane, SlotOwner::Wire)?;
         let length = self.stage_note(slot, lane, to, note);
-        self.slots.take(slot, to, Work::Message { length, then });
+        self.slots.take(slot, to, SlotWork::Message { length, then });
         self.submit(slot);
         Some(slot)
     }
 
     /// Writes a note into a slot's memory; its length.
-    pub(super) fn stage_note(&mut self, slot: usize, lane: usize, to: Rank, note: Note) -> usize {
+    pub(super) fn stage_note(&mut self, slot: usize, lane: usize, to: Rank, note: ControlMessage) -> usize {
         let class = if self.lanes == 1 { Class::BestEffort } else { Class::ALL[lane] };
         let message = self.sender(to).note(class, note);
         let (bytes, start) = (message.bytes(), layout::staging(slot, 0).offset);
@@ -113,8 +120,8 @@ impl OfiWire {
         let (lane, to) = (Slots::lane(slot), self.slots.get(slot).to);
         let link = *self.peers.link(to, lane);
         match link.standing {
-            Standing::Ready if link.queued == 0 && self.attempt(slot) => return,
-            Standing::Fresh => self.greet(lane, to),
+            ConnectionState::Ready if link.queued == 0 && self.attempt(slot) => return,
+            ConnectionState::Fresh => self.send_greeting(lane, to),
             _ => {}
         }
         self.enqueue(slot);
@@ -123,18 +130,18 @@ impl OfiWire {
     fn enqueue(&mut self, slot: usize) {
         let (lane, to) = (Slots::lane(slot), self.slots.get(slot).to);
         let entry = self.slots.get_mut(slot);
-        (entry.stage, entry.since) = (Stage::Queued, now());
+        (entry.stage, entry.since) = (SlotStage::Queued, now());
         self.peers.link(to, lane).queued += 1;
         self.backlog[lane].push_back(slot);
     }
 
     /// Sends the first message on a connection: after it this end may be heard, and the connection can be marked.
-    pub(super) fn greet(&mut self, lane: usize, to: Rank) {
-        let Some(slot) = self.slots.next(lane, Taker::Wire) else { return };
+    pub(super) fn send_greeting(&mut self, lane: usize, to: Rank) {
+        let Some(slot) = self.slots.next(lane, SlotOwner::Wire) else { return };
         let proof = self.peers.proof_for(to, lane);
-        let length = self.stage_note(slot, lane, to, Note::Hello { proof });
-        self.slots.take(slot, to, Work::Message { length, then: Then::Greeted });
-        self.peers.link(to, lane).standing = Standing::Greeting;
+        let length = self.stage_note(slot, lane, to, ControlMessage::Hello { proof });
+        self.slots.take(slot, to, SlotWork::Message { length, then: AfterSend::Greeted });
+        self.peers.link(to, lane).standing = ConnectionState::Greeting;
         if !self.attempt(slot) {
             self.enqueue(slot);
         }
@@ -146,19 +153,19 @@ impl OfiWire {
         let (lane, to) = (Slots::lane(slot), entry.to);
         let address = self.peers.link(to, lane).address;
         let posting = match entry.work {
-            Work::Message { length, .. } => self.device.send(lane, address, layout::staging(slot, length), slot),
+            SlotWork::Message { length, .. } => self.device.send(lane, address, layout::staging(slot, length), slot),
             work => self.attempt_remote(slot, lane, to, work),
         };
         match posting {
-            Posting::Accepted => {
-                self.looks.stir(lane);
-                self.slots.get_mut(slot).stage = Stage::Provider;
+            PostResult::Accepted => {
+                self.looks.operation_posted(lane);
+                self.slots.get_mut(slot).stage = SlotStage::Provider;
                 self.peers.link(to, lane).injected = 0;
                 self.follow(slot, lane, to);
                 true
             }
-            Posting::Full => false,
-            Posting::Failed(_) => {
+            PostResult::Full => false,
+            PostResult::Failed(_) => {
                 self.counters.errors += 1;
                 self.give_up(slot, Status::Flushed);
                 true
@@ -166,60 +173,66 @@ impl OfiWire {
         }
     }
 
-    fn attempt_remote(&mut self, slot: usize, lane: usize, to: Rank, work: Work) -> Posting {
-        let Some((span, _)) = work.remote() else { return Posting::Failed(libc::EINVAL) };
-        let Known::There(handle) = self.peers.region(to, span.region) else { return Posting::Failed(libc::EINVAL) };
+    fn attempt_remote(&mut self, slot: usize, lane: usize, to: Rank, work: SlotWork) -> PostResult {
+        let Some((span, _)) = work.remote() else { return PostResult::Failed(libc::EINVAL) };
+        let RegionKnowledge::There(handle) = self.peers.region(to, span.region) else {
+            return PostResult::Failed(libc::EINVAL);
+        };
         let through = if self.memory_on_first_lane { 0 } else { lane };
         let address = self.peers.link(to, through).address;
-        let at = Remote { address, at: handle.begin.wrapping_add(span.offset), key: handle.key };
-        let failed = Posting::Failed(libc::EFAULT);
+        let at = RemoteBytes { address, at: handle.begin.wrapping_add(span.offset), key: handle.key };
+        let failed = PostResult::Failed(libc::EFAULT);
         match work {
-            Work::Write { from, .. } => {
-                let until = if self.is_answered() { Until::Left } else { Until::There };
+            SlotWork::Write { from, .. } => {
+                let until = if self.is_answered() { CompletionLevel::Left } else { CompletionLevel::There };
                 self.place(from).map_or(failed, |from| self.device.write(lane, from, at, until, slot))
             }
-            Work::Read { into, .. } => self.place(into).map_or(failed, |into| self.device.read(lane, at, into, slot)),
-            Work::Atomic { kind, .. } => self.device.atomic(lane, kind, at, layout::staging(slot, 24), slot),
-            Work::Free | Work::Message { .. } => failed,
+            SlotWork::Read { into, .. } => {
+                self.place(into).map_or(failed, |into| self.device.read(lane, at, into, slot))
+            }
+            SlotWork::Atomic { kind, .. } => self.device.atomic(lane, kind, at, layout::staging(slot, 24), slot),
+            SlotWork::Free | SlotWork::Message { .. } => failed,
         }
     }
 
     /// What goes behind an accepted operation: a write's word, where the provider keeps the order.
     fn follow(&mut self, slot: usize, lane: usize, to: Rank) {
-        let Work::Write { from, into, immediate, .. } = self.slots.get(slot).work else { return };
+        let SlotWork::Write { from, into, immediate, .. } = self.slots.get(slot).work else { return };
         if self.is_answered() {
             self.word(slot);
         } else if self.ordered && immediate.is_some() {
-            self.note(lane, to, Note::Landed(Word { into, length: from.length, immediate }));
+            self.note(lane, to, ControlMessage::Landed(ImmediateWord { into, length: from.length, immediate }));
         }
     }
 
     /// Ends what a slot does without success.
     pub(super) fn give_up(&mut self, slot: usize, status: Status) {
-        if self.slots.get(slot).stage == Stage::Answer || self.slots.get(slot).stage == Stage::Region {
+        if self.slots.get(slot).stage == SlotStage::Answer || self.slots.get(slot).stage == SlotStage::Region {
             self.waiting -= 1;
         }
         let (lane, to) = (Slots::lane(slot), self.slots.get(slot).to);
         let work = self.slots.give_back(slot);
         match work {
-            Work::Message { then: Then::Greeted, .. } => self.peers.link(to, lane).standing = Standing::Fresh,
-            Work::Message { then: Then::Nothing, .. } => self.counters.transmit_dropped += 1,
-            Work::Message { then: Then::Heard(count), .. } => self.end_writes(slot, count, status, now()),
+            SlotWork::Message { then: AfterSend::Greeted, .. } => {
+                self.peers.link(to, lane).standing = ConnectionState::Fresh
+            }
+            SlotWork::Message { then: AfterSend::Nothing, .. } => self.counters.transmit_dropped += 1,
+            SlotWork::Message { then: AfterSend::Heard(count), .. } => self.end_writes(slot, count, status, now()),
             _ => {}
         }
         if let Some(token) = work.token() {
-            self.listed.push_back(Listed::Done { token, status, value: 0, at: now() });
+            self.listed.push_back(ReadyItem::Done { token, status, value: 0, at: now() });
         }
     }
 
     /// Everything that is due after completions were taken: marks, what waits, what waits too long.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn run_due_work(&mut self) {
         if self.unmarked || !self.greeted.is_empty() {
             self.mark();
         }
         for lane in 0..self.lanes {
             while let Some((to, note)) = self.notes[lane].pop_front() {
-                if self.send_note(lane, to, note, Then::Nothing).is_none() {
+                if self.send_note(lane, to, note, AfterSend::Nothing).is_none() {
                     self.notes[lane].push_front((to, note));
                     break;
                 }
@@ -238,12 +251,12 @@ impl OfiWire {
         for _ in 0..self.backlog[lane].len() {
             let Some(slot) = self.backlog[lane].pop_front() else { return };
             let entry = *self.slots.get(slot);
-            let greeting = matches!(entry.work, Work::Message { then: Then::Greeted, .. });
+            let greeting = matches!(entry.work, SlotWork::Message { then: AfterSend::Greeted, .. });
             let link = *self.peers.link(entry.to, lane);
-            if link.standing == Standing::Fresh {
-                self.greet(lane, entry.to);
+            if link.standing == ConnectionState::Fresh {
+                self.send_greeting(lane, entry.to);
             }
-            let may_leave = (greeting || link.standing == Standing::Ready) && link.full_in != self.round;
+            let may_leave = (greeting || link.standing == ConnectionState::Ready) && link.full_in != self.round;
             self.peers.link(entry.to, lane).queued -= 1;
             if may_leave && self.attempt(slot) {
                 continue;
@@ -269,7 +282,7 @@ impl OfiWire {
             self.marked.refused += marked.refused;
         }
         for (to, lane) in self.greeted.drain(..) {
-            self.peers.link(to, lane).standing = Standing::Ready;
+            self.peers.link(to, lane).standing = ConnectionState::Ready;
         }
     }
 
@@ -287,16 +300,16 @@ impl OfiWire {
         }
         for slot in 0..self.slots.count() {
             let entry = *self.slots.get(slot);
-            if entry.work == Work::Free || entry.to != peer {
+            if entry.work == SlotWork::Free || entry.to != peer {
                 continue;
             }
             match entry.stage {
-                Stage::Provider => self.disown(slot),
-                Stage::Queued => {
+                SlotStage::Provider => self.disown(slot),
+                SlotStage::Queued => {
                     self.unqueue(slot);
                     self.give_up(slot, Status::Flushed);
                 }
-                Stage::Region | Stage::Answer => self.give_up(slot, Status::Flushed),
+                SlotStage::Region | SlotStage::Answer => self.give_up(slot, Status::Flushed),
             }
         }
     }
@@ -304,24 +317,24 @@ impl OfiWire {
     /// Ends what a slot does that the provider has; the slot stays until the provider gives it back.
     fn disown(&mut self, slot: usize) {
         let entry = *self.slots.get(slot);
-        let over = |length| Work::Message { length, then: Then::Nothing };
+        let over = |length| SlotWork::Message { length, then: AfterSend::Nothing };
         let token = match entry.work {
-            Work::Message { length, then: Then::Heard(count) } => {
+            SlotWork::Message { length, then: AfterSend::Heard(count) } => {
                 self.slots.get_mut(slot).work = over(length);
                 return self.end_writes(slot, count, Status::Flushed, now());
             }
-            Work::Message { length, then: Then::Tell(token) | Then::Answer(token) } => {
+            SlotWork::Message { length, then: AfterSend::Tell(token) | AfterSend::Answer(token) } => {
                 self.slots.get_mut(slot).work = over(length);
                 Some(token)
             }
-            Work::Write { token, .. } => {
+            SlotWork::Write { token, .. } => {
                 self.slots.get_mut(slot).work = over(0);
                 token
             }
             // The provider may still put something into this end's memory.
-            Work::Read { .. } | Work::Atomic { .. } | Work::Message { .. } | Work::Free => None,
+            SlotWork::Read { .. } | SlotWork::Atomic { .. } | SlotWork::Message { .. } | SlotWork::Free => None,
         };
-        let done = token.map(|token| Listed::Done { token, status: Status::Flushed, value: 0, at: now() });
+        let done = token.map(|token| ReadyItem::Done { token, status: Status::Flushed, value: 0, at: now() });
         self.listed.extend(done);
     }
 
@@ -340,11 +353,11 @@ impl OfiWire {
         self.looked = now;
         for slot in 0..self.slots.count() {
             let entry = *self.slots.get(slot);
-            let waits = entry.work != Work::Free && entry.stage != Stage::Provider;
+            let waits = entry.work != SlotWork::Free && entry.stage != SlotStage::Provider;
             if !waits || now.since(entry.since) < self.patience {
                 continue;
             }
-            if entry.stage == Stage::Queued {
+            if entry.stage == SlotStage::Queued {
                 self.unqueue(slot);
             }
             self.give_up(slot, Status::Flushed);

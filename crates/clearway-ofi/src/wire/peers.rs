@@ -7,14 +7,14 @@ use clearway_proto::base::{Class, Rank};
 use clearway_proto::wire::RegionId;
 
 use crate::frame::{HELLO_LENGTH, RegionHandle};
-use crate::trust::Pass;
+use crate::trust::SessionProof;
 
 /// Regions that one end can register.
 pub(super) const REGIONS_MAX: usize = 64;
 
 /// How a connection stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum ConnectionState {
     /// Nothing was sent, and it must be greeted before anything is.
     Fresh,
     /// The greeting is under way.
@@ -25,7 +25,7 @@ pub(super) enum Standing {
 
 /// Whether ranks prove themselves before they are heard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Proof {
+pub(super) enum ProofPolicy {
     /// On each lane.
     Needed,
     /// A session number is enough.
@@ -34,11 +34,11 @@ pub(super) enum Proof {
 
 /// One lane to one peer.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Link {
+pub(super) struct PeerLane {
     /// The provider's number for the peer's address.
     pub(super) address: u64,
     /// How the connection stands.
-    pub(super) standing: Standing,
+    pub(super) standing: ConnectionState,
     /// Slots that wait for the provider to take them; while there are any, later ones wait behind them.
     pub(super) queued: u32,
     /// Messages sent without a completion since the last one with.
@@ -51,7 +51,7 @@ pub(super) struct Link {
 
 /// Words for a peer on a lane: of writes that the provider has.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Words {
+pub(super) struct PendingWords {
     /// The tickets of the writes whose words are yet to be sent, in their order.
     pub(super) tickets: Vec<u64>,
     /// Bytes of these writes.
@@ -62,7 +62,7 @@ pub(super) struct Words {
 
 /// What is known of a peer's region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Known {
+pub(super) enum RegionKnowledge {
     /// Nothing.
     #[default]
     Not,
@@ -76,11 +76,11 @@ pub(super) enum Known {
 #[derive(Debug)]
 pub(super) struct Peers {
     lanes: usize,
-    links: Vec<Link>,
+    links: Vec<PeerLane>,
     /// What is shown to each rank, and what it shows.
-    passes: Vec<[Pass; 2]>,
-    words: Vec<Words>,
-    regions: Vec<BTreeMap<RegionId, Known>>,
+    passes: Vec<[SessionProof; 2]>,
+    words: Vec<PendingWords>,
+    regions: Vec<BTreeMap<RegionId, RegionKnowledge>>,
     /// The socket address of each lane of each peer, where they have one: how sockets are recognised.
     pub(super) lane_at: BTreeMap<SocketAddr, usize>,
 }
@@ -98,12 +98,17 @@ impl Peers {
     }
 
     /// Adds the next rank's lanes; `passes` are what is shown to it and what it shows, if that is a `proof`.
-    pub(super) fn add(&mut self, addresses: impl Iterator<Item = (u64, Standing)>, passes: [Pass; 2], proof: Proof) {
-        let proven = proof == Proof::Needless;
-        let link = |(address, standing)| Link { address, standing, queued: 0, injected: 0, proven, full_in: 0 };
+    pub(super) fn add(
+        &mut self,
+        addresses: impl Iterator<Item = (u64, ConnectionState)>,
+        passes: [SessionProof; 2],
+        proof: ProofPolicy,
+    ) {
+        let proven = proof == ProofPolicy::Needless;
+        let link = |(address, standing)| PeerLane { address, standing, queued: 0, injected: 0, proven, full_in: 0 };
         self.passes.push(passes);
         self.links.extend(addresses.map(link));
-        self.words.resize(self.links.len(), Words::default());
+        self.words.resize(self.links.len(), PendingWords::default());
         self.regions.push(BTreeMap::new());
     }
 
@@ -136,21 +141,21 @@ impl Peers {
         admitted
     }
 
-    pub(super) fn link(&mut self, rank: Rank, lane: usize) -> &mut Link {
+    pub(super) fn link(&mut self, rank: Rank, lane: usize) -> &mut PeerLane {
         &mut self.links[rank.index() * self.lanes + lane]
     }
 
-    pub(super) fn words(&mut self, rank: Rank, lane: usize) -> &mut Words {
+    pub(super) fn words(&mut self, rank: Rank, lane: usize) -> &mut PendingWords {
         &mut self.words[rank.index() * self.lanes + lane]
     }
 
     /// What is known of a peer's region.
-    pub(super) fn region(&self, rank: Rank, region: RegionId) -> Known {
+    pub(super) fn region(&self, rank: Rank, region: RegionId) -> RegionKnowledge {
         self.regions[rank.index()].get(&region).copied().unwrap_or_default()
     }
 
     /// Remembers what was learnt. Only of regions that were asked for, so a peer cannot fill this memory.
-    pub(super) fn learn(&mut self, rank: Rank, region: RegionId, known: Known) {
+    pub(super) fn learn(&mut self, rank: Rank, region: RegionId, known: RegionKnowledge) {
         self.regions[rank.index()].insert(region, known);
     }
 }

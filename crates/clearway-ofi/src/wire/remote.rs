@@ -4,17 +4,17 @@ use clearway_proto::base::{Class, LocalNs, Rank};
 use clearway_proto::wire::{AtomicKind, PostOutcome, RefusalReason, RegionId, RemoteSpan, Span, Status, Token};
 
 use super::layout::{self, OWN_PIECES, STAGING};
-use super::peers::{Known, REGIONS_MAX};
-use super::slots::{Slots, Stage, Taker, Then, Work};
-use super::{Listed, OfiWire, now};
-use crate::frame::{Note, RegionHandle, Word};
+use super::peers::{REGIONS_MAX, RegionKnowledge};
+use super::slots::{AfterSend, SlotOwner, SlotStage, SlotWork, Slots};
+use super::{OfiWire, ReadyItem, now};
+use crate::frame::{ControlMessage, ImmediateWord, RegionHandle};
 
 impl OfiWire {
     pub(super) fn start_write(
         &mut self,
         to: Rank,
         class: Class,
-        work: Work,
+        work: SlotWork,
         from: Span,
     ) -> Result<PostOutcome, RefusalReason> {
         let place = self.place_of_body(from)?;
@@ -28,7 +28,7 @@ impl OfiWire {
         &mut self,
         peer: Rank,
         class: Class,
-        work: Work,
+        work: SlotWork,
         into: Span,
     ) -> Result<PostOutcome, RefusalReason> {
         let place = self.place(into)?;
@@ -53,38 +53,38 @@ impl OfiWire {
             return Err(RefusalReason::Memory);
         }
         if self.native_atomics {
-            return self.start_remote(to, class, Work::Atomic { kind, at, token });
+            return self.start_remote(to, class, SlotWork::Atomic { kind, at, token });
         }
         let lane = self.lane_of(class);
-        let Some(slot) = self.slots.next(lane, Taker::Engine) else { return Ok(self.no_room(class)) };
-        self.slots.take(slot, to, Work::Message { length: 0, then: Then::Answer(token) });
-        let question = Note::AskAtomic { ticket: self.slots.ticket(slot), kind, at };
+        let Some(slot) = self.slots.next(lane, SlotOwner::Engine) else { return Ok(self.no_room(class)) };
+        self.slots.take(slot, to, SlotWork::Message { length: 0, then: AfterSend::Answer(token) });
+        let question = ControlMessage::AskAtomic { ticket: self.slots.ticket(slot), kind, at };
         let length = self.stage_note(slot, lane, to, question);
-        self.slots.get_mut(slot).work = Work::Message { length, then: Then::Answer(token) };
+        self.slots.get_mut(slot).work = SlotWork::Message { length, then: AfterSend::Answer(token) };
         self.submit(slot);
         Ok(PostOutcome::Posted)
     }
 
     /// Starts an operation on a peer's memory, as soon as it is known where that is.
-    fn start_remote(&mut self, to: Rank, class: Class, work: Work) -> Result<PostOutcome, RefusalReason> {
+    fn start_remote(&mut self, to: Rank, class: Class, work: SlotWork) -> Result<PostOutcome, RefusalReason> {
         let Some((span, length)) = work.remote() else { return Err(RefusalReason::Memory) };
         if usize::from(span.region.0) >= REGIONS_MAX {
             return Err(RefusalReason::Memory);
         }
         let known = self.peers.region(to, span.region);
-        if let Known::There(handle) = known {
+        if let RegionKnowledge::There(handle) = known {
             check(handle, span, length)?;
         }
         let lane = self.lane_of(class);
-        let Some(slot) = self.slots.next(lane, Taker::Engine) else { return Ok(self.no_room(class)) };
+        let Some(slot) = self.slots.next(lane, SlotOwner::Engine) else { return Ok(self.no_room(class)) };
         self.slots.take(slot, to, work);
         match known {
-            Known::There(_) => self.go(slot),
-            Known::Asked => self.wait_for_region(slot),
-            Known::Not => {
+            RegionKnowledge::There(_) => self.submit_remote(slot),
+            RegionKnowledge::Asked => self.wait_for_region(slot),
+            RegionKnowledge::Not => {
                 self.wait_for_region(slot);
-                self.peers.learn(to, span.region, Known::Asked);
-                self.note(lane, to, Note::AskRegion { region: span.region });
+                self.peers.learn(to, span.region, RegionKnowledge::Asked);
+                self.note(lane, to, ControlMessage::AskRegion { region: span.region });
             }
         }
         Ok(PostOutcome::Posted)
@@ -92,30 +92,30 @@ impl OfiWire {
 
     fn wait_for_region(&mut self, slot: usize) {
         let entry = self.slots.get_mut(slot);
-        (entry.stage, entry.since) = (Stage::Region, now());
+        (entry.stage, entry.since) = (SlotStage::Region, now());
         self.waiting += 1;
     }
 
     /// Submits an operation whose peer's memory is known and large enough.
-    fn go(&mut self, slot: usize) {
+    fn submit_remote(&mut self, slot: usize) {
         let (lane, entry) = (Slots::lane(slot), *self.slots.get(slot));
         match entry.work {
-            Work::Atomic { kind, .. } => self.stage_words(slot, kind),
+            SlotWork::Atomic { kind, .. } => self.stage_words(slot, kind),
             // No provider is asked to write nothing: the word alone travels.
-            Work::Write { from: Span { length: 0, .. }, .. } if self.is_answered() => {
+            SlotWork::Write { from: Span { length: 0, .. }, .. } if self.is_answered() => {
                 self.wait_for_answer(slot, now());
                 return self.word(slot);
             }
-            Work::Write { from: Span { length: 0, .. }, immediate: None, token, .. } => {
+            SlotWork::Write { from: Span { length: 0, .. }, immediate: None, token, .. } => {
                 self.slots.give_back(slot);
-                let done = token.map(|token| Listed::Done { token, status: Status::Complete, value: 0, at: now() });
+                let done = token.map(|token| ReadyItem::Done { token, status: Status::Complete, value: 0, at: now() });
                 return self.listed.extend(done);
             }
-            Work::Write { from: Span { length: 0, .. }, into, immediate, token } => {
-                let word = Word { into, length: 0, immediate };
-                let length = self.stage_note(slot, lane, entry.to, Note::Landed(word));
-                let then = token.map_or(Then::Nothing, Then::Tell);
-                self.slots.get_mut(slot).work = Work::Message { length, then };
+            SlotWork::Write { from: Span { length: 0, .. }, into, immediate, token } => {
+                let word = ImmediateWord { into, length: 0, immediate };
+                let length = self.stage_note(slot, lane, entry.to, ControlMessage::Landed(word));
+                let then = token.map_or(AfterSend::Nothing, AfterSend::Tell);
+                self.slots.get_mut(slot).work = SlotWork::Message { length, then };
             }
             _ => {}
         }
@@ -155,21 +155,21 @@ impl OfiWire {
 
     /// A peer said where its region is: what waited for that goes on, or is refused.
     pub(super) fn learn(&mut self, peer: Rank, region: RegionId, there: Option<RegionHandle>) {
-        if self.peers.region(peer, region) != Known::Asked {
+        if self.peers.region(peer, region) != RegionKnowledge::Asked {
             self.counters.strangers += 1;
             return;
         }
-        self.peers.learn(peer, region, there.map_or(Known::Not, Known::There));
+        self.peers.learn(peer, region, there.map_or(RegionKnowledge::Not, RegionKnowledge::There));
         for slot in 0..self.slots.count() {
             let entry = *self.slots.get(slot);
             let Some((span, length)) = entry.work.remote() else { continue };
-            if entry.stage != Stage::Region || entry.to != peer || span.region != region {
+            if entry.stage != SlotStage::Region || entry.to != peer || span.region != region {
                 continue;
             }
             match there.ok_or(RefusalReason::Memory).and_then(|handle| check(handle, span, length)) {
                 Ok(()) => {
                     self.waiting -= 1;
-                    self.go(slot);
+                    self.submit_remote(slot);
                 }
                 Err(missing) => self.give_up(slot, Status::Refused(missing)),
             }
@@ -197,19 +197,19 @@ impl OfiWire {
             return;
         };
         let entry = self.slots.get_mut(slot);
-        let Work::Message { length, then: Then::Answer(token) } = entry.work else {
+        let SlotWork::Message { length, then: AfterSend::Answer(token) } = entry.work else {
             self.counters.strangers += 1;
             return;
         };
         match entry.stage {
-            Stage::Answer => {
+            SlotStage::Answer => {
                 self.waiting -= 1;
                 self.slots.give_back(slot);
             }
-            _ => entry.work = Work::Message { length, then: Then::Nothing },
+            _ => entry.work = SlotWork::Message { length, then: AfterSend::Nothing },
         }
         let status = if old.is_some() { Status::Complete } else { Status::Refused(RefusalReason::Memory) };
-        self.listed.push_back(Listed::Done { token, status, value: old.unwrap_or(0), at });
+        self.listed.push_back(ReadyItem::Done { token, status, value: old.unwrap_or(0), at });
     }
 }
 

@@ -13,7 +13,7 @@ use super::layout::{RESERVE, SLOTS};
 
 /// What follows when a message has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Then {
+pub(super) enum AfterSend {
     /// Nothing.
     Nothing,
     /// Its sender is told.
@@ -28,11 +28,11 @@ pub(super) enum Then {
 
 /// What a slot does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Work {
+pub(super) enum SlotWork {
     /// Nothing.
     Free,
     /// Carries a message of so many bytes, which lies in the slot's memory.
-    Message { length: usize, then: Then },
+    Message { length: usize, then: AfterSend },
     /// Writes into a peer's memory.
     Write { from: Span, into: RemoteSpan, immediate: Option<u64>, token: Option<Token> },
     /// Reads a peer's memory.
@@ -41,7 +41,7 @@ pub(super) enum Work {
     Atomic { kind: AtomicKind, at: RemoteSpan, token: Token },
 }
 
-impl Work {
+impl SlotWork {
     /// The peer's memory that must be known first, and how many bytes of it.
     pub(super) fn remote(&self) -> Option<(RemoteSpan, u64)> {
         match *self {
@@ -55,7 +55,7 @@ impl Work {
     /// Who is to be told of the end.
     pub(super) fn token(&self) -> Option<Token> {
         match *self {
-            Self::Message { then: Then::Tell(token) | Then::Answer(token), .. } => Some(token),
+            Self::Message { then: AfterSend::Tell(token) | AfterSend::Answer(token), .. } => Some(token),
             Self::Write { token, .. } => token,
             Self::Read { token, .. } | Self::Atomic { token, .. } => Some(token),
             Self::Free | Self::Message { .. } => None,
@@ -65,7 +65,7 @@ impl Work {
 
 /// How far it got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum SlotStage {
     /// Waits to be told where the peer's memory is.
     Region,
     /// Waits for the provider to take it.
@@ -79,8 +79,8 @@ pub(super) enum Stage {
 /// One slot.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slot {
-    pub(super) work: Work,
-    pub(super) stage: Stage,
+    pub(super) work: SlotWork,
+    pub(super) stage: SlotStage,
     /// The peer.
     pub(super) to: Rank,
     /// When it began to wait for the peer.
@@ -91,7 +91,7 @@ pub(super) struct Slot {
 
 /// On whose behalf a slot is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Taker {
+pub(super) enum SlotOwner {
     Engine,
     Wire,
 }
@@ -105,7 +105,8 @@ pub(super) struct Slots {
 
 impl Slots {
     pub(super) fn new(lanes: usize) -> Self {
-        let idle = Slot { work: Work::Free, stage: Stage::Queued, to: Rank(0), since: LocalNs(0), generation: 0 };
+        let idle =
+            Slot { work: SlotWork::Free, stage: SlotStage::Queued, to: Rank(0), since: LocalNs(0), generation: 0 };
         Self {
             slots: vec![idle; lanes * SLOTS],
             free: (0..lanes).map(|lane| Self::of_lane(lane).rev().collect()).collect(),
@@ -128,9 +129,9 @@ impl Slots {
     }
 
     /// The slot that `taker` would get.
-    pub(super) fn next(&self, lane: usize, taker: Taker) -> Option<usize> {
+    pub(super) fn next(&self, lane: usize, taker: SlotOwner) -> Option<usize> {
         let free = &self.free[lane];
-        let kept = if taker == Taker::Engine { RESERVE } else { 0 };
+        let kept = if taker == SlotOwner::Engine { RESERVE } else { 0 };
         if free.len() > kept { free.last().copied() } else { None }
     }
 
@@ -147,18 +148,18 @@ impl Slots {
     }
 
     /// Takes the slot that [`Slots::next`] named.
-    pub(super) fn take(&mut self, slot: usize, to: Rank, work: Work) {
+    pub(super) fn take(&mut self, slot: usize, to: Rank, work: SlotWork) {
         let taken = self.free[Self::lane(slot)].pop();
         assert_eq!(taken, Some(slot), "the slot that was offered is taken");
         let entry = &mut self.slots[slot];
         entry.generation = entry.generation.wrapping_add(1);
-        (entry.work, entry.to, entry.stage) = (work, to, Stage::Queued);
+        (entry.work, entry.to, entry.stage) = (work, to, SlotStage::Queued);
     }
 
     /// Gives a slot back; what it did.
-    pub(super) fn give_back(&mut self, slot: usize) -> Work {
-        let work = std::mem::replace(&mut self.slots[slot].work, Work::Free);
-        assert_ne!(work, Work::Free, "a slot is given back once");
+    pub(super) fn give_back(&mut self, slot: usize) -> SlotWork {
+        let work = std::mem::replace(&mut self.slots[slot].work, SlotWork::Free);
+        assert_ne!(work, SlotWork::Free, "a slot is given back once");
         self.free[Self::lane(slot)].push(slot);
         work
     }
@@ -180,7 +181,7 @@ impl Slots {
     pub(super) fn named(&self, ticket: u64, peer: Rank) -> Option<usize> {
         let slot = (ticket & u64::from(u32::MAX)) as usize;
         let entry = self.slots.get(slot)?;
-        let same = entry.work != Work::Free && u64::from(entry.generation) == ticket >> 32;
+        let same = entry.work != SlotWork::Free && u64::from(entry.generation) == ticket >> 32;
         (same && entry.to == peer).then_some(slot)
     }
 }
@@ -189,29 +190,29 @@ impl Slots {
 mod tests {
     use super::*;
 
-    const MESSAGE: Work = Work::Message { length: 1, then: Then::Answer(Token(1)) };
+    const MESSAGE: SlotWork = SlotWork::Message { length: 1, then: AfterSend::Answer(Token(1)) };
 
     #[test]
     fn next__engines_leave_the_reserve_and_lanes_do_not_share() {
         let mut slots = Slots::new(2);
-        while let Some(slot) = slots.next(0, Taker::Engine) {
+        while let Some(slot) = slots.next(0, SlotOwner::Engine) {
             slots.take(slot, Rank(1), MESSAGE);
         }
         let mut reserve = 0;
-        while let Some(slot) = slots.next(0, Taker::Wire) {
+        while let Some(slot) = slots.next(0, SlotOwner::Wire) {
             assert_eq!(Slots::lane(slot), 0);
             slots.take(slot, Rank(1), MESSAGE);
             reserve += 1;
         }
         assert_eq!(reserve, RESERVE);
-        assert_eq!(slots.next(1, Taker::Engine).map(Slots::lane), Some(1));
+        assert_eq!(slots.next(1, SlotOwner::Engine).map(Slots::lane), Some(1));
         assert!(!slots.has_room(0) && slots.has_room(1));
     }
 
     #[test]
     fn named__only_the_peer_asked_and_only_the_question_that_still_waits() {
         let mut slots = Slots::new(1);
-        let slot = slots.next(0, Taker::Engine).expect("a free slot");
+        let slot = slots.next(0, SlotOwner::Engine).expect("a free slot");
         slots.take(slot, Rank(3), MESSAGE);
         let ticket = slots.ticket(slot);
         assert_eq!(slots.named(ticket, Rank(3)), Some(slot));

@@ -16,7 +16,7 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use super::peers::lane_of;
 use super::*;
 use crate::port::OfiConfig;
-use crate::provider::{Reach, Source, Wanted};
+use crate::provider::{ProviderChoice, ProviderInterface, Reach};
 use crate::trust::PROOF_LENGTH;
 
 /// Sessions of this test process, so that tests running side by side are strangers to each other.
@@ -36,8 +36,8 @@ const PROVIDERS: [&str; 4] = ["tcp", "tcp;ofi_rxm", "net", "shm"];
 fn config(library: Option<PathBuf>, provider: &str) -> OfiConfig {
     OfiConfig {
         library,
-        wanted: Wanted::Named(provider.into()),
-        source: Source::Address([127, 0, 0, 1].into()),
+        wanted: ProviderChoice::Named(provider.into()),
+        source: ProviderInterface::Address([127, 0, 0, 1].into()),
         reach: Reach::OneHost,
         placement: Placement::OneMachine,
         ..OfiConfig::default()
@@ -73,7 +73,7 @@ impl Fabric for Loopback {
             rustix::fs::memfd_create("adopted", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("a file");
         rustix::fs::ftruncate(&file, length as u64).expect("longer");
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK).expect("sealed");
-        Some(Arc::new(InFile { file, length: length as u64, changing: Mutex::new(()) }))
+        Some(Arc::new(FileMemory { file, length: length as u64, changing: Mutex::new(()) }))
     }
 
     /// Lets every end work a little without taking arrivals away, then gives the processor to whoever wants it.
@@ -89,20 +89,20 @@ impl Fabric for Loopback {
 
 /// Memory of a test: a file that the wire maps, and that the test reads and writes by system calls.
 #[derive(Debug)]
-struct InFile {
+struct FileMemory {
     file: OwnedFd,
     length: u64,
     changing: Mutex<()>,
 }
 
-impl InFile {
+impl FileMemory {
     fn check(&self, at: u64, length: usize) -> Result<(), RefusalReason> {
         let end = at.checked_add(length as u64).filter(|end| *end <= self.length);
         end.map(drop).ok_or(RefusalReason::Memory)
     }
 }
 
-impl ForeignMemory for InFile {
+impl ForeignMemory for FileMemory {
     fn length(&self) -> u64 {
         self.length
     }
@@ -171,7 +171,7 @@ fn conformance__on_every_library_and_provider() {
 
 /// What a test sees of an arrival.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Seen {
+enum SeenArrival {
     Message(Rank, Vec<u8>, Vec<u8>),
     Landed(Rank, Span, u64),
     Done(Token, Status, u64),
@@ -188,22 +188,22 @@ fn turns() -> impl Iterator<Item = ()> {
 }
 
 impl Loopback {
-    fn poll(&mut self, rank: usize, limit: usize) -> Vec<Seen> {
+    fn poll(&mut self, rank: usize, limit: usize) -> Vec<SeenArrival> {
         let wire = &mut self.wires[rank];
         let (mut seen, mut bodies) = (Vec::new(), Vec::new());
         wire.poll(limit, &mut |arrival| {
             bodies.push(if let Arrival::Datagram(d) = arrival { d.body } else { Span::EMPTY });
             seen.extend(match arrival {
-                Arrival::Datagram(d) => Some(Seen::Message(d.from, d.head.to_vec(), Vec::new())),
-                Arrival::Landed { from, into, immediate, .. } => Some(Seen::Landed(from, into, immediate)),
-                Arrival::Done { token, status, value, .. } => Some(Seen::Done(token, status, value)),
-                Arrival::Room { queue } => queue.class().map(Seen::Room),
+                Arrival::Datagram(d) => Some(SeenArrival::Message(d.from, d.head.to_vec(), Vec::new())),
+                Arrival::Landed { from, into, immediate, .. } => Some(SeenArrival::Landed(from, into, immediate)),
+                Arrival::Done { token, status, value, .. } => Some(SeenArrival::Done(token, status, value)),
+                Arrival::Room { queue } => queue.class().map(SeenArrival::Room),
                 _ => None,
             });
         });
         let memory = wire.region(RegionId::RECEIVE).expect("receive memory");
         for (seen, span) in seen.iter_mut().zip(bodies) {
-            if let Seen::Message(_, _, body) = seen {
+            if let SeenArrival::Message(_, _, body) = seen {
                 *body = memory[span.range_in(memory.len()).expect("inside")].to_vec();
             }
         }
@@ -211,7 +211,7 @@ impl Loopback {
     }
 
     /// Polls at `rank` until something came, while the others work.
-    fn await_one(&mut self, rank: usize) -> Seen {
+    fn await_one(&mut self, rank: usize) -> SeenArrival {
         for () in turns() {
             for other in &mut self.wires {
                 other.look();
@@ -267,9 +267,9 @@ fn write__a_mebibyte_lands_whole_by_either_way_of_sending_its_word() {
             let from = Span { region: source, offset: 0, length: 1 << 20 };
             let into = Span { region: target, offset: 8, length: 1 << 20 };
             job.write(from, RemoteSpan { region: target, offset: 8 }, Token(1));
-            assert_eq!(job.await_one(1), Seen::Landed(Rank(0), into, 7), "{name}");
+            assert_eq!(job.await_one(1), SeenArrival::Landed(Rank(0), into, 7), "{name}");
             assert_eq!(job.wires[1].region(target).map(|memory| memory[8..] == bytes), Some(true), "{name}");
-            assert_eq!(job.await_one(0), Seen::Done(Token(1), Status::Complete, 0), "{name}");
+            assert_eq!(job.await_one(0), SeenArrival::Done(Token(1), Status::Complete, 0), "{name}");
         }
     });
 }
@@ -294,7 +294,7 @@ fn write__many_at_once_land_and_end_once_each() {
         let (mut landed, mut done) = (Vec::new(), Vec::new());
         for () in turns() {
             for seen in job.poll(1, 16) {
-                let Seen::Landed(_, into, immediate) = seen else { panic!("{name}: {seen:?}") };
+                let SeenArrival::Landed(_, into, immediate) = seen else { panic!("{name}: {seen:?}") };
                 landed.push(immediate);
                 let memory = job.wires[1].region(target).expect("registered");
                 let there = &memory[into.range_in(memory.len()).expect("inside")];
@@ -311,7 +311,7 @@ fn write__many_at_once_land_and_end_once_each() {
         }
         landed.sort_unstable();
         assert_eq!(landed, (0..COUNT as u64).collect::<Vec<_>>(), "{name}");
-        let all = (0..COUNT as u64).map(|i| Seen::Done(Token(i), Status::Complete, 0));
+        let all = (0..COUNT as u64).map(|i| SeenArrival::Done(Token(i), Status::Complete, 0));
         assert!(all.clone().all(|end| done.contains(&end)) && done.len() == COUNT, "{name}: {done:?}");
         assert!(job.wires[0].spoken.iter().all(|spoken| *spoken == 0) && job.wires[0].waiting == 0, "{name}");
     });
@@ -328,7 +328,7 @@ fn write__that_nobody_answers_is_flushed_once_and_a_late_answer_changes_nothing(
         let from = Span { region: source, offset: 0, length: 64 };
         let into = RemoteSpan { region: target, offset: 0 };
         job.write(from, into, Token(1));
-        assert_eq!(job.await_one(0), Seen::Done(Token(1), Status::Complete, 0), "{name}");
+        assert_eq!(job.await_one(0), SeenArrival::Done(Token(1), Status::Complete, 0), "{name}");
         job.wires[0].patience = Nanos(1);
         for i in 2..10 {
             job.write(from, into, Token(i));
@@ -337,7 +337,7 @@ fn write__that_nobody_answers_is_flushed_once_and_a_late_answer_changes_nothing(
         while ended.len() < 8 {
             ended.extend(job.poll(0, 16));
         }
-        assert!((2..10).all(|i| ended.contains(&Seen::Done(Token(i), Status::Flushed, 0))), "{name}: {ended:?}");
+        assert!((2..10).all(|i| ended.contains(&SeenArrival::Done(Token(i), Status::Flushed, 0))), "{name}: {ended:?}");
         job.wires[0].patience = Nanos::from_secs(30);
         job.write(from, into, Token(10));
         let mut ended = Vec::new();
@@ -349,7 +349,7 @@ fn write__that_nobody_answers_is_flushed_once_and_a_late_answer_changes_nothing(
             }
             std::thread::yield_now();
         }
-        assert_eq!(ended, [Seen::Done(Token(10), Status::Complete, 0)], "{name}: and nothing of the others");
+        assert_eq!(ended, [SeenArrival::Done(Token(10), Status::Complete, 0)], "{name}: and nothing of the others");
         assert_eq!(job.wires[0].waiting, 0, "{name}");
     });
 }
@@ -357,7 +357,7 @@ fn write__that_nobody_answers_is_flushed_once_and_a_late_answer_changes_nothing(
 #[test]
 fn write__to_a_peer_that_is_gone_ends_when_its_connection_breaks() {
     with_each(&|config, name| {
-        if config.wanted != Wanted::Named("tcp".into()) {
+        if config.wanted != ProviderChoice::Named("tcp".into()) {
             return eprintln!("skipped: a peer that is gone: {name} does not bear it; see the sources in provider.rs");
         }
         let mut job = pair(config);
@@ -365,7 +365,7 @@ fn write__to_a_peer_that_is_gone_ends_when_its_connection_breaks() {
         let from = Span { region: source, offset: 0, length: 64 };
         let into = RemoteSpan { region: target, offset: 0 };
         job.write(from, into, Token(1));
-        assert_eq!(job.await_one(0), Seen::Done(Token(1), Status::Complete, 0), "{name}");
+        assert_eq!(job.await_one(0), SeenArrival::Done(Token(1), Status::Complete, 0), "{name}");
         // One that its peer never answers, and then nobody is there who could.
         job.write(from, into, Token(2));
         for _ in 0..64 {
@@ -381,7 +381,7 @@ fn write__to_a_peer_that_is_gone_ends_when_its_connection_breaks() {
             }
             std::thread::yield_now();
         }
-        let flushed = [2, 3].map(|i| Seen::Done(Token(i), Status::Flushed, 0));
+        let flushed = [2, 3].map(|i| SeenArrival::Done(Token(i), Status::Flushed, 0));
         assert!(flushed.iter().all(|end| ended.contains(end)) && ended.len() == 2, "{name}: {ended:?}");
     });
 }
@@ -394,8 +394,8 @@ fn write__of_nothing_brings_its_word_and_completes() {
         let from = Span { region: source, offset: 0, length: 0 };
         job.write(from, RemoteSpan { region: target, offset: 1 }, Token(1));
         let into = Span { region: target, offset: 1, length: 0 };
-        assert_eq!(job.await_one(1), Seen::Landed(Rank(0), into, 7), "{name}");
-        assert_eq!(job.await_one(0), Seen::Done(Token(1), Status::Complete, 0), "{name}");
+        assert_eq!(job.await_one(1), SeenArrival::Landed(Rank(0), into, 7), "{name}");
+        assert_eq!(job.await_one(0), SeenArrival::Done(Token(1), Status::Complete, 0), "{name}");
     });
 }
 
@@ -408,11 +408,11 @@ fn write__into_a_region_that_comes_later_is_refused_before_and_done_after() {
         let into = RemoteSpan { region: RegionId(0), offset: 0 };
         let refused = Status::Refused(RefusalReason::Memory);
         assert_eq!(job.write(from, into, Token(1)), PostOutcome::Posted);
-        assert_eq!(job.await_one(0), Seen::Done(Token(1), refused, 0), "{name}");
+        assert_eq!(job.await_one(0), SeenArrival::Done(Token(1), refused, 0), "{name}");
         job.region(1, &[0; 8]);
         assert_eq!(job.write(from, into, Token(2)), PostOutcome::Posted);
-        assert!(matches!(job.await_one(1), Seen::Landed(..)), "{name}");
-        assert_eq!(job.await_one(0), Seen::Done(Token(2), Status::Complete, 0), "{name}");
+        assert!(matches!(job.await_one(1), SeenArrival::Landed(..)), "{name}");
+        assert_eq!(job.await_one(0), SeenArrival::Done(Token(2), Status::Complete, 0), "{name}");
         let beyond = RemoteSpan { region: RegionId(0), offset: 1 };
         assert_eq!(job.write(from, beyond, Token(3)), PostOutcome::Refused(RefusalReason::Memory), "known by now");
     });
@@ -433,10 +433,10 @@ fn atomic__the_peer_does_it_where_the_provider_does_not() {
             token: Token(9),
         };
         job.post(0, atomic(0, AtomicKind::FetchAdd(2)), &[]);
-        assert_eq!(job.await_one(0), Seen::Done(Token(9), Status::Complete, 40), "{name}");
+        assert_eq!(job.await_one(0), SeenArrival::Done(Token(9), Status::Complete, 40), "{name}");
         assert_eq!(job.wires[1].region(word), Some(&42u64.to_ne_bytes()[..]), "{name}");
         job.post(0, atomic(8, AtomicKind::Swap(1)), &[]);
-        assert_eq!(job.await_one(0), Seen::Done(Token(9), Status::Refused(RefusalReason::Memory), 0), "{name}");
+        assert_eq!(job.await_one(0), SeenArrival::Done(Token(9), Status::Refused(RefusalReason::Memory), 0), "{name}");
         let unaligned = job.post(0, atomic(4, AtomicKind::Swap(1)), &[]);
         assert_eq!(unaligned, PostOutcome::Refused(RefusalReason::Memory), "{name}");
     });
@@ -466,10 +466,10 @@ fn send__every_message_of_a_flood_arrives_in_order_whatever_its_size() {
                     }
                 }
             }
-            rooms += job.poll(0, 64).iter().filter(|seen| matches!(seen, Seen::Room(Class::Bulk))).count();
+            rooms += job.poll(0, 64).iter().filter(|seen| matches!(seen, SeenArrival::Room(Class::Bulk))).count();
             for seen in job.poll(1, 16) {
                 let length = if received % 7 == 0 { frame::BODY_MAX } else { (received % 200) as usize };
-                let expected = Seen::Message(Rank(0), received.to_le_bytes().to_vec(), vec![0x5a; length]);
+                let expected = SeenArrival::Message(Rank(0), received.to_le_bytes().to_vec(), vec![0x5a; length]);
                 assert!(seen == expected, "{name}: message {received} is another");
                 received += 1;
             }
@@ -483,7 +483,7 @@ fn send__a_rank_can_write_to_itself() {
     with_each(&|config, name| {
         let mut job = Loopback::new(1, config).expect("an open wire");
         job.send(0, 0, Class::LowLatency, b"to myself", None);
-        assert_eq!(job.await_one(0), Seen::Message(Rank(0), b"to myself".to_vec(), Vec::new()), "{name}");
+        assert_eq!(job.await_one(0), SeenArrival::Message(Rank(0), b"to myself".to_vec(), Vec::new()), "{name}");
     });
 }
 
@@ -523,7 +523,7 @@ fn rest__the_descriptor_wakes_for_a_message() {
         job.send(0, 1, Class::LowLatency, b"second", None);
         for () in turns() {
             if let Some(seen) = job.poll(1, 1).pop() {
-                assert_eq!(seen, Seen::Message(Rank(0), b"second".to_vec(), Vec::new()), "{name}");
+                assert_eq!(seen, SeenArrival::Message(Rank(0), b"second".to_vec(), Vec::new()), "{name}");
                 return;
             }
             if job.wires[1].rest() == Rest::Descriptor {
@@ -551,7 +551,7 @@ fn expire__what_waits_for_a_silent_peer_is_given_up() {
         job.post(0, Operation::Atomic { to: Rank(1), path, class, kind, at, token: Token(2) }, &[]);
         let mut ended = Vec::new();
         while ended.len() < 2 {
-            if let Seen::Done(token, status, _) = job.await_one(0) {
+            if let SeenArrival::Done(token, status, _) = job.await_one(0) {
                 ended.push((token, status));
             }
         }
@@ -580,14 +580,14 @@ fn abandon__what_is_under_way_to_a_silent_peer_ends_and_others_have_its_place() 
         let mut ended = Vec::new();
         for () in turns() {
             job.poll(2, 64);
-            ended.extend(job.poll(0, 64).into_iter().filter(|seen| matches!(seen, Seen::Done(..))));
+            ended.extend(job.poll(0, 64).into_iter().filter(|seen| matches!(seen, SeenArrival::Done(..))));
             if ended.len() as u64 > posted {
                 break;
             }
             std::thread::yield_now();
         }
-        let wanted = (0..posted).map(|token| Seen::Done(Token(token), Status::Flushed, 0));
-        let wanted: Vec<Seen> = wanted.chain([Seen::Done(Token(posted), Status::Complete, 0)]).collect();
+        let wanted = (0..posted).map(|token| SeenArrival::Done(Token(token), Status::Flushed, 0));
+        let wanted: Vec<SeenArrival> = wanted.chain([SeenArrival::Done(Token(posted), Status::Complete, 0)]).collect();
         assert_eq!(ended, wanted, "{name}");
     });
 }
@@ -660,7 +660,7 @@ fn greet__a_proof_is_taken_once() {
     with_each(&|config, name| {
         let mut job = Loopback::trusting(2, config, &|rank| proofs(rank, 2)).expect("open wires");
         job.send(0, 1, Class::Control, b"first", None);
-        assert_eq!(job.await_one(1), Seen::Message(Rank(0), b"first".to_vec(), Vec::new()), "{name}");
+        assert_eq!(job.await_one(1), SeenArrival::Message(Rank(0), b"first".to_vec(), Vec::new()), "{name}");
         assert!(job.wires[1].refusal().is_none() && job.wires[1].counters().strangers == 0, "{name}");
         // Somebody who recorded all of that, at another address, begins with the same greeting.
         let port = OfiPort::open(config.clone()).expect("a port");
@@ -668,18 +668,25 @@ fn greet__a_proof_is_taken_once() {
         peers[1].clone_from(&job.addresses[1]);
         job.wires.push(OfiWire::open(port, Rank(0), &proofs(0, 2), &peers).expect("an open wire"));
         let impostor = job.wires.last_mut().expect("just opened");
-        impostor.greet(lane_of(Class::Control, impostor.lanes), Rank(1));
+        impostor.send_greeting(lane_of(Class::Control, impostor.lanes), Rank(1));
         assert_eq!(await_refusal(&mut job, name), STRANGER, "{name}");
         assert_eq!(job.wires[1].counters().strangers, 1, "{name}");
         job.send(0, 1, Class::Control, b"second", None);
-        assert_eq!(job.await_one(1), Seen::Message(Rank(0), b"second".to_vec(), Vec::new()), "{name}: still heard");
+        assert_eq!(
+            job.await_one(1),
+            SeenArrival::Message(Rank(0), b"second".to_vec(), Vec::new()),
+            "{name}: still heard"
+        );
     });
 }
 
 #[test]
 fn open__lists_that_cannot_work_are_one_sentence() {
     let open = |peers: &dyn Fn(Vec<u8>) -> Vec<Vec<u8>>, rank| {
-        let port = OfiPort::open(OfiConfig { source: Source::Address([127, 0, 0, 1].into()), ..OfiConfig::default() });
+        let port = OfiPort::open(OfiConfig {
+            source: ProviderInterface::Address([127, 0, 0, 1].into()),
+            ..OfiConfig::default()
+        });
         let port = port.map_err(|error| eprintln!("skipped: lists of peers: {error}")).ok()?;
         let address = port.address();
         Some(OfiWire::open(port, Rank(rank), &Trust::Session(1), &peers(address)).expect_err("cannot work").to_string())
@@ -689,7 +696,7 @@ fn open__lists_that_cannot_work_are_one_sentence() {
     let error = open(&|own| vec![own, b"10.0.0.1:80".to_vec()], 0).expect("as before");
     assert!(error.starts_with("the address published for rank 1 is none of the libfabric wire"), "{error}");
     let other = |own: Vec<u8>| {
-        let mut other = Published::parse(&own).expect("an address");
+        let mut other = PublishedAddress::parse(&own).expect("an address");
         other.provider = "carrier pigeon".into();
         vec![own, other.bytes()]
     };
@@ -701,7 +708,7 @@ fn open__lists_that_cannot_work_are_one_sentence() {
 fn send__what_goes_to_a_peer_that_is_gone_ends_and_others_are_still_reached() {
     with_each(&|config, name| {
         let patience = Nanos::from_millis(500);
-        if config.wanted != Wanted::Named("tcp".into()) {
+        if config.wanted != ProviderChoice::Named("tcp".into()) {
             eprintln!("skipped: a peer that is gone: {name} does not bear it; see the sources in provider.rs");
             return;
         }
@@ -715,7 +722,7 @@ fn send__what_goes_to_a_peer_that_is_gone_ends_and_others_are_still_reached() {
             assert_ne!(job.send(0, 1, Class::Bulk, &[0; 80], Some(Token(i))), PostOutcome::NoRoom, "{name}");
         }
         job.send(0, 2, Class::LowLatency, b"still there", None);
-        assert_eq!(job.await_one(1), Seen::Message(Rank(0), b"still there".to_vec(), Vec::new()), "{name}");
+        assert_eq!(job.await_one(1), SeenArrival::Message(Rank(0), b"still there".to_vec(), Vec::new()), "{name}");
         let mut pending = job.wires[0].slots.pending();
         for () in turns() {
             if pending == 0 {

@@ -22,7 +22,7 @@ use std::io::{Read, Write};
 use clearway_proto::base::Rank;
 
 use super::DoorError;
-use crate::keys::{CARD_LENGTH, Identity, JobSecret, Opener, Scope, Sealer};
+use crate::keys::{CARD_LENGTH, JobSecret, KeyScope, Opener, RankKeyPair, Sealer};
 
 const CALLER: Rank = Rank(0);
 const ANSWERER: Rank = Rank(1);
@@ -86,7 +86,7 @@ pub fn call(
     session: u64,
     secret: &[u8],
 ) -> Result<(SealedSender, SealedReceiver), DoorError> {
-    let identity = Identity::new(CALLER, scope(session, secret)?)?;
+    let identity = RankKeyPair::new(CALLER, scope(session, secret)?)?;
     let own = identity.card();
     let hello = [&protocol.magic[..], &session.to_le_bytes(), &own].concat();
     output.write_all(&hello).and_then(|()| output.flush()).map_err(DoorError::Unheard)?;
@@ -127,7 +127,7 @@ pub(super) fn answer_if(
     expect_magic(&mut first.chain(&mut *input), protocol)?;
     let session = u64::from_le_bytes(read(&mut *input)?);
     let card = read(&mut *input)?;
-    let identity = Identity::new(ANSWERER, scope(session, secret)?)?;
+    let identity = RankKeyPair::new(ANSWERER, scope(session, secret)?)?;
     let own = identity.card();
     // It is told even if the caller's is wrong: then the caller knows why.
     let hello = [&protocol.magic[..], &own].concat();
@@ -139,8 +139,8 @@ pub(super) fn answer_if(
     admitted.map(|()| Some((speaker, listener)))
 }
 
-fn scope(session: u64, secret: &[u8]) -> Result<Scope, DoorError> {
-    Ok(Scope { session, epoch: 0, secret: Some(JobSecret::new(secret.to_vec())?) })
+fn scope(session: u64, secret: &[u8]) -> Result<KeyScope, DoorError> {
+    Ok(KeyScope { session, epoch: 0, secret: Some(JobSecret::new(secret.to_vec())?) })
 }
 
 /// The next `N` bytes.
@@ -155,7 +155,7 @@ fn expect_magic(input: &mut dyn Read, protocol: &HandshakeLabels) -> Result<(), 
 }
 
 fn agree(
-    identity: Identity,
+    identity: RankKeyPair,
     cards: [[u8; CARD_LENGTH]; 2],
     other: Rank,
     protocol: &HandshakeLabels,

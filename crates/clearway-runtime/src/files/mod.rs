@@ -28,10 +28,10 @@
 //! # Not here
 //! Names of files, and which of them lie on one target: the application knows.
 
-mod finished;
+mod completions;
 mod pool;
 mod target;
-mod work;
+mod task;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
@@ -45,11 +45,11 @@ use clearway_proto::wire::{
     RegionId, Span, Status, Token, Wire, forward_wire,
 };
 
-use self::finished::{End, Finished};
-use self::target::Target;
-use self::work::{Device, Opened, Task};
+use self::completions::{CompletionQueue, FileCompletion};
+use self::target::FileTarget;
+use self::task::{FileDevice, FileTask, OpenFile};
 use crate::RuntimeError;
-use crate::waiting::{KeptDescriptor, Rest, Source, Waitable, Wake, Woken, any_of};
+use crate::waiting::{CachedDescriptor, Rest, WaitSource, Waitable, Wake, WakeReason, any_of};
 
 /// A device or a file system, by the application's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -80,8 +80,8 @@ impl Default for FileConfig {
 pub struct FileWire<W> {
     below: W,
     capabilities: Capabilities,
-    files: Files,
-    wake: KeptDescriptor,
+    files: FileState,
+    wake: CachedDescriptor,
 }
 
 impl<W: Wire> FileWire<W> {
@@ -92,7 +92,7 @@ impl<W: Wire> FileWire<W> {
     pub fn new(below: W, config: FileConfig) -> Result<Self, RuntimeError> {
         let mut capabilities = below.capabilities().clone();
         capabilities.operations = capabilities.operations.with(OperationKind::File);
-        Ok(Self { below, capabilities, files: Files::new(config)?, wake: KeptDescriptor::default() })
+        Ok(Self { below, capabilities, files: FileState::new(config)?, wake: CachedDescriptor::default() })
     }
 
     /// Opens a file for an engine. The first file of a target starts the target's threads. A file that was opened to append
@@ -117,14 +117,14 @@ impl<W: Wire> FileWire<W> {
 
 /// Files, targets, and what ended.
 #[derive(Debug)]
-struct Files {
+struct FileState {
     config: FileConfig,
-    targets: BTreeMap<TargetId, Target>,
-    opened: BTreeMap<FileId, (TargetId, Arc<Opened>)>,
+    targets: BTreeMap<TargetId, FileTarget>,
+    opened: BTreeMap<FileId, (TargetId, Arc<OpenFile>)>,
     next: u32,
-    finished: Arc<Finished>,
+    finished: Arc<CompletionQueue>,
     /// Ends that a poll has not given yet.
-    ended: VecDeque<End>,
+    ended: VecDeque<FileCompletion>,
     no_room: u64,
     /// Whether the next poll begins with files: where both have much, they take turns.
     comes_first: bool,
@@ -132,7 +132,7 @@ struct Files {
     has_room: bool,
 }
 
-impl Files {
+impl FileState {
     fn new(config: FileConfig) -> Result<Self, RuntimeError> {
         Ok(Self {
             config,
@@ -140,21 +140,21 @@ impl Files {
             opened: BTreeMap::new(),
             next: 0,
             has_room: false,
-            finished: Arc::new(Finished::new().map_err(RuntimeError::system("make an event counter"))?),
+            finished: Arc::new(CompletionQueue::new().map_err(RuntimeError::system("make an event counter"))?),
             ended: VecDeque::new(),
             no_room: 0,
             comes_first: true,
         })
     }
 
-    fn open(&mut self, device: Box<dyn Device>, target: TargetId) -> Result<FileId, RuntimeError> {
+    fn open(&mut self, device: Box<dyn FileDevice>, target: TargetId) -> Result<FileId, RuntimeError> {
         if !self.targets.contains_key(&target) {
-            let made = Target::open(target, &self.config, &self.finished);
+            let made = FileTarget::open(target, &self.config, &self.finished);
             self.targets.insert(target, made.map_err(RuntimeError::system("start a thread"))?);
         }
         let id = FileId(self.next);
         self.next += 1;
-        self.opened.insert(id, (target, Arc::new(Opened::new(device))));
+        self.opened.insert(id, (target, Arc::new(OpenFile::new(device))));
         Ok(id)
     }
 
@@ -192,7 +192,7 @@ impl Files {
             self.has_room |= target.give_back(buffers);
             return Err(missing);
         }
-        target.put(Arc::clone(opened), Task { kind, at, length, buffers, memory, token, target: target_id });
+        target.put(Arc::clone(opened), FileTask { kind, at, length, buffers, memory, token, target: target_id });
         Ok(PostOutcome::Posted)
     }
 
@@ -210,7 +210,7 @@ impl Files {
             given += 1;
         }
         while given < limit
-            && let Some(End { task, outcome }) = self.ended.pop_front()
+            && let Some(FileCompletion { task, outcome }) = self.ended.pop_front()
         {
             let (status, value) = match outcome {
                 Ok(moved) => copied(below, &task, moved),
@@ -229,7 +229,7 @@ impl Files {
     }
 }
 
-impl Drop for Files {
+impl Drop for FileState {
     /// Leaves every file to its target's threads: closing can block.
     fn drop(&mut self) {
         while let Some((file, _)) = self.opened.first_key_value() {
@@ -266,7 +266,7 @@ fn in_parts<P: AsRef<[u8]>>(
 }
 
 /// Copies what `task` read to its place; says how it ended.
-fn copied(below: &mut dyn Wire, task: &Task, moved: u64) -> (Status, u64) {
+fn copied(below: &mut dyn Wire, task: &FileTask, moved: u64) -> (Status, u64) {
     if task.kind == FileKind::Read && moved > 0 {
         let parts = task.buffers.parts(moved as usize);
         if let Err(missing) = in_parts(task.memory, parts, |span, part| below.copy_in(span, part)) {
@@ -323,8 +323,8 @@ fn with_signal<'a>(signal: BorrowedFd<'a>, extra: &[BorrowedFd<'a>]) -> Vec<Borr
 }
 
 /// Reads the outcome of a wait with the event counter in front as one without it.
-fn without_signal(woken: Woken, is_ready: bool) -> Woken {
-    Woken::new(woken.wire || woken.extra(0) || is_ready, woken.extra_set() >> 1)
+fn without_signal(woken: WakeReason, is_ready: bool) -> WakeReason {
+    WakeReason::new(woken.wire || woken.extra(0) || is_ready, woken.extra_set() >> 1)
 }
 
 impl<W: Wire + Wake> Wake for FileWire<W> {
@@ -339,11 +339,11 @@ impl<W: Wire + Wake> Wake for FileWire<W> {
     }
 }
 
-impl<W: Wire + Source> Source for FileWire<W> {
-    fn poll_ready(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> Woken {
+impl<W: Wire + WaitSource> WaitSource for FileWire<W> {
+    fn poll_ready(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> WakeReason {
         if self.files.is_ready() || timeout == Some(Nanos::ZERO) {
             let woken = self.below.poll_ready(Some(Nanos::ZERO), extra);
-            return Woken::new(woken.wire || self.files.is_ready(), woken.extra_set());
+            return WakeReason::new(woken.wire || self.files.is_ready(), woken.extra_set());
         }
         let woken = self.below.poll_ready(timeout, &with_signal(self.files.finished.signal(), extra));
         without_signal(woken, self.files.is_ready())
@@ -351,10 +351,10 @@ impl<W: Wire + Source> Source for FileWire<W> {
 }
 
 impl<W: Waitable> Waitable for FileWire<W> {
-    fn wait(&mut self, until: Option<LocalNs>, extra: &[BorrowedFd<'_>]) -> Woken {
+    fn wait(&mut self, until: Option<LocalNs>, extra: &[BorrowedFd<'_>]) -> WakeReason {
         if self.files.is_ready() {
             let woken = self.below.wait(Some(LocalNs(0)), extra);
-            return Woken::new(true, woken.extra_set());
+            return WakeReason::new(true, woken.extra_set());
         }
         let woken = self.below.wait(until, &with_signal(self.files.finished.signal(), extra));
         without_signal(woken, self.files.is_ready())

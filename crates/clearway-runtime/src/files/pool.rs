@@ -5,13 +5,13 @@ use clearway_proto::wire::regions::Pages;
 
 /// Buffers of one operation. Together they are at least as long as it.
 #[derive(Debug, Default)]
-pub(super) struct Buffers {
+pub(super) struct OperationBuffers {
     list: Vec<Pages>,
     /// Bytes of each.
     each: usize,
 }
 
-impl Buffers {
+impl OperationBuffers {
     /// The first `length` bytes, buffer by buffer.
     pub(super) fn parts(&self, length: usize) -> impl Iterator<Item = &[u8]> {
         let each = self.each;
@@ -33,7 +33,7 @@ impl Buffers {
 
 /// The buffers of one target.
 #[derive(Debug)]
-pub(super) struct Pool {
+pub(super) struct TargetBuffers {
     free: Vec<Pages>,
     /// Buffers that exist.
     made: usize,
@@ -41,7 +41,7 @@ pub(super) struct Pool {
     each: usize,
 }
 
-impl Pool {
+impl TargetBuffers {
     /// At most `most` buffers of `each` bytes, rounded up to pages.
     pub(super) fn new(most: usize, each: usize) -> Self {
         Self { free: Vec::new(), made: 0, most, each: each.max(1).next_multiple_of(Pages::ALIGNMENT) }
@@ -58,20 +58,20 @@ impl Pool {
         self.free.len() + (self.most - self.made) >= count
     }
 
-    /// Takes `count` buffers, which [`Pool::has`].
+    /// Takes `count` buffers, which [`TargetBuffers::has`].
     ///
     /// # Panics
     /// When no process has as many bytes as one buffer.
-    pub(super) fn take(&mut self, count: usize) -> Buffers {
+    pub(super) fn take(&mut self, count: usize) -> OperationBuffers {
         let mut list = self.free.split_off(self.free.len().saturating_sub(count));
         let new = count - list.len();
         self.made += new;
         list.extend((0..new).map(|_| Pages::new(self.each).expect("as many bytes as a process can have")));
-        Buffers { list, each: self.each }
+        OperationBuffers { list, each: self.each }
     }
 
     /// Takes buffers back.
-    pub(super) fn give_back(&mut self, buffers: Buffers) {
+    pub(super) fn give_back(&mut self, buffers: OperationBuffers) {
         self.free.extend(buffers.list);
     }
 }
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn take__buffers_are_aligned_bounded_and_used_again() {
-        let mut pool = Pool::new(3, PAGE + 1);
+        let mut pool = TargetBuffers::new(3, PAGE + 1);
         assert_eq!((pool.needed(0), pool.needed(1), pool.needed(2 * PAGE + 1)), (Some(0), Some(1), Some(2)));
         assert_eq!((pool.needed(6 * PAGE), pool.needed(6 * PAGE + 1)), (Some(3), None));
         let (two, one) = (pool.take(2), pool.take(1));

@@ -11,46 +11,46 @@ use std::thread;
 
 use clearway_proto::wire::RefusalReason;
 
-use super::finished::{End, Finished};
-use super::pool::{Buffers, Pool};
-use super::work::{Opened, Task};
+use super::completions::{CompletionQueue, FileCompletion};
+use super::pool::{OperationBuffers, TargetBuffers};
+use super::task::{FileTask, OpenFile};
 use super::{FileConfig, TargetId};
 
 /// An item of the queue.
 #[derive(Debug)]
-enum Job {
-    Run(Arc<Opened>, Task),
+enum QueueItem {
+    Run(Arc<OpenFile>, FileTask),
     /// Closes the file, if nothing else has it.
-    Close(Arc<Opened>),
+    Close(Arc<OpenFile>),
 }
 
 #[derive(Debug)]
-struct Jobs {
-    jobs: VecDeque<Job>,
+struct WorkQueue {
+    jobs: VecDeque<QueueItem>,
     /// Threads end when the queue is empty and closed.
     is_open: bool,
 }
 
 /// The queue, shared by the caller and the threads.
 #[derive(Debug)]
-struct Shared {
-    line: Mutex<Jobs>,
+struct SharedQueue {
+    line: Mutex<WorkQueue>,
     more: Condvar,
 }
 
-impl Shared {
-    fn line(&self) -> MutexGuard<'_, Jobs> {
+impl SharedQueue {
+    fn line(&self) -> MutexGuard<'_, WorkQueue> {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn put(&self, job: Job) {
+    fn put(&self, job: QueueItem) {
         self.line().jobs.push_back(job);
         self.more.notify_one();
     }
 
     /// Waits for a job; `None` when there will be none.
-    fn next(&self) -> Option<Job> {
-        let waits = |line: &mut Jobs| line.jobs.is_empty() && line.is_open;
+    fn next(&self) -> Option<QueueItem> {
+        let waits = |line: &mut WorkQueue| line.jobs.is_empty() && line.is_open;
         let line = self.more.wait_while(self.line(), waits);
         line.unwrap_or_else(PoisonError::into_inner).jobs.pop_front()
     }
@@ -60,8 +60,8 @@ impl Shared {
         let mut line = self.line();
         line.is_open = false;
         for job in &mut line.jobs {
-            if let Job::Run(opened, _) = job {
-                *job = Job::Close(Arc::clone(opened));
+            if let QueueItem::Run(opened, _) = job {
+                *job = QueueItem::Close(Arc::clone(opened));
             }
         }
         drop(line);
@@ -71,22 +71,22 @@ impl Shared {
 
 /// A target, as the caller sees it.
 #[derive(Debug)]
-pub(super) struct Target {
-    shared: Arc<Shared>,
-    pool: Pool,
+pub(super) struct FileTarget {
+    shared: Arc<SharedQueue>,
+    pool: TargetBuffers,
     under_way: usize,
     depth: usize,
     /// The fewest buffers that an operation answered `NoRoom` needs.
     refused: Option<usize>,
 }
 
-impl Target {
+impl FileTarget {
     /// Starts the threads of `target`; what they finish goes to `finished`.
-    pub(super) fn open(target: TargetId, config: &FileConfig, finished: &Arc<Finished>) -> io::Result<Self> {
-        let line = Mutex::new(Jobs { jobs: VecDeque::new(), is_open: true });
+    pub(super) fn open(target: TargetId, config: &FileConfig, finished: &Arc<CompletionQueue>) -> io::Result<Self> {
+        let line = Mutex::new(WorkQueue { jobs: VecDeque::new(), is_open: true });
         let made = Self {
-            shared: Arc::new(Shared { line, more: Condvar::new() }),
-            pool: Pool::new(config.buffers.max(1), config.buffer.0 as usize),
+            shared: Arc::new(SharedQueue { line, more: Condvar::new() }),
+            pool: TargetBuffers::new(config.buffers.max(1), config.buffer.0 as usize),
             under_way: 0,
             depth: config.depth.max(1),
             refused: None,
@@ -104,7 +104,7 @@ impl Target {
     ///
     /// # Errors
     /// [`RefusalReason::Length`] when it never has enough.
-    pub(super) fn take(&mut self, length: u32) -> Result<Option<Buffers>, RefusalReason> {
+    pub(super) fn take(&mut self, length: u32) -> Result<Option<OperationBuffers>, RefusalReason> {
         let needed = self.pool.needed(length as usize).ok_or(RefusalReason::Length)?;
         if self.under_way >= self.depth || !self.pool.has(needed) {
             self.refused = Some(self.refused.map_or(needed, |before| before.min(needed)));
@@ -114,13 +114,13 @@ impl Target {
         Ok(Some(self.pool.take(needed)))
     }
 
-    /// Puts a task with buffers of [`Target::take`] into the queue.
-    pub(super) fn put(&self, opened: Arc<Opened>, task: Task) {
-        self.shared.put(Job::Run(opened, task));
+    /// Puts a task with buffers of [`FileTarget::take`] into the queue.
+    pub(super) fn put(&self, opened: Arc<OpenFile>, task: FileTask) {
+        self.shared.put(QueueItem::Run(opened, task));
     }
 
     /// Takes the buffers of a task that ended or never began; says whether an operation answered `NoRoom` has room now.
-    pub(super) fn give_back(&mut self, buffers: Buffers) -> bool {
+    pub(super) fn give_back(&mut self, buffers: OperationBuffers) -> bool {
         self.under_way -= 1;
         self.pool.give_back(buffers);
         let has_room = self.refused.is_some_and(|needed| self.pool.has(needed));
@@ -131,28 +131,28 @@ impl Target {
     }
 
     /// Closes a file, behind what a thread is doing with it.
-    pub(super) fn close(&self, opened: Arc<Opened>) {
+    pub(super) fn close(&self, opened: Arc<OpenFile>) {
         opened.close();
-        self.shared.put(Job::Close(opened));
+        self.shared.put(QueueItem::Close(opened));
     }
 }
 
-impl Drop for Target {
+impl Drop for FileTarget {
     fn drop(&mut self) {
         self.shared.end();
     }
 }
 
 /// Takes jobs until the queue is closed.
-fn work(shared: &Shared, finished: &Finished) {
+fn work(shared: &SharedQueue, finished: &CompletionQueue) {
     while let Some(job) = shared.next() {
         match job {
-            Job::Run(opened, mut task) => {
+            QueueItem::Run(opened, mut task) => {
                 let outcome = task.run(&opened);
                 drop(opened);
-                finished.put(End { task, outcome });
+                finished.put(FileCompletion { task, outcome });
             }
-            Job::Close(opened) => drop(opened),
+            QueueItem::Close(opened) => drop(opened),
         }
     }
 }

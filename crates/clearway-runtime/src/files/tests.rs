@@ -16,7 +16,7 @@ use clearway_proto::wire::{AtomicKind, Driver, Engine, Fault, ForeignMemory, Inp
 
 use super::*;
 use crate::clock;
-use crate::progress::{self, Host};
+use crate::progress::{self, EngineHost};
 use crate::udp::{Placement, UdpConfig, UdpPort, UdpWire};
 use crate::waiting;
 
@@ -28,9 +28,9 @@ const DISK: TargetId = TargetId(1);
 const HUNG: TargetId = TargetId(2);
 
 /// A directory that goes away with its test.
-struct Directory(PathBuf);
+struct TestDirectory(PathBuf);
 
-impl Directory {
+impl TestDirectory {
     fn new() -> Self {
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("clearway-files-{}-{number}", std::process::id()));
@@ -44,25 +44,25 @@ impl Directory {
     }
 }
 
-impl Drop for Directory {
+impl Drop for TestDirectory {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
 /// Ends of the wire in memory with files.
-struct Ends {
+struct FileEnds {
     fabric: MemoryFabric,
     wires: Vec<FileWire<MemoryWire>>,
-    directory: Directory,
+    directory: TestDirectory,
     files: u32,
 }
 
-impl Ends {
+impl FileEnds {
     fn new() -> Self {
         let mut fabric = MemoryFabric::new(MemoryConfig::lossless(conformance::RANKS));
         let wires = (0..conformance::RANKS).map(|rank| memory_wire(&mut fabric, rank)).collect();
-        Self { fabric, wires, directory: Directory::new(), files: 0 }
+        Self { fabric, wires, directory: TestDirectory::new(), files: 0 }
     }
 
     /// Exchanges the ends that the adaptors own for those that the fabric has.
@@ -77,7 +77,7 @@ fn memory_wire(fabric: &mut MemoryFabric, rank: u32) -> FileWire<MemoryWire> {
     FileWire::new(fabric.take(Rank(rank)), FileConfig::default()).expect("an event counter")
 }
 
-impl Fabric for Ends {
+impl Fabric for FileEnds {
     fn wire(&mut self, rank: Rank) -> &mut dyn Wire {
         &mut self.wires[rank.index()]
     }
@@ -100,17 +100,17 @@ impl Fabric for Ends {
 
 #[test]
 fn conformance__over_the_wire_in_memory() {
-    let outcomes = conformance::check("files and memory", &[], Ends::new);
+    let outcomes = conformance::check("files and memory", &[], FileEnds::new);
     eprint!("{}", outcomes.expect("every promise is kept"));
 }
 
 /// One end of a wire in memory, with a region.
-struct Alone {
+struct SingleEnd {
     wire: FileWire<MemoryWire>,
     region: RegionId,
 }
 
-impl Alone {
+impl SingleEnd {
     fn new(config: FileConfig) -> Self {
         let mut fabric = MemoryFabric::new(MemoryConfig::lossless(1));
         let mut wire = FileWire::new(fabric.take(Rank(0)), config).expect("an event counter");
@@ -163,8 +163,8 @@ fn failed(fault: Fault) -> (Status, u64) {
 
 #[test]
 fn run__failures_have_names() {
-    let directory = Directory::new();
-    let mut alone = Alone::new(FileConfig::default());
+    let directory = TestDirectory::new();
+    let mut alone = SingleEnd::new(FileConfig::default());
     let (four, none) = (alone.span(0, 4), Span::EMPTY);
     let open = |path: &Path, write| OpenOptions::new().read(true).write(write).open(path).expect("it is there");
     let full = alone.wire.open(open(Path::new("/dev/full"), true), DISK).expect("a thread");
@@ -183,9 +183,9 @@ fn run__failures_have_names() {
 
 #[test]
 fn run__longer_than_one_buffer_and_never_longer_than_all() {
-    let directory = Directory::new();
+    let directory = TestDirectory::new();
     let config = FileConfig { buffer: Bytes(4096), buffers: 4, ..FileConfig::default() };
-    let mut alone = Alone::new(config);
+    let mut alone = SingleEnd::new(config);
     let file = alone.wire.open(directory.create("long"), DISK).expect("a thread");
     let region = alone.region;
     let bytes: Vec<u8> = (0..16_384u32).map(|i| (i % 251) as u8).collect();
@@ -200,15 +200,15 @@ fn run__longer_than_one_buffer_and_never_longer_than_all() {
 }
 
 /// A device whose calls wait until its pipe is written or closed.
-struct Hanging(Mutex<PipeReader>);
+struct HangingDevice(Mutex<PipeReader>);
 
-impl Hanging {
+impl HangingDevice {
     fn hang(&self) -> io::Result<usize> {
         self.0.lock().expect("not poisoned").read(&mut [0])
     }
 }
 
-impl Device for Hanging {
+impl FileDevice for HangingDevice {
     fn read_at(&self, _bytes: &mut [u8], _at: u64) -> io::Result<usize> {
         self.hang().map(|_| 0)
     }
@@ -228,10 +228,10 @@ impl Device for Hanging {
 
 #[test]
 fn post__a_target_that_hangs_holds_up_no_other_and_its_queue_says_when_it_has_room() {
-    let directory = Directory::new();
+    let directory = TestDirectory::new();
     let (reader, mut writer) = io::pipe().expect("a pipe");
-    let mut alone = Alone::new(FileConfig { depth: 3, buffers: 2, ..FileConfig::default() });
-    let hung = alone.wire.files.open(Box::new(Hanging(Mutex::new(reader))), HUNG).expect("threads");
+    let mut alone = SingleEnd::new(FileConfig { depth: 3, buffers: 2, ..FileConfig::default() });
+    let hung = alone.wire.files.open(Box::new(HangingDevice(Mutex::new(reader))), HUNG).expect("threads");
     let file = alone.wire.open(directory.create("live"), DISK).expect("threads");
     let memory = alone.span(0, 4);
     assert_eq!([0, 1].map(|token| alone.post(FileKind::Write, hung, memory, token)), [PostOutcome::Posted; 2]);
@@ -257,8 +257,8 @@ fn post__a_target_that_hangs_holds_up_no_other_and_its_queue_says_when_it_has_ro
 #[test]
 fn drop__waits_for_no_target_that_hangs() {
     let (reader, writer) = io::pipe().expect("a pipe");
-    let mut alone = Alone::new(FileConfig { threads: 1, ..FileConfig::default() });
-    let hung = alone.wire.files.open(Box::new(Hanging(Mutex::new(reader))), HUNG).expect("a thread");
+    let mut alone = SingleEnd::new(FileConfig { threads: 1, ..FileConfig::default() });
+    let hung = alone.wire.files.open(Box::new(HangingDevice(Mutex::new(reader))), HUNG).expect("a thread");
     let memory = alone.span(0, 4);
     for token in 0..3 {
         assert_eq!(alone.post(FileKind::Write, hung, memory, token), PostOutcome::Posted);
@@ -282,7 +282,7 @@ fn udp_wire() -> FileWire<UdpWire> {
 
 #[test]
 fn wait__who_sleeps_is_woken_by_every_completion_and_by_others() {
-    let directory = Directory::new();
+    let directory = TestDirectory::new();
     let mut wire = udp_wire();
     let file = wire.open(directory.create("woken"), DISK).expect("threads");
     let region = wire.register(Bytes(8)).expect("room");
@@ -311,12 +311,12 @@ fn wait__who_sleeps_is_woken_by_every_completion_and_by_others() {
 }
 
 /// Writes, syncs when the write is done, reads back, and tells the digest of what it read.
-struct Keeper {
+struct ReadBackEngine {
     file: FileId,
     region: RegionId,
 }
 
-impl Engine for Keeper {
+impl Engine for ReadBackEngine {
     type Command = ();
     type Event = Result<u64, Status>;
 
@@ -344,19 +344,19 @@ impl Engine for Keeper {
 }
 
 /// Breaks at the first event.
-struct First(Option<Result<u64, Status>>);
+struct StopAtFirstEvent(Option<Result<u64, Status>>);
 
-impl Host<Keeper> for First {
-    fn told(&mut self, event: Result<u64, Status>) {
+impl EngineHost<ReadBackEngine> for StopAtFirstEvent {
+    fn event(&mut self, event: Result<u64, Status>) {
         self.0 = Some(event);
     }
 
-    fn control(&mut self, _which: usize, _now: LocalNs, _driver: &mut Driver<Keeper>) {}
+    fn control(&mut self, _which: usize, _now: LocalNs, _driver: &mut Driver<ReadBackEngine>) {}
 
     fn after_step(
         &mut self,
         _now: LocalNs,
-        _driver: &mut Driver<Keeper>,
+        _driver: &mut Driver<ReadBackEngine>,
         _wire: &mut dyn Wire,
     ) -> ControlFlow<(), Option<LocalNs>> {
         if self.0.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(None) }
@@ -365,13 +365,13 @@ impl Host<Keeper> for First {
 
 #[test]
 fn driver__an_engine_keeps_bytes_and_reads_them_again() {
-    let directory = Directory::new();
+    let directory = TestDirectory::new();
     let mut wire = udp_wire();
     let region = wire.register(Bytes(16)).expect("room");
     wire.region_mut(region).expect("registered")[..6].copy_from_slice(b"record");
     let file = wire.open(directory.create("log"), DISK).expect("threads");
-    let mut driver = Driver::boot(Keeper { file, region }, wire.now(), 0);
-    let mut host = First(None);
+    let mut driver = Driver::boot(ReadBackEngine { file, region }, wire.now(), 0);
+    let mut host = StopAtFirstEvent(None);
     progress::run(&mut driver, &mut wire, &[], &mut host);
     assert_eq!(host.0, Some(Ok(u64::from(clearway_proto::base::crc32c(b"record")))));
     assert_eq!(std::fs::read(directory.0.join("log")).expect("written"), b"\0\0\0record");
@@ -379,9 +379,9 @@ fn driver__an_engine_keeps_bytes_and_reads_them_again() {
 
 /// Memory whose first bytes are lent to somebody.
 #[derive(Debug)]
-struct PartlyLent(WordMemory);
+struct PartlyLentMemory(WordMemory);
 
-impl ForeignMemory for PartlyLent {
+impl ForeignMemory for PartlyLentMemory {
     fn length(&self) -> u64 {
         self.0.length()
     }
@@ -401,10 +401,10 @@ impl ForeignMemory for PartlyLent {
 
 #[test]
 fn post__memory_that_is_lent_is_refused_and_keeps_no_place_in_the_queue() {
-    let directory = Directory::new();
-    let mut alone = Alone::new(FileConfig { depth: 1, ..FileConfig::default() });
+    let directory = TestDirectory::new();
+    let mut alone = SingleEnd::new(FileConfig { depth: 1, ..FileConfig::default() });
     let file = alone.wire.open(directory.create("file"), DISK).expect("a thread");
-    let lent = alone.wire.adopt(Arc::new(PartlyLent(WordMemory::new(64, MemoryAccess::Peers)))).expect("adopted");
+    let lent = alone.wire.adopt(Arc::new(PartlyLentMemory(WordMemory::new(64, MemoryAccess::Peers)))).expect("adopted");
     for _ in 0..3 {
         let memory = Span { region: lent, offset: 0, length: 64 };
         assert_eq!(alone.post(FileKind::Write, file, memory, 1), PostOutcome::Refused(RefusalReason::Memory));
@@ -415,8 +415,8 @@ fn post__memory_that_is_lent_is_refused_and_keeps_no_place_in_the_queue() {
 
 #[test]
 fn wake__when_every_end_was_taken_the_event_counter_is_silent() {
-    let directory = Directory::new();
-    let mut alone = Alone::new(FileConfig::default());
+    let directory = TestDirectory::new();
+    let mut alone = SingleEnd::new(FileConfig::default());
     let file = alone.wire.open(directory.create("file"), DISK).expect("a thread");
     let span = alone.span(0, 1);
     for _ in 0..500 {

@@ -21,11 +21,11 @@ static SESSIONS: AtomicU64 = AtomicU64::new(1 << 20);
 const PATIENCE: Nanos = Nanos::from_millis(20_000);
 
 /// Ranks on hosts that do not share memory.
-struct Hosts {
-    wires: Vec<Joined<UdpWire>>,
+struct JoinedHosts {
+    wires: Vec<JoinedWire<UdpWire>>,
 }
 
-impl Hosts {
+impl JoinedHosts {
     /// `hosts` says for each rank on which host it is.
     fn new(hosts: &[u32]) -> Self {
         let session = u64::from(std::process::id()) << 32 | SESSIONS.fetch_add(1, Ordering::Relaxed);
@@ -40,7 +40,7 @@ impl Hosts {
             config.multicast = Some(Multicast { base: Ipv4Addr::new(239, 192, 8, 0), port: peers[0].port() });
             config.placement = Placement::OneMachine;
             let far = UdpWire::open([port], config).expect("an open wire");
-            Joined::new(near, far, Waiting::Sleep).expect("two ends of one rank")
+            JoinedWire::new(near, far, Waiting::Sleep).expect("two ends of one rank")
         };
         let open = &open;
         let wires = thread::scope(|scope| {
@@ -90,7 +90,7 @@ fn send(to: u32, head: &[u8], body: Span) -> (Operation, Vec<u8>) {
     (Operation::Send { to, path: PathId(0), class: Class::Bulk, head, body, token: None }, out.heads().to_vec())
 }
 
-impl Fabric for Hosts {
+impl Fabric for JoinedHosts {
     fn wire(&mut self, rank: Rank) -> &mut dyn Wire {
         &mut self.wires[rank.index()]
     }
@@ -108,14 +108,14 @@ fn conformance__in_every_arrangement_of_hosts() {
     for hosts in [[0, 0, 0], [0, 0, 1], [0, 1, 0], [0, 1, 1], [0, 1, 2]] {
         let wire = format!("shared memory and UDP, hosts {hosts:?}");
         let lacks = [OperationKind::Write, OperationKind::Read, OperationKind::Atomic, OperationKind::File];
-        let outcomes = conformance::check(&wire, &lacks.map(Need::Operation), || Hosts::new(&hosts));
+        let outcomes = conformance::check(&wire, &lacks.map(Need::Operation), || JoinedHosts::new(&hosts));
         eprint!("{}", outcomes.expect("every promise is kept"));
     }
 }
 
 #[test]
 fn post__a_batch_for_both_is_answered_in_its_order_and_messages_of_one_host_take_no_packet() {
-    let mut hosts = Hosts::new(&[0, 0, 1]);
+    let mut hosts = JoinedHosts::new(&[0, 0, 1]);
     let mut out: Out<()> = Out::with_limit(8);
     let mut operations = Vec::new();
     for to in [1, 2, 77, 0, 1, 2] {
@@ -136,7 +136,7 @@ fn post__a_batch_for_both_is_answered_in_its_order_and_messages_of_one_host_take
 
 #[test]
 fn post__an_arrived_body_can_be_kept_and_passed_on_over_either_wire() {
-    let mut hosts = Hosts::new(&[0, 0, 1]);
+    let mut hosts = JoinedHosts::new(&[0, 0, 1]);
     let region = hosts.wires[0].register(Bytes(8)).expect("room");
     hosts.wires[0].region_mut(region).expect("registered").copy_from_slice(b"the body");
     let kept: Vec<RegionId> = (1..3).map(|rank: usize| hosts.wires[rank].register(Bytes(8)).expect("room")).collect();
@@ -167,7 +167,7 @@ fn post__an_arrived_body_can_be_kept_and_passed_on_over_either_wire() {
 
 #[test]
 fn post__arrived_bytes_go_nowhere_that_is_no_place_for_them() {
-    let mut hosts = Hosts::new(&[0, 0, 1]);
+    let mut hosts = JoinedHosts::new(&[0, 0, 1]);
     let region = hosts.wires[0].register(Bytes(8)).expect("room");
     assert_eq!(hosts.send(0, 1, b"", Span { region, offset: 0, length: 8 }), PostOutcome::Done(0));
     let (_, _, body) = hosts.await_message(1);
@@ -192,10 +192,10 @@ fn post__arrived_bytes_go_nowhere_that_is_no_place_for_them() {
 #[test]
 fn wait__who_sleeps_is_woken_over_both_wires() {
     const TURNS: u32 = 2_000;
-    let mut hosts = Hosts::new(&[0, 0, 1]);
+    let mut hosts = JoinedHosts::new(&[0, 0, 1]);
     let mut wires = hosts.wires.drain(..);
     let [mut first, mut near, mut far] = [(); 3].map(|()| wires.next().expect("three wires"));
-    let echo = |wire: &mut Joined<UdpWire>| {
+    let echo = |wire: &mut JoinedWire<UdpWire>| {
         for _ in 0..TURNS {
             let mut came = false;
             while !came {
@@ -227,7 +227,7 @@ fn wait__who_sleeps_is_woken_over_both_wires() {
 
 #[test]
 fn weaker__is_what_both_can_do() {
-    let hosts = Hosts::new(&[0, 1]);
+    let hosts = JoinedHosts::new(&[0, 1]);
     let [near, far] = [hosts.wires[0].near.capabilities(), hosts.wires[0].far.capabilities()];
     let both = hosts.wires[0].capabilities();
     assert_eq!(both.delivery, Delivery::Lossy);
@@ -241,16 +241,16 @@ fn weaker__is_what_both_can_do() {
 
 #[test]
 fn new__ends_of_two_ranks_are_no_wire() {
-    let mut hosts = Hosts::new(&[0, 1]);
+    let mut hosts = JoinedHosts::new(&[0, 1]);
     let [second, first] = [(); 2].map(|()| hosts.wires.pop().expect("two wires"));
-    let error = Joined::new(first.near, second.far, Waiting::Sleep).expect_err("two ranks");
+    let error = JoinedWire::new(first.near, second.far, Waiting::Sleep).expect_err("two ranks");
     assert!(matches!(error, RuntimeError::OtherRank { near: Rank(0), far: Rank(1) }), "{error}");
 }
 
 #[test]
 fn rest__a_thread_sleeps_without_the_wire_and_wakes_for_messages_of_either() {
     for hosts in [[0, 0], [0, 1]] {
-        let mut hosts = Hosts::new(&hosts);
+        let mut hosts = JoinedHosts::new(&hosts);
         let receiver = hosts.wires.pop().expect("two");
         assert_wakes(&mut hosts.wires[0], receiver);
     }

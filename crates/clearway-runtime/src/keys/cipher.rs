@@ -37,12 +37,12 @@ pub(super) fn fill_random(bytes: &mut [u8]) -> Result<(), RuntimeError> {
 }
 
 /// One rank's private half, for one agreement with each peer.
-pub(super) struct Exchange {
+pub(super) struct KeyExchange {
     private: PrivateKey,
     public: [u8; PUBLIC_LENGTH],
 }
 
-impl Exchange {
+impl KeyExchange {
     /// A pair of halves; the private one is `scalar`.
     ///
     /// # Errors
@@ -63,21 +63,21 @@ impl Exchange {
 
     /// What only this rank and the owner of `public` can derive; `None` for a point of low order, which would make the
     /// secret known to all (RFC 7748, 6.1).
-    pub(super) fn agree(&self, public: &[u8], salt: &[u8], transcript: &[&[u8]]) -> Option<Secret> {
+    pub(super) fn agree(&self, public: &[u8], salt: &[u8], transcript: &[&[u8]]) -> Option<DerivationSecret> {
         agreement::agree(&self.private, UnparsedPublicKey::new(&X25519, public), (), |shared| {
-            Ok(Secret::expand(&Salt::new(HKDF_SHA256, salt).extract(shared), transcript))
+            Ok(DerivationSecret::expand(&Salt::new(HKDF_SHA256, salt).extract(shared), transcript))
         })
         .unwrap_or(None)
     }
 }
 
 /// A secret from which keys are derived.
-pub(super) struct Secret(Prk);
+pub(super) struct DerivationSecret(Prk);
 
 /// A length that the library's expansion can give.
-struct Length(usize);
+struct ExpansionLength(usize);
 
-impl KeyType for Length {
+impl KeyType for ExpansionLength {
     fn len(&self) -> usize {
         self.0
     }
@@ -85,11 +85,11 @@ impl KeyType for Length {
 
 fn expand<const N: usize>(from: &Prk, context: &[&[u8]]) -> Option<Zeroizing<[u8; N]>> {
     let mut bytes = Zeroizing::new([0; N]);
-    from.expand(context, Length(N)).ok()?.fill(&mut *bytes).ok()?;
+    from.expand(context, ExpansionLength(N)).ok()?.fill(&mut *bytes).ok()?;
     Some(bytes)
 }
 
-impl Secret {
+impl DerivationSecret {
     /// A secret of 32 random or derived bytes.
     pub(super) fn new(bytes: &[u8; 32]) -> Self {
         Self(Prk::new_less_safe(HKDF_SHA256, bytes))
@@ -169,20 +169,20 @@ mod tests {
         // Section 5.2: the scalar 9 on the base point, the first step of the iterated test.
         let mut scalar = [0; 32];
         scalar[0] = 9;
-        let exchange = Exchange::new(&scalar).expect("a pair");
+        let exchange = KeyExchange::new(&scalar).expect("a pair");
         assert_eq!(exchange.public()[..], bytes("422c8e7a6227d7bca1350b3e2bb7279f7897b87bb6854b783c60e80311ae3079"));
     }
 
     #[test]
     fn agree__refuses_a_point_of_low_order() {
-        let exchange = Exchange::new(&[7; 32]).expect("a pair");
+        let exchange = KeyExchange::new(&[7; 32]).expect("a pair");
         assert!(exchange.agree(&[0; 32], b"", &[]).is_none());
         assert!(exchange.agree(&[1; 31], b"", &[]).is_none(), "no key at all");
     }
 
     #[test]
     fn bytes__differ_by_secret_and_context() {
-        let of = |secret, context: &[u8]| Secret::new(&[secret; 32]).bytes::<88>(&[context]);
+        let of = |secret, context: &[u8]| DerivationSecret::new(&[secret; 32]).bytes::<88>(&[context]);
         assert_eq!(of(1, b"a"), of(1, b"a"));
         assert_ne!(of(1, b"a"), of(2, b"a"));
         assert_ne!(of(1, b"a"), of(1, b"b"));
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn open__takes_what_was_sealed_and_nothing_else() {
-        let cipher = Secret::new(&[1; 32]).cipher(&[b"a"]);
+        let cipher = DerivationSecret::new(&[1; 32]).cipher(&[b"a"]);
         let mut sealed = b"message".to_vec();
         let tag = cipher.seal([3; 12], b"head", &mut sealed).expect("short");
         sealed.extend(tag);
@@ -201,6 +201,6 @@ mod tests {
         assert_eq!(open(&cipher, [3; 12], b"head"), Some(b"message".to_vec()));
         assert_eq!(open(&cipher, [4; 12], b"head"), None);
         assert_eq!(open(&cipher, [3; 12], b"heat"), None);
-        assert_eq!(open(&Secret::new(&[1; 32]).cipher(&[b"b"]), [3; 12], b"head"), None);
+        assert_eq!(open(&DerivationSecret::new(&[1; 32]).cipher(&[b"b"]), [3; 12], b"head"), None);
     }
 }

@@ -1,7 +1,7 @@
 //! Keys of a job: what ranks publish through their launcher, and what every pair of them then shares.
 //!
 //! # Model
-//! Each rank makes an [`Identity`] and publishes its *card*: the public half of an X25519 key and a proof. The launcher
+//! Each rank makes an [`RankKeyPair`] and publishes its *card*: the public half of an X25519 key and a proof. The launcher
 //! carries cards, as bytes, from all ranks to all ranks. From the cards each rank derives a secret for each peer, and
 //! from that a key for each direction and purpose:
 //!
@@ -22,10 +22,10 @@
 //!
 //! ```
 //! # use clearway_proto::base::Rank;
-//! # use clearway_runtime::keys::{Identity, Scope};
-//! let scope = || Scope { session: 7, epoch: 0, secret: None };
-//! let identities = [Identity::new(Rank(0), scope())?, Identity::new(Rank(1), scope())?];
-//! let cards = identities.each_ref().map(Identity::card); // each rank's own, exchanged by the launcher
+//! # use clearway_runtime::keys::{RankKeyPair, KeyScope};
+//! let scope = || KeyScope { session: 7, epoch: 0, secret: None };
+//! let identities = [RankKeyPair::new(Rank(0), scope())?, RankKeyPair::new(Rank(1), scope())?];
+//! let cards = identities.each_ref().map(RankKeyPair::card); // each rank's own, exchanged by the launcher
 //! let [keys, _of_rank_1] = identities.map(|identity| identity.agree(&cards));
 //! keys?; // for `Protection::Keys` of a wire
 //! # Ok::<(), clearway_runtime::RuntimeError>(())
@@ -51,9 +51,9 @@ use clearway_proto::base::{GroupId, Rank};
 use zeroize::Zeroizing;
 
 pub(crate) use self::cipher::{Cipher, NONCE_LENGTH, TAG_LENGTH};
-use self::cipher::{Exchange, PUBLIC_LENGTH, Secret};
+use self::cipher::{DerivationSecret, KeyExchange, PUBLIC_LENGTH};
 pub use self::stream::{Opener, Sealer};
-use crate::{Member, RuntimeError};
+use crate::{JobMember, RuntimeError};
 
 /// Bytes of a card: version, public half, proof.
 pub const CARD_LENGTH: usize = 1 + PUBLIC_LENGTH + TAG_LENGTH;
@@ -86,7 +86,7 @@ impl JobSecret {
 
 /// What keys are made for: what all ranks of a job know before they agree.
 #[derive(Debug)]
-pub struct Scope {
+pub struct KeyScope {
     /// The job's number.
     pub session: u64,
     /// Counts changes of the membership, from 0.
@@ -95,7 +95,7 @@ pub struct Scope {
     pub secret: Option<JobSecret>,
 }
 
-impl Scope {
+impl KeyScope {
     fn salt(&self) -> &[u8] {
         self.secret.as_ref().map_or(&[], |secret| &secret.0)
     }
@@ -132,21 +132,21 @@ impl Scope {
 }
 
 /// One rank's key pair before it knows the others'. Used up by agreeing.
-pub struct Identity {
+pub struct RankKeyPair {
     rank: Rank,
-    scope: Scope,
-    exchange: Exchange,
+    scope: KeyScope,
+    exchange: KeyExchange,
 }
 
-impl Identity {
+impl RankKeyPair {
     /// A new key pair from the system's randomness.
     ///
     /// # Errors
     /// [`RuntimeError::System`] on a system without randomness.
-    pub fn new(rank: Rank, scope: Scope) -> Result<Self, RuntimeError> {
+    pub fn new(rank: Rank, scope: KeyScope) -> Result<Self, RuntimeError> {
         let mut scalar = Zeroizing::new([0; 32]);
         cipher::fill_random(&mut *scalar)?;
-        Ok(Self { rank, scope, exchange: Exchange::new(&scalar)? })
+        Ok(Self { rank, scope, exchange: KeyExchange::new(&scalar)? })
     }
 
     /// What this rank publishes.
@@ -162,7 +162,7 @@ impl Identity {
     ///
     /// # Errors
     /// [`RuntimeError::RankOutside`] when there are too few cards, [`RuntimeError::Card`] for one that is wrong.
-    pub fn agree<C: AsRef<[u8]>>(self, cards: &[C]) -> Result<Keys, RuntimeError> {
+    pub fn agree<C: AsRef<[u8]>>(self, cards: &[C]) -> Result<JobKeys, RuntimeError> {
         let (rank, ranks) = (self.rank, cards.len());
         let own = cards.get(rank.index()).ok_or(RuntimeError::RankOutside { rank, ranks })?;
         if own.as_ref() != self.card() {
@@ -173,10 +173,10 @@ impl Identity {
             self.pair(peer, public).ok_or(RuntimeError::Card { rank: peer, fault: "holds no usable key" })
         };
         let pairs = (0..).map(Rank).zip(cards).map(pair).collect::<Result<_, _>>()?;
-        Ok(Keys { rank, session: self.scope.session, pairs })
+        Ok(JobKeys { rank, session: self.scope.session, pairs })
     }
 
-    fn pair(&self, peer: Rank, public: &[u8]) -> Option<Secret> {
+    fn pair(&self, peer: Rank, public: &[u8]) -> Option<DerivationSecret> {
         let own = (self.rank, &self.exchange.public()[..]);
         let (low, high) = if peer < self.rank { ((peer, public), own) } else { (own, (peer, public)) };
         let (session, epoch) = (self.scope.session.to_le_bytes(), self.scope.epoch.to_le_bytes());
@@ -187,16 +187,16 @@ impl Identity {
 }
 
 /// What one rank shares with each other. Belongs to one wire, which counts the packets of each key.
-pub struct Keys {
+pub struct JobKeys {
     rank: Rank,
     session: u64,
     /// By rank, this one's with itself included.
-    pairs: Vec<Secret>,
+    pairs: Vec<DerivationSecret>,
 }
 
 /// The two directions between this rank and a peer, for one purpose.
 #[derive(Debug)]
-pub(crate) struct Duplex {
+pub(crate) struct DuplexKeys {
     pub(crate) out: Cipher,
     pub(crate) into: Cipher,
 }
@@ -210,14 +210,14 @@ pub(crate) struct GroupKey {
     pub(crate) cipher: Cipher,
 }
 
-impl Keys {
+impl JobKeys {
     /// Whom they were made for.
-    pub(crate) fn member(&self) -> Member {
-        Member { rank: self.rank, ranks: self.pairs.len(), session: self.session }
+    pub(crate) fn member(&self) -> JobMember {
+        JobMember { rank: self.rank, ranks: self.pairs.len(), session: self.session }
     }
 
     /// The keys for datagrams to and from each rank.
-    pub(crate) fn datagrams(&self) -> impl Iterator<Item = Duplex> {
+    pub(crate) fn datagrams(&self) -> impl Iterator<Item = DuplexKeys> {
         (0..).map(Rank).zip(&self.pairs).map(|(peer, pair)| self.duplex(peer, pair, b"clearway udp"))
     }
 
@@ -234,12 +234,12 @@ impl Keys {
             .map(|(from, to)| (u64::from(to.0) << 32 | u64::from(from.0)).to_le_bytes())
     }
 
-    fn duplex(&self, peer: Rank, pair: &Secret, purpose: &[u8]) -> Duplex {
+    fn duplex(&self, peer: Rank, pair: &DerivationSecret, purpose: &[u8]) -> DuplexKeys {
         let [out, into] = self.directions(peer).map(|direction| pair.cipher(&[purpose, &direction]));
-        Duplex { out, into }
+        DuplexKeys { out, into }
     }
 
-    fn group_duplex(&self, peer: Rank) -> Result<Duplex, RuntimeError> {
+    fn group_duplex(&self, peer: Rank) -> Result<DuplexKeys, RuntimeError> {
         let pair = self.pairs.get(peer.index());
         let pair = pair.ok_or(RuntimeError::RankOutside { rank: peer, ranks: self.pairs.len() })?;
         Ok(self.duplex(peer, pair, b"clearway group"))
@@ -284,7 +284,7 @@ impl Keys {
 
 fn group_key(group: GroupId, epoch: u32, secret: &[u8; GROUP_SECRET_LENGTH]) -> GroupKey {
     let context = [&b"clearway group datagrams"[..], &group.0.to_le_bytes(), &epoch.to_le_bytes()];
-    GroupKey { group, epoch, cipher: Secret::new(secret).cipher(&context) }
+    GroupKey { group, epoch, cipher: DerivationSecret::new(secret).cipher(&context) }
 }
 
 impl fmt::Debug for JobSecret {
@@ -293,15 +293,15 @@ impl fmt::Debug for JobSecret {
     }
 }
 
-impl fmt::Debug for Identity {
+impl fmt::Debug for RankKeyPair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Identity({} of {:?})", self.rank, self.scope)
+        write!(f, "RankKeyPair({} of {:?})", self.rank, self.scope)
     }
 }
 
-impl fmt::Debug for Keys {
+impl fmt::Debug for JobKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Keys({} of {} ranks)", self.rank, self.pairs.len())
+        write!(f, "JobKeys({} of {} ranks)", self.rank, self.pairs.len())
     }
 }
 

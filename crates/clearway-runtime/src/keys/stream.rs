@@ -6,7 +6,7 @@
 use clearway_proto::base::Rank;
 
 use super::cipher::{Cipher, NONCE_LENGTH};
-use super::{Duplex, Keys};
+use super::{DuplexKeys, JobKeys};
 use crate::RuntimeError;
 
 /// Seals what this end says.
@@ -23,7 +23,7 @@ pub struct Opener {
     next: u64,
 }
 
-impl Keys {
+impl JobKeys {
     /// Both directions of a stream to `peer`. To be taken once: the numbers of records begin anew.
     ///
     /// # Errors
@@ -31,7 +31,7 @@ impl Keys {
     pub fn stream(&self, peer: Rank) -> Result<(Sealer, Opener), RuntimeError> {
         let pair = self.pairs.get(peer.index());
         let pair = pair.ok_or(RuntimeError::RankOutside { rank: peer, ranks: self.pairs.len() })?;
-        let Duplex { out, into } = self.duplex(peer, pair, b"clearway stream");
+        let DuplexKeys { out, into } = self.duplex(peer, pair, b"clearway stream");
         Ok((Sealer { cipher: out, next: 0 }, Opener { cipher: into, next: 0 }))
     }
 }
@@ -64,15 +64,15 @@ impl Opener {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::keys::{Identity, JobSecret, Scope};
+    use crate::keys::{JobSecret, KeyScope, RankKeyPair};
 
     fn pair(secrets: [u8; 2]) -> Result<[(Sealer, Opener); 2], RuntimeError> {
         let identity = |rank: u32| {
             let secret = JobSecret::new(vec![secrets[rank as usize]; 16]).map(Some)?;
-            Identity::new(Rank(rank), Scope { session: 7, epoch: 0, secret })
+            RankKeyPair::new(Rank(rank), KeyScope { session: 7, epoch: 0, secret })
         };
         let identities = [identity(0)?, identity(1)?];
-        let cards = identities.each_ref().map(Identity::card);
+        let cards = identities.each_ref().map(RankKeyPair::card);
         let [a, b] = identities.map(|identity| identity.agree(&cards));
         Ok([a?.stream(Rank(1))?, b?.stream(Rank(0))?])
     }

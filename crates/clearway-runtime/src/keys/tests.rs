@@ -4,20 +4,20 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn job(session: u64, secret: Option<u8>) -> Scope {
+fn job(session: u64, secret: Option<u8>) -> KeyScope {
     let secret = secret.map(|byte| JobSecret::new(vec![byte; 16]).expect("long enough"));
-    Scope { session, epoch: 0, secret }
+    KeyScope { session, epoch: 0, secret }
 }
 
-fn identities(ranks: u32) -> Vec<Identity> {
-    (0..ranks).map(|rank| Identity::new(Rank(rank), job(7, Some(1))).expect("a key pair")).collect()
+fn identities(ranks: u32) -> Vec<RankKeyPair> {
+    (0..ranks).map(|rank| RankKeyPair::new(Rank(rank), job(7, Some(1))).expect("a key pair")).collect()
 }
 
-fn cards(identities: &[Identity]) -> Vec<Vec<u8>> {
+fn cards(identities: &[RankKeyPair]) -> Vec<Vec<u8>> {
     identities.iter().map(|identity| identity.card().to_vec()).collect()
 }
 
-fn agreed(ranks: u32) -> Vec<Keys> {
+fn agreed(ranks: u32) -> Vec<JobKeys> {
     let identities = identities(ranks);
     let cards = cards(&identities);
     identities.into_iter().map(|identity| identity.agree(&cards).expect("good cards")).collect()
@@ -33,7 +33,7 @@ fn fits(out: &Cipher, into: &Cipher) -> bool {
 
 #[test]
 fn agree__every_pair_shares_a_key_for_each_direction_and_nobody_else_does() {
-    let all: Vec<Vec<Duplex>> = agreed(3).iter().map(|keys| keys.datagrams().collect()).collect();
+    let all: Vec<Vec<DuplexKeys>> = agreed(3).iter().map(|keys| keys.datagrams().collect()).collect();
     for a in 0..3 {
         for b in 0..3 {
             for (c, d) in (0..3).flat_map(|c| (0..3).map(move |d| (c, d))) {
@@ -47,12 +47,12 @@ fn agree__every_pair_shares_a_key_for_each_direction_and_nobody_else_does() {
 fn agree__another_epoch_session_or_secret_gives_other_keys() {
     // The same private halves each time, so that only the context differs.
     let pair = |session, epoch, secret| {
-        let job = |_| Scope { epoch, ..job(session, secret) };
-        let exchange = |rank: u32| Exchange::new(&[rank as u8 + 1; 32]).expect("a pair");
-        let identity = |rank| Identity { rank: Rank(rank), scope: job(()), exchange: exchange(rank) };
+        let job = |_| KeyScope { epoch, ..job(session, secret) };
+        let exchange = |rank: u32| KeyExchange::new(&[rank as u8 + 1; 32]).expect("a pair");
+        let identity = |rank| RankKeyPair { rank: Rank(rank), scope: job(()), exchange: exchange(rank) };
         let cards = [identity(0).card(), identity(1).card()];
         let keys = |rank| identity(rank).agree(&cards).expect("good cards");
-        let first = |keys: Keys, peer| keys.datagrams().nth(peer).expect("a peer");
+        let first = |keys: JobKeys, peer| keys.datagrams().nth(peer).expect("a peer");
         (first(keys(0), 1).out, first(keys(1), 0).into)
     };
     let (out, into) = pair(7, 0, Some(1));
@@ -73,7 +73,7 @@ fn refusal(change: impl FnOnce(&mut Vec<Vec<u8>>)) -> String {
 fn agree__says_which_card_is_wrong_and_why() {
     let foreign = "the key card of rank 2 was not made for this job: another secret, session, epoch or rank, or changed \
                    on its way";
-    let other = |session, secret| Identity::new(Rank(2), job(session, secret)).expect("a key pair").card().to_vec();
+    let other = |session, secret| RankKeyPair::new(Rank(2), job(session, secret)).expect("a key pair").card().to_vec();
     assert_eq!(refusal(|cards| cards[2] = other(8, Some(1))), foreign);
     assert_eq!(refusal(|cards| cards[2] = other(7, Some(2))), foreign);
     assert_eq!(refusal(|cards| cards[2] = other(7, None)), foreign);
@@ -96,7 +96,7 @@ fn agree__a_key_of_low_order_is_refused_even_with_a_good_proof() {
     cards[1][1..=PUBLIC_LENGTH].fill(0);
     let proof = job_of_all.proof(Rank(1), &[0; PUBLIC_LENGTH]);
     cards[1][1 + PUBLIC_LENGTH..].copy_from_slice(&proof);
-    let identity = Identity::new(Rank(0), job_of_all).expect("a key pair");
+    let identity = RankKeyPair::new(Rank(0), job_of_all).expect("a key pair");
     cards[0] = identity.card();
     let sentence = identity.agree(&cards).expect_err("no key").to_string();
     assert_eq!(sentence, "the key card of rank 1 holds no usable key");
@@ -110,15 +110,18 @@ fn secret__a_short_one_is_refused() {
 
 #[test]
 fn debug__prints_no_secret() {
-    let identity = Identity::new(Rank(3), job(7, Some(0xab))).expect("a key pair");
+    let identity = RankKeyPair::new(Rank(3), job(7, Some(0xab))).expect("a key pair");
     let text = format!("{identity:?} {:?}", agreed(2)[0]);
-    assert_eq!(text, "Identity(3 of Scope { session: 7, epoch: 0, secret: Some(JobSecret(..)) }) Keys(0 of 2 ranks)");
+    assert_eq!(
+        text,
+        "RankKeyPair(3 of KeyScope { session: 7, epoch: 0, secret: Some(JobSecret(..)) }) JobKeys(0 of 2 ranks)"
+    );
 }
 
 #[test]
 fn proofs__what_one_shows_is_what_the_other_expects_and_nobody_else() {
     let keys = agreed(3);
-    let proofs: Vec<Vec<[[u8; 88]; 2]>> = keys.iter().map(Keys::proofs).collect();
+    let proofs: Vec<Vec<[[u8; 88]; 2]>> = keys.iter().map(JobKeys::proofs).collect();
     let mut shown = Vec::new();
     for (from, of_rank) in proofs.iter().enumerate() {
         for (to, [ours, _]) in of_rank.iter().enumerate() {

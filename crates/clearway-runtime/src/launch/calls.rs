@@ -67,20 +67,20 @@ pub(super) fn exit_at_once(code: i32) -> ! {
 
 /// Runs `work`. In it a write to a pipe without a reader is an error and no signal, whatever the program does with SIGPIPE.
 pub(super) fn without_sigpipe<T>(work: impl FnOnce() -> T) -> T {
-    let _blocked = Blocked::new();
+    let _blocked = BlockedSigpipe::new();
     work()
 }
 
 /// SIGPIPE waits for this thread as long as this value lives, and is discarded with it. The kernel sends the signal of a write to the
 /// thread that wrote, so no other thread is concerned.
-struct Blocked {
+struct BlockedSigpipe {
     sigpipe: libc::sigset_t,
     before: libc::sigset_t,
     /// A signal that waited already is not one of ours to discard.
     was_waiting: bool,
 }
 
-impl Blocked {
+impl BlockedSigpipe {
     fn new() -> Self {
         // SAFETY: a signal set is plain data, for which zeros are a valid value; each call gets pointers to sets that live through it,
         // and only the mask of this thread changes.
@@ -106,7 +106,7 @@ impl Blocked {
     }
 }
 
-impl Drop for Blocked {
+impl Drop for BlockedSigpipe {
     fn drop(&mut self) {
         const AT_ONCE: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: the sets and the time live through the calls, which only read them; the details of the signal are not
@@ -124,13 +124,13 @@ impl Drop for Blocked {
 const SONAME: &CStr = c"libpmix.so.2";
 
 /// `pmix_status_t`; zero is success, errors are negative.
-pub(super) type Status = c_int;
+pub(super) type PmixStatus = c_int;
 
 /// `PMIX_SUCCESS`.
-const SUCCESS: Status = 0;
+const SUCCESS: PmixStatus = 0;
 
 /// `PMIX_ERR_TYPE_MISMATCH` of `pmix_common.h`: a value of another type than was asked for.
-const TYPE_MISMATCH: Status = -18;
+const TYPE_MISMATCH: PmixStatus = -18;
 
 /// `PMIX_RANK_WILDCARD`: the whole job.
 const WHOLE_JOB: u32 = u32::MAX - 1;
@@ -150,7 +150,7 @@ const KEY: usize = 512;
 /// `pmix_proc_t`: a rank of a job.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Proc {
+struct PmixProc {
     namespace: [c_char; NAMESPACE],
     rank: u32,
 }
@@ -158,64 +158,70 @@ struct Proc {
 /// The part of `pmix_value_t`'s union that is used here, as long as the whole.
 #[repr(C)]
 #[derive(Clone, Copy)]
-union Content {
+union PmixContent {
     flag: bool,
     number: u32,
-    object: ByteObject,
+    object: PmixByteObject,
     whole: [u64; 3],
 }
 
 /// `pmix_byte_object_t`.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct ByteObject {
+struct PmixByteObject {
     bytes: *mut c_char,
     size: usize,
 }
 
 /// `pmix_value_t`.
 #[repr(C)]
-struct Value {
+struct PmixValue {
     kind: u16,
-    content: Content,
+    content: PmixContent,
 }
 
 /// `pmix_info_t`.
 #[repr(C)]
-struct Attribute {
+struct PmixAttribute {
     key: [c_char; KEY],
     flags: u32,
-    value: Value,
+    value: PmixValue,
 }
 
 /// The functions of the library.
 #[derive(Clone, Copy)]
-pub(super) struct Library {
+pub(super) struct PmixLibrary {
     get_version: unsafe extern "C" fn() -> *const c_char,
-    error_string: unsafe extern "C" fn(Status) -> *const c_char,
-    init: unsafe extern "C" fn(*mut Proc, *mut Attribute, usize) -> Status,
-    put: unsafe extern "C" fn(u8, *const c_char, *mut Value) -> Status,
-    commit: unsafe extern "C" fn() -> Status,
-    fence: unsafe extern "C" fn(*const Proc, usize, *const Attribute, usize) -> Status,
-    get: unsafe extern "C" fn(*const Proc, *const c_char, *const Attribute, usize, *mut *mut Value) -> Status,
-    finalize: unsafe extern "C" fn(*const Attribute, usize) -> Status,
-    abort: unsafe extern "C" fn(Status, *const c_char, *mut Proc, usize) -> Status,
+    error_string: unsafe extern "C" fn(PmixStatus) -> *const c_char,
+    init: unsafe extern "C" fn(*mut PmixProc, *mut PmixAttribute, usize) -> PmixStatus,
+    put: unsafe extern "C" fn(u8, *const c_char, *mut PmixValue) -> PmixStatus,
+    commit: unsafe extern "C" fn() -> PmixStatus,
+    fence: unsafe extern "C" fn(*const PmixProc, usize, *const PmixAttribute, usize) -> PmixStatus,
+    get: unsafe extern "C" fn(
+        *const PmixProc,
+        *const c_char,
+        *const PmixAttribute,
+        usize,
+        *mut *mut PmixValue,
+    ) -> PmixStatus,
+    finalize: unsafe extern "C" fn(*const PmixAttribute, usize) -> PmixStatus,
+    abort: unsafe extern "C" fn(PmixStatus, *const c_char, *mut PmixProc, usize) -> PmixStatus,
 }
 
 /// Who the library says that this process is.
 #[derive(Clone)]
-pub(super) struct Identity(Proc);
+pub(super) struct PmixIdentity(PmixProc);
 
 /// Whether a fence also brings what was put everywhere.
 #[derive(Clone, Copy)]
-pub(super) enum Fence {
+pub(super) enum FenceCollection {
     /// It only waits.
     Plain,
     /// It collects, so that every later get is local.
     Collecting,
 }
 
-impl Identity {
+impl PmixIdentity {
     /// The job's name.
     pub(super) fn namespace(&self) -> String {
         let bytes: Vec<u8> = self.0.namespace.iter().map(|c| *c as u8).take_while(|c| *c != 0).collect();
@@ -227,7 +233,7 @@ impl Identity {
     }
 }
 
-impl Library {
+impl PmixLibrary {
     /// Loads the library at `path`, or the one that the loader finds.
     ///
     /// # Errors
@@ -267,24 +273,24 @@ impl Library {
     }
 
     /// The library's name of a status.
-    pub(super) fn name(&self, status: Status) -> String {
+    pub(super) fn name(&self, status: PmixStatus) -> String {
         // SAFETY: the function takes any number and gives a constant C string of the library, which stays loaded.
         let text = unsafe { (self.error_string)(status).as_ref().map(|text| CStr::from_ptr(text)) };
         text.map_or_else(|| status.to_string(), |text| format!("{} ({status})", text.to_string_lossy()))
     }
 
     /// Connects to the launcher's server.
-    pub(super) fn init(&self) -> Result<Identity, Status> {
-        let mut identity = Proc { namespace: [0; NAMESPACE], rank: 0 };
+    pub(super) fn init(&self) -> Result<PmixIdentity, PmixStatus> {
+        let mut identity = PmixProc { namespace: [0; NAMESPACE], rank: 0 };
         // SAFETY: `identity` has the layout of pmix_proc_t and lives through the call; no attributes are given.
         let status = unsafe { (self.init)(&mut identity, ptr::null_mut(), 0) };
-        checked(status).map(|()| Identity(identity))
+        checked(status).map(|()| PmixIdentity(identity))
     }
 
     /// Puts `bytes` under `key` for everybody; [`commit`](Self::commit) sends it off.
-    pub(super) fn put(&self, key: &CStr, bytes: &[u8]) -> Result<(), Status> {
-        let object = ByteObject { bytes: bytes.as_ptr().cast_mut().cast(), size: bytes.len() };
-        let mut value = Value { kind: BYTE_OBJECT, content: Content { object } };
+    pub(super) fn put(&self, key: &CStr, bytes: &[u8]) -> Result<(), PmixStatus> {
+        let object = PmixByteObject { bytes: bytes.as_ptr().cast_mut().cast(), size: bytes.len() };
+        let mut value = PmixValue { kind: BYTE_OBJECT, content: PmixContent { object } };
         assert!(key.to_bytes_with_nul().len() <= KEY, "keys are short");
         // SAFETY: `value` has the layout of pmix_value_t and its bytes live through the call, which copies them and does
         // not write to them.
@@ -292,22 +298,22 @@ impl Library {
     }
 
     /// Sends off everything put so far.
-    pub(super) fn commit(&self) -> Result<(), Status> {
+    pub(super) fn commit(&self) -> Result<(), PmixStatus> {
         // SAFETY: the function takes nothing.
         checked(unsafe { (self.commit)() })
     }
 
     /// Waits for all ranks of the job.
-    pub(super) fn fence(&self, kind: Fence) -> Result<(), Status> {
-        let mut whole = Content { whole: [0; 3] };
+    pub(super) fn fence(&self, kind: FenceCollection) -> Result<(), PmixStatus> {
+        let mut whole = PmixContent { whole: [0; 3] };
         whole.flag = true;
-        let mut collect = Attribute { key: [0; KEY], flags: 0, value: Value { kind: BOOL, content: whole } };
+        let mut collect = PmixAttribute { key: [0; KEY], flags: 0, value: PmixValue { kind: BOOL, content: whole } };
         for (place, byte) in collect.key.iter_mut().zip(c"pmix.collect".to_bytes()) {
             *place = *byte as c_char;
         }
         let count = match kind {
-            Fence::Plain => 0,
-            Fence::Collecting => 1,
+            FenceCollection::Plain => 0,
+            FenceCollection::Collecting => 1,
         };
         // SAFETY: no list of ranks means the whole job; `collect` has the layout of pmix_info_t, is fully initialised and
         // lives through the call, which only reads it.
@@ -315,8 +321,8 @@ impl Library {
     }
 
     /// What `rank` has put under `key`, at most `limit` bytes of it.
-    pub(super) fn get(&self, job: &Identity, rank: u32, key: &CStr, limit: usize) -> Result<Vec<u8>, Status> {
-        let of = Proc { rank, ..job.0 };
+    pub(super) fn get(&self, job: &PmixIdentity, rank: u32, key: &CStr, limit: usize) -> Result<Vec<u8>, PmixStatus> {
+        let of = PmixProc { rank, ..job.0 };
         self.read(&of, key, |value| {
             if value.kind != BYTE_OBJECT {
                 return None;
@@ -334,8 +340,8 @@ impl Library {
     }
 
     /// The number that the launcher keeps for the whole job under `key`.
-    pub(super) fn number_of_job(&self, job: &Identity, key: &CStr) -> Result<u32, Status> {
-        let of = Proc { rank: WHOLE_JOB, ..job.0 };
+    pub(super) fn number_of_job(&self, job: &PmixIdentity, key: &CStr) -> Result<u32, PmixStatus> {
+        let of = PmixProc { rank: WHOLE_JOB, ..job.0 };
         self.read(&of, key, |value| {
             if value.kind != UINT32 {
                 return None;
@@ -346,8 +352,8 @@ impl Library {
     }
 
     /// Gets one value, lets `take` copy what it needs, and frees it.
-    fn read<T>(&self, of: &Proc, key: &CStr, take: impl FnOnce(&Value) -> Option<T>) -> Result<T, Status> {
-        let mut value: *mut Value = ptr::null_mut();
+    fn read<T>(&self, of: &PmixProc, key: &CStr, take: impl FnOnce(&PmixValue) -> Option<T>) -> Result<T, PmixStatus> {
+        let mut value: *mut PmixValue = ptr::null_mut();
         // SAFETY: `of` has the layout of pmix_proc_t and the key is a C string; both live through the call. No attributes
         // are given. On success the library has stored the address of a value that it allocated.
         checked(unsafe { (self.get)(of, key.as_ptr(), ptr::null(), 0, &mut value) })?;
@@ -366,19 +372,19 @@ impl Library {
     }
 
     /// Leaves the server.
-    pub(super) fn finalize(&self) -> Result<(), Status> {
+    pub(super) fn finalize(&self) -> Result<(), PmixStatus> {
         // SAFETY: no attributes are given.
         checked(unsafe { (self.finalize)(ptr::null(), 0) })
     }
 
     /// Asks the server to end the job.
-    pub(super) fn abort(&self, code: i32, sentence: &CStr) -> Result<(), Status> {
+    pub(super) fn abort(&self, code: i32, sentence: &CStr) -> Result<(), PmixStatus> {
         // SAFETY: the sentence is a C string that lives through the call; no list of ranks means the whole job.
         checked(unsafe { (self.abort)(code, sentence.as_ptr(), ptr::null_mut(), 0) })
     }
 }
 
-fn checked(status: Status) -> Result<(), Status> {
+fn checked(status: PmixStatus) -> Result<(), PmixStatus> {
     if status == SUCCESS { Ok(()) } else { Err(status) }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::env;
 
-use super::{Options, Refusal};
+use super::{JoinFailure, JoinOptions};
 
 /// By these a launcher tells a process which rank it is. A rank of a job inside such a rank must not take them for its own.
 pub(super) const OF_A_RANK: [&str; 9] = [
@@ -23,7 +23,7 @@ pub(super) const OF_A_RANK: [&str; 9] = [
 pub(super) struct Environment(Option<BTreeMap<String, String>>);
 
 impl Environment {
-    pub(super) fn of(options: &Options) -> Self {
+    pub(super) fn new(options: &JoinOptions) -> Self {
         Self(options.variables.clone())
     }
 
@@ -41,9 +41,9 @@ impl Environment {
     }
 
     /// The number in `name`.
-    pub(super) fn number(&self, name: &'static str) -> Result<u32, Refusal> {
-        let text = self.get(name).ok_or_else(|| Refusal::Failed(format!("{name} is not set")))?;
-        text.trim().parse().map_err(|_| Refusal::Failed(format!("{name} is no number")))
+    pub(super) fn number(&self, name: &'static str) -> Result<u32, JoinFailure> {
+        let text = self.get(name).ok_or_else(|| JoinFailure::Failed(format!("{name} is not set")))?;
+        text.trim().parse().map_err(|_| JoinFailure::Failed(format!("{name} is no number")))
     }
 
     /// How many ranks a launcher says that it started, whichever way they are to find each other.

@@ -23,11 +23,11 @@ use std::thread;
 use std::time::Duration;
 
 use super::environment::OF_A_RANK;
-use super::remote::Remote;
-use super::rendezvous::hall::Hall;
+use super::remote::RemoteProcess;
 use super::rendezvous::hub::Hub;
+use super::rendezvous::hub_server::HubServer;
 use super::ssh::{HERE, MEET, RANK, SECRET_FD, SIZE};
-use super::started::{LOOK_EVERY, Placed, Secrets, Started};
+use super::started_ranks::{LOOK_EVERY, LaunchSecrets, PlacedRank, StartedRanks};
 use super::{LaunchError, RANKS_MAX, slurm};
 
 /// How often processes are looked at that have left their job and as a rule end at once.
@@ -62,7 +62,7 @@ pub enum StandardInput {
 /// Holds ranks that run on this host, and ends them when it is dropped.
 #[derive(Debug)]
 pub struct LocalRanks {
-    started: Started,
+    started: StartedRanks,
 }
 
 /// Starts `program` with `arguments` as the `ranks` ranks of one job on this host. Returns when all processes run;
@@ -81,13 +81,13 @@ pub fn start_here(
         let what = format!("{ranks} ranks cannot be started");
         return Err(LaunchError::HostList { list: "this host".to_owned(), what });
     }
-    let secrets = Secrets::draw(ranks)?;
+    let secrets = LaunchSecrets::draw(ranks)?;
     // Only ranks of this host have to reach it.
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
     let listener = listener.map_err(LaunchError::system("open a TCP port for the ranks"))?;
-    let hall = Hall::open(listener, Hub::new(ranks, secrets.keys(), options.patience))?;
-    let meet = hall.address().to_string();
-    let mut all = LocalRanks { started: Started::new(hall, program.to_string_lossy().into_owned()) };
+    let hub_server = HubServer::open(listener, Hub::new(ranks, secrets.keys(), options.patience))?;
+    let meet = hub_server.address().to_string();
+    let mut all = LocalRanks { started: StartedRanks::new(hub_server, program.to_string_lossy().into_owned()) };
     let host = slurm::host_name();
     for rank in 0..ranks {
         let mut command = Command::new(program);
@@ -101,9 +101,9 @@ pub fn start_here(
             command.env_remove(name);
         });
         give_input(&mut command, rank, options.input);
-        let process = Remote::start_here(command, SECRET_FD, &secrets.given_to(rank));
+        let process = RemoteProcess::start_here(command, SECRET_FD, &secrets.given_to(rank));
         let process = process.map_err(|error| refused(error, &host, &all.started.program))?;
-        all.started.ranks.push(Placed { rank, host: host.clone(), process, has_joined: false });
+        all.started.ranks.push(PlacedRank { rank, host: host.clone(), process, has_joined: false });
     }
     Ok(all)
 }
@@ -139,7 +139,7 @@ impl LocalRanks {
             }
             // Before the news: the hub hears that a rank joined before that rank can end.
             let ends: Vec<Option<ExitStatus>> = self.started.ranks.iter_mut().map(|one| one.process.ended()).collect();
-            while let Some(event) = self.started.hall.next(Duration::ZERO) {
+            while let Some(event) = self.started.hub_server.next(Duration::ZERO) {
                 self.started.take(event)?;
             }
             let is_job = self.started.ranks.iter().any(|one| one.has_joined);
@@ -151,7 +151,7 @@ impl LocalRanks {
             }
             if self.started.have_left {
                 thread::sleep(LOOK_AT_LAST);
-            } else if let Some(event) = self.started.hall.next(LOOK_EVERY) {
+            } else if let Some(event) = self.started.hub_server.next(LOOK_EVERY) {
                 self.started.take(event)?;
             }
         }

@@ -23,19 +23,19 @@ pub fn expand(list: &str) -> Result<Vec<String>, LaunchError> {
 }
 
 /// A part of a name: text, or the numbers of a bracket.
-enum Part<'a> {
+enum NamePart<'a> {
     Text(&'a str),
-    Numbers(Vec<Range>),
+    Numbers(Vec<NumberRange>),
 }
 
 /// Numbers from `first` to `last` with at least `width` digits.
-struct Range {
+struct NumberRange {
     first: u32,
     last: u32,
     width: usize,
 }
 
-impl Range {
+impl NumberRange {
     fn count(&self) -> usize {
         (self.last - self.first) as usize + 1
     }
@@ -46,8 +46,8 @@ fn expand_within(list: &str) -> Result<Vec<String>, String> {
     for item in items(list)? {
         let parts = parts(item)?;
         let count = parts.iter().try_fold(1_usize, |count, part| match part {
-            Part::Text(_) => Some(count),
-            Part::Numbers(ranges) => ranges.iter().map(Range::count).sum::<usize>().checked_mul(count),
+            NamePart::Text(_) => Some(count),
+            NamePart::Numbers(ranges) => ranges.iter().map(NumberRange::count).sum::<usize>().checked_mul(count),
         });
         if count.is_none_or(|count| count > HOSTS_MAX - hosts.len()) {
             return Err(format!("it has more than {HOSTS_MAX} hosts"));
@@ -95,36 +95,36 @@ fn items(list: &str) -> Result<Vec<&str>, String> {
     Ok(items)
 }
 
-fn parts(item: &str) -> Result<Vec<Part<'_>>, String> {
+fn parts(item: &str) -> Result<Vec<NamePart<'_>>, String> {
     let mut parts = Vec::new();
     let mut rest = item;
     while let Some((text, inside)) = rest.split_once('[') {
         let (inside, after) = inside.split_once(']').ok_or("a bracket is not closed")?;
-        parts.push(Part::Text(text));
-        parts.push(Part::Numbers(inside.split(',').map(range).collect::<Result<_, _>>()?));
+        parts.push(NamePart::Text(text));
+        parts.push(NamePart::Numbers(inside.split(',').map(range).collect::<Result<_, _>>()?));
         rest = after;
     }
-    parts.push(Part::Text(rest));
+    parts.push(NamePart::Text(rest));
     Ok(parts)
 }
 
-fn range(text: &str) -> Result<Range, String> {
+fn range(text: &str) -> Result<NumberRange, String> {
     let number = |digits: &str| {
         let is_number = (1..=DIGITS_MAX).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit());
         digits.parse::<u32>().ok().filter(|_| is_number)
     };
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     match (number(first), number(last)) {
-        (Some(low), Some(high)) if low <= high => Ok(Range { first: low, last: high, width: first.len() }),
+        (Some(low), Some(high)) if low <= high => Ok(NumberRange { first: low, last: high, width: first.len() }),
         _ => Err(format!("`{}` is no range of numbers", text.chars().take(30).collect::<String>().escape_default())),
     }
 }
 
 /// What `part` adds to a name, one by one.
-fn endings<'a>(part: &'a Part<'a>) -> Box<dyn Iterator<Item = String> + 'a> {
+fn endings<'a>(part: &'a NamePart<'a>) -> Box<dyn Iterator<Item = String> + 'a> {
     match part {
-        Part::Text(text) => Box::new(std::iter::once((*text).to_owned())),
-        Part::Numbers(ranges) => Box::new(ranges.iter().flat_map(|range| {
+        NamePart::Text(text) => Box::new(std::iter::once((*text).to_owned())),
+        NamePart::Numbers(ranges) => Box::new(ranges.iter().flat_map(|range| {
             let width = range.width;
             (range.first..=range.last).map(move |number| format!("{number:0width$}"))
         })),

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use clearway_proto::base::Rank;
 
-use super::munge::{self, Munge};
-use super::rendezvous::frame::Key;
+use super::munge::{self, MungeDaemon};
+use super::placeholder::PlaceholderShell;
+use super::rendezvous::frame::MemberKey;
 use super::send::say_line;
-use super::stand_in::StandIn;
-use super::{EXCHANGE_MAX, Ending, Joined, LaunchError, Method, calls};
+use super::{EXCHANGE_MAX, JobEndAction, JoinMethod, JoinedJob, LaunchError, calls};
 
 /// The pause between the last words of a rank and its abort. Hydra ends the ranks that it runs at once and drops what it
 /// has not read: without the pause 3 of 40 sentences were lost on a busy machine.
@@ -19,7 +19,7 @@ const LAST_WORDS: Duration = Duration::from_millis(100);
 
 /// Who vouches for what was exchanged, beside the launcher that carried it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Voucher {
+pub enum Credential {
     /// Nobody: it is worth what the launcher's ways are worth.
     Nobody,
     /// The site's munge: it came from processes of this user, and no others could read it.
@@ -27,7 +27,7 @@ pub enum Voucher {
 }
 
 /// The way to the other ranks.
-pub(super) trait Link: fmt::Debug + Send {
+pub(super) trait JobLink: fmt::Debug + Send {
     /// Gives `own`, at most [`EXCHANGE_MAX`] bytes, and gets everybody's by rank.
     fn exchange(&mut self, own: &[u8]) -> Result<Vec<Vec<u8>>, LaunchError>;
     /// Returns when every rank has called it.
@@ -49,32 +49,37 @@ pub(super) trait Link: fmt::Debug + Send {
 pub struct Job {
     rank: Rank,
     size: u32,
-    method: Method,
+    method: JoinMethod,
     notes: Vec<String>,
-    secret: Option<Key>,
-    link: Box<dyn Link>,
+    secret: Option<MemberKey>,
+    link: Box<dyn JobLink>,
     /// Barriers can be complete.
     has_barriers: bool,
     /// Where nobody else would notice that this rank is gone.
-    stand_in: Option<StandIn>,
-    ending: Ending,
+    stand_in: Option<PlaceholderShell>,
+    ending: JobEndAction,
 }
 
 impl Job {
-    pub(super) fn new(joined: Joined, notes: Vec<String>, stand_in: Option<StandIn>, ending: Ending) -> Self {
+    pub(super) fn new(
+        joined: JoinedJob,
+        notes: Vec<String>,
+        stand_in: Option<PlaceholderShell>,
+        ending: JobEndAction,
+    ) -> Self {
         assert!(joined.rank < joined.size, "a method gives a rank of the job");
-        let Joined { method, rank, size, secret, link } = joined;
+        let JoinedJob { method, rank, size, secret, link } = joined;
         Self { rank: Rank(rank), size, method, notes, secret, link, has_barriers: true, stand_in, ending }
     }
 
-    pub(super) fn single(notes: Vec<String>, ending: Ending) -> Self {
+    pub(super) fn single(notes: Vec<String>, ending: JobEndAction) -> Self {
         Self {
             rank: Rank(0),
             size: 1,
-            method: Method::Single,
+            method: JoinMethod::Single,
             notes,
             secret: None,
-            link: Box::new(Single),
+            link: Box::new(SingleRankLink),
             has_barriers: true,
             stand_in: None,
             ending,
@@ -92,7 +97,7 @@ impl Job {
     }
 
     /// How the job was joined.
-    pub fn method(&self) -> &Method {
+    pub fn method(&self) -> &JoinMethod {
         &self.method
     }
 
@@ -104,7 +109,7 @@ impl Job {
     /// Random bytes that all ranks of this job know and nobody else, when it was joined in a way that carries a secret:
     /// over ssh, or on one host. What is exchanged is not secret, in none of the ways.
     pub fn secret(&self) -> Option<&[u8]> {
-        self.secret.as_ref().map(Key::bytes)
+        self.secret.as_ref().map(MemberKey::bytes)
     }
 
     /// Gives `own` to all ranks and returns everybody's bytes by rank.
@@ -128,16 +133,16 @@ impl Job {
     /// As for an exchange; a contribution that does not come from a process of the same user; munge on some hosts only.
     /// # Cost
     /// A question to the host's `munged` for each rank, about 0.1 ms.
-    pub fn exchange_vouched(&mut self, own: &[u8]) -> Result<(Vec<Vec<u8>>, Voucher), LaunchError> {
-        let Some(munge) = Munge::find() else {
+    pub fn exchange_with_credential(&mut self, own: &[u8]) -> Result<(Vec<Vec<u8>>, Credential), LaunchError> {
+        let Some(munge) = MungeDaemon::find() else {
             let all = self.exchange(own)?;
             (0..).zip(&all).try_for_each(|(rank, bytes)| munge::expect_plain(rank, bytes))?;
-            return Ok((all, Voucher::Nobody));
+            return Ok((all, Credential::Nobody));
         };
         let credentials = self.exchange(&munge.seal(self.rank.0, own)?)?;
         let open = |(rank, credential): (u32, &Vec<u8>)| munge.open(rank, credential);
         let all = (0..).zip(&credentials).map(open).collect::<Result<_, _>>()?;
-        Ok((all, Voucher::Munge))
+        Ok((all, Credential::Munge))
     }
 
     /// From now on the job goes on without ranks that end, as far as the launcher lets it. Collective like the others, and there are no
@@ -173,9 +178,9 @@ impl Job {
     }
 
     /// Says `sentence` on standard error, tells the launcher that the job failed, and ends this process with `code`, as
-    /// [`Options::ending`](super::Options::ending) says. Which rank's code the launcher then ends with is the launcher's choice.
+    /// [`JoinOptions::ending`](super::JoinOptions::ending) says. Which rank's code the launcher then ends with is the launcher's choice.
     pub fn abort(mut self, code: i32, sentence: &str) -> ! {
-        say(sentence);
+        print_reason(sentence);
         thread::sleep(LAST_WORDS);
         self.link.abort(code, sentence);
         if let Some(stand_in) = self.stand_in {
@@ -186,7 +191,7 @@ impl Job {
 }
 
 /// Says `sentence`, if there is anything to say.
-fn say(sentence: &str) {
+fn print_reason(sentence: &str) {
     if !sentence.is_empty() {
         say_line(sentence);
     }
@@ -194,19 +199,19 @@ fn say(sentence: &str) {
 
 /// Ends the process because its job ended: the two places that must do so call this, and nothing else does.
 #[allow(clippy::disallowed_methods)] // The caller asked for it, or there is no job any more that could go on.
-pub(super) fn end_process(ending: Ending, code: i32, sentence: Option<&str>) -> ! {
-    say(sentence.unwrap_or_default());
+pub(super) fn end_process(ending: JobEndAction, code: i32, sentence: Option<&str>) -> ! {
+    print_reason(sentence.unwrap_or_default());
     match ending {
-        Ending::Exit => process::exit(code),
-        Ending::AtOnce => calls::exit_at_once(code),
+        JobEndAction::Exit => process::exit(code),
+        JobEndAction::AtOnce => calls::exit_at_once(code),
     }
 }
 
 /// The link of a job of one rank.
 #[derive(Debug)]
-struct Single;
+struct SingleRankLink;
 
-impl Link for Single {
+impl JobLink for SingleRankLink {
     fn exchange(&mut self, own: &[u8]) -> Result<Vec<Vec<u8>>, LaunchError> {
         Ok(vec![own.to_vec()])
     }
@@ -228,7 +233,7 @@ mod tests {
 
     #[test]
     fn exchange__alone_gives_back_what_was_given() {
-        let mut job = Job::single(Vec::new(), Ending::Exit);
+        let mut job = Job::single(Vec::new(), JobEndAction::Exit);
         assert_eq!(job.exchange(b"abc").unwrap(), [b"abc".to_vec()]);
         job.barrier().unwrap();
         job.finish().unwrap();
@@ -236,7 +241,7 @@ mod tests {
 
     #[test]
     fn exchange__more_than_the_limit_is_refused() {
-        let mut job = Job::single(Vec::new(), Ending::Exit);
+        let mut job = Job::single(Vec::new(), JobEndAction::Exit);
         assert!(job.exchange(&vec![0; EXCHANGE_MAX]).is_ok());
         assert!(matches!(job.exchange(&vec![0; EXCHANGE_MAX + 1]), Err(LaunchError::TooLong { .. })));
     }

@@ -8,7 +8,7 @@
 //!
 //! # Invariants
 //! I1. A process that a launcher started never takes itself for a job of one rank, unless the launcher says so.
-//! I2. Nothing waits longer than [`Options::patience`] for a launcher or a peer.
+//! I2. Nothing waits longer than [`JoinOptions::patience`] for a launcher or a peer.
 //! I3. What is inherited from a launcher, and every socket made here, is closed in programs that this process starts.
 //!
 //! # Not here
@@ -17,11 +17,13 @@
 mod calls;
 mod environment;
 mod error;
+mod error_output;
 mod here;
 pub mod hostfile;
 pub mod hostlist;
 mod job;
 mod munge;
+mod placeholder;
 mod pmi1;
 mod pmix;
 mod remote;
@@ -29,10 +31,8 @@ mod rendezvous;
 mod send;
 mod slurm;
 mod ssh;
-mod stand_in;
 mod start;
-mod started;
-mod words;
+mod started_ranks;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -40,17 +40,17 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use error::LaunchError;
+pub use error_output::escaped;
 pub use here::{HereOptions, LocalRanks, StandardInput, start_here};
-pub use job::{Job, Voucher};
-pub use remote::{Reason, Remote, quoted, ssh_command};
+pub use job::{Credential, Job};
+pub use remote::{ExitReason, RemoteProcess, quoted, ssh_command};
 pub use send::RemoteInput;
 pub use start::{SshOptions, start_over_ssh};
-pub use words::escaped;
 
 use environment::Environment;
-use job::Link;
-use rendezvous::frame::Key;
-use stand_in::StandIn;
+use job::JobLink;
+use placeholder::PlaceholderShell;
+use rendezvous::frame::MemberKey;
 
 /// Most bytes that one rank gives to an exchange: enough for the addresses and keys of one rank, and a bound for peers.
 pub const EXCHANGE_MAX: usize = 64 * 1024;
@@ -60,7 +60,7 @@ pub const RANKS_MAX: u32 = 1 << 20;
 
 /// What [`join`] may use, and how long it waits.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct JoinOptions {
     /// These variables instead of the process environment, for tests.
     pub variables: Option<BTreeMap<String, String>>,
     /// The longest wait for a launcher's answer, or for the last rank to come.
@@ -68,14 +68,14 @@ pub struct Options {
     /// This PMIx library instead of the `libpmix.so.2` that the loader finds.
     pub pmix_library: Option<PathBuf>,
     /// The way in which this process ends with its job.
-    pub ending: Ending,
+    pub ending: JobEndAction,
 }
 
 /// Says how a process ends when its job ends under it, because another rank failed or the starter is gone, or when it aborts the job.
 ///
 /// The end of the job may come at any time, on a thread of this library.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Ending {
+pub enum JobEndAction {
     /// By `exit`: handlers of `atexit` and destructors of the C library run. For a program that has none that another thread could
     /// disturb.
     #[default]
@@ -85,17 +85,17 @@ pub enum Ending {
     AtOnce,
 }
 
-impl Default for Options {
+impl Default for JoinOptions {
     /// The process environment, and a minute: PMIx needs up to seconds on a busy machine, and ranks start one by one.
     fn default() -> Self {
-        Self { variables: None, patience: Duration::from_secs(60), pmix_library: None, ending: Ending::Exit }
+        Self { variables: None, patience: Duration::from_secs(60), pmix_library: None, ending: JobEndAction::Exit }
     }
 }
 
 /// How a job was joined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Method {
+pub enum JoinMethod {
     /// Through the site's PMIx library.
     Pmix {
         /// The library's version, `4.2.2`.
@@ -113,7 +113,7 @@ pub enum Method {
     Single,
 }
 
-impl fmt::Display for Method {
+impl fmt::Display for JoinMethod {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Pmix { version } => write!(f, "PMIx {version}"),
@@ -128,14 +128,14 @@ impl fmt::Display for Method {
 
 /// Why a method gave no job.
 #[derive(Debug)]
-enum Refusal {
+enum JoinFailure {
     /// The environment does not offer it.
     Absent(&'static str),
     /// It is offered and does not work.
     Failed(String),
 }
 
-impl From<LaunchError> for Refusal {
+impl From<LaunchError> for JoinFailure {
     fn from(error: LaunchError) -> Self {
         match error {
             // The note has the method's name in front.
@@ -146,20 +146,20 @@ impl From<LaunchError> for Refusal {
 }
 
 /// What a method gives.
-struct Joined {
-    method: Method,
+struct JoinedJob {
+    method: JoinMethod,
     rank: u32,
     size: u32,
     /// What only this job's ranks know.
-    secret: Option<Key>,
-    link: Box<dyn Link>,
+    secret: Option<MemberKey>,
+    link: Box<dyn JobLink>,
 }
 
 /// A way to join, under the name that notes use.
-type Way = (&'static str, fn(&Environment, &Options) -> Result<Joined, Refusal>);
+type JoinAttempt = (&'static str, fn(&Environment, &JoinOptions) -> Result<JoinedJob, JoinFailure>);
 
 /// The ways, in the order tried.
-const WAYS: [Way; 4] =
+const WAYS: [JoinAttempt; 4] =
     [("PMIx", pmix::join), ("PMI-1", pmi1::join), ("Slurm environment", slurm::join), ("ssh", ssh::join)];
 
 /// Joins the job that this process was started for.
@@ -168,12 +168,12 @@ const WAYS: [Way; 4] =
 ///
 /// # Errors
 /// A launcher started this process, but no method works.
-pub fn join(options: &Options) -> Result<Job, LaunchError> {
-    let environment = Environment::of(options);
+pub fn join(options: &JoinOptions) -> Result<Job, LaunchError> {
+    let environment = Environment::new(options);
     ssh::keep_secret(&environment);
     let mut notes = Vec::new();
     let mut failed = Vec::new();
-    let stand_in = StandIn::start(&environment).unwrap_or_else(|error| {
+    let stand_in = PlaceholderShell::start(&environment).unwrap_or_else(|error| {
         notes.push(format!("nobody stands in for this rank: {error}"));
         None
     });
@@ -183,8 +183,8 @@ pub fn join(options: &Options) -> Result<Job, LaunchError> {
                 let stand_in = stand_in.and_then(|stand_in| stand_in.kept_for(&joined.method));
                 return Ok(Job::new(joined, notes, stand_in, options.ending));
             }
-            Err(Refusal::Absent(why)) => notes.push(format!("{name}: {why}")),
-            Err(Refusal::Failed(why)) => {
+            Err(JoinFailure::Absent(why)) => notes.push(format!("{name}: {why}")),
+            Err(JoinFailure::Failed(why)) => {
                 failed.push(format!("{name}: {why}"));
                 notes.push(format!("{name}: {why}"));
             }

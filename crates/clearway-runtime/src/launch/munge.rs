@@ -54,11 +54,11 @@ const REPLAYED: u8 = 17;
 
 /// The daemon of this host.
 #[derive(Debug)]
-pub(super) struct Munge {
+pub(super) struct MungeDaemon {
     socket: PathBuf,
 }
 
-impl Munge {
+impl MungeDaemon {
     /// The daemon, if it answers.
     pub(super) fn find() -> Option<Self> {
         let found = Self { socket: PathBuf::from(SOCKET) };
@@ -73,7 +73,7 @@ impl Munge {
             body.extend_from_slice(&number.to_be_bytes());
         }
         body.extend_from_slice(&data);
-        let answer = self.ask(ENCODE, &body, ENCODED)?;
+        let answer = self.request(ENCODE, &body, ENCODED)?;
         match encoded(&answer).ok_or_else(garbled)? {
             (0, _, credential) => Ok(credential.to_vec()),
             (_, why, _) => Err(refused(format!("munge makes no credential: {why}"))),
@@ -90,12 +90,12 @@ impl Munge {
             return Err(refused(what));
         }
         let body = [&(credential.len() as u32).to_be_bytes()[..], credential].concat();
-        let answer = self.ask(DECODE, &body, DECODED)?;
+        let answer = self.request(DECODE, &body, DECODED)?;
         decoded(&answer).ok_or_else(garbled)?.check(rank, own_user())
     }
 
     /// One question and its answer.
-    fn ask(&self, kind: u8, body: &[u8], expected: u8) -> Result<Vec<u8>, LaunchError> {
+    fn request(&self, kind: u8, body: &[u8], expected: u8) -> Result<Vec<u8>, LaunchError> {
         let talk = || {
             let daemon = UnixStream::connect(&self.socket)?;
             daemon.set_read_timeout(Some(PATIENCE))?;
@@ -144,14 +144,14 @@ fn garbled() -> LaunchError {
 
 /// An opened credential.
 #[derive(Debug, PartialEq, Eq)]
-struct Opened<'a> {
+struct OpenedCredential<'a> {
     code: u8,
     why: String,
     user: u32,
     data: &'a [u8],
 }
 
-impl Opened<'_> {
+impl OpenedCredential<'_> {
     /// The bytes of `rank`, if it runs for `user`.
     fn check(&self, rank: u32, user: u32) -> Result<Vec<u8>, LaunchError> {
         if ![0, REPLAYED].contains(&self.code) {
@@ -181,23 +181,26 @@ fn short<'a>(rest: &mut ByteReader<'a>) -> Option<&'a [u8]> {
 }
 
 /// A code, a sentence, and behind what `between` skips a field of any length, which is the last.
-fn opened<'a>(bytes: &'a [u8], between: impl FnOnce(&mut ByteReader<'a>) -> Option<u32>) -> Option<Opened<'a>> {
+fn opened<'a>(
+    bytes: &'a [u8],
+    between: impl FnOnce(&mut ByteReader<'a>) -> Option<u32>,
+) -> Option<OpenedCredential<'a>> {
     let mut rest = ByteReader::new(bytes);
     let code = rest.u8()?;
     let why = String::from_utf8_lossy(short(&mut rest)?).trim_end_matches('\0').to_owned();
     let user = between(&mut rest)?;
     let length = number(&mut rest)?;
     let data = rest.run(length as usize)?;
-    rest.is_empty().then_some(Opened { code, why, user, data })
+    rest.is_empty().then_some(OpenedCredential { code, why, user, data })
 }
 
 fn encoded(bytes: &[u8]) -> Option<(u8, String, &[u8])> {
-    let Opened { code, why, data, .. } = opened(bytes, |_| Some(ANY))?;
+    let OpenedCredential { code, why, data, .. } = opened(bytes, |_| Some(ANY))?;
     // The text ends with a zero, which is none of it.
     Some((code, why, data.strip_suffix(b"\0").unwrap_or(data)))
 }
 
-fn decoded(bytes: &[u8]) -> Option<Opened<'_>> {
+fn decoded(bytes: &[u8]) -> Option<OpenedCredential<'_>> {
     opened(bytes, |rest| {
         rest.run(3)?; // cipher, digest, compression
         short(rest)?; // realm

@@ -24,10 +24,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use super::calls::{Fence, Identity, Library, Status};
+use super::calls::{FenceCollection, PmixIdentity, PmixLibrary, PmixStatus};
 use super::environment::Environment;
-use super::job::Link;
-use super::{EXCHANGE_MAX, Joined, LaunchError, Method, Options, RANKS_MAX, Refusal};
+use super::job::JobLink;
+use super::{EXCHANGE_MAX, JoinFailure, JoinMethod, JoinOptions, JoinedJob, LaunchError, RANKS_MAX};
 
 /// The name in errors.
 const METHOD: &str = "PMIx";
@@ -39,9 +39,9 @@ const MAJORS: std::ops::RangeInclusive<u32> = 4..=5;
 const ABORT_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Joins when `PMIX_NAMESPACE` and `PMIX_RANK` are there.
-pub(super) fn join(environment: &Environment, options: &Options) -> Result<Joined, Refusal> {
+pub(super) fn join(environment: &Environment, options: &JoinOptions) -> Result<JoinedJob, JoinFailure> {
     let Some(namespace) = environment.get("PMIX_NAMESPACE") else {
-        return Err(Refusal::Absent("no PMIX_NAMESPACE in the environment"));
+        return Err(JoinFailure::Absent("no PMIX_NAMESPACE in the environment"));
     };
     let rank = environment.number("PMIX_RANK")?;
     let (questions, asked) = channel();
@@ -52,23 +52,23 @@ pub(super) fn join(environment: &Environment, options: &Options) -> Result<Joine
         .spawn(move || serve(library, &asked, &answer))
         .map_err(LaunchError::system("start a thread"))?;
     let mut desk =
-        Desk { questions: Some(questions), answers, patience: options.patience, abort: abort_of(&namespace) };
-    let Answer::Joined(found) = desk.hear("joining through PMIx", options.patience)? else {
-        return Err(Refusal::Failed("the library was asked for nothing".to_owned()));
+        PmixLink { questions: Some(questions), answers, patience: options.patience, abort: abort_path(&namespace) };
+    let PmixResponse::Joined(found) = desk.next_response("joining through PMIx", options.patience)? else {
+        return Err(JoinFailure::Failed("the library was asked for nothing".to_owned()));
     };
     let is_expected = found.namespace == namespace && found.rank == rank;
     if !is_expected || found.size > RANKS_MAX || rank >= found.size {
-        let Found { namespace, rank, size, .. } = found;
-        return Err(Refusal::Failed(format!(
+        let JoinedNamespace { namespace, rank, size, .. } = found;
+        return Err(JoinFailure::Failed(format!(
             "the library takes this process for rank {rank} of {size} of `{namespace}`"
         )));
     }
     let link = Box::new(desk);
-    Ok(Joined { method: Method::Pmix { version: found.version }, rank, size: found.size, secret: None, link })
+    Ok(JoinedJob { method: JoinMethod::Pmix { version: found.version }, rank, size: found.size, secret: None, link })
 }
 
 /// What the thread is asked to do.
-enum Question {
+enum PmixRequest {
     Exchange(Vec<u8>),
     Barrier,
     Finish,
@@ -76,14 +76,14 @@ enum Question {
 }
 
 /// What it says.
-enum Answer {
-    Joined(Found),
+enum PmixResponse {
+    Joined(JoinedNamespace),
     Everybody(Vec<Vec<u8>>),
     Done,
 }
 
 /// What joining found.
-struct Found {
+struct JoinedNamespace {
     version: String,
     namespace: String,
     rank: u32,
@@ -92,17 +92,17 @@ struct Found {
 
 /// Where the job asks and hears.
 #[derive(Debug)]
-struct Desk {
+struct PmixLink {
     /// Gone after a time-out (I1).
-    questions: Option<Sender<Question>>,
-    answers: Receiver<Result<Answer, String>>,
+    questions: Option<Sender<PmixRequest>>,
+    answers: Receiver<Result<PmixResponse, String>>,
     patience: Duration,
-    abort: Abort,
+    abort: AbortPath,
 }
 
 /// What a launcher needs when a rank gives up.
 #[derive(Clone, Copy, Debug)]
-enum Abort {
+enum AbortPath {
     /// To be told.
     Told,
     /// To see the rank's exit.
@@ -110,8 +110,8 @@ enum Abort {
 }
 
 /// What the launcher of this job needs: Slurm's plug-in names jobs `slurm.pmix.JOB.STEP`.
-fn abort_of(namespace: &str) -> Abort {
-    if is_of_slurm(namespace) { Abort::Told } else { Abort::Seen }
+fn abort_path(namespace: &str) -> AbortPath {
+    if is_of_slurm(namespace) { AbortPath::Told } else { AbortPath::Seen }
 }
 
 /// Whether `namespace` is a job of Slurm's own plug-in.
@@ -119,16 +119,16 @@ pub(super) fn is_of_slurm(namespace: &str) -> bool {
     namespace.starts_with("slurm.")
 }
 
-impl Desk {
-    fn ask(&mut self, question: Question, what: &'static str) -> Result<Answer, LaunchError> {
+impl PmixLink {
+    fn request(&mut self, question: PmixRequest, what: &'static str) -> Result<PmixResponse, LaunchError> {
         let sent = self.questions.as_ref().is_some_and(|questions| questions.send(question).is_ok());
         if !sent {
             return Err(refused("the library does not answer any more".to_owned()));
         }
-        self.hear(what, self.patience)
+        self.next_response(what, self.patience)
     }
 
-    fn hear(&mut self, what: &'static str, patience: Duration) -> Result<Answer, LaunchError> {
+    fn next_response(&mut self, what: &'static str, patience: Duration) -> Result<PmixResponse, LaunchError> {
         match self.answers.recv_timeout(patience) {
             Ok(answer) => answer.map_err(refused),
             Err(RecvTimeoutError::Timeout) => {
@@ -140,30 +140,32 @@ impl Desk {
     }
 }
 
-impl Link for Desk {
+impl JobLink for PmixLink {
     fn exchange(&mut self, own: &[u8]) -> Result<Vec<Vec<u8>>, LaunchError> {
-        match self.ask(Question::Exchange(own.to_vec()), "an exchange with all ranks")? {
-            Answer::Everybody(all) => Ok(all),
-            Answer::Joined(_) | Answer::Done => Err(refused("the library's thread gave another answer".to_owned())),
+        match self.request(PmixRequest::Exchange(own.to_vec()), "an exchange with all ranks")? {
+            PmixResponse::Everybody(all) => Ok(all),
+            PmixResponse::Joined(_) | PmixResponse::Done => {
+                Err(refused("the library's thread gave another answer".to_owned()))
+            }
         }
     }
 
     fn barrier(&mut self) -> Result<(), LaunchError> {
-        self.ask(Question::Barrier, "a barrier of all ranks").map(drop)
+        self.request(PmixRequest::Barrier, "a barrier of all ranks").map(drop)
     }
 
     fn finish(mut self: Box<Self>) -> Result<(), LaunchError> {
-        self.ask(Question::Finish, "leaving through PMIx").map(drop)
+        self.request(PmixRequest::Finish, "leaving through PMIx").map(drop)
     }
 
     fn abort(&mut self, code: i32, sentence: &str) {
-        if matches!(self.abort, Abort::Seen) {
+        if matches!(self.abort, AbortPath::Seen) {
             return;
         }
         let sentence = CString::new(sentence.replace('\0', " ")).unwrap_or_default();
         self.patience = ABORT_PATIENCE;
         // Whatever comes of it, this process ends, and the launcher sees that too.
-        let _ = self.ask(Question::Abort(code, sentence), "an abort");
+        let _ = self.request(PmixRequest::Abort(code, sentence), "an abort");
     }
 }
 
@@ -172,20 +174,20 @@ fn refused(what: String) -> LaunchError {
 }
 
 /// The thread's life: joins, then answers until nobody asks.
-fn serve(library: Option<PathBuf>, questions: &Receiver<Question>, answers: &Sender<Result<Answer, String>>) {
-    let (mut client, found) = match Client::start(library) {
+fn serve(library: Option<PathBuf>, questions: &Receiver<PmixRequest>, answers: &Sender<Result<PmixResponse, String>>) {
+    let (mut client, found) = match PmixClient::start(library) {
         Ok(started) => started,
         Err(why) => return drop(answers.send(Err(why))),
     };
-    if answers.send(Ok(Answer::Joined(found))).is_err() {
+    if answers.send(Ok(PmixResponse::Joined(found))).is_err() {
         return client.leave();
     }
     for question in questions {
         let answer = match question {
-            Question::Exchange(own) => client.exchange(&own).map(Answer::Everybody),
-            Question::Barrier => client.library.fence(Fence::Plain).map(|()| Answer::Done),
-            Question::Finish => client.library.finalize().map(|()| Answer::Done),
-            Question::Abort(code, sentence) => client.library.abort(code, &sentence).map(|()| Answer::Done),
+            PmixRequest::Exchange(own) => client.exchange(&own).map(PmixResponse::Everybody),
+            PmixRequest::Barrier => client.library.fence(FenceCollection::Plain).map(|()| PmixResponse::Done),
+            PmixRequest::Finish => client.library.finalize().map(|()| PmixResponse::Done),
+            PmixRequest::Abort(code, sentence) => client.library.abort(code, &sentence).map(|()| PmixResponse::Done),
         };
         let answer = answer.map_err(|status| format!("the library says {}", client.library.name(status)));
         if answers.send(answer).is_err() {
@@ -195,16 +197,16 @@ fn serve(library: Option<PathBuf>, questions: &Receiver<Question>, answers: &Sen
 }
 
 /// The library, connected.
-struct Client {
-    library: Library,
-    identity: Identity,
+struct PmixClient {
+    library: PmixLibrary,
+    identity: PmixIdentity,
     size: u32,
     exchanges: u32,
 }
 
-impl Client {
-    fn start(path: Option<PathBuf>) -> Result<(Self, Found), String> {
-        let library = Library::open(path.as_deref())?;
+impl PmixClient {
+    fn start(path: Option<PathBuf>) -> Result<(Self, JoinedNamespace), String> {
+        let library = PmixLibrary::open(path.as_deref())?;
         let version = library.version();
         let release = release(&version).ok_or_else(|| format!("the library calls itself `{version}`"))?;
         if !MAJORS.contains(&release.1) {
@@ -221,17 +223,17 @@ impl Client {
             }
         }
         let (namespace, rank) = (client.identity.namespace(), client.identity.rank());
-        let found = Found { version: release.0, namespace, rank, size: client.size };
+        let found = JoinedNamespace { version: release.0, namespace, rank, size: client.size };
         Ok((client, found))
     }
 
-    fn exchange(&mut self, own: &[u8]) -> Result<Vec<Vec<u8>>, Status> {
+    fn exchange(&mut self, own: &[u8]) -> Result<Vec<Vec<u8>>, PmixStatus> {
         let key = format!("clearway.{}\0", self.exchanges);
         let key = CStr::from_bytes_with_nul(key.as_bytes()).expect("the only zero is the last");
         self.exchanges += 1;
         self.library.put(key, own)?;
         self.library.commit()?;
-        self.library.fence(Fence::Collecting)?;
+        self.library.fence(FenceCollection::Collecting)?;
         (0..self.size).map(|rank| self.library.get(&self.identity, rank, key, EXCHANGE_MAX)).collect()
     }
 
@@ -265,7 +267,8 @@ mod tests {
     fn desk__nothing_is_asked_after_a_time_out() {
         let (questions, asked) = channel();
         let (_answer, answers) = channel();
-        let mut desk = Desk { questions: Some(questions), answers, patience: Duration::ZERO, abort: Abort::Seen };
+        let mut desk =
+            PmixLink { questions: Some(questions), answers, patience: Duration::ZERO, abort: AbortPath::Seen };
         assert!(matches!(desk.barrier(), Err(LaunchError::TimedOut { .. })));
         assert!(matches!(desk.barrier(), Err(LaunchError::Launcher { .. })));
         assert_eq!(asked.iter().count(), 1);

@@ -7,7 +7,7 @@
 //!
 //! # Invariants
 //! I1. A secret stands in no command line, no environment and no file.
-//! I2. When a [`Remote`] is dropped its process has ended.
+//! I2. When a [`RemoteProcess`] is dropped its process has ended.
 //!
 //! # Not here
 //! A host's own settings, keys and passwords: ssh is asked not to ask, the rest is its configuration.
@@ -23,10 +23,10 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, getpgid, kill_process, kill_process_group};
 
 use super::calls;
+use super::error_output::ErrorOutput;
 use super::send::{RemoteInput, send_all};
-use super::words::Words;
 
-/// How often [`Remote::end_within`] looks whether the process has ended.
+/// How often [`RemoteProcess::end_within`] looks whether the process has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// What ssh ends with when it is ssh that failed (ssh(1)).
@@ -52,7 +52,7 @@ pub fn quoted(word: &str) -> String {
 
 /// Says why a process ended, from the exit status of its ssh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
+pub enum ExitReason {
     /// ssh could not reach the host.
     Unreachable,
     /// The host has no such program.
@@ -61,9 +61,9 @@ pub enum Reason {
     Ended,
 }
 
-impl Reason {
+impl ExitReason {
     /// Reads `status`, which is that of ssh or of the process itself.
-    pub fn of(status: ExitStatus) -> Self {
+    pub fn from_status(status: ExitStatus) -> Self {
         match status.code() {
             Some(SSH_FAILED) => Self::Unreachable,
             Some(NOT_FOUND) => Self::NoProgram,
@@ -75,15 +75,15 @@ impl Reason {
 /// Holds a process that was given a secret, and ends it when it is dropped. Reading gives what the process prints, where its command
 /// makes a pipe of standard output.
 #[derive(Debug)]
-pub struct Remote {
+pub struct RemoteProcess {
     child: Child,
     /// The other end of the connection that carries its secret: a socket, because a write to a pipe can raise SIGPIPE.
     input: Option<UnixStream>,
     /// Unless its standard error is that of this process.
-    words: Option<Words>,
+    words: Option<ErrorOutput>,
 }
 
-impl Remote {
+impl RemoteProcess {
     /// Starts `command`, an [`ssh_command`] or a program of this host, and writes `secret` to its standard input. `host` stands in
     /// front of each line of its standard error that is printed.
     ///
@@ -95,7 +95,7 @@ impl Remote {
         // The command holds the child's end, which must close when the child does.
         command.stdin(Stdio::null());
         let mut child = spawned?;
-        let words = Words::of(&mut child, host).inspect_err(|_| end(&mut child))?;
+        let words = ErrorOutput::open(&mut child, host).inspect_err(|_| end(&mut child))?;
         // A process that has ended already is noticed where its status is asked for.
         let _ = send_all(&input, secret_line(secret).as_bytes());
         Ok(Self { child, input: Some(input), words: Some(words) })
@@ -158,29 +158,29 @@ impl Remote {
     }
 
     /// Prints from now on every line of standard error.
-    pub(super) fn speak_out(&self) {
-        self.words.iter().for_each(Words::speak_out);
+    pub(super) fn forward_output(&self) {
+        self.words.iter().for_each(ErrorOutput::forward);
     }
 
     /// Prints nothing any more.
-    pub(super) fn fall_silent(&self) {
-        self.words.iter().for_each(Words::fall_silent);
+    pub(super) fn stop_output(&self) {
+        self.words.iter().for_each(ErrorOutput::stop);
     }
 
     /// Returns the last line of standard error that was not printed. Call it when the process has ended: it waits, not forever, until
     /// nothing more comes.
-    pub fn last_words(&self) -> Option<String> {
-        self.words.as_ref().and_then(Words::last)
+    pub fn last_error_line(&self) -> Option<String> {
+        self.words.as_ref().and_then(ErrorOutput::last)
     }
 }
 
-impl Read for Remote {
+impl Read for RemoteProcess {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         self.child.stdout.as_mut().map_or(Ok(0), |output| output.read(bytes))
     }
 }
 
-impl Drop for Remote {
+impl Drop for RemoteProcess {
     fn drop(&mut self) {
         end(&mut self.child);
     }
@@ -203,8 +203,9 @@ pub(super) fn secret_line(secret: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    fn shell(script: &str) -> Remote {
-        Remote::start(Command::new("sh").args(["-c", script]).stdout(Stdio::piped()), "n1", &[0xa5, 0x0f]).unwrap()
+    fn shell(script: &str) -> RemoteProcess {
+        RemoteProcess::start(Command::new("sh").args(["-c", script]).stdout(Stdio::piped()), "n1", &[0xa5, 0x0f])
+            .unwrap()
     }
 
     #[test]
@@ -213,23 +214,26 @@ mod tests {
         let mut printed = String::new();
         remote.read_to_string(&mut printed).unwrap();
         let status = remote.end_within(Duration::from_secs(60)).unwrap();
-        assert_eq!((printed.as_str(), Reason::of(status)), ("a50f\n", Reason::NoProgram));
-        assert_eq!(remote.last_words().as_deref(), Some("last"));
+        assert_eq!((printed.as_str(), ExitReason::from_status(status)), ("a50f\n", ExitReason::NoProgram));
+        assert_eq!(remote.last_error_line().as_deref(), Some("last"));
     }
 
     #[test]
     fn end_within__a_process_that_does_not_end_is_killed() {
         let status = shell("exec sleep 1000").end_within(Duration::ZERO).unwrap();
-        assert_eq!((status.code(), Reason::of(status)), (None, Reason::Ended));
+        assert_eq!((status.code(), ExitReason::from_status(status)), (None, ExitReason::Ended));
     }
 
     #[test]
     fn of__each_exit_status_has_its_reason() {
-        let reason = |script: &str| Reason::of(Command::new("sh").args(["-c", script]).status().unwrap());
+        let reason = |script: &str| ExitReason::from_status(Command::new("sh").args(["-c", script]).status().unwrap());
         let scripts = ["exit 255", "exit 127", "/no/such/program 2>/dev/null", "exit 1", "kill -9 $$"];
         let [unreachable, said, missing, failed, killed] = scripts.map(reason);
-        assert_eq!([unreachable, said, missing], [Reason::Unreachable, Reason::NoProgram, Reason::NoProgram]);
-        assert_eq!([failed, killed], [Reason::Ended; 2]);
+        assert_eq!(
+            [unreachable, said, missing],
+            [ExitReason::Unreachable, ExitReason::NoProgram, ExitReason::NoProgram]
+        );
+        assert_eq!([failed, killed], [ExitReason::Ended; 2]);
     }
 
     #[test]

@@ -39,7 +39,7 @@ pub(super) fn say_line(line: &str) {
     let _ = calls::without_sigpipe(|| writeln!(io::stderr(), "{line}"));
 }
 
-/// Writes to the standard input of a [`Remote`](super::Remote), whose process reads the end of it when this is dropped.
+/// Writes to the standard input of a [`RemoteProcess`](super::RemoteProcess), whose process reads the end of it when this is dropped.
 #[derive(Debug)]
 pub struct RemoteInput(pub(super) UnixStream);
 

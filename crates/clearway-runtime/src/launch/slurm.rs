@@ -19,12 +19,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::environment::Environment;
-use super::job::{self, Link};
-use super::rendezvous::frame::Key;
-use super::rendezvous::hall::Hall;
-use super::rendezvous::hub::{End, Hub, Keys};
-use super::rendezvous::member::{Claim, Member, Source};
-use super::{Joined, LaunchError, Method, Options, RANKS_MAX, Refusal, hostlist};
+use super::job::{self, JobLink};
+use super::rendezvous::frame::MemberKey;
+use super::rendezvous::hub::{Hub, JobFailure, MemberKeys};
+use super::rendezvous::hub_server::HubServer;
+use super::rendezvous::member::{EndSource, JoinClaim, MemberLink};
+use super::{JoinFailure, JoinMethod, JoinOptions, JoinedJob, LaunchError, RANKS_MAX, hostlist};
 
 /// Ports tried, should others use the first ones.
 const TRIES: u32 = 8;
@@ -41,7 +41,7 @@ const FAREWELL: Duration = Duration::from_secs(3);
 
 /// A step as its environment describes it.
 #[derive(Debug, PartialEq, Eq)]
-struct Step {
+struct SlurmStep {
     job: u32,
     step: u32,
     rank: u32,
@@ -49,21 +49,21 @@ struct Step {
     first: String,
 }
 
-impl Step {
-    fn read(environment: &Environment) -> Result<Self, Refusal> {
+impl SlurmStep {
+    fn read(environment: &Environment) -> Result<Self, JoinFailure> {
         let Some(nodes) = environment.get("SLURM_STEP_NODELIST") else {
-            return Err(Refusal::Absent("no SLURM_STEP_NODELIST in the environment"));
+            return Err(JoinFailure::Absent("no SLURM_STEP_NODELIST in the environment"));
         };
         let job = environment.number("SLURM_JOB_ID")?;
         let step = environment.number("SLURM_STEP_ID")?;
         let (rank, size) = (environment.number("SLURM_PROCID")?, environment.number("SLURM_STEP_NUM_TASKS")?);
         if rank >= size || size > RANKS_MAX {
-            return Err(Refusal::Failed(format!(
+            return Err(JoinFailure::Failed(format!(
                 "SLURM_PROCID {rank} of SLURM_STEP_NUM_TASKS {size} is no rank of a job"
             )));
         }
         let first = hostlist::expand(&nodes)?.into_iter().next();
-        let first = first.ok_or_else(|| Refusal::Failed("SLURM_STEP_NODELIST names no node".to_owned()))?;
+        let first = first.ok_or_else(|| JoinFailure::Failed("SLURM_STEP_NODELIST names no node".to_owned()))?;
         Ok(Self { job, step, rank, size, first })
     }
 
@@ -73,22 +73,22 @@ impl Step {
         (0..TRIES).map(move |i| (PORT_FIRST + (begin + i * STRIDE) % PORTS) as u16)
     }
 
-    fn key(&self) -> Key {
-        Key::new(format!("clearway, step {} of job {}", self.step, self.job).as_bytes())
+    fn key(&self) -> MemberKey {
+        MemberKey::new(format!("clearway, step {} of job {}", self.step, self.job).as_bytes())
     }
 }
 
 /// Joins when the variables of a step are there.
-pub(super) fn join(environment: &Environment, options: &Options) -> Result<Joined, Refusal> {
-    let step = Step::read(environment)?;
+pub(super) fn join(environment: &Environment, options: &JoinOptions) -> Result<JoinedJob, JoinFailure> {
+    let step = SlurmStep::read(environment)?;
     let host = environment.get("SLURMD_NODENAME").unwrap_or_else(host_name);
-    let claim = Claim { rank: step.rank, size: step.size, host, key: step.key() };
-    let link: Box<dyn Link> = if step.rank == 0 {
-        Box::new(Host::open(&step, &claim, options)?)
+    let claim = JoinClaim { rank: step.rank, size: step.size, host, key: step.key() };
+    let link: Box<dyn JobLink> = if step.rank == 0 {
+        Box::new(HubLink::open(&step, &claim, options)?)
     } else {
-        Box::new(visit(&step, &claim, options)?)
+        Box::new(join_hub(&step, &claim, options)?)
     };
-    Ok(Joined { method: Method::Slurm, rank: step.rank, size: step.size, secret: None, link })
+    Ok(JoinedJob { method: JoinMethod::Slurm, rank: step.rank, size: step.size, secret: None, link })
 }
 
 /// The name of this machine, for people.
@@ -98,15 +98,15 @@ pub(super) fn host_name() -> String {
 }
 
 /// Joins as a rank that does not host the hub.
-fn visit(step: &Step, claim: &Claim, options: &Options) -> Result<Member, LaunchError> {
+fn join_hub(step: &SlurmStep, claim: &JoinClaim, options: &JoinOptions) -> Result<MemberLink, LaunchError> {
     let begun = Instant::now();
     let addresses = resolve(vec![step.first.clone()], step.ports().collect(), options.patience)?;
     // When the hub tells, rank 0 says it for all.
     let ending = options.ending;
-    let on_end = move |end: &End, source| {
-        job::end_process(ending, end.code, (source == Source::Silence).then_some(end.sentence.as_str()))
+    let on_end = move |end: &JobFailure, source| {
+        job::end_process(ending, end.code, (source == EndSource::Silence).then_some(end.sentence.as_str()))
     };
-    Member::join(claim, &addresses, options.patience.saturating_sub(begun.elapsed()), Box::new(on_end))
+    MemberLink::join(claim, &addresses, options.patience.saturating_sub(begun.elapsed()), Box::new(on_end))
 }
 
 /// The addresses of `names` with each of `ports`.
@@ -139,38 +139,38 @@ pub(super) fn listen(port: u16) -> std::io::Result<TcpListener> {
 
 /// Rank 0, with the hub in a thread of its own.
 #[derive(Debug)]
-struct Host {
-    member: Member,
-    hall: Arc<Mutex<Hall>>,
+struct HubLink {
+    member: MemberLink,
+    hub_server: Arc<Mutex<HubServer>>,
 }
 
-impl Host {
-    fn open(step: &Step, claim: &Claim, options: &Options) -> Result<Self, LaunchError> {
+impl HubLink {
+    fn open(step: &SlurmStep, claim: &JoinClaim, options: &JoinOptions) -> Result<Self, LaunchError> {
         let listener = step.ports().map(listen).find_map(Result::ok).ok_or_else(|| {
             let what =
                 format!("all of its {TRIES} ports ({} and so on) are taken", step.ports().next().unwrap_or_default());
             LaunchError::Launcher { method: "rendezvous", what }
         })?;
-        let hub = Hub::new(step.size, Keys::Shared(step.key()), options.patience);
-        let hall = Hall::open(listener, hub)?;
-        let near = SocketAddr::from((Ipv4Addr::LOCALHOST, hall.address().port()));
-        let hall = Arc::new(Mutex::new(hall));
-        let (others, ending) = (Arc::clone(&hall), options.ending);
-        let on_end = move |end: &End, _| {
+        let hub = Hub::new(step.size, MemberKeys::Shared(step.key()), options.patience);
+        let hub_server = HubServer::open(listener, hub)?;
+        let near = SocketAddr::from((Ipv4Addr::LOCALHOST, hub_server.address().port()));
+        let hub_server = Arc::new(Mutex::new(hub_server));
+        let (others, ending) = (Arc::clone(&hub_server), options.ending);
+        let on_end = move |end: &JobFailure, _| {
             wait_for_others(&others);
             job::end_process(ending, end.code, Some(&end.sentence))
         };
-        let member = Member::join(claim, &[near], options.patience, Box::new(on_end))?;
-        Ok(Self { member, hall })
+        let member = MemberLink::join(claim, &[near], options.patience, Box::new(on_end))?;
+        Ok(Self { member, hub_server })
     }
 }
 
 /// Stays until every rank has heard that the job is over: the hub ends with this process.
-fn wait_for_others(hall: &Mutex<Hall>) {
-    let _ = hall.lock().unwrap_or_else(PoisonError::into_inner).wait_over(FAREWELL);
+fn wait_for_others(hub_server: &Mutex<HubServer>) {
+    let _ = hub_server.lock().unwrap_or_else(PoisonError::into_inner).wait_over(FAREWELL);
 }
 
-impl Link for Host {
+impl JobLink for HubLink {
     fn exchange(&mut self, own: &[u8]) -> Result<Vec<Vec<u8>>, LaunchError> {
         self.member.exchange(own)
     }
@@ -180,19 +180,19 @@ impl Link for Host {
     }
 
     fn go_on_without_lost(&mut self) -> bool {
-        self.hall.lock().unwrap_or_else(PoisonError::into_inner).go_on_without_lost();
+        self.hub_server.lock().unwrap_or_else(PoisonError::into_inner).go_on_without_lost();
         true
     }
 
     fn finish(mut self: Box<Self>) -> Result<(), LaunchError> {
         self.member.leave()?;
-        wait_for_others(&self.hall);
+        wait_for_others(&self.hub_server);
         Ok(())
     }
 
     fn abort(&mut self, code: i32, sentence: &str) {
-        self.member.tell_abort(code, sentence);
-        wait_for_others(&self.hall);
+        self.member.send_abort(code, sentence);
+        wait_for_others(&self.hub_server);
     }
 }
 

@@ -1,10 +1,10 @@
 //! A rank that [`start_over_ssh`](super::start_over_ssh) or [`start_here`](super::start_here) started: reads its secret, finds the hub,
-//! ends with its conductor, the process that started it.
+//! ends with its coordinator, the process that started it.
 //!
 //! # Model
 //! The environment says which rank it is, where the hub may be, and which inherited descriptor has the secrets. Their line, the rank's own
 //! secret and that of the job, is the first that the rank reads from the descriptor. After it the descriptor stays open and silent as
-//! long as the conductor lives: its end means that the conductor or its ssh ended, and the rank ends too.
+//! long as the coordinator lives: its end means that the coordinator or its ssh ended, and the rank ends too.
 //!
 //! # Invariants
 //! I1. A secret stands in no command line, no environment and no file.
@@ -12,7 +12,7 @@
 //! I3. No program that this process starts inherits the descriptor. A program that held it could read the secrets.
 //!
 //! # Not here
-//! The conductor's side (`start`, `here`).
+//! The coordinator's side (`start`, `here`).
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read};
@@ -25,11 +25,11 @@ use zeroize::Zeroizing;
 
 use super::environment::Environment;
 use super::rendezvous::LOST;
-use super::rendezvous::frame::Key;
-use super::rendezvous::hub::End;
-use super::rendezvous::member::{Claim, Member, Source};
+use super::rendezvous::frame::MemberKey;
+use super::rendezvous::hub::JobFailure;
+use super::rendezvous::member::{EndSource, JoinClaim, MemberLink};
 use super::slurm::{host_name, resolve};
-use super::{Ending, Joined, LaunchError, Method, Options, RANKS_MAX, Refusal};
+use super::{JobEndAction, JoinFailure, JoinMethod, JoinOptions, JoinedJob, LaunchError, RANKS_MAX};
 use super::{calls, job};
 
 /// The variables: rank, number of ranks, `HOST:PORT` of the hub, several separated by commas, and the number of the descriptor that has
@@ -39,7 +39,7 @@ pub(super) const SIZE: &str = "CLEARWAY_SIZE";
 pub(super) const MEET: &str = "CLEARWAY_MEET";
 pub(super) const SECRET_FD: &str = "CLEARWAY_SECRET_FD";
 
-/// Is set where the conductor runs on this host.
+/// Is set where the coordinator runs on this host.
 pub(super) const HERE: &str = "CLEARWAY_HERE";
 
 /// Bytes of a secret.
@@ -58,9 +58,9 @@ pub(super) fn keep_secret(environment: &Environment) {
 }
 
 /// Joins when the variables are there.
-pub(super) fn join(environment: &Environment, options: &Options) -> Result<Joined, Refusal> {
+pub(super) fn join(environment: &Environment, options: &JoinOptions) -> Result<JoinedJob, JoinFailure> {
     if environment.get(RANK).is_none() {
-        return Err(Refusal::Absent("no CLEARWAY_RANK in the environment"));
+        return Err(JoinFailure::Absent("no CLEARWAY_RANK in the environment"));
     }
     let begun = Instant::now();
     let source = calls::adopt(environment.number(SECRET_FD)?);
@@ -68,29 +68,29 @@ pub(super) fn join(environment: &Environment, options: &Options) -> Result<Joine
         File::from(source.map_err(LaunchError::system(format!("take over the descriptor that {SECRET_FD} names")))?);
     let (rank, size) = (environment.number(RANK)?, environment.number(SIZE)?);
     if rank >= size || size > RANKS_MAX {
-        return Err(Refusal::Failed(format!("{RANK} {rank} of {SIZE} {size} is no rank of a job")));
+        return Err(JoinFailure::Failed(format!("{RANK} {rank} of {SIZE} {size} is no rank of a job")));
     }
-    let meet = environment.get(MEET).ok_or_else(|| Refusal::Failed(format!("{MEET} is not set")))?;
+    let meet = environment.get(MEET).ok_or_else(|| JoinFailure::Failed(format!("{MEET} is not set")))?;
     let (method, seen_from_here, lost) = match environment.get(HERE) {
         // There the connection is that of the user, whose machine has no part in the job.
-        Some(_) => (Method::Here, None, "the process that started this job ended"),
-        None => (Method::Ssh, environment.get("SSH_CONNECTION"), "the conductor of this job, or its ssh, ended"),
+        Some(_) => (JoinMethod::Here, None, "the process that started this job ended"),
+        None => (JoinMethod::Ssh, environment.get("SSH_CONNECTION"), "the conductor of this job, or its ssh, ended"),
     };
-    let places = places(&meet, seen_from_here.as_deref()).map_err(Refusal::Failed)?;
-    let Secrets { own: key, job: secret } = read_secrets(source, options, lost)?;
+    let places = places(&meet, seen_from_here.as_deref()).map_err(JoinFailure::Failed)?;
+    let RankSecrets { own: key, job: secret } = read_secrets(source, options, lost)?;
     let rest = || options.patience.saturating_sub(begun.elapsed());
     let addresses = addresses(&places, rest())?;
-    let claim = Claim { rank, size, host: host_name(), key };
-    // What the hub tells, the conductor says for all.
+    let claim = JoinClaim { rank, size, host: host_name(), key };
+    // What the hub tells, the coordinator says for all.
     let ending = options.ending;
-    let on_end = move |end: &End, source| {
-        job::end_process(ending, end.code, (source == Source::Silence).then_some(end.sentence.as_str()))
+    let on_end = move |end: &JobFailure, source| {
+        job::end_process(ending, end.code, (source == EndSource::Silence).then_some(end.sentence.as_str()))
     };
-    let member = Member::join(&claim, &addresses, rest(), Box::new(on_end))?;
-    Ok(Joined { method, rank, size, secret: Some(secret), link: Box::new(member) })
+    let member = MemberLink::join(&claim, &addresses, rest(), Box::new(on_end))?;
+    Ok(JoinedJob { method, rank, size, secret: Some(secret), link: Box::new(member) })
 }
 
-/// Where the hub may be, best first: where the ssh connection came from, then what the conductor calls itself.
+/// Where the hub may be, best first: where the ssh connection came from, then what the coordinator calls itself.
 fn places(meet: &str, ssh_connection: Option<&str>) -> Result<Vec<(String, u16)>, String> {
     let wrong = || format!("{MEET} is no list of HOST:PORT");
     let mut places: Vec<(String, u16)> = Vec::new();
@@ -123,25 +123,25 @@ fn addresses(places: &[(String, u16)], patience: Duration) -> Result<Vec<SocketA
     }
 }
 
-/// The secrets that the conductor gives a rank.
-struct Secrets {
-    /// Known to this rank and the conductor.
-    own: Key,
+/// The secrets that the coordinator gives a rank.
+struct RankSecrets {
+    /// Known to this rank and the coordinator.
+    own: MemberKey,
     /// Known to all ranks.
-    job: Key,
+    job: MemberKey,
 }
 
-fn read_secret_line(line: &str) -> Option<Secrets> {
+fn read_secret_line(line: &str) -> Option<RankSecrets> {
     let digits = line.trim_end();
     let value = |pair: &[u8]| u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok();
     let bytes: Option<Vec<u8>> = digits.as_bytes().chunks(2).map(value).collect();
     let bytes = Zeroizing::new(bytes?);
     let (own, job) = bytes.split_at_checked(SECRET)?;
-    (digits.len() == DIGITS).then(|| Secrets { own: Key::new(own), job: Key::new(job) })
+    (digits.len() == DIGITS).then(|| RankSecrets { own: MemberKey::new(own), job: MemberKey::new(job) })
 }
 
-/// Takes the secrets from `source`, and leaves a thread there that ends this process with its conductor.
-fn read_secrets(source: File, options: &Options, lost: &'static str) -> Result<Secrets, LaunchError> {
+/// Takes the secrets from `source`, and leaves a thread there that ends this process with its coordinator.
+fn read_secrets(source: File, options: &JoinOptions, lost: &'static str) -> Result<RankSecrets, LaunchError> {
     let (ending, patience) = (options.ending, options.patience);
     let (found, secrets) = channel();
     let life = move || watch(source, &found, ending, lost);
@@ -156,7 +156,7 @@ fn read_secrets(source: File, options: &Options, lost: &'static str) -> Result<S
     }
 }
 
-fn watch(source: File, found: &Sender<Option<Secrets>>, ending: Ending, lost: &str) {
+fn watch(source: File, found: &Sender<Option<RankSecrets>>, ending: JobEndAction, lost: &str) {
     let mut input = BufReader::new(source);
     let mut line = Zeroizing::new(Vec::new());
     let is_read = input.by_ref().take(DIGITS as u64 + 1).read_until(b'\n', &mut line).is_ok();

@@ -25,14 +25,14 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use super::hostfile::HostEntry;
-use super::job::{Job, Link};
-use super::remote::{Remote, quoted, ssh_command};
-use super::rendezvous::hall::Hall;
+use super::job::{Job, JobLink};
+use super::remote::{RemoteProcess, quoted, ssh_command};
 use super::rendezvous::hub::Hub;
-use super::rendezvous::member::{Claim, Member};
+use super::rendezvous::hub_server::HubServer;
+use super::rendezvous::member::{JoinClaim, MemberLink};
 use super::ssh::{MEET, RANK, SECRET_FD, SIZE};
-use super::started::{Placed, Secrets, Started};
-use super::{Ending, Joined, LaunchError, Method, RANKS_MAX, hostlist, slurm};
+use super::started_ranks::{LaunchSecrets, PlacedRank, StartedRanks};
+use super::{JobEndAction, JoinMethod, JoinedJob, LaunchError, RANKS_MAX, hostlist, slurm};
 
 /// Ranks of one host that may be on their way at once.
 const WINDOW: usize = 8;
@@ -87,45 +87,45 @@ pub fn start_over_ssh(
     let places = places(hosts)?;
     let own = u32::try_from(places.len()).expect("the number of ranks was checked");
     let size = own + 1;
-    let secrets = Secrets::draw(size)?;
+    let secrets = LaunchSecrets::draw(size)?;
     let listener = slurm::listen(0).map_err(LaunchError::system("open a TCP port for the ranks"))?;
-    let hall = Hall::open(listener, Hub::new(size, secrets.keys(), options.patience))?;
-    let port = hall.address().port();
+    let hub_server = HubServer::open(listener, Hub::new(size, secrets.keys(), options.patience))?;
+    let port = hub_server.address().port();
     let meet = match options.address {
         Some(address) => SocketAddr::new(address, port).to_string(),
         None => format!("{}:{port}", slurm::host_name()),
     };
-    let mut started = Started::new(hall, program.to_owned());
+    let mut started = StartedRanks::new(hub_server, program.to_owned());
     let until = Instant::now() + options.patience;
     while !started.is_complete(places.len()) {
         while let Some(host) = places.get(started.ranks.len()).filter(|host| started.waiting(host) < WINDOW) {
             let rank = started.next_rank();
             let line = command_line(rank, size, &meet, program, arguments, options);
             let ssh = spawn(host, &line, &secrets.given_to(rank), options)?;
-            started.ranks.push(Placed { rank, host: (*host).to_owned(), process: ssh, has_joined: false });
+            started.ranks.push(PlacedRank { rank, host: (*host).to_owned(), process: ssh, has_joined: false });
         }
         if watch().is_break() {
             return Err(LaunchError::Stopped);
         }
         started.watch_start(until, options.patience)?;
     }
-    let claim = Claim { rank: own, size, host: slurm::host_name(), key: secrets.key(own) };
+    let claim = JoinClaim { rank: own, size, host: slurm::host_name(), key: secrets.key(own) };
     let near = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     // The end of the job reaches this process as an error of what it does next.
-    let member = Member::join(&claim, &[near], options.patience, Box::new(|_, _| {}))?;
-    let (secret, link) = (Some(secrets.of_job()), Box::new(Conductor { member, started }));
-    let joined = Joined { method: Method::Ssh, rank: own, size, secret, link };
-    Ok(Job::new(joined, Vec::new(), None, Ending::Exit))
+    let member = MemberLink::join(&claim, &[near], options.patience, Box::new(|_, _| {}))?;
+    let (secret, link) = (Some(secrets.job_key()), Box::new(CoordinatorLink { member, started }));
+    let joined = JoinedJob { method: JoinMethod::Ssh, rank: own, size, secret, link };
+    Ok(Job::new(joined, Vec::new(), None, JobEndAction::Exit))
 }
 
 /// The link of the process that started the others.
 #[derive(Debug)]
-struct Conductor {
-    member: Member,
-    started: Started,
+struct CoordinatorLink {
+    member: MemberLink,
+    started: StartedRanks,
 }
 
-impl Conductor {
+impl CoordinatorLink {
     /// The error with the exit status of the rank that was its reason, where there is one.
     fn explain<T>(&mut self, result: Result<T, LaunchError>) -> Result<T, LaunchError> {
         match result {
@@ -135,7 +135,7 @@ impl Conductor {
     }
 }
 
-impl Link for Conductor {
+impl JobLink for CoordinatorLink {
     fn exchange(&mut self, own: &[u8]) -> Result<Vec<Vec<u8>>, LaunchError> {
         let all = self.member.exchange(own);
         self.explain(all)
@@ -148,7 +148,7 @@ impl Link for Conductor {
 
     fn go_on_without_lost(&mut self) -> bool {
         self.started.needs_all = false;
-        self.started.hall.go_on_without_lost();
+        self.started.hub_server.go_on_without_lost();
         true
     }
 
@@ -159,7 +159,7 @@ impl Link for Conductor {
     }
 
     fn abort(&mut self, code: i32, sentence: &str) {
-        self.member.tell_abort(code, sentence);
+        self.member.send_abort(code, sentence);
         self.started.end();
     }
 }
@@ -191,12 +191,12 @@ fn command_line(rank: u32, size: u32, meet: &str, program: &str, arguments: &[St
     line
 }
 
-fn spawn(host: &str, line: &str, secrets: &[u8], options: &SshOptions) -> Result<Remote, LaunchError> {
+fn spawn(host: &str, line: &str, secrets: &[u8], options: &SshOptions) -> Result<RemoteProcess, LaunchError> {
     let program = options.ssh.to_string_lossy();
     // Half of the patience: a host that does not answer is told by ssh, which knows more about it.
     let mut command = ssh_command(&options.ssh, options.patience / 2);
     command.args(&options.ssh_arguments).args([host, line]).process_group(0);
-    let started = Remote::start(&mut command, host, secrets);
+    let started = RemoteProcess::start(&mut command, host, secrets);
     started.map_err(LaunchError::system(format!("start {program}, which reaches the hosts")))
 }
 

@@ -23,14 +23,14 @@ const PATIENCE: Nanos = Nanos::from_millis(20_000);
 
 /// A wire that accepts everything and carries nothing while it is cut.
 #[derive(Debug)]
-struct Cut {
+struct CutWire {
     wire: UdpWire,
     is_cut: Rc<Cell<bool>>,
     /// Messages that it carried.
     carried: Rc<Cell<u64>>,
 }
 
-impl Wire for Cut {
+impl Wire for CutWire {
     forward_wire!(
         wire: rank, capabilities, now, memory, groups, poll, deadline, counters
     );
@@ -48,7 +48,7 @@ impl Wire for Cut {
     }
 }
 
-impl Wake for Cut {
+impl Wake for CutWire {
     fn wake_descriptor(&mut self) -> io::Result<Option<OwnedFd>> {
         self.wire.wake_descriptor()
     }
@@ -58,27 +58,27 @@ impl Wake for Cut {
     }
 }
 
-impl Source for Cut {
-    fn poll_ready(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> Woken {
+impl WaitSource for CutWire {
+    fn poll_ready(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> WakeReason {
         self.wire.poll_ready(timeout, extra)
     }
 }
 
 /// Ranks with two wires each, and what cuts the first.
-struct Job {
-    ends: Vec<Multipath<Cut>>,
+struct MultipathJob {
+    ends: Vec<MultipathWire<CutWire>>,
     is_cut: Rc<Cell<bool>>,
     carried: Rc<Cell<u64>>,
 }
 
-impl Job {
+impl MultipathJob {
     fn new(ranks: u32) -> Self {
         let (is_cut, carried) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(0)));
         let session = u64::from(std::process::id()) << 32 | SESSIONS.fetch_add(2, Ordering::Relaxed);
         let [first, second] = [session, session + 1].map(|session| udp(ranks, session));
         let ends = first.into_iter().zip(second).map(|(wire, second)| {
-            let first = Cut { wire, is_cut: Rc::clone(&is_cut), carried: Rc::clone(&carried) };
-            Multipath::new(first, second, Waiting::Sleep).expect("two ends of one rank")
+            let first = CutWire { wire, is_cut: Rc::clone(&is_cut), carried: Rc::clone(&carried) };
+            MultipathWire::new(first, second, Waiting::Sleep).expect("two ends of one rank")
         });
         Self { ends: ends.collect(), is_cut, carried }
     }
@@ -130,7 +130,7 @@ fn send(to: u32, path: u8, body: Span) -> (Operation, Vec<u8>) {
     (Operation::Send { to, path, class: Class::Bulk, head, body, token: None }, out.heads().to_vec())
 }
 
-impl Fabric for Job {
+impl Fabric for MultipathJob {
     fn wire(&mut self, rank: Rank) -> &mut dyn Wire {
         &mut self.ends[rank.index()]
     }
@@ -146,13 +146,13 @@ impl Fabric for Job {
 fn conformance__of_two_wires_as_one() {
     use OperationKind::{Atomic, File, Multicast, Read, Write};
     let lacks = [Write, Read, Atomic, Multicast, File].map(Need::Operation);
-    let outcomes = conformance::check("multipath of two UDP", &lacks, || Job::new(conformance::RANKS));
+    let outcomes = conformance::check("multipath of two UDP", &lacks, || MultipathJob::new(conformance::RANKS));
     eprint!("{}", outcomes.expect("every promise is kept"));
 }
 
 #[test]
 fn post__a_body_leaves_from_either_memory_over_either_wire() {
-    let mut job = Job::new(2);
+    let mut job = MultipathJob::new(2);
     let regions = [0, 1].map(|rank: usize| job.ends[rank].register(Bytes(8)).expect("room"));
     assert_eq!(regions[0], regions[1], "regions have one number everywhere");
     job.ends[0].region_mut(regions[0]).expect("registered").copy_from_slice(b"the body");
@@ -186,7 +186,7 @@ fn post__a_body_leaves_from_either_memory_over_either_wire() {
 /// What is copied into memory leaves as it then is, although the copy is the first wire's and the message the second's.
 #[test]
 fn post__operations_on_memory_apply_in_their_order() {
-    let mut job = Job::new(2);
+    let mut job = MultipathJob::new(2);
     let region = job.ends[0].register(Bytes(4)).expect("room");
     job.ends[0].region_mut(region).expect("registered").copy_from_slice(b"abcd");
     let [low, high] = [0, 2].map(|offset| Span { region, offset, length: 2 });
@@ -203,7 +203,7 @@ fn post__operations_on_memory_apply_in_their_order() {
 /// More than passages hold goes out in one call.
 #[test]
 fn post__a_batch_longer_than_the_passage_leaves_whole() {
-    let mut job = Job::new(2);
+    let mut job = MultipathJob::new(2);
     let length = job.ends[0].capabilities().body_beside(4) as u32;
     let count = (PASSAGE / u64::from(length)) as u8 + 2;
     let region = job.ends[0].register(Bytes(u64::from(length) * u64::from(count))).expect("room");
@@ -226,7 +226,7 @@ fn post__a_batch_longer_than_the_passage_leaves_whole() {
 fn reliable__writes_go_on_over_the_wire_that_is_left_and_back() {
     const WRITES: u64 = 600;
     const LENGTH: u32 = 20_000;
-    let Job { ends, is_cut, carried } = Job::new(2);
+    let MultipathJob { ends, is_cut, carried } = MultipathJob::new(2);
     let mut ends =
         ends.into_iter().map(|end| ReliableWire::new(end, 2, &StreamConfig::new(2), 0).expect("all that is needed"));
     let [mut source, mut target] = [(); 2].map(|()| ends.next().expect("two ends"));
@@ -276,9 +276,9 @@ fn reliable__writes_go_on_over_the_wire_that_is_left_and_back() {
 
 #[test]
 fn new__ends_of_two_ranks_are_no_wire() {
-    let mut job = Job::new(2);
+    let mut job = MultipathJob::new(2);
     let [second, first] = [(); 2].map(|()| job.ends.pop().expect("two ends"));
-    let error = Multipath::new(first.first, second.second, Waiting::Sleep).expect_err("two ranks");
+    let error = MultipathWire::new(first.first, second.second, Waiting::Sleep).expect_err("two ranks");
     assert!(matches!(error, RuntimeError::OtherRank { near: Rank(0), far: Rank(1) }), "{error}");
 }
 
@@ -286,7 +286,7 @@ fn new__ends_of_two_ranks_are_no_wire() {
 fn rest__a_thread_sleeps_without_the_wire_and_wakes_for_each_message() {
     let session = SESSIONS.fetch_add(2, Ordering::Relaxed);
     let pairs = udp(2, session).into_iter().zip(udp(2, session + 1));
-    let join = |(first, second)| Multipath::new(first, second, Waiting::Sleep).expect("two ends of one rank");
+    let join = |(first, second)| MultipathWire::new(first, second, Waiting::Sleep).expect("two ends of one rank");
     let mut ends: Vec<_> = pairs.map(join).collect();
     let receiver = ends.pop().expect("two");
     assert_wakes(&mut ends[0], receiver);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use clearway_proto::base::{Bytes, Nanos, Rank};
 
-use super::layout::{Layout, RING_MAX, RING_MIN};
+use super::layout::{RING_MAX, RING_MIN, SegmentLayout};
 use crate::RuntimeError;
 use crate::waiting::Waiting;
 
@@ -45,7 +45,8 @@ pub struct ShmConfig {
 
 /// The longest ring, up to [`RING`], with which the rings of `ranks` take no more than [`HOST_MEMORY`]; [`RING_MIN`] where none does.
 fn default_ring(ranks: usize) -> Bytes {
-    let fits = |ring: &Bytes| ranks.saturating_mul(Layout::new(ranks, *ring).segment_length()) as u64 <= HOST_MEMORY.0;
+    let fits =
+        |ring: &Bytes| ranks.saturating_mul(SegmentLayout::new(ranks, *ring).segment_length()) as u64 <= HOST_MEMORY.0;
     let halves = std::iter::successors(Some(RING), |ring| Some(Bytes(ring.0 / 2)));
     halves.take_while(|ring| *ring > RING_MIN).find(fits).unwrap_or(RING_MIN)
 }
@@ -75,8 +76,8 @@ impl ShmConfig {
         }
     }
 
-    pub(super) fn layout(&self) -> Layout {
-        Layout::new(self.local.len(), self.ring)
+    pub(super) fn layout(&self) -> SegmentLayout {
+        SegmentLayout::new(self.local.len(), self.ring)
     }
 }
 

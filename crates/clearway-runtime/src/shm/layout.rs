@@ -51,7 +51,7 @@ pub(super) const RING_MAX: Bytes = Bytes(1 << 30);
 
 /// Where one ring lies in its owner's segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct RingLocation {
     /// The first byte of its records.
     pub(super) start: usize,
     /// Its length in words of 8 bytes, a power of two.
@@ -66,12 +66,12 @@ pub(super) struct Place {
 
 /// The layout of the segments of a job; the same for all of its local ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Layout {
+pub(super) struct SegmentLayout {
     ranks: usize,
     ring: usize,
 }
 
-impl Layout {
+impl SegmentLayout {
     /// For `ranks` local ranks and bulk rings of `ring` bytes, a power of two.
     pub(super) fn new(ranks: usize, ring: Bytes) -> Self {
         Self { ranks, ring: ring.0 as usize }
@@ -96,10 +96,10 @@ impl Layout {
     }
 
     /// The ring in which the local rank number `writer` puts messages of `class` for the segment's owner.
-    pub(super) fn place(self, writer: usize, class: Class) -> Place {
+    pub(super) fn place(self, writer: usize, class: Class) -> RingLocation {
         let lane = LANES + writer * LANE_LENGTH;
         let before: usize = Class::ALL[..class.index()].iter().map(|class| self.ring_length(*class)).sum();
-        Place {
+        RingLocation {
             start: self.rings_start() + writer * self.rings_length() + before,
             words: (self.ring_length(class) / WORD) as u32,
             tail: lane + 4 * class.index(),
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn place__rings_and_counters_share_no_byte() {
-        let layout = Layout::new(3, RING_MIN);
+        let layout = SegmentLayout::new(3, RING_MIN);
         let mut taken = vec![(SLEEP, 4), (GROUPS, GROUPS_LENGTH)];
         for writer in 0..3 {
             taken.extend([
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn place__what_the_writer_and_the_reader_write_lies_on_other_pairs_of_lines() {
-        let place = Layout::new(2, RING_MIN).place(1, Class::Scavenger);
+        let place = SegmentLayout::new(2, RING_MIN).place(1, Class::Scavenger);
         assert_ne!(place.tail / (2 * LINE), place.head / (2 * LINE));
     }
 

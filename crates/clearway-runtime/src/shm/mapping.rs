@@ -30,19 +30,19 @@ use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 
 /// A segment in this process's memory.
 #[derive(Debug)]
-pub(super) struct Mapping {
+pub(super) struct SegmentMapping {
     start: NonNull<u8>,
     length: usize,
 }
 
 // SAFETY: the mapping belongs to the process, not to a thread, and is unmapped only when the value is dropped.
-unsafe impl Send for Mapping {}
+unsafe impl Send for SegmentMapping {}
 
 // SAFETY: by a shared reference bytes are only copied and words changed atomically; the references that `bytes` gives are taken by wires
 // alone, for memory that peers are asked not to touch meanwhile.
-unsafe impl Sync for Mapping {}
+unsafe impl Sync for SegmentMapping {}
 
-impl Mapping {
+impl SegmentMapping {
     /// Makes a segment of `length` zeroed bytes, all of them allocated.
     ///
     /// # Errors
@@ -201,7 +201,7 @@ impl Mapping {
         unsafe { std::slice::from_raw_parts(start, length) }
     }
 
-    /// The first `length` bytes, to be filled by the application; see [`Mapping::bytes`].
+    /// The first `length` bytes, to be filled by the application; see [`SegmentMapping::bytes`].
     pub(super) fn bytes_mut(&mut self, length: usize) -> &mut [u8] {
         let start = self.place(0, length);
         // SAFETY: as in `bytes`; the exclusive borrow keeps this process from having a second reference.
@@ -209,7 +209,7 @@ impl Mapping {
     }
 }
 
-impl Drop for Mapping {
+impl Drop for SegmentMapping {
     fn drop(&mut self) {
         // SAFETY: exactly what `mmap` gave, and no reference outlives the value. It cannot fail with these arguments.
         let _ = unsafe { libc::munmap(self.start.as_ptr().cast(), self.length) };
@@ -224,8 +224,8 @@ mod tests {
 
     #[test]
     fn open__both_mappings_are_one_memory() {
-        let (file, made) = Mapping::create(LENGTH).expect("memory");
-        let mut opened = Mapping::open(file.as_fd(), LENGTH).expect("a sealed segment");
+        let (file, made) = SegmentMapping::create(LENGTH).expect("memory");
+        let mut opened = SegmentMapping::open(file.as_fd(), LENGTH).expect("a sealed segment");
         made.word(8).store(7, Ordering::Release);
         assert_eq!(opened.word(8).load(Ordering::Acquire), 7);
         opened.bytes_mut(3).copy_from_slice(b"abc");
@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn create__the_size_can_never_change() {
-        let (file, _made) = Mapping::create(LENGTH).expect("memory");
+        let (file, _made) = SegmentMapping::create(LENGTH).expect("memory");
         for size in [0, LENGTH as u64 / 2, LENGTH as u64 * 2] {
             assert_eq!(rustix::fs::ftruncate(&file, size), Err(rustix::io::Errno::PERM));
         }
@@ -245,17 +245,17 @@ mod tests {
 
     #[test]
     fn open__a_file_that_could_shrink_or_is_too_short_is_refused() {
-        let (file, _made) = Mapping::create(LENGTH).expect("memory");
-        assert!(Mapping::open(file.as_fd(), LENGTH + 1).is_err());
+        let (file, _made) = SegmentMapping::create(LENGTH).expect("memory");
+        assert!(SegmentMapping::open(file.as_fd(), LENGTH + 1).is_err());
         let open = rustix::fs::memfd_create("soft", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("a file");
         rustix::fs::ftruncate(&open, LENGTH as u64).expect("longer");
-        assert!(Mapping::open(open.as_fd(), LENGTH).is_err());
+        assert!(SegmentMapping::open(open.as_fd(), LENGTH).is_err());
     }
 
     #[test]
     #[should_panic(expected = "leave a segment")]
     fn word__outside_is_a_mistake_of_this_process() {
-        let (_file, made) = Mapping::create(LENGTH).expect("memory");
+        let (_file, made) = SegmentMapping::create(LENGTH).expect("memory");
         made.word(LENGTH);
     }
 }

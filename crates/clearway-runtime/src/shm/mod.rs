@@ -4,7 +4,7 @@
 //! `meet` brings the ranks of a host together over Unix sockets. Each has a segment of memory (`mapping`, `layout`) with a `ring`
 //! for every class of every other rank; a message is a `record` in a ring. Regions are segments too, so one-sided operations
 //! are done by the rank that asks, directly in the memory of the other, with a small record behind a write. `neighbours`
-//! ties rings, sockets and the `bell` that wakes who sleeps; [`ShmWire`] ties them to the contract of
+//! ties rings, sockets and the `notify` that wakes who sleeps; [`ShmWire`] ties them to the contract of
 //! [`clearway_proto::wire`].
 //!
 //! # Invariants
@@ -16,12 +16,12 @@
 //! # Not here
 //! Ranks of other hosts: they are refused by name. Protection from processes of the same user: they could end this one.
 
-mod bell;
 mod config;
+mod discovery;
 mod layout;
+mod local_peers;
 mod mapping;
-mod meet;
-mod neighbours;
+mod notify;
 mod record;
 mod region;
 mod ring;
@@ -44,16 +44,16 @@ use clearway_proto::wire::{
     Stamp, StampSource, Status, Token, Wire,
 };
 
-use self::bell::Sleeper;
+use self::discovery::ConnectedPeer;
 use self::layout::GROUPS_MAX;
-use self::mapping::Mapping;
-use self::meet::Met;
-use self::neighbours::{Neighbours, News, Put};
-use self::record::{BODY_MAX, HEAD_MAX, Kind, LANDED_LENGTH, Opening};
-use self::region::Region;
+use self::local_peers::{LocalPeers, PeerEvent, PutOutcome};
+use self::mapping::SegmentMapping;
+use self::notify::Sleeper;
+use self::record::{BODY_MAX, HEAD_MAX, LANDED_LENGTH, RecordHeader, RecordKind};
+use self::region::ShmRegion;
 use crate::RuntimeError;
 use crate::clock;
-use crate::waiting::{Pause, Rest, Waitable, Wake, Woken};
+use crate::waiting::{Pause, Rest, Waitable, Wake, WakeReason};
 
 /// Where bodies of one poll lie: as many of the longest as a driver takes at a time.
 const ARENA: usize = 64 * BODY_MAX;
@@ -66,9 +66,9 @@ const ATTEND: u32 = 16_384;
 pub struct ShmWire {
     rank: Rank,
     capabilities: Capabilities,
-    neighbours: Neighbours,
+    neighbours: LocalPeers,
     pause: Pause,
-    memory: Regions<Region>,
+    memory: Regions<ShmRegion>,
     /// Bytes of adopted memory on their way.
     scratch: Vec<u8>,
     arena: Vec<u8>,
@@ -88,13 +88,13 @@ impl ShmWire {
         let length = layout.segment_length();
         let (file, own) = create(length, config.local.len())?;
         let sleeper = Sleeper::new().map_err(RuntimeError::system("make an event counter"))?;
-        let mut met = meet::meet(&config, file.as_fd(), sleeper.fd())?;
+        let mut met = discovery::discover(&config, file.as_fd(), sleeper.fd())?;
         let same_clock = met.iter().all(|met| met.same_clock);
         met.insert(me, myself(config.rank, &file, length, &sleeper)?);
         Ok(Self {
             rank: config.rank,
             capabilities: capabilities(same_clock),
-            neighbours: Neighbours::new(own, layout, me, sleeper, met),
+            neighbours: LocalPeers::new(own, layout, me, sleeper, met),
             pause: Pause::yielding(config.waiting),
             memory: Regions::default(),
             scratch: Vec::new(),
@@ -107,19 +107,19 @@ impl ShmWire {
 
     /// Ranks of this host that are gone: their process ended, or they wrote what no wire writes. What is for them ends as
     /// [`Status::Flushed`]. When no other is left, the path goes down.
-    pub fn gone(&self) -> impl Iterator<Item = Rank> + '_ {
-        self.neighbours.gone()
+    pub fn dead_peers(&self) -> impl Iterator<Item = Rank> + '_ {
+        self.neighbours.dead_peers()
     }
 
     /// What a completed or lost operation is answered with.
-    fn answer(&mut self, put: Put, token: Option<Token>) -> PostOutcome {
+    fn answer(&mut self, put: PutOutcome, token: Option<Token>) -> PostOutcome {
         match put {
-            Put::Taken => PostOutcome::Done(0),
-            Put::Full => {
+            PutOutcome::Taken => PostOutcome::Done(0),
+            PutOutcome::Full => {
                 self.counters.no_room += 1;
                 PostOutcome::NoRoom
             }
-            Put::Gone => self.flushed(token),
+            PutOutcome::Gone => self.flushed(token),
         }
     }
 
@@ -127,7 +127,7 @@ impl ShmWire {
     fn flushed(&mut self, token: Option<Token>) -> PostOutcome {
         self.counters.errors += 1;
         if let Some(token) = token {
-            self.neighbours.tell(News::Done { token, status: Status::Flushed });
+            self.neighbours.queue_event(PeerEvent::Done { token, status: Status::Flushed });
         }
         PostOutcome::Posted
     }
@@ -150,13 +150,13 @@ impl ShmWire {
         if head.len() > HEAD_MAX || body.len() > BODY_MAX {
             return Err(RefusalReason::Length);
         }
-        let opening = Opening { kind: Kind::Message, head: head.len(), body: body.len() };
+        let opening = RecordHeader { kind: RecordKind::Message, head: head.len(), body: body.len() };
         let put = match (place, to) {
             (Some(place), _) => self.neighbours.put(place, class, opening, head, body),
             (None, Destination::Group(group)) => put_to_all(&mut self.neighbours, group, class, opening, head, body),
             (None, Destination::One(_)) => return Err(RefusalReason::Rank),
         };
-        self.counters.sent += u64::from(put == Put::Taken);
+        self.counters.sent += u64::from(put == PutOutcome::Taken);
         Ok(self.answer(put, token))
     }
 
@@ -175,9 +175,9 @@ impl ShmWire {
         token: Option<Token>,
     ) -> Result<PostOutcome, RefusalReason> {
         let place = self.neighbours.place(to)?;
-        let opening = Opening { kind: Kind::Message, head: head.len(), body: body.len() };
+        let opening = RecordHeader { kind: RecordKind::Message, head: head.len(), body: body.len() };
         let put = self.neighbours.put(place, class, opening, head, body);
-        self.counters.sent += u64::from(put == Put::Taken);
+        self.counters.sent += u64::from(put == PutOutcome::Taken);
         Ok(self.answer(put, token))
     }
 
@@ -186,14 +186,14 @@ impl ShmWire {
         self.neighbours.show();
     }
 
-    /// Polls together with another wire; see [`Neighbours::poll_beside`].
-    pub(crate) fn poll_beside(
+    /// Polls together with another wire; see [`LocalPeers::poll_with`].
+    pub(crate) fn poll_with(
         &mut self,
         timeout: Option<Nanos>,
         extra: &[BorrowedFd<'_>],
-        sleep: &mut dyn FnMut(Option<Nanos>, &[BorrowedFd<'_>]) -> Woken,
-    ) -> Woken {
-        self.neighbours.poll_beside(timeout, extra, sleep)
+        sleep: &mut dyn FnMut(Option<Nanos>, &[BorrowedFd<'_>]) -> WakeReason,
+    ) -> WakeReason {
+        self.neighbours.poll_with(timeout, extra, sleep)
     }
 
     fn write(
@@ -215,16 +215,16 @@ impl ShmWire {
             self.counters.sent += 1;
             return Ok(PostOutcome::Done(0));
         };
-        let opening = Opening { kind: Kind::Landed, head: LANDED_LENGTH, body: 0 };
+        let opening = RecordHeader { kind: RecordKind::Landed, head: LANDED_LENGTH, body: 0 };
         let mut put = self.neighbours.reserve(place, class, opening);
-        if put == Put::Taken
+        if put == PutOutcome::Taken
             && let Some((segment, offset)) = self.neighbours.remote(place, into, bytes.len())?
         {
             segment.write(offset, bytes);
             let into = Span { region: into.region, offset: into.offset, length: from.length };
             put = self.neighbours.put(place, class, opening, &record::landed(into, immediate), &[]);
         }
-        self.counters.sent += u64::from(put == Put::Taken);
+        self.counters.sent += u64::from(put == PutOutcome::Taken);
         Ok(self.answer(put, token))
     }
 
@@ -242,7 +242,7 @@ impl ShmWire {
                 self.memory.copy_in(into, &self.scratch)?;
             }
         }
-        self.neighbours.tell(News::Done { token, status: Status::Complete });
+        self.neighbours.queue_event(PeerEvent::Done { token, status: Status::Complete });
         Ok(PostOutcome::Posted)
     }
 
@@ -292,16 +292,16 @@ impl ShmWire {
     }
 
     /// Gives what did not come through a ring.
-    fn give_news(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
+    fn deliver_events(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
         let mut given = 0;
         while given < limit
-            && let Some(news) = self.neighbours.next_news()
+            && let Some(news) = self.neighbours.next_event()
         {
             given += 1;
             sink(match news {
-                News::Done { token, status } => Arrival::Done { token, status, value: 0, at: clock::now() },
-                News::Room { class } => Arrival::Room { queue: Queue::Path { path: PathId(0), class } },
-                News::Alone => Arrival::PathState { path: PathId(0), rate: None },
+                PeerEvent::Done { token, status } => Arrival::Done { token, status, value: 0, at: clock::now() },
+                PeerEvent::Room { class } => Arrival::Room { queue: Queue::Path { path: PathId(0), class } },
+                PeerEvent::Alone => Arrival::PathState { path: PathId(0), rate: None },
             });
         }
         given
@@ -309,7 +309,7 @@ impl ShmWire {
 
     /// Gives what the rings hold, the most urgent class first.
     #[inline]
-    fn give_records(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
+    fn deliver_records(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
         let Some(scan) = self.neighbours.scan() else { return 0 };
         let mut given = 0;
         let mut head = [0; HEAD_MAX];
@@ -318,7 +318,7 @@ impl ShmWire {
                 while given < limit {
                     let room = &mut self.arena[self.received_bytes..];
                     let Some(opening) = self.neighbours.take(place, class, &mut head, room) else { break };
-                    given += self.give(place, class, opening, &head[..opening.head], sink);
+                    given += self.deliver(place, class, opening, &head[..opening.head], sink);
                 }
             }
         }
@@ -330,11 +330,11 @@ impl ShmWire {
     }
 
     #[inline]
-    fn give(
+    fn deliver(
         &mut self,
         place: usize,
         class: Class,
-        opening: Opening,
+        opening: RecordHeader,
         head: &[u8],
         sink: &mut dyn FnMut(Arrival<'_>),
     ) -> usize {
@@ -342,17 +342,17 @@ impl ShmWire {
         self.counters.received += 1;
         let at = Stamp::Reading(clock::now);
         match opening.kind {
-            Kind::Message => {
+            RecordKind::Message => {
                 let offset = self.received_bytes as u64;
                 let body = Span { region: RegionId::RECEIVE, offset, length: opening.body as u32 };
                 self.received_bytes += opening.body;
                 let (path, class, congestion_marked) = (PathId(0), Some(class), false);
                 sink(Arrival::Datagram(Datagram { from, path, class, congestion_marked, at, head, body }));
             }
-            Kind::Landed => {
+            RecordKind::Landed => {
                 let landed = record::parse_landed(head).filter(|(into, _)| self.memory.holds(*into));
                 let Some((into, immediate)) = landed else {
-                    self.neighbours.disown(place);
+                    self.neighbours.discard(place);
                     return 0;
                 };
                 sink(Arrival::Landed { from, into, immediate, at });
@@ -363,20 +363,20 @@ impl ShmWire {
 }
 
 /// Makes this rank's segment, if the machine has the memory.
-fn create(length: usize, ranks: usize) -> Result<(OwnedFd, Mapping), RuntimeError> {
+fn create(length: usize, ranks: usize) -> Result<(OwnedFd, SegmentMapping), RuntimeError> {
     if let Some(available) = room::available()
         && length as u64 > available.0
     {
         return Err(RuntimeError::ShmMemory { ranks, needed: Bytes(length as u64), available });
     }
-    Mapping::create(length).map_err(RuntimeError::system("allocate memory to share"))
+    SegmentMapping::create(length).map_err(RuntimeError::system("allocate memory to share"))
 }
 
 /// This rank as its own neighbour: it maps its segment a second time, and so needs no ways of its own.
-fn myself(rank: Rank, file: &OwnedFd, length: usize, sleeper: &Sleeper) -> Result<Met, RuntimeError> {
-    let segment = Mapping::open(file.as_fd(), length).map_err(RuntimeError::system("map memory"))?;
+fn myself(rank: Rank, file: &OwnedFd, length: usize, sleeper: &Sleeper) -> Result<ConnectedPeer, RuntimeError> {
+    let segment = SegmentMapping::open(file.as_fd(), length).map_err(RuntimeError::system("map memory"))?;
     let clone = || sleeper.fd().try_clone_to_owned().map_err(RuntimeError::system("duplicate a descriptor"));
-    Ok(Met { rank, socket: clone()?, segment, counter: clone()?, same_clock: true })
+    Ok(ConnectedPeer { rank, socket: clone()?, segment, counter: clone()?, same_clock: true })
 }
 
 fn capabilities(same_clock: bool) -> Capabilities {
@@ -412,22 +412,22 @@ fn on_path(path: PathId) -> Result<(), RefusalReason> {
 
 /// Puts a message into the rings of all members, or of none when one of them is full.
 fn put_to_all(
-    neighbours: &mut Neighbours,
+    neighbours: &mut LocalPeers,
     group: GroupId,
     class: Class,
-    opening: Opening,
+    opening: RecordHeader,
     head: &[u8],
     body: &[u8],
-) -> Put {
+) -> PutOutcome {
     let members = neighbours.members(group);
     let places = (0..LOCAL_RANKS_MAX).filter(|place| members & 1 << place != 0);
-    if places.clone().any(|place| neighbours.reserve(place, class, opening) == Put::Full) {
-        return Put::Full;
+    if places.clone().any(|place| neighbours.reserve(place, class, opening) == PutOutcome::Full) {
+        return PutOutcome::Full;
     }
     for place in places {
         neighbours.put(place, class, opening, head, body);
     }
-    Put::Taken
+    PutOutcome::Taken
 }
 
 impl Wire for ShmWire {
@@ -444,7 +444,7 @@ impl Wire for ShmWire {
     }
 
     fn register(&mut self, length: Bytes) -> Result<RegionId, RefusalReason> {
-        let (region, file) = self.memory.register(length, Region::create)?;
+        let (region, file) = self.memory.register(length, ShmRegion::create)?;
         self.neighbours.announce(region, length, file.as_fd())?;
         Ok(region)
     }
@@ -499,15 +499,15 @@ impl Wire for ShmWire {
     }
 
     fn poll(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
-        self.neighbours.rise();
+        self.neighbours.end_sleep();
         self.received_bytes = 0;
         self.polls = self.polls.wrapping_add(1);
         if self.polls.is_multiple_of(ATTEND) {
-            self.neighbours.attend();
+            self.neighbours.check_connections();
         }
         self.neighbours.find_room();
-        let given = self.give_news(limit, sink);
-        let given = given + self.give_records(limit.saturating_sub(given), sink);
+        let given = self.deliver_events(limit, sink);
+        let given = given + self.deliver_records(limit.saturating_sub(given), sink);
         self.neighbours.show_taken();
         given
     }
@@ -528,7 +528,7 @@ impl Wake for ShmWire {
 }
 
 impl Waitable for ShmWire {
-    fn wait(&mut self, until: Option<LocalNs>, extra: &[BorrowedFd<'_>]) -> Woken {
+    fn wait(&mut self, until: Option<LocalNs>, extra: &[BorrowedFd<'_>]) -> WakeReason {
         self.pause.wait(&mut self.neighbours, until, extra)
     }
 }

@@ -34,7 +34,7 @@ pub(super) const WORDS_MAX: u32 = (WORD + HEAD_MAX + BODY_MAX).div_ceil(WORD) as
 
 /// What a record is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum RecordKind {
     /// A message of an engine.
     Message = 1,
     /// The notice of a one-sided write.
@@ -43,15 +43,15 @@ pub(super) enum Kind {
 
 /// The first word of a record, taken apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Opening {
-    pub(super) kind: Kind,
+pub(super) struct RecordHeader {
+    pub(super) kind: RecordKind,
     /// Bytes of the header, at most [`HEAD_MAX`].
     pub(super) head: usize,
     /// Bytes of the body, at most [`BODY_MAX`].
     pub(super) body: usize,
 }
 
-impl Opening {
+impl RecordHeader {
     /// Words that the record fills.
     pub(super) const fn words(self) -> u32 {
         (WORD + self.head + self.body).div_ceil(WORD) as u32
@@ -64,18 +64,18 @@ impl Opening {
 }
 
 /// Takes a first word apart; `None` for one that no wire writes.
-pub(super) fn parse(word: u64) -> Option<Opening> {
+pub(super) fn parse(word: u64) -> Option<RecordHeader> {
     let kind = match word & 0xff {
-        1 => Kind::Message,
-        2 => Kind::Landed,
+        1 => RecordKind::Message,
+        2 => RecordKind::Landed,
         _ => return None,
     };
     let (head, zero, body) = ((word >> 8 & 0xff) as usize, word >> 16 & 0xffff, (word >> 32) as usize);
     let fits = match kind {
-        Kind::Message => head <= HEAD_MAX && body <= BODY_MAX,
-        Kind::Landed => head == LANDED_LENGTH && body == 0,
+        RecordKind::Message => head <= HEAD_MAX && body <= BODY_MAX,
+        RecordKind::Landed => head == LANDED_LENGTH && body == 0,
     };
-    (fits && zero == 0).then_some(Opening { kind, head, body })
+    (fits && zero == 0).then_some(RecordHeader { kind, head, body })
 }
 
 /// The header of a landed record.
@@ -102,8 +102,8 @@ mod tests {
 
     #[test]
     fn word__has_the_bits_of_the_table() {
-        assert_eq!(Opening { kind: Kind::Message, head: 3, body: 0x1234 }.word(), 0x0000_1234_0000_0301);
-        assert_eq!(parse(0x0000_0000_0000_1802), Some(Opening { kind: Kind::Landed, head: 24, body: 0 }));
+        assert_eq!(RecordHeader { kind: RecordKind::Message, head: 3, body: 0x1234 }.word(), 0x0000_1234_0000_0301);
+        assert_eq!(parse(0x0000_0000_0000_1802), Some(RecordHeader { kind: RecordKind::Landed, head: 24, body: 0 }));
     }
 
     #[test]
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn words__the_first_word_counts() {
-        let words = |head, body| Opening { kind: Kind::Message, head, body }.words();
+        let words = |head, body| RecordHeader { kind: RecordKind::Message, head, body }.words();
         assert_eq!([words(0, 0), words(8, 0), words(9, 0), words(0, 8), words(8, 1)], [1, 2, 3, 2, 3]);
         assert_eq!(words(HEAD_MAX, BODY_MAX), WORDS_MAX);
     }

@@ -11,21 +11,21 @@ use std::os::fd::OwnedFd;
 use clearway_proto::wire::RefusalReason;
 
 use super::layout::PAGE;
-use super::mapping::Mapping;
+use super::mapping::SegmentMapping;
 use super::room;
 
 /// A region: so many bytes at the beginning of a segment.
 #[derive(Debug)]
-pub(super) struct Region {
-    pub(super) segment: Mapping,
+pub(super) struct ShmRegion {
+    pub(super) segment: SegmentMapping,
     pub(super) length: usize,
 }
 
-impl Region {
+impl ShmRegion {
     /// Makes a region of `length` zeroed bytes, and the file that peers map.
     pub(super) fn create(length: usize) -> Option<(Self, OwnedFd)> {
         let size = segment_length(length).filter(|size| room::is_there(*size))?;
-        let (file, segment) = Mapping::create(size).ok()?;
+        let (file, segment) = SegmentMapping::create(size).ok()?;
         Some((Self { segment, length }, file))
     }
 
@@ -37,13 +37,13 @@ impl Region {
     }
 }
 
-impl AsRef<[u8]> for Region {
+impl AsRef<[u8]> for ShmRegion {
     fn as_ref(&self) -> &[u8] {
         self.segment.bytes(self.length)
     }
 }
 
-impl AsMut<[u8]> for Region {
+impl AsMut<[u8]> for ShmRegion {
     fn as_mut(&mut self) -> &mut [u8] {
         self.segment.bytes_mut(self.length)
     }
@@ -61,14 +61,14 @@ mod tests {
     #[test]
     fn create__more_bytes_than_there_are_is_refused() {
         for length in [usize::MAX, usize::MAX - 4_096, 1 << 50] {
-            assert!(Region::create(length).is_none(), "{length}");
+            assert!(ShmRegion::create(length).is_none(), "{length}");
         }
-        assert!(Region::create(0).is_some_and(|(region, _)| region.as_ref().is_empty()));
+        assert!(ShmRegion::create(0).is_some_and(|(region, _)| region.as_ref().is_empty()));
     }
 
     #[test]
     fn offset__what_leaves_the_region_is_refused_although_its_page_goes_on() {
-        let (region, _) = Region::create(32).expect("memory");
+        let (region, _) = ShmRegion::create(32).expect("memory");
         assert_eq!([region.offset(32, 0), region.offset(24, 8)], [Ok(32), Ok(24)]);
         for (offset, length) in [(25, 8), (33, 0), (u64::MAX, 1), (1, usize::MAX)] {
             assert_eq!(region.offset(offset, length), Err(RefusalReason::Memory));

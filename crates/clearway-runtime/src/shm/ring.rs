@@ -9,19 +9,19 @@
 //! of the tail are release and acquire at least, so the words (and bytes written one-sided before them) are there. In the
 //! other direction the head does the same: the reader has copied a record before it shows that its words are free.
 //! Both counters are shown with *sequentially consistent* stores, because the one who shows then looks whether the
-//! other sleeps; see `bell`.
+//! other sleeps; see `notify`.
 //!
 //! # Invariants
-//! I1. A counter of the other side that moves backwards or past this side's is [`Corrupt`], and is not used.
+//! I1. A counter of the other side that moves backwards or past this side's is [`CorruptRing`], and is not used.
 //! I2. Every word of a record is read once; what was checked is what is used.
 
 use std::sync::atomic::Ordering;
 
 use clearway_proto::base::Class;
 
-use super::layout::{Place, room_words};
-use super::mapping::Mapping;
-use super::record::{self, HEAD_MAX, Opening, WORD};
+use super::layout::{RingLocation, room_words};
+use super::mapping::SegmentMapping;
+use super::record::{self, HEAD_MAX, RecordHeader, WORD};
 use super::slot::{self, SHORT};
 
 /// Words of the longest record that fits a slot.
@@ -29,11 +29,11 @@ const SHORT_WORDS: u32 = (WORD + SHORT).div_ceil(WORD) as u32;
 
 /// The other side broke the ring's protocol: nothing of it can be believed any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Corrupt;
+pub(super) struct CorruptRing;
 
 /// Whether a ring took a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Room {
+pub(super) enum RingRoom {
     /// There was room.
     Enough,
     /// There was not; nothing changed.
@@ -42,8 +42,8 @@ pub(super) enum Room {
 
 /// The writing side.
 #[derive(Clone, Debug)]
-pub(super) struct Writer {
-    place: Place,
+pub(super) struct RingWriter {
+    place: RingLocation,
     class: Class,
     tail: u32,
     shown: u32,
@@ -52,15 +52,15 @@ pub(super) struct Writer {
 
 /// The reading side.
 #[derive(Clone, Debug)]
-pub(super) struct Reader {
-    place: Place,
+pub(super) struct RingReader {
+    place: RingLocation,
     class: Class,
     head: u32,
     shown: u32,
     tail: u32,
 }
 
-impl Place {
+impl RingLocation {
     /// The byte of word `counter`, from the ring's beginning.
     #[inline]
     fn byte(self, counter: u32) -> usize {
@@ -73,7 +73,7 @@ impl Place {
 
     /// Where a record that begins with word `counter` lies in the segment, if it lies there in one piece.
     #[inline]
-    fn whole(self, counter: u32, opening: Opening) -> Option<usize> {
+    fn whole(self, counter: u32, opening: RecordHeader) -> Option<usize> {
         let from = self.byte(counter);
         (from + opening.words() as usize * WORD <= self.length()).then_some(self.start + from)
     }
@@ -93,44 +93,44 @@ impl Place {
     }
 }
 
-impl Writer {
-    pub(super) fn new(place: Place, class: Class) -> Self {
+impl RingWriter {
+    pub(super) fn new(place: RingLocation, class: Class) -> Self {
         Self { place, class, tail: 0, shown: 0, head: 0 }
     }
 
     /// Words that are free, by a fresh look at the reader's counter.
-    pub(super) fn free(&mut self, segment: &Mapping) -> Result<u32, Corrupt> {
+    pub(super) fn free(&mut self, segment: &SegmentMapping) -> Result<u32, CorruptRing> {
         let head = segment.half(self.place.head).load(Ordering::SeqCst);
         if self.tail.wrapping_sub(head) > self.tail.wrapping_sub(self.head) {
-            return Err(Corrupt);
+            return Err(CorruptRing);
         }
         self.head = head;
         Ok(self.place.words - self.tail.wrapping_sub(head))
     }
 
     /// Whether a ring that was found full has room again, for a stretch and not only for one record.
-    pub(super) fn has_room(&mut self, segment: &Mapping) -> Result<bool, Corrupt> {
+    pub(super) fn has_room(&mut self, segment: &SegmentMapping) -> Result<bool, CorruptRing> {
         Ok(self.free(segment)? >= room_words(self.place.words))
     }
 
     /// Whether a record of `words` fits.
     #[inline]
-    pub(super) fn fits(&mut self, segment: &Mapping, words: u32) -> Result<Room, Corrupt> {
+    pub(super) fn fits(&mut self, segment: &SegmentMapping, words: u32) -> Result<RingRoom, CorruptRing> {
         let free = self.place.words - self.tail.wrapping_sub(self.head);
-        if free >= words || self.free(segment)? >= words { Ok(Room::Enough) } else { Ok(Room::Full) }
+        if free >= words || self.free(segment)? >= words { Ok(RingRoom::Enough) } else { Ok(RingRoom::Full) }
     }
 
-    /// Writes a record, if there is room; the reader does not see it before [`Writer::show`].
+    /// Writes a record, if there is room; the reader does not see it before [`RingWriter::show`].
     #[inline]
     pub(super) fn put(
         &mut self,
-        segment: &Mapping,
-        opening: Opening,
+        segment: &SegmentMapping,
+        opening: RecordHeader,
         head: &[u8],
         body: &[u8],
-    ) -> Result<Room, Corrupt> {
-        if self.fits(segment, opening.words())? == Room::Full {
-            return Ok(Room::Full);
+    ) -> Result<RingRoom, CorruptRing> {
+        if self.fits(segment, opening.words())? == RingRoom::Full {
+            return Ok(RingRoom::Full);
         }
         if let Some(at) = self.place.whole(self.tail, opening) {
             segment.put(at, opening.word(), [head, body]);
@@ -138,11 +138,11 @@ impl Writer {
             self.put_in_pieces(segment, opening, head, body);
         }
         self.tail = self.tail.wrapping_add(opening.words());
-        Ok(Room::Enough)
+        Ok(RingRoom::Enough)
     }
 
     #[cold]
-    fn put_in_pieces(&self, segment: &Mapping, opening: Opening, head: &[u8], body: &[u8]) {
+    fn put_in_pieces(&self, segment: &SegmentMapping, opening: RecordHeader, head: &[u8], body: &[u8]) {
         segment.put(self.place.start + self.place.byte(self.tail), opening.word(), [&[], &[]]);
         for (ahead, bytes) in [(WORD, head), (WORD + head.len(), body)] {
             self.place.stretches(self.tail, ahead, bytes.len(), |at, from, to| segment.write(at, &bytes[from..to]));
@@ -158,7 +158,7 @@ impl Writer {
     /// Puts the words not shown into the slot, if they are one record in one piece. Now and not when it was put: the reader
     /// looks at this line all the time, and each of its looks between two stores makes the line change hands once more.
     #[inline]
-    fn show_copy(&self, segment: &Mapping, hidden: u32) {
+    fn show_copy(&self, segment: &SegmentMapping, hidden: u32) {
         let from = self.place.byte(self.shown);
         if from + hidden as usize * WORD <= self.place.length() {
             let from = self.place.start + from;
@@ -169,7 +169,7 @@ impl Writer {
     /// Shows the reader everything written; returns whether that was anything. Whoever then looks whether the reader sleeps
     /// puts a sequentially consistent fence between.
     #[inline]
-    pub(super) fn show(&mut self, segment: &Mapping) -> bool {
+    pub(super) fn show(&mut self, segment: &SegmentMapping) -> bool {
         match self.hidden() {
             0 => return false,
             hidden if hidden <= SHORT_WORDS => self.show_copy(segment, hidden),
@@ -181,8 +181,8 @@ impl Writer {
     }
 }
 
-impl Reader {
-    pub(super) fn new(place: Place, class: Class) -> Self {
+impl RingReader {
+    pub(super) fn new(place: RingLocation, class: Class) -> Self {
         Self { place, class, head: 0, shown: 0, tail: 0 }
     }
 
@@ -198,10 +198,10 @@ impl Reader {
     #[inline]
     pub(super) fn take(
         &mut self,
-        segment: &Mapping,
+        segment: &SegmentMapping,
         head: &mut [u8; HEAD_MAX],
         into: &mut [u8],
-    ) -> Result<Option<Opening>, Corrupt> {
+    ) -> Result<Option<RecordHeader>, CorruptRing> {
         if self.tail == self.head && !self.look(segment)? {
             return Ok(None);
         }
@@ -227,33 +227,38 @@ impl Reader {
     }
 
     #[cold]
-    fn take_in_pieces(&self, segment: &Mapping, head: &mut [u8], body: &mut [u8]) {
+    fn take_in_pieces(&self, segment: &SegmentMapping, head: &mut [u8], body: &mut [u8]) {
         for (ahead, bytes) in [(WORD + head.len(), body), (WORD, head)] {
             self.place.stretches(self.head, ahead, bytes.len(), |at, from, to| segment.read(at, &mut bytes[from..to]));
         }
     }
 
     /// Looks at the writer's counter; whether there is a record.
-    fn look(&mut self, segment: &Mapping) -> Result<bool, Corrupt> {
+    fn look(&mut self, segment: &SegmentMapping) -> Result<bool, CorruptRing> {
         let tail = segment.half(self.place.tail).load(Ordering::SeqCst);
         if tail.wrapping_sub(self.head) > self.place.words {
-            return Err(Corrupt);
+            return Err(CorruptRing);
         }
         self.tail = tail;
         Ok(tail != self.head)
     }
 
-    fn check(&self, word: u64) -> Result<Opening, Corrupt> {
-        let opening = record::parse(word).ok_or(Corrupt)?;
-        if opening.words() > self.tail.wrapping_sub(self.head) { Err(Corrupt) } else { Ok(opening) }
+    fn check(&self, word: u64) -> Result<RecordHeader, CorruptRing> {
+        let opening = record::parse(word).ok_or(CorruptRing)?;
+        if opening.words() > self.tail.wrapping_sub(self.head) { Err(CorruptRing) } else { Ok(opening) }
     }
 
     /// Takes a record whose header and body are in `bytes`.
     #[inline]
-    fn take_short(&mut self, word: u64, bytes: &[u8; SHORT], into: &mut [u8]) -> Result<Option<Opening>, Corrupt> {
+    fn take_short(
+        &mut self,
+        word: u64,
+        bytes: &[u8; SHORT],
+        into: &mut [u8],
+    ) -> Result<Option<RecordHeader>, CorruptRing> {
         let opening = self.check(word)?;
         if opening.body > 0 {
-            let body = bytes.get(opening.head..opening.head + opening.body).ok_or(Corrupt)?;
+            let body = bytes.get(opening.head..opening.head + opening.body).ok_or(CorruptRing)?;
             let Some(place) = into.get_mut(..opening.body) else { return Ok(None) };
             place.copy_from_slice(body);
         }
@@ -262,14 +267,14 @@ impl Reader {
     }
 
     /// Whether the writer, if it found the ring full, would call it empty enough again.
-    pub(super) fn has_room(&self, segment: &Mapping) -> bool {
+    pub(super) fn has_room(&self, segment: &SegmentMapping) -> bool {
         let tail = segment.half(self.place.tail).load(Ordering::SeqCst);
         self.place.words.saturating_sub(tail.wrapping_sub(self.head)) >= room_words(self.place.words)
     }
 
     /// Shows the writer what was read, if that is enough to be worth it; returns whether it was.
     #[inline]
-    pub(super) fn show(&mut self, segment: &Mapping) -> bool {
+    pub(super) fn show(&mut self, segment: &SegmentMapping) -> bool {
         if self.head.wrapping_sub(self.shown) < self.place.words / 4 {
             return false;
         }
@@ -281,35 +286,35 @@ impl Reader {
 
 #[cfg(test)]
 mod tests {
-    use super::super::layout::{Layout, RING_MIN};
-    use super::super::record::Kind;
+    use super::super::layout::{RING_MIN, SegmentLayout};
+    use super::super::record::RecordKind;
     use super::*;
     use proptest::prelude::*;
 
     /// Header and body.
-    type Record = (Vec<u8>, Vec<u8>);
+    type RingRecord = (Vec<u8>, Vec<u8>);
 
-    struct Pair {
-        segment: Mapping,
-        writer: Writer,
-        reader: Reader,
+    struct RingPair {
+        segment: SegmentMapping,
+        writer: RingWriter,
+        reader: RingReader,
     }
 
-    impl Pair {
+    impl RingPair {
         fn new() -> Self {
-            let layout = Layout::new(1, RING_MIN);
+            let layout = SegmentLayout::new(1, RING_MIN);
             let place = layout.place(0, Class::Control);
-            let (_, segment) = Mapping::create(layout.segment_length()).expect("memory");
-            let (writer, reader) = (Writer::new(place, Class::Control), Reader::new(place, Class::Control));
+            let (_, segment) = SegmentMapping::create(layout.segment_length()).expect("memory");
+            let (writer, reader) = (RingWriter::new(place, Class::Control), RingReader::new(place, Class::Control));
             Self { segment, writer, reader }
         }
 
-        fn put(&mut self, head: &[u8], body: &[u8]) -> Result<Room, Corrupt> {
-            let opening = Opening { kind: Kind::Message, head: head.len(), body: body.len() };
+        fn put(&mut self, head: &[u8], body: &[u8]) -> Result<RingRoom, CorruptRing> {
+            let opening = RecordHeader { kind: RecordKind::Message, head: head.len(), body: body.len() };
             self.writer.put(&self.segment, opening, head, body)
         }
 
-        fn take(&mut self) -> Result<Option<Record>, Corrupt> {
+        fn take(&mut self) -> Result<Option<RingRecord>, CorruptRing> {
             let (mut head, mut into) = ([0; HEAD_MAX], vec![0; record::BODY_MAX]);
             let taken = self.reader.take(&self.segment, &mut head, &mut into)?;
             self.reader.show(&self.segment);
@@ -319,8 +324,8 @@ mod tests {
 
     #[test]
     fn take__sees_nothing_before_it_was_shown() {
-        let mut pair = Pair::new();
-        assert_eq!(pair.put(b"head", b"body"), Ok(Room::Enough));
+        let mut pair = RingPair::new();
+        assert_eq!(pair.put(b"head", b"body"), Ok(RingRoom::Enough));
         assert_eq!(pair.take(), Ok(None));
         assert!(pair.writer.show(&pair.segment) && !pair.writer.show(&pair.segment));
         assert_eq!(pair.take(), Ok(Some((b"head".to_vec(), b"body".to_vec()))));
@@ -329,7 +334,7 @@ mod tests {
 
     #[test]
     fn take__a_body_longer_than_the_place_for_it_stays() {
-        let mut pair = Pair::new();
+        let mut pair = RingPair::new();
         pair.put(b"", b"body").expect("sound");
         pair.writer.show(&pair.segment);
         assert!(pair.reader.take(&pair.segment, &mut [0; HEAD_MAX], &mut [0; 3]).expect("sound").is_none());
@@ -338,25 +343,25 @@ mod tests {
 
     #[test]
     fn put__a_full_ring_takes_nothing_until_the_reader_shows_that_it_read() {
-        let mut pair = Pair::new();
+        let mut pair = RingPair::new();
         let words = pair.writer.place.words;
         for _ in 0..words / 2 {
-            assert_eq!(pair.put(b"x", b""), Ok(Room::Enough));
+            assert_eq!(pair.put(b"x", b""), Ok(RingRoom::Enough));
         }
-        assert_eq!(pair.put(b"x", b""), Ok(Room::Full));
+        assert_eq!(pair.put(b"x", b""), Ok(RingRoom::Full));
         pair.writer.show(&pair.segment);
         assert_eq!(pair.writer.has_room(&pair.segment), Ok(false));
         assert!(!pair.reader.has_room(&pair.segment));
         while pair.reader.take(&pair.segment, &mut [0; HEAD_MAX], &mut []).expect("sound").is_some() {}
-        assert_eq!(pair.put(b"x", b""), Ok(Room::Full), "read, but not shown");
+        assert_eq!(pair.put(b"x", b""), Ok(RingRoom::Full), "read, but not shown");
         assert!(pair.reader.show(&pair.segment) && !pair.reader.show(&pair.segment));
         assert_eq!(pair.writer.has_room(&pair.segment), Ok(true));
-        assert_eq!(pair.put(b"x", b""), Ok(Room::Enough));
+        assert_eq!(pair.put(b"x", b""), Ok(RingRoom::Enough));
     }
 
     /// Writes a good record, too long for the slot, lets `break_it` change the segment, and reads.
-    fn read_after(break_it: impl Fn(&Pair)) -> Result<Option<Record>, Corrupt> {
-        let mut pair = Pair::new();
+    fn read_after(break_it: impl Fn(&RingPair)) -> Result<Option<RingRecord>, CorruptRing> {
+        let mut pair = RingPair::new();
         pair.put(b"head", &[7; 100]).expect("sound");
         pair.writer.show(&pair.segment);
         break_it(&pair);
@@ -369,30 +374,31 @@ mod tests {
             read_after(move |pair| pair.segment.half(pair.writer.place.tail).store(value, Ordering::Relaxed))
         };
         assert!(tail(14).is_ok());
-        assert_eq!(tail(13), Err(Corrupt), "less than the record");
-        assert_eq!(tail(RING_MIN.0 as u32 / 8 + 1), Err(Corrupt), "more than the ring holds");
-        assert_eq!(tail(u32::MAX), Err(Corrupt), "backwards");
-        for word in [0, 1 << 40 | 1, Opening { kind: Kind::Message, head: 80, body: 8_192 }.word(), u64::MAX] {
+        assert_eq!(tail(13), Err(CorruptRing), "less than the record");
+        assert_eq!(tail(RING_MIN.0 as u32 / 8 + 1), Err(CorruptRing), "more than the ring holds");
+        assert_eq!(tail(u32::MAX), Err(CorruptRing), "backwards");
+        for word in [0, 1 << 40 | 1, RecordHeader { kind: RecordKind::Message, head: 80, body: 8_192 }.word(), u64::MAX]
+        {
             let got = read_after(|pair| pair.segment.word(pair.writer.place.start).store(word, Ordering::Relaxed));
-            assert_eq!(got, Err(Corrupt), "{word:#x}");
+            assert_eq!(got, Err(CorruptRing), "{word:#x}");
         }
     }
 
     #[test]
     fn take__a_slot_that_measures_wrongly_is_corrupt() {
-        let word = |head, body| Opening { kind: Kind::Message, head, body }.word();
+        let word = |head, body| RecordHeader { kind: RecordKind::Message, head, body }.word();
         for wrong in [0, word(80, 9), word(0, 8_192), word(81, 0), u64::MAX] {
-            let mut pair = Pair::new();
+            let mut pair = RingPair::new();
             pair.put(b"head", b"body").expect("sound");
             pair.writer.show(&pair.segment);
             pair.segment.word(pair.writer.place.slot + 8).store(wrong, Ordering::Relaxed);
-            assert_eq!(pair.take(), Err(Corrupt), "{wrong:#x}");
+            assert_eq!(pair.take(), Err(CorruptRing), "{wrong:#x}");
         }
     }
 
     #[test]
     fn take__without_its_copy_a_short_record_comes_from_the_ring() {
-        let mut pair = Pair::new();
+        let mut pair = RingPair::new();
         pair.put(b"head", b"body").expect("sound");
         pair.writer.show(&pair.segment);
         pair.segment.word(pair.writer.place.slot).store(0, Ordering::Relaxed);
@@ -402,7 +408,7 @@ mod tests {
     #[test]
     fn free__a_reader_that_counts_wrongly_is_corrupt_and_gives_no_room() {
         for wrong in [1_023, 1_201, u32::MAX] {
-            let mut pair = Pair::new();
+            let mut pair = RingPair::new();
             for _ in 0..600 {
                 pair.put(b"x", b"").expect("sound");
                 pair.writer.show(&pair.segment);
@@ -410,7 +416,7 @@ mod tests {
             }
             assert_eq!(pair.writer.free(&pair.segment), Ok(4_096 - 176), "shown when a quarter, 1024 words, was read");
             pair.segment.half(pair.writer.place.head).store(wrong, Ordering::Relaxed);
-            assert_eq!(pair.writer.free(&pair.segment), Err(Corrupt), "{wrong} after 1024, of 1200");
+            assert_eq!(pair.writer.free(&pair.segment), Err(CorruptRing), "{wrong} after 1024, of 1200");
         }
     }
 
@@ -420,11 +426,11 @@ mod tests {
             lengths in prop::collection::vec((0usize..=HEAD_MAX, 0usize..=record::BODY_MAX), 1..60),
             lag in 0usize..4,
         ) {
-            let mut pair = Pair::new();
+            let mut pair = RingPair::new();
             let mut waiting = std::collections::VecDeque::new();
             for (i, (head, body)) in lengths.into_iter().enumerate() {
                 let record = (vec![i as u8; head], (0..body).map(|at| (at % 251) as u8).collect::<Vec<u8>>());
-                while waiting.len() > lag || pair.put(&record.0, &record.1) == Ok(Room::Full) {
+                while waiting.len() > lag || pair.put(&record.0, &record.1) == Ok(RingRoom::Full) {
                     pair.writer.show(&pair.segment);
                     prop_assert_eq!(pair.take(), Ok(waiting.pop_front()));
                 }
@@ -442,7 +448,7 @@ mod tests {
             bytes in prop::collection::vec(any::<u8>(), 0..512), tail in any::<u32>(), small in 0u32..600
         ) {
             for tail in [tail, small] {
-                let mut pair = Pair::new();
+                let mut pair = RingPair::new();
                 pair.segment.write(pair.writer.place.start, &bytes);
                 pair.segment.half(pair.writer.place.tail).store(tail, Ordering::Relaxed);
                 let mut takes = 0;

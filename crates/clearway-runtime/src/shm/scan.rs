@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 
 use clearway_proto::base::Class;
 
-use super::mapping::Mapping;
+use super::mapping::SegmentMapping;
 
 /// The places of a set, in order.
 #[inline]
@@ -25,38 +25,38 @@ pub(super) fn bits(mut set: u64) -> impl Iterator<Item = usize> {
 
 /// Whether a peer showed something new: one word of this rank's segment, and its value when it was last looked at.
 #[derive(Clone, Copy, Debug)]
-struct Watch {
+struct PeerWatch {
     at: usize,
     seen: u32,
 }
 
-impl Watch {
+impl PeerWatch {
     #[inline]
-    fn look(&self, own: &Mapping) -> u32 {
+    fn look(&self, own: &SegmentMapping) -> u32 {
         own.half(self.at).load(Ordering::SeqCst)
     }
 }
 
 /// Watches all peers.
 #[derive(Debug)]
-pub(super) struct Lookout {
+pub(super) struct PeerScanner {
     /// By place.
-    watches: Vec<Watch>,
+    watches: Vec<PeerWatch>,
     /// Peers whose rings were perhaps not read to the end, as bits.
     left: u64,
     /// The peer that is read first next time.
     turn: usize,
 }
 
-impl Lookout {
+impl PeerScanner {
     /// Watches the words at `places` of this rank's segment, one for each peer.
     pub(super) fn new(places: impl Iterator<Item = usize>) -> Self {
-        Self { watches: places.map(|at| Watch { at, seen: 0 }).collect(), left: 0, turn: 0 }
+        Self { watches: places.map(|at| PeerWatch { at, seen: 0 }).collect(), left: 0, turn: 0 }
     }
 
     /// The peers that may have something to read, as bits; they are taken to be read now.
     #[inline]
-    pub(super) fn who_spoke(&mut self, own: &Mapping) -> u64 {
+    pub(super) fn peers_with_news(&mut self, own: &SegmentMapping) -> u64 {
         let mut spoke = std::mem::take(&mut self.left);
         for (place, watch) in self.watches.iter_mut().enumerate() {
             let shows = watch.look(own);
@@ -67,27 +67,27 @@ impl Lookout {
     }
 
     /// A scan of those that `spoke`, with the next peer first.
-    pub(super) fn begin(&mut self, spoke: u64) -> Scan {
+    pub(super) fn begin(&mut self, spoke: u64) -> ScanResult {
         let first = self.turn;
         self.turn = if first + 1 < self.watches.len() { first + 1 } else { 0 };
-        Scan { first, spoke, places: [0; Class::ALL.len()] }
+        ScanResult { first, spoke, places: [0; Class::ALL.len()] }
     }
 
     /// Says that not all of what `scan` found was read.
-    pub(super) fn leave(&mut self, scan: &Scan) {
+    pub(super) fn leave(&mut self, scan: &ScanResult) {
         self.left |= scan.spoke;
     }
 
     /// Whether somebody may have something to read.
     #[inline]
-    pub(super) fn is_due(&self, own: &Mapping) -> bool {
+    pub(super) fn is_due(&self, own: &SegmentMapping) -> bool {
         self.left != 0 || self.watches.iter().any(|watch| watch.look(own) != watch.seen)
     }
 }
 
 /// Where there is something to read, found in one look at the counters of each peer that showed something.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Scan {
+pub(super) struct ScanResult {
     first: usize,
     /// Those looked at, as bits.
     spoke: u64,
@@ -95,7 +95,7 @@ pub(super) struct Scan {
     places: [u64; Class::ALL.len()],
 }
 
-impl Scan {
+impl ScanResult {
     /// Adds the peer in `place`, of which `ready` says for each class whether it sent something.
     #[inline]
     pub(super) fn add(&mut self, place: usize, ready: impl Iterator<Item = bool>) {

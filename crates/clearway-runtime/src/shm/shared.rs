@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use clearway_proto::wire::{AtomicKind, ForeignMemory, RefusalReason};
 
-use super::mapping::Mapping;
+use super::mapping::SegmentMapping;
 use super::region::segment_length;
 
 /// Bytes of a word.
@@ -19,7 +19,7 @@ const WORD: usize = 8;
 /// Memory in a file that exists in memory only, mapped by this process and by whoever gets the file.
 #[derive(Debug)]
 pub struct SharedMemory {
-    mapping: Mapping,
+    mapping: SegmentMapping,
     file: OwnedFd,
     length: usize,
 }
@@ -31,7 +31,7 @@ impl SharedMemory {
     /// What the system said: `ENOSPC` or `ENOMEM` when memory is short.
     pub fn new(length: usize) -> io::Result<Self> {
         let size = segment_length(length).ok_or(io::ErrorKind::OutOfMemory)?;
-        let (file, mapping) = Mapping::create(size)?;
+        let (file, mapping) = SegmentMapping::create(size)?;
         Ok(Self { mapping, file, length })
     }
 

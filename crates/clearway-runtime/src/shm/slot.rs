@@ -23,7 +23,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use clearway_proto::base::Class;
 
-use super::mapping::Mapping;
+use super::mapping::SegmentMapping;
 use super::record::WORD;
 
 /// The longest header and body together: what two lines leave behind the counters.
@@ -40,7 +40,7 @@ pub(super) fn stamp(class: Class, counter: u32) -> u64 {
 /// Copies the `length` words that begin with the record at `from` into the slot at `at`, as far as they fit. The reader
 /// believes the first word about the record's length, so other records behind it do not matter.
 #[inline]
-pub(super) fn write(segment: &Mapping, at: usize, stamp: u64, from: usize, length: usize) {
+pub(super) fn write(segment: &SegmentMapping, at: usize, stamp: u64, from: usize, length: usize) {
     let words = segment.words::<{ 2 + WORDS }>(at);
     words[0].store(0, Ordering::Relaxed);
     fence(Ordering::Release);
@@ -52,7 +52,7 @@ pub(super) fn write(segment: &Mapping, at: usize, stamp: u64, from: usize, lengt
 
 /// The first word of the record named `stamp`, and its bytes in `into`, if the slot at `at` holds its copy.
 #[inline]
-pub(super) fn read(segment: &Mapping, at: usize, stamp: u64, into: &mut [u8; SHORT]) -> Option<u64> {
+pub(super) fn read(segment: &SegmentMapping, at: usize, stamp: u64, into: &mut [u8; SHORT]) -> Option<u64> {
     let words = segment.words::<{ 2 + WORDS }>(at);
     if words[0].load(Ordering::Acquire) != stamp {
         return None;
@@ -70,32 +70,32 @@ pub(super) fn read(segment: &Mapping, at: usize, stamp: u64, into: &mut [u8; SHO
 #[cfg(test)]
 mod tests {
     use super::super::layout::PAGE;
-    use super::super::record::{Kind, Opening};
+    use super::super::record::{RecordHeader, RecordKind};
     use super::*;
 
     /// Where records lie in these tests, and where the slot.
     const RECORD: usize = 1_024;
     const SLOT: usize = 8;
 
-    fn opening(head: usize, body: usize) -> Opening {
-        Opening { kind: Kind::Message, head, body }
+    fn opening(head: usize, body: usize) -> RecordHeader {
+        RecordHeader { kind: RecordKind::Message, head, body }
     }
 
     /// Puts a record into a ring's place and its copy into the slot.
-    fn put(segment: &Mapping, stamp: u64, head: &[u8], body: &[u8]) {
+    fn put(segment: &SegmentMapping, stamp: u64, head: &[u8], body: &[u8]) {
         let opening = opening(head.len(), body.len());
         segment.put(RECORD, opening.word(), [head, body]);
         write(segment, SLOT, stamp, RECORD, opening.words() as usize);
     }
 
-    fn get(segment: &Mapping, stamp: u64) -> Option<(u64, [u8; SHORT])> {
+    fn get(segment: &SegmentMapping, stamp: u64) -> Option<(u64, [u8; SHORT])> {
         let mut bytes = [0; SHORT];
         read(segment, SLOT, stamp, &mut bytes).map(|word| (word, bytes))
     }
 
     #[test]
     fn read__gives_the_copy_of_the_very_record_that_was_asked_for() {
-        let (_, segment) = Mapping::create(PAGE).expect("memory");
+        let (_, segment) = SegmentMapping::create(PAGE).expect("memory");
         assert!(get(&segment, stamp(Class::Control, 0)).is_none(), "nothing was written");
         put(&segment, stamp(Class::Bulk, 7), &[1; 72], &[2; 8]);
         let (word, bytes) = get(&segment, stamp(Class::Bulk, 7)).expect("written");
@@ -111,8 +111,8 @@ mod tests {
     #[test]
     fn read__while_the_writer_goes_on_a_copy_is_whole_or_none() {
         const RECORDS: u32 = 200_000;
-        let (file, writing) = Mapping::create(PAGE).expect("memory");
-        let reading = Mapping::open(std::os::fd::AsFd::as_fd(&file), PAGE).expect("a segment");
+        let (file, writing) = SegmentMapping::create(PAGE).expect("memory");
+        let reading = SegmentMapping::open(std::os::fd::AsFd::as_fd(&file), PAGE).expect("a segment");
         std::thread::scope(|scope| {
             scope.spawn(move || {
                 for counter in 0..=RECORDS {
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn read__any_length_in_the_first_word_stays_inside() {
-        let (_, segment) = Mapping::create(PAGE).expect("memory");
+        let (_, segment) = SegmentMapping::create(PAGE).expect("memory");
         segment.put(RECORD, u64::MAX, [&[3; 80], &[]]);
         write(&segment, SLOT, stamp(Class::Control, 1), RECORD, 11);
         assert_eq!(get(&segment, stamp(Class::Control, 1)).expect("written").0, u64::MAX);

@@ -24,11 +24,11 @@ fn session() -> u64 {
     u64::from(std::process::id()) << 32 | SESSIONS.fetch_add(1, Ordering::Relaxed)
 }
 
-struct Host {
+struct ShmHost {
     wires: Vec<ShmWire>,
 }
 
-impl Host {
+impl ShmHost {
     fn new(ranks: u32, change: impl Fn(&mut ShmConfig) + Sync) -> Self {
         let (session, change) = (session(), &change);
         let open = |rank| {
@@ -77,7 +77,7 @@ fn send(wire: &mut ShmWire, to: u32, class: Class, head: &[u8], token: Option<To
 }
 
 /// Waits and polls until something other than messages came; gives that.
-fn await_news(wire: &mut ShmWire) -> Vec<String> {
+fn await_event(wire: &mut ShmWire) -> Vec<String> {
     let until = clock::now() + PATIENCE;
     let mut news = Vec::new();
     while news.is_empty() && clock::now() < until {
@@ -93,7 +93,7 @@ fn await_news(wire: &mut ShmWire) -> Vec<String> {
     news
 }
 
-impl Fabric for Host {
+impl Fabric for ShmHost {
     fn wire(&mut self, rank: Rank) -> &mut dyn Wire {
         &mut self.wires[rank.index()]
     }
@@ -112,7 +112,7 @@ impl Fabric for Host {
 #[test]
 fn conformance__the_shared_memory_wire_keeps_the_contract() {
     for ring in [RING_MIN, Bytes(1 << 20)] {
-        let make = || Host::new(conformance::RANKS, |config| config.ring = ring);
+        let make = || ShmHost::new(conformance::RANKS, |config| config.ring = ring);
         let lacks = [Need::Operation(OperationKind::File)];
         let outcomes = conformance::check(&format!("shared memory, rings of {ring}"), &lacks, make);
         eprint!("{}", outcomes.expect("every promise is kept"));
@@ -121,7 +121,7 @@ fn conformance__the_shared_memory_wire_keeps_the_contract() {
 
 #[test]
 fn classes__a_full_ring_of_bulk_delays_and_refuses_nobody_else() {
-    let mut host = Host::new(2, |_| {});
+    let mut host = ShmHost::new(2, |_| {});
     while host.send(0, 1, Class::Bulk, b"bulk", None) == PostOutcome::Done(0) {}
     for class in [Class::Scavenger, Class::BestEffort, Class::LowLatency, Class::Control] {
         assert_eq!(host.send(0, 1, class, class.name().as_bytes(), None), PostOutcome::Done(0), "{class}");
@@ -133,18 +133,18 @@ fn classes__a_full_ring_of_bulk_delays_and_refuses_nobody_else() {
 
 #[test]
 fn post__a_class_that_was_refused_stays_refused_until_room_was_given() {
-    let mut host = Host::new(2, |_| {});
+    let mut host = ShmHost::new(2, |_| {});
     while host.send(0, 1, Class::Bulk, b"bulk", None) == PostOutcome::Done(0) {}
     host.heads(1);
     assert_eq!(host.send(0, 1, Class::Bulk, b"overtakes", None), PostOutcome::NoRoom);
-    assert_eq!(await_news(&mut host.wires[0]), ["room bulk"]);
+    assert_eq!(await_event(&mut host.wires[0]), ["room bulk"]);
     assert_eq!(host.send(0, 1, Class::Bulk, b"bulk", None), PostOutcome::Done(0));
     assert!(host.wires[0].counters().no_room >= 2);
 }
 
 #[test]
 fn send__a_rank_can_use_every_operation_on_itself() {
-    let mut host = Host::new(1, |_| {});
+    let mut host = ShmHost::new(1, |_| {});
     assert_eq!(host.send(0, 0, Class::LowLatency, b"to myself", None), PostOutcome::Done(0));
     assert_eq!(host.heads(0), [(Some(Class::LowLatency), b"to myself".to_vec())]);
     let region = host.wires[0].register(Bytes(16)).expect("room");
@@ -157,7 +157,7 @@ fn send__a_rank_can_use_every_operation_on_itself() {
 
 #[test]
 fn change__an_unaligned_or_unknown_word_is_refused() {
-    let mut host = Host::new(2, |_| {});
+    let mut host = ShmHost::new(2, |_| {});
     let region = host.wires[1].register(Bytes(12)).expect("room");
     let (to, path, class, token) = (Rank(1), PathId(0), Class::Control, Token(1));
     for (region, offset) in [(region, 4), (region, 8), (region, u64::MAX - 7), (RegionId(7), 0), (RegionId::RECEIVE, 0)]
@@ -171,7 +171,7 @@ fn change__an_unaligned_or_unknown_word_is_refused() {
 #[test]
 fn wait__sleepers_are_woken_by_each_message_and_by_room() {
     const TURNS: u32 = 5_000;
-    let mut host = Host::new(2, |config| config.ring = RING_MIN);
+    let mut host = ShmHost::new(2, |config| config.ring = RING_MIN);
     let mut far = host.wires.pop().expect("two wires");
     let near = &mut host.wires[0];
     // Bulk of one line, far more than the ring holds, in both directions: each side sleeps for records and for room.
@@ -210,16 +210,16 @@ fn wait__sleepers_are_woken_by_each_message_and_by_room() {
 }
 
 #[test]
-fn gone__what_was_shown_before_the_end_arrives_and_what_is_asked_after_it_is_flushed() {
-    let mut host = Host::new(3, |_| {});
+fn dead_peers__what_was_shown_before_the_end_arrives_and_what_is_asked_after_it_is_flushed() {
+    let mut host = ShmHost::new(3, |_| {});
     let regions = [1, 2].map(|rank: usize| host.wires[rank].register(Bytes(64)).expect("room"));
     while host.send(0, 1, Class::Scavenger, b"fills", None) == PostOutcome::Done(0) {}
     let mut last = host.wires.pop().expect("three wires");
     let mut middle = host.wires.pop().expect("three wires");
     assert_eq!(send(&mut middle, 0, Class::Control, b"last words", None), PostOutcome::Done(0));
     drop(middle);
-    assert_eq!(await_news(&mut host.wires[0]), ["room scavenger"], "may try, to be told that the rank is gone");
-    assert_eq!(host.wires[0].gone().collect::<Vec<_>>(), [Rank(1)]);
+    assert_eq!(await_event(&mut host.wires[0]), ["room scavenger"], "may try, to be told that the rank is gone");
+    assert_eq!(host.wires[0].dead_peers().collect::<Vec<_>>(), [Rank(1)]);
     let (path, class, region) = (PathId(0), Class::Bulk, regions[0]);
     let own = host.wires[0].register(Bytes(8)).expect("room");
     let (from, at) = (Span { region: own, offset: 0, length: 8 }, RemoteSpan { region, offset: 0 });
@@ -243,16 +243,16 @@ fn gone__what_was_shown_before_the_end_arrives_and_what_is_asked_after_it_is_flu
     }
     assert_eq!(host.send(0, 1, class, b"anyone?", Some(Token(4))), PostOutcome::Posted);
     let flushed = [1, 2, 3, 4].map(|token| format!("{:?} Flushed", Token(token)));
-    assert_eq!(await_news(&mut host.wires[0]), flushed);
+    assert_eq!(await_event(&mut host.wires[0]), flushed);
     assert_eq!(send(&mut last, 0, class, b"here", None), PostOutcome::Done(0));
     assert_eq!(host.send(0, 2, class, b"still here", None), PostOutcome::Done(0));
     drop(last);
-    assert_eq!(await_news(&mut host.wires[0]), ["path None"], "nobody is left");
+    assert_eq!(await_event(&mut host.wires[0]), ["path None"], "nobody is left");
 }
 
 #[test]
 fn poll__a_peer_that_writes_nonsense_is_given_up_and_others_go_on() {
-    let mut host = Host::new(3, |_| {});
+    let mut host = ShmHost::new(3, |_| {});
     let place = host.wires[0].neighbours.place(Rank(1)).expect("a neighbour");
     // The bad peer's own rings lie in the victim's memory; nonsense is put there as it would do it.
     let layout = host.wires[0].neighbours.layout();
@@ -261,14 +261,14 @@ fn poll__a_peer_that_writes_nonsense_is_given_up_and_others_go_on() {
     assert_eq!(host.send(2, 0, Class::Bulk, b"good", None), PostOutcome::Done(0));
     assert_eq!(host.heads(0), [(Some(Class::Bulk), b"good".to_vec())]);
     assert_eq!(host.wires[0].counters().strangers, 1);
-    assert_eq!(host.wires[0].gone().collect::<Vec<_>>(), [Rank(1)]);
-    await_gone(&mut host.wires[1], Rank(0));
+    assert_eq!(host.wires[0].dead_peers().collect::<Vec<_>>(), [Rank(1)]);
+    await_dead_peer(&mut host.wires[1], Rank(0));
 }
 
 /// Waits until `rank` is gone for `wire`.
-fn await_gone(wire: &mut ShmWire, rank: Rank) {
+fn await_dead_peer(wire: &mut ShmWire, rank: Rank) {
     let until = clock::now() + PATIENCE;
-    while !wire.gone().any(|gone| gone == rank) {
+    while !wire.dead_peers().any(|gone| gone == rank) {
         assert!(clock::now() < until, "rank {rank} is not noticed");
         wire.wait(Some(until), &[]);
         wire.poll(64, &mut |_| {});
@@ -277,11 +277,11 @@ fn await_gone(wire: &mut ShmWire, rank: Rank) {
 
 #[test]
 fn poll__a_notice_of_a_write_to_nowhere_gives_its_writer_up() {
-    let mut host = Host::new(2, |_| {});
+    let mut host = ShmHost::new(2, |_| {});
     let landed = record::landed(Span { region: RegionId(0), offset: 0, length: 1 }, 0);
-    let opening = Opening { kind: Kind::Landed, head: LANDED_LENGTH, body: 0 };
+    let opening = RecordHeader { kind: RecordKind::Landed, head: LANDED_LENGTH, body: 0 };
     let place = host.wires[1].neighbours.place(Rank(0)).expect("a neighbour");
-    assert_eq!(host.wires[1].neighbours.put(place, Class::Bulk, opening, &landed, &[]), Put::Taken);
+    assert_eq!(host.wires[1].neighbours.put(place, Class::Bulk, opening, &landed, &[]), PutOutcome::Taken);
     host.wires[1].neighbours.show();
     let mut landings = 0;
     host.wires[0].poll(64, &mut |arrival| landings += usize::from(matches!(arrival, Arrival::Landed { .. })));
@@ -338,7 +338,7 @@ fn open__two_processes_of_one_rank_and_other_rings_are_refused() {
 
 #[test]
 fn rest__a_thread_sleeps_without_the_wire_and_wakes_for_each_message() {
-    let mut host = Host::new(2, |_| {});
+    let mut host = ShmHost::new(2, |_| {});
     let receiver = host.wires.pop().expect("two");
     assert_wakes(&mut host.wires[0], receiver);
 }

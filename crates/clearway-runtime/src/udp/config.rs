@@ -6,11 +6,11 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use clearway_proto::base::{GroupId, Rank};
 
 use super::frame::RAILS_MAX;
-use super::socket::Buffers;
+use super::socket::SocketBuffers;
 use super::transmit::Segmentation;
-use crate::keys::Keys;
+use crate::keys::JobKeys;
 use crate::waiting::Waiting;
-use crate::{Member, RuntimeError};
+use crate::{JobMember, RuntimeError};
 
 /// Where the ranks of a job run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub enum Protection {
     /// Nothing. Enough on one machine, virtual hosts included, and refused between machines.
     OnOneMachine,
     /// Each datagram is sealed. The keys belong to this wire alone.
-    Keys(Keys),
+    Keys(JobKeys),
     /// Nothing, between machines as well: whoever reaches the network can forge messages. Damage on the way is found by
     /// the checksums of UDP and of each link only; a further one would cost half of what sealing does and keep nobody out.
     Insecure,
@@ -66,7 +66,7 @@ pub struct UdpConfig {
     /// Multicast, if the job uses it; on the first rail.
     pub multicast: Option<Multicast>,
     /// Sizes of socket buffers.
-    pub buffers: Buffers,
+    pub buffers: SocketBuffers,
     /// How to wait.
     pub waiting: Waiting,
     /// Where the ranks run.
@@ -86,7 +86,7 @@ impl UdpConfig {
             session,
             rails: vec![peers],
             multicast: None,
-            buffers: Buffers::default(),
+            buffers: SocketBuffers::default(),
             waiting: Waiting::Adaptive,
             placement: Placement::ManyMachines,
             protection: Protection::OnOneMachine,
@@ -138,7 +138,7 @@ impl UdpConfig {
     fn check_protection(&self) -> Result<(), RuntimeError> {
         match &self.protection {
             Protection::Keys(keys) => {
-                let wire = Member { rank: self.rank, ranks: self.ranks(), session: self.session };
+                let wire = JobMember { rank: self.rank, ranks: self.ranks(), session: self.session };
                 let keys = keys.member();
                 if keys == wire { Ok(()) } else { Err(RuntimeError::ForeignKeys { keys, wire }) }
             }
@@ -156,7 +156,7 @@ impl UdpConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::keys::{Identity, Scope};
+    use crate::keys::{KeyScope, RankKeyPair};
 
     fn at(port: u16) -> SocketAddrV4 {
         SocketAddrV4::new(Ipv4Addr::LOCALHOST, port)
@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn check__keys_of_another_job_are_refused() {
-        let identity = Identity::new(Rank(0), Scope { session: 8, epoch: 0, secret: None }).expect("a key pair");
+        let identity = RankKeyPair::new(Rank(0), KeyScope { session: 8, epoch: 0, secret: None }).expect("a key pair");
         let card = identity.card();
         let keys = identity.agree(&[card]).expect("own card");
         let sentence = "the keys are those of rank 0 of 1 in session 8, but the wire is rank 1 of 3 in session 7; agree \

@@ -9,7 +9,7 @@
 
 /// What is said beside a datagram.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Beside {
+pub(super) struct ControlMessages {
     /// The TOS byte on arrival.
     pub(super) tos: u8,
     /// The kernel's receive stamp on the wall clock, in ns.
@@ -23,8 +23,8 @@ const WORD: usize = size_of::<usize>();
 const HEADER: usize = WORD + 8;
 
 /// Reads all control messages in `bytes`.
-pub(super) fn read(mut bytes: &[u8]) -> Beside {
-    let mut beside = Beside::default();
+pub(super) fn read_messages(mut bytes: &[u8]) -> ControlMessages {
+    let mut beside = ControlMessages::default();
     while let Some((length, level, kind)) = header(bytes) {
         let Some(value) = bytes.get(HEADER..length) else { break };
         match (level, kind) {
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn read__finds_each_message_among_unknown_ones() {
+    fn read_messages__finds_each_message_among_unknown_ones() {
         let stamp: Vec<u8> = [7usize, 9].iter().flat_map(|word| word.to_ne_bytes()).collect();
         let bytes = [
             message(99, 99, b"unknown"),
@@ -84,22 +84,25 @@ mod tests {
             message(libc::SOL_UDP, libc::UDP_GRO, &1_400i32.to_ne_bytes()),
         ]
         .concat();
-        assert_eq!(read(&bytes), Beside { tos: 0xb8, wall_ns: Some(7_000_000_009), segment: Some(1_400) });
+        assert_eq!(
+            read_messages(&bytes),
+            ControlMessages { tos: 0xb8, wall_ns: Some(7_000_000_009), segment: Some(1_400) }
+        );
     }
 
     #[test]
-    fn read__a_segment_of_no_length_is_none() {
-        assert_eq!(read(&message(libc::SOL_UDP, libc::UDP_GRO, &0i32.to_ne_bytes())).segment, None);
-        assert_eq!(read(&message(libc::SOL_UDP, libc::UDP_GRO, &(-5i32).to_ne_bytes())).segment, None);
+    fn read_messages__a_segment_of_no_length_is_none() {
+        assert_eq!(read_messages(&message(libc::SOL_UDP, libc::UDP_GRO, &0i32.to_ne_bytes())).segment, None);
+        assert_eq!(read_messages(&message(libc::SOL_UDP, libc::UDP_GRO, &(-5i32).to_ne_bytes())).segment, None);
     }
 
     proptest! {
         #[test]
-        fn read__any_bytes_give_an_answer(bytes in prop::collection::vec(any::<u8>(), 0..200), length in 0usize..64) {
-            read(&bytes);
+        fn read_messages__any_bytes_give_an_answer(bytes in prop::collection::vec(any::<u8>(), 0..200), length in 0usize..64) {
+            read_messages(&bytes);
             let mut chained = length.to_ne_bytes().to_vec();
             chained.extend(&bytes);
-            read(&chained);
+            read_messages(&chained);
         }
     }
 }

@@ -68,7 +68,7 @@ const CLASS_MASK: u64 = 7;
 
 /// What a well-formed datagram of the right session says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Frame {
+pub struct UdpFrame {
     /// Who says to have sent it.
     pub from: Rank,
     /// Where the engine's header ends and the body begins.
@@ -77,7 +77,7 @@ pub struct Frame {
 
 /// What the frame of a sealed datagram says, true or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sealed {
+pub struct SealedFrame {
     /// Who says to have sent it.
     pub from: Rank,
     /// Length of the engine's header.
@@ -90,7 +90,7 @@ pub struct Sealed {
     pub number: u64,
 }
 
-impl Sealed {
+impl SealedFrame {
     /// The bytes in front of the sealed ones.
     pub fn write(&self, session: u64) -> [u8; SEALED_LENGTH] {
         let mut bytes = [0; SEALED_LENGTH];
@@ -150,10 +150,10 @@ fn begin(version: u8, from: Rank, session: u64, head_length: u8) -> [u8; FRAME_L
 }
 
 /// Reads the header of `datagram`; `None` for whatever is not a message of `session`.
-pub fn parse(datagram: &[u8], session: u64) -> Option<Frame> {
+pub fn parse(datagram: &[u8], session: u64) -> Option<UdpFrame> {
     let (from, head_length, rest) = parse_begin(datagram, VERSION, session)?;
     let head_length = usize::from(head_length);
-    (head_length <= rest.len()).then_some(Frame { from, body_start: FRAME_LENGTH + head_length })
+    (head_length <= rest.len()).then_some(UdpFrame { from, body_start: FRAME_LENGTH + head_length })
 }
 
 /// Sender, length of the engine's header, and what follows.
@@ -186,8 +186,8 @@ mod tests {
 
     #[test]
     fn parse__reads_the_bytes_of_the_table() {
-        assert_eq!(parse(&LITERAL, SESSION), Some(Frame { from: Rank(258), body_start: 18 }));
-        assert_eq!(parse(&LITERAL[..18], SESSION), Some(Frame { from: Rank(258), body_start: 18 }), "empty body");
+        assert_eq!(parse(&LITERAL, SESSION), Some(UdpFrame { from: Rank(258), body_start: 18 }));
+        assert_eq!(parse(&LITERAL[..18], SESSION), Some(UdpFrame { from: Rank(258), body_start: 18 }), "empty body");
     }
 
     #[test]
@@ -218,28 +218,33 @@ mod tests {
         bytes
     }
 
-    const SEALED: Sealed =
-        Sealed { from: Rank(258), head_length: 2, class: Class::Bulk, rail: PathId(1), number: 0x01_02_03_04_05_06_07 };
+    const SEALED: SealedFrame = SealedFrame {
+        from: Rank(258),
+        head_length: 2,
+        class: Class::Bulk,
+        rail: PathId(1),
+        number: 0x01_02_03_04_05_06_07,
+    };
 
     #[test]
     fn sealed__writes_and_reads_the_bytes_of_the_table() {
         assert_eq!(SEALED.write(SESSION), literal_sealed()[..24]);
-        assert_eq!(Sealed::parse(&literal_sealed(), SESSION), Some(SEALED));
+        assert_eq!(SealedFrame::parse(&literal_sealed(), SESSION), Some(SEALED));
         assert_eq!(SEALED.nonce(), [2, 1, 0, 0, 7, 6, 5, 4, 3, 2, 1, 11]);
         assert_eq!(SEALED.body_start(), 26);
     }
 
     #[test]
     fn sealed__refuses_what_cannot_be_of_this_job() {
-        assert_eq!(Sealed::parse(&literal_sealed(), SESSION + 1), None, "another session");
-        assert_eq!(Sealed::parse(&literal_sealed()[..41], SESSION), None, "no room for head and tag");
-        assert_eq!(Sealed::parse(&LITERAL, SESSION), None, "not sealed");
+        assert_eq!(SealedFrame::parse(&literal_sealed(), SESSION + 1), None, "another session");
+        assert_eq!(SealedFrame::parse(&literal_sealed()[..41], SESSION), None, "no room for head and tag");
+        assert_eq!(SealedFrame::parse(&LITERAL, SESSION), None, "not sealed");
         assert_eq!(parse(&literal_sealed(), SESSION), None, "sealed where none may be");
         for (at, value) in [(0, 0), (1, 0), (2, 3), (3, HEAD_MAX as u8 + 1), (23, 5), (23, 32)] {
             let mut bytes = literal_sealed();
             bytes.resize(256, 0);
             bytes[at] = value;
-            assert_eq!(Sealed::parse(&bytes, SESSION), None, "byte {at} as {value}");
+            assert_eq!(SealedFrame::parse(&bytes, SESSION), None, "byte {at} as {value}");
         }
     }
 
@@ -249,7 +254,7 @@ mod tests {
             if let Some(frame) = parse(&bytes, 0) {
                 prop_assert!(frame.body_start <= bytes.len());
             }
-            if let Some(sealed) = Sealed::parse(&bytes, 0) {
+            if let Some(sealed) = SealedFrame::parse(&bytes, 0) {
                 prop_assert!(sealed.body_start() + TAG_LENGTH <= bytes.len());
             }
         }
@@ -261,7 +266,7 @@ mod tests {
             let mut bytes = write(Rank(rank), session, head).to_vec();
             bytes.extend(&tail);
             let fits = usize::from(head) <= HEAD_MAX.min(tail.len());
-            let expected = fits.then(|| Frame { from: Rank(rank), body_start: FRAME_LENGTH + usize::from(head) });
+            let expected = fits.then(|| UdpFrame { from: Rank(rank), body_start: FRAME_LENGTH + usize::from(head) });
             prop_assert_eq!(parse(&bytes, session), expected);
         }
     }

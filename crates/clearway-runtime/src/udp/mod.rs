@@ -17,21 +17,21 @@
 //! # Not here
 //! Reliability and one-sided operations (an engine above), where keys come from ([`crate::keys`]), which rank runs where (launch).
 
+mod arrival_rate;
 mod config;
 mod control;
-mod flow;
 pub mod frame;
-mod guard;
-mod listen;
 mod readiness;
 mod receive;
+mod sealer;
 mod socket;
 mod syscall;
 mod transmit;
 mod window;
+mod wire_sockets;
 
 pub use config::{Multicast, Placement, Protection, UdpConfig};
-pub use socket::{Buffers, UdpPort};
+pub use socket::{SocketBuffers, UdpPort};
 pub use transmit::Segmentation;
 
 use std::io;
@@ -45,15 +45,15 @@ use clearway_proto::wire::{
     OperationSet, PathId, PostOutcome, Queue, RefusalReason, RegionId, Span, StampSource, Wire,
 };
 
-use self::guard::Guard;
-use self::listen::{Listener, drain_errors};
-use self::readiness::Writing;
-use self::receive::Members;
+use self::readiness::WriteInterest;
+use self::receive::JobAddresses;
+use self::sealer::DatagramSealer;
 use self::syscall::SendCall;
-use self::transmit::{Full, Outlet, Planned, Run};
+use self::transmit::{PlannedMessage, RunSender, SegmentRun, SendStop};
+use self::wire_sockets::{WireSockets, drain_errors};
 use crate::RuntimeError;
 use crate::clock;
-use crate::waiting::{Pause, Rest, Source, Waitable, Wake, Woken};
+use crate::waiting::{Pause, Rest, WaitSource, Waitable, Wake, WakeReason};
 
 /// When a device's queue was full, how long until the next attempt: a few packets of 1500 bytes at 100 Mb/s (120 us
 /// each), the slowest link of the lab. The kernel does not tell when the queue has room.
@@ -64,7 +64,7 @@ const COPIED_BODY_MAX: usize = 256;
 
 /// What keeps a class from sending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Blocked {
+enum SendBlock {
     /// Its send buffer.
     Socket,
     /// The device's queue, until it is tried again.
@@ -73,9 +73,9 @@ enum Blocked {
 
 /// The sending side of one class on one rail.
 #[derive(Debug, Default)]
-struct Lane {
-    planned: Vec<Planned>,
-    blocked: Option<Blocked>,
+struct SendLane {
+    planned: Vec<PlannedMessage>,
+    blocked: Option<SendBlock>,
 }
 
 /// One rank's end of a job over UDP.
@@ -85,12 +85,12 @@ pub struct UdpWire {
     multicast: Option<Multicast>,
     /// This rank's, by rail.
     addresses: Vec<SocketAddrV4>,
-    buffers: Buffers,
+    buffers: SocketBuffers,
     segmentation: Segmentation,
-    listener: Listener,
+    listener: WireSockets,
     pause: Pause,
     /// By the number of their socket ([`Listener::number`]).
-    lanes: Vec<Lane>,
+    lanes: Vec<SendLane>,
     memory: Regions<Pages>,
     /// A body of adopted memory on its way into the staging bytes.
     scratch: Vec<u8>,
@@ -98,7 +98,7 @@ pub struct UdpWire {
     staging: Vec<u8>,
     /// Regions that planned bodies lie in, as bits.
     planned_regions: u64,
-    runs: Vec<Run>,
+    runs: Vec<SegmentRun>,
     call: SendCall,
     sent: u64,
     no_room: u64,
@@ -122,7 +122,7 @@ impl UdpWire {
         let capabilities = capabilities(&config);
         let rails = addresses.len();
         let guard = match config.protection {
-            Protection::Keys(keys) => Some(Guard::new(keys, rails)),
+            Protection::Keys(keys) => Some(DatagramSealer::new(keys, rails)),
             Protection::OnOneMachine | Protection::Insecure => None,
         };
         Ok(Self {
@@ -132,11 +132,11 @@ impl UdpWire {
             buffers: config.buffers,
             segmentation: config.segmentation,
             pause: Pause::new(config.waiting),
-            listener: Listener::new(
+            listener: WireSockets::new(
                 sockets,
-                Members { rank: config.rank, session: config.session, rails: config.rails, guard },
+                JobAddresses { rank: config.rank, session: config.session, rails: config.rails, guard },
             ),
-            lanes: (0..Class::ALL.len() * rails).map(|_| Lane::default()).collect(),
+            lanes: (0..Class::ALL.len() * rails).map(|_| SendLane::default()).collect(),
             memory: Regions::default(),
             scratch: Vec::new(),
             staging: Vec::new(),
@@ -161,10 +161,10 @@ impl UdpWire {
 
     /// The buffers that the system granted to the sockets of `class`, as it reports them: twice what was asked, for
     /// its own overhead, or less where a limit (`net.core.rmem_max`) cut it.
-    pub fn granted_buffers(&self, class: Class) -> Buffers {
-        let socket = self.listener.of(class, PathId(0));
+    pub fn granted_buffers(&self, class: Class) -> SocketBuffers {
+        let socket = self.listener.socket_for(class, PathId(0));
         let size = |granted: io::Result<usize>| Bytes(granted.unwrap_or(0) as u64);
-        Buffers { send: size(socket.send_buffer_size()), receive: size(socket.recv_buffer_size()) }
+        SocketBuffers { send: size(socket.send_buffer_size()), receive: size(socket.recv_buffer_size()) }
     }
 
     /// Datagrams of `class` to this rank's port that were dropped here because nobody read them in time.
@@ -172,7 +172,7 @@ impl UdpWire {
     /// Exact for real packets. Packets that the kernel had joined (one host's segmentation offload, a device's receive
     /// offload) count as one.
     pub fn overflow(&self, class: Class) -> u64 {
-        let rails = (0..self.capabilities.paths.len()).map(|rail| self.listener.of(class, PathId(rail as u8)));
+        let rails = (0..self.capabilities.paths.len()).map(|rail| self.listener.socket_for(class, PathId(rail as u8)));
         rails.map(|socket| u64::from(syscall::dropped(socket.as_fd()))).sum()
     }
 
@@ -239,7 +239,7 @@ impl UdpWire {
         let number = self.listener.number(class, path);
         let body = self.stage(to, path, class, head, body)?;
         let head = start..self.staging.len();
-        self.lanes[number].planned.push(Planned { answer, to: address, head, body });
+        self.lanes[number].planned.push(PlannedMessage { answer, to: address, head, body });
         Ok(())
     }
 
@@ -256,7 +256,7 @@ impl UdpWire {
         let is_blocked = self.lanes[self.listener.number(class, path)].blocked.is_some();
         let is_adopted = self.memory.adopted(body.region).is_some();
         let bytes = self.memory.bytes_or_copy(self.listener.inbox.arena(), body, &mut self.scratch)?;
-        let Members { rank, session, guard, .. } = &mut self.listener.members;
+        let JobAddresses { rank, session, guard, .. } = &mut self.listener.members;
         if let Some(guard) = guard {
             // What cannot leave need not be sealed, and uses up no number.
             if !is_blocked {
@@ -289,7 +289,7 @@ impl UdpWire {
                 let (memory, arena, staging) = (&self.memory, self.listener.inbox.arena(), &self.staging);
                 let planned = &lane.planned;
                 let pieces_of = |i: usize| {
-                    let message: &Planned = &planned[i];
+                    let message: &PlannedMessage = &planned[i];
                     [&staging[message.head.clone()], memory.bytes(arena, message.body).unwrap_or_default()]
                 };
                 let mut outlet = ClassSocket { socket: self.listener.socket(number), call: &mut self.call };
@@ -297,11 +297,11 @@ impl UdpWire {
                 self.errors += sent.errors;
                 done = sent.messages;
                 lane.blocked = sent.full.map(|full| match full {
-                    Full::Socket => Blocked::Socket,
-                    Full::Device => Blocked::Device(clock::now() + DEVICE_PATIENCE),
+                    SendStop::Socket => SendBlock::Socket,
+                    SendStop::Device => SendBlock::Device(clock::now() + DEVICE_PATIENCE),
                 });
-                if lane.blocked == Some(Blocked::Socket) {
-                    self.listener.watch(number, Writing::Watched);
+                if lane.blocked == Some(SendBlock::Socket) {
+                    self.listener.watch(number, WriteInterest::Watched);
                 }
             }
             self.sent += done as u64;
@@ -322,11 +322,11 @@ impl UdpWire {
         for (number, lane) in self.lanes.iter_mut().enumerate() {
             let room = match lane.blocked {
                 None => false,
-                Some(Blocked::Socket) => writable & (1 << number) != 0,
-                Some(Blocked::Device(until)) => until <= clock::now(),
+                Some(SendBlock::Socket) => writable & (1 << number) != 0,
+                Some(SendBlock::Device(until)) => until <= clock::now(),
             };
             if room {
-                self.listener.watch(number, Writing::Ignored);
+                self.listener.watch(number, WriteInterest::Ignored);
                 lane.blocked = None;
                 given += 1;
                 let (path, class) = (PathId((number % rails) as u8), Class::ALL[number / rails]);
@@ -348,8 +348,8 @@ impl UdpWire {
 
     /// When a class that waits for a device's queue tries again.
     fn next_attempt(&self) -> Option<LocalNs> {
-        let attempt = |lane: &Lane| match lane.blocked {
-            Some(Blocked::Device(until)) => Some(until),
+        let attempt = |lane: &SendLane| match lane.blocked {
+            Some(SendBlock::Device(until)) => Some(until),
             _ => None,
         };
         self.lanes.iter().filter_map(attempt).min()
@@ -379,7 +379,7 @@ fn capabilities(config: &UdpConfig) -> Capabilities {
         sends_follow_writes: false,
         adopts: true,
         any_local: true,
-        groups_max: config.multicast.map_or(0, |_| Listener::groups_max(config.rails.len())),
+        groups_max: config.multicast.map_or(0, |_| WireSockets::groups_max(config.rails.len())),
         paths: vec![None; config.rails.len()],
     }
 }
@@ -395,8 +395,8 @@ struct ClassSocket<'s> {
     call: &'s mut SendCall,
 }
 
-impl Outlet for ClassSocket<'_> {
-    fn send<'a>(&mut self, runs: &[Run], pieces_of: &dyn Fn(usize) -> [&'a [u8]; 2]) -> io::Result<usize> {
+impl RunSender for ClassSocket<'_> {
+    fn send<'a>(&mut self, runs: &[SegmentRun], pieces_of: &dyn Fn(usize) -> [&'a [u8]; 2]) -> io::Result<usize> {
         self.call.send(self.socket, runs, pieces_of)
     }
 
@@ -524,8 +524,8 @@ impl Wake for UdpWire {
     }
 }
 
-impl Source for UdpWire {
-    fn poll_ready(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> Woken {
+impl WaitSource for UdpWire {
+    fn poll_ready(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> WakeReason {
         let found = self.listener.has_found();
         let attempt = self.next_attempt().map(|at| at.since(clock::now()));
         let due = found || attempt == Some(Nanos::ZERO);
@@ -537,7 +537,7 @@ impl Source for UdpWire {
 }
 
 impl Waitable for UdpWire {
-    fn wait(&mut self, until: Option<LocalNs>, extra: &[BorrowedFd<'_>]) -> Woken {
+    fn wait(&mut self, until: Option<LocalNs>, extra: &[BorrowedFd<'_>]) -> WakeReason {
         let found = self.listener.has_found();
         let until = if found { Some(LocalNs(0)) } else { until };
         let until = [until, self.next_attempt()].into_iter().flatten().min();

@@ -16,7 +16,7 @@ const EXTRA_MAX: usize = 64;
 
 /// Sockets by number, as bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Ready {
+pub(super) struct ReadySockets {
     /// Have something to read, or an error to be read.
     pub(super) readable: u64,
     /// Were full and have room.
@@ -27,7 +27,7 @@ pub(super) struct Ready {
     pub(super) extra: u64,
 }
 
-impl Ready {
+impl ReadySockets {
     /// Whether a socket of the wire is ready.
     pub(super) fn is_wire(self) -> bool {
         (self.readable | self.writable | self.failed) != 0
@@ -36,7 +36,7 @@ impl Ready {
 
 /// Whether a socket is watched for writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Writing {
+pub(super) enum WriteInterest {
     Watched,
     Ignored,
 }
@@ -63,10 +63,10 @@ impl Readiness {
     }
 
     /// Watches a socket for reading, and for writing as well while its class is full.
-    pub(super) fn watch(&mut self, number: usize, writing: Writing) {
+    pub(super) fn watch(&mut self, number: usize, writing: WriteInterest) {
         self.watched[number].events = match writing {
-            Writing::Watched => libc::POLLIN | libc::POLLOUT,
-            Writing::Ignored => libc::POLLIN,
+            WriteInterest::Watched => libc::POLLIN | libc::POLLOUT,
+            WriteInterest::Ignored => libc::POLLIN,
         };
     }
 
@@ -82,10 +82,10 @@ impl Readiness {
 
     /// Which sockets, and which of at most 64 `extra` descriptors, are ready within `timeout`; `None` waits as long as it
     /// takes. A signal ends the wait early.
-    pub(super) fn poll(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> Ready {
+    pub(super) fn poll(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> ReadySockets {
         self.watched.truncate(self.sockets);
         self.watched.extend(extra.iter().take(EXTRA_MAX).map(|fd| entry(*fd)));
-        let mut ready = Ready::default();
+        let mut ready = ReadySockets::default();
         if syscall::poll(&mut self.watched, timeout) == 0 {
             return ready;
         }
@@ -125,14 +125,14 @@ mod tests {
         let to = sockets[0].local_addr().expect("an address");
         sockets[1].send_to(b"bulk", to).expect("sent");
         readiness.mute(0b01, true);
-        assert_eq!(readiness.poll(Some(Nanos::ZERO), &[]), Ready::default());
+        assert_eq!(readiness.poll(Some(Nanos::ZERO), &[]), ReadySockets::default());
         readiness.mute(0b01, false);
-        assert_eq!(readiness.poll(Some(Nanos::ZERO), &[]), Ready { readable: 0b01, ..Ready::default() });
-        readiness.watch(0, Writing::Watched);
+        assert_eq!(readiness.poll(Some(Nanos::ZERO), &[]), ReadySockets { readable: 0b01, ..ReadySockets::default() });
+        readiness.watch(0, WriteInterest::Watched);
         readiness.mute(0b01, true);
         assert_eq!(
             readiness.poll(Some(Nanos::ZERO), &[]),
-            Ready { readable: 0b01, writable: 0b01, ..Ready::default() }
+            ReadySockets { readable: 0b01, writable: 0b01, ..ReadySockets::default() }
         );
     }
 }

@@ -19,9 +19,9 @@ use std::os::fd::BorrowedFd;
 use clearway_proto::base::{Class, Dscp, GroupId, LocalNs, Rank};
 use clearway_proto::wire::{Arrival, Datagram, PathId, RegionId, Span, Stamp};
 
-use super::frame::{self, Sealed};
-use super::guard::Guard;
-use super::syscall::{ReceiveCall, Slot};
+use super::frame::{self, SealedFrame};
+use super::sealer::DatagramSealer;
+use super::syscall::{ReceiveCall, ReceiveSlot};
 use crate::clock::{self, StampClock};
 use crate::keys::TAG_LENGTH;
 
@@ -33,7 +33,7 @@ const CONGESTION_EXPERIENCED: u8 = 0b11;
 
 /// Which kind of socket a datagram came through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Origin {
+pub(super) enum SocketOrigin {
     /// This rank's port on a rail.
     Port(PathId),
     /// A group's socket, which also hears what this rank sends.
@@ -42,7 +42,7 @@ pub(super) enum Origin {
 
 /// Who belongs to this job.
 #[derive(Debug)]
-pub(super) struct Members {
+pub(super) struct JobAddresses {
     /// This end.
     pub(super) rank: Rank,
     /// The job.
@@ -50,30 +50,30 @@ pub(super) struct Members {
     /// Everyone's address by rail and rank.
     pub(super) rails: Vec<Vec<SocketAddrV4>>,
     /// Seals and opens, if the job has keys.
-    pub(super) guard: Option<Guard>,
+    pub(super) guard: Option<DatagramSealer>,
 }
 
 /// What a datagram says to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Claim {
+struct DatagramClaim {
     from: Rank,
     /// Where the engine's header lies in the datagram.
     head: Range<usize>,
     /// Where the body ends.
     end: usize,
     /// Present on a wire with keys, which takes nothing else.
-    sealed: Option<Sealed>,
+    sealed: Option<SealedFrame>,
 }
 
 /// What a datagram is to this end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Verdict {
-    Message(Claim),
+enum DatagramVerdict {
+    Message(DatagramClaim),
     Own,
     Stranger,
 }
 
-impl Origin {
+impl SocketOrigin {
     /// The rail: groups live on the first.
     pub(super) const fn path(self) -> PathId {
         match self {
@@ -83,42 +83,47 @@ impl Origin {
     }
 }
 
-impl Members {
+impl JobAddresses {
     /// Where a rank is on a rail, if both exist.
     pub(super) fn address(&self, rank: Rank, path: PathId) -> Option<SocketAddrV4> {
         self.rails.get(usize::from(path.0))?.get(rank.index()).copied()
     }
 
     /// Judges a datagram; a sealed one is opened in place.
-    fn judge(&mut self, datagram: &mut [u8], from: SocketAddrV4, origin: Origin) -> Verdict {
+    fn judge(&mut self, datagram: &mut [u8], from: SocketAddrV4, origin: SocketOrigin) -> DatagramVerdict {
         let path = origin.path();
         let claim = self.read(datagram).filter(|claim| self.address(claim.from, path) == Some(from));
-        let Some(claim) = claim else { return Verdict::Stranger };
-        if claim.from == self.rank && matches!(origin, Origin::Group(_)) {
-            return Verdict::Own;
+        let Some(claim) = claim else { return DatagramVerdict::Stranger };
+        if claim.from == self.rank && matches!(origin, SocketOrigin::Group(_)) {
+            return DatagramVerdict::Own;
         }
         let opened = match (&mut self.guard, &claim.sealed) {
             (Some(guard), Some(sealed)) => guard.open(sealed, datagram, origin),
             _ => Some(()),
         };
-        opened.map_or(Verdict::Stranger, |()| Verdict::Message(claim))
+        opened.map_or(DatagramVerdict::Stranger, |()| DatagramVerdict::Message(claim))
     }
 
-    fn read(&self, datagram: &[u8]) -> Option<Claim> {
+    fn read(&self, datagram: &[u8]) -> Option<DatagramClaim> {
         if self.guard.is_none() {
             let frame = frame::parse(datagram, self.session)?;
             let head = frame::FRAME_LENGTH..frame.body_start;
-            return Some(Claim { from: frame.from, head, end: datagram.len(), sealed: None });
+            return Some(DatagramClaim { from: frame.from, head, end: datagram.len(), sealed: None });
         }
-        let sealed = Sealed::parse(datagram, self.session)?;
+        let sealed = SealedFrame::parse(datagram, self.session)?;
         let head = frame::SEALED_LENGTH..sealed.body_start();
-        Some(Claim { from: sealed.from, head, end: datagram.len().checked_sub(TAG_LENGTH)?, sealed: Some(sealed) })
+        Some(DatagramClaim {
+            from: sealed.from,
+            head,
+            end: datagram.len().checked_sub(TAG_LENGTH)?,
+            sealed: Some(sealed),
+        })
     }
 }
 
 /// A message in the arena.
 #[derive(Clone, Debug)]
-struct Listed {
+struct QueuedMessage {
     from: Rank,
     path: PathId,
     tos: u8,
@@ -129,10 +134,10 @@ struct Listed {
 
 /// The receiving side of a wire.
 #[derive(Debug)]
-pub(super) struct Inbox {
+pub(super) struct ReceiveQueue {
     call: ReceiveCall,
     pub(super) slots: usize,
-    listed: Vec<Listed>,
+    listed: Vec<QueuedMessage>,
     given: usize,
     filled: usize,
     /// Datagrams that were not of this job.
@@ -143,7 +148,7 @@ pub(super) struct Inbox {
     pub(super) received: u64,
 }
 
-impl Inbox {
+impl ReceiveQueue {
     /// Slots with `rails` rails.
     pub(super) const fn slots_of(rails: usize) -> usize {
         SLOTS * rails
@@ -192,9 +197,9 @@ impl Inbox {
     pub(super) fn fill(
         &mut self,
         socket: BorrowedFd<'_>,
-        origin: Origin,
+        origin: SocketOrigin,
         offer: usize,
-        members: &mut Members,
+        members: &mut JobAddresses,
         stamps: &mut StampClock,
     ) -> io::Result<usize> {
         let slots = self.filled..(self.filled + offer).min(self.slots);
@@ -217,14 +222,14 @@ impl Inbox {
     }
 
     /// Lists the messages of one slot.
-    fn list(&mut self, slot: &Slot, origin: Origin, at: LocalNs, members: &mut Members) {
+    fn list(&mut self, slot: &ReceiveSlot, origin: SocketOrigin, at: LocalNs, members: &mut JobAddresses) {
         self.taken += slot.length as u64;
         let step = slot.beside.segment.unwrap_or(slot.length).max(1);
         let end = slot.start + slot.length;
         for start in (slot.start..end).step_by(step) {
             let datagram = start..(start + step).min(end);
             match members.judge(&mut self.call.arena_mut()[datagram], slot.from, origin) {
-                Verdict::Message(claim) => self.listed.push(Listed {
+                DatagramVerdict::Message(claim) => self.listed.push(QueuedMessage {
                     from: claim.from,
                     path: origin.path(),
                     tos: slot.beside.tos,
@@ -232,8 +237,8 @@ impl Inbox {
                     head: start + claim.head.start..start + claim.head.end,
                     body: start + claim.head.end..start + claim.end,
                 }),
-                Verdict::Own => {}
-                Verdict::Stranger => self.strangers += 1,
+                DatagramVerdict::Own => {}
+                DatagramVerdict::Stranger => self.strangers += 1,
             }
         }
         if slot.length == 0 {

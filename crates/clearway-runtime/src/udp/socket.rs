@@ -27,14 +27,14 @@ use crate::RuntimeError;
 
 /// Sizes asked for; what the system grants can be read back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Buffers {
+pub struct SocketBuffers {
     /// Send buffer of each class. A longer one saves waiting and adds delay.
     pub send: Bytes,
     /// Receive buffer of each class.
     pub receive: Bytes,
 }
 
-impl Default for Buffers {
+impl Default for SocketBuffers {
     /// Send: three segmented packets of 64 kB with the kernel's overhead. Receive: the kernel's default of 208 KiB
     /// lost 42 % of a burst of 1000 packets of 1400 bytes (measured); 4 MiB hold 1,800 of them.
     fn default() -> Self {
@@ -70,7 +70,11 @@ impl UdpPort {
     }
 
     /// Opens the sockets of all classes, in the order of [`Class::ALL`].
-    pub(super) fn share(self, buffers: Buffers, multicast: Option<Ipv4Addr>) -> Result<Vec<Socket>, RuntimeError> {
+    pub(super) fn share(
+        self,
+        buffers: SocketBuffers,
+        multicast: Option<Ipv4Addr>,
+    ) -> Result<Vec<Socket>, RuntimeError> {
         self.socket.set_reuse_port(true).map_err(RuntimeError::system("share a port among classes"))?;
         let address = self.address;
         let mut sockets = vec![self.socket];
@@ -102,7 +106,11 @@ fn datagram_socket() -> io::Result<Socket> {
 }
 
 /// Opens a socket that receives the group at `group` on `interface`, and nothing else.
-pub(super) fn group_socket(group: SocketAddrV4, interface: Ipv4Addr, buffers: Buffers) -> Result<Socket, RuntimeError> {
+pub(super) fn group_socket(
+    group: SocketAddrV4,
+    interface: Ipv4Addr,
+    buffers: SocketBuffers,
+) -> Result<Socket, RuntimeError> {
     let open = || -> io::Result<Socket> {
         let socket = datagram_socket()?;
         // Several ranks of one host receive the same group on the same port.
@@ -118,7 +126,7 @@ pub(super) fn group_socket(group: SocketAddrV4, interface: Ipv4Addr, buffers: Bu
     Ok(socket)
 }
 
-fn receive_options(socket: &Socket, buffers: Buffers) -> Result<(), RuntimeError> {
+fn receive_options(socket: &Socket, buffers: SocketBuffers) -> Result<(), RuntimeError> {
     let fd = socket.as_fd();
     let size = i32::try_from(buffers.receive.0).unwrap_or(i32::MAX);
     if syscall::set_option(fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, size).is_err() {
@@ -149,7 +157,7 @@ fn join_datagrams(socket: &Socket) {
 fn send_options(
     socket: &Socket,
     class: Class,
-    buffers: Buffers,
+    buffers: SocketBuffers,
     multicast: Option<Ipv4Addr>,
 ) -> Result<(), RuntimeError> {
     socket.set_tos_v4(u32::from(class.dscp().tos())).map_err(RuntimeError::system("mark packets with their class"))?;
@@ -186,7 +194,7 @@ mod tests {
     fn bind__a_port_shared_among_classes_is_still_taken_for_others() {
         let first = UdpPort::bind(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let address = first.address();
-        let sockets = first.share(Buffers::default(), None).expect("shared");
+        let sockets = first.share(SocketBuffers::default(), None).expect("shared");
         assert!(UdpPort::bind(address).is_err());
         assert_eq!(sockets.len(), Class::ALL.len());
     }
@@ -194,7 +202,7 @@ mod tests {
     #[test]
     fn share__every_socket_carries_its_classs_mark_and_priority() {
         let port = UdpPort::bind(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-        let sockets = port.share(Buffers::default(), None).expect("shared");
+        let sockets = port.share(SocketBuffers::default(), None).expect("shared");
         let marks: Vec<_> = sockets.iter().map(|s| (s.tos_v4().ok(), s.priority().ok())).collect();
         let expected = [(0xc0, 6), (0xb8, 6), (0, 0), (0x20, 2), (0x04, 1)].map(|(tos, p)| (Some(tos), Some(p)));
         assert_eq!(marks, expected);

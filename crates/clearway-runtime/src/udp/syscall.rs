@@ -19,8 +19,8 @@ use std::ptr;
 
 use clearway_proto::base::{Class, Nanos};
 
-use super::control::{self, Beside};
-use super::transmit::Run;
+use super::control::{self, ControlMessages};
+use super::transmit::SegmentRun;
 
 /// Bytes of one receive slot: the longest datagram of IPv4, and so the longest run that the kernel gives in one piece.
 pub(super) const SLOT_LENGTH: usize = 65_536;
@@ -61,7 +61,7 @@ impl SendCall {
     pub(super) fn send<'a>(
         &mut self,
         socket: BorrowedFd<'_>,
-        runs: &[Run],
+        runs: &[SegmentRun],
         pieces_of: &dyn Fn(usize) -> [&'a [u8]; 2],
     ) -> io::Result<usize> {
         self.pieces.clear();
@@ -79,7 +79,7 @@ impl SendCall {
             self.names.push(name(run.to));
             self.controls.push(segment_control(run.segment.unwrap_or(0)));
         }
-        if let ([piece], [name], [Run { segment: None, .. }]) = (&*self.pieces, &*self.names, runs) {
+        if let ([piece], [name], [SegmentRun { segment: None, .. }]) = (&*self.pieces, &*self.names, runs) {
             // SAFETY: the piece is borrowed for longer than the call ('a); the name is an IPv4 address of the given length.
             // `sendto` spares the kernel copying a header and a list of pieces: 0.1 us, measured.
             let taken = unsafe {
@@ -121,7 +121,7 @@ impl SendCall {
     }
 
     /// Points the headers at the other vectors, which are complete and do not move any more.
-    fn point_headers(&mut self, runs: &[Run]) {
+    fn point_headers(&mut self, runs: &[SegmentRun]) {
         let mut first_piece = 0;
         for (i, run) in runs.iter().enumerate() {
             let header = &mut self.headers[i].msg_hdr;
@@ -166,7 +166,7 @@ fn empty_header() -> libc::msghdr {
 
 /// One filled receive slot.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Slot {
+pub(super) struct ReceiveSlot {
     /// The sender's address.
     pub(super) from: SocketAddrV4,
     /// Where its bytes lie in the arena.
@@ -174,7 +174,7 @@ pub(super) struct Slot {
     /// How many there are.
     pub(super) length: usize,
     /// What the kernel said beside them.
-    pub(super) beside: Beside,
+    pub(super) beside: ControlMessages,
 }
 
 /// Memory of `recvmmsg` arguments, and the arena that its slots fill.
@@ -252,16 +252,16 @@ impl ReceiveCall {
     }
 
     /// What the last call put into slot `i`.
-    pub(super) fn slot(&self, i: usize) -> Slot {
+    pub(super) fn slot(&self, i: usize) -> ReceiveSlot {
         let header = &self.headers[i];
         let control = &self.controls[i].0;
         let control_length = (header.msg_hdr.msg_controllen as usize).min(control.len());
         let name = &self.names[i];
-        Slot {
+        ReceiveSlot {
             from: SocketAddrV4::new(Ipv4Addr::from(u32::from_be(name.sin_addr.s_addr)), u16::from_be(name.sin_port)),
             start: i * SLOT_LENGTH,
             length: (header.msg_len as usize).min(SLOT_LENGTH),
-            beside: control::read(&control[..control_length]),
+            beside: control::read_messages(&control[..control_length]),
         }
     }
 }

@@ -7,7 +7,7 @@ use clearway_proto::wire::conformance::{self, Fabric, Need};
 use clearway_proto::wire::{HeadRef, Out, Token};
 
 use super::*;
-use crate::keys::{Identity, Keys, Scope};
+use crate::keys::{JobKeys, KeyScope, RankKeyPair};
 use crate::waiting::Waiting;
 use crate::waiting::asleep::assert_wakes;
 use clearway_proto::reliable::{ReliableWire, StreamConfig};
@@ -20,11 +20,11 @@ static SESSIONS: AtomicU64 = AtomicU64::new(0);
 /// Longest wait for an arrival that is expected.
 const PATIENCE: Nanos = Nanos::from_millis(20);
 
-struct Loopback {
+struct UdpLoopback {
     wires: Vec<UdpWire>,
 }
 
-impl Loopback {
+impl UdpLoopback {
     fn new(ranks: u32, change: impl Fn(&mut UdpConfig)) -> Self {
         Self::over_rails(1, ranks, change)
     }
@@ -80,7 +80,7 @@ impl Loopback {
     }
 }
 
-impl Fabric for Loopback {
+impl Fabric for UdpLoopback {
     fn wire(&mut self, rank: Rank) -> &mut dyn Wire {
         &mut self.wires[rank.index()]
     }
@@ -94,15 +94,15 @@ impl Fabric for Loopback {
 }
 
 /// The keys of all ranks of `session`.
-pub(super) fn agreed(ranks: u32, session: u64, epoch: u32) -> Vec<Keys> {
-    let identity = |rank| Identity::new(Rank(rank), Scope { session, epoch, secret: None }).expect("a key pair");
-    let identities: Vec<Identity> = (0..ranks).map(identity).collect();
-    let cards: Vec<_> = identities.iter().map(Identity::card).collect();
+pub(super) fn agreed(ranks: u32, session: u64, epoch: u32) -> Vec<JobKeys> {
+    let identity = |rank| RankKeyPair::new(Rank(rank), KeyScope { session, epoch, secret: None }).expect("a key pair");
+    let identities: Vec<RankKeyPair> = (0..ranks).map(identity).collect();
+    let cards: Vec<_> = identities.iter().map(RankKeyPair::card).collect();
     identities.into_iter().map(|identity| identity.agree(&cards).expect("good cards")).collect()
 }
 
 /// Checks the contract of a wire that has no one-sided operations and no files.
-fn check(wire: &str, make: impl FnMut() -> Loopback) {
+fn check(wire: &str, make: impl FnMut() -> UdpLoopback) {
     use OperationKind::{Atomic, File, Read, Write};
     let lacks = [Write, Read, Atomic, File].map(Need::Operation);
     eprint!("{}", conformance::check(wire, &lacks, make).expect("every promise is kept"));
@@ -111,22 +111,22 @@ fn check(wire: &str, make: impl FnMut() -> Loopback) {
 /// Real packets and the smallest buffers.
 fn narrow(config: &mut UdpConfig) {
     config.segmentation = Segmentation::RealPackets;
-    config.buffers = Buffers { send: Bytes(1), receive: Bytes(64 << 10) };
+    config.buffers = SocketBuffers { send: Bytes(1), receive: Bytes(64 << 10) };
 }
 
 #[test]
 fn conformance__the_udp_wire_keeps_the_contract() {
-    check("UDP", || Loopback::new(conformance::RANKS, |_| {}));
+    check("UDP", || UdpLoopback::new(conformance::RANKS, |_| {}));
 }
 
 #[test]
 fn conformance__over_two_rails() {
-    check("UDP over two rails", || Loopback::over_rails(2, conformance::RANKS, |_| {}));
+    check("UDP over two rails", || UdpLoopback::over_rails(2, conformance::RANKS, |_| {}));
 }
 
 #[test]
 fn rails__a_message_travels_on_the_one_it_is_bound_to_and_strangers_are_told_on_each() {
-    let mut job = Loopback::over_rails(2, 2, |_| {});
+    let mut job = UdpLoopback::over_rails(2, 2, |_| {});
     for (rail, class) in [0, 1, 1, 0].into_iter().zip(Class::ALL) {
         let path = PathId(rail);
         assert_eq!(job.send_by(path, 0, 1, class, &[rail], Span::EMPTY), PostOutcome::Done(0));
@@ -159,12 +159,12 @@ fn rails__a_message_travels_on_the_one_it_is_bound_to_and_strangers_are_told_on_
 
 #[test]
 fn conformance__with_real_packets_and_the_smallest_buffers() {
-    check("UDP in real packets", || Loopback::new(conformance::RANKS, narrow));
+    check("UDP in real packets", || UdpLoopback::new(conformance::RANKS, narrow));
 }
 
 #[test]
 fn poll__strangers_are_counted_and_never_given() {
-    let mut job = Loopback::new(2, |_| {});
+    let mut job = UdpLoopback::new(2, |_| {});
     let stranger = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
     let session = job.wires[1].listener.members.session;
     let messages: [&[u8]; 4] = [b"", b"noise", &frame::write(Rank(0), session, 0), &[0xff; 2_000]];
@@ -181,7 +181,7 @@ fn poll__strangers_are_counted_and_never_given() {
 #[test]
 fn counters__every_message_that_overflowed_is_counted() {
     const BURST: u64 = 400;
-    let mut job = Loopback::new(2, |config| {
+    let mut job = UdpLoopback::new(2, |config| {
         config.segmentation = Segmentation::RealPackets;
         config.buffers.receive = Bytes(16 << 10);
     });
@@ -205,7 +205,7 @@ fn counters__every_message_that_overflowed_is_counted() {
 
 #[test]
 fn classes__a_flood_of_one_class_overflows_only_its_own_buffer() {
-    let mut job = Loopback::new(2, |config| {
+    let mut job = UdpLoopback::new(2, |config| {
         config.segmentation = Segmentation::RealPackets;
         config.buffers.receive = Bytes(16 << 10);
     });
@@ -221,7 +221,7 @@ fn classes__a_flood_of_one_class_overflows_only_its_own_buffer() {
 
 #[test]
 fn post__a_closed_port_of_a_peer_is_counted_and_fails_no_send() {
-    let mut job = Loopback::new(2, |_| {});
+    let mut job = UdpLoopback::new(2, |_| {});
     job.wires.pop();
     for _ in 0..20 {
         assert_eq!(job.send(0, 1, Class::Control, b"anyone?", Span::EMPTY), PostOutcome::Done(0));
@@ -236,7 +236,7 @@ fn post__a_closed_port_of_a_peer_is_counted_and_fails_no_send() {
 
 #[test]
 fn post__a_copy_over_a_planned_body_does_not_change_what_was_sent() {
-    let mut job = Loopback::new(2, |_| {});
+    let mut job = UdpLoopback::new(2, |_| {});
     let region = job.wires[0].register(Bytes(8)).expect("room");
     job.wires[0].region_mut(region).expect("registered").copy_from_slice(b"old.new.");
     let (old, new) = (Span { region, offset: 0, length: 4 }, Span { region, offset: 4, length: 4 });
@@ -265,7 +265,7 @@ fn post__a_copy_over_a_planned_body_does_not_change_what_was_sent() {
 #[test]
 fn poll__bodies_of_a_joined_run_are_each_in_place() {
     const COUNT: usize = 200;
-    let mut job = Loopback::new(2, |_| {});
+    let mut job = UdpLoopback::new(2, |_| {});
     let region = job.wires[0].register(Bytes(COUNT as u64 * 1_000)).expect("room");
     for (i, byte) in job.wires[0].region_mut(region).expect("registered").iter_mut().enumerate() {
         *byte = (i / 1_000) as u8;
@@ -304,7 +304,7 @@ fn poll__bodies_of_a_joined_run_are_each_in_place() {
 
 #[test]
 fn send__a_rank_can_write_to_itself() {
-    let mut job = Loopback::new(1, |_| {});
+    let mut job = UdpLoopback::new(1, |_| {});
     assert_eq!(job.send(0, 0, Class::LowLatency, b"to myself", Span::EMPTY), PostOutcome::Done(0));
     assert_eq!(job.await_messages(0, 1).len(), 1);
     assert_eq!(job.wires[0].counters().sent, 1);
@@ -312,7 +312,7 @@ fn send__a_rank_can_write_to_itself() {
 
 #[test]
 fn rest__a_thread_sleeps_without_the_wire_and_wakes_for_each_message() {
-    let mut job = Loopback::new(2, |_| {});
+    let mut job = UdpLoopback::new(2, |_| {});
     let receiver = job.wires.pop().expect("two");
     assert_wakes(&mut job.wires[0], receiver);
 }
@@ -320,7 +320,7 @@ fn rest__a_thread_sleeps_without_the_wire_and_wakes_for_each_message() {
 #[test]
 fn rest__reliable_messages_wake_as_well() {
     let streams = StreamConfig::new(2);
-    let wires = Loopback::new(2, |_| {}).wires.into_iter();
+    let wires = UdpLoopback::new(2, |_| {}).wires.into_iter();
     let mut wires: Vec<_> =
         wires.map(|wire| ReliableWire::new(wire, 2, &streams, 0).expect("all that is needed")).collect();
     let receiver = wires.pop().expect("two");

@@ -41,7 +41,7 @@ pub enum Segmentation {
 
 /// One message of a plan.
 #[derive(Clone, Debug)]
-pub(super) struct Planned {
+pub(super) struct PlannedMessage {
     /// Its place among the answers.
     pub(super) answer: usize,
     /// Where it goes.
@@ -52,7 +52,7 @@ pub(super) struct Planned {
     pub(super) body: Span,
 }
 
-impl Planned {
+impl PlannedMessage {
     fn length(&self) -> usize {
         self.head.len() + self.body.length as usize
     }
@@ -60,7 +60,7 @@ impl Planned {
 
 /// Neighbouring messages that leave as one packet of the kernel's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Run {
+pub(super) struct SegmentRun {
     /// Where it goes.
     pub(super) to: SocketAddrV4,
     /// The first message.
@@ -71,7 +71,7 @@ pub(super) struct Run {
     pub(super) segment: Option<u16>,
 }
 
-impl Run {
+impl SegmentRun {
     /// The messages' places in the plan.
     pub(super) fn messages(&self) -> Range<usize> {
         self.first..self.first + self.count
@@ -80,7 +80,7 @@ impl Run {
 
 /// What stops a class from sending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Full {
+pub(super) enum SendStop {
     /// Its socket's send buffer; the kernel tells when there is room.
     Socket,
     /// The device's queue; nobody tells when there is room.
@@ -89,19 +89,19 @@ pub(super) enum Full {
 
 /// How far a plan got.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Sent {
+pub(super) struct SendProgress {
     /// Messages handed to the kernel, or lost with an error; the rest found no room.
     pub(super) messages: usize,
     /// Why the rest did not leave.
-    pub(super) full: Option<Full>,
+    pub(super) full: Option<SendStop>,
     /// Failures counted on the way.
     pub(super) errors: u64,
 }
 
 /// Where runs leave: a socket, or a test's stand-in.
-pub(super) trait Outlet {
+pub(super) trait RunSender {
     /// Sends runs in order; returns how many were taken, or the error of the first.
-    fn send<'a>(&mut self, runs: &[Run], pieces_of: &dyn Fn(usize) -> [&'a [u8]; 2]) -> io::Result<usize>;
+    fn send<'a>(&mut self, runs: &[SegmentRun], pieces_of: &dyn Fn(usize) -> [&'a [u8]; 2]) -> io::Result<usize>;
 
     /// Forgets what older packets met; returns how many reports there were.
     fn drain_errors(&mut self) -> u64;
@@ -109,28 +109,28 @@ pub(super) trait Outlet {
 
 /// What to do about a refused run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Remedy {
+enum RefusalRemedy {
     Again,
-    Wait(Full),
+    Wait(SendStop),
     Unsegment,
     Drain,
 }
 
-fn remedy(error: &io::Error, run: &Run) -> Remedy {
+fn remedy(error: &io::Error, run: &SegmentRun) -> RefusalRemedy {
     match error.raw_os_error() {
-        Some(libc::EINTR) => Remedy::Again,
-        Some(libc::EAGAIN) => Remedy::Wait(Full::Socket),
-        Some(libc::ENOBUFS | libc::ENOMEM) => Remedy::Wait(Full::Device),
-        Some(libc::EIO | libc::EINVAL | libc::EMSGSIZE) if run.segment.is_some() => Remedy::Unsegment,
-        _ => Remedy::Drain,
+        Some(libc::EINTR) => RefusalRemedy::Again,
+        Some(libc::EAGAIN) => RefusalRemedy::Wait(SendStop::Socket),
+        Some(libc::ENOBUFS | libc::ENOMEM) => RefusalRemedy::Wait(SendStop::Device),
+        Some(libc::EIO | libc::EINVAL | libc::EMSGSIZE) if run.segment.is_some() => RefusalRemedy::Unsegment,
+        _ => RefusalRemedy::Drain,
     }
 }
 
 /// Joins neighbours of `planned[from..]` to runs.
-fn join(planned: &[Planned], from: usize, segmentation: Segmentation, runs: &mut Vec<Run>) {
+fn join(planned: &[PlannedMessage], from: usize, segmentation: Segmentation, runs: &mut Vec<SegmentRun>) {
     runs.clear();
     let segments_max = if segmentation == Segmentation::Offload { SEGMENTS_MAX } else { 1 };
-    let mut open: Option<(Run, usize)> = None;
+    let mut open: Option<(SegmentRun, usize)> = None;
     for (i, message) in planned.iter().enumerate().skip(from) {
         let length = message.length();
         if let Some((run, segment)) = &mut open
@@ -149,7 +149,7 @@ fn join(planned: &[Planned], from: usize, segmentation: Segmentation, runs: &mut
             open = None;
             continue;
         }
-        let next = Run { to: message.to, first: i, count: 1, segment: None };
+        let next = SegmentRun { to: message.to, first: i, count: 1, segment: None };
         runs.extend(open.replace((next, length)).map(|(run, _)| run));
     }
     runs.extend(open.map(|(run, _)| run));
@@ -157,13 +157,13 @@ fn join(planned: &[Planned], from: usize, segmentation: Segmentation, runs: &mut
 
 /// Sends a plan as far as it goes. `runs` is memory to work in.
 pub(super) fn send_all<'a>(
-    outlet: &mut dyn Outlet,
-    planned: &[Planned],
+    outlet: &mut dyn RunSender,
+    planned: &[PlannedMessage],
     segmentation: &mut Segmentation,
-    runs: &mut Vec<Run>,
+    runs: &mut Vec<SegmentRun>,
     pieces_of: &dyn Fn(usize) -> [&'a [u8]; 2],
-) -> Sent {
-    let mut sent = Sent { messages: planned.len(), ..Sent::default() };
+) -> SendProgress {
+    let mut sent = SendProgress { messages: planned.len(), ..SendProgress::default() };
     let mut next = 0;
     let mut attempts = 0;
     join(planned, 0, *segmentation, runs);
@@ -178,15 +178,15 @@ pub(super) fn send_all<'a>(
             Err(error) => error,
         };
         match remedy(&error, &run) {
-            Remedy::Again => {}
-            Remedy::Wait(full) => return Sent { messages: run.first, full: Some(full), ..sent },
-            Remedy::Unsegment => {
+            RefusalRemedy::Again => {}
+            RefusalRemedy::Wait(full) => return SendProgress { messages: run.first, full: Some(full), ..sent },
+            RefusalRemedy::Unsegment => {
                 *segmentation = Segmentation::Refused;
                 sent.errors += 1;
                 join(planned, run.first, *segmentation, runs);
                 next = 0;
             }
-            Remedy::Drain => {
+            RefusalRemedy::Drain => {
                 attempts += 1;
                 sent.errors += outlet.drain_errors();
                 if attempts == ATTEMPTS_MAX {

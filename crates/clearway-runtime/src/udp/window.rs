@@ -20,13 +20,13 @@ pub(super) const REACH: u64 = (WORDS - 1) * 64;
 
 /// Which of the latest numbers came.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Window {
+pub(super) struct ReplayWindow {
     /// One more than the highest number that came.
     end: u64,
     came: [u64; WORDS as usize],
 }
 
-impl Default for Window {
+impl Default for ReplayWindow {
     fn default() -> Self {
         Self { end: 0, came: [0; WORDS as usize] }
     }
@@ -37,7 +37,7 @@ fn place(number: u64) -> (usize, u64) {
     ((number / 64 % WORDS) as usize, 1 << (number % 64))
 }
 
-impl Window {
+impl ReplayWindow {
     /// Whether `number` did not come yet, as far as can be told.
     pub(super) fn is_fresh(&self, number: u64) -> bool {
         let (word, bit) = place(number);
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn accept(window: &mut Window, number: u64) -> bool {
+    fn accept(window: &mut ReplayWindow, number: u64) -> bool {
         let fresh = window.is_fresh(number);
         if fresh {
             window.mark(number);
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn window__takes_each_number_once_in_any_order() {
-        let mut window = Window::default();
+        let mut window = ReplayWindow::default();
         for number in [0, 5, 3, 64, 63, 4_000, 1] {
             assert!(accept(&mut window, number), "{number}");
             assert!(!accept(&mut window, number), "{number} again");
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn window__ends_where_it_says() {
-        let mut window = Window::default();
+        let mut window = ReplayWindow::default();
         assert!(accept(&mut window, REACH + 10));
         assert!(!window.is_fresh(10), "just too old");
         assert!(window.is_fresh(11));
@@ -96,7 +96,7 @@ mod tests {
         fn window__accepts_what_is_new_and_near_and_nothing_twice(
             steps in prop::collection::vec((any::<bool>(), 0u64..6_000), 1..300)
         ) {
-            let (mut window, mut came, mut highest) = (Window::default(), BTreeSet::new(), 0u64);
+            let (mut window, mut came, mut highest) = (ReplayWindow::default(), BTreeSet::new(), 0u64);
             for (ahead, distance) in steps {
                 let number = if ahead { highest + distance } else { highest.saturating_sub(distance) };
                 let near = number + REACH > highest || came.is_empty();

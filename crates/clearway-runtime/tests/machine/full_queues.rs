@@ -54,12 +54,12 @@ fn on_slow_link(name: &str, limit: &str, test: fn()) {
     test();
 }
 
-struct Bench {
+struct FullQueueBench {
     wire: UdpWire,
     body: Span,
 }
 
-impl Bench {
+impl FullQueueBench {
     fn new(segmentation: Segmentation) -> Self {
         let port = UdpPort::bind(SocketAddrV4::new(NEAR, 0)).expect("a free port");
         let peers = vec![port.address(), SocketAddrV4::new(FAR, 9)];
@@ -97,7 +97,7 @@ impl Bench {
 }
 
 fn a_full_class_waits_alone() {
-    let mut bench = Bench::new(Segmentation::RealPackets);
+    let mut bench = FullQueueBench::new(Segmentation::RealPackets);
     let answers = bench.post(Class::Bulk, 200);
     let taken = answers.iter().take_while(|answer| **answer == PostOutcome::Done(0)).count();
     assert!(0 < taken && taken < 200, "took {taken}");
@@ -116,7 +116,7 @@ fn socket__a_full_class_waits_alone_and_is_told_of_room() {
 
 fn a_full_device_is_tried_again() {
     for segmentation in [Segmentation::RealPackets, Segmentation::Offload] {
-        let mut bench = Bench::new(segmentation);
+        let mut bench = FullQueueBench::new(segmentation);
         assert!(bench.post(Class::Bulk, 100).contains(&PostOutcome::NoRoom), "{segmentation:?}");
         let end = bench.wire.now() + PATIENCE;
         bench.await_room(Class::Bulk);

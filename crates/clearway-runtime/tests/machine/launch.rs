@@ -22,7 +22,7 @@ const DEADLINE: Duration = Duration::from_secs(60);
 const RANKS: usize = 4;
 
 /// A way to start `RANKS` ranks of a program on this machine.
-struct Launcher {
+struct TestLauncher {
     name: &'static str,
     command: Vec<String>,
     /// The beginning of the method that the ranks must report.
@@ -30,7 +30,7 @@ struct Launcher {
 }
 
 /// Launchers that this machine has; the others are named.
-fn launchers() -> Vec<Launcher> {
+fn launchers() -> Vec<TestLauncher> {
     let ranks = RANKS.to_string();
     let known: [(&'static str, &[&str], &'static str); 3] = [
         ("mpiexec.hydra", &["-n", &ranks], "PMI-1"),
@@ -43,7 +43,7 @@ fn launchers() -> Vec<Launcher> {
             Some(program) => {
                 let words = arguments.iter().map(|word| (*word).to_owned());
                 let command = std::iter::once(program.to_string_lossy().into_owned()).chain(words).collect();
-                found.push(Launcher { name, command, method });
+                found.push(TestLauncher { name, command, method });
             }
             None => eprintln!("skipped: {name} is not installed"),
         }
@@ -58,7 +58,7 @@ fn in_path(name: &str) -> Option<PathBuf> {
 }
 
 /// The program that ranks run.
-fn meet() -> Option<PathBuf> {
+fn meet_program() -> Option<PathBuf> {
     example("meet")
 }
 
@@ -73,13 +73,13 @@ fn example(name: &str) -> Option<PathBuf> {
 }
 
 /// A program that is running, and what it says.
-struct Running {
+struct RunningProgram {
     child: Child,
     lines: Receiver<String>,
     errors: thread::JoinHandle<String>,
 }
 
-impl Running {
+impl RunningProgram {
     fn start(command: &mut Command) -> Self {
         // Open MPI and PRRTE refuse root, and hydra has nothing against variables of others.
         for variable in ["OMPI_ALLOW_RUN_AS_ROOT", "PRTE_ALLOW_RUN_AS_ROOT"] {
@@ -160,7 +160,7 @@ fn expect_nothing_left(ranks: &BTreeMap<usize, String>) {
 
 /// A job starts, meets and ends well.
 fn check_meeting(name: &str, method: &str, command: &mut Command) {
-    let mut running = Running::start(command);
+    let mut running = RunningProgram::start(command);
     let ranks = running.ranks();
     let (status, errors) = running.end();
     assert!(status.success(), "{name}: {status}: {errors}");
@@ -172,7 +172,7 @@ fn check_meeting(name: &str, method: &str, command: &mut Command) {
 
 /// A job whose rank 1 is killed in the middle ends, and says so with its exit code.
 fn check_killing(name: &str, command: &mut Command) -> String {
-    let mut running = Running::start(command);
+    let mut running = RunningProgram::start(command);
     let ranks = running.ranks();
     kill_process(process(&ranks[&1]), Signal::KILL).unwrap();
     let (status, errors) = running.end();
@@ -183,7 +183,7 @@ fn check_killing(name: &str, command: &mut Command) -> String {
 
 #[test]
 fn launchers__ranks_meet_and_leave() {
-    let Some(meet) = meet() else { return };
+    let Some(meet) = meet_program() else { return };
     for launcher in launchers() {
         for arguments in [&["--length", "100"][..], &["--length", "0"], &["--length", "20000"]] {
             let mut command = Command::new(&launcher.command[0]);
@@ -195,7 +195,7 @@ fn launchers__ranks_meet_and_leave() {
 
 #[test]
 fn launchers__a_killed_rank_ends_the_job() {
-    let Some(meet) = meet() else { return };
+    let Some(meet) = meet_program() else { return };
     for launcher in launchers() {
         let mut command = Command::new(&launcher.command[0]);
         command.args(&launcher.command[1..]).arg(&meet).arg("--hang");
@@ -205,11 +205,11 @@ fn launchers__a_killed_rank_ends_the_job() {
 
 #[test]
 fn launchers__an_abort_ends_the_job() {
-    let Some(meet) = meet() else { return };
+    let Some(meet) = meet_program() else { return };
     for launcher in launchers() {
         let mut command = Command::new(&launcher.command[0]);
         command.args(&launcher.command[1..]).arg(&meet).arg("--abort");
-        let running = Running::start(&mut command);
+        let running = RunningProgram::start(&mut command);
         let until_closed = running.lines.iter().filter_map(rank);
         // A launcher that is told to abort may lose what ranks said just before.
         let ranks = until_closed.collect();
@@ -223,7 +223,7 @@ fn launchers__an_abort_ends_the_job() {
 
 #[test]
 fn pmix__a_library_that_is_not_there_is_one_sentence_for_each_rank() {
-    let (Some(meet), Some(mpirun)) = (meet(), in_path("mpirun.openmpi")) else {
+    let (Some(meet), Some(mpirun)) = (meet_program(), in_path("mpirun.openmpi")) else {
         return eprintln!("skipped: mpirun.openmpi is not installed");
     };
     let mut command = Command::new(mpirun);
@@ -240,9 +240,9 @@ fn pmix__a_library_that_is_not_there_is_one_sentence_for_each_rank() {
 }
 
 /// A directory that is gone at the end.
-struct Scratch(PathBuf);
+struct ScratchDirectory(PathBuf);
 
-impl Scratch {
+impl ScratchDirectory {
     fn new(name: &str) -> Self {
         let path = env::temp_dir().join(format!("clearway-launch-{name}-{}", std::process::id()));
         fs::create_dir_all(&path).unwrap();
@@ -256,14 +256,14 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
+impl Drop for ScratchDirectory {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
-/// The conductor, the last rank, of ranks on two hosts, through a program that does what ssh and the host's shell do, here.
-fn over_shell(scratch: &Scratch, meet: &Path) -> Command {
+/// The coordinator, the last rank, of ranks on two hosts, through a program that does what ssh and the host's shell do, here.
+fn over_shell(scratch: &ScratchDirectory, meet: &Path) -> Command {
     let program = "#!/bin/sh\nwhile [ $# -gt 2 ]; do shift; done\nexec sh -c \"$2\"\n";
     let ssh = scratch.file("ssh", program);
     fs::set_permissions(&ssh, fs::Permissions::from_mode(0o755)).unwrap();
@@ -275,8 +275,8 @@ fn over_shell(scratch: &Scratch, meet: &Path) -> Command {
 
 #[test]
 fn ssh__ranks_meet_and_leave() {
-    let Some(meet) = meet() else { return };
-    let scratch = Scratch::new("meet");
+    let Some(meet) = meet_program() else { return };
+    let scratch = ScratchDirectory::new("meet");
     check_meeting(
         "a shell for ssh",
         "ssh",
@@ -286,8 +286,8 @@ fn ssh__ranks_meet_and_leave() {
 
 #[test]
 fn ssh__a_killed_rank_ends_the_job_and_is_named() {
-    let Some(meet) = meet() else { return };
-    let scratch = Scratch::new("kill");
+    let Some(meet) = meet_program() else { return };
+    let scratch = ScratchDirectory::new("kill");
     let errors = check_killing("a shell for ssh", over_shell(&scratch, &meet).args(["--", "--hang"]));
     assert!(errors.contains("rank 1 on n1 ended with signal: 9"), "{errors}");
 }
@@ -313,9 +313,9 @@ fn passes_secret_on(process: Pid) -> bool {
 
 #[test]
 fn ssh__standard_input_of_a_rank_is_empty_and_no_secret() {
-    let Some(meet) = meet() else { return };
-    let scratch = Scratch::new("input");
-    let mut running = Running::start(over_shell(&scratch, &meet).args(["--", "--read"]));
+    let Some(meet) = meet_program() else { return };
+    let scratch = ScratchDirectory::new("input");
+    let mut running = RunningProgram::start(over_shell(&scratch, &meet).args(["--", "--read"]));
     let mut ranks = running.ranks();
     ranks.retain(|rank, _| *rank < RANKS - 1);
     assert!(ranks.values().all(|line| line.ends_with("standard input has \"\"")), "{ranks:?}");
@@ -325,9 +325,9 @@ fn ssh__standard_input_of_a_rank_is_empty_and_no_secret() {
 
 #[test]
 fn ssh__ranks_end_with_their_conductor() {
-    let Some(meet) = meet() else { return };
-    let scratch = Scratch::new("conductor");
-    let mut running = Running::start(over_shell(&scratch, &meet).args(["--", "--hang"]));
+    let Some(meet) = meet_program() else { return };
+    let scratch = ScratchDirectory::new("conductor");
+    let mut running = RunningProgram::start(over_shell(&scratch, &meet).args(["--", "--hang"]));
     let ranks = running.ranks();
     for line in ranks.values() {
         assert!(!shows_secret(process(line)), "a secret where everybody can read it");
@@ -342,15 +342,17 @@ fn ssh__ranks_end_with_their_conductor() {
 
 #[test]
 fn ssh__a_host_that_does_not_answer_is_named_in_time() {
-    let (Some(meet), Some(_)) = (meet(), in_path("ssh")) else { return eprintln!("skipped: ssh is not installed") };
-    let scratch = Scratch::new("dead");
+    let (Some(meet), Some(_)) = (meet_program(), in_path("ssh")) else {
+        return eprintln!("skipped: ssh is not installed");
+    };
+    let scratch = ScratchDirectory::new("dead");
     let hosts = scratch.file("hosts", "127.0.0.1\n");
     // A listener that never says a word, as a host does whose processes hang.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = format!("-p{}", silent.local_addr().unwrap().port());
     let mut command = Command::new(meet);
     command.arg("--hosts").arg(hosts).args(["--patience", "2", "--ssh-argument", &port, "--"]);
-    let (status, errors) = Running::start(&mut command).end();
+    let (status, errors) = RunningProgram::start(&mut command).end();
     assert_eq!(status.code(), Some(1));
     // On a busy machine ssh may not get to say it first.
     let said = ["host 127.0.0.1 cannot be reached over ssh", "rank 0 on 127.0.0.1 did not join within 2 s"];
@@ -358,7 +360,7 @@ fn ssh__a_host_that_does_not_answer_is_named_in_time() {
 }
 
 /// A real server of ssh on a port of its own, with keys made for this test; nothing when it cannot be had.
-fn server(scratch: &Scratch) -> Option<(Child, Vec<String>)> {
+fn server(scratch: &ScratchDirectory) -> Option<(Child, Vec<String>)> {
     let (daemon, keygen) = (in_path("sshd")?, in_path("ssh-keygen")?);
     in_path("ssh")?;
     if !rustix::process::geteuid().is_root() || fs::create_dir_all("/run/sshd").is_err() {
@@ -390,13 +392,13 @@ fn server(scratch: &Scratch) -> Option<(Child, Vec<String>)> {
 
 #[test]
 fn ssh__a_real_server_carries_meeting_killing_and_the_conductors_end() {
-    let Some(meet) = meet() else { return };
-    let scratch = Scratch::new("server");
+    let Some(meet) = meet_program() else { return };
+    let scratch = ScratchDirectory::new("server");
     let Some((mut server, arguments)) = server(&scratch) else {
         return eprintln!("skipped: a server of ssh needs root, sshd and ssh-keygen");
     };
     let hosts = scratch.file("hosts", "127.0.0.1 slots=3\n");
-    let conductor = |words: &[&str]| {
+    let coordinator = |words: &[&str]| {
         let mut command = Command::new(&meet);
         command.arg("--hosts").arg(&hosts);
         for argument in &arguments {
@@ -405,10 +407,10 @@ fn ssh__a_real_server_carries_meeting_killing_and_the_conductors_end() {
         command.arg("--").args(words);
         command
     };
-    check_meeting("ssh", "ssh", &mut conductor(&[]));
-    let errors = check_killing("ssh", &mut conductor(&["--hang"]));
+    check_meeting("ssh", "ssh", &mut coordinator(&[]));
+    let errors = check_killing("ssh", &mut coordinator(&["--hang"]));
     assert!(errors.contains("rank 1 on 127.0.0.1 ended with"), "{errors}");
-    let mut running = Running::start(&mut conductor(&["--hang"]));
+    let mut running = RunningProgram::start(&mut coordinator(&["--hang"]));
     let ranks = running.ranks();
     running.child.kill().unwrap();
     running.end();
@@ -418,8 +420,8 @@ fn ssh__a_real_server_carries_meeting_killing_and_the_conductors_end() {
 }
 
 /// Ranks as `srun --mpi=none` starts them: only the environment says who they are.
-fn step(meet: &Path, job: u32, rank: usize, words: &[&str]) -> Running {
-    Running::start(&mut step_command(meet, job, rank, words))
+fn step(meet: &Path, job: u32, rank: usize, words: &[&str]) -> RunningProgram {
+    RunningProgram::start(&mut step_command(meet, job, rank, words))
 }
 
 fn step_command(program: &Path, job: u32, rank: usize, words: &[&str]) -> Command {
@@ -432,15 +434,15 @@ fn step_command(program: &Path, job: u32, rank: usize, words: &[&str]) -> Comman
 
 #[test]
 fn slurm__a_killed_rank_ends_the_step_and_rank_0_says_who() {
-    let Some(meet) = meet() else { return };
+    let Some(meet) = meet_program() else { return };
     for victim in [1, 0] {
         let job = std::process::id() + victim as u32;
-        let ranks: Vec<Running> = (0..RANKS).map(|rank| step(&meet, job, rank, &["--hang"])).collect();
+        let ranks: Vec<RunningProgram> = (0..RANKS).map(|rank| step(&meet, job, rank, &["--hang"])).collect();
         let lines: BTreeMap<usize, String> =
             (0..).zip(ranks.iter().map(|one| one.lines.recv_timeout(DEADLINE).unwrap())).collect();
         assert!(lines[&0].contains("by Slurm environment"), "{}", lines[&0]);
         kill_process(process(&lines[&victim]), Signal::KILL).unwrap();
-        let ends: Vec<(ExitStatus, String)> = ranks.into_iter().map(Running::end).collect();
+        let ends: Vec<(ExitStatus, String)> = ranks.into_iter().map(RunningProgram::end).collect();
         expect_nothing_left(&lines);
         assert!(ends.iter().all(|(status, _)| !status.success()));
         let said = if victim == 0 { &ends[1].1 } else { &ends[0].1 };
@@ -451,7 +453,7 @@ fn slurm__a_killed_rank_ends_the_step_and_rank_0_says_who() {
 
 #[test]
 fn slurm__a_rank_that_never_comes_is_named() {
-    let Some(meet) = meet() else { return };
+    let Some(meet) = meet_program() else { return };
     let job = std::process::id() + 100;
     let (status, errors) = step(&meet, job, 0, &["--patience", "1"]).end();
     assert_eq!(status.code(), Some(1));
@@ -499,7 +501,7 @@ fn ending__at_once_runs_no_handler_and_unread_errors_raise_no_signal() {
 
 /// Ranks of `foreign` under Hydra that take themselves for ranks of a Slurm step; `scratch` has their `scancel`, which writes down its
 /// arguments. Nothing without Hydra.
-fn foreign_in_step(scratch: &Scratch, words: &[&str]) -> Option<Running> {
+fn foreign_in_step(scratch: &ScratchDirectory, words: &[&str]) -> Option<RunningProgram> {
     let (Some(foreign), Some(hydra)) = (example("foreign"), in_path("mpiexec.hydra")) else {
         eprintln!("skipped: mpiexec.hydra is not installed");
         return None;
@@ -512,12 +514,12 @@ fn foreign_in_step(scratch: &Scratch, words: &[&str]) -> Option<Running> {
     let mut command = Command::new(hydra);
     command.args(["-n", &RANKS.to_string(), "env", "SLURM_JOB_ID=7", "SLURM_STEP_ID=0", "SLURM_PROCID=1"]);
     command.arg("SLURMD_NODENAME=n1").arg(format!("PATH={}", path.display())).arg(foreign).args(words);
-    Some(Running::start(&mut command))
+    Some(RunningProgram::start(&mut command))
 }
 
 #[test]
 fn stand_in__is_no_child_of_the_rank_and_ends_with_the_job() {
-    let scratch = Scratch::new("stand-in");
+    let scratch = ScratchDirectory::new("stand-in");
     let Some(mut running) = foreign_in_step(&scratch, &[]) else { return };
     let ranks = running.ranks();
     assert!(ranks.values().all(|line| line.contains("by PMI-1") && line.ends_with(": no child")), "{ranks:?}");
@@ -528,7 +530,7 @@ fn stand_in__is_no_child_of_the_rank_and_ends_with_the_job() {
 
 #[test]
 fn stand_in__a_killed_rank_ends_the_step() {
-    let scratch = Scratch::new("stand-in-killed");
+    let scratch = ScratchDirectory::new("stand-in-killed");
     let Some(mut running) = foreign_in_step(&scratch, &["--hang"]) else { return };
     let ranks = running.ranks();
     kill_process(process(&ranks[&1]), Signal::KILL).unwrap();
@@ -550,7 +552,7 @@ fn here(meet: &Path, words: &[&str]) -> Command {
 
 #[test]
 fn here__ranks_meet_and_leave() {
-    let Some(meet) = meet() else { return };
+    let Some(meet) = meet_program() else { return };
     // The variables of a rank of another job do not reach the ranks that it starts, and the address of its user has no part in them.
     let mut command = here(&meet, &["--length", "20000"]);
     command.env("SSH_CONNECTION", "192.0.2.1 51000 192.0.2.2 22").env("SLURM_PROCID", "0").env("PMI_FD", "0");
@@ -559,34 +561,34 @@ fn here__ranks_meet_and_leave() {
 
 #[test]
 fn here__a_killed_rank_ends_the_job_and_is_named() {
-    let Some(meet) = meet() else { return };
+    let Some(meet) = meet_program() else { return };
     let errors = check_killing("this host", &mut here(&meet, &["--hang"]));
     assert!(errors.contains("rank 1 on ") && errors.contains("ended with signal: 9"), "{errors}");
 }
 
 #[test]
 fn here__an_abort_ends_the_job_with_its_status_and_sentence() {
-    let Some(meet) = meet() else { return };
-    let (status, errors) = Running::start(&mut here(&meet, &["--abort"])).end();
+    let Some(meet) = meet_program() else { return };
+    let (status, errors) = RunningProgram::start(&mut here(&meet, &["--abort"])).end();
     assert_eq!(status.code(), Some(3), "{errors}");
     assert!(errors.contains("meet: the last rank was asked to abort"), "{errors}");
 }
 
 #[test]
 fn here__a_rank_that_does_not_join_is_not_waited_for() {
-    let Some(meet) = meet() else { return };
+    let Some(meet) = meet_program() else { return };
     let script = format!("[ $CLEARWAY_RANK = 2 ] && exit 0; exec {} --hang", meet.display());
     let mut command = Command::new(&meet);
     command.args(["--here", &RANKS.to_string(), "--program", "/bin/sh", "--", "-c", &script]);
-    let (status, errors) = Running::start(&mut command).end();
+    let (status, errors) = RunningProgram::start(&mut command).end();
     assert_eq!(status.code(), Some(1), "{errors}");
     assert!(errors.contains("rank 2 on ") && errors.contains("before it joined"), "{errors}");
 }
 
 #[test]
 fn here__ranks_have_groups_and_secrets_of_their_own_and_end_with_their_starter() {
-    let Some(meet) = meet() else { return };
-    let mut running = Running::start(&mut here(&meet, &["--hang"]));
+    let Some(meet) = meet_program() else { return };
+    let mut running = RunningProgram::start(&mut here(&meet, &["--hang"]));
     let ranks = running.ranks();
     let own = Pid::from_child(&running.child);
     for line in ranks.values() {
@@ -601,8 +603,8 @@ fn here__ranks_have_groups_and_secrets_of_their_own_and_end_with_their_starter()
 
 #[test]
 fn here__standard_input_goes_to_rank_0_and_to_no_other() {
-    let Some(meet) = meet() else { return };
-    let scratch = Scratch::new("here-input");
+    let Some(meet) = meet_program() else { return };
+    let scratch = ScratchDirectory::new("here-input");
     let input = fs::File::open(scratch.file("input", "a line\n")).unwrap();
     let mut command = Command::new(&meet);
     command.args(["--here", &RANKS.to_string(), "--input", "--", "--read"]);
@@ -618,7 +620,7 @@ fn here__standard_input_goes_to_rank_0_and_to_no_other() {
 
 #[test]
 fn here__a_program_whose_main_is_not_rusts_has_no_children_and_runs_its_handlers() {
-    let (Some(meet), Some(foreign)) = (meet(), example("foreign")) else { return };
+    let (Some(meet), Some(foreign)) = (meet_program(), example("foreign")) else { return };
     let mut command = Command::new(meet);
     command.args(["--here", &RANKS.to_string(), "--program"]).arg(foreign);
     let output = command.output().unwrap();

@@ -7,35 +7,35 @@ use std::os::fd::AsFd;
 
 use clearway_proto::base::{Class, LocalNs, Nanos, Rank};
 use clearway_proto::wire::{Arrival, Destination, Driver, Engine, Input, More, Out, Span, Wire};
-use clearway_runtime::progress::{Host, run};
+use clearway_runtime::progress::{EngineHost, run};
 use clearway_runtime::udp::{UdpConfig, UdpPort, UdpWire};
 use clearway_runtime::waiting::Waiting;
 
 /// Told by the engine.
 #[derive(Debug, PartialEq, Eq)]
-enum Event {
+enum EchoEvent {
     Heard(u8),
     Ticked { at: LocalNs, due: LocalNs },
 }
 
 /// Sends each commanded byte to itself, tells what it hears, and ticks once 2 ms later.
 #[derive(Default)]
-struct Echo {
+struct EchoEngine {
     due: Option<LocalNs>,
 }
 
-impl Engine for Echo {
+impl Engine for EchoEngine {
     type Command = u8;
-    type Event = Event;
+    type Event = EchoEvent;
 
-    fn input(&mut self, now: LocalNs, input: Input<'_, u8>, out: &mut Out<Event>) -> More {
+    fn input(&mut self, now: LocalNs, input: Input<'_, u8>, out: &mut Out<EchoEvent>) -> More {
         match input {
             Input::Command(byte) => out.send(Destination::One(Rank(0)), Class::Control, &[byte], Span::EMPTY, None),
             Input::Arrival(Arrival::Datagram(datagram)) => {
-                out.notify(Event::Heard(datagram.head[0]));
+                out.notify(EchoEvent::Heard(datagram.head[0]));
                 self.due = Some(now + Nanos::from_millis(2));
             }
-            Input::Tick => out.notify(Event::Ticked { at: now, due: self.due.take().unwrap_or_default() }),
+            Input::Tick => out.notify(EchoEvent::Ticked { at: now, due: self.due.take().unwrap_or_default() }),
             _ => {}
         }
         More::No
@@ -46,24 +46,29 @@ impl Engine for Echo {
     }
 }
 
-struct Program {
+struct EchoProgram {
     input: PipeReader,
-    events: Vec<Event>,
+    events: Vec<EchoEvent>,
 }
 
-impl Host<Echo> for Program {
-    fn told(&mut self, event: Event) {
+impl EngineHost<EchoEngine> for EchoProgram {
+    fn event(&mut self, event: EchoEvent) {
         self.events.push(event);
     }
 
-    fn control(&mut self, which: usize, now: LocalNs, driver: &mut Driver<Echo>) {
+    fn control(&mut self, which: usize, now: LocalNs, driver: &mut Driver<EchoEngine>) {
         assert_eq!(which, 0);
         let mut byte = [0];
         self.input.read_exact(&mut byte).expect("a byte");
         driver.command(now, byte[0]);
     }
 
-    fn after_step(&mut self, _: LocalNs, _: &mut Driver<Echo>, _: &mut dyn Wire) -> ControlFlow<(), Option<LocalNs>> {
+    fn after_step(
+        &mut self,
+        _: LocalNs,
+        _: &mut Driver<EchoEngine>,
+        _: &mut dyn Wire,
+    ) -> ControlFlow<(), Option<LocalNs>> {
         if self.events.len() == 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(None) }
     }
 }
@@ -78,11 +83,11 @@ fn run__control_becomes_a_message_an_event_and_a_tick_when_due() {
         let (input, mut writer) = std::io::pipe().expect("a pipe");
         writer.write_all(b"x").expect("room in the pipe");
         let control = input.try_clone().expect("a copy");
-        let mut program = Program { input, events: Vec::new() };
-        let mut driver = Driver::boot(Echo::default(), LocalNs(0), 0);
+        let mut program = EchoProgram { input, events: Vec::new() };
+        let mut driver = Driver::boot(EchoEngine::default(), LocalNs(0), 0);
         run(&mut driver, &mut wire, &[control.as_fd()], &mut program);
-        let [heard, Event::Ticked { at, due }] = program.events.as_slice() else { panic!("{:?}", program.events) };
-        assert_eq!(heard, &Event::Heard(b'x'));
+        let [heard, EchoEvent::Ticked { at, due }] = program.events.as_slice() else { panic!("{:?}", program.events) };
+        assert_eq!(heard, &EchoEvent::Heard(b'x'));
         assert!(at >= due, "{waiting:?}: ticked {at:?}, due {due:?}");
     }
 }

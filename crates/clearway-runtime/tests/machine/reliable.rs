@@ -9,18 +9,18 @@ use clearway_proto::wire::conformance::{self, Fabric, Need};
 use clearway_proto::wire::{
     Arrival, Operation, OperationKind, PathId, PostOutcome, RemoteSpan, Span, Status, Token, Wire,
 };
-use clearway_runtime::keys::{Identity, Keys, Scope};
-use clearway_runtime::udp::{Buffers, Placement, Protection, Segmentation, UdpConfig, UdpPort, UdpWire};
+use clearway_runtime::keys::{JobKeys, KeyScope, RankKeyPair};
+use clearway_runtime::udp::{Placement, Protection, Segmentation, SocketBuffers, UdpConfig, UdpPort, UdpWire};
 use clearway_runtime::waiting::{Waitable, Waiting};
 
 /// Sessions of this test process, so that tests running side by side are strangers to each other.
 static SESSIONS: AtomicU64 = AtomicU64::new(0);
 
-struct Job {
+struct ReliableJob {
     wires: Vec<ReliableWire<UdpWire>>,
 }
 
-impl Job {
+impl ReliableJob {
     fn new(ranks: u32, change: impl Fn(&mut UdpConfig)) -> Self {
         Self::over_rails(1, ranks, change)
     }
@@ -45,7 +45,7 @@ impl Job {
     }
 }
 
-impl Fabric for Job {
+impl Fabric for ReliableJob {
     fn wire(&mut self, rank: Rank) -> &mut dyn Wire {
         &mut self.wires[rank.index()]
     }
@@ -65,7 +65,7 @@ impl Fabric for Job {
     }
 }
 
-fn run_suite(wire: &str, make: &mut dyn FnMut() -> Job) {
+fn run_suite(wire: &str, make: &mut dyn FnMut() -> ReliableJob) {
     use OperationKind::{Atomic, File, Multicast, Read};
     let lacks = [Multicast, Read, Atomic, File].map(Need::Operation);
     let outcomes = conformance::check(&format!("reliable over {wire}"), &lacks, make);
@@ -74,20 +74,20 @@ fn run_suite(wire: &str, make: &mut dyn FnMut() -> Job) {
 
 #[test]
 fn conformance__over_udp() {
-    run_suite("UDP", &mut || Job::new(conformance::RANKS, |_| {}));
+    run_suite("UDP", &mut || ReliableJob::new(conformance::RANKS, |_| {}));
 }
 
 #[test]
 fn conformance__over_two_rails() {
-    run_suite("UDP, two rails", &mut || Job::over_rails(2, conformance::RANKS, |_| {}));
+    run_suite("UDP, two rails", &mut || ReliableJob::over_rails(2, conformance::RANKS, |_| {}));
 }
 
 #[test]
 fn conformance__over_real_packets_and_the_smallest_buffers() {
     run_suite("UDP in real packets", &mut || {
-        Job::new(conformance::RANKS, |config| {
+        ReliableJob::new(conformance::RANKS, |config| {
             config.segmentation = Segmentation::RealPackets;
-            config.buffers = Buffers { send: Bytes(1), receive: Bytes(1) };
+            config.buffers = SocketBuffers { send: Bytes(1), receive: Bytes(1) };
         })
     });
 }
@@ -96,12 +96,13 @@ fn conformance__over_real_packets_and_the_smallest_buffers() {
 fn conformance__over_sealed_datagrams() {
     run_suite("sealed UDP", &mut || {
         let session = u64::from(std::process::id()) << 32 | SESSIONS.fetch_add(1, Ordering::Relaxed);
-        let identity = |rank| Identity::new(Rank(rank), Scope { session, epoch: 0, secret: None }).expect("a key pair");
-        let identities: Vec<Identity> = (0..conformance::RANKS).map(identity).collect();
-        let cards: Vec<_> = identities.iter().map(Identity::card).collect();
-        let keys: Vec<Keys> = identities.into_iter().map(|own| own.agree(&cards).expect("good cards")).collect();
+        let identity =
+            |rank| RankKeyPair::new(Rank(rank), KeyScope { session, epoch: 0, secret: None }).expect("a key pair");
+        let identities: Vec<RankKeyPair> = (0..conformance::RANKS).map(identity).collect();
+        let cards: Vec<_> = identities.iter().map(RankKeyPair::card).collect();
+        let keys: Vec<JobKeys> = identities.into_iter().map(|own| own.agree(&cards).expect("good cards")).collect();
         let keys = std::cell::RefCell::new(keys.into_iter());
-        Job::new(conformance::RANKS, |config| {
+        ReliableJob::new(conformance::RANKS, |config| {
             config.session = session;
             config.protection = Protection::Keys(keys.borrow_mut().next().expect("a rank's keys"));
         })
@@ -112,7 +113,9 @@ fn conformance__over_sealed_datagrams() {
 #[test]
 fn writes__of_all_to_all_through_small_buffers_arrive_as_they_were() {
     const LENGTH: u32 = 2 << 20;
-    let mut job = Job::new(3, |config| config.buffers = Buffers { send: Bytes(64 << 10), receive: Bytes(16 << 10) });
+    let mut job = ReliableJob::new(3, |config| {
+        config.buffers = SocketBuffers { send: Bytes(64 << 10), receive: Bytes(16 << 10) }
+    });
     let bytes: Vec<u8> = (0..LENGTH).map(|i| (i ^ i >> 9) as u8).collect();
     let mut regions = Vec::new();
     for wire in &mut job.wires {

@@ -58,7 +58,7 @@ fn part__played_for_another_test() {
         "remote" => play_remote(session, rank, ranks),
         "flood" => play_flood(session, rank, ranks),
         "token" => play_token(open(session, rank, ranks, Waiting::Adaptive), ranks),
-        "apart" => say(&open_apart(session, rank)),
+        "apart" => print_line(&open_apart(session, rank)),
         other => panic!("no part {other}"),
     }
 }
@@ -106,7 +106,7 @@ fn play_remote(session: u64, rank: u32, ranks: u32) {
             "poll" => poll_as_text(&mut wire),
             other => panic!("no command {other}"),
         };
-        say(&answer);
+        print_line(&answer);
     }
 }
 
@@ -130,7 +130,7 @@ fn poll_as_text(wire: &mut ShmWire) -> String {
 }
 
 /// The wire of another process, as the suite sees it here.
-struct Remote {
+struct RemoteWire {
     child: Child,
     lines: BufReader<std::process::ChildStdout>,
     rank: Rank,
@@ -140,8 +140,8 @@ struct Remote {
     receive: Vec<u8>,
 }
 
-impl Remote {
-    fn ask(&mut self, line: &str) -> String {
+impl RemoteWire {
+    fn request(&mut self, line: &str) -> String {
         writeln!(self.child.stdin.as_mut().expect("a pipe"), "{line}").expect("the other process lives");
         answer_of(&mut self.lines)
     }
@@ -150,19 +150,19 @@ impl Remote {
     fn flush(&mut self) {
         if std::mem::take(&mut self.changed) {
             for i in 0..self.regions.len() {
-                self.ask(&format!("fill {i} {}", to_hex(&self.regions[i])));
+                self.request(&format!("fill {i} {}", to_hex(&self.regions[i])));
             }
         }
     }
 
     fn refresh(&mut self) {
         for i in 0..self.regions.len() {
-            self.regions[i] = from_hex(&self.ask(&format!("show {i}")));
+            self.regions[i] = from_hex(&self.request(&format!("show {i}")));
         }
     }
 }
 
-impl Drop for Remote {
+impl Drop for RemoteWire {
     fn drop(&mut self) {
         drop(self.child.stdin.take());
         let _ = self.child.wait();
@@ -170,7 +170,7 @@ impl Drop for Remote {
 }
 
 /// Says a line to the test that started this process.
-fn say(line: &str) {
+fn print_line(line: &str) {
     let mut out = std::io::stdout().lock();
     writeln!(out, "> {line}").and_then(|()| out.flush()).expect("the test listens");
 }
@@ -190,7 +190,7 @@ fn answer_of(lines: &mut impl BufRead) -> String {
     }
 }
 
-impl Wire for Remote {
+impl Wire for RemoteWire {
     fn rank(&self) -> Rank {
         self.rank
     }
@@ -204,7 +204,7 @@ impl Wire for Remote {
     }
 
     fn register(&mut self, length: Bytes) -> Result<RegionId, RefusalReason> {
-        let id = self.ask(&format!("register {}", length.0));
+        let id = self.request(&format!("register {}", length.0));
         self.regions.push(vec![0; length.0 as usize]);
         Ok(RegionId(id.parse().expect("a region")))
     }
@@ -220,12 +220,12 @@ impl Wire for Remote {
     }
 
     fn join(&mut self, group: GroupId) -> Result<(), RefusalReason> {
-        self.ask(&format!("join {}", group.0));
+        self.request(&format!("join {}", group.0));
         Ok(())
     }
 
     fn leave(&mut self, group: GroupId) -> Result<(), RefusalReason> {
-        let answer = self.ask(&format!("leave {}", group.0));
+        let answer = self.request(&format!("leave {}", group.0));
         if answer == "left" { Ok(()) } else { Err(RefusalReason::Group) }
     }
 
@@ -234,7 +234,7 @@ impl Wire for Remote {
     }
 
     fn poll(&mut self, _: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
-        let text = self.ask("poll");
+        let text = self.request("poll");
         let mut parts: Vec<&str> = text.split(';').collect();
         self.receive = from_hex(parts.pop().unwrap_or_default());
         for part in &parts {
@@ -270,19 +270,19 @@ impl Wire for Remote {
 }
 
 /// Rank 0 here, the others in processes of their own.
-struct Processes {
+struct ShmProcesses {
     here: ShmWire,
-    there: Vec<Remote>,
+    there: Vec<RemoteWire>,
 }
 
-impl Processes {
+impl ShmProcesses {
     fn new() -> Self {
         let session = session();
         let ranks = conformance::RANKS;
         let mut children: Vec<Child> =
             (1..ranks).map(|rank| start(&mut plain(), "remote", session, rank, ranks)).collect();
         let here = open(session, 0, ranks, Waiting::Sleep);
-        let there = (1..).zip(children.drain(..)).map(|(rank, mut child)| Remote {
+        let there = (1..).zip(children.drain(..)).map(|(rank, mut child)| RemoteWire {
             lines: BufReader::new(child.stdout.take().expect("a pipe")),
             child,
             rank: Rank(rank),
@@ -295,9 +295,9 @@ impl Processes {
     }
 }
 
-impl Fabric for Processes {
+impl Fabric for ShmProcesses {
     fn wire(&mut self, rank: Rank) -> &mut dyn Wire {
-        self.there.iter_mut().for_each(Remote::flush);
+        self.there.iter_mut().for_each(RemoteWire::flush);
         match rank.index().checked_sub(1) {
             None => &mut self.here,
             Some(other) => {
@@ -319,7 +319,7 @@ impl Fabric for Processes {
 fn conformance__between_processes_the_contract_is_kept() {
     // Memory cannot be handed to an end in another process.
     let lacks = [Need::Adoption, Need::AnyLocal, Need::Operation(OperationKind::File)];
-    let outcomes = conformance::check("shared memory between processes", &lacks, Processes::new);
+    let outcomes = conformance::check("shared memory between processes", &lacks, ShmProcesses::new);
     eprint!("{}", outcomes.expect("every promise is kept"));
 }
 
@@ -350,14 +350,14 @@ fn fill(wire: &mut ShmWire) {
 
 /// What rank 0 saw of a peer until it was told of its end.
 #[derive(Default)]
-struct Seen {
+struct PeerObservation {
     messages: u64,
     alone: bool,
     room: bool,
     flushed: bool,
 }
 
-impl Seen {
+impl PeerObservation {
     /// Polls once; every message must be the next one and whole.
     fn look(&mut self, wire: &mut ShmWire) {
         let mut bodies = Vec::new();
@@ -396,7 +396,7 @@ fn kill__at_any_instant_messages_stay_whole_and_the_end_is_told() {
         let session = session();
         let mut child = start(&mut plain(), "flood", session, 1, 2);
         let mut wire = open(session, 0, 2, if round % 2 == 0 { Waiting::Sleep } else { Waiting::Adaptive });
-        let mut seen = Seen::default();
+        let mut seen = PeerObservation::default();
         fill(&mut wire);
         seen.look_until(&mut wire, "a message", |seen| seen.messages > 150 * round);
         child.kill().expect("SIGKILL");
@@ -404,7 +404,7 @@ fn kill__at_any_instant_messages_stay_whole_and_the_end_is_told() {
         let answer = send(&mut wire, 1, Class::Scavenger, b"anyone?", Span::EMPTY, Some(Token(9)));
         assert_eq!(answer, PostOutcome::Posted);
         seen.look_until(&mut wire, "the answer", |seen| seen.flushed);
-        assert_eq!(wire.gone().collect::<Vec<_>>(), [Rank(1)]);
+        assert_eq!(wire.dead_peers().collect::<Vec<_>>(), [Rank(1)]);
         assert_eq!(wire.counters().strangers, 0, "a killed process is not a bad one");
         child.wait().expect("ended");
     }

@@ -16,10 +16,10 @@ use clearway_proto::reliable::{ReliableWire, StreamConfig};
 use clearway_proto::wire::{Operation, PostOutcome, Wire, forward_wire};
 use clearway_runtime::clock;
 use clearway_runtime::udp::{Placement, UdpConfig, UdpPort, UdpWire};
-use clearway_runtime::waiting::{Rest, Waitable, Waiting, Wake, Woken};
+use clearway_runtime::waiting::{Rest, Waitable, Waiting, Wake, WakeReason};
 use socket2::SockRef;
 
-use self::transfer::{MESSAGE, Outcome, receive, send, tell};
+use self::transfer::{MESSAGE, TransferResult, receive, send, summarize};
 
 mod transfer;
 mod two_wires;
@@ -27,18 +27,18 @@ mod two_wires;
 /// The number of every run; runs do not overlap.
 const SESSION: u64 = 2;
 
-fn main() -> Outcome {
+fn main() -> TransferResult {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [role, local, peer, mib] = arguments.as_slice() else {
         return Err("usage: reliable_bench ROLE LOCAL PEER MIB".into());
     };
-    let ends = Ends { local: addresses(local)?, peer: addresses(peer)? };
+    let ends = RailAddresses { local: addresses(local)?, peer: addresses(peer)? };
     let count = (mib.parse::<u64>()? << 20) / u64::from(MESSAGE);
     match role.as_str() {
         "send" => send(&mut open(0, &ends, |wire| wire)?, count),
         "receive" => receive(&mut open(1, &ends, |wire| wire)?, count, say_ready),
-        "send-unchecked" => send(&mut open(0, &ends, Unchecked)?, count),
-        "receive-unchecked" => receive(&mut open(1, &ends, Unchecked)?, count, say_ready),
+        "send-unchecked" => send(&mut open(0, &ends, UncheckedWire)?, count),
+        "receive-unchecked" => receive(&mut open(1, &ends, UncheckedWire)?, count, say_ready),
         "tcp-send" => tcp_send(ends.peer[0], count, None),
         "tcp-send-cubic" => tcp_send(ends.peer[0], count, Some(b"cubic")),
         "tcp-receive" => tcp_receive(ends.local[0]),
@@ -49,7 +49,7 @@ fn main() -> Outcome {
 }
 
 /// The addresses of both ends, by rail.
-struct Ends {
+struct RailAddresses {
     local: Vec<SocketAddrV4>,
     peer: Vec<SocketAddrV4>,
 }
@@ -58,7 +58,11 @@ fn addresses(text: &str) -> Result<Vec<SocketAddrV4>, Box<dyn Error>> {
     Ok(text.split(',').map(str::parse).collect::<Result<_, _>>()?)
 }
 
-fn open<W: Wire>(rank: u32, ends: &Ends, make: impl Fn(UdpWire) -> W) -> Result<ReliableWire<W>, Box<dyn Error>> {
+fn open<W: Wire>(
+    rank: u32,
+    ends: &RailAddresses,
+    make: impl Fn(UdpWire) -> W,
+) -> Result<ReliableWire<W>, Box<dyn Error>> {
     let rails = ends.local.iter().zip(&ends.peer);
     let rails = rails.map(|(local, peer)| if rank == 0 { vec![*local, *peer] } else { vec![*peer, *local] });
     let mut config = UdpConfig::new(Rank(rank), SESSION, Vec::new());
@@ -74,7 +78,7 @@ fn say_ready() -> io::Result<()> {
     writeln!(io::stdout(), "ready")
 }
 
-fn tcp_send(peer: SocketAddrV4, count: u64, congestion: Option<&[u8]>) -> Outcome {
+fn tcp_send(peer: SocketAddrV4, count: u64, congestion: Option<&[u8]>) -> TransferResult {
     let mut stream = TcpStream::connect(peer)?;
     congestion.map_or(Ok(()), |name| SockRef::from(&stream).set_tcp_congestion(name))?;
     let bytes = vec![0x5a; MESSAGE as usize];
@@ -82,10 +86,10 @@ fn tcp_send(peer: SocketAddrV4, count: u64, congestion: Option<&[u8]>) -> Outcom
     (0..count).try_for_each(|_| stream.write_all(&bytes))?;
     stream.shutdown(std::net::Shutdown::Write)?;
     stream.read_exact(&mut [0])?;
-    tell(begin, clock::processor() - used, 0, Nanos::ZERO)
+    summarize(begin, clock::processor() - used, 0, Nanos::ZERO)
 }
 
-fn tcp_receive(local: SocketAddrV4) -> Outcome {
+fn tcp_receive(local: SocketAddrV4) -> TransferResult {
     let listener = TcpListener::bind(local)?;
     say_ready()?;
     let mut stream = listener.accept()?.0;
@@ -93,13 +97,13 @@ fn tcp_receive(local: SocketAddrV4) -> Outcome {
     let mut bytes = vec![0; MESSAGE as usize];
     while stream.read(&mut bytes)? > 0 {}
     stream.write_all(&[1])?;
-    tell(begin, clock::processor() - used, 0, Nanos::ZERO)
+    summarize(begin, clock::processor() - used, 0, Nanos::ZERO)
 }
 
 /// A wire that says that all bytes are alike: what checking costs is the difference.
-struct Unchecked(UdpWire);
+struct UncheckedWire(UdpWire);
 
-impl Wire for Unchecked {
+impl Wire for UncheckedWire {
     forward_wire!(
         0: rank, capabilities, now, memory, groups, poll, deadline, counters
     );
@@ -116,7 +120,7 @@ impl Wire for Unchecked {
     }
 }
 
-impl Wake for Unchecked {
+impl Wake for UncheckedWire {
     fn wake_descriptor(&mut self) -> io::Result<Option<OwnedFd>> {
         self.0.wake_descriptor()
     }
@@ -126,8 +130,8 @@ impl Wake for Unchecked {
     }
 }
 
-impl Waitable for Unchecked {
-    fn wait(&mut self, until: Option<LocalNs>, extra: &[BorrowedFd<'_>]) -> Woken {
+impl Waitable for UncheckedWire {
+    fn wait(&mut self, until: Option<LocalNs>, extra: &[BorrowedFd<'_>]) -> WakeReason {
         self.0.wait(until, extra)
     }
 }

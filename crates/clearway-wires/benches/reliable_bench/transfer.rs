@@ -14,16 +14,16 @@ pub(super) const MESSAGE: u32 = 64 << 10;
 /// Writes that wait or are under way: 4 MiB, more than a stream's window.
 const WINDOW: u64 = 64;
 
-pub(super) type Outcome = Result<(), Box<dyn Error>>;
+pub(super) type TransferResult = Result<(), Box<dyn Error>>;
 
 /// Says what came of a transfer that began at `begin` and took `used` processor time.
-pub(super) fn tell(begin: LocalNs, used: Nanos, sent: u64, gap: Nanos) -> Outcome {
+pub(super) fn summarize(begin: LocalNs, used: Nanos, sent: u64, gap: Nanos) -> TransferResult {
     let [seconds, used, gap] = [clock::now().since(begin), used, gap].map(Nanos::as_secs_f64);
     Ok(writeln!(io::stdout(), "seconds {seconds} processor {used} datagrams {sent} gap {gap}")?)
 }
 
 /// Writes `count` messages into the peer's memory.
-pub(super) fn send<W: Waitable>(wire: &mut ReliableWire<W>, count: u64) -> Outcome {
+pub(super) fn send<W: Waitable>(wire: &mut ReliableWire<W>, count: u64) -> TransferResult {
     let region = wire.register(Bytes(u64::from(MESSAGE))).map_err(|missing| missing.to_string())?;
     let bytes = wire.region_mut(region).ok_or("registered")?;
     bytes.iter_mut().enumerate().for_each(|(i, byte)| *byte = (i ^ i >> 9) as u8);
@@ -53,7 +53,7 @@ pub(super) fn send<W: Waitable>(wire: &mut ReliableWire<W>, count: u64) -> Outco
             return Err(format!("a write ended as {status:?}").into());
         }
     }
-    tell(begin, clock::processor() - used, wire.counters().sent, Nanos::ZERO)
+    summarize(begin, clock::processor() - used, wire.counters().sent, Nanos::ZERO)
 }
 
 /// Takes `count` writes, from when it said that it is `ready`; stays until the sender knows of the last.
@@ -61,7 +61,7 @@ pub(super) fn receive<W: Waitable>(
     wire: &mut ReliableWire<W>,
     count: u64,
     ready: impl FnOnce() -> io::Result<()>,
-) -> Outcome {
+) -> TransferResult {
     wire.register(Bytes(u64::from(MESSAGE))).map_err(|missing| missing.to_string())?;
     ready()?;
     let (begin, used) = (clock::now(), clock::processor());
@@ -76,7 +76,7 @@ pub(super) fn receive<W: Waitable>(
             last = Some(now);
         }
     }
-    tell(begin, clock::processor() - used, wire.counters().sent, gap)?;
+    summarize(begin, clock::processor() - used, wire.counters().sent, gap)?;
     // Its last answer may be lost: it answers until nothing comes any more.
     let mut heard = clock::now();
     while clock::now().since(heard).as_secs_f64() < 0.3 {

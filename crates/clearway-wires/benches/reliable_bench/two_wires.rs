@@ -6,24 +6,24 @@ use std::error::Error;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddrV4, TcpListener, TcpStream};
 
-use clearway_ofi::{OfiConfig, OfiPort, OfiWire, Source, Trust};
+use clearway_ofi::{OfiConfig, OfiPort, OfiWire, ProviderInterface, Trust};
 use clearway_proto::base::Rank;
 use clearway_proto::reliable::{ReliableWire, StreamConfig};
-use clearway_runtime::multipath::Multipath;
+use clearway_runtime::multipath::MultipathWire;
 use clearway_runtime::udp::{Placement, UdpConfig, UdpPort, UdpWire};
 use clearway_runtime::waiting::Waiting;
 use clearway_wires::Libfabric;
 
 use super::say_ready;
-use super::transfer::{self, Outcome};
+use super::transfer::{self, TransferResult};
 
 /// The number of every run; runs do not overlap.
 const SESSION: u64 = 4;
 
-type End = ReliableWire<Multipath<Libfabric>>;
+type BenchEnd = ReliableWire<MultipathWire<Libfabric>>;
 
 /// Sends `count` writes from `local` to `peer`.
-pub(super) fn send(local: SocketAddrV4, peer: SocketAddrV4, count: u64) -> Outcome {
+pub(super) fn send(local: SocketAddrV4, peer: SocketAddrV4, count: u64) -> TransferResult {
     let mut stream = TcpStream::connect(peer)?;
     let mut end = open(0, [local, peer], &mut stream)?;
     // The receiver has its memory.
@@ -32,7 +32,7 @@ pub(super) fn send(local: SocketAddrV4, peer: SocketAddrV4, count: u64) -> Outco
 }
 
 /// Receives `count` writes at `local` from `peer`.
-pub(super) fn receive(local: SocketAddrV4, peer: SocketAddrV4, count: u64) -> Outcome {
+pub(super) fn receive(local: SocketAddrV4, peer: SocketAddrV4, count: u64) -> TransferResult {
     let listener = TcpListener::bind(local)?;
     say_ready()?;
     let mut stream = listener.accept()?.0;
@@ -52,11 +52,11 @@ fn exchange(stream: &mut TcpStream, own: &[u8]) -> io::Result<Vec<u8>> {
 }
 
 /// The end of `rank`; `addresses` are those of both by rank, and the peer is at the other end of `stream`.
-fn open(rank: u32, addresses: [SocketAddrV4; 2], stream: &mut TcpStream) -> Result<End, Box<dyn Error>> {
+fn open(rank: u32, addresses: [SocketAddrV4; 2], stream: &mut TcpStream) -> Result<BenchEnd, Box<dyn Error>> {
     let own = addresses[rank as usize];
     let datagrams = UdpPort::bind(own)?;
     let fabric = OfiPort::open(OfiConfig {
-        source: Source::Address(IpAddr::V4(*own.ip())),
+        source: ProviderInterface::Address(IpAddr::V4(*own.ip())),
         placement: clearway_ofi::Placement::OneMachine,
         ..OfiConfig::default()
     })?;
@@ -67,6 +67,6 @@ fn open(rank: u32, addresses: [SocketAddrV4; 2], stream: &mut TcpStream) -> Resu
     config.placement = Placement::OneMachine;
     config.waiting = Waiting::Sleep;
     let fabric = Libfabric::new(fabric, Waiting::Sleep);
-    let wire = Multipath::new(fabric, UdpWire::open([datagrams], config)?, Waiting::Sleep)?;
+    let wire = MultipathWire::new(fabric, UdpWire::open([datagrams], config)?, Waiting::Sleep)?;
     Ok(ReliableWire::new(wire, 2, &StreamConfig::new(2), 0).map_err(|missing| missing.to_string())?)
 }

@@ -7,7 +7,7 @@ use std::thread;
 
 use clearway_proto::base::{LocalNs, Nanos, Rank};
 use clearway_proto::wire::{Driver, Wire};
-use clearway_runtime::progress::{self, Host};
+use clearway_runtime::progress::{self, EngineHost};
 use clearway_runtime::udp::{UdpConfig, UdpPort, UdpWire};
 
 use crate::engine::RollCall;
@@ -18,8 +18,8 @@ struct RollCallHost<'a> {
     is_over: &'a AtomicBool,
 }
 
-impl Host<RollCall> for RollCallHost<'_> {
-    fn told(&mut self, names: Vec<u8>) {
+impl EngineHost<RollCall> for RollCallHost<'_> {
+    fn event(&mut self, names: Vec<u8>) {
         self.names = names;
         self.is_over.store(true, Ordering::Release);
     }

@@ -17,7 +17,7 @@ use super::setup_node::MarkRule;
 use super::timeslice::TimesliceCommand;
 use crate::mechanism::congestion::program::ProgramFlags;
 use crate::mechanism::timeslice::archive::{ITEM_BYTES_MAX, Locator};
-use crate::run::Place;
+use crate::run::VenueKind;
 use crate::scenario::{Time, shipped_names};
 use clearway_wires::{WireName, WireRequest, WiresError};
 
@@ -55,7 +55,7 @@ pub(crate) enum Command {
         scenario: PathBuf,
         /// Where to run it; with two places, side by side [default: lab for a topology, sim for a preset].
         #[arg(long, value_enum, value_delimiter = ',')]
-        on: Vec<Place>,
+        on: Vec<VenueKind>,
         #[command(flatten)]
         job: JobArguments,
         #[command(flatten)]
@@ -264,7 +264,7 @@ pub(crate) struct BenchFlags {
     pub(crate) time: Option<Time>,
     /// Where to run; with two places, side by side [default: lab, or sim with --fabric].
     #[arg(long, value_enum, value_delimiter = ',')]
-    pub(crate) on: Vec<Place>,
+    pub(crate) on: Vec<VenueKind>,
     /// A machine for the simulator, by name or fabric file; the defaults are then GPCNeT's: a fifth of the nodes ping, four
     /// fifths run its four congestors at once; with fewer than 20 nodes, or where switches drop, one incast.
     #[arg(long, conflicts_with_all = ["hosts", "rate", "trunk"])]
@@ -427,7 +427,7 @@ pub(crate) enum MsaCommand {
         #[arg(long, value_name = "COUNT")]
         items: Option<u64>,
         #[command(flatten)]
-        form: MsaForm,
+        form: MsaFormat,
         #[command(flatten)]
         limits: MsaLimits,
     },
@@ -466,7 +466,7 @@ pub(crate) enum MsaCommand {
         #[arg(long)]
         flesnet_checksum: bool,
         #[command(flatten)]
-        form: MsaForm,
+        form: MsaFormat,
     },
 }
 
@@ -493,7 +493,7 @@ pub(crate) struct MsaLimits {
 
 /// How a new archive is written.
 #[derive(Debug, Args)]
-pub(crate) struct MsaForm {
+pub(crate) struct MsaFormat {
     /// Compress the items with zstd.
     #[arg(long)]
     pub(crate) compress: bool,

@@ -6,19 +6,20 @@ use clearway_lab::Topology;
 use clearway_proto::base::{BitsPerSec, Bytes, Nanos};
 use clearway_proto::broadcast::MulticastReach;
 
-use super::flagged::{FlaggedRun, Values, joined};
-use super::results::{ReportFlags, Results};
+use super::flagged::{FlagValues, FlaggedRun, joined};
+use super::results::{ReportDestination, ReportFlags};
 use super::run::{JobFlags, across};
 use super::{JobArguments, json_text, print};
 use crate::mechanism::broadcast::RANKS_MAX as SIMULATED_RANKS_MAX;
 use crate::mechanism::broadcast::simulated;
-use crate::mechanism::broadcast::simulated::Ground;
+use crate::mechanism::broadcast::simulated::BroadcastTestBed;
 use crate::mechanism::broadcast::{
-    Casts, Mode, Plan, RootsRun, Share, casting, conduct, explained, figures, suffer, table, with_roots,
+    BroadcastPlan, BroadcastProtocol, CastMode, Millionths, MultiRootRun, casting, coordinate, explained, figures,
+    run_with_faults, table, with_roots,
 };
 use crate::run::exit::Exit;
 use crate::run::venue::{self, LabVenue, LaunchSpec, ProcessVenue, SimVenue, Venue as _};
-use crate::run::{Complete, Place};
+use crate::run::{CompletedParts, VenueKind};
 use crate::scenario::{Fabric, RankAt, Time};
 
 /// What `clearway broadcast` casts.
@@ -26,7 +27,7 @@ use crate::scenario::{Fabric, RankAt, Time};
 pub(crate) struct BroadcastFlags {
     /// Where to cast [default: lab].
     #[arg(long, value_enum)]
-    on: Option<Place>,
+    on: Option<VenueKind>,
     /// With --on lab or sim: ranks, the root included, each on a host of its own [default: 8].
     #[arg(long, value_name = "N")]
     ranks: Option<u32>,
@@ -50,10 +51,10 @@ pub(crate) struct BroadcastFlags {
     bytes: Vec<Bytes>,
     /// How they reach all: auto is what a user gets.
     #[arg(long, value_name = "MODE", value_enum, value_delimiter = ',', default_value = "auto")]
-    mode: Vec<Mode>,
+    mode: Vec<CastMode>,
     /// Shares of what arrives that are lost at every rank, each datagram by itself: 0.001.
     #[arg(long, value_name = "SHARE", value_delimiter = ',', default_value = "0")]
-    loss: Vec<Share>,
+    loss: Vec<Millionths>,
     /// Objects of each length [default: a thousand short ones, as many long ones as fit into 4s, at most 200].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     objects: Option<u32>,
@@ -104,7 +105,7 @@ const LAB_RATE: BitsPerSec = BitsPerSec::mega(200);
 const TIME_MAX: Time = Time(Nanos::from_secs(600));
 
 impl BroadcastFlags {
-    fn plan(&self, ranks: u32, rate: Option<BitsPerSec>) -> Result<Plan> {
+    fn plan(&self, ranks: u32, rate: Option<BitsPerSec>) -> Result<BroadcastPlan> {
         if ranks < 2 {
             bail!("a broadcast has a root and receivers: 2 ranks and more work");
         }
@@ -124,7 +125,7 @@ impl BroadcastFlags {
         if self.leaves > 1 && !ranks.is_multiple_of(self.leaves) {
             bail!("{ranks} ranks do not split evenly over {} switches: use {}", self.leaves, ranks + 1);
         }
-        Ok(Plan {
+        Ok(BroadcastPlan {
             ranks,
             leaves: self.leaves,
             modes: self.mode.clone(),
@@ -142,13 +143,13 @@ impl BroadcastFlags {
     }
 
     /// Where the report goes; tests of the program itself have none.
-    fn results(&self) -> Result<Option<Results>> {
+    fn results(&self) -> Result<Option<ReportDestination>> {
         let is_of_users = self.faults.is_none() && self.roots.is_none();
-        is_of_users.then(|| Results::of(NAME, &self.report)).transpose()
+        is_of_users.then(|| ReportDestination::open(NAME, &self.report)).transpose()
     }
 
     /// What is in force of `plan` in `place`, by the names of flags.
-    fn values(&self, plan: &Plan, place: Place) -> Values {
+    fn values(&self, plan: &BroadcastPlan, place: VenueKind) -> FlagValues {
         let mut values = vec![
             ("ranks", plan.ranks.to_string()),
             ("bytes", joined(&plan.lengths)),
@@ -164,16 +165,16 @@ impl BroadcastFlags {
             values.push(("kill", joined(plan.kills.iter().map(|kill| format!("{}@{}", kill.rank, kill.at)))));
         }
         match place {
-            Place::Sim => {
+            VenueKind::Sim => {
                 values.push(("fabric", self.fabric_name().to_owned()));
                 values.extend(self.queue.clone().map(|queue| ("queue", queue)));
                 values.extend(self.packet.map(|packet| ("packet", packet.to_string())));
             }
-            Place::Lab => {
+            VenueKind::Lab => {
                 values.push(("queue", self.queue.clone().unwrap_or_else(|| "fifo".to_owned())));
                 values.push(("leaves", self.leaves.to_string()));
             }
-            Place::Cluster => {}
+            VenueKind::Cluster => {}
         }
         values
     }
@@ -182,34 +183,34 @@ impl BroadcastFlags {
         self.fabric.as_deref().unwrap_or("edr")
     }
 
-    fn place(&self) -> Result<Place> {
-        let given: Vec<Place> = self.on.into_iter().collect();
-        let job = JobFlags::of(Some(&self.job));
-        let place = job.places(&given)?.first().copied().unwrap_or(Place::Lab);
+    fn place(&self) -> Result<VenueKind> {
+        let given: Vec<VenueKind> = self.on.into_iter().collect();
+        let job = JobFlags::from_arguments(Some(&self.job));
+        let place = job.places(&given)?.first().copied().unwrap_or(VenueKind::Lab);
         match place {
-            Place::Cluster if self.ranks.is_some() => {
+            VenueKind::Cluster if self.ranks.is_some() => {
                 bail!("--ranks is for --on lab and sim: a job has the ranks that it has")
             }
-            Place::Cluster | Place::Sim if self.faults.is_some() => {
+            VenueKind::Cluster | VenueKind::Sim if self.faults.is_some() => {
                 bail!("--faults is for --on lab, where ranks that died are started anew")
             }
-            Place::Cluster if self.queue.is_some() => {
+            VenueKind::Cluster if self.queue.is_some() => {
                 bail!("--queue is for --on lab and sim: queues of a site are its own")
             }
-            Place::Sim if !self.kill.is_empty() => {
+            VenueKind::Sim if !self.kill.is_empty() => {
                 bail!("--kill is for --on lab and cluster: there ranks are processes")
             }
-            Place::Cluster | Place::Sim if self.roots.is_some() => {
+            VenueKind::Cluster | VenueKind::Sim if self.roots.is_some() => {
                 bail!("--roots is for --on lab, whose ranks read one clock")
             }
-            Place::Cluster | Place::Sim if self.leaves > 1 => {
+            VenueKind::Cluster | VenueKind::Sim if self.leaves > 1 => {
                 bail!(
                     "--leaves is for --on lab: a simulated fabric has leaves of its own, and those of a site are not known"
                 )
             }
-            Place::Sim if self.filter.is_some() => bail!("--filter is for --on lab and cluster"),
-            Place::Lab | Place::Cluster if self.fabric.is_some() => bail!("--fabric is for --on sim"),
-            Place::Lab | Place::Cluster if self.packet.is_some() => bail!("--packet is for --on sim"),
+            VenueKind::Sim if self.filter.is_some() => bail!("--filter is for --on lab and cluster"),
+            VenueKind::Lab | VenueKind::Cluster if self.fabric.is_some() => bail!("--fabric is for --on sim"),
+            VenueKind::Lab | VenueKind::Cluster if self.packet.is_some() => bail!("--packet is for --on sim"),
             place => Ok(place),
         }
     }
@@ -218,8 +219,8 @@ impl BroadcastFlags {
 /// Casts where flags say.
 pub(super) fn command(flags: &BroadcastFlags) -> Result<Exit> {
     match flags.place()? {
-        Place::Sim => simulated(flags),
-        Place::Lab => {
+        VenueKind::Sim => simulated(flags),
+        VenueKind::Lab => {
             let ranks = flags.ranks.unwrap_or(8);
             if ranks > RANKS_MAX {
                 bail!("--ranks is {ranks}; a lab of this machine has 2 to {RANKS_MAX}");
@@ -232,21 +233,22 @@ pub(super) fn command(flags: &BroadcastFlags) -> Result<Exit> {
             });
             let queue = flags.queue.as_deref().unwrap_or("fifo");
             let results = flags.results()?;
-            let spec = LaunchSpec { wire: flags.job.wire_request()?, ..LaunchSpec::new::<Casts>(flags.seed) };
+            let spec =
+                LaunchSpec { wire: flags.job.wire_request()?, ..LaunchSpec::new::<BroadcastProtocol>(flags.seed) };
             let mut venue = LabVenue::open(&fabric, &spec)?;
             venue.arm(queue)?;
             if flags.leaves > 1 {
                 venue.confine_multicast()?;
             }
-            on_ranks(&mut venue, &plan, Place::Lab, flags, results.as_ref())
+            on_ranks(&mut venue, &plan, VenueKind::Lab, flags, results.as_ref())
         }
-        Place::Cluster => {
-            let order = JobFlags::of(Some(&flags.job)).order()?;
+        VenueKind::Cluster => {
+            let order = JobFlags::from_arguments(Some(&flags.job)).order()?;
             across(&order, |site| {
                 let plan = flags.plan(site.size(), flags.rate)?;
                 let results = flags.results()?;
-                let mut venue = venue::of_job(Some(site), &LaunchSpec::new::<Casts>(flags.seed))?;
-                on_ranks(&mut venue, &plan, Place::Cluster, flags, results.as_ref())
+                let mut venue = venue::open_job(Some(site), &LaunchSpec::new::<BroadcastProtocol>(flags.seed))?;
+                on_ranks(&mut venue, &plan, VenueKind::Cluster, flags, results.as_ref())
             })
         }
     }
@@ -260,12 +262,12 @@ fn simulated(flags: &BroadcastFlags) -> Result<Exit> {
     }
     let plan = flags.plan(ranks, flags.rate)?;
     let name = flags.fabric_name();
-    let ground = Ground::open(name, flags.queue.as_deref(), ranks, flags.packet)?;
-    let results = Results::of(NAME, &flags.report)?;
+    let ground = BroadcastTestBed::open(name, flags.queue.as_deref(), ranks, flags.packet)?;
+    let results = ReportDestination::open(NAME, &flags.report)?;
     let fabric = Fabric::machine(name.to_owned(), Some(ranks));
-    let spec = LaunchSpec::new::<Casts>(plan.seed);
-    let venue = SimVenue::open(&fabric, &spec, Box::new(|_| ()), Complete::default())?;
-    let mut run = FlaggedRun::begin(NAME, plan.seed, flags.values(&plan, Place::Sim), &venue, &results);
+    let spec = LaunchSpec::new::<BroadcastProtocol>(plan.seed);
+    let venue = SimVenue::open(&fabric, &spec, Box::new(|_| ()), CompletedParts::default())?;
+    let mut run = FlaggedRun::begin(NAME, plan.seed, flags.values(&plan, VenueKind::Sim), &venue, &results);
     let outcomes = ground.run(&plan)?;
     let figures = simulated::figures(&ground, &outcomes);
     if flags.json {
@@ -282,35 +284,35 @@ fn simulated(flags: &BroadcastFlags) -> Result<Exit> {
 }
 
 /// Casts from several ranks of `venue` at once.
-fn from_roots(venue: &mut dyn ProcessVenue, plan: &Plan, roots: u32, flags: &BroadcastFlags) -> Result<Exit> {
+fn from_roots(venue: &mut dyn ProcessVenue, plan: &BroadcastPlan, roots: u32, flags: &BroadcastFlags) -> Result<Exit> {
     let runs = with_roots(venue, plan, roots)?;
     if flags.json {
-        let figures: Vec<_> = runs.iter().flat_map(RootsRun::figures).collect();
+        let figures: Vec<_> = runs.iter().flat_map(MultiRootRun::figures).collect();
         print(&json_text(&figures)?)?;
         return Ok(Exit::Good);
     }
-    let rows: Vec<String> = runs.iter().map(RootsRun::row).collect();
-    print(&RootsRun::frame(&venue.about(), &rows))?;
+    let rows: Vec<String> = runs.iter().map(MultiRootRun::row).collect();
+    print(&MultiRootRun::frame(&venue.about(), &rows))?;
     Ok(Exit::Good)
 }
 
 /// Casts with the ranks of `venue`; the report goes to `results`, where there is one.
 fn on_ranks(
     venue: &mut dyn ProcessVenue,
-    plan: &Plan,
-    place: Place,
+    plan: &BroadcastPlan,
+    place: VenueKind,
     flags: &BroadcastFlags,
-    results: Option<&Results>,
+    results: Option<&ReportDestination>,
 ) -> Result<Exit> {
     if let Some(time) = flags.faults {
-        print(&suffer(venue, plan, time.0)?)?;
+        print(&run_with_faults(venue, plan, time.0)?)?;
         return Ok(Exit::Good);
     }
     if let Some(roots) = flags.roots {
         return from_roots(venue, plan, roots, flags);
     }
     let run = results.map(|results| FlaggedRun::begin(NAME, plan.seed, flags.values(plan, place), venue, results));
-    let outcomes = conduct(venue, plan, place)?;
+    let outcomes = coordinate(venue, plan, place)?;
     let figures = figures(plan, &outcomes);
     if flags.json {
         print(&json_text(&figures)?)?;
@@ -323,7 +325,7 @@ fn on_ranks(
     }
     if let Some(mut run) = run {
         run.report.figures.extend(figures);
-        if place == Place::Lab {
+        if place == VenueKind::Lab {
             run.report.set_part(&casting(plan, venue.hosts(), &outcomes));
         }
         run.end(venue)?;

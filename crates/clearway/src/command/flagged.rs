@@ -5,13 +5,13 @@
 
 use anyhow::Result;
 
-use super::results::Results;
-use crate::report::model::{Origin, Parameter, Report, Scenario};
+use super::results::ReportDestination;
+use crate::report::model::{Parameter, ParameterOrigin, Report, ReportScenario};
 use crate::run;
 use crate::run::venue::Venue;
 
 /// Values in force, by the names of their flags.
-pub(super) type Values = Vec<(&'static str, String)>;
+pub(super) type FlagValues = Vec<(&'static str, String)>;
 
 /// The value of a flag that takes several.
 pub(super) fn joined<T: ToString>(all: impl IntoIterator<Item = T>) -> String {
@@ -22,7 +22,7 @@ pub(super) fn joined<T: ToString>(all: impl IntoIterator<Item = T>) -> String {
 pub(super) struct FlaggedRun {
     /// What is known of it so far.
     pub(super) report: Report,
-    results: Results,
+    results: ReportDestination,
 }
 
 impl FlaggedRun {
@@ -30,11 +30,11 @@ impl FlaggedRun {
     pub(super) fn begin(
         name: &str,
         seed: u64,
-        values: Values,
+        values: FlagValues,
         venue: &(impl Venue + ?Sized),
-        results: &Results,
+        results: &ReportDestination,
     ) -> Self {
-        let scenario = Scenario { name: name.to_owned(), text: String::new() };
+        let scenario = ReportScenario { name: name.to_owned(), text: String::new() };
         let mut report = run::begun_without_scenario(scenario, seed, venue.place().name());
         report.parameters = parameters(values, &report.command);
         venue.introduce(&mut report);
@@ -55,13 +55,13 @@ impl FlaggedRun {
 }
 
 /// `values` as parameters, of which `command` gave some.
-fn parameters(values: Values, command: &[String]) -> Vec<Parameter> {
+fn parameters(values: FlagValues, command: &[String]) -> Vec<Parameter> {
     let is_given = |name: &str| {
         let flags = command.iter().filter_map(|word| word.strip_prefix("--"));
         flags.map(|flag| flag.split('=').next().unwrap_or(flag)).any(|flag| flag == name)
     };
     let one = |(name, value): (&str, String)| {
-        let origin = if is_given(name) { Origin::Flag } else { Origin::Default };
+        let origin = if is_given(name) { ParameterOrigin::Flag } else { ParameterOrigin::Default };
         Parameter { name: name.to_owned(), value, unit: String::new(), origin }
     };
     values.into_iter().map(one).collect()
@@ -76,6 +76,6 @@ mod tests {
         let command = ["clearway", "--ring=1MiB", "--seed", "3", "inputs"].map(str::to_owned);
         let values = ["ring", "seed", "inputs"].map(|name| (name, "1".to_owned())).to_vec();
         let origins: Vec<_> = parameters(values, &command).into_iter().map(|it| it.origin).collect();
-        assert_eq!(origins, [Origin::Flag, Origin::Flag, Origin::Default]);
+        assert_eq!(origins, [ParameterOrigin::Flag, ParameterOrigin::Flag, ParameterOrigin::Default]);
     }
 }

@@ -11,10 +11,10 @@ use super::results::{ReportFlags, claim};
 use super::run::{JobFlags, across, topology_of};
 use super::{JobArguments, print};
 use crate::mechanism::gpcnet;
-use crate::mechanism::gpcnet::{GpcnetFlags, GpcnetOrder, Suite};
-use crate::run::Place;
+use crate::mechanism::gpcnet::{GpcnetFlags, GpcnetSpec, Suite};
+use crate::run::VenueKind;
 use crate::run::exit::Exit;
-use crate::run::job::Site;
+use crate::run::job::CoordinatedJob;
 use crate::scenario::Fabric;
 
 /// What is printed, in the directory that --out names.
@@ -28,7 +28,7 @@ pub(crate) struct GpcnetArguments {
     suite: Suite,
     /// Where to run; with two places, side by side [default: lab, or sim with --fabric].
     #[arg(long, value_enum, value_delimiter = ',')]
-    on: Vec<Place>,
+    on: Vec<VenueKind>,
     /// A machine for the simulator, by name or fabric file.
     #[arg(long, conflicts_with_all = ["hosts", "rate", "trunk"])]
     fabric: Option<String>,
@@ -71,10 +71,10 @@ pub(crate) struct GpcnetArguments {
 /// Runs a suite on the fabric, in the laboratory or across the job that flags name.
 pub(super) fn command(flags: &GpcnetArguments) -> Result<Exit> {
     let usual = Class::BestEffort;
-    let job = JobFlags::of(Some(&flags.job));
+    let job = JobFlags::from_arguments(Some(&flags.job));
     let places = places(flags, &job)?;
     let report = ReportFlags { out: flags.out.clone(), overwrite: flags.overwrite };
-    let order = GpcnetOrder {
+    let order = GpcnetSpec {
         fabric: match &flags.fabric {
             Some(fabric) => Fabric::machine(fabric.clone(), flags.nodes),
             None => Fabric::lab(topology_of(flags.hosts, flags.rate, flags.trunk)),
@@ -85,7 +85,7 @@ pub(super) fn command(flags: &GpcnetArguments) -> Result<Exit> {
         classes: [flags.victim_class.unwrap_or(usual), flags.congestor_class.unwrap_or(usual)],
         flags: &flags.tests,
     };
-    let run = |site: Option<&Site>| {
+    let run = |site: Option<&CoordinatedJob>| {
         let directory = report.out.as_deref();
         // What cannot be written shall not be measured first.
         directory.map(|directory| claim(directory, TEXT_NAME, &report)).transpose()?;
@@ -97,12 +97,12 @@ pub(super) fn command(flags: &GpcnetArguments) -> Result<Exit> {
         print(&text)?;
         Ok(Exit::Good)
     };
-    if places.contains(&Place::Cluster) { across(&job.order()?, |site| run(Some(site))) } else { run(None) }
+    if places.contains(&VenueKind::Cluster) { across(&job.order()?, |site| run(Some(site))) } else { run(None) }
 }
 
 /// Where it runs, the laboratory first: what it needs can be refused, and a refusal shall not cost the time of a simulation.
-fn places(flags: &GpcnetArguments, job: &JobFlags<'_>) -> Result<Vec<Place>> {
-    let usual = if flags.fabric.is_some() { Place::Sim } else { Place::Lab };
+fn places(flags: &GpcnetArguments, job: &JobFlags<'_>) -> Result<Vec<VenueKind>> {
+    let usual = if flags.fabric.is_some() { VenueKind::Sim } else { VenueKind::Lab };
     let mut places = job.places(&flags.on)?;
     if places.is_empty() {
         places.push(usual);
@@ -110,7 +110,7 @@ fn places(flags: &GpcnetArguments, job: &JobFlags<'_>) -> Result<Vec<Place>> {
     places.sort_unstable();
     places.dedup();
     places.reverse();
-    if !places.contains(&Place::Cluster) {
+    if !places.contains(&VenueKind::Cluster) {
         return Ok(places);
     }
     if places.len() > 1 {

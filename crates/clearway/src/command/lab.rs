@@ -5,7 +5,9 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
-use clearway_lab::{HOST_VARIABLE, LAB_VARIABLE, LabName, LabSpec, Outcome, QueueKind, Topology, keeper, permission};
+use clearway_lab::{
+    CheckOutcome, HOST_VARIABLE, LAB_VARIABLE, LabName, LabSpec, QueueKind, Topology, keeper, permission,
+};
 
 use super::LabCommand;
 use crate::run::exit::Exit;
@@ -78,12 +80,12 @@ fn prove(name: &LabName, queue: QueueKind) -> Result<()> {
     // The user's counters begin at zero, without the test's own packets and drops.
     lab.rearm(queue)?;
     match test.outcome() {
-        Outcome::Pass => Ok(()),
-        Outcome::Inconclusive => {
+        CheckOutcome::Pass => Ok(()),
+        CheckOutcome::Inconclusive => {
             eprintln!("clearway: the machine is too busy to prove every port of the lab; figures may mislead");
             Ok(())
         }
-        Outcome::Fail => {
+        CheckOutcome::Fail => {
             let port = test.failed().next().map_or_else(String::new, |port| port.port.clone());
             keeper::down(name)?;
             bail!("port {port} does not have the rate, depth or class order it should have; the lab was taken down");

@@ -27,9 +27,9 @@ use anyhow::Result;
 use clap::Parser;
 use clearway_runtime::launch::escaped;
 
-use crate::doctor::Form;
+use crate::doctor::OutputFormat;
 use crate::run::exit::{Exit, exit_of, refuses_permission};
-use crate::run::rank;
+use crate::run::rank_process;
 pub(crate) use crate::run::{json_text, print};
 
 pub(crate) use arguments::{
@@ -38,8 +38,8 @@ pub(crate) use arguments::{
 
 /// Reads the command line and does what it says.
 pub(crate) fn main() -> ExitCode {
-    let outcome = match rank::asked(std::env::args_os().skip(1)) {
-        Some(bond) => rank::main(bond, registry::serve),
+    let outcome = match rank_process::requested_lifetime(std::env::args_os().skip(1)) {
+        Some(bond) => rank_process::main(bond, registry::serve),
         None => dispatch(Arguments::parse().command),
     };
     match outcome {
@@ -74,7 +74,7 @@ fn dispatch(command: Command) -> Result<Exit> {
         Command::Sim(command) => sim::command(command),
         Command::Timeslice(command) => timeslice::command(&command),
         Command::Topo(command) => topo::command(command),
-        Command::Doctor { json } => crate::doctor::command(if json { Form::Json } else { Form::Text }),
+        Command::Doctor { json } => crate::doctor::command(if json { OutputFormat::Json } else { OutputFormat::Text }),
         Command::SetupNode { undo: true, .. } => setup_node::undo(),
         Command::SetupNode { mark, undo: false } => setup_node::command(&mark),
         Command::Report { directories } => run::report(&directories),

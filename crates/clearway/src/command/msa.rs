@@ -6,18 +6,19 @@ use anyhow::{Result, bail};
 use clearway_proto::archive::{Compression, Item, Limits, Versions};
 use clearway_proto::microslice::{Checksum, GeneratorPlan};
 
-use super::arguments::{MsaFiles, MsaForm, MsaLimits};
+use super::arguments::{MsaFiles, MsaFormat, MsaLimits};
 use super::{MsaCommand, json_text, print};
 use crate::mechanism::timeslice::archive::{
-    Depth, FileReport, Form, INPUT, Locator, Recipe, Shape, Sink, Source, checked, described, make, survey,
+    ArchiveFormat, ArchiveRecipe, ArchiveShape, ArchiveSink, ArchiveSource, FileReport, INPUT, Locator, SurveyDepth,
+    checked, described, make, survey,
 };
 use crate::run::exit::Exit;
 
 /// Does what `command` says.
 pub(crate) fn command(command: MsaCommand) -> Result<Exit> {
     match command {
-        MsaCommand::Info(files) => look(&files, Depth::Contents, described),
-        MsaCommand::Check(files) => look(&files, Depth::Faults, checked),
+        MsaCommand::Info(files) => look(&files, SurveyDepth::Contents, described),
+        MsaCommand::Check(files) => look(&files, SurveyDepth::Faults, checked),
         MsaCommand::Copy { source, to, items, form, limits } => {
             copy(source, &to, items.unwrap_or(u64::MAX), form.into(), limits.into())
         }
@@ -41,19 +42,19 @@ pub(crate) fn command(command: MsaCommand) -> Result<Exit> {
             let checksum = if flesnet_checksum { Checksum::Fold } else { Checksum::Crc32c };
             let plan = GeneratorPlan { channel, seed, sizes, mean_bytes, period: period.0, checksum };
             let shape = match channels {
-                Some(_) if !to.contains(INPUT) => Shape::Timeslices { core, overlap },
+                Some(_) if !to.contains(INPUT) => ArchiveShape::Timeslices { core, overlap },
                 None if to.contains(INPUT) => {
                     bail!("`{to}` stands for an archive for each channel; say how many with --channels")
                 }
-                _ => Shape::Microslices,
+                _ => ArchiveShape::Microslices,
             };
-            make(&to, form.into(), &Recipe { plan, channels: channels.unwrap_or(1), items, shape })?;
+            make(&to, form.into(), &ArchiveRecipe { plan, channels: channels.unwrap_or(1), items, shape })?;
             Ok(Exit::Good)
         }
     }
 }
 
-fn look(files: &MsaFiles, depth: Depth, page: fn(&[FileReport]) -> String) -> Result<Exit> {
+fn look(files: &MsaFiles, depth: SurveyDepth, page: fn(&[FileReport]) -> String) -> Result<Exit> {
     let limits = Limits { item_bytes: files.limits.item_max.0 };
     let mut reports = Vec::new();
     for locator in &files.files {
@@ -68,9 +69,9 @@ fn look(files: &MsaFiles, depth: Depth, page: fn(&[FileReport]) -> String) -> Re
     Ok(if reports.iter().any(FileReport::is_faulty) { Exit::Congested } else { Exit::Good })
 }
 
-fn copy(locator: Locator, to: &Path, items: u64, form: Form, limits: Limits) -> Result<Exit> {
-    let mut source = Source::open(locator, limits)?;
-    let mut sink = Sink::create(to, source.header().kind, form)?;
+fn copy(locator: Locator, to: &Path, items: u64, form: ArchiveFormat, limits: Limits) -> Result<Exit> {
+    let mut source = ArchiveSource::open(locator, limits)?;
+    let mut sink = ArchiveSink::create(to, source.header().kind, form)?;
     for _ in 0..items {
         if !source.advance()? {
             break;
@@ -88,8 +89,8 @@ fn copy(locator: Locator, to: &Path, items: u64, form: Form, limits: Limits) -> 
     Ok(Exit::Good)
 }
 
-impl From<MsaForm> for Form {
-    fn from(form: MsaForm) -> Self {
+impl From<MsaFormat> for ArchiveFormat {
+    fn from(form: MsaFormat) -> Self {
         Self {
             versions: if form.flesnet_1 { Versions::FLESNET_1 } else { Versions::NEWEST },
             compression: if form.compress { Compression::Zstd } else { Compression::None },

@@ -2,19 +2,19 @@
 
 use anyhow::{Result, anyhow};
 
-use crate::mechanism::broadcast::Broadcasts;
+use crate::mechanism::broadcast::BroadcastMechanism;
 use crate::mechanism::congestion::{ClassShares, CongestionTest};
 use crate::mechanism::gpcnet::Gpcnet;
 use crate::mechanism::timeslice::TimesliceBuilding;
 use crate::report::present::Presenter;
 use crate::run::Mechanism;
-use crate::run::rank::Serve;
+use crate::run::rank_process::ServeRank;
 use crate::scenario::{Scenario, SectionKind};
 
 /// All mechanisms, in the order in which a page shows them.
 const MECHANISMS: &[&dyn Mechanism] = &[
     &TimesliceBuilding,
-    &Broadcasts,
+    &BroadcastMechanism,
     &CongestionTest,
     &ClassShares,
     &Gpcnet,
@@ -23,7 +23,7 @@ const MECHANISMS: &[&dyn Mechanism] = &[
 ];
 
 /// The rank's side of the mechanism whose ranks are called `name`.
-pub(crate) fn serve(name: &str) -> Option<Serve> {
+pub(crate) fn serve(name: &str) -> Option<ServeRank> {
     MECHANISMS.iter().map(|it| it.rank()).find(|(known, _)| *known == name).map(|(_, serve)| serve)
 }
 
@@ -50,9 +50,9 @@ pub(crate) fn presenters() -> Vec<&'static dyn Presenter> {
 mod tests {
     use super::*;
     use crate::report::model::{self, Report};
-    use crate::run::Place;
+    use crate::run::VenueKind;
     use crate::run::processes::RANK_OF_TEST;
-    use crate::run::rank::{self, Bond};
+    use crate::run::rank_process::{self, RankLifetime};
     use crate::scenario::{read_text, shipped, shipped_names};
 
     #[test]
@@ -157,7 +157,7 @@ mod tests {
         for (section, fabric, expected) in cells {
             let scenario = scenario_of(section, fabric);
             let mechanism = mechanism_of(&scenario).expect("a mechanism");
-            for (place, expected) in [Place::Sim, Place::Lab, Place::Cluster].into_iter().zip(expected) {
+            for (place, expected) in [VenueKind::Sim, VenueKind::Lab, VenueKind::Cluster].into_iter().zip(expected) {
                 let refusal = mechanism.refusal(&scenario, place);
                 let is_right = match (&refusal, expected) {
                     (None, None) => true,
@@ -173,13 +173,13 @@ mod tests {
     #[test]
     fn serve__a_rank_process_of_a_test() {
         if std::env::var_os(RANK_OF_TEST).is_some() {
-            rank::main(Bond::Input, serve).expect("a rank");
+            rank_process::main(RankLifetime::Input, serve).expect("a rank");
         }
     }
 
     #[test]
     fn presenters__add_nothing_to_a_report_that_holds_nothing_of_theirs() {
-        let scenario = model::Scenario { name: String::new(), text: String::new() };
+        let scenario = model::ReportScenario { name: String::new(), text: String::new() };
         let report = Report::new(Vec::new(), "lab", scenario, 0);
         for presenter in presenters() {
             assert_eq!(presenter.check(&report), Ok(()));

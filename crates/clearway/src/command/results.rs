@@ -32,19 +32,19 @@ pub(crate) struct ReportFlags {
 
 /// Where reports of a run go.
 #[derive(Clone, Debug)]
-pub(super) enum Results {
+pub(super) enum ReportDestination {
     /// Into this directory.
     In(PathBuf),
     /// Into the next number below this one.
     Below(PathBuf),
 }
 
-impl Results {
+impl ReportDestination {
     /// Where `flags` want the report of a run called `name`. What cannot be written is known before anything is measured.
     ///
     /// # Errors
     /// One sentence: the directory holds a report, or cannot be written.
-    pub(super) fn of(name: &str, flags: &ReportFlags) -> Result<Self> {
+    pub(super) fn open(name: &str, flags: &ReportFlags) -> Result<Self> {
         let results = match &flags.out {
             Some(directory) => Self::In(directory.clone()),
             None => Self::Below(PathBuf::from("out").join(name)),
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn write__each_run_has_a_number_of_its_own_and_the_link_leads_to_the_newest() {
         let parent = scratch("numbers");
-        let results = Results::Below(parent.clone());
+        let results = ReportDestination::Below(parent.clone());
         let report = |seed| Report { seed, ..sample::incast_demo() };
         assert_eq!(results.write(&report(1)).expect("written"), parent.join("1"));
         fs::create_dir(parent.join("9")).expect("made");
@@ -151,11 +151,11 @@ mod tests {
     fn of__a_directory_with_a_report_is_taken_only_if_it_is_said() {
         let directory = scratch("held");
         let flags = |overwrite| ReportFlags { out: Some(directory.clone()), overwrite };
-        let first = Results::of("bench", &flags(false)).expect("empty");
+        let first = ReportDestination::open("bench", &flags(false)).expect("empty");
         first.write(&sample::incast_demo()).expect("written");
-        let said = Results::of("bench", &flags(false)).expect_err("held").to_string();
+        let said = ReportDestination::open("bench", &flags(false)).expect_err("held").to_string();
         assert!(said.ends_with("holds the report.json of an earlier run; name another directory, or add --overwrite"));
-        assert!(Results::of("bench", &flags(true)).is_ok());
+        assert!(ReportDestination::open("bench", &flags(true)).is_ok());
         fs::remove_dir_all(directory).expect("removed");
     }
 }

@@ -11,25 +11,25 @@ use clearway_proto::congestion::{CongestorKind, Placement};
 use toml::de::DeTable;
 
 use super::registry::{self, presenters};
-use super::results::{ReportFlags, Results};
+use super::results::{ReportDestination, ReportFlags};
 use super::{BenchFlags, JobArguments, Output, print, refuses_permission};
+use crate::mechanism::congestion::phase_protocol::CongestionProtocol;
 use crate::mechanism::congestion::program::Programs;
-use crate::mechanism::congestion::rank::Phases;
 use crate::mechanism::congestion::rate::MeasuredRate;
-use crate::mechanism::congestion::{self, Congestion};
-use crate::report::model::{Outcome, Report};
-use crate::report::terminal::Paint;
-use crate::report::{beside, diff, store, terminal};
+use crate::mechanism::congestion::{self, CongestionSection};
+use crate::report::model::{Report, RunOutcome};
+use crate::report::terminal::ColourMode;
+use crate::report::{diff, place_comparison, store, terminal};
 use crate::run::exit::Exit;
-use crate::run::job::{JobOrder, Losses, Role, Sealing, Site, SshHosts};
+use crate::run::job::{CoordinatedJob, JobRole, JobSpec, LossPolicy, SealingPolicy, SshHosts};
 use crate::run::venue::{self, JobVenue, LaunchSpec};
-use crate::run::{self, Complete, Order, Place};
+use crate::run::{self, CompletedParts, RunSpec, VenueKind};
 use crate::scenario::{self, Fabric, Scenario, Section};
 use clearway_wires::WireRequest;
 
 /// Who says how fast the host links of a job are.
 #[derive(Clone, Copy)]
-enum HostRate {
+enum HostRateSource {
     /// The scenario's fabric.
     OfScenario,
     /// The machines' interfaces; where they do not, it is measured.
@@ -38,7 +38,7 @@ enum HostRate {
 
 /// Whether a test may be changed so that it has room on the hosts there are.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Roles {
+enum RoleFitting {
     /// A scenario says who does what.
     Given,
     /// What no flag says is a default, and fits the hosts.
@@ -47,36 +47,36 @@ enum Roles {
 
 /// What only a run across a job needs to know.
 pub(super) struct JobFlags<'a> {
-    rate: HostRate,
-    roles: Roles,
+    rate: HostRateSource,
+    roles: RoleFitting,
     given: Option<&'a JobArguments>,
 }
 
 impl<'a> JobFlags<'a> {
     /// What `given` says, of a run whose scenario says the rest.
-    pub(super) const fn of(given: Option<&'a JobArguments>) -> Self {
-        Self { rate: HostRate::OfScenario, roles: Roles::Given, given }
+    pub(super) const fn from_arguments(given: Option<&'a JobArguments>) -> Self {
+        Self { rate: HostRateSource::OfScenario, roles: RoleFitting::Given, given }
     }
 
     /// The places of a run for which `on` was said: a file of hosts means a cluster.
-    pub(super) fn places(&self, on: &[Place]) -> Result<Vec<Place>> {
+    pub(super) fn places(&self, on: &[VenueKind]) -> Result<Vec<VenueKind>> {
         match self.given {
-            Some(JobArguments { hostfile: Some(_), .. }) if on.iter().any(|place| *place != Place::Cluster) => {
+            Some(JobArguments { hostfile: Some(_), .. }) if on.iter().any(|place| *place != VenueKind::Cluster) => {
                 bail!("--hostfile starts ranks on other machines, which is --on cluster and nothing else")
             }
-            Some(JobArguments { hostfile: Some(_), .. }) => Ok(vec![Place::Cluster]),
+            Some(JobArguments { hostfile: Some(_), .. }) => Ok(vec![VenueKind::Cluster]),
             _ => Ok(on.to_vec()),
         }
     }
 
-    pub(super) fn order(&self) -> Result<JobOrder> {
+    pub(super) fn order(&self) -> Result<JobSpec> {
         let wire = self.given.map_or(Ok(WireRequest::AUTO), JobArguments::wire_request)?;
         let Some(given) = self.given else {
-            return Ok(JobOrder { sealing: Sealing::Sealed, wire, losses: Losses::EndIt, hosts: None });
+            return Ok(JobSpec { sealing: SealingPolicy::Sealed, wire, losses: LossPolicy::EndJob, hosts: None });
         };
-        let sealing = if given.insecure { Sealing::Insecure } else { Sealing::Sealed };
+        let sealing = if given.insecure { SealingPolicy::Insecure } else { SealingPolicy::Sealed };
         let hosts = given.hostfile.as_ref().map(|path| SshHosts::read(path, given.remote_program.as_deref()));
-        Ok(JobOrder { sealing, wire, losses: Losses::EndIt, hosts: hosts.transpose()? })
+        Ok(JobSpec { sealing, wire, losses: LossPolicy::EndJob, hosts: hosts.transpose()? })
     }
 }
 
@@ -86,13 +86,13 @@ pub(crate) fn demo(output: &Output) -> Result<Exit> {
         "A lab of 8 virtual hosts on one switch: two of them ping each other while three others send to one of the two at\n\
          once, first through one FIFO queue per port, then with a queue for each traffic class. Less than a minute."
     );
-    let (exit, directory) = match shipped("demo", Place::Lab, output) {
+    let (exit, directory) = match shipped("demo", VenueKind::Lab, output) {
         Err(error) if refuses_permission(&error) => {
             eprintln!("clearway: {error:#}");
             eprintln!(
                 "The same hosts, rates and queues now run on the simulated fabric instead, which needs no permission."
             );
-            shipped("demo", Place::Sim, output)?
+            shipped("demo", VenueKind::Sim, output)?
         }
         other => other?,
     };
@@ -102,31 +102,31 @@ pub(crate) fn demo(output: &Output) -> Result<Exit> {
     );
     let report = ReportFlags { out: Some(directory.join("machine")), overwrite: output.report.overwrite };
     let there = Output { seed: output.seed, report };
-    shipped("demo-machine", Place::Sim, &there)?;
+    shipped("demo-machine", VenueKind::Sim, &there)?;
     Ok(exit)
 }
 
 /// Runs a scenario that is shipped; how it went, and where its report is.
-fn shipped(name: &str, place: Place, output: &Output) -> Result<(Exit, PathBuf)> {
+fn shipped(name: &str, place: VenueKind, output: &Output) -> Result<(Exit, PathBuf)> {
     let text = scenario::shipped(name).context("the program was built without its tour")?;
     let mut scenario = scenario::read_text(text, &registry::section_kinds()).map_err(|why| anyhow!("{why}"))?;
-    let results = Results::of(&scenario.name, &output.report)?;
+    let results = ReportDestination::open(&scenario.name, &output.report)?;
     scenario.seed = output.seed.unwrap_or(scenario.seed);
     let flags = output.seed.map(|_| "seed".to_owned()).into_iter().collect();
     measure(&scenario, text, &[place], flags, &results)
 }
 
 /// A scenario from a file or from those that are shipped.
-pub(crate) fn scenario(path: &Path, on: &[Place], job: &JobArguments, output: &Output) -> Result<Exit> {
+pub(crate) fn scenario(path: &Path, on: &[VenueKind], job: &JobArguments, output: &Output) -> Result<Exit> {
     let (scenario, text) = scenario::read_file(path, &registry::section_kinds())?;
-    let job = JobFlags::of(Some(job));
+    let job = JobFlags::from_arguments(Some(job));
     let on = job.places(on)?;
-    conduct(scenario, &text, &on, &job, BTreeSet::new(), output)
+    run_and_report(scenario, &text, &on, &job, BTreeSet::new(), output)
 }
 
 /// A congestion test made of flags.
 pub(crate) fn bench(flags: &BenchFlags) -> Result<Exit> {
-    let (mut scenario, set) = scenario_of(flags)?;
+    let (mut scenario, set) = named_scenario(flags)?;
     let hosts = scenario.fabric.hosts().map_err(|why| anyhow!(why))?;
     fit(&mut scenario, hosts, &set).into_iter().for_each(|chosen| eprintln!("{chosen}"));
     let text = scenario.text().context("the flags make no scenario")?;
@@ -136,23 +136,25 @@ pub(crate) fn bench(flags: &BenchFlags) -> Result<Exit> {
         return Ok(Exit::Good);
     }
     let told = flags.rate.is_some() || flags.trunk.is_some();
-    let rate = if told { HostRate::OfScenario } else { HostRate::OfSite };
-    let programs = Programs::of(&flags.programs);
-    if let Some(test) = scenario.section_mut::<Congestion>() {
+    let rate = if told { HostRateSource::OfScenario } else { HostRateSource::OfSite };
+    let programs = Programs::from_flags(&flags.programs);
+    if let Some(test) = scenario.section_mut::<CongestionSection>() {
         test.programs.clone_from(&programs);
     }
-    let job = JobFlags { rate, roles: Roles::Fitted, given: Some(&flags.job) };
+    let job = JobFlags { rate, roles: RoleFitting::Fitted, given: Some(&flags.job) };
     let places = job.places(&flags.on)?;
     let Some(programs) = &programs else {
-        return conduct(scenario, &text, &places, &job, set, &flags.output);
+        return run_and_report(scenario, &text, &places, &job, set, &flags.output);
     };
     let needs_no_rank = programs.victim.is_some() && programs.congestor.is_some();
     match places[..] {
         [] if needs_no_rank => here(&scenario, &text, set, programs, &flags.output),
-        [Place::Cluster] if needs_no_rank => bail!(
+        [VenueKind::Cluster] if needs_no_rank => bail!(
             "two commands need no ranks: without --on they run on this machine, where mpirun and the like spread them"
         ),
-        [] | [Place::Lab | Place::Cluster] => conduct(scenario, &text, &places, &job, set, &flags.output),
+        [] | [VenueKind::Lab | VenueKind::Cluster] => {
+            run_and_report(scenario, &text, &places, &job, set, &flags.output)
+        }
         _ => bail!("a command of yours runs in a lab or on a cluster; the simulator has no machine for it"),
     }
 }
@@ -167,18 +169,18 @@ fn here(
 ) -> Result<Exit> {
     let mut scenario = scenario.clone();
     scenario.seed = output.seed.unwrap_or(scenario.seed);
-    let results = Results::of(&scenario.name, &output.report)?;
+    let results = ReportDestination::open(&scenario.name, &output.report)?;
     let complete = keeping(&results);
-    let order = Order { scenario: &scenario, text, flags, complete: complete.clone() };
+    let order = RunSpec { scenario: &scenario, text, flags, complete: complete.clone() };
     let report = kept(&complete, congestion::run_here(&order, programs))?;
     conclude(&report, &results).map(|(exit, _)| exit)
 }
 
 /// Runs, reports, and says how it went.
-fn conduct(
+fn run_and_report(
     mut scenario: Scenario,
     text: &str,
-    on: &[Place],
+    on: &[VenueKind],
     job: &JobFlags<'_>,
     mut flags: BTreeSet<String>,
     output: &Output,
@@ -188,32 +190,32 @@ fn conduct(
         flags.insert("seed".to_owned());
     }
     let usual = match scenario.fabric {
-        Fabric::Lab(_) => Place::Lab,
-        Fabric::Machine(_) => Place::Sim,
-        Fabric::Site(_) => Place::Cluster,
+        Fabric::Lab(_) => VenueKind::Lab,
+        Fabric::Machine(_) => VenueKind::Sim,
+        Fabric::Site(_) => VenueKind::Cluster,
     };
-    let mut places: Vec<Place> = if on.is_empty() { vec![usual] } else { on.to_vec() };
+    let mut places: Vec<VenueKind> = if on.is_empty() { vec![usual] } else { on.to_vec() };
     places.sort_unstable();
     places.dedup();
     let mechanism = registry::mechanism_of(&scenario)?;
     for place in &places {
-        let in_lab = if *place == Place::Lab { scenario.in_lab() } else { None };
+        let in_lab = if *place == VenueKind::Lab { scenario.in_lab() } else { None };
         let there = in_lab.as_ref().map_or(&scenario, |(scenario, _)| scenario);
         if let Some(why) = mechanism.refusal(there, *place) {
             bail!("{why}");
         }
     }
-    if places.contains(&Place::Cluster) {
+    if places.contains(&VenueKind::Cluster) {
         if places.len() > 1 {
             bail!("--on cluster stands alone: its ranks are on other machines, with queues of their own");
         }
-        return conduct_job(&scenario, text, job, flags, output);
+        return run_job(&scenario, text, job, flags, output);
     }
     if job.given.is_some_and(|given| !given.wire.is_empty()) {
         bail!("--wire is for --on cluster: ranks of a lab talk over UDP, and a simulated fabric is a wire of its own");
     }
     // What cannot be written must not be measured first.
-    let results = Results::of(&scenario.name, &output.report)?;
+    let results = ReportDestination::open(&scenario.name, &output.report)?;
     measure(&scenario, text, &places, flags, &results).map(|(exit, _)| exit)
 }
 
@@ -221,9 +223,9 @@ fn conduct(
 fn measure(
     scenario: &Scenario,
     text: &str,
-    places: &[Place],
+    places: &[VenueKind],
     flags: BTreeSet<String>,
-    results: &Results,
+    results: &ReportDestination,
 ) -> Result<(Exit, PathBuf)> {
     let mut scenario = scenario.clone();
     let mut text = text.to_owned();
@@ -234,33 +236,33 @@ fn measure(
     // calibrates.
     for place in places.iter().rev() {
         let (flags, complete) = (flags.clone(), complete.clone());
-        let in_lab = if *place == Place::Lab { scenario.in_lab() } else { None };
+        let in_lab = if *place == VenueKind::Lab { scenario.in_lab() } else { None };
         let (scenario_there, text_there) =
             in_lab.as_ref().map_or((&scenario, &text), |(scenario, text)| (scenario, text));
-        let order = Order { scenario: scenario_there, text: text_there, flags, complete: complete.clone() };
+        let order = RunSpec { scenario: scenario_there, text: text_there, flags, complete: complete.clone() };
         let report = kept(&complete, run::run(&order, mechanism, *place))?;
         complete.place(&report);
-        if *place == Place::Lab && places.contains(&Place::Sim) {
+        if *place == VenueKind::Lab && places.contains(&VenueKind::Sim) {
             text = scenario.calibrate(&text, congestion::small_messages(&report))?;
         }
         reports.push(report);
     }
     reports.reverse();
-    let report = beside::merge(reports, &presenters()).context("no place to run at")?;
+    let report = place_comparison::merge(reports, &presenters()).context("no place to run at")?;
     conclude(&report, results)
 }
 
 /// Keeps in `results` what is complete when the user interrupts.
-fn keeping(results: &Results) -> Complete {
+fn keeping(results: &ReportDestination) -> CompletedParts {
     let results = results.clone();
-    Complete::new(move |reports| match beside::merge(reports, &presenters()) {
+    CompletedParts::new(move |reports| match place_comparison::merge(reports, &presenters()) {
         Some(report) => conclude(&report, &results).map(drop),
         None => Ok(()),
     })
 }
 
 /// What came of a run; if that is the user's interrupt, what is `complete` is kept first.
-fn kept(complete: &Complete, run: Result<Report>) -> Result<Report> {
+fn kept(complete: &CompletedParts, run: Result<Report>) -> Result<Report> {
     if run.as_ref().is_err_and(|error| run::exit::exit_of(error) == Exit::Interrupted) {
         complete.keep()?;
     }
@@ -268,7 +270,7 @@ fn kept(complete: &Complete, run: Result<Report>) -> Result<Report> {
 }
 
 /// Runs `scenario` on the ranks of a job.
-fn conduct_job(
+fn run_job(
     scenario: &Scenario,
     text: &str,
     job: &JobFlags<'_>,
@@ -278,14 +280,14 @@ fn conduct_job(
     let order = job.order()?;
     let on_job = |ranks: u32, rate| {
         let mut scenario = scenario.clone();
-        let chosen = (job.roles == Roles::Fitted).then(|| fit(&mut scenario, ranks, &flags)).flatten();
+        let chosen = (job.roles == RoleFitting::Fitted).then(|| fit(&mut scenario, ranks, &flags)).flatten();
         scenario.on_job(ranks, rate).map_err(|why| anyhow!(why))?;
         Ok::<_, anyhow::Error>((scenario, chosen))
     };
     if let Some(hosts) = &order.hosts {
         // What cannot run on so many ranks is known before any is started.
         on_job(hosts.ranks(), None)?;
-        Results::of(&scenario.name, &output.report)?;
+        ReportDestination::open(&scenario.name, &output.report)?;
     }
     across(&order, |site| {
         let (_, chosen) = on_job(site.size(), None)?;
@@ -293,23 +295,23 @@ fn conduct_job(
         if let Some(chosen) = &chosen {
             eprintln!("{chosen}");
         }
-        let results = Results::of(&scenario.name, &output.report)?;
+        let results = ReportDestination::open(&scenario.name, &output.report)?;
         let mechanism = registry::mechanism_of(scenario)?;
-        let mut venue = venue::of_job(Some(site), &mechanism.launch(scenario))?;
+        let mut venue = venue::open_job(Some(site), &mechanism.launch(scenario))?;
         let measured = match (job.rate, site.rate()) {
-            (HostRate::OfSite, None) => Some(measure_rate(&mut venue, site)?),
+            (HostRateSource::OfSite, None) => Some(measure_rate(&mut venue, site)?),
             _ => None,
         };
         let rate = match job.rate {
-            HostRate::OfScenario => None,
-            HostRate::OfSite => site.rate().or(measured.map(|measured| measured.rate)),
+            HostRateSource::OfScenario => None,
+            HostRateSource::OfSite => site.rate().or(measured.map(|measured| measured.rate)),
         };
         let (scenario, _) = on_job(site.size(), rate)?;
         if chosen.is_some() {
             text = scenario.text().context("the chosen test makes no scenario")?;
         }
         let complete = keeping(&results);
-        let order = Order { scenario: &scenario, text: &text, flags: flags.clone(), complete: complete.clone() };
+        let order = RunSpec { scenario: &scenario, text: &text, flags: flags.clone(), complete: complete.clone() };
         let mut report = kept(&complete, run::run_in(&order, mechanism, &mut venue))?;
         if let Some(measured) = measured {
             report.host.facts.insert("rate of host links".into(), measured.to_string());
@@ -319,8 +321,8 @@ fn conduct_job(
 }
 
 /// Measures how fast the host links of `site` are, and says it on standard error.
-fn measure_rate(venue: &mut JobVenue, site: &Site) -> Result<MeasuredRate> {
-    let measured = congestion::rate::measure(&mut congestion::Stage::new(venue), &site.hosts())
+fn measure_rate(venue: &mut JobVenue, site: &CoordinatedJob) -> Result<MeasuredRate> {
+    let measured = congestion::rate::measure(&mut congestion::PhaseRunner::new(venue), &site.hosts())
         .context("the interfaces do not say how fast they are; --rate does")?;
     eprintln!("host links: {measured}; --rate says it instead");
     Ok(measured)
@@ -328,15 +330,16 @@ fn measure_rate(venue: &mut JobVenue, site: &Site) -> Result<MeasuredRate> {
 
 /// Brings the ranks of a job together, as any run does first, and nothing more.
 pub(crate) fn gather() -> Result<Exit> {
-    let order = JobOrder { sealing: Sealing::Sealed, wire: WireRequest::AUTO, losses: Losses::EndIt, hosts: None };
-    across(&order, |site| venue::of_job(Some(site), &LaunchSpec::new::<Phases>(0)).map(|_| Exit::Good))
+    let order =
+        JobSpec { sealing: SealingPolicy::Sealed, wire: WireRequest::AUTO, losses: LossPolicy::EndJob, hosts: None };
+    across(&order, |site| venue::open_job(Some(site), &LaunchSpec::new::<CongestionProtocol>(0)).map(|_| Exit::Good))
 }
 
-/// Lets `run` conduct the ranks of a job, if this process is the one that conducts them; follows otherwise.
-pub(super) fn across(order: &JobOrder, run: impl FnOnce(&Site) -> Result<Exit>) -> Result<Exit> {
-    let site = match run::job::enter(order)? {
-        Role::Follower(follower) => return follower.follow(),
-        Role::Conductor(site) => site,
+/// Lets `run` coordinate the ranks of a job, if this process is the one that coordinates them; follows otherwise.
+pub(super) fn across(order: &JobSpec, run: impl FnOnce(&CoordinatedJob) -> Result<Exit>) -> Result<Exit> {
+    let site = match run::job::join_or_start(order)? {
+        JobRole::Follower(follower) => return follower.follow(),
+        JobRole::Coordinator(site) => site,
     };
     if site.size() == 1 {
         let tried: String = site.notes().iter().map(|note| format!("\n  {note}")).collect();
@@ -352,16 +355,16 @@ pub(super) fn across(order: &JobOrder, run: impl FnOnce(&Site) -> Result<Exit>) 
 }
 
 /// Writes `report` where `results` go and shows it; how the run went, and where the report is.
-fn conclude(report: &Report, results: &Results) -> Result<(Exit, PathBuf)> {
+fn conclude(report: &Report, results: &ReportDestination) -> Result<(Exit, PathBuf)> {
     let directory = results.write(report)?;
     show(report, &directory)?;
     Ok((exit_of(report), directory))
 }
 
 /// Colours for a person who wants them (<https://no-color.org>).
-fn paint() -> Paint {
+fn paint() -> ColourMode {
     let wanted = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    if wanted { Paint::Colour } else { Paint::Plain }
+    if wanted { ColourMode::Colour } else { ColourMode::Plain }
 }
 
 /// Prints the tables of `report` and where its page is.
@@ -371,9 +374,9 @@ fn show(report: &Report, directory: &Path) -> Result<()> {
 
 fn exit_of(report: &Report) -> Exit {
     match report.verdict.as_ref().map(|verdict| verdict.outcome) {
-        None | Some(Outcome::Contained) => Exit::Good,
-        Some(Outcome::Congested) => Exit::Congested,
-        Some(Outcome::Invalid) => Exit::Invalid,
+        None | Some(RunOutcome::Contained) => Exit::Good,
+        Some(RunOutcome::Congested) => Exit::Congested,
+        Some(RunOutcome::Invalid) => Exit::Invalid,
     }
 }
 
@@ -399,7 +402,7 @@ pub(crate) fn diff(a: &Path, b: &Path) -> Result<Exit> {
 }
 
 /// The scenario that `flags` make, and which parameters they set.
-fn scenario_of(flags: &BenchFlags) -> Result<(Scenario, BTreeSet<String>)> {
+fn named_scenario(flags: &BenchFlags) -> Result<(Scenario, BTreeSet<String>)> {
     let (fabric, mut test, mut set) = on_fabric(flags)?;
     let mut list = |name: &str, given: bool| {
         if given {
@@ -442,16 +445,16 @@ fn scenario_of(flags: &BenchFlags) -> Result<(Scenario, BTreeSet<String>)> {
 }
 
 /// The fabric that `flags` name with the test that is usual on it, and which parameters that sets.
-fn on_fabric(flags: &BenchFlags) -> Result<(Fabric, Congestion, BTreeSet<String>)> {
+fn on_fabric(flags: &BenchFlags) -> Result<(Fabric, CongestionSection, BTreeSet<String>)> {
     let mut fabric = Fabric::lab(topology_of(flags.hosts, flags.rate, flags.trunk));
-    let mut test = Congestion::default();
+    let mut test = CongestionSection::default();
     if let Some(preset) = &flags.fabric {
         fabric = Fabric::machine(preset.clone(), flags.nodes);
-        test = Congestion::usual(&fabric).map_err(|why| anyhow!(why))?;
-        test.settle(&mut fabric, &DeTable::new()).map_err(|why| anyhow!("[fabric]: {why}"))?;
+        test = CongestionSection::usual(&fabric).map_err(|why| anyhow!(why))?;
+        test.apply_defaults(&mut fabric, &DeTable::new()).map_err(|why| anyhow!("[fabric]: {why}"))?;
     } else if flags.trunk.is_some() {
         // Victims and congestors meet on the trunk, so they need not share hosts.
-        test = Congestion {
+        test = CongestionSection {
             placement: Placement::Disjoint,
             victim_hosts: 4,
             congestor_hosts: 6,
@@ -476,7 +479,7 @@ fn on_fabric(flags: &BenchFlags) -> Result<(Fabric, Congestion, BTreeSet<String>
 /// Makes the congestion test of `scenario` smaller where it has no room on so many `hosts`, but for the parameters that are
 /// `given` (`congestion.draws`). Says what it chose, if anything.
 fn fit(scenario: &mut Scenario, hosts: u32, given: &BTreeSet<String>) -> Option<String> {
-    scenario.section_mut::<Congestion>()?.fit(hosts, |key| given.contains(&format!("congestion.{key}")))
+    scenario.section_mut::<CongestionSection>()?.fit(hosts, |key| given.contains(&format!("congestion.{key}")))
 }
 
 /// The laboratory of the flags `--hosts`, `--rate` and `--trunk`.

@@ -36,13 +36,13 @@ const USER_MAX: usize = 32;
 /// Which packets get which class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MarkRule {
-    packets: Packets,
+    packets: PacketMatch,
     class: Class,
 }
 
 /// What packets are told by.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Packets {
+enum PacketMatch {
     /// Either port, TCP or UDP, from the first to the last.
     Port(u16, u16),
     /// Who owns the socket.
@@ -60,7 +60,7 @@ impl FromStr for MarkRule {
     }
 }
 
-impl FromStr for Packets {
+impl FromStr for PacketMatch {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         match text.split_once(':') {
@@ -141,14 +141,14 @@ impl MarkRule {
         let set = |matching: &str, family: &str| format!("{matching} {family} dscp set {dscp}");
         let either = |matching: &str| [set(matching, "ip"), set(matching, "ip6")];
         match &self.packets {
-            Packets::Port(first, last) => {
+            PacketMatch::Port(first, last) => {
                 let ports = if first == last { first.to_string() } else { format!("{first}-{last}") };
                 let side = |side: &str| either(&format!("meta l4proto {{ tcp, udp }} th {side} {ports}"));
                 [side("dport"), side("sport")].concat()
             }
-            Packets::User(name) => either(&format!("meta skuid \"{name}\"")).into(),
-            Packets::Source(address @ IpAddr::V4(_)) => vec![set(&format!("ip saddr {address}"), "ip")],
-            Packets::Source(address @ IpAddr::V6(_)) => vec![set(&format!("ip6 saddr {address}"), "ip6")],
+            PacketMatch::User(name) => either(&format!("meta skuid \"{name}\"")).into(),
+            PacketMatch::Source(address @ IpAddr::V4(_)) => vec![set(&format!("ip saddr {address}"), "ip")],
+            PacketMatch::Source(address @ IpAddr::V6(_)) => vec![set(&format!("ip6 saddr {address}"), "ip6")],
         }
     }
 }

@@ -12,14 +12,15 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
 use clearway_ofi::{
-    Judged, OfiConfig, OfiError, OfiPort, OfiWire, Placement, Source, Survey, Trust, Verdict, Waking, Wanted, survey,
+    JudgedOffer, LibrarySurvey, OfferVerdict, OfiConfig, OfiError, OfiPort, OfiWire, Placement, ProviderChoice,
+    ProviderInterface, Trust, WakeMethod, survey,
 };
 use clearway_proto::base::{Class, Rank};
 use clearway_proto::wire::{Arrival, Destination, Granted, Operation, Out, PathId, Span, Wire};
 use clearway_runtime::shm::{ShmConfig, ShmWire};
 use serde::Serialize;
 
-use super::finding::{Finding, Section};
+use super::finding::{Finding, FindingGroup};
 
 /// The item that tells which library there is.
 pub(super) const LIBRARY: &str = "libfabric";
@@ -49,17 +50,17 @@ pub(super) struct WireClasses {
 
 /// What was found.
 #[derive(Debug)]
-pub(super) struct Examined {
-    pub(super) section: Section,
+pub(super) struct FabricExamination {
+    pub(super) section: FindingGroup,
     pub(super) providers: Vec<Provider>,
     pub(super) classes: Vec<WireClasses>,
 }
 
 /// Asks and tries everything.
-pub(super) fn examine() -> Examined {
+pub(super) fn examine() -> FabricExamination {
     let mut classes = vec![WireClasses::new("udp", [Granted::Marked; Class::ALL.len()])];
     let mut findings = vec![shared_memory(&mut classes)];
-    let providers = match survey(None, Wanted::Best, Source::Any) {
+    let providers = match survey(None, ProviderChoice::Best, ProviderInterface::Any) {
         Err(error) => {
             findings.push(no_library(&error));
             Vec::new()
@@ -70,7 +71,7 @@ pub(super) fn examine() -> Examined {
             grouped(&survey.offers)
         }
     };
-    Examined { section: Section { title: "Wires", findings }, providers, classes }
+    FabricExamination { section: FindingGroup { title: "Wires", findings }, providers, classes }
 }
 
 impl WireClasses {
@@ -101,10 +102,10 @@ fn no_library(error: &OfiError) -> Finding {
     Finding::missing(LIBRARY, error.to_string(), remedy)
 }
 
-fn library(survey: &Survey) -> Finding {
-    let Survey { library, offers } = survey;
+fn library(survey: &LibrarySurvey) -> Finding {
+    let LibrarySurvey { library, offers } = survey;
     let found = format!("{}, version {}", library.path.display(), library.version);
-    match offers.iter().find(|judged| judged.verdict == Verdict::Taken) {
+    match offers.iter().find(|judged| judged.verdict == OfferVerdict::Taken) {
         Some(taken) => Finding::ok(LIBRARY, format!("{found}: {} comes first", taken.provider)),
         None => {
             let found = format!("{found}: no provider of it can be used (table below)");
@@ -114,14 +115,14 @@ fn library(survey: &Survey) -> Finding {
 }
 
 /// Offers of one provider with one verdict as one line, those that are taken first.
-fn grouped(offers: &[Judged]) -> Vec<Provider> {
+fn grouped(offers: &[JudgedOffer]) -> Vec<Provider> {
     let mut groups: Vec<Provider> = Vec::new();
-    let order = |judged: &&Judged| match judged.verdict {
-        Verdict::Taken => 0,
-        Verdict::Behind => 1,
-        Verdict::Refused(_) => 2,
+    let order = |judged: &&JudgedOffer| match judged.verdict {
+        OfferVerdict::Taken => 0,
+        OfferVerdict::Behind => 1,
+        OfferVerdict::Refused(_) => 2,
     };
-    let mut sorted: Vec<&Judged> = offers.iter().collect();
+    let mut sorted: Vec<&JudgedOffer> = offers.iter().collect();
     sorted.sort_by_key(order);
     for judged in sorted {
         let verdict = judged.verdict.to_string();
@@ -151,13 +152,13 @@ fn talk(classes: &mut Vec<WireClasses>) -> Finding {
 
 fn try_talking(classes: &mut Vec<WireClasses>) -> Result<Finding, OfiError> {
     let config = OfiConfig {
-        source: Source::Address(LOOPBACK),
+        source: ProviderInterface::Address(LOOPBACK),
         placement: Placement::OneMachine,
-        waking: Waking::Polled,
+        waking: WakeMethod::Polled,
         ..OfiConfig::default()
     };
     let ports = [OfiPort::open(config.clone())?, OfiPort::open(config)?];
-    let provider = ports[0].judged().iter().find(|judged| judged.verdict == Verdict::Taken);
+    let provider = ports[0].judged().iter().find(|judged| judged.verdict == OfferVerdict::Taken);
     let provider = provider.map_or_else(String::new, |judged| judged.provider.clone());
     let peers = [ports[0].address(), ports[1].address()];
     let [first, second] = ports;
@@ -201,12 +202,12 @@ fn is_delivered(sender: &mut OfiWire, receiver: &mut OfiWire, class: Class) -> b
 
 #[cfg(test)]
 mod tests {
-    use clearway_ofi::{Exposure, Refusal};
+    use clearway_ofi::{Exposure, OfferRefusal};
 
     use super::*;
 
-    fn judged(provider: &str, domain: &str, verdict: Verdict) -> Judged {
-        Judged {
+    fn judged(provider: &str, domain: &str, verdict: OfferVerdict) -> JudgedOffer {
+        JudgedOffer {
             provider: provider.into(),
             domain: domain.into(),
             source: None,
@@ -218,11 +219,11 @@ mod tests {
 
     #[test]
     fn grouped__one_line_for_a_provider_and_its_reason_the_taken_one_first() {
-        let slow = Verdict::Refused(Refusal::Unfit("slow"));
+        let slow = OfferVerdict::Refused(OfferRefusal::Unfit("slow"));
         let offers = [
             judged("sockets", "lo", slow.clone()),
-            judged("tcp", "lo", Verdict::Behind),
-            judged("tcp", "eth0", Verdict::Taken),
+            judged("tcp", "lo", OfferVerdict::Behind),
+            judged("tcp", "eth0", OfferVerdict::Taken),
             judged("sockets", "eth0", slow),
         ];
         let lines: Vec<(String, String)> =
@@ -233,10 +234,10 @@ mod tests {
 
     #[test]
     fn library__without_a_usable_provider_is_limited() {
-        let Ok(mut found) = survey(None, Wanted::Best, Source::Address(LOOPBACK)) else {
+        let Ok(mut found) = survey(None, ProviderChoice::Best, ProviderInterface::Address(LOOPBACK)) else {
             return eprintln!("skipped: no libfabric on this machine");
         };
-        found.offers.retain(|judged| judged.verdict != Verdict::Taken);
+        found.offers.retain(|judged| judged.verdict != OfferVerdict::Taken);
         assert_eq!(library(&found).remedies.len(), 1);
     }
 }

@@ -57,7 +57,7 @@ impl Finding {
 
 /// Items that belong together.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Section {
+pub(super) struct FindingGroup {
     /// What they are about.
     pub(super) title: &'static str,
     /// The items, in the order they are shown.

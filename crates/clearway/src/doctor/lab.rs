@@ -5,13 +5,13 @@
 
 use std::io;
 
-use clearway_lab::permission::{Permission, Probe};
-use clearway_lab::{Lab, LabError, LabName, LabSpec, Outcome, QueueKind, SelfTest, Topology};
+use clearway_lab::permission::{Permission, PermissionProbe};
+use clearway_lab::{CheckOutcome, Lab, LabError, LabName, LabSpec, QueueKind, SelfTest, Topology};
 use clearway_proto::base::BitsPerSec;
 
-use super::finding::{Finding, Section};
-use super::marking::{self, Mark, Place};
-use super::pair::Pair;
+use super::finding::{Finding, FindingGroup};
+use super::marking::{self, MarkTest, TestedPath};
+use super::pair::TestPair;
 
 /// The rate of the lab's documented examples, which every machine that runs it can carry.
 const RATE: BitsPerSec = BitsPerSec::mega(100);
@@ -22,25 +22,25 @@ const RETRY: &str = "end other work and try again; if it stays, this kernel's qu
 
 /// What was found.
 #[derive(Debug)]
-pub(super) struct Examined {
+pub(super) struct LabExamination {
     /// The findings.
-    pub(super) section: Section,
+    pub(super) section: FindingGroup,
     /// The marks that arrived.
-    pub(super) marks: Vec<Mark>,
+    pub(super) marks: Vec<MarkTest>,
     /// Why no lab can be made, if so.
     pub(super) refusal: Option<LabError>,
 }
 
 /// Examines with `permission` as it was granted; `probe` was taken before.
-pub(super) fn examine(permission: Result<Permission, LabError>, probe: &Probe) -> Examined {
+pub(super) fn examine(permission: Result<Permission, LabError>, probe: &PermissionProbe) -> LabExamination {
     let mut findings = vec![namespaces(permission.as_ref(), probe)];
     let (mut marks, mut refusal) = (Vec::new(), None);
     match permission.and_then(|_| make()) {
         Ok(mut lab) => {
             findings.extend(QueueKind::ALL.map(|kind| queue(kind, prove(&mut lab, kind))));
-            match Pair::in_lab(&lab) {
+            match TestPair::in_lab(&lab) {
                 Ok(mut pair) => {
-                    marks = marking::prove(&mut pair, Place::Lab);
+                    marks = marking::prove(&mut pair, TestedPath::Lab);
                     findings.push(marking::judge(&marks));
                 }
                 Err(error) => {
@@ -59,7 +59,7 @@ pub(super) fn examine(permission: Result<Permission, LabError>, probe: &Probe) -
             refusal = Some(error);
         }
     }
-    Examined { section: Section { title: "Lab", findings }, marks, refusal }
+    LabExamination { section: FindingGroup { title: "Lab", findings }, marks, refusal }
 }
 
 fn make() -> Result<Lab, LabError> {
@@ -68,7 +68,7 @@ fn make() -> Result<Lab, LabError> {
     Lab::up(&name, &spec)
 }
 
-fn namespaces(permission: Result<&Permission, &LabError>, probe: &Probe) -> Finding {
+fn namespaces(permission: Result<&Permission, &LabError>, probe: &PermissionProbe) -> Finding {
     let item = "namespaces";
     match permission {
         Ok(Permission::Direct) => Finding::ok(item, "by this user's own capabilities (root)"),
@@ -99,26 +99,28 @@ fn queue(kind: QueueKind, tested: Result<io::Result<SelfTest>, LabError>) -> Fin
     match tested {
         Err(error) => Finding::missing(&item, format!("cannot be armed ({parts})"), error.to_string()),
         Ok(Err(error)) => Finding::limited(&item, format!("armed ({parts}), but cannot be tested: {error}"), RETRY),
-        Ok(Ok(test)) => tell_test(&item, parts, order, &test),
+        Ok(Ok(test)) => test_finding(&item, parts, order, &test),
     }
 }
 
-fn tell_test(item: &str, parts: &str, order: &str, test: &SelfTest) -> Finding {
+fn test_finding(item: &str, parts: &str, order: &str, test: &SelfTest) -> Finding {
     let ports = test.ports.len();
     match test.outcome() {
-        Outcome::Pass => Finding::ok(item, format!("{parts}; rate, depth, order proven on {ports} ports: {order}")),
-        Outcome::Inconclusive => {
+        CheckOutcome::Pass => {
+            Finding::ok(item, format!("{parts}; rate, depth, order proven on {ports} ports: {order}"))
+        }
+        CheckOutcome::Inconclusive => {
             let found = format!("{parts}; armed, but the machine is too busy to prove all {ports} ports");
             Finding::limited(item, found, "end other work and try again")
         }
-        Outcome::Fail => Finding::limited(item, format!("{parts}; armed, but {}", faults(test)), RETRY),
+        CheckOutcome::Fail => Finding::limited(item, format!("{parts}; armed, but {}", faults(test)), RETRY),
     }
 }
 
 /// The failed checks of the first failed port.
 fn faults(test: &SelfTest) -> String {
     let Some(port) = test.failed().next() else { return "no port is known to be wrong".into() };
-    let wrong = port.checks.iter().filter(|check| check.outcome == Outcome::Fail).map(|check| {
+    let wrong = port.checks.iter().filter(|check| check.outcome == CheckOutcome::Fail).map(|check| {
         let measured = check.measured.map_or("nothing".into(), |measured| format!("{measured:.1}"));
         format!("{} is {measured} instead of {:.1} {}", check.name, check.expected, check.unit)
     });
@@ -129,19 +131,25 @@ fn faults(test: &SelfTest) -> String {
 mod tests {
     use super::super::finding::Status;
     use super::*;
-    use clearway_lab::{Check, PortTest};
+    use clearway_lab::{PortCheck, PortTest};
     use clearway_proto::base::Nanos;
 
-    fn test_of(outcome: Outcome) -> SelfTest {
-        let check =
-            Check { name: "depth", unit: "packets", expected: 100.0, measured: Some(12.25), tolerance: 4.0, outcome };
+    fn test_of(outcome: CheckOutcome) -> SelfTest {
+        let check = PortCheck {
+            name: "depth",
+            unit: "packets",
+            expected: 100.0,
+            measured: Some(12.25),
+            tolerance: 4.0,
+            outcome,
+        };
         let port = PortTest { port: "h0:eth0".into(), checks: vec![check], outcome, rounds: 1 };
         SelfTest { ports: vec![port], took: Nanos(1) }
     }
 
     #[test]
     fn namespaces__names_every_obstacle_once() {
-        let probe = Probe { road: None, missing: vec!["set a".into(), "set b".into()] };
+        let probe = PermissionProbe { road: None, missing: vec!["set a".into(), "set b".into()] };
         let error = LabError::Permission("this process may not: set a".into());
         let finding = namespaces(Err(&error), &probe);
         assert_eq!(finding.status, Status::Missing);
@@ -152,16 +160,16 @@ mod tests {
     #[test]
     fn queue__only_proven_ports_are_ok() {
         let status = |tested| queue(QueueKind::Strict, tested).status;
-        assert_eq!(status(Ok(Ok(test_of(Outcome::Pass)))), Status::Ok);
-        assert_eq!(status(Ok(Ok(test_of(Outcome::Inconclusive)))), Status::Limited);
-        assert_eq!(status(Ok(Ok(test_of(Outcome::Fail)))), Status::Limited);
+        assert_eq!(status(Ok(Ok(test_of(CheckOutcome::Pass)))), Status::Ok);
+        assert_eq!(status(Ok(Ok(test_of(CheckOutcome::Inconclusive)))), Status::Limited);
+        assert_eq!(status(Ok(Ok(test_of(CheckOutcome::Fail)))), Status::Limited);
         assert_eq!(status(Ok(Err(io::ErrorKind::NotFound.into()))), Status::Limited);
         assert_eq!(status(Err(LabError::Impossible("load sch_htb".into()))), Status::Missing);
     }
 
     #[test]
     fn queue__a_wrong_port_is_named_with_its_figures() {
-        let finding = queue(QueueKind::Fifo, Ok(Ok(test_of(Outcome::Fail))));
+        let finding = queue(QueueKind::Fifo, Ok(Ok(test_of(CheckOutcome::Fail))));
         assert!(finding.found.ends_with("at port h0:eth0 depth is 12.2 instead of 100.0 packets"), "{}", finding.found);
     }
 }

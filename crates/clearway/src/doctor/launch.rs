@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use super::finding::{Finding, Section};
+use super::finding::{Finding, FindingGroup};
 use super::machine::{is_executable, program};
 use crate::run::job::interface;
 
@@ -24,7 +24,7 @@ const SIGNS: [(&str, &str); 4] = [
 ];
 
 /// Looks at launchers, environment and interfaces.
-pub(super) fn examine() -> Section {
+pub(super) fn examine() -> FindingGroup {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut findings = vec![
         launchers(&path, &is_executable),
@@ -32,7 +32,7 @@ pub(super) fn examine() -> Section {
         environment(&|name| std::env::var_os(name).is_some()),
     ];
     findings.extend(interfaces());
-    Section { title: "Jobs across hosts", findings }
+    FindingGroup { title: "Jobs across hosts", findings }
 }
 
 fn launchers(path: &OsStr, runs: &dyn Fn(&Path) -> bool) -> Finding {

@@ -12,7 +12,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::finding::{Finding, Section};
+use super::finding::{Finding, FindingGroup};
 
 /// What the loader looks into last, on distributions of all kinds.
 const DEFAULT_DIRECTORIES: [&str; 4] = ["/lib64", "/usr/lib64", "/lib", "/usr/lib"];
@@ -53,20 +53,20 @@ const LIBRARIES: [Library; 2] = [
 
 /// Where a library lies.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Found {
+enum LibraryLocation {
     ByLoader(PathBuf),
     Elsewhere(PathBuf),
     Nowhere,
 }
 
 /// Looks for every library.
-pub(super) fn examine() -> Section {
+pub(super) fn examine() -> FindingGroup {
     let path = std::env::var("LD_LIBRARY_PATH").unwrap_or_default();
     let cache = cache();
-    let own = Architecture::of(Path::new("/proc/self/exe"));
-    let fits = |file: &Path| Architecture::of(file).is_some_and(|found| own.is_none_or(|own| own == found));
+    let own = Architecture::from_file(Path::new("/proc/self/exe"));
+    let fits = |file: &Path| Architecture::from_file(file).is_some_and(|found| own.is_none_or(|own| own == found));
     let findings = LIBRARIES.iter().map(|library| judge(library, find(library.soname, &path, &cache, &fits)));
-    Section { title: "Libraries loaded when needed", findings: findings.collect() }
+    FindingGroup { title: "Libraries loaded when needed", findings: findings.collect() }
 }
 
 /// The loader's cache as text; empty where there is no `ldconfig`.
@@ -79,14 +79,17 @@ fn cache() -> String {
         .unwrap_or_default()
 }
 
-fn find(soname: &str, path: &str, cache: &str, fits: &dyn Fn(&Path) -> bool) -> Found {
+fn find(soname: &str, path: &str, cache: &str, fits: &dyn Fn(&Path) -> bool) -> LibraryLocation {
     let within = |directory: &str| Path::new(directory).join(soname);
     let by_path = searched(path).map(within);
     let by_cache = cached(cache, soname);
     let by_default = DEFAULT_DIRECTORIES.into_iter().map(within);
     let first = by_path.chain(by_cache).chain(by_default).find(|file| fits(file));
     let elsewhere = || OTHER_DIRECTORIES.into_iter().map(within).find(|file| fits(file));
-    first.map(Found::ByLoader).or_else(|| elsewhere().map(Found::Elsewhere)).unwrap_or(Found::Nowhere)
+    first
+        .map(LibraryLocation::ByLoader)
+        .or_else(|| elsewhere().map(LibraryLocation::Elsewhere))
+        .unwrap_or(LibraryLocation::Nowhere)
 }
 
 /// The directories of an `LD_LIBRARY_PATH`; an empty entry is the working directory.
@@ -112,7 +115,7 @@ struct Architecture {
 }
 
 impl Architecture {
-    fn of(file: &Path) -> Option<Self> {
+    fn from_file(file: &Path) -> Option<Self> {
         let mut header = [0; 20];
         File::open(file).ok()?.read_exact(&mut header).ok()?;
         Self::read(&header)
@@ -127,16 +130,16 @@ impl Architecture {
     }
 }
 
-fn judge(library: &Library, found: Found) -> Finding {
+fn judge(library: &Library, found: LibraryLocation) -> Finding {
     let Library { item, soname, purpose, remedy } = library;
     match found {
-        Found::ByLoader(file) => Finding::ok(item, file.display().to_string()),
-        Found::Elsewhere(file) => {
+        LibraryLocation::ByLoader(file) => Finding::ok(item, file.display().to_string()),
+        LibraryLocation::Elsewhere(file) => {
             let directory = file.parent().unwrap_or(Path::new("/")).display().to_string();
             let found = format!("{} is not where the loader looks", file.display());
             Finding::limited(item, found, format!("put {directory} into LD_LIBRARY_PATH"))
         }
-        Found::Nowhere => Finding::missing(item, format!("no {soname}; {purpose}"), *remedy),
+        LibraryLocation::Nowhere => Finding::missing(item, format!("no {soname}; {purpose}"), *remedy),
     }
 }
 
@@ -171,11 +174,14 @@ mod tests {
         let only = |good: &'static [&'static str]| move |file: &Path| good.iter().any(|good| Path::new(good) == file);
         let (mine, second) = ("/mine/libfabric.so.1", "/lib/x86_64-linux-gnu/libfabric.so.1");
         let both = only(&["/mine/libfabric.so.1", "/lib/x86_64-linux-gnu/libfabric.so.1"]);
-        assert_eq!(find(name, "/mine", CACHE, &both), Found::ByLoader(mine.into()));
-        assert_eq!(find(name, "", CACHE, &both), Found::ByLoader(second.into()));
+        assert_eq!(find(name, "/mine", CACHE, &both), LibraryLocation::ByLoader(mine.into()));
+        assert_eq!(find(name, "", CACHE, &both), LibraryLocation::ByLoader(second.into()));
         let efa = only(&["/opt/amazon/efa/lib/libfabric.so.1"]);
-        assert_eq!(find(name, "/mine", CACHE, &efa), Found::Elsewhere("/opt/amazon/efa/lib/libfabric.so.1".into()));
-        assert_eq!(find(name, "/mine", CACHE, &|_| false), Found::Nowhere);
+        assert_eq!(
+            find(name, "/mine", CACHE, &efa),
+            LibraryLocation::Elsewhere("/opt/amazon/efa/lib/libfabric.so.1".into())
+        );
+        assert_eq!(find(name, "/mine", CACHE, &|_| false), LibraryLocation::Nowhere);
     }
 
     #[test]
@@ -189,7 +195,7 @@ mod tests {
 
     #[test]
     fn judge__a_library_that_the_loader_misses_names_its_directory() {
-        let finding = judge(&LIBRARIES[0], Found::Elsewhere("/opt/amazon/efa/lib/libfabric.so.1".into()));
+        let finding = judge(&LIBRARIES[0], LibraryLocation::Elsewhere("/opt/amazon/efa/lib/libfabric.so.1".into()));
         assert_eq!(finding.status, Status::Limited);
         assert_eq!(finding.remedies, ["put /opt/amazon/efa/lib into LD_LIBRARY_PATH"]);
     }

@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use super::finding::{Finding, Section};
+use super::finding::{Finding, FindingGroup};
 
 /// The device of file systems in user space.
 const FUSE: &str = "/dev/fuse";
@@ -14,7 +14,7 @@ const FUSE: &str = "/dev/fuse";
 const SYSTEM_DIRECTORIES: [&str; 2] = ["/usr/sbin", "/sbin"];
 
 /// Looks at every one.
-pub(super) fn examine() -> Section {
+pub(super) fn examine() -> FindingGroup {
     // Opening the device mounts nothing.
     let opened = OpenOptions::new().read(true).write(true).open(FUSE).map(drop);
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -23,7 +23,7 @@ pub(super) fn examine() -> Section {
         fusermount(program("fusermount3", &path, &is_executable)),
         nft(program("nft", &path, &is_executable)),
     ];
-    Section { title: "Beside Clearway", findings }
+    FindingGroup { title: "Beside Clearway", findings }
 }
 
 fn fuse(opened: io::Result<()>, mode: Option<u32>) -> Finding {

@@ -7,7 +7,7 @@ use clearway_proto::base::Class;
 use serde::Serialize;
 
 use super::finding::Finding;
-use super::pair::Pair;
+use super::pair::TestPair;
 
 /// A message may be lost once on a busy machine, hardly three times on an idle way.
 const ATTEMPTS: usize = 3;
@@ -15,14 +15,14 @@ const ATTEMPTS: usize = 3;
 /// The way that was tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Place {
+pub(super) enum TestedPath {
     /// From one host of a lab to another.
     Lab,
     /// Within this host.
     Loopback,
 }
 
-impl Place {
+impl TestedPath {
     /// The word for a person, as in JSON.
     pub(super) const fn name(self) -> &'static str {
         match self {
@@ -35,7 +35,7 @@ impl Place {
 /// What the receiver read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
-pub(super) enum Seen {
+pub(super) enum ReceivedMark {
     /// The mark of a class.
     Mark {
         /// As a number.
@@ -51,9 +51,9 @@ pub(super) enum Seen {
 
 /// One class on one way.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Mark {
+pub(super) struct MarkTest {
     /// The way.
-    pub(super) place: Place,
+    pub(super) place: TestedPath,
     /// The class asked for.
     pub(super) class: Class,
     /// Its mark.
@@ -61,21 +61,21 @@ pub(super) struct Mark {
     /// Its mark's name.
     pub(super) asked_name: &'static str,
     /// What arrived.
-    pub(super) seen: Seen,
+    pub(super) seen: ReceivedMark,
     /// Whether both are the same.
     pub(super) granted: bool,
 }
 
-impl Mark {
+impl MarkTest {
     /// Judges a message of `class` that arrived with the mark of `seen` (of no class: `Some(None)`), or did not arrive.
-    pub(super) fn new(place: Place, class: Class, seen: Option<Option<Class>>) -> Self {
-        let mark = |class: Class| Seen::Mark { dscp: class.dscp().0, name: dscp_name(class) };
+    pub(super) fn new(place: TestedPath, class: Class, seen: Option<Option<Class>>) -> Self {
+        let mark = |class: Class| ReceivedMark::Mark { dscp: class.dscp().0, name: dscp_name(class) };
         Self {
             place,
             class,
             asked_dscp: class.dscp().0,
             asked_name: dscp_name(class),
-            seen: seen.map_or(Seen::Lost, |seen| seen.map_or(Seen::Foreign, mark)),
+            seen: seen.map_or(ReceivedMark::Lost, |seen| seen.map_or(ReceivedMark::Foreign, mark)),
             granted: seen == Some(Some(class)),
         }
     }
@@ -93,12 +93,12 @@ const fn dscp_name(class: Class) -> &'static str {
 }
 
 /// Sends a message of every class through `pair` and judges what arrives.
-pub(super) fn prove(pair: &mut Pair, place: Place) -> Vec<Mark> {
-    Class::ALL.map(|class| Mark::new(place, class, (0..ATTEMPTS).find_map(|_| seen(pair, class)))).to_vec()
+pub(super) fn prove(pair: &mut TestPair, place: TestedPath) -> Vec<MarkTest> {
+    Class::ALL.map(|class| MarkTest::new(place, class, (0..ATTEMPTS).find_map(|_| received_mark(pair, class)))).to_vec()
 }
 
 /// Sums `marks` up.
-pub(super) fn judge(marks: &[Mark]) -> Finding {
+pub(super) fn judge(marks: &[MarkTest]) -> Finding {
     let refused: Vec<&str> = marks.iter().filter(|mark| !mark.granted).map(|mark| mark.class.name()).collect();
     if refused.is_empty() {
         return Finding::ok("class marks", "arrive as they were sent, for all five classes");
@@ -111,7 +111,7 @@ pub(super) fn judge(marks: &[Mark]) -> Finding {
     )
 }
 
-fn seen(pair: &mut Pair, class: Class) -> Option<Option<Class>> {
+fn received_mark(pair: &mut TestPair, class: Class) -> Option<Option<Class>> {
     pair.send(class, 1);
     pair.receive(1).first().map(|arrived| arrived.class)
 }
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn judge__names_the_classes_whose_mark_did_not_arrive() {
-        let mark = |class, seen| Mark::new(Place::Lab, class, seen);
+        let mark = |class, seen| MarkTest::new(TestedPath::Lab, class, seen);
         let good = mark(Class::Control, Some(Some(Class::Control)));
         assert!(judge(std::slice::from_ref(&good)).remedies.is_empty());
         let marks = [good, mark(Class::Bulk, Some(Some(Class::BestEffort))), mark(Class::Scavenger, None)];
@@ -131,8 +131,8 @@ mod tests {
 
     #[test]
     fn prove__loopback_keeps_every_mark() {
-        let mut pair = Pair::on_loopback().expect("loopback sockets");
-        let marks = prove(&mut pair, Place::Loopback);
+        let mut pair = TestPair::on_loopback().expect("loopback sockets");
+        let marks = prove(&mut pair, TestedPath::Loopback);
         assert_eq!(marks.iter().map(|mark| mark.asked_dscp).collect::<Vec<_>>(), [48, 46, 0, 8, 1]);
         assert!(marks.iter().all(|mark| mark.granted), "{marks:?}");
     }

@@ -7,7 +7,7 @@ use clearway_lab::Lab;
 use clearway_proto::base::{Bytes, Class, LocalNs, Nanos, Rank};
 use clearway_proto::wire::{Arrival, Destination, Operation, Out, PathId, PostOutcome, Span, Wire};
 use clearway_runtime::clock;
-use clearway_runtime::udp::{Buffers, Placement, UdpConfig, UdpPort, UdpWire, frame};
+use clearway_runtime::udp::{Placement, SocketBuffers, UdpConfig, UdpPort, UdpWire, frame};
 use clearway_runtime::waiting::{Waitable, Waiting};
 
 /// The ends of a lab have namespaces of their own, where every port is free.
@@ -19,7 +19,7 @@ const HEAD: [u8; frame::HEAD_MAX] = [0x43; frame::HEAD_MAX];
 
 /// A message as it arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Arrived {
+pub(super) struct ArrivedMessage {
     /// The class of its mark.
     pub(super) class: Option<Class>,
     /// Its receive stamp.
@@ -28,17 +28,17 @@ pub(super) struct Arrived {
 
 /// Two ends of one job.
 #[derive(Debug)]
-pub(super) struct Pair {
+pub(super) struct TestPair {
     /// Rank 0.
     pub(super) sender: UdpWire,
     /// Rank 1.
     pub(super) receiver: UdpWire,
 }
 
-impl Pair {
+impl TestPair {
     /// Both ends on this host's loopback, with the buffers that every wire asks for.
     pub(super) fn on_loopback() -> Result<Self> {
-        Self::with_receive_buffer(Buffers::default().receive)
+        Self::with_receive_buffer(SocketBuffers::default().receive)
     }
 
     /// The same with receive buffers of `receive`.
@@ -54,7 +54,7 @@ impl Pair {
         let [from, to, ..] = lab.hosts() else { anyhow::bail!("a lab with fewer than two hosts") };
         let peers = [from, to].map(|host| SocketAddrV4::new(host.address, LAB_PORT));
         let end = |rank: Rank| -> Result<UdpWire> {
-            let open = || open(rank, UdpPort::bind(peers[rank.index()])?, peers, Buffers::default().receive);
+            let open = || open(rank, UdpPort::bind(peers[rank.index()])?, peers, SocketBuffers::default().receive);
             lab.in_host(rank, open).context("a host of the lab cannot be entered")?
         };
         Ok(Self { sender: end(Rank(0))?, receiver: end(Rank(1))? })
@@ -72,7 +72,7 @@ impl Pair {
     }
 
     /// What arrives until there are `count` messages, or until nothing came for [`PATIENCE`].
-    pub(super) fn receive(&mut self, count: usize) -> Vec<Arrived> {
+    pub(super) fn receive(&mut self, count: usize) -> Vec<ArrivedMessage> {
         let mut arrived = Vec::new();
         let mut until = clock::now() + PATIENCE;
         while arrived.len() < count {
@@ -80,7 +80,7 @@ impl Pair {
             let before = arrived.len();
             self.receiver.poll(count, &mut |arrival| {
                 if let Arrival::Datagram(datagram) = arrival {
-                    arrived.push(Arrived { class: datagram.class, at: datagram.at.instant() });
+                    arrived.push(ArrivedMessage { class: datagram.class, at: datagram.at.instant() });
                 }
             });
             let now = clock::now();

@@ -16,8 +16,8 @@ use clearway_runtime::clock;
 use clearway_runtime::noise::{NoiseSample, NoiseSampler};
 use clearway_runtime::waiting::Waitable;
 
-use super::finding::{Finding, Section, Status};
-use super::pair::Pair;
+use super::finding::{Finding, FindingGroup, Status};
+use super::pair::TestPair;
 
 /// How long noise is watched: ten samples.
 const WATCHED: Nanos = Nanos::from_secs(1);
@@ -32,7 +32,7 @@ const PRESSURE_MAX: f64 = 0.05;
 
 /// What the processors did while they were watched.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Watched {
+struct ProcessorActivity {
     /// Part of the time in which this thread was ready and had no processor.
     run_delay: Option<f64>,
     /// Part of the time in which some task waited for a processor.
@@ -46,12 +46,15 @@ struct Watched {
 }
 
 /// Watches for about a second.
-pub(super) fn examine() -> Section {
+pub(super) fn examine() -> FindingGroup {
     let mut findings = Vec::new();
-    match Pair::on_loopback() {
+    match TestPair::on_loopback() {
         Ok(pair) => {
             let (noise, lateness) = watch(pair);
-            findings.push(judge(&Watched::of(&noise, thread::available_parallelism().map_or(1, NonZero::get) as u64)));
+            findings.push(judge(&ProcessorActivity::from_samples(
+                &noise,
+                thread::available_parallelism().map_or(1, NonZero::get) as u64,
+            )));
             findings.push(timers(&lateness));
         }
         Err(error) => {
@@ -60,10 +63,10 @@ pub(super) fn examine() -> Section {
         }
     }
     findings.push(awake(&Awake::keep()));
-    Section { title: "Processors", findings }
+    FindingGroup { title: "Processors", findings }
 }
 
-fn watch(mut pair: Pair) -> (Vec<NoiseSample>, Histogram) {
+fn watch(mut pair: TestPair) -> (Vec<NoiseSample>, Histogram) {
     let begin = clock::now();
     let mut sampler = NoiseSampler::new(begin);
     let (mut noise, mut lateness) = (Vec::new(), Histogram::new());
@@ -82,8 +85,8 @@ fn watch(mut pair: Pair) -> (Vec<NoiseSample>, Histogram) {
     (noise, lateness)
 }
 
-impl Watched {
-    fn of(noise: &[NoiseSample], processors: u64) -> Self {
+impl ProcessorActivity {
+    fn from_samples(noise: &[NoiseSample], processors: u64) -> Self {
         let length = noise.iter().map(|sample| sample.length.0).sum::<u64>().max(1) as f64;
         let share = |pick: fn(&NoiseSample) -> Option<Nanos>| {
             let parts: Option<Vec<u64>> = noise.iter().map(|sample| pick(sample).map(|part| part.0)).collect();
@@ -132,7 +135,7 @@ impl Watched {
     }
 }
 
-fn judge(watched: &Watched) -> Finding {
+fn judge(watched: &ProcessorActivity) -> Finding {
     let (complaints, figures) = (watched.complaints(), watched.figures());
     if watched.is_blind() {
         let remedy = "use a kernel with CONFIG_PSI or CONFIG_SCHED_INFO";
@@ -193,7 +196,7 @@ mod tests {
 
     #[test]
     fn watched__is_shares_of_the_whole_time_and_the_median_of_tasks() {
-        let watched = Watched::of(&[sample(10, 9), sample(30, 1), sample(20, 2)], 2);
+        let watched = ProcessorActivity::from_samples(&[sample(10, 9), sample(30, 1), sample(20, 2)], 2);
         let near = |share: Option<f64>, expected: f64| share.is_some_and(|share| (share - expected).abs() < 1e-9);
         assert!(near(watched.pressure, 0.2) && near(watched.steal, 0.05) && near(watched.run_delay, 0.0));
         assert_eq!(watched.running, Some(2));
@@ -201,22 +204,31 @@ mod tests {
 
     #[test]
     fn watched__what_the_kernel_did_not_tell_once_is_unknown() {
-        let watched = Watched::of(&[sample(0, 1), NoiseSample { pressure: None, ..sample(0, 1) }], 2);
+        let watched =
+            ProcessorActivity::from_samples(&[sample(0, 1), NoiseSample { pressure: None, ..sample(0, 1) }], 2);
         assert_eq!(watched.pressure, None);
-        assert_eq!(Watched::of(&[], 2), Watched { processors: 2, ..Watched::default() });
+        assert_eq!(
+            ProcessorActivity::from_samples(&[], 2),
+            ProcessorActivity { processors: 2, ..ProcessorActivity::default() }
+        );
     }
 
     #[test]
     fn judge__each_kind_of_noise_is_named() {
-        let quiet =
-            Watched { run_delay: Some(0.0), pressure: Some(0.01), steal: Some(0.0), running: Some(1), processors: 2 };
+        let quiet = ProcessorActivity {
+            run_delay: Some(0.0),
+            pressure: Some(0.01),
+            steal: Some(0.0),
+            running: Some(1),
+            processors: 2,
+        };
         assert_eq!(judge(&quiet).status, Status::Ok);
         for (watched, word) in [
-            (Watched { run_delay: Some(0.02), ..quiet }, "this program waited"),
-            (Watched { pressure: Some(0.06), ..quiet }, "tasks wait"),
-            (Watched { steal: Some(0.02), ..quiet }, "hypervisor"),
-            (Watched { running: Some(3), ..quiet }, "more tasks"),
-            (Watched { run_delay: None, pressure: None, ..quiet }, "nobody can tell"),
+            (ProcessorActivity { run_delay: Some(0.02), ..quiet }, "this program waited"),
+            (ProcessorActivity { pressure: Some(0.06), ..quiet }, "tasks wait"),
+            (ProcessorActivity { steal: Some(0.02), ..quiet }, "hypervisor"),
+            (ProcessorActivity { running: Some(3), ..quiet }, "more tasks"),
+            (ProcessorActivity { run_delay: None, pressure: None, ..quiet }, "nobody can tell"),
         ] {
             let finding = judge(&watched);
             assert_eq!((finding.status, finding.remedies.len()), (Status::Limited, 1), "{word}");

@@ -8,16 +8,16 @@ use clearway_proto::base::Class;
 
 use super::Diagnosis;
 use super::fabric::{Provider, WireClasses};
-use super::finding::{Section, Status};
-use super::marking::{Mark, Seen};
+use super::finding::{FindingGroup, Status};
+use super::marking::{MarkTest, ReceivedMark};
 use crate::report::numerals::wrap;
-use crate::report::terminal::{Paint, WIDTH};
+use crate::report::terminal::{ColourMode, WIDTH};
 
 /// Where the sentences begin: two spaces, an item of 16, a space, a status of 7, two spaces.
 const INDENT: usize = 28;
 
 /// One section with its title, an empty line behind it.
-pub(super) fn section(section: &Section, paint: Paint) -> String {
+pub(super) fn section(section: &FindingGroup, paint: ColourMode) -> String {
     let mut text = format!("{}\n", section.title);
     for finding in &section.findings {
         let remedies = finding.remedies.iter().flat_map(|remedy| wrap(&format!("remedy: {remedy}"), WIDTH - INDENT));
@@ -32,7 +32,7 @@ pub(super) fn section(section: &Section, paint: Paint) -> String {
 }
 
 /// The status word, padded to seven columns.
-fn status(status: Status, paint: Paint) -> String {
+fn status(status: Status, paint: ColourMode) -> String {
     // Blue, yellow and magenta stay apart for readers who confuse red and green.
     let code = match status {
         Status::Ok => "34",
@@ -41,8 +41,8 @@ fn status(status: Status, paint: Paint) -> String {
     };
     let (word, pad) = (status.word(), " ".repeat(7usize.saturating_sub(status.word().len())));
     match paint {
-        Paint::Plain => format!("{word}{pad}"),
-        Paint::Colour => format!("\u{1b}[{code}m{word}\u{1b}[0m{pad}"),
+        ColourMode::Plain => format!("{word}{pad}"),
+        ColourMode::Colour => format!("\u{1b}[{code}m{word}\u{1b}[0m{pad}"),
     }
 }
 
@@ -76,7 +76,7 @@ pub(super) fn classes(wires: &[WireClasses]) -> String {
 }
 
 /// The table of marks, an empty line behind it.
-pub(super) fn marks(marks: &[Mark]) -> String {
+pub(super) fn marks(marks: &[MarkTest]) -> String {
     if marks.is_empty() {
         return String::new();
     }
@@ -87,9 +87,9 @@ pub(super) fn marks(marks: &[Mark]) -> String {
     for mark in marks {
         let granted = if mark.granted { "yes" } else { "no" };
         let seen = match mark.seen {
-            Seen::Mark { dscp, name } => format!("{dscp:2} {name}"),
-            Seen::Foreign => "unknown".to_owned(),
-            Seen::Lost => "lost".to_owned(),
+            ReceivedMark::Mark { dscp, name } => format!("{dscp:2} {name}"),
+            ReceivedMark::Foreign => "unknown".to_owned(),
+            ReceivedMark::Lost => "lost".to_owned(),
         };
         let asked = format!("{:2} {}", mark.asked_dscp, mark.asked_name);
         text += &format!("  {:10}{:13}{asked:12}{seen:12}{granted}\n", mark.place.name(), mark.class);
@@ -111,7 +111,7 @@ pub(super) fn verdict(diagnosis: &Diagnosis) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::finding::Finding;
-    use super::super::marking::Place;
+    use super::super::marking::TestedPath;
     use super::*;
 
     #[test]
@@ -134,9 +134,9 @@ mod tests {
         assert_eq!(text.lines().nth(2).expect("a row").split_whitespace().count(), 7);
     }
 
-    fn sample() -> Section {
+    fn sample() -> FindingGroup {
         let long = "a sentence that is longer than what is left of eighty columns beside the names";
-        Section {
+        FindingGroup {
             title: "Lab",
             findings: vec![Finding::ok("namespaces", "as root"), Finding::missing("fifo", long, "load sch_tbf")],
         }
@@ -149,23 +149,23 @@ mod tests {
             fifo             missing  a sentence that is longer than what is left of\n\
             \u{20}                           eighty columns beside the names\n\
             \u{20}                           remedy: load sch_tbf\n\n";
-        assert_eq!(section(&sample(), Paint::Plain), expected);
+        assert_eq!(section(&sample(), ColourMode::Plain), expected);
         assert!(expected.lines().all(|line| line.chars().count() <= WIDTH));
     }
 
     #[test]
     fn section__colour_changes_nothing_but_the_words() {
-        let coloured = section(&sample(), Paint::Colour);
+        let coloured = section(&sample(), ColourMode::Colour);
         let plain =
             ["34", "35", "0"].iter().fold(coloured.clone(), |text, code| text.replace(&format!("\u{1b}[{code}m"), ""));
         assert!(coloured.contains("\u{1b}[34mok\u{1b}[0m     "));
-        assert_eq!(plain, section(&sample(), Paint::Plain));
+        assert_eq!(plain, section(&sample(), ColourMode::Plain));
     }
 
     #[test]
     fn marks__a_lost_or_changed_mark_is_not_granted() {
         let seen = [Some(Some(Class::LowLatency)), Some(Some(Class::BestEffort)), Some(None), None];
-        let rows = seen.map(|seen| Mark::new(Place::Lab, Class::LowLatency, seen));
+        let rows = seen.map(|seen| MarkTest::new(TestedPath::Lab, Class::LowLatency, seen));
         let expected = "Class marks, as the receiver read them\n  \
             place     class        asked DSCP  seen DSCP   granted\n  \
             lab       low-latency  46 EF       46 EF       yes\n  \

@@ -14,11 +14,11 @@ use anyhow::Result;
 use clearway_proto::base::{Bytes, Class, Nanos};
 use clearway_proto::wire::Wire;
 use clearway_runtime::clock;
-use clearway_runtime::udp::{Buffers, Segmentation};
+use clearway_runtime::udp::{Segmentation, SocketBuffers};
 
-use super::finding::{Finding, Section};
-use super::marking::{self, Mark, Place};
-use super::pair::Pair;
+use super::finding::{Finding, FindingGroup};
+use super::marking::{self, MarkTest, TestedPath};
+use super::pair::TestPair;
 
 /// Messages of one run: fewer than the 64 that `UDP_SEGMENT` takes on all kernels that have it.
 const RUN: usize = 32;
@@ -33,47 +33,47 @@ const ATTEMPTS: usize = 5;
 
 /// What one proof came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Proof {
+enum ProofResult {
     Works,
     Refused,
     Unclear,
 }
 
 /// Tries everything on loopback; the marks are returned beside.
-pub(super) fn examine() -> (Section, Vec<Mark>) {
+pub(super) fn examine() -> (FindingGroup, Vec<MarkTest>) {
     let title = "UDP sockets, tried on loopback";
-    match Pair::on_loopback().and_then(|mut pair| Ok((try_all(&mut pair)?, pair))) {
+    match TestPair::on_loopback().and_then(|mut pair| Ok((try_all(&mut pair)?, pair))) {
         Ok((mut findings, mut pair)) => {
-            let marks = marking::prove(&mut pair, Place::Loopback);
+            let marks = marking::prove(&mut pair, TestedPath::Loopback);
             findings.push(marking::judge(&marks));
-            (Section { title, findings }, marks)
+            (FindingGroup { title, findings }, marks)
         }
         Err(error) => {
             let finding = Finding::missing("wire", format!("{error:#}"), "bring the loopback interface up");
-            (Section { title, findings: vec![finding] }, Vec::new())
+            (FindingGroup { title, findings: vec![finding] }, Vec::new())
         }
     }
 }
 
-fn try_all(pair: &mut Pair) -> Result<Vec<Finding>> {
+fn try_all(pair: &mut TestPair) -> Result<Vec<Finding>> {
     if !reaches(pair) {
         let remedy = "bring the loopback interface up, and let its UDP messages pass the firewall";
         return Ok(vec![Finding::missing("messages", "sent to 127.0.0.1 do not arrive", remedy)]);
     }
     let mut findings = vec![stamps(pair), segmentation(segmented(pair))];
-    findings.push(joining(joined(&mut Pair::with_receive_buffer(TINY)?)));
-    let (asked, granted) = (Buffers::default(), pair.receiver.granted_buffers(Class::BestEffort));
+    findings.push(joining(joined(&mut TestPair::with_receive_buffer(TINY)?)));
+    let (asked, granted) = (SocketBuffers::default(), pair.receiver.granted_buffers(Class::BestEffort));
     findings.push(RECEIVE.judge(asked.receive, granted.receive, RECEIVE.limit()));
     findings.push(SEND.judge(asked.send, granted.send, SEND.limit()));
     Ok(findings)
 }
 
 /// Whether anything arrives; nothing else can be tried before.
-fn reaches(pair: &mut Pair) -> bool {
+fn reaches(pair: &mut TestPair) -> bool {
     (0..ATTEMPTS).any(|_| pair.send(Class::BestEffort, 1) == 1 && !pair.receive(1).is_empty())
 }
 
-fn stamps(pair: &mut Pair) -> Finding {
+fn stamps(pair: &mut TestPair) -> Finding {
     let by_kernel = (0..ATTEMPTS).any(|_| {
         pair.send(Class::BestEffort, 1);
         thread::sleep(Duration::from_nanos(UNREAD.0));
@@ -88,57 +88,59 @@ fn stamps(pair: &mut Pair) -> Finding {
     Finding::limited("receive stamps", found, "use a kernel that stamps packets (SO_TIMESTAMPNS)")
 }
 
-fn segmented(pair: &mut Pair) -> Proof {
+fn segmented(pair: &mut TestPair) -> ProofResult {
     let taken = pair.send(Class::Bulk, RUN);
     let arrived = pair.receive(taken).len();
     match pair.sender.segmentation() {
-        Segmentation::Refused => Proof::Refused,
-        Segmentation::Offload if taken == RUN && arrived == RUN => Proof::Works,
-        _ => Proof::Unclear,
+        Segmentation::Refused => ProofResult::Refused,
+        Segmentation::Offload if taken == RUN && arrived == RUN => ProofResult::Works,
+        _ => ProofResult::Unclear,
     }
 }
 
-fn segmentation(proof: Proof) -> Finding {
+fn segmentation(proof: ProofResult) -> Finding {
     let item = "segmentation";
     let remedy = "use Linux 4.18 or later, with UDP_SEGMENT";
     match proof {
-        Proof::Works => {
+        ProofResult::Works => {
             Finding::ok(item, format!("{RUN} messages left as one packet (UDP_SEGMENT, GSO) and all arrived"))
         }
-        Proof::Refused => {
+        ProofResult::Refused => {
             Finding::limited(item, "refused: every message is sent by itself, at more processor time", remedy)
         }
-        Proof::Unclear => Finding::limited(item, "messages sent as one packet did not all arrive", remedy),
+        ProofResult::Unclear => Finding::limited(item, "messages sent as one packet did not all arrive", remedy),
     }
 }
 
-fn joined(pair: &mut Pair) -> Proof {
+fn joined(pair: &mut TestPair) -> ProofResult {
     let taken: usize = (0..RUNS).map(|_| pair.send(Class::Bulk, RUN)).sum();
     let lost = taken.saturating_sub(pair.receive(taken).len()) as u64;
     joined_if(lost, pair.receiver.counters().receive_overflow)
 }
 
 /// Fewer drops than lost messages: the kernel dropped several at once, as one packet.
-fn joined_if(lost: u64, drops: u64) -> Proof {
+fn joined_if(lost: u64, drops: u64) -> ProofResult {
     match (lost, drops) {
-        (0, _) | (_, 0) => Proof::Unclear,
-        _ if drops < lost => Proof::Works,
-        _ => Proof::Refused,
+        (0, _) | (_, 0) => ProofResult::Unclear,
+        _ if drops < lost => ProofResult::Works,
+        _ => ProofResult::Refused,
     }
 }
 
-fn joining(proof: Proof) -> Finding {
+fn joining(proof: ProofResult) -> Finding {
     let item = "joined receipt";
     let remedy = "use Linux 5.0 or later, with UDP_GRO";
     match proof {
-        Proof::Works => Finding::ok(item, "one read brings many messages of a run (UDP_GRO)"),
-        Proof::Refused => Finding::limited(item, "every message is received by itself, at more processor time", remedy),
-        Proof::Unclear => Finding::limited(item, "could not be told: nothing was dropped on purpose", remedy),
+        ProofResult::Works => Finding::ok(item, "one read brings many messages of a run (UDP_GRO)"),
+        ProofResult::Refused => {
+            Finding::limited(item, "every message is received by itself, at more processor time", remedy)
+        }
+        ProofResult::Unclear => Finding::limited(item, "could not be told: nothing was dropped on purpose", remedy),
     }
 }
 
 /// A kind of socket buffer.
-struct Buffer {
+struct BufferKind {
     item: &'static str,
     /// The kernel's limit, below `net.core`.
     sysctl: &'static str,
@@ -146,11 +148,11 @@ struct Buffer {
     beyond: &'static str,
 }
 
-const RECEIVE: Buffer =
-    Buffer { item: "receive buffers", sysctl: "rmem_max", beyond: "longer bursts of a class are lost" };
-const SEND: Buffer = Buffer { item: "send buffers", sysctl: "wmem_max", beyond: "senders wait more often" };
+const RECEIVE: BufferKind =
+    BufferKind { item: "receive buffers", sysctl: "rmem_max", beyond: "longer bursts of a class are lost" };
+const SEND: BufferKind = BufferKind { item: "send buffers", sysctl: "wmem_max", beyond: "senders wait more often" };
 
-impl Buffer {
+impl BufferKind {
     fn limit(&self) -> Option<Bytes> {
         let text = fs::read_to_string(format!("/proc/sys/net/core/{}", self.sysctl)).ok()?;
         text.trim().parse().ok().map(Bytes)
@@ -177,9 +179,9 @@ mod tests {
 
     #[test]
     fn joined_if__several_lost_for_one_drop() {
-        assert_eq!(joined_if(224, 7), Proof::Works);
-        assert_eq!(joined_if(224, 224), Proof::Refused);
-        assert_eq!((joined_if(0, 0), joined_if(5, 0)), (Proof::Unclear, Proof::Unclear));
+        assert_eq!(joined_if(224, 7), ProofResult::Works);
+        assert_eq!(joined_if(224, 224), ProofResult::Refused);
+        assert_eq!((joined_if(0, 0), joined_if(5, 0)), (ProofResult::Unclear, ProofResult::Unclear));
     }
 
     #[test]

@@ -11,10 +11,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::model::{Figure, Labels, Real, Report, labels};
+use super::model::{ExtendedReal, Figure, Labels, Report, labels};
 use super::numerals::{digits_in, fit, interval, printable, wrap};
-use super::present::{Direction, Presenter};
-use super::terminal::{Paint, WIDTH};
+use super::present::{Presenter, WorseDirection};
+use super::terminal::{ColourMode, WIDTH};
 
 /// What two runs say together; the command line turns it into its exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub(crate) enum DiffResult {
 
 /// How the second figure relates to the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Change {
+pub(crate) enum FigureChange {
     /// The intervals overlap.
     Same,
     /// Significantly better.
@@ -40,7 +40,7 @@ pub(crate) enum Change {
     Unknown,
 }
 
-impl Change {
+impl FigureChange {
     const fn word(self) -> &'static str {
         match self {
             Self::Same => "same",
@@ -53,26 +53,26 @@ impl Change {
 }
 
 /// One figure that both reports hold.
-pub(crate) struct Pair<'a> {
+pub(crate) struct FigurePair<'a> {
     pub(crate) a: &'a Figure,
     pub(crate) b: &'a Figure,
     /// B over A; `None` when both are zero, or both infinite, or the units differ.
-    pub(crate) ratio: Option<Real>,
+    pub(crate) ratio: Option<ExtendedReal>,
     /// On which side it is worse; `None` for context.
-    worsens: Option<Direction>,
-    pub(crate) change: Change,
+    worsens: Option<WorseDirection>,
+    pub(crate) change: FigureChange,
 }
 
-impl Pair<'_> {
+impl FigurePair<'_> {
     /// Whether the intervals lie apart.
     const fn is_changed(&self) -> bool {
-        matches!(self.change, Change::Worse | Change::Better | Change::Different)
+        matches!(self.change, FigureChange::Worse | FigureChange::Better | FigureChange::Different)
     }
 }
 
 /// Two reports, laid side by side.
 pub(crate) struct Comparison<'a> {
-    pub(crate) pairs: Vec<Pair<'a>>,
+    pub(crate) pairs: Vec<FigurePair<'a>>,
     pub(crate) only_a: Vec<&'a Figure>,
     pub(crate) only_b: Vec<&'a Figure>,
     /// Scenario, seed or place differ: sentences to print above the table.
@@ -80,9 +80,9 @@ pub(crate) struct Comparison<'a> {
     pub(crate) result: DiffResult,
 }
 
-type Key<'a> = (&'a str, &'a Labels);
+type FigureKey<'a> = (&'a str, &'a Labels);
 
-fn by_key(report: &Report) -> BTreeMap<Key<'_>, &Figure> {
+fn by_key(report: &Report) -> BTreeMap<FigureKey<'_>, &Figure> {
     report.figures.iter().map(|figure| ((figure.name.as_str(), &figure.labels), figure)).collect()
 }
 
@@ -90,7 +90,7 @@ fn by_key(report: &Report) -> BTreeMap<Key<'_>, &Figure> {
 pub(crate) fn compare<'a>(a: &'a Report, b: &'a Report, presenters: &[&dyn Presenter]) -> Comparison<'a> {
     let (in_a, in_b) = (by_key(a), by_key(b));
     let worsens = |figure: &Figure| presenters.iter().find_map(|presenter| presenter.worsens(figure, a));
-    let keys: BTreeSet<Key<'_>> = in_a.keys().chain(in_b.keys()).copied().collect();
+    let keys: BTreeSet<FigureKey<'_>> = in_a.keys().chain(in_b.keys()).copied().collect();
     let mut comparison = Comparison {
         pairs: Vec::new(),
         only_a: Vec::new(),
@@ -106,7 +106,7 @@ pub(crate) fn compare<'a>(a: &'a Report, b: &'a Report, presenters: &[&dyn Prese
             (None, None) => {}
         }
     }
-    if comparison.pairs.iter().any(|pair| pair.change == Change::Worse) {
+    if comparison.pairs.iter().any(|pair| pair.change == FigureChange::Worse) {
         comparison.result = DiffResult::Worse;
     }
     comparison
@@ -124,26 +124,26 @@ fn remarks(a: &Report, b: &Report) -> Vec<String> {
     if differing.is_empty() { Vec::new() } else { vec![format!("The runs have different {}.", differing.join(", "))] }
 }
 
-fn pair<'a>(a: &'a Figure, b: &'a Figure, worsens: Option<Direction>) -> Pair<'a> {
+fn pair<'a>(a: &'a Figure, b: &'a Figure, worsens: Option<WorseDirection>) -> FigurePair<'a> {
     let same_unit = a.unit == b.unit;
-    let ratio = Real::new(b.value.get() / a.value.get()).filter(|_| same_unit);
-    let change = if same_unit { change(a, b, worsens) } else { Change::Unknown };
-    Pair { a, b, ratio, worsens, change }
+    let ratio = ExtendedReal::new(b.value.get() / a.value.get()).filter(|_| same_unit);
+    let change = if same_unit { change(a, b, worsens) } else { FigureChange::Unknown };
+    FigurePair { a, b, ratio, worsens, change }
 }
 
-fn change(a: &Figure, b: &Figure, worsens: Option<Direction>) -> Change {
+fn change(a: &Figure, b: &Figure, worsens: Option<WorseDirection>) -> FigureChange {
     let (Some(a_low), Some(a_high), Some(b_low), Some(b_high)) = (a.low, a.high, b.low, b.high) else {
-        return Change::Unknown;
+        return FigureChange::Unknown;
     };
     if a_low <= b_high && b_low <= a_high {
-        return Change::Same;
+        return FigureChange::Same;
     }
     let upwards = b_low > a_high;
     match worsens {
-        Some(Direction::Up) if upwards => Change::Worse,
-        Some(Direction::Down) if !upwards => Change::Worse,
-        Some(_) => Change::Better,
-        None => Change::Different,
+        Some(WorseDirection::Up) if upwards => FigureChange::Worse,
+        Some(WorseDirection::Down) if !upwards => FigureChange::Worse,
+        Some(_) => FigureChange::Better,
+        None => FigureChange::Different,
     }
 }
 
@@ -154,7 +154,7 @@ const ROW: usize = 36;
 const NAMED_MAX: usize = 3;
 
 /// The comparison as a table that ends with a newline: what decides first, what changed besides, how many did not.
-pub(crate) fn render(comparison: &Comparison<'_>, paint: Paint) -> String {
+pub(crate) fn render(comparison: &Comparison<'_>, paint: ColourMode) -> String {
     let mut lines: Vec<String> = comparison.remarks.clone();
     let changed = || comparison.pairs.iter().filter(|pair| pair.is_changed());
     let (deciding, context) = changed().partition::<Vec<_>, _>(|pair| pair.worsens.is_some());
@@ -169,9 +169,9 @@ pub(crate) fn render(comparison: &Comparison<'_>, paint: Paint) -> String {
     lines.extend(unchanged(&comparison.pairs));
     lines.extend(only("A", &comparison.only_a));
     lines.extend(only("B", &comparison.only_b));
-    let decides = |pair: &&Pair<'_>| pair.change != Change::Unknown && pair.worsens.is_some();
+    let decides = |pair: &&FigurePair<'_>| pair.change != FigureChange::Unknown && pair.worsens.is_some();
     let decide = comparison.pairs.iter().filter(decides).count();
-    let worse = comparison.pairs.iter().filter(|pair| pair.change == Change::Worse).count();
+    let worse = comparison.pairs.iter().filter(|pair| pair.change == FigureChange::Worse).count();
     lines.push(match comparison.result {
         DiffResult::SameOrBetter if decide == 0 => {
             "The runs share no figure that decides: nothing is said about better or worse.".to_owned()
@@ -183,7 +183,7 @@ pub(crate) fn render(comparison: &Comparison<'_>, paint: Paint) -> String {
 }
 
 /// The rows of `pairs`, each group of a name and unit below its heading.
-fn groups(pairs: &[&Pair<'_>], paint: Paint) -> Vec<String> {
+fn groups(pairs: &[&FigurePair<'_>], paint: ColourMode) -> Vec<String> {
     let mut lines = Vec::new();
     let mut group = None;
     for pair in pairs {
@@ -197,10 +197,10 @@ fn groups(pairs: &[&Pair<'_>], paint: Paint) -> Vec<String> {
 }
 
 /// How many figures did not change, and how many cannot be compared, in a line.
-fn unchanged(pairs: &[Pair<'_>]) -> Option<String> {
+fn unchanged(pairs: &[FigurePair<'_>]) -> Option<String> {
     let count = |change| pairs.iter().filter(|pair| pair.change == change).count();
     let figures = |count: usize| if count == 1 { "1 figure".to_owned() } else { format!("{count} figures") };
-    match (count(Change::Same), count(Change::Unknown)) {
+    match (count(FigureChange::Same), count(FigureChange::Unknown)) {
         (0, 0) => None,
         (same, 0) => Some(format!("Unchanged: {}.", figures(same))),
         (same, unknown) => Some(format!("Unchanged: {}. Without intervals: {}.", figures(same), figures(unknown))),
@@ -242,9 +242,9 @@ fn only(side: &str, figures: &[&Figure]) -> Vec<String> {
 }
 
 /// The numbers of a figure, below its labels where these are long, and the intervals where they lie apart.
-fn pair_lines(pair: &Pair<'_>, paint: Paint) -> Vec<String> {
+fn pair_lines(pair: &FigurePair<'_>, paint: ColourMode) -> Vec<String> {
     let mut word = pair.change.word().to_owned();
-    if (pair.change, paint) == (Change::Worse, Paint::Colour) {
+    if (pair.change, paint) == (FigureChange::Worse, ColourMode::Colour) {
         word = format!("\u{1b}[1;33m{word}\u{1b}[0m");
     }
     let [a, b] = [pair.a, pair.b].map(|figure| digits_in(Some(figure.value), 9));
@@ -270,9 +270,9 @@ mod tests {
     struct UnderLoad;
 
     impl Presenter for UnderLoad {
-        fn worsens(&self, figure: &Figure, _report: &Report) -> Option<Direction> {
+        fn worsens(&self, figure: &Figure, _report: &Report) -> Option<WorseDirection> {
             let is_congested = figure.label(labels::PHASE) == Some(labels::CONGESTED);
-            (figure.name == "victim_latency" && is_congested).then_some(Direction::Up)
+            (figure.name == "victim_latency" && is_congested).then_some(WorseDirection::Up)
         }
     }
 
@@ -281,9 +281,9 @@ mod tests {
     }
 
     fn move_to(figure: &mut Figure, value: f64) {
-        figure.value = Real::finite(value);
-        figure.low = Some(Real::finite(value * 0.99));
-        figure.high = Some(Real::finite(value * 1.01));
+        figure.value = ExtendedReal::finite(value);
+        figure.low = Some(ExtendedReal::finite(value * 0.99));
+        figure.high = Some(ExtendedReal::finite(value * 1.01));
     }
 
     #[test]
@@ -293,7 +293,7 @@ mod tests {
         assert_eq!(comparison.result, DiffResult::SameOrBetter);
         assert_eq!(comparison.pairs.len(), report.figures.len());
         assert!(comparison.only_a.is_empty() && comparison.only_b.is_empty() && comparison.remarks.is_empty());
-        assert!(comparison.pairs.iter().all(|pair| matches!(pair.change, Change::Same | Change::Unknown)));
+        assert!(comparison.pairs.iter().all(|pair| matches!(pair.change, FigureChange::Same | FigureChange::Unknown)));
     }
 
     #[test]
@@ -301,11 +301,11 @@ mod tests {
         let a = sample::incast_demo();
         let mut b = a.clone();
         let wide = figure(&mut b, "congestion_impact_factor");
-        wide.value = Real::finite(1e6);
-        wide.high = Some(Real::INFINITE);
+        wide.value = ExtendedReal::finite(1e6);
+        wide.high = Some(ExtendedReal::INFINITE);
         let comparison = compare(&a, &b, &[&UnderLoad]);
         assert_eq!(comparison.result, DiffResult::SameOrBetter);
-        assert!(comparison.pairs.iter().any(|pair| pair.ratio > Some(Real::finite(100.0))));
+        assert!(comparison.pairs.iter().any(|pair| pair.ratio > Some(ExtendedReal::finite(100.0))));
     }
 
     #[test]
@@ -316,11 +316,11 @@ mod tests {
         b.seed = 20;
         move_to(figure(&mut b, "congestion_impact_factor"), 9e9);
         figure(&mut b, "congestion_impact_factor").unit = "%".to_owned();
-        b.figures.push(Figure::counted("new", "ms", Real::INFINITE, 1, "").with(labels::QUEUE, "wfq"));
+        b.figures.push(Figure::counted("new", "ms", ExtendedReal::INFINITE, 1, "").with(labels::QUEUE, "wfq"));
         let comparison = compare(&a, &b, &[&UnderLoad]);
         assert_eq!((comparison.only_a.len(), comparison.only_b.len()), (1, 1));
         assert_eq!((comparison.result, comparison.remarks.len()), (DiffResult::SameOrBetter, 1));
-        let text = render(&comparison, Paint::Plain);
+        let text = render(&comparison, ColourMode::Plain);
         assert!(text.starts_with("The runs have different seeds.\n"), "{text}");
         assert!(text.contains("1 figure stands only in B:\n  new wfq\n"), "{text}");
     }
@@ -334,10 +334,10 @@ mod tests {
             move_to(figure, 4e7);
         }
         for report in [a.clone(), sample::odd()] {
-            let text = render(&compare(&report, &b, &[&UnderLoad]), Paint::Plain);
+            let text = render(&compare(&report, &b, &[&UnderLoad]), ColourMode::Plain);
             assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
         }
-        let text = render(&compare(&a, &b, &[&UnderLoad]), Paint::Plain);
+        let text = render(&compare(&a, &b, &[&UnderLoad]), ColourMode::Plain);
         assert!(text.contains("WORSE") && text.ends_with("worse: 4 of the 4 figures that decide.\n"), "{text}");
         let rows = text.lines().filter(|line| line.starts_with("  fifo") || line.starts_with("  strict"));
         let names: BTreeSet<String> = rows.map(|line| line.chars().take(ROW + 2).collect()).collect();
@@ -351,7 +351,7 @@ mod tests {
         let a = sample::incast_demo();
         let mut b = a.clone();
         b.figures.clear();
-        let text = render(&compare(&a, &b, &[&UnderLoad]), Paint::Plain);
+        let text = render(&compare(&a, &b, &[&UnderLoad]), ColourMode::Plain);
         assert!(text.contains("16 figures stand only in A:\n") && text.contains("  and 13 more\n"), "{text}");
         assert!(text.contains("no figure that decides"), "{text}");
     }

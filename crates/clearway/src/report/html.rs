@@ -12,14 +12,14 @@ use std::fmt::Write;
 
 use clearway_runtime::launch::quoted;
 
-use super::model::{Labels, Outcome, Report, Verdict, labels};
+use super::model::{Labels, Report, RunOutcome, Verdict, labels};
 use super::present::Presenter;
 
-mod beside;
 #[cfg(test)]
 pub(crate) mod browser;
 pub(crate) mod drawing;
 mod fabric;
+mod place_comparison;
 pub(crate) mod tables;
 
 const CHART_STYLE: &str = include_str!("../../assets/uplot/uPlot.min.css");
@@ -47,7 +47,7 @@ pub(crate) fn render(report: &Report, presenters: &[&dyn Presenter]) -> String {
         page.push_str(&presenter.sections(report, &queues));
     }
     for section in [
-        beside::beside(report),
+        place_comparison::comparison(report),
         fabric::fabric(report, &queues),
         tables::parameters(report),
         tables::host(report),
@@ -177,11 +177,11 @@ fn outcome_word(report: &Report) -> &'static str {
 }
 
 /// The style class and the sign of an outcome; the sign tells it without colour.
-fn outcome_look(outcome: Outcome) -> (&'static str, &'static str) {
+fn outcome_look(outcome: RunOutcome) -> (&'static str, &'static str) {
     match outcome {
-        Outcome::Contained => ("contained", "\u{2713}"),
-        Outcome::Congested => ("congested", "\u{26a0}\u{fe0e}"),
-        Outcome::Invalid => ("invalid", "?"),
+        RunOutcome::Contained => ("contained", "\u{2713}"),
+        RunOutcome::Congested => ("congested", "\u{26a0}\u{fe0e}"),
+        RunOutcome::Invalid => ("invalid", "?"),
     }
 }
 

@@ -26,11 +26,11 @@
 //! # Not here
 //! Intervals (`clearway_proto::stats`); flags and exit codes (the command line).
 
-pub(crate) mod beside;
 pub(crate) mod diff;
 pub(crate) mod html;
 pub(crate) mod model;
 pub(crate) mod numerals;
+pub(crate) mod place_comparison;
 pub(crate) mod present;
 pub(crate) mod store;
 pub(crate) mod terminal;

@@ -14,9 +14,9 @@ use clearway_proto::stats::{Estimate, Histogram, Quantile};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-pub(crate) use fabric::{Fabric, Link, Load, Port, Shape, Switch};
+pub(crate) use fabric::{FabricLink, PhaseLoad, PortLoad, ReportFabric, Switch, SwitchArrangement};
 pub(crate) use part::ReportPart;
-pub(crate) use real::{Real, rounded, write_rounded};
+pub(crate) use real::{ExtendedReal, rounded, write_rounded};
 pub(crate) use slow::{LongestWait, SlowMessage, Slowest};
 
 mod fabric;
@@ -64,7 +64,7 @@ pub(crate) struct Report {
     /// [`SCHEMA`].
     pub(crate) schema: String,
     /// Who wrote the report.
-    pub(crate) program: Program,
+    pub(crate) program: ReportProgram,
     /// When the run ended: RFC 3339, UTC.
     pub(crate) created: String,
     /// The command as it was typed, program first.
@@ -72,7 +72,7 @@ pub(crate) struct Report {
     /// Where it ran: `lab`, `sim`; `sim,lab` when both.
     pub(crate) place: String,
     /// What was run.
-    pub(crate) scenario: Scenario,
+    pub(crate) scenario: ReportScenario,
     /// The seed of every random choice.
     pub(crate) seed: u64,
     /// The judgement, when the mechanism gives one.
@@ -86,19 +86,19 @@ pub(crate) struct Report {
     pub(crate) parameters: Vec<Parameter>,
     /// The machine.
     #[serde(default)]
-    pub(crate) host: Host,
+    pub(crate) host: ReportHost,
     /// What a reader must know before believing the figures.
     #[serde(default)]
     pub(crate) warnings: Vec<String>,
     /// Chart: how many samples are slower than a value.
     #[serde(default)]
-    pub(crate) survival: Vec<Survival>,
+    pub(crate) survival: Vec<SurvivalCurve>,
     /// Chart: what happened when.
     #[serde(default)]
     pub(crate) timelines: Vec<Timeline>,
     /// Chart: which pair of hosts suffers.
     #[serde(default)]
-    pub(crate) heat: Vec<Heat>,
+    pub(crate) heat: Vec<HeatMap>,
     /// The class table.
     #[serde(default)]
     pub(crate) shares: Vec<ClassShare>,
@@ -107,10 +107,10 @@ pub(crate) struct Report {
     pub(crate) draws: Vec<Draw>,
     /// The same figures from several places, side by side.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) beside: Vec<Beside>,
+    pub(crate) beside: Vec<PlaceComparison>,
     /// The simulated network; absent where the network was real.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) fabric: Option<Fabric>,
+    pub(crate) fabric: Option<ReportFabric>,
     /// The slowest messages of the worst cell; none where nothing was simulated.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) slowest: Vec<Slowest>,
@@ -124,7 +124,7 @@ pub(crate) struct Report {
 
 /// One figure at two places, and how far they are apart.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Beside {
+pub(crate) struct PlaceComparison {
     /// The figure's name.
     pub(crate) name: String,
     /// The figure's labels, without the place.
@@ -132,25 +132,25 @@ pub(crate) struct Beside {
     pub(crate) labels: Labels,
     pub(crate) unit: String,
     /// Place and value, two of them.
-    pub(crate) values: Vec<(String, Real)>,
+    pub(crate) values: Vec<(String, ExtendedReal)>,
     /// The first value over the second; absent where that is nothing (both zero).
-    pub(crate) ratio: Option<Real>,
+    pub(crate) ratio: Option<ExtendedReal>,
     /// What the ratio, or one over it, may be at most.
-    pub(crate) limit: Real,
-    pub(crate) distance: Distance,
+    pub(crate) limit: ExtendedReal,
+    pub(crate) distance: FigureDistance,
 }
 
 /// How far two values of one figure are apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Distance {
+pub(crate) enum FigureDistance {
     /// At most the limit.
     Within,
     /// More.
     Beyond,
 }
 
-impl Distance {
+impl FigureDistance {
     /// The word, as it stands in JSON.
     pub(crate) const fn word(self) -> &'static str {
         match self {
@@ -162,7 +162,7 @@ impl Distance {
 
 /// The program that wrote a report.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Program {
+pub(crate) struct ReportProgram {
     pub(crate) name: String,
     pub(crate) version: String,
     /// The commit it was built from, when the build knew it.
@@ -172,7 +172,7 @@ pub(crate) struct Program {
 
 /// A scenario as it was read.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Scenario {
+pub(crate) struct ReportScenario {
     pub(crate) name: String,
     /// The whole file.
     pub(crate) text: String,
@@ -181,7 +181,7 @@ pub(crate) struct Scenario {
 /// What a run says about the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
-pub(crate) enum Outcome {
+pub(crate) enum RunOutcome {
     /// The run does not support a judgement.
     Invalid,
     /// Victims are protected, and not by throttling the others.
@@ -190,7 +190,7 @@ pub(crate) enum Outcome {
     Congested,
 }
 
-impl Outcome {
+impl RunOutcome {
     /// The word, as it stands in JSON.
     pub(crate) const fn word(self) -> &'static str {
         match self {
@@ -204,7 +204,7 @@ impl Outcome {
 /// The judgement over a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Verdict {
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: RunOutcome,
     /// The one sentence that a hurried reader takes along.
     pub(crate) sentence: String,
     /// Why, one clause each.
@@ -215,22 +215,22 @@ pub(crate) struct Verdict {
     pub(crate) parts: Vec<PartVerdict>,
     /// The limits that were applied.
     #[serde(default)]
-    pub(crate) rules: Vec<Rule>,
+    pub(crate) rules: Vec<VerdictRule>,
 }
 
 /// The judgement over the part of a run that `labels` names.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct PartVerdict {
     pub(crate) labels: Labels,
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: RunOutcome,
     pub(crate) sentence: String,
 }
 
 /// One limit that decided.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Rule {
+pub(crate) struct VerdictRule {
     pub(crate) name: String,
-    pub(crate) limit: Real,
+    pub(crate) limit: ExtendedReal,
     pub(crate) unit: String,
     /// What is compared with the limit.
     pub(crate) sentence: String,
@@ -242,15 +242,15 @@ pub(crate) struct Figure {
     pub(crate) name: String,
     #[serde(default)]
     pub(crate) labels: Labels,
-    pub(crate) value: Real,
+    pub(crate) value: ExtendedReal,
     /// `us`, `%`, `x`; `1` for fractions and counts.
     pub(crate) unit: String,
     /// Lower end of the 95 % interval; absent for what was counted, not estimated.
     #[serde(default)]
-    pub(crate) low: Option<Real>,
+    pub(crate) low: Option<ExtendedReal>,
     /// Upper end of the 95 % interval.
     #[serde(default)]
-    pub(crate) high: Option<Real>,
+    pub(crate) high: Option<ExtendedReal>,
     /// Samples it stands on.
     #[serde(default)]
     pub(crate) samples: u64,
@@ -262,12 +262,16 @@ pub(crate) struct Figure {
 impl Figure {
     /// A figure with the interval of `estimate`, whose numbers are multiplied by `scale` (nanoseconds to `us`: 1e-3).
     pub(crate) fn estimate(name: &str, unit: &str, estimate: &Estimate, scale: f64, source: &str) -> Self {
-        let [value, low, high] = [estimate.value, estimate.low, estimate.high].map(|n| Real::new(n * scale));
-        Self { low, high, ..Self::counted(name, unit, value.unwrap_or(Real::INFINITE), estimate.samples, source) }
+        let [value, low, high] = [estimate.value, estimate.low, estimate.high].map(|n| ExtendedReal::new(n * scale));
+        Self {
+            low,
+            high,
+            ..Self::counted(name, unit, value.unwrap_or(ExtendedReal::INFINITE), estimate.samples, source)
+        }
     }
 
     /// A figure without an interval. What has no unit, a fraction or a count, has the unit [`ONE`].
-    pub(crate) fn counted(name: &str, unit: &str, value: Real, samples: u64, source: &str) -> Self {
+    pub(crate) fn counted(name: &str, unit: &str, value: ExtendedReal, samples: u64, source: &str) -> Self {
         let unit = if unit.is_empty() { ONE } else { unit };
         let [name, unit, source] = [name, unit, source].map(str::to_owned);
         Self { name, labels: Labels::new(), value, unit, low: None, high: None, samples, source }
@@ -304,13 +308,13 @@ pub(crate) struct Parameter {
     pub(crate) value: String,
     #[serde(default)]
     pub(crate) unit: String,
-    pub(crate) origin: Origin,
+    pub(crate) origin: ParameterOrigin,
 }
 
 /// Who chose a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Origin {
+pub(crate) enum ParameterOrigin {
     /// Nobody: the program's own choice.
     Default,
     /// The scenario file.
@@ -319,7 +323,7 @@ pub(crate) enum Origin {
     Flag,
 }
 
-impl Origin {
+impl ParameterOrigin {
     /// The word, as it stands in JSON.
     pub(crate) const fn word(self) -> &'static str {
         match self {
@@ -332,7 +336,7 @@ impl Origin {
 
 /// The machine a run was made on, and how busy it was.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Host {
+pub(crate) struct ReportHost {
     #[serde(default)]
     pub(crate) kernel: String,
     #[serde(default)]
@@ -355,7 +359,7 @@ pub(crate) struct Host {
 
 /// A survival curve: the fraction of samples above each value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Survival {
+pub(crate) struct SurvivalCurve {
     /// Queue, victim, congestor, phase.
     #[serde(default)]
     pub(crate) labels: Labels,
@@ -363,9 +367,9 @@ pub(crate) struct Survival {
     pub(crate) points: Vec<(f64, f64)>,
 }
 
-impl Survival {
+impl SurvivalCurve {
     /// The curve of a histogram of nanoseconds.
-    pub(crate) fn of(histogram: &Histogram, labels: Labels) -> Self {
+    pub(crate) fn from_histogram(histogram: &Histogram, labels: Labels) -> Self {
         let curve = histogram.survival(CURVE_POINTS);
         let point = |value: u64, fraction| (rounded(value as f64 / 1e3), rounded(fraction));
         Self { labels, points: curve.into_iter().map(|at| point(at.value, at.fraction)).collect() }
@@ -385,23 +389,23 @@ pub(crate) struct Timeline {
     #[serde(default, serialize_with = "write_rounded")]
     pub(crate) start_s: f64,
     /// 99 % latency of the victim; `null` when it sent nothing, `"inf"` when the quantile was lost.
-    pub(crate) victim_p99_us: Vec<Option<Real>>,
+    pub(crate) victim_p99_us: Vec<Option<ExtendedReal>>,
     /// What all congestors together delivered.
-    pub(crate) goodput_mbps: Vec<Option<Real>>,
+    pub(crate) goodput_mbps: Vec<Option<ExtendedReal>>,
     /// Share of the step that the run's threads waited for a processor, in percent.
     #[serde(default)]
-    pub(crate) cpu_noise: Vec<Option<Real>>,
+    pub(crate) cpu_noise: Vec<Option<ExtendedReal>>,
     /// What the congestors could deliver at most.
     #[serde(default)]
-    pub(crate) ideal_mbps: Option<Real>,
+    pub(crate) ideal_mbps: Option<ExtendedReal>,
     /// Named stretches of the run.
     #[serde(default)]
-    pub(crate) phases: Vec<Phase>,
+    pub(crate) phases: Vec<TimelinePhase>,
 }
 
 /// A named stretch of a timeline, in seconds of the run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Phase {
+pub(crate) struct TimelinePhase {
     pub(crate) name: String,
     #[serde(serialize_with = "write_rounded")]
     pub(crate) from_s: f64,
@@ -411,14 +415,14 @@ pub(crate) struct Phase {
 
 /// One ratio for each ordered pair of hosts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Heat {
+pub(crate) struct HeatMap {
     /// Queue, victim, congestor.
     #[serde(default)]
     pub(crate) labels: Labels,
     /// Names of rows and of columns, in order.
     pub(crate) ranks: Vec<String>,
     /// `rows[from][to]`: p99 congested over isolated; `null` where nothing was measured.
-    pub(crate) rows: Vec<Vec<Option<Real>>>,
+    pub(crate) rows: Vec<Vec<Option<ExtendedReal>>>,
 }
 
 /// What one class was promised and what it got when all classes were busy.
@@ -435,13 +439,13 @@ pub(crate) struct ClassShare {
     pub(crate) granted: String,
     /// Promised share of the link, in percent; `null` when none is promised.
     #[serde(default)]
-    pub(crate) configured: Option<Real>,
+    pub(crate) configured: Option<ExtendedReal>,
     /// Measured share of the link, in percent.
     #[serde(default)]
-    pub(crate) reached: Option<Real>,
+    pub(crate) reached: Option<ExtendedReal>,
     /// The longest time without any delivery.
     #[serde(default)]
-    pub(crate) starved_ms: Option<Real>,
+    pub(crate) starved_ms: Option<ExtendedReal>,
 }
 
 impl ClassShare {
@@ -467,20 +471,20 @@ pub(crate) struct Draw {
 pub(crate) struct DrawFactor {
     #[serde(default)]
     pub(crate) labels: Labels,
-    pub(crate) value: Real,
+    pub(crate) value: ExtendedReal,
     #[serde(default)]
-    pub(crate) low: Option<Real>,
+    pub(crate) low: Option<ExtendedReal>,
     #[serde(default)]
-    pub(crate) high: Option<Real>,
+    pub(crate) high: Option<ExtendedReal>,
 }
 
 impl Report {
     /// A report of this program, made now, with nothing measured in it yet.
-    pub(crate) fn new(command: Vec<String>, place: &str, scenario: Scenario, seed: u64) -> Self {
+    pub(crate) fn new(command: Vec<String>, place: &str, scenario: ReportScenario, seed: u64) -> Self {
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
         Self {
             schema: SCHEMA.to_owned(),
-            program: Program {
+            program: ReportProgram {
                 name: env!("CARGO_PKG_NAME").to_owned(),
                 version: env!("CARGO_PKG_VERSION").to_owned(),
                 commit: option_env!("CLEARWAY_COMMIT").map(str::to_owned),
@@ -493,7 +497,7 @@ impl Report {
             verdict: None,
             figures: Vec::new(),
             parameters: Vec::new(),
-            host: Host::default(),
+            host: ReportHost::default(),
             warnings: Vec::new(),
             survival: Vec::new(),
             timelines: Vec::new(),
@@ -555,13 +559,13 @@ mod tests {
     fn figure__keeps_infinite_ends_and_scales_finite_ones() {
         let estimate = Estimate::new(2_000.0, [1_000.0, f64::INFINITY], 7);
         let figure = Figure::estimate("latency", "us", &estimate, 1e-3, "blocks").with(labels::QUEUE, "fifo");
-        assert_eq!((figure.value, figure.high), (Real::finite(2.0), Some(Real::INFINITE)));
-        assert_eq!((figure.low, figure.label(labels::QUEUE)), (Some(Real::finite(1.0)), Some("fifo")));
+        assert_eq!((figure.value, figure.high), (ExtendedReal::finite(2.0), Some(ExtendedReal::INFINITE)));
+        assert_eq!((figure.low, figure.label(labels::QUEUE)), (Some(ExtendedReal::finite(1.0)), Some("fifo")));
     }
 
     #[test]
     fn figure__of_a_rare_quantile_needs_samples_beyond_it() {
-        let figure = |samples| Figure::counted("latency", "us", Real::finite(1.0), samples, "");
+        let figure = |samples| Figure::counted("latency", "us", ExtendedReal::finite(1.0), samples, "");
         assert!(!figure(999).with(labels::QUANTILE, "p99").is_supported());
         assert!(figure(1_000).with(labels::QUANTILE, "p99").is_supported());
         assert!(figure(0).is_supported() && figure(0).with(labels::QUANTILE, "most").is_supported());
@@ -570,7 +574,7 @@ mod tests {
     #[test]
     fn survival__is_in_microseconds_and_bounded() {
         let histogram: Histogram = (1..200_000u64).map(|n| n * n).collect();
-        let curve = Survival::of(&histogram, Labels::new());
+        let curve = SurvivalCurve::from_histogram(&histogram, Labels::new());
         assert!(curve.points.len() <= CURVE_POINTS);
         assert_eq!(curve.points.last(), Some(&(39_999_600.0, 0.0)));
     }

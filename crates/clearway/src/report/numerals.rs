@@ -1,6 +1,6 @@
 //! Writes numbers and foreign text for people: three digits that matter, infinity as a sign, nothing a terminal obeys.
 
-use super::model::Real;
+use super::model::ExtendedReal;
 
 /// How infinity is written.
 pub(crate) const INFINITE: &str = "inf";
@@ -10,7 +10,7 @@ pub(crate) const INFINITE: &str = "inf";
 /// ```text
 /// digits(Real::finite(28.31)) == "28.3"
 /// ```
-pub(crate) fn digits(number: Real) -> String {
+pub(crate) fn digits(number: ExtendedReal) -> String {
     let n = number.get();
     let size = n.abs();
     match size {
@@ -26,13 +26,13 @@ pub(crate) fn digits(number: Real) -> String {
 }
 
 /// The same for a number that may be missing.
-pub(crate) fn digits_or_dash(number: Option<Real>) -> String {
+pub(crate) fn digits_or_dash(number: Option<ExtendedReal>) -> String {
     number.map_or_else(|| "-".to_owned(), digits)
 }
 
 /// The same in at most `width` columns, with fewer digits or an exponent where there is no room for all: a number that is cut is
 /// another number.
-pub(crate) fn digits_in(number: Option<Real>, width: usize) -> String {
+pub(crate) fn digits_in(number: Option<ExtendedReal>, width: usize) -> String {
     let whole = digits_or_dash(number);
     let Some(number) = number.filter(|_| whole.len() > width) else { return whole };
     let n = number.get();
@@ -42,7 +42,7 @@ pub(crate) fn digits_in(number: Option<Real>, width: usize) -> String {
 }
 
 /// An interval, `[416..431]`; empty when there is none.
-pub(crate) fn interval(low: Option<Real>, high: Option<Real>) -> String {
+pub(crate) fn interval(low: Option<ExtendedReal>, high: Option<ExtendedReal>) -> String {
     match (low, high) {
         (Some(low), Some(high)) => format!("[{}..{}]", digits(low), digits(high)),
         _ => String::new(),
@@ -50,7 +50,7 @@ pub(crate) fn interval(low: Option<Real>, high: Option<Real>) -> String {
 }
 
 /// The same in at most `width` columns, as [`digits_in`].
-pub(crate) fn interval_in(low: Option<Real>, high: Option<Real>, width: usize) -> String {
+pub(crate) fn interval_in(low: Option<ExtendedReal>, high: Option<ExtendedReal>, width: usize) -> String {
     let whole = interval(low, high);
     let each = width.saturating_sub("[..]".len()) / 2;
     if whole.len() <= width { whole } else { format!("[{}..{}]", digits_in(low, each), digits_in(high, each)) }
@@ -107,9 +107,9 @@ mod tests {
             (2.5e12, "2.50e12"),
         ];
         for (number, expected) in cases {
-            assert_eq!(digits(Real::finite(number)), expected);
+            assert_eq!(digits(ExtendedReal::finite(number)), expected);
         }
-        assert_eq!(digits(Real::INFINITE), "inf");
+        assert_eq!(digits(ExtendedReal::INFINITE), "inf");
     }
 
     #[test]
@@ -124,17 +124,20 @@ mod tests {
             (-0.042, 5, "-0.04"),
         ];
         for (number, width, expected) in cases {
-            assert_eq!(digits_in(Some(Real::finite(number)), width), expected);
+            assert_eq!(digits_in(Some(ExtendedReal::finite(number)), width), expected);
         }
-        assert_eq!((digits_in(None, 4), digits_in(Some(Real::INFINITE), 4)), ("-".to_owned(), "inf".to_owned()));
-        let ends = [0.0421, 0.0514].map(|end| Some(Real::finite(end)));
+        assert_eq!(
+            (digits_in(None, 4), digits_in(Some(ExtendedReal::INFINITE), 4)),
+            ("-".to_owned(), "inf".to_owned())
+        );
+        let ends = [0.0421, 0.0514].map(|end| Some(ExtendedReal::finite(end)));
         assert_eq!(interval_in(ends[0], ends[1], 13), "[0.04..0.05]");
     }
 
     #[test]
     fn interval__with_an_open_end_says_so() {
-        assert_eq!(interval(Some(Real::finite(0.0)), Some(Real::INFINITE)), "[0..inf]");
-        assert_eq!(interval(None, Some(Real::INFINITE)), "");
+        assert_eq!(interval(Some(ExtendedReal::finite(0.0)), Some(ExtendedReal::INFINITE)), "[0..inf]");
+        assert_eq!(interval(None, Some(ExtendedReal::INFINITE)), "");
     }
 
     #[test]

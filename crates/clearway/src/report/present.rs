@@ -11,7 +11,7 @@ use super::model::{Figure, Report};
 
 /// The side on which a figure is worse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Direction {
+pub(crate) enum WorseDirection {
     Up,
     Down,
 }
@@ -37,7 +37,7 @@ pub(crate) trait Presenter: Sync {
     }
 
     /// Returns the side on which `figure` of `report` is worse, if it decides whether one run is worse than another.
-    fn worsens(&self, _figure: &Figure, _report: &Report) -> Option<Direction> {
+    fn worsens(&self, _figure: &Figure, _report: &Report) -> Option<WorseDirection> {
         None
     }
 

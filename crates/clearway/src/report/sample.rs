@@ -6,7 +6,7 @@ use clearway_proto::stats::Histogram;
 use super::model::*;
 
 /// What the network does to the victim in one queue, in microseconds and percent.
-struct Level {
+struct SampleLevel {
     queue: &'static str,
     isolated: [f64; 2],
     congested: [f64; 2],
@@ -14,9 +14,9 @@ struct Level {
     loss: f64,
 }
 
-const LEVELS: [Level; 2] = [
-    Level { queue: "fifo", isolated: [12.4, 28.3], congested: [11_956.0, 12_069.0], goodput: 98.6, loss: 0.31 },
-    Level { queue: "strict", isolated: [12.3, 27.9], congested: [13.0, 60.0], goodput: 97.9, loss: 0.0 },
+const LEVELS: [SampleLevel; 2] = [
+    SampleLevel { queue: "fifo", isolated: [12.4, 28.3], congested: [11_956.0, 12_069.0], goodput: 98.6, loss: 0.31 },
+    SampleLevel { queue: "strict", isolated: [12.3, 27.9], congested: [13.0, 60.0], goodput: 97.9, loss: 0.0 },
 ];
 
 const VICTIM: &str = "ping-8B";
@@ -25,7 +25,7 @@ const CONGESTOR: &str = "incast-6:1";
 /// The report; the same on every machine.
 pub(crate) fn incast_demo() -> Report {
     let command = ["clearway", "bench", "scenarios/incast.toml", "--on", "lab", "--seed", "19", "--out", "out/incast"];
-    let scenario = Scenario { name: "incast".to_owned(), text: SCENARIO.to_owned() };
+    let scenario = ReportScenario { name: "incast".to_owned(), text: SCENARIO.to_owned() };
     let mut report = Report::new(command.map(str::to_owned).into(), "lab", scenario, 19);
     report.created = rfc3339(1_767_225_599);
     report.program.commit = Some("0123456789ab".to_owned());
@@ -53,26 +53,30 @@ pub(crate) fn odd() -> Report {
     let mut report = incast_demo();
     let long = "a-name-without-any-space-that-is-longer-than-a-narrow-window-is-wide-</script>".to_owned();
     for figure in &mut report.figures {
-        (figure.value, figure.low, figure.high) = (Real::INFINITE, Some(Real::finite(0.0)), Some(Real::INFINITE));
+        (figure.value, figure.low, figure.high) =
+            (ExtendedReal::INFINITE, Some(ExtendedReal::finite(0.0)), Some(ExtendedReal::INFINITE));
         figure.labels.insert(labels::VICTIM.to_owned(), long.clone());
     }
     report.survival[0].points = vec![(28.0, 0.0)];
     report.survival[1].points.clear();
     report.survival[2].points = vec![(28.0, 1.0)];
     report.timelines.truncate(1);
-    report.timelines[0].victim_p99_us = vec![None, Some(Real::INFINITE), None];
+    report.timelines[0].victim_p99_us = vec![None, Some(ExtendedReal::INFINITE), None];
     report.timelines[0].goodput_mbps.truncate(1);
     report.timelines[0].cpu_noise.clear();
     report.timelines[0].ideal_mbps = None;
-    report.heat[0] = Heat { labels: Labels::new(), ranks: vec![long.clone()], rows: vec![vec![Some(Real::INFINITE)]] };
+    report.heat[0] =
+        HeatMap { labels: Labels::new(), ranks: vec![long.clone()], rows: vec![vec![Some(ExtendedReal::INFINITE)]] };
     let ranks: Vec<String> = (0..100).map(|n| format!("node{n:04}")).collect();
     let row = |from: usize| {
-        (0..100).map(|to| Real::new(if to == 7 { f64::INFINITY } else { 1.0 + (from * to % 9) as f64 })).collect()
+        (0..100)
+            .map(|to| ExtendedReal::new(if to == 7 { f64::INFINITY } else { 1.0 + (from * to % 9) as f64 }))
+            .collect()
     };
-    report.heat[1] = Heat { labels: Labels::new(), rows: (0..100).map(row).collect(), ranks };
-    report.shares[0].reached = Some(Real::INFINITE);
+    report.heat[1] = HeatMap { labels: Labels::new(), rows: (0..100).map(row).collect(), ranks };
+    report.shares[0].reached = Some(ExtendedReal::INFINITE);
     report.draws.truncate(2);
-    report.draws[0].cif[0] = DrawFactor { labels: Labels::new(), value: Real::INFINITE, low: None, high: None };
+    report.draws[0].cif[0] = DrawFactor { labels: Labels::new(), value: ExtendedReal::INFINITE, low: None, high: None };
     report.warnings = vec![long];
     report
 }
@@ -97,11 +101,11 @@ pub(crate) fn hostile() -> Report {
 pub(crate) fn simulated() -> Report {
     let mut report = incast_demo();
     report.place = "sim".to_owned();
-    let host = |n: u32| Link { ends: [n, 8 + n / 2], cables: 1, gbps: 100.0 };
-    let mut links: Vec<Link> = (0..8).map(host).collect();
-    links.extend([[8, 9], [10, 11]].map(|ends| Link { ends, cables: 1, gbps: 100.0 }));
-    links.push(Link { ends: [9, 10], cables: 2, gbps: 200.0 });
-    let port = |ends, load, stalled| Port {
+    let host = |n: u32| FabricLink { ends: [n, 8 + n / 2], cables: 1, gbps: 100.0 };
+    let mut links: Vec<FabricLink> = (0..8).map(host).collect();
+    links.extend([[8, 9], [10, 11]].map(|ends| FabricLink { ends, cables: 1, gbps: 100.0 }));
+    links.push(FabricLink { ends: [9, 10], cables: 2, gbps: 200.0 });
+    let port = |ends, load, stalled| PortLoad {
         ends,
         port: 3,
         load,
@@ -110,7 +114,7 @@ pub(crate) fn simulated() -> Report {
         queue_bytes: 65_536,
         drops: 0,
     };
-    let load = |queue: &str| Load {
+    let load = |queue: &str| PhaseLoad {
         labels: with(Labels::new(), labels::QUEUE, queue),
         phase: format!("{queue}: {VICTIM} beside {CONGESTOR}, draw 1"),
         window_ms: 2.0,
@@ -119,10 +123,10 @@ pub(crate) fn simulated() -> Report {
         busiest: vec![port([9, 10], 99.8, 0.0)],
         stalled: vec![port([9, 10], 99.8, 76.0), port([0, 8], 30.0, 41.5), port([1, 8], 30.0, 0.5)],
     };
-    report.fabric = Some(Fabric {
+    report.fabric = Some(ReportFabric {
         name: "pairs".to_owned(),
         kind: "a dragonfly".to_owned(),
-        shape: Shape::Groups,
+        shape: SwitchArrangement::Groups,
         cables: 12,
         hosts: (0..8).map(|n| format!("n{n}")).collect(),
         switches: (0..4).map(|n| Switch { name: format!("g{}s{}", n / 2, n % 2), group: n / 2, row: 0 }).collect(),
@@ -158,7 +162,7 @@ fn slowest() -> Slowest {
     }
 }
 
-fn labels_of(level: &Level) -> Labels {
+fn labels_of(level: &SampleLevel) -> Labels {
     let pairs = [(labels::QUEUE, level.queue), (labels::VICTIM, VICTIM), (labels::CONGESTOR, CONGESTOR)];
     pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).into()
 }
@@ -174,14 +178,14 @@ fn verdict() -> Verdict {
         outcome,
         sentence: sentence.to_owned(),
     };
-    let rule = |name: &str, limit, unit: &str, sentence: &str| Rule {
+    let rule = |name: &str, limit, unit: &str, sentence: &str| VerdictRule {
         name: name.to_owned(),
-        limit: Real::finite(limit),
+        limit: ExtendedReal::finite(limit),
         unit: unit.to_owned(),
         sentence: sentence.to_owned(),
     };
     Verdict {
-        outcome: Outcome::Congested,
+        outcome: RunOutcome::Congested,
         sentence: "With one FIFO queue a 6:1 incast slows small messages 426 times (p99 28.3 us to 12.1 ms); \
                    strict priority holds them at 60 us while the incast keeps 98 % of its rate."
             .to_owned(),
@@ -191,8 +195,8 @@ fn verdict() -> Verdict {
             "the congestor ran at 98 % of its ideal while victims were measured".to_owned(),
         ],
         parts: vec![
-            part("fifo", Outcome::Congested, "p99 rises 426 times; the victim waits behind a queue of 100 packets."),
-            part("strict", Outcome::Contained, "p99 stays below the time of one bulk packet on the wire (115 us)."),
+            part("fifo", RunOutcome::Congested, "p99 rises 426 times; the victim waits behind a queue of 100 packets."),
+            part("strict", RunOutcome::Contained, "p99 stays below the time of one bulk packet on the wire (115 us)."),
         ],
         rules: vec![
             rule("null-control", 1.1, "x", "the factor without a congestor must lie within 1/1.1 and this"),
@@ -203,15 +207,15 @@ fn verdict() -> Verdict {
     }
 }
 
-fn figures(level: &Level) -> Vec<Figure> {
+fn figures(level: &SampleLevel) -> Vec<Figure> {
     let estimate = |name: &str, unit: &str, value: f64, spread: f64| Figure {
-        low: Some(Real::finite(round(value * (1.0 - spread)))),
-        high: Some(Real::finite(round(value * (1.0 + spread)))),
+        low: Some(ExtendedReal::finite(round(value * (1.0 - spread)))),
+        high: Some(ExtendedReal::finite(round(value * (1.0 + spread)))),
         labels: labels_of(level),
         ..Figure::counted(
             name,
             unit,
-            Real::finite(value),
+            ExtendedReal::finite(value),
             40_000,
             "median over 10 draws, 100 ms blocks, 1000 resamples",
         )
@@ -227,7 +231,7 @@ fn figures(level: &Level) -> Vec<Figure> {
         let value = round(level.congested[i] / level.isolated[i]);
         figures.push(estimate("congestion_impact_factor", "x", value, 0.05).with(labels::QUANTILE, quantile));
     }
-    let loss = Figure::counted("victim_loss", "%", Real::finite(level.loss), 40_000, "counted");
+    let loss = Figure::counted("victim_loss", "%", ExtendedReal::finite(level.loss), 40_000, "counted");
     figures.push(Figure { labels: labels_of(level), ..loss }.with(labels::PHASE, labels::CONGESTED));
     figures.push(estimate("congestor_goodput_share", "%", level.goodput, 0.004));
     figures
@@ -247,20 +251,20 @@ fn latency_ns(stream: &mut RandomStream, [p50, p99]: [f64; 2]) -> u64 {
     (p50 * tail.clamp(0.55, (p99 / p50) * 3.0) * 1e3) as u64
 }
 
-fn curves(level: &Level, stream: &mut RandomStream) -> Vec<Survival> {
+fn curves(level: &SampleLevel, stream: &mut RandomStream) -> Vec<SurvivalCurve> {
     let phases = [(labels::ISOLATED, level.isolated, 0.0), (labels::CONGESTED, level.congested, level.loss)];
     let curve = |(phase, values, loss): (&str, [f64; 2], f64)| {
         let mut histogram: Histogram = (0..40_000).map(|_| latency_ns(stream, values)).collect();
         histogram.record_infinite((loss * 400.0) as u64);
-        let mut curve = Survival::of(&histogram, with(labels_of(level), labels::PHASE, phase));
+        let mut curve = SurvivalCurve::from_histogram(&histogram, with(labels_of(level), labels::PHASE, phase));
         curve.points.iter_mut().for_each(|(_, fraction)| *fraction = (*fraction * 1e6).round() / 1e6);
         curve
     };
     phases.map(curve).into()
 }
 
-fn timeline(level: &Level, stream: &mut RandomStream) -> Timeline {
-    let phase = |name: &str, from_s, to_s| Phase { name: name.to_owned(), from_s, to_s };
+fn timeline(level: &SampleLevel, stream: &mut RandomStream) -> Timeline {
+    let phase = |name: &str, from_s, to_s| TimelinePhase { name: name.to_owned(), from_s, to_s };
     let phases = vec![phase("isolated", 0.0, 4.0), phase("congested", 4.0, 10.0), phase("isolated", 10.0, 14.0)];
     let mut timeline = Timeline {
         labels: labels_of(level),
@@ -269,7 +273,7 @@ fn timeline(level: &Level, stream: &mut RandomStream) -> Timeline {
         victim_p99_us: Vec::new(),
         goodput_mbps: Vec::new(),
         cpu_noise: Vec::new(),
-        ideal_mbps: Some(Real::finite(95.6)),
+        ideal_mbps: Some(ExtendedReal::finite(95.6)),
         phases,
     };
     for step in 0..140u32 {
@@ -278,39 +282,43 @@ fn timeline(level: &Level, stream: &mut RandomStream) -> Timeline {
         let p99 = jitter(stream, if loaded { level.congested[1] } else { level.isolated[1] });
         let lost = loaded && level.loss > 0.0 && step % 17 == 3;
         let silent = step == 70;
-        timeline.victim_p99_us.push((!silent).then_some(if lost { Real::INFINITE } else { Real::finite(p99) }));
+        timeline.victim_p99_us.push((!silent).then_some(if lost {
+            ExtendedReal::INFINITE
+        } else {
+            ExtendedReal::finite(p99)
+        }));
         let ramp = [0.4, 0.9].get((step as usize).wrapping_sub(40)).copied().unwrap_or(1.0);
         let goodput = if loaded { jitter(stream, 94.0 * ramp) } else { 0.0 };
-        timeline.goodput_mbps.push(Some(Real::finite(goodput.min(95.6))));
+        timeline.goodput_mbps.push(Some(ExtendedReal::finite(goodput.min(95.6))));
         let burst = if step == 118 { 9.0 } else { 0.0 };
-        timeline.cpu_noise.push(Some(Real::finite(round(0.4 + stream.below(1200) as f64 / 1000.0 + burst))));
+        timeline.cpu_noise.push(Some(ExtendedReal::finite(round(0.4 + stream.below(1200) as f64 / 1000.0 + burst))));
     }
     timeline
 }
 
-fn heat(level: &Level, stream: &mut RandomStream) -> Heat {
+fn heat(level: &SampleLevel, stream: &mut RandomStream) -> HeatMap {
     let ranks: Vec<String> = (0..8).map(|n| format!("h{n}")).collect();
     let factor = level.congested[1] / level.isolated[1];
     let mut cell = |from: usize, to: usize| {
         let through_hot_port = to == 0;
         let value = if through_hot_port { factor } else { 1.0 + stream.below(200) as f64 / 1000.0 };
         let slow_cable = (from, to) == (5, 2);
-        (from != to).then(|| Real::finite(round(if slow_cable { value * 3.4 } else { value })))
+        (from != to).then(|| ExtendedReal::finite(round(if slow_cable { value * 3.4 } else { value })))
     };
     let rows = (0..8).map(|from| (0..8).map(|to| cell(from, to)).collect()).collect();
-    Heat { labels: labels_of(level), ranks, rows }
+    HeatMap { labels: labels_of(level), ranks, rows }
 }
 
-fn shares(level: &Level) -> Vec<ClassShare> {
+fn shares(level: &SampleLevel) -> Vec<ClassShare> {
     let strict = level.queue == "strict";
     let share = |class: &str, asked: &str, configured: f64, reached: f64, starved: f64| ClassShare {
         labels: with(Labels::new(), labels::QUEUE, level.queue),
         class: class.to_owned(),
         asked: asked.to_owned(),
         granted: if strict { format!("{asked}, own queue") } else { format!("{asked}, shared queue") },
-        configured: strict.then(|| Real::finite(configured)),
-        reached: Some(Real::finite(reached)),
-        starved_ms: Some(Real::finite(starved)),
+        configured: strict.then(|| ExtendedReal::finite(configured)),
+        reached: Some(ExtendedReal::finite(reached)),
+        starved_ms: Some(ExtendedReal::finite(starved)),
     };
     if strict {
         vec![
@@ -330,10 +338,10 @@ fn shares(level: &Level) -> Vec<ClassShare> {
 }
 
 fn draw(n: u32, stream: &mut RandomStream) -> Draw {
-    let mut factor = |level: &Level| {
+    let mut factor = |level: &SampleLevel| {
         let spread = 0.6 + stream.below(800) as f64 / 1000.0;
         let value = level.congested[1] / level.isolated[1] * spread;
-        let at = |scale: f64| Real::finite(round(value * scale));
+        let at = |scale: f64| ExtendedReal::finite(round(value * scale));
         DrawFactor {
             labels: with(with(Labels::new(), labels::QUEUE, level.queue), labels::QUANTILE, "p99"),
             value: at(1.0),
@@ -353,19 +361,19 @@ fn parameters() -> Vec<Parameter> {
         origin,
     };
     vec![
-        parameter("hosts", "8", "", Origin::Scenario),
-        parameter("link", "100 Mb/s", "", Origin::Scenario),
-        parameter("queue-packets", "100", "packets", Origin::Scenario),
-        parameter("draws", "10", "", Origin::Default),
-        parameter("probe-period", "1", "ms", Origin::Default),
-        parameter("seed", "19", "", Origin::Flag),
+        parameter("hosts", "8", "", ParameterOrigin::Scenario),
+        parameter("link", "100 Mb/s", "", ParameterOrigin::Scenario),
+        parameter("queue-packets", "100", "packets", ParameterOrigin::Scenario),
+        parameter("draws", "10", "", ParameterOrigin::Default),
+        parameter("probe-period", "1", "ms", ParameterOrigin::Default),
+        parameter("seed", "19", "", ParameterOrigin::Flag),
     ]
 }
 
-fn host() -> Host {
+fn host() -> ReportHost {
     let facts =
         [("clock source", "tsc"), ("segmentation offload", "off on every virtual link"), ("qdisc", "htb + pfifo")];
-    Host {
+    ReportHost {
         kernel: "Linux 6.12.0 x86_64".to_owned(),
         cpus: 8,
         memory_bytes: 16 << 30,

@@ -112,13 +112,13 @@ fn read_bounded(path: &PathBuf) -> Result<Vec<u8>> {
 
 /// The one field that says how to read the others.
 #[derive(Deserialize)]
-struct Head {
+struct FormatHeader {
     schema: String,
 }
 
 /// The report in `bytes`, or the end of a sentence that begins with the file's name.
 fn parse(bytes: &[u8], presenters: &[&dyn Presenter]) -> Result<Report, String> {
-    let head: Head = serde_json::from_slice(bytes).map_err(|e| match e.classify() {
+    let head: FormatHeader = serde_json::from_slice(bytes).map_err(|e| match e.classify() {
         serde_json::error::Category::Data if !bytes.trim_ascii_start().starts_with(b"{") => {
             format!("is not a report: a report is one JSON object with the schema {SCHEMA}")
         }
@@ -154,9 +154,9 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     /// A directory of its own for each test, removed at the end.
-    struct Scratch(PathBuf);
+    struct StoreDirectory(PathBuf);
 
-    impl Scratch {
+    impl StoreDirectory {
         fn new() -> Self {
             static NEXT: AtomicU32 = AtomicU32::new(0);
             let n = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -174,14 +174,14 @@ mod tests {
         }
     }
 
-    impl Drop for Scratch {
+    impl Drop for StoreDirectory {
         fn drop(&mut self) {
             let _ = fs::remove_dir_all(&self.0);
         }
     }
 
     fn refusal(text: &str) -> String {
-        let scratch = Scratch::new();
+        let scratch = StoreDirectory::new();
         fs::write(scratch.0.join(JSON_NAME), text).expect("written");
         let sentence = read(&scratch.0, &[]).expect_err("refused").to_string();
         assert!(!sentence.contains('\n'), "{sentence}");
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn write__then_read_gives_the_same_report_and_leaves_two_files() {
-        let scratch = Scratch::new();
+        let scratch = StoreDirectory::new();
         let report = sample::incast_demo();
         write(&scratch.0.join("new/dir"), &report, &[]).expect("written");
         assert_eq!(read(&scratch.0.join("new/dir"), &[]).expect("read"), report);
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn replace__a_full_disk_leaves_the_old_file_and_nothing_aside() {
-        let scratch = Scratch::new();
+        let scratch = StoreDirectory::new();
         let path = scratch.0.join(JSON_NAME);
         replace(&path, b"old").expect("written");
         let full = |file: &mut File| {
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn replace__a_directory_in_the_way_is_told_in_one_sentence() {
-        let scratch = Scratch::new();
+        let scratch = StoreDirectory::new();
         fs::create_dir(scratch.0.join(JSON_NAME)).expect("made");
         let sentence = replace(&scratch.0.join(JSON_NAME), b"new").expect_err("refused").to_string();
         assert!(
@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn read__refuses_what_is_huge_or_not_a_file() {
-        let scratch = Scratch::new();
+        let scratch = StoreDirectory::new();
         let path = scratch.0.join(JSON_NAME);
         File::create(&path).and_then(|file| file.set_len(SIZE_MAX + 1)).expect("a sparse file");
         assert!(read(&path, &[]).expect_err("huge").to_string().ends_with("is larger than 64 MiB, which no report is"));

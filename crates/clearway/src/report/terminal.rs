@@ -4,7 +4,7 @@
 //! I1. No line is wider than [`WIDTH`] characters, whatever the report holds, save for single longer words of sentences.
 //! I2. Escape sequences come from here alone, and only when the caller says that a terminal reads them.
 
-use super::model::{Labels, Load, Outcome, PartVerdict, Port, Real, Report, labels};
+use super::model::{ExtendedReal, Labels, PartVerdict, PhaseLoad, PortLoad, Report, RunOutcome, labels};
 use super::numerals::{digits, digits_in, fit, printable, wrap};
 use super::present::Presenter;
 
@@ -16,14 +16,14 @@ const OUTCOME: usize = 10;
 
 /// Whether the output obeys colour codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Paint {
+pub(crate) enum ColourMode {
     /// A file, a pipe, or a terminal whose user wants no colours.
     Plain,
     /// A terminal.
     Colour,
 }
 
-impl Paint {
+impl ColourMode {
     fn bold(self, code: &str, text: &str) -> String {
         match self {
             Self::Plain => text.to_owned(),
@@ -31,23 +31,23 @@ impl Paint {
         }
     }
 
-    fn outcome(self, outcome: Outcome) -> String {
+    fn outcome(self, outcome: RunOutcome) -> String {
         // Yellow, blue and magenta stay apart for readers who confuse red and green.
         let code = match outcome {
-            Outcome::Contained => "34",
-            Outcome::Congested => "33",
-            Outcome::Invalid => "35",
+            RunOutcome::Contained => "34",
+            RunOutcome::Congested => "33",
+            RunOutcome::Invalid => "35",
         };
         self.bold(code, outcome.word())
     }
 }
 
 /// The report as text that ends with a newline: the tables of `presenters`, then those that any report has.
-pub(crate) fn render(report: &Report, presenters: &[&dyn Presenter], paint: Paint) -> String {
+pub(crate) fn render(report: &Report, presenters: &[&dyn Presenter], paint: ColourMode) -> String {
     let tables = presenters.iter().flat_map(|presenter| presenter.tables(report));
     let plain = |lines: Vec<String>| lines.iter().map(|line| printable(line)).collect::<Vec<_>>();
     let mut sections: Vec<Vec<String>> = tables.map(plain).collect();
-    sections.extend([beside_table(report), fabric(report), warnings(report), verdict(report, paint)]);
+    sections.extend([comparison_table(report), fabric(report), warnings(report), verdict(report, paint)]);
     let mut text = sections
         .iter()
         .filter(|lines| !lines.is_empty())
@@ -58,7 +58,7 @@ pub(crate) fn render(report: &Report, presenters: &[&dyn Presenter], paint: Pain
     text
 }
 
-fn verdict(report: &Report, paint: Paint) -> Vec<String> {
+fn verdict(report: &Report, paint: ColourMode) -> Vec<String> {
     let Some(verdict) = &report.verdict else { return Vec::new() };
     let mut lines = vec![paint.outcome(verdict.outcome)];
     lines.extend(wrap(&verdict.sentence, WIDTH));
@@ -79,7 +79,7 @@ fn verdict(report: &Report, paint: Paint) -> Vec<String> {
 }
 
 /// Figures of two places, and how far they are apart.
-fn beside_table(report: &Report) -> Vec<String> {
+fn comparison_table(report: &Report) -> Vec<String> {
     let Some(first) = report.beside.first() else { return Vec::new() };
     let line = |[what, a, b, ratio, limit]: [&str; 5]| {
         format!("  {:<39}{:>9}{:>10}{:>8}  {limit}", fit(what, 38), fit(a, 9), fit(b, 9), ratio)
@@ -112,10 +112,10 @@ fn subject(all: &Labels) -> Vec<&str> {
 /// The simulated network and the ports that stand out, over all queues.
 fn fabric(report: &Report) -> Vec<String> {
     let Some(fabric) = &report.fabric else { return Vec::new() };
-    let most = |pick: &dyn Fn(&Load) -> &[Port], by: &dyn Fn(&Port) -> f64, what: &str| {
+    let most = |pick: &dyn Fn(&PhaseLoad) -> &[PortLoad], by: &dyn Fn(&PortLoad) -> f64, what: &str| {
         let first = fabric.loads.iter().filter_map(|load| Some((load, pick(load).first()?)));
         first.max_by(|(_, a), (_, b)| by(a).total_cmp(&by(b))).map(|(load, port)| {
-            let percent = Real::new(by(port)).map_or_else(String::new, digits);
+            let percent = ExtendedReal::new(by(port)).map_or_else(String::new, digits);
             let queue = load.labels.get(labels::QUEUE).map_or("-", String::as_str);
             format!("{what} {}, {percent} % ({queue})", fabric.label(port).replace('\u{2192}', "->"))
         })
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn render__a_simulated_fabric_takes_a_few_lines_and_a_real_network_none() {
-        let text = render(&sample::simulated(), &[], Paint::Plain);
+        let text = render(&sample::simulated(), &[], ColourMode::Plain);
         let lines: Vec<&str> = text.lines().skip_while(|line| !line.starts_with("The fabric")).take(4).collect();
         let wanted = [
             "The fabric: pairs, a dragonfly",
@@ -170,23 +170,26 @@ mod tests {
             "  (port 3), 76.0 % (strict)",
         ];
         assert_eq!(lines, wanted);
-        assert!(!render(&sample::incast_demo(), &[], Paint::Plain).contains("The fabric"));
+        assert!(!render(&sample::incast_demo(), &[], ColourMode::Plain).contains("The fabric"));
     }
 
     #[test]
-    fn beside_table__rows_of_one_figure_say_what_they_are_of() {
+    fn comparison_table__rows_of_one_figure_say_what_they_are_of() {
         let mut report = sample::incast_demo();
-        let row = |policy: &str, value: f64| model::Beside {
+        let row = |policy: &str, value: f64| model::PlaceComparison {
             name: "timeslice_throughput_fraction".to_owned(),
             labels: Labels::from([("policy".to_owned(), policy.to_owned())]),
             unit: "1".to_owned(),
-            values: vec![("sim".to_owned(), Real::finite(value)), ("lab".to_owned(), Real::finite(1.0))],
-            ratio: Some(Real::finite(value)),
-            limit: Real::finite(1.1),
-            distance: model::Distance::Within,
+            values: vec![
+                ("sim".to_owned(), ExtendedReal::finite(value)),
+                ("lab".to_owned(), ExtendedReal::finite(1.0)),
+            ],
+            ratio: Some(ExtendedReal::finite(value)),
+            limit: ExtendedReal::finite(1.1),
+            distance: model::FigureDistance::Within,
         };
         report.beside = vec![row("dfs", 0.95), row("token", 0.97)];
-        let lines = beside_table(&report);
+        let lines = comparison_table(&report);
         let subjects: Vec<&str> = lines[3..].iter().filter_map(|line| line.split_whitespace().next()).collect();
         assert_eq!(subjects, ["dfs", "token"], "{lines:?}");
     }
@@ -194,18 +197,18 @@ mod tests {
     #[test]
     fn render__colours_only_a_terminal_and_says_the_same() {
         let report = sample::incast_demo();
-        let coloured = render(&report, &[], Paint::Colour);
+        let coloured = render(&report, &[], ColourMode::Colour);
         assert!(coloured.contains("\u{1b}[1;33mCONGESTED\u{1b}[0m"));
         let stripped: String = coloured
             .split('\u{1b}')
             .map(|part| part.trim_start_matches("[1;33m").trim_start_matches("[1;34m").trim_start_matches("[0m"))
             .collect();
-        assert_eq!(stripped, render(&report, &[], Paint::Plain));
+        assert_eq!(stripped, render(&report, &[], ColourMode::Plain));
     }
 
     #[test]
     fn render__an_empty_report_is_an_empty_line() {
-        let scenario = model::Scenario { name: String::new(), text: String::new() };
-        assert_eq!(render(&Report::new(Vec::new(), "lab", scenario, 0), &[], Paint::Plain), "\n");
+        let scenario = model::ReportScenario { name: String::new(), text: String::new() };
+        assert_eq!(render(&Report::new(Vec::new(), "lab", scenario, 0), &[], ColourMode::Plain), "\n");
     }
 }

@@ -8,34 +8,34 @@ use anyhow::Result;
 use crate::report::model::Report;
 
 /// What makes one report of those of several places, and writes it where reports of this run go.
-type Keep = Box<dyn FnMut(Vec<Report>) -> Result<()> + Send>;
+type WriteReports = Box<dyn FnMut(Vec<Report>) -> Result<()> + Send>;
 
 /// What is complete of a run.
 #[derive(Clone, Default)]
-pub(crate) struct Complete(Arc<Mutex<State>>);
+pub(crate) struct CompletedParts(Arc<Mutex<CompletedState>>);
 
 #[derive(Default)]
-struct State {
+struct CompletedState {
     /// Of places that are over, in their order.
     places: Vec<Report>,
     /// Of the place under way.
     cells: Option<Report>,
-    keep: Option<Keep>,
+    keep: Option<WriteReports>,
 }
 
-impl fmt::Debug for Complete {
+impl fmt::Debug for CompletedParts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Complete")
+        f.write_str("CompletedParts")
     }
 }
 
-impl Complete {
+impl CompletedParts {
     /// Nothing so far; `keep` writes it if the run is interrupted.
     pub(crate) fn new(keep: impl FnMut(Vec<Report>) -> Result<()> + Send + 'static) -> Self {
-        Self(Arc::new(Mutex::new(State { keep: Some(Box::new(keep)), ..State::default() })))
+        Self(Arc::new(Mutex::new(CompletedState { keep: Some(Box::new(keep)), ..CompletedState::default() })))
     }
 
-    fn with<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+    fn with<T>(&self, change: impl FnOnce(&mut CompletedState) -> T) -> T {
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn keep__writes_the_cells_that_are_complete_once_and_says_that_it_is_not_all() {
         let (sender, kept) = mpsc::channel();
-        let complete = Complete::new(move |reports| Ok(sender.send(reports)?));
+        let complete = CompletedParts::new(move |reports| Ok(sender.send(reports)?));
         complete.cells(sample::incast_demo(), [1, 4]);
         complete.cells(sample::incast_demo(), [2, 4]);
         assert!(complete.keep().expect("kept") && !complete.keep().expect("nothing more"));
@@ -91,6 +91,6 @@ mod tests {
         assert_eq!(report.warnings[0], "the run was interrupted: 2 of 4 cells were measured, and there is no verdict");
         assert!(report.verdict.is_none() && report.host.facts["interrupted"] == "2 of 4 cells were measured");
         assert!(kept.try_recv().is_err());
-        assert!(!Complete::default().keep().expect("nothing to keep"));
+        assert!(!CompletedParts::default().keep().expect("nothing to keep"));
     }
 }

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
 
-use super::complete::Complete;
+use super::complete::CompletedParts;
 use super::exit::Exit;
 
 /// The user pressed Ctrl-C, or the system asked this process to end.
@@ -58,7 +58,7 @@ pub(crate) struct EndAtOnce {
 }
 
 impl EndAtOnce {
-    pub(crate) fn listen(complete: Complete) -> Result<Self> {
+    pub(crate) fn listen(complete: CompletedParts) -> Result<Self> {
         let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot listen for signals")?;
         let handle = signals.handle();
         let wait = move || {

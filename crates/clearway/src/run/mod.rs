@@ -21,32 +21,32 @@ pub(crate) mod interrupt;
 pub(crate) mod job;
 mod message;
 mod parameters;
-mod place;
 mod print;
 pub(crate) mod processes;
-pub(crate) mod rank;
+pub(crate) mod rank_process;
 pub(crate) mod session;
 mod summary;
 pub(crate) mod task;
 pub(crate) mod venue;
+mod venue_kind;
 
 use std::collections::BTreeSet;
 
 use anyhow::{Result, bail};
 
-use self::rank::Serve;
-use self::venue::{Adjust, LaunchSpec, Venue};
+use self::rank_process::ServeRank;
+use self::venue::{AdjustMachine, LaunchSpec, Venue};
 use crate::report::model::Report;
 use crate::report::present::Presenter;
 use crate::scenario::{Scenario, SectionKind};
 
-pub(crate) use complete::Complete;
-pub(crate) use place::Place;
+pub(crate) use complete::CompletedParts;
 pub(crate) use print::{json_text, print};
 pub(crate) use summary::{begun, begun_without_scenario, ended};
+pub(crate) use venue_kind::VenueKind;
 
 /// What to run and how it came about.
-pub(crate) struct Order<'a> {
+pub(crate) struct RunSpec<'a> {
     /// The scenario in force.
     pub(crate) scenario: &'a Scenario,
     /// Its text as it was written.
@@ -54,7 +54,7 @@ pub(crate) struct Order<'a> {
     /// Parameters that the command line set, as `table.key`.
     pub(crate) flags: BTreeSet<String>,
     /// Where cells go that are complete.
-    pub(crate) complete: Complete,
+    pub(crate) complete: CompletedParts,
 }
 
 /// A mechanism as the runner sees it.
@@ -68,16 +68,16 @@ pub(crate) trait Mechanism: Presenter {
     }
 
     /// The name by which rank processes find their part, and that part.
-    fn rank(&self) -> (&'static str, Serve);
+    fn rank(&self) -> (&'static str, ServeRank);
 
     /// The ranks that `scenario` wants.
     fn launch(&self, scenario: &Scenario) -> LaunchSpec;
 
     /// Why `scenario` cannot run in `place`, if it cannot: what works instead.
-    fn refusal(&self, scenario: &Scenario, place: Place) -> Option<String>;
+    fn refusal(&self, scenario: &Scenario, place: VenueKind) -> Option<String>;
 
     /// What `scenario` changes of a simulated machine.
-    fn adjust(&self, _scenario: &Scenario) -> Adjust {
+    fn adjust(&self, _scenario: &Scenario) -> AdjustMachine {
         Box::new(|_| ())
     }
 
@@ -85,14 +85,14 @@ pub(crate) trait Mechanism: Presenter {
     ///
     /// # Errors
     /// One sentence: what was refused, which host died, or that the user interrupted.
-    fn run(&self, order: &Order<'_>, venue: &mut dyn Venue, report: &mut Report) -> Result<()>;
+    fn run(&self, order: &RunSpec<'_>, venue: &mut dyn Venue, report: &mut Report) -> Result<()>;
 }
 
 /// Runs `order`, a scenario of `mechanism`, in `place`, which is no job's, and returns its report. Progress goes to standard error.
 ///
 /// # Errors
 /// One sentence: what was refused, which host died, or that the user interrupted.
-pub(crate) fn run(order: &Order<'_>, mechanism: &dyn Mechanism, place: Place) -> Result<Report> {
+pub(crate) fn run(order: &RunSpec<'_>, mechanism: &dyn Mechanism, place: VenueKind) -> Result<Report> {
     if let Some(why) = mechanism.refusal(order.scenario, place) {
         bail!("{why}");
     }
@@ -105,7 +105,7 @@ pub(crate) fn run(order: &Order<'_>, mechanism: &dyn Mechanism, place: Place) ->
 ///
 /// # Errors
 /// As [`run`].
-pub(crate) fn run_in(order: &Order<'_>, mechanism: &dyn Mechanism, venue: &mut dyn Venue) -> Result<Report> {
+pub(crate) fn run_in(order: &RunSpec<'_>, mechanism: &dyn Mechanism, venue: &mut dyn Venue) -> Result<Report> {
     let mut report = begun(order, venue.place().name());
     venue.introduce(&mut report);
     mechanism.run(order, venue, &mut report)?;

@@ -20,16 +20,16 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail};
 use clearway_proto::base::{Class, LocalNs, Rank};
 use clearway_proto::wire::OperationSet;
-use clearway_runtime::keys::Scope;
+use clearway_runtime::keys::KeyScope;
 use clearway_wires::facts::CLASSES;
-use clearway_wires::{EndLocation, Far, Need, Network, PortRequest, WirePlan, WireSetup};
+use clearway_wires::{EndLocation, Network, PortRequest, RemoteTransport, WireNeeds, WirePlan, WireSetup};
 use serde::Serialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 
 use super::interrupt::Interrupt;
 use super::message::{FromRank, Ready, Setup, ToRank};
 #[cfg(not(test))]
-use super::rank::RANK;
+use super::rank_process::RANK;
 use super::session::{Protocol, Session};
 
 /// How long ranks may take to start on a busy machine.
@@ -48,26 +48,26 @@ pub(super) struct RunId {
     pub(super) seed: u64,
     /// The mechanism's name.
     pub(super) mechanism: &'static str,
-    pub(super) need: Need,
+    pub(super) need: WireNeeds,
 }
 
 /// One rank, and where it would go if it were not for the run.
-pub(super) struct Member {
+pub(super) struct RankProcess {
     host: String,
     /// What to bind.
     address: SocketAddrV4,
-    link: Link,
+    link: RankLink,
 }
 
 /// The way to a rank.
-enum Link {
+enum RankLink {
     /// A process of this machine.
     Child(Child, Option<ChildStdin>),
     /// A connection.
     Remote(TcpStream),
 }
 
-impl Member {
+impl RankProcess {
     /// The command that starts a rank on this machine, not yet placed anywhere.
     pub(super) fn command() -> Result<Command> {
         let program = std::env::current_exe().context("the path of this program")?;
@@ -78,37 +78,39 @@ impl Member {
         Ok(command)
     }
 
-    /// A rank that was started with [`Member::command`].
+    /// A rank that was started with [`RankProcess::command`].
     pub(super) fn child(host: String, address: SocketAddrV4, mut child: Child) -> Self {
         let orders = child.stdin.take();
-        Self { host, address, link: Link::Child(child, orders) }
+        Self { host, address, link: RankLink::Child(child, orders) }
     }
 
     /// A rank behind `connection`.
     pub(super) fn remote(host: String, address: SocketAddrV4, connection: TcpStream) -> Self {
-        Self { host, address, link: Link::Remote(connection) }
+        Self { host, address, link: RankLink::Remote(connection) }
     }
 
     fn output(&mut self) -> Result<Box<dyn Read + Send>> {
         Ok(match &mut self.link {
-            Link::Child(child, _) => Box::new(child.stdout.take().context("a rank without output")?),
-            Link::Remote(connection) => Box::new(connection.try_clone().context("a connection in both directions")?),
+            RankLink::Child(child, _) => Box::new(child.stdout.take().context("a rank without output")?),
+            RankLink::Remote(connection) => {
+                Box::new(connection.try_clone().context("a connection in both directions")?)
+            }
         })
     }
 
     fn write(&mut self, line: &[u8]) -> std::io::Result<()> {
         match &mut self.link {
-            Link::Child(_, Some(orders)) => orders.write_all(line),
-            Link::Child(_, None) => Err(std::io::ErrorKind::BrokenPipe.into()),
-            Link::Remote(connection) => connection.write_all(line),
+            RankLink::Child(_, Some(orders)) => orders.write_all(line),
+            RankLink::Child(_, None) => Err(std::io::ErrorKind::BrokenPipe.into()),
+            RankLink::Remote(connection) => connection.write_all(line),
         }
     }
 
     /// Ends what listens to this member.
     fn close(&mut self) {
         match &mut self.link {
-            Link::Child(_, orders) => *orders = None,
-            Link::Remote(connection) => drop(connection.shutdown(Shutdown::Both)),
+            RankLink::Child(_, orders) => *orders = None,
+            RankLink::Remote(connection) => drop(connection.shutdown(Shutdown::Both)),
         }
     }
 
@@ -116,8 +118,8 @@ impl Member {
     fn ending(&mut self) -> String {
         self.close();
         match &mut self.link {
-            Link::Child(child, _) => child.wait().map_or_else(|error| error.to_string(), ending),
-            Link::Remote(_) => "is gone: its process or its host ended, or the connection to it broke".to_owned(),
+            RankLink::Child(child, _) => child.wait().map_or_else(|error| error.to_string(), ending),
+            RankLink::Remote(_) => "is gone: its process or its host ended, or the connection to it broke".to_owned(),
         }
     }
 }
@@ -149,19 +151,19 @@ pub(super) fn ending(status: ExitStatus) -> String {
 }
 
 /// What came of a rank, if anything did: a message, or how the rank ended.
-pub(crate) type Heard<S> = Option<(Rank, Result<S, String>)>;
+pub(crate) type RankEvent<S> = Option<(Rank, Result<S, String>)>;
 
 /// A line that a rank sent; `None` when its output closed.
-type Line = (Rank, Option<Vec<u8>>);
+type RankLine = (Rank, Option<Vec<u8>>);
 
 /// The processes of all ranks of a run.
 pub(crate) struct RankProcesses {
-    members: Vec<Member>,
-    lines: Receiver<Line>,
+    members: Vec<RankProcess>,
+    lines: Receiver<RankLine>,
     /// Ranks whose end was reported.
-    gone: BTreeSet<Rank>,
+    dead_ranks: BTreeSet<Rank>,
     facts: Ready,
-    far: Far,
+    far: RemoteTransport,
     /// What they talk over, for a person, by name.
     wires: BTreeMap<String, String>,
     interrupt: Interrupt,
@@ -171,17 +173,17 @@ impl RankProcesses {
     /// Brings `members`, by rank, together on `network` over the wires of `plan`: waits until all wires are open. Keys, where there are
     /// any, must be made with those of `job`.
     pub(super) fn gather(
-        members: Vec<Member>,
+        members: Vec<RankProcess>,
         network: Network,
         plan: &WirePlan,
         run: RunId,
-        job: Option<&Scope>,
+        job: Option<&KeyScope>,
         interrupt: Interrupt,
     ) -> Result<Self> {
         let (sender, lines) = sync_channel(LINES_MAX);
         let facts = Ready { body_max: 0, overhead: 0, operations: OperationSet::default(), classes: Vec::new() };
-        let (gone, far, wires) = (BTreeSet::new(), Far::Nothing, BTreeMap::new());
-        let mut all = Self { members, lines, gone, facts, far, wires, interrupt };
+        let (dead_ranks, far, wires) = (BTreeSet::new(), RemoteTransport::Nothing, BTreeMap::new());
+        let mut all = Self { members, lines, dead_ranks, facts, far, wires, interrupt };
         for (rank, member) in (0..).map(Rank).zip(&mut all.members) {
             listen(rank, member.output()?, sender.clone());
         }
@@ -195,7 +197,7 @@ impl RankProcesses {
             _ => None,
         })?;
         if let Some(job) = job {
-            all.check_cards(job, &peers)?;
+            all.check_descriptions(job, &peers)?;
         }
         let choice = plan.choose(network, &peers, &|rank| all.name(rank))?;
         (all.far, all.wires) = (choice.far, choice.facts);
@@ -220,7 +222,7 @@ impl RankProcesses {
     }
 
     /// Refuses a rank that has another key, by name: its peers would refuse it as well, and it all of them.
-    fn check_cards(&self, job: &Scope, peers: &[EndLocation]) -> Result<()> {
+    fn check_descriptions(&self, job: &KeyScope, peers: &[EndLocation]) -> Result<()> {
         for (rank, card) in (0..).map(Rank).zip(peers).filter_map(|(rank, peer)| Some((rank, peer.card.as_ref()?))) {
             job.check(rank, card).with_context(|| format!("{} cannot take part", self.name(rank)))?;
         }
@@ -243,7 +245,7 @@ impl RankProcesses {
     }
 
     /// How ranks reach each other that share no memory.
-    pub(super) fn far(&self) -> Far {
+    pub(super) fn far(&self) -> RemoteTransport {
         self.far
     }
 
@@ -324,10 +326,10 @@ impl RankProcesses {
     ///
     /// # Errors
     /// The user interrupted, or a rank refuses to go on.
-    pub(super) fn poll_or_end<S: DeserializeOwned>(&mut self, patience: Duration) -> Result<Heard<FromRank<S>>> {
+    pub(super) fn poll_or_end<S: DeserializeOwned>(&mut self, patience: Duration) -> Result<RankEvent<FromRank<S>>> {
         self.check()?;
         let (rank, line) = match self.lines.recv_timeout(patience) {
-            Ok((rank, _)) if self.gone.contains(&rank) => return Ok(None),
+            Ok((rank, _)) if self.dead_ranks.contains(&rank) => return Ok(None),
             Ok(line) => line,
             Err(RecvTimeoutError::Timeout) => return Ok(None),
             Err(RecvTimeoutError::Disconnected) => bail!("all ranks are gone"),
@@ -343,7 +345,7 @@ impl RankProcesses {
                 self.ending(rank)
             }
         };
-        self.gone.insert(rank);
+        self.dead_ranks.insert(rank);
         Ok(Some((rank, Err(how))))
     }
 
@@ -357,12 +359,12 @@ impl RankProcesses {
     /// Ends every rank of this machine.
     pub(crate) fn end(&mut self) {
         for member in &mut self.members {
-            if let Link::Child(_, orders) = &mut member.link {
+            if let RankLink::Child(_, orders) = &mut member.link {
                 *orders = None;
             }
         }
         for member in &mut self.members {
-            if let Link::Child(child, _) = &mut member.link {
+            if let RankLink::Child(child, _) = &mut member.link {
                 // A rank that is stopped or stuck would not notice its closed pipe.
                 let _ = child.kill();
                 let _ = child.wait();
@@ -396,7 +398,7 @@ impl RankProcesses {
     }
 
     fn ending(&mut self, rank: Rank) -> String {
-        self.members.get_mut(rank.index()).map_or_else(String::new, Member::ending)
+        self.members.get_mut(rank.index()).map_or_else(String::new, RankProcess::ending)
     }
 
     fn death(&self, rank: Rank, how: &str) -> anyhow::Error {
@@ -422,7 +424,7 @@ fn classes_of(facts: &Ready) -> String {
 }
 
 /// Reads a rank's lines on a thread of their own until its output closes.
-fn listen(rank: Rank, output: Box<dyn Read + Send>, sender: SyncSender<Line>) {
+fn listen(rank: Rank, output: Box<dyn Read + Send>, sender: SyncSender<RankLine>) {
     thread::spawn(move || {
         let mut output = BufReader::new(output);
         loop {

@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use clearway_proto::base::Rank;
-use clearway_wires::Need;
+use clearway_wires::WireNeeds;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::message::{FromRank, ToRank};
-use super::processes::{Heard, RankProcesses};
+use super::processes::{RankEvent, RankProcesses};
 
 /// How often a wait for responses looks for the user's interrupt.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -26,7 +26,7 @@ pub(crate) trait Protocol {
     /// The mechanism's name, by which a rank process finds its part.
     const MECHANISM: &'static str;
     /// What its engine needs of the wire.
-    const NEED: Need;
+    const NEED: WireNeeds;
     /// To a rank.
     type Request: Serialize + DeserializeOwned;
     /// From a rank.
@@ -65,7 +65,7 @@ impl<'a, P: Protocol> Session<'a, P> {
     ///
     /// # Errors
     /// The user interrupted, or a rank refuses to go on.
-    pub(crate) fn poll(&mut self, patience: Duration) -> Result<Heard<P::Response>> {
+    pub(crate) fn poll(&mut self, patience: Duration) -> Result<RankEvent<P::Response>> {
         match self.processes.poll_or_end(patience)? {
             Some((rank, Ok(FromRank::Response(response)))) => Ok(Some((rank, Ok(response)))),
             Some((_, Ok(_))) => bail!("{RESPONSE}"),

@@ -3,20 +3,20 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use super::Order;
+use super::RunSpec;
 use super::parameters::parameters;
-use crate::report::model::{Host, Report, Scenario};
+use crate::report::model::{Report, ReportHost, ReportScenario};
 
 /// A report of `order` at `place`, with everything that is known before the first packet.
-pub(crate) fn begun(order: &Order<'_>, place: &str) -> Report {
-    let scenario = Scenario { name: order.scenario.name.clone(), text: order.text.to_owned() };
+pub(crate) fn begun(order: &RunSpec<'_>, place: &str) -> Report {
+    let scenario = ReportScenario { name: order.scenario.name.clone(), text: order.text.to_owned() };
     let mut report = begun_without_scenario(scenario, order.scenario.seed, place);
     report.parameters = parameters(order.scenario, order.text, &order.flags);
     report
 }
 
 /// A report at `place` of what flags describe, `scenario` being a name only; without parameters.
-pub(crate) fn begun_without_scenario(scenario: Scenario, seed: u64, place: &str) -> Report {
+pub(crate) fn begun_without_scenario(scenario: ReportScenario, seed: u64, place: &str) -> Report {
     let mut report = Report::new(std::env::args().collect(), place, scenario, seed);
     report.host = host();
     let build = if cfg!(debug_assertions) { "debug" } else { "release" };
@@ -30,14 +30,14 @@ pub(crate) fn ended(report: &mut Report) {
 }
 
 /// This machine.
-fn host() -> Host {
+fn host() -> ReportHost {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
     let memory_kib = read("/proc/meminfo")
         .lines()
         .find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
     let under_hypervisor =
         read("/proc/cpuinfo").lines().any(|line| line.starts_with("flags") && line.contains(" hypervisor"));
-    Host {
+    ReportHost {
         kernel: read("/proc/sys/kernel/osrelease"),
         cpus: std::thread::available_parallelism().map_or(0, |n| n.get() as u32),
         memory_bytes: memory_kib.unwrap_or(0) * 1024,

@@ -7,12 +7,12 @@ use std::os::fd::AsFd;
 use anyhow::Result;
 use clearway_proto::base::{LocalNs, Nanos, Rank};
 use clearway_proto::wire::{Driver, Engine, Wire};
-use clearway_runtime::noise::{OwnWaits, Wait};
+use clearway_runtime::noise::{ProcessorWait, WaitSampler};
 use clearway_runtime::{clock, progress};
 use serde::{Deserialize, Serialize};
 
 use super::exit::Exit;
-use super::rank::{Incoming, RankEnd, Requests};
+use super::rank_process::{Incoming, RankContext, Requests};
 use super::session::Protocol;
 
 /// An engine whose commands are tasks.
@@ -26,7 +26,7 @@ pub(crate) trait TaskEngine: Engine {
     }
 
     /// Does what `event` asks for.
-    fn handle(event: Self::Event) -> Handled;
+    fn handle(event: Self::Event) -> TaskStatus;
 
     /// The record of the earliest task that is over, once.
     fn take_record(&mut self) -> Option<Self::Record>;
@@ -34,7 +34,7 @@ pub(crate) trait TaskEngine: Engine {
 
 /// What an event means for the rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Handled {
+pub(crate) enum TaskStatus {
     /// The task goes on.
     GoOn,
     /// A record waits.
@@ -50,12 +50,12 @@ pub(crate) struct RankRecord<R> {
     /// Datagrams that were not of this job, since it opened.
     pub(crate) strangers: u64,
     /// How long it waited for a processor since the record before, by its own clock.
-    pub(crate) waits: Vec<Waited>,
+    pub(crate) waits: Vec<RankWait>,
 }
 
 /// How long a rank was ready to run and had no processor, in one stretch of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Waited {
+pub(crate) struct RankWait {
     /// When the stretch ended.
     pub(crate) at: LocalNs,
     /// How long it was.
@@ -64,13 +64,13 @@ pub(crate) struct Waited {
     pub(crate) waited: Nanos,
 }
 
-impl From<Wait> for Waited {
-    fn from(Wait { at, length, waited }: Wait) -> Self {
+impl From<ProcessorWait> for RankWait {
+    fn from(ProcessorWait { at, length, waited }: ProcessorWait) -> Self {
         Self { at, length, waited }
     }
 }
 
-impl Waited {
+impl RankWait {
     /// The share of the stretch, in hundredths. A wait is told when it is over, so what began before the stretch may be in it.
     pub(crate) fn percent(self) -> f64 {
         (self.waited.0 as f64 * 100.0 / (self.length.0 as f64).max(1.0)).min(100.0)
@@ -79,12 +79,12 @@ impl Waited {
 
 /// Messages that reached the ranks and did not count, since their wires opened.
 #[derive(Debug, Default)]
-pub(crate) struct Losses {
+pub(crate) struct LossCounts {
     /// Dropped at its socket, and not of this run, by rank: counts of the last record.
     counts: BTreeMap<Rank, [u64; 2]>,
 }
 
-impl Losses {
+impl LossCounts {
     /// Takes the counts of a record of `rank`.
     pub(crate) fn count<R>(&mut self, rank: Rank, record: &RankRecord<R>) {
         self.counts.insert(rank, [record.receive_overflow, record.strangers]);
@@ -109,7 +109,7 @@ impl Losses {
 ///
 /// # Errors
 /// The engine cannot be made, or cannot get what a task needs; or the coordinator is gone.
-pub(crate) fn serve<P, E>(end: RankEnd, make: impl FnOnce(&mut dyn Wire, u64) -> Result<E>) -> Result<Exit>
+pub(crate) fn serve<P, E>(end: RankContext, make: impl FnOnce(&mut dyn Wire, u64) -> Result<E>) -> Result<Exit>
 where
     E: TaskEngine,
     P: Protocol<Request = E::Command, Response = RankRecord<E::Record>>,
@@ -119,9 +119,16 @@ where
     let (mut wire, requests) = end.begin::<P>()?;
     let input = requests.source().try_clone_to_owned()?;
     let mut driver = Driver::boot(node, clock::now(), 0);
-    let noise = OwnWaits::new(clock::now());
-    let mut host =
-        Host { requests, over: false, is_dismissed: false, noise, waits: Vec::new(), has_task: false, refused: None };
+    let noise = WaitSampler::new(clock::now());
+    let mut host = TaskHost {
+        requests,
+        over: false,
+        is_dismissed: false,
+        noise,
+        waits: Vec::new(),
+        has_task: false,
+        refused: None,
+    };
     loop {
         progress::run(&mut driver, &mut *wire, &[input.as_fd()], &mut host);
         if let Some(why) = host.refused.take() {
@@ -142,34 +149,34 @@ where
 }
 
 /// The rank's side of the progress loop.
-struct Host<P> {
+struct TaskHost<P> {
     requests: Requests<P>,
     /// The loop ends: a record waits, or standard input closed.
     over: bool,
     /// The coordinator said that the run is over.
     is_dismissed: bool,
-    noise: OwnWaits,
+    noise: WaitSampler,
     /// Waits since the last record.
-    waits: Vec<Waited>,
+    waits: Vec<RankWait>,
     /// The engine was given a task that the wire may have to be prepared for; and why it could not be.
     has_task: bool,
     refused: Option<anyhow::Error>,
 }
 
-impl<P> Host<P> {
+impl<P> TaskHost<P> {
     /// How this process ends: well, if it was told to.
     fn end(&self) -> Exit {
         if self.is_dismissed { Exit::Good } else { Exit::Failed }
     }
 }
 
-impl<P, E> progress::Host<E> for Host<P>
+impl<P, E> progress::EngineHost<E> for TaskHost<P>
 where
     E: TaskEngine,
     P: Protocol<Request = E::Command>,
 {
-    fn told(&mut self, event: E::Event) {
-        self.over |= E::handle(event) == Handled::Over;
+    fn event(&mut self, event: E::Event) {
+        self.over |= E::handle(event) == TaskStatus::Over;
     }
 
     fn control(&mut self, _which: usize, now: LocalNs, driver: &mut Driver<E>) {
@@ -199,7 +206,7 @@ where
             self.refused = driver.engine_mut().prepare(wire).err();
             self.over |= self.refused.is_some();
         }
-        self.waits.extend(self.noise.sample(now).map(Waited::from));
+        self.waits.extend(self.noise.sample(now).map(RankWait::from));
         if self.over { ControlFlow::Break(()) } else { ControlFlow::Continue(None) }
     }
 }

@@ -83,14 +83,14 @@ pub(crate) enum NodeMap {
 
 /// What is asked of the network between the ranks of a job, where no queue can be set: the run's name for it is its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum RequestedClasses {
     /// All traffic in one class, as if there were no others.
     OneClass,
     /// Each message in its own class; what the site does with it shows.
     Classes,
 }
 
-impl Asked {
+impl RequestedClasses {
     /// All, the judged one last.
     pub(crate) const ALL: [Self; 2] = [Self::OneClass, Self::Classes];
 
@@ -109,8 +109,8 @@ impl Asked {
 }
 
 /// The class that a message of `class` asks for on `queue`.
-pub(crate) fn asked_class(queue: &str, class: Class) -> Class {
-    if Asked::named(queue) == Some(Asked::OneClass) { Class::BestEffort } else { class }
+pub(crate) fn requested_class(queue: &str, class: Class) -> Class {
+    if RequestedClasses::named(queue) == Some(RequestedClasses::OneClass) { Class::BestEffort } else { class }
 }
 
 /// The table `[fabric]` as it is written.
@@ -219,7 +219,7 @@ impl Fabric {
 
     /// The network of a job of `ranks`, whose host links have this rate, as far as this fabric tells how they are joined: a
     /// laboratory's topology says how a site is wired, a machine is not the site.
-    pub(crate) fn of_job(&self, ranks: u32, rate: Option<BitsPerSec>) -> Result<Self, String> {
+    pub(crate) fn for_job(&self, ranks: u32, rate: Option<BitsPerSec>) -> Result<Self, String> {
         Ok(Self::Site(match self.wiring()? {
             Topology::TwoSwitch { rate: usual, trunk, .. } => {
                 Topology::TwoSwitch { hosts: ranks, rate: rate.unwrap_or(usual), trunk }
@@ -291,7 +291,7 @@ impl Fabric {
         match self {
             Self::Lab(_) => Ok(QueueKind::ALL.map(|kind| kind.name().to_owned()).into()),
             Self::Machine(machine) => presets::policies(&machine.preset).map_err(|error| error.to_string()),
-            Self::Site(_) => Ok(Asked::ALL.map(|asked| asked.name().to_owned()).into()),
+            Self::Site(_) => Ok(RequestedClasses::ALL.map(|asked| asked.name().to_owned()).into()),
         }
     }
 
@@ -389,7 +389,7 @@ impl Fabric {
     pub(crate) fn weights(&self, queue: &str) -> Option<[u32; Class::ALL.len()]> {
         match self {
             Self::Lab(lab) if queue == QueueKind::Weighted.name() => {
-                Some(Class::ALL.map(|class| lab.weights.of(class)))
+                Some(Class::ALL.map(|class| lab.weights.weight(class)))
             }
             _ => None,
         }
@@ -437,7 +437,7 @@ impl LabFabric {
         let queue = match queue {
             QueueKind::Fifo => LabQueue::Fifo,
             QueueKind::Strict => LabQueue::Strict,
-            QueueKind::Weighted => LabQueue::Weighted(Class::ALL.map(|class| self.weights.of(class))),
+            QueueKind::Weighted => LabQueue::Weighted(Class::ALL.map(|class| self.weights.weight(class))),
             QueueKind::VlArb => LabQueue::VlArb,
         };
         let lab = Lab { shape, rate, queue, queue_packets: self.queue_packets };

@@ -20,12 +20,12 @@ pub(super) struct MachineLayout {
     rates: Vec<BitsPerSec>,
     /// What a host's port carries at most: the link, or its interface to memory.
     host_rate: BitsPerSec,
-    ways: Ways,
+    ways: PathCount,
 }
 
 /// How many ways packets of one pair take.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Ways {
+enum PathCount {
     One,
     Several,
 }
@@ -36,8 +36,8 @@ impl MachineLayout {
         let rates: Vec<BitsPerSec> = spec.links.iter().map(|link| link.rate).collect();
         let link = spec.link(LinkRole::Host).map_or(spec.host.memory_rate, |link| rates[usize::from(link)]);
         let ways = match spec.routing {
-            Routing::Minimal | Routing::DestinationModulo => Ways::One,
-            Routing::Ecmp | Routing::Spray | Routing::Valiant | Routing::Adaptive { .. } => Ways::Several,
+            Routing::Minimal | Routing::DestinationModulo => PathCount::One,
+            Routing::Ecmp | Routing::Spray | Routing::Valiant | Routing::Adaptive { .. } => PathCount::Several,
         };
         Self { network, hosts, rates, host_rate: link.min(spec.host.memory_rate), ways }
     }
@@ -60,7 +60,7 @@ impl NetworkLayout for MachineLayout {
 
     fn path(&self, a: Rank, b: Rank) -> Vec<LinkId> {
         let mut links = vec![LinkId::FromHost(a)];
-        if self.ways == Ways::One {
+        if self.ways == PathCount::One {
             let way = self.network.router.way(&self.network.graph, self.host(a), self.host(b));
             let between = way.len().saturating_sub(1).max(1);
             links.extend(way[1.min(way.len())..between.min(way.len())].iter().map(|channel| LinkId::Cable(channel.0)));

@@ -32,7 +32,7 @@ use serde::{Deserialize, Serialize};
 
 use section::{AnySection, table};
 
-pub(crate) use fabric::{Asked, Fabric, SmallMessage, asked_class};
+pub(crate) use fabric::{Fabric, RequestedClasses, SmallMessage, requested_class};
 pub(crate) use nearest::nearest;
 pub(crate) use section::{Section, SectionKind, is_given};
 pub(crate) use shipped::{shipped, shipped_names};
@@ -125,7 +125,7 @@ impl Scenario {
     /// The same on the network of a job of `ranks` whose host links have this rate (without it the scenario's own). Queues
     /// cannot be chosen there: what is compared is one class for all against a class for each purpose.
     pub(crate) fn on_job(&mut self, ranks: u32, rate: Option<BitsPerSec>) -> Result<(), String> {
-        self.fabric = self.fabric.of_job(ranks, rate)?;
+        self.fabric = self.fabric.for_job(ranks, rate)?;
         self.section.on_job(&self.fabric)?;
         self.check()
     }
@@ -136,13 +136,13 @@ impl Scenario {
     /// A number is beyond those of TOML.
     pub(crate) fn text(&self) -> Result<String, toml::ser::Error> {
         #[derive(Serialize)]
-        struct Head<'a> {
+        struct SerializedHeader<'a> {
             name: &'a str,
             about: &'a str,
             seed: u64,
         }
         let Self { name, about, seed, fabric, section, verdict, in_lab: _ } = self;
-        let head = toml::to_string(&Head { name, about, seed: *seed })?;
+        let head = toml::to_string(&SerializedHeader { name, about, seed: *seed })?;
         Ok([head, table("fabric", fabric)?, section.text()?, table("verdict", verdict)?].join("\n"))
     }
 
@@ -162,10 +162,10 @@ impl Scenario {
             }
         }
         #[derive(Deserialize)]
-        struct Written {
+        struct SerializedScenario {
             fabric: Fabric,
         }
-        match toml::from_str::<Written>(&text) {
+        match toml::from_str::<SerializedScenario>(&text) {
             Ok(read) if read.fabric == self.fabric => Ok(text),
             // The tables of a fabric that was written on one line cannot be added to.
             _ => self.text().context("the scenario cannot be written"),

@@ -8,22 +8,22 @@ use super::{Fabric, Section, Time, check_queues, is_given, within};
 /// Its parameters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub(crate) struct Knock {
+pub(crate) struct SampleSection {
     pub(crate) queue: String,
     pub(crate) times: u64,
     pub(crate) each_takes: Time,
 }
 
-impl Default for Knock {
+impl Default for SampleSection {
     fn default() -> Self {
         Self { queue: String::new(), times: 3, each_takes: Time::millis(1) }
     }
 }
 
-impl Section for Knock {
+impl Section for SampleSection {
     const NAME: &'static str = "knock";
 
-    fn settle(&mut self, fabric: &mut Fabric, given: &DeTable<'_>) -> Result<(), String> {
+    fn apply_defaults(&mut self, fabric: &mut Fabric, given: &DeTable<'_>) -> Result<(), String> {
         if !is_given(given, Self::NAME, "queue") {
             self.queue = fabric.usual_queue()?;
         }

@@ -27,7 +27,7 @@ pub(crate) trait Section: Any + Clone + fmt::Debug + Serialize + DeserializeOwne
     ///
     /// # Errors
     /// One sentence about the fabric.
-    fn settle(&mut self, fabric: &mut Fabric, given: &DeTable<'_>) -> Result<(), String>;
+    fn apply_defaults(&mut self, fabric: &mut Fabric, given: &DeTable<'_>) -> Result<(), String>;
 
     /// Says in one sentence why this cannot run on `fabric`, if it cannot.
     fn check(&self, fabric: &Fabric) -> Result<(), String>;
@@ -44,7 +44,7 @@ pub(crate) trait Section: Any + Clone + fmt::Debug + Serialize + DeserializeOwne
 /// A [`Section`] of any type.
 pub(crate) trait AnySection: Any + fmt::Debug {
     fn name(&self) -> &'static str;
-    fn settle(&mut self, fabric: &mut Fabric, given: &DeTable<'_>) -> Result<(), String>;
+    fn apply_defaults(&mut self, fabric: &mut Fabric, given: &DeTable<'_>) -> Result<(), String>;
     fn check(&self, fabric: &Fabric) -> Result<(), String>;
     fn on_job(&mut self, fabric: &Fabric) -> Result<(), String>;
     /// The table as a scenario has it, heading included.
@@ -57,8 +57,8 @@ impl<T: Section> AnySection for T {
         T::NAME
     }
 
-    fn settle(&mut self, fabric: &mut Fabric, given: &DeTable<'_>) -> Result<(), String> {
-        Section::settle(self, fabric, given)
+    fn apply_defaults(&mut self, fabric: &mut Fabric, given: &DeTable<'_>) -> Result<(), String> {
+        Section::apply_defaults(self, fabric, given)
     }
 
     fn check(&self, fabric: &Fabric) -> Result<(), String> {
@@ -99,7 +99,7 @@ pub(crate) struct SectionKind {
 
 impl SectionKind {
     /// The table that is read as `T`.
-    pub(crate) const fn of<T: Section>() -> Self {
+    pub(crate) const fn new<T: Section>() -> Self {
         Self {
             name: T::NAME,
             keys: keys_of::<T>,
@@ -128,14 +128,14 @@ pub(super) fn table<T: Serialize>(name: &str, value: &T) -> Result<String, toml:
 pub(super) fn keys_of<T: DeserializeOwned>() -> &'static [&'static str] {
     let mut keys: &[&str] = &[];
     // It ends with a refusal, after the type has said which fields it wants.
-    let _ = T::deserialize(AskKeys(&mut keys));
+    let _ = T::deserialize(KeyCollector(&mut keys));
     keys
 }
 
 /// A source of nothing, which notes the fields that a type asks for.
-struct AskKeys<'a>(&'a mut &'static [&'static str]);
+struct KeyCollector<'a>(&'a mut &'static [&'static str]);
 
-impl<'de> Deserializer<'de> for AskKeys<'_> {
+impl<'de> Deserializer<'de> for KeyCollector<'_> {
     type Error = Refusal;
 
     fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, Refusal> {
@@ -161,11 +161,11 @@ impl<'de> Deserializer<'de> for AskKeys<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scenario::sample::Knock;
+    use crate::scenario::sample::SampleSection;
 
     #[test]
     fn keys_of__are_those_that_the_type_reads_and_writes() {
-        assert_eq!(keys_of::<Knock>(), ["queue", "times", "each-takes"]);
+        assert_eq!(keys_of::<SampleSection>(), ["queue", "times", "each-takes"]);
         assert_eq!(keys_of::<Fabric>().first(), Some(&"topology"), "through the type that it is read from");
         assert_eq!(keys_of::<u32>(), [""; 0]);
     }

@@ -3,17 +3,17 @@
 use serde::Serialize;
 use toml::de::DeTable;
 
-use super::sample::{KNOCKS, Knock};
+use super::sample::{KNOCKS, SampleSection};
 use super::*;
 
 /// A mechanism without any rule.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Rest {}
+struct LenientMechanism {}
 
-impl Section for Rest {
+impl Section for LenientMechanism {
     const NAME: &'static str = "rest";
 
-    fn settle(&mut self, _: &mut Fabric, _: &DeTable<'_>) -> Result<(), String> {
+    fn apply_defaults(&mut self, _: &mut Fabric, _: &DeTable<'_>) -> Result<(), String> {
         Ok(())
     }
 
@@ -23,7 +23,7 @@ impl Section for Rest {
 }
 
 fn read(text: &str) -> Result<Scenario, String> {
-    read_text(text, &[SectionKind::of::<Knock>(), SectionKind::of::<Rest>()])
+    read_text(text, &[SectionKind::new::<SampleSection>(), SectionKind::new::<LenientMechanism>()])
 }
 
 fn refusal(text: &str) -> String {
@@ -33,14 +33,17 @@ fn refusal(text: &str) -> String {
 #[test]
 fn read__a_section_comes_back_as_its_type_and_keeps_what_was_given() {
     let scenario = read(KNOCKS).expect("it can run");
-    let knock = Knock { queue: "fifo".to_owned(), times: 5, ..Knock::default() };
-    assert_eq!(scenario.section::<Knock>(), Some(&knock), "the queue is the usual one of the fabric");
-    assert!(scenario.section::<Rest>().is_none());
+    let knock = SampleSection { queue: "fifo".to_owned(), times: 5, ..SampleSection::default() };
+    assert_eq!(scenario.section::<SampleSection>(), Some(&knock), "the queue is the usual one of the fabric");
+    assert!(scenario.section::<LenientMechanism>().is_none());
     let given = read(&format!("{KNOCKS}queue = \"strict\"\n")).expect("it can run");
-    assert_eq!(given.section::<Knock>().map(|knock| knock.queue.as_str()), Some("strict"));
+    assert_eq!(given.section::<SampleSection>().map(|knock| knock.queue.as_str()), Some("strict"));
     let seed = read(&format!("{KNOCKS}queue = \"strict\"\n").replace("seed = 7", "seed = 18446744073709551615"));
     let seed = seed.expect("a seed has 64 bits");
-    assert_eq!((seed.seed, seed.section::<Knock>().map(|knock| knock.queue.as_str())), (u64::MAX, Some("strict")));
+    assert_eq!(
+        (seed.seed, seed.section::<SampleSection>().map(|knock| knock.queue.as_str())),
+        (u64::MAX, Some("strict"))
+    );
 }
 
 #[test]
@@ -208,10 +211,10 @@ fn in_lab__its_tables_take_the_place_of_those_of_the_scenario() {
     let text = format!("{KNOCKS}[lab.knock]\neach-takes = \"2ms\"\n");
     let elsewhere = read(&text).expect("it can run");
     let (there, _) = elsewhere.in_lab().expect("something differs");
-    let knock = there.section::<Knock>().expect("its mechanism");
-    assert_eq!((knock.times, knock.each_takes), (Knock::default().times, Time::millis(2)), "the whole table");
+    let knock = there.section::<SampleSection>().expect("its mechanism");
+    assert_eq!((knock.times, knock.each_takes), (SampleSection::default().times, Time::millis(2)), "the whole table");
     assert_eq!(there.seed, 7);
-    assert_eq!(elsewhere.section::<Knock>().map(|knock| knock.times), Some(5));
+    assert_eq!(elsewhere.section::<SampleSection>().map(|knock| knock.times), Some(5));
 }
 
 #[test]

@@ -72,8 +72,8 @@ pub(crate) fn read_text(text: &str, kinds: &[SectionKind]) -> Result<Scenario, S
     let mut sections = kinds.iter().filter_map(|kind| Some((kind, rest.get_mut().remove(kind.name)?)));
     let (first, second) = (sections.next(), sections.next());
     drop(sections);
-    let Head { name, about, seed, fabric, verdict } =
-        Head::deserialize(toml::Deserializer::from(rest)).map_err(placed)?;
+    let ScenarioHeader { name, about, seed, fabric, verdict } =
+        ScenarioHeader::deserialize(toml::Deserializer::from(rest)).map_err(placed)?;
     let (kind, value) = match (first, second) {
         (Some(section), None) => section,
         (None, _) => return Err(format!("there is nothing to run: add a table {}", names(kinds, "or"))),
@@ -83,7 +83,7 @@ pub(crate) fn read_text(text: &str, kinds: &[SectionKind]) -> Result<Scenario, S
     let mut scenario = Scenario { name, about, seed, fabric, section, verdict, in_lab };
     // What is usual on a fabric is asked of one that can be.
     scenario.check_head()?;
-    scenario.section.settle(&mut scenario.fabric, given.get_ref()).map_err(|why| format!("[fabric]: {why}"))?;
+    scenario.section.apply_defaults(&mut scenario.fabric, given.get_ref()).map_err(|why| format!("[fabric]: {why}"))?;
     scenario.check_section()?;
     Ok(scenario)
 }
@@ -120,7 +120,7 @@ fn names(kinds: &[SectionKind], last: &str) -> String {
 /// What every scenario has.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Head {
+struct ScenarioHeader {
     name: String,
     #[serde(default)]
     about: String,
@@ -142,7 +142,7 @@ const TOPOLOGY: [&str; 8] = ["kind", "hosts", "rate", "trunk", "leaves", "hosts-
 fn keys(path: &str, kinds: &[SectionKind]) -> Option<Vec<&'static str>> {
     Some(match path {
         "" => {
-            let (verdict, head) = keys_of::<Head>().split_last()?;
+            let (verdict, head) = keys_of::<ScenarioHeader>().split_last()?;
             head.iter().copied().chain(kinds.iter().map(|kind| kind.name)).chain([*verdict, LAB]).collect()
         }
         "fabric" => keys_of::<Fabric>().to_vec(),

@@ -3,24 +3,24 @@
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use super::ground::{Ground, LONG};
-use super::slurm::Slurm;
+use super::directory::{ClusterDirectory, LONG};
+use super::slurm::SlurmCluster;
 
 /// Five ranks: two victims and the congestors' target and senders, sharing hosts with them.
 pub(crate) const RANKS: &str = "5";
 
 /// A way to start ranks.
-pub(crate) struct Launcher<'a> {
+pub(crate) struct ClusterLauncher<'a> {
     pub(crate) name: String,
     /// The beginning of how ranks must report that they found each other.
     pub(crate) method: &'static str,
     pub(crate) program: PathBuf,
     pub(crate) arguments: Vec<String>,
     /// The cluster to be on, if it is not this machine.
-    pub(crate) cluster: Option<&'a Slurm>,
+    pub(crate) cluster: Option<&'a SlurmCluster>,
 }
 
-impl Launcher<'static> {
+impl ClusterLauncher<'static> {
     /// The launcher `name` for ranks on this machine; nothing, and the reason printed, where it is not installed.
     pub(crate) fn local(name: &str) -> Option<Self> {
         let (method, arguments): (_, &[&str]) = match name {
@@ -35,29 +35,29 @@ impl Launcher<'static> {
     }
 }
 
-impl Launcher<'_> {
+impl ClusterLauncher<'_> {
     /// Starts a run of a scenario of `ground`.
-    pub(crate) fn start(&self, ground: &Ground, scenario: &str) -> Child {
-        self.start_by(&[], ground, scenario)
+    pub(crate) fn start(&self, site: &ClusterDirectory, scenario: &str) -> Child {
+        self.start_by(&[], site, scenario)
     }
 
     /// Starts a run whose first rank does not come, so that the others wait for it.
-    pub(crate) fn start_without_first(&self, ground: &Ground) -> Child {
+    pub(crate) fn start_without_first(&self, site: &ClusterDirectory) -> Child {
         let script = "[ ${SLURM_PROCID:-${PMIX_RANK:-$PMI_RANK}} = 0 ] && kill -STOP $$; exec \"$@\"";
-        self.start_by(&["sh", "-c", script, "sh"], ground, LONG)
+        self.start_by(&["sh", "-c", script, "sh"], site, LONG)
     }
 
     /// Starts a cast of the file `name` of `ground`; receivers write into `into`.
-    pub(crate) fn start_cast(&self, ground: &Ground, name: &str, into: &str) -> Child {
+    pub(crate) fn start_cast(&self, site: &ClusterDirectory, name: &str, into: &str) -> Child {
         let mut command = self.command();
-        command.arg(ground.path("clearway")).arg("cast").arg(ground.path(name)).arg("--into").arg(ground.path(into));
+        command.arg(site.path("clearway")).arg("cast").arg(site.path(name)).arg("--into").arg(site.path(into));
         self.spawn(command)
     }
 
     /// Starts a run that builds timeslices at the last three ranks, with these `words` for the launcher.
-    pub(crate) fn start_building(&self, ground: &Ground, words: &[&str]) -> Child {
+    pub(crate) fn start_building(&self, site: &ClusterDirectory, words: &[&str]) -> Child {
         let mut command = self.command();
-        command.args(words).arg(ground.path("clearway")).args([
+        command.args(words).arg(site.path("clearway")).args([
             "timeslice",
             "build",
             "--on",
@@ -68,15 +68,15 @@ impl Launcher<'_> {
             "2",
         ]);
         command.args("--timeslices 20000 --contribution 4KiB --ring 64KiB --heartbeat 100ms --json".split(' '));
-        command.arg("--sink").arg(ground.path("ts_%b.tsa")).arg("--overwrite").arg("--out").arg(ground.path("built"));
+        command.arg("--sink").arg(site.path("ts_%b.tsa")).arg("--overwrite").arg("--out").arg(site.path("built"));
         self.spawn(command)
     }
 
     /// Starts a run where `words` begin the command line of each rank.
-    fn start_by(&self, words: &[&str], ground: &Ground, scenario: &str) -> Child {
+    fn start_by(&self, words: &[&str], site: &ClusterDirectory, scenario: &str) -> Child {
         let mut command = self.command();
-        command.args(words).arg(ground.path("clearway")).arg("run").arg(ground.path(scenario));
-        command.args(["--on", "cluster", "--wire", "udp", "--overwrite", "--out"]).arg(ground.path("out"));
+        command.args(words).arg(site.path("clearway")).arg("run").arg(site.path(scenario));
+        command.args(["--on", "cluster", "--wire", "udp", "--overwrite", "--out"]).arg(site.path("out"));
         self.spawn(command)
     }
 

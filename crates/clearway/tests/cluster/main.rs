@@ -1,7 +1,7 @@
 //! Runs across real processes that a launcher starts: that they find each other, and that the death of any of them ends all.
 #![allow(non_snake_case)] // tests are named function__case
 
-mod ground;
+mod directory;
 mod launcher;
 #[path = "../commands/processes.rs"]
 mod processes;
@@ -12,17 +12,17 @@ use std::fs;
 use nix::sys::signal::{Signal, kill};
 use serde_json::Value;
 
-use ground::{Ground, LONG, SHORT};
-use launcher::{Launcher, RANKS};
-use slurm::Slurm;
+use directory::{ClusterDirectory, LONG, SHORT};
+use launcher::{ClusterLauncher, RANKS};
+use slurm::SlurmCluster;
 
 /// A run from its start to its report.
-fn measure(ground: &Ground, launcher: &Launcher<'_>) {
-    let output = launcher.start(ground, SHORT).wait_with_output().expect("an end");
+fn measure(site: &ClusterDirectory, launcher: &ClusterLauncher<'_>) {
+    let output = launcher.start(site, SHORT).wait_with_output().expect("an end");
     // On a busy machine any verdict may be right; that there is one is the point.
     let code = output.status.code().expect("no signal");
-    assert!([0, 3, 4].contains(&code), "{}: {code}: {}", launcher.name, ground::text(&output));
-    let report = fs::read(ground.path("out/report.json")).expect("a report");
+    assert!([0, 3, 4].contains(&code), "{}: {code}: {}", launcher.name, directory::text(&output));
+    let report = fs::read(site.path("out/report.json")).expect("a report");
     let report: Value = serde_json::from_slice(&report).expect("JSON");
     let method = report["host"]["facts"]["launched by"].as_str().expect("a fact");
     assert!(method.starts_with(launcher.method), "{}: {method}", launcher.name);
@@ -35,35 +35,35 @@ fn measure(ground: &Ground, launcher: &Launcher<'_>) {
     assert_eq!(marks("classes", "low-latency"), "46 seen");
     assert_eq!(marks("classes", "bulk"), "8 seen");
     assert_eq!(marks("one-class", "best-effort"), "0 seen");
-    ground.expect_nothing_left();
+    site.expect_nothing_left();
 }
 
-/// Runs that lose one process each: a rank in the middle of the run, what the launcher started for a rank, and the conductor.
-fn lose_one_each(ground: &Ground, launcher: &Launcher<'_>) {
-    let run = launcher.start(ground, LONG);
-    let measuring = ground.wait_for("rank --with-parent", 4);
+/// Runs that lose one process each: a rank in the middle of the run, what the launcher started for a rank, and the coordinator.
+fn lose_one_each(site: &ClusterDirectory, launcher: &ClusterLauncher<'_>) {
+    let run = launcher.start(site, LONG);
+    let measuring = site.wait_for("rank --with-parent", 4);
     kill(measuring[3], Signal::SIGKILL).expect("killed");
-    let said = end_badly(ground, launcher, run);
+    let said = end_badly(site, launcher, run);
     assert!(said.contains("was killed by signal 9 in the middle of the run"), "{}: {said}", launcher.name);
     assert!(said.contains("clearway: rank ") && said.contains(" on host "), "{}: {said}", launcher.name);
 
     for rank in [3, 0] {
-        let run = launcher.start(ground, LONG);
-        ground.wait_for("rank --with-parent", 4);
-        kill(ground.wait_for_rank(rank), Signal::SIGKILL).expect("killed");
-        end_badly(ground, launcher, run);
+        let run = launcher.start(site, LONG);
+        site.wait_for("rank --with-parent", 4);
+        kill(site.wait_for_rank(rank), Signal::SIGKILL).expect("killed");
+        end_badly(site, launcher, run);
     }
 }
 
 /// A run that loses a rank before the ranks know each other.
-fn lose_one_early(ground: &Ground, launcher: &Launcher<'_>) {
-    let run = launcher.start_without_first(ground);
+fn lose_one_early(site: &ClusterDirectory, launcher: &ClusterLauncher<'_>) {
+    let run = launcher.start_without_first(site);
     if launcher.cluster.is_some() {
         // Slurm does not end the step by itself; who makes it has to be there.
-        ground.wait_for_stand_in(3);
+        site.wait_for_stand_in(3);
     }
-    kill(ground.wait_for_rank(3), Signal::SIGKILL).expect("killed");
-    let said = end_badly(ground, launcher, run);
+    kill(site.wait_for_rank(3), Signal::SIGKILL).expect("killed");
+    let said = end_badly(site, launcher, run);
     // Other launchers say it in their own words.
     assert!(
         launcher.cluster.is_none() || said.contains("clearway: rank 3 on host n2 is gone"),
@@ -73,51 +73,51 @@ fn lose_one_early(ground: &Ground, launcher: &Launcher<'_>) {
 }
 
 /// A file that is cast to the ranks of `hosts`, once to each host, and once to each rank.
-fn cast(ground: &Ground, launcher: &Launcher<'_>, hosts: &[&str]) {
+fn cast(site: &ClusterDirectory, launcher: &ClusterLauncher<'_>, hosts: &[&str]) {
     let model: Vec<u8> = (0..3_000_000_u32).map(|at| (at / 5) as u8).collect();
-    fs::write(ground.path("model"), &model).expect("written");
+    fs::write(site.path("model"), &model).expect("written");
     let ranks: u32 = RANKS.parse().expect("a number");
     let of_hosts: Vec<String> = hosts.iter().map(|host| format!("to-{host}")).collect();
     let of_ranks: Vec<String> = (0..ranks).map(|rank| format!("to-{rank}")).collect();
     for (into, directories) in [("to-%h", of_hosts), ("to-%r", of_ranks)] {
-        let output = launcher.start_cast(ground, "model", into).wait_with_output().expect("an end");
-        let said = ground::text(&output);
+        let output = launcher.start_cast(site, "model", into).wait_with_output().expect("an end");
+        let said = directory::text(&output);
         let count = directories.len();
         let all = format!("{count} of {count} have everything");
         assert!(output.status.success() && said.contains(&all), "{}: {said}", launcher.name);
         for directory in directories {
-            let there = fs::read(ground.path(&directory).join("model"));
+            let there = fs::read(site.path(&directory).join("model"));
             assert!(there.is_ok_and(|there| there == model), "{}: {directory}: {said}", launcher.name);
-            fs::remove_dir_all(ground.path(&directory)).expect("removed");
+            fs::remove_dir_all(site.path(&directory)).expect("removed");
         }
-        ground.expect_nothing_left();
+        site.expect_nothing_left();
     }
-    let output = launcher.start_cast(ground, "nothing", "to").wait_with_output().expect("an end");
-    let said = ground::text(&output);
+    let output = launcher.start_cast(site, "nothing", "to").wait_with_output().expect("an end");
+    let said = directory::text(&output);
     assert!(!output.status.success() && said.contains("nothing is not there"), "{}: {said}", launcher.name);
-    ground.expect_nothing_left();
+    site.expect_nothing_left();
 }
 
 /// The same where all ranks are on this machine.
-fn cast_here(ground: &Ground, launcher: &Launcher<'_>) {
+fn cast_here(site: &ClusterDirectory, launcher: &ClusterLauncher<'_>) {
     let host = nix::unistd::gethostname().expect("a name");
-    cast(ground, launcher, &[&host.to_string_lossy()]);
+    cast(site, launcher, &[&host.to_string_lossy()]);
 }
 
 /// Waits for the end of a run that lost a process: what it said.
-fn end_badly(ground: &Ground, launcher: &Launcher<'_>, run: std::process::Child) -> String {
+fn end_badly(site: &ClusterDirectory, launcher: &ClusterLauncher<'_>, run: std::process::Child) -> String {
     let output = run.wait_with_output().expect("an end");
-    let said = ground::text(&output);
+    let said = directory::text(&output);
     assert!(!output.status.success(), "{}: {said}", launcher.name);
-    assert!(!ground.path("out/report.json").exists(), "{}: a report of half a run", launcher.name);
-    ground.expect_nothing_left();
+    assert!(!site.path("out/report.json").exists(), "{}: a report of half a run", launcher.name);
+    site.expect_nothing_left();
     said
 }
 
 /// A test with a launcher that starts everything on this machine.
-fn local(name: &str, test: fn(&Ground, &Launcher<'_>)) {
-    let Some(launcher) = Launcher::local(name) else { return };
-    test(&Ground::new(name), &launcher);
+fn local(name: &str, test: fn(&ClusterDirectory, &ClusterLauncher<'_>)) {
+    let Some(launcher) = ClusterLauncher::local(name) else { return };
+    test(&ClusterDirectory::new(name), &launcher);
 }
 
 #[test]
@@ -172,20 +172,20 @@ fn prterun__whichever_process_dies_all_end() {
 
 #[test]
 fn slurm__ranks_on_two_nodes_cast_measure_and_end_together_each_way() {
-    let ground = Ground::new("slurm");
-    let Some(slurm) = Slurm::start(&ground) else { return };
+    let site = ClusterDirectory::new("slurm");
+    let Some(slurm) = SlurmCluster::start(&site) else { return };
     for (way, method) in [("pmi2", "PMI-1"), ("none", "Slurm environment"), ("pmix", "PMIx")] {
         let Some(launcher) = slurm.launcher(way, method) else { continue };
-        cast(&ground, &launcher, &["n1", "n2"]);
-        measure(&ground, &launcher);
-        fs::remove_dir_all(ground.path("out")).expect("removed");
-        lose_one_each(&ground, &launcher);
-        lose_one_early(&ground, &launcher);
+        cast(&site, &launcher, &["n1", "n2"]);
+        measure(&site, &launcher);
+        fs::remove_dir_all(site.path("out")).expect("removed");
+        lose_one_each(&site, &launcher);
+        lose_one_early(&site, &launcher);
     }
 }
 
 /// What a run that builds timeslices told, in which the last two of five ranks died; read as far as it goes.
-fn survived(launcher: &Launcher<'_>, told: &mut dyn std::io::Read) {
+fn survived(launcher: &ClusterLauncher<'_>, told: &mut dyn std::io::Read) {
     let told = serde_json::Deserializer::from_reader(told).into_iter::<Value>().next();
     let told = told.unwrap_or_else(|| panic!("{}: nothing was told", launcher.name)).expect("JSON");
     assert_eq!([&told["timeslices"], &told["lost"], &told["duplicated"]], [20_000, 0, 0], "{}: {told}", launcher.name);
@@ -196,35 +196,35 @@ fn survived(launcher: &Launcher<'_>, told: &mut dyn std::io::Read) {
 
 #[test]
 fn slurm__timeslices_go_on_without_the_ranks_of_a_node_that_are_killed() {
-    let ground = Ground::new("slurm-building");
-    let Some(slurm) = Slurm::start(&ground) else { return };
+    let site = ClusterDirectory::new("slurm-building");
+    let Some(slurm) = SlurmCluster::start(&site) else { return };
     for (way, method) in [("pmi2", "PMI-1"), ("none", "Slurm environment"), ("pmix", "PMIx")] {
         let Some(launcher) = slurm.launcher(way, method) else { continue };
-        let run = launcher.start_building(&ground, &[]);
-        let dying = ground.wait_for_building(4);
+        let run = launcher.start_building(&site, &[]);
+        let dying = site.wait_for_building(4);
         let group = nix::unistd::getpgid(Some(dying)).expect("a group");
         nix::sys::signal::killpg(group, Signal::SIGKILL).expect("killed");
         let output = run.wait_with_output().expect("an end");
         // Slurm calls a step failed in which somebody was killed.
-        assert_eq!(output.status.code(), Some(137), "{}: {}", launcher.name, ground::text(&output));
+        assert_eq!(output.status.code(), Some(137), "{}: {}", launcher.name, directory::text(&output));
         survived(&launcher, &mut &output.stdout[..]);
-        ground.expect_nothing_left();
+        site.expect_nothing_left();
         // Ranks 3 and 4, the last two builders, are dead.
         for name in ["ts_0.tsa", "ts_1.tsa.unfinished", "ts_2.tsa.unfinished"] {
-            fs::remove_file(ground.path(name)).expect("removed");
+            fs::remove_file(site.path(name)).expect("removed");
         }
     }
 }
 
 #[test]
 fn slurm__timeslices_go_on_without_a_node_that_is_gone() {
-    let ground = Ground::new("slurm-node");
-    let Some(mut slurm) = Slurm::start(&ground) else { return };
+    let site = ClusterDirectory::new("slurm-node");
+    let Some(mut slurm) = SlurmCluster::start(&site) else { return };
     let Some(launcher) = slurm.launcher("none", "Slurm environment") else { return };
-    let mut run = launcher.start_building(&ground, &["--no-kill"]);
-    ground.wait_for_building(4);
+    let mut run = launcher.start_building(&site, &["--no-kill"]);
+    site.wait_for_building(4);
     let mut told = run.stdout.take().expect("piped");
-    let launcher = Launcher { cluster: None, ..launcher };
+    let launcher = ClusterLauncher { cluster: None, ..launcher };
     slurm.fell();
     survived(&launcher, &mut told);
     // It would wait for the node until the controller believes it to be down.

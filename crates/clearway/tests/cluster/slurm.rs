@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use clearway_lab::{Lab, LabSpec, Topology, permission};
 use clearway_proto::base::{BitsPerSec, Rank};
 
-use super::ground::{DEADLINE, Ground};
-use super::launcher::{Launcher, program};
+use super::directory::{ClusterDirectory, DEADLINE};
+use super::launcher::{ClusterLauncher, program};
 
 /// Where Debian and others keep Slurm's plug-ins.
 const PLUGINS: [&str; 3] =
@@ -53,16 +53,16 @@ PartitionName=all Nodes=ALL Default=YES State=UP
 ";
 
 /// A running cluster.
-pub(crate) struct Slurm {
+pub(crate) struct SlurmCluster {
     lab: Lab,
     srun: PathBuf,
     configuration: PathBuf,
     daemons: Vec<Child>,
 }
 
-impl Slurm {
+impl SlurmCluster {
     /// Starts it in the directory of `ground`; nothing, and the reason printed, where that cannot be done.
-    pub(crate) fn start(ground: &Ground) -> Option<Self> {
+    pub(crate) fn start(site: &ClusterDirectory) -> Option<Self> {
         if !nix::unistd::geteuid().is_root() {
             eprintln!("skipped: a Slurm of two nodes needs root");
             return None;
@@ -70,20 +70,20 @@ impl Slurm {
         let [srun, sinfo, controller, node, munge] = ["srun", "sinfo", "slurmctld", "slurmd", "munged"].map(program);
         let (srun, sinfo, controller, node, munge) = (srun?, sinfo?, controller?, node?, munge?);
         let lab = lab()?;
-        let configuration = write_files(ground.directory(), &lab);
+        let configuration = write_files(site.directory(), &lab);
         let mut slurm = Self { lab, srun, configuration, daemons: Vec::new() };
-        let munge = format!("{} {}", munge.display(), munge_arguments(ground.directory()));
+        let munge = format!("{} {}", munge.display(), munge_arguments(site.directory()));
         let controller = format!("{munge} & {} -D -c", controller.display());
-        slurm.serve(ground.directory(), Rank(0), "ctl", &controller);
+        slurm.serve(site.directory(), Rank(0), "ctl", &controller);
         for (rank, name) in [(Rank(1), "n1"), (Rank(2), "n2")] {
-            slurm.serve(ground.directory(), rank, name, &format!("{} -D -N {name}", node.display()));
+            slurm.serve(site.directory(), rank, name, &format!("{} -D -N {name}", node.display()));
         }
-        slurm.wait_for_nodes(&sinfo, ground.directory());
+        slurm.wait_for_nodes(&sinfo, site.directory());
         Some(slurm)
     }
 
     /// `srun` with the plug-in `way`, on both nodes; nothing, and the reason printed, where Slurm came without it.
-    pub(crate) fn launcher(&self, way: &str, method: &'static str) -> Option<Launcher<'_>> {
+    pub(crate) fn launcher(&self, way: &str, method: &'static str) -> Option<ClusterLauncher<'_>> {
         let plugin = format!("mpi_{way}.so");
         if !PLUGINS.iter().any(|place| Path::new(place).join(&plugin).exists()) {
             eprintln!("skipped: this Slurm has no {plugin}");
@@ -95,7 +95,7 @@ impl Slurm {
         }
         let arguments = ["-N", "2", "--overcommit", &format!("--mpi={way}")].map(str::to_owned).to_vec();
         let name = format!("srun --mpi={way}");
-        Some(Launcher { name, method, program: self.srun.clone(), arguments, cluster: Some(self) })
+        Some(ClusterLauncher { name, method, program: self.srun.clone(), arguments, cluster: Some(self) })
     }
 
     /// Starts `command` on the controller's host.
@@ -143,7 +143,7 @@ impl Slurm {
     }
 }
 
-impl Drop for Slurm {
+impl Drop for SlurmCluster {
     fn drop(&mut self) {
         self.daemons.iter_mut().for_each(|daemon| drop(daemon.stdin.take()));
         for daemon in &mut self.daemons {

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 /// A directory that goes when it is dropped.
-struct Place(PathBuf);
+struct ArchiveDirectory(PathBuf);
 
-impl Place {
+impl ArchiveDirectory {
     fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("clearway-archives-{name}-{}", std::process::id()));
         fs::create_dir_all(&path).unwrap();
@@ -42,7 +42,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ArchiveDirectory {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
@@ -56,7 +56,7 @@ fn counts(page: &str) -> [String; 5] {
 
 #[test]
 fn check__what_was_made_is_right_in_every_form() {
-    let place = Place::new("made");
+    let place = ArchiveDirectory::new("made");
     let forms = ["--sizes poisson", "--compress", "--flesnet-1", "--flesnet-checksum --sizes skewed"];
     for (number, form) in forms.iter().enumerate() {
         place.page(&format!("make m{number}.msa --items 50 --mean 1KiB {form}"), 0);
@@ -74,7 +74,7 @@ fn check__what_was_made_is_right_in_every_form() {
 
 #[test]
 fn check__a_damaged_content_has_its_place() {
-    let place = Place::new("damaged");
+    let place = ArchiveDirectory::new("damaged");
     place.page("make good.tsa --items 3 --channels 2 --core 4 --mean 64B", 0);
     let mut bytes = place.read("good.tsa");
     let at = bytes.len() - 100 - 2 * 36;
@@ -99,7 +99,7 @@ fn check__a_damaged_content_has_its_place() {
 
 #[test]
 fn check__a_cut_archive_is_read_up_to_there_and_a_fault() {
-    let place = Place::new("cut");
+    let place = ArchiveDirectory::new("cut");
     for form in ["", " --compress"] {
         place.page(
             &format!("make whole{}.tsa --items 4 --channels 2 --core 4 --mean 4KiB --sizes skewed{form}", form.len()),
@@ -122,7 +122,7 @@ fn check__a_cut_archive_is_read_up_to_there_and_a_fault() {
 
 #[test]
 fn check__a_compressed_stream_that_is_closed_within_an_item_is_broken() {
-    let place = Place::new("closed");
+    let place = ArchiveDirectory::new("closed");
     place.page("make a.msa --items 4 --mean 64B --compress", 0);
     let bytes = place.read("a.msa");
     let stream = bytes.windows(4).position(|bytes| bytes == [0x28, 0xb5, 0x2f, 0xfd]).unwrap();
@@ -139,7 +139,7 @@ fn check__a_compressed_stream_that_is_closed_within_an_item_is_broken() {
 
 #[test]
 fn check__a_length_that_the_descriptor_contradicts_hides_nothing() {
-    let place = Place::new("length");
+    let place = ArchiveDirectory::new("length");
     place.page("make a.msa --items 4 --mean 10KiB", 0);
     let mut bytes = place.read("a.msa");
     let descriptor = bytes.windows(2).position(|bytes| bytes == [0xdd, 1]).unwrap();
@@ -152,7 +152,7 @@ fn check__a_length_that_the_descriptor_contradicts_hides_nothing() {
 
 #[test]
 fn info__what_is_no_archive_is_said_of_each_file() {
-    let place = Place::new("none");
+    let place = ArchiveDirectory::new("none");
     place.write("text.msa", b"This is a text and no archive at all, however long it is.");
     place.page("make good.msa --items 1", 0);
     let page = place.page("info text.msa good.msa", 3);
@@ -169,7 +169,7 @@ fn info__what_is_no_archive_is_said_of_each_file() {
 
 #[test]
 fn check__a_compressed_archive_that_swells_is_refused_at_its_bound() {
-    let place = Place::new("swells");
+    let place = ArchiveDirectory::new("swells");
     place.page("make a.msa --items 1 --mean 8B --compress", 0);
     let header = place.read("a.msa").windows(4).position(|bytes| bytes == [0x28, 0xb5, 0x2f, 0xfd]).unwrap();
     // One microslice of 256 MiB of zeros: 10 bytes of classes, 32 of descriptor with the length in the 20th, the length.
@@ -194,7 +194,7 @@ fn check__a_compressed_archive_that_swells_is_refused_at_its_bound() {
 
 #[test]
 fn copy__sequences_are_played_in_order_and_cycles_go_on_in_time() {
-    let place = Place::new("copy");
+    let place = ArchiveDirectory::new("copy");
     place.page("make one_0000.msa --items 3 --mean 64B --period 10ns", 0);
     place.page("copy file:one_%n.msa?cycles=3 three.msa --compress", 0);
     let page = place.page("check three.msa", 0);
@@ -223,7 +223,7 @@ fn copy__sequences_are_played_in_order_and_cycles_go_on_in_time() {
 
 #[test]
 fn make__an_archive_for_each_channel_has_the_microslices_of_the_timeslices() {
-    let place = Place::new("inputs");
+    let place = ArchiveDirectory::new("inputs");
     place.page("make in_%i.msa --channels 3 --channel 5 --items 8 --mean 1KiB --sizes skewed", 0);
     assert!(place.page("check in_0.msa in_1.msa in_2.msa", 0).ends_with("no faults in 3 files\n"));
     place.page("make all.tsa --channels 3 --channel 5 --items 2 --core 4 --overlap 0 --mean 1KiB --sizes skewed", 0);
@@ -250,7 +250,7 @@ fn grown(file: &Path, bytes: u64) {
 
 #[test]
 fn make__a_killed_writer_leaves_a_readable_archive_that_is_in_nobodys_way() {
-    let place = Place::new("killed");
+    let place = ArchiveDirectory::new("killed");
     for form in [&[][..], &["--compress"]] {
         let file = format!("k{}.tsa", form.len());
         let mut child = Command::new(env!("CARGO_BIN_EXE_clearway"))

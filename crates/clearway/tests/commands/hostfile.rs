@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::processes::{self, Process};
+use crate::processes::{self, FoundProcess};
 
 /// The longest that anything here may take on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -25,12 +25,12 @@ const SCENARIOS: [(&str, &str); 2] =
     [("short.toml", include_str!("../fixtures/short.toml")), ("long.toml", include_str!("../fixtures/long.toml"))];
 
 /// A directory with everything that a run over ssh needs, and the server; both gone at the end.
-struct Ground {
+struct SshTestBed {
     directory: PathBuf,
     server: Option<Child>,
 }
 
-impl Ground {
+impl SshTestBed {
     /// Without a server, for runs that never reach one.
     fn bare(name: &str) -> Self {
         let directory = std::env::temp_dir().join(format!("clearway-{name}-{}", std::process::id()));
@@ -43,7 +43,7 @@ impl Ground {
 
     /// With a server, or nothing and the reason where it cannot be had.
     fn with_server(name: &str) -> Option<Self> {
-        let mut ground = Self::bare(name);
+        let mut test_bed = Self::bare(name);
         if !nix::unistd::geteuid().is_root() || !Path::new("/usr/sbin/sshd").exists() {
             eprintln!("skipped: a server of ssh needs root and /usr/sbin/sshd");
             return None;
@@ -52,29 +52,29 @@ impl Ground {
         fs::create_dir_all("/run/sshd").expect("a directory for the server");
         for key in ["host", "user"] {
             let mut keygen = Command::new("ssh-keygen");
-            keygen.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(ground.path(key));
+            keygen.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(test_bed.path(key));
             assert!(keygen.status().expect("ssh-keygen").success());
         }
         let port = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its number").port();
-        let [host, user] = ["host", "user"].map(|key| ground.path(key).display().to_string());
+        let [host, user] = ["host", "user"].map(|key| test_bed.path(key).display().to_string());
         let config = format!(
             "ListenAddress 127.0.0.1:{port}\nListenAddress 127.0.0.2:{port}\nHostKey {host}\nAuthorizedKeysFile {user}.pub\nStrictModes no\nUsePAM no\n\
              PidFile none\nPasswordAuthentication no\nPermitRootLogin prohibit-password\n"
         );
-        fs::write(ground.path("config"), config).expect("written");
-        let log = fs::File::create(ground.path("log")).expect("a log");
+        fs::write(test_bed.path("config"), config).expect("written");
+        let log = fs::File::create(test_bed.path("log")).expect("a log");
         let mut server = Command::new("/usr/sbin/sshd");
-        server.args(["-D", "-e", "-f"]).arg(ground.path("config")).stderr(log);
-        ground.server = Some(server.spawn().expect("a server"));
+        server.args(["-D", "-e", "-f"]).arg(test_bed.path("config")).stderr(log);
+        test_bed.server = Some(server.spawn().expect("a server"));
         let until = Instant::now() + DEADLINE;
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
             assert!(Instant::now() < until, "the server does not listen");
             std::thread::yield_now();
         }
-        ground
+        test_bed
             .wrap(&format!("-p{port} -i{user} -F/dev/null -oStrictHostKeyChecking=no -oUserKnownHostsFile=/dev/null"));
-        fs::copy(env!("CARGO_BIN_EXE_clearway"), ground.path("clearway")).expect("a copy of the program");
-        Some(ground)
+        fs::copy(env!("CARGO_BIN_EXE_clearway"), test_bed.path("clearway")).expect("a copy of the program");
+        Some(test_bed)
     }
 
     /// Puts an `ssh` into the test's directory that has these options in front.
@@ -111,7 +111,7 @@ impl Ground {
     }
 
     /// Processes whose command lines name the test's directory, the server aside.
-    fn processes(&self) -> Vec<Process> {
+    fn processes(&self) -> Vec<FoundProcess> {
         let directory = self.directory.display().to_string();
         processes::all().filter(|it| it.line.contains(&directory) && !it.line.contains("/config")).collect()
     }
@@ -124,7 +124,7 @@ impl Ground {
     }
 
     /// The ranks' processes that have `word` in their command lines.
-    fn ranks_of(&self, word: &str) -> impl Iterator<Item = Process> {
+    fn ranks_of(&self, word: &str) -> impl Iterator<Item = FoundProcess> {
         let program = self.path("clearway").display().to_string();
         self.processes().into_iter().filter(move |it| it.line.starts_with(&program) && it.line.contains(word))
     }
@@ -144,11 +144,11 @@ impl Ground {
     }
 
     fn expect_nothing_left(&self) {
-        processes::wait_until("nothing is left", DEADLINE, || self.processes(), <[Process]>::is_empty);
+        processes::wait_until("nothing is left", DEADLINE, || self.processes(), <[FoundProcess]>::is_empty);
     }
 }
 
-impl Drop for Ground {
+impl Drop for SshTestBed {
     fn drop(&mut self) {
         if let Some(server) = &mut self.server {
             let _ = server.kill();
@@ -164,32 +164,32 @@ fn errors(output: &Output) -> String {
 
 #[test]
 fn hostfile__ranks_run_where_the_file_says_and_the_report_is_here() {
-    let Some(ground) = Ground::with_server("ssh-run") else { return };
-    let output = ground.command(HOSTS, &ground.path("clearway")).output().expect("an end");
+    let Some(test_bed) = SshTestBed::with_server("ssh-run") else { return };
+    let output = test_bed.command(HOSTS, &test_bed.path("clearway")).output().expect("an end");
     // On a busy machine any verdict may be right; that there is one is the point.
     let code = output.status.code().expect("no signal");
     assert!([0, 3, 4].contains(&code), "{code}: {}", errors(&output));
-    let report = fs::read(ground.path("out/report.json")).expect("a report");
+    let report = fs::read(test_bed.path("out/report.json")).expect("a report");
     let report: serde_json::Value = serde_json::from_slice(&report).expect("JSON");
     assert_eq!(report["host"]["facts"]["launched by"], "ssh");
     assert!(report["host"]["facts"]["ranks"].as_str().expect("a fact").starts_with("5; "), "{report}");
-    ground.expect_nothing_left();
+    test_bed.expect_nothing_left();
 }
 
 #[test]
 fn hostfile__the_rate_of_links_that_do_not_tell_it_is_measured() {
-    let Some(ground) = Ground::with_server("ssh-rate") else { return };
-    fs::write(ground.path("hosts"), HOSTS).expect("written");
-    let mut command = ground.command(HOSTS, &ground.path("clearway"));
+    let Some(test_bed) = SshTestBed::with_server("ssh-rate") else { return };
+    fs::write(test_bed.path("hosts"), HOSTS).expect("written");
+    let mut command = test_bed.command(HOSTS, &test_bed.path("clearway"));
     let path = command.get_envs().find_map(|(name, value)| (name == "PATH").then_some(value?)).expect("set").to_owned();
     command = Command::new(env!("CARGO_BIN_EXE_clearway"));
-    command.args(["bench", "--time", "1200ms", "--hostfile"]).arg(ground.path("hosts")).env("PATH", path);
+    command.args(["bench", "--time", "1200ms", "--hostfile"]).arg(test_bed.path("hosts")).env("PATH", path);
     command
         .arg("--remote-program")
-        .arg(ground.path("clearway"))
+        .arg(test_bed.path("clearway"))
         .arg("--overwrite")
         .arg("--out")
-        .arg(ground.path("out"));
+        .arg(test_bed.path("out"));
     let output = command.output().expect("an end");
     let said = errors(&output);
     let measured = said.lines().find(|line| line.starts_with("host links: "));
@@ -198,30 +198,30 @@ fn hostfile__the_rate_of_links_that_do_not_tell_it_is_measured() {
         return eprintln!("skipped: the interfaces of this machine tell their rate: {said}");
     }
     assert!(measured.expect("a line").contains("for each rank, measured between the ranks of one host"), "{said}");
-    let report = fs::read_to_string(ground.path("out/report.json")).expect("a report");
+    let report = fs::read_to_string(test_bed.path("out/report.json")).expect("a report");
     assert!(report.contains("\"rate of host links\""), "{report}");
-    ground.expect_nothing_left();
+    test_bed.expect_nothing_left();
 }
 
 #[test]
 fn hostfile__a_killed_rank_is_named_and_nothing_is_left() {
-    let Some(ground) = Ground::with_server("ssh-kill") else { return };
+    let Some(test_bed) = SshTestBed::with_server("ssh-kill") else { return };
     for (word, how) in [("rank --with-parent", "was killed by signal 9"), ("follow", "is gone: ")] {
-        let run = ground.start();
-        ground.ranks("rank --with-parent");
-        kill(ground.ranks(word)[3], Signal::SIGKILL).expect("killed");
+        let run = test_bed.start();
+        test_bed.ranks("rank --with-parent");
+        kill(test_bed.ranks(word)[3], Signal::SIGKILL).expect("killed");
         let output = run.wait_with_output().expect("an end");
         let said = errors(&output);
         assert_eq!(output.status.code(), Some(1), "{said}");
         assert!(said.contains("clearway: rank ") && said.contains(how), "{said}");
-        ground.expect_nothing_left();
+        test_bed.expect_nothing_left();
     }
 }
 
 #[test]
 fn hostfile__timeslices_go_on_without_a_host_that_dies_and_are_watched_from_another() {
-    let Some(ground) = Ground::with_server("ssh-timeslices") else { return };
-    let like = ground.command("127.0.0.1 slots=4\n127.0.0.2 slots=2\n", &ground.path("clearway"));
+    let Some(test_bed) = SshTestBed::with_server("ssh-timeslices") else { return };
+    let like = test_bed.command("127.0.0.1 slots=4\n127.0.0.2 slots=2\n", &test_bed.path("clearway"));
     let path = like.get_envs().find_map(|(name, value)| (name == "PATH").then_some(value?)).expect("set").to_owned();
     let program = || {
         let mut command = Command::new(env!("CARGO_BIN_EXE_clearway"));
@@ -231,14 +231,14 @@ fn hostfile__timeslices_go_on_without_a_host_that_dies_and_are_watched_from_anot
     let job = format!("far-{}", std::process::id());
     let mut command = program();
     let words = "build --inputs 3 --builders 3 --timeslices 60000 --contribution 4KiB --ring 64KiB --heartbeat 100ms --json --job";
-    command.args(words.split(' ')).arg(&job).arg("--hostfile").arg(ground.path("hosts"));
-    command.arg("--out").arg(ground.path("built"));
-    let run = command.arg("--remote-program").arg(ground.path("clearway")).spawn().expect("the program");
-    // From another host the one that conducts is asked to show it.
+    command.args(words.split(' ')).arg(&job).arg("--hostfile").arg(test_bed.path("hosts"));
+    command.arg("--out").arg(test_bed.path("built"));
+    let run = command.arg("--remote-program").arg(test_bed.path("clearway")).spawn().expect("the program");
+    // From another host the one that coordinates is asked to show it.
     let until = Instant::now() + DEADLINE;
     let mut watcher = loop {
         let mut command = program();
-        command.args(["watch", &format!("{job}@127.0.0.2"), "--remote-program"]).arg(ground.path("clearway"));
+        command.args(["watch", &format!("{job}@127.0.0.2"), "--remote-program"]).arg(test_bed.path("clearway"));
         let mut watcher = command.spawn().expect("the program");
         let mut first = [0; 5];
         if watcher.stdout.as_mut().expect("piped").read_exact(&mut first).is_ok() {
@@ -248,7 +248,7 @@ fn hostfile__timeslices_go_on_without_a_host_that_dies_and_are_watched_from_anot
         watcher.wait().expect("an end");
         assert!(Instant::now() < until, "it is never shown");
     };
-    let all = ground.of_host("127.0.0.2");
+    let all = test_bed.of_host("127.0.0.2");
     assert_eq!(all.len(), 2);
     all.into_iter().for_each(|pid| kill(pid, Signal::SIGKILL).expect("killed"));
     let output = run.wait_with_output().expect("an end");
@@ -260,45 +260,45 @@ fn hostfile__timeslices_go_on_without_a_host_that_dies_and_are_watched_from_anot
     dead.sort_unstable();
     assert_eq!(dead, [Some(4), Some(5)], "{told}");
     assert!(watcher.wait().expect("an end").success(), "it ends with the run");
-    ground.expect_nothing_left();
+    test_bed.expect_nothing_left();
 }
 
 #[test]
 fn hostfile__an_interrupt_or_the_death_of_the_conductor_leaves_nothing() {
-    let Some(ground) = Ground::with_server("ssh-end") else { return };
+    let Some(test_bed) = SshTestBed::with_server("ssh-end") else { return };
     for (signal, code) in [(Signal::SIGINT, Some(130)), (Signal::SIGTERM, Some(130)), (Signal::SIGKILL, None)] {
-        let run = ground.start();
-        ground.ranks("rank --with-parent");
+        let run = test_bed.start();
+        test_bed.ranks("rank --with-parent");
         kill(Pid::from_raw(run.id() as i32), signal).expect("told");
         let output = run.wait_with_output().expect("an end");
         assert_eq!(output.status.code(), code, "{}", errors(&output));
-        ground.expect_nothing_left();
-        assert!(!ground.path("out/report.json").exists(), "a report of half a run");
+        test_bed.expect_nothing_left();
+        assert!(!test_bed.path("out/report.json").exists(), "a report of half a run");
     }
 }
 
 #[test]
 fn hostfile__an_interrupt_while_hosts_do_not_answer_ends_the_start() {
-    let ground = Ground::bare("ssh-silent");
+    let test_bed = SshTestBed::bare("ssh-silent");
     if !Path::new("/usr/bin/ssh").exists() {
         return eprintln!("skipped: ssh is not installed");
     }
     // A listener that never says a word, as a host does whose processes hang.
     let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
-    ground.wrap(&format!("-F/dev/null -p{}", silent.local_addr().expect("its number").port()));
-    let run = ground.command(HOSTS, Path::new("/nowhere")).spawn().expect("the program");
+    test_bed.wrap(&format!("-F/dev/null -p{}", silent.local_addr().expect("its number").port()));
+    let run = test_bed.command(HOSTS, Path::new("/nowhere")).spawn().expect("the program");
     let held = silent.accept().expect("an ssh");
     kill(Pid::from_raw(run.id() as i32), Signal::SIGINT).expect("told");
     let output = run.wait_with_output().expect("an end");
     assert_eq!(output.status.code(), Some(130), "{}", errors(&output));
-    ground.expect_nothing_left();
+    test_bed.expect_nothing_left();
     drop(held);
 }
 
 #[test]
 fn hostfile__what_is_wrong_is_one_sentence() {
-    let Some(ground) = Ground::with_server("ssh-wrong") else { return };
-    let program = ground.path("clearway");
+    let Some(test_bed) = SshTestBed::with_server("ssh-wrong") else { return };
+    let program = test_bed.path("clearway");
     let nowhere = PathBuf::from("/nowhere/clearway");
     for (hosts, program, sentence) in [
         (HOSTS, &nowhere, "host 127.0.0.1 has no program /nowhere/clearway; put the same there"),
@@ -314,15 +314,15 @@ fn hostfile__what_is_wrong_is_one_sentence() {
         ("", &program, "hosts, line 1: the file names no host"),
         ("n[1-65536]:1000", &program, "asks for more than 1048576 ranks"),
     ] {
-        let output = ground.command(hosts, program).output().expect("an end");
+        let output = test_bed.command(hosts, program).output().expect("an end");
         let said = errors(&output);
         assert_eq!(output.status.code(), Some(1), "{said}");
         assert!(said.starts_with("clearway: ") && said.contains(sentence), "{said}");
         assert_eq!(said.lines().count(), 1, "{said}");
-        ground.expect_nothing_left();
+        test_bed.expect_nothing_left();
     }
-    ground.wrap("-p1 -F/dev/null");
-    let said = errors(&ground.command(HOSTS, &program).output().expect("an end"));
+    test_bed.wrap("-p1 -F/dev/null");
+    let said = errors(&test_bed.command(HOSTS, &program).output().expect("an end"));
     assert!(
         said.contains("cannot be reached over ssh (ssh: connect to host 127.0.0.1 port 1: Connection refused)"),
         "{said}"
@@ -331,21 +331,21 @@ fn hostfile__what_is_wrong_is_one_sentence() {
 
 #[test]
 fn hostfile__an_unknown_host_key_is_refused_by_name() {
-    let Some(ground) = Ground::with_server("ssh-key") else { return };
-    let config = fs::read_to_string(ground.path("config")).expect("read");
+    let Some(test_bed) = SshTestBed::with_server("ssh-key") else { return };
+    let config = fs::read_to_string(test_bed.path("config")).expect("read");
     let port = config.split(':').nth(1).and_then(|rest| rest.lines().next()).expect("a port");
-    ground.wrap(&format!("-p{port} -F/dev/null -oStrictHostKeyChecking=yes -oUserKnownHostsFile=/dev/null"));
-    let output = ground.command(HOSTS, &ground.path("clearway")).output().expect("an end");
+    test_bed.wrap(&format!("-p{port} -F/dev/null -oStrictHostKeyChecking=yes -oUserKnownHostsFile=/dev/null"));
+    let output = test_bed.command(HOSTS, &test_bed.path("clearway")).output().expect("an end");
     let said = errors(&output);
     assert!(said.contains("host 127.0.0.1 cannot be reached over ssh (Host key verification failed.)"), "{said}");
 }
 
 #[test]
 fn hostfile__belongs_to_a_cluster() {
-    let ground = Ground::bare("ssh-lab");
+    let test_bed = SshTestBed::bare("ssh-lab");
     for place in ["lab", "sim", "lab,cluster"] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_clearway"));
-        let output = command.args(["run", "demo", "--on", place, "--hostfile"]).arg(ground.path("hosts")).output();
+        let output = command.args(["run", "demo", "--on", place, "--hostfile"]).arg(test_bed.path("hosts")).output();
         let output = output.expect("an end");
         assert!(errors(&output).contains("--hostfile starts ranks on other machines"), "{}", errors(&output));
     }

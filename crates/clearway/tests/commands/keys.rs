@@ -13,7 +13,7 @@ use clearway_lab::{Lab, LabSpec, Topology, permission};
 use clearway_proto::base::{BitsPerSec, Rank};
 use nix::unistd::Pid;
 
-use crate::processes::{self, Process};
+use crate::processes::{self, FoundProcess};
 
 /// A launcher that speaks PMI-1.
 const LAUNCHER: &str = "mpiexec.hydra";
@@ -39,12 +39,12 @@ const IMPOSTOR: &str = "#!/bin/sh\nCLEARWAY_JOB_SECRET=00112233445566778899aabbc
 const SSH: &str = "#!/bin/sh\nwhile [ $# -gt 2 ]; do shift; done\nexec sh -c \"$2\"\n";
 
 /// A directory with these programs, and a lab.
-struct Ground {
+struct KeysTestBed {
     directory: PathBuf,
     lab: Lab,
 }
 
-impl Ground {
+impl KeysTestBed {
     /// Nothing, and the reason printed, where there can be none.
     fn new(name: &str) -> Option<Self> {
         if !nix::unistd::geteuid().is_root() {
@@ -95,22 +95,22 @@ impl Ground {
 
     fn expect_nothing_left(&self) {
         let directory = self.directory.display().to_string();
-        let is_left = |process: &Process| process.pid != Pid::this() && process.line.contains(&directory);
+        let is_left = |process: &FoundProcess| process.pid != Pid::this() && process.line.contains(&directory);
         let left = || processes::all().filter(is_left).collect();
-        processes::wait_until("nothing is left", PATIENCE, left, <[Process]>::is_empty);
+        processes::wait_until("nothing is left", PATIENCE, left, <[FoundProcess]>::is_empty);
     }
 }
 
-impl Drop for Ground {
+impl Drop for KeysTestBed {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.directory);
     }
 }
 
 /// Each wire that has keys, on runs that `command` starts.
-fn refuse(ground: &Ground, command: impl Fn(&Ground) -> Command) {
+fn refuse(test_bed: &KeysTestBed, command: impl Fn(&KeysTestBed) -> Command) {
     for wire in [&["--wire", "udp"][..], &["--wire", "shm,udp"], &["--wire", "ofi", "--insecure"]] {
-        let output = ground.run(command(ground), wire);
+        let output = test_bed.run(command(test_bed), wire);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         if said.contains("no libfabric") {
             eprintln!("skipped: {said}");
@@ -120,8 +120,8 @@ fn refuse(ground: &Ground, command: impl Fn(&Ground) -> Command) {
         let sentence = said.lines().filter(|line| line.contains("cannot take part")).collect::<Vec<_>>();
         let [sentence] = sentence[..] else { panic!("{wire:?}: not one sentence: {said}") };
         assert!(sentence.contains("rank 3 on host ") && sentence.contains("was not made for this job"), "{sentence}");
-        assert!(!ground.path("out/report.json").exists(), "{wire:?}: a report");
-        ground.expect_nothing_left();
+        assert!(!test_bed.path("out/report.json").exists(), "{wire:?}: a report");
+        test_bed.expect_nothing_left();
     }
 }
 
@@ -136,12 +136,12 @@ fn is_installed(program: &str) -> bool {
 
 #[test]
 fn keys__a_launched_rank_with_another_key_is_refused_by_name() {
-    let Some(ground) = is_installed(LAUNCHER).then(|| Ground::new("keys-pmi")).flatten() else { return };
-    refuse(&ground, Ground::launched);
+    let Some(test_bed) = is_installed(LAUNCHER).then(|| KeysTestBed::new("keys-pmi")).flatten() else { return };
+    refuse(&test_bed, KeysTestBed::launched);
 }
 
 #[test]
 fn keys__a_rank_over_ssh_with_another_key_is_refused_by_name() {
-    let Some(ground) = Ground::new("keys-ssh") else { return };
-    refuse(&ground, Ground::over_ssh);
+    let Some(test_bed) = KeysTestBed::new("keys-ssh") else { return };
+    refuse(&test_bed, KeysTestBed::over_ssh);
 }

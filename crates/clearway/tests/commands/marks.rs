@@ -22,12 +22,12 @@ const COUNTERS: &str = "table inet count {
 ";
 
 /// A lab that is gone at the end, and a directory.
-struct Ground {
+struct MarksTestBed {
     name: String,
     directory: PathBuf,
 }
 
-impl Ground {
+impl MarksTestBed {
     /// Or the reason why there is none.
     fn new() -> Result<Self, String> {
         let name = format!("marks-{}", std::process::id());
@@ -35,11 +35,11 @@ impl Ground {
         fs::create_dir_all(&directory).expect("a directory");
         fs::write(directory.join("short.toml"), SCENARIO).expect("a scenario");
         fs::write(directory.join("counters"), COUNTERS).expect("rules");
-        let ground = Self { name, directory };
+        let test_bed = Self { name, directory };
         let hosts = HOSTS.to_string();
-        let up = ["lab", "up", "--name", &ground.name, "--hosts", &hosts, "--queue", "strict", "--skip-self-test"];
+        let up = ["lab", "up", "--name", &test_bed.name, "--hosts", &hosts, "--queue", "strict", "--skip-self-test"];
         let made = Command::new(PROGRAM).args(up).output().expect("this program");
-        if made.status.success() { Ok(ground) } else { Err(text(&made)) }
+        if made.status.success() { Ok(test_bed) } else { Err(text(&made)) }
     }
 
     /// What `program` says on `host`, if it can be run there.
@@ -52,7 +52,7 @@ impl Ground {
     }
 }
 
-impl Drop for Ground {
+impl Drop for MarksTestBed {
     fn drop(&mut self) {
         let _ = Command::new(PROGRAM).args(["lab", "down", "--name", &self.name]).output();
         let _ = fs::remove_dir_all(&self.directory);
@@ -71,17 +71,17 @@ fn packets(listing: &str) -> Vec<u64> {
 
 #[test]
 fn ofi__every_class_arrives_with_its_mark_at_the_peer() {
-    let ground = match Ground::new() {
-        Ok(ground) => ground,
+    let test_bed = match MarksTestBed::new() {
+        Ok(test_bed) => test_bed,
         Err(why) => return eprintln!("skipped: no lab: {why}"),
     };
-    let rules = ground.directory.join("counters").display().to_string();
+    let rules = test_bed.directory.join("counters").display().to_string();
     for host in 0..HOSTS {
-        if let Err(why) = ground.on(host, &["nft", "-f", &rules]) {
+        if let Err(why) = test_bed.on(host, &["nft", "-f", &rules]) {
             return eprintln!("skipped: packets cannot be counted: {why}");
         }
     }
-    let (directory, name) = (ground.directory.display(), &ground.name);
+    let (directory, name) = (test_bed.directory.display(), &test_bed.name);
     let rank = format!(
         "exec {PROGRAM} lab exec --name {name} h$PMI_RANK -- \
          {PROGRAM} run {directory}/short.toml --on cluster --wire ofi --out {directory}/out"
@@ -95,7 +95,7 @@ fn ofi__every_class_arrives_with_its_mark_at_the_peer() {
     assert!([Some(0), Some(3), Some(4)].contains(&run.status.code()), "{}", text(&run));
     let (mut urgent, mut bulk) = (0, 0);
     for host in 0..HOSTS {
-        let listing = ground.on(host, &["nft", "list", "table", "inet", "count"]).expect("counters");
+        let listing = test_bed.on(host, &["nft", "list", "table", "inet", "count"]).expect("counters");
         let [low_latency, of_bulk, best_effort, all] = packets(&listing)[..] else { panic!("{listing}") };
         // Phases in one class, control and the opening of connections are unmarked; nothing has another mark.
         assert_eq!(low_latency + of_bulk + best_effort, all, "host {host}: {listing}");

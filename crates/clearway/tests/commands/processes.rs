@@ -7,19 +7,19 @@ use nix::unistd::Pid;
 
 /// One that was there when it was looked for.
 #[derive(Clone, Debug)]
-pub(crate) struct Process {
+pub(crate) struct FoundProcess {
     pub(crate) pid: Pid,
     /// Its arguments, separated by spaces.
     pub(crate) line: String,
 }
 
 /// All that there are.
-pub(crate) fn all() -> impl Iterator<Item = Process> {
+pub(crate) fn all() -> impl Iterator<Item = FoundProcess> {
     let table = fs::read_dir("/proc").expect("processes").flatten();
     let pids = table.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     pids.map(|pid| {
         let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        Process { pid: Pid::from_raw(pid), line: String::from_utf8_lossy(&line).replace('\0', " ") }
+        FoundProcess { pid: Pid::from_raw(pid), line: String::from_utf8_lossy(&line).replace('\0', " ") }
     })
 }
 
@@ -27,9 +27,9 @@ pub(crate) fn all() -> impl Iterator<Item = Process> {
 pub(crate) fn wait_until(
     what: &str,
     patience: Duration,
-    look: impl Fn() -> Vec<Process>,
-    is_so: impl Fn(&[Process]) -> bool,
-) -> Vec<Process> {
+    look: impl Fn() -> Vec<FoundProcess>,
+    is_so: impl Fn(&[FoundProcess]) -> bool,
+) -> Vec<FoundProcess> {
     let until = Instant::now() + patience;
     loop {
         let found = look();

@@ -8,15 +8,15 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::processes::{self, Process};
+use crate::processes::{self, FoundProcess};
 
 /// The longest that anything here may take on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// A directory of this test alone, gone at the end. Commands name it, so that their processes can be found.
-struct Scratch(PathBuf);
+struct ProgramDirectory(PathBuf);
 
-impl Scratch {
+impl ProgramDirectory {
     fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("clearway-program-{name}-{}", std::process::id()));
         fs::create_dir_all(&path).expect("a directory");
@@ -40,21 +40,21 @@ impl Scratch {
     }
 
     /// Processes of commands: those whose command lines name the directory, but for the program itself.
-    fn processes(&self) -> Vec<Process> {
+    fn processes(&self) -> Vec<FoundProcess> {
         let directory = self.0.display().to_string();
         processes::all().filter(|it| it.line.contains(&directory) && !it.line.contains("clearway bench")).collect()
     }
 
-    fn wait_until(&self, what: &str, is_so: impl Fn(&[Process]) -> bool) -> Vec<Process> {
+    fn wait_until(&self, what: &str, is_so: impl Fn(&[FoundProcess]) -> bool) -> Vec<FoundProcess> {
         processes::wait_until(what, DEADLINE, || self.processes(), is_so)
     }
 
     fn expect_nothing_left(&self) {
-        self.wait_until("nothing is left", <[Process]>::is_empty);
+        self.wait_until("nothing is left", <[FoundProcess]>::is_empty);
     }
 }
 
-impl Drop for Scratch {
+impl Drop for ProgramDirectory {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
@@ -65,14 +65,14 @@ fn errors(output: &Output) -> String {
 }
 
 /// A victim that does `this` where a file lies that a congestor puts there, and the congestor.
-fn slowed(scratch: &Scratch, this: &str) -> [String; 2] {
+fn slowed(scratch: &ProgramDirectory, this: &str) -> [String; 2] {
     let [busy, met] = ["busy", "met"].map(|name| scratch.path(name));
     let victim = format!("if [ -e {busy} ]; then echo >>{met}; {this}; else echo 'took 10 us'; fi");
     [victim, format!("trap 'rm -f {busy}; exit 0' TERM; touch {busy}; while :; do sleep 0.05; done")]
 }
 
 /// Whether each of six pairs met its congestor, which a machine may be too busy to start before the victim is.
-fn all_met(scratch: &Scratch) -> bool {
+fn all_met(scratch: &ProgramDirectory) -> bool {
     let met = fs::read(scratch.path("met")).unwrap_or_default().len() == 6;
     if !met {
         eprintln!("skipped: this machine is too busy to start a congestor in time");
@@ -83,7 +83,7 @@ fn all_met(scratch: &Scratch) -> bool {
 
 /// Whether six pairs whose victim says four times as much beside a congestor have this slowdown and exit code.
 fn slowdown_is(figure: &str, slowdown: f64, code: i32) {
-    let scratch = Scratch::new(&format!("pairs-{figure}"));
+    let scratch = ProgramDirectory::new(&format!("pairs-{figure}"));
     let [victim, congestor] = slowed(&scratch, "echo 'took 40 us'");
     let flags = ["--victim-cmd", &victim, "--congestor-cmd", &congestor, "--victim-figure", figure, "--pairs", "6"];
     let output = scratch.run(&flags);
@@ -113,7 +113,7 @@ fn commands__slowdown_is_that_of_the_pairs() {
 
 #[test]
 fn commands__a_failure_is_one_sentence_with_the_last_word() {
-    let scratch = Scratch::new("fails");
+    let scratch = ProgramDirectory::new("fails");
     let nap = format!("exec sleep 1000 # {}", scratch.path(""));
     for (victim, congestor, more, sentence) in [
         (
@@ -143,7 +143,7 @@ fn commands__a_failure_is_one_sentence_with_the_last_word() {
 
 #[test]
 fn commands__a_run_without_end_beside_congestors_is_infinitely_slow() {
-    let scratch = Scratch::new("endless");
+    let scratch = ProgramDirectory::new("endless");
     let [victim, congestor] = slowed(&scratch, "exec sleep 1000");
     let flags = ["--victim-cmd", &victim, "--congestor-cmd", &congestor, "--victim-limit", "1s", "--pairs", "6"];
     let output = scratch.run(&flags);
@@ -159,7 +159,7 @@ fn commands__a_run_without_end_beside_congestors_is_infinitely_slow() {
 }
 
 /// Starts a run whose commands have descendants in groups and sessions of their own, and waits until they are there.
-fn with_descendants(scratch: &Scratch) -> Child {
+fn with_descendants(scratch: &ProgramDirectory) -> Child {
     let far = format!("sh -c 'sleep 1000; : {}'", scratch.path("far"));
     let congestor = format!("setsid {far} & setsid setsid {far} & trap '' TERM; wait; wait");
     let victim = format!("sleep 1000; : {}", scratch.path("victim"));
@@ -180,7 +180,7 @@ fn with_descendants(scratch: &Scratch) -> Child {
 
 #[test]
 fn commands__whatever_ends_the_conductor_ends_all_descendants() {
-    let scratch = Scratch::new("ends");
+    let scratch = ProgramDirectory::new("ends");
     for (signal, code) in [(Signal::SIGINT, Some(130)), (Signal::SIGTERM, Some(130)), (Signal::SIGKILL, None)] {
         let run = with_descendants(&scratch);
         kill(Pid::from_raw(run.id().cast_signed()), signal).expect("told");
@@ -194,13 +194,14 @@ fn commands__whatever_ends_the_conductor_ends_all_descendants() {
 
 #[test]
 fn commands__a_guard_that_is_killed_leaves_nothing_of_its_command() {
-    let scratch = Scratch::new("guards");
+    let scratch = ProgramDirectory::new("guards");
     for is_watched in [false, true] {
         let run = with_descendants(&scratch);
         let guards = scratch.wait_until("the guards start", |found| {
             found.iter().filter(|it| it.line.contains(" guard --watched-by ")).count() == 2
         });
-        let is_one = |it: &&Process| it.line.contains(" guard ") && it.line.contains(" --watched-by ") == is_watched;
+        let is_one =
+            |it: &&FoundProcess| it.line.contains(" guard ") && it.line.contains(" --watched-by ") == is_watched;
         for guard in guards.iter().filter(is_one) {
             // The first one's end may have ended the run, and the other with it.
             let _ = kill(guard.pid, Signal::SIGKILL);
@@ -216,7 +217,7 @@ fn commands__a_guard_that_is_killed_leaves_nothing_of_its_command() {
 
 #[test]
 fn commands__places_and_flags_that_do_not_fit_are_refused() {
-    let scratch = Scratch::new("flags");
+    let scratch = ProgramDirectory::new("flags");
     for (flags, code, sentence) in [
         (&["--victim-cmd", "true", "--on", "sim"][..], 1, "runs in a lab or on a cluster"),
         (&["--victim-cmd", "true", "--congestor-cmd", "true", "--on", "cluster"], 1, "two commands need no ranks"),
@@ -236,7 +237,7 @@ fn commands__places_and_flags_that_do_not_fit_are_refused() {
 
 #[test]
 fn commands__in_a_lab_run_on_the_hosts_of_their_part() {
-    let scratch = Scratch::new("lab");
+    let scratch = ProgramDirectory::new("lab");
     // On the first of its two hosts a command sees an address of the lab, and its own name.
     let seen = scratch.path("seen");
     let victim = format!("echo $CLEARWAY_HOST $CLEARWAY_PLACE $CLEARWAY_ADDRESSES >> {seen}; echo 1");

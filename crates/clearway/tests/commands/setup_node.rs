@@ -4,7 +4,7 @@ use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
 /// A lab of two hosts, gone when dropped.
-struct Lab(String);
+struct SetupLab(String);
 
 fn clearway(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_clearway")).args(arguments).output().expect("the program starts")
@@ -14,7 +14,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-impl Lab {
+impl SetupLab {
     fn up() -> Result<Self, String> {
         let name = format!("setup{}", std::process::id());
         let up = clearway(&["lab", "up", "--name", &name, "--hosts", "2"]);
@@ -42,7 +42,7 @@ impl Lab {
     }
 }
 
-impl Drop for Lab {
+impl Drop for SetupLab {
     fn drop(&mut self) {
         clearway(&["lab", "down", "--name", &self.0]);
     }
@@ -63,7 +63,7 @@ fn setup_node__marks_and_serves_and_is_taken_back() {
             return eprintln!("skipped: {tool} is not installed");
         }
     }
-    let lab = match Lab::up() {
+    let lab = match SetupLab::up() {
         Ok(lab) => lab,
         Err(reason) => return eprintln!("skipped: no lab: {reason}"),
     };

@@ -375,9 +375,9 @@ fn build__a_builder_that_retires_and_joins_again_keeps_one_archive_in_which_ever
     assert_eq!([&told["timeslices"], &told["lost"], &told["duplicated"]], [60_000, 0, 0], "{told}");
     assert_eq!((&told["incomplete"], &told["faults"]), (&0.into(), &0.into()));
     let out = told["out"].as_array().expect("a list");
-    let gone = out.iter().map(|one| (one["rank"].as_u64(), one["how"].as_str(), one["back_seconds"].is_number()));
+    let dead_ranks = out.iter().map(|one| (one["rank"].as_u64(), one["how"].as_str(), one["back_seconds"].is_number()));
     let wanted = [(Some(3), Some("retired"), true), (Some(4), Some("retired"), false)];
-    assert_eq!(gone.collect::<Vec<_>>(), wanted, "{told}");
+    assert_eq!(dead_ranks.collect::<Vec<_>>(), wanted, "{told}");
     let output = clearway(&directory, "msa check ts_0.tsa ts_1.tsa ts_2.tsa --json");
     let files: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).expect("JSON");
     let items = files.iter().map(|file| file["contents"]["items"].as_u64().expect("a count"));

@@ -8,7 +8,7 @@ use std::time::Duration;
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use crate::processes::{self, Process};
+use crate::processes::{self, FoundProcess};
 
 /// A launcher that speaks PMI-1.
 const LAUNCHER: &str = "mpiexec.hydra";
@@ -49,8 +49,8 @@ fn text(output: &Output) -> String {
 }
 
 /// Processes of this run: their command lines name its directory, or their parents' do.
-fn processes_of(directory: &Path) -> Vec<Process> {
-    let all: Vec<Process> = processes::all().collect();
+fn processes_of(directory: &Path) -> Vec<FoundProcess> {
+    let all: Vec<FoundProcess> = processes::all().collect();
     let directory = directory.display().to_string();
     let is_named = |pid: Pid| all.iter().any(|it| it.pid == pid && it.line.contains(&directory));
     all.iter().filter(|it| is_named(it.pid) || parent(it.pid).is_some_and(is_named)).cloned().collect()
@@ -64,7 +64,7 @@ fn parent(pid: Pid) -> Option<Pid> {
 
 /// Waits until no process of this run is left: who was told to end may be doing it when the launcher has ended.
 fn expect_nothing_left(directory: &Path) {
-    processes::wait_until("nothing is left", PATIENCE, || processes_of(directory), <[Process]>::is_empty);
+    processes::wait_until("nothing is left", PATIENCE, || processes_of(directory), <[FoundProcess]>::is_empty);
 }
 
 /// The report of a run that came to a verdict. On a busy machine any may be right; that there is one is the point.

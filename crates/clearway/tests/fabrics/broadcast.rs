@@ -21,7 +21,7 @@ use clearway_sim::spec::FabricSpec;
 use clearway_sim::wire::SimWire;
 use clearway_sim::world::WorldEvent;
 
-use crate::stage::{self, Stage};
+use crate::faulty_world::{self, FaultyWorld};
 
 const GROUP: GroupId = GroupId(3);
 const SYMBOL: u32 = 1_000;
@@ -32,7 +32,7 @@ const SILENCE: Nanos = Nanos::from_millis(20);
 const LIMIT: Picos = Picos::from_micros(20_000_000);
 
 /// What a seed is.
-struct Trial {
+struct CastTrial {
     spec: FabricSpec,
     ranks: u32,
     root: u32,
@@ -48,7 +48,7 @@ struct Trial {
 
 /// What one application saw.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Seen {
+struct MemberView {
     received: Vec<(u32, Span)>,
     stable: u32,
     aborted: Option<u32>,
@@ -59,13 +59,13 @@ fn content(object: u32, at: usize) -> u8 {
     (object as usize * 131 + at * 7 + at / 251) as u8
 }
 
-fn drawn(seed: u64) -> Trial {
+fn drawn(seed: u64) -> CastTrial {
     let mut stream = RandomKey::new(seed).purpose("broadcast on a fabric").stream();
     let mut below = |bound: u64| stream.below(bound);
-    let spec = stage::drawn(&mut below);
+    let spec = faulty_world::drawn(&mut below);
     let ranks = 2 + below(23) as u32;
     let lengths = (0..1 + below(12)).map(|_| [below(900) + 1, below(60_000) + 1][below(2) as usize] as u32).collect();
-    let mut trial = Trial {
+    let mut trial = CastTrial {
         spec,
         ranks,
         root: below(u64::from(ranks)) as u32,
@@ -83,13 +83,13 @@ fn drawn(seed: u64) -> Trial {
 }
 
 /// One thing that goes wrong within the first milliseconds.
-fn fault(trial: &mut Trial, stream: &mut RandomStream) -> Option<Fault> {
+fn fault(trial: &mut CastTrial, stream: &mut RandomStream) -> Option<Fault> {
     let mut below = |bound: u64| stream.below(bound);
     let at = Picos::from_nanos(below(1_500_000));
     let length = Picos::from_nanos(1 + below(SILENCE.0 / 4));
     let rank = below(u64::from(trial.ranks)) as u32;
-    let host = stage::host(rank);
-    let (_, switch) = stage::leaf(&trial.spec, rank);
+    let host = faulty_world::host(rank);
+    let (_, switch) = faulty_world::leaf(&trial.spec, rank);
     let (inward, outward) = (format!("{switch} -> {host}"), format!("{host} -> {switch}"));
     let some = |odds| PacketMatch { odds, class: None, sort: PacketSort::Any };
     let one_way = [inward.clone(), outward][below(2) as usize].clone();
@@ -126,7 +126,7 @@ fn fault(trial: &mut Trial, stream: &mut RandomStream) -> Option<Fault> {
     Some(Fault { at, until: at + length, target, kind })
 }
 
-fn node(wire: &mut SimWire, trial: &Trial, members: &Arc<[Member]>) -> (BroadcastNode, RegionId) {
+fn node(wire: &mut SimWire, trial: &CastTrial, members: &Arc<[Member]>) -> (BroadcastNode, RegionId) {
     let total: u64 = trial.lengths.iter().map(|length| u64::from(*length)).sum();
     let slots = u64::from(SLOTS * SYMBOL);
     let region = wire.register(Bytes(total + slots)).expect("a fresh end has room for a region");
@@ -161,40 +161,40 @@ fn node(wire: &mut SimWire, trial: &Trial, members: &Arc<[Member]>) -> (Broadcas
 }
 
 /// A cast under way.
-struct Cast {
-    stage: Stage<BroadcastNode>,
-    seen: Vec<Seen>,
+struct CastUnderTest {
+    stage: FaultyWorld<BroadcastNode>,
+    seen: Vec<MemberView>,
     regions: Vec<RegionId>,
     /// Bytes of each rank's region that long objects have been given.
     given: Vec<u64>,
 }
 
-impl Cast {
-    fn of(trial: &Trial) -> Self {
-        let leaf = |rank| stage::leaf(&trial.spec, rank).0;
+impl CastUnderTest {
+    fn new(trial: &CastTrial) -> Self {
+        let leaf = |rank| faulty_world::leaf(&trial.spec, rank).0;
         let members: Arc<[Member]> =
             (0..trial.ranks).map(|rank| Member { rank: Rank(rank), leaf: leaf(rank) }).collect();
         let mut regions = Vec::new();
-        let stage = Stage::of(&trial.spec, trial.ranks, trial.seed, &trial.plan, |wire| {
+        let stage = FaultyWorld::new(&trial.spec, trial.ranks, trial.seed, &trial.plan, |wire| {
             let (node, region) = node(wire, trial, &members);
             regions.push(region);
             node
         });
         let ranks = trial.ranks as usize;
-        Self { stage, seen: vec![Seen::default(); ranks], regions, given: vec![0; ranks] }
+        Self { stage, seen: vec![MemberView::default(); ranks], regions, given: vec![0; ranks] }
     }
 
     /// Runs a while, and gives the applications' answers.
-    fn turn(&mut self, trial: &Trial) {
+    fn turn(&mut self, trial: &CastTrial) {
         let mut told = Vec::new();
         let mut remake = |_: &mut SimWire| -> BroadcastNode { unreachable!("nobody who died comes back") };
         self.stage.turn(&mut remake, &mut |it: WorldEvent<'_, BroadcastNode>| told.push((it.rank, it.event)));
         for (rank, event) in told {
-            self.hear(trial, rank, event);
+            self.handle_event(trial, rank, event);
         }
     }
 
-    fn hear(&mut self, trial: &Trial, rank: Rank, event: BroadcastEvent) {
+    fn handle_event(&mut self, trial: &CastTrial, rank: Rank, event: BroadcastEvent) {
         let now = self.stage.world.now();
         let place = rank.index();
         match event {
@@ -224,7 +224,7 @@ impl Cast {
         }
     }
 
-    fn compare(&mut self, trial: &Trial, rank: Rank, object: u32, at: Span) {
+    fn compare(&mut self, trial: &CastTrial, rank: Rank, object: u32, at: Span) {
         if trial.killed.contains(&rank.0) {
             return;
         }
@@ -234,16 +234,17 @@ impl Cast {
         assert!((0..).zip(bytes).all(|(place, byte)| *byte == content(object, place)), "object {object} at {rank:?}");
     }
 
-    fn is_over(&self, trial: &Trial) -> bool {
+    fn is_over(&self, trial: &CastTrial) -> bool {
         let all = trial.lengths.len() as u32;
-        let over = |seen: &Seen| seen.out || seen.stable == all || seen.aborted.is_some_and(|end| seen.stable >= end);
+        let over =
+            |seen: &MemberView| seen.out || seen.stable == all || seen.aborted.is_some_and(|end| seen.stable >= end);
         (0..).zip(&self.seen).all(|(rank, seen)| trial.killed.contains(&rank) || over(seen))
     }
 }
 
 fn run(seed: u64) {
     let trial = drawn(seed);
-    let mut cast = Cast::of(&trial);
+    let mut cast = CastUnderTest::new(&trial);
     let mut offset = 0;
     for length in &trial.lengths {
         let from = Span { region: cast.regions[trial.root as usize], offset, length: *length };
@@ -260,7 +261,7 @@ fn run(seed: u64) {
     }
     let about = || {
         let states: Vec<_> = cast.seen.iter().map(|it| (it.received.len(), it.stable, it.aborted, it.out)).collect();
-        let Trial { ranks, root, way, lengths, plan, killed, window, .. } = &trial;
+        let CastTrial { ranks, root, way, lengths, plan, killed, window, .. } = &trial;
         format!(
             "{ranks} ranks, root {root}, {way:?}, window {window}, {lengths:?}, killed {killed:?}: {states:?}\n{}",
             plan.to_text()

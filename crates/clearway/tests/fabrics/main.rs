@@ -2,5 +2,5 @@
 #![allow(non_snake_case)] // tests are named function__case
 
 mod broadcast;
-mod stage;
+mod faulty_world;
 mod timeslice;

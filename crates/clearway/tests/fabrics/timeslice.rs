@@ -22,7 +22,7 @@ use clearway_sim::spec::FabricSpec;
 use clearway_sim::wire::SimWire;
 use clearway_sim::world::WorldEvent;
 
-use crate::stage::{self, Stage};
+use crate::faulty_world::{self, FaultyWorld};
 
 /// A message between hosts takes some two microseconds.
 const BEAT: Nanos = Nanos::from_micros(100);
@@ -34,7 +34,7 @@ const LENGTH_MAX: u64 = 3_000_000;
 const LIMIT: Picos = Picos::from_micros(400_000);
 
 /// What a seed is.
-struct Trial {
+struct BuildTrial {
     spec: FabricSpec,
     inputs: u32,
     builders: u32,
@@ -53,11 +53,11 @@ fn content(place: usize, timeslice: u64, at: usize) -> u8 {
     (place as u64 * 31 + timeslice * 7 + at as u64) as u8
 }
 
-impl Trial {
+impl BuildTrial {
     fn drawn(seed: u64) -> Self {
         let mut stream = RandomKey::new(seed).purpose("timeslices on a fabric").stream();
         let mut below = |bound: u64| stream.below(bound);
-        let spec = stage::drawn(&mut below);
+        let spec = faulty_world::drawn(&mut below);
         let (inputs, builders) = (2 + below(4) as u32, 2 + below(4) as u32);
         let longest = [60, 3_000][below(2) as usize];
         let mut trial = Self {
@@ -94,7 +94,7 @@ impl Trial {
         for _ in 0..below(7) {
             let (at, length) = (Picos::from_nanos(below(STRIKES)), Picos::from_nanos(1 + below(LENGTH_MAX)));
             let rank = below(u64::from(self.ranks())) as u32;
-            let (host, (_, switch)) = (stage::host(rank), stage::leaf(&self.spec, rank));
+            let (host, (_, switch)) = (faulty_world::host(rank), faulty_world::leaf(&self.spec, rank));
             let link = [format!("{switch} -> {host}"), format!("{host} -> {switch}"), format!("{host} -- {switch}")];
             let draw = below(14);
             if draw < 5 {
@@ -143,7 +143,7 @@ impl Trial {
 
     /// Whether `rank` dies in the plan, and whether it comes back.
     fn dies(&self, rank: u32) -> Option<bool> {
-        let is_own = |fault: &&Fault| fault.kind == FaultKind::Crash && fault.target == stage::host(rank);
+        let is_own = |fault: &&Fault| fault.kind == FaultKind::Crash && fault.target == faulty_world::host(rank);
         self.plan.faults.iter().find(is_own).map(|fault| fault.until < LIMIT)
     }
 
@@ -185,7 +185,7 @@ impl Trial {
 
 /// A timeslice that a builder told to be complete.
 #[derive(Clone, Debug)]
-struct Built {
+struct CompletedTimeslice {
     rank: Rank,
     life: u32,
     /// Inputs whose contribution was there.
@@ -194,7 +194,7 @@ struct Built {
 
 /// One rank as its application knows it.
 #[derive(Clone, Debug, Default)]
-struct Process {
+struct BuildProcess {
     /// How often it was taken in.
     lives: u32,
     ended: bool,
@@ -205,14 +205,14 @@ struct Process {
 }
 
 /// A job under way.
-struct Job<'a> {
-    trial: &'a Trial,
+struct RunningJob<'a> {
+    trial: &'a BuildTrial,
     layout: Arc<TimesliceLayout>,
-    stage: Stage<TimesliceNode>,
+    stage: FaultyWorld<TimesliceNode>,
     stream: RandomStream,
     own: Vec<RegionId>,
-    processes: Vec<Process>,
-    built: BTreeMap<u64, Vec<Built>>,
+    processes: Vec<BuildProcess>,
+    built: BTreeMap<u64, Vec<CompletedTimeslice>>,
     releases: BTreeMap<(Picos, u64), (Rank, u32, u64)>,
     ever_out: BTreeSet<Rank>,
     /// How often one rank, the first, was told that another is out.
@@ -222,20 +222,22 @@ struct Job<'a> {
     asked: usize,
 }
 
-impl<'a> Job<'a> {
-    fn of(trial: &'a Trial) -> Self {
+impl<'a> RunningJob<'a> {
+    fn new(trial: &'a BuildTrial) -> Self {
         let (inputs, builders) = ((0..trial.inputs).map(Rank), (trial.inputs..trial.ranks()).map(Rank));
         let layout = TimesliceLayout::new(inputs.collect(), builders.collect(), &[]).expect("a sound layout");
         let layout = Arc::new(layout);
         let mut own = Vec::new();
-        let stage = Stage::of(&trial.spec, trial.ranks(), trial.seed, &trial.plan, |wire| {
+        let stage = FaultyWorld::new(&trial.spec, trial.ranks(), trial.seed, &trial.plan, |wire| {
             let (node, region) = trial.node(wire, &layout);
             own.push(region);
             node
         });
         let mut stream = RandomKey::new(trial.seed).purpose("application").stream();
-        let process =
-            |rank| Process { persistent: stream.below(2) == 0 || trial.dies(rank) == Some(true), ..Process::default() };
+        let process = |rank| BuildProcess {
+            persistent: stream.below(2) == 0 || trial.dies(rank) == Some(true),
+            ..BuildProcess::default()
+        };
         let processes = (0..trial.ranks()).map(process).collect();
         let mut job = Self {
             trial,
@@ -308,7 +310,7 @@ impl<'a> Job<'a> {
         };
         self.stage.turn(&mut remake, hear);
         for (rank, event, spans) in told {
-            self.hear(rank, event, &spans);
+            self.handle_event(rank, event, &spans);
         }
         for rank in remade {
             (self.processes[rank.index()].out, self.processes[rank.index()].dead) = (true, false);
@@ -323,7 +325,7 @@ impl<'a> Job<'a> {
         }
     }
 
-    fn hear(&mut self, rank: Rank, event: TimesliceEvent, spans: &[Option<Span>]) {
+    fn handle_event(&mut self, rank: Rank, event: TimesliceEvent, spans: &[Option<Span>]) {
         let process = &mut self.processes[rank.index()];
         match event {
             TimesliceEvent::Complete { timeslice, .. } => self.complete(rank, timeslice, spans),
@@ -370,7 +372,7 @@ impl<'a> Job<'a> {
             let wrong = (0..).zip(bytes).find(|(at, byte)| **byte != content(place, timeslice, *at));
             assert_eq!(wrong, None, "timeslice {timeslice}, input {place} at {rank:?}");
         }
-        self.built.entry(timeslice).or_default().push(Built { rank, life, with });
+        self.built.entry(timeslice).or_default().push(CompletedTimeslice { rank, life, with });
         let due = self.stage.world.now() + Picos::from_nanos(self.stream.below(40_000));
         self.releases.insert((due, self.stream.below(u64::MAX)), (rank, life, timeslice));
     }
@@ -379,12 +381,12 @@ impl<'a> Job<'a> {
     fn is_over(&self) -> bool {
         let last = self.trial.plan.faults.iter().map(|fault| fault.until).filter(|until| *until < LIMIT).max();
         let now = self.stage.world.now();
-        let over = |process: &Process| process.dead || process.ended || process.out;
+        let over = |process: &BuildProcess| process.dead || process.ended || process.out;
         last.is_none_or(|last| last < now) && self.asked == self.trial.asked.len() && self.processes.iter().all(over)
     }
 
     /// What removed builders have built by decision, as whoever knows most of them says.
-    fn settled(&mut self) -> Vec<(Rank, u64)> {
+    fn built_by_removed(&mut self) -> Vec<(Rank, u64)> {
         let ranks = (0..self.trial.ranks()).map(Rank);
         let all = ranks.filter_map(|rank| Some(self.stage.world.engine_mut(rank)?.settled().collect::<Vec<_>>()));
         all.max_by_key(Vec::len).unwrap_or_default()
@@ -393,14 +395,14 @@ impl<'a> Job<'a> {
     fn check(&mut self) {
         assert!(!self.helpless, "somebody could decide nothing");
         assert!(self.is_over(), "it never ends");
-        let settled = self.settled();
+        let settled = self.built_by_removed();
         // Each removal ends a life; what was built in one that no decision has ended counts, also of one that died behind its end.
         let removals = |rank| self.told.iter().filter(|((_, lost), _)| *lost == rank).map(|(_, count)| *count).max();
-        let is_current = |built: &&Built| built.life >= removals(built.rank).unwrap_or(0);
+        let is_current = |built: &&CompletedTimeslice| built.life >= removals(built.rank).unwrap_or(0);
         for timeslice in 0..self.trial.timeslices {
             let all = self.built.get(&timeslice).map_or(&[][..], Vec::as_slice);
             let by_decision = settled.iter().filter(|(_, settled)| *settled == timeslice);
-            let mut valid: Vec<&Built> = all.iter().filter(is_current).collect();
+            let mut valid: Vec<&CompletedTimeslice> = all.iter().filter(is_current).collect();
             for (rank, _) in by_decision {
                 let built = all.iter().rfind(|built| built.rank == *rank && !is_current(built));
                 valid.push(built.unwrap_or_else(|| panic!("timeslice {timeslice} was never complete at {rank:?}")));
@@ -417,8 +419,8 @@ impl<'a> Job<'a> {
 }
 
 fn run(seed: u64) {
-    let trial = Trial::drawn(seed);
-    let mut job = Job::of(&trial);
+    let trial = BuildTrial::drawn(seed);
+    let mut job = RunningJob::new(&trial);
     let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         while !job.is_over() && !job.helpless && job.stage.world.now() < LIMIT {
             job.turn();
@@ -428,7 +430,7 @@ fn run(seed: u64) {
     if let Err(why) = caught {
         let what = why.downcast_ref::<String>().cloned();
         let what = what.or_else(|| why.downcast_ref::<&str>().map(|what| (*what).to_owned())).unwrap_or_default();
-        let Trial { spec, inputs, builders, policy, timeslices, ring, asked, plan, .. } = &trial;
+        let BuildTrial { spec, inputs, builders, policy, timeslices, ring, asked, plan, .. } = &trial;
         panic!(
             "seed {seed}: {what}\n{}, {inputs} to {builders}, {policy:?}, {timeslices} timeslices, rings {ring}, {asked:?}, at {:?}\n{:?}\n{}",
             spec.name,

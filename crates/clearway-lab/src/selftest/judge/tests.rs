@@ -10,48 +10,48 @@ fn spec(queue: QueueKind) -> LabSpec {
 }
 
 /// What a port of `rate` and `depth` does with a flood sent within 0.6 ms, the receiver `late_us` late.
-fn flood(rate: BitsPerSec, depth: u64, late_us: u64, noise_us: u64) -> Flood {
+fn flood(rate: BitsPerSec, depth: u64, late_us: u64, noise_us: u64) -> FloodResult {
     let sending = Nanos::from_micros(600);
     let passed = depth + 1 + (burst(rate).0 + rate.bytes_in(sending).0) / FRAME.0;
     let bytes = clearway_proto::base::Bytes(passed * FRAME.0 - burst(rate).0);
     let draining = rate.time_for(bytes) + Nanos::from_micros(late_us);
     let arrived = vec![Class::BestEffort; passed as usize];
-    Flood { seen: Seen { arrived, sending, draining, noise: Nanos::from_micros(noise_us) }, passed }
+    FloodResult { seen: BurstResult { arrived, sending, draining, noise: Nanos::from_micros(noise_us) }, passed }
 }
 
-fn outcomes(floods: &[Flood]) -> (Outcome, Outcome) {
+fn outcomes(floods: &[FloodResult]) -> (CheckOutcome, CheckOutcome) {
     let spec = spec(QueueKind::Strict);
-    let expected = Expected { rate: RATE, spec: &spec };
+    let expected = ExpectedPort { rate: RATE, spec: &spec };
     (expected.rate(floods).outcome, expected.depth(floods).outcome)
 }
 
 #[test]
 fn flood__an_ideal_port_passes() {
-    assert_eq!(outcomes(&[flood(RATE, 100, 50, 0)]), (Outcome::Pass, Outcome::Pass));
+    assert_eq!(outcomes(&[flood(RATE, 100, 50, 0)]), (CheckOutcome::Pass, CheckOutcome::Pass));
 }
 
 #[test]
 fn flood__a_wrong_rate_or_depth_fails_however_often() {
     let slow = || flood(BitsPerSec::mega(80), 100, 0, 0);
-    assert_eq!(outcomes(&[slow(), slow(), slow()]).0, Outcome::Fail);
-    assert_eq!(outcomes(&[flood(RATE, 100, 0, 0), flood(BitsPerSec::mega(120), 100, 0, 0)]).0, Outcome::Fail);
-    assert_eq!(outcomes(&[flood(RATE, 90, 0, 0)]).1, Outcome::Fail);
-    assert_eq!(outcomes(&[flood(RATE, 110, 0, 0)]).1, Outcome::Fail);
+    assert_eq!(outcomes(&[slow(), slow(), slow()]).0, CheckOutcome::Fail);
+    assert_eq!(outcomes(&[flood(RATE, 100, 0, 0), flood(BitsPerSec::mega(120), 100, 0, 0)]).0, CheckOutcome::Fail);
+    assert_eq!(outcomes(&[flood(RATE, 90, 0, 0)]).1, CheckOutcome::Fail);
+    assert_eq!(outcomes(&[flood(RATE, 110, 0, 0)]).1, CheckOutcome::Fail);
 }
 
 #[test]
 fn flood__lateness_that_the_threads_waited_is_no_failure() {
     let late = || flood(RATE, 100, 3_000, 3_100);
-    assert_eq!(outcomes(&[late(), late()]).0, Outcome::Inconclusive);
-    assert_eq!(outcomes(&[late(), flood(RATE, 100, 100, 0)]).0, Outcome::Pass, "the shortest round counts");
-    assert_eq!(outcomes(&[flood(RATE, 100, 3_000, 100)]).0, Outcome::Fail, "late without having waited");
+    assert_eq!(outcomes(&[late(), late()]).0, CheckOutcome::Inconclusive);
+    assert_eq!(outcomes(&[late(), flood(RATE, 100, 100, 0)]).0, CheckOutcome::Pass, "the shortest round counts");
+    assert_eq!(outcomes(&[flood(RATE, 100, 3_000, 100)]).0, CheckOutcome::Fail, "late without having waited");
 }
 
 #[test]
 fn flood__a_burst_that_took_too_long_is_void() {
     let mut slow = flood(RATE, 100, 0, 0);
     slow.seen.sending = Nanos::from_millis(4);
-    assert_eq!(outcomes(&[slow]), (Outcome::Inconclusive, Outcome::Inconclusive));
+    assert_eq!(outcomes(&[slow]), (CheckOutcome::Inconclusive, CheckOutcome::Inconclusive));
 }
 
 /// The order in which an ideal queue with these turns (frames a class may send in a row) empties a full burst.
@@ -68,15 +68,15 @@ fn round_robin(turns: [usize; 5], packets: usize) -> Vec<Class> {
     out
 }
 
-fn order(queue: QueueKind, arrived: Vec<Class>) -> Outcome {
+fn order(queue: QueueKind, arrived: Vec<Class>) -> CheckOutcome {
     let spec = spec(queue);
-    let expected = Expected { rate: RATE, spec: &spec };
-    let seen = Seen { arrived, sending: Nanos::from_micros(300), draining: Nanos::ZERO, noise: Nanos::ZERO };
+    let expected = ExpectedPort { rate: RATE, spec: &spec };
+    let seen = BurstResult { arrived, sending: Nanos::from_micros(300), draining: Nanos::ZERO, noise: Nanos::ZERO };
     expected.order(&[seen]).outcome
 }
 
 fn packets(queue: QueueKind) -> usize {
-    Expected { rate: RATE, spec: &spec(queue) }.order_packets()
+    ExpectedPort { rate: RATE, spec: &spec(queue) }.order_packets()
 }
 
 #[test]
@@ -87,8 +87,8 @@ fn order__each_kind_knows_its_own_and_refuses_the_others() {
         let mut fifo: Vec<Class> = round_robin([n; 5], n);
         fifo.reverse();
         let strict = round_robin([n; 5], n);
-        let weighted = round_robin(Class::ALL.map(|class| weights.of(class) as usize), n);
-        let pass = |is: bool| if is { Outcome::Pass } else { Outcome::Fail };
+        let weighted = round_robin(Class::ALL.map(|class| weights.weight(class) as usize), n);
+        let pass = |is: bool| if is { CheckOutcome::Pass } else { CheckOutcome::Fail };
         assert_eq!(order(queue, fifo), pass(queue == QueueKind::Fifo), "{queue} against fifo");
         assert_eq!(order(queue, strict), pass(queue == QueueKind::Strict), "{queue} against strict");
         assert_eq!(order(queue, weighted), pass(queue == QueueKind::Weighted), "{queue} against weighted");
@@ -99,5 +99,5 @@ fn order__each_kind_knows_its_own_and_refuses_the_others() {
 fn order__a_lost_packet_makes_the_round_void() {
     let mut arrived = round_robin([20; 5], packets(QueueKind::Strict));
     arrived.pop();
-    assert_eq!(order(QueueKind::Strict, arrived), Outcome::Inconclusive);
+    assert_eq!(order(QueueKind::Strict, arrived), CheckOutcome::Inconclusive);
 }

@@ -48,15 +48,15 @@ fn layouts__are_those_of_the_installed_header() {
     let ours = format!(
         "{} {} {} {} {} {} {} {} {} {} {BOOL} {UINT32} {BYTE_OBJECT} {GLOBAL} {SUCCESS} {TYPE_MISMATCH} {WHOLE_JOB} \
          pmix.collect pmix.job.size\n",
-        size_of::<Proc>(),
-        size_of::<Value>(),
-        size_of::<Attribute>(),
-        size_of::<ByteObject>(),
-        offset_of!(Proc, rank),
-        offset_of!(Value, content),
-        offset_of!(Attribute, flags),
-        offset_of!(Attribute, value),
-        offset_of!(ByteObject, size),
+        size_of::<PmixProc>(),
+        size_of::<PmixValue>(),
+        size_of::<PmixAttribute>(),
+        size_of::<PmixByteObject>(),
+        offset_of!(PmixProc, rank),
+        offset_of!(PmixValue, content),
+        offset_of!(PmixAttribute, flags),
+        offset_of!(PmixAttribute, value),
+        offset_of!(PmixByteObject, size),
         size_of::<u8>(),
     );
     assert_eq!(String::from_utf8(said.stdout).unwrap(), ours);
@@ -64,13 +64,13 @@ fn layouts__are_those_of_the_installed_header() {
 
 #[test]
 fn open__a_missing_library_is_a_sentence() {
-    let error = Library::open(Some(Path::new("/nowhere/libpmix.so.2"))).err().unwrap();
+    let error = PmixLibrary::open(Some(Path::new("/nowhere/libpmix.so.2"))).err().unwrap();
     assert!(error.contains("/nowhere/libpmix.so.2"), "{error}");
 }
 
 #[test]
 fn open__a_library_without_the_functions_is_refused() {
-    assert!(Library::open(Some(Path::new("libc.so.6"))).err().unwrap().contains("PMIx_Get_version"));
+    assert!(PmixLibrary::open(Some(Path::new("libc.so.6"))).err().unwrap().contains("PMIx_Get_version"));
 }
 
 #[test]
@@ -92,9 +92,9 @@ fn adopt__a_number_that_is_not_open_is_refused() {
 /// Writes to something without a reader, and says whether that raised the signal. It cannot end this process: the thread blocks it.
 fn raises_sigpipe(write: impl FnOnce() -> io::Result<()>) -> bool {
     without_sigpipe(|| {
-        assert!(!Blocked::is_waiting(), "one from before");
+        assert!(!BlockedSigpipe::is_waiting(), "one from before");
         assert_eq!(write().unwrap_err().kind(), ErrorKind::BrokenPipe);
-        Blocked::is_waiting()
+        BlockedSigpipe::is_waiting()
     })
 }
 
@@ -113,10 +113,10 @@ fn without_sigpipe__the_signal_of_a_write_to_a_closed_pipe_is_discarded() {
         writer.write_all(b"x")
     };
     assert!(raises_sigpipe(write), "the test must be able to see one");
-    assert!(!Blocked::is_waiting(), "none is left behind");
+    assert!(!BlockedSigpipe::is_waiting(), "none is left behind");
     without_sigpipe(|| {
         assert!(write().is_err());
         without_sigpipe(|| ());
-        assert!(Blocked::is_waiting(), "a call within a call leaves what waited before it");
+        assert!(BlockedSigpipe::is_waiting(), "a call within a call leaves what waited before it");
     });
 }

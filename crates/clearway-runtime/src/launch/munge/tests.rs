@@ -19,7 +19,10 @@ const DAMAGED: &[u8] = b"\x0e\x13Invalid credential\0\0\0\0\0\0\0\0\0\0\0\0\0\0\
 #[test]
 fn decoded__reads_recorded_answers() {
     let again = decoded(AGAIN).expect("whole");
-    assert_eq!(again, Opened { code: REPLAYED, why: "Replayed credential".to_owned(), user: 0, data: b"hello" });
+    assert_eq!(
+        again,
+        OpenedCredential { code: REPLAYED, why: "Replayed credential".to_owned(), user: 0, data: b"hello" }
+    );
     let damaged = decoded(DAMAGED).expect("whole").check(3, 0).unwrap_err().to_string();
     assert_eq!(damaged, "keys: munge refuses the credential of rank 3: Invalid credential");
     assert_eq!(decoded(&AGAIN[..AGAIN.len() - 1]), None);
@@ -36,7 +39,7 @@ fn encoded__is_text_without_its_terminating_zero() {
 #[test]
 fn check__only_this_users_credential_of_that_rank_is_taken() {
     let data = [0, 0, 0, 3, b'c'];
-    let made_by = |user| Opened { code: 0, why: String::new(), user, data: &data };
+    let made_by = |user| OpenedCredential { code: 0, why: String::new(), user, data: &data };
     assert_eq!(made_by(7).check(3, 7).unwrap(), b"c");
     let of_other_user = made_by(8).check(3, 7).unwrap_err().to_string();
     assert_eq!(of_other_user, "keys: the credential of rank 3 was made for user 8, not for user 7");
@@ -79,7 +82,7 @@ fn munge__a_real_daemon_opens_what_it_sealed_and_nothing_else() {
         assert!(daemon.try_wait().unwrap().is_none() && Instant::now() < until, "munged does not come up");
         std::thread::yield_now();
     }
-    let munge = Munge { socket: own("s") };
+    let munge = MungeDaemon { socket: own("s") };
     let credential = munge.seal(5, b"card").unwrap();
     let damaged = [&credential[..20], b"AAAA", &credential[24..]].concat();
     let opened: Vec<_> = [(5, &credential), (5, &credential), (4, &credential), (5, &damaged), (5, &b"{}".to_vec())]

@@ -18,36 +18,36 @@ use std::os::unix::net::UnixStream;
 use super::calls;
 use super::environment::Environment;
 use super::send::send_all;
-use super::{Joined, LaunchError, Method, Options, RANKS_MAX, Refusal};
-use session::{Lines, Session};
+use super::{JoinFailure, JoinMethod, JoinOptions, JoinedJob, LaunchError, RANKS_MAX};
+use session::{LineChannel, Pmi1Session};
 
 /// The name in errors.
 const METHOD: &str = "PMI-1";
 
 /// Joins when `PMI_FD` is there.
-pub(super) fn join(environment: &Environment, options: &Options) -> Result<Joined, Refusal> {
+pub(super) fn join(environment: &Environment, options: &JoinOptions) -> Result<JoinedJob, JoinFailure> {
     if environment.get("PMI_FD").is_none() {
-        return Err(Refusal::Absent("no PMI_FD in the environment"));
+        return Err(JoinFailure::Absent("no PMI_FD in the environment"));
     }
     let descriptor = environment.number("PMI_FD")?;
     let (rank, size) = (environment.number("PMI_RANK")?, environment.number("PMI_SIZE")?);
     if rank >= size || size > RANKS_MAX {
-        return Err(Refusal::Failed(format!("PMI_RANK {rank} of PMI_SIZE {size} is no rank of a job")));
+        return Err(JoinFailure::Failed(format!("PMI_RANK {rank} of PMI_SIZE {size} is no rank of a job")));
     }
     let socket = UnixStream::from(calls::adopt(descriptor).map_err(LaunchError::system("take over PMI_FD"))?);
-    let session = Session::start(Descriptor::new(socket, options)?, rank, size)?;
-    Ok(Joined { method: Method::Pmi1, rank, size, secret: None, link: Box::new(session) })
+    let session = Pmi1Session::start(LauncherSocket::new(socket, options)?, rank, size)?;
+    Ok(JoinedJob { method: JoinMethod::Pmi1, rank, size, secret: None, link: Box::new(session) })
 }
 
 /// The descriptor that hydra left open: a socket, whatever its family.
 #[derive(Debug)]
-struct Descriptor {
+struct LauncherSocket {
     lines: BufReader<UnixStream>,
     patience: std::time::Duration,
 }
 
-impl Descriptor {
-    fn new(socket: UnixStream, options: &Options) -> Result<Self, LaunchError> {
+impl LauncherSocket {
+    fn new(socket: UnixStream, options: &JoinOptions) -> Result<Self, LaunchError> {
         let patience = options.patience;
         let bounded = |socket: &UnixStream| {
             socket.set_nonblocking(false)?;
@@ -59,12 +59,12 @@ impl Descriptor {
     }
 }
 
-impl Lines for Descriptor {
-    fn tell(&mut self, request: &str) -> Result<(), LaunchError> {
+impl LineChannel for LauncherSocket {
+    fn send_line(&mut self, request: &str) -> Result<(), LaunchError> {
         send_all(self.lines.get_ref(), request.as_bytes()).map_err(LaunchError::system("write to PMI_FD"))
     }
 
-    fn hear(&mut self, what: &'static str) -> Result<Vec<u8>, LaunchError> {
+    fn next_line(&mut self, what: &'static str) -> Result<Vec<u8>, LaunchError> {
         let mut line = Vec::new();
         let mut bounded = (&mut self.lines).take(text::LINE_MAX as u64);
         match bounded.read_until(b'\n', &mut line) {

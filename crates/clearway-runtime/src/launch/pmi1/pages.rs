@@ -32,12 +32,12 @@ pub(super) const ROOM_MIN: usize = 32;
 
 /// Bytes being put together.
 #[derive(Debug)]
-pub(super) struct Pasting {
+pub(super) struct PageAssembly {
     length: usize,
     digits: Vec<u8>,
 }
 
-impl Pasting {
+impl PageAssembly {
     /// Begins with the first page of something that is at most `limit` bytes long.
     pub(super) fn begin(first: &str, limit: usize) -> Result<Self, LaunchError> {
         let (length, digits) = first.split_once(':').ok_or_else(|| refused("a value is not ours".to_owned()))?;
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     fn paste(pages: &[String], limit: usize) -> Result<Vec<u8>, LaunchError> {
-        let mut pasting = Pasting::begin(&pages[0], limit)?;
+        let mut pasting = PageAssembly::begin(&pages[0], limit)?;
         for page in &pages[1..] {
             assert!(pasting.is_open());
             pasting.add(page)?;
@@ -126,11 +126,11 @@ mod tests {
 
     #[test]
     fn pasting__a_claim_beyond_the_limit_is_refused() {
-        assert!(Pasting::begin("18446744073709551615:00", 100).is_err());
-        assert!(Pasting::begin("101:00", 100).is_err());
-        assert!(Pasting::begin("abc", 100).is_err());
-        assert!(Pasting::begin("1:0000", 100).is_err());
-        assert!(Pasting::begin("1:zz", 100).unwrap().finish().is_err());
+        assert!(PageAssembly::begin("18446744073709551615:00", 100).is_err());
+        assert!(PageAssembly::begin("101:00", 100).is_err());
+        assert!(PageAssembly::begin("abc", 100).is_err());
+        assert!(PageAssembly::begin("1:0000", 100).is_err());
+        assert!(PageAssembly::begin("1:zz", 100).unwrap().finish().is_err());
     }
 
     proptest! {
@@ -151,7 +151,7 @@ mod tests {
 
         #[test]
         fn pasting__any_text_is_read_or_refused(first in ".{0,60}", second in ".{0,60}") {
-            if let Ok(mut pasting) = Pasting::begin(&first, 40) {
+            if let Ok(mut pasting) = PageAssembly::begin(&first, 40) {
                 let _ = pasting.add(&second);
                 let _ = pasting.finish();
             }

@@ -5,17 +5,17 @@
 //! pages, so that the others get few long values instead of many short ones. Keys carry the number of the exchange,
 //! because nothing can be put twice.
 
-use super::super::job::Link;
+use super::super::job::JobLink;
 use super::super::{EXCHANGE_MAX, LaunchError};
-use super::pages::{self, Pasting};
-use super::text::{self, Reply};
+use super::pages::{self, PageAssembly};
+use super::text::{self, Pmi1Reply};
 
 /// Lines to the launcher and from it.
-pub(super) trait Lines: std::fmt::Debug + Send {
+pub(super) trait LineChannel: std::fmt::Debug + Send {
     /// Sends a whole line.
-    fn tell(&mut self, request: &str) -> Result<(), LaunchError>;
+    fn send_line(&mut self, request: &str) -> Result<(), LaunchError>;
     /// The next line; `what` is what it will mean.
-    fn hear(&mut self, what: &'static str) -> Result<Vec<u8>, LaunchError>;
+    fn next_line(&mut self, what: &'static str) -> Result<Vec<u8>, LaunchError>;
 }
 
 /// Longest value used, whatever the launcher offers: lines of 1024 characters are what every implementation reads.
@@ -23,7 +23,7 @@ const LINE_SAFE: usize = 1024;
 
 /// One rank's conversation with its launcher.
 #[derive(Debug)]
-pub(super) struct Session<L> {
+pub(super) struct Pmi1Session<L> {
     lines: L,
     rank: u32,
     size: u32,
@@ -34,32 +34,32 @@ pub(super) struct Session<L> {
     exchanges: u32,
 }
 
-impl<L: Lines> Session<L> {
+impl<L: LineChannel> Pmi1Session<L> {
     /// Greets the launcher.
     pub(super) fn start(lines: L, rank: u32, size: u32) -> Result<Self, LaunchError> {
         let mut session = Self { lines, rank, size, space: String::new(), room: 0, exchanges: 0 };
         let version = [("pmi_version", "1"), ("pmi_subversion", "1")];
-        session.ask("init", &version, "response_to_init", "the launcher's greeting", |_| Ok(()))?;
-        let longest =
-            session.ask("get_maxes", &[], "maxes", "an answer of the launcher", |reply| reply.number("vallen_max"))?;
-        let named = |reply: &Reply<'_>| reply.needed("kvsname").map(str::to_owned);
-        session.space = session.ask("get_my_kvsname", &[], "my_kvsname", "an answer of the launcher", named)?;
+        session.request("init", &version, "response_to_init", "the launcher's greeting", |_| Ok(()))?;
+        let longest = session
+            .request("get_maxes", &[], "maxes", "an answer of the launcher", |reply| reply.number("vallen_max"))?;
+        let named = |reply: &Pmi1Reply<'_>| reply.needed("kvsname").map(str::to_owned);
+        session.space = session.request("get_my_kvsname", &[], "my_kvsname", "an answer of the launcher", named)?;
         session.room = room(longest, &session.space)?;
         Ok(session)
     }
 
     /// Sends one request and reads what `take` makes of its answer.
-    fn ask<T>(
+    fn request<T>(
         &mut self,
         command: &str,
         fields: &[(&str, &str)],
         answer: &'static str,
         what: &'static str,
-        take: impl FnOnce(&Reply<'_>) -> Result<T, LaunchError>,
+        take: impl FnOnce(&Pmi1Reply<'_>) -> Result<T, LaunchError>,
     ) -> Result<T, LaunchError> {
-        self.lines.tell(&text::request(command, fields))?;
-        let line = self.lines.hear(what)?;
-        take(&Reply::parse(&line)?.expect(answer)?)
+        self.lines.send_line(&text::request(command, fields))?;
+        let line = self.lines.next_line(what)?;
+        take(&Pmi1Reply::parse(&line)?.expect(answer)?)
     }
 
     /// Puts `bytes` under `name`.
@@ -68,14 +68,14 @@ impl<L: Lines> Session<L> {
         for (at, page) in pages::cut(bytes, self.room).iter().enumerate() {
             let key = format!("{name}-{at}");
             let fields = [("kvsname", space.as_str()), ("key", &key), ("value", page)];
-            self.ask("put", &fields, "put_result", "an answer of the launcher", |_| Ok(()))?;
+            self.request("put", &fields, "put_result", "an answer of the launcher", |_| Ok(()))?;
         }
         Ok(())
     }
 
     /// Gets what was put under `name`, at most `limit` bytes.
     fn get(&mut self, name: &str, limit: usize) -> Result<Vec<u8>, LaunchError> {
-        let mut pasting = Pasting::begin(&self.page(name, 0)?, limit)?;
+        let mut pasting = PageAssembly::begin(&self.page(name, 0)?, limit)?;
         for at in 1.. {
             if !pasting.is_open() {
                 break;
@@ -88,12 +88,12 @@ impl<L: Lines> Session<L> {
     fn page(&mut self, name: &str, at: usize) -> Result<String, LaunchError> {
         let (space, key) = (self.space.clone(), format!("{name}-{at}"));
         let fields = [("kvsname", space.as_str()), ("key", &key)];
-        let value = |reply: &Reply<'_>| reply.needed("value").map(str::to_owned);
-        self.ask("get", &fields, "get_result", "an answer of the launcher", value)
+        let value = |reply: &Pmi1Reply<'_>| reply.needed("value").map(str::to_owned);
+        self.request("get", &fields, "get_result", "an answer of the launcher", value)
     }
 }
 
-impl<L: Lines> Link for Session<L> {
+impl<L: LineChannel> JobLink for Pmi1Session<L> {
     fn exchange(&mut self, own: &[u8]) -> Result<Vec<Vec<u8>>, LaunchError> {
         let round = self.exchanges;
         self.exchanges += 1;
@@ -116,16 +116,16 @@ impl<L: Lines> Link for Session<L> {
     }
 
     fn barrier(&mut self) -> Result<(), LaunchError> {
-        self.ask("barrier_in", &[], "barrier_out", "a barrier of all ranks", |_| Ok(()))
+        self.request("barrier_in", &[], "barrier_out", "a barrier of all ranks", |_| Ok(()))
     }
 
     fn finish(mut self: Box<Self>) -> Result<(), LaunchError> {
-        self.ask("finalize", &[], "finalize_ack", "the launcher's farewell", |_| Ok(()))
+        self.request("finalize", &[], "finalize_ack", "the launcher's farewell", |_| Ok(()))
     }
 
     fn abort(&mut self, code: i32, _sentence: &str) {
         // A launcher that cannot be told any more sees this process end.
-        let _ = self.lines.tell(&text::request("abort", &[("exitcode", &code.to_string())]));
+        let _ = self.lines.send_line(&text::request("abort", &[("exitcode", &code.to_string())]));
     }
 }
 

@@ -11,12 +11,12 @@ pub(super) const LINE_MAX: usize = 4096;
 
 /// An answer of the launcher.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Reply<'a> {
+pub(super) struct Pmi1Reply<'a> {
     command: &'a str,
     line: &'a str,
 }
 
-impl<'a> Reply<'a> {
+impl<'a> Pmi1Reply<'a> {
     /// Reads a line, with or without its end.
     pub(super) fn parse(line: &'a [u8]) -> Result<Self, LaunchError> {
         let text = std::str::from_utf8(line).ok().filter(|text| text.len() <= LINE_MAX);
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn reply__fields_are_found_by_their_whole_name() {
-        let reply = Reply::parse(b"cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=1024\n").unwrap();
+        let reply = Pmi1Reply::parse(b"cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=1024\n").unwrap();
         let reply = reply.expect("maxes").unwrap();
         assert_eq!(reply.number("vallen_max").unwrap(), 1024);
         assert_eq!(reply.field("max"), None);
@@ -111,18 +111,18 @@ mod tests {
 
     #[test]
     fn reply__an_error_code_or_another_command_is_refused() {
-        let parse = |line: &'static [u8]| Reply::parse(line).unwrap();
+        let parse = |line: &'static [u8]| Pmi1Reply::parse(line).unwrap();
         assert!(parse(b"cmd=get_result rc=-1 msg=key_not_found value=unknown\n").expect("get_result").is_err());
         assert!(parse(b"cmd=put_result rc=0 msg=success\n").expect("get_result").is_err());
         assert!(parse(b"cmd=put_result rc=0 msg=success\n").expect("put_result").is_ok());
         assert!(parse(b"cmd=barrier_out\n").expect("barrier_out").is_ok());
-        assert!(Reply::parse(b"hello\n").is_err());
+        assert!(Pmi1Reply::parse(b"hello\n").is_err());
     }
 
     proptest! {
         #[test]
         fn reply__any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            if let Ok(reply) = Reply::parse(&bytes) {
+            if let Ok(reply) = Pmi1Reply::parse(&bytes) {
                 let _ = (reply.number("rc"), reply.expect("maxes"));
             }
         }

@@ -47,9 +47,9 @@ pub(in crate::launch) type Nonce = [u8; NONCE];
 
 /// A key that a rank and the hub share. Wiped when dropped, and never printed.
 #[derive(Clone)]
-pub(in crate::launch) struct Key(Zeroizing<Vec<u8>>);
+pub(in crate::launch) struct MemberKey(Zeroizing<Vec<u8>>);
 
-impl Key {
+impl MemberKey {
     pub(in crate::launch) fn new(secret: &[u8]) -> Self {
         Self(Zeroizing::new(secret.to_vec()))
     }
@@ -60,7 +60,7 @@ impl Key {
     }
 
     /// The key of one connection.
-    fn of_connection(&self, hub: &Nonce, rank: u32, own: &Nonce) -> hmac::Key {
+    fn connection_key(&self, hub: &Nonce, rank: u32, own: &Nonce) -> hmac::Key {
         let mut context = hmac::Context::with_key(&hmac::Key::new(hmac::HMAC_SHA256, &self.0));
         for part in [&MAGIC[..], hub, &rank.to_le_bytes(), own] {
             context.update(part);
@@ -69,9 +69,9 @@ impl Key {
     }
 }
 
-impl std::fmt::Debug for Key {
+impl std::fmt::Debug for MemberKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Key")
+        f.write_str("MemberKey")
     }
 }
 
@@ -101,27 +101,27 @@ pub(in crate::launch) fn read_challenge(bytes: &[u8; CHALLENGE]) -> Option<Nonce
 
 /// Who sends.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::launch) enum Side {
+pub(in crate::launch) enum FrameSender {
     Hub,
     Rank,
 }
 
 /// One direction of a connection: seals what is sent, or opens what comes.
 #[derive(Debug)]
-pub(in crate::launch) struct Seal {
+pub(in crate::launch) struct FrameSeal {
     key: hmac::Key,
     sender: u8,
     count: u64,
 }
 
-impl Seal {
+impl FrameSeal {
     /// The direction in which `sender` sends.
-    pub(in crate::launch) fn new(key: &Key, hub: &Nonce, rank: u32, own: &Nonce, sender: Side) -> Self {
+    pub(in crate::launch) fn new(key: &MemberKey, hub: &Nonce, rank: u32, own: &Nonce, sender: FrameSender) -> Self {
         let sender = match sender {
-            Side::Hub => 0,
-            Side::Rank => 1,
+            FrameSender::Hub => 0,
+            FrameSender::Rank => 1,
         };
-        Self { key: key.of_connection(hub, rank, own), sender, count: 0 }
+        Self { key: key.connection_key(hub, rank, own), sender, count: 0 }
     }
 
     fn tag(&mut self, kind: u8, body: &[u8]) -> [u8; TAG] {
@@ -143,7 +143,7 @@ impl Seal {
     }
 
     /// Whether `frame` is the next one of the sender.
-    pub(in crate::launch) fn is_next(&mut self, frame: &Frame) -> bool {
+    pub(in crate::launch) fn is_next(&mut self, frame: &RendezvousFrame) -> bool {
         let tag = self.tag(frame.kind, &frame.body);
         constant_time::verify_slices_are_equal(&tag, &frame.tag).is_ok()
     }
@@ -151,7 +151,7 @@ impl Seal {
 
 /// A frame as it came, not yet checked.
 #[derive(Debug)]
-pub(in crate::launch) struct Frame {
+pub(in crate::launch) struct RendezvousFrame {
     kind: u8,
     body: Vec<u8>,
     tag: [u8; TAG],
@@ -159,28 +159,28 @@ pub(in crate::launch) struct Frame {
 
 /// Bytes that came and are no whole frame yet.
 #[derive(Debug, Default)]
-pub(in crate::launch) struct Inbox(Vec<u8>);
+pub(in crate::launch) struct FrameBuffer(Vec<u8>);
 
 /// The other side does not speak this protocol.
 #[derive(Debug)]
-pub(in crate::launch) struct Rubbish;
+pub(in crate::launch) struct ProtocolViolation;
 
-impl Inbox {
+impl FrameBuffer {
     pub(in crate::launch) fn push(&mut self, bytes: &[u8]) {
         self.0.extend_from_slice(bytes);
     }
 
     /// The next whole frame, if there is one, of at most `limit` bytes behind its length.
-    pub(in crate::launch) fn next(&mut self, limit: usize) -> Result<Option<Frame>, Rubbish> {
+    pub(in crate::launch) fn next(&mut self, limit: usize) -> Result<Option<RendezvousFrame>, ProtocolViolation> {
         let Some((length, rest)) = self.0.split_first_chunk::<4>() else { return Ok(None) };
         let length = u32::from_le_bytes(*length) as usize;
         if !(1 + TAG..=limit).contains(&length) {
-            return Err(Rubbish);
+            return Err(ProtocolViolation);
         }
         let Some((frame, _)) = rest.split_at_checked(length) else { return Ok(None) };
-        let (body, tag) = frame.split_last_chunk::<TAG>().ok_or(Rubbish)?;
-        let (kind, body) = body.split_first().ok_or(Rubbish)?;
-        let frame = Frame { kind: *kind, body: body.to_vec(), tag: *tag };
+        let (body, tag) = frame.split_last_chunk::<TAG>().ok_or(ProtocolViolation)?;
+        let (kind, body) = body.split_first().ok_or(ProtocolViolation)?;
+        let frame = RendezvousFrame { kind: *kind, body: body.to_vec(), tag: *tag };
         self.0.drain(..4 + length);
         Ok(Some(frame))
     }
@@ -202,7 +202,7 @@ pub(in crate::launch) enum ToHub {
 }
 
 impl ToHub {
-    pub(in crate::launch) fn put(&self, seal: &mut Seal, out: &mut Vec<u8>) {
+    pub(in crate::launch) fn put(&self, seal: &mut FrameSeal, out: &mut Vec<u8>) {
         match self {
             Self::Hello { rank, nonce, host } => {
                 let host = cut(host, HOST_MAX).as_bytes();
@@ -215,18 +215,18 @@ impl ToHub {
         }
     }
 
-    pub(in crate::launch) fn read(frame: &Frame) -> Result<Self, Rubbish> {
+    pub(in crate::launch) fn read(frame: &RendezvousFrame) -> Result<Self, ProtocolViolation> {
         match frame.kind {
             1 => {
                 let mut rest = ByteReader::new(&frame.body);
-                let (rank, nonce) = (rest.u32().ok_or(Rubbish)?, rest.take().ok_or(Rubbish)?);
+                let (rank, nonce) = (rest.u32().ok_or(ProtocolViolation)?, rest.take().ok_or(ProtocolViolation)?);
                 Ok(Self::Hello { rank, nonce, host: printable(rest.remaining()) })
             }
             2 => Ok(Self::Give(frame.body.clone())),
             3 => Ok(Self::Wait),
             4 => Ok(Self::Leave),
             5 => read_end(&frame.body).map(|(code, sentence)| Self::Abort { code, sentence }),
-            _ => Err(Rubbish),
+            _ => Err(ProtocolViolation),
         }
     }
 }
@@ -245,7 +245,7 @@ pub(in crate::launch) enum ToRank {
 }
 
 impl ToRank {
-    pub(in crate::launch) fn put(&self, seal: &mut Seal, out: &mut Vec<u8>) {
+    pub(in crate::launch) fn put(&self, seal: &mut FrameSeal, out: &mut Vec<u8>) {
         match self {
             Self::Welcome => seal.put(65, &[], out),
             Self::Piece(bytes) => seal.put(66, bytes, out),
@@ -254,13 +254,13 @@ impl ToRank {
         }
     }
 
-    pub(in crate::launch) fn read(frame: &Frame) -> Result<Self, Rubbish> {
+    pub(in crate::launch) fn read(frame: &RendezvousFrame) -> Result<Self, ProtocolViolation> {
         match frame.kind {
             65 => Ok(Self::Welcome),
             66 => Ok(Self::Piece(frame.body.clone())),
             67 => Ok(Self::Go),
             68 => read_end(&frame.body).map(|(code, sentence)| Self::Ended { code, sentence }),
-            _ => Err(Rubbish),
+            _ => Err(ProtocolViolation),
         }
     }
 }
@@ -269,8 +269,8 @@ fn end_body(code: i32, sentence: &str) -> Vec<u8> {
     [&code.to_le_bytes()[..], cut(sentence, SENTENCE_MAX).as_bytes()].concat()
 }
 
-fn read_end(body: &[u8]) -> Result<(i32, String), Rubbish> {
-    let (code, sentence) = body.split_first_chunk::<4>().ok_or(Rubbish)?;
+fn read_end(body: &[u8]) -> Result<(i32, String), ProtocolViolation> {
+    let (code, sentence) = body.split_first_chunk::<4>().ok_or(ProtocolViolation)?;
     Ok((i32::from_le_bytes(*code), printable(sentence.get(..SENTENCE_MAX).unwrap_or(sentence))))
 }
 
@@ -291,8 +291,8 @@ mod tests {
 
     use super::*;
 
-    fn seal(secret: &[u8], sender: Side) -> Seal {
-        Seal::new(&Key::new(secret), &[1; 16], 7, &[2; 16], sender)
+    fn seal(secret: &[u8], sender: FrameSender) -> FrameSeal {
+        FrameSeal::new(&MemberKey::new(secret), &[1; 16], 7, &[2; 16], sender)
     }
 
     fn hello() -> ToHub {
@@ -302,7 +302,7 @@ mod tests {
     /// Two frames of a rank with this secret.
     fn two(secret: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
-        let mut seal = seal(secret, Side::Rank);
+        let mut seal = seal(secret, FrameSender::Rank);
         hello().put(&mut seal, &mut out);
         ToHub::Give(b"abc".to_vec()).put(&mut seal, &mut out);
         out
@@ -310,8 +310,8 @@ mod tests {
 
     #[test]
     fn frames__arrive_in_order_whatever_the_pieces() {
-        let mut inbox = Inbox::default();
-        let mut opening = seal(b"k", Side::Rank);
+        let mut inbox = FrameBuffer::default();
+        let mut opening = seal(b"k", FrameSender::Rank);
         let mut got = Vec::new();
         for byte in two(b"k") {
             inbox.push(&[byte]);
@@ -325,25 +325,25 @@ mod tests {
 
     #[test]
     fn seal__another_key_direction_or_order_is_noticed() {
-        let mut inbox = Inbox::default();
+        let mut inbox = FrameBuffer::default();
         inbox.push(&two(b"k"));
         let first = inbox.next(FRAME_MAX).unwrap().unwrap();
         let second = inbox.next(FRAME_MAX).unwrap().unwrap();
-        assert!(seal(b"k", Side::Rank).is_next(&first));
-        assert!(!seal(b"other", Side::Rank).is_next(&first));
-        assert!(!seal(b"k", Side::Hub).is_next(&first));
-        assert!(!seal(b"k", Side::Rank).is_next(&second));
-        let changed = Frame { body: b"abd".to_vec(), ..second };
-        let mut opening = seal(b"k", Side::Rank);
+        assert!(seal(b"k", FrameSender::Rank).is_next(&first));
+        assert!(!seal(b"other", FrameSender::Rank).is_next(&first));
+        assert!(!seal(b"k", FrameSender::Hub).is_next(&first));
+        assert!(!seal(b"k", FrameSender::Rank).is_next(&second));
+        let changed = RendezvousFrame { body: b"abd".to_vec(), ..second };
+        let mut opening = seal(b"k", FrameSender::Rank);
         assert!(opening.is_next(&first) && !opening.is_next(&changed));
     }
 
     #[test]
     fn inbox__a_frame_beyond_the_limit_is_rubbish_before_it_came() {
-        let mut inbox = Inbox::default();
+        let mut inbox = FrameBuffer::default();
         inbox.push(&u32::try_from(STRANGER_MAX + 1).unwrap().to_le_bytes());
         assert!(inbox.next(STRANGER_MAX).is_err());
-        let mut inbox = Inbox::default();
+        let mut inbox = FrameBuffer::default();
         inbox.push(&[0, 0, 0, 0]);
         assert!(inbox.next(STRANGER_MAX).is_err());
     }
@@ -356,7 +356,7 @@ mod tests {
 
     #[test]
     fn printable__a_peer_cannot_drive_the_terminal() {
-        let frame = Frame { kind: 5, body: b"\x03\0\0\0a\x1b[2Jb\n".to_vec(), tag: [0; TAG] };
+        let frame = RendezvousFrame { kind: 5, body: b"\x03\0\0\0a\x1b[2Jb\n".to_vec(), tag: [0; TAG] };
         assert_eq!(ToHub::read(&frame).unwrap(), ToHub::Abort { code: 3, sentence: "a [2Jb ".to_owned() });
     }
 
@@ -369,7 +369,7 @@ mod tests {
     proptest! {
         #[test]
         fn inbox__any_bytes_are_frames_or_rubbish(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
-            let mut inbox = Inbox::default();
+            let mut inbox = FrameBuffer::default();
             inbox.push(&bytes);
             while let Ok(Some(frame)) = inbox.next(200) {
                 let _ = (ToHub::read(&frame), ToRank::read(&frame));

@@ -9,7 +9,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::frame::{self, FRAME_MAX, Frame, Inbox, Key, Nonce, Rubbish, STRANGER_MAX, Seal, Side, ToHub, ToRank};
+use super::frame::{
+    self, FRAME_MAX, FrameBuffer, FrameSeal, FrameSender, MemberKey, Nonce, ProtocolViolation, RendezvousFrame,
+    STRANGER_MAX, ToHub, ToRank,
+};
 use super::{LOST, STRANGER_PATIENCE};
 
 /// Most connections of nobody known. Ranks come in bursts, and each needs its place for one round trip.
@@ -26,15 +29,15 @@ const NAMED_MAX: usize = 4;
 
 /// The keys of a job's ranks.
 #[derive(Debug)]
-pub(in crate::launch) enum Keys {
+pub(in crate::launch) enum MemberKeys {
     /// All ranks have this one.
-    Shared(Key),
+    Shared(MemberKey),
     /// Rank `i` has the `i`-th.
-    Each(Vec<Key>),
+    Each(Vec<MemberKey>),
 }
 
-impl Keys {
-    fn of(&self, rank: u32) -> Option<&Key> {
+impl MemberKeys {
+    fn key(&self, rank: u32) -> Option<&MemberKey> {
         match self {
             Self::Shared(key) => Some(key),
             Self::Each(keys) => keys.get(rank as usize),
@@ -44,7 +47,7 @@ impl Keys {
 
 /// How a job ended, when it did not end well: an exit code, and who or what was the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::launch) struct End {
+pub(in crate::launch) struct JobFailure {
     pub(in crate::launch) code: i32,
     pub(in crate::launch) sentence: String,
     /// The rank that is gone, when that is the reason.
@@ -52,11 +55,11 @@ pub(in crate::launch) struct End {
 }
 
 /// The name of a connection; never used twice.
-pub(in crate::launch) type Id = u64;
+pub(in crate::launch) type ConnectionId = u64;
 
 /// What somebody waits for in a round.
 #[derive(Debug, PartialEq, Eq)]
-enum Wish {
+enum RoundRequest {
     Give(Vec<u8>),
     Wait,
     Leave,
@@ -64,31 +67,31 @@ enum Wish {
 
 /// A rank that is known.
 #[derive(Debug)]
-struct Member {
+struct HubMember {
     rank: u32,
     host: String,
-    incoming: Seal,
-    outgoing: Seal,
-    wish: Option<Wish>,
+    incoming: FrameSeal,
+    outgoing: FrameSeal,
+    wish: Option<RoundRequest>,
     /// The next piece to send.
     cursor: Option<usize>,
 }
 
 #[derive(Debug)]
-enum Stage {
+enum ConnectionStage {
     Stranger {
         until: Duration,
     },
-    Member(Box<Member>),
+    Member(Box<HubMember>),
     /// What is in the outbox is sent, then the connection is closed.
     Closing,
 }
 
 #[derive(Debug)]
-struct Connection {
+struct HubConnection {
     nonce: Nonce,
-    stage: Stage,
-    inbox: Inbox,
+    stage: ConnectionStage,
+    inbox: FrameBuffer,
     outbox: Vec<u8>,
 }
 
@@ -96,12 +99,12 @@ struct Connection {
 #[derive(Debug)]
 pub(in crate::launch) struct Hub {
     size: u32,
-    keys: Keys,
+    keys: MemberKeys,
     patience: Duration,
     now: Duration,
-    connections: BTreeMap<Id, Connection>,
+    connections: BTreeMap<ConnectionId, HubConnection>,
     /// By rank.
-    seats: Vec<Option<Id>>,
+    seats: Vec<Option<ConnectionId>>,
     /// Ranks that came to the round, and how many there are.
     arrived: usize,
     expected: usize,
@@ -109,20 +112,20 @@ pub(in crate::launch) struct Hub {
     needs_all: bool,
     round_until: Option<Duration>,
     pieces: Vec<Vec<u8>>,
-    over: Option<Over>,
-    closed: Vec<Id>,
+    over: Option<JobOver>,
+    closed: Vec<ConnectionId>,
     joined: Vec<u32>,
 }
 
 #[derive(Debug)]
-struct Over {
-    outcome: Result<(), End>,
+struct JobOver {
+    outcome: Result<(), JobFailure>,
     until: Duration,
 }
 
 impl Hub {
     /// A hub for ranks `0..size`; a round lasts at most `patience` from its first arrival.
-    pub(in crate::launch) fn new(size: u32, keys: Keys, patience: Duration) -> Self {
+    pub(in crate::launch) fn new(size: u32, keys: MemberKeys, patience: Duration) -> Self {
         let seats = (0..size).map(|_| None).collect();
         Self {
             size,
@@ -148,29 +151,30 @@ impl Hub {
     }
 
     /// Somebody connected; `nonce` is fresh.
-    pub(in crate::launch) fn accept(&mut self, id: Id, nonce: Nonce) {
+    pub(in crate::launch) fn accept(&mut self, id: ConnectionId, nonce: Nonce) {
         if self.over.is_some() {
             return self.closed.push(id);
         }
-        let strangers = || self.connections.iter().filter(|(_, one)| matches!(one.stage, Stage::Stranger { .. }));
+        let strangers =
+            || self.connections.iter().filter(|(_, one)| matches!(one.stage, ConnectionStage::Stranger { .. }));
         if strangers().count() >= STRANGERS_MAX {
             let oldest = strangers().next().map(|(id, _)| *id);
             oldest.into_iter().for_each(|id| self.close(id));
         }
-        let stage = Stage::Stranger { until: self.now + STRANGER_PATIENCE };
+        let stage = ConnectionStage::Stranger { until: self.now + STRANGER_PATIENCE };
         let outbox = frame::challenge(&nonce).to_vec();
-        self.connections.insert(id, Connection { nonce, stage, inbox: Inbox::default(), outbox });
+        self.connections.insert(id, HubConnection { nonce, stage, inbox: FrameBuffer::default(), outbox });
     }
 
     /// Bytes came.
-    pub(in crate::launch) fn receive(&mut self, id: Id, bytes: &[u8]) {
+    pub(in crate::launch) fn receive(&mut self, id: ConnectionId, bytes: &[u8]) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         connection.inbox.push(bytes);
         while let Some(connection) = self.connections.get_mut(&id) {
             let limit = match connection.stage {
-                Stage::Stranger { .. } => STRANGER_MAX,
-                Stage::Member(_) => FRAME_MAX,
-                Stage::Closing => return,
+                ConnectionStage::Stranger { .. } => STRANGER_MAX,
+                ConnectionStage::Member(_) => FRAME_MAX,
+                ConnectionStage::Closing => return,
             };
             let step = match connection.inbox.next(limit) {
                 Ok(None) => return,
@@ -178,28 +182,29 @@ impl Hub {
                 Err(rubbish) => Err(rubbish),
             };
             if step.is_err() {
-                return self.lose(id, "sent something else than a rank sends");
+                return self.rank_lost(id, "sent something else than a rank sends");
             }
         }
     }
 
     /// The connection broke, or its rank closed it.
-    pub(in crate::launch) fn gone(&mut self, id: Id) {
-        self.lose(id, "ended before the job did");
+    pub(in crate::launch) fn connection_closed(&mut self, id: ConnectionId) {
+        self.rank_lost(id, "ended before the job did");
     }
 
     /// Time passed: it is `now` for all that happens until the next call.
     pub(in crate::launch) fn tick(&mut self, now: Duration) {
         self.now = self.now.max(now);
-        let is_late = |one: &Connection| matches!(one.stage, Stage::Stranger { until } if until <= now);
-        let late: Vec<Id> = self.connections.iter().filter(|(_, one)| is_late(one)).map(|(id, _)| *id).collect();
+        let is_late = |one: &HubConnection| matches!(one.stage, ConnectionStage::Stranger { until } if until <= now);
+        let late: Vec<ConnectionId> =
+            self.connections.iter().filter(|(_, one)| is_late(one)).map(|(id, _)| *id).collect();
         late.into_iter().for_each(|id| self.close(id));
         if self.round_until.is_some_and(|until| until <= now) {
             let sentence = format!("{} did not come within {} s", self.missing(), self.patience.as_secs_f32());
             self.end(LOST, sentence);
         }
         if self.over.as_ref().is_some_and(|over| over.until <= now) {
-            let rest: Vec<Id> = self.connections.keys().copied().collect();
+            let rest: Vec<ConnectionId> = self.connections.keys().copied().collect();
             rest.into_iter().for_each(|id| self.close(id));
         }
     }
@@ -207,8 +212,8 @@ impl Hub {
     /// When [`tick`](Self::tick) is next needed.
     pub(in crate::launch) fn deadline(&self) -> Option<Duration> {
         let strangers = self.connections.values().filter_map(|one| match one.stage {
-            Stage::Stranger { until } => Some(until),
-            Stage::Member(_) | Stage::Closing => None,
+            ConnectionStage::Stranger { until } => Some(until),
+            ConnectionStage::Member(_) | ConnectionStage::Closing => None,
         });
         strangers.chain(self.round_until).chain(self.over.as_ref().map(|over| over.until)).min()
     }
@@ -219,13 +224,13 @@ impl Hub {
     }
 
     fn end_for(&mut self, rank: Option<u32>, code: i32, sentence: String) {
-        self.finish(Err(End { code, sentence: sentence.clone(), rank }), &ToRank::Ended { code, sentence });
+        self.finish(Err(JobFailure { code, sentence: sentence.clone(), rank }), &ToRank::Ended { code, sentence });
     }
 
     /// The bytes that wait for this connection.
-    pub(in crate::launch) fn output(&mut self, id: Id) -> &[u8] {
+    pub(in crate::launch) fn output(&mut self, id: ConnectionId) -> &[u8] {
         let Some(connection) = self.connections.get_mut(&id) else { return &[] };
-        if let Stage::Member(member) = &mut connection.stage {
+        if let ConnectionStage::Member(member) = &mut connection.stage {
             while connection.outbox.len() < OUTBOX
                 && let Some(piece) = member.cursor.and_then(|at| self.pieces.get(at))
             {
@@ -237,16 +242,16 @@ impl Hub {
     }
 
     /// The first `count` of them are sent.
-    pub(in crate::launch) fn sent(&mut self, id: Id, count: usize) {
+    pub(in crate::launch) fn sent(&mut self, id: ConnectionId, count: usize) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         connection.outbox.drain(..count);
-        if connection.outbox.is_empty() && matches!(connection.stage, Stage::Closing) {
+        if connection.outbox.is_empty() && matches!(connection.stage, ConnectionStage::Closing) {
             self.close(id);
         }
     }
 
     /// Connections that are to be closed now.
-    pub(in crate::launch) fn take_closed(&mut self) -> Vec<Id> {
+    pub(in crate::launch) fn take_closed(&mut self) -> Vec<ConnectionId> {
         std::mem::take(&mut self.closed)
     }
 
@@ -256,35 +261,35 @@ impl Hub {
     }
 
     /// How the job ended, once nobody is left to be told.
-    pub(in crate::launch) fn outcome(&self) -> Option<&Result<(), End>> {
+    pub(in crate::launch) fn outcome(&self) -> Option<&Result<(), JobFailure>> {
         self.over.as_ref().filter(|_| self.connections.is_empty()).map(|over| &over.outcome)
     }
 
-    fn step(&mut self, id: Id, frame: &Frame) -> Result<(), Rubbish> {
+    fn step(&mut self, id: ConnectionId, frame: &RendezvousFrame) -> Result<(), ProtocolViolation> {
         let Some(connection) = self.connections.get_mut(&id) else { return Ok(()) };
         let member = match &mut connection.stage {
-            Stage::Stranger { .. } => return self.greet(id, frame),
-            Stage::Member(member) => member,
-            Stage::Closing => return Ok(()),
+            ConnectionStage::Stranger { .. } => return self.handle_greeting(id, frame),
+            ConnectionStage::Member(member) => member,
+            ConnectionStage::Closing => return Ok(()),
         };
         if !member.incoming.is_next(frame) {
-            return Err(Rubbish);
+            return Err(ProtocolViolation);
         }
         let wish = match ToHub::read(frame)? {
-            ToHub::Hello { .. } => return Err(Rubbish),
-            ToHub::Give(bytes) => Wish::Give(bytes),
-            ToHub::Wait => Wish::Wait,
-            ToHub::Leave => Wish::Leave,
+            ToHub::Hello { .. } => return Err(ProtocolViolation),
+            ToHub::Give(bytes) => RoundRequest::Give(bytes),
+            ToHub::Wait => RoundRequest::Wait,
+            ToHub::Leave => RoundRequest::Leave,
             ToHub::Abort { code, sentence } => {
                 // The rank that says so knows it, and is on its way out.
-                connection.stage = Stage::Closing;
+                connection.stage = ConnectionStage::Closing;
                 self.close(id);
                 self.end(code, sentence);
                 return Ok(());
             }
         };
         if member.wish.replace(wish).is_some() {
-            return Err(Rubbish);
+            return Err(ProtocolViolation);
         }
         self.arrived += 1;
         self.round_until.get_or_insert(self.now + self.patience);
@@ -299,20 +304,20 @@ impl Hub {
     }
 
     /// The first frame of a stranger.
-    fn greet(&mut self, id: Id, frame: &Frame) -> Result<(), Rubbish> {
-        let ToHub::Hello { rank, nonce, host } = ToHub::read(frame)? else { return Err(Rubbish) };
-        let key = self.keys.of(rank).filter(|_| rank < self.size).ok_or(Rubbish)?;
-        let connection = self.connections.get_mut(&id).ok_or(Rubbish)?;
-        let direction = |side| Seal::new(key, &connection.nonce, rank, &nonce, side);
-        let (mut incoming, mut outgoing) = (direction(Side::Rank), direction(Side::Hub));
+    fn handle_greeting(&mut self, id: ConnectionId, frame: &RendezvousFrame) -> Result<(), ProtocolViolation> {
+        let ToHub::Hello { rank, nonce, host } = ToHub::read(frame)? else { return Err(ProtocolViolation) };
+        let key = self.keys.key(rank).filter(|_| rank < self.size).ok_or(ProtocolViolation)?;
+        let connection = self.connections.get_mut(&id).ok_or(ProtocolViolation)?;
+        let direction = |side| FrameSeal::new(key, &connection.nonce, rank, &nonce, side);
+        let (mut incoming, mut outgoing) = (direction(FrameSender::Rank), direction(FrameSender::Hub));
         let seat = &mut self.seats[rank as usize];
         if !incoming.is_next(frame) || seat.is_some() {
-            return Err(Rubbish);
+            return Err(ProtocolViolation);
         }
         *seat = Some(id);
         ToRank::Welcome.put(&mut outgoing, &mut connection.outbox);
-        let member = Member { rank, host, incoming, outgoing, wish: None, cursor: None };
-        connection.stage = Stage::Member(Box::new(member));
+        let member = HubMember { rank, host, incoming, outgoing, wish: None, cursor: None };
+        connection.stage = ConnectionStage::Member(Box::new(member));
         self.joined.push(rank);
         Ok(())
     }
@@ -320,16 +325,16 @@ impl Hub {
     /// Everybody has come to the round.
     fn release(&mut self) {
         (self.arrived, self.round_until) = (0, None);
-        let mut wishes: Vec<(u32, Wish)> =
+        let mut wishes: Vec<(u32, RoundRequest)> =
             self.members().filter_map(|one| Some((one.rank, one.wish.take()?))).collect();
         wishes.sort_by_key(|(rank, _)| *rank);
         let mut pieces = Vec::with_capacity(wishes.len());
         let (mut waiting, mut leaving) = (0, 0);
         for (_, wish) in wishes {
             match wish {
-                Wish::Give(bytes) => pieces.push(bytes),
-                Wish::Wait => waiting += 1,
-                Wish::Leave => leaving += 1,
+                RoundRequest::Give(bytes) => pieces.push(bytes),
+                RoundRequest::Wait => waiting += 1,
+                RoundRequest::Leave => leaving += 1,
             }
         }
         match (pieces.len(), waiting, leaving) {
@@ -337,53 +342,53 @@ impl Hub {
                 self.pieces = pieces;
                 self.members().for_each(|one| one.cursor = Some(0));
             }
-            (0, _, 0) => self.tell(&ToRank::Go),
+            (0, _, 0) => self.send_to_all(&ToRank::Go),
             (0, 0, _) => self.finish(Ok(()), &ToRank::Go),
             _ => self.end(LOST, "the ranks do not call the same exchanges in the same order".to_owned()),
         }
     }
 
-    fn finish(&mut self, outcome: Result<(), End>, last: &ToRank) {
+    fn finish(&mut self, outcome: Result<(), JobFailure>, last: &ToRank) {
         if self.over.is_some() {
             return;
         }
-        self.over = Some(Over { outcome, until: self.now + FAREWELL });
+        self.over = Some(JobOver { outcome, until: self.now + FAREWELL });
         self.round_until = None;
-        self.tell(last);
+        self.send_to_all(last);
         let mut strangers = Vec::new();
         for (id, one) in &mut self.connections {
             match one.stage {
-                Stage::Member(_) => one.stage = Stage::Closing,
-                Stage::Stranger { .. } => strangers.push(*id),
-                Stage::Closing => {}
+                ConnectionStage::Member(_) => one.stage = ConnectionStage::Closing,
+                ConnectionStage::Stranger { .. } => strangers.push(*id),
+                ConnectionStage::Closing => {}
             }
         }
         strangers.into_iter().for_each(|id| self.close(id));
     }
 
-    fn tell(&mut self, words: &ToRank) {
+    fn send_to_all(&mut self, words: &ToRank) {
         for one in self.connections.values_mut() {
-            if let Stage::Member(member) = &mut one.stage {
+            if let ConnectionStage::Member(member) = &mut one.stage {
                 words.put(&mut member.outgoing, &mut one.outbox);
             }
         }
     }
 
-    fn members(&mut self) -> impl Iterator<Item = &mut Member> {
+    fn members(&mut self) -> impl Iterator<Item = &mut HubMember> {
         self.connections.values_mut().filter_map(|one| match &mut one.stage {
-            Stage::Member(member) => Some(&mut **member),
-            Stage::Stranger { .. } | Stage::Closing => None,
+            ConnectionStage::Member(member) => Some(&mut **member),
+            ConnectionStage::Stranger { .. } | ConnectionStage::Closing => None,
         })
     }
 
     /// The connection is of no use any more; if it was a rank's, that is the end of the job, or the job goes on without it.
-    fn lose(&mut self, id: Id, how: &str) {
+    fn rank_lost(&mut self, id: ConnectionId, how: &str) {
         let member = self.connections.get(&id).and_then(|one| match &one.stage {
-            Stage::Member(member) => {
+            ConnectionStage::Member(member) => {
                 let sentence = format!("rank {} on {} {how}", member.rank, member.host);
                 Some((member.rank, member.wish.is_some(), sentence))
             }
-            Stage::Stranger { .. } | Stage::Closing => None,
+            ConnectionStage::Stranger { .. } | ConnectionStage::Closing => None,
         });
         self.close(id);
         match member {
@@ -397,7 +402,7 @@ impl Hub {
         }
     }
 
-    fn close(&mut self, id: Id) {
+    fn close(&mut self, id: ConnectionId) {
         if self.connections.remove(&id).is_some() {
             self.closed.push(id);
         }
@@ -410,8 +415,8 @@ impl Hub {
         for (rank, seat) in self.seats.iter().enumerate() {
             let stage = seat.and_then(|id| self.connections.get(&id)).map(|one| &one.stage);
             let name = match stage {
-                Some(Stage::Member(member)) if member.wish.is_some() => continue,
-                Some(Stage::Member(member)) => format!("rank {rank} on {}", member.host),
+                Some(ConnectionStage::Member(member)) if member.wish.is_some() => continue,
+                Some(ConnectionStage::Member(member)) => format!("rank {rank} on {}", member.host),
                 _ => format!("rank {rank}"),
             };
             if names.len() < NAMED_MAX { names.push(name) } else { more += 1 }

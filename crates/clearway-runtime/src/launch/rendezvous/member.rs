@@ -5,7 +5,7 @@
 //! it calls what it was given for that case, which for a real rank ends the process.
 //!
 //! # Invariants
-//! I1. The thread ends with the connection, and the connection with the [`Member`].
+//! I1. The thread ends with the connection, and the connection with the [`MemberLink`].
 
 use std::fmt;
 use std::io::{ErrorKind, Read};
@@ -19,10 +19,10 @@ use std::time::{Duration, Instant};
 use socket2::{SockRef, TcpKeepalive};
 
 use super::super::LaunchError;
-use super::super::job::Link;
+use super::super::job::JobLink;
 use super::super::send::send_all;
-use super::frame::{self, CHALLENGE, FRAME_MAX, Inbox, Key, Seal, Side, ToHub, ToRank};
-use super::hub::End;
+use super::frame::{self, CHALLENGE, FRAME_MAX, FrameBuffer, FrameSeal, FrameSender, MemberKey, ToHub, ToRank};
+use super::hub::JobFailure;
 use super::{LOST, STRANGER_PATIENCE};
 
 /// How much longer a rank waits than the hub, so that the hub can say who is missing.
@@ -41,16 +41,16 @@ const PROBE_EVERY: Duration = Duration::from_secs(10);
 
 /// Who wants to join, and how it proves it.
 #[derive(Clone, Debug)]
-pub(in crate::launch) struct Claim {
+pub(in crate::launch) struct JoinClaim {
     pub(in crate::launch) rank: u32,
     pub(in crate::launch) size: u32,
     pub(in crate::launch) host: String,
-    pub(in crate::launch) key: Key,
+    pub(in crate::launch) key: MemberKey,
 }
 
 /// How a rank learnt that the job is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::launch) enum Source {
+pub(in crate::launch) enum EndSource {
     /// The hub told all ranks, rank 0 among them.
     Hub,
     /// The hub is gone.
@@ -58,32 +58,32 @@ pub(in crate::launch) enum Source {
 }
 
 /// What is called, once, when the job ends under a rank.
-pub(in crate::launch) type OnEnd = Box<dyn FnOnce(&End, Source) + Send>;
+pub(in crate::launch) type OnEnd = Box<dyn FnOnce(&JobFailure, EndSource) + Send>;
 
 /// A rank's connection to the hub.
-pub(in crate::launch) struct Member {
+pub(in crate::launch) struct MemberLink {
     stream: TcpStream,
-    outgoing: Seal,
-    incoming: Receiver<Result<ToRank, End>>,
+    outgoing: FrameSeal,
+    incoming: Receiver<Result<ToRank, JobFailure>>,
     size: u32,
     patience: Duration,
     /// The rank is on its way out: that the hub closes is no news.
     is_leaving: Arc<AtomicBool>,
 }
 
-impl fmt::Debug for Member {
+impl fmt::Debug for MemberLink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Member").field("stream", &self.stream).finish_non_exhaustive()
+        f.debug_struct("MemberLink").field("stream", &self.stream).finish_non_exhaustive()
     }
 }
 
-impl Member {
+impl MemberLink {
     /// Looks for the hub at `addresses`, again and again until `patience` is over, and joins.
     ///
     /// # Errors
     /// No hub of this job is there; the sentence says what the last address answered.
     pub(in crate::launch) fn join(
-        claim: &Claim,
+        claim: &JoinClaim,
         addresses: &[SocketAddr],
         patience: Duration,
         on_end: OnEnd,
@@ -97,7 +97,7 @@ impl Member {
                     let what = format!("no hub of this job within {} s ({last})", patience.as_secs_f32());
                     return Err(LaunchError::Launcher { method: "rendezvous", what });
                 }
-                match shake_hands(claim, *address, rest.min(STRANGER_PATIENCE)) {
+                match authenticate(claim, *address, rest.min(STRANGER_PATIENCE)) {
                     Ok(hands) => return Self::start(claim, hands, patience, on_end),
                     Err(why) => last = format!("{address}: {why}"),
                 }
@@ -106,15 +106,20 @@ impl Member {
         }
     }
 
-    fn start(claim: &Claim, hands: Hands, patience: Duration, on_end: OnEnd) -> Result<Self, LaunchError> {
-        let Hands { stream, incoming, outgoing, inbox } = hands;
+    fn start(
+        claim: &JoinClaim,
+        hands: AuthenticatedConnection,
+        patience: Duration,
+        on_end: OnEnd,
+    ) -> Result<Self, LaunchError> {
+        let AuthenticatedConnection { stream, incoming, outgoing, inbox } = hands;
         let refused = || LaunchError::system("keep the connection to the hub");
         stream.set_read_timeout(None).map_err(refused())?;
         stream.set_write_timeout(Some(patience)).map_err(refused())?;
         let reading = stream.try_clone().map_err(refused())?;
         let is_leaving = Arc::new(AtomicBool::new(false));
         let (news, heard) = channel();
-        let mut reader = Reader { stream: reading, seal: incoming, inbox };
+        let mut reader = MemberThread { stream: reading, seal: incoming, inbox };
         let leaving = Arc::clone(&is_leaving);
         let life = move || {
             let (end, source) = reader.read_all(&news);
@@ -128,55 +133,55 @@ impl Member {
         Ok(Self { stream, outgoing, incoming: heard, size: claim.size, patience, is_leaving })
     }
 
-    fn say(&mut self, words: &ToHub) -> Result<(), LaunchError> {
+    fn send_message(&mut self, words: &ToHub) -> Result<(), LaunchError> {
         let mut bytes = Vec::new();
         words.put(&mut self.outgoing, &mut bytes);
         match send_all(&self.stream, &bytes) {
             Ok(()) => Ok(()),
             // The reader may know the reason.
             Err(cause) => match self.incoming.recv_timeout(MARGIN) {
-                Ok(Err(End { code, sentence, .. })) => Err(LaunchError::Ended { code, sentence }),
+                Ok(Err(JobFailure { code, sentence, .. })) => Err(LaunchError::Ended { code, sentence }),
                 _ => Err(LaunchError::System { what: "write to the hub".to_owned(), cause }),
             },
         }
     }
 
-    fn hear(&mut self, what: &'static str) -> Result<ToRank, LaunchError> {
+    fn next_message(&mut self, what: &'static str) -> Result<ToRank, LaunchError> {
         match self.incoming.recv_timeout(self.patience + MARGIN) {
             Ok(Ok(words)) => Ok(words),
-            Ok(Err(End { code, sentence, .. })) => Err(LaunchError::Ended { code, sentence }),
+            Ok(Err(JobFailure { code, sentence, .. })) => Err(LaunchError::Ended { code, sentence }),
             Err(RecvTimeoutError::Timeout) => Err(LaunchError::TimedOut { what, patience: self.patience + MARGIN }),
             Err(RecvTimeoutError::Disconnected) => Err(nonsense()),
         }
     }
 
-    fn go(&mut self, words: &ToHub, what: &'static str) -> Result<(), LaunchError> {
-        self.say(words)?;
-        match self.hear(what)? {
+    fn request_round(&mut self, words: &ToHub, what: &'static str) -> Result<(), LaunchError> {
+        self.send_message(words)?;
+        match self.next_message(what)? {
             ToRank::Go => Ok(()),
             ToRank::Welcome | ToRank::Piece(_) | ToRank::Ended { .. } => Err(nonsense()),
         }
     }
 
     /// Tells the hub that the job failed.
-    pub(in crate::launch) fn tell_abort(&mut self, code: i32, sentence: &str) {
+    pub(in crate::launch) fn send_abort(&mut self, code: i32, sentence: &str) {
         self.is_leaving.store(true, Ordering::Release);
         // This process ends whatever comes of it, and the hub sees that too.
-        let _ = self.say(&ToHub::Abort { code, sentence: sentence.to_owned() });
+        let _ = self.send_message(&ToHub::Abort { code, sentence: sentence.to_owned() });
     }
 
     /// Leaves together with all others.
     pub(in crate::launch) fn leave(&mut self) -> Result<(), LaunchError> {
         self.is_leaving.store(true, Ordering::Release);
-        self.go(&ToHub::Leave, "the end of all ranks")
+        self.request_round(&ToHub::Leave, "the end of all ranks")
     }
 }
 
-impl Link for Member {
+impl JobLink for MemberLink {
     fn exchange(&mut self, own: &[u8]) -> Result<Vec<Vec<u8>>, LaunchError> {
-        self.say(&ToHub::Give(own.to_vec()))?;
+        self.send_message(&ToHub::Give(own.to_vec()))?;
         let size = self.size;
-        let piece = |_| match self.hear("an exchange with all ranks")? {
+        let piece = |_| match self.next_message("an exchange with all ranks")? {
             ToRank::Piece(bytes) => Ok(bytes),
             ToRank::Welcome | ToRank::Go | ToRank::Ended { .. } => Err(nonsense()),
         };
@@ -184,7 +189,7 @@ impl Link for Member {
     }
 
     fn barrier(&mut self) -> Result<(), LaunchError> {
-        self.go(&ToHub::Wait, "a barrier of all ranks")
+        self.request_round(&ToHub::Wait, "a barrier of all ranks")
     }
 
     fn go_on_without_lost(&mut self) -> bool {
@@ -197,11 +202,11 @@ impl Link for Member {
     }
 
     fn abort(&mut self, code: i32, sentence: &str) {
-        self.tell_abort(code, sentence);
+        self.send_abort(code, sentence);
     }
 }
 
-impl Drop for Member {
+impl Drop for MemberLink {
     fn drop(&mut self) {
         self.is_leaving.store(true, Ordering::Release);
         // A connection that is broken already needs no end.
@@ -222,15 +227,15 @@ fn nonsense() -> LaunchError {
 }
 
 /// A connection on which both sides know each other.
-struct Hands {
+struct AuthenticatedConnection {
     stream: TcpStream,
-    incoming: Seal,
-    outgoing: Seal,
-    inbox: Inbox,
+    incoming: FrameSeal,
+    outgoing: FrameSeal,
+    inbox: FrameBuffer,
 }
 
 /// Connects, and proves to each other who is there.
-fn shake_hands(claim: &Claim, address: SocketAddr, patience: Duration) -> Result<Hands, String> {
+fn authenticate(claim: &JoinClaim, address: SocketAddr, patience: Duration) -> Result<AuthenticatedConnection, String> {
     let until = Instant::now() + patience;
     let system = |error: std::io::Error| error.to_string();
     let mut stream = TcpStream::connect_timeout(&address, patience).map_err(system)?;
@@ -240,20 +245,20 @@ fn shake_hands(claim: &Claim, address: SocketAddr, patience: Duration) -> Result
     read_until(&mut stream, until.min(Instant::now() + FIRST_WORD), &mut challenge)?;
     let hub = frame::read_challenge(&challenge).ok_or("something else listens there")?;
     let own = frame::random().map_err(|error| error.to_string())?;
-    let direction = |side| Seal::new(&claim.key, &hub, claim.rank, &own, side);
-    let (mut incoming, mut outgoing) = (direction(Side::Hub), direction(Side::Rank));
+    let direction = |side| FrameSeal::new(&claim.key, &hub, claim.rank, &own, side);
+    let (mut incoming, mut outgoing) = (direction(FrameSender::Hub), direction(FrameSender::Rank));
     let mut bytes = Vec::new();
     let hello = ToHub::Hello { rank: claim.rank, nonce: own, host: claim.host.clone() };
     hello.put(&mut outgoing, &mut bytes);
     send_all(&stream, &bytes).map_err(system)?;
-    let mut inbox = Inbox::default();
+    let mut inbox = FrameBuffer::default();
     loop {
         if let Some(frame) = inbox.next(FRAME_MAX).map_err(|_| "it is no hub")? {
             if !incoming.is_next(&frame) {
                 return Err("it is a hub of another job".to_owned());
             }
             return match ToRank::read(&frame) {
-                Ok(ToRank::Welcome) => Ok(Hands { stream, incoming, outgoing, inbox }),
+                Ok(ToRank::Welcome) => Ok(AuthenticatedConnection { stream, incoming, outgoing, inbox }),
                 _ => Err("the hub does not want this rank".to_owned()),
             };
         }
@@ -282,18 +287,18 @@ fn read_until(stream: &mut TcpStream, until: Instant, mut bytes: &mut [u8]) -> R
 }
 
 /// The thread's side.
-struct Reader {
+struct MemberThread {
     stream: TcpStream,
-    seal: Seal,
-    inbox: Inbox,
+    seal: FrameSeal,
+    inbox: FrameBuffer,
 }
 
-impl Reader {
+impl MemberThread {
     /// Hands on what comes, until there is an end to report.
-    fn read_all(&mut self, news: &Sender<Result<ToRank, End>>) -> (End, Source) {
+    fn read_all(&mut self, news: &Sender<Result<ToRank, JobFailure>>) -> (JobFailure, EndSource) {
         let lost = |how: &str| {
             let sentence = format!("the connection to the hub of this job {how}");
-            (End { code: LOST, sentence, rank: None }, Source::Silence)
+            (JobFailure { code: LOST, sentence, rank: None }, EndSource::Silence)
         };
         let mut bytes = [0; 16 * 1024];
         loop {
@@ -304,7 +309,9 @@ impl Reader {
                     Ok(Some(_)) | Err(_) => return lost("carries bytes that the hub did not send"),
                 };
                 match ToRank::read(&frame) {
-                    Ok(ToRank::Ended { code, sentence }) => return (End { code, sentence, rank: None }, Source::Hub),
+                    Ok(ToRank::Ended { code, sentence }) => {
+                        return (JobFailure { code, sentence, rank: None }, EndSource::Hub);
+                    }
                     Ok(words) => {
                         // A rank that does not listen any more is on its way out.
                         let _ = news.send(Ok(words));

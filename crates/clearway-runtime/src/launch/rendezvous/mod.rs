@@ -7,7 +7,7 @@
 //! also tell who is alive: when one breaks before its rank has left, the hub ends the job and tells every other rank who
 //! it was and where.
 //!
-//! [`frame`] has the bytes, [`hub`] what the hub decides; both know no socket. [`hall`] gives the hub a listening socket
+//! [`frame`] has the bytes, [`hub`] what the hub decides; both know no socket. [`hub_server`] gives the hub a listening socket
 //! and a thread, [`member`] is a rank's end.
 //!
 //! # Invariants
@@ -21,8 +21,8 @@
 //!     makes room for the next.
 
 pub(super) mod frame;
-pub(super) mod hall;
 pub(super) mod hub;
+pub(super) mod hub_server;
 pub(super) mod member;
 
 use std::time::Duration;

@@ -14,14 +14,14 @@ fn variables(job: u32, rank: u32, size: u32) -> BTreeMap<String, String> {
     variables
 }
 
-fn options(job: u32, rank: u32, size: u32) -> Options {
+fn options(job: u32, rank: u32, size: u32) -> JoinOptions {
     let variables = Some(variables(job, rank, size));
-    Options { variables, patience: Duration::from_secs(20), ..Options::default() }
+    JoinOptions { variables, patience: Duration::from_secs(20), ..JoinOptions::default() }
 }
 
-fn joined(job: u32, rank: u32, size: u32) -> Joined {
+fn joined(job: u32, rank: u32, size: u32) -> JoinedJob {
     let options = options(job, rank, size);
-    join(&Environment::of(&options), &options).unwrap()
+    join(&Environment::new(&options), &options).unwrap()
 }
 
 /// A job number that no other test, and no other run of the tests at this time, uses.
@@ -32,29 +32,29 @@ fn job(test: u32) -> u32 {
 #[test]
 fn read__takes_the_first_node_of_the_step() {
     let options = options(7, 1, 4);
-    let step = Step::read(&Environment::of(&options)).unwrap();
-    assert_eq!(step, Step { job: 7, step: 2, rank: 1, size: 4, first: "localhost".to_owned() });
+    let step = SlurmStep::read(&Environment::new(&options)).unwrap();
+    assert_eq!(step, SlurmStep { job: 7, step: 2, rank: 1, size: 4, first: "localhost".to_owned() });
 }
 
 #[test]
 fn read__without_a_step_it_is_absent_and_with_half_of_one_it_fails() {
     let read = |variables| {
-        let options = Options { variables: Some(variables), ..Options::default() };
-        Step::read(&Environment::of(&options)).unwrap_err()
+        let options = JoinOptions { variables: Some(variables), ..JoinOptions::default() };
+        SlurmStep::read(&Environment::new(&options)).unwrap_err()
     };
-    assert!(matches!(read(BTreeMap::new()), Refusal::Absent(_)));
+    assert!(matches!(read(BTreeMap::new()), JoinFailure::Absent(_)));
     for name in ["SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_JOB_ID"] {
         let mut half = variables(7, 0, 2);
         half.remove(name);
-        assert!(matches!(read(half), Refusal::Failed(_)), "{name}");
+        assert!(matches!(read(half), JoinFailure::Failed(_)), "{name}");
     }
-    assert!(matches!(read(variables(7, 2, 2)), Refusal::Failed(_)));
+    assert!(matches!(read(variables(7, 2, 2)), JoinFailure::Failed(_)));
 }
 
 #[test]
 fn ports__differ_and_stay_in_their_range() {
     for job in [0, 1, 4_294_967_295] {
-        let step = Step { job, step: 3, rank: 0, size: 1, first: String::new() };
+        let step = SlurmStep { job, step: 3, rank: 0, size: 1, first: String::new() };
         let mut ports: Vec<u16> = step.ports().collect();
         ports.sort_unstable();
         ports.dedup();
@@ -66,10 +66,10 @@ fn ports__differ_and_stay_in_their_range() {
 #[test]
 fn join__ranks_meet_although_strangers_are_there_first() {
     let job = job(1);
-    let step = Step { job, step: 2, rank: 0, size: 3, first: String::new() };
+    let step = SlurmStep { job, step: 2, rank: 0, size: 3, first: String::new() };
     // The hub of another step has the first port.
-    let other = Hub::new(3, Keys::Shared(Key::new(b"another step")), Duration::from_secs(20));
-    let first_port = Hall::open(listen(step.ports().next().unwrap()).unwrap(), other).unwrap();
+    let other = Hub::new(3, MemberKeys::Shared(MemberKey::new(b"another step")), Duration::from_secs(20));
+    let first_port = HubServer::open(listen(step.ports().next().unwrap()).unwrap(), other).unwrap();
     let gave: Vec<Vec<u8>> = (0..3).map(|rank| vec![rank as u8; 10 * rank]).collect();
     thread::scope(|scope| {
         let rank_0 = scope.spawn(|| joined(job, 0, 3));
@@ -110,6 +110,6 @@ fn pause() -> Option<TcpStream> {
 fn join__without_a_hub_it_gives_up_in_time() {
     let mut options = options(job(2), 1, 2);
     options.patience = Duration::from_millis(50);
-    let refusal = join(&Environment::of(&options), &options).err().unwrap();
-    assert!(matches!(refusal, Refusal::Failed(why) if why.contains("no hub of this job")));
+    let refusal = join(&Environment::new(&options), &options).err().unwrap();
+    assert!(matches!(refusal, JoinFailure::Failed(why) if why.contains("no hub of this job")));
 }

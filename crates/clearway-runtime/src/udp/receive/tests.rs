@@ -7,7 +7,7 @@ use super::*;
 use crate::udp::tests::agreed;
 
 const SESSION: u64 = 7;
-const PORT: Origin = Origin::Port(PathId(0));
+const PORT: SocketOrigin = SocketOrigin::Port(PathId(0));
 const HEAD: &[u8] = b"head";
 const BODY: &[u8] = b"a body";
 
@@ -15,17 +15,17 @@ fn peers() -> Vec<SocketAddrV4> {
     ["10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1"].map(|a| a.parse().expect("an address")).to_vec()
 }
 
-fn plain(rank: u32) -> Members {
-    Members { rank: Rank(rank), session: SESSION, rails: vec![peers()], guard: None }
+fn plain(rank: u32) -> JobAddresses {
+    JobAddresses { rank: Rank(rank), session: SESSION, rails: vec![peers()], guard: None }
 }
 
 /// Three ranks with keys, of which the last may have turned attacker.
-fn sealed_members(session: u64, epoch: u32) -> Vec<Members> {
-    let member = |(rank, keys)| Members { session, guard: Some(Guard::new(keys, 2)), ..plain(rank) };
+fn sealed_members(session: u64, epoch: u32) -> Vec<JobAddresses> {
+    let member = |(rank, keys)| JobAddresses { session, guard: Some(DatagramSealer::new(keys, 2)), ..plain(rank) };
     (0..).zip(agreed(3, session, epoch)).map(member).collect()
 }
 
-fn seal(from: &mut Members, to: Destination, class: Class) -> Vec<u8> {
+fn seal(from: &mut JobAddresses, to: Destination, class: Class) -> Vec<u8> {
     let mut datagram = Vec::new();
     let guard = from.guard.as_mut().expect("keys");
     guard.stage(to, PathId(0), class, [HEAD, BODY], &mut datagram).expect("staged");
@@ -38,13 +38,18 @@ fn to(rank: u32) -> Destination {
 }
 
 /// Sender, header and body, if `members` take `datagram` for a message.
-fn accept(members: &mut Members, datagram: &[u8], from: u32, origin: Origin) -> Option<(Rank, Vec<u8>, Vec<u8>)> {
+fn accept(
+    members: &mut JobAddresses,
+    datagram: &[u8],
+    from: u32,
+    origin: SocketOrigin,
+) -> Option<(Rank, Vec<u8>, Vec<u8>)> {
     let mut bytes = datagram.to_vec();
     match members.judge(&mut bytes, peers()[from as usize], origin) {
-        Verdict::Message(claim) => {
+        DatagramVerdict::Message(claim) => {
             Some((claim.from, bytes[claim.head.clone()].to_vec(), bytes[claim.head.end..claim.end].to_vec()))
         }
-        Verdict::Own | Verdict::Stranger => None,
+        DatagramVerdict::Own | DatagramVerdict::Stranger => None,
     }
 }
 
@@ -53,21 +58,21 @@ fn judge__session_rank_and_address_must_all_fit() {
     let mut members = plain(1);
     let peers = members.rails[0].clone();
     let mut judge = |from, session, at| members.judge(&mut frame::write(Rank(from), session, 0), at, PORT);
-    let claim = Claim { from: Rank(0), head: 16..16, end: 16, sealed: None };
-    assert_eq!(judge(0, 7, peers[0]), Verdict::Message(claim));
-    assert_eq!(judge(0, 7, peers[2]), Verdict::Stranger, "another rank's address");
-    assert_eq!(judge(0, 7, SocketAddrV4::new(*peers[0].ip(), 2)), Verdict::Stranger);
-    assert_eq!(judge(0, 8, peers[0]), Verdict::Stranger);
-    assert_eq!(judge(3, 7, peers[0]), Verdict::Stranger);
-    assert_eq!(members.judge(&mut [], peers[0], PORT), Verdict::Stranger);
+    let claim = DatagramClaim { from: Rank(0), head: 16..16, end: 16, sealed: None };
+    assert_eq!(judge(0, 7, peers[0]), DatagramVerdict::Message(claim));
+    assert_eq!(judge(0, 7, peers[2]), DatagramVerdict::Stranger, "another rank's address");
+    assert_eq!(judge(0, 7, SocketAddrV4::new(*peers[0].ip(), 2)), DatagramVerdict::Stranger);
+    assert_eq!(judge(0, 8, peers[0]), DatagramVerdict::Stranger);
+    assert_eq!(judge(3, 7, peers[0]), DatagramVerdict::Stranger);
+    assert_eq!(members.judge(&mut [], peers[0], PORT), DatagramVerdict::Stranger);
 }
 
 #[test]
 fn judge__own_messages_are_messages_on_the_port_and_echoes_in_a_group() {
     let mut members = plain(1);
     let (mut own, at) = (frame::write(Rank(1), 7, 0), members.rails[0][1]);
-    assert_eq!(members.judge(&mut own, at, Origin::Group(GroupId(0))), Verdict::Own);
-    assert!(matches!(members.judge(&mut own, at, PORT), Verdict::Message(_)));
+    assert_eq!(members.judge(&mut own, at, SocketOrigin::Group(GroupId(0))), DatagramVerdict::Own);
+    assert!(matches!(members.judge(&mut own, at, PORT), DatagramVerdict::Message(_)));
 }
 
 #[test]
@@ -93,8 +98,11 @@ fn judge__each_rail_has_addresses_numbers_and_windows_of_its_own() {
     guard.stage(to(1), PathId(1), Class::Bulk, [HEAD, BODY], &mut on_second).expect("staged");
     guard.seal(&mut on_second);
     let on_first = seal(&mut all[0], to(1), Class::Bulk);
-    let judge = |members: &mut Members, datagram: &[u8], at, rail| {
-        matches!(members.judge(&mut datagram.to_vec(), at, Origin::Port(PathId(rail))), Verdict::Message(_))
+    let judge = |members: &mut JobAddresses, datagram: &[u8], at, rail| {
+        matches!(
+            members.judge(&mut datagram.to_vec(), at, SocketOrigin::Port(PathId(rail))),
+            DatagramVerdict::Message(_)
+        )
     };
     let member = &mut all[1];
     assert!(!judge(member, &on_second, peers()[0], 0), "sealed for another rail");
@@ -168,12 +176,12 @@ fn judge__groups_and_ports_have_different_keys() {
     }
     let multicast = seal(&mut all[0], Destination::Group(group), Class::Bulk);
     assert_eq!(accept(&mut all[1], &multicast, 0, PORT), None, "a group's message at the port");
-    assert_eq!(accept(&mut all[1], &multicast, 0, Origin::Group(other)), None, "in another group");
-    assert_eq!(accept(&mut all[2], &multicast, 0, Origin::Group(group)), None, "not a member");
-    assert!(accept(&mut all[1], &multicast, 0, Origin::Group(group)).is_some());
-    assert_eq!(accept(&mut all[1], &multicast, 0, Origin::Group(group)), None, "again");
+    assert_eq!(accept(&mut all[1], &multicast, 0, SocketOrigin::Group(other)), None, "in another group");
+    assert_eq!(accept(&mut all[2], &multicast, 0, SocketOrigin::Group(group)), None, "not a member");
+    assert!(accept(&mut all[1], &multicast, 0, SocketOrigin::Group(group)).is_some());
+    assert_eq!(accept(&mut all[1], &multicast, 0, SocketOrigin::Group(group)), None, "again");
     let single = seal(&mut all[0], to(1), Class::Bulk);
-    assert_eq!(accept(&mut all[1], &single, 0, Origin::Group(group)), None, "a pair's message in a group");
+    assert_eq!(accept(&mut all[1], &single, 0, SocketOrigin::Group(group)), None, "a pair's message in a group");
 }
 
 proptest! {
@@ -185,7 +193,7 @@ proptest! {
         let mut all = sealed_members(SESSION, 0);
         prop_assert_eq!(accept(&mut all[1], &bytes, from, PORT), None);
         let class = Class::ALL[class];
-        let good = Sealed { from: Rank(from), head_length, class, rail: PathId(0), number: number >> 8 }.write(SESSION);
+        let good = SealedFrame { from: Rank(from), head_length, class, rail: PathId(0), number: number >> 8 }.write(SESSION);
         prop_assert_eq!(accept(&mut all[1], &[&good, &tail[..]].concat(), from, PORT), None);
     }
 }

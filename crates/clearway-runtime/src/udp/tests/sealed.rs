@@ -3,12 +3,12 @@
 use socket2::{Domain, Socket, Type};
 
 use super::*;
-use crate::udp::frame::Sealed;
+use crate::udp::frame::SealedFrame;
 
 /// The groups that the suite uses, or may come to use.
 const GROUPS: u16 = 8;
 
-impl Loopback {
+impl UdpLoopback {
     /// As [`Loopback::new`], with keys for all pairs and groups.
     fn sealed(ranks: u32, change: impl Fn(&mut UdpConfig)) -> Self {
         let keys = std::cell::RefCell::new(Vec::new());
@@ -33,18 +33,18 @@ impl Loopback {
 
 #[test]
 fn conformance__a_sealed_wire_keeps_the_contract() {
-    check("sealed UDP", || Loopback::sealed(conformance::RANKS, |_| {}));
+    check("sealed UDP", || UdpLoopback::sealed(conformance::RANKS, |_| {}));
 }
 
 #[test]
 fn conformance__sealed_with_real_packets_and_the_smallest_buffers() {
-    check("sealed UDP in real packets", || Loopback::sealed(conformance::RANKS, narrow));
+    check("sealed UDP in real packets", || UdpLoopback::sealed(conformance::RANKS, narrow));
 }
 
 #[test]
 fn overhead__is_what_a_datagram_has_beside_head_and_body() {
-    let (plain, sealed) = (Loopback::new(1, |_| {}), Loopback::sealed(1, |_| {}));
-    let longest = |job: &Loopback| {
+    let (plain, sealed) = (UdpLoopback::new(1, |_| {}), UdpLoopback::sealed(1, |_| {}));
+    let longest = |job: &UdpLoopback| {
         let capabilities = job.wires[0].capabilities();
         capabilities.message_max + job.wires[0].overhead().0 as usize
     };
@@ -62,7 +62,7 @@ fn in_the_name_of(wire: &UdpWire) -> UdpSocket {
 }
 
 /// What rank 0 really sends, seen by somebody who sits where it takes rank 1 to be.
-fn intercepted(job: &mut Loopback, count: usize) -> Vec<Vec<u8>> {
+fn intercepted(job: &mut UdpLoopback, count: usize) -> Vec<Vec<u8>> {
     let middle = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
     middle.set_read_timeout(Some(std::time::Duration::from_secs(5))).expect("a limit");
     let Ok(std::net::SocketAddr::V4(address)) = middle.local_addr() else { panic!("an IPv4 address") };
@@ -91,7 +91,7 @@ fn intercepted(job: &mut Loopback, count: usize) -> Vec<Vec<u8>> {
 #[test]
 fn poll__each_segment_of_a_run_is_sealed_by_itself_and_taken_once_in_any_order() {
     const COUNT: usize = 40;
-    let mut job = Loopback::sealed(2, |_| {});
+    let mut job = UdpLoopback::sealed(2, |_| {});
     let mut datagrams = intercepted(&mut job, COUNT);
     for (i, datagram) in datagrams.iter().enumerate() {
         assert!(
@@ -114,7 +114,7 @@ fn poll__each_segment_of_a_run_is_sealed_by_itself_and_taken_once_in_any_order()
 }
 
 /// Polls at rank 1 until nothing is left; nothing of it may be a message.
-fn drain(job: &mut Loopback) {
+fn drain(job: &mut UdpLoopback) {
     let mut before = u64::MAX;
     while job.wires[1].counters().strangers != before {
         before = job.wires[1].counters().strangers;
@@ -126,15 +126,15 @@ fn drain(job: &mut Loopback) {
 #[test]
 fn poll__a_flood_in_a_peers_name_is_counted_and_changes_nothing() {
     const FLOOD: u64 = 3_000;
-    let mut job = Loopback::sealed(2, |_| {});
+    let mut job = UdpLoopback::sealed(2, |_| {});
     let session = job.wires[1].listener.members.session;
     let attacker = in_the_name_of(&job.wires[0]);
-    let memory = |job: &Loopback| format!("{:?}", job.wires[1].listener.inbox.capacities());
+    let memory = |job: &UdpLoopback| format!("{:?}", job.wires[1].listener.inbox.capacities());
     let before = memory(&job);
     for i in 0..FLOOD {
         let class = Class::ALL[(i % 5) as usize];
         let frame =
-            Sealed { from: Rank(0), head_length: (i % 80) as u8, class, rail: PathId(0), number: i << (i % 40) };
+            SealedFrame { from: Rank(0), head_length: (i % 80) as u8, class, rail: PathId(0), number: i << (i % 40) };
         let datagram = [&frame.write(session)[..], &[i as u8; 200]].concat();
         attacker.send_to(&datagram, job.wires[1].address()).expect("sent");
         if i % 50 == 0 {
@@ -151,7 +151,7 @@ fn poll__a_flood_in_a_peers_name_is_counted_and_changes_nothing() {
 
 #[test]
 fn group_keys__a_wire_without_keys_needs_none() {
-    let mut job = Loopback::new(1, |_| {});
+    let mut job = UdpLoopback::new(1, |_| {});
     let sentence = "this wire has no keys, so its groups need none";
     assert_eq!(job.wires[0].renew_group(GroupId(0), &[]).expect_err("no keys").to_string(), sentence);
     assert_eq!(job.wires[0].accept_group(Rank(0), b"").expect_err("no keys").to_string(), sentence);

@@ -9,16 +9,16 @@ use super::*;
 
 /// Answers of the kernel in order, then `Ok` for everything; keeps what it took.
 #[derive(Default)]
-struct Kernel {
+struct ScriptedKernel {
     refusals: Vec<(usize, i32)>,
     calls: usize,
-    took: Vec<Run>,
+    took: Vec<SegmentRun>,
     reports: u64,
     refuses_segments: bool,
 }
 
-impl Outlet for Kernel {
-    fn send<'a>(&mut self, runs: &[Run], _pieces_of: &dyn Fn(usize) -> [&'a [u8]; 2]) -> io::Result<usize> {
+impl RunSender for ScriptedKernel {
+    fn send<'a>(&mut self, runs: &[SegmentRun], _pieces_of: &dyn Fn(usize) -> [&'a [u8]; 2]) -> io::Result<usize> {
         let call = self.calls;
         self.calls += 1;
         if let Some((_, errno)) = self.refusals.iter().find(|(at, _)| *at == call) {
@@ -42,10 +42,10 @@ fn target(port: u16) -> SocketAddrV4 {
 }
 
 /// Messages of (port, length).
-fn plan(messages: &[(u16, usize)]) -> Vec<Planned> {
+fn plan(messages: &[(u16, usize)]) -> Vec<PlannedMessage> {
     let message = |(answer, (port, length)): (usize, &(u16, usize))| {
         let body = Span { region: RegionId(0), offset: 0, length: *length as u32 - 16 };
-        Planned { answer, to: target(*port), head: 0..16, body }
+        PlannedMessage { answer, to: target(*port), head: 0..16, body }
     };
     messages.iter().enumerate().map(message).collect()
 }
@@ -56,7 +56,7 @@ fn joined(messages: &[(u16, usize)], segmentation: Segmentation) -> Vec<(usize, 
     runs.iter().map(|run| (run.first, run.count, run.segment)).collect()
 }
 
-fn send(kernel: &mut Kernel, messages: &[(u16, usize)], segmentation: &mut Segmentation) -> Sent {
+fn send(kernel: &mut ScriptedKernel, messages: &[(u16, usize)], segmentation: &mut Segmentation) -> SendProgress {
     send_all(kernel, &plan(messages), segmentation, &mut Vec::new(), &|_| [&[], &[]])
 }
 
@@ -84,10 +84,10 @@ fn join__real_packets_are_never_joined() {
 #[test]
 fn send_all__a_device_that_refuses_segments_gets_the_same_messages_one_by_one() {
     for errno in [libc::EIO, libc::EINVAL, libc::EMSGSIZE] {
-        let mut kernel = Kernel { refusals: vec![(0, errno)], ..Kernel::default() };
+        let mut kernel = ScriptedKernel { refusals: vec![(0, errno)], ..ScriptedKernel::default() };
         let mut segmentation = Segmentation::Offload;
         let sent = send(&mut kernel, &[(1, 100), (1, 100), (1, 60)], &mut segmentation);
-        assert_eq!(sent, Sent { messages: 3, full: None, errors: 1 });
+        assert_eq!(sent, SendProgress { messages: 3, full: None, errors: 1 });
         assert_eq!(segmentation, Segmentation::Refused);
         let took: Vec<_> = kernel.took.iter().map(|run| (run.first, run.segment)).collect();
         assert_eq!(took, [(0, None), (1, None), (2, None)]);
@@ -96,7 +96,7 @@ fn send_all__a_device_that_refuses_segments_gets_the_same_messages_one_by_one() 
 
 #[test]
 fn send_all__what_left_before_the_refusal_does_not_leave_again() {
-    let mut kernel = Kernel { refuses_segments: true, ..Kernel::default() };
+    let mut kernel = ScriptedKernel { refuses_segments: true, ..ScriptedKernel::default() };
     let sent = send(&mut kernel, &[(1, 50), (2, 100), (2, 100)], &mut { Segmentation::Offload });
     assert_eq!((sent.messages, sent.errors), (3, 1));
     let took: Vec<_> = kernel.took.iter().map(|run| run.first).collect();
@@ -105,30 +105,33 @@ fn send_all__what_left_before_the_refusal_does_not_leave_again() {
 
 #[test]
 fn send_all__invalid_without_segments_loses_one_message_not_the_class() {
-    let mut kernel =
-        Kernel { refusals: vec![(0, libc::EINVAL), (1, libc::EINVAL), (2, libc::EINVAL)], ..Kernel::default() };
+    let mut kernel = ScriptedKernel {
+        refusals: vec![(0, libc::EINVAL), (1, libc::EINVAL), (2, libc::EINVAL)],
+        ..ScriptedKernel::default()
+    };
     let mut segmentation = Segmentation::Offload;
     let sent = send(&mut kernel, &[(1, 100), (2, 100)], &mut segmentation);
-    assert_eq!(sent, Sent { messages: 2, full: None, errors: 1 });
+    assert_eq!(sent, SendProgress { messages: 2, full: None, errors: 1 });
     assert_eq!(segmentation, Segmentation::Offload);
     assert_eq!(kernel.took.len(), 1);
 }
 
 #[test]
 fn send_all__a_full_socket_or_device_stops_the_class_at_that_message() {
-    for (errno, full) in [(libc::EAGAIN, Full::Socket), (libc::ENOBUFS, Full::Device)] {
-        let mut kernel = Kernel { refusals: vec![(0, errno)], ..Kernel::default() };
+    for (errno, full) in [(libc::EAGAIN, SendStop::Socket), (libc::ENOBUFS, SendStop::Device)] {
+        let mut kernel = ScriptedKernel { refusals: vec![(0, errno)], ..ScriptedKernel::default() };
         let sent = send(&mut kernel, &[(1, 100), (2, 100)], &mut { Segmentation::Offload });
-        assert_eq!(sent, Sent { messages: 0, full: Some(full), errors: 0 });
+        assert_eq!(sent, SendProgress { messages: 0, full: Some(full), errors: 0 });
         assert!(kernel.took.is_empty(), "nothing may overtake");
     }
 }
 
 #[test]
 fn send_all__an_older_packets_fate_does_not_lose_this_one() {
-    let mut kernel = Kernel { refusals: vec![(0, libc::ECONNREFUSED)], reports: 2, ..Kernel::default() };
+    let mut kernel =
+        ScriptedKernel { refusals: vec![(0, libc::ECONNREFUSED)], reports: 2, ..ScriptedKernel::default() };
     let sent = send(&mut kernel, &[(1, 100)], &mut { Segmentation::Offload });
-    assert_eq!(sent, Sent { messages: 1, full: None, errors: 2 });
+    assert_eq!(sent, SendProgress { messages: 1, full: None, errors: 2 });
     assert_eq!(kernel.took.len(), 1);
 }
 
@@ -140,7 +143,7 @@ proptest! {
         let planned = plan(&messages);
         let mut runs = Vec::new();
         join(&planned, 0, Segmentation::Offload, &mut runs);
-        let covered: Vec<usize> = runs.iter().flat_map(Run::messages).collect();
+        let covered: Vec<usize> = runs.iter().flat_map(SegmentRun::messages).collect();
         prop_assert_eq!(covered, (0..planned.len()).collect::<Vec<_>>());
         for run in &runs {
             let lengths: Vec<usize> = run.messages().map(|i| planned[i].length()).collect();

@@ -10,10 +10,10 @@ use clearway_sim::graph::Graph;
 
 use crate::command::print;
 use crate::command::registry::{self, presenters};
-use crate::mechanism::congestion::{self, Wanted, Watch, micros};
+use crate::mechanism::congestion::{self, PhaseReplay, ReplayQuestion, micros};
 use crate::report::store;
 use crate::run::exit::Exit;
-use crate::run::{Complete, Order};
+use crate::run::{CompletedParts, RunSpec};
 use crate::scenario;
 
 /// Causes that are printed of one hop; the rest is summed up.
@@ -21,7 +21,7 @@ const CAUSES_MAX: usize = 4;
 
 /// Repeats the run whose report lies in `run` and tells of `message`, or lists the slowest messages.
 pub(super) fn explain(run: &Path, message: Option<&str>) -> Result<Exit> {
-    let wanted = message.map_or(Ok(Wanted::Slowest), parse)?;
+    let wanted = message.map_or(Ok(ReplayQuestion::Slowest), parse)?;
     let report = store::read(run, &presenters())?;
     if !report.place.split(',').any(|place| place == "sim") {
         bail!("{} is a run in the {}; only simulated runs can be repeated", run.display(), report.place);
@@ -33,15 +33,15 @@ pub(super) fn explain(run: &Path, message: Option<&str>) -> Result<Exit> {
     if report.program.version != env!("CARGO_PKG_VERSION") {
         eprintln!("clearway: {} wrote that report; another version may do something else", report.program.version);
     }
-    if let Wanted::Message(phase, ..) = wanted
+    if let ReplayQuestion::Message(phase, ..) = wanted
         && !report.digests.is_empty()
         && !(1..=report.digests.len()).contains(&(phase as usize))
     {
         bail!("there is no phase {phase} in this run, which has {}; phases count from 1", report.digests.len());
     }
     eprintln!("The run is repeated.");
-    let watch = congestion::watched(
-        &Order { scenario: &scenario, text, flags: BTreeSet::new(), complete: Complete::default() },
+    let watch = congestion::replayed(
+        &RunSpec { scenario: &scenario, text, flags: BTreeSet::new(), complete: CompletedParts::default() },
         registry::mechanism_of(&scenario)?,
         wanted,
     )?;
@@ -74,18 +74,18 @@ fn compare(then: &[String], now: &[String]) -> Result<()> {
 }
 
 /// `p3:n12:345` is message 345 of host n12 in the third phase.
-fn parse(text: &str) -> Result<Wanted> {
+fn parse(text: &str) -> Result<ReplayQuestion> {
     let parts = || {
         let (phase, rest) = text.strip_prefix('p')?.split_once(':')?;
         let (host, number) = rest.rsplit_once(':')?;
         // A host posts fewer than 2^40 messages: the fabric's own limit.
         let number: u64 = number.parse().ok().filter(|number| *number < 1 << 40)?;
-        Some(Wanted::Message(phase.parse().ok()?, host.to_owned(), number))
+        Some(ReplayQuestion::Message(phase.parse().ok()?, host.to_owned(), number))
     };
     parts().with_context(|| format!("`{text}` names no message; p3:n12:345 is number 345 of host n12 in phase 3"))
 }
 
-fn list(watch: &Watch) -> String {
+fn list(watch: &PhaseReplay) -> String {
     let mut page = format!(
         "slowest messages of the victims\n{:<20} {:>10}  {:>8}  {:>14}  {:>14}\n",
         "message", "to", "bytes", "posted", "latency"
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn parse__takes_phase_host_and_number_and_refuses_the_rest() {
-        let Ok(Wanted::Message(3, host, 345)) = parse("p3:n12:345") else { panic!("refused") };
+        let Ok(ReplayQuestion::Message(3, host, 345)) = parse("p3:n12:345") else { panic!("refused") };
         assert_eq!(host, "n12");
         for wrong in ["n12:345", "p3:345", "p3:n12:x", "px:n12:1", "", "p3:n12:1099511627776"] {
             assert!(parse(wrong).expect_err("refused").to_string().contains("p3:n12:345"), "{wrong}");

@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     /// What replaying a failure says that expects `symptom` of a trial whose credits leak (or not).
-    fn said(name: &str, faults: Vec<Fault>, symptom: Symptom) -> Result<Exit> {
+    fn replay_outcome(name: &str, faults: Vec<Fault>, symptom: Symptom) -> Result<Exit> {
         let mut trial = lossless();
         trial.plan.faults = faults;
         let violation = Violation { symptom, at: Picos(1), sentence: "as it was".to_owned() };
@@ -127,10 +127,10 @@ mod tests {
 
     #[test]
     fn replay__what_is_still_there_is_good_and_what_is_not_is_said() {
-        assert_eq!(said("leak", leak(), Symptom::Leak).unwrap(), Exit::Good);
-        let other = said("other", leak(), Symptom::Twice).unwrap_err().to_string();
+        assert_eq!(replay_outcome("leak", leak(), Symptom::Leak).unwrap(), Exit::Good);
+        let other = replay_outcome("other", leak(), Symptom::Twice).unwrap_err().to_string();
         assert!(other.contains("not reproduced: Twice was expected, but there is Leak"), "{other}");
-        let gone = said("gone", Vec::new(), Symptom::Leak).unwrap_err().to_string();
-        assert!(gone.contains("every check holds"), "{gone}");
+        let dead_ranks = replay_outcome("gone", Vec::new(), Symptom::Leak).unwrap_err().to_string();
+        assert!(dead_ranks.contains("every check holds"), "{dead_ranks}");
     }
 }

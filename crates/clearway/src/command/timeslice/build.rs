@@ -5,14 +5,14 @@ use clap::{Args, ValueEnum};
 use clearway_proto::timeslice::Policy;
 
 use super::feed::{ShapeFlags, StreamFlags};
-use super::ground::{GroundFlags, TIME_MAX};
+use super::network::{NetworkFlags, TIME_MAX};
 use super::schedule::ScheduleFlags;
-use super::values::{of_plan, of_task};
+use super::values::{plan_values, task_values};
 use crate::command::flagged::FlaggedRun;
-use crate::command::results::{ReportFlags, Results};
+use crate::command::results::{ReportDestination, ReportFlags};
 use crate::command::{json_text, print};
-use crate::mechanism::timeslice::{Plan, Task, build, page, told, write_built};
-use crate::run::Place;
+use crate::mechanism::timeslice::{TimeslicePlan, TimesliceTask, build, page, run_summary, write_built};
+use crate::run::VenueKind;
 use crate::run::exit::Exit;
 use crate::run::venue::ProcessVenue;
 
@@ -21,18 +21,18 @@ const NAME: &str = "timeslice-build";
 
 /// Where bytes can be: a simulated fabric carries none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum RealPlace {
+enum ByteVenue {
     /// Virtual hosts of this machine.
     Lab,
     /// The ranks of a job.
     Cluster,
 }
 
-impl From<RealPlace> for Place {
-    fn from(place: RealPlace) -> Self {
+impl From<ByteVenue> for VenueKind {
+    fn from(place: ByteVenue) -> Self {
         match place {
-            RealPlace::Lab => Self::Lab,
-            RealPlace::Cluster => Self::Cluster,
+            ByteVenue::Lab => Self::Lab,
+            ByteVenue::Cluster => Self::Cluster,
         }
     }
 }
@@ -42,9 +42,9 @@ impl From<RealPlace> for Place {
 pub(crate) struct BuildFlags {
     /// Where to build [default: lab].
     #[arg(long, value_enum)]
-    on: Option<RealPlace>,
+    on: Option<ByteVenue>,
     #[command(flatten)]
-    ground: GroundFlags,
+    network: NetworkFlags,
     /// The schedule: best-effort, offset, dfs, token.
     #[arg(long, value_name = "POLICY", default_value = "token")]
     policy: Policy,
@@ -62,41 +62,41 @@ pub(crate) struct BuildFlags {
 }
 
 impl BuildFlags {
-    fn plan(&self, place: Place, parts: [u32; 2]) -> Result<Plan> {
-        let plan = self.ground.plan(place, parts, self.schedule.ring)?;
+    fn plan(&self, place: VenueKind, parts: [u32; 2]) -> Result<TimeslicePlan> {
+        let plan = self.network.plan(place, parts, self.schedule.ring)?;
         // It is over when the source is.
         let plan = self.schedule.extend(plan, place, TIME_MAX.0)?;
-        Ok(Plan { policies: vec![self.policy], seeds: vec![self.seed], ..plan })
+        Ok(TimeslicePlan { policies: vec![self.policy], seeds: vec![self.seed], ..plan })
     }
 }
 
 /// Builds where flags say.
 pub(super) fn command(flags: &BuildFlags) -> Result<Exit> {
-    let ground = &flags.ground;
-    let place = ground.place(flags.on.map(Place::from), Place::Lab)?;
+    let network = &flags.network;
+    let place = network.place(flags.on.map(VenueKind::from), VenueKind::Lab)?;
     let prepare = |parts| {
         let plan = flags.plan(place, parts)?;
         let feed = flags.stream.feed(&flags.shape, &plan)?;
-        let task = flags.shape.task(feed, &plan, ground.job_name())?;
+        let task = flags.shape.task(feed, &plan, network.job_name())?;
         // What cannot be written must not be built first.
-        Ok((plan, (task, Results::of(NAME, &flags.report)?)))
+        Ok((plan, (task, ReportDestination::open(NAME, &flags.report)?)))
     };
-    ground.with_ranks(place, prepare, |venue, plan, (task, results)| on_ranks(venue, plan, task, flags, results))
+    network.with_ranks(place, prepare, |venue, plan, (task, results)| on_ranks(venue, plan, task, flags, results))
 }
 
 /// Builds with the ranks of `venue`.
 fn on_ranks(
     venue: &mut dyn ProcessVenue,
-    plan: &Plan,
-    task: &Task,
+    plan: &TimeslicePlan,
+    task: &TimesliceTask,
     flags: &BuildFlags,
-    results: &Results,
+    results: &ReportDestination,
 ) -> Result<Exit> {
-    let values = [flags.ground.values(venue.place()), of_plan(plan), of_task(task)].concat();
+    let values = [flags.network.values(venue.place()), plan_values(plan), task_values(task)].concat();
     let mut run = FlaggedRun::begin(NAME, flags.seed, values, venue, results);
     let built = build(venue, plan, task)?;
-    let text = match flags.ground.json {
-        true => json_text(&told(&built))?,
+    let text = match flags.network.json {
+        true => json_text(&run_summary(&built))?,
         false => page(&venue.about(), plan, &built),
     };
     print(&text)?;

@@ -4,20 +4,21 @@ use anyhow::Result;
 use clap::Args;
 use clearway_proto::timeslice::Policy;
 
-use super::feed::{MadeFlags, ShapeFlags};
-use super::ground::{FabricFlags, GroundFlags, TimedFlags};
+use super::feed::{GeneratedFlags, ShapeFlags};
+use super::network::{FabricFlags, NetworkFlags, TimedFlags};
 use super::schedule::ScheduleFlags;
-use super::values::{of_plan, of_task, of_times};
+use super::values::{plan_values, task_values, time_values};
 use crate::command::flagged::FlaggedRun;
-use crate::command::results::{ReportFlags, Results};
+use crate::command::results::{ReportDestination, ReportFlags};
 use crate::command::{json_text, print};
 use crate::mechanism::timeslice::{
-    Building, Plan, Task, account, compare, costs, digests, figures, simulate, table, write_remarks, write_runs,
+    TimeslicePlan, TimesliceProtocol, TimesliceTask, account, compare, costs, digests, figures, simulate, table,
+    write_remarks, write_runs,
 };
 use crate::report::model::Figure;
 use crate::run::exit::Exit;
 use crate::run::venue::{LaunchSpec, ProcessVenue, SimVenue};
-use crate::run::{Complete, Place};
+use crate::run::{CompletedParts, VenueKind};
 
 /// The name of its reports.
 const NAME: &str = "timeslice-compare";
@@ -28,7 +29,7 @@ pub(crate) struct CompareFlags {
     #[command(flatten)]
     fabric: FabricFlags,
     #[command(flatten)]
-    ground: GroundFlags,
+    network: NetworkFlags,
     /// Schedules to compare: best-effort, offset, dfs, token.
     #[arg(long, value_name = "POLICY", value_delimiter = ',', default_value = "token")]
     policy: Vec<Policy>,
@@ -39,49 +40,49 @@ pub(crate) struct CompareFlags {
     #[command(flatten)]
     report: ReportFlags,
     #[command(flatten)]
-    made: MadeFlags,
+    made: GeneratedFlags,
     #[command(flatten)]
     shape: ShapeFlags,
 }
 
 impl CompareFlags {
-    fn plan(&self, place: Place, parts: [u32; 2]) -> Result<Plan> {
-        let plan = self.timed.extend(self.ground.plan(place, parts, self.schedule.ring)?)?;
+    fn plan(&self, place: VenueKind, parts: [u32; 2]) -> Result<TimeslicePlan> {
+        let plan = self.timed.extend(self.network.plan(place, parts, self.schedule.ring)?)?;
         let until = plan.measured;
         let plan = self.schedule.extend(plan, place, until)?;
-        Ok(Plan { policies: self.policy.clone(), hosts: self.fabric.hosts(), ..plan })
+        Ok(TimeslicePlan { policies: self.policy.clone(), hosts: self.fabric.hosts(), ..plan })
     }
 }
 
 /// Compares schedules where flags say.
 pub(super) fn command(flags: &CompareFlags) -> Result<Exit> {
-    let CompareFlags { fabric, ground, .. } = flags;
-    let place = fabric.place(ground)?;
-    if place == Place::Sim {
+    let CompareFlags { fabric, network, .. } = flags;
+    let place = fabric.place(network)?;
+    if place == VenueKind::Sim {
         return simulated(flags);
     }
     let prepare = |parts| {
         let plan = flags.plan(place, parts)?;
         let feed = flags.made.feed(&flags.shape, &plan)?;
-        let task = flags.shape.task(feed, &plan, ground.job_name())?;
+        let task = flags.shape.task(feed, &plan, network.job_name())?;
         // What cannot be written must not be measured first.
-        Ok((plan, (task, Results::of(NAME, &flags.report)?)))
+        Ok((plan, (task, ReportDestination::open(NAME, &flags.report)?)))
     };
-    ground.with_ranks(place, prepare, |venue, plan, (task, results)| on_ranks(venue, plan, task, flags, results))
+    network.with_ranks(place, prepare, |venue, plan, (task, results)| on_ranks(venue, plan, task, flags, results))
 }
 
 /// Compares on the fabric that flags name.
 fn simulated(flags: &CompareFlags) -> Result<Exit> {
     flags.made.refuse_on_sim()?;
     flags.shape.refuse_on_sim()?;
-    let parts = flags.ground.parts(32);
-    let plan = flags.plan(Place::Sim, parts)?;
-    let (fabric, queue) = flags.fabric.open(&flags.ground, parts.iter().sum())?;
-    let results = Results::of(NAME, &flags.report)?;
+    let parts = flags.network.parts(32);
+    let plan = flags.plan(VenueKind::Sim, parts)?;
+    let (fabric, queue) = flags.fabric.open(&flags.network, parts.iter().sum())?;
+    let results = ReportDestination::open(NAME, &flags.report)?;
     let seed = plan.seeds.first().copied().unwrap_or(1);
-    let spec = LaunchSpec::new::<Building>(seed);
-    let mut venue = SimVenue::open(&fabric, &spec, Box::new(|_| ()), Complete::default())?;
-    let values = [flags.fabric.values(&queue), of_plan(&plan), of_times(&plan)].concat();
+    let spec = LaunchSpec::new::<TimesliceProtocol>(seed);
+    let mut venue = SimVenue::open(&fabric, &spec, Box::new(|_| ()), CompletedParts::default())?;
+    let values = [flags.fabric.values(&queue), plan_values(&plan), time_values(&plan)].concat();
     let mut run = FlaggedRun::begin(NAME, seed, values, &venue, &results);
     let runs = simulate(&fabric, &queue, &plan, &|_, _| {})?;
     show(&format!("{}, {queue}", flags.fabric.name()), &plan, &figures(&plan, &runs), flags)?;
@@ -94,13 +95,14 @@ fn simulated(flags: &CompareFlags) -> Result<Exit> {
 /// Compares with the ranks of `venue`.
 fn on_ranks(
     venue: &mut dyn ProcessVenue,
-    plan: &Plan,
-    task: &Task,
+    plan: &TimeslicePlan,
+    task: &TimesliceTask,
     flags: &CompareFlags,
-    results: &Results,
+    results: &ReportDestination,
 ) -> Result<Exit> {
     let seed = plan.seeds.first().copied().unwrap_or(1);
-    let values = [flags.ground.values(venue.place()), of_plan(plan), of_times(plan), of_task(task)].concat();
+    let values =
+        [flags.network.values(venue.place()), plan_values(plan), time_values(plan), task_values(task)].concat();
     let mut run = FlaggedRun::begin(NAME, seed, values, venue, results);
     let (runs, built) = compare(venue, plan, task)?;
     eprint!("{}", account(&built));
@@ -112,7 +114,7 @@ fn on_ranks(
     Ok(built.exit())
 }
 
-fn show(about: &str, plan: &Plan, figures: &[Figure], flags: &CompareFlags) -> Result<()> {
-    let text = if flags.ground.json { json_text(figures)? } else { table(about, plan, figures) };
+fn show(about: &str, plan: &TimeslicePlan, figures: &[Figure], flags: &CompareFlags) -> Result<()> {
+    let text = if flags.network.json { json_text(figures)? } else { table(about, plan, figures) };
     print(&text)
 }

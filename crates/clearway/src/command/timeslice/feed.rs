@@ -5,10 +5,12 @@ use clap::{Args, ValueEnum};
 use clearway_proto::base::Bytes;
 use clearway_proto::microslice::SizeDistribution;
 
-use super::ground::refuse_elsewhere;
+use super::network::refuse_elsewhere;
 use crate::mechanism::timeslice::archive::INPUT;
-use crate::mechanism::timeslice::{BUILDER, Feed, Plan, Shape, SinkKind, SourceKind, Task};
-use crate::run::Place;
+use crate::mechanism::timeslice::{
+    BUILDER, BuildSpec, SinkKind, SourceKind, TimeslicePlan, TimesliceShape, TimesliceTask,
+};
+use crate::run::VenueKind;
 
 /// The longest memory of an input: one span of it is never longer than a span can be.
 const MEMORY_MAX: Bytes = Bytes(u32::MAX as u64);
@@ -18,7 +20,7 @@ const MEMORY: Bytes = Bytes(256 << 20);
 const MEMORY_LEAST: Bytes = Bytes(1 << 20);
 
 /// Where bytes can be.
-const REAL: &[Place] = &[Place::Lab, Place::Cluster];
+const REAL: &[VenueKind] = &[VenueKind::Lab, VenueKind::Cluster];
 
 /// Timeslices of microslices.
 #[derive(Debug, Args)]
@@ -40,7 +42,7 @@ pub(super) struct ShapeFlags {
 
 /// A source that never ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum MadeSource {
+enum GeneratedSource {
     /// Made microslices.
     Pattern,
     /// The same bytes again and again.
@@ -49,7 +51,7 @@ enum MadeSource {
 
 /// A sink that keeps nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum BareSink {
+enum NullSink {
     /// Looks at every microslice.
     Check,
     /// Lets timeslices go when they are complete.
@@ -59,13 +61,13 @@ enum BareSink {
 /// Of what schedules are compared with.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "In a lab or a job")]
-pub(super) struct MadeFlags {
+pub(super) struct GeneratedFlags {
     /// Where microslices come from [default: pattern].
     #[arg(long, value_enum, value_name = "SOURCE")]
-    source: Option<MadeSource>,
+    source: Option<GeneratedSource>,
     /// What becomes of timeslices [default: check].
     #[arg(long, value_enum, value_name = "SINK")]
-    sink: Option<BareSink>,
+    sink: Option<NullSink>,
 }
 
 /// What is built, and where it goes.
@@ -88,30 +90,30 @@ pub(super) struct StreamFlags {
     timeslices: Option<u64>,
 }
 
-impl MadeFlags {
+impl GeneratedFlags {
     /// A simulated fabric carries no bytes.
     pub(super) fn refuse_on_sim(&self) -> Result<()> {
         let given = [("--source", self.source.is_some(), REAL), ("--sink", self.sink.is_some(), REAL)];
-        refuse_elsewhere(Place::Sim, &given)
+        refuse_elsewhere(VenueKind::Sim, &given)
     }
 
     /// What ranks build for `plan`.
-    pub(super) fn feed(&self, shape: &ShapeFlags, plan: &Plan) -> Result<Feed> {
+    pub(super) fn feed(&self, shape: &ShapeFlags, plan: &TimeslicePlan) -> Result<BuildSpec> {
         let source = match self.source {
-            None | Some(MadeSource::Pattern) => shape.pattern(plan)?,
-            Some(MadeSource::Memory) => SourceKind::Memory(plan.contribution),
+            None | Some(GeneratedSource::Pattern) => shape.pattern(plan)?,
+            Some(GeneratedSource::Memory) => SourceKind::Memory(plan.contribution),
         };
         let sink = match self.sink {
-            None | Some(BareSink::Check) => SinkKind::Check,
-            Some(BareSink::Discard) => SinkKind::Discard,
+            None | Some(NullSink::Check) => SinkKind::Check,
+            Some(NullSink::Discard) => SinkKind::Discard,
         };
-        Ok(Feed { shape: shape.shape(), source, sink, timeslices: None })
+        Ok(BuildSpec { shape: shape.shape(), source, sink, timeslices: None })
     }
 }
 
 impl StreamFlags {
     /// What ranks build for `plan`.
-    pub(super) fn feed(&self, shape: &ShapeFlags, plan: &Plan) -> Result<Feed> {
+    pub(super) fn feed(&self, shape: &ShapeFlags, plan: &TimeslicePlan) -> Result<BuildSpec> {
         let source = match self.source.as_deref() {
             None | Some("pattern") => shape.pattern(plan)?,
             Some("memory") => SourceKind::Memory(plan.contribution),
@@ -136,12 +138,12 @@ impl StreamFlags {
             );
         }
         check_templates(&source, &sink, plan)?;
-        Ok(Feed { shape: shape.shape(), source, sink, timeslices: self.timeslices })
+        Ok(BuildSpec { shape: shape.shape(), source, sink, timeslices: self.timeslices })
     }
 }
 
 /// Refuses names of archives that several ranks would share, and sinks that get nothing to keep.
-fn check_templates(source: &SourceKind, sink: &SinkKind, plan: &Plan) -> Result<()> {
+fn check_templates(source: &SourceKind, sink: &SinkKind, plan: &TimeslicePlan) -> Result<()> {
     if let (SourceKind::Archives(template), 2..) = (source, plan.inputs)
         && !template.contains(INPUT)
     {
@@ -174,21 +176,21 @@ impl ShapeFlags {
             ("--sizes", self.sizes.is_some(), REAL),
             ("--memory", self.memory.is_some(), REAL),
         ];
-        refuse_elsewhere(Place::Sim, &given)
+        refuse_elsewhere(VenueKind::Sim, &given)
     }
 
-    fn shape(&self) -> Shape {
-        Shape { core: self.timeslice_size.unwrap_or(1), overlap: self.overlap.unwrap_or(0) }
+    fn shape(&self) -> TimesliceShape {
+        TimesliceShape { core: self.timeslice_size.unwrap_or(1), overlap: self.overlap.unwrap_or(0) }
     }
 
     /// Made microslices for `plan`.
-    fn pattern(&self, plan: &Plan) -> Result<SourceKind> {
+    fn pattern(&self, plan: &TimeslicePlan) -> Result<SourceKind> {
         let mean = mean(plan, self.shape())?;
         Ok(SourceKind::Pattern { sizes: self.sizes.unwrap_or(SizeDistribution::Constant), mean })
     }
 
     /// What ranks do with `feed` for `plan`, watched as `job`.
-    pub(super) fn task(&self, feed: Feed, plan: &Plan, job: String) -> Result<Task> {
+    pub(super) fn task(&self, feed: BuildSpec, plan: &TimeslicePlan, job: String) -> Result<TimesliceTask> {
         if self.sizes.is_some() && !matches!(feed.source, SourceKind::Pattern { .. }) {
             bail!("--sizes is for --source pattern; other microslices have the lengths that they have");
         }
@@ -197,12 +199,12 @@ impl ShapeFlags {
         if memory.0 < 1 << 12 || memory > MEMORY_MAX {
             bail!("--memory is {memory}; 4KiB to {MEMORY_MAX} work");
         }
-        Ok(Task { job, feed, memory })
+        Ok(TimesliceTask { job, feed, memory })
     }
 }
 
 /// Mean length of a content with which contributions are as long as `plan` says.
-fn mean(plan: &Plan, shape: Shape) -> Result<u32> {
+fn mean(plan: &TimeslicePlan, shape: TimesliceShape) -> Result<u32> {
     let Some(mean) = shape.mean_length(plan.contribution) else {
         bail!("{} are too few for the descriptors of {} microslices: --contribution", plan.contribution, shape.all());
     };

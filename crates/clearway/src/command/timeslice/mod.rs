@@ -8,7 +8,7 @@ mod achievable;
 mod build;
 mod compare;
 mod feed;
-mod ground;
+mod network;
 mod schedule;
 mod values;
 

@@ -5,9 +5,9 @@ use clap::Args;
 use clearway_proto::base::{Bytes, Nanos};
 use clearway_proto::timeslice::{Dfs, SpeedUp, Window};
 
-use crate::mechanism::timeslice::Wanted as Go;
-use crate::mechanism::timeslice::{Change, Plan};
-use crate::run::Place;
+use crate::mechanism::timeslice::ScheduledAction as Go;
+use crate::mechanism::timeslice::{ScheduledChange, TimeslicePlan};
+use crate::run::VenueKind;
 use crate::scenario::RankAt;
 use crate::scenario::Time;
 
@@ -49,8 +49,8 @@ pub(super) struct ScheduleFlags {
 
 impl ScheduleFlags {
     /// `plan` as flags say, of a run in `place` that is over at `until`.
-    pub(super) fn extend(&self, plan: Plan, place: Place, until: Nanos) -> Result<Plan> {
-        let Plan { inputs, builders, .. } = plan;
+    pub(super) fn extend(&self, plan: TimeslicePlan, place: VenueKind, until: Nanos) -> Result<TimeslicePlan> {
+        let TimeslicePlan { inputs, builders, .. } = plan;
         if !self.weights.is_empty() && self.weights.len() != builders as usize {
             let given = self.weights.len();
             bail!("--weights has {given} numbers, and there are {builders} builders; one for each works");
@@ -59,9 +59,9 @@ impl ScheduleFlags {
         if self.heartbeat.is_some_and(|every| every.0.0 == 0) {
             bail!("--heartbeat is no time; 100us works");
         }
-        let changes = Change::of(&self.kill, &self.retire, &self.join);
+        let changes = ScheduledChange::by_time(&self.kill, &self.retire, &self.join);
         check_changes(&changes, place, inputs + builders, until)?;
-        if let (Some(Change { when, wanted }), None) = (changes.first(), heartbeat) {
+        if let (Some(ScheduledChange { when, wanted }), None) = (changes.first(), heartbeat) {
             bail!("{} {}@{} needs --heartbeat: nobody notices without", flag(*wanted), when.rank, when.at);
         }
         let speed_up = plan.dfs.speed_up.map(|usual| SpeedUp { step: self.speed_up, ..usual });
@@ -71,13 +71,13 @@ impl ScheduleFlags {
             speed_up: speed_up.filter(|speed_up| speed_up.step > 0),
             ..plan.dfs
         };
-        Ok(Plan { weights: self.weights.clone(), window: self.window, dfs, changes, heartbeat, ..plan })
+        Ok(TimeslicePlan { weights: self.weights.clone(), window: self.window, dfs, changes, heartbeat, ..plan })
     }
 }
 
 /// Refuses `changes` that never come, or cannot.
-fn check_changes(changes: &[Change], place: Place, ranks: u32, until: Nanos) -> Result<()> {
-    for (number, Change { when, wanted }) in changes.iter().enumerate() {
+fn check_changes(changes: &[ScheduledChange], place: VenueKind, ranks: u32, until: Nanos) -> Result<()> {
+    for (number, ScheduledChange { when, wanted }) in changes.iter().enumerate() {
         let RankAt { rank, at } = *when;
         if rank >= ranks || at >= until {
             bail!("{} is rank {rank} at {at}; ranks below {ranks} and times below {until} work", flag(*wanted));
@@ -85,7 +85,7 @@ fn check_changes(changes: &[Change], place: Place, ranks: u32, until: Nanos) -> 
         let before = changes[..number].iter().rfind(|change| change.when.rank == rank).map(|change| change.wanted);
         match (before, wanted) {
             (Some(Go::Retirement), Go::Return | Go::Death) | (None | Some(Go::Return), Go::Death | Go::Retirement) => {}
-            (Some(Go::Death), Go::Return) if place == Place::Sim => {}
+            (Some(Go::Death), Go::Return) if place == VenueKind::Sim => {}
             (Some(Go::Death), Go::Return) => bail!(
                 "--join {rank}@{at}: a process that was killed is not started again within a run, since the others' wires know only \
                  the one that they met; who retired can join"

@@ -3,11 +3,11 @@
 use clearway_proto::microslice::SizeDistribution;
 
 use super::schedule::flag;
-use crate::command::flagged::{Values, joined};
-use crate::mechanism::timeslice::{Plan, SinkKind, SourceKind, Task, Wanted};
+use crate::command::flagged::{FlagValues, joined};
+use crate::mechanism::timeslice::{ScheduledAction, SinkKind, SourceKind, TimeslicePlan, TimesliceTask};
 
 /// What every run has.
-pub(super) fn of_plan(plan: &Plan) -> Values {
+pub(super) fn plan_values(plan: &TimeslicePlan) -> FlagValues {
     let mut values = vec![
         ("inputs", plan.inputs.to_string()),
         ("builders", plan.builders.to_string()),
@@ -25,7 +25,7 @@ pub(super) fn of_plan(plan: &Plan) -> Values {
     if !plan.weights.is_empty() {
         values.push(("weights", joined(&plan.weights)));
     }
-    for wanted in [Wanted::Death, Wanted::Retirement, Wanted::Return] {
+    for wanted in [ScheduledAction::Death, ScheduledAction::Retirement, ScheduledAction::Return] {
         let of = plan.changes.iter().filter(|change| change.wanted == wanted).map(|change| change.when);
         let ranks: Vec<String> = of.map(|when| format!("{}@{}", when.rank, when.at)).collect();
         if !ranks.is_empty() {
@@ -36,12 +36,12 @@ pub(super) fn of_plan(plan: &Plan) -> Values {
 }
 
 /// For how long something is measured.
-pub(super) fn of_times(plan: &Plan) -> Values {
+pub(super) fn time_values(plan: &TimeslicePlan) -> FlagValues {
     vec![("warm-up", plan.warm_up.to_string()), ("measured", plan.measured.to_string())]
 }
 
 /// What is built in a lab or a job.
-pub(super) fn of_task(task: &Task) -> Values {
+pub(super) fn task_values(task: &TimesliceTask) -> FlagValues {
     let feed = &task.feed;
     let (source, sizes): (&str, Option<SizeDistribution>) = match &feed.source {
         SourceKind::Memory(_) | SourceKind::Mixed(_) => ("memory", None),

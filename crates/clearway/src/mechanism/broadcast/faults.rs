@@ -11,15 +11,15 @@ use anyhow::{Context, Result};
 use clearway_proto::base::{Bytes, Nanos, RandomKey, RandomStream};
 use clearway_proto::broadcast::BroadcastRecord;
 
-use super::conduct::Conductor;
-use super::outcome::{Cast, Outcome};
-use super::plan::{Mode, Plan, Share};
-use super::rough::Rough;
-use crate::run::Place;
+use super::coordinator::BroadcastCoordinator;
+use super::fault_injection::ArrivalFaults;
+use super::outcome::{CastParameters, CastResult};
+use super::plan::{BroadcastPlan, CastMode, Millionths};
+use crate::run::VenueKind;
 use crate::run::venue::ProcessVenue;
 use crate::scenario::RankAt;
 
-const MODES: [Mode; 4] = [Mode::Auto, Mode::Multicast, Mode::Chain, Mode::Tree];
+const MODES: [CastMode; 4] = [CastMode::Auto, CastMode::Multicast, CastMode::Chain, CastMode::Tree];
 /// The most of what arrives that suffers each fault, in millionths.
 const SHARE_MAX: u64 = 30_000;
 /// The longest object has twice as many bytes as two to this.
@@ -34,7 +34,7 @@ const STOP_MAX: u64 = 3_000_000_000;
 
 /// What became of all casts.
 #[derive(Debug, Default)]
-struct Tally {
+struct FaultTally {
     casts: u32,
     objects: u64,
     aborted: u32,
@@ -44,14 +44,14 @@ struct Tally {
     record: BroadcastRecord,
 }
 
-impl Tally {
-    fn add(&mut self, plan: &Plan, outcome: &Outcome) {
+impl FaultTally {
+    fn add(&mut self, plan: &BroadcastPlan, outcome: &CastResult) {
         let stable = outcome.accounts.values().map(|account| account.stable).max().unwrap_or(0);
         let record = outcome.record();
         self.casts += 1;
         self.objects += u64::from(stable);
         self.aborted += u32::from(stable < outcome.cast.objects);
-        self.deaths += outcome.gone.len() as u32;
+        self.deaths += outcome.dead_ranks.len() as u32;
         self.stops += plan.stops.len() as u32;
         self.switches += outcome.ways.len() as u32;
         self.record.repairs += record.repairs;
@@ -64,21 +64,22 @@ impl Tally {
 ///
 /// # Errors
 /// The first cast that ended otherwise than it may, and its number.
-pub(crate) fn suffer(ranks: &mut dyn ProcessVenue, plan: &Plan, time: Nanos) -> Result<String> {
+pub(crate) fn run_with_faults(ranks: &mut dyn ProcessVenue, plan: &BroadcastPlan, time: Nanos) -> Result<String> {
     let end = Instant::now() + Duration::from_nanos(time.0);
     let mut dice = RandomKey::new(plan.seed).purpose("faults").stream();
-    let mut tally = Tally::default();
-    let mut gone = BTreeSet::new();
+    let mut tally = FaultTally::default();
+    let mut dead_ranks = BTreeSet::new();
     while Instant::now() < end {
         let plan = drawn(plan, &mut dice);
         let key = tally.casts;
-        let mut conductor = Conductor { venue: ranks, plan: &plan, place: Place::Lab, key, gone };
-        let cast = cast(&conductor, &mut dice);
-        let outcome = conductor.run(&cast).with_context(|| format!("cast {key} of seed {}", plan.seed))?;
+        let mut coordinator =
+            BroadcastCoordinator { venue: ranks, plan: &plan, place: VenueKind::Lab, key, dead_ranks };
+        let cast = cast(&coordinator, &mut dice);
+        let outcome = coordinator.run(&cast).with_context(|| format!("cast {key} of seed {}", plan.seed))?;
         tally.add(&plan, &outcome);
-        gone = conductor.gone;
+        dead_ranks = coordinator.dead_ranks;
     }
-    let Tally { casts, objects, aborted, deaths, stops, switches, record } = tally;
+    let FaultTally { casts, objects, aborted, deaths, stops, switches, record } = tally;
     Ok(format!(
         "{casts} casts in {time}, seed {}: {objects} objects with all survivors, every byte right;\n\
          {aborted} casts ended early, with the same end told to all survivors;\n\
@@ -89,7 +90,7 @@ pub(crate) fn suffer(ranks: &mut dyn ProcessVenue, plan: &Plan, time: Nanos) -> 
 }
 
 /// Who dies and who stands still.
-fn drawn(plan: &Plan, dice: &mut RandomStream) -> Plan {
+fn drawn(plan: &BroadcastPlan, dice: &mut RandomStream) -> BroadcastPlan {
     let mut stroke = |seldom| {
         let kill = RankAt { rank: dice.below(u64::from(plan.ranks)) as u32, at: Nanos(dice.below(WITHIN)) };
         let length = Nanos(dice.below(STOP_MAX));
@@ -97,17 +98,17 @@ fn drawn(plan: &Plan, dice: &mut RandomStream) -> Plan {
     };
     let (kill, stop) = (stroke(SELDOM), stroke(SELDOM));
     let kills = kill.into_iter().map(|(kill, _)| kill).collect();
-    Plan { kills, stops: stop.into_iter().collect(), seed: plan.seed, ..plan.clone() }
+    BroadcastPlan { kills, stops: stop.into_iter().collect(), seed: plan.seed, ..plan.clone() }
 }
 
 /// What is cast, and what its packets suffer.
-fn cast(conductor: &Conductor<'_>, dice: &mut RandomStream) -> Cast {
+fn cast(coordinator: &BroadcastCoordinator<'_>, dice: &mut RandomStream) -> CastParameters {
     let mut share = || dice.below(SHARE_MAX) as u32;
-    let (lost, rough) = (share(), Rough { lost: 0, doubled: share(), damaged: share(), late: share() });
+    let (lost, faults) = (share(), ArrivalFaults { lost: 0, doubled: share(), damaged: share(), late: share() });
     let length = 1_u64 << dice.below(LENGTH_BITS + 1);
     let length = Bytes(length + dice.below(length));
     let mode = MODES[dice.below(MODES.len() as u64) as usize];
     let objects = 1 + dice.below(OBJECTS_MAX) as u32;
-    let rhythm = conductor.rhythms(length)[0].0;
-    Cast { mode, length, loss: Share(lost), rough, rhythm, objects }
+    let rhythm = coordinator.rhythms(length)[0].0;
+    CastParameters { mode, length, loss: Millionths(lost), faults, rhythm, objects }
 }

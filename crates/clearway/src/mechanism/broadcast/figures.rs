@@ -3,10 +3,10 @@
 use clearway_proto::base::{Bytes, Nanos};
 use clearway_proto::broadcast::{Costs, MulticastReach};
 
-use super::outcome::{Outcome, quantile};
-use super::plan::{Mode, Plan, Share};
-use super::words::Rhythm;
-use crate::report::model::{Figure, Real, labels};
+use super::messages::CastTiming;
+use super::outcome::{CastResult, quantile};
+use super::plan::{BroadcastPlan, CastMode, Millionths};
+use crate::report::model::{ExtendedReal, Figure, labels};
 
 /// From the order to cast until every receiver has the object, in s, half of them; labels bytes, loss, mode.
 pub(crate) const SECONDS: &str = "broadcast_seconds";
@@ -44,46 +44,51 @@ pub(super) const KIND: &str = "kind";
 const QUANTILES: [(&str, f64); 2] = [("p50", 0.5), ("p99", 0.99)];
 
 /// All figures of `outcomes`.
-pub(crate) fn figures(plan: &Plan, outcomes: &[Outcome]) -> Vec<Figure> {
-    let mut figures: Vec<Figure> = outcomes.iter().flat_map(|outcome| of(plan, outcome)).collect();
+pub(crate) fn figures(plan: &BroadcastPlan, outcomes: &[CastResult]) -> Vec<Figure> {
+    let mut figures: Vec<Figure> = outcomes.iter().flat_map(|outcome| cast_figures(plan, outcome)).collect();
     figures.extend(ratios(&figures));
     figures
 }
 
 /// The figures of one cast.
-fn of(plan: &Plan, outcome: &Outcome) -> Vec<Figure> {
+fn cast_figures(plan: &BroadcastPlan, outcome: &CastResult) -> Vec<Figure> {
     let cast = &outcome.cast;
     let labelled = |figure: Figure| {
         figure.with(BYTES, cast.length.to_string()).with(LOSS, cast.loss.to_string()).with(MODE, cast.mode.name())
     };
     let quantiles = |name: &str, values: &[f64], source: &str| -> Vec<Figure> {
         let one = |(label, at): (&str, f64)| {
-            let figure =
-                Figure::counted(name, "s", Real::or_infinite(quantile(values, at)?), values.len() as u64, source);
+            let figure = Figure::counted(
+                name,
+                "s",
+                ExtendedReal::or_infinite(quantile(values, at)?),
+                values.len() as u64,
+                source,
+            );
             Some(figure.with(labels::QUANTILE, label))
         };
         QUANTILES.into_iter().filter_map(one).collect()
     };
     match cast.rhythm {
-        Rhythm::Bare => {
+        CastTiming::Bare => {
             let source = "a datagram to all, until the last answer";
             quantiles(BARE, &outcome.known(), source)
                 .into_iter()
                 .map(|figure| figure.with(LOSS, cast.loss.to_string()))
                 .collect()
         }
-        Rhythm::Batches(_) => {
+        CastTiming::Batches(_) => {
             let source = "a batch until the root knows that all have it, over its objects";
             quantiles(AMORTISED, &outcome.amortised(), source).into_iter().map(labelled).collect()
         }
-        Rhythm::Ordered | Rhythm::Apart(_) => {
+        CastTiming::Ordered | CastTiming::Apart(_) => {
             let completions = outcome.completions();
             let end = if outcome.is_one_clock { "until the last receiver has it" } else { "until the root knows" };
             let mut figures = plain_quantiles(&completions, end);
             figures.extend(quantiles(KNOWN, &outcome.known(), "until the root knows that all have it"));
             figures.extend(counted(plan, outcome, &completions));
             let processor = figures.iter().find(|figure| figure.name == PROCESSOR).cloned();
-            let sender = processor.filter(|_| cast.mode == Mode::Auto).map(|figure| {
+            let sender = processor.filter(|_| cast.mode == CastMode::Auto).map(|figure| {
                 let figure = Figure { name: SENDER.to_owned(), ..figure };
                 figure.with(BYTES, cast.length.to_string()).with(LOSS, cast.loss.to_string())
             });
@@ -98,7 +103,7 @@ fn plain_quantiles(completions: &[f64], source: &str) -> Vec<Figure> {
         Some(Figure::counted(
             name,
             "s",
-            Real::or_infinite(quantile(completions, at)?),
+            ExtendedReal::or_infinite(quantile(completions, at)?),
             completions.len() as u64,
             source,
         ))
@@ -107,7 +112,7 @@ fn plain_quantiles(completions: &[f64], source: &str) -> Vec<Figure> {
 }
 
 /// What is no time of an object.
-fn counted(plan: &Plan, outcome: &Outcome, completions: &[f64]) -> Vec<Figure> {
+fn counted(plan: &BroadcastPlan, outcome: &CastResult, completions: &[f64]) -> Vec<Figure> {
     let samples = completions.len() as u64;
     let (record, cast) = (outcome.record(), &outcome.cast);
     let mut figures = Vec::new();
@@ -115,19 +120,19 @@ fn counted(plan: &Plan, outcome: &Outcome, completions: &[f64]) -> Vec<Figure> {
         figures.push(Figure::counted(
             PROCESSOR,
             "s",
-            Real::or_infinite(cpu),
+            ExtendedReal::or_infinite(cpu),
             samples,
             "processor time of the root's process",
         ));
     }
     // Of a message in one packet it would say how long the packet is.
-    let is_long = cast.rhythm == Rhythm::Ordered;
+    let is_long = cast.rhythm == CastTiming::Ordered;
     if let Some((median, rate)) = quantile(completions, 0.5).zip(plan.rate).filter(|_| is_long) {
         let fraction = cast.length.0 as f64 * 8.0 / median / rate.0 as f64;
         figures.push(Figure::counted(
             GOODPUT,
             "",
-            Real::or_infinite(fraction),
+            ExtendedReal::or_infinite(fraction),
             samples,
             "of the link's rate, headers included",
         ));
@@ -136,13 +141,13 @@ fn counted(plan: &Plan, outcome: &Outcome, completions: &[f64]) -> Vec<Figure> {
         figures.push(Figure::counted(
             STALL,
             "s",
-            Real::or_infinite(outcome.stall()),
+            ExtendedReal::or_infinite(outcome.stall()),
             samples,
             "of the slowest receiver",
         ));
     }
     if record.received > 0 {
-        let of_all = |count: u64| Real::or_infinite(count as f64 / record.received as f64);
+        let of_all = |count: u64| ExtendedReal::or_infinite(count as f64 / record.received as f64);
         let source = "symbols sent because asked for, of those that all receivers need";
         figures.push(Figure::counted(REPAIRS, "", of_all(record.repairs), samples, source));
         let source = "symbols that came to receivers that had them, of those that all need";
@@ -173,8 +178,13 @@ fn ratios(figures: &[Figure]) -> Vec<Figure> {
             _ => return None,
         };
         let ratio = figure.value.get() / bare(figure.label(LOSS))?;
-        let ratio =
-            Figure::counted(RATIO, "", Real::or_infinite(ratio), figure.samples, "median over median of the same run");
+        let ratio = Figure::counted(
+            RATIO,
+            "",
+            ExtendedReal::or_infinite(ratio),
+            figure.samples,
+            "median over median of the same run",
+        );
         let labels = [BYTES, LOSS, MODE].into_iter().filter_map(|key| Some((key, figure.label(key)?)));
         Some(labels.fold(ratio.with(KIND, kind), |ratio, (key, value)| ratio.with(key, value)))
     };
@@ -182,8 +192,8 @@ fn ratios(figures: &[Figure]) -> Vec<Figure> {
 }
 
 /// What each way costs by the engine's model, and which one that makes the best; `symbol` is what a message carries.
-pub(crate) fn explained(plan: &Plan, figures: &[Figure], symbol: Bytes, multicast: MulticastReach) -> String {
-    let bare = |loss: Share| {
+pub(crate) fn explained(plan: &BroadcastPlan, figures: &[Figure], symbol: Bytes, multicast: MulticastReach) -> String {
+    let bare = |loss: Millionths| {
         let loss = loss.to_string();
         let same = |figure: &&Figure| figure.name == BARE && figure.label(LOSS) == Some(&loss);
         figures.iter().find(same).map(|figure| Nanos((figure.value.get() * 1e9 / 2.0) as u64))

@@ -5,42 +5,42 @@ use std::collections::{BTreeMap, BTreeSet};
 use clearway_proto::base::{Bytes, LocalNs, Rank};
 use clearway_proto::broadcast::{Algorithm, BroadcastRecord};
 
-use super::plan::{Mode, Share};
-use super::rough::Rough;
-use super::words::{Account, Rhythm};
+use super::fault_injection::ArrivalFaults;
+use super::messages::{BroadcastResult, CastTiming};
+use super::plan::{CastMode, Millionths};
 
 /// One cast, of a number of objects.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Cast {
+pub(crate) struct CastParameters {
     /// None of a bare exchange.
-    pub(super) mode: Mode,
+    pub(super) mode: CastMode,
     pub(super) length: Bytes,
-    pub(super) loss: Share,
+    pub(super) loss: Millionths,
     /// What else arrivals suffer.
-    pub(super) rough: Rough,
-    pub(super) rhythm: Rhythm,
+    pub(super) faults: ArrivalFaults,
+    pub(super) rhythm: CastTiming,
     pub(super) objects: u32,
 }
 
-impl Cast {
+impl CastParameters {
     /// The long object whose way is noted: one in the middle, when everybody knows everybody.
-    pub(super) const fn filmed(&self) -> u32 {
+    pub(super) const fn sampled_object(&self) -> u32 {
         self.objects / 2
     }
 }
 
 /// What became of it.
 #[derive(Debug)]
-pub(crate) struct Outcome {
-    pub(super) cast: Cast,
+pub(crate) struct CastResult {
+    pub(super) cast: CastParameters,
     /// How symbols left at first.
     pub(super) way: Algorithm,
     /// Which other ways symbols took, from when on.
     pub(super) ways: Vec<(Algorithm, LocalNs)>,
     /// By rank; who died has none.
-    pub(super) accounts: BTreeMap<Rank, Account>,
+    pub(super) accounts: BTreeMap<Rank, BroadcastResult>,
     /// Ranks that died, and how.
-    pub(super) gone: BTreeMap<Rank, String>,
+    pub(super) dead_ranks: BTreeMap<Rank, String>,
     /// Ranks that the others put out.
     pub(super) out: BTreeSet<Rank>,
     /// Stamps of two ranks can be compared.
@@ -50,7 +50,7 @@ pub(crate) struct Outcome {
 /// Whose clock counts.
 pub(super) const ROOT: Rank = Rank(0);
 
-impl Outcome {
+impl CastResult {
     /// For each object the seconds until the last receiver had it; until the root knew where clocks cannot be compared.
     pub(super) fn completions(&self) -> Vec<f64> {
         let receivers = || self.accounts.iter().filter(|(rank, _)| **rank != ROOT).map(|(_, account)| account);
@@ -60,28 +60,32 @@ impl Outcome {
             let end = if self.is_one_clock { last?.min(*known) } else { *known };
             Some(end.since(*cast).as_secs_f64())
         };
-        self.settled().iter().enumerate().filter_map(one).collect()
+        self.stable_objects().iter().enumerate().filter_map(one).collect()
     }
 
     /// When the root cast each object that is with everybody, and when it knew that. A bare exchange has no others.
-    fn settled(&self) -> &[[LocalNs; 2]] {
+    fn stable_objects(&self) -> &[[LocalNs; 2]] {
         let Some(root) = self.accounts.get(&ROOT) else { return &[] };
-        let count = if self.cast.rhythm == Rhythm::Bare { root.times.len() } else { root.stable as usize };
+        let count = if self.cast.rhythm == CastTiming::Bare { root.times.len() } else { root.stable as usize };
         root.times.get(..count).unwrap_or(&root.times)
     }
 
     /// The same until the root knew.
     pub(super) fn known(&self) -> Vec<f64> {
-        self.settled().iter().map(|[cast, known]| known.since(*cast).as_secs_f64()).collect()
+        self.stable_objects().iter().map(|[cast, known]| known.since(*cast).as_secs_f64()).collect()
     }
 
     /// Seconds of one object of each batch, with everything until the root knew that all have it.
     pub(super) fn amortised(&self) -> Vec<f64> {
-        let Rhythm::Batches(count) = self.cast.rhythm else { return Vec::new() };
+        let CastTiming::Batches(count) = self.cast.rhythm else { return Vec::new() };
         // The last one may be shorter, but only where nothing of it was lost.
-        let is_whole = self.settled().len() == self.cast.objects as usize;
+        let is_whole = self.stable_objects().len() == self.cast.objects as usize;
         let count = count.max(1) as usize;
-        let whole = if is_whole { self.settled() } else { &self.settled()[..self.settled().len() / count * count] };
+        let whole = if is_whole {
+            self.stable_objects()
+        } else {
+            &self.stable_objects()[..self.stable_objects().len() / count * count]
+        };
         let batches = whole.chunks(count);
         let one = |batch: &[[LocalNs; 2]]| {
             let ([begin, _], [_, end]) = (batch.first()?, batch.last()?);
@@ -95,7 +99,7 @@ impl Outcome {
         let root = self.accounts.get(&ROOT);
         let times = root.map_or(&[][..], |root| &root.processor);
         match self.cast.rhythm {
-            Rhythm::Ordered => times.iter().map(|time| time.as_secs_f64()).collect(),
+            CastTiming::Ordered => times.iter().map(|time| time.as_secs_f64()).collect(),
             _ => times.iter().map(|time| time.as_secs_f64() / f64::from(self.cast.objects.max(1))).collect(),
         }
     }
@@ -155,18 +159,24 @@ pub(super) fn quantile(values: &[f64], quantile: f64) -> Option<f64> {
 mod tests {
     use super::*;
 
-    fn outcome(rhythm: Rhythm, stable: u32, root: &[[u64; 2]], receiver: &[u64]) -> Outcome {
-        let root =
-            Account { times: root.iter().map(|times| times.map(LocalNs)).collect(), stable, ..Account::default() };
-        let receiver = Account { times: receiver.iter().map(|at| [LocalNs(*at); 2]).collect(), ..Account::default() };
+    fn outcome(rhythm: CastTiming, stable: u32, root: &[[u64; 2]], receiver: &[u64]) -> CastResult {
+        let root = BroadcastResult {
+            times: root.iter().map(|times| times.map(LocalNs)).collect(),
+            stable,
+            ..BroadcastResult::default()
+        };
+        let receiver = BroadcastResult {
+            times: receiver.iter().map(|at| [LocalNs(*at); 2]).collect(),
+            ..BroadcastResult::default()
+        };
         let objects = root.times.len() as u32;
-        let (length, loss, rough) = (Bytes(4), Share(0), Rough::default());
-        Outcome {
-            cast: Cast { mode: Mode::Auto, length, loss, rough, rhythm, objects },
+        let (length, loss, faults) = (Bytes(4), Millionths(0), ArrivalFaults::default());
+        CastResult {
+            cast: CastParameters { mode: CastMode::Auto, length, loss, faults, rhythm, objects },
             way: Algorithm::Multicast,
             ways: Vec::new(),
             accounts: BTreeMap::from([(ROOT, root), (Rank(1), receiver)]),
-            gone: BTreeMap::new(),
+            dead_ranks: BTreeMap::new(),
             out: BTreeSet::new(),
             is_one_clock: true,
         }
@@ -175,7 +185,7 @@ mod tests {
     #[test]
     fn completions__nobody_has_an_object_later_than_the_root_knows_it() {
         // The second receiver's clock was read late.
-        let outcome = outcome(Rhythm::Ordered, 2, &[[0, 258_000], [1_000_000, 1_300_000]], &[263_000, 1_200_000]);
+        let outcome = outcome(CastTiming::Ordered, 2, &[[0, 258_000], [1_000_000, 1_300_000]], &[263_000, 1_200_000]);
         assert_eq!(outcome.completions(), [0.000_258, 0.000_2]);
         assert_eq!(outcome.known(), [0.000_258, 0.000_3]);
     }
@@ -183,10 +193,10 @@ mod tests {
     #[test]
     fn known__what_is_not_with_everybody_took_no_time_that_could_be_told() {
         let times = [[0, 10_000], [20_000, 20_000], [30_000, 30_000]];
-        let ordered = outcome(Rhythm::Ordered, 1, &times, &[9_000]);
+        let ordered = outcome(CastTiming::Ordered, 1, &times, &[9_000]);
         assert_eq!((ordered.known(), ordered.completions()), (vec![0.000_01], vec![0.000_009]));
-        assert!(outcome(Rhythm::Batches(2), 1, &times, &[]).amortised().is_empty());
-        assert_eq!(outcome(Rhythm::Batches(2), 3, &[[0, 8_000]; 3], &[]).amortised(), [0.000_004, 0.000_008]);
-        assert_eq!(outcome(Rhythm::Bare, 0, &times, &[]).known().len(), 3, "each round is over when it was noted");
+        assert!(outcome(CastTiming::Batches(2), 1, &times, &[]).amortised().is_empty());
+        assert_eq!(outcome(CastTiming::Batches(2), 3, &[[0, 8_000]; 3], &[]).amortised(), [0.000_004, 0.000_008]);
+        assert_eq!(outcome(CastTiming::Bare, 0, &times, &[]).known().len(), 3, "each round is over when it was noted");
     }
 }

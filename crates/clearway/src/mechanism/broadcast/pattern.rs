@@ -11,13 +11,13 @@ const PIECE: usize = 256 << 10;
 
 /// Makes object `number` of a cast with `seed` in the memory at `at`, if there is any.
 pub(super) fn make(wire: &mut dyn Wire, at: Span, seed: u64, number: u32) {
-    let mut pattern = Pattern::new(at, seed, number);
+    let mut pattern = ObjectPattern::new(at, seed, number);
     while pattern.make_piece(wire).is_continue() {}
 }
 
 /// What is wrong with the bytes at `at`, which are to be object `number` of `length` bytes of a cast with `seed`.
 pub(super) fn fault(wire: &dyn Wire, at: Span, length: Bytes, seed: u64, number: u32) -> Option<String> {
-    let mut pattern = Pattern::new(at, seed, number);
+    let mut pattern = ObjectPattern::new(at, seed, number);
     loop {
         if let ControlFlow::Break(fault) = pattern.compare_piece(wire, length) {
             return fault;
@@ -26,7 +26,7 @@ pub(super) fn fault(wire: &dyn Wire, at: Span, length: Bytes, seed: u64, number:
 }
 
 /// One object, made or compared piece by piece.
-pub(super) struct Pattern {
+pub(super) struct ObjectPattern {
     pub(super) number: u32,
     at: Span,
     words: RandomStream,
@@ -34,7 +34,7 @@ pub(super) struct Pattern {
     done: usize,
 }
 
-impl Pattern {
+impl ObjectPattern {
     /// Object `number` of a cast with `seed`, at `at`.
     pub(super) fn new(at: Span, seed: u64, number: u32) -> Self {
         let words = RandomKey::new(seed).purpose("broadcast object").node(u64::from(number)).stream();
@@ -95,7 +95,7 @@ mod tests {
         let wire = fabric.wire(Rank(0));
         let region = wire.register(Bytes(length as u64)).expect("there is room");
         let at = Span { region, offset: 0, length: length as u32 };
-        let mut making = Pattern::new(at, 7, 3);
+        let mut making = ObjectPattern::new(at, 7, 3);
         let pieces = (1..).find(|_| making.make_piece(wire).is_break());
         assert_eq!(pieces, Some(3), "what hears nobody takes a piece at a time");
         let fault = |wire: &dyn Wire, number| fault(wire, at, Bytes(length as u64), 7, number);

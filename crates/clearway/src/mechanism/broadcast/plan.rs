@@ -13,7 +13,7 @@ use crate::scenario::RankAt;
 /// How an object shall reach all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Mode {
+pub(crate) enum CastMode {
     /// By multicast where the wire has it, else by what costs less.
     Auto,
     Multicast,
@@ -23,7 +23,7 @@ pub(crate) enum Mode {
     Segments,
 }
 
-impl Mode {
+impl CastMode {
     /// The name used on the command line and in reports.
     pub(crate) const fn name(self) -> &'static str {
         match self {
@@ -52,12 +52,12 @@ impl Mode {
 /// A share in millionths, written as a fraction: 0.001.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "f64", into = "f64")]
-pub(crate) struct Share(pub(crate) u32);
+pub(crate) struct Millionths(pub(crate) u32);
 
 /// Above this nothing of use arrives.
 const SHARE_MAX: f64 = 0.5;
 
-impl TryFrom<f64> for Share {
+impl TryFrom<f64> for Millionths {
     type Error = String;
 
     fn try_from(share: f64) -> Result<Self, String> {
@@ -68,7 +68,7 @@ impl TryFrom<f64> for Share {
     }
 }
 
-impl FromStr for Share {
+impl FromStr for Millionths {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -77,13 +77,13 @@ impl FromStr for Share {
     }
 }
 
-impl From<Share> for f64 {
-    fn from(share: Share) -> Self {
+impl From<Millionths> for f64 {
+    fn from(share: Millionths) -> Self {
         Self::from(share.0) / 1e6
     }
 }
 
-impl fmt::Display for Share {
+impl fmt::Display for Millionths {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", f64::from(*self))
     }
@@ -91,17 +91,17 @@ impl fmt::Display for Share {
 
 /// One run.
 #[derive(Clone, Debug)]
-pub(crate) struct Plan {
+pub(crate) struct BroadcastPlan {
     pub(crate) ranks: u32,
     /// Leaves of the network that ranks hang at, as many at each; a simulated fabric has its own.
     pub(crate) leaves: u32,
-    pub(crate) modes: Vec<Mode>,
+    pub(crate) modes: Vec<CastMode>,
     /// Longer objects are cast by the first mode only.
     pub(crate) modes_up_to: Option<Bytes>,
     /// Bytes of objects.
     pub(crate) lengths: Vec<Bytes>,
     /// Shares of what arrives that are lost, at every rank.
-    pub(crate) losses: Vec<Share>,
+    pub(crate) losses: Vec<Millionths>,
     /// Objects of each length; by their length without it.
     pub(crate) objects: Option<u32>,
     /// Of every rank's link.
@@ -126,9 +126,9 @@ pub(super) const SHORT: u32 = 1000;
 /// What is assumed where nobody knows the rate of links.
 const RATE: BitsPerSec = BitsPerSec::mega(1_000);
 
-impl Plan {
+impl BroadcastPlan {
     /// By which modes objects of `length` are cast.
-    pub(super) fn modes_of(&self, length: Bytes) -> &[Mode] {
+    pub(super) fn modes_of(&self, length: Bytes) -> &[CastMode] {
         let is_for_all = self.modes_up_to.is_none_or(|most| length <= most);
         self.modes.get(..if is_for_all { self.modes.len() } else { 1 }).unwrap_or(&self.modes)
     }
@@ -145,7 +145,13 @@ impl Plan {
     }
 
     /// What the cost of ways depends on.
-    pub(super) fn circumstances(&self, length: Bytes, symbol: Bytes, latency: Nanos, loss: Share) -> NetworkConditions {
+    pub(super) fn circumstances(
+        &self,
+        length: Bytes,
+        symbol: Bytes,
+        latency: Nanos,
+        loss: Millionths,
+    ) -> NetworkConditions {
         NetworkConditions {
             receivers: self.ranks.saturating_sub(1),
             length,
@@ -163,10 +169,10 @@ mod tests {
 
     #[test]
     fn share__is_a_fraction_up_to_a_half() {
-        assert_eq!("0.001".parse(), Ok(Share(1000)));
-        assert_eq!(Share(1000).to_string(), "0.001");
+        assert_eq!("0.001".parse(), Ok(Millionths(1000)));
+        assert_eq!(Millionths(1000).to_string(), "0.001");
         for text in ["-0.1", "0.6", "1 %", "NaN", ""] {
-            assert!(text.parse::<Share>().is_err(), "{text}");
+            assert!(text.parse::<Millionths>().is_err(), "{text}");
         }
     }
 }

@@ -4,22 +4,22 @@ use clearway_proto::base::{BitsPerSec, Bytes};
 use serde::{Deserialize, Serialize};
 use toml::de::DeTable;
 
-use super::{Mode, Plan, Share};
+use super::{BroadcastPlan, CastMode, Millionths};
 use crate::scenario::fabric::NodeMap;
 use crate::scenario::{Fabric, Section, Time, check_queues, distinct, is_given, within};
 
 /// Broadcasts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub(crate) struct Broadcast {
+pub(crate) struct BroadcastSection {
     /// The queue at every port.
     pub(crate) queue: String,
     /// Bytes of objects.
     pub(crate) bytes: Vec<Bytes>,
     /// Shares of what arrives that are lost, at every rank.
-    pub(crate) loss: Vec<Share>,
+    pub(crate) loss: Vec<Millionths>,
     /// How objects reach all.
-    pub(crate) modes: Vec<Mode>,
+    pub(crate) modes: Vec<CastMode>,
     /// Longer objects are cast by the first mode only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) modes_up_to: Option<Bytes>,
@@ -36,13 +36,13 @@ pub(crate) struct Broadcast {
     pub(crate) silence: Time,
 }
 
-impl Default for Broadcast {
+impl Default for BroadcastSection {
     fn default() -> Self {
         Self {
             queue: String::new(),
             bytes: vec![Bytes(4), Bytes(16 << 10), Bytes(1 << 20)],
-            loss: vec![Share(0)],
-            modes: vec![Mode::Auto],
+            loss: vec![Millionths(0)],
+            modes: vec![CastMode::Auto],
             modes_up_to: None,
             ranks: Vec::new(),
             also: Vec::new(),
@@ -58,10 +58,10 @@ const BYTES_MAX: Bytes = Bytes(2 << 30);
 /// The most ranks on a machine: some hosts of 16-bit places are neighbours'.
 pub(crate) const RANKS_MAX: u32 = 60_000;
 
-impl Section for Broadcast {
+impl Section for BroadcastSection {
     const NAME: &'static str = "broadcast";
 
-    fn settle(&mut self, fabric: &mut Fabric, given: &DeTable<'_>) -> Result<(), String> {
+    fn apply_defaults(&mut self, fabric: &mut Fabric, given: &DeTable<'_>) -> Result<(), String> {
         if !is_given(given, Self::NAME, "queue") {
             self.queue = fabric.usual_queue()?;
         }
@@ -109,7 +109,7 @@ impl Section for Broadcast {
     }
 }
 
-impl Broadcast {
+impl BroadcastSection {
     /// The machines to cast on, and how many ranks on each; none in a laboratory.
     pub(crate) fn machines<'a>(&'a self, fabric: &'a Fabric) -> Vec<(&'a str, u32)> {
         let Fabric::Machine(machine) = fabric else { return Vec::new() };
@@ -118,8 +118,8 @@ impl Broadcast {
     }
 
     /// What `ranks` ranks of `fabric` run, each on a link of this `rate` where that is known.
-    pub(crate) fn plan(&self, ranks: u32, rate: Option<BitsPerSec>, seed: u64) -> Plan {
-        Plan {
+    pub(crate) fn plan(&self, ranks: u32, rate: Option<BitsPerSec>, seed: u64) -> BroadcastPlan {
+        BroadcastPlan {
             ranks,
             leaves: 1,
             modes: self.modes.clone(),
@@ -143,7 +143,7 @@ mod tests {
     use crate::scenario::{Scenario, SectionKind, read_text};
 
     fn read(text: &str) -> Result<Scenario, String> {
-        read_text(text, &[SectionKind::of::<Broadcast>()])
+        read_text(text, &[SectionKind::new::<BroadcastSection>()])
     }
 
     fn refusal(text: &str) -> String {
@@ -154,7 +154,7 @@ mod tests {
     fn read__broadcasts_on_a_machine_have_ranks_and_those_of_a_laboratory_have_hosts() {
         let machine = |rest: &str| format!("name = \"x\"\n[fabric]\npreset = \"edr\"\n{rest}");
         let scenario = read(&machine("nodes = 64\n[broadcast]\nalso = [\"slingshot\"]\n")).expect("it can run");
-        let test = scenario.section::<Broadcast>().expect("a broadcast");
+        let test = scenario.section::<BroadcastSection>().expect("a broadcast");
         assert_eq!(test.machines(&scenario.fabric), [("edr", 64), ("slingshot", 64)]);
         assert!(refusal(&machine("[broadcast]\nranks = [1]\n")).contains("ranks is 1; 2 to 60000 work"));
         assert!(refusal(&machine("[broadcast]\nalso = [\"edrr\"]\n")).contains("also: "));
@@ -162,7 +162,7 @@ mod tests {
         let star =
             "name = \"x\"\n[fabric]\ntopology = { kind = \"star\", hosts = 8, rate = \"100Mb/s\" }\n[broadcast]\n";
         let mut scenario = read(star).expect("it can run");
-        assert_eq!(scenario.section::<Broadcast>().map(|test| test.queue.as_str()), Some("fifo"));
+        assert_eq!(scenario.section::<BroadcastSection>().map(|test| test.queue.as_str()), Some("fifo"));
         assert!(scenario.on_job(8, None).expect_err("no stage").contains("clearway broadcast --on cluster"));
         assert!(refusal(&format!("{star}ranks = [4]\n")).contains("a `topology` has `hosts`"));
     }

@@ -3,13 +3,13 @@
 use super::figures::{
     AMORTISED, BARE, BYTES, DOUBLED, GOODPUT, KIND, LOSS, MODE, PROCESSOR, RATIO, REPAIRS, SECONDS, SLOW, STALL,
 };
-use super::plan::Plan;
+use super::plan::BroadcastPlan;
 use super::simulated::{FABRIC, RANKS};
-use crate::report::model::{Figure, Real, labels};
+use crate::report::model::{ExtendedReal, Figure, labels};
 use crate::report::numerals::{digits, fit};
 
 /// The figures of a run on `place` as text that ends with a newline.
-pub(crate) fn table(place: &str, plan: &Plan, figures: &[Figure]) -> String {
+pub(crate) fn table(place: &str, plan: &BroadcastPlan, figures: &[Figure]) -> String {
     let mut lines = vec![
         format!("broadcasts on {place}"),
         format!("one root, {} receivers; every byte compared at every receiver", plan.ranks.saturating_sub(1)),
@@ -91,7 +91,12 @@ fn is(figure: &Figure, name: &str, quantile: &str) -> bool {
 }
 
 /// The figure `name` with the labels of `of`.
-fn beside<'a>(of: &Figure, figures: &'a [Figure], name: &str, extra: Option<(&str, &str)>) -> Option<&'a Figure> {
+fn related_figure<'a>(
+    of: &Figure,
+    figures: &'a [Figure],
+    name: &str,
+    extra: Option<(&str, &str)>,
+) -> Option<&'a Figure> {
     let same = |figure: &&Figure| {
         figure.name == name
             && [BYTES, LOSS, MODE].iter().all(|key| figure.label(key) == of.label(key))
@@ -101,7 +106,7 @@ fn beside<'a>(of: &Figure, figures: &'a [Figure], name: &str, extra: Option<(&st
 }
 
 fn row(figure: &Figure, figures: &[Figure]) -> String {
-    let value = |name, extra| beside(figure, figures, name, extra).map(|figure| figure.value);
+    let value = |name, extra| related_figure(figure, figures, name, extra).map(|figure| figure.value);
     format!(
         "{:<10}{:>9}{:>8}{:>12}{:>12}{:>8}{:>10}{:>8}",
         figure.label(MODE).unwrap_or_default(),
@@ -119,7 +124,7 @@ fn row(figure: &Figure, figures: &[Figure]) -> String {
 fn short(figure: &Figure, figures: &[Figure]) -> String {
     let [mode, bytes, loss] = [MODE, BYTES, LOSS].map(|label| figure.label(label).unwrap_or_default());
     let each = time(Some(figure.value));
-    let ratio = |kind| beside(figure, figures, RATIO, Some((KIND, kind))).map(|figure| digits(figure.value));
+    let ratio = |kind| related_figure(figure, figures, RATIO, Some((KIND, kind))).map(|figure| digits(figure.value));
     match ratio("alone").zip(ratio("amortised")) {
         Some((alone, amortised)) => {
             format!(
@@ -138,21 +143,21 @@ fn long(figure: &Figure, figures: &[Figure]) -> String {
         figure.label(BYTES).unwrap_or_default(),
         figure.label(LOSS).unwrap_or_default(),
         time(Some(figure.value)),
-        percent(beside(figure, figures, DOUBLED, None).map(|figure| figure.value)),
+        percent(related_figure(figure, figures, DOUBLED, None).map(|figure| figure.value)),
     )
 }
 
-fn percent(value: Option<Real>) -> String {
-    value.map_or_else(|| "-".into(), |v| format!("{}%", digits(Real::finite(100.0 * v.get()))))
+fn percent(value: Option<ExtendedReal>) -> String {
+    value.map_or_else(|| "-".into(), |v| format!("{}%", digits(ExtendedReal::finite(100.0 * v.get()))))
 }
 
 /// Seconds with the unit that suits them.
-fn time(seconds: Option<Real>) -> String {
-    let Some(seconds) = seconds.map(Real::get) else { return "-".to_owned() };
+fn time(seconds: Option<ExtendedReal>) -> String {
+    let Some(seconds) = seconds.map(ExtendedReal::get) else { return "-".to_owned() };
     let (value, unit) = match seconds {
         _ if seconds < 1e-3 => (seconds * 1e6, "us"),
         _ if seconds < 1.0 => (seconds * 1e3, "ms"),
         _ => (seconds, "s"),
     };
-    format!("{} {unit}", digits(Real::or_infinite(value)))
+    format!("{} {unit}", digits(ExtendedReal::or_infinite(value)))
 }

@@ -12,7 +12,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
 
 use anyhow::{Context, Result};
-use clearway_runtime::bell::Bell;
+use clearway_runtime::wake_signal::WakeSignal;
 
 use super::plan::{BLOCK, BlockHash, EntryKind, MissingBlocks, MissingOfAll, root_of};
 use super::record::{OBJECT_MAX, ObjectPart};
@@ -39,7 +39,7 @@ pub(super) struct Feeder {
 struct ObjectPacker {
     object: Vec<u8>,
     to: SyncSender<FeederOutput>,
-    bell: Arc<Bell>,
+    bell: Arc<WakeSignal>,
 }
 
 /// Nobody takes objects any more.
@@ -69,7 +69,7 @@ impl Feeder {
         source: Arc<CastSource>,
         union: MissingOfAll,
         known: BTreeMap<u32, Vec<BlockHash>>,
-        bell: Arc<Bell>,
+        bell: Arc<WakeSignal>,
     ) -> Result<Self> {
         let (to, objects) = sync_channel(AHEAD);
         let mut packer = ObjectPacker { object: Vec::new(), to, bell };
@@ -89,7 +89,7 @@ impl Feeder {
             }
             if packer.flush().is_ok() {
                 let _ = packer.to.send(FeederOutput::End(unsent));
-                packer.bell.ring();
+                packer.bell.raise();
             }
         };
         thread::Builder::new().name("feeder".to_owned()).spawn(feed).context("a thread that reads")?;
@@ -113,7 +113,7 @@ impl ObjectPacker {
         }
         let object = std::mem::replace(&mut self.object, Vec::with_capacity(OBJECT_MAX));
         self.to.send(FeederOutput::Object(object)).map_err(|_| ConsumerClosed)?;
-        self.bell.ring();
+        self.bell.raise();
         Ok(())
     }
 

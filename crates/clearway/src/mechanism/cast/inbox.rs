@@ -14,7 +14,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use clearway_runtime::bell::Bell;
+use clearway_runtime::wake_signal::WakeSignal;
 
 use super::link::MessageReceiver;
 use super::message::ToReceiver;
@@ -29,7 +29,7 @@ const LOOKS: u32 = 6;
 /// What the sender says, as it comes.
 pub(super) struct SenderMessages {
     messages: Receiver<Result<ToReceiver>>,
-    pub(super) bell: Arc<Bell>,
+    pub(super) bell: Arc<WakeSignal>,
     /// Messages that came, those without contents included.
     heard: Arc<AtomicU64>,
     tick: Duration,
@@ -64,7 +64,7 @@ impl SenderMessages {
     /// # Errors
     /// No thread.
     pub(super) fn start(mut listener: MessageReceiver, tick: Duration) -> Result<Self> {
-        let bell = Arc::new(Bell::new().context("a way to wake a thread")?);
+        let bell = Arc::new(WakeSignal::new().context("a way to wake a thread")?);
         let (to, messages) = sync_channel(WAITING_MAX);
         let heard = Arc::new(AtomicU64::new(0));
         let (ring, count) = (bell.clone(), heard.clone());
@@ -78,10 +78,10 @@ impl SenderMessages {
                 if to.send(message).is_err() || is_last {
                     break;
                 }
-                ring.ring();
+                ring.raise();
             }
             drop(to);
-            ring.ring();
+            ring.raise();
         };
         thread::Builder::new().name("sender".to_owned()).spawn(listen).context("a thread that listens")?;
         Ok(Self { messages, bell, heard, tick })

@@ -8,7 +8,7 @@ use clearway_proto::base::{BitsPerSec, Bytes, Class, GroupId, Nanos, Rank};
 use clearway_proto::broadcast::{Algorithm, BroadcastConfig, BroadcastNode, Member, SlowReceivers};
 use clearway_proto::wire::{Driver, RegionId, Span, Wire};
 use clearway_runtime::clock;
-use clearway_runtime::keys::{Identity, JobSecret, Scope};
+use clearway_runtime::keys::{JobSecret, KeyScope, RankKeyPair};
 use clearway_runtime::udp::{Multicast, Placement, Protection, UdpConfig, UdpPort, UdpWire};
 
 use super::message::{BroadcastMembership, MemberAddress, MemberNetwork};
@@ -42,7 +42,7 @@ const SILENCE: Nanos = Nanos::from_secs(30);
 pub(super) struct MemberPort {
     seat: BroadcastMembership,
     port: UdpPort,
-    identity: Option<Identity>,
+    identity: Option<RankKeyPair>,
     card: String,
 }
 
@@ -64,7 +64,7 @@ impl MemberPort {
             MemberNetwork::Loopback => None,
             MemberNetwork::Sealed => {
                 let secret = Some(JobSecret::new(secret.to_vec())?);
-                Some(Identity::new(Rank(seat.rank), Scope { session: seat.session, epoch: EPOCH, secret })?)
+                Some(RankKeyPair::new(Rank(seat.rank), KeyScope { session: seat.session, epoch: EPOCH, secret })?)
             }
         };
         let card = identity.as_ref().map_or_else(String::new, |identity| digits_of(&identity.card()));

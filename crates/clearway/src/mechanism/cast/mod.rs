@@ -51,7 +51,7 @@ use clearway_proto::base::BitsPerSec;
 use crate::run::exit::{Exit, exit_of};
 use crate::run::interrupt::{Interrupt, Interrupted};
 use crate::run::job;
-use crate::run::job::{Guest, JobOrder, Losses, Role, Sealing, Site};
+use crate::run::job::{ConnectedRank, CoordinatedJob, JobRole, JobSpec, LossPolicy, SealingPolicy};
 use crate::run::{json_text, print};
 use clearway_wires::WireRequest;
 use clearway_wires::hexadecimal::bytes_of;
@@ -166,16 +166,17 @@ fn tell(request: &CastRequest, summary: Result<CastSummary>) -> Result<Exit> {
 
 /// Casts to the ranks of the job that a launcher started, one of each host.
 fn across_job(request: &CastRequest) -> Result<Exit> {
-    let how = JobOrder { sealing: Sealing::Sealed, wire: WireRequest::AUTO, losses: Losses::EndIt, hosts: None };
-    match job::enter(&how)? {
-        Role::Conductor(site) if site.is_alone() => {
+    let how =
+        JobSpec { sealing: SealingPolicy::Sealed, wire: WireRequest::AUTO, losses: LossPolicy::EndJob, hosts: None };
+    match job::join_or_start(&how)? {
+        JobRole::Coordinator(site) if site.is_alone() => {
             bail!("nobody is named to cast to: say --to HOSTS, or start one process a host with srun or mpirun");
         }
-        Role::Conductor(site) => match conduct(&site, request) {
+        JobRole::Coordinator(site) => match conduct(&site, request) {
             Ok(exit) => site.leave().map(|()| exit),
             Err(error) => site.abort(exit_of(&error), &error),
         },
-        Role::Follower(follower) => {
+        JobRole::Follower(follower) => {
             let (connection, secret) = follower.connection()?;
             let ReceiverConnection { ends, .. } = remote_receivers::over(connection)?;
             // What fails here is told to the sender, which says it.
@@ -189,7 +190,7 @@ fn across_job(request: &CastRequest) -> Result<Exit> {
 }
 
 /// Sends to the ranks of `site`; to its own host over a receiver beside this process.
-fn conduct(site: &Site, request: &CastRequest) -> Result<Exit> {
+fn conduct(site: &CoordinatedJob, request: &CastRequest) -> Result<Exit> {
     let source = source(request)?;
     let secret = site.secret()?.into_bytes();
     let each_rank = request.into.as_ref().is_some_and(|into| into.contains("%r"));
@@ -199,7 +200,7 @@ fn conduct(site: &Site, request: &CastRequest) -> Result<Exit> {
     let name = |rank| if each_rank { format!("{} ({rank})", site.host(rank)) } else { site.host(rank).to_owned() };
     let mut contacts = vec![remote_receivers::beside(name(ROOT), &secret)];
     let mut others = Vec::new();
-    for Guest { rank, connection } in guests {
+    for ConnectedRank { rank, connection } in guests {
         if takes_part(rank) {
             let connect = move || remote_receivers::to_receiver(connection);
             contacts.push(ExpectedReceiver {

@@ -12,9 +12,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use clearway_runtime::bell::Bell;
 use clearway_runtime::door::{DoorError, StreamEnds};
 use clearway_runtime::launch::escaped;
+use clearway_runtime::wake_signal::WakeSignal;
 
 use super::link::{MessageReceiver, MessageSender, call};
 use super::message::{CastTask, FromReceiver, MemberAddress, ReceiverOutcome, TOLD_MAX, ToReceiver};
@@ -175,7 +175,7 @@ enum ReceiverEvent {
 pub(super) struct Receivers {
     pub(super) all: Vec<Receiver>,
     heard: mpsc::Receiver<(usize, ReceiverEvent)>,
-    pub(super) bell: Arc<Bell>,
+    pub(super) bell: Arc<WakeSignal>,
     interrupt: Interrupt,
     /// When receivers were looked at last.
     checked: Instant,
@@ -193,7 +193,7 @@ impl Receivers {
         secret: &[u8],
         interrupt: Interrupt,
     ) -> Result<Self> {
-        let bell = Arc::new(Bell::new().context("a way to wake a thread")?);
+        let bell = Arc::new(WakeSignal::new().context("a way to wake a thread")?);
         let (to, heard) = sync_channel(HEARD_MAX);
         let mut all = Vec::new();
         for (number, contact) in contacts.into_iter().enumerate() {
@@ -224,7 +224,7 @@ impl Receivers {
             let listen = move || {
                 let tell = |heard| {
                     let is_heard = to.send((number, heard)).is_ok();
-                    bell.ring();
+                    bell.raise();
                     is_heard
                 };
                 let why = match listen(connect, session, &secret, &tell) {
@@ -279,7 +279,7 @@ impl Receivers {
 
     /// Takes up what was said, without waiting.
     pub(super) fn look(&mut self) {
-        self.bell.hush();
+        self.bell.clear();
         while let Ok((number, heard)) = self.heard.try_recv() {
             self.take(number, heard);
         }

@@ -24,8 +24,8 @@ use anyhow::{Context, Result, anyhow, bail};
 use clearway_proto::base::{LocalNs, Nanos};
 use clearway_proto::broadcast::{BroadcastCommand, BroadcastEvent, BroadcastNode};
 use clearway_proto::wire::{Driver, RegionId, Span, Wire};
-use clearway_runtime::bell::Bell;
 use clearway_runtime::progress;
+use clearway_runtime::wake_signal::WakeSignal;
 
 use super::assembly::Assembly;
 use super::inbox::{PartialMessage, SenderMessages, SilenceCount, TICK};
@@ -305,7 +305,7 @@ struct WriterThread {
 }
 
 impl WriterThread {
-    fn start(mut assembly: Assembly, bell: Arc<Bell>) -> Result<Self> {
+    fn start(mut assembly: Assembly, bell: Arc<WakeSignal>) -> Result<Self> {
         let (work, to_do) = channel::<WriteJob>();
         let (to, done) = channel();
         let write = move || {
@@ -313,7 +313,7 @@ impl WriterThread {
                 assembly.take(&object);
                 // Nobody waits for memory any more at the end.
                 let _ = to.send(short.map_or(WriteResult::Buffer(object), WriteResult::Short));
-                bell.ring();
+                bell.raise();
             }
             assembly
         };
@@ -426,13 +426,13 @@ impl<'s> ReceivingHost<'s> {
     }
 }
 
-impl progress::Host<BroadcastNode> for ReceivingHost<'_> {
-    fn told(&mut self, event: BroadcastEvent) {
+impl progress::EngineHost<BroadcastNode> for ReceivingHost<'_> {
+    fn event(&mut self, event: BroadcastEvent) {
         self.told.push(event);
     }
 
     fn control(&mut self, _which: usize, now: LocalNs, driver: &mut Driver<BroadcastNode>) {
-        self.station.inbox.bell.hush();
+        self.station.inbox.bell.clear();
         loop {
             match self.station.inbox.waiting() {
                 PartialMessage::Nothing => break,

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
-use clearway_runtime::launch::{Reason, Remote, quoted, ssh_command};
+use clearway_runtime::launch::{ExitReason, RemoteProcess, quoted, ssh_command};
 use nix::sys::socket::{setsockopt, sockopt};
 
 use super::path::PathText;
@@ -81,7 +81,7 @@ pub(super) fn over_ssh(hosts: Vec<NamedReceiver>, program: &str, secret: &[u8]) 
             ssh.arg(&host.name).arg(format!("exec {} {}", quoted(&program), RECEIVE.join(" ")));
             start(ssh, &host.name, &secret).map_err(|error| match error {
                 StartFailure::Unstarted(error) => anyhow!(error).context("ssh cannot be started"),
-                StartFailure::Ended(Reason::NoProgram, _) => {
+                StartFailure::Ended(ExitReason::NoProgram, _) => {
                     anyhow!(
                         "there is no program {program}; put the same there, or say where it is with --remote-program"
                     )
@@ -117,12 +117,13 @@ enum StartFailure {
     /// The system could not start it.
     Unstarted(io::Error),
     /// It ended for this reason, with these last words.
-    Ended(Reason, String),
+    Ended(ExitReason, String),
 }
 
 /// Starts `command` as the receiver called `name` and waits for its first word.
 fn start(mut command: Command, name: &str, secret: &[u8]) -> std::result::Result<ReceiverConnection, StartFailure> {
-    let mut remote = Remote::start(command.stdout(Stdio::piped()), name, secret).map_err(StartFailure::Unstarted)?;
+    let mut remote =
+        RemoteProcess::start(command.stdout(Stdio::piped()), name, secret).map_err(StartFailure::Unstarted)?;
     let input = remote.input().ok_or_else(|| StartFailure::Unstarted(io::ErrorKind::BrokenPipe.into()))?;
     let mut first = [0];
     if remote.read_exact(&mut first).is_ok() && first == [STARTED] {
@@ -130,8 +131,8 @@ fn start(mut command: Command, name: &str, secret: &[u8]) -> std::result::Result
     }
     drop(input);
     let status = remote.end_within(END_PATIENCE).map_err(StartFailure::Unstarted)?;
-    let said = remote.last_words().unwrap_or_else(|| format!("it ended with {status}"));
-    Err(StartFailure::Ended(Reason::of(status), said))
+    let said = remote.last_error_line().unwrap_or_else(|| format!("it ended with {status}"));
+    Err(StartFailure::Ended(ExitReason::from_status(status), said))
 }
 
 /// The key in the file at `path`.

@@ -380,8 +380,8 @@ impl<'p> SendingHost<'p> {
     }
 }
 
-impl progress::Host<BroadcastNode> for SendingHost<'_> {
-    fn told(&mut self, event: BroadcastEvent) {
+impl progress::EngineHost<BroadcastNode> for SendingHost<'_> {
+    fn event(&mut self, event: BroadcastEvent) {
         match event {
             BroadcastEvent::Stable { .. } => {
                 self.idle.extend(self.open.pop_front());

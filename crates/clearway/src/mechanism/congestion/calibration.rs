@@ -44,7 +44,7 @@ fn median(report: &Report, queue: QueueKind, quantile: &str) -> Option<Time> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::model::Real;
+    use crate::report::model::ExtendedReal;
     use crate::report::sample;
 
     #[test]
@@ -58,7 +58,7 @@ mod tests {
         assert_eq!(found.keys().copied().collect::<Vec<_>>(), [QueueKind::Fifo, QueueKind::Strict]);
         for figure in &mut report.figures {
             if figure.label(labels::PHASE) == Some(labels::CONGESTED) {
-                figure.value = Real::INFINITE;
+                figure.value = ExtendedReal::INFINITE;
             }
         }
         assert_eq!(small_messages(&report), found);

@@ -10,10 +10,10 @@ use clearway_proto::congestion::{
 };
 
 use super::windows::Windows;
-use crate::mechanism::congestion::Congestion;
-use crate::mechanism::congestion::phases::Part;
-use crate::run::venue::{Clocks, Facts, Reach};
-use crate::scenario::asked_class;
+use crate::mechanism::congestion::CongestionSection;
+use crate::mechanism::congestion::phases::PhaseRole;
+use crate::run::venue::{ClockAgreement, CongestionReach, VenueFacts};
+use crate::scenario::requested_class;
 
 /// What distinguishes the cells of one run, but for the draw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,19 +39,19 @@ impl fmt::Display for Case<'_> {
 pub(crate) struct Cell<'a> {
     pub(crate) case: Case<'a>,
     pub(crate) draw: &'a Draw,
-    pub(crate) test: &'a Congestion,
+    pub(crate) test: &'a CongestionSection,
     pub(crate) layout: &'a dyn NetworkLayout,
     pub(crate) windows: Windows,
-    pub(crate) facts: Facts,
+    pub(crate) facts: VenueFacts,
 }
 
 impl Cell<'_> {
     /// The metric in which the victims are judged.
     pub(crate) const fn metric(&self) -> Metric {
         match (self.case.victim, self.facts.clocks) {
-            (VictimKind::Ping, Clocks::One) => Metric::OneWay,
+            (VictimKind::Ping, ClockAgreement::One) => Metric::OneWay,
             // Two clocks cannot time one way, but each its own messages there and back.
-            (VictimKind::Ping, Clocks::Several) | (VictimKind::Get, _) => Metric::RoundTrip,
+            (VictimKind::Ping, ClockAgreement::Several) | (VictimKind::Get, _) => Metric::RoundTrip,
             (
                 VictimKind::BandwidthSync
                 | VictimKind::Barrier
@@ -64,8 +64,8 @@ impl Cell<'_> {
     }
 
     /// What `rank` does.
-    pub(crate) fn part(&self, rank: Rank) -> Part {
-        Part { victim: self.victim(rank), loads: self.loads(rank) }
+    pub(crate) fn part(&self, rank: Rank) -> PhaseRole {
+        PhaseRole { victim: self.victim(rank), loads: self.loads(rank) }
     }
 
     /// What `rank` does as a victim.
@@ -73,7 +73,7 @@ impl Cell<'_> {
         self.draw.victims.contains(&rank).then(|| VictimTask {
             kind: self.case.victim,
             ring: self.draw.victims.clone(),
-            class: asked_class(self.case.queue, self.test.victim_class),
+            class: requested_class(self.case.queue, self.test.victim_class),
             interval: self.test.victim_interval.0,
         })
     }
@@ -81,17 +81,17 @@ impl Cell<'_> {
     /// What `rank` does as a congestor.
     pub(crate) fn loads(&self, rank: Rank) -> Vec<LoadTask> {
         let [from, until] = [self.windows.load.from, self.windows.load.until].map(|at| self.windows.grid.slices(at));
-        let class = asked_class(self.case.queue, self.test.congestor_class);
-        let task = |kind| LoadTask { kind: self.settled(kind), class, from, until };
+        let class = requested_class(self.case.queue, self.test.congestor_class);
+        let task = |kind| LoadTask { kind: self.resolve(kind), class, from, until };
         self.kinds(rank).map(task).collect()
     }
 
     /// `kind`, as this queue and this draw have it.
-    fn settled(&self, mut kind: LoadKind) -> LoadKind {
+    fn resolve(&self, mut kind: LoadKind) -> LoadKind {
         if let LoadKind::Cast(cast) = &mut kind {
             // Who was a member in another draw shall not hear this one.
             cast.group += (self.draw.number as usize * self.draw.groups.len()) as u16;
-            cast.control = asked_class(self.case.queue, cast.control);
+            cast.control = requested_class(self.case.queue, cast.control);
         }
         kind
     }
@@ -125,8 +125,8 @@ impl Cell<'_> {
         let streams = self.streams();
         let loads = offered_loads(self.layout, &streams);
         let used: BTreeSet<LinkId> = match self.facts.reach {
-            Reach::Link => self.victim_pairs().flat_map(|(a, b)| self.layout.path(a, b)).collect(),
-            Reach::Tree => loads.keys().copied().collect(),
+            CongestionReach::Link => self.victim_pairs().flat_map(|(a, b)| self.layout.path(a, b)).collect(),
+            CongestionReach::Tree => loads.keys().copied().collect(),
         };
         let parts = used.into_iter().map(|link| {
             let load = loads.get(&link).copied().unwrap_or_default();
@@ -141,7 +141,7 @@ impl Cell<'_> {
     /// it in would only dilute the others. Where full buffers hold packets back every pair can. A round trip is exposed by
     /// either of its ways.
     pub(crate) fn exposed(&self) -> BTreeSet<(Rank, Rank)> {
-        if self.facts.reach == Reach::Tree {
+        if self.facts.reach == CongestionReach::Tree {
             return self.victim_pairs().collect();
         }
         let loads = offered_loads(self.layout, &self.streams());

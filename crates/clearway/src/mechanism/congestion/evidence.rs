@@ -16,7 +16,7 @@ use clearway_proto::congestion::{Metric, PhaseRecord};
 use clearway_proto::stats::{Histogram, Quantile, Resampled};
 
 use super::cell::Cell;
-use crate::mechanism::congestion::phases::Sighting;
+use crate::mechanism::congestion::phases::PhaseResult;
 
 /// The quantiles of every figure, in order.
 pub(crate) const QUANTILES: [Quantile; 3] = [Quantile::P50, Quantile::P99, Quantile::P99_9];
@@ -24,7 +24,7 @@ pub(crate) const QUANTILES: [Quantile; 3] = [Quantile::P50, Quantile::P99, Quant
 pub(crate) const P99: usize = 1;
 
 /// Times by slice of one ordered pair of ranks (from, to); iterations belong to a rank and itself.
-type Pairs = BTreeMap<(Rank, Rank), BTreeMap<u32, Histogram>>;
+type PairTimes = BTreeMap<(Rank, Rank), BTreeMap<u32, Histogram>>;
 
 /// What one cell showed.
 pub(crate) struct Evidence {
@@ -57,11 +57,11 @@ pub(crate) struct Evidence {
 }
 
 impl Evidence {
-    /// Evaluates `sighting` of `cell`; `None` when there is nothing to evaluate.
-    pub(crate) fn of(cell: &Cell<'_>, sighting: &Sighting, key: RandomKey) -> Option<Self> {
+    /// Evaluates `phase_result` of `cell`; `None` when there is nothing to evaluate.
+    pub(crate) fn from_result(cell: &Cell<'_>, phase_result: &PhaseResult, key: RandomKey) -> Option<Self> {
         let windows = &cell.windows;
         let slices = windows.after.until;
-        let pairs = pairs(&sighting.records, cell.metric());
+        let pairs = pairs(&phase_result.records, cell.metric());
         let exposed = cell.exposed();
         let counts = |pair: &(Rank, Rank)| pair.0 == pair.1 || exposed.contains(pair);
         let blocks: Vec<Histogram> = (0..slices)
@@ -75,7 +75,7 @@ impl Evidence {
         };
         let isolated = chosen(&|slice| windows.isolated(slice));
         let congested = chosen(&|slice| windows.congested.contains(slice));
-        let load_of_slice: Vec<u64> = (0..slices).map(|slice| load_in(&sighting.records, slice)).collect();
+        let load_of_slice: Vec<u64> = (0..slices).map(|slice| load_in(&phase_result.records, slice)).collect();
         let in_window = |slice: &u32| windows.congested.contains(*slice);
         let arrived: u64 = (0..slices).filter(in_window).map(|slice| load_of_slice[slice as usize]).sum();
         let ideal = cell.fair_rate().map(|rate| rate.bytes_in(windows.congested.length(windows.grid)).0);
@@ -88,11 +88,11 @@ impl Evidence {
             load_of_slice,
             pair_ratios: pair_ratios(&pairs, cell),
             congestor_share: ideal.map(|ideal| arrived as f64 / (ideal as f64).max(1.0)),
-            processor_delay: processor_delay(&sighting.records, cell),
-            marks: marks(&sighting.records),
-            longest_gap: longest_gaps(&sighting.records),
-            resent: sighting.records.iter().map(|record| record.resent).sum(),
-            withheld: sighting.records.iter().map(|record| record.refused.0 + record.skipped.0).sum(),
+            processor_delay: processor_delay(&phase_result.records, cell),
+            marks: marks(&phase_result.records),
+            longest_gap: longest_gaps(&phase_result.records),
+            resent: phase_result.records.iter().map(|record| record.resent).sum(),
+            withheld: phase_result.records.iter().map(|record| record.refused.0 + record.skipped.0).sum(),
         })
     }
 
@@ -114,8 +114,8 @@ fn or_never(mut blocks: Vec<Histogram>) -> Vec<Histogram> {
 }
 
 /// The samples of `metric` by pair and slice, lost messages included.
-fn pairs(records: &[PhaseRecord], metric: Metric) -> Pairs {
-    let mut pairs = Pairs::new();
+fn pairs(records: &[PhaseRecord], metric: Metric) -> PairTimes {
+    let mut pairs = PairTimes::new();
     let mut sent: BTreeMap<((Rank, Rank), u32), u64> = BTreeMap::new();
     for (me, record) in (0..).map(Rank).zip(records) {
         for series in record.series.iter().filter(|series| series.metric == metric) {
@@ -151,7 +151,7 @@ fn expected(me: Rank, record: &PhaseRecord, metric: Metric) -> Vec<((Rank, Rank)
     }
 }
 
-fn pair_ratios(pairs: &Pairs, cell: &Cell<'_>) -> Vec<((Rank, Rank), f64)> {
+fn pair_ratios(pairs: &PairTimes, cell: &Cell<'_>) -> Vec<((Rank, Rank), f64)> {
     let p99 = |slices: &BTreeMap<u32, Histogram>, wanted: &dyn Fn(u32) -> bool| {
         let chosen = slices.iter().filter(|(slice, _)| wanted(**slice)).map(|(_, times)| times);
         Histogram::merged(chosen).quantile(Quantile::P99).as_f64()

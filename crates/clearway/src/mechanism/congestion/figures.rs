@@ -13,17 +13,18 @@ use super::evidence::{P99, QUANTILES};
 use super::names;
 use super::outcome::{CaseResult, DrawResult};
 use super::windows::Window;
-use crate::mechanism::congestion::Congestion;
-use crate::mechanism::congestion::phases::Stage;
+use crate::mechanism::congestion::CongestionSection;
+use crate::mechanism::congestion::phases::PhaseRunner;
 use crate::report::model::{
-    ClassShare, Draw, DrawFactor, Figure, Heat, Labels, Phase, Real, Report, Survival, Timeline, labels,
+    ClassShare, Draw, DrawFactor, ExtendedReal, Figure, HeatMap, Labels, Report, SurvivalCurve, Timeline,
+    TimelinePhase, labels,
 };
-use crate::run::Order;
-use crate::run::venue::Clocks;
-use crate::scenario::asked_class;
+use crate::run::RunSpec;
+use crate::run::venue::ClockAgreement;
+use crate::scenario::requested_class;
 
 /// What figures with an interval are made of.
-fn bootstrap(test: &Congestion) -> String {
+fn bootstrap(test: &CongestionSection) -> String {
     format!("block bootstrap, 95 %, blocks of {}", test.slice.0)
 }
 
@@ -33,10 +34,10 @@ const MAP_HOSTS_MAX: usize = 64;
 /// Writes the figures and charts of the congestion test.
 pub(super) fn write(
     report: &mut Report,
-    test: &Congestion,
-    order: &Order<'_>,
+    test: &CongestionSection,
+    order: &RunSpec<'_>,
     results: &[CaseResult<'_>],
-    stage: &Stage<'_>,
+    stage: &PhaseRunner<'_>,
 ) {
     for result in results {
         estimates(report, test, result, stage.facts().clocks);
@@ -48,7 +49,7 @@ pub(super) fn write(
 }
 
 /// The labels of a case; intensity only where a run has several.
-pub(super) fn labels_of(test: &Congestion, result: &CaseResult<'_>) -> Labels {
+pub(super) fn labels_of(test: &CongestionSection, result: &CaseResult<'_>) -> Labels {
     let case = result.case;
     let mut all = Labels::from([
         (labels::QUEUE.to_owned(), case.queue.to_owned()),
@@ -61,15 +62,15 @@ pub(super) fn labels_of(test: &Congestion, result: &CaseResult<'_>) -> Labels {
     all
 }
 
-fn phase_labels(test: &Congestion, result: &CaseResult<'_>, phase: &str) -> Labels {
+fn phase_labels(test: &CongestionSection, result: &CaseResult<'_>, phase: &str) -> Labels {
     let mut all = labels_of(test, result);
     all.insert(labels::PHASE.to_owned(), phase.to_owned());
     all
 }
 
-fn estimates(report: &mut Report, test: &Congestion, result: &CaseResult<'_>, clocks: Clocks) {
+fn estimates(report: &mut Report, test: &CongestionSection, result: &CaseResult<'_>, clocks: ClockAgreement) {
     let control = result.is_control(test);
-    let one_way = result.case.victim == VictimKind::Ping && clocks == Clocks::One;
+    let one_way = result.case.victim == VictimKind::Ping && clocks == ClockAgreement::One;
     let source = bootstrap(test);
     let of = |name: &str, unit: &str, estimate: &Estimate, scale: f64, labels: &Labels| {
         let mut figure = Figure::estimate(name, unit, estimate, scale, &source);
@@ -103,14 +104,14 @@ fn estimates(report: &mut Report, test: &Congestion, result: &CaseResult<'_>, cl
 }
 
 /// Figures that are counted, not estimated.
-fn counted(report: &mut Report, test: &Congestion, result: &CaseResult<'_>) {
+fn counted(report: &mut Report, test: &CongestionSection, result: &CaseResult<'_>) {
     let mean = |pick: &dyn Fn(&DrawResult) -> Option<f64>| {
         let values: Vec<f64> = result.draws.iter().filter_map(pick).collect();
         (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
     };
     let draws = result.draws.len() as u64;
     let mut push = |name: &str, unit: &str, value: Option<f64>, source: &str, all: Labels| {
-        if let Some(value) = value.and_then(Real::new) {
+        if let Some(value) = value.and_then(ExtendedReal::new) {
             let figure = Figure::counted(name, unit, value, draws, source);
             report.figures.push(Figure { labels: all, ..figure });
         }
@@ -127,7 +128,7 @@ fn counted(report: &mut Report, test: &Congestion, result: &CaseResult<'_>) {
     push("load_not_sent_bytes", "B", withheld, "load that was due and did not leave its host", all());
 }
 
-fn charts(report: &mut Report, test: &Congestion, result: &CaseResult<'_>, stage: &Stage<'_>) {
+fn charts(report: &mut Report, test: &CongestionSection, result: &CaseResult<'_>, stage: &PhaseRunner<'_>) {
     // One draw is drawn: curves of several would hide each other. The spread has a chart of its own.
     let Some(first) = result.draws.first() else { return };
     if result.is_control(test) {
@@ -136,30 +137,31 @@ fn charts(report: &mut Report, test: &Congestion, result: &CaseResult<'_>, stage
     let evidence = &first.evidence;
     let isolated = phase_labels(test, result, labels::ISOLATED);
     let congested = phase_labels(test, result, labels::CONGESTED);
-    report.survival.push(Survival::of(&evidence.isolated_times, isolated));
-    report.survival.push(Survival::of(&evidence.congested_times, congested));
+    report.survival.push(SurvivalCurve::from_histogram(&evidence.isolated_times, isolated));
+    report.survival.push(SurvivalCurve::from_histogram(&evidence.congested_times, congested));
     report.timelines.push(timeline(labels_of(test, result), first));
     let mut hosts: Vec<String> = stage.hosts();
     let mut rows = vec![vec![None; hosts.len()]; hosts.len()];
     // Later draws add pairs; where two draws share one, the worse stays.
     for ((from, to), ratio) in result.draws.iter().flat_map(|draw| &draw.evidence.pair_ratios) {
-        let Some(cell) = rows.get_mut(from.index()).and_then(|row: &mut Vec<Option<Real>>| row.get_mut(to.index()))
+        let Some(cell) =
+            rows.get_mut(from.index()).and_then(|row: &mut Vec<Option<ExtendedReal>>| row.get_mut(to.index()))
         else {
             continue;
         };
-        let worse = cell.is_none_or(|known: Real| known.get() < *ratio);
+        let worse = cell.is_none_or(|known: ExtendedReal| known.get() < *ratio);
         if worse {
-            *cell = Real::new(*ratio);
+            *cell = ExtendedReal::new(*ratio);
         }
     }
     if hosts.len() > MAP_HOSTS_MAX {
         drop_unmeasured(&mut hosts, &mut rows);
     }
-    report.heat.push(Heat { labels: labels_of(test, result), ranks: hosts, rows });
+    report.heat.push(HeatMap { labels: labels_of(test, result), ranks: hosts, rows });
 }
 
 /// Takes hosts that no victim was on out of a map.
-fn drop_unmeasured(hosts: &mut Vec<String>, rows: &mut Vec<Vec<Option<Real>>>) {
+fn drop_unmeasured(hosts: &mut Vec<String>, rows: &mut Vec<Vec<Option<ExtendedReal>>>) {
     let met = |i: usize| rows[i].iter().any(Option::is_some) || rows.iter().any(|row| row[i].is_some());
     let measured: Vec<usize> = (0..hosts.len()).filter(|i| met(*i)).collect();
     *hosts = measured.iter().map(|i| hosts[*i].clone()).collect();
@@ -169,7 +171,7 @@ fn drop_unmeasured(hosts: &mut Vec<String>, rows: &mut Vec<Vec<Option<Real>>>) {
 fn timeline(labels: Labels, draw: &DrawResult) -> Timeline {
     let grid = draw.windows.grid;
     let seconds = |slice: u32| grid.slices(slice).as_secs_f64();
-    let phase = |name: &str, window: Window| Phase {
+    let phase = |name: &str, window: Window| TimelinePhase {
         name: name.to_owned(),
         from_s: seconds(window.from),
         to_s: seconds(window.until),
@@ -177,18 +179,23 @@ fn timeline(labels: Labels, draw: &DrawResult) -> Timeline {
     let windows = &draw.windows;
     let slices = draw.evidence.p99_of_slice.len() as u32;
     let noise = (0..slices).map(|slice| {
-        let from = draw.sighting.begin + grid.slices(slice);
-        let here = draw.sighting.waits.iter().filter(|wait| wait.at > from && wait.at <= from + grid.slice);
-        Real::new(here.map(|wait| wait.percent()).max_by(f64::total_cmp)?)
+        let from = draw.phase_result.begin + grid.slices(slice);
+        let here = draw.phase_result.waits.iter().filter(|wait| wait.at > from && wait.at <= from + grid.slice);
+        ExtendedReal::new(here.map(|wait| wait.percent()).max_by(f64::total_cmp)?)
     });
     Timeline {
         labels,
         step_ms: grid.slice.0 as f64 / 1e6,
         start_s: 0.0,
-        victim_p99_us: draw.evidence.p99_of_slice.iter().map(|p99| Real::new((*p99)? / 1e3)).collect(),
-        goodput_mbps: draw.evidence.load_of_slice.iter().map(|bytes| Real::new(grid.megabits(*bytes))).collect(),
+        victim_p99_us: draw.evidence.p99_of_slice.iter().map(|p99| ExtendedReal::new((*p99)? / 1e3)).collect(),
+        goodput_mbps: draw
+            .evidence
+            .load_of_slice
+            .iter()
+            .map(|bytes| ExtendedReal::new(grid.megabits(*bytes)))
+            .collect(),
         cpu_noise: noise.collect(),
-        ideal_mbps: draw.fair_mbps.and_then(Real::new),
+        ideal_mbps: draw.fair_mbps.and_then(ExtendedReal::new),
         phases: vec![
             phase(labels::ISOLATED, windows.before),
             phase(labels::CONGESTED, windows.congested),
@@ -198,7 +205,7 @@ fn timeline(labels: Labels, draw: &DrawResult) -> Timeline {
 }
 
 /// What the last queue takes away of what the first one causes.
-fn scores(report: &mut Report, test: &Congestion, results: &[CaseResult<'_>]) {
+fn scores(report: &mut Report, test: &CongestionSection, results: &[CaseResult<'_>]) {
     let [first, .., last] = &test.queues[..] else { return };
     for base in results.iter().filter(|result| result.case.queue == first.as_str() && !result.is_control(test)) {
         let twin = |other: &&CaseResult| {
@@ -217,7 +224,7 @@ fn scores(report: &mut Report, test: &Congestion, results: &[CaseResult<'_>]) {
 }
 
 /// The class of victims and of congestors on each queue: what was asked for, what was seen.
-fn class_table(report: &mut Report, test: &Congestion, results: &[CaseResult<'_>]) {
+fn class_table(report: &mut Report, test: &CongestionSection, results: &[CaseResult<'_>]) {
     for queue in &test.queues {
         let of_queue =
             || results.iter().filter(|result| result.case.queue == queue.as_str()).flat_map(|result| &result.draws);
@@ -228,13 +235,13 @@ fn class_table(report: &mut Report, test: &Congestion, results: &[CaseResult<'_>
         for (mark, count) in of_queue().flat_map(|draw| &draw.evidence.marks) {
             *marks.entry(*mark).or_default() += count;
         }
-        let mut classes = [test.victim_class, test.congestor_class].map(|class| asked_class(queue, class)).to_vec();
+        let mut classes = [test.victim_class, test.congestor_class].map(|class| requested_class(queue, class)).to_vec();
         classes.dedup();
         for class in classes {
             let gap = of_queue().filter_map(|draw| draw.evidence.longest_gap.get(&class)).max();
-            let mut row = ClassShare::seen(class, &marks);
+            let mut row = ClassShare::from_marks(class, &marks);
             row.labels = Labels::from([(labels::QUEUE.to_owned(), queue.clone())]);
-            row.starved_ms = gap.and_then(|gap| Real::new(gap.0 as f64 / 1e6));
+            row.starved_ms = gap.and_then(|gap| ExtendedReal::new(gap.0 as f64 / 1e6));
             if !report.shares.contains(&row) {
                 report.shares.push(row);
             }
@@ -244,7 +251,7 @@ fn class_table(report: &mut Report, test: &Congestion, results: &[CaseResult<'_>
 
 impl ClassShare {
     /// A row that says what became of the mark of `class`.
-    pub(super) fn seen(class: Class, marks: &BTreeMap<(Class, Option<Class>), u64>) -> Self {
+    pub(super) fn from_marks(class: Class, marks: &BTreeMap<(Class, Option<Class>), u64>) -> Self {
         let of_class = || marks.iter().filter(|((asked, _), _)| *asked == class);
         let total: u64 = of_class().map(|(_, count)| count).sum();
         let kept = marks.get(&(class, Some(class))).copied().unwrap_or(0);
@@ -265,17 +272,17 @@ impl ClassShare {
     }
 }
 
-fn draws(report: &mut Report, test: &Congestion, order: &Order<'_>, results: &[CaseResult<'_>]) {
+fn draws(report: &mut Report, test: &CongestionSection, order: &RunSpec<'_>, results: &[CaseResult<'_>]) {
     for number in 0..test.draws {
         let mut cif = Vec::new();
         for result in results.iter().filter(|result| !result.is_control(test)) {
             let Some(draw) = result.draws.iter().find(|draw| draw.draw.number == number) else { continue };
             let Some(factor) = draw.factor(P99) else { continue };
             let estimate = factor.estimate();
-            let [value, low, high] = [estimate.value, estimate.low, estimate.high].map(Real::new);
+            let [value, low, high] = [estimate.value, estimate.low, estimate.high].map(ExtendedReal::new);
             let mut all = labels_of(test, result);
             all.insert(labels::QUANTILE.to_owned(), QUANTILES[P99].to_string());
-            cif.push(DrawFactor { labels: all, value: value.unwrap_or(Real::INFINITE), low, high });
+            cif.push(DrawFactor { labels: all, value: value.unwrap_or(ExtendedReal::INFINITE), low, high });
         }
         report.draws.push(Draw { draw: number, seed: order.scenario.seed, cif });
     }

@@ -9,8 +9,8 @@ use clearway_proto::stats::Resampled;
 use super::evidence::P99;
 use super::figures::labels_of;
 use super::outcome::CaseResult;
-use crate::mechanism::congestion::Congestion;
-use crate::report::model::{self, PartVerdict, Real, Rule, Verdict};
+use crate::mechanism::congestion::CongestionSection;
+use crate::report::model::{self, ExtendedReal, PartVerdict, Verdict, VerdictRule};
 
 /// A time in nanoseconds that may be infinite, for a person.
 pub(crate) fn duration(ns: f64) -> String {
@@ -18,7 +18,7 @@ pub(crate) fn duration(ns: f64) -> String {
 }
 
 /// The verdict of the run: that of the last queue, unless some part of it allows no statement.
-pub(crate) fn verdict(test: &Congestion, rules: &Rules, results: &[CaseResult<'_>]) -> Option<Verdict> {
+pub(crate) fn verdict(test: &CongestionSection, rules: &Rules, results: &[CaseResult<'_>]) -> Option<Verdict> {
     let judged = test.queues.last()?;
     let mut parts = Vec::new();
     let mut worst: BTreeMap<&str, NetworkOutcome> = BTreeMap::new();
@@ -36,17 +36,17 @@ pub(crate) fn verdict(test: &Congestion, rules: &Rules, results: &[CaseResult<'_
 }
 
 /// The outcome as a report has it.
-pub(crate) fn outcome_word(outcome: NetworkOutcome) -> model::Outcome {
+pub(crate) fn outcome_word(outcome: NetworkOutcome) -> model::RunOutcome {
     match outcome {
-        NetworkOutcome::Contained => model::Outcome::Contained,
-        NetworkOutcome::Congested => model::Outcome::Congested,
-        NetworkOutcome::Invalid => model::Outcome::Invalid,
+        NetworkOutcome::Contained => model::RunOutcome::Contained,
+        NetworkOutcome::Congested => model::RunOutcome::Congested,
+        NetworkOutcome::Invalid => model::RunOutcome::Invalid,
     }
 }
 
 /// The one sentence that a hurried reader takes along.
 fn sentence(
-    test: &Congestion,
+    test: &CongestionSection,
     results: &[CaseResult<'_>],
     worst: &BTreeMap<&str, NetworkOutcome>,
     outcome: NetworkOutcome,
@@ -94,13 +94,13 @@ fn value(factor: &Option<Resampled>) -> f64 {
 }
 
 /// A limit as a report has it.
-pub(crate) fn rule(name: &str, limit: f64, unit: &str, sentence: &str) -> Rule {
-    let limit = Real::or_infinite(limit);
+pub(crate) fn rule(name: &str, limit: f64, unit: &str, sentence: &str) -> VerdictRule {
+    let limit = ExtendedReal::or_infinite(limit);
     let [name, unit, sentence] = [name, unit, sentence].map(str::to_owned);
-    Rule { name, limit, unit, sentence }
+    VerdictRule { name, limit, unit, sentence }
 }
 
-fn rules_in_force(rules: &Rules) -> Vec<Rule> {
+fn rules_in_force(rules: &Rules) -> Vec<VerdictRule> {
     vec![
         rule(
             "factor-max",

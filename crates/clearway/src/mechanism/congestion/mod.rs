@@ -9,42 +9,42 @@
 
 mod calibration;
 mod cell;
-pub(crate) mod conduct;
+pub(crate) mod coordinator;
 mod evidence;
 mod figures;
 mod judgement;
 mod names;
 mod outcome;
+pub(crate) mod phase_protocol;
 mod phases;
 pub(crate) mod program;
-pub(crate) mod rank;
 pub(crate) mod rate;
+mod replay;
 mod report;
 mod section;
 pub(crate) mod shares;
 mod shares_section;
 mod simulated;
 mod slowest;
-mod watch;
 pub(crate) mod windows;
 pub(crate) mod with_cast;
 
 pub(crate) use calibration::small_messages;
-pub(crate) use phases::Stage;
-pub(crate) use section::{Congestion, INTENSITY_MAX, NullControl};
-pub(crate) use shares_section::Shares;
+pub(crate) use phases::PhaseRunner;
+use replay::is_replay_done;
+pub(crate) use replay::{PhaseReplay, ReplayQuestion, micros};
+pub(crate) use section::{CongestionSection, INTENSITY_MAX, NullControl};
+pub(crate) use shares_section::SharesSection;
 use simulated::adjust;
-use watch::is_enough;
-pub(crate) use watch::{Wanted, Watch, micros};
 
 use anyhow::{Context, Result, bail};
 
-use self::program::{Ground, Programs};
+use self::program::{ProgramVenue, Programs};
 use crate::report::model::Report;
-use crate::run::rank::Serve;
+use crate::run::rank_process::ServeRank;
 use crate::run::session::Protocol;
-use crate::run::venue::{Adjust, LaunchSpec, SimVenue, Venue};
-use crate::run::{Complete, Mechanism, Order, Place, begun, ended};
+use crate::run::venue::{AdjustMachine, LaunchSpec, SimVenue, Venue};
+use crate::run::{CompletedParts, Mechanism, RunSpec, VenueKind, begun, ended};
 use crate::scenario::{Fabric, Scenario, SectionKind};
 
 /// The congestion test, with programs of the user's in either part.
@@ -56,34 +56,34 @@ impl Mechanism for CongestionTest {
     }
 
     fn section(&self) -> Option<SectionKind> {
-        Some(SectionKind::of::<Congestion>())
+        Some(SectionKind::new::<CongestionSection>())
     }
 
-    fn rank(&self) -> (&'static str, Serve) {
-        (rank::Phases::MECHANISM, rank::serve)
+    fn rank(&self) -> (&'static str, ServeRank) {
+        (phase_protocol::CongestionProtocol::MECHANISM, phase_protocol::serve)
     }
 
     fn launch(&self, scenario: &Scenario) -> LaunchSpec {
-        LaunchSpec::new::<rank::Phases>(scenario.seed)
+        LaunchSpec::new::<phase_protocol::CongestionProtocol>(scenario.seed)
     }
 
-    fn refusal(&self, scenario: &Scenario, place: Place) -> Option<String> {
-        let programs = scenario.section::<Congestion>().and_then(|test| test.programs.as_ref());
+    fn refusal(&self, scenario: &Scenario, place: VenueKind) -> Option<String> {
+        let programs = scenario.section::<CongestionSection>().and_then(|test| test.programs.as_ref());
         match place {
-            Place::Sim if programs.is_some() => {
+            VenueKind::Sim if programs.is_some() => {
                 Some("a command of yours runs in a lab or on a cluster; the simulator has no machine for it".to_owned())
             }
             _ => refusal(&scenario.fabric, place),
         }
     }
 
-    fn adjust(&self, scenario: &Scenario) -> Adjust {
-        adjust(scenario.section::<Congestion>().and_then(|test| test.processes_per_host).unwrap_or(1))
+    fn adjust(&self, scenario: &Scenario) -> AdjustMachine {
+        adjust(scenario.section::<CongestionSection>().and_then(|test| test.processes_per_host).unwrap_or(1))
     }
 
-    fn run(&self, order: &Order<'_>, venue: &mut dyn Venue, report: &mut Report) -> Result<()> {
+    fn run(&self, order: &RunSpec<'_>, venue: &mut dyn Venue, report: &mut Report) -> Result<()> {
         let test = test_of(order)?;
-        run_on(order, test, &mut Stage::new(venue), report)
+        run_on(order, test, &mut PhaseRunner::new(venue), report)
     }
 }
 
@@ -96,10 +96,10 @@ impl Mechanism for ClassShares {
     }
 
     fn section(&self) -> Option<SectionKind> {
-        Some(SectionKind::of::<Shares>())
+        Some(SectionKind::new::<SharesSection>())
     }
 
-    fn rank(&self) -> (&'static str, Serve) {
+    fn rank(&self) -> (&'static str, ServeRank) {
         CongestionTest.rank()
     }
 
@@ -107,44 +107,49 @@ impl Mechanism for ClassShares {
         CongestionTest.launch(scenario)
     }
 
-    fn refusal(&self, scenario: &Scenario, place: Place) -> Option<String> {
+    fn refusal(&self, scenario: &Scenario, place: VenueKind) -> Option<String> {
         match place {
-            Place::Cluster => {
+            VenueKind::Cluster => {
                 Some("only [congestion] runs across a job: shares are those of queues that can be set".to_owned())
             }
             _ => refusal(&scenario.fabric, place),
         }
     }
 
-    fn adjust(&self, _scenario: &Scenario) -> Adjust {
+    fn adjust(&self, _scenario: &Scenario) -> AdjustMachine {
         adjust(1)
     }
 
-    fn run(&self, order: &Order<'_>, venue: &mut dyn Venue, report: &mut Report) -> Result<()> {
-        let test = order.scenario.section::<Shares>().context("no [shares]")?;
-        shares::run(test, order, &mut Stage::new(venue), report)
+    fn run(&self, order: &RunSpec<'_>, venue: &mut dyn Venue, report: &mut Report) -> Result<()> {
+        let test = order.scenario.section::<SharesSection>().context("no [shares]")?;
+        shares::run(test, order, &mut PhaseRunner::new(venue), report)
     }
 }
 
 /// Why phases cannot run on `fabric` in `place`, if they cannot.
-fn refusal(fabric: &Fabric, place: Place) -> Option<String> {
+fn refusal(fabric: &Fabric, place: VenueKind) -> Option<String> {
     match place {
-        Place::Sim => None,
-        Place::Lab => fabric.as_lab().err(),
-        Place::Cluster => fabric.wiring().err(),
+        VenueKind::Sim => None,
+        VenueKind::Lab => fabric.as_lab().err(),
+        VenueKind::Cluster => fabric.wiring().err(),
     }
 }
 
-fn test_of<'a>(order: &Order<'a>) -> Result<&'a Congestion> {
-    order.scenario.section::<Congestion>().context("no [congestion]")
+fn test_of<'a>(order: &RunSpec<'a>) -> Result<&'a CongestionSection> {
+    order.scenario.section::<CongestionSection>().context("no [congestion]")
 }
 
-fn run_on(order: &Order<'_>, test: &Congestion, stage: &mut Stage<'_>, report: &mut Report) -> Result<()> {
+fn run_on(
+    order: &RunSpec<'_>,
+    test: &CongestionSection,
+    stage: &mut PhaseRunner<'_>,
+    report: &mut Report,
+) -> Result<()> {
     match &test.programs {
         Some(programs) if programs.victim.is_some() => {
-            program::run(programs, test, order, Ground::Stage(stage), report)
+            program::run(programs, test, order, ProgramVenue::Stage(stage), report)
         }
-        _ => conduct::run(test, order, stage, report),
+        _ => coordinator::run(test, order, stage, report),
     }
 }
 
@@ -152,9 +157,9 @@ fn run_on(order: &Order<'_>, test: &Congestion, stage: &mut Stage<'_>, report: &
 ///
 /// # Errors
 /// One sentence: a command that fails, or that the user interrupted.
-pub(crate) fn run_here(order: &Order<'_>, programs: &Programs) -> Result<Report> {
+pub(crate) fn run_here(order: &RunSpec<'_>, programs: &Programs) -> Result<Report> {
     let mut report = begun(order, "here");
-    program::run(programs, test_of(order)?, order, Ground::Here, &mut report)?;
+    program::run(programs, test_of(order)?, order, ProgramVenue::Here, &mut report)?;
     ended(&mut report);
     Ok(report)
 }
@@ -163,27 +168,31 @@ pub(crate) fn run_here(order: &Order<'_>, programs: &Programs) -> Result<Report>
 ///
 /// # Errors
 /// As [`crate::run::run`].
-pub(crate) fn watched(order: &Order<'_>, mechanism: &dyn Mechanism, wanted: Wanted) -> Result<Watch> {
+pub(crate) fn replayed(order: &RunSpec<'_>, mechanism: &dyn Mechanism, wanted: ReplayQuestion) -> Result<PhaseReplay> {
     let scenario = order.scenario;
-    let queue = match (scenario.section::<Congestion>(), scenario.section::<Shares>()) {
+    let queue = match (scenario.section::<CongestionSection>(), scenario.section::<SharesSection>()) {
         (Some(test), _) => test.queues.first(),
         (_, Some(test)) => test.queues.first(),
         _ => bail!("messages of [{}] are not followed; those of [congestion] and [shares] are", mechanism.name()),
     };
-    let mut venue =
-        SimVenue::open(&scenario.fabric, &mechanism.launch(scenario), mechanism.adjust(scenario), Complete::default())?;
+    let mut venue = SimVenue::open(
+        &scenario.fabric,
+        &mechanism.launch(scenario),
+        mechanism.adjust(scenario),
+        CompletedParts::default(),
+    )?;
     venue.arm(queue.context("no queue")?)?;
-    let watch = Watch::new(wanted);
+    let watch = PhaseReplay::new(wanted);
     watch.check(&venue.hosts())?;
-    let mut report = begun(order, Place::Sim.name());
-    let mut stage = Stage::new(&mut venue);
+    let mut report = begun(order, VenueKind::Sim.name());
+    let mut stage = PhaseRunner::new(&mut venue);
     stage.simulated.watch = Some(watch);
-    let done = match scenario.section::<Shares>() {
+    let done = match scenario.section::<SharesSection>() {
         Some(test) => shares::run(test, order, &mut stage, &mut report),
         None => run_on(order, test_of(order)?, &mut stage, &mut report),
     };
     match done {
-        Err(error) if !is_enough(&error) => Err(error),
+        Err(error) if !is_replay_done(&error) => Err(error),
         _ => {
             let mut watch = stage.simulated.watch.take().context("nothing was watched")?;
             watch.digests = venue.digests;

@@ -7,8 +7,8 @@ use clearway_proto::stats::Resampled;
 use super::cell::Case;
 use super::evidence::Evidence;
 use super::windows::Windows;
-use crate::mechanism::congestion::Congestion;
-use crate::mechanism::congestion::phases::Sighting;
+use crate::mechanism::congestion::CongestionSection;
+use crate::mechanism::congestion::phases::PhaseResult;
 
 /// One case over all its draws.
 pub(crate) struct CaseResult<'a> {
@@ -29,7 +29,7 @@ pub(crate) struct CaseResult<'a> {
 pub(crate) struct DrawResult {
     pub(crate) draw: Draw,
     pub(crate) evidence: Evidence,
-    pub(crate) sighting: Sighting,
+    pub(crate) phase_result: PhaseResult,
     pub(crate) fair_mbps: Option<f64>,
     pub(crate) windows: Windows,
     /// What the congestors offered of the fullest link that victims use.
@@ -47,7 +47,7 @@ impl DrawResult {
 
 impl CaseResult<'_> {
     /// Whether this case only proves the machine: it was not asked for.
-    pub(crate) fn is_control(&self, test: &Congestion) -> bool {
+    pub(crate) fn is_control(&self, test: &CongestionSection) -> bool {
         self.case.congestor == CongestorKind::None && !test.congestors.contains(&CongestorKind::None)
     }
 }

@@ -12,14 +12,14 @@ use clearway_proto::base::{Bytes, LocalNs, Nanos, Rank};
 use clearway_proto::congestion::{LoadTask, Phase, PhaseRecord, VictimTask};
 use clearway_runtime::clock;
 
-use super::program::{ADDRESSES_VARIABLE, Beside, PLACE_VARIABLE, ProgramPart, Troupe};
-use super::rank::Phases;
-use super::simulated::Simulated;
+use super::phase_protocol::CongestionProtocol;
+use super::program::{ADDRESSES_VARIABLE, PLACE_VARIABLE, ProgramGroup, ProgramPart, TimedCommand};
+use super::simulated::SimulatedPhases;
 use super::windows::{Grid, Windows};
 use crate::report::model::{Report, Slowest};
 use crate::run::ended;
-use crate::run::task::{Losses, RankRecord, Waited};
-use crate::run::venue::{Facts, ProcessVenue, Ranks, Venue};
+use crate::run::task::{LossCounts, RankRecord, RankWait};
+use crate::run::venue::{ProcessVenue, Venue, VenueFacts, VenueRanks};
 
 /// How often a wait looks for the user's interrupt.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -31,11 +31,11 @@ const ANSWER: &str = "a rank answered for another phase; this is a defect of the
 const NO_PROGRAMS: &str = "a command of yours needs a machine to run on, which the simulator has not";
 
 /// A phase as all ranks saw it.
-pub(crate) struct Sighting {
+pub(crate) struct PhaseResult {
     /// By rank.
     pub(crate) records: Vec<PhaseRecord>,
-    /// How long each rank waited for a processor, by the conductor's clock; none where nothing real runs.
-    pub(crate) waits: Vec<Waited>,
+    /// How long each rank waited for a processor, by the coordinator's clock; none where nothing real runs.
+    pub(crate) waits: Vec<RankWait>,
     /// When the phase began.
     pub(crate) begin: LocalNs,
     /// Its number, from 1.
@@ -43,23 +43,23 @@ pub(crate) struct Sighting {
 }
 
 /// What a rank does in a phase.
-pub(crate) struct Part {
+pub(crate) struct PhaseRole {
     pub(crate) victim: Option<VictimTask>,
     pub(crate) loads: Vec<LoadTask>,
 }
 
 /// A phase to run: when, and who does what.
-pub(crate) struct Plan<'a> {
+pub(crate) struct PhasePlan<'a> {
     pub(crate) windows: &'a Windows,
-    pub(crate) part: &'a dyn Fn(Rank) -> Part,
+    pub(crate) part: &'a dyn Fn(Rank) -> PhaseRole,
     /// What it is, for a person.
     pub(crate) what: String,
     /// A command of the user's that loads in the middle of it.
-    pub(crate) beside: Option<&'a RefCell<Beside>>,
+    pub(crate) beside: Option<&'a RefCell<TimedCommand>>,
 }
 
 /// Load alone, for as long as something else takes that is no message of Clearway's.
-pub(crate) struct Backdrop<'a> {
+pub(crate) struct BackgroundLoad<'a> {
     pub(crate) grid: Grid,
     pub(crate) loads: &'a dyn Fn(Rank) -> Vec<LoadTask>,
     /// Until the load is on.
@@ -68,7 +68,7 @@ pub(crate) struct Backdrop<'a> {
     pub(crate) longest: Nanos,
 }
 
-impl Backdrop<'_> {
+impl BackgroundLoad<'_> {
     /// The orders of `rank`.
     pub(super) fn orders(&self, rank: Rank, number: u32, begin: LocalNs, overhead: Bytes) -> Phase {
         let Grid { slice, drain } = self.grid;
@@ -78,10 +78,10 @@ impl Backdrop<'_> {
     }
 }
 
-impl Plan<'_> {
+impl PhasePlan<'_> {
     /// The orders of `rank`.
     pub(super) fn orders(&self, rank: Rank, number: u32, begin: LocalNs, overhead: Bytes) -> Phase {
-        let Part { victim, loads } = (self.part)(rank);
+        let PhaseRole { victim, loads } = (self.part)(rank);
         let Windows { grid, .. } = *self.windows;
         let (length, drain, slice) = (self.windows.length(), grid.drain, grid.slice);
         Phase { number, begin, length, drain, slice, overhead, victim, loads }
@@ -89,22 +89,22 @@ impl Plan<'_> {
 }
 
 /// A venue in which phases run.
-pub(crate) struct Stage<'v> {
+pub(crate) struct PhaseRunner<'v> {
     venue: &'v mut dyn Venue,
     /// Phases so far.
     phases: u32,
-    losses: Losses,
-    pub(super) simulated: Simulated,
+    losses: LossCounts,
+    pub(super) simulated: SimulatedPhases,
 }
 
-impl<'v> Stage<'v> {
+impl<'v> PhaseRunner<'v> {
     /// Runs phases in `venue`.
     pub(crate) fn new(venue: &'v mut dyn Venue) -> Self {
-        Self { venue, phases: 0, losses: Losses::default(), simulated: Simulated::default() }
+        Self { venue, phases: 0, losses: LossCounts::default(), simulated: SimulatedPhases::default() }
     }
 
     /// What figures and verdicts need to know of the venue.
-    pub(crate) fn facts(&self) -> Facts {
+    pub(crate) fn facts(&self) -> VenueFacts {
         self.venue.facts()
     }
 
@@ -119,48 +119,52 @@ impl<'v> Stage<'v> {
     }
 
     /// Runs one phase.
-    pub(crate) fn phase(&mut self, plan: &Plan<'_>) -> Result<Sighting> {
+    pub(crate) fn phase(&mut self, plan: &PhasePlan<'_>) -> Result<PhaseResult> {
         self.phases += 1;
         match self.venue.ranks() {
-            Ranks::Simulated(sim) => self.simulated.phase(sim, plan, self.phases),
-            Ranks::Processes(ranks) => phase(ranks, plan, self.phases, &mut self.losses),
+            VenueRanks::Simulated(sim) => self.simulated.phase(sim, plan, self.phases),
+            VenueRanks::Processes(ranks) => phase(ranks, plan, self.phases, &mut self.losses),
         }
     }
 
-    /// Does `work` before `backdrop`; returns when the load began and what arrived of it. The load is ended by the next phase, which
+    /// Does `work` before `background`; returns when the load began and what arrived of it. The load is ended by the next phase, which
     /// is empty.
-    pub(crate) fn before(&mut self, backdrop: &Backdrop<'_>, work: &mut dyn FnMut() -> Result<()>) -> Result<Sighting> {
+    pub(crate) fn run_during_load(
+        &mut self,
+        background: &BackgroundLoad<'_>,
+        work: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<PhaseResult> {
         let numbers = [self.phases + 1, self.phases + 2];
         self.phases += 2;
         match self.venue.ranks() {
-            Ranks::Simulated(_) => bail!("{NO_PROGRAMS}"),
-            Ranks::Processes(ranks) => before(ranks, backdrop, numbers, &mut self.losses, work),
+            VenueRanks::Simulated(_) => bail!("{NO_PROGRAMS}"),
+            VenueRanks::Processes(ranks) => run_during_load(ranks, background, numbers, &mut self.losses, work),
         }
     }
 
     /// Brings `program` to where a command plays the part of `ranks`: on the virtual host of each; once, beside the coordinator,
     /// where hosts can be entered by a site's own launcher only.
-    pub(crate) fn troupe(&mut self, part: ProgramPart, program: &str, ranks: &[Rank]) -> Result<Troupe> {
-        let Ranks::Processes(venue) = self.venue.ranks() else { bail!("{NO_PROGRAMS}") };
-        let Some(lab) = venue.lab() else { return Troupe::here(part, program) };
+    pub(crate) fn start_group(&mut self, part: ProgramPart, program: &str, ranks: &[Rank]) -> Result<ProgramGroup> {
+        let VenueRanks::Processes(venue) = self.venue.ranks() else { bail!("{NO_PROGRAMS}") };
+        let Some(lab) = venue.lab() else { return ProgramGroup::here(part, program) };
         let hosts = || ranks.iter().filter_map(|rank| lab.hosts().get(rank.index()));
         let addresses: Vec<String> = hosts().map(|host| host.address.to_string()).collect();
-        let mut troupe = Troupe::new(part, program);
+        let mut group = ProgramGroup::new(part, program);
         for (place, host) in hosts().enumerate() {
-            let mut guard = troupe.guard()?;
+            let mut guard = group.guard()?;
             guard.env(PLACE_VARIABLE, place.to_string()).env(ADDRESSES_VARIABLE, addresses.join(","));
             let guard = lab.spawn(host.rank, guard);
-            troupe.add(&host.name, guard.with_context(|| format!("a command on host {} cannot start", host.name))?)?;
+            group.add(&host.name, guard.with_context(|| format!("a command on host {} cannot start", host.name))?)?;
         }
-        Ok(troupe)
+        Ok(group)
     }
 
     /// The slowest messages of the victims in phase `number`, which was `plan` on `queue`, and what held them up. `None` where
     /// messages cannot be followed.
-    pub(crate) fn slowest(&mut self, queue: &str, number: u32, plan: &Plan<'_>) -> Result<Option<Slowest>> {
+    pub(crate) fn slowest(&mut self, queue: &str, number: u32, plan: &PhasePlan<'_>) -> Result<Option<Slowest>> {
         match self.venue.ranks() {
-            Ranks::Simulated(sim) => self.simulated.slowest(sim, queue, number, plan),
-            Ranks::Processes(_) => Ok(None),
+            VenueRanks::Simulated(sim) => self.simulated.slowest(sim, queue, number, plan),
+            VenueRanks::Processes(_) => Ok(None),
         }
     }
 
@@ -178,7 +182,12 @@ impl<'v> Stage<'v> {
 }
 
 /// Runs phase `number`, which is `plan`, on processes.
-fn phase(ranks: &mut dyn ProcessVenue, plan: &Plan<'_>, number: u32, losses: &mut Losses) -> Result<Sighting> {
+fn phase(
+    ranks: &mut dyn ProcessVenue,
+    plan: &PhasePlan<'_>,
+    number: u32,
+    losses: &mut LossCounts,
+) -> Result<PhaseResult> {
     let begin = ranks.lead();
     ranks.processes().check()?;
     let begins = order(ranks, begin, |rank, local, overhead| plan.orders(rank, number, local, overhead))?;
@@ -189,13 +198,13 @@ fn phase(ranks: &mut dyn ProcessVenue, plan: &Plan<'_>, number: u32, losses: &mu
         None => Ok(()),
     };
     let patience = Duration::from_nanos(length.0) + PATIENCE;
-    let mut session = ranks.processes_mut().session::<Phases>();
+    let mut session = ranks.processes_mut().session::<CongestionProtocol>();
     let answers = session.responses(&all, patience, &mut watch, |_, answer| Ok(Some(answer)))?;
     all.iter().zip(&answers).for_each(|(rank, answer)| losses.count(*rank, answer));
     let waits = answers.iter().zip(begins).flat_map(|(answer, local)| waits(answer, local, begin)).collect();
     let records = answers.into_iter().map(|it| Some(it.record).filter(|record| record.number == number));
     let records = records.collect::<Option<Vec<_>>>().context(ANSWER)?;
-    Ok(Sighting { records, waits, begin, number })
+    Ok(PhaseResult { records, waits, begin, number })
 }
 
 /// Gives every rank its orders of a phase that begins at `begin`; when that is by each rank's clock.
@@ -208,44 +217,44 @@ fn order(
     let mut begins = Vec::new();
     for rank in ranks.processes().ranks() {
         let local = ranks.local_time(rank, begin)?;
-        ranks.processes_mut().session::<Phases>().request(rank, orders(rank, local, overhead))?;
+        ranks.processes_mut().session::<CongestionProtocol>().request(rank, orders(rank, local, overhead))?;
         begins.push(local);
     }
     Ok(begins)
 }
 
 /// How long a rank waited in a phase that began at `local` of its clock and `begin` of this process's, by the latter.
-fn waits<R>(answer: &RankRecord<R>, local: LocalNs, begin: LocalNs) -> impl Iterator<Item = Waited> {
+fn waits<R>(answer: &RankRecord<R>, local: LocalNs, begin: LocalNs) -> impl Iterator<Item = RankWait> {
     let of_phase = answer.waits.iter().filter(move |wait| wait.at > local);
-    of_phase.map(move |wait| Waited { at: begin + wait.at.since(local), ..*wait })
+    of_phase.map(move |wait| RankWait { at: begin + wait.at.since(local), ..*wait })
 }
 
-/// Does `work` before `backdrop`, which is phase `loaded`, on processes; phase `empty` ends it.
-fn before(
+/// Does `work` before `background`, which is phase `loaded`, on processes; phase `empty` ends it.
+fn run_during_load(
     ranks: &mut dyn ProcessVenue,
-    backdrop: &Backdrop<'_>,
+    background: &BackgroundLoad<'_>,
     [loaded, empty]: [u32; 2],
-    losses: &mut Losses,
+    losses: &mut LossCounts,
     work: &mut dyn FnMut() -> Result<()>,
-) -> Result<Sighting> {
+) -> Result<PhaseResult> {
     let begin = ranks.lead();
     ranks.processes().check()?;
-    order(ranks, begin, |rank, local, overhead| backdrop.orders(rank, loaded, local, overhead))?;
-    while clock::now() < begin + backdrop.ramp {
+    order(ranks, begin, |rank, local, overhead| background.orders(rank, loaded, local, overhead))?;
+    while clock::now() < begin + background.ramp {
         ranks.processes().check()?;
         thread::sleep(LOOK_EVERY);
     }
     work()?;
     let overhead = Bytes(ranks.processes().facts().overhead);
     let all: Vec<Rank> = ranks.processes().ranks().collect();
-    let mut session = ranks.processes_mut().session::<Phases>();
+    let mut session = ranks.processes_mut().session::<CongestionProtocol>();
     for rank in &all {
         let phase = Phase {
             length: Nanos::ZERO,
             drain: Nanos::ZERO,
             loads: Vec::new(),
             // Long ago: it is over when it begins.
-            ..backdrop.orders(*rank, empty, LocalNs(0), overhead)
+            ..background.orders(*rank, empty, LocalNs(0), overhead)
         };
         session.request(*rank, phase)?;
     }
@@ -258,5 +267,5 @@ fn before(
         }
         Ok(is_last.then_some(()))
     })?;
-    Ok(Sighting { records, waits: Vec::new(), begin, number: loaded })
+    Ok(PhaseResult { records, waits: Vec::new(), begin, number: loaded })
 }

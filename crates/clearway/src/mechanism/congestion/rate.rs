@@ -17,7 +17,7 @@ use clearway_proto::base::{BitsPerSec, Bytes, Class, Nanos, Rank};
 use clearway_proto::congestion::{Flow, FlowStyle, LoadKind, LoadTask};
 use clearway_proto::stats::Estimate;
 
-use super::phases::{Backdrop, Sighting, Stage};
+use super::phases::{BackgroundLoad, PhaseResult, PhaseRunner};
 use super::windows::Grid;
 
 /// Slices as long as a full queue of 100 packets takes at 25 Mb/s, so that a queue's filling shows in the first only.
@@ -44,12 +44,12 @@ pub(crate) struct MeasuredRate {
     /// Of one rank's part of its host's link.
     pub(crate) rate: BitsPerSec,
     /// How far pairs of hosts are apart; nothing where all ranks are on one.
-    spread: Option<Spread>,
+    spread: Option<RateSpread>,
 }
 
 /// The lowest and the highest of some pairs.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Spread {
+struct RateSpread {
     pairs: usize,
     low: BitsPerSec,
     high: BitsPerSec,
@@ -59,14 +59,14 @@ impl fmt::Display for MeasuredRate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} for each rank, measured ", self.rate)?;
         match self.spread {
-            Some(Spread { pairs, low, high }) => write!(f, "between {pairs} pairs of hosts ({low} to {high})"),
+            Some(RateSpread { pairs, low, high }) => write!(f, "between {pairs} pairs of hosts ({low} to {high})"),
             None => f.write_str("between the ranks of one host"),
         }
     }
 }
 
 /// Measures the links between `hosts`, each with its ranks.
-pub(crate) fn measure(stage: &mut Stage<'_>, hosts: &[Vec<Rank>]) -> Result<MeasuredRate> {
+pub(crate) fn measure(stage: &mut PhaseRunner<'_>, hosts: &[Vec<Rank>]) -> Result<MeasuredRate> {
     let ranks_max = hosts.iter().map(Vec::len).max().context("a job without hosts")? as u64;
     let mut all = Vec::new();
     let mut of_pairs = Vec::new();
@@ -89,7 +89,7 @@ pub(crate) fn measure(stage: &mut Stage<'_>, hosts: &[Vec<Rank>]) -> Result<Meas
     let median = Estimate::median(&all).context("no pair of hosts was measured")?.value;
     let low = of_pairs.iter().copied().fold(f64::INFINITY, f64::min);
     let high = of_pairs.iter().copied().fold(0.0, f64::max);
-    let spread = Spread { pairs: of_pairs.len(), low: rounded(low), high: rounded(high) };
+    let spread = RateSpread { pairs: of_pairs.len(), low: rounded(low), high: rounded(high) };
     Ok(MeasuredRate { rate: rounded(median), spread: (hosts.len() > 1).then_some(spread) })
 }
 
@@ -116,19 +116,19 @@ fn pairs(hosts: &[Vec<Rank>]) -> Vec<(Vec<Rank>, Vec<Rank>)> {
 }
 
 /// What the `to` received together from the `from`, slice by slice, in bits per second.
-fn exchange(stage: &mut Stage<'_>, from: &[Rank], to: &[Rank]) -> Result<Vec<f64>> {
+fn exchange(stage: &mut PhaseRunner<'_>, from: &[Rank], to: &[Rank]) -> Result<Vec<f64>> {
     let loads = |rank: Rank| match from.iter().position(|sender| *sender == rank) {
         Some(at) if to[at % to.len()] != rank => vec![flood(to[at % to.len()])],
         _ => Vec::new(),
     };
     let grid = Grid { slice: SLICE, drain: DRAIN };
     let measured = grid.slices(COUNTED + 1);
-    let backdrop = Backdrop { grid, loads: &loads, ramp: grid.slices(WARM_UP), longest: Nanos::from_secs(10) };
-    let sighting = stage.before(&backdrop, &mut || {
+    let background = BackgroundLoad { grid, loads: &loads, ramp: grid.slices(WARM_UP), longest: Nanos::from_secs(10) };
+    let phase_result = stage.run_during_load(&background, &mut || {
         thread::sleep(Duration::from_nanos(measured.0));
         Ok(())
     })?;
-    Ok((WARM_UP..WARM_UP + COUNTED).map(|slice| arrived(&sighting, slice)).collect())
+    Ok((WARM_UP..WARM_UP + COUNTED).map(|slice| arrived(&phase_result, slice)).collect())
 }
 
 fn flood(target: Rank) -> LoadTask {
@@ -138,8 +138,8 @@ fn flood(target: Rank) -> LoadTask {
 }
 
 /// What arrived in `slice`, in bits per second.
-fn arrived(sighting: &Sighting, slice: u32) -> f64 {
-    let series = sighting.records.iter().flat_map(|record| &record.load);
+fn arrived(phase_result: &PhaseResult, slice: u32) -> f64 {
+    let series = phase_result.records.iter().flat_map(|record| &record.load);
     let bytes: u64 = series.flat_map(|series| &series.slices).filter(|it| it.slice == slice).map(|it| it.link).sum();
     bytes as f64 * 8.0 / SLICE.as_secs_f64()
 }
@@ -184,7 +184,7 @@ mod tests {
     fn display__says_how_far_pairs_are_apart() {
         let mega = BitsPerSec::mega;
         let measured =
-            MeasuredRate { rate: mega(94), spread: Some(Spread { pairs: 4, low: mega(90), high: mega(95) }) };
+            MeasuredRate { rate: mega(94), spread: Some(RateSpread { pairs: 4, low: mega(90), high: mega(95) }) };
         let expected = "94 Mb/s for each rank, measured between 4 pairs of hosts (90 Mb/s to 95 Mb/s)";
         assert_eq!(measured.to_string(), expected);
         let alone = MeasuredRate { spread: None, ..measured };

@@ -16,7 +16,7 @@ use crate::scenario::{
 /// The congestion test.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub(crate) struct Congestion {
+pub(crate) struct CongestionSection {
     /// Queues to compare, in order; the verdict of the run is that of the last.
     pub(crate) queues: Vec<String>,
     /// Timed patterns.
@@ -93,7 +93,7 @@ const HOSTS_MAX: usize = 1_000_000;
 /// More processes than any node has processors.
 const PROCESSES_MAX: u32 = 1024;
 
-impl Default for Congestion {
+impl Default for CongestionSection {
     fn default() -> Self {
         Self {
             queues: ["fifo", "strict"].map(str::to_owned).into(),
@@ -119,7 +119,7 @@ impl Default for Congestion {
     }
 }
 
-impl Congestion {
+impl CongestionSection {
     /// What is usual on `fabric`, a machine: [`Self::gpcnet`]. Fewer than 20 hosts have no room for its four groups, and where
     /// switches drop, victims that share no host with congestors have nothing to suffer from: these get the laboratory's incast.
     pub(crate) fn usual(fabric: &Fabric) -> Result<Self, String> {
@@ -238,10 +238,10 @@ impl Congestion {
     }
 }
 
-impl Section for Congestion {
+impl Section for CongestionSection {
     const NAME: &'static str = "congestion";
 
-    fn settle(&mut self, fabric: &mut Fabric, given: &DeTable<'_>) -> Result<(), String> {
+    fn apply_defaults(&mut self, fabric: &mut Fabric, given: &DeTable<'_>) -> Result<(), String> {
         let Fabric::Machine(_) = fabric else { return Ok(()) };
         let missing = |key: &str| !is_given(given, Self::NAME, key);
         if missing("queues") {
@@ -327,15 +327,15 @@ mod tests {
     use crate::scenario::{Scenario, SectionKind, read_text, shipped};
 
     fn read(text: &str) -> Result<Scenario, String> {
-        read_text(text, &[SectionKind::of::<Congestion>()])
+        read_text(text, &[SectionKind::new::<CongestionSection>()])
     }
 
     fn refusal(text: &str) -> String {
         read(text).expect_err("it must be refused")
     }
 
-    fn test_of(text: &str) -> Congestion {
-        read(text).expect("it can run").section::<Congestion>().expect("one table").clone()
+    fn test_of(text: &str) -> CongestionSection {
+        read(text).expect("it can run").section::<CongestionSection>().expect("one table").clone()
     }
 
     fn incast() -> &'static str {
@@ -388,8 +388,12 @@ mod tests {
     #[test]
     fn usual__a_machine_too_large_to_be_measured_is_blamed_on_its_hosts_and_not_on_a_slice() {
         let mut fabric = Fabric::machine("lab".to_owned(), Some(8));
-        let mut test = Congestion { congestor_hosts: 600_000, processes_per_host: Some(16), ..Congestion::default() };
-        test.settle(&mut fabric, &DeTable::new()).unwrap();
+        let mut test = CongestionSection {
+            congestor_hosts: 600_000,
+            processes_per_host: Some(16),
+            ..CongestionSection::default()
+        };
+        test.apply_defaults(&mut fabric, &DeTable::new()).unwrap();
         let sentence = test.check(&fabric).expect_err("nobody can wait so long");
         assert!(sentence.contains("what 600000 congestors of a group") && sentence.contains("use fewer"), "{sentence}");
     }
@@ -407,8 +411,8 @@ mod tests {
             ("lab", 32, "incast", 2000),
         ] {
             let mut fabric = Fabric::machine(preset.to_owned(), Some(hosts));
-            let mut test = Congestion::usual(&fabric).unwrap();
-            test.settle(&mut fabric, &DeTable::new()).unwrap();
+            let mut test = CongestionSection::usual(&fabric).unwrap();
+            test.apply_defaults(&mut fabric, &DeTable::new()).unwrap();
             assert_eq!(test.check(&fabric), Ok(()), "{hosts} hosts");
             assert_eq!(test.congestors[0].name(), congestor, "{hosts} hosts of {preset}");
             assert_eq!(test.isolated.0, test.slice.0.times(slices), "{hosts} hosts of {preset}");
@@ -446,11 +450,11 @@ mod tests {
     fn fit__defaults_have_room_on_three_hosts_and_more_and_what_is_given_stays() {
         let fitted = |hosts: u32, given: &[&str]| {
             let mut scenario = read(incast()).expect("a scenario");
-            let test = scenario.section_mut::<Congestion>().expect("a test");
-            *test = Congestion::default();
+            let test = scenario.section_mut::<CongestionSection>().expect("a test");
+            *test = CongestionSection::default();
             let chosen = test.fit(hosts, |key| given.contains(&key));
             let checked = scenario.on_job(hosts, None);
-            (chosen, checked.map(|()| scenario.section::<Congestion>().expect("a test").clone()))
+            (chosen, checked.map(|()| scenario.section::<CongestionSection>().expect("a test").clone()))
         };
         for (hosts, members, kind) in [(3, 2, CongestorKind::Alltoall), (4, 3, CongestorKind::Alltoall)] {
             let (chosen, test) = fitted(hosts, &[]);

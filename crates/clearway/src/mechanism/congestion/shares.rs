@@ -1,4 +1,4 @@
-//! Conducts the class share test: one sender for each class fills one port, and the port's bytes are counted by class.
+//! Coordinates the class share test: one sender for each class fills one port, and the port's bytes are counted by class.
 //!
 //! # Model
 //! A class's share is its part of all bytes that arrived at the receiver in the measured window. It is configured as
@@ -13,10 +13,10 @@ use clearway_proto::stats::{Estimate, jain};
 
 use super::evidence;
 use super::windows::{Grid, Windows};
-use crate::mechanism::congestion::Shares;
-use crate::mechanism::congestion::phases::{Part, Plan, Sighting, Stage};
-use crate::report::model::{ClassShare, Figure, Labels, Real, Report, labels};
-use crate::run::Order;
+use crate::mechanism::congestion::SharesSection;
+use crate::mechanism::congestion::phases::{PhasePlan, PhaseResult, PhaseRole, PhaseRunner};
+use crate::report::model::{ClassShare, ExtendedReal, Figure, Labels, Report, labels};
+use crate::run::RunSpec;
 
 /// Bytes of one message: an Ethernet frame's worth, so that every class queues packets of one size.
 const MESSAGE: Bytes = Bytes(1300);
@@ -24,21 +24,26 @@ const MESSAGE: Bytes = Bytes(1300);
 const RESAMPLES: usize = 1000;
 
 /// Runs `test` and writes what it shows into `report`.
-pub(crate) fn run(test: &Shares, order: &Order<'_>, stage: &mut Stage<'_>, report: &mut Report) -> Result<()> {
+pub(crate) fn run(
+    test: &SharesSection,
+    order: &RunSpec<'_>,
+    stage: &mut PhaseRunner<'_>,
+    report: &mut Report,
+) -> Result<()> {
     let layout = order.scenario.layout().map_err(|why| anyhow!(why))?;
     let port = layout.rate(LinkId::ToHost(test.senders().0));
     let grid = Grid::new(&order.scenario.fabric, test.slice);
     let windows = Windows::new(grid, grid.slice, test.measured.0);
     for (number, queue) in test.queues.iter().enumerate() {
         stage.arm(queue)?;
-        let part = |rank| Part { victim: None, loads: loads(test, port, &windows, rank) };
-        let sighting = stage.phase(&Plan {
+        let part = |rank| PhaseRole { victim: None, loads: loads(test, port, &windows, rank) };
+        let phase_result = stage.phase(&PhasePlan {
             windows: &windows,
             part: &part,
             what: format!("{queue}: all classes at once"),
             beside: None,
         })?;
-        let seen = Seen { test, order, queue, windows: &windows, port, sighting: &sighting };
+        let seen = MeasuredShares { test, order, queue, windows: &windows, port, phase_result: &phase_result };
         seen.summarise(report);
         let mut partial = report.clone();
         stage.close(&mut partial);
@@ -48,7 +53,7 @@ pub(crate) fn run(test: &Shares, order: &Order<'_>, stage: &mut Stage<'_>, repor
     Ok(())
 }
 
-fn loads(test: &Shares, port: BitsPerSec, windows: &Windows, rank: Rank) -> Vec<LoadTask> {
+fn loads(test: &SharesSection, port: BitsPerSec, windows: &Windows, rank: Rank) -> Vec<LoadTask> {
     let (receiver, senders) = test.senders();
     let Some((_, class)) = senders.into_iter().find(|(sender, _)| *sender == rank) else { return Vec::new() };
     let rate = port.percent(test.offered_percent);
@@ -59,10 +64,10 @@ fn loads(test: &Shares, port: BitsPerSec, windows: &Windows, rank: Rank) -> Vec<
 }
 
 /// Link bytes of each class in each slice of the measured window, at the receiver.
-fn arrivals(test: &Shares, windows: &Windows, sighting: &Sighting) -> Vec<BTreeMap<Class, u64>> {
+fn arrivals(test: &SharesSection, windows: &Windows, phase_result: &PhaseResult) -> Vec<BTreeMap<Class, u64>> {
     let (receiver, _) = test.senders();
     let mut slices = vec![BTreeMap::new(); (windows.congested.until - windows.congested.from) as usize];
-    for series in &sighting.records[receiver.index()].load {
+    for series in &phase_result.records[receiver.index()].load {
         for entry in series.slices.iter().filter(|entry| windows.congested.contains(entry.slice)) {
             *slices[(entry.slice - windows.congested.from) as usize].entry(series.class).or_default() += entry.link;
         }
@@ -92,21 +97,21 @@ fn estimate(slices: &[BTreeMap<Class, u64>], class: Class, key: RandomKey) -> Es
 }
 
 /// What one queue showed.
-struct Seen<'a> {
-    test: &'a Shares,
-    order: &'a Order<'a>,
+struct MeasuredShares<'a> {
+    test: &'a SharesSection,
+    order: &'a RunSpec<'a>,
     queue: &'a str,
     windows: &'a Windows,
     port: BitsPerSec,
-    sighting: &'a Sighting,
+    phase_result: &'a PhaseResult,
 }
 
-impl Seen<'_> {
+impl MeasuredShares<'_> {
     fn summarise(&self, report: &mut Report) {
         let Self { test, queue, .. } = *self;
-        let slices = arrivals(test, self.windows, self.sighting);
-        let marks = evidence::marks(&self.sighting.records);
-        let gaps = evidence::longest_gaps(&self.sighting.records);
+        let slices = arrivals(test, self.windows, self.phase_result);
+        let marks = evidence::marks(&self.phase_result.records);
+        let gaps = evidence::longest_gaps(&self.phase_result.records);
         let key = RandomKey::new(self.order.scenario.seed).purpose("shares").purpose(queue);
         for class in &test.classes {
             let reached = estimate(&slices, *class, key);
@@ -115,15 +120,15 @@ impl Seen<'_> {
             let source = format!("bootstrap over slices of {}, 95 %", test.slice.0);
             report.figures.push(named(Figure::estimate("class_share", "", &reached, 1.0, &source)));
             if let Some(configured) = configured {
-                let value = Real::finite(configured);
+                let value = ExtendedReal::finite(configured);
                 let source = "weight over the sum of the sending classes' weights";
                 report.figures.push(named(Figure::counted("class_share_configured", "", value, 0, source)));
             }
-            let mut row = ClassShare::seen(*class, &marks);
+            let mut row = ClassShare::from_marks(*class, &marks);
             row.labels = Labels::from([(labels::QUEUE.to_owned(), queue.to_owned())]);
-            row.configured = configured.map(|share| Real::finite(share * 100.0));
-            row.reached = Some(Real::finite(reached.value * 100.0));
-            row.starved_ms = gaps.get(class).map(|gap| Real::finite(gap.0 as f64 / 1e6));
+            row.configured = configured.map(|share| ExtendedReal::finite(share * 100.0));
+            row.reached = Some(ExtendedReal::finite(reached.value * 100.0));
+            row.starved_ms = gaps.get(class).map(|gap| ExtendedReal::finite(gap.0 as f64 / 1e6));
             report.shares.push(row);
         }
         self.totals(&slices, report);
@@ -145,7 +150,7 @@ impl Seen<'_> {
         let count = slices.len() as u64;
         let bytes: u64 = slices.iter().flat_map(BTreeMap::values).sum();
         let carried = self.windows.grid.megabits(bytes / count.max(1));
-        let part = Real::finite(carried / (self.port.0 as f64 / 1e6) * 100.0);
+        let part = ExtendedReal::finite(carried / (self.port.0 as f64 / 1e6) * 100.0);
         let figure = Figure::counted("port_use", "%", part, count, "bytes that arrived over the port's rate");
         report.figures.push(figure.with(labels::QUEUE, self.queue));
         let own = |class: &Class| slices.iter().filter_map(|slice| slice.get(class)).sum::<u64>();
@@ -154,7 +159,8 @@ impl Seen<'_> {
             classes.map(|class| Some(own(class) / u64::from(self.weight(*class)?.max(1)))).collect();
         if let Some(index) = weighted.and_then(|weighted| jain(&weighted)) {
             let source = "bytes over weight of each class";
-            let figure = Figure::counted("jain_index", "", Real::finite(index), self.test.classes.len() as u64, source);
+            let figure =
+                Figure::counted("jain_index", "", ExtendedReal::finite(index), self.test.classes.len() as u64, source);
             report.figures.push(figure.with(labels::QUEUE, self.queue));
         }
     }

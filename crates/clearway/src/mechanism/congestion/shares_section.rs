@@ -11,7 +11,7 @@ use crate::scenario::{
 /// The class share test: one sender for each class, all to one port.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub(crate) struct Shares {
+pub(crate) struct SharesSection {
     /// Queues to test.
     pub(crate) queues: Vec<String>,
     /// Classes that fill the port together.
@@ -24,7 +24,7 @@ pub(crate) struct Shares {
     pub(crate) measured: Time,
 }
 
-impl Default for Shares {
+impl Default for SharesSection {
     fn default() -> Self {
         Self {
             queues: vec!["weighted".to_owned()],
@@ -36,10 +36,10 @@ impl Default for Shares {
     }
 }
 
-impl Section for Shares {
+impl Section for SharesSection {
     const NAME: &'static str = "shares";
 
-    fn settle(&mut self, fabric: &mut Fabric, given: &DeTable<'_>) -> Result<(), String> {
+    fn apply_defaults(&mut self, fabric: &mut Fabric, given: &DeTable<'_>) -> Result<(), String> {
         let Fabric::Machine(_) = fabric else { return Ok(()) };
         let missing = |key: &str| !is_given(given, Self::NAME, key);
         if missing("queues") {
@@ -81,7 +81,7 @@ impl Section for Shares {
     }
 }
 
-impl Shares {
+impl SharesSection {
     /// The receiver, and each class with its sender.
     pub(crate) fn senders(&self) -> (Rank, Vec<(Rank, Class)>) {
         (Rank(0), self.classes.iter().zip(1..).map(|(class, rank)| (Rank(rank), *class)).collect())

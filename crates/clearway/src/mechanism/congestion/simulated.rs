@@ -20,13 +20,13 @@ use clearway_sim::fabric::{self, FabricOptions, RankedMessage, Trace, Trains};
 use clearway_sim::wire::ContentModel;
 use clearway_sim::world::World;
 
-use super::phases::{Plan, Sighting};
+use super::phases::{PhasePlan, PhaseResult};
+use super::replay::{PhaseReplay, victims};
 use super::slowest;
-use super::watch::{Watch, victims};
 use super::windows::Windows;
 use super::with_cast::TestWithCast;
 use crate::report::model::{Labels, SlowMessage, Slowest};
-use crate::run::venue::{Adjust, Reading, SimMachine, SimVenue};
+use crate::run::venue::{AdjustMachine, CounterReading, SimMachine, SimVenue};
 
 /// The longest body on a machine: GPCNeT's congestors send 4 KiB, in one message, where a network takes it whole.
 const MACHINE_BODY_MAX: u32 = 4096;
@@ -41,22 +41,22 @@ const BEGIN: LocalNs = LocalNs(LEAD.0);
 
 /// What phases on the simulator keep for the end of a run.
 #[derive(Default)]
-pub(super) struct Simulated {
+pub(super) struct SimulatedPhases {
     /// Only in a repeated run.
-    pub(super) watch: Option<Watch>,
+    pub(super) watch: Option<PhaseReplay>,
     /// By the number of a phase.
-    ranked: BTreeMap<u32, Ranked>,
+    ranked: BTreeMap<u32, PhaseTrace>,
 }
 
 /// What is kept of a phase to tell of its slowest messages.
-struct Ranked {
+struct PhaseTrace {
     /// The slowest first.
     slowest: Vec<RankedMessage>,
     events: u64,
 }
 
 /// What the congestion test changes of a machine: hosts stand for `processes` each, and all read one clock.
-pub(crate) fn adjust(processes: u32) -> Adjust {
+pub(crate) fn adjust(processes: u32) -> AdjustMachine {
     let processes = u64::from(processes.max(1));
     Box::new(move |spec| {
         spec.host.clock_ppm = 0;
@@ -113,7 +113,7 @@ fn start(
     machine: &SimMachine,
     key: RandomKey,
     number: u32,
-    plan: &Plan<'_>,
+    plan: &PhasePlan<'_>,
     options: FabricOptions,
 ) -> Result<World<TestWithCast, fabric::Fabric>> {
     let ranks = (0..machine.hosts.len() as u32).map(Rank);
@@ -124,9 +124,9 @@ fn start(
     Ok(world)
 }
 
-impl Simulated {
+impl SimulatedPhases {
     /// Runs phase `number`, which is `plan`, on the machine of `venue`.
-    pub(super) fn phase(&mut self, venue: &mut SimVenue, plan: &Plan<'_>, number: u32) -> Result<Sighting> {
+    pub(super) fn phase(&mut self, venue: &mut SimVenue, plan: &PhasePlan<'_>, number: u32) -> Result<PhaseResult> {
         let started = Instant::now();
         let machine = venue.machine()?;
         let options = self.watch.as_ref().map_or_else(FabricOptions::default, |watch| watch.options(number));
@@ -146,7 +146,7 @@ impl Simulated {
                 CongestionEvent::Burn(length) => told.processor.spend(length.into()),
             });
             if borders.contains(&until) {
-                readings.push(Reading::of(world.network().carrier(), &machine.spec, until));
+                readings.push(CounterReading::read(world.network().carrier(), &machine.spec, until));
             }
         }
         if let (Some(first), Some(last)) = (readings.first(), readings.last()) {
@@ -158,7 +158,7 @@ impl Simulated {
             watch.end(number, world.network().carrier())?;
         } else {
             let slowest = world.network().carrier().slowest().iter().take(slowest::TOLD).copied().collect();
-            self.ranked.insert(number, Ranked { slowest, events: totals.events });
+            self.ranked.insert(number, PhaseTrace { slowest, events: totals.events });
         }
         let spent = &mut venue.spent;
         spent.wall += started.elapsed();
@@ -168,7 +168,7 @@ impl Simulated {
         spent.steps += world.steps();
         let records: Option<Vec<_>> = records.into_iter().collect();
         let records = records.context("a simulated rank did not end its phase; this is a defect of the program")?;
-        Ok(Sighting { records, waits: Vec::new(), begin: BEGIN, number })
+        Ok(PhaseResult { records, waits: Vec::new(), begin: BEGIN, number })
     }
 
     /// The slowest messages of the victims in phase `number`, which was `plan` on `queue`, and what held them up.
@@ -177,7 +177,7 @@ impl Simulated {
         venue: &SimVenue,
         queue: &str,
         number: u32,
-        plan: &Plan<'_>,
+        plan: &PhasePlan<'_>,
     ) -> Result<Option<Slowest>> {
         let Some(ranked) = self.ranked.remove(&number).filter(|ranked| !ranked.slowest.is_empty()) else {
             return Ok(None);
@@ -206,7 +206,7 @@ fn follow(
     machine: &SimMachine,
     key: RandomKey,
     number: u32,
-    plan: &Plan<'_>,
+    plan: &PhasePlan<'_>,
     messages: &[RankedMessage],
 ) -> Result<Vec<Trace>> {
     let options = FabricOptions { trains: Trains::Off, ..FabricOptions::default() };
@@ -237,8 +237,8 @@ fn explained(
     machine: &SimMachine,
     key: RandomKey,
     number: u32,
-    plan: &Plan<'_>,
-    ranked: &Ranked,
+    plan: &PhasePlan<'_>,
+    ranked: &PhaseTrace,
 ) -> Result<(Vec<Trace>, Option<String>)> {
     let repeats = slowest::repeats(&ranked.slowest, packet_time(machine));
     let affordable = (slowest::EVENTS_MAX / ranked.events.max(1)) as usize;
@@ -254,7 +254,7 @@ fn explained(
 }
 
 /// How long `plan` takes: a rank whose processor is away when its phase ends answers later.
-fn whole(plan: &Plan<'_>) -> Nanos {
+fn whole(plan: &PhasePlan<'_>) -> Nanos {
     LEAD + plan.windows.length() + plan.windows.grid.drain.times(2)
 }
 

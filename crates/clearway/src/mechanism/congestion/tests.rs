@@ -3,18 +3,20 @@
 use std::collections::BTreeSet;
 
 use super::names;
-use super::{ClassShares, Congestion, CongestionTest, Shares};
+use super::{ClassShares, CongestionSection, CongestionTest, SharesSection};
 use crate::report::model::Report;
-use crate::report::model::{Figure, Outcome, labels};
-use crate::run::{Complete, Mechanism, Order, Place, run};
+use crate::report::model::{Figure, RunOutcome, labels};
+use crate::run::{CompletedParts, Mechanism, RunSpec, VenueKind, run};
 use crate::scenario::{self, SectionKind};
 
 fn simulated(text: &str) -> Report {
-    let scenario = scenario::read_text(text, &[SectionKind::of::<Congestion>(), SectionKind::of::<Shares>()])
-        .unwrap_or_else(|why| panic!("{why}"));
-    let order = Order { scenario: &scenario, text, flags: BTreeSet::new(), complete: Complete::default() };
-    let mechanism: &dyn Mechanism = if scenario.section::<Shares>().is_some() { &ClassShares } else { &CongestionTest };
-    run(&order, mechanism, Place::Sim).unwrap_or_else(|error| panic!("{error:#}"))
+    let scenario =
+        scenario::read_text(text, &[SectionKind::new::<CongestionSection>(), SectionKind::new::<SharesSection>()])
+            .unwrap_or_else(|why| panic!("{why}"));
+    let order = RunSpec { scenario: &scenario, text, flags: BTreeSet::new(), complete: CompletedParts::default() };
+    let mechanism: &dyn Mechanism =
+        if scenario.section::<SharesSection>().is_some() { &ClassShares } else { &CongestionTest };
+    run(&order, mechanism, VenueKind::Sim).unwrap_or_else(|error| panic!("{error:#}"))
 }
 
 /// The figures that time of this machine has no part in.
@@ -34,7 +36,10 @@ fn run__an_incast_of_the_lab_congests_a_fifo_and_not_classes() {
     let text = scenario::shipped("incast").expect("it is shipped").replace("\"6s\"", "\"1200ms\"");
     let report = simulated(&text);
     let parts = report.verdict.expect("a verdict").parts;
-    assert_eq!(parts.iter().map(|part| part.outcome).collect::<Vec<_>>(), [Outcome::Congested, Outcome::Contained]);
+    assert_eq!(
+        parts.iter().map(|part| part.outcome).collect::<Vec<_>>(),
+        [RunOutcome::Congested, RunOutcome::Contained]
+    );
     // A queue of 100 packets of 1514 bytes at 100 Mb/s.
     let wait = report.figures.iter().find(|figure| {
         let is = |key: &str, value: &str| figure.label(key) == Some(value);
@@ -142,10 +147,10 @@ fn run__the_same_scenario_gives_the_same_figures_and_another_seed_others() {
 #[test]
 fn run__the_defaults_of_small_machines_are_enough_for_a_verdict() {
     let cases = [
-        ("qdr", 16, Outcome::Congested),
-        ("clos-25ge", 8, Outcome::Congested),
-        ("lab", 8, Outcome::Congested),
-        ("slingshot", 8, Outcome::Contained),
+        ("qdr", 16, RunOutcome::Congested),
+        ("clos-25ge", 8, RunOutcome::Congested),
+        ("lab", 8, RunOutcome::Congested),
+        ("slingshot", 8, RunOutcome::Contained),
     ];
     for (preset, nodes, outcome) in cases {
         let report = simulated(&format!(
@@ -174,7 +179,7 @@ null-control = "skip"
     let shares: Vec<f64> =
         report.figures.iter().filter(|figure| figure.name == names::GOODPUT_SHARE).map(|f| f.value.get()).collect();
     assert!(shares.len() == 3 && shares.iter().all(|share| (90.0..=101.0).contains(share)), "{shares:?}");
-    assert_eq!(report.verdict.expect("a verdict").outcome, Outcome::Congested);
+    assert_eq!(report.verdict.expect("a verdict").outcome, RunOutcome::Congested);
 }
 
 #[test]

@@ -7,7 +7,7 @@
 //!
 //! # Invariants
 //! I1. Where no load is a broadcast, inputs and effects are those of the congestion test's engine alone.
-//! I2. No header is both engines': see [`Seat::key`]. No token is: see [`MARK`].
+//! I2. No header is both engines': see [`CastMembership::key`]. No token is: see [`MARK`].
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -50,20 +50,20 @@ const ROOM: usize = 64;
 #[derive(Debug)]
 pub(crate) struct TestWithCast {
     test: congestion::CongestionNode,
-    ground: Option<Ground>,
+    cast_memory: Option<CastMemory>,
     /// How much memory victims were given.
     memory: Bytes,
     /// The number of the phase under way, and its broadcasts.
     phase: u32,
-    seats: Vec<Seat>,
+    seats: Vec<CastMembership>,
     /// Those of phases whose record was not taken.
-    left: Vec<Seat>,
+    left: Vec<CastMembership>,
     out: Out<broadcast::BroadcastEvent>,
 }
 
 /// What broadcasts have of a rank's wire.
 #[derive(Clone, Copy, Debug)]
-struct Ground {
+struct CastMemory {
     rank: Rank,
     region: RegionId,
     /// How many broadcasts have room there.
@@ -74,7 +74,7 @@ struct Ground {
 
 /// A rank's part in one broadcast.
 #[derive(Debug)]
-struct Seat {
+struct CastMembership {
     cast: BroadcastLoad,
     class: Class,
     /// Its place among all of this rank's.
@@ -111,7 +111,7 @@ impl TestWithCast {
             key,
         });
         let out = Out::with_limit(EFFECTS);
-        Ok(Self { test, ground: None, memory: Bytes(0), phase: 0, seats: Vec::new(), left: Vec::new(), out })
+        Ok(Self { test, cast_memory: None, memory: Bytes(0), phase: 0, seats: Vec::new(), left: Vec::new(), out })
     }
 
     /// Gets from `wire` what `loads` need; a symbol is no longer than `symbol_max`.
@@ -132,7 +132,7 @@ impl TestWithCast {
         for cast in casts.iter().filter(|cast| has_multicast && cast.way == BroadcastLoadAlgorithm::Multicast) {
             wire.join(GroupId(cast.group)).map_err(|missing| anyhow!("the group of a broadcast: {missing}"))?;
         }
-        if self.ground.is_some_and(|ground| ground.casts >= casts.len()) {
+        if self.cast_memory.is_some_and(|cast_memory| cast_memory.casts >= casts.len()) {
             return Ok(());
         }
         let symbol = broadcast::BroadcastConfig::symbol_beside(wire.capabilities());
@@ -142,7 +142,7 @@ impl TestWithCast {
         let region = wire.register(Bytes(length));
         let region = region.map_err(|_| anyhow!("{} of memory for broadcasts are not to be had", Bytes(length)))?;
         let symbol = symbol.min(symbol_max);
-        self.ground = Some(Ground { rank: wire.rank(), region, casts: casts.len(), symbol, has_multicast });
+        self.cast_memory = Some(CastMemory { rank: wire.rank(), region, casts: casts.len(), symbol, has_multicast });
         Ok(())
     }
 
@@ -193,7 +193,8 @@ impl TestWithCast {
         self.left.append(&mut self.seats);
         self.phase = phase.number;
         let loads = phase.loads.iter().filter_map(|load| Some((load, cast_of(&load.kind)?)));
-        self.seats = loads.enumerate().map(|(place, (load, cast))| Seat::new(place, phase, load, cast)).collect();
+        self.seats =
+            loads.enumerate().map(|(place, (load, cast))| CastMembership::new(place, phase, load, cast)).collect();
     }
 
     /// Whether a header is of the congestion test's phase under way.
@@ -202,7 +203,7 @@ impl TestWithCast {
     }
 
     /// Gives `input` to the broadcast at `place`, and what follows from it to `out`.
-    fn give(
+    fn input_to(
         &mut self,
         place: usize,
         now: LocalNs,
@@ -210,16 +211,16 @@ impl TestWithCast {
         out: &mut Out<congestion::CongestionEvent>,
     ) -> More {
         let Some(seat) = self.seats.get_mut(place) else { return More::No };
-        let (Some(node), Some(ground)) = (&mut seat.node, self.ground) else { return More::No };
-        let is_root = ground.rank == seat.series.peer;
+        let (Some(node), Some(cast_memory)) = (&mut seat.node, self.cast_memory) else { return More::No };
+        let is_root = cast_memory.rank == seat.series.peer;
         let mut more = node.input(now, input, &mut self.out);
         loop {
-            seat.count(now, ground.symbol);
+            seat.count(now, cast_memory.symbol);
             let (effects, heads) = self.out.split();
             for effect in effects {
                 match effect {
-                    Effect::Notify(event) => seat.heed(event, is_root),
-                    Effect::Operate(timed) => hand_on(timed, heads, seat.mark(), out),
+                    Effect::Notify(event) => seat.handle_event(event, is_root),
+                    Effect::Operate(timed) => forward(timed, heads, seat.mark(), out),
                 }
             }
             self.out.clear();
@@ -229,7 +230,7 @@ impl TestWithCast {
     }
 
     /// Begins, goes on with and ends what is due.
-    fn tick_seats(&mut self, now: LocalNs, out: &mut Out<congestion::CongestionEvent>) -> More {
+    fn tick_casts(&mut self, now: LocalNs, out: &mut Out<congestion::CongestionEvent>) -> More {
         let mut more = More::No;
         for place in 0..self.seats.len() {
             let seat = &mut self.seats[place];
@@ -237,14 +238,14 @@ impl TestWithCast {
                 (seat.node, seat.is_to_come) = (None, false);
             } else if now >= seat.from && seat.is_to_come {
                 seat.is_to_come = false;
-                let Some(ground) = self.ground else { continue };
-                seat.sit(&ground);
-                more = either(more, self.give(place, now, Input::Boot { incarnation: 0 }, out));
+                let Some(cast_memory) = self.cast_memory else { continue };
+                seat.join(&cast_memory);
+                more = either(more, self.input_to(place, now, Input::Boot { incarnation: 0 }, out));
             } else if seat.node.as_ref().is_some_and(|node| node.deadline().is_some_and(|at| at <= now)) {
                 if out.room() < ROOM {
                     return More::Yes;
                 }
-                more = either(more, self.give(place, now, Input::Tick, out));
+                more = either(more, self.input_to(place, now, Input::Tick, out));
             }
         }
         more
@@ -255,28 +256,28 @@ impl TestWithCast {
             Arrival::Datagram(datagram) if self.is_of_test(datagram.head) => {}
             Arrival::Datagram(datagram) => {
                 self.seats.iter_mut().for_each(|seat| seat.see_mark(&datagram));
-                return self.give_all(now, arrival, out);
+                return self.input_to_all(now, arrival, out);
             }
             Arrival::Done { token, status, value, at } if token.0 >> KIND != 0 => {
                 let mark = (token.0 >> MARK) as usize;
                 let token = Token(token.0 & ((1 << MARK) - 1));
                 let done = Input::Arrival(Arrival::Done { token, status, value, at });
                 let place = self.seats.iter().position(|seat| seat.mark() == mark);
-                return place.map_or(More::No, |place| self.give(place, now, done, out));
+                return place.map_or(More::No, |place| self.input_to(place, now, done, out));
             }
             Arrival::Done { .. } => {}
             // A queue that has room has it for both.
             other => {
-                let more = self.give_all(now, other, out);
+                let more = self.input_to_all(now, other, out);
                 return either(more, self.test.input(now, Input::Arrival(other), out));
             }
         }
         self.test.input(now, Input::Arrival(arrival), out)
     }
 
-    fn give_all(&mut self, now: LocalNs, arrival: Arrival<'_>, out: &mut Out<congestion::CongestionEvent>) -> More {
+    fn input_to_all(&mut self, now: LocalNs, arrival: Arrival<'_>, out: &mut Out<congestion::CongestionEvent>) -> More {
         let places = 0..self.seats.len();
-        places.fold(More::No, |more, place| either(more, self.give(place, now, Input::Arrival(arrival), out)))
+        places.fold(More::No, |more, place| either(more, self.input_to(place, now, Input::Arrival(arrival), out)))
     }
 }
 
@@ -296,7 +297,7 @@ const fn either(a: More, b: More) -> More {
 }
 
 /// Asks for what a broadcast's engine asks for, with its token marked.
-fn hand_on(timed: TimedOperation, heads: &[u8], mark: usize, out: &mut Out<congestion::CongestionEvent>) {
+fn forward(timed: TimedOperation, heads: &[u8], mark: usize, out: &mut Out<congestion::CongestionEvent>) {
     let marked = |token: Token| Token(token.0 | (mark as u64) << MARK);
     let mut operation = timed.operation;
     match &mut operation {
@@ -314,7 +315,7 @@ fn hand_on(timed: TimedOperation, heads: &[u8], mark: usize, out: &mut Out<conge
     }
 }
 
-impl Seat {
+impl CastMembership {
     fn new(place: usize, phase: &Phase, load: &LoadTask, cast: &BroadcastLoad) -> Self {
         let root = cast.members.first().copied().unwrap_or(Rank(0));
         Self {
@@ -348,24 +349,24 @@ impl Seat {
     }
 
     /// Takes part.
-    fn sit(&mut self, ground: &Ground) {
+    fn join(&mut self, cast_memory: &CastMemory) {
         let object = self.cast.object.0;
         let offset = self.place as u64 * PLACES as u64 * object;
-        self.memory = Span { region: ground.region, offset, length: object as u32 };
+        self.memory = Span { region: cast_memory.region, offset, length: object as u32 };
         let way = match self.cast.way {
             BroadcastLoadAlgorithm::Multicast => Algorithm::Multicast,
             BroadcastLoadAlgorithm::Chain => Algorithm::Chain,
             BroadcastLoadAlgorithm::Tree => Algorithm::Tree,
         };
-        let group = (way == Algorithm::Multicast && ground.has_multicast).then_some(GroupId(self.cast.group));
+        let group = (way == Algorithm::Multicast && cast_memory.has_multicast).then_some(GroupId(self.cast.group));
         let members: Arc<[Member]> = self.cast.members.iter().map(|rank| Member { rank: *rank, leaf: 0 }).collect();
         self.node = Some(Box::new(broadcast::BroadcastNode::new(broadcast::BroadcastConfig {
-            rank: ground.rank,
+            rank: cast_memory.rank,
             members,
             root: self.series.peer,
             group,
             key: self.key(),
-            symbol: ground.symbol,
+            symbol: cast_memory.symbol,
             window: WINDOW,
             history: 2 * WINDOW,
             slots: Span { length: 0, ..self.memory },
@@ -377,7 +378,7 @@ impl Seat {
             class: self.class,
             control: self.cast.control,
         })));
-        let is_root = ground.rank == self.series.peer;
+        let is_root = cast_memory.rank == self.series.peer;
         self.commands = (0..PLACES).map(|number| self.command(number as u32, is_root)).collect();
     }
 
@@ -404,7 +405,7 @@ impl Seat {
         }
     }
 
-    fn heed(&mut self, event: broadcast::BroadcastEvent, is_root: bool) {
+    fn handle_event(&mut self, event: broadcast::BroadcastEvent, is_root: bool) {
         // Whatever else happens shows in what arrives.
         if let broadcast::BroadcastEvent::Stable { object, .. } = event {
             let command = self.command(object.wrapping_add(PLACES as u32), is_root);
@@ -448,7 +449,7 @@ impl Engine for TestWithCast {
         match input {
             Input::Arrival(arrival) => self.arrival(now, arrival, out),
             Input::Tick => {
-                let more = self.tick_seats(now, out);
+                let more = self.tick_casts(now, out);
                 either(more, self.test.input(now, Input::Tick, out))
             }
             other => self.test.input(now, other, out),
@@ -456,7 +457,7 @@ impl Engine for TestWithCast {
     }
 
     fn deadline(&self) -> Option<LocalNs> {
-        let seats = self.seats.iter().filter_map(Seat::deadline);
+        let seats = self.seats.iter().filter_map(CastMembership::deadline);
         seats.chain(self.test.deadline()).min()
     }
 }
@@ -469,7 +470,7 @@ mod tests {
 
     use super::*;
 
-    fn seat(phase: u32, place: usize, group: u16) -> Seat {
+    fn seat(phase: u32, place: usize, group: u16) -> CastMembership {
         let cast = BroadcastLoad {
             members: [0, 1].map(Rank).into(),
             way: BroadcastLoadAlgorithm::Chain,
@@ -494,7 +495,7 @@ mod tests {
             victim: None,
             loads: vec![load.clone()],
         };
-        Seat::new(place, &phase, &load, &cast)
+        CastMembership::new(place, &phase, &load, &cast)
     }
 
     #[test]
@@ -518,11 +519,11 @@ mod tests {
     }
 
     #[test]
-    fn hand_on__a_token_comes_back_as_it_was() {
+    fn forward__a_token_comes_back_as_it_was() {
         let (mut out, mark) = (Out::with_limit(8), seat(8, 5, 0).mark());
         let token = Token(1 << KIND | 0x1234);
         let operation = Operation::Digest { of: Span::EMPTY, token };
-        hand_on(TimedOperation { operation, not_before: None }, &[], mark, &mut out);
+        forward(TimedOperation { operation, not_before: None }, &[], mark, &mut out);
         let Some(Effect::Operate(timed)) = out.effects().first() else { panic!("an operation") };
         let marked = timed.operation.token().expect("a token");
         assert_eq!(((marked.0 >> MARK) as usize, Token(marked.0 & ((1 << MARK) - 1))), (mark, token));

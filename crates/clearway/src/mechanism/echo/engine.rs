@@ -14,31 +14,31 @@ const ANSWER: u8 = 2;
 
 /// What a rank is asked: how many round trips, in a ring of how many ranks.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(super) struct Task {
+pub(super) struct EchoTask {
     pub(super) ranks: u32,
     pub(super) count: u32,
 }
 
 /// The task is over.
 #[derive(Debug)]
-pub(super) struct Over;
+pub(super) struct EchoDone;
 
 /// One rank.
 #[derive(Debug)]
-pub(super) struct Echo {
+pub(super) struct EchoEngine {
     rank: Rank,
-    task: Task,
+    task: EchoTask,
     /// When the word left that is under way.
     sent: Option<LocalNs>,
     /// In ns.
     trips: Vec<u64>,
 }
 
-impl Echo {
+impl EchoEngine {
     /// A rank without a task.
     pub(super) fn new(rank: Rank) -> Self {
         let trips = Vec::with_capacity(COUNT_MAX as usize);
-        Self { rank, task: Task { ranks: 1, count: 0 }, sent: None, trips }
+        Self { rank, task: EchoTask { ranks: 1, count: 0 }, sent: None, trips }
     }
 
     /// The round trips of a task that is over, once.
@@ -52,39 +52,39 @@ impl Echo {
         self.trips.len() as u32
     }
 
-    fn ask(&mut self, now: LocalNs, out: &mut Out<Over>) {
+    fn send_next(&mut self, now: LocalNs, out: &mut Out<EchoDone>) {
         self.sent = Some(now);
         let next = Rank((self.rank.0 + 1) % self.task.ranks.max(1));
         send(next, ASK, self.number(), out);
     }
 }
 
-fn send(to: Rank, kind: u8, number: u32, out: &mut Out<Over>) {
+fn send(to: Rank, kind: u8, number: u32, out: &mut Out<EchoDone>) {
     let [a, b, c, d] = number.to_le_bytes();
     out.send(Destination::One(to), Class::LowLatency, &[kind, a, b, c, d], Span::EMPTY, None);
 }
 
-impl Engine for Echo {
-    type Command = Task;
-    type Event = Over;
+impl Engine for EchoEngine {
+    type Command = EchoTask;
+    type Event = EchoDone;
 
-    fn input(&mut self, now: LocalNs, input: Input<'_, Task>, out: &mut Out<Over>) -> More {
+    fn input(&mut self, now: LocalNs, input: Input<'_, EchoTask>, out: &mut Out<EchoDone>) -> More {
         match input {
             Input::Command(task) => {
-                self.task = Task { count: task.count.min(COUNT_MAX), ..task };
+                self.task = EchoTask { count: task.count.min(COUNT_MAX), ..task };
                 self.trips.clear();
-                self.ask(now, out);
+                self.send_next(now, out);
             }
-            Input::Tick if self.deadline().is_some_and(|due| due <= now) => self.ask(now, out),
+            Input::Tick if self.deadline().is_some_and(|due| due <= now) => self.send_next(now, out),
             Input::Arrival(Arrival::Datagram(datagram)) => match *datagram.head {
                 [ASK, a, b, c, d] => send(datagram.from, ANSWER, u32::from_le_bytes([a, b, c, d]), out),
                 [ANSWER, a, b, c, d] if u32::from_le_bytes([a, b, c, d]) == self.number() => {
                     let Some(sent) = self.sent.take() else { return More::No };
                     self.trips.push(now.since(sent).0);
                     if self.number() < self.task.count {
-                        self.ask(now, out);
+                        self.send_next(now, out);
                     } else {
-                        out.notify(Over);
+                        out.notify(EchoDone);
                     }
                 }
                 _ => {}

@@ -5,7 +5,7 @@
 //!
 //! 1. a [`Section`] of scenario files ([`section::EchoTest`]),
 //! 2. an engine, which decides and does no I/O ([`engine::Echo`]); a real one lives in `clearway-proto`,
-//! 3. a [`Protocol`] between its coordinator and its rank processes ([`Echoes`]),
+//! 3. a [`Protocol`] between its coordinator and its rank processes ([`EchoProtocol`]),
 //! 4. the rank's side of it ([`serve`]), here that of any engine that runs one task at a time,
 //! 5. a [`Mechanism`]: what the runner asks of it, with a run on a simulated machine and one on processes,
 //! 6. a [`Presenter`], where figures alone do not show what it measured.
@@ -23,18 +23,18 @@ use clearway_proto::wire::Wire;
 use clearway_sim::Picos;
 use clearway_sim::fabric::FabricOptions;
 use clearway_sim::wire::ContentModel;
-use clearway_wires::Need;
+use clearway_wires::WireNeeds;
 
-use self::engine::{Echo, Task};
+use self::engine::{EchoEngine, EchoTask};
 use self::section::EchoTest;
-use crate::report::model::{Figure, Real, Report};
+use crate::report::model::{ExtendedReal, Figure, Report};
 use crate::report::present::Presenter;
 use crate::run::exit::Exit;
-use crate::run::rank::{RankEnd, Serve};
+use crate::run::rank_process::{RankContext, ServeRank};
 use crate::run::session::Protocol;
-use crate::run::task::{self, Handled, RankRecord, TaskEngine};
-use crate::run::venue::{LaunchSpec, ProcessVenue, Ranks, SimVenue, Venue};
-use crate::run::{Mechanism, Order, Place};
+use crate::run::task::{self, RankRecord, TaskEngine, TaskStatus};
+use crate::run::venue::{LaunchSpec, ProcessVenue, SimVenue, Venue, VenueRanks};
+use crate::run::{Mechanism, RunSpec, VenueKind};
 use crate::scenario::{Scenario, SectionKind};
 
 /// Half of the round trips take no longer, in us.
@@ -53,60 +53,60 @@ impl Mechanism for EchoRing {
     }
 
     fn section(&self) -> Option<SectionKind> {
-        Some(SectionKind::of::<EchoTest>())
+        Some(SectionKind::new::<EchoTest>())
     }
 
-    fn rank(&self) -> (&'static str, Serve) {
-        (Echoes::MECHANISM, serve)
+    fn rank(&self) -> (&'static str, ServeRank) {
+        (EchoProtocol::MECHANISM, serve)
     }
 
     fn launch(&self, scenario: &Scenario) -> LaunchSpec {
-        LaunchSpec::new::<Echoes>(scenario.seed)
+        LaunchSpec::new::<EchoProtocol>(scenario.seed)
     }
 
-    fn refusal(&self, scenario: &Scenario, place: Place) -> Option<String> {
+    fn refusal(&self, scenario: &Scenario, place: VenueKind) -> Option<String> {
         match place {
-            Place::Sim => None,
-            Place::Lab => scenario.fabric.as_lab().err(),
-            Place::Cluster => scenario.fabric.wiring().err(),
+            VenueKind::Sim => None,
+            VenueKind::Lab => scenario.fabric.as_lab().err(),
+            VenueKind::Cluster => scenario.fabric.wiring().err(),
         }
     }
 
-    fn run(&self, order: &Order<'_>, venue: &mut dyn Venue, report: &mut Report) -> Result<()> {
+    fn run(&self, order: &RunSpec<'_>, venue: &mut dyn Venue, report: &mut Report) -> Result<()> {
         let test = order.scenario.section::<EchoTest>().context("no [echo]")?;
         venue.arm(&test.queue)?;
         let mut trips = match venue.ranks() {
-            Ranks::Simulated(venue) => simulated(venue, test)?,
-            Ranks::Processes(ranks) => on_processes(ranks, test)?,
+            VenueRanks::Simulated(venue) => simulated(venue, test)?,
+            VenueRanks::Processes(ranks) => on_processes(ranks, test)?,
         };
         trips.sort_unstable();
         let middle = trips.get(trips.len() / 2).context("nobody answered")?;
-        let (median, count) = (Real::finite(*middle as f64 / 1e3), trips.len() as u64);
+        let (median, count) = (ExtendedReal::finite(*middle as f64 / 1e3), trips.len() as u64);
         report.figures.push(Figure::counted(ROUND_TRIP, "us", median, count, "median over all ranks"));
         Ok(())
     }
 }
 
 /// The conversation between the coordinator and its ranks.
-enum Echoes {}
+enum EchoProtocol {}
 
-impl Protocol for Echoes {
+impl Protocol for EchoProtocol {
     const MECHANISM: &'static str = "echo";
-    const NEED: Need = Need::Packets;
-    type Request = Task;
+    const NEED: WireNeeds = WireNeeds::Packets;
+    type Request = EchoTask;
     type Response = RankRecord<Vec<u64>>;
 }
 
 /// Serves a rank.
-fn serve(end: RankEnd) -> Result<Exit> {
-    task::serve::<Echoes, _>(end, |wire, _seed| Ok(Echo::new(wire.rank())))
+fn serve(end: RankContext) -> Result<Exit> {
+    task::serve::<EchoProtocol, _>(end, |wire, _seed| Ok(EchoEngine::new(wire.rank())))
 }
 
-impl TaskEngine for Echo {
+impl TaskEngine for EchoEngine {
     type Record = Vec<u64>;
 
-    fn handle(engine::Over: engine::Over) -> Handled {
-        Handled::Over
+    fn handle(engine::EchoDone: engine::EchoDone) -> TaskStatus {
+        TaskStatus::Over
     }
 
     fn take_record(&mut self) -> Option<Vec<u64>> {
@@ -118,10 +118,10 @@ impl TaskEngine for Echo {
 fn simulated(venue: &SimVenue, test: &EchoTest) -> Result<Vec<u64>> {
     let (machine, key) = (venue.machine()?, venue.key());
     let carrier = machine.carrier(key, FabricOptions::default());
-    let mut world = machine.world(carrier, ContentModel::Phantom, key, |wire| Echo::new(wire.rank()));
+    let mut world = machine.world(carrier, ContentModel::Phantom, key, |wire| EchoEngine::new(wire.rank()));
     let ranks = machine.hosts.len() as u32;
     for rank in (0..ranks).map(Rank) {
-        world.command(Picos::ZERO, rank, Task { ranks, count: test.count });
+        world.command(Picos::ZERO, rank, EchoTask { ranks, count: test.count });
     }
     let mut trips = Vec::new();
     let until = Picos::from(clearway_proto::base::Nanos::from_secs(PATIENCE.as_secs()));
@@ -132,9 +132,9 @@ fn simulated(venue: &SimVenue, test: &EchoTest) -> Result<Vec<u64>> {
 /// The round trips of all rank processes, in ns.
 fn on_processes(ranks: &mut dyn ProcessVenue, test: &EchoTest) -> Result<Vec<u64>> {
     let all: Vec<Rank> = ranks.processes().ranks().collect();
-    let mut session = ranks.processes_mut().session::<Echoes>();
+    let mut session = ranks.processes_mut().session::<EchoProtocol>();
     for rank in &all {
-        session.request(*rank, Task { ranks: all.len() as u32, count: test.count })?;
+        session.request(*rank, EchoTask { ranks: all.len() as u32, count: test.count })?;
     }
     let records = session.responses(&all, PATIENCE, &mut || Ok(()), |_, answer| Ok(Some(answer.record)))?;
     Ok(records.into_iter().flatten().collect())
@@ -148,15 +148,16 @@ mod tests {
     use super::*;
     use crate::report::store;
     use crate::run::exit::refuses_permission;
-    use crate::run::{Complete, run};
+    use crate::run::{CompletedParts, run};
     use crate::scenario;
 
     const ECHOES: &str = "name = \"echoes\"\n[fabric]\ntopology = { kind = \"star\", hosts = 3, rate = \"100Mb/s\" }\n[echo]\ncount = 5\n";
 
     /// Runs in `place` and returns the report, written and read again; nothing where the system refuses a lab.
-    fn reported(place: Place) -> Option<Report> {
-        let scenario = scenario::read_text(ECHOES, &[SectionKind::of::<EchoTest>()]).expect("a scenario");
-        let order = Order { scenario: &scenario, text: ECHOES, flags: BTreeSet::new(), complete: Complete::default() };
+    fn reported(place: VenueKind) -> Option<Report> {
+        let scenario = scenario::read_text(ECHOES, &[SectionKind::new::<EchoTest>()]).expect("a scenario");
+        let order =
+            RunSpec { scenario: &scenario, text: ECHOES, flags: BTreeSet::new(), complete: CompletedParts::default() };
         let report = match run(&order, &EchoRing, place) {
             Err(error) if refuses_permission(&error) => {
                 eprintln!("skipped: {error:#}");
@@ -178,14 +179,14 @@ mod tests {
 
     #[test]
     fn run__on_the_simulator_gives_the_same_report_each_time() {
-        let [a, b] = [(); 2].map(|()| reported(Place::Sim).expect("a report"));
+        let [a, b] = [(); 2].map(|()| reported(VenueKind::Sim).expect("a report"));
         assert_eq!((figure(&a).samples, figure(&a)), (15, figure(&b)));
         assert_eq!((a.place.as_str(), a.scenario.name.as_str()), ("sim", "echoes"));
     }
 
     #[test]
     fn run__in_a_lab_every_rank_process_answers() {
-        let Some(report) = reported(Place::Lab) else { return };
+        let Some(report) = reported(VenueKind::Lab) else { return };
         assert_eq!((report.place.as_str(), figure(&report).samples), ("lab", 15));
         assert!(figure(&report).value.get() > 0.0 && report.host.facts.contains_key("wires"));
     }

@@ -25,7 +25,7 @@ impl Default for EchoTest {
 impl Section for EchoTest {
     const NAME: &'static str = "echo";
 
-    fn settle(&mut self, fabric: &mut Fabric, given: &DeTable<'_>) -> Result<(), String> {
+    fn apply_defaults(&mut self, fabric: &mut Fabric, given: &DeTable<'_>) -> Result<(), String> {
         if !is_given(given, Self::NAME, "queue") {
             self.queue = fabric.usual_queue()?;
         }

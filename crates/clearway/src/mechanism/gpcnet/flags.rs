@@ -19,14 +19,14 @@ pub(crate) enum Suite {
 
 /// A defect that is kept, or all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kept {
+pub(crate) enum KeptDefect {
     /// As published in everything.
     All,
     /// As published in this.
     One(Defect),
 }
 
-impl FromStr for Kept {
+impl FromStr for KeptDefect {
     type Err = UnknownDefect;
 
     fn from_str(text: &str) -> Result<Self, UnknownDefect> {
@@ -43,7 +43,7 @@ pub(crate) struct GpcnetFlags {
     /// What GPCNeT does wrong and shall be done as published: all, or some of shuffle, idle-turns, long-measurements, equal-steps,
     /// ring-extremes, rounded-impact, unscaled-broadcast, eager-incast, early-figures [default: none, all mended].
     #[arg(long, value_delimiter = ',', value_name = "DEFECT")]
-    pub(crate) as_published: Vec<Kept>,
+    pub(crate) as_published: Vec<KeptDefect>,
     /// The wide table of the original's VERBOSE build, with the congestors' rows.
     #[arg(long)]
     pub(crate) verbose_table: bool,
@@ -65,8 +65,8 @@ impl GpcnetFlags {
     /// What is not as published.
     pub(super) fn mended(&self) -> CorrectedDefects {
         self.as_published.iter().fold(CorrectedDefects::ALL, |mended, kept| match kept {
-            Kept::All => CorrectedDefects::NONE,
-            Kept::One(defect) => mended.without(*defect),
+            KeptDefect::All => CorrectedDefects::NONE,
+            KeptDefect::One(defect) => mended.without(*defect),
         })
     }
 }
@@ -87,6 +87,6 @@ mod tests {
             of(&["shuffle", "equal-steps"]),
             CorrectedDefects::ALL.without(Defect::Shuffle).without(Defect::EqualSteps)
         );
-        assert!("every".parse::<Kept>().is_err());
+        assert!("every".parse::<KeptDefect>().is_err());
     }
 }

@@ -11,9 +11,9 @@
 //! What is sent and how figures come about (`clearway_proto::gpcnet`).
 
 mod flags;
-pub(crate) mod rank;
 mod runner;
 mod suite;
+pub(crate) mod test_protocol;
 
 use std::fs;
 
@@ -22,17 +22,17 @@ use clearway_proto::gpcnet::PrintedRun;
 
 use crate::report::model::Report;
 use crate::report::present::Presenter;
-use crate::run::job::Site;
-use crate::run::rank::Serve;
+use crate::run::job::CoordinatedJob;
+use crate::run::rank_process::ServeRank;
 use crate::run::session::Protocol as _;
 use crate::run::venue::{self, LaunchSpec, Venue};
-use crate::run::{Complete, Mechanism, Order, Place};
+use crate::run::{CompletedParts, Mechanism, RunSpec, VenueKind};
 use crate::scenario::{Fabric, Scenario};
 
 pub(crate) use flags::{GpcnetFlags, Suite};
-use rank::Tests;
 use runner::TestRunner;
-use suite::Run;
+use suite::SuiteRun;
+use test_protocol::GpcnetProtocol;
 
 /// GPCNeT's own tests, which a command of their own runs.
 pub(crate) struct Gpcnet;
@@ -42,34 +42,34 @@ impl Presenter for Gpcnet {}
 
 impl Mechanism for Gpcnet {
     fn name(&self) -> &'static str {
-        Tests::MECHANISM
+        GpcnetProtocol::MECHANISM
     }
 
-    fn rank(&self) -> (&'static str, Serve) {
-        (Tests::MECHANISM, rank::serve)
+    fn rank(&self) -> (&'static str, ServeRank) {
+        (GpcnetProtocol::MECHANISM, test_protocol::serve)
     }
 
     fn launch(&self, scenario: &Scenario) -> LaunchSpec {
-        LaunchSpec::new::<Tests>(scenario.seed)
+        LaunchSpec::new::<GpcnetProtocol>(scenario.seed)
     }
 
-    fn refusal(&self, _scenario: &Scenario, _place: Place) -> Option<String> {
+    fn refusal(&self, _scenario: &Scenario, _place: VenueKind) -> Option<String> {
         Some("GPCNeT's own tests have no scenario: clearway gpcnet runs them".to_owned())
     }
 
-    fn run(&self, _order: &Order<'_>, _venue: &mut dyn Venue, _report: &mut Report) -> Result<()> {
+    fn run(&self, _order: &RunSpec<'_>, _venue: &mut dyn Venue, _report: &mut Report) -> Result<()> {
         bail!("GPCNeT's own tests have no scenario; this is a defect of the program")
     }
 }
 
 /// What to run, and on what.
-pub(crate) struct GpcnetOrder<'a> {
+pub(crate) struct GpcnetSpec<'a> {
     /// The fabric of the run.
     pub(crate) fabric: Fabric,
     /// Its queue or policy; the first usual one without it.
     pub(crate) queue: Option<String>,
     /// Where to run; with two places, side by side.
-    pub(crate) places: &'a [Place],
+    pub(crate) places: &'a [VenueKind],
     /// What the original draws from its clock.
     pub(crate) seed: u64,
     /// Classes of victims and congestors.
@@ -82,7 +82,7 @@ pub(crate) struct GpcnetOrder<'a> {
 ///
 /// # Errors
 /// One sentence: what was refused, which rank died, that the user interrupted, or what the file to compare with lacks.
-pub(crate) fn run(order: &GpcnetOrder<'_>, suite: Suite, site: Option<&Site>) -> Result<String> {
+pub(crate) fn run(order: &GpcnetSpec<'_>, suite: Suite, site: Option<&CoordinatedJob>) -> Result<String> {
     // What cannot be read shall not be waited for.
     let beside = order.flags.beside.as_ref().map(|path| {
         let text = fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()))?;
@@ -90,7 +90,7 @@ pub(crate) fn run(order: &GpcnetOrder<'_>, suite: Suite, site: Option<&Site>) ->
     });
     let beside = beside.transpose()?;
     let mut all = String::new();
-    let mut first: Option<(Place, PrintedRun)> = None;
+    let mut first: Option<(VenueKind, PrintedRun)> = None;
     for place in order.places {
         let text = in_place(order, suite, *place, site)?;
         let ours = PrintedRun::parse(&text).context("the own table")?;
@@ -108,26 +108,26 @@ pub(crate) fn run(order: &GpcnetOrder<'_>, suite: Suite, site: Option<&Site>) ->
 }
 
 /// The tables of `suite` in `place`, and what they do not say.
-fn in_place(order: &GpcnetOrder<'_>, suite: Suite, place: Place, site: Option<&Site>) -> Result<String> {
-    let mut run = Run::new(order, runner(order, place, site)?)?;
+fn in_place(order: &GpcnetSpec<'_>, suite: Suite, place: VenueKind, site: Option<&CoordinatedJob>) -> Result<String> {
+    let mut run = SuiteRun::new(order, runner(order, place, site)?)?;
     match suite {
         Suite::Network => run.network(),
         Suite::Load => run.load(),
     }
 }
 
-fn runner(order: &GpcnetOrder<'_>, place: Place, site: Option<&Site>) -> Result<TestRunner> {
+fn runner(order: &GpcnetSpec<'_>, place: VenueKind, site: Option<&CoordinatedJob>) -> Result<TestRunner> {
     let per_host = order.flags.ppn.unwrap_or(1).max(1);
-    let spec = LaunchSpec { per_host, ..LaunchSpec::new::<Tests>(order.seed) };
-    if place == Place::Cluster {
-        return Ok(TestRunner::new(Box::new(venue::of_job(site, &spec)?)));
+    let spec = LaunchSpec { per_host, ..LaunchSpec::new::<GpcnetProtocol>(order.seed) };
+    if place == VenueKind::Cluster {
+        return Ok(TestRunner::new(Box::new(venue::open_job(site, &spec)?)));
     }
     let queue = match &order.queue {
         Some(queue) => queue.clone(),
         None => order.fabric.queues().map_err(anyhow::Error::msg)?.into_iter().next().context("no queue")?,
     };
     let mut venue =
-        venue::open(&order.fabric, place, &spec, Box::new(|spec| spec.host.clock_ppm = 0), Complete::default())?;
+        venue::open(&order.fabric, place, &spec, Box::new(|spec| spec.host.clock_ppm = 0), CompletedParts::default())?;
     venue.arm(&queue)?;
     Ok(TestRunner::new(venue))
 }

@@ -19,16 +19,16 @@ use clearway_sim::fabric::{self, FabricOptions};
 use clearway_sim::wire::ContentModel;
 use clearway_sim::world::{StopReason, World};
 
-use super::rank::{Tests, node};
-use crate::run::task::Losses;
-use crate::run::venue::{ProcessVenue, Ranks, SimMachine, SimVenue, Venue};
+use super::test_protocol::{GpcnetProtocol, node};
+use crate::run::task::LossCounts;
+use crate::run::venue::{ProcessVenue, SimMachine, SimVenue, Venue, VenueRanks};
 
 /// A venue in which tests run.
 pub(super) struct TestRunner {
     venue: Box<dyn Venue>,
     /// Tests so far.
     tests: u64,
-    losses: Losses,
+    losses: LossCounts,
     /// How long each rank waited for a processor, and of how long a time.
     waits: BTreeMap<Rank, [Nanos; 2]>,
 }
@@ -43,7 +43,7 @@ pub(super) struct WireFacts {
 impl TestRunner {
     /// Runs tests in `venue`, whose queue is armed.
     pub(super) fn new(venue: Box<dyn Venue>) -> Self {
-        Self { venue, tests: 0, losses: Losses::default(), waits: BTreeMap::new() }
+        Self { venue, tests: 0, losses: LossCounts::default(), waits: BTreeMap::new() }
     }
 
     /// The host of each rank, by name.
@@ -59,11 +59,11 @@ impl TestRunner {
     /// What the wires of all ranks can do.
     pub(super) fn wires(&mut self) -> Result<WireFacts> {
         match self.venue.ranks() {
-            Ranks::Processes(ranks) => {
+            VenueRanks::Processes(ranks) => {
                 let facts = ranks.processes().facts();
                 Ok(WireFacts { operations: facts.operations, body_max: facts.body_max })
             }
-            Ranks::Simulated(venue) => {
+            VenueRanks::Simulated(venue) => {
                 let machine = venue.machine()?;
                 let mut world = world(venue, machine, 0);
                 let capabilities = world.network_mut().wire(Rank(0)).capabilities().clone();
@@ -77,9 +77,9 @@ impl TestRunner {
     pub(super) fn measurements(&mut self) -> u32 {
         match self.venue.ranks() {
             // One already has 30 rings of 200 iterations, and the simulator repeats itself exactly.
-            Ranks::Simulated(_) => 1,
+            VenueRanks::Simulated(_) => 1,
             // As many as the original makes; its limit ends them.
-            Ranks::Processes(_) => u32::MAX,
+            VenueRanks::Processes(_) => u32::MAX,
         }
     }
 
@@ -91,16 +91,16 @@ impl TestRunner {
     ) -> Result<BTreeMap<Rank, GpcnetRecord>> {
         self.tests += 1;
         match self.venue.ranks() {
-            Ranks::Simulated(venue) => simulated(venue, self.tests, tasks, patience),
-            Ranks::Processes(ranks) => on_processes(ranks, tasks, patience, &mut self.losses, &mut self.waits),
+            VenueRanks::Simulated(venue) => simulated(venue, self.tests, tasks, patience),
+            VenueRanks::Processes(ranks) => on_processes(ranks, tasks, patience, &mut self.losses, &mut self.waits),
         }
     }
 
     /// What is known of the venue after the tests, a sentence each.
     pub(super) fn remarks(&mut self) -> Vec<String> {
         let proofs = match self.venue.ranks() {
-            Ranks::Processes(ranks) => ranks.proofs(),
-            Ranks::Simulated(_) => Vec::new(),
+            VenueRanks::Processes(ranks) => ranks.proofs(),
+            VenueRanks::Simulated(_) => Vec::new(),
         };
         let proofs = proofs.into_iter().map(|(what, fact)| format!("{what}: {fact}"));
         proofs.chain(noise(&self.waits)).chain(self.losses.warnings()).collect()
@@ -145,11 +145,11 @@ fn on_processes(
     ranks: &mut dyn ProcessVenue,
     tasks: &BTreeMap<Rank, Task>,
     patience: Nanos,
-    losses: &mut Losses,
+    losses: &mut LossCounts,
     waits: &mut BTreeMap<Rank, [Nanos; 2]>,
 ) -> Result<BTreeMap<Rank, GpcnetRecord>> {
     ranks.processes().check()?;
-    let mut session = ranks.processes_mut().session::<Tests>();
+    let mut session = ranks.processes_mut().session::<GpcnetProtocol>();
     for (rank, task) in tasks {
         session.request(*rank, task.clone())?;
     }

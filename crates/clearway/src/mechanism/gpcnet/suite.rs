@@ -10,7 +10,7 @@ use clearway_proto::gpcnet::{
     LoadReport, NetworkReport, Summary, TableRow, Task, Test, TestFailure, TestParameters,
 };
 
-use super::GpcnetOrder;
+use super::GpcnetSpec;
 use super::runner::{TestRunner, WireFacts};
 
 /// A test that takes longer than so many times its limit, and this, is stuck: as published a measurement is not ended by the
@@ -22,7 +22,7 @@ const PATIENCE_LEAST: Nanos = Nanos::from_secs(60);
 const GROUP_SMALL: usize = 4;
 
 /// A run under way.
-pub(super) struct Run {
+pub(super) struct SuiteRun {
     runner: TestRunner,
     wires: WireFacts,
     layout: GpcnetLayout,
@@ -35,8 +35,8 @@ pub(super) struct Run {
     wrong: u64,
 }
 
-impl Run {
-    pub(super) fn new(wanted: &GpcnetOrder<'_>, mut runner: TestRunner) -> Result<Self> {
+impl SuiteRun {
+    pub(super) fn new(wanted: &GpcnetSpec<'_>, mut runner: TestRunner) -> Result<Self> {
         let names = runner.names();
         let wires = runner.wires()?;
         let flags = wanted.flags;
@@ -127,7 +127,7 @@ impl Run {
         }
         let mut congested = Vec::new();
         for test in Test::LOAD {
-            congested.push(self.beside(test, &draw)?);
+            congested.push(self.congested_test(test, &draw)?);
         }
         if self.detail == Detail::Short && self.order.mended.has(Defect::EarlyFigures) {
             congested.iter().for_each(|beside| self.notes.push_str(&congestor_note(beside)));
@@ -209,7 +209,7 @@ impl Run {
         Ok(congestor_row(congestor, draw, &records, self.order.mended))
     }
 
-    fn beside(&mut self, test: Test, draw: &LoadDraw) -> Result<CongestedTest> {
+    fn congested_test(&mut self, test: Test, draw: &LoadDraw) -> Result<CongestedTest> {
         let possible: Vec<Congestor> =
             Congestor::ALL.into_iter().filter(|congestor| !self.refusal(congestor.name(), congestor.needs())).collect();
         let tasks = self.next_order().congested(test, draw, &|congestor| possible.contains(&congestor));

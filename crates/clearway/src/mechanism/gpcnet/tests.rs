@@ -7,7 +7,7 @@ use super::*;
 
 fn text(suite: Suite, fabric: Fabric, flags: &GpcnetFlags) -> Result<String> {
     let classes = [Class::BestEffort; 2];
-    run(&GpcnetOrder { fabric, queue: None, places: &[Place::Sim], seed: 7, classes, flags }, suite, None)
+    run(&GpcnetSpec { fabric, queue: None, places: &[VenueKind::Sim], seed: 7, classes, flags }, suite, None)
 }
 
 fn quick() -> GpcnetFlags {
@@ -45,8 +45,8 @@ fn run__too_few_nodes_and_ranks_that_nobody_started_are_refused_in_a_sentence() 
     assert_eq!(refused.to_string(), "this test takes at least 10 nodes, and there are 4");
     let flags = quick();
     let classes = [Class::BestEffort; 2];
-    let places = [Place::Cluster];
-    let order = GpcnetOrder { fabric: star(), queue: None, places: &places, seed: 7, classes, flags: &flags };
+    let places = [VenueKind::Cluster];
+    let order = GpcnetSpec { fabric: star(), queue: None, places: &places, seed: 7, classes, flags: &flags };
     let refused = run(&order, Suite::Network, None).expect_err("no launcher");
     assert_eq!(refused.to_string(), "no launcher started this process as a rank of a job");
 }

@@ -19,12 +19,12 @@ use anyhow::Result;
 use clearway_proto::base::{Bytes, Nanos};
 use clearway_proto::timeslice::{ContributionSizes, Policy};
 
-use super::conduct::{Task, each};
+use super::coordinator::{TimesliceTask, each};
 use super::figures::rate;
-use super::plan::{Messages, Plan};
-use super::simulated::{Filmed, Ground, Outcome};
-use super::words::{Feed, Shape, SinkKind, SourceKind};
-use crate::report::model::{Figure, Real};
+use super::messages::{BuildSpec, SinkKind, SourceKind, TimesliceShape};
+use super::plan::{TimeslicePlan, UnscheduledMessages};
+use super::simulated::{GanttRecording, TimesliceOutcome, TimesliceTestBed};
+use crate::report::model::{ExtendedReal, Figure};
 use crate::report::numerals::digits_or_dash;
 use crate::run::venue::ProcessVenue;
 use crate::scenario::Fabric;
@@ -44,15 +44,15 @@ const ROTATIONS: u64 = 2;
 
 /// One kind of traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Line {
+struct TrafficKind {
     policy: Policy,
-    messages: Messages,
+    messages: UnscheduledMessages,
     length: Bytes,
 }
 
-impl Line {
+impl TrafficKind {
     fn all(lengths: &[Bytes]) -> impl Iterator<Item = Self> + '_ {
-        let kinds = [Messages::Alone, Messages::Mixed].into_iter();
+        let kinds = [UnscheduledMessages::Alone, UnscheduledMessages::Mixed].into_iter();
         let kinds = kinds.flat_map(|messages| [Policy::Raw, Policy::Put].map(|policy| (messages, policy)));
         kinds.flat_map(move |(messages, policy)| {
             lengths.iter().map(move |length| Self { policy, messages, length: *length })
@@ -60,21 +60,33 @@ impl Line {
     }
 
     /// What is run for this line with `seed`.
-    fn plan(self, plan: &Plan, seed: u64) -> Plan {
+    fn plan(self, plan: &TimeslicePlan, seed: u64) -> TimeslicePlan {
         let all = self.length.0 + ContributionSizes::BESIDE.0;
         let ring = Bytes(all.next_multiple_of(PAGE));
         let policies = vec![self.policy];
-        Plan { contribution: self.length, messages: self.messages, ring, policies, seeds: vec![seed], ..plan.clone() }
+        TimeslicePlan {
+            contribution: self.length,
+            messages: self.messages,
+            ring,
+            policies,
+            seeds: vec![seed],
+            ..plan.clone()
+        }
     }
 
-    fn task(self, job: &str) -> Task {
+    fn task(self, job: &str) -> TimesliceTask {
         let source = match self.messages {
-            Messages::Alone => SourceKind::Memory(self.length),
-            Messages::Mixed => SourceKind::Mixed(self.length),
+            UnscheduledMessages::Alone => SourceKind::Memory(self.length),
+            UnscheduledMessages::Mixed => SourceKind::Mixed(self.length),
         };
-        let feed = Feed { shape: Shape { core: 1, overlap: 0 }, source, sink: SinkKind::Discard, timeslices: None };
+        let feed = BuildSpec {
+            shape: TimesliceShape { core: 1, overlap: 0 },
+            source,
+            sink: SinkKind::Discard,
+            timeslices: None,
+        };
         let memory = Bytes((self.length.0 + ContributionSizes::BESIDE.0).next_multiple_of(PAGE));
-        Task { feed, memory, job: job.to_owned() }
+        TimesliceTask { feed, memory, job: job.to_owned() }
     }
 
     const fn kind(self) -> &'static str {
@@ -83,21 +95,26 @@ impl Line {
 
     const fn mix(self) -> &'static str {
         match self.messages {
-            Messages::Alone => "alone",
-            Messages::Mixed => "mix",
+            UnscheduledMessages::Alone => "alone",
+            UnscheduledMessages::Mixed => "mix",
         }
     }
 }
 
 /// Runs the micro-benchmark of `plan` under `queue` of a simulated `fabric`.
-pub(crate) fn simulate_achievable(fabric: &Fabric, queue: &str, plan: &Plan, lengths: &[Bytes]) -> Result<Vec<Figure>> {
+pub(crate) fn simulate_achievable(
+    fabric: &Fabric,
+    queue: &str,
+    plan: &TimeslicePlan,
+    lengths: &[Bytes],
+) -> Result<Vec<Figure>> {
     figures(plan, lengths, &mut |line| {
         let run = |seed: &u64| {
-            let ground = Ground::open(fabric, queue, *seed, &plan.hosts)?;
+            let ground = TimesliceTestBed::open(fabric, queue, *seed, &plan.hosts)?;
             let plan = line.plan(plan, *seed);
             let least = plan.rotation_at(ground.host_rate()).times(ROTATIONS);
             let (warm_up, measured) = (plan.warm_up.max(least + plan.start_skew), plan.measured.max(least));
-            ground.run(&Plan { warm_up, measured, ..plan }, line.policy, *seed, Filmed::No)
+            ground.run(&TimeslicePlan { warm_up, measured, ..plan }, line.policy, *seed, GanttRecording::No)
         };
         plan.seeds.iter().map(run).collect()
     })
@@ -106,11 +123,11 @@ pub(crate) fn simulate_achievable(fabric: &Fabric, queue: &str, plan: &Plan, len
 /// Runs it on `ranks`, watched as `job`.
 pub(crate) fn measure_achievable(
     ranks: &mut dyn ProcessVenue,
-    plan: &Plan,
+    plan: &TimeslicePlan,
     job: &str,
     lengths: &[Bytes],
 ) -> Result<Vec<Figure>> {
-    let runs: Vec<_> = Line::all(lengths)
+    let runs: Vec<_> = TrafficKind::all(lengths)
         .flat_map(|line| plan.seeds.iter().map(move |seed| (line.plan(plan, *seed), line.task(job), line.policy)))
         .collect();
     let mut outcomes = each(ranks, &runs)?.into_iter();
@@ -118,18 +135,22 @@ pub(crate) fn measure_achievable(
 }
 
 /// The median, least and most of what `run` showed for each line.
-fn figures(plan: &Plan, lengths: &[Bytes], run: &mut dyn FnMut(Line) -> Result<Vec<Outcome>>) -> Result<Vec<Figure>> {
-    let one = |line: Line| {
+fn figures(
+    plan: &TimeslicePlan,
+    lengths: &[Bytes],
+    run: &mut dyn FnMut(TrafficKind) -> Result<Vec<TimesliceOutcome>>,
+) -> Result<Vec<Figure>> {
+    let one = |line: TrafficKind| {
         let mut rates: Vec<f64> =
             run(line)?.iter().map(|outcome| rate(outcome) / f64::from(plan.inputs) / 1e9).collect();
         rates.sort_by(f64::total_cmp);
-        let at = |place: usize| Real::or_infinite(rates.get(place).copied().unwrap_or(0.0));
+        let at = |place: usize| ExtendedReal::or_infinite(rates.get(place).copied().unwrap_or(0.0));
         let [low, median, high] = [0, rates.len() / 2, rates.len().saturating_sub(1)].map(at);
         let figure = Figure::counted(RATE, "GB/s", median, rates.len() as u64, "median of the seeds");
         let figure = Figure { low: Some(low), high: Some(high), ..figure };
         Ok(figure.with(KIND, line.kind()).with(MESSAGES, line.mix()).with(LENGTH, line.length.to_string()))
     };
-    Line::all(lengths).map(one).collect()
+    TrafficKind::all(lengths).map(one).collect()
 }
 
 /// The figures of so many senders and receivers as text that ends with a newline.
@@ -139,13 +160,13 @@ pub(crate) fn achievable_table(place: &str, [senders, receivers]: [u32; 2], figu
     let find = |length: &str, kind: &str, messages: &str| {
         let wanted = [(LENGTH, length), (KIND, kind), (MESSAGES, messages)];
         let fits = |figure: &&Figure| wanted.iter().all(|(key, value)| figure.label(key) == Some(value));
-        figures.iter().find(fits).and_then(|figure| Real::new(1e3 * figure.value.get()))
+        figures.iter().find(fits).and_then(|figure| ExtendedReal::new(1e3 * figure.value.get()))
     };
     let mut seen = BTreeSet::new();
     for length in figures.iter().filter_map(|figure| figure.label(LENGTH)).filter(|length| seen.insert(*length)) {
         let [write, put] = ["write", "put"].map(|kind| find(length, kind, "alone"));
         let [write_mix, put_mix] = ["write", "put"].map(|kind| find(length, kind, "mix"));
-        let part = put.zip(write).and_then(|(put, write)| Real::new(put.get() / write.get()));
+        let part = put.zip(write).and_then(|(put, write)| ExtendedReal::new(put.get() / write.get()));
         let [write, put, part, write_mix, put_mix] = [write, put, part, write_mix, put_mix].map(digits_or_dash);
         text.push_str(&format!("{length:<16}{write:>8}{put:>10}{part:>15}{write_mix:>13}{put_mix:>11}\n"));
     }
@@ -161,7 +182,7 @@ mod tests {
 
     #[test]
     fn all__is_every_length_of_both_kinds_alone_and_mixed() {
-        let lines: Vec<Line> = Line::all(&LENGTHS).collect();
+        let lines: Vec<TrafficKind> = TrafficKind::all(&LENGTHS).collect();
         assert_eq!(lines.len(), 16);
         assert_eq!((lines[0].kind(), lines[0].mix(), lines[0].length), ("write", "alone", LENGTHS[0]));
         assert_eq!((lines[15].kind(), lines[15].mix(), lines[15].length), ("put", "mix", LENGTHS[3]));
@@ -170,7 +191,7 @@ mod tests {
     #[test]
     fn table__has_a_row_for_each_length() {
         let figure = |kind: &str, messages: &str, value: f64| {
-            let figure = Figure::counted(RATE, "GB/s", Real::new(value).expect("finite"), 1, "");
+            let figure = Figure::counted(RATE, "GB/s", ExtendedReal::new(value).expect("finite"), 1, "");
             figure.with(KIND, kind).with(MESSAGES, messages).with(LENGTH, "64KiB")
         };
         let figures = [

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use clearway_proto::base::{Nanos, Rank};
 use clearway_proto::timeslice::TimesliceRecord;
 
-use super::plan::Plan;
-use super::simulated::Outcome;
-use super::words::Progress;
+use super::messages::TimesliceProgress;
+use super::plan::TimeslicePlan;
+use super::simulated::TimesliceOutcome;
 
 /// Samples of what is counted, at most.
 const SAMPLES_MAX: u64 = 200;
@@ -18,15 +18,15 @@ const SAMPLE: Nanos = Nanos::from_millis(200);
 
 /// How long a run is.
 #[derive(Clone, Copy)]
-pub(super) enum Length {
+pub(super) enum RunLength {
     /// These samples are not counted, then those are, each of this length.
     Timed { skipped: u64, counted: u64, sample: Nanos },
     /// As long as its sources are.
     Source,
 }
 
-impl Length {
-    pub(super) fn timed(plan: &Plan) -> Self {
+impl RunLength {
+    pub(super) fn timed(plan: &TimeslicePlan) -> Self {
         let counted = (plan.measured.0 / SAMPLE_LEAST.0).clamp(1, SAMPLES_MAX);
         let sample = Nanos((plan.measured.0 / counted).max(1));
         Self::Timed { skipped: plan.warm_up.0.div_ceil(sample.0), counted, sample }
@@ -79,11 +79,11 @@ impl Length {
 }
 
 /// What was counted of a run.
-pub(super) struct Count {
-    length: Length,
+pub(super) struct RunCounts {
+    length: RunLength,
     ranks: usize,
     inputs: usize,
-    pub(super) outcome: Outcome,
+    pub(super) outcome: TimesliceOutcome,
     /// The last sample of each rank.
     last: BTreeMap<Rank, u64>,
     /// Timeslices that inputs gave.
@@ -96,13 +96,16 @@ pub(super) struct Count {
     samples: BTreeMap<u64, Vec<u64>>,
 }
 
-impl Count {
-    pub(super) fn new(plan: &Plan, length: Length) -> Self {
+impl RunCounts {
+    pub(super) fn new(plan: &TimeslicePlan, length: RunLength) -> Self {
         Self {
             length,
             ranks: (plan.inputs + plan.builders) as usize,
             inputs: plan.inputs as usize,
-            outcome: Outcome { pulse: vec![0; length.samples()], ..Outcome::of(plan, plan.measured) },
+            outcome: TimesliceOutcome {
+                pulse: vec![0; length.samples()],
+                ..TimesliceOutcome::new(plan, plan.measured)
+            },
             last: BTreeMap::new(),
             given: BTreeMap::new(),
             sent: BTreeMap::new(),
@@ -146,8 +149,8 @@ impl Count {
     }
 
     /// Adds what `rank` counted; whether anything moved.
-    pub(super) fn add(&mut self, rank: Rank, progress: &Progress) -> bool {
-        let Progress { number, ref record, timeslices, processor, .. } = *progress;
+    pub(super) fn add(&mut self, rank: Rank, progress: &TimesliceProgress) -> bool {
+        let TimesliceProgress { number, ref record, timeslices, processor, .. } = *progress;
         self.last.insert(rank, number);
         let is_counted = self.length.is_counted(number);
         let [before, at_end] = self.processor.entry(rank).or_insert([processor; 2]);

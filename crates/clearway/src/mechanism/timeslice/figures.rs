@@ -6,10 +6,10 @@ use clearway_proto::base::Nanos;
 use clearway_proto::stats::{Histogram, Quantile};
 use clearway_proto::timeslice::{Cause, Policy};
 
-use super::plan::Plan;
-use super::simulated::Outcome;
-use super::{Run, loss, recovery};
-use crate::report::model::{Figure, Real, labels};
+use super::plan::TimeslicePlan;
+use super::simulated::TimesliceOutcome;
+use super::{SeedRun, recovery, scheduled_change};
+use crate::report::model::{ExtendedReal, Figure, labels};
 
 /// Bytes of each input in a second, in GB/s; label policy.
 pub(super) const RATE: &str = "timeslice_input_rate";
@@ -52,7 +52,7 @@ pub(super) const CAUSE: &str = "cause";
 const QUANTILES: [&str; 4] = ["p10", "p50", "p90", "p99"];
 
 /// One number of one policy on one seed.
-struct Told {
+struct PolicyFigure {
     name: &'static str,
     unit: &'static str,
     /// Key and value, where it has more than the policy's.
@@ -61,48 +61,53 @@ struct Told {
 }
 
 /// All figures of `runs`.
-pub(crate) fn figures(plan: &Plan, runs: &[Run]) -> Vec<Figure> {
+pub(crate) fn figures(plan: &TimeslicePlan, runs: &[SeedRun]) -> Vec<Figure> {
     over_seeds(plan, runs, |run, outcome, policy| {
-        if !policy.is_building() { throughput(plan, outcome, run) } else { told(plan, outcome, run) }
+        if !policy.is_building() { throughput(plan, outcome, run) } else { policy_figures(plan, outcome, run) }
     })
 }
 
 /// What the simulation cost: the only figures that another run of the same plan does not repeat.
-pub(crate) fn speeds(plan: &Plan, runs: &[Run]) -> Vec<Figure> {
+pub(crate) fn speeds(plan: &TimeslicePlan, runs: &[SeedRun]) -> Vec<Figure> {
     over_seeds(plan, runs, |_, outcome, _| {
         let of_second = |spent: Duration| spent.as_secs_f64() / outcome.simulated.as_secs_f64().max(1e-12);
-        let told = |value| Told { name: SPEED, unit: "s", label: None, value };
+        let told = |value| PolicyFigure { name: SPEED, unit: "s", label: None, value };
         outcome.spent.map(of_second).map(told).into_iter().collect()
     })
 }
 
 /// Of raw and of each policy, what `tell` makes of every run, as medians.
-fn over_seeds(plan: &Plan, runs: &[Run], tell: impl Fn(&Run, &Outcome, Policy) -> Vec<Told>) -> Vec<Figure> {
-    let raw: Vec<Vec<Told>> = runs.iter().map(|run| tell(run, &run.raw, Policy::Raw)).collect();
+fn over_seeds(
+    plan: &TimeslicePlan,
+    runs: &[SeedRun],
+    tell: impl Fn(&SeedRun, &TimesliceOutcome, Policy) -> Vec<PolicyFigure>,
+) -> Vec<Figure> {
+    let raw: Vec<Vec<PolicyFigure>> = runs.iter().map(|run| tell(run, &run.raw, Policy::Raw)).collect();
     let mut figures = merged(Policy::Raw, &raw);
     for policy in plan.policies.iter().filter(|policy| **policy != Policy::Raw) {
-        let of = |run: &'_ Run| run.policies.iter().position(|(its, _)| its == policy);
-        let told = |run: &Run| of(run).map(|place| tell(run, &run.policies[place].1, *policy));
+        let of = |run: &'_ SeedRun| run.policies.iter().position(|(its, _)| its == policy);
+        let told = |run: &SeedRun| of(run).map(|place| tell(run, &run.policies[place].1, *policy));
         figures.extend(merged(*policy, &runs.iter().filter_map(told).collect::<Vec<_>>()));
     }
     figures
 }
 
 /// The median of each figure over all seeds.
-fn merged(policy: Policy, seeds: &[Vec<Told>]) -> Vec<Figure> {
+fn merged(policy: Policy, seeds: &[Vec<PolicyFigure>]) -> Vec<Figure> {
     // What was not measured on one seed may have been on another.
-    let mut all: Vec<&Told> = Vec::new();
-    let is_same = |a: &Told, b: &Told| (a.name, a.label) == (b.name, b.label);
+    let mut all: Vec<&PolicyFigure> = Vec::new();
+    let is_same = |a: &PolicyFigure, b: &PolicyFigure| (a.name, a.label) == (b.name, b.label);
     for told in seeds.iter().flatten() {
         if !all.iter().any(|known| is_same(known, told)) {
             all.push(told);
         }
     }
-    let one = |told: &Told| {
+    let one = |told: &PolicyFigure| {
         let same = seeds.iter().filter_map(|seed| seed.iter().find(|it| is_same(it, told)));
         let mut values: Vec<f64> = same.map(|told| told.value).collect();
         values.sort_by(f64::total_cmp);
-        let [low, median, high] = [0, values.len() / 2, values.len() - 1].map(|at| Real::or_infinite(values[at]));
+        let [low, median, high] =
+            [0, values.len() / 2, values.len() - 1].map(|at| ExtendedReal::or_infinite(values[at]));
         let source = "median of the seeds, between the least and the most";
         let figure = Figure::counted(told.name, told.unit, median, values.len() as u64, source);
         let figure = Figure { low: Some(low), high: Some(high), ..figure }.with(POLICY, policy.name());
@@ -112,26 +117,26 @@ fn merged(policy: Policy, seeds: &[Vec<Told>]) -> Vec<Figure> {
 }
 
 /// Bytes that landed in a second.
-pub(super) fn rate(outcome: &Outcome) -> f64 {
+pub(super) fn rate(outcome: &TimesliceOutcome) -> f64 {
     outcome.bytes as f64 / outcome.measured.as_secs_f64().max(1e-12)
 }
 
-fn throughput(plan: &Plan, outcome: &Outcome, run: &Run) -> Vec<Told> {
+fn throughput(plan: &TimeslicePlan, outcome: &TimesliceOutcome, run: &SeedRun) -> Vec<PolicyFigure> {
     let of_input = rate(outcome) / f64::from(plan.inputs);
-    let told = |name, unit, value| Told { name, unit, label: None, value };
+    let told = |name, unit, value| PolicyFigure { name, unit, label: None, value };
     let mut all = vec![told(RATE, "GB/s", of_input / 1e9), told(FRACTION, "", rate(outcome) / rate(&run.raw).max(1.0))];
     all.extend(run.host_rate.map(|line| told(LINE, "", of_input * 8.0 / line.0 as f64)));
     all
 }
 
-fn told(plan: &Plan, outcome: &Outcome, run: &Run) -> Vec<Told> {
+fn policy_figures(plan: &TimeslicePlan, outcome: &TimesliceOutcome, run: &SeedRun) -> Vec<PolicyFigure> {
     let mut all = throughput(plan, outcome, run);
     let rotation = rotation(plan, &run.raw);
     let fill = Histogram::merged(&outcome.fills);
     for quantile in QUANTILES {
         let mut tell = |name, unit, value: Option<f64>| {
             let label = Some((labels::QUANTILE, quantile));
-            all.extend(value.map(|value| Told { name, unit, label, value }));
+            all.extend(value.map(|value| PolicyFigure { name, unit, label, value }));
         };
         let completion = reading(&outcome.completion, quantile);
         tell(COMPLETION, "ms", completion.map(|nanos| nanos / 1e6));
@@ -139,7 +144,7 @@ fn told(plan: &Plan, outcome: &Outcome, run: &Run) -> Vec<Told> {
         tell(GAP, "", reading(&outcome.gap, quantile));
         tell(FILL, "", reading(&fill, quantile).map(|fill| fill / 1e6));
     }
-    let mut tell = |name, unit, label, value| all.push(Told { name, unit, label, value });
+    let mut tell = |name, unit, label, value| all.push(PolicyFigure { name, unit, label, value });
     if !outcome.windows.is_empty() {
         let sum = outcome.windows.iter().map(|window| f64::from(*window)).sum::<f64>();
         tell(WINDOW, "", None, sum / outcome.windows.len() as f64);
@@ -150,7 +155,7 @@ fn told(plan: &Plan, outcome: &Outcome, run: &Run) -> Vec<Told> {
             tell(RECOVERY_INTERVALS, "", None, intervals);
         }
     }
-    if let Some([first, last]) = loss::slowest(&outcome.losses) {
+    if let Some([first, last]) = scheduled_change::slowest(&outcome.losses) {
         tell(DETECTION, "ms", None, first);
         tell(REDISTRIBUTION, "ms", None, last);
         // Until all know, others carry what was granted before; then it shows how they go on.
@@ -172,7 +177,7 @@ fn told(plan: &Plan, outcome: &Outcome, run: &Run) -> Vec<Told> {
 }
 
 /// What part of what all carried those can that are left.
-fn left(plan: &Plan, outcome: &Outcome) -> f64 {
+fn left(plan: &TimeslicePlan, outcome: &TimesliceOutcome) -> f64 {
     let inputs = outcome.losses.keys().filter(|rank| rank.0 < plan.inputs).count();
     let builders = outcome.losses.len() - inputs;
     let left = |of: u32, lost: usize| 1.0 - lost as f64 / f64::from(of);
@@ -186,7 +191,7 @@ pub(super) fn reading(histogram: &Histogram, quantile: &str) -> Option<f64> {
 }
 
 /// The time in which unscheduled writes carry a contribution of every input to every builder.
-pub(super) fn rotation(plan: &Plan, raw: &Outcome) -> Nanos {
+pub(super) fn rotation(plan: &TimeslicePlan, raw: &TimesliceOutcome) -> Nanos {
     let bytes = plan.contribution.0 as f64 * f64::from(plan.inputs) * f64::from(plan.builders);
     Nanos(((bytes / rate(raw).max(1.0) * 1e9) as u64).max(1))
 }

@@ -15,7 +15,7 @@ const WAITING_MAX: usize = 256;
 
 /// Numbers of timeslices.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Numbers {
+pub(crate) struct TimesliceNumbers {
     /// First, distance, count.
     steps: Vec<[u64; 3]>,
     /// Not yet among them.
@@ -23,7 +23,7 @@ pub(crate) struct Numbers {
     waiting: BTreeSet<u64>,
 }
 
-impl Numbers {
+impl TimesliceNumbers {
     /// One more.
     pub(super) fn push(&mut self, number: u64) {
         if !self.waiting.insert(number) {
@@ -59,7 +59,7 @@ impl Numbers {
     }
 }
 
-impl FromIterator<u64> for Numbers {
+impl FromIterator<u64> for TimesliceNumbers {
     fn from_iter<I: IntoIterator<Item = u64>>(all: I) -> Self {
         let mut numbers = Self::default();
         all.into_iter().for_each(|number| numbers.push(number));
@@ -69,19 +69,19 @@ impl FromIterator<u64> for Numbers {
 
 /// Whether everything is there, once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Audit {
+pub(super) struct CompletenessAudit {
     /// Nobody has them.
     pub(super) lost: u64,
     /// Somebody had them already, or nobody gave them.
     pub(super) duplicated: u64,
 }
 
-impl Audit {
+impl CompletenessAudit {
     /// Of the timeslices below `given`, that were built as `all` say. Takes a bit for each.
-    pub(super) fn of<'a>(given: u64, all: impl Iterator<Item = &'a Numbers>) -> Self {
+    pub(super) fn new<'a>(given: u64, all: impl Iterator<Item = &'a TimesliceNumbers>) -> Self {
         let mut seen = vec![0_u64; given.div_ceil(64) as usize];
         let (mut built, mut duplicated) = (0, 0);
-        for number in all.flat_map(Numbers::iter) {
+        for number in all.flat_map(TimesliceNumbers::iter) {
             match seen.get_mut((number / 64) as usize).filter(|_| number < given) {
                 Some(word) if *word >> (number % 64) & 1 == 0 => {
                     *word |= 1 << (number % 64);
@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn push__turns_of_a_builder_are_one_step_in_whatever_order_they_end() {
         let swapped = (0..10_000_u64).map(|turn| 3 + 4 * (turn ^ 5));
-        let numbers: Numbers = swapped.clone().collect();
+        let numbers: TimesliceNumbers = swapped.clone().collect();
         assert!(numbers.steps.len() <= 2, "{:?}", numbers.steps);
         let mut wanted: Vec<u64> = swapped.collect();
         wanted.sort_unstable();
@@ -111,22 +111,23 @@ mod tests {
 
     #[test]
     fn push__keeps_what_comes_twice_and_what_goes_back() {
-        let numbers: Numbers = [9, 9, 2, 700, 1, 9].into_iter().chain(1_000..2_000).chain([0]).collect();
+        let numbers: TimesliceNumbers = [9, 9, 2, 700, 1, 9].into_iter().chain(1_000..2_000).chain([0]).collect();
         let mut all: Vec<u64> = numbers.iter().collect();
         all.sort_unstable();
         assert_eq!((&all[..7], all.len()), (&[0, 1, 2, 9, 9, 9, 700][..], 1_007));
         let told = serde_json::to_string(&numbers).expect("JSON");
-        assert_eq!(serde_json::from_str::<Numbers>(&told).ok(), Some(numbers));
+        assert_eq!(serde_json::from_str::<TimesliceNumbers>(&told).ok(), Some(numbers));
     }
 
     #[test]
     fn audit__finds_one_lost_and_one_twice_although_the_sums_agree() {
-        let [even, odd]: [Numbers; 2] = [0, 1].map(|first| (first..100).step_by(2).collect());
-        let audit = |all: &[&Numbers]| Audit::of(100, all.iter().copied());
-        assert_eq!(audit(&[&even, &odd]), Audit::default());
-        let wrong: Numbers = (0..100).step_by(2).map(|number| if number == 40 { 44 } else { number }).collect();
-        assert_eq!(audit(&[&wrong, &odd]), Audit { lost: 1, duplicated: 1 });
-        let beyond: Numbers = [100, u64::MAX].into_iter().collect();
-        assert_eq!(audit(&[&beyond, &odd]), Audit { lost: 50, duplicated: 2 });
+        let [even, odd]: [TimesliceNumbers; 2] = [0, 1].map(|first| (first..100).step_by(2).collect());
+        let audit = |all: &[&TimesliceNumbers]| CompletenessAudit::new(100, all.iter().copied());
+        assert_eq!(audit(&[&even, &odd]), CompletenessAudit::default());
+        let wrong: TimesliceNumbers =
+            (0..100).step_by(2).map(|number| if number == 40 { 44 } else { number }).collect();
+        assert_eq!(audit(&[&wrong, &odd]), CompletenessAudit { lost: 1, duplicated: 1 });
+        let beyond: TimesliceNumbers = [100, u64::MAX].into_iter().collect();
+        assert_eq!(audit(&[&beyond, &odd]), CompletenessAudit { lost: 50, duplicated: 2 });
     }
 }

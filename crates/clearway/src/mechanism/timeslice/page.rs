@@ -6,12 +6,12 @@ use clearway_proto::base::Nanos;
 use clearway_proto::stats::Histogram;
 use serde::Serialize;
 
-use super::conduct::Built;
-use super::course::Death;
+use super::coordinator::BuildResult;
 use super::figures::{COMPLETION, DUPLICATED, LOST, POLICY, reading};
-use super::numbers::Audit;
-use super::plan::Plan;
-use crate::report::model::{Figure, Real, Report, labels};
+use super::numbers::CompletenessAudit;
+use super::plan::TimeslicePlan;
+use super::run_progress::RankLoss;
+use crate::report::model::{ExtendedReal, Figure, Report, labels};
 use crate::report::numerals::digits;
 
 /// Bytes for each second of processor time of all ranks, in B/s; label policy.
@@ -19,14 +19,14 @@ const COST: &str = "timeslice_bytes_per_processor_second";
 
 /// What is told of a run that has a source.
 #[derive(Debug, Serialize)]
-pub(crate) struct Told {
+pub(crate) struct RunSummary {
     timeslices: u64,
     /// Timeslices that nobody built although an input had something for them, and those that were built twice.
     lost: u64,
     duplicated: u64,
     /// Ranks that it went on without.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    out: Vec<OutTold>,
+    out: Vec<LostRankSummary>,
     /// Timeslices that lack microslices of some input.
     incomplete: u64,
     microslices: u64,
@@ -46,7 +46,7 @@ pub(crate) struct Told {
 
 /// A rank that a run went on without.
 #[derive(Debug, Serialize)]
-struct OutTold {
+struct LostRankSummary {
     rank: u32,
     how: String,
     /// Since the run began.
@@ -62,12 +62,12 @@ struct OutTold {
     archive: Option<String>,
 }
 
-impl From<&Death> for OutTold {
-    fn from(death: &Death) -> Self {
+impl From<&RankLoss> for LostRankSummary {
+    fn from(death: &RankLoss) -> Self {
         let [detection_ms, redistribution_ms] = death.known.after_ms();
         Self {
             rank: death.rank.0,
-            how: death.how().to_owned(),
+            how: death.how_it_ended().to_owned(),
             seconds: death.known.died.as_secs_f64(),
             detection_ms,
             redistribution_ms,
@@ -79,13 +79,13 @@ impl From<&Death> for OutTold {
 }
 
 /// What was built, and how it went.
-pub(crate) fn told(built: &Built) -> Told {
-    let Built { account, took, .. } = built;
-    Told {
+pub(crate) fn run_summary(built: &BuildResult) -> RunSummary {
+    let BuildResult { account, took, .. } = built;
+    RunSummary {
         timeslices: built.timeslices,
         lost: built.audit.lost,
         duplicated: built.audit.duplicated,
-        out: built.deaths.iter().map(OutTold::from).collect(),
+        out: built.deaths.iter().map(LostRankSummary::from).collect(),
         incomplete: account.incomplete,
         microslices: account.microslices,
         bytes: account.bytes,
@@ -105,19 +105,20 @@ pub(super) fn millis(histogram: &Histogram, quantile: &str) -> Option<f64> {
 }
 
 /// What each policy of `built` costs, as figures: medians of the seeds.
-pub(crate) fn costs(built: &Built) -> impl Iterator<Item = Figure> {
+pub(crate) fn costs(built: &BuildResult) -> impl Iterator<Item = Figure> {
     built.cost.iter().map(|(policy, values)| {
-        let (cost, source) = (Real::finite(median(values)), "bytes that landed over processor time of all ranks");
+        let (cost, source) =
+            (ExtendedReal::finite(median(values)), "bytes that landed over processor time of all ranks");
         Figure::counted(COST, "B/s", cost, values.len() as u64, source).with(POLICY, policy.name())
     })
 }
 
 /// Adds what was `built` of a source under the first policy of `plan` to `report`.
-pub(crate) fn write_built(plan: &Plan, built: &Built, report: &mut Report) {
-    let told = told(built);
+pub(crate) fn write_built(plan: &TimeslicePlan, built: &BuildResult, report: &mut Report) {
+    let told = run_summary(built);
     let policy = plan.policies.first().map_or("", |policy| policy.name());
     let figure = |name: &str, unit: &str, value: f64, source: &str| {
-        Figure::counted(name, unit, Real::or_infinite(value), 1, source).with(POLICY, policy)
+        Figure::counted(name, unit, ExtendedReal::or_infinite(value), 1, source).with(POLICY, policy)
     };
     let counted = "counted at the end of the run";
     report.figures.extend([
@@ -144,7 +145,7 @@ pub(crate) fn write_built(plan: &Plan, built: &Built, report: &mut Report) {
 }
 
 /// Adds what `built` cost, and what a reader must know of it, to `report`.
-pub(crate) fn write_remarks(built: &Built, report: &mut Report) {
+pub(crate) fn write_remarks(built: &BuildResult, report: &mut Report) {
     report.figures.extend(costs(built));
     let words = |line: String| line.split_whitespace().skip(1).collect::<Vec<_>>().join(" ");
     report.warnings.extend(built.deaths.iter().map(|death| words(lines_of(death))));
@@ -159,9 +160,9 @@ fn median(values: &[f64]) -> f64 {
 }
 
 /// The same as text that ends with a newline.
-pub(crate) fn page(about: &str, plan: &Plan, built: &Built) -> String {
-    let number = |value: f64| digits(Real::finite(value));
-    let told = told(built);
+pub(crate) fn page(about: &str, plan: &TimeslicePlan, built: &BuildResult) -> String {
+    let number = |value: f64| digits(ExtendedReal::finite(value));
+    let told = run_summary(built);
     let mut text = format!("timeslices on {about}: {} inputs, {} builders\n\n", plan.inputs, plan.builders);
     let _ = writeln!(text, "  built      {} timeslices in {} s", told.timeslices, number(told.seconds));
     let rate = told.bytes as f64 / told.seconds / 1e6;
@@ -181,7 +182,7 @@ pub(crate) fn page(about: &str, plan: &Plan, built: &Built) -> String {
 }
 
 /// Whether what was built was right, and where it is; nothing where nobody looked.
-pub(crate) fn account(built: &Built) -> String {
+pub(crate) fn account(built: &BuildResult) -> String {
     let account = &built.account;
     let mut text = String::new();
     if account.checked > 0 {
@@ -195,11 +196,11 @@ pub(crate) fn account(built: &Built) -> String {
     }
     built.deaths.iter().for_each(|death| text.push_str(&lines_of(death)));
     if !built.deaths.is_empty() {
-        let Audit { lost, duplicated } = built.audit;
+        let CompletenessAudit { lost, duplicated } = built.audit;
         let _ = writeln!(text, "  lost       {lost} of {} timeslices; built twice: {duplicated}", built.given);
     }
     for (policy, values) in &built.cost {
-        let cost = digits(Real::finite(median(values) / 1e6));
+        let cost = digits(ExtendedReal::finite(median(values) / 1e6));
         let _ =
             writeln!(text, "  cost       {}: {cost} MB for each second of processor time of all ranks", policy.name());
     }
@@ -213,11 +214,11 @@ pub(crate) fn account(built: &Built) -> String {
 }
 
 /// Who died, and what counts of its work.
-fn lines_of(death: &Death) -> String {
-    let Death { name, settled, known, .. } = death;
-    let number = |value: f64| digits(Real::finite(value));
+fn lines_of(death: &RankLoss) -> String {
+    let RankLoss { name, settled, known, .. } = death;
+    let number = |value: f64| digits(ExtendedReal::finite(value));
     let policy = death.policy.map_or("", |policy| policy.name());
-    let mut text = format!("  out        {name} {} under {policy}", death.how());
+    let mut text = format!("  out        {name} {} under {policy}", death.how_it_ended());
     if known.by.is_some() {
         let [first, last] = known.after_ms().map(number);
         let _ = write!(text, ": known after {first} ms, by all after {last} ms");

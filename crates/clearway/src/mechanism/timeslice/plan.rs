@@ -6,11 +6,11 @@ use clearway_proto::base::{BitsPerSec, Bytes, Nanos};
 use clearway_proto::timeslice::{Dfs, Policy, Window};
 use serde::{Deserialize, Serialize};
 
-use super::loss::Change;
+use super::scheduled_change::ScheduledChange;
 
 /// One run.
 #[derive(Clone, Debug)]
-pub(crate) struct Plan {
+pub(crate) struct TimeslicePlan {
     /// Ranks with contributions; they come first.
     pub(crate) inputs: u32,
     /// Ranks that build.
@@ -22,7 +22,7 @@ pub(crate) struct Plan {
     /// Bytes of one contribution.
     pub(crate) contribution: Bytes,
     /// Whether short messages go along with unscheduled ones.
-    pub(crate) messages: Messages,
+    pub(crate) messages: UnscheduledMessages,
     /// Bytes of the ring of each connection.
     pub(crate) ring: Bytes,
     /// Bounds of the window of a policy that grants.
@@ -38,20 +38,20 @@ pub(crate) struct Plan {
     /// Seeds, each a run of its own.
     pub(crate) seeds: Vec<u64>,
     /// How far builders' rings are at the beginning.
-    pub(crate) rings: Rings,
+    pub(crate) rings: InitialRings,
     /// What hosts are like, beside what the fabric file says.
     pub(crate) hosts: HostConditions,
     /// A time in which inputs are slower.
     pub(crate) slowdown: Option<Slowdown>,
     /// Ranks that go or come, by time.
-    pub(crate) changes: Vec<Change>,
+    pub(crate) changes: Vec<ScheduledChange>,
     /// How often ranks say that they are there; none where nobody is watched.
     pub(crate) heartbeat: Option<Nanos>,
 }
 
 /// What unscheduled writes and puts are made of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Messages {
+pub(crate) enum UnscheduledMessages {
     /// Messages as long as a contribution.
     #[default]
     Alone,
@@ -62,7 +62,7 @@ pub(crate) enum Messages {
 /// How far rings are at the beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Rings {
+pub(crate) enum InitialRings {
     /// Empty; they fill as fast as inputs get out of step.
     #[default]
     Empty,
@@ -102,15 +102,15 @@ impl Slowdown {
     }
 }
 
-impl Plan {
+impl TimeslicePlan {
     /// The same plan as `policy` runs it, on hosts of this rate.
-    pub(super) fn of(&self, policy: Policy, rate: BitsPerSec) -> Self {
+    pub(super) fn with_policy(&self, policy: Policy, rate: BitsPerSec) -> Self {
         if !policy.is_building() {
             // Nobody is watched where nothing is built, and who writes unscheduled stays: it is the line to compare with.
             return Self { changes: Vec::new(), heartbeat: None, weights: Vec::new(), ..self.clone() };
         }
         let unbounded = matches!(policy, Policy::BestEffort | Policy::Offset);
-        if self.rings == Rings::Empty || !unbounded {
+        if self.rings == InitialRings::Empty || !unbounded {
             return self.clone();
         }
         let drain = rate.time_for(Bytes(self.ring.0.saturating_mul(u64::from(self.inputs))));

@@ -5,8 +5,8 @@ use core::ops::Range;
 use clearway_proto::base::Nanos;
 use clearway_proto::timeslice::IntervalRecord;
 
-use super::plan::{Plan, Slowdown};
-use super::simulated::Outcome;
+use super::plan::{Slowdown, TimeslicePlan};
+use super::simulated::TimesliceOutcome;
 
 /// What is left to the old rate or duration and counts as back, in hundredths.
 const WITHIN: f64 = 3.0;
@@ -17,7 +17,7 @@ const INTERVALS: usize = 3;
 
 /// From the end of `disturbed` to the first moment from which on ten rotations carry what they did before, or that `share` of it which can
 /// be carried without those that died, in rotations; infinite when that does not come.
-pub(super) fn rotations(outcome: &Outcome, disturbed: Range<Nanos>, share: f64, rotation: Nanos) -> f64 {
+pub(super) fn rotations(outcome: &TimesliceOutcome, disturbed: Range<Nanos>, share: f64, rotation: Nanos) -> f64 {
     let step = outcome.measured.0 as f64 / outcome.pulse.len().max(1) as f64;
     let [from, until] = [disturbed.start, disturbed.end].map(|at| (at.0 as f64 / step).ceil() as usize);
     let window = ((rotation.0 as f64 * ROTATIONS / step).round() as usize).max(1);
@@ -30,7 +30,7 @@ pub(super) fn rotations(outcome: &Outcome, disturbed: Range<Nanos>, share: f64, 
 
 /// Intervals that begin behind the end of `slow` until three in a row take as long as the median before it did; infinite when
 /// they never do. None without intervals.
-pub(super) fn intervals(outcome: &Outcome, plan: &Plan, slow: &Slowdown) -> Option<f64> {
+pub(super) fn intervals(outcome: &TimesliceOutcome, plan: &TimeslicePlan, slow: &Slowdown) -> Option<f64> {
     // Starts of intervals count from the barrier, which falls into the start skew.
     let [from, until] = [slow.time().start, slow.time().end].map(|at| plan.warm_up + at);
     let settled = from.0 / 2;
@@ -52,8 +52,8 @@ mod tests {
 
     const SLOW: Range<Nanos> = Nanos(100)..Nanos(200);
 
-    fn outcome(pulse: Vec<u64>) -> Outcome {
-        Outcome { measured: Nanos(1_000), pulse, ..Outcome::default() }
+    fn outcome(pulse: Vec<u64>) -> TimesliceOutcome {
+        TimesliceOutcome { measured: Nanos(1_000), pulse, ..TimesliceOutcome::default() }
     }
 
     #[test]
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn rotations__of_a_run_that_ends_within_the_drop_are_endless() {
-        let short = Outcome { measured: Nanos(50), pulse: vec![1; 5], ..Outcome::default() };
+        let short = TimesliceOutcome { measured: Nanos(50), pulse: vec![1; 5], ..TimesliceOutcome::default() };
         assert_eq!(rotations(&short, SLOW, 1.0, Nanos(20)), f64::INFINITY);
     }
 }

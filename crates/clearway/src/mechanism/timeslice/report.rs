@@ -10,32 +10,32 @@ use clearway_proto::stats::Histogram;
 use clearway_proto::timeslice::{Cause, IntervalRecord, Policy};
 
 use super::figures::{FRACTION, ROTATIONS, figures, rate, reading, rotation, speeds};
-use super::film::Film;
-use super::plan::{Plan, Rings};
-use super::simulated::Outcome;
+use super::gantt::Gantt;
+use super::plan::{InitialRings, TimeslicePlan};
+use super::simulated::TimesliceOutcome;
 use super::table::rows;
-use super::{Run, TimesliceBuilding, simulate};
-use crate::report::model::{Figure, Real, Report, labels};
+use super::{SeedRun, TimesliceBuilding, simulate};
+use crate::report::model::{ExtendedReal, Figure, Report, labels};
 use crate::report::present::Presenter;
 use crate::scenario::Fabric;
-use building::{Building, BuildingFilm, BuildingInterval, BuildingPolicy};
+use building::{BuildingGantt, BuildingInterval, BuildingPolicy, BuildingReport};
 
 /// Runs `plan` under `queue` of `fabric` and adds what it showed to `report`; what each run did, as digests. Progress goes to standard
 /// error.
-pub(super) fn report(fabric: &Fabric, queue: &str, plan: &Plan, report: &mut Report) -> Result<Vec<String>> {
+pub(super) fn report(fabric: &Fabric, queue: &str, plan: &TimeslicePlan, report: &mut Report) -> Result<Vec<String>> {
     let runs = simulate(fabric, queue, plan, &|seed, policy| eprintln!("seed {seed}: {}", policy.name()))?;
     write_runs(plan, &runs, report);
     Ok(digests(&runs))
 }
 
 /// Adds what `runs` of `plan` showed to `report`.
-pub(crate) fn write_runs(plan: &Plan, runs: &[Run], report: &mut Report) {
+pub(crate) fn write_runs(plan: &TimeslicePlan, runs: &[SeedRun], report: &mut Report) {
     report.figures.extend(figures(plan, runs));
     report.figures.extend(speeds(plan, runs));
     if let Some(run) = runs.first() {
         report.set_part(&building(plan, run));
     }
-    if plan.rings == Rings::Full {
+    if plan.rings == InitialRings::Full {
         report.warnings.push(
             "best-effort and offset began with a start skew of one ring's draining time, so that rings are full from the \
              beginning on; other policies began as the parameters say"
@@ -50,18 +50,18 @@ pub(crate) fn write_runs(plan: &Plan, runs: &[Run], report: &mut Report) {
 }
 
 /// What each of simulated `runs` did.
-pub(crate) fn digests(runs: &[Run]) -> Vec<String> {
+pub(crate) fn digests(runs: &[SeedRun]) -> Vec<String> {
     runs.iter().flat_map(outcomes).map(|(_, outcome)| format!("{:032x}", outcome.digest)).collect()
 }
 
 /// Raw first.
-fn outcomes(run: &Run) -> impl Iterator<Item = (Policy, &Outcome)> {
+fn outcomes(run: &SeedRun) -> impl Iterator<Item = (Policy, &TimesliceOutcome)> {
     let policies = run.policies.iter().map(|(policy, outcome)| (*policy, outcome));
     [(Policy::Raw, &run.raw)].into_iter().chain(policies)
 }
 
-fn building(plan: &Plan, run: &Run) -> Building {
-    Building {
+fn building(plan: &TimeslicePlan, run: &SeedRun) -> BuildingReport {
+    BuildingReport {
         inputs: plan.inputs,
         builders: plan.builders,
         contribution_bytes: plan.contribution.0,
@@ -69,19 +69,19 @@ fn building(plan: &Plan, run: &Run) -> Building {
         rotation_ms: rotation(plan, &run.raw).0 as f64 / 1e6,
         slower_ms: plan
             .slowdown
-            .map(|slow| [slow.time().start, slow.time().end].map(|at| Real::or_infinite(at.0 as f64 / 1e6))),
-        policies: outcomes(run).map(|(policy, outcome)| of_policy(policy, outcome, rate(&run.raw))).collect(),
+            .map(|slow| [slow.time().start, slow.time().end].map(|at| ExtendedReal::or_infinite(at.0 as f64 / 1e6))),
+        policies: outcomes(run).map(|(policy, outcome)| policy_report(policy, outcome, rate(&run.raw))).collect(),
     }
 }
 
-fn of_policy(policy: Policy, outcome: &Outcome, raw: f64) -> BuildingPolicy {
+fn policy_report(policy: Policy, outcome: &TimesliceOutcome, raw: f64) -> BuildingPolicy {
     let steps = outcome.pulse.len().max(1) as f64;
     let step = outcome.measured.as_secs_f64() / steps;
     let builds = policy.is_building();
     let inputs_time = outcome.measured.as_secs_f64() * f64::from(outcome.inputs);
     let blocked = |cause: Cause| {
         let percent = 100.0 * outcome.blocked[cause as usize].as_secs_f64() / inputs_time.max(1e-12);
-        (cause.name().to_owned(), Real::or_infinite(percent))
+        (cause.name().to_owned(), ExtendedReal::or_infinite(percent))
     };
     BuildingPolicy {
         policy: policy.name().to_owned(),
@@ -89,24 +89,28 @@ fn of_policy(policy: Policy, outcome: &Outcome, raw: f64) -> BuildingPolicy {
         fills: outcome.fills.iter().filter_map(|fill| candle(fill, 1e4)).collect(),
         blocked: Cause::ALL.into_iter().map(blocked).collect(),
         step_ms: step * 1e3,
-        pulse: outcome.pulse.iter().map(|bytes| Real::or_infinite(*bytes as f64 / step / raw.max(1.0))).collect(),
+        pulse: outcome
+            .pulse
+            .iter()
+            .map(|bytes| ExtendedReal::or_infinite(*bytes as f64 / step / raw.max(1.0)))
+            .collect(),
         intervals: outcome.intervals.iter().map(interval).collect(),
-        film: outcome.film.as_ref().map(of_film),
+        gantt: outcome.gantt.as_ref().map(gantt_report),
     }
 }
 
 /// Least, p10, p50, p90 and most, over `unit`; nothing where nothing was counted.
-fn candle(histogram: &Histogram, unit: f64) -> Option<[Real; 5]> {
+fn candle(histogram: &Histogram, unit: f64) -> Option<[ExtendedReal; 5]> {
     let (least, most) = (histogram.min()? as f64, histogram.max()? as f64);
     let quantile = |quantile| reading(histogram, quantile);
     Some(
         [least, quantile("p10")?, quantile("p50")?, quantile("p90")?, most]
-            .map(|value| Real::or_infinite(value / unit)),
+            .map(|value| ExtendedReal::or_infinite(value / unit)),
     )
 }
 
 fn interval(record: &IntervalRecord) -> BuildingInterval {
-    let ms = |time: clearway_proto::base::Nanos| Real::or_infinite(time.0 as f64 / 1e6);
+    let ms = |time: clearway_proto::base::Nanos| ExtendedReal::or_infinite(time.0 as f64 / 1e6);
     BuildingInterval {
         interval: record.interval,
         start_ms: ms(record.start),
@@ -116,13 +120,13 @@ fn interval(record: &IntervalRecord) -> BuildingInterval {
     }
 }
 
-fn of_film(film: &Film) -> BuildingFilm {
-    BuildingFilm { step_us: film.step.as_micros_f64(), rows: film.rows.clone() }
+fn gantt_report(gantt: &Gantt) -> BuildingGantt {
+    BuildingGantt { step_us: gantt.step.as_micros_f64(), rows: gantt.rows.clone() }
 }
 
 impl Presenter for TimesliceBuilding {
     fn check(&self, report: &Report) -> Result<(), String> {
-        report.check_part::<Building>()
+        report.check_part::<BuildingReport>()
     }
 
     fn tables(&self, report: &Report) -> Vec<Vec<String>> {
@@ -145,9 +149,9 @@ impl Presenter for TimesliceBuilding {
 }
 
 /// What each policy carried, and how long timeslices took.
-fn building_table(report: &Report, building: &Building) -> Vec<String> {
+fn building_table(report: &Report, building: &BuildingReport) -> Vec<String> {
     let policies: Vec<&str> = building.policies.iter().map(|it| it.policy.as_str()).collect();
-    let Building { inputs, builders, .. } = building;
+    let BuildingReport { inputs, builders, .. } = building;
     let mut lines = vec![format!("Timeslices of {inputs} inputs at {builders} builders"), String::new()];
     lines.extend(rows(&policies, &report.figures));
     lines
@@ -157,11 +161,11 @@ fn building_table(report: &Report, building: &Building) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::report::html::browser;
-    use crate::report::terminal::{Paint, WIDTH, render};
+    use crate::report::terminal::{ColourMode, WIDTH, render};
 
     #[test]
     fn render__timeslices_have_a_row_for_each_policy_within_eighty_columns() {
-        let text = render(&sample::building(), &[&TimesliceBuilding], Paint::Plain);
+        let text = render(&sample::building(), &[&TimesliceBuilding], ColourMode::Plain);
         let row = |policy: &str| text.lines().find(|line| line.starts_with(policy)).map(str::to_owned);
         assert!(row("raw").is_some_and(|row| row.contains("1.00")) && row("a-policy-w.").is_some(), "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");

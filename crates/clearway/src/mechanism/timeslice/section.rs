@@ -6,13 +6,16 @@ use clearway_proto::timeslice::{Dfs, Policy, SpeedUp, Window};
 use serde::{Deserialize, Serialize};
 use toml::de::DeTable;
 
-use super::{Feed, HostConditions, Messages, Plan, Rings, Shape, SinkKind, Slowdown, SourceKind, Task};
+use super::{
+    BuildSpec, HostConditions, InitialRings, SinkKind, Slowdown, SourceKind, TimeslicePlan, TimesliceShape,
+    TimesliceTask, UnscheduledMessages,
+};
 use crate::scenario::{Fabric, Section, Time, check_queues, distinct, is_given, within};
 
 /// Timeslice building.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub(crate) struct Timeslice {
+pub(crate) struct TimesliceSection {
     /// The fabric's queue.
     pub(crate) queue: String,
     /// Ranks with contributions; the other hosts build.
@@ -24,7 +27,7 @@ pub(crate) struct Timeslice {
     /// Bytes of the ring of each connection.
     pub(crate) ring: Bytes,
     /// How far rings are at the beginning.
-    pub(crate) rings: Rings,
+    pub(crate) rings: InitialRings,
     /// Contributions that a builder of `token` lets in at a time: a number, or the bounds of what it finds.
     pub(crate) window: String,
     /// Timeslices of an interval of `dfs`.
@@ -63,7 +66,7 @@ pub(crate) struct Timeslice {
     pub(crate) drop_length: Time,
 }
 
-impl Default for Timeslice {
+impl Default for TimesliceSection {
     fn default() -> Self {
         let Dfs { interval, history, speed_up, .. } = Dfs::default();
         Self {
@@ -72,7 +75,7 @@ impl Default for Timeslice {
             policies: vec![Policy::BestEffort, Policy::Offset, Policy::Dfs, Policy::Token],
             contribution: Bytes(64 << 10),
             ring: Bytes(32 << 20),
-            rings: Rings::Empty,
+            rings: InitialRings::Empty,
             window: "2-64".to_owned(),
             interval,
             history,
@@ -100,10 +103,10 @@ const BYTES_MAX: Bytes = Bytes(64 << 20);
 /// The longest ring: with five thousand inputs, offsets stay far below 64 bits.
 const RING_MAX: Bytes = Bytes(1 << 40);
 
-impl Section for Timeslice {
+impl Section for TimesliceSection {
     const NAME: &'static str = "timeslice";
 
-    fn settle(&mut self, fabric: &mut Fabric, given: &DeTable<'_>) -> Result<(), String> {
+    fn apply_defaults(&mut self, fabric: &mut Fabric, given: &DeTable<'_>) -> Result<(), String> {
         let is_given = |key| is_given(given, Self::NAME, key);
         if !is_given("queue") {
             self.queue = fabric.usual_queue()?;
@@ -112,7 +115,7 @@ impl Section for Timeslice {
             self.inputs = fabric.hosts()? / 2;
         }
         let Fabric::Lab(_) = fabric else { return Ok(()) };
-        let usual = Usual::LAB;
+        let usual = ProcessDefaults::LAB;
         self.warm_up = if is_given("warm-up") { self.warm_up } else { usual.warm_up };
         self.measured = if is_given("measured") { self.measured } else { usual.measured };
         self.contribution = if is_given("contribution") { self.contribution } else { usual.contribution };
@@ -164,7 +167,7 @@ impl Section for Timeslice {
 }
 
 /// What is usual where ranks are processes: of links of 50 Mb/s, on a machine whose processors are shared.
-struct Usual {
+struct ProcessDefaults {
     contribution: Bytes,
     ring: Bytes,
     interval: u64,
@@ -173,7 +176,7 @@ struct Usual {
     measured: Time,
 }
 
-impl Usual {
+impl ProcessDefaults {
     /// Ten rounds of four builders, a tenth of a second at 50 Mb/s: some dozens of intervals in a run.
     const LAB: Self = Self {
         contribution: Bytes(16 << 10),
@@ -189,7 +192,7 @@ impl Usual {
 /// 0.4 s), and a rank that waits for a processor on a busy machine by less.
 const HEARTBEAT: Nanos = Nanos::from_millis(250);
 
-impl Timeslice {
+impl TimesliceSection {
     /// A key that only a simulated machine has.
     fn only_simulated(&self) -> Option<&'static str> {
         let given = [
@@ -198,7 +201,7 @@ impl Timeslice {
             ("interruption-period", self.interruption_period.is_some()),
             ("packet", self.packet.is_some()),
             ("drop-percent", self.drop_percent > 0),
-            ("rings", self.rings == Rings::Full),
+            ("rings", self.rings == InitialRings::Full),
         ];
         given.into_iter().find(|(_, given)| *given).map(|(key, _)| key)
     }
@@ -207,30 +210,30 @@ impl Timeslice {
     ///
     /// # Errors
     /// Contributions are too short for a descriptor.
-    pub(crate) fn task(&self, hosts: u32, seed: u64) -> Result<(Plan, Task), String> {
-        let plan = Plan { heartbeat: Some(HEARTBEAT), ..self.plan(hosts, seed) };
-        let shape = Shape { core: 1, overlap: 0 };
+    pub(crate) fn task(&self, hosts: u32, seed: u64) -> Result<(TimeslicePlan, TimesliceTask), String> {
+        let plan = TimeslicePlan { heartbeat: Some(HEARTBEAT), ..self.plan(hosts, seed) };
+        let shape = TimesliceShape { core: 1, overlap: 0 };
         let mean = shape.mean_length(plan.contribution).ok_or_else(|| {
             format!("contribution is {}, too few for the descriptor of a microslice", plan.contribution)
         })?;
         let source = SourceKind::Pattern { sizes: SizeDistribution::Constant, mean };
-        let feed = Feed { shape, source, sink: SinkKind::Check, timeslices: None };
+        let feed = BuildSpec { shape, source, sink: SinkKind::Check, timeslices: None };
         let memory = Bytes(plan.ring.0.saturating_mul(u64::from(plan.builders)).clamp(1 << 20, 256 << 20));
-        let task = Task { feed, memory, job: std::process::id().to_string() };
+        let task = TimesliceTask { feed, memory, job: std::process::id().to_string() };
         Ok((plan, task))
     }
 
     /// What runs on `hosts` hosts with seeds from `seed` on.
-    pub(crate) fn plan(&self, hosts: u32, seed: u64) -> Plan {
+    pub(crate) fn plan(&self, hosts: u32, seed: u64) -> TimeslicePlan {
         let speed_up = Dfs::default().speed_up.map(|usual| SpeedUp { step: self.speed_up_percent, ..usual });
         let interruptions = self.interruption_period.zip(self.interruption_length);
-        Plan {
+        TimeslicePlan {
             inputs: self.inputs,
             builders: hosts.saturating_sub(self.inputs),
             weights: Vec::new(),
             policies: self.policies.clone(),
             contribution: self.contribution,
-            messages: Messages::Alone,
+            messages: UnscheduledMessages::Alone,
             ring: self.ring,
             window: self.window.parse().unwrap_or(Window { least: 2, most: 64 }),
             dfs: Dfs {
@@ -267,7 +270,7 @@ mod tests {
     use crate::scenario::{Scenario, SectionKind, read_text};
 
     fn read(text: &str) -> Result<Scenario, String> {
-        read_text(text, &[SectionKind::of::<Timeslice>()])
+        read_text(text, &[SectionKind::new::<TimesliceSection>()])
     }
 
     fn refusal(text: &str) -> String {
@@ -279,7 +282,7 @@ mod tests {
     #[test]
     fn read__timeslices_are_built_by_half_of_the_hosts_unless_it_says_otherwise() {
         let scenario = read(TIMESLICES).expect("defaults work");
-        let test = scenario.section::<Timeslice>().expect("one table");
+        let test = scenario.section::<TimesliceSection>().expect("one table");
         let plan = test.plan(64, 7);
         assert_eq!((plan.inputs, plan.builders, plan.seeds, test.queue.as_str()), (32, 32, vec![7], "shared"));
         assert!(scenario.text().expect("it can be written").contains("\nring = \"32 MiB\"\n"));
@@ -287,7 +290,7 @@ mod tests {
             "{TIMESLICES}inputs = 60\nseeds = 3\ndrop-percent = 25\ndrop-from = \"1ms\"\ndrop-length = \"2ms\"\n"
         ));
         let scenario = scenario.expect("it can run");
-        let plan = scenario.section::<Timeslice>().expect("one table").plan(64, 1);
+        let plan = scenario.section::<TimesliceSection>().expect("one table").plan(64, 1);
         assert_eq!(
             (plan.inputs, plan.builders, plan.seeds, plan.slowdown.map(|slow| slow.percent)),
             (60, 4, vec![1, 2, 3], Some(25))

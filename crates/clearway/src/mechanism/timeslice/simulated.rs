@@ -20,10 +20,10 @@ use clearway_sim::spec::{FabricSpec, Jitter};
 use clearway_sim::wire::{ContentModel, SimWire};
 use clearway_sim::world::{World, WorldEvent};
 
-use super::film::{self, Film};
-use super::loss::{Change, Known, Wanted};
-use super::numbers::Audit;
-use super::plan::{HostConditions, Messages, Plan};
+use super::gantt::{self, Gantt};
+use super::numbers::CompletenessAudit;
+use super::plan::{HostConditions, TimeslicePlan, UnscheduledMessages};
+use super::scheduled_change::{DetectionTimes, ScheduledAction, ScheduledChange};
 use crate::run::venue::SimMachine;
 use crate::scenario::Fabric;
 
@@ -31,15 +31,15 @@ use crate::scenario::Fabric;
 const SAMPLES: u64 = 200;
 /// The most of them, where a rotation is short.
 const SAMPLES_MAX: u64 = 4_000;
-/// Rotations of a film.
+/// Rotations of a gantt.
 const FILM_ROTATIONS: u64 = 2;
 
 /// A fabric, ready for runs.
-pub(super) struct Ground(SimMachine);
+pub(super) struct TimesliceTestBed(SimMachine);
 
 /// What one run showed.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Outcome {
+pub(super) struct TimesliceOutcome {
     /// Whose time it was.
     pub(super) inputs: u32,
     /// How long it was counted.
@@ -61,14 +61,14 @@ pub(super) struct Outcome {
     /// Bytes that landed in each sample.
     pub(super) pulse: Vec<u64>,
     /// Ranks that died, and when the others knew of it.
-    pub(super) losses: BTreeMap<Rank, Known>,
+    pub(super) losses: BTreeMap<Rank, DetectionTimes>,
     /// How much was lost, or came twice; where all of it was counted.
-    pub(super) audit: Option<Audit>,
+    pub(super) audit: Option<CompletenessAudit>,
     /// What one builder made of the intervals, where the policy has any; from the beginning on.
     pub(super) intervals: Vec<IntervalRecord>,
     /// Who sent to whom behind what was counted, where it was asked for.
-    pub(super) film: Option<Film>,
-    /// Simulated time, film left out.
+    pub(super) gantt: Option<Gantt>,
+    /// Simulated time, gantt left out.
     pub(super) simulated: Nanos,
     /// What that took of one processor; none where the kernel does not count it.
     pub(super) spent: Option<Duration>,
@@ -78,9 +78,9 @@ pub(super) struct Outcome {
     pub(super) digest: u128,
 }
 
-impl Outcome {
+impl TimesliceOutcome {
     /// Nothing yet, of a run of `plan` that is counted for `measured`.
-    pub(super) fn of(plan: &Plan, measured: Nanos) -> Self {
+    pub(super) fn new(plan: &TimeslicePlan, measured: Nanos) -> Self {
         let fills = vec![Histogram::new(); plan.builders as usize];
         Self { inputs: plan.inputs, measured, fills, ..Self::default() }
     }
@@ -102,8 +102,8 @@ impl Outcome {
 }
 
 /// What all ranks of one run know.
-struct Job<'a> {
-    plan: &'a Plan,
+struct SimulatedJob<'a> {
+    plan: &'a TimeslicePlan,
     policy: Policy,
     seed: u64,
     layout: Arc<TimesliceLayout>,
@@ -111,22 +111,22 @@ struct Job<'a> {
     joined: RefCell<Vec<Rank>>,
 }
 
-impl<'a> Job<'a> {
-    fn of(plan: &'a Plan, policy: Policy, seed: u64, ground: &Ground) -> Result<Self> {
+impl<'a> SimulatedJob<'a> {
+    fn new(plan: &'a TimeslicePlan, policy: Policy, seed: u64, test_bed: &TimesliceTestBed) -> Result<Self> {
         let ranks = plan.inputs + plan.builders;
         let (inputs, builders) = ((0..plan.inputs).map(Rank), (plan.inputs..ranks).map(Rank));
         let layout = TimesliceLayout::new(inputs.collect(), builders.collect(), &plan.weights)?;
-        let layout = Arc::new(layout.spread(|rank| ground.neighbourhood(rank)));
+        let layout = Arc::new(layout.spread(|rank| test_bed.neighbourhood(rank)));
         Ok(Self { plan, policy, seed, layout, joined: RefCell::default() })
     }
 
     /// Lets a rank go or come.
-    fn change(&self, world: &mut World<TimesliceNode, fabric::Fabric>, change: &Change) {
+    fn change(&self, world: &mut World<TimesliceNode, fabric::Fabric>, change: &ScheduledChange) {
         let (rank, now) = (Rank(change.when.rank), world.now());
         match change.wanted {
-            Wanted::Death => world.crash(rank, Survival::Nothing),
-            Wanted::Retirement => world.command(now, rank, TimesliceCommand::Retire),
-            Wanted::Return => {
+            ScheduledAction::Death => world.crash(rank, Survival::Nothing),
+            ScheduledAction::Retirement => world.command(now, rank, TimesliceCommand::Retire),
+            ScheduledAction::Return => {
                 if world.engine_mut(rank).is_none() {
                     world.restart(rank, |wire| self.node(wire));
                 }
@@ -139,8 +139,8 @@ impl<'a> Job<'a> {
     fn node(&self, wire: &mut SimWire) -> TimesliceNode {
         let Self { plan, policy, .. } = *self;
         let sizes = match plan.messages {
-            Messages::Alone => ContributionSizes::Constant(plan.contribution),
-            Messages::Mixed => ContributionSizes::Mixed(plan.contribution),
+            UnscheduledMessages::Alone => ContributionSizes::Constant(plan.contribution),
+            UnscheduledMessages::Mixed => ContributionSizes::Mixed(plan.contribution),
         };
         let length = sizes.length_at(0);
         let source = wire.register(length).expect("a fresh end has room for a region");
@@ -168,12 +168,12 @@ impl<'a> Job<'a> {
 
 /// Whether the end of a run is filmed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Filmed {
+pub(super) enum GanttRecording {
     Yes,
     No,
 }
 
-impl Ground {
+impl TimesliceTestBed {
     /// The hosts of `fabric` under `queue`, under these `conditions`.
     pub(super) fn open(fabric: &Fabric, queue: &str, seed: u64, conditions: &HostConditions) -> Result<Self> {
         SimMachine::open(fabric, queue, RandomKey::new(seed), &|spec| apply(spec, conditions)).map(Self)
@@ -189,14 +189,20 @@ impl Ground {
         self.0.spec.topology.neighbourhood(self.0.hosts[rank.index()])
     }
 
-    fn world(&self, job: &Job<'_>) -> World<TimesliceNode, fabric::Fabric> {
+    fn world(&self, job: &SimulatedJob<'_>) -> World<TimesliceNode, fabric::Fabric> {
         let key = RandomKey::new(job.seed);
         let carrier = self.0.carrier(key, FabricOptions::default());
         self.0.world(carrier, ContentModel::Lengths, key, |wire| job.node(wire))
     }
 
     /// Lets every input fetch at so many hundredths of its own rate.
-    fn pace_inputs(&self, world: &mut World<TimesliceNode, fabric::Fabric>, plan: &Plan, seed: u64, percent: u32) {
+    fn pace_inputs(
+        &self,
+        world: &mut World<TimesliceNode, fabric::Fabric>,
+        plan: &TimeslicePlan,
+        seed: u64,
+        percent: u32,
+    ) {
         for rank in 0..plan.inputs {
             let mut stream = RandomKey::new(seed).purpose("rate").node(u64::from(rank)).stream();
             let slower = stream.below(u64::from(plan.hosts.spread) * 1_000 + 1);
@@ -208,8 +214,14 @@ impl Ground {
     }
 
     /// Runs `policy` once.
-    pub(super) fn run(&self, plan: &Plan, policy: Policy, seed: u64, filmed: Filmed) -> Result<Outcome> {
-        let plan = &plan.of(policy, self.host_rate());
+    pub(super) fn run(
+        &self,
+        plan: &TimeslicePlan,
+        policy: Policy,
+        seed: u64,
+        recording: GanttRecording,
+    ) -> Result<TimesliceOutcome> {
+        let plan = &plan.with_policy(policy, self.host_rate());
         if self.0.hosts.len() < (plan.inputs + plan.builders) as usize {
             bail!(
                 "the fabric has {} hosts for {} inputs and {} builders",
@@ -219,11 +231,13 @@ impl Ground {
             );
         }
         let started = processor_time();
-        let job = Job::of(plan, policy, seed, self)?;
+        let job = SimulatedJob::new(plan, policy, seed, self)?;
         let mut world = self.begun(&job);
         let mut refused = None;
-        let deaths = plan.changes.iter().filter(|change| change.wanted == Wanted::Death).map(|change| change.when);
-        let mut losses: BTreeMap<Rank, Known> = deaths.map(|kill| (Rank(kill.rank), Known::of(kill.at))).collect();
+        let deaths =
+            plan.changes.iter().filter(|change| change.wanted == ScheduledAction::Death).map(|change| change.when);
+        let mut losses: BTreeMap<Rank, DetectionTimes> =
+            deaths.map(|kill| (Rank(kill.rank), DetectionTimes::from_death(kill.at))).collect();
 
         let mut hear = |told: WorldEvent<'_, TimesliceNode>| match told.event {
             TimesliceEvent::Refused { missing, .. } => refused = refused.or(Some(missing)),
@@ -239,10 +253,10 @@ impl Ground {
         outcome.simulated = plan.warm_up + plan.measured;
         outcome.spent = processor_time().zip(started).map(|(now, started)| now.saturating_sub(started));
         (outcome.packets, outcome.digest) = (world.network().carrier().totals().packets, world.digest());
-        if filmed == Filmed::Yes {
+        if recording == GanttRecording::Yes {
             let (rate, slot) = (self.host_rate(), self.host_rate().time_for(plan.contribution));
             let length = plan.rotation_at(rate).times(FILM_ROTATIONS);
-            outcome.film = Some(film::shoot(&mut world, plan, length, slot, &mut hear));
+            outcome.gantt = Some(gantt::record(&mut world, plan, length, slot, &mut hear));
         }
         outcome.losses = losses;
         refused.map_or(Ok(outcome), |missing: RefusalReason| {
@@ -251,8 +265,8 @@ impl Ground {
     }
 
     /// A world in which every input knows when it begins.
-    fn begun(&self, job: &Job<'_>) -> World<TimesliceNode, fabric::Fabric> {
-        let Job { plan, seed, .. } = *job;
+    fn begun(&self, job: &SimulatedJob<'_>) -> World<TimesliceNode, fabric::Fabric> {
+        let SimulatedJob { plan, seed, .. } = *job;
         let mut world = self.world(job);
         if plan.hosts.spread > 0 {
             self.pace_inputs(&mut world, plan, seed, 100);
@@ -269,11 +283,11 @@ impl Ground {
     fn measure(
         &self,
         world: &mut World<TimesliceNode, fabric::Fabric>,
-        job: &Job<'_>,
+        job: &SimulatedJob<'_>,
         hear: &mut dyn FnMut(WorldEvent<'_, TimesliceNode>),
-    ) -> Outcome {
-        let Job { plan, seed, .. } = *job;
-        let mut tally = Tally::begun(world, plan, self.host_rate());
+    ) -> TimesliceOutcome {
+        let SimulatedJob { plan, seed, .. } = *job;
+        let mut tally = SampleTally::begun(world, plan, self.host_rate());
         let samples = samples(plan, self.host_rate());
         let mut slowed = false;
         for sample in 1..=samples {
@@ -300,18 +314,18 @@ impl Ground {
 }
 
 /// What is counted sample by sample.
-struct Tally {
+struct SampleTally {
     /// By input: contributions since the beginning. Who is ahead of whom counts from there.
     sent: Vec<u64>,
-    outcome: Outcome,
+    outcome: TimesliceOutcome,
 }
 
-impl Tally {
+impl SampleTally {
     /// Of a world that is warm.
-    fn begun(world: &mut World<TimesliceNode, fabric::Fabric>, plan: &Plan, rate: BitsPerSec) -> Self {
+    fn begun(world: &mut World<TimesliceNode, fabric::Fabric>, plan: &TimeslicePlan, rate: BitsPerSec) -> Self {
         let count = samples(plan, rate);
         let measured = Nanos(plan.measured.0 / count * count);
-        let mut tally = Self { sent: vec![0; plan.inputs as usize], outcome: Outcome::of(plan, measured) };
+        let mut tally = Self { sent: vec![0; plan.inputs as usize], outcome: TimesliceOutcome::new(plan, measured) };
         for (rank, record) in records(world, plan) {
             match record {
                 TimesliceRecord::Input(record) => tally.sent[rank.index()] = record.contributions,
@@ -322,7 +336,7 @@ impl Tally {
         tally
     }
 
-    fn sample(&mut self, world: &mut World<TimesliceNode, fabric::Fabric>, plan: &Plan) {
+    fn sample(&mut self, world: &mut World<TimesliceNode, fabric::Fabric>, plan: &TimeslicePlan) {
         let outcome = &mut self.outcome;
         let before = outcome.bytes;
         outcome.windows.clear();
@@ -345,7 +359,7 @@ impl Tally {
 }
 
 /// How often progress is looked at: twice a rotation where something is to be seen of recovery.
-fn samples(plan: &Plan, rate: BitsPerSec) -> u64 {
+fn samples(plan: &TimeslicePlan, rate: BitsPerSec) -> u64 {
     let half = (plan.rotation_at(rate).0 / 2).max(1);
     let wanted = if plan.slowdown.is_some() || !plan.changes.is_empty() { plan.measured.0 / half } else { SAMPLES };
     wanted.clamp(SAMPLES, SAMPLES_MAX).min(plan.measured.0.max(1))
@@ -371,7 +385,7 @@ fn apply(spec: &mut FabricSpec, conditions: &HostConditions) {
     }
 }
 
-fn records(world: &mut World<TimesliceNode, fabric::Fabric>, plan: &Plan) -> Vec<(Rank, TimesliceRecord)> {
+fn records(world: &mut World<TimesliceNode, fabric::Fabric>, plan: &TimeslicePlan) -> Vec<(Rank, TimesliceRecord)> {
     let take = |rank| {
         let now = world.network_mut().wire(rank).now();
         world.engine_mut(rank).and_then(|engine| engine.take_record(now)).map(|record| (rank, record))

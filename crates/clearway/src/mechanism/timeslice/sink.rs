@@ -9,47 +9,52 @@ use std::path::Path;
 use anyhow::{Result, bail};
 use clearway_proto::archive::{ArchiveKind, Compression, Finding, Inspector, Versions};
 
-use super::handover::Giver;
-use super::outlet::Built;
-use super::words::{Account, Shape, SinkKind};
-use crate::mechanism::timeslice::archive::{Form, Sink, Unfinished, filled};
+use super::builder_output::OutgoingTimeslice;
+use super::consumer::ConsumerSink;
+use super::messages::{SinkKind, TimesliceResult, TimesliceShape};
+use crate::mechanism::timeslice::archive::{ArchiveFormat, ArchiveSink, UnfinishedFile, filled};
 
 /// Stands for the number of a builder, each of which has a sink of its own.
 pub(crate) const BUILDER: &str = "%b";
 
 /// A sink at work; it may wait.
-pub(super) trait Taker: Send {
+pub(super) trait TimesliceSink: Send {
     /// Takes one timeslice.
     ///
     /// # Errors
     /// One sentence: nothing more can be taken, and why.
-    fn take(&mut self, built: &Built) -> Result<()>;
+    fn take(&mut self, built: &OutgoingTimeslice) -> Result<()>;
 
     /// There are no more.
     ///
     /// # Errors
     /// As above.
-    fn finish(&mut self) -> Result<Account>;
+    fn finish(&mut self) -> Result<TimesliceResult>;
 }
 
 /// The sink of `kind` of the builder at `place`, and the archive that it writes, if it writes one, to be kept when all is over.
 ///
 /// # Errors
 /// When it cannot be opened.
-pub(super) fn open(kind: &SinkKind, place: u64, shape: Shape) -> Result<(Box<dyn Taker>, Option<Unfinished>)> {
+pub(super) fn open(
+    kind: &SinkKind,
+    place: u64,
+    shape: TimesliceShape,
+) -> Result<(Box<dyn TimesliceSink>, Option<UnfinishedFile>)> {
     let taker = match kind {
         SinkKind::Discard => bail!("what is discarded unread needs no sink; this is a defect of the program"),
         SinkKind::Check => {
-            Box::new(Check { shape, inspector: Inspector::default(), account: Account::default() }) as Box<dyn Taker>
+            Box::new(CheckingSink { shape, inspector: Inspector::default(), account: TimesliceResult::default() })
+                as Box<dyn TimesliceSink>
         }
-        SinkKind::Consumer(template) => Box::new(Giver::open(filled(template, BUILDER, place), shape)?),
+        SinkKind::Consumer(template) => Box::new(ConsumerSink::open(filled(template, BUILDER, place), shape)?),
         SinkKind::Archives(template) | SinkKind::Compressed(template) => {
             let path = filled(template, BUILDER, place);
             let is_compressed = matches!(kind, SinkKind::Compressed(_));
             let mut sink = new_archive(&path, if is_compressed { Compression::Zstd } else { Compression::None })?;
             let unfinished = sink.detach();
-            let account = Account { written: vec![path.display().to_string()], ..Account::default() };
-            return Ok((Box::new(Archive { shape, sink: Some(sink), account }), unfinished));
+            let account = TimesliceResult { written: vec![path.display().to_string()], ..TimesliceResult::default() };
+            return Ok((Box::new(ArchivingSink { shape, sink: Some(sink), account }), unfinished));
         }
     };
     Ok((taker, None))
@@ -59,32 +64,32 @@ pub(super) fn open(kind: &SinkKind, place: u64, shape: Shape) -> Result<(Box<dyn
 ///
 /// # Errors
 /// When there is a file already, or none can be made.
-pub(super) fn new_archive(path: &Path, compression: Compression) -> Result<Sink> {
-    Sink::create(path, ArchiveKind::Timeslices, Form { versions: Versions::NEWEST, compression })
+pub(super) fn new_archive(path: &Path, compression: Compression) -> Result<ArchiveSink> {
+    ArchiveSink::create(path, ArchiveKind::Timeslices, ArchiveFormat { versions: Versions::NEWEST, compression })
 }
 
 /// Adds `built` to `account`.
-fn count(account: &mut Account, built: &Built, is_incomplete: bool) {
+fn count(account: &mut TimesliceResult, built: &OutgoingTimeslice, is_incomplete: bool) {
     account.take(built.timeslice);
     account.incomplete += u64::from(is_incomplete);
 }
 
 /// Looks at everything and keeps nothing.
-struct Check {
-    shape: Shape,
+struct CheckingSink {
+    shape: TimesliceShape,
     inspector: Inspector,
-    account: Account,
+    account: TimesliceResult,
 }
 
-impl Taker for Check {
-    fn take(&mut self, built: &Built) -> Result<()> {
+impl TimesliceSink for CheckingSink {
+    fn take(&mut self, built: &OutgoingTimeslice) -> Result<()> {
         let (descriptor, components) = built.described(self.shape);
         count(&mut self.account, built, descriptor.flags.is_incomplete());
         self.inspector.look_at(&descriptor, components.into_iter());
         Ok(())
     }
 
-    fn finish(&mut self) -> Result<Account> {
+    fn finish(&mut self) -> Result<TimesliceResult> {
         let tally = self.inspector.tally();
         let mut account = std::mem::take(&mut self.account);
         account.checked = tally.microslices - tally.unchecked;
@@ -95,15 +100,15 @@ impl Taker for Check {
 }
 
 /// Writes an archive.
-struct Archive {
-    shape: Shape,
+struct ArchivingSink {
+    shape: TimesliceShape,
     /// None when it is closed.
-    sink: Option<Sink>,
-    account: Account,
+    sink: Option<ArchiveSink>,
+    account: TimesliceResult,
 }
 
-impl Taker for Archive {
-    fn take(&mut self, built: &Built) -> Result<()> {
+impl TimesliceSink for ArchivingSink {
+    fn take(&mut self, built: &OutgoingTimeslice) -> Result<()> {
         let (descriptor, components) = built.described(self.shape);
         count(&mut self.account, built, descriptor.flags.is_incomplete());
         match &mut self.sink {
@@ -112,8 +117,8 @@ impl Taker for Archive {
         }
     }
 
-    fn finish(&mut self) -> Result<Account> {
-        self.sink.take().map_or(Ok(()), Sink::finish)?;
+    fn finish(&mut self) -> Result<TimesliceResult> {
+        self.sink.take().map_or(Ok(()), ArchiveSink::finish)?;
         Ok(std::mem::take(&mut self.account))
     }
 }

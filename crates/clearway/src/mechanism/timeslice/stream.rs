@@ -19,8 +19,8 @@ use clearway_proto::archive::{ArchiveKind, Item, Limits};
 use clearway_proto::base::Nanos;
 use clearway_proto::microslice::{Checksum, Generator, GeneratorPlan, MicrosliceDescriptor};
 
-use super::words::{Feed, SourceKind};
-use crate::mechanism::timeslice::archive::{INPUT, ITEM_BYTES_MAX, Locator, Source, filled, is_sent};
+use super::messages::{BuildSpec, SourceKind};
+use crate::mechanism::timeslice::archive::{ArchiveSource, INPUT, ITEM_BYTES_MAX, Locator, filled, is_sent};
 
 /// Batches that wait.
 const WAITING_MAX: usize = 2;
@@ -33,12 +33,12 @@ const STEP: Nanos = Nanos::from_micros(100);
 
 /// Some microslices: their contents lie one behind the other.
 #[derive(Debug, Default)]
-pub(super) struct Batch {
+pub(super) struct MicrosliceBatch {
     pub(super) descriptors: Vec<MicrosliceDescriptor>,
     pub(super) contents: Vec<u8>,
 }
 
-impl Batch {
+impl MicrosliceBatch {
     fn is_full(&self) -> bool {
         self.contents.len() >= BATCH || self.descriptors.len() >= BATCH_ITEMS
     }
@@ -50,12 +50,12 @@ impl Batch {
 }
 
 /// Gives microslices until there are no more; how many archives ended with a cut item.
-type Work = Box<dyn FnOnce(&mut Pump) -> Result<u64> + Send>;
+type StreamProducer = Box<dyn FnOnce(&mut StreamSender) -> Result<u64> + Send>;
 
 /// What comes out of a stream.
 #[derive(Debug)]
-pub(super) enum Drawn {
-    Some(Batch),
+pub(super) enum StreamItem {
+    Some(MicrosliceBatch),
     /// Nothing yet.
     Nothing,
     /// There are no more; so many archives ended with a cut item.
@@ -66,21 +66,21 @@ pub(super) enum Drawn {
 
 /// The rank's end.
 #[derive(Debug)]
-pub(super) struct Stream {
-    batches: Receiver<Drawn>,
-    used: Sender<Batch>,
-    bell: UnixStream,
-    /// Held, so that the bell is silent and not at its end when the thread is over.
-    _ringer: UnixStream,
+pub(super) struct SourceStream {
+    batches: Receiver<StreamItem>,
+    used: Sender<MicrosliceBatch>,
+    wake_signal: UnixStream,
+    /// Held, so that the signal is silent and not at its end when the thread is over.
+    _waker: UnixStream,
 }
 
-impl Stream {
+impl SourceStream {
     /// The stream of input `place` in `feed`, which draws made microslices with `seed`; none where there are no microslices.
-    pub(super) fn open(feed: &Feed, place: u64, seed: u64) -> Result<Option<Self>> {
+    pub(super) fn open(feed: &BuildSpec, place: u64, seed: u64) -> Result<Option<Self>> {
         let most = feed.timeslices.map(|count| count.saturating_mul(u64::from(feed.shape.core)));
         let most = most.map(|count| count.saturating_add(u64::from(feed.shape.overlap)));
         let source = feed.source.clone();
-        let work: Work = match source {
+        let work: StreamProducer = match source {
             SourceKind::Memory(_) | SourceKind::Mixed(_) => return Ok(None),
             SourceKind::Pattern { sizes, mean } => {
                 let channel = u16::try_from(place).context("more inputs than there are channels, 65,536")?;
@@ -95,85 +95,88 @@ impl Stream {
         };
         let (sender, batches) = sync_channel(WAITING_MAX);
         let (used, returned) = channel();
-        let (bell, ringer) = UnixStream::pair().context("a way to wake this rank")?;
-        bell.set_nonblocking(true).and_then(|()| ringer.set_nonblocking(true)).context("a way to wake this rank")?;
-        let own = ringer.try_clone().context("a way to wake this rank")?;
-        let mut pump = Pump { batch: Batch::default(), sender, returned, ringer };
+        let (wake_signal, waker) = UnixStream::pair().context("a way to wake this rank")?;
+        wake_signal
+            .set_nonblocking(true)
+            .and_then(|()| waker.set_nonblocking(true))
+            .context("a way to wake this rank")?;
+        let own = waker.try_clone().context("a way to wake this rank")?;
+        let mut pump = StreamSender { batch: MicrosliceBatch::default(), sender, returned, waker };
         thread::Builder::new()
             .name("source".into())
             .spawn(move || {
                 let last = match work(&mut pump).and_then(|cut| pump.flush().map(|()| cut)) {
-                    Ok(cut) => Drawn::Over(cut),
-                    Err(error) => Drawn::Failed(format!("{error:#}")),
+                    Ok(cut) => StreamItem::Over(cut),
+                    Err(error) => StreamItem::Failed(format!("{error:#}")),
                 };
                 let _ = pump.sender.send(last);
-                pump.ring();
+                pump.wake();
             })
             .context("a thread for the source")?;
-        Ok(Some(Self { batches, used, bell, _ringer: own }))
+        Ok(Some(Self { batches, used, wake_signal, _waker: own }))
     }
 
     /// The next batch, without waiting.
-    pub(super) fn draw(&mut self) -> Drawn {
+    pub(super) fn draw(&mut self) -> StreamItem {
         match self.batches.try_recv() {
             Ok(drawn) => drawn,
-            Err(TryRecvError::Empty) => Drawn::Nothing,
-            Err(TryRecvError::Disconnected) => Drawn::Failed("the source's thread ended".to_owned()),
+            Err(TryRecvError::Empty) => StreamItem::Nothing,
+            Err(TryRecvError::Disconnected) => StreamItem::Failed("the source's thread ended".to_owned()),
         }
     }
 
     /// Gives a batch back, so that its memory is used again.
-    pub(super) fn done_with(&self, mut batch: Batch) {
+    pub(super) fn done_with(&self, mut batch: MicrosliceBatch) {
         batch.clear();
         let _ = self.used.send(batch);
     }
 
     /// What can be read when there may be another batch.
-    pub(super) fn bell(&self) -> &UnixStream {
-        &self.bell
+    pub(super) fn wake_signal(&self) -> &UnixStream {
+        &self.wake_signal
     }
 }
 
-impl AsFd for Stream {
+impl AsFd for SourceStream {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+        self.wake_signal.as_fd()
     }
 }
 
 /// The rank is gone, or has turned to another run.
 #[derive(Debug)]
-struct Unwanted;
+struct StreamClosed;
 
-impl std::fmt::Display for Unwanted {
+impl std::fmt::Display for StreamClosed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("nobody wants more microslices")
     }
 }
 
-impl std::error::Error for Unwanted {}
+impl std::error::Error for StreamClosed {}
 
 /// The thread's end.
-struct Pump {
+struct StreamSender {
     /// What has not left.
-    batch: Batch,
-    sender: SyncSender<Drawn>,
-    returned: Receiver<Batch>,
-    ringer: UnixStream,
+    batch: MicrosliceBatch,
+    sender: SyncSender<StreamItem>,
+    returned: Receiver<MicrosliceBatch>,
+    waker: UnixStream,
 }
 
-impl Pump {
+impl StreamSender {
     /// One more microslice was put into the batch: it leaves if there is room, and is waited for when it is full.
     fn next(&mut self) -> Result<()> {
         if self.batch.is_full() {
             return self.flush();
         }
-        match self.sender.try_send(Drawn::Some(std::mem::take(&mut self.batch))) {
+        match self.sender.try_send(StreamItem::Some(std::mem::take(&mut self.batch))) {
             Ok(()) => {
                 self.batch = self.returned.try_recv().unwrap_or_default();
-                self.ring();
+                self.wake();
             }
-            Err(TrySendError::Full(Drawn::Some(batch))) => self.batch = batch,
-            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => return Err(Unwanted.into()),
+            Err(TrySendError::Full(StreamItem::Some(batch))) => self.batch = batch,
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => return Err(StreamClosed.into()),
         }
         Ok(())
     }
@@ -181,20 +184,22 @@ impl Pump {
     fn flush(&mut self) -> Result<()> {
         if !self.batch.descriptors.is_empty() {
             let following = self.returned.try_recv().unwrap_or_default();
-            self.sender.send(Drawn::Some(std::mem::replace(&mut self.batch, following))).map_err(|_| Unwanted)?;
-            self.ring();
+            self.sender
+                .send(StreamItem::Some(std::mem::replace(&mut self.batch, following)))
+                .map_err(|_| StreamClosed)?;
+            self.wake();
         }
         Ok(())
     }
 
-    fn ring(&self) {
+    fn wake(&self) {
         // A socket that is full wakes whoever sleeps as well.
-        let _ = (&self.ringer).write(&[1]);
+        let _ = (&self.waker).write(&[1]);
     }
 }
 
 /// Makes `most` microslices, or for ever.
-fn made(generator: &Generator, most: Option<u64>, pump: &mut Pump) -> Result<u64> {
+fn made(generator: &Generator, most: Option<u64>, pump: &mut StreamSender) -> Result<u64> {
     let mut content = Vec::new();
     for number in 0..most.unwrap_or(u64::MAX) {
         let descriptor = generator.microslice(number, &mut content);
@@ -212,14 +217,14 @@ fn made(generator: &Generator, most: Option<u64>, pump: &mut Pump) -> Result<u64
 pub(super) fn look(template: &str) -> Result<()> {
     let locator: Locator = template.parse().map_err(anyhow::Error::msg)?;
     for path in locator.paths().filter(|path| !is_sent(path)) {
-        let locator = Locator::of(&path);
-        let source = Source::open(locator, Limits { item_bytes: ITEM_BYTES_MAX })?;
+        let locator = Locator::from_path(&path);
+        let source = ArchiveSource::open(locator, Limits { item_bytes: ITEM_BYTES_MAX })?;
         demand_microslices(&source, &path.to_string_lossy())?;
     }
     Ok(())
 }
 
-fn demand_microslices(source: &Source, name: &str) -> Result<()> {
+fn demand_microslices(source: &ArchiveSource, name: &str) -> Result<()> {
     match source.header().kind {
         ArchiveKind::Microslices => Ok(()),
         ArchiveKind::Timeslices => bail!("{name}: holds timeslices; inputs read microslices (.msa)"),
@@ -227,9 +232,9 @@ fn demand_microslices(source: &Source, name: &str) -> Result<()> {
 }
 
 /// Reads `most` microslices of the archives that `template` names, or all.
-fn read(template: &str, most: Option<u64>, pump: &mut Pump) -> Result<u64> {
+fn read(template: &str, most: Option<u64>, pump: &mut StreamSender) -> Result<u64> {
     let locator: Locator = template.parse().map_err(anyhow::Error::msg)?;
-    let mut source = Source::open(locator, Limits { item_bytes: ITEM_BYTES_MAX })?;
+    let mut source = ArchiveSource::open(locator, Limits { item_bytes: ITEM_BYTES_MAX })?;
     demand_microslices(&source, template)?;
     for _ in 0..most.unwrap_or(u64::MAX) {
         if !source.advance()? {

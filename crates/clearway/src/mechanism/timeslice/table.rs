@@ -6,13 +6,13 @@ use super::figures::{
     COMPLETION, DETECTION, DUPLICATED, FILL, FRACTION, GAP, LOST, POLICY, RATE, RECOVERY, REDISTRIBUTION, ROTATIONS,
     WINDOW,
 };
-use super::plan::Plan;
-use crate::report::model::{Figure, Real, labels};
+use super::plan::TimeslicePlan;
+use crate::report::model::{ExtendedReal, Figure, labels};
 use crate::report::numerals::{digits, digits_or_dash, fit};
 
 /// The figures of a run on `place` as text that ends with a newline.
-pub(crate) fn table(place: &str, plan: &Plan, figures: &[Figure]) -> String {
-    let Plan { inputs, builders, contribution, ring, .. } = plan;
+pub(crate) fn table(place: &str, plan: &TimeslicePlan, figures: &[Figure]) -> String {
+    let TimeslicePlan { inputs, builders, contribution, ring, .. } = plan;
     let seeds = plan.seeds.len();
     let policies: Vec<&str> = plan.policies.iter().map(|policy| policy.name()).collect();
     let mut lines = vec![
@@ -62,7 +62,7 @@ fn loss(policy: &str, figures: &[Figure]) -> Option<String> {
         true => format!("is back after {} rotations", digits(back)),
         false => "is not back when the run ends".to_owned(),
     };
-    let lost = find(LOST).zip(find(DUPLICATED)).map(|counts| <[Real; 2]>::from(counts).map(digits));
+    let lost = find(LOST).zip(find(DUPLICATED)).map(|counts| <[ExtendedReal; 2]>::from(counts).map(digits));
     let lost = lost.map_or_else(String::new, |[lost, twice]| format!("; lost: {lost}, built twice: {twice}"));
     Some(format!("{policy}: the death {known},\n  and throughput {back}{lost}"))
 }
@@ -75,7 +75,7 @@ fn row(policy: &str, figures: &[Figure]) -> String {
         figures.iter().find(same).map(|figure| figure.value)
     };
     let of = |name, quantile| digits_or_dash(find(name, Some(quantile)));
-    let percent = |value: Real| format!("{} %", digits(Real::finite(100.0 * value.get())));
+    let percent = |value: ExtendedReal| format!("{} %", digits(ExtendedReal::finite(100.0 * value.get())));
     let ring = find(FILL, Some("p99")).map_or_else(|| "-".into(), percent);
     format!(
         "{:12}{:>9}{:>8}{:>10}{:>10}{:>6}{:>6}{:>8}{:>6}{:>5}",
@@ -98,19 +98,19 @@ mod tests {
 
     #[test]
     fn loss__what_did_not_come_within_the_run_is_said_in_words() {
-        let told = |values: [Real; 3]| {
+        let told = |values: [ExtendedReal; 3]| {
             let names = [DETECTION, REDISTRIBUTION, RECOVERY].into_iter().zip(values);
             let figures: Vec<Figure> =
                 names.map(|(name, value)| Figure::counted(name, "", value, 1, "").with(POLICY, "dfs")).collect();
             loss("dfs", &figures).expect("a death")
         };
-        let [soon, late, back] = [1.0, 2.0, 30.0].map(Real::finite);
+        let [soon, late, back] = [1.0, 2.0, 30.0].map(ExtendedReal::finite);
         assert_eq!(
             told([soon, late, back]),
             "dfs: the death is known after 1.00 ms, to all after 2.00 ms,\n  and throughput is back after 30.0 rotations"
         );
-        assert!(told([soon, late, Real::INFINITE]).ends_with("and throughput is not back when the run ends"));
-        let nobody = told([Real::INFINITE; 3]);
+        assert!(told([soon, late, ExtendedReal::INFINITE]).ends_with("and throughput is not back when the run ends"));
+        let nobody = told([ExtendedReal::INFINITE; 3]);
         assert!(nobody.contains("is not known to all when the run ends") && !nobody.contains("inf"), "{nobody}");
     }
 }

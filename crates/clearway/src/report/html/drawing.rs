@@ -13,7 +13,7 @@ use std::fmt::Write;
 
 use super::tables::number;
 use super::text;
-use crate::report::model::Real;
+use crate::report::model::ExtendedReal;
 
 /// Width of a drawing, in its own units: about the pixels of a wide window, so that letters are as large as others.
 pub(crate) const WIDTH: f64 = 1000.0;
@@ -130,14 +130,14 @@ pub(crate) fn fitted(name: &str, letters: usize) -> String {
 
 /// Writes a number without zeros that say nothing.
 pub(crate) fn tick(value: f64) -> String {
-    let shown = number(Real::or_infinite(value));
+    let shown = number(ExtendedReal::or_infinite(value));
     if shown.contains('.') { shown.trim_end_matches('0').trim_end_matches('.').to_owned() } else { shown }
 }
 
 /// Writes seconds with the unit that suits them.
 pub(crate) fn time(seconds: f64) -> String {
     let (value, unit) = in_unit(seconds);
-    format!("{}\u{202f}{unit}", number(Real::or_infinite(value)))
+    format!("{}\u{202f}{unit}", number(ExtendedReal::or_infinite(value)))
 }
 
 /// Writes the seconds of a tick.
@@ -341,7 +341,7 @@ pub(crate) fn row(n: usize) -> f64 {
 }
 
 /// A bar of parts behind its name.
-pub(crate) struct Parted {
+pub(crate) struct StackedBar {
     pub(crate) name: String,
     pub(crate) parts: Vec<f64>,
     /// Behind the bar.
@@ -349,13 +349,13 @@ pub(crate) struct Parted {
 }
 
 /// Draws a bar for each of `rows`, over an axis from nothing to the longest, or to `most` where that is more.
-pub(crate) fn parted(label: &str, rows: &[Parted], most: f64, unit: &'static str) -> String {
+pub(crate) fn parted(label: &str, rows: &[StackedBar], most: f64, unit: &'static str) -> String {
     let sums = rows.iter().map(|row| row.parts.iter().sum::<f64>());
     let x = linear(0.0, sums.filter(|sum| sum.is_finite()).fold(most, f64::max)).unit(unit);
-    let [names, notes]: [Vec<String>; 2] =
-        [|row: &Parted| row.name.clone(), |row: &Parted| row.note.clone()].map(|of| rows.iter().map(of).collect());
+    let [names, notes]: [Vec<String>; 2] = [|row: &StackedBar| row.name.clone(), |row: &StackedBar| row.note.clone()]
+        .map(|of| rows.iter().map(of).collect());
     let mut chart = Chart::rows(label, WIDTH, [&names, &notes], ROW, &x);
-    for (n, Parted { parts, note, .. }) in rows.iter().enumerate() {
+    for (n, StackedBar { parts, note, .. }) in rows.iter().enumerate() {
         let mut sum = 0.0;
         for (part, value) in parts.iter().enumerate().filter(|(_, value)| **value > 0.0) {
             chart.bar(&format!("c{}", part % SHADES), row(n), [sum, sum + value], 22.0);

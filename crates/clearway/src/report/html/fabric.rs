@@ -4,10 +4,10 @@ use std::fmt::Write;
 
 use super::tables::{cell, head, number, table};
 use super::{queue_class, queue_name, section, text};
-use crate::report::model::{Fabric, Load, Port, Real, Report, labels};
+use crate::report::model::{ExtendedReal, PhaseLoad, PortLoad, Report, ReportFabric, labels};
 
+mod layout;
 mod picture;
-mod place;
 
 /// The shares of a link's rate from which its colour changes, in percent; the style sheet has one more colour.
 const STEPS: [f64; 5] = [10.0, 30.0, 50.0, 70.0, 90.0];
@@ -41,8 +41,8 @@ pub(super) fn fabric(report: &Report, queues: &[String]) -> String {
 }
 
 /// `value` as a number of a report; what a foreign file holds instead counts as nothing.
-fn real(value: f64) -> Real {
-    Real::new(value).unwrap_or(Real::finite(0.0))
+fn real(value: f64) -> ExtendedReal {
+    ExtendedReal::new(value).unwrap_or(ExtendedReal::finite(0.0))
 }
 
 /// The class of the colour of a link that carries `percent` of its rate, to the tenth that tables show: links that read the
@@ -53,7 +53,7 @@ fn step(percent: f64) -> usize {
 }
 
 /// The ports of `load` that deserve a mark in its picture.
-fn marked(load: &Load) -> impl Iterator<Item = (usize, &Port)> {
+fn marked(load: &PhaseLoad) -> impl Iterator<Item = (usize, &PortLoad)> {
     load.stalled.iter().take(MARKED).filter(|port| port.stalled >= MARK_MIN).enumerate()
 }
 
@@ -81,8 +81,8 @@ fn legend() -> String {
 }
 
 /// Both lists of ports.
-fn ports(fabric: &Fabric, load: &Load) -> String {
-    let list = |title: &str, ports: &[Port], caption: &str| {
+fn ports(fabric: &ReportFabric, load: &PhaseLoad) -> String {
+    let list = |title: &str, ports: &[PortLoad], caption: &str| {
         if ports.is_empty() {
             return String::new();
         }
@@ -110,7 +110,7 @@ fn ports(fabric: &Fabric, load: &Load) -> String {
     format!("{busiest}{stalled}")
 }
 
-fn row(fabric: &Fabric, load: &Load, port: &Port) -> String {
+fn row(fabric: &ReportFabric, load: &PhaseLoad, port: &PortLoad) -> String {
     let percent = |value: f64| format!("{}\u{202f}%", number(real(value)));
     let lanes: Vec<String> = port
         .lanes

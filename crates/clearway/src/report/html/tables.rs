@@ -3,11 +3,11 @@
 use std::fmt::Write;
 
 use super::{section, text, title_of};
-use crate::report::model::{Figure, Real, Report, Rule, labels};
+use crate::report::model::{ExtendedReal, Figure, Report, VerdictRule, labels};
 use crate::report::numerals::{INFINITE, digits};
 
 /// A number as the page writes it: thousands apart, the sign for infinity.
-pub(crate) fn number(real: Real) -> String {
+pub(crate) fn number(real: ExtendedReal) -> String {
     let plain = digits(real);
     if plain == INFINITE {
         return "\u{221e}".to_owned();
@@ -21,7 +21,7 @@ pub(crate) fn number(real: Real) -> String {
 }
 
 /// Writes a number that may be missing.
-pub(crate) fn or_dash(real: Option<Real>) -> String {
+pub(crate) fn or_dash(real: Option<ExtendedReal>) -> String {
     real.map_or_else(|| "\u{2013}".to_owned(), number)
 }
 
@@ -56,11 +56,11 @@ pub(crate) fn head(columns: &[(&str, &str)]) -> String {
 }
 
 /// The limits of the verdict.
-pub(crate) fn rules(rules: &[Rule]) -> String {
+pub(crate) fn rules(rules: &[VerdictRule]) -> String {
     if rules.is_empty() {
         return String::new();
     }
-    let row = |rule: &Rule| {
+    let row = |rule: &VerdictRule| {
         let limit = format!("{} {}", number(rule.limit), text(&rule.unit));
         format!(
             "<tr><th scope=\"row\">{}</th>{}{}</tr>\n",
@@ -174,8 +174,8 @@ mod tests {
             (0.31, "0.31"),
         ];
         for (value, expected) in cases {
-            assert_eq!(number(Real::finite(value)), expected);
+            assert_eq!(number(ExtendedReal::finite(value)), expected);
         }
-        assert_eq!(number(Real::INFINITE), "\u{221e}");
+        assert_eq!(number(ExtendedReal::INFINITE), "\u{221e}");
     }
 }

@@ -7,28 +7,28 @@ use super::real::write_rounded;
 
 /// A simulated network. Devices are numbered: hosts from 0, switches behind them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Fabric {
+pub(crate) struct ReportFabric {
     /// Its name: `edr`.
     pub(crate) name: String,
     /// Its kind for a person: `a fat tree`.
     pub(crate) kind: String,
     /// How a picture arranges the switches.
-    pub(crate) shape: Shape,
+    pub(crate) shape: SwitchArrangement,
     /// Cables, hosts' included.
     pub(crate) cables: u32,
     /// Names of the hosts.
     pub(crate) hosts: Vec<String>,
     pub(crate) switches: Vec<Switch>,
     /// Which devices are joined.
-    pub(crate) links: Vec<Link>,
+    pub(crate) links: Vec<FabricLink>,
     /// One for each queue: its last phase.
-    pub(crate) loads: Vec<Load>,
+    pub(crate) loads: Vec<PhaseLoad>,
 }
 
 /// How a picture arranges switches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Shape {
+pub(crate) enum SwitchArrangement {
     /// Row above row, hosts below.
     Rows,
     /// Groups in a ring; in a group, switches of several rows in a grid, others in a ring.
@@ -46,7 +46,7 @@ pub(crate) struct Switch {
 
 /// All parallel cables of two devices.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Link {
+pub(crate) struct FabricLink {
     /// Their numbers, the lower first.
     pub(crate) ends: [u32; 2],
     pub(crate) cables: u32,
@@ -57,7 +57,7 @@ pub(crate) struct Link {
 
 /// What ports did in the congested window of one phase.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Load {
+pub(crate) struct PhaseLoad {
     /// Queue.
     #[serde(default)]
     pub(crate) labels: Labels,
@@ -71,14 +71,14 @@ pub(crate) struct Load {
     /// For each link, percent of the rate of its cables: from its first end, from its second.
     pub(crate) links: Vec<[f64; 2]>,
     /// The ports that carried most of their rate, busiest first.
-    pub(crate) busiest: Vec<Port>,
+    pub(crate) busiest: Vec<PortLoad>,
     /// The ports that stood still longest with something to send, longest first.
-    pub(crate) stalled: Vec<Port>,
+    pub(crate) stalled: Vec<PortLoad>,
 }
 
 /// One direction of one cable, at its sender.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Port {
+pub(crate) struct PortLoad {
     /// Sender and receiver, by number.
     pub(crate) ends: [u32; 2],
     /// Which of the sender's ports it is.
@@ -97,7 +97,7 @@ pub(crate) struct Port {
     pub(crate) drops: u64,
 }
 
-impl Fabric {
+impl ReportFabric {
     /// How large it is, in words.
     pub(crate) fn size(&self) -> String {
         let switches = match self.switches.len() {
@@ -115,9 +115,9 @@ impl Fabric {
     }
 
     /// `port` for a person; with its number where cables are parallel.
-    pub(crate) fn label(&self, port: &Port) -> String {
+    pub(crate) fn label(&self, port: &PortLoad) -> String {
         let [from, to] = port.ends;
-        let same = |link: &&Link| link.ends == [from.min(to), from.max(to)];
+        let same = |link: &&FabricLink| link.ends == [from.min(to), from.max(to)];
         let parallel = self.links.iter().find(same).is_some_and(|link| link.cables > 1);
         let number = if parallel { format!(" (port {})", port.port) } else { String::new() };
         format!("{} \u{2192} {}{number}", self.device(from), self.device(to))

@@ -41,23 +41,27 @@ mod tests {
     use serde::Deserialize;
 
     use super::*;
-    use crate::report::model::{Real, write_rounded};
+    use crate::report::model::{ExtendedReal, write_rounded};
     use crate::report::sample;
 
     #[derive(Debug, PartialEq, Serialize, Deserialize)]
-    struct Toy {
-        ends: [Real; 2],
+    struct TestPart {
+        ends: [ExtendedReal; 2],
         #[serde(serialize_with = "write_rounded")]
         plain: f64,
         count: u64,
     }
 
-    impl ReportPart for Toy {
+    impl ReportPart for TestPart {
         const NAME: &'static str = "toy";
     }
 
-    fn toy() -> Toy {
-        Toy { ends: [Real::finite(1_921.628_967), Real::INFINITE], plain: 2.0 / 3.0, count: u64::MAX }
+    fn toy() -> TestPart {
+        TestPart {
+            ends: [ExtendedReal::finite(1_921.628_967), ExtendedReal::INFINITE],
+            plain: 2.0 / 3.0,
+            count: u64::MAX,
+        }
     }
 
     #[test]
@@ -69,19 +73,20 @@ mod tests {
         assert!(json.ends_with(end), "{}", &json[json.len() - 200..]);
         let read: Report = serde_json::from_str(&json).expect("read");
         assert_eq!(read, report);
-        let rounded = Toy { ends: [Real::finite(1_921.63), Real::INFINITE], plain: 0.666_667, ..toy() };
-        assert_eq!(read.part::<Toy>(), Some(rounded));
+        let rounded =
+            TestPart { ends: [ExtendedReal::finite(1_921.63), ExtendedReal::INFINITE], plain: 0.666_667, ..toy() };
+        assert_eq!(read.part::<TestPart>(), Some(rounded));
         assert_eq!(serde_json::to_string(&read).expect("written again"), json);
     }
 
     #[test]
     fn check_part__refuses_only_what_is_there_and_something_else() {
         let mut report = sample::incast_demo();
-        assert_eq!((report.part::<Toy>(), report.check_part::<Toy>()), (None, Ok(())));
+        assert_eq!((report.part::<TestPart>(), report.check_part::<TestPart>()), (None, Ok(())));
         report.parts.insert("toy".to_owned(), serde_json::Value::Null);
-        assert_eq!((report.part::<Toy>(), report.check_part::<Toy>()), (None, Ok(())));
+        assert_eq!((report.part::<TestPart>(), report.check_part::<TestPart>()), (None, Ok(())));
         report.parts.insert("toy".to_owned(), serde_json::json!({ "ends": [1, 2] }));
-        let refused = report.check_part::<Toy>().expect_err("refused");
-        assert_eq!((report.part::<Toy>(), refused.as_str()), (None, "toy: missing field `plain`"));
+        let refused = report.check_part::<TestPart>().expect_err("refused");
+        assert_eq!((report.part::<TestPart>(), refused.as_str()), (None, "toy: missing field `plain`"));
     }
 }

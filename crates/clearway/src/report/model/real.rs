@@ -10,9 +10,9 @@ const INFINITY: &str = "inf";
 
 /// A finite number or infinity: the latency of what never came back, the end of an interval that the data leave open.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
-pub(crate) struct Real(f64);
+pub(crate) struct ExtendedReal(f64);
 
-impl Real {
+impl ExtendedReal {
     /// What never came back.
     pub(crate) const INFINITE: Self = Self(f64::INFINITY);
 
@@ -58,7 +58,7 @@ pub(crate) fn rounded(value: f64) -> f64 {
     format!("{value:.DIGITS$e}").parse().unwrap_or(value)
 }
 
-/// Writes a plain number of a report as [`Real`] does.
+/// Writes a plain number of a report as [`ExtendedReal`] does.
 ///
 /// # Errors
 /// Those of the serializer.
@@ -67,13 +67,13 @@ pub(crate) fn write_rounded<S: Serializer>(value: &f64, to: S) -> Result<S::Ok, 
     to.serialize_f64(rounded(*value))
 }
 
-impl Serialize for Real {
+impl Serialize for ExtendedReal {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         if self.is_finite() { to.serialize_f64(rounded(self.0)) } else { to.serialize_str(INFINITY) }
     }
 }
 
-impl<'de> Deserialize<'de> for Real {
+impl<'de> Deserialize<'de> for ExtendedReal {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         from.deserialize_any(RealVisitor)
     }
@@ -82,27 +82,27 @@ impl<'de> Deserialize<'de> for Real {
 struct RealVisitor;
 
 impl Visitor<'_> for RealVisitor {
-    type Value = Real;
+    type Value = ExtendedReal;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a number or \"inf\"")
     }
 
-    fn visit_f64<E: Error>(self, value: f64) -> Result<Real, E> {
-        Real::new(value).ok_or_else(|| E::custom("a number must not be NaN"))
+    fn visit_f64<E: Error>(self, value: f64) -> Result<ExtendedReal, E> {
+        ExtendedReal::new(value).ok_or_else(|| E::custom("a number must not be NaN"))
     }
 
-    fn visit_u64<E: Error>(self, value: u64) -> Result<Real, E> {
-        Ok(Real(value as f64))
+    fn visit_u64<E: Error>(self, value: u64) -> Result<ExtendedReal, E> {
+        Ok(ExtendedReal(value as f64))
     }
 
-    fn visit_i64<E: Error>(self, value: i64) -> Result<Real, E> {
-        Ok(Real(value as f64))
+    fn visit_i64<E: Error>(self, value: i64) -> Result<ExtendedReal, E> {
+        Ok(ExtendedReal(value as f64))
     }
 
-    fn visit_str<E: Error>(self, text: &str) -> Result<Real, E> {
+    fn visit_str<E: Error>(self, text: &str) -> Result<ExtendedReal, E> {
         if text == INFINITY {
-            Ok(Real::INFINITE)
+            Ok(ExtendedReal::INFINITE)
         } else {
             Err(E::invalid_value(serde::de::Unexpected::Str(text), &self))
         }
@@ -115,25 +115,26 @@ mod tests {
 
     #[test]
     fn json__writes_infinity_as_a_word_and_reads_it_back() {
-        let written = serde_json::to_string(&[Some(Real::INFINITE), Some(Real::finite(1.5)), None]).expect("written");
+        let written = serde_json::to_string(&[Some(ExtendedReal::INFINITE), Some(ExtendedReal::finite(1.5)), None])
+            .expect("written");
         assert_eq!(written, r#"["inf",1.5,null]"#);
-        let read: [Option<Real>; 3] = serde_json::from_str(r#"["inf", -2, null]"#).expect("read");
-        assert_eq!(read, [Some(Real::INFINITE), Some(Real::finite(-2.0)), None]);
+        let read: [Option<ExtendedReal>; 3] = serde_json::from_str(r#"["inf", -2, null]"#).expect("read");
+        assert_eq!(read, [Some(ExtendedReal::INFINITE), Some(ExtendedReal::finite(-2.0)), None]);
     }
 
     #[test]
     fn json__keeps_six_digits_and_every_count() {
         let numbers = [10.623_000_000_000_001, 1_921.628_967_294, 0.000_123_456_789, 11_927.551, 123_456_789.0, 0.0];
-        let written = serde_json::to_string(&numbers.map(Real::finite)).expect("written");
+        let written = serde_json::to_string(&numbers.map(ExtendedReal::finite)).expect("written");
         assert_eq!(written, "[10.623,1921.63,0.000123457,11927.6,123456789.0,0.0]");
-        let read: [Real; 6] = serde_json::from_str(&written).expect("read");
+        let read: [ExtendedReal; 6] = serde_json::from_str(&written).expect("read");
         assert_eq!(serde_json::to_string(&read).expect("written again"), written);
     }
 
     #[test]
     fn json__refuses_other_words_with_what_would_work() {
-        let sentence = serde_json::from_str::<Real>("\"Infinity\"").expect_err("refused").to_string();
+        let sentence = serde_json::from_str::<ExtendedReal>("\"Infinity\"").expect_err("refused").to_string();
         assert!(sentence.contains("expected a number or \"inf\""), "{sentence}");
-        assert!(Real::new(f64::NAN).is_none() && Real::new(f64::NEG_INFINITY).is_none());
+        assert!(ExtendedReal::new(f64::NAN).is_none() && ExtendedReal::new(f64::NEG_INFINITY).is_none());
     }
 }

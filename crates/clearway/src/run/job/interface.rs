@@ -9,10 +9,10 @@ use std::path::Path;
 /// tunnels answer 10 Gb/s, which nobody measured: they have no hardware behind them (`device`) and are no kind of interface that
 /// passes on what another says (`DEVTYPE`: bond, vlan, bridge).
 pub(crate) fn speed(name: &str) -> Option<u64> {
-    of(&Path::new("/sys/class/net").join(name))
+    rate_in(&Path::new("/sys/class/net").join(name))
 }
 
-fn of(directory: &Path) -> Option<u64> {
+fn rate_in(directory: &Path) -> Option<u64> {
     let has_hardware = directory.join("device").exists();
     let about = fs::read_to_string(directory.join("uevent")).unwrap_or_default();
     if !has_hardware && !about.lines().any(|line| line.starts_with("DEVTYPE=")) {
@@ -32,7 +32,7 @@ mod tests {
         let with = |speed: &str, about: &str| {
             fs::write(directory.join("speed"), speed).expect("written");
             fs::write(directory.join("uevent"), about).expect("written");
-            of(&directory)
+            rate_in(&directory)
         };
         assert_eq!(with("10000\n", "INTERFACE=veth0\nIFINDEX=3\n"), None);
         assert_eq!(with("25000\n", "DEVTYPE=bond\nINTERFACE=bond0\n"), Some(25_000));

@@ -1,22 +1,22 @@
-//! A run across the ranks of a job: who conducts, who follows, and how they find each other.
+//! A run across the ranks of a job: who coordinates, who follows, and how they find each other.
 //!
 //! # Model
-//! A launcher starts the same command on every rank, or this process starts ranks over ssh. All exchange a [`Card`]; that of the
-//! conductor says where its door is. Under a launcher rank 0 conducts, and so that conducting takes nothing from measuring, its
-//! own rank is a process beside it, as in a laboratory. Who started the others over ssh conducts and does not measure. Every other
-//! rank goes to the door and gives its connection to a process that obeys it; what is left of it waits for that process and tells
-//! the conductor how it ended.
+//! A launcher starts the same command on every rank, or this process starts ranks over ssh. All exchange a [`HostDescription`]; that of the
+//! coordinator says where its listener is. Under a launcher rank 0 coordinates, and so that coordinating takes nothing from measuring, its
+//! own rank is a process beside it, as in a laboratory. Who started the others over ssh coordinates and does not measure. Every other
+//! rank goes to the listener and gives its connection to a process that obeys it; what is left of it waits for that process and tells
+//! the coordinator how it ended.
 //!
 //! Control goes over connections of its own, between phases only.
 //!
 //! # Invariants
 //! I1. A follower ends when its connection does, and its process with it. If it was not told that the run is over, it ends the job.
-//! I2. Whoever goes in at the door knows a number that only the exchange told.
+//! I2. Whoever goes in at the listener knows a number that only the exchange told.
 
-mod card;
-mod door;
-mod follow;
+mod follower;
+mod host_description;
 pub(crate) mod interface;
+mod listener;
 mod ssh;
 
 use std::cell::RefCell;
@@ -27,20 +27,20 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clearway_proto::base::{BitsPerSec, Rank};
-use clearway_runtime::keys::{JobSecret, Scope};
-use clearway_runtime::launch::{self, Job, Method, Options, Voucher};
+use clearway_runtime::keys::{JobSecret, KeyScope};
+use clearway_runtime::launch::{self, Credential, Job, JoinMethod, JoinOptions};
 
 use super::interrupt::Interrupt;
 use super::message::ToRank;
-use super::processes::Member;
-use super::rank::SECRET_VARIABLE;
+use super::processes::RankProcess;
+use super::rank_process::SECRET_VARIABLE;
 use crate::run::exit::Exit;
-use card::Card;
 use clearway_wires::hexadecimal::digits_of;
 use clearway_wires::{Network, WirePlan, WireRequest};
-pub(crate) use door::tune;
-use door::{Door, Secret};
-pub(crate) use follow::Follower;
+pub(crate) use follower::Follower;
+use host_description::HostDescription;
+pub(crate) use listener::tune;
+use listener::{JobListener, SecretSource};
 pub(crate) use ssh::{SshHosts, follow};
 
 /// How long the launcher may take to bring all ranks together: seconds on a busy machine, and a batch system starts slowly.
@@ -48,41 +48,41 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How a job comes about, and what is wanted of it.
 #[derive(Clone, Debug)]
-pub(crate) struct JobOrder {
+pub(crate) struct JobSpec {
     /// Whether others can read its messages.
-    pub(crate) sealing: Sealing,
+    pub(crate) sealing: SealingPolicy,
     /// What its ranks shall talk over.
     pub(crate) wire: WireRequest,
     /// Whether the run goes on without ranks that end.
-    pub(crate) losses: Losses,
+    pub(crate) losses: LossPolicy,
     /// Where this process is to start ranks; without it a launcher has started them, this process among them.
     pub(crate) hosts: Option<SshHosts>,
 }
 
 /// What this process is in its job.
-pub(crate) enum Role {
+pub(crate) enum JobRole {
     /// Who says what is done.
-    Conductor(Box<Site>),
+    Coordinator(Box<CoordinatedJob>),
     /// Any other.
     Follower(Follower),
 }
 
-/// A job as its conductor sees it.
-pub(crate) struct Site {
+/// A job as its coordinator sees it.
+pub(crate) struct CoordinatedJob {
     job: Job,
-    door: Door,
-    /// Of all ranks of the job, the conductor's included.
-    cards: Vec<Card>,
-    voucher: Voucher,
-    sealing: Sealing,
+    listener: JobListener,
+    /// Of all ranks of the job, the coordinator's included.
+    descriptions: Vec<HostDescription>,
+    credential: Credential,
+    sealing: SealingPolicy,
     wire: WireRequest,
     interrupt: Interrupt,
     /// The connections to the other ranks; their processes end with them.
     followers: RefCell<Vec<TcpStream>>,
 }
 
-/// A rank that is conducted, without a process that measures.
-pub(crate) struct Guest {
+/// A rank that is coordinated, without a process that measures.
+pub(crate) struct ConnectedRank {
     pub(crate) rank: Rank,
     pub(crate) connection: TcpStream,
 }
@@ -92,18 +92,18 @@ pub(crate) fn host_name() -> Result<String> {
     Ok(nix::unistd::gethostname().context("the name of this host")?.to_string_lossy().into_owned())
 }
 
-/// What becomes of a job one of whose ranks ends, the conductor's aside.
+/// What becomes of a job one of whose ranks ends, the coordinator's aside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Losses {
+pub(crate) enum LossPolicy {
     /// It ends.
-    EndIt,
+    EndJob,
     /// It goes on, as far as its launcher lets it.
-    AreBorne,
+    Continue,
 }
 
 /// What the user wants of messages between machines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sealing {
+pub(crate) enum SealingPolicy {
     /// Nobody else can read or forge them.
     Sealed,
     /// They travel as they are.
@@ -114,32 +114,37 @@ pub(crate) enum Sealing {
 ///
 /// # Errors
 /// One sentence: why ranks did not come together, and what was tried.
-pub(crate) fn enter(order: &JobOrder) -> Result<Role> {
+pub(crate) fn join_or_start(order: &JobSpec) -> Result<JobRole> {
     let Some(hosts) = &order.hosts else {
-        let job = launch::join(&Options { patience: PATIENCE, ..Options::default() })?;
+        let job = launch::join(&JoinOptions { patience: PATIENCE, ..JoinOptions::default() })?;
         let interrupt = Interrupt::listen()?;
         return match job.rank() {
-            Rank(0) => Ok(Role::Conductor(Box::new(Site::new(job, order, interrupt)))),
-            _ => Ok(Role::Follower(Follower::new(job, order.sealing, order.losses))),
+            Rank(0) => Ok(JobRole::Coordinator(Box::new(CoordinatedJob::new(job, order, interrupt)))),
+            _ => Ok(JobRole::Follower(Follower::new(job, order.sealing, order.losses))),
         };
     };
     let interrupt = Interrupt::listen()?;
     let job = hosts.start(&interrupt)?;
-    Ok(Role::Conductor(Box::new(Site::new(job, order, interrupt))))
+    Ok(JobRole::Coordinator(Box::new(CoordinatedJob::new(job, order, interrupt))))
 }
 
-/// Gives everybody this process's card, with the door of who has one, and takes theirs; who vouches for them.
-fn exchange(job: &mut Job, door: Option<&Door>, sealing: Sealing) -> Result<(Vec<Card>, Voucher)> {
-    let own = serde_json::to_vec(&Card::own(door)?).context("a card that JSON cannot hold")?;
+/// Gives everybody this process's description, with the listener of who has one, and takes theirs; who vouches for them.
+fn exchange(
+    job: &mut Job,
+    listener: Option<&JobListener>,
+    sealing: SealingPolicy,
+) -> Result<(Vec<HostDescription>, Credential)> {
+    let own = serde_json::to_vec(&HostDescription::own(listener)?).context("a card that JSON cannot hold")?;
     // A launcher that gives its ranks a secret needs nobody to vouch for them.
-    let is_enough = sealing == Sealing::Insecure || job.secret().is_some();
-    let (cards, voucher) = if is_enough { (job.exchange(&own)?, Voucher::Nobody) } else { job.exchange_vouched(&own)? };
-    let read = |card: &Vec<u8>| {
-        let card: Card =
-            serde_json::from_slice(card).context("a rank of another version of this program takes part")?;
-        card.check().map(|()| card)
+    let is_enough = sealing == SealingPolicy::Insecure || job.secret().is_some();
+    let (descriptions, credential) =
+        if is_enough { (job.exchange(&own)?, Credential::Nobody) } else { job.exchange_with_credential(&own)? };
+    let read = |description: &Vec<u8>| {
+        let description: HostDescription =
+            serde_json::from_slice(description).context("a rank of another version of this program takes part")?;
+        description.check().map(|()| description)
     };
-    Ok((cards.iter().map(read).collect::<Result<_>>()?, voucher))
+    Ok((descriptions.iter().map(read).collect::<Result<_>>()?, credential))
 }
 
 /// Ends `job` for all its ranks, because of `error`, before it is a run.
@@ -152,38 +157,50 @@ fn secret_word(job: &Job) -> Option<String> {
     Some(digits_of(job.secret()?))
 }
 
-impl Site {
-    /// The job that this process conducts. Where it cannot come about it ends for all.
-    fn new(mut job: Job, order: &JobOrder, interrupt: Interrupt) -> Self {
+impl CoordinatedJob {
+    /// The job that this process coordinates. Where it cannot come about it ends for all.
+    fn new(mut job: Job, order: &JobSpec, interrupt: Interrupt) -> Self {
         let (sealing, wire) = (order.sealing, order.wire);
-        match Self::meet(&mut job, sealing) {
-            Ok((door, cards, voucher)) => {
-                if order.losses == Losses::AreBorne {
+        match Self::exchange_addresses(&mut job, sealing) {
+            Ok((listener, descriptions, credential)) => {
+                if order.losses == LossPolicy::Continue {
                     job.go_on_without_lost();
                 }
-                Self { job, door, cards, voucher, sealing, wire, interrupt, followers: RefCell::default() }
+                Self {
+                    job,
+                    listener,
+                    descriptions,
+                    credential,
+                    sealing,
+                    wire,
+                    interrupt,
+                    followers: RefCell::default(),
+                }
             }
             Err(error) => give_up(job, &error),
         }
     }
 
-    /// Opens the door and tells everybody where it is.
-    fn meet(job: &mut Job, sealing: Sealing) -> Result<(Door, Vec<Card>, Voucher)> {
-        let secret = if job.secret().is_some() { Secret::OfLauncher } else { Secret::OfDoor };
-        let door = Door::open(secret)?;
-        let (cards, voucher) = exchange(job, Some(&door), sealing)?;
-        Ok((door, cards, voucher))
+    /// Opens the listener and tells everybody where it is.
+    fn exchange_addresses(
+        job: &mut Job,
+        sealing: SealingPolicy,
+    ) -> Result<(JobListener, Vec<HostDescription>, Credential)> {
+        let secret = if job.secret().is_some() { SecretSource::OfLauncher } else { SecretSource::OfListener };
+        let listener = JobListener::open(secret)?;
+        let (descriptions, credential) = exchange(job, Some(&listener), sealing)?;
+        Ok((listener, descriptions, credential))
     }
 
-    /// Whether the conductor only conducts: it is the last rank of the job then, and none of the run.
+    /// Whether the coordinator only coordinates: it is the last rank of the job then, and none of the run.
     fn is_apart(&self) -> bool {
-        *self.job.method() == Method::Ssh
+        *self.job.method() == JoinMethod::Ssh
     }
 
-    /// The cards of the ranks that measure.
-    fn measuring(&self) -> &[Card] {
+    /// The descriptions of the ranks that measure.
+    fn measuring(&self) -> &[HostDescription] {
         let apart = usize::from(self.is_apart());
-        self.cards.get(..self.cards.len() - apart).unwrap_or_default()
+        self.descriptions.get(..self.descriptions.len() - apart).unwrap_or_default()
     }
 
     /// How many ranks measure.
@@ -199,18 +216,20 @@ impl Site {
     /// The rate of the slowest host link of the job, shared by the ranks of its host, where the machines tell it.
     pub(crate) fn rate(&self) -> Option<BitsPerSec> {
         let ranks = self.measuring();
-        let sharing = |card: &Card| ranks.iter().filter(|other| other.is_same_host(card)).count() as u64;
-        let rates = ranks.iter().map(|card| card.rate().map(|rate| BitsPerSec(rate.0 / sharing(card))));
+        let sharing =
+            |description: &HostDescription| ranks.iter().filter(|other| other.is_same_host(description)).count() as u64;
+        let rates =
+            ranks.iter().map(|description| description.rate().map(|rate| BitsPerSec(rate.0 / sharing(description))));
         rates.collect::<Option<Vec<_>>>()?.into_iter().min()
     }
 
     /// The ranks of each host, in the order of their first.
     pub(crate) fn hosts(&self) -> Vec<Vec<Rank>> {
-        let mut hosts: Vec<(&Card, Vec<Rank>)> = Vec::new();
-        for (rank, card) in (0..).map(Rank).zip(self.measuring()) {
-            match hosts.iter_mut().find(|(first, _)| first.is_same_host(card)) {
+        let mut hosts: Vec<(&HostDescription, Vec<Rank>)> = Vec::new();
+        for (rank, description) in (0..).map(Rank).zip(self.measuring()) {
+            match hosts.iter_mut().find(|(first, _)| first.is_same_host(description)) {
                 Some((_, ranks)) => ranks.push(rank),
-                None => hosts.push((card, vec![rank])),
+                None => hosts.push((description, vec![rank])),
             }
         }
         hosts.into_iter().map(|(_, ranks)| ranks).collect()
@@ -218,9 +237,9 @@ impl Site {
 
     /// How the ranks found each other, and who vouches for them.
     pub(super) fn launcher(&self) -> String {
-        match self.voucher {
-            Voucher::Nobody => self.job.method().to_string(),
-            Voucher::Munge => format!("{}, munge", self.job.method()),
+        match self.credential {
+            Credential::Nobody => self.job.method().to_string(),
+            Credential::Munge => format!("{}, munge", self.job.method()),
         }
     }
 
@@ -229,14 +248,14 @@ impl Site {
         self.job.notes()
     }
 
-    /// What kind of network lies between the ranks, the conductor included: it tells them when to begin.
+    /// What kind of network lies between the ranks, the coordinator included: it tells them when to begin.
     pub(super) fn network(&self) -> Network {
-        let first = self.cards.first();
-        let together = |card: &Card| first.is_some_and(|first| first.is_same_machine(card));
-        match (self.cards.iter().all(together), self.sealing) {
+        let first = self.descriptions.first();
+        let together = |description: &HostDescription| first.is_some_and(|first| first.is_same_machine(description));
+        match (self.descriptions.iter().all(together), self.sealing) {
             (true, _) => Network::Machine,
-            (false, Sealing::Sealed) => Network::Sealed,
-            (false, Sealing::Insecure) => Network::Insecure,
+            (false, SealingPolicy::Sealed) => Network::Sealed,
+            (false, SealingPolicy::Insecure) => Network::Insecure,
         }
     }
 
@@ -245,70 +264,78 @@ impl Site {
     /// # Errors
     /// One sentence: which ranks cannot reach each other as the user wants.
     pub(super) fn wire_plan(&self) -> Result<WirePlan> {
-        let cards = self.measuring();
-        let host = |card: &Card| cards.iter().position(|other| other.is_same_host(card)).unwrap_or_default() as u32;
-        let hosts: Vec<u32> = cards.iter().map(host).collect();
+        let descriptions = self.measuring();
+        let host = |description: &HostDescription| {
+            descriptions.iter().position(|other| other.is_same_host(description)).unwrap_or_default() as u32
+        };
+        let hosts: Vec<u32> = descriptions.iter().map(host).collect();
         let name = |rank: Rank| {
-            format!("rank {rank} on host {}", cards.get(rank.index()).map_or("?", |card| card.host.as_str()))
+            format!(
+                "rank {rank} on host {}",
+                descriptions.get(rank.index()).map_or("?", |description| description.host.as_str())
+            )
         };
         Ok(WirePlan::new(self.wire, &hosts, &name)?)
     }
 
     /// The members of the fleet, this process's own rank among them if it has one. `watch` is called about ten times a second and
     /// can end the wait.
-    pub(super) fn members(&self, watch: &mut dyn FnMut() -> Result<()>) -> Result<Vec<Member>> {
+    pub(super) fn members(&self, watch: &mut dyn FnMut() -> Result<()>) -> Result<Vec<RankProcess>> {
         // It starts while the others come.
         let own_rank = if self.is_apart() { None } else { Some(self.own_rank()?) };
-        let visitors = self.door.receive(&self.cards, self.job.rank(), PATIENCE, watch)?;
-        let name = |rank: usize| self.cards.get(rank).map_or_else(String::new, |card| card.host.clone());
+        let visitors = self.listener.accept_all(&self.descriptions, self.job.rank(), PATIENCE, watch)?;
+        let name =
+            |rank: usize| self.descriptions.get(rank).map_or_else(String::new, |description| description.host.clone());
         let mut members = Vec::new();
         if let Some(child) = own_rank {
             let own = visitors.first().map_or(std::net::Ipv4Addr::LOCALHOST, |visitor| visitor.reached);
-            members.push(Member::child(name(0), SocketAddrV4::new(own, 0), child));
+            members.push(RankProcess::child(name(0), SocketAddrV4::new(own, 0), child));
         }
         for visitor in visitors {
             let address = SocketAddrV4::new(visitor.from, 0);
             let kept = visitor.connection.try_clone().context("a connection that stays")?;
             self.followers.borrow_mut().push(kept);
-            members.push(Member::remote(name(visitor.rank.index()), address, visitor.connection));
+            members.push(RankProcess::remote(name(visitor.rank.index()), address, visitor.connection));
         }
         Ok(members)
     }
 
     /// Whether no launcher started this process.
     pub(crate) fn is_alone(&self) -> bool {
-        *self.job.method() == Method::Single
+        *self.job.method() == JoinMethod::Single
     }
 
     /// The host of `rank`.
     pub(crate) fn host(&self, rank: Rank) -> &str {
-        self.cards.get(rank.index()).map_or("?", |card| card.host.as_str())
+        self.descriptions.get(rank.index()).map_or("?", |description| description.host.as_str())
     }
 
     /// All other ranks, as they connect.
     ///
     /// # Errors
     /// One does not come.
-    pub(crate) fn guests(&self) -> Result<Vec<Guest>> {
-        let visitors = self.door.receive(&self.cards, self.job.rank(), PATIENCE, &mut || self.interrupt.check())?;
-        let guest = |visitor: door::Visitor| Guest { rank: visitor.rank, connection: visitor.connection };
+    pub(crate) fn guests(&self) -> Result<Vec<ConnectedRank>> {
+        let visitors =
+            self.listener.accept_all(&self.descriptions, self.job.rank(), PATIENCE, &mut || self.interrupt.check())?;
+        let guest =
+            |visitor: listener::AcceptedRank| ConnectedRank { rank: visitor.rank, connection: visitor.connection };
         Ok(visitors.into_iter().map(guest).collect())
     }
 
     /// The process of this process's own rank. It ends by itself when nobody holds it.
     fn own_rank(&self) -> Result<Child> {
-        let mut command = Member::command()?;
+        let mut command = RankProcess::command()?;
         command.env(SECRET_VARIABLE, self.secret()?).spawn().context("this process's own rank cannot start")
     }
 
     /// What the keys of all ranks are made for in the run of number `session`.
-    pub(super) fn scope(&self, session: u64) -> Result<Scope> {
-        Ok(Scope { session, epoch: 0, secret: Some(JobSecret::new(self.secret()?.into_bytes())?) })
+    pub(super) fn scope(&self, session: u64) -> Result<KeyScope> {
+        Ok(KeyScope { session, epoch: 0, secret: Some(JobSecret::new(self.secret()?.into_bytes())?) })
     }
 
     /// What the keys of all ranks are made with.
     pub(crate) fn secret(&self) -> Result<String> {
-        let own = secret_word(&self.job).or_else(|| self.door.entrance().job_secret);
+        let own = secret_word(&self.job).or_else(|| self.listener.address().job_secret);
         own.context("a job whose ranks share no secret")
     }
 

@@ -4,9 +4,9 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
-use clearway_runtime::launch::{self, LaunchError, Method, Options, SshOptions, hostfile};
+use clearway_runtime::launch::{self, JoinMethod, JoinOptions, LaunchError, SshOptions, hostfile};
 
-use super::{Follower, Losses, PATIENCE, Sealing};
+use super::{Follower, LossPolicy, PATIENCE, SealingPolicy};
 use crate::run::exit::Exit;
 use crate::run::interrupt::Interrupt;
 
@@ -54,11 +54,11 @@ impl SshHosts {
     }
 }
 
-/// One rank, on the host to which its conductor's ssh came. What becomes of the job without it is up to the conductor.
+/// One rank, on the host to which its coordinator's ssh came. What becomes of the job without it is up to the coordinator.
 pub(crate) fn follow() -> Result<Exit> {
-    let job = launch::join(&Options { patience: PATIENCE, ..Options::default() })?;
-    if *job.method() != Method::Ssh {
+    let job = launch::join(&JoinOptions { patience: PATIENCE, ..JoinOptions::default() })?;
+    if *job.method() != JoinMethod::Ssh {
         bail!("this command is for the program itself; use --hostfile");
     }
-    Follower::new(job, Sealing::Sealed, Losses::EndIt).follow()
+    Follower::new(job, SealingPolicy::Sealed, LossPolicy::EndJob).follow()
 }

@@ -2,7 +2,7 @@
 //!
 //! # Model
 //! No queue can be put on a site's ports. What can be changed is what is asked of them, and that is in the ranks' orders: all
-//! traffic in one class, or each message in its own ([`Asked`]).
+//! traffic in one class, or each message in its own ([`RequestedClasses`]).
 //!
 //! Phases begin at one instant everywhere. Where ranks do not read one clock, the coordinator asks each for its time before the
 //! phase and takes the quickest of some answers: half of its round trip bounds the error, which is far below a slice.
@@ -12,14 +12,17 @@ use clearway_proto::base::{LocalNs, Nanos, RandomKey, Rank};
 use clearway_proto::wire::OperationKind;
 use clearway_runtime::clock;
 use clearway_wires::facts::{CLASSES, LIBRARY, UNUSED, WIRES};
-use clearway_wires::{Far, Network};
+use clearway_wires::{Network, RemoteTransport};
 
-use super::{Clocks, FRAME_MAX, Facts, Hosts, LEAD, LaunchSpec, ProcessVenue, Ranks, Reach, Venue};
+use super::{
+    ClockAgreement, CongestionReach, FRAME_MAX, HostNoise, LEAD, LaunchSpec, ProcessVenue, Venue, VenueFacts,
+    VenueRanks,
+};
 use crate::report::model::Report;
-use crate::run::Place;
-use crate::run::job::{Site, host_name};
+use crate::run::VenueKind;
+use crate::run::job::{CoordinatedJob, host_name};
 use crate::run::processes::{RankProcesses, RunId};
-use crate::scenario::Asked;
+use crate::scenario::RequestedClasses;
 
 /// How often a rank is asked for its time: the quickest of so few answers is close to the quickest there is.
 const QUESTIONS: usize = 8;
@@ -40,7 +43,7 @@ impl JobVenue {
     ///
     /// # Errors
     /// One sentence: which rank cannot take part, and why.
-    pub(super) fn open(site: &Site, spec: &LaunchSpec) -> Result<Self> {
+    pub(super) fn open(site: &CoordinatedJob, spec: &LaunchSpec) -> Result<Self> {
         let interrupt = site.interrupt().clone();
         let network = site.network();
         // Another job on the same ports must not be taken for this one.
@@ -82,14 +85,14 @@ fn time_of(processes: &mut RankProcesses, rank: Rank, begin: LocalNs) -> Result<
 }
 
 impl Venue for JobVenue {
-    fn place(&self) -> Place {
-        Place::Cluster
+    fn place(&self) -> VenueKind {
+        VenueKind::Cluster
     }
 
-    fn facts(&self) -> Facts {
-        let clocks = if self.network.is_one_machine() { Clocks::One } else { Clocks::Several };
+    fn facts(&self) -> VenueFacts {
+        let clocks = if self.network.is_one_machine() { ClockAgreement::One } else { ClockAgreement::Several };
         let has_multicast = self.processes.facts().operations.has(OperationKind::Multicast);
-        Facts { frame: FRAME_MAX, reach: Reach::Link, hosts: Hosts::Real, clocks, has_multicast }
+        VenueFacts { frame: FRAME_MAX, reach: CongestionReach::Link, hosts: HostNoise::Real, clocks, has_multicast }
     }
 
     /// How the ranks found each other, and what lies between them.
@@ -104,14 +107,14 @@ impl Venue for JobVenue {
 
     fn arm(&mut self, queue: &str) -> Result<()> {
         // What is asked of the network is in each rank's orders; the network itself stays as it is.
-        if Asked::named(queue).is_none() {
+        if RequestedClasses::named(queue).is_none() {
             bail!("a job has no queue `{queue}`");
         }
         Ok(())
     }
 
-    fn ranks(&mut self) -> Ranks<'_> {
-        Ranks::Processes(self)
+    fn ranks(&mut self) -> VenueRanks<'_> {
+        VenueRanks::Processes(self)
     }
 
     fn introduce(&self, report: &mut Report) {
@@ -123,9 +126,9 @@ impl Venue for JobVenue {
     fn conclude(&self, report: &mut Report) {
         // Only UDP shows its receiver the mark that arrived; elsewhere a message says which class it was sent in.
         let unseen = match self.processes.far() {
-            Far::Udp | Far::Best => None,
-            Far::Ofi | Far::Both => Some("not shown"),
-            Far::Nothing => Some("no network"),
+            RemoteTransport::Udp | RemoteTransport::Best => None,
+            RemoteTransport::Ofi | RemoteTransport::Both => Some("not shown"),
+            RemoteTransport::Nothing => Some("no network"),
         };
         if let Some(unseen) = unseen {
             report.shares.iter_mut().for_each(|share| share.granted = unseen.to_owned());

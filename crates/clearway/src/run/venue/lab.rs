@@ -8,7 +8,7 @@ use std::net::SocketAddrV4;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
-use clearway_lab::{Lab, LabName, Outcome, QueueKind, SelfTest, Topology};
+use clearway_lab::{CheckOutcome, Lab, LabName, QueueKind, SelfTest, Topology};
 use clearway_proto::base::{BitsPerSec, LocalNs, RandomKey, Rank};
 use clearway_proto::wire::OperationKind;
 use clearway_runtime::awake::Awake;
@@ -16,11 +16,14 @@ use clearway_runtime::clock;
 use clearway_wires::facts::{UNUSED, WIRES};
 use clearway_wires::{Network, WirePlan};
 
-use super::{Clocks, FRAME_MAX, Facts, Hosts, LEAD, LaunchSpec, ProcessVenue, Ranks, Reach, Venue};
-use crate::report::model::{Figure, Real, Report};
-use crate::run::Place;
+use super::{
+    ClockAgreement, CongestionReach, FRAME_MAX, HostNoise, LEAD, LaunchSpec, ProcessVenue, Venue, VenueFacts,
+    VenueRanks,
+};
+use crate::report::model::{ExtendedReal, Figure, Report};
+use crate::run::VenueKind;
 use crate::run::interrupt::Interrupt;
-use crate::run::processes::{Member, RankProcesses, RunId};
+use crate::run::processes::{RankProcess, RankProcesses, RunId};
 use crate::scenario::Fabric;
 
 /// The port of the first rank of every host.
@@ -122,27 +125,33 @@ fn asleep(why: &str) -> String {
 }
 
 /// So many ranks on every host of `lab`, host by host.
-fn members(lab: &Lab, per_host: u16) -> Result<Vec<Member>> {
+fn members(lab: &Lab, per_host: u16) -> Result<Vec<RankProcess>> {
     let mut members = Vec::new();
     for host in lab.hosts() {
         for port in (PORT..).take(usize::from(per_host)) {
             let child = lab
-                .spawn(host.rank, Member::command()?)
+                .spawn(host.rank, RankProcess::command()?)
                 .with_context(|| format!("a rank on host {} cannot start", host.name))?;
-            members.push(Member::child(host.name.clone(), SocketAddrV4::new(host.address, port), child));
+            members.push(RankProcess::child(host.name.clone(), SocketAddrV4::new(host.address, port), child));
         }
     }
     Ok(members)
 }
 
 impl Venue for LabVenue {
-    fn place(&self) -> Place {
-        Place::Lab
+    fn place(&self) -> VenueKind {
+        VenueKind::Lab
     }
 
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> VenueFacts {
         let has_multicast = self.processes.facts().operations.has(OperationKind::Multicast);
-        Facts { frame: FRAME_MAX, reach: Reach::Link, hosts: Hosts::Real, clocks: Clocks::One, has_multicast }
+        VenueFacts {
+            frame: FRAME_MAX,
+            reach: CongestionReach::Link,
+            hosts: HostNoise::Real,
+            clocks: ClockAgreement::One,
+            has_multicast,
+        }
     }
 
     fn about(&self) -> String {
@@ -166,7 +175,7 @@ impl Venue for LabVenue {
         self.processes.check()?;
         let test = self.lab.self_test()?;
         if let Some(wrong) = test.failed().next() {
-            let check = wrong.checks.iter().find(|check| check.outcome == Outcome::Fail);
+            let check = wrong.checks.iter().find(|check| check.outcome == CheckOutcome::Fail);
             let what = check.map_or("its queue", |check| check.name);
             bail!("port {} of the lab does not keep {what} of a {queue} queue, so nothing was measured", wrong.port);
         }
@@ -177,12 +186,12 @@ impl Venue for LabVenue {
         Ok(())
     }
 
-    fn ranks(&mut self) -> Ranks<'_> {
-        Ranks::Processes(self)
+    fn ranks(&mut self) -> VenueRanks<'_> {
+        VenueRanks::Processes(self)
     }
 
     fn introduce(&self, report: &mut Report) {
-        let up = Real::finite(self.up.as_secs_f64());
+        let up = ExtendedReal::finite(self.up.as_secs_f64());
         let source = "time from nothing to a lab that carries packets";
         let figure = Figure::counted("lab_up_seconds", "s", up, 1, source);
         report.figures.push(figure.with("hosts", self.lab.hosts().len().to_string()));
@@ -196,7 +205,7 @@ impl Venue for LabVenue {
     fn conclude(&self, report: &mut Report) {
         report.host.facts.extend(self.proofs());
         for (queue, test) in &self.self_tests {
-            let unclear = test.ports.iter().filter(|port| port.outcome == Outcome::Inconclusive).count();
+            let unclear = test.ports.iter().filter(|port| port.outcome == CheckOutcome::Inconclusive).count();
             if unclear > 0 {
                 let warning = format!("the machine was too busy to prove {unclear} ports of the {queue} queues");
                 report.warnings.push(warning);
@@ -243,7 +252,7 @@ impl ProcessVenue for LabVenue {
 
     fn proofs(&self) -> Vec<(String, String)> {
         let proof = |(queue, test): &(QueueKind, SelfTest)| {
-            let passed = test.ports.iter().filter(|port| port.outcome == Outcome::Pass).count();
+            let passed = test.ports.iter().filter(|port| port.outcome == CheckOutcome::Pass).count();
             let fact = format!("{passed} of {} ports proven in {}", test.ports.len(), test.took);
             (format!("self-test {queue}"), fact)
         };

@@ -2,7 +2,7 @@
 //!
 //! # Model
 //! A venue puts a queue on every port and has ranks: engines of a simulated machine in this process ([`SimVenue`]), or processes
-//! ([`ProcessVenue`]) in the hosts of a lab or of a job. What differs between places is data ([`Facts`]), so a mechanism asks once
+//! ([`ProcessVenue`]) in the hosts of a lab or of a job. What differs between places is data ([`VenueFacts`]), so a mechanism asks once
 //! which kind of ranks there are, and never which place it is.
 //!
 //! # Invariants
@@ -17,19 +17,19 @@ mod sim;
 use anyhow::{Context, Result, bail};
 use clearway_lab::Lab;
 use clearway_proto::base::{Bytes, LocalNs, Nanos, Rank};
-use clearway_wires::{Need, WireRequest};
+use clearway_wires::{WireNeeds, WireRequest};
 
-use super::job::Site;
+use super::job::CoordinatedJob;
 use super::processes::RankProcesses;
 use super::session::Protocol;
-use super::{Complete, Place};
+use super::{CompletedParts, VenueKind};
 use crate::report::model::Report;
 use crate::scenario::Fabric;
 pub(crate) use job::JobVenue;
 pub(crate) use lab::LabVenue;
 pub(crate) use machine::SimMachine;
-pub(crate) use ports::Reading;
-pub(crate) use sim::{Adjust, SimVenue};
+pub(crate) use ports::CounterReading;
+pub(crate) use sim::{AdjustMachine, SimVenue};
 
 /// Time between an order to all ranks and what it begins: orders to 16 ranks take about 1 ms on an idle machine, to a
 /// thousand some 50 ms; on a busy one each rank may wait some scheduler slices.
@@ -44,7 +44,7 @@ pub(crate) struct LaunchSpec {
     /// The mechanism's name, by which rank processes find their part.
     pub(crate) mechanism: &'static str,
     /// What its engine needs of the wire.
-    pub(crate) need: Need,
+    pub(crate) need: WireNeeds,
     /// Ranks on each host; a job's launcher decides that itself.
     pub(crate) per_host: u16,
     /// What they talk over in a lab; a job's site knows.
@@ -60,22 +60,22 @@ impl LaunchSpec {
 
 /// What figures and verdicts need to know of a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Facts {
+pub(crate) struct VenueFacts {
     /// The longest packet on a link, all headers included: what a message can wait for however it is classed.
     pub(crate) frame: Bytes,
     /// How far from a full link victims suffer.
-    pub(crate) reach: Reach,
+    pub(crate) reach: CongestionReach,
     /// What isolated latencies can contain beside the network.
-    pub(crate) hosts: Hosts,
+    pub(crate) hosts: HostNoise,
     /// Whether stamps of two ranks can be compared.
-    pub(crate) clocks: Clocks,
+    pub(crate) clocks: ClockAgreement,
     /// Whether ranks' wires have multicast.
     pub(crate) has_multicast: bool,
 }
 
 /// Whether stamps of two ranks can be compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Clocks {
+pub(crate) enum ClockAgreement {
     /// All read one.
     One,
     /// Each machine has its own.
@@ -84,7 +84,7 @@ pub(crate) enum Clocks {
 
 /// How far from a full link victims suffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reach {
+pub(crate) enum CongestionReach {
     /// Full queues drop: only who crosses the link.
     Link,
     /// Full buffers hold packets back: congestion spreads to links that are not full.
@@ -93,7 +93,7 @@ pub(crate) enum Reach {
 
 /// What isolated latencies can contain beside the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Hosts {
+pub(crate) enum HostNoise {
     /// Other people's work on the processors: long times alone prove a busy machine.
     Real,
     /// Nothing that the fabric's file does not say.
@@ -103,10 +103,10 @@ pub(crate) enum Hosts {
 /// The place of a run.
 pub(crate) trait Venue {
     /// Which it is.
-    fn place(&self) -> Place;
+    fn place(&self) -> VenueKind;
 
     /// What figures and verdicts need to know of it.
-    fn facts(&self) -> Facts;
+    fn facts(&self) -> VenueFacts;
 
     /// What it is, for a person.
     fn about(&self) -> String;
@@ -118,7 +118,7 @@ pub(crate) trait Venue {
     fn arm(&mut self, queue: &str) -> Result<()>;
 
     /// Its ranks.
-    fn ranks(&mut self) -> Ranks<'_>;
+    fn ranks(&mut self) -> VenueRanks<'_>;
 
     /// Writes what is known of it before the first packet into `report`.
     fn introduce(&self, report: &mut Report);
@@ -128,7 +128,7 @@ pub(crate) trait Venue {
 }
 
 /// The ranks of a venue.
-pub(crate) enum Ranks<'a> {
+pub(crate) enum VenueRanks<'a> {
     /// Engines on virtual time, in this process.
     Simulated(&'a mut SimVenue),
     /// Processes, each with a wire of its own.
@@ -181,19 +181,19 @@ pub(crate) trait ProcessVenue: Venue {
 /// and an interrupt of the simulator keeps what is `complete`.
 pub(crate) fn open(
     fabric: &Fabric,
-    place: Place,
+    place: VenueKind,
     spec: &LaunchSpec,
-    adjust: Adjust,
-    complete: Complete,
+    adjust: AdjustMachine,
+    complete: CompletedParts,
 ) -> Result<Box<dyn Venue>> {
     Ok(match place {
-        Place::Cluster => bail!("the ranks of a job are gathered before a run; this is a defect of the program"),
-        Place::Lab => Box::new(LabVenue::open(fabric, spec)?),
-        Place::Sim => Box::new(SimVenue::open(fabric, spec, adjust, complete)?),
+        VenueKind::Cluster => bail!("the ranks of a job are gathered before a run; this is a defect of the program"),
+        VenueKind::Lab => Box::new(LabVenue::open(fabric, spec)?),
+        VenueKind::Sim => Box::new(SimVenue::open(fabric, spec, adjust, complete)?),
     })
 }
 
 /// The ranks of `site`, which a launcher started, as `spec` says.
-pub(crate) fn of_job(site: Option<&Site>, spec: &LaunchSpec) -> Result<JobVenue> {
+pub(crate) fn open_job(site: Option<&CoordinatedJob>, spec: &LaunchSpec) -> Result<JobVenue> {
     JobVenue::open(site.context("no launcher started this process as a rank of a job")?, spec)
 }

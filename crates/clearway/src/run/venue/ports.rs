@@ -12,7 +12,7 @@ use clearway_sim::fabric;
 use clearway_sim::graph::{ChannelId, DeviceId, Graph};
 use clearway_sim::spec::{FabricSpec, Topology};
 
-use crate::report::model::{Fabric, Link, Load, Port, Shape, Switch, labels, rounded};
+use crate::report::model::{FabricLink, PhaseLoad, PortLoad, ReportFabric, Switch, SwitchArrangement, labels, rounded};
 
 /// Ports in each list of a report: what fits a screen.
 const LISTED: usize = 8;
@@ -20,12 +20,12 @@ const LISTED: usize = 8;
 const LINKS_MAX: usize = 20_000;
 
 /// The counters of all ports at one moment.
-pub(crate) struct Reading {
+pub(crate) struct CounterReading {
     at: Picos,
-    ports: Vec<Counters>,
+    ports: Vec<PortCounters>,
 }
 
-struct Counters {
+struct PortCounters {
     /// By virtual lane.
     bytes: Vec<u64>,
     stalled: Picos,
@@ -33,31 +33,37 @@ struct Counters {
     queue_max: u32,
 }
 
-impl Reading {
+impl CounterReading {
     /// The counters of `fabric` now. O(lanes).
-    pub(crate) fn of(fabric: &fabric::Fabric, spec: &FabricSpec, at: Picos) -> Self {
+    pub(crate) fn read(fabric: &fabric::Fabric, spec: &FabricSpec, at: Picos) -> Self {
         let virtual_lanes = usize::from(spec.classes.virtual_lanes.max(1));
         let counters = |id: u32| {
             let (port, lanes) = (fabric.port_statistics(ChannelId(id)), fabric.lane_statistics(ChannelId(id)));
             let steps = (lanes.len() / virtual_lanes).max(1);
             let bytes = lanes.chunks(steps).map(|lane| lane.iter().map(|step| step.bytes).sum()).collect();
-            Counters { bytes, stalled: port.stalled, dropped: port.dropped, queue_max: port.queue_max }
+            PortCounters { bytes, stalled: port.stalled, dropped: port.dropped, queue_max: port.queue_max }
         };
         Self { at, ports: (0..fabric.graph().channels().len() as u32).map(counters).collect() }
     }
 }
 
 /// What the ports of `graph` did between two readings.
-pub(super) fn load(queue: &str, phase: &str, spec: &FabricSpec, graph: &Graph, window: [&Reading; 2]) -> Load {
+pub(super) fn load(
+    queue: &str,
+    phase: &str,
+    spec: &FabricSpec,
+    graph: &Graph,
+    window: [&CounterReading; 2],
+) -> PhaseLoad {
     let length = window[1].at.0.saturating_sub(window[0].at.0).max(1);
-    let ports: Vec<Port> =
+    let ports: Vec<PortLoad> =
         (0..graph.channels().len() as u32).map(|id| port(spec, graph, ChannelId(id), window, length)).collect();
-    let top = |by: &dyn Fn(&Port) -> f64| {
-        let mut all: Vec<&Port> = ports.iter().filter(|port| by(port) > 0.0).collect();
+    let top = |by: &dyn Fn(&PortLoad) -> f64| {
+        let mut all: Vec<&PortLoad> = ports.iter().filter(|port| by(port) > 0.0).collect();
         all.sort_by(|a, b| by(b).total_cmp(&by(a)));
-        all.into_iter().take(LISTED).cloned().collect::<Vec<Port>>()
+        all.into_iter().take(LISTED).cloned().collect::<Vec<PortLoad>>()
     };
-    Load {
+    PhaseLoad {
         labels: [(labels::QUEUE.to_owned(), queue.to_owned())].into(),
         phase: phase.to_owned(),
         window_ms: length as f64 / 1e9,
@@ -68,7 +74,7 @@ pub(super) fn load(queue: &str, phase: &str, spec: &FabricSpec, graph: &Graph, w
     }
 }
 
-fn port(spec: &FabricSpec, graph: &Graph, id: ChannelId, [first, last]: [&Reading; 2], length: u64) -> Port {
+fn port(spec: &FabricSpec, graph: &Graph, id: ChannelId, [first, last]: [&CounterReading; 2], length: u64) -> PortLoad {
     let channel = graph.channel(id);
     let (before, after) = (&first.ports[id.index()], &last.ports[id.index()]);
     let lanes: Vec<u64> = after.bytes.iter().zip(&before.bytes).map(|(b, a)| b.saturating_sub(*a)).collect();
@@ -77,7 +83,7 @@ fn port(spec: &FabricSpec, graph: &Graph, id: ChannelId, [first, last]: [&Readin
     // Picoseconds to seconds.
     let room = rate / 8.0 * length as f64 / 1e12;
     let percent = |part: f64, of: f64| rounded((part / of * 100.0).min(100.0));
-    Port {
+    PortLoad {
         ends: [channel.from.0, channel.to.0],
         port: graph.port_of(id),
         load: percent(bytes as f64, room),
@@ -104,34 +110,35 @@ fn lane_names(spec: &FabricSpec) -> Vec<String> {
 }
 
 /// Which devices are joined, in order of their numbers.
-fn links(spec: &FabricSpec, graph: &Graph) -> Vec<Link> {
-    let mut links: BTreeMap<[u32; 2], Link> = BTreeMap::new();
+fn links(spec: &FabricSpec, graph: &Graph) -> Vec<FabricLink> {
+    let mut links: BTreeMap<[u32; 2], FabricLink> = BTreeMap::new();
     for channel in graph.channels().iter().filter(|channel| channel.from < channel.to) {
         let ends = [channel.from.0, channel.to.0];
         let gbps = spec.links[usize::from(channel.link)].rate.0 as f64 / 1e9;
-        links.entry(ends).or_insert(Link { ends, cables: 0, gbps }).cables += 1;
+        links.entry(ends).or_insert(FabricLink { ends, cables: 0, gbps }).cables += 1;
     }
     let all = links.len();
     links.into_values().filter(|link| all <= LINKS_MAX || link.ends[0] >= graph.hosts()).collect()
 }
 
 /// The mean over the parallel cables of each link, both ways.
-fn link_loads(links: &[Link], ports: &[Port]) -> Vec<[f64; 2]> {
+fn link_loads(links: &[FabricLink], ports: &[PortLoad]) -> Vec<[f64; 2]> {
     let mut sums: BTreeMap<[u32; 2], f64> = BTreeMap::new();
     ports.iter().for_each(|port| *sums.entry(port.ends).or_default() += port.load);
-    let mean = |link: &Link, ends: [u32; 2]| rounded(sums.get(&ends).copied().unwrap_or(0.0) / f64::from(link.cables));
+    let mean =
+        |link: &FabricLink, ends: [u32; 2]| rounded(sums.get(&ends).copied().unwrap_or(0.0) / f64::from(link.cables));
     links.iter().map(|link| [link.ends, [link.ends[1], link.ends[0]]].map(|ends| mean(link, ends))).collect()
 }
 
 /// `spec` and its `graph` as a report shows them, with `loads` of its queues.
-pub(super) fn fabric(spec: &FabricSpec, graph: &Graph, loads: Vec<Load>) -> Fabric {
+pub(super) fn fabric(spec: &FabricSpec, graph: &Graph, loads: Vec<PhaseLoad>) -> ReportFabric {
     let (kind, shape) = match &spec.topology {
-        Topology::Star { .. } => ("a star", Shape::Rows),
-        Topology::TwoSwitch { .. } => ("a pair of switches", Shape::Rows),
-        Topology::FatTree { .. } => ("a fat tree", Shape::Rows),
-        Topology::Explicit { .. } => ("cabled as its file says", Shape::Rows),
-        Topology::DragonflyXc { .. } => ("a Cray XC dragonfly", Shape::Groups),
-        Topology::Dragonfly { .. } => ("a dragonfly", Shape::Groups),
+        Topology::Star { .. } => ("a star", SwitchArrangement::Rows),
+        Topology::TwoSwitch { .. } => ("a pair of switches", SwitchArrangement::Rows),
+        Topology::FatTree { .. } => ("a fat tree", SwitchArrangement::Rows),
+        Topology::Explicit { .. } => ("cabled as its file says", SwitchArrangement::Rows),
+        Topology::DragonflyXc { .. } => ("a Cray XC dragonfly", SwitchArrangement::Groups),
+        Topology::Dragonfly { .. } => ("a dragonfly", SwitchArrangement::Groups),
     };
     let name = |device: u32| graph.name(DeviceId(device)).to_owned();
     let distance = distances(graph);
@@ -145,7 +152,7 @@ pub(super) fn fabric(spec: &FabricSpec, graph: &Graph, loads: Vec<Load>) -> Fabr
         Switch { name: name(device), group, row }
     };
     let links = links(spec, graph);
-    Fabric {
+    ReportFabric {
         name: spec.name.clone(),
         kind: kind.to_owned(),
         shape,

@@ -10,27 +10,27 @@ use anyhow::{Context, Result};
 use clearway_proto::base::{Bytes, Nanos, RandomKey};
 use clearway_sim::spec::{FabricSpec, LinkRole};
 
-use super::{Clocks, Facts, Hosts, LaunchSpec, Ranks, Reach, SimMachine, Venue, ports};
-use crate::report::model::{Figure, Load, Real, Report};
+use super::{ClockAgreement, CongestionReach, HostNoise, LaunchSpec, SimMachine, Venue, VenueFacts, VenueRanks, ports};
+use crate::report::model::{ExtendedReal, Figure, PhaseLoad, Report};
 use crate::run::interrupt::EndAtOnce;
-use crate::run::{Complete, Place};
+use crate::run::{CompletedParts, VenueKind};
 use crate::scenario::Fabric;
 
 /// What a mechanism changes of a machine before it is built.
-pub(crate) type Adjust = Box<dyn Fn(&mut FabricSpec)>;
+pub(crate) type AdjustMachine = Box<dyn Fn(&mut FabricSpec)>;
 
 /// The simulator.
 pub(crate) struct SimVenue {
     fabric: Fabric,
     key: RandomKey,
     per_host: u16,
-    adjust: Adjust,
+    adjust: AdjustMachine,
     /// The queue under test, and the machine with it.
     armed: Option<(String, SimMachine)>,
     /// What the simulation cost so far.
-    pub(crate) spent: Spent,
+    pub(crate) spent: SimulationCost,
     /// What the ports did, by queue.
-    loads: Vec<Load>,
+    loads: Vec<PhaseLoad>,
     /// What each world did.
     pub(crate) digests: Vec<String>,
     _ending: EndAtOnce,
@@ -38,7 +38,7 @@ pub(crate) struct SimVenue {
 
 /// What a simulation cost.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Spent {
+pub(crate) struct SimulationCost {
     pub(crate) wall: Duration,
     pub(crate) simulated: Nanos,
     pub(crate) events: u64,
@@ -52,14 +52,19 @@ impl SimVenue {
     ///
     /// # Errors
     /// Signals cannot be listened for.
-    pub(crate) fn open(fabric: &Fabric, spec: &LaunchSpec, adjust: Adjust, complete: Complete) -> Result<Self> {
+    pub(crate) fn open(
+        fabric: &Fabric,
+        spec: &LaunchSpec,
+        adjust: AdjustMachine,
+        complete: CompletedParts,
+    ) -> Result<Self> {
         Ok(Self {
             fabric: fabric.clone(),
             key: RandomKey::new(spec.seed),
             per_host: spec.per_host.max(1),
             adjust,
             armed: None,
-            spent: Spent::default(),
+            spent: SimulationCost::default(),
             loads: Vec::new(),
             digests: Vec::new(),
             _ending: EndAtOnce::listen(complete)?,
@@ -95,7 +100,7 @@ impl SimVenue {
     ///
     /// # Errors
     /// No queue is armed.
-    pub(crate) fn keep(&mut self, phase: &str, window: [&ports::Reading; 2]) -> Result<()> {
+    pub(crate) fn keep(&mut self, phase: &str, window: [&ports::CounterReading; 2]) -> Result<()> {
         let (queue, machine) = self.armed.as_ref().context("no queue was armed; this is a defect of the program")?;
         let load = ports::load(queue, phase, &machine.spec, &machine.network.graph, window);
         self.loads.retain(|kept| kept.labels != load.labels);
@@ -105,15 +110,16 @@ impl SimVenue {
 }
 
 impl Venue for SimVenue {
-    fn place(&self) -> Place {
-        Place::Sim
+    fn place(&self) -> VenueKind {
+        VenueKind::Sim
     }
 
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> VenueFacts {
         let spec = self.armed.as_ref().map(|(_, machine)| &machine.spec);
-        let reach = if spec.is_some_and(FabricSpec::holds_back) { Reach::Tree } else { Reach::Link };
+        let reach =
+            if spec.is_some_and(FabricSpec::holds_back) { CongestionReach::Tree } else { CongestionReach::Link };
         let frame = spec.map_or(Bytes(0), |spec| Bytes(spec.packet.payload.0 + spec.packet.header.0));
-        Facts { frame, reach, hosts: Hosts::Simulated, clocks: Clocks::One, has_multicast: true }
+        VenueFacts { frame, reach, hosts: HostNoise::Simulated, clocks: ClockAgreement::One, has_multicast: true }
     }
 
     fn about(&self) -> String {
@@ -132,8 +138,8 @@ impl Venue for SimVenue {
         Ok(())
     }
 
-    fn ranks(&mut self) -> Ranks<'_> {
-        Ranks::Simulated(self)
+    fn ranks(&mut self) -> VenueRanks<'_> {
+        VenueRanks::Simulated(self)
     }
 
     fn introduce(&self, _report: &mut Report) {}
@@ -151,10 +157,10 @@ impl Venue for SimVenue {
         let (all, ranks) = (spec.topology.hosts(), hosts.len());
         let fact = format!("{}: {ranks} of {all} hosts in use{rate}; {}", spec.name, spec.about);
         report.host.facts.insert("simulated fabric".into(), fact);
-        let Spent { wall, simulated, events, packets, steps } = self.spent;
+        let SimulationCost { wall, simulated, events, packets, steps } = self.spent;
         let seconds = wall.as_secs_f64().max(1e-9);
         let mut push = |name: &str, unit: &str, value: f64, source: &str| {
-            report.figures.push(Figure::counted(name, unit, Real::finite(value), 1, source));
+            report.figures.push(Figure::counted(name, unit, ExtendedReal::finite(value), 1, source));
         };
         push("simulated_seconds", "s", simulated.as_secs_f64(), "virtual time of all phases");
         push("simulation_wall_seconds", "s", wall.as_secs_f64(), "time of this machine for it");

@@ -8,22 +8,22 @@ use super::*;
 
 /// A launcher in memory that refuses what a real one refuses: long lines, keys put twice, keys nobody put.
 #[derive(Debug)]
-struct Launcher {
+struct MemoryLauncher {
     values: Mutex<BTreeMap<String, String>>,
     barrier: Barrier,
 }
 
 /// One rank's end.
 #[derive(Debug)]
-struct End {
-    launcher: Arc<Launcher>,
+struct RankEnd {
+    launcher: Arc<MemoryLauncher>,
     answer: Vec<u8>,
 }
 
-impl Lines for End {
-    fn tell(&mut self, request: &str) -> Result<(), LaunchError> {
+impl LineChannel for RankEnd {
+    fn send_line(&mut self, request: &str) -> Result<(), LaunchError> {
         assert!(request.len() < LINE_SAFE, "a line of {} characters", request.len());
-        let reply = Reply::parse(request.as_bytes()).unwrap();
+        let reply = Pmi1Reply::parse(request.as_bytes()).unwrap();
         let field = |name| reply.field(name).unwrap().to_owned();
         self.answer = match field("cmd").as_str() {
             "init" => "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n".to_owned(),
@@ -50,21 +50,21 @@ impl Lines for End {
         Ok(())
     }
 
-    fn hear(&mut self, _what: &'static str) -> Result<Vec<u8>, LaunchError> {
+    fn next_line(&mut self, _what: &'static str) -> Result<Vec<u8>, LaunchError> {
         Ok(std::mem::take(&mut self.answer))
     }
 }
 
 /// Runs `act` as each of `size` ranks and returns what they made.
-fn ranks<T: Send>(size: u32, act: impl Fn(&mut Session<End>) -> T + Sync) -> Vec<T> {
+fn ranks<T: Send>(size: u32, act: impl Fn(&mut Pmi1Session<RankEnd>) -> T + Sync) -> Vec<T> {
     let barrier = Barrier::new(size as usize);
-    let launcher = Arc::new(Launcher { values: Mutex::default(), barrier });
+    let launcher = Arc::new(MemoryLauncher { values: Mutex::default(), barrier });
     thread::scope(|scope| {
         let started: Vec<_> = (0..size)
             .map(|rank| {
                 let (launcher, act) = (Arc::clone(&launcher), &act);
                 scope.spawn(move || {
-                    let mut session = Session::start(End { launcher, answer: Vec::new() }, rank, size).unwrap();
+                    let mut session = Pmi1Session::start(RankEnd { launcher, answer: Vec::new() }, rank, size).unwrap();
                     let made = act(&mut session);
                     Box::new(session).finish().unwrap();
                     made

@@ -2,21 +2,21 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::report::model::{Labels, Real, ReportPart};
+use crate::report::model::{ExtendedReal, Labels, ReportPart};
 
 /// Broadcasts from one root to all other hosts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Casting {
+pub(crate) struct BroadcastReport {
     /// Names of the hosts, the root first.
     pub(crate) hosts: Vec<String>,
     /// Of each host's link, in Mb/s.
-    pub(crate) rate_mbps: Real,
+    pub(crate) rate_mbps: ExtendedReal,
     /// One for each mode, length and loss.
     #[serde(default)]
     pub(crate) casts: Vec<CastRun>,
 }
 
-impl ReportPart for Casting {
+impl ReportPart for BroadcastReport {
     const NAME: &'static str = "casting";
 }
 
@@ -38,8 +38,8 @@ pub(crate) struct CastRun {
     #[serde(default)]
     pub(crate) sources: Vec<Vec<u64>>,
     /// What was seen of one object in the middle; absent where objects are shorter than it takes to look.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) film: Option<CastFilm>,
+    #[serde(default, rename = "film", skip_serializing_if = "Option::is_none")]
+    pub(crate) samples: Option<CastProgressSamples>,
 }
 
 /// Symbols of all objects together.
@@ -61,16 +61,16 @@ pub(crate) struct CastSymbols {
 
 /// One object on its way.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct CastFilm {
+pub(crate) struct CastProgressSamples {
     /// Its number, from 0.
     pub(crate) object: u32,
     /// By receiver: how long after the order to cast it had the object; `null` where it never did.
     #[serde(default)]
-    pub(crate) whole_ms: Vec<Option<Real>>,
+    pub(crate) whole_ms: Vec<Option<ExtendedReal>>,
     /// When another way was taken, and which.
     #[serde(default)]
-    pub(crate) switches: Vec<(Real, String)>,
+    pub(crate) switches: Vec<(ExtendedReal, String)>,
     /// By receiver: milliseconds since the order, and percent of the symbols that were there.
     #[serde(default)]
-    pub(crate) progress: Vec<Vec<(Real, Real)>>,
+    pub(crate) progress: Vec<Vec<(ExtendedReal, ExtendedReal)>>,
 }

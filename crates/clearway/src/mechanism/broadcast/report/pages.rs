@@ -1,11 +1,11 @@
 //! Shows broadcasts: how long they took beside what the link and the bare exchange take, how symbols came in, why some left again, by
 //! which way, and what links carried.
 
-use super::casting::{CastFilm, CastRun, Casting};
+use super::casting::{BroadcastReport, CastProgressSamples, CastRun};
 use crate::report::html::drawing::{DOWN, coloured, figure, legend, pairs, parts_legend, sample, tick, time};
 use crate::report::html::tables::{cell, head, number, table};
 use crate::report::html::{section, text};
-use crate::report::model::{Figure, Labels, Real, Report, labels};
+use crate::report::model::{ExtendedReal, Figure, Labels, Report, labels};
 
 mod drawing;
 
@@ -16,8 +16,9 @@ const MODE: &str = "mode";
 
 /// The sections, or nothing where nothing was cast.
 pub(super) fn casting(report: &Report) -> String {
-    let Some(casting) = &report.part::<Casting>() else { return String::new() };
-    let shown = Shown { report, casting, modes: distinct(casting.casts.iter().filter_map(|run| label(run, MODE))) };
+    let Some(casting) = &report.part::<BroadcastReport>() else { return String::new() };
+    let shown =
+        ReportedCasts { report, casting, modes: distinct(casting.casts.iter().filter_map(|run| label(run, MODE))) };
     [shown.overview(), shown.sequence(), shown.progress(), shown.causes(), shown.ways(), shown.links()].concat()
 }
 
@@ -46,17 +47,17 @@ pub(super) fn lost(share: &str) -> String {
 }
 
 /// A report's broadcasts, with what all sections need.
-struct Shown<'a> {
+struct ReportedCasts<'a> {
     report: &'a Report,
-    casting: &'a Casting,
+    casting: &'a BroadcastReport,
     /// In the order of their colours.
     modes: Vec<&'a str>,
 }
 
-/// A mode's colour and a run of it with its film.
-type Filmed<'a> = (usize, &'a CastRun, &'a CastFilm);
+/// A mode's colour and a run of it with its samples.
+type SampledRun<'a> = (usize, &'a CastRun, &'a CastProgressSamples);
 
-impl<'a> Shown<'a> {
+impl<'a> ReportedCasts<'a> {
     fn place(&self, mode: &str) -> usize {
         self.modes.iter().position(|known| *known == mode).unwrap_or(0)
     }
@@ -72,7 +73,7 @@ impl<'a> Shown<'a> {
 
     /// What was cast under one loss and of one length, in the order in which it was.
     fn groups(&self) -> Vec<(&'a str, &'a str, Vec<&'a CastRun>)> {
-        let casting: &'a Casting = self.casting;
+        let casting: &'a BroadcastReport = self.casting;
         let both = |run: &'a CastRun| Some((label(run, BYTES)?, label(run, LOSS)?));
         let mut lengths: Vec<(u64, &str)> =
             casting.casts.iter().filter_map(|run| Some((run.bytes, label(run, BYTES)?))).collect();
@@ -86,12 +87,12 @@ impl<'a> Shown<'a> {
         all.filter(|(_, _, runs)| !runs.is_empty()).collect()
     }
 
-    /// Groups with films.
-    fn filmed(&self) -> Vec<(&'a str, &'a str, Vec<Filmed<'a>>)> {
-        let film = |run: &'a CastRun| Some((self.place(label(run, MODE)?), run, run.film.as_ref()?));
+    /// Groups with samples.
+    fn sampled_runs(&self) -> Vec<(&'a str, &'a str, Vec<SampledRun<'a>>)> {
+        let samples = |run: &'a CastRun| Some((self.place(label(run, MODE)?), run, run.samples.as_ref()?));
         let groups = self.groups().into_iter();
-        let groups = groups.map(|(bytes, loss, runs)| (bytes, loss, runs.into_iter().filter_map(film).collect()));
-        groups.filter(|(_, _, films): &(_, _, Vec<_>)| !films.is_empty()).collect()
+        let groups = groups.map(|(bytes, loss, runs)| (bytes, loss, runs.into_iter().filter_map(samples).collect()));
+        groups.filter(|(_, _, sampled): &(_, _, Vec<_>)| !sampled.is_empty()).collect()
     }
 
     /// The figure `name` of `run`, of its loss alone where it has no other label.
@@ -123,14 +124,14 @@ impl<'a> Shown<'a> {
             };
             let first = runs.first()?;
             let is_short = self.value("broadcast_bare_ratio", &first.labels).is_some();
-            Some(drawing::Row {
+            Some(drawing::CastRow {
                 name: format!("{bytes}, {}", lost(loss)),
                 marks: runs.iter().filter_map(mark).collect(),
                 bound: self.bound(first),
                 bare: self.value("broadcast_bare_seconds", &first.labels).filter(|_| is_short),
             })
         };
-        let rows: Vec<drawing::Row> = self.groups().into_iter().filter_map(row).collect();
+        let rows: Vec<drawing::CastRow> = self.groups().into_iter().filter_map(row).collect();
         let legend = self.legend(&[("line", "bound: bytes over the link\u{2019}s rate"), ("bare", "bare exchange")]);
         let caption = "Dots are medians, lines reach to the p99. Left of the <b>bound</b> nothing can be: it is the object\u{2019}s bytes at the \
                        link\u{2019}s rate. The <b>bare exchange</b> of the same run is one datagram to all and an answer of each without any \
@@ -154,10 +155,10 @@ impl<'a> Shown<'a> {
             let dash = || "\u{2013}".to_owned();
             let shown = |name| of(name).map_or_else(dash, time);
             let percent = |name| {
-                let percent = of(name).and_then(|share| Real::new(100.0 * share));
+                let percent = of(name).and_then(|share| ExtendedReal::new(100.0 * share));
                 percent.map_or_else(dash, |percent| format!("{}\u{202f}%", number(percent)))
             };
-            let bare = of("broadcast_bare_ratio").and_then(Real::new);
+            let bare = of("broadcast_bare_ratio").and_then(ExtendedReal::new);
             format!(
                 "<tr><th scope=\"row\">{}</th>{}{}{}{}{}{}{}{}{}</tr>\n",
                 self.name(label(run, MODE).unwrap_or_default()),
@@ -192,16 +193,17 @@ impl<'a> Shown<'a> {
     }
 
     fn sequence(&self) -> String {
-        let one = |(bytes, loss, films): &(&str, &str, Vec<Filmed<'_>>)| {
-            let bound = films.first().map_or(0.0, |(_, run, _)| 1e3 * self.bound(run));
+        let one = |(bytes, loss, sampled): &(&str, &str, Vec<SampledRun<'_>>)| {
+            let bound = sampled.first().map_or(0.0, |(_, run, _)| 1e3 * self.bound(run));
             let caption = "";
-            figure(&format!("{}, {}", text(bytes), lost(loss)), "", &drawing::sequence(films, bound), caption)
+            figure(&format!("{}, {}", text(bytes), lost(loss)), "", &drawing::sequence(sampled, bound), caption)
         };
-        let filmed = self.filmed();
-        let has_switch = filmed.iter().flat_map(|(_, _, films)| films).any(|(_, _, film)| !film.switches.is_empty());
+        let with_samples = self.sampled_runs();
+        let has_switch =
+            with_samples.iter().flat_map(|(_, _, sampled)| sampled).any(|(_, _, samples)| !samples.switches.is_empty());
         let marks = [("line", "bound: bytes over the link\u{2019}s rate"), ("switch", "another way was taken")];
         let legend = self.legend(marks.get(..1 + usize::from(has_switch)).unwrap_or_default());
-        let body: String = filmed.iter().map(one).collect();
+        let body: String = with_samples.iter().map(one).collect();
         section(
             "sequence",
             "How symbols came in",
@@ -213,24 +215,24 @@ impl<'a> Shown<'a> {
     }
 
     fn progress(&self) -> String {
-        let filmed = self.filmed();
-        let Some(bytes) = filmed.last().map(|(bytes, _, _)| *bytes) else { return String::new() };
-        let one = |(_, loss, films): &(&str, &str, Vec<Filmed<'_>>)| {
+        let with_samples = self.sampled_runs();
+        let Some(bytes) = with_samples.last().map(|(bytes, _, _)| *bytes) else { return String::new() };
+        let one = |(_, loss, sampled): &(&str, &str, Vec<SampledRun<'_>>)| {
             let title = |what: &str, of: &str| format!("{what}{}, {}", text(of), lost(loss));
-            let quarters = films.first().map(|(place, run, film)| {
+            let quarters = sampled.first().map(|(place, run, samples)| {
                 let of = format!("{bytes} by {}", label(run, MODE).unwrap_or_default());
                 let names = self.casting.hosts.get(1..).unwrap_or_default();
                 figure(
                     &title("", &of),
                     "",
-                    &drawing::quarters(*place, names, film),
+                    &drawing::quarters(*place, names, samples),
                     "Marks: a quarter, half, three quarters; the end of a bar: all of it.",
                 )
             });
-            let eta = figure(&title("Foretold end: ", bytes), "", &drawing::foretold(films), "");
+            let eta = figure(&title("Foretold end: ", bytes), "", &drawing::foretold(sampled), "");
             quarters.unwrap_or_default() + &eta
         };
-        let body: String = filmed.iter().filter(|(of, _, _)| *of == bytes).map(one).collect();
+        let body: String = with_samples.iter().filter(|(of, _, _)| *of == bytes).map(one).collect();
         section(
             "progress",
             "Receivers\u{2019} progress",
@@ -285,26 +287,26 @@ impl<'a> Shown<'a> {
 
     fn ways(&self) -> String {
         // One for each mode: the longest object, with as little loss as there was.
-        let mut shown: Vec<Filmed<'_>> = Vec::new();
-        for (_, _, films) in self.filmed().iter().rev() {
-            for film in films {
-                match shown.iter_mut().find(|(place, _, _)| *place == film.0) {
-                    Some(known) if known.1.bytes == film.1.bytes => *known = *film,
+        let mut shown: Vec<SampledRun<'_>> = Vec::new();
+        for (_, _, sampled) in self.sampled_runs().iter().rev() {
+            for samples in sampled {
+                match shown.iter_mut().find(|(place, _, _)| *place == samples.0) {
+                    Some(known) if known.1.bytes == samples.1.bytes => *known = *samples,
                     Some(_) => {}
-                    None => shown.push(*film),
+                    None => shown.push(*samples),
                 }
             }
         }
         shown.sort_by_key(|(place, _, _)| *place);
-        let one = |(place, run, film): &Filmed<'_>| {
+        let one = |(place, run, samples): &SampledRun<'_>| {
             let mode = label(run, MODE).unwrap_or_default();
-            let way = match film.switches.last() {
+            let way = match samples.switches.last() {
                 Some((at, way)) => format!("{}, then {} after {}", run.way, way, time(at.get() / 1e3)),
                 None => run.way.clone(),
             };
             let way = if way == mode { String::new() } else { format!("by {}, ", text(&way)) };
             let title = format!("{}: {way}{}", self.name(mode), text(label(run, BYTES).unwrap_or_default()));
-            figure(&title, "", &drawing::way(*place, &self.casting.hosts, run, film), "")
+            figure(&title, "", &drawing::way(*place, &self.casting.hosts, run, samples), "")
         };
         let body: String = shown.iter().map(one).collect();
         section(
@@ -342,7 +344,7 @@ impl<'a> Shown<'a> {
     /// Bytes on each host's link.
     fn by_link(&self, runs: &[&CastRun]) -> String {
         let hosts = self.casting.hosts.len() as f64;
-        let shown = |bytes: f64| number(Real::or_infinite(bytes / 1e6));
+        let shown = |bytes: f64| number(ExtendedReal::or_infinite(bytes / 1e6));
         let row = |(host, name): (usize, &String)| {
             let one = |run: &&CastRun| {
                 let [out, into] = run.links[host].map(|bytes| bytes as f64 / f64::from(run.objects.max(1)));
@@ -383,14 +385,14 @@ fn percent_of(share: Option<&str>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::Broadcasts;
+    use super::super::super::BroadcastMechanism;
     use super::super::sample;
     use super::*;
     use crate::report::html::render;
 
     /// The words of the page, without the material of scripts.
     fn words(report: &Report) -> String {
-        let page = render(report, &[&Broadcasts]);
+        let page = render(report, &[&BroadcastMechanism]);
         page[..page.find("id=\"material\"").expect("the material")].to_owned()
     }
 
@@ -424,9 +426,9 @@ mod tests {
     #[test]
     fn casting__of_a_run_that_saw_nothing_leaves_sections_out() {
         let mut report = sample::casting();
-        let mut casting: Casting = report.part().expect("there are casts");
+        let mut casting: BroadcastReport = report.part().expect("there are casts");
         for run in &mut casting.casts {
-            (run.film, run.links, run.symbols.needed) = (None, Vec::new(), 0);
+            (run.samples, run.links, run.symbols.needed) = (None, Vec::new(), 0);
         }
         report.set_part(&casting);
         let page = words(&report);

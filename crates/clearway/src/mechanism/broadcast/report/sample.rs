@@ -9,7 +9,7 @@ const LOSSES: [&str; 2] = ["0", "0.01"];
 
 /// Broadcasts in a laboratory.
 pub(crate) fn casting() -> Report {
-    let scenario = Scenario { name: "broadcasts".to_owned(), text: "name = \"broadcasts\"".to_owned() };
+    let scenario = ReportScenario { name: "broadcasts".to_owned(), text: "name = \"broadcasts\"".to_owned() };
     let mut report = Report::new(vec!["clearway".to_owned()], "lab", scenario, 3);
     let mut casts = Vec::new();
     for (bytes, name) in [(4, "4 B"), (64 << 20, "64 MiB")] {
@@ -22,13 +22,13 @@ pub(crate) fn casting() -> Report {
         }
     }
     let hosts = (0..HOSTS).map(|n| format!("node-{n:04}.cluster.example.org")).collect();
-    report.set_part(&Casting { hosts, rate_mbps: Real::finite(200.0), casts });
+    report.set_part(&BroadcastReport { hosts, rate_mbps: ExtendedReal::finite(200.0), casts });
     report
 }
 
 /// Broadcasts on simulated machines.
 pub(crate) fn scaling() -> Report {
-    let scenario = Scenario { name: "broadcasts".to_owned(), text: "name = \"broadcasts\"".to_owned() };
+    let scenario = ReportScenario { name: "broadcasts".to_owned(), text: "name = \"broadcasts\"".to_owned() };
     let mut report = Report::new(vec!["clearway".to_owned()], "sim", scenario, 3);
     for fabric in ["edr", "slingshot"] {
         for ranks in [8_u32, 64, 1000] {
@@ -38,9 +38,15 @@ pub(crate) fn scaling() -> Report {
                     [("bytes", "1 MiB"), ("loss", "0"), ("mode", mode), ("fabric", fabric), ("ranks", &ranks_label)];
                 let with = |figure: Figure| labels.iter().fold(figure, |figure, (key, value)| figure.with(key, *value));
                 let time = 2.6e-4 * f64::from(ranks).powf(0.3 * place as f64);
-                report.figures.push(with(Figure::counted("broadcast_seconds", "s", Real::finite(time), 1, "made up")));
+                report.figures.push(with(Figure::counted(
+                    "broadcast_seconds",
+                    "s",
+                    ExtendedReal::finite(time),
+                    1,
+                    "made up",
+                )));
                 for (links, ratio) in [("from-hosts", place as f64), ("to-hosts", 1.0), ("between-switches", 0.1)] {
-                    let figure = Figure::counted("broadcast_link_bytes", "", Real::finite(ratio), 1, "made up");
+                    let figure = Figure::counted("broadcast_link_bytes", "", ExtendedReal::finite(ratio), 1, "made up");
                     report.figures.push(with(figure).with("links", links));
                 }
             }
@@ -63,12 +69,12 @@ fn times(bytes: u64, place: usize, labels: &Labels) -> Vec<Figure> {
     let with = |figure: Figure| labels.iter().fold(figure, |figure, (key, value)| figure.with(key, value));
     let mut figures: Vec<Figure> = all
         .into_iter()
-        .map(|(name, value)| with(Figure::counted(name, "s", Real::finite(value), 200, "made up")))
+        .map(|(name, value)| with(Figure::counted(name, "s", ExtendedReal::finite(value), 200, "made up")))
         .collect();
     if bytes == 4 {
-        let ratio = Figure::counted("broadcast_bare_ratio", "", Real::finite(1.7), 200, "made up");
+        let ratio = Figure::counted("broadcast_bare_ratio", "", ExtendedReal::finite(1.7), 200, "made up");
         figures.push(with(ratio).with("kind", "alone"));
-        let bare = Figure::counted("broadcast_bare_seconds", "s", Real::finite(9e-5), 500, "made up");
+        let bare = Figure::counted("broadcast_bare_seconds", "s", ExtendedReal::finite(9e-5), 500, "made up");
         figures.push(bare.with("loss", labels["loss"].clone()).with(labels::QUANTILE, "p50"));
     }
     figures
@@ -100,24 +106,24 @@ fn run(bytes: u64, place: usize, labels: Labels) -> CastRun {
             .map(|host| if host == 0 { [2 * copies * bytes, 900] } else { [800, 2 * bytes] })
             .collect(),
         sources: (0..=receivers).map(source).collect(),
-        film: (bytes > 4).then(|| film(place)),
+        samples: (bytes > 4).then(|| progress_samples(place)),
         labels,
     }
 }
 
 /// Steady but for a stall at the last receiver.
-fn film(place: usize) -> CastFilm {
+fn progress_samples(place: usize) -> CastProgressSamples {
     let whole = |receiver: u32| 2_800.0 * (1.0 + 0.4 * place as f64) + f64::from(receiver * receiver) * 9.0;
     let progress = |receiver: u32| {
         let at = |n: u32| f64::from(n) / 100.0 * whole(receiver);
         let stalls = |n: u32| receiver + 2 == HOSTS && (40..50).contains(&n);
         let part = move |n: u32| if stalls(n) { 40.0 } else { f64::from(n) };
-        (0..=100).map(|n| (Real::finite(at(n)), Real::finite(part(n)))).collect()
+        (0..=100).map(|n| (ExtendedReal::finite(at(n)), ExtendedReal::finite(part(n)))).collect()
     };
-    CastFilm {
+    CastProgressSamples {
         object: 1,
-        whole_ms: (0..HOSTS - 1).map(|receiver| Some(Real::finite(whole(receiver)))).collect(),
-        switches: if place == 0 { vec![(Real::finite(1_200.0), "chain".to_owned())] } else { Vec::new() },
+        whole_ms: (0..HOSTS - 1).map(|receiver| Some(ExtendedReal::finite(whole(receiver)))).collect(),
+        switches: if place == 0 { vec![(ExtendedReal::finite(1_200.0), "chain".to_owned())] } else { Vec::new() },
         progress: (0..HOSTS - 1).map(progress).collect(),
     }
 }

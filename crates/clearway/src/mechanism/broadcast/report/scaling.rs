@@ -2,16 +2,16 @@
 
 use super::pages::{distinct, lost};
 use crate::report::html::drawing::{
-    Axis, Chart, HALF, Parted, coloured, decades, figure, legend, pairs, parted, parts_legend, tick, time_tick,
+    Axis, Chart, HALF, StackedBar, coloured, decades, figure, legend, pairs, parted, parts_legend, tick, time_tick,
 };
 use crate::report::html::tables::number;
 use crate::report::html::{section, text};
-use crate::report::model::{Figure, Real, Report};
+use crate::report::model::{ExtendedReal, Figure, Report};
 
 /// The sections, or nothing where nothing was cast on machines.
 pub(super) fn scaling(report: &Report) -> String {
     let times: Vec<&Figure> =
-        of(report, "broadcast_seconds").filter(|figure| figure.label("ranks").is_some()).collect();
+        figures_named(report, "broadcast_seconds").filter(|figure| figure.label("ranks").is_some()).collect();
     if times.is_empty() {
         return String::new();
     }
@@ -19,7 +19,7 @@ pub(super) fn scaling(report: &Report) -> String {
     grown(&times, &modes) + &links(report, &modes)
 }
 
-fn of<'a>(report: &'a Report, name: &str) -> impl Iterator<Item = &'a Figure> {
+fn figures_named<'a>(report: &'a Report, name: &str) -> impl Iterator<Item = &'a Figure> {
     report.figures.iter().filter(move |figure| figure.name == name)
 }
 
@@ -73,7 +73,7 @@ fn curves(figures: &[&Figure], modes: &[&str], x: &Axis, y: &Axis) -> String {
 
 /// Bytes on links, of the longest object among most ranks.
 fn links(report: &Report, modes: &[&str]) -> String {
-    let all: Vec<&Figure> = of(report, "broadcast_link_bytes").collect();
+    let all: Vec<&Figure> = figures_named(report, "broadcast_link_bytes").collect();
     // Of a few bytes headers are nearly everything.
     let Some(bytes) = all.last().and_then(|figure| figure.label("bytes")) else { return String::new() };
     let Some(loss) = all.first().and_then(|figure| figure.label("loss")) else { return String::new() };
@@ -90,7 +90,7 @@ fn links(report: &Report, modes: &[&str]) -> String {
                     && mode.is_none_or(|mode| is("mode", mode))
                     && ranks_of(figure) == ranks
             };
-            of(report, name).find(same).map_or(0.0, |figure| figure.value.get())
+            figures_named(report, name).find(same).map_or(0.0, |figure| figure.value.get())
         };
         kinds.iter().map(part).collect()
     };
@@ -99,8 +99,8 @@ fn links(report: &Report, modes: &[&str]) -> String {
         let ways = modes.iter().map(|mode| (*mode, parts("broadcast_link_bytes", fabric, Some(mode))));
         let unicast = ("unicast to all", parts("broadcast_unicast_link_bytes", fabric, None));
         for (name, parts) in ways.chain([unicast]) {
-            let sum = Real::or_infinite(parts.iter().sum());
-            rows.push(Parted { name: format!("{fabric}, {name}"), parts, note: number(sum) });
+            let sum = ExtendedReal::or_infinite(parts.iter().sum());
+            rows.push(StackedBar { name: format!("{fabric}, {name}"), parts, note: number(sum) });
         }
     }
     let names: Vec<String> = kinds.iter().map(|kind| kind.replace('-', " ")).collect();

@@ -8,7 +8,7 @@
 //! # Not here
 //! Faults other than loss: `tests/fabrics/broadcast.rs`.
 
-mod actor;
+mod host_engine;
 mod page;
 
 use std::collections::VecDeque;
@@ -28,9 +28,9 @@ use clearway_sim::spec::file::{FabricFile, FileOptions};
 use clearway_sim::wire::{ContentModel, SimWire};
 use clearway_sim::world::{World, WorldEvent};
 
-use super::plan::{Mode, Plan, Share};
+use super::plan::{BroadcastPlan, CastMode, Millionths};
 use crate::run::venue::SimMachine;
-use actor::{Actor, Neighbour};
+use host_engine::{HostEngine, PingPong};
 pub(super) use page::{FABRIC, RANKS};
 pub(crate) use page::{explained, figures, on_machine, table};
 
@@ -52,7 +52,7 @@ const LOOK: Picos = Picos::from_micros(5);
 const LIMIT: Picos = Picos::from_micros(60_000_000);
 
 /// A fabric, and the ranks and neighbours on it.
-pub(crate) struct Ground {
+pub(crate) struct BroadcastTestBed {
     /// Members first, then neighbours.
     machine: SimMachine,
     ranks: u32,
@@ -60,11 +60,11 @@ pub(crate) struct Ground {
 
 /// What one run showed.
 #[derive(Clone, Debug)]
-pub(crate) struct Outcome {
-    pub(super) mode: Mode,
+pub(crate) struct SimulatedResult {
+    pub(super) mode: CastMode,
     pub(super) way: Algorithm,
     pub(super) length: Bytes,
-    pub(super) loss: Share,
+    pub(super) loss: Millionths,
     /// From each order to cast until the last receiver has the object, and until the root knows that.
     pub(super) received: Vec<Nanos>,
     pub(super) known: Vec<Nanos>,
@@ -78,7 +78,7 @@ pub(crate) struct Outcome {
     pub(super) beside: Vec<Nanos>,
 }
 
-impl Ground {
+impl BroadcastTestBed {
     /// `ranks` of the fabric `name` under `policy`; packets carry `packet` bytes in place of what its file says.
     pub(crate) fn open(name: &str, policy: Option<&str>, ranks: u32, packet: Option<Bytes>) -> Result<Self> {
         let neighbours = ((ranks / RANKS_PER_NEIGHBOUR).clamp(2, NEIGHBOURS_MAX)) & !1;
@@ -155,7 +155,7 @@ impl Ground {
     }
 
     /// Runs every way, length and loss of `plan`.
-    pub(crate) fn run(&self, plan: &Plan) -> Result<Vec<Outcome>> {
+    pub(crate) fn run(&self, plan: &BroadcastPlan) -> Result<Vec<SimulatedResult>> {
         let mut outcomes = Vec::new();
         for length in &plan.lengths {
             for mode in plan.modes_of(*length) {
@@ -168,7 +168,7 @@ impl Ground {
     }
 
     /// What ways cost here.
-    pub(super) fn circumstances(&self, length: Bytes, loss: Share) -> NetworkConditions {
+    pub(super) fn circumstances(&self, length: Bytes, loss: Millionths) -> NetworkConditions {
         NetworkConditions {
             receivers: self.ranks.saturating_sub(1),
             length,
@@ -179,7 +179,7 @@ impl Ground {
         }
     }
 
-    fn carrier(&self, loss: Share, key: RandomKey) -> Fabric {
+    fn carrier(&self, loss: Millionths, key: RandomKey) -> Fabric {
         let mut carrier = self.machine.carrier(key, FabricOptions::default());
         let graph = &self.machine.network.graph;
         let lost = self.machine.hosts.iter().take(self.ranks as usize).filter(|_| loss.0 > 0).map(|host| {
@@ -193,7 +193,7 @@ impl Ground {
         carrier
     }
 
-    fn cast(&self, plan: &Plan, mode: Mode, length: Bytes, loss: Share) -> Result<Outcome> {
+    fn cast(&self, plan: &BroadcastPlan, mode: CastMode, length: Bytes, loss: Millionths) -> Result<SimulatedResult> {
         let key = RandomKey::new(plan.seed);
         let way = mode.way(&self.circumstances(length, loss), MulticastReach::All);
         let members: Arc<[Member]> = (0..)
@@ -204,8 +204,8 @@ impl Ground {
         let world = self.machine.world(self.carrier(loss, key), ContentModel::Phantom, key, |wire| {
             self.actor(wire, plan, way, length, &members, &mut from)
         });
-        let mut run = Run { ground: self, world, from, length };
-        run.settle()?;
+        let mut run = SimulatedCast { test_bed: self, world, from, length };
+        run.warm_up()?;
         let alone = run.trips();
         let (before, root_before, links) = (run.record(), run.root(), run.links());
         let (mut received, mut known) = (Vec::new(), Vec::new());
@@ -218,26 +218,26 @@ impl Ground {
         let links = run.links().iter().zip(links).map(|(now, then)| now - then).collect::<Vec<_>>();
         let links = [links[0], links[1], links[2]];
         let beside = run.trips();
-        Ok(Outcome { mode, way, length, loss, received, known, root, all, links, alone, beside })
+        Ok(SimulatedResult { mode, way, length, loss, received, known, root, all, links, alone, beside })
     }
 
     fn actor(
         &self,
         wire: &mut SimWire,
-        plan: &Plan,
+        plan: &BroadcastPlan,
         way: Algorithm,
         length: Bytes,
         members: &Arc<[Member]>,
         from: &mut Span,
-    ) -> Actor {
+    ) -> HostEngine {
         let rank = wire.rank();
         if let Some(place) = rank.0.checked_sub(self.ranks) {
             // The first half asks the second, which hangs far from it.
             let half = (self.machine.hosts.len() as u32 - self.ranks) / 2;
             let partner = |place| Rank(self.ranks + place);
-            return Actor::Neighbour(match place < half {
-                true => Neighbour::asking(partner(place + half)),
-                false => Neighbour::answering(partner(place - half)),
+            return HostEngine::Neighbour(match place < half {
+                true => PingPong::asking(partner(place + half)),
+                false => PingPong::answering(partner(place - half)),
             });
         }
         let slots = u64::from(SLOTS * self.symbol());
@@ -255,7 +255,7 @@ impl Ground {
         if rank == Rank(0) {
             *from = Span { region, offset: 0, length: length.0 as u32 };
         }
-        Actor::Member(Box::new(BroadcastNode::new(BroadcastConfig {
+        HostEngine::Member(Box::new(BroadcastNode::new(BroadcastConfig {
             rank,
             members: members.clone(),
             root: Rank(0),
@@ -277,22 +277,22 @@ impl Ground {
 }
 
 /// One cast under way.
-struct Run<'a> {
-    ground: &'a Ground,
-    world: World<Actor, Fabric>,
+struct SimulatedCast<'a> {
+    test_bed: &'a BroadcastTestBed,
+    world: World<HostEngine, Fabric>,
     from: Span,
     length: Bytes,
 }
 
-impl Run<'_> {
+impl SimulatedCast<'_> {
     /// Until the root has heard everybody, and neighbours have asked for a while.
-    fn settle(&mut self) -> Result<()> {
+    fn warm_up(&mut self) -> Result<()> {
         let mut ready = None;
         let enough = |now: Picos, ready: Option<Picos>| ready.is_some_and(|at| now >= at + ALONE);
         while !enough(self.world.now(), ready) {
             let until = self.world.now() + LOOK;
             let mut refused = None;
-            self.world.run_until(until, &mut |told: WorldEvent<'_, Actor>| match told.event {
+            self.world.run_until(until, &mut |told: WorldEvent<'_, HostEngine>| match told.event {
                 BroadcastEvent::Ready => ready = Some(told.at),
                 BroadcastEvent::Refused { missing } => refused = Some(missing),
                 _ => {}
@@ -310,8 +310,8 @@ impl Run<'_> {
     /// Casts one object; until the last receiver has it, and until the root knows.
     fn object(&mut self, object: u32) -> Result<(Nanos, Nanos)> {
         let begin = self.world.now() + LOOK;
-        let ranks = self.ground.ranks;
-        let is_long = self.length.0 > u64::from(self.ground.symbol());
+        let ranks = self.test_bed.ranks;
+        let is_long = self.length.0 > u64::from(self.test_bed.symbol());
         for rank in (1..ranks).filter(|_| is_long) {
             self.world.command(self.world.now(), Rank(rank), BroadcastCommand::Place { into: self.from });
         }
@@ -322,7 +322,7 @@ impl Run<'_> {
         while have < ranks || known.is_none() {
             let until = self.world.now() + LOOK;
             let mut taken = Vec::new();
-            self.world.run_until(until, &mut |told: WorldEvent<'_, Actor>| match told.event {
+            self.world.run_until(until, &mut |told: WorldEvent<'_, HostEngine>| match told.event {
                 BroadcastEvent::Received { object: it, .. } if it == object => {
                     (have, last) = (have + 1, last.max(told.at));
                     taken.push(told.rank);
@@ -352,14 +352,14 @@ impl Run<'_> {
 
     fn record_of(&mut self, rank: u32) -> BroadcastRecord {
         match self.world.engine_mut(Rank(rank)) {
-            Some(Actor::Member(node)) => node.record(),
+            Some(HostEngine::Member(node)) => node.record(),
             _ => BroadcastRecord::default(),
         }
     }
 
     fn record(&mut self) -> BroadcastRecord {
         let mut sum = BroadcastRecord::default();
-        for rank in 0..self.ground.ranks {
+        for rank in 0..self.test_bed.ranks {
             let of = self.record_of(rank);
             sum.sent += of.sent;
             sum.repairs += of.repairs;
@@ -370,7 +370,7 @@ impl Run<'_> {
     }
 
     fn links(&self) -> [u64; 3] {
-        let graph = &self.ground.machine.network.graph;
+        let graph = &self.test_bed.machine.network.graph;
         let mut sums = [0; 3];
         for (channel, id) in graph.channels().iter().zip((0..).map(ChannelId)) {
             let bytes = self.world.network().carrier().lane_statistics(id).iter().map(|lane| lane.bytes).sum::<u64>();
@@ -383,8 +383,8 @@ impl Run<'_> {
     /// Round trips of neighbours since the last call.
     fn trips(&mut self) -> Vec<Nanos> {
         let mut trips = Vec::new();
-        for rank in self.ground.ranks..self.ground.machine.hosts.len() as u32 {
-            if let Some(Actor::Neighbour(neighbour)) = self.world.engine_mut(Rank(rank)) {
+        for rank in self.test_bed.ranks..self.test_bed.machine.hosts.len() as u32 {
+            if let Some(HostEngine::Neighbour(neighbour)) = self.world.engine_mut(Rank(rank)) {
                 trips.append(&mut neighbour.take_trips());
             }
         }
@@ -409,14 +409,14 @@ fn since(now: BroadcastRecord, then: BroadcastRecord) -> BroadcastRecord {
 mod tests {
     use super::*;
 
-    fn plan(modes: &[Mode], lengths: &[u64], losses: &[u32]) -> Plan {
-        Plan {
+    fn plan(modes: &[CastMode], lengths: &[u64], losses: &[u32]) -> BroadcastPlan {
+        BroadcastPlan {
             ranks: 24,
             leaves: 1,
             modes: modes.to_vec(),
             modes_up_to: None,
             lengths: lengths.iter().map(|length| Bytes(*length)).collect(),
-            losses: losses.iter().map(|loss| Share(*loss)).collect(),
+            losses: losses.iter().map(|loss| Millionths(*loss)).collect(),
             objects: None,
             rate: None,
             silence: Nanos::from_secs(1),
@@ -429,12 +429,12 @@ mod tests {
 
     #[test]
     fn run__without_loss_every_rank_gets_each_symbol_once() {
-        let ground = Ground::open("edr", None, 24, None).unwrap();
-        let modes = [Mode::Multicast, Mode::Chain, Mode::Tree];
-        for outcome in ground.run(&plan(&modes, &[100_000], &[0])).unwrap() {
-            let symbols = 100_000_u64.div_ceil(u64::from(ground.symbol()));
+        let test_bed = BroadcastTestBed::open("edr", None, 24, None).unwrap();
+        let modes = [CastMode::Multicast, CastMode::Chain, CastMode::Tree];
+        for outcome in test_bed.run(&plan(&modes, &[100_000], &[0])).unwrap() {
+            let symbols = 100_000_u64.div_ceil(u64::from(test_bed.symbol()));
             assert_eq!(outcome.all.received, 23 * symbols, "{:?}", outcome.mode);
-            let sent = if outcome.mode == Mode::Multicast { symbols } else { 23 * symbols };
+            let sent = if outcome.mode == CastMode::Multicast { symbols } else { 23 * symbols };
             assert!(outcome.all.sent >= sent && outcome.links[1] >= 23 * 100_000, "{:?}", outcome.mode);
             assert!(!outcome.alone.is_empty(), "neighbours ask from the beginning");
         }
@@ -442,9 +442,9 @@ mod tests {
 
     #[test]
     fn unicast_crossings__are_none_at_one_switch_and_two_or_more_for_each_receiver_elsewhere() {
-        let ground = |ranks| Ground::open("edr", None, ranks, None).unwrap();
-        assert_eq!(ground(8).unicast_crossings(), 0);
-        let wide = ground(200);
+        let test_bed = |ranks| BroadcastTestBed::open("edr", None, ranks, None).unwrap();
+        assert_eq!(test_bed(8).unicast_crossings(), 0);
+        let wide = test_bed(200);
         let elsewhere = wide.machine.hosts[..200]
             .iter()
             .filter(|host| wide.leaf(**host) != wide.leaf(wide.machine.hosts[0]))
@@ -454,18 +454,21 @@ mod tests {
 
     #[test]
     fn run__longer_objects_than_all_modes_are_for_go_by_the_first() {
-        let ground = Ground::open("edr", None, 8, None).unwrap();
-        let plan = Plan { modes_up_to: Some(Bytes(4)), ..plan(&[Mode::Multicast, Mode::Tree], &[4, 20_000], &[0]) };
-        let casts = ground.run(&Plan { ranks: 8, ..plan }).unwrap();
-        let casts: Vec<(u64, Mode)> = casts.iter().map(|it| (it.length.0, it.mode)).collect();
-        assert_eq!(casts, [(4, Mode::Multicast), (4, Mode::Tree), (20_000, Mode::Multicast)]);
+        let test_bed = BroadcastTestBed::open("edr", None, 8, None).unwrap();
+        let plan = BroadcastPlan {
+            modes_up_to: Some(Bytes(4)),
+            ..plan(&[CastMode::Multicast, CastMode::Tree], &[4, 20_000], &[0])
+        };
+        let casts = test_bed.run(&BroadcastPlan { ranks: 8, ..plan }).unwrap();
+        let casts: Vec<(u64, CastMode)> = casts.iter().map(|it| (it.length.0, it.mode)).collect();
+        assert_eq!(casts, [(4, CastMode::Multicast), (4, CastMode::Tree), (20_000, CastMode::Multicast)]);
     }
 
     #[test]
     fn run__the_same_seed_is_the_same_run_and_loss_is_repaired() {
-        let ground = Ground::open("edr", None, 24, None).unwrap();
+        let test_bed = BroadcastTestBed::open("edr", None, 24, None).unwrap();
         let times = || {
-            let outcomes = ground.run(&plan(&[Mode::Auto], &[4, 300_000], &[10_000])).unwrap();
+            let outcomes = test_bed.run(&plan(&[CastMode::Auto], &[4, 300_000], &[10_000])).unwrap();
             outcomes.iter().map(|it| (it.received.clone(), it.all)).collect::<Vec<_>>()
         };
         let first = times();

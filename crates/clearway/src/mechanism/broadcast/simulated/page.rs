@@ -6,9 +6,9 @@ use clearway_proto::broadcast::{Algorithm, Costs, MulticastReach};
 
 use super::super::figures::{BYTES, KNOWN, LOSS, MODE, REPAIRS, SECONDS};
 use super::super::outcome::quantile;
-use super::super::plan::Plan;
-use super::{Ground, Outcome};
-use crate::report::model::{Figure, Real, labels};
+use super::super::plan::BroadcastPlan;
+use super::{BroadcastTestBed, SimulatedResult};
+use crate::report::model::{ExtendedReal, Figure, labels};
 use crate::report::numerals::digits;
 
 /// Symbols that the root sent beyond one for each of the object, over those; labels bytes, loss, mode.
@@ -25,28 +25,29 @@ const KIND: &str = "links";
 /// Where a figure of several machines or numbers of ranks is from.
 pub(crate) const FABRIC: &str = "fabric";
 pub(crate) const RANKS: &str = "ranks";
-/// Kinds of link, in the order of [`Outcome::links`].
+/// Kinds of link, in the order of [`SimulatedResult::links`].
 const KINDS: [&str; 3] = ["from-hosts", "to-hosts", "between-switches"];
 /// Round trips of neighbours below which there is no quantile.
 const LEAST: usize = 20;
 
 /// Runs `plan` on the machine `name` under `queue` and returns its figures, with the labels fabric and ranks.
-pub(crate) fn on_machine(name: &str, queue: Option<&str>, plan: &Plan) -> Result<Vec<Figure>> {
-    let ground = Ground::open(name, queue, plan.ranks, None)?;
-    let mut all = figures(&ground, &ground.run(plan)?);
+pub(crate) fn on_machine(name: &str, queue: Option<&str>, plan: &BroadcastPlan) -> Result<Vec<Figure>> {
+    let test_bed = BroadcastTestBed::open(name, queue, plan.ranks, None)?;
+    let mut all = figures(&test_bed, &test_bed.run(plan)?);
     let receivers = f64::from(plan.ranks.saturating_sub(1)).max(1.0);
-    let crossings = ground.unicast_crossings() as f64 / receivers;
+    let crossings = test_bed.unicast_crossings() as f64 / receivers;
     for (kind, ratio) in KINDS.iter().zip([1.0, 1.0, crossings]) {
         all.push(
-            Figure::counted(UNICAST, "", Real::or_infinite(ratio), 1, "shortest ways, no headers").with(KIND, *kind),
+            Figure::counted(UNICAST, "", ExtendedReal::or_infinite(ratio), 1, "shortest ways, no headers")
+                .with(KIND, *kind),
         );
     }
     Ok(all.into_iter().map(|figure| figure.with(FABRIC, name).with(RANKS, plan.ranks.to_string())).collect())
 }
 
 /// All figures of `outcomes`.
-pub(crate) fn figures(ground: &Ground, outcomes: &[Outcome]) -> Vec<Figure> {
-    outcomes.iter().flat_map(|outcome| of(ground, outcome)).collect()
+pub(crate) fn figures(test_bed: &BroadcastTestBed, outcomes: &[SimulatedResult]) -> Vec<Figure> {
+    outcomes.iter().flat_map(|outcome| cast_figures(test_bed, outcome)).collect()
 }
 
 fn seconds(times: &[Nanos]) -> Vec<f64> {
@@ -56,7 +57,7 @@ fn seconds(times: &[Nanos]) -> Vec<f64> {
 }
 
 /// p99 beside over p99 alone.
-fn slowdown(outcome: &Outcome) -> Option<f64> {
+fn slowdown(outcome: &SimulatedResult) -> Option<f64> {
     if outcome.beside.len() < LEAST || outcome.alone.len() < LEAST {
         return None;
     }
@@ -65,8 +66,8 @@ fn slowdown(outcome: &Outcome) -> Option<f64> {
 }
 
 /// Symbols of the objects, and copies of each that the root has to send at least.
-fn least(ground: &Ground, outcome: &Outcome) -> (f64, f64) {
-    let symbols = outcome.all.received as f64 / f64::from(ground.ranks.saturating_sub(1)).max(1.0);
+fn least(test_bed: &BroadcastTestBed, outcome: &SimulatedResult) -> (f64, f64) {
+    let symbols = outcome.all.received as f64 / f64::from(test_bed.ranks.saturating_sub(1)).max(1.0);
     let copies = match outcome.way {
         Algorithm::Multicast | Algorithm::Chain | Algorithm::Segments => 1.0,
         Algorithm::Tree => (outcome.root.sent - outcome.root.repairs) as f64 / symbols,
@@ -74,19 +75,20 @@ fn least(ground: &Ground, outcome: &Outcome) -> (f64, f64) {
     (symbols, copies)
 }
 
-fn of(ground: &Ground, outcome: &Outcome) -> Vec<Figure> {
+fn cast_figures(test_bed: &BroadcastTestBed, outcome: &SimulatedResult) -> Vec<Figure> {
     let count = outcome.received.len() as u64;
-    let receivers = f64::from(ground.ranks.saturating_sub(1)).max(1.0);
-    let (symbols, copies) = least(ground, outcome);
-    let plain =
-        |name: &str, value: f64, source: &str| Figure::counted(name, "", Real::or_infinite(value), count, source);
+    let receivers = f64::from(test_bed.ranks.saturating_sub(1)).max(1.0);
+    let (symbols, copies) = least(test_bed, outcome);
+    let plain = |name: &str, value: f64, source: &str| {
+        Figure::counted(name, "", ExtendedReal::or_infinite(value), count, source)
+    };
     let mut figures = Vec::new();
     for (name, times, source) in [
         (SECONDS, &outcome.received, "until the last receiver has it"),
         (KNOWN, &outcome.known, "until the root knows"),
     ] {
         if let Some(median) = quantile(&seconds(times), 0.5) {
-            let figure = Figure::counted(name, "s", Real::or_infinite(median), count, source);
+            let figure = Figure::counted(name, "s", ExtendedReal::or_infinite(median), count, source);
             figures.push(if name == SECONDS { figure } else { figure.with(labels::QUANTILE, "p50") });
         }
     }
@@ -101,7 +103,13 @@ fn of(ground: &Ground, outcome: &Outcome) -> Vec<Figure> {
     }
     if let Some(slowdown) = slowdown(outcome) {
         let source = "p99 of round trips beside the cast over before";
-        figures.push(Figure::counted(NEIGHBOURS, "", Real::or_infinite(slowdown), outcome.beside.len() as u64, source));
+        figures.push(Figure::counted(
+            NEIGHBOURS,
+            "",
+            ExtendedReal::or_infinite(slowdown),
+            outcome.beside.len() as u64,
+            source,
+        ));
     }
     let labelled = |figure: Figure| {
         figure
@@ -113,17 +121,17 @@ fn of(ground: &Ground, outcome: &Outcome) -> Vec<Figure> {
 }
 
 /// `outcomes` as text that ends with a newline.
-pub(crate) fn table(ground: &Ground, outcomes: &[Outcome]) -> String {
+pub(crate) fn table(test_bed: &BroadcastTestBed, outcomes: &[SimulatedResult]) -> String {
     let mut lines = vec![
-        format!("broadcasts on {}, simulated", ground.name()),
-        format!("one root, {} receivers; {}B in a symbol", ground.ranks.saturating_sub(1), ground.symbol()),
+        format!("broadcasts on {}, simulated", test_bed.name()),
+        format!("one root, {} receivers; {}B in a symbol", test_bed.ranks.saturating_sub(1), test_bed.symbol()),
         String::new(),
         format!(
             "{:<10}{:>9}{:>7}{:>10}{:>10}{:>8}{:>7}{:>7}{:>6}{:>6}",
             "mode", "bytes", "lost", "all have", "known", "again", "root", "polls", "links", "near"
         ),
     ];
-    lines.extend(outcomes.iter().map(|outcome| row(ground, outcome)));
+    lines.extend(outcomes.iter().map(|outcome| row(test_bed, outcome)));
     lines.push(String::new());
     lines.push("all have, known: from the order until the last receiver has it, and the root".into());
     lines.push("knows (median); again: symbols sent because somebody missed them, for each that".into());
@@ -133,12 +141,12 @@ pub(crate) fn table(ground: &Ground, outcomes: &[Outcome]) -> String {
     lines.join("\n") + "\n"
 }
 
-fn row(ground: &Ground, outcome: &Outcome) -> String {
-    let receivers = f64::from(ground.ranks.saturating_sub(1)).max(1.0);
-    let (symbols, copies) = least(ground, outcome);
+fn row(test_bed: &BroadcastTestBed, outcome: &SimulatedResult) -> String {
+    let receivers = f64::from(test_bed.ranks.saturating_sub(1)).max(1.0);
+    let (symbols, copies) = least(test_bed, outcome);
     let time =
         |times: &[Nanos]| quantile(&seconds(times), 0.5).map_or("-".into(), |it| Nanos((it * 1e9) as u64).to_string());
-    let percent = |share: f64| format!("{}%", digits(Real::or_infinite(100.0 * share)));
+    let percent = |share: f64| format!("{}%", digits(ExtendedReal::or_infinite(100.0 * share)));
     let links: u64 = outcome.links.iter().sum();
     let links = links as f64 / (outcome.length.0 * outcome.received.len() as u64) as f64 / receivers;
     format!(
@@ -150,22 +158,22 @@ fn row(ground: &Ground, outcome: &Outcome) -> String {
         time(&outcome.known),
         percent(outcome.all.repairs as f64 / symbols / receivers),
         percent(outcome.root.sent as f64 / symbols - copies),
-        digits(Real::or_infinite(outcome.root.reports as f64 / outcome.root.polls.max(1) as f64)),
-        digits(Real::or_infinite(links)),
-        slowdown(outcome).map_or("-".into(), |it| digits(Real::or_infinite(it))),
+        digits(ExtendedReal::or_infinite(outcome.root.reports as f64 / outcome.root.polls.max(1) as f64)),
+        digits(ExtendedReal::or_infinite(links)),
+        slowdown(outcome).map_or("-".into(), |it| digits(ExtendedReal::or_infinite(it))),
     )
 }
 
 /// What each way costs by the engine's model, and which one that makes the best.
-pub(crate) fn explained(ground: &Ground, outcomes: &[Outcome]) -> String {
+pub(crate) fn explained(test_bed: &BroadcastTestBed, outcomes: &[SimulatedResult]) -> String {
     let mut text = String::from("\nwhat each way costs by the model:\n");
     let mut known = Vec::new();
-    for Outcome { length, loss, .. } in outcomes {
+    for SimulatedResult { length, loss, .. } in outcomes {
         if known.contains(&(*length, *loss)) {
             continue;
         }
         known.push((*length, *loss));
-        let costs = Costs::new(&ground.circumstances(*length, *loss), MulticastReach::All);
+        let costs = Costs::new(&test_bed.circumstances(*length, *loss), MulticastReach::All);
         text += &format!("  {length}, {loss} lost: {costs}; best: {}\n", costs.best().name());
     }
     text

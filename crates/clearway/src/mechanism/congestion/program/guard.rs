@@ -1,7 +1,7 @@
 //! A process that runs a program of the user's when it is told to, times it, and ends all of it.
 //!
 //! # Model
-//! Orders come by standard input, a word a line; each [`GO`] and each [`AGAIN`] is answered by one [`Finished`] on standard
+//! Orders come by standard input, a word a line; each [`GO`] and each [`AGAIN`] is answered by one [`FinishedRun`] on standard
 //! output. The program is a command line for a shell, in a process group of its own, and whatever it leaves behind when it ends
 //! becomes a child of this process (it is a subreaper), however often it changed its group or its parent. To end a program is to
 //! ask its group first, so that an `mpirun` can end its ranks elsewhere, and to kill what is left.
@@ -12,7 +12,7 @@
 //! prctl(2), `PR_SET_CHILD_SUBREAPER`, `PR_SET_PDEATHSIG`.
 //!
 //! # Invariants
-//! I1. When standard input closes, however the conductor ended, the program is ended and so is this process. The same when it is
+//! I1. When standard input closes, however the coordinator ended, the program is ended and so is this process. The same when it is
 //!     asked to end by a signal, or either of the two processes is killed.
 //! I2. No descendant of a run lives when that run is answered for.
 //! I3. Memory: the last lines of the program, cut, whatever it prints.
@@ -55,12 +55,12 @@ const LINE_MAX: u64 = 4096;
 
 /// How a run went.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Finished {
+pub(crate) struct FinishedRun {
     /// When it began, by the machine's clock.
     pub(crate) begin: LocalNs,
     /// When its first process ended.
     pub(crate) end: LocalNs,
-    pub(crate) how: How,
+    pub(crate) how: ProgramEnd,
     /// The last line that it printed with something in it.
     pub(crate) last_line: String,
     /// The same of its standard error.
@@ -70,7 +70,7 @@ pub(crate) struct Finished {
 /// How a program ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum How {
+pub(crate) enum ProgramEnd {
     /// With this exit status.
     Status(i32),
     /// By this signal.
@@ -79,7 +79,7 @@ pub(crate) enum How {
     Stopped,
 }
 
-enum News {
+enum GuardEvent {
     Go,
     Again,
     Stop,
@@ -115,19 +115,19 @@ pub(crate) fn main(program: &str, watcher: u32) -> Result<Exit> {
     let orders = sender.clone();
     thread::spawn(move || listen(&orders));
     let end = sender.clone();
-    thread::spawn(move || signals.forever().next().map(|_| end.send(News::Closed)));
+    thread::spawn(move || signals.forever().next().map(|_| end.send(GuardEvent::Closed)));
     let guard = Guard { program, sender, news };
     while let Ok(first) = guard.news.recv() {
         let finished = match first {
-            News::Go => guard.run()?,
-            News::Again => guard.run_again()?,
-            News::Stop | News::Gone(..) => continue,
-            News::Closed => return Ok(Exit::Good),
+            GuardEvent::Go => guard.run()?,
+            GuardEvent::Again => guard.run_again()?,
+            GuardEvent::Stop | GuardEvent::Gone(..) => continue,
+            GuardEvent::Closed => return Ok(Exit::Good),
         };
         let mut line = serde_json::to_vec(&finished.0).context("an answer that JSON cannot hold")?;
         line.push(b'\n');
         let said = std::io::stdout().write_all(&line);
-        if said.is_err() || finished.1 == After::End {
+        if said.is_err() || finished.1 == AfterAnswer::End {
             return Ok(Exit::Good);
         }
     }
@@ -135,43 +135,43 @@ pub(crate) fn main(program: &str, watcher: u32) -> Result<Exit> {
 }
 
 /// Hands on the orders of standard input.
-fn listen(news: &Sender<News>) {
+fn listen(news: &Sender<GuardEvent>) {
     for line in std::io::stdin().lock().lines() {
         let order = match line.as_deref() {
-            Ok(GO) => News::Go,
-            Ok(AGAIN) => News::Again,
-            Ok(STOP) => News::Stop,
+            Ok(GO) => GuardEvent::Go,
+            Ok(AGAIN) => GuardEvent::Again,
+            Ok(STOP) => GuardEvent::Stop,
             _ => break,
         };
         if news.send(order).is_err() {
             return;
         }
     }
-    let _ = news.send(News::Closed);
+    let _ = news.send(GuardEvent::Closed);
 }
 
 /// What to do once a run is answered for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum After {
+enum AfterAnswer {
     Wait,
     End,
 }
 
 struct Guard<'a> {
     program: &'a str,
-    sender: Sender<News>,
-    news: Receiver<News>,
+    sender: Sender<GuardEvent>,
+    news: Receiver<GuardEvent>,
 }
 
 /// A run under way.
-struct Run {
+struct GuardedRun {
     child: Child,
     begin: LocalNs,
     lines: [JoinHandle<String>; 2],
 }
 
 impl Guard<'_> {
-    fn start(&self) -> Result<Run> {
+    fn start(&self) -> Result<GuardedRun> {
         let mut command = Command::new("sh");
         command.args(["-c", self.program]).process_group(0);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -182,65 +182,69 @@ impl Guard<'_> {
         // Seen, not reaped: until it is, its number and that of its group are nobody else's.
         thread::spawn(move || {
             let _ = waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT);
-            let _ = sender.send(News::Gone(pid, clock::now()));
+            let _ = sender.send(GuardEvent::Gone(pid, clock::now()));
         });
         let lines = [child.stdout.take().map(keep_last), child.stderr.take().map(keep_last)];
         let lines = lines.map(|line| line.unwrap_or_else(|| thread::spawn(String::new)));
-        Ok(Run { child, begin, lines })
+        Ok(GuardedRun { child, begin, lines })
     }
 
     /// One run, to its end or to a word that ends it.
-    fn run(&self) -> Result<(Finished, After)> {
+    fn run(&self) -> Result<(FinishedRun, AfterAnswer)> {
         let run = self.start()?;
         loop {
             match self.news.recv() {
-                Ok(News::Gone(pid, end)) if pid == pid_of(&run.child) => return Ok((run.close(end), After::Wait)),
-                Ok(News::Stop) => return Ok((run.end(), After::Wait)),
-                Ok(News::Closed) | Err(_) => return Ok((run.end(), After::End)),
+                Ok(GuardEvent::Gone(pid, end)) if pid == pid_of(&run.child) => {
+                    return Ok((run.close(end), AfterAnswer::Wait));
+                }
+                Ok(GuardEvent::Stop) => return Ok((run.end(), AfterAnswer::Wait)),
+                Ok(GuardEvent::Closed) | Err(_) => return Ok((run.end(), AfterAnswer::End)),
                 // An earlier run's first process, or an order that makes no sense now.
-                Ok(News::Go | News::Again | News::Gone(..)) => {}
+                Ok(GuardEvent::Go | GuardEvent::Again | GuardEvent::Gone(..)) => {}
             }
         }
     }
 
     /// Runs until one fails, or until a word ends it.
-    fn run_again(&self) -> Result<(Finished, After)> {
+    fn run_again(&self) -> Result<(FinishedRun, AfterAnswer)> {
         let mut first = None;
         loop {
             let (finished, after) = self.run()?;
             let begin = *first.get_or_insert(finished.begin);
-            if finished.how != How::Status(0) || after == After::End {
-                return Ok((Finished { begin, ..finished }, after));
+            if finished.how != ProgramEnd::Status(0) || after == AfterAnswer::End {
+                return Ok((FinishedRun { begin, ..finished }, after));
             }
             match self.news.recv_timeout(PAUSE) {
-                Err(RecvTimeoutError::Timeout) | Ok(News::Go | News::Again | News::Gone(..)) => {}
-                Ok(News::Stop) => return Ok((Finished { begin, how: How::Stopped, ..finished }, After::Wait)),
-                Ok(News::Closed) | Err(RecvTimeoutError::Disconnected) => {
-                    return Ok((Finished { begin, how: How::Stopped, ..finished }, After::End));
+                Err(RecvTimeoutError::Timeout) | Ok(GuardEvent::Go | GuardEvent::Again | GuardEvent::Gone(..)) => {}
+                Ok(GuardEvent::Stop) => {
+                    return Ok((FinishedRun { begin, how: ProgramEnd::Stopped, ..finished }, AfterAnswer::Wait));
+                }
+                Ok(GuardEvent::Closed) | Err(RecvTimeoutError::Disconnected) => {
+                    return Ok((FinishedRun { begin, how: ProgramEnd::Stopped, ..finished }, AfterAnswer::End));
                 }
             }
         }
     }
 }
 
-impl Run {
+impl GuardedRun {
     /// Ends the run: asks, then kills.
-    fn end(self) -> Finished {
+    fn end(self) -> FinishedRun {
         descendants::ask_to_end();
-        self.finish(clock::now(), How::Stopped)
+        self.finish(clock::now(), ProgramEnd::Stopped)
     }
 
     /// Sees to a run whose first process ended by itself.
-    fn close(mut self, end: LocalNs) -> Finished {
-        let how = self.child.wait().map_or(How::Stopped, how_ended);
+    fn close(mut self, end: LocalNs) -> FinishedRun {
+        let how = self.child.wait().map_or(ProgramEnd::Stopped, how_ended);
         self.finish(end, how)
     }
 
     /// Kills what is left and reads what it said.
-    fn finish(self, end: LocalNs, how: How) -> Finished {
+    fn finish(self, end: LocalNs, how: ProgramEnd) -> FinishedRun {
         descendants::kill_all();
         let [last_line, last_error] = self.lines.map(|line| line.join().unwrap_or_default());
-        Finished { begin: self.begin, end, how, last_line, last_error }
+        FinishedRun { begin: self.begin, end, how, last_line, last_error }
     }
 }
 
@@ -248,10 +252,10 @@ fn pid_of(child: &Child) -> Pid {
     Pid::from_raw(child.id().cast_signed())
 }
 
-fn how_ended(status: ExitStatus) -> How {
+fn how_ended(status: ExitStatus) -> ProgramEnd {
     match status.code() {
-        Some(code) => How::Status(code),
-        None => How::Signal(status.signal().unwrap_or_default()),
+        Some(code) => ProgramEnd::Status(code),
+        None => ProgramEnd::Signal(status.signal().unwrap_or_default()),
     }
 }
 

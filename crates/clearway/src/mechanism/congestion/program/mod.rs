@@ -9,18 +9,18 @@
 //! the ranks of a stage, or another command. With two commands no rank is needed, and without a stage both run here.
 //!
 //! Where a stage has hosts that can be entered, a command runs once on each host of its part, as drawn, with [`PLACE_VARIABLE`] and
-//! [`ADDRESSES_VARIABLE`] in its environment. Elsewhere it runs once, beside the conductor.
+//! [`ADDRESSES_VARIABLE`] in its environment. Elsewhere it runs once, beside the coordinator.
 //!
 //! # Invariants
 //! I1. A run beside congestors begins after their ramp and ends before they are told to end.
-//! I2. Every command is ended with the conductor: see `guard`.
+//! I2. Every command is ended with the coordinator: see `guard`.
 
-mod beside;
 mod descendants;
 mod flags;
+mod group;
 mod guard;
 mod rows;
-mod troupe;
+mod timed_command;
 
 use std::io::IsTerminal;
 use std::thread;
@@ -35,18 +35,18 @@ use clearway_proto::stats::{Estimate, MEDIAN_MAX};
 
 use super::cell::{Case, Cell};
 use super::windows::{Grid, Windows};
-use crate::mechanism::congestion::Congestion;
-use crate::mechanism::congestion::phases::{Backdrop, Sighting, Stage};
+use crate::mechanism::congestion::CongestionSection;
+use crate::mechanism::congestion::phases::{BackgroundLoad, PhaseResult, PhaseRunner};
 use crate::report::model::Report;
 use crate::run::interrupt::Interrupt;
-use crate::run::{Order, ended};
+use crate::run::{RunSpec, ended};
 
-pub(crate) use beside::Beside;
 pub(crate) use flags::{ProgramFlags, Programs};
+pub(crate) use group::{ProgramGroup, ProgramRole as ProgramPart};
 pub(crate) use guard::{main as guard, watch};
-pub(crate) use troupe::{Part as ProgramPart, Troupe};
+pub(crate) use timed_command::TimedCommand;
 
-use troupe::Performance;
+use group::GroupRun;
 
 /// The variable that tells a command which of its hosts it is on, from 0.
 pub(crate) const PLACE_VARIABLE: &str = "CLEARWAY_PLACE";
@@ -61,15 +61,15 @@ const PAUSE: Duration = Duration::from_millis(500);
 const RAMP_SLICES: u32 = 5;
 
 /// Where the commands run.
-pub(crate) enum Ground<'a, 'v> {
+pub(crate) enum ProgramVenue<'a, 'v> {
     /// On this machine, both of them.
     Here,
     /// On a stage, beside whose ranks or on whose hosts they run.
-    Stage(&'a mut Stage<'v>),
+    Stage(&'a mut PhaseRunner<'v>),
 }
 
 /// One case over all its draws.
-struct Found {
+struct ProgramCaseResult {
     queue: String,
     congestor: CongestorKind,
     intensity: u32,
@@ -85,9 +85,9 @@ struct Found {
 /// Runs the victim's command of `programs` and writes what it shows into `report`.
 pub(crate) fn run(
     programs: &Programs,
-    test: &Congestion,
-    order: &Order<'_>,
-    ground: Ground<'_, '_>,
+    test: &CongestionSection,
+    order: &RunSpec<'_>,
+    venue: ProgramVenue<'_, '_>,
     report: &mut Report,
 ) -> Result<()> {
     if u64::from(programs.pairs) * u64::from(test.draws) > MEDIAN_MAX as u64 {
@@ -95,11 +95,11 @@ pub(crate) fn run(
     }
     let victim = programs.victim.as_deref().context("no command of a victim")?;
     let interrupt = Interrupt::listen()?;
-    let mut show = Show { programs, victim, test, order, ground, interrupt, cases: 0 };
+    let mut show = ProgramTest { programs, victim, test, order, venue, interrupt, cases: 0 };
     let mut found = Vec::new();
     let total = show.queues().len() * show.congestors().len();
     for queue in show.queues() {
-        if let Ground::Stage(stage) = &mut show.ground {
+        if let ProgramVenue::Stage(stage) = &mut show.venue {
             stage.arm(&queue)?;
         }
         for (congestor, intensity) in show.congestors() {
@@ -111,36 +111,36 @@ pub(crate) fn run(
         }
     }
     rows::write(report, programs, test, &order.scenario.verdict, &found);
-    if let Ground::Stage(stage) = &show.ground {
+    if let ProgramVenue::Stage(stage) = &show.venue {
         stage.conclude(report);
     }
     Ok(())
 }
 
 /// Goes through the cases.
-struct Show<'a, 'g, 'v> {
+struct ProgramTest<'a, 'g, 'v> {
     programs: &'a Programs,
     victim: &'a str,
-    test: &'a Congestion,
-    order: &'a Order<'a>,
-    ground: Ground<'g, 'v>,
+    test: &'a CongestionSection,
+    order: &'a RunSpec<'a>,
+    venue: ProgramVenue<'g, 'v>,
     interrupt: Interrupt,
     /// Begun so far.
     cases: u64,
 }
 
 /// What loads beside a run.
-enum Load<'a> {
-    Command(Troupe),
+enum ConcurrentLoad<'a> {
+    Command(ProgramGroup),
     Ranks(Cell<'a>),
 }
 
-impl Show<'_, '_, '_> {
+impl ProgramTest<'_, '_, '_> {
     /// What is compared; without a stage there is one network, as it is.
     fn queues(&self) -> Vec<String> {
-        match &self.ground {
-            Ground::Here => vec!["as-is".to_owned()],
-            Ground::Stage(_) => self.test.queues.clone(),
+        match &self.venue {
+            ProgramVenue::Here => vec!["as-is".to_owned()],
+            ProgramVenue::Stage(_) => self.test.queues.clone(),
         }
     }
 
@@ -152,11 +152,11 @@ impl Show<'_, '_, '_> {
         kinds.flat_map(|kind| self.test.intensity_percent.iter().map(|intensity| (*kind, *intensity))).collect()
     }
 
-    fn case(&mut self, queue: &str, congestor: CongestorKind, intensity: u32) -> Result<Found> {
+    fn case(&mut self, queue: &str, congestor: CongestorKind, intensity: u32) -> Result<ProgramCaseResult> {
         self.cases += 1;
-        let draws = match &self.ground {
-            Ground::Here => 1,
-            Ground::Stage(_) => self.test.draws,
+        let draws = match &self.venue {
+            ProgramVenue::Here => 1,
+            ProgramVenue::Stage(_) => self.test.draws,
         };
         let (mut slowdowns, mut runs, mut least) = (Vec::new(), [Vec::new(), Vec::new()], None);
         for number in 0..draws {
@@ -173,8 +173,9 @@ impl Show<'_, '_, '_> {
         let verdict = judge_program(&self.order.scenario.verdict, &evidence);
         let medians = [median(&runs[0])?, median(&runs[1])?];
         let queue = queue.to_owned();
-        let found = Found { queue, congestor, intensity, slowdown, medians, congestor_share: least, runs, verdict };
-        self.say(&rows::sentence(&found, self.programs.figure), "\n");
+        let found =
+            ProgramCaseResult { queue, congestor, intensity, slowdown, medians, congestor_share: least, runs, verdict };
+        self.show_progress(&rows::sentence(&found, self.programs.figure), "\n");
         Ok(found)
     }
 
@@ -187,23 +188,30 @@ impl Show<'_, '_, '_> {
         number: u32,
     ) -> Result<(RunPairs, Option<f64>)> {
         let key = RandomKey::new(self.order.scenario.seed);
-        let layout = match &self.ground {
-            Ground::Here => None,
-            Ground::Stage(_) => Some(self.order.scenario.layout().map_err(|why| anyhow!(why))?),
+        let layout = match &self.venue {
+            ProgramVenue::Here => None,
+            ProgramVenue::Stage(_) => Some(self.order.scenario.layout().map_err(|why| anyhow!(why))?),
         };
         let draw = layout.as_ref().map(|layout| Draw::new(&**layout, &self.test.request(), key, number)).transpose()?;
         let victims = draw.as_ref().map_or(Vec::new(), |draw| draw.victims.clone());
-        let mut victim = self.troupe(ProgramPart::Victim, self.victim, &victims)?;
-        let mut load = match (&self.programs.congestor, &self.ground, &draw, &layout) {
+        let mut victim = self.start_group(ProgramPart::Victim, self.victim, &victims)?;
+        let mut load = match (&self.programs.congestor, &self.venue, &draw, &layout) {
             (Some(program), ..) => {
                 let hosts: Vec<Rank> = draw.iter().flat_map(|draw| draw.groups.iter().flatten().copied()).collect();
-                Load::Command(self.troupe(ProgramPart::Congestor, program, &hosts)?)
+                ConcurrentLoad::Command(self.start_group(ProgramPart::Congestor, program, &hosts)?)
             }
-            (None, Ground::Stage(stage), Some(draw), Some(layout)) => {
+            (None, ProgramVenue::Stage(stage), Some(draw), Some(layout)) => {
                 let windows = Windows::new(self.grid(), Nanos(1), Nanos(1));
                 // Which pattern victims would have is asked by nobody: only the load of the cell is used.
                 let case = Case { queue, victim: VictimKind::Ping, congestor, intensity };
-                Load::Ranks(Cell { case, draw, test: self.test, layout: &**layout, windows, facts: stage.facts() })
+                ConcurrentLoad::Ranks(Cell {
+                    case,
+                    draw,
+                    test: self.test,
+                    layout: &**layout,
+                    windows,
+                    facts: stage.facts(),
+                })
             }
             _ => bail!("there are no ranks that could load; give --congestor-cmd"),
         };
@@ -218,7 +226,7 @@ impl Show<'_, '_, '_> {
             let figure = match company {
                 NetworkSharing::Alone => self.alone(&mut victim)?,
                 NetworkSharing::Congestors => {
-                    let (figure, share) = self.beside(&mut victim, &mut load)?;
+                    let (figure, share) = self.run_under_load(&mut victim, &mut load)?;
                     least = [least, share].into_iter().flatten().min_by(f64::total_cmp);
                     figure
                 }
@@ -232,35 +240,35 @@ impl Show<'_, '_, '_> {
         Grid::new(&self.order.scenario.fabric, self.test.slice)
     }
 
-    fn troupe(&mut self, part: ProgramPart, program: &str, ranks: &[Rank]) -> Result<Troupe> {
-        match &mut self.ground {
-            Ground::Here => Troupe::here(part, program),
-            Ground::Stage(stage) => stage.troupe(part, program, ranks),
+    fn start_group(&mut self, part: ProgramPart, program: &str, ranks: &[Rank]) -> Result<ProgramGroup> {
+        match &mut self.venue {
+            ProgramVenue::Here => ProgramGroup::here(part, program),
+            ProgramVenue::Stage(stage) => stage.start_group(part, program, ranks),
         }
     }
 
     /// The figure of one run; infinite when it did not end in time.
-    fn perform(
+    fn run_once(
         &self,
-        victim: &mut Troupe,
+        victim: &mut ProgramGroup,
         watch: &mut dyn FnMut() -> Result<()>,
-    ) -> Result<(f64, Option<Performance>)> {
+    ) -> Result<(f64, Option<GroupRun>)> {
         let limit = Duration::from_nanos(self.programs.limit.0);
-        let Some(performance) = victim.perform(limit, watch)? else { return Ok((f64::INFINITY, None)) };
+        let Some(group_run) = victim.run_once(limit, watch)? else { return Ok((f64::INFINITY, None)) };
         let figure = match self.programs.figure {
-            Figure::Wall => performance.end.since(performance.begin).0 as f64,
-            Figure::Time | Figure::Rate => rows::last_number(&performance.last_line).with_context(|| {
+            Figure::Wall => group_run.end.since(group_run.begin).0 as f64,
+            Figure::Time | Figure::Rate => rows::last_number(&group_run.last_line).with_context(|| {
                 format!(
                     "the victim command's last line holds no number above 0: `{}`; --victim-figure wall times the command itself",
-                    performance.last_line
+                    group_run.last_line
                 )
             })?,
         };
-        Ok((figure, Some(performance)))
+        Ok((figure, Some(group_run)))
     }
 
-    fn alone(&self, victim: &mut Troupe) -> Result<f64> {
-        match self.perform(victim, &mut || self.interrupt.check())? {
+    fn alone(&self, victim: &mut ProgramGroup) -> Result<f64> {
+        match self.run_once(victim, &mut || self.interrupt.check())? {
             (_, None) => bail!(
                 "the victim command alone takes longer than {}, so there is nothing to compare with; --victim-limit allows more",
                 self.programs.limit
@@ -270,27 +278,31 @@ impl Show<'_, '_, '_> {
     }
 
     /// A run beside `load`, and what that reached of its fair rate where it is known.
-    fn beside(&mut self, victim: &mut Troupe, load: &mut Load<'_>) -> Result<(f64, Option<f64>)> {
+    fn run_under_load(
+        &mut self,
+        victim: &mut ProgramGroup,
+        load: &mut ConcurrentLoad<'_>,
+    ) -> Result<(f64, Option<f64>)> {
         match load {
-            Load::Command(congestor) => {
-                congestor.keep_up()?;
-                self.rest(RAMP, congestor)?;
+            ConcurrentLoad::Command(congestor) => {
+                congestor.run_repeatedly()?;
+                self.pause(RAMP, congestor)?;
                 let mut watch = || {
                     congestor.check()?;
                     self.interrupt.check()
                 };
-                let (figure, _) = self.perform(victim, &mut watch)?;
+                let (figure, _) = self.run_once(victim, &mut watch)?;
                 congestor.check()?;
                 congestor.stop()?;
-                self.rest(PAUSE, congestor)?;
+                self.pause(PAUSE, congestor)?;
                 Ok((figure, None))
             }
-            Load::Ranks(cell) => self.before_ranks(victim, cell),
+            ConcurrentLoad::Ranks(cell) => self.run_during_load(victim, cell),
         }
     }
 
     /// Waits, and sees to it that the congestor goes on.
-    fn rest(&self, length: Duration, congestor: &mut Troupe) -> Result<()> {
+    fn pause(&self, length: Duration, congestor: &mut ProgramGroup) -> Result<()> {
         let until = Instant::now() + length;
         while Instant::now() < until {
             self.interrupt.check()?;
@@ -301,24 +313,24 @@ impl Show<'_, '_, '_> {
     }
 
     /// A run before the load of a stage's ranks.
-    fn before_ranks(&mut self, victim: &mut Troupe, cell: &Cell<'_>) -> Result<(f64, Option<f64>)> {
+    fn run_during_load(&mut self, victim: &mut ProgramGroup, cell: &Cell<'_>) -> Result<(f64, Option<f64>)> {
         let grid = self.grid();
         let ramp = grid.slices(RAMP_SLICES);
         let longest = self.programs.limit + ramp + Nanos::from_secs(60);
         // The stage lends itself to the load; what the run needs is the rest of this.
-        let mut ground = std::mem::replace(&mut self.ground, Ground::Here);
-        let Ground::Stage(stage) = &mut ground else { bail!("there are no ranks that could load") };
+        let mut venue = std::mem::replace(&mut self.venue, ProgramVenue::Here);
+        let ProgramVenue::Stage(stage) = &mut venue else { bail!("there are no ranks that could load") };
         let mut performed = None;
-        let backdrop = Backdrop { grid, loads: &|rank| cell.loads(rank), ramp, longest };
-        let sighting = stage.before(&backdrop, &mut || {
-            performed = Some(self.perform(victim, &mut || self.interrupt.check())?);
+        let background = BackgroundLoad { grid, loads: &|rank| cell.loads(rank), ramp, longest };
+        let phase_result = stage.run_during_load(&background, &mut || {
+            performed = Some(self.run_once(victim, &mut || self.interrupt.check())?);
             Ok(())
         });
-        self.ground = ground;
-        let sighting = sighting?;
-        let (figure, performance) = performed.context("a run that was not made")?;
+        self.venue = venue;
+        let phase_result = phase_result?;
+        let (figure, group_run) = performed.context("a run that was not made")?;
         thread::sleep(PAUSE);
-        let share = performance.and_then(|performance| share(&sighting, &performance, cell, grid));
+        let share = group_run.and_then(|group_run| load_share(&phase_result, &group_run, cell, grid));
         Ok((figure, share))
     }
 
@@ -331,7 +343,7 @@ impl Show<'_, '_, '_> {
     }
 
     /// Replaces the line of progress, where there is one.
-    fn say(&self, line: &str, end: &str) {
+    fn show_progress(&self, line: &str, end: &str) {
         if std::io::stderr().is_terminal() {
             eprint!("\r\x1b[K");
         }
@@ -340,22 +352,22 @@ impl Show<'_, '_, '_> {
 }
 
 /// What arrived of the load of `cell` in the slices of `performance`, over what a fair network would have let through.
-fn share(sighting: &Sighting, performance: &Performance, cell: &Cell<'_>, grid: Grid) -> Option<f64> {
+fn load_share(phase_result: &PhaseResult, group_run: &GroupRun, cell: &Cell<'_>, grid: Grid) -> Option<f64> {
     let fair = cell.fair_rate()?;
-    let slice = |at: clearway_proto::base::LocalNs| at.since(sighting.begin).steps_of(grid.slice) as u32;
-    let (begin, end) = (slice(performance.begin), slice(performance.end));
+    let slice = |at: clearway_proto::base::LocalNs| at.since(phase_result.begin).steps_of(grid.slice) as u32;
+    let (begin, end) = (slice(group_run.begin), slice(group_run.end));
     // A run within one slice: the load was on in the slice before it already.
     let slices = if begin < end { begin..end } else { begin.saturating_sub(1)..begin };
     let count = slices.len() as u32;
-    let load = sighting.records.iter().flat_map(|record| &record.load).flat_map(|series| &series.slices);
+    let load = phase_result.records.iter().flat_map(|record| &record.load).flat_map(|series| &series.slices);
     let arrived: u64 = load.filter(|bytes| slices.contains(&bytes.slice)).map(|bytes| bytes.link).sum();
     Some(arrived as f64 / (fair.bytes_in(grid.slices(count)).0 as f64).max(1.0))
 }
 
 /// The worst outcome of the last queue decides, unless some part allows no statement.
-fn outcome(found: &[Found]) -> Option<NetworkOutcome> {
+fn outcome(found: &[ProgramCaseResult]) -> Option<NetworkOutcome> {
     let judged = &found.last()?.queue;
-    let is_invalid = |found: &&Found| found.verdict.outcome == NetworkOutcome::Invalid;
+    let is_invalid = |found: &&ProgramCaseResult| found.verdict.outcome == NetworkOutcome::Invalid;
     if found.iter().any(|it| is_invalid(&it)) {
         return Some(NetworkOutcome::Invalid);
     }

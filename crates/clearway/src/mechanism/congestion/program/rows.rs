@@ -5,10 +5,12 @@ use clearway_proto::stats::Histogram;
 
 use super::super::names;
 use super::super::report::programs::{FIGURE, RATE};
-use super::{Found, Programs};
-use crate::mechanism::congestion::Congestion;
+use super::{ProgramCaseResult, Programs};
+use crate::mechanism::congestion::CongestionSection;
 use crate::mechanism::congestion::judgement::{duration, outcome_word, rule};
-use crate::report::model::{Figure, Labels, Origin, Parameter, PartVerdict, Real, Report, Survival, Verdict, labels};
+use crate::report::model::{
+    ExtendedReal, Figure, Labels, Parameter, ParameterOrigin, PartVerdict, Report, SurvivalCurve, Verdict, labels,
+};
 use crate::report::numerals::digits;
 
 /// How medians and their intervals were obtained.
@@ -30,7 +32,7 @@ pub(crate) fn last_number(line: &str) -> Option<f64> {
 }
 
 /// One case in a line for a person.
-pub(crate) fn sentence(found: &Found, figure: Wanted) -> String {
+pub(crate) fn sentence(found: &ProgramCaseResult, figure: Wanted) -> String {
     let [alone, beside] = found.medians.map(|median| shown(median.value, figure));
     let (queue, congestor, outcome) = (&found.queue, named(found.congestor), found.verdict.outcome);
     let (value, low, high) = (found.slowdown.value, found.slowdown.low, found.slowdown.high);
@@ -42,7 +44,7 @@ pub(crate) fn sentence(found: &Found, figure: Wanted) -> String {
 fn shown(value: f64, figure: Wanted) -> String {
     match figure {
         Wanted::Wall if value.is_finite() => duration(value),
-        Wanted::Time | Wanted::Rate if value.is_finite() => digits(Real::finite(value)),
+        Wanted::Time | Wanted::Rate if value.is_finite() => digits(ExtendedReal::finite(value)),
         _ => "no end".to_owned(),
     }
 }
@@ -53,7 +55,13 @@ fn named(congestor: CongestorKind) -> &'static str {
 }
 
 /// Writes `found` into `report`.
-pub(crate) fn write(report: &mut Report, programs: &Programs, test: &Congestion, rules: &Rules, found: &[Found]) {
+pub(crate) fn write(
+    report: &mut Report,
+    programs: &Programs,
+    test: &CongestionSection,
+    rules: &Rules,
+    found: &[ProgramCaseResult],
+) {
     report.parameters.extend(in_force(programs));
     for it in found {
         figures(report, programs, test, it);
@@ -64,7 +72,7 @@ pub(crate) fn write(report: &mut Report, programs: &Programs, test: &Congestion,
     report.verdict = verdict(test, programs, rules, found);
 }
 
-fn labels_of(test: &Congestion, found: &Found) -> Labels {
+fn labels_of(test: &CongestionSection, found: &ProgramCaseResult) -> Labels {
     let all =
         [(labels::QUEUE, found.queue.as_str()), (labels::VICTIM, PROGRAM), (labels::CONGESTOR, found.congestor.name())];
     let mut all: Labels = all.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
@@ -74,7 +82,7 @@ fn labels_of(test: &Congestion, found: &Found) -> Labels {
     all
 }
 
-fn figures(report: &mut Report, programs: &Programs, test: &Congestion, found: &Found) {
+fn figures(report: &mut Report, programs: &Programs, test: &CongestionSection, found: &ProgramCaseResult) {
     let (unit, scale) = if programs.figure == Wanted::Wall { ("ms", 1e-6) } else { ("", 1.0) };
     for (phase, median) in [labels::ISOLATED, labels::CONGESTED].into_iter().zip(&found.medians) {
         let figure = Figure::estimate(names::PROGRAM, unit, median, scale, EXACT);
@@ -83,7 +91,7 @@ fn figures(report: &mut Report, programs: &Programs, test: &Congestion, found: &
     }
     let slowdown = Figure::estimate(names::SLOWDOWN, "x", &found.slowdown, 1.0, EXACT);
     report.figures.push(Figure { labels: labels_of(test, found), ..slowdown });
-    if let Some(share) = found.congestor_share.and_then(|share| Real::new(share * 100.0)) {
+    if let Some(share) = found.congestor_share.and_then(|share| ExtendedReal::new(share * 100.0)) {
         let source = "load that arrived during a run over its max-min fair rate, the least of all runs";
         let share = Figure::counted(names::GOODPUT_SHARE, "%", share, found.slowdown.samples, source);
         report.figures.push(Figure { labels: labels_of(test, found), ..share });
@@ -91,7 +99,7 @@ fn figures(report: &mut Report, programs: &Programs, test: &Congestion, found: &
 }
 
 /// How many runs took longer than a time.
-fn curves(report: &mut Report, test: &Congestion, found: &Found) {
+fn curves(report: &mut Report, test: &CongestionSection, found: &ProgramCaseResult) {
     for (phase, runs) in [labels::ISOLATED, labels::CONGESTED].into_iter().zip(&found.runs) {
         let mut times = Histogram::new();
         for run in runs {
@@ -99,7 +107,7 @@ fn curves(report: &mut Report, test: &Congestion, found: &Found) {
         }
         let mut all = labels_of(test, found);
         all.insert(labels::PHASE.to_owned(), phase.to_owned());
-        report.survival.push(Survival::of(&times, all));
+        report.survival.push(SurvivalCurve::from_histogram(&times, all));
     }
 }
 
@@ -114,7 +122,7 @@ fn in_force(programs: &Programs) -> Vec<Parameter> {
         name: name.to_owned(),
         value: value.to_owned(),
         unit: String::new(),
-        origin: Origin::Flag,
+        origin: ParameterOrigin::Flag,
     };
     let commands = [("program.victim-cmd", victim), ("program.congestor-cmd", congestor)];
     let commands = commands.into_iter().filter_map(|(name, command)| Some(parameter(name, command.as_deref()?)));
@@ -127,9 +135,14 @@ fn in_force(programs: &Programs) -> Vec<Parameter> {
     commands.chain(rest).collect()
 }
 
-fn verdict(test: &Congestion, programs: &Programs, rules: &Rules, found: &[Found]) -> Option<Verdict> {
+fn verdict(
+    test: &CongestionSection,
+    programs: &Programs,
+    rules: &Rules,
+    found: &[ProgramCaseResult],
+) -> Option<Verdict> {
     let outcome = super::outcome(found)?;
-    let part = |it: &Found| PartVerdict {
+    let part = |it: &ProgramCaseResult| PartVerdict {
         labels: labels_of(test, it),
         outcome: outcome_word(it.verdict.outcome),
         sentence: it.verdict.reasons.join("; "),

@@ -7,7 +7,7 @@ use super::{heat, tables};
 use crate::report::html::drawing::{ALONG, figure, legend, pairs, sample};
 use crate::report::html::tables::number;
 use crate::report::html::{queue_class, section, text, title_of};
-use crate::report::model::{Heat, Labels, Real, Report, Survival, Timeline, labels};
+use crate::report::model::{ExtendedReal, HeatMap, Labels, Report, SurvivalCurve, Timeline, labels};
 
 /// Fewer pairs are a list: a map of them is mostly empty.
 const MAP_MIN: usize = 5;
@@ -62,7 +62,7 @@ pub(super) fn survival(report: &Report, queues: &[String]) -> String {
 }
 
 /// A sample of a curve's line, as the script draws it, and its name; lost messages are told here because the line only ends.
-fn legend_entry(report: &Report, curve: &Survival, queues: &[String]) -> String {
+fn legend_entry(report: &Report, curve: &SurvivalCurve, queues: &[String]) -> String {
     let of = |key: &str| curve.labels.get(key).map_or("", String::as_str);
     let (queue, phase) = (of(labels::QUEUE), of(labels::PHASE));
     let dashed = if phase == labels::ISOLATED { " dashed" } else { "" };
@@ -74,7 +74,7 @@ fn legend_entry(report: &Report, curve: &Survival, queues: &[String]) -> String 
     let lost = match (curve.points.last(), percent) {
         (None, _) => ": nothing measured".to_owned(),
         (Some((_, lost)), percent) => percent
-            .or_else(|| Real::new(lost * 100.0))
+            .or_else(|| ExtendedReal::new(lost * 100.0))
             .filter(|percent| percent.get() > 0.0)
             .map_or_else(String::new, |percent| format!(": {}\u{202f}% lost", number(percent))),
     };
@@ -114,9 +114,10 @@ pub(super) fn heat(report: &Report) -> String {
 }
 
 /// What stands out by name; when nothing does and yet pairs differ, from where to where they reach.
-fn standouts(map: &Heat, pairs: &[heat::Measured<'_>]) -> String {
+fn standouts(map: &HeatMap, pairs: &[heat::MeasuredPair<'_>]) -> String {
     let found = heat::standouts(map);
-    let times = |value: f64| Real::new(value).map_or_else(String::new, |real| format!("{}\u{d7}", number(real)));
+    let times =
+        |value: f64| ExtendedReal::new(value).map_or_else(String::new, |real| format!("{}\u{d7}", number(real)));
     let mut items = Vec::new();
     for host in &found.receivers {
         items.push(format!(
@@ -146,9 +147,10 @@ fn standouts(map: &Heat, pairs: &[heat::Measured<'_>]) -> String {
     format!("<div class=\"standouts\"><p>Standing out:</p><ul>\n{}</ul></div>\n", items.concat())
 }
 
-fn no_standout(pairs: &[heat::Measured<'_>]) -> String {
-    let side =
-        |pair: &heat::Measured<'_>| format!("{}\u{d7} ({} to {})", number(pair.value), text(pair.from), text(pair.to));
+fn no_standout(pairs: &[heat::MeasuredPair<'_>]) -> String {
+    let side = |pair: &heat::MeasuredPair<'_>| {
+        format!("{}\u{d7} ({} to {})", number(pair.value), text(pair.from), text(pair.to))
+    };
     match (pairs.last(), pairs.first()) {
         (Some(fastest), Some(slowest)) if !heat::is_even(pairs) => {
             format!("Pairs reach from {} to {}; no single host or pair explains that.", side(fastest), side(slowest))
@@ -181,11 +183,11 @@ mod tests {
     fn legend__tells_the_loss_of_the_table_and_not_that_of_one_draw() {
         let labels =
             Labels::from([(labels::QUEUE, "fifo"), (labels::PHASE, "congested")].map(|(k, v)| (k.into(), v.into())));
-        let curve = Survival { labels: labels.clone(), points: vec![(1.0, 0.5), (9.0, 0.108)] };
+        let curve = SurvivalCurve { labels: labels.clone(), points: vec![(1.0, 0.5), (9.0, 0.108)] };
         let mut report = crate::report::sample::incast_demo();
         report.figures = Vec::new();
         assert!(legend_entry(&report, &curve, &[]).contains("fifo, congested: 10.8\u{202f}% lost"));
-        let figure = Figure::counted(names::LOSS, "%", Real::finite(8.6), 3, "");
+        let figure = Figure::counted(names::LOSS, "%", ExtendedReal::finite(8.6), 3, "");
         report.figures = vec![Figure { labels, ..figure }];
         assert!(legend_entry(&report, &curve, &[]).contains("fifo, congested: 8.60\u{202f}% lost"));
     }

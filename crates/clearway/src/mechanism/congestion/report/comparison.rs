@@ -15,7 +15,7 @@
 use super::super::names;
 use super::programs;
 use crate::report::model::{Figure, Report, labels};
-use crate::report::present::Direction;
+use crate::report::present::WorseDirection;
 
 /// The limit for latencies and impact factors.
 const TIMES_MAX: f64 = 1.5;
@@ -23,15 +23,15 @@ const TIMES_MAX: f64 = 1.5;
 const SHARE_TIMES_MAX: f64 = 1.1;
 
 /// The side on which a figure of `report` is worse; `None` for one that does not decide.
-pub(super) fn worsens(figure: &Figure, report: &Report) -> Option<Direction> {
+pub(super) fn worsens(figure: &Figure, report: &Report) -> Option<WorseDirection> {
     let beside_nobody = figure.label(labels::CONGESTOR) == Some(labels::NOBODY);
     let congested = figure.label(labels::PHASE) == Some(labels::CONGESTED);
     match figure.name.as_str() {
         _ if beside_nobody => None,
-        names::LATENCY | names::ONEWAY_P99 if congested => Some(Direction::Up),
-        names::PROGRAM if congested && prints_rates(report) => Some(Direction::Down),
-        names::PROGRAM if congested => Some(Direction::Up),
-        names::CLASS_SHARE => Some(Direction::Down),
+        names::LATENCY | names::ONEWAY_P99 if congested => Some(WorseDirection::Up),
+        names::PROGRAM if congested && prints_rates(report) => Some(WorseDirection::Down),
+        names::PROGRAM if congested => Some(WorseDirection::Up),
+        names::CLASS_SHARE => Some(WorseDirection::Down),
         _ => None,
     }
 }
@@ -60,21 +60,21 @@ mod tests {
     use super::super::super::CongestionTest;
     use super::*;
     use crate::report::diff::{DiffResult, compare, render};
-    use crate::report::model::{Origin, Parameter, Real};
+    use crate::report::model::{ExtendedReal, Parameter, ParameterOrigin};
     use crate::report::sample;
-    use crate::report::terminal::Paint;
+    use crate::report::terminal::ColourMode;
 
     fn move_to(figure: &mut Figure, value: f64) {
-        figure.value = Real::finite(value);
-        figure.low = Some(Real::finite(value * 0.99));
-        figure.high = Some(Real::finite(value * 1.01));
+        figure.value = ExtendedReal::finite(value);
+        figure.low = Some(ExtendedReal::finite(value * 0.99));
+        figure.high = Some(ExtendedReal::finite(value * 1.01));
     }
 
     /// What the second of two reports is called that differ in one figure alone, which moves from 10 to `value`.
     fn moved(name: &str, pairs: &[(&str, &str)], value: f64) -> DiffResult {
         let [a, b] = [10.0, value].map(|value| {
             let mut report = sample::incast_demo();
-            let mut figure = Figure::counted(name, "us", Real::finite(value), 1, "");
+            let mut figure = Figure::counted(name, "us", ExtendedReal::finite(value), 1, "");
             move_to(&mut figure, value);
             report.figures = vec![pairs.iter().fold(figure, |figure, (key, value)| figure.with(key, *value))];
             report
@@ -99,14 +99,14 @@ mod tests {
     fn compare__of_a_program_that_prints_rates_less_is_worse() {
         let run = |value| {
             let mut report = sample::incast_demo();
-            let mut figure = Figure::counted(names::PROGRAM, "", Real::finite(value), 1, "");
+            let mut figure = Figure::counted(names::PROGRAM, "", ExtendedReal::finite(value), 1, "");
             move_to(&mut figure, value);
             report.figures = vec![figure.with(labels::PHASE, labels::CONGESTED)];
             report.parameters = vec![Parameter {
                 name: programs::FIGURE.to_owned(),
                 value: programs::RATE.to_owned(),
                 unit: String::new(),
-                origin: Origin::Flag,
+                origin: ParameterOrigin::Flag,
             }];
             report
         };
@@ -119,7 +119,7 @@ mod tests {
         let run = |isolated| {
             let mut report = sample::incast_demo();
             let of = |name: &str, value| {
-                let mut figure = Figure::counted(name, "us", Real::finite(value), 1, "");
+                let mut figure = Figure::counted(name, "us", ExtendedReal::finite(value), 1, "");
                 move_to(&mut figure, value);
                 figure.with(labels::CONGESTOR, "incast")
             };
@@ -135,7 +135,7 @@ mod tests {
         let (a, b) = (run(100.0), run(50.0));
         let comparison = compare(&a, &b, &[&CongestionTest]);
         assert_eq!(comparison.result, DiffResult::SameOrBetter);
-        let text = render(&comparison, Paint::Plain);
+        let text = render(&comparison, ColourMode::Plain);
         assert!(
             !text.contains("WORSE") && text.contains("Context, which decides nothing:\ncongestion_impact_factor"),
             "{text}"
@@ -170,7 +170,7 @@ mod tests {
             report.figures.iter().filter_map(|figure| Some((figure.name.as_str(), places_limit(figure)?))).collect();
         let [latency, factor] = [(names::LATENCY, TIMES_MAX), (names::CIF, TIMES_MAX)];
         assert_eq!(limits, [latency, factor, latency, factor], "p99 of two queues");
-        let share = Figure::counted(names::CLASS_SHARE, "", Real::finite(0.5), 1, "");
+        let share = Figure::counted(names::CLASS_SHARE, "", ExtendedReal::finite(0.5), 1, "");
         assert_eq!(places_limit(&share), Some(SHARE_TIMES_MAX));
         assert_eq!(places_limit(&share.with(labels::CONGESTOR, labels::NOBODY)), None);
     }

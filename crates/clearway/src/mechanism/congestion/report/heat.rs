@@ -9,7 +9,7 @@
 //! # Source
 //! Tukey, "Exploratory data analysis" (1977), two-way fits by medians, here for ratios.
 
-use crate::report::model::{Heat, Real};
+use crate::report::model::{ExtendedReal, HeatMap};
 
 /// How far a host's median must lie above that of all pairs.
 const HOST_FACTOR: f64 = 2.0;
@@ -21,13 +21,13 @@ const PAIR_FACTOR: f64 = 1.5;
 const NAMED_MAX: usize = 5;
 
 /// A host whose messages are slow as a whole.
-pub(super) struct Host<'a> {
+pub(super) struct SlowHost<'a> {
     pub(super) name: &'a str,
     pub(super) median: f64,
 }
 
 /// A pair that is slower than its two hosts explain.
-pub(super) struct Pair<'a> {
+pub(super) struct SlowPair<'a> {
     pub(super) from: &'a str,
     pub(super) to: &'a str,
     pub(super) value: f64,
@@ -36,9 +36,9 @@ pub(super) struct Pair<'a> {
 
 /// What stands out, worst first.
 pub(super) struct Standouts<'a> {
-    pub(super) receivers: Vec<Host<'a>>,
-    pub(super) senders: Vec<Host<'a>>,
-    pub(super) pairs: Vec<Pair<'a>>,
+    pub(super) receivers: Vec<SlowHost<'a>>,
+    pub(super) senders: Vec<SlowHost<'a>>,
+    pub(super) pairs: Vec<SlowPair<'a>>,
 }
 
 fn median(mut values: Vec<f64>) -> Option<f64> {
@@ -47,25 +47,25 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
 }
 
 /// The pair in row `from` and column `to` of a map, with its ratio.
-pub(super) struct Measured<'a> {
+pub(super) struct MeasuredPair<'a> {
     pub(super) from: &'a str,
     pub(super) to: &'a str,
-    pub(super) value: Real,
+    pub(super) value: ExtendedReal,
 }
 
 /// The pairs that were measured, slowest first.
-pub(super) fn measured(heat: &Heat) -> Vec<Measured<'_>> {
-    let mut pairs: Vec<Measured<'_>> = Vec::new();
+pub(super) fn measured(heat: &HeatMap) -> Vec<MeasuredPair<'_>> {
+    let mut pairs: Vec<MeasuredPair<'_>> = Vec::new();
     for (from, row) in heat.ranks.iter().zip(&heat.rows) {
         let cells = heat.ranks.iter().zip(row);
-        pairs.extend(cells.filter_map(|(to, cell)| Some(Measured { from, to, value: (*cell)? })));
+        pairs.extend(cells.filter_map(|(to, cell)| Some(MeasuredPair { from, to, value: (*cell)? })));
     }
     pairs.sort_by(|a, b| b.value.get().total_cmp(&a.value.get()));
     pairs
 }
 
 /// Whether no measured pair is [`PAIR_FACTOR`] slower than another, so that nothing can stand out.
-pub(super) fn is_even(pairs: &[Measured<'_>]) -> bool {
+pub(super) fn is_even(pairs: &[MeasuredPair<'_>]) -> bool {
     match (pairs.first(), pairs.last()) {
         (Some(slowest), Some(fastest)) => slowest.value.get() <= fastest.value.get() * PAIR_FACTOR,
         _ => true,
@@ -73,10 +73,10 @@ pub(super) fn is_even(pairs: &[Measured<'_>]) -> bool {
 }
 
 /// The hosts and pairs of `heat` that stand out; nothing does when most pairs lose what they send.
-pub(super) fn standouts(heat: &Heat) -> Standouts<'_> {
+pub(super) fn standouts(heat: &HeatMap) -> Standouts<'_> {
     let n = heat.ranks.len();
     let rows = heat.rows.iter().take(n).enumerate();
-    let row = |(from, row): (usize, &'_ Vec<Option<Real>>)| -> Vec<(usize, usize, f64)> {
+    let row = |(from, row): (usize, &'_ Vec<Option<ExtendedReal>>)| -> Vec<(usize, usize, f64)> {
         row.iter().take(n).enumerate().filter_map(|(to, cell)| Some((from, to, (*cell)?.get()))).collect()
     };
     let cells: Vec<(usize, usize, f64)> = rows.flat_map(row).collect();
@@ -100,9 +100,9 @@ pub(super) fn standouts(heat: &Heat) -> Standouts<'_> {
     }
 }
 
-fn hosts<'a>(heat: &'a Heat, medians: &[Option<f64>], all: f64) -> Vec<Host<'a>> {
-    let named = heat.ranks.iter().zip(medians).filter_map(|(name, median)| Some(Host { name, median: (*median)? }));
-    let mut found: Vec<Host<'a>> = named.filter(|host| host.median > all * HOST_FACTOR).collect();
+fn hosts<'a>(heat: &'a HeatMap, medians: &[Option<f64>], all: f64) -> Vec<SlowHost<'a>> {
+    let named = heat.ranks.iter().zip(medians).filter_map(|(name, median)| Some(SlowHost { name, median: (*median)? }));
+    let mut found: Vec<SlowHost<'a>> = named.filter(|host| host.median > all * HOST_FACTOR).collect();
     found.sort_by(|a, b| b.median.total_cmp(&a.median));
     found.truncate(NAMED_MAX);
     found
@@ -110,14 +110,19 @@ fn hosts<'a>(heat: &'a Heat, medians: &[Option<f64>], all: f64) -> Vec<Host<'a>>
 
 type Medians<'m> = (&'m [Option<f64>], &'m [Option<f64>]);
 
-fn pairs<'a>(heat: &'a Heat, cells: &[(usize, usize, f64)], (rows, columns): Medians<'_>, all: f64) -> Vec<Pair<'a>> {
+fn pairs<'a>(
+    heat: &'a HeatMap,
+    cells: &[(usize, usize, f64)],
+    (rows, columns): Medians<'_>,
+    all: f64,
+) -> Vec<SlowPair<'a>> {
     let pair = |&(from, to, value): &(usize, usize, f64)| {
         let (row, column) = (rows.get(from)?.unwrap_or(all), columns.get(to)?.unwrap_or(all));
         let expected = row * column / all;
         let stands_out = value > expected.max(all) * PAIR_FACTOR;
-        stands_out.then_some(Pair { from: heat.ranks.get(from)?, to: heat.ranks.get(to)?, value, expected })
+        stands_out.then_some(SlowPair { from: heat.ranks.get(from)?, to: heat.ranks.get(to)?, value, expected })
     };
-    let mut found: Vec<Pair<'a>> = cells.iter().filter_map(pair).collect();
+    let mut found: Vec<SlowPair<'a>> = cells.iter().filter_map(pair).collect();
     found.sort_by(|a, b| (b.value / b.expected).total_cmp(&(a.value / a.expected)));
     found.truncate(NAMED_MAX);
     found
@@ -128,9 +133,9 @@ mod tests {
     use super::*;
     use crate::report::model::Labels;
 
-    fn map(n: usize, value: impl Fn(usize, usize) -> f64) -> Heat {
-        let cell = |from: usize, to: usize| (from != to).then(|| Real::new(value(from, to))).flatten();
-        Heat {
+    fn map(n: usize, value: impl Fn(usize, usize) -> f64) -> HeatMap {
+        let cell = |from: usize, to: usize| (from != to).then(|| ExtendedReal::new(value(from, to))).flatten();
+        HeatMap {
             labels: Labels::new(),
             ranks: (0..n).map(|i| format!("h{i}")).collect(),
             rows: (0..n).map(|from| (0..n).map(|to| cell(from, to)).collect()).collect(),
@@ -177,7 +182,7 @@ mod tests {
             assert!(found.receivers.is_empty() && found.senders.is_empty() && found.pairs.is_empty());
         }
         let mut ragged = map(3, |_, _| 1.0);
-        ragged.rows.push(vec![Some(Real::INFINITE); 9]);
+        ragged.rows.push(vec![Some(ExtendedReal::INFINITE); 9]);
         assert!(standouts(&ragged).pairs.is_empty());
         assert!(standouts(&map(4, |_, _| f64::INFINITY)).pairs.is_empty());
     }

@@ -7,7 +7,7 @@ use super::super::names;
 use crate::report::model::{Figure, Report, labels};
 
 /// One row: what happened to one victim beside one congestor in one queue.
-pub(super) struct Row<'a> {
+pub(super) struct ImpactRow<'a> {
     pub(super) victim: &'a str,
     pub(super) congestor: &'a str,
     pub(super) queue: &'a str,
@@ -25,7 +25,7 @@ pub(super) struct Row<'a> {
     pub(super) goodput: Option<&'a Figure>,
 }
 
-impl<'a> Row<'a> {
+impl<'a> ImpactRow<'a> {
     /// What rows below one heading have in common: `ping under incast`.
     pub(super) fn group(&self) -> String {
         let place = self.place.map_or_else(String::new, |place| format!(" on {place}"));
@@ -40,8 +40,8 @@ impl<'a> Row<'a> {
 }
 
 /// The rows of `report`, one for each victim, congestor and queue that has a factor.
-pub(super) fn rows(report: &Report) -> Vec<Row<'_>> {
-    let mut rows: Vec<Row<'_>> = Vec::new();
+pub(super) fn rows(report: &Report) -> Vec<ImpactRow<'_>> {
+    let mut rows: Vec<ImpactRow<'_>> = Vec::new();
     for figure in report.figures.iter().filter(|figure| figure.name == names::CIF) {
         let [victim, congestor, queue] =
             [labels::VICTIM, labels::CONGESTOR, labels::QUEUE].map(|key| figure.label(key).unwrap_or("-"));
@@ -57,7 +57,7 @@ pub(super) fn rows(report: &Report) -> Vec<Row<'_>> {
     rows
 }
 
-fn row<'a>(report: &'a Report, factor: &'a Figure, [victim, congestor, queue]: [&'a str; 3]) -> Row<'a> {
+fn row<'a>(report: &'a Report, factor: &'a Figure, [victim, congestor, queue]: [&'a str; 3]) -> ImpactRow<'a> {
     let find = |name: &str, phase: Option<&str>, quantile: Option<&str>| {
         let fits = |key: &str, wanted: &str, figure: &Figure| figure.label(key).is_none_or(|value| value == wanted);
         let same = |key: &str, wanted: Option<&str>, figure: &Figure| wanted.is_none() || figure.label(key) == wanted;
@@ -72,7 +72,7 @@ fn row<'a>(report: &'a Report, factor: &'a Figure, [victim, congestor, queue]: [
         })
     };
     let latency = |phase| ["p50", "p99"].map(|quantile| find(names::LATENCY, Some(phase), Some(quantile)));
-    Row {
+    ImpactRow {
         victim,
         congestor,
         queue,

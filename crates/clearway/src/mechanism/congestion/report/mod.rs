@@ -13,7 +13,7 @@ mod tests;
 
 use super::{ClassShares, CongestionTest};
 use crate::report::model::{Figure, Report};
-use crate::report::present::{Direction, Presenter};
+use crate::report::present::{Presenter, WorseDirection};
 
 // Marks and shares of classes are one table, which either test fills.
 impl Presenter for ClassShares {}
@@ -37,7 +37,7 @@ impl Presenter for CongestionTest {
         .concat()
     }
 
-    fn worsens(&self, figure: &Figure, report: &Report) -> Option<Direction> {
+    fn worsens(&self, figure: &Figure, report: &Report) -> Option<WorseDirection> {
         comparison::worsens(figure, report)
     }
 

@@ -9,7 +9,7 @@ pub(crate) const FIGURE: &str = "program.victim-figure";
 pub(crate) const RATE: &str = "rate";
 
 /// One program beside one congestor in one queue.
-pub(super) struct Row<'a> {
+pub(super) struct ProgramRow<'a> {
     pub(super) queue: &'a str,
     pub(super) congestor: &'a str,
     /// Median figures alone and beside the congestor.
@@ -20,7 +20,7 @@ pub(super) struct Row<'a> {
 }
 
 /// The rows of `report`.
-pub(super) fn rows(report: &Report) -> impl Iterator<Item = Row<'_>> {
+pub(super) fn rows(report: &Report) -> impl Iterator<Item = ProgramRow<'_>> {
     report.figures.iter().filter(|figure| figure.name == names::SLOWDOWN).map(|slowdown| {
         let is_same = |figure: &&Figure, phase: Option<&str>| {
             figure.labels.iter().all(|(key, value)| {
@@ -29,7 +29,7 @@ pub(super) fn rows(report: &Report) -> impl Iterator<Item = Row<'_>> {
         };
         let find = |name: &str, phase| report.figures.iter().find(|it| it.name == name && is_same(it, phase));
         let label = |key| slowdown.label(key).unwrap_or("-");
-        Row {
+        ProgramRow {
             queue: label(labels::QUEUE),
             congestor: label(labels::CONGESTOR),
             medians: [labels::ISOLATED, labels::CONGESTED].map(|phase| find(names::PROGRAM, Some(phase))),

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::report::html::tables::{cell, head, number, table};
 use crate::report::html::{section, text, title_of};
-use crate::report::model::{LongestWait, Real, Report, SlowMessage, Slowest};
+use crate::report::model::{ExtendedReal, LongestWait, Report, SlowMessage, Slowest};
 
 const LEAD: &str = "The slowest messages of the victims in the worst cell, and the one port at which each waited longest. \
     Where buffers ahead were full, the root is the port at which the chain of full buffers ends.";
@@ -80,8 +80,8 @@ fn waited(wait: &LongestWait, latency_us: f64) -> [String; 3] {
 }
 
 /// `value` as a number of a report; what a foreign file holds instead counts as nothing.
-fn real(value: f64) -> Real {
-    Real::new(value).unwrap_or(Real::finite(0.0))
+fn real(value: f64) -> ExtendedReal {
+    ExtendedReal::new(value).unwrap_or(ExtendedReal::finite(0.0))
 }
 
 fn micros(us: f64) -> String {

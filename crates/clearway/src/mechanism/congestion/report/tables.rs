@@ -3,12 +3,12 @@
 use std::fmt::Write;
 
 use super::heat;
-use super::impact::{self, Row};
+use super::impact::{self, ImpactRow};
 use super::programs;
 use crate::report::html::drawing::{Axis, cell_bar, logarithmic};
 use crate::report::html::tables::{cell, ends, few, head, number, or_dash, table};
 use crate::report::html::{queue_name, queue_place, section, text};
-use crate::report::model::{ClassShare, Figure, Real, Report, labels};
+use crate::report::model::{ClassShare, ExtendedReal, Figure, Report, labels};
 
 /// The factor of every victim, congestor and queue, with its interval drawn to scale.
 pub(super) fn impact(report: &Report, queues: &[String]) -> String {
@@ -82,7 +82,7 @@ pub(super) fn programs(report: &Report, queues: &[String]) -> String {
     section("programs", "The program", lead, &table("cards", caption, &head(&columns), &body))
 }
 
-fn impact_row(row: &Row<'_>, queues: &[String], scale: &Axis, unit: &str) -> String {
+fn impact_row(row: &ImpactRow<'_>, queues: &[String], scale: &Axis, unit: &str) -> String {
     let value = |figure: Option<&Figure>| or_dash(figure.map(|figure| figure.value));
     let percent = |figure: Option<&Figure>| {
         figure.map_or_else(|| "\u{2013}".to_owned(), |f| format!("{}\u{202f}%", number(f.value)))
@@ -109,9 +109,9 @@ fn impact_row(row: &Row<'_>, queues: &[String], scale: &Axis, unit: &str) -> Str
 }
 
 /// A logarithmic scale that holds 1 and every finite factor of `rows`.
-fn scale_of(rows: &[Row<'_>]) -> Axis {
-    let factors = rows.iter().filter_map(Row::factor);
-    let ends = factors.flat_map(|f| [Some(f.value), f.low, f.high]).flatten().map(Real::get);
+fn scale_of(rows: &[ImpactRow<'_>]) -> Axis {
+    let factors = rows.iter().filter_map(ImpactRow::factor);
+    let ends = factors.flat_map(|f| [Some(f.value), f.low, f.high]).flatten().map(ExtendedReal::get);
     let [low, high] =
         ends.filter(|n| n.is_finite() && *n > 0.0).fold([1.0, 2.0f64], |[low, high], n| [low.min(n), high.max(n)]);
     logarithmic(low * 0.8, high * 1.25)
@@ -130,12 +130,12 @@ fn interval_bar(scale: &Axis, figure: &Figure) -> String {
 }
 
 /// The few pairs of a map that were measured.
-pub(super) fn pairs(title: &str, pairs: &[heat::Measured<'_>]) -> String {
+pub(super) fn pairs(title: &str, pairs: &[heat::MeasuredPair<'_>]) -> String {
     let title = text(if title.is_empty() { "All messages" } else { title });
     if pairs.is_empty() {
         return format!("<h3>{title}</h3>\n<p>No pair was measured.</p>\n");
     }
-    let row = |pair: &heat::Measured<'_>| {
+    let row = |pair: &heat::MeasuredPair<'_>| {
         let (name, times) =
             (format!("{} to {}", text(pair.from), text(pair.to)), format!("{}\u{d7}", number(pair.value)));
         format!("<tr><th scope=\"row\">{name}</th>{}</tr>\n", cell("times slower", "n", &times))
@@ -207,9 +207,10 @@ fn gap(share: &ClassShare) -> String {
 }
 
 fn class_row(share: &ClassShare, queues: &[String]) -> String {
-    let percent =
-        |real: Option<Real>| real.map_or_else(|| "\u{2013}".to_owned(), |real| format!("{}\u{202f}%", number(real)));
-    let width = |real: Real| real.get().clamp(0.0, 100.0);
+    let percent = |real: Option<ExtendedReal>| {
+        real.map_or_else(|| "\u{2013}".to_owned(), |real| format!("{}\u{202f}%", number(real)))
+    };
+    let width = |real: ExtendedReal| real.get().clamp(0.0, 100.0);
     let queue = share.labels.get(labels::QUEUE).map_or("", String::as_str);
     let bar = cell_bar(queue_place(queue, queues), share.reached.map_or(0.0, width), share.configured.map(width), None);
     format!(

@@ -1,8 +1,8 @@
 //! The tables on a terminal: what victims felt, what programs did, what classes got.
 
-use super::impact::{self, Row};
+use super::impact::{self, ImpactRow};
 use super::programs;
-use crate::report::model::{ClassShare, Figure, Real, Report, labels};
+use crate::report::model::{ClassShare, ExtendedReal, Figure, Report, labels};
 use crate::report::numerals::{digits, digits_in, fit, interval_in};
 use crate::report::terminal::WIDTH;
 
@@ -40,16 +40,16 @@ pub(super) fn impact_table(report: &Report) -> Vec<String> {
     lines
 }
 
-fn unit_of(row: &Row<'_>) -> String {
+fn unit_of(row: &ImpactRow<'_>) -> String {
     let latency = row.congested.iter().chain(&row.isolated).flatten().next();
     latency.map_or_else(|| "us".to_owned(), |figure| fit(&figure.unit, 8))
 }
 
-fn is_supported(row: &Row<'_>) -> bool {
+fn is_supported(row: &ImpactRow<'_>) -> bool {
     row.factor().is_none_or(Figure::is_supported)
 }
 
-fn impact_row(row: &Row<'_>) -> String {
+fn impact_row(row: &ImpactRow<'_>) -> String {
     let value = |figure: Option<&Figure>, width| digits_in(figure.map(|figure| figure.value), width);
     let ([i50, i99], [c50, c99]) = (row.isolated, row.congested);
     let factor = row.factor();
@@ -81,7 +81,7 @@ pub(super) fn program_table(report: &Report) -> Vec<String> {
     lines
 }
 
-fn program_row(row: &programs::Row<'_>) -> String {
+fn program_row(row: &programs::ProgramRow<'_>) -> String {
     let value = |figure: Option<&Figure>, width| digits_in(figure.map(|figure| figure.value), width);
     let [alone, beside] = row.medians.map(|median| value(median, 9));
     let (times, goodput) = (value(Some(row.slowdown), 9), value(row.goodput, 5));
@@ -128,7 +128,7 @@ fn for_places(report: &Report, lines: &mut Vec<String>, row: impl Fn(&ClassShare
 }
 
 fn class_row(share: &ClassShare) -> String {
-    let number = |number: Option<Real>| number.map_or_else(|| "-".to_owned(), digits);
+    let number = |number: Option<ExtendedReal>| number.map_or_else(|| "-".to_owned(), digits);
     format!(
         "  {:<10}{:<13}{:<7}{:<16}{:>10}{:>8}{:>13}",
         fit(share.labels.get(labels::QUEUE).map_or("-", String::as_str), 9),

@@ -2,31 +2,31 @@
 
 use super::super::CongestionTest;
 use crate::report::html::{self, browser};
-use crate::report::model::{Real, labels};
+use crate::report::model::{ExtendedReal, labels};
 use crate::report::present::Presenter;
 use crate::report::sample;
-use crate::report::terminal::{self, Paint, WIDTH};
+use crate::report::terminal::{self, ColourMode, WIDTH};
 
 const PRESENTERS: [&dyn Presenter; 1] = [&CongestionTest];
 
 #[test]
 fn terminal__of_the_demo_is_this() {
-    assert_eq!(terminal::render(&sample::incast_demo(), &PRESENTERS, Paint::Plain), include_str!("demo.txt"));
+    assert_eq!(terminal::render(&sample::incast_demo(), &PRESENTERS, ColourMode::Plain), include_str!("demo.txt"));
 }
 
 #[test]
 fn terminal__never_exceeds_eighty_columns_nor_lets_escapes_through() {
     let mut report = sample::incast_demo();
     for figure in &mut report.figures {
-        figure.value = Real::finite(123_456_789.0);
-        figure.high = Some(Real::INFINITE);
+        figure.value = ExtendedReal::finite(123_456_789.0);
+        figure.high = Some(ExtendedReal::INFINITE);
         figure.labels.insert(labels::QUEUE.to_owned(), "a-queue-with-a-very-long-name\u{1b}[31m".to_owned());
     }
     for share in &mut report.shares {
         share.class = "x".repeat(100);
         share.granted = "\u{1b}]0;title\u{7}".repeat(9);
     }
-    let text = terminal::render(&report, &PRESENTERS, Paint::Plain);
+    let text = terminal::render(&report, &PRESENTERS, ColourMode::Plain);
     let widest = text.lines().map(|line| line.chars().count()).max();
     assert!(widest <= Some(WIDTH), "{widest:?}\n{text}");
     assert!(!text.contains('\u{1b}'));
@@ -36,7 +36,7 @@ fn terminal__never_exceeds_eighty_columns_nor_lets_escapes_through() {
 fn terminal__marks_a_factor_that_stands_on_few_samples() {
     let mut report = sample::incast_demo();
     report.figures.iter_mut().for_each(|figure| figure.samples = 999);
-    let text = terminal::render(&report, &PRESENTERS, Paint::Plain);
+    let text = terminal::render(&report, &PRESENTERS, ColourMode::Plain);
     assert!(text.contains("~426 [405..448]") && text.contains("~ fewer than ten samples"), "{text}");
 }
 
@@ -47,7 +47,7 @@ fn terminal__a_run_without_shares_shows_marks_and_no_empty_column() {
         (share.configured, share.reached, share.starved_ms) = (None, None, None);
         share.granted = "46 seen".to_owned();
     }
-    let text = terminal::render(&report, &PRESENTERS, Paint::Plain);
+    let text = terminal::render(&report, &PRESENTERS, ColourMode::Plain);
     let heading = text.lines().position(|line| line == "Marks (DSCP)").expect("the table");
     let columns = text.lines().nth(heading + 1).expect("its head").split_whitespace().collect::<Vec<_>>();
     assert_eq!(columns, ["queue", "class", "asked", "seen"]);
@@ -122,8 +122,8 @@ fn page__leaves_out_what_a_small_run_cannot_say() {
     report.draws.truncate(1);
     report.heat.truncate(1);
     report.heat[0].rows.iter_mut().flatten().for_each(|cell| *cell = None);
-    report.heat[0].rows[2][5] = Real::new(0.63);
-    report.heat[0].rows[5][2] = Real::new(173.0);
+    report.heat[0].rows[2][5] = ExtendedReal::new(0.63);
+    report.heat[0].rows[5][2] = ExtendedReal::new(173.0);
     report.shares.iter_mut().for_each(|share| (share.configured, share.reached) = (None, None));
     let page = html::render(&report, &PRESENTERS);
     let words = &page[..page.find("id=\"material\"").expect("the material")];

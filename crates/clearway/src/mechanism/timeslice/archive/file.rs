@@ -27,14 +27,14 @@ pub(crate) const ITEM_BYTES_MAX: u64 = 1 << 30;
 
 /// Why reading cannot go on.
 #[derive(Debug)]
-pub(crate) enum Stop {
+pub(crate) enum ArchiveReadError {
     /// The disk fails, or there is no file.
     Disk(io::Error),
     /// What is in the file is no archive, or is broken.
     Broken(String),
 }
 
-impl fmt::Display for Stop {
+impl fmt::Display for ArchiveReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Disk(error) => write!(f, "cannot be read: {error}"),
@@ -43,9 +43,9 @@ impl fmt::Display for Stop {
     }
 }
 
-impl std::error::Error for Stop {}
+impl std::error::Error for ArchiveReadError {}
 
-impl From<io::Error> for Stop {
+impl From<io::Error> for ArchiveReadError {
     fn from(error: io::Error) -> Self {
         Self::Disk(error)
     }
@@ -53,7 +53,7 @@ impl From<io::Error> for Stop {
 
 /// Reading stopped early, as after a crash of the writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cut {
+pub(crate) enum Truncation {
     /// So many bytes of the last item are there.
     Item(u64),
     /// All items that are there are whole, but the compressed stream is not closed.
@@ -73,20 +73,20 @@ impl ArchiveFile {
     ///
     /// # Errors
     /// When the file cannot be read, or does not begin as an archive.
-    pub(crate) fn open(path: &Path, limits: Limits) -> Result<Self, Stop> {
-        Self::of(stream_of(path)?, limits)
+    pub(crate) fn open(path: &Path, limits: Limits) -> Result<Self, ArchiveReadError> {
+        Self::read(stream_of(path)?, limits)
     }
 
     /// The archive that `stream` gives, its header read.
     ///
     /// # Errors
     /// As [`Self::open`].
-    pub(super) fn of(stream: Box<dyn Read>, limits: Limits) -> Result<Self, Stop> {
+    pub(super) fn read(stream: Box<dyn Read>, limits: Limits) -> Result<Self, ArchiveReadError> {
         let mut plain = BufReader::with_capacity(BUFFER, stream);
         let mut reader = Reader::new(limits);
         if pump(&mut plain, &mut reader)?.is_none() {
             let empty = reader.rest() == Remainder::CutHeader(0);
-            return Err(Stop::Broken(
+            return Err(ArchiveReadError::Broken(
                 if empty { "the file is empty" } else { "the file ends within its header" }.to_owned(),
             ));
         }
@@ -102,23 +102,25 @@ impl ArchiveFile {
     ///
     /// # Errors
     /// When the disk fails, or nobody can know what follows.
-    pub(crate) fn advance(&mut self) -> Result<bool, Stop> {
+    pub(crate) fn advance(&mut self) -> Result<bool, ArchiveReadError> {
         match pump(&mut *self.stream, &mut self.reader) {
             Ok(Some(_)) => Ok(true),
             Ok(None) => match self.reader.rest() {
                 // Who was killed closes no stream.
-                Remainder::CutItem(bytes) if self.header().compression == Compression::Zstd => Err(Stop::Broken(
-                    format!("the compressed stream is closed within an item, of which {bytes} bytes are there"),
-                )),
+                Remainder::CutItem(bytes) if self.header().compression == Compression::Zstd => {
+                    Err(ArchiveReadError::Broken(format!(
+                        "the compressed stream is closed within an item, of which {bytes} bytes are there"
+                    )))
+                }
                 _ => Ok(false),
             },
             // The decompressor's errors and those of the disk come in one type; only the disk's have a number.
-            Err(Stop::Disk(error)) if error.raw_os_error().is_none() => {
+            Err(ArchiveReadError::Disk(error)) if error.raw_os_error().is_none() => {
                 self.unclosed = error.kind() == io::ErrorKind::UnexpectedEof;
                 if self.unclosed {
                     Ok(false)
                 } else {
-                    Err(Stop::Broken(format!("the compressed stream is broken: {error}")))
+                    Err(ArchiveReadError::Broken(format!("the compressed stream is broken: {error}")))
                 }
             }
             Err(stop) => Err(stop),
@@ -136,10 +138,10 @@ impl ArchiveFile {
     }
 
     /// After the last item: what the file lacks.
-    pub(crate) fn cut(&self) -> Option<Cut> {
+    pub(crate) fn cut(&self) -> Option<Truncation> {
         match self.reader.rest() {
-            Remainder::CutItem(bytes) => Some(Cut::Item(bytes)),
-            _ if self.unclosed => Some(Cut::Stream),
+            Remainder::CutItem(bytes) => Some(Truncation::Item(bytes)),
+            _ if self.unclosed => Some(Truncation::Stream),
             _ => None,
         }
     }
@@ -162,7 +164,7 @@ fn stream_of(path: &Path) -> io::Result<Box<dyn Read>> {
 }
 
 /// Reads from `stream` until something is whole; `None` at its end.
-fn pump(stream: &mut dyn BufRead, reader: &mut Reader) -> Result<Option<Parsed>, Stop> {
+fn pump(stream: &mut dyn BufRead, reader: &mut Reader) -> Result<Option<Parsed>, ArchiveReadError> {
     loop {
         let bytes = match stream.fill_buf() {
             Ok([]) => return Ok(None),
@@ -171,7 +173,7 @@ fn pump(stream: &mut dyn BufRead, reader: &mut Reader) -> Result<Option<Parsed>,
             Err(error) => return Err(error.into()),
         };
         let mut rest = bytes;
-        let whole = reader.feed(&mut rest).map_err(|error| Stop::Broken(error.to_string()))?;
+        let whole = reader.feed(&mut rest).map_err(|error| ArchiveReadError::Broken(error.to_string()))?;
         let taken = bytes.len() - rest.len();
         stream.consume(taken);
         if whole.is_some() {

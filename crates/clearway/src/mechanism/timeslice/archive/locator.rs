@@ -32,7 +32,7 @@ pub(crate) struct Locator {
 
 impl Locator {
     /// The one file at `path`.
-    pub(crate) fn of(path: &Path) -> Self {
+    pub(crate) fn from_path(path: &Path) -> Self {
         Self { template: path.to_string_lossy().into_owned(), cycles: 1 }
     }
 

@@ -5,7 +5,7 @@
 
 use std::fmt::Write;
 
-use super::survey::{CheckReport, Contents, FileReport, FindingReport, HeaderReport, Origin, PlaceReport};
+use super::survey::{CheckReport, ContentReport, FileReport, FindingReport, HeaderReport, OriginReport, PlaceReport};
 use crate::report::numerals::printable;
 
 /// CBM's numbers of subsystems.
@@ -56,8 +56,8 @@ fn description(report: &FileReport) -> String {
     page
 }
 
-fn holds(header: &HeaderReport, contents: &Contents) -> String {
-    let Contents { items, microslices, content_bytes, .. } = *contents;
+fn holds(header: &HeaderReport, contents: &ContentReport) -> String {
+    let ContentReport { items, microslices, content_bytes, .. } = *contents;
     let sizes = match (contents.smallest_bytes, contents.largest_bytes) {
         (Some(low), Some(high)) if low == high => format!(", {} each", size(low)),
         (Some(low), Some(high)) => format!(", {} to {} each", size(low), size(high)),
@@ -70,7 +70,7 @@ fn holds(header: &HeaderReport, contents: &Contents) -> String {
     }
 }
 
-fn numbers(contents: &Contents) -> String {
+fn numbers(contents: &ContentReport) -> String {
     let number = |number: Option<u64>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
     let components = match (contents.fewest_components, contents.most_components) {
         (Some(low), Some(high)) if low != high => format!("{low} to {high} components"),
@@ -87,8 +87,8 @@ fn numbers(contents: &Contents) -> String {
     )
 }
 
-fn source(origin: &Origin) -> String {
-    let Origin { subsystem, subsystem_format, equipment } = *origin;
+fn source(origin: &OriginReport) -> String {
+    let OriginReport { subsystem, subsystem_format, equipment } = *origin;
     let name =
         SUBSYSTEMS.iter().find(|(number, _)| *number == subsystem).map_or("an unknown subsystem", |(_, name)| name);
     let content = match (subsystem, subsystem_format) {
@@ -151,7 +151,7 @@ pub(crate) fn checked(reports: &[FileReport]) -> String {
             }
             None => ["-"; 3].map(str::to_owned),
         };
-        let Contents { items, microslices, content_bytes, .. } = report.contents;
+        let ContentReport { items, microslices, content_bytes, .. } = report.contents;
         let (content, file) = (size(content_bytes), printable(&report.file));
         let _ =
             writeln!(page, "{items:>10} {microslices:>12} {content:>11} {crcs:>11} {ramps:>11} {faults:>8}  {file}");

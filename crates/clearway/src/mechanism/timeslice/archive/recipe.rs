@@ -12,22 +12,22 @@ use clearway_proto::base::Nanos;
 use clearway_proto::microslice::{Generator, GeneratorPlan, Microslice, MicrosliceDescriptor};
 
 use super::locator::{INPUT, filled};
-use super::{Form, Sink};
+use super::{ArchiveFormat, ArchiveSink};
 
 /// What an archive shall be made of.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Recipe {
+pub(crate) struct ArchiveRecipe {
     /// The first channel; the others have the numbers after it.
     pub(crate) plan: GeneratorPlan,
     pub(crate) channels: u16,
     /// Microslices in an archive of them, timeslices in the other.
     pub(crate) items: u64,
-    pub(crate) shape: Shape,
+    pub(crate) shape: ArchiveShape,
 }
 
 /// Of what kind.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Shape {
+pub(crate) enum ArchiveShape {
     /// One archive for each channel, [`INPUT`] in its name replaced by the channel's place.
     Microslices,
     /// One archive.
@@ -38,7 +38,7 @@ pub(crate) enum Shape {
 ///
 /// # Errors
 /// When they cannot be written, or there are no such channels.
-pub(crate) fn make(to: &str, form: Form, recipe: &Recipe) -> Result<()> {
+pub(crate) fn make(to: &str, form: ArchiveFormat, recipe: &ArchiveRecipe) -> Result<()> {
     let GeneratorPlan { channel: first, .. } = recipe.plan;
     let Some(last) = first.checked_add(recipe.channels.saturating_sub(1)) else {
         bail!("{} channels from {first} on go beyond channel 65535", recipe.channels);
@@ -46,16 +46,18 @@ pub(crate) fn make(to: &str, form: Form, recipe: &Recipe) -> Result<()> {
     let channels: Vec<Generator> =
         (first..=last).map(|channel| Generator::new(GeneratorPlan { channel, ..recipe.plan })).collect();
     match recipe.shape {
-        Shape::Timeslices { core, overlap } => timeslices(Path::new(to), form, recipe, &channels, [core, overlap]),
-        Shape::Microslices => {
+        ArchiveShape::Timeslices { core, overlap } => {
+            timeslices(Path::new(to), form, recipe, &channels, [core, overlap])
+        }
+        ArchiveShape::Microslices => {
             let mut inputs = channels.iter().zip(0u64..);
             inputs.try_for_each(|(channel, input)| microslices(&filled(to, INPUT, input), form, recipe, channel))
         }
     }
 }
 
-fn microslices(path: &Path, form: Form, recipe: &Recipe, generator: &Generator) -> Result<()> {
-    let mut sink = Sink::create(path, ArchiveKind::Microslices, form)?;
+fn microslices(path: &Path, form: ArchiveFormat, recipe: &ArchiveRecipe, generator: &Generator) -> Result<()> {
+    let mut sink = ArchiveSink::create(path, ArchiveKind::Microslices, form)?;
     let (mut content, mut offset) = (Vec::new(), 0);
     for number in 0..recipe.items {
         let descriptor = MicrosliceDescriptor { offset, ..generator.microslice(number, &mut content) };
@@ -67,12 +69,12 @@ fn microslices(path: &Path, form: Form, recipe: &Recipe, generator: &Generator) 
 
 fn timeslices(
     path: &Path,
-    form: Form,
-    recipe: &Recipe,
+    form: ArchiveFormat,
+    recipe: &ArchiveRecipe,
     channels: &[Generator],
     [core, overlap]: [u32; 2],
 ) -> Result<()> {
-    let mut sink = Sink::create(path, ArchiveKind::Timeslices, form)?;
+    let mut sink = ArchiveSink::create(path, ArchiveKind::Timeslices, form)?;
     let Nanos(period) = recipe.plan.period;
     let duration_ns = u64::from(core).saturating_mul(period);
     let mut data: Vec<Vec<u8>> = vec![Vec::new(); channels.len()];

@@ -3,7 +3,7 @@
 //! # Model
 //! The file is only ever appended to, so whatever stops this process leaves an archive with at most its last item cut off. Every
 //! timeslice is handed to the kernel as soon as it is put, microslices whenever a mebibyte of them has come together;
-//! [`Sink::finish`] waits for the disk. The file has another name until it is finished, and goes if it never is ([`Unfinished`]).
+//! [`ArchiveSink::finish`] waits for the disk. The file has another name until it is finished, and goes if it never is ([`UnfinishedFile`]).
 //!
 //! # Invariants
 //! I1. No file that exists is written over.
@@ -20,7 +20,7 @@ use clearway_proto::microslice::Microslice;
 use nix::unistd::{Uid, User, gethostname};
 use zstd::stream::write::Encoder;
 
-use super::unfinished::Unfinished;
+use super::unfinished::UnfinishedFile;
 
 /// How much is written at once.
 const BUFFER: usize = 256 << 10;
@@ -33,7 +33,7 @@ const LEVEL: i32 = 1;
 
 /// How an archive is written.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Form {
+pub(crate) struct ArchiveFormat {
     /// Versions of its classes.
     pub(crate) versions: Versions,
     /// How items are stored.
@@ -41,21 +41,21 @@ pub(crate) struct Form {
 }
 
 /// An archive that is being written.
-pub(crate) struct Sink {
+pub(crate) struct ArchiveSink {
     path: PathBuf,
-    out: Out,
+    out: ArchiveOutput,
     writer: Writer,
     unwritten: u64,
     /// None where somebody else keeps it.
-    unfinished: Option<Unfinished>,
+    unfinished: Option<UnfinishedFile>,
 }
 
-enum Out {
+enum ArchiveOutput {
     Plain(BufWriter<File>),
     Zstd(Encoder<'static, BufWriter<File>>),
 }
 
-impl Out {
+impl ArchiveOutput {
     fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
         match self {
             Self::Plain(file) => file.write_all(bytes),
@@ -79,12 +79,12 @@ impl Out {
     }
 }
 
-impl Sink {
+impl ArchiveSink {
     /// Makes a new archive that shall be at `path`, with the names of this host and user and the time.
     ///
     /// # Errors
     /// When there is a file already, or none can be made.
-    pub(crate) fn create(path: &Path, kind: ArchiveKind, form: Form) -> Result<Self> {
+    pub(crate) fn create(path: &Path, kind: ArchiveKind, form: ArchiveFormat) -> Result<Self> {
         let header = Header {
             versions: form.versions,
             kind,
@@ -97,15 +97,15 @@ impl Sink {
                 .map(|user| user.name.into_bytes())
                 .unwrap_or_default(),
         };
-        let (unfinished, file) = Unfinished::create(path)?;
+        let (unfinished, file) = UnfinishedFile::create(path)?;
         let mut file = BufWriter::with_capacity(BUFFER, file);
         let (writer, bytes) = Writer::new(&header);
         let out = file.write_all(&bytes).and_then(|()| file.flush()).and_then(|()| match form.compression {
-            Compression::None => Ok(Out::Plain(file)),
+            Compression::None => Ok(ArchiveOutput::Plain(file)),
             Compression::Zstd => Encoder::new(file, LEVEL).and_then(|mut stream| {
                 // FLESnet writes none, and its decompressor looks at it where there is one.
                 stream.include_checksum(true)?;
-                Ok(Out::Zstd(stream))
+                Ok(ArchiveOutput::Zstd(stream))
             }),
         });
         let out = out.with_context(|| format!("{} cannot be written", path.display()))?;
@@ -113,7 +113,7 @@ impl Sink {
     }
 
     /// Leaves it to the caller to give the archive its name, once this sink is finished.
-    pub(crate) fn detach(&mut self) -> Option<Unfinished> {
+    pub(crate) fn detach(&mut self) -> Option<UnfinishedFile> {
         self.unfinished.take()
     }
 
@@ -150,6 +150,6 @@ impl Sink {
     /// When the disk does not take it, or somebody else has taken the name.
     pub(crate) fn finish(self) -> Result<()> {
         self.out.finish().with_context(|| format!("{} cannot be written", self.path.display()))?;
-        self.unfinished.map_or(Ok(()), Unfinished::keep)
+        self.unfinished.map_or(Ok(()), UnfinishedFile::keep)
     }
 }

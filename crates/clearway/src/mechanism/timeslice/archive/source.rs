@@ -16,7 +16,7 @@ use super::file::ArchiveFile;
 use super::locator::exists;
 
 /// Gives items one after the other.
-pub(crate) struct Source {
+pub(crate) struct ArchiveSource {
     locator: Locator,
     limits: Limits,
     file: ArchiveFile,
@@ -24,19 +24,19 @@ pub(crate) struct Source {
     number: u64,
     /// Cycles that are over.
     cycle: u64,
-    clock: Clock,
+    clock: MicrosliceClock,
     /// Files whose last item was cut off.
     pub(crate) cut_files: u64,
 }
 
-impl Source {
+impl ArchiveSource {
     /// Opens the first file.
     ///
     /// # Errors
     /// When it cannot be read or is no archive.
     pub(crate) fn open(locator: Locator, limits: Limits) -> Result<Self> {
         let file = open(&locator, 0, limits)?;
-        Ok(Self { locator, limits, file, number: 0, cycle: 0, clock: Clock::default(), cut_files: 0 })
+        Ok(Self { locator, limits, file, number: 0, cycle: 0, clock: MicrosliceClock::default(), cut_files: 0 })
     }
 
     /// The header of the file that the current item is from.
@@ -52,7 +52,7 @@ impl Source {
         loop {
             if self.file.advance().with_context(|| self.shown())? {
                 if let Some(Item::Microslice(microslice)) = self.file.item() {
-                    self.clock.saw(microslice.descriptor.index);
+                    self.clock.mark_seen(microslice.descriptor.index);
                 }
                 return Ok(true);
             }
@@ -81,7 +81,7 @@ impl Source {
         self.number = if following.is_some() { self.number + 1 } else { 0 };
         if following.is_none() {
             self.cycle += 1;
-            if self.cycle >= self.locator.cycles || !self.clock.seen() && kind == ArchiveKind::Microslices {
+            if self.cycle >= self.locator.cycles || !self.clock.seen_before() && kind == ArchiveKind::Microslices {
                 return Ok(false);
             }
             self.clock.begin_again();
@@ -106,7 +106,7 @@ fn open(locator: &Locator, number: u64, limits: Limits) -> Result<ArchiveFile> {
 
 /// Keeps the time of microslices going from cycle to cycle.
 #[derive(Clone, Copy, Debug, Default)]
-struct Clock {
+struct MicrosliceClock {
     /// First, last but one and last index of this cycle, as they stand in the files.
     first: Option<u64>,
     before: u64,
@@ -115,14 +115,14 @@ struct Clock {
     shift: u64,
 }
 
-impl Clock {
-    fn saw(&mut self, index: u64) {
+impl MicrosliceClock {
+    fn mark_seen(&mut self, index: u64) {
         self.before = if self.first.is_some() { self.last } else { index };
         self.first.get_or_insert(index);
         self.last = index;
     }
 
-    fn seen(&self) -> bool {
+    fn seen_before(&self) -> bool {
         self.first.is_some()
     }
 
@@ -140,18 +140,18 @@ mod tests {
 
     #[test]
     fn begin_again__the_time_between_cycles_is_that_of_the_last_step() {
-        let mut clock = Clock::default();
+        let mut clock = MicrosliceClock::default();
         let mut played = Vec::new();
         for _ in 0..3 {
             for index in [100, 110, 130] {
-                clock.saw(index);
+                clock.mark_seen(index);
                 played.push(index + clock.shift);
             }
             clock.begin_again();
         }
         assert_eq!(played, [100, 110, 130, 150, 160, 180, 200, 210, 230]);
-        let mut clock = Clock::default();
-        clock.saw(5);
+        let mut clock = MicrosliceClock::default();
+        clock.mark_seen(5);
         clock.begin_again();
         assert_eq!(clock.shift, 1);
     }

@@ -12,7 +12,7 @@ use clearway_proto::archive::{
 use clearway_proto::microslice::MicrosliceDescriptor;
 use serde::Serialize;
 
-use super::file::{ArchiveFile, Cut, Stop};
+use super::file::{ArchiveFile, ArchiveReadError, Truncation};
 use super::unfinished::is_unfinished;
 
 /// So many origins of microslices are listed; an archive with more is unusual, and one with 65536 should not fill the memory.
@@ -20,7 +20,7 @@ const ORIGINS_MAX: usize = 16;
 
 /// How closely archives are looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Depth {
+pub(crate) enum SurveyDepth {
     /// What is there.
     Contents,
     /// Also whether it is right.
@@ -32,7 +32,7 @@ pub(crate) enum Depth {
 pub(crate) struct FileReport {
     pub(crate) file: String,
     pub(crate) header: Option<HeaderReport>,
-    pub(crate) contents: Contents,
+    pub(crate) contents: ContentReport,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) check: Option<CheckReport>,
     /// The archive ends within an item, or its compressed stream is not closed.
@@ -63,7 +63,7 @@ pub(crate) struct HeaderReport {
 
 /// What was counted.
 #[derive(Clone, Debug, Default, Serialize)]
-pub(crate) struct Contents {
+pub(crate) struct ContentReport {
     pub(crate) items: u64,
     pub(crate) microslices: u64,
     pub(crate) content_bytes: u64,
@@ -80,12 +80,12 @@ pub(crate) struct Contents {
     pub(crate) most_components: Option<u64>,
     pub(crate) incomplete_timeslices: u64,
     /// Where microslices are from, as they come first; not all when there are many.
-    pub(crate) origins: Vec<Origin>,
+    pub(crate) origins: Vec<OriginReport>,
 }
 
 /// Where microslices are from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Origin {
+pub(crate) struct OriginReport {
     pub(crate) subsystem: u8,
     pub(crate) subsystem_format: u8,
     pub(crate) equipment: u16,
@@ -138,7 +138,7 @@ impl FileReport {
 ///
 /// # Errors
 /// When the file cannot be opened or the disk fails. What is wrong inside the file stands in the report.
-pub(crate) fn survey(path: &Path, limits: Limits, depth: Depth) -> Result<FileReport> {
+pub(crate) fn survey(path: &Path, limits: Limits, depth: SurveyDepth) -> Result<FileReport> {
     walk(path, ArchiveFile::open(path, limits), depth)
 }
 
@@ -146,11 +146,15 @@ pub(crate) fn survey(path: &Path, limits: Limits, depth: Depth) -> Result<FileRe
 ///
 /// # Errors
 /// As [`survey`].
-pub(super) fn walk(path: &Path, opened: Result<ArchiveFile, Stop>, depth: Depth) -> Result<FileReport> {
+pub(super) fn walk(
+    path: &Path,
+    opened: Result<ArchiveFile, ArchiveReadError>,
+    depth: SurveyDepth,
+) -> Result<FileReport> {
     let mut report = FileReport {
         file: path.display().to_string(),
         header: None,
-        contents: Contents::default(),
+        contents: ContentReport::default(),
         check: None,
         cut: false,
         cut_item_bytes: 0,
@@ -160,7 +164,7 @@ pub(super) fn walk(path: &Path, opened: Result<ArchiveFile, Stop>, depth: Depth)
     let shown = || path.display().to_string();
     let mut file = match opened {
         Ok(file) => file,
-        Err(Stop::Broken(sentence)) => {
+        Err(ArchiveReadError::Broken(sentence)) => {
             report.broken = Some(sentence);
             return Ok(report);
         }
@@ -171,7 +175,7 @@ pub(super) fn walk(path: &Path, opened: Result<ArchiveFile, Stop>, depth: Depth)
         match file.advance() {
             Ok(true) => {}
             Ok(false) => break,
-            Err(Stop::Broken(sentence)) => {
+            Err(ArchiveReadError::Broken(sentence)) => {
                 report.broken = Some(sentence);
                 break;
             }
@@ -179,20 +183,20 @@ pub(super) fn walk(path: &Path, opened: Result<ArchiveFile, Stop>, depth: Depth)
         }
         let Some(item) = file.item() else { break };
         report.contents.add(&item);
-        if depth == Depth::Faults {
+        if depth == SurveyDepth::Faults {
             inspector.look(&item, file.header().versions);
         }
     }
-    report.header = Some(HeaderReport::of(file.header(), &report.contents));
-    report.check = (depth == Depth::Faults).then(|| CheckReport::of(inspector.tally()));
+    report.header = Some(HeaderReport::new(file.header(), &report.contents));
+    report.check = (depth == SurveyDepth::Faults).then(|| CheckReport::new(inspector.tally()));
     let cut = if report.broken.is_none() { file.cut() } else { None };
     report.cut = cut.is_some();
-    report.cut_item_bytes = if let Some(Cut::Item(bytes)) = cut { bytes } else { 0 };
+    report.cut_item_bytes = if let Some(Truncation::Item(bytes)) = cut { bytes } else { 0 };
     Ok(report)
 }
 
 impl HeaderReport {
-    fn of(header: &Header, contents: &Contents) -> Self {
+    fn new(header: &Header, contents: &ContentReport) -> Self {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let timeslices = header.kind == ArchiveKind::Timeslices;
         Self {
@@ -213,7 +217,7 @@ impl HeaderReport {
 }
 
 impl CheckReport {
-    fn of(tally: &InspectionSummary) -> Self {
+    fn new(tally: &InspectionSummary) -> Self {
         let findings = Finding::ALL.into_iter().filter_map(|finding| {
             let (count, first) = tally.found(finding);
             let first = first.map(|ArchivePosition { item, component, microslice }| PlaceReport {
@@ -234,7 +238,7 @@ impl CheckReport {
     }
 }
 
-impl Contents {
+impl ContentReport {
     fn add(&mut self, item: &Item<'_>) {
         self.items += 1;
         match item {
@@ -264,7 +268,7 @@ impl Contents {
         self.first_ns.get_or_insert(descriptor.index);
         self.last_ns = Some(descriptor.index);
         let MicrosliceDescriptor { subsystem, subsystem_format, equipment, .. } = *descriptor;
-        let origin = Origin { subsystem, subsystem_format, equipment };
+        let origin = OriginReport { subsystem, subsystem_format, equipment };
         if self.origins.len() < ORIGINS_MAX && !self.origins.contains(&origin) {
             self.origins.push(origin);
         }

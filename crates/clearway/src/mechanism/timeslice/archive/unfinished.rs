@@ -29,14 +29,14 @@ pub(super) fn is_unfinished(path: &Path) -> bool {
 
 /// The file; removed when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Unfinished {
+pub(crate) struct UnfinishedFile {
     path: PathBuf,
     own: PathBuf,
     /// Device and number, so that no other file is removed.
     identity: (u64, u64),
 }
 
-impl Unfinished {
+impl UnfinishedFile {
     /// Makes the file that shall be at `path`.
     ///
     /// # Errors
@@ -93,7 +93,7 @@ impl Unfinished {
     }
 }
 
-impl Drop for Unfinished {
+impl Drop for UnfinishedFile {
     fn drop(&mut self) {
         if fs::symlink_metadata(&self.own).is_ok_and(|found| identity(&found) == self.identity) {
             let _ = fs::remove_file(&self.own);
@@ -134,15 +134,15 @@ mod tests {
             names.sort();
             names
         };
-        let (dropped, _) = Unfinished::create(&path).unwrap();
+        let (dropped, _) = UnfinishedFile::create(&path).unwrap();
         assert_eq!(dropped.name(), directory.join("a.msa.unfinished-2"));
         drop(dropped);
         assert_eq!(names(), ["a.msa.unfinished"]);
-        let [(first, _), (second, _)] = [(), ()].map(|()| Unfinished::create(&path).unwrap());
+        let [(first, _), (second, _)] = [(), ()].map(|()| UnfinishedFile::create(&path).unwrap());
         first.keep().unwrap();
         let sentence = format!("{} is there already, and is not written over", path.display());
         assert_eq!(second.keep().unwrap_err().to_string(), sentence);
-        assert_eq!(Unfinished::create(&path).unwrap_err().to_string(), sentence);
+        assert_eq!(UnfinishedFile::create(&path).unwrap_err().to_string(), sentence);
         assert_eq!(names(), ["a.msa", "a.msa.unfinished"]);
         fs::remove_dir_all(&directory).unwrap();
     }

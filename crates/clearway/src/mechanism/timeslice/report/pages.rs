@@ -1,17 +1,17 @@
 //! Shows timeslice building: what each policy carried, how long timeslices took, how full rings were, who waited for what, and
 //! who sent to whom.
 
-use super::building::{Building, BuildingPolicy};
+use super::building::{BuildingPolicy, BuildingReport};
 use crate::report::html::drawing::{coloured, figure, legend, pairs};
 use crate::report::html::section;
 use crate::report::html::tables::{cell, head, number, table};
-use crate::report::model::{Figure, Real, Report, labels};
+use crate::report::model::{ExtendedReal, Figure, Report, labels};
 
 mod drawing;
 
 /// The sections, or nothing where nothing was built.
 pub(super) fn building(report: &Report) -> String {
-    let Some(building) = &report.part::<Building>() else { return String::new() };
+    let Some(building) = &report.part::<BuildingReport>() else { return String::new() };
     [
         overview(report, building),
         completion(building),
@@ -19,7 +19,7 @@ pub(super) fn building(report: &Report) -> String {
         pulse(building),
         intervals(building),
         blocked(building),
-        films(building),
+        gantts(building),
     ]
     .concat()
 }
@@ -33,7 +33,7 @@ fn legend_of(policies: &[(usize, &BuildingPolicy)]) -> String {
 }
 
 /// Places and policies that `keep` keeps.
-fn those(building: &Building, keep: impl Fn(&BuildingPolicy) -> bool) -> Vec<(usize, &BuildingPolicy)> {
+fn those(building: &BuildingReport, keep: impl Fn(&BuildingPolicy) -> bool) -> Vec<(usize, &BuildingPolicy)> {
     building.policies.iter().enumerate().filter(|(_, policy)| keep(policy)).collect()
 }
 
@@ -45,11 +45,11 @@ fn find<'a>(report: &'a Report, name: &str, policy: &str, quantile: Option<&str>
     report.figures.iter().find(same)
 }
 
-fn overview(report: &Report, building: &Building) -> String {
+fn overview(report: &Report, building: &BuildingReport) -> String {
     let row = |(place, policy): (usize, &BuildingPolicy)| {
         let of = |figure: &str, quantile| find(report, figure, &policy.policy, quantile);
         let shown = |figure: &str, quantile, scale: f64| {
-            let value = of(figure, quantile).and_then(|figure| Real::new(figure.value.get() * scale));
+            let value = of(figure, quantile).and_then(|figure| ExtendedReal::new(figure.value.get() * scale));
             value.map_or_else(|| "\u{2013}".to_owned(), number)
         };
         let fraction = of("timeslice_throughput_fraction", None);
@@ -82,26 +82,28 @@ fn overview(report: &Report, building: &Building) -> String {
         "<b>Raw</b> is writes in turn that nobody waits for: the achievable line, at which all inputs need {} ms for a <b>rotation</b>, \
          one contribution to each builder; bars show it as a mark, and least and most of the seeds. Completion is from the first to the last contribution of a timeslice; <b>ahead</b> is by how \
          many contributions the furthest input leads the last.",
-        number(Real::or_infinite(building.rotation_ms))
+        number(ExtendedReal::or_infinite(building.rotation_ms))
     );
     let lead = format!(
         "{} inputs, {} builders, contributions of {} KiB, a ring of {} KiB for each connection.",
         building.inputs,
         building.builders,
-        number(Real::or_infinite(building.contribution_bytes as f64 / 1024.0)),
-        number(Real::or_infinite(building.ring_bytes as f64 / 1024.0)),
+        number(ExtendedReal::or_infinite(building.contribution_bytes as f64 / 1024.0)),
+        number(ExtendedReal::or_infinite(building.ring_bytes as f64 / 1024.0)),
     );
     section("building", "Timeslices", &lead, &table("cards classes", &caption, &head(&columns), &body))
 }
 
-fn completion(building: &Building) -> String {
+fn completion(building: &BuildingReport) -> String {
     let those = those(building, |policy| policy.completion_ms.is_some());
     if those.is_empty() {
         return String::new();
     }
     let candles: Vec<(usize, &str, [f64; 5])> = those
         .iter()
-        .filter_map(|(place, policy)| Some((*place, policy.policy.as_str(), policy.completion_ms?.map(Real::get))))
+        .filter_map(|(place, policy)| {
+            Some((*place, policy.policy.as_str(), policy.completion_ms?.map(ExtendedReal::get)))
+        })
         .collect();
     let caption = "Thin line: least to most; bar: p10 to p90; mark: the median. The scale is logarithmic; dashed lines are one rotation and ten.";
     let body = figure("Time to complete, ms", "", &drawing::candles(&candles, building.rotation_ms), caption);
@@ -113,7 +115,7 @@ fn completion(building: &Building) -> String {
     )
 }
 
-fn fills(building: &Building) -> String {
+fn fills(building: &BuildingReport) -> String {
     let body: String = those(building, |policy| !policy.fills.is_empty())
         .into_iter()
         .map(|(place, policy)| {
@@ -132,12 +134,12 @@ fn fills(building: &Building) -> String {
     )
 }
 
-fn pulse(building: &Building) -> String {
+fn pulse(building: &BuildingReport) -> String {
     let those = those(building, |policy| policy.pulse.len() > 1);
     if those.is_empty() {
         return String::new();
     }
-    let slower = building.slower_ms.map(|ends| ends.map(Real::get));
+    let slower = building.slower_ms.map(|ends| ends.map(ExtendedReal::get));
     let caption = match slower {
         Some(_) => "What landed in each step, over what raw writes carry. Grey: every input was slower.",
         None => "What landed in each step, over what raw writes carry.",
@@ -147,7 +149,7 @@ fn pulse(building: &Building) -> String {
     section("pulse", title, "First seed, behind the warm-up; the dashed line is the achievable one.", &body)
 }
 
-fn intervals(building: &Building) -> String {
+fn intervals(building: &BuildingReport) -> String {
     let those = those(building, |policy| !policy.intervals.is_empty());
     let body: String = those
         .iter()
@@ -171,7 +173,7 @@ fn intervals(building: &Building) -> String {
     )
 }
 
-fn blocked(building: &Building) -> String {
+fn blocked(building: &BuildingReport) -> String {
     let those = those(building, |policy| !policy.blocked.is_empty());
     if those.is_empty() {
         return String::new();
@@ -185,14 +187,14 @@ fn blocked(building: &Building) -> String {
     )
 }
 
-fn films(building: &Building) -> String {
-    let body: String = those(building, |policy| policy.film.is_some())
+fn gantts(building: &BuildingReport) -> String {
+    let body: String = those(building, |policy| policy.gantt.is_some())
         .into_iter()
         .filter_map(|(place, policy)| {
-            let film = policy.film.as_ref()?;
+            let gantt = policy.gantt.as_ref()?;
             let caption = "Each row is an input, each colour a builder: where its contributions land. Even stripes that climb are a shift in which nobody \
                            meets anybody; one colour in many rows is many inputs at one builder; gaps are inputs that wait.";
-            Some(figure(&name(place, policy), "", &drawing::film(film, building.builders), caption))
+            Some(figure(&name(place, policy), "", &drawing::gantt(gantt, building.builders), caption))
         })
         .collect();
     section("film", "Who sends to whom", "Two rotations behind the end of what was counted; first seed.", &body)

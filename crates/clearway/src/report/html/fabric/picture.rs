@@ -5,9 +5,9 @@
 
 use std::fmt::Write;
 
-use super::place::{BOX, Named, Places, Point, WIDTH};
+use super::layout::{BOX, FabricLayout, Point, SwitchNames, WIDTH};
 use super::{marked, step, text};
-use crate::report::model::{Fabric, Link, Load};
+use crate::report::model::{FabricLink, PhaseLoad, ReportFabric};
 
 /// Links between switches that are drawn: the busiest of those that a screen can tell apart.
 const DRAWN_MAX: usize = 4000;
@@ -19,12 +19,12 @@ const LINES: f64 = 60.0;
 const MARK: f64 = 8.0;
 
 /// One link as a curve of two ends and a point that it bends towards.
-struct Curve {
+struct LinkCurve {
     ends: [Point; 2],
     bend: Point,
 }
 
-impl Curve {
+impl LinkCurve {
     /// A curve from `a` to `b`: straight, unless it would run over devices of its own row or column.
     fn new(a: Point, b: Point, size: [f64; 2]) -> Self {
         let [dx, dy] = [b[0] - a[0], b[1] - a[1]];
@@ -48,8 +48,8 @@ impl Curve {
 }
 
 /// The picture of `fabric` under `load`.
-pub(super) fn draw(fabric: &Fabric, load: &Load) -> String {
-    let places = Places::of(fabric);
+pub(super) fn draw(fabric: &ReportFabric, load: &PhaseLoad) -> String {
+    let places = FabricLayout::from_fabric(fabric);
     let mut svg = format!(
         "<svg class=\"load\" viewBox=\"0 0 1000 {:.0}\" role=\"img\" aria-label=\"{}: links by load\">\n",
         places.height,
@@ -67,23 +67,23 @@ pub(super) fn draw(fabric: &Fabric, load: &Load) -> String {
 }
 
 /// The links of the picture with their loads, the busiest last and so on top.
-fn by_load<'a>(fabric: &'a Fabric, load: &Load) -> Vec<(&'a Link, [f64; 2])> {
+fn by_load<'a>(fabric: &'a ReportFabric, load: &PhaseLoad) -> Vec<(&'a FabricLink, [f64; 2])> {
     let mut all: Vec<_> = fabric.links.iter().zip(load.links.iter().copied()).collect();
     all.sort_by(|(_, a), (_, b)| a[0].max(a[1]).total_cmp(&b[0].max(b[1])));
     all
 }
 
-fn links(fabric: &Fabric, load: &Load, places: &Places) -> String {
+fn links(fabric: &ReportFabric, load: &PhaseLoad, places: &FabricLayout) -> String {
     let hosts = fabric.hosts.len();
-    let drawn = |link: &Link| places.cell.is_none() || link.ends[0] as usize >= hosts;
+    let drawn = |link: &FabricLink| places.cell.is_none() || link.ends[0] as usize >= hosts;
     let all: Vec<_> = by_load(fabric, load).into_iter().filter(|(link, _)| drawn(link)).collect();
-    let rate = |link: &Link| link.gbps * f64::from(link.cables);
+    let rate = |link: &FabricLink| link.gbps * f64::from(link.cables);
     let highest = all.iter().map(|(link, _)| rate(link)).fold(0.0, f64::max).max(1e-9);
     let line = LINE * (LINES / all.len().max(1) as f64).powf(0.3).clamp(0.4, 1.0);
     let mut out = String::from("<g class=\"links\">\n");
     for (link, [there, back]) in all.iter().skip(all.len().saturating_sub(DRAWN_MAX)) {
-        let [Some(a), Some(b)] = link.ends.map(|end| places.of_device(end)) else { continue };
-        let Curve { ends: [a, b], bend } = Curve::new(a, b, places.switch);
+        let [Some(a), Some(b)] = link.ends.map(|end| places.device_position(end)) else { continue };
+        let LinkCurve { ends: [a, b], bend } = LinkCurve::new(a, b, places.switch);
         let width = (line * (rate(link) / highest).max(0.0).sqrt()).clamp(0.5, line);
         let [from, to] = link.ends.map(|end| text(fabric.device(end)));
         let _ = writeln!(
@@ -102,7 +102,7 @@ fn links(fabric: &Fabric, load: &Load, places: &Places) -> String {
     out
 }
 
-fn hosts(fabric: &Fabric, load: &Load, places: &Places) -> String {
+fn hosts(fabric: &ReportFabric, load: &PhaseLoad, places: &FabricLayout) -> String {
     let mut out = String::new();
     let mut steps = vec![[0.0, 0.0]; fabric.hosts.len()];
     for (link, [there, back]) in by_load(fabric, load) {
@@ -125,7 +125,7 @@ fn hosts(fabric: &Fabric, load: &Load, places: &Places) -> String {
     out
 }
 
-fn switches(fabric: &Fabric, places: &Places) -> String {
+fn switches(fabric: &ReportFabric, places: &FabricLayout) -> String {
     let mut out = String::new();
     let [width, height] = places.switch;
     for (switch, [x, y]) in fabric.switches.iter().zip(&places.switches) {
@@ -135,7 +135,7 @@ fn switches(fabric: &Fabric, places: &Places) -> String {
             "<rect class=\"switch\" x=\"{left:.1}\" y=\"{top:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" rx=\"{:.1}\"><title>{name}</title></rect>",
             height * 0.2
         );
-        if places.named == Named::Yes {
+        if places.named == SwitchNames::Yes {
             let _ = writeln!(out, "<text x=\"{x:.1}\" y=\"{:.1}\">{name}</text>", y + 4.0);
         }
     }
@@ -143,22 +143,22 @@ fn switches(fabric: &Fabric, places: &Places) -> String {
 }
 
 /// Numbers at the senders of the ports that stood still longest, each beside those before it.
-fn marks(load: &Load, places: &Places) -> String {
+fn marks(load: &PhaseLoad, places: &FabricLayout) -> String {
     let mut out = String::new();
     let mut taken: Vec<Point> = Vec::new();
     for (i, port) in marked(load) {
-        let [Some(from), Some(to)] = port.ends.map(|end| places.of_device(end)) else { continue };
+        let [Some(from), Some(to)] = port.ends.map(|end| places.device_position(end)) else { continue };
         let is_host = |end: u32| (end as usize) < places.hosts.len();
         let mut at = match port.ends.map(is_host) {
             [true, _] if places.cell.is_some() => from,
             [_, true] if places.cell.is_some() => to,
             // Bends do not depend on the direction.
-            _ => Curve::new(from, to, places.switch).at(0.2),
+            _ => LinkCurve::new(from, to, places.switch).at(0.2),
         };
         let [wide, high] = places.switch.map(|side| side / 2.0 + MARK);
         let on_name =
             |at: Point| places.switches.iter().any(|s| (s[0] - at[0]).abs() < wide && (s[1] - at[1]).abs() < high);
-        if places.named == Named::Yes && on_name(at) {
+        if places.named == SwitchNames::Yes && on_name(at) {
             at[1] -= high;
         }
         let inwards = if at[0] < WIDTH / 2.0 { MARK } else { -MARK };

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::report::html;
-use crate::report::model::{Link, Shape, Switch};
+use crate::report::model::{FabricLink, Switch, SwitchArrangement};
 use crate::report::sample;
 
 /// The words of a page: everything before the material of its script.
@@ -12,14 +12,15 @@ fn words(report: &Report) -> String {
 }
 
 /// A network of `switches` in rows or groups with hosts at each switch of the first row, all switches joined in a chain.
-fn network(shape: Shape, places: &[[u32; 2]], hosts_per_switch: u32) -> Fabric {
+fn network(shape: SwitchArrangement, places: &[[u32; 2]], hosts_per_switch: u32) -> ReportFabric {
     let row_0 = places.iter().filter(|[_, row]| *row == 0).count() as u32;
     let hosts = row_0 * hosts_per_switch;
-    let mut links: Vec<Link> =
-        (0..hosts).map(|n| Link { ends: [n, hosts + n / hosts_per_switch], cables: 1, gbps: 25.0 }).collect();
-    let chain = (1..places.len() as u32).map(|n| Link { ends: [hosts + n - 1, hosts + n], cables: 2, gbps: 100.0 });
+    let mut links: Vec<FabricLink> =
+        (0..hosts).map(|n| FabricLink { ends: [n, hosts + n / hosts_per_switch], cables: 1, gbps: 25.0 }).collect();
+    let chain =
+        (1..places.len() as u32).map(|n| FabricLink { ends: [hosts + n - 1, hosts + n], cables: 2, gbps: 100.0 });
     links.extend(chain);
-    Fabric {
+    ReportFabric {
         name: "net".to_owned(),
         kind: "a network".to_owned(),
         shape,
@@ -31,7 +32,7 @@ fn network(shape: Shape, places: &[[u32; 2]], hosts_per_switch: u32) -> Fabric {
     }
 }
 
-fn load_of(fabric: &Fabric) -> Load {
+fn load_of(fabric: &ReportFabric) -> PhaseLoad {
     let mut load = sample::simulated().fabric.expect("it has one").loads.remove(0);
     load.links = fabric.links.iter().map(|link| [f64::from(link.ends[0] % 101), 0.0]).collect();
     load
@@ -90,22 +91,22 @@ fn draw__is_well_formed_and_stays_inside_the_picture_whatever_the_shape() {
     };
     let levels: Vec<[u32; 2]> = (0..40).map(|n| [0, n / 20]).collect();
     let cases = [
-        (Shape::Rows, vec![[0, 0]], 8),
-        (Shape::Rows, vec![[0, 0]], 300),
-        (Shape::Rows, vec![[0, 0], [0, 0]], 4),
-        (Shape::Rows, levels, 32),
-        (Shape::Groups, grid(1, 6, 16), 4),
-        (Shape::Groups, grid(4, 1, 8), 16),
-        (Shape::Groups, grid(26, 6, 16), 1),
-        (Shape::Groups, grid(2, 1, 1), 1),
-        (Shape::Groups, Vec::new(), 1),
+        (SwitchArrangement::Rows, vec![[0, 0]], 8),
+        (SwitchArrangement::Rows, vec![[0, 0]], 300),
+        (SwitchArrangement::Rows, vec![[0, 0], [0, 0]], 4),
+        (SwitchArrangement::Rows, levels, 32),
+        (SwitchArrangement::Groups, grid(1, 6, 16), 4),
+        (SwitchArrangement::Groups, grid(4, 1, 8), 16),
+        (SwitchArrangement::Groups, grid(26, 6, 16), 1),
+        (SwitchArrangement::Groups, grid(2, 1, 1), 1),
+        (SwitchArrangement::Groups, Vec::new(), 1),
     ];
     for (shape, places, hosts) in cases {
         let fabric = network(shape, &places, hosts);
         let svg = picture::draw(&fabric, &load_of(&fabric));
         check_well_formed(&svg);
         assert!(!svg.contains("NaN") && !svg.contains("inf"), "{shape:?} {}", places.len());
-        let height = place::Places::of(&fabric).height;
+        let height = layout::FabricLayout::from_fabric(&fabric).height;
         for (attribute, limit) in [("x", 1000.0), ("y", height), ("cx", 1000.0), ("cy", height)] {
             let found = numbers(&svg, attribute);
             assert!(found.iter().all(|at| (0.0..=limit).contains(at)), "{shape:?} {} {attribute}", places.len());
@@ -121,7 +122,7 @@ fn draw__passes_over_what_a_foreign_file_gets_wrong() {
     fabric.switches[0].name = "\"><script>".to_owned();
     (fabric.switches[1].group, fabric.switches[1].row) = (u32::MAX, u32::MAX);
     fabric.links[0].ends = [u32::MAX, u32::MAX];
-    fabric.links[1] = Link { ends: [3, 3], cables: 0, gbps: -1.0 };
+    fabric.links[1] = FabricLink { ends: [3, 3], cables: 0, gbps: -1.0 };
     fabric.loads[0].links.truncate(2);
     fabric.loads[0].stalled[0].ends = [u32::MAX, 0];
     for load in &fabric.loads {

@@ -1,13 +1,13 @@
 //! Draws broadcasts as SVG.
 
-use super::super::casting::{CastFilm, CastRun};
-use super::{Filmed, MODE, label, lost};
+use super::super::casting::{CastProgressSamples, CastRun};
+use super::{MODE, SampledRun, label, lost};
 use crate::report::html::drawing::{
-    Axis, Chart, HALF, LETTER, Parted, ROW, WIDTH, decades, fitted, linear, parted, row, tick, time, time_tick,
+    Axis, Chart, HALF, LETTER, ROW, StackedBar, WIDTH, decades, fitted, linear, parted, row, tick, time, time_tick,
 };
 use crate::report::html::tables::number;
 use crate::report::html::text;
-use crate::report::model::Real;
+use crate::report::model::ExtendedReal;
 
 /// Members that a picture of a way names.
 const MEMBERS_MAX: usize = 32;
@@ -21,7 +21,7 @@ const RECEIVER: f64 = 6.0;
 const RECEIVERS: f64 = 8.0;
 
 /// What was cast under one loss and of one length.
-pub(super) struct Row {
+pub(super) struct CastRow {
     pub(super) name: String,
     /// Colour, median and p99 of each mode, in seconds.
     pub(super) marks: Vec<(usize, f64, f64)>,
@@ -32,9 +32,9 @@ pub(super) struct Row {
 }
 
 /// A row for each length and loss, a dot for each mode, on a logarithmic scale of seconds.
-pub(super) fn times(rows: &[Row]) -> String {
+pub(super) fn times(rows: &[CastRow]) -> String {
     // The bound of a few bytes is far below anything that happens.
-    let of_row = |row: &Row| {
+    let of_row = |row: &CastRow| {
         let bound = Some(row.bound).filter(|_| row.bare.is_none());
         row.marks.iter().flat_map(|(_, p50, p99)| [*p50, *p99]).chain(row.bare).chain(bound).collect::<Vec<_>>()
     };
@@ -42,7 +42,7 @@ pub(super) fn times(rows: &[Row]) -> String {
     let names: Vec<String> = rows.iter().map(|row| row.name.clone()).collect();
     let label = "Time until all receivers have an object, by length, loss and mode";
     let mut chart = Chart::rows(label, WIDTH, [&names, &[]], ROW, &x);
-    for (n, Row { marks, bound, bare, .. }) in rows.iter().enumerate() {
+    for (n, CastRow { marks, bound, bare, .. }) in rows.iter().enumerate() {
         if *bound >= x.low {
             chart.mark("line", (*bound, row(n)), ROW - 8.0);
         }
@@ -60,15 +60,16 @@ pub(super) fn times(rows: &[Row]) -> String {
     chart.finish()
 }
 
-/// Milliseconds until the last receiver of `film` was whole.
-fn end_of(film: &CastFilm) -> f64 {
-    film.whole_ms.iter().flatten().map(|ms| ms.get()).filter(|ms| ms.is_finite()).fold(0.0, f64::max)
+/// Milliseconds until the last receiver of `samples` was whole.
+fn end_of(samples: &CastProgressSamples) -> f64 {
+    samples.whole_ms.iter().flatten().map(|ms| ms.get()).filter(|ms| ms.is_finite()).fold(0.0, f64::max)
 }
 
-/// Receivers of `film` in the order in which they were whole; those that never were come last.
-fn by_end(film: &CastFilm) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..film.progress.len()).collect();
-    let end = |receiver: &usize| film.whole_ms.get(*receiver).copied().flatten().map_or(f64::INFINITY, Real::get);
+/// Receivers of `samples` in the order in which they were whole; those that never were come last.
+fn by_end(samples: &CastProgressSamples) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..samples.progress.len()).collect();
+    let end =
+        |receiver: &usize| samples.whole_ms.get(*receiver).copied().flatten().map_or(f64::INFINITY, ExtendedReal::get);
     order.sort_by(|a, b| end(a).total_cmp(&end(b)));
     order
 }
@@ -79,23 +80,25 @@ fn milliseconds(until: f64) -> Axis {
 }
 
 /// Percent that was there, receiver by receiver, over milliseconds.
-pub(super) fn sequence(films: &[Filmed<'_>], bound_ms: f64) -> String {
-    let longest =
-        films.iter().map(|(_, _, film)| end_of(film)).fold(if bound_ms.is_finite() { bound_ms } else { 0.0 }, f64::max);
+pub(super) fn sequence(sampled: &[SampledRun<'_>], bound_ms: f64) -> String {
+    let longest = sampled
+        .iter()
+        .map(|(_, _, samples)| end_of(samples))
+        .fold(if bound_ms.is_finite() { bound_ms } else { 0.0 }, f64::max);
     let y = linear(0.0, 100.0).unit("\u{202f}%");
     let label = "Symbols that receivers had, over time";
     let mut chart = Chart::new(label, HALF, &milliseconds(longest * 1.02), &y);
     chart.upright("line", bound_ms, "");
-    for (place, _, film) in films {
-        let order = by_end(film);
-        let curve = |receiver: usize| film.progress[receiver].iter().map(|(at, part)| (at.get(), part.get()));
+    for (place, _, samples) in sampled {
+        let order = by_end(samples);
+        let curve = |receiver: usize| samples.progress[receiver].iter().map(|(at, part)| (at.get(), part.get()));
         chart.series(*place);
         chart.lines("class=\"curve faint\"", order.iter().map(|receiver| curve(*receiver)));
         if let (Some(median), Some(last)) = (order.get(order.len().saturating_sub(1) / 2), order.last()) {
             chart.line("curve", curve(*median));
             chart.line("curve last", curve(*last));
         }
-        for (at, way) in &film.switches {
+        for (at, way) in &samples.switches {
             chart.upright("switch", at.get(), way);
         }
     }
@@ -103,15 +106,15 @@ pub(super) fn sequence(films: &[Filmed<'_>], bound_ms: f64) -> String {
 }
 
 /// When each receiver had a quarter, half, three quarters and all.
-pub(super) fn quarters(place: usize, names: &[String], film: &CastFilm) -> String {
-    let names = &names[..film.progress.len().min(names.len())];
+pub(super) fn quarters(place: usize, names: &[String], samples: &CastProgressSamples) -> String {
+    let names = &names[..samples.progress.len().min(names.len())];
     let height = ROW * (RECEIVERS / names.len().max(1) as f64).min(1.0);
-    let x = milliseconds(end_of(film));
+    let x = milliseconds(end_of(samples));
     let label = "When receivers had parts of the object";
     let mut chart = Chart::rows(label, HALF, [names, &[]], height.max(RECEIVER), &x);
     chart.series(place);
-    for (n, progress) in film.progress.iter().enumerate().take(names.len()) {
-        let whole = film.whole_ms.get(n).copied().flatten().map_or(f64::INFINITY, Real::get);
+    for (n, progress) in samples.progress.iter().enumerate().take(names.len()) {
+        let whole = samples.whole_ms.get(n).copied().flatten().map_or(f64::INFINITY, ExtendedReal::get);
         chart.line("thin", [(0.0, row(n)), (whole, row(n))]);
         for part in [25.0, 50.0, 75.0] {
             if let Some((at, _)) = progress.iter().find(|(_, have)| have.get() >= part) {
@@ -124,31 +127,31 @@ pub(super) fn quarters(place: usize, names: &[String], film: &CastFilm) -> Strin
 }
 
 /// When the slowest receiver would be whole, by what it had so far.
-pub(super) fn foretold(films: &[Filmed<'_>]) -> String {
-    let longest = films.iter().map(|(_, _, film)| end_of(film)).fold(0.0, f64::max);
+pub(super) fn foretold(sampled: &[SampledRun<'_>]) -> String {
+    let longest = sampled.iter().map(|(_, _, samples)| end_of(samples)).fold(0.0, f64::max);
     let [x, y] = [longest, longest * FORETOLD_MAX].map(milliseconds);
     let mut chart = Chart::new("The end as foretold, over time", HALF, &x, &y);
-    for (place, _, film) in films {
-        let Some(last) = by_end(film).last().copied() else { continue };
-        let foretold = |(at, part): &(Real, Real)| {
+    for (place, _, samples) in sampled {
+        let Some(last) = by_end(samples).last().copied() else { continue };
+        let foretold = |(at, part): &(ExtendedReal, ExtendedReal)| {
             let end = at.get() / (part.get() / 100.0);
             (part.get() > 0.0 && end.is_finite()).then_some((at.get(), end))
         };
         chart.series(*place);
-        chart.line("curve", film.progress[last].iter().filter_map(foretold));
-        chart.level("curve last", end_of(film));
+        chart.line("curve", samples.progress[last].iter().filter_map(foretold));
+        chart.level("curve last", end_of(samples));
     }
     chart.finish()
 }
 
 /// Why symbols of `run` left again; nothing where none was missed and none came twice.
-pub(super) fn causes_of(run: &CastRun) -> Option<Parted> {
+pub(super) fn causes_of(run: &CastRun) -> Option<StackedBar> {
     let symbols = run.symbols;
     let percent = |count: u64| 100.0 * count as f64 / symbols.needed.max(1) as f64;
     let parts = [symbols.lost, symbols.damaged, symbols.early, symbols.doubled].map(percent);
-    let again = Real::or_infinite(percent(symbols.repairs));
+    let again = ExtendedReal::or_infinite(percent(symbols.repairs));
     let [bytes, loss, mode] = [super::BYTES, super::LOSS, MODE].map(|key| label(run, key).unwrap_or_default());
-    (parts.iter().sum::<f64>() > 0.0 || symbols.repairs > 0).then(|| Parted {
+    (parts.iter().sum::<f64>() > 0.0 || symbols.repairs > 0).then(|| StackedBar {
         name: format!("{bytes}, {}, {mode}", lost(loss)),
         parts: parts.to_vec(),
         note: format!("again {}\u{202f}%", number(again)),
@@ -156,13 +159,13 @@ pub(super) fn causes_of(run: &CastRun) -> Option<Parted> {
 }
 
 /// A bar for each cast.
-pub(super) fn causes(rows: &[Parted]) -> String {
+pub(super) fn causes(rows: &[StackedBar]) -> String {
     parted("Why symbols were missed", rows, 0.0, "\u{202f}%")
 }
 
 /// Who gave what to whom.
-pub(super) fn way(place: usize, hosts: &[String], run: &CastRun, film: &CastFilm) -> String {
-    let places = Places::of(hosts.len().min(MEMBERS_MAX), run);
+pub(super) fn way(place: usize, hosts: &[String], run: &CastRun, samples: &CastProgressSamples) -> String {
+    let places = TreeLayout::new(hosts.len().min(MEMBERS_MAX), run);
     let members = places.at.len();
     let axes = [&linear(0.0, HALF), &linear(-places.height, 0.0)];
     let (size, plot) = ([HALF, places.height], [0.0, 0.0, HALF, places.height]);
@@ -188,7 +191,7 @@ pub(super) fn way(place: usize, hosts: &[String], run: &CastRun, film: &CastFilm
         chart.text("knot", group, [22.0, -3.0], "group");
     }
     for (host, at) in places.at.iter().copied().enumerate() {
-        let whole = host.checked_sub(1).and_then(|receiver| film.whole_ms.get(receiver).copied().flatten());
+        let whole = host.checked_sub(1).and_then(|receiver| samples.whole_ms.get(receiver).copied().flatten());
         let below = match (host, whole) {
             (0, _) => "root".to_owned(),
             (_, Some(ms)) => time(ms.get() / 1e3),
@@ -212,16 +215,16 @@ const BESIDE: usize = 8;
 const NAME_MAX: usize = 24;
 
 /// Where members of a way are drawn, from the upper left corner: what is lower is less.
-struct Places {
+struct TreeLayout {
     at: Vec<(f64, f64)>,
     /// Letters of each one's name that there is room for.
     letters: Vec<usize>,
     height: f64,
 }
 
-impl Places {
+impl TreeLayout {
     /// Each below the one that most of its symbols came from; a level with many takes several rows.
-    fn of(members: usize, run: &CastRun) -> Self {
+    fn new(members: usize, run: &CastRun) -> Self {
         let elder = |member: usize| {
             let sources = run.sources.get(member)?;
             let most = sources.iter().enumerate().filter(|(from, count)| *from != member && **count > 0);
@@ -281,14 +284,18 @@ fn busiest(run: &CastRun) -> f64 {
 /// What `runs` put on the links of `hosts`, beside unicast.
 pub(super) fn links(runs: &[&CastRun], hosts: usize) -> String {
     let receivers = hosts.saturating_sub(1) as f64;
-    let note = |busiest: f64| format!("busiest {}", number(Real::or_infinite(busiest)));
-    let row = |run: &&CastRun| Parted {
+    let note = |busiest: f64| format!("busiest {}", number(ExtendedReal::or_infinite(busiest)));
+    let row = |run: &&CastRun| StackedBar {
         name: label(run, MODE).unwrap_or_default().to_owned(),
         parts: carried(run).to_vec(),
         note: note(busiest(run)),
     };
-    let mut rows: Vec<Parted> = runs.iter().map(row).collect();
-    rows.push(Parted { name: "unicast to all".to_owned(), parts: vec![receivers, receivers], note: note(receivers) });
+    let mut rows: Vec<StackedBar> = runs.iter().map(row).collect();
+    rows.push(StackedBar {
+        name: "unicast to all".to_owned(),
+        parts: vec![receivers, receivers],
+        note: note(receivers),
+    });
     parted("Bytes on all links, by mode", &rows, 0.0, "")
 }
 
@@ -323,14 +330,14 @@ mod tests {
             symbols: CastSymbols::default(),
             links: vec![[u64::MAX, 0]],
             sources,
-            film: None,
+            samples: None,
         }
     }
 
     #[test]
     fn drawings__of_nothing_and_of_nonsense_are_well_formed() {
-        let (endless, hosts) = (Real::INFINITE, vec!["<".to_owned(); 3]);
-        let film = CastFilm {
+        let (endless, hosts) = (ExtendedReal::INFINITE, vec!["<".to_owned(); 3]);
+        let samples = CastProgressSamples {
             object: 0,
             whole_ms: vec![Some(endless), None],
             switches: vec![(endless, "<".to_owned())],
@@ -338,26 +345,30 @@ mod tests {
         };
         // Each says that its symbols came from the other one.
         let odd = run(vec![vec![1, 0, 5], vec![0, 0, 9], vec![0, 9, 0]]);
-        let row =
-            Row { name: "<".to_owned(), marks: vec![(9, f64::INFINITY, 0.0)], bound: f64::INFINITY, bare: Some(0.0) };
-        let films = [(7, &odd, &film)];
+        let row = CastRow {
+            name: "<".to_owned(),
+            marks: vec![(9, f64::INFINITY, 0.0)],
+            bound: f64::INFINITY,
+            bare: Some(0.0),
+        };
+        let sampled = [(7, &odd, &samples)];
         assert_well_formed(&[
             times(&[row]),
             times(&[]),
-            sequence(&films, f64::INFINITY),
+            sequence(&sampled, f64::INFINITY),
             sequence(&[], 0.0),
-            quarters(0, &hosts, &film),
-            foretold(&films),
+            quarters(0, &hosts, &samples),
+            foretold(&sampled),
             causes(&[]),
-            way(0, &hosts, &odd, &film),
-            way(0, &[], &run(Vec::new()), &film),
+            way(0, &hosts, &odd, &samples),
+            way(0, &[], &run(Vec::new()), &samples),
             links(&[&odd], 0),
         ]);
     }
 
     #[test]
     fn places__names_beside_each_other_have_room() {
-        let wide = Places::of(9, &run(std::iter::once(vec![]).chain((1..9).map(|_| vec![9])).collect()));
+        let wide = TreeLayout::new(9, &run(std::iter::once(vec![]).chain((1..9).map(|_| vec![9])).collect()));
         assert!(
             wide.letters[1..].iter().all(|letters| *letters as f64 * LETTER <= (HALF - 8.0) / 8.0 - 2.0 * LETTER),
             "of eight"
@@ -370,9 +381,9 @@ mod tests {
 
     #[test]
     fn places__a_chain_is_one_line_and_a_tree_has_levels() {
-        let chain = Places::of(3, &run(vec![vec![], vec![9], vec![0, 9]]));
+        let chain = TreeLayout::new(3, &run(vec![vec![], vec![9], vec![0, 9]]));
         assert!(chain.at.iter().all(|at| at.1 == chain.at[0].1) && chain.at[0].0 < chain.at[1].0);
-        let tree = Places::of(4, &run(vec![vec![], vec![9], vec![9], vec![1, 0, 8]]));
+        let tree = TreeLayout::new(4, &run(vec![vec![], vec![9], vec![9], vec![1, 0, 8]]));
         let levels: Vec<f64> = tree.at.iter().map(|at| -at.1).collect();
         assert!(levels[0] < levels[1] && levels[1] == levels[2] && levels[2] < levels[3], "{levels:?}");
     }

@@ -1,17 +1,17 @@
 //! Draws timeslice building as SVG.
 
-use super::super::building::{BuildingFilm, BuildingInterval};
+use super::super::building::{BuildingGantt, BuildingInterval};
 use super::BuildingPolicy;
 use crate::report::html::drawing::{
-    Axis, Chart, HALF, HEIGHT, Parted, ROW, WIDTH, cell_bar, decades, linear, parted, parts_legend, row,
+    Axis, Chart, HALF, HEIGHT, ROW, StackedBar, WIDTH, cell_bar, decades, linear, parted, parts_legend, row,
 };
-use crate::report::model::{Figure, Real};
+use crate::report::model::{ExtendedReal, Figure};
 
 /// Points of one line: more than a drawing can tell apart.
 const POINTS_MAX: usize = 150;
-/// Colours of builders in a film: neighbours can be told apart, and stripes of the same colour are far from each other.
+/// Colours of builders in a gantt: neighbours can be told apart, and stripes of the same colour are far from each other.
 const HUES: u32 = 12;
-/// Heights of a row and of all rows of a film, as far as there is a choice.
+/// Heights of a row and of all rows of a gantt, as far as there is a choice.
 const FILM_ROW: [f64; 2] = [3.0, 16.0];
 const FILM: f64 = 360.0;
 
@@ -19,7 +19,7 @@ const FILM: f64 = 360.0;
 pub(super) fn bar(place: usize, fraction: Option<&Figure>) -> String {
     let Some(fraction) = fraction else { return String::new() };
     // One and a third of raw: more than any schedule reaches.
-    let width = |value: Real| (value.get() * 75.0).clamp(0.0, 100.0);
+    let width = |value: ExtendedReal| (value.get() * 75.0).clamp(0.0, 100.0);
     let value = width(fraction.value);
     let ends = [fraction.low, fraction.high].map(|end| end.map_or(value, width));
     cell_bar(place, value, Some(75.0), Some(ends))
@@ -45,8 +45,8 @@ pub(super) fn candles(candles: &[(usize, &str, [f64; 5])], rotation: f64) -> Str
 }
 
 /// Fill of each builder, in the order of medians.
-pub(super) fn fills(place: usize, fills: &[[Real; 5]]) -> String {
-    let mut fills: Vec<[f64; 5]> = fills.iter().map(|five| five.map(Real::get)).collect();
+pub(super) fn fills(place: usize, fills: &[[ExtendedReal; 5]]) -> String {
+    let mut fills: Vec<[f64; 5]> = fills.iter().map(|five| five.map(ExtendedReal::get)).collect();
     fills.sort_by(|a, b| b[2].total_cmp(&a[2]));
     let most = fills.iter().map(|five| five[4]).filter(|value| value.is_finite()).fold(0.0, f64::max);
     let y = linear(0.0, if most > 50.0 { 100.0 } else { most }).unit("\u{202f}%");
@@ -82,7 +82,7 @@ pub(super) fn pulse(policies: &[(usize, &BuildingPolicy)], slower: Option<[f64; 
 /// Time in ms and throughput, steps joined so that a line has at most [`POINTS_MAX`].
 fn smooth(policy: &BuildingPolicy) -> Vec<(f64, f64)> {
     let join = policy.pulse.len().div_ceil(POINTS_MAX).max(1);
-    let mean = |steps: &[Real]| steps.iter().map(|step| step.get()).sum::<f64>() / steps.len() as f64;
+    let mean = |steps: &[ExtendedReal]| steps.iter().map(|step| step.get()).sum::<f64>() / steps.len() as f64;
     let at = |n: usize| (n as f64 + 0.5) * join as f64 * policy.step_ms;
     policy.pulse.chunks_exact(join).enumerate().map(|(n, steps)| (at(n), mean(steps))).collect()
 }
@@ -143,22 +143,22 @@ pub(super) fn blocked(policies: &[(usize, &BuildingPolicy)]) -> String {
     let causes = all_causes(policies);
     let row = |(_, policy): &(usize, &BuildingPolicy)| {
         let part = |cause: &&str| policy.blocked.get(*cause).map_or(0.0, |part| part.get().clamp(0.0, 100.0));
-        Parted { name: policy.policy.clone(), parts: causes.iter().map(part).collect(), note: String::new() }
+        StackedBar { name: policy.policy.clone(), parts: causes.iter().map(part).collect(), note: String::new() }
     };
-    let rows: Vec<Parted> = policies.iter().map(row).collect();
+    let rows: Vec<StackedBar> = policies.iter().map(row).collect();
     parted("Time that inputs waited, by cause", &rows, 100.0, "\u{202f}%")
 }
 
 /// Who sent to whom: a row for each input, a colour for each builder.
-pub(super) fn film(film: &BuildingFilm, builders: u32) -> String {
-    let steps = film.rows.iter().map(Vec::len).max().unwrap_or(0).max(1);
-    let names: Vec<String> = (0..film.rows.len()).map(|input| format!("input {input}")).collect();
+pub(super) fn gantt(gantt: &BuildingGantt, builders: u32) -> String {
+    let steps = gantt.rows.iter().map(Vec::len).max().unwrap_or(0).max(1);
+    let names: Vec<String> = (0..gantt.rows.len()).map(|input| format!("input {input}")).collect();
     let height = (FILM / names.len().max(1) as f64).clamp(FILM_ROW[0], FILM_ROW[1]);
-    let ms = |step: usize| step as f64 * film.step_us / 1e3;
+    let ms = |step: usize| step as f64 * gantt.step_us / 1e3;
     let mut chart =
         Chart::rows("Who sends to whom", WIDTH, [&names, &[]], height, &linear(0.0, ms(steps)).unit("\u{202f}ms"));
     let mut lines = vec![Vec::new(); HUES as usize];
-    for (input, cells) in film.rows.iter().enumerate() {
+    for (input, cells) in gantt.rows.iter().enumerate() {
         let mut at = 0;
         for run in cells.chunk_by(|a, b| a == b) {
             let until = at + run.len();
@@ -185,17 +185,17 @@ mod tests {
 
     #[test]
     fn drawings__of_nothing_and_of_nonsense_are_well_formed() {
-        let endless = [Real::INFINITE; 5];
-        let film = BuildingFilm { step_us: f64::INFINITY, rows: vec![Vec::new(), vec![Some(u32::MAX), None]] };
+        let endless = [ExtendedReal::INFINITE; 5];
+        let gantt = BuildingGantt { step_us: f64::INFINITY, rows: vec![Vec::new(), vec![Some(u32::MAX), None]] };
         let interval = BuildingInterval {
             interval: 0,
-            start_ms: Real::INFINITE,
-            spread_ms: Real::INFINITE,
-            duration_ms: Real::INFINITE,
-            proposed_ms: Some([Real::INFINITE; 2]),
+            start_ms: ExtendedReal::INFINITE,
+            spread_ms: ExtendedReal::INFINITE,
+            duration_ms: ExtendedReal::INFINITE,
+            proposed_ms: Some([ExtendedReal::INFINITE; 2]),
         };
         assert_well_formed(&[
-            candles(&[(0, "<", endless.map(Real::get))], f64::INFINITY),
+            candles(&[(0, "<", endless.map(ExtendedReal::get))], f64::INFINITY),
             candles(&[], 0.0),
             fills(7, &[endless]),
             fills(0, &[]),
@@ -204,7 +204,7 @@ mod tests {
             starts(0, &[]),
             pulse(&[], Some([f64::INFINITY, 0.0])),
             blocked(&[]),
-            super::film(&film, 0),
+            super::gantt(&gantt, 0),
         ]);
     }
 }

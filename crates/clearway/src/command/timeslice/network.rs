@@ -1,0 +1,343 @@
+//! Where timeslices are built: which ranks there are, and the venue that has them.
+
+use anyhow::{Context, Result, anyhow, bail};
+use clap::Args;
+use clearway_lab::Topology;
+use clearway_proto::base::{BitsPerSec, Bytes, Nanos};
+use clearway_proto::timeslice::{Dfs, Policy, Window};
+
+use crate::command::JobArguments;
+use crate::command::flagged::FlagValues;
+use crate::command::run::{JobFlags, across};
+use crate::mechanism::timeslice::{
+    HostConditions, InitialRings, TimeslicePlan, TimesliceProtocol, UnscheduledMessages,
+};
+use crate::run::VenueKind;
+use crate::run::exit::Exit;
+use crate::run::job::{JobSpec, LossPolicy};
+use crate::run::venue::{self, LabVenue, LaunchSpec, ProcessVenue, Venue as _};
+use crate::scenario::{Fabric, Time};
+
+/// Ranks and what is between them.
+#[derive(Clone, Debug, Args)]
+pub(super) struct NetworkFlags {
+    /// The queue at every port of a fabric or lab; its first one without this, in a lab fifo.
+    #[arg(long, value_name = "QUEUE")]
+    pub(super) queue: Option<String>,
+    /// With --on lab: rate of every host's link [default: 50Mb/s].
+    #[arg(long)]
+    pub(super) rate: Option<BitsPerSec>,
+    /// With --on lab: rate of the first input's link, where it shall be another one.
+    #[arg(long, value_name = "RATE")]
+    pub(super) slow: Option<BitsPerSec>,
+    /// Ranks with contributions [default: 4 in a lab, 32 simulated, of a job half].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=5_000))]
+    pub(super) inputs: Option<u32>,
+    /// Ranks that build [default: 4 in a lab, 32 simulated, of a job all others].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=5_000))]
+    pub(super) builders: Option<u32>,
+    /// Bytes of one contribution [default: 64KiB; in a lab 16KiB].
+    #[arg(long, value_name = "BYTES")]
+    pub(super) contribution: Option<Bytes>,
+    /// Inputs begin within this time of each other.
+    #[arg(long, value_name = "TIME", default_value = "5ms")]
+    pub(super) start_skew: Time,
+    /// In a lab or a job: the name under which `clearway timeslice watch` finds this run [default: the number of its process].
+    #[arg(long = "job", value_name = "NAME")]
+    pub(super) name: Option<String>,
+    /// Write JSON instead of a table.
+    #[arg(long)]
+    pub(super) json: bool,
+    #[command(flatten)]
+    pub(super) job: JobArguments,
+}
+
+/// A simulated fabric.
+#[derive(Clone, Debug, Args)]
+pub(super) struct FabricFlags {
+    /// Where to run [default: sim].
+    #[arg(long, value_enum)]
+    on: Option<VenueKind>,
+    /// With --on sim: a shipped fabric, or the path of a fabric file [default: aries].
+    #[arg(long, value_name = "FABRIC")]
+    pub(super) fabric: Option<String>,
+    /// With --on sim: at what hosts' interfaces fetch and place, in place of what the fabric file says.
+    #[arg(long, value_name = "RATE")]
+    pub(super) node_rate: Option<BitsPerSec>,
+    /// With --on sim: payload of a packet, in place of what the fabric file says; longer ones are coarser and faster to simulate.
+    #[arg(long, value_name = "BYTES")]
+    pub(super) packet: Option<Bytes>,
+}
+
+/// How long something is measured, and how often.
+#[derive(Clone, Debug, Args)]
+pub(super) struct TimedFlags {
+    /// Time before anything is counted [default: 40ms (achievable: 6ms); in a lab or a job 2s].
+    #[arg(long, value_name = "TIME")]
+    pub(super) warm_up: Option<Time>,
+    /// Time in which everything is counted [default: 10ms (achievable: 2ms); in a lab or a job 4s].
+    #[arg(long, value_name = "TIME")]
+    pub(super) measured: Option<Time>,
+    /// Seeds: a run for each, figures are medians of them.
+    #[arg(long, value_name = "SEED", value_delimiter = ',', default_value = "1")]
+    pub(super) seed: Vec<u64>,
+}
+
+/// The longest contribution: one timeslice of a whole second at 4 GB/s.
+const CONTRIBUTION_MAX: Bytes = Bytes(u32::MAX as u64);
+/// The longest ring: with five thousand inputs, offsets stay far below 64 bits.
+const RING_MAX: Bytes = Bytes(1 << 40);
+/// The longest simulated time: an hour of this machine for a few nodes. Longer ones are mistyped units.
+pub(super) const TIME_MAX: Time = Time(Nanos::from_secs(100));
+
+/// What is usual in a place.
+pub(super) struct VenueDefaults {
+    contribution: Bytes,
+    pub(super) ring: Bytes,
+    warm_up: Time,
+    measured: Time,
+    dfs: Dfs,
+    heartbeat: Option<Time>,
+}
+
+/// Three of them without a beat are too many: a header that TCP sends again twice is late by 0.6 s (its shortest time-out is 0.2 s, then
+/// 0.4 s), and a rank that waits for a processor on a busy machine by less.
+const HEARTBEAT: Time = Time(Nanos::from_millis(250));
+
+impl VenueDefaults {
+    pub(super) fn at(place: VenueKind) -> Self {
+        let [kib, mib] = [10, 20].map(|bits| move |count: u64| Bytes(count << bits));
+        let seconds = |count| Time(Nanos::from_secs(count));
+        match place {
+            VenueKind::Sim => Self {
+                contribution: kib(64),
+                ring: mib(32),
+                warm_up: Time::micros(40_000),
+                measured: Time::micros(10_000),
+                dfs: Dfs::default(),
+                heartbeat: None,
+            },
+            // Ten rounds of four builders, a tenth of a second at 50 Mb/s: some dozens of intervals in a run.
+            VenueKind::Lab => Self {
+                contribution: kib(16),
+                ring: kib(512),
+                warm_up: seconds(2),
+                measured: seconds(4),
+                dfs: Dfs { interval: 40, history: 10, ..Dfs::default() },
+                heartbeat: Some(HEARTBEAT),
+            },
+            VenueKind::Cluster => Self {
+                contribution: kib(64),
+                ring: mib(32),
+                warm_up: seconds(2),
+                measured: seconds(4),
+                dfs: Dfs::default(),
+                heartbeat: Some(HEARTBEAT),
+            },
+        }
+    }
+}
+
+impl NetworkFlags {
+    /// What is usual in `place` with so many inputs and builders, and rings of `ring` if that is given.
+    pub(super) fn plan(
+        &self,
+        place: VenueKind,
+        [inputs, builders]: [u32; 2],
+        ring: Option<Bytes>,
+    ) -> Result<TimeslicePlan> {
+        let usual = VenueDefaults::at(place);
+        let ring = ring.unwrap_or(usual.ring);
+        let contribution = self.contribution.unwrap_or(usual.contribution.min(ring));
+        if contribution.0 == 0 || contribution > CONTRIBUTION_MAX {
+            bail!("--contribution is {contribution}; 1B to {CONTRIBUTION_MAX} work");
+        }
+        if ring < contribution || ring > RING_MAX {
+            bail!("--ring is {ring}; {contribution} (one contribution) to {RING_MAX} work");
+        }
+        if self.start_skew > TIME_MAX {
+            bail!("--start-skew is {}; times up to {TIME_MAX} work", self.start_skew);
+        }
+        Ok(TimeslicePlan {
+            inputs,
+            builders,
+            weights: Vec::new(),
+            policies: vec![Policy::Token],
+            contribution,
+            messages: UnscheduledMessages::Alone,
+            ring,
+            window: Window { least: 2, most: 64 },
+            dfs: usual.dfs,
+            start_skew: self.start_skew.0,
+            warm_up: usual.warm_up.0,
+            measured: usual.measured.0,
+            seeds: vec![1],
+            rings: InitialRings::Empty,
+            hosts: HostConditions::default(),
+            slowdown: None,
+            changes: Vec::new(),
+            heartbeat: usual.heartbeat.map(|every| every.0),
+        })
+    }
+
+    /// Inputs and builders where both are chosen here, `each` of them unless flags say more.
+    pub(super) fn parts(&self, each: u32) -> [u32; 2] {
+        [self.inputs, self.builders].map(|count| count.unwrap_or(each))
+    }
+
+    /// How many inputs and builders there are of `ranks`.
+    fn parts_of(&self, ranks: u32) -> Result<[u32; 2]> {
+        let parts = match (self.inputs, self.builders) {
+            (Some(inputs), Some(builders)) => [inputs, builders],
+            (Some(inputs), None) => [inputs, ranks.saturating_sub(inputs)],
+            (None, Some(builders)) => [ranks.saturating_sub(builders), builders],
+            (None, None) => [ranks / 2, ranks - ranks / 2],
+        };
+        match parts {
+            [inputs, builders] if inputs > 0 && builders > 0 && inputs + builders == ranks => Ok(parts),
+            [inputs, builders] => bail!(
+                "{inputs} inputs and {builders} builders are not the {ranks} ranks of this job; each rank is one of the two"
+            ),
+        }
+    }
+
+    /// What is in force of the ranks' network in a lab or a job.
+    pub(super) fn values(&self, place: VenueKind) -> FlagValues {
+        if place != VenueKind::Lab {
+            return FlagValues::new();
+        }
+        let mut values = vec![("queue", self.lab_queue().to_owned()), ("rate", self.lab_rate().to_string())];
+        values.extend(self.slow.map(|rate| ("slow", rate.to_string())));
+        values
+    }
+
+    fn lab_queue(&self) -> &str {
+        self.queue.as_deref().unwrap_or("fifo")
+    }
+
+    fn lab_rate(&self) -> BitsPerSec {
+        self.rate.unwrap_or(BitsPerSec::mega(50))
+    }
+
+    /// The name under which the run can be watched.
+    pub(super) fn job_name(&self) -> String {
+        self.name.clone().unwrap_or_else(|| std::process::id().to_string())
+    }
+
+    /// Where to run when `on` was said, and `usual` otherwise.
+    pub(super) fn place(&self, on: Option<VenueKind>, usual: VenueKind) -> Result<VenueKind> {
+        let given: Vec<VenueKind> = on.into_iter().collect();
+        let place = JobFlags::from_arguments(Some(&self.job)).places(&given)?.first().copied().unwrap_or(usual);
+        refuse_elsewhere(
+            place,
+            &[
+                ("--rate", self.rate.is_some(), &[VenueKind::Lab]),
+                ("--slow", self.slow.is_some(), &[VenueKind::Lab]),
+                ("--queue", self.queue.is_some(), &[VenueKind::Sim, VenueKind::Lab]),
+                ("--wire", !self.job.wire.is_empty(), &[VenueKind::Lab, VenueKind::Cluster]),
+            ],
+        )?;
+        Ok(place)
+    }
+
+    /// Lets `run` work with the ranks of a lab or a job, and with what `prepare` made of their number before any was started in a lab.
+    pub(super) fn with_ranks<T>(
+        &self,
+        place: VenueKind,
+        prepare: impl Fn([u32; 2]) -> Result<(TimeslicePlan, T)>,
+        run: impl FnOnce(&mut dyn ProcessVenue, &TimeslicePlan, &T) -> Result<Exit>,
+    ) -> Result<Exit> {
+        let seed = |plan: &TimeslicePlan| plan.seeds.first().copied().unwrap_or(1);
+        let watched = |venue: &mut dyn ProcessVenue, plan: &TimeslicePlan, rest: &T| {
+            let host = venue.coordinator_host().map_or_else(String::new, |host| format!("@{host}"));
+            eprintln!("watch it: clearway timeslice watch {}{host}", self.job_name());
+            run(venue, plan, rest)
+        };
+        if place == VenueKind::Cluster {
+            let order = JobFlags::from_arguments(Some(&self.job)).order()?;
+            return across(&JobSpec { losses: LossPolicy::Continue, ..order }, |site| {
+                let (plan, rest) = prepare(self.parts_of(site.size())?)?;
+                let mut venue = venue::open_job(Some(site), &LaunchSpec::new::<TimesliceProtocol>(seed(&plan)))?;
+                watched(&mut venue, &plan, &rest)
+            });
+        }
+        let parts = self.parts(4);
+        let (plan, rest) = prepare(parts)?;
+        let fabric = Fabric::lab(Topology::Star { hosts: parts.iter().sum(), rate: self.lab_rate() });
+        let spec = LaunchSpec { wire: self.job.wire_request()?, ..LaunchSpec::new::<TimesliceProtocol>(seed(&plan)) };
+        let mut venue = LabVenue::open(&fabric, &spec)?;
+        venue.arm(self.lab_queue())?;
+        self.slow.map_or(Ok(()), |rate| venue.slow_first(rate))?;
+        watched(&mut venue, &plan, &rest)
+    }
+}
+
+impl FabricFlags {
+    /// Where to run.
+    pub(super) fn place(&self, network: &NetworkFlags) -> Result<VenueKind> {
+        let place = network.place(self.on, VenueKind::Sim)?;
+        refuse_elsewhere(
+            place,
+            &[
+                ("--fabric", self.fabric.is_some(), &[VenueKind::Sim]),
+                ("--node-rate", self.node_rate.is_some(), &[VenueKind::Sim]),
+                ("--packet", self.packet.is_some(), &[VenueKind::Sim]),
+            ],
+        )?;
+        Ok(place)
+    }
+
+    /// What flags change of the fabric's hosts.
+    pub(super) fn hosts(&self) -> HostConditions {
+        HostConditions { rate: self.node_rate, packet: self.packet, ..HostConditions::default() }
+    }
+
+    /// The fabric for so many ranks, and its queue of `ground`.
+    pub(super) fn open(&self, network: &NetworkFlags, ranks: u32) -> Result<(Fabric, String)> {
+        let name = self.name();
+        let fabric = Fabric::machine(name.to_owned(), Some(ranks));
+        let queues = fabric.queues().map_err(|why| anyhow!(why))?;
+        let queue = match &network.queue {
+            Some(queue) if queues.contains(queue) => queue,
+            Some(queue) => bail!("{queue} is no queue of {name}; there are {}", queues.join(", ")),
+            None => queues.first().context("the fabric has no queue")?,
+        };
+        Ok((fabric, queue.clone()))
+    }
+
+    /// What is in force of a simulated fabric under `queue`.
+    pub(super) fn values(&self, queue: &str) -> FlagValues {
+        let mut values = vec![("fabric", self.name().to_owned()), ("queue", queue.to_owned())];
+        values.extend(self.node_rate.map(|rate| ("node-rate", rate.to_string())));
+        values.extend(self.packet.map(|packet| ("packet", packet.to_string())));
+        values
+    }
+
+    /// The fabric's name.
+    pub(super) fn name(&self) -> &str {
+        self.fabric.as_deref().unwrap_or("aries")
+    }
+}
+
+impl TimedFlags {
+    /// `plan` for the time and the seeds that flags say.
+    pub(super) fn extend(&self, plan: TimeslicePlan) -> Result<TimeslicePlan> {
+        let warm_up = self.warm_up.map_or(plan.warm_up, |time| time.0);
+        let measured = self.measured.map_or(plan.measured, |time| time.0);
+        if measured.0 == 0 || measured > TIME_MAX.0 || warm_up > TIME_MAX.0 {
+            bail!("--measured and --warm-up are at most {TIME_MAX}, and something must be measured");
+        }
+        Ok(TimeslicePlan { warm_up, measured, seeds: self.seed.clone(), ..plan })
+    }
+}
+
+/// Refuses the first of `flags` that is given and means nothing in `place`.
+pub(super) fn refuse_elsewhere(place: VenueKind, flags: &[(&str, bool, &[VenueKind])]) -> Result<()> {
+    match flags.iter().find(|(_, given, fits)| *given && !fits.contains(&place)) {
+        Some((flag, _, fits)) => {
+            let fits: Vec<&str> = fits.iter().map(|place| place.name()).collect();
+            bail!("{flag} is for --on {}, and this is --on {}", fits.join(" or "), place.name())
+        }
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,321 @@
+//! Coordinates the congestion test: every queue, victim, congestor, intensity and draw in turn.
+
+use std::cell::RefCell;
+use std::io::{IsTerminal, Write};
+
+use anyhow::{Result, anyhow, bail};
+use clearway_proto::base::{RandomKey, Rank};
+use clearway_proto::congestion::{
+    CongestorKind, Draw, LimitingFactor, NetworkLayout, NetworkOutcome, NullEvidence, Verdict, VictimEvidence,
+    VictimKind, judge,
+};
+use clearway_proto::stats::{Estimate, Resampled};
+
+use super::cell::{Case, Cell};
+use super::evidence::{Evidence, P99};
+use super::outcome::{CaseResult, DrawResult};
+use super::program::{ProgramPart, TimedCommand};
+use super::windows::{Grid, Windows};
+use super::{figures, judgement};
+use crate::mechanism::congestion::phases::{PhasePlan, PhaseRunner};
+use crate::mechanism::congestion::{CongestionSection, INTENSITY_MAX, NullControl};
+use crate::report::model::{Report, Slowest};
+use crate::run::RunSpec;
+use crate::run::venue::{CongestionReach, HostNoise, VenueFacts};
+
+/// Runs `test` and writes what it shows into `report`.
+pub(crate) fn run(
+    test: &CongestionSection,
+    order: &RunSpec<'_>,
+    stage: &mut PhaseRunner<'_>,
+    report: &mut Report,
+) -> Result<()> {
+    let layout = order.scenario.layout().map_err(|why| anyhow!(why))?;
+    let grid = Grid::new(&order.scenario.fabric, test.slice);
+    let program = test.programs.as_ref().and_then(|programs| programs.congestor.as_deref());
+    let windows = match program {
+        None => Windows::new(grid, test.isolated.0, test.congested.0),
+        Some(_) => Windows::around_program(grid, test.isolated.0, test.congested.0),
+    };
+    if program.is_none() && test.congestors.contains(&CongestorKind::Program) {
+        bail!("the congestor `program` is a command of yours, which only `clearway bench --congestor-cmd` takes");
+    }
+    let facts = stage.facts();
+    let mut coordinator = CongestionCoordinator {
+        test,
+        order,
+        layout: &*layout,
+        windows,
+        facts,
+        stage,
+        done: 0,
+        total: cases(test).len(),
+    };
+    report.warnings.extend(coordinator.warn_of_weak_loads()?);
+    if test.congestors.contains(&CongestorKind::Cast) && !facts.has_multicast {
+        report.warnings.push("these wires have no multicast, so `cast` went along the chain".to_owned());
+    }
+    let mut results = Vec::new();
+    for queue in &test.queues {
+        coordinator.stage.arm(queue)?;
+        coordinator.facts = coordinator.stage.facts();
+        let mut nulls: Vec<(VictimKind, NullEvidence)> = Vec::new();
+        for case in cases(test).into_iter().filter(|case| case.queue == queue) {
+            let null = nulls.iter().find(|(victim, _)| *victim == case.victim).map(|(_, null)| *null);
+            let result = coordinator.case(case, null, unprotected_share(&results, &case))?;
+            if case.congestor == CongestorKind::None {
+                let [isolated, congested] = [&result.isolated, &result.congested].map(|all| all[P99].estimate());
+                nulls
+                    .push((case.victim, NullEvidence { factor: factor_of(&result.factors[P99]), isolated, congested }));
+            }
+            let line = format!("[{}/{}] {}", coordinator.done, coordinator.total, sentence(&result));
+            results.push(result);
+            // A line that says a cell is complete must not come before the cell is kept.
+            coordinator.keep(report, &results);
+            show_progress(&line);
+        }
+    }
+    report.slowest.extend(coordinator.slowest(&results)?);
+    figures::write(report, test, order, &results, coordinator.stage);
+    coordinator.stage.conclude(report);
+    report.verdict = judgement::verdict(test, &order.scenario.verdict, &results);
+    Ok(())
+}
+
+/// All cases of a run in order: the null control of each queue and victim first.
+fn cases(test: &CongestionSection) -> Vec<Case<'_>> {
+    let mut cases = Vec::new();
+    for queue in &test.queues {
+        for victim in &test.victims {
+            let case = |congestor, intensity| Case { queue, victim: *victim, congestor, intensity };
+            if test.null_control == NullControl::Run && !test.congestors.contains(&CongestorKind::None) {
+                cases.push(case(CongestorKind::None, 0));
+            }
+            for congestor in &test.congestors {
+                let intensities: &[u32] = match congestor {
+                    CongestorKind::None | CongestorKind::Program => &[0],
+                    _ => &test.intensity_percent,
+                };
+                cases.extend(intensities.iter().map(|intensity| case(*congestor, *intensity)));
+            }
+        }
+    }
+    cases
+}
+
+/// Goes through the cases.
+struct CongestionCoordinator<'a, 'v> {
+    test: &'a CongestionSection,
+    order: &'a RunSpec<'a>,
+    layout: &'a dyn NetworkLayout,
+    windows: Windows,
+    facts: VenueFacts,
+    stage: &'a mut PhaseRunner<'v>,
+    done: usize,
+    total: usize,
+}
+
+impl<'a> CongestionCoordinator<'a, '_> {
+    /// Keeps `results`, which go with what `report` says of the place, in case the run ends before the others are there.
+    fn keep(&self, report: &Report, results: &[CaseResult<'_>]) {
+        let mut partial = report.clone();
+        figures::write(&mut partial, self.test, self.order, results, self.stage);
+        self.stage.close(&mut partial);
+        self.order.complete.cells(partial, [self.done, self.total]);
+    }
+
+    fn case(&mut self, case: Case<'a>, null: Option<NullEvidence>, unprotected: Option<f64>) -> Result<CaseResult<'a>> {
+        // The null control asks about the machine, not about the hosts: one draw answers, unless it is the whole test.
+        let control = case.congestor == CongestorKind::None && !self.test.congestors.contains(&CongestorKind::None);
+        let count = if control { 1 } else { self.test.draws };
+        let mut draws = Vec::new();
+        for number in 0..count {
+            self.announce(case, number, count);
+            draws.push(self.draw(case, number)?);
+        }
+        self.done += 1;
+        self.combine(case, draws, null, unprotected)
+    }
+
+    /// Says before the run which loads cannot fill a link that victims use: their verdict can only be INVALID.
+    fn warn_of_weak_loads(&self) -> Result<Vec<String>> {
+        let least = self.order.scenario.verdict.overload_min;
+        let draw = Draw::new(self.layout, &self.test.request(), self.key(), 0)?;
+        let mut warnings = Vec::new();
+        for case in
+            cases(self.test).into_iter().filter(|case| Some(case.queue) == self.test.queues.first().map(String::as_str))
+        {
+            let cell = self.cell(case, &draw);
+            if let Some(overload) = cell.overload().filter(|overload| *overload < least) {
+                let (name, intensity) = (case.congestor.name(), case.intensity);
+                let enough = (f64::from(intensity) * least / overload.max(0.01)).ceil();
+                let remedy = if enough > f64::from(INTENSITY_MAX) {
+                    "placement = \"at-victim\" lets them meet".to_owned()
+                } else {
+                    format!("from {enough} % it is enough")
+                };
+                let warning = format!(
+                    "{name} at {intensity} % offers {:.0} % of the fullest link that victims use, too little for a verdict; \
+                     {remedy}",
+                    overload * 100.0
+                );
+                if !warnings.contains(&warning) {
+                    eprintln!("clearway: {warning}");
+                    warnings.push(warning);
+                }
+            }
+        }
+        Ok(warnings)
+    }
+
+    fn cell<'b>(&self, case: Case<'b>, draw: &'b Draw) -> Cell<'b>
+    where
+        'a: 'b,
+    {
+        Cell { case, draw, test: self.test, layout: self.layout, windows: self.windows, facts: self.facts }
+    }
+
+    /// The user's command, where that is what loads.
+    fn timed_command(&mut self, case: Case<'_>, draw: &Draw) -> Result<Option<RefCell<TimedCommand>>> {
+        let program = self.test.programs.as_ref().and_then(|programs| programs.congestor.as_deref());
+        let Some(program) = program.filter(|_| case.congestor == CongestorKind::Program) else { return Ok(None) };
+        let hosts: Vec<Rank> = draw.groups.iter().flatten().copied().collect();
+        let group = self.stage.start_group(ProgramPart::Congestor, program, &hosts)?;
+        Ok(Some(RefCell::new(TimedCommand::new(group, self.windows))))
+    }
+
+    fn key(&self) -> RandomKey {
+        RandomKey::new(self.order.scenario.seed)
+    }
+
+    fn draw(&mut self, case: Case<'_>, number: u32) -> Result<DrawResult> {
+        let draw = Draw::new(self.layout, &self.test.request(), self.key(), number)?;
+        let cell = self.cell(case, &draw);
+        let what = format!("{case}, draw {}", number + 1);
+        let beside = self.timed_command(case, &draw)?;
+        let plan = PhasePlan { windows: &cell.windows, part: &|rank| cell.part(rank), what, beside: beside.as_ref() };
+        let phase_result = self.stage.phase(&plan)?;
+        let key = self.key().purpose("intervals").node(self.done as u64).node(u64::from(number));
+        let evidence = Evidence::from_result(&cell, &phase_result, key)
+            .ok_or_else(|| anyhow!("{case}: no message of the victims came through; measure longer or load less"))?;
+        let (overload, floor) = (cell.overload(), cell.floor());
+        let fair_mbps = cell.fair_rate().map(|rate| rate.0 as f64 / 1e6);
+        Ok(DrawResult { evidence, phase_result, fair_mbps, windows: self.windows, overload, floor, draw })
+    }
+
+    /// Medians over draws, and the verdict.
+    fn combine(
+        &self,
+        case: Case<'a>,
+        draws: Vec<DrawResult>,
+        null: Option<NullEvidence>,
+        unprotected: Option<f64>,
+    ) -> Result<CaseResult<'a>> {
+        let key = self.key().purpose("draws").node(self.done as u64);
+        let lost = || anyhow!("{case}: no draw was measured");
+        let over_draws = |purpose: &str, pick: &dyn Fn(&DrawResult) -> Resampled| {
+            Resampled::median(&draws.iter().map(pick).collect::<Vec<_>>(), key.purpose(purpose))
+        };
+        let mut isolated = Vec::new();
+        let mut congested = Vec::new();
+        let mut factors = Vec::new();
+        for i in 0..3 {
+            isolated.push(over_draws("isolated", &|draw| draw.evidence.isolated[i].clone()).ok_or_else(lost)?);
+            congested.push(over_draws("congested", &|draw| draw.evidence.congested[i].clone()).ok_or_else(lost)?);
+            let each: Option<Vec<Resampled>> = draws.iter().map(|draw| draw.factor(i)).collect();
+            factors.push(each.and_then(|each| Resampled::median(&each, key.purpose("factor"))));
+        }
+        let [isolated, congested]: [[Resampled; 3]; 2] =
+            [isolated, congested].map(|all| all.try_into().unwrap_or_else(|_| unreachable!("three quantiles")));
+        let factors = factors.try_into().unwrap_or_else(|_| unreachable!("three quantiles"));
+        let mut result = CaseResult { case, draws, isolated, congested, factors, verdict: None };
+        result.verdict = self.verdict(&result, null, unprotected);
+        Ok(result)
+    }
+
+    fn verdict(
+        &self,
+        result: &CaseResult<'_>,
+        null: Option<NullEvidence>,
+        unprotected: Option<f64>,
+    ) -> Option<Verdict> {
+        let factor = factor_of(&result.factors[P99]);
+        let least =
+            |pick: &dyn Fn(&DrawResult) -> Option<f64>| result.draws.iter().filter_map(pick).min_by(f64::total_cmp);
+        let floor = result.draws.iter().map(|draw| draw.floor).max()?;
+        let evidence = VictimEvidence {
+            factor,
+            isolated: result.isolated[P99].estimate(),
+            congested: result.congested[P99].estimate(),
+            floor,
+            processor_delay: result.draws.iter().map(|draw| draw.evidence.processor_delay).max()?,
+            congestor_share: least_share(&result.draws),
+            brake: match (self.facts.hosts, self.facts.reach) {
+                (HostNoise::Simulated, CongestionReach::Tree) => LimitingFactor::Network { unprotected },
+                _ => LimitingFactor::Unknown,
+            },
+            overload: least(&|draw| draw.overload),
+            idle_limit: match (self.facts.hosts, result.case.victim) {
+                (HostNoise::Real, VictimKind::Ping | VictimKind::Get) => Some(floor),
+                _ => None,
+            },
+            null,
+        };
+        // Who puts nothing on the network asks no question about it.
+        result.case.congestor.sends().then(|| judge(&self.order.scenario.verdict, &evidence))
+    }
+
+    /// The slowest messages of the victims in the worst draw of the worst case, and what held them up.
+    fn slowest(&mut self, results: &[CaseResult<'_>]) -> Result<Option<Slowest>> {
+        let judged = results.iter().filter(|result| result.case.congestor.sends());
+        let draws = judged.flat_map(|result| result.draws.iter().map(move |draw| (result, draw)));
+        let p99 = |draw: &DrawResult| draw.evidence.congested[P99].estimate().value;
+        let Some((result, draw)) = draws.max_by(|(_, a), (_, b)| p99(a).total_cmp(&p99(b))) else { return Ok(None) };
+        let cell = self.cell(result.case, &draw.draw);
+        let what = format!("{}, draw {}", result.case, draw.draw.number + 1);
+        let plan = PhasePlan { windows: &cell.windows, part: &|rank| cell.part(rank), what, beside: None };
+        let slowest = self.stage.slowest(result.case.queue, draw.phase_result.number, &plan)?;
+        Ok(slowest.map(|slowest| Slowest { labels: figures::labels_of(self.test, result), ..slowest }))
+    }
+
+    fn announce(&self, case: Case<'_>, draw: u32, draws: u32) {
+        if std::io::stderr().is_terminal() {
+            let which = if draws > 1 { format!(", draw {} of {draws}", draw + 1) } else { String::new() };
+            eprint!("\r\x1b[K[{}/{}] {case}{which} ...", self.done + 1, self.total);
+            let _ = std::io::stderr().flush();
+        }
+    }
+}
+
+/// What congestors reached in the worst draw.
+fn least_share(draws: &[DrawResult]) -> Option<f64> {
+    draws.iter().filter_map(|draw| draw.evidence.congestor_share).min_by(f64::total_cmp)
+}
+
+/// What the congestors of `case` reached on the first queue of the run, if victims suffered there.
+fn unprotected_share(results: &[CaseResult<'_>], case: &Case<'_>) -> Option<f64> {
+    let first = results.first()?.case.queue;
+    let twin = results.iter().find(|result| result.case == Case { queue: first, ..*case })?;
+    let congested = twin.verdict.as_ref().is_some_and(|verdict| verdict.outcome == NetworkOutcome::Congested);
+    if congested { least_share(&twin.draws) } else { None }
+}
+
+/// The factor as a verdict sees it: where the base case itself was lost it may be anything, which forbids a statement.
+fn factor_of(factor: &Option<Resampled>) -> Estimate {
+    factor.as_ref().map_or_else(|| Estimate::unbounded(f64::INFINITY, 0), Resampled::estimate)
+}
+
+/// Replaces the line of progress, where there is one.
+fn show_progress(line: &str) {
+    if std::io::stderr().is_terminal() {
+        eprintln!("\r\x1b[K{line}");
+    } else {
+        eprintln!("{line}");
+    }
+}
+
+fn sentence(result: &CaseResult<'_>) -> String {
+    let p99 = |of: &[Resampled; 3]| judgement::duration(of[P99].estimate().value);
+    let verdict = result.verdict.as_ref().map_or_else(String::new, |verdict| format!("  {}", verdict.outcome));
+    format!("{}: p99 {} -> {}{verdict}", result.case, p99(&result.isolated), p99(&result.congested))
+}

@@ -1,0 +1,536 @@
+//! One rank of timeslice building: an input or a builder over the wire that its coordinator chose, run after run.
+//!
+//! # Model
+//! The engine says who sends what when; this is what is around it: memory, the source of an input, the sink of a builder, and the
+//! coordinator's orders. All of them are looked at after each step of the engine; a source or sink with something new wakes the rank.
+//!
+//! # Invariants
+//! I1. A rank never waits for its source, its sink or its coordinator while peers wait for it.
+//!
+//! # Not here
+//! What is said to the coordinator: `words`. What a rank does in a run, and with which memory: `part`.
+
+use std::collections::VecDeque;
+use std::io::Read;
+use std::ops::ControlFlow;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use clearway_proto::base::{Bytes, Class, LocalNs, Nanos, RandomKey, Rank};
+use clearway_proto::timeslice::{
+    ReleasePolicy, TimesliceCommand, TimesliceConfig, TimesliceEvent, TimesliceLayout, TimesliceNode, WriteSlots,
+};
+use clearway_proto::wire::{Driver, RegionId, Span, Wire};
+use clearway_runtime::waiting::Waitable;
+use clearway_runtime::{clock, progress};
+use nix::sys::signal::{Signal, raise};
+
+use super::builder_output::{BuilderOutput, SinkReturn};
+use super::messages::{
+    TimesliceAssignment, TimesliceProgress, TimesliceProtocol, TimesliceRequest, TimesliceResponse, TimesliceResult,
+};
+use super::numbers::TimesliceNumbers;
+use super::role::{TimesliceMemory, TimesliceRole};
+use super::stream::look;
+use crate::run::exit::Exit;
+use crate::run::rank_process::{Incoming, RankContext, Requests, respond};
+
+/// Tells the coordinator something.
+fn send_response(said: TimesliceResponse) -> Result<()> {
+    respond::<TimesliceProtocol>(said)
+}
+
+/// Serves requests until the coordinator is done.
+pub(crate) fn serve(end: RankContext) -> Result<Exit> {
+    let (mut wire, mut orders) = end.begin::<TimesliceProtocol>()?;
+    let mut memory = TimesliceMemory::default();
+    let mut next = loop {
+        break match orders.next()? {
+            Some(Incoming::Request(TimesliceRequest::Look(template))) => {
+                send_response(look(&template).map_or_else(
+                    |error| TimesliceResponse::Failed(format!("{error:#}")),
+                    |()| TimesliceResponse::Found,
+                ))?;
+                continue;
+            }
+            Some(Incoming::Request(TimesliceRequest::Take(assignment))) => AfterRun::Run(assignment),
+            Some(Incoming::Leave) => AfterRun::Leave,
+            _ => AfterRun::Gone,
+        };
+    };
+    loop {
+        let assignment = match next {
+            AfterRun::Run(assignment) => assignment,
+            AfterRun::Leave => return Ok(Exit::Good),
+            AfterRun::Gone => return Ok(Exit::Failed),
+        };
+        next = match RunningBuild::open(&mut *wire, &assignment, &mut memory, &mut orders) {
+            Ok((running, node)) => running.run(&mut *wire, node),
+            Err(error) => {
+                send_response(TimesliceResponse::Failed(format!("{error:#}")))?;
+                return Ok(Exit::Good);
+            }
+        };
+    }
+}
+
+/// What comes after a run.
+enum AfterRun {
+    /// Another one.
+    Run(Box<TimesliceAssignment>),
+    /// The coordinator said that all is over.
+    Leave,
+    /// The coordinator is gone, or none.
+    Gone,
+}
+
+/// Progress that is told.
+struct ProgressReporter {
+    every: Nanos,
+    next: LocalNs,
+    number: u64,
+}
+
+/// One run.
+struct RunningBuild<'a> {
+    orders: &'a mut Requests<TimesliceProtocol>,
+    part: TimesliceRole,
+    region: RegionId,
+    inputs: u32,
+    /// How long after the order an input begins.
+    skew: Nanos,
+    begin_at: Option<LocalNs>,
+    telling: Option<ProgressReporter>,
+    /// Since when nothing that was counted is told.
+    told_at: LocalNs,
+    events: VecDeque<TimesliceEvent>,
+    commands: VecDeque<TimesliceCommand>,
+    /// The coordinator said that it may begin, since it takes part.
+    has_begun: bool,
+    /// The coordinator knows that this input is at rest.
+    rest_told: bool,
+    /// This rank takes no part, by a decision of all.
+    is_out: bool,
+    /// It wished that: all that it has built counts. Otherwise nothing does that is not settled.
+    is_retired: bool,
+    /// This rank's part is over, but for what is at the sink.
+    ended: bool,
+    next: Option<AfterRun>,
+}
+
+impl<'a> RunningBuild<'a> {
+    fn open(
+        wire: &mut dyn Waitable,
+        assignment: &TimesliceAssignment,
+        memory: &mut TimesliceMemory,
+        orders: &'a mut Requests<TimesliceProtocol>,
+    ) -> Result<(Self, TimesliceNode)> {
+        let TimesliceAssignment { inputs, builders, .. } = *assignment;
+        let (places, ranks) = ((0..inputs).map(Rank), (inputs..inputs + builders).map(Rank));
+        let layout = Arc::new(TimesliceLayout::new(places.collect(), ranks.collect(), &assignment.weights)?);
+        let rank = wire.rank();
+        let role = layout.role(rank).context("a rank without a part")?;
+        let (part, region, source) = TimesliceRole::new(role, wire, assignment, memory)?;
+        let release =
+            if matches!(part, TimesliceRole::Builder(_)) { ReleasePolicy::ByCommand } else { ReleasePolicy::AtOnce };
+        let skew = RandomKey::new(assignment.seed).purpose("start").node(u64::from(rank.0)).stream();
+        let node = TimesliceNode::new(TimesliceConfig {
+            rank,
+            run: assignment.number as u16,
+            layout,
+            policy: assignment.policy,
+            window: assignment.window,
+            dfs: assignment.dfs,
+            source,
+            slots: WriteSlots::from_policy(assignment.policy),
+            rings: Span { region, offset: 0, length: 0 },
+            ring: assignment.ring,
+            release,
+            heartbeat: assignment.heartbeat,
+            class: Class::Bulk,
+            control: Class::Control,
+        });
+        let running = Self {
+            orders,
+            part,
+            region,
+            inputs,
+            skew: Nanos({ skew }.below(assignment.start_skew.0 + 1)),
+            begin_at: None,
+            telling: None,
+            told_at: clock::now(),
+            events: VecDeque::new(),
+            commands: VecDeque::new(),
+            has_begun: false,
+            rest_told: false,
+            is_out: false,
+            is_retired: false,
+            ended: false,
+            next: None,
+        };
+        Ok((running, node))
+    }
+
+    /// Runs until the coordinator wants something else.
+    fn run(mut self, wire: &mut dyn Waitable, node: TimesliceNode) -> AfterRun {
+        let wake_signal = match &self.part {
+            TimesliceRole::Input(input_buffer) => input_buffer.stream().wake_signal().try_clone().ok(),
+            TimesliceRole::Builder(output) => output.wake_signal().try_clone().ok(),
+            TimesliceRole::Same(_) | TimesliceRole::Endless { .. } | TimesliceRole::Discard { .. } => None,
+        };
+        let Ok(input) = self.orders.source().try_clone_to_owned() else { return AfterRun::Gone };
+        let written = if let TimesliceRole::Builder(output) = &self.part { output.unfinished() } else { None };
+        if written
+            .map_or(Ok(()), |name| send_response(TimesliceResponse::Writes(name)))
+            .and_then(|()| send_response(TimesliceResponse::Taken))
+            .is_err()
+        {
+            return AfterRun::Gone;
+        }
+        let mut driver = Driver::boot(node, clock::now(), 0);
+        let mut control = vec![input.as_fd()];
+        control.extend(wake_signal.as_ref().map(AsFd::as_fd));
+        let mut host = TimesliceHost { running: &mut self, wake_signal: wake_signal.as_ref() };
+        progress::run(&mut driver, wire, &control, &mut host);
+        self.next.unwrap_or(AfterRun::Gone)
+    }
+
+    /// Ends the run because of `what`; the coordinator ends all others.
+    fn fail(&mut self, what: String) {
+        if send_response(TimesliceResponse::Failed(what)).is_err() {
+            self.next = Some(AfterRun::Gone);
+        }
+        self.part = TimesliceRole::Discard { account: TimesliceResult::default() };
+    }
+
+    fn respond(&mut self, what: TimesliceResponse) {
+        if send_response(what).is_err() {
+            self.next = Some(AfterRun::Gone);
+        }
+    }
+
+    fn handle_request(&mut self, order: Incoming<TimesliceRequest>, now: LocalNs, driver: &mut Driver<TimesliceNode>) {
+        match order {
+            Incoming::Request(TimesliceRequest::Take(assignment)) => self.next = Some(AfterRun::Run(assignment)),
+            Incoming::Request(TimesliceRequest::Begin(every)) => {
+                self.begin_at = Some(now + self.skew);
+                self.has_begun = true;
+                // Who joins goes on counting samples from where the others are.
+                self.telling.get_or_insert(ProgressReporter { every, next: now + every, number: 1 });
+                self.open_up();
+            }
+            Incoming::Request(TimesliceRequest::Hold) => match &mut self.part {
+                TimesliceRole::Input(input_buffer) => {
+                    input_buffer.hold();
+                    self.rest_told = false;
+                }
+                TimesliceRole::Same(same) => {
+                    same.limit = same.given;
+                    self.rest_told = false;
+                }
+                // It can end wherever it is.
+                TimesliceRole::Endless { given } => {
+                    let given = *given;
+                    self.respond(TimesliceResponse::Over(given));
+                }
+                TimesliceRole::Builder(_) | TimesliceRole::Discard { .. } => {}
+            },
+            Incoming::Request(TimesliceRequest::Pad(timeslice)) => {
+                if let TimesliceRole::Input(input_buffer) = &mut self.part {
+                    input_buffer.resume_at(timeslice);
+                }
+            }
+            Incoming::Request(TimesliceRequest::End(_)) if self.is_out => self.conclude(),
+            Incoming::Request(TimesliceRequest::End(timeslice)) => {
+                if !std::mem::replace(&mut self.has_begun, true) {
+                    self.commands.push_back(TimesliceCommand::Begin);
+                }
+                match &mut self.part {
+                    TimesliceRole::Input(input_buffer) => input_buffer.resume_at(timeslice),
+                    TimesliceRole::Same(same) => same.limit = timeslice,
+                    _ => {}
+                }
+                self.commands.push_back(TimesliceCommand::Finish { timeslice });
+            }
+            Incoming::Request(TimesliceRequest::Keep) => {
+                let kept = if let TimesliceRole::Builder(output) = &mut self.part { output.keep() } else { Ok(()) };
+                self.respond(kept.map_or_else(
+                    |error| TimesliceResponse::Failed(format!("{error:#}")),
+                    |()| TimesliceResponse::Kept,
+                ));
+            }
+            // Asked before a run.
+            Incoming::Request(TimesliceRequest::Look(_)) => {}
+            Incoming::Request(TimesliceRequest::Die) => {
+                // As if somebody else had done it: nothing of this process gets to run any more.
+                let _ = raise(Signal::SIGKILL);
+            }
+            Incoming::Request(TimesliceRequest::Retire) => self.commands.push_back(TimesliceCommand::Retire),
+            Incoming::Request(TimesliceRequest::Join) => self.commands.push_back(TimesliceCommand::Join),
+            Incoming::Request(TimesliceRequest::Tell) => {
+                let settled = built_by_dead(driver.engine_mut());
+                self.respond(TimesliceResponse::Settled(settled));
+            }
+            Incoming::Leave => self.next = Some(AfterRun::Leave),
+        }
+    }
+
+    /// Does what an event of the engine asks for.
+    fn handle_event(&mut self, event: TimesliceEvent) {
+        match (event, &mut self.part) {
+            (TimesliceEvent::Ready, _) => self.respond(TimesliceResponse::Ready),
+            (TimesliceEvent::Free { timeslice }, TimesliceRole::Input(input_buffer)) => input_buffer.free(timeslice),
+            (TimesliceEvent::Free { timeslice }, TimesliceRole::Same(same)) => same.free = timeslice,
+            (TimesliceEvent::Complete { timeslice, position, .. }, TimesliceRole::Builder(output)) => {
+                output.complete(position, timeslice)
+            }
+            (TimesliceEvent::Complete { timeslice, .. }, TimesliceRole::Discard { account }) => account.take(timeslice),
+            (TimesliceEvent::Ended, _) => self.ended = true,
+            (TimesliceEvent::Aborted { by }, _) => self.fail(format!("rank {by} ended the run")),
+            (TimesliceEvent::TooLong { bytes, ring }, _) => self.fail(format!(
+                "a contribution has {} and the ring of a builder {}: --ring makes it longer",
+                Bytes(bytes),
+                Bytes(ring)
+            )),
+            (TimesliceEvent::Refused { missing, .. }, _) => {
+                self.fail(format!("timeslices cannot be built over this wire: {missing}"))
+            }
+            (TimesliceEvent::Lost { rank }, _) => self.respond(TimesliceResponse::Lost(rank.0)),
+            (TimesliceEvent::Helpless, _) => self.respond(TimesliceResponse::Helpless),
+            (TimesliceEvent::Retired { timeslice }, part) => {
+                match part {
+                    TimesliceRole::Input(input_buffer) => input_buffer.retire(timeslice),
+                    TimesliceRole::Same(same) => (same.limit, same.given) = (timeslice, same.given.min(timeslice)),
+                    _ => {}
+                }
+                self.is_retired = true;
+            }
+            // What its sink has that is void stands behind what counts; the coordinator says how much that is.
+            (TimesliceEvent::Out, part) => {
+                if let (TimesliceRole::Builder(output), false) = (part, self.is_retired) {
+                    output.end();
+                }
+                self.is_out = true;
+                self.respond(TimesliceResponse::Out { is_retired: self.is_retired });
+            }
+            (TimesliceEvent::Joined { timeslice }, part) => {
+                match part {
+                    TimesliceRole::Input(input_buffer) => input_buffer.join(timeslice),
+                    TimesliceRole::Same(same) => {
+                        (same.limit, same.given, same.free) = (timeslice, timeslice, timeslice)
+                    }
+                    _ => {}
+                }
+                (self.is_out, self.is_retired, self.has_begun, self.rest_told) = (false, false, false, false);
+                self.respond(TimesliceResponse::Joined);
+            }
+            _ => {}
+        }
+    }
+
+    /// An input that takes part gives all that it may.
+    fn open_up(&mut self) {
+        match &mut self.part {
+            TimesliceRole::Input(input_buffer) => input_buffer.open(),
+            TimesliceRole::Same(same) => same.limit = same.most,
+            TimesliceRole::Endless { .. } | TimesliceRole::Builder(_) | TimesliceRole::Discard { .. } => {}
+        }
+    }
+
+    /// Nothing more comes of this rank's part but what is at its sink.
+    fn conclude(&mut self) {
+        match &mut self.part {
+            TimesliceRole::Builder(output) => output.end(),
+            TimesliceRole::Input(input_buffer) => {
+                let account = TimesliceResult {
+                    cut: input_buffer.cut,
+                    microslices: input_buffer.microslices,
+                    bytes: input_buffer.bytes,
+                    ..TimesliceResult::default()
+                };
+                self.respond(TimesliceResponse::Done(Box::new(account)));
+            }
+            TimesliceRole::Same(_) | TimesliceRole::Endless { .. } => {
+                self.respond(TimesliceResponse::Done(Box::default()))
+            }
+            TimesliceRole::Discard { account } => {
+                let account = std::mem::take(account);
+                self.respond(TimesliceResponse::Done(Box::new(account)));
+            }
+        }
+    }
+
+    /// Moves microslices in and timeslices out.
+    fn move_on(&mut self, driver: &mut Driver<TimesliceNode>, wire: &mut dyn Wire) {
+        // What the sink of a builder that retired has is told at the end.
+        if self.is_out && !(self.is_retired && matches!(self.part, TimesliceRole::Builder(_))) {
+            return;
+        }
+        let failed = match &mut self.part {
+            TimesliceRole::Input(input_buffer) => match wire.region_mut(self.region) {
+                Some(memory) => {
+                    let commands = &mut self.commands;
+                    let moved =
+                        input_buffer.pump(memory, &mut |pieces| commands.push_back(TimesliceCommand::Give(pieces)));
+                    moved.err().map(|error| format!("{error:#}"))
+                }
+                None => Some("its memory is gone".to_owned()),
+            },
+            TimesliceRole::Builder(output) => {
+                hand_over(output, self.inputs, driver.engine_mut(), wire, &mut self.commands)
+            }
+            TimesliceRole::Same(same) => {
+                same.pump(&mut |pieces| self.commands.push_back(TimesliceCommand::Give(pieces)));
+                None
+            }
+            TimesliceRole::Endless { given } => {
+                *given = driver.engine_mut().reached().unwrap_or(0);
+                None
+            }
+            TimesliceRole::Discard { .. } => None,
+        };
+        if let Some(sentence) = failed {
+            self.fail(sentence);
+        }
+    }
+
+    /// Tells the coordinator what it waits for.
+    fn report(&mut self, now: LocalNs, driver: &mut Driver<TimesliceNode>) {
+        if self.is_out {
+            return;
+        }
+        if let Some(telling) = self.telling.as_mut().filter(|telling| telling.next <= now) {
+            let number = telling.number;
+            // One that was away tells once and goes on from here.
+            let passed = 1 + now.since(telling.next).0 / telling.every.0.max(1);
+            (telling.next, telling.number) = (telling.next + Nanos(telling.every.0 * passed), number + passed);
+            let number = number + passed - 1;
+            let timeslices = match &self.part {
+                TimesliceRole::Input(input_buffer) => input_buffer.given(),
+                TimesliceRole::Same(same) => same.given,
+                TimesliceRole::Endless { given } => *given,
+                TimesliceRole::Builder(output) => output.taken(),
+                TimesliceRole::Discard { account } => account.taken.count(),
+            };
+            if let Some(record) = driver.engine_mut().take_record(now) {
+                let awaited = driver.engine_mut().awaited().map(|rank| rank.0);
+                let span = now.since(std::mem::replace(&mut self.told_at, now));
+                let progress =
+                    TimesliceProgress { number, record, span, timeslices, processor: clock::processor(), awaited };
+                self.respond(TimesliceResponse::Progress(Box::new(progress)));
+            }
+        }
+        let rest = match &self.part {
+            TimesliceRole::Input(input_buffer) => Some((input_buffer.is_at_rest(), input_buffer.given())),
+            TimesliceRole::Same(same) => Some((same.given >= same.limit, same.given)),
+            TimesliceRole::Endless { .. } | TimesliceRole::Builder(_) | TimesliceRole::Discard { .. } => None,
+        };
+        // Nobody listens for it before it may begin.
+        if let Some((at_rest, given)) = rest.filter(|_| self.has_begun) {
+            if at_rest && !self.rest_told {
+                self.respond(TimesliceResponse::Over(given));
+            }
+            self.rest_told = at_rest;
+        }
+        if self.ended {
+            self.ended = false;
+            self.conclude();
+        }
+    }
+}
+
+/// Gives `outlet` what can leave, and the engine what came back. Why it cannot go on, if it cannot.
+fn hand_over(
+    output: &mut BuilderOutput,
+    inputs: u32,
+    node: &mut TimesliceNode,
+    wire: &dyn Wire,
+    commands: &mut VecDeque<TimesliceCommand>,
+) -> Option<String> {
+    loop {
+        match output.next_event() {
+            SinkReturn::Release(timeslice) => commands.push_back(TimesliceCommand::Release { timeslice }),
+            SinkReturn::Over(account) => {
+                return send_response(TimesliceResponse::Done(Box::new(account))).err().map(|error| error.to_string());
+            }
+            SinkReturn::Failed(sentence) => return Some(sentence),
+            SinkReturn::Nothing => break,
+        }
+    }
+    while let Some(mut built) = output.next(node.row().unwrap_or(0)) {
+        for place in 0..inputs as usize {
+            let span = node.contribution(place, built.timeslice);
+            let bytes = span.and_then(|Span { region, offset, length }| {
+                wire.region(region)?.get(offset as usize..)?.get(..length as usize)
+            });
+            built.push(bytes.unwrap_or_default());
+        }
+        output.hand_over(built);
+    }
+    None
+}
+
+/// What builders had built that are out, by decision.
+fn built_by_dead(node: &TimesliceNode) -> Vec<(u32, TimesliceNumbers)> {
+    let mut settled: Vec<(u32, TimesliceNumbers)> = Vec::new();
+    for (rank, timeslice) in node.settled() {
+        match settled.last_mut() {
+            Some((last, numbers)) if *last == rank.0 => numbers.push(timeslice),
+            _ => settled.push((rank.0, TimesliceNumbers::from_iter([timeslice]))),
+        }
+    }
+    settled
+}
+
+/// The rank's side of the progress loop.
+struct TimesliceHost<'a, 'b> {
+    running: &'a mut RunningBuild<'b>,
+    wake_signal: Option<&'a UnixStream>,
+}
+
+impl progress::EngineHost<TimesliceNode> for TimesliceHost<'_, '_> {
+    fn event(&mut self, event: TimesliceEvent) {
+        self.running.events.push_back(event);
+    }
+
+    fn control(&mut self, which: usize, now: LocalNs, driver: &mut Driver<TimesliceNode>) {
+        if which > 0 {
+            if let Some(mut wake_signal) = self.wake_signal {
+                let _ = wake_signal.read(&mut [0; 64]);
+            }
+            return;
+        }
+        match self.running.orders.waiting() {
+            Some(orders) => orders.into_iter().for_each(|order| self.running.handle_request(order, now, driver)),
+            None => self.running.next = Some(AfterRun::Gone),
+        }
+    }
+
+    fn after_step(
+        &mut self,
+        now: LocalNs,
+        driver: &mut Driver<TimesliceNode>,
+        wire: &mut dyn Wire,
+    ) -> ControlFlow<(), Option<LocalNs>> {
+        let running = &mut *self.running;
+        while let Some(event) = running.events.pop_front() {
+            running.handle_event(event);
+        }
+        if running.begin_at.is_some_and(|at| at <= now) {
+            running.begin_at = None;
+            running.commands.push_back(TimesliceCommand::Begin);
+        }
+        running.move_on(driver, wire);
+        running.report(now, driver);
+        if running.next.is_some() {
+            return ControlFlow::Break(());
+        }
+        let has_commands = !running.commands.is_empty();
+        running.commands.drain(..).for_each(|command| driver.command(now, command));
+        let telling = running.telling.as_ref().map(|telling| telling.next);
+        let wake = [running.begin_at, telling].into_iter().flatten().min();
+        ControlFlow::Continue(if has_commands { Some(now) } else { wake })
+    }
+}

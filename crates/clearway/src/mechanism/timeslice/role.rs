@@ -1,0 +1,142 @@
+//! What a rank does in one run: which source or sink it has, and the memory for it.
+//!
+//! # Model
+//! An input gives microslices of a source, or the same memory again and again, or sends what nobody waits for; a builder hands
+//! over to a sink, or looks at nothing. Each has one region, which lives longer than the run.
+//!
+//! # Not here
+//! Orders, and what the engine is told: `rank`.
+
+use anyhow::{Result, anyhow};
+use clearway_proto::base::Bytes;
+use clearway_proto::timeslice::{ContributionSizes, ContributionSource, ContributionSpans, Policy, Role};
+use clearway_proto::wire::{RegionId, Span};
+use clearway_runtime::waiting::Waitable;
+
+use super::builder_output::BuilderOutput;
+use super::input_buffer::InputBuffer;
+use super::messages::{SinkKind, SourceKind, TimesliceAssignment, TimesliceResult};
+use super::stream::SourceStream;
+
+/// The region that this rank has, once it has one: every run uses it, since a wire keeps what was registered.
+#[derive(Default)]
+pub(super) struct TimesliceMemory(Option<Span64>);
+
+#[derive(Clone, Copy)]
+struct Span64 {
+    region: RegionId,
+    length: Bytes,
+}
+
+impl TimesliceMemory {
+    /// A region of at least `length`.
+    fn region(&mut self, wire: &mut dyn Waitable, length: Bytes) -> Result<RegionId> {
+        if let Some(own) = self.0.filter(|own| own.length >= length) {
+            return Ok(own.region);
+        }
+        let region = wire.register(length);
+        let region =
+            region.map_err(|_| anyhow!("{length} of memory that peers can write to are not to be had here"))?;
+        self.0 = Some(Span64 { region, length });
+        Ok(region)
+    }
+}
+
+/// What this rank does in a run.
+pub(super) enum TimesliceRole {
+    /// An input with microslices.
+    Input(Box<InputBuffer>),
+    /// An input that gives the same memory again and again.
+    Same(RepeatedSpan),
+    /// An input that has everything already, and sends it unscheduled.
+    Endless { given: u64 },
+    /// A builder with a sink.
+    Builder(Box<BuilderOutput>),
+    /// A builder that looks at nothing.
+    Discard { account: TimesliceResult },
+}
+
+impl TimesliceRole {
+    /// What the rank with `role` does, the region that it does it with, and what its node knows of that.
+    ///
+    /// # Errors
+    /// A sentence when the source or sink cannot be opened, or there is no such memory.
+    pub(super) fn new(
+        role: Role,
+        wire: &mut dyn Waitable,
+        assignment: &TimesliceAssignment,
+        memory: &mut TimesliceMemory,
+    ) -> Result<(Self, RegionId, ContributionSource)> {
+        match role {
+            Role::Input(place) => input(wire, assignment, memory, place),
+            Role::Builder(place) => {
+                let rings = Bytes(assignment.ring.0 * u64::from(assignment.inputs));
+                Ok((builder(assignment, place)?, memory.region(wire, rings)?, ContributionSource::Given))
+            }
+        }
+    }
+}
+
+/// Gives one span again and again, as often as rings can ask for it.
+pub(super) struct RepeatedSpan {
+    span: Span,
+    pub(super) given: u64,
+    pub(super) free: u64,
+    pub(super) limit: u64,
+    /// The limit unless it is told otherwise.
+    pub(super) most: u64,
+    ahead: u64,
+}
+
+impl RepeatedSpan {
+    pub(super) fn pump(&mut self, give: &mut dyn FnMut(ContributionSpans)) {
+        while self.given < self.limit && self.given - self.free < self.ahead {
+            give(ContributionSpans::new([self.span]).expect("a span with bytes"));
+            self.given += 1;
+        }
+    }
+}
+
+/// What the input at `place` does.
+fn input(
+    wire: &mut dyn Waitable,
+    assignment: &TimesliceAssignment,
+    memory: &mut TimesliceMemory,
+    place: usize,
+) -> Result<(TimesliceRole, RegionId, ContributionSource)> {
+    let feed = &assignment.feed;
+    let region = memory.region(wire, assignment.memory)?;
+    let length = feed.usual_contribution().0.min(assignment.memory.0);
+    let span = Span { region, offset: 0, length: length as u32 };
+    // Nobody waits for what is unscheduled, so nobody says when its memory is free.
+    if !assignment.policy.is_building() {
+        let sizes = match feed.source {
+            SourceKind::Mixed(length) => ContributionSizes::Mixed(length),
+            _ => ContributionSizes::Constant(Bytes(length)),
+        };
+        return Ok((TimesliceRole::Endless { given: 0 }, region, ContributionSource::Endless(span, sizes)));
+    }
+    let part = match SourceStream::open(feed, place as u64, assignment.seed)? {
+        Some(stream) => {
+            let input_buffer = InputBuffer::new(feed.shape, stream, region, assignment.memory, feed.timeslices)?;
+            TimesliceRole::Input(Box::new(input_buffer))
+        }
+        None => {
+            let in_rings = (assignment.ring.0 / length.max(1) + 1) * u64::from(assignment.builders);
+            let most = feed.timeslices.unwrap_or(u64::MAX);
+            TimesliceRole::Same(RepeatedSpan { span, given: 0, free: 0, limit: most, most, ahead: in_rings })
+        }
+    };
+    Ok((part, region, ContributionSource::Given))
+}
+
+/// What the builder at `place` does.
+fn builder(assignment: &TimesliceAssignment, place: usize) -> Result<TimesliceRole> {
+    let feed = &assignment.feed;
+    Ok(match (&feed.sink, &feed.source, assignment.policy) {
+        (SinkKind::Discard, ..) | (_, SourceKind::Memory(_), _) | (.., Policy::Raw | Policy::Put) => {
+            TimesliceRole::Discard { account: TimesliceResult::default() }
+        }
+        (sink, ..) => TimesliceRole::Builder(Box::new(BuilderOutput::open(sink, place as u64, feed.shape)?)),
+    })
+}

@@ -1,0 +1,418 @@
+//! How far a run is, who takes part in it, and who is out.
+//!
+//! # Model
+//! A rank is *there* until its process ends or another one says that it is out, and again from when it says that it has joined. The process of one
+//! that is out may live on: it was silent for too long, or it *retired* and keeps what its sink has until the end. A run goes on when all that
+//! are there know of all that are not, and is over when all of them are done, and those that retired.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use clearway_proto::base::{Nanos, Rank};
+use clearway_proto::timeslice::Policy;
+
+use super::messages::TimesliceResult;
+use super::plan::TimeslicePlan;
+use super::scheduled_change::{DetectionTimes, ScheduledAction, ScheduledChange};
+
+/// How long a rank may say that it is helpless before the run ends: it may be the one that is out, and the others say so.
+const HELPLESS: Duration = Duration::from_secs(2);
+
+/// A rank that the run went on without.
+#[derive(Clone, Debug)]
+pub(super) struct RankLoss {
+    pub(super) rank: Rank,
+    /// For a person.
+    pub(super) name: String,
+    pub(super) policy: Option<Policy>,
+    /// How its process ended; none while it lives.
+    how: Option<String>,
+    /// It went because it was asked to.
+    pub(super) is_retired: bool,
+    /// When, since the run began, and when the others knew.
+    pub(super) known: DetectionTimes,
+    /// When it took part again.
+    pub(super) back: Option<Nanos>,
+    /// Who knows.
+    knowing: BTreeSet<Rank>,
+    /// Of a builder: timeslices that count as built by it.
+    pub(super) settled: u64,
+    /// Where it wrote them.
+    pub(super) archive: Option<String>,
+}
+
+impl RankLoss {
+    /// How it ended, as the end of a sentence.
+    pub(super) fn how_it_ended(&self) -> &str {
+        let alive = if self.is_retired { "retired" } else { "was silent for too long" };
+        self.how.as_deref().unwrap_or(alive)
+    }
+
+    /// Whether its process waits for the end, with what it has built.
+    const fn waits(&self) -> bool {
+        self.is_retired && self.how.is_none()
+    }
+}
+
+/// How far a run is.
+pub(super) struct RunProgress {
+    begun: Instant,
+    inputs: u32,
+    ranks: u32,
+    /// Ranks watch each other.
+    pub(super) is_watched: bool,
+    /// How long nothing is counted: deaths are told since then.
+    uncounted: Nanos,
+    /// What is still to be asked for, the next one last.
+    changes: Vec<ScheduledChange>,
+    /// Who was asked to go, when, and how.
+    ordered: BTreeMap<Rank, (Nanos, ScheduledAction)>,
+    out: BTreeMap<Rank, RankLoss>,
+    /// Retired, and known by itself to be out.
+    aside: BTreeSet<Rank>,
+    /// Those that were out and came back.
+    back: Vec<RankLoss>,
+    /// How often one rank, the first, has said that another is out.
+    told: BTreeMap<(Rank, Rank), usize>,
+    helpless: Option<(Rank, Instant)>,
+    /// Inputs were told to hold.
+    pub(super) held: bool,
+    /// Inputs that give no more by themselves, and how many they gave.
+    pub(super) over: BTreeMap<Rank, u64>,
+    /// How far they were told to go on with empty contributions.
+    pub(super) padded: BTreeMap<Rank, u64>,
+    pub(super) end: Option<u64>,
+    pub(super) done: BTreeMap<Rank, TimesliceResult>,
+}
+
+impl RunProgress {
+    /// Of a run of `policy` that begins now and is counted after some time.
+    pub(super) fn new(plan: &TimeslicePlan, policy: Policy, uncounted: Nanos) -> Self {
+        let is_watched = policy.is_building() && plan.heartbeat.is_some();
+        let mut changes = if is_watched { plan.changes.clone() } else { Vec::new() };
+        changes.reverse();
+        Self {
+            begun: Instant::now(),
+            inputs: plan.inputs,
+            ranks: plan.inputs + plan.builders,
+            is_watched,
+            uncounted,
+            changes,
+            ordered: BTreeMap::new(),
+            out: BTreeMap::new(),
+            aside: BTreeSet::new(),
+            back: Vec::new(),
+            told: BTreeMap::new(),
+            helpless: None,
+            held: false,
+            over: BTreeMap::new(),
+            padded: BTreeMap::new(),
+            end: None,
+            done: BTreeMap::new(),
+        }
+    }
+
+    /// Since it began.
+    pub(super) fn took(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
+    fn now(&self) -> Nanos {
+        Nanos(u64::try_from(self.took().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// Whether `rank` takes part.
+    pub(super) fn is_there(&self, rank: Rank) -> bool {
+        rank.0 < self.ranks && !self.out.contains_key(&rank)
+    }
+
+    /// Those that take part.
+    pub(super) fn living(&self) -> impl Iterator<Item = Rank> + '_ {
+        (0..self.ranks).map(Rank).filter(|rank| self.is_there(*rank))
+    }
+
+    /// The inputs among them.
+    pub(super) fn inputs(&self) -> impl Iterator<Item = Rank> + '_ {
+        self.living().filter(|rank| rank.0 < self.inputs)
+    }
+
+    /// Those that are out.
+    pub(super) fn deaths(&self) -> impl Iterator<Item = &RankLoss> {
+        self.out.values()
+    }
+
+    /// Those that were out at some time, whether they are back or not.
+    pub(super) fn all_deaths(&self) -> impl Iterator<Item = &RankLoss> {
+        self.back.iter().chain(self.out.values())
+    }
+
+    /// What was not asked for, by time.
+    pub(super) fn left_out(&self) -> impl Iterator<Item = &ScheduledChange> {
+        self.changes.iter().rev()
+    }
+
+    /// Whether all are done, and everybody knows of everybody that is out.
+    pub(super) fn is_over(&self) -> bool {
+        self.missing().is_none() && self.unknown().is_none()
+    }
+
+    /// Whether something is still to come of `rank`: it takes part, or is retired.
+    pub(super) fn is_awaited(&self, rank: Rank) -> bool {
+        self.out.get(&rank).map_or(rank.0 < self.ranks, RankLoss::waits)
+    }
+
+    /// The first rank that is not done.
+    pub(super) fn missing(&self) -> Option<Rank> {
+        (0..self.ranks).map(Rank).find(|rank| self.is_awaited(*rank) && !self.done.contains_key(rank))
+    }
+
+    /// Those that retired and know it.
+    pub(super) fn retired(&self) -> impl Iterator<Item = Rank> + '_ {
+        self.aside.iter().copied()
+    }
+
+    /// One that is out, and one that does not know.
+    pub(super) fn unknown(&self) -> Option<(&RankLoss, Rank)> {
+        let not_knowing = |death: &RankLoss| self.living().find(|rank| !death.knowing.contains(rank));
+        self.deaths().find_map(|death| not_knowing(death).map(|rank| (death, rank)))
+    }
+
+    /// What nobody is any more, if there is such a thing.
+    pub(super) fn next_missing(&self) -> Option<&'static str> {
+        match (self.inputs().next(), self.living().any(|rank| rank.0 >= self.inputs)) {
+            (None, _) => Some("input"),
+            (_, false) => Some("builder"),
+            _ => None,
+        }
+    }
+
+    /// Whether too few are there to decide anything: half of those that were there at the last decision, without the first, or fewer.
+    pub(super) fn are_too_few(&self) -> bool {
+        let was_there = |rank: &Rank| self.out.get(rank).is_none_or(|death| death.knowing.is_empty());
+        let before = (0..self.ranks).map(Rank).filter(was_there);
+        let has_first = before.clone().next().is_some_and(|first| self.is_there(first));
+        let (all, left) = (before.count(), self.living().count());
+        2 * left < all || 2 * left == all && !has_first
+    }
+
+    /// What is to be asked of whom now. Who shall come back is asked when it is out, and not before.
+    pub(super) fn next_change(&mut self) -> Option<(Rank, ScheduledAction)> {
+        let now = self.now();
+        let is_due = |change: &ScheduledChange| {
+            let rank = Rank(change.when.rank);
+            let can_be = change.wanted != ScheduledAction::Return || self.aside.contains(&rank);
+            self.uncounted + change.when.at <= now && can_be
+        };
+        let ScheduledChange { when, wanted } = self.changes.remove(self.changes.iter().rposition(is_due)?);
+        let rank = Rank(when.rank);
+        if wanted != ScheduledAction::Return {
+            self.ordered.insert(rank, (now, wanted));
+        }
+        Some((rank, wanted))
+    }
+
+    /// How long can be waited, `most` at most.
+    pub(super) fn patience(&self, most: Duration) -> Duration {
+        let until = |change: &ScheduledChange| {
+            Duration::from_nanos((self.uncounted + change.when.at).0).checked_sub(self.took())
+        };
+        self.changes.iter().rev().find_map(until).map_or(most, |until| until.min(most))
+    }
+
+    /// The process of `rank` ended, and how; whether it was there until now.
+    pub(super) fn rank_died(&mut self, rank: Rank, how: String) -> bool {
+        let was_there = self.is_there(rank);
+        self.done.remove(&rank);
+        self.aside.remove(&rank);
+        self.lose(rank).how = Some(how);
+        was_there
+    }
+
+    /// `by` knows that `rank` is out; whether that is news.
+    pub(super) fn note_loss_known(&mut self, rank: Rank, by: Rank) -> bool {
+        let told = self.told.entry((by, rank)).or_default();
+        *told += 1;
+        if *told <= self.back.iter().filter(|death| death.rank == rank).count() {
+            // It is back already.
+            return false;
+        }
+        // Who joins hears late of those that went while it was out.
+        let (was_there, is_late, now) = (self.is_there(rank), !self.is_there(by), self.now());
+        let death = self.lose(rank);
+        if death.knowing.insert(by) && !is_late {
+            death.known.and(now);
+        }
+        self.helpless = None;
+        was_there
+    }
+
+    /// `rank` is no part of the run any more, and says whether it retired; whether it waits for the end, or to come back.
+    pub(super) fn rank_left(&mut self, rank: Rank, is_retired: bool) -> bool {
+        if is_retired {
+            self.aside.insert(rank);
+            return true;
+        }
+        // The others took it for dead before it could go as asked. Its sink is closed: nothing that it builds later would count.
+        self.ordered.remove(&rank);
+        self.done.remove(&rank);
+        if let Some(death) = self.out.get_mut(&rank) {
+            death.is_retired = false;
+        }
+        false
+    }
+
+    /// `rank` takes part again; whether it did not before.
+    pub(super) fn join(&mut self, rank: Rank) -> bool {
+        let now = self.now();
+        let death = self.out.remove(&rank).map(|death| RankLoss { back: Some(now), ..death });
+        let was_out = death.is_some();
+        self.back.extend(death);
+        self.aside.remove(&rank);
+        self.ordered.remove(&rank);
+        self.done.remove(&rank);
+        was_out
+    }
+
+    fn lose(&mut self, rank: Rank) -> &mut RankLoss {
+        let (died, wanted) = self.ordered.get(&rank).copied().unwrap_or((self.now(), ScheduledAction::Death));
+        let is_retired = wanted == ScheduledAction::Retirement;
+        self.over.remove(&rank);
+        if !is_retired {
+            self.done.remove(&rank);
+        }
+        self.out.entry(rank).or_insert_with(|| RankLoss {
+            rank,
+            name: String::new(),
+            policy: None,
+            how: None,
+            is_retired,
+            known: DetectionTimes::from_death(died),
+            back: None,
+            knowing: BTreeSet::new(),
+            settled: 0,
+            archive: None,
+        })
+    }
+
+    /// `rank` says that nothing can be decided.
+    pub(super) fn helpless(&mut self, rank: Rank) {
+        self.helpless.get_or_insert((rank, Instant::now()));
+    }
+
+    /// Who has said so for so long that it must be so.
+    pub(super) fn is_helpless(&self) -> Option<Rank> {
+        let (rank, since) = self.helpless?;
+        (self.is_there(rank) && since.elapsed() > HELPLESS).then_some(rank)
+    }
+
+    /// When the others knew of those that died; times since counting began.
+    pub(super) fn losses(&self) -> BTreeMap<Rank, DetectionTimes> {
+        let counted = |at: Nanos| Nanos(at.0.saturating_sub(self.uncounted.0));
+        let known =
+            |DetectionTimes { died, by }| DetectionTimes { died: counted(died), by: by.map(|by| by.map(counted)) };
+        let dead = self.out.iter().filter(|(_, death)| !death.is_retired);
+        dead.map(|(rank, death)| (*rank, known(death.known))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clearway_proto::base::Bytes;
+
+    use super::*;
+    use crate::scenario::RankAt;
+
+    fn run_progress(changes: Vec<ScheduledChange>) -> RunProgress {
+        let plan = TimeslicePlan {
+            inputs: 2,
+            builders: 2,
+            weights: Vec::new(),
+            policies: vec![Policy::Token],
+            contribution: Bytes(1),
+            messages: crate::mechanism::timeslice::UnscheduledMessages::Alone,
+            ring: Bytes(1),
+            window: "2-8".parse().expect("a window"),
+            dfs: clearway_proto::timeslice::Dfs::default(),
+            start_skew: Nanos::ZERO,
+            warm_up: Nanos::ZERO,
+            measured: Nanos::ZERO,
+            seeds: vec![1],
+            rings: crate::mechanism::timeslice::InitialRings::Empty,
+            hosts: crate::mechanism::timeslice::HostConditions::default(),
+            slowdown: None,
+            changes,
+            heartbeat: Some(Nanos::from_millis(1)),
+        };
+        RunProgress::new(&plan, Policy::Token, Nanos::ZERO)
+    }
+
+    #[test]
+    fn is_over__when_all_that_are_there_are_done_and_know_who_is_not() {
+        let mut run_progress = run_progress(Vec::new());
+        for rank in [0, 1, 2, 3] {
+            assert!(!run_progress.is_over());
+            run_progress.done.insert(Rank(rank), TimesliceResult::default());
+        }
+        assert!(run_progress.is_over());
+        // A rank that dies behind its end is counted by what the others know of it.
+        assert!(
+            run_progress.rank_died(Rank(3), "ended".to_owned()) && !run_progress.rank_died(Rank(3), "ended".to_owned())
+        );
+        for by in [0, 1, 2] {
+            assert_eq!(run_progress.unknown().map(|(death, rank)| (death.rank, rank)), Some((Rank(3), Rank(by))));
+            assert!(!run_progress.note_loss_known(Rank(3), Rank(by)));
+        }
+        assert!(run_progress.is_over() && !run_progress.done.contains_key(&Rank(3)));
+        assert_eq!((run_progress.inputs().count(), run_progress.next_missing()), (2, None));
+        assert!(!run_progress.are_too_few());
+        run_progress.rank_died(Rank(2), "ended".to_owned());
+        assert_eq!((run_progress.next_missing(), run_progress.are_too_few()), (Some("builder"), false));
+        run_progress.rank_died(Rank(0), "ended".to_owned());
+        assert!(run_progress.are_too_few(), "one of three");
+    }
+
+    fn at(rank: u32, at: u64) -> RankAt {
+        RankAt { rank, at: Nanos(at) }
+    }
+
+    #[test]
+    fn next_change__comes_in_the_order_of_time() {
+        let mut run_progress =
+            run_progress(ScheduledChange::by_time(&[at(1, 0), at(3, u64::MAX / 2), at(0, 1)], &[], &[]));
+        let death = |rank| Some((Rank(rank), ScheduledAction::Death));
+        assert_eq!(
+            [run_progress.next_change(), run_progress.next_change(), run_progress.next_change()],
+            [death(1), death(0), None]
+        );
+        assert_eq!(run_progress.left_out().map(|change| change.when.rank).collect::<Vec<_>>(), [3]);
+        assert_eq!(run_progress.patience(Duration::from_secs(1)), Duration::from_secs(1));
+    }
+
+    #[test]
+    fn join__who_retired_is_asked_when_it_is_out_and_late_words_about_it_count_for_nothing() {
+        let mut run_progress = run_progress(ScheduledChange::by_time(&[], &[at(3, 0)], &[at(3, 0)]));
+        assert_eq!(run_progress.next_change(), Some((Rank(3), ScheduledAction::Retirement)));
+        assert_eq!(run_progress.next_change(), None, "it is not out yet");
+        assert!(run_progress.note_loss_known(Rank(3), Rank(0)) && run_progress.rank_left(Rank(3), true));
+        assert!(run_progress.is_awaited(Rank(3)) && !run_progress.is_there(Rank(3)), "it has what it built");
+        assert_eq!(run_progress.next_change(), Some((Rank(3), ScheduledAction::Return)));
+        assert!(run_progress.join(Rank(3)) && !run_progress.join(Rank(3)));
+        assert!(!run_progress.note_loss_known(Rank(3), Rank(1)), "that was before");
+        assert!(run_progress.is_there(Rank(3)));
+        assert_eq!(
+            run_progress.all_deaths().map(|death| (death.how_it_ended(), death.back.is_some())).collect::<Vec<_>>(),
+            [("retired", true)]
+        );
+        assert!(run_progress.note_loss_known(Rank(3), Rank(0)), "it is out again");
+    }
+
+    #[test]
+    fn rank_left__a_rank_that_was_silent_before_it_could_retire_is_out_for_good() {
+        let mut run_progress = run_progress(ScheduledChange::by_time(&[], &[at(3, 0)], &[at(3, 0)]));
+        assert_eq!(run_progress.next_change(), Some((Rank(3), ScheduledAction::Retirement)));
+        assert!(run_progress.note_loss_known(Rank(3), Rank(0)) && !run_progress.rank_left(Rank(3), false));
+        assert_eq!(run_progress.next_change(), None, "its sink is closed, so it is not asked to come back");
+        assert!(!run_progress.is_awaited(Rank(3)), "what it built counts as the others say");
+        assert_eq!(run_progress.deaths().map(RankLoss::how_it_ended).collect::<Vec<_>>(), ["was silent for too long"]);
+    }
+}

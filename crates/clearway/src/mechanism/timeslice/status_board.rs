@@ -1,0 +1,403 @@
+//! What a coordinator tells of its run while it lasts, and who looks at it.
+//!
+//! # Model
+//! A *board* is a file of one line of JSON that the coordinator replaces whole once a second, in a directory that belongs to its user
+//! alone. It is removed at the end; that of a coordinator that was killed counts for nothing, since its process is gone.
+//!
+//! # Invariants
+//! I1. A run does not depend on its board: where none can be written there is none.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use clearway_proto::base::{Nanos, Rank};
+use clearway_proto::stats::Histogram;
+use clearway_proto::timeslice::{Cause, Policy, TimesliceRecord};
+use clearway_runtime::launch::{ExitReason, quoted, ssh_command};
+use nix::unistd::Uid;
+use serde::{Deserialize, Serialize};
+
+use super::messages::TimesliceProgress;
+use super::page::millis;
+use crate::run::exit::Exit;
+use crate::run::job::host_name;
+
+/// How often a board is renewed.
+const EVERY: Duration = Duration::from_secs(1);
+/// How often a watcher looks.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// How long a host may take to answer ssh, which may have to ask a name server or two.
+const SSH_PATIENCE: Duration = Duration::from_secs(30);
+/// A rank that did less than this part of what the median did is a straggler.
+const STRAGGLER: f64 = 0.9;
+
+/// What stands on a board.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct BoardState {
+    /// The coordinator's process.
+    process: u32,
+    policy: String,
+    /// Since the run began.
+    seconds: f64,
+    /// Of all builders, in bytes a second.
+    rate: f64,
+    timeslices: u64,
+    /// Absent where no timeslice was complete.
+    completion_ms_p50: Option<f64>,
+    completion_ms_p99: Option<f64>,
+    ranks: Vec<RankStatus>,
+    /// Ranks that the run goes on without, and how each ended.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    out: Vec<String>,
+}
+
+/// One rank.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct RankStatus {
+    name: String,
+    /// Contributions in a second: sent by an input, received by a builder.
+    contributions: f64,
+    /// Builder: how full its rings are at most, in percent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    fill: Option<f64>,
+    /// Whom or what it waits for most of the time, and in how many percent of it where that is known.
+    waits: String,
+}
+
+/// The coordinator's side.
+pub(super) struct StatusBoard {
+    path: Option<PathBuf>,
+    names: Vec<String>,
+    policy: Policy,
+    begun: Instant,
+    renewed: Instant,
+    /// What was counted since it was renewed.
+    live: BTreeMap<Rank, RankActivity>,
+    completion: Histogram,
+    timeslices: u64,
+    out: BTreeMap<Rank, String>,
+}
+
+/// What one rank did since the board was renewed.
+#[derive(Clone, Debug, Default)]
+struct RankActivity {
+    contributions: u64,
+    bytes: u64,
+    /// In how long.
+    span: Nanos,
+    is_builder: bool,
+    /// In millionths.
+    fill: u64,
+    /// Nanoseconds by cause.
+    blocked: [u64; Cause::ALL.len()],
+    awaited: Option<u32>,
+}
+
+impl RankActivity {
+    /// `count` in a second. What ranks say comes when it comes: the time that they counted in is theirs, not the board's.
+    fn in_second(&self, count: u64) -> f64 {
+        count as f64 / self.span.as_secs_f64().max(1e-9)
+    }
+
+    /// What held an input most of the time.
+    fn cause(&self) -> String {
+        let most = Cause::ALL.into_iter().max_by_key(|cause| self.blocked[*cause as usize]);
+        match most.map(|cause| (cause, self.blocked[cause as usize])) {
+            Some((cause, nanos)) if nanos > 0 => format!("{} {:.0} %", cause.name(), self.in_second(nanos) / 1e7),
+            _ => "nothing".to_owned(),
+        }
+    }
+}
+
+impl StatusBoard {
+    /// A board for `job`, whose ranks have these names.
+    pub(super) fn open(job: &str, names: Vec<String>) -> Self {
+        let path = directory().and_then(|directory| path_of(&directory, job)).map_err(|why| {
+            eprintln!("clearway: nobody can watch this run: {why:#}");
+        });
+        let now = Instant::now();
+        let (live, completion) = (BTreeMap::new(), Histogram::default());
+        let policy = Policy::Raw;
+        let out = BTreeMap::new();
+        Self { path: path.ok(), names, policy, begun: now, renewed: now, live, completion, timeslices: 0, out }
+    }
+
+    /// A run of `policy` begins.
+    pub(super) fn begin(&mut self, policy: Policy) {
+        (self.policy, self.begun, self.timeslices) = (policy, Instant::now(), 0);
+        self.out.clear();
+    }
+
+    /// The run goes on without `rank`, which ended as `how` says.
+    pub(super) fn lose(&mut self, rank: Rank, how: &str) {
+        self.live.remove(&rank);
+        self.out.insert(rank, how.to_owned());
+    }
+
+    /// `rank` takes part again.
+    pub(super) fn join(&mut self, rank: Rank) {
+        self.out.remove(&rank);
+    }
+
+    /// Adds what `rank` says of itself, and renews the board if it is time.
+    pub(super) fn add(&mut self, rank: Rank, progress: &TimesliceProgress) {
+        let live = self.live.entry(rank).or_default();
+        live.span = live.span + progress.span;
+        match &progress.record {
+            TimesliceRecord::Input(record) => {
+                live.contributions += record.contributions;
+                live.blocked.iter_mut().zip(record.blocked).for_each(|(sum, more)| *sum += more.0);
+            }
+            TimesliceRecord::Builder(record) => {
+                live.is_builder = true;
+                live.contributions += record.contributions;
+                live.bytes += record.bytes;
+                live.fill = live.fill.max(record.fill.max().unwrap_or(0));
+                live.awaited = progress.awaited;
+                self.timeslices += record.timeslices;
+                self.completion.merge(&record.completion);
+            }
+        }
+        if self.renewed.elapsed() >= EVERY {
+            self.renew();
+        }
+    }
+
+    fn renew(&mut self) {
+        let rank = |(rank, live): (&Rank, &RankActivity)| RankStatus {
+            name: self.name(rank.index()),
+            contributions: live.in_second(live.contributions),
+            fill: live.is_builder.then_some(live.fill as f64 / 1e4),
+            waits: match live.awaited {
+                Some(input) => self.name(input as usize),
+                None => live.cause(),
+            },
+        };
+        let state = BoardState {
+            process: std::process::id(),
+            policy: self.policy.name().to_owned(),
+            seconds: self.begun.elapsed().as_secs_f64(),
+            rate: self.live.values().map(|live| live.in_second(live.bytes)).sum(),
+            timeslices: self.timeslices,
+            completion_ms_p50: millis(&self.completion, "p50"),
+            completion_ms_p99: millis(&self.completion, "p99"),
+            ranks: self.live.iter().map(rank).collect(),
+            out: self.out.iter().map(|(rank, how)| format!("{} {how}", self.name(rank.index()))).collect(),
+        };
+        if let Some(path) = &self.path {
+            // A board that cannot be renewed is old, which a watcher sees.
+            let _ = replace(path, &state);
+        }
+        self.live.clear();
+        self.completion = Histogram::default();
+        self.renewed = Instant::now();
+    }
+
+    fn name(&self, rank: usize) -> String {
+        self.names.get(rank).map_or_else(String::new, |host| format!("rank {rank} ({host})"))
+    }
+}
+
+impl Drop for StatusBoard {
+    fn drop(&mut self) {
+        if let Some(path) = &self.path {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+fn replace(path: &Path, state: &BoardState) -> Result<()> {
+    let fresh = path.with_extension("new");
+    fs::write(&fresh, serde_json::to_vec(state)?)?;
+    Ok(fs::rename(&fresh, path)?)
+}
+
+/// Where boards can be, best first: a launcher may keep from its ranks what a login sets.
+fn directories() -> impl Iterator<Item = PathBuf> {
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(|runtime| PathBuf::from(runtime).join("clearway"));
+    runtime.into_iter().chain([PathBuf::from(format!("/tmp/clearway-{}", Uid::effective()))])
+}
+
+/// The first directory of boards that there is, or can be made.
+fn directory() -> Result<PathBuf> {
+    let mut last = Ok(PathBuf::new());
+    for path in directories() {
+        last = made(path);
+        if last.is_ok() {
+            break;
+        }
+    }
+    last
+}
+
+/// `path`, made if it is not there.
+fn made(path: PathBuf) -> Result<PathBuf> {
+    if let Err(error) = DirBuilder::new().mode(0o700).create(&path)
+        && error.kind() != std::io::ErrorKind::AlreadyExists
+    {
+        return Err(error).with_context(|| format!("{} cannot be made", path.display()));
+    }
+    let found = fs::symlink_metadata(&path).with_context(|| path.display().to_string())?;
+    if !found.is_dir() || found.uid() != Uid::effective().as_raw() || found.mode() & 0o077 != 0 {
+        bail!("{} is no directory of this user's alone", path.display());
+    }
+    Ok(path)
+}
+
+fn path_of(directory: &Path, job: &str) -> Result<PathBuf> {
+    if job.is_empty() || !is_plain(job) {
+        bail!("`{job}` is no name of a run; letters, digits, `-`, `_` and `.` make one");
+    }
+    Ok(directory.join(format!("timeslice-{job}")))
+}
+
+/// Whether no shell and no directory takes `name` for more than it is.
+fn is_plain(name: &str) -> bool {
+    name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+}
+
+/// Shows the board of `job`, a name or `NAME@HOST`, until its run is over. On another host `program` does it, which is where this one is
+/// unless it is said.
+///
+/// # Errors
+/// There is no such run, or its host cannot be reached.
+pub(crate) fn watch(job: &str, program: Option<&Path>, show: &mut dyn FnMut(&str) -> Result<()>) -> Result<Exit> {
+    let own = host_name()?;
+    match job.split_once('@') {
+        Some((job, host)) if own != host => watch_there(job, host, program),
+        here => watch_here(here.map_or(job, |(job, _)| job), show),
+    }
+}
+
+fn watch_here(job: &str, show: &mut dyn FnMut(&str) -> Result<()>) -> Result<Exit> {
+    let paths = directories().map(|directory| path_of(&directory, job)).collect::<Result<Vec<_>>>()?;
+    let read = |path: &PathBuf| serde_json::from_slice::<BoardState>(&fs::read(path).ok()?).ok();
+    let mut last: Option<BoardState> = None;
+    loop {
+        match paths.iter().filter_map(read).find(|state| is_alive(state.process)) {
+            Some(state) => {
+                if last.as_ref() != Some(&state) {
+                    show(&page(&state))?;
+                    last = Some(state);
+                }
+            }
+            None if last.is_some() => return Ok(Exit::Good),
+            None => bail!(
+                "no run `{job}` is conducted on this host; it says its name and host when it begins, and {job}@HOST is watched over ssh"
+            ),
+        }
+        thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// Lets the same program on `host` show it. What it says, and what ssh says, is said here.
+fn watch_there(job: &str, host: &str, program: Option<&Path>) -> Result<Exit> {
+    path_of(Path::new(""), job)?;
+    if host.is_empty() || host.starts_with('-') || !is_plain(host) {
+        bail!("`{host}` is no name of a host");
+    }
+    let program = program.map_or_else(std::env::current_exe, |program| Ok(program.to_owned()));
+    let program = program.context("the path of this program")?.display().to_string();
+    let line = format!("exec {} timeslice watch {job}", quoted(&program));
+    let mut ssh = ssh_command("ssh", SSH_PATIENCE);
+    let status = ssh.args([host, &line]).stdin(Stdio::null()).status();
+    let status = status.context("ssh, which reaches other hosts, cannot be started")?;
+    match ExitReason::from_status(status) {
+        _ if status.success() => Ok(Exit::Good),
+        ExitReason::Unreachable => bail!("host {host} cannot be reached over ssh"),
+        ExitReason::NoProgram => {
+            bail!("host {host} has no program {program}; put the same there, or say where it is with --remote-program")
+        }
+        ExitReason::Ended => Ok(Exit::Failed),
+    }
+}
+
+fn is_alive(process: u32) -> bool {
+    Path::new(&format!("/proc/{process}")).exists()
+}
+
+/// A board as text.
+fn page(state: &BoardState) -> String {
+    let BoardState { policy, seconds, rate, timeslices, completion_ms_p50: p50, completion_ms_p99: p99, .. } = state;
+    let mut text = format!("{policy}, {seconds:.0} s: {:.2} MB/s, {timeslices} timeslices", rate / 1e6);
+    if let (Some(p50), Some(p99)) = (p50, p99) {
+        let _ = write!(text, ", complete after {p50:.2} ms (p50), {p99:.2} ms (p99)");
+    }
+    text.push('\n');
+    for is_builder in [false, true] {
+        let of_kind = || state.ranks.iter().filter(|rank| rank.fill.is_some() == is_builder);
+        let mut rates: Vec<f64> = of_kind().map(|rank| rank.contributions).collect();
+        rates.sort_by(f64::total_cmp);
+        let median = rates.get(rates.len() / 2).copied().unwrap_or(0.0);
+        for RankStatus { name, contributions, fill, waits } in of_kind() {
+            let part = fill.map_or_else(|| "input  ".to_owned(), |fill| format!("builder, rings {fill:.1} %"));
+            let mark = if *contributions < STRAGGLER * median { "  STRAGGLER" } else { "" };
+            let _ = writeln!(text, "  {name}: {part}, {contributions:.0} contributions/s, waits for {waits}{mark}");
+        }
+    }
+    for dead in &state.out {
+        let _ = writeln!(text, "  {dead}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use clearway_proto::timeslice::InputRecord;
+
+    use super::*;
+
+    #[test]
+    fn add__shares_are_of_the_time_that_ranks_counted_in() {
+        let mut board = StatusBoard {
+            path: None,
+            names: Vec::new(),
+            policy: Policy::Raw,
+            begun: Instant::now(),
+            // Two samples of 200 ms come in one look.
+            renewed: Instant::now(),
+            live: BTreeMap::new(),
+            completion: Histogram::default(),
+            timeslices: 0,
+            out: BTreeMap::new(),
+        };
+        for number in [1, 2] {
+            let mut record = InputRecord { contributions: 10, ..InputRecord::default() };
+            record.blocked[Cause::NoCredit as usize] = Nanos::from_millis(150);
+            let (record, span) = (TimesliceRecord::Input(record), Nanos::from_millis(200));
+            let progress =
+                TimesliceProgress { number, record, span, timeslices: 0, processor: Nanos::ZERO, awaited: None };
+            board.add(Rank(0), &progress);
+        }
+        let live = &board.live[&Rank(0)];
+        assert_eq!(
+            (live.cause(), live.in_second(live.contributions)),
+            (format!("{} 75 %", Cause::NoCredit.name()), 50.0)
+        );
+    }
+
+    #[test]
+    fn page__tells_no_time_to_complete_where_nothing_was_complete() {
+        let (policy, ranks, out) = ("dfs".to_owned(), Vec::new(), Vec::new());
+        let (completion_ms_p50, completion_ms_p99) = (None, None);
+        let state = BoardState {
+            process: 1,
+            policy,
+            seconds: 2.0,
+            rate: 0.0,
+            timeslices: 0,
+            completion_ms_p50,
+            completion_ms_p99,
+            ranks,
+            out,
+        };
+        assert_eq!(page(&state), "dfs, 2 s: 0.00 MB/s, 0 timeslices\n");
+    }
+}
