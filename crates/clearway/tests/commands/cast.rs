@@ -101,7 +101,7 @@ impl Ground {
     }
 
     fn cast(&self, arguments: &[&str]) -> Told {
-        Told::of(self.command(arguments).output().expect("the program"))
+        Told::from_output(self.command(arguments).output().expect("the program"))
     }
 }
 
@@ -117,7 +117,7 @@ impl Drop for Ground {
 impl Receiver {
     fn start(mut command: Command, key: &Path, directory: PathBuf, listen: &str) -> Self {
         Self::prepare(&mut command, key, &directory, listen);
-        Self::of(command.spawn().expect("the program"), directory)
+        Self::from_child(command.spawn().expect("the program"), directory)
     }
 
     fn prepare(command: &mut Command, key: &Path, directory: &Path, listen: &str) {
@@ -126,7 +126,7 @@ impl Receiver {
     }
 
     /// That of a process which has just been started.
-    fn of(mut child: Child, directory: PathBuf) -> Self {
+    fn from_child(mut child: Child, directory: PathBuf) -> Self {
         let mut errors = BufReader::new(child.stderr.take().expect("a pipe"));
         let mut line = String::new();
         errors.read_line(&mut line).expect("a line");
@@ -150,7 +150,7 @@ struct Told {
 }
 
 impl Told {
-    fn of(output: Output) -> Self {
+    fn from_output(output: Output) -> Self {
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         let status = output.status.code().unwrap_or(-1);
         Self { status, text: text(output.stdout), errors: text(output.stderr) }
@@ -293,7 +293,7 @@ fn cast__a_stream_of_unknown_length() {
             .spawn()
             .expect("the program");
         cast.stdin.take().expect("a pipe").write_all(&bytes).expect("taken");
-        Told::of(cast.wait_with_output().expect("it ends")).expect(0, "2 of 2 have everything");
+        Told::from_output(cast.wait_with_output().expect("it ends")).expect(0, "2 of 2 have everything");
         (0..2).for_each(|number| assert!(fs::read(ground.at(number, "s")).expect("there") == bytes));
     }
 }
@@ -319,7 +319,7 @@ fn cast__others_go_on_without_a_killed_receiver_and_it_catches_up() {
     fs::write(ground.from("model"), noise(24 * MIB, 8)).expect("written");
     let cast = ground.begin("model");
     ground.receivers[0].kill();
-    let told = Told::of(cast.wait_with_output().expect("it ends"));
+    let told = Told::from_output(cast.wait_with_output().expect("it ends"));
     told.expect(1, "2 of 3 have everything");
     told.expect(1, "lost");
     (1..3).for_each(|number| assert_same(&ground.from("model"), &ground.at(number, "model")));
@@ -341,7 +341,7 @@ fn cast__a_file_that_changes_while_it_is_sent_appears_nowhere() {
         .open(ground.from("model"))
         .and_then(|mut file| file.write_all(b"more"))
         .expect("longer");
-    let told = Told::of(cast.wait_with_output().expect("it ends"));
+    let told = Told::from_output(cast.wait_with_output().expect("it ends"));
     told.expect(1, "not sent: model: it changed while it was sent");
     told.expect(1, "2 of 2 have everything but what was not sent");
     (0..2).for_each(|number| assert!(!ground.at(number, "model").exists()));
@@ -383,7 +383,8 @@ fn cast__what_cannot_be_read_is_named_and_the_rest_is_sent() {
     };
     close(0o000);
     let cast = |arguments: &[&str]| {
-        without_rights(&ground.command(arguments)).map(|mut command| Told::of(command.output().expect("the program")))
+        without_rights(&ground.command(arguments))
+            .map(|mut command| Told::from_output(command.output().expect("the program")))
     };
     let Some(told) = cast(&["tree"]) else { return close(0o755) };
     let alone = cast(&["tree/closed/"]);
@@ -421,7 +422,7 @@ fn cast__a_file_that_goes_away_before_its_turn_is_named_and_the_rest_is_sent() {
     ["b", "c"].iter().for_each(|name| fs::write(ground.from(name), name).expect("written"));
     let cast = ground.begin("./");
     fs::remove_file(ground.from("b")).expect("removed");
-    let told = Told::of(cast.wait_with_output().expect("it ends"));
+    let told = Told::from_output(cast.wait_with_output().expect("it ends"));
     told.expect(1, "not sent: ./b: No such file or directory");
     told.expect(1, "2 of 2 have everything but what was not sent");
     for number in 0..2 {
@@ -454,7 +455,7 @@ fn cast__what_is_wrong_is_said_in_one_sentence() {
     let with = |key: &Path| {
         let mut command = Command::new(PROGRAM);
         command.arg("cast").arg(ground.from("model")).args(["--to", &ground.to(), "--key"]).arg(key);
-        Told::of(command.output().expect("the program"))
+        Told::from_output(command.output().expect("the program"))
     };
     with(&other).expect(1, "can be read by others: chmod 600");
     fs::set_permissions(&other, fs::Permissions::from_mode(0o600)).expect("set");
@@ -563,7 +564,7 @@ fn cast__over_ssh_as_one_program_says_it() {
         let mut command = Command::new(PROGRAM);
         command.arg("cast").arg(ground.from("model")).arg("--into").arg(ground.root.join("at-%r")).args(more);
         command.env("PATH", format!("{}:{path}", ground.root.display()));
-        Told::of(command.output().expect("the program"))
+        Told::from_output(command.output().expect("the program"))
     };
     let hosts = ground.root.join("hosts").display().to_string();
     let told = cast(&["--to", &hosts]);

@@ -27,7 +27,7 @@ use super::message::{HashPolicy, ReceiverOutcome, TOLD_MAX};
 use super::path::{PathText, RelativePath};
 use super::plan::{BLOCK, BlockHash, EntryKind, Inventory, ManifestEntry, NumberRuns, hash_of, length_of, root_of};
 use super::record::{ObjectPart, ObjectParts};
-use super::target::{FoundKind, TargetDirectory, UnfinishedFile, reason, set_times};
+use super::target::{FoundKind, TargetDirectory, TemporaryFile, reason, set_times};
 
 /// Small files that wait for one synchronisation of their file system, each with an open descriptor, and their bytes.
 const READY_MAX: usize = 256;
@@ -66,7 +66,7 @@ struct PartialFile {
 /// The file that is being written.
 struct OpenFile {
     number: u32,
-    unfinished: UnfinishedFile,
+    unfinished: TemporaryFile,
     have: Vec<Option<BlockHash>>,
     /// Blocks were there before.
     had_part: bool,
@@ -86,7 +86,7 @@ pub(super) struct Assembly {
     entries: Vec<ManifestEntry>,
     states: Vec<EntryProgress>,
     open: Option<OpenFile>,
-    ready: Vec<(u32, UnfinishedFile)>,
+    ready: Vec<(u32, TemporaryFile)>,
     ready_bytes: u64,
     /// Bytes of records that were taken, for who wants to know how far it is.
     taken: Arc<AtomicU64>,
@@ -227,7 +227,7 @@ impl Assembly {
     }
 
     /// A new unfinished file, as long as it shall be, with room for everything in it.
-    fn create(&mut self, number: u32) -> Result<UnfinishedFile, FileFailure> {
+    fn create(&mut self, number: u32) -> Result<TemporaryFile, FileFailure> {
         let why = |error: io::Error| reason(&error);
         let entry = &self.entries[number as usize];
         let unfinished = self.target.create(&entry.path).map_err(why)?;

@@ -71,7 +71,7 @@ pub(super) struct ReceiverConnection {
 }
 
 /// A receiver.
-pub(super) struct Receiver {
+pub(super) struct CastReceiver {
     pub(super) name: String,
     task: CastTask,
     outbox: Option<SendQueue>,
@@ -101,7 +101,7 @@ pub(super) struct Receiver {
     pub(super) why: Vec<(u32, String)>,
 }
 
-impl Receiver {
+impl CastReceiver {
     /// Whether it still is there.
     pub(super) fn is_here(&self) -> bool {
         self.lost.is_none()
@@ -172,8 +172,8 @@ enum ReceiverEvent {
 }
 
 /// All receivers.
-pub(super) struct Receivers {
-    pub(super) all: Vec<Receiver>,
+pub(super) struct CastReceivers {
+    pub(super) all: Vec<CastReceiver>,
     heard: mpsc::Receiver<(usize, ReceiverEvent)>,
     pub(super) bell: Arc<WakeSignal>,
     interrupt: Interrupt,
@@ -181,7 +181,7 @@ pub(super) struct Receivers {
     checked: Instant,
 }
 
-impl Receivers {
+impl CastReceivers {
     /// Lets all of `contacts` come, each of which gets `task` with its own number and directory.
     ///
     /// # Errors
@@ -199,7 +199,7 @@ impl Receivers {
         for (number, contact) in contacts.into_iter().enumerate() {
             let ExpectedReceiver { name, into, connect } = contact;
             let task = CastTask { number: number as u32, into: into.or_else(|| task.into.clone()), ..task.clone() };
-            all.push(Receiver {
+            all.push(CastReceiver {
                 name,
                 task,
                 outbox: None,
@@ -291,8 +291,8 @@ impl Receivers {
     /// The user wants an end.
     pub(super) fn gather(
         &mut self,
-        is_done: &dyn Fn(&Receiver) -> bool,
-        watch: &mut dyn FnMut(&[Receiver]),
+        is_done: &dyn Fn(&CastReceiver) -> bool,
+        watch: &mut dyn FnMut(&[CastReceiver]),
     ) -> Result<()> {
         let mut looked = Instant::now();
         while self.all.iter().any(|peer| peer.is_here() && !is_done(peer)) {
@@ -312,7 +312,7 @@ impl Receivers {
     }
 
     /// Those who are there.
-    pub(super) fn here(&mut self) -> impl Iterator<Item = &mut Receiver> {
+    pub(super) fn here(&mut self) -> impl Iterator<Item = &mut CastReceiver> {
         self.all.iter_mut().filter(|peer| peer.is_here())
     }
 
@@ -329,7 +329,7 @@ impl Receivers {
     /// # Errors
     /// The user wants an end.
     pub(super) fn keep_up(&mut self) -> Result<()> {
-        let keeps_up = |peer: &Receiver| peer.outbox.as_ref().is_none_or(|outbox| outbox.waiting() < WAITING_MAX);
+        let keeps_up = |peer: &CastReceiver| peer.outbox.as_ref().is_none_or(|outbox| outbox.waiting() < WAITING_MAX);
         self.gather(&keeps_up, &mut |_| {})
     }
 
@@ -337,7 +337,7 @@ impl Receivers {
     ///
     /// # Errors
     /// It cannot be written down.
-    pub(super) fn say_to(&mut self, is_meant: &dyn Fn(&Receiver) -> bool, message: &ToReceiver) -> Result<()> {
+    pub(super) fn say_to(&mut self, is_meant: &dyn Fn(&CastReceiver) -> bool, message: &ToReceiver) -> Result<()> {
         let letter = SharedMessage::from_message(message)?;
         self.here().filter(|peer| is_meant(peer)).for_each(|peer| peer.post(&letter));
         Ok(())
@@ -430,7 +430,7 @@ mod tests {
     const SECRET: &[u8] = b"sixteen bytes at least";
 
     /// Peers at the other ends of `streams`.
-    fn peers(streams: &[UnixStream]) -> Receivers {
+    fn peers(streams: &[UnixStream]) -> CastReceivers {
         let contact = |stream: &UnixStream| {
             let both = stream.try_clone().and_then(|other| Ok((stream.try_clone()?, other))).expect("two ends");
             let connect =
@@ -439,7 +439,7 @@ mod tests {
         };
         let task = CastTask { number: 0, into: None, check: HashPolicy::Times };
         let interrupt = Interrupt::listen().expect("signals");
-        Receivers::call(streams.iter().map(contact).collect(), &task, 7, SECRET, interrupt).expect("threads")
+        CastReceivers::call(streams.iter().map(contact).collect(), &task, 7, SECRET, interrupt).expect("threads")
     }
 
     fn here() -> FromReceiver {

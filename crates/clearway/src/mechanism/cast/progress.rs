@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use clearway_proto::base::Bytes;
 use clearway_proto::broadcast::Algorithm;
 
-use super::peers::Receiver;
+use super::peers::CastReceiver;
 
 /// How often the line is written: on a terminal as fast as it can be read, into a file so that it stays short.
 const EVERY: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(5)];
@@ -79,7 +79,7 @@ impl ProgressLine {
     }
 
     /// Who is waited for in something that has no measure, from time to time.
-    pub(super) fn waiting<'p>(&mut self, what: &str, mut whom: impl Iterator<Item = &'p Receiver>) {
+    pub(super) fn waiting<'p>(&mut self, what: &str, mut whom: impl Iterator<Item = &'p CastReceiver>) {
         if !self.is_due() {
             return;
         }
@@ -102,7 +102,7 @@ impl ProgressLine {
     }
 
     /// How far receivers are, from time to time; the others wait for the one with the rank `last`, if for anybody.
-    pub(super) fn show(&mut self, peers: &[Receiver], last: Option<u32>) {
+    pub(super) fn show(&mut self, peers: &[CastReceiver], last: Option<u32>) {
         let seated = || peers.iter().filter(|peer| peer.rank.is_some() && peer.is_here());
         let Some(slowest) = seated().min_by_key(|peer| peer.taken) else { return };
         if !self.is_due() {

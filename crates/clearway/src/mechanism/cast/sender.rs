@@ -24,7 +24,7 @@ use super::feeder::{Feeder, FeederOutput};
 use super::membership::{MemberEnd, MemberPort, PLACES, ROOT, group, place_of};
 use super::message::{BroadcastMembership, CHUNK, CastTask, MemberNetwork, ToReceiver};
 use super::outbox::SharedMessage;
-use super::peers::{ExpectedReceiver, Receiver, Receivers};
+use super::peers::{CastReceiver, CastReceivers, ExpectedReceiver};
 use super::plan::{BlockHash, MissingOfAll};
 use super::progress::ProgressLine;
 use super::receiver::network;
@@ -60,7 +60,7 @@ pub(super) fn send(order: CastOptions, interrupt: Interrupt) -> Result<CastSumma
     let CastOptions { source, contacts, task, secret, rate, mut display } = order;
     let session = u64::from_le_bytes(random()?);
     let begun = Instant::now();
-    let mut peers = Receivers::call(contacts, &task, session, &secret, interrupt)?;
+    let mut peers = CastReceivers::call(contacts, &task, session, &secret, interrupt)?;
     wait(&mut peers, &mut display, "waiting for receivers", &|peer| peer.boot.is_some())?;
     let source = Arc::new(source);
     survey(&mut peers, &source, &mut display)?;
@@ -102,18 +102,18 @@ pub(super) fn random<const N: usize>() -> Result<[u8; N]> {
 
 /// Waits until `is_done` is true of everybody who is there, and shows for whom in `what`.
 fn wait(
-    peers: &mut Receivers,
+    peers: &mut CastReceivers,
     display: &mut ProgressLine,
     what: &str,
-    is_done: &dyn Fn(&Receiver) -> bool,
+    is_done: &dyn Fn(&CastReceiver) -> bool,
 ) -> Result<()> {
     display.phase(what);
-    let is_late = |peer: &&Receiver| peer.is_here() && !is_done(peer);
+    let is_late = |peer: &&CastReceiver| peer.is_here() && !is_done(peer);
     peers.gather(is_done, &mut |all| display.waiting(what, all.iter().filter(is_late)))
 }
 
 /// Everybody learns what there is, and says what it has.
-fn survey(peers: &mut Receivers, source: &CastSource, display: &mut ProgressLine) -> Result<()> {
+fn survey(peers: &mut CastReceivers, source: &CastSource, display: &mut ProgressLine) -> Result<()> {
     peers.give_tasks();
     for entries in source.entries.chunks(CHUNK) {
         peers.say(&ToReceiver::Entries(entries.to_vec()))?;
@@ -124,7 +124,7 @@ fn survey(peers: &mut Receivers, source: &CastSource, display: &mut ProgressLine
 }
 
 /// Of receivers that would write into one directory, under whatever names, the first one does.
-fn part_twins(peers: &mut Receivers) {
+fn part_twins(peers: &mut CastReceivers) {
     let mut seen: BTreeMap<(String, (u64, u64)), String> = BTreeMap::new();
     for peer in peers.here() {
         // The number of the machine's start; namespaces of it share directories.
@@ -144,12 +144,12 @@ fn part_twins(peers: &mut Receivers) {
 
 /// Who has a part of a file learns its hashes, and says what it lacks. The hashes that were told.
 fn compare(
-    peers: &mut Receivers,
+    peers: &mut CastReceivers,
     source: &CastSource,
     display: &mut ProgressLine,
 ) -> Result<BTreeMap<u32, Vec<BlockHash>>> {
     let count = source.entries.len() as u32;
-    let part = |peer: &Receiver| peer.has.as_ref().map(|has| has.part.below(count).collect::<BTreeSet<u32>>());
+    let part = |peer: &CastReceiver| peer.has.as_ref().map(|has| has.part.below(count).collect::<BTreeSet<u32>>());
     let parts: Vec<BTreeSet<u32>> = peers.all.iter().map(|peer| part(peer).unwrap_or_default()).collect();
     let files: BTreeSet<u32> = parts.iter().flatten().copied().collect();
     let mut known = BTreeMap::new();
@@ -176,7 +176,7 @@ fn compare(
 }
 
 /// What all seats have in common, with the sender's address.
-fn seat(peers: &mut Receivers, session: u64, rate: Option<BitsPerSec>) -> Result<BroadcastMembership> {
+fn seat(peers: &mut CastReceivers, session: u64, rate: Option<BitsPerSec>) -> Result<BroadcastMembership> {
     let own = network()?;
     for peer in peers.here() {
         if peer.addresses.is_none() && peer.boot.as_deref() != Some(&own) {
@@ -206,7 +206,7 @@ fn rate_at(address: Ipv4Addr) -> Option<BitsPerSec> {
 }
 
 /// Who is to hear the broadcast takes a seat; the sender's end.
-fn take_seats(peers: &mut Receivers, seat: &BroadcastMembership, secret: &[u8]) -> Result<MemberEnd> {
+fn take_seats(peers: &mut CastReceivers, seat: &BroadcastMembership, secret: &[u8]) -> Result<MemberEnd> {
     // Ranks have no gaps: when somebody fails meanwhile, the others take their seats anew.
     loop {
         for (rank, peer) in (1..).zip(peers.here().filter(|peer| peer.lacks_some)) {
@@ -243,7 +243,7 @@ fn take_seats(peers: &mut Receivers, seat: &BroadcastMembership, secret: &[u8]) 
 
 /// What is around the engine.
 struct SendingHost<'p> {
-    peers: &'p mut Receivers,
+    peers: &'p mut CastReceivers,
     feeder: Feeder,
     display: &'p mut ProgressLine,
     region: RegionId,
@@ -255,7 +255,7 @@ struct SendingHost<'p> {
     /// Peers whose death the engine knows.
     buried: BTreeSet<u32>,
     look_at: LocalNs,
-    course: CastProgress,
+    course: SendProgress,
     blame: Blame,
     /// Objects that are with everybody.
     stable: u64,
@@ -265,13 +265,13 @@ struct SendingHost<'p> {
 
 /// Whether a cast gets on.
 #[derive(Debug, Default)]
-struct CastProgress {
+struct SendProgress {
     /// Objects that left, and were with everybody, and bytes that receivers had taken; and when that last changed.
     seen: [u64; 3],
     since: LocalNs,
 }
 
-impl CastProgress {
+impl SendProgress {
     /// Whether nothing has moved for too long, though there is something that should.
     fn is_stuck(&mut self, now: LocalNs, seen: [u64; 3], under_way: bool) -> bool {
         if !under_way || seen != self.seen {
@@ -283,7 +283,7 @@ impl CastProgress {
 
 impl<'p> SendingHost<'p> {
     fn run(
-        peers: &'p mut Receivers,
+        peers: &'p mut CastReceivers,
         feeder: Feeder,
         mut end: MemberEnd,
         display: &'p mut ProgressLine,
@@ -299,7 +299,7 @@ impl<'p> SendingHost<'p> {
             unsent: None,
             buried: BTreeSet::new(),
             look_at: LocalNs(0),
-            course: CastProgress::default(),
+            course: SendProgress::default(),
             blame: Blame::default(),
             stable: 0,
             stirred: false,
@@ -433,7 +433,7 @@ mod tests {
 
     #[test]
     fn is_stuck__when_nothing_moves_and_something_should() {
-        let mut course = CastProgress::default();
+        let mut course = SendProgress::default();
         let at = |seconds| LocalNs(0) + Nanos::from_secs(seconds);
         assert!(!course.is_stuck(at(100), [1, 0, 0], true), "it has just begun");
         assert!(!course.is_stuck(at(160), [1, 0, 0], true));

@@ -5,7 +5,7 @@ use std::time::Instant;
 use serde::Serialize;
 
 use super::message::TOLD_MAX;
-use super::peers::Receiver;
+use super::peers::CastReceiver;
 use super::progress::size;
 use super::source::{CastSource, SkippedPath};
 
@@ -68,7 +68,7 @@ impl CastSummary {
     /// A cast of so many bytes that began then; the others waited for `slowest`.
     pub(super) fn new(
         source: &CastSource,
-        peers: Vec<Receiver>,
+        peers: Vec<CastReceiver>,
         unsent: Vec<SkippedPath>,
         (begun, cast): (Instant, u64),
         slowest: Option<String>,
@@ -142,7 +142,7 @@ fn list(text: &mut String, lines: impl ExactSizeIterator<Item = String>, name: &
 }
 
 impl ReceiverRow {
-    fn new(source: &CastSource, peer: Receiver, begun: Instant) -> Self {
+    fn new(source: &CastSource, peer: CastReceiver, begun: Instant) -> Self {
         let seconds = peer.ended.map_or(0.0, |ended| ended.duration_since(begun).as_secs_f64());
         let at_first = peer.why.iter().filter_map(|(number, why)| {
             let entry = source.entries.get(*number as usize)?;

@@ -73,7 +73,7 @@ pub(super) struct FoundEntry {
 }
 
 /// A file that is not whole, open, and the name that it has until then.
-pub(super) struct UnfinishedFile {
+pub(super) struct TemporaryFile {
     pub(super) file: File,
     name: OsString,
 }
@@ -198,7 +198,7 @@ impl TargetDirectory {
     }
 
     /// The unfinished file of `path` that this user has begun, if there is one. It is nobody else's as long as it is open.
-    pub(super) fn begun(&mut self, path: &RelativePath) -> io::Result<Option<UnfinishedFile>> {
+    pub(super) fn begun(&mut self, path: &RelativePath) -> io::Result<Option<TemporaryFile>> {
         let naming = self.naming;
         let (parent, name) = match self.parent(path, MissingParents::Walk) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -229,14 +229,14 @@ impl TargetDirectory {
             }
             lock(&file)?;
             if is_at(parent, &name, &file) {
-                return Ok(Some(UnfinishedFile { file, name }));
+                return Ok(Some(TemporaryFile { file, name }));
             }
         }
         Ok(None)
     }
 
     /// A new, empty file that is not whole yet, and nobody else's as long as it is open.
-    pub(super) fn create(&mut self, path: &RelativePath) -> io::Result<UnfinishedFile> {
+    pub(super) fn create(&mut self, path: &RelativePath) -> io::Result<TemporaryFile> {
         let naming = self.naming;
         let (parent, name) = self.parent(path, MissingParents::Make(PRIVATE))?;
         let directory = fstat(parent)?.st_ino;
@@ -248,7 +248,7 @@ impl TargetDirectory {
                     let file = File::from(file);
                     lock(&file)?;
                     self.note_planted(path, attempt);
-                    return Ok(UnfinishedFile { file, name });
+                    return Ok(TemporaryFile { file, name });
                 }
                 Err(Errno::EEXIST) => {
                     let found = fstatat(parent, name.as_os_str(), AtFlags::AT_SYMLINK_NOFOLLOW);
@@ -280,8 +280,8 @@ impl TargetDirectory {
     }
 
     /// Puts the unfinished file of `path` into its place.
-    pub(super) fn appear(&mut self, path: &RelativePath, unfinished: &UnfinishedFile) -> io::Result<()> {
-        let UnfinishedFile { file, name: from } = unfinished;
+    pub(super) fn appear(&mut self, path: &RelativePath, unfinished: &TemporaryFile) -> io::Result<()> {
+        let TemporaryFile { file, name: from } = unfinished;
         let (parent, name) = self.parent(path, MissingParents::Walk)?;
         if !is_at(parent, from, file) {
             return Err(io::Error::other("another user has moved its unfinished file away"));

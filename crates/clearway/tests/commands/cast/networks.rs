@@ -30,7 +30,7 @@ fn receive_on(ground: &mut Ground, lab: &Lab, host: u32) {
     let listen = format!("10.77.0.{}:0", host + 1);
     Receiver::prepare(&mut command, &ground.root.join("key"), &directory, &listen);
     let child = lab.spawn(Rank(host), command).expect("a process in the lab");
-    ground.receivers.push(Receiver::of(child, directory));
+    ground.receivers.push(Receiver::from_child(child, directory));
 }
 
 /// Somebody who reads everything that reaches a host.
@@ -79,7 +79,7 @@ fn sealed__containers_of_one_machine_talk_sealed() {
     fs::write(ground.from("model"), MARKER.repeat(2 * MIB / MARKER.len())).expect("written");
     let listening = Listening::start(&lab, 1, MARKER);
     let cast = lab.spawn(Rank(0), ground.command(&["model"])).expect("a process in the lab");
-    Told::of(cast.wait_with_output().expect("it ends")).expect(0, "1 of 1 have everything");
+    Told::from_output(cast.wait_with_output().expect("it ends")).expect(0, "1 of 1 have everything");
     assert_same(&ground.from("model"), &ground.at(0, "model"));
     let [bytes, marked] = listening.end();
     assert!(bytes > MIB, "{bytes} bytes were seen");
@@ -95,7 +95,7 @@ fn blame__is_on_the_receiver_that_is_slow() {
         lab.slow(Rank(slow), BitsPerSec::mega(20)).expect("a slow link");
         fs::write(ground.from("model"), noise(2 * MIB, slow.into())).expect("written");
         let cast = lab.spawn(Rank(0), ground.command(&["model", "--rate", "200Mb/s"])).expect("a process in the lab");
-        let told = Told::of(cast.wait_with_output().expect("it ends"));
+        let told = Told::from_output(cast.wait_with_output().expect("it ends"));
         let address = &ground.receivers[slow as usize - 1].address;
         told.expect(0, &format!("the others waited for {address} most of the time"));
         lab.slow(Rank(slow), BitsPerSec::mega(1_000)).expect("a usual link");

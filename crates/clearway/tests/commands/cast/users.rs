@@ -145,7 +145,7 @@ fn swapped__what_root_sends_of_another_users_directory_is_what_it_saw_there() {
     );
     let cast = ground.begin("./");
     other_user(&shared, &format!("ln -sf {secret} file; mv inner outer; ln -s {} inner", private.display()));
-    let told = Told::of(cast.wait_with_output().expect("it ends"));
+    let told = Told::from_output(cast.wait_with_output().expect("it ends"));
     for name in ["file", "inner/file"] {
         told.expect(1, &format!("not sent: ./shared/{name}: it changed while it was sent"));
         assert!(!ground.at(0, "shared").join(name).exists(), "{name}");
