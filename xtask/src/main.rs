@@ -5,6 +5,7 @@
 mod bench;
 mod conformance;
 mod golden;
+mod header;
 mod swarm;
 mod tidy;
 
@@ -44,6 +45,7 @@ const COMMANDS: &[Command] = &[
         sentence: "run the simulated machines in full and compare their congestion figures; `--update` writes them; names choose",
         run: golden::run,
     },
+    Command { name: "header", sentence: "write the headers of the OpenSHMEM library from its table", run: header::run },
 ];
 
 fn main() -> ExitCode {

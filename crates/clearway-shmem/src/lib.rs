@@ -16,3 +16,5 @@
 #![cfg_attr(test, allow(non_snake_case))] // tests are named function__case
 
 pub mod constants;
+pub mod header;
+pub mod table;
