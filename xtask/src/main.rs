@@ -6,6 +6,7 @@ mod bench;
 mod conformance;
 mod golden;
 mod header;
+mod install;
 mod swarm;
 mod tidy;
 
@@ -46,6 +47,11 @@ const COMMANDS: &[Command] = &[
         run: golden::run,
     },
     Command { name: "header", sentence: "write the headers of the OpenSHMEM library from its table", run: header::run },
+    Command {
+        name: "install",
+        sentence: "build and install the program, the OpenSHMEM library, its headers and tools: `--prefix DIR`; `--profile NAME`",
+        run: install::run,
+    },
 ];
 
 fn main() -> ExitCode {

@@ -14,6 +14,8 @@ use super::cast::CastFlags;
 use super::gpcnet::GpcnetArguments;
 use super::results::ReportFlags;
 use super::setup_node::MarkRule;
+use super::shmem::ShmemCommand;
+use super::start::StartFlags;
 use super::timeslice::TimesliceCommand;
 use crate::mechanism::congestion::program::ProgramFlags;
 use crate::mechanism::timeslice::archive::{ITEM_BYTES_MAX, Locator};
@@ -83,6 +85,13 @@ pub(crate) enum Command {
     Broadcast(Box<BroadcastFlags>),
     /// Cast files, directories or a stream to many hosts at once: only what they lack, checked, resumable.
     Cast(Box<CastFlags>),
+    /// Start a program as the ranks of one job on this host, as a site's launcher does on a cluster.
+    ///
+    /// The first rank that fails ends all others, and this command with its status. Rank 0 reads the standard input.
+    Start(StartFlags),
+    /// The OpenSHMEM library: what it is and does here.
+    #[command(subcommand)]
+    Shmem(ShmemCommand),
     /// Tell what this machine can do, what is missing, and how to get it.
     Doctor {
         /// Write JSON instead of a list.

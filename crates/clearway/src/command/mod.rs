@@ -16,7 +16,9 @@ mod registry;
 mod results;
 mod run;
 mod setup_node;
+mod shmem;
 mod sim;
+mod start;
 mod timeslice;
 mod topo;
 
@@ -48,15 +50,9 @@ pub(crate) fn main() -> ExitCode {
             // Line breaks are Clearway's own; everything else may be quoted from outside.
             let lines: Vec<String> = format!("{error:#}").lines().map(escaped).collect();
             // `eprintln` panics when standard error is closed.
-            let _ = writeln!(
-                io::stderr(),
-                "clearway: {}",
-                lines.join(
-                    "
-"
-                )
-            );
-            exit_of(&error).into()
+            let _ = writeln!(io::stderr(), "clearway: {}", lines.join("\n"));
+            // A job's status is that of the rank that failed, whatever it means there.
+            error.downcast_ref::<start::JobFailed>().map_or_else(|| exit_of(&error).into(), |job| job.status().into())
         }
     }
 }
@@ -74,6 +70,8 @@ fn dispatch(command: Command) -> Result<Exit> {
         Command::Sim(command) => sim::command(command),
         Command::Timeslice(command) => timeslice::command(&command),
         Command::Topo(command) => topo::command(command),
+        Command::Start(flags) => start::command(&flags),
+        Command::Shmem(command) => shmem::command(&command),
         Command::Doctor { json } => crate::doctor::command(if json { OutputFormat::Json } else { OutputFormat::Text }),
         Command::SetupNode { undo: true, .. } => setup_node::undo(),
         Command::SetupNode { mark, undo: false } => setup_node::command(&mark),
