@@ -27,6 +27,10 @@ pub(super) const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// The number that a shell adds to the number of a signal that ended a program (POSIX).
 const SIGNALLED: i32 = 128;
 
+/// How long ranks have to end by the word of the hub before they learn from their descriptor that this process goes: a busy machine needs
+/// some scheduler slices for it.
+const HEARING: Duration = Duration::from_millis(200);
+
 /// How long ranks have to end by themselves when the job is over.
 const FAREWELL: Duration = Duration::from_secs(3);
 
@@ -216,6 +220,11 @@ impl StartedRanks {
         // That their coordinator is gone, which they may notice first, is no news here.
         self.ranks.iter().for_each(|one| one.process.stop_output());
         self.hub_server.end(LOST, "the conductor of this job ended it".to_owned());
+        let until = Instant::now() + HEARING;
+        while self.ranks.iter_mut().any(|one| one.has_joined && one.process.ended().is_none()) && Instant::now() < until
+        {
+            thread::sleep(LOOK_EVERY / 10);
+        }
         for one in &mut self.ranks {
             // The end of the connection that carried the secret ends the rank, and with it its ssh.
             drop(one.process.input());

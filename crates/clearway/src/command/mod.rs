@@ -49,8 +49,11 @@ pub(crate) fn main() -> ExitCode {
         Err(error) => {
             // Line breaks are Clearway's own; everything else may be quoted from outside.
             let lines: Vec<String> = format!("{error:#}").lines().map(escaped).collect();
-            // `eprintln` panics when standard error is closed.
-            let _ = writeln!(io::stderr(), "clearway: {}", lines.join("\n"));
+            // A rank that ended its job has said why, or had nothing to say.
+            if !lines.is_empty() {
+                // `eprintln` panics when standard error is closed.
+                let _ = writeln!(io::stderr(), "clearway: {}", lines.join("\n"));
+            }
             // A job's status is that of the rank that failed, whatever it means there.
             error.downcast_ref::<start::JobFailed>().map_or_else(|| exit_of(&error).into(), |job| job.status().into())
         }
