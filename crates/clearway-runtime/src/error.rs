@@ -202,6 +202,36 @@ pub enum RuntimeError {
     /// Whoever was to use the wire is gone: nothing is to be done.
     #[error("this rank's run ended while it waited for the other ranks of its host")]
     ShmForsaken,
+    /// More PEs on this host than can be near: start fewer.
+    #[error("{places} PEs were started on one host; at most {most} can share its memory")]
+    NearPlaces {
+        /// PEs of this host.
+        places: usize,
+        /// The most that can be.
+        most: usize,
+    },
+    /// No address space holds such heaps: ask for less.
+    #[error("{places} symmetric heaps of {heap} bytes do not fit into an address space; ask for smaller ones")]
+    NearHeap {
+        /// PEs of this host.
+        places: usize,
+        /// Bytes of a heap.
+        heap: usize,
+    },
+    /// A PE did not come: look why it ended.
+    #[error("PE {place} of this host did not come to share memory within {} s", within.as_secs())]
+    NearAbsent {
+        /// Its place among those of the host.
+        place: usize,
+        /// How long this one waited.
+        within: std::time::Duration,
+    },
+    /// A PE has a heap of another size: configure all alike.
+    #[error("PE {place} of this host has a symmetric heap of another size; set the same SHMEM_SYMMETRIC_SIZE for all")]
+    NearShape {
+        /// Its place among those of the host.
+        place: usize,
+    },
     /// A rank has other rings or another number of ranks: configure all alike.
     #[error(
         "rank {rank} shares memory with other lengths of rings or another list of ranks; configure all ranks alike"

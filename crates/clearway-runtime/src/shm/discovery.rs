@@ -49,7 +49,8 @@ const MAGIC: [u8; 4] = *b"cwsm";
 const VERSION: u8 = 1;
 const HELLO: u8 = 1;
 const CARD: u8 = 2;
-const HELLO_LENGTH: usize = 40;
+/// Bytes of a hello.
+pub(crate) const HELLO_LENGTH: usize = 40;
 const CARD_LENGTH: usize = 16;
 /// Time between two calls of a rank that does not listen yet.
 const RETRY: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
@@ -142,7 +143,8 @@ fn name(session: u64, rank: Rank) -> Result<SocketAddrUnix, Errno> {
     SocketAddrUnix::new_abstract_name(format!("clearway/{session:016x}/{rank}").as_bytes())
 }
 
-fn socket() -> Result<OwnedFd, Errno> {
+/// A socket that keeps messages apart and tells of its other end's end.
+pub(crate) fn socket() -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
 }
@@ -169,7 +171,7 @@ fn connect(session: u64, rank: Rank) -> Option<OwnedFd> {
 }
 
 /// Sends `bytes` with descriptors, all or nothing.
-fn send_message(socket: BorrowedFd<'_>, bytes: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<()> {
+pub(crate) fn send_message(socket: BorrowedFd<'_>, bytes: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     control.push(SendAncillaryMessage::ScmRights(files));
@@ -179,7 +181,10 @@ fn send_message(socket: BorrowedFd<'_>, bytes: &[u8], files: &[BorrowedFd<'_>]) 
 }
 
 /// Takes one message off a socket: its bytes and descriptors; no bytes when the other end is gone.
-fn receive_raw(socket: BorrowedFd<'_>, buffer: &mut [u8; HELLO_LENGTH + 1]) -> Result<(usize, Vec<OwnedFd>), Errno> {
+pub(crate) fn receive_raw(
+    socket: BorrowedFd<'_>,
+    buffer: &mut [u8; HELLO_LENGTH + 1],
+) -> Result<(usize, Vec<OwnedFd>), Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;

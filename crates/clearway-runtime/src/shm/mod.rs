@@ -33,6 +33,11 @@ mod slot;
 pub use config::{LOCAL_RANKS_MAX, ShmConfig};
 pub use shared::SharedMemory;
 
+/// What meetings over Unix sockets share, whoever meets.
+pub(crate) mod meeting {
+    pub(crate) use super::meet::{HELLO_LENGTH, say, socket, take};
+}
+
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
