@@ -12,9 +12,29 @@
 //! # Not here
 //! PEs of other hosts. Fortran, which the standard dropped.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 #![cfg_attr(test, allow(non_snake_case))] // tests are named function__case
 
+pub mod address;
+pub mod amo;
+mod calls;
+mod card;
+pub mod collective;
 pub mod constants;
+pub mod context;
+pub mod fault;
 pub mod header;
+pub mod heap;
+pub mod job;
+pub mod lock;
+mod memory;
+pub mod operand;
+pub mod order;
+pub mod rma;
+mod settings;
+pub mod signal;
+mod statics;
 pub mod table;
+pub mod team;
+pub mod wait;
+pub mod word;

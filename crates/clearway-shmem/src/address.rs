@@ -1,0 +1,355 @@
+//! From a pointer of the program to a place in a PE's memory: every access of this library to symmetric memory is checked here.
+//!
+//! # Model
+//! A symmetric object has the same offset in a segment of each PE. Its address on this PE gives segment and offset, and the PE's number the
+//! base where that PE's segment is mapped here. [`Segments::place`] does both with two compares, and gives a [`Place`]: bytes that
+//! exist. What lies outside gives no place.
+//!
+//! | type | is | believed |
+//! |---|---|---|
+//! | [`Symmetric`] | an address of symmetric memory, as the program gave it | no: a number until it is looked up |
+//! | [`Caller`] | memory of the C caller | yes: C has no way to prove it |
+//! | [`Place`] | bytes in a segment of a PE | was checked |
+//!
+//! Other PEs change these bytes at any time, so there is never a Rust reference to them but of atomics. Objects of up to eight bytes are
+//! stored whole and once: a program may poll them.
+//!
+//! # Invariants
+//! I1. No access through a [`Place`] leaves its segment.
+//! I2. A place stays valid until the process ends: segments are never unmapped.
+//!
+//! # Not here
+//! Which PEs a context has (`context`), the types of C (the table).
+
+#![allow(unsafe_code)]
+
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+use clearway_runtime::near::{Near, Part};
+
+use crate::fault::{Fault, Wrong};
+use crate::word::{Plain, Word};
+
+/// An address of a symmetric object on this PE, as the program gave it. It is looked up at each use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct Symmetric(usize);
+
+impl Symmetric {
+    /// Takes what the program gave.
+    #[inline]
+    pub fn new<T>(address: *const T) -> Self {
+        Self(address.addr())
+    }
+
+    /// The number.
+    #[inline]
+    pub const fn raw(self) -> usize {
+        self.0
+    }
+
+    /// The address `bytes` further on.
+    #[inline]
+    pub(crate) const fn plus(self, bytes: usize) -> Self {
+        Self(self.0.wrapping_add(bytes))
+    }
+}
+
+/// Memory of the C caller: a buffer on its stack, in its heap, or symmetric memory.
+#[derive(Clone, Copy, Debug)]
+#[repr(transparent)]
+pub struct Caller(*mut u8);
+
+impl Caller {
+    /// No memory, where a function allows a null pointer.
+    pub const NONE: Self = Self(ptr::null_mut());
+
+    /// Believes the caller.
+    ///
+    /// # Safety
+    /// The memory holds what the function that gets it reads, and may be written where that function writes, until the operation is
+    /// complete.
+    #[inline]
+    pub const unsafe fn new(memory: *const c_void) -> Self {
+        Self(memory.cast_mut().cast())
+    }
+
+    /// The elements of a slice. It must not be used longer than they live.
+    #[inline]
+    pub(crate) fn of<T: Plain>(slice: &[T]) -> Self {
+        Self(slice.as_ptr().cast_mut().cast())
+    }
+
+    /// The same, to be written.
+    #[inline]
+    pub(crate) fn of_mut<T: Plain>(slice: &mut [T]) -> Self {
+        Self(slice.as_mut_ptr().cast())
+    }
+
+    /// Whether it is the null pointer.
+    #[inline]
+    pub fn is_null(self) -> bool {
+        self.0.is_null()
+    }
+
+    /// The memory `bytes` further on.
+    #[inline]
+    pub(crate) fn plus(self, bytes: isize) -> Self {
+        Self(self.0.wrapping_offset(bytes))
+    }
+
+    /// Reads element `index` of an array.
+    #[inline]
+    pub(crate) fn read<T: Plain>(self, index: usize) -> T {
+        // SAFETY: whoever made the value promised memory for what the function reads; `Plain` allows any bytes.
+        unsafe { self.0.cast::<T>().wrapping_add(index).read_unaligned() }
+    }
+
+    /// Writes element `index` of an array.
+    #[inline]
+    pub(crate) fn write<T: Plain>(self, index: usize, value: T) {
+        // SAFETY: as in `read`, for writing.
+        unsafe { self.0.cast::<T>().wrapping_add(index).write_unaligned(value) }
+    }
+}
+
+/// One segment of this PE.
+#[derive(Clone, Copy, Debug, Default)]
+struct Extent {
+    start: usize,
+    length: usize,
+}
+
+impl Extent {
+    /// The offset of `address`, if `bytes` bytes from there lie inside.
+    #[inline]
+    const fn offset(self, address: usize, bytes: usize) -> Option<usize> {
+        let offset = address.wrapping_sub(self.start);
+        if offset < self.length && bytes <= self.length - offset { Some(offset) } else { None }
+    }
+}
+
+/// Where a PE's segments are mapped in this process; 0 for one that is not.
+#[derive(Clone, Copy, Debug)]
+struct Bases {
+    heap: usize,
+    statics: usize,
+}
+
+/// The segments of this PE and where those of all PEs are.
+#[derive(Debug)]
+pub(crate) struct Segments {
+    heap: Extent,
+    statics: Extent,
+    peers: Box<[Bases]>,
+}
+
+impl Segments {
+    /// Those of PE `me` in `near`, whose statics lie at `statics` with so many bytes.
+    pub(crate) fn new(near: &'static Near, me: usize, statics: Option<(usize, usize)>) -> Self {
+        let start = |part: Option<Part>| part.map_or(0, |part| part.start);
+        let own = near.heap(me);
+        let (at, length) = statics.unwrap_or_default();
+        let bases = |place| Bases {
+            heap: near.heap(place).start,
+            statics: if place == me { at } else { start(near.statics(place).filter(|part| part.length >= length)) },
+        };
+        Self {
+            heap: Extent { start: own.start, length: own.length },
+            statics: Extent { start: at, length },
+            peers: (0..near.places()).map(bases).collect(),
+        }
+    }
+
+    /// How many PEs there are.
+    #[inline]
+    pub(crate) fn pes(&self) -> usize {
+        self.peers.len()
+    }
+
+    /// The place of the `bytes` bytes at `address` on PE `pe`, if there are so many.
+    #[inline]
+    pub(crate) fn place(&self, address: Symmetric, bytes: usize, pe: usize) -> Option<Place> {
+        let bases = self.peers.get(pe)?;
+        if let Some(offset) = self.heap.offset(address.0, bytes) {
+            return Some(Place((bases.heap + offset) as *mut u8));
+        }
+        let offset = self.statics.offset(address.0, bytes)?;
+        (bases.statics != 0).then(|| Place((bases.statics + offset) as *mut u8))
+    }
+
+    /// A place for no bytes.
+    pub(crate) fn nowhere(&self) -> Place {
+        Place(self.heap.start as *mut u8)
+    }
+
+    /// The offset of an object in its segment, the same on all PEs.
+    pub(crate) fn offset(&self, address: Symmetric) -> usize {
+        let inside = |extent: Extent| extent.offset(address.0, 0);
+        inside(self.heap).or_else(|| inside(self.statics)).unwrap_or_default()
+    }
+
+    /// The offset of `address` in this PE's heap.
+    pub(crate) fn heap_offset(&self, address: Symmetric) -> Option<usize> {
+        self.heap.offset(address.0, 0)
+    }
+
+    /// The address of `offset` in this PE's heap.
+    pub(crate) fn own_heap(&self, offset: usize) -> *mut u8 {
+        assert!(offset <= self.heap.length, "{offset} is behind the heap");
+        (self.heap.start + offset) as *mut u8
+    }
+
+    /// Sets bytes of this PE's heap to zero.
+    pub(crate) fn clear_own_heap(&self, offset: usize, bytes: usize) {
+        assert!(bytes <= self.heap.length - offset, "{bytes} bytes at {offset} leave the heap");
+        // SAFETY: inside this PE's heap, which is mapped for good; nobody has been told of the block yet.
+        unsafe { ptr::write_bytes(self.own_heap(offset), 0, bytes) }
+    }
+
+    /// Copies bytes within this PE's heap.
+    pub(crate) fn copy_own_heap(&self, from: usize, to: usize, bytes: usize) {
+        assert!(bytes <= self.heap.length - from.max(to), "{bytes} bytes leave the heap");
+        // SAFETY: both lie inside this PE's heap, which is mapped for good; they may overlap.
+        unsafe { ptr::copy(self.own_heap(from), self.own_heap(to), bytes) }
+    }
+
+    /// Why there is no such place.
+    #[cold]
+    pub(crate) fn refuse(&self, argument: &'static str, address: Symmetric, bytes: usize, pe: usize) -> Fault {
+        if pe >= self.peers.len() {
+            return Wrong::Pe { pe: pe as i32, pes: self.peers.len() }.into();
+        }
+        Wrong::Outside { argument, address: address.0, bytes, segments: self.to_string() }.into()
+    }
+}
+
+impl std::fmt::Display for Segments {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Extent { start, length } = self.heap;
+        write!(f, "heap {start:#x} to {:#x}", start + length)?;
+        match self.statics {
+            Extent { length: 0, .. } => f.write_str(", no symmetric statics"),
+            Extent { start, length } => write!(f, ", statics {start:#x} to {:#x}", start + length),
+        }
+    }
+}
+
+/// Bytes in a segment of a PE that were found to exist.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place(*mut u8);
+
+impl Place {
+    /// Where it is mapped in this process.
+    #[inline]
+    pub(crate) fn pointer(self) -> *mut u8 {
+        self.0
+    }
+
+    /// Copies `bytes` bytes in, no more than the place was asked for.
+    #[inline]
+    pub(crate) fn put(self, source: Caller, bytes: usize) {
+        match bytes {
+            8 => self.store(source.read::<u64>(0)),
+            4 => self.store(source.read::<u32>(0)),
+            2 => self.store(source.read::<u16>(0)),
+            1 => self.store(source.read::<u8>(0)),
+            // SAFETY: the place has the bytes, and the caller promised its own. They may overlap.
+            _ => unsafe { ptr::copy(source.0, self.0, bytes) },
+        }
+    }
+
+    /// Copies `bytes` bytes out, no more than the place was asked for.
+    #[inline]
+    pub(crate) fn get(self, dest: Caller, bytes: usize) {
+        match bytes {
+            8 => dest.write(0, self.load::<u64>()),
+            4 => dest.write(0, self.load::<u32>()),
+            2 => dest.write(0, self.load::<u16>()),
+            1 => dest.write(0, self.load::<u8>()),
+            // SAFETY: as in `put`, the other way round.
+            _ => unsafe { ptr::copy(self.0, dest.0, bytes) },
+        }
+    }
+
+    /// Copies `bytes` bytes from another place, no more than both were asked for.
+    #[inline]
+    pub(crate) fn copy(self, source: Self, bytes: usize) {
+        self.put(Caller(source.0), bytes);
+    }
+
+    /// The place as memory of this process, to be read and written while no other PE does.
+    #[inline]
+    pub(crate) fn as_caller(self) -> Caller {
+        Caller(self.0)
+    }
+
+    /// The place `bytes` further on, within what it was asked for.
+    #[inline]
+    pub(crate) fn plus(self, bytes: usize) -> Self {
+        Self(self.0.wrapping_add(bytes))
+    }
+
+    /// Stores one object, whole if it is aligned and has up to eight bytes.
+    #[inline]
+    pub(crate) fn store<T: Plain>(self, value: T) {
+        let at = self.0;
+        if !at.addr().is_multiple_of(size_of::<T>()) {
+            // SAFETY: the place has the bytes of a `T`.
+            return unsafe { at.cast::<T>().write_unaligned(value) };
+        }
+        // SAFETY: the place has the bytes of a `T`, lies at a multiple of their number, and stays mapped. `Plain` has no padding, so its
+        // bytes can be copied into a number of the same size.
+        unsafe {
+            match size_of::<T>() {
+                1 => AtomicU8::from_ptr(at).store(bits(value), Ordering::Relaxed),
+                2 => AtomicU16::from_ptr(at.cast()).store(bits(value), Ordering::Relaxed),
+                4 => AtomicU32::from_ptr(at.cast()).store(bits(value), Ordering::Relaxed),
+                8 => AtomicU64::from_ptr(at.cast()).store(bits(value), Ordering::Relaxed),
+                _ => at.cast::<T>().write_unaligned(value),
+            }
+        }
+    }
+
+    /// Loads one object, whole if it is aligned and has up to eight bytes.
+    #[inline]
+    pub(crate) fn load<T: Plain>(self) -> T {
+        let at = self.0;
+        if !at.addr().is_multiple_of(size_of::<T>()) {
+            // SAFETY: the place has the bytes of a `T`, and any bytes are one.
+            return unsafe { at.cast::<T>().read_unaligned() };
+        }
+        // SAFETY: as in `store`, and any bytes are a `T`.
+        unsafe {
+            match size_of::<T>() {
+                1 => bits(AtomicU8::from_ptr(at).load(Ordering::Relaxed)),
+                2 => bits(AtomicU16::from_ptr(at.cast()).load(Ordering::Relaxed)),
+                4 => bits(AtomicU32::from_ptr(at.cast()).load(Ordering::Relaxed)),
+                8 => bits(AtomicU64::from_ptr(at.cast()).load(Ordering::Relaxed)),
+                _ => at.cast::<T>().read_unaligned(),
+            }
+        }
+    }
+
+    /// The word there, for operations of the processor that others see whole; `None` if it is not aligned.
+    #[inline]
+    pub(crate) fn word<T: Word>(self) -> Option<&'static T::Atomic> {
+        if !self.0.addr().is_multiple_of(size_of::<T>()) {
+            return None;
+        }
+        // SAFETY: the place has the bytes, is aligned as an atomic of that size must be, and stays mapped until the process ends. Others may
+        // touch the word with plain stores, as with any memory that C shares; on the processor these are whole as well.
+        Some(unsafe { &*self.0.cast::<T::Atomic>() })
+    }
+}
+
+/// The same bytes as another type of the same size.
+#[inline]
+fn bits<A: Plain, B: Plain>(value: A) -> B {
+    debug_assert_eq!(size_of::<A>(), size_of::<B>());
+    // SAFETY: both are plain bytes without padding, for which any value is allowed; the sizes are equal in the branches that call this, and
+    // the others are never run.
+    unsafe { std::mem::transmute_copy::<A, B>(&value) }
+}

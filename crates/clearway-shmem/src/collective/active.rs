@@ -1,0 +1,235 @@
+//! Collectives of active sets, the older way: first PE, logarithm of the stride, size, and a `pSync` array of the program.
+//!
+//! # Model
+//! A set is a team that nobody made. When it is first used its PEs meet over the program's `pSync`, agree on a slot as teams do, and keep it; from
+//! then on its collectives are those of a team, and `pSync` is not touched. Either way it keeps the value that it must have between calls.
+//!
+//! | word of `pSync` | of | is |
+//! |---|---|---|
+//! | 0 | the first PE | how many others came |
+//! | 1 | each other | whether it may go on |
+//!
+//! # Source
+//! OpenSHMEM 1.5, the deprecated routines of "Collective Routines".
+
+#![allow(clippy::too_many_arguments)] // the standard's functions have as many
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, PoisonError};
+
+use super::sync::Gathering;
+use super::{Pattern, RootDest, Together};
+use crate::address::Symmetric;
+use crate::constants::SYNC_VALUE;
+use crate::context::Context;
+use crate::fault::{Fault, Wrong};
+use crate::job::{self, Job};
+use crate::operand::{Operand, ReduceOp};
+use crate::team::{self, Members, SLOT_WORDS, Team, USED_SLOT};
+use crate::word::Integer;
+
+/// Bytes of a word of `pSync`.
+const WORD: usize = size_of::<i64>();
+
+/// The PEs that take part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ActiveSet {
+    start: i32,
+    log_stride: i32,
+    size: i32,
+}
+
+impl ActiveSet {
+    /// From the arguments of the program.
+    pub fn new(start: i32, log_stride: i32, size: i32) -> Self {
+        Self { start, log_stride, size }
+    }
+
+    fn members(self, job: &Job) -> Result<Members, Fault> {
+        let world = Members { start: 0, stride: 1, size: job.segments.pes() as i32 };
+        let stride =
+            u32::try_from(self.log_stride).ok().and_then(|log| 1i32.checked_shl(log)).filter(|stride| *stride > 0);
+        let members = stride.and_then(|stride| world.split(self.start, stride, self.size));
+        let members = members.filter(|members| members.index(job.me as i32).is_some());
+        members.ok_or_else(|| {
+            let Self { start, log_stride, size } = self;
+            let pes = job.segments.pes();
+            Wrong::Failed(format!(
+                "PE_start {start}, logPE_stride {log_stride} and PE_size {size} are no set of the {pes} PEs with PE {} in it",
+                job.me
+            ))
+            .into()
+        })
+    }
+}
+
+/// The sets that have a slot.
+#[derive(Debug, Default)]
+pub(crate) struct ActiveTeams(Mutex<BTreeMap<Members, Team>>);
+
+impl ActiveTeams {
+    /// The team of `members`, made if it is new.
+    fn get(&self, job: &Job, members: Members, sync: Symmetric) -> Result<Team, Fault> {
+        if members == (Members { start: 0, stride: 1, size: job.segments.pes() as i32 }) {
+            return Ok(Team::WORLD);
+        }
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&members).copied();
+        if let Some(team) = known {
+            return Ok(team);
+        }
+        let team = make(job, members, sync)?;
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(members, team);
+        Ok(team)
+    }
+}
+
+/// Agrees on a slot over `sync`.
+fn make(job: &Job, members: Members, sync: Symmetric) -> Result<Team, Fault> {
+    let meet = || meet(job, members, sync);
+    meet()?;
+    let mut used = [0; SLOT_WORDS];
+    for index in 0..members.size as usize {
+        let line = job.near.line(members.pe(index), USED_SLOT, 0);
+        used.iter_mut().zip(&line.payload).for_each(|(used, word)| *used |= word.load(Ordering::Acquire));
+    }
+    let slot = team::lowest_free(used);
+    let origin = slot.map(|slot| team::origin_of(job, slot, members)).unwrap_or_default();
+    meet()?;
+    let no_slot = || Wrong::Failed("all slots are used by teams and active sets; destroy teams".to_owned());
+    let slot = slot.filter(|slot| team::claim(job, *slot)).ok_or_else(no_slot)?;
+    team::install(job, slot, members, 0, origin);
+    meet()?;
+    Ok(Team::of_slot(slot))
+}
+
+/// Waits for all members over the program's words.
+fn meet(job: &Job, members: Members, sync: Symmetric) -> Result<(), Fault> {
+    let word = |index: usize, at: usize| {
+        job.word::<i64>(Context::DEFAULT, sync.plus(at * WORD), members.pe(index) as i32, "pSync")
+    };
+    let others = i64::from(members.size) - 1;
+    if members.pe(0) == job.me {
+        let came = word(0, 0)?;
+        job.patience.wait(|| came.load(Ordering::Acquire) == SYNC_VALUE + others);
+        came.store(SYNC_VALUE, Ordering::Relaxed);
+        for index in 1..members.size as usize {
+            word(index, 1)?.store(SYNC_VALUE + 1, Ordering::Release);
+        }
+        return Ok(());
+    }
+    let own = job.own_word::<i64>(sync.plus(WORD), "pSync")?;
+    i64::fetch_add(word(0, 0)?, 1);
+    job.patience.wait(|| own.load(Ordering::Acquire) != SYNC_VALUE);
+    own.store(SYNC_VALUE, Ordering::Relaxed);
+    Ok(())
+}
+
+/// Runs a collective of `set`.
+fn on<R>(set: ActiveSet, sync: Symmetric, run: impl FnOnce(&Together<'_>) -> Result<R, Fault>) -> Result<R, Fault> {
+    let job = job::get()?;
+    let team = job.active.get(job, set.members(job)?, sync)?;
+    run(&Together { job, all: Gathering::new(job, team)? })
+}
+
+/// `shmem_barrier`.
+///
+/// # Errors
+/// No such set.
+pub fn barrier(set: ActiveSet, sync: Symmetric) -> Result<(), Fault> {
+    on(set, sync, |all| {
+        all.wait();
+        Ok(())
+    })
+}
+
+/// `shmem_sync` of a set.
+///
+/// # Errors
+/// No such set.
+pub fn sync(set: ActiveSet, sync: Symmetric) -> Result<(), Fault> {
+    barrier(set, sync)
+}
+
+/// `shmem_broadcast` of a set: the root's `dest` is not written.
+///
+/// # Errors
+/// No such set or root, or not so much symmetric memory.
+pub fn broadcast(
+    set: ActiveSet,
+    sync: Symmetric,
+    dest: Symmetric,
+    source: Symmetric,
+    bytes: usize,
+    root: i32,
+) -> Result<(), Fault> {
+    on(set, sync, |all| all.broadcast(dest, source, bytes, root, RootDest::Kept))
+}
+
+/// `shmem_collect` of a set.
+///
+/// # Errors
+/// No such set, or not so much symmetric memory.
+pub fn collect(set: ActiveSet, sync: Symmetric, dest: Symmetric, source: Symmetric, bytes: usize) -> Result<(), Fault> {
+    on(set, sync, |all| all.collect(dest, source, bytes))
+}
+
+/// `shmem_fcollect` of a set.
+///
+/// # Errors
+/// As [`collect`].
+pub fn fcollect(
+    set: ActiveSet,
+    sync: Symmetric,
+    dest: Symmetric,
+    source: Symmetric,
+    bytes: usize,
+) -> Result<(), Fault> {
+    on(set, sync, |all| all.fcollect(dest, source, bytes))
+}
+
+/// `shmem_alltoall` of a set.
+///
+/// # Errors
+/// As [`collect`].
+pub fn alltoall(
+    set: ActiveSet,
+    sync: Symmetric,
+    dest: Symmetric,
+    source: Symmetric,
+    bytes: usize,
+) -> Result<(), Fault> {
+    on(set, sync, |all| all.alltoall(dest, source, bytes))
+}
+
+/// `shmem_alltoalls` of a set.
+///
+/// # Errors
+/// As [`collect`], or a stride below 1.
+pub fn alltoalls(
+    set: ActiveSet,
+    sync: Symmetric,
+    dest: Symmetric,
+    source: Symmetric,
+    dst: isize,
+    sst: isize,
+    count: usize,
+    size: usize,
+) -> Result<(), Fault> {
+    on(set, sync, |all| all.alltoalls(dest, source, Pattern { dst, sst, count, size }))
+}
+
+/// `shmem_<type>_<op>_to_all`.
+///
+/// # Errors
+/// As [`collect`].
+pub fn reduce<T: Operand>(
+    set: ActiveSet,
+    sync: Symmetric,
+    op: ReduceOp,
+    dest: Symmetric,
+    source: Symmetric,
+    count: usize,
+) -> Result<(), Fault> {
+    on(set, sync, |all| all.reduce::<T>(op, dest, source, count))
+}

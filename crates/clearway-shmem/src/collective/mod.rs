@@ -1,0 +1,312 @@
+//! Collectives: barriers, broadcasts, collections, exchanges and reductions of a team.
+//!
+//! # Model
+//! All are made of steps in which the members wait for each other ([`sync`]), and of copies. Up to 56 bytes travel with a step. Longer contents are
+//! fetched: behind a first step every source is ready, each member copies what it needs out of the others' memory, and a second step says
+//! that nobody reads any more. A member writes nobody's memory but its own, except in long reductions, which share the work.
+//!
+//! # Source
+//! OpenSHMEM 1.5, "Collective Routines".
+//!
+//! # Not here
+//! Active sets, the older way to say who takes part (`active`).
+
+pub mod active;
+mod reduce;
+pub(crate) mod sync;
+
+use std::sync::atomic::Ordering;
+
+use crate::address::{Caller, Place, Symmetric};
+use crate::context::Context;
+use crate::fault::Fault;
+use crate::job::{self, Job};
+use crate::operand::{Operand, ReduceOp};
+use crate::team::Team;
+
+use self::sync::{Gathering, WORDS};
+
+/// Bytes that travel with a step.
+const SMALL: usize = WORDS * size_of::<u64>();
+
+/// `shmem_barrier_all`.
+///
+/// # Errors
+/// The library is not initialised.
+#[inline]
+pub fn barrier_all() -> Result<(), Fault> {
+    // What this PE stored before is seen by whoever sees its step, so a quiet has nothing left to do.
+    sync_all()
+}
+
+/// `shmem_sync_all`.
+///
+/// # Errors
+/// The library is not initialised.
+#[inline]
+pub fn sync_all() -> Result<(), Fault> {
+    Gathering::new(job::get()?, Team::WORLD)?.wait();
+    Ok(())
+}
+
+/// `shmem_team_sync`.
+///
+/// # Errors
+/// The library is not initialised.
+#[inline]
+pub fn sync(team: Team) -> Result<i32, Fault> {
+    on(team, |all| {
+        all.wait();
+        Ok(())
+    })
+}
+
+/// Runs a collective of `team`: 0, or -1 for no team.
+#[inline]
+fn on(team: Team, run: impl FnOnce(&Together<'_>) -> Result<(), Fault>) -> Result<i32, Fault> {
+    let job = job::get()?;
+    if team == Team::INVALID {
+        return Ok(-1);
+    }
+    run(&Together { job, all: Gathering::new(job, team)? })?;
+    Ok(0)
+}
+
+/// The members of a team in a collective, and their memory.
+pub(crate) struct Together<'a> {
+    job: &'static Job,
+    all: Gathering<'a>,
+}
+
+/// Whether the root of a broadcast writes its own `dest`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RootDest {
+    Written,
+    Kept,
+}
+
+/// Where the elements of a strided exchange lie.
+#[derive(Clone, Copy)]
+pub(crate) struct Pattern {
+    pub(crate) dst: isize,
+    pub(crate) sst: isize,
+    pub(crate) count: usize,
+    pub(crate) size: usize,
+}
+
+impl Together<'_> {
+    fn wait(&self) {
+        self.all.wait();
+    }
+
+    /// The place of `bytes` bytes of member `index`; any place for none.
+    fn place(&self, index: usize, at: Symmetric, bytes: usize, argument: &'static str) -> Result<Place, Fault> {
+        let pe = self.all.members.pe(index) as i32;
+        match self.job.place(Context::DEFAULT, at, bytes, pe, argument)? {
+            Some(place) => Ok(place),
+            None => Ok(self.job.segments.nowhere()),
+        }
+    }
+
+    fn own(&self, at: Symmetric, bytes: usize, argument: &'static str) -> Result<Place, Fault> {
+        self.place(self.all.me(), at, bytes, argument)
+    }
+
+    /// Tells up to [`SMALL`] bytes of this PE's memory, and gives `read` what each member told.
+    fn tell(&self, source: Place, bytes: usize, mut read: impl FnMut(usize, Caller)) {
+        let mut words = [0u64; WORDS];
+        source.get(Caller::of_mut(&mut words), bytes);
+        self.all.exchange(&words[..bytes.div_ceil(size_of::<u64>())], |index, line| {
+            let copy: [u64; WORDS] = std::array::from_fn(|at| line[at].load(Ordering::Relaxed));
+            read(index, Caller::of(&copy));
+        });
+    }
+
+    pub(crate) fn broadcast(
+        &self,
+        dest: Symmetric,
+        source: Symmetric,
+        bytes: usize,
+        root: i32,
+        root_dest: RootDest,
+    ) -> Result<(), Fault> {
+        if !(0..self.all.members.size).contains(&root) {
+            return Err(Fault::value(
+                "PE_root",
+                root.into(),
+                "it is one of the PEs that take part, by its number there",
+            ));
+        }
+        let (root, me) = (root as usize, self.all.me());
+        let is_written = me != root || (root_dest == RootDest::Written && dest != source);
+        let into = if is_written { Some(self.own(dest, bytes, "dest")?) } else { None };
+        if bytes <= SMALL {
+            // Only the root's source counts, and only the root must have one.
+            let from = if me == root { self.own(source, bytes, "source")? } else { self.job.segments.nowhere() };
+            let told = if me == root { bytes } else { 0 };
+            self.tell(from, told, |index, words| {
+                if let (true, Some(into)) = (index == root, into) {
+                    into.put(words, bytes);
+                }
+            });
+            return Ok(());
+        }
+        let from = self.place(root, source, bytes, "source")?;
+        self.wait();
+        if let Some(into) = into {
+            into.copy(from, bytes);
+        }
+        self.wait();
+        Ok(())
+    }
+
+    /// Puts everybody's `bytes` bytes, which may differ, behind each other.
+    pub(crate) fn collect(&self, dest: Symmetric, source: Symmetric, bytes: usize) -> Result<(), Fault> {
+        let mut lengths = vec![0usize; self.all.size()];
+        self.all.exchange(&[bytes as u64], |index, words| lengths[index] = words[0].load(Ordering::Relaxed) as usize);
+        let total = lengths.iter().fold(0usize, |total, length| total.saturating_add(*length));
+        let into = self.own(dest, total, "dest")?;
+        let mut at = 0;
+        for (index, length) in lengths.iter().enumerate() {
+            into.plus(at).copy(self.place(index, source, *length, "source")?, *length);
+            at += length;
+        }
+        self.wait();
+        Ok(())
+    }
+
+    /// The same for equal lengths.
+    pub(crate) fn fcollect(&self, dest: Symmetric, source: Symmetric, bytes: usize) -> Result<(), Fault> {
+        let into = self.own(dest, bytes.saturating_mul(self.all.size()), "dest")?;
+        let own = self.own(source, bytes, "source")?;
+        if bytes <= SMALL {
+            self.tell(own, bytes, |index, words| into.plus(index * bytes).put(words, bytes));
+            return Ok(());
+        }
+        self.wait();
+        for index in self.rotated() {
+            into.plus(index * bytes).copy(self.place(index, source, bytes, "source")?, bytes);
+        }
+        self.wait();
+        Ok(())
+    }
+
+    /// All members, beginning behind this one, so that they do not all read the same one.
+    fn rotated(&self) -> impl Iterator<Item = usize> + use<> {
+        let (me, size) = (self.all.me(), self.all.size());
+        (me + 1..size).chain(0..=me)
+    }
+
+    /// Gives block `i` of each source to member `i`.
+    pub(crate) fn alltoall(&self, dest: Symmetric, source: Symmetric, bytes: usize) -> Result<(), Fault> {
+        let (size, me) = (self.all.size(), self.all.me());
+        let whole = bytes.saturating_mul(size);
+        let into = self.own(dest, whole, "dest")?;
+        let own = self.own(source, whole, "source")?;
+        if whole <= SMALL {
+            let block = |words: Caller| words.plus((me * bytes) as isize);
+            self.tell(own, whole, |index, words| into.plus(index * bytes).put(block(words), bytes));
+            return Ok(());
+        }
+        self.wait();
+        for index in self.rotated() {
+            let from = self.place(index, source, whole, "source")?.plus(me * bytes);
+            into.plus(index * bytes).copy(from, bytes);
+        }
+        self.wait();
+        Ok(())
+    }
+
+    /// The same for blocks whose elements lie apart.
+    pub(crate) fn alltoalls(&self, dest: Symmetric, source: Symmetric, pattern: Pattern) -> Result<(), Fault> {
+        let (size, me) = (self.all.size(), self.all.me());
+        let (dst, sst) = (stride(pattern.dst, "dst")?, stride(pattern.sst, "sst")?);
+        let elements = pattern.count.saturating_mul(size);
+        let span = |stride: usize| match elements {
+            0 => 0,
+            _ => (elements - 1).saturating_mul(stride).saturating_add(1).saturating_mul(pattern.size),
+        };
+        let into = self.own(dest, span(dst), "dest")?;
+        self.own(source, span(sst), "source")?;
+        self.wait();
+        for index in self.rotated() {
+            let from = self.place(index, source, span(sst), "source")?;
+            for element in 0..pattern.count {
+                let to = (index * pattern.count + element) * dst * pattern.size;
+                let at = (me * pattern.count + element) * sst * pattern.size;
+                into.plus(to).copy(from.plus(at), pattern.size);
+            }
+        }
+        self.wait();
+        Ok(())
+    }
+}
+
+fn stride(stride: isize, argument: &'static str) -> Result<usize, Fault> {
+    match usize::try_from(stride) {
+        Ok(stride) if stride > 0 => Ok(stride),
+        _ => Err(Fault::value(argument, stride as i64, "a stride is 1 or more elements")),
+    }
+}
+
+/// `shmem_broadcast` of a team: also the root's `dest` is written.
+///
+/// # Errors
+/// No such PE, or not so much symmetric memory.
+pub fn broadcast(team: Team, dest: Symmetric, source: Symmetric, bytes: usize, root: i32) -> Result<i32, Fault> {
+    on(team, |all| all.broadcast(dest, source, bytes, root, RootDest::Written))
+}
+
+/// `shmem_collect` of a team.
+///
+/// # Errors
+/// Not so much symmetric memory.
+pub fn collect(team: Team, dest: Symmetric, source: Symmetric, bytes: usize) -> Result<i32, Fault> {
+    on(team, |all| all.collect(dest, source, bytes))
+}
+
+/// `shmem_fcollect` of a team.
+///
+/// # Errors
+/// Not so much symmetric memory.
+pub fn fcollect(team: Team, dest: Symmetric, source: Symmetric, bytes: usize) -> Result<i32, Fault> {
+    on(team, |all| all.fcollect(dest, source, bytes))
+}
+
+/// `shmem_alltoall` of a team, with blocks of `bytes` bytes.
+///
+/// # Errors
+/// Not so much symmetric memory.
+pub fn alltoall(team: Team, dest: Symmetric, source: Symmetric, bytes: usize) -> Result<i32, Fault> {
+    on(team, |all| all.alltoall(dest, source, bytes))
+}
+
+/// `shmem_alltoalls` of a team.
+///
+/// # Errors
+/// Not so much symmetric memory, or a stride below 1.
+pub fn alltoalls(
+    team: Team,
+    dest: Symmetric,
+    source: Symmetric,
+    dst: isize,
+    sst: isize,
+    count: usize,
+    size: usize,
+) -> Result<i32, Fault> {
+    on(team, |all| all.alltoalls(dest, source, Pattern { dst, sst, count, size }))
+}
+
+/// `shmem_<op>_reduce` of a team.
+///
+/// # Errors
+/// Not so much symmetric memory.
+pub fn reduce<T: Operand>(
+    team: Team,
+    op: ReduceOp,
+    dest: Symmetric,
+    source: Symmetric,
+    count: usize,
+) -> Result<i32, Fault> {
+    on(team, |all| all.reduce::<T>(op, dest, source, count))
+}

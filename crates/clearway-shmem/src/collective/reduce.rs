@@ -1,0 +1,83 @@
+//! Reductions: every member gets the same result, bit by bit, because it is computed once or by all in the same order.
+//!
+//! # Model
+//! Up to 56 bytes travel with one step and every member computes. Up to [`SHORT`] bytes every member reads all sources behind a step, and writes
+//! its result behind a second one: `dest` may be `source`. Longer ones are shared: each member computes its part of the elements and writes it
+//! to all; nobody else reads that part of a source.
+
+use super::{SMALL, Together};
+use crate::address::{Caller, Symmetric};
+use crate::fault::Fault;
+use crate::operand::{Operand, ReduceOp, combine_all};
+
+/// Bytes up to which everybody computes everything: where a part would be less than a page for each of a few members.
+const SHORT: usize = 4 << 10;
+/// Bytes that are computed before they are written: they stay in the first-level cache.
+const BLOCK: usize = 8 << 10;
+
+impl Together<'_> {
+    pub(crate) fn reduce<T: Operand>(
+        &self,
+        op: ReduceOp,
+        dest: Symmetric,
+        source: Symmetric,
+        count: usize,
+    ) -> Result<(), Fault> {
+        let bytes = count.saturating_mul(size_of::<T>());
+        let into = self.own(dest, bytes, "dest")?;
+        let own = self.own(source, bytes, "source")?;
+        if bytes <= SMALL {
+            let mut result: Vec<T> = Vec::with_capacity(SMALL / size_of::<T>());
+            self.tell(own, bytes, |index, words| match index {
+                0 => result.extend((0..count).map(|at| words.read::<T>(at))),
+                _ => combine_all(op, &mut result, words),
+            });
+            into.put(Caller::of(&result), bytes);
+            return Ok(());
+        }
+        if bytes <= SHORT {
+            self.wait();
+            let result = self.combined::<T>(op, source, 0, count)?;
+            self.wait();
+            into.put(Caller::of(&result), bytes);
+            return Ok(());
+        }
+        self.share::<T>(op, dest, source, count)
+    }
+
+    /// The result for `count` elements from element `first` on.
+    fn combined<T: Operand>(
+        &self,
+        op: ReduceOp,
+        source: Symmetric,
+        first: usize,
+        count: usize,
+    ) -> Result<Vec<T>, Fault> {
+        let (at, bytes) = (first * size_of::<T>(), count * size_of::<T>());
+        let from = self.place(0, source.plus(at), bytes, "source")?.as_caller();
+        let mut result: Vec<T> = (0..count).map(|index| from.read(index)).collect();
+        for member in 1..self.all.size() {
+            combine_all(op, &mut result, self.place(member, source.plus(at), bytes, "source")?.as_caller());
+        }
+        Ok(result)
+    }
+
+    /// Each member computes a part and gives it to all.
+    fn share<T: Operand>(&self, op: ReduceOp, dest: Symmetric, source: Symmetric, count: usize) -> Result<(), Fault> {
+        self.wait();
+        let (size, me) = (self.all.size(), self.all.me());
+        let part = count.div_ceil(size);
+        let (mut first, end) = ((me * part).min(count), ((me + 1) * part).min(count));
+        while first < end {
+            let length = (end - first).min(BLOCK / size_of::<T>());
+            let result = self.combined::<T>(op, source, first, length)?;
+            let (at, bytes) = (first * size_of::<T>(), length * size_of::<T>());
+            for member in 0..size {
+                self.place(member, dest.plus(at), bytes, "dest")?.put(Caller::of(&result), bytes);
+            }
+            first += length;
+        }
+        self.wait();
+        Ok(())
+    }
+}

@@ -1,0 +1,117 @@
+//! Waiting for each other: the step of which all collectives are made.
+//!
+//! # Model
+//! Each member counts its own epoch up, in a line that only it writes, and waits until the others have. Up to 56 bytes travel in the
+//! same cache line, so that a small reduction costs one such step. Two lines take turns: who is one step ahead does not overwrite what others
+//! still read, and nobody can be two ahead.
+//!
+//! Few members look at each other's lines. Where they are many each adds one to a count at the first member, and the last to come counts the
+//! epoch of a line that all wait for: a sleeper is then woken once and not for each member.
+//!
+//! Between hosts a third phase would stand in the middle, among the first members of each host; here there is one host.
+//!
+//! | line of a slot | written by | holds |
+//! |---|---|---|
+//! | 0, 1 | its PE | epoch of that parity, payload |
+//! | 2 | all, at the first member | how many came |
+//! | 3 | the last to come, at the first member | the epoch in which all came |
+//!
+//! # Invariants
+//! I1. All members call the same steps of a team in the same order, one thread of each at a time (the program's duty).
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use clearway_runtime::near::Line;
+
+use crate::fault::Fault;
+use crate::job::Job;
+use crate::team::{Members, Team, TeamEntry};
+
+/// Members that look at each other. Beyond it the first counts them.
+const FLAT_MAX: i32 = 8;
+/// Words that travel with a step.
+pub(crate) const WORDS: usize = 7;
+/// The line that counts who came, and the one that says that all have.
+const COUNT: usize = 2;
+const ALL_CAME: usize = 3;
+
+/// The members of a team, about to do a step together.
+#[derive(Clone, Copy)]
+pub(crate) struct Gathering<'a> {
+    job: &'a Job,
+    entry: &'a TeamEntry,
+    pub(crate) members: Members,
+    slot: usize,
+}
+
+impl<'a> Gathering<'a> {
+    /// Those of `team`.
+    #[inline]
+    pub(crate) fn new(job: &'a Job, team: Team) -> Result<Self, Fault> {
+        let (entry, members) = job.teams.get(team)?;
+        Ok(Self { job, entry, members, slot: team.slot() })
+    }
+
+    /// This PE's number among them.
+    pub(crate) fn me(&self) -> usize {
+        self.entry.me() as usize
+    }
+
+    /// How many they are.
+    pub(crate) fn size(&self) -> usize {
+        self.members.size as usize
+    }
+
+    /// Returns when all have called it. What they stored before is seen afterwards.
+    #[inline]
+    pub(crate) fn wait(&self) {
+        self.step(&[]);
+    }
+
+    /// The same, and gives `read` what each member told, in the order of their numbers.
+    #[inline]
+    pub(crate) fn exchange(&self, told: &[u64], mut read: impl FnMut(usize, &[AtomicU64; WORDS])) {
+        let epoch = self.step(told);
+        for index in 0..self.size() {
+            read(index, &self.line(index, epoch).payload);
+        }
+    }
+
+    /// The line of member `index` for `epoch`.
+    #[inline]
+    fn line(&self, index: usize, epoch: u32) -> &'a Line {
+        self.job.near.line(self.members.pe(index), self.slot, (epoch & 1) as usize)
+    }
+
+    #[inline]
+    fn step(&self, told: &[u64]) -> u32 {
+        let epoch = self.entry.epoch.load(Ordering::Relaxed).wrapping_add(1);
+        self.entry.epoch.store(epoch, Ordering::Relaxed);
+        let own = self.job.near.line(self.job.me, self.slot, (epoch & 1) as usize);
+        own.payload.iter().zip(told).for_each(|(word, value)| word.store(*value, Ordering::Relaxed));
+        if self.members.size > FLAT_MAX {
+            self.count(epoch);
+            return epoch;
+        }
+        own.reach(epoch, self.job.near.waking());
+        let me = self.me();
+        for index in (me + 1..self.size()).chain(0..me) {
+            self.line(index, epoch).wait(epoch, &self.job.patience);
+        }
+        epoch
+    }
+
+    /// The step of many members.
+    fn count(&self, epoch: u32) {
+        let first = self.members.pe(0);
+        let (count, all) =
+            (self.job.near.line(first, self.slot, COUNT), self.job.near.line(first, self.slot, ALL_CAME));
+        let steps = epoch.wrapping_sub(self.entry.origin.load(Ordering::Relaxed));
+        let full = steps.wrapping_mul(self.members.size as u32);
+        if count.epoch.fetch_add(1, Ordering::AcqRel).wrapping_add(1) == full {
+            all.reach(epoch, self.job.near.waking());
+        } else {
+            all.wait(epoch, &self.job.patience);
+        }
+    }
+}

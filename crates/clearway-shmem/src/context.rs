@@ -1,0 +1,145 @@
+//! Contexts: which team's numbers an operation uses, and what the program promised about it.
+//!
+//! # Model
+//! A near operation is complete when its call returns, so a context has no streams and no lists of its own: it is a number in a table, with the
+//! slot of its team and its options.
+//!
+//! # Source
+//! OpenSHMEM 1.5, "Communication Management Routines".
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::constants::{CTX_NOSTORE, CTX_PRIVATE, CTX_SERIALIZED};
+use crate::fault::{Fault, Wrong};
+use crate::job::{self, Job};
+use crate::order;
+use crate::team::{Team, WORLD_SLOT};
+
+/// Contexts that a PE can have at once.
+const CONTEXTS_MAX: usize = 8_192;
+/// Bits of an entry: in use, the options, and above them the slot of the team.
+const LIVE: u32 = 1 << 7;
+const SLOT_SHIFT: u32 = 8;
+
+/// `shmem_ctx_t`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct Context(usize);
+
+impl Context {
+    /// `SHMEM_CTX_INVALID`.
+    pub const INVALID: Self = Self(0);
+    /// `SHMEM_CTX_DEFAULT`.
+    pub const DEFAULT: Self = Self(1);
+
+    /// The handle that the program has.
+    #[inline]
+    pub const fn from_raw(raw: usize) -> Self {
+        Self(raw)
+    }
+
+    /// The handle for the program.
+    #[inline]
+    pub const fn raw(self) -> usize {
+        self.0
+    }
+}
+
+/// All contexts of this PE, by handle.
+#[derive(Debug)]
+pub(crate) struct Contexts(Box<[AtomicU32]>);
+
+impl Contexts {
+    /// The default one.
+    pub(crate) fn new() -> Self {
+        let all: Box<[AtomicU32]> = (0..CONTEXTS_MAX).map(|_| AtomicU32::new(0)).collect();
+        all[Context::DEFAULT.0].store(LIVE | (WORLD_SLOT as u32) << SLOT_SHIFT, Ordering::Relaxed);
+        Self(all)
+    }
+
+    /// The slot and the options of `context`.
+    #[inline]
+    pub(crate) fn get(&self, context: Context) -> Option<(usize, i64)> {
+        let entry = self.0.get(context.0)?.load(Ordering::Acquire);
+        (entry & LIVE != 0).then_some(((entry >> SLOT_SHIFT) as usize, i64::from(entry & (LIVE - 1))))
+    }
+
+    fn create(&self, slot: usize, options: i64) -> Option<Context> {
+        let value = LIVE | options as u32 | (slot as u32) << SLOT_SHIFT;
+        let take = |entry: &AtomicU32| entry.compare_exchange(0, value, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        let free = self.0.iter().skip(Context::DEFAULT.0 + 1).position(take)?;
+        Some(Context(free + Context::DEFAULT.0 + 1))
+    }
+
+    /// Ends all contexts of the team of `slot`.
+    pub(crate) fn destroy_of(&self, slot: usize) {
+        for entry in &self.0 {
+            if entry.load(Ordering::Acquire) >> SLOT_SHIFT == slot as u32 && slot != WORLD_SLOT {
+                entry.store(0, Ordering::Release);
+            }
+        }
+    }
+}
+
+/// Makes a context of the team of `slot`: 0, or a reason and no context.
+pub(crate) fn create_in(job: &Job, slot: usize, options: i64) -> (i32, Context) {
+    if options & !(CTX_PRIVATE | CTX_SERIALIZED | CTX_NOSTORE) != 0 {
+        return (-1, Context::INVALID);
+    }
+    job.contexts.create(slot, options).map_or((-1, Context::INVALID), |context| (0, context))
+}
+
+/// `shmem_ctx_create`.
+///
+/// # Errors
+/// The library is not initialised.
+pub fn create(options: i64) -> Result<(i32, Context), Fault> {
+    Ok(create_in(job::get()?, WORLD_SLOT, options))
+}
+
+/// `shmem_ctx_destroy`.
+///
+/// # Errors
+/// The library is not initialised, or the context is the default one or none.
+pub fn destroy(context: Context) -> Result<(), Fault> {
+    let job = job::get()?;
+    if context == Context::INVALID {
+        return Ok(());
+    }
+    if context == Context::DEFAULT {
+        return Err(Fault::value("ctx", context.0 as i64, "SHMEM_CTX_DEFAULT cannot be destroyed"));
+    }
+    order::quiet(context)?;
+    match job.contexts.0.get(context.0).map(|entry| entry.swap(0, Ordering::AcqRel)) {
+        Some(entry) if entry & LIVE != 0 => Ok(()),
+        _ => Err(Wrong::Context(context.0).into()),
+    }
+}
+
+/// `shmem_ctx_get_team`.
+///
+/// # Errors
+/// The library is not initialised.
+pub fn team(context: Context) -> Result<(i32, Team), Fault> {
+    let job = job::get()?;
+    Ok(job.contexts.get(context).map_or((-1, Team::INVALID), |(slot, _)| (0, Team::of_slot(slot))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn create__handles_are_used_again_and_end_with_their_team() {
+        let contexts = Contexts::new();
+        assert_eq!(contexts.get(Context::DEFAULT), Some((WORLD_SLOT, 0)));
+        assert_eq!(contexts.get(Context::INVALID), None);
+        assert_eq!(contexts.get(Context(usize::MAX)), None);
+        let first = contexts.create(7, CTX_NOSTORE).expect("room");
+        let second = contexts.create(3, 0).expect("room");
+        assert_eq!(contexts.get(first), Some((7, CTX_NOSTORE)));
+        contexts.destroy_of(7);
+        assert_eq!((contexts.get(first), contexts.get(second)), (None, Some((3, 0))));
+        assert_eq!(contexts.create(4, CTX_PRIVATE), Some(first));
+    }
+}

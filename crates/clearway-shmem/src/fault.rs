@@ -1,0 +1,81 @@
+//! What a program can do wrong, each as one sentence that names the function, the argument and its value.
+//!
+//! # Model
+//! Every operation gives `Result<_, Fault>`. A fault is a pointer, so that a result travels in a register and the check costs a compare. The C
+//! function that gets one knows its own name and ends the job with [`Fault::end`]: a C program has nothing to catch it with.
+
+use thiserror::Error;
+
+use crate::job;
+
+/// The status with which a job ends because of a program's mistake: that of `EX_SOFTWARE` in `sysexits.h`.
+pub(crate) const STATUS: i32 = 70;
+
+/// An argument or a call that the standard does not allow.
+#[derive(Debug)]
+pub struct Fault(Box<Wrong>);
+
+/// What is wrong.
+#[derive(Debug, Error)]
+pub(crate) enum Wrong {
+    #[error("was called before shmem_init or after shmem_finalize")]
+    NotInitialized,
+    #[error("`{argument}` is {address:#x}: the {bytes} bytes from there are not in symmetric memory ({segments})")]
+    Outside { argument: &'static str, address: usize, bytes: usize, segments: String },
+    #[error(
+        "`{argument}` is {address:#x}, which is no multiple of {align}; objects of this type lie at multiples of their size"
+    )]
+    Unaligned { argument: &'static str, address: usize, align: usize },
+    #[error("`pe` is {pe}; PEs of this context or team are 0 to {}", .pes - 1)]
+    Pe { pe: i32, pes: usize },
+    #[error("`{argument}` is {value}; {works}")]
+    Value { argument: &'static str, value: i64, works: &'static str },
+    #[error("`ctx` is {0:#x}, which is no context; it may have been destroyed")]
+    Context(usize),
+    #[error("`team` is {0:#x}, which is no team of this PE; it may have been destroyed")]
+    Team(usize),
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl From<Wrong> for Fault {
+    #[cold]
+    fn from(wrong: Wrong) -> Self {
+        Self(Box::new(wrong))
+    }
+}
+
+impl Fault {
+    /// A value that an argument cannot have, and what works.
+    #[cold]
+    pub(crate) fn value(argument: &'static str, value: i64, works: &'static str) -> Self {
+        Wrong::Value { argument, value, works }.into()
+    }
+
+    /// The sentence, without the name of the function.
+    pub fn sentence(&self) -> String {
+        self.0.to_string()
+    }
+
+    /// Says which call of `function` was wrong and how, and ends the job.
+    #[cold]
+    pub fn end(self, function: &'static str) -> ! {
+        let sentence = match *self.0 {
+            Wrong::Failed(sentence) => format!("{function}: {sentence}"),
+            wrong => format!("{function}: {wrong}"),
+        };
+        job::end_with(STATUS, &sentence)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sentence__says_argument_and_value() {
+        let fault = Fault::value("cmp", 9, "use SHMEM_CMP_EQ to SHMEM_CMP_LE");
+        assert_eq!(fault.sentence(), "`cmp` is 9; use SHMEM_CMP_EQ to SHMEM_CMP_LE");
+        assert_eq!(size_of::<Result<(), Fault>>(), size_of::<usize>());
+    }
+}

@@ -1,0 +1,428 @@
+//! The beginning and the end of an OpenSHMEM program, and the only globals of this library.
+//!
+//! # Model
+//! [`init`] makes the executable's variables shareable, joins the job, lets all PEs tell each other where they are, meets those of this host and
+//! waits until all are there. From then on [`get`] gives the [`Job`], which never changes place and never ends: other threads may be in
+//! the middle of an operation whenever the program finishes.
+//!
+//! A PE whose process ends before it left the job ends the job. The launcher notices that as a rule, and says so; where it does not within
+//! [`GRACE`], this library does.
+//!
+//! # Source
+//! OpenSHMEM 1.5, "Library Setup, Exit, and Query Routines".
+//!
+//! # Not here
+//! The meeting itself (`card`, [`clearway_runtime::near`]).
+
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use clearway_runtime::launch::{self, Ending, Options};
+use clearway_runtime::near::{Entrance, Near, NearConfig, Patience};
+
+use crate::address::{Place, Segments, Symmetric};
+use crate::calls;
+use crate::card::{Card, Cards};
+use crate::collective::active::ActiveTeams;
+use crate::collective::sync::Gathering;
+use crate::constants::{THREAD_MULTIPLE, THREAD_SINGLE};
+use crate::context::{Context, Contexts};
+use crate::fault::{Fault, Wrong};
+use crate::heap::Heap;
+use crate::memory;
+use crate::settings::{Settings, StaticsWish, VARIABLES};
+use crate::statics;
+use crate::team::{self, Team, Teams};
+use crate::word::Word;
+
+/// The status of a job whose PE ended too early, and of one that could not begin.
+const LOST: i32 = 1;
+/// How long the launcher has to end a job before this library does.
+const GRACE: Duration = Duration::from_millis(400);
+/// How long PEs wait for each other at the beginning.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The job, once it began.
+static JOB: OnceLock<Job> = OnceLock::new();
+/// What joined the job, until it is left.
+static LAUNCH: Mutex<Option<launch::Job>> = Mutex::new(None);
+
+/// One PE of a running job.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) segments: Segments,
+    pub(crate) near: &'static Near,
+    pub(crate) me: usize,
+    pub(crate) patience: Patience,
+    pub(crate) debug: bool,
+    pub(crate) teams: Teams,
+    pub(crate) contexts: Contexts,
+    pub(crate) active: ActiveTeams,
+    heap: Mutex<Heap>,
+    host: String,
+    level: AtomicI32,
+    begins: AtomicUsize,
+    /// This PE has left, or is about to.
+    is_leaving: AtomicBool,
+    process: u32,
+    statics: Result<(usize, usize), String>,
+}
+
+/// The running job.
+#[inline]
+pub(crate) fn get() -> Result<&'static Job, Fault> {
+    match JOB.get() {
+        Some(job) => Ok(job),
+        None => Err(Wrong::NotInitialized.into()),
+    }
+}
+
+impl Job {
+    /// The place of `bytes` bytes at `address` on PE `pe` of `context`; `None` for no bytes at an address that is none.
+    #[inline]
+    pub(crate) fn place(
+        &self,
+        context: Context,
+        address: Symmetric,
+        bytes: usize,
+        pe: i32,
+        argument: &'static str,
+    ) -> Result<Option<Place>, Fault> {
+        let target = if context == Context::DEFAULT { pe as usize } else { self.world_pe(context, pe)? };
+        match self.segments.place(address, bytes, target) {
+            Some(place) => Ok(Some(place)),
+            None => self.no_place(address, bytes, target, argument),
+        }
+    }
+
+    #[cold]
+    fn no_place(
+        &self,
+        address: Symmetric,
+        bytes: usize,
+        pe: usize,
+        argument: &'static str,
+    ) -> Result<Option<Place>, Fault> {
+        if bytes == 0 && pe < self.segments.pes() {
+            return Ok(None);
+        }
+        Err(self.segments.refuse(argument, address, bytes, pe))
+    }
+
+    /// The world's number of PE `pe` of a context.
+    #[inline]
+    fn world_pe(&self, context: Context, pe: i32) -> Result<usize, Fault> {
+        let Some((slot, _)) = self.contexts.get(context) else { return Err(Wrong::Context(context.raw()).into()) };
+        let (_, members) = self.teams.get(Team::of_slot(slot))?;
+        if !(0..members.size).contains(&pe) {
+            return Err(Wrong::Pe { pe, pes: members.size as usize }.into());
+        }
+        Ok(members.pe(pe as usize))
+    }
+
+    /// The word at `address` on PE `pe` of `context`.
+    #[inline]
+    pub(crate) fn word<T: Word>(
+        &self,
+        context: Context,
+        address: Symmetric,
+        pe: i32,
+        argument: &'static str,
+    ) -> Result<&'static T::Atomic, Fault> {
+        let place = self.place(context, address, size_of::<T>(), pe, argument)?;
+        match place.and_then(Place::word::<T>) {
+            Some(word) => Ok(word),
+            None => Err(Wrong::Unaligned { argument, address: address.raw(), align: size_of::<T>() }.into()),
+        }
+    }
+
+    /// This PE's word at `address`.
+    #[inline]
+    pub(crate) fn own_word<T: Word>(
+        &self,
+        address: Symmetric,
+        argument: &'static str,
+    ) -> Result<&'static T::Atomic, Fault> {
+        self.word::<T>(Context::DEFAULT, address, self.me as i32, argument)
+    }
+
+    /// This PE's heap, for one thread at a time.
+    pub(crate) fn heap(&self) -> MutexGuard<'_, Heap> {
+        self.heap.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Allocates pages of this PE's heap; the sentence why not.
+    pub(crate) fn commit(&self, from: usize, to: usize) -> Result<(), String> {
+        memory::check_room(to - from, self.segments.pes())?;
+        let said = |error| format!("the system refused {} bytes for the symmetric heap: {error}", to - from);
+        self.near.commit(from, to).map_err(said)
+    }
+
+    /// Says `sentence` on standard error.
+    pub(crate) fn say(&self, sentence: &str) {
+        calls::say(&format!("PE {}: {sentence}\n", self.me));
+    }
+}
+
+/// Begins the program, with a thread level of 0 to 3; the level granted. Once it has begun a further call only counts.
+///
+/// # Errors
+/// A level that is none. What keeps the job from beginning ends the process.
+pub fn init(level: i32) -> Result<i32, Fault> {
+    if !(THREAD_SINGLE..=THREAD_MULTIPLE).contains(&level) {
+        return Err(Fault::value("requested", level.into(), "use SHMEM_THREAD_SINGLE to SHMEM_THREAD_MULTIPLE"));
+    }
+    if let Some(job) = JOB.get() {
+        job.begins.fetch_add(1, Ordering::AcqRel);
+        return Ok(job.level.load(Ordering::Acquire));
+    }
+    if let Err(sentence) = begin(level) {
+        end_with(LOST, &sentence);
+    }
+    Ok(level)
+}
+
+/// Joins, meets and waits for all.
+fn begin(level: i32) -> Result<(), String> {
+    let settings = Settings::read()?;
+    // Before any thread of this library exists.
+    let shared = match settings.statics {
+        StaticsWish::Auto => statics::share(),
+        StaticsWish::Private => Err("SHMEM_STATICS is private".to_owned()),
+    };
+    let options = Options { ending: Ending::AtOnce, patience: PATIENCE, ..Options::default() };
+    let mut joined = launch::join(&options).map_err(|error| error.to_string())?;
+    let entrance = Entrance::open().map_err(|error| error.to_string())?;
+    let (me, pes) = (joined.rank().index(), joined.size() as usize);
+    let mut card = Card::of_process();
+    card.entrance = entrance.name();
+    card.heap_wish = settings.heap.unwrap_or_default() as u64;
+    card.heap_default = memory::default_heap(pes) as u64;
+    if let Ok(shared) = &shared {
+        (card.statics, card.build) = ((shared.range.end - shared.range.start) as u64, shared.range.build);
+    }
+    let all = joined.exchange(&card.bytes()).map_err(|error| error.to_string());
+    // From here on other PEs wait for this one: its end must end them.
+    *LAUNCH.lock().unwrap_or_else(PoisonError::into_inner) = Some(joined);
+    let cards = Cards::parse(&all?, me)?;
+    let heap = cards.heap()?;
+    memory::check_heap(heap, pes)?;
+    let shared = shared.and_then(|shared| match cards.share_statics() {
+        true => Ok(shared),
+        false => Err("not all PEs run the same executable with one thread at its start".to_owned()),
+    });
+    let range = shared.as_ref().map(|shared| (shared.range.start, shared.range.end - shared.range.start));
+    let statics = range.map_err(Clone::clone);
+    let config =
+        NearConfig { place: me, places: pes, heap, statics: shared.ok().map(|shared| shared.file), patience: PATIENCE };
+    let near = Near::open(entrance, cards.0[0].entrance, &config).map_err(|error| error.to_string())?;
+    let near: &'static Near = Box::leak(Box::new(near));
+    install(near, &cards, me, statics, level, &settings)?;
+    print_settings(&settings, me);
+    Ok(())
+}
+
+fn install(
+    near: &'static Near,
+    cards: &Cards,
+    me: usize,
+    statics: Result<(usize, usize), String>,
+    level: i32,
+    settings: &Settings,
+) -> Result<(), String> {
+    let pes = cards.0.len();
+    let job = Job {
+        segments: Segments::new(near, me, statics.as_ref().ok().copied()),
+        near,
+        me,
+        patience: Patience::new(pes, cards.processors()),
+        debug: settings.debug,
+        teams: Teams::new(me, pes),
+        contexts: Contexts::new(),
+        active: ActiveTeams::default(),
+        heap: Mutex::new(Heap::new(near.heap(me).length)),
+        host: cards.0[me].host.clone(),
+        level: AtomicI32::new(level),
+        begins: AtomicUsize::new(1),
+        is_leaving: AtomicBool::new(false),
+        process: std::process::id(),
+        statics,
+    };
+    team::publish_used(&job);
+    let places: Vec<u64> = cards.0.iter().map(|card| card.process).collect();
+    let job = JOB.get_or_init(|| job);
+    near.watch(move |place| lost(job, place, &places)).map_err(|error| error.to_string())?;
+    calls::at_exit(at_exit);
+    Gathering::new(job, Team::WORLD).map_err(|fault| fault.sentence())?.wait();
+    Ok(())
+}
+
+/// Prints what `SHMEM_VERSION` and `SHMEM_INFO` ask for.
+fn print_settings(settings: &Settings, me: usize) {
+    if me != 0 {
+        return;
+    }
+    if settings.version {
+        calls::say(&format!("Clearway {}, OpenSHMEM 1.5\n", env!("CARGO_PKG_VERSION")));
+    }
+    if settings.list {
+        calls::say(&format!("{VARIABLES}\n"));
+    }
+}
+
+/// Ends the job when the PE at `place` is gone before it left, unless the launcher is faster.
+fn lost(job: &'static Job, place: usize, processes: &[u64]) {
+    std::thread::sleep(GRACE);
+    if job.is_leaving.load(Ordering::Acquire) || job.near.board().spoken.swap(1, Ordering::AcqRel) != 0 {
+        return;
+    }
+    let process = processes.get(place).copied().unwrap_or_default();
+    end_with(
+        LOST,
+        &format!("PE {place} (process {process} on {}) ended without shmem_finalize, so the job ends", job.host),
+    );
+}
+
+/// Leaves the program when it exits without `shmem_finalize`; a failed one is the launcher's to notice.
+extern "C" fn at_exit(status: c_int, _: *mut c_void) {
+    let Some(job) = JOB.get() else { return };
+    let is_of_this_process = job.process == std::process::id();
+    if is_of_this_process && status == 0 && !job.is_leaving.load(Ordering::Acquire) {
+        leave(job);
+    }
+}
+
+/// Ends the program: waits for all PEs and leaves the job.
+///
+/// # Errors
+/// The library is not initialised.
+pub fn finalize() -> Result<(), Fault> {
+    let job = get()?;
+    if job.begins.load(Ordering::Acquire) == 0 {
+        return Err(Wrong::NotInitialized.into());
+    }
+    if job.begins.fetch_sub(1, Ordering::AcqRel) > 1 {
+        Gathering::new(job, Team::WORLD)?.wait();
+        return Ok(());
+    }
+    leave(job);
+    Ok(())
+}
+
+fn leave(job: &Job) {
+    std::sync::atomic::fence(Ordering::SeqCst);
+    if let Ok(all) = Gathering::new(job, Team::WORLD) {
+        all.wait();
+    }
+    job.is_leaving.store(true, Ordering::Release);
+    let joined = LAUNCH.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some(Err(error)) = joined.map(launch::Job::finish) {
+        job.say(&error.to_string());
+    }
+}
+
+/// Ends all PEs with `status`.
+pub fn global_exit(status: i32) -> ! {
+    calls::flush_streams();
+    end_with(status, "")
+}
+
+/// Says `sentence`, ends the job with `status`, and this process.
+pub(crate) fn end_with(status: i32, sentence: &str) -> ! {
+    let sentence = match JOB.get() {
+        Some(job) if !sentence.is_empty() => format!("PE {}: {sentence}", job.me),
+        _ => sentence.to_owned(),
+    };
+    if let Some(job) = JOB.get() {
+        job.near.board().spoken.store(1, Ordering::Release);
+    }
+    // A thread that is leaving the job holds it; then the process only ends.
+    let joined = LAUNCH.try_lock().ok().and_then(|mut joined| joined.take());
+    match joined {
+        Some(joined) => joined.abort(status, &sentence),
+        None => {
+            if !sentence.is_empty() {
+                calls::say(&format!("{sentence}\n"));
+            }
+            calls::exit_at_once(status)
+        }
+    }
+}
+
+/// `shmem_my_pe`.
+///
+/// # Errors
+/// The library is not initialised.
+#[inline]
+pub fn my_pe() -> Result<i32, Fault> {
+    Ok(get()?.me as i32)
+}
+
+/// `shmem_n_pes`.
+///
+/// # Errors
+/// The library is not initialised.
+#[inline]
+pub fn n_pes() -> Result<i32, Fault> {
+    Ok(get()?.segments.pes() as i32)
+}
+
+/// `shmem_query_thread`.
+///
+/// # Errors
+/// The library is not initialised.
+pub fn query_thread() -> Result<i32, Fault> {
+    Ok(get()?.level.load(Ordering::Acquire))
+}
+
+/// Whether the program has begun and not ended.
+pub fn is_initialized() -> i32 {
+    JOB.get().map_or(0, |job| i32::from(job.begins.load(Ordering::Acquire) > 0))
+}
+
+/// `shmem_pe_accessible`.
+///
+/// # Errors
+/// The library is not initialised.
+pub fn pe_accessible(pe: i32) -> Result<i32, Fault> {
+    Ok(i32::from(usize::try_from(pe).is_ok_and(|pe| pe < JOB.get().map_or(0, |job| job.segments.pes()))))
+}
+
+/// `shmem_addr_accessible`.
+///
+/// # Errors
+/// The library is not initialised.
+pub fn addr_accessible(address: Symmetric, pe: i32) -> Result<i32, Fault> {
+    Ok(i32::from(get()?.segments.place(address, 1, pe as usize).is_some()))
+}
+
+/// `shmem_ptr`: the address here of an object of PE `pe`, or null.
+///
+/// # Errors
+/// The library is not initialised.
+pub fn ptr(dest: Symmetric, pe: i32) -> Result<*mut u8, Fault> {
+    Ok(get()?.segments.place(dest, 1, pe as usize).map_or(std::ptr::null_mut(), Place::pointer))
+}
+
+/// What this PE is, for a person: one line each.
+pub fn report() -> String {
+    let Some(job) = JOB.get() else { return "not initialised\n".to_owned() };
+    let statics = match &job.statics {
+        Ok((start, length)) => format!("{length} bytes from {start:#x}"),
+        Err(why) => format!("private: {why}"),
+    };
+    let heap = job.near.heap(job.me);
+    format!(
+        "version: Clearway {}, OpenSHMEM 1.5\nPE: {} of {} on {}\nnear: all {} PEs\nheap: {} bytes from {:#x}\nstatics: {statics}\n\
+         classes: none asked for; near PEs need none\n",
+        env!("CARGO_PKG_VERSION"),
+        job.me,
+        job.segments.pes(),
+        job.host,
+        job.segments.pes(),
+        heap.length,
+        heap.start,
+    )
+}

@@ -1,0 +1,183 @@
+//! Copies to and from other PEs: `put`, `get`, single values, strided, and their non-blocking forms.
+//!
+//! # Model
+//! Each is one copy by the calling thread. The non-blocking forms do the same: a copy into a neighbour's memory is as fast as any way
+//! to leave it for later.
+//!
+//! # Source
+//! OpenSHMEM 1.5, "Remote Memory Access Routines". Sizes are bytes here; the table of types multiplies.
+
+#![allow(clippy::too_many_arguments)] // the standard's functions have as many
+
+use crate::address::{Caller, Place, Symmetric};
+use crate::context::Context;
+use crate::fault::Fault;
+use crate::job;
+use crate::word::Plain;
+
+/// The names of arguments in sentences.
+const DEST: &str = "dest";
+const SOURCE: &str = "source";
+
+/// `shmem_put`: copies `bytes` bytes to PE `pe`.
+///
+/// # Errors
+/// No such PE, or `dest` is not so much symmetric memory.
+#[inline]
+pub fn put(context: Context, dest: Symmetric, source: Caller, bytes: usize, pe: i32) -> Result<(), Fault> {
+    match job::get()?.place(context, dest, bytes, pe, DEST)? {
+        Some(place) => place.put(source, bytes),
+        None => debug_assert_eq!(bytes, 0),
+    }
+    Ok(())
+}
+
+/// `shmem_get`: copies `bytes` bytes from PE `pe`.
+///
+/// # Errors
+/// No such PE, or `source` is not so much symmetric memory.
+#[inline]
+pub fn get(context: Context, dest: Caller, source: Symmetric, bytes: usize, pe: i32) -> Result<(), Fault> {
+    match job::get()?.place(context, source, bytes, pe, SOURCE)? {
+        Some(place) => place.get(dest, bytes),
+        None => debug_assert_eq!(bytes, 0),
+    }
+    Ok(())
+}
+
+/// `shmem_put_nbi`.
+///
+/// # Errors
+/// As [`put`].
+#[inline]
+pub fn put_nbi(context: Context, dest: Symmetric, source: Caller, bytes: usize, pe: i32) -> Result<(), Fault> {
+    put(context, dest, source, bytes, pe)
+}
+
+/// `shmem_get_nbi`.
+///
+/// # Errors
+/// As [`get`].
+#[inline]
+pub fn get_nbi(context: Context, dest: Caller, source: Symmetric, bytes: usize, pe: i32) -> Result<(), Fault> {
+    get(context, dest, source, bytes, pe)
+}
+
+/// `shmem_p`: stores one value on PE `pe`.
+///
+/// # Errors
+/// As [`put`].
+#[inline]
+pub fn p<T: Plain>(context: Context, dest: Symmetric, value: T, pe: i32) -> Result<(), Fault> {
+    if let Some(place) = job::get()?.place(context, dest, size_of::<T>(), pe, DEST)? {
+        place.store(value);
+    }
+    Ok(())
+}
+
+/// `shmem_g`: loads one value from PE `pe`.
+///
+/// # Errors
+/// As [`get`].
+#[inline]
+pub fn g<T: Plain>(context: Context, source: Symmetric, pe: i32) -> Result<T, Fault> {
+    let job = job::get()?;
+    match job.place(context, source, size_of::<T>(), pe, SOURCE)? {
+        Some(place) => Ok(place.load()),
+        // No type of the table has no bytes.
+        None => Err(Fault::value(SOURCE, 0, "a value has at least one byte")),
+    }
+}
+
+/// What a strided copy does, element by element.
+#[derive(Clone, Copy)]
+struct Strides {
+    symmetric: isize,
+    local: isize,
+    count: usize,
+    size: usize,
+}
+
+impl Strides {
+    /// Bytes from the first element of the symmetric array to behind its last; `None` if no memory is so long.
+    fn span(self) -> Option<usize> {
+        let stride = usize::try_from(self.symmetric).ok().filter(|stride| *stride > 0)?;
+        let steps = stride.checked_mul(self.count.saturating_sub(1))?.checked_add(usize::from(self.count > 0))?;
+        steps.checked_mul(self.size)
+    }
+
+    /// Calls `each` for the elements, with their places on both sides.
+    #[inline]
+    fn walk(self, place: Place, local: Caller, each: impl Fn(Place, Caller)) {
+        let step = self.symmetric as usize * self.size;
+        for index in 0..self.count {
+            let local = local.plus(self.local * (index * self.size) as isize);
+            each(place.plus(index * step), local);
+        }
+    }
+}
+
+/// `shmem_iput`: copies `count` elements of `size` bytes, `dst` and `sst` elements apart.
+///
+/// # Errors
+/// As [`put`], or a stride below 1.
+#[inline]
+pub fn iput(
+    context: Context,
+    dest: Symmetric,
+    source: Caller,
+    dst: isize,
+    sst: isize,
+    count: usize,
+    size: usize,
+    pe: i32,
+) -> Result<(), Fault> {
+    let strides = Strides { symmetric: dst, local: sst, count, size };
+    let span = checked_span(strides, "dst", dst)?;
+    if let Some(place) = job::get()?.place(context, dest, span, pe, DEST)? {
+        strides.walk(place, source, |place, local| place.put(local, size));
+    }
+    Ok(())
+}
+
+/// `shmem_iget`.
+///
+/// # Errors
+/// As [`get`], or a stride below 1.
+#[inline]
+pub fn iget(
+    context: Context,
+    dest: Caller,
+    source: Symmetric,
+    dst: isize,
+    sst: isize,
+    count: usize,
+    size: usize,
+    pe: i32,
+) -> Result<(), Fault> {
+    let strides = Strides { symmetric: sst, local: dst, count, size };
+    let span = checked_span(strides, "sst", sst)?;
+    if let Some(place) = job::get()?.place(context, source, span, pe, SOURCE)? {
+        strides.walk(place, dest, |place, local| place.get(local, size));
+    }
+    Ok(())
+}
+
+fn checked_span(strides: Strides, argument: &'static str, stride: isize) -> Result<usize, Fault> {
+    strides.span().ok_or_else(|| Fault::value(argument, stride as i64, "a stride is 1 or more elements"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn span__counts_from_the_first_byte_to_behind_the_last() {
+        let span = |symmetric, count, size| Strides { symmetric, local: 1, count, size }.span();
+        assert_eq!(
+            [span(1, 4, 8), span(3, 4, 8), span(3, 1, 8), span(3, 0, 8)],
+            [Some(32), Some(80), Some(8), Some(0)]
+        );
+        assert_eq!([span(-1, 2, 8), span(isize::MAX, 3, 8)], [None, None]);
+    }
+}

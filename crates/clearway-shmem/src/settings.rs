@@ -1,0 +1,131 @@
+//! What users set by environment variables: `SHMEM_*`, and the older `SMA_*`.
+//!
+//! # Source
+//! OpenSHMEM 1.5, "Environment Variables".
+
+use std::env;
+
+/// What the environment says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Settings {
+    /// `SHMEM_SYMMETRIC_SIZE`: bytes of each heap.
+    pub(crate) heap: Option<usize>,
+    /// `SHMEM_DEBUG`: arguments are checked that cost time to check.
+    pub(crate) debug: bool,
+    /// `SHMEM_VERSION`: PE 0 prints the version.
+    pub(crate) version: bool,
+    /// `SHMEM_INFO`: PE 0 prints these variables.
+    pub(crate) list: bool,
+    /// `SHMEM_STATICS`: whether variables of the executable are symmetric.
+    pub(crate) statics: StaticsWish,
+}
+
+/// What becomes of the executable's variables.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum StaticsWish {
+    /// They are shared if the process has one thread.
+    #[default]
+    Auto,
+    /// They stay private.
+    Private,
+}
+
+/// The help of `SHMEM_INFO`.
+pub(crate) const VARIABLES: &str = "\
+SHMEM_SYMMETRIC_SIZE  bytes of each PE's symmetric heap, with k, m, g or t (default 1g, less where memory is short)
+SHMEM_DEBUG           check arguments, and say what was wrong (default 0)
+SHMEM_VERSION         print the version of the library (default 0)
+SHMEM_INFO            print these lines (default 0)
+SHMEM_STATICS         auto or private: whether variables of the executable are symmetric (default auto)";
+
+impl Settings {
+    /// Reads the process environment.
+    ///
+    /// # Errors
+    /// The sentence for a value that is none.
+    pub(crate) fn read() -> Result<Self, String> {
+        Self::parse(|name| env::var(name).ok())
+    }
+
+    fn parse(get: impl Fn(&str) -> Option<String>) -> Result<Self, String> {
+        let value = |name: &str| get(&format!("SHMEM_{name}")).or_else(|| get(&format!("SMA_{name}")));
+        let is_on = |name: &str| value(name).is_some_and(|value| !["", "0"].contains(&value.trim()));
+        let heap = value("SYMMETRIC_SIZE").filter(|text| !text.trim().is_empty());
+        let heap = heap.map(|text| parse_size(&text).ok_or_else(|| wrong_size(&text))).transpose()?;
+        let statics = match value("STATICS").as_deref().map(str::trim) {
+            None | Some("" | "auto") => StaticsWish::Auto,
+            Some("private") => StaticsWish::Private,
+            Some(other) => return Err(format!("SHMEM_STATICS is `{other}`; set it to auto or private")),
+        };
+        Ok(Self { heap, debug: is_on("DEBUG"), version: is_on("VERSION"), list: is_on("INFO"), statics })
+    }
+}
+
+fn wrong_size(text: &str) -> String {
+    format!(
+        "SHMEM_SYMMETRIC_SIZE is `{text}`; set it to a number of bytes above 0, with k, m, g or t behind it for larger units"
+    )
+}
+
+/// A number of bytes, rounded up: digits with a point or without, and a unit.
+fn parse_size(text: &str) -> Option<usize> {
+    let text = text.trim();
+    let (digits, shift) = match text.chars().last()?.to_ascii_lowercase() {
+        'k' => (&text[..text.len() - 1], 10),
+        'm' => (&text[..text.len() - 1], 20),
+        'g' => (&text[..text.len() - 1], 30),
+        't' => (&text[..text.len() - 1], 40),
+        _ => (text, 0),
+    };
+    let (whole, part) = digits.split_once('.').unwrap_or((digits, ""));
+    let is_number = |text: &str| text.chars().all(|digit| digit.is_ascii_digit());
+    if !is_number(whole) || !is_number(part) || whole.len() + part.len() == 0 {
+        return None;
+    }
+    let whole: u64 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
+    let fraction: f64 = if part.is_empty() { 0.0 } else { format!("0.{part}").parse().ok()? };
+    let unit = 1u64 << shift;
+    let bytes = whole.checked_mul(unit)?.checked_add((fraction * unit as f64).ceil() as u64)?;
+    usize::try_from(bytes).ok().filter(|bytes| *bytes > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(variables: &[(&str, &str)]) -> Result<Settings, String> {
+        Settings::parse(|name| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned()))
+    }
+
+    #[test]
+    fn parse_size__points_and_units_are_read_and_rounded_up() {
+        let sizes = [
+            ("1", 1),
+            ("20M", 20 << 20),
+            ("3.1m", 3_250_586),
+            (".5m", 1 << 19),
+            ("2g", 2 << 30),
+            ("1.k", 1024),
+            ("0.0001k", 1),
+            (" 7K ", 7 << 10),
+            ("1t", 1 << 40),
+        ];
+        for (text, bytes) in sizes {
+            assert_eq!(parse_size(text), Some(bytes), "{text}");
+        }
+        for text in ["", "0", "m", ".", "-1", "1e3", "1mb", "0x10", "1..2", "99999999999999999999", "99999999t"] {
+            assert_eq!(parse_size(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn parse__old_names_count_and_wrong_values_are_named() {
+        assert_eq!(parsed(&[]), Ok(Settings::default()));
+        let settings = parsed(&[("SMA_SYMMETRIC_SIZE", "1k"), ("SHMEM_DEBUG", "1"), ("SMA_VERSION", "0")]);
+        assert_eq!(settings, Ok(Settings { heap: Some(1024), debug: true, ..Settings::default() }));
+        assert!(
+            parsed(&[("SHMEM_SYMMETRIC_SIZE", "many")]).unwrap_err().starts_with("SHMEM_SYMMETRIC_SIZE is `many`;")
+        );
+        assert!(parsed(&[("SHMEM_STATICS", "x")]).unwrap_err().ends_with("set it to auto or private"));
+    }
+}

@@ -1,0 +1,78 @@
+//! Data with a signal behind it.
+//!
+//! # Source
+//! OpenSHMEM 1.5, "Signaling Operations". Without data the signal is still sent.
+
+#![allow(clippy::too_many_arguments)] // the standard's functions have as many
+
+use std::sync::atomic::Ordering;
+
+use crate::address::{Caller, Symmetric};
+use crate::constants::{SIGNAL_ADD, SIGNAL_SET};
+use crate::context::Context;
+use crate::fault::Fault;
+use crate::word::{Integer, Word};
+use crate::{job, rma, wait};
+
+/// `shmem_put_signal`: copies, and then sets the signal or adds to it. Who sees the signal sees the data.
+///
+/// # Errors
+/// As [`rma::put`], for both objects; another operation than set and add.
+#[inline]
+pub fn put(
+    context: Context,
+    dest: Symmetric,
+    source: Caller,
+    bytes: usize,
+    signal: Symmetric,
+    value: u64,
+    operation: i32,
+    pe: i32,
+) -> Result<(), Fault> {
+    let word = job::get()?.word::<u64>(context, signal, pe, "sig_addr")?;
+    if !matches!(operation, SIGNAL_SET | SIGNAL_ADD) {
+        return Err(Fault::value("sig_op", operation.into(), "use SHMEM_SIGNAL_SET or SHMEM_SIGNAL_ADD"));
+    }
+    rma::put(context, dest, source, bytes, pe)?;
+    if operation == SIGNAL_SET {
+        u64::store(word, value, Ordering::Release);
+    } else {
+        u64::fetch_add(word, value);
+    }
+    Ok(())
+}
+
+/// `shmem_put_signal_nbi`.
+///
+/// # Errors
+/// As [`put`].
+#[inline]
+pub fn put_nbi(
+    context: Context,
+    dest: Symmetric,
+    source: Caller,
+    bytes: usize,
+    signal: Symmetric,
+    value: u64,
+    operation: i32,
+    pe: i32,
+) -> Result<(), Fault> {
+    put(context, dest, source, bytes, signal, value, operation, pe)
+}
+
+/// `shmem_signal_fetch`: this PE's signal.
+///
+/// # Errors
+/// No aligned word of symmetric memory.
+#[inline]
+pub fn fetch(signal: Symmetric) -> Result<u64, Fault> {
+    Ok(job::get()?.own_word::<u64>(signal, "sig_addr")?.load(Ordering::Acquire))
+}
+
+/// `shmem_signal_wait_until`: waits for this PE's signal, and gives the value that ended it.
+///
+/// # Errors
+/// As [`fetch`], or no such comparison.
+pub fn wait_until(signal: Symmetric, comparison: i32, value: u64) -> Result<u64, Fault> {
+    wait::until_value(signal, comparison, value)
+}

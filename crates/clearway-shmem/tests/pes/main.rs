@@ -1,0 +1,86 @@
+//! Programs of several PEs: this test starts itself as the PEs of a job on this host.
+//!
+//! Without a launcher in its environment it starts each of [`PROGRAMS`] with several numbers of PEs; with one it is a PE, and its first
+//! argument names the program.
+
+mod atomics;
+mod collectives;
+mod failures;
+mod local;
+mod memory;
+mod random;
+mod teams;
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::ops::ControlFlow;
+
+use clearway_runtime::launch::{HereOptions, start_here};
+use clearway_shmem::job;
+
+/// A program, what it is called, and with how many PEs it runs.
+struct Program {
+    name: &'static str,
+    run: fn(),
+    pes: &'static [u32],
+}
+
+const fn program(name: &'static str, run: fn(), pes: &'static [u32]) -> Program {
+    Program { name, run, pes }
+}
+
+const PROGRAMS: &[Program] = &[
+    program("copies", memory::copies, &[1, 2, 3]),
+    program("heap", memory::heap, &[1, 3]),
+    program("statics", memory::statics, &[1, 2]),
+    program("forks", memory::forks, &[2]),
+    program("atomics", atomics::atomics, &[1, 2, 4]),
+    program("waits", atomics::waits, &[1, 3]),
+    program("locks", atomics::locks, &[1, 3]),
+    program("threads", atomics::threads, &[2]),
+    program("collectives", collectives::all, &[1, 2, 3, 5, 10]),
+    program("active_sets", collectives::active_sets, &[1, 4]),
+    program("teams", teams::teams, &[1, 2, 5]),
+    program("random", random::short, &[1, 2, 3, 4]),
+];
+
+fn run(program: &str, pes: u32, options: &[&str]) -> Result<(), clearway_runtime::launch::LaunchError> {
+    let this = env::current_exe().expect("this program");
+    let arguments: Vec<OsString> = [&[program], options].concat().iter().map(OsString::from).collect();
+    let ranks = start_here(pes, OsStr::new(&this), &arguments, &HereOptions::default())?;
+    ranks.wait(&mut || ControlFlow::Continue(()))
+}
+
+/// Runs one program as a PE.
+fn be_a_pe(name: &str) {
+    if let Some(failure) = failures::find(name) {
+        return failure();
+    }
+    let program = PROGRAMS.iter().find(|program| program.name == name).expect("a program of the list");
+    job::init(3).expect("begins");
+    (program.run)();
+    job::finalize().expect("ends");
+}
+
+fn main() {
+    let arguments: Vec<String> = env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
+    if env::var_os("CLEARWAY_RANK").is_some() {
+        return be_a_pe(arguments.first().map_or("", String::as_str));
+    }
+    let is_asked = |name: &str| arguments.is_empty() || arguments.iter().any(|word| name.contains(word.as_str()));
+    let mut failed = 0;
+    for program in PROGRAMS.iter().filter(|program| is_asked(program.name)) {
+        for pes in program.pes {
+            let result = run(program.name, *pes, &[]);
+            eprintln!("{} with {pes} PEs ... {}", program.name, if result.is_ok() { "ok" } else { "FAILED" });
+            if let Err(error) = result {
+                eprintln!("{error}");
+                failed += 1;
+            }
+        }
+    }
+    if is_asked("failures") {
+        failures::check();
+    }
+    assert_eq!(failed, 0, "programs failed");
+}
