@@ -95,8 +95,8 @@ fn install(root: &Path, built: &Path, prefix: &Path) -> Result<()> {
 
 /// The man pages of the tools, and those that the program writes of itself.
 fn pages(tools: &Path, program: &Path, to: &Path) -> Result<()> {
-    for page in files(tools)?.into_iter().filter(|file| file.extension().is_some_and(|ending| ending == "1")) {
-        copy(&page, &to.join(page.file_name().unwrap_or_default()), 0o644)?;
+    for page in ["oshcc.1", "oshrun.1"] {
+        copy(&tools.join(page), &to.join(page), 0o644)?;
     }
     write(&to.join("oshc++.1"), b".so man1/oshcc.1\n", 0o644)?;
     let status = Command::new(program).args(["man", "--dir"]).arg(to).status().context("clearway man")?;

@@ -15,6 +15,7 @@
 #![deny(unsafe_code)]
 #![cfg_attr(test, allow(non_snake_case))] // tests are named function__case
 
+mod abi;
 pub mod address;
 pub mod amo;
 mod calls;
@@ -36,5 +37,6 @@ pub mod signal;
 mod statics;
 pub mod table;
 pub mod team;
+mod thunks;
 pub mod wait;
 pub mod word;

@@ -14,6 +14,9 @@
 mod constants;
 mod cxx;
 mod generic;
+mod written;
+
+pub(crate) use constants::NAME_LENGTH_MAX;
 
 use crate::table::{Function, Standing, functions};
 
@@ -114,6 +117,6 @@ mod tests {
 
     #[test]
     fn vendor__is_no_longer_than_the_header_says() {
-        assert!(VENDOR.len() < constants::NAME_LENGTH_MAX);
+        assert!(VENDOR.len() < NAME_LENGTH_MAX);
     }
 }

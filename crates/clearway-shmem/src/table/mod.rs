@@ -87,6 +87,8 @@ pub struct Function {
     pub name: String,
     /// What it returns, in C.
     pub returns: String,
+    /// Whether that is the type that the function is for.
+    pub returns_type: bool,
     /// What it takes, in C.
     pub parameters: Vec<Parameter>,
     /// True when more arguments may follow.
@@ -107,25 +109,10 @@ impl Function {
         format!("p{}", self.name)
     }
 
-    /// The prototype in C, under `name`.
-    pub fn prototype(&self, name: &str) -> String {
-        let mut list: Vec<String> = self.parameters.iter().map(ToString::to_string).collect();
-        if self.is_variadic {
-            list.push("...".to_owned());
-        }
-        let list = if list.is_empty() { "void".to_owned() } else { list.join(", ") };
-        let gap = if self.returns.ends_with('*') { "" } else { " " };
-        format!("{}{gap}{name}({list})", self.returns)
-    }
-
-    /// The place of the first parameter whose type is made of the function's own.
-    pub fn chooser(&self) -> Option<usize> {
-        self.parameters.iter().position(|parameter| parameter.is_of_type && parameter.c.ends_with('*'))
-    }
-
-    /// Whether the first parameter is a context.
-    pub fn takes_context(&self) -> bool {
-        self.parameters.first().is_some_and(|first| first.c == "shmem_ctx_t")
+    /// Whether an object of the function's type travels by value, and not behind a pointer.
+    pub fn moves_type(&self) -> bool {
+        let by_value = |parameter: &Parameter| parameter.is_of_type && !parameter.c.ends_with('*');
+        self.returns_type || self.parameters.iter().any(by_value)
     }
 }
 
@@ -140,22 +127,20 @@ impl Row {
         let mut all = Vec::new();
         for (word, of, rust) in self.over.each() {
             let function = self.function(word.as_deref().unwrap_or_default(), of, rust);
-            if self.contexts == Contexts::Any {
-                let with_context = function.with_context();
-                all.extend([function.in_context("Context::DEFAULT"), with_context]);
-            } else {
-                all.push(function);
-            }
+            let with_context = (self.contexts == Contexts::Any).then(|| function.with_context());
+            all.push(function.in_context("Context::DEFAULT"));
+            all.extend(with_context);
         }
         all
     }
 
     fn function(&self, word: &str, of: Option<&'static Type>, rust: String) -> Function {
-        let Prototype { returns, name, parameters, is_variadic } = Prototype::parse(self.prototype, of);
+        let Prototype { returns, returns_type, name, parameters, is_variadic } = Prototype::parse(self.prototype, of);
         let generic = of.map(|_| name.replace("{}_", "")).filter(|name| has_generic(name));
         Function {
             name: name.replace("{}", word),
             returns,
+            returns_type,
             parameters,
             is_variadic,
             standing: self.standing,

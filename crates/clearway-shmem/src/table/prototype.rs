@@ -29,6 +29,7 @@ impl fmt::Display for Parameter {
 #[derive(Debug)]
 pub(super) struct Prototype {
     pub(super) returns: String,
+    pub(super) returns_type: bool,
     pub(super) name: String,
     pub(super) parameters: Vec<Parameter>,
     pub(super) is_variadic: bool,
@@ -48,7 +49,8 @@ impl Prototype {
             let (c, name) = split_name(word, of);
             Parameter { c, name, is_of_type: word.contains(TYPE) }
         });
-        Self { returns, name, parameters: parameters.collect(), is_variadic: words.contains(&"...") }
+        let returns_type = head.starts_with(TYPE);
+        Self { returns, returns_type, name, parameters: parameters.collect(), is_variadic: words.contains(&"...") }
     }
 }
 

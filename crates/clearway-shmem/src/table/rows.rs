@@ -86,7 +86,7 @@ const SETUP: &[Row] = &[
     row(Once, "int shmem_init_thread(int requested, int *provided)", "setup::init_thread(requested, provided)"),
     row(Once, "void shmem_query_thread(int *provided)", "setup::query_thread(provided)"),
     row(Once, "void shmem_finalize(void)", "job::finalize()"),
-    row(Once, "void shmem_global_exit(int status)", "job::global_exit(status)"),
+    row(Once, "void shmem_global_exit(int status)", "setup::global_exit(status)"),
     row(Once, "int shmem_my_pe(void)", "job::my_pe()"),
     row(Once, "int shmem_n_pes(void)", "job::n_pes()"),
     row(Once, "int shmem_pe_accessible(int pe)", "job::pe_accessible(pe)"),

@@ -1,0 +1,103 @@
+//! Functions that return contexts and teams through pointers.
+//!
+//! # Invariants
+//! I1. Where a function makes nothing, it writes the handle that stands for nothing.
+
+use super::setup::write;
+use crate::constants::TEAM_NUM_CONTEXTS;
+use crate::context::{self, Context};
+use crate::fault::Fault;
+use crate::team::{self, Team};
+
+/// `shmem_team_config_t`.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub(super) struct TeamConfig {
+    num_contexts: i32,
+}
+
+/// A configuration, and which parts of it count.
+type Configured = (*const TeamConfig, i64);
+
+/// # Safety
+/// The pointer is null or points to a configuration.
+unsafe fn contexts_of((config, mask): Configured) -> i32 {
+    if mask & TEAM_NUM_CONTEXTS == 0 || config.is_null() {
+        return 0;
+    }
+    // SAFETY: the caller promises it.
+    unsafe { *config }.num_contexts
+}
+
+/// # Safety
+/// `ctx` may be written.
+pub(super) unsafe fn ctx_create(options: i64, ctx: *mut usize) -> Result<i32, Fault> {
+    let (status, made) = context::create(options)?;
+    // SAFETY: the caller promises it.
+    unsafe { write(ctx, made.raw()) };
+    Ok(status)
+}
+
+/// # Safety
+/// As [`ctx_create`].
+pub(super) unsafe fn team_create_ctx(team: usize, options: i64, ctx: *mut usize) -> Result<i32, Fault> {
+    let (status, made) = team::create_context(Team::from_raw(team), options)?;
+    // SAFETY: the caller promises it.
+    unsafe { write(ctx, made.raw()) };
+    Ok(status)
+}
+
+/// # Safety
+/// `team` may be written.
+pub(super) unsafe fn ctx_get_team(ctx: usize, team: *mut usize) -> Result<i32, Fault> {
+    let (status, of) = context::team(Context::from_raw(ctx))?;
+    // SAFETY: the caller promises it.
+    unsafe { write(team, of.raw()) };
+    Ok(status)
+}
+
+/// # Safety
+/// `config` may be written.
+pub(super) unsafe fn team_get_config(team: usize, mask: i64, config: *mut TeamConfig) -> Result<i32, Fault> {
+    let (status, num_contexts) = team::config(Team::from_raw(team))?;
+    if status == 0 && mask & TEAM_NUM_CONTEXTS != 0 {
+        // SAFETY: the caller promises it.
+        unsafe { write(config, TeamConfig { num_contexts }) };
+    }
+    Ok(status)
+}
+
+/// # Safety
+/// The configuration is null or may be read, `made` may be written.
+pub(super) unsafe fn team_split_strided(
+    parent: usize,
+    (start, stride, size): (i32, i32, i32),
+    configured: Configured,
+    made: *mut usize,
+) -> Result<i32, Fault> {
+    // SAFETY: the caller promises it.
+    let contexts = unsafe { contexts_of(configured) };
+    let (status, team) = team::split_strided(Team::from_raw(parent), start, stride, size, contexts)?;
+    // SAFETY: the caller promises it.
+    unsafe { write(made, team.raw()) };
+    Ok(status)
+}
+
+/// # Safety
+/// The configurations are null or may be read, both of `made` may be written.
+pub(super) unsafe fn team_split_2d(
+    parent: usize,
+    xrange: i32,
+    configured: [Configured; 2],
+    made: [*mut usize; 2],
+) -> Result<i32, Fault> {
+    // SAFETY: the caller promises it.
+    let [x, y] = configured.map(|configured| unsafe { contexts_of(configured) });
+    let (status, xaxis, yaxis) = team::split_2d(Team::from_raw(parent), xrange, x, y)?;
+    // SAFETY: the caller promises it.
+    unsafe {
+        write(made[0], xaxis.raw());
+        write(made[1], yaxis.raw());
+    }
+    Ok(status)
+}

@@ -1,0 +1,91 @@
+//! What a user does wrong gets one sentence: what was wrong, where, and what works.
+
+use std::process::Output;
+
+use crate::prefix::{oshrun, program_of, said, tool};
+
+/// That the command failed, and said `parts` in one line.
+fn expect_sentence(output: &Output, parts: &[&str]) {
+    let text = said(output);
+    assert!(!output.status.success(), "{text}");
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 1, "{text}");
+    for part in parts {
+        assert!(text.contains(part), "no `{part}` in {text}");
+    }
+}
+
+#[test]
+fn oshrun__says_what_it_needs() {
+    let ask = |arguments: &[&str]| tool("oshrun").args(arguments).output().expect("oshrun");
+    expect_sentence(&ask(&["-n", "0", "true"]), &["oshrun: -n 0 starts no PE", "from 1"]);
+    expect_sentence(&ask(&["-np", "two", "true"]), &["oshrun: -n two is no number"]);
+    expect_sentence(&ask(&["-n", "2"]), &["name the program"]);
+    expect_sentence(&ask(&["--fast", "true"]), &["--fast is unknown"]);
+    expect_sentence(&ask(&["-x", "1=2", "true"]), &["-x 1=2 names no variable"]);
+    expect_sentence(&ask(&["--launcher", "nowhere", "true"]), &["there is no launcher nowhere"]);
+    expect_sentence(&ask(&["--launcher", "here", "-n", "1", "/nowhere/program"]), &["no program /nowhere/program"]);
+}
+
+#[test]
+fn oshrun__gives_variables_and_arguments_to_all() {
+    let script = "echo $A $1 $CLEARWAY_RANK";
+    let output = oshrun(2).args(["-x", "A=b c", "sh", "-c", script, "sh", "-n 3"]).output().expect("oshrun");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["b c -n 3 0", "b c -n 3 1"], "{}", said(&output));
+}
+
+#[test]
+fn oshcc__says_what_it_needs() {
+    let missing = tool("oshcc").env("CLEARWAY_CC", "nocompiler -O2").arg("a.c").output().expect("oshcc");
+    expect_sentence(&missing, &["oshcc: there is no compiler of C called nocompiler", "CLEARWAY_CC"]);
+    let missing = tool("oshc++").env("CLEARWAY_CXX", "nocompiler").arg("a.cpp").output().expect("oshc++");
+    expect_sentence(&missing, &["oshc++: there is no compiler of C++", "CLEARWAY_CXX"]);
+    let unknown = tool("oshcc").arg("--showme:all").output().expect("oshcc");
+    expect_sentence(&unknown, &["--showme:all is unknown", ":libs"]);
+}
+
+#[test]
+fn oshcc__shows_its_command() {
+    let show = |part: &str| {
+        let output = tool("oshcc").arg(part).output().expect("oshcc");
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let (compile, link) = (show("--showme:compile"), show("--showme:link"));
+    assert!(compile.starts_with("-I/") && compile.trim_end().ends_with("/include"), "{compile}");
+    assert!(link.contains(" -lclearway_shmem") && link.contains("-rpath,/"), "{link}");
+    assert_eq!(show("-showme"), format!("cc {} {link}", compile.trim_end()));
+}
+
+#[test]
+fn program__wrong_variables_end_it_with_one_sentence() {
+    let program = program_of("memory.c");
+    for (name, value, works) in
+        [("SHMEM_SYMMETRIC_SIZE", "many", "number of bytes"), ("SHMEM_STATICS", "some", "private")]
+    {
+        let output = oshrun(1).env(name, value).arg(&program).output().expect("oshrun");
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        let sentences: Vec<&str> = text.lines().filter(|line| line.contains(name)).collect();
+        assert!(!output.status.success() && sentences.len() == 1, "{text}");
+        assert!(sentences[0].contains(value) && sentences[0].contains(works), "{text}");
+    }
+}
+
+#[test]
+fn program__an_address_outside_is_named_with_function_and_argument() {
+    let program = program_of("leaving.c");
+    let output = oshrun(2).env("SHMEM_DEBUG", "1").arg(program).arg("outside").output().expect("oshrun");
+    let text = said(&output);
+    assert!(!output.status.success() && text.contains("shmem_long_put") && text.contains("`dest`"), "{text}");
+}
+
+#[test]
+fn shmem_info__says_version_and_segments() {
+    let output = tool("clearway").args(["shmem", "info"]).env("SHMEM_SYMMETRIC_SIZE", "1m").output().expect("clearway");
+    let text = said(&output);
+    assert!(output.status.success() && text.contains("OpenSHMEM 1.5") && text.contains("heap"), "{text}");
+    let nobody = tool("clearway").args(["shmem", "info", "-n", "0"]).output().expect("clearway");
+    expect_sentence(&nobody, &["-n 0 looks with no PE"]);
+}

@@ -1,0 +1,91 @@
+//! Programs of C and C++ as one, two and four PEs under `oshrun`, and alone.
+
+use std::process::{Command, Output};
+
+use crate::prefix::{bounded, oshrun, program_of, said};
+
+fn expect_good(output: &Output, of: &str) {
+    assert!(output.status.success(), "{of}: {}", said(output));
+}
+
+/// Runs `file` with each number of PEs, and without any launcher.
+fn run(file: &str) {
+    let program = program_of(file);
+    for pes in [1, 2, 4] {
+        let output = oshrun(pes).arg(&program).output().expect("oshrun");
+        expect_good(&output, &format!("{file} with {pes} PEs"));
+    }
+    let mut alone = bounded(&program.to_string_lossy());
+    expect_good(&alone.env("SHMEM_SYMMETRIC_SIZE", "16m").output().expect("the program"), &format!("{file} alone"));
+}
+
+#[test]
+fn movement__puts_and_gets_arrive_whole_in_heap_and_statics() {
+    run("movement.c");
+}
+
+#[test]
+fn counting__no_atomic_operation_is_lost() {
+    run("counting.c");
+}
+
+#[test]
+fn waiting__words_are_seen_when_they_change() {
+    run("waiting.c");
+}
+
+#[test]
+fn together__collectives_of_teams_and_active_sets_are_right() {
+    run("together.c");
+}
+
+#[test]
+fn memory__the_heap_is_the_same_everywhere() {
+    run("memory.c");
+}
+
+#[test]
+fn threads__contexts_and_locks_hold() {
+    run("threads.c");
+}
+
+#[test]
+fn overloads__a_tool_can_put_its_function_in_place() {
+    run("overloads.cpp");
+}
+
+#[test]
+fn leaving__a_child_of_a_pe_has_memory_of_its_own() {
+    let program = program_of("leaving.c");
+    let output = oshrun(2).arg(program).arg("fork").output().expect("oshrun");
+    expect_good(&output, "leaving.c fork");
+}
+
+#[test]
+fn leaving__global_exit_ends_all_with_its_status() {
+    let program = program_of("leaving.c");
+    let output = oshrun(3).arg(program).arg("exit").output().expect("oshrun");
+    assert_eq!(output.status.code(), Some(42), "{}", said(&output));
+}
+
+#[test]
+fn leaving__a_pe_that_is_killed_ends_all_with_one_sentence() {
+    let program = program_of("leaving.c");
+    let output = oshrun(3).arg(program).arg("kill").output().expect("oshrun");
+    let text = said(&output);
+    assert!(!output.status.success() && text.contains("signal: 9"), "{text}");
+    assert_eq!(output.stderr.iter().filter(|byte| **byte == b'\n').count(), 1, "{text}");
+}
+
+/// Nothing that a program left, good or bad, has a name in the file system.
+#[test]
+fn leaving__nothing_stays_in_the_file_system() {
+    let program = program_of("leaving.c");
+    let left = || {
+        let listed = Command::new("sh").args(["-c", "ls -A /dev/shm | grep -i clearway"]).output();
+        String::from_utf8_lossy(&listed.expect("sh").stdout).into_owned()
+    };
+    let before = left();
+    oshrun(2).arg(program).arg("kill").output().expect("oshrun");
+    assert_eq!(left(), before);
+}
