@@ -81,11 +81,18 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
     Ok(findings.verdict())
 }
 
-/// Runs the tests of the engines and the fabric in the release build, which skips none for its length; whether all hold.
+/// Runs the tests of the engines and the fabric in the release build, which skips none for its length, and random OpenSHMEM programs with many
+/// seeds; whether all hold.
 fn explore() -> Result<bool> {
+    let engines = ["--lib", "--package", "clearway-proto", "--package", "clearway-sim"];
+    let programs = ["--package", "clearway-shmem", "--test", "pes", "--", "random", "--seeds=1000"];
+    Ok(test(&engines)? && test(&programs)?)
+}
+
+fn test(which: &[&str]) -> Result<bool> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    command.args(["test", "--quiet", "--release", "--lib", "--package", "clearway-proto", "--package", "clearway-sim"]);
+    command.args(["test", "--quiet", "--release"]).args(which);
     Ok(command.status().context("cargo")?.success())
 }
 

@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use clearway_runtime::RuntimeError;
 use clearway_runtime::launch::{self, Ending, Options};
 use clearway_runtime::near::{Entrance, Near, NearConfig, Patience};
 
@@ -186,15 +187,38 @@ pub fn init(level: i32) -> Result<i32, Fault> {
 
 /// Joins, meets and waits for all.
 fn begin(level: i32) -> Result<(), String> {
-    let settings = Settings::read()?;
+    let settings = Settings::read();
     // Before any thread of this library exists.
-    let shared = match settings.statics {
-        StaticsWish::Auto => statics::share(),
-        StaticsWish::Private => Err("SHMEM_STATICS is private".to_owned()),
+    let shared = match settings.as_ref().map(|settings| settings.statics) {
+        Ok(StaticsWish::Auto) => statics::share(),
+        _ => Err("SHMEM_STATICS is private".to_owned()),
     };
     let options = Options { ending: Ending::AtOnce, patience: PATIENCE, ..Options::default() };
     let mut joined = launch::join(&options).map_err(|error| error.to_string())?;
-    let entrance = Entrance::open().map_err(|error| error.to_string())?;
+    let (me, pes) = (joined.rank().index(), joined.size() as usize);
+    let met = settings.and_then(|settings| meet(&mut joined, shared, settings));
+    // From here on the end of this PE ends the others.
+    *LAUNCH.lock().unwrap_or_else(PoisonError::into_inner) = Some(joined);
+    let begun = met.and_then(|met| install(met, me, pes, level));
+    if begun.is_err() && me > 0 {
+        // What stops all is said by the first.
+        std::thread::sleep(GRACE);
+    }
+    begun
+}
+
+/// What this PE knows when it has met the others.
+struct Met {
+    settings: Settings,
+    cards: Cards,
+    near: &'static Near,
+    statics: Result<(usize, usize), String>,
+}
+
+/// Tells all PEs of this one, and maps their memory.
+fn meet(joined: &mut launch::Job, shared: Result<statics::Shared, String>, settings: Settings) -> Result<Met, String> {
+    let said = |error: RuntimeError| error.to_string();
+    let entrance = Entrance::open().map_err(said)?;
     let (me, pes) = (joined.rank().index(), joined.size() as usize);
     let mut card = Card::of_process();
     card.entrance = entrance.name();
@@ -203,10 +227,8 @@ fn begin(level: i32) -> Result<(), String> {
     if let Ok(shared) = &shared {
         (card.statics, card.build) = ((shared.range.end - shared.range.start) as u64, shared.range.build);
     }
-    let all = joined.exchange(&card.bytes()).map_err(|error| error.to_string());
-    // From here on other PEs wait for this one: its end must end them.
-    *LAUNCH.lock().unwrap_or_else(PoisonError::into_inner) = Some(joined);
-    let cards = Cards::parse(&all?, me)?;
+    let all = joined.exchange(&card.bytes()).map_err(|error| error.to_string())?;
+    let cards = Cards::parse(&all, me)?;
     let heap = cards.heap()?;
     memory::check_heap(heap, pes)?;
     let shared = shared.and_then(|shared| match cards.share_statics() {
@@ -215,24 +237,15 @@ fn begin(level: i32) -> Result<(), String> {
     });
     let range = shared.as_ref().map(|shared| (shared.range.start, shared.range.end - shared.range.start));
     let statics = range.map_err(Clone::clone);
-    let config =
-        NearConfig { place: me, places: pes, heap, statics: shared.ok().map(|shared| shared.file), patience: PATIENCE };
-    let near = Near::open(entrance, cards.0[0].entrance, &config).map_err(|error| error.to_string())?;
-    let near: &'static Near = Box::leak(Box::new(near));
-    install(near, &cards, me, statics, level, &settings)?;
-    print_settings(&settings, me);
-    Ok(())
+    let shared = shared.ok().map(|shared| shared.file);
+    let config = NearConfig { place: me, places: pes, heap, statics: shared, patience: PATIENCE };
+    let near = Near::open(entrance, cards.0[0].entrance, &config).map_err(said)?;
+    Ok(Met { settings, cards, near: Box::leak(Box::new(near)), statics })
 }
 
-fn install(
-    near: &'static Near,
-    cards: &Cards,
-    me: usize,
-    statics: Result<(usize, usize), String>,
-    level: i32,
-    settings: &Settings,
-) -> Result<(), String> {
-    let pes = cards.0.len();
+/// Makes the job, and waits for all.
+fn install(met: Met, me: usize, pes: usize, level: i32) -> Result<(), String> {
+    let Met { settings, cards, near, statics } = met;
     let job = Job {
         segments: Segments::new(near, me, statics.as_ref().ok().copied()),
         near,
@@ -256,6 +269,7 @@ fn install(
     near.watch(move |place| lost(job, place, &places)).map_err(|error| error.to_string())?;
     calls::at_exit(at_exit);
     Gathering::new(job, Team::WORLD).map_err(|fault| fault.sentence())?.wait();
+    print_settings(&settings, me);
     Ok(())
 }
 

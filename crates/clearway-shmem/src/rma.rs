@@ -25,9 +25,8 @@ const SOURCE: &str = "source";
 /// No such PE, or `dest` is not so much symmetric memory.
 #[inline]
 pub fn put(context: Context, dest: Symmetric, source: Caller, bytes: usize, pe: i32) -> Result<(), Fault> {
-    match job::get()?.place(context, dest, bytes, pe, DEST)? {
-        Some(place) => place.put(source, bytes),
-        None => debug_assert_eq!(bytes, 0),
+    if let Some(place) = job::get()?.place(context, dest, bytes, pe, DEST)? {
+        place.put(source, bytes);
     }
     Ok(())
 }
@@ -38,9 +37,8 @@ pub fn put(context: Context, dest: Symmetric, source: Caller, bytes: usize, pe: 
 /// No such PE, or `source` is not so much symmetric memory.
 #[inline]
 pub fn get(context: Context, dest: Caller, source: Symmetric, bytes: usize, pe: i32) -> Result<(), Fault> {
-    match job::get()?.place(context, source, bytes, pe, SOURCE)? {
-        Some(place) => place.get(dest, bytes),
-        None => debug_assert_eq!(bytes, 0),
+    if let Some(place) = job::get()?.place(context, source, bytes, pe, SOURCE)? {
+        place.get(dest, bytes);
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Programs of several PEs: this test starts itself as the PEs of a job on this host.
 //!
 //! Without a launcher in its environment it starts each of [`PROGRAMS`] with several numbers of PEs; with one it is a PE, and its first
-//! argument names the program.
+//! argument names the program. `random --seeds=N` runs N random programs instead of a few.
 
 mod atomics;
 mod collectives;
@@ -68,10 +68,12 @@ fn main() {
         return be_a_pe(arguments.first().map_or("", String::as_str));
     }
     let is_asked = |name: &str| arguments.is_empty() || arguments.iter().any(|word| name.contains(word.as_str()));
+    let seeds = env::args().find_map(|argument| Some(argument.strip_prefix("--seeds=")?.to_owned()));
+    let options = seeds.as_deref().map_or(Vec::new(), |count| vec!["0", count]);
     let mut failed = 0;
     for program in PROGRAMS.iter().filter(|program| is_asked(program.name)) {
         for pes in program.pes {
-            let result = run(program.name, *pes, &[]);
+            let result = run(program.name, *pes, &options);
             eprintln!("{} with {pes} PEs ... {}", program.name, if result.is_ok() { "ok" } else { "FAILED" });
             if let Err(error) = result {
                 eprintln!("{error}");
