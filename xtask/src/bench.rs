@@ -1,6 +1,7 @@
 //! `cargo xtask bench wire`: the UDP wire beside iperf3 and plain sockets, in one run on one virtual link.
 //! `cargo xtask bench sealed`: its goodput with keys beside libfabric's providers, on the same link.
 //! `cargo xtask bench shm`: the shared-memory wire beside Open MPI's (module `shm`).
+//! `cargo xtask bench shmem`: the OpenSHMEM library beside Open MPI's (module `shmem`).
 //! `cargo xtask bench crowd`: an allreduce among more ranks than processors, beside Open MPI's (module `crowd`).
 //! `cargo xtask bench ofi`: the libfabric wire beside libfabric alone, on the same link (module `ofi`).
 //! `cargo xtask bench start`: how long ranks take to find each other (module `start`).
@@ -35,6 +36,7 @@ mod put;
 mod rails;
 mod reliable;
 mod shm;
+mod shmem;
 mod start;
 mod timeslice;
 
@@ -64,7 +66,7 @@ struct BenchArguments {
     json: bool,
 }
 
-/// Runs `bench wire|sealed|ofi|shm|crowd|start|reliable|rails|faults|peers|timeslice|put|fabric [--rounds N] [--json]`.
+/// Runs `bench wire|sealed|ofi|shm|shmem|crowd|start|reliable|rails|faults|peers|timeslice|put|fabric [--rounds N] [--json]`.
 pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
     let rest = arguments.get(1..).unwrap_or_default();
     match arguments.first().map(String::as_str) {
@@ -72,6 +74,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
         Some("sealed") => on_link("sealed", SEALED, rest),
         Some("ofi") => on_link("ofi", ofi::OFI, rest),
         Some("shm") => shm::run(&parse("shm", rest)?),
+        Some("shmem") => shmem::run(&parse("shmem", rest)?),
         Some("crowd") => crowd::run(&parse("crowd", rest)?),
         Some("start") => start::run(&parse("start", rest)?),
         Some("reliable") => reliable::run(&parse("reliable", rest)?),
@@ -82,7 +85,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
         Some("put") => put::run(&parse("put", rest)?),
         Some("fabric") => fabric::run(&parse("fabric", rest)?),
         _ => bail!(
-            "usage: cargo xtask bench wire|sealed|ofi|shm|crowd|start|reliable|rails|faults|peers|timeslice|put|fabric [--rounds N] [--json]"
+            "usage: cargo xtask bench wire|sealed|ofi|shm|shmem|crowd|start|reliable|rails|faults|peers|timeslice|put|fabric [--rounds N] [--json]"
         ),
     }
 }

@@ -32,21 +32,32 @@ pub(super) const OPEN_MPI_AS_ROOT: [(&str, &str); 2] =
 impl Mpi {
     /// Compiles `source` as the program `name` into `directory`; `None`, with a reason on standard error, where it could not be run either.
     pub(super) fn compile(&self, directory: &Path, name: &str, source: &str) -> Option<PathBuf> {
+        self.compile_with(directory, name, source, &[])
+    }
+
+    /// As [`compile`](Self::compile), with further libraries behind the source.
+    pub(super) fn compile_with(
+        &self,
+        directory: &Path,
+        name: &str,
+        source: &str,
+        libraries: &[&str],
+    ) -> Option<PathBuf> {
         if !are_there(self.name, &[self.compiler, self.launcher]) {
             return None;
         }
-        let compiled = compile(self.compiler, directory, name, source);
+        let compiled = compile(self.compiler, directory, name, source, libraries);
         compiled
             .inspect_err(|error| eprintln!("skipped: {}: {error:#}; it needs the library's headers", self.name))
             .ok()
     }
 }
 
-fn compile(compiler: &str, directory: &Path, name: &str, source: &str) -> Result<PathBuf> {
+fn compile(compiler: &str, directory: &Path, name: &str, source: &str, libraries: &[&str]) -> Result<PathBuf> {
     fs::create_dir_all(directory)?;
     let (file, program) = (directory.join(format!("{name}.c")), directory.join(format!("{name}-{compiler}")));
     fs::write(&file, source)?;
-    let output = Command::new(compiler).args(["-O2", "-o"]).arg(&program).arg(&file).output()?;
+    let output = Command::new(compiler).args(["-O2", "-o"]).arg(&program).arg(&file).args(libraries).output()?;
     ensure!(output.status.success(), "{compiler}: {}", String::from_utf8_lossy(&output.stderr).trim());
     Ok(program)
 }
