@@ -51,6 +51,8 @@ pub enum LaunchError {
         code: i32,
         /// Who ended, and how.
         sentence: String,
+        /// Whether the rank that asked for the end has said so on its standard error, which ranks of one host share with their starter.
+        was_said: bool,
     },
     /// A list of hosts cannot be read: correct it.
     #[error("cannot read the host list `{list}`: {what}")]

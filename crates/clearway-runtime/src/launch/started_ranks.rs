@@ -237,8 +237,8 @@ impl StartedRanks {
     }
 }
 
-fn ended(end: JobFailure) -> LaunchError {
-    LaunchError::Ended { code: end.code, sentence: end.sentence }
+fn ended(end: End) -> LaunchError {
+    LaunchError::Ended { code: end.code, sentence: end.sentence, was_said: end.was_said }
 }
 
 impl Drop for StartedRanks {

@@ -5,16 +5,14 @@ use std::process::Command;
 
 use clearway_shmem::table::{Function, functions};
 
-use crate::prefix::{built, said};
+use crate::prefix::{library, said};
 
 /// Handles that programs of other libraries ask for by name.
 const HANDLES: [&str; 3] = ["SHMEM_CTX_DEFAULT", "SHMEM_TEAM_SHARED", "SHMEM_TEAM_WORLD"];
 
 #[test]
 fn library__has_the_names_of_the_table_and_no_others() {
-    let Ok(output) =
-        Command::new("nm").args(["-D", "--defined-only"]).arg(built().join("libclearway_shmem.so")).output()
-    else {
+    let Ok(output) = Command::new("nm").args(["-D", "--defined-only"]).arg(library()).output() else {
         println!("skipped: the names of the library (there is no nm)");
         return;
     };
@@ -32,7 +30,7 @@ fn library__has_the_names_of_the_table_and_no_others() {
 
 #[test]
 fn library__says_by_which_name_programs_ask_for_it() {
-    let Ok(output) = Command::new("readelf").arg("-d").arg(built().join("libclearway_shmem.so")).output() else {
+    let Ok(output) = Command::new("readelf").arg("-d").arg(library()).output() else {
         println!("skipped: the name of the library (there is no readelf)");
         return;
     };

@@ -15,10 +15,9 @@ pub(crate) fn prefix() -> &'static Path {
     PREFIX.get_or_init(install)
 }
 
-/// Where cargo puts what it builds.
-pub(crate) fn built() -> PathBuf {
-    let own = std::env::current_exe().expect("the path of this program");
-    own.ancestors().nth(2).expect("a directory of the build").to_owned()
+/// The library as it was built with this program. Where `cargo build` puts it may be an older one: tests are not put there.
+pub(crate) fn library() -> PathBuf {
+    std::env::current_exe().expect("the path of this program").with_file_name("libclearway_shmem.so")
 }
 
 /// As `cargo xtask install` does, with links in place of copies.
@@ -40,7 +39,7 @@ fn install() -> PathBuf {
     let describe = Path::new(env!("CARGO_BIN_EXE_clearway-shmem-describe"));
     symlink(describe, libexec.join("clearway-shmem-describe")).expect("a link");
     fs::copy(program(), bin.join("clearway")).expect("the program");
-    symlink(built().join("libclearway_shmem.so"), lib.join("libclearway_shmem.so.1")).expect("a link");
+    symlink(library(), lib.join("libclearway_shmem.so.1")).expect("a link");
     symlink("libclearway_shmem.so.1", lib.join("libclearway_shmem.so")).expect("a link");
     symlink(sources.join("include"), prefix.join("include")).expect("a link");
     prefix
@@ -61,7 +60,7 @@ fn remove_those_of_the_dead(own: &Path) {
 
 /// `clearway`, built if only this package was.
 fn program() -> PathBuf {
-    let program = built().join("clearway");
+    let program = library().ancestors().nth(2).expect("a directory of the build").join("clearway");
     if !program.exists() {
         let status = Command::new(env!("CARGO")).args(["build", "--package", "clearway"]).status();
         assert!(status.expect("cargo").success(), "clearway does not build");

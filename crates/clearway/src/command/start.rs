@@ -51,7 +51,10 @@ impl JobFailed {
 
 impl fmt::Display for JobFailed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.error.fmt(f)
+        match self.error {
+            LaunchError::Ended { was_said: true, .. } => Ok(()),
+            ref error => error.fmt(f),
+        }
     }
 }
 

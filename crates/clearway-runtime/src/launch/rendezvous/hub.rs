@@ -52,6 +52,8 @@ pub(in crate::launch) struct JobFailure {
     pub(in crate::launch) sentence: String,
     /// The rank that is gone, when that is the reason.
     pub(in crate::launch) rank: Option<u32>,
+    /// A rank asked for the end, and has said why on its standard error.
+    pub(in crate::launch) was_said: bool,
 }
 
 /// The name of a connection; never used twice.
@@ -224,7 +226,8 @@ impl Hub {
     }
 
     fn end_for(&mut self, rank: Option<u32>, code: i32, sentence: String) {
-        self.finish(Err(JobFailure { code, sentence: sentence.clone(), rank }), &ToRank::Ended { code, sentence });
+        let end = JobFailure { code, sentence: sentence.clone(), rank, was_said: false };
+        self.finish(Err(end), &ToRank::Ended { code, sentence });
     }
 
     /// The bytes that wait for this connection.
@@ -284,7 +287,8 @@ impl Hub {
                 // The rank that says so knows it, and is on its way out.
                 connection.stage = ConnectionStage::Closing;
                 self.close(id);
-                self.end(code, sentence);
+                let end = End { code, sentence: sentence.clone(), rank: None, was_said: true };
+                self.finish(Err(end), &ToRank::Ended { code, sentence });
                 return Ok(());
             }
         };

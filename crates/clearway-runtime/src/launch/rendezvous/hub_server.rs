@@ -79,7 +79,7 @@ impl HubServer {
     /// Ends the job: all ranks are told.
     pub(in crate::launch) fn end(&self, code: i32, sentence: String) {
         // A thread that has ended already told everybody.
-        self.order(HubCommand::End(JobFailure { code, sentence, rank: None }));
+        self.order(HubCommand::End(JobFailure { code, sentence, rank: None, was_said: false }));
     }
 
     /// From now on the job goes on without ranks that are gone.

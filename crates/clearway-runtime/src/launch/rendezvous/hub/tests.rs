@@ -127,7 +127,7 @@ fn connection_closed__the_others_hear_who_it_was() {
     for at in [0, 2] {
         assert_eq!(peers[at].receive_messages(&mut hub), [ToRank::Ended { code: LOST, sentence: sentence.clone() }]);
     }
-    assert_eq!(hub.outcome(), Some(&Err(JobFailure { code: LOST, sentence, rank: Some(1) })));
+    assert_eq!(hub.outcome(), Some(&Err(JobFailure { code: LOST, sentence, rank: Some(1), was_said: false })));
 }
 
 #[test]
