@@ -1606,8 +1606,20 @@ int shmem_test_lock(long *lock);
 /* Deprecated by the standard. */
 void shmem_short_wait_until(volatile short *ivar, int cmp, short cmp_value);
 void shmem_ushort_wait_until(volatile unsigned short *ivar, int cmp, unsigned short cmp_value);
+void shmem_short_wait_until_all(volatile short *ivars, size_t nelems, const int *status, int cmp, short cmp_value);
+void shmem_ushort_wait_until_all(volatile unsigned short *ivars, size_t nelems, const int *status, int cmp, unsigned short cmp_value);
+size_t shmem_short_wait_until_any(volatile short *ivars, size_t nelems, const int *status, int cmp, short cmp_value);
+size_t shmem_ushort_wait_until_any(volatile unsigned short *ivars, size_t nelems, const int *status, int cmp, unsigned short cmp_value);
+size_t shmem_short_wait_until_some(volatile short *ivars, size_t nelems, size_t *indices, const int *status, int cmp, short cmp_value);
+size_t shmem_ushort_wait_until_some(volatile unsigned short *ivars, size_t nelems, size_t *indices, const int *status, int cmp, unsigned short cmp_value);
 int shmem_short_test(volatile short *ivar, int cmp, short cmp_value);
 int shmem_ushort_test(volatile unsigned short *ivar, int cmp, unsigned short cmp_value);
+int shmem_short_test_all(volatile short *ivars, size_t nelems, const int *status, int cmp, short cmp_value);
+int shmem_ushort_test_all(volatile unsigned short *ivars, size_t nelems, const int *status, int cmp, unsigned short cmp_value);
+size_t shmem_short_test_any(volatile short *ivars, size_t nelems, const int *status, int cmp, short cmp_value);
+size_t shmem_ushort_test_any(volatile unsigned short *ivars, size_t nelems, const int *status, int cmp, unsigned short cmp_value);
+size_t shmem_short_test_some(volatile short *ivars, size_t nelems, size_t *indices, const int *status, int cmp, short cmp_value);
+size_t shmem_ushort_test_some(volatile unsigned short *ivars, size_t nelems, size_t *indices, const int *status, int cmp, unsigned short cmp_value);
 void start_pes(int npes);
 int _my_pe(void);
 int _num_pes(void);
@@ -1620,31 +1632,103 @@ double shmem_double_fetch(const double *source, int pe);
 int shmem_int_fetch(const int *source, int pe);
 long shmem_long_fetch(const long *source, int pe);
 long long shmem_longlong_fetch(const long long *source, int pe);
+unsigned int shmem_uint_fetch(const unsigned int *source, int pe);
+unsigned long shmem_ulong_fetch(const unsigned long *source, int pe);
+unsigned long long shmem_ulonglong_fetch(const unsigned long long *source, int pe);
+int32_t shmem_int32_fetch(const int32_t *source, int pe);
+int64_t shmem_int64_fetch(const int64_t *source, int pe);
+uint32_t shmem_uint32_fetch(const uint32_t *source, int pe);
+uint64_t shmem_uint64_fetch(const uint64_t *source, int pe);
+size_t shmem_size_fetch(const size_t *source, int pe);
+ptrdiff_t shmem_ptrdiff_fetch(const ptrdiff_t *source, int pe);
 void shmem_float_set(float *dest, float value, int pe);
 void shmem_double_set(double *dest, double value, int pe);
 void shmem_int_set(int *dest, int value, int pe);
 void shmem_long_set(long *dest, long value, int pe);
 void shmem_longlong_set(long long *dest, long long value, int pe);
+void shmem_uint_set(unsigned int *dest, unsigned int value, int pe);
+void shmem_ulong_set(unsigned long *dest, unsigned long value, int pe);
+void shmem_ulonglong_set(unsigned long long *dest, unsigned long long value, int pe);
+void shmem_int32_set(int32_t *dest, int32_t value, int pe);
+void shmem_int64_set(int64_t *dest, int64_t value, int pe);
+void shmem_uint32_set(uint32_t *dest, uint32_t value, int pe);
+void shmem_uint64_set(uint64_t *dest, uint64_t value, int pe);
+void shmem_size_set(size_t *dest, size_t value, int pe);
+void shmem_ptrdiff_set(ptrdiff_t *dest, ptrdiff_t value, int pe);
 float shmem_float_swap(float *dest, float value, int pe);
 double shmem_double_swap(double *dest, double value, int pe);
 int shmem_int_swap(int *dest, int value, int pe);
 long shmem_long_swap(long *dest, long value, int pe);
 long long shmem_longlong_swap(long long *dest, long long value, int pe);
+unsigned int shmem_uint_swap(unsigned int *dest, unsigned int value, int pe);
+unsigned long shmem_ulong_swap(unsigned long *dest, unsigned long value, int pe);
+unsigned long long shmem_ulonglong_swap(unsigned long long *dest, unsigned long long value, int pe);
+int32_t shmem_int32_swap(int32_t *dest, int32_t value, int pe);
+int64_t shmem_int64_swap(int64_t *dest, int64_t value, int pe);
+uint32_t shmem_uint32_swap(uint32_t *dest, uint32_t value, int pe);
+uint64_t shmem_uint64_swap(uint64_t *dest, uint64_t value, int pe);
+size_t shmem_size_swap(size_t *dest, size_t value, int pe);
+ptrdiff_t shmem_ptrdiff_swap(ptrdiff_t *dest, ptrdiff_t value, int pe);
 int shmem_int_cswap(int *dest, int cond, int value, int pe);
 long shmem_long_cswap(long *dest, long cond, long value, int pe);
 long long shmem_longlong_cswap(long long *dest, long long cond, long long value, int pe);
+unsigned int shmem_uint_cswap(unsigned int *dest, unsigned int cond, unsigned int value, int pe);
+unsigned long shmem_ulong_cswap(unsigned long *dest, unsigned long cond, unsigned long value, int pe);
+unsigned long long shmem_ulonglong_cswap(unsigned long long *dest, unsigned long long cond, unsigned long long value, int pe);
+int32_t shmem_int32_cswap(int32_t *dest, int32_t cond, int32_t value, int pe);
+int64_t shmem_int64_cswap(int64_t *dest, int64_t cond, int64_t value, int pe);
+uint32_t shmem_uint32_cswap(uint32_t *dest, uint32_t cond, uint32_t value, int pe);
+uint64_t shmem_uint64_cswap(uint64_t *dest, uint64_t cond, uint64_t value, int pe);
+size_t shmem_size_cswap(size_t *dest, size_t cond, size_t value, int pe);
+ptrdiff_t shmem_ptrdiff_cswap(ptrdiff_t *dest, ptrdiff_t cond, ptrdiff_t value, int pe);
 int shmem_int_finc(int *dest, int pe);
 long shmem_long_finc(long *dest, int pe);
 long long shmem_longlong_finc(long long *dest, int pe);
+unsigned int shmem_uint_finc(unsigned int *dest, int pe);
+unsigned long shmem_ulong_finc(unsigned long *dest, int pe);
+unsigned long long shmem_ulonglong_finc(unsigned long long *dest, int pe);
+int32_t shmem_int32_finc(int32_t *dest, int pe);
+int64_t shmem_int64_finc(int64_t *dest, int pe);
+uint32_t shmem_uint32_finc(uint32_t *dest, int pe);
+uint64_t shmem_uint64_finc(uint64_t *dest, int pe);
+size_t shmem_size_finc(size_t *dest, int pe);
+ptrdiff_t shmem_ptrdiff_finc(ptrdiff_t *dest, int pe);
 void shmem_int_inc(int *dest, int pe);
 void shmem_long_inc(long *dest, int pe);
 void shmem_longlong_inc(long long *dest, int pe);
+void shmem_uint_inc(unsigned int *dest, int pe);
+void shmem_ulong_inc(unsigned long *dest, int pe);
+void shmem_ulonglong_inc(unsigned long long *dest, int pe);
+void shmem_int32_inc(int32_t *dest, int pe);
+void shmem_int64_inc(int64_t *dest, int pe);
+void shmem_uint32_inc(uint32_t *dest, int pe);
+void shmem_uint64_inc(uint64_t *dest, int pe);
+void shmem_size_inc(size_t *dest, int pe);
+void shmem_ptrdiff_inc(ptrdiff_t *dest, int pe);
 int shmem_int_fadd(int *dest, int value, int pe);
 long shmem_long_fadd(long *dest, long value, int pe);
 long long shmem_longlong_fadd(long long *dest, long long value, int pe);
+unsigned int shmem_uint_fadd(unsigned int *dest, unsigned int value, int pe);
+unsigned long shmem_ulong_fadd(unsigned long *dest, unsigned long value, int pe);
+unsigned long long shmem_ulonglong_fadd(unsigned long long *dest, unsigned long long value, int pe);
+int32_t shmem_int32_fadd(int32_t *dest, int32_t value, int pe);
+int64_t shmem_int64_fadd(int64_t *dest, int64_t value, int pe);
+uint32_t shmem_uint32_fadd(uint32_t *dest, uint32_t value, int pe);
+uint64_t shmem_uint64_fadd(uint64_t *dest, uint64_t value, int pe);
+size_t shmem_size_fadd(size_t *dest, size_t value, int pe);
+ptrdiff_t shmem_ptrdiff_fadd(ptrdiff_t *dest, ptrdiff_t value, int pe);
 void shmem_int_add(int *dest, int value, int pe);
 void shmem_long_add(long *dest, long value, int pe);
 void shmem_longlong_add(long long *dest, long long value, int pe);
+void shmem_uint_add(unsigned int *dest, unsigned int value, int pe);
+void shmem_ulong_add(unsigned long *dest, unsigned long value, int pe);
+void shmem_ulonglong_add(unsigned long long *dest, unsigned long long value, int pe);
+void shmem_int32_add(int32_t *dest, int32_t value, int pe);
+void shmem_int64_add(int64_t *dest, int64_t value, int pe);
+void shmem_uint32_add(uint32_t *dest, uint32_t value, int pe);
+void shmem_uint64_add(uint64_t *dest, uint64_t value, int pe);
+void shmem_size_add(size_t *dest, size_t value, int pe);
+void shmem_ptrdiff_add(ptrdiff_t *dest, ptrdiff_t value, int pe);
 void shmem_wait_until(volatile long *ivar, int cmp, long cmp_value);
 void shmem_wait(volatile long *ivar, long cmp_value);
 void shmem_short_wait(volatile short *ivar, short cmp_value);
@@ -2701,7 +2785,11 @@ void clearway_no_function_takes_this_type(void);
         unsigned long *: shmem_ulong_wait_until_all, \
         volatile unsigned long *: shmem_ulong_wait_until_all, \
         unsigned long long *: shmem_ulonglong_wait_until_all, \
-        volatile unsigned long long *: shmem_ulonglong_wait_until_all)(__VA_ARGS__)
+        volatile unsigned long long *: shmem_ulonglong_wait_until_all, \
+        short *: shmem_short_wait_until_all, \
+        volatile short *: shmem_short_wait_until_all, \
+        unsigned short *: shmem_ushort_wait_until_all, \
+        volatile unsigned short *: shmem_ushort_wait_until_all)(__VA_ARGS__)
 
 #define shmem_wait_until_any(...) \
     _Generic((CLEARWAY_FIRST(__VA_ARGS__)), \
@@ -2716,7 +2804,11 @@ void clearway_no_function_takes_this_type(void);
         unsigned long *: shmem_ulong_wait_until_any, \
         volatile unsigned long *: shmem_ulong_wait_until_any, \
         unsigned long long *: shmem_ulonglong_wait_until_any, \
-        volatile unsigned long long *: shmem_ulonglong_wait_until_any)(__VA_ARGS__)
+        volatile unsigned long long *: shmem_ulonglong_wait_until_any, \
+        short *: shmem_short_wait_until_any, \
+        volatile short *: shmem_short_wait_until_any, \
+        unsigned short *: shmem_ushort_wait_until_any, \
+        volatile unsigned short *: shmem_ushort_wait_until_any)(__VA_ARGS__)
 
 #define shmem_wait_until_some(...) \
     _Generic((CLEARWAY_FIRST(__VA_ARGS__)), \
@@ -2731,7 +2823,11 @@ void clearway_no_function_takes_this_type(void);
         unsigned long *: shmem_ulong_wait_until_some, \
         volatile unsigned long *: shmem_ulong_wait_until_some, \
         unsigned long long *: shmem_ulonglong_wait_until_some, \
-        volatile unsigned long long *: shmem_ulonglong_wait_until_some)(__VA_ARGS__)
+        volatile unsigned long long *: shmem_ulonglong_wait_until_some, \
+        short *: shmem_short_wait_until_some, \
+        volatile short *: shmem_short_wait_until_some, \
+        unsigned short *: shmem_ushort_wait_until_some, \
+        volatile unsigned short *: shmem_ushort_wait_until_some)(__VA_ARGS__)
 
 #define shmem_test(...) \
     _Generic((CLEARWAY_FIRST(__VA_ARGS__)), \
@@ -2765,7 +2861,11 @@ void clearway_no_function_takes_this_type(void);
         unsigned long *: shmem_ulong_test_all, \
         volatile unsigned long *: shmem_ulong_test_all, \
         unsigned long long *: shmem_ulonglong_test_all, \
-        volatile unsigned long long *: shmem_ulonglong_test_all)(__VA_ARGS__)
+        volatile unsigned long long *: shmem_ulonglong_test_all, \
+        short *: shmem_short_test_all, \
+        volatile short *: shmem_short_test_all, \
+        unsigned short *: shmem_ushort_test_all, \
+        volatile unsigned short *: shmem_ushort_test_all)(__VA_ARGS__)
 
 #define shmem_test_any(...) \
     _Generic((CLEARWAY_FIRST(__VA_ARGS__)), \
@@ -2780,7 +2880,11 @@ void clearway_no_function_takes_this_type(void);
         unsigned long *: shmem_ulong_test_any, \
         volatile unsigned long *: shmem_ulong_test_any, \
         unsigned long long *: shmem_ulonglong_test_any, \
-        volatile unsigned long long *: shmem_ulonglong_test_any)(__VA_ARGS__)
+        volatile unsigned long long *: shmem_ulonglong_test_any, \
+        short *: shmem_short_test_any, \
+        volatile short *: shmem_short_test_any, \
+        unsigned short *: shmem_ushort_test_any, \
+        volatile unsigned short *: shmem_ushort_test_any)(__VA_ARGS__)
 
 #define shmem_test_some(...) \
     _Generic((CLEARWAY_FIRST(__VA_ARGS__)), \
@@ -2795,7 +2899,11 @@ void clearway_no_function_takes_this_type(void);
         unsigned long *: shmem_ulong_test_some, \
         volatile unsigned long *: shmem_ulong_test_some, \
         unsigned long long *: shmem_ulonglong_test_some, \
-        volatile unsigned long long *: shmem_ulonglong_test_some)(__VA_ARGS__)
+        volatile unsigned long long *: shmem_ulonglong_test_some, \
+        short *: shmem_short_test_some, \
+        volatile short *: shmem_short_test_some, \
+        unsigned short *: shmem_ushort_test_some, \
+        volatile unsigned short *: shmem_ushort_test_some)(__VA_ARGS__)
 
 #define shmem_wait_until_all_vector(...) \
     _Generic((CLEARWAY_FIRST(__VA_ARGS__)), \
@@ -2898,7 +3006,13 @@ void clearway_no_function_takes_this_type(void);
         long *: shmem_long_fetch, \
         const long *: shmem_long_fetch, \
         long long *: shmem_longlong_fetch, \
-        const long long *: shmem_longlong_fetch)(__VA_ARGS__)
+        const long long *: shmem_longlong_fetch, \
+        unsigned int *: shmem_uint_fetch, \
+        const unsigned int *: shmem_uint_fetch, \
+        unsigned long *: shmem_ulong_fetch, \
+        const unsigned long *: shmem_ulong_fetch, \
+        unsigned long long *: shmem_ulonglong_fetch, \
+        const unsigned long long *: shmem_ulonglong_fetch)(__VA_ARGS__)
 
 #define shmem_set(...) \
     _Generic((CLEARWAY_FIRST(__VA_ARGS__)), \
@@ -2906,7 +3020,10 @@ void clearway_no_function_takes_this_type(void);
         double *: shmem_double_set, \
         int *: shmem_int_set, \
         long *: shmem_long_set, \
-        long long *: shmem_longlong_set)(__VA_ARGS__)
+        long long *: shmem_longlong_set, \
+        unsigned int *: shmem_uint_set, \
+        unsigned long *: shmem_ulong_set, \
+        unsigned long long *: shmem_ulonglong_set)(__VA_ARGS__)
 
 #define shmem_swap(...) \
     _Generic((CLEARWAY_FIRST(__VA_ARGS__)), \
@@ -2914,37 +3031,55 @@ void clearway_no_function_takes_this_type(void);
         double *: shmem_double_swap, \
         int *: shmem_int_swap, \
         long *: shmem_long_swap, \
-        long long *: shmem_longlong_swap)(__VA_ARGS__)
+        long long *: shmem_longlong_swap, \
+        unsigned int *: shmem_uint_swap, \
+        unsigned long *: shmem_ulong_swap, \
+        unsigned long long *: shmem_ulonglong_swap)(__VA_ARGS__)
 
 #define shmem_cswap(...) \
     _Generic((CLEARWAY_FIRST(__VA_ARGS__)), \
         int *: shmem_int_cswap, \
         long *: shmem_long_cswap, \
-        long long *: shmem_longlong_cswap)(__VA_ARGS__)
+        long long *: shmem_longlong_cswap, \
+        unsigned int *: shmem_uint_cswap, \
+        unsigned long *: shmem_ulong_cswap, \
+        unsigned long long *: shmem_ulonglong_cswap)(__VA_ARGS__)
 
 #define shmem_finc(...) \
     _Generic((CLEARWAY_FIRST(__VA_ARGS__)), \
         int *: shmem_int_finc, \
         long *: shmem_long_finc, \
-        long long *: shmem_longlong_finc)(__VA_ARGS__)
+        long long *: shmem_longlong_finc, \
+        unsigned int *: shmem_uint_finc, \
+        unsigned long *: shmem_ulong_finc, \
+        unsigned long long *: shmem_ulonglong_finc)(__VA_ARGS__)
 
 #define shmem_inc(...) \
     _Generic((CLEARWAY_FIRST(__VA_ARGS__)), \
         int *: shmem_int_inc, \
         long *: shmem_long_inc, \
-        long long *: shmem_longlong_inc)(__VA_ARGS__)
+        long long *: shmem_longlong_inc, \
+        unsigned int *: shmem_uint_inc, \
+        unsigned long *: shmem_ulong_inc, \
+        unsigned long long *: shmem_ulonglong_inc)(__VA_ARGS__)
 
 #define shmem_fadd(...) \
     _Generic((CLEARWAY_FIRST(__VA_ARGS__)), \
         int *: shmem_int_fadd, \
         long *: shmem_long_fadd, \
-        long long *: shmem_longlong_fadd)(__VA_ARGS__)
+        long long *: shmem_longlong_fadd, \
+        unsigned int *: shmem_uint_fadd, \
+        unsigned long *: shmem_ulong_fadd, \
+        unsigned long long *: shmem_ulonglong_fadd)(__VA_ARGS__)
 
 #define shmem_add(...) \
     _Generic((CLEARWAY_FIRST(__VA_ARGS__)), \
         int *: shmem_int_add, \
         long *: shmem_long_add, \
-        long long *: shmem_longlong_add)(__VA_ARGS__)
+        long long *: shmem_longlong_add, \
+        unsigned int *: shmem_uint_add, \
+        unsigned long *: shmem_ulong_add, \
+        unsigned long long *: shmem_ulonglong_add)(__VA_ARGS__)
 
 /* A team, or the active set of programs that are older than teams. */
 #define shmem_sync(...) \
@@ -3689,18 +3824,24 @@ static inline void shmem_wait_until_all(volatile long long *ivars, size_t nelems
 static inline void shmem_wait_until_all(volatile unsigned int *ivars, size_t nelems, const int *status, int cmp, unsigned int cmp_value) { shmem_uint_wait_until_all(ivars, nelems, status, cmp, cmp_value); }
 static inline void shmem_wait_until_all(volatile unsigned long *ivars, size_t nelems, const int *status, int cmp, unsigned long cmp_value) { shmem_ulong_wait_until_all(ivars, nelems, status, cmp, cmp_value); }
 static inline void shmem_wait_until_all(volatile unsigned long long *ivars, size_t nelems, const int *status, int cmp, unsigned long long cmp_value) { shmem_ulonglong_wait_until_all(ivars, nelems, status, cmp, cmp_value); }
+static inline void shmem_wait_until_all(volatile short *ivars, size_t nelems, const int *status, int cmp, short cmp_value) { shmem_short_wait_until_all(ivars, nelems, status, cmp, cmp_value); }
+static inline void shmem_wait_until_all(volatile unsigned short *ivars, size_t nelems, const int *status, int cmp, unsigned short cmp_value) { shmem_ushort_wait_until_all(ivars, nelems, status, cmp, cmp_value); }
 static inline size_t shmem_wait_until_any(volatile int *ivars, size_t nelems, const int *status, int cmp, int cmp_value) { return shmem_int_wait_until_any(ivars, nelems, status, cmp, cmp_value); }
 static inline size_t shmem_wait_until_any(volatile long *ivars, size_t nelems, const int *status, int cmp, long cmp_value) { return shmem_long_wait_until_any(ivars, nelems, status, cmp, cmp_value); }
 static inline size_t shmem_wait_until_any(volatile long long *ivars, size_t nelems, const int *status, int cmp, long long cmp_value) { return shmem_longlong_wait_until_any(ivars, nelems, status, cmp, cmp_value); }
 static inline size_t shmem_wait_until_any(volatile unsigned int *ivars, size_t nelems, const int *status, int cmp, unsigned int cmp_value) { return shmem_uint_wait_until_any(ivars, nelems, status, cmp, cmp_value); }
 static inline size_t shmem_wait_until_any(volatile unsigned long *ivars, size_t nelems, const int *status, int cmp, unsigned long cmp_value) { return shmem_ulong_wait_until_any(ivars, nelems, status, cmp, cmp_value); }
 static inline size_t shmem_wait_until_any(volatile unsigned long long *ivars, size_t nelems, const int *status, int cmp, unsigned long long cmp_value) { return shmem_ulonglong_wait_until_any(ivars, nelems, status, cmp, cmp_value); }
+static inline size_t shmem_wait_until_any(volatile short *ivars, size_t nelems, const int *status, int cmp, short cmp_value) { return shmem_short_wait_until_any(ivars, nelems, status, cmp, cmp_value); }
+static inline size_t shmem_wait_until_any(volatile unsigned short *ivars, size_t nelems, const int *status, int cmp, unsigned short cmp_value) { return shmem_ushort_wait_until_any(ivars, nelems, status, cmp, cmp_value); }
 static inline size_t shmem_wait_until_some(volatile int *ivars, size_t nelems, size_t *indices, const int *status, int cmp, int cmp_value) { return shmem_int_wait_until_some(ivars, nelems, indices, status, cmp, cmp_value); }
 static inline size_t shmem_wait_until_some(volatile long *ivars, size_t nelems, size_t *indices, const int *status, int cmp, long cmp_value) { return shmem_long_wait_until_some(ivars, nelems, indices, status, cmp, cmp_value); }
 static inline size_t shmem_wait_until_some(volatile long long *ivars, size_t nelems, size_t *indices, const int *status, int cmp, long long cmp_value) { return shmem_longlong_wait_until_some(ivars, nelems, indices, status, cmp, cmp_value); }
 static inline size_t shmem_wait_until_some(volatile unsigned int *ivars, size_t nelems, size_t *indices, const int *status, int cmp, unsigned int cmp_value) { return shmem_uint_wait_until_some(ivars, nelems, indices, status, cmp, cmp_value); }
 static inline size_t shmem_wait_until_some(volatile unsigned long *ivars, size_t nelems, size_t *indices, const int *status, int cmp, unsigned long cmp_value) { return shmem_ulong_wait_until_some(ivars, nelems, indices, status, cmp, cmp_value); }
 static inline size_t shmem_wait_until_some(volatile unsigned long long *ivars, size_t nelems, size_t *indices, const int *status, int cmp, unsigned long long cmp_value) { return shmem_ulonglong_wait_until_some(ivars, nelems, indices, status, cmp, cmp_value); }
+static inline size_t shmem_wait_until_some(volatile short *ivars, size_t nelems, size_t *indices, const int *status, int cmp, short cmp_value) { return shmem_short_wait_until_some(ivars, nelems, indices, status, cmp, cmp_value); }
+static inline size_t shmem_wait_until_some(volatile unsigned short *ivars, size_t nelems, size_t *indices, const int *status, int cmp, unsigned short cmp_value) { return shmem_ushort_wait_until_some(ivars, nelems, indices, status, cmp, cmp_value); }
 static inline int shmem_test(volatile int *ivar, int cmp, int cmp_value) { return shmem_int_test(ivar, cmp, cmp_value); }
 static inline int shmem_test(volatile long *ivar, int cmp, long cmp_value) { return shmem_long_test(ivar, cmp, cmp_value); }
 static inline int shmem_test(volatile long long *ivar, int cmp, long long cmp_value) { return shmem_longlong_test(ivar, cmp, cmp_value); }
@@ -3715,18 +3856,24 @@ static inline int shmem_test_all(volatile long long *ivars, size_t nelems, const
 static inline int shmem_test_all(volatile unsigned int *ivars, size_t nelems, const int *status, int cmp, unsigned int cmp_value) { return shmem_uint_test_all(ivars, nelems, status, cmp, cmp_value); }
 static inline int shmem_test_all(volatile unsigned long *ivars, size_t nelems, const int *status, int cmp, unsigned long cmp_value) { return shmem_ulong_test_all(ivars, nelems, status, cmp, cmp_value); }
 static inline int shmem_test_all(volatile unsigned long long *ivars, size_t nelems, const int *status, int cmp, unsigned long long cmp_value) { return shmem_ulonglong_test_all(ivars, nelems, status, cmp, cmp_value); }
+static inline int shmem_test_all(volatile short *ivars, size_t nelems, const int *status, int cmp, short cmp_value) { return shmem_short_test_all(ivars, nelems, status, cmp, cmp_value); }
+static inline int shmem_test_all(volatile unsigned short *ivars, size_t nelems, const int *status, int cmp, unsigned short cmp_value) { return shmem_ushort_test_all(ivars, nelems, status, cmp, cmp_value); }
 static inline size_t shmem_test_any(volatile int *ivars, size_t nelems, const int *status, int cmp, int cmp_value) { return shmem_int_test_any(ivars, nelems, status, cmp, cmp_value); }
 static inline size_t shmem_test_any(volatile long *ivars, size_t nelems, const int *status, int cmp, long cmp_value) { return shmem_long_test_any(ivars, nelems, status, cmp, cmp_value); }
 static inline size_t shmem_test_any(volatile long long *ivars, size_t nelems, const int *status, int cmp, long long cmp_value) { return shmem_longlong_test_any(ivars, nelems, status, cmp, cmp_value); }
 static inline size_t shmem_test_any(volatile unsigned int *ivars, size_t nelems, const int *status, int cmp, unsigned int cmp_value) { return shmem_uint_test_any(ivars, nelems, status, cmp, cmp_value); }
 static inline size_t shmem_test_any(volatile unsigned long *ivars, size_t nelems, const int *status, int cmp, unsigned long cmp_value) { return shmem_ulong_test_any(ivars, nelems, status, cmp, cmp_value); }
 static inline size_t shmem_test_any(volatile unsigned long long *ivars, size_t nelems, const int *status, int cmp, unsigned long long cmp_value) { return shmem_ulonglong_test_any(ivars, nelems, status, cmp, cmp_value); }
+static inline size_t shmem_test_any(volatile short *ivars, size_t nelems, const int *status, int cmp, short cmp_value) { return shmem_short_test_any(ivars, nelems, status, cmp, cmp_value); }
+static inline size_t shmem_test_any(volatile unsigned short *ivars, size_t nelems, const int *status, int cmp, unsigned short cmp_value) { return shmem_ushort_test_any(ivars, nelems, status, cmp, cmp_value); }
 static inline size_t shmem_test_some(volatile int *ivars, size_t nelems, size_t *indices, const int *status, int cmp, int cmp_value) { return shmem_int_test_some(ivars, nelems, indices, status, cmp, cmp_value); }
 static inline size_t shmem_test_some(volatile long *ivars, size_t nelems, size_t *indices, const int *status, int cmp, long cmp_value) { return shmem_long_test_some(ivars, nelems, indices, status, cmp, cmp_value); }
 static inline size_t shmem_test_some(volatile long long *ivars, size_t nelems, size_t *indices, const int *status, int cmp, long long cmp_value) { return shmem_longlong_test_some(ivars, nelems, indices, status, cmp, cmp_value); }
 static inline size_t shmem_test_some(volatile unsigned int *ivars, size_t nelems, size_t *indices, const int *status, int cmp, unsigned int cmp_value) { return shmem_uint_test_some(ivars, nelems, indices, status, cmp, cmp_value); }
 static inline size_t shmem_test_some(volatile unsigned long *ivars, size_t nelems, size_t *indices, const int *status, int cmp, unsigned long cmp_value) { return shmem_ulong_test_some(ivars, nelems, indices, status, cmp, cmp_value); }
 static inline size_t shmem_test_some(volatile unsigned long long *ivars, size_t nelems, size_t *indices, const int *status, int cmp, unsigned long long cmp_value) { return shmem_ulonglong_test_some(ivars, nelems, indices, status, cmp, cmp_value); }
+static inline size_t shmem_test_some(volatile short *ivars, size_t nelems, size_t *indices, const int *status, int cmp, short cmp_value) { return shmem_short_test_some(ivars, nelems, indices, status, cmp, cmp_value); }
+static inline size_t shmem_test_some(volatile unsigned short *ivars, size_t nelems, size_t *indices, const int *status, int cmp, unsigned short cmp_value) { return shmem_ushort_test_some(ivars, nelems, indices, status, cmp, cmp_value); }
 static inline void shmem_wait_until_all_vector(volatile int *ivars, size_t nelems, const int *status, int cmp, const int *cmp_values) { shmem_int_wait_until_all_vector(ivars, nelems, status, cmp, cmp_values); }
 static inline void shmem_wait_until_all_vector(volatile long *ivars, size_t nelems, const int *status, int cmp, const long *cmp_values) { shmem_long_wait_until_all_vector(ivars, nelems, status, cmp, cmp_values); }
 static inline void shmem_wait_until_all_vector(volatile long long *ivars, size_t nelems, const int *status, int cmp, const long long *cmp_values) { shmem_longlong_wait_until_all_vector(ivars, nelems, status, cmp, cmp_values); }
@@ -3768,31 +3915,55 @@ static inline double shmem_fetch(const double *source, int pe) { return shmem_do
 static inline int shmem_fetch(const int *source, int pe) { return shmem_int_fetch(source, pe); }
 static inline long shmem_fetch(const long *source, int pe) { return shmem_long_fetch(source, pe); }
 static inline long long shmem_fetch(const long long *source, int pe) { return shmem_longlong_fetch(source, pe); }
+static inline unsigned int shmem_fetch(const unsigned int *source, int pe) { return shmem_uint_fetch(source, pe); }
+static inline unsigned long shmem_fetch(const unsigned long *source, int pe) { return shmem_ulong_fetch(source, pe); }
+static inline unsigned long long shmem_fetch(const unsigned long long *source, int pe) { return shmem_ulonglong_fetch(source, pe); }
 static inline void shmem_set(float *dest, float value, int pe) { shmem_float_set(dest, value, pe); }
 static inline void shmem_set(double *dest, double value, int pe) { shmem_double_set(dest, value, pe); }
 static inline void shmem_set(int *dest, int value, int pe) { shmem_int_set(dest, value, pe); }
 static inline void shmem_set(long *dest, long value, int pe) { shmem_long_set(dest, value, pe); }
 static inline void shmem_set(long long *dest, long long value, int pe) { shmem_longlong_set(dest, value, pe); }
+static inline void shmem_set(unsigned int *dest, unsigned int value, int pe) { shmem_uint_set(dest, value, pe); }
+static inline void shmem_set(unsigned long *dest, unsigned long value, int pe) { shmem_ulong_set(dest, value, pe); }
+static inline void shmem_set(unsigned long long *dest, unsigned long long value, int pe) { shmem_ulonglong_set(dest, value, pe); }
 static inline float shmem_swap(float *dest, float value, int pe) { return shmem_float_swap(dest, value, pe); }
 static inline double shmem_swap(double *dest, double value, int pe) { return shmem_double_swap(dest, value, pe); }
 static inline int shmem_swap(int *dest, int value, int pe) { return shmem_int_swap(dest, value, pe); }
 static inline long shmem_swap(long *dest, long value, int pe) { return shmem_long_swap(dest, value, pe); }
 static inline long long shmem_swap(long long *dest, long long value, int pe) { return shmem_longlong_swap(dest, value, pe); }
+static inline unsigned int shmem_swap(unsigned int *dest, unsigned int value, int pe) { return shmem_uint_swap(dest, value, pe); }
+static inline unsigned long shmem_swap(unsigned long *dest, unsigned long value, int pe) { return shmem_ulong_swap(dest, value, pe); }
+static inline unsigned long long shmem_swap(unsigned long long *dest, unsigned long long value, int pe) { return shmem_ulonglong_swap(dest, value, pe); }
 static inline int shmem_cswap(int *dest, int cond, int value, int pe) { return shmem_int_cswap(dest, cond, value, pe); }
 static inline long shmem_cswap(long *dest, long cond, long value, int pe) { return shmem_long_cswap(dest, cond, value, pe); }
 static inline long long shmem_cswap(long long *dest, long long cond, long long value, int pe) { return shmem_longlong_cswap(dest, cond, value, pe); }
+static inline unsigned int shmem_cswap(unsigned int *dest, unsigned int cond, unsigned int value, int pe) { return shmem_uint_cswap(dest, cond, value, pe); }
+static inline unsigned long shmem_cswap(unsigned long *dest, unsigned long cond, unsigned long value, int pe) { return shmem_ulong_cswap(dest, cond, value, pe); }
+static inline unsigned long long shmem_cswap(unsigned long long *dest, unsigned long long cond, unsigned long long value, int pe) { return shmem_ulonglong_cswap(dest, cond, value, pe); }
 static inline int shmem_finc(int *dest, int pe) { return shmem_int_finc(dest, pe); }
 static inline long shmem_finc(long *dest, int pe) { return shmem_long_finc(dest, pe); }
 static inline long long shmem_finc(long long *dest, int pe) { return shmem_longlong_finc(dest, pe); }
+static inline unsigned int shmem_finc(unsigned int *dest, int pe) { return shmem_uint_finc(dest, pe); }
+static inline unsigned long shmem_finc(unsigned long *dest, int pe) { return shmem_ulong_finc(dest, pe); }
+static inline unsigned long long shmem_finc(unsigned long long *dest, int pe) { return shmem_ulonglong_finc(dest, pe); }
 static inline void shmem_inc(int *dest, int pe) { shmem_int_inc(dest, pe); }
 static inline void shmem_inc(long *dest, int pe) { shmem_long_inc(dest, pe); }
 static inline void shmem_inc(long long *dest, int pe) { shmem_longlong_inc(dest, pe); }
+static inline void shmem_inc(unsigned int *dest, int pe) { shmem_uint_inc(dest, pe); }
+static inline void shmem_inc(unsigned long *dest, int pe) { shmem_ulong_inc(dest, pe); }
+static inline void shmem_inc(unsigned long long *dest, int pe) { shmem_ulonglong_inc(dest, pe); }
 static inline int shmem_fadd(int *dest, int value, int pe) { return shmem_int_fadd(dest, value, pe); }
 static inline long shmem_fadd(long *dest, long value, int pe) { return shmem_long_fadd(dest, value, pe); }
 static inline long long shmem_fadd(long long *dest, long long value, int pe) { return shmem_longlong_fadd(dest, value, pe); }
+static inline unsigned int shmem_fadd(unsigned int *dest, unsigned int value, int pe) { return shmem_uint_fadd(dest, value, pe); }
+static inline unsigned long shmem_fadd(unsigned long *dest, unsigned long value, int pe) { return shmem_ulong_fadd(dest, value, pe); }
+static inline unsigned long long shmem_fadd(unsigned long long *dest, unsigned long long value, int pe) { return shmem_ulonglong_fadd(dest, value, pe); }
 static inline void shmem_add(int *dest, int value, int pe) { shmem_int_add(dest, value, pe); }
 static inline void shmem_add(long *dest, long value, int pe) { shmem_long_add(dest, value, pe); }
 static inline void shmem_add(long long *dest, long long value, int pe) { shmem_longlong_add(dest, value, pe); }
+static inline void shmem_add(unsigned int *dest, unsigned int value, int pe) { shmem_uint_add(dest, value, pe); }
+static inline void shmem_add(unsigned long *dest, unsigned long value, int pe) { shmem_ulong_add(dest, value, pe); }
+static inline void shmem_add(unsigned long long *dest, unsigned long long value, int pe) { shmem_ulonglong_add(dest, value, pe); }
 static inline int shmem_sync(shmem_team_t team) { return shmem_team_sync(team); }
 
 } /* extern "C++" */

@@ -106,11 +106,7 @@ pub(super) const AMO_EXTENDED: Names = &[
 ];
 /// "Bitwise AMO types".
 pub(super) const AMO_BITWISE: Names = &["uint", "ulong", "ulonglong", "int32", "int64", "uint32", "uint64"];
-/// Types of the functions that the `atomic` ones replaced.
-pub(super) const AMO_OLD: Names = &["int", "long", "longlong"];
-/// The same for `set`, `fetch` and `swap`.
-pub(super) const AMO_OLD_EXTENDED: Names = &["float", "double", "int", "long", "longlong"];
-/// Types that only `wait_until` and `test` still take.
+/// Types that the standard has for `wait_until` and `test` only; other libraries take them for several words too.
 pub(super) const WAIT_SHORT: Names = &["short", "ushort"];
 /// Types of `wait`.
 pub(super) const WAIT_OLD: Names = &["short", "int", "long", "longlong"];
