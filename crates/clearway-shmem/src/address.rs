@@ -27,7 +27,7 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-use clearway_runtime::near::{Near, Part};
+use clearway_runtime::near::{MappedPart, Near};
 
 use crate::fault::{Fault, Wrong};
 use crate::word::{Plain, Word};
@@ -78,13 +78,13 @@ impl Caller {
 
     /// The elements of a slice. It must not be used longer than they live.
     #[inline]
-    pub(crate) fn of<T: Plain>(slice: &[T]) -> Self {
+    pub(crate) fn from_slice<T: Plain>(slice: &[T]) -> Self {
         Self(slice.as_ptr().cast_mut().cast())
     }
 
     /// The same, to be written.
     #[inline]
-    pub(crate) fn of_mut<T: Plain>(slice: &mut [T]) -> Self {
+    pub(crate) fn from_slice_mut<T: Plain>(slice: &mut [T]) -> Self {
         Self(slice.as_mut_ptr().cast())
     }
 
@@ -149,7 +149,7 @@ pub(crate) struct Segments {
 impl Segments {
     /// Those of PE `me` in `near`, whose statics lie at `statics` with so many bytes.
     pub(crate) fn new(near: &'static Near, me: usize, statics: Option<(usize, usize)>) -> Self {
-        let start = |part: Option<Part>| part.map_or(0, |part| part.start);
+        let start = |part: Option<MappedPart>| part.map_or(0, |part| part.start);
         let own = near.heap(me);
         let (at, length) = statics.unwrap_or_default();
         let bases = |place| Bases {

@@ -1,4 +1,4 @@
-//! Contexts: which team's numbers an operation uses, and what the program promised about it.
+//! ContextTable: which team's numbers an operation uses, and what the program promised about it.
 //!
 //! # Model
 //! A near operation is complete when its call returns, so a context has no streams and no lists of its own: it is a number in a table, with the
@@ -15,7 +15,7 @@ use crate::job::{self, Job};
 use crate::order;
 use crate::team::{Team, WORLD_SLOT};
 
-/// Contexts that a PE can have at once.
+/// ContextTable that a PE can have at once.
 const CONTEXTS_MAX: usize = 8_192;
 /// Bits of an entry: in use, the options, and above them the slot of the team.
 const LIVE: u32 = 1 << 7;
@@ -47,9 +47,9 @@ impl Context {
 
 /// All contexts of this PE, by handle.
 #[derive(Debug)]
-pub(crate) struct Contexts(Box<[AtomicU32]>);
+pub(crate) struct ContextTable(Box<[AtomicU32]>);
 
-impl Contexts {
+impl ContextTable {
     /// The default one.
     pub(crate) fn new() -> Self {
         let all: Box<[AtomicU32]> = (0..CONTEXTS_MAX).map(|_| AtomicU32::new(0)).collect();
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn create__handles_are_used_again_and_end_with_their_team() {
-        let contexts = Contexts::new();
+        let contexts = ContextTable::new();
         assert_eq!(contexts.get(Context::DEFAULT), Some((WORLD_SLOT, 0)));
         assert_eq!(contexts.get(Context::INVALID), None);
         assert_eq!(contexts.get(Context(usize::MAX)), None);

@@ -29,7 +29,7 @@ use crate::card::{Card, Cards};
 use crate::collective::active::ActiveTeams;
 use crate::collective::sync::Gathering;
 use crate::constants::{THREAD_MULTIPLE, THREAD_SINGLE};
-use crate::context::{Context, Contexts};
+use crate::context::{Context, ContextTable};
 use crate::fault::{Fault, Wrong};
 use crate::heap::Heap;
 use crate::memory;
@@ -59,7 +59,7 @@ pub(crate) struct Job {
     pub(crate) patience: Patience,
     pub(crate) debug: bool,
     pub(crate) teams: Teams,
-    pub(crate) contexts: Contexts,
+    pub(crate) contexts: ContextTable,
     pub(crate) active: ActiveTeams,
     heap: Mutex<Heap>,
     host: String,
@@ -253,7 +253,7 @@ fn install(met: Met, me: usize, pes: usize, level: i32) -> Result<(), String> {
         patience: Patience::new(pes, cards.processors()),
         debug: settings.debug,
         teams: Teams::new(me, pes),
-        contexts: Contexts::new(),
+        contexts: ContextTable::new(),
         active: ActiveTeams::default(),
         heap: Mutex::new(Heap::new(near.heap(me).length)),
         host: cards.0[me].host.clone(),

@@ -131,7 +131,7 @@ mod tests {
         let (a, b) = (Complex { re: 1.0, im: 2.0 }, Complex { re: 3.0, im: -1.0 });
         assert_eq!(ComplexDouble::combine(ReduceOp::Prod, a, b), Complex { re: 5.0, im: 5.0 });
         let mut all = [1u32, 6, 7];
-        combine_all(ReduceOp::Xor, &mut all, Caller::of(&[3, 3, 3]));
+        combine_all(ReduceOp::Xor, &mut all, Caller::from_slice(&[3, 3, 3]));
         assert_eq!(all, [2, 5, 4]);
     }
 }

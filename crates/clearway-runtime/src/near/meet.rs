@@ -31,7 +31,7 @@ use rustix::io::Errno;
 use rustix::net::{SocketAddrUnix, SocketFlags};
 
 use super::memory::{ForeignStatics, HostLayout, HostMemory};
-use super::{NearConfig, PLACES_MAX, Part};
+use super::{MappedPart, NearConfig, PLACES_MAX};
 use crate::RuntimeError;
 use crate::shm::meeting::{self, HELLO_LENGTH};
 
@@ -85,14 +85,14 @@ fn refused(what: &'static str) -> impl FnOnce(std::io::Error) -> RuntimeError {
 
 /// What a PE says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Hello {
+struct Greeting {
     name: u64,
     place: u64,
     heap: u64,
     statics: u64,
 }
 
-impl Hello {
+impl Greeting {
     fn bytes(self) -> [u8; HELLO_LENGTH] {
         let mut bytes = [0; HELLO_LENGTH];
         bytes[..4].copy_from_slice(&MAGIC);
@@ -128,10 +128,10 @@ fn parse_part(bytes: &[u8]) -> Option<(u64, usize)> {
 }
 
 /// What a meeting gives.
-pub(super) struct Met {
+pub(super) struct MetNeighbours {
     pub(super) memory: HostMemory,
     /// By place; none for this PE itself.
-    pub(super) statics: Vec<Option<Part>>,
+    pub(super) statics: Vec<Option<MappedPart>>,
     /// Each hangs up when the PE at its place is gone: all others for the leader, the leader for all others.
     pub(super) lives: Vec<(usize, OwnedFd)>,
 }
@@ -160,7 +160,7 @@ impl Deadline {
 }
 
 /// Waits for all others and hands out the memory.
-pub(super) fn lead(entrance: Entrance, config: &NearConfig, layout: HostLayout) -> Result<Met, RuntimeError> {
+pub(super) fn lead(entrance: Entrance, config: &NearConfig, layout: HostLayout) -> Result<MetNeighbours, RuntimeError> {
     let memory = HostMemory::create(layout, 0).map_err(refused("make memory for the symmetric heaps"))?;
     let deadline = Deadline::new(config.patience);
     let mut callers: Vec<Option<Guest>> = (0..config.places).map(|_| None).collect();
@@ -177,9 +177,9 @@ pub(super) fn lead(entrance: Entrance, config: &NearConfig, layout: HostLayout) 
         }
         for socket in std::mem::take(&mut silent) {
             match hear_hello(&socket, entrance.name) {
-                Heard::Nothing => silent.push(socket),
-                Heard::Stranger => {}
-                Heard::Guest(hello, file) => {
+                GuestSaid::Nothing => silent.push(socket),
+                GuestSaid::Stranger => {}
+                GuestSaid::Guest(hello, file) => {
                     let at = usize::try_from(hello.place).unwrap_or(usize::MAX);
                     if hello.heap != layout.heap as u64 {
                         return Err(RuntimeError::NearShape { place: at });
@@ -196,7 +196,7 @@ pub(super) fn lead(entrance: Entrance, config: &NearConfig, layout: HostLayout) 
     let statics = callers.iter().map(|guest| map_statics(guest.as_ref()?.statics.as_ref()?)).map(Option::transpose);
     let statics = statics.collect::<Result<_, _>>()?;
     let lives = callers.into_iter().enumerate().filter_map(|(place, guest)| Some((place, guest?.socket))).collect();
-    Ok(Met { memory, statics, lives })
+    Ok(MetNeighbours { memory, statics, lives })
 }
 
 /// Another PE, as the leader sees it.
@@ -206,28 +206,28 @@ struct Guest {
 }
 
 /// What a caller said.
-enum Heard {
+enum GuestSaid {
     Nothing,
     Stranger,
-    Guest(Hello, Option<OwnedFd>),
+    Guest(Greeting, Option<OwnedFd>),
 }
 
-fn hear_hello(socket: &OwnedFd, name: u64) -> Heard {
+fn hear_hello(socket: &OwnedFd, name: u64) -> GuestSaid {
     let same_user =
         rustix::net::sockopt::socket_peercred(socket).is_ok_and(|peer| peer.uid == rustix::process::geteuid());
     let mut buffer = [0; HELLO_LENGTH + 1];
     match meeting::take(socket.as_fd(), &mut buffer) {
-        Err(Errno::AGAIN | Errno::INTR) => Heard::Nothing,
-        Ok((length, files)) => match Hello::parse(&buffer[..length]) {
-            Some(hello) if same_user && hello.name == name => Heard::Guest(hello, files.into_iter().next()),
-            _ => Heard::Stranger,
+        Err(Errno::AGAIN | Errno::INTR) => GuestSaid::Nothing,
+        Ok((length, files)) => match Greeting::parse(&buffer[..length]) {
+            Some(hello) if same_user && hello.name == name => GuestSaid::Guest(hello, files.into_iter().next()),
+            _ => GuestSaid::Stranger,
         },
-        Err(_) => Heard::Stranger,
+        Err(_) => GuestSaid::Stranger,
     }
 }
 
 /// Opens one PE's statics here.
-fn map_statics((file, length): &(OwnedFd, usize)) -> Option<Result<Part, RuntimeError>> {
+fn map_statics((file, length): &(OwnedFd, usize)) -> Option<Result<MappedPart, RuntimeError>> {
     let mapped = ForeignStatics::open(file.as_fd(), *length).map_err(refused("map the statics of another PE"));
     Some(mapped.map(ForeignStatics::part))
 }
@@ -277,7 +277,7 @@ fn retries(error: &std::io::Error) -> bool {
 }
 
 /// Calls the leader and takes what it hands out.
-pub(super) fn follow(leader: u64, config: &NearConfig, layout: HostLayout) -> Result<Met, RuntimeError> {
+pub(super) fn follow(leader: u64, config: &NearConfig, layout: HostLayout) -> Result<MetNeighbours, RuntimeError> {
     let call = || {
         let socket = meeting::socket()?;
         rustix::net::connect(&socket, &address(leader)?)?;
@@ -288,7 +288,7 @@ pub(super) fn follow(leader: u64, config: &NearConfig, layout: HostLayout) -> Re
         cause => refused("call the leader of this host")(cause.into()),
     })?;
     let length = config.statics.as_ref().map_or(0, |statics| statics.length as u64);
-    let hello = Hello { name: leader, place: config.place as u64, heap: layout.heap as u64, statics: length };
+    let hello = Greeting { name: leader, place: config.place as u64, heap: layout.heap as u64, statics: length };
     let files: Vec<BorrowedFd<'_>> = config.statics.iter().map(|statics| statics.file.as_fd()).collect();
     meeting::say(socket.as_fd(), &hello.bytes(), &files).map_err(refused("speak to the leader of this host"))?;
     let deadline = Deadline::new(config.patience);
@@ -303,7 +303,7 @@ pub(super) fn follow(leader: u64, config: &NearConfig, layout: HostLayout) -> Re
                     Some((HOST, _)) => {
                         let memory = HostMemory::open(file, layout, config.place);
                         let memory = memory.map_err(refused("map the symmetric heaps"))?;
-                        return Ok(Met { memory, statics, lives: vec![(0, socket)] });
+                        return Ok(MetNeighbours { memory, statics, lives: vec![(0, socket)] });
                     }
                     Some((place, length)) => {
                         let part = map_statics(&(file, length)).transpose()?;
@@ -326,12 +326,12 @@ mod tests {
 
     #[test]
     fn hello__has_the_bytes_of_the_table() {
-        let hello = Hello { name: 0x0807_0605_0403_0201, place: 258, heap: 4_096, statics: 9 };
+        let hello = Greeting { name: 0x0807_0605_0403_0201, place: 258, heap: 4_096, statics: 9 };
         let mut literal =
             b"cwnr\x01\0\0\0\x01\x02\x03\x04\x05\x06\x07\x08\x02\x01\0\0\0\0\0\0\0\x10\0\0\0\0\0\0\x09".to_vec();
         literal.resize(40, 0);
         assert_eq!(hello.bytes().to_vec(), literal);
-        assert_eq!(Hello::parse(&literal), Some(hello));
+        assert_eq!(Greeting::parse(&literal), Some(hello));
         assert_eq!(parse_part(&part_bytes(3, 77)), Some((3, 77)));
         assert_eq!(parse_part(&literal), None);
     }
@@ -339,7 +339,7 @@ mod tests {
     proptest! {
         #[test]
         fn parse__any_bytes_are_answered(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
-            prop_assert_eq!(Hello::parse(&bytes).map(|hello| hello.bytes().to_vec()).unwrap_or(bytes.clone()), bytes);
+            prop_assert_eq!(Greeting::parse(&bytes).map(|hello| hello.bytes().to_vec()).unwrap_or(bytes.clone()), bytes);
         }
     }
 }

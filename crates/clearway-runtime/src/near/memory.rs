@@ -207,8 +207,8 @@ impl ForeignStatics {
         Ok(Self(Mapped::new(file, length, None)?))
     }
 
-    pub(super) fn part(self) -> super::Part {
-        super::Part { start: self.0.start.as_ptr().addr(), length: self.0.length }
+    pub(super) fn part(self) -> super::MappedPart {
+        super::MappedPart { start: self.0.start.as_ptr().addr(), length: self.0.length }
     }
 }
 

@@ -41,7 +41,7 @@ pub const PLACES_MAX: usize = 256;
 
 /// A part of memory that is mapped in this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct MappedPart {
     /// Its address here.
     pub start: usize,
     /// Its bytes.
@@ -87,7 +87,7 @@ pub struct NearConfig {
 pub struct Near {
     place: usize,
     memory: HostMemory,
-    statics: Vec<Option<Part>>,
+    statics: Vec<Option<MappedPart>>,
     lives: Mutex<Vec<(usize, OwnedFd)>>,
     waking: Waking,
 }
@@ -109,7 +109,7 @@ impl Near {
         } else {
             meet::follow(leader, config, layout)
         }?;
-        let meet::Met { memory, statics, lives } = met;
+        let meet::MetNeighbours { memory, statics, lives } = met;
         Ok(Self { place: config.place, memory, statics, lives: Mutex::new(lives), waking })
     }
 
@@ -119,12 +119,12 @@ impl Near {
     }
 
     /// The heap of the PE at `place`.
-    pub fn heap(&self, place: usize) -> Part {
-        Part { start: self.memory.heap(place), length: self.memory.layout().heap }
+    pub fn heap(&self, place: usize) -> MappedPart {
+        MappedPart { start: self.memory.heap(place), length: self.memory.layout().heap }
     }
 
     /// The statics of another PE, if it shares any.
-    pub fn statics(&self, place: usize) -> Option<Part> {
+    pub fn statics(&self, place: usize) -> Option<MappedPart> {
         self.statics.get(place).copied().flatten()
     }
 

@@ -115,10 +115,10 @@ impl Together<'_> {
     /// Tells up to [`SMALL`] bytes of this PE's memory, and gives `read` what each member told.
     fn tell(&self, source: Place, bytes: usize, mut read: impl FnMut(usize, Caller)) {
         let mut words = [0u64; WORDS];
-        source.get(Caller::of_mut(&mut words), bytes);
+        source.get(Caller::from_slice_mut(&mut words), bytes);
         self.all.exchange(&words[..bytes.div_ceil(size_of::<u64>())], |index, line| {
             let copy: [u64; WORDS] = std::array::from_fn(|at| line[at].load(Ordering::Relaxed));
-            read(index, Caller::of(&copy));
+            read(index, Caller::from_slice(&copy));
         });
     }
 

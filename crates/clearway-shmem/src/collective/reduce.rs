@@ -32,14 +32,14 @@ impl Together<'_> {
                 0 => result.extend((0..count).map(|at| words.read::<T>(at))),
                 _ => combine_all(op, &mut result, words),
             });
-            into.put(Caller::of(&result), bytes);
+            into.put(Caller::from_slice(&result), bytes);
             return Ok(());
         }
         if bytes <= SHORT {
             self.wait();
             let result = self.combined::<T>(op, source, 0, count)?;
             self.wait();
-            into.put(Caller::of(&result), bytes);
+            into.put(Caller::from_slice(&result), bytes);
             return Ok(());
         }
         self.share::<T>(op, dest, source, count)
@@ -73,7 +73,7 @@ impl Together<'_> {
             let result = self.combined::<T>(op, source, first, length)?;
             let (at, bytes) = (first * size_of::<T>(), length * size_of::<T>());
             for member in 0..size {
-                self.place(member, dest.plus(at), bytes, "dest")?.put(Caller::of(&result), bytes);
+                self.place(member, dest.plus(at), bytes, "dest")?.put(Caller::from_slice(&result), bytes);
             }
             first += length;
         }
