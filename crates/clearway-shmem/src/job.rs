@@ -289,7 +289,7 @@ fn print_settings(settings: &Settings, me: usize) {
 /// Ends the job when the PE at `place` is gone before it left, unless the launcher is faster.
 fn lost(job: &'static Job, place: usize, processes: &[u64]) {
     std::thread::sleep(GRACE);
-    if job.is_leaving.load(Ordering::Acquire) || job.near.board().spoken.swap(1, Ordering::AcqRel) != 0 {
+    if job.is_leaving.load(Ordering::Acquire) || job.near.board().spoken.load(Ordering::Acquire) != 0 {
         return;
     }
     let process = processes.get(place).copied().unwrap_or_default();
@@ -343,14 +343,18 @@ pub fn global_exit(status: i32) -> ! {
     end_with(status, "")
 }
 
-/// Says `sentence`, ends the job with `status`, and this process.
+/// Says `sentence`, ends the job with `status`, and this process. Where several PEs have something to say only the first does.
 pub(crate) fn end_with(status: i32, sentence: &str) -> ! {
-    let sentence = match JOB.get() {
-        Some(job) if !sentence.is_empty() => format!("PE {}: {sentence}", job.me),
-        _ => sentence.to_owned(),
-    };
+    let mut sentence = sentence.to_owned();
     if let Some(job) = JOB.get() {
-        job.near.board().spoken.store(1, Ordering::Release);
+        let was_first = job.near.board().spoken.swap(1, Ordering::AcqRel) == 0;
+        if !sentence.is_empty() && was_first {
+            sentence = format!("PE {}: {sentence}", job.me);
+        } else if !sentence.is_empty() {
+            // The end that the first asked for comes meanwhile, with its sentence.
+            sentence.clear();
+            std::thread::sleep(GRACE);
+        }
     }
     // A thread that is leaving the job holds it; then the process only ends.
     let joined = LAUNCH.try_lock().ok().and_then(|mut joined| joined.take());

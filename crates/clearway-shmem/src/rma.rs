@@ -26,9 +26,18 @@ const SOURCE: &str = "source";
 #[inline]
 pub fn put(context: Context, dest: Symmetric, source: Caller, bytes: usize, pe: i32) -> Result<(), Fault> {
     if let Some(place) = job::get()?.place(context, dest, bytes, pe, DEST)? {
+        if source.is_null() {
+            return null(SOURCE, bytes);
+        }
         place.put(source, bytes);
     }
     Ok(())
+}
+
+/// Refuses the null pointer, unless nothing is copied.
+#[cold]
+fn null(argument: &'static str, bytes: usize) -> Result<(), Fault> {
+    if bytes == 0 { Ok(()) } else { Err(Fault::value(argument, 0, "the null pointer is no memory")) }
 }
 
 /// `shmem_get`: copies `bytes` bytes from PE `pe`.
@@ -38,6 +47,9 @@ pub fn put(context: Context, dest: Symmetric, source: Caller, bytes: usize, pe: 
 #[inline]
 pub fn get(context: Context, dest: Caller, source: Symmetric, bytes: usize, pe: i32) -> Result<(), Fault> {
     if let Some(place) = job::get()?.place(context, source, bytes, pe, SOURCE)? {
+        if dest.is_null() {
+            return null(DEST, bytes);
+        }
         place.get(dest, bytes);
     }
     Ok(())

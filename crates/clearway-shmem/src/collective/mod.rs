@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering;
 
 use crate::address::{Caller, Place, Symmetric};
 use crate::context::Context;
-use crate::fault::Fault;
+use crate::fault::{Fault, Wrong};
 use crate::job::{self, Job};
 use crate::operand::{Operand, ReduceOp};
 use crate::team::Team;
@@ -122,6 +122,27 @@ impl Together<'_> {
         });
     }
 
+    /// With `SHMEM_DEBUG`, refuses a collective that the members call differently: another one, or with other `arguments`.
+    pub(crate) fn expect_same(&self, name: &'static str, arguments: [u64; 2]) -> Result<(), Fault> {
+        if !self.job.debug {
+            return Ok(());
+        }
+        // Names differ in their first letters.
+        let told = [name.bytes().take(8).fold(0, |word, byte| word << 8 | u64::from(byte)), arguments[0], arguments[1]];
+        let mut other = None;
+        self.all.exchange(&told, |index, words| {
+            let theirs = [0, 1, 2].map(|at| words[at].load(Ordering::Relaxed));
+            other = other.or((theirs != told).then_some((index, theirs)));
+        });
+        let Some((index, theirs)) = other else { return Ok(()) };
+        let what = if theirs[0] == told[0] { "the same collective with other arguments" } else { "another collective" };
+        let sentence = format!(
+            "PE {index} of the team called {what}: {} and {} there, {} and {} here",
+            theirs[1], theirs[2], told[1], told[2]
+        );
+        Err(Wrong::Failed(sentence).into())
+    }
+
     pub(crate) fn broadcast(
         &self,
         dest: Symmetric,
@@ -137,6 +158,7 @@ impl Together<'_> {
                 "it is one of the PEs that take part, by its number there",
             ));
         }
+        self.expect_same("broadcast", [bytes as u64, root as u64])?;
         let (root, me) = (root as usize, self.all.me());
         let is_written = me != root || (root_dest == RootDest::Written && dest != source);
         let into = if is_written { Some(self.own(dest, bytes, "dest")?) } else { None };
@@ -162,6 +184,7 @@ impl Together<'_> {
 
     /// Puts everybody's `bytes` bytes, which may differ, behind each other.
     pub(crate) fn collect(&self, dest: Symmetric, source: Symmetric, bytes: usize) -> Result<(), Fault> {
+        self.expect_same("collect", [0; 2])?;
         let mut lengths = vec![0usize; self.all.size()];
         self.all.exchange(&[bytes as u64], |index, words| lengths[index] = words[0].load(Ordering::Relaxed) as usize);
         let total = lengths.iter().fold(0usize, |total, length| total.saturating_add(*length));
@@ -177,6 +200,7 @@ impl Together<'_> {
 
     /// The same for equal lengths.
     pub(crate) fn fcollect(&self, dest: Symmetric, source: Symmetric, bytes: usize) -> Result<(), Fault> {
+        self.expect_same("fcollect", [bytes as u64, 0])?;
         let into = self.own(dest, bytes.saturating_mul(self.all.size()), "dest")?;
         let own = self.own(source, bytes, "source")?;
         if bytes <= SMALL {
@@ -200,6 +224,7 @@ impl Together<'_> {
     /// Gives block `i` of each source to member `i`.
     pub(crate) fn alltoall(&self, dest: Symmetric, source: Symmetric, bytes: usize) -> Result<(), Fault> {
         let (size, me) = (self.all.size(), self.all.me());
+        self.expect_same("alltoall", [bytes as u64, 0])?;
         let whole = bytes.saturating_mul(size);
         let into = self.own(dest, whole, "dest")?;
         let own = self.own(source, whole, "source")?;
@@ -221,6 +246,7 @@ impl Together<'_> {
     pub(crate) fn alltoalls(&self, dest: Symmetric, source: Symmetric, pattern: Pattern) -> Result<(), Fault> {
         let (size, me) = (self.all.size(), self.all.me());
         let (dst, sst) = (stride(pattern.dst, "dst")?, stride(pattern.sst, "sst")?);
+        self.expect_same("s-alltoall", [pattern.count as u64, pattern.size as u64])?;
         let elements = pattern.count.saturating_mul(size);
         let span = |stride: usize| match elements {
             0 => 0,

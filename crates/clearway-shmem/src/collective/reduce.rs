@@ -24,6 +24,7 @@ impl Together<'_> {
         count: usize,
     ) -> Result<(), Fault> {
         let bytes = count.saturating_mul(size_of::<T>());
+        self.expect_same("reduce", [bytes as u64, op as u64])?;
         let into = self.own(dest, bytes, "dest")?;
         let own = self.own(source, bytes, "source")?;
         if bytes <= SMALL {

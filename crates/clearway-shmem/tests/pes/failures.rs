@@ -4,7 +4,8 @@ use clearway_runtime::launch::LaunchError;
 use clearway_shmem::address::Symmetric;
 use clearway_shmem::constants::CMP_EQ;
 use clearway_shmem::context::Context;
-use clearway_shmem::{heap, job, rma, wait};
+use clearway_shmem::team::Team;
+use clearway_shmem::{collective, heap, job, rma, wait};
 
 use super::local::{at, die};
 use super::memory::{barrier, who};
@@ -23,6 +24,7 @@ const FAILURES: &[Failure] = &[
     Failure { name: "killed_while_others_compute", run: || dies(computes_for_ever), code: Some(137) },
     Failure { name: "exits_for_all", run: exits_for_all, code: Some(7) },
     Failure { name: "names_a_wrong_address", run: names_a_wrong_address, code: Some(70) },
+    Failure { name: "calls_collectives_differently", run: calls_collectives_differently, code: Some(70) },
     Failure { name: "has_a_planted_fault", run: random::faulty, code: None },
 ];
 
@@ -70,6 +72,15 @@ fn names_a_wrong_address() {
         fault.end("shmem_long_p");
     }
     waits_for_ever();
+}
+
+/// Checked with `SHMEM_DEBUG` only.
+fn calls_collectives_differently() {
+    let base = heap::malloc(64).expect("began");
+    let root = i32::from(who().0 == 1);
+    if let Err(fault) = collective::broadcast(Team::WORLD, at(base, 0), at(base, 8), 8, root) {
+        fault.end("shmem_long_broadcast");
+    }
 }
 
 /// The PE's side of a failure.

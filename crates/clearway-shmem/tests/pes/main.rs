@@ -46,8 +46,10 @@ const PROGRAMS: &[Program] = &[
 
 fn run(program: &str, pes: u32, options: &[&str]) -> Result<(), clearway_runtime::launch::LaunchError> {
     let this = env::current_exe().expect("this program");
-    let arguments: Vec<OsString> = [&[program], options].concat().iter().map(OsString::from).collect();
-    let ranks = start_here(pes, OsStr::new(&this), &arguments, &HereOptions::default())?;
+    let this = this.to_string_lossy();
+    let words = [&["SHMEM_DEBUG=1", &this, program], options].concat();
+    let arguments: Vec<OsString> = words.iter().map(OsString::from).collect();
+    let ranks = start_here(pes, OsStr::new("env"), &arguments, &HereOptions::default())?;
     ranks.wait(&mut || ControlFlow::Continue(()))
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use clearway_shmem::address::Symmetric;
+use clearway_shmem::address::{Caller, Symmetric};
 use clearway_shmem::context::Context;
 use clearway_shmem::{collective, heap, job, order, rma};
 
@@ -73,6 +73,7 @@ fn wrong_arguments(base: *mut u8, pes: usize) {
     assert!(put(Symmetric::new(private.as_ptr()), 8, 0).unwrap_err().contains("are not in symmetric memory (heap 0x"));
     assert!(put(at(base, 1 << 50), 8, 0).is_err());
     assert!(put(at(base, 0), usize::MAX, 0).is_err());
+    assert!(rma::put(Context::DEFAULT, at(base, 0), Caller::NONE, 8, 0).is_err());
     assert!(rma::put(Context::INVALID, at(base, 0), from(&private), 8, 0).is_err());
     assert!(rma::iput(Context::DEFAULT, at(base, 0), from(&private), 0, 1, 2, 4, 0).is_err());
 }

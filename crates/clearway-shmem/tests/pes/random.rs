@@ -23,7 +23,7 @@ const WORDS: usize = 192;
 const PHASES: usize = 6;
 const DRAWS: usize = 60;
 /// Seeds of the short run.
-const SHORT: u64 = 40;
+const SHORT: u64 = 100;
 
 /// Numbers from a seed (SplitMix64).
 struct Draw(u64);
