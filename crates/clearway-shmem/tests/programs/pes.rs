@@ -64,8 +64,11 @@ fn leaving__a_child_of_a_pe_has_memory_of_its_own() {
 #[test]
 fn leaving__global_exit_ends_all_with_its_status() {
     let program = program_of("leaving.c");
-    let output = oshrun(3).arg(program).arg("exit").output().expect("oshrun");
-    assert_eq!(output.status.code(), Some(42), "{}", said(&output));
+    for status in [42, 0] {
+        let output = oshrun(3).arg(&program).args(["exit", &status.to_string()]).output().expect("oshrun");
+        assert_eq!(output.status.code(), Some(status), "{}", said(&output));
+        assert!(output.stderr.is_empty(), "{}", said(&output));
+    }
 }
 
 #[test]

@@ -79,7 +79,8 @@ pub(super) fn start(ranks: u32, program: &OsString, arguments: &[OsString], inpu
             .wait(&mut || if interrupt.check().is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     });
     match done {
-        Ok(()) => Ok(Exit::Good),
+        // A rank may end all others and be content, as with `shmem_global_exit(0)`.
+        Ok(()) | Err(LaunchError::Ended { code: 0, .. }) => Ok(Exit::Good),
         Err(LaunchError::Stopped) => Err(Interrupted::default().into()),
         Err(error) => Err(JobFailed { error }.into()),
     }

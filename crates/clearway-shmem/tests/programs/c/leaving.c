@@ -33,7 +33,7 @@ int main(int count, char **arguments)
     }
     if (shmem_my_pe() == shmem_n_pes() - 1) {
         if (strcmp(way, "exit") == 0)
-            shmem_global_exit(42);
+            shmem_global_exit(count > 2 ? atoi(arguments[2]) : 42);
         if (strcmp(way, "kill") == 0)
             raise(SIGKILL);
         if (strcmp(way, "outside") == 0) {
