@@ -1,9 +1,11 @@
 //! The same programs under the launchers of sites, without `oshrun`; which are not there is said.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use crate::prefix::{bounded, program_of, said};
+use crate::prefix::{bounded, prefix, program_of, said, tool};
 
 fn is_there(program: &str) -> bool {
     let found = Command::new("sh").args(["-c", "command -v \"$0\" >/dev/null", program]).status();
@@ -42,4 +44,30 @@ fn prrte__its_pes_find_each_other() {
 fn is_root() -> bool {
     let id = Command::new("id").arg("-u").output();
     id.is_ok_and(|output| output.stdout == b"0\n")
+}
+
+/// A launcher that says how it was called.
+const ECHO: &str = "#!/bin/sh\necho \"${0##*/} $*\"\n";
+
+#[test]
+fn oshrun__hands_over_inside_an_allocation() {
+    let directory = prefix().join("launchers");
+    fs::create_dir_all(&directory).expect("a directory");
+    for launcher in ["srun", "prterun"] {
+        let place = directory.join(launcher);
+        fs::write(&place, ECHO).expect("written");
+        fs::set_permissions(&place, fs::Permissions::from_mode(0o755)).expect("a program");
+    }
+    let path = format!("{}:{}", directory.display(), std::env::var("PATH").unwrap_or_default());
+    let ask = |variable: &str, arguments: &[&str]| {
+        let output = tool("oshrun").env("PATH", &path).env(variable, "7").args(arguments).output().expect("oshrun");
+        said(&output)
+    };
+    assert!(ask("SLURM_JOB_ID", &["-n", "3", "app", "-x"]).ends_with("srun -n 3 app -x\n"));
+    assert!(ask("SLURM_JOB_ID", &["app"]).ends_with("srun app\n"));
+    assert!(ask("PBS_JOBID", &["-np", "2", "--hostfile", "f", "app"]).ends_with("prterun -n 2 --hostfile f app\n"));
+    let refused = ask("SLURM_JOB_ID", &["--hostfile", "f", "app"]);
+    assert!(refused.contains("--hostfile is for a machine without an allocation"), "{refused}");
+    let here = ask("SLURM_JOB_ID", &["--launcher", "here", "-n", "1", "echo", "mine"]);
+    assert!(here.ends_with("mine\n"), "{here}");
 }
