@@ -4,6 +4,8 @@
 //! A wait looks at the words again and again, and rests between looks as [`Patience`](clearway_runtime::near::Patience) says: nobody who stores
 //! into this PE's memory looks whether somebody waits. What was stored before the word changed is seen when the wait returns.
 //!
+//! A test may be all that a program does while it waits, satisfied or not; so tests yield the processor now and then.
+//!
 //! `any` and `some` begin their look behind the word that they found last, so that each word that stays satisfied has its turn.
 //!
 //! # Source
@@ -86,7 +88,9 @@ pub(crate) fn until_value<T: Integer>(word: Symmetric, comparison: i32, value: T
 /// As [`until`].
 #[inline]
 pub fn test<T: Integer>(word: Symmetric, comparison: i32, value: T) -> Result<i32, Fault> {
-    let word = job::get()?.own_word::<T>(word, "ivar")?;
+    let job = job::get()?;
+    let word = job.own_word::<T>(word, "ivar")?;
+    job.patience.ask();
     Ok(i32::from(Comparison::parse(comparison)?.holds(T::load(word, Ordering::Acquire), value)))
 }
 
@@ -121,6 +125,12 @@ impl<T: Integer> Words<T> {
             job.own_word::<T>(first.plus((count - 1).saturating_mul(size_of::<T>())), "ivars")?;
         }
         Ok(Self { job, first, count, status, comparison: Comparison::parse(comparison)?, values })
+    }
+
+    /// Counts a test.
+    fn asked(&self) -> &Self {
+        self.job.patience.ask();
+        self
     }
 
     fn counts(&self, index: usize) -> bool {
@@ -237,6 +247,6 @@ macro_rules! several {
 several!(until_all, until_all_vector, (), (), "wait_until_all", |words| words.until_all();
     until_any, until_any_vector, (), usize, "wait_until_any", |words| words.until_any();
     until_some, until_some_vector, (indices), usize, "wait_until_some", |words| words.until_some(indices);
-    test_all, test_all_vector, (), i32, "test_all", |words| words.test_all();
-    test_any, test_any_vector, (), usize, "test_any", |words| words.any().unwrap_or(usize::MAX);
-    test_some, test_some_vector, (indices), usize, "test_some", |words| words.some(indices));
+    test_all, test_all_vector, (), i32, "test_all", |words| words.asked().test_all();
+    test_any, test_any_vector, (), usize, "test_any", |words| words.asked().any().unwrap_or(usize::MAX);
+    test_some, test_some_vector, (indices), usize, "test_some", |words| words.asked().some(indices));
