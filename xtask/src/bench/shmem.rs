@@ -81,7 +81,11 @@ pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
             let Some(program) = program else { continue };
             for (pes, what) in [(2, "all"), (4, "crowd")] {
                 match measure(program, pes, what) {
-                    Ok(text) => collect(name, pes, &text, &mut seen),
+                    Ok(text) => {
+                        // On a busy machine a round takes minutes, and what it found should not be lost with those that follow.
+                        eprintln!("round {round}, {name}, {pes} PEs:\n{}", text.trim_end());
+                        collect(name, pes, &text, &mut seen);
+                    }
                     Err(error) => eprintln!("skipped: {name} with {pes} PEs in round {round}: {error:#}"),
                 }
             }

@@ -23,7 +23,7 @@ enum { BATCHES_MAX = 400, WORDS = 10000, INDICES = 1 << 16, BULK = 1 << 20 };
  * of 2 ms that count or not by themselves.
  */
 static const double SHORT = 2e-4, PART = 2e-3;
-enum { MANY = 200, FEW = 5, PARTS = 25, TRIES = 10 };
+enum { MANY = 200, FEW = 5, PARTS = 25, TRIES = 4 };
 
 /* A share of a batch without a processor that does not matter. */
 static const double RAN = 0.9;
