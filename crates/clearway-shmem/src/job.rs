@@ -154,9 +154,13 @@ impl Job {
         self.heap.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Allocates pages of this PE's heap; the sentence why not.
+    /// Allocates pages of this PE's heap; the sentence why not. All PEs do so together: none takes pages before all have looked for theirs.
     pub(crate) fn commit(&self, from: usize, to: usize) -> Result<(), String> {
-        memory::check_room(to - from, self.segments.pes())?;
+        if memory::is_worth_a_look(to - from) {
+            let room = memory::check_room(to - from, self.segments.pes());
+            Gathering::new(self, Team::WORLD).map_err(|fault| fault.sentence())?.wait();
+            room?;
+        }
         let said = |error| format!("the system refused {} bytes for the symmetric heap: {error}", to - from);
         self.near.commit(from, to).map_err(said)
     }

@@ -53,17 +53,18 @@ pub(crate) fn check_heap(heap: usize, pes: usize) -> Result<(), String> {
     ))
 }
 
-/// Refuses `bytes` more pages for each of `pes` PEs when there are not so many.
+/// Whether so many bytes may be more than there are. Small amounts are left to the kernel: a look takes as long as getting them.
+pub(crate) const fn is_worth_a_look(bytes: usize) -> bool {
+    bytes > 8 << 20
+}
+
+/// Refuses `bytes` more for each of `pes` PEs when there are not so many.
 pub(crate) fn check_room(bytes: usize, pes: usize) -> Result<(), String> {
-    // Small ones are left to the kernel: a look takes as long as getting them.
-    const SMALL: usize = 8 << 20;
-    if bytes <= SMALL {
-        return Ok(());
-    }
+    let needed = (bytes as u64).saturating_mul(pes as u64);
     match memory() {
-        Some((_, available)) if bytes as u64 > available => Err(format!(
-            "the symmetric heap of each of {pes} PEs needs {} MiB more, and this host has {} MiB free",
-            bytes >> 20,
+        Some((_, available)) if needed > available => Err(format!(
+            "the symmetric heaps of {pes} PEs need {} MiB more, and this host has {} MiB free",
+            needed >> 20,
             available >> 20
         )),
         _ => Ok(()),
