@@ -126,7 +126,7 @@ static void measure(const char *name, work does, enum who who, double seconds, i
         counted = joined(batches, counted, parts);
     if (me == 0 && counted > 0) {
         qsort(batches, counted, sizeof *batches, ascending);
-        printf("%s %.3f %.3f %ld %d\n", name, batches[counted / 10], batches[counted / 2], counted, made);
+        printf("%s %.3f %.3f %ld %d\n", name, batches[counted / 10], batches[counted / 2], counted, made / parts);
         fflush(stdout);
     } else if (me == 0) {
         printf("%s none\n", name);
