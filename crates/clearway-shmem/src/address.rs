@@ -2,20 +2,20 @@
 //!
 //! # Model
 //! A symmetric object has the same offset in a segment of each PE. Its address on this PE gives segment and offset, and the PE's number the
-//! base where that PE's segment is mapped here. [`Segments::place`] does both with two compares, and gives a [`Place`]: bytes that
+//! base where that PE's segment is mapped here. `Segments::place` does both with two compares, and gives a `Place`: bytes that
 //! exist. What lies outside gives no place.
 //!
 //! | type | is | believed |
 //! |---|---|---|
 //! | [`Symmetric`] | an address of symmetric memory, as the program gave it | no: a number until it is looked up |
 //! | [`Caller`] | memory of the C caller | yes: C has no way to prove it |
-//! | [`Place`] | bytes in a segment of a PE | was checked |
+//! | `Place` | bytes in a segment of a PE | was checked |
 //!
 //! Other PEs change these bytes at any time, so there is never a Rust reference to them but of atomics. Objects of up to eight bytes are
 //! stored whole and once: a program may poll them.
 //!
 //! # Invariants
-//! I1. No access through a [`Place`] leaves its segment.
+//! I1. No access through a `Place` leaves its segment.
 //! I2. A place stays valid until the process ends: segments are never unmapped.
 //!
 //! # Not here
