@@ -158,7 +158,7 @@ pub(crate) fn build_program() -> Result<PathBuf> {
     built(&["-p", "clearway", "--bin", "clearway"], "clearway")
 }
 
-/// Builds `what` as users' programs are built; returns the path of the program `name`, which cargo says: names of benches have a hash.
+/// Builds `what` as users' programs are built; returns the path of the program or shared library `name`, which cargo says: names of benches have a hash.
 fn built(what: &[&str], name: &str) -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
@@ -166,10 +166,13 @@ fn built(what: &[&str], name: &str) -> Result<PathBuf> {
     let output = command.stderr(Stdio::inherit()).output().context("cargo")?;
     ensure!(output.status.success(), "{} does not build", what.join(" "));
     let program = Message::parse_stream(output.stdout.as_slice()).filter_map(|message| match message.ok()? {
-        Message::CompilerArtifact(artifact) if artifact.target.name == name => artifact.executable,
+        Message::CompilerArtifact(artifact) if artifact.target.name == name => {
+            let library = artifact.filenames.into_iter().find(|file| file.extension() == Some("so"));
+            artifact.executable.or(library)
+        }
         _ => None,
     });
-    program.last().map(PathBuf::from).with_context(|| format!("cargo names no program {name}"))
+    program.last().map(PathBuf::from).with_context(|| format!("cargo names no file of {name}"))
 }
 
 /// The load of the machine over the last minute.

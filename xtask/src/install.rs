@@ -23,13 +23,13 @@ const LINK_NAMES: [&str; 3] = ["libclearway_shmem.so", "libsma.so", "liboshmem.s
 const COMPILERS: [&str; 3] = ["oshc++", "oshcxx", "oshCC"];
 
 /// What is asked for.
-struct Asked {
+struct InstallArguments {
     prefix: PathBuf,
     profile: String,
 }
 
-fn parse(arguments: &[String]) -> Result<Asked> {
-    let mut asked = Asked { prefix: PathBuf::new(), profile: "release".to_owned() };
+fn parse(arguments: &[String]) -> Result<InstallArguments> {
+    let mut asked = InstallArguments { prefix: PathBuf::new(), profile: "release".to_owned() };
     let mut words = arguments.iter();
     while let Some(word) = words.next() {
         let mut value = || words.next().with_context(|| format!("{word} needs a value"));

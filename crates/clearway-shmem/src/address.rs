@@ -147,7 +147,7 @@ pub(crate) struct Segments {
 }
 
 impl Segments {
-    /// Those of PE `me` in `near`, whose statics lie at `statics` with so many bytes.
+    /// Those of PE `me` in `near`, whose statics lie at `statics` with this many bytes.
     pub(crate) fn new(near: &'static Near, me: usize, statics: Option<(usize, usize)>) -> Self {
         let start = |part: Option<MappedPart>| part.map_or(0, |part| part.start);
         let own = near.heap(me);
@@ -169,7 +169,7 @@ impl Segments {
         self.peers.len()
     }
 
-    /// The place of the `bytes` bytes at `address` on PE `pe`, if there are so many.
+    /// The place of the `bytes` bytes at `address` on PE `pe`, if there are that many.
     #[inline]
     pub(crate) fn place(&self, address: Symmetric, bytes: usize, pe: usize) -> Option<Place> {
         let bases = self.peers.get(pe)?;

@@ -20,7 +20,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use clearway_runtime::RuntimeError;
-use clearway_runtime::launch::{self, Ending, Options};
+use clearway_runtime::launch::{self, JobEndAction, JoinOptions};
 use clearway_runtime::near::{Entrance, Near, NearConfig, Patience};
 
 use crate::address::{Place, Segments, Symmetric};
@@ -197,7 +197,7 @@ fn begin(level: i32) -> Result<(), String> {
         Ok(StaticsWish::Auto) => statics::share(),
         _ => Err("SHMEM_STATICS is private".to_owned()),
     };
-    let options = Options { ending: Ending::AtOnce, patience: PATIENCE, ..Options::default() };
+    let options = JoinOptions { ending: JobEndAction::AtOnce, patience: PATIENCE, ..JoinOptions::default() };
     let mut joined = launch::join(&options).map_err(|error| error.to_string())?;
     let (me, pes) = (joined.rank().index(), joined.size() as usize);
     let met = settings.and_then(|settings| meet(&mut joined, shared, settings));

@@ -2,7 +2,7 @@
 //!
 //! # Model
 //! A lock is the program's `long`, zero at first, on every PE; only that of one PE counts, its *home*, chosen by the lock's offset so that locks
-//! spread. Its halves are two counters: tickets given (high) and tickets served (low). Who takes the lock draws a ticket and waits until
+//! spread. Its halves are two counters: tickets given (high) and tickets served (low). A PE that takes the lock draws a ticket and waits until
 //! it is served; who clears it serves the next one. A waiter that has waited long sleeps on the served half, which is a futex in memory
 //! that all PEs share; the home's lines say whether anybody sleeps.
 //!

@@ -53,12 +53,12 @@ pub(crate) fn check_heap(heap: usize, pes: usize) -> Result<(), String> {
     ))
 }
 
-/// Whether so many bytes may be more than there are. Small amounts are left to the kernel: a look takes as long as getting them.
+/// Returns whether this many bytes may be more than there are. Small amounts are left to the kernel: a look takes as long as getting them.
 pub(crate) const fn is_worth_a_look(bytes: usize) -> bool {
     bytes > 8 << 20
 }
 
-/// Refuses `bytes` more for each of `pes` PEs when there are not so many.
+/// Refuses `bytes` more for each of `pes` PEs when there are fewer left.
 pub(crate) fn check_room(bytes: usize, pes: usize) -> Result<(), String> {
     let needed = (bytes as u64).saturating_mul(pes as u64);
     match memory() {

@@ -14,7 +14,7 @@ use crate::fault::Fault;
 use crate::word::{Integer, Word};
 use crate::{job, rma, wait};
 
-/// `shmem_put_signal`: copies, and then sets the signal or adds to it. Who sees the signal sees the data.
+/// `shmem_put_signal`: copies, and then sets the signal or adds to it. A PE that sees the signal sees the data.
 ///
 /// # Errors
 /// As [`rma::put`], for both objects; another operation than set and add.

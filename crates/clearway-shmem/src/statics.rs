@@ -104,7 +104,7 @@ fn find() -> Option<Range> {
 
 /// Looks at the first object, which is the executable, and ends the iteration.
 unsafe extern "C" fn first_object(object: *mut libc::dl_phdr_info, _size: usize, range: *mut c_void) -> c_int {
-    // SAFETY: the C library gives an object that is valid during the call, with so many program headers, and `find` gave a `Range`.
+    // SAFETY: the C library gives an object that is valid during the call, with this many program headers, and `find` gave a `Range`.
     let (base, headers, range) = unsafe {
         let object = &*object;
         let headers = std::slice::from_raw_parts(object.dlpi_phdr, usize::from(object.dlpi_phnum));

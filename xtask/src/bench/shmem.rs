@@ -23,7 +23,7 @@ use serde_json::json;
 use super::hosts::are_there;
 use super::mpi::{OPEN_MPI, OPEN_MPI_AS_ROOT};
 use super::shm::directory;
-use super::{Asked, built, load, spread};
+use super::{BenchArguments, built, load, spread};
 
 /// The program.
 const SOURCE: &str = include_str!("shmem_peer.c");
@@ -59,13 +59,13 @@ type Figure = [f64; 4];
 type Seen = BTreeMap<(&'static str, u32, &'static str), Vec<Figure>>;
 
 /// The programs.
-struct Programs {
+struct ShmemPrograms {
     own: PathBuf,
     peer: Option<PathBuf>,
 }
 
 /// Runs the bench.
-pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
+pub(super) fn run(asked: &BenchArguments) -> Result<ExitCode> {
     if !are_there("bench shmem", &["cc", "timeout", OPEN_MPI.launcher]) {
         return Ok(ExitCode::SUCCESS);
     }
@@ -106,21 +106,21 @@ pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
 }
 
 /// Compiles the program with each library.
-fn compile(directory: &Path) -> Result<Programs> {
-    let built = built(&["-p", "clearway-shmem"])?;
+fn compile(directory: &Path) -> Result<ShmemPrograms> {
+    let built = built(&["-p", "clearway-shmem", "--lib"], "clearway_shmem")?;
     fs::create_dir_all(directory)?;
     let (source, library, own) =
         (directory.join("peer.c"), directory.join("libclearway_shmem.so.1"), directory.join("own"));
     fs::write(&source, SOURCE)?;
     // Another run of this process's number may have left one.
     let _ = fs::remove_file(&library);
-    symlink(built.join("libclearway_shmem.so"), &library)?;
+    symlink(built, &library)?;
     let include = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/../crates/clearway-shmem/include");
     let path = format!("-Wl,-rpath,{}", directory.display());
     let output = Command::new("cc").args(["-O2", include, "-o"]).args([&own, &source, &library]).arg(path).output()?;
     ensure!(output.status.success(), "cc: {}", String::from_utf8_lossy(&output.stderr).trim());
     let peer = OPEN_MPI.compile_with(directory, "peer_of_openmpi", SOURCE, &["-loshmem"]);
-    Ok(Programs { own, peer })
+    Ok(ShmemPrograms { own, peer })
 }
 
 /// One run; what it said.
@@ -166,7 +166,7 @@ fn rows() -> impl Iterator<Item = (u32, &'static str, Option<f64>)> {
     PAIR.into_iter().map(of(2)).chain(CROWD.into_iter().map(of(4)))
 }
 
-fn text(asked: &Asked, loaded: f64, seen: &Seen) -> String {
+fn text(asked: &BenchArguments, loaded: f64, seen: &Seen) -> String {
     let mut text = format!(
         "{} rounds, load {loaded} before and {} after; ns for each operation, p10 / p50, medians over rounds\n\n\
          {:<4}{:<18}{:>20}{:>22}{:>18}{:>9}{:>9}\n",
@@ -213,7 +213,7 @@ fn text(asked: &Asked, loaded: f64, seen: &Seen) -> String {
     text
 }
 
-fn record(asked: &Asked, loaded: f64, seen: &Seen) -> serde_json::Value {
+fn record(asked: &BenchArguments, loaded: f64, seen: &Seen) -> serde_json::Value {
     let each: Vec<_> = seen
         .iter()
         .map(|((contest, pes, name), rounds)| json!({"contest": contest, "pes": pes, "name": name, "rounds": rounds}))
@@ -237,7 +237,7 @@ mod tests {
         let mut seen = Seen::new();
         collect(OWN, 2, "g 1.0 2.0 100 200\n", &mut seen);
         collect(PEER, 2, "g 10.0 8.0 100 100\n", &mut seen);
-        let text = text(&Asked { rounds: 1, json: false }, 0.5, &seen);
+        let text = text(&BenchArguments { rounds: 1, json: false }, 0.5, &seen);
         let line = text.lines().find(|line| line.starts_with("2   g ")).expect("a line");
         assert!(line.contains("1.0 / 2.0") && line.contains("0.10 / 0.25") && line.ends_with("50 %"), "{line}");
     }

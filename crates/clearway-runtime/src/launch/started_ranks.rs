@@ -237,7 +237,7 @@ impl StartedRanks {
     }
 }
 
-fn ended(end: End) -> LaunchError {
+fn ended(end: JobFailure) -> LaunchError {
     LaunchError::Ended { code: end.code, sentence: end.sentence, was_said: end.was_said }
 }
 

@@ -1,7 +1,7 @@
 //! Waiting for the epoch of a line: the PE that counts it up wakes whoever sleeps for it.
 //!
 //! # Model
-//! Who waits looks for a while ([`Patience::look`]), then counts itself among the line's sleepers and sleeps on the futex of the epoch. Who
+//! A waiting thread looks for a while ([`Patience::look`]), then counts itself among the line's sleepers and sleeps on the futex of the epoch. A thread that
 //! counts the epoch up looks at the number of sleepers behind it, and wakes them.
 //!
 //! *No wake-up is lost.* The waker's store and its look must not change places, and neither must the sleeper's count and its look. A fence

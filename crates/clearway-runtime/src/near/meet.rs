@@ -5,7 +5,7 @@
 //! the PE at place 0, listens when the others learn its name, and nobody calls in vain. A caller says hello, with its statics; when all are
 //! there the leader answers each with the host's file and all statics. The connection stays open: the kernel hangs it up when its other end is gone.
 //!
-//! A message and its descriptors wait in the kernel until they are read, and only so many may wait; the leader tries again then.
+//! A message and its descriptors wait in the kernel until they are read, and only some may wait; the leader tries again then.
 //!
 //! | offset | bytes | field of a hello | of a part |
 //! |---|---|---|---|
@@ -85,14 +85,14 @@ fn refused(what: &'static str) -> impl FnOnce(std::io::Error) -> RuntimeError {
 
 /// What a PE says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Greeting {
+struct NearHello {
     name: u64,
     place: u64,
     heap: u64,
     statics: u64,
 }
 
-impl Greeting {
+impl NearHello {
     fn bytes(self) -> [u8; HELLO_LENGTH] {
         let mut bytes = [0; HELLO_LENGTH];
         bytes[..4].copy_from_slice(&MAGIC);
@@ -171,7 +171,7 @@ pub(super) fn lead(entrance: Entrance, config: &NearConfig, layout: HostLayout) 
         deadline.poll(&mut fds, place)?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         while let Ok(socket) = rustix::net::accept_with(&entrance.listener, flags) {
-            // Who never says anything must not keep others out.
+            // A PE that never says anything must not keep others out.
             silent.truncate(2 * PLACES_MAX);
             silent.push(socket);
         }
@@ -209,16 +209,16 @@ struct Guest {
 enum GuestSaid {
     Nothing,
     Stranger,
-    Guest(Greeting, Option<OwnedFd>),
+    Guest(NearHello, Option<OwnedFd>),
 }
 
 fn hear_hello(socket: &OwnedFd, name: u64) -> GuestSaid {
     let same_user =
         rustix::net::sockopt::socket_peercred(socket).is_ok_and(|peer| peer.uid == rustix::process::geteuid());
     let mut buffer = [0; HELLO_LENGTH + 1];
-    match meeting::take(socket.as_fd(), &mut buffer) {
+    match meeting::receive_raw(socket.as_fd(), &mut buffer) {
         Err(Errno::AGAIN | Errno::INTR) => GuestSaid::Nothing,
-        Ok((length, files)) => match Greeting::parse(&buffer[..length]) {
+        Ok((length, files)) => match NearHello::parse(&buffer[..length]) {
             Some(hello) if same_user && hello.name == name => GuestSaid::Guest(hello, files.into_iter().next()),
             _ => GuestSaid::Stranger,
         },
@@ -262,7 +262,7 @@ fn send(
     deadline: Deadline,
 ) -> Result<(), RuntimeError> {
     loop {
-        match meeting::say(guest.socket.as_fd(), bytes, &[file]) {
+        match meeting::send_message(guest.socket.as_fd(), bytes, &[file]) {
             Ok(()) => return Ok(()),
             Err(error) if retries(&error) => deadline.poll(&mut [], place)?,
             Err(error) => return Err(refused("hand memory to another PE")(error)),
@@ -288,14 +288,15 @@ pub(super) fn follow(leader: u64, config: &NearConfig, layout: HostLayout) -> Re
         cause => refused("call the leader of this host")(cause.into()),
     })?;
     let length = config.statics.as_ref().map_or(0, |statics| statics.length as u64);
-    let hello = Greeting { name: leader, place: config.place as u64, heap: layout.heap as u64, statics: length };
+    let hello = NearHello { name: leader, place: config.place as u64, heap: layout.heap as u64, statics: length };
     let files: Vec<BorrowedFd<'_>> = config.statics.iter().map(|statics| statics.file.as_fd()).collect();
-    meeting::say(socket.as_fd(), &hello.bytes(), &files).map_err(refused("speak to the leader of this host"))?;
+    meeting::send_message(socket.as_fd(), &hello.bytes(), &files)
+        .map_err(refused("speak to the leader of this host"))?;
     let deadline = Deadline::new(config.patience);
     let mut statics = vec![None; config.places];
     loop {
         let mut buffer = [0; HELLO_LENGTH + 1];
-        match meeting::take(socket.as_fd(), &mut buffer) {
+        match meeting::receive_raw(socket.as_fd(), &mut buffer) {
             Err(Errno::AGAIN | Errno::INTR) => deadline.poll(&mut [PollFd::new(&socket, PollFlags::IN)], 0)?,
             Ok((length, files)) if length > 0 => {
                 let Some(file) = files.into_iter().next() else { continue };
@@ -326,12 +327,12 @@ mod tests {
 
     #[test]
     fn hello__has_the_bytes_of_the_table() {
-        let hello = Greeting { name: 0x0807_0605_0403_0201, place: 258, heap: 4_096, statics: 9 };
+        let hello = NearHello { name: 0x0807_0605_0403_0201, place: 258, heap: 4_096, statics: 9 };
         let mut literal =
             b"cwnr\x01\0\0\0\x01\x02\x03\x04\x05\x06\x07\x08\x02\x01\0\0\0\0\0\0\0\x10\0\0\0\0\0\0\x09".to_vec();
         literal.resize(40, 0);
         assert_eq!(hello.bytes().to_vec(), literal);
-        assert_eq!(Greeting::parse(&literal), Some(hello));
+        assert_eq!(NearHello::parse(&literal), Some(hello));
         assert_eq!(parse_part(&part_bytes(3, 77)), Some((3, 77)));
         assert_eq!(parse_part(&literal), None);
     }
@@ -339,7 +340,7 @@ mod tests {
     proptest! {
         #[test]
         fn parse__any_bytes_are_answered(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
-            prop_assert_eq!(Greeting::parse(&bytes).map(|hello| hello.bytes().to_vec()).unwrap_or(bytes.clone()), bytes);
+            prop_assert_eq!(NearHello::parse(&bytes).map(|hello| hello.bytes().to_vec()).unwrap_or(bytes.clone()), bytes);
         }
     }
 }

@@ -73,7 +73,7 @@ pub(super) struct HostLayout {
 }
 
 impl HostLayout {
-    /// For so many PEs with heaps of `heap` bytes; `None` if no address space could hold them.
+    /// For this many PEs with heaps of `heap` bytes; `None` if no address space could hold them.
     pub(super) fn new(places: usize, heap: usize) -> Option<Self> {
         let heap = heap.max(1).checked_next_multiple_of(PAGE)?;
         let stride = heap.checked_next_multiple_of(HEAP_UNIT)?;

@@ -51,7 +51,7 @@ pub struct Patience {
 }
 
 impl Patience {
-    /// For `places` PEs that share so many processors.
+    /// For `places` PEs that share this many processors.
     pub fn new(places: usize, processors: usize) -> Self {
         Self {
             paused_looks: AtomicU32::new(if places > processors { 0 } else { PAUSED_LOOKS }),

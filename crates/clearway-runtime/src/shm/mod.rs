@@ -35,7 +35,7 @@ pub use shared::SharedMemory;
 
 /// What meetings over Unix sockets share, whoever meets.
 pub(crate) mod meeting {
-    pub(crate) use super::meet::{HELLO_LENGTH, say, socket, take};
+    pub(crate) use super::discovery::{HELLO_LENGTH, receive_raw, send_message, socket};
 }
 
 use std::io;

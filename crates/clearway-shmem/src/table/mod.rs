@@ -27,7 +27,7 @@ use types::{Names, TYPES, Type};
 pub enum Over {
     /// Types, by name.
     Types(Names),
-    /// Elements of so many bits.
+    /// Elements of this many bits.
     Bits(&'static [u32]),
     /// Bytes, under the name `mem`.
     Bytes,

@@ -41,7 +41,7 @@ impl Draw {
     }
 }
 
-/// Who may touch a word in this phase.
+/// The PE that may touch a word in this phase.
 #[derive(Clone, Copy, PartialEq)]
 enum Claim {
     Free,

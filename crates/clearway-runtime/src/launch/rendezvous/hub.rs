@@ -287,7 +287,7 @@ impl Hub {
                 // The rank that says so knows it, and is on its way out.
                 connection.stage = ConnectionStage::Closing;
                 self.close(id);
-                let end = End { code, sentence: sentence.clone(), rank: None, was_said: true };
+                let end = JobFailure { code, sentence: sentence.clone(), rank: None, was_said: true };
                 self.finish(Err(end), &ToRank::Ended { code, sentence });
                 return Ok(());
             }

@@ -140,7 +140,9 @@ impl MemberLink {
             Ok(()) => Ok(()),
             // The reader may know the reason.
             Err(cause) => match self.incoming.recv_timeout(MARGIN) {
-                Ok(Err(JobFailure { code, sentence, was_said, .. })) => Err(LaunchError::Ended { code, sentence, was_said }),
+                Ok(Err(JobFailure { code, sentence, was_said, .. })) => {
+                    Err(LaunchError::Ended { code, sentence, was_said })
+                }
                 _ => Err(LaunchError::System { what: "write to the hub".to_owned(), cause }),
             },
         }
@@ -149,7 +151,9 @@ impl MemberLink {
     fn next_message(&mut self, what: &'static str) -> Result<ToRank, LaunchError> {
         match self.incoming.recv_timeout(self.patience + MARGIN) {
             Ok(Ok(words)) => Ok(words),
-            Ok(Err(JobFailure { code, sentence, was_said, .. })) => Err(LaunchError::Ended { code, sentence, was_said }),
+            Ok(Err(JobFailure { code, sentence, was_said, .. })) => {
+                Err(LaunchError::Ended { code, sentence, was_said })
+            }
             Err(RecvTimeoutError::Timeout) => Err(LaunchError::TimedOut { what, patience: self.patience + MARGIN }),
             Err(RecvTimeoutError::Disconnected) => Err(nonsense()),
         }
@@ -298,7 +302,7 @@ impl MemberThread {
     fn read_all(&mut self, news: &Sender<Result<ToRank, JobFailure>>) -> (JobFailure, EndSource) {
         let lost = |how: &str| {
             let sentence = format!("the connection to the hub of this job {how}");
-            (JobFailure { code: LOST, sentence, rank: None, was_said: false }, Source::Silence)
+            (JobFailure { code: LOST, sentence, rank: None, was_said: false }, EndSource::Silence)
         };
         let mut bytes = [0; 16 * 1024];
         loop {
@@ -310,7 +314,7 @@ impl MemberThread {
                 };
                 match ToRank::read(&frame) {
                     Ok(ToRank::Ended { code, sentence }) => {
-                        return (JobFailure { code, sentence, rank: None, was_said: false }, Source::Hub);
+                        return (JobFailure { code, sentence, rank: None, was_said: false }, EndSource::Hub);
                     }
                     Ok(words) => {
                         // A rank that does not listen any more is on its way out.
