@@ -1,7 +1,9 @@
-//! Lists the C functions for `src/abi`, one line each, from the table, and gives the library its name for the loader.
+//! Lists the C functions for `src/abi`, one line each, from the table, and gives the library its
+//! name for the loader.
 //!
 //! # Not here
-//! What an entry does (`entry!` in `src/abi/mod.rs`). The functions that move a `long double` by value (`src/thunks.rs`).
+//! What an entry does (`entry!` in `src/abi/mod.rs`). The functions that move a `long double` by
+//! value (`src/thunks.rs`).
 
 #![allow(unreachable_pub)] // the table is public where it is part of the library
 
@@ -14,7 +16,8 @@ use table::{Function, Parameter, functions};
 #[path = "src/table/mod.rs"]
 mod table;
 
-/// The name by which programs ask for the library; the number grows when a program would no longer run with a newer one.
+/// The name by which programs ask for the library; the number grows when a program would no longer
+/// run with a newer one.
 const SONAME: &str = "libclearway_shmem.so.1";
 
 fn main() -> io::Result<()> {

@@ -1,4 +1,5 @@
-//! Fabric files: any text is a fabric, or is refused, and no number in it asks for more memory than there is.
+//! Fabric files: any text is a fabric, or is refused, and no number in it asks for more memory than
+//! there is.
 
 #![no_main]
 

@@ -1,4 +1,5 @@
-//! An `opensm.conf` and the text of `ibnetdiscover`, separated by a zero byte: any of both are a fabric, or are refused.
+//! An `opensm.conf` and the text of `ibnetdiscover`, separated by a zero byte: any of both are a
+//! fabric, or are refused.
 
 #![no_main]
 

@@ -1,4 +1,5 @@
-//! Records of ranks: any text is a record that reads back as itself, or is refused, without much memory.
+//! Records of ranks: any text is a record that reads back as itself, or is refused, without much
+//! memory.
 
 #![no_main]
 

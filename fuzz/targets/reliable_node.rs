@@ -1,4 +1,5 @@
-//! Any datagrams at all, to a rank that sends reliable messages: nothing panics, nothing grows without bound.
+//! Any datagrams at all, to a rank that sends reliable messages: nothing panics, nothing grows
+//! without bound.
 
 #![no_main]
 

@@ -1,22 +1,24 @@
-//! `cargo xtask bench wire`: the UDP wire beside iperf3 and plain sockets, in one run on one virtual link.
-//! `cargo xtask bench sealed`: its goodput with keys beside libfabric's providers, on the same link.
-//! `cargo xtask bench shm`: the shared-memory wire beside Open MPI's (module `shm`).
-//! `cargo xtask bench shmem`: the OpenSHMEM library beside Open MPI's (module `shmem`).
-//! `cargo xtask bench crowd`: an allreduce among more ranks than processors, beside Open MPI's (module `crowd`).
-//! `cargo xtask bench ofi`: the libfabric wire beside libfabric alone, on the same link (module `ofi`).
-//! `cargo xtask bench start`: how long ranks take to find each other (module `start`).
-//! `cargo xtask bench reliable`: reliable messages over UDP beside TCP, with and without loss (module `reliable`).
-//! `cargo xtask bench rails`: one and two rails, and one that fails and comes back (module `rails`).
-//! `cargo xtask bench faults`: minutes of them over a network that does its worst (module `faults`).
-//! `cargo xtask bench peers`: broadcasts beside Open MPI, MPICH, udpcast and UFTP (module `peers`).
-//! `cargo xtask bench timeslice`: what timeslice building costs beside bare writes (module `timeslice`).
-//! `cargo xtask bench put`: unscheduled writes and puts beside MPI_Put (module `put`).
-//! `cargo xtask bench fabric`: the simulated fabric beside other simulators (module `fabric`).
+//! `cargo xtask bench wire`: the UDP wire beside iperf3 and plain sockets, in one run on one
+//! virtual link. `cargo xtask bench sealed`: its goodput with keys beside libfabric's providers, on
+//! the same link. `cargo xtask bench shm`: the shared-memory wire beside Open MPI's (module `shm`).
+//! `cargo xtask bench shmem`: the OpenSHMEM library beside Open MPI's (module `shmem`). `cargo
+//! xtask bench crowd`: an allreduce among more ranks than processors, beside Open MPI's (module
+//! `crowd`). `cargo xtask bench ofi`: the libfabric wire beside libfabric alone, on the same link
+//! (module `ofi`). `cargo xtask bench start`: how long ranks take to find each other (module
+//! `start`). `cargo xtask bench reliable`: reliable messages over UDP beside TCP, with and without
+//! loss (module `reliable`). `cargo xtask bench rails`: one and two rails, and one that fails and
+//! comes back (module `rails`). `cargo xtask bench faults`: minutes of them over a network that
+//! does its worst (module `faults`). `cargo xtask bench peers`: broadcasts beside Open MPI, MPICH,
+//! udpcast and UFTP (module `peers`). `cargo xtask bench timeslice`: what timeslice building costs
+//! beside bare writes (module `timeslice`). `cargo xtask bench put`: unscheduled writes and puts
+//! beside MPI_Put (module `put`). `cargo xtask bench fabric`: the simulated fabric beside other
+//! simulators (module `fabric`).
 //!
 //! # Model
-//! Two network namespaces joined by a veth pair, with or without root. Each round runs every contestant once, forwards
-//! and then backwards, so that what the machine does meanwhile meets all of them. Goodput is counted per second of
-//! processor time (user and system), which other load on the machine disturbs least; latency as least and median.
+//! Two network namespaces joined by a veth pair, with or without root. Each round runs every
+//! contestant once, forwards and then backwards, so that what the machine does meanwhile meets all
+//! of them. Goodput is counted per second of processor time (user and system), which other load on
+//! the machine disturbs least; latency as least and median.
 //!
 //! # Not here
 //! The measured loops: `crates/clearway-runtime/benches/wire_bench.rs`.
@@ -66,7 +68,9 @@ struct BenchArguments {
     json: bool,
 }
 
-/// Runs `bench wire|sealed|ofi|shm|shmem|crowd|start|reliable|rails|faults|peers|timeslice|put|fabric [--rounds N] [--json]`.
+/// Runs `bench
+/// wire|sealed|ofi|shm|shmem|crowd|start|reliable|rails|faults|peers|timeslice|put|fabric [--rounds
+/// N] [--json]`.
 pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
     let rest = arguments.get(1..).unwrap_or_default();
     match arguments.first().map(String::as_str) {
@@ -97,14 +101,18 @@ fn on_link(bench: &'static str, contests: &[Contestant], rest: &[String]) -> Res
         return inside(bench, &options, contests, PathBuf::from(program));
     }
     for program in ["unshare", "nsenter", "ip", "taskset", "timeout"] {
-        if Command::new(program).arg("--version").output().is_err() && Command::new(program).arg("-V").output().is_err()
+        if Command::new(program).arg("--version").output().is_err()
+            && Command::new(program).arg("-V").output().is_err()
         {
             eprintln!("skipped: bench {bench} needs the program `{program}`");
             return Ok(ExitCode::SUCCESS);
         }
     }
-    let (package, program) =
-        if bench == "ofi" { ("clearway-ofi", "ofi_bench") } else { ("clearway-runtime", "wire_bench") };
+    let (package, program) = if bench == "ofi" {
+        ("clearway-ofi", "ofi_bench")
+    } else {
+        ("clearway-runtime", "wire_bench")
+    };
     let program = build(package, program)?;
     let own = std::env::current_exe().context("the path of this program")?;
     // `-r` makes this user root of a namespace of its own; real root needs none.
@@ -128,7 +136,10 @@ fn parse(bench: &str, arguments: &[String]) -> Result<BenchArguments> {
         match argument.as_str() {
             "--json" => options.json = true,
             "--rounds" => {
-                let rounds = arguments.next().and_then(|text| text.parse().ok()).filter(|rounds| *rounds > 0);
+                let rounds = arguments
+                    .next()
+                    .and_then(|text| text.parse().ok())
+                    .filter(|rounds| *rounds > 0);
                 options.rounds = rounds.context("--rounds takes a number from 1 on")?;
             }
             INSIDE => drop(arguments.next()),
@@ -158,20 +169,25 @@ pub(crate) fn build_program() -> Result<PathBuf> {
     built(&["-p", "clearway", "--bin", "clearway"], "clearway")
 }
 
-/// Builds `what` as users' programs are built; returns the path of the program or shared library `name`, which cargo says: names of benches have a hash.
+/// Builds `what` as users' programs are built; returns the path of the program or shared library
+/// `name`, which cargo says: names of benches have a hash.
 fn built(what: &[&str], name: &str) -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command.args(["build", "--release", "--message-format=json-render-diagnostics"]).args(what);
     let output = command.stderr(Stdio::inherit()).output().context("cargo")?;
     ensure!(output.status.success(), "{} does not build", what.join(" "));
-    let program = Message::parse_stream(output.stdout.as_slice()).filter_map(|message| match message.ok()? {
-        Message::CompilerArtifact(artifact) if artifact.target.name == name => {
-            let library = artifact.filenames.into_iter().find(|file| file.extension() == Some("so"));
-            artifact.executable.or(library)
-        }
-        _ => None,
-    });
+    let program =
+        Message::parse_stream(output.stdout.as_slice()).filter_map(|message| {
+            match message.ok()? {
+                Message::CompilerArtifact(artifact) if artifact.target.name == name => {
+                    let library =
+                        artifact.filenames.into_iter().find(|file| file.extension() == Some("so"));
+                    artifact.executable.or(library)
+                }
+                _ => None,
+            }
+        });
     program.last().map(PathBuf::from).with_context(|| format!("cargo names no file of {name}"))
 }
 
@@ -181,10 +197,16 @@ fn load() -> f64 {
     text.split_ascii_whitespace().next().and_then(|first| first.parse().ok()).unwrap_or(f64::NAN)
 }
 
-fn inside(bench: &str, options: &BenchArguments, contests: &[Contestant], program: PathBuf) -> Result<ExitCode> {
+fn inside(
+    bench: &str,
+    options: &BenchArguments,
+    contests: &[Contestant],
+    program: PathBuf,
+) -> Result<ExitCode> {
     let link = Link::make()?;
     let needs_peer = contests.iter().any(|contest| contest.peer == contestant::Peer::Libfabric);
-    let programs = Programs { wire: program, libfabric: needs_peer.then(contestant::compile_peer).flatten() };
+    let programs =
+        Programs { wire: program, libfabric: needs_peer.then(contestant::compile_peer).flatten() };
     let loaded = load();
     let mut figures = Figures::new();
     for round in 0..options.rounds {
@@ -229,7 +251,9 @@ fn text(options: &BenchArguments, link: &Link, loaded: f64, figures: &Figures) -
     );
     for ((contest, name), values) in figures {
         if let Some((median, least, greatest)) = spread(values) {
-            text.push_str(&format!("  {contest:<30} {name:<34} {median:>9.2} ({least:.2} to {greatest:.2})\n"));
+            text.push_str(&format!(
+                "  {contest:<30} {name:<34} {median:>9.2} ({least:.2} to {greatest:.2})\n"
+            ));
         }
     }
     text.push('\n');
@@ -246,27 +270,46 @@ fn ratios(figures: &Figures) -> Vec<(&'static str, f64)> {
     let leasts = |a, b, name| Some(of(a, name)?.1 / of(b, name)?.1);
     let pair = |number: usize, name| medians(ofi::PAIRS[number][0], ofi::PAIRS[number][1], name);
     let slow = |a, b| medians(a, b, contestant::SLOW);
-    let (sender, receiver, both) = (contestant::PER_SENDER, contestant::PER_RECEIVER, contestant::PER_BOTH);
+    let (sender, receiver, both) =
+        (contestant::PER_SENDER, contestant::PER_RECEIVER, contestant::PER_BOTH);
     // A peer counts with the better of its ways to wait.
     let best = |a, peers: &[&'static str], name| {
         let ratios = peers.iter().filter_map(|b| medians(a, *b, name));
         ratios.min_by(f64::total_cmp)
     };
     [
-        ("goodput per sender's CPU-second, wire / iperf3 TCP", medians("udp wire", "iperf3 tcp", sender)),
-        ("goodput per sender's CPU-second, wire / iperf3 UDP", medians("udp wire", "iperf3 udp", sender)),
-        ("goodput per receiver's CPU-second, wire / iperf3 TCP", medians("udp wire", "iperf3 tcp", receiver)),
-        ("goodput per receiver's CPU-second, wire / iperf3 UDP", medians("udp wire", "iperf3 udp", receiver)),
+        (
+            "goodput per sender's CPU-second, wire / iperf3 TCP",
+            medians("udp wire", "iperf3 tcp", sender),
+        ),
+        (
+            "goodput per sender's CPU-second, wire / iperf3 UDP",
+            medians("udp wire", "iperf3 udp", sender),
+        ),
+        (
+            "goodput per receiver's CPU-second, wire / iperf3 TCP",
+            medians("udp wire", "iperf3 tcp", receiver),
+        ),
+        (
+            "goodput per receiver's CPU-second, wire / iperf3 UDP",
+            medians("udp wire", "iperf3 udp", receiver),
+        ),
         (
             "goodput per sender's CPU-second, sealed wire / iperf3 TCP",
             medians("udp wire, sealed", "iperf3 tcp", sender),
         ),
-        ("goodput per sender's CPU-second, sealed wire / wire", medians("udp wire, sealed", "udp wire", sender)),
+        (
+            "goodput per sender's CPU-second, sealed wire / wire",
+            medians("udp wire, sealed", "udp wire", sender),
+        ),
         (
             "goodput per receiver's CPU-second, sealed wire / iperf3 TCP",
             medians("udp wire, sealed", "iperf3 tcp", receiver),
         ),
-        ("goodput per receiver's CPU-second, sealed wire / wire", medians("udp wire, sealed", "udp wire", receiver)),
+        (
+            "goodput per receiver's CPU-second, sealed wire / wire",
+            medians("udp wire, sealed", "udp wire", receiver),
+        ),
         (
             "median half round trip, sealed wire / wire",
             medians("latency wire, sealed", "latency wire", contestant::TYPICAL),
@@ -292,23 +335,46 @@ fn ratios(figures: &Figures) -> Vec<(&'static str, f64)> {
             best("udp wire, sealed", contestant::RXD, both),
         ),
         ("median half round trip, 64 B, ofi wire / libfabric alone", pair(0, contestant::TYPICAL)),
-        ("mean half round trip, 64 B, ofi wire / fi_pingpong", medians(ofi::PAIRS[0][0], ofi::PINGPONG, ofi::MEAN)),
+        (
+            "mean half round trip, 64 B, ofi wire / fi_pingpong",
+            medians(ofi::PAIRS[0][0], ofi::PINGPONG, ofi::MEAN),
+        ),
         ("bytes per CPU-second, writes of 64 KiB, ofi wire / libfabric alone", pair(1, sender)),
         ("bytes per CPU-second, writes of 1 MiB, ofi wire / libfabric alone", pair(2, sender)),
-        ("p99 half round trip, flood at the port / flood beside it", slow("victim, flood", "victim, flood beside")),
-        ("p99 half round trip, flood at the port / no flood", slow("victim, flood", "victim, no flood")),
-        ("least half round trip, wire / plain sockets", leasts("latency wire", "latency plain", contestant::FASTEST)),
-        ("median half round trip, wire / plain sockets", medians("latency wire", "latency plain", contestant::TYPICAL)),
+        (
+            "p99 half round trip, flood at the port / flood beside it",
+            slow("victim, flood", "victim, flood beside"),
+        ),
+        (
+            "p99 half round trip, flood at the port / no flood",
+            slow("victim, flood", "victim, no flood"),
+        ),
+        (
+            "least half round trip, wire / plain sockets",
+            leasts("latency wire", "latency plain", contestant::FASTEST),
+        ),
+        (
+            "median half round trip, wire / plain sockets",
+            medians("latency wire", "latency plain", contestant::TYPICAL),
+        ),
     ]
     .into_iter()
     .filter_map(|(sentence, ratio)| Some((sentence, ratio?)))
     .collect()
 }
 
-fn record(bench: &str, options: &BenchArguments, link: &Link, loaded: f64, figures: &Figures) -> serde_json::Value {
+fn record(
+    bench: &str,
+    options: &BenchArguments,
+    link: &Link,
+    loaded: f64,
+    figures: &Figures,
+) -> serde_json::Value {
     let each: Vec<_> = figures
         .iter()
-        .map(|((contest, name), values)| json!({"contest": contest, "name": name, "rounds": values}))
+        .map(
+            |((contest, name), values)| json!({"contest": contest, "name": name, "rounds": values}),
+        )
         .collect();
     let ratios: BTreeMap<_, _> = ratios(figures).into_iter().collect();
     json!({
@@ -344,7 +410,9 @@ mod tests {
         assert!(parse("wire", &["--rounds".into(), "0".into()]).is_err());
         assert!(parse("wire", &["--fast".into()]).is_err());
         assert_eq!(
-            parse("wire", &["--rounds".into(), "7".into(), "--json".into()]).map(|a| (a.rounds, a.json)).ok(),
+            parse("wire", &["--rounds".into(), "7".into(), "--json".into()])
+                .map(|a| (a.rounds, a.json))
+                .ok(),
             Some((7, true))
         );
     }

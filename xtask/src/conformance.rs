@@ -1,9 +1,10 @@
 //! `cargo xtask conformance`: every wire against every promise of the contract, as one matrix.
 //!
 //! # Model
-//! The tests named `conformance__*` print a line for each wire and case (`clearway_proto::wire::conformance`). They fail when a promise
-//! is broken, and when a wire lacks anything that the test does not name. Columns are wires, rows are cases: `+` is a promise
-//! that was kept, a letter is a capability that the wire says it lacks.
+//! The tests named `conformance__*` print a line for each wire and case
+//! (`clearway_proto::wire::conformance`). They fail when a promise is broken, and when a wire lacks
+//! anything that the test does not name. Columns are wires, rows are cases: `+` is a promise that
+//! was kept, a letter is a capability that the wire says it lacks.
 //!
 //! # Not here
 //! The cases: `crates/clearway-proto/src/wire/conformance/cases.rs`.
@@ -42,10 +43,13 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     eprintln!("{}{text}", String::from_utf8_lossy(&output.stdout));
-    bail!("a wire breaks a promise, or lacks a capability that its test does not name; the tests' output is above")
+    bail!(
+        "a wire breaks a promise, or lacks a capability that its test does not name; the tests' output is above"
+    )
 }
 
-/// Reads the lines of the tests; all others are skipped. Quiet tests print their dots on the same lines.
+/// Reads the lines of the tests; all others are skipped. Quiet tests print their dots on the same
+/// lines.
 fn cells(text: &str) -> Vec<CaseResult> {
     let lines = text.lines().filter_map(|line| line.split_once(PREFIX).map(|(_, rest)| rest));
     lines.filter_map(cell).collect()
@@ -80,10 +84,15 @@ fn matrix(cells: &[CaseResult]) -> String {
     let cases = distinct(cells.iter().map(|cell| cell.case.as_str()));
     let missing = distinct(cells.iter().filter_map(|cell| cell.missing.as_deref()));
     let column = |index: usize| COLUMNS.get(index).copied().map_or('?', char::from);
-    let letter =
-        |name: &str| column(missing.iter().position(|known| *known == name).unwrap_or(usize::MAX)).to_ascii_lowercase();
+    let letter = |name: &str| {
+        column(missing.iter().position(|known| *known == name).unwrap_or(usize::MAX))
+            .to_ascii_lowercase()
+    };
     let mut text = String::new();
-    wires.iter().enumerate().for_each(|(i, wire)| text.push_str(&format!("{}  {wire}\n", column(i))));
+    wires
+        .iter()
+        .enumerate()
+        .for_each(|(i, wire)| text.push_str(&format!("{}  {wire}\n", column(i))));
     text.push_str(&format!("\n{}\n", (0..wires.len()).map(column).collect::<String>()));
     for case in &cases {
         let marks = wires.iter().map(|wire| {
@@ -93,7 +102,9 @@ fn matrix(cells: &[CaseResult]) -> String {
         text.push_str(&format!("{}  {case}\n", marks.collect::<String>()));
     }
     text.push_str("\n+  the promise was kept\n");
-    missing.iter().for_each(|name| text.push_str(&format!("{}  the wire has no {name}\n", letter(name))));
+    missing
+        .iter()
+        .for_each(|name| text.push_str(&format!("{}  the wire has no {name}\n", letter(name))));
     text
 }
 
@@ -108,7 +119,11 @@ mod tests {
     fn cells__are_read_between_other_lines() {
         let cells = cells(TEXT);
         assert_eq!(cells.len(), 4);
-        let file = CaseResult { wire: "memory".into(), case: "a file".into(), missing: Some("file".into()) };
+        let file = CaseResult {
+            wire: "memory".into(),
+            case: "a file".into(),
+            missing: Some("file".into()),
+        };
         assert_eq!(cells[1], file);
     }
 

@@ -14,7 +14,16 @@ const DIRECTORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/clearway
 pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
     ensure!(arguments.is_empty(), "it takes no argument, not `{}`", arguments.join(" "));
     let mut command = Command::new(env!("CARGO"));
-    command.args(["run", "--quiet", "--package", "clearway-shmem", "--example", "header", "--", DIRECTORY]);
+    command.args([
+        "run",
+        "--quiet",
+        "--package",
+        "clearway-shmem",
+        "--example",
+        "header",
+        "--",
+        DIRECTORY,
+    ]);
     let status = command.status().context("cargo")?;
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

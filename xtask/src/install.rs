@@ -1,11 +1,14 @@
-//! `cargo xtask install --prefix DIR`: the program and the OpenSHMEM library where a user, a compiler and a reader of man pages look for them.
+//! `cargo xtask install --prefix DIR`: the program and the OpenSHMEM library where a user, a
+//! compiler and a reader of man pages look for them.
 //!
 //! # Model
-//! `bin` has the program and the tools, `lib` the library under its own name and those that build systems link, `include` the headers. All of it
-//! finds the rest by its own place, so that a prefix can be moved or packed.
+//! `bin` has the program and the tools, `lib` the library under its own name and those that build
+//! systems link, `include` the headers. All of it finds the rest by its own place, so that a prefix
+//! can be moved or packed.
 //!
 //! # Invariants
-//! I1. A file is written beside its place and then renamed: a program that runs from there keeps what it has.
+//! I1. A file is written beside its place and then renamed: a program that runs from there keeps
+//!     what it has.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -36,7 +39,9 @@ fn parse(arguments: &[String]) -> Result<InstallArguments> {
         match word.as_str() {
             "--prefix" => asked.prefix = PathBuf::from(value()?),
             "--profile" => asked.profile = value()?.clone(),
-            _ => bail!("`{word}` is unknown; give --prefix DIR, and --profile NAME for another build than release"),
+            _ => bail!(
+                "`{word}` is unknown; give --prefix DIR, and --profile NAME for another build than release"
+            ),
         }
     }
     ensure!(!asked.prefix.as_os_str().is_empty(), "say where: --prefix DIR");
@@ -47,7 +52,15 @@ fn parse(arguments: &[String]) -> Result<InstallArguments> {
 pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
     let asked = parse(arguments)?;
     let status = Command::new(env!("CARGO"))
-        .args(["build", "--profile", &asked.profile, "--package", "clearway", "--package", "clearway-shmem"])
+        .args([
+            "build",
+            "--profile",
+            &asked.profile,
+            "--package",
+            "clearway",
+            "--package",
+            "clearway-shmem",
+        ])
         .status()
         .context("cargo")?;
     ensure!(status.success(), "nothing was installed, for the build failed");
@@ -59,7 +72,10 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
         &metadata.target_directory.as_std_path().join(directory),
         &asked.prefix,
     )?;
-    println!("installed below {}; try `oshcc -o app app.c && oshrun -n 4 ./app`", asked.prefix.display());
+    println!(
+        "installed below {}; try `oshcc -o app app.c && oshrun -n 4 ./app`",
+        asked.prefix.display()
+    );
     Ok(ExitCode::SUCCESS)
 }
 
@@ -69,7 +85,8 @@ fn install(root: &Path, built: &Path, prefix: &Path) -> Result<()> {
     let (tools, include) = (crate_directory.join("tools"), crate_directory.join("include"));
     let place = |below: &str| -> Result<PathBuf> {
         let directory = prefix.join(below);
-        fs::create_dir_all(&directory).with_context(|| format!("{} cannot be made", directory.display()))?;
+        fs::create_dir_all(&directory)
+            .with_context(|| format!("{} cannot be made", directory.display()))?;
         Ok(directory)
     };
     let (bin, lib) = (place("bin")?, place("lib")?);
@@ -78,7 +95,11 @@ fn install(root: &Path, built: &Path, prefix: &Path) -> Result<()> {
         copy(&tools.join(tool), &bin.join(tool), 0o755)?;
     }
     COMPILERS.iter().try_for_each(|name| link("oshcc", &bin.join(name)))?;
-    copy(&built.join("clearway-shmem-describe"), &place("libexec/clearway")?.join("clearway-shmem-describe"), 0o755)?;
+    copy(
+        &built.join("clearway-shmem-describe"),
+        &place("libexec/clearway")?.join("clearway-shmem-describe"),
+        0o755,
+    )?;
     copy(&built.join("libclearway_shmem.so"), &lib.join(LIBRARY), 0o755)?;
     LINK_NAMES.iter().try_for_each(|name| link(LIBRARY, &lib.join(name)))?;
     for (from, below) in [(include.clone(), "include"), (include.join("mpp"), "include/mpp")] {
@@ -99,7 +120,8 @@ fn pages(tools: &Path, program: &Path, to: &Path) -> Result<()> {
         copy(&tools.join(page), &to.join(page), 0o644)?;
     }
     write(&to.join("oshc++.1"), b".so man1/oshcc.1\n", 0o644)?;
-    let status = Command::new(program).args(["man", "--dir"]).arg(to).status().context("clearway man")?;
+    let status =
+        Command::new(program).args(["man", "--dir"]).arg(to).status().context("clearway man")?;
     ensure!(status.success(), "clearway man failed");
     Ok(())
 }
@@ -107,7 +129,8 @@ fn pages(tools: &Path, program: &Path, to: &Path) -> Result<()> {
 /// The files of a directory, without those below it.
 fn files(directory: &Path) -> Result<Vec<PathBuf>> {
     let entries = fs::read_dir(directory).with_context(|| directory.display().to_string())?;
-    let mut files: Vec<PathBuf> = entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>()?;
+    let mut files: Vec<PathBuf> =
+        entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>()?;
     files.retain(|path| path.is_file());
     files.sort();
     Ok(files)
@@ -149,12 +172,16 @@ mod tests {
         assert!(parse(&[]).is_err_and(|error| error.to_string().contains("--prefix DIR")));
         assert!(parse(&["--prefix".to_owned()]).is_err());
         let asked = parse(&["--prefix".to_owned(), "/opt".to_owned()]).expect("a prefix");
-        assert_eq!((asked.prefix.as_path(), asked.profile.as_str()), (Path::new("/opt"), "release"));
+        assert_eq!(
+            (asked.prefix.as_path(), asked.profile.as_str()),
+            (Path::new("/opt"), "release")
+        );
     }
 
     #[test]
     fn link__replaces_what_was_there() {
-        let directory = std::env::temp_dir().join(format!("clearway-install-{}", std::process::id()));
+        let directory =
+            std::env::temp_dir().join(format!("clearway-install-{}", std::process::id()));
         fs::create_dir_all(&directory).expect("a directory");
         let name = directory.join("liba.so");
         write(&name, b"old", 0o644).expect("written");

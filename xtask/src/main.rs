@@ -12,7 +12,8 @@ mod tidy;
 
 use std::process::ExitCode;
 
-/// One chore: its name, one sentence for `--help`, and what it does with the arguments after its name.
+/// One chore: its name, one sentence for `--help`, and what it does with the arguments after its
+/// name.
 struct Command {
     name: &'static str,
     sentence: &'static str,
@@ -46,7 +47,11 @@ const COMMANDS: &[Command] = &[
         sentence: "run the simulated machines in full and compare their congestion figures; `--update` writes them; names choose",
         run: golden::run,
     },
-    Command { name: "header", sentence: "write the headers of the OpenSHMEM library from its table", run: header::run },
+    Command {
+        name: "header",
+        sentence: "write the headers of the OpenSHMEM library from its table",
+        run: header::run,
+    },
     Command {
         name: "install",
         sentence: "build and install the program, the OpenSHMEM library, its headers and tools: `--prefix DIR`; `--profile NAME`",

@@ -1,15 +1,17 @@
-//! `cargo xtask swarm`: thousands of small simulated networks under random faults, with every checker riding along.
+//! `cargo xtask swarm`: thousands of small simulated networks under random faults, with every
+//! checker riding along.
 //!
 //! # Model
-//! Each job is a process of `crates/clearway-sim/examples/swarm.rs` with every n-th seed. A violation ends its job, which
-//! shrinks the trial and writes it to a file; one command then replays it. What was reached under which fault is added up over
-//! all jobs; a pair that must sometimes be reached and never was fails the swarm, if it was long enough to tell.
+//! Each job is a process of `crates/clearway-sim/examples/swarm.rs` with every n-th seed. A
+//! violation ends its job, which shrinks the trial and writes it to a file; one command then
+//! replays it. What was reached under which fault is added up over all jobs; a pair that must
+//! sometimes be reached and never was fails the swarm, if it was long enough to tell.
 //!
-//! `swarm casts` casts files between processes of this machine under drawn mishaps instead (`casts`); `swarm` itself does so for a while at
-//! its end.
+//! `swarm casts` casts files between processes of this machine under drawn mishaps instead
+//! (`casts`); `swarm` itself does so for a while at its end.
 //!
-//! Before all it runs the tests that development builds skip because `cargo test` has no time for them: explorations in full, and
-//! many seeds.
+//! Before all it runs the tests that development builds skip because `cargo test` has no time for
+//! them: explorations in full, and many seeds.
 //!
 //! # Not here
 //! Trials, checkers and shrinking: `clearway_sim::check`.
@@ -25,7 +27,8 @@ use anyhow::{Context, Result, bail, ensure};
 
 /// Seeds without `--seeds`: a few minutes on one processor.
 const SEEDS: u64 = 20_000;
-/// The rarest pair that must be reached was reached in one of 1,300 runs, so ten thousand miss it once in 2,000 swarms.
+/// The rarest pair that must be reached was reached in one of 1,300 runs, so ten thousand miss it
+/// once in 2,000 swarms.
 const SEEDS_THAT_TELL: u64 = 10_000;
 
 /// Casts with mishaps behind everything else: some minutes.
@@ -54,9 +57,16 @@ struct Findings {
 
 /// Runs `swarm [casts] [--seeds N] [--jobs N] [--minutes N] [--first SEED]`.
 pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
-    if let Some(("casts", arguments)) = arguments.split_first().map(|(first, rest)| (first.as_str(), rest)) {
+    if let Some(("casts", arguments)) =
+        arguments.split_first().map(|(first, rest)| (first.as_str(), rest))
+    {
         let SwarmArguments { first, seeds, minutes, .. } = parse(arguments)?;
-        casts::run(&crate::bench::build_program()?, first, seeds, Duration::from_secs(minutes * 60))?;
+        casts::run(
+            &crate::bench::build_program()?,
+            first,
+            seeds,
+            Duration::from_secs(minutes * 60),
+        )?;
         return Ok(ExitCode::SUCCESS);
     }
     let options = parse(arguments)?;
@@ -67,22 +77,36 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
     let out = PathBuf::from("out/swarm");
     std::fs::create_dir_all(&out).with_context(|| format!("{}", out.display()))?;
     let begun = std::time::Instant::now();
-    let jobs: Vec<Child> = (0..options.jobs).map(|job| start(&program, &options, job, &out)).collect::<Result<_>>()?;
+    let jobs: Vec<Child> =
+        (0..options.jobs).map(|job| start(&program, &options, job, &out)).collect::<Result<_>>()?;
     let mut findings = Findings::default();
     for job in jobs {
         let output = job.wait_with_output().context("a job")?;
-        ensure!(output.status.success(), "a job ended with {}: its last words are above", output.status);
+        ensure!(
+            output.status.success(),
+            "a job ended with {}: its last words are above",
+            output.status
+        );
         findings.add(&String::from_utf8_lossy(&output.stdout));
     }
     let seconds = begun.elapsed().as_secs_f64();
     print!("{}", findings.table());
-    println!("{} seeds in {seconds:.1} s: {:.0} a second", findings.done, findings.done as f64 / seconds);
-    casts::run(&crate::bench::build_program()?, options.first, CASTS, Duration::from_secs(options.minutes * 60))?;
+    println!(
+        "{} seeds in {seconds:.1} s: {:.0} a second",
+        findings.done,
+        findings.done as f64 / seconds
+    );
+    casts::run(
+        &crate::bench::build_program()?,
+        options.first,
+        CASTS,
+        Duration::from_secs(options.minutes * 60),
+    )?;
     Ok(findings.verdict())
 }
 
-/// Runs the tests of the engines and the fabric in the release build, which skips none for its length, and random OpenSHMEM programs with many
-/// seeds; whether all hold.
+/// Runs the tests of the engines and the fabric in the release build, which skips none for its
+/// length, and random OpenSHMEM programs with many seeds; whether all hold.
 fn explore() -> Result<bool> {
     let engines = ["--lib", "--package", "clearway-proto", "--package", "clearway-sim"];
     let programs = ["--package", "clearway-shmem", "--test", "pes", "--", "random", "--seeds=1000"];
@@ -139,7 +163,9 @@ impl Findings {
             let words: Vec<&str> = line.split(' ').collect();
             match words.as_slice() {
                 ["done", count] => self.done += count.parse().unwrap_or(0),
-                ["run", kind, count] => *self.runs.entry((*kind).to_owned()).or_default() += count.parse().unwrap_or(0),
+                ["run", kind, count] => {
+                    *self.runs.entry((*kind).to_owned()).or_default() += count.parse().unwrap_or(0)
+                }
                 ["state", kind, state, count] => {
                     let states = self.states.entry((*kind).to_owned()).or_default();
                     *states.entry((*state).to_owned()).or_default() += count.parse().unwrap_or(0);
@@ -162,7 +188,8 @@ impl Findings {
         let mut text = String::new();
         for (kind, runs) in &self.runs {
             let states = self.states.get(kind).into_iter().flatten();
-            let states: Vec<String> = states.map(|(state, count)| format!("{state} {count}")).collect();
+            let states: Vec<String> =
+                states.map(|(state, count)| format!("{state} {count}")).collect();
             text.push_str(&format!("{kind:<18}{runs:>7}  {}\n", states.join(", ")));
         }
         text
@@ -170,7 +197,9 @@ impl Findings {
 
     /// Pairs that should have been reached and were not.
     fn never(&self) -> Vec<String> {
-        let reached = |kind: &str, state: &str| self.states.get(kind).is_some_and(|states| states.contains_key(state));
+        let reached = |kind: &str, state: &str| {
+            self.states.get(kind).is_some_and(|states| states.contains_key(state))
+        };
         let never = self.sometimes.iter().filter(|(kind, state)| !reached(kind, state));
         never.map(|(kind, state)| format!("{state} under {kind}")).collect()
     }
@@ -207,7 +236,10 @@ mod tests {
         let mut findings = Findings::default();
         findings.add("done 6000\nrun loss 2\nstate loss Sent 2\nsometimes loss Sent\nsometimes crash Restarted\n");
         findings.add("done 4000\nrun loss 1\nstate loss Sent 1\nsometimes loss Sent\n");
-        assert_eq!((findings.done, findings.runs["loss"], findings.states["loss"]["Sent"]), (10_000, 3, 3));
+        assert_eq!(
+            (findings.done, findings.runs["loss"], findings.states["loss"]["Sent"]),
+            (10_000, 3, 3)
+        );
         assert_eq!(findings.never(), ["Restarted under crash"]);
         assert_eq!(findings.verdict(), ExitCode::FAILURE);
         findings.add("state crash Restarted 1\n");

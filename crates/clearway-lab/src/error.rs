@@ -24,7 +24,9 @@ pub enum LabError {
         hint: String,
     },
     /// A lab of this name is running already.
-    #[error("a lab named `{0}` is already up; end it with `clearway lab down --name {0}` or choose another name")]
+    #[error(
+        "a lab named `{0}` is already up; end it with `clearway lab down --name {0}` or choose another name"
+    )]
     Exists(String),
     /// No lab of this name is running.
     #[error("no lab named `{0}` is up; `clearway lab up --name {0}` starts one")]

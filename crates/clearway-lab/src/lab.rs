@@ -1,13 +1,16 @@
 //! The lab as one value: made, asked, re-armed, entered, and gone when it is dropped.
 //!
 //! # Model
-//! [`Lab::up`] draws a plan, makes a namespace per node, joins them and configures each over its own netlink socket.
-//! Queues are armed before an interface comes up, because replacing them afterwards costs the kernel a grace period each.
+//! [`Lab::up`] draws a plan, makes a namespace per node, joins them and configures each over its
+//! own netlink socket. Queues are armed before an interface comes up, because replacing them
+//! afterwards costs the kernel a grace period each.
 //!
 //! # Invariants
 //! I1. `spaces[i]` is the namespace of node `i` of the plan; host `h<i>` is node `i`.
-//! I2. When `up` returns, every port has carrier and its queues: the first packet is already shaped.
-//! I3. A lab that was made here ends its inhabitants when it is dropped; an attached one leaves them alone.
+//! I2. When `up` returns, every port has carrier and its queues: the first packet is already
+//!     shaped.
+//! I3. A lab that was made here ends its inhabitants when it is dropped; an attached one leaves
+//!     them alone.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -42,7 +45,8 @@ const NO_IPV6: [(WriteRequirement, KernelSetting); 2] = [
     (WriteRequirement::Wanted, ("ipv6/conf/all/disable_ipv6", "1")),
     (WriteRequirement::Wanted, ("ipv6/conf/default/disable_ipv6", "1")),
 ];
-/// BBR would hide the queues of single flows; Reno is the one algorithm that every namespace may use.
+/// BBR would hide the queues of single flows; Reno is the one algorithm that every namespace may
+/// use.
 const HOST_SETTINGS: [(WriteRequirement, KernelSetting); 1] =
     [(WriteRequirement::Wanted, ("ipv4/tcp_congestion_control", "reno"))];
 /// Forward, spread flows by addresses and ports, and accept what comes back another way.
@@ -53,8 +57,8 @@ const ROUTER_SETTINGS: [(WriteRequirement, KernelSetting); 4] = [
     (WriteRequirement::Wanted, ("ipv4/conf/default/rp_filter", "0")),
 ];
 
-/// A switch does not show its frames to the rules of IP filters, as a kernel with bridge netfilter does unless told otherwise: that costs a
-/// third of all work on a frame.
+/// A switch does not show its frames to the rules of IP filters, as a kernel with bridge netfilter
+/// does unless told otherwise: that costs a third of all work on a frame.
 const BRIDGE_SETTINGS: [(WriteRequirement, KernelSetting); 3] = [
     (WriteRequirement::Wanted, ("bridge/bridge-nf-call-iptables", "0")),
     (WriteRequirement::Wanted, ("bridge/bridge-nf-call-ip6tables", "0")),
@@ -130,8 +134,8 @@ impl Lab {
     /// Makes the lab; when this returns, packets pass.
     ///
     /// # Errors
-    /// [`LabError::Impossible`], [`LabError::Permission`], or [`LabError::Kernel`] with the step that failed.
-    /// After an error nothing is left.
+    /// [`LabError::Impossible`], [`LabError::Permission`], or [`LabError::Kernel`] with the step
+    /// that failed. After an error nothing is left.
     pub fn up(name: &LabName, spec: &LabSpec) -> Result<Self, LabError> {
         spec.check()?;
         let plan = LabPlan::new(spec);
@@ -146,11 +150,23 @@ impl Lab {
         Ok(lab)
     }
 
-    /// Takes hold of a lab that another process keeps, given the files of its namespaces in the order of the plan.
-    pub(crate) fn attach(name: &LabName, spec: &LabSpec, files: Vec<File>) -> Result<Self, LabError> {
+    /// Takes hold of a lab that another process keeps, given the files of its namespaces in the
+    /// order of the plan.
+    pub(crate) fn attach(
+        name: &LabName,
+        spec: &LabSpec,
+        files: Vec<File>,
+    ) -> Result<Self, LabError> {
         let spaces: io::Result<Vec<Netns>> = files.into_iter().map(Netns::attach).collect();
-        let spaces = spaces.map_err(|error| LabError::kernel(format!("enter the lab {name}"), error))?;
-        Ok(Self { name: name.clone(), spec: *spec, plan: LabPlan::new(spec), spaces, origin: LabOrigin::Attached })
+        let spaces =
+            spaces.map_err(|error| LabError::kernel(format!("enter the lab {name}"), error))?;
+        Ok(Self {
+            name: name.clone(),
+            spec: *spec,
+            plan: LabPlan::new(spec),
+            spaces,
+            origin: LabOrigin::Attached,
+        })
     }
 
     /// The name given to [`Lab::up`].
@@ -176,12 +192,14 @@ impl Lab {
         find_host(&self.plan.hosts, name)
     }
 
-    /// The way from `a` to `b` with the rates of all links on it; none when a rank is not in the lab.
+    /// The way from `a` to `b` with the rates of all links on it; none when a rank is not in the
+    /// lab.
     pub fn path(&self, a: Rank, b: Rank) -> Option<HostPath> {
         self.plan.path(a, b)
     }
 
-    /// Replaces the queues of every port by another kind, counters from zero, for packets of one frame. Packets that wait are lost.
+    /// Replaces the queues of every port by another kind, counters from zero, for packets of one
+    /// frame. Packets that wait are lost.
     ///
     /// # Errors
     /// [`LabError::Kernel`] with the step that failed.
@@ -190,25 +208,34 @@ impl Lab {
         self.arm(1, |port| Some(port.rate))
     }
 
-    /// Gives the link of `host` another rate, at both of its ends, until the queues are replaced. Packets that wait are lost.
+    /// Gives the link of `host` another rate, at both of its ends, until the queues are replaced.
+    /// Packets that wait are lost.
     ///
     /// # Errors
     /// [`LabError::Kernel`] with the step that failed.
     pub fn slow(&mut self, host: Rank, rate: BitsPerSec) -> Result<(), LabError> {
-        let Some(own) = self.hosts().get(host.index()).map(|host| &host.name) else { return Ok(()) };
-        let is_of = |end: &LinkEnd| self.plan.nodes.get(end.node).is_some_and(|node| node.name == *own);
+        let Some(own) = self.hosts().get(host.index()).map(|host| &host.name) else {
+            return Ok(());
+        };
+        let is_of =
+            |end: &LinkEnd| self.plan.nodes.get(end.node).is_some_and(|node| node.name == *own);
         self.arm(1, |port| (is_of(port.near) || is_of(port.far)).then_some(rate))
     }
 
-    /// Lets packets of up to so many `frames` (1 to 43) pass whole, as between hosts whose interfaces have segmentation offload, until
-    /// the queues are replaced. After a rest, so many frames leave a port back to back. Packets that wait are lost.
+    /// Lets packets of up to so many `frames` (1 to 43) pass whole, as between hosts whose
+    /// interfaces have segmentation offload, until the queues are replaced. After a rest, so many
+    /// frames leave a port back to back. Packets that wait are lost.
     ///
     /// # Errors
-    /// [`LabError::Impossible`] for other numbers, and where queues count packets; [`LabError::Kernel`] with the step that failed.
+    /// [`LabError::Impossible`] for other numbers, and where queues count packets;
+    /// [`LabError::Kernel`] with the step that failed.
     pub fn offload(&mut self, frames: u32) -> Result<(), LabError> {
         let refuse = |sentence: String| Err(LabError::Impossible(sentence));
         if !(1..=link::OFFLOAD_MAX).contains(&frames) {
-            return refuse(format!("packets of {frames} frames are impossible: 1 to {} work", link::OFFLOAD_MAX));
+            return refuse(format!(
+                "packets of {frames} frames are impossible: 1 to {} work",
+                link::OFFLOAD_MAX
+            ));
         }
         if frames > 1 && self.spec.queue != QueueKind::Fifo {
             return refuse(format!(
@@ -219,23 +246,30 @@ impl Lab {
         self.arm(frames, |port| Some(port.rate))
     }
 
-    /// Multicast stays on the switch where it was sent, as where routers between switches do not carry it; unicast goes everywhere.
+    /// Multicast stays on the switch where it was sent, as where routers between switches do not
+    /// carry it; unicast goes everywhere.
     ///
     /// # Errors
     /// [`LabError::Kernel`] with the step that failed.
     pub fn confine_multicast(&self) -> Result<(), LabError> {
         let is_host = |node: usize| node < self.plan.hosts.len();
         for (node, space) in self.spaces.iter().enumerate() {
-            let trunks =
-                self.ports().filter(|port| port.near.node == node && !is_host(node) && !is_host(port.far.node));
-            let requests: Vec<NetlinkRequest> = trunks.map(|port| link::keep_multicast_from(port.near.index)).collect();
+            let trunks = self
+                .ports()
+                .filter(|port| port.near.node == node && !is_host(node) && !is_host(port.far.node));
+            let requests: Vec<NetlinkRequest> =
+                trunks.map(|port| link::keep_multicast_from(port.near.index)).collect();
             space.route().apply(&requests)?;
         }
         Ok(())
     }
 
     /// Replaces the queues of the ports that get a rate.
-    fn arm(&self, frames: u32, rate_of: impl Fn(&LabPort<'_>) -> Option<BitsPerSec>) -> Result<(), LabError> {
+    fn arm(
+        &self,
+        frames: u32,
+        rate_of: impl Fn(&LabPort<'_>) -> Option<BitsPerSec>,
+    ) -> Result<(), LabError> {
         for (node, space) in self.spaces.iter().enumerate() {
             let ports = self.ports().filter(|port| port.near.node == node);
             let requests: Vec<NetlinkRequest> = ports
@@ -258,11 +292,14 @@ impl Lab {
     /// As [`Command::spawn`]; `NotFound` when the lab has no such rank.
     pub fn spawn(&self, host: Rank, mut command: Command) -> io::Result<Child> {
         let space = self.space(host)?;
-        command.env(LAB_VARIABLE, self.name.as_str()).env(HOST_VARIABLE, &self.plan.hosts[host.index()].name);
+        command
+            .env(LAB_VARIABLE, self.name.as_str())
+            .env(HOST_VARIABLE, &self.plan.hosts[host.index()].name);
         space.run(|| command.spawn())?
     }
 
-    /// Runs `work` on a thread inside a host and waits for it. Sockets that it opens stay in that host.
+    /// Runs `work` on a thread inside a host and waits for it. Sockets that it opens stay in that
+    /// host.
     ///
     /// # Errors
     /// `NotFound` when the lab has no such rank, otherwise the kernel's refusal to let a thread in.
@@ -313,8 +350,9 @@ impl Lab {
         Ok(all)
     }
 
-    /// Kernel settings that the lab wanted and could not write (a container's `/proc/sys` may be read-only), for the report:
-    /// without IPv6 switched off there is its chatter, without Reno single TCP flows may build no queue.
+    /// Kernel settings that the lab wanted and could not write (a container's `/proc/sys` may be
+    /// read-only), for the report: without IPv6 switched off there is its chatter, without Reno
+    /// single TCP flows may build no queue.
     pub fn refused_settings(&self) -> BTreeSet<&str> {
         self.spaces.iter().flat_map(Netns::refused).map(String::as_str).collect()
     }
@@ -350,7 +388,9 @@ impl Lab {
 
     fn space(&self, host: Rank) -> io::Result<&Netns> {
         let known = self.plan.hosts.get(host.index()).and_then(|_| self.spaces.get(host.index()));
-        known.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("the lab has no rank {host}")))
+        known.ok_or_else(|| {
+            io::Error::new(io::ErrorKind::NotFound, format!("the lab has no rank {host}"))
+        })
     }
 
     /// Makes the bridges, then every link from the namespace of its `b` end.
@@ -362,8 +402,9 @@ impl Lab {
         }
         for (node, space) in self.spaces.iter().enumerate() {
             let links = self.plan.links.iter().filter(|link| link.b.node == node);
-            let requests: Vec<_> =
-                links.map(|link| link::veth(&link.b, &link.a, self.spaces[link.a.node].fd())).collect();
+            let requests: Vec<_> = links
+                .map(|link| link::veth(&link.b, &link.a, self.spaces[link.a.node].fd()))
+                .collect();
             space.route().apply(&requests)?;
         }
         Ok(())
@@ -379,8 +420,12 @@ impl Lab {
         for port in self.ports().filter(|port| port.near.node == node) {
             let index = port.near.index;
             requests.extend(queue::arm(index, port.rate, &self.spec, 1));
-            requests.extend(port.near.address.map(|(address, prefix)| link::address(index, address, prefix)));
-            requests.extend((this.role == NodeRole::Bridge).then(|| link::enslave(index, BRIDGE_INDEX)));
+            requests.extend(
+                port.near.address.map(|(address, prefix)| link::address(index, address, prefix)),
+            );
+            requests.extend(
+                (this.role == NodeRole::Bridge).then(|| link::enslave(index, BRIDGE_INDEX)),
+            );
             requests.push(link::up(index));
         }
         requests.extend(this.neighbours.iter().map(link::neighbour));
@@ -392,14 +437,21 @@ impl Lab {
     fn wait_for_carrier(&self) -> Result<(), LabError> {
         let deadline = Instant::now() + CARRIER_PATIENCE;
         for (node, space) in self.spaces.iter().enumerate() {
-            let ports: BTreeSet<u32> =
-                self.ports().filter(|port| port.near.node == node).map(|port| port.near.index).collect();
+            let ports: BTreeSet<u32> = self
+                .ports()
+                .filter(|port| port.near.node == node)
+                .map(|port| port.near.index)
+                .collect();
             loop {
                 let mut running = BTreeSet::new();
                 space
                     .route()
                     .dump(&link::all(), |body| {
-                        running.extend(link::state(body).filter(|state| state.running).map(|state| state.index));
+                        running.extend(
+                            link::state(body)
+                                .filter(|state| state.running)
+                                .map(|state| state.index),
+                        );
                     })
                     .map_err(|error| LabError::kernel("tell the state of a link", error))?;
                 if ports.is_subset(&running) {
@@ -436,7 +488,10 @@ fn settings_of(role: NodeRole) -> Vec<(WriteRequirement, KernelSetting)> {
 }
 
 /// The host of this name in `hosts`.
-pub(crate) fn find_host<'a>(hosts: &'a [PlannedHost], name: &str) -> Result<&'a PlannedHost, LabError> {
+pub(crate) fn find_host<'a>(
+    hosts: &'a [PlannedHost],
+    name: &str,
+) -> Result<&'a PlannedHost, LabError> {
     hosts.iter().find(|host| host.name == name).ok_or_else(|| LabError::NoSuchHost {
         given: name.to_owned(),
         first: hosts.first().map(|host| host.name.clone()).unwrap_or_default(),

@@ -70,41 +70,56 @@ fn taking(frames: u32, message: NetlinkMessage) -> NetlinkMessage {
 /// Lets an interface take packets of up to so many `frames`, as one with segmentation offload does.
 pub(crate) fn offload(index: u32, frames: u32) -> NetlinkRequest {
     let message = NetlinkMessage::new(RTM_NEWLINK, REQUEST | ACK, &ifinfo(index, 0, 0));
-    NetlinkRequest::new(format!("let an interface take packets of {frames} frames"), taking(frames, message))
+    NetlinkRequest::new(
+        format!("let an interface take packets of {frames} frames"),
+        taking(frames, message),
+    )
 }
 
-/// Makes a veth pair: `near` in the socket's namespace, `far` in the namespace that `far_netns` refers to.
+/// Makes a veth pair: `near` in the socket's namespace, `far` in the namespace that `far_netns`
+/// refers to.
 pub(crate) fn veth(near: &LinkEnd, far: &LinkEnd, far_netns: RawFd) -> NetlinkRequest {
-    let head = NetlinkMessage::new(RTM_NEWLINK, REQUEST | ACK | CREATE | EXCL, &ifinfo(near.index, 0, 0));
+    let head =
+        NetlinkMessage::new(RTM_NEWLINK, REQUEST | ACK | CREATE | EXCL, &ifinfo(near.index, 0, 0));
     let message = device(head, near).nest(IFLA_LINKINFO, |m| {
         m.text(IFLA_INFO_KIND, "veth").nest(IFLA_INFO_DATA, |m| {
-            m.open(VETH_INFO_PEER, &ifinfo(far.index, 0, 0), |m| device(m, far).u32(IFLA_NET_NS_FD, far_netns as u32))
+            m.open(VETH_INFO_PEER, &ifinfo(far.index, 0, 0), |m| {
+                device(m, far).u32(IFLA_NET_NS_FD, far_netns as u32)
+            })
         })
     });
-    NetlinkRequest::new(format!("make the veth pair {} - {}", near.interface, far.interface), message)
+    NetlinkRequest::new(
+        format!("make the veth pair {} - {}", near.interface, far.interface),
+        message,
+    )
 }
 
 /// Makes a bridge that floods multicast to every port and never asks for it.
 pub(crate) fn bridge(name: &str, index: u32, mac: MacAddress) -> NetlinkRequest {
-    let message = NetlinkMessage::new(RTM_NEWLINK, REQUEST | ACK | CREATE | EXCL, &ifinfo(index, 0, 0))
-        .text(IFLA_IFNAME, name)
-        .attr(IFLA_ADDRESS, &mac.0)
-        .nest(IFLA_LINKINFO, |m| {
-            m.text(IFLA_INFO_KIND, "bridge").nest(IFLA_INFO_DATA, |m| m.u8(IFLA_BR_MCAST_SNOOPING, 0))
-        });
+    let message =
+        NetlinkMessage::new(RTM_NEWLINK, REQUEST | ACK | CREATE | EXCL, &ifinfo(index, 0, 0))
+            .text(IFLA_IFNAME, name)
+            .attr(IFLA_ADDRESS, &mac.0)
+            .nest(IFLA_LINKINFO, |m| {
+                m.text(IFLA_INFO_KIND, "bridge")
+                    .nest(IFLA_INFO_DATA, |m| m.u8(IFLA_BR_MCAST_SNOOPING, 0))
+            });
     NetlinkRequest::new(format!("make the bridge {name}"), message)
 }
 
 /// Puts a port under a bridge.
 pub(crate) fn enslave(port: u32, bridge: u32) -> NetlinkRequest {
-    let message = NetlinkMessage::new(RTM_NEWLINK, REQUEST | ACK, &ifinfo(port, 0, 0)).u32(IFLA_MASTER, bridge);
+    let message = NetlinkMessage::new(RTM_NEWLINK, REQUEST | ACK, &ifinfo(port, 0, 0))
+        .u32(IFLA_MASTER, bridge);
     NetlinkRequest::new("put a port under its bridge", message)
 }
 
 /// A port of a bridge takes no multicast that is flooded.
 pub(crate) fn keep_multicast_from(port: u32) -> NetlinkRequest {
     let message = NetlinkMessage::new(RTM_NEWLINK, REQUEST | ACK, &ifinfo(port, 0, 0))
-        .nest(IFLA_LINKINFO, |m| m.nest(IFLA_INFO_SLAVE_DATA, |m| m.u8(IFLA_BRPORT_MCAST_FLOOD, 0)));
+        .nest(IFLA_LINKINFO, |m| {
+            m.nest(IFLA_INFO_SLAVE_DATA, |m| m.u8(IFLA_BRPORT_MCAST_FLOOD, 0))
+        });
     NetlinkRequest::new("keep multicast from a port of a bridge", message)
 }
 
@@ -121,8 +136,9 @@ pub(crate) fn address(index: u32, address: Ipv4Addr, prefix: u8) -> NetlinkReque
     let mut fixed = vec![AF_INET, prefix, 0, 0];
     fixed.extend_from_slice(&index.to_ne_bytes());
     let octets = address.octets();
-    let message =
-        NetlinkMessage::new(RTM_NEWADDR, REQUEST | ACK | CREATE | EXCL, &fixed).attr(1, &octets).attr(2, &octets);
+    let message = NetlinkMessage::new(RTM_NEWADDR, REQUEST | ACK | CREATE | EXCL, &fixed)
+        .attr(1, &octets)
+        .attr(2, &octets);
     NetlinkRequest::new(format!("give an interface the address {address}/{prefix}"), message)
 }
 
@@ -143,10 +159,12 @@ pub(crate) fn neighbour(entry: &Neighbour) -> NetlinkRequest {
     NetlinkRequest::new(format!("set the neighbour {}", entry.address), message)
 }
 
-/// Tells a bridge behind which port a link address lives, so that it never floods what a silent host receives.
+/// Tells a bridge behind which port a link address lives, so that it never floods what a silent
+/// host receives.
 pub(crate) fn behind(port: u32, mac: MacAddress) -> NetlinkRequest {
     let fixed = ndmsg(AF_BRIDGE, port, STATIC, OF_MASTER);
-    let message = NetlinkMessage::new(RTM_NEWNEIGH, REQUEST | ACK | CREATE | REPLACE, &fixed).attr(2, &mac.0);
+    let message =
+        NetlinkMessage::new(RTM_NEWNEIGH, REQUEST | ACK | CREATE | REPLACE, &fixed).attr(2, &mac.0);
     NetlinkRequest::new("fill the forwarding table of a bridge", message)
 }
 
@@ -157,7 +175,8 @@ const RTA_MULTIPATH: u16 = 9;
 
 /// Adds a route; several next hops share its flows equally.
 pub(crate) fn route(route: &Route) -> NetlinkRequest {
-    // struct rtmsg: family, dst_len, src_len, tos, table MAIN, protocol STATIC, scope, type UNICAST, flags.
+    // struct rtmsg: family, dst_len, src_len, tos, table MAIN, protocol STATIC, scope, type
+    // UNICAST, flags.
     let scope = if route.via.is_empty() { 253 } else { 0 };
     let fixed = [AF_INET, route.prefix, 0, 0, 254, 4, scope, 1, 0, 0, 0, 0];
     let mut message = NetlinkMessage::new(RTM_NEWROUTE, REQUEST | ACK | CREATE | EXCL, &fixed);
@@ -168,7 +187,8 @@ pub(crate) fn route(route: &Route) -> NetlinkRequest {
         [] => message.u32(RTA_OIF, route.index),
         [gateway] => message.attr(RTA_GATEWAY, &gateway.octets()),
         gateways => message.nest(RTA_MULTIPATH, |m| {
-            // struct rtnexthop: length, flags, hops (weight - 1), interface (0: found by the gateway), then RTA_GATEWAY.
+            // struct rtnexthop: length, flags, hops (weight - 1), interface (0: found by the
+            // gateway), then RTA_GATEWAY.
             let head = [16u16.to_ne_bytes(), [0, 0], [0, 0], [0, 0]].concat();
             gateways.iter().fold(m, |m, gateway| m.raw(&head).attr(RTA_GATEWAY, &gateway.octets()))
         }),

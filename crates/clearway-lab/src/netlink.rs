@@ -1,4 +1,5 @@
-//! A route netlink socket that stays in the namespace it was opened in, and applies many requests in few system calls.
+//! A route netlink socket that stays in the namespace it was opened in, and applies many requests
+//! in few system calls.
 //!
 //! # Invariants
 //! I1. Every request is answered before `apply` returns: what follows finds the state it asked for.
@@ -31,7 +32,8 @@ const NLMSG_DONE: u16 = 3;
 const CAPPED: u16 = 0x100;
 /// `NLMSGERR_ATTR_MSG`: the kernel's sentence about a refusal.
 const ERROR_TEXT: u16 = 1;
-/// So many answers (about 1 kB each in kernel accounting) fit into the default receive buffer of 208 KiB.
+/// So many answers (about 1 kB each in kernel accounting) fit into the default receive buffer of
+/// 208 KiB.
 const BATCH: usize = 64;
 
 /// What to do when the object is missing.
@@ -98,7 +100,9 @@ impl RouteSocket {
         while answered < batch.len() {
             let (datagram, _) = self.socket.recv_from_full().map_err(talk)?;
             for answer in messages(&datagram).filter(|m| m.kind == NLMSG_ERROR) {
-                let Some(request) = batch.get(answer.sequence.wrapping_sub(first) as usize) else { continue };
+                let Some(request) = batch.get(answer.sequence.wrapping_sub(first) as usize) else {
+                    continue;
+                };
                 answered += 1;
                 let refused = refusal_of(&answer, request);
                 refusal = refusal.or(refused);
@@ -108,7 +112,11 @@ impl RouteSocket {
     }
 
     /// Asks for all objects that `message` names and gives each answer's body to `take`.
-    pub(crate) fn dump(&mut self, message: &NetlinkMessage, mut take: impl FnMut(&[u8])) -> io::Result<()> {
+    pub(crate) fn dump(
+        &mut self,
+        message: &NetlinkMessage,
+        mut take: impl FnMut(&[u8]),
+    ) -> io::Result<()> {
         self.sequence = self.sequence.wrapping_add(1);
         let mut bytes = Vec::new();
         message.write(self.sequence, &mut bytes);
@@ -133,11 +141,16 @@ fn code_of(answer: &ReceivedMessage<'_>) -> i32 {
 
 fn refusal_of(answer: &ReceivedMessage<'_>, request: &NetlinkRequest) -> Option<LabError> {
     let code = code_of(answer);
-    let nothing_there = [Errno::ENOENT as i32, Errno::EINVAL as i32, Errno::ENODEV as i32].contains(&code);
+    let nothing_there =
+        [Errno::ENOENT as i32, Errno::EINVAL as i32, Errno::ENODEV as i32].contains(&code);
     if code == 0 || (request.missing == MissingObject::Accept && nothing_there) {
         return None;
     }
-    let repeated = if answer.flags & CAPPED != 0 { HEADER } else { u32_at(answer.body, 4).unwrap_or(0) as usize };
+    let repeated = if answer.flags & CAPPED != 0 {
+        HEADER
+    } else {
+        u32_at(answer.body, 4).unwrap_or(0) as usize
+    };
     let attributes = answer.body.get(4 + repeated.next_multiple_of(4)..).unwrap_or_default();
     let said = find(attributes, ERROR_TEXT)
         .map(|text| format!(" ({})", String::from_utf8_lossy(text).trim_end_matches('\0')))
@@ -183,21 +196,27 @@ mod tests {
 
     #[test]
     fn refusal__carries_the_kernels_sentence_and_the_missing_module() {
-        let request = NetlinkRequest::new("make the veth pair p0", NetlinkMessage::new(16, REQUEST, &[]));
+        let request =
+            NetlinkRequest::new("make the veth pair p0", NetlinkMessage::new(16, REQUEST, &[]));
         let text = NetlinkMessage::new(0, 0, &[]).text(ERROR_TEXT, "Unknown device type");
         let mut tail = Vec::new();
         text.write(0, &mut tail);
         let bytes = answer(Errno::EOPNOTSUPP as i32, CAPPED, &tail[HEADER..]);
         let refusal = refusal_of(&messages(&bytes).next().unwrap(), &request).unwrap().to_string();
         assert!(refusal.starts_with("the kernel refused to make the veth pair p0"), "{refusal}");
-        assert!(refusal.contains("(Unknown device type); load the kernel module first: `modprobe veth`"), "{refusal}");
+        assert!(
+            refusal
+                .contains("(Unknown device type); load the kernel module first: `modprobe veth`"),
+            "{refusal}"
+        );
     }
 
     #[test]
     fn refusal__a_missing_object_is_accepted_only_where_asked() {
         let bytes = answer(Errno::ENOENT as i32, CAPPED, &[]);
         let message = messages(&bytes).next().unwrap();
-        let mut request = NetlinkRequest::new("remove the queues", NetlinkMessage::new(37, REQUEST, &[]));
+        let mut request =
+            NetlinkRequest::new("remove the queues", NetlinkMessage::new(37, REQUEST, &[]));
         assert!(refusal_of(&message, &request).is_some());
         request.missing = MissingObject::Accept;
         assert!(refusal_of(&message, &request).is_none());

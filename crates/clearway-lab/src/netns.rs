@@ -1,8 +1,11 @@
-//! Anonymous network namespaces: made on a worker thread, held as file descriptors, entered by threads of their own.
+//! Anonymous network namespaces: made on a worker thread, held as file descriptors, entered by
+//! threads of their own.
 //!
 //! # Invariants
-//! I1. The calling thread never changes its namespace: only threads made here do, and they end there.
-//! I2. A namespace has no name anywhere; it lives exactly as long as a descriptor, a socket or a process of it.
+//! I1. The calling thread never changes its namespace: only threads made here do, and they end
+//!     there.
+//! I2. A namespace has no name anywhere; it lives exactly as long as a descriptor, a socket or a
+//!     process of it.
 
 use std::fs::{self, File};
 use std::io;
@@ -40,12 +43,15 @@ pub(crate) struct Netns {
 
 impl Netns {
     /// Makes a namespace for each list of settings.
-    pub(crate) fn create_all(settings: &[Vec<(WriteRequirement, KernelSetting)>]) -> Result<Vec<Self>, LabError> {
+    pub(crate) fn create_all(
+        settings: &[Vec<(WriteRequirement, KernelSetting)>],
+    ) -> Result<Vec<Self>, LabError> {
         on_thread(|| settings.iter().map(|list| Self::create_here(list)).collect())
             .map_err(|error| LabError::kernel("start a thread", error))?
     }
 
-    /// Moves the calling thread, which must be one of ours, into a new namespace and keeps hold of it.
+    /// Moves the calling thread, which must be one of ours, into a new namespace and keeps hold of
+    /// it.
     fn create_here(settings: &[(WriteRequirement, KernelSetting)]) -> Result<Self, LabError> {
         unshare(CloneFlags::CLONE_NEWNET).map_err(|errno| match errno {
             nix::errno::Errno::EPERM => LabError::Permission(crate::permission::advice()),
@@ -64,12 +70,16 @@ impl Netns {
                     return Err(LabError::kernel(format!("set net/{key} to {value}"), error));
                 }
                 // A kernel without IPv6 has no settings of it, and needs none.
-                (Err(error), WriteRequirement::Wanted) if error.kind() == io::ErrorKind::NotFound => {}
-                (Err(error), WriteRequirement::Wanted) => refused.push(format!("net/{key} = {value}: {error}")),
+                (Err(error), WriteRequirement::Wanted)
+                    if error.kind() == io::ErrorKind::NotFound => {}
+                (Err(error), WriteRequirement::Wanted) => {
+                    refused.push(format!("net/{key} = {value}: {error}"))
+                }
             }
         }
         let held = Self::hold(File::open("/proc/thread-self/ns/net"));
-        held.map(|netns| Self { refused, ..netns }).map_err(|error| LabError::kernel("hold a namespace", error))
+        held.map(|netns| Self { refused, ..netns })
+            .map_err(|error| LabError::kernel("hold a namespace", error))
     }
 
     /// Takes hold of the namespace behind a file (`/proc/<pid>/fd/<n>`).

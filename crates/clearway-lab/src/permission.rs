@@ -1,12 +1,14 @@
-//! Decides whether this process may make network namespaces, takes a user namespace where that is the way, and says what is missing.
+//! Decides whether this process may make network namespaces, takes a user namespace where that is
+//! the way, and says what is missing.
 //!
 //! # Model
-//! Two roads: the process already has the capabilities (root), or it makes a user namespace in which it is root.
-//! The second changes the whole process and needs it to be single-threaded, so [`acquire`] belongs at the very
-//! beginning of `main`. [`probe`] only looks.
+//! Two roads: the process already has the capabilities (root), or it makes a user namespace in
+//! which it is root. The second changes the whole process and needs it to be single-threaded, so
+//! [`acquire`] belongs at the very beginning of `main`. [`probe`] only looks.
 //!
 //! # Source
-//! `user_namespaces(7)`, `capabilities(7)`; the AppArmor setting is Ubuntu's since 23.10, the clone setting Debian's.
+//! `user_namespaces(7)`, `capabilities(7)`; the AppArmor setting is Ubuntu's since 23.10, the clone
+//! setting Debian's.
 
 use std::fs;
 use std::io;
@@ -62,12 +64,15 @@ pub fn acquire() -> Result<Permission, LabError> {
         return Ok(Permission::Direct);
     }
     let (uid, gid) = (geteuid(), getegid());
-    unshare(CloneFlags::CLONE_NEWUSER).map_err(|errno| refusal(&format!("make a user namespace ({errno})")))?;
+    unshare(CloneFlags::CLONE_NEWUSER)
+        .map_err(|errno| refusal(&format!("make a user namespace ({errno})")))?;
     let map = |file: &str, text: &str| fs::write(format!("/proc/self/{file}"), text);
     map("setgroups", "deny")
         .and_then(|()| map("uid_map", &format!("0 {uid} 1")))
         .and_then(|()| map("gid_map", &format!("0 {gid} 1")))
-        .map_err(|error: io::Error| refusal(&format!("become root of its user namespace ({error})")))?;
+        .map_err(|error: io::Error| {
+            refusal(&format!("become root of its user namespace ({error})"))
+        })?;
     Ok(Permission::UserNamespace)
 }
 
@@ -105,11 +110,16 @@ fn refusal(doing: &str) -> LabError {
 fn facts() -> KernelFacts {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let field = |name: &str| {
-        status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':').map(str::trim).map(str::to_owned))
+        status.lines().find_map(|line| {
+            line.strip_prefix(name)?.strip_prefix(':').map(str::trim).map(str::to_owned)
+        })
     };
-    let number = |path: &str| fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok());
+    let number =
+        |path: &str| fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok());
     KernelFacts {
-        capabilities: field("CapEff").and_then(|hex| u64::from_str_radix(&hex, 16).ok()).unwrap_or(0),
+        capabilities: field("CapEff")
+            .and_then(|hex| u64::from_str_radix(&hex, 16).ok())
+            .unwrap_or(0),
         threads: field("Threads").and_then(|n| n.parse().ok()).unwrap_or(1),
         seccomp: field("Seccomp").and_then(|n| n.parse().ok()),
         max_user_namespaces: number("/proc/sys/user/max_user_namespaces"),
@@ -164,18 +174,26 @@ fn judge(facts: &KernelFacts) -> PermissionProbe {
     PermissionProbe { road: (!blocked).then_some(road), missing }
 }
 
-/// Drivers that a lab needs and that this kernel certainly lacks; nothing when its module directory cannot be read.
+/// Drivers that a lab needs and that this kernel certainly lacks; nothing when its module directory
+/// cannot be read.
 fn absent_modules() -> Vec<&'static str> {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let directory = format!("/lib/modules/{}", release.trim());
     let read = |file: &str| fs::read_to_string(format!("{directory}/{file}"));
-    let (Ok(loadable), Ok(builtin)) = (read("modules.dep"), read("modules.builtin")) else { return Vec::new() };
+    let (Ok(loadable), Ok(builtin)) = (read("modules.dep"), read("modules.builtin")) else {
+        return Vec::new();
+    };
     let loaded = fs::read_to_string("/proc/modules").unwrap_or_default();
     let present = |module: &str| {
         let file = format!("/{module}.ko");
-        loadable.contains(&file) || builtin.contains(&file) || loaded.lines().any(|l| l.starts_with(module))
+        loadable.contains(&file)
+            || builtin.contains(&file)
+            || loaded.lines().any(|l| l.starts_with(module))
     };
-    ["veth", "bridge", "sch_tbf", "sch_htb", "cls_u32"].into_iter().filter(|module| !present(module)).collect()
+    ["veth", "bridge", "sch_tbf", "sch_htb", "cls_u32"]
+        .into_iter()
+        .filter(|module| !present(module))
+        .collect()
 }
 
 #[cfg(test)]
@@ -196,7 +214,10 @@ mod tests {
     #[test]
     fn judge__root_needs_no_user_namespace() {
         let facts = KernelFacts { max_user_namespaces: Some(0), threads: 9, ..ROOT };
-        assert_eq!(judge(&facts), PermissionProbe { road: Some(Permission::Direct), missing: Vec::new() });
+        assert_eq!(
+            judge(&facts),
+            PermissionProbe { road: Some(Permission::Direct), missing: Vec::new() }
+        );
     }
 
     #[test]
@@ -204,11 +225,23 @@ mod tests {
         let user = KernelFacts { capabilities: 0, ..ROOT };
         assert_eq!(judge(&user).road, Some(Permission::UserNamespace));
         for (facts, word) in [
-            (KernelFacts { max_user_namespaces: Some(0), ..user.clone() }, "user.max_user_namespaces"),
-            (KernelFacts { userns_clone: Some(0), ..user.clone() }, "kernel.unprivileged_userns_clone"),
-            (KernelFacts { apparmor_restricts: Some(1), ..user.clone() }, "apparmor_restrict_unprivileged_userns"),
+            (
+                KernelFacts { max_user_namespaces: Some(0), ..user.clone() },
+                "user.max_user_namespaces",
+            ),
+            (
+                KernelFacts { userns_clone: Some(0), ..user.clone() },
+                "kernel.unprivileged_userns_clone",
+            ),
+            (
+                KernelFacts { apparmor_restricts: Some(1), ..user.clone() },
+                "apparmor_restrict_unprivileged_userns",
+            ),
             (KernelFacts { threads: 2, ..user.clone() }, "threads"),
-            (KernelFacts { max_net_namespaces: Some(0), ..user.clone() }, "user.max_net_namespaces"),
+            (
+                KernelFacts { max_net_namespaces: Some(0), ..user.clone() },
+                "user.max_net_namespaces",
+            ),
             (KernelFacts { absent_modules: vec!["sch_htb"], ..user.clone() }, "sch_htb"),
         ] {
             let probe = judge(&facts);

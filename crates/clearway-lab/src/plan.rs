@@ -1,13 +1,17 @@
-//! Decides every name, number and address of a lab before anything is made; the kernel is only told, never asked.
+//! Decides every name, number and address of a lab before anything is made; the kernel is only
+//! told, never asked.
 //!
 //! # Model
-//! Nodes are hosts, bridges or routers; links join two ends and have one rate in both directions. Each node's table of
-//! addresses, neighbours and routes follows from the topology alone, so the same specification always gives the same lab.
+//! Nodes are hosts, bridges or routers; links join two ends and have one rate in both directions.
+//! Each node's table of addresses, neighbours and routes follows from the topology alone, so the
+//! same specification always gives the same lab.
 //!
 //! # Invariants
-//! I1. Host `h<i>` is node `i`; its link is link `i`, with the host at end `a` and its switch at end `b`. Links of further rails come behind.
+//! I1. Host `h<i>` is node `i`; its link is link `i`, with the host at end `a` and its switch at
+//!     end `b`. Links of further rails come behind.
 //! I2. Interface numbers are chosen here: no answer from the kernel is needed to name an interface.
-//! I3. Every switch can be sent to by its neighbours: each link is testable without crossing another.
+//! I3. Every switch can be sent to by its neighbours: each link is testable without crossing
+//!     another.
 
 use std::net::Ipv4Addr;
 
@@ -16,7 +20,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{LabSpec, Topology};
 
-/// With more hosts than this the neighbours are not all set beforehand (their number grows as the square) but asked for by ARP.
+/// With more hosts than this the neighbours are not all set beforehand (their number grows as the
+/// square) but asked for by ARP.
 const MESH_HOSTS_MAX: u32 = 128;
 /// The bridge of a switch; 1 is the loopback interface.
 pub(crate) const BRIDGE_INDEX: u32 = 2;
@@ -28,7 +33,8 @@ const HOST_INDEX: u32 = 2;
 /// A virtual host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlannedHost {
-    /// The place of this host in [`crate::Lab::hosts`]; the natural rank of a job that fills the lab.
+    /// The place of this host in [`crate::Lab::hosts`]; the natural rank of a job that fills the
+    /// lab.
     pub rank: Rank,
     /// `h<rank>`.
     pub name: String,
@@ -58,7 +64,8 @@ pub enum Tier {
 pub struct HostPath {
     /// How far it goes.
     pub tier: Tier,
-    /// The rates of the shaped links crossed, in order: the sender's NIC first, the port toward the receiver last.
+    /// The rates of the shaped links crossed, in order: the sender's NIC first, the port toward the
+    /// receiver last.
     pub rates: Vec<BitsPerSec>,
 }
 
@@ -140,7 +147,12 @@ pub(crate) struct LabPlan {
 impl LabPlan {
     /// Draws the lab of a checked specification.
     pub(crate) fn new(spec: &LabSpec) -> Self {
-        let mut plan = Self { nodes: Vec::new(), links: Vec::new(), hosts: Vec::new(), topology: spec.topology };
+        let mut plan = Self {
+            nodes: Vec::new(),
+            links: Vec::new(),
+            hosts: Vec::new(),
+            topology: spec.topology,
+        };
         for i in 0..spec.topology.hosts() {
             plan.add_node(format!("h{i}"), NodeRole::Host);
         }
@@ -206,7 +218,8 @@ impl LabPlan {
         let first = self.nodes.len();
         for s in 0..switches {
             let node = self.add_node(format!("s{s}"), NodeRole::Bridge);
-            self.nodes[node].bridge = Some((Ipv4Addr::new(10, 77, 255, s as u8 + 1), mac(node, BRIDGE_INDEX)));
+            self.nodes[node].bridge =
+                Some((Ipv4Addr::new(10, 77, 255, s as u8 + 1), mac(node, BRIDGE_INDEX)));
         }
         for i in 0..hosts {
             let switch = first + (i * switches / hosts) as usize;
@@ -220,8 +233,10 @@ impl LabPlan {
         }
         let trunk_index = FIRST_PORT + hosts;
         if switches == 2 {
-            let (a, b) =
-                (end(first, "up0".into(), trunk_index, None), end(first + 1, "up0".into(), trunk_index + 1, None));
+            let (a, b) = (
+                end(first, "up0".into(), trunk_index, None),
+                end(first + 1, "up0".into(), trunk_index + 1, None),
+            );
             self.links.push(Link { a, b, rate: trunk });
         }
         self.fill_bridge_tables(first, switches as usize);
@@ -235,41 +250,59 @@ impl LabPlan {
         self.nodes[switch].bridge = Some(bridge);
         let index = HOST_INDEX + rail;
         let hosts = self.hosts.len();
-        let known: Vec<(Ipv4Addr, MacAddress)> =
-            (0..hosts).map(|i| (bridged_address(rail, i as u32), mac(i, index))).chain([bridge]).collect();
+        let known: Vec<(Ipv4Addr, MacAddress)> = (0..hosts)
+            .map(|i| (bridged_address(rail, i as u32), mac(i, index)))
+            .chain([bridge])
+            .collect();
         for i in 0..hosts {
             let (address, mac) = known[i];
             let port = FIRST_PORT + i as u32;
-            let (a, b) =
-                (end(i, format!("eth{rail}"), index, Some((address, 16))), end(switch, format!("p{i}"), port, None));
+            let (a, b) = (
+                end(i, format!("eth{rail}"), index, Some((address, 16))),
+                end(switch, format!("p{i}"), port, None),
+            );
             self.links.push(Link { a, b, rate });
             self.hosts[i].further.push(address);
             self.nodes[switch].behind.push((port, mac));
             self.nodes[switch].neighbours.push(Neighbour { index: BRIDGE_INDEX, address, mac });
             let peers = if hosts as u32 <= MESH_HOSTS_MAX { &known[..] } else { &known[hosts..] };
             let others = peers.iter().filter(|(peer, _)| *peer != address);
-            self.nodes[i].neighbours.extend(others.map(|&(address, mac)| Neighbour { index, address, mac }));
+            self.nodes[i].neighbours.extend(others.map(|&(address, mac)| Neighbour {
+                index,
+                address,
+                mac,
+            }));
         }
     }
 
     /// Tells each bridge where every link address lives and what its own neighbours are.
     fn fill_bridge_tables(&mut self, first: usize, switches: usize) {
-        let bridges: Vec<_> = (first..first + switches).map(|s| (s, self.nodes[s].bridge)).collect();
+        let bridges: Vec<_> =
+            (first..first + switches).map(|s| (s, self.nodes[s].bridge)).collect();
         let trunks: Vec<_> = self
             .links
             .iter()
             .skip(self.hosts.len())
             .flat_map(|l| [(l.a.node, l.a.index), (l.b.node, l.b.index)])
             .collect();
-        let hosts: Vec<_> = self.links.iter().zip(&self.hosts).map(|(l, h)| (l.clone(), h.address)).collect();
+        let hosts: Vec<_> =
+            self.links.iter().zip(&self.hosts).map(|(l, h)| (l.clone(), h.address)).collect();
         for &(switch, _) in &bridges {
-            let toward_others = trunks.iter().find(|(node, _)| *node == switch).map(|(_, index)| *index);
+            let toward_others =
+                trunks.iter().find(|(node, _)| *node == switch).map(|(_, index)| *index);
             let node = &mut self.nodes[switch];
             for (link, address) in &hosts {
                 let here = link.b.node == switch;
-                node.behind.extend((if here { Some(link.b.index) } else { toward_others }).map(|p| (p, link.a.mac)));
+                node.behind.extend(
+                    (if here { Some(link.b.index) } else { toward_others })
+                        .map(|p| (p, link.a.mac)),
+                );
                 if here {
-                    node.neighbours.push(Neighbour { index: BRIDGE_INDEX, address: *address, mac: link.a.mac });
+                    node.neighbours.push(Neighbour {
+                        index: BRIDGE_INDEX,
+                        address: *address,
+                        mac: link.a.mac,
+                    });
                 }
             }
             for (_, bridge) in bridges.iter().filter(|(other, _)| *other != switch) {
@@ -285,7 +318,9 @@ impl LabPlan {
         let mut known: Vec<(Ipv4Addr, MacAddress)> =
             (first..first + switches).filter_map(|switch| self.nodes[switch].bridge).collect();
         if self.hosts.len() as u32 <= MESH_HOSTS_MAX {
-            known.extend(self.hosts.iter().zip(&self.links).map(|(host, link)| (host.address, link.a.mac)));
+            known.extend(
+                self.hosts.iter().zip(&self.links).map(|(host, link)| (host.address, link.a.mac)),
+            );
         }
         for host in &self.hosts {
             let node = &mut self.nodes[host.rank.index()];
@@ -301,7 +336,10 @@ impl LabPlan {
 
     /// Leaves and spines as routers, a network of two addresses per link.
     fn routed(&mut self) {
-        let Topology::LeafSpine { leaves, hosts_per_leaf, spines, rate, uplink } = self.topology else { return };
+        let Topology::LeafSpine { leaves, hosts_per_leaf, spines, rate, uplink } = self.topology
+        else {
+            return;
+        };
         let first_leaf = self.nodes.len();
         for l in 0..leaves {
             self.add_node(format!("lf{l}"), NodeRole::Router);
@@ -326,13 +364,19 @@ impl LabPlan {
             let address = |s: u32, last: u32| Ipv4Addr::new(10, 78, l as u8, (s * 4 + last) as u8);
             for s in 0..spines {
                 let spine = first_spine + s as usize;
-                let a = end(leaf, format!("u{s}"), FIRST_PORT + hosts_per_leaf + s, Some((address(s, 1), 30)));
+                let a = end(
+                    leaf,
+                    format!("u{s}"),
+                    FIRST_PORT + hosts_per_leaf + s,
+                    Some((address(s, 1), 30)),
+                );
                 let b = end(spine, format!("d{l}"), FIRST_PORT + l, Some((address(s, 2), 30)));
                 let (destination, via) = (Ipv4Addr::new(10, 77, l as u8, 0), vec![address(s, 1)]);
                 self.nodes[spine].routes.push(Route { destination, prefix: 24, via, index: 0 });
                 self.join(a, b, uplink);
             }
-            let (destination, via) = (Ipv4Addr::new(10, 77, 0, 0), (0..spines).map(|s| address(s, 2)).collect());
+            let (destination, via) =
+                (Ipv4Addr::new(10, 77, 0, 0), (0..spines).map(|s| address(s, 2)).collect());
             self.nodes[leaf].routes.push(Route { destination, prefix: 16, via, index: 0 });
         }
     }
@@ -341,7 +385,11 @@ impl LabPlan {
     fn join(&mut self, a: LinkEnd, b: LinkEnd, rate: BitsPerSec) {
         for (near, far) in [(&a, &b), (&b, &a)] {
             if let Some((address, _)) = far.address {
-                self.nodes[near.node].neighbours.push(Neighbour { index: near.index, address, mac: far.mac });
+                self.nodes[near.node].neighbours.push(Neighbour {
+                    index: near.index,
+                    address,
+                    mac: far.mac,
+                });
             }
         }
         self.links.push(Link { a, b, rate });
@@ -352,7 +400,8 @@ fn end(node: usize, interface: String, index: u32, address: Option<(Ipv4Addr, u8
     LinkEnd { node, interface, index, mac: mac(node, index), address }
 }
 
-/// The address of host `i` in the bridged network of a rail: 250 to a block, so that no address ends in 0 or 255.
+/// The address of host `i` in the bridged network of a rail: 250 to a block, so that no address
+/// ends in 0 or 255.
 fn bridged_address(rail: u32, i: u32) -> Ipv4Addr {
     Ipv4Addr::new(10, 77 + rail as u8, (i / 250) as u8, (i % 250 + 1) as u8)
 }
@@ -374,7 +423,13 @@ mod tests {
             Topology::Star { hosts: 1, rate: RATE },
             Topology::Star { hosts: 1000, rate: RATE },
             Topology::TwoSwitch { hosts: 16, rate: RATE, trunk: TRUNK },
-            Topology::LeafSpine { leaves: 4, hosts_per_leaf: 63, spines: 63, rate: RATE, uplink: TRUNK },
+            Topology::LeafSpine {
+                leaves: 4,
+                hosts_per_leaf: 63,
+                spines: 63,
+                rate: RATE,
+                uplink: TRUNK,
+            },
         ]
     }
 
@@ -399,16 +454,23 @@ mod tests {
 
     #[test]
     fn rails__each_is_a_star_of_its_own_with_a_link_to_every_host() {
-        let plan = LabPlan::new(&LabSpec { rails: 2, ..LabSpec::new(Topology::Star { hosts: 3, rate: RATE }) });
+        let plan = LabPlan::new(&LabSpec {
+            rails: 2,
+            ..LabSpec::new(Topology::Star { hosts: 3, rate: RATE })
+        });
         assert_eq!((plan.nodes.len(), plan.links.len()), (5, 6));
         let further: Vec<_> = plan.hosts.iter().map(|host| host.further.clone()).collect();
         assert_eq!(further, [1, 2, 3].map(|last| vec![Ipv4Addr::new(10, 78, 0, last)]));
         for (i, link) in plan.links[3..].iter().enumerate() {
             assert_eq!((link.a.node, link.a.interface.as_str(), link.a.index), (i, "eth1", 3));
-            assert_eq!((plan.nodes[link.b.node].name.as_str(), link.b.interface.clone()), ("s1", format!("p{i}")));
+            assert_eq!(
+                (plan.nodes[link.b.node].name.as_str(), link.b.interface.clone()),
+                ("s1", format!("p{i}"))
+            );
             assert!(plan.nodes[4].behind.contains(&(link.b.index, link.a.mac)));
         }
-        let beyond: Vec<_> = plan.nodes[0].neighbours.iter().filter(|neighbour| neighbour.index == 3).collect();
+        let beyond: Vec<_> =
+            plan.nodes[0].neighbours.iter().filter(|neighbour| neighbour.index == 3).collect();
         assert_eq!(beyond.len(), 3, "two hosts and the switch");
         let ends: Vec<_> = plan.links.iter().flat_map(|l| [&l.a, &l.b]).collect();
         let macs: BTreeSet<_> = ends.iter().map(|e| e.mac.0).collect();
@@ -432,17 +494,32 @@ mod tests {
     fn path__names_every_shaped_link_in_order() {
         let two = plan(Topology::TwoSwitch { hosts: 8, rate: RATE, trunk: TRUNK });
         let across = two.path(Rank(0), Rank(4)).unwrap();
-        assert_eq!((across.tier, across.rates.as_slice()), (Tier::CrossTrunk, [RATE, TRUNK, RATE].as_slice()));
+        assert_eq!(
+            (across.tier, across.rates.as_slice()),
+            (Tier::CrossTrunk, [RATE, TRUNK, RATE].as_slice())
+        );
         let near = two.path(Rank(0), Rank(3)).unwrap();
         assert_eq!((near.tier, near.rates.len()), (Tier::SameSwitch, 2));
         assert!(two.path(Rank(0), Rank(8)).is_none());
-        let fat = plan(Topology::LeafSpine { leaves: 2, hosts_per_leaf: 2, spines: 2, rate: RATE, uplink: TRUNK });
+        let fat = plan(Topology::LeafSpine {
+            leaves: 2,
+            hosts_per_leaf: 2,
+            spines: 2,
+            rate: RATE,
+            uplink: TRUNK,
+        });
         assert_eq!(fat.path(Rank(1), Rank(2)).unwrap().rates, [RATE, TRUNK, TRUNK, RATE]);
     }
 
     #[test]
     fn leaf_spine__a_leaf_spreads_over_all_spines() {
-        let fat = plan(Topology::LeafSpine { leaves: 2, hosts_per_leaf: 2, spines: 3, rate: RATE, uplink: TRUNK });
+        let fat = plan(Topology::LeafSpine {
+            leaves: 2,
+            hosts_per_leaf: 2,
+            spines: 3,
+            rate: RATE,
+            uplink: TRUNK,
+        });
         let leaf = fat.nodes.iter().find(|n| n.name == "lf1").unwrap();
         assert_eq!(leaf.routes[0].via.len(), 3);
         let spine = fat.nodes.iter().find(|n| n.name == "sp2").unwrap();

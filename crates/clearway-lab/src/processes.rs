@@ -1,7 +1,8 @@
 //! Finds and ends the processes that live in a lab's namespaces, and never any other.
 //!
 //! # Invariants
-//! I1. A process is ended only when its network namespace is one of the lab's AND its environment carries the lab's mark.
+//! I1. A process is ended only when its network namespace is one of the lab's AND its environment
+//!     carries the lab's mark.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,7 +13,8 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// How long ended processes may take to go; one that hangs in the kernel for longer is reported as left.
+/// How long ended processes may take to go; one that hangs in the kernel for longer is reported as
+/// left.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How often to look again.
 const LOOK: Duration = Duration::from_millis(2);
@@ -26,12 +28,15 @@ pub(crate) struct EndedProcesses {
     pub(crate) left: BTreeSet<i32>,
 }
 
-/// The processes whose network namespace is one of `inodes`, each with whether it carries `mark` (`NAME=value`).
+/// The processes whose network namespace is one of `inodes`, each with whether it carries `mark`
+/// (`NAME=value`).
 fn living(inodes: &BTreeSet<u64>, mark: &str) -> Vec<(i32, EnvironmentMark)> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
-    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let pids =
+        entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     let here = |pid: &i32| {
-        fs::metadata(format!("/proc/{pid}/ns/net")).is_ok_and(|namespace| inodes.contains(&namespace.ino()))
+        fs::metadata(format!("/proc/{pid}/ns/net"))
+            .is_ok_and(|namespace| inodes.contains(&namespace.ino()))
     };
     pids.filter(here).map(|pid| (pid, marked(pid, mark))).collect()
 }
@@ -55,20 +60,26 @@ pub(crate) fn list(inodes: &BTreeSet<u64>) -> Vec<i32> {
     living(inodes, "").into_iter().map(|(pid, _)| pid).collect()
 }
 
-/// Ends every process in the namespaces `inodes` that carries `mark`, and waits until they are gone.
+/// Ends every process in the namespaces `inodes` that carries `mark`, and waits until they are
+/// gone.
 pub(crate) fn end_all(inodes: &BTreeSet<u64>, mark: &str) -> EndedProcesses {
     let mut all = EndedProcesses::default();
     let deadline = Instant::now() + PATIENCE;
     loop {
         let living = living(inodes, mark);
-        let ours: Vec<i32> = living.iter().filter(|(_, m)| *m == EnvironmentMark::Yes).map(|(pid, _)| *pid).collect();
+        let ours: Vec<i32> = living
+            .iter()
+            .filter(|(_, m)| *m == EnvironmentMark::Yes)
+            .map(|(pid, _)| *pid)
+            .collect();
         if ours.is_empty() || Instant::now() >= deadline {
             all.left = living.into_iter().map(|(pid, _)| pid).collect();
             all.ended = all.ended.difference(&all.left).copied().collect();
             return all;
         }
         for pid in ours {
-            // A process that has just gone is no error, nor is one that another user owns: it is reported as left.
+            // A process that has just gone is no error, nor is one that another user owns: it is
+            // reported as left.
             let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
             all.ended.insert(pid);
         }

@@ -1,14 +1,17 @@
-//! Turns a rate and a kind of queue into kernel queues, and reads back what each class carried, dropped and holds.
+//! Turns a rate and a kind of queue into kernel queues, and reads back what each class carried,
+//! dropped and holds.
 //!
 //! # Model
-//! Two layers. The outer one is a token bucket (TBF). It cuts batched sends into frames before they are queued and, but for
-//! `strict`, it is the link: it has the link's rate `R` and holds the frame in service, for which a packet that comes waits
-//! whatever its class. The inner one is an HTB that keeps the order: its classes are so fast that none ever waits for its own
-//! tokens, and what is left is deficit round robin by quantum.
+//! Two layers. The outer one is a token bucket (TBF). It cuts batched sends into frames before they
+//! are queued and, but for `strict`, it is the link: it has the link's rate `R` and holds the frame
+//! in service, for which a packet that comes waits whatever its class. The inner one is an HTB that
+//! keeps the order: its classes are so fast that none ever waits for its own tokens, and what is
+//! left is deficit round robin by quantum.
 //!
-//! Under `strict` the link has *express* frames: an urgent packet does not wait for the frame in service, as on Ethernet with
-//! frame preemption. The HTB itself has the rate `R` then. Urgent classes draw on a bucket of `R` that only they use and the
-//! link's bucket is charged; the others leave with what the link's bucket has left, strictly by priority.
+//! Under `strict` the link has *express* frames: an urgent packet does not wait for the frame in
+//! service, as on Ethernet with frame preemption. The HTB itself has the rate `R` then. Urgent
+//! classes draw on a bucket of `R` that only they use and the link's bucket is charged; the others
+//! leave with what the link's bucket has left, strictly by priority.
 //!
 //! | kind | below the cutter or link `1:` |
 //! |---|---|
@@ -17,18 +20,21 @@
 //! | weighted | `10:1..5`, quantum = frame x weight |
 //! | vlarb | `2:2` = 0.9 R before `2:3` = 0.1 R, each may have all; below them `20:1..2` and `30:3..5`, quantum = frame x weight |
 //!
-//! A single FIFO counts bytes, because that is what buffers of switches hold: a small packet often finds room where a full
-//! frame does not. Queues of one class count packets.
+//! A single FIFO counts bytes, because that is what buffers of switches hold: a small packet often
+//! finds room where a full frame does not. Queues of one class count packets.
 //!
 //! # Source
-//! `net/sched/sch_tbf.c`, `sch_htb.c`, `include/uapi/linux/pkt_sched.h`, `pkt_cls.h`, `gen_stats.h`. InfiniBand arbitration:
-//! IBA specification volume 1, 7.6.9 (high and low tables, limit of high priority). Frame preemption: IEEE 802.1Qbu and 802.3br.
+//! `net/sched/sch_tbf.c`, `sch_htb.c`, `include/uapi/linux/pkt_sched.h`, `pkt_cls.h`,
+//! `gen_stats.h`. InfiniBand arbitration: IBA specification volume 1, 7.6.9 (high and low tables,
+//! limit of high priority). Frame preemption: IEEE 802.1Qbu and 802.3br.
 //!
 //! # Invariants
 //! I1. Nothing but a port's own queues limits what waits there.
-//! I2. The class of a packet follows from its DSCP alone; unknown marks are best effort, ARP is control.
+//! I2. The class of a packet follows from its DSCP alone; unknown marks are best effort, ARP is
+//!     control.
 //! I3. The minor number of a class of its own is the class's place plus one, under every kind.
-//! I4. A frame in the queues is a frame on the wire, however it was handed to the kernel, unless packets of many frames are asked for.
+//! I4. A frame in the queues is a frame on the wire, however it was handed to the kernel, unless
+//!     packets of many frames are asked for.
 
 use clearway_proto::base::{BitsPerSec, Bytes, Class, Nanos};
 
@@ -61,27 +67,34 @@ const LOW: u32 = 0x30;
 pub(crate) const FRAME: Bytes = Bytes(1514);
 /// The fewest bytes that may leave back to back: two frames, as in the reference measurements.
 const BURST_MIN: u64 = 2 * FRAME.0;
-/// The time that a late timer may cost without lowering the rate; wake-ups of 50 us and more were measured on two busy cores.
+/// The time that a late timer may cost without lowering the rate; wake-ups of 50 us and more were
+/// measured on two busy cores.
 const BURST_TIME: Nanos = Nanos::from_micros(100);
 /// A turn of one frame.
 const FRAME_QUANTUM: u32 = FRAME.0 as u32;
-/// HTB's divisor from rate to quantum; every class states its quantum, so any value that avoids its warning.
+/// HTB's divisor from rate to quantum; every class states its quantum, so any value that avoids its
+/// warning.
 const RATE_TO_QUANTUM: u32 = 10_000;
 
-/// The class of [`QueueKind::Strict`] that is the whole link, and the one that urgent classes draw on.
+/// The class of [`QueueKind::Strict`] that is the whole link, and the one that urgent classes draw
+/// on.
 const WHOLE_LINK: u32 = 0x100;
 const EXPRESS: u32 = 0x101;
 /// Classes that do not wait for a frame in service under [`QueueKind::Strict`].
 const URGENT: [Class; 2] = [Class::Control, Class::LowLatency];
-/// HTB gives every class a rate of its own, served before any order: small enough to be nothing, one frame in 12 s.
+/// HTB gives every class a rate of its own, served before any order: small enough to be nothing,
+/// one frame in 12 s.
 const OWN_RATE: BitsPerSec = BitsPerSec(1_000);
-/// Frames that leave at once after arming because every class of [`QueueKind::Strict`] begins with tokens for one.
+/// Frames that leave at once after arming because every class of [`QueueKind::Strict`] begins with
+/// tokens for one.
 pub(crate) const OWN_FRAMES: usize = Class::ALL.len();
 
-/// Classes of the high table with their weights: the reference measurements gave low latency 64 and the next class 16.
+/// Classes of the high table with their weights: the reference measurements gave low latency 64 and
+/// the next class 16.
 const HIGH_TABLE: [(Class, u32); 2] = [(Class::Control, 16), (Class::LowLatency, 64)];
 /// Classes of the low table with their weights.
-const LOW_TABLE: [(Class, u32); 3] = [(Class::BestEffort, 8), (Class::Bulk, 2), (Class::Scavenger, 1)];
+const LOW_TABLE: [(Class, u32); 3] =
+    [(Class::BestEffort, 8), (Class::Bulk, 2), (Class::Scavenger, 1)];
 /// What the limit of high priority leaves to the low table, in hundredths of the link.
 pub(crate) const LOW_TABLE_PERCENT: u32 = 10;
 
@@ -95,9 +108,11 @@ pub(crate) fn fifo_bytes(packets: u32) -> Bytes {
     Bytes(u64::from(packets) * FRAME.0)
 }
 
-/// The weight of `class` in its table under [`QueueKind::VlArb`], and whether that is the high table.
+/// The weight of `class` in its table under [`QueueKind::VlArb`], and whether that is the high
+/// table.
 pub(crate) fn table_of(class: Class) -> (ArbitrationTable, u32) {
-    let within = |table: &[(Class, u32)]| table.iter().find(|(c, _)| *c == class).map(|(_, weight)| *weight);
+    let within =
+        |table: &[(Class, u32)]| table.iter().find(|(c, _)| *c == class).map(|(_, weight)| *weight);
     match within(&HIGH_TABLE) {
         Some(weight) => (ArbitrationTable::High, weight),
         None => (ArbitrationTable::Low, within(&LOW_TABLE).unwrap_or(1)),
@@ -133,17 +148,29 @@ struct PortRequests {
 /// The requests that remove what a port's queues are.
 pub(crate) fn disarm(index: u32) -> NetlinkRequest {
     let message = NetlinkMessage::new(RTM_DELQDISC, REQUEST | ACK, &tcmsg(index, 0, TC_H_ROOT, 0));
-    NetlinkRequest { doing: "remove the queues of a port".into(), message, missing: MissingObject::Accept }
+    NetlinkRequest {
+        doing: "remove the queues of a port".into(),
+        message,
+        missing: MissingObject::Accept,
+    }
 }
 
-/// The requests that give the interface `index`, which has none, its rate and queues; packets of more than `frames` are cut.
-pub(crate) fn arm(index: u32, rate: BitsPerSec, spec: &LabSpec, frames: u32) -> Vec<NetlinkRequest> {
+/// The requests that give the interface `index`, which has none, its rate and queues; packets of
+/// more than `frames` are cut.
+pub(crate) fn arm(
+    index: u32,
+    rate: BitsPerSec,
+    spec: &LabSpec,
+    frames: u32,
+) -> Vec<NetlinkRequest> {
     let mut port = PortRequests { index, limit: spec.queue_packets, requests: Vec::new() };
     let longest = Bytes(FRAME.0 * u64::from(frames));
     let bucket = match spec.queue {
         QueueKind::Strict => TokenBucket { rate: UNLIMITED.rate / 2, ..UNLIMITED }, // below the peak, as TBF demands
         // A bucket that holds less than a packet never lets it go.
-        QueueKind::Fifo | QueueKind::Weighted | QueueKind::VlArb => TokenBucket::new(rate, burst(rate).max(longest)),
+        QueueKind::Fifo | QueueKind::Weighted | QueueKind::VlArb => {
+            TokenBucket::new(rate, burst(rate).max(longest))
+        }
     };
     port.link(bucket, longest);
     let below = handle(LINK, 1);
@@ -151,7 +178,9 @@ pub(crate) fn arm(index: u32, rate: BitsPerSec, spec: &LabSpec, frames: u32) -> 
     match spec.queue {
         QueueKind::Fifo => port.one(below),
         QueueKind::Strict => port.urgency(below, rate),
-        QueueKind::Weighted => port.classes(below, CLASSES, Class::BestEffort, &Class::ALL.map(weighted)),
+        QueueKind::Weighted => {
+            port.classes(below, CLASSES, Class::BestEffort, &Class::ALL.map(weighted))
+        }
         QueueKind::VlArb => port.tables(below, rate),
     }
     port.requests
@@ -185,7 +214,8 @@ struct TokenBucket {
     burst: Bytes,
 }
 
-/// So fast that order alone decides: the largest rate of `struct tc_ratespec`, with 1 ms of it, far above any outer burst.
+/// So fast that order alone decides: the largest rate of `struct tc_ratespec`, with 1 ms of it, far
+/// above any outer burst.
 const UNLIMITED: TokenBucket = TokenBucket { rate: u32::MAX, burst: Bytes(u32::MAX as u64 / 1000) };
 
 impl TokenBucket {
@@ -210,7 +240,13 @@ fn htb_options(rate: TokenBucket, ceil: TokenBucket, quantum: u32, priority: u32
 }
 
 impl PortRequests {
-    fn request(&mut self, doing: &str, kind: u16, fixed: &[u8], fill: impl FnOnce(NetlinkMessage) -> NetlinkMessage) {
+    fn request(
+        &mut self,
+        doing: &str,
+        kind: u16,
+        fixed: &[u8],
+        fill: impl FnOnce(NetlinkMessage) -> NetlinkMessage,
+    ) {
         let message = fill(NetlinkMessage::new(kind, REQUEST | ACK | CREATE | EXCL, fixed));
         self.requests.push(NetlinkRequest::new(doing, message));
     }
@@ -218,7 +254,8 @@ impl PortRequests {
     fn link(&mut self, bucket: TokenBucket, longest: Bytes) {
         // The second bucket limits nothing but the size: what is longer is cut before it is queued.
         let size = TokenBucket { burst: longest, ..UNLIMITED };
-        // struct tc_tbf_qopt: rate, peak rate, limit (none: the inner queues have theirs), burst, burst of the peak.
+        // struct tc_tbf_qopt: rate, peak rate, limit (none: the inner queues have theirs), burst,
+        // burst of the peak.
         let mut options = [ratespec(bucket.rate), ratespec(size.rate)].concat();
         for word in [0, bucket.ticks(), size.ticks()] {
             options.extend_from_slice(&word.to_ne_bytes());
@@ -227,13 +264,18 @@ impl PortRequests {
         let fixed = tcmsg(self.index, handle(LINK, 0), TC_H_ROOT, 0);
         self.request("add a TBF queue", RTM_NEWQDISC, &fixed, |m| {
             // TCA_TBF_PARMS, and both bursts in bytes: times would be rounded to less than a frame.
-            m.text(TCA_KIND, "tbf").nest(TCA_OPTIONS, |m| m.attr(1, &options).u32(6, bytes).u32(7, longest))
+            m.text(TCA_KIND, "tbf")
+                .nest(TCA_OPTIONS, |m| m.attr(1, &options).u32(6, bytes).u32(7, longest))
         });
     }
 
     fn one(&mut self, parent: u32) {
         self.htb(parent, ONE, 1);
-        self.class(handle(ONE, 0), handle(ONE, 1), &htb_options(UNLIMITED, UNLIMITED, FRAME_QUANTUM, 0));
+        self.class(
+            handle(ONE, 0),
+            handle(ONE, 1),
+            &htb_options(UNLIMITED, UNLIMITED, FRAME_QUANTUM, 0),
+        );
         let limit = (fifo_bytes(self.limit).0 as u32).to_ne_bytes();
         let fixed = tcmsg(self.index, 0, handle(ONE, 1), 0);
         self.request("add a bfifo queue", RTM_NEWQDISC, &fixed, |m| {
@@ -243,7 +285,10 @@ impl PortRequests {
 
     fn htb(&mut self, parent: u32, major: u32, default: u32) {
         // struct tc_htb_glob: version 3, rate2quantum, default class, debug, direct packets.
-        let glob: Vec<u8> = [3, RATE_TO_QUANTUM, default, 0, 0].iter().flat_map(|w: &u32| w.to_ne_bytes()).collect();
+        let glob: Vec<u8> = [3, RATE_TO_QUANTUM, default, 0, 0]
+            .iter()
+            .flat_map(|w: &u32| w.to_ne_bytes())
+            .collect();
         let fixed = tcmsg(self.index, handle(major, 0), parent, 0);
         self.request("add an HTB queue", RTM_NEWQDISC, &fixed, |m| {
             m.text(TCA_KIND, "htb").nest(TCA_OPTIONS, |m| m.attr(2, &glob))
@@ -265,14 +310,24 @@ impl PortRequests {
         });
     }
 
-    /// The layer between for InfiniBand-like arbitration: within its share a table goes by priority, above it borrows.
+    /// The layer between for InfiniBand-like arbitration: within its share a table goes by
+    /// priority, above it borrows.
     fn tables(&mut self, parent: u32, rate: BitsPerSec) {
         let low = rate.percent(LOW_TABLE_PERCENT);
         let high = BitsPerSec(rate.0 - low.0);
         self.htb(parent, TABLES, 3);
-        self.class(handle(TABLES, 0), handle(TABLES, 1), &htb_options(UNLIMITED, UNLIMITED, FRAME_QUANTUM, 0));
+        self.class(
+            handle(TABLES, 0),
+            handle(TABLES, 1),
+            &htb_options(UNLIMITED, UNLIMITED, FRAME_QUANTUM, 0),
+        );
         for (minor, share, priority) in [(2, high, 0), (3, low, 1)] {
-            let options = htb_options(TokenBucket::new(share, burst(rate)), UNLIMITED, FRAME_QUANTUM, priority);
+            let options = htb_options(
+                TokenBucket::new(share, burst(rate)),
+                UNLIMITED,
+                FRAME_QUANTUM,
+                priority,
+            );
             self.class(handle(TABLES, 1), handle(TABLES, minor), &options);
         }
         let leaves = |table: &[(Class, u32)]| -> Vec<LeafClass> {
@@ -286,8 +341,9 @@ impl PortRequests {
         self.address_resolution(TABLES, 2);
     }
 
-    /// Strict order on a link with express frames: urgent classes draw on a bucket of the whole rate that only they
-    /// use, and are charged to the link's bucket afterwards; the others wait for what the link's bucket has left.
+    /// Strict order on a link with express frames: urgent classes draw on a bucket of the whole
+    /// rate that only they use, and are charged to the link's bucket afterwards; the others wait
+    /// for what the link's bucket has left.
     fn urgency(&mut self, parent: u32, rate: BitsPerSec) {
         let (all, own) = (TokenBucket::new(rate, burst(rate)), TokenBucket::new(OWN_RATE, FRAME));
         self.htb(parent, CLASSES, minor(Class::BestEffort));
@@ -342,14 +398,16 @@ impl PortRequests {
         // One preference per protocol: the kernel keeps filters of one preference to one protocol.
         let preference = u32::from(ether_type & 0xf) + 1;
         let info = preference << 16 | u32::from(ether_type.to_be());
-        // struct tc_u32_sel: TC_U32_TERMINAL, no shift, one key, then struct tc_u32_key at offset 0.
+        // struct tc_u32_sel: TC_U32_TERMINAL, no shift, one key, then struct tc_u32_key at offset
+        // 0.
         let mut selector = vec![1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
         selector.extend_from_slice(&mask);
         selector.extend_from_slice(&value);
         selector.extend_from_slice(&[0; 8]);
         let fixed = tcmsg(self.index, 0, handle(major, 0), info);
         self.request("add a u32 filter", RTM_NEWTFILTER, &fixed, |m| {
-            m.text(TCA_KIND, "u32").nest(TCA_OPTIONS, |m| m.u32(1, handle(major, minor)).attr(5, &selector))
+            m.text(TCA_KIND, "u32")
+                .nest(TCA_OPTIONS, |m| m.u32(1, handle(major, minor)).attr(5, &selector))
         });
     }
 }
@@ -379,10 +437,11 @@ pub(crate) fn counters(body: &[u8]) -> Option<ClassCounters> {
         _ => return None,
     };
     let stats = find(body.get(20..)?, TCA_STATS2)?;
-    // TCA_STATS_BASIC (1): u64 bytes, u32 packets. TCA_STATS_QUEUE (3): u32 length, backlog, drops, requeues, overlimits.
-    // TCA_STATS_PKT64 (8): u64 packets, where 32 bits did not do.
+    // TCA_STATS_BASIC (1): u64 bytes, u32 packets. TCA_STATS_QUEUE (3): u32 length, backlog, drops,
+    // requeues, overlimits. TCA_STATS_PKT64 (8): u64 packets, where 32 bits did not do.
     let (basic, queue) = (find(stats, 1)?, find(stats, 3)?);
-    let packets = find(stats, 8).and_then(|p| u64_at(p, 0)).or_else(|| u32_at(basic, 8).map(u64::from))?;
+    let packets =
+        find(stats, 8).and_then(|p| u64_at(p, 0)).or_else(|| u32_at(basic, 8).map(u64::from))?;
     Some(ClassCounters {
         class,
         packets,
@@ -430,8 +489,13 @@ mod tests {
         let mut bytes = Vec::new();
         message.write(0, &mut bytes);
         let body = &bytes[crate::rtattr::HEADER..];
-        let expected =
-            ClassCounters { class: Some(Class::Bulk), packets: 7, bytes: 12_345, drops: 2, backlog_packets: 3 };
+        let expected = ClassCounters {
+            class: Some(Class::Bulk),
+            packets: 7,
+            bytes: 12_345,
+            drops: 2,
+            backlog_packets: 3,
+        };
         assert_eq!(counters(body), Some(expected));
         for cut in 0..body.len() {
             let _ = counters(&body[..cut]);

@@ -1,8 +1,9 @@
-//! Netlink messages as bytes: a header, a fixed part, and nested attributes, written and read without a copy of the kernel's structs.
+//! Netlink messages as bytes: a header, a fixed part, and nested attributes, written and read
+//! without a copy of the kernel's structs.
 //!
 //! # Model
-//! A message is built in place; lengths are patched when a part closes. Everything is native-endian and padded to
-//! four bytes, except where a network protocol's own fields say otherwise.
+//! A message is built in place; lengths are patched when a part closes. Everything is native-endian
+//! and padded to four bytes, except where a network protocol's own fields say otherwise.
 //!
 //! # Source
 //! `include/uapi/linux/netlink.h`, `include/uapi/linux/rtnetlink.h`; RFC 3549.
@@ -64,7 +65,8 @@ impl NetlinkMessage {
         self.open(kind | NESTED, &[], fill)
     }
 
-    /// Appends an attribute that begins with `fixed` and then holds attributes (`VETH_INFO_PEER`, nexthops).
+    /// Appends an attribute that begins with `fixed` and then holds attributes (`VETH_INFO_PEER`,
+    /// nexthops).
     pub(crate) fn open(mut self, kind: u16, fixed: &[u8], fill: impl FnOnce(Self) -> Self) -> Self {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(&[0, 0]);
@@ -157,7 +159,9 @@ mod tests {
 
     #[test]
     fn write__lengths_cover_nested_parts_and_padding() {
-        let message = NetlinkMessage::new(16, 5, &[9, 9, 9, 9]).text(3, "p0").nest(18, |m| m.u32(1, 7).u8(2, 1));
+        let message = NetlinkMessage::new(16, 5, &[9, 9, 9, 9])
+            .text(3, "p0")
+            .nest(18, |m| m.u32(1, 7).u8(2, 1));
         let mut bytes = Vec::new();
         message.write(42, &mut bytes);
         let mut expected = Vec::new();

@@ -1,8 +1,9 @@
-//! What a lab looks like: its name, topology, rates and queues, with the impossible refused in one sentence.
+//! What a lab looks like: its name, topology, rates and queues, with the impossible refused in one
+//! sentence.
 //!
 //! # Model
-//! A specification is plain values that read from a scenario file. [`LabSpec::check`] is the only gate: what passes it
-//! can be planned without further questions.
+//! A specification is plain values that read from a scenario file. [`LabSpec::check`] is the only
+//! gate: what passes it can be planned without further questions.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,13 +15,16 @@ use crate::LabError;
 
 /// The most rails of a lab: what a wire over UDP takes.
 const RAILS_MAX: u32 = 4;
-/// The most hosts of one lab: a Linux bridge has 1024 ports (`BR_MAX_PORTS`, `net/bridge/br_private.h`).
+/// The most hosts of one lab: a Linux bridge has 1024 ports (`BR_MAX_PORTS`,
+/// `net/bridge/br_private.h`).
 const HOSTS_MAX: u32 = 1000;
 /// Below this one 1514-byte frame holds the link for more than 12 ms: no class could be fast.
 const RATE_MIN: BitsPerSec = BitsPerSec::mega(1);
-/// Far above what a software link carries; the kernel's 32-bit byte rate ends at 34 Gb/s (`struct tc_ratespec`).
+/// Far above what a software link carries; the kernel's 32-bit byte rate ends at 34 Gb/s (`struct
+/// tc_ratespec`).
 const RATE_MAX: BitsPerSec = BitsPerSec::mega(32_000);
-/// A deeper queue holds more packets than the default socket buffers of a self-test's burst can carry.
+/// A deeper queue holds more packets than the default socket buffers of a self-test's burst can
+/// carry.
 const QUEUE_PACKETS_MAX: u32 = 10_000;
 /// The measured reference depth: 100 packets of 1442 bytes at 100 Mb/s wait 11.5 ms.
 const QUEUE_PACKETS: u32 = 100;
@@ -74,7 +78,12 @@ impl From<LabName> for String {
 
 /// How the hosts hang together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "kebab-case", rename_all_fields = "kebab-case", deny_unknown_fields)]
+#[serde(
+    tag = "kind",
+    rename_all = "kebab-case",
+    rename_all_fields = "kebab-case",
+    deny_unknown_fields
+)]
 pub enum Topology {
     /// All hosts on one switch.
     Star {
@@ -92,7 +101,8 @@ pub enum Topology {
         /// The rate of the trunk.
         trunk: BitsPerSec,
     },
-    /// Leaves and spines as routers; flows spread over the spines by a hash of addresses and ports. Unicast only.
+    /// Leaves and spines as routers; flows spread over the spines by a hash of addresses and ports.
+    /// Unicast only.
     LeafSpine {
         /// Leaf routers, `1..=250`.
         leaves: u32,
@@ -135,7 +145,8 @@ pub enum QueueKind {
     /// A queue per class; the most urgent that waits goes first.
     #[default]
     Strict,
-    /// A queue per class; each gets its [`Weights`] share of the link, what one leaves goes to the others.
+    /// A queue per class; each gets its [`Weights`] share of the link, what one leaves goes to the
+    /// others.
     Weighted,
     /// InfiniBand-like arbitration: a high table before a low one, which keeps a tenth of the link.
     #[serde(rename = "vlarb")]
@@ -222,7 +233,8 @@ impl Default for Weights {
 pub struct LabSpec {
     /// How the hosts hang together.
     pub topology: Topology,
-    /// Rails, `1..=4`: stars side by side, each a network and a switch of its own, with a link to every host.
+    /// Rails, `1..=4`: stars side by side, each a network and a switch of its own, with a link to
+    /// every host.
     #[serde(default = "one_rail")]
     pub rails: u32,
     /// What every port does with waiting packets.
@@ -259,7 +271,9 @@ impl LabSpec {
         let refuse = |sentence: String| Err(LabError::Impossible(sentence));
         let hosts = self.topology.hosts();
         if !(1..=HOSTS_MAX).contains(&hosts) {
-            return refuse(format!("a lab of {hosts} hosts is impossible: 1 to {HOSTS_MAX} hosts work"));
+            return refuse(format!(
+                "a lab of {hosts} hosts is impossible: 1 to {HOSTS_MAX} hosts work"
+            ));
         }
         if let Topology::TwoSwitch { .. } = self.topology
             && !hosts.is_multiple_of(2)
@@ -272,12 +286,17 @@ impl LabSpec {
         }
         let most = if matches!(self.topology, Topology::Star { .. }) { RAILS_MAX } else { 1 };
         if !(1..=most).contains(&self.rails) {
-            return refuse(format!("{} rails are impossible: 1 works, and up to {RAILS_MAX} in a star", self.rails));
+            return refuse(format!(
+                "{} rails are impossible: 1 works, and up to {RAILS_MAX} in a star",
+                self.rails
+            ));
         }
         if let Topology::LeafSpine { leaves, hosts_per_leaf, spines, .. } = self.topology {
-            for (what, given, most) in
-                [("leaves", leaves, 250), ("hosts per leaf", hosts_per_leaf, 63), ("spines", spines, 63)]
-            {
+            for (what, given, most) in [
+                ("leaves", leaves, 250),
+                ("hosts per leaf", hosts_per_leaf, 63),
+                ("spines", spines, 63),
+            ] {
                 if !(1..=most).contains(&given) {
                     return refuse(format!("{given} {what} are impossible: 1 to {most} work"));
                 }
@@ -285,17 +304,23 @@ impl LabSpec {
         }
         for (what, rate) in self.topology.rates() {
             if !(RATE_MIN..=RATE_MAX).contains(&rate) {
-                return refuse(format!("the {what} cannot have {rate}: {RATE_MIN} to {RATE_MAX} work"));
+                return refuse(format!(
+                    "the {what} cannot have {rate}: {RATE_MIN} to {RATE_MAX} work"
+                ));
             }
         }
         if !(10..=QUEUE_PACKETS_MAX).contains(&self.queue_packets) {
             let given = self.queue_packets;
-            return refuse(format!("a queue of {given} packets is impossible: 10 to {QUEUE_PACKETS_MAX} work"));
+            return refuse(format!(
+                "a queue of {given} packets is impossible: 10 to {QUEUE_PACKETS_MAX} work"
+            ));
         }
         for class in Class::ALL {
             let weight = self.weights.weight(class);
             if !(1..=WEIGHT_MAX).contains(&weight) {
-                return refuse(format!("class {class} cannot have weight {weight}: 1 to {WEIGHT_MAX} work"));
+                return refuse(format!(
+                    "class {class} cannot have weight {weight}: 1 to {WEIGHT_MAX} work"
+                ));
             }
         }
         Ok(())
@@ -313,7 +338,10 @@ mod tests {
     #[test]
     fn check__the_impossible_is_refused_with_what_would_work() {
         let rate = BitsPerSec::mega(100);
-        assert_eq!(sentence(Topology::Star { hosts: 0, rate }), "a lab of 0 hosts is impossible: 1 to 1000 hosts work");
+        assert_eq!(
+            sentence(Topology::Star { hosts: 0, rate }),
+            "a lab of 0 hosts is impossible: 1 to 1000 hosts work"
+        );
         assert!(sentence(Topology::Star { hosts: 1001, rate }).contains("1 to 1000"));
         assert_eq!(
             sentence(Topology::TwoSwitch { hosts: 7, rate, trunk: rate }),
@@ -323,8 +351,13 @@ mod tests {
             sentence(Topology::TwoSwitch { hosts: 8, rate, trunk: BitsPerSec(64_000) }),
             "the trunk cannot have 64 kb/s: 1 Mb/s to 32 Gb/s work"
         );
-        let fat =
-            |leaves, hosts_per_leaf, spines| Topology::LeafSpine { leaves, hosts_per_leaf, spines, rate, uplink: rate };
+        let fat = |leaves, hosts_per_leaf, spines| Topology::LeafSpine {
+            leaves,
+            hosts_per_leaf,
+            spines,
+            rate,
+            uplink: rate,
+        };
         assert_eq!(sentence(fat(2, 64, 1)), "64 hosts per leaf are impossible: 1 to 63 work");
         assert_eq!(sentence(fat(2, 4, 0)), "0 spines are impossible: 1 to 63 work");
         assert!(sentence(fat(u32::MAX, u32::MAX, 1)).contains("1 to 1000"));
@@ -336,9 +369,11 @@ mod tests {
         assert!(good.check().is_ok());
         assert!(LabSpec { queue_packets: 9, ..good }.check().is_err());
         assert!(LabSpec { rails: 4, ..good }.check().is_ok());
-        let pair = Topology::TwoSwitch { hosts: 2, rate: BitsPerSec::mega(1), trunk: BitsPerSec::mega(1) };
+        let pair =
+            Topology::TwoSwitch { hosts: 2, rate: BitsPerSec::mega(1), trunk: BitsPerSec::mega(1) };
         for spec in [LabSpec { rails: 0, ..good }, LabSpec { rails: 2, topology: pair, ..good }] {
-            let sentence = format!("{} rails are impossible: 1 works, and up to 4 in a star", spec.rails);
+            let sentence =
+                format!("{} rails are impossible: 1 works, and up to 4 in a star", spec.rails);
             assert_eq!(spec.check().unwrap_err().to_string(), sentence);
         }
         let weights = Weights { bulk: 0, ..Weights::default() };
@@ -355,7 +390,10 @@ mod tests {
         let spec: LabSpec = serde_json::from_str(text).unwrap();
         let rate = BitsPerSec::mega(100);
         assert_eq!(spec.topology, Topology::TwoSwitch { hosts: 16, rate, trunk: rate });
-        assert_eq!((spec.queue, spec.queue_packets, spec.weights.low_latency), (QueueKind::VlArb, 100, 16));
+        assert_eq!(
+            (spec.queue, spec.queue_packets, spec.weights.low_latency),
+            (QueueKind::VlArb, 100, 16)
+        );
         let again: LabSpec = serde_json::from_str(&serde_json::to_string(&spec).unwrap()).unwrap();
         assert_eq!(again, spec);
     }
@@ -374,6 +412,12 @@ mod tests {
             assert_eq!(kind.name().parse::<QueueKind>().unwrap(), kind);
             assert_eq!(serde_json::to_string(&kind).unwrap(), format!("\"{kind}\""));
         }
-        assert!("prio".parse::<QueueKind>().unwrap_err().to_string().contains("fifo, strict, weighted, vlarb"));
+        assert!(
+            "prio"
+                .parse::<QueueKind>()
+                .unwrap_err()
+                .to_string()
+                .contains("fifo, strict, weighted, vlarb")
+        );
     }
 }

@@ -1,9 +1,10 @@
 //! Measures the libfabric wire between two processes, for `cargo xtask bench ofi`.
 //!
 //! # Model
-//! `ofi_bench ping|pong|write|target LOCAL PEER SECONDS SIZE`, both addresses as IP: messages of SIZE bytes in turns (half a turn
-//! is the latency), or one-sided writes of SIZE bytes, some under way at a time. Both ends poll. They meet over a
-//! TCP connection between the same addresses; the end that accepts it says `ready` first. The near one prints one line.
+//! `ofi_bench ping|pong|write|target LOCAL PEER SECONDS SIZE`, both addresses as IP: messages of
+//! SIZE bytes in turns (half a turn is the latency), or one-sided writes of SIZE bytes, some under
+//! way at a time. Both ends poll. They meet over a TCP connection between the same addresses; the
+//! end that accepts it says `ready` first. The near one prints one line.
 //!
 //! # Not here
 //! The same over libfabric alone: `fi_pingpong`, and `xtask/src/bench/ofi_peer.c`.
@@ -17,7 +18,8 @@ use std::net::{IpAddr, TcpListener, TcpStream};
 use clearway_ofi::{OfiConfig, OfiPort, OfiWire, Placement, ProviderInterface, Trust, WakeMethod};
 use clearway_proto::base::{Bytes, Class, LocalNs, Nanos, Rank};
 use clearway_proto::wire::{
-    Arrival, Destination, Operation, Out, PathId, PostOutcome, RegionId, RemoteSpan, Span, Status, Token, Wire,
+    Arrival, Destination, Operation, Out, PathId, PostOutcome, RegionId, RemoteSpan, Span, Status,
+    Token, Wire,
 };
 use rustix::time::{ClockId, clock_gettime};
 
@@ -94,7 +96,13 @@ fn post(wire: &mut OfiWire, operation: Operation, heads: &[u8]) -> bool {
 }
 
 /// A message of `size` bytes, or of a header alone.
-fn message(wire: &mut OfiWire, to: Rank, size: usize, head: &[u8], out: &mut Out<()>) -> OfiBenchResult<Operation> {
+fn message(
+    wire: &mut OfiWire,
+    to: Rank,
+    size: usize,
+    head: &[u8],
+    out: &mut Out<()>,
+) -> OfiBenchResult<Operation> {
     let region = wire.register(Bytes(size as u64)).map_err(|missing| missing.to_string())?;
     let body = Span { region, offset: 0, length: size.saturating_sub(head.len()) as u32 };
     let (to, head) = (Destination::One(to), out.head(head));
@@ -149,7 +157,11 @@ fn ping(wire: &mut OfiWire, length: Nanos, size: usize) -> OfiBenchResult<()> {
     linger(wire);
     halves.sort_unstable();
     let (least, median) = (halves[0], halves[halves.len() / 2]);
-    writeln!(io::stdout(), "round_trips {} min_ns {least} p50_ns {median} mean_ns {mean:.0}", halves.len())?;
+    writeln!(
+        io::stdout(),
+        "round_trips {} min_ns {least} p50_ns {median} mean_ns {mean:.0}",
+        halves.len()
+    )?;
     Ok(())
 }
 
@@ -171,7 +183,8 @@ fn linger(wire: &mut OfiWire) {
 }
 
 fn write(wire: &mut OfiWire, length: Nanos, size: usize) -> OfiBenchResult<()> {
-    let region = wire.register(Bytes((WINDOW * size) as u64)).map_err(|missing| missing.to_string())?;
+    let region =
+        wire.register(Bytes((WINDOW * size) as u64)).map_err(|missing| missing.to_string())?;
     let (mut posted, mut done, mut failed) = (0usize, 0usize, false);
     let (mut begin, mut used, mut before) = (wire.now(), 0, 0);
     let mut warm = true;
@@ -179,7 +192,8 @@ fn write(wire: &mut OfiWire, length: Nanos, size: usize) -> OfiBenchResult<()> {
         let offset = (number % WINDOW * size) as u64;
         let from = Span { region, offset, length: size as u32 };
         let into = RemoteSpan { region: RegionId(0), offset };
-        let (to, path, class, token) = (Rank(1), PathId(0), Class::Bulk, Some(Token(number as u64)));
+        let (to, path, class, token) =
+            (Rank(1), PathId(0), Class::Bulk, Some(Token(number as u64)));
         Operation::Write { to, path, class, from, into, immediate: Some(immediate), token }
     };
     loop {
@@ -206,7 +220,11 @@ fn write(wire: &mut OfiWire, length: Nanos, size: usize) -> OfiBenchResult<()> {
     let messages = done - before;
     post(wire, of(0, END), &[]);
     linger(wire);
-    writeln!(io::stdout(), "messages {messages} bytes {} wall_ns {wall} cpu_ns {used}", messages * size)?;
+    writeln!(
+        io::stdout(),
+        "messages {messages} bytes {} wall_ns {wall} cpu_ns {used}",
+        messages * size
+    )?;
     Ok(())
 }
 

@@ -1,15 +1,17 @@
 //! The part of libfabric's C interface that this crate uses, as the 1.17 headers declare it.
 //!
 //! # Model
-//! A libfabric object is a structure that begins with [`Fid`] and holds pointers to tables of functions. What headers
-//! call `fi_send` or `fi_write` are inline calls through these tables, so no such symbol exists in the library. Only
-//! members in use have their type here; the others keep their place as [`Unused`] or as plain pointers. Tables and
-//! structures grow at their ends only, so what is declared here stays where it is in later releases.
+//! A libfabric object is a structure that begins with [`Fid`] and holds pointers to tables of
+//! functions. What headers call `fi_send` or `fi_write` are inline calls through these tables, so
+//! no such symbol exists in the library. Only members in use have their type here; the others keep
+//! their place as [`Unused`] or as plain pointers. Tables and structures grow at their ends only,
+//! so what is declared here stays where it is in later releases.
 //!
 //! # Source
-//! `rdma/{fabric,fi_domain,fi_endpoint,fi_eq,fi_rma,fi_atomic,fi_cm}.h` of libfabric 1.17.0 (Debian 12). Written by hand.
-//! To make it anew for another release: correct the declarations, then run the tests of this module where that release's
-//! headers are installed; they compile a C program and compare every size and offset listed with it.
+//! `rdma/{fabric,fi_domain,fi_endpoint,fi_eq,fi_rma,fi_atomic,fi_cm}.h` of libfabric 1.17.0 (Debian
+//! 12). Written by hand. To make it anew for another release: correct the declarations, then run
+//! the tests of this module where that release's headers are installed; they compile a C program
+//! and compare every size and offset listed with it.
 //!
 //! # Invariants
 //! I1. Sizes and offsets are those of the C headers (tested).
@@ -21,7 +23,8 @@ use std::ffi::{c_char, c_int, c_void};
 /// A function that this crate never calls.
 pub(crate) type Unused = *const c_void;
 
-/// The interface version asked for: the oldest that has what is needed, so that every release speaks it.
+/// The interface version asked for: the oldest that has what is needed, so that every release
+/// speaks it.
 pub(crate) const API_VERSION: u32 = (1 << 16) | 17;
 
 pub(crate) const FI_MSG: u64 = 1 << 1;
@@ -206,7 +209,12 @@ pub(crate) struct FiRecord {
 #[repr(C)]
 pub(crate) struct FiOpsFabric {
     pub(crate) size: usize,
-    pub(crate) domain: unsafe extern "C" fn(*mut FidFabric, *mut FiRecord, *mut *mut FidDomain, *mut c_void) -> c_int,
+    pub(crate) domain: unsafe extern "C" fn(
+        *mut FidFabric,
+        *mut FiRecord,
+        *mut *mut FidDomain,
+        *mut c_void,
+    ) -> c_int,
     pub(crate) passive_ep: Unused,
     pub(crate) eq_open: Unused,
     pub(crate) wait_open: Unused,
@@ -234,7 +242,8 @@ pub(crate) struct FiAvAttr {
 #[repr(C)]
 pub(crate) struct FiOpsAv {
     pub(crate) size: usize,
-    pub(crate) insert: unsafe extern "C" fn(*mut FidAv, *const c_void, usize, *mut u64, u64, *mut c_void) -> c_int,
+    pub(crate) insert:
+        unsafe extern "C" fn(*mut FidAv, *const c_void, usize, *mut u64, u64, *mut c_void) -> c_int,
 }
 
 #[repr(C)]
@@ -253,16 +262,28 @@ pub(crate) struct FidMr {
 #[repr(C)]
 pub(crate) struct FiOpsDomain {
     pub(crate) size: usize,
-    pub(crate) av_open: unsafe extern "C" fn(*mut FidDomain, *mut FiAvAttr, *mut *mut FidAv, *mut c_void) -> c_int,
-    pub(crate) cq_open: unsafe extern "C" fn(*mut FidDomain, *mut FiCqAttr, *mut *mut FidCq, *mut c_void) -> c_int,
-    pub(crate) endpoint: unsafe extern "C" fn(*mut FidDomain, *mut FiRecord, *mut *mut FidEp, *mut c_void) -> c_int,
+    pub(crate) av_open:
+        unsafe extern "C" fn(*mut FidDomain, *mut FiAvAttr, *mut *mut FidAv, *mut c_void) -> c_int,
+    pub(crate) cq_open:
+        unsafe extern "C" fn(*mut FidDomain, *mut FiCqAttr, *mut *mut FidCq, *mut c_void) -> c_int,
+    pub(crate) endpoint:
+        unsafe extern "C" fn(*mut FidDomain, *mut FiRecord, *mut *mut FidEp, *mut c_void) -> c_int,
 }
 
 #[repr(C)]
 pub(crate) struct FiOpsMr {
     pub(crate) size: usize,
-    pub(crate) reg:
-        unsafe extern "C" fn(*mut Fid, *const c_void, usize, u64, u64, u64, u64, *mut *mut FidMr, *mut c_void) -> c_int,
+    pub(crate) reg: unsafe extern "C" fn(
+        *mut Fid,
+        *const c_void,
+        usize,
+        u64,
+        u64,
+        u64,
+        u64,
+        *mut *mut FidMr,
+        *mut c_void,
+    ) -> c_int,
 }
 
 #[repr(C)]
@@ -361,7 +382,14 @@ pub(crate) struct FiOpsMsg {
     pub(crate) recv: Unused,
     pub(crate) recvv: Unused,
     pub(crate) recvmsg: unsafe extern "C" fn(*mut FidEp, *const FiMsg, u64) -> isize,
-    pub(crate) send: unsafe extern "C" fn(*mut FidEp, *const c_void, usize, *mut c_void, u64, *mut c_void) -> isize,
+    pub(crate) send: unsafe extern "C" fn(
+        *mut FidEp,
+        *const c_void,
+        usize,
+        *mut c_void,
+        u64,
+        *mut c_void,
+    ) -> isize,
     pub(crate) sendv: Unused,
     pub(crate) sendmsg: Unused,
     pub(crate) inject: unsafe extern "C" fn(*mut FidEp, *const c_void, usize, u64) -> isize,
@@ -389,8 +417,16 @@ pub(crate) struct FiMsgRma {
 #[repr(C)]
 pub(crate) struct FiOpsRma {
     pub(crate) size: usize,
-    pub(crate) read:
-        unsafe extern "C" fn(*mut FidEp, *mut c_void, usize, *mut c_void, u64, u64, u64, *mut c_void) -> isize,
+    pub(crate) read: unsafe extern "C" fn(
+        *mut FidEp,
+        *mut c_void,
+        usize,
+        *mut c_void,
+        u64,
+        u64,
+        u64,
+        *mut c_void,
+    ) -> isize,
     pub(crate) readv: Unused,
     pub(crate) readmsg: Unused,
     pub(crate) write: Unused,

@@ -1,8 +1,10 @@
-//! What a rank publishes so that others can reach it: its provider, and the address of each of its lanes.
+//! What a rank publishes so that others can reach it: its provider, and the address of each of its
+//! lanes.
 //!
 //! # Model
-//! `"cwof"`, a version byte, the provider's name (length byte first), protocol and its version (4 bytes each,
-//! little-endian), the number of lanes, and each lane's address (length in 2 bytes first).
+//! `"cwof"`, a version byte, the provider's name (length byte first), protocol and its version (4
+//! bytes each, little-endian), the number of lanes, and each lane's address (length in 2 bytes
+//! first).
 //!
 //! # Invariants
 //! I1. [`PublishedAddress::parse`] answers for any bytes and allocates no more than they hold.
@@ -51,9 +53,11 @@ impl PublishedAddress {
     /// What is wrong with it.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, &'static str> {
         const CUT: &str = "it is cut short";
-        let mut rest = ByteReader::new(bytes.strip_prefix(MAGIC).ok_or("it begins with other bytes")?);
+        let mut rest =
+            ByteReader::new(bytes.strip_prefix(MAGIC).ok_or("it begins with other bytes")?);
         let name = rest.u8().and_then(|length| rest.run(length.into())).ok_or(CUT)?;
-        let provider = std::str::from_utf8(name).map_err(|_| "its provider has no name")?.to_owned();
+        let provider =
+            std::str::from_utf8(name).map_err(|_| "its provider has no name")?.to_owned();
         let (protocol, protocol_version) = (rest.u32().ok_or(CUT)?, rest.u32().ok_or(CUT)?);
         let count = usize::from(rest.u8().ok_or(CUT)?);
         if count == 0 || count > LANES_MAX {
@@ -67,7 +71,11 @@ impl PublishedAddress {
             }
             lanes.push(rest.run(length).ok_or(CUT)?.to_vec());
         }
-        if rest.is_empty() { Ok(Self { provider, protocol, protocol_version, lanes }) } else { Err("it is too long") }
+        if rest.is_empty() {
+            Ok(Self { provider, protocol, protocol_version, lanes })
+        } else {
+            Err("it is too long")
+        }
     }
 
     /// Whether two ends understand each other.
@@ -89,7 +97,12 @@ mod tests {
     use super::*;
 
     fn published() -> PublishedAddress {
-        PublishedAddress { provider: "tcp".into(), protocol: 24, protocol_version: 1, lanes: vec![vec![1, 2], vec![3]] }
+        PublishedAddress {
+            provider: "tcp".into(),
+            protocol: 24,
+            protocol_version: 1,
+            lanes: vec![vec![1, 2], vec![3]],
+        }
     }
 
     #[test]

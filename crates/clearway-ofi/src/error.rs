@@ -1,4 +1,5 @@
-//! What can go wrong when libfabric is loaded or an end of the wire is opened, each as one sentence for a person.
+//! What can go wrong when libfabric is loaded or an end of the wire is opened, each as one sentence
+//! for a person.
 
 use std::path::PathBuf;
 
@@ -10,7 +11,9 @@ use thiserror::Error;
 #[non_exhaustive]
 pub enum OfiError {
     /// No library could be loaded: install one, name one, or use another wire.
-    #[error("no libfabric: {said}; install libfabric1, or put the library where the loader looks (LD_LIBRARY_PATH)")]
+    #[error(
+        "no libfabric: {said}; install libfabric1, or put the library where the loader looks (LD_LIBRARY_PATH)"
+    )]
     NoLibrary {
         /// What the loader said about each attempt.
         said: String,
@@ -69,7 +72,8 @@ pub enum OfiError {
         /// Entries in the list of peers.
         ranks: usize,
     },
-    /// Whoever greets as this rank has another key, or repeats the rank's greeting: start all ranks in one run.
+    /// Whoever greets as this rank has another key, or repeats the rank's greeting: start all ranks
+    /// in one run.
     #[error(
         "who greets as rank {rank} does not hold the key of this job, or repeats a greeting, so it is not heard; \
          start all ranks in one run"
@@ -79,7 +83,9 @@ pub enum OfiError {
         rank: Rank,
     },
     /// Two ranks chose providers that do not understand each other: name one provider for all.
-    #[error("rank {rank} speaks {theirs}, this rank speaks {ours}; name one provider that every host has")]
+    #[error(
+        "rank {rank} speaks {theirs}, this rank speaks {ours}; name one provider that every host has"
+    )]
     OtherProvider {
         /// The other rank.
         rank: Rank,

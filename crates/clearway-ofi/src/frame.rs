@@ -1,4 +1,5 @@
-//! The libfabric wire's own header, and the small messages that its ends exchange beside those of engines.
+//! The libfabric wire's own header, and the small messages that its ends exchange beside those of
+//! engines.
 //!
 //! # Model
 //! One message is a header of 16 bytes and what its kind says. All numbers are little-endian.
@@ -12,9 +13,10 @@
 //! | 4 | 4 | rank of the sender |
 //! | 8 | 8 | session number: the job's, or one of this direction between two ranks |
 //!
-//! Kind 0 goes on with the engine's header and the body. Kind 9 goes on with a ticket and 1 to [`WORDS_MAX`] [`ImmediateWord`]s; the
-//! others are [`ControlMessage`]s. The session number keeps jobs apart; it is **not authentication**, even where it is
-//! one of a pair of ranks that strangers cannot guess (`trust`).
+//! Kind 0 goes on with the engine's header and the body. Kind 9 goes on with a ticket and 1 to
+//! [`WORDS_MAX`] [`ImmediateWord`]s; the others are [`ControlMessage`]s. The session number keeps
+//! jobs apart; it is **not authentication**, even where it is one of a pair of ranks that strangers
+//! cannot guess (`trust`).
 //!
 //! # Invariants
 //! I1. [`parse`] answers for any bytes, never panics and never reads outside them.
@@ -26,8 +28,9 @@ use clearway_proto::wire::{AtomicKind, RegionId, RemoteSpan};
 pub(crate) const FRAME_LENGTH: usize = 16;
 /// The longest engine's header: as on the UDP wire, so that an engine that fits here fits there.
 pub(crate) const HEAD_MAX: usize = 128;
-/// The longest body: two pages. With both headers it stays below the 16 KiB up to which `ofi_rxm` sends a message in one
-/// piece (`FI_OFI_RXM_BUFFER_SIZE`, `fi_rxm(7)`); what is longer is what one-sided writes are for.
+/// The longest body: two pages. With both headers it stays below the 16 KiB up to which `ofi_rxm`
+/// sends a message in one piece (`FI_OFI_RXM_BUFFER_SIZE`, `fi_rxm(7)`); what is longer is what
+/// one-sided writes are for.
 pub(crate) const BODY_MAX: usize = 8_192;
 /// The longest message, rounded up so that the next one in a buffer begins on a cache line.
 pub(crate) const MESSAGE_MAX: usize = (FRAME_LENGTH + HEAD_MAX + BODY_MAX).next_multiple_of(64);
@@ -38,7 +41,8 @@ pub(crate) const NOTE_MAX: usize = 56;
 pub(crate) const WORDS_MAX: usize = 16;
 /// Bytes of a [`ImmediateWord`].
 const WORD_LENGTH: usize = 22;
-/// Marks the region of a [`ImmediateWord`] whose write the peer's engine does not hear of. Regions have far smaller numbers.
+/// Marks the region of a [`ImmediateWord`] whose write the peer's engine does not hear of. Regions
+/// have far smaller numbers.
 const SILENT: u16 = 1 << 15;
 /// The longest message of words.
 pub(crate) const WORDS_LENGTH_MAX: usize = FRAME_LENGTH + 8 + WORDS_MAX * WORD_LENGTH;
@@ -54,7 +58,8 @@ const MAGIC: u8 = 0xc2;
 /// What one end of the wire tells another beside engines' messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ControlMessage {
-    /// The first message on a connection: it can be marked from now on. The proof counts where ranks show one.
+    /// The first message on a connection: it can be marked from now on. The proof counts where
+    /// ranks show one.
     Hello { proof: [u8; HELLO_LENGTH] },
     /// A write into your memory is complete.
     Landed(ImmediateWord),
@@ -100,8 +105,12 @@ pub(crate) struct ImmediateWord {
 impl ImmediateWord {
     fn put<const LONGEST: usize>(self, message: &mut Head<LONGEST>) {
         let silent = if self.immediate.is_none() { SILENT } else { 0 };
-        message.put(&(self.into.region.0 | silent).to_le_bytes()).put(&self.into.offset.to_le_bytes());
-        message.put(&self.length.to_le_bytes()).put(&self.immediate.unwrap_or_default().to_le_bytes());
+        message
+            .put(&(self.into.region.0 | silent).to_le_bytes())
+            .put(&self.into.offset.to_le_bytes());
+        message
+            .put(&self.length.to_le_bytes())
+            .put(&self.immediate.unwrap_or_default().to_le_bytes());
     }
 
     fn read(rest: &mut ByteReader<'_>) -> Option<Self> {
@@ -156,7 +165,8 @@ pub(crate) struct HeaderSender {
 
 impl HeaderSender {
     fn header(self, kind: u8, class: Class, head_length: u8) -> [u8; FRAME_LENGTH] {
-        let mut bytes = [MAGIC, kind, class.index() as u8, head_length, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        let mut bytes =
+            [MAGIC, kind, class.index() as u8, head_length, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
         bytes[4..8].copy_from_slice(&self.rank.0.to_le_bytes());
         bytes[8..].copy_from_slice(&self.session.to_le_bytes());
         bytes
@@ -182,7 +192,10 @@ impl HeaderSender {
             ControlMessage::TellRegion { region, there } => {
                 message.put(&region.0.to_le_bytes());
                 if let Some(RegionHandle { begin, length, key }) = there {
-                    message.put(&begin.to_le_bytes()).put(&length.to_le_bytes()).put(&key.to_le_bytes());
+                    message
+                        .put(&begin.to_le_bytes())
+                        .put(&length.to_le_bytes())
+                        .put(&key.to_le_bytes());
                 }
             }
             ControlMessage::AskAtomic { ticket, kind, at } => {
@@ -191,7 +204,10 @@ impl HeaderSender {
                     AtomicKind::Swap(n) => (1, n, 0),
                     AtomicKind::CompareSwap { expected, desired } => (2, desired, expected),
                 };
-                message.put(&ticket.to_le_bytes()).put(&at.region.0.to_le_bytes()).put(&at.offset.to_le_bytes());
+                message
+                    .put(&ticket.to_le_bytes())
+                    .put(&at.region.0.to_le_bytes())
+                    .put(&at.offset.to_le_bytes());
                 message.put(&number.to_le_bytes()).put(&a.to_le_bytes()).put(&b.to_le_bytes());
             }
             ControlMessage::TellAtomic { ticket, old } => {
@@ -223,7 +239,9 @@ impl HeaderSender {
 
 /// The word at `index` in a message of words.
 pub(crate) fn word(message: &[u8], index: usize) -> Option<ImmediateWord> {
-    ImmediateWord::read(&mut ByteReader::new(message.get(FRAME_LENGTH + 8 + index * WORD_LENGTH..)?))
+    ImmediateWord::read(&mut ByteReader::new(
+        message.get(FRAME_LENGTH + 8 + index * WORD_LENGTH..)?,
+    ))
 }
 
 /// Reads `message`; `None` for whatever has not the session number that `session_of` its rank says.
@@ -259,7 +277,9 @@ pub(crate) fn parse(message: &[u8], session_of: impl FnOnce(Rank) -> Option<u64>
 
 /// Whose greeting `message` says to be, whatever its session number and proof are.
 pub(crate) fn greeter(message: &[u8]) -> Option<Rank> {
-    let [MAGIC, HELLO, _, _, rank @ .., _, _, _, _, _, _, _, _] = *message.first_chunk::<FRAME_LENGTH>()? else {
+    let [MAGIC, HELLO, _, _, rank @ .., _, _, _, _, _, _, _, _] =
+        *message.first_chunk::<FRAME_LENGTH>()?
+    else {
         return None;
     };
     Some(Rank(u32::from_le_bytes(rank)))
@@ -311,8 +331,10 @@ mod tests {
     const SENDER: HeaderSender = HeaderSender { rank: Rank(258), session: 0x1122_3344_5566_7788 };
 
     /// Rank 258 of that session, class bulk, header "hd" and body "body".
-    const LITERAL: [u8; 22] =
-        [0xc2, 0, 3, 2, 2, 1, 0, 0, 0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11, b'h', b'd', b'b', b'o', b'd', b'y'];
+    const LITERAL: [u8; 22] = [
+        0xc2, 0, 3, 2, 2, 1, 0, 0, 0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11, b'h', b'd',
+        b'b', b'o', b'd', b'y',
+    ];
 
     fn read(message: &[u8]) -> Option<Frame> {
         parse(message, |rank| (rank == SENDER.rank).then_some(SENDER.session))
@@ -321,7 +343,8 @@ mod tests {
     #[test]
     fn greeter__is_told_of_greetings_only() {
         let hello = |rank| {
-            HeaderSender { rank, session: 9 }.note(Class::Bulk, ControlMessage::Hello { proof: [0; HELLO_LENGTH] })
+            HeaderSender { rank, session: 9 }
+                .note(Class::Bulk, ControlMessage::Hello { proof: [0; HELLO_LENGTH] })
         };
         let message = hello(Rank(5));
         let bytes = message.bytes();
@@ -332,7 +355,11 @@ mod tests {
     #[test]
     fn message__is_byte_for_byte_as_described() {
         assert_eq!(SENDER.message(Class::Bulk, 2), LITERAL[..FRAME_LENGTH]);
-        let frame = Frame { from: Rank(258), class: Class::Bulk, content: ReceivedContent::Message { body_start: 18 } };
+        let frame = Frame {
+            from: Rank(258),
+            class: Class::Bulk,
+            content: ReceivedContent::Message { body_start: 18 },
+        };
         assert_eq!(read(&LITERAL), Some(frame));
     }
 
@@ -360,14 +387,22 @@ mod tests {
             ControlMessage::TellRegion { region: RegionId(3), there: Some(there) },
             ControlMessage::AskAtomic { ticket: 1, kind: AtomicKind::FetchAdd(2), at },
             ControlMessage::AskAtomic { ticket: 1, kind: AtomicKind::Swap(2), at },
-            ControlMessage::AskAtomic { ticket: 1, kind: AtomicKind::CompareSwap { expected: 3, desired: 4 }, at },
+            ControlMessage::AskAtomic {
+                ticket: 1,
+                kind: AtomicKind::CompareSwap { expected: 3, desired: 4 },
+                at,
+            },
             ControlMessage::TellAtomic { ticket: 1, old: Some(u64::MAX) },
             ControlMessage::TellAtomic { ticket: 1, old: None },
         ];
         for note in notes {
             let message = SENDER.note(Class::Control, note);
             let bytes = message.bytes();
-            let frame = Frame { from: SENDER.rank, class: Class::Control, content: ReceivedContent::Note(note) };
+            let frame = Frame {
+                from: SENDER.rank,
+                class: Class::Control,
+                content: ReceivedContent::Note(note),
+            };
             assert_eq!(read(bytes), Some(frame));
             let mut longer = bytes.to_vec();
             longer.push(0);

@@ -1,9 +1,11 @@
-//! The libfabric wire: the fabric a site already has, through the library it already has, found at run time.
+//! The libfabric wire: the fabric a site already has, through the library it already has, found at
+//! run time.
 //!
-//! Rooms: [`OfiPort`] and [`OfiWire`] (one rank's end), [`survey`] (which libraries and providers there are, and what
-//! speaks against each), [`ProviderChoice`] and [`ProviderInterface`] (what a caller can ask for), [`Trust`] (whom an end hears). Inside: `abi` (the C interface),
-//! `library` (loading), `device` (safe handles), `provider` (the rules of choice), `sockets` (marking what the `tcp`
-//! provider opened).
+//! Rooms: [`OfiPort`] and [`OfiWire`] (one rank's end), [`survey`] (which libraries and providers
+//! there are, and what speaks against each), [`ProviderChoice`] and [`ProviderInterface`] (what a
+//! caller can ask for), [`Trust`] (whom an end hears). Inside: `abi` (the C interface), `library`
+//! (loading), `device` (safe handles), `provider` (the rules of choice), `sockets` (marking what
+//! the `tcp` provider opened).
 
 #![deny(unsafe_code)]
 #![cfg_attr(test, allow(non_snake_case))]
@@ -29,6 +31,8 @@ pub use choice::{LibraryFound, LibrarySurvey, survey};
 pub use error::OfiError;
 pub use library::LibraryVersion;
 pub use port::{OfiConfig, OfiPort, Placement, WakeMethod};
-pub use provider::{Exposure, JudgedOffer, OfferRefusal, OfferVerdict, ProviderChoice, ProviderInterface, Reach};
+pub use provider::{
+    Exposure, JudgedOffer, OfferRefusal, OfferVerdict, ProviderChoice, ProviderInterface, Reach,
+};
 pub use trust::{PROOF_LENGTH, Trust};
 pub use wire::{OfiWire, Rest};

@@ -1,18 +1,21 @@
 //! Finds and loads a libfabric at run time, and asks it what it offers.
 //!
 //! # Model
-//! Two places are tried in order: the path that the caller names, or else `libfabric.so.1` where the system's loader looks
-//! (`LD_LIBRARY_PATH` of a module system included). Nothing is needed at build time, and a program that never
-//! loads the library runs where there is none. A loaded library stays for the life of the process: providers leave
-//! threads and exit handlers behind, so that unloading one is not safe.
+//! Two places are tried in order: the path that the caller names, or else `libfabric.so.1` where
+//! the system's loader looks (`LD_LIBRARY_PATH` of a module system included). Nothing is needed at
+//! build time, and a program that never loads the library runs where there is none. A loaded
+//! library stays for the life of the process: providers leave threads and exit handlers behind, so
+//! that unloading one is not safe.
 //!
 //! # Source
-//! Symbol versions: libfabric exports `fi_getinfo` once for each layout that its structures had. `FABRIC_1.3` is the layout
-//! of 1.17, and releases up to 2.7 still export it; a plain `dlsym` would return the newest layout, which is another
-//! one. Signal handlers: libinfinipath and libpsm2, which Debian's 1.17 pulls in, install one for SIGSEGV when loaded.
+//! Symbol versions: libfabric exports `fi_getinfo` once for each layout that its structures had.
+//! `FABRIC_1.3` is the layout of 1.17, and releases up to 2.7 still export it; a plain `dlsym`
+//! would return the newest layout, which is another one. Signal handlers: libinfinipath and
+//! libpsm2, which Debian's 1.17 pulls in, install one for SIGSEGV when loaded.
 //!
 //! # Invariants
-//! I1. Every structure that crosses this border has the layout of [`crate::abi`]: each symbol is asked for by version.
+//! I1. Every structure that crosses this border has the layout of [`crate::abi`]: each symbol is
+//!     asked for by version.
 //! I2. Signal handlers are after loading, and after the first question, what they were before.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -28,14 +31,22 @@ use crate::error::OfiError;
 
 /// What the system's loader is asked for: the name that 1.x and 2.x share.
 const DEFAULT_NAME: &str = "libfabric.so.1";
-/// Signals that may have handlers: 1 to 64 (`signal(7)`); two that libc keeps for itself refuse to be read.
+/// Signals that may have handlers: 1 to 64 (`signal(7)`); two that libc keeps for itself refuse to
+/// be read.
 const SIGNALS: std::ops::RangeInclusive<c_int> = 1..=64;
 
-type AskOffers =
-    unsafe extern "C" fn(u32, *const c_char, *const c_char, u64, *const FiRecord, *mut *mut FiRecord) -> c_int;
+type AskOffers = unsafe extern "C" fn(
+    u32,
+    *const c_char,
+    *const c_char,
+    u64,
+    *const FiRecord,
+    *mut *mut FiRecord,
+) -> c_int;
 type FreeRecord = unsafe extern "C" fn(*mut FiRecord);
 type CopyRecord = unsafe extern "C" fn(*const FiRecord) -> *mut FiRecord;
-type OpenFabric = unsafe extern "C" fn(*mut FiFabricAttr, *mut *mut FidFabric, *mut c_void) -> c_int;
+type OpenFabric =
+    unsafe extern "C" fn(*mut FiFabricAttr, *mut *mut FidFabric, *mut c_void) -> c_int;
 type StrError = unsafe extern "C" fn(c_int) -> *const c_char;
 
 /// A version as libfabric says it.
@@ -116,7 +127,8 @@ struct FabricRecord {
     free: FreeRecord,
 }
 
-// SAFETY: a plain structure on the heap that this value alone owns; `fi_freeinfo` may be called by any thread.
+// SAFETY: a plain structure on the heap that this value alone owns; `fi_freeinfo` may be called by
+// any thread.
 unsafe impl Send for FabricRecord {}
 
 impl Drop for FabricRecord {
@@ -133,16 +145,21 @@ impl Library {
     /// The file cannot be loaded, or is no libfabric of 1.17 or later; the sentence says which.
     pub(crate) fn load(named: Option<&Path>) -> Result<Self, OfiError> {
         let name = named.map_or(DEFAULT_NAME.as_bytes(), |path| path.as_os_str().as_bytes());
-        let c_name = CString::new(name).map_err(|_| OfiError::NoLibrary { said: "the path has a zero byte".into() })?;
-        // SAFETY: a plain dlopen of a null-terminated name. The library's constructors run; those of libfabric and of
-        // what it pulls in touch nothing of this process but signal handlers, which are put back.
-        let handle =
-            keeping_signal_handlers(|| unsafe { libc::dlopen(c_name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) });
+        let c_name = CString::new(name)
+            .map_err(|_| OfiError::NoLibrary { said: "the path has a zero byte".into() })?;
+        // SAFETY: a plain dlopen of a null-terminated name. The library's constructors run; those
+        // of libfabric and of what it pulls in touch nothing of this process but signal handlers,
+        // which are put back.
+        let handle = keeping_signal_handlers(|| unsafe {
+            libc::dlopen(c_name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL)
+        });
         let Some(handle) = NonNull::new(handle) else {
             return Err(OfiError::NoLibrary { said: loader_said() });
         };
         let fallback = PathBuf::from(std::ffi::OsString::from_vec(name.to_vec()));
-        let find = |symbol: &'static CStr, version: &'static CStr| find(handle, symbol, version, &fallback);
+        let find = |symbol: &'static CStr, version: &'static CStr| {
+            find(handle, symbol, version, &fallback)
+        };
         let get_info = find(c"fi_getinfo", c"FABRIC_1.3")?;
         let path = file_of(get_info).unwrap_or_else(|| fallback.clone());
         // SAFETY: each symbol was asked for by the version in which it has exactly this signature.
@@ -155,11 +172,15 @@ impl Library {
                 free_info: std::mem::transmute::<*mut c_void, FreeRecord>(
                     find(c"fi_freeinfo", c"FABRIC_1.3")?.as_ptr(),
                 ),
-                dup_info: std::mem::transmute::<*mut c_void, CopyRecord>(find(c"fi_dupinfo", c"FABRIC_1.3")?.as_ptr()),
+                dup_info: std::mem::transmute::<*mut c_void, CopyRecord>(
+                    find(c"fi_dupinfo", c"FABRIC_1.3")?.as_ptr(),
+                ),
                 open_fabric: std::mem::transmute::<*mut c_void, OpenFabric>(
                     find(c"fi_fabric", c"FABRIC_1.1")?.as_ptr(),
                 ),
-                str_error: std::mem::transmute::<*mut c_void, StrError>(find(c"fi_strerror", c"FABRIC_1.0")?.as_ptr()),
+                str_error: std::mem::transmute::<*mut c_void, StrError>(
+                    find(c"fi_strerror", c"FABRIC_1.0")?.as_ptr(),
+                ),
                 version: LibraryVersion::from_packed(version()),
                 path,
             })
@@ -178,21 +199,32 @@ impl Library {
     /// The code that the library gave, other than that there is nothing.
     pub(crate) fn offers(&self, question: &EndpointRequirements) -> Result<Vec<Offer>, i32> {
         let mut hints = self.hints().ok_or(libc::ENOMEM)?;
-        // SAFETY: the library filled `hints` with its five attribute structures, and nobody else has it.
+        // SAFETY: the library filled `hints` with its five attribute structures, and nobody else
+        // has it.
         unsafe { fill(hints.info.as_mut(), question) };
-        let node = question.source.map(|address| CString::new(address.to_string()).unwrap_or_default());
-        let (node_text, flags) = node.as_ref().map_or((ptr::null(), 0), |node| (node.as_ptr(), FI_SOURCE));
+        let node =
+            question.source.map(|address| CString::new(address.to_string()).unwrap_or_default());
+        let (node_text, flags) =
+            node.as_ref().map_or((ptr::null(), 0), |node| (node.as_ptr(), FI_SOURCE));
         let mut first = ptr::null_mut();
         // SAFETY: hints and node live across the call; `first` receives a list that is freed below.
         let code = keeping_signal_handlers(|| unsafe {
-            (self.get_info)(API_VERSION, node_text, ptr::null(), flags, hints.info.as_ptr(), &mut first)
+            (self.get_info)(
+                API_VERSION,
+                node_text,
+                ptr::null(),
+                flags,
+                hints.info.as_ptr(),
+                &mut first,
+            )
         });
         if code != 0 || first.is_null() {
             return if code == 0 || -code == FI_ENODATA { Ok(Vec::new()) } else { Err(-code) };
         }
         let mut offers = Vec::new();
         let mut next = first;
-        // SAFETY: a list of complete records, linked by `next`, that stays until it is freed after the loop.
+        // SAFETY: a list of complete records, linked by `next`, that stays until it is freed after
+        // the loop.
         while let Some(info) = unsafe { next.as_ref() } {
             offers.extend(self.record_of(info).map(|record| {
                 // SAFETY: a record of the library's has all its attribute structures.
@@ -223,7 +255,9 @@ impl Library {
     pub(crate) fn open_fabric(&self, offer: &Offer) -> (c_int, *mut FidFabric) {
         let mut fabric = ptr::null_mut();
         // SAFETY: the record has a fabric attribute structure; `fabric` receives the object.
-        let code = unsafe { (self.open_fabric)((*offer.info()).fabric_attr, &mut fabric, ptr::null_mut()) };
+        let code = unsafe {
+            (self.open_fabric)((*offer.info()).fabric_attr, &mut fabric, ptr::null_mut())
+        };
         (code, fabric)
     }
 }
@@ -262,7 +296,8 @@ unsafe fn fill(hints: &mut FiRecord, question: &EndpointRequirements) {
         domain.data_progress = FI_PROGRESS_MANUAL;
         domain.resource_mgmt = FI_RM_ENABLED;
         domain.av_type = FI_AV_TABLE;
-        domain.mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT;
+        domain.mr_mode =
+            FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT;
     }
 }
 
@@ -297,7 +332,8 @@ unsafe fn facts_of(info: &FiRecord) -> OfferFacts {
 /// The bytes at `start`; none when it is null.
 ///
 /// # Safety
-/// `start` is null or points to `length` readable bytes that stay for as long as the result is used.
+/// `start` is null or points to `length` readable bytes that stay for as long as the result is
+/// used.
 unsafe fn bytes<'a>(start: *const c_void, length: usize) -> &'a [u8] {
     if start.is_null() {
         return &[];
@@ -318,7 +354,8 @@ unsafe fn text(start: *const c_char) -> String {
     unsafe { CStr::from_ptr(start) }.to_string_lossy().into_owned()
 }
 
-/// The IP address and port in a provider's address, if it is one of that kind: `struct sockaddr_in` or `sockaddr_in6`.
+/// The IP address and port in a provider's address, if it is one of that kind: `struct sockaddr_in`
+/// or `sockaddr_in6`.
 pub(crate) fn socket_address(format: u32, bytes: &[u8]) -> Option<SocketAddr> {
     if !matches!(format, FI_SOCKADDR | FI_SOCKADDR_IN | FI_SOCKADDR_IN6) {
         return None;
@@ -364,7 +401,8 @@ fn file_of(symbol: NonNull<c_void>) -> Option<PathBuf> {
 
 /// Why the last dlopen failed.
 fn loader_said() -> String {
-    // SAFETY: dlerror returns null or a string that lives until this thread's next call of the loader.
+    // SAFETY: dlerror returns null or a string that lives until this thread's next call of the
+    // loader.
     unsafe { text(libc::dlerror()) }
 }
 
@@ -382,7 +420,8 @@ fn keeping_signal_handlers<T>(load: impl FnOnce() -> T) -> T {
     for (signal, action) in before {
         let changed = read(signal).is_some_and(|(_, now)| now.sa_sigaction != action.sa_sigaction);
         if changed {
-            // SAFETY: gives a signal the handler that it had before, which is still in this process.
+            // SAFETY: gives a signal the handler that it had before, which is still in this
+            // process.
             unsafe { libc::sigaction(signal, &action, ptr::null_mut()) };
         }
     }
@@ -416,10 +455,16 @@ mod tests {
 
     #[test]
     fn load__a_file_that_is_no_library_is_one_sentence() {
-        let error = Library::load(Some(Path::new("/proc/self/cmdline"))).expect_err("no library").to_string();
+        let error = Library::load(Some(Path::new("/proc/self/cmdline")))
+            .expect_err("no library")
+            .to_string();
         assert!(error.starts_with("no libfabric: /proc/self/cmdline"), "{error}");
-        assert!(error.ends_with("or put the library where the loader looks (LD_LIBRARY_PATH)"), "{error}");
-        let error = Library::load(Some(Path::new("libm.so.6"))).expect_err("no libfabric").to_string();
+        assert!(
+            error.ends_with("or put the library where the loader looks (LD_LIBRARY_PATH)"),
+            "{error}"
+        );
+        let error =
+            Library::load(Some(Path::new("libm.so.6"))).expect_err("no libfabric").to_string();
         assert!(error.contains("lacks fi_getinfo of version FABRIC_1.3"), "{error}");
     }
 

@@ -1,4 +1,5 @@
-//! Opens this rank's end before the peers are known: library, provider, endpoints, and the address to publish.
+//! Opens this rank's end before the peers are known: library, provider, endpoints, and the address
+//! to publish.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -11,14 +12,16 @@ use crate::device::Device;
 use crate::error::OfiError;
 use crate::library::Library;
 use crate::provider::{
-    self, JudgedOffer, Marking, OfferVerdict, ProviderChoice, ProviderInterface, ProviderRequest, ProviderRule, Reach,
+    self, JudgedOffer, Marking, OfferVerdict, ProviderChoice, ProviderInterface, ProviderRequest,
+    ProviderRule, Reach,
 };
 use crate::wire::layout;
 
 /// How a waiting thread learns that something arrived.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WakeMethod {
-    /// By a descriptor, where the provider has one. Each completion then costs the provider a little more.
+    /// By a descriptor, where the provider has one. Each completion then costs the provider a
+    /// little more.
     #[default]
     Descriptor,
     /// Not at all: the caller polls.
@@ -28,7 +31,8 @@ pub enum WakeMethod {
 /// Where the ranks of a job run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Placement {
-    /// All on this machine (virtual hosts included): they read one clock, and stamps may be compared.
+    /// All on this machine (virtual hosts included): they read one clock, and stamps may be
+    /// compared.
     OneMachine,
     /// On several machines, each with its own clock.
     #[default]
@@ -50,13 +54,14 @@ pub struct OfiConfig {
     pub placement: Placement,
     /// How to learn of arrivals.
     pub waking: WakeMethod,
-    /// How long something may wait for a peer that does not take it, or does not answer, before it is given up.
+    /// How long something may wait for a peer that does not take it, or does not answer, before it
+    /// is given up.
     pub patience: Nanos,
 }
 
 impl Default for OfiConfig {
-    /// The system's library and its best provider for several hosts; patience of half a minute, longer than a loaded
-    /// rank is silent between two looks at its wire.
+    /// The system's library and its best provider for several hosts; patience of half a minute,
+    /// longer than a loaded rank is silent between two looks at its wire.
     fn default() -> Self {
         Self {
             library: None,
@@ -82,29 +87,39 @@ pub struct OfiPort {
 
 impl fmt::Debug for OfiPort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OfiPort").field("library", &self.library).field("speaks", &self.published.speaks()).finish()
+        f.debug_struct("OfiPort")
+            .field("library", &self.library)
+            .field("speaks", &self.published.speaks())
+            .finish()
     }
 }
 
 impl OfiPort {
-    /// Loads the library, chooses a provider and opens it. Signal handlers are afterwards what they were before.
+    /// Loads the library, chooses a provider and opens it. Signal handlers are afterwards what they
+    /// were before.
     ///
     /// # Errors
     /// No library, no usable provider, or one that refuses what every wire needs.
     pub fn open(config: OfiConfig) -> Result<Self, OfiError> {
         let library = Library::load(config.library.as_deref())?;
         let found = LibraryFound { path: library.path.clone(), version: library.version };
-        let wish =
-            ProviderRequest { wanted: config.wanted.clone(), source: config.source.clone(), reach: config.reach };
+        let wish = ProviderRequest {
+            wanted: config.wanted.clone(),
+            source: config.source.clone(),
+            reach: config.reach,
+        };
         let (offer, judged) = choice::choose(&library, &wish)?;
         let rule = provider::rule(&offer.facts.provider);
         let classes: Vec<Option<u32>> = match rule.marking {
             Marking::None => vec![None],
             Marking::Sockets => vec![None; Class::ALL.len()],
-            Marking::Provider(_) => Class::ALL.iter().map(|class| Some(provider::tclass(*class))).collect(),
+            Marking::Provider(_) => {
+                Class::ALL.iter().map(|class| Some(provider::tclass(*class))).collect()
+            }
         };
         let lanes = classes.len();
-        let mut device = Device::open(offer, &classes, rule.queues(), layout::keys(lanes), config.waking)?;
+        let mut device =
+            Device::open(offer, &classes, rule.queues(), layout::keys(lanes), config.waking)?;
         device.add_memory(layout::receive_length(lanes))?;
         device.add_memory(layout::staging_length(lanes))?;
         let names = (0..lanes).map(|lane| device.name(lane)).collect::<Result<_, _>>()?;

@@ -1,19 +1,21 @@
 //! Which of a library's offers a job uses, and what speaks against each of the others.
 //!
 //! # Model
-//! Each provider that is known has a [`ProviderRule`]: where it stands in the order, what it does with a class, and who can be
-//! reached. An offer is *judged* against what the caller asked for; the best one that nothing speaks against is taken. The
-//! judgements are kept as data, so that a person can see why a fabric was not used.
+//! Each provider that is known has a [`ProviderRule`]: where it stands in the order, what it does
+//! with a class, and who can be reached. An offer is *judged* against what the caller asked for;
+//! the best one that nothing speaks against is taken. The judgements are kept as data, so that a
+//! person can see why a fabric was not used.
 //!
 //! # Source
-//! Order and exclusions: measured on libfabric 1.17 and 2.x (half round trip of 64 B, `fi_write` of 1 MiB): `sockets` 200 us
-//! and 7 Gb/s, officially deprecated (`fi_sockets(7)`); `udp;ofi_rxd` at most 1.8 Gb/s, and in 1.17 it crashes on
-//! fetching atomics; `tcp` 6 us and 40 Gb/s; `shm` 0.3 us. In 1.17 `tcp` has no reliable datagrams of its own: there
-//! `tcp;ofi_rxm` has everything, and `net` is faster but without atomics (it became `tcp` in 1.18). `shm` of 2.5 lost a
-//! message of 8 KiB in a flood of small ones (this crate's tests), that of 1.17 did not.
-//! When a peer closes, `net` of 1.17 crashes in `fi_inject`, `ofi_rxm` of 1.17 leaves some sends without an end, and `tcp` of 2.5
-//! ends all of them. Classes: `fi_cxi(7)`
-//! and the providers' sources; no provider honours a DSCP, and only cxi and efa look at the class at all.
+//! Order and exclusions: measured on libfabric 1.17 and 2.x (half round trip of 64 B, `fi_write` of
+//! 1 MiB): `sockets` 200 us and 7 Gb/s, officially deprecated (`fi_sockets(7)`); `udp;ofi_rxd` at
+//! most 1.8 Gb/s, and in 1.17 it crashes on fetching atomics; `tcp` 6 us and 40 Gb/s; `shm` 0.3 us.
+//! In 1.17 `tcp` has no reliable datagrams of its own: there `tcp;ofi_rxm` has everything, and
+//! `net` is faster but without atomics (it became `tcp` in 1.18). `shm` of 2.5 lost a message of 8
+//! KiB in a flood of small ones (this crate's tests), that of 1.17 did not. When a peer closes,
+//! `net` of 1.17 crashes in `fi_inject`, `ofi_rxm` of 1.17 leaves some sends without an end, and
+//! `tcp` of 2.5 ends all of them. Classes: `fi_cxi(7)` and the providers' sources; no provider
+//! honours a DSCP, and only cxi and efa look at the class at all.
 //!
 //! # Invariants
 //! I1. At most one offer is taken, and none that a sentence speaks against.
@@ -194,8 +196,8 @@ pub(crate) struct ProviderRule {
 /// What lies under a provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Network {
-    /// A fabric of hosts: Slingshot (virtual networks), EFA (a placement within a private network), Omni-Path (partitions); or no
-    /// network at all.
+    /// A fabric of hosts: Slingshot (virtual networks), EFA (a placement within a private network),
+    /// Omni-Path (partitions); or no network at all.
     Closed,
     /// InfiniBand, whose partitions the switches enforce, or Ethernet: the device tells.
     ByDevice,
@@ -206,22 +208,68 @@ enum Network {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scope {
     Fabric,
-    /// This host only, and only in releases before this one (as the provider counts: 118.0 is 1.18).
+    /// This host only, and only in releases before this one (as the provider counts: 118.0 is
+    /// 1.18).
     HostBefore(u32),
     Never(&'static str),
 }
 
 /// What is known, the best first.
 const RULES: [ProviderRule; 11] = [
-    ProviderRule { name: "shm", marking: Marking::None, scope: Scope::HostBefore(118 << 16), network: Network::Closed },
-    ProviderRule { name: "cxi", marking: Marking::Provider(BY_CXI), scope: Scope::Fabric, network: Network::Closed },
-    ProviderRule { name: "verbs;ofi_rxm", marking: Marking::None, scope: Scope::Fabric, network: Network::ByDevice },
-    ProviderRule { name: "efa", marking: Marking::Provider(BY_EFA), scope: Scope::Fabric, network: Network::Closed },
-    ProviderRule { name: "psm3", marking: Marking::None, scope: Scope::Fabric, network: Network::Ethernet },
-    ProviderRule { name: "opx", marking: Marking::None, scope: Scope::Fabric, network: Network::Closed },
-    ProviderRule { name: "tcp", marking: Marking::Sockets, scope: Scope::Fabric, network: Network::Ethernet },
-    ProviderRule { name: "tcp;ofi_rxm", marking: Marking::Sockets, scope: Scope::Fabric, network: Network::Ethernet },
-    ProviderRule { name: "net", marking: Marking::Sockets, scope: Scope::Fabric, network: Network::Ethernet },
+    ProviderRule {
+        name: "shm",
+        marking: Marking::None,
+        scope: Scope::HostBefore(118 << 16),
+        network: Network::Closed,
+    },
+    ProviderRule {
+        name: "cxi",
+        marking: Marking::Provider(BY_CXI),
+        scope: Scope::Fabric,
+        network: Network::Closed,
+    },
+    ProviderRule {
+        name: "verbs;ofi_rxm",
+        marking: Marking::None,
+        scope: Scope::Fabric,
+        network: Network::ByDevice,
+    },
+    ProviderRule {
+        name: "efa",
+        marking: Marking::Provider(BY_EFA),
+        scope: Scope::Fabric,
+        network: Network::Closed,
+    },
+    ProviderRule {
+        name: "psm3",
+        marking: Marking::None,
+        scope: Scope::Fabric,
+        network: Network::Ethernet,
+    },
+    ProviderRule {
+        name: "opx",
+        marking: Marking::None,
+        scope: Scope::Fabric,
+        network: Network::Closed,
+    },
+    ProviderRule {
+        name: "tcp",
+        marking: Marking::Sockets,
+        scope: Scope::Fabric,
+        network: Network::Ethernet,
+    },
+    ProviderRule {
+        name: "tcp;ofi_rxm",
+        marking: Marking::Sockets,
+        scope: Scope::Fabric,
+        network: Network::Ethernet,
+    },
+    ProviderRule {
+        name: "net",
+        marking: Marking::Sockets,
+        scope: Scope::Fabric,
+        network: Network::Ethernet,
+    },
     ProviderRule {
         name: "sockets",
         marking: Marking::None,
@@ -240,16 +288,20 @@ const RULES: [ProviderRule; 11] = [
 const DEVICES: &str = "/sys/class/infiniband";
 
 /// A provider that is not in the table, if the caller insists on it.
-const UNKNOWN: ProviderRule =
-    ProviderRule { name: "", marking: Marking::None, scope: Scope::Fabric, network: Network::Ethernet };
+const UNKNOWN: ProviderRule = ProviderRule {
+    name: "",
+    marking: Marking::None,
+    scope: Scope::Fabric,
+    network: Network::Ethernet,
+};
 
-/// `cxip_cmdq.c`, `fi_cxi(7)`: two classes beside best effort; control and scavenger become best effort. In the order of
-/// [`Class::ALL`].
+/// `cxip_cmdq.c`, `fi_cxi(7)`: two classes beside best effort; control and scavenger become best
+/// effort. In the order of [`Class::ALL`].
 const BY_CXI: [Granted; Class::ALL.len()] =
     [Granted::Ignored, Granted::Marked, Granted::Marked, Granted::Marked, Granted::Ignored];
 
-/// `efa_base_ep.c`: low latency has a service level of its own, everything else the default. In the order of
-/// [`Class::ALL`].
+/// `efa_base_ep.c`: low latency has a service level of its own, everything else the default. In the
+/// order of [`Class::ALL`].
 const BY_EFA: [Granted; Class::ALL.len()] =
     [Granted::Ignored, Granted::Marked, Granted::Marked, Granted::Ignored, Granted::Ignored];
 
@@ -270,8 +322,9 @@ pub(crate) fn rule(provider: &str) -> ProviderRule {
 }
 
 impl ProviderRule {
-    /// `ofi_rxm` progresses each endpoint by itself (`rxm_ep_do_progress`: one `poll` or `epoll_wait` over its sockets), `net` and `tcp`
-    /// have one set of sockets for a domain (`xnet_run_progress`), and devices are looked at in memory.
+    /// `ofi_rxm` progresses each endpoint by itself (`rxm_ep_do_progress`: one `poll` or
+    /// `epoll_wait` over its sockets), `net` and `tcp` have one set of sockets for a domain
+    /// (`xnet_run_progress`), and devices are looked at in memory.
     pub(crate) fn queues(&self) -> QueueSharing {
         if self.name.ends_with(";ofi_rxm") { QueueSharing::OfLane } else { QueueSharing::Shared }
     }
@@ -287,12 +340,16 @@ fn exposure(facts: &OfferFacts, devices: &Path) -> Exposure {
     if closed { Exposure::Isolated } else { Exposure::Open }
 }
 
-/// Whether every port of a device of verbs is one of InfiniBand (`ports/N/link_layer`, `Documentation/ABI/stable/sysfs-class-infiniband`).
+/// Whether every port of a device of verbs is one of InfiniBand (`ports/N/link_layer`,
+/// `Documentation/ABI/stable/sysfs-class-infiniband`).
 fn is_infiniband(device: &Path) -> bool {
     let Ok(ports) = std::fs::read_dir(device.join("ports")) else { return false };
-    let layer = |port: std::io::Result<std::fs::DirEntry>| std::fs::read_to_string(port?.path().join("link_layer"));
+    let layer = |port: std::io::Result<std::fs::DirEntry>| {
+        std::fs::read_to_string(port?.path().join("link_layer"))
+    };
     let mut layers = ports.map(layer).peekable();
-    layers.peek().is_some() && layers.all(|layer| layer.is_ok_and(|layer| layer.trim() == "InfiniBand"))
+    layers.peek().is_some()
+        && layers.all(|layer| layer.is_ok_and(|layer| layer.trim() == "InfiniBand"))
 }
 
 /// What the caller asked for.
@@ -310,9 +367,13 @@ fn refusal(facts: &OfferFacts, wish: &ProviderRequest) -> Option<OfferRefusal> {
         return Some(OfferRefusal::Unfit(why));
     }
     match (&wish.wanted, known) {
-        (ProviderChoice::Named(name), _) if *name != facts.provider => return Some(OfferRefusal::NotWanted),
+        (ProviderChoice::Named(name), _) if *name != facts.provider => {
+            return Some(OfferRefusal::NotWanted);
+        }
         (ProviderChoice::Best, None) => return Some(OfferRefusal::Unknown),
-        (_, Some(ProviderRule { scope: Scope::HostBefore(release), .. })) if facts.provider_version >= *release => {
+        (_, Some(ProviderRule { scope: Scope::HostBefore(release), .. }))
+            if facts.provider_version >= *release =>
+        {
             return Some(OfferRefusal::Unfit("loses messages when its queue is full, seen in 2.5"));
         }
         (ProviderChoice::Best, Some(ProviderRule { scope: Scope::HostBefore(_), .. }))
@@ -324,7 +385,9 @@ fn refusal(facts: &OfferFacts, wish: &ProviderRequest) -> Option<OfferRefusal> {
     }
     let interface_fits = match &wish.source {
         ProviderInterface::Any => true,
-        ProviderInterface::Address(address) => facts.source.is_none_or(|source| source.ip() == *address),
+        ProviderInterface::Address(address) => {
+            facts.source.is_none_or(|source| source.ip() == *address)
+        }
         ProviderInterface::Domain(domain) => facts.domain == *domain,
     };
     if !interface_fits {
@@ -339,7 +402,8 @@ fn refusal(facts: &OfferFacts, wish: &ProviderRequest) -> Option<OfferRefusal> {
     (facts.message_max < crate::frame::MESSAGE_MAX).then_some(OfferRefusal::TooShort)
 }
 
-/// Where an offer stands among those that will do: the provider's place, then the library's own order.
+/// Where an offer stands among those that will do: the provider's place, then the library's own
+/// order.
 fn place(facts: &OfferFacts) -> usize {
     RULES.iter().position(|rule| rule.name == facts.provider).unwrap_or(RULES.len())
 }
@@ -405,7 +469,10 @@ mod tests {
         assert_eq!(taken(&of_1_17(), &at("10.0.0.1")).as_deref(), Some("tcp;ofi_rxm eth0"));
         assert_eq!(taken(&of_1_17(), &at("127.0.0.1")).as_deref(), Some("tcp;ofi_rxm lo"));
         assert_eq!(taken(&of_1_17(), &at("10.9.9.9")), None, "no interface has the address");
-        let domain = ProviderRequest { source: ProviderInterface::Domain("eth0".into()), ..ProviderRequest::default() };
+        let domain = ProviderRequest {
+            source: ProviderInterface::Domain("eth0".into()),
+            ..ProviderRequest::default()
+        };
         assert_eq!(taken(&of_1_17(), &domain).as_deref(), Some("tcp;ofi_rxm eth0"));
     }
 
@@ -413,12 +480,20 @@ mod tests {
     fn judge__a_real_fabric_comes_first_and_shared_memory_only_within_a_host() {
         let mut offers = of_1_17();
         assert_eq!(
-            taken(&offers, &ProviderRequest { reach: Reach::OneHost, ..ProviderRequest::default() }).as_deref(),
+            taken(
+                &offers,
+                &ProviderRequest { reach: Reach::OneHost, ..ProviderRequest::default() }
+            )
+            .as_deref(),
             Some("shm shm")
         );
         offers[5].provider_version = 205 << 16;
         assert_ne!(
-            taken(&offers, &ProviderRequest { reach: Reach::OneHost, ..ProviderRequest::default() }).as_deref(),
+            taken(
+                &offers,
+                &ProviderRequest { reach: Reach::OneHost, ..ProviderRequest::default() }
+            )
+            .as_deref(),
             Some("shm shm")
         );
         offers.push(offer("psm3", "opa0", None));
@@ -429,12 +504,18 @@ mod tests {
     #[test]
     fn judge__what_is_unfit_stays_refused_when_it_is_named_and_says_why() {
         for name in ["sockets", "udp;ofi_rxd"] {
-            let wish = ProviderRequest { wanted: ProviderChoice::Named(name.into()), ..ProviderRequest::default() };
+            let wish = ProviderRequest {
+                wanted: ProviderChoice::Named(name.into()),
+                ..ProviderRequest::default()
+            };
             let (taken, judged) = judge(of_1_17().iter(), &wish);
             assert_eq!(taken, None);
             let verdict = |judged: &JudgedOffer| judged.verdict.clone();
             let unfit = judged.iter().find(|judged| judged.provider == name).map(verdict);
-            assert!(matches!(unfit, Some(OfferVerdict::Refused(OfferRefusal::Unfit(_)))), "{name}: {unfit:?}");
+            assert!(
+                matches!(unfit, Some(OfferVerdict::Refused(OfferRefusal::Unfit(_)))),
+                "{name}: {unfit:?}"
+            );
         }
         let (_, judged) = judge(of_1_17().iter(), &ProviderRequest::default());
         let said: Vec<String> = judged.iter().map(ToString::to_string).collect();
@@ -445,10 +526,13 @@ mod tests {
 
     #[test]
     fn exposure__verbs_are_isolated_on_infiniband_and_ethernet_is_open() {
-        let devices = std::env::temp_dir().join(format!("clearway-ofi-devices-{}", std::process::id()));
-        for (device, layers) in
-            [("ib0", &["InfiniBand\n"][..]), ("roce0", &["Ethernet\n"]), ("both0", &["InfiniBand", "Ethernet"])]
-        {
+        let devices =
+            std::env::temp_dir().join(format!("clearway-ofi-devices-{}", std::process::id()));
+        for (device, layers) in [
+            ("ib0", &["InfiniBand\n"][..]),
+            ("roce0", &["Ethernet\n"]),
+            ("both0", &["InfiniBand", "Ethernet"]),
+        ] {
             for (port, layer) in layers.iter().enumerate() {
                 let port = devices.join(device).join("ports").join(port.to_string());
                 std::fs::create_dir_all(&port).expect("a directory");
@@ -460,7 +544,10 @@ mod tests {
         for open in ["roce0", "both0", "gone0"] {
             assert_eq!(found("verbs;ofi_rxm", open), Exposure::Open, "{open}");
         }
-        assert_eq!([found("cxi", "cxi0"), found("tcp", "ib0")], [Exposure::Isolated, Exposure::Open]);
+        assert_eq!(
+            [found("cxi", "cxi0"), found("tcp", "ib0")],
+            [Exposure::Isolated, Exposure::Open]
+        );
         assert_eq!([found("novel", "ib0"), found("psm3", "ib0")], [Exposure::Open; 2]);
         std::fs::remove_dir_all(&devices).expect("removed");
     }
@@ -469,7 +556,10 @@ mod tests {
     fn judge__an_unknown_provider_must_be_named() {
         let offers = [offer("novel", "n0", None)];
         assert_eq!(taken(&offers, &ProviderRequest::default()), None);
-        let named = ProviderRequest { wanted: ProviderChoice::Named("novel".into()), ..ProviderRequest::default() };
+        let named = ProviderRequest {
+            wanted: ProviderChoice::Named("novel".into()),
+            ..ProviderRequest::default()
+        };
         assert_eq!(taken(&offers, &named).as_deref(), Some("novel n0"));
     }
 

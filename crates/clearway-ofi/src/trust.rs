@@ -1,9 +1,10 @@
 //! What ranks show each other before they are heard.
 //!
 //! # Model
-//! From keys that two ranks share, whoever holds them derives [`PROOF_LENGTH`] bytes for each direction, which look random
-//! to everybody else. The first 8 are the session number in all messages of that direction, the others one proof for each lane.
-//! A rank sends the proof as its first message on each lane, and nothing else from it is taken before; a proof is taken once.
+//! From keys that two ranks share, whoever holds them derives [`PROOF_LENGTH`] bytes for each
+//! direction, which look random to everybody else. The first 8 are the session number in all
+//! messages of that direction, the others one proof for each lane. A rank sends the proof as its
+//! first message on each lane, and nothing else from it is taken before; a proof is taken once.
 //! Keys live for one run, so what was recorded in another is worth nothing.
 //!
 //! # Not here
@@ -13,7 +14,8 @@ use clearway_proto::base::Class;
 
 use crate::frame::HELLO_LENGTH;
 
-/// Bytes of what a rank proves itself with to one other: a session number, and a proof for each class.
+/// Bytes of what a rank proves itself with to one other: a session number, and a proof for each
+/// class.
 pub const PROOF_LENGTH: usize = SESSION_LENGTH + Class::ALL.len() * HELLO_LENGTH;
 const SESSION_LENGTH: usize = size_of::<u64>();
 
@@ -22,7 +24,8 @@ const SESSION_LENGTH: usize = size_of::<u64>();
 pub enum Trust {
     /// Everybody who knows this number.
     Session(u64),
-    /// Ranks that prove themselves: what this rank shows each other, by rank, and what the other shows it.
+    /// Ranks that prove themselves: what this rank shows each other, by rank, and what the other
+    /// shows it.
     Proofs(Vec<[[u8; PROOF_LENGTH]; 2]>),
 }
 
@@ -51,7 +54,8 @@ impl SessionProof {
 
     /// Whether `proof` is the one for `lane`, in a time that does not tell how much of it is.
     pub(crate) fn is_proved_by(&self, lane: usize, proof: [u8; HELLO_LENGTH]) -> bool {
-        let differing = self.hello[lane].iter().zip(proof).fold(0, |differing, (a, b)| differing | (a ^ b));
+        let differing =
+            self.hello[lane].iter().zip(proof).fold(0, |differing, (a, b)| differing | (a ^ b));
         differing == 0
     }
 }
@@ -71,7 +75,8 @@ mod tests {
         let bytes = std::array::from_fn(|i| i as u8);
         let pass = SessionProof::from_proof(&bytes);
         assert_eq!(pass.session, 0x0706_0504_0302_0100);
-        let of_lane_2: [u8; HELLO_LENGTH] = std::array::from_fn(|i| (8 + 2 * HELLO_LENGTH + i) as u8);
+        let of_lane_2: [u8; HELLO_LENGTH] =
+            std::array::from_fn(|i| (8 + 2 * HELLO_LENGTH + i) as u8);
         assert!(pass.is_proved_by(2, of_lane_2));
         assert!(!pass.is_proved_by(1, of_lane_2), "the proof of another lane");
         for i in 0..HELLO_LENGTH {

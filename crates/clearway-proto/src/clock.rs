@@ -1,24 +1,31 @@
-//! A peer's clock, read from here: offset and drift from exchanges of messages, each with a bound of its error.
+//! A peer's clock, read from here: offset and drift from exchanges of messages, each with a bound
+//! of its error.
 //!
 //! # Model
-//! In an *exchange* a question leaves at `asked` and comes back at `back` on this node's clock, and the peer hears it at `heard` and
-//! answers at `answered` on its own. No message arrives before it was sent, so at `asked` the peer's clock was at most `heard`, and at
-//! `back` at least `answered`: the *offset* (the peer's clock minus this one) has an upper and a lower edge. An edge gets looser
-//! with its age by the largest drift that is taken for possible, and is replaced by every one that is tighter. The two edges
-//! are kept apart: a question that was quick and an answer that was quick need not belong to one exchange, so a network
-//! that is loaded now and then, or in one direction, costs little.
+//! In an *exchange* a question leaves at `asked` and comes back at `back` on this node's clock, and
+//! the peer hears it at `heard` and answers at `answered` on its own. No message arrives before it
+//! was sent, so at `asked` the peer's clock was at most `heard`, and at `back` at least `answered`:
+//! the *offset* (the peer's clock minus this one) has an upper and a lower edge. An edge gets
+//! looser with its age by the largest drift that is taken for possible, and is replaced by every
+//! one that is tighter. The two edges are kept apart: a question that was quick and an answer that
+//! was quick need not belong to one exchange, so a network that is loaded now and then, or in one
+//! direction, costs little.
 //!
-//! The drift lies between the slopes from an early upper edge to any later lower one and from an early lower edge to any later upper one;
-//! the longer ago, the narrower. Where no drift is left between them it has changed, and is looked for anew.
+//! The drift lies between the slopes from an early upper edge to any later lower one and from an
+//! early lower edge to any later upper one; the longer ago, the narrower. Where no drift is left
+//! between them it has changed, and is looked for anew.
 //!
 //! # Source
-//! Cristian, "Probabilistic clock synchronization" (1989); the two edges kept apart as in Marzullo and Owicki (1983); slopes between
-//! edges as in Moon, Skelly, Towsley (1999), of which two are enough here.
+//! Cristian, "Probabilistic clock synchronization" (1989); the two edges kept apart as in Marzullo
+//! and Owicki (1983); slopes between edges as in Moon, Skelly, Towsley (1999), of which two are
+//! enough here.
 //!
 //! # Invariants
-//! I1. The peer's clock lies within the error of a [`ClockReading`], as long as neither clock jumps and they drift apart no faster than was
+//! I1. The peer's clock lies within the error of a [`ClockReading`], as long as neither clock jumps
+//!     and they drift apart no faster than was
 //!     said.
-//! I2. A jump that contradicts what was known starts everything anew from the exchange that showed it.
+//! I2. A jump that contradicts what was known starts everything anew from the exchange that showed
+//!     it.
 //!
 //! # Not here
 //! When to ask, and the messages.
@@ -48,7 +55,8 @@ pub enum ExchangeOutcome {
     Agreed,
     /// It contradicts those before: a clock jumped. They are forgotten.
     Jumped,
-    /// It contradicts itself, so a clock jumped while it was under way, or the peer writes nonsense. It is not used.
+    /// It contradicts itself, so a clock jumped while it was under way, or the peer writes
+    /// nonsense. It is not used.
     Nonsense,
 }
 
@@ -120,7 +128,12 @@ const EARLY: u32 = 8;
 
 impl DriftEstimate {
     fn from(edges: OffsetBounds, drift_max: u32) -> Self {
-        Self { from: edges, early: EARLY, least: -i128::from(drift_max), most: i128::from(drift_max) }
+        Self {
+            from: edges,
+            early: EARLY,
+            least: -i128::from(drift_max),
+            most: i128::from(drift_max),
+        }
     }
 
     /// Takes the edges of one exchange, where `best` are the tightest up to now.
@@ -133,8 +146,10 @@ impl DriftEstimate {
             let length = i128::from(to.at.0) - i128::from(from.at.0);
             (length > 0).then(|| (to.offset - from.offset) * BILLION / length)
         };
-        self.least = slope(self.from.upper, edges.lower).map_or(self.least, |least| least.max(self.least));
-        self.most = slope(self.from.lower, edges.upper).map_or(self.most, |most| most.min(self.most));
+        self.least =
+            slope(self.from.upper, edges.lower).map_or(self.least, |least| least.max(self.least));
+        self.most =
+            slope(self.from.lower, edges.upper).map_or(self.most, |most| most.min(self.most));
         if self.least > self.most {
             *self = Self::from(best, drift_max);
         }
@@ -149,16 +164,20 @@ pub struct PeerClock {
 }
 
 impl PeerClock {
-    /// Creates an estimate that knows only that the clocks drift apart by at most `drift_max` parts per billion. Crystal oscillators of
-    /// computers keep 50 parts per million each.
+    /// Creates an estimate that knows only that the clocks drift apart by at most `drift_max` parts
+    /// per billion. Crystal oscillators of computers keep 50 parts per million each.
     pub const fn new(drift_max: u32) -> Self {
         Self { drift_max, known: None }
     }
 
     /// Takes what an exchange shows.
     pub fn take(&mut self, exchange: ClockExchange) -> ExchangeOutcome {
-        let ClockExchange { sent: asked, received: heard, replied: answered, returned: back } = exchange;
-        let edges = OffsetBounds { lower: OffsetBound::new(back, answered), upper: OffsetBound::new(asked, heard) };
+        let ClockExchange { sent: asked, received: heard, replied: answered, returned: back } =
+            exchange;
+        let edges = OffsetBounds {
+            lower: OffsetBound::new(back, answered),
+            upper: OffsetBound::new(asked, heard),
+        };
         let (least, most) = edges.range(back, self.drift_max);
         if back < asked || answered.0 < heard.0 || least > most {
             return ExchangeOutcome::Nonsense;
@@ -183,7 +202,8 @@ impl PeerClock {
         ExchangeOutcome::Agreed
     }
 
-    /// Returns what the peer's clock shows when this one shows `at`; `None` before the first exchange.
+    /// Returns what the peer's clock shows when this one shows `at`; `None` before the first
+    /// exchange.
     pub fn peer(&self, at: LocalNs) -> Option<ClockReading<PeerNs>> {
         let (middle, error) = self.offset(at)?;
         let shown = (i128::from(at.0) + middle).clamp(0, i128::from(u64::MAX));
@@ -192,10 +212,12 @@ impl PeerClock {
 
     /// Returns what this clock shows when the peer's shows `at`; `None` before the first exchange.
     pub fn local(&self, at: PeerNs) -> Option<ClockReading<LocalNs>> {
-        // The offset is that of an instant which is not known before it is taken off: a first guess is wrong by the drift of an
-        // offset at most, and the second one by the drift of that.
+        // The offset is that of an instant which is not known before it is taken off: a first guess
+        // is wrong by the drift of an offset at most, and the second one by the drift of that.
         let (best, _) = self.known?;
-        let clamped = |offset: i128| LocalNs((i128::from(at.0) - offset).clamp(0, i128::from(u64::MAX)) as u64);
+        let clamped = |offset: i128| {
+            LocalNs((i128::from(at.0) - offset).clamp(0, i128::from(u64::MAX)) as u64)
+        };
         let guess = clamped(best.lower.offset);
         let (middle, _) = self.offset(guess)?;
         let (middle, error) = self.offset(clamped(middle))?;
@@ -207,7 +229,10 @@ impl PeerClock {
         let (_, DriftEstimate { least, most, .. }) = self.known?;
         // Slopes and their middle are rounded.
         let error = (most - least).div_euclid(2) + 2;
-        Some(Drift { ppb: i64::try_from((least + most).div_euclid(2)).ok()?, error: u64::try_from(error).ok()? })
+        Some(Drift {
+            ppb: i64::try_from((least + most).div_euclid(2)).ok()?,
+            error: u64::try_from(error).ok()?,
+        })
     }
 
     /// Returns the middle of the offset at `at`, and the error.
@@ -226,9 +251,13 @@ mod tests {
     /// Two clocks that drift by 50 ppm each.
     const DRIFT_MAX: u32 = 100_000;
 
-    /// Returns the peer's clock where this one shows `local`, when it is `offset` ahead at zero and `ppb` faster.
+    /// Returns the peer's clock where this one shows `local`, when it is `offset` ahead at zero and
+    /// `ppb` faster.
     fn shown(local: u64, offset: u64, ppb: i64) -> PeerNs {
-        PeerNs((i128::from(local) + i128::from(offset) + i128::from(local) * i128::from(ppb) / BILLION) as u64)
+        PeerNs(
+            (i128::from(local) + i128::from(offset) + i128::from(local) * i128::from(ppb) / BILLION)
+                as u64,
+        )
     }
 
     /// Returns an exchange that begins at `asked` and takes so long there, at the peer, and back.
@@ -245,7 +274,8 @@ mod tests {
     fn peer__is_in_the_middle_of_what_an_exchange_leaves_open() {
         let mut clock = PeerClock::new(0);
         assert_eq!(clock.peer(LocalNs(0)), None);
-        // Asked at 100, back at 500 after 100 at the peer, which showed 10,250 to 10,350: the offset is 9,850 to 10,150.
+        // Asked at 100, back at 500 after 100 at the peer, which showed 10,250 to 10,350: the
+        // offset is 9,850 to 10,150.
         let exchange = ClockExchange {
             sent: LocalNs(100),
             received: PeerNs(10_250),
@@ -253,8 +283,14 @@ mod tests {
             returned: LocalNs(500),
         };
         assert_eq!(clock.take(exchange), ExchangeOutcome::Agreed);
-        assert_eq!(clock.peer(LocalNs(1_000)), Some(ClockReading { at: PeerNs(11_000), error: Nanos(151) }));
-        assert_eq!(clock.local(PeerNs(11_000)), Some(ClockReading { at: LocalNs(1_000), error: Nanos(151) }));
+        assert_eq!(
+            clock.peer(LocalNs(1_000)),
+            Some(ClockReading { at: PeerNs(11_000), error: Nanos(151) })
+        );
+        assert_eq!(
+            clock.local(PeerNs(11_000)),
+            Some(ClockReading { at: LocalNs(1_000), error: Nanos(151) })
+        );
     }
 
     #[test]
@@ -277,10 +313,17 @@ mod tests {
                     let most = 2 << random.below(22);
                     500 + random.below(most)
                 });
-                assert_eq!(clock.take(exchange(now, delays, 5_000_000_000, ppb)), ExchangeOutcome::Agreed);
+                assert_eq!(
+                    clock.take(exchange(now, delays, 5_000_000_000, ppb)),
+                    ExchangeOutcome::Agreed
+                );
                 now += delays.iter().sum::<u64>() + random.below(3_000_000);
-                let (reading, truth) = (clock.peer(LocalNs(now)).expect("known"), shown(now, 5_000_000_000, ppb));
-                assert!(reading.at.0.abs_diff(truth.0) <= reading.error.0, "{reading:?} of {truth:?}");
+                let (reading, truth) =
+                    (clock.peer(LocalNs(now)).expect("known"), shown(now, 5_000_000_000, ppb));
+                assert!(
+                    reading.at.0.abs_diff(truth.0) <= reading.error.0,
+                    "{reading:?} of {truth:?}"
+                );
                 let back = clock.local(truth).expect("known");
                 assert!(back.at.0.abs_diff(now) <= back.error.0 + 1, "{back:?} of {now}");
             }
@@ -345,8 +388,18 @@ mod tests {
         clock.take(exchange(0, [1_000; 3], 500, 0));
         let before = clock.peer(LocalNs(10_000));
         let nonsense = [
-            ClockExchange { sent: LocalNs(9_000), received: PeerNs(1), replied: PeerNs(1), returned: LocalNs(8_000) },
-            ClockExchange { sent: LocalNs(9_000), received: PeerNs(10), replied: PeerNs(9), returned: LocalNs(9_100) },
+            ClockExchange {
+                sent: LocalNs(9_000),
+                received: PeerNs(1),
+                replied: PeerNs(1),
+                returned: LocalNs(8_000),
+            },
+            ClockExchange {
+                sent: LocalNs(9_000),
+                received: PeerNs(10),
+                replied: PeerNs(9),
+                returned: LocalNs(9_100),
+            },
             // It was longer at the peer than it was away.
             ClockExchange {
                 sent: LocalNs(9_000),
@@ -354,7 +407,12 @@ mod tests {
                 replied: PeerNs(9_900),
                 returned: LocalNs(9_100),
             },
-            ClockExchange { sent: LocalNs(0), received: PeerNs(0), replied: PeerNs(u64::MAX), returned: LocalNs(1) },
+            ClockExchange {
+                sent: LocalNs(0),
+                received: PeerNs(0),
+                replied: PeerNs(u64::MAX),
+                returned: LocalNs(1),
+            },
         ];
         for exchange in nonsense {
             assert_eq!(clock.take(exchange), ExchangeOutcome::Nonsense, "{exchange:?}");

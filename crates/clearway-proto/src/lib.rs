@@ -1,12 +1,13 @@
 //! The engines of Clearway and the contract they keep with every wire.
 //!
 //! Nothing in this crate opens a socket, reads a clock or starts a thread: time and randomness are
-//! arguments, memory is allocated in constructors, results are values. The same code therefore runs on
-//! sockets, on libfabric and inside a simulated fabric, and any step of it can be replayed.
+//! arguments, memory is allocated in constructors, results are values. The same code therefore runs
+//! on sockets, on libfabric and inside a simulated fabric, and any step of it can be replayed.
 //!
 //! Rooms, lowest first: [`base`] (time, ranks, classes, units, randomness); [`stats`] (histograms,
-//! quantiles, intervals), [`clock`] (a peer's clock, estimated), [`wire`] (the contract), [`microslice`] and [`archive`] (a detector's data and
-//! their files); the engines: [`broadcast`], [`channels`], [`congestion`], [`gpcnet`], [`reliable`] and [`timeslice`].
+//! quantiles, intervals), [`clock`] (a peer's clock, estimated), [`wire`] (the contract),
+//! [`microslice`] and [`archive`] (a detector's data and their files); the engines: [`broadcast`],
+//! [`channels`], [`congestion`], [`gpcnet`], [`reliable`] and [`timeslice`].
 
 #![no_std]
 #![forbid(unsafe_code)]

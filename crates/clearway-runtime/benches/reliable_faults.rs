@@ -1,9 +1,11 @@
-//! One end of a long run of reliable messages over a network that does its worst: every byte as it was, once and in order, or a failure.
+//! One end of a long run of reliable messages over a network that does its worst: every byte as it
+//! was, once and in order, or a failure.
 //!
-//! `reliable_faults send|receive LOCAL PEER SECONDS SEED`, addresses as IP:PORT, several with commas between them for as many rails. The sender posts
-//! messages and writes of random lengths in all classes; what each must be follows from the seed and its number, so the receiver knows it.
-//! The end that receives says `ready` first; the result of each is one line of `name value` pairs. The receiver ends with a failure if anything
-//! was not as it should be.
+//! `reliable_faults send|receive LOCAL PEER SECONDS SEED`, addresses as IP:PORT, several with
+//! commas between them for as many rails. The sender posts messages and writes of random lengths in
+//! all classes; what each must be follows from the seed and its number, so the receiver knows it.
+//! The end that receives says `ready` first; the result of each is one line of `name value` pairs.
+//! The receiver ends with a failure if anything was not as it should be.
 //!
 //! # Not here
 //! The worst: `xtask/src/bench/faults.rs`.
@@ -15,7 +17,8 @@ use std::net::SocketAddrV4;
 use clearway_proto::base::{Bytes, Class, LocalNs, Nanos, RandomKey, Rank};
 use clearway_proto::reliable::{ReliableWire, StreamConfig};
 use clearway_proto::wire::{
-    Arrival, Destination, Operation, Out, PathId, PostOutcome, RegionId, RemoteSpan, Span, Status, Token, Wire,
+    Arrival, Destination, Operation, Out, PathId, PostOutcome, RegionId, RemoteSpan, Span, Status,
+    Token, Wire,
 };
 use clearway_runtime::clock;
 use clearway_runtime::udp::{Placement, Segmentation, UdpConfig, UdpPort, UdpWire};
@@ -28,7 +31,8 @@ type FaultRunResult = Result<(), Box<dyn Error>>;
 const SESSION: u64 = 3;
 /// The longest body; that of a message is half an inbox.
 const LONGEST: u64 = 64 << 10;
-/// Operations of a class that are under way; a place in the receiver's memory is used again after four times as many.
+/// Operations of a class that are under way; a place in the receiver's memory is used again after
+/// four times as many.
 const WINDOW: u64 = 16;
 const PLACES: u64 = 4 * WINDOW;
 /// Bytes that bodies are taken from; the same at both ends.
@@ -43,7 +47,8 @@ fn main() -> FaultRunResult {
     let [role, local, peer, seconds, seed] = arguments.as_slice() else {
         return Err("usage: reliable_faults send|receive LOCAL PEER SECONDS SEED".into());
     };
-    let addresses = |text: &str| text.split(',').map(str::parse).collect::<Result<Vec<SocketAddrV4>, _>>();
+    let addresses =
+        |text: &str| text.split(',').map(str::parse).collect::<Result<Vec<SocketAddrV4>, _>>();
     let (local, peer, seed) = (addresses(local)?, addresses(peer)?, seed.parse()?);
     match role.as_str() {
         "send" => send(&mut open(0, &local, &peer)?, seed, Nanos::from_secs(seconds.parse()?)),
@@ -52,9 +57,14 @@ fn main() -> FaultRunResult {
     }
 }
 
-fn open(rank: u32, local: &[SocketAddrV4], peer: &[SocketAddrV4]) -> Result<FaultyEnd, Box<dyn Error>> {
+fn open(
+    rank: u32,
+    local: &[SocketAddrV4],
+    peer: &[SocketAddrV4],
+) -> Result<FaultyEnd, Box<dyn Error>> {
     let rails = local.iter().zip(peer);
-    let rails = rails.map(|(local, peer)| if rank == 0 { vec![*local, *peer] } else { vec![*peer, *local] });
+    let rails = rails
+        .map(|(local, peer)| if rank == 0 { vec![*local, *peer] } else { vec![*peer, *local] });
     let mut config = UdpConfig::new(Rank(rank), SESSION, Vec::new());
     config.rails = rails.collect();
     config.placement = Placement::OneMachine;
@@ -63,7 +73,8 @@ fn open(rank: u32, local: &[SocketAddrV4], peer: &[SocketAddrV4]) -> Result<Faul
     let ports = local.iter().map(|local| UdpPort::bind(*local)).collect::<Result<Vec<_>, _>>()?;
     // Patient: a stopped peer is not a dead one.
     let streams = StreamConfig { patience: Nanos::from_secs(30), ..StreamConfig::new(2) };
-    Ok(ReliableWire::new(UdpWire::open(ports, config)?, 2, &streams, 0).map_err(|missing| missing.to_string())?)
+    Ok(ReliableWire::new(UdpWire::open(ports, config)?, 2, &streams, 0)
+        .map_err(|missing| missing.to_string())?)
 }
 
 /// Memory of both ends: bodies, and places of writes.
@@ -82,13 +93,20 @@ struct PlannedOperation {
     body: Span,
 }
 
-fn planned(seed: u64, class: Class, number: u64, source: RegionId, message_max: u64) -> PlannedOperation {
+fn planned(
+    seed: u64,
+    class: Class,
+    number: u64,
+    source: RegionId,
+    message_max: u64,
+) -> PlannedOperation {
     let mut random = RandomKey::new(seed).purpose(class.name()).node(number).stream();
     let is_write = random.below(2) == 0;
     let longest = if is_write { LONGEST } else { message_max.min(LONGEST) };
     let longest = if random.below(4) == 0 { longest } else { 3_000 };
     let length = random.below(longest + 1);
-    let body = Span { region: source, offset: random.below(SOURCE - length + 1), length: length as u32 };
+    let body =
+        Span { region: source, offset: random.below(SOURCE - length + 1), length: length as u32 };
     PlannedOperation { is_write, body }
 }
 
@@ -108,18 +126,34 @@ fn send(wire: &mut FaultyEnd, seed: u64, seconds: Nanos) -> FaultRunResult {
             let i = class.index();
             while !is_over[i] && posted[i] < done[i] + WINDOW {
                 let is_last = clock::now().since(begin) >= seconds;
-                let PlannedOperation { is_write, body } = planned(seed, class, posted[i], source, message_max);
+                let PlannedOperation { is_write, body } =
+                    planned(seed, class, posted[i], source, message_max);
                 let (path, token) = (PathId(0), Some(Token((i as u64) << 56 | posted[i])));
                 let operation = if is_write && !is_last {
                     let into = RemoteSpan { region: target, offset: place(class, posted[i]) };
                     let immediate = (i as u64) << 56 | posted[i];
-                    Operation::Write { to: Rank(1), path, class, from: body, into, immediate: Some(immediate), token }
+                    Operation::Write {
+                        to: Rank(1),
+                        path,
+                        class,
+                        from: body,
+                        into,
+                        immediate: Some(immediate),
+                        token,
+                    }
                 } else {
                     out.clear();
                     let number = posted[i].to_le_bytes();
                     let head = out.head(&[&number[..], &[u8::from(is_last) * LAST]].concat());
                     let body = if is_last { Span::EMPTY } else { body };
-                    Operation::Send { to: Destination::One(Rank(1)), path, class, head, body, token }
+                    Operation::Send {
+                        to: Destination::One(Rank(1)),
+                        path,
+                        class,
+                        head,
+                        body,
+                        token,
+                    }
                 };
                 let mut answers = Vec::new();
                 wire.post(&[operation], out.heads(), &mut answers);
@@ -144,7 +178,10 @@ fn send(wire: &mut FaultyEnd, seed: u64, seconds: Nanos) -> FaultRunResult {
     }
     let (count, seconds) = (posted.iter().sum::<u64>(), clock::now().since(begin).as_secs_f64());
     let datagrams = wire.counters().sent;
-    Ok(writeln!(io::stdout(), "operations {count} bytes {bytes} seconds {seconds} datagrams {datagrams}")?)
+    Ok(writeln!(
+        io::stdout(),
+        "operations {count} bytes {bytes} seconds {seconds} datagrams {datagrams}"
+    )?)
 }
 
 /// What the receiver found.
@@ -179,7 +216,11 @@ fn receive(wire: &mut FaultyEnd, seed: u64) -> FaultRunResult {
             found.out_of_order += u64::from(number != next[class.index()]);
             next[class.index()] = number + 1;
             over += usize::from(is_last);
-            let body = if is_last { Span::EMPTY } else { planned(seed, class, number, source, message_max).body };
+            let body = if is_last {
+                Span::EMPTY
+            } else {
+                planned(seed, class, number, source, message_max).body
+            };
             found.operations += 1;
             found.bytes += u64::from(body.length);
             found.wrong += u64::from(bytes(wire, span) != bytes(wire, body));

@@ -1,11 +1,13 @@
-//! Measures an allreduce over the shared-memory wire among more ranks than processors, for `cargo xtask bench crowd`.
+//! Measures an allreduce over the shared-memory wire among more ranks than processors, for `cargo
+//! xtask bench crowd`.
 //!
 //! # Model
-//! `shm_allreduce RANK RANKS SESSION`, one process for each rank: sums of 8 bytes in one round, in which each rank sends its
-//! number to all others in one post. Where ranks share processors every round that depends on another costs a turn of all
-//! of them, and a turn costs more than the messages: recursive doubling, with three rounds among eight ranks on two
-//! processors, took 1.6 times as long (means, median of nine runs beside compilers). Each rank waits as a progress loop does. Rank 0 prints
-//! one line.
+//! `shm_allreduce RANK RANKS SESSION`, one process for each rank: sums of 8 bytes in one round, in
+//! which each rank sends its number to all others in one post. Where ranks share processors every
+//! round that depends on another costs a turn of all of them, and a turn costs more than the
+//! messages: recursive doubling, with three rounds among eight ranks on two processors, took 1.6
+//! times as long (means, median of nine runs beside compilers). Each rank waits as a progress loop
+//! does. Rank 0 prints one line.
 //!
 //! # Not here
 //! `MPI_Allreduce` in the same circumstances: `xtask/src/bench/allreduce_peer.c`.
@@ -30,7 +32,8 @@ const PATIENCE: Nanos = Nanos::from_secs(10);
 struct AllreduceEnd {
     wire: ShmWire,
     rank: u64,
-    /// Numbers that came, by rank, of the running allreduce and of the next: a peer may be one ahead.
+    /// Numbers that came, by rank, of the running allreduce and of the next: a peer may be one
+    /// ahead.
     came: Vec<[Option<u64>; 2]>,
     out: Out<()>,
     sends: Vec<Operation>,
@@ -40,7 +43,14 @@ struct AllreduceEnd {
 impl AllreduceEnd {
     fn new(wire: ShmWire, rank: u64, ranks: u64) -> Self {
         let out = Out::with_limit(1);
-        Self { wire, rank, came: vec![[None; 2]; ranks as usize], out, sends: Vec::new(), answers: Vec::new() }
+        Self {
+            wire,
+            rank,
+            came: vec![[None; 2]; ranks as usize],
+            out,
+            sends: Vec::new(),
+            answers: Vec::new(),
+        }
     }
 
     /// Sends this rank's number to all others.
@@ -86,7 +96,8 @@ impl AllreduceEnd {
                     if let ([number @ .., parity], 9) = (datagram.head, datagram.head.len())
                         && let Ok(number) = number.try_into()
                     {
-                        came[datagram.from.index()][usize::from(*parity)] = Some(u64::from_le_bytes(number));
+                        came[datagram.from.index()][usize::from(*parity)] =
+                            Some(u64::from_le_bytes(number));
                     }
                 }
                 Arrival::PathState { .. } => alone = true,
@@ -106,9 +117,16 @@ impl AllreduceEnd {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let arguments: Vec<u64> = std::env::args().skip(1).map(|text| text.parse()).collect::<Result<_, _>>()?;
-    let [rank, ranks, session] = arguments[..] else { return Err("usage: shm_allreduce RANK RANKS SESSION".into()) };
-    let wire = ShmWire::open(ShmConfig::new(Rank(rank as u32), session, (0..ranks as u32).map(Rank).collect()))?;
+    let arguments: Vec<u64> =
+        std::env::args().skip(1).map(|text| text.parse()).collect::<Result<_, _>>()?;
+    let [rank, ranks, session] = arguments[..] else {
+        return Err("usage: shm_allreduce RANK RANKS SESSION".into());
+    };
+    let wire = ShmWire::open(ShmConfig::new(
+        Rank(rank as u32),
+        session,
+        (0..ranks as u32).map(Rank).collect(),
+    ))?;
     let mut end = AllreduceEnd::new(wire, rank, ranks);
     let expected = ranks * (ranks + 1) / 2;
     let mut took = Vec::with_capacity(COUNT as usize);

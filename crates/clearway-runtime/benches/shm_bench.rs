@@ -1,10 +1,11 @@
 //! Measures the shared-memory wire between two processes, for `cargo xtask bench shm`.
 //!
 //! # Model
-//! `shm_bench near|far SESSION poll|wait`: both processes first exchange messages of 8 bytes in turns (half a turn is the latency
-//! one way), then the near one sends messages of 64 bytes as fast as they are taken, 64 in each post. `poll` polls until
-//! something comes; `wait` waits as a progress loop does. The near one prints one line. The clock is read once for several
-//! turns: a reading takes as long as a sixth of a turn.
+//! `shm_bench near|far SESSION poll|wait`: both processes first exchange messages of 8 bytes in
+//! turns (half a turn is the latency one way), then the near one sends messages of 64 bytes as fast
+//! as they are taken, 64 in each post. `poll` polls until something comes; `wait` waits as a
+//! progress loop does. The near one prints one line. The clock is read once for several turns: a
+//! reading takes as long as a sixth of a turn.
 //!
 //! # Not here
 //! The same two measurements over MPI: `xtask/src/bench/shm_peer.c`.
@@ -52,7 +53,8 @@ impl ShmBenchEnd {
         while !left.is_empty() {
             self.answers.clear();
             self.wire.post(left, heads, &mut self.answers);
-            let taken = self.answers.iter().take_while(|answer| **answer == PostOutcome::Done(0)).count();
+            let taken =
+                self.answers.iter().take_while(|answer| **answer == PostOutcome::Done(0)).count();
             left = &left[taken..];
             if !left.is_empty() {
                 self.wire.poll(WINDOW, &mut |_| {});
@@ -83,7 +85,14 @@ impl ShmBenchEnd {
         let mut out: Out<()> = Out::with_limit(1);
         let head = out.head(&[0; 8]);
         let class = Class::LowLatency;
-        let send = Operation::Send { to: self.peer, path: PathId(0), class, head, body: Span::EMPTY, token: None };
+        let send = Operation::Send {
+            to: self.peer,
+            path: PathId(0),
+            class,
+            head,
+            body: Span::EMPTY,
+            token: None,
+        };
         let mut took = Vec::with_capacity(GROUPS);
         for group in 0..WARM + GROUPS {
             let begin = Instant::now();
@@ -109,7 +118,14 @@ impl ShmBenchEnd {
         let mut out: Out<()> = Out::with_limit(WINDOW);
         let head = out.head(&[0; 64]);
         let class = Class::LowLatency;
-        let send = Operation::Send { to: self.peer, path: PathId(0), class, head, body: Span::EMPTY, token: None };
+        let send = Operation::Send {
+            to: self.peer,
+            path: PathId(0),
+            class,
+            head,
+            body: Span::EMPTY,
+            token: None,
+        };
         let begin = Instant::now();
         for _ in 0..MESSAGES / WINDOW {
             self.send(&[send; WINDOW], out.heads());
@@ -126,7 +142,14 @@ impl ShmBenchEnd {
         let mut out: Out<()> = Out::with_limit(1);
         let head = out.head(&[0; 8]);
         let class = Class::LowLatency;
-        let send = Operation::Send { to: self.peer, path: PathId(0), class, head, body: Span::EMPTY, token: None };
+        let send = Operation::Send {
+            to: self.peer,
+            path: PathId(0),
+            class,
+            head,
+            body: Span::EMPTY,
+            token: None,
+        };
         self.send(&[send], out.heads());
     }
 }

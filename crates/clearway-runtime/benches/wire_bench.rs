@@ -1,20 +1,23 @@
 //! One end of one measurement of the UDP wire, or of the plain sockets that it is compared with.
 //!
-//! `wire_bench ROLE LOCAL PEER SECONDS`, both addresses as IP:PORT, ROLE one of
-//! `send`, `receive` (goodput; `send-real` without segmentation offload), `ping`, `pong` (latency, spinning),
-//! `bare-ping`, `bare-pong` (the same with `sendto` and `recv` only). A role of the wire that ends in `-sealed` first
-//! agrees on keys over a TCP connection between the same addresses. `victim` and `target` are a sleeping `ping` and
-//! `pong` of a job of three, whose third rank's address (the victim's, one port further) a stranger has: `flood` from
-//! there sends datagrams that lack nothing but the right keys. The target's port but two is one that nobody reads. The
-//! end that waits says `ready` first; the result is one line of `name value` pairs.
-//! `cargo xtask bench wire` runs the ends against each other.
+//! `wire_bench ROLE LOCAL PEER SECONDS`, both addresses as IP:PORT, ROLE one of `send`, `receive`
+//! (goodput; `send-real` without segmentation offload), `ping`, `pong` (latency, spinning),
+//! `bare-ping`, `bare-pong` (the same with `sendto` and `recv` only). A role of the wire that ends
+//! in `-sealed` first agrees on keys over a TCP connection between the same addresses. `victim` and
+//! `target` are a sleeping `ping` and `pong` of a job of three, whose third rank's address (the
+//! victim's, one port further) a stranger has: `flood` from there sends datagrams that lack nothing
+//! but the right keys. The target's port but two is one that nobody reads. The end that waits says
+//! `ready` first; the result is one line of `name value` pairs. `cargo xtask bench wire` runs the
+//! ends against each other.
 
 use std::error::Error;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddrV4, TcpListener, TcpStream, UdpSocket};
 
 use clearway_proto::base::{Bytes, Class, LocalNs, Nanos, Rank};
-use clearway_proto::wire::{Arrival, Destination, Operation, Out, PathId, PostOutcome, SHORT_HEAD, Span, Wire};
+use clearway_proto::wire::{
+    Arrival, Destination, Operation, Out, PathId, PostOutcome, SHORT_HEAD, Span, Wire,
+};
 use clearway_runtime::clock;
 use clearway_runtime::keys::{CARD_LENGTH, JobKeys, KeyScope, RankKeyPair};
 use clearway_runtime::udp::{Placement, Protection, Segmentation, UdpConfig, UdpPort, UdpWire};
@@ -24,10 +27,11 @@ use clearway_runtime::waiting::{Waitable, Waiting};
 const DATAGRAM: usize = 1_400;
 /// Messages in one post: four segmented packets of the kernel's, in one system call.
 const BATCH: usize = 4 * 46;
-/// Messages under way at most: 736 of 1400 bytes fill less than half of the receive buffer of 4 MiB, so that goodput is
-/// what arrives without loss.
+/// Messages under way at most: 736 of 1400 bytes fill less than half of the receive buffer of 4
+/// MiB, so that goodput is what arrives without loss.
 const WINDOW: u64 = 4 * BATCH as u64;
-/// The receiver tells after so many messages how many came: half a window, so that telling costs little and nobody waits.
+/// The receiver tells after so many messages how many came: half a window, so that telling costs
+/// little and nobody waits.
 const CREDIT: u64 = WINDOW / 2;
 /// A sender that heard nothing for so long takes what is under way for lost.
 const UNHEARD: Nanos = Nanos::from_millis(10);
@@ -42,7 +46,8 @@ const SILENCE: Nanos = Nanos::from_secs(5);
 
 /// Datagrams of a flood in one post: four segmented packets of the kernel's.
 const FLOOD_BATCH: usize = 256;
-/// Time between two posts of a flood: 10^6 datagrams a second, more than a rank gets in any test of ours.
+/// Time between two posts of a flood: 10^6 datagrams a second, more than a rank gets in any test of
+/// ours.
 const FLOOD_GAP: Nanos = Nanos::from_micros(FLOOD_BATCH as u64);
 
 /// The number of every run; runs do not overlap.
@@ -58,13 +63,16 @@ fn main() -> WireBenchResult {
     let [role, local, peer, seconds] = arguments.as_slice() else {
         return Err("usage: wire_bench ROLE LOCAL PEER SECONDS".into());
     };
-    let (role, sealing) =
-        role.strip_suffix("-sealed").map_or((role.as_str(), BenchSealing::Plain), |role| (role, BenchSealing::Sealed));
+    let (role, sealing) = role
+        .strip_suffix("-sealed")
+        .map_or((role.as_str(), BenchSealing::Plain), |role| (role, BenchSealing::Sealed));
     let ends = WireBenchEnds { local: local.parse()?, peer: peer.parse()?, sealing };
     let length = Nanos::from_millis((seconds.parse::<f64>()? * 1e3) as u64);
     match role {
         "send" => send(&mut ends.open(Rank(0), Waiting::Sleep, Segmentation::Offload)?, length),
-        "send-real" => send(&mut ends.open(Rank(0), Waiting::Sleep, Segmentation::RealPackets)?, length),
+        "send-real" => {
+            send(&mut ends.open(Rank(0), Waiting::Sleep, Segmentation::RealPackets)?, length)
+        }
         "receive" => receive(&mut ends.open(Rank(1), Waiting::Adaptive, Segmentation::Offload)?),
         "ping" => ping(&mut ends.open(Rank(0), Waiting::Spin, Segmentation::Offload)?, length),
         "pong" => pong(&mut ends.open(Rank(1), Waiting::Spin, Segmentation::Offload)?),
@@ -100,8 +108,14 @@ struct WireBenchEnds {
 }
 
 impl WireBenchEnds {
-    fn open(&self, rank: Rank, waiting: Waiting, segmentation: Segmentation) -> Result<UdpWire, Box<dyn Error>> {
-        let [near, far] = if rank == Rank(0) { [self.local, self.peer] } else { [self.peer, self.local] };
+    fn open(
+        &self,
+        rank: Rank,
+        waiting: Waiting,
+        segmentation: Segmentation,
+    ) -> Result<UdpWire, Box<dyn Error>> {
+        let [near, far] =
+            if rank == Rank(0) { [self.local, self.peer] } else { [self.peer, self.local] };
         let peers = vec![near, far, beside(near, 1)];
         let mut config = UdpConfig::new(rank, SESSION, peers);
         config.placement = Placement::OneMachine;
@@ -155,14 +169,17 @@ fn to_rank(rank: Rank, class: Class, out: &mut Out<()>, head: &[u8], body: Span)
     Operation::Send { to: Destination::One(rank), path: PathId(0), class, head, body, token: None }
 }
 
-/// Waits for a credit or for room; returns how many messages are settled: those that came, or all `sent` after silence.
+/// Waits for a credit or for room; returns how many messages are settled: those that came, or all
+/// `sent` after silence.
 fn await_credit(wire: &mut UdpWire, sent: u64, settled: u64) -> u64 {
     let patience = wire.now() + UNHEARD;
     while wire.now() < patience {
         wire.wait(Some(patience), &[]);
         let (mut credit, mut room) = (0, false);
         wire.poll(BATCH, &mut |arrival| match arrival {
-            Arrival::Datagram(datagram) => credit += datagram.head.try_into().map_or(0, u64::from_le_bytes),
+            Arrival::Datagram(datagram) => {
+                credit += datagram.head.try_into().map_or(0, u64::from_le_bytes)
+            }
             Arrival::Room { .. } => room = true,
             _ => {}
         });
@@ -186,7 +203,8 @@ fn head(wire: &UdpWire) -> Vec<u8> {
 fn send(wire: &mut UdpWire, length: Nanos) -> WireBenchResult {
     let length_max = length_max(wire);
     let head = head(wire);
-    let region = wire.register(Bytes((BATCH * length_max) as u64)).map_err(|missing| missing.to_string())?;
+    let region =
+        wire.register(Bytes((BATCH * length_max) as u64)).map_err(|missing| missing.to_string())?;
     let mut out: Out<()> = Out::with_limit(BATCH + 1);
     let operations: Vec<Operation> = (0..BATCH)
         .map(|i| {
@@ -284,13 +302,18 @@ fn print_halves(mut halves: Vec<u64>) -> WireBenchResult {
         return Err("no round trip came back".into());
     };
     let p99 = halves[halves.len() * 99 / 100];
-    writeln!(io::stdout(), "round_trips {} min_ns {least} p50_ns {median} p99_ns {p99}", halves.len())?;
+    writeln!(
+        io::stdout(),
+        "round_trips {} min_ns {least} p50_ns {median} p99_ns {p99}",
+        halves.len()
+    )?;
     Ok(())
 }
 
 fn ping(wire: &mut UdpWire, length: Nanos) -> WireBenchResult {
     let head = 8;
-    let region = wire.register(Bytes((PING - head) as u64)).map_err(|missing| missing.to_string())?;
+    let region =
+        wire.register(Bytes((PING - head) as u64)).map_err(|missing| missing.to_string())?;
     let body = Span { region, offset: 0, length: (PING - head) as u32 };
     let (mut halves, mut answers) = (Vec::with_capacity(1 << 20), Vec::new());
     let begin = clock::now();
@@ -333,8 +356,16 @@ fn pong(wire: &mut UdpWire) -> WireBenchResult {
             if let Arrival::Datagram(datagram) = arrival {
                 ended |= datagram.head == END;
                 let head = out.head(datagram.head);
-                let (to, class, body) = (Destination::One(Rank(0)), Class::LowLatency, datagram.body);
-                echoes.push(Operation::Send { to, path: PathId(0), class, head, body, token: None });
+                let (to, class, body) =
+                    (Destination::One(Rank(0)), Class::LowLatency, datagram.body);
+                echoes.push(Operation::Send {
+                    to,
+                    path: PathId(0),
+                    class,
+                    head,
+                    body,
+                    token: None,
+                });
             }
         });
         wire.post(&echoes, out.heads(), &mut answers);
@@ -385,8 +416,9 @@ fn flood(ends: &WireBenchEnds, length: Nanos) -> WireBenchResult {
     config.protection = Protection::Keys(own.agree(&cards)?);
     let mut wire = UdpWire::open([UdpPort::bind(ends.local)?], config)?;
     let mut out: Out<()> = Out::with_limit(FLOOD_BATCH);
-    let operations: Vec<_> =
-        (0..FLOOD_BATCH).map(|_| to_rank(Rank(1), Class::BestEffort, &mut out, &[7; 24], Span::EMPTY)).collect();
+    let operations: Vec<_> = (0..FLOOD_BATCH)
+        .map(|_| to_rank(Rank(1), Class::BestEffort, &mut out, &[7; 24], Span::EMPTY))
+        .collect();
     let mut answers = Vec::with_capacity(FLOOD_BATCH);
     let begin = wire.now();
     let (mut sent, mut next) = (0, begin);

@@ -1,8 +1,9 @@
-//! Joins a job from a program whose `main` is not Rust's, as a C program does that loads this library: SIGPIPE has its default action,
-//! which ends the program, and the program has a handler of `atexit`.
+//! Joins a job from a program whose `main` is not Rust's, as a C program does that loads this
+//! library: SIGPIPE has its default action, which ends the program, and the program has a handler
+//! of `atexit`.
 //!
-//! `foreign [--at-once] [--hang]`, started as a rank like `meet`. It prints one line when it has joined and looked for children, and
-//! one from its handler.
+//! `foreign [--at-once] [--hang]`, started as a rank like `meet`. It prints one line when it has
+//! joined and looked for children, and one from its handler.
 
 #![no_main]
 #![allow(unsafe_code)]
@@ -46,11 +47,12 @@ fn run() -> Result<(), LaunchError> {
 }
 
 /// Takes the place of Rust's own `main`, which would ignore SIGPIPE.
-// SAFETY: no other symbol of the program has this name, and the C library calls it with the arguments of `main`, which it may leave
-// alone.
+// SAFETY: no other symbol of the program has this name, and the C library calls it with the
+// arguments of `main`, which it may leave alone.
 #[unsafe(no_mangle)]
 pub extern "C" fn main() -> i32 {
-    // SAFETY: the handler takes nothing, does not unwind (a failed write is no panic), and lives as long as the program.
+    // SAFETY: the handler takes nothing, does not unwind (a failed write is no panic), and lives as
+    // long as the program.
     if unsafe { libc::atexit(handler) } != 0 {
         return 2;
     }

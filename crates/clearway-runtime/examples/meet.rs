@@ -1,14 +1,17 @@
-//! Joins the job that it was started for, exchanges a few bytes with all ranks, checks them, and leaves.
+//! Joins the job that it was started for, exchanges a few bytes with all ranks, checks them, and
+//! leaves.
 //!
-//! `mpirun -n 4 meet`, `srun -n 4 meet`, or `meet` alone. Each rank prints one line. `meet --length BYTES` exchanges longer
-//! values, `meet --hang` waits after the first exchange until somebody ends the job, and `meet --read` prints its standard
-//! input, for tests of that.
+//! `mpirun -n 4 meet`, `srun -n 4 meet`, or `meet` alone. Each rank prints one line. `meet --length
+//! BYTES` exchanges longer values, `meet --hang` waits after the first exchange until somebody ends
+//! the job, and `meet --read` prints its standard input, for tests of that.
 //!
-//! `meet --hosts FILE [--ssh PROGRAM] [--ssh-argument ARGUMENT]... [--address ADDRESS] [...] -- ...` starts itself over ssh on
-//! the hosts of a file, with the words behind `--`, and is the last rank itself.
+//! `meet --hosts FILE [--ssh PROGRAM] [--ssh-argument ARGUMENT]... [--address ADDRESS] [...] --
+//! ...` starts itself over ssh on the hosts of a file, with the words behind `--`, and is the last
+//! rank itself.
 //!
-//! `meet --here RANKS [--input] [--program PROGRAM] -- ...` starts itself, or another program, on this host with the words behind `--`, is
-//! none of the ranks, and waits for them; with `--input` rank 0 has its standard input.
+//! `meet --here RANKS [--input] [--program PROGRAM] -- ...` starts itself, or another program, on
+//! this host with the words behind `--`, is none of the ranks, and waits for them; with `--input`
+//! rank 0 has its standard input.
 
 use std::env;
 use std::ffi::OsString;
@@ -19,7 +22,8 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clearway_runtime::launch::{
-    self, HereOptions, Job, JoinMethod, JoinOptions, LaunchError, SshOptions, StandardInput, hostfile,
+    self, HereOptions, Job, JoinMethod, JoinOptions, LaunchError, SshOptions, StandardInput,
+    hostfile,
 };
 
 /// What the command line asks for.
@@ -45,21 +49,27 @@ impl MeetArguments {
         while let Some(word) = words.next() {
             let mut value = || words.next().ok_or(format!("{word} needs a value"));
             match word.as_str() {
-                "--length" => flags.length = value()?.parse().map_err(|error| format!("--length: {error}"))?,
+                "--length" => {
+                    flags.length = value()?.parse().map_err(|error| format!("--length: {error}"))?
+                }
                 "--patience" => {
-                    let seconds = value()?.parse().map_err(|error| format!("--patience: {error}"))?;
+                    let seconds =
+                        value()?.parse().map_err(|error| format!("--patience: {error}"))?;
                     flags.options.patience = Duration::from_secs(seconds);
                     flags.ssh.patience = flags.options.patience;
                 }
                 "--pmix-library" => flags.options.pmix_library = Some(value()?.into()),
                 "--hosts" => flags.hosts = Some(value()?.into()),
                 "--ssh" => flags.ssh.ssh = value()?.into(),
-                "--here" => flags.here = Some(value()?.parse().map_err(|error| format!("--here: {error}"))?),
+                "--here" => {
+                    flags.here = Some(value()?.parse().map_err(|error| format!("--here: {error}"))?)
+                }
                 "--input" => flags.local.input = StandardInput::ToRank0,
                 "--program" => flags.program = Some(value()?.into()),
                 "--ssh-argument" => flags.ssh.ssh_arguments.push(value()?.into()),
                 "--address" => {
-                    flags.ssh.address = Some(value()?.parse().map_err(|error| format!("--address: {error}"))?);
+                    flags.ssh.address =
+                        Some(value()?.parse().map_err(|error| format!("--address: {error}"))?);
                 }
                 "--" => flags.rest = words.by_ref().collect(),
                 "--hang" => flags.hangs = true,
@@ -100,7 +110,11 @@ fn run(flags: &MeetArguments) -> Result<(), LaunchError> {
     };
     let joined = begun.elapsed();
     let is_given = matches!(job.method(), JoinMethod::Ssh | JoinMethod::Here);
-    assert_eq!(job.secret().is_some(), is_given, "only a process that starts ranks gives them a secret");
+    assert_eq!(
+        job.secret().is_some(),
+        is_given,
+        "only a process that starts ranks gives them a secret"
+    );
     exchange_round(&mut job, 0, flags.length)?;
     let first = begun.elapsed() - joined;
     let mut line = format!(
@@ -142,12 +156,15 @@ fn run(flags: &MeetArguments) -> Result<(), LaunchError> {
 fn start(flags: &MeetArguments, hosts: &Path) -> Result<Job, LaunchError> {
     let program = env::current_exe().unwrap_or_default().to_string_lossy().into_owned();
     let hosts = hostfile::read(hosts)?;
-    launch::start_over_ssh(&hosts, &program, &flags.rest, &flags.ssh, &mut || ControlFlow::Continue(()))
+    launch::start_over_ssh(&hosts, &program, &flags.rest, &flags.ssh, &mut || {
+        ControlFlow::Continue(())
+    })
 }
 
 fn main() -> ExitCode {
     let result = MeetArguments::read().map_err(|wrong| (wrong, 1));
-    let result = result.and_then(|flags| run(&flags).map_err(|error| (error.to_string(), error.exit_code())));
+    let result = result
+        .and_then(|flags| run(&flags).map_err(|error| (error.to_string(), error.exit_code())));
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err((sentence, code)) => {

@@ -1,21 +1,27 @@
-//! Keeps processors awake while something is measured, so that what is measured beside a load has no advantage.
+//! Keeps processors awake while something is measured, so that what is measured beside a load has
+//! no advantage.
 //!
 //! # Model
-//! An idle processor sleeps, and wakes late: by microseconds on a real machine, by tens of them on a virtual one, whose
-//! hypervisor first has to run it again. A loaded network keeps processors awake and an idle one does not, so small messages
-//! would be slower on the idle one. There are two ways out, and the first that can be had is taken:
+//! An idle processor sleeps, and wakes late: by microseconds on a real machine, by tens of them on
+//! a virtual one, whose hypervisor first has to run it again. A loaded network keeps processors
+//! awake and an idle one does not, so small messages would be slower on the idle one. There are two
+//! ways out, and the first that can be had is taken:
 //!
-//! 1. The kernel is asked to let no processor sleep, where a driver that heeds this puts them to sleep. It costs nobody anything.
-//! 2. A thread on each processor spins under the idle policy: every other task of its control group goes first, and at once.
-//!    Other groups (and other sessions, where the kernel makes groups of them) share processors with it as with any task.
+//! 1. The kernel is asked to let no processor sleep, where a driver that heeds this puts them to
+//!    sleep. It costs nobody anything.
+//! 2. A thread on each processor spins under the idle policy: every other task of its control group
+//!    goes first, and at once. Other groups (and other sessions, where the kernel makes groups of
+//!    them) share processors with it as with any task.
 //!
 //! # Source
-//! `Documentation/power/pm_qos_interface.rst` (`/dev/cpu_dma_latency` counts as long as it is open),
-//! `Documentation/admin-guide/pm/cpuidle.rst`, `sched(7)` (`SCHED_IDLE`).
+//! `Documentation/power/pm_qos_interface.rst` (`/dev/cpu_dma_latency` counts as long as it is
+//! open), `Documentation/admin-guide/pm/cpuidle.rst`, `sched(7)` (`SCHED_IDLE`).
 //!
 //! # Invariants
-//! I1. Nothing of this outlives the process, however it ends: there are only threads and an open file.
-//! I2. No thread spins under another policy, on another processor than its own, or where a limit of processor time is shared
+//! I1. Nothing of this outlives the process, however it ends: there are only threads and an open
+//!     file.
+//! I2. No thread spins under another policy, on another processor than its own, or where a limit of
+//!     processor time is shared
 //!     with what is measured.
 //!
 //! # Not here
@@ -57,13 +63,16 @@ impl Awake {
     /// Keeps the processors awake that this thread may use.
     ///
     /// # Errors
-    /// The kernel does not heed requests, or not this user's, and what stands against spinning threads.
+    /// The kernel does not heed requests, or not this user's, and what stands against spinning
+    /// threads.
     pub fn keep() -> Result<Self, RuntimeError> {
         if let Some(held) = request() {
             return Ok(Self(WakeMethod::Request { _held: held }));
         }
-        let allowed = sched_getaffinity(None).map_err(|error| RuntimeError::system("list processors")(error.into()))?;
-        let processors: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|number| allowed.is_set(*number)).collect();
+        let allowed = sched_getaffinity(None)
+            .map_err(|error| RuntimeError::system("list processors")(error.into()))?;
+        let processors: Vec<usize> =
+            (0..CpuSet::MAX_CPU).filter(|number| allowed.is_set(*number)).collect();
         let granted = thread::available_parallelism().map_or(1, NonZero::get);
         if granted < processors.len() {
             return Err(RuntimeError::ProcessorTime { granted, processors: processors.len() });
@@ -125,10 +134,16 @@ impl SpinThreads {
                     hint::spin_loop();
                 }
             };
-            thread::Builder::new().name("awake".into()).spawn(spin).map_err(RuntimeError::system("start a thread"))?;
+            thread::Builder::new()
+                .name("awake".into())
+                .spawn(spin)
+                .map_err(RuntimeError::system("start a thread"))?;
         }
         drop(sender);
-        settled.iter().collect::<io::Result<()>>().map_err(RuntimeError::system("run a thread at idle priority"))?;
+        settled
+            .iter()
+            .collect::<io::Result<()>>()
+            .map_err(RuntimeError::system("run a thread at idle priority"))?;
         Ok(threads)
     }
 }
@@ -145,7 +160,8 @@ fn pin_to(processor: usize) -> io::Result<()> {
     let mut only = CpuSet::new();
     only.set(processor);
     let parameters = libc::sched_param { sched_priority: 0 };
-    // SAFETY: the call reads `parameters`, which lives until it returns, and changes nothing but this thread's policy.
+    // SAFETY: the call reads `parameters`, which lives until it returns, and changes nothing but
+    // this thread's policy.
     if unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const parameters) } != 0 {
         return Err(io::Error::last_os_error());
     }
@@ -156,15 +172,19 @@ fn pin_to(processor: usize) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// Threads of this process called `awake`: policy (field 41 of `proc_pid_stat(5)`) and processor (field 39).
+    /// Threads of this process called `awake`: policy (field 41 of `proc_pid_stat(5)`) and
+    /// processor (field 39).
     fn spinning() -> Vec<(String, String)> {
         let tasks = fs::read_dir("/proc/self/task").expect("a list of threads");
-        let stats = tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("stat")).ok());
+        let stats =
+            tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("stat")).ok());
         let mut found: Vec<_> = stats
             .filter_map(|stat| {
                 let (name, rest) = stat.split_once('(')?.1.split_once(')')?;
                 // The third field is the first behind the name.
-                let field = |number: usize| rest.split_ascii_whitespace().nth(number - 3).map(str::to_owned);
+                let field = |number: usize| {
+                    rest.split_ascii_whitespace().nth(number - 3).map(str::to_owned)
+                };
                 (name == "awake").then(|| Some((field(39)?, field(41)?)))?
             })
             .collect();
@@ -184,7 +204,8 @@ mod tests {
         let absent = CpuSet::MAX_CPU - 1;
         assert!(matches!(SpinThreads::start(&[absent]), Err(RuntimeError::System { .. })));
         let allowed = sched_getaffinity(None).expect("the processors of this thread");
-        let processors: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|number| allowed.is_set(*number)).collect();
+        let processors: Vec<usize> =
+            (0..CpuSet::MAX_CPU).filter(|number| allowed.is_set(*number)).collect();
         // The one that was refused may not have ended yet.
         while !spinning().is_empty() {
             thread::yield_now();
@@ -194,7 +215,8 @@ mod tests {
             Err(error) => return eprintln!("skipped: {error}"),
         };
         let idle = libc::SCHED_IDLE.to_string();
-        let mut expected: Vec<_> = processors.iter().map(|number| (number.to_string(), idle.clone())).collect();
+        let mut expected: Vec<_> =
+            processors.iter().map(|number| (number.to_string(), idle.clone())).collect();
         expected.sort();
         assert_eq!(spinning(), expected);
         drop(threads);

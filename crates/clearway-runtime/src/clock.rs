@@ -1,21 +1,23 @@
 //! This node's clock, the kernel's receive stamps on it, and the processor time of this process.
 //!
 //! # Model
-//! [`LocalNs`] is `CLOCK_MONOTONIC`. The kernel stamps packets with `CLOCK_REALTIME`. Both run at the same rate (the
-//! kernel applies frequency corrections to both), so their difference is constant but for steps, which set the
-//! wall clock and not the monotonic one. The difference is sampled by reading monotonic, wall, monotonic: the
-//! wall clock was read somewhere between the outer two.
+//! [`LocalNs`] is `CLOCK_MONOTONIC`. The kernel stamps packets with `CLOCK_REALTIME`. Both run at
+//! the same rate (the kernel applies frequency corrections to both), so their difference is
+//! constant but for steps, which set the wall clock and not the monotonic one. The difference is
+//! sampled by reading monotonic, wall, monotonic: the wall clock was read somewhere between the
+//! outer two.
 //!
 //! # Invariants
 //! I1. A converted stamp is never later than the instant at which it was read.
-//! I2. Between steps the error of a conversion is at most [`StampClock::error`]: half the narrowest bracket. After a
+//! I2. Between steps the error of a conversion is at most [`StampClock::error`]: half the narrowest
+//!     bracket. After a
 //!     step of the wall clock, stamps of at most [`RESAMPLE`] are wrong by up to the step.
 
 use clearway_proto::base::{LocalNs, Nanos};
 use rustix::time::{ClockId, clock_gettime};
 
-/// How long a sampled difference is used. A step by time synchronisation then disturbs at most this stretch; three
-/// reads of 25 ns every 10 ms cost nothing that can be measured.
+/// How long a sampled difference is used. A step by time synchronisation then disturbs at most this
+/// stretch; three reads of 25 ns every 10 ms cost nothing that can be measured.
 pub const RESAMPLE: Nanos = Nanos::from_millis(10);
 
 /// Brackets tried for each sample; the narrowest counts, so one interruption does not spoil it.
@@ -26,7 +28,8 @@ pub fn now() -> LocalNs {
     LocalNs(read(ClockId::Monotonic))
 }
 
-/// Processor time that all threads of this process have had so far, for themselves and in the kernel. Cost: a system call.
+/// Processor time that all threads of this process have had so far, for themselves and in the
+/// kernel. Cost: a system call.
 pub fn processor() -> Nanos {
     Nanos(read(ClockId::ProcessCPUTime))
 }
@@ -77,7 +80,11 @@ impl StampClock {
 
     fn from_brackets(brackets: [ClockBracket; BRACKETS]) -> Self {
         let best = brackets.into_iter().min_by_key(ClockBracket::width).unwrap_or(brackets[0]);
-        Self { difference_ns: best.difference(), error: Nanos(best.width().div_ceil(2)), sampled: LocalNs(best.after) }
+        Self {
+            difference_ns: best.difference(),
+            error: Nanos(best.width().div_ceil(2)),
+            sampled: LocalNs(best.after),
+        }
     }
 
     /// Samples again if the last sample is older than [`RESAMPLE`].

@@ -1,4 +1,5 @@
-//! What wires made of two have in common: copies from one to the other, memory to pass bodies on, and what both can do.
+//! What wires made of two have in common: copies from one to the other, memory to pass bodies on,
+//! and what both can do.
 
 use clearway_proto::base::Bytes;
 use clearway_proto::wire::{
@@ -8,7 +9,12 @@ use clearway_proto::wire::{
 use crate::RuntimeError;
 
 /// Copies bytes of one wire's memory into another's.
-pub(crate) fn copy(source: &dyn Wire, from: Span, target: &mut dyn Wire, into: Span) -> Result<(), RefusalReason> {
+pub(crate) fn copy(
+    source: &dyn Wire,
+    from: Span,
+    target: &mut dyn Wire,
+    into: Span,
+) -> Result<(), RefusalReason> {
     if let Ok(bytes) = bytes_of(source.region(from.region), from) {
         return target.copy_in(into, bytes);
     }
@@ -21,7 +27,8 @@ pub(crate) fn copy(source: &dyn Wire, from: Span, target: &mut dyn Wire, into: S
 /// Memory of `wire` for bodies that lie in the other one's.
 pub(crate) fn passage(wire: &mut dyn Wire, length: u64) -> Result<RegionId, RuntimeError> {
     let cause = std::io::ErrorKind::OutOfMemory;
-    wire.register(Bytes(length)).map_err(|_| RuntimeError::System { what: "allocate memory", cause: cause.into() })
+    wire.register(Bytes(length))
+        .map_err(|_| RuntimeError::System { what: "allocate memory", cause: cause.into() })
 }
 
 /// What two wires can do together, as `name`: paths and operations are the far one's.

@@ -12,7 +12,9 @@ use thiserror::Error;
 #[non_exhaustive]
 pub enum RuntimeError {
     /// The address is not free or not of this host: choose another.
-    #[error("cannot open UDP port {address}: {cause}; use an address of this host and a free port, or port 0 for any")]
+    #[error(
+        "cannot open UDP port {address}: {cause}; use an address of this host and a free port, or port 0 for any"
+    )]
     Bind {
         /// The address asked for.
         address: SocketAddrV4,
@@ -27,7 +29,8 @@ pub enum RuntimeError {
         /// What it said.
         cause: io::Error,
     },
-    /// Processors cannot be kept awake without using up what this process is allowed: lift the limit, or go on without.
+    /// Processors cannot be kept awake without using up what this process is allowed: lift the
+    /// limit, or go on without.
     #[error(
         "this process may use {processors} processors, and the time of {granted}; what keeps processors awake would use it up"
     )]
@@ -46,14 +49,17 @@ pub enum RuntimeError {
         ranks: usize,
     },
     /// Two ends of different ranks cannot be one: join those of one rank.
-    #[error("a wire of rank {near} and one of rank {far} cannot be joined; both must be of one rank")]
+    #[error(
+        "a wire of rank {near} and one of rank {far} cannot be joined; both must be of one rank"
+    )]
     OtherRank {
         /// The rank whose end shares memory.
         near: Rank,
         /// The rank of the other end.
         far: Rank,
     },
-    /// The list of peers names another address for this rank than the one that was bound: correct the list.
+    /// The list of peers names another address for this rank than the one that was bound: correct
+    /// the list.
     #[error("rank {rank} is listed as {listed} but is bound to {bound}; publish the bound address")]
     OwnAddress {
         /// This end's rank.
@@ -87,7 +93,8 @@ pub enum RuntimeError {
         /// The address of both.
         address: SocketAddrV4,
     },
-    /// A peer's card does not fit this job: start all ranks of one job with the same program and secret.
+    /// A peer's card does not fit this job: start all ranks of one job with the same program and
+    /// secret.
     #[error("the key card of rank {rank} {fault}")]
     Card {
         /// Whose card.
@@ -103,13 +110,15 @@ pub enum RuntimeError {
         /// Bytes needed.
         least: usize,
     },
-    /// The sealed group key is none: it was changed, meant for another rank, or is older than the one in use.
+    /// The sealed group key is none: it was changed, meant for another rank, or is older than the
+    /// one in use.
     #[error("what rank {from} sealed is no newer group key for this rank; seal a new one for it")]
     GroupKey {
         /// Who is said to have sealed it.
         from: Rank,
     },
-    /// Packets would leave this machine without protection: agree on keys, or ask for an insecure wire.
+    /// Packets would leave this machine without protection: agree on keys, or ask for an insecure
+    /// wire.
     #[error(
         "rank {rank} at {address} is on another machine, and there are no keys; agree on keys through the launcher, or \
          ask for an insecure wire"
@@ -121,7 +130,9 @@ pub enum RuntimeError {
         address: SocketAddrV4,
     },
     /// The keys are those of another rank, job or list of peers: agree for this one.
-    #[error("the keys are those of {keys}, but the wire is {wire}; agree with the cards of this job")]
+    #[error(
+        "the keys are those of {keys}, but the wire is {wire}; agree with the cards of this job"
+    )]
     ForeignKeys {
         /// Whom the keys were made for.
         keys: JobMember,
@@ -131,7 +142,8 @@ pub enum RuntimeError {
     /// The wire has no keys: open it with keys.
     #[error("this wire has no keys, so its groups need none")]
     NoKeys,
-    /// The multicast base leaves no room for groups, or the port is bound to no particular interface.
+    /// The multicast base leaves no room for groups, or the port is bound to no particular
+    /// interface.
     #[error(
         "cannot multicast to {base} from {interface}; bind to one interface's address and use a base of 239.0.0.0/8 \
          below 239.255.0.0"
@@ -165,7 +177,8 @@ pub enum RuntimeError {
         /// The longest.
         most: Bytes,
     },
-    /// The machine has not enough memory for the rings: free some, or use fewer ranks or shorter rings.
+    /// The machine has not enough memory for the rings: free some, or use fewer ranks or shorter
+    /// rings.
     #[error(
         "shared memory for {ranks} ranks takes {} MiB for each rank and {} MiB are free; use fewer ranks on this \
          host or shorter rings", needed.0.div_ceil(1 << 20), available.0 >> 20
@@ -179,7 +192,9 @@ pub enum RuntimeError {
         available: Bytes,
     },
     /// Another process is this rank already: use another session number, or end it.
-    #[error("another process of this host is rank {rank} of session {session:016x} already; every job needs its own")]
+    #[error(
+        "another process of this host is rank {rank} of session {session:016x} already; every job needs its own"
+    )]
     ShmTaken {
         /// This end's rank.
         rank: Rank,
@@ -211,7 +226,9 @@ pub enum RuntimeError {
         most: usize,
     },
     /// No address space holds such heaps: ask for less.
-    #[error("{places} symmetric heaps of {heap} bytes do not fit into an address space; ask for smaller ones")]
+    #[error(
+        "{places} symmetric heaps of {heap} bytes do not fit into an address space; ask for smaller ones"
+    )]
     NearHeap {
         /// PEs of this host.
         places: usize,
@@ -227,7 +244,9 @@ pub enum RuntimeError {
         within: std::time::Duration,
     },
     /// A PE has a heap of another size: configure all alike.
-    #[error("PE {place} of this host has a symmetric heap of another size; set the same SHMEM_SYMMETRIC_SIZE for all")]
+    #[error(
+        "PE {place} of this host has a symmetric heap of another size; set the same SHMEM_SYMMETRIC_SIZE for all"
+    )]
     NearShape {
         /// Its place among those of the host.
         place: usize,

@@ -1,21 +1,26 @@
-//! One wire made of two: messages to ranks of this host go through shared memory, everything else over the other wire.
+//! One wire made of two: messages to ranks of this host go through shared memory, everything else
+//! over the other wire.
 //!
 //! # Model
-//! The *near* wire is shared memory, the *far* one any wire that reaches all ranks. The far wire has the regions, and with
-//! them everything that names memory of others: one-sided operations and atomics go over it to every rank, also to one of this
-//! host, because a region cannot lie in two memories. So does multicast, or members of this host would hear twice.
+//! The *near* wire is shared memory, the *far* one any wire that reaches all ranks. The far wire
+//! has the regions, and with them everything that names memory of others: one-sided operations and
+//! atomics go over it to every rank, also to one of this host, because a region cannot lie in two
+//! memories. So does multicast, or members of this host would hear twice.
 //!
-//! Bodies of messages lie in the far wire's memory and are copied from there into the near one's rings. Arrived bodies stay where
-//! each wire put them: a poll gives arrivals of one wire only, of the two in turns while both have some, and
-//! [`RegionId::RECEIVE`] is the memory of that one.
+//! Bodies of messages lie in the far wire's memory and are copied from there into the near one's
+//! rings. Arrived bodies stay where each wire put them: a poll gives arrivals of one wire only, of
+//! the two in turns while both have some, and [`RegionId::RECEIVE`] is the memory of that one.
 //!
 //! # Invariants
-//! I1. All ranks of a job are joined, or none: regions have one number everywhere, and a pair of ranks agrees over which wire its
+//! I1. All ranks of a job are joined, or none: regions have one number everywhere, and a pair of
+//!     ranks agrees over which wire its
 //!     messages go. Who is alone on its host shares memory with itself.
 //! I2. What this wire says it can do both can, and in what differs it is as weak as the weaker.
-//! I3. Within a peer and class messages keep their order. Between messages and one-sided operations of one peer of this host
+//! I3. Within a peer and class messages keep their order. Between messages and one-sided operations
+//!     of one peer of this host
 //!     there is none: they go different ways.
-//! I4. `Room` says that one of the two wires takes operations of a class again; what then finds the other full is told again.
+//! I4. `Room` says that one of the two wires takes operations of a class again; what then finds the
+//!     other full is told again.
 //!
 //! # Not here
 //! Which ranks are of this host (launch).
@@ -25,15 +30,16 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use clearway_proto::base::{LocalNs, Nanos};
 use clearway_proto::wire::{
-    Arrival, Capabilities, Counters, Destination, Operation, PathId, PostOutcome, RefusalReason, RegionId, Span, Wire,
-    bytes_of, forward_wire,
+    Arrival, Capabilities, Counters, Destination, Operation, PathId, PostOutcome, RefusalReason,
+    RegionId, Span, Wire, bytes_of, forward_wire,
 };
 
 use crate::RuntimeError;
 use crate::combined::{copy, passage, weaker};
 use crate::shm::ShmWire;
 use crate::waiting::{
-    CachedDescriptor, Pause, Rest, WaitSource, Waitable, Waiting, Wake, WakeReason, either, rest_of_both,
+    CachedDescriptor, Pause, Rest, WaitSource, Waitable, Waiting, Wake, WakeReason, either,
+    rest_of_both,
 };
 
 /// Which of the two.
@@ -55,7 +61,8 @@ pub struct JoinedWire<F> {
     received: JoinedSide,
     /// A body of adopted memory on its way to the near wire.
     scratch: Vec<u8>,
-    /// Memory of the far wire, for one body that came over the near one and leaves over the far one.
+    /// Memory of the far wire, for one body that came over the near one and leaves over the far
+    /// one.
     passage: RegionId,
     /// Operations for the far wire, and the places of their answers.
     batch: Vec<Operation>,
@@ -66,10 +73,12 @@ pub struct JoinedWire<F> {
 }
 
 impl<F: Wire + WaitSource> JoinedWire<F> {
-    /// Joins two ends of one rank. `far` reaches all ranks and has no region yet; it takes a body before `post` returns.
+    /// Joins two ends of one rank. `far` reaches all ranks and has no region yet; it takes a body
+    /// before `post` returns.
     ///
     /// # Errors
-    /// [`RuntimeError::OtherRank`] when the ends are not of one rank, [`RuntimeError::System`] without memory.
+    /// [`RuntimeError::OtherRank`] when the ends are not of one rank, [`RuntimeError::System`]
+    /// without memory.
     pub fn new(near: ShmWire, mut far: F, waiting: Waiting) -> Result<Self, RuntimeError> {
         if near.rank() != far.rank() {
             return Err(RuntimeError::OtherRank { near: near.rank(), far: far.rank() });
@@ -113,8 +122,14 @@ impl<F: Wire + WaitSource> JoinedWire<F> {
     }
 
     /// Starts a message to a rank of this host.
-    fn send_near(&mut self, operation: &Operation, heads: &[u8]) -> Result<PostOutcome, RefusalReason> {
-        let Operation::Send { to: Destination::One(to), path, class, head, body, token } = *operation else {
+    fn send_near(
+        &mut self,
+        operation: &Operation,
+        heads: &[u8],
+    ) -> Result<PostOutcome, RefusalReason> {
+        let Operation::Send { to: Destination::One(to), path, class, head, body, token } =
+            *operation
+        else {
             return Err(RefusalReason::Operation(operation.kind()));
         };
         if usize::from(path.0) >= self.capabilities.paths.len() {
@@ -123,7 +138,14 @@ impl<F: Wire + WaitSource> JoinedWire<F> {
         let head_bytes = head.bytes_in(heads).ok_or(RefusalReason::Memory)?;
         if self.is_from_near(body) {
             let mut answers = Vec::new();
-            let send = Operation::Send { to: Destination::One(to), path: PathId(0), class, head, body, token };
+            let send = Operation::Send {
+                to: Destination::One(to),
+                path: PathId(0),
+                class,
+                head,
+                body,
+                token,
+            };
             self.near.post(&[send], heads, &mut answers);
             return answers.pop().ok_or(RefusalReason::Memory);
         }
@@ -135,8 +157,13 @@ impl<F: Wire + WaitSource> JoinedWire<F> {
         self.near.send_bytes(to, class, head_bytes, &self.scratch, token)
     }
 
-    /// What names the near wire's arrivals and is for the far one: done by way of the far one's memory.
-    fn pass_over(&mut self, operation: &Operation, heads: &[u8]) -> Result<PostOutcome, RefusalReason> {
+    /// What names the near wire's arrivals and is for the far one: done by way of the far one's
+    /// memory.
+    fn pass_over(
+        &mut self,
+        operation: &Operation,
+        heads: &[u8],
+    ) -> Result<PostOutcome, RefusalReason> {
         match *operation {
             Operation::Copy { from, into } => {
                 if into.region == self.passage {
@@ -144,10 +171,15 @@ impl<F: Wire + WaitSource> JoinedWire<F> {
                 }
                 copy(&self.near, from, &mut self.far, into).map(|()| PostOutcome::Done(0))
             }
-            Operation::Digest { of, .. } => self.near.digest(of).map(|digest| PostOutcome::Done(u64::from(digest))),
+            Operation::Digest { of, .. } => {
+                self.near.digest(of).map(|digest| PostOutcome::Done(u64::from(digest)))
+            }
             Operation::Send { to, path, class, head, body, token } => {
                 let bytes = bytes_of(self.near.region(body.region), body)?;
-                let passage = self.far.region_mut(self.passage).and_then(|passage| passage.get_mut(..bytes.len()));
+                let passage = self
+                    .far
+                    .region_mut(self.passage)
+                    .and_then(|passage| passage.get_mut(..bytes.len()));
                 passage.ok_or(RefusalReason::Length)?.copy_from_slice(bytes);
                 let body = Span { region: self.passage, offset: 0, length: body.length };
                 self.batch.push(Operation::Send { to, path, class, head, body, token });
@@ -176,13 +208,19 @@ impl<F: Wire + WaitSource> JoinedWire<F> {
     }
 
     /// Polls one of the two.
-    fn poll_side(&mut self, side: JoinedSide, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
+    fn poll_side(
+        &mut self,
+        side: JoinedSide,
+        limit: usize,
+        sink: &mut dyn FnMut(Arrival<'_>),
+    ) -> usize {
         match side {
             JoinedSide::Far => self.far.poll(limit, sink),
             JoinedSide::Near => {
                 let mut given = 0;
                 self.near.poll(limit, &mut |arrival| {
-                    // That no other rank of this host is left is no news of a path: the far wire has those.
+                    // That no other rank of this host is left is no news of a path: the far wire
+                    // has those.
                     if !matches!(arrival, Arrival::PathState { .. }) {
                         given += 1;
                         sink(arrival);
@@ -236,7 +274,8 @@ impl<F: Wire + WaitSource> Wire for JoinedWire<F> {
     fn post(&mut self, operations: &[Operation], heads: &[u8], answers: &mut Vec<PostOutcome>) {
         let first = answers.len();
         for operation in operations {
-            if matches!(*operation, Operation::Send { head, body, .. } if !self.carries(head.bytes_in(heads), body)) {
+            if matches!(*operation, Operation::Send { head, body, .. } if !self.carries(head.bytes_in(heads), body))
+            {
                 answers.push(PostOutcome::Refused(RefusalReason::Length));
                 continue;
             }
@@ -253,7 +292,11 @@ impl<F: Wire + WaitSource> Wire for JoinedWire<F> {
             if passes || self.batch_copies {
                 self.flush(heads, &mut answers[first..]);
             }
-            let answer = if near { self.send_near(operation, heads) } else { self.pass_over(operation, heads) };
+            let answer = if near {
+                self.send_near(operation, heads)
+            } else {
+                self.pass_over(operation, heads)
+            };
             answers.push(answer.unwrap_or_else(PostOutcome::Refused));
         }
         self.flush(heads, &mut answers[first..]);
@@ -316,7 +359,11 @@ impl<F: Wire + WaitSource> Wake for JoinedWire<F> {
 
 impl<F: Wire + WaitSource> Waitable for JoinedWire<F> {
     fn wait(&mut self, until: Option<LocalNs>, extra: &[BorrowedFd<'_>]) -> WakeReason {
-        self.pause.wait(&mut JoinedWaitable { near: &mut self.near, far: &mut self.far }, until, extra)
+        self.pause.wait(
+            &mut JoinedWaitable { near: &mut self.near, far: &mut self.far },
+            until,
+            extra,
+        )
     }
 }
 

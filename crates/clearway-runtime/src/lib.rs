@@ -1,9 +1,13 @@
-//! Runs engines on real machines: real clocks, the progress loop, the wires over UDP and over shared memory.
+//! Runs engines on real machines: real clocks, the progress loop, the wires over UDP and over
+//! shared memory.
 //!
-//! Rooms: [`udp`] (datagrams, multicast, classes), [`shm`] (ranks of one host), [`near`] (PEs of one host in each other's memory), [`joined`] (that
-//! one beside another), [`multipath`] (two that both reach everybody), [`files`] (file operations over any wire), [`progress`] (one engine over one wire),
-//! [`waiting`] (spin or sleep), [`clock`] (this node's time and the kernel's receive stamps), [`noise`] (what this node's
-//! processors did to a measurement), [`awake`] (what keeps them from it), [`wake_signal`] (wakes a thread that sleeps), [`door`] (lets in who knows a secret), [`launch`] (how the ranks of a job find each other), [`keys`] (what only they know).
+//! Rooms: [`udp`] (datagrams, multicast, classes), [`shm`] (ranks of one host), [`near`] (PEs of
+//! one host in each other's memory), [`joined`] (that one beside another), [`multipath`] (two that
+//! both reach everybody), [`files`] (file operations over any wire), [`progress`] (one engine over
+//! one wire), [`waiting`] (spin or sleep), [`clock`] (this node's time and the kernel's receive
+//! stamps), [`noise`] (what this node's processors did to a measurement), [`awake`] (what keeps
+//! them from it), [`wake_signal`] (wakes a thread that sleeps), [`door`] (lets in who knows a
+//! secret), [`launch`] (how the ranks of a job find each other), [`keys`] (what only they know).
 
 #![deny(unsafe_code)]
 #![cfg_attr(test, allow(non_snake_case))]

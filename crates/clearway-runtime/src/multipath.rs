@@ -1,42 +1,49 @@
-//! One wire made of two that both reach every rank: its paths are those of the first, then those of the second.
+//! One wire made of two that both reach every rank: its paths are those of the first, then those of
+//! the second.
 //!
 //! # Model
-//! Each message goes the way that its path says; who chooses paths, and goes on over others when one fails, is the engine above
-//! ([`Reliable`](clearway_proto::reliable::ReliableWire)). The second wire is UDP, the first one any other, as a rule libfabric: when a device, a
-//! driver or a connection fails there, messages go on in datagrams, and back when it is mended.
+//! Each message goes the way that its path says; who chooses paths, and goes on over others when
+//! one fails, is the engine above ([`Reliable`](clearway_proto::reliable::ReliableWire)). The
+//! second wire is UDP, the first one any other, as a rule libfabric: when a device, a driver or a
+//! connection fails there, messages go on in datagrams, and back when it is mended.
 //!
-//! The first wire has the regions. Bodies that leave over the other one are copied through a *passage*, memory of that wire. Arrived bodies stay
-//! where each wire put them: a poll gives arrivals of one wire only, of the two in turns while both have some, and [`RegionId::RECEIVE`]
+//! The first wire has the regions. Bodies that leave over the other one are copied through a
+//! *passage*, memory of that wire. Arrived bodies stay where each wire put them: a poll gives
+//! arrivals of one wire only, of the two in turns while both have some, and [`RegionId::RECEIVE`]
 //! is the memory of that one.
 //!
 //! # Invariants
 //! I1. What this wire says it can do both can, and no more: messages to one rank, copies, digests.
-//! I2. It promises to deliver nothing, whatever its two wires do: what one of them accepted is lost when that one fails.
-//! I3. Operations that read or change memory apply in the order written, whichever wires they concern.
+//! I2. It promises to deliver nothing, whatever its two wires do: what one of them accepted is lost
+//!     when that one fails.
+//! I3. Operations that read or change memory apply in the order written, whichever wires they
+//!     concern.
 //!
 //! # Not here
-//! One-sided operations: a region lies in one memory, so only one of the two could have them. Choosing a path.
+//! One-sided operations: a region lies in one memory, so only one of the two could have them.
+//! Choosing a path.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use clearway_proto::base::{GroupId, LocalNs, Nanos};
 use clearway_proto::wire::{
-    Arrival, Capabilities, Counters, Datagram, Delivery, Destination, Operation, OperationKind, OperationSet, PathId,
-    PostOutcome, Queue, RefusalReason, RegionId, Span, Wire, forward_wire,
+    Arrival, Capabilities, Counters, Datagram, Delivery, Destination, Operation, OperationKind,
+    OperationSet, PathId, PostOutcome, Queue, RefusalReason, RegionId, Span, Wire, forward_wire,
 };
 
 use crate::RuntimeError;
 use crate::combined::{copy, passage, weaker};
 use crate::udp::UdpWire;
 use crate::waiting::{
-    CachedDescriptor, Pause, Rest, WaitSource, Waitable, Waiting, Wake, WakeReason, either, rest_of_both,
+    CachedDescriptor, Pause, Rest, WaitSource, Waitable, Waiting, Wake, WakeReason, either,
+    rest_of_both,
 };
 
 /// Bytes of a passage: as many as one call hands to the kernel at a time, 64 datagrams of Ethernet.
 const PASSAGE: u64 = 128 << 10;
-/// How soon a class of the second wire that was full is looked at again while the first one is waited for: as the UDP wire does where the kernel
-/// does not tell.
+/// How soon a class of the second wire that was full is looked at again while the first one is
+/// waited for: as the UDP wire does where the kernel does not tell.
 const FULL_AGAIN: Nanos = Nanos::from_micros(200);
 
 /// Which of the two.
@@ -90,15 +97,18 @@ pub struct MultipathWire<F> {
 }
 
 impl<F: Wire + WaitSource> MultipathWire<F> {
-    /// Makes one wire of two ends of one rank. Both reach all ranks, have no region yet, and take a body before `post` returns.
+    /// Makes one wire of two ends of one rank. Both reach all ranks, have no region yet, and take a
+    /// body before `post` returns.
     ///
     /// # Errors
-    /// [`RuntimeError::OtherRank`] when the ends are not of one rank, [`RuntimeError::System`] without memory.
+    /// [`RuntimeError::OtherRank`] when the ends are not of one rank, [`RuntimeError::System`]
+    /// without memory.
     pub fn new(mut first: F, mut second: UdpWire, waiting: Waiting) -> Result<Self, RuntimeError> {
         if first.rank() != second.rank() {
             return Err(RuntimeError::OtherRank { near: first.rank(), far: second.rank() });
         }
-        let batches = [passage(&mut first, PASSAGE)?, passage(&mut second, PASSAGE)?].map(UnsentBatch::new);
+        let batches =
+            [passage(&mut first, PASSAGE)?, passage(&mut second, PASSAGE)?].map(UnsentBatch::new);
         let capabilities = together(first.capabilities(), second.capabilities());
         Ok(Self {
             first,
@@ -169,7 +179,13 @@ impl<F: Wire + WaitSource> MultipathWire<F> {
     }
 
     /// Puts `operation` into its wire's batch, or does it.
-    fn begin(&mut self, operation: &Operation, heads: &[u8], answers: &mut Vec<PostOutcome>, first: usize) {
+    fn begin(
+        &mut self,
+        operation: &Operation,
+        heads: &[u8],
+        answers: &mut Vec<PostOutcome>,
+        first: usize,
+    ) {
         match self.turn(operation, heads, &mut answers[first..]) {
             Ok(Forwarding::Done(answer)) => answers.push(answer),
             Err(missing) => answers.push(PostOutcome::Refused(missing)),
@@ -196,19 +212,26 @@ impl<F: Wire + WaitSource> MultipathWire<F> {
                     return Err(RefusalReason::Operation(OperationKind::Multicast));
                 }
                 let (side, path) = self.way(path)?;
-                if !self.capabilities.carries(head.bytes_in(heads).map_or(0, <[u8]>::len), body.length as usize) {
+                if !self
+                    .capabilities
+                    .carries(head.bytes_in(heads).map_or(0, <[u8]>::len), body.length as usize)
+                {
                     return Err(RefusalReason::Length);
                 }
                 let body = self.pass(side, body, heads, answers)?;
                 Ok(Forwarding::For(side, Operation::Send { to, path, class, head, body, token }))
             }
-            Operation::Copy { from, into } if from.length > 0 && self.side_of(from) == MultipathSide::Second => {
+            Operation::Copy { from, into }
+                if from.length > 0 && self.side_of(from) == MultipathSide::Second =>
+            {
                 self.flush(MultipathSide::First, heads, answers);
-                copy(&self.second, from, &mut self.first, into).map(|()| Forwarding::Done(PostOutcome::Done(0)))
+                copy(&self.second, from, &mut self.first, into)
+                    .map(|()| Forwarding::Done(PostOutcome::Done(0)))
             }
-            Operation::Digest { of, .. } if self.side_of(of) == MultipathSide::Second => {
-                self.second.digest(of).map(|digest| Forwarding::Done(PostOutcome::Done(u64::from(digest))))
-            }
+            Operation::Digest { of, .. } if self.side_of(of) == MultipathSide::Second => self
+                .second
+                .digest(of)
+                .map(|digest| Forwarding::Done(PostOutcome::Done(u64::from(digest)))),
             // A datagram of the second wire is over when the kernel has it.
             Operation::Copy { .. } | Operation::Digest { .. } | Operation::Abandon { .. } => {
                 Ok(Forwarding::For(MultipathSide::First, *operation))
@@ -234,7 +257,12 @@ impl<F: Wire + WaitSource> MultipathWire<F> {
     }
 
     /// Polls one of the two; paths are told as this wire's.
-    fn poll_side(&mut self, side: MultipathSide, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
+    fn poll_side(
+        &mut self,
+        side: MultipathSide,
+        limit: usize,
+        sink: &mut dyn FnMut(Arrival<'_>),
+    ) -> usize {
         let before = self.first.capabilities().paths.len() as u8;
         let shift = |path: PathId| PathId(path.0 + before);
         match side {
@@ -247,7 +275,9 @@ impl<F: Wire + WaitSource> MultipathWire<F> {
                     Arrival::Room { queue: Queue::Path { path, class } } => {
                         Arrival::Room { queue: Queue::Path { path: shift(path), class } }
                     }
-                    Arrival::PathState { path, rate } => Arrival::PathState { path: shift(path), rate },
+                    Arrival::PathState { path, rate } => {
+                        Arrival::PathState { path: shift(path), rate }
+                    }
                     other => other,
                 });
             }),
@@ -257,7 +287,11 @@ impl<F: Wire + WaitSource> MultipathWire<F> {
 
 /// What both can do.
 fn together(first: &Capabilities, second: &Capabilities) -> Capabilities {
-    let kinds = OperationSet::from_kinds(&[OperationKind::Send, OperationKind::Copy, OperationKind::Digest]);
+    let kinds = OperationSet::from_kinds(&[
+        OperationKind::Send,
+        OperationKind::Copy,
+        OperationKind::Digest,
+    ]);
     Capabilities {
         operations: kinds.and(first.operations).and(second.operations),
         delivery: Delivery::Lossy,
@@ -363,7 +397,8 @@ impl<F: WaitSource> WaitSource for MultipathWaitable<'_, F> {
         }
         let again = self.second.is_full().then_some(FULL_AGAIN);
         let timeout = [timeout, again].into_iter().flatten().min();
-        let descriptors: Vec<BorrowedFd<'_>> = extra.iter().copied().chain(self.second.descriptors()).collect();
+        let descriptors: Vec<BorrowedFd<'_>> =
+            extra.iter().copied().chain(self.second.descriptors()).collect();
         let woken = self.first.poll_ready(timeout, &descriptors);
         let others = 1u64.checked_shl(extra.len() as u32).map_or(u64::MAX, |bit| bit - 1);
         WakeReason::new(woken.wire || woken.extra_set() & !others != 0, woken.extra_set() & others)
@@ -372,7 +407,8 @@ impl<F: WaitSource> WaitSource for MultipathWaitable<'_, F> {
 
 impl<F: Wire + WaitSource> WaitSource for MultipathWire<F> {
     fn poll_ready(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> WakeReason {
-        MultipathWaitable { first: &mut self.first, second: &mut self.second }.poll_ready(timeout, extra)
+        MultipathWaitable { first: &mut self.first, second: &mut self.second }
+            .poll_ready(timeout, extra)
     }
 }
 
@@ -389,7 +425,11 @@ impl<F: Wire + WaitSource> Wake for MultipathWire<F> {
 
 impl<F: Wire + WaitSource> Waitable for MultipathWire<F> {
     fn wait(&mut self, until: Option<LocalNs>, extra: &[BorrowedFd<'_>]) -> WakeReason {
-        self.pause.wait(&mut MultipathWaitable { first: &mut self.first, second: &mut self.second }, until, extra)
+        self.pause.wait(
+            &mut MultipathWaitable { first: &mut self.first, second: &mut self.second },
+            until,
+            extra,
+        )
     }
 }
 

@@ -1,15 +1,19 @@
-//! What this machine's processors did during a measurement: waiting, interruptions, pressure, theft.
+//! What this machine's processors did during a measurement: waiting, interruptions, pressure,
+//! theft.
 //!
 //! # Model
-//! Latency on a busy machine is partly the network's and partly the processors'. A sample every [`PERIOD`] stands beside
-//! the measured figures, so that a reader can tell the two apart. Each value is the growth since the sample before.
+//! Latency on a busy machine is partly the network's and partly the processors'. A sample every
+//! [`PERIOD`] stands beside the measured figures, so that a reader can tell the two apart. Each
+//! value is the growth since the sample before.
 //!
-//! Who measures takes samples of its own waiting only ([`WaitSampler`]): pressure is that of any task, also of one that runs only
-//! when nothing else does and is meant to wait ([`awake`](crate::awake)).
+//! Who measures takes samples of its own waiting only ([`WaitSampler`]): pressure is that of any
+//! task, also of one that runs only when nothing else does and is meant to wait
+//! ([`awake`](crate::awake)).
 //!
 //! # Source
-//! `proc(5)`: `/proc/thread-self/{schedstat,status}`, `/proc/pressure/cpu`, `/proc/stat`, `/proc/loadavg`. The thread's own
-//! files, because those of the process (`/proc/self`) speak of its first thread only.
+//! `proc(5)`: `/proc/thread-self/{schedstat,status}`, `/proc/pressure/cpu`, `/proc/stat`,
+//! `/proc/loadavg`. The thread's own files, because those of the process (`/proc/self`) speak of
+//! its first thread only.
 //!
 //! # Invariants
 //! I1. What the system does not tell is absent, never zero.
@@ -75,7 +79,11 @@ impl NoiseTotals {
             at,
             length,
             run_delay: grown(self.run_delay, before.run_delay, |a, b| a - b),
-            involuntary_switches: grown(self.involuntary_switches, before.involuntary_switches, u64::saturating_sub),
+            involuntary_switches: grown(
+                self.involuntary_switches,
+                before.involuntary_switches,
+                u64::saturating_sub,
+            ),
             pressure: grown(self.pressure, before.pressure, |a, b| a - b),
             steal: grown(self.steal, before.steal, |a, b| a - b),
             running: self.running,
@@ -139,7 +147,8 @@ impl WaitSampler {
         Self { waited: schedule.run_delay(), schedule, sampled: now }
     }
 
-    /// The stretch that ended, if a sample is due at `now` and the system tells. Reads one small file, kept open: 1 us.
+    /// The stretch that ended, if a sample is due at `now` and the system tells. Reads one small
+    /// file, kept open: 1 us.
     pub fn sample(&mut self, now: LocalNs) -> Option<ProcessorWait> {
         let length = now.since(self.sampled);
         if length < PERIOD {
@@ -183,7 +192,12 @@ pub(crate) fn running_tasks(loadavg: &str) -> Option<u64> {
 }
 
 fn involuntary_switches(status: &str) -> Option<u64> {
-    status.lines().find_map(|line| line.strip_prefix("nonvoluntary_ctxt_switches:"))?.trim().parse().ok()
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix("nonvoluntary_ctxt_switches:"))?
+        .trim()
+        .parse()
+        .ok()
 }
 
 /// The `some` line's total, in us.
@@ -208,10 +222,10 @@ mod tests {
     fn parsers__read_what_the_kernel_writes() {
         assert_eq!(run_delay("93851278 2501117 1056\n"), Some(Nanos(2_501_117)));
         assert_eq!(running_tasks("0.54 0.24 0.12 3/101 9248\n"), Some(3));
-        let status = "Name:\tclearway\nvoluntary_ctxt_switches:\t150\nnonvoluntary_ctxt_switches:\t545\n";
+        let status =
+            "Name:\tclearway\nvoluntary_ctxt_switches:\t150\nnonvoluntary_ctxt_switches:\t545\n";
         assert_eq!(involuntary_switches(status), Some(545));
-        let cpu =
-            "some avg10=1.53 avg60=0.87 avg300=0.20 total=1157622\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=7\n";
+        let cpu = "some avg10=1.53 avg60=0.87 avg300=0.20 total=1157622\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=7\n";
         assert_eq!(pressure(cpu), Some(Nanos::from_micros(1_157_622)));
         let stat = "cpu  10132153 290696 3084719 46828483 16683 0 25195 42 175628 0\ncpu0 1 2 3 4 5 6 7 8 9 0\n";
         assert_eq!(steal(stat), Some(Nanos::from_millis(420)));
@@ -221,13 +235,21 @@ mod tests {
     fn parsers__what_is_not_told_is_absent() {
         for text in ["", "\n", "x y z w v\n", "some avg10=0.00\n", "cpu  x\n", "1 -2 3 -4/5\n"] {
             assert_eq!((run_delay(text), running_tasks(text)), (None, None), "{text:?}");
-            assert_eq!((involuntary_switches(text), pressure(text), steal(text)), (None, None, None), "{text:?}");
+            assert_eq!(
+                (involuntary_switches(text), pressure(text), steal(text)),
+                (None, None, None),
+                "{text:?}"
+            );
         }
     }
 
     #[test]
     fn since__is_the_growth_and_absent_where_either_end_is() {
-        let before = NoiseTotals { run_delay: Some(Nanos(5)), involuntary_switches: Some(1), ..NoiseTotals::default() };
+        let before = NoiseTotals {
+            run_delay: Some(Nanos(5)),
+            involuntary_switches: Some(1),
+            ..NoiseTotals::default()
+        };
         let after = NoiseTotals {
             run_delay: Some(Nanos(9)),
             pressure: Some(Nanos(7)),
@@ -250,13 +272,19 @@ mod tests {
         let begin = LocalNs(1_000);
         let mut waits = WaitSampler::new(begin);
         if waits.waited.is_none() {
-            return eprintln!("skipped: this kernel does not tell how long threads wait (CONFIG_SCHED_INFO)");
+            return eprintln!(
+                "skipped: this kernel does not tell how long threads wait (CONFIG_SCHED_INFO)"
+            );
         }
         waits.waited = Some(Nanos::ZERO);
         assert_eq!(waits.sample(begin + (PERIOD - Nanos(1))), None);
         let all = waits.sample(begin + PERIOD).expect("due");
         assert_eq!((all.at, all.length), (begin + PERIOD, PERIOD));
-        assert_eq!(waits.waited, Some(all.waited), "of everything until now nothing was told before");
+        assert_eq!(
+            waits.waited,
+            Some(all.waited),
+            "of everything until now nothing was told before"
+        );
         assert_eq!(waits.sample(begin + PERIOD), None);
     }
 

@@ -1,11 +1,12 @@
 //! Runs one engine over one wire in real time: step, wait, step, until its host says stop.
 //!
 //! # Model
-//! The [`EngineHost`] is the program around the engine: it hears the engine's events, reads control input when a descriptor
-//! of its own is ready, and decides after every step whether to go on.
+//! The [`EngineHost`] is the program around the engine: it hears the engine's events, reads control
+//! input when a descriptor of its own is ready, and decides after every step whether to go on.
 //!
 //! # Invariants
-//! I1. The engine is stepped no later than its deadline, up to the system's delay in scheduling this thread.
+//! I1. The engine is stepped no later than its deadline, up to the system's delay in scheduling
+//!     this thread.
 
 use std::ops::ControlFlow;
 use std::os::fd::BorrowedFd;
@@ -20,11 +21,12 @@ pub trait EngineHost<E: Engine> {
     /// Hears an event of the engine.
     fn event(&mut self, event: E::Event);
 
-    /// The `which`-th control descriptor can be read or was closed. Reads it; commands go to the driver.
+    /// The `which`-th control descriptor can be read or was closed. Reads it; commands go to the
+    /// driver.
     fn control(&mut self, which: usize, now: LocalNs, driver: &mut Driver<E>);
 
-    /// Decides after a step: break to stop, or continue and be asked again by the given instant. Memory of `wire` can be read and
-    /// filled meanwhile.
+    /// Decides after a step: break to stop, or continue and be asked again by the given instant.
+    /// Memory of `wire` can be read and filled meanwhile.
     fn after_step(
         &mut self,
         now: LocalNs,
@@ -33,7 +35,8 @@ pub trait EngineHost<E: Engine> {
     ) -> ControlFlow<(), Option<LocalNs>>;
 }
 
-/// Runs `driver` over `wire` until `host` breaks. `control` are descriptors (at most 64) that `host` reads.
+/// Runs `driver` over `wire` until `host` breaks. `control` are descriptors (at most 64) that
+/// `host` reads.
 pub fn run<E: Engine>(
     driver: &mut Driver<E>,
     wire: &mut dyn Waitable,

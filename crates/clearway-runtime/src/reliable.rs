@@ -1,4 +1,5 @@
-//! Waiting for a reliable wire: for the wire below, for its timers, and not at all while it has something to give.
+//! Waiting for a reliable wire: for the wire below, for its timers, and not at all while it has
+//! something to give.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};

@@ -1,22 +1,26 @@
 //! How a thread waits for its wire: spinning while processors are free, asleep otherwise.
 //!
 //! # Model
-//! Waking a sleeping thread costs 15 to 30 us on a virtual machine, spinning costs a processor. So the wire is polled for
-//! [`SPIN_MAX`] first, if a processor is free for that, and then the thread sleeps until a descriptor is ready.
-//! A processor is free when the machine has no more runnable tasks than processors, and this thread did not itself
-//! wait for one: the first says that spinning takes nothing from others, the second also holds where affinity or a
-//! container's limit leaves this thread fewer processors than the machine has.
+//! Waking a sleeping thread costs 15 to 30 us on a virtual machine, spinning costs a processor. So
+//! the wire is polled for [`SPIN_MAX`] first, if a processor is free for that, and then the thread
+//! sleeps until a descriptor is ready. A processor is free when the machine has no more runnable
+//! tasks than processors, and this thread did not itself wait for one: the first says that spinning
+//! takes nothing from others, the second also holds where affinity or a container's limit leaves
+//! this thread fewer processors than the machine has.
 //!
-//! Where none is free, a wire whose messages cost less than a wake-up may *yield* instead: as long as the processor comes back
-//! soon, those who had it meanwhile were ranks that wait as well, and one of them sent what is waited for. When it was kept
-//! for long, others compute, and who sleeps is scheduled before who yields.
+//! Where none is free, a wire whose messages cost less than a wake-up may *yield* instead: as long
+//! as the processor comes back soon, those who had it meanwhile were ranks that wait as well, and
+//! one of them sent what is waited for. When it was kept for long, others compute, and who sleeps
+//! is scheduled before who yields.
 //!
 //! # Source
-//! `/proc/loadavg`, fourth field (`proc(5)`); `/proc/thread-self/schedstat`, second field (`sched-stats` of the kernel).
+//! `/proc/loadavg`, fourth field (`proc(5)`); `/proc/thread-self/schedstat`, second field
+//! (`sched-stats` of the kernel).
 //!
 //! # Invariants
 //! I1. A wait returns by `until`, up to the system's delay in scheduling this thread.
-//! I2. Extra descriptors are looked at no less often than every [`GLANCE`], however busy the wire is.
+//! I2. Extra descriptors are looked at no less often than every [`GLANCE`], however busy the wire
+//!     is.
 
 use std::fs::File;
 use std::io;
@@ -30,17 +34,21 @@ use rustix::event::{PollFd, PollFlags, Timespec, epoll};
 use crate::noise::ThreadSchedule;
 use crate::{clock, noise};
 
-/// Longest spin: a little more than a wake-up costs, so that waiting costs at most about twice the better choice.
+/// Longest spin: a little more than a wake-up costs, so that waiting costs at most about twice the
+/// better choice.
 pub const SPIN_MAX: Nanos = Nanos::from_micros(50);
-/// A processor that was yielded for longer than this went to somebody who computes: hundreds of ranks that look at their
-/// wires take turns within it (1 us each, measured), and the slice of one who computes takes milliseconds.
+/// A processor that was yielded for longer than this went to somebody who computes: hundreds of
+/// ranks that look at their wires take turns within it (1 us each, measured), and the slice of one
+/// who computes takes milliseconds.
 const YIELD_LONG: Nanos = Nanos::from_micros(400);
-/// How long no processor is yielded after that. With eight ranks on two processors, beside compilers, an allreduce took
-/// 31 us in the median with this, 60 with 100 ms, as without yielding (measured).
+/// How long no processor is yielded after that. With eight ranks on two processors, beside
+/// compilers, an allreduce took 31 us in the median with this, 60 with 100 ms, as without yielding
+/// (measured).
 const YIELD_AGAIN: Nanos = Nanos::from_micros(500);
 /// How often extra descriptors are looked at while the wire keeps the thread busy.
 pub const GLANCE: Nanos = Nanos::from_millis(1);
-/// How often the processors' load is looked at. Reading two small files takes about 10 us, a thousandth of this.
+/// How often the processors' load is looked at. Reading two small files takes about 10 us, a
+/// thousandth of this.
 const LOOK: Nanos = Nanos::from_millis(10);
 /// Waiting for a processor for more than this share of the time means that others want it.
 const DELAYED_SHARE: u64 = 20;
@@ -96,7 +104,8 @@ impl WakeReason {
 /// How a thread rests until a wire has something to poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rest {
-    /// Until the wire's descriptor can be read ([`Wake::wake_descriptor`]), at the latest until [`Wire::deadline`].
+    /// Until the wire's descriptor can be read ([`Wake::wake_descriptor`]), at the latest until
+    /// [`Wire::deadline`].
     Descriptor,
     /// Not now: something is there already.
     Again,
@@ -104,16 +113,19 @@ pub enum Rest {
     Poll,
 }
 
-/// The longest rest: wires give up by looking what waits for a peer in vain, a fiftieth of the shortest time that matters there.
+/// The longest rest: wires give up by looking what waits for a peer in vain, a fiftieth of the
+/// shortest time that matters there.
 pub const REST_MAX: Nanos = Nanos::from_millis(100);
 
-/// What a thread needs that sleeps without holding the wire, so that other threads can use it meanwhile.
+/// What a thread needs that sleeps without holding the wire, so that other threads can use it
+/// meanwhile.
 ///
-/// The thread duplicates the descriptor once. Then, each time: poll until nothing comes, ask [`Wake::rest`], let the wire go, and wait for
-/// the descriptor, no longer than [`REST_MAX`]. Nothing that arrives after `rest` was asked is missed.
+/// The thread duplicates the descriptor once. Then, each time: poll until nothing comes, ask
+/// [`Wake::rest`], let the wire go, and wait for the descriptor, no longer than [`REST_MAX`].
+/// Nothing that arrives after `rest` was asked is missed.
 pub trait Wake {
-    /// Duplicates the descriptor that can be read when the wire wants a poll. It is the caller's, and stays readable until the next poll.
-    /// `None` for a wire that has none, and is polled.
+    /// Duplicates the descriptor that can be read when the wire wants a poll. It is the caller's,
+    /// and stays readable until the next poll. `None` for a wire that has none, and is polled.
     ///
     /// # Errors
     /// The system has no room for another descriptor.
@@ -140,8 +152,8 @@ fn watch(all: &OwnedFd, descriptor: BorrowedFd<'_>) -> io::Result<()> {
     Ok(epoll::add(all, descriptor, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?)
 }
 
-/// A descriptor made of others when it is first asked for, and kept: it ends with the last of its duplicates, and one that watches it must not
-/// lose it.
+/// A descriptor made of others when it is first asked for, and kept: it ends with the last of its
+/// duplicates, and one that watches it must not lose it.
 #[derive(Debug, Default)]
 pub(crate) struct CachedDescriptor(Option<OwnedFd>);
 
@@ -176,7 +188,10 @@ pub(crate) const fn rest_of_both(first: Rest, second: Rest) -> Rest {
 ///
 /// # Errors
 /// As [`any_of`].
-pub(crate) fn either(first: Option<OwnedFd>, second: Option<OwnedFd>) -> io::Result<Option<OwnedFd>> {
+pub(crate) fn either(
+    first: Option<OwnedFd>,
+    second: Option<OwnedFd>,
+) -> io::Result<Option<OwnedFd>> {
     match (first, second) {
         (Some(first), Some(second)) => any_of([first.as_fd(), second.as_fd()]).map(Some),
         _ => Ok(None),
@@ -185,23 +200,29 @@ pub(crate) fn either(first: Option<OwnedFd>, second: Option<OwnedFd>) -> io::Res
 
 /// A wire that one can wait for.
 pub trait Waitable: Wire + Wake {
-    /// Returns when the wire has something to poll, when one of `extra` (at most 64) is ready to be read, or at
-    /// `until`; may return early without any of these.
+    /// Returns when the wire has something to poll, when one of `extra` (at most 64) is ready to be
+    /// read, or at `until`; may return early without any of these.
     fn wait(&mut self, until: Option<LocalNs>, extra: &[BorrowedFd<'_>]) -> WakeReason;
 }
 
 /// What a wire offers for waiting.
 pub trait WaitSource: Wake {
-    /// What is ready within `timeout` (`None`: as long as it takes), of the wire and of `extra` (at most 64). May return early. A
-    /// wire that is polled without time and without `extra` looks only at itself, as cheaply as it can.
+    /// What is ready within `timeout` (`None`: as long as it takes), of the wire and of `extra` (at
+    /// most 64). May return early. A wire that is polled without time and without `extra` looks
+    /// only at itself, as cheaply as it can.
     fn poll_ready(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> WakeReason;
 }
 
-/// Which of a wire's one descriptor and of `extra` (at most 64) can be read or was closed within `timeout`. A signal ends the wait
-/// early, with nothing ready.
-pub fn ready(wire: Option<BorrowedFd<'_>>, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> WakeReason {
+/// Which of a wire's one descriptor and of `extra` (at most 64) can be read or was closed within
+/// `timeout`. A signal ends the wait early, with nothing ready.
+pub fn ready(
+    wire: Option<BorrowedFd<'_>>,
+    timeout: Option<Nanos>,
+    extra: &[BorrowedFd<'_>],
+) -> WakeReason {
     let extra = extra.iter().take(EXTRA_MAX);
-    let mut fds: Vec<PollFd<'_>> = extra.chain(&wire).map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
+    let mut fds: Vec<PollFd<'_>> =
+        extra.chain(&wire).map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
     let timeout = timeout.map(|timeout| Timespec {
         tv_sec: (timeout.0 / 1_000_000_000) as _,
         tv_nsec: (timeout.0 % 1_000_000_000) as _,
@@ -211,7 +232,10 @@ pub fn ready(wire: Option<BorrowedFd<'_>>, timeout: Option<Nanos>, extra: &[Borr
     }
     let found = |fd: &PollFd<'_>| !fd.revents().is_empty();
     let own = wire.is_some() && fds.pop().is_some_and(|fd| found(&fd));
-    WakeReason::new(own, fds.iter().enumerate().filter(|(_, fd)| found(fd)).fold(0, |set, (i, _)| set | 1 << i))
+    WakeReason::new(
+        own,
+        fds.iter().enumerate().filter(|(_, fd)| found(fd)).fold(0, |set, (i, _)| set | 1 << i),
+    )
 }
 
 /// Waits as a [`Waiting`] says.
@@ -221,7 +245,8 @@ pub struct Pause {
     processors: IdleProcessors,
     glanced: LocalNs,
     exact_timers: bool,
-    /// From when on a processor may be yielded; never for a wire whose messages cost as much as a wake-up.
+    /// From when on a processor may be yielded; never for a wire whose messages cost as much as a
+    /// wake-up.
     yields_from: Option<LocalNs>,
 }
 
@@ -288,7 +313,12 @@ impl Pause {
     }
 
     /// Polls the wire, and the extra descriptors if that is due.
-    fn look(&mut self, source: &mut dyn WaitSource, now: LocalNs, extra: &[BorrowedFd<'_>]) -> WakeReason {
+    fn look(
+        &mut self,
+        source: &mut dyn WaitSource,
+        now: LocalNs,
+        extra: &[BorrowedFd<'_>],
+    ) -> WakeReason {
         if now.since(self.glanced) < GLANCE {
             return source.poll_ready(Some(Nanos::ZERO), &[]);
         }
@@ -296,10 +326,16 @@ impl Pause {
         source.poll_ready(Some(Nanos::ZERO), extra)
     }
 
-    fn sleep(&mut self, source: &mut dyn WaitSource, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> WakeReason {
+    fn sleep(
+        &mut self,
+        source: &mut dyn WaitSource,
+        timeout: Option<Nanos>,
+        extra: &[BorrowedFd<'_>],
+    ) -> WakeReason {
         if !self.exact_timers {
-            // By default the kernel may end a sleep 50 us late to join timers: as long as four packets of 1500 bytes at
-            // 1 Gb/s, too coarse for pacing. A kernel that refuses leaves the sleep late and nothing else.
+            // By default the kernel may end a sleep 50 us late to join timers: as long as four
+            // packets of 1500 bytes at 1 Gb/s, too coarse for pacing. A kernel that refuses leaves
+            // the sleep late and nothing else.
             let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
             self.exact_timers = true;
         }
@@ -329,7 +365,8 @@ impl IdleProcessors {
     }
 
     fn look(&mut self, elapsed: Nanos) {
-        let running = noise::reread(&mut self.load, "/proc/loadavg").and_then(|text| noise::running_tasks(&text));
+        let running = noise::reread(&mut self.load, "/proc/loadavg")
+            .and_then(|text| noise::running_tasks(&text));
         let delayed = self.schedule.run_delay().unwrap_or_default();
         let processors = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
         self.free = is_free(running, processors, delayed - self.delayed, elapsed);
@@ -357,11 +394,12 @@ pub(crate) mod asleep {
     /// A rest that takes so long has missed its message.
     const PATIENCE: Nanos = Nanos::from_secs(20);
 
-    /// Asserts that a thread that sleeps on the descriptor of `receiver`, rank 1, without holding it, wakes for each message of `sender`, and that
-    /// others can use the wire meanwhile.
+    /// Asserts that a thread that sleeps on the descriptor of `receiver`, rank 1, without holding
+    /// it, wakes for each message of `sender`, and that others can use the wire meanwhile.
     pub(crate) fn assert_wakes(sender: &mut (dyn Waitable + '_), receiver: impl Waitable + Send) {
         let wire = Mutex::new(receiver);
-        let descriptor = wire.lock().expect("free").wake_descriptor().expect("room").expect("a descriptor");
+        let descriptor =
+            wire.lock().expect("free").wake_descriptor().expect("room").expect("a descriptor");
         let received = AtomicUsize::new(0);
         thread::scope(|scope| {
             let listener = scope.spawn(|| {
@@ -385,7 +423,8 @@ pub(crate) mod asleep {
                 let mut out: Out<()> = Out::with_limit(1);
                 let head = out.head(&(number as u64).to_le_bytes());
                 let (to, path, class) = (Destination::One(Rank(1)), PathId(0), Class::LowLatency);
-                let send = Operation::Send { to, path, class, head, body: Span::EMPTY, token: None };
+                let send =
+                    Operation::Send { to, path, class, head, body: Span::EMPTY, token: None };
                 sender.post(&[send], out.heads(), &mut Vec::new());
                 while received.load(Ordering::Acquire) <= number && !listener.is_finished() {
                     // A wire of its own kind may have to repeat the message.
@@ -418,12 +457,16 @@ mod tests {
     fn ready__tells_the_wire_from_the_others() {
         let [(silent, _open), (closed, _)] = [(); 2].map(|()| io::pipe().expect("a pipe"));
         let both = [silent.as_fd(), closed.as_fd()];
-        assert_eq!(ready(Some(silent.as_fd()), Some(Nanos::ZERO), &both), WakeReason::new(false, 0b10));
+        assert_eq!(
+            ready(Some(silent.as_fd()), Some(Nanos::ZERO), &both),
+            WakeReason::new(false, 0b10)
+        );
         assert_eq!(ready(Some(closed.as_fd()), None, &[]), WIRE);
         assert_eq!(ready(None, Some(Nanos::ZERO), &[]), WakeReason::default());
     }
 
-    /// A wire that becomes ready at the given poll; extra descriptors are ready when it is asked for them.
+    /// A wire that becomes ready at the given poll; extra descriptors are ready when it is asked
+    /// for them.
     struct ReadyAfter {
         polls: usize,
         ready_at: usize,
@@ -474,7 +517,8 @@ mod tests {
     fn wait__extra_descriptors_are_looked_at_although_the_wire_is_busy() {
         let (silent, _writer) = io::pipe().expect("a pipe");
         for waiting in [Waiting::Sleep, Waiting::Adaptive, Waiting::Spin] {
-            let woken = Pause::new(waiting).wait(&mut ReadyAfter::polls(1), None, &[silent.as_fd()]);
+            let woken =
+                Pause::new(waiting).wait(&mut ReadyAfter::polls(1), None, &[silent.as_fd()]);
             assert!(woken.wire && woken.extra(0) && !woken.extra(1), "{waiting:?}: {woken:?}");
         }
     }
@@ -483,7 +527,10 @@ mod tests {
     fn wait__a_time_in_the_past_looks_once_and_returns() {
         for waiting in [Waiting::Sleep, Waiting::Adaptive, Waiting::Spin] {
             let mut source = ReadyAfter::polls(usize::MAX);
-            assert_eq!(Pause::new(waiting).wait(&mut source, Some(LocalNs(1)), &[]), WakeReason::default());
+            assert_eq!(
+                Pause::new(waiting).wait(&mut source, Some(LocalNs(1)), &[]),
+                WakeReason::default()
+            );
             assert_eq!(source.timeouts, [Some(Nanos::ZERO)]);
         }
     }

@@ -1,22 +1,24 @@
-//! Wakes a thread that waits for descriptors when another thread, or another process, has something for it.
+//! Wakes a thread that waits for descriptors when another thread, or another process, has something
+//! for it.
 //!
 //! # Model
-//! An event counter of the kernel. Rings add to it, and it can be read as long as it is not zero. It has no second
-//! end that another process could close, so a ring raises no SIGPIPE.
+//! An event counter of the kernel. Rings add to it, and it can be read as long as it is not zero.
+//! It has no second end that another process could close, so a ring raises no SIGPIPE.
 //!
 //! # Source
 //! `eventfd(2)`.
 //!
 //! # Not here
-//! The work itself: the signal carries no data, and several rings may be heard as one. When another process need not ring
-//! (`shm::notify`).
+//! The work itself: the signal carries no data, and several rings may be heard as one. When another
+//! process need not ring (`shm::notify`).
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::EventfdFlags;
 
-/// Is raised by any number of threads and heard by one. Its descriptor can be read when the signal was raised.
+/// Is raised by any number of threads and heard by one. Its descriptor can be read when the signal
+/// was raised.
 #[derive(Debug)]
 pub struct WakeSignal(OwnedFd);
 
@@ -35,7 +37,8 @@ impl WakeSignal {
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
-    /// Takes all rings so far. Call it before looking for work: a ring between a look and this call is lost.
+    /// Takes all rings so far. Call it before looking for work: a ring between a look and this call
+    /// is lost.
     pub fn clear(&self) {
         let mut count = [0; 8];
         // Empty is the only way to fail, and then there is nothing to take.
@@ -70,7 +73,8 @@ mod tests {
     #[test]
     fn raise__is_heard_until_it_is_taken_and_several_are_one() {
         let wake_signal = WakeSignal::new().expect("a counter");
-        let other = WakeSignal::from(wake_signal.as_fd().try_clone_to_owned().expect("a descriptor"));
+        let other =
+            WakeSignal::from(wake_signal.as_fd().try_clone_to_owned().expect("a descriptor"));
         assert!(!is_raised(&wake_signal));
         wake_signal.raise();
         other.raise();

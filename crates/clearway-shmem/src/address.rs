@@ -1,9 +1,11 @@
-//! From a pointer of the program to a place in a PE's memory: every access of this library to symmetric memory is checked here.
+//! From a pointer of the program to a place in a PE's memory: every access of this library to
+//! symmetric memory is checked here.
 //!
 //! # Model
-//! A symmetric object has the same offset in a segment of each PE. Its address on this PE gives segment and offset, and the PE's number the
-//! base where that PE's segment is mapped here. `Segments::place` does both with two compares, and gives a `Place`: bytes that
-//! exist. What lies outside gives no place.
+//! A symmetric object has the same offset in a segment of each PE. Its address on this PE gives
+//! segment and offset, and the PE's number the base where that PE's segment is mapped here.
+//! `Segments::place` does both with two compares, and gives a `Place`: bytes that exist. What lies
+//! outside gives no place.
 //!
 //! | type | is | believed |
 //! |---|---|---|
@@ -11,8 +13,8 @@
 //! | [`Caller`] | memory of the C caller | yes: C has no way to prove it |
 //! | `Place` | bytes in a segment of a PE | was checked |
 //!
-//! Other PEs change these bytes at any time, so there is never a Rust reference to them but of atomics. Objects of up to eight bytes are
-//! stored whole and once: a program may poll them.
+//! Other PEs change these bytes at any time, so there is never a Rust reference to them but of
+//! atomics. Objects of up to eight bytes are stored whole and once: a program may poll them.
 //!
 //! # Invariants
 //! I1. No access through a `Place` leaves its segment.
@@ -32,7 +34,8 @@ use clearway_runtime::near::{MappedPart, Near};
 use crate::fault::{Fault, Wrong};
 use crate::word::{Plain, Word};
 
-/// An address of a symmetric object on this PE, as the program gave it. It is looked up at each use.
+/// An address of a symmetric object on this PE, as the program gave it. It is looked up at each
+/// use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct Symmetric(usize);
@@ -69,8 +72,8 @@ impl Caller {
     /// Believes the caller.
     ///
     /// # Safety
-    /// The memory holds what the function that gets it reads, and may be written where that function writes, until the operation is
-    /// complete.
+    /// The memory holds what the function that gets it reads, and may be written where that
+    /// function writes, until the operation is complete.
     #[inline]
     pub const unsafe fn new(memory: *const c_void) -> Self {
         Self(memory.cast_mut().cast())
@@ -103,7 +106,8 @@ impl Caller {
     /// Reads element `index` of an array.
     #[inline]
     pub(crate) fn read<T: Plain>(self, index: usize) -> T {
-        // SAFETY: whoever made the value promised memory for what the function reads; `Plain` allows any bytes.
+        // SAFETY: whoever made the value promised memory for what the function reads; `Plain`
+        // allows any bytes.
         unsafe { self.0.cast::<T>().wrapping_add(index).read_unaligned() }
     }
 
@@ -154,7 +158,11 @@ impl Segments {
         let (at, length) = statics.unwrap_or_default();
         let bases = |place| Bases {
             heap: near.heap(place).start,
-            statics: if place == me { at } else { start(near.statics(place).filter(|part| part.length >= length)) },
+            statics: if place == me {
+                at
+            } else {
+                start(near.statics(place).filter(|part| part.length >= length))
+            },
         };
         Self {
             heap: Extent { start: own.start, length: own.length },
@@ -205,7 +213,8 @@ impl Segments {
     /// Sets bytes of this PE's heap to zero.
     pub(crate) fn clear_own_heap(&self, offset: usize, bytes: usize) {
         assert!(bytes <= self.heap.length - offset, "{bytes} bytes at {offset} leave the heap");
-        // SAFETY: inside this PE's heap, which is mapped for good; nobody has been told of the block yet.
+        // SAFETY: inside this PE's heap, which is mapped for good; nobody has been told of the
+        // block yet.
         unsafe { ptr::write_bytes(self.own_heap(offset), 0, bytes) }
     }
 
@@ -218,7 +227,13 @@ impl Segments {
 
     /// Why there is no such place.
     #[cold]
-    pub(crate) fn refuse(&self, argument: &'static str, address: Symmetric, bytes: usize, pe: usize) -> Fault {
+    pub(crate) fn refuse(
+        &self,
+        argument: &'static str,
+        address: Symmetric,
+        bytes: usize,
+        pe: usize,
+    ) -> Fault {
         if pe >= self.peers.len() {
             return Wrong::Pe { pe: pe as i32, pes: self.peers.len() }.into();
         }
@@ -300,8 +315,9 @@ impl Place {
             // SAFETY: the place has the bytes of a `T`.
             return unsafe { at.cast::<T>().write_unaligned(value) };
         }
-        // SAFETY: the place has the bytes of a `T`, lies at a multiple of their number, and stays mapped. `Plain` has no padding, so its
-        // bytes can be copied into a number of the same size.
+        // SAFETY: the place has the bytes of a `T`, lies at a multiple of their number, and stays
+        // mapped. `Plain` has no padding, so its bytes can be copied into a number of the same
+        // size.
         unsafe {
             match size_of::<T>() {
                 1 => AtomicU8::from_ptr(at).store(bits(value), Ordering::Relaxed),
@@ -333,14 +349,16 @@ impl Place {
         }
     }
 
-    /// The word there, for operations of the processor that others see whole; `None` if it is not aligned.
+    /// The word there, for operations of the processor that others see whole; `None` if it is not
+    /// aligned.
     #[inline]
     pub(crate) fn word<T: Word>(self) -> Option<&'static T::Atomic> {
         if !self.0.addr().is_multiple_of(size_of::<T>()) {
             return None;
         }
-        // SAFETY: the place has the bytes, is aligned as an atomic of that size must be, and stays mapped until the process ends. Others may
-        // touch the word with plain stores, as with any memory that C shares; on the processor these are whole as well.
+        // SAFETY: the place has the bytes, is aligned as an atomic of that size must be, and stays
+        // mapped until the process ends. Others may touch the word with plain stores, as with any
+        // memory that C shares; on the processor these are whole as well.
         Some(unsafe { &*self.0.cast::<T::Atomic>() })
     }
 }
@@ -349,7 +367,7 @@ impl Place {
 #[inline]
 fn bits<A: Plain, B: Plain>(value: A) -> B {
     debug_assert_eq!(size_of::<A>(), size_of::<B>());
-    // SAFETY: both are plain bytes without padding, for which any value is allowed; the sizes are equal in the branches that call this, and
-    // the others are never run.
+    // SAFETY: both are plain bytes without padding, for which any value is allowed; the sizes are
+    // equal in the branches that call this, and the others are never run.
     unsafe { std::mem::transmute_copy::<A, B>(&value) }
 }

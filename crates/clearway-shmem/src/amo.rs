@@ -1,8 +1,9 @@
 //! Atomic operations on words of other PEs, by the calling thread's processor.
 //!
 //! # Model
-//! All PEs of the host change a word by the same instructions, so all atomic operations of the library are atomic to each other, in whichever
-//! context or team. The non-blocking forms are complete when they return.
+//! All PEs of the host change a word by the same instructions, so all atomic operations of the
+//! library are atomic to each other, in whichever context or team. The non-blocking forms are
+//! complete when they return.
 //!
 //! # Source
 //! OpenSHMEM 1.5, "Atomic Memory Operations".
@@ -59,7 +60,13 @@ pub fn swap<T: Word>(context: Context, dest: Symmetric, value: T, pe: i32) -> Re
 /// # Errors
 /// As [`fetch`].
 #[inline]
-pub fn compare_swap<T: Word>(context: Context, dest: Symmetric, wanted: T, value: T, pe: i32) -> Result<T, Fault> {
+pub fn compare_swap<T: Word>(
+    context: Context,
+    dest: Symmetric,
+    wanted: T,
+    value: T,
+    pe: i32,
+) -> Result<T, Fault> {
     Ok(T::compare_swap(word::<T>(context, dest, pe, "dest")?, wanted, value))
 }
 
@@ -110,7 +117,12 @@ fetching!(fetch_add, fetch_add_nbi, add, "add"; fetch_and, fetch_and_nbi, and, "
 /// # Errors
 /// As [`fetch()`].
 #[inline]
-pub fn fetch_nbi<T: Word>(context: Context, into: Caller, source: Symmetric, pe: i32) -> Result<(), Fault> {
+pub fn fetch_nbi<T: Word>(
+    context: Context,
+    into: Caller,
+    source: Symmetric,
+    pe: i32,
+) -> Result<(), Fault> {
     into.write(0, fetch::<T>(context, source, pe)?);
     Ok(())
 }
@@ -120,7 +132,13 @@ pub fn fetch_nbi<T: Word>(context: Context, into: Caller, source: Symmetric, pe:
 /// # Errors
 /// As [`fetch()`].
 #[inline]
-pub fn swap_nbi<T: Word>(context: Context, into: Caller, dest: Symmetric, value: T, pe: i32) -> Result<(), Fault> {
+pub fn swap_nbi<T: Word>(
+    context: Context,
+    into: Caller,
+    dest: Symmetric,
+    value: T,
+    pe: i32,
+) -> Result<(), Fault> {
     into.write(0, swap(context, dest, value, pe)?);
     Ok(())
 }

@@ -21,8 +21,13 @@ pub(crate) fn at_exit(function: extern "C" fn(c_int, *mut c_void)) {
     let _ = unsafe { on_exit(function, std::ptr::null_mut()) };
 }
 
-/// Has the three functions called around each `fork`: before it, and after it in the parent and in the child.
-pub(crate) fn at_fork(before: extern "C" fn(), parent: extern "C" fn(), child: extern "C" fn()) -> bool {
+/// Has the three functions called around each `fork`: before it, and after it in the parent and in
+/// the child.
+pub(crate) fn at_fork(
+    before: extern "C" fn(),
+    parent: extern "C" fn(),
+    child: extern "C" fn(),
+) -> bool {
     // SAFETY: all three are functions of this library, which stays loaded.
     let refused = unsafe { libc::pthread_atfork(Some(before), Some(parent), Some(child)) };
     refused == 0
@@ -34,7 +39,8 @@ pub(crate) fn exit_at_once(status: i32) -> ! {
     unsafe { libc::_exit(status) }
 }
 
-/// Writes `text` on standard error, in one piece if it is short. Nothing can be done where that fails.
+/// Writes `text` on standard error, in one piece if it is short. Nothing can be done where that
+/// fails.
 pub(crate) fn say(text: &str) {
     // SAFETY: the bytes live through the call, and the kernel reads no more than their number.
     let _ = unsafe { libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len()) };

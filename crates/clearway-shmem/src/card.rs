@@ -38,9 +38,16 @@ impl Card {
     /// Of this process; the caller fills in what it knows.
     pub(crate) fn of_process() -> Self {
         let text = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
-        let link = |path: &str| fs::read_link(path).map(|link| link.to_string_lossy().into_owned()).unwrap_or_default();
-        let user = fs::metadata("/proc/self").map_or(0, |own| u64::from(std::os::unix::fs::MetadataExt::uid(&own)));
-        let ground = [hash(&text("/proc/sys/kernel/random/boot_id")), hash(&link("/proc/self/ns/net")), user];
+        let link = |path: &str| {
+            fs::read_link(path).map(|link| link.to_string_lossy().into_owned()).unwrap_or_default()
+        };
+        let user = fs::metadata("/proc/self")
+            .map_or(0, |own| u64::from(std::os::unix::fs::MetadataExt::uid(&own)));
+        let ground = [
+            hash(&text("/proc/sys/kernel/random/boot_id")),
+            hash(&link("/proc/self/ns/net")),
+            user,
+        ];
         Self {
             version: VERSION.to_owned(),
             host: text("/proc/sys/kernel/hostname"),
@@ -63,7 +70,14 @@ impl Card {
             place.iter_mut().zip(name.bytes().take(NAME)).for_each(|(place, byte)| *place = byte);
             bytes.extend(place);
         }
-        let numbers = [self.entrance, self.heap_wish, self.heap_default, self.statics, self.build, self.process];
+        let numbers = [
+            self.entrance,
+            self.heap_wish,
+            self.heap_default,
+            self.statics,
+            self.build,
+            self.process,
+        ];
         for number in self.ground.iter().chain(&numbers).chain(&self.processors) {
             bytes.extend(number.to_le_bytes());
         }
@@ -90,8 +104,18 @@ impl Card {
         for word in &mut processors {
             *word = number()?;
         }
-        let card =
-            Self { version, host, ground, entrance, heap_wish, heap_default, statics, build, process, processors };
+        let card = Self {
+            version,
+            host,
+            ground,
+            entrance,
+            heap_wish,
+            heap_default,
+            statics,
+            build,
+            process,
+            processors,
+        };
         rest.is_empty().then_some(card)
     }
 
@@ -112,8 +136,9 @@ impl Cards {
     /// The sentence why they cannot be one program.
     pub(crate) fn parse(all: &[Vec<u8>], me: usize) -> Result<Self, String> {
         let cards = all.iter().enumerate().map(|(pe, bytes)| {
-            Card::parse(bytes)
-                .ok_or_else(|| format!("PE {pe} uses another OpenSHMEM library; start all PEs with the same"))
+            Card::parse(bytes).ok_or_else(|| {
+                format!("PE {pe} uses another OpenSHMEM library; start all PEs with the same")
+            })
         });
         let cards = cards.collect::<Result<Vec<_>, _>>()?;
         let own = &cards[me];
@@ -154,7 +179,8 @@ impl Cards {
     /// Whether all run the same executable and share its variables.
     pub(crate) fn share_statics(&self) -> bool {
         let first = &self.0[0];
-        first.statics > 0 && self.0.iter().all(|card| (card.statics, card.build) == (first.statics, first.build))
+        first.statics > 0
+            && self.0.iter().all(|card| (card.statics, card.build) == (first.statics, first.build))
     }
 
     /// How many processors all have together.
@@ -169,15 +195,20 @@ impl Cards {
 
 /// A number for a text (FNV-1a).
 fn hash(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
-/// The processors of a `status` of `proc(5)`: words of 32 bits in hexadecimal digits, the highest first.
+/// The processors of a `status` of `proc(5)`: words of 32 bits in hexadecimal digits, the highest
+/// first.
 fn processors(status: &str) -> [u64; PROCESSORS / 64] {
     let mut all = [0; PROCESSORS / 64];
-    let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed:")).unwrap_or_default();
+    let line =
+        status.lines().find_map(|line| line.strip_prefix("Cpus_allowed:")).unwrap_or_default();
     for (at, word) in line.trim().split(',').rev().enumerate().take(PROCESSORS / 32) {
-        all[at / 2] |= u64::from(u32::from_str_radix(word, 16).unwrap_or_default()) << (32 * (at % 2));
+        all[at / 2] |=
+            u64::from(u32::from_str_radix(word, 16).unwrap_or_default()) << (32 * (at % 2));
     }
     all
 }
@@ -206,19 +237,31 @@ mod tests {
     fn parse__who_does_not_fit_is_named() {
         let sentence = |change: fn(&mut Card)| Cards::parse(&cards(change), 0).unwrap_err();
         assert!(
-            sentence(|card| card.version = "9".to_owned()).starts_with("PE 1 uses version 9 of this library and PE 0 ")
+            sentence(|card| card.version = "9".to_owned())
+                .starts_with("PE 1 uses version 9 of this library and PE 0 ")
         );
         assert!(sentence(|card| card.ground[1] += 1).starts_with("PE 1 (host "));
         let foreign = [Card::of_process().bytes(), b"else".to_vec()];
-        assert!(Cards::parse(&foreign, 0).unwrap_err().starts_with("PE 1 uses another OpenSHMEM library"));
+        assert!(
+            Cards::parse(&foreign, 0)
+                .unwrap_err()
+                .starts_with("PE 1 uses another OpenSHMEM library")
+        );
     }
 
     #[test]
     fn heap__is_the_wish_of_all_or_the_least_default() {
-        let heap = |change: fn(&mut Card)| Cards::parse(&cards(change), 0).expect("they fit").heap();
+        let heap =
+            |change: fn(&mut Card)| Cards::parse(&cards(change), 0).expect("they fit").heap();
         assert_eq!(heap(|card| card.heap_default = 40), Ok(40));
-        assert!(heap(|card| card.heap_wish = 3).unwrap_err().contains("0 bytes for PE 0 and 3 for PE 1"));
-        let shared = |change: fn(&mut Card)| Cards::parse(&cards(change), 0).expect("they fit").share_statics();
+        assert!(
+            heap(|card| card.heap_wish = 3)
+                .unwrap_err()
+                .contains("0 bytes for PE 0 and 3 for PE 1")
+        );
+        let shared = |change: fn(&mut Card)| {
+            Cards::parse(&cards(change), 0).expect("they fit").share_statics()
+        };
         assert_eq!(
             [shared(|_| {}), shared(|card| card.build = 1), shared(|card| card.statics = 0)],
             [true, false, false]

@@ -1,7 +1,8 @@
 //! The numbers that programs are compiled with: the header has the same.
 //!
 //! # Source
-//! OpenSHMEM 1.5, "Library Constants". Where the standard leaves a value open it is that of Sandia OpenSHMEM 1.5.3.
+//! OpenSHMEM 1.5, "Library Constants". Where the standard leaves a value open it is that of Sandia
+//! OpenSHMEM 1.5.3.
 
 /// The name in `SHMEM_VENDOR_STRING` and of `shmem_info_get_name`.
 pub const VENDOR: &str = "Clearway OpenSHMEM";
@@ -52,7 +53,8 @@ pub const TEAM_NUM_CONTEXTS: i64 = 1 << 0;
 
 /// `SHMEM_SYNC_VALUE`.
 pub const SYNC_VALUE: i64 = 0;
-/// The length of every kind of `pSync` in words of `long`: `SHMEM_BCAST_SYNC_SIZE` and the others. Four are used.
+/// The length of every kind of `pSync` in words of `long`: `SHMEM_BCAST_SYNC_SIZE` and the others.
+/// Four are used.
 pub const SYNC_SIZE: usize = 16;
 /// `SHMEM_REDUCE_MIN_WRKDATA_SIZE`. `pWrk` is not used.
 pub const REDUCE_MIN_WRKDATA_SIZE: usize = 1;

@@ -1,8 +1,8 @@
 //! ContextTable: which team's numbers an operation uses, and what the program promised about it.
 //!
 //! # Model
-//! A near operation is complete when its call returns, so a context has no streams and no lists of its own: it is a number in a table, with the
-//! slot of its team and its options.
+//! A near operation is complete when its call returns, so a context has no streams and no lists of
+//! its own: it is a number in a table, with the slot of its team and its options.
 //!
 //! # Source
 //! OpenSHMEM 1.5, "Communication Management Routines".
@@ -61,12 +61,15 @@ impl ContextTable {
     #[inline]
     pub(crate) fn get(&self, context: Context) -> Option<(usize, i64)> {
         let entry = self.0.get(context.0)?.load(Ordering::Acquire);
-        (entry & LIVE != 0).then_some(((entry >> SLOT_SHIFT) as usize, i64::from(entry & (LIVE - 1))))
+        (entry & LIVE != 0)
+            .then_some(((entry >> SLOT_SHIFT) as usize, i64::from(entry & (LIVE - 1))))
     }
 
     fn create(&self, slot: usize, options: i64) -> Option<Context> {
         let value = LIVE | options as u32 | (slot as u32) << SLOT_SHIFT;
-        let take = |entry: &AtomicU32| entry.compare_exchange(0, value, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        let take = |entry: &AtomicU32| {
+            entry.compare_exchange(0, value, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        };
         let free = self.0.iter().skip(Context::DEFAULT.0 + 1).position(take)?;
         Some(Context(free + Context::DEFAULT.0 + 1))
     }

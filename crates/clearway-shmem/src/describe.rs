@@ -1,4 +1,5 @@
-//! A PE that says what the library is and sees: `clearway shmem info` runs some of them, and PE 0 speaks.
+//! A PE that says what the library is and sees: `clearway shmem info` runs some of them, and PE 0
+//! speaks.
 
 #![forbid(unsafe_code)]
 

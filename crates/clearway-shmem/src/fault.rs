@@ -1,14 +1,17 @@
-//! What a program can do wrong, each as one sentence that names the function, the argument and its value.
+//! What a program can do wrong, each as one sentence that names the function, the argument and its
+//! value.
 //!
 //! # Model
-//! Every operation gives `Result<_, Fault>`. A fault is a pointer, so that a result travels in a register and the check costs a compare. The C
-//! function that gets one knows its own name and ends the job with [`Fault::end`]: a C program has nothing to catch it with.
+//! Every operation gives `Result<_, Fault>`. A fault is a pointer, so that a result travels in a
+//! register and the check costs a compare. The C function that gets one knows its own name and ends
+//! the job with [`Fault::end`]: a C program has nothing to catch it with.
 
 use thiserror::Error;
 
 use crate::job;
 
-/// The status with which a job ends because of a program's mistake: that of `EX_SOFTWARE` in `sysexits.h`.
+/// The status with which a job ends because of a program's mistake: that of `EX_SOFTWARE` in
+/// `sysexits.h`.
 pub(crate) const STATUS: i32 = 70;
 
 /// An argument or a call that the standard does not allow.
@@ -20,7 +23,9 @@ pub struct Fault(Box<Wrong>);
 pub(crate) enum Wrong {
     #[error("was called before shmem_init or after shmem_finalize")]
     NotInitialized,
-    #[error("`{argument}` is {address:#x}: the {bytes} bytes from there are not in symmetric memory ({segments})")]
+    #[error(
+        "`{argument}` is {address:#x}: the {bytes} bytes from there are not in symmetric memory ({segments})"
+    )]
     Outside { argument: &'static str, address: usize, bytes: usize, segments: String },
     #[error(
         "`{argument}` is {address:#x}, which is no multiple of {align}; objects of this type lie at multiples of their size"

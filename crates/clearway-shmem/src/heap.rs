@@ -1,11 +1,13 @@
 //! The symmetric heap: the same allocations at the same offsets on all PEs.
 //!
 //! # Model
-//! All PEs make the same calls in the same order, and each gives them to the same allocator, so nothing has to be agreed but whether every PE
-//! had the memory: an allocation ends with one exchange that is also its barrier. If one could not, all take it back.
+//! All PEs make the same calls in the same order, and each gives them to the same allocator, so
+//! nothing has to be agreed but whether every PE had the memory: an allocation ends with one
+//! exchange that is also its barrier. If one could not, all take it back.
 //!
-//! The allocator keeps its books outside the heap, where a program cannot overwrite them: free blocks by place and by size, the smallest that
-//! fits is taken, the lowest of these. Blocks are multiples of a cache line. Pages are allocated when the highest end of all blocks rises.
+//! The allocator keeps its books outside the heap, where a program cannot overwrite them: free
+//! blocks by place and by size, the smallest that fits is taken, the lowest of these. Blocks are
+//! multiples of a cache line. Pages are allocated when the highest end of all blocks rises.
 //!
 //! # Source
 //! OpenSHMEM 1.5, "Memory Management Routines".
@@ -38,7 +40,12 @@ impl Books {
     /// An empty heap.
     pub(crate) fn new(length: usize) -> Self {
         let length = length / UNIT * UNIT;
-        let mut books = Self { length, free: BTreeMap::new(), by_length: BTreeSet::new(), used: BTreeMap::new() };
+        let mut books = Self {
+            length,
+            free: BTreeMap::new(),
+            by_length: BTreeSet::new(),
+            used: BTreeMap::new(),
+        };
         books.add_free(0, length);
         books
     }
@@ -61,7 +68,10 @@ impl Books {
         let length = bytes.max(1).checked_next_multiple_of(UNIT)?;
         let fits = |(free, offset): &(usize, usize)| {
             let begin = offset.checked_next_multiple_of(align)?;
-            (begin - offset).checked_add(length).filter(|need| need <= free).map(|_| (*offset, begin))
+            (begin - offset)
+                .checked_add(length)
+                .filter(|need| need <= free)
+                .map(|_| (*offset, begin))
         };
         let (offset, begin) = self.by_length.range((length, 0)..).find_map(fits)?;
         let free = self.remove_free(offset)?;
@@ -75,7 +85,8 @@ impl Books {
     pub(crate) fn give(&mut self, offset: usize) -> Option<usize> {
         let given = self.used.remove(&offset)?;
         let (mut begin, mut length) = (offset, given);
-        if let Some((before, size)) = self.free.range(..offset).next_back().map(|(at, size)| (*at, *size))
+        if let Some((before, size)) =
+            self.free.range(..offset).next_back().map(|(at, size)| (*at, *size))
             && before + size == offset
         {
             self.remove_free(before);
@@ -144,7 +155,10 @@ fn agree(job: &Job, bytes: usize, had: Result<usize, String>) -> Result<*mut u8,
         all_had &= words[1].load(Ordering::Relaxed) == 1;
     });
     if !same && job.debug {
-        return Err(Wrong::Failed(format!("the PEs asked for different sizes, this one for {bytes} bytes")).into());
+        return Err(Wrong::Failed(format!(
+            "the PEs asked for different sizes, this one for {bytes} bytes"
+        ))
+        .into());
     }
     match had {
         Ok(offset) if all_had => Ok(job.segments.own_heap(offset)),
@@ -225,7 +239,11 @@ pub fn free(block: Symmetric) -> Result<(), Fault> {
 }
 
 fn no_block(block: Symmetric) -> Fault {
-    Fault::value("ptr", block.raw() as i64, "give an address that shmem_malloc gave and that was not freed")
+    Fault::value(
+        "ptr",
+        block.raw() as i64,
+        "give an address that shmem_malloc gave and that was not freed",
+    )
 }
 
 /// `shmem_realloc`: as `malloc` for null, as `free` for no bytes.
@@ -242,7 +260,9 @@ pub fn realloc(block: Symmetric, bytes: usize) -> Result<*mut u8, Fault> {
     }
     Gathering::new(job, Team::WORLD)?.wait();
     let offset = job.segments.heap_offset(block);
-    let length = offset.and_then(|offset| job.heap().books.length_of(offset)).ok_or_else(|| no_block(block))?;
+    let length = offset
+        .and_then(|offset| job.heap().books.length_of(offset))
+        .ok_or_else(|| no_block(block))?;
     if bytes <= length && length - bytes < length / 2 {
         // It stays where it is, on all PEs.
         return agree_to_keep(job, block);
@@ -271,7 +291,8 @@ mod tests {
     #[test]
     fn take__the_smallest_that_fits_and_neighbours_become_one() {
         let mut books = Books::new(10 * UNIT);
-        let blocks: Vec<usize> = [1, 65, 64, 128].iter().map(|bytes| books.take(*bytes, UNIT).expect("room")).collect();
+        let blocks: Vec<usize> =
+            [1, 65, 64, 128].iter().map(|bytes| books.take(*bytes, UNIT).expect("room")).collect();
         assert_eq!(blocks, [0, 64, 192, 256]);
         assert_eq!(books.give(64), Some(128));
         assert_eq!(books.give(64), None);
@@ -302,7 +323,11 @@ mod tests {
                 if let Some(offset) = books.take(1 + draw(3_000), align) {
                     let length = books.length_of(offset).expect("taken");
                     assert!(offset % align == 0 && offset + length <= 1 << 16);
-                    assert!(blocks.iter().all(|(at, size)| at + size <= offset || offset + length <= *at));
+                    assert!(
+                        blocks
+                            .iter()
+                            .all(|(at, size)| at + size <= offset || offset + length <= *at)
+                    );
                     blocks.push((offset, length));
                 }
             }

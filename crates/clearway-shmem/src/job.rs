@@ -1,12 +1,13 @@
 //! The beginning and the end of an OpenSHMEM program, and the only globals of this library.
 //!
 //! # Model
-//! [`init`] makes the executable's variables shareable, joins the job, lets all PEs tell each other where they are, meets those of this host and
-//! waits until all are there. From then on `get` gives the `Job`, which never changes place and never ends: other threads may be in
-//! the middle of an operation whenever the program finishes.
+//! [`init`] makes the executable's variables shareable, joins the job, lets all PEs tell each other
+//! where they are, meets those of this host and waits until all are there. From then on `get` gives
+//! the `Job`, which never changes place and never ends: other threads may be in the middle of an
+//! operation whenever the program finishes.
 //!
-//! A PE whose process ends before it left the job ends the job. The launcher notices that as a rule, and says so; where it does not within
-//! `GRACE`, this library does.
+//! A PE whose process ends before it left the job ends the job. The launcher notices that as a
+//! rule, and says so; where it does not within `GRACE`, this library does.
 //!
 //! # Source
 //! OpenSHMEM 1.5, "Library Setup, Exit, and Query Routines".
@@ -81,7 +82,8 @@ pub(crate) fn get() -> Result<&'static Job, Fault> {
 }
 
 impl Job {
-    /// The place of `bytes` bytes at `address` on PE `pe` of `context`; `None` for no bytes at an address that is none.
+    /// The place of `bytes` bytes at `address` on PE `pe` of `context`; `None` for no bytes at an
+    /// address that is none.
     #[inline]
     pub(crate) fn place(
         &self,
@@ -91,7 +93,8 @@ impl Job {
         pe: i32,
         argument: &'static str,
     ) -> Result<Option<Place>, Fault> {
-        let target = if context == Context::DEFAULT { pe as usize } else { self.world_pe(context, pe)? };
+        let target =
+            if context == Context::DEFAULT { pe as usize } else { self.world_pe(context, pe)? };
         match self.segments.place(address, bytes, target) {
             Some(place) => Ok(Some(place)),
             None => self.no_place(address, bytes, target, argument),
@@ -115,7 +118,9 @@ impl Job {
     /// The world's number of PE `pe` of a context.
     #[inline]
     fn world_pe(&self, context: Context, pe: i32) -> Result<usize, Fault> {
-        let Some((slot, _)) = self.contexts.get(context) else { return Err(Wrong::Context(context.raw()).into()) };
+        let Some((slot, _)) = self.contexts.get(context) else {
+            return Err(Wrong::Context(context.raw()).into());
+        };
         let (_, members) = self.teams.get(Team::of_slot(slot))?;
         if !(0..members.size).contains(&pe) {
             return Err(Wrong::Pe { pe, pes: members.size as usize }.into());
@@ -135,7 +140,10 @@ impl Job {
         let place = self.place(context, address, size_of::<T>(), pe, argument)?;
         match place.and_then(Place::word::<T>) {
             Some(word) => Ok(word),
-            None => Err(Wrong::Unaligned { argument, address: address.raw(), align: size_of::<T>() }.into()),
+            None => {
+                Err(Wrong::Unaligned { argument, address: address.raw(), align: size_of::<T>() }
+                    .into())
+            }
         }
     }
 
@@ -154,14 +162,17 @@ impl Job {
         self.heap.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Allocates pages of this PE's heap; the sentence why not. All PEs do so together: none takes pages before all have looked for theirs.
+    /// Allocates pages of this PE's heap; the sentence why not. All PEs do so together: none takes
+    /// pages before all have looked for theirs.
     pub(crate) fn commit(&self, from: usize, to: usize) -> Result<(), String> {
         if memory::is_worth_a_look(to - from) {
             let room = memory::check_room(to - from, self.segments.pes());
             Gathering::new(self, Team::WORLD).map_err(|fault| fault.sentence())?.wait();
             room?;
         }
-        let said = |error| format!("the system refused {} bytes for the symmetric heap: {error}", to - from);
+        let said = |error| {
+            format!("the system refused {} bytes for the symmetric heap: {error}", to - from)
+        };
         self.near.commit(from, to).map_err(said)
     }
 
@@ -171,13 +182,18 @@ impl Job {
     }
 }
 
-/// Begins the program, with a thread level of 0 to 3; the level granted. Once it has begun a further call only counts.
+/// Begins the program, with a thread level of 0 to 3; the level granted. Once it has begun a
+/// further call only counts.
 ///
 /// # Errors
 /// A level that is none. What keeps the job from beginning ends the process.
 pub fn init(level: i32) -> Result<i32, Fault> {
     if !(THREAD_SINGLE..=THREAD_MULTIPLE).contains(&level) {
-        return Err(Fault::value("requested", level.into(), "use SHMEM_THREAD_SINGLE to SHMEM_THREAD_MULTIPLE"));
+        return Err(Fault::value(
+            "requested",
+            level.into(),
+            "use SHMEM_THREAD_SINGLE to SHMEM_THREAD_MULTIPLE",
+        ));
     }
     if let Some(job) = JOB.get() {
         job.begins.fetch_add(1, Ordering::AcqRel);
@@ -197,7 +213,8 @@ fn begin(level: i32) -> Result<(), String> {
         Ok(StaticsWish::Auto) => statics::share(),
         _ => Err("SHMEM_STATICS is private".to_owned()),
     };
-    let options = JoinOptions { ending: JobEndAction::AtOnce, patience: PATIENCE, ..JoinOptions::default() };
+    let options =
+        JoinOptions { ending: JobEndAction::AtOnce, patience: PATIENCE, ..JoinOptions::default() };
     let mut joined = launch::join(&options).map_err(|error| error.to_string())?;
     let (me, pes) = (joined.rank().index(), joined.size() as usize);
     let met = settings.and_then(|settings| meet(&mut joined, shared, settings));
@@ -220,7 +237,11 @@ struct Met {
 }
 
 /// Tells all PEs of this one, and maps their memory.
-fn meet(joined: &mut launch::Job, shared: Result<statics::Shared, String>, settings: Settings) -> Result<Met, String> {
+fn meet(
+    joined: &mut launch::Job,
+    shared: Result<statics::Shared, String>,
+    settings: Settings,
+) -> Result<Met, String> {
     let said = |error: RuntimeError| error.to_string();
     let entrance = Entrance::open().map_err(said)?;
     let (me, pes) = (joined.rank().index(), joined.size() as usize);
@@ -229,7 +250,8 @@ fn meet(joined: &mut launch::Job, shared: Result<statics::Shared, String>, setti
     card.heap_wish = settings.heap.unwrap_or_default() as u64;
     card.heap_default = memory::default_heap(pes) as u64;
     if let Ok(shared) = &shared {
-        (card.statics, card.build) = ((shared.range.end - shared.range.start) as u64, shared.range.build);
+        (card.statics, card.build) =
+            ((shared.range.end - shared.range.start) as u64, shared.range.build);
     }
     let all = joined.exchange(&card.bytes()).map_err(|error| error.to_string())?;
     let cards = Cards::parse(&all, me)?;
@@ -239,7 +261,8 @@ fn meet(joined: &mut launch::Job, shared: Result<statics::Shared, String>, setti
         true => Ok(shared),
         false => Err("not all PEs run the same executable with one thread at its start".to_owned()),
     });
-    let range = shared.as_ref().map(|shared| (shared.range.start, shared.range.end - shared.range.start));
+    let range =
+        shared.as_ref().map(|shared| (shared.range.start, shared.range.end - shared.range.start));
     let statics = range.map_err(Clone::clone);
     let shared = shared.ok().map(|shared| shared.file);
     let config = NearConfig { place: me, places: pes, heap, statics: shared, patience: PATIENCE };
@@ -293,17 +316,23 @@ fn print_settings(settings: &Settings, me: usize) {
 /// Ends the job when the PE at `place` is gone before it left, unless the launcher is faster.
 fn lost(job: &'static Job, place: usize, processes: &[u64]) {
     std::thread::sleep(GRACE);
-    if job.is_leaving.load(Ordering::Acquire) || job.near.board().spoken.load(Ordering::Acquire) != 0 {
+    if job.is_leaving.load(Ordering::Acquire)
+        || job.near.board().spoken.load(Ordering::Acquire) != 0
+    {
         return;
     }
     let process = processes.get(place).copied().unwrap_or_default();
     end_with(
         LOST,
-        &format!("PE {place} (process {process} on {}) ended without shmem_finalize, so the job ends", job.host),
+        &format!(
+            "PE {place} (process {process} on {}) ended without shmem_finalize, so the job ends",
+            job.host
+        ),
     );
 }
 
-/// Leaves the program when it exits without `shmem_finalize`; a failed one is the launcher's to notice.
+/// Leaves the program when it exits without `shmem_finalize`; a failed one is the launcher's to
+/// notice.
 extern "C" fn at_exit(status: c_int, _: *mut c_void) {
     let Some(job) = JOB.get() else { return };
     let is_of_this_process = job.process == std::process::id();
@@ -347,7 +376,8 @@ pub fn global_exit(status: i32) -> ! {
     end_with(status, "")
 }
 
-/// Says `sentence`, ends the job with `status`, and this process. Where several PEs have something to say only the first does.
+/// Says `sentence`, ends the job with `status`, and this process. Where several PEs have something
+/// to say only the first does.
 pub(crate) fn end_with(status: i32, sentence: &str) -> ! {
     let mut sentence = sentence.to_owned();
     if let Some(job) = JOB.get() {
@@ -409,7 +439,9 @@ pub fn is_initialized() -> i32 {
 /// # Errors
 /// The library is not initialised.
 pub fn pe_accessible(pe: i32) -> Result<i32, Fault> {
-    Ok(i32::from(usize::try_from(pe).is_ok_and(|pe| pe < JOB.get().map_or(0, |job| job.segments.pes()))))
+    Ok(i32::from(
+        usize::try_from(pe).is_ok_and(|pe| pe < JOB.get().map_or(0, |job| job.segments.pes())),
+    ))
 }
 
 /// `shmem_addr_accessible`.

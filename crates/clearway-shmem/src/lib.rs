@@ -1,13 +1,15 @@
-//! OpenSHMEM as a C library: a symmetric heap, one-sided operations on it, teams, contexts and collectives, for PEs of one host.
+//! OpenSHMEM as a C library: a symmetric heap, one-sided operations on it, teams, contexts and
+//! collectives, for PEs of one host.
 //!
 //! # Model
-//! All PEs map each other's memory when they start ([`clearway_runtime::near`]). From then on an operation is a copy or an
-//! instruction of the processor: no thread, no message, no lock. What a C program hands in is checked where it is used: the symmetric
-//! address against the segments, the PE against its team.
+//! All PEs map each other's memory when they start ([`clearway_runtime::near`]). From then on an
+//! operation is a copy or an instruction of the processor: no thread, no message, no lock. What a C
+//! program hands in is checked where it is used: the symmetric address against the segments, the PE
+//! against its team.
 //!
-//! Rooms: `job` (begin and end; the only process globals), `address` (from a pointer to a place in a PE's memory), `heap`, `statics`,
-//! `rma`, `amo`, `signal`, `order`, `wait`, `context`, `team`, `lock`, `collective`. The C functions are made from one
-//! table of types and operations.
+//! Rooms: `job` (begin and end; the only process globals), `address` (from a pointer to a place in
+//! a PE's memory), `heap`, `statics`, `rma`, `amo`, `signal`, `order`, `wait`, `context`, `team`,
+//! `lock`, `collective`. The C functions are made from one table of types and operations.
 //!
 //! # Not here
 //! PEs of other hosts. Fortran, which the standard dropped.

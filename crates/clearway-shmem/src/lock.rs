@@ -1,10 +1,12 @@
 //! Locks: one holder at a time among all PEs, first come, first served.
 //!
 //! # Model
-//! A lock is the program's `long`, zero at first, on every PE; only that of one PE counts, its *home*, chosen by the lock's offset so that locks
-//! spread. Its halves are two counters: tickets given (high) and tickets served (low). A PE that takes the lock draws a ticket and waits until
-//! it is served; who clears it serves the next one. A waiter that has waited long sleeps on the served half, which is a futex in memory
-//! that all PEs share; the home's lines say whether anybody sleeps.
+//! A lock is the program's `long`, zero at first, on every PE; only that of one PE counts, its
+//! *home*, chosen by the lock's offset so that locks spread. Its halves are two counters: tickets
+//! given (high) and tickets served (low). A PE that takes the lock draws a ticket and waits until
+//! it is served; who clears it serves the next one. A waiter that has waited long sleeps on the
+//! served half, which is a futex in memory that all PEs share; the home's lines say whether anybody
+//! sleeps.
 //!
 //! # Source
 //! OpenSHMEM 1.5, "Distributed Locking Routines".
@@ -34,7 +36,8 @@ impl HomeLock {
     fn find(job: &'static Job, lock: Symmetric) -> Result<Self, Fault> {
         job.own_word::<i64>(lock, "lock")?;
         let home = (job.segments.offset(lock) / size_of::<i64>()) % job.segments.pes();
-        let half = |at: usize| job.word::<u32>(Context::DEFAULT, lock.plus(at), home as i32, "lock");
+        let half =
+            |at: usize| job.word::<u32>(Context::DEFAULT, lock.plus(at), home as i32, "lock");
         let sleepers = &job.near.line(home, USED_SLOT, 1).sleepers;
         Ok(Self { served: half(0)?, given: half(HALF)?, sleepers })
     }
@@ -78,6 +81,11 @@ pub fn clear(lock: Symmetric) -> Result<(), Fault> {
 pub fn test(lock: Symmetric) -> Result<i32, Fault> {
     let lock = HomeLock::find(job::get()?, lock)?;
     let served = lock.served.load(Ordering::Acquire);
-    let taken = lock.given.compare_exchange(served, served.wrapping_add(1), Ordering::AcqRel, Ordering::Relaxed);
+    let taken = lock.given.compare_exchange(
+        served,
+        served.wrapping_add(1),
+        Ordering::AcqRel,
+        Ordering::Relaxed,
+    );
     Ok(i32::from(taken.is_err()))
 }

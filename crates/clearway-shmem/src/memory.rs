@@ -1,4 +1,5 @@
-//! How much memory heaps may have: asked before the kernel is, which would rather end a process than refuse.
+//! How much memory heaps may have: asked before the kernel is, which would rather end a process
+//! than refuse.
 //!
 //! # Source
 //! `/proc/meminfo` (`proc(5)`).
@@ -8,7 +9,8 @@
 
 use std::fs;
 
-/// The heap of a PE where nobody asked for another: what most programs of the test suites and benchmarks fit into.
+/// The heap of a PE where nobody asked for another: what most programs of the test suites and
+/// benchmarks fit into.
 const DEFAULT: usize = 1 << 30;
 /// The least that is offered, however little there is.
 const LEAST: usize = 16 << 20;
@@ -53,7 +55,8 @@ pub(crate) fn check_heap(heap: usize, pes: usize) -> Result<(), String> {
     ))
 }
 
-/// Returns whether this many bytes may be more than there are. Small amounts are left to the kernel: a look takes as long as getting them.
+/// Returns whether this many bytes may be more than there are. Small amounts are left to the
+/// kernel: a look takes as long as getting them.
 pub(crate) const fn is_worth_a_look(bytes: usize) -> bool {
     bytes > 8 << 20
 }
@@ -86,7 +89,10 @@ mod tests {
     fn check_heap__says_how_much_is_there() {
         assert_eq!(check_heap(1 << 20, 2), Ok(()));
         let sentence = check_heap(1 << 50, 2).unwrap_err();
-        assert!(sentence.starts_with("symmetric heaps of 1073741824 MiB for 2 PEs") && sentence.contains("are free"));
+        assert!(
+            sentence.starts_with("symmetric heaps of 1073741824 MiB for 2 PEs")
+                && sentence.contains("are free")
+        );
         assert!(check_room(1 << 50, 1).is_err());
         assert!((LEAST..=DEFAULT).contains(&default_heap(256)));
     }

@@ -22,7 +22,8 @@ pub enum ReduceOp {
     Prod,
 }
 
-/// An element of a reduction. Operations that the standard does not have for a type give the first operand.
+/// An element of a reduction. Operations that the standard does not have for a type give the first
+/// operand.
 pub trait Operand: Plain {
     /// Applies `op` to two elements.
     fn combine(op: ReduceOp, a: Self, b: Self) -> Self;
@@ -105,7 +106,9 @@ complexes!(f32, f64);
 pub(crate) fn combine_all<T: Operand>(op: ReduceOp, all: &mut [T], others: Caller) {
     #[inline(always)]
     fn each<T: Operand>(op: ReduceOp, all: &mut [T], others: Caller) {
-        all.iter_mut().enumerate().for_each(|(index, one)| *one = T::combine(op, *one, others.read(index)));
+        all.iter_mut()
+            .enumerate()
+            .for_each(|(index, one)| *one = T::combine(op, *one, others.read(index)));
     }
     // One loop for each operation, so that each can use the processor's vectors.
     match op {

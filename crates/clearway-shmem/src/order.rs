@@ -1,9 +1,10 @@
 //! Order and completion of what a context did: `fence` and `quiet`.
 //!
 //! # Model
-//! A near operation is performed by the thread that calls, in the order of its calls, before the call returns. What is left is the processor's:
-//! stores may become visible to others in another order on some machines (`fence` forbids it), and later than a load that follows (`quiet`
-//! forbids it).
+//! A near operation is performed by the thread that calls, in the order of its calls, before the
+//! call returns. What is left is the processor's: stores may become visible to others in another
+//! order on some machines (`fence` forbids it), and later than a load that follows (`quiet` forbids
+//! it).
 
 use std::sync::atomic::Ordering;
 

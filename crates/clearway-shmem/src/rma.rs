@@ -1,11 +1,13 @@
-//! Copies to and from other PEs: `put`, `get`, single values, strided, and their non-blocking forms.
+//! Copies to and from other PEs: `put`, `get`, single values, strided, and their non-blocking
+//! forms.
 //!
 //! # Model
-//! Each is one copy by the calling thread. The non-blocking forms do the same: a copy into a neighbour's memory is as fast as any way
-//! to leave it for later.
+//! Each is one copy by the calling thread. The non-blocking forms do the same: a copy into a
+//! neighbour's memory is as fast as any way to leave it for later.
 //!
 //! # Source
-//! OpenSHMEM 1.5, "Remote Memory Access Routines". Sizes are bytes here; the table of types multiplies.
+//! OpenSHMEM 1.5, "Remote Memory Access Routines". Sizes are bytes here; the table of types
+//! multiplies.
 
 #![allow(clippy::too_many_arguments)] // the standard's functions have as many
 
@@ -24,7 +26,13 @@ const SOURCE: &str = "source";
 /// # Errors
 /// No such PE, or `dest` is not so much symmetric memory.
 #[inline]
-pub fn put(context: Context, dest: Symmetric, source: Caller, bytes: usize, pe: i32) -> Result<(), Fault> {
+pub fn put(
+    context: Context,
+    dest: Symmetric,
+    source: Caller,
+    bytes: usize,
+    pe: i32,
+) -> Result<(), Fault> {
     if let Some(place) = job::get()?.place(context, dest, bytes, pe, DEST)? {
         if source.is_null() {
             return null(SOURCE, bytes);
@@ -37,7 +45,11 @@ pub fn put(context: Context, dest: Symmetric, source: Caller, bytes: usize, pe: 
 /// Refuses the null pointer, unless nothing is copied.
 #[cold]
 fn null(argument: &'static str, bytes: usize) -> Result<(), Fault> {
-    if bytes == 0 { Ok(()) } else { Err(Fault::value(argument, 0, "the null pointer is no memory")) }
+    if bytes == 0 {
+        Ok(())
+    } else {
+        Err(Fault::value(argument, 0, "the null pointer is no memory"))
+    }
 }
 
 /// `shmem_get`: copies `bytes` bytes from PE `pe`.
@@ -45,7 +57,13 @@ fn null(argument: &'static str, bytes: usize) -> Result<(), Fault> {
 /// # Errors
 /// No such PE, or `source` is not so much symmetric memory.
 #[inline]
-pub fn get(context: Context, dest: Caller, source: Symmetric, bytes: usize, pe: i32) -> Result<(), Fault> {
+pub fn get(
+    context: Context,
+    dest: Caller,
+    source: Symmetric,
+    bytes: usize,
+    pe: i32,
+) -> Result<(), Fault> {
     if let Some(place) = job::get()?.place(context, source, bytes, pe, SOURCE)? {
         if dest.is_null() {
             return null(DEST, bytes);
@@ -60,7 +78,13 @@ pub fn get(context: Context, dest: Caller, source: Symmetric, bytes: usize, pe: 
 /// # Errors
 /// As [`put`].
 #[inline]
-pub fn put_nbi(context: Context, dest: Symmetric, source: Caller, bytes: usize, pe: i32) -> Result<(), Fault> {
+pub fn put_nbi(
+    context: Context,
+    dest: Symmetric,
+    source: Caller,
+    bytes: usize,
+    pe: i32,
+) -> Result<(), Fault> {
     put(context, dest, source, bytes, pe)
 }
 
@@ -69,7 +93,13 @@ pub fn put_nbi(context: Context, dest: Symmetric, source: Caller, bytes: usize, 
 /// # Errors
 /// As [`get`].
 #[inline]
-pub fn get_nbi(context: Context, dest: Caller, source: Symmetric, bytes: usize, pe: i32) -> Result<(), Fault> {
+pub fn get_nbi(
+    context: Context,
+    dest: Caller,
+    source: Symmetric,
+    bytes: usize,
+    pe: i32,
+) -> Result<(), Fault> {
     get(context, dest, source, bytes, pe)
 }
 
@@ -109,10 +139,13 @@ struct Strides {
 }
 
 impl Strides {
-    /// Bytes from the first element of the symmetric array to behind its last; `None` if no memory is so long.
+    /// Bytes from the first element of the symmetric array to behind its last; `None` if no memory
+    /// is so long.
     fn span(self) -> Option<usize> {
         let stride = usize::try_from(self.symmetric).ok().filter(|stride| *stride > 0)?;
-        let steps = stride.checked_mul(self.count.saturating_sub(1))?.checked_add(usize::from(self.count > 0))?;
+        let steps = stride
+            .checked_mul(self.count.saturating_sub(1))?
+            .checked_add(usize::from(self.count > 0))?;
         steps.checked_mul(self.size)
     }
 
@@ -174,7 +207,9 @@ pub fn iget(
 }
 
 fn checked_span(strides: Strides, argument: &'static str, stride: isize) -> Result<usize, Fault> {
-    strides.span().ok_or_else(|| Fault::value(argument, stride as i64, "a stride is 1 or more elements"))
+    strides
+        .span()
+        .ok_or_else(|| Fault::value(argument, stride as i64, "a stride is 1 or more elements"))
 }
 
 #[cfg(test)]

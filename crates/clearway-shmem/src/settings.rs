@@ -48,16 +48,27 @@ impl Settings {
     }
 
     fn parse(get: impl Fn(&str) -> Option<String>) -> Result<Self, String> {
-        let value = |name: &str| get(&format!("SHMEM_{name}")).or_else(|| get(&format!("SMA_{name}")));
-        let is_on = |name: &str| value(name).is_some_and(|value| !["", "0"].contains(&value.trim()));
+        let value =
+            |name: &str| get(&format!("SHMEM_{name}")).or_else(|| get(&format!("SMA_{name}")));
+        let is_on =
+            |name: &str| value(name).is_some_and(|value| !["", "0"].contains(&value.trim()));
         let heap = value("SYMMETRIC_SIZE").filter(|text| !text.trim().is_empty());
-        let heap = heap.map(|text| parse_size(&text).ok_or_else(|| wrong_size(&text))).transpose()?;
+        let heap =
+            heap.map(|text| parse_size(&text).ok_or_else(|| wrong_size(&text))).transpose()?;
         let statics = match value("STATICS").as_deref().map(str::trim) {
             None | Some("" | "auto") => StaticsWish::Auto,
             Some("private") => StaticsWish::Private,
-            Some(other) => return Err(format!("SHMEM_STATICS is `{other}`; set it to auto or private")),
+            Some(other) => {
+                return Err(format!("SHMEM_STATICS is `{other}`; set it to auto or private"));
+            }
         };
-        Ok(Self { heap, debug: is_on("DEBUG"), version: is_on("VERSION"), list: is_on("INFO"), statics })
+        Ok(Self {
+            heap,
+            debug: is_on("DEBUG"),
+            version: is_on("VERSION"),
+            list: is_on("INFO"),
+            statics,
+        })
     }
 }
 
@@ -94,7 +105,9 @@ mod tests {
     use super::*;
 
     fn parsed(variables: &[(&str, &str)]) -> Result<Settings, String> {
-        Settings::parse(|name| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned()))
+        Settings::parse(|name| {
+            variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
+        })
     }
 
     #[test]
@@ -113,7 +126,19 @@ mod tests {
         for (text, bytes) in sizes {
             assert_eq!(parse_size(text), Some(bytes), "{text}");
         }
-        for text in ["", "0", "m", ".", "-1", "1e3", "1mb", "0x10", "1..2", "99999999999999999999", "99999999t"] {
+        for text in [
+            "",
+            "0",
+            "m",
+            ".",
+            "-1",
+            "1e3",
+            "1mb",
+            "0x10",
+            "1..2",
+            "99999999999999999999",
+            "99999999t",
+        ] {
             assert_eq!(parse_size(text), None, "{text}");
         }
     }
@@ -121,11 +146,16 @@ mod tests {
     #[test]
     fn parse__old_names_count_and_wrong_values_are_named() {
         assert_eq!(parsed(&[]), Ok(Settings::default()));
-        let settings = parsed(&[("SMA_SYMMETRIC_SIZE", "1k"), ("SHMEM_DEBUG", "1"), ("SMA_VERSION", "0")]);
+        let settings =
+            parsed(&[("SMA_SYMMETRIC_SIZE", "1k"), ("SHMEM_DEBUG", "1"), ("SMA_VERSION", "0")]);
         assert_eq!(settings, Ok(Settings { heap: Some(1024), debug: true, ..Settings::default() }));
         assert!(
-            parsed(&[("SHMEM_SYMMETRIC_SIZE", "many")]).unwrap_err().starts_with("SHMEM_SYMMETRIC_SIZE is `many`;")
+            parsed(&[("SHMEM_SYMMETRIC_SIZE", "many")])
+                .unwrap_err()
+                .starts_with("SHMEM_SYMMETRIC_SIZE is `many`;")
         );
-        assert!(parsed(&[("SHMEM_STATICS", "x")]).unwrap_err().ends_with("set it to auto or private"));
+        assert!(
+            parsed(&[("SHMEM_STATICS", "x")]).unwrap_err().ends_with("set it to auto or private")
+        );
     }
 }

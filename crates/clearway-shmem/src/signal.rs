@@ -14,7 +14,8 @@ use crate::fault::Fault;
 use crate::word::{Integer, Word};
 use crate::{job, rma, wait};
 
-/// `shmem_put_signal`: copies, and then sets the signal or adds to it. A PE that sees the signal sees the data.
+/// `shmem_put_signal`: copies, and then sets the signal or adds to it. A PE that sees the signal
+/// sees the data.
 ///
 /// # Errors
 /// As [`rma::put`], for both objects; another operation than set and add.
@@ -31,7 +32,11 @@ pub fn put(
 ) -> Result<(), Fault> {
     let word = job::get()?.word::<u64>(context, signal, pe, "sig_addr")?;
     if !matches!(operation, SIGNAL_SET | SIGNAL_ADD) {
-        return Err(Fault::value("sig_op", operation.into(), "use SHMEM_SIGNAL_SET or SHMEM_SIGNAL_ADD"));
+        return Err(Fault::value(
+            "sig_op",
+            operation.into(),
+            "use SHMEM_SIGNAL_SET or SHMEM_SIGNAL_ADD",
+        ));
     }
     rma::put(context, dest, source, bytes, pe)?;
     if operation == SIGNAL_SET {

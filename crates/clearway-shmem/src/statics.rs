@@ -1,20 +1,25 @@
 //! The variables of the executable become memory that other PEs can map, in place.
 //!
 //! # Model
-//! OpenSHMEM calls global and static variables of the executable symmetric. They are private pages at first, so before anything else starts
-//! a thread, their contents are copied into a file that exists in memory only, and the file is mapped over them. The program sees the same bytes
-//! at the same addresses.
+//! OpenSHMEM calls global and static variables of the executable symmetric. They are private pages
+//! at first, so before anything else starts a thread, their contents are copied into a file that
+//! exists in memory only, and the file is mapped over them. The program sees the same bytes at the
+//! same addresses.
 //!
-//! The range is the writable segment of the executable without what the loader made read-only (RELRO). Of its uninitialised part only pages
-//! that the program has touched are copied.
+//! The range is the writable segment of the executable without what the loader made read-only
+//! (RELRO). Of its uninitialised part only pages that the program has touched are copied.
 //!
-//! A process that `fork` makes must not change its parent's variables: it copies them back to private pages before it goes on, and the parent
-//! waits for that. `vfork`, `posix_spawn` and `system` need nothing, because such a child runs in its parent's memory until it executes a program.
+//! A process that `fork` makes must not change its parent's variables: it copies them back to
+//! private pages before it goes on, and the parent waits for that. `vfork`, `posix_spawn` and
+//! `system` need nothing, because such a child runs in its parent's memory until it executes a
+//! program.
 //!
-//! With more than one thread nothing is done: another thread could change a variable between copy and mapping.
+//! With more than one thread nothing is done: another thread could change a variable between copy
+//! and mapping.
 //!
 //! # Source
-//! `dl_iterate_phdr(3)`, `elf(5)` (PT_LOAD, PT_GNU_RELRO), `pagemap` of `proc(5)`, `pthread_atfork(3)`.
+//! `dl_iterate_phdr(3)`, `elf(5)` (PT_LOAD, PT_GNU_RELRO), `pagemap` of `proc(5)`,
+//! `pthread_atfork(3)`.
 //!
 //! # Not here
 //! Variables of shared libraries: the standard does not make them symmetric.
@@ -76,13 +81,16 @@ pub(crate) fn share() -> Result<Shared, String> {
     let range = find().ok_or("the executable's variables were not found")?;
     let said = |what: &str, error: io::Error| format!("the system refused to {what}: {error}");
     let length = range.end - range.start;
-    let file = StaticsFile::new(length).map_err(|error| said("make memory for the program's variables", error))?;
+    let file = StaticsFile::new(length)
+        .map_err(|error| said("make memory for the program's variables", error))?;
     let kept = file.file.try_clone().map_err(|error| said("duplicate a descriptor", error))?;
     let touched = touched_pages(range);
     // From here to the mapping nothing may change a variable: no allocation, no lock.
-    copy_out(range, &touched, &file.file).map_err(|error| said("copy the program's variables", error))?;
+    copy_out(range, &touched, &file.file)
+        .map_err(|error| said("copy the program's variables", error))?;
     map_over(range, &file.file).map_err(|error| said("map the program's variables", error))?;
-    if KEPT.set(Kept { range, file: kept }).is_ok() && !calls::at_fork(before_fork, after_fork_parent, after_fork_child)
+    if KEPT.set(Kept { range, file: kept }).is_ok()
+        && !calls::at_fork(before_fork, after_fork_parent, after_fork_child)
     {
         return Err("the system has no room for a handler of fork".to_owned());
     }
@@ -97,14 +105,20 @@ fn page() -> usize {
 /// Finds the variables of the executable.
 fn find() -> Option<Range> {
     let mut range = Range::default();
-    // SAFETY: the callback has the type of the C library, is called before this returns, and gets the address of `range` back.
+    // SAFETY: the callback has the type of the C library, is called before this returns, and gets
+    // the address of `range` back.
     unsafe { libc::dl_iterate_phdr(Some(first_object), (&raw mut range).cast()) };
     (range.start < range.end).then_some(range)
 }
 
 /// Looks at the first object, which is the executable, and ends the iteration.
-unsafe extern "C" fn first_object(object: *mut libc::dl_phdr_info, _size: usize, range: *mut c_void) -> c_int {
-    // SAFETY: the C library gives an object that is valid during the call, with this many program headers, and `find` gave a `Range`.
+unsafe extern "C" fn first_object(
+    object: *mut libc::dl_phdr_info,
+    _size: usize,
+    range: *mut c_void,
+) -> c_int {
+    // SAFETY: the C library gives an object that is valid during the call, with this many program
+    // headers, and `find` gave a `Range`.
     let (base, headers, range) = unsafe {
         let object = &*object;
         let headers = std::slice::from_raw_parts(object.dlpi_phdr, usize::from(object.dlpi_phnum));
@@ -112,34 +126,49 @@ unsafe extern "C" fn first_object(object: *mut libc::dl_phdr_info, _size: usize,
     };
     let page = page();
     let relro = headers.iter().find(|header| header.p_type == libc::PT_GNU_RELRO);
-    let relro_end = relro.map_or(0, |relro| (base + relro.p_vaddr as usize + relro.p_memsz as usize) / page * page);
-    let writable = |header: &&libc::Elf64_Phdr| header.p_type == libc::PT_LOAD && header.p_flags & libc::PF_W != 0;
+    let relro_end = relro
+        .map_or(0, |relro| (base + relro.p_vaddr as usize + relro.p_memsz as usize) / page * page);
+    let writable = |header: &&libc::Elf64_Phdr| {
+        header.p_type == libc::PT_LOAD && header.p_flags & libc::PF_W != 0
+    };
     for header in headers.iter().filter(writable) {
         let start = base + header.p_vaddr as usize;
         let end = (start + header.p_memsz as usize).next_multiple_of(page);
-        let begin = (start / page * page).max(if (start..=end).contains(&relro_end) { relro_end } else { 0 });
+        let begin = (start / page * page).max(if (start..=end).contains(&relro_end) {
+            relro_end
+        } else {
+            0
+        });
         if begin < end && end - begin > range.end - range.start {
             let filled = (start + header.p_filesz as usize).next_multiple_of(page);
-            *range = Range { start: begin, filled: filled.clamp(begin, end), end, build: range.build };
+            *range =
+                Range { start: begin, filled: filled.clamp(begin, end), end, build: range.build };
         }
     }
     for note in headers.iter().filter(|header| header.p_type == libc::PT_NOTE) {
         // SAFETY: notes lie in a loaded, readable segment of the executable.
-        let bytes =
-            unsafe { std::slice::from_raw_parts((base + note.p_vaddr as usize) as *const u8, note.p_memsz as usize) };
-        range.build =
-            bytes.iter().fold(range.build, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
+        let bytes = unsafe {
+            std::slice::from_raw_parts(
+                (base + note.p_vaddr as usize) as *const u8,
+                note.p_memsz as usize,
+            )
+        };
+        range.build = bytes.iter().fold(range.build, |hash, byte| {
+            (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+        });
     }
     1
 }
 
-/// Which pages of the uninitialised part the program has touched; all, where the system does not tell.
+/// Which pages of the uninitialised part the program has touched; all, where the system does not
+/// tell.
 fn touched_pages(range: Range) -> Vec<bool> {
     let page = page();
     let count = (range.end - range.filled) / page;
     let mut entries = vec![0u8; count * size_of::<u64>()];
-    let read = File::open("/proc/self/pagemap")
-        .and_then(|file| file.read_exact_at(&mut entries, (range.filled / page * size_of::<u64>()) as u64));
+    let read = File::open("/proc/self/pagemap").and_then(|file| {
+        file.read_exact_at(&mut entries, (range.filled / page * size_of::<u64>()) as u64)
+    });
     // Bits 63 and 62: present, swapped out.
     let is_touched = |entry: &[u8]| entry.last().is_some_and(|top| top & 0xc0 != 0);
     match read {
@@ -162,8 +191,10 @@ fn write_at(range: Range, file: &OwnedFd, mut from: usize, length: usize) -> io:
     let end = from + length;
     while from < end {
         let at = (from - range.start) as libc::off_t;
-        // SAFETY: the bytes are mapped and readable: they are the executable's variables. The kernel reads them, whoever writes.
-        let wrote = unsafe { libc::pwrite(file.as_raw_fd(), from as *const c_void, end - from, at) };
+        // SAFETY: the bytes are mapped and readable: they are the executable's variables. The
+        // kernel reads them, whoever writes.
+        let wrote =
+            unsafe { libc::pwrite(file.as_raw_fd(), from as *const c_void, end - from, at) };
         match usize::try_from(wrote) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(wrote) => from += wrote,
@@ -175,11 +206,15 @@ fn write_at(range: Range, file: &OwnedFd, mut from: usize, length: usize) -> io:
 
 /// Maps the file where the variables lie.
 fn map_over(range: Range, file: &OwnedFd) -> io::Result<()> {
-    let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED);
+    let (protection, flags) =
+        (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED);
     let length = range.end - range.start;
-    // SAFETY: exactly the pages of the executable's variables are replaced, by a file with the same contents: nothing has changed them since
-    // they were copied, because this is the only thread. Their addresses and rights stay what they were.
-    let mapped = unsafe { libc::mmap(range.start as *mut c_void, length, protection, flags, file.as_raw_fd(), 0) };
+    // SAFETY: exactly the pages of the executable's variables are replaced, by a file with the same
+    // contents: nothing has changed them since they were copied, because this is the only thread.
+    // Their addresses and rights stay what they were.
+    let mapped = unsafe {
+        libc::mmap(range.start as *mut c_void, length, protection, flags, file.as_raw_fd(), 0)
+    };
     if mapped == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
@@ -193,14 +228,16 @@ extern "C" fn before_fork() {
 }
 
 fn close_end(end: usize) {
-    // SAFETY: the descriptor was made by `before_fork` and is closed once: it is taken out of its place.
+    // SAFETY: the descriptor was made by `before_fork` and is closed once: it is taken out of its
+    // place.
     let _ = unsafe { libc::close(PIPE[end].swap(-1, Ordering::AcqRel)) };
 }
 
 extern "C" fn after_fork_parent() {
     close_end(1);
     let mut byte = 0u8;
-    // SAFETY: one byte of room. The read ends when the child has its own variables, or has ended, or with an error where there is no pipe.
+    // SAFETY: one byte of room. The read ends when the child has its own variables, or has ended,
+    // or with an error where there is no pipe.
     while unsafe { libc::read(PIPE[0].load(Ordering::Acquire), (&raw mut byte).cast(), 1) } < 0
         && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
     {}
@@ -218,13 +255,16 @@ extern "C" fn after_fork_child() {
     close_end(1);
 }
 
-/// Gives this process private variables with the contents of the shared ones. Without allocation: other threads may have held locks.
+/// Gives this process private variables with the contents of the shared ones. Without allocation:
+/// other threads may have held locks.
 fn take_back(kept: &Kept) -> bool {
     let length = kept.range.end - kept.range.start;
-    let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    let (protection, flags) =
+        (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
     let (start, file) = (kept.range.start, kept.file.as_raw_fd());
-    // SAFETY: new private pages at an address that the kernel chooses. They are filled from the shared ones, within both lengths, where the
-    // file has pages; the others read as zero on both sides. Then they replace the shared ones, at the same addresses.
+    // SAFETY: new private pages at an address that the kernel chooses. They are filled from the
+    // shared ones, within both lengths, where the file has pages; the others read as zero on both
+    // sides. Then they replace the shared ones, at the same addresses.
     unsafe {
         let own = libc::mmap(ptr::null_mut(), length, protection, flags, -1, 0);
         if own == libc::MAP_FAILED {
@@ -238,7 +278,11 @@ fn take_back(kept: &Kept) -> bool {
             }
             let end = libc::lseek(file, begin, libc::SEEK_HOLE).clamp(begin, length as libc::off_t);
             let (offset, bytes) = (begin as usize, (end - begin) as usize);
-            ptr::copy_nonoverlapping((start + offset) as *const u8, own.cast::<u8>().add(offset), bytes);
+            ptr::copy_nonoverlapping(
+                (start + offset) as *const u8,
+                own.cast::<u8>().add(offset),
+                bytes,
+            );
             at = end;
         }
         let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;

@@ -1,14 +1,18 @@
 //! Which PEs belong together, and under which numbers.
 //!
 //! # Model
-//! A team is an arithmetic sequence of PEs of the world: first, stride, size. Strided and two-dimensional splits of such teams are such teams
-//! again. Its number is that of a *slot*, a set of lines in the memory of each PE ([`clearway_runtime::near`]); members of one team use
-//! the same slot, so a handle is the same number on all of them. Slot 0 is the world, slot 1 the PEs that share memory, which here are all.
+//! A team is an arithmetic sequence of PEs of the world: first, stride, size. Strided and
+//! two-dimensional splits of such teams are such teams again. Its number is that of a *slot*, a set
+//! of lines in the memory of each PE ([`clearway_runtime::near`]); members of one team use the same
+//! slot, so a handle is the same number on all of them. Slot 0 is the world, slot 1 the PEs that
+//! share memory, which here are all.
 //!
-//! A split is agreed in the parent team: all tell which slots they use, all choose the lowest that every member of the new team has free, take it,
-//! and tell whether they could; a thread of some PE may have been faster with another team, and then they choose again.
+//! A split is agreed in the parent team: all tell which slots they use, all choose the lowest that
+//! every member of the new team has free, take it, and tell whether they could; a thread of some PE
+//! may have been faster with another team, and then they choose again.
 //!
-//! The epoch of a slot never goes back, so that who is late in the last barrier of a destroyed team is not stopped by the next team of that slot.
+//! The epoch of a slot never goes back, so that who is late in the last barrier of a destroyed team
+//! is not stopped by the next team of that slot.
 //!
 //! # Source
 //! OpenSHMEM 1.5, "Team Management Routines".
@@ -95,7 +99,8 @@ impl Members {
         if index >= 0 && index < self.size { Some(index) } else { None }
     }
 
-    /// Every `stride`-th of these from `start` on, `size` of them; `None` where that leaves the team.
+    /// Every `stride`-th of these from `start` on, `size` of them; `None` where that leaves the
+    /// team.
     pub(crate) fn split(self, start: i32, stride: i32, size: i32) -> Option<Self> {
         let last = stride.checked_mul(size.checked_sub(1)?)?.checked_add(start)?;
         let inside = |index: i32| (0..self.size).contains(&index);
@@ -135,7 +140,8 @@ impl TeamEntry {
     #[inline]
     pub(crate) fn members(&self) -> Option<Members> {
         let size = self.size.load(Ordering::Acquire);
-        let (start, stride) = (self.start.load(Ordering::Relaxed), self.stride.load(Ordering::Relaxed));
+        let (start, stride) =
+            (self.start.load(Ordering::Relaxed), self.stride.load(Ordering::Relaxed));
         (size > 0).then_some(Members { start, stride, size })
     }
 
@@ -201,11 +207,12 @@ pub(crate) fn lowest_free(used: [u64; SLOT_WORDS]) -> Option<usize> {
         .map(|(at, word)| at * 64 + word.trailing_ones() as usize)
 }
 
-/// Prepares the lines of `slot` for `members`. All of them compute the same origin before any sets its lines, and none waits in the slot
-/// before all have.
+/// Prepares the lines of `slot` for `members`. All of them compute the same origin before any sets
+/// its lines, and none waits in the slot before all have.
 pub(crate) fn origin_of(job: &Job, slot: usize, members: Members) -> u32 {
     let lines = (0..members.size as usize).flat_map(|index| {
-        [0, 1, 3].map(|line| job.near.line(members.pe(index), slot, line).epoch.load(Ordering::Acquire))
+        [0, 1, 3]
+            .map(|line| job.near.line(members.pe(index), slot, line).epoch.load(Ordering::Acquire))
     });
     lines.reduce(|a, b| if (b.wrapping_sub(a) as i32) > 0 { b } else { a }).unwrap_or_default()
 }
@@ -236,17 +243,21 @@ struct Agreement<'a> {
 
 impl Agreement<'_> {
     fn is_wanted(&self, index: usize) -> bool {
-        self.wanted.is_some_and(|wanted| wanted.index(self.parent.members.pe(index) as i32).is_some())
+        self.wanted
+            .is_some_and(|wanted| wanted.index(self.parent.members.pe(index) as i32).is_some())
     }
 
     /// Exchanges the slots in use; the lowest that all members of the new team have free.
     fn choose(&self) -> Option<usize> {
         let line = self.job.near.line(self.job.me, USED_SLOT, 0);
-        let own: [u64; SLOT_WORDS] = std::array::from_fn(|word| line.payload[word].load(Ordering::Acquire));
+        let own: [u64; SLOT_WORDS] =
+            std::array::from_fn(|word| line.payload[word].load(Ordering::Acquire));
         let mut used = [0; SLOT_WORDS];
         self.parent.exchange(&own, |index, words| {
             if self.is_wanted(index) {
-                used.iter_mut().zip(words).for_each(|(used, word)| *used |= word.load(Ordering::Relaxed));
+                used.iter_mut()
+                    .zip(words)
+                    .for_each(|(used, word)| *used |= word.load(Ordering::Relaxed));
             }
         });
         self.wanted.and_then(|_| lowest_free(used))
@@ -256,7 +267,8 @@ impl Agreement<'_> {
     fn go_round(&mut self, contexts: i32) -> bool {
         let slot = self.choose().filter(|_| self.settled.is_none());
         let claimed = slot.filter(|slot| claim(self.job, *slot));
-        let origin = claimed.zip(self.wanted).map(|(slot, members)| origin_of(self.job, slot, members));
+        let origin =
+            claimed.zip(self.wanted).map(|(slot, members)| origin_of(self.job, slot, members));
         let told = claimed.map_or(NONE, |slot| slot as u64);
         let mut agreed = claimed.is_some();
         self.parent.exchange(&[told], |index, words| {
@@ -273,14 +285,23 @@ impl Agreement<'_> {
         // Where no slot is free another round finds none either.
         let content = slot.is_none() || agreed;
         let mut all = true;
-        self.parent.exchange(&[u64::from(content)], |_, words| all &= words[0].load(Ordering::Relaxed) == 1);
+        self.parent.exchange(&[u64::from(content)], |_, words| {
+            all &= words[0].load(Ordering::Relaxed) == 1
+        });
         all
     }
 }
 
-/// Agrees on a slot for a new team of each member of `parent`: `wanted` is that of this PE, if it gets one. Collective over `parent`.
-fn agree(job: &Job, parent: Team, wanted: Option<Members>, contexts: i32) -> Result<Option<Team>, Fault> {
-    let mut agreement = Agreement { job, parent: Gathering::new(job, parent)?, wanted, settled: None };
+/// Agrees on a slot for a new team of each member of `parent`: `wanted` is that of this PE, if it
+/// gets one. Collective over `parent`.
+fn agree(
+    job: &Job,
+    parent: Team,
+    wanted: Option<Members>,
+    contexts: i32,
+) -> Result<Option<Team>, Fault> {
+    let mut agreement =
+        Agreement { job, parent: Gathering::new(job, parent)?, wanted, settled: None };
     while !agreement.go_round(contexts) {}
     Ok(agreement.settled.map(Team::of_slot))
 }
@@ -309,7 +330,9 @@ pub fn n_pes(team: Team) -> Result<i32, Fault> {
 /// The library is not initialised.
 pub fn translate_pe(source: Team, pe: i32, dest: Team) -> Result<i32, Fault> {
     let job = job::get()?;
-    let (Some((_, from)), Some((_, to))) = (job.teams.entry(source.slot()), job.teams.entry(dest.slot())) else {
+    let (Some((_, from)), Some((_, to))) =
+        (job.teams.entry(source.slot()), job.teams.entry(dest.slot()))
+    else {
         return Ok(-1);
     };
     if !(0..from.size).contains(&pe) {
@@ -332,7 +355,13 @@ pub fn config(team: Team) -> Result<(i32, i32), Fault> {
 ///
 /// # Errors
 /// The library is not initialised.
-pub fn split_strided(parent: Team, start: i32, stride: i32, size: i32, contexts: i32) -> Result<(i32, Team), Fault> {
+pub fn split_strided(
+    parent: Team,
+    start: i32,
+    stride: i32,
+    size: i32,
+    contexts: i32,
+) -> Result<(i32, Team), Fault> {
     let job = job::get()?;
     let Some((_, all)) = job.teams.entry(parent.slot()) else { return Ok((-1, Team::INVALID)) };
     let Some(members) = all.split(start, stride, size) else { return Ok((-1, Team::INVALID)) };
@@ -346,7 +375,12 @@ pub fn split_strided(parent: Team, start: i32, stride: i32, size: i32, contexts:
 ///
 /// # Errors
 /// The library is not initialised.
-pub fn split_2d(parent: Team, xrange: i32, contexts_x: i32, contexts_y: i32) -> Result<(i32, Team, Team), Fault> {
+pub fn split_2d(
+    parent: Team,
+    xrange: i32,
+    contexts_x: i32,
+    contexts_y: i32,
+) -> Result<(i32, Team, Team), Fault> {
     let job = job::get()?;
     let none = (-1, Team::INVALID, Team::INVALID);
     let Some((entry, all)) = job.teams.entry(parent.slot()) else { return Ok(none) };
@@ -375,7 +409,11 @@ pub fn destroy(team: Team) -> Result<(), Fault> {
     }
     let (entry, _) = job.teams.get(team)?;
     if [WORLD_SLOT, SHARED_SLOT].contains(&team.slot()) {
-        return Err(Fault::value("team", team.0 as i64, "SHMEM_TEAM_WORLD and SHMEM_TEAM_SHARED cannot be destroyed"));
+        return Err(Fault::value(
+            "team",
+            team.0 as i64,
+            "SHMEM_TEAM_WORLD and SHMEM_TEAM_SHARED cannot be destroyed",
+        ));
     }
     // Nobody reads what this team's members tell each other any more.
     Gathering::new(job, team)?.wait();

@@ -1,12 +1,15 @@
 //! `long double`: a type that Rust does not have, moved and computed with by a few instructions.
 //!
 //! # Model
-//! Behind a pointer a `long double` is 16 bytes. By value it travels as no type of Rust does: on x86-64 on the stack, and back in a register of
-//! the x87 unit; on aarch64 in a vector register. Four functions of C do that, each a few instructions around a function that takes a pointer.
-//! Sums, products and comparisons are those of the x87 unit, or of the compiler's library for numbers of 128 bits.
+//! Behind a pointer a `long double` is 16 bytes. By value it travels as no type of Rust does: on
+//! x86-64 on the stack, and back in a register of the x87 unit; on aarch64 in a vector register.
+//! Four functions of C do that, each a few instructions around a function that takes a pointer.
+//! Sums, products and comparisons are those of the x87 unit, or of the compiler's library for
+//! numbers of 128 bits.
 //!
 //! # Source
-//! System V ABI, AMD64 supplement, 3.2.3; Procedure Call Standard for the Arm 64-bit Architecture, 6.8.2.
+//! System V ABI, AMD64 supplement, 3.2.3; Procedure Call Standard for the Arm 64-bit Architecture,
+//! 6.8.2.
 
 #![allow(unsafe_code)]
 
@@ -44,7 +47,8 @@ impl Operand for LongDouble {
 unsafe extern "C" fn put(dest: *mut LongDouble, value: *const LongDouble, pe: i32) {
     // SAFETY: the caller, one of the functions below, has it on its stack.
     let value = unsafe { *value };
-    rma::p(Context::DEFAULT, Symmetric::new(dest), value, pe).unwrap_or_else(|fault| fault.end("shmem_longdouble_p"));
+    rma::p(Context::DEFAULT, Symmetric::new(dest), value, pe)
+        .unwrap_or_else(|fault| fault.end("shmem_longdouble_p"));
 }
 
 /// # Safety
@@ -66,7 +70,12 @@ unsafe extern "C" fn get(source: *const LongDouble, pe: i32, value: *mut LongDou
 
 /// # Safety
 /// As [`get`].
-unsafe extern "C" fn get_in(ctx: usize, source: *const LongDouble, pe: i32, value: *mut LongDouble) {
+unsafe extern "C" fn get_in(
+    ctx: usize,
+    source: *const LongDouble,
+    pe: i32,
+    value: *mut LongDouble,
+) {
     let got = rma::g(Context::from_raw(ctx), Symmetric::new(source), pe);
     // SAFETY: as in `get`.
     unsafe { *value = got.unwrap_or_else(|fault| fault.end("shmem_ctx_longdouble_g")) };
@@ -89,7 +98,8 @@ macro_rules! thunk {
     };
 }
 
-/// The value lies behind the return address, the other arguments in registers: the pointer to it becomes the argument in its place.
+/// The value lies behind the return address, the other arguments in registers: the pointer to it
+/// becomes the argument in its place.
 #[cfg(target_arch = "x86_64")]
 mod x86_64 {
     use super::{get, get_in, naked_asm, put, put_in};
@@ -179,8 +189,9 @@ mod arithmetic {
         ($name:ident, $line:literal) => {
             pub(super) fn $name(a: LongDouble, b: LongDouble) -> LongDouble {
                 let mut result = LongDouble([0; 16]);
-                // SAFETY: the instructions read ten bytes of each operand and write ten of the result, which have sixteen; the unit's
-                // registers are free and left free, as its convention demands around a call.
+                // SAFETY: the instructions read ten bytes of each operand and write ten of the
+                // result, which have sixteen; the unit's registers are free and left free, as its
+                // convention demands around a call.
                 unsafe {
                     asm!(
                         "fld tbyte ptr [{a}]", "fld tbyte ptr [{b}]", $line, "fstp tbyte ptr [{result}]",
@@ -290,7 +301,13 @@ mod tests {
         let of = |op, a, b| LongDouble::combine(op, number(a), number(b)).0;
         assert_eq!(of(ReduceOp::Sum, 1.5, -4.0), number(-2.5).0);
         assert_eq!(of(ReduceOp::Prod, 1.5, -4.0), number(-6.0).0);
-        assert_eq!((of(ReduceOp::Min, 1.5, -4.0), of(ReduceOp::Min, -4.0, 1.5)), (number(-4.0).0, number(-4.0).0));
-        assert_eq!((of(ReduceOp::Max, 1.5, -4.0), of(ReduceOp::Max, -4.0, 1.5)), (number(1.5).0, number(1.5).0));
+        assert_eq!(
+            (of(ReduceOp::Min, 1.5, -4.0), of(ReduceOp::Min, -4.0, 1.5)),
+            (number(-4.0).0, number(-4.0).0)
+        );
+        assert_eq!(
+            (of(ReduceOp::Max, 1.5, -4.0), of(ReduceOp::Max, -4.0, 1.5)),
+            (number(1.5).0, number(1.5).0)
+        );
     }
 }

@@ -1,12 +1,16 @@
 //! Waiting for, and testing, words that other PEs change: one, all, any or some of them.
 //!
 //! # Model
-//! A wait looks at the words again and again, and rests between looks as [`Patience`](clearway_runtime::near::Patience) says: nobody who stores
-//! into this PE's memory looks whether somebody waits. What was stored before the word changed is seen when the wait returns.
+//! A wait looks at the words again and again, and rests between looks as
+//! [`Patience`](clearway_runtime::near::Patience) says: nobody who stores into this PE's memory
+//! looks whether somebody waits. What was stored before the word changed is seen when the wait
+//! returns.
 //!
-//! A test may be all that a program does while it waits, satisfied or not; so tests yield the processor now and then.
+//! A test may be all that a program does while it waits, satisfied or not; so tests yield the
+//! processor now and then.
 //!
-//! `any` and `some` begin their look behind the word that they found last, so that each word that stays satisfied has its turn.
+//! `any` and `some` begin their look behind the word that they found last, so that each word that
+//! stays satisfied has its turn.
 //!
 //! # Source
 //! OpenSHMEM 1.5, "Point-To-Point Synchronization Routines".
@@ -40,7 +44,13 @@ impl Comparison {
             CMP_GE => Self::GreaterEqual,
             CMP_LT => Self::Less,
             CMP_LE => Self::LessEqual,
-            other => return Err(Fault::value("cmp", other.into(), "use one of SHMEM_CMP_EQ to SHMEM_CMP_LE")),
+            other => {
+                return Err(Fault::value(
+                    "cmp",
+                    other.into(),
+                    "use one of SHMEM_CMP_EQ to SHMEM_CMP_LE",
+                ));
+            }
         })
     }
 
@@ -68,7 +78,11 @@ pub fn until<T: Integer>(word: Symmetric, comparison: i32, value: T) -> Result<(
 
 /// The same, and gives the value that ended the wait.
 #[inline]
-pub(crate) fn until_value<T: Integer>(word: Symmetric, comparison: i32, value: T) -> Result<T, Fault> {
+pub(crate) fn until_value<T: Integer>(
+    word: Symmetric,
+    comparison: i32,
+    value: T,
+) -> Result<T, Fault> {
     let job = job::get()?;
     let word = job.own_word::<T>(word, "ivar")?;
     let comparison = Comparison::parse(comparison)?;
@@ -117,7 +131,13 @@ thread_local! {
 }
 
 impl<T: Integer> Words<T> {
-    fn new(first: Symmetric, count: usize, status: Caller, comparison: i32, values: Values<T>) -> Result<Self, Fault> {
+    fn new(
+        first: Symmetric,
+        count: usize,
+        status: Caller,
+        comparison: i32,
+        values: Values<T>,
+    ) -> Result<Self, Fault> {
         let job = job::get()?;
         if count > 0 {
             // The last word, and with it all before: no word is looked for again.
@@ -204,7 +224,9 @@ impl<T: Integer> Words<T> {
     }
 
     fn test_all(&self) -> i32 {
-        i32::from((0..self.count).filter(|index| self.counts(*index)).all(|index| self.holds(index)))
+        i32::from(
+            (0..self.count).filter(|index| self.counts(*index)).all(|index| self.holds(index)),
+        )
     }
 }
 

@@ -1,13 +1,15 @@
 //! Which Rust types stand for the types of C, and what the processor can do with them in one step.
 //!
 //! # Model
-//! Types of C differ in name only: `long` and `int64_t` are one 64-bit number. So there are few kernels, and the table of C types says
-//! which of them a function uses.
+//! Types of C differ in name only: `long` and `int64_t` are one 64-bit number. So there are few
+//! kernels, and the table of C types says which of them a function uses.
 
 #![allow(unsafe_code)]
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
-use std::sync::atomic::{AtomicI16, AtomicI32, AtomicI64, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{
+    AtomicI16, AtomicI32, AtomicI64, AtomicU16, AtomicU32, AtomicU64, Ordering,
+};
 
 /// Objects that are nothing but bytes.
 ///

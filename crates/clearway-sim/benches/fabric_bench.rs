@@ -1,8 +1,10 @@
-//! Runs one pattern on one fabric and says what it cost: packets, events, processor time, the most memory.
+//! Runs one pattern on one fabric and says what it cost: packets, events, processor time, the most
+//! memory.
 //!
-//! `fabric_bench tree 64|384 BYTES in-turn|at-once packets|trains` (shifted all-to-all, every packet on a way of its own),
-//! `fabric_bench xc 1|26 LOAD_PERCENT minimal|adaptive` (groups of 384 hosts, messages of one packet to anyone).
-//! The result is one line of `name value` pairs. `cargo xtask bench fabric` runs the cases beside other simulators.
+//! `fabric_bench tree 64|384 BYTES in-turn|at-once packets|trains` (shifted all-to-all, every
+//! packet on a way of its own), `fabric_bench xc 1|26 LOAD_PERCENT minimal|adaptive` (groups of 384
+//! hosts, messages of one packet to anyone). The result is one line of `name value` pairs. `cargo
+//! xtask bench fabric` runs the cases beside other simulators.
 
 use std::error::Error;
 
@@ -29,7 +31,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     match words.as_slice() {
         ["tree", hosts, bytes, posting, unit] => tree(hosts, bytes.parse()?, posting, unit),
         ["xc", groups, load, routing] => cray(groups.parse()?, load.parse()?, routing),
-        _ => Err("usage: fabric_bench tree HOSTS BYTES POSTING UNIT | xc GROUPS LOAD ROUTING".into()),
+        _ => {
+            Err("usage: fabric_bench tree HOSTS BYTES POSTING UNIT | xc GROUPS LOAD ROUTING".into())
+        }
     }
 }
 
@@ -50,7 +54,11 @@ fn tree(hosts: &str, bytes: u64, posting: &str, unit: &str) -> Result<(), Box<dy
         other => return Err(format!("no unit {other}").into()),
     };
     // Full bisection: as many spines as a leaf has hosts.
-    let shape = Topology::FatTree { children: vec![leaf, leaves], parents: vec![1, leaf], cables: vec![1, 1] };
+    let shape = Topology::FatTree {
+        children: vec![leaf, leaves],
+        parents: vec![1, leaf],
+        cables: vec![1, 1],
+    };
     let mut spec = FabricSpec::plain(shape, Routing::DestinationModulo, BitsPerSec::mega(100_000));
     if posting == PostingRule::AtOnce {
         spec.host.service = Service::InOrder;
@@ -85,16 +93,25 @@ fn cray(groups: u32, load_percent: u64, routing: &str) -> Result<(), Box<dyn Err
     })
 }
 
-/// Groups of a Cray XC: 96 routers of 4 hosts each. Rates and cables as in `fabrics/aries.toml`, buffers ample.
+/// Groups of a Cray XC: 96 routers of 4 hosts each. Rates and cables as in `fabrics/aries.toml`,
+/// buffers ample.
 fn cray_spec(groups: u32, routing: Routing) -> FabricSpec {
-    let shape =
-        Topology::DragonflyXc { groups, columns: 16, rows: 6, hosts_per_router: 4, black_cables: 3, blue_cables: 36 };
+    let shape = Topology::DragonflyXc {
+        groups,
+        columns: 16,
+        rows: 6,
+        hosts_per_router: 4,
+        black_cables: 3,
+        blue_cables: 36,
+    };
     let mut spec = FabricSpec::plain(shape, routing, BitsPerSec::mega(42_000));
     for link in &mut spec.links {
         match link.role {
             LinkRole::Host => link.rate = XC_HOST,
             LinkRole::Black => link.delay = Picos::from_nanos(15),
-            LinkRole::Blue => (link.rate, link.delay) = (BitsPerSec::mega(37_500), Picos::from_nanos(75)),
+            LinkRole::Blue => {
+                (link.rate, link.delay) = (BitsPerSec::mega(37_500), Picos::from_nanos(75))
+            }
             _ => {}
         }
     }
@@ -114,7 +131,8 @@ fn memory_kib() -> Option<u64> {
     line.trim().trim_end_matches("kB").trim_end().parse().ok()
 }
 
-/// Runs `pattern` on fresh fabrics of `spec` until the figures are steady, and prints them for one run.
+/// Runs `pattern` on fresh fabrics of `spec` until the figures are steady, and prints them for one
+/// run.
 fn measure(
     spec: &FabricSpec,
     options: FabricOptions,

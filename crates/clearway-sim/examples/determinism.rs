@@ -1,5 +1,5 @@
-//! Prints one line for each shipped fabric: the digest of a fixed run, which must be the same on every machine, in every build,
-//! in every process, and however it is computed.
+//! Prints one line for each shipped fabric: the digest of a fixed run, which must be the same on
+//! every machine, in every build, in every process, and however it is computed.
 
 use clearway_proto::base::{Class, RandomKey};
 use clearway_sim::Picos;
@@ -16,9 +16,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         for policy in presets::policies(name)? {
             let mut spec = presets::load(name, Some(&policy))?;
             spec.topology = spec.topology.for_hosts(HOSTS);
-            let mut digests: Vec<u128> = ways().iter().map(|way| digest(&spec, *way)).collect::<Result<_, _>>()?;
+            let mut digests: Vec<u128> =
+                ways().iter().map(|way| digest(&spec, *way)).collect::<Result<_, _>>()?;
             digests.dedup();
-            let shown: Vec<String> = digests.iter().map(|digest| format!("{digest:032x}")).collect();
+            let shown: Vec<String> =
+                digests.iter().map(|digest| format!("{digest:032x}")).collect();
             println!("{name:<12} {policy:<14} {}", shown.join(" "));
             if digests.len() != 1 {
                 return Err(format!("{name} under {policy}: ways to compute it differ").into());
@@ -33,7 +35,11 @@ fn ways() -> Vec<FabricOptions> {
     let mut all = Vec::new();
     for queue in [EventQueueKind::Heap, EventQueueKind::Wheel] {
         for events in [EventSet::Eager, EventSet::Lazy] {
-            all.extend([Trains::Off, Trains::On].map(|trains| FabricOptions { queue, events, trains }));
+            all.extend([Trains::Off, Trains::On].map(|trains| FabricOptions {
+                queue,
+                events,
+                trains,
+            }));
         }
     }
     all
@@ -56,7 +62,9 @@ fn digest(spec: &FabricSpec, options: FabricOptions) -> Result<u128, Box<dyn std
         timed: Timed::No,
     };
     let sources: Vec<TrafficSource> = (0..hosts)
-        .flat_map(|from| [source(from, Class::Bulk, 20_000, bulk), source(from, Class::LowLatency, 8, bulk)])
+        .flat_map(|from| {
+            [source(from, Class::Bulk, 20_000, bulk), source(from, Class::LowLatency, 8, bulk)]
+        })
         .collect();
     let until = Picos(bulk.0 * 40);
     traffic::open(&mut fabric, &sources, until, Picos(until.0 * 2), RandomKey::new(7));

@@ -1,8 +1,9 @@
-//! Runs the trials of many seeds and stops at the first that violates a check: `swarm FIRST STEP COUNT SECONDS COMMIT OUT`.
+//! Runs the trials of many seeds and stops at the first that violates a check: `swarm FIRST STEP
+//! COUNT SECONDS COMMIT OUT`.
 //!
-//! Trials of seeds `FIRST`, `FIRST + STEP`, ... until `COUNT` are done or the time is over. A failure is shrunk and written to
-//! `OUT`. The last lines say what was reached: `run KIND N` and `state KIND STATE N`. `cargo xtask swarm` starts several of
-//! these side by side and adds them up.
+//! Trials of seeds `FIRST`, `FIRST + STEP`, ... until `COUNT` are done or the time is over. A
+//! failure is shrunk and written to `OUT`. The last lines say what was reached: `run KIND N` and
+//! `state KIND STATE N`. `cargo xtask swarm` starts several of these side by side and adds them up.
 
 use std::error::Error;
 use std::time::{Duration, Instant};
@@ -32,15 +33,22 @@ fn main() -> Result<(), Box<dyn Error>> {
         let states: Vec<_> = outcome.states.iter().copied().collect();
         coverage.add(outcome.struck.iter().copied(), &states);
         if let Some(violation) = outcome.violation {
-            println!("violated seed {seed}: {:?} at {}: {}", violation.symptom, violation.at, violation.sentence);
+            println!(
+                "violated seed {seed}: {:?} at {}: {}",
+                violation.symptom, violation.at, violation.sentence
+            );
             let (small, shown) = trial.shrink(violation.symptom);
             let (trail, violation) = match shown {
                 Some(shown) => (shown.trail, shown.violation.unwrap_or(violation)),
                 None => (outcome.trail, violation),
             };
-            let (faults, operations, ranks) = (small.plan.faults.len(), small.operations, small.ranks);
+            let (faults, operations, ranks) =
+                (small.plan.faults.len(), small.operations, small.ranks);
             println!("shrunk to {faults} faults, {operations} operations, {ranks} ranks");
-            std::fs::write(out, Failure { trial: small, violation, commit: commit.clone(), trail }.to_text())?;
+            std::fs::write(
+                out,
+                Failure { trial: small, violation, commit: commit.clone(), trail }.to_text(),
+            )?;
             println!("written {out}");
             break;
         }

@@ -1,14 +1,16 @@
-//! Sets the delays of simulated hosts so that a small message takes as long as it does on a real network.
+//! Sets the delays of simulated hosts so that a small message takes as long as it does on a real
+//! network.
 //!
 //! # Model
-//! What a small message takes on an idle network is `fixed + delay + tail`: cables, switches and processors, what the
-//! receiving host adds to each message, and what it adds when its processors slept, which is exponential with mean `m`.
+//! What a small message takes on an idle network is `fixed + delay + tail`: cables, switches and
+//! processors, what the receiving host adds to each message, and what it adds when its processors
+//! slept, which is exponential with mean `m`.
 //! ```text
 //!    p50 = fixed + delay + m ln 2        p99 = fixed + delay + m ln 100
 //! ```
-//! The real host's way down is not told apart from its way up: `delay` stands for both. Where the fabric file has given
-//! cables, switches and processors more than half of the real messages take in all, the tail begins there and meets p99;
-//! p50 then is larger than it was measured.
+//! The real host's way down is not told apart from its way up: `delay` stands for both. Where the
+//! fabric file has given cables, switches and processors more than half of the real messages take
+//! in all, the tail begins there and meets p99; p50 then is larger than it was measured.
 //!
 //! # Invariants
 //! I1. Cables, rates and queues stay what they were: only the hosts change.
@@ -27,7 +29,8 @@ const LN_2: u64 = 693_147;
 const LN_100: u64 = 4_605_170;
 const MILLION: u64 = 1_000_000;
 
-/// What messages of a few bytes take on an idle network, one way, from the sender's stamp to the receiver's.
+/// What messages of a few bytes take on an idle network, one way, from the sender's stamp to the
+/// receiver's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SmallMessage {
     /// Half of them take no longer.
@@ -36,13 +39,15 @@ pub struct SmallMessage {
     pub p99: Picos,
 }
 
-/// Gives the hosts of `spec`, whose network is `network`, the delays with which messages of `bytes` take what `real` says.
+/// Gives the hosts of `spec`, whose network is `network`, the delays with which messages of `bytes`
+/// take what `real` says.
 ///
 /// # Cost
 /// Sends one message.
 pub fn hosts(spec: &mut FabricSpec, network: &RoutedGraph, bytes: u64, real: SmallMessage) {
     let host = &mut spec.host;
-    (host.transmit_delay, host.receive_delay, host.receive_tail) = (Picos(1), Picos(1), Picos::ZERO);
+    (host.transmit_delay, host.receive_delay, host.receive_tail) =
+        (Picos(1), Picos(1), Picos::ZERO);
     let stamped = host.input_cost.0 + host.effect_cost.0;
     let last = DeviceId(spec.topology.hosts().saturating_sub(1));
     let fixed = stamped + alone(spec, network.clone(), [DeviceId(0), last], bytes).0;
@@ -52,19 +57,30 @@ pub fn hosts(spec: &mut FabricSpec, network: &RoutedGraph, bytes: u64, real: Sma
         Some(_) => tail,
         None => real.p99.0.saturating_sub(fixed) * MILLION / LN_100,
     };
-    (spec.host.receive_delay, spec.host.receive_tail) = (Picos(delay.unwrap_or(0).max(1)), Picos(tail));
+    (spec.host.receive_delay, spec.host.receive_tail) =
+        (Picos(delay.unwrap_or(0).max(1)), Picos(tail));
 }
 
-/// Returns how long `bytes` take on the network of `spec`, from the first host's post to the second's memory, when nobody else sends.
+/// Returns how long `bytes` take on the network of `spec`, from the first host's post to the
+/// second's memory, when nobody else sends.
 ///
 /// # Panics
 /// When one of the hosts is not there: a mistake of the caller.
-pub fn alone(spec: &FabricSpec, network: RoutedGraph, [from, to]: [DeviceId; 2], bytes: u64) -> Picos {
+pub fn alone(
+    spec: &FabricSpec,
+    network: RoutedGraph,
+    [from, to]: [DeviceId; 2],
+    bytes: u64,
+) -> Picos {
     let mut fabric = Fabric::new(spec, network, 1, FabricOptions::default());
-    // Not at time zero: an interface that was idle before must not differ from one that never worked.
+    // Not at time zero: an interface that was idle before must not differ from one that never
+    // worked.
     let posted = Picos::from_micros(100);
     let (class, rail, reports) = (Class::LowLatency, 0, NoticeSet::Delivery);
-    fabric.post(posted, SendRequest { from, to: Target::Host(to), class, bytes, rail, reports, tag: 0 });
+    fabric.post(
+        posted,
+        SendRequest { from, to: Target::Host(to), class, bytes, rail, reports, tag: 0 },
+    );
     let mut notices = Vec::new();
     fabric.advance(Picos::NEVER, &mut notices);
     let delivered = notices.iter().find_map(|notice| match notice {
@@ -80,7 +96,8 @@ mod tests {
     use crate::spec::presets;
     use crate::topology;
 
-    /// Measures p50 and p99 of messages of 8 bytes, far apart, on a network whose hosts were calibrated with `real`.
+    /// Measures p50 and p99 of messages of 8 bytes, far apart, on a network whose hosts were
+    /// calibrated with `real`.
     fn measured(real: SmallMessage) -> [f64; 2] {
         let mut spec = presets::load("lab", None).unwrap();
         let network = topology::build(&spec).unwrap();
@@ -94,7 +111,15 @@ mod tests {
             let posted = Picos::from_micros(1_000 * (1 + i));
             fabric.post(
                 posted,
-                SendRequest { from, to: Target::Host(DeviceId(1)), class, bytes: 8, rail, reports, tag: i },
+                SendRequest {
+                    from,
+                    to: Target::Host(DeviceId(1)),
+                    class,
+                    bytes: 8,
+                    rail,
+                    reports,
+                    tag: i,
+                },
             );
             let mut notices = Vec::new();
             times.push((fabric.advance(Picos::NEVER, &mut notices) - posted).0 + stamped);

@@ -1,9 +1,10 @@
-//! One node's monotonic clock: what it reads at each true instant, and the first instant at which it reads a given time.
+//! One node's monotonic clock: what it reads at each true instant, and the first instant at which
+//! it reads a given time.
 //!
 //! # Model
-//! A clock is a list of segments. Within one, `local(t) = base + (t - since) * slope`, with `slope` in 2^-32: 2^32 is a perfect
-//! clock, 0 a frozen one. Bases are kept in 2^-32 ps, so no division takes part until a reading is rounded down to the
-//! clock's resolution.
+//! A clock is a list of segments. Within one, `local(t) = base + (t - since) * slope`, with `slope`
+//! in 2^-32: 2^32 is a perfect clock, 0 a frozen one. Bases are kept in 2^-32 ps, so no division
+//! takes part until a reading is rounded down to the clock's resolution.
 //!
 //! # Invariants
 //! I1. Readings never decrease; segments meet exactly, except where a jump was asked for.
@@ -20,8 +21,8 @@ use crate::time::Picos;
 const ONE: u64 = 1 << 32;
 /// One nanosecond in the unit of bases.
 const NANO: u128 = 1_000 << 32;
-/// Nanoseconds within which nodes that do not share a clock were started: an hour, more than any engine may
-/// take for granted.
+/// Nanoseconds within which nodes that do not share a clock were started: an hour, more than any
+/// engine may take for granted.
 const OFFSET_MAX: u64 = 3_600_000_000_000;
 
 /// A stretch of time with one rate.
@@ -66,8 +67,8 @@ impl Clock {
         Self::starting_at(LocalNs(0), 0, Nanos(1))
     }
 
-    /// Creates a clock that reads `first` at the beginning, runs `ppm` parts per million fast (negative: slow) and shows multiples
-    /// of `resolution`.
+    /// Creates a clock that reads `first` at the beginning, runs `ppm` parts per million fast
+    /// (negative: slow) and shows multiples of `resolution`.
     pub fn starting_at(first: LocalNs, ppm: i32, resolution: Nanos) -> Self {
         let base = u128::from(first.0) * NANO;
         Self {
@@ -76,8 +77,8 @@ impl Clock {
         }
     }
 
-    /// Creates the clock of the node that `key` names: somewhere within `ppm_max`, started somewhere within an hour. Perfect when
-    /// `ppm_max` is zero: then all nodes share one clock.
+    /// Creates the clock of the node that `key` names: somewhere within `ppm_max`, started
+    /// somewhere within an hour. Perfect when `ppm_max` is zero: then all nodes share one clock.
     pub fn drawn(key: RandomKey, ppm_max: u32) -> Self {
         if ppm_max == 0 {
             return Self::perfect();
@@ -99,7 +100,8 @@ impl Clock {
         LocalNs(if self.resolution == 1 { ns } else { ns - ns % self.resolution })
     }
 
-    /// Returns the least instant at which the clock reads `local` or more; [`Picos::NEVER`] when there is none.
+    /// Returns the least instant at which the clock reads `local` or more; [`Picos::NEVER`] when
+    /// there is none.
     pub fn true_time_of(&self, local: LocalNs) -> Picos {
         let shown = match self.resolution {
             1 => u128::from(local.0),
@@ -116,8 +118,8 @@ impl Clock {
         Picos::NEVER
     }
 
-    /// Sets the clock, as a fault, `ahead` further from `at` on than it would be. A disturbance given for a time before the latest one
-    /// counts from that one.
+    /// Sets the clock, as a fault, `ahead` further from `at` on than it would be. A disturbance
+    /// given for a time before the latest one counts from that one.
     pub fn jump(&mut self, at: Picos, ahead: Nanos) {
         let slope = self.last().slope;
         self.change(at, u128::from(ahead.0) * NANO, slope);
@@ -136,7 +138,8 @@ impl Clock {
         self.change(thaw, 0, slope);
     }
 
-    /// Lets the clock, as a fault, run `ppm` parts per million fast (negative: slow) for `length` from `at` on, then as before.
+    /// Lets the clock, as a fault, run `ppm` parts per million fast (negative: slow) for `length`
+    /// from `at` on, then as before.
     pub fn drift_for(&mut self, at: Picos, length: Picos, ppm: i32) {
         let before = self.last().slope;
         self.drift(at, ppm);

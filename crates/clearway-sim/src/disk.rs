@@ -1,14 +1,16 @@
 //! When a node's disk has read, written or kept bytes, what lies in its files, and how it fails.
 //!
 //! # Model
-//! One queue: an operation begins when the one before is over, and takes `latency` and its bytes at `rate`; a sync takes
-//! `sync`. A write is in the file when it is over and safe when a later sync is over. A read that reaches the end of its file
-//! brings the bytes in front of the end. [`Survival`] says what a crash leaves of the writes that are not safe: a device
-//! writes sectors in any order, and a node can stop between any two of them.
+//! One queue: an operation begins when the one before is over, and takes `latency` and its bytes at
+//! `rate`; a sync takes `sync`. A write is in the file when it is over and safe when a later sync
+//! is over. A read that reaches the end of its file brings the bytes in front of the end.
+//! [`Survival`] says what a crash leaves of the writes that are not safe: a device writes sectors
+//! in any order, and a node can stop between any two of them.
 //!
 //! # Invariants
 //! I1. Operations end in the order in which they began.
-//! I2. After a crash a sector has the bytes of the last sync, or those of one unsynced write, applied in order.
+//! I2. After a crash a sector has the bytes of the last sync, or those of one unsynced write,
+//!     applied in order.
 //! I3. After a crash with [`Survival::Nothing`] a file is as it was when its last sync was over.
 //!
 //! # Not here
@@ -48,7 +50,8 @@ pub enum DiskFault {
     Full,
 }
 
-/// Bytes that a disk writes whole or not at all: the smallest logical block of the NVMe and SCSI standards.
+/// Bytes that a disk writes whole or not at all: the smallest logical block of the NVMe and SCSI
+/// standards.
 const SECTOR: u64 = 512;
 
 /// Says which writes since the last sync are on a disk after a crash.
@@ -58,8 +61,8 @@ pub enum Survival {
     Nothing,
     /// All of them, writes under way included.
     All,
-    /// Of each write, writes under way included, the sectors of 512 bytes that this key draws, half of them on average. A file
-    /// is as long as the last surviving sector or the last sync made it.
+    /// Of each write, writes under way included, the sectors of 512 bytes that this key draws, half
+    /// of them on average. A file is as long as the last surviving sector or the last sync made it.
     Drawn(RandomKey),
 }
 
@@ -113,14 +116,26 @@ pub(crate) struct DiskRequest {
 }
 
 impl DiskRequest {
-    pub(crate) const fn new(kind: FileKind, file: FileId, at: u64, length: u64, body: MessageBody) -> Self {
+    pub(crate) const fn new(
+        kind: FileKind,
+        file: FileId,
+        at: u64,
+        length: u64,
+        body: MessageBody,
+    ) -> Self {
         Self { kind, file, at, length, body, fault: None }
     }
 }
 
 impl Disk {
     pub(crate) const fn new(spec: DiskSpec) -> Self {
-        Self { spec, free_at: Picos::ZERO, files: BTreeMap::new(), faults: Vec::new(), ailment: None }
+        Self {
+            spec,
+            free_at: Picos::ZERO,
+            files: BTreeMap::new(),
+            faults: Vec::new(),
+            ailment: None,
+        }
     }
 
     /// Injects a fault: the first operation that begins at `at` or later goes wrong.
@@ -158,10 +173,13 @@ impl Disk {
         }
         let bytes = u32::try_from(request.length).unwrap_or(u32::MAX);
         let work = match request.kind {
-            FileKind::Read | FileKind::Write => self.spec.latency + Pace::from_rate(self.spec.rate).time(bytes),
+            FileKind::Read | FileKind::Write => {
+                self.spec.latency + Pace::from_rate(self.spec.rate).time(bytes)
+            }
             FileKind::Sync => self.spec.sync,
         };
-        let extra = if let Some(DiskFault::Slow(extra)) = request.fault { extra } else { Picos::ZERO };
+        let extra =
+            if let Some(DiskFault::Slow(extra)) = request.fault { extra } else { Picos::ZERO };
         self.free_at = begins + work.max(Picos(1)) + extra;
         self.free_at
     }
@@ -172,7 +190,9 @@ impl Disk {
             return DiskCompletion::Badly(Fault::Io);
         }
         let used: u64 = self.files.values().map(|file| file.contents.length()).sum();
-        let Some(file) = self.files.get_mut(&request.file) else { return DiskCompletion::Badly(Fault::Gone) };
+        let Some(file) = self.files.get_mut(&request.file) else {
+            return DiskCompletion::Badly(Fault::Gone);
+        };
         let end = request.at.saturating_add(request.length);
         match request.kind {
             FileKind::Read => {
@@ -181,15 +201,24 @@ impl Disk {
                 DiskCompletion::Well
             }
             FileKind::Write => {
-                let kept = if let Some(DiskFault::Torn(kept)) = request.fault { kept.0 } else { request.length };
+                let kept = if let Some(DiskFault::Torn(kept)) = request.fault {
+                    kept.0
+                } else {
+                    request.length
+                };
                 let kept = kept.min(request.length);
                 let grows = end.saturating_sub(file.contents.length());
-                let full = used + grows > self.spec.capacity.0 || request.fault == Some(DiskFault::Full);
+                let full =
+                    used + grows > self.spec.capacity.0 || request.fault == Some(DiskFault::Full);
                 if grows > 0 && full {
                     return DiskCompletion::Badly(Fault::NoSpace);
                 }
                 file.write(request.at, kept, &request.body);
-                if kept == request.length { DiskCompletion::Well } else { DiskCompletion::Badly(Fault::Io) }
+                if kept == request.length {
+                    DiskCompletion::Well
+                } else {
+                    DiskCompletion::Badly(Fault::Io)
+                }
             }
             FileKind::Sync => {
                 file.unsynced.clear();
@@ -198,7 +227,8 @@ impl Disk {
         }
     }
 
-    /// Ends `request`, under way when the node crashed, as far as a crash that keeps writes can see it.
+    /// Ends `request`, under way when the node crashed, as far as a crash that keeps writes can see
+    /// it.
     pub(crate) fn interrupt(&mut self, mut request: DiskRequest) {
         if request.kind == FileKind::Write {
             self.end(&mut request);
@@ -230,11 +260,13 @@ impl File {
         self.contents.place(at, &body.prefix(length));
     }
 
-    /// Makes the file what it was at the last sync; returns the writes since then, the latest first.
+    /// Makes the file what it was at the last sync; returns the writes since then, the latest
+    /// first.
     fn roll_back(&mut self) -> Vec<(u64, MessageBody)> {
         let mut writes = Vec::new();
         while let Some(Unsynced { at, length, old, length_before }) = self.unsynced.pop() {
-            // Later writes are undone already, so the bytes here are those that this write put there.
+            // Later writes are undone already, so the bytes here are those that this write put
+            // there.
             writes.push((at, self.contents.take(at..at + length)));
             self.contents.place(at.min(length_before), &old);
             self.contents.truncate(length_before);
@@ -242,7 +274,8 @@ impl File {
         writes
     }
 
-    /// Makes the file what it was at the last sync, with the sectors of later writes that `key` draws.
+    /// Makes the file what it was at the last sync, with the sectors of later writes that `key`
+    /// draws.
     fn keep_drawn(&mut self, key: RandomKey) {
         let writes = self.roll_back();
         for (number, (at, body)) in (0..).zip(writes.into_iter().rev()) {
@@ -279,8 +312,15 @@ mod tests {
         disk
     }
 
-    fn run(disk: &mut Disk, now: Picos, kind: FileKind, at: u64, bytes: &[u8]) -> (Picos, DiskCompletion, MessageBody) {
-        let mut request = DiskRequest::new(kind, FILE, at, bytes.len() as u64, MessageBody::Bytes(bytes.into()));
+    fn run(
+        disk: &mut Disk,
+        now: Picos,
+        kind: FileKind,
+        at: u64,
+        bytes: &[u8],
+    ) -> (Picos, DiskCompletion, MessageBody) {
+        let mut request =
+            DiskRequest::new(kind, FILE, at, bytes.len() as u64, MessageBody::Bytes(bytes.into()));
         let over = disk.begin(now, &mut request);
         let ended = disk.end(&mut request);
         (over, ended, request.body)
@@ -326,7 +366,10 @@ mod tests {
             run(&mut disk, Picos::from_micros(2_000), FileKind::Write, 9_999, b"xy").1,
             DiskCompletion::Badly(Fault::NoSpace)
         );
-        assert_eq!(run(&mut disk, Picos::from_micros(2_000), FileKind::Write, 3, b"d").1, DiskCompletion::Well);
+        assert_eq!(
+            run(&mut disk, Picos::from_micros(2_000), FileKind::Write, 3, b"d").1,
+            DiskCompletion::Well
+        );
     }
 
     #[test]
@@ -352,7 +395,8 @@ mod tests {
     #[test]
     fn interrupt__a_write_under_way_counts_as_unsynced() {
         let mut disk = disk();
-        let request = |kind| DiskRequest::new(kind, FILE, 1, 4, MessageBody::Bytes((*b"torn").into()));
+        let request =
+            |kind| DiskRequest::new(kind, FILE, 1, 4, MessageBody::Bytes((*b"torn").into()));
         disk.interrupt(request(FileKind::Write));
         disk.interrupt(request(FileKind::Sync));
         assert_eq!(holds(&disk), b"\0torn");
@@ -360,9 +404,13 @@ mod tests {
         assert_eq!(holds(&disk), b"");
     }
 
-    /// Draws writes of one sector or several, by first byte, length and contents; zero bytes stand for a sync.
+    /// Draws writes of one sector or several, by first byte, length and contents; zero bytes stand
+    /// for a sync.
     fn jobs() -> impl Strategy<Value = Vec<(u64, usize, u8)>> {
-        prop::collection::vec((0u64..2_000, prop_oneof![1 => Just(0usize), 3 => 1usize..1_500], 1u8..), 0..7)
+        prop::collection::vec(
+            (0u64..2_000, prop_oneof![1 => Just(0usize), 3 => 1usize..1_500], 1u8..),
+            0..7,
+        )
     }
 
     proptest! {
@@ -398,12 +446,16 @@ mod tests {
         }
     }
 
-    /// Returns whether some of the writes `since`, applied in order to what was `synced`, make `sector`.
+    /// Returns whether some of the writes `since`, applied in order to what was `synced`, make
+    /// `sector`.
     fn explains(first: usize, sector: &[u8], synced: &[u8], since: &[(usize, Vec<u8>)]) -> bool {
-        let base: Vec<u8> = (first..first + sector.len()).map(|i| synced.get(i).copied().unwrap_or(0)).collect();
+        let base: Vec<u8> =
+            (first..first + sector.len()).map(|i| synced.get(i).copied().unwrap_or(0)).collect();
         (0u32..1 << since.len()).any(|kept| {
             let mut made = base.clone();
-            for (_, (at, bytes)) in since.iter().enumerate().filter(|(number, _)| kept & 1 << number != 0) {
+            for (_, (at, bytes)) in
+                since.iter().enumerate().filter(|(number, _)| kept & 1 << number != 0)
+            {
                 for (i, byte) in made.iter_mut().enumerate() {
                     let place = (first + i).checked_sub(*at);
                     *byte = place.and_then(|place| bytes.get(place)).copied().unwrap_or(*byte);

@@ -1,11 +1,14 @@
-//! A network as devices and directed channels, numbered so that a device's channels lie side by side.
+//! A network as devices and directed channels, numbered so that a device's channels lie side by
+//! side.
 //!
 //! # Model
-//! A cable joins two ports and is two channels, one each way. Port `p` of a device sends on channel `first + p` and receives
-//! on that channel's [`Channel::reverse`]. Hosts are devices `0..hosts`; switches follow.
+//! A cable joins two ports and is two channels, one each way. Port `p` of a device sends on channel
+//! `first + p` and receives on that channel's [`Channel::reverse`]. Hosts are devices `0..hosts`;
+//! switches follow.
 //!
 //! # Invariants
-//! I1. `reverse` is an involution that swaps `from` and `to`; channels of one device are contiguous and in port order.
+//! I1. `reverse` is an involution that swaps `from` and `to`; channels of one device are contiguous
+//!     and in port order.
 
 use core::ops::Range;
 
@@ -40,7 +43,8 @@ pub struct Channel {
     pub to: DeviceId,
     /// The other direction of the same cable.
     pub reverse: ChannelId,
-    /// Which of the specification's links this is, by its place in [`crate::spec::FabricSpec::links`].
+    /// Which of the specification's links this is, by its place in
+    /// [`crate::spec::FabricSpec::links`].
     pub link: u8,
 }
 
@@ -79,7 +83,8 @@ impl GraphBuilder {
         self.names[device.index()] = name;
     }
 
-    /// Joins `a` and `b` by a cable of kind `link`. Each device's ports are numbered in the order of its cables.
+    /// Joins `a` and `b` by a cable of kind `link`. Each device's ports are numbered in the order
+    /// of its cables.
     pub fn cable(&mut self, a: DeviceId, b: DeviceId, link: u8) {
         self.cables.push((a, b, link));
     }

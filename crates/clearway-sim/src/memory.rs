@@ -1,15 +1,19 @@
-//! What memory holds: real bytes, or for runs too large for them which bytes of whom would lie there.
+//! What memory holds: real bytes, or for runs too large for them which bytes of whom would lie
+//! there.
 //!
 //! # Model
-//! Both kinds answer the same questions: bytes are taken as a [`MessageBody`], carried, and placed. Real memory copies them; phantom
-//! memory copies what is known of them (`phantom`), and keeps only the words that atomics changed.
+//! Both kinds answer the same questions: bytes are taken as a [`MessageBody`], carried, and placed.
+//! Real memory copies them; phantom memory copies what is known of them (`phantom`), and keeps only
+//! the words that atomics changed.
 //!
-//! One run can have both kinds. Real bytes that are placed into phantom memory stay real there (`mixed`), so that records in
-//! front of phantom contents can be read again. Phantoms that are placed into real memory are zeros there: a copy ends as it
-//! does where all is real, and bytes that nobody has never look like bytes of somebody.
+//! One run can have both kinds. Real bytes that are placed into phantom memory stay real there
+//! (`mixed`), so that records in front of phantom contents can be read again. Phantoms that are
+//! placed into real memory are zeros there: a copy ends as it does where all is real, and bytes
+//! that nobody has never look like bytes of somebody.
 //!
 //! # Not here
-//! Whether a span may be touched: the wire's ends check before they ask, and a disk asks only for what its files hold.
+//! Whether a span may be touched: the wire's ends check before they ask, and a disk asks only for
+//! what its files hold.
 
 mod mixed;
 mod phantom;
@@ -87,7 +91,9 @@ impl MessageBody {
             Self::Mixed(pieces) => {
                 let known = |piece: &BodyRun| match piece {
                     BodyRun::Bytes(bytes) => bytes.to_vec(),
-                    BodyRun::Extent(extent) => extent.words().into_iter().flat_map(u64::to_le_bytes).collect(),
+                    BodyRun::Extent(extent) => {
+                        extent.words().into_iter().flat_map(u64::to_le_bytes).collect()
+                    }
                 };
                 crc32c(&pieces.iter().flat_map(known).collect::<Vec<u8>>())
             }
@@ -117,13 +123,16 @@ impl MessageBody {
     pub(crate) fn damage(&mut self, place: u64, bit: u32) {
         match self {
             Self::Bytes(bytes) => {
-                if let Some(byte) = usize::try_from(place).ok().and_then(|place| bytes.get_mut(place)) {
+                if let Some(byte) =
+                    usize::try_from(place).ok().and_then(|place| bytes.get_mut(place))
+                {
                     *byte ^= 1 << (bit % 8);
                 }
             }
             Self::One(_) | Self::Many(_) => {
                 let mut memory = PhantomMemory::from_extents(self.extents());
-                memory.place(place, &[Extent { origin: ByteOrigin::Damaged, offset: 0, length: 1 }]);
+                memory
+                    .place(place, &[Extent { origin: ByteOrigin::Damaged, offset: 0, length: 1 }]);
                 *self = memory.take(0..memory.length());
             }
             Self::Mixed(pieces) => {
@@ -199,7 +208,9 @@ impl Memory {
                         for piece in pieces {
                             match piece {
                                 BodyRun::Bytes(bytes) => runs.insert(at, bytes),
-                                BodyRun::Extent(extent) => phantom.place(at, core::slice::from_ref(extent)),
+                                BodyRun::Extent(extent) => {
+                                    phantom.place(at, core::slice::from_ref(extent))
+                                }
                             }
                             at += piece.length();
                         }
@@ -270,18 +281,24 @@ impl Memory {
     /// Gives the bytes of `range` a name.
     pub(crate) fn name(&mut self, range: Range<u64>, name: u64) {
         if let Self::Phantom(phantom, _, runs) = self {
-            let extent = Extent { origin: ByteOrigin::Named(name), offset: 0, length: range.end - range.start };
+            let extent = Extent {
+                origin: ByteOrigin::Named(name),
+                offset: 0,
+                length: range.end - range.start,
+            };
             runs.remove(range.clone());
             phantom.place(range.start, &[extent]);
         }
     }
 
-    /// Changes the 64-bit word at `at`, which lies within this memory; returns what it was. Words of phantom memory that no
-    /// atomic has touched are zero.
+    /// Changes the 64-bit word at `at`, which lies within this memory; returns what it was. Words
+    /// of phantom memory that no atomic has touched are zero.
     pub(crate) fn atomic(&mut self, at: u64, kind: AtomicKind) -> u64 {
         match self {
             Self::Real(bytes) => {
-                let Some(word) = bytes.as_mut().get_mut(at as usize..at as usize + 8) else { return 0 };
+                let Some(word) = bytes.as_mut().get_mut(at as usize..at as usize + 8) else {
+                    return 0;
+                };
                 let old = (&*word).try_into().map_or(0, u64::from_le_bytes);
                 word.copy_from_slice(&kind.next(old).to_le_bytes());
                 old

@@ -1,12 +1,15 @@
-//! When a host's processor gets something done: costs of inputs and operations, interruptions, pauses.
+//! When a host's processor gets something done: costs of inputs and operations, interruptions,
+//! pauses.
 //!
 //! # Model
-//! A processor does one thing after another. Work that it gets at `t` begins when everything earlier is over. While it is
-//! *away* (an interruption by the operating system, a pause) nothing moves; what was begun goes on afterwards. Interruptions
-//! come with exponential gaps, each node from its own stream; one in some hundreds can be a hundred times longer.
+//! A processor does one thing after another. Work that it gets at `t` begins when everything
+//! earlier is over. While it is *away* (an interruption by the operating system, a pause) nothing
+//! moves; what was begun goes on afterwards. Interruptions come with exponential gaps, each node
+//! from its own stream; one in some hundreds can be a hundred times longer.
 //!
 //! # Invariants
-//! I1. Time never goes back, and every input and operation takes at least one picosecond: no node acts twice at one instant.
+//! I1. Time never goes back, and every input and operation takes at least one picosecond: no node
+//!     acts twice at one instant.
 //! I2. Integers only: the logarithm is computed by squaring, the same on every machine.
 
 use clearway_proto::base::{RandomKey, RandomStream};
@@ -62,7 +65,8 @@ impl Processor {
         self.free_at
     }
 
-    /// Lets time pass until `at`, unless it has passed already; returns the instant at which the processor is there for us.
+    /// Lets time pass until `at`, unless it has passed already; returns the instant at which the
+    /// processor is there for us.
     pub fn wake(&mut self, at: Picos) -> Picos {
         self.free_at = self.free_at.max(at);
         while let Some(away) = self.take_away(self.free_at) {
@@ -90,7 +94,8 @@ impl Processor {
         }
     }
 
-    /// Pauses the processor, as a fault or because an engine asked for it, for `length` from `at` on, or from now on if `at` has passed.
+    /// Pauses the processor, as a fault or because an engine asked for it, for `length` from `at`
+    /// on, or from now on if `at` has passed.
     pub fn pause(&mut self, at: Picos, length: Picos) {
         let from = at.max(self.free_at);
         let place = self.pauses.partition_point(|pause| pause.from > from);
@@ -99,7 +104,8 @@ impl Processor {
 
     /// Returns the earliest time away that begins by `until`, once.
     fn take_away(&mut self, until: Picos) -> Option<Interruption> {
-        let pause = self.pauses.last().copied().filter(|pause| pause.from <= self.interruption.from);
+        let pause =
+            self.pauses.last().copied().filter(|pause| pause.from <= self.interruption.from);
         if let Some(pause) = pause {
             if pause.from <= until {
                 self.pauses.pop();
@@ -122,8 +128,10 @@ impl Processor {
         let gap = exponential(&mut self.stream, self.jitter.period).max(Picos(1));
         let rare = self.jitter.rare > 0 && self.stream.below(u64::from(self.jitter.rare)) == 0;
         let factor = if rare { RARE_FACTOR } else { 1 };
-        self.interruption =
-            Interruption { from: after + gap, length: Picos(self.jitter.length.0.saturating_mul(factor)) };
+        self.interruption = Interruption {
+            from: after + gap,
+            length: Picos(self.jitter.length.0.saturating_mul(factor)),
+        };
     }
 }
 
@@ -133,7 +141,8 @@ pub(crate) fn exponential(stream: &mut RandomStream, mean: Picos) -> Picos {
     Picos(u64::try_from((u128::from(mean.0) * nats) >> 32).unwrap_or(u64::MAX))
 }
 
-/// Computes `-log2((draw + 1/2) / 2^64)` in 2^-32, by repeated squaring; exact to the last eight bits.
+/// Computes `-log2((draw + 1/2) / 2^64)` in 2^-32, by repeated squaring; exact to the last eight
+/// bits.
 fn minus_log2(draw: u64) -> u64 {
     let draw = draw | 1;
     let zeros = draw.leading_zeros();
@@ -160,7 +169,8 @@ mod tests {
     use proptest::prelude::*;
 
     fn host(jitter: Jitter) -> HostSpec {
-        let plain = FabricSpec::plain(Topology::Star { hosts: 2 }, Routing::Minimal, BitsPerSec::mega(1));
+        let plain =
+            FabricSpec::plain(Topology::Star { hosts: 2 }, Routing::Minimal, BitsPerSec::mega(1));
         HostSpec { input_cost: Picos(100), effect_cost: Picos(50), jitter, ..plain.host }
     }
 
@@ -194,7 +204,8 @@ mod tests {
 
     #[test]
     fn interruptions__take_their_share_of_a_long_computation() {
-        let jitter = Jitter { period: Picos::from_micros(900), length: Picos::from_micros(100), rare: 0 };
+        let jitter =
+            Jitter { period: Picos::from_micros(900), length: Picos::from_micros(100), rare: 0 };
         let mut processor = Processor::new(&host(jitter), RandomKey::new(5));
         processor.spend(Picos::from_micros(9_000_000));
         let share = processor.free_at().as_secs_f64() / 10.0;
@@ -213,7 +224,9 @@ mod tests {
     #[test]
     fn exponential__has_the_moments_and_the_tail_of_one() {
         let mut stream = RandomKey::new(9).stream();
-        let draws: Vec<f64> = (0..200_000).map(|_| exponential(&mut stream, Picos(1_000_000)).0 as f64 / 1e6).collect();
+        let draws: Vec<f64> = (0..200_000)
+            .map(|_| exponential(&mut stream, Picos(1_000_000)).0 as f64 / 1e6)
+            .collect();
         let mean = draws.iter().sum::<f64>() / draws.len() as f64;
         let square = draws.iter().map(|x| x * x).sum::<f64>() / draws.len() as f64;
         let beyond_3 = draws.iter().filter(|x| **x > 3.0).count() as f64 / draws.len() as f64;

@@ -67,7 +67,8 @@ impl From<Nanos> for Picos {
 }
 
 impl fmt::Display for Picos {
-    /// Returns three significant digits in the largest unit that fits; picoseconds below one nanosecond.
+    /// Returns three significant digits in the largest unit that fits; picoseconds below one
+    /// nanosecond.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0 < 1_000 { write!(f, "{} ps", self.0) } else { self.nanos().fmt(f) }
     }

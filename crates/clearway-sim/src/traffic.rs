@@ -1,11 +1,12 @@
 //! Patterns that drive a fabric without any engine: for closed forms, comparisons and benchmarks.
 //!
 //! # Model
-//! A pattern posts messages and hears notices. Open patterns post on schedule, whatever happens; closed ones post the next
-//! message of a host when its last one has left.
+//! A pattern posts messages and hears notices. Open patterns post on schedule, whatever happens;
+//! closed ones post the next message of a host when its last one has left.
 //!
 //! # Invariants
-//! I1. Percentiles are over what was injected: a message that did not arrive counts as one that takes forever.
+//! I1. Percentiles are over what was injected: a message that did not arrive counts as one that
+//!     takes forever.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -48,8 +49,23 @@ impl TrafficOutcome {
 }
 
 /// Returns a message of `bytes` for the patterns below.
-pub fn order(from: u32, to: u32, class: Class, bytes: u64, reports: NoticeSet, tag: u64) -> SendRequest {
-    SendRequest { from: DeviceId(from), to: Target::Host(DeviceId(to)), class, bytes, rail: 0, reports, tag }
+pub fn order(
+    from: u32,
+    to: u32,
+    class: Class,
+    bytes: u64,
+    reports: NoticeSet,
+    tag: u64,
+) -> SendRequest {
+    SendRequest {
+        from: DeviceId(from),
+        to: Target::Host(DeviceId(to)),
+        class,
+        bytes,
+        rail: 0,
+        reports,
+        tag,
+    }
 }
 
 /// When a host of [`shifted_all_to_all`] posts its messages.
@@ -61,8 +77,9 @@ pub enum PostingRule {
     AtOnce,
 }
 
-/// Sends `bytes` from every host to every other in shifted order: host i to i+1, then i+2, ... One message of a host is on its way
-/// at a time, so that on a network without conflicts nobody ever waits.
+/// Sends `bytes` from every host to every other in shifted order: host i to i+1, then i+2, ... One
+/// message of a host is on its way at a time, so that on a network without conflicts nobody ever
+/// waits.
 pub fn shifted_all_to_all(fabric: &mut Fabric, bytes: u64, posting: PostingRule) -> TrafficOutcome {
     let hosts = fabric.graph().hosts();
     let mut outcome = TrafficOutcome::new();
@@ -71,10 +88,11 @@ pub fn shifted_all_to_all(fabric: &mut Fabric, bytes: u64, posting: PostingRule)
         PostingRule::AtOnce => (1..hosts, NoticeSet::Delivery),
     };
     // The tag is the time of the post.
-    let send = |fabric: &mut Fabric, outcome: &mut TrafficOutcome, at: Picos, from: u32, shift: u32| {
-        fabric.post(at, order(from, (from + shift) % hosts, Class::Bulk, bytes, reports, at.0));
-        outcome.injected += 1;
-    };
+    let send =
+        |fabric: &mut Fabric, outcome: &mut TrafficOutcome, at: Picos, from: u32, shift: u32| {
+            fabric.post(at, order(from, (from + shift) % hosts, Class::Bulk, bytes, reports, at.0));
+            outcome.injected += 1;
+        };
     let mut next = vec![first.end; hosts as usize];
     for from in 0..hosts {
         for shift in first.clone().filter(|shift| *shift < hosts) {
@@ -148,7 +166,8 @@ pub fn open(
 ) -> TrafficOutcome {
     let hosts = fabric.graph().hosts();
     let mut outcome = TrafficOutcome::new();
-    let mut streams: Vec<RandomStream> = (0..sources.len()).map(|i| key.node(i as u64).stream()).collect();
+    let mut streams: Vec<RandomStream> =
+        (0..sources.len()).map(|i| key.node(i as u64).stream()).collect();
     let mut due = BinaryHeap::new();
     for (i, source) in sources.iter().enumerate() {
         due.push(Reverse((streams[i].below(source.interval.0.max(1)), i)));
@@ -174,14 +193,19 @@ pub fn open(
         let Some(mut first) = due.peek_mut() else { return outcome.close() };
         let Reverse((_, i)) = *first;
         let source = &sources[i];
-        let to = source.to.unwrap_or_else(|| (source.from + 1 + streams[i].below(u64::from(hosts) - 1) as u32) % hosts);
+        let to = source.to.unwrap_or_else(|| {
+            (source.from + 1 + streams[i].below(u64::from(hosts) - 1) as u32) % hosts
+        });
         let timed = matches!(source.timed, Timed::From(from) if at >= from.0);
         let tag = if timed { posts.len() as u64 } else { UNTIMED };
         if timed {
             posts.push(at);
             outcome.injected += 1;
         }
-        fabric.post(Picos(at), order(source.from, to, source.class, source.bytes, NoticeSet::Delivery, tag));
+        fabric.post(
+            Picos(at),
+            order(source.from, to, source.class, source.bytes, NoticeSet::Delivery, tag),
+        );
         let gap = match source.arrivals {
             Arrivals::Regular => source.interval.0,
             Arrivals::Poisson => exponential(source.interval.0, streams[i].next_u64()),
@@ -198,13 +222,15 @@ const LN_POINT: u32 = 32;
 /// ln 2 with 32 digits behind the point, rounded.
 const LN_2: u128 = 2_977_044_472;
 
-/// Returns an exponentially distributed length with this mean, from 64 random bits. Integers only: the same on every machine.
+/// Returns an exponentially distributed length with this mean, from 64 random bits. Integers only:
+/// the same on every machine.
 pub fn exponential(mean: u64, random: u64) -> u64 {
     let product = u128::from(mean) * minus_ln(random | 1);
     u64::try_from(product >> LN_POINT).unwrap_or(u64::MAX)
 }
 
-/// Computes -ln(u / 2^64) with 32 digits behind the point: the power of two exactly, the rest bit by bit by squaring.
+/// Computes -ln(u / 2^64) with 32 digits behind the point: the power of two exactly, the rest bit
+/// by bit by squaring.
 fn minus_ln(u: u64) -> u128 {
     let shift = u.leading_zeros();
     // x in [1, 2) with 63 digits behind the point; u = x * 2^(63 - shift).
@@ -231,10 +257,13 @@ mod tests {
     use crate::spec::{FabricSpec, Routing, Service, Topology};
     use crate::topology;
 
-    /// Returns the outcome of 64 KiB from each of 16 hosts to each other on a tree of full bisection.
+    /// Returns the outcome of 64 KiB from each of 16 hosts to each other on a tree of full
+    /// bisection.
     fn all_to_all(posting: PostingRule) -> TrafficOutcome {
-        let shape = Topology::FatTree { children: vec![4, 4], parents: vec![1, 4], cables: vec![1, 1] };
-        let mut spec = FabricSpec::plain(shape, Routing::DestinationModulo, BitsPerSec::mega(100_000));
+        let shape =
+            Topology::FatTree { children: vec![4, 4], parents: vec![1, 4], cables: vec![1, 1] };
+        let mut spec =
+            FabricSpec::plain(shape, Routing::DestinationModulo, BitsPerSec::mega(100_000));
         spec.host.service = Service::InOrder;
         let network = topology::build(&spec).expect("a sound network");
         let mut fabric = Fabric::new(&spec, network, 1, FabricOptions::default());
@@ -263,7 +292,8 @@ mod tests {
     #[test]
     fn exponential__has_its_mean_and_its_tail() {
         let mut stream = RandomKey::new(4).stream();
-        let draws: Vec<u64> = (0..100_000).map(|_| exponential(1_000_000, stream.next_u64())).collect();
+        let draws: Vec<u64> =
+            (0..100_000).map(|_| exponential(1_000_000, stream.next_u64())).collect();
         let mean = draws.iter().sum::<u64>() / draws.len() as u64;
         // Standard error of the mean: 0.32 %.
         assert!((990_000..1_010_000).contains(&mean), "{mean}");

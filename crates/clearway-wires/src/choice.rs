@@ -1,4 +1,5 @@
-//! The coordinator's side: which wires a run can have at all, and which it takes once every rank said what it has.
+//! The coordinator's side: which wires a run can have at all, and which it takes once every rank
+//! said what it has.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +8,9 @@ use clearway_runtime::shm::LOCAL_RANKS_MAX;
 
 use crate::facts::{LIBRARY, OFFERS, UNUSED, WIRES};
 use crate::request::LocalTransport;
-use crate::{EndLocation, FabricAccess, FabricEnd, Network, RemoteTransport, WireRequest, WiresError};
+use crate::{
+    EndLocation, FabricAccess, FabricEnd, Network, RemoteTransport, WireRequest, WiresError,
+};
 
 /// Returns a refusal as one sentence.
 macro_rules! refuse {
@@ -45,11 +48,16 @@ impl WirePlan {
         Self { far, hosts: None, notes: Vec::new() }
     }
 
-    /// What ranks on `hosts` (a number for each rank) can have of what the user `wanted`; `name` names a rank for a person.
+    /// What ranks on `hosts` (a number for each rank) can have of what the user `wanted`; `name`
+    /// names a rank for a person.
     ///
     /// # Errors
     /// One sentence: which ranks cannot reach each other so, and what would do.
-    pub fn new(request: WireRequest, hosts: &[u32], name: &dyn Fn(Rank) -> String) -> Result<Self, WiresError> {
+    pub fn new(
+        request: WireRequest,
+        hosts: &[u32],
+        name: &dyn Fn(Rank) -> String,
+    ) -> Result<Self, WiresError> {
         let mut crowds: BTreeMap<u32, usize> = BTreeMap::new();
         for host in hosts {
             *crowds.entry(*host).or_default() += 1;
@@ -65,7 +73,9 @@ impl WirePlan {
                 false
             }
             LocalTransport::Always if crowd > LOCAL_RANKS_MAX => {
-                refuse!("{crowd} ranks of one host cannot share memory: at most {LOCAL_RANKS_MAX} can; use --wire udp")
+                refuse!(
+                    "{crowd} ranks of one host cannot share memory: at most {LOCAL_RANKS_MAX} can; use --wire udp"
+                )
             }
             LocalTransport::WherePossible | LocalTransport::Always => crowd > 1,
         };
@@ -73,8 +83,11 @@ impl WirePlan {
             _ if near && crowds.len() == 1 => RemoteTransport::Nothing,
             RemoteTransport::Nothing => {
                 let first = hosts.first().copied().unwrap_or_default();
-                let other =
-                    (0..).map(Rank).zip(hosts).find(|(_, host)| **host != first).map_or(Rank(0), |(rank, _)| rank);
+                let other = (0..)
+                    .map(Rank)
+                    .zip(hosts)
+                    .find(|(_, host)| **host != first)
+                    .map_or(Rank(0), |(rank, _)| rank);
                 refuse!(
                     "{} and {} share no memory; name a wire between hosts as well, as in --wire shm,udp",
                     name(Rank(0)),
@@ -99,8 +112,8 @@ impl WirePlan {
         let mut notes = self.notes.clone();
         let far = match self.far {
             far @ (RemoteTransport::Ofi | RemoteTransport::Both) => {
-                let ends =
-                    common_fabric(ranks, name).map_err(|why| WiresError::Request(format!("--wire ofi: {why}")))?;
+                let ends = common_fabric(ranks, name)
+                    .map_err(|why| WiresError::Request(format!("--wire ofi: {why}")))?;
                 if network == Network::Sealed && !ends.iter().all(|end| end.isolated) {
                     let provider = ends.first().map_or("", |end| &end.provider);
                     refuse!(
@@ -121,14 +134,18 @@ impl WirePlan {
             },
             far => far,
         };
-        let mut facts = BTreeMap::from([(WIRES.to_owned(), self.sentence(far, network, ranks, name))]);
+        let mut facts =
+            BTreeMap::from([(WIRES.to_owned(), self.sentence(far, network, ranks, name))]);
         if !notes.is_empty() {
             facts.insert(UNUSED.to_owned(), notes.join("; "));
         }
         if let (true, Some(FabricAccess::End(end))) =
             (far.has_fabric(), ranks.first().and_then(|rank| rank.fabric.as_ref()))
         {
-            facts.insert(LIBRARY.to_owned(), format!("provider {} on {}, {}", end.provider, end.domain, end.library));
+            facts.insert(
+                LIBRARY.to_owned(),
+                format!("provider {} on {}, {}", end.provider, end.domain, end.library),
+            );
             facts.insert(OFFERS.to_owned(), end.judged.join("; "));
         }
         Ok(WireChoice { far, facts })
@@ -154,16 +171,22 @@ impl WirePlan {
         let fabric = format!("libfabric ({}), not sealed by Clearway", provider.unwrap_or("?"));
         let between = match far {
             RemoteTransport::Nothing => {
-                return "all ranks are on one host and share memory; no network is between them".to_owned();
+                return "all ranks are on one host and share memory; no network is between them"
+                    .to_owned();
             }
             RemoteTransport::Udp | RemoteTransport::Best => format!("UDP, {sealed}"),
             RemoteTransport::Ofi => fabric,
-            RemoteTransport::Both => format!("{fabric}, and UDP, {sealed}, one for the other when it fails,"),
+            RemoteTransport::Both => {
+                format!("{fabric}, and UDP, {sealed}, one for the other when it fails,")
+            }
         };
         match &self.hosts {
             None => format!("{between} between all ranks"),
             Some(hosts) => {
-                format!("shared memory between ranks of one host ({}); {between} between others", crowds(hosts, name))
+                format!(
+                    "shared memory between ranks of one host ({}); {between} between others",
+                    crowds(hosts, name)
+                )
             }
         }
     }
@@ -204,7 +227,9 @@ fn common_fabric<'a>(
     if let Some(other) = other {
         let (here, there) = (&ends[0].provider, &ends[other].provider);
         let [first, other] = [Rank(0), Rank(other as u32)].map(name);
-        refuse!("{first} has the provider {here}, {other} has {there}: they have no fabric in common; use --wire udp");
+        refuse!(
+            "{first} has the provider {here}, {other} has {there}: they have no fabric in common; use --wire udp"
+        );
     }
     Ok(ends)
 }
@@ -229,8 +254,9 @@ mod tests {
 
     #[test]
     fn new__hosts_decide_whether_memory_is_shared_and_a_far_wire_is_needed() {
-        let found =
-            |names: &[WireName], hosts: &[u32]| plan(names, hosts).map(|plan| (plan.far, plan.hosts.is_some())).ok();
+        let found = |names: &[WireName], hosts: &[u32]| {
+            plan(names, hosts).map(|plan| (plan.far, plan.hosts.is_some())).ok()
+        };
         assert_eq!(found(&[Auto], &[0, 0]), Some((RemoteTransport::Nothing, true)));
         assert_eq!(found(&[Auto], &[0, 0, 1]), Some((RemoteTransport::Best, true)));
         assert_eq!(found(&[Auto], &[0, 1]), Some((RemoteTransport::Best, false)));
@@ -241,57 +267,83 @@ mod tests {
         let crowd = [7; 65];
         assert_eq!(found(&[Auto], &crowd), Some((RemoteTransport::Best, false)));
         let said = plan(&[Shm], &crowd).expect_err("too many").to_string();
-        assert_eq!(said, "65 ranks of one host cannot share memory: at most 64 can; use --wire udp");
+        assert_eq!(
+            said,
+            "65 ranks of one host cannot share memory: at most 64 can; use --wire udp"
+        );
     }
 
     #[test]
     fn new__ranks_without_a_common_wire_are_named() {
         let said = plan(&[Shm], &[0, 0, 1]).expect_err("two hosts").to_string();
-        assert_eq!(said, "rank 0 and rank 2 share no memory; name a wire between hosts as well, as in --wire shm,udp");
+        assert_eq!(
+            said,
+            "rank 0 and rank 2 share no memory; name a wire between hosts as well, as in --wire shm,udp"
+        );
     }
 
     #[test]
     fn choose__a_fabric_is_taken_by_itself_only_if_all_have_the_same() {
         let chosen = |ranks: &[EndLocation]| {
-            let choice =
-                plan(&[Auto], &[0, 1]).expect("a plan").choose(Network::Sealed, ranks, &name).expect("a choice");
+            let choice = plan(&[Auto], &[0, 1])
+                .expect("a plan")
+                .choose(Network::Sealed, ranks, &name)
+                .expect("a choice");
             (choice.far, choice.facts.get("wires not used").cloned())
         };
         assert_eq!(chosen(&[end("cxi", true), end("cxi", true)]), (RemoteTransport::Ofi, None));
         let (far, why) = chosen(&[end("cxi", true), end("psm3", true)]);
         assert_eq!(far, RemoteTransport::Udp);
-        assert!(why.is_some_and(|why| why.contains("rank 0 has the provider cxi, rank 1 has psm3")));
+        assert!(
+            why.is_some_and(|why| why.contains("rank 0 has the provider cxi, rank 1 has psm3"))
+        );
         let (far, why) = chosen(&[end("cxi", true), EndLocation::default()]);
         assert_eq!(
             (far, why.as_deref()),
             (RemoteTransport::Udp, Some("not over libfabric: rank 1 has no device of a fabric"))
         );
-        assert_eq!(chosen(&[EndLocation::default(), EndLocation::default()]), (RemoteTransport::Udp, None));
+        assert_eq!(
+            chosen(&[EndLocation::default(), EndLocation::default()]),
+            (RemoteTransport::Udp, None)
+        );
     }
 
     #[test]
     fn choose__what_seals_nothing_must_be_asked_for_twice() {
         let choose = |network, isolated| {
-            plan(&[Ofi], &[0, 1]).expect("a plan").choose(network, &[end("tcp", isolated), end("tcp", isolated)], &name)
+            plan(&[Ofi], &[0, 1]).expect("a plan").choose(
+                network,
+                &[end("tcp", isolated), end("tcp", isolated)],
+                &name,
+            )
         };
         let said = choose(Network::Sealed, false).expect_err("not sealed").to_string();
         assert!(said.contains("add --insecure if that is right, or use --wire udp"), "{said}");
-        for (network, isolated) in [(Network::Sealed, true), (Network::Insecure, false), (Network::Machine, false)] {
+        for (network, isolated) in
+            [(Network::Sealed, true), (Network::Insecure, false), (Network::Machine, false)]
+        {
             let wires = choose(network, isolated).expect("a choice").facts.remove("wires");
-            assert_eq!(wires.as_deref(), Some("libfabric (tcp), not sealed by Clearway between all ranks"));
+            assert_eq!(
+                wires.as_deref(),
+                Some("libfabric (tcp), not sealed by Clearway between all ranks")
+            );
         }
     }
 
     #[test]
     fn choose__who_lacks_what_was_asked_for_says_why() {
         let plan = plan(&[Shm, Ofi], &[0, 0, 1]).expect("a plan");
-        let none =
-            EndLocation { fabric: Some(FabricAccess::None("no libfabric".to_owned())), ..EndLocation::default() };
-        let error =
-            plan.choose(Network::Insecure, &[end("tcp", false), end("tcp", false), none], &name).expect_err("none");
+        let none = EndLocation {
+            fabric: Some(FabricAccess::None("no libfabric".to_owned())),
+            ..EndLocation::default()
+        };
+        let error = plan
+            .choose(Network::Insecure, &[end("tcp", false), end("tcp", false), none], &name)
+            .expect_err("none");
         assert_eq!(format!("{error}"), "--wire ofi: rank 2 has none: no libfabric");
         let all = [end("tcp", false), end("tcp", false), end("tcp", false)];
-        let wires = plan.choose(Network::Insecure, &all, &name).expect("a choice").facts.remove("wires");
+        let wires =
+            plan.choose(Network::Insecure, &all, &name).expect("a choice").facts.remove("wires");
         let sentence = "shared memory between ranks of one host (rank 0 and 1 more); libfabric (tcp), not sealed by Clearway \
                         between others";
         assert_eq!(wires.as_deref(), Some(sentence));

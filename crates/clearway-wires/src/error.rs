@@ -9,7 +9,8 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum WiresError {
-    /// The words of a request do not go together, or the ranks cannot have what it asks for: ask for another wire.
+    /// The words of a request do not go together, or the ranks cannot have what it asks for: ask
+    /// for another wire.
     #[error("{0}")]
     Request(String),
     /// libfabric refused: install or name another library, or ask for another wire.

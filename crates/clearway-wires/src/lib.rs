@@ -5,14 +5,16 @@
 //!    --wire -> WireRequest + hosts of the job -> WirePlan -> every rank's EndLocation -> WireChoice -> every rank's wire
 //!              coordinator                                   rank                        coordinator   rank
 //! ```
-//! Ranks of one host can have a *near* wire between them (shared memory), ranks of several need a *far* one that reaches all. A
-//! rank takes its ports before a wire is chosen, because only the holder of a port can tell where it is.
+//! Ranks of one host can have a *near* wire between them (shared memory), ranks of several need a
+//! *far* one that reaches all. A rank takes its ports before a wire is chosen, because only the
+//! holder of a port can tell where it is.
 //!
 //! This is the one crate that names all wires; above it there are only capabilities.
 //!
 //! # Invariants
 //! I1. All ranks of a run use the same two wires, also a rank that is alone on its host.
-//! I2. Messages between machines that nobody seals travel over a fabric that only trusted hosts reach, or the user asked for it.
+//! I2. Messages between machines that nobody seals travel over a fabric that only trusted hosts
+//!     reach, or the user asked for it.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(non_snake_case))] // tests are named function__case
@@ -97,7 +99,8 @@ pub enum RemoteTransport {
     Ofi,
     /// libfabric and UDP, each message over either, and all over the other one when one fails.
     Both,
-    /// libfabric if it has a fabric that only trusted hosts reach, else UDP; in a laboratory whatever libfabric has.
+    /// libfabric if it has a fabric that only trusted hosts reach, else UDP; in a laboratory
+    /// whatever libfabric has.
     Best,
 }
 
@@ -189,7 +192,14 @@ impl WireSetup {
     fn sharing_memory_with(&self, rank: Rank) -> Option<Vec<Rank>> {
         let hosts = self.hosts.as_ref()?;
         let own = hosts.get(rank.index())?;
-        Some((0..).map(Rank).zip(hosts).filter(|(_, host)| *host == own).map(|(rank, _)| rank).collect())
+        Some(
+            (0..)
+                .map(Rank)
+                .zip(hosts)
+                .filter(|(_, host)| *host == own)
+                .map(|(rank, _)| rank)
+                .collect(),
+        )
     }
 }
 
@@ -208,8 +218,12 @@ mod tests {
 
     #[test]
     fn sharing_memory_with__are_the_ranks_of_the_same_host() {
-        let setting =
-            |hosts| WireSetup { far: RemoteTransport::Udp, hosts, peers: Vec::new(), need: WireNeeds::Packets };
+        let setting = |hosts| WireSetup {
+            far: RemoteTransport::Udp,
+            hosts,
+            peers: Vec::new(),
+            need: WireNeeds::Packets,
+        };
         let three = setting(Some(vec![4, 7, 4]));
         assert_eq!(three.sharing_memory_with(Rank(0)), Some(vec![Rank(0), Rank(2)]));
         assert_eq!(three.sharing_memory_with(Rank(1)), Some(vec![Rank(1)]));

@@ -6,10 +6,12 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use clearway_ofi::{OfiWire, Rest as OfiRest};
 use clearway_proto::base::{LocalNs, Nanos};
 use clearway_proto::wire::{Arrival, Wire, forward_wire};
-use clearway_runtime::waiting::{self, Pause, Rest, WaitSource, Waitable, Waiting, Wake, WakeReason};
+use clearway_runtime::waiting::{
+    self, Pause, Rest, WaitSource, Waitable, Waiting, Wake, WakeReason,
+};
 
-/// How long to look away while the provider cannot be waited for: as long as a wake-up takes, so that looking again costs at most
-/// about as much as sleeping saves.
+/// How long to look away while the provider cannot be waited for: as long as a wake-up takes, so
+/// that looking again costs at most about as much as sleeping saves.
 const NAP: Nanos = Nanos::from_micros(50);
 
 /// One rank's end over libfabric.

@@ -1,11 +1,14 @@
-//! A rank takes its ports before its peers are known, says where it is, and opens the wire that the coordinator chose.
+//! A rank takes its ports before its peers are known, says where it is, and opens the wire that the
+//! coordinator chose.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 
-use clearway_ofi::{Exposure, OfferVerdict, OfiConfig, OfiError, OfiPort, OfiWire, ProviderInterface, Trust};
+use clearway_ofi::{
+    Exposure, OfferVerdict, OfiConfig, OfiError, OfiPort, OfiWire, ProviderInterface, Trust,
+};
 use clearway_proto::base::{Class, Nanos, Rank};
 use clearway_proto::reliable::{self, ReliableWire};
 use clearway_proto::wire::{Granted, Wire};
@@ -14,26 +17,31 @@ use clearway_runtime::joined::JoinedWire;
 use clearway_runtime::keys::{JobKeys, RankKeyPair};
 use clearway_runtime::multipath::MultipathWire;
 use clearway_runtime::shm::{ShmConfig, ShmWire};
-use clearway_runtime::udp::{self, Multicast, Protection, Segmentation, UdpConfig, UdpPort, UdpWire};
+use clearway_runtime::udp::{
+    self, Multicast, Protection, Segmentation, UdpConfig, UdpPort, UdpWire,
+};
 use clearway_runtime::waiting::{self, Waitable, Waiting};
 
 use crate::hexadecimal::{bytes_of, digits_of};
 use crate::{
-    EndLocation, FabricAccess, FabricEnd, Libfabric, Network, PortRequest, RemoteTransport, WireNeeds, WireSetup,
-    WiresError,
+    EndLocation, FabricAccess, FabricEnd, Libfabric, Network, PortRequest, RemoteTransport,
+    WireNeeds, WireSetup, WiresError,
 };
 
-/// Where the kernel lists devices of fabrics that are not Ethernet: InfiniBand, EFA and Omni-Path; Slingshot. Asking libfabric
-/// takes some 60 ms, looking here none.
+/// Where the kernel lists devices of fabrics that are not Ethernet: InfiniBand, EFA and Omni-Path;
+/// Slingshot. Asking libfabric takes some 60 ms, looking here none.
 const FABRIC_DEVICES: [&str; 2] = ["/sys/class/infiniband", "/sys/class/cxi"];
 /// Bytes that Ethernet (14), IPv4 (20) and UDP (8) add, as a shaped link counts them.
 const UDP_OVERHEAD: u64 = 14 + 20 + 8;
-/// Bytes that the wire (16) and, on the providers of Ethernet, Ethernet (14), IPv4 (20) and TCP with its time stamps (32) add.
+/// Bytes that the wire (16) and, on the providers of Ethernet, Ethernet (14), IPv4 (20) and TCP
+/// with its time stamps (32) add.
 const OFI_OVERHEAD: u64 = 16 + 14 + 20 + 32;
 
-/// How long a queue may keep contributions to timeslices until less is sent. How much is under way is for builders to say, and six that are let in
-/// at a time take 16 ms where they are 16 KiB long and ports carry 50 Mb/s. A queue kept shorter than that makes all of them share the port
-/// evenly, so that none is whole before all are: four inputs and four builders completed timeslices after 29 ms with 2 ms, after 12 to 15 with 20.
+/// How long a queue may keep contributions to timeslices until less is sent. How much is under way
+/// is for builders to say, and six that are let in at a time take 16 ms where they are 16 KiB long
+/// and ports carry 50 Mb/s. A queue kept shorter than that makes all of them share the port evenly,
+/// so that none is whole before all are: four inputs and four builders completed timeslices after
+/// 29 ms with 2 ms, after 12 to 15 with 20.
 const LET_IN_FOR: Nanos = Nanos::from_millis(20);
 
 /// What a rank holds before its wire is opened.
@@ -55,12 +63,15 @@ pub struct OpenWire {
 }
 
 impl RankPort {
-    /// Takes the ports that `request` asks for; `identity` is what this rank's keys are made with, if it has any.
+    /// Takes the ports that `request` asks for; `identity` is what this rank's keys are made with,
+    /// if it has any.
     pub fn take(request: &PortRequest, identity: Option<RankKeyPair>) -> Result<Self, WiresError> {
         let udp = request.far.has_udp().then(|| UdpPort::bind(request.address)).transpose()?;
         let fabric = Self::wants_fabric(request).then(|| OfiPort::open(fabric_config(request)));
         let fabric = match (fabric, request.far) {
-            (Some(Ok(port)), RemoteTransport::Best) if request.network != Network::Lab && !is_isolated(&port) => {
+            (Some(Ok(port)), RemoteTransport::Best)
+                if request.network != Network::Lab && !is_isolated(&port) =>
+            {
                 Some(Err(SHARED.to_owned()))
             }
             (fabric, _) => fabric.map(|fabric| fabric.map_err(|error: OfiError| error.to_string())),
@@ -79,7 +90,8 @@ impl RankPort {
     /// Whether `request` makes a rank open an end on libfabric.
     pub fn wants_fabric(request: &PortRequest) -> bool {
         request.far.has_fabric()
-            || request.far == RemoteTransport::Best && (request.network == Network::Lab || has_fabric_device())
+            || request.far == RemoteTransport::Best
+                && (request.network == Network::Lab || has_fabric_device())
     }
 
     /// Returns what the coordinator needs to know of this rank.
@@ -87,7 +99,8 @@ impl RankPort {
         self.location.clone()
     }
 
-    /// Opens the wire of `setup` and closes what it does not use. Gives up when the coordinator behind `orders` is gone.
+    /// Opens the wire of `setup` and closes what it does not use. Gives up when the coordinator
+    /// behind `orders` is gone.
     ///
     /// # Errors
     /// A sentence: what was refused, or which of the wires cannot be opened here.
@@ -97,10 +110,17 @@ impl RankPort {
         setup: &WireSetup,
         orders: BorrowedFd<'_>,
     ) -> Result<OpenWire, WiresError> {
-        let near =
-            setup.sharing_memory_with(request.rank).map(|local| share_memory(request, local, orders)).transpose()?;
-        let has_keys = setup.far.has_fabric() || setup.far.has_udp() && request.network == Network::Sealed;
-        let keys = self.identity.filter(|_| has_keys).map(|identity| agree(identity, setup)).transpose()?;
+        let near = setup
+            .sharing_memory_with(request.rank)
+            .map(|local| share_memory(request, local, orders))
+            .transpose()?;
+        let has_keys =
+            setup.far.has_fabric() || setup.far.has_udp() && request.network == Network::Sealed;
+        let keys = self
+            .identity
+            .filter(|_| has_keys)
+            .map(|identity| agree(identity, setup))
+            .transpose()?;
         match setup.far {
             RemoteTransport::Nothing => {
                 let wire = near.ok_or(WiresError::Setup("a rank has no wire"))?;
@@ -109,7 +129,8 @@ impl RankPort {
             }
             RemoteTransport::Udp => {
                 let wire = open_udp(self.udp, keys, request, setup)?;
-                let (overhead, classes) = (UDP_OVERHEAD + wire.overhead().0, wire.capabilities().classes);
+                let (overhead, classes) =
+                    (UDP_OVERHEAD + wire.overhead().0, wire.capabilities().classes);
                 let wire = match setup.need {
                     WireNeeds::Packets | WireNeeds::Datagrams => joined(near, wire, request)?,
                     // One-sided writes are needed, and everything must arrive.
@@ -128,18 +149,26 @@ impl RankPort {
                 let overhead = OFI_OVERHEAD.max(UDP_OVERHEAD + udp.overhead().0);
                 let wire = MultipathWire::new(fabric, udp, waiting(request.network))?;
                 let classes = wire.capabilities().classes;
-                Ok(OpenWire { wire: joined(near, reliable(wire, setup)?, request)?, overhead, classes })
+                Ok(OpenWire {
+                    wire: joined(near, reliable(wire, setup)?, request)?,
+                    overhead,
+                    classes,
+                })
             }
-            RemoteTransport::Best => Err(WiresError::Setup("the coordinator has not chosen a wire")),
+            RemoteTransport::Best => {
+                Err(WiresError::Setup("the coordinator has not chosen a wire"))
+            }
         }
     }
 }
 
 /// Why a fabric is not taken unless it was asked for.
-const SHARED: &str = "its best provider runs over a network that others can reach, and seals nothing";
+const SHARED: &str =
+    "its best provider runs over a network that others can reach, and seals nothing";
 
 fn has_fabric_device() -> bool {
-    let has_entry = |path: &str| Path::new(path).read_dir().is_ok_and(|mut entries| entries.next().is_some());
+    let has_entry =
+        |path: &str| Path::new(path).read_dir().is_ok_and(|mut entries| entries.next().is_some());
     FABRIC_DEVICES.into_iter().any(has_entry)
 }
 
@@ -160,12 +189,17 @@ fn is_isolated(port: &OfiPort) -> bool {
 
 fn end_of(port: &OfiPort) -> FabricEnd {
     let address = digits_of(&port.address());
-    let (provider, domain) = port.taken().map(|taken| (taken.provider.clone(), taken.domain.clone())).unzip();
+    let (provider, domain) =
+        port.taken().map(|taken| (taken.provider.clone(), taken.domain.clone())).unzip();
     FabricEnd {
         address,
         provider: provider.unwrap_or_default(),
         domain: domain.unwrap_or_default(),
-        library: format!("libfabric {} ({})", port.library().version, port.library().path.display()),
+        library: format!(
+            "libfabric {} ({})",
+            port.library().version,
+            port.library().path.display()
+        ),
         isolated: is_isolated(port),
         judged: port
             .judged()
@@ -179,18 +213,25 @@ fn end_of(port: &OfiPort) -> FabricEnd {
 /// How ranks on `network` wait.
 const fn waiting(network: Network) -> Waiting {
     match network {
-        // Many hosts share this machine's processors: one that spins would take them from the others. Nor could it see whether
-        // one is free, among the threads that keep them awake.
+        // Many hosts share this machine's processors: one that spins would take them from the
+        // others. Nor could it see whether one is free, among the threads that keep them awake.
         Network::Lab => Waiting::Sleep,
         Network::Machine | Network::Sealed | Network::Insecure => Waiting::Adaptive,
     }
 }
 
-/// As long as `orders` is silent: what comes next is an order to a rank whose wire is open, or the end of the coordinator.
-fn share_memory(request: &PortRequest, local: Vec<Rank>, orders: BorrowedFd<'_>) -> Result<ShmWire, WiresError> {
+/// As long as `orders` is silent: what comes next is an order to a rank whose wire is open, or the
+/// end of the coordinator.
+fn share_memory(
+    request: &PortRequest,
+    local: Vec<Rank>,
+    orders: BorrowedFd<'_>,
+) -> Result<ShmWire, WiresError> {
     let mut config = ShmConfig::new(request.rank, request.session, local);
     config.while_silent = Some(Arc::new(
-        orders.try_clone_to_owned().map_err(|cause| RuntimeError::System { what: "duplicate a descriptor", cause })?,
+        orders
+            .try_clone_to_owned()
+            .map_err(|cause| RuntimeError::System { what: "duplicate a descriptor", cause })?,
     ));
     config.waiting = waiting(request.network);
     ShmWire::open(config).map_err(WiresError::Memory)
@@ -215,8 +256,11 @@ fn open_udp(
     setup: &WireSetup,
 ) -> Result<UdpWire, WiresError> {
     let peers = setup.peers.iter().map(|peer| peer.address).collect::<Option<Vec<_>>>();
-    let mut config =
-        UdpConfig::new(request.rank, request.session, peers.ok_or(WiresError::Setup("a rank has no address"))?);
+    let mut config = UdpConfig::new(
+        request.rank,
+        request.session,
+        peers.ok_or(WiresError::Setup("a rank has no address"))?,
+    );
     config.waiting = waiting(request.network);
     // Sealed groups need keys of their own, which nobody hands out yet.
     if setup.need != WireNeeds::Writes && request.network != Network::Sealed {
@@ -225,7 +269,8 @@ fn open_udp(
     match request.network {
         Network::Lab => {
             config.placement = udp::Placement::OneMachine;
-            // A queue must see the packets that a real network would see. Casts let the ports cut what they do not take whole.
+            // A queue must see the packets that a real network would see. Casts let the ports cut
+            // what they do not take whole.
             if setup.need != WireNeeds::Datagrams {
                 config.segmentation = Segmentation::RealPackets;
             }
@@ -233,16 +278,19 @@ fn open_udp(
         Network::Machine => config.placement = udp::Placement::OneMachine,
         Network::Insecure => config.protection = Protection::Insecure,
         Network::Sealed => {
-            config.protection = Protection::Keys(keys.ok_or(WiresError::Setup("a rank has no keys"))?);
+            config.protection =
+                Protection::Keys(keys.ok_or(WiresError::Setup("a rank has no keys"))?);
         }
     }
     Ok(UdpWire::open([port.ok_or(WiresError::Setup("a rank has no port"))?], config)?)
 }
 
-/// Where the groups of a job live that has the number `session`: two jobs seldom meet, and where they do they are strangers.
+/// Where the groups of a job live that has the number `session`: two jobs seldom meet, and where
+/// they do they are strangers.
 const fn multicast(session: u64) -> Multicast {
     let [low, high, port, ..] = session.to_le_bytes();
-    // The upper half of the administratively scoped addresses (RFC 2365); ports from 20,000 on are seldom anybody's.
+    // The upper half of the administratively scoped addresses (RFC 2365); ports from 20,000 on are
+    // seldom anybody's.
     Multicast { base: Ipv4Addr::new(239, 128 | high & 63, low, 0), port: 20_000 + port as u16 }
 }
 
@@ -255,7 +303,8 @@ fn reliable<W: Wire>(wire: W, setup: &WireSetup) -> Result<ReliableWire<W>, Wire
 }
 
 fn agree(identity: RankKeyPair, setup: &WireSetup) -> Result<JobKeys, WiresError> {
-    let cards: Vec<&[u8]> = setup.peers.iter().map(|peer| peer.card.as_deref().unwrap_or(&[])).collect();
+    let cards: Vec<&[u8]> =
+        setup.peers.iter().map(|peer| peer.card.as_deref().unwrap_or(&[])).collect();
     Ok(identity.agree(&cards)?)
 }
 

@@ -5,7 +5,8 @@ use crate::{RemoteTransport, WireNeeds, WiresError};
 /// A word of `--wire`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WireName {
-    /// Shared memory within a host; between hosts libfabric if it has a fabric of its own, else sealed UDP.
+    /// Shared memory within a host; between hosts libfabric if it has a fabric of its own, else
+    /// sealed UDP.
     Auto,
     /// UDP between all ranks, also those of one host.
     Udp,
@@ -57,26 +58,33 @@ impl WireRequest {
                 ));
             }
         };
-        Ok(Self { near: if count(Shm) == 1 { LocalTransport::Always } else { LocalTransport::Never }, far })
+        Ok(Self {
+            near: if count(Shm) == 1 { LocalTransport::Always } else { LocalTransport::Never },
+            far,
+        })
     }
 
-    /// Says what ranks talk over in a laboratory, where each has a host of its own: UDP, whose packets queues see one by one;
-    /// where one-sided writes are needed libfabric, if it can be had and nothing else is asked for, else UDP that becomes
-    /// reliable.
+    /// Says what ranks talk over in a laboratory, where each has a host of its own: UDP, whose
+    /// packets queues see one by one; where one-sided writes are needed libfabric, if it can be had
+    /// and nothing else is asked for, else UDP that becomes reliable.
     ///
     /// # Errors
     /// [`WiresError::Request`]: shared memory is asked for.
     pub fn in_lab(self, need: WireNeeds) -> Result<RemoteTransport, WiresError> {
         match (self.far, need) {
-            (RemoteTransport::Nothing, _) => {
-                Err(WiresError::Request("hosts of a lab share no memory; --wire takes udp or ofi there".to_owned()))
-            }
-            (RemoteTransport::Udp, _) | (RemoteTransport::Best, WireNeeds::Datagrams) | (_, WireNeeds::Packets) => {
-                Ok(RemoteTransport::Udp)
-            }
+            (RemoteTransport::Nothing, _) => Err(WiresError::Request(
+                "hosts of a lab share no memory; --wire takes udp or ofi there".to_owned(),
+            )),
+            (RemoteTransport::Udp, _)
+            | (RemoteTransport::Best, WireNeeds::Datagrams)
+            | (_, WireNeeds::Packets) => Ok(RemoteTransport::Udp),
             (RemoteTransport::Best, WireNeeds::Writes) => Ok(RemoteTransport::Best),
-            (RemoteTransport::Ofi, WireNeeds::Writes | WireNeeds::Datagrams) => Ok(RemoteTransport::Ofi),
-            (RemoteTransport::Both, WireNeeds::Writes | WireNeeds::Datagrams) => Ok(RemoteTransport::Both),
+            (RemoteTransport::Ofi, WireNeeds::Writes | WireNeeds::Datagrams) => {
+                Ok(RemoteTransport::Ofi)
+            }
+            (RemoteTransport::Both, WireNeeds::Writes | WireNeeds::Datagrams) => {
+                Ok(RemoteTransport::Both)
+            }
         }
     }
 }
@@ -89,7 +97,9 @@ mod tests {
     fn in_lab__writes_take_libfabric_only_where_it_is_unless_it_is_asked_for() {
         use WireName::{Ofi, Shm, Udp};
         let far = |names: &[WireName]| {
-            WireRequest::from_names(names).and_then(|request| request.in_lab(WireNeeds::Writes)).ok()
+            WireRequest::from_names(names)
+                .and_then(|request| request.in_lab(WireNeeds::Writes))
+                .ok()
         };
         assert_eq!(
             [far(&[]), far(&[Udp]), far(&[Ofi])],

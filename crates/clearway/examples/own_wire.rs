@@ -1,5 +1,5 @@
-//! A wire of one's own: it passes everything on to another wire and counts the messages of each class. The conformance suite
-//! says whether it keeps the contract.
+//! A wire of one's own: it passes everything on to another wire and counts the messages of each
+//! class. The conformance suite says whether it keeps the contract.
 //!
 //! `cargo run --example own_wire`
 #![cfg_attr(test, allow(non_snake_case))]
@@ -40,7 +40,8 @@ impl CountingWires {
     fn new() -> Self {
         let mut fabric = MemoryFabric::new(MemoryConfig::lossless(conformance::RANKS));
         let inner = (0..conformance::RANKS).map(|rank| fabric.take(Rank(rank))).collect::<Vec<_>>();
-        let wires = inner.into_iter().map(|inner| CountingWire { inner, sent: [0; Class::ALL.len()] });
+        let wires =
+            inner.into_iter().map(|inner| CountingWire { inner, sent: [0; Class::ALL.len()] });
         Self { fabric, wires: wires.collect() }
     }
 

@@ -1,5 +1,5 @@
-//! Reads the figures of a report: each has a name, labels, a value with its unit, and the interval that holds the true value
-//! with 95 % confidence.
+//! Reads the figures of a report: each has a name, labels, a value with its unit, and the interval
+//! that holds the true value with 95 % confidence.
 //!
 //! `cargo run --example read_report -- out/demo/latest/report.json`
 #![cfg_attr(test, allow(non_snake_case))]
@@ -13,7 +13,8 @@ use serde_json::Value;
 /// # Errors
 /// A sentence, when `json` is not a report.
 fn figures(json: &str) -> Result<String, String> {
-    let report: Value = serde_json::from_str(json).map_err(|error| format!("this is no JSON: {error}"))?;
+    let report: Value =
+        serde_json::from_str(json).map_err(|error| format!("this is no JSON: {error}"))?;
     if report["schema"] != "clearway-report/1" {
         return Err("this is no report of schema clearway-report/1".to_owned());
     }
@@ -37,7 +38,8 @@ fn figures(json: &str) -> Result<String, String> {
 
 fn main() -> Result<(), String> {
     let path = std::env::args().nth(1).ok_or("usage: read_report REPORT.JSON")?;
-    let json = std::fs::read_to_string(&path).map_err(|error| format!("{path} cannot be read: {error}"))?;
+    let json = std::fs::read_to_string(&path)
+        .map_err(|error| format!("{path} cannot be read: {error}"))?;
     print!("{}", figures(&json)?);
     Ok(())
 }

@@ -1,9 +1,10 @@
-//! Tells what this machine can do and what is missing, each with its remedy: proven by doing it wherever that is possible.
+//! Tells what this machine can do and what is missing, each with its remedy: proven by doing it
+//! wherever that is possible.
 //!
 //! # Model
-//! Sections of findings, one after the other; on a terminal each is shown as soon as it is known. The processors come
-//! first, before the other examinations load them. A missing permission ends nothing: what needs no lab is told all the
-//! same.
+//! Sections of findings, one after the other; on a terminal each is shown as soon as it is known.
+//! The processors come first, before the other examinations load them. A missing permission ends
+//! nothing: what needs no lab is told all the same.
 //!
 //! # Invariants
 //! I1. Permission is asked for before any thread starts.
@@ -66,7 +67,11 @@ struct Diagnosis {
 impl Diagnosis {
     /// How many findings of all sections have this status.
     fn count(&self, status: Status) -> usize {
-        self.sections.iter().flat_map(|section| &section.findings).filter(|finding| finding.status == status).count()
+        self.sections
+            .iter()
+            .flat_map(|section| &section.findings)
+            .filter(|finding| finding.status == status)
+            .count()
     }
 }
 
@@ -134,7 +139,8 @@ struct FindingsWriter {
 
 impl FindingsWriter {
     fn new(form: OutputFormat) -> Self {
-        let colour = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        let colour = io::stdout().is_terminal()
+            && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         Self { form, paint: if colour { ColourMode::Colour } else { ColourMode::Plain } }
     }
 

@@ -1,4 +1,5 @@
-//! `clearway`: measures congestion on a cluster network, shows which traffic classes remove it, and keeps the report.
+//! `clearway`: measures congestion on a cluster network, shows which traffic classes remove it, and
+//! keeps the report.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(non_snake_case))] // tests are named function__case

@@ -6,7 +6,8 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result};
 
-/// Waits for the end of its input, deaf to what ends the bench from a terminal, and then does what it is for.
+/// Waits for the end of its input, deaf to what ends the bench from a terminal, and then does what
+/// it is for.
 const SCRIPT: &str = "trap '' HUP INT TERM; cat; exec \"$@\"";
 
 /// A command that runs when this value ends, or the process that has it.

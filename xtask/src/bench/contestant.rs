@@ -75,18 +75,29 @@ impl Drop for Programs {
 /// The source of libfabric's program.
 const PEER: &str = include_str!("ofi_peer.c");
 
-/// Compiles libfabric's program; `None`, with a reason on standard error, where that cannot be done.
+/// Compiles libfabric's program; `None`, with a reason on standard error, where that cannot be
+/// done.
 pub(super) fn compile_peer() -> Option<PathBuf> {
     let compile = || {
-        let directory = std::env::temp_dir().join(format!("clearway-ofi-bench-{}", std::process::id()));
+        let directory =
+            std::env::temp_dir().join(format!("clearway-ofi-bench-{}", std::process::id()));
         std::fs::create_dir_all(&directory)?;
         let (source, program) = (directory.join("ofi_peer.c"), directory.join("ofi_peer"));
         std::fs::write(&source, PEER)?;
-        let output = Command::new("cc").args(["-O2", "-o"]).arg(&program).arg(&source).arg("-lfabric").output()?;
+        let output = Command::new("cc")
+            .args(["-O2", "-o"])
+            .arg(&program)
+            .arg(&source)
+            .arg("-lfabric")
+            .output()?;
         ensure!(output.status.success(), "cc: {}", String::from_utf8_lossy(&output.stderr).trim());
         Ok(program)
     };
-    compile().inspect_err(|error| eprintln!("skipped: libfabric: {error:#}; it needs libfabric-dev and cc")).ok()
+    compile()
+        .inspect_err(|error| {
+            eprintln!("skipped: libfabric: {error:#}; it needs libfabric-dev and cc")
+        })
+        .ok()
 }
 
 /// libfabric's `tcp`, by its ways to wait.
@@ -141,7 +152,11 @@ pub(super) const CONTESTS: &[Contestant] = &[
         run: |link, programs| goodput(link, &programs.wire, ["send-real-sealed", "receive-sealed"]),
     },
     Contestant { name: "iperf3 tcp", peer: Peer::None, run: |link, _| iperf(link, &[]) },
-    Contestant { name: "iperf3 udp", peer: Peer::None, run: |link, _| iperf(link, &["-u", "-b", "0", "-l", "1400"]) },
+    Contestant {
+        name: "iperf3 udp",
+        peer: Peer::None,
+        run: |link, _| iperf(link, &["-u", "-b", "0", "-l", "1400"]),
+    },
     Contestant {
         name: "latency wire",
         peer: Peer::None,
@@ -175,13 +190,18 @@ pub(super) const CONTESTS: &[Contestant] = &[
     },
 ];
 
-/// Runs `near` against `far`, which first says one line when it is ready; returns what both wrote after it.
+/// Runs `near` against `far`, which first says one line when it is ready; returns what both wrote
+/// after it.
 pub(super) fn run(near: Command, far: Command) -> Result<(String, String)> {
     run_with(near, far, || Ok(()))
 }
 
 /// As [`run`], doing something when the far end is ready.
-fn run_with(mut near: Command, mut far: Command, ready: impl FnOnce() -> Result<()>) -> Result<(String, String)> {
+fn run_with(
+    mut near: Command,
+    mut far: Command,
+    ready: impl FnOnce() -> Result<()>,
+) -> Result<(String, String)> {
     let mut far = far.stdout(Stdio::piped()).spawn().context("the far end")?;
     let mut spoken = BufReader::new(far.stdout.take().context("a pipe from the far end")?);
     let mut line = String::new();
@@ -191,13 +211,23 @@ fn run_with(mut near: Command, mut far: Command, ready: impl FnOnce() -> Result<
     let mut rest = String::new();
     spoken.read_to_string(&mut rest).context("the far end")?;
     let far = far.wait().context("the far end")?;
-    ensure!(near.status.success(), "the near end failed: {}", String::from_utf8_lossy(&near.stderr).trim());
+    ensure!(
+        near.status.success(),
+        "the near end failed: {}",
+        String::from_utf8_lossy(&near.stderr).trim()
+    );
     ensure!(far.success(), "the far end failed");
     Ok((String::from_utf8_lossy(&near.stdout).into_owned(), rest))
 }
 
 /// Both ends of the measuring program in two roles.
-fn ends(link: &Link, program: &Path, near: &str, far: &str, seconds: &str) -> Result<(String, String)> {
+fn ends(
+    link: &Link,
+    program: &Path,
+    near: &str,
+    far: &str,
+    seconds: &str,
+) -> Result<(String, String)> {
     let (here, there) = (format!("{NEAR}:{PORT}"), format!("{FAR}:{PORT}"));
     let (mut near_end, mut far_end) = (link.near(), link.far());
     near_end.arg(program).args([near, &here, &there, seconds]);
@@ -208,8 +238,13 @@ fn ends(link: &Link, program: &Path, near: &str, far: &str, seconds: &str) -> Re
 /// A figure from a line of `name value` pairs.
 pub(super) fn value(line: &str, name: &str) -> Result<f64> {
     let mut words = line.split_ascii_whitespace();
-    words.find(|word| *word == name).with_context(|| format!("no `{name}` in `{}`", line.trim()))?;
-    words.next().and_then(|text| text.parse().ok()).with_context(|| format!("no figure for `{name}`"))
+    words
+        .find(|word| *word == name)
+        .with_context(|| format!("no `{name}` in `{}`", line.trim()))?;
+    words
+        .next()
+        .and_then(|text| text.parse().ok())
+        .with_context(|| format!("no figure for `{name}`"))
 }
 
 fn goodput(link: &Link, program: &Path, [near, far]: [&str; 2]) -> Result<RunFigures> {
@@ -227,15 +262,22 @@ fn goodput(link: &Link, program: &Path, [near, far]: [&str; 2]) -> Result<RunFig
 }
 
 /// Messages of [`MESSAGE`] bytes over a provider of libfabric.
-fn libfabric(link: &Link, programs: &Programs, provider: &str, waiting: &str) -> Result<RunFigures> {
+fn libfabric(
+    link: &Link,
+    programs: &Programs,
+    provider: &str,
+    waiting: &str,
+) -> Result<RunFigures> {
     let program = programs.libfabric.as_deref().context("no program")?;
     let (here, there) = (NEAR.to_string(), FAR.to_string());
     let (mut near, mut far) = (link.near(), link.far());
     near.arg(program).args(["send", provider, &here, &there, GOODPUT_S, MESSAGE, waiting]);
     far.arg(program).args(["receive", provider, &there, &here, GOODPUT_S, MESSAGE, waiting]);
     let (sent, received) = run(near, far)?;
-    // The far end also counts what came before the near end began to; each is set against its own time.
-    let per = |line: &str| Ok::<_, anyhow::Error>(value(line, "bytes")? * 8.0 / value(line, "cpu_ns")?);
+    // The far end also counts what came before the near end began to; each is set against its own
+    // time.
+    let per =
+        |line: &str| Ok::<_, anyhow::Error>(value(line, "bytes")? * 8.0 / value(line, "cpu_ns")?);
     let (sender, receiver) = (per(&sent)?, per(&received)?);
     Ok(vec![
         (PER_SENDER, sender),
@@ -255,24 +297,31 @@ fn latency(link: &Link, program: &Path, near: &str, far: &str) -> Result<RunFigu
     Ok(vec![(FASTEST, value(&line, "min_ns")? / 1e3), (TYPICAL, value(&line, "p50_ns")? / 1e3)])
 }
 
-/// A victim's latency while a stranger, on the victim's processor, floods a port of its peer's host. Fails when a datagram
-/// of the stranger was accepted.
+/// A victim's latency while a stranger, on the victim's processor, floods a port of its peer's
+/// host. Fails when a datagram of the stranger was accepted.
 fn flooded(link: &Link, program: &Path, port: Option<u16>) -> Result<RunFigures> {
     let (here, there) = (format!("{NEAR}:{PORT}"), format!("{FAR}:{PORT}"));
     let (mut near, mut far) = (link.near(), link.far());
-    // The flood begins when the far end is ready, which the near end also waits for, and outlasts the victim.
+    // The flood begins when the far end is ready, which the near end also waits for, and outlasts
+    // the victim.
     near.arg(program).args(["victim-sealed", &here, &there, VICTIM_S]);
     far.arg(program).args(["target-sealed", &there, &here, VICTIM_S]);
     let mut stranger = None;
     let outcome = run_with(near, far, || {
         let Some(port) = port else { return Ok(()) };
         let mut flood = link.near();
-        flood.arg(program).args(["flood", &format!("{NEAR}:{}", PORT + 1), &format!("{FAR}:{port}"), FLOOD_S]);
+        flood.arg(program).args([
+            "flood",
+            &format!("{NEAR}:{}", PORT + 1),
+            &format!("{FAR}:{port}"),
+            FLOOD_S,
+        ]);
         stranger = Some(flood.stdout(Stdio::piped()).spawn().context("the stranger")?);
         Ok(())
     });
     // It ends by itself, and its address is free again before the next run.
-    let flood = stranger.map(|stranger| stranger.wait_with_output().context("the stranger")).transpose()?;
+    let flood =
+        stranger.map(|stranger| stranger.wait_with_output().context("the stranger")).transpose()?;
     let (line, rest) = outcome?;
     let (received, strangers) = (value(&rest, "received")?, value(&rest, "strangers")?);
     let round_trips = value(&line, "round_trips")?;
@@ -284,10 +333,17 @@ fn flooded(link: &Link, program: &Path, port: Option<u16>) -> Result<RunFigures>
     ];
     if let Some(flood) = flood {
         let flood = String::from_utf8_lossy(&flood.stdout).into_owned();
-        seen.push(("datagrams of the flood, 10^6/s", value(&flood, "messages")? * 1e3 / value(&flood, "wall_ns")?));
+        seen.push((
+            "datagrams of the flood, 10^6/s",
+            value(&flood, "messages")? * 1e3 / value(&flood, "wall_ns")?,
+        ));
         seen.push(("refused as strangers, 10^6", strangers / 1e6));
-        // The victim warms up with a thousand round trips, and each of its messages may be asked once more at the end.
-        ensure!(received < round_trips + 2_000.0, "{received} messages were accepted for {round_trips} round trips");
+        // The victim warms up with a thousand round trips, and each of its messages may be asked
+        // once more at the end.
+        ensure!(
+            received < round_trips + 2_000.0,
+            "{received} messages were accepted for {round_trips} round trips"
+        );
     }
     Ok(seen)
 }
@@ -300,7 +356,8 @@ fn iperf(link: &Link, flags: &[&str]) -> Result<RunFigures> {
     iperf_figures(&report)
 }
 
-/// The figures of an iperf3 report. Its processor shares are percent of wall time, user and system together.
+/// The figures of an iperf3 report. Its processor shares are percent of wall time, user and system
+/// together.
 fn iperf_figures(report: &str) -> Result<RunFigures> {
     let report: Value = serde_json::from_str(report).context("iperf3's report")?;
     let end = report.get("end").context("iperf3's report has no `end`")?;
@@ -312,11 +369,16 @@ fn iperf_figures(report: &str) -> Result<RunFigures> {
     // Over UDP some versions count what was sent; what was lost must not count as goodput.
     let arrived = if end.get("sum_received").is_some() { 1.0 } else { 1.0 - lost / 100.0 };
     let bits = sum("bytes").context("iperf3's report has no bytes")? * 8.0 * arrived;
-    let cpu =
-        |name: &str| number(&format!("/cpu_utilization_percent/{name}")).map(|percent| percent / 100.0 * wall * 1e9);
+    let cpu = |name: &str| {
+        number(&format!("/cpu_utilization_percent/{name}"))
+            .map(|percent| percent / 100.0 * wall * 1e9)
+    };
     Ok(vec![
         (PER_SENDER, bits / cpu("host_total").context("iperf3's report has no processor time")?),
-        (PER_RECEIVER, bits / cpu("remote_total").context("iperf3's report has no processor time")?),
+        (
+            PER_RECEIVER,
+            bits / cpu("remote_total").context("iperf3's report has no processor time")?,
+        ),
         (WALL, bits / (wall * 1e9)),
         (LOST, lost),
     ])

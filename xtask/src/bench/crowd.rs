@@ -1,8 +1,9 @@
-//! `cargo xtask bench crowd`: an allreduce of 8 bytes among eight ranks on two processors, over the shared-memory wire and by
-//! Open MPI told to yield, in one run.
+//! `cargo xtask bench crowd`: an allreduce of 8 bytes among eight ranks on two processors, over the
+//! shared-memory wire and by Open MPI told to yield, in one run.
 //!
 //! # Not here
-//! The measured loops: `crates/clearway-runtime/benches/shm_allreduce.rs`, and `allreduce_peer.c` for MPI.
+//! The measured loops: `crates/clearway-runtime/benches/shm_allreduce.rs`, and `allreduce_peer.c`
+//! for MPI.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,7 +24,8 @@ const RANKS: u32 = 8;
 /// Longest run of any program in s; one that hangs is ended by `timeout`.
 const DEADLINE_S: &str = "60";
 /// The names of figures in the programs' lines and in tables.
-const FIGURES: [(&str, &str); 3] = [("p50_ns", "median, us"), ("p99_ns", "p99, us"), ("mean_ns", "mean, us")];
+const FIGURES: [(&str, &str); 3] =
+    [("p50_ns", "median, us"), ("p99_ns", "p99, us"), ("mean_ns", "mean, us")];
 const WIRE: &str = "shm wire";
 const MPI: &str = "Open MPI, yielding";
 
@@ -31,8 +33,10 @@ type CrowdFigures = BTreeMap<(&'static str, &'static str), Vec<f64>>;
 
 /// Runs the bench.
 pub(super) fn run(options: &BenchArguments) -> Result<ExitCode> {
-    let (cores, wire) =
-        (link::cores()?.map(|core| core.to_string()).join(","), build("clearway-runtime", "shm_allreduce")?);
+    let (cores, wire) = (
+        link::cores()?.map(|core| core.to_string()).join(","),
+        build("clearway-runtime", "shm_allreduce")?,
+    );
     let mpi = OPEN_MPI.compile(&directory(), "allreduce_peer", PEER);
     let loaded = load();
     let mut figures = CrowdFigures::new();
@@ -100,7 +104,10 @@ fn collect(contest: &'static str, line: &str, figures: &mut CrowdFigures) -> Res
 /// The ratio of medians for each figure that both have.
 fn ratios(figures: &CrowdFigures) -> BTreeMap<&'static str, f64> {
     let of = |contest, name| figures.get(&(contest, name)).and_then(|values| spread(values));
-    FIGURES.iter().filter_map(|(_, name)| Some((*name, of(WIRE, *name)?.0 / of(MPI, *name)?.0))).collect()
+    FIGURES
+        .iter()
+        .filter_map(|(_, name)| Some((*name, of(WIRE, *name)?.0 / of(MPI, *name)?.0)))
+        .collect()
 }
 
 fn text(options: &BenchArguments, cores: &str, loaded: f64, figures: &CrowdFigures) -> String {
@@ -111,7 +118,9 @@ fn text(options: &BenchArguments, cores: &str, loaded: f64, figures: &CrowdFigur
     );
     for ((contest, name), values) in figures {
         if let Some((median, least, greatest)) = spread(values) {
-            text.push_str(&format!("  {contest:<22} {name:<14} {median:>9.2} ({least:.2} to {greatest:.2})\n"));
+            text.push_str(&format!(
+                "  {contest:<22} {name:<14} {median:>9.2} ({least:.2} to {greatest:.2})\n"
+            ));
         }
     }
     text.push('\n');
@@ -121,10 +130,17 @@ fn text(options: &BenchArguments, cores: &str, loaded: f64, figures: &CrowdFigur
     text
 }
 
-fn record(options: &BenchArguments, cores: &str, loaded: f64, figures: &CrowdFigures) -> serde_json::Value {
+fn record(
+    options: &BenchArguments,
+    cores: &str,
+    loaded: f64,
+    figures: &CrowdFigures,
+) -> serde_json::Value {
     let each: Vec<_> = figures
         .iter()
-        .map(|((contest, name), values)| json!({"contest": contest, "name": name, "rounds": values}))
+        .map(
+            |((contest, name), values)| json!({"contest": contest, "name": name, "rounds": values}),
+        )
         .collect();
     json!({
         "bench": "crowd",

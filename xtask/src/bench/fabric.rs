@@ -1,16 +1,19 @@
-//! `cargo xtask bench fabric`: what a simulated packet costs, beside ns-3 and SimGrid on the same pattern in the same run.
+//! `cargo xtask bench fabric`: what a simulated packet costs, beside ns-3 and SimGrid on the same
+//! pattern in the same run.
 //!
 //! # Model
-//! Each contestant is a process of its own that says how much processor time its run took (without building the network)
-//! and, of ours, the most memory. Rounds go forwards and backwards in turn. Peers are programs of `xtask/peers`, built here
-//! when their libraries are installed: each once as it is without being asked, once as fast as it can be made.
+//! Each contestant is a process of its own that says how much processor time its run took (without
+//! building the network) and, of ours, the most memory. Rounds go forwards and backwards in turn.
+//! Peers are programs of `xtask/peers`, built here when their libraries are installed: each once as
+//! it is without being asked, once as fast as it can be made.
 //!
-//! SimGrid has no packets: flows share links fairly. Its *default* model is LV08 with cross-traffic and TCP's window; its *plain*
-//! model is CM02 without these and without factors. The plain one is of our speed by packets or better, and slower than ours by
-//! trains; only ratios to the default model and to trains are demanded.
+//! SimGrid has no packets: flows share links fairly. Its *default* model is LV08 with cross-traffic
+//! and TCP's window; its *plain* model is CM02 without these and without factors. The plain one is
+//! of our speed by packets or better, and slower than ours by trains; only ratios to the default
+//! model and to trains are demanded.
 //!
-//! Costs are compared for each packet or message: the big runs of ns-3 and of SimGrid as it comes are too long, so they carry
-//! a part of the same traffic, or run once.
+//! Costs are compared for each packet or message: the big runs of ns-3 and of SimGrid as it comes
+//! are too long, so they carry a part of the same traffic, or run once.
 //!
 //! # Not here
 //! The measured loops: `crates/clearway-sim/benches/fabric_bench.rs`.
@@ -60,7 +63,11 @@ enum Repetition {
     Once,
 }
 
-const fn contest(name: &'static str, side: FabricSide, arguments: &'static str) -> FabricContestant {
+const fn contest(
+    name: &'static str,
+    side: FabricSide,
+    arguments: &'static str,
+) -> FabricContestant {
     FabricContestant { name, side, arguments, often: Repetition::Always }
 }
 
@@ -74,7 +81,8 @@ const XC_26: [&str; 2] = ["xc 9984 at 0.3, minimal", "xc 9984 at 0.3, adaptive"]
 const NS3_64: &str = "ns-3, tree 64, routes by hand";
 const NS3_384: [&str; 2] = ["ns-3, tree 384, global routing", "ns-3, tree 384, routes by hand"];
 const SIMGRID_64: &str = "SimGrid, tree 64, plain model";
-const SIMGRID_384: [&str; 2] = ["SimGrid, tree 384, default model", "SimGrid, tree 384, plain model"];
+const SIMGRID_384: [&str; 2] =
+    ["SimGrid, tree 384, default model", "SimGrid, tree 384, plain model"];
 
 /// 64 KiB messages everywhere but on the Cray XC; see the programs for their arguments.
 const CONTESTS: [FabricContestant; 17] = [
@@ -147,7 +155,12 @@ const PEERS: [(FabricSide, &str, &[&str], &str); 2] = [
         &["-lns3-core", "-lns3-network", "-lns3-internet", "-lns3-point-to-point"],
         "apt install g++ libns3-dev",
     ),
-    (FabricSide::SimGrid, "simgrid_tree", &["-std=c++17", "-lsimgrid"], "apt install g++ libsimgrid-dev"),
+    (
+        FabricSide::SimGrid,
+        "simgrid_tree",
+        &["-std=c++17", "-lsimgrid"],
+        "apt install g++ libsimgrid-dev",
+    ),
 ];
 
 /// Runs the whole contest.
@@ -166,7 +179,8 @@ pub(super) fn run(options: &BenchArguments) -> Result<ExitCode> {
             if round > 0 && contest.often == Repetition::Once {
                 continue;
             }
-            let line = once(program, contest.arguments).with_context(|| contest.name.to_string())?;
+            let line =
+                once(program, contest.arguments).with_context(|| contest.name.to_string())?;
             for (name, figure) in parse_figures(contest.side, &line)? {
                 figures.entry((contest.name, name)).or_default().push(figure);
             }
@@ -190,31 +204,38 @@ pub(super) fn run(options: &BenchArguments) -> Result<ExitCode> {
 /// The programs that can run here.
 fn programs() -> Result<BTreeMap<FabricSide, PathBuf>> {
     let mut programs = BTreeMap::from([(FabricSide::Ours, build("clearway-sim", "fabric_bench")?)]);
-    let metadata = cargo_metadata::MetadataCommand::new().no_deps().exec().context("cargo metadata")?;
-    let (sources, made) = (metadata.workspace_root.join("xtask/peers"), metadata.target_directory.join("peers"));
+    let metadata =
+        cargo_metadata::MetadataCommand::new().no_deps().exec().context("cargo metadata")?;
+    let (sources, made) =
+        (metadata.workspace_root.join("xtask/peers"), metadata.target_directory.join("peers"));
     std::fs::create_dir_all(&made).context("a directory for the peers' programs")?;
     for (side, name, flags, install) in PEERS {
         let (source, program) = (sources.join(format!("{name}.cc")), made.join(name));
         match compile(source.as_std_path(), program.as_std_path(), flags) {
             Ok(()) => drop(programs.insert(side, program.into())),
-            Err(error) => eprintln!("skipped: {name} does not build ({error:#}); to have it: {install}"),
+            Err(error) => {
+                eprintln!("skipped: {name} does not build ({error:#}); to have it: {install}")
+            }
         }
     }
     Ok(programs)
 }
 
 fn compile(source: &Path, program: &Path, flags: &[&str]) -> Result<()> {
-    let output = Command::new("c++").arg("-O2").arg("-o").arg(program).arg(source).args(flags).output();
+    let output =
+        Command::new("c++").arg("-O2").arg("-o").arg(program).arg(source).args(flags).output();
     let output = output.context("no C++ compiler `c++`")?;
     let complaint = String::from_utf8_lossy(&output.stderr);
-    let first = complaint.lines().find(|line| line.contains("error") || line.contains("cannot find"));
+    let first =
+        complaint.lines().find(|line| line.contains("error") || line.contains("cannot find"));
     ensure!(output.status.success(), "{}", first.unwrap_or("c++ failed"));
     Ok(())
 }
 
 /// One run; the line of figures that it wrote last.
 fn once(program: &Path, arguments: &str) -> Result<String> {
-    let output = Command::new(program).args(arguments.split(' ')).output().context("cannot be run")?;
+    let output =
+        Command::new(program).args(arguments.split(' ')).output().context("cannot be run")?;
     ensure!(output.status.success(), "failed: {}", String::from_utf8_lossy(&output.stderr).trim());
     let said = String::from_utf8_lossy(&output.stdout);
     said.lines().last().map(str::to_string).context("said nothing")
@@ -234,8 +255,11 @@ fn parse_figures(side: FabricSide, line: &str) -> Result<Vec<(&'static str, f64)
         return Ok(vec![(MESSAGE, cpu_us / value(line, "messages")?)]);
     }
     let packets = value(line, "packets")?;
-    let mut seen =
-        vec![(SPEED, packets / cpu_us), (PACKET, cpu_us / packets), (EVENTS, value(line, "events")? / packets)];
+    let mut seen = vec![
+        (SPEED, packets / cpu_us),
+        (PACKET, cpu_us / packets),
+        (EVENTS, value(line, "events")? / packets),
+    ];
     if side == FabricSide::Ours {
         ensure!(word(line, "delivered") == word(line, "injected"), "not all was delivered: {line}");
         seen.push((MESSAGE, cpu_us / value(line, "delivered")?));
@@ -273,7 +297,9 @@ fn text(options: &BenchArguments, loaded: f64, figures: &Figures) -> String {
             FabricSide::SimGrid => &[MESSAGE],
         };
         for &name in names {
-            if let Some((median, least, greatest)) = figures.get(&(contest.name, name)).and_then(|all| spread(all)) {
+            if let Some((median, least, greatest)) =
+                figures.get(&(contest.name, name)).and_then(|all| spread(all))
+            {
                 text.push_str(&format!(
                     "  {:<34} {name:<26} {median:>9.3} ({least:.3} to {greatest:.3})\n",
                     contest.name
@@ -289,7 +315,9 @@ fn text(options: &BenchArguments, loaded: f64, figures: &Figures) -> String {
                 MedianBound::AtMost(bar) => ("at most", bar, median <= bar),
             };
             let verdict = if met { "met" } else { "missed" };
-            text.push_str(&format!("  {contest}, {name}: {median:.3}, must be {words} {bar}: {verdict}\n"));
+            text.push_str(&format!(
+                "  {contest}, {name}: {median:.3}, must be {words} {bar}: {verdict}\n"
+            ));
         }
     }
     text.push('\n');
@@ -312,11 +340,16 @@ fn record(
 ) -> serde_json::Value {
     let each: Vec<_> = figures
         .iter()
-        .map(|((contest, name), values)| json!({"contest": contest, "name": name, "rounds": values}))
+        .map(
+            |((contest, name), values)| json!({"contest": contest, "name": name, "rounds": values}),
+        )
         .collect();
-    let commands: BTreeMap<_, _> = CONTESTS.iter().map(|contest| (contest.name, contest.arguments)).collect();
-    let ratios: BTreeMap<_, _> =
-        ratios(figures).into_iter().map(|(sentence, ratio, bar)| (sentence, json!([ratio, bar]))).collect();
+    let commands: BTreeMap<_, _> =
+        CONTESTS.iter().map(|contest| (contest.name, contest.arguments)).collect();
+    let ratios: BTreeMap<_, _> = ratios(figures)
+        .into_iter()
+        .map(|(sentence, ratio, bar)| (sentence, json!([ratio, bar])))
+        .collect();
     json!({
         "bench": "fabric",
         "profile": "release",
@@ -335,10 +368,16 @@ mod tests {
 
     #[test]
     fn parse_figures__ours_refuses_a_run_that_lost_something() {
-        let line = "packets 10 events 30 cpu_ns 5000 memory_kib 1000 injected 5 delivered 5 digest ab";
+        let line =
+            "packets 10 events 30 cpu_ns 5000 memory_kib 1000 injected 5 delivered 5 digest ab";
         let figures = parse_figures(FabricSide::Ours, line).expect("a whole run");
-        assert_eq!(figures, [(SPEED, 2.0), (PACKET, 0.5), (EVENTS, 3.0), (MESSAGE, 1.0), (MEMORY, 1.024)]);
-        assert!(parse_figures(FabricSide::Ours, &line.replace("delivered 5", "delivered 4")).is_err());
+        assert_eq!(
+            figures,
+            [(SPEED, 2.0), (PACKET, 0.5), (EVENTS, 3.0), (MESSAGE, 1.0), (MEMORY, 1.024)]
+        );
+        assert!(
+            parse_figures(FabricSide::Ours, &line.replace("delivered 5", "delivered 4")).is_err()
+        );
     }
 
     #[test]

@@ -1,11 +1,14 @@
-//! `cargo xtask bench faults [--rounds N]`: a minute of reliable messages between two processes, over two rails that lose, damage, double, reorder and
-//! fail, while the receiver is stopped now and then. The result is whether every byte was what it should be.
+//! `cargo xtask bench faults [--rounds N]`: a minute of reliable messages between two processes,
+//! over two rails that lose, damage, double, reorder and fail, while the receiver is stopped now
+//! and then. The result is whether every byte was what it should be.
 //!
 //! # Model
-//! The faults are made by the kernel's packet filter at both hosts, for what comes in: a share is dropped, one byte of a share is changed behind the
-//! checksum of UDP, a share comes twice, and a share is marked as of another class where it leaves, so that it overtakes or is overtaken. On
-//! top of that, by turns drawn from the round's number: a rail is filtered for a while, a rail's interface goes down for a while, the
-//! receiver is stopped for a while. The draws of each round can be repeated.
+//! The faults are made by the kernel's packet filter at both hosts, for what comes in: a share is
+//! dropped, one byte of a share is changed behind the checksum of UDP, a share comes twice, and a
+//! share is marked as of another class where it leaves, so that it overtakes or is overtaken. On
+//! top of that, by turns drawn from the round's number: a rail is filtered for a while, a rail's
+//! interface goes down for a while, the receiver is stopped for a while. The draws of each round
+//! can be repeated.
 //!
 //! # Not here
 //! The ends: `crates/clearway-runtime/benches/reliable_faults.rs`.
@@ -25,7 +28,8 @@ use super::{BenchArguments, build, build_program};
 const RATE: &str = "100Mb/s";
 /// Length of one round.
 const SECONDS: u64 = 60;
-/// In thousandths, for what comes in at each host: lost, damaged, doubled; and for what leaves: sent in another class.
+/// In thousandths, for what comes in at each host: lost, damaged, doubled; and for what leaves:
+/// sent in another class.
 const SHARES: [u32; 4] = [20, 5, 10, 10];
 /// The interface of the second rail.
 const SECOND: &str = "eth1";
@@ -52,10 +56,16 @@ pub(super) fn run(options: &BenchArguments) -> Result<ExitCode> {
         is_good &= lines.is_ok();
         match lines {
             Ok([sent, received]) if options.json => {
-                println!("{}", json!({"bench": "faults", "round": round, "sent": sent.trim(), "received": received}));
+                println!(
+                    "{}",
+                    json!({"bench": "faults", "round": round, "sent": sent.trim(), "received": received})
+                );
             }
             Ok([sent, received]) => {
-                println!("round {round}: every byte as it was\n  sent: {}\n  received: {received}", sent.trim())
+                println!(
+                    "round {round}: every byte as it was\n  sent: {}\n  received: {received}",
+                    sent.trim()
+                )
             }
             Err(error) => println!("round {round}: FAILED: {error:#}"),
         }
@@ -87,15 +97,23 @@ fn rules(own: &[String], filtered: Option<usize>) -> String {
 fn one(lab: &LabPair, bench: &str, seed: u64) -> Result<[String; 2]> {
     let own = [0, 1].map(|host| lab.ends(host, 2));
     let ends = own.clone().map(|ends| ends.split(',').map(str::to_owned).collect::<Vec<_>>());
-    let set = |filtered| (0..2).try_for_each(|host| lab.filter(host, &rules(&ends[host], filtered)));
+    let set =
+        |filtered| (0..2).try_for_each(|host| lab.filter(host, &rules(&ends[host], filtered)));
     set(None)?;
     let (seconds, seed_text) = (SECONDS.to_string(), seed.to_string());
-    let mut receiver =
-        lab.on(1, bench).args(["receive", &own[1], &own[0], &seconds, &seed_text]).stdout(Stdio::piped()).spawn()?;
-    let mut lines = BufReader::new(receiver.stdout.take().context("a pipe from the receiver")?).lines();
+    let mut receiver = lab
+        .on(1, bench)
+        .args(["receive", &own[1], &own[0], &seconds, &seed_text])
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut lines =
+        BufReader::new(receiver.stdout.take().context("a pipe from the receiver")?).lines();
     ensure!(lines.next().transpose()?.as_deref() == Some("ready"), "the receiver does not begin");
-    let sender =
-        lab.on(0, bench).args(["send", &own[0], &own[1], &seconds, &seed_text]).stdout(Stdio::piped()).spawn()?;
+    let sender = lab
+        .on(0, bench)
+        .args(["send", &own[0], &own[1], &seconds, &seed_text])
+        .stdout(Stdio::piped())
+        .spawn()?;
     let begin = Instant::now();
     let mut drawn = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut draw = move |below: u64| {
@@ -107,15 +125,21 @@ fn one(lab: &LabPair, bench: &str, seed: u64) -> Result<[String; 2]> {
     };
     while begin.elapsed() < Duration::from_secs(SECONDS) {
         thread::sleep(Duration::from_millis(200 + draw(1_500)));
-        let turn = [FaultPeriod::Filtered(0), FaultPeriod::Filtered(1), FaultPeriod::Down, FaultPeriod::Stopped]
-            [draw(4) as usize];
+        let turn = [
+            FaultPeriod::Filtered(0),
+            FaultPeriod::Filtered(1),
+            FaultPeriod::Down,
+            FaultPeriod::Stopped,
+        ][draw(4) as usize];
         let length = Duration::from_millis(50 + draw(600));
         take(lab, turn, length, &receiver, &set)?;
     }
     let sent = output(sender)?;
     let received = lines.next().transpose()?.unwrap_or_default();
     ensure!(receiver.wait()?.success(), "the receiver says: {received}");
-    let same = ["operations", "bytes"].iter().all(|name| value_of(&sent, name) == value_of(&received, name));
+    let same = ["operations", "bytes"]
+        .iter()
+        .all(|name| value_of(&sent, name) == value_of(&received, name));
     ensure!(same, "sent: {}, received: {received}", sent.trim());
     Ok([sent, received])
 }
@@ -130,7 +154,9 @@ fn take(
 ) -> Result<()> {
     let link = |state: &str| lab.on(0, "ip").args(["link", "set", SECOND, state]).status();
     // The receiver is what `timeout` started, in a group of its own.
-    let signal = |name: &str| Command::new("kill").args([name, "--", &format!("-{}", receiver.id())]).status();
+    let signal = |name: &str| {
+        Command::new("kill").args([name, "--", &format!("-{}", receiver.id())]).status()
+    };
     match turn {
         FaultPeriod::Filtered(rail) => set(Some(rail))?,
         FaultPeriod::Down => drop(link("down")?),

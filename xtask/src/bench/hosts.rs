@@ -1,4 +1,5 @@
-//! A lab for benches: virtual hosts on a switch, programs in them, and packets lost where they come in.
+//! A lab for benches: virtual hosts on a switch, programs in them, and packets lost where they come
+//! in.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -18,22 +19,33 @@ pub(super) struct Hosts {
 }
 
 impl Hosts {
-    /// Creates a lab of this many hosts with links of `rate`, whose packets may be of up to `frames` frames, by the program at this path.
+    /// Creates a lab of this many hosts with links of `rate`, whose packets may be of up to
+    /// `frames` frames, by the program at this path.
     pub(super) fn up(program: PathBuf, hosts: usize, rate: &str, frames: u32) -> Result<Self> {
-        let name = format!("bench-{frames}-{}-{}", rate.to_lowercase().replace('/', ""), std::process::id());
+        let name = format!(
+            "bench-{frames}-{}-{}",
+            rate.to_lowercase().replace('/', ""),
+            std::process::id()
+        );
         // A lab that does not go down is ended with its keeper.
         let down = Afterwards::run(&program, &["lab", "down", "--name", &name])?;
         let mut lab = Self { program, name, addresses: Vec::new(), _down: down };
         let (count, frames) = (hosts.to_string(), frames.to_string());
-        let up = ["lab", "up", "--name", &lab.name, "--hosts", &count, "--rate", rate, "--queue", "fifo"];
+        let up = [
+            "lab", "up", "--name", &lab.name, "--hosts", &count, "--rate", rate, "--queue", "fifo",
+        ];
         let mut command = Command::new(&lab.program);
         command.args(up).args(["--offload", &frames, "--skip-self-test"]);
         let output = command.output().context("clearway lab up")?;
         ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr).trim());
         for host in 0..hosts {
-            let output = lab.on(host, "ip").args(["-4", "-o", "addr", "show", "scope", "global"]).output()?;
+            let output = lab
+                .on(host, "ip")
+                .args(["-4", "-o", "addr", "show", "scope", "global"])
+                .output()?;
             let text = String::from_utf8_lossy(&output.stdout).into_owned();
-            let address = text.split_ascii_whitespace().nth(3).and_then(|net| net.split('/').next());
+            let address =
+                text.split_ascii_whitespace().nth(3).and_then(|net| net.split('/').next());
             lab.addresses.push(address.context("a host without an address")?.to_owned());
         }
         Ok(lab)
@@ -55,7 +67,12 @@ impl Hosts {
             ),
         };
         for host in 0..self.addresses.len() {
-            let mut child = self.on(host, "nft").args(["-f", "-"]).stdin(Stdio::piped()).spawn().context("nft")?;
+            let mut child = self
+                .on(host, "nft")
+                .args(["-f", "-"])
+                .stdin(Stdio::piped())
+                .spawn()
+                .context("nft")?;
             let mut input = child.stdin.take().context("a pipe to nft")?;
             input.write_all(format!("flush ruleset\n{rule}").as_bytes())?;
             drop(input);
@@ -66,17 +83,22 @@ impl Hosts {
 
     /// The network of all hosts.
     pub(super) fn network(&self) -> String {
-        let prefix =
-            self.addresses.first().and_then(|address| address.rsplit_once('.')).map_or("", |(prefix, _)| prefix);
+        let prefix = self
+            .addresses
+            .first()
+            .and_then(|address| address.rsplit_once('.'))
+            .map_or("", |(prefix, _)| prefix);
         format!("{prefix}.0/24")
     }
 
-    /// A script in `directory` that runs a command on the host with an address: what launchers take for `ssh`.
+    /// A script in `directory` that runs a command on the host with an address: what launchers take
+    /// for `ssh`.
     pub(super) fn agent(&self, directory: &Path) -> Result<PathBuf> {
         use std::os::unix::fs::PermissionsExt;
         let path = directory.join(format!("agent-{}", self.name));
         let mut text =
-            "#!/bin/sh\nwhile case $1 in -*) true;; *) false;; esac; do shift; done\ncase $1 in\n".to_owned();
+            "#!/bin/sh\nwhile case $1 in -*) true;; *) false;; esac; do shift; done\ncase $1 in\n"
+                .to_owned();
         for (host, address) in self.addresses.iter().enumerate() {
             text += &format!("{address}) host=h{host};;\n");
         }
@@ -92,10 +114,14 @@ impl Hosts {
     }
 }
 
-/// Says which of `programs` is not installed, as the reason why `what` is skipped; whether none is missing.
+/// Says which of `programs` is not installed, as the reason why `what` is skipped; whether none is
+/// missing.
 pub(super) fn are_there(what: &str, programs: &[&str]) -> bool {
     let is_missing = |program: &&&str| {
-        let which = Command::new("sh").args(["-c", &format!("command -v {program}")]).stdout(Stdio::null()).status();
+        let which = Command::new("sh")
+            .args(["-c", &format!("command -v {program}")])
+            .stdout(Stdio::null())
+            .status();
         !which.is_ok_and(|status| status.success())
     };
     match programs.iter().find(is_missing) {

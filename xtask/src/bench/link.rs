@@ -1,7 +1,8 @@
 //! Two network namespaces joined by a veth pair, and programs run at its ends.
 //!
 //! # Invariants
-//! I1. The second namespace lives as long as this value: its keeper reads a pipe that closes with it.
+//! I1. The second namespace lives as long as this value: its keeper reads a pipe that closes with
+//!     it.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::Ipv4Addr;
@@ -38,7 +39,8 @@ impl Link {
         // The echo comes when the keeper is in its namespace.
         pipe.as_mut().context("a pipe to the keeper")?.write_all(b"?\n").context("the keeper")?;
         let mut echo = String::new();
-        BufReader::new(keeper.stdout.take().context("a pipe from the keeper")?).read_line(&mut echo)?;
+        BufReader::new(keeper.stdout.take().context("a pipe from the keeper")?)
+            .read_line(&mut echo)?;
         let link = Self { keeper, pipe, cores: cores()? };
         link.connect()?;
         Ok(link)
@@ -85,14 +87,19 @@ fn ip(line: &str) -> Result<()> {
     let mut words = line.split(' ');
     let program = words.next().unwrap_or_default();
     let output = Command::new(program).args(words).output().with_context(|| line.to_string())?;
-    ensure!(output.status.success(), "`{line}` failed: {}", String::from_utf8_lossy(&output.stderr).trim());
+    ensure!(
+        output.status.success(),
+        "`{line}` failed: {}",
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
     Ok(())
 }
 
 /// The first two cores that this process may use.
 pub(super) fn cores() -> Result<[u32; 2]> {
     let status = std::fs::read_to_string("/proc/self/status").context("/proc/self/status")?;
-    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap_or_default();
+    let list =
+        status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap_or_default();
     let mut cores = allowed(list.trim()).into_iter();
     let first = cores.next().context("a core to run on")?;
     let second = cores.next().context("this bench needs two cores, one for each end")?;

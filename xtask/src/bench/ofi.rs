@@ -1,9 +1,10 @@
-//! `cargo xtask bench ofi`: the libfabric wire beside the same provider without it, between two virtual hosts.
+//! `cargo xtask bench ofi`: the libfabric wire beside the same provider without it, between two
+//! virtual hosts.
 //!
 //! # Model
-//! Messages of 64 bytes in turns, beside a bare loop of `fi_send` and `fi_cq_read` and beside libfabric's own `fi_pingpong`,
-//! which tells a mean only; one-sided writes of 64 KiB and 1 MiB, 16 under way at a time, beside a bare loop of `fi_write`.
-//! All ends poll.
+//! Messages of 64 bytes in turns, beside a bare loop of `fi_send` and `fi_cq_read` and beside
+//! libfabric's own `fi_pingpong`, which tells a mean only; one-sided writes of 64 KiB and 1 MiB, 16
+//! under way at a time, beside a bare loop of `fi_write`. All ends poll.
 //!
 //! # Not here
 //! The measured loops: `crates/clearway-ofi/benches/ofi_bench.rs` and `ofi_peer.c`.
@@ -65,7 +66,12 @@ pub(super) const OFI: &[Contestant] = &[
     },
 ];
 
-fn wire(link: &Link, programs: &Programs, [near_role, far_role]: [&str; 2], size: &str) -> Result<RunFigures> {
+fn wire(
+    link: &Link,
+    programs: &Programs,
+    [near_role, far_role]: [&str; 2],
+    size: &str,
+) -> Result<RunFigures> {
     let (here, there) = (NEAR.to_string(), FAR.to_string());
     let (mut near, mut far) = (link.near(), link.far());
     near.arg(&programs.wire).args([near_role, &here, &there, LENGTH_S, size]);
@@ -73,7 +79,12 @@ fn wire(link: &Link, programs: &Programs, [near_role, far_role]: [&str; 2], size
     figures(&run(near, far)?.0)
 }
 
-fn bare(link: &Link, programs: &Programs, [near_role, far_role]: [&str; 2], size: &str) -> Result<RunFigures> {
+fn bare(
+    link: &Link,
+    programs: &Programs,
+    [near_role, far_role]: [&str; 2],
+    size: &str,
+) -> Result<RunFigures> {
     let program = programs.libfabric.as_deref().context("no program")?;
     let (here, there) = (NEAR.to_string(), FAR.to_string());
     let (mut near, mut far) = (link.near(), link.far());
@@ -92,16 +103,32 @@ fn figures(line: &str) -> Result<RunFigures> {
 
 fn pingpong(link: &Link) -> Result<RunFigures> {
     let (mut near, mut far) = (link.near(), link.far());
-    // It says nothing when it is ready, so its end of a pipe is opened for it; the near one asks again until it is heard.
-    far.args(["sh", "-c", "echo ready; exec fi_pingpong -e rdm -S 64 -p \"$0\" -I \"$1\" >/dev/null", PROVIDER, TURNS]);
-    near.args(["sh", "-c", "sleep 0.5; exec fi_pingpong -e rdm -S 64 -p \"$0\" -I \"$1\" \"$2\"", PROVIDER, TURNS]);
+    // It says nothing when it is ready, so its end of a pipe is opened for it; the near one asks
+    // again until it is heard.
+    far.args([
+        "sh",
+        "-c",
+        "echo ready; exec fi_pingpong -e rdm -S 64 -p \"$0\" -I \"$1\" >/dev/null",
+        PROVIDER,
+        TURNS,
+    ]);
+    near.args([
+        "sh",
+        "-c",
+        "sleep 0.5; exec fi_pingpong -e rdm -S 64 -p \"$0\" -I \"$1\" \"$2\"",
+        PROVIDER,
+        TURNS,
+    ]);
     near.arg(FAR.to_string());
     Ok(vec![(MEAN, pingpong_mean(&run(near, far)?.0)?)])
 }
 
 /// The column `usec/xfer` of `fi_pingpong`: half a round trip.
 fn pingpong_mean(text: &str) -> Result<f64> {
-    let line = text.lines().find(|line| line.starts_with("64 ")).with_context(|| format!("no figures in `{text}`"))?;
+    let line = text
+        .lines()
+        .find(|line| line.starts_with("64 "))
+        .with_context(|| format!("no figures in `{text}`"))?;
     let words: Vec<&str> = line.split_ascii_whitespace().collect();
     words.get(6).and_then(|word| word.parse().ok()).context("no column usec/xfer")
 }

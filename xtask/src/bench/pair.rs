@@ -1,4 +1,5 @@
-//! Two hosts of a lab for benches of transfers: programs on them, faults made by the kernel's packet filter, one transfer timed.
+//! Two hosts of a lab for benches of transfers: programs on them, faults made by the kernel's
+//! packet filter, one transfer timed.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
@@ -17,7 +18,9 @@ const PORTS: [u16; 2] = [7_000, 7_001];
 pub(super) fn lacks_programs(bench: &str) -> bool {
     let is_missing = |program: &&str| Command::new(program).arg("--version").output().is_err();
     let missing = ["nft", "ip", "timeout"].into_iter().find(is_missing);
-    missing.inspect(|program| eprintln!("skipped: bench {bench} needs the program `{program}`")).is_some()
+    missing
+        .inspect(|program| eprintln!("skipped: bench {bench} needs the program `{program}`"))
+        .is_some()
 }
 
 /// A lab that ends with this value.
@@ -41,21 +44,34 @@ pub(super) struct TransferSummary {
 }
 
 impl LabPair {
-    /// Creates two hosts with this many rails of `rate`, queues of `queue`, and packets of up to this many `frames`.
-    pub(super) fn up(program: PathBuf, rails: usize, rate: &str, queue: &str, frames: u32) -> Result<Self> {
+    /// Creates two hosts with this many rails of `rate`, queues of `queue`, and packets of up to
+    /// this many `frames`.
+    pub(super) fn up(
+        program: PathBuf,
+        rails: usize,
+        rate: &str,
+        queue: &str,
+        frames: u32,
+    ) -> Result<Self> {
         let name = format!("bench-{frames}-{}", std::process::id());
         // A lab that does not go down is ended with its keeper.
         let down = Afterwards::run(&program, &["lab", "down", "--name", &name])?;
         let mut lab = Self { program, name, addresses: Default::default(), _down: down };
         let (rails, frames) = (rails.to_string(), frames.to_string());
-        let up = ["lab", "up", "--name", &lab.name, "--hosts", "2", "--rails", &rails, "--rate", rate];
+        let up =
+            ["lab", "up", "--name", &lab.name, "--hosts", "2", "--rails", &rails, "--rate", rate];
         let up = up.into_iter().chain(["--queue", queue, "--offload", &frames, "--skip-self-test"]);
         let output = Command::new(&lab.program).args(up).output().context("clearway lab up")?;
         ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr).trim());
         for host in 0..2 {
-            let output = lab.on(host, "ip").args(["-4", "-o", "addr", "show", "scope", "global"]).output()?;
+            let output = lab
+                .on(host, "ip")
+                .args(["-4", "-o", "addr", "show", "scope", "global"])
+                .output()?;
             let text = String::from_utf8_lossy(&output.stdout).into_owned();
-            let of_line = |line: &str| Some(line.split_ascii_whitespace().nth(3)?.split('/').next()?.to_owned());
+            let of_line = |line: &str| {
+                Some(line.split_ascii_whitespace().nth(3)?.split('/').next()?.to_owned())
+            };
             lab.addresses[host] = text.lines().filter_map(of_line).collect();
             ensure!(!lab.addresses[host].is_empty(), "a host without an address");
         }
@@ -66,13 +82,17 @@ impl LabPair {
     pub(super) fn on(&self, host: usize, program: &str) -> Command {
         let mut command = Command::new("timeout");
         let name = format!("h{host}");
-        command.arg(DEADLINE_S).arg(&self.program).args(["lab", "exec", "--name", &self.name, &name, "--", program]);
+        command
+            .arg(DEADLINE_S)
+            .arg(&self.program)
+            .args(["lab", "exec", "--name", &self.name, &name, "--", program]);
         command
     }
 
     /// Gives a host these rules of `nft`, and no others.
     pub(super) fn filter(&self, host: usize, rules: &str) -> Result<()> {
-        let mut child = self.on(host, "nft").args(["-f", "-"]).stdin(Stdio::piped()).spawn().context("nft")?;
+        let mut child =
+            self.on(host, "nft").args(["-f", "-"]).stdin(Stdio::piped()).spawn().context("nft")?;
         let mut input = child.stdin.take().context("a pipe to nft")?;
         input.write_all(format!("flush ruleset\n{rules}").as_bytes())?;
         drop(input);
@@ -89,11 +109,15 @@ impl LabPair {
 
     /// The addresses of a host's ends on the first `rails` rails, as the programs take them.
     pub(super) fn ends(&self, host: usize, rails: usize) -> String {
-        let ends = self.addresses[host].iter().take(rails).map(|address| format!("{address}:{}", PORTS[host]));
+        let ends = self.addresses[host]
+            .iter()
+            .take(rails)
+            .map(|address| format!("{address}:{}", PORTS[host]));
         ends.collect::<Vec<_>>().join(",")
     }
 
-    /// Runs one transfer over this many rails of host 0 to host 1; `meanwhile` is called when it has begun.
+    /// Runs one transfer over this many rails of host 0 to host 1; `meanwhile` is called when it
+    /// has begun.
     pub(super) fn carry(
         &self,
         roles: [&str; 3],
@@ -118,11 +142,22 @@ impl LabPair {
         meanwhile: impl FnOnce() -> Result<()>,
     ) -> Result<TransferSummary> {
         let mib = mib.to_string();
-        let mut receiver =
-            self.on(hosts[1], bench).args([receive, &far, &near, &mib]).stdout(Stdio::piped()).spawn()?;
-        let mut lines = BufReader::new(receiver.stdout.take().context("a pipe from the receiver")?).lines();
-        ensure!(lines.next().transpose()?.as_deref() == Some("ready"), "the receiver does not begin");
-        let sender = self.on(hosts[0], bench).args([send, &near, &far, &mib]).stdout(Stdio::piped()).spawn()?;
+        let mut receiver = self
+            .on(hosts[1], bench)
+            .args([receive, &far, &near, &mib])
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let mut lines =
+            BufReader::new(receiver.stdout.take().context("a pipe from the receiver")?).lines();
+        ensure!(
+            lines.next().transpose()?.as_deref() == Some("ready"),
+            "the receiver does not begin"
+        );
+        let sender = self
+            .on(hosts[0], bench)
+            .args([send, &near, &far, &mib])
+            .stdout(Stdio::piped())
+            .spawn()?;
         let acted = meanwhile();
         let sent = output(sender)?;
         let received = lines.next().transpose()?.unwrap_or_default();
@@ -131,13 +166,19 @@ impl LabPair {
         let seconds = value_of(&sent, "seconds").context("no time was told")?;
         let processor = value_of(&sent, "processor").zip(value_of(&received, "processor"));
         let processor = processor.map_or(f64::NAN, |(near, far)| near + far);
-        Ok(TransferSummary { seconds, processor, gap: value_of(&received, "gap").unwrap_or(f64::NAN) })
+        Ok(TransferSummary {
+            seconds,
+            processor,
+            gap: value_of(&received, "gap").unwrap_or(f64::NAN),
+        })
     }
 }
 
 /// A table of `nft` with this rule for what comes in.
 pub(super) fn incoming(rule: &str) -> String {
-    format!("table ip faults {{\n chain in {{\n type filter hook input priority 0\n {rule}\n }}\n}}\n")
+    format!(
+        "table ip faults {{\n chain in {{\n type filter hook input priority 0\n {rule}\n }}\n}}\n"
+    )
 }
 
 /// What a program said that ended well.
@@ -161,6 +202,9 @@ mod tests {
     #[test]
     fn value_of__is_the_number_behind_its_name() {
         let line = "seconds 0.5 processor 0.25 datagrams 3";
-        assert_eq!(["seconds", "datagrams", "bytes"].map(|name| value_of(line, name)), [Some(0.5), Some(3.0), None]);
+        assert_eq!(
+            ["seconds", "datagrams", "bytes"].map(|name| value_of(line, name)),
+            [Some(0.5), Some(3.0), None]
+        );
     }
 }

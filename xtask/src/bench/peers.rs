@@ -1,11 +1,15 @@
-//! `cargo xtask bench peers`: broadcasts beside Open MPI, MPICH, udpcast and UFTP, on the same kind of lab.
+//! `cargo xtask bench peers`: broadcasts beside Open MPI, MPICH, udpcast and UFTP, on the same kind
+//! of lab.
 //!
 //! # Model
-//! Eight hosts on a switch, links of 200 Mb/s, and for short objects also links of a rate that nothing here reaches; long objects between
-//! hosts with segmentation offload, as in `clearway broadcast`. MPI_Bcast runs one rank in each host over TCP, by the library's choice and by single
-//! algorithms; udpcast and UFTP carry a file from the first host to all others, whose copies are compared. `clearway broadcast` makes a
-//! lab of its own that is the same. Everybody runs once in each round. Loss is made where packets come in, at every host: for peers by
-//! the kernel's packet filter, for Clearway in its ranks. MPI is compared without loss only: its launcher loses its own packets as well.
+//! Eight hosts on a switch, links of 200 Mb/s, and for short objects also links of a rate that
+//! nothing here reaches; long objects between hosts with segmentation offload, as in `clearway
+//! broadcast`. MPI_Bcast runs one rank in each host over TCP, by the library's choice and by single
+//! algorithms; udpcast and UFTP carry a file from the first host to all others, whose copies are
+//! compared. `clearway broadcast` makes a lab of its own that is the same. Everybody runs once in
+//! each round. Loss is made where packets come in, at every host: for peers by the kernel's packet
+//! filter, for Clearway in its ranks. MPI is compared without loss only: its launcher loses its own
+//! packets as well.
 //!
 //! # Not here
 //! What Clearway measures: `crates/clearway/src/mechanism/broadcast`.
@@ -29,7 +33,8 @@ use super::{BenchArguments, build_program, load, spread};
 const HOSTS: usize = 8;
 /// Longest run of any program: several times what the slowest takes on a quiet machine.
 const DEADLINE: Duration = Duration::from_secs(90);
-/// Longest round: what would begin later is left out. On a quiet machine one takes about six minutes.
+/// Longest round: what would begin later is left out. On a quiet machine one takes about six
+/// minutes.
 const ROUND: Duration = Duration::from_secs(1200);
 /// How long a receiver may take to end by itself behind the sender.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -41,11 +46,13 @@ const PEER: &str = include_str!("bcast_peer.c");
 const RATE: &str = "200Mb/s";
 /// The fastest link that a lab makes: here processors bound.
 const UNLIMITED: &str = "32Gb/s";
-/// Labs: of which rate, and how many frames a packet has, which follows from the objects as in `clearway broadcast`.
+/// Labs: of which rate, and how many frames a packet has, which follows from the objects as in
+/// `clearway broadcast`.
 const LABS: [(&str, u32); 4] = [(RATE, 1), (RATE, 5), (RATE, 43), (UNLIMITED, 1)];
 /// The lab of files.
 const FILES: usize = 2;
-/// MPI's broadcasts and ours: the lab, bytes, as Clearway writes them, and how often each library does it.
+/// MPI's broadcasts and ours: the lab, bytes, as Clearway writes them, and how often each library
+/// does it.
 const MESSAGES: [(usize, &str, u64, u32); 6] = [
     (0, "4 B", 4, 200),
     (0, "16 KiB", 16 << 10, 50),
@@ -133,11 +140,22 @@ impl PeersContest {
             anyhow::Ok((lab, agent))
         };
         let labs = LABS.into_iter().map(up).collect::<Result<_>>()?;
-        let [open_mpi, mpich] = [OPEN_MPI, MPICH].map(|mpi| mpi.compile(&room.path, "bcast_peer", PEER));
+        let [open_mpi, mpich] =
+            [OPEN_MPI, MPICH].map(|mpi| mpi.compile(&room.path, "bcast_peer", PEER));
         let udpcast = are_there("udpcast", &["udp-sender", "udp-receiver"]);
         let uftp = are_there("UFTP", &["uftp", "uftpd"]);
         fs::write(room.path.join("file"), content(FILE.1))?;
-        Ok(Self { labs, at: 0, program, open_mpi, mpich, udpcast, uftp, room, until: Instant::now() })
+        Ok(Self {
+            labs,
+            at: 0,
+            program,
+            open_mpi,
+            mpich,
+            udpcast,
+            uftp,
+            room,
+            until: Instant::now(),
+        })
     }
 
     /// The lab in use.
@@ -162,7 +180,9 @@ impl PeersContest {
                     eprintln!("{who}, {bytes} B, {rate}: {seconds:.6} s");
                     figures.entry(((rate, bytes, 0), who.to_owned())).or_default().push(seconds);
                 }
-                Err(error) => eprintln!("skipped: {who}, {bytes} B, {rate}, in round {round}: {error:#}"),
+                Err(error) => {
+                    eprintln!("skipped: {who}, {bytes} B, {rate}, in round {round}: {error:#}")
+                }
             };
             if let Err(error) = self.lab().lose(0) {
                 eprintln!("skipped: messages of {bytes} B in round {round}: {error:#}");
@@ -172,7 +192,11 @@ impl PeersContest {
             if let Some(peer) = &self.open_mpi {
                 note(bytes, "Open MPI, its choice", self.run_open_mpi(peer, None, bytes, times));
                 for (who, algorithm, segment) in ALGORITHMS {
-                    note(bytes, who, self.run_open_mpi(peer, Some([algorithm, segment]), bytes, times));
+                    note(
+                        bytes,
+                        who,
+                        self.run_open_mpi(peer, Some([algorithm, segment]), bytes, times),
+                    );
                 }
             }
             if let Some(peer) = &self.mpich {
@@ -188,9 +212,14 @@ impl PeersContest {
             let mut note = |who: &str, seconds: Result<f64>| match seconds {
                 Ok(seconds) => {
                     eprintln!("{who}, file, {loss} of 1000 lost: {seconds:.3} s");
-                    figures.entry(((LABS[FILES].0, FILE.1, loss), who.to_owned())).or_default().push(seconds);
+                    figures
+                        .entry(((LABS[FILES].0, FILE.1, loss), who.to_owned()))
+                        .or_default()
+                        .push(seconds);
                 }
-                Err(error) => eprintln!("skipped: {who}, file, {loss} of 1000 lost, in round {round}: {error:#}"),
+                Err(error) => eprintln!(
+                    "skipped: {who}, file, {loss} of 1000 lost, in round {round}: {error:#}"
+                ),
             };
             note(OURS, self.ours(FILE.0, loss, 1));
             if let Err(error) = self.lab().lose(loss) {
@@ -210,22 +239,45 @@ impl PeersContest {
     fn ours(&self, bytes: &str, loss: u32, times: u32) -> Result<f64> {
         let [timeout, kill, seconds] = self.bounded()?;
         let mut command = Command::new(timeout);
-        command.args([kill, seconds]).arg(&self.program).args(["broadcast", "--on", "lab", "--json"]);
+        command.args([kill, seconds]).arg(&self.program).args([
+            "broadcast",
+            "--on",
+            "lab",
+            "--json",
+        ]);
         command.args(["--rate", LABS[self.at].0]);
         command.args(["--ranks", &HOSTS.to_string(), "--bytes", &bytes.replace(' ', "")]);
-        command.args(["--loss", &format!("{}", f64::from(loss) / 1000.0), "--objects", &times.to_string()]);
+        command.args([
+            "--loss",
+            &format!("{}", f64::from(loss) / 1000.0),
+            "--objects",
+            &times.to_string(),
+        ]);
         // Its report is of no use to anybody: the figures are read from standard output.
-        let report = std::env::temp_dir().join(format!("clearway-bench-broadcast-{}", std::process::id()));
-        let output = command.args(["--overwrite", "--out"]).arg(&report).output().context("clearway broadcast")?;
+        let report =
+            std::env::temp_dir().join(format!("clearway-bench-broadcast-{}", std::process::id()));
+        let output = command
+            .args(["--overwrite", "--out"])
+            .arg(&report)
+            .output()
+            .context("clearway broadcast")?;
         let _ = fs::remove_dir_all(&report);
         ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr).trim());
-        let figures: Value = serde_json::from_slice(&output.stdout).context("the figures are no JSON")?;
+        let figures: Value =
+            serde_json::from_slice(&output.stdout).context("the figures are no JSON")?;
         let is = |figure: &&Value| figure["name"] == "broadcast_seconds";
-        let figure = figures.as_array().into_iter().flatten().find(is).context("no time was told")?;
+        let figure =
+            figures.as_array().into_iter().flatten().find(is).context("no time was told")?;
         figure["value"].as_f64().context("a time that is none")
     }
 
-    fn run_open_mpi(&self, peer: &Path, by: Option<[&str; 2]>, bytes: u64, times: u32) -> Result<f64> {
+    fn run_open_mpi(
+        &self,
+        peer: &Path,
+        by: Option<[&str; 2]>,
+        bytes: u64,
+        times: u32,
+    ) -> Result<f64> {
         let [timeout, kill, seconds_left] = self.bounded()?;
         let mut command = self.lab().on(0, timeout);
         command.args([&kill, &seconds_left, OPEN_MPI.launcher, "-n", &HOSTS.to_string()]);
@@ -250,7 +302,12 @@ impl PeersContest {
         let [timeout, kill, seconds_left] = self.bounded()?;
         let mut command = self.lab().on(0, timeout);
         command.args([&kill, &seconds_left, MPICH.launcher, "-n", &HOSTS.to_string(), "-ppn", "1"]);
-        command.args(["-hosts", &self.lab().addresses.join(","), "-localhost", &self.lab().addresses[0]]);
+        command.args([
+            "-hosts",
+            &self.lab().addresses.join(","),
+            "-localhost",
+            &self.lab().addresses[0],
+        ]);
         command.args(["-launcher", "ssh", "-launcher-exec"]).arg(&self.labs[self.at].1);
         // Else shared memory is found, whose names are those of the whole machine.
         command.args(["-genv", "UCX_TLS", "tcp", "-genv", "MPIR_CVAR_NOLOCAL", "1"]);
@@ -258,8 +315,8 @@ impl PeersContest {
         seconds(command)
     }
 
-    /// From the sender's start until the last receiver has ended, or the sender where they do not end by themselves; all copies are
-    /// compared. `end` is the command of a host.
+    /// From the sender's start until the last receiver has ended, or the sender where they do not
+    /// end by themselves; all copies are compared. `end` is the command of a host.
     fn carry(&self, end: impl Fn(&Self, usize) -> Result<Command>) -> Result<f64> {
         let copies = || (1..HOSTS).map(|host| self.room.path.join(format!("h{host}")));
         for copy in copies() {
@@ -268,47 +325,87 @@ impl PeersContest {
         }
         let mut receivers = Vec::new();
         for host in 1..HOSTS {
-            receivers.push(end(self, host)?.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?);
+            receivers.push(
+                end(self, host)?
+                    .stdin(Stdio::null())
+                    .stdout(Stdio::null())
+                    .stderr(Stdio::null())
+                    .spawn()?,
+            );
         }
         // They open their sockets meanwhile.
         std::thread::sleep(Duration::from_millis(500));
         let begin = Instant::now();
-        let sent = end(self, 0)?.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+        let sent =
+            end(self, 0)?.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
         let took = begin.elapsed().as_secs_f64();
-        // Daemons stay; those that end by themselves may still be writing what the sender knows to be there.
+        // Daemons stay; those that end by themselves may still be writing what the sender knows to
+        // be there.
         let until = Instant::now() + LAST_WORDS;
         for receiver in &mut receivers {
             while matches!(receiver.try_wait(), Ok(None)) && Instant::now() < until {
                 std::thread::sleep(Duration::from_millis(20));
             }
-            let _ = Command::new("kill").arg(receiver.id().to_string()).stderr(Stdio::null()).status();
+            let _ =
+                Command::new("kill").arg(receiver.id().to_string()).stderr(Stdio::null()).status();
             let _ = receiver.wait();
         }
         ensure!(sent?.success(), "the sender failed");
         for copy in copies() {
-            let same = Command::new("cmp").arg(self.room.path.join("file")).arg(copy.join("file")).output()?;
-            ensure!(same.status.success(), "a copy is not the same: {}", String::from_utf8_lossy(&same.stdout).trim());
+            let same = Command::new("cmp")
+                .arg(self.room.path.join("file"))
+                .arg(copy.join("file"))
+                .output()?;
+            ensure!(
+                same.status.success(),
+                "a copy is not the same: {}",
+                String::from_utf8_lossy(&same.stdout).trim()
+            );
         }
         Ok(took)
     }
 
     /// The name of a host's interface.
     fn interface(&self, host: usize) -> Result<String> {
-        let output = self.lab().on(host, "ip").args(["-4", "-o", "addr", "show", "scope", "global"]).output()?;
+        let output = self
+            .lab()
+            .on(host, "ip")
+            .args(["-4", "-o", "addr", "show", "scope", "global"])
+            .output()?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        text.split_ascii_whitespace().nth(1).map(str::to_owned).context("a host without an interface")
+        text.split_ascii_whitespace()
+            .nth(1)
+            .map(str::to_owned)
+            .context("a host without an interface")
     }
 
     fn udpcast(&self, host: usize) -> Result<Command> {
         let [timeout, kill, seconds] = self.bounded()?;
         let mut command = self.lab().on(host, timeout);
         command.args([kill, seconds]).arg(if host == 0 { "udp-sender" } else { "udp-receiver" });
-        command.args(["--nokbd", "--interface", &self.interface(host)?, "--mcast-rdv-address", "239.255.77.1"]);
+        command.args([
+            "--nokbd",
+            "--interface",
+            &self.interface(host)?,
+            "--mcast-rdv-address",
+            "239.255.77.1",
+        ]);
         match host {
-            0 => command.args(["--min-receivers", "7", "--full-duplex", "--max-bitrate", "190m", "--file"]),
+            0 => command.args([
+                "--min-receivers",
+                "7",
+                "--full-duplex",
+                "--max-bitrate",
+                "190m",
+                "--file",
+            ]),
             _ => command.arg("--file"),
         };
-        command.arg(if host == 0 { self.room.path.join("file") } else { self.room.path.join(format!("h{host}/file")) });
+        command.arg(if host == 0 {
+            self.room.path.join("file")
+        } else {
+            self.room.path.join(format!("h{host}/file"))
+        });
         Ok(command)
     }
 
@@ -317,7 +414,9 @@ impl PeersContest {
         let mut command = self.lab().on(host, timeout);
         command.args([kill, seconds]);
         match host {
-            0 => command.args(["uftp", "-R", "185000", "-I", &self.interface(0)?]).arg(self.room.path.join("file")),
+            0 => command
+                .args(["uftp", "-R", "185000", "-I", &self.interface(0)?])
+                .arg(self.room.path.join("file")),
             _ => {
                 command.args(["uftpd", "-d", "-I", &self.interface(host)?]);
                 command.arg("-D").arg(self.room.path.join(format!("h{host}")))
@@ -329,7 +428,9 @@ impl PeersContest {
 
 /// Bytes that no two places have in common.
 fn content(length: u64) -> Vec<u8> {
-    (0..length / 8).flat_map(|word| (word + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes()).collect()
+    (0..length / 8)
+        .flat_map(|word| (word + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes())
+        .collect()
 }
 
 /// What the peer's program says.
@@ -341,7 +442,11 @@ fn seconds(mut command: Command) -> Result<f64> {
     match (value_of(&said, "seconds"), value_of(&said, "wrong")) {
         (Some(seconds), Some(0.0)) => Ok(seconds),
         (Some(_), _) => bail!("bytes are wrong: {}", said.trim()),
-        (None, _) => bail!("no time was told: {} {}", said.trim(), String::from_utf8_lossy(&output.stderr).trim()),
+        (None, _) => bail!(
+            "no time was told: {} {}",
+            said.trim(),
+            String::from_utf8_lossy(&output.stderr).trim()
+        ),
     }
 }
 

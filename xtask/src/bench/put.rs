@@ -1,8 +1,10 @@
-//! `cargo xtask bench put`: what unscheduled writes and puts carry beside MPI_Put, by length, in the same run.
+//! `cargo xtask bench put`: what unscheduled writes and puts carry beside MPI_Put, by length, in
+//! the same run.
 //!
 //! # Model
-//! Two senders and two receivers on this machine, over shared memory and over libfabric on loopback: `clearway timeslice achievable`
-//! under Hydra, and a small program of the same pattern by Open MPI, which chooses its own way. Everybody runs once a round.
+//! Two senders and two receivers on this machine, over shared memory and over libfabric on
+//! loopback: `clearway timeslice achievable` under Hydra, and a small program of the same pattern
+//! by Open MPI, which chooses its own way. Everybody runs once a round.
 //!
 //! # Not here
 //! The pattern: `clearway`'s `timeslice::achievable`.
@@ -53,7 +55,9 @@ pub(super) fn run(options: &BenchArguments) -> Result<ExitCode> {
         }
         if let Some(peer) = &peer {
             match theirs(peer) {
-                Ok(seen) => seen.into_iter().for_each(|(key, rate)| rates.entry(key).or_default().push(rate)),
+                Ok(seen) => seen
+                    .into_iter()
+                    .for_each(|(key, rate)| rates.entry(key).or_default().push(rate)),
                 Err(error) => eprintln!("skipped: MPI_Put in round {round}: {error:#}"),
             }
         }
@@ -74,7 +78,11 @@ fn ours(program: &Path, wire: &str) -> Result<Vec<([String; 4], f64)>> {
     command.args(["timeslice", "achievable", "--on", "cluster", "--wire", wire, "--json"]);
     command.args(["--start-skew", "0ms", "--warm-up", "300ms", "--measured", "1500ms"]);
     let output = command.output().context("timeout")?;
-    ensure!(output.status.success(), "{LAUNCHER}: {}", String::from_utf8_lossy(&output.stderr).trim());
+    ensure!(
+        output.status.success(),
+        "{LAUNCHER}: {}",
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
     rates_of(wire, &serde_json::from_slice(&output.stdout).context("the figures are no JSON")?)
 }
 
@@ -82,9 +90,17 @@ fn ours(program: &Path, wire: &str) -> Result<Vec<([String; 4], f64)>> {
 fn rates_of(wire: &str, figures: &Value) -> Result<Vec<([String; 4], f64)>> {
     let one = |figure: &Value| {
         let label = |key: &str| figure["labels"][key].as_str().map(str::to_owned);
-        Some(([wire.to_owned(), label("kind")?, label("messages")?, label("length")?], figure["value"].as_f64()?))
+        Some((
+            [wire.to_owned(), label("kind")?, label("messages")?, label("length")?],
+            figure["value"].as_f64()?,
+        ))
     };
-    figures.as_array().into_iter().flatten().map(|figure| one(figure).context("a figure without labels")).collect()
+    figures
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|figure| one(figure).context("a figure without labels"))
+        .collect()
 }
 
 /// The same by Open MPI.
@@ -93,13 +109,18 @@ fn theirs(program: &Path) -> Result<Vec<([String; 4], f64)>> {
     for (mix, flag) in [("alone", "0"), ("mix", "1")] {
         for (name, bytes) in LENGTHS {
             let mut command = Command::new("timeout");
-            command.args([DEADLINE_S, OPEN_MPI.launcher, "-n", RANKS, "--oversubscribe"]).arg(program);
+            command
+                .args([DEADLINE_S, OPEN_MPI.launcher, "-n", RANKS, "--oversubscribe"])
+                .arg(program);
             command.args([&bytes.to_string(), flag]).envs(OPEN_MPI_AS_ROOT);
             let output = command.output().context(OPEN_MPI.launcher)?;
             let line = stdout_text(output)?;
             let rate = line.strip_prefix("rate ").and_then(|rate| rate.trim().parse::<f64>().ok());
             let key = ["Open MPI", "MPI_Put", mix, name].map(str::to_owned);
-            rates.push((key, rate.with_context(|| format!("the peer said `{}`", line.trim()))? / 1e9));
+            rates.push((
+                key,
+                rate.with_context(|| format!("the peer said `{}`", line.trim()))? / 1e9,
+            ));
         }
     }
     Ok(rates)
@@ -133,8 +154,7 @@ mod tests {
 
     #[test]
     fn rates_of__are_known_by_who_kind_mix_and_length() {
-        let figures =
-            json!([{"labels": {"kind": "put", "messages": "mix", "length": "1MiB"}, "value": 2.5, "name": "any"}]);
+        let figures = json!([{"labels": {"kind": "put", "messages": "mix", "length": "1MiB"}, "value": 2.5, "name": "any"}]);
         let key = ["shm", "put", "mix", "1MiB"].map(str::to_owned);
         assert_eq!(rates_of("shm", &figures).expect("figures"), [(key, 2.5)]);
         assert!(rates_of("shm", &json!([{"labels": {}}])).is_err());

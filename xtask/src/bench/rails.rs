@@ -1,11 +1,14 @@
-//! `cargo xtask bench rails`: reliable messages over one and two rails, and over two of which one fails in the middle and comes back; the same over two wires.
+//! `cargo xtask bench rails`: reliable messages over one and two rails, and over two of which one
+//! fails in the middle and comes back; the same over two wires.
 //!
 //! # Model
-//! Two hosts of a lab with two rails of 100 Mb/s each. A rail fails in two ways: its interface goes down at the sender, which the kernel knows,
-//! and everything that comes in over it is dropped at both ends, which nobody knows. It comes back while the transfer goes on. Told are
-//! the longest time between two writes of 64 KiB that landed, and what the rail carried after its return. Two wires are libfabric (over TCP)
-//! and UDP on one rail; there the packets of one of them are dropped at both ends. `loopback` is the same program
-//! without a network, checked and unchecked: what looking at the bytes costs.
+//! Two hosts of a lab with two rails of 100 Mb/s each. A rail fails in two ways: its interface goes
+//! down at the sender, which the kernel knows, and everything that comes in over it is dropped at
+//! both ends, which nobody knows. It comes back while the transfer goes on. Told are the longest
+//! time between two writes of 64 KiB that landed, and what the rail carried after its return. Two
+//! wires are libfabric (over TCP) and UDP on one rail; there the packets of one of them are dropped
+//! at both ends. `loopback` is the same program without a network, checked and unchecked: what
+//! looking at the bytes costs.
 //!
 //! # Not here
 //! The ends: `crates/clearway-wires/benches/reliable_bench/`.
@@ -134,8 +137,12 @@ fn measure(lab: &LabPair, bench: &str, case: RailsCase, seen: &mut CaseFigures) 
         RailsCase::One => lab.carry(usual, 1, MIB, || Ok(()))?,
         RailsCase::Two => lab.carry(usual, 2, MIB, || Ok(()))?,
         RailsCase::Checked => lab.carry_within(usual, MIB_WITHIN)?,
-        RailsCase::Unchecked => lab.carry_within([bench, "send-unchecked", "receive-unchecked"], MIB_WITHIN)?,
-        RailsCase::Down | RailsCase::Filtered => lab.carry(usual, 2, MIB, || fails_and_returns(&mut at_return))?,
+        RailsCase::Unchecked => {
+            lab.carry_within([bench, "send-unchecked", "receive-unchecked"], MIB_WITHIN)?
+        }
+        RailsCase::Down | RailsCase::Filtered => {
+            lab.carry(usual, 2, MIB, || fails_and_returns(&mut at_return))?
+        }
         RailsCase::Wires => lab.carry(two_wires, 1, MIB, || Ok(()))?,
         RailsCase::WithoutTcp | RailsCase::WithoutUdp => {
             lab.carry(two_wires, 1, MIB, || fails_and_returns(&mut at_return))?
@@ -186,7 +193,11 @@ fn sent_on_second(lab: &LabPair) -> Result<u64> {
     links.pointer("/0/stats64/tx/bytes").and_then(Value::as_u64).context("no count of bytes")
 }
 
-fn median(figures: &RailsFigures, case: RailsCase, column: fn(&CaseFigures) -> &Vec<f64>) -> Option<f64> {
+fn median(
+    figures: &RailsFigures,
+    case: RailsCase,
+    column: fn(&CaseFigures) -> &Vec<f64>,
+) -> Option<f64> {
     Some(spread(column(figures.get(&case)?))?.0)
 }
 
@@ -216,7 +227,9 @@ fn text(options: &BenchArguments, loaded: f64, figures: &RailsFigures) -> String
             processor.1,
             processor.2
         ));
-        if let Some((returned, ..)) = spread(&seen.returned).filter(|(returned, ..)| returned.is_finite()) {
+        if let Some((returned, ..)) =
+            spread(&seen.returned).filter(|(returned, ..)| returned.is_finite())
+        {
             text.push_str(&format!("  {:.0} % over the rail after its return", 100.0 * returned));
         }
         text.push('\n');

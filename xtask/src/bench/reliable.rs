@@ -1,10 +1,13 @@
-//! `cargo xtask bench reliable`: reliable messages over UDP beside the kernel's TCP, on one path of a virtual cluster, with and without loss.
+//! `cargo xtask bench reliable`: reliable messages over UDP beside the kernel's TCP, on one path of
+//! a virtual cluster, with and without loss.
 //!
 //! # Model
-//! Two hosts of a lab with links of 200 Mb/s. Each round carries the same bytes once by each contestant, forwards and then backwards.
-//! Loss is made where packets come in, at both ends, by a rule of the kernel's packet filter that drops a share at random; so answers are lost
-//! as well; every packet is one frame there. TCP runs with the congestion control that the kernel uses by itself, and with CUBIC. The figure is the time from the first
-//! byte sent to the last one known to be there.
+//! Two hosts of a lab with links of 200 Mb/s. Each round carries the same bytes once by each
+//! contestant, forwards and then backwards. Loss is made where packets come in, at both ends, by a
+//! rule of the kernel's packet filter that drops a share at random; so answers are lost as well;
+//! every packet is one frame there. TCP runs with the congestion control that the kernel uses by
+//! itself, and with CUBIC. The figure is the time from the first byte sent to the last one known to
+//! be there.
 //!
 //! # Not here
 //! The ends: `crates/clearway-wires/benches/reliable_bench/`.
@@ -18,7 +21,8 @@ use serde_json::{Value, json};
 use super::pair::{LabPair, lacks_programs};
 use super::{BenchArguments, build, build_program, load, spread};
 
-/// Frames of a packet where none is lost: as between hosts with segmentation offload, which TCP has as well.
+/// Frames of a packet where none is lost: as between hosts with segmentation offload, which TCP has
+/// as well.
 const FRAMES: u32 = 43;
 /// The rate of the links.
 const RATE: &str = "200Mb/s";
@@ -52,7 +56,8 @@ pub(super) fn run(options: &BenchArguments) -> Result<ExitCode> {
     let mut figures = ReliableFigures::new();
     for loss in LOSSES {
         // A packet of many frames would be lost as one.
-        let lab = LabPair::up(program.clone(), 1, RATE, "fifo", if loss == 0 { FRAMES } else { 1 })?;
+        let lab =
+            LabPair::up(program.clone(), 1, RATE, "fifo", if loss == 0 { FRAMES } else { 1 })?;
         lab.lose(loss)?;
         for round in 0..options.rounds {
             let mut contestants = CONTESTANTS;
@@ -61,7 +66,10 @@ pub(super) fn run(options: &BenchArguments) -> Result<ExitCode> {
             }
             for (name, send, receive) in contestants {
                 match lab.carry([bench, send, receive], 1, MIB, || Ok(())) {
-                    Ok(seen) => figures.entry((loss, name)).or_default().push([seen.seconds, seen.processor]),
+                    Ok(seen) => figures
+                        .entry((loss, name))
+                        .or_default()
+                        .push([seen.seconds, seen.processor]),
                     Err(error) => eprintln!("skipped: {name} in round {round}: {error:#}"),
                 }
             }
@@ -125,7 +133,10 @@ mod tests {
 
     #[test]
     fn ratio__is_of_goodputs() {
-        let figures = ReliableFigures::from([((10, OURS), vec![[2.0, 0.0]]), ((10, "tcp"), vec![[3.0, 0.0]])]);
+        let figures = ReliableFigures::from([
+            ((10, OURS), vec![[2.0, 0.0]]),
+            ((10, "tcp"), vec![[3.0, 0.0]]),
+        ]);
         assert_eq!((ratio(&figures, 10, "tcp"), ratio(&figures, 0, "tcp")), (Some(1.5), None));
     }
 }

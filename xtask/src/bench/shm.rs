@@ -1,12 +1,13 @@
-//! `cargo xtask bench shm`: the shared-memory wire beside Open MPI's, between two processes of this machine, in one run.
+//! `cargo xtask bench shm`: the shared-memory wire beside Open MPI's, between two processes of this
+//! machine, in one run.
 //!
 //! # Model
-//! Two measurements, the same in both programs: messages of 8 bytes in turns (half a turn is the latency one way), and
-//! messages of 64 bytes, 64 at a time, as fast as they are taken. Each end has a core of its own. Each round
-//! runs every contestant once, forwards and then backwards.
+//! Two measurements, the same in both programs: messages of 8 bytes in turns (half a turn is the
+//! latency one way), and messages of 64 bytes, 64 at a time, as fast as they are taken. Each end
+//! has a core of its own. Each round runs every contestant once, forwards and then backwards.
 //!
-//! Two processes that spin need two free cores: on a machine that does other work every figure of either side is worse, some
-//! by a lot. So beside medians stand least and greatest, and the load.
+//! Two processes that spin need two free cores: on a machine that does other work every figure of
+//! either side is worse, some by a lot. So beside medians stand least and greatest, and the load.
 //!
 //! # Not here
 //! The measured loops: `crates/clearway-runtime/benches/shm_bench.rs`, and `shm_peer.c` for MPI.
@@ -28,7 +29,8 @@ const PEER: &str = include_str!("shm_peer.c");
 /// Longest run of any program in s; one that hangs is ended by `timeout`.
 const DEADLINE_S: &str = "60";
 
-/// The names of figures in the programs' lines and in tables, and what one of the former is in the latter.
+/// The names of figures in the programs' lines and in tables, and what one of the former is in the
+/// latter.
 const FIGURES: [(&str, &str, f64); 3] = [
     ("min_ns", "8 B one way, least, ns", 1.0),
     ("p50_ns", "8 B one way, median, ns", 1.0),
@@ -50,7 +52,8 @@ struct ShmContest {
 /// Runs the bench.
 pub(super) fn run(options: &BenchArguments) -> Result<ExitCode> {
     let mpi = OPEN_MPI.compile(&directory(), "shm_peer", PEER);
-    let shm_contest = ShmContest { cores: link::cores()?, wire: build("clearway-runtime", "shm_bench")?, mpi };
+    let shm_contest =
+        ShmContest { cores: link::cores()?, wire: build("clearway-runtime", "shm_bench")?, mpi };
     let loaded = load();
     let mut figures = ShmFigures::new();
     for round in 0..options.rounds {
@@ -106,7 +109,8 @@ impl ShmContest {
             command.arg(&self.wire).args([role, &session, looking]);
             command
         };
-        let mut far = end(self.cores[1], "far").stdout(Stdio::null()).spawn().context("the far end")?;
+        let mut far =
+            end(self.cores[1], "far").stdout(Stdio::null()).spawn().context("the far end")?;
         let near = end(self.cores[0], "near").output();
         let far = far.wait().context("the far end")?;
         ensure!(far.success(), "the far end failed");
@@ -154,7 +158,12 @@ fn ratio(figures: &ShmFigures, name: &'static str, a: &'static str) -> Option<f6
     Some(of(a)?.0 / of(MPI)?.0)
 }
 
-fn text(options: &BenchArguments, shm_contest: &ShmContest, loaded: f64, figures: &ShmFigures) -> String {
+fn text(
+    options: &BenchArguments,
+    shm_contest: &ShmContest,
+    loaded: f64,
+    figures: &ShmFigures,
+) -> String {
     let mut text = format!(
         "two processes, {} rounds, cores {} and {}, load {loaded} before and {} after\nmedian (least to greatest)\n\n",
         options.rounds,
@@ -164,7 +173,9 @@ fn text(options: &BenchArguments, shm_contest: &ShmContest, loaded: f64, figures
     );
     for ((contest, name), values) in figures {
         if let Some((median, least, greatest)) = spread(values) {
-            text.push_str(&format!("  {contest:<22} {name:<28} {median:>9.2} ({least:.2} to {greatest:.2})\n"));
+            text.push_str(&format!(
+                "  {contest:<22} {name:<28} {median:>9.2} ({least:.2} to {greatest:.2})\n"
+            ));
         }
     }
     text.push('\n');
@@ -176,13 +187,22 @@ fn text(options: &BenchArguments, shm_contest: &ShmContest, loaded: f64, figures
     text
 }
 
-fn record(options: &BenchArguments, shm_contest: &ShmContest, loaded: f64, figures: &ShmFigures) -> serde_json::Value {
+fn record(
+    options: &BenchArguments,
+    shm_contest: &ShmContest,
+    loaded: f64,
+    figures: &ShmFigures,
+) -> serde_json::Value {
     let each: Vec<_> = figures
         .iter()
-        .map(|((contest, name), values)| json!({"contest": contest, "name": name, "rounds": values}))
+        .map(
+            |((contest, name), values)| json!({"contest": contest, "name": name, "rounds": values}),
+        )
         .collect();
-    let ratios: BTreeMap<_, _> =
-        FIGURES.iter().filter_map(|(_, name, _)| Some((*name, ratio(figures, name, WIRE)?))).collect();
+    let ratios: BTreeMap<_, _> = FIGURES
+        .iter()
+        .filter_map(|(_, name, _)| Some((*name, ratio(figures, name, WIRE)?)))
+        .collect();
     json!({
         "bench": "shm",
         "rounds": options.rounds,

@@ -1,12 +1,16 @@
-//! `cargo xtask bench shmem`: the OpenSHMEM library beside Open MPI's, the same program linked to each, in one run.
+//! `cargo xtask bench shmem`: the OpenSHMEM library beside Open MPI's, the same program linked to
+//! each, in one run.
 //!
 //! # Model
-//! Two PEs with a core each, and four PEs on two cores; a round runs both libraries, in turn first, all under Open MPI's launcher. The program
-//! times batches and gives the tenth of them and their median; what is printed is the median over rounds of each, and the ratio of the two
-//! libraries. A batch counts only if each PE that worked had a processor for nine tenths of its time, by the processor time that it used; how
-//! many of those made did is printed too. With more PEs than processors that cannot be, and all count.
+//! Two PEs with a core each, and four PEs on two cores; a round runs both libraries, in turn first,
+//! all under Open MPI's launcher. The program times batches and gives the tenth of them and their
+//! median; what is printed is the median over rounds of each, and the ratio of the two libraries. A
+//! batch counts only if each PE that worked had a processor for nine tenths of its time, by the
+//! processor time that it used; how many of those made did is printed too. With more PEs than
+//! processors that cannot be, and all count.
 //!
-//! Debian's Open MPI 4.1 crashes in `shmem_finalize` after everything was measured, so a run counts if its last line is there.
+//! Debian's Open MPI 4.1 crashes in `shmem_finalize` after everything was measured, so a run counts
+//! if its last line is there.
 //!
 //! # Not here
 //! The measured loops: `shmem_peer.c`.
@@ -33,7 +37,8 @@ const DEADLINE_S: &str = "300";
 const OWN: &str = "clearway";
 const PEER: &str = "Open MPI";
 
-/// What the program measures with two PEs, and the ratio of times that is wanted where there is one.
+/// What the program measures with two PEs, and the ratio of times that is wanted where there is
+/// one.
 const PAIR: [(&str, Option<f64>); 13] = [
     ("p_quiet", Some(0.25)),
     ("g", Some(0.2)),
@@ -50,8 +55,12 @@ const PAIR: [(&str, Option<f64>); 13] = [
     ("index_gather", None),
 ];
 /// The same with four PEs on two cores.
-const CROWD: [(&str, Option<f64>); 4] =
-    [("half_round_trip", Some(1.0)), ("fetch_add", Some(1.0)), ("barrier_all", Some(0.5)), ("sum_to_all", Some(1.0))];
+const CROWD: [(&str, Option<f64>); 4] = [
+    ("half_round_trip", Some(1.0)),
+    ("fetch_add", Some(1.0)),
+    ("barrier_all", Some(0.5)),
+    ("sum_to_all", Some(1.0)),
+];
 
 /// One figure of a run: tenth and median in ns, batches that counted, batches made.
 type Figure = [f64; 4];
@@ -82,11 +91,14 @@ pub(super) fn run(asked: &BenchArguments) -> Result<ExitCode> {
             for (pes, what) in [(2, "all"), (4, "crowd")] {
                 match measure(program, pes, what) {
                     Ok(text) => {
-                        // On a busy machine a round takes minutes, and what it found should not be lost with those that follow.
+                        // On a busy machine a round takes minutes, and what it found should not be
+                        // lost with those that follow.
                         eprintln!("round {round}, {name}, {pes} PEs:\n{}", text.trim_end());
                         collect(name, pes, &text, &mut seen);
                     }
-                    Err(error) => eprintln!("skipped: {name} with {pes} PEs in round {round}: {error:#}"),
+                    Err(error) => {
+                        eprintln!("skipped: {name} with {pes} PEs in round {round}: {error:#}")
+                    }
                 }
             }
         }
@@ -117,7 +129,11 @@ fn compile(directory: &Path) -> Result<ShmemPrograms> {
     symlink(built, &library)?;
     let include = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/../crates/clearway-shmem/include");
     let path = format!("-Wl,-rpath,{}", directory.display());
-    let output = Command::new("cc").args(["-O2", include, "-o"]).args([&own, &source, &library]).arg(path).output()?;
+    let output = Command::new("cc")
+        .args(["-O2", include, "-o"])
+        .args([&own, &source, &library])
+        .arg(path)
+        .output()?;
     ensure!(output.status.success(), "cc: {}", String::from_utf8_lossy(&output.stderr).trim());
     let peer = OPEN_MPI.compile_with(directory, "peer_of_openmpi", SOURCE, &["-loshmem"]);
     Ok(ShmemPrograms { own, peer })
@@ -126,21 +142,34 @@ fn compile(directory: &Path) -> Result<ShmemPrograms> {
 /// One run; what it said.
 fn measure(program: &Path, pes: u32, what: &str) -> Result<String> {
     let output = Command::new("timeout")
-        .args([DEADLINE_S, OPEN_MPI.launcher, "--oversubscribe", "--bind-to", "none", "-n", &pes.to_string()])
+        .args([
+            DEADLINE_S,
+            OPEN_MPI.launcher,
+            "--oversubscribe",
+            "--bind-to",
+            "none",
+            "-n",
+            &pes.to_string(),
+        ])
         .arg(program)
         .arg(what)
         .envs(OPEN_MPI_AS_ROOT)
         .output()
         .context(OPEN_MPI.launcher)?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    ensure!(text.lines().any(|line| line == "done"), "{}", String::from_utf8_lossy(&output.stderr).trim());
+    ensure!(
+        text.lines().any(|line| line == "done"),
+        "{}",
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
     Ok(text)
 }
 
 /// The figure called `name` in `text`.
 fn figure(text: &str, name: &str) -> Result<Figure> {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    let words: Vec<f64> = line.unwrap_or_default().split(' ').filter_map(|word| word.parse().ok()).collect();
+    let words: Vec<f64> =
+        line.unwrap_or_default().split(' ').filter_map(|word| word.parse().ok()).collect();
     Figure::try_from(words).ok().with_context(|| format!("no figure for {name}"))
 }
 
@@ -155,7 +184,13 @@ fn collect(contest: &'static str, pes: u32, text: &str, seen: &mut Seen) {
 }
 
 /// The median over rounds of number `part` of a figure.
-fn median(seen: &Seen, contest: &'static str, pes: u32, name: &'static str, part: usize) -> Option<f64> {
+fn median(
+    seen: &Seen,
+    contest: &'static str,
+    pes: u32,
+    name: &'static str,
+    part: usize,
+) -> Option<f64> {
     let rounds = seen.get(&(contest, pes, name))?;
     spread(&rounds.iter().map(|figure| figure[part]).collect::<Vec<_>>()).map(|(median, ..)| median)
 }
@@ -181,7 +216,9 @@ fn text(asked: &BenchArguments, loaded: f64, seen: &Seen) -> String {
         "counted"
     );
     for (pes, name, wanted) in rows() {
-        let both = |contest| Some([median(seen, contest, pes, name, 0)?, median(seen, contest, pes, name, 1)?]);
+        let both = |contest| {
+            Some([median(seen, contest, pes, name, 0)?, median(seen, contest, pes, name, 1)?])
+        };
         let pair = |both: Option<[f64; 2]>, digits: usize| {
             both.map_or("-".to_owned(), |[p10, p50]| format!("{p10:.digits$} / {p50:.digits$}"))
         };
@@ -189,8 +226,9 @@ fn text(asked: &BenchArguments, loaded: f64, seen: &Seen) -> String {
         let ratio = own.zip(peer).map(|(own, peer)| [own[0] / peer[0], own[1] / peer[1]]);
         let wanted = wanted.map_or(String::new(), |wanted| format!("{wanted:.2}"));
         let share = |part| median(seen, OWN, pes, name, part);
-        let counted =
-            share(2).zip(share(3)).map_or(String::new(), |(counted, made)| format!("{:.0} %", 100.0 * counted / made));
+        let counted = share(2)
+            .zip(share(3))
+            .map_or(String::new(), |(counted, made)| format!("{:.0} %", 100.0 * counted / made));
         text.push_str(&format!(
             "{pes:<4}{name:<18}{:>20}{:>22}{:>18}{wanted:>9}{counted:>9}\n",
             pair(own, 1),
@@ -201,7 +239,10 @@ fn text(asked: &BenchArguments, loaded: f64, seen: &Seen) -> String {
     for bulk in ["put_bulk", "get_bulk"] {
         let of = |name| median(seen, OWN, 2, name, 1);
         if let Some((memcpy, moved)) = of("memcpy").zip(of(bulk)) {
-            text.push_str(&format!("\n  {bulk} of 1 MiB: {:.2} of the rate of memcpy in the same run", memcpy / moved));
+            text.push_str(&format!(
+                "\n  {bulk} of 1 MiB: {:.2} of the rate of memcpy in the same run",
+                memcpy / moved
+            ));
         }
     }
     for (name, what) in [("histogram", "updates"), ("index_gather", "gets")] {
@@ -239,6 +280,9 @@ mod tests {
         collect(PEER, 2, "g 10.0 8.0 100 100\n", &mut seen);
         let text = text(&BenchArguments { rounds: 1, json: false }, 0.5, &seen);
         let line = text.lines().find(|line| line.starts_with("2   g ")).expect("a line");
-        assert!(line.contains("1.0 / 2.0") && line.contains("0.10 / 0.25") && line.ends_with("50 %"), "{line}");
+        assert!(
+            line.contains("1.0 / 2.0") && line.contains("0.10 / 0.25") && line.ends_with("50 %"),
+            "{line}"
+        );
     }
 }

@@ -1,9 +1,11 @@
-//! `cargo xtask bench start`: ranks under Hydra until all of them could send, beside the least program that Hydra can start.
+//! `cargo xtask bench start`: ranks under Hydra until all of them could send, beside the least
+//! program that Hydra can start.
 //!
 //! # Model
-//! Two contestants, as many ranks each: `clearway gather`, which does all that a run does before its first message and then ends, and
-//! a shell that says to the launcher what any program of a job must (greeting, one barrier, farewell). What the former takes more is
-//! Clearway's own. Each round runs both, forwards and then backwards. Processor time of all processes together decides, since
+//! Two contestants, as many ranks each: `clearway gather`, which does all that a run does before
+//! its first message and then ends, and a shell that says to the launcher what any program of a job
+//! must (greeting, one barrier, farewell). What the former takes more is Clearway's own. Each round
+//! runs both, forwards and then backwards. Processor time of all processes together decides, since
 //! many ranks share few processors here; a site has at least one for each rank.
 //!
 //! # Not here
@@ -28,8 +30,10 @@ const DEADLINE_S: &str = "60";
 /// The least that a rank must say in PMI-1.
 const LEAST: &str = r#"for words in 'init pmi_version=1 pmi_subversion=1' barrier_in finalize; do
     echo "cmd=$words" >&"$PMI_FD"; read -r answer <&"$PMI_FD"; done"#;
-/// Runs its arguments and says what they took, in s; the shell's own measure has three digits behind the point.
-const TIMED: &str = r#"TIMEFORMAT="user %U system %S wall %R"; { time "$@" >/dev/null 2>&3; } 3>&2"#;
+/// Runs its arguments and says what they took, in s; the shell's own measure has three digits
+/// behind the point.
+const TIMED: &str =
+    r#"TIMEFORMAT="user %U system %S wall %R"; { time "$@" >/dev/null 2>&3; } 3>&2"#;
 
 /// What one contestant took in each round, in ms.
 #[derive(Default)]
@@ -66,7 +70,9 @@ pub(super) fn run(options: &BenchArguments) -> Result<ExitCode> {
 /// Runs `rank` once on every rank.
 fn time(rank: &[&str], taken: &mut StartTimes) -> Result<()> {
     let mut command = Command::new("timeout");
-    command.args([DEADLINE_S, "bash", "-c", TIMED, "bash", LAUNCHER, "-n", &RANKS.to_string()]).args(rank);
+    command
+        .args([DEADLINE_S, "bash", "-c", TIMED, "bash", LAUNCHER, "-n", &RANKS.to_string()])
+        .args(rank);
     let output = command.output().context("timeout")?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{LAUNCHER}: {}", said.trim());
@@ -90,19 +96,30 @@ fn text(options: &BenchArguments, loaded: f64, own: &StartTimes, least: &StartTi
         load()
     );
     for (name, taken) in [("clearway gather", own), ("least program", least)] {
-        for (what, values) in [("processor time, all ranks", &taken.processor), ("by the clock", &taken.wall)] {
+        for (what, values) in
+            [("processor time, all ranks", &taken.processor), ("by the clock", &taken.wall)]
+        {
             if let Some((median, least, greatest)) = spread(values) {
-                text.push_str(&format!("  {name:<18} {what:<28} {median:>9.1} ({least:.1} to {greatest:.1})\n"));
+                text.push_str(&format!(
+                    "  {name:<18} {what:<28} {median:>9.1} ({least:.1} to {greatest:.1})\n"
+                ));
             }
         }
     }
     if let Some([all, each, wall]) = own_share(own, least) {
-        text.push_str(&format!("\n  own processor time {all:.1}, {each:.1} a rank; own time by the clock {wall:.1}\n"));
+        text.push_str(&format!(
+            "\n  own processor time {all:.1}, {each:.1} a rank; own time by the clock {wall:.1}\n"
+        ));
     }
     text
 }
 
-fn record(options: &BenchArguments, loaded: f64, own: &StartTimes, least: &StartTimes) -> serde_json::Value {
+fn record(
+    options: &BenchArguments,
+    loaded: f64,
+    own: &StartTimes,
+    least: &StartTimes,
+) -> serde_json::Value {
     let each = |taken: &StartTimes| json!({"processor_ms": taken.processor, "wall_ms": taken.wall});
     json!({
         "bench": "start",

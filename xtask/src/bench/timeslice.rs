@@ -1,9 +1,11 @@
-//! `cargo xtask bench timeslice`: what building costs a processor beside bare writes of the same size, in the same run.
+//! `cargo xtask bench timeslice`: what building costs a processor beside bare writes of the same
+//! size, in the same run.
 //!
 //! # Model
-//! One input and one builder under Hydra, over shared memory and over libfabric on loopback. Each run measures `raw`, writes that
-//! nobody waits for, and then policies on the same wire between the same processes; contributions come from memory that nobody
-//! writes and are dropped when they are complete. The figure is bytes landed for each second of processor time of both.
+//! One input and one builder under Hydra, over shared memory and over libfabric on loopback. Each
+//! run measures `raw`, writes that nobody waits for, and then policies on the same wire between the
+//! same processes; contributions come from memory that nobody writes and are dropped when they are
+//! complete. The figure is bytes landed for each second of processor time of both.
 //!
 //! # Not here
 //! Content: making, checking and writing it cost what they cost (`docs/archives.md`).
@@ -78,13 +80,31 @@ fn measure(program: &Path, wire: &str, size: &str) -> Result<Vec<(String, f64)>>
         "--policy",
         POLICIES,
     ]);
-    command.args(["--inputs", "1", "--builders", "1", "--source", "memory", "--sink", "discard", "--ring", "8MiB"]);
+    command.args([
+        "--inputs",
+        "1",
+        "--builders",
+        "1",
+        "--source",
+        "memory",
+        "--sink",
+        "discard",
+        "--ring",
+        "8MiB",
+    ]);
     // Its report is of no use to anybody: the figures are read from standard output.
-    let report = std::env::temp_dir().join(format!("clearway-bench-timeslice-{}", std::process::id()));
-    command.args(["--warm-up", "500ms", "--measured", "2s", "--json", "--overwrite", "--out"]).arg(&report);
+    let report =
+        std::env::temp_dir().join(format!("clearway-bench-timeslice-{}", std::process::id()));
+    command
+        .args(["--warm-up", "500ms", "--measured", "2s", "--json", "--overwrite", "--out"])
+        .arg(&report);
     let output = command.output().context("timeout")?;
     let _ = std::fs::remove_dir_all(&report);
-    ensure!(output.status.success(), "{LAUNCHER}: {}", String::from_utf8_lossy(&output.stderr).trim());
+    ensure!(
+        output.status.success(),
+        "{LAUNCHER}: {}",
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
     parts_of(&serde_json::from_slice(&output.stdout).context("the figures are no JSON")?)
 }
 
@@ -94,9 +114,15 @@ fn parts_of(figures: &Value) -> Result<Vec<(String, f64)>> {
         let policy = figure["labels"]["policy"].as_str().filter(|_| figure["name"] == COST)?;
         Some((policy.to_owned(), figure["value"].as_f64()?))
     };
-    let costs: BTreeMap<String, f64> = figures.as_array().into_iter().flatten().filter_map(cost).collect();
-    let raw = costs.get(RAW).copied().filter(|raw| *raw > 0.0).context("raw writes moved nothing")?;
-    Ok(costs.into_iter().filter(|(policy, _)| policy != RAW).map(|(policy, cost)| (policy, cost / raw)).collect())
+    let costs: BTreeMap<String, f64> =
+        figures.as_array().into_iter().flatten().filter_map(cost).collect();
+    let raw =
+        costs.get(RAW).copied().filter(|raw| *raw > 0.0).context("raw writes moved nothing")?;
+    Ok(costs
+        .into_iter()
+        .filter(|(policy, _)| policy != RAW)
+        .map(|(policy, cost)| (policy, cost / raw))
+        .collect())
 }
 
 fn text(options: &BenchArguments, loaded: f64, parts: &ThroughputShares) -> String {
@@ -108,7 +134,9 @@ fn text(options: &BenchArguments, loaded: f64, parts: &ThroughputShares) -> Stri
     );
     for ((wire, size, policy), values) in parts {
         if let Some((median, least, greatest)) = spread(values) {
-            text.push_str(&format!("  {wire:<4} {size:<6} {policy:<12} {median:>6.2} ({least:.2} to {greatest:.2})\n"));
+            text.push_str(&format!(
+                "  {wire:<4} {size:<6} {policy:<12} {median:>6.2} ({least:.2} to {greatest:.2})\n"
+            ));
         }
     }
     text
@@ -126,9 +154,12 @@ mod tests {
 
     #[test]
     fn parts_of__compares_with_raw_writes_of_the_same_run() {
-        let figure =
-            |name: &str, policy: &str, value: f64| json!({"name": name, "labels": {"policy": policy}, "value": value});
-        let figures = json!([figure(COST, "raw", 4.0), figure(COST, "token", 3.0), figure("other", "dfs", 1.0)]);
+        let figure = |name: &str, policy: &str, value: f64| json!({"name": name, "labels": {"policy": policy}, "value": value});
+        let figures = json!([
+            figure(COST, "raw", 4.0),
+            figure(COST, "token", 3.0),
+            figure("other", "dfs", 1.0)
+        ]);
         assert_eq!(parts_of(&figures).expect("figures"), [("token".to_owned(), 0.75)]);
         assert!(parts_of(&json!([])).is_err());
     }

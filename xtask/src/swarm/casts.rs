@@ -1,10 +1,13 @@
-//! Casts between processes of this machine under drawn mishaps: whatever happens, a name at a receiver stands for a whole file.
+//! Casts between processes of this machine under drawn mishaps: whatever happens, a name at a
+//! receiver stands for a whole file.
 //!
 //! # Model
-//! A trial draws files, what receivers already have of them, a rate, and a mishap with its time: the sender or a receiver is killed or
-//! stopped for a while, a receiver is slow (stopped again and again), files of the source are swapped or written to. One receiver may have a
-//! small disk (a tmpfs, which needs root). A watcher reads each file that appears or changes at a receiver: it must be one of the versions
-//! that were ever whole. Then the cast is repeated without a mishap, and everything must be everywhere.
+//! A trial draws files, what receivers already have of them, a rate, and a mishap with its time:
+//! the sender or a receiver is killed or stopped for a while, a receiver is slow (stopped again and
+//! again), files of the source are swapped or written to. One receiver may have a small disk (a
+//! tmpfs, which needs root). A watcher reads each file that appears or changes at a receiver: it
+//! must be one of the versions that were ever whole. Then the cast is repeated without a mishap,
+//! and everything must be everywhere.
 //!
 //! # Not here
 //! What attackers do: the tests of the commands.
@@ -72,7 +75,8 @@ impl Draws {
     }
 
     fn bytes(&mut self, length: u64) -> Vec<u8> {
-        let mut bytes: Vec<u8> = (0..length.div_ceil(8)).flat_map(|_| self.next().to_le_bytes()).collect();
+        let mut bytes: Vec<u8> =
+            (0..length.div_ceil(8)).flat_map(|_| self.next().to_le_bytes()).collect();
         bytes.truncate(length as usize);
         bytes
     }
@@ -118,7 +122,11 @@ fn trial(program: &Path, seed: u64) -> Result<()> {
     let over = Arc::new(AtomicBool::new(false));
     // Versions that a swap will bring are drawn before the watcher begins.
     let coming: Vec<Vec<u8>> = (0..FILES).map(|_| contents(&mut draws)).collect();
-    trial.versions.iter_mut().zip(&coming).for_each(|(versions, coming)| versions.push(coming.clone()));
+    trial
+        .versions
+        .iter_mut()
+        .zip(&coming)
+        .for_each(|(versions, coming)| versions.push(coming.clone()));
     let watcher = trial.watch(over.clone());
     let outcome = trial.cast_with(mishap, after, &coming, &mut draws);
     over.store(true, Ordering::Relaxed);
@@ -136,7 +144,8 @@ fn contents(draws: &mut Draws) -> Vec<u8> {
 
 impl Trial {
     fn new(program: &Path, seed: u64, draws: &mut Draws) -> Result<Self> {
-        let root = std::env::temp_dir().join(format!("clearway-swarm-{}-{seed}", std::process::id()));
+        let root =
+            std::env::temp_dir().join(format!("clearway-swarm-{}-{seed}", std::process::id()));
         fs::create_dir_all(root.join("tree"))?;
         fs::write(root.join("key"), draws.bytes(32))?;
         fs::set_permissions(root.join("key"), fs::Permissions::from_mode(0o600))?;
@@ -158,7 +167,8 @@ impl Trial {
                 fs::create_dir_all(trial.target(receiver))?;
                 let mut mount = Command::new("mount");
                 mount.args(["-t", "tmpfs", "-o", SMALL, "none"]).arg(trial.target(receiver));
-                trial.has_small_disk = mount.stderr(Stdio::null()).status().is_ok_and(|status| status.success());
+                trial.has_small_disk =
+                    mount.stderr(Stdio::null()).status().is_ok_and(|status| status.success());
             }
             fs::create_dir_all(&tree)?;
             for number in 0..FILES {
@@ -193,7 +203,10 @@ impl Trial {
     fn serve(&self, receiver: usize, listen: &str) -> Result<(Child, String)> {
         let mut command = Command::new(&self.program);
         command.args(["cast", "serve", "--listen", listen, "--key"]).arg(self.root.join("key"));
-        command.arg("--into").arg(self.target(receiver)).env("XDG_STATE_HOME", self.root.join("state"));
+        command
+            .arg("--into")
+            .arg(self.target(receiver))
+            .env("XDG_STATE_HOME", self.root.join("state"));
         let mut child = command.stderr(Stdio::piped()).spawn().context("the program")?;
         let mut errors = BufReader::new(child.stderr.take().context("a pipe")?);
         let mut line = String::new();
@@ -207,13 +220,21 @@ impl Trial {
     fn cast(&self, rate: &str) -> Result<Child> {
         let to: Vec<&str> = self.receivers.iter().map(|(_, address)| &address[..]).collect();
         let mut command = Command::new(&self.program);
-        command.args(["cast", "tree", "--rate", rate, "--to", &to.join(","), "--key"]).arg(self.root.join("key"));
+        command
+            .args(["cast", "tree", "--rate", rate, "--to", &to.join(","), "--key"])
+            .arg(self.root.join("key"));
         command.current_dir(&self.root).env("XDG_STATE_HOME", self.root.join("state"));
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().context("the program")
     }
 
     /// A cast in the middle of which `mishap` happens.
-    fn cast_with(&mut self, mishap: Mishap, after: Duration, coming: &[Vec<u8>], draws: &mut Draws) -> Result<()> {
+    fn cast_with(
+        &mut self,
+        mishap: Mishap,
+        after: Duration,
+        coming: &[Vec<u8>],
+        draws: &mut Draws,
+    ) -> Result<()> {
         let mut cast = self.cast(["100Mb/s", "400Mb/s"][draws.below(2) as usize])?;
         thread::sleep(after);
         let whom = draws.below(RECEIVERS as u64) as usize;
@@ -256,7 +277,9 @@ impl Trial {
         let versions = self.versions.clone();
         let paths: Vec<(usize, PathBuf)> = (0..RECEIVERS)
             .flat_map(|receiver| (0..FILES).map(move |number| (receiver, number)))
-            .map(|(receiver, number)| (number, self.target(receiver).join("tree").join(number.to_string())))
+            .map(|(receiver, number)| {
+                (number, self.target(receiver).join("tree").join(number.to_string()))
+            })
             .collect();
         thread::spawn(move || {
             let mut seen = vec![None; paths.len()];
@@ -266,7 +289,9 @@ impl Trial {
                     let Ok(found) = path.symlink_metadata() else { continue };
                     let mark = Some((found.ino(), found.ctime(), found.ctime_nsec()));
                     // Between both another version may have come.
-                    let Some(bytes) = (mark != *seen).then(|| fs::read(path).ok()).flatten() else { continue };
+                    let Some(bytes) = (mark != *seen).then(|| fs::read(path).ok()).flatten() else {
+                        continue;
+                    };
                     *seen = mark;
                     let (shown, length) = (path.display(), bytes.len());
                     ensure!(
@@ -323,7 +348,11 @@ impl Drop for Trial {
 fn stopped(process: u32, pause: Duration) -> Result<()> {
     let signal = |name: &str| {
         // One that has ended meanwhile gets no signal.
-        Command::new("kill").args([name, &process.to_string()]).stderr(Stdio::null()).status().context("kill")
+        Command::new("kill")
+            .args([name, &process.to_string()])
+            .stderr(Stdio::null())
+            .status()
+            .context("kill")
     };
     signal("-STOP")?;
     thread::sleep(pause);

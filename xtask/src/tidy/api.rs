@@ -1,8 +1,10 @@
-//! Public items that no other file mentions are refused: between crates the compiler cannot see that they are dead.
+//! Public items that no other file mentions are refused: between crates the compiler cannot see
+//! that they are dead.
 //!
 //! # Model
-//! A word search, blind to comments and re-exports. A function or constant lives when another file says its name; a type
-//! also when a signature, field or variant of its own file does. Items that are kept for users stand in `xtask/ratchet.txt`.
+//! A word search, blind to comments and re-exports. A function or constant lives when another file
+//! says its name; a type also when a signature, field or variant of its own file does. Items that
+//! are kept for users stand in `xtask/ratchet.txt`.
 
 use std::collections::BTreeMap;
 
@@ -28,11 +30,13 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let is_dead = |file: &RustFile, item: &PublicItem| {
         let own = usize::from(file.tokens.words.contains(&item.name.name));
         let elsewhere = mentions.get(item.name.name.as_str()).copied().unwrap_or_default() > own;
-        let in_signature = item.kind == PublicKind::Type && file.items.signature_words.contains(&item.name.name);
+        let in_signature =
+            item.kind == PublicKind::Type && file.items.signature_words.contains(&item.name.name);
         !elsewhere && !in_signature
     };
     let (mut found, mut needed) = (Vec::new(), Vec::new());
-    let in_library = |file: &&RustFile| LIBRARIES.iter().any(|library| file.path.starts_with(library));
+    let in_library =
+        |file: &&RustFile| LIBRARIES.iter().any(|library| file.path.starts_with(library));
     for file in tree.rust.iter().filter(in_library).filter(|file| !file.is_test()) {
         for item in file.items.public.iter().filter(|item| is_dead(file, item)) {
             let subject = Subject::Public { path: file.path.clone(), name: item.name.name.clone() };
@@ -42,8 +46,16 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
             needed.push(subject);
         }
     }
-    for entry in ratchet.entries.iter().filter(|entry| entry.lines.is_none() && !needed.contains(&entry.subject)) {
-        found.push(Finding::new(ratchet::PATH, entry.line, "is mentioned by now, or gone; remove the entry"));
+    for entry in ratchet
+        .entries
+        .iter()
+        .filter(|entry| entry.lines.is_none() && !needed.contains(&entry.subject))
+    {
+        found.push(Finding::new(
+            ratchet::PATH,
+            entry.line,
+            "is mentioned by now, or gone; remove the entry",
+        ));
     }
     found
 }
@@ -65,7 +77,8 @@ mod tests {
     const FILE: &str = "crates/clearway-proto/src/a.rs";
 
     fn check_with(ratchet: &str, text: &str, other: &str) -> usize {
-        let texts = [(ratchet::PATH, ratchet), (FILE, text), ("crates/clearway/src/main.rs", other)];
+        let texts =
+            [(ratchet::PATH, ratchet), (FILE, text), ("crates/clearway/src/main.rs", other)];
         check(&Tree::from_texts(&texts)).len()
     }
 
@@ -82,7 +95,14 @@ mod tests {
 
     #[test]
     fn check__a_type_that_a_signature_needs_is_alive() {
-        assert_eq!(check_with("", "pub enum E { A } pub fn f() -> Result<(), E> { g() }", "fn main() { f() }"), 0);
+        assert_eq!(
+            check_with(
+                "",
+                "pub enum E { A } pub fn f() -> Result<(), E> { g() }",
+                "fn main() { f() }"
+            ),
+            0
+        );
     }
 
     #[test]

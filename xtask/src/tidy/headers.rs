@@ -9,11 +9,18 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
 
 /// What is wrong with the header of `text`.
 fn fault(text: &str) -> Option<&'static str> {
-    let sentence: Vec<&str> = text.lines().map_while(|line| line.strip_prefix("//! ")).map(str::trim).collect();
+    let sentence: Vec<&str> =
+        text.lines().map_while(|line| line.strip_prefix("//! ")).map(str::trim).collect();
     match (sentence.first(), sentence.last()) {
-        (None, _) => Some("does not begin with `//! ` and a sentence on what this module decides or guarantees"),
-        (Some(first), _) if first.starts_with('#') => Some("begins with a heading; put one sentence in front of it"),
-        (_, Some(last)) if !last.ends_with('.') => Some("the first paragraph of its header does not end with a period"),
+        (None, _) => Some(
+            "does not begin with `//! ` and a sentence on what this module decides or guarantees",
+        ),
+        (Some(first), _) if first.starts_with('#') => {
+            Some("begins with a heading; put one sentence in front of it")
+        }
+        (_, Some(last)) if !last.ends_with('.') => {
+            Some("the first paragraph of its header does not end with a period")
+        }
         _ => None,
     }
 }
@@ -30,8 +37,15 @@ mod tests {
 
     #[test]
     fn fault__a_missing_or_open_sentence_is_named() {
-        for text in ["", "fn a() {}", "// Decides.", "//!\n//! Decides.", "//! Decides", "//! # Model\n", "\n//! Late."]
-        {
+        for text in [
+            "",
+            "fn a() {}",
+            "// Decides.",
+            "//!\n//! Decides.",
+            "//! Decides",
+            "//! # Model\n",
+            "\n//! Late.",
+        ] {
             assert!(fault(text).is_some(), "{text:?}");
         }
     }

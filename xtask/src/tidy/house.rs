@@ -1,8 +1,9 @@
 //! Reads the tables and the picture of `ARCHITECTURE.md` as data.
 //!
 //! # Model
-//! Three tables, known by the first cell of their header: `crate`, `room` and `room of the binary`; and one fenced picture whose
-//! lines begin with `floor N`. A cell is a list: names in backquotes or bare, separated by commas; `nothing` and `nowhere` are the empty list.
+//! Three tables, known by the first cell of their header: `crate`, `room` and `room of the binary`;
+//! and one fenced picture whose lines begin with `floor N`. A cell is a list: names in backquotes
+//! or bare, separated by commas; `nothing` and `nowhere` are the empty list.
 
 use std::collections::BTreeMap;
 
@@ -62,7 +63,9 @@ impl House {
             match table.columns.first().map(String::as_str) {
                 Some("crate") => house.crates = table.rows().map(|row| crate_row(&row)).collect(),
                 Some("room") => house.rooms = table.rows().map(|row| room_row(&row)).collect(),
-                Some("room of the binary") => house.binary = table.rows().map(|row| room_row(&row)).collect(),
+                Some("room of the binary") => {
+                    house.binary = table.rows().map(|row| room_row(&row)).collect()
+                }
                 _ => {}
             }
         }
@@ -75,7 +78,11 @@ impl House {
             (house.floors.is_empty(), "a fenced picture with lines `floor N  crate  crate`"),
         ] {
             if is_missing {
-                missing.push(Finding::new(PATH, 1, format!("lacks {what}; the dependency rule is read from it")));
+                missing.push(Finding::new(
+                    PATH,
+                    1,
+                    format!("lacks {what}; the dependency rule is read from it"),
+                ));
             }
         }
         if missing.is_empty() { Ok(house) } else { Err(missing) }
@@ -121,7 +128,10 @@ impl Row<'_> {
     fn list(&self, column: &str) -> Vec<String> {
         let at = self.table.columns.iter().position(|name| name == column);
         let cell = at.and_then(|at| self.cells.get(at)).map(String::as_str).unwrap_or_default();
-        split_list(cell).into_iter().filter(|item| !matches!(item.as_str(), "" | "nothing" | "nowhere")).collect()
+        split_list(cell)
+            .into_iter()
+            .filter(|item| !matches!(item.as_str(), "" | "nothing" | "nowhere"))
+            .collect()
     }
 
     fn name(&self) -> String {

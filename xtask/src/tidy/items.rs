@@ -1,7 +1,8 @@
 //! What a Rust source declares: functions and their length, types, modules, public items, tests.
 //!
 //! # Invariants
-//! I1. Code under `#[cfg(test)]` is no production code: its functions have no length and its items are not public.
+//! I1. Code under `#[cfg(test)]` is no production code: its functions have no length and its items
+//!     are not public.
 
 use std::collections::BTreeSet;
 
@@ -81,9 +82,11 @@ pub(super) struct Items {
 
 impl Items {
     pub(super) fn from_file(file: &syn::File, lines: usize) -> Self {
-        let mut reader = Reader { items: Self::default(), inside: Vec::new(), owner: None, in_test: false };
+        let mut reader =
+            Reader { items: Self::default(), inside: Vec::new(), owner: None, in_test: false };
         reader.items.production_lines = production_lines(file, lines);
-        reader.items.forbids_unsafe = file.attrs.iter().any(|attr| lists(attr, "forbid", "unsafe_code"));
+        reader.items.forbids_unsafe =
+            file.attrs.iter().any(|attr| lists(attr, "forbid", "unsafe_code"));
         reader.items.is_no_std = file.attrs.iter().any(|attr| attr.path().is_ident("no_std"));
         reader.visit_file(file);
         reader.items
@@ -122,7 +125,12 @@ impl Reader {
             None => sig.ident.to_string(),
         };
         let length = line(block.brace_token.span.close()) + 1 - start;
-        self.items.functions.push(Function { name, line: start, length, is_table: is_table(block) });
+        self.items.functions.push(Function {
+            name,
+            line: start,
+            length,
+            is_table: is_table(block),
+        });
     }
 
     fn public_signature(&mut self, vis: &Visibility, sig: &Signature) {
@@ -150,7 +158,8 @@ impl Reader {
     /// Runs `read` with test code recognised by `attrs`.
     fn scoped(&mut self, attrs: &[Attribute], read: impl FnOnce(&mut Self)) {
         let before = self.in_test;
-        self.in_test |= attrs.iter().any(|attr| lists(attr, "cfg", "test") || attr.path().is_ident("test"));
+        self.in_test |=
+            attrs.iter().any(|attr| lists(attr, "cfg", "test") || attr.path().is_ident("test"));
         read(self);
         self.in_test = before;
     }
@@ -222,7 +231,9 @@ impl<'ast> Visit<'ast> for Reader {
 
     fn visit_item_enum(&mut self, item: &'ast syn::ItemEnum) {
         self.declare(&item.ident, &item.vis, PublicKind::Type);
-        self.collect(|words| item.variants.iter().for_each(|variant| words.visit_fields(&variant.fields)));
+        self.collect(|words| {
+            item.variants.iter().for_each(|variant| words.visit_fields(&variant.fields))
+        });
     }
 
     fn visit_item_type(&mut self, item: &'ast syn::ItemType) {
@@ -265,7 +276,8 @@ fn line(span: Span) -> usize {
 /// True when `attr` is `name(...)` and its list contains `word`.
 fn lists(attr: &Attribute, name: &str, word: &str) -> bool {
     let Meta::List(list) = &attr.meta else { return false };
-    list.path.is_ident(name) && list.tokens.clone().into_iter().any(|token| token.to_string() == word)
+    list.path.is_ident(name)
+        && list.tokens.clone().into_iter().any(|token| token.to_string() == word)
 }
 
 fn path_attribute(attr: &Attribute) -> Option<String> {
@@ -283,7 +295,9 @@ fn path_attribute(attr: &Attribute) -> Option<String> {
 
 fn last_word(ty: &Type) -> String {
     match ty {
-        Type::Path(path) => path.path.segments.last().map(|segment| segment.ident.to_string()).unwrap_or_default(),
+        Type::Path(path) => {
+            path.path.segments.last().map(|segment| segment.ident.to_string()).unwrap_or_default()
+        }
         Type::Reference(reference) => last_word(&reference.elem),
         _ => String::from("impl"),
     }
@@ -318,30 +332,38 @@ mod tests {
 
     #[test]
     fn functions__carry_owner_length_and_shape() {
-        let found =
-            items("impl<T> A<T> {\n fn b() {\n  match 1 {\n   _ => {}\n  }\n }\n}\n#[cfg(test)] mod t { fn c() {} }");
+        let found = items(
+            "impl<T> A<T> {\n fn b() {\n  match 1 {\n   _ => {}\n  }\n }\n}\n#[cfg(test)] mod t { fn c() {} }",
+        );
         let table = Function { name: "A::b".to_owned(), line: 2, length: 5, is_table: true };
         assert_eq!(found.functions, [table]);
     }
 
     #[test]
     fn public__leaves_out_tests_and_restricted_items() {
-        let found =
-            items("pub struct A; pub(crate) struct B; impl A { pub fn c() {} } #[cfg(test)] mod t { pub fn d() {} }");
+        let found = items(
+            "pub struct A; pub(crate) struct B; impl A { pub fn c() {} } #[cfg(test)] mod t { pub fn d() {} }",
+        );
         let names: Vec<_> = found.public.iter().map(|item| item.name.name.as_str()).collect();
         assert_eq!(names, ["A", "c"]);
     }
 
     #[test]
     fn bool_parameters__only_bare_ones_of_public_functions() {
-        let found = items("pub fn a(on: bool) {} fn b(on: bool) {} pub fn c(f: fn(bool) -> bool) {}");
+        let found =
+            items("pub fn a(on: bool) {} fn b(on: bool) {} pub fn c(f: fn(bool) -> bool) {}");
         assert_eq!(found.bool_parameters.len(), 1);
     }
 
     #[test]
     fn modules__know_their_path_attribute_and_place() {
         let found = items("mod a { #[path = \"x.rs\"] mod b; } mod c {}");
-        let b = FileModule { name: "b".into(), inside: vec!["a".into()], path: Some("x.rs".into()), line: 1 };
+        let b = FileModule {
+            name: "b".into(),
+            inside: vec!["a".into()],
+            path: Some("x.rs".into()),
+            line: 1,
+        };
         assert_eq!(found.modules, [b]);
     }
 }

@@ -1,8 +1,9 @@
 //! Files and functions stay short; what is long already may shrink, never grow.
 //!
 //! # Source
-//! The marks are those of `CONTRIBUTING.md`: well-kept Rust systems have a median function of 4 to 7 lines and at most
-//! 2.4 % of functions over a screen of 70; their files sink a reader where one grows past 800.
+//! The marks are those of `CONTRIBUTING.md`: well-kept Rust systems have a median function of 4 to
+//! 7 lines and at most 2.4 % of functions over a screen of 70; their files sink a reader where one
+//! grows past 800.
 
 use super::Finding;
 use super::ratchet::{self, Ratchet, Subject, length_of, limit};
@@ -23,17 +24,24 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
         if now > allowed.unwrap_or(0).max(limit(&subject)) {
             let (path, what) = described(&subject);
             let sentence = match allowed {
-                Some(allowed) => format!("{what} grew from {allowed} to {now} lines; it may only shrink, split it"),
-                None => format!("{what} has {now} lines, {} is the most; split it", limit(&subject)),
+                Some(allowed) => format!(
+                    "{what} grew from {allowed} to {now} lines; it may only shrink, split it"
+                ),
+                None => {
+                    format!("{what} has {now} lines, {} is the most; split it", limit(&subject))
+                }
             };
             found.push(Finding::new(path, line, sentence));
         }
     }
-    let has_length = |subject: &Subject| matches!(subject, Subject::File { .. } | Subject::Function { .. });
+    let has_length =
+        |subject: &Subject| matches!(subject, Subject::File { .. } | Subject::Function { .. });
     for entry in ratchet.entries.iter().filter(|entry| has_length(&entry.subject)) {
         if length_of(tree, &entry.subject).is_none_or(|now| now <= limit(&entry.subject)) {
             let (path, what) = described(&entry.subject);
-            let sentence = format!("{what} of {path} needs no entry any more; `cargo xtask tidy --update` removes it");
+            let sentence = format!(
+                "{what} of {path} needs no entry any more; `cargo xtask tidy --update` removes it"
+            );
             found.push(Finding::new(ratchet::PATH, entry.line, sentence));
         }
     }
@@ -43,10 +51,14 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
 /// Files past the mark at which they are looked at again, longest first.
 pub(super) fn notes(tree: &Tree) -> Vec<String> {
     let production = tree.rust.iter().filter(|file| !file.is_test());
-    let mut long: Vec<_> = production.map(|file| (file.items.production_lines, &file.path)).collect();
+    let mut long: Vec<_> =
+        production.map(|file| (file.items.production_lines, &file.path)).collect();
     long.retain(|(lines, _)| *lines > FILE_LINES_NOTED);
     long.sort();
-    long.iter().rev().map(|(lines, path)| format!("{path} has {lines} lines; is it still one thing?")).collect()
+    long.iter()
+        .rev()
+        .map(|(lines, path)| format!("{path} has {lines} lines; is it still one thing?"))
+        .collect()
 }
 
 /// Everything that has a length, with the line it begins at and the length it has.
@@ -55,7 +67,8 @@ fn subjects(tree: &Tree) -> Vec<(Subject, usize, usize)> {
     for file in tree.rust.iter().filter(|file| !file.is_test()) {
         all.push((Subject::File { path: file.path.clone() }, 1, file.items.production_lines));
         for function in file.items.functions.iter().filter(|function| !function.is_table) {
-            let subject = Subject::Function { path: file.path.clone(), name: function.name.clone() };
+            let subject =
+                Subject::Function { path: file.path.clone(), name: function.name.clone() };
             all.push((subject, function.line, function.length));
         }
     }
@@ -65,10 +78,12 @@ fn subjects(tree: &Tree) -> Vec<(Subject, usize, usize)> {
 fn described(subject: &Subject) -> (&str, String) {
     match subject {
         Subject::File { path } => (path, "the file".to_owned()),
-        Subject::Function { path, name } | Subject::Public { path, name } => (path, format!("`{name}`")),
-        Subject::RepeatedTypes { package } | Subject::OfFunctions { package } | Subject::Phrases { package } => {
-            (package, "the package".to_owned())
+        Subject::Function { path, name } | Subject::Public { path, name } => {
+            (path, format!("`{name}`"))
         }
+        Subject::RepeatedTypes { package }
+        | Subject::OfFunctions { package }
+        | Subject::Phrases { package } => (package, "the package".to_owned()),
     }
 }
 
@@ -106,8 +121,14 @@ mod tests {
     #[test]
     fn check__a_match_alone_is_a_table_and_may_be_long() {
         let arms = "        1 => {}\n".repeat(90);
-        assert!(check_with("", &format!("fn f() {{\n    match 1 {{\n{arms}    }}\n}}\n")).is_empty());
-        assert_eq!(check_with("", &format!("fn f() {{\n    g();\n    match 1 {{\n{arms}    }}\n}}\n")).len(), 1);
+        assert!(
+            check_with("", &format!("fn f() {{\n    match 1 {{\n{arms}    }}\n}}\n")).is_empty()
+        );
+        assert_eq!(
+            check_with("", &format!("fn f() {{\n    g();\n    match 1 {{\n{arms}    }}\n}}\n"))
+                .len(),
+            1
+        );
     }
 
     #[test]

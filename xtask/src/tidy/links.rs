@@ -1,4 +1,5 @@
-//! Links of Markdown files lead to files and headings that exist, and so do the paths they show in backquotes.
+//! Links of Markdown files lead to files and headings that exist, and so do the paths they show in
+//! backquotes.
 //!
 //! # Not here
 //! Links into the network: a test that needs it would fail for reasons outside this tree.
@@ -44,7 +45,10 @@ fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
 /// The targets of `[text](target)` and `[name]: target`.
 fn targets(line: &str) -> Vec<&str> {
     let inline = line.split("](").skip(1).filter_map(|rest| rest.split([')', ' ']).next());
-    let reference = line.strip_prefix('[').and_then(|rest| rest.split_once("]: ")).map(|(_, target)| target.trim());
+    let reference = line
+        .strip_prefix('[')
+        .and_then(|rest| rest.split_once("]: "))
+        .map(|(_, target)| target.trim());
     inline.chain(reference).collect()
 }
 
@@ -52,15 +56,21 @@ fn fault(tree: &Tree, from: &str, target: &str) -> Option<String> {
     if target.contains("://") || target.starts_with("mailto:") {
         return None;
     }
-    let (file, heading) = target.split_once('#').map_or((target, None), |(file, heading)| (file, Some(heading)));
+    let (file, heading) =
+        target.split_once('#').map_or((target, None), |(file, heading)| (file, Some(heading)));
     let path = if file.is_empty() { from.to_owned() } else { join(from, file) };
     if !tree.has(&path) {
-        return Some(format!("links to `{target}`, but there is no `{path}`; correct or remove the link"));
+        return Some(format!(
+            "links to `{target}`, but there is no `{path}`; correct or remove the link"
+        ));
     }
     let heading = heading.filter(|_| path.ends_with(".md"))?;
-    let known =
-        tree.text(&path).is_some_and(|text| prose(text).any(|(_, line)| anchor(line).as_deref() == Some(heading)));
-    (!known).then(|| format!("links to `{target}`, but `{path}` has no such heading; correct or remove the link"))
+    let known = tree
+        .text(&path)
+        .is_some_and(|text| prose(text).any(|(_, line)| anchor(line).as_deref() == Some(heading)));
+    (!known).then(|| {
+        format!("links to `{target}`, but `{path}` has no such heading; correct or remove the link")
+    })
 }
 
 /// `target` as seen from the directory of the file `from`.
@@ -86,7 +96,8 @@ fn anchor(line: &str) -> Option<String> {
 
 /// True for text in backquotes that names a place of this tree without wildcards.
 fn is_path(shown: &str) -> bool {
-    ROOTS.iter().any(|root| shown.starts_with(root)) && !shown.contains(['*', '<', '{', ' ', ':', '$'])
+    ROOTS.iter().any(|root| shown.starts_with(root))
+        && !shown.contains(['*', '<', '{', ' ', ':', '$'])
 }
 
 #[cfg(test)]
@@ -94,8 +105,12 @@ mod tests {
     use super::*;
 
     fn check_text(text: &str) -> Vec<usize> {
-        let texts =
-            [("docs/a.md", text), ("docs/b.md", "# Life of one message\n"), ("README.md", ""), ("crates/x/y.rs", "")];
+        let texts = [
+            ("docs/a.md", text),
+            ("docs/b.md", "# Life of one message\n"),
+            ("README.md", ""),
+            ("crates/x/y.rs", ""),
+        ];
         check(&Tree::from_texts(&texts)).into_iter().map(|finding| finding.line).collect()
     }
 
@@ -103,7 +118,9 @@ mod tests {
     fn check__links_that_lead_somewhere_are_fine() {
         let text = "# Own\n[a](b.md) [b](b.md#life-of-one-message) [c](../README.md) [d](#own) [e](https://x.y/z)\n[r]: ../crates/x\n";
         assert!(check_text(text).is_empty());
-        assert!(check_text("```\n[a](gone.md)\n```\n`crates/x/y.rs` `crates/*/gone.rs`").is_empty());
+        assert!(
+            check_text("```\n[a](gone.md)\n```\n`crates/x/y.rs` `crates/*/gone.rs`").is_empty()
+        );
     }
 
     #[test]

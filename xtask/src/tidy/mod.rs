@@ -1,9 +1,11 @@
-//! Holds the tree to the house rules of `ARCHITECTURE.md` and `CONTRIBUTING.md`, one finding a line.
+//! Holds the tree to the house rules of `ARCHITECTURE.md` and `CONTRIBUTING.md`, one finding a
+//! line.
 //!
 //! # Model
-//! The tree is read once ([`tree::Tree`]): texts as they are, Rust sources as tokens and items, packages as cargo sees
-//! them. Each rule is a function from the tree to findings, in a module of its own, with tests that break it on purpose.
-//! `tests` below runs all of them on the real tree, so `cargo test` knows what `cargo xtask tidy` would say.
+//! The tree is read once ([`tree::Tree`]): texts as they are, Rust sources as tokens and items,
+//! packages as cargo sees them. Each rule is a function from the tree to findings, in a module of
+//! its own, with tests that break it on purpose. `tests` below runs all of them on the real tree,
+//! so `cargo test` knows what `cargo xtask tidy` would say.
 //!
 //! # Invariants
 //! I1. A rule only reads. `--update` writes one file, `xtask/ratchet.txt`, and only downwards.
@@ -93,7 +95,9 @@ fn findings(tree: &Tree) -> Vec<Finding> {
 
 /// `cargo xtask tidy [--update]`.
 pub(crate) fn run(arguments: &[String]) -> anyhow::Result<ExitCode> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask has no directory above it")?;
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .context("xtask has no directory above it")?;
     let mut tree = Tree::read(root)?;
     match arguments {
         [] => {}

@@ -1,10 +1,12 @@
-//! Phrases that slow a reader down; what is left of them in comments and documents may only become fewer.
+//! Phrases that slow a reader down; what is left of them in comments and documents may only become
+//! fewer.
 //!
 //! # Model
-//! Comment lines that follow each other are one passage, as are the lines of a document up to a blank one; a list item, a
-//! heading and a cell of a table are passages of their own. Code in them (fences, spans between backticks) does not count. The
-//! counts by crate, and the count of all documents together under the name [`DOCUMENTS`], stand in `xtask/ratchet.txt`; a crate
-//! without an entry has none. Records of runs keep their words.
+//! Comment lines that follow each other are one passage, as are the lines of a document up to a
+//! blank one; a list item, a heading and a cell of a table are passages of their own. Code in them
+//! (fences, spans between backticks) does not count. The counts by crate, and the count of all
+//! documents together under the name [`DOCUMENTS`], stand in `xtask/ratchet.txt`; a crate without
+//! an entry has none. Records of runs keep their words.
 
 use super::Finding;
 use super::ratchet::{self, Ratchet, Subject};
@@ -32,7 +34,10 @@ const RECORDS: &str = "bench/runs/";
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let ratchet = Ratchet::from_tree(tree);
     let mut found = Vec::new();
-    let packages = tree.packages.iter().map(|package| (package.name.as_str(), format!("{}/Cargo.toml", package.dir)));
+    let packages = tree
+        .packages
+        .iter()
+        .map(|package| (package.name.as_str(), format!("{}/Cargo.toml", package.dir)));
     for (name, path) in packages.chain([(DOCUMENTS, ratchet::PATH.to_owned())]) {
         let allowed = ratchet.allowed(&Subject::Phrases { package: name.to_owned() }).unwrap_or(0);
         let places = phrases(tree, name);
@@ -73,7 +78,9 @@ pub(super) fn phrases(tree: &Tree, package: &str) -> Vec<String> {
     let mut places = Vec::new();
     for (path, text) in tree.texts(ending).filter(|(path, _)| is_meant(path)) {
         for passage in passages(text, ending == ".rs") {
-            places.extend(passage.hits().into_iter().map(|(line, what)| format!("{path}:{line} `{what}`")));
+            places.extend(
+                passage.hits().into_iter().map(|(line, what)| format!("{path}:{line} `{what}`")),
+            );
         }
     }
     places
@@ -110,9 +117,18 @@ impl Passage {
                 !is_letter(at.checked_sub(1).and_then(|before| bytes.get(before)))
                     && !is_letter(bytes.get(at + phrase.len()))
             };
-            hits.extend(lower.match_indices(phrase).filter(|(at, _)| is_word(*at)).map(|(at, _)| (at, *phrase)));
+            hits.extend(
+                lower
+                    .match_indices(phrase)
+                    .filter(|(at, _)| is_word(*at))
+                    .map(|(at, _)| (at, *phrase)),
+            );
         }
-        hits.extend(sentences(&text).filter(|(_, sentence)| is_bare(sentence)).map(|(at, _)| (at, BARE_SUBJECT)));
+        hits.extend(
+            sentences(&text)
+                .filter(|(_, sentence)| is_bare(sentence))
+                .map(|(at, _)| (at, BARE_SUBJECT)),
+        );
         hits.sort_unstable();
         hits.into_iter().map(|(at, what)| (self.line_at(at), what)).collect()
     }
@@ -123,7 +139,8 @@ fn passages(text: &str, is_rust: bool) -> Vec<Passage> {
     let (mut all, mut open, mut in_fence) = (Vec::new(), Passage::default(), false);
     for (at, line) in text.lines().enumerate() {
         let words = if is_rust { line.trim_start().strip_prefix("//") } else { Some(line) };
-        let words = words.map(|words| if is_rust { words.trim_start_matches(['/', '!']) } else { words }.trim());
+        let words = words
+            .map(|words| if is_rust { words.trim_start_matches(['/', '!']) } else { words }.trim());
         let is_fence = words.is_some_and(|words| words.starts_with("```"));
         in_fence = words.is_some() && in_fence != is_fence;
         let Some(words) = words.filter(|words| !words.is_empty() && !is_fence && !in_fence) else {
@@ -148,7 +165,8 @@ fn passages(text: &str, is_rust: bool) -> Vec<Passage> {
     all
 }
 
-/// Whether a line begins a list item, a heading or a row of a table, and the line without the mark of the first two.
+/// Whether a line begins a list item, a heading or a row of a table, and the line without the mark
+/// of the first two.
 fn item(line: &str) -> (bool, &str) {
     let number = line.trim_start_matches(|mark: char| mark.is_ascii_digit());
     let marks = ["- ", "* ", "> "];
@@ -181,7 +199,9 @@ fn without_code(text: &str) -> String {
 /// The sentences of a passage and where they begin; what follows a colon counts as one.
 fn sentences(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let ends = text.match_indices(['.', '!', '?', ':']).map(|(at, _)| at + 1);
-    let ends = ends.filter(|end| text[*end..].trim_start_matches(['*', ')', '"']).starts_with(char::is_whitespace));
+    let ends = ends.filter(|end| {
+        text[*end..].trim_start_matches(['*', ')', '"']).starts_with(char::is_whitespace)
+    });
     let mut ends: Vec<usize> = ends.collect();
     ends.push(text.len());
     let mut start = 0;
@@ -195,7 +215,8 @@ fn sentences(text: &str) -> impl Iterator<Item = (usize, &str)> {
 /// Whether the subject of `sentence` is [`BARE_SUBJECT`]; a question may begin so.
 fn is_bare(sentence: &str) -> bool {
     let rest = sentence.strip_prefix(BARE_SUBJECT).and_then(|rest| rest.strip_prefix(' '));
-    rest.is_some_and(|rest| rest.starts_with(char::is_lowercase)) && !sentence.trim_end().ends_with('?')
+    rest.is_some_and(|rest| rest.starts_with(char::is_lowercase))
+        && !sentence.trim_end().ends_with('?')
 }
 
 #[cfg(test)]
@@ -204,7 +225,8 @@ mod tests {
     use super::*;
 
     fn tree(ratchet: &str, source: &str, document: &str) -> Tree {
-        let texts = [(ratchet::PATH, ratchet), ("crates/a/src/lib.rs", source), ("docs/a.md", document)];
+        let texts =
+            [(ratchet::PATH, ratchet), ("crates/a/src/lib.rs", source), ("docs/a.md", document)];
         Tree::with_packages(&texts, vec![Package::library("a", &[])])
     }
 
@@ -239,16 +261,26 @@ mod tests {
     #[test]
     fn phrases__whole_words_only_and_no_code() {
         assert_eq!(in_source("/// It is toldest, `so many` and also many.\n"), 0);
-        assert_eq!(in_source("/// ```\n/// // shall be\n/// ```\nfn f() { g(\"it is told\"); }\n"), 0);
+        assert_eq!(
+            in_source("/// ```\n/// // shall be\n/// ```\nfn f() { g(\"it is told\"); }\n"),
+            0
+        );
         assert_eq!(in_document("```text\nit is told\n```\nIt `is told`.\n"), 0);
     }
 
     #[test]
     fn phrases__a_sentence_that_begins_with_the_bare_subject() {
-        for text in ["Who sends reads.", "It ends. Who sends reads.", "- **Who sends** reads.", "| a | Who sends |"] {
+        for text in [
+            "Who sends reads.",
+            "It ends. Who sends reads.",
+            "- **Who sends** reads.",
+            "| a | Who sends |",
+        ] {
             assert_eq!(in_document(text), 1, "{text}");
         }
-        for text in ["Who sends?", "A rank who sends.", "Who is who? Nobody.", "WHO sends.", "Who, then."] {
+        for text in
+            ["Who sends?", "A rank who sends.", "Who is who? Nobody.", "WHO sends.", "Who, then."]
+        {
             assert_eq!(in_document(text), 0, "{text}");
         }
     }

@@ -1,8 +1,9 @@
-//! Each cell of the table of attackers in `docs/security.md` names a test, and each test that it names exists.
+//! Each cell of the table of attackers in `docs/security.md` names a test, and each test that it
+//! names exists.
 //!
 //! # Model
-//! The table is known by the first cell of its header, `who`. A name is what stands in backquotes with `__` in it, as tests are named. A
-//! test is a function of that name behind `#[test]`.
+//! The table is known by the first cell of its header, `who`. A name is what stands in backquotes
+//! with `__` in it, as tests are named. A test is a function of that name behind `#[test]`.
 
 use std::collections::BTreeSet;
 
@@ -46,7 +47,8 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
 /// The rows of the table: line and cells.
 fn rows(text: &str) -> impl Iterator<Item = (usize, Vec<&str>)> {
     let lines = (1..).zip(text.lines());
-    let table = lines.skip_while(|(_, line)| cells(line).is_none_or(|cells| cells.first() != Some(&"who")));
+    let table =
+        lines.skip_while(|(_, line)| cells(line).is_none_or(|cells| cells.first() != Some(&"who")));
     table.skip(2).map_while(|(at, line)| Some((at, cells(line)?)))
 }
 
@@ -76,14 +78,21 @@ mod tests {
 
     fn lines(table: &str) -> Vec<usize> {
         let text = format!("# Title\n\n{table}");
-        check(&Tree::from_texts(&[(PATH, &text), ("crates/x/y.rs", SOURCE)])).into_iter().map(|it| it.line).collect()
+        check(&Tree::from_texts(&[(PATH, &text), ("crates/x/y.rs", SOURCE)]))
+            .into_iter()
+            .map(|it| it.line)
+            .collect()
     }
 
     #[test]
     fn check__each_cell_names_a_test_that_exists() {
-        assert!(lines("| who | reads | writes |\n|---|---|---|\n| all | no: `a__holds` | `a__holds` |\n").is_empty());
-        let table =
-            "| who | reads |\n|---|---|\n| all | nothing |\n| some | `b__helps` |\n| few | `c__gone`, `a__holds` |\n\n";
+        assert!(
+            lines(
+                "| who | reads | writes |\n|---|---|---|\n| all | no: `a__holds` | `a__holds` |\n"
+            )
+            .is_empty()
+        );
+        let table = "| who | reads |\n|---|---|\n| all | nothing |\n| some | `b__helps` |\n| few | `c__gone`, `a__holds` |\n\n";
         assert_eq!(lines(table), [5, 6, 7]);
         assert_eq!(lines("no table"), [1]);
     }

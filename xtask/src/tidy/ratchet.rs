@@ -1,11 +1,13 @@
-//! `xtask/ratchet.txt`: what is larger or more than the rules allow and may only shrink, and public items kept for users.
+//! `xtask/ratchet.txt`: what is larger or more than the rules allow and may only shrink, and public
+//! items kept for users.
 //!
 //! # Model
-//! One entry a line: `file PATH LINES`, `function PATH NAME LINES`, `types PACKAGE COUNT`, `of PACKAGE COUNT`,
-//! `phrases PACKAGE COUNT`, `public PATH NAME REASON...`; `#` begins a comment.
+//! One entry a line: `file PATH LINES`, `function PATH NAME LINES`, `types PACKAGE COUNT`, `of
+//! PACKAGE COUNT`, `phrases PACKAGE COUNT`, `public PATH NAME REASON...`; `#` begins a comment.
 //!
 //! # Invariants
-//! I1. [`Ratchet::lowered`] never raises a number and never adds an entry: growth is written by hand and seen in review.
+//! I1. [`Ratchet::lowered`] never raises a number and never adds an entry: growth is written by
+//!     hand and seen in review.
 
 use std::fmt;
 
@@ -102,7 +104,8 @@ impl Ratchet {
         self.entries.iter().any(|entry| entry.subject == *subject)
     }
 
-    /// This ratchet with every number at most what the tree has, without entries that are no longer needed.
+    /// This ratchet with every number at most what the tree has, without entries that are no longer
+    /// needed.
     pub(super) fn lowered(mut self, tree: &Tree) -> Self {
         self.entries.retain_mut(|entry| {
             let (Some(allowed), Some(now)) = (entry.lines, length_of(tree, &entry.subject)) else {
@@ -121,8 +124,12 @@ impl fmt::Display for Ratchet {
         for entry in &self.entries {
             let text = match (&entry.subject, entry.lines) {
                 (Subject::File { path }, Some(lines)) => format!("file {path} {lines}"),
-                (Subject::Function { path, name }, Some(lines)) => format!("function {path} {name} {lines}"),
-                (Subject::RepeatedTypes { package }, Some(count)) => format!("types {package} {count}"),
+                (Subject::Function { path, name }, Some(lines)) => {
+                    format!("function {path} {name} {lines}")
+                }
+                (Subject::RepeatedTypes { package }, Some(count)) => {
+                    format!("types {package} {count}")
+                }
                 (Subject::OfFunctions { package }, Some(count)) => format!("of {package} {count}"),
                 (Subject::Phrases { package }, Some(count)) => format!("phrases {package} {count}"),
                 _ => entry.text.clone(),
@@ -165,17 +172,21 @@ pub(super) fn limit(subject: &Subject) -> usize {
 fn parse(text: &str) -> Option<(Subject, Option<usize>)> {
     let words: Vec<&str> = text.split_whitespace().collect();
     match words.as_slice() {
-        ["file", path, lines] => Some((Subject::File { path: (*path).to_owned() }, Some(lines.parse().ok()?))),
+        ["file", path, lines] => {
+            Some((Subject::File { path: (*path).to_owned() }, Some(lines.parse().ok()?)))
+        }
         ["function", path, name, lines] => {
             let subject = Subject::Function { path: (*path).to_owned(), name: (*name).to_owned() };
             Some((subject, Some(lines.parse().ok()?)))
         }
-        ["types", package, count] => {
-            Some((Subject::RepeatedTypes { package: (*package).to_owned() }, Some(count.parse().ok()?)))
-        }
-        ["of", package, count] => {
-            Some((Subject::OfFunctions { package: (*package).to_owned() }, Some(count.parse().ok()?)))
-        }
+        ["types", package, count] => Some((
+            Subject::RepeatedTypes { package: (*package).to_owned() },
+            Some(count.parse().ok()?),
+        )),
+        ["of", package, count] => Some((
+            Subject::OfFunctions { package: (*package).to_owned() },
+            Some(count.parse().ok()?),
+        )),
         ["phrases", package, count] => {
             Some((Subject::Phrases { package: (*package).to_owned() }, Some(count.parse().ok()?)))
         }
@@ -216,7 +227,10 @@ mod tests {
     #[test]
     fn lowered__counts_of_a_package_fall_too() {
         let texts = |entries| {
-            [(PATH, entries), ("crates/a/src/lib.rs", "// It is told.\nstruct A; mod m { struct A; fn of() {} }")]
+            [
+                (PATH, entries),
+                ("crates/a/src/lib.rs", "// It is told.\nstruct A; mod m { struct A; fn of() {} }"),
+            ]
         };
         let lowered = |entries| {
             let tree = Tree::with_packages(&texts(entries), vec![Package::library("a", &[])]);

@@ -1,4 +1,5 @@
-//! Every Rust source is reached from the root of some target by `mod` lines; what is not reached is dead.
+//! Every Rust source is reached from the root of some target by `mod` lines; what is not reached is
+//! dead.
 //!
 //! # Source
 //! The Rust Reference, "Modules": where the text of `mod name;` is looked for.
@@ -16,21 +17,29 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     if tree.packages.is_empty() {
         return Vec::new();
     }
-    let files: BTreeMap<&str, &RustFile> = tree.rust.iter().map(|file| (file.path.as_str(), file)).collect();
-    let roots: BTreeSet<&str> = tree.packages.iter().flat_map(|package| &package.roots).map(String::as_str).collect();
+    let files: BTreeMap<&str, &RustFile> =
+        tree.rust.iter().map(|file| (file.path.as_str(), file)).collect();
+    let roots: BTreeSet<&str> =
+        tree.packages.iter().flat_map(|package| &package.roots).map(String::as_str).collect();
     let mut reached = BTreeSet::new();
     let mut open: Vec<String> = roots.iter().map(|root| (*root).to_owned()).collect();
     while let Some(path) = open.pop() {
         if let Some(file) = files.get(path.as_str()) {
             let is_root = roots.contains(path.as_str());
             for module in &file.items.modules {
-                open.extend(places(&path, is_root, module).into_iter().filter(|place| !reached.contains(place)));
+                open.extend(
+                    places(&path, is_root, module)
+                        .into_iter()
+                        .filter(|place| !reached.contains(place)),
+                );
             }
         }
         reached.insert(path);
     }
-    let dead = files.keys().filter(|path| !reached.contains(**path) && !path.starts_with(ROOTS_OUTSIDE));
-    dead.map(|path| Finding::new(*path, 1, "no `mod` line leads here; add one or delete the file")).collect()
+    let dead =
+        files.keys().filter(|path| !reached.contains(**path) && !path.starts_with(ROOTS_OUTSIDE));
+    dead.map(|path| Finding::new(*path, 1, "no `mod` line leads here; add one or delete the file"))
+        .collect()
 }
 
 /// Where the text of `module`, declared in the file at `path`, may stand.
@@ -76,7 +85,11 @@ mod tests {
 
     #[test]
     fn check__a_file_without_a_mod_line_is_dead() {
-        let texts = [("crates/a/src/lib.rs", "mod b;"), ("crates/a/src/b.rs", ""), ("crates/a/src/old.rs", "mod x;")];
+        let texts = [
+            ("crates/a/src/lib.rs", "mod b;"),
+            ("crates/a/src/b.rs", ""),
+            ("crates/a/src/old.rs", "mod x;"),
+        ];
         assert_eq!(dead(&texts), ["crates/a/src/old.rs"]);
     }
 }

@@ -1,4 +1,5 @@
-//! The dependency rule: a crate imports what its row allows, from lower floors; a room of proto or of the binary likewise.
+//! The dependency rule: a crate imports what its row allows, from lower floors; a room of proto or
+//! of the binary likewise.
 //!
 //! # Source
 //! `ARCHITECTURE.md`, the tables of crates and rooms and the picture of floors.
@@ -63,10 +64,18 @@ fn check_rows(tree: &Tree, house: &House, found: &mut Vec<Finding>) {
         }
     }
     for row in house.crates.iter().filter(|row| !names.contains(row.name.as_str())) {
-        found.push(Finding::new(house::PATH, row.line, format!("there is no crate `{}`; remove its row", row.name)));
+        found.push(Finding::new(
+            house::PATH,
+            row.line,
+            format!("there is no crate `{}`; remove its row", row.name),
+        ));
     }
     for name in house.floors.keys().filter(|name| !names.contains(name.as_str())) {
-        found.push(Finding::new(house::PATH, 1, format!("the picture shows `{name}`, which is no crate; remove it")));
+        found.push(Finding::new(
+            house::PATH,
+            1,
+            format!("the picture shows `{name}`, which is no crate; remove it"),
+        ));
     }
     let rooms: BTreeSet<&str> = tree.rust.iter().filter_map(room_of).collect();
     for room in rooms.iter().filter(|room| house.room(room).is_none()) {
@@ -77,15 +86,22 @@ fn check_rows(tree: &Tree, house: &House, found: &mut Vec<Finding>) {
         ));
     }
     for row in house.rooms.iter().filter(|row| !rooms.contains(row.name.as_str())) {
-        found.push(Finding::new(house::PATH, row.line, format!("{PROTO} has no room `{}`; remove its row", row.name)));
+        found.push(Finding::new(
+            house::PATH,
+            row.line,
+            format!("{PROTO} has no room `{}`; remove its row", row.name),
+        ));
     }
     let modules: Vec<Vec<String>> = tree.rust.iter().filter_map(binary_module).collect();
-    let rooms: BTreeSet<&str> = modules.iter().filter_map(|module| Some(module.first()?.as_str())).collect();
+    let rooms: BTreeSet<&str> =
+        modules.iter().filter_map(|module| Some(module.first()?.as_str())).collect();
     for room in rooms.iter().filter(|room| house.binary_room(room).is_none()) {
         found.push(Finding::new(
             house::PATH,
             1,
-            format!("the room `{room}` of the binary has no row in the table of its rooms; add one"),
+            format!(
+                "the room `{room}` of the binary has no row in the table of its rooms; add one"
+            ),
         ));
     }
     for row in house.binary.iter().filter(|row| !rooms.contains(row.name.as_str())) {
@@ -98,31 +114,46 @@ fn check_rows(tree: &Tree, house: &House, found: &mut Vec<Finding>) {
 }
 
 /// The dependencies in `Cargo.toml` against the row, in both directions.
-fn check_manifest(tree: &Tree, house: &House, package: &Package, row: &CrateRow, found: &mut Vec<Finding>) {
+fn check_manifest(
+    tree: &Tree,
+    house: &House,
+    package: &Package,
+    row: &CrateRow,
+    found: &mut Vec<Finding>,
+) {
     let manifest = format!("{}/Cargo.toml", package.dir);
     let is_member = |name: &str| tree.packages.iter().any(|member| member.name == name);
     for (name, purpose) in &package.dependencies {
         if is_member(name) {
             if !row.imports.iter().any(|import| import.name == *name) {
-                let sentence =
-                    format!("{} may not import {name}; {} says what it may import", package.name, house::PATH);
+                let sentence = format!(
+                    "{} may not import {name}; {} says what it may import",
+                    package.name,
+                    house::PATH
+                );
                 found.push(Finding::new(&manifest, 1, sentence));
             }
             if house.floors.get(name) >= house.floors.get(&package.name) {
-                let sentence =
-                    format!("{name} does not stand on a lower floor than {}; turn the arrow round", package.name);
+                let sentence = format!(
+                    "{name} does not stand on a lower floor than {}; turn the arrow round",
+                    package.name
+                );
                 found.push(Finding::new(&manifest, 1, sentence));
             }
         } else if *purpose == Purpose::Product && !row.libraries.contains(name) {
-            let sentence =
-                format!("the library `{name}` is not in the row of {}; do without it or add it", package.name);
+            let sentence = format!(
+                "the library `{name}` is not in the row of {}; do without it or add it",
+                package.name
+            );
             found.push(Finding::new(&manifest, 1, sentence));
         }
     }
-    let unused = |name: &str| !package.dependencies.iter().any(|(dependency, _)| dependency == name);
+    let unused =
+        |name: &str| !package.dependencies.iter().any(|(dependency, _)| dependency == name);
     let listed = row.imports.iter().map(|import| &import.name).chain(&row.libraries);
     for name in listed.filter(|name| unused(name)) {
-        let sentence = format!("{} does not depend on `{name}`; remove it from the row", package.name);
+        let sentence =
+            format!("{} does not depend on `{name}`; remove it from the row", package.name);
         found.push(Finding::new(house::PATH, row.line, sentence));
     }
 }
@@ -133,16 +164,25 @@ fn check_crates_named(tree: &Tree, house: &House, file: &RustFile, found: &mut V
     let Some(row) = house.row(&package.name) else { return };
     for path in &file.tokens.paths {
         let name = path.segments[0].replace('_', "-");
-        if name == package.name || !tree.packages.iter().any(|member| member.name == name) || shadowed(file, path) {
+        if name == package.name
+            || !tree.packages.iter().any(|member| member.name == name)
+            || shadowed(file, path)
+        {
             continue;
         }
         let allowed = match row.imports.iter().find(|import| import.name == name) {
             None => false,
-            Some(import) => import.rooms.as_ref().is_none_or(|rooms| rooms.contains(&path.segments[1])),
+            Some(import) => {
+                import.rooms.as_ref().is_none_or(|rooms| rooms.contains(&path.segments[1]))
+            }
         };
         if !allowed {
             let shown = path.segments[..2].join("::");
-            let sentence = format!("{} may not name `{shown}`; {} says what it may import", package.name, house::PATH);
+            let sentence = format!(
+                "{} may not name `{shown}`; {} says what it may import",
+                package.name,
+                house::PATH
+            );
             found.push(Finding::new(&file.path, path.line, sentence));
         }
     }
@@ -158,38 +198,51 @@ fn check_rooms_named(house: &House, file: &RustFile, found: &mut Vec<Finding>) {
     let Some(own) = room_of(file) else { return };
     let Some(row) = house.room(own) else { return };
     for path in &file.tokens.paths {
-        let Some(room) = resolve(&module_of(&file.path), path).into_iter().flatten().next() else { continue };
+        let Some(room) = resolve(&module_of(&file.path), path).into_iter().flatten().next() else {
+            continue;
+        };
         if room == own || row.imports.contains(&room) {
             continue;
         }
         let sentence = match house.room(&room) {
-            Some(_) => format!("the room `{own}` may not name `{room}`; {} says what it may import", house::PATH),
+            Some(_) => format!(
+                "the room `{own}` may not name `{room}`; {} says what it may import",
+                house::PATH
+            ),
             None => format!("`crate::{room}` is no room; name the room that `{room}` lives in"),
         };
         found.push(Finding::new(&file.path, path.line, sentence));
     }
 }
 
-/// Paths from one room of the binary into another. Each folder of [`MECHANISMS`] is a room of its own.
+/// Paths from one room of the binary into another. Each folder of [`MECHANISMS`] is a room of its
+/// own.
 fn check_binary_rooms_named(house: &House, file: &RustFile, found: &mut Vec<Finding>) {
     let Some(module) = binary_module(file) else { return };
     let Some(row) = module.first().and_then(|own| house.binary_room(own)) else { return };
     for path in &file.tokens.paths {
         let Some(to) = resolve(&module, path) else { continue };
-        let Some(room) = to.first().filter(|room| house.binary_room(room).is_some()) else { continue };
-        let is_own = row.name == *room && (room != MECHANISMS || module.get(1) == to.get(1) || module.len() == 1);
+        let Some(room) = to.first().filter(|room| house.binary_room(room).is_some()) else {
+            continue;
+        };
+        let is_own = row.name == *room
+            && (room != MECHANISMS || module.get(1) == to.get(1) || module.len() == 1);
         if is_own || row.imports.contains(room) {
             continue;
         }
         let (own, to) = (module.join("::"), to.join("::"));
-        let sentence = format!("`{own}` may not name `{to}`; {} says what its room may import", house::PATH);
+        let sentence =
+            format!("`{own}` may not name `{to}`; {} says what its room may import", house::PATH);
         found.push(Finding::new(&file.path, path.line, sentence));
     }
 }
 
 /// The module path of `file` where it is a source of the binary and not its root.
 fn binary_module(file: &RustFile) -> Option<Vec<String>> {
-    file.path.strip_prefix(BINARY).filter(|inside| *inside != "main.rs").map(|_| module_of(&file.path))
+    file.path
+        .strip_prefix(BINARY)
+        .filter(|inside| *inside != "main.rs")
+        .map(|_| module_of(&file.path))
 }
 
 /// The room of proto that `file` belongs to.
@@ -245,11 +298,17 @@ floor 0  clearway-proto\nfloor 1  clearway-lab\n";
             ("crates/clearway-proto/src/congestion/mod.rs", "use super::wire::Wire;"),
             ("crates/clearway-proto/src/timeslice/mod.rs", "use crate::wire::{self, Wire};"),
             ("crates/clearway-lab/src/lib.rs", "use clearway_proto::base::Class;"),
-            ("crates/clearway/src/main.rs", "mod report; fn main() { crate::mechanism::cast::run() }"),
+            (
+                "crates/clearway/src/main.rs",
+                "mod report; fn main() { crate::mechanism::cast::run() }",
+            ),
             ("crates/clearway/src/report/mod.rs", ""),
             ("crates/clearway/src/run/mod.rs", "use crate::report::Report;"),
             ("crates/clearway/src/mechanism/mod.rs", "pub mod cast; pub mod msa;"),
-            ("crates/clearway/src/mechanism/cast/mod.rs", "use super::cast::plan; use crate::run::Order;"),
+            (
+                "crates/clearway/src/mechanism/cast/mod.rs",
+                "use super::cast::plan; use crate::run::Order;",
+            ),
         ];
         texts.retain(|(path, _)| !changes.iter().any(|(changed, _)| changed == path));
         texts.extend_from_slice(changes);
@@ -275,12 +334,16 @@ floor 0  clearway-proto\nfloor 1  clearway-lab\n";
             packages(),
         );
         assert_eq!(found.len(), 1);
-        assert!(found[0].starts_with("crates/clearway-lab/src/lib.rs:2: clearway-lab may not name"), "{found:?}");
+        assert!(
+            found[0].starts_with("crates/clearway-lab/src/lib.rs:2: clearway-lab may not name"),
+            "{found:?}"
+        );
     }
 
     #[test]
     fn check__a_glob_of_a_restricted_crate_is_refused() {
-        let found = check_with(&[("crates/clearway-lab/src/lib.rs", "use clearway_proto::*;")], packages());
+        let found =
+            check_with(&[("crates/clearway-lab/src/lib.rs", "use clearway_proto::*;")], packages());
         assert_eq!(found.len(), 1, "{found:?}");
     }
 
@@ -296,12 +359,15 @@ floor 0  clearway-proto\nfloor 1  clearway-lab\n";
             assert_eq!(found.len(), 1, "{text}: {found:?}");
         }
         let own = "mod t { use super::super::wire::X; use super::y::Z; }";
-        assert!(check_with(&[("crates/clearway-proto/src/wire/mod.rs", own)], packages()).is_empty());
+        assert!(
+            check_with(&[("crates/clearway-proto/src/wire/mod.rs", own)], packages()).is_empty()
+        );
     }
 
     #[test]
     fn check__engines_never_import_engines() {
-        let changed = [("crates/clearway-proto/src/congestion/a.rs", "use super::super::timeslice::Plan;")];
+        let changed =
+            [("crates/clearway-proto/src/congestion/a.rs", "use super::super::timeslice::Plan;")];
         assert_eq!(check_with(&changed, packages()).len(), 1);
     }
 
@@ -320,8 +386,10 @@ floor 0  clearway-proto\nfloor 1  clearway-lab\n";
             let found = check_with(&[(&file, text)], packages());
             assert_eq!(found.len(), 1, "{file}: {text}: {found:?}");
         }
-        let own =
-            [("crates/clearway/src/mechanism/cast/plan.rs", "use super::seat::Seat; use crate::mechanism::cast::X;")];
+        let own = [(
+            "crates/clearway/src/mechanism/cast/plan.rs",
+            "use super::seat::Seat; use crate::mechanism::cast::X;",
+        )];
         assert!(check_with(&own, packages()).is_empty());
     }
 

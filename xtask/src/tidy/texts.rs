@@ -1,7 +1,8 @@
 //! Texts that must not stand anywhere in the tree, each with its reason.
 //!
 //! # Model
-//! A pattern is searched line by line. Patterns are put together from halves, so that this file does not contain them.
+//! A pattern is searched line by line. Patterns are put together from halves, so that this file
+//! does not contain them.
 
 use super::Finding;
 use super::tree::Tree;
@@ -25,7 +26,11 @@ const FORBIDDEN: &[Forbidden] = &[
         endings: &[".rs"],
         reason: "unfinished code does not land; refuse the case with an error",
     },
-    Forbidden { pattern: concat!("db", "g!("), endings: &[".rs"], reason: "left over from debugging; delete it" },
+    Forbidden {
+        pattern: concat!("db", "g!("),
+        endings: &[".rs"],
+        reason: "left over from debugging; delete it",
+    },
     Forbidden {
         pattern: concat!("// TO", "DO"),
         endings: &[".rs"],
@@ -81,11 +86,17 @@ const FORBIDDEN: &[Forbidden] = &[
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let mut found = Vec::new();
     for (path, text) in tree.texts("") {
-        let applies = |rule: &&Forbidden| rule.endings.is_empty() || rule.endings.iter().any(|end| path.ends_with(end));
+        let applies = |rule: &&Forbidden| {
+            rule.endings.is_empty() || rule.endings.iter().any(|end| path.ends_with(end))
+        };
         for rule in FORBIDDEN.iter().filter(applies) {
             let hits = text.lines().enumerate().filter(|(_, line)| line.contains(rule.pattern));
             found.extend(hits.map(|(at, _)| {
-                Finding::new(path, at + 1, format!("`{}` may not stand here: {}", rule.pattern.trim(), rule.reason))
+                Finding::new(
+                    path,
+                    at + 1,
+                    format!("`{}` may not stand here: {}", rule.pattern.trim(), rule.reason),
+                )
             }));
         }
     }
@@ -101,9 +112,10 @@ fn check_std(tree: &Tree) -> Vec<Finding> {
         for (path, text) in tree.texts(".rs").filter(|(path, _)| path.starts_with(source)) {
             let mut before = "";
             for (at, line) in text.lines().enumerate() {
-                if line.trim_start().starts_with("extern crate std") && before.trim() != "#[cfg(test)]" {
-                    let sentence =
-                        "`extern crate std` stands in a `no_std` crate; only tests may, below `#[cfg(test)]`";
+                if line.trim_start().starts_with("extern crate std")
+                    && before.trim() != "#[cfg(test)]"
+                {
+                    let sentence = "`extern crate std` stands in a `no_std` crate; only tests may, below `#[cfg(test)]`";
                     found.push(Finding::new(path, at + 1, sentence));
                 }
                 before = line;

@@ -2,7 +2,8 @@
 //!
 //! # Model
 //! Tokens are blind to comments and strings and see into macros, where a syntax tree does not.
-//! `a::b`, `a::{b, c::d}` and `a::*` are read as paths wherever they stand, so one reader serves `use` lines and code.
+//! `a::b`, `a::{b, c::d}` and `a::*` are read as paths wherever they stand, so one reader serves
+//! `use` lines and code.
 
 use std::collections::BTreeSet;
 use std::iter::Peekable;
@@ -74,16 +75,20 @@ impl Tokens {
         }
     }
 
-    /// After `pub`: keeps the words of a `pub use` line out of [`Tokens::words`], but not its paths.
+    /// After `pub`: keeps the words of a `pub use` line out of [`Tokens::words`], but not its
+    /// paths.
     fn read_visibility(&mut self, trees: &mut Peekable<IntoIter>, inside: &mut Vec<String>) {
-        if matches!(trees.peek(), Some(TokenTree::Group(group)) if group.delimiter() == Delimiter::Parenthesis) {
+        if matches!(trees.peek(), Some(TokenTree::Group(group)) if group.delimiter() == Delimiter::Parenthesis)
+        {
             trees.next();
         }
         if !matches!(trees.peek(), Some(TokenTree::Ident(word)) if word == "use") {
             return;
         }
-        let line: TokenStream =
-            trees.by_ref().take_while(|tree| !matches!(tree, TokenTree::Punct(end) if end.as_char() == ';')).collect();
+        let line: TokenStream = trees
+            .by_ref()
+            .take_while(|tree| !matches!(tree, TokenTree::Punct(end) if end.as_char() == ';'))
+            .collect();
         let mut exported = Self::default();
         exported.read(line, inside, &[]);
         self.paths.append(&mut exported.paths);
@@ -120,7 +125,9 @@ impl Tokens {
                 _ => break,
             }
         }
-        if segments.len() == 1 && matches!(trees.peek(), Some(TokenTree::Ident(word)) if word == "as") {
+        if segments.len() == 1
+            && matches!(trees.peek(), Some(TokenTree::Ident(word)) if word == "as")
+        {
             segments.push("*".to_owned());
         }
         self.push_path(segments, inside, line);
@@ -135,8 +142,7 @@ impl Tokens {
 
 /// Consumes `::` if it comes next.
 fn step_over_colons(trees: &mut Peekable<IntoIter>) -> bool {
-    let joint =
-        |tree: &TokenTree| matches!(tree, TokenTree::Punct(p) if p.as_char() == ':' && p.spacing() == Spacing::Joint);
+    let joint = |tree: &TokenTree| matches!(tree, TokenTree::Punct(p) if p.as_char() == ':' && p.spacing() == Spacing::Joint);
     if !trees.peek().is_some_and(joint) {
         return false;
     }
@@ -149,12 +155,17 @@ mod tests {
     use super::*;
 
     fn paths(text: &str) -> Vec<String> {
-        Tokens::from_stream(text.parse().unwrap()).paths.iter().map(|path| path.segments.join("::")).collect()
+        Tokens::from_stream(text.parse().unwrap())
+            .paths
+            .iter()
+            .map(|path| path.segments.join("::"))
+            .collect()
     }
 
     #[test]
     fn paths__use_groups_globs_and_macros_are_seen() {
-        let found = paths("use a::{b, c::{d, *}, self as e}; fn f() -> x::Y { println!(\"{}\", g::h(1)) }");
+        let found =
+            paths("use a::{b, c::{d, *}, self as e}; fn f() -> x::Y { println!(\"{}\", g::h(1)) }");
         assert_eq!(found, ["a::b", "a::c::d", "a::c::*", "a::self", "x::Y", "g::h"]);
     }
 
@@ -177,7 +188,9 @@ mod tests {
 
     #[test]
     fn words__a_re_export_is_no_use() {
-        let tokens = Tokens::from_stream("pub use a::Passed; pub(crate) use a::Too; use a::Used;".parse().unwrap());
+        let tokens = Tokens::from_stream(
+            "pub use a::Passed; pub(crate) use a::Too; use a::Used;".parse().unwrap(),
+        );
         assert!(tokens.words.contains("Used"));
         assert!(!tokens.words.contains("Passed") && !tokens.words.contains("Too"));
         assert_eq!(tokens.paths.len(), 3);
@@ -185,8 +198,9 @@ mod tests {
 
     #[test]
     fn unsafe__a_lint_name_or_a_comment_is_not_the_keyword() {
-        let tokens =
-            Tokens::from_stream("#![forbid(unsafe_code)]\n// unsafe\nfn f() { unsafe { g() } }".parse().unwrap());
+        let tokens = Tokens::from_stream(
+            "#![forbid(unsafe_code)]\n// unsafe\nfn f() { unsafe { g() } }".parse().unwrap(),
+        );
         assert_eq!(tokens.unsafe_lines, [3]);
     }
 }

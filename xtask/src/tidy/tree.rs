@@ -1,8 +1,10 @@
-//! Reads the workspace once: every file of the tree, Rust sources parsed, packages as cargo sees them.
+//! Reads the workspace once: every file of the tree, Rust sources parsed, packages as cargo sees
+//! them.
 //!
 //! # Invariants
 //! I1. Paths are relative to the root, with `/`, and files are in the order of their paths.
-//! I2. What `.gitignore` names with a leading `/`, and hidden directories other than `.ci` and `.cargo`, are no part of the tree.
+//! I2. What `.gitignore` names with a leading `/`, and hidden directories other than `.ci` and
+//!     `.cargo`, are no part of the tree.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -30,9 +32,11 @@ pub(super) struct RustFile {
 }
 
 impl RustFile {
-    /// True for files that hold tests only: `tests.rs`, and everything under `tests/` or `benches/`.
+    /// True for files that hold tests only: `tests.rs`, and everything under `tests/` or
+    /// `benches/`.
     pub(super) fn is_test(&self) -> bool {
-        self.path.ends_with("/tests.rs") || self.path.split('/').any(|part| part == "tests" || part == "benches")
+        self.path.ends_with("/tests.rs")
+            || self.path.split('/').any(|part| part == "tests" || part == "benches")
     }
 }
 
@@ -64,13 +68,15 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// Reads the workspace at `root`; a Rust file that does not parse becomes a finding, not an error.
+    /// Reads the workspace at `root`; a Rust file that does not parse becomes a finding, not an
+    /// error.
     ///
     /// # Errors
     /// A directory cannot be read, or cargo refuses a manifest.
     pub(super) fn read(root: &Path) -> anyhow::Result<Self> {
         let ignored = fs::read_to_string(root.join(".gitignore")).unwrap_or_default();
-        let ignored: Vec<&str> = ignored.lines().filter_map(|line| line.strip_prefix('/')).collect();
+        let ignored: Vec<&str> =
+            ignored.lines().filter_map(|line| line.strip_prefix('/')).collect();
         let mut files = Vec::new();
         read_directory(root, "", &ignored, &mut files)?;
         files.sort_by(|a, b| a.path.cmp(&b.path));
@@ -95,7 +101,9 @@ impl Tree {
                         format!("does not parse ({error}); no rule was checked"),
                     ));
                 }
-                (_, Err(_)) => broken.push(Finding::new(&file.path, 1, "is no Rust text; no rule was checked")),
+                (_, Err(_)) => {
+                    broken.push(Finding::new(&file.path, 1, "is no Rust text; no rule was checked"))
+                }
             }
         }
         Self { files, rust, packages, broken }
@@ -128,7 +136,9 @@ impl Tree {
 
     /// The package whose directory holds `path`.
     pub(super) fn package_of(&self, path: &str) -> Option<&Package> {
-        self.packages.iter().find(|package| path.strip_prefix(&package.dir).is_some_and(|rest| rest.starts_with('/')))
+        self.packages.iter().find(|package| {
+            path.strip_prefix(&package.dir).is_some_and(|rest| rest.starts_with('/'))
+        })
     }
 
     /// A tree made of texts, for tests of rules.
@@ -142,7 +152,10 @@ impl Tree {
     pub(super) fn with_packages(texts: &[(&str, &str)], packages: Vec<Package>) -> Self {
         let mut files: Vec<TextFile> = texts
             .iter()
-            .map(|(path, text)| TextFile { path: (*path).to_owned(), text: Some((*text).to_owned()) })
+            .map(|(path, text)| TextFile {
+                path: (*path).to_owned(),
+                text: Some((*text).to_owned()),
+            })
             .collect();
         files.sort_by(|a, b| a.path.cmp(&b.path));
         Self::new(files, packages)
@@ -157,15 +170,25 @@ impl Package {
             name: name.to_owned(),
             dir: format!("crates/{name}"),
             roots: vec![format!("crates/{name}/src/lib.rs")],
-            dependencies: dependencies.iter().map(|name| ((*name).to_owned(), Purpose::Product)).collect(),
+            dependencies: dependencies
+                .iter()
+                .map(|name| ((*name).to_owned(), Purpose::Product))
+                .collect(),
         }
     }
 }
 
 /// Adds the files below `root/relative` to `files`.
-fn read_directory(root: &Path, relative: &str, ignored: &[&str], files: &mut Vec<TextFile>) -> anyhow::Result<()> {
+fn read_directory(
+    root: &Path,
+    relative: &str,
+    ignored: &[&str],
+    files: &mut Vec<TextFile>,
+) -> anyhow::Result<()> {
     let directory = root.join(relative);
-    for entry in fs::read_dir(&directory).with_context(|| format!("cannot list {}", directory.display()))? {
+    for entry in
+        fs::read_dir(&directory).with_context(|| format!("cannot list {}", directory.display()))?
+    {
         let entry = entry?;
         let name = entry.file_name().into_string().ok().context("a file name is not UTF-8")?;
         let path = if relative.is_empty() { name.clone() } else { format!("{relative}/{name}") };
@@ -186,13 +209,21 @@ fn read_directory(root: &Path, relative: &str, ignored: &[&str], files: &mut Vec
 
 /// The members of the workspace at `root`, in the order of their names.
 fn packages(root: &Path) -> anyhow::Result<Vec<Package>> {
-    let metadata = MetadataCommand::new().manifest_path(root.join("Cargo.toml")).no_deps().exec()?;
+    let metadata =
+        MetadataCommand::new().manifest_path(root.join("Cargo.toml")).no_deps().exec()?;
     let relative = |path: &Path| -> String {
-        path.strip_prefix(metadata.workspace_root.as_std_path()).unwrap_or(path).to_string_lossy().into_owned()
+        path.strip_prefix(metadata.workspace_root.as_std_path())
+            .unwrap_or(path)
+            .to_string_lossy()
+            .into_owned()
     };
     let mut packages = BTreeMap::new();
     for package in &metadata.packages {
-        let dir = package.manifest_path.parent().map(|dir| relative(dir.as_std_path())).unwrap_or_default();
+        let dir = package
+            .manifest_path
+            .parent()
+            .map(|dir| relative(dir.as_std_path()))
+            .unwrap_or_default();
         let dependencies = package.dependencies.iter().map(|dependency| {
             let tests = dependency.kind == DependencyKind::Development;
             (dependency.name.clone(), if tests { Purpose::Tests } else { Purpose::Product })
@@ -200,7 +231,11 @@ fn packages(root: &Path) -> anyhow::Result<Vec<Package>> {
         let member = Package {
             name: package.name.to_string(),
             dir,
-            roots: package.targets.iter().map(|target| relative(target.src_path.as_std_path())).collect(),
+            roots: package
+                .targets
+                .iter()
+                .map(|target| relative(target.src_path.as_std_path()))
+                .collect(),
             dependencies: dependencies.collect(),
         };
         packages.insert(member.name.clone(), member);

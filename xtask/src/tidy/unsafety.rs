@@ -1,4 +1,5 @@
-//! `unsafe` stands only in the files that `ARCHITECTURE.md` names; crates without such a file forbid it.
+//! `unsafe` stands only in the files that `ARCHITECTURE.md` names; crates without such a file
+//! forbid it.
 
 use super::Finding;
 use super::house::{self, CrateRow, House};
@@ -16,17 +17,24 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
 }
 
 fn check_package(tree: &Tree, package: &Package, row: &CrateRow, found: &mut Vec<Finding>) {
-    let named: Vec<String> = row.unsafe_in.iter().map(|file| format!("{}/{file}", package.dir)).collect();
-    let in_package = |path: &str| tree.package_of(path).is_some_and(|owner| owner.name == package.name);
-    for file in tree.rust.iter().filter(|file| in_package(&file.path) && !named.contains(&file.path)) {
+    let named: Vec<String> =
+        row.unsafe_in.iter().map(|file| format!("{}/{file}", package.dir)).collect();
+    let in_package =
+        |path: &str| tree.package_of(path).is_some_and(|owner| owner.name == package.name);
+    for file in
+        tree.rust.iter().filter(|file| in_package(&file.path) && !named.contains(&file.path))
+    {
         for line in &file.tokens.unsafe_lines {
-            let sentence =
-                format!("`unsafe` is not allowed here; the column `unsafe in` of {} names the files", house::PATH);
+            let sentence = format!(
+                "`unsafe` is not allowed here; the column `unsafe in` of {} names the files",
+                house::PATH
+            );
             found.push(Finding::new(&file.path, *line, sentence));
         }
     }
     for path in &named {
-        let holds = tree.rust.iter().any(|file| file.path == *path && !file.tokens.unsafe_lines.is_empty());
+        let holds =
+            tree.rust.iter().any(|file| file.path == *path && !file.tokens.unsafe_lines.is_empty());
         if !holds {
             found.push(Finding::new(
                 house::PATH,
@@ -36,10 +44,15 @@ fn check_package(tree: &Tree, package: &Package, row: &CrateRow, found: &mut Vec
         }
     }
     if named.is_empty() {
-        let product = |path: &&String| path.ends_with("/src/lib.rs") || path.ends_with("/src/main.rs");
+        let product =
+            |path: &&String| path.ends_with("/src/lib.rs") || path.ends_with("/src/main.rs");
         for root in package.roots.iter().filter(product) {
             if tree.rust.iter().any(|file| file.path == *root && !file.items.forbids_unsafe) {
-                found.push(Finding::new(root, 1, "lacks `#![forbid(unsafe_code)]`; this crate holds no unsafe code"));
+                found.push(Finding::new(
+                    root,
+                    1,
+                    "lacks `#![forbid(unsafe_code)]`; this crate holds no unsafe code",
+                ));
             }
         }
     }

@@ -1,16 +1,19 @@
-//! Keeps a lab alive beyond the command that made it: one detached process holds it, others find it by name.
+//! Keeps a lab alive beyond the command that made it: one detached process holds it, others find it
+//! by name.
 //!
 //! # Model
-//! `lab up` starts a keeper process, which makes the lab, writes a state file and then sleeps for good. Every other
-//! command reads that file and reaches the namespaces through the keeper's descriptors in `/proc`. The keeper answers no
-//! questions and handles no signals: ending it, in whatever way, ends the lab.
+//! `lab up` starts a keeper process, which makes the lab, writes a state file and then sleeps for
+//! good. Every other command reads that file and reaches the namespaces through the keeper's
+//! descriptors in `/proc`. The keeper answers no questions and handles no signals: ending it, in
+//! whatever way, ends the lab.
 //!
 //! # Invariants
 //! I1. At most one living keeper per user and name.
 //! I2. `down` ends processes only by the rule of the lab: its namespaces and its mark.
 //!
 //! # Not here
-//! The flags and the hidden subcommand: the binary passes its own command line to [`start`] and calls [`run`] in it.
+//! The flags and the hidden subcommand: the binary passes its own command line to [`start`] and
+//! calls [`run`] in it.
 
 mod state;
 
@@ -36,9 +39,11 @@ use crate::processes;
 use crate::{LabError, LabName, LabSpec};
 use state::StateDirectory;
 
-/// What a keeper says on its standard output once the lab is up; anything else is the sentence of its failure.
+/// What a keeper says on its standard output once the lab is up; anything else is the sentence of
+/// its failure.
 const READY: &str = "ready";
-/// How long a killed keeper may take to go; freeing a large lab is the kernel's work and may take a moment.
+/// How long a killed keeper may take to go; freeing a large lab is the kernel's work and may take a
+/// moment.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A lab as [`status`] sees it.
@@ -46,7 +51,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub struct LabStatus {
     /// What the state file says.
     pub state: KeptLab,
-    /// Whether the keeper lives; if not, only the file is left, and `down` or the next `up` of this name removes it.
+    /// Whether the keeper lives; if not, only the file is left, and `down` or the next `up` of this
+    /// name removes it.
     pub up: bool,
     /// Processes that live in the lab's namespaces now.
     pub inhabitants: Vec<i32>,
@@ -57,21 +63,25 @@ pub struct LabStatus {
 pub struct RemovalResult {
     /// Processes that lived in the lab and were ended.
     pub ended: Vec<i32>,
-    /// Processes in the lab's namespaces that are not marked as the lab's own, or did not go: they were left alone and keep
-    /// their namespace alive.
+    /// Processes in the lab's namespaces that are not marked as the lab's own, or did not go: they
+    /// were left alone and keep their namespace alive.
     pub left: Vec<i32>,
 }
 
-/// Starts `command`, which must end up in [`run`], as a detached process, and waits until its lab is up.
+/// Starts `command`, which must end up in [`run`], as a detached process, and waits until its lab
+/// is up.
 ///
 /// # Errors
 /// [`LabError::Keeper`] with the sentence that the keeper failed with.
 pub fn start(mut command: Command) -> Result<(), LabError> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let failed = |error: io::Error| LabError::Keeper(format!("the lab's keeper could not be started: {error}"));
+    let failed = |error: io::Error| {
+        LabError::Keeper(format!("the lab's keeper could not be started: {error}"))
+    };
     let mut child = command.spawn().map_err(failed)?;
     let mut answer = String::new();
-    let read = child.stdout.take().map_or(Ok(0), |pipe| BufReader::new(pipe).read_line(&mut answer));
+    let read =
+        child.stdout.take().map_or(Ok(0), |pipe| BufReader::new(pipe).read_line(&mut answer));
     if read.is_ok() && answer.trim_end() == READY {
         return Ok(());
     }
@@ -82,10 +92,12 @@ pub fn start(mut command: Command) -> Result<(), LabError> {
     }))
 }
 
-/// Makes the lab, tells `ready`, and keeps it until this process is ended. Call [`crate::permission::acquire`] first.
+/// Makes the lab, tells `ready`, and keeps it until this process is ended. Call
+/// [`crate::permission::acquire`] first.
 ///
 /// # Errors
-/// As [`Lab::up`], and [`LabError::Exists`]; the sentence is written to `ready` too. Success never returns.
+/// As [`Lab::up`], and [`LabError::Exists`]; the sentence is written to `ready` too. Success never
+/// returns.
 pub fn run(name: &LabName, spec: &LabSpec, mut ready: impl Write) -> Result<Infallible, LabError> {
     // A process that leads its group already cannot, and need not, leave the session.
     let _ = setsid();
@@ -94,7 +106,9 @@ pub fn run(name: &LabName, spec: &LabSpec, mut ready: impl Write) -> Result<Infa
         let _ = writeln!(ready, "{error}");
     })?;
     let told = writeln!(ready, "{READY}").and_then(|()| ready.flush());
-    told.map_err(|error| LabError::Keeper(format!("nobody waits for the lab {}: {error}", lab.name())))?;
+    told.map_err(|error| {
+        LabError::Keeper(format!("nobody waits for the lab {}: {error}", lab.name()))
+    })?;
     loop {
         thread::park();
     }
@@ -107,7 +121,8 @@ fn keep(name: &LabName, spec: &LabSpec) -> Result<Lab, LabError> {
     }
     let lab = Lab::up(name, spec)?;
     let pid = std::process::id() as i32;
-    let keeper = Process::find(pid).ok_or_else(|| LabError::Keeper("/proc does not show this process".into()))?;
+    let keeper = Process::find(pid)
+        .ok_or_else(|| LabError::Keeper("/proc does not show this process".into()))?;
     let space = |netns: &crate::netns::Netns| KeptNamespace {
         path: format!("/proc/{pid}/fd/{}", netns.fd()).into(),
         inode: netns.inode(),
@@ -119,7 +134,8 @@ fn keep(name: &LabName, spec: &LabSpec) -> Result<Lab, LabError> {
 
 /// Moves the calling process, which must be single-threaded, into a host of a kept lab.
 ///
-/// The caller then replaces itself by the user's command, with [`crate::LAB_VARIABLE`] and [`crate::HOST_VARIABLE`] set.
+/// The caller then replaces itself by the user's command, with [`crate::LAB_VARIABLE`] and
+/// [`crate::HOST_VARIABLE`] set.
 ///
 /// # Errors
 /// [`LabError::NotUp`], [`LabError::NoSuchHost`], or the kernel's refusal.
@@ -129,20 +145,24 @@ pub fn enter(name: &LabName, host: &str) -> Result<(), LabError> {
     let space = state.spaces.get(rank.index()).ok_or_else(|| LabError::NotUp(name.to_string()))?;
     let file = open(name, space)?;
     enter_user_namespace(&state)?;
-    setns(&file, CloneFlags::CLONE_NEWNET)
-        .map_err(|errno| LabError::kernel(format!("enter host {host} of the lab {name}"), errno.into()))
+    setns(&file, CloneFlags::CLONE_NEWNET).map_err(|errno| {
+        LabError::kernel(format!("enter host {host} of the lab {name}"), errno.into())
+    })
 }
 
-/// Takes hold of a kept lab, to run a program on it or look at its counters. The process must be single-threaded.
+/// Takes hold of a kept lab, to run a program on it or look at its counters. The process must be
+/// single-threaded.
 ///
-/// The lab outlives the value; queues that are re-armed stay so, while the state file goes on telling how they began.
-/// Without root do not call [`crate::permission::acquire`] before: the keeper's user namespace is entered instead.
+/// The lab outlives the value; queues that are re-armed stay so, while the state file goes on
+/// telling how they began. Without root do not call [`crate::permission::acquire`] before: the
+/// keeper's user namespace is entered instead.
 ///
 /// # Errors
 /// [`LabError::NotUp`] or the kernel's refusal.
 pub fn attach(name: &LabName) -> Result<Lab, LabError> {
     let state = living(name)?;
-    let files: Result<Vec<File>, LabError> = state.spaces.iter().map(|space| open(name, space)).collect();
+    let files: Result<Vec<File>, LabError> =
+        state.spaces.iter().map(|space| open(name, space)).collect();
     let files = files?;
     enter_user_namespace(&state)?;
     Lab::attach(name, &state.spec, files)
@@ -153,7 +173,8 @@ pub fn attach(name: &LabName) -> Result<Lab, LabError> {
 /// # Errors
 /// [`LabError::NotUp`] when there is not even a state file.
 pub fn status(name: &LabName) -> Result<LabStatus, LabError> {
-    let state = StateDirectory::open()?.read(name)?.ok_or_else(|| LabError::NotUp(name.to_string()))?;
+    let state =
+        StateDirectory::open()?.read(name)?.ok_or_else(|| LabError::NotUp(name.to_string()))?;
     Ok(LabStatus { up: state.keeper.lives(), inhabitants: processes::list(&inodes(&state)), state })
 }
 
@@ -165,15 +186,18 @@ pub fn list() -> Result<Vec<LabStatus>, LabError> {
     StateDirectory::open()?.names()?.iter().map(status).collect()
 }
 
-/// Ends the lab `name` and everything that lives in it, and waits until it is gone. Cleans up after a dead keeper too.
+/// Ends the lab `name` and everything that lives in it, and waits until it is gone. Cleans up after
+/// a dead keeper too.
 ///
 /// # Errors
-/// [`LabError::NotUp`] when there is not even a state file; [`LabError::Keeper`] when the keeper does not go.
+/// [`LabError::NotUp`] when there is not even a state file; [`LabError::Keeper`] when the keeper
+/// does not go.
 pub fn down(name: &LabName) -> Result<RemovalResult, LabError> {
     let store = StateDirectory::open()?;
     let state = store.read(name)?.ok_or_else(|| LabError::NotUp(name.to_string()))?;
     let (inodes, mark) = (inodes(&state), format!("{LAB_VARIABLE}={name}"));
-    // First the inhabitants: while the keeper lives, the namespaces' numbers cannot belong to anyone else.
+    // First the inhabitants: while the keeper lives, the namespaces' numbers cannot belong to
+    // anyone else.
     let before = processes::end_all(&inodes, &mark);
     end_keeper(&state)?;
     // Then those who slipped in meanwhile: a namespace that someone lives in keeps its number.
@@ -188,7 +212,9 @@ pub fn down(name: &LabName) -> Result<RemovalResult, LabError> {
 fn end_keeper(state: &KeptLab) -> Result<(), LabError> {
     let deadline = Instant::now() + PATIENCE;
     let pid = state.keeper.pid;
-    let stuck = |why: String| LabError::Keeper(format!("the keeper of the lab {} (process {pid}) {why}", state.name));
+    let stuck = |why: String| {
+        LabError::Keeper(format!("the keeper of the lab {} (process {pid}) {why}", state.name))
+    };
     while state.keeper.lives() {
         match kill(Pid::from_raw(pid), Signal::SIGKILL) {
             Ok(()) | Err(Errno::ESRCH) => {}
@@ -227,8 +253,12 @@ fn enter_user_namespace(state: &KeptLab) -> Result<(), LabError> {
     if file.metadata().map_err(failed(theirs))?.ino() == own.ino() {
         return Ok(());
     }
-    setns(&file, CloneFlags::CLONE_NEWUSER)
-        .map_err(|errno| LabError::kernel(format!("enter the user namespace of the lab {}", state.name), errno.into()))
+    setns(&file, CloneFlags::CLONE_NEWUSER).map_err(|errno| {
+        LabError::kernel(
+            format!("enter the user namespace of the lab {}", state.name),
+            errno.into(),
+        )
+    })
 }
 
 fn inodes(state: &KeptLab) -> BTreeSet<u64> {

@@ -1,9 +1,11 @@
-//! The state file of a kept lab: where it lies, who may touch it, and whether the keeper it names still lives.
+//! The state file of a kept lab: where it lies, who may touch it, and whether the keeper it names
+//! still lives.
 //!
 //! # Invariants
 //! I1. The directory belongs to this user alone (mode 0700), or it is not used.
 //! I2. A state file appears and is replaced whole, by rename, under a lock on the directory.
-//! I3. A process is the keeper only when its number AND its start time match: numbers are used again.
+//! I3. A process is the keeper only when its number AND its start time match: numbers are used
+//!     again.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -41,9 +43,11 @@ impl Process {
     }
 }
 
-/// The start time in a line of `/proc/<pid>/stat`; none for a process that has ended and only waits to be collected.
+/// The start time in a line of `/proc/<pid>/stat`; none for a process that has ended and only waits
+/// to be collected.
 fn started(stat: &str) -> Option<u64> {
-    // The second field is the command in brackets and may hold anything, brackets and spaces included.
+    // The second field is the command in brackets and may hold anything, brackets and spaces
+    // included.
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_whitespace();
     let state = fields.next()?;
@@ -98,7 +102,9 @@ impl StateDirectory {
     /// Finds the user's directory, making it if needed.
     pub(crate) fn open() -> Result<Self, LabError> {
         let mut refused = None;
-        for directory in candidates(outer_uid(), std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from)) {
+        for directory in
+            candidates(outer_uid(), std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from))
+        {
             match own_directory(&directory) {
                 Ok(()) => return Ok(Self { directory }),
                 Err(cause) => refused = Some(LabError::State { path: directory, cause }),
@@ -117,7 +123,8 @@ impl StateDirectory {
         };
         let state: KeptLab = serde_json::from_slice(&text).map_err(|error| failed(error.into()))?;
         if state.schema != SCHEMA || state.name != *name {
-            let reason = format!("not a state of the lab `{name}` in the form {SCHEMA}; remove the file");
+            let reason =
+                format!("not a state of the lab `{name}` in the form {SCHEMA}; remove the file");
             return Err(failed(io::Error::new(io::ErrorKind::InvalidData, reason)));
         }
         Ok(Some(state))
@@ -126,7 +133,8 @@ impl StateDirectory {
     /// The names of all labs with a state file.
     pub(crate) fn names(&self) -> Result<Vec<LabName>, LabError> {
         let entries = fs::read_dir(&self.directory).map_err(|cause| self.failed(cause))?;
-        let name = |entry: fs::DirEntry| entry.file_name().to_str()?.strip_suffix(".json")?.parse().ok();
+        let name =
+            |entry: fs::DirEntry| entry.file_name().to_str()?.strip_suffix(".json")?.parse().ok();
         let mut names: Vec<LabName> = entries.flatten().filter_map(name).collect();
         names.sort();
         Ok(names)
@@ -143,7 +151,8 @@ impl StateDirectory {
         }
         let aside = self.directory.join(format!(".{}.{}", state.name, state.keeper.pid));
         let text = serde_json::to_vec_pretty(state).map_err(|error| self.failed(error.into()))?;
-        let written = fs::write(&aside, text).and_then(|()| fs::rename(&aside, self.path(&state.name)));
+        let written =
+            fs::write(&aside, text).and_then(|()| fs::rename(&aside, self.path(&state.name)));
         written.map_err(|cause| {
             let _ = fs::remove_file(&aside);
             LabError::State { path: self.path(&state.name), cause }
@@ -165,7 +174,8 @@ impl StateDirectory {
     }
 
     fn lock(&self) -> Result<File, LabError> {
-        let locked = File::open(&self.directory).and_then(|directory| directory.lock().map(|()| directory));
+        let locked =
+            File::open(&self.directory).and_then(|directory| directory.lock().map(|()| directory));
         locked.map_err(|cause| self.failed(cause))
     }
 
@@ -209,7 +219,8 @@ mod tests {
 
     impl TemporaryFile {
         fn new(word: &str) -> Self {
-            let directory = std::env::temp_dir().join(format!("clearway-state-{word}-{}", std::process::id()));
+            let directory =
+                std::env::temp_dir().join(format!("clearway-state-{word}-{}", std::process::id()));
             own_directory(&directory).unwrap();
             Self(directory)
         }
@@ -245,7 +256,11 @@ mod tests {
         store.claim(&state(living)).unwrap();
         assert!(matches!(store.claim(&state(dead)), Err(LabError::Exists(_))));
         store.remove(&state(dead)).unwrap();
-        assert_eq!(store.read(&"x".parse().unwrap()).unwrap(), Some(state(living)), "another's file stays");
+        assert_eq!(
+            store.read(&"x".parse().unwrap()).unwrap(),
+            Some(state(living)),
+            "another's file stays"
+        );
         assert_eq!(store.names().unwrap().len(), 1);
         store.remove(&state(living)).unwrap();
         assert_eq!(fs::read_dir(&directory.0).unwrap().count(), 0, "nothing is left aside");
@@ -264,14 +279,20 @@ mod tests {
     fn own_directory__one_that_others_can_enter_is_refused() {
         let directory = TemporaryFile::new("open");
         fs::set_permissions(&directory.0, fs::Permissions::from_mode(0o755)).unwrap();
-        assert_eq!(own_directory(&directory.0).unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+        assert_eq!(
+            own_directory(&directory.0).unwrap_err().kind(),
+            io::ErrorKind::PermissionDenied
+        );
     }
 
     #[test]
     fn candidates__a_user_and_root_do_not_meet() {
         let runtime = || Some(PathBuf::from("/run/user/7"));
         assert_eq!(candidates(0, runtime())[0], Path::new("/run/clearway"));
-        assert_eq!(candidates(7, runtime()), [Path::new("/run/user/7/clearway"), Path::new("/tmp/clearway-7")]);
+        assert_eq!(
+            candidates(7, runtime()),
+            [Path::new("/run/user/7/clearway"), Path::new("/tmp/clearway-7")]
+        );
         assert_eq!(candidates(7, None), [Path::new("/tmp/clearway-7")]);
     }
 }

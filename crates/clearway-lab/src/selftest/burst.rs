@@ -1,10 +1,11 @@
 //! Sends one burst of marked packets over one link and sees in which order and when they arrive.
 //!
 //! # Model
-//! Two sockets, one in the namespace at each end. The sender puts the burst into its port far faster than the link
-//! drains it, in batches that the port must cut into frames (a queue that counted a batch as one packet would be found
-//! far too deep); the receiver notes each packet's class and the time of the last. Times can only be too late, never too
-//! early: whatever disturbs the machine makes a burst or a drain longer.
+//! Two sockets, one in the namespace at each end. The sender puts the burst into its port far
+//! faster than the link drains it, in batches that the port must cut into frames (a queue that
+//! counted a batch as one packet would be found far too deep); the receiver notes each packet's
+//! class and the time of the last. Times can only be too late, never too early: whatever disturbs
+//! the machine makes a burst or a drain longer.
 //!
 //! # Invariants
 //! I1. A packet of another burst, or of anyone else, is not counted.
@@ -19,17 +20,22 @@ use nix::sys::socket::{setsockopt, sockopt};
 
 use crate::netns::Netns;
 
-/// UDP payload of a test packet: 1442 bytes with UDP, IP and Ethernet headers, the frame of the reference measurements.
+/// UDP payload of a test packet: 1442 bytes with UDP, IP and Ethernet headers, the frame of the
+/// reference measurements.
 const PAYLOAD: usize = 1400;
 /// What the queues count for one test packet.
 pub(super) const FRAME: Bytes = Bytes(PAYLOAD as u64 + 8 + 20 + 14);
-/// Asked for in both directions; the kernel grants up to `net.core.rmem_max` and `wmem_max`, doubled.
+/// Asked for in both directions; the kernel grants up to `net.core.rmem_max` and `wmem_max`,
+/// doubled.
 const SOCKET_BUFFER: usize = 4 << 20;
-/// Packets of one class handed to the kernel in one call, which are 56 kB of the 64 kB that one call may have.
+/// Packets of one class handed to the kernel in one call, which are 56 kB of the 64 kB that one
+/// call may have.
 const BATCH: usize = 40;
-/// The last packets of a burst go one by one: a batch is queued at one instant, and what leaves meanwhile would be counted wrongly.
+/// The last packets of a burst go one by one: a batch is queued at one instant, and what leaves
+/// meanwhile would be counted wrongly.
 pub(super) const TAIL: usize = 10;
-/// One sender socket carries about 180 queued packets with the default limit before it blocks; stay well below.
+/// One sender socket carries about 180 queued packets with the default limit before it blocks; stay
+/// well below.
 const PACKETS_PER_SOCKET: usize = 150;
 /// A receiver that hears nothing for so long, beyond eight frames' time, has heard the last packet.
 const SILENCE: Duration = Duration::from_millis(15);
@@ -69,8 +75,10 @@ impl TestLink<'_> {
             let listening = scope.spawn(|| listen(&receiver, burst.len(), round));
             let begun = Instant::now();
             let ended = send(&senders, burst, round)?;
-            let heard = listening.join().map_err(|_| io::Error::other("the receiver panicked"))??;
-            let since = |end: Instant| Nanos(end.saturating_duration_since(begun).as_nanos() as u64);
+            let heard =
+                listening.join().map_err(|_| io::Error::other("the receiver panicked"))??;
+            let since =
+                |end: Instant| Nanos(end.saturating_duration_since(begun).as_nanos() as u64);
             Ok(BurstResult {
                 arrived: heard.arrived,
                 sending: since(ended.0),
@@ -84,7 +92,9 @@ impl TestLink<'_> {
     fn senders(&self, burst: &[Class], target: SocketAddr) -> io::Result<Vec<Vec<MarkedSender>>> {
         let of = |class: Class| {
             let packets = burst.iter().filter(|c| **c == class).count();
-            (0..packets.div_ceil(PACKETS_PER_SOCKET)).map(|_| MarkedSender::new(class, target)).collect()
+            (0..packets.div_ceil(PACKETS_PER_SOCKET))
+                .map(|_| MarkedSender::new(class, target))
+                .collect()
         };
         self.near.run(|| Class::ALL.into_iter().map(of).collect())?
     }
@@ -102,7 +112,8 @@ impl MarkedSender {
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
         let _ = setsockopt(&socket, sockopt::SndBuf, &SOCKET_BUFFER);
         setsockopt(&socket, sockopt::Ipv4Tos, &i32::from(class.dscp().tos()))?;
-        // Kernels before 4.18 know no batches; the burst takes longer there, and fast links are left undecided.
+        // Kernels before 4.18 know no batches; the burst takes longer there, and fast links are
+        // left undecided.
         let batches = setsockopt(&socket, sockopt::UdpGsoSegment, &(PAYLOAD as i32)).is_ok();
         socket.connect(target)?;
         Ok(Self { socket, batch: if batches { BATCH } else { 1 } })
@@ -110,7 +121,11 @@ impl MarkedSender {
 }
 
 /// Sends the burst; gives the time of its end and what this thread waited for a processor.
-fn send(senders: &[Vec<MarkedSender>], burst: &[Class], round: u32) -> io::Result<(Instant, Nanos)> {
+fn send(
+    senders: &[Vec<MarkedSender>],
+    burst: &[Class],
+    round: u32,
+) -> io::Result<(Instant, Nanos)> {
     let before = waited();
     let mut packets = vec![0u8; BATCH * PAYLOAD];
     let (mut turn, mut left) = (0, burst.len());
@@ -139,7 +154,8 @@ struct ReceivedCounts {
 }
 
 fn listen(receiver: &UdpSocket, most: usize, round: u32) -> io::Result<ReceivedCounts> {
-    let mut heard = ReceivedCounts { arrived: Vec::with_capacity(most), last: None, waited: Nanos::ZERO };
+    let mut heard =
+        ReceivedCounts { arrived: Vec::with_capacity(most), last: None, waited: Nanos::ZERO };
     let mut packet = [0u8; PAYLOAD + 1];
     // The sender may be late on a busy machine: the first packets get several periods of silence.
     let mut patience = 20;
@@ -147,7 +163,9 @@ fn listen(receiver: &UdpSocket, most: usize, round: u32) -> io::Result<ReceivedC
         let length = match receiver.recv(&mut packet) {
             Ok(length) => length,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) if [io::ErrorKind::WouldBlock, io::ErrorKind::TimedOut].contains(&error.kind()) => {
+            Err(error)
+                if [io::ErrorKind::WouldBlock, io::ErrorKind::TimedOut].contains(&error.kind()) =>
+            {
                 patience -= 1;
                 if heard.last.is_some() || patience == 0 {
                     break;
@@ -166,7 +184,8 @@ fn listen(receiver: &UdpSocket, most: usize, round: u32) -> io::Result<ReceivedC
     Ok(heard)
 }
 
-/// How long the calling thread has waited for a processor in its life; zero where the kernel does not count it.
+/// How long the calling thread has waited for a processor in its life; zero where the kernel does
+/// not count it.
 fn waited() -> Nanos {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     Nanos(text.split_whitespace().nth(1).and_then(|field| field.parse().ok()).unwrap_or(0))

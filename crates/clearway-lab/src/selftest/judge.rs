@@ -1,16 +1,22 @@
-//! Decides from a few bursts whether a port is what it should be, is not, or could not be seen for noise.
+//! Decides from a few bursts whether a port is what it should be, is not, or could not be seen for
+//! noise.
 //!
 //! # Model
-//! A port of rate `R` (bytes a second) with a token burst of `B` bytes and a queue of `N` packets of `f` bytes:
-//! - a flood of more than `N` packets within `s` seconds lets `P = N + 1 + (B + R s) / f` pass, one of them being the
-//!   frame in service: so `N` follows from the kernel's own count of packets, whatever the receiver heard;
-//! - the last of them leaves `(P f - B) / R` seconds after the first was sent: so `R` follows from the last arrival, which
-//!   noise can only delay: of several rounds the shortest counts, and too short a one is a failure by itself;
-//! - when every class has packets waiting, what passes until the first class is empty shows the order: shares of a window.
+//! A port of rate `R` (bytes a second) with a token burst of `B` bytes and a queue of `N` packets
+//! of `f` bytes:
+//! - a flood of more than `N` packets within `s` seconds lets `P = N + 1 + (B + R s) / f` pass, one
+//!   of them being the frame in service: so `N` follows from the kernel's own count of packets,
+//!   whatever the receiver heard;
+//! - the last of them leaves `(P f - B) / R` seconds after the first was sent: so `R` follows from
+//!   the last arrival, which noise can only delay: of several rounds the shortest counts, and too
+//!   short a one is a failure by itself;
+//! - when every class has packets waiting, what passes until the first class is empty shows the
+//!   order: shares of a window.
 //!
 //! # Invariants
 //! I1. A burst that took longer than a quarter of what it should fill proves nothing and is void.
-//! I2. "Fail" is said only when noise cannot explain the figure; void rounds alone give "inconclusive".
+//! I2. "Fail" is said only when noise cannot explain the figure; void rounds alone give
+//!     "inconclusive".
 
 use clearway_proto::base::{BitsPerSec, Class, Nanos};
 use serde::Serialize;
@@ -25,15 +31,18 @@ const RATE_TOLERANCE: f64 = 0.05;
 const DEPTH_TOLERANCE_PACKETS: f64 = 2.0;
 /// The same for what a longer queue adds.
 const DEPTH_TOLERANCE: f64 = 0.02;
-/// A port's timer may be late by this much at either end of a burst (wake-ups on two busy cores, measured).
+/// A port's timer may be late by this much at either end of a burst (wake-ups on two busy cores,
+/// measured).
 const TIMER: Nanos = Nanos::from_micros(50);
 /// Shares are told apart to this fraction, beside what one turn of the largest weight may add.
 const SHARE_TOLERANCE: f64 = 0.03;
 /// The part of a queue that may leave while a flood is still being sent.
 const FLOOD_VOID: f64 = 0.25;
-/// A packet more of each class for so much more rate, between 20 and 100: twenty pass within 25 ms at 50 Mb/s.
+/// A packet more of each class for so much more rate, between 20 and 100: twenty pass within 25 ms
+/// at 50 Mb/s.
 const ORDER_RATE: BitsPerSec = BitsPerSec::mega(5);
-/// The part of the first class that may leave while the others are still being sent: enough of it must stay to be overtaken.
+/// The part of the first class that may leave while the others are still being sent: enough of it
+/// must stay to be overtaken.
 const ORDER_VOID: f64 = 0.5;
 
 /// What a check came to.
@@ -66,7 +75,13 @@ pub struct PortCheck {
 }
 
 impl PortCheck {
-    fn new(name: &'static str, unit: &'static str, expected: f64, measured: Option<f64>, tolerance: f64) -> Self {
+    fn new(
+        name: &'static str,
+        unit: &'static str,
+        expected: f64,
+        measured: Option<f64>,
+        tolerance: f64,
+    ) -> Self {
         let outcome = match measured {
             None => CheckOutcome::Inconclusive,
             Some(measured) if (measured - expected).abs() <= tolerance => CheckOutcome::Pass,
@@ -77,7 +92,11 @@ impl PortCheck {
 
     /// This check where noise explains whatever is wrong with it.
     fn excused(self) -> Self {
-        let outcome = if self.outcome == CheckOutcome::Pass { CheckOutcome::Pass } else { CheckOutcome::Inconclusive };
+        let outcome = if self.outcome == CheckOutcome::Pass {
+            CheckOutcome::Pass
+        } else {
+            CheckOutcome::Inconclusive
+        };
         Self { outcome, ..self }
     }
 }
@@ -108,7 +127,9 @@ impl ExpectedPort<'_> {
 
     /// The floods that came fast enough to fill the queue.
     fn filled<'f>(&self, floods: &'f [FloodResult]) -> impl Iterator<Item = &'f FloodResult> {
-        floods.iter().filter(|f| self.left_while(&f.seen) <= FLOOD_VOID * f64::from(self.spec.queue_packets))
+        floods
+            .iter()
+            .filter(|f| self.left_while(&f.seen) <= FLOOD_VOID * f64::from(self.spec.queue_packets))
     }
 
     fn token_frames(&self) -> f64 {
@@ -119,9 +140,12 @@ impl ExpectedPort<'_> {
     pub(super) fn depth(&self, floods: &[FloodResult]) -> PortCheck {
         let expected = match self.spec.queue {
             QueueKind::Fifo => (fifo_bytes(self.spec.queue_packets).0 / FRAME.0) as f64,
-            QueueKind::Strict | QueueKind::Weighted | QueueKind::VlArb => f64::from(self.spec.queue_packets),
+            QueueKind::Strict | QueueKind::Weighted | QueueKind::VlArb => {
+                f64::from(self.spec.queue_packets)
+            }
         };
-        let left = |flood: &FloodResult| (self.token_frames() + self.left_while(&flood.seen)).floor();
+        let left =
+            |flood: &FloodResult| (self.token_frames() + self.left_while(&flood.seen)).floor();
         let depths = self.filled(floods).map(|flood| flood.passed as f64 - 1.0 - left(flood));
         let measured = depths.min_by(|a, b| (a - expected).abs().total_cmp(&(b - expected).abs()));
         let late = TIMER.0 as f64 / self.frame_ns();
@@ -132,19 +156,25 @@ impl ExpectedPort<'_> {
     /// The port's rate.
     pub(super) fn rate(&self, floods: &[FloodResult]) -> PortCheck {
         let expected = self.rate.0 as f64 / 1e6;
-        let bits = |f: &FloodResult| ((f.passed * FRAME.0).saturating_sub(burst(self.rate).0) * 8) as f64;
+        let bits =
+            |f: &FloodResult| ((f.passed * FRAME.0).saturating_sub(burst(self.rate).0) * 8) as f64;
         let late_ns = |f: &FloodResult| f.seen.draining.0 as f64 - bits(f) * 1e3 / expected;
         let heard: Vec<&FloodResult> =
             self.filled(floods).filter(|f| f.seen.arrived.len() as u64 == f.passed).collect();
         let rates = heard.iter().map(|f| bits(f) * 1e3 / f.seen.draining.0.max(1) as f64);
         let late = TIMER.0 as f64 / (self.frame_ns() * f64::from(self.spec.queue_packets));
         let tolerance = (RATE_TOLERANCE + late) * expected;
-        let check = PortCheck::new("rate", "Mb/s", expected, rates.max_by(f64::total_cmp), tolerance);
-        if heard.iter().all(|f| (0.0..=f.seen.noise.0 as f64).contains(&late_ns(f))) { check.excused() } else { check }
+        let check =
+            PortCheck::new("rate", "Mb/s", expected, rates.max_by(f64::total_cmp), tolerance);
+        if heard.iter().all(|f| (0.0..=f.seen.noise.0 as f64).contains(&late_ns(f))) {
+            check.excused()
+        } else {
+            check
+        }
     }
 
-    /// How many packets of each class the order burst has: more on a fast link, of which more leave meanwhile, and so many
-    /// that the window spans several turns of the largest weight.
+    /// How many packets of each class the order burst has: more on a fast link, of which more leave
+    /// meanwhile, and so many that the window spans several turns of the largest weight.
     pub(super) fn order_packets(&self) -> usize {
         let depth = self.spec.queue_packets as usize;
         let fast = (self.rate.0 / ORDER_RATE.0).clamp(20, 100) as usize;
@@ -178,11 +208,19 @@ impl ExpectedPort<'_> {
         let stayed = |seen: &&BurstResult| self.left_while(seen) <= ORDER_VOID * packets as f64;
         let complete = |seen: &&BurstResult| seen.arrived.len() == packets * Class::ALL.len();
         let windows = rounds.iter().filter(stayed).filter(complete).map(|seen| self.window(seen));
-        let errors = windows.filter(|window| window.total > 0).map(|w| (w.deviation(&ideal), w.total));
+        let errors =
+            windows.filter(|window| window.total > 0).map(|w| (w.deviation(&ideal), w.total));
         let best = errors.min_by(|a, b| a.0.total_cmp(&b.0));
         let turn = self.turn() as f64;
-        let tolerance = best.map_or(SHARE_TOLERANCE, |(_, total)| SHARE_TOLERANCE + turn / total as f64);
-        PortCheck::new("order", "largest error of a class's share", 0.0, best.map(|(error, _)| error), tolerance)
+        let tolerance =
+            best.map_or(SHARE_TOLERANCE, |(_, total)| SHARE_TOLERANCE + turn / total as f64);
+        PortCheck::new(
+            "order",
+            "largest error of a class's share",
+            0.0,
+            best.map(|(error, _)| error),
+            tolerance,
+        )
     }
 
     /// What passes between the end of the burst and the moment the first class has nothing left.
@@ -236,7 +274,11 @@ struct CountingWindow {
 impl CountingWindow {
     fn deviation(&self, ideal: &[f64; 5]) -> f64 {
         let share = |count: usize| count as f64 / self.total as f64;
-        self.counts.iter().zip(ideal).map(|(count, ideal)| (share(*count) - ideal).abs()).fold(0.0, f64::max)
+        self.counts
+            .iter()
+            .zip(ideal)
+            .map(|(count, ideal)| (share(*count) - ideal).abs())
+            .fold(0.0, f64::max)
     }
 }
 

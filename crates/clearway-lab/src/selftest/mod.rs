@@ -1,9 +1,11 @@
-//! Proves with real packets that every port of a running lab has its rate, its depth and its class order.
+//! Proves with real packets that every port of a running lab has its rate, its depth and its class
+//! order.
 //!
 //! # Model
-//! Each sending end is tested alone, from the namespace it is in to the namespace at the other end of its link, so that
-//! a wrong port is the one that is named. Links are tested side by side as far as the processors carry it. A check that
-//! does not pass is repeated: noise does not repeat itself, a wrong queue does.
+//! Each sending end is tested alone, from the namespace it is in to the namespace at the other end
+//! of its link, so that a wrong port is the one that is named. Links are tested side by side as far
+//! as the processors carry it. A check that does not pass is repeated: noise does not repeat
+//! itself, a wrong queue does.
 //!
 //! # Not here
 //! What a figure means: `judge`. How a burst is sent: `burst`.
@@ -25,10 +27,11 @@ pub use judge::{CheckOutcome, PortCheck};
 use crate::lab::{Lab, LabPort};
 use judge::{ExpectedPort, FloodResult};
 
-/// A check that has not passed after so many rounds will not: beside six busy loops on two processors each of 150 ports of
-/// up to 100 Mb/s had passed before.
+/// A check that has not passed after so many rounds will not: beside six busy loops on two
+/// processors each of 150 ports of up to 100 Mb/s had passed before.
 const ROUNDS: u32 = 6;
-/// What one processor carries in test packets with per-packet wake-ups without disturbing the timers (25 to 50 us a packet, measured).
+/// What one processor carries in test packets with per-packet wake-ups without disturbing the
+/// timers (25 to 50 us a packet, measured).
 const RATE_PER_CPU: BitsPerSec = BitsPerSec::mega(100);
 /// More threads than this gain nothing: the tests of slow links mostly wait.
 const AT_ONCE_MAX: u64 = 32;
@@ -80,9 +83,11 @@ impl Lab {
     /// Tests every port with a few hundred packets each. Nothing else should send meanwhile.
     ///
     /// # Errors
-    /// A namespace could not be entered, or a socket could not be made or used: nothing is known about the ports then.
+    /// A namespace could not be entered, or a socket could not be made or used: nothing is known
+    /// about the ports then.
     /// # Cost
-    /// About 50 ms of link time per port at 100 Mb/s, several ports at a time; 8 hosts take less than a second.
+    /// About 50 ms of link time per port at 100 Mb/s, several ports at a time; 8 hosts take less
+    /// than a second.
     pub fn self_test(&self) -> io::Result<SelfTest> {
         let begun = Instant::now();
         let ports: Vec<LabPort<'_>> = self.ports().collect();
@@ -93,7 +98,9 @@ impl Lab {
             for _ in 0..at_once(&ports) {
                 scope.spawn(|| {
                     loop {
-                        let Some((i, port)) = next.lock().unwrap_or_else(lock).next() else { return };
+                        let Some((i, port)) = next.lock().unwrap_or_else(lock).next() else {
+                            return;
+                        };
                         let result = self.test_port(*port);
                         results.lock().unwrap_or_else(PoisonError::into_inner).push((i, result));
                     }
@@ -102,7 +109,8 @@ impl Lab {
         });
         let mut results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
         results.sort_by_key(|(i, _)| *i);
-        let ports: io::Result<Vec<PortTest>> = results.into_iter().map(|(_, result)| result).collect();
+        let ports: io::Result<Vec<PortTest>> =
+            results.into_iter().map(|(_, result)| result).collect();
         Ok(SelfTest { ports: ports?, took: Nanos(begun.elapsed().as_nanos() as u64) })
     }
 
@@ -120,20 +128,32 @@ impl Lab {
             round += 1;
             floods.push(self.flood(port, &link, round)?);
             orders.push(link.run(&expected.order_burst(), ROUNDS + round)?);
-            let checks = vec![expected.rate(&floods), expected.depth(&floods), expected.order(&orders)];
+            let checks =
+                vec![expected.rate(&floods), expected.depth(&floods), expected.order(&orders)];
             let outcome = worst(checks.iter().map(|check| check.outcome));
             if outcome == CheckOutcome::Pass || round == ROUNDS {
-                return Ok(PortTest { port: self.port_name(port.near), checks, outcome, rounds: round });
+                return Ok(PortTest {
+                    port: self.port_name(port.near),
+                    checks,
+                    outcome,
+                    rounds: round,
+                });
             }
         }
     }
 
     /// Sends half as much again as the queue holds, and asks the kernel how much of it passed.
-    fn flood(&self, port: LabPort<'_>, link: &burst::TestLink<'_>, round: u32) -> io::Result<FloodResult> {
+    fn flood(
+        &self,
+        port: LabPort<'_>,
+        link: &burst::TestLink<'_>,
+        round: u32,
+    ) -> io::Result<FloodResult> {
         let depth = self.spec().queue_packets as usize;
         let passed = || -> io::Result<u64> {
             let all = self.class_counters(port.near)?;
-            let flooded = all.iter().find(|c| c.class.is_none() || c.class == Some(Class::BestEffort));
+            let flooded =
+                all.iter().find(|c| c.class.is_none() || c.class == Some(Class::BestEffort));
             Ok(flooded.map_or(0, |c| c.packets))
         };
         let before = passed()?;
@@ -157,7 +177,10 @@ mod tests {
     fn worst__one_failure_outweighs_all_else() {
         let all = [CheckOutcome::Pass, CheckOutcome::Fail, CheckOutcome::Inconclusive];
         assert_eq!(worst(all.into_iter()), CheckOutcome::Fail);
-        assert_eq!(worst([CheckOutcome::Inconclusive, CheckOutcome::Pass].into_iter()), CheckOutcome::Inconclusive);
+        assert_eq!(
+            worst([CheckOutcome::Inconclusive, CheckOutcome::Pass].into_iter()),
+            CheckOutcome::Inconclusive
+        );
         assert_eq!(worst([].into_iter()), CheckOutcome::Pass);
     }
 }

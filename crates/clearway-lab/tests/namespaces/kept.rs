@@ -4,7 +4,8 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, ExitCode, Stdio};
 
 use clearway_lab::{
-    CheckOutcome, HOST_VARIABLE, LAB_VARIABLE, Lab, LabError, LabName, LabSpec, QueueKind, keeper, permission,
+    CheckOutcome, HOST_VARIABLE, LAB_VARIABLE, Lab, LabError, LabName, LabSpec, QueueKind, keeper,
+    permission,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -13,10 +14,19 @@ use crate::Case;
 use crate::traffic::{exchange, own, star};
 
 pub(crate) const CASES: [Case; 4] = [
-    ("keeper__a_lab_is_found_entered_and_ended_by_name", keeper__a_lab_is_found_entered_and_ended_by_name),
-    ("keeper__a_killed_keeper_leaves_only_a_stale_state", keeper__a_killed_keeper_leaves_only_a_stale_state),
+    (
+        "keeper__a_lab_is_found_entered_and_ended_by_name",
+        keeper__a_lab_is_found_entered_and_ended_by_name,
+    ),
+    (
+        "keeper__a_killed_keeper_leaves_only_a_stale_state",
+        keeper__a_killed_keeper_leaves_only_a_stale_state,
+    ),
     ("keeper__a_failure_comes_back_as_its_sentence", keeper__a_failure_comes_back_as_its_sentence),
-    ("self_test__names_every_port_that_someone_changed", self_test__names_every_port_that_someone_changed),
+    (
+        "self_test__names_every_port_that_someone_changed",
+        self_test__names_every_port_that_someone_changed,
+    ),
 ];
 
 /// A lab that is ended when the test is, whatever happened to it.
@@ -27,7 +37,9 @@ impl EndedLab {
         let name: LabName = format!("{name}-{}", std::process::id()).parse().unwrap();
         match start(&name, &LabSpec::new(star(2))) {
             Ok(()) => Some(Self(name)),
-            Err(LabError::Keeper(reason)) if permission::probe().road.is_none() || reason.contains("may not") => {
+            Err(LabError::Keeper(reason))
+                if permission::probe().road.is_none() || reason.contains("may not") =>
+            {
                 eprintln!("skipped: {reason}");
                 None
             }
@@ -36,7 +48,8 @@ impl EndedLab {
     }
 
     fn sleeper(&self, host: &str) -> Child {
-        let mut child = own(&["--as-entered", self.0.as_str(), host]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child =
+            own(&["--as-entered", self.0.as_str(), host]).stdout(Stdio::piped()).spawn().unwrap();
         // The first byte says that it lives in the host.
         std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut [0; 1]).unwrap();
         child
@@ -77,14 +90,19 @@ pub(crate) fn as_entered(name: &str, host: &str) -> ExitCode {
 fn keeper__a_lab_is_found_entered_and_ended_by_name() {
     let Some(kept) = EndedLab::up("found") else { return };
     let name = &kept.0;
-    assert!(matches!(start(name, &LabSpec::new(star(2))), Err(LabError::Keeper(s)) if s.contains("already up")));
+    assert!(
+        matches!(start(name, &LabSpec::new(star(2))), Err(LabError::Keeper(s)) if s.contains("already up"))
+    );
     assert!(keeper::list().unwrap().iter().any(|status| status.up && status.state.name == *name));
     let refused = keeper::enter(name, "h2").unwrap_err().to_string();
     assert_eq!(refused, "the lab has no host `h2`; its hosts are h0 to h1");
 
     let mut sleeper = kept.sleeper("h1");
     let status = keeper::status(name).unwrap();
-    assert_eq!((status.up, status.inhabitants.as_slice()), (true, [sleeper.id() as i32].as_slice()));
+    assert_eq!(
+        (status.up, status.inhabitants.as_slice()),
+        (true, [sleeper.id() as i32].as_slice())
+    );
     let namespace = std::fs::read_link(format!("/proc/{}/ns/net", sleeper.id())).unwrap();
     assert_eq!(namespace.to_str().unwrap(), format!("net:[{}]", status.state.spaces[1].inode));
 
@@ -115,7 +133,10 @@ fn keeper__a_killed_keeper_leaves_only_a_stale_state() {
 fn keeper__a_failure_comes_back_as_its_sentence() {
     let name = "refused".parse().unwrap();
     let sentence = start(&name, &LabSpec::new(star(0))).unwrap_err().to_string();
-    let possible = [&*sentence == "a lab of 0 hosts is impossible: 1 to 1000 hosts work", sentence.contains("may not")];
+    let possible = [
+        &*sentence == "a lab of 0 hosts is impossible: 1 to 1000 hosts work",
+        sentence.contains("may not"),
+    ];
     assert!(possible.contains(&true), "{sentence}");
     assert!(matches!(keeper::status(&name), Err(LabError::NotUp(_))));
 }

@@ -5,7 +5,9 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use clearway_lab::{CheckOutcome, Lab, LabError, LabSpec, QueueKind, SelfTest, Tier, Topology, permission};
+use clearway_lab::{
+    CheckOutcome, Lab, LabError, LabSpec, QueueKind, SelfTest, Tier, Topology, permission,
+};
 use clearway_proto::base::{BitsPerSec, Bytes, Class, Rank};
 use nix::sys::socket::{setsockopt, sockopt};
 
@@ -13,10 +15,19 @@ use crate::Case;
 use crate::traffic::{PORT, RATE, exchange, marked, own, socket, star, up};
 
 pub(crate) const CASES: [Case; 16] = [
-    ("up__every_pair_of_every_topology_exchanges_packets", up__every_pair_of_every_topology_exchanges_packets),
-    ("up__a_link_crosses_only_the_ports_of_its_path", up__a_link_crosses_only_the_ports_of_its_path),
+    (
+        "up__every_pair_of_every_topology_exchanges_packets",
+        up__every_pair_of_every_topology_exchanges_packets,
+    ),
+    (
+        "up__a_link_crosses_only_the_ports_of_its_path",
+        up__a_link_crosses_only_the_ports_of_its_path,
+    ),
     ("up__an_impossible_specification_is_refused", up__an_impossible_specification_is_refused),
-    ("up__two_labs_side_by_side_do_not_hear_each_other", up__two_labs_side_by_side_do_not_hear_each_other),
+    (
+        "up__two_labs_side_by_side_do_not_hear_each_other",
+        up__two_labs_side_by_side_do_not_hear_each_other,
+    ),
     ("drop__namespaces_are_given_back", drop__namespaces_are_given_back),
     ("drop__inhabitants_end_with_their_lab", drop__inhabitants_end_with_their_lab),
     ("spawn__a_child_lives_on_its_host", spawn__a_child_lives_on_its_host),
@@ -31,10 +42,19 @@ pub(crate) const CASES: [Case; 16] = [
         offloads__a_batched_send_fills_a_queue_packet_by_packet,
     ),
     ("rearm__each_kind_passes_its_self_test", rearm__each_kind_passes_its_self_test),
-    ("self_test__every_port_of_every_topology_passes", self_test__every_port_of_every_topology_passes),
-    ("self_test__a_wrong_port_is_the_one_that_is_named", self_test__a_wrong_port_is_the_one_that_is_named),
+    (
+        "self_test__every_port_of_every_topology_passes",
+        self_test__every_port_of_every_topology_passes,
+    ),
+    (
+        "self_test__a_wrong_port_is_the_one_that_is_named",
+        self_test__a_wrong_port_is_the_one_that_is_named,
+    ),
     ("strict__low_latency_overtakes_a_full_queue", strict__low_latency_overtakes_a_full_queue),
-    ("multicast__reaches_every_host_of_two_switches", multicast__reaches_every_host_of_two_switches),
+    (
+        "multicast__reaches_every_host_of_two_switches",
+        multicast__reaches_every_host_of_two_switches,
+    ),
 ];
 
 fn topologies() -> [Topology; 3] {
@@ -62,8 +82,13 @@ fn up__a_link_crosses_only_the_ports_of_its_path() {
     let (from, to) = (marked(&lab, 0, Class::Bulk), socket(&lab, 1));
     from.send_to(b"near", (lab.hosts()[1].address, PORT)).unwrap();
     to.recv(&mut [0; 8]).unwrap();
-    let mut crossed: Vec<String> =
-        lab.port_counters().unwrap().into_iter().filter(|c| c.packets > 0).map(|c| c.port).collect();
+    let mut crossed: Vec<String> = lab
+        .port_counters()
+        .unwrap()
+        .into_iter()
+        .filter(|c| c.packets > 0)
+        .map(|c| c.port)
+        .collect();
     crossed.sort();
     assert_eq!(crossed, ["h0:eth0", "s0:p1"], "and nobody asked for an address");
 }
@@ -86,12 +111,16 @@ fn up__two_labs_side_by_side_do_not_hear_each_other() {
 }
 
 fn drop__namespaces_are_given_back() {
-    // Inside an own user namespace the limit is ours to set: labs in a row fit only if each gives back what it took.
+    // Inside an own user namespace the limit is ours to set: labs in a row fit only if each gives
+    // back what it took.
     let limit = "/proc/sys/user/max_net_namespaces";
     let own = permission::probe().road == Some(permission::Permission::Direct)
-        && std::fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| map.split_whitespace().last() == Some("1"));
+        && std::fs::read_to_string("/proc/self/uid_map")
+            .is_ok_and(|map| map.split_whitespace().last() == Some("1"));
     if !own {
-        eprintln!("skipped: the limit of namespaces belongs to the whole machine when root makes them");
+        eprintln!(
+            "skipped: the limit of namespaces belongs to the whole machine when root makes them"
+        );
         return;
     }
     let before = std::fs::read_to_string(limit).unwrap();
@@ -99,7 +128,8 @@ fn drop__namespaces_are_given_back() {
     let mut in_time = 0;
     while in_time < 3 && Instant::now() < deadline {
         std::fs::write(limit, "12").unwrap();
-        // Nine of twelve. The kernel frees in the background: full is no failure, but each attempt makes it more work.
+        // Nine of twelve. The kernel frees in the background: full is no failure, but each attempt
+        // makes it more work.
         in_time += u32::from(Lab::up(&"row".parse().unwrap(), &LabSpec::new(star(8))).is_ok());
         std::fs::write(limit, &before).unwrap();
         std::thread::sleep(Duration::from_millis(100));
@@ -112,7 +142,8 @@ fn drop__inhabitants_end_with_their_lab() {
     let mut sleeper = Command::new("sleep");
     sleeper.arg("600");
     let mut sleeper = lab.spawn(Rank(1), sleeper).unwrap();
-    let mut outsider = Command::new("sleep").arg("600").env("CLEARWAY_LAB", "inhabitants").spawn().unwrap();
+    let mut outsider =
+        Command::new("sleep").arg("600").env("CLEARWAY_LAB", "inhabitants").spawn().unwrap();
     drop(lab);
     assert_eq!(sleeper.wait().unwrap().signal(), Some(9));
     assert!(outsider.try_wait().unwrap().is_none(), "a mark alone is not enough");
@@ -131,7 +162,10 @@ fn spawn__a_child_lives_on_its_host() {
         from.send_to(b"who", (host.address, PORT)).unwrap();
         let mut answer = [0; 64];
         let length = from.recv(&mut answer).unwrap();
-        assert_eq!(std::str::from_utf8(&answer[..length]).unwrap(), format!("children/{}", host.name));
+        assert_eq!(
+            std::str::from_utf8(&answer[..length]).unwrap(),
+            format!("children/{}", host.name)
+        );
         child.kill().unwrap();
         child.wait().unwrap();
     }
@@ -150,8 +184,10 @@ fn port_counters__tell_classes_apart() {
     }
     for port in ["h0:eth0", "s0:p1"] {
         let all = lab.port_counters().unwrap();
-        let seen: Vec<_> = all.iter().filter(|c| c.port == port).map(|c| (c.class, c.packets, c.bytes)).collect();
-        let expected: Vec<_> = Class::ALL.iter().zip(1..).map(|(class, n)| (Some(*class), n, n * 142)).collect();
+        let seen: Vec<_> =
+            all.iter().filter(|c| c.port == port).map(|c| (c.class, c.packets, c.bytes)).collect();
+        let expected: Vec<_> =
+            Class::ALL.iter().zip(1..).map(|(class, n)| (Some(*class), n, n * 142)).collect();
         assert_eq!(seen, expected, "{port}");
     }
 }
@@ -167,11 +203,19 @@ fn offloads__every_packet_is_real() {
 fn offload__packets_pass_whole_until_the_queues_are_replaced() {
     let mut lab = up("offload", star(2));
     let sentence = lab.offload(8).unwrap_err().to_string();
-    assert_eq!(sentence, "strict queues count packets, and would count 8 frames as one: use fifo queues");
+    assert_eq!(
+        sentence,
+        "strict queues count packets, and would count 8 frames as one: use fifo queues"
+    );
     lab.rearm(QueueKind::Fifo).unwrap();
     assert!(lab.offload(44).unwrap_err().to_string().contains("1 to 43 work"));
     lab.offload(8).unwrap();
-    assert!(lab.offloads().unwrap().iter().all(|o| (o.gso_segments, o.gso_bytes) == (Some(8), Some(12_000))));
+    assert!(
+        lab.offloads()
+            .unwrap()
+            .iter()
+            .all(|o| (o.gso_segments, o.gso_bytes) == (Some(8), Some(12_000)))
+    );
     let packets = |lab: &Lab| lab.port_counters().unwrap().iter().map(|c| c.packets).max().unwrap();
     let bytes = |lab: &Lab| lab.port_counters().unwrap().iter().map(|c| c.bytes).max().unwrap();
     let sender = marked(&lab, 0, Class::BestEffort);
@@ -201,15 +245,25 @@ fn offloads__a_batched_send_fills_a_queue_packet_by_packet() {
         eprintln!("skipped: this machine is too busy to fill a queue before it is empty");
         return;
     }
-    let queue = || lab.port_counters().unwrap().into_iter().find(|c| c.class == Some(Class::BestEffort)).unwrap();
+    let queue = || {
+        lab.port_counters()
+            .unwrap()
+            .into_iter()
+            .find(|c| c.class == Some(Class::BestEffort))
+            .unwrap()
+    };
     while queue().backlog_packets > 0 {
         std::thread::yield_now();
     }
     let passed = queue().packets;
-    assert!((100..=most).contains(&passed), "{passed} of 300 packets passed a queue of 100, at most {most}");
+    assert!(
+        (100..=most).contains(&passed),
+        "{passed} of 300 packets passed a queue of 100, at most {most}"
+    );
 }
 
-/// How many packets of this many bytes can have left a port since `begun`, the one in service and those of its burst included.
+/// How many packets of this many bytes can have left a port since `begun`, the one in service and
+/// those of its burst included.
 fn left_meanwhile(begun: Instant, bytes: u64) -> u64 {
     /// Ethernet, IPv4 and UDP.
     const HEADERS: u64 = 14 + 20 + 8;
@@ -220,7 +274,8 @@ fn left_meanwhile(begun: Instant, bytes: u64) -> u64 {
 }
 
 fn assert_proven(test: &SelfTest, what: &str) {
-    let wrong: Vec<_> = test.ports.iter().filter(|port| port.outcome != CheckOutcome::Pass).collect();
+    let wrong: Vec<_> =
+        test.ports.iter().filter(|port| port.outcome != CheckOutcome::Pass).collect();
     // Noise may leave a port undecided; a port that is wrong without noise is a defect.
     assert!(test.failed().next().is_none(), "{what}: {wrong:#?}");
     if !wrong.is_empty() {
@@ -257,9 +312,12 @@ fn self_test__a_wrong_port_is_the_one_that_is_named() {
     let changed = |host: u32, words: &str| {
         let mut tc = Command::new("tc");
         tc.args(words.split(' '));
-        lab.spawn(Rank(host), tc).map(|mut child| assert!(child.wait().unwrap().success(), "tc {words}"))
+        lab.spawn(Rank(host), tc)
+            .map(|mut child| assert!(child.wait().unwrap().success(), "tc {words}"))
     };
-    if let Err(reason) = changed(0, "qdisc change dev eth0 root handle 1: tbf rate 80mbit burst 3028 limit 1") {
+    if let Err(reason) =
+        changed(0, "qdisc change dev eth0 root handle 1: tbf rate 80mbit burst 3028 limit 1")
+    {
         eprintln!("skipped: no other program to change a queue with: tc: {reason}");
         return;
     }
@@ -267,12 +325,19 @@ fn self_test__a_wrong_port_is_the_one_that_is_named() {
     changed(2, "filter del dev eth0 parent 10:").unwrap();
     let test = lab.self_test().unwrap();
     let checks = |wanted: fn(CheckOutcome) -> bool| -> Vec<(&str, &str)> {
-        let all = test.ports.iter().flat_map(|port| port.checks.iter().map(|check| (port.port.as_str(), check)));
-        all.filter(|(_, check)| wanted(check.outcome)).map(|(port, check)| (port, check.name)).collect()
+        let all = test
+            .ports
+            .iter()
+            .flat_map(|port| port.checks.iter().map(|check| (port.port.as_str(), check)));
+        all.filter(|(_, check)| wanted(check.outcome))
+            .map(|(port, check)| (port, check.name))
+            .collect()
     };
     let wrong = [("h0:eth0", "rate"), ("h1:eth0", "depth"), ("h2:eth0", "order")];
-    let (failed, passed) = (checks(|o| o == CheckOutcome::Fail), checks(|o| o == CheckOutcome::Pass));
-    // On a machine too busy to tell, a wrong port may be undecided, but it never passes, and a right one never fails.
+    let (failed, passed) =
+        (checks(|o| o == CheckOutcome::Fail), checks(|o| o == CheckOutcome::Pass));
+    // On a machine too busy to tell, a wrong port may be undecided, but it never passes, and a
+    // right one never fails.
     assert!(failed.iter().all(|check| wrong.contains(check)), "{failed:?}");
     assert!(wrong.iter().all(|check| !passed.contains(check)), "{test:#?}");
 }
@@ -295,7 +360,10 @@ fn strict__low_latency_overtakes_a_full_queue() {
     }
     let mut packet = [0; 1500];
     let position = (0..81).position(|_| to.recv(&mut packet).unwrap() == 1).unwrap();
-    assert!(position <= most, "the urgent packet came as number {position} of 81, at most {most} can have left before");
+    assert!(
+        position <= most,
+        "the urgent packet came as number {position} of 81, at most {most} can have left before"
+    );
 }
 
 fn multicast__reaches_every_host_of_two_switches() {

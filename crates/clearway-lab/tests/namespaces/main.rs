@@ -1,8 +1,10 @@
-//! Labs on the real kernel: run as root or as anyone who may make user namespaces, skipped with the reason otherwise.
+//! Labs on the real kernel: run as root or as anyone who may make user namespaces, skipped with the
+//! reason otherwise.
 //!
 //! # Model
-//! A program of its own instead of the test harness, because a user namespace must be taken before any thread starts.
-//! The keeper's tests run in a second process that takes no permission: there `enter` and `attach` must find their own way in.
+//! A program of its own instead of the test harness, because a user namespace must be taken before
+//! any thread starts. The keeper's tests run in a second process that takes no permission: there
+//! `enter` and `attach` must find their own way in.
 
 #![allow(non_snake_case)] // tests are named function__case
 
@@ -27,7 +29,8 @@ fn main() -> ExitCode {
         ["--as-entered", name, host] => kept::as_entered(name, host),
         ["--kept", filter @ ..] => run(&kept::CASES, filter),
         filter => {
-            let filter: Vec<&str> = filter.iter().copied().filter(|word| !word.starts_with('-')).collect();
+            let filter: Vec<&str> =
+                filter.iter().copied().filter(|word| !word.starts_with('-')).collect();
             all(&filter)
         }
     }
@@ -35,7 +38,8 @@ fn main() -> ExitCode {
 
 fn all(filter: &[&str]) -> ExitCode {
     let mut kept = Command::new(std::env::current_exe().expect("own path"));
-    // Before this process changes its namespaces, so that these tests see the world as a command line does.
+    // Before this process changes its namespaces, so that these tests see the world as a command
+    // line does.
     let mut kept = kept.arg("--kept").args(filter).spawn().expect("the keeper's tests start");
     let ended = kept.wait().expect("the keeper's tests end");
     match permission::acquire() {
@@ -52,7 +56,9 @@ fn all(filter: &[&str]) -> ExitCode {
 }
 
 fn run(cases: &[Case], filter: &[&str]) -> ExitCode {
-    let chosen = cases.iter().filter(|(name, _)| filter.is_empty() || filter.iter().any(|word| name.contains(word)));
+    let chosen = cases
+        .iter()
+        .filter(|(name, _)| filter.is_empty() || filter.iter().any(|word| name.contains(word)));
     let mut failed = 0;
     for (name, case) in chosen {
         let passed = catch_unwind(AssertUnwindSafe(case)).is_ok();

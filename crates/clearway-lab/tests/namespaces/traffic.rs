@@ -1,4 +1,5 @@
-//! Packets between hosts, for the tests: sockets that live in a host, marked sends, an echo program.
+//! Packets between hosts, for the tests: sockets that live in a host, marked sends, an echo
+//! program.
 
 use std::io::Write;
 use std::net::{Ipv4Addr, UdpSocket};
@@ -35,7 +36,10 @@ pub(crate) fn marked(lab: &Lab, host: u32, class: Class) -> UdpSocket {
 }
 
 fn bound(lab: &Lab, host: u32, port: u16) -> UdpSocket {
-    let socket = lab.in_host(Rank(host), || UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port))).unwrap().unwrap();
+    let socket = lab
+        .in_host(Rank(host), || UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port)))
+        .unwrap()
+        .unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     socket
 }

@@ -1,4 +1,5 @@
-//! Sizes and offsets of the declarations against the C compiler, where headers of libfabric are installed.
+//! Sizes and offsets of the declarations against the C compiler, where headers of libfabric are
+//! installed.
 
 use std::mem::{offset_of, size_of};
 use std::process::Command;
@@ -50,7 +51,8 @@ fn whole() -> Vec<(String, usize)> {
     }
 }
 
-/// Tables of which only the beginning is declared, and a structure that is longer here than there: members only.
+/// Tables of which only the beginning is declared, and a structure that is longer here than there:
+/// members only.
 fn beginnings() -> Vec<(String, usize)> {
     let all = layout! {
         "fi_ops" FiOps { close close, bind bind, control control }
@@ -107,8 +109,11 @@ fn layout__sizes_are_those_of_1_17() {
 #[test]
 fn layout__every_size_offset_and_constant_is_the_c_compilers() {
     let all = [whole(), beginnings(), constants()].concat();
-    let mut source = String::from("#include <stddef.h>\n#include <stdio.h>\n#include <sys/uio.h>\n");
-    for header in ["fabric", "fi_domain", "fi_endpoint", "fi_eq", "fi_rma", "fi_atomic", "fi_cm", "fi_errno"] {
+    let mut source =
+        String::from("#include <stddef.h>\n#include <stdio.h>\n#include <sys/uio.h>\n");
+    for header in
+        ["fabric", "fi_domain", "fi_endpoint", "fi_eq", "fi_rma", "fi_atomic", "fi_cm", "fi_errno"]
+    {
         source += &format!("#include <rdma/{header}.h>\n");
     }
     source += "int main(void) {\n";
@@ -116,7 +121,8 @@ fn layout__every_size_offset_and_constant_is_the_c_compilers() {
         source += &format!("printf(\"%llu\\n\", (unsigned long long) ({expression}));\n");
     }
     source += "}\n";
-    let directory = std::env::temp_dir().join(format!("clearway-ofi-layout-{}", std::process::id()));
+    let directory =
+        std::env::temp_dir().join(format!("clearway-ofi-layout-{}", std::process::id()));
     std::fs::create_dir_all(&directory).expect("a directory for a C program");
     let (text, program) = (directory.join("layout.c"), directory.join("layout"));
     std::fs::write(&text, source).expect("a written C program");
@@ -129,7 +135,9 @@ fn layout__every_size_offset_and_constant_is_the_c_compilers() {
             panic!("the C program does not compile: {}", String::from_utf8_lossy(&output.stderr))
         }
         _ => {
-            eprintln!("skipped: layout against C: no C compiler, or no libfabric headers (libfabric-dev)");
+            eprintln!(
+                "skipped: layout against C: no C compiler, or no libfabric headers (libfabric-dev)"
+            );
             Vec::new()
         }
     };
@@ -137,8 +145,10 @@ fn layout__every_size_offset_and_constant_is_the_c_compilers() {
     if printed.is_empty() {
         return;
     }
-    let printed: Vec<u64> =
-        String::from_utf8_lossy(&printed).lines().filter_map(|line| line.trim().parse().ok()).collect();
+    let printed: Vec<u64> = String::from_utf8_lossy(&printed)
+        .lines()
+        .filter_map(|line| line.trim().parse().ok())
+        .collect();
     assert_eq!(printed.len(), all.len());
     for ((expression, ours), theirs) in all.iter().zip(printed) {
         assert_eq!(*ours as u64, theirs, "{expression}");

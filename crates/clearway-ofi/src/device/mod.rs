@@ -1,13 +1,17 @@
-//! One opened provider: fabric, domain, endpoints, queue, addresses and memory, owned together and closed in order.
+//! One opened provider: fabric, domain, endpoints, queue, addresses and memory, owned together and
+//! closed in order.
 //!
 //! # Model
-//! A [`Device`] has one endpoint for each *lane*, all on one address vector, and one completion queue for all of them or for
-//! each ([`Queues`]). Memory is made here and never leaves: callers name it as [`LocalBytes`] (piece, offset, length), and every call checks a place before a
-//! pointer is made of it. What is under way is known by a *key*, the number of one of the device's own contexts; the
-//! library gets that context's address, and what it hands back is turned into a key again only if it is one.
+//! A [`Device`] has one endpoint for each *lane*, all on one address vector, and one completion
+//! queue for all of them or for each ([`Queues`]). Memory is made here and never leaves: callers
+//! name it as [`LocalBytes`] (piece, offset, length), and every call checks a place before a
+//! pointer is made of it. What is under way is known by a *key*, the number of one of the device's
+//! own contexts; the library gets that context's address, and what it hands back is turned into a
+//! key again only if it is one.
 //!
 //! # Invariants
-//! I1. Endpoints are closed before the queues and the addresses they use; memory is freed after everything that could
+//! I1. Endpoints are closed before the queues and the addresses they use; memory is freed after
+//!     everything that could
 //!     touch it is closed; registrations that are bound to an endpoint (`FI_MR_ENDPOINT`) are closed before it.
 //! I2. No pointer from the library is followed; addresses in completions become offsets or nothing.
 //! I3. Memory never moves and is never unregistered while the device lives.
@@ -24,7 +28,8 @@ use std::sync::atomic::AtomicU64;
 use clearway_proto::wire::AtomicKind;
 
 use self::open::{
-    OwnedObject, PinnedBytes, WakeDescriptor, open_addresses, open_endpoint, open_queues, owned, refusal, step,
+    OwnedObject, PinnedBytes, WakeDescriptor, open_addresses, open_endpoint, open_queues, owned,
+    refusal, step,
 };
 use crate::abi::*;
 use crate::error::OfiError;
@@ -115,7 +120,10 @@ pub(crate) struct Device {
 
 impl fmt::Debug for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Device").field("facts", self.facts()).field("lanes", &self.endpoints.len()).finish()
+        f.debug_struct("Device")
+            .field("facts", self.facts())
+            .field("lanes", &self.endpoints.len())
+            .finish()
     }
 }
 
@@ -130,8 +138,8 @@ impl Drop for Device {
 }
 
 impl Device {
-    /// Opens what `offer` offers, with one endpoint for each of `classes` (libfabric's numbers, `None` to ask for
-    /// none) and room for `keys` operations.
+    /// Opens what `offer` offers, with one endpoint for each of `classes` (libfabric's numbers,
+    /// `None` to ask for none) and room for `keys` operations.
     ///
     /// # Errors
     /// The step that the provider refused, and what it said.
@@ -146,8 +154,14 @@ impl Device {
         let fabric = owned(&offer, "open the fabric", code, fabric)?;
         let mut domain = ptr::null_mut();
         // SAFETY: a live fabric and the record it was opened from.
-        let answer =
-            unsafe { ((*(*fabric.raw()).ops).domain)(fabric.raw(), offer.info(), &mut domain, ptr::null_mut()) };
+        let answer = unsafe {
+            ((*(*fabric.raw()).ops).domain)(
+                fabric.raw(),
+                offer.info(),
+                &mut domain,
+                ptr::null_mut(),
+            )
+        };
         let domain = owned(&offer, "open the domain", answer, domain)?;
         let addresses = open_addresses(&offer, &domain)?;
         let count = if queues == QueueSharing::Shared { 1 } else { classes.len() };
@@ -156,7 +170,12 @@ impl Device {
         for (lane, class) in classes.iter().enumerate() {
             let special = class.and_then(|class| offer.with_class(class));
             let queue = &queues[lane.min(count - 1)];
-            endpoints.push(open_endpoint(special.as_ref().unwrap_or(&offer), &domain, &addresses, queue)?);
+            endpoints.push(open_endpoint(
+                special.as_ref().unwrap_or(&offer),
+                &domain,
+                &addresses,
+                queue,
+            )?);
         }
         let contexts = vec![FiContext2 { internal: [0; 8] }; keys];
         Ok(Self {
@@ -186,8 +205,11 @@ impl Device {
         let endpoint = &self.endpoints[lane];
         let mut name = vec![0u8; NAME_MAX];
         let mut length = name.len();
-        // SAFETY: an enabled endpoint has connection functions; `length` says how much of `name` may be written.
-        let code = unsafe { ((*(*endpoint.raw()).cm).getname)(endpoint.fid(), name.as_mut_ptr().cast(), &mut length) };
+        // SAFETY: an enabled endpoint has connection functions; `length` says how much of `name`
+        // may be written.
+        let code = unsafe {
+            ((*(*endpoint.raw()).cm).getname)(endpoint.fid(), name.as_mut_ptr().cast(), &mut length)
+        };
         step(&self.offer, "tell its address", code)?;
         name.truncate(length);
         Ok(name)
@@ -205,16 +227,25 @@ impl Device {
             .copy_from_slice(name);
         let mut address = u64::MAX;
         let addresses = self.addresses.raw();
-        // SAFETY: a live address vector; the address is read from a buffer as long as any address, one is written.
+        // SAFETY: a live address vector; the address is read from a buffer as long as any address,
+        // one is written.
         let inserted = unsafe {
-            ((*(*addresses).ops).insert)(addresses, padded.as_ptr().cast(), 1, &mut address, 0, ptr::null_mut())
+            ((*(*addresses).ops).insert)(
+                addresses,
+                padded.as_ptr().cast(),
+                1,
+                &mut address,
+                0,
+                ptr::null_mut(),
+            )
         };
         let code = if inserted == 1 { 0 } else { inserted.min(-libc::EINVAL) };
         step(&self.offer, "insert an address", code)?;
         Ok(address)
     }
 
-    /// Adds `length` zeroed bytes that this device can send from and receive into, and peers can read and write.
+    /// Adds `length` zeroed bytes that this device can send from and receive into, and peers can
+    /// read and write.
     ///
     /// # Errors
     /// No memory, or the provider does not take it.
@@ -223,11 +254,16 @@ impl Device {
         self.add(PinnedBytes::zeroed(length).ok_or_else(none)?)
     }
 
-    /// Adds the first `length` bytes of a file that others map too; the number of the piece. No reference to its bytes is given.
+    /// Adds the first `length` bytes of a file that others map too; the number of the piece. No
+    /// reference to its bytes is given.
     ///
     /// # Errors
     /// The file cannot be mapped or could become shorter, or the provider does not take it.
-    pub(crate) fn add_file(&mut self, file: BorrowedFd<'_>, length: usize) -> Result<usize, OfiError> {
+    pub(crate) fn add_file(
+        &mut self,
+        file: BorrowedFd<'_>,
+        length: usize,
+    ) -> Result<usize, OfiError> {
         let refused = |_| refusal(&self.offer, "map memory", libc::EINVAL);
         let bytes = PinnedBytes::mapped(file, length).map_err(refused)?;
         self.add(bytes)
@@ -274,7 +310,8 @@ impl Device {
     /// A memory key that a stranger cannot guess, as long as the provider's keys are.
     fn draw_key(&mut self) -> u64 {
         let mut bytes = [0u8; 8];
-        // SAFETY: writes at most eight bytes into a buffer of eight. Without randomness keys are numbers in order.
+        // SAFETY: writes at most eight bytes into a buffer of eight. Without randomness keys are
+        // numbers in order.
         let drawn = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
         self.keys_drawn += 1;
         let key = if drawn == 8 { u64::from_ne_bytes(bytes) } else { self.keys_drawn };
@@ -289,7 +326,8 @@ impl Device {
         self.pieces.len()
     }
 
-    /// What a peer must know to reach a piece of memory: the number its bytes begin at, and their key.
+    /// What a peer must know to reach a piece of memory: the number its bytes begin at, and their
+    /// key.
     pub(crate) fn handle_of(&self, piece: usize) -> Option<(u64, u64)> {
         let piece = self.pieces.get(piece)?;
         let virtual_addresses = self.offer.facts.mr_mode & FI_MR_VIRT_ADDR != 0;
@@ -307,17 +345,18 @@ impl Device {
     /// The 64-bit word at `offset` of a piece, a multiple of 8.
     pub(crate) fn word(&self, piece: usize, offset: usize) -> Option<&AtomicU64> {
         let (start, _) = self.pointer(LocalBytes { piece, offset, length: 8 })?;
-        // SAFETY: eight bytes inside a piece, which begins on a page; pieces live as long as the device.
+        // SAFETY: eight bytes inside a piece, which begins on a page; pieces live as long as the
+        // device.
         offset.is_multiple_of(8).then(|| unsafe { AtomicU64::from_ptr(start.cast()) })
     }
 
-    /// The bytes of a piece of this device's own. Peers and the provider may write to registered memory at any time; what is read is what was
-    /// there at some instant.
+    /// The bytes of a piece of this device's own. Peers and the provider may write to registered
+    /// memory at any time; what is read is what was there at some instant.
     pub(crate) fn bytes(&self, piece: usize) -> Option<&[u8]> {
         let bytes = &self.pieces.get(piece).filter(|piece| !piece.bytes.is_mapped())?.bytes;
-        // SAFETY: allocated and initialised with this length. The library writes to it only inside calls that take
-        // this device mutably, or as a device of its own, outside the program's memory model; every byte pattern is
-        // a valid `u8`.
+        // SAFETY: allocated and initialised with this length. The library writes to it only inside
+        // calls that take this device mutably, or as a device of its own, outside the program's
+        // memory model; every byte pattern is a valid `u8`.
         Some(unsafe { std::slice::from_raw_parts(bytes.start.as_ptr(), bytes.length) })
     }
 
@@ -362,16 +401,35 @@ impl Device {
     fn key_of(&self, context: *mut c_void) -> Option<usize> {
         let distance = (context as usize).checked_sub(self.contexts.as_ptr() as usize)?;
         let key = distance / size_of::<FiContext2>();
-        (key < self.contexts.len() && distance.is_multiple_of(size_of::<FiContext2>())).then_some(key)
+        (key < self.contexts.len() && distance.is_multiple_of(size_of::<FiContext2>()))
+            .then_some(key)
     }
 
     /// Sends the bytes at `from`, which stay untouched until the completion of `key`.
-    pub(crate) fn send(&mut self, lane: usize, address: u64, from: LocalBytes, key: usize) -> PostResult {
-        let Some((start, descriptor)) = self.pointer(from) else { return PostResult::Failed(libc::EFAULT) };
+    pub(crate) fn send(
+        &mut self,
+        lane: usize,
+        address: u64,
+        from: LocalBytes,
+        key: usize,
+    ) -> PostResult {
+        let Some((start, descriptor)) = self.pointer(from) else {
+            return PostResult::Failed(libc::EFAULT);
+        };
         let context = self.context(key);
         let endpoint = self.endpoints[lane].raw();
-        // SAFETY: a live endpoint, checked bytes in memory that never moves (I3), a context that is the device's own.
-        posting(unsafe { ((*(*endpoint).msg).send)(endpoint, start.cast(), from.length, descriptor, address, context) })
+        // SAFETY: a live endpoint, checked bytes in memory that never moves (I3), a context that is
+        // the device's own.
+        posting(unsafe {
+            ((*(*endpoint).msg).send)(
+                endpoint,
+                start.cast(),
+                from.length,
+                descriptor,
+                address,
+                context,
+            )
+        })
     }
 
     /// Sends the bytes at `from`, which may be used again at once. There is no completion.
@@ -379,18 +437,32 @@ impl Device {
         let Some((start, _)) = self.pointer(from) else { return PostResult::Failed(libc::EFAULT) };
         let endpoint = self.endpoints[lane].raw();
         // SAFETY: a live endpoint and checked bytes, which the library copies before it returns.
-        posting(unsafe { ((*(*endpoint).msg).inject)(endpoint, start.cast(), from.length, address) })
+        posting(unsafe {
+            ((*(*endpoint).msg).inject)(endpoint, start.cast(), from.length, address)
+        })
     }
 
     /// Gives the bytes at `into` to the lane's endpoint for as many messages as fit.
     pub(crate) fn receive(&mut self, lane: usize, into: LocalBytes, key: usize) -> PostResult {
-        let Some((start, mut descriptor)) = self.pointer(into) else { return PostResult::Failed(libc::EFAULT) };
+        let Some((start, mut descriptor)) = self.pointer(into) else {
+            return PostResult::Failed(libc::EFAULT);
+        };
         let context = self.context(key);
         let iov = Iovec { base: start.cast(), len: into.length };
-        let message = FiMsg { msg_iov: &iov, desc: &mut descriptor, iov_count: 1, addr: u64::MAX, context, data: 0 };
+        let message = FiMsg {
+            msg_iov: &iov,
+            desc: &mut descriptor,
+            iov_count: 1,
+            addr: u64::MAX,
+            context,
+            data: 0,
+        };
         let endpoint = self.endpoints[lane].raw();
-        // SAFETY: a live endpoint; the message is read during the call, the bytes are checked and never move.
-        posting(unsafe { ((*(*endpoint).msg).recvmsg)(endpoint, &message, FI_MULTI_RECV | FI_COMPLETION) })
+        // SAFETY: a live endpoint; the message is read during the call, the bytes are checked and
+        // never move.
+        posting(unsafe {
+            ((*(*endpoint).msg).recvmsg)(endpoint, &message, FI_MULTI_RECV | FI_COMPLETION)
+        })
     }
 
     /// Writes the bytes at `from` into a peer's memory.
@@ -402,7 +474,9 @@ impl Device {
         until: CompletionLevel,
         key: usize,
     ) -> PostResult {
-        let Some((start, mut descriptor)) = self.pointer(from) else { return PostResult::Failed(libc::EFAULT) };
+        let Some((start, mut descriptor)) = self.pointer(from) else {
+            return PostResult::Failed(libc::EFAULT);
+        };
         let context = self.context(key);
         let iov = Iovec { base: start.cast(), len: from.length };
         let target = FiRmaIov { addr: into.at, len: from.length, key: into.key };
@@ -423,11 +497,20 @@ impl Device {
     }
 
     /// Reads a peer's memory into the bytes at `into`; completes when they are there.
-    pub(crate) fn read(&mut self, lane: usize, from: RemoteBytes, into: LocalBytes, key: usize) -> PostResult {
-        let Some((start, descriptor)) = self.pointer(into) else { return PostResult::Failed(libc::EFAULT) };
+    pub(crate) fn read(
+        &mut self,
+        lane: usize,
+        from: RemoteBytes,
+        into: LocalBytes,
+        key: usize,
+    ) -> PostResult {
+        let Some((start, descriptor)) = self.pointer(into) else {
+            return PostResult::Failed(libc::EFAULT);
+        };
         let context = self.context(key);
         let endpoint = self.endpoints[lane].raw();
-        // SAFETY: a live endpoint, checked bytes in memory that never moves, a context that is the device's own.
+        // SAFETY: a live endpoint, checked bytes in memory that never moves, a context that is the
+        // device's own.
         posting(unsafe {
             ((*(*endpoint).rma).read)(
                 endpoint,
@@ -442,8 +525,8 @@ impl Device {
         })
     }
 
-    /// Changes a word of a peer's memory. `words` has three words: operand and comparand (set by the caller to what
-    /// `kind` says), and the old value when it completes.
+    /// Changes a word of a peer's memory. `words` has three words: operand and comparand (set by
+    /// the caller to what `kind` says), and the old value when it completes.
     pub(crate) fn atomic(
         &mut self,
         lane: usize,
@@ -453,7 +536,9 @@ impl Device {
         key: usize,
     ) -> PostResult {
         let at_words = LocalBytes { length: 24, ..words };
-        let Some((operand, descriptor)) = self.pointer(at_words) else { return PostResult::Failed(libc::EFAULT) };
+        let Some((operand, descriptor)) = self.pointer(at_words) else {
+            return PostResult::Failed(libc::EFAULT);
+        };
         let context = self.context(key);
         let endpoint = self.endpoints[lane].raw();
         // SAFETY: the three words were checked to lie inside their piece.
@@ -499,7 +584,8 @@ impl Device {
     /// Whether every atomic that a wire needs is there, on 64-bit words.
     pub(crate) fn has_atomics(&self) -> bool {
         let endpoint = self.endpoints[0].raw();
-        // SAFETY: a live endpoint; its tables are null or live, their sizes say which functions they have.
+        // SAFETY: a live endpoint; its tables are null or live, their sizes say which functions
+        // they have.
         unsafe {
             if !self.offer.facts.atomics || (*endpoint).atomic.is_null() {
                 return false;
@@ -510,7 +596,9 @@ impl Device {
             }
             let valid = |function: Option<AtomicValid>, operation| {
                 let mut count = 0;
-                function.is_some_and(|f| f(endpoint, FI_UINT64, operation, &mut count) == 0 && count > 0)
+                function.is_some_and(|f| {
+                    f(endpoint, FI_UINT64, operation, &mut count) == 0 && count > 0
+                })
             };
             valid(table.readwritevalid, FI_SUM)
                 && valid(table.readwritevalid, FI_ATOMIC_WRITE)
@@ -523,8 +611,9 @@ impl Device {
         self.queues.len()
     }
 
-    /// Puts at most [`BATCH`] completions of a queue into `out`, in place of what it held; makes progress on the queue's
-    /// lanes even when there are none. `receive` is the piece of memory that receive buffers lie in.
+    /// Puts at most [`BATCH`] completions of a queue into `out`, in place of what it held; makes
+    /// progress on the queue's lanes even when there are none. `receive` is the piece of memory
+    /// that receive buffers lie in.
     pub(crate) fn poll(&mut self, queue: usize, receive: usize, out: &mut Vec<Completion>) {
         out.clear();
         let mut entries = [const { MaybeUninit::<FiCompletion>::uninit() }; BATCH];
@@ -570,18 +659,24 @@ impl Device {
         (offset.checked_add(length)? <= bytes.length).then_some(offset)
     }
 
-    /// The descriptor that becomes readable when there is something to poll for, if the provider has one.
+    /// The descriptor that becomes readable when there is something to poll for, if the provider
+    /// has one.
     pub(crate) fn wake_descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.wake.as_ref().map(WakeDescriptor::descriptor)
     }
 
-    /// Whether the descriptor may be waited for now: nothing is there yet that it would not tell of.
+    /// Whether the descriptor may be waited for now: nothing is there yet that it would not tell
+    /// of.
     pub(crate) fn may_wait(&mut self) -> bool {
         let fabric = self.fabric.raw();
         self.queues.iter().all(|queue| {
             let mut fids = [queue.fid()];
             // SAFETY: a live fabric and a live queue of it that was opened with a descriptor.
-            unsafe { (*(*fabric).ops).trywait.is_some_and(|trywait| trywait(fabric, fids.as_mut_ptr(), 1) == 0) }
+            unsafe {
+                (*(*fabric).ops)
+                    .trywait
+                    .is_some_and(|trywait| trywait(fabric, fids.as_mut_ptr(), 1) == 0)
+            }
         })
     }
 
@@ -592,8 +687,8 @@ impl Device {
     }
 }
 
-/// The longest address of a provider: libfabric's own addresses are at most 64 bytes but for strings, which shm limits to
-/// its `NAME_MAX` of 256.
+/// The longest address of a provider: libfabric's own addresses are at most 64 bytes but for
+/// strings, which shm limits to its `NAME_MAX` of 256.
 pub(crate) const NAME_MAX: usize = 256;
 
 fn posting(code: isize) -> PostResult {

@@ -1,7 +1,9 @@
-//! Objects of the library's and memory, each owned by one value; and the steps by which a provider is opened.
+//! Objects of the library's and memory, each owned by one value; and the steps by which a provider
+//! is opened.
 //!
 //! # Invariants
-//! I1. What a value here owns is closed or freed once, when the value is dropped. In which order is the device's matter.
+//! I1. What a value here owns is closed or freed once, when the value is dropped. In which order is
+//!     the device's matter.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::io;
@@ -18,14 +20,16 @@ use crate::port::WakeMethod;
 
 /// Alignment of memory: a page, so that words are aligned and registration pins nothing else.
 const PAGE: usize = 4096;
-/// Entries of the completion queue: everything that can be under way on five lanes, twelve times over.
+/// Entries of the completion queue: everything that can be under way on five lanes, twelve times
+/// over.
 const QUEUE_LENGTH: usize = 4096;
 
 /// An object of the library's; closed when dropped.
 pub(super) struct OwnedObject<T>(NonNull<T>);
 
-// SAFETY: domains are opened with `FI_THREAD_DOMAIN`, which asks that one thread at a time uses the objects of a domain, whichever
-// it is. All objects of a domain are in one `Device`, every call takes it by `&mut`, and it is not `Sync`.
+// SAFETY: domains are opened with `FI_THREAD_DOMAIN`, which asks that one thread at a time uses the
+// objects of a domain, whichever it is. All objects of a domain are in one `Device`, every call
+// takes it by `&mut`, and it is not `Sync`.
 unsafe impl<T> Send for OwnedObject<T> {}
 
 impl<T> OwnedObject<T> {
@@ -77,16 +81,21 @@ impl PinnedBytes {
     /// Maps the first `length` bytes of a file that others map too.
     ///
     /// # Errors
-    /// `InvalidData` for a file that is shorter or that could become shorter; what the system said otherwise.
+    /// `InvalidData` for a file that is shorter or that could become shorter; what the system said
+    /// otherwise.
     pub(super) fn mapped(file: BorrowedFd<'_>, length: usize) -> io::Result<Self> {
         let is_sealed = rustix::fs::fcntl_get_seals(file)?.contains(SealFlags::SHRINK);
-        let holds = usize::try_from(rustix::fs::fstat(file)?.st_size).is_ok_and(|size| size >= length.max(1));
+        let holds = usize::try_from(rustix::fs::fstat(file)?.st_size)
+            .is_ok_and(|size| size >= length.max(1));
         if !is_sealed || !holds {
             return Err(io::ErrorKind::InvalidData.into());
         }
         let (size, protection) = (length.max(1), libc::PROT_READ | libc::PROT_WRITE);
-        // SAFETY: a new mapping at an address that the kernel chooses replaces nothing; failure is checked below.
-        let start = unsafe { libc::mmap(ptr::null_mut(), size, protection, libc::MAP_SHARED, file.as_raw_fd(), 0) };
+        // SAFETY: a new mapping at an address that the kernel chooses replaces nothing; failure is
+        // checked below.
+        let start = unsafe {
+            libc::mmap(ptr::null_mut(), size, protection, libc::MAP_SHARED, file.as_raw_fd(), 0)
+        };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
@@ -102,7 +111,8 @@ impl PinnedBytes {
         }
     }
 
-    /// Whether other owners change the bytes at any time, so that no reference to them may be given.
+    /// Whether other owners change the bytes at any time, so that no reference to them may be
+    /// given.
     pub(super) fn is_mapped(&self) -> bool {
         matches!(self.origin, ByteOrigin::Mapped(_))
     }
@@ -111,10 +121,12 @@ impl PinnedBytes {
 impl Drop for PinnedBytes {
     fn drop(&mut self) {
         match self.origin {
-            // SAFETY: allocated with this layout, freed once. Device's drop closes everything that knows the address first.
+            // SAFETY: allocated with this layout, freed once. Device's drop closes everything that
+            // knows the address first.
             ByteOrigin::Allocated(layout) => unsafe { dealloc(self.start.as_ptr(), layout) },
             ByteOrigin::Mapped(size) => {
-                // SAFETY: exactly what `mmap` gave, once, after everything that knows the address was closed.
+                // SAFETY: exactly what `mmap` gave, once, after everything that knows the address
+                // was closed.
                 let _ = unsafe { libc::munmap(self.start.as_ptr().cast(), size) };
             }
         }
@@ -127,7 +139,11 @@ pub(super) fn step(offer: &Offer, what: &'static str, code: i32) -> Result<(), O
 }
 
 pub(super) fn refusal(offer: &Offer, what: &'static str, code: i32) -> OfiError {
-    OfiError::Provider { provider: offer.facts.provider.clone(), what, said: offer.library.error_text(code) }
+    OfiError::Provider {
+        provider: offer.facts.provider.clone(),
+        what,
+        said: offer.library.error_text(code),
+    }
 }
 
 pub(super) fn owned<T>(
@@ -140,14 +156,23 @@ pub(super) fn owned<T>(
     NonNull::new(object).map(OwnedObject).ok_or_else(|| refusal(offer, what, libc::ENOMEM))
 }
 
-pub(super) fn open_addresses(offer: &Offer, domain: &OwnedObject<FidDomain>) -> Result<OwnedObject<FidAv>, OfiError> {
+pub(super) fn open_addresses(
+    offer: &Offer,
+    domain: &OwnedObject<FidDomain>,
+) -> Result<OwnedObject<FidAv>, OfiError> {
     // SAFETY: all members are numbers and pointers, for which zero is a value.
     let mut attributes: FiAvAttr = unsafe { std::mem::zeroed() };
     attributes.av_type = FI_AV_TABLE;
     let mut addresses = ptr::null_mut();
     // SAFETY: a live domain; the attributes are read during the call.
-    let code =
-        unsafe { ((*(*domain.raw()).ops).av_open)(domain.raw(), &mut attributes, &mut addresses, ptr::null_mut()) };
+    let code = unsafe {
+        ((*(*domain.raw()).ops).av_open)(
+            domain.raw(),
+            &mut attributes,
+            &mut addresses,
+            ptr::null_mut(),
+        )
+    };
     owned(offer, "open an address vector", code, addresses)
 }
 
@@ -191,7 +216,9 @@ pub(super) fn open_queues(
     count: usize,
     waking: WakeMethod,
 ) -> Result<(Vec<OwnedObject<FidCq>>, Option<WakeDescriptor>), OfiError> {
-    let open = |wait_obj| (0..count).map(|_| open_queue(offer, domain, wait_obj)).collect::<Result<Vec<_>, _>>();
+    let open = |wait_obj| {
+        (0..count).map(|_| open_queue(offer, domain, wait_obj)).collect::<Result<Vec<_>, _>>()
+    };
     if waking == WakeMethod::Descriptor
         && let Ok(queues) = open(FI_WAIT_FD)
     {
@@ -201,7 +228,11 @@ pub(super) fn open_queues(
     Ok((open(FI_WAIT_NONE)?, None))
 }
 
-fn open_queue(offer: &Offer, domain: &OwnedObject<FidDomain>, wait_obj: i32) -> Result<OwnedObject<FidCq>, OfiError> {
+fn open_queue(
+    offer: &Offer,
+    domain: &OwnedObject<FidDomain>,
+    wait_obj: i32,
+) -> Result<OwnedObject<FidCq>, OfiError> {
     // SAFETY: all members are numbers and pointers, for which zero is a value.
     let mut attributes: FiCqAttr = unsafe { std::mem::zeroed() };
     attributes.size = QUEUE_LENGTH;
@@ -209,7 +240,9 @@ fn open_queue(offer: &Offer, domain: &OwnedObject<FidDomain>, wait_obj: i32) -> 
     attributes.wait_obj = wait_obj;
     let mut queue = ptr::null_mut();
     // SAFETY: a live domain; the attributes are read during the call.
-    let code = unsafe { ((*(*domain.raw()).ops).cq_open)(domain.raw(), &mut attributes, &mut queue, ptr::null_mut()) };
+    let code = unsafe {
+        ((*(*domain.raw()).ops).cq_open)(domain.raw(), &mut attributes, &mut queue, ptr::null_mut())
+    };
     owned(offer, "open a completion queue", code, queue)
 }
 
@@ -229,17 +262,30 @@ pub(super) fn open_endpoint(
 ) -> Result<OwnedObject<FidEp>, OfiError> {
     let mut endpoint = ptr::null_mut();
     // SAFETY: a live domain and a record of the fabric that it belongs to.
-    let code = unsafe { ((*(*domain.raw()).ops).endpoint)(domain.raw(), offer.info(), &mut endpoint, ptr::null_mut()) };
+    let code = unsafe {
+        ((*(*domain.raw()).ops).endpoint)(
+            domain.raw(),
+            offer.info(),
+            &mut endpoint,
+            ptr::null_mut(),
+        )
+    };
     let endpoint = owned(offer, "open an endpoint", code, endpoint)?;
     let fid = endpoint.fid();
     let message_max = crate::frame::MESSAGE_MAX;
-    // SAFETY: live objects of one domain; the option's value is a size_t that is read during the call.
+    // SAFETY: live objects of one domain; the option's value is a size_t that is read during the
+    // call.
     unsafe {
         let bind = (*(*fid).ops).bind;
         step(offer, "bind an endpoint to its addresses", bind(fid, addresses.fid(), 0))?;
         step(offer, "bind an endpoint to its queue", bind(fid, queue.fid(), FI_SEND | FI_RECV))?;
-        step(offer, "enable an endpoint", ((*(*fid).ops).control)(fid, FI_ENABLE, ptr::null_mut()))?;
-        // Not before: `shm` of 1.17 has nowhere to put it until it is enabled, and follows a null pointer.
+        step(
+            offer,
+            "enable an endpoint",
+            ((*(*fid).ops).control)(fid, FI_ENABLE, ptr::null_mut()),
+        )?;
+        // Not before: `shm` of 1.17 has nowhere to put it until it is enabled, and follows a null
+        // pointer.
         let option = (&raw const message_max).cast();
         let set = (*(*endpoint.raw()).ops).setopt;
         let code = set(fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, option, size_of::<usize>());

@@ -1,17 +1,21 @@
-//! Words of writes over TCP: several in one message, and the peer's answer to it, which ends the writes.
+//! Words of writes over TCP: several in one message, and the peer's answer to it, which ends the
+//! writes.
 //!
 //! # Model
-//! Where the provider keeps messages behind writes, whoever hears a word has the bytes. So a write needs no answer of the
-//! provider's to be over: it completes here when its bytes have left, and ends when the peer answers the message with its word.
+//! Where the provider keeps messages behind writes, whoever hears a word has the bytes. So a write
+//! needs no answer of the provider's to be over: it completes here when its bytes have left, and
+//! ends when the peer answers the message with its word.
 //!
-//! A word leaves at once as long as fewer than [`UNANSWERED_MAX`] words to the peer are unanswered on its lane. Behind that
-//! many it waits until they are answered, or until [`WORDS_MAX`] words or [`BYTES_MAX`] bytes wait. So two writes at a time cost no
-//! time, and many cost few messages.
+//! A word leaves at once as long as fewer than [`UNANSWERED_MAX`] words to the peer are unanswered
+//! on its lane. Behind that many it waits until they are answered, or until [`WORDS_MAX`] words or
+//! [`BYTES_MAX`] bytes wait. So two writes at a time cost no time, and many cost few messages.
 //!
-//! A message of words keeps its slot until it is answered; behind it, in the slot's memory, lie the tickets of the writes.
+//! A message of words keeps its slot until it is answered; behind it, in the slot's memory, lie the
+//! tickets of the writes.
 //!
 //! # Invariants
-//! I1. Messages of words leave half of the reserve to answers, so two ends that wait for each other's answers can give them.
+//! I1. Messages of words leave half of the reserve to answers, so two ends that wait for each
+//!     other's answers can give them.
 //! I2. A write ends once: by the answer, or because it or the message with its word was given up.
 
 use clearway_proto::base::{Class, LocalNs, Rank};
@@ -23,17 +27,23 @@ use super::{OfiWire, ReadyItem};
 use crate::frame::{ImmediateWord, WORDS_LENGTH_MAX, WORDS_MAX};
 use crate::provider::Marking;
 
-/// Unanswered words behind which more wait: an engine that keeps two writes under way, as timeslice building does, never waits.
+/// Unanswered words behind which more wait: an engine that keeps two writes under way, as timeslice
+/// building does, never waits.
 const UNANSWERED_MAX: usize = 2;
-/// Bytes of writes whose words may wait: at 10 Gb/s they take 0.4 ms. Half of that costs writes of 64 KiB 2 % of their rate.
+/// Bytes of writes whose words may wait: at 10 Gb/s they take 0.4 ms. Half of that costs writes of
+/// 64 KiB 2 % of their rate.
 const BYTES_MAX: u64 = 512 * 1024;
 
 /// Fills a place that no word has taken.
-const NOTHING: ImmediateWord =
-    ImmediateWord { into: RemoteSpan { region: RegionId(0), offset: 0 }, length: 0, immediate: None };
+const NOTHING: ImmediateWord = ImmediateWord {
+    into: RemoteSpan { region: RegionId(0), offset: 0 },
+    length: 0,
+    immediate: None,
+};
 
 impl OfiWire {
-    /// Whether writes end by the peer's answer. Other providers' own answers cost its processor nothing.
+    /// Whether writes end by the peer's answer. Other providers' own answers cost its processor
+    /// nothing.
     pub(super) fn is_answered(&self) -> bool {
         self.ordered && self.marking == Marking::Sockets
     }
@@ -47,7 +57,8 @@ impl OfiWire {
 
     /// The write in `slot` is under way: its word is to follow.
     pub(super) fn word(&mut self, slot: usize) {
-        let (lane, to, ticket) = (Slots::lane(slot), self.slots.get(slot).to, self.slots.ticket(slot));
+        let (lane, to, ticket) =
+            (Slots::lane(slot), self.slots.get(slot).to, self.slots.ticket(slot));
         let SlotWork::Write { from, .. } = self.slots.get(slot).work else { return };
         let words = self.peers.words(to, lane);
         words.tickets.push(ticket);
@@ -63,7 +74,8 @@ impl OfiWire {
             if words.tickets.is_empty() || words.unanswered >= UNANSWERED_MAX && !many {
                 return;
             }
-            let taker = if self.spoken[lane] < RESERVE / 2 { SlotOwner::Wire } else { SlotOwner::Engine };
+            let taker =
+                if self.spoken[lane] < RESERVE / 2 { SlotOwner::Wire } else { SlotOwner::Engine };
             let Some(slot) = self.slots.next(lane, taker) else {
                 if !self.mute.contains(&(lane, to)) {
                     self.mute.push((lane, to));
@@ -95,7 +107,11 @@ impl OfiWire {
         }
         self.slots.take(slot, to, SlotWork::Message { length: 0, then: AfterSend::Heard(count) });
         let class = if self.lanes == 1 { Class::BestEffort } else { Class::ALL[lane] };
-        let message = self.sender(to).words(class, self.slots.ticket(slot), told[..count].iter().map(|told| told.1));
+        let message = self.sender(to).words(
+            class,
+            self.slots.ticket(slot),
+            told[..count].iter().map(|told| told.1),
+        );
         let (bytes, length) = (message.bytes(), message.bytes().len());
         let start = layout::staging(slot, 0).offset;
         if let Some(staging) = self.device.bytes_mut(STAGING) {
@@ -148,7 +164,8 @@ impl OfiWire {
         let start = layout::staging(slot, 0).offset + WORDS_LENGTH_MAX;
         for index in 0..count {
             let staging = self.device.bytes(STAGING).unwrap_or_default();
-            let ticket = staging.get(start + 8 * index..).and_then(|bytes| bytes.first_chunk().copied());
+            let ticket =
+                staging.get(start + 8 * index..).and_then(|bytes| bytes.first_chunk().copied());
             self.end_write(ticket.map_or(u64::MAX, u64::from_le_bytes), to, status, at);
         }
     }
@@ -172,7 +189,8 @@ impl OfiWire {
             self.slots.give_back(slot);
         } else {
             // The provider still holds its bytes: it has not yet said that they left.
-            self.slots.get_mut(slot).work = SlotWork::Message { length: 0, then: AfterSend::Nothing };
+            self.slots.get_mut(slot).work =
+                SlotWork::Message { length: 0, then: AfterSend::Nothing };
         }
         if let Some(token) = token {
             self.listed.push_back(ReadyItem::Done { token, status, value: 0, at });

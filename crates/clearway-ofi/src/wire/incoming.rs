@@ -20,7 +20,8 @@ impl OfiWire {
         let first_key = self.slots.count();
         let counters = &mut self.counters;
         self.released.retain(|buffer| {
-            let posting = device.receive(buffer / BUFFERS, layout::buffer(*buffer), first_key + buffer);
+            let posting =
+                device.receive(buffer / BUFFERS, layout::buffer(*buffer), first_key + buffer);
             counters.errors += u64::from(matches!(posting, PostResult::Failed(_)));
             posting != PostResult::Accepted
         });
@@ -92,7 +93,9 @@ impl OfiWire {
                 return self.wait_for_answer(slot, at);
             }
             SlotWork::Write { .. } if self.is_answered() => return self.wait_for_answer(slot, at),
-            SlotWork::Message { then: AfterSend::Greeted, .. } => self.greeted.push((entry.to, lane)),
+            SlotWork::Message { then: AfterSend::Greeted, .. } => {
+                self.greeted.push((entry.to, lane))
+            }
             SlotWork::Write { from, into, immediate: immediate @ Some(_), .. } if !self.ordered => {
                 self.note(
                     lane,
@@ -118,7 +121,9 @@ impl OfiWire {
         };
         let lane = lane_of(frame.class, self.lanes);
         match frame.content {
-            ReceivedContent::Note(ControlMessage::Hello { proof }) if self.proof == ProofPolicy::Needed => {
+            ReceivedContent::Note(ControlMessage::Hello { proof })
+                if self.proof == ProofPolicy::Needed =>
+            {
                 if !self.peers.admit(frame.from, lane, proof) {
                     return self.reject(Some(frame.from));
                 }
@@ -145,7 +150,8 @@ impl OfiWire {
         }
     }
 
-    /// Counts a message that is not taken; remembers who it says to be where it should have proved that.
+    /// Counts a message that is not taken; remembers who it says to be where it should have proved
+    /// that.
     fn reject(&mut self, greeter: Option<Rank>) {
         self.counters.strangers += 1;
         if self.proof == ProofPolicy::Needed && self.refused.is_none() {
@@ -199,7 +205,9 @@ impl OfiWire {
                 ReadyItem::Landed { from, into, immediate, at } => {
                     Arrival::Landed { from, into, immediate, at: Stamp::Taken(at) }
                 }
-                ReadyItem::Done { token, status, value, at } => Arrival::Done { token, status, value, at },
+                ReadyItem::Done { token, status, value, at } => {
+                    Arrival::Done { token, status, value, at }
+                }
                 ReadyItem::Message { from, class, at, head, end } => {
                     self.counters.received += 1;
                     let length = (end - head.end) as u32;

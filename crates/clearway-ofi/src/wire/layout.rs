@@ -1,9 +1,9 @@
 //! How much an end has of everything, and where in its two pieces of own memory it lies.
 //!
 //! # Model
-//! Each lane has [`SLOTS`] slots for what is under way, each with memory for one message, and [`BUFFERS`] receive buffers
-//! of [`BUFFER_LENGTH`] bytes that take many messages each. Keys of the device number the slots of all lanes first, then
-//! the buffers.
+//! Each lane has [`SLOTS`] slots for what is under way, each with memory for one message, and
+//! [`BUFFERS`] receive buffers of [`BUFFER_LENGTH`] bytes that take many messages each. Keys of the
+//! device number the slots of all lanes first, then the buffers.
 
 use crate::device::LocalBytes;
 use crate::frame::MESSAGE_MAX;
@@ -15,13 +15,15 @@ pub(crate) const STAGING: usize = 1;
 /// Pieces before the first region of the user's.
 pub(crate) const OWN_PIECES: usize = 2;
 
-/// What one lane can have under way: with messages of 8 KiB half a MiB, more than a link of 100 Gb/s holds in 10 us.
+/// What one lane can have under way: with messages of 8 KiB half a MiB, more than a link of 100
+/// Gb/s holds in 10 us.
 pub(crate) const SLOTS: usize = 64;
 /// Slots of these that engines' operations leave to the wire's own notes.
 pub(crate) const RESERVE: usize = 8;
 /// Receive buffers of a lane: while one is read and one is half full, two are empty.
 pub(crate) const BUFFERS: usize = 4;
-/// Bytes of a receive buffer: at most a twelfth of it is lost at its end, where no longest message fits any more.
+/// Bytes of a receive buffer: at most a twelfth of it is lost at its end, where no longest message
+/// fits any more.
 pub(crate) const BUFFER_LENGTH: usize = 128 * 1024;
 
 /// The place of a slot's memory.

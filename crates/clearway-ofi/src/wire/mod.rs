@@ -1,26 +1,30 @@
 //! The libfabric wire: one rank's end, with a lane for each class where a class can have an effect.
 //!
 //! # Model
-//! A *lane* is an endpoint of the provider's with slots and receive buffers of its own, so that no class waits behind
-//! another inside this host. Where classes have no effect one lane carries them all.
+//! A *lane* is an endpoint of the provider's with slots and receive buffers of its own, so that no
+//! class waits behind another inside this host. Where classes have no effect one lane carries them
+//! all.
 //!
-//! Messages are copied into a slot when they are posted and leave from there; small ones are handed over at once and
-//! without a completion, but every [`INJECTED_MAX`]th to a peer has one, so that slots bound what waits in the provider.
-//! What the provider has no room for stays in its slot and is offered again with each poll, in order for each peer.
-//! A lane is full when its slots are in use.
+//! Messages are copied into a slot when they are posted and leave from there; small ones are handed
+//! over at once and without a completion, but every [`INJECTED_MAX`]th to a peer has one, so that
+//! slots bound what waits in the provider. What the provider has no room for stays in its slot and
+//! is offered again with each poll, in order for each peer. A lane is full when its slots are in
+//! use.
 //!
-//! Bodies that arrive stay where the provider put them, in a few large receive buffers; a used-up buffer is posted again
-//! with the poll after the one that gave out its last message.
+//! Bodies that arrive stay where the provider put them, in a few large receive buffers; a used-up
+//! buffer is posted again with the poll after the one that gave out its last message.
 //!
-//! One-sided operations need the peer's key and, with some providers, addresses of its memory. The first one that names
-//! a region asks the peer for them; regions never move, so the answer is kept. Bounds are checked here: a provider that
-//! is asked to write outside a region may close the connection. A write's word travels in a message behind it, because
-//! what a provider can carry with a write (`FI_REMOTE_CQ_DATA`, 4 or 8 bytes) cannot say from whom, where and which word.
-//! Where the provider keeps messages behind writes (`FI_ORDER_SAW`), both are posted at once; elsewhere the message
-//! follows when the write is complete at the peer. Over TCP each message costs both processors as much as 10 KiB of a write,
-//! so there one carries the words of several writes, and the peer's answer to it ends them (`words`). Atomics are the provider's own where it has all that are needed on
-//! 64-bit words, else the peer does them when it polls. Which way is chosen once for the wire, so that two
-//! kinds of atomics never meet on one word.
+//! One-sided operations need the peer's key and, with some providers, addresses of its memory. The
+//! first one that names a region asks the peer for them; regions never move, so the answer is kept.
+//! Bounds are checked here: a provider that is asked to write outside a region may close the
+//! connection. A write's word travels in a message behind it, because what a provider can carry
+//! with a write (`FI_REMOTE_CQ_DATA`, 4 or 8 bytes) cannot say from whom, where and which word.
+//! Where the provider keeps messages behind writes (`FI_ORDER_SAW`), both are posted at once;
+//! elsewhere the message follows when the write is complete at the peer. Over TCP each message
+//! costs both processors as much as 10 KiB of a write, so there one carries the words of several
+//! writes, and the peer's answer to it ends them (`words`). Atomics are the provider's own where it
+//! has all that are needed on 64-bit words, else the peer does them when it polls. Which way is
+//! chosen once for the wire, so that two kinds of atomics never meet on one word.
 //!
 //! # Source
 //! `fi_msg(3)`, `fi_rma(3)`, `fi_cq(3)` on multi-receive buffers, ordering and completion levels.
@@ -28,7 +32,8 @@
 //! # Invariants
 //! I1. A body given in one poll is not overwritten before the next.
 //! I2. After `Room` the lane takes at least one more operation.
-//! I3. No allocation on the path of a message, but for the peers that a walk of marking names and the first words for a peer.
+//! I3. No allocation on the path of a message, but for the peers that a walk of marking names and
+//!     the first words for a peer.
 //!
 //! # Not here
 //! Reliability (the provider has it); waiting (the caller's, with [`OfiWire::rest`]).
@@ -49,8 +54,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use clearway_proto::base::{Bytes, Class, GroupId, LocalNs, Nanos, Rank, SharedClock, crc32c};
 use clearway_proto::wire::{
-    AdoptedMemory, Arrival, Capabilities, Counters, Delivery, MemoryAccess, Operation, OperationKind, OperationSet,
-    PathId, PostOutcome, RefusalReason, RegionId, Span, StampSource, Status, Token, Wire, bytes_of,
+    AdoptedMemory, Arrival, Capabilities, Counters, Delivery, MemoryAccess, Operation,
+    OperationKind, OperationSet, PathId, PostOutcome, RefusalReason, RegionId, Span, StampSource,
+    Status, Token, Wire, bytes_of,
 };
 use rustix::time::{ClockId, clock_gettime};
 
@@ -69,10 +75,12 @@ use crate::provider::Marking;
 use crate::sockets::MarkedSockets;
 use crate::trust::{SessionProof, Trust};
 
-/// Messages to one peer that leave without a completion between two that have one: bounds what a slow peer leaves in
-/// the provider to this many times [`SLOTS`], at the price of one completion for as many messages.
+/// Messages to one peer that leave without a completion between two that have one: bounds what a
+/// slow peer leaves in the provider to this many times [`SLOTS`], at the price of one completion
+/// for as many messages.
 const INJECTED_MAX: u8 = 31;
-/// Notes of the wire's own that wait for a slot of a lane; an honest peer has at most one question in each of its slots.
+/// Notes of the wire's own that wait for a slot of a lane; an honest peer has at most one question
+/// in each of its slots.
 const NOTES_MAX: usize = 1024;
 
 /// Arrivals that are taken from the provider before a poll asks for them.
@@ -163,12 +171,17 @@ fn now() -> LocalNs {
 }
 
 impl OfiWire {
-    /// Opens rank `rank`'s end on `port`; `peers` are the addresses of all ranks by number, this one's included. What does not
-    /// show what `trust` demands is dropped.
+    /// Opens rank `rank`'s end on `port`; `peers` are the addresses of all ranks by number, this
+    /// one's included. What does not show what `trust` demands is dropped.
     ///
     /// # Errors
     /// A list that cannot work, or a provider that refuses an address or memory.
-    pub fn open(port: OfiPort, rank: Rank, trust: &Trust, peers: &[Vec<u8>]) -> Result<Self, OfiError> {
+    pub fn open(
+        port: OfiPort,
+        rank: Rank,
+        trust: &Trust,
+        peers: &[Vec<u8>],
+    ) -> Result<Self, OfiError> {
         let OfiPort { mut device, rule, published, config, .. } = port;
         let marking = rule.marking;
         if rank.index() >= peers.len() {
@@ -227,8 +240,8 @@ impl OfiWire {
         !self.listed.is_empty() || self.room_is_due()
     }
 
-    /// How the caller may rest until there is something to poll. Call it after a poll that gave nothing, or after
-    /// [`OfiWire::look`] found nothing. The next look is at all queues.
+    /// How the caller may rest until there is something to poll. Call it after a poll that gave
+    /// nothing, or after [`OfiWire::look`] found nothing. The next look is at all queues.
     pub fn rest(&mut self) -> Rest {
         self.looks.all();
         let idle = self.listed.is_empty()
@@ -241,19 +254,22 @@ impl OfiWire {
         if !idle || self.device.wake_descriptor().is_none() {
             return Rest::Poll;
         }
-        // Not every provider says of itself that its queue is not empty: `net` of 1.17 lets everybody wait.
+        // Not every provider says of itself that its queue is not empty: `net` of 1.17 lets
+        // everybody wait.
         if self.found || !self.device.may_wait() {
             return Rest::Again;
         }
         Rest::Descriptor
     }
 
-    /// The provider's descriptor, which can be read when there may be something to poll; not every provider has one.
+    /// The provider's descriptor, which can be read when there may be something to poll; not every
+    /// provider has one.
     pub fn wake_descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.device.wake_descriptor()
     }
 
-    /// Sockets of the provider's that carry their class's mark, and those that refused it, summed over all walks.
+    /// Sockets of the provider's that carry their class's mark, and those that refused it, summed
+    /// over all walks.
     pub fn marked_sockets(&self) -> (u64, u64) {
         (self.marked.sockets, self.marked.refused)
     }
@@ -290,7 +306,11 @@ impl OfiWire {
 
     /// The same where an empty span names no memory, whatever region it says.
     fn place_of_body(&self, span: Span) -> Result<LocalBytes, RefusalReason> {
-        if span.length == 0 { Ok(LocalBytes { piece: RECEIVE, offset: 0, length: 0 }) } else { self.place(span) }
+        if span.length == 0 {
+            Ok(LocalBytes { piece: RECEIVE, offset: 0, length: 0 })
+        } else {
+            self.place(span)
+        }
     }
 
     fn copy(&mut self, from: Span, into: Span) -> Result<PostOutcome, RefusalReason> {
@@ -307,14 +327,21 @@ impl OfiWire {
     fn start(&mut self, operation: &Operation, heads: &[u8]) -> Result<PostOutcome, RefusalReason> {
         match *operation {
             Operation::Copy { from, into } => self.copy(from, into),
-            Operation::Digest { of, .. } => self.digest(of).map(|digest| PostOutcome::Done(u64::from(digest))),
+            Operation::Digest { of, .. } => {
+                self.digest(of).map(|digest| PostOutcome::Done(u64::from(digest)))
+            }
             Operation::Send { to, path, class, head, body, token } => {
                 self.check_path(path)?;
                 self.start_send(to, class, head.bytes_in(heads), body, token)
             }
             Operation::Write { to, path, class, from, into, immediate, token } => {
                 self.check_peer(path, to)?;
-                self.start_write(to, class, slots::SlotWork::Write { from, into, immediate, token }, from)
+                self.start_write(
+                    to,
+                    class,
+                    slots::SlotWork::Write { from, into, immediate, token },
+                    from,
+                )
             }
             Operation::Read { peer, path, class, from, into, token } => {
                 self.check_peer(path, peer)?;
@@ -373,16 +400,24 @@ fn insert_peers(
     let format = device.facts().address_format;
     let mut peers = Peers::new(own.lanes.len());
     for (rank, bytes) in (0..).map(Rank).zip(addresses) {
-        let theirs = PublishedAddress::parse(bytes).map_err(|why| OfiError::Address { rank, why })?;
+        let theirs =
+            PublishedAddress::parse(bytes).map_err(|why| OfiError::Address { rank, why })?;
         if !own.fits(&theirs) {
-            return Err(OfiError::OtherProvider { rank, theirs: theirs.speaks(), ours: own.speaks() });
+            return Err(OfiError::OtherProvider {
+                rank,
+                theirs: theirs.speaks(),
+                ours: own.speaks(),
+            });
         }
         let mut links = Vec::new();
         for (lane, name) in theirs.lanes.iter().enumerate() {
             // Best effort carries no mark, so without a proof its connections need no greeting.
             let marked = marking == Marking::Sockets && lane != Class::BestEffort.index();
             let fresh = marked || proof == ProofPolicy::Needed;
-            links.push((device.insert(name)?, if fresh { ConnectionState::Fresh } else { ConnectionState::Ready }));
+            links.push((
+                device.insert(name)?,
+                if fresh { ConnectionState::Fresh } else { ConnectionState::Ready },
+            ));
             peers.lane_at.extend(socket_address(format, name).map(|address| (address, lane)));
         }
         let passes = match trust {
@@ -423,7 +458,8 @@ fn capabilities(marking: Marking, placement: Placement) -> Capabilities {
             Placement::ManyMachines => None,
         },
         classes: marking.granted(),
-        // The first write to a region waits until the peer has said where that is; a message does not.
+        // The first write to a region waits until the peer has said where that is; a message does
+        // not.
         sends_follow_writes: false,
         adopts: true,
         any_local: false,
@@ -455,7 +491,8 @@ impl Wire for OfiWire {
         let (next, length) = self.next_region(memory.length())?;
         let file = memory.file().and_then(|file| file.downcast_ref::<OwnedFd>());
         // The provider reads and writes memory by itself.
-        let file = file.filter(|_| memory.reach() == MemoryAccess::Peers).ok_or(RefusalReason::Memory)?;
+        let file =
+            file.filter(|_| memory.reach() == MemoryAccess::Peers).ok_or(RefusalReason::Memory)?;
         self.device.add_file(file.as_fd(), length).map_err(|_| RefusalReason::Memory)?;
         self.adopted.insert(next, memory);
         Ok(next)
@@ -467,7 +504,9 @@ impl Wire for OfiWire {
         }
         match self.adopted.get(&from.region).filter(|_| from.length > 0) {
             Some(memory) => memory.read(from.offset, into),
-            None => bytes_of(self.region(from.region), from).map(|bytes| into.copy_from_slice(bytes)),
+            None => {
+                bytes_of(self.region(from.region), from).map(|bytes| into.copy_from_slice(bytes))
+            }
         }
     }
 
@@ -483,7 +522,8 @@ impl Wire for OfiWire {
             return Ok(());
         }
         let bytes = self.device.bytes_mut(place.piece).filter(|_| into.region != RegionId::RECEIVE);
-        let bytes = bytes.and_then(|bytes| bytes.get_mut(place.offset..place.offset + place.length));
+        let bytes =
+            bytes.and_then(|bytes| bytes.get_mut(place.offset..place.offset + place.length));
         bytes.ok_or(RefusalReason::Memory).map(|bytes| bytes.copy_from_slice(from))
     }
 

@@ -1,7 +1,10 @@
-//! What leaves: messages and notes into slots, slots to the provider, again when it had no room, given up in the end.
+//! What leaves: messages and notes into slots, slots to the provider, again when it had no room,
+//! given up in the end.
 
 use clearway_proto::base::{Class, Nanos, Rank};
-use clearway_proto::wire::{Destination, OperationKind, PostOutcome, RefusalReason, Span, Status, Token};
+use clearway_proto::wire::{
+    Destination, OperationKind, PostOutcome, RefusalReason, Span, Status, Token,
+};
 
 use super::layout::{self, STAGING};
 use super::peers::{ConnectionState, RegionKnowledge};
@@ -22,7 +25,9 @@ impl OfiWire {
         body: Span,
         token: Option<Token>,
     ) -> Result<PostOutcome, RefusalReason> {
-        let Destination::One(to) = to else { return Err(RefusalReason::Operation(OperationKind::Multicast)) };
+        let Destination::One(to) = to else {
+            return Err(RefusalReason::Operation(OperationKind::Multicast));
+        };
         if !self.peers.has(to) {
             return Err(RefusalReason::Rank);
         }
@@ -32,7 +37,9 @@ impl OfiWire {
             return Err(RefusalReason::Length);
         }
         let lane = self.lane_of(class);
-        let Some(slot) = self.slots.next(lane, SlotOwner::Engine) else { return Ok(self.no_room(class)) };
+        let Some(slot) = self.slots.next(lane, SlotOwner::Engine) else {
+            return Ok(self.no_room(class));
+        };
         let length = self.stage(slot, to, class, head, body)?;
         self.counters.sent += 1;
         if self.try_inject(lane, to, slot, length) {
@@ -70,11 +77,16 @@ impl OfiWire {
     fn try_inject(&mut self, lane: usize, to: Rank, slot: usize, length: usize) -> bool {
         let small = length <= self.inject_max;
         let link = self.peers.link(to, lane);
-        if !small || link.standing != ConnectionState::Ready || link.queued > 0 || link.injected >= INJECTED_MAX {
+        if !small
+            || link.standing != ConnectionState::Ready
+            || link.queued > 0
+            || link.injected >= INJECTED_MAX
+        {
             return false;
         }
         let address = link.address;
-        let accepted = self.device.inject(lane, address, layout::staging(slot, length)) == PostResult::Accepted;
+        let accepted = self.device.inject(lane, address, layout::staging(slot, length))
+            == PostResult::Accepted;
         if accepted {
             self.looks.operation_posted(lane);
             self.peers.link(to, lane).injected += 1;
@@ -84,7 +96,8 @@ impl OfiWire {
 
     /// Sends a note of the wire's, now or when there is a slot for it.
     pub(super) fn note(&mut self, lane: usize, to: Rank, note: ControlMessage) {
-        let sent = self.notes[lane].is_empty() && self.send_note(lane, to, note, AfterSend::Nothing).is_some();
+        let sent = self.notes[lane].is_empty()
+            && self.send_note(lane, to, note, AfterSend::Nothing).is_some();
         if sent {
             return;
         }
@@ -96,7 +109,13 @@ impl OfiWire {
     }
 
     /// Puts a note into a slot and submits it; `None` when the lane has no slot.
-    pub(super) fn send_note(&mut self, lane: usize, to: Rank, note: ControlMessage, then: AfterSend) -> Option<usize> {
+    pub(super) fn send_note(
+        &mut self,
+        lane: usize,
+        to: Rank,
+        note: ControlMessage,
+        then: AfterSend,
+    ) -> Option<usize> {
         let slot = self.slots.next(lane, SlotOwner::Wire)?;
         let length = self.stage_note(slot, lane, to, note);
         self.slots.take(slot, to, SlotWork::Message { length, then });
@@ -105,7 +124,13 @@ impl OfiWire {
     }
 
     /// Writes a note into a slot's memory; its length.
-    pub(super) fn stage_note(&mut self, slot: usize, lane: usize, to: Rank, note: ControlMessage) -> usize {
+    pub(super) fn stage_note(
+        &mut self,
+        slot: usize,
+        lane: usize,
+        to: Rank,
+        note: ControlMessage,
+    ) -> usize {
         let class = if self.lanes == 1 { Class::BestEffort } else { Class::ALL[lane] };
         let message = self.sender(to).note(class, note);
         let (bytes, start) = (message.bytes(), layout::staging(slot, 0).offset);
@@ -135,7 +160,8 @@ impl OfiWire {
         self.backlog[lane].push_back(slot);
     }
 
-    /// Sends the first message on a connection: after it this end may be heard, and the connection can be marked.
+    /// Sends the first message on a connection: after it this end may be heard, and the connection
+    /// can be marked.
     pub(super) fn send_greeting(&mut self, lane: usize, to: Rank) {
         let Some(slot) = self.slots.next(lane, SlotOwner::Wire) else { return };
         let proof = self.peers.proof_for(to, lane);
@@ -153,7 +179,9 @@ impl OfiWire {
         let (lane, to) = (Slots::lane(slot), entry.to);
         let address = self.peers.link(to, lane).address;
         let posting = match entry.work {
-            SlotWork::Message { length, .. } => self.device.send(lane, address, layout::staging(slot, length), slot),
+            SlotWork::Message { length, .. } => {
+                self.device.send(lane, address, layout::staging(slot, length), slot)
+            }
             work => self.attempt_remote(slot, lane, to, work),
         };
         match posting {
@@ -180,34 +208,47 @@ impl OfiWire {
         };
         let through = if self.memory_on_first_lane { 0 } else { lane };
         let address = self.peers.link(to, through).address;
-        let at = RemoteBytes { address, at: handle.begin.wrapping_add(span.offset), key: handle.key };
+        let at =
+            RemoteBytes { address, at: handle.begin.wrapping_add(span.offset), key: handle.key };
         let failed = PostResult::Failed(libc::EFAULT);
         match work {
             SlotWork::Write { from, .. } => {
-                let until = if self.is_answered() { CompletionLevel::Left } else { CompletionLevel::There };
-                self.place(from).map_or(failed, |from| self.device.write(lane, from, at, until, slot))
+                let until =
+                    if self.is_answered() { CompletionLevel::Left } else { CompletionLevel::There };
+                self.place(from)
+                    .map_or(failed, |from| self.device.write(lane, from, at, until, slot))
             }
             SlotWork::Read { into, .. } => {
                 self.place(into).map_or(failed, |into| self.device.read(lane, at, into, slot))
             }
-            SlotWork::Atomic { kind, .. } => self.device.atomic(lane, kind, at, layout::staging(slot, 24), slot),
+            SlotWork::Atomic { kind, .. } => {
+                self.device.atomic(lane, kind, at, layout::staging(slot, 24), slot)
+            }
             SlotWork::Free | SlotWork::Message { .. } => failed,
         }
     }
 
     /// What goes behind an accepted operation: a write's word, where the provider keeps the order.
     fn follow(&mut self, slot: usize, lane: usize, to: Rank) {
-        let SlotWork::Write { from, into, immediate, .. } = self.slots.get(slot).work else { return };
+        let SlotWork::Write { from, into, immediate, .. } = self.slots.get(slot).work else {
+            return;
+        };
         if self.is_answered() {
             self.word(slot);
         } else if self.ordered && immediate.is_some() {
-            self.note(lane, to, ControlMessage::Landed(ImmediateWord { into, length: from.length, immediate }));
+            self.note(
+                lane,
+                to,
+                ControlMessage::Landed(ImmediateWord { into, length: from.length, immediate }),
+            );
         }
     }
 
     /// Ends what a slot does without success.
     pub(super) fn give_up(&mut self, slot: usize, status: Status) {
-        if self.slots.get(slot).stage == SlotStage::Answer || self.slots.get(slot).stage == SlotStage::Region {
+        if self.slots.get(slot).stage == SlotStage::Answer
+            || self.slots.get(slot).stage == SlotStage::Region
+        {
             self.waiting -= 1;
         }
         let (lane, to) = (Slots::lane(slot), self.slots.get(slot).to);
@@ -216,8 +257,12 @@ impl OfiWire {
             SlotWork::Message { then: AfterSend::Greeted, .. } => {
                 self.peers.link(to, lane).standing = ConnectionState::Fresh
             }
-            SlotWork::Message { then: AfterSend::Nothing, .. } => self.counters.transmit_dropped += 1,
-            SlotWork::Message { then: AfterSend::Heard(count), .. } => self.end_writes(slot, count, status, now()),
+            SlotWork::Message { then: AfterSend::Nothing, .. } => {
+                self.counters.transmit_dropped += 1
+            }
+            SlotWork::Message { then: AfterSend::Heard(count), .. } => {
+                self.end_writes(slot, count, status, now())
+            }
             _ => {}
         }
         if let Some(token) = work.token() {
@@ -256,7 +301,8 @@ impl OfiWire {
             if link.standing == ConnectionState::Fresh {
                 self.send_greeting(lane, entry.to);
             }
-            let may_leave = (greeting || link.standing == ConnectionState::Ready) && link.full_in != self.round;
+            let may_leave =
+                (greeting || link.standing == ConnectionState::Ready) && link.full_in != self.round;
             self.peers.link(entry.to, lane).queued -= 1;
             if may_leave && self.attempt(slot) {
                 continue;
@@ -274,7 +320,8 @@ impl OfiWire {
         if self.marking == Marking::Sockets {
             let (own_at, lane_at) = (&self.own_at, &self.peers.lane_at);
             let marked = sockets::mark(&|own, peer| {
-                let listening = own_at.iter().position(|at| at.is_some_and(|at| at.port() == own.port()));
+                let listening =
+                    own_at.iter().position(|at| at.is_some_and(|at| at.port() == own.port()));
                 let lane = listening.or_else(|| lane_at.get(&peer).copied())?;
                 Class::ALL.get(lane).copied()
             });
@@ -286,7 +333,8 @@ impl OfiWire {
         }
     }
 
-    /// Gives up everything for `peer`, whether it lives or not. What the provider has keeps its slot until the provider says that it is over.
+    /// Gives up everything for `peer`, whether it lives or not. What the provider has keeps its
+    /// slot until the provider says that it is over.
     pub(super) fn leave(&mut self, peer: Rank) {
         if !self.peers.has(peer) {
             return;
@@ -314,7 +362,8 @@ impl OfiWire {
         }
     }
 
-    /// Ends what a slot does that the provider has; the slot stays until the provider gives it back.
+    /// Ends what a slot does that the provider has; the slot stays until the provider gives it
+    /// back.
     fn disown(&mut self, slot: usize) {
         let entry = *self.slots.get(slot);
         let over = |length| SlotWork::Message { length, then: AfterSend::Nothing };
@@ -323,7 +372,10 @@ impl OfiWire {
                 self.slots.get_mut(slot).work = over(length);
                 return self.end_writes(slot, count, Status::Flushed, now());
             }
-            SlotWork::Message { length, then: AfterSend::Tell(token) | AfterSend::Answer(token) } => {
+            SlotWork::Message {
+                length,
+                then: AfterSend::Tell(token) | AfterSend::Answer(token),
+            } => {
                 self.slots.get_mut(slot).work = over(length);
                 Some(token)
             }
@@ -332,9 +384,17 @@ impl OfiWire {
                 token
             }
             // The provider may still put something into this end's memory.
-            SlotWork::Read { .. } | SlotWork::Atomic { .. } | SlotWork::Message { .. } | SlotWork::Free => None,
+            SlotWork::Read { .. }
+            | SlotWork::Atomic { .. }
+            | SlotWork::Message { .. }
+            | SlotWork::Free => None,
         };
-        let done = token.map(|token| ReadyItem::Done { token, status: Status::Flushed, value: 0, at: now() });
+        let done = token.map(|token| ReadyItem::Done {
+            token,
+            status: Status::Flushed,
+            value: 0,
+            at: now(),
+        });
         self.listed.extend(done);
     }
 
@@ -344,7 +404,8 @@ impl OfiWire {
         self.peers.link(to, lane).queued -= 1;
     }
 
-    /// Gives up what has waited for its peer longer than the patience allows. Looks four times in that time.
+    /// Gives up what has waited for its peer longer than the patience allows. Looks four times in
+    /// that time.
     fn expire(&mut self) {
         let now = now();
         if now.since(self.looked) < Nanos(self.patience.0 / 4) {

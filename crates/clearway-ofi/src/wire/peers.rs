@@ -1,4 +1,5 @@
-//! What an end knows of the others: their addresses by lane, how their connections stand, where their memory is.
+//! What an end knows of the others: their addresses by lane, how their connections stand, where
+//! their memory is.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -39,7 +40,8 @@ pub(super) struct PeerLane {
     pub(super) address: u64,
     /// How the connection stands.
     pub(super) standing: ConnectionState,
-    /// Slots that wait for the provider to take them; while there are any, later ones wait behind them.
+    /// Slots that wait for the provider to take them; while there are any, later ones wait behind
+    /// them.
     pub(super) queued: u32,
     /// Messages sent without a completion since the last one with.
     pub(super) injected: u8,
@@ -81,7 +83,8 @@ pub(super) struct Peers {
     passes: Vec<[SessionProof; 2]>,
     words: Vec<PendingWords>,
     regions: Vec<BTreeMap<RegionId, RegionKnowledge>>,
-    /// The socket address of each lane of each peer, where they have one: how sockets are recognised.
+    /// The socket address of each lane of each peer, where they have one: how sockets are
+    /// recognised.
     pub(super) lane_at: BTreeMap<SocketAddr, usize>,
 }
 
@@ -97,7 +100,8 @@ impl Peers {
         }
     }
 
-    /// Adds the next rank's lanes; `passes` are what is shown to it and what it shows, if that is a `proof`.
+    /// Adds the next rank's lanes; `passes` are what is shown to it and what it shows, if that is a
+    /// `proof`.
     pub(super) fn add(
         &mut self,
         addresses: impl Iterator<Item = (u64, ConnectionState)>,
@@ -105,7 +109,14 @@ impl Peers {
         proof: ProofPolicy,
     ) {
         let proven = proof == ProofPolicy::Needless;
-        let link = |(address, standing)| PeerLane { address, standing, queued: 0, injected: 0, proven, full_in: 0 };
+        let link = |(address, standing)| PeerLane {
+            address,
+            standing,
+            queued: 0,
+            injected: 0,
+            proven,
+            full_in: 0,
+        };
         self.passes.push(passes);
         self.links.extend(addresses.map(link));
         self.words.resize(self.links.len(), PendingWords::default());
@@ -132,7 +143,8 @@ impl Peers {
         self.passes[rank.index()][0].hello[lane]
     }
 
-    /// A rank showed `proof` on a lane: whether it is heard there from now on. A proof is taken once.
+    /// A rank showed `proof` on a lane: whether it is heard there from now on. A proof is taken
+    /// once.
     pub(super) fn admit(&mut self, rank: Rank, lane: usize, proof: [u8; HELLO_LENGTH]) -> bool {
         let [_, theirs] = self.passes[rank.index()];
         let link = self.link(rank, lane);
@@ -154,7 +166,8 @@ impl Peers {
         self.regions[rank.index()].get(&region).copied().unwrap_or_default()
     }
 
-    /// Remembers what was learnt. Only of regions that were asked for, so a peer cannot fill this memory.
+    /// Remembers what was learnt. Only of regions that were asked for, so a peer cannot fill this
+    /// memory.
     pub(super) fn learn(&mut self, rank: Rank, region: RegionId, known: RegionKnowledge) {
         self.regions[rank.index()].insert(region, known);
     }

@@ -1,21 +1,24 @@
-//! Which completion queues a look is at: those with traffic each time, idle ones when their turn comes.
+//! Which completion queues a look is at: those with traffic each time, idle ones when their turn
+//! comes.
 //!
 //! # Model
-//! Where lanes have queues of their own, looking at one costs a system call, so a wire that looked at all of them would be as
-//! slow for one class as for five. A queue is *lively* for [`LIVELY`] after it gave something or an operation was posted on
-//! it, and a look is at all lively ones. An idle one is looked at when its last look is [`IDLE`] old. When none is due the one
-//! that waited longest is, so each look is at one at least.
+//! Where lanes have queues of their own, looking at one costs a system call, so a wire that looked
+//! at all of them would be as slow for one class as for five. A queue is *lively* for [`LIVELY`]
+//! after it gave something or an operation was posted on it, and a look is at all lively ones. An
+//! idle one is looked at when its last look is [`IDLE`] old. When none is due the one that waited
+//! longest is, so each look is at one at least.
 //!
 //! # Invariants
-//! I1. Somebody who looks all the time looks at each queue every [`IDLE`], or with every look as far as looks take longer.
+//! I1. Somebody who looks all the time looks at each queue every [`IDLE`], or with every look as
+//!     far as looks take longer.
 
 use clearway_proto::base::{LocalNs, Nanos};
 
-/// How long a queue is looked at each time after traffic: 1 MiB takes as long at 10 Gb/s, and a peer that writes it gives nothing
-/// before its end.
+/// How long a queue is looked at each time after traffic: 1 MiB takes as long at 10 Gb/s, and a
+/// peer that writes it gives nothing before its end.
 const LIVELY: Nanos = Nanos::from_millis(1);
-/// The longest an idle queue waits for a look: as long as waking a thread takes. Four idle queues, at 0.35 us a look, then take 3 %
-/// of the time.
+/// The longest an idle queue waits for a look: as long as waking a thread takes. Four idle queues,
+/// at 0.35 us a look, then take 3 % of the time.
 const IDLE: Nanos = Nanos::from_micros(50);
 
 /// When each queue was looked at, and when it had traffic.

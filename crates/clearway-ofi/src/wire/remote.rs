@@ -1,7 +1,10 @@
-//! One-sided operations: what must be known of a peer's memory, and what a peer may do with this end's.
+//! One-sided operations: what must be known of a peer's memory, and what a peer may do with this
+//! end's.
 
 use clearway_proto::base::{Class, LocalNs, Rank};
-use clearway_proto::wire::{AtomicKind, PostOutcome, RefusalReason, RegionId, RemoteSpan, Span, Status, Token};
+use clearway_proto::wire::{
+    AtomicKind, PostOutcome, RefusalReason, RegionId, RemoteSpan, Span, Status, Token,
+};
 
 use super::layout::{self, OWN_PIECES, STAGING};
 use super::peers::{REGIONS_MAX, RegionKnowledge};
@@ -56,17 +59,25 @@ impl OfiWire {
             return self.start_remote(to, class, SlotWork::Atomic { kind, at, token });
         }
         let lane = self.lane_of(class);
-        let Some(slot) = self.slots.next(lane, SlotOwner::Engine) else { return Ok(self.no_room(class)) };
+        let Some(slot) = self.slots.next(lane, SlotOwner::Engine) else {
+            return Ok(self.no_room(class));
+        };
         self.slots.take(slot, to, SlotWork::Message { length: 0, then: AfterSend::Answer(token) });
         let question = ControlMessage::AskAtomic { ticket: self.slots.ticket(slot), kind, at };
         let length = self.stage_note(slot, lane, to, question);
-        self.slots.get_mut(slot).work = SlotWork::Message { length, then: AfterSend::Answer(token) };
+        self.slots.get_mut(slot).work =
+            SlotWork::Message { length, then: AfterSend::Answer(token) };
         self.submit(slot);
         Ok(PostOutcome::Posted)
     }
 
     /// Starts an operation on a peer's memory, as soon as it is known where that is.
-    fn start_remote(&mut self, to: Rank, class: Class, work: SlotWork) -> Result<PostOutcome, RefusalReason> {
+    fn start_remote(
+        &mut self,
+        to: Rank,
+        class: Class,
+        work: SlotWork,
+    ) -> Result<PostOutcome, RefusalReason> {
         let Some((span, length)) = work.remote() else { return Err(RefusalReason::Memory) };
         if usize::from(span.region.0) >= REGIONS_MAX {
             return Err(RefusalReason::Memory);
@@ -76,7 +87,9 @@ impl OfiWire {
             check(handle, span, length)?;
         }
         let lane = self.lane_of(class);
-        let Some(slot) = self.slots.next(lane, SlotOwner::Engine) else { return Ok(self.no_room(class)) };
+        let Some(slot) = self.slots.next(lane, SlotOwner::Engine) else {
+            return Ok(self.no_room(class));
+        };
         self.slots.take(slot, to, work);
         match known {
             RegionKnowledge::There(_) => self.submit_remote(slot),
@@ -108,7 +121,12 @@ impl OfiWire {
             }
             SlotWork::Write { from: Span { length: 0, .. }, immediate: None, token, .. } => {
                 self.slots.give_back(slot);
-                let done = token.map(|token| ReadyItem::Done { token, status: Status::Complete, value: 0, at: now() });
+                let done = token.map(|token| ReadyItem::Done {
+                    token,
+                    status: Status::Complete,
+                    value: 0,
+                    at: now(),
+                });
                 return self.listed.extend(done);
             }
             SlotWork::Write { from: Span { length: 0, .. }, into, immediate, token } => {
@@ -138,7 +156,10 @@ impl OfiWire {
     /// The old value that a provider's own atomic left in a slot's memory.
     pub(super) fn fetched(&self, slot: usize) -> u64 {
         let start = layout::staging(slot, 0).offset + 16;
-        let word = self.device.bytes(STAGING).and_then(|staging| staging.get(start..)?.first_chunk().copied());
+        let word = self
+            .device
+            .bytes(STAGING)
+            .and_then(|staging| staging.get(start..)?.first_chunk().copied());
         word.map_or(0, u64::from_ne_bytes)
     }
 
@@ -166,7 +187,8 @@ impl OfiWire {
             if entry.stage != SlotStage::Region || entry.to != peer || span.region != region {
                 continue;
             }
-            match there.ok_or(RefusalReason::Memory).and_then(|handle| check(handle, span, length)) {
+            match there.ok_or(RefusalReason::Memory).and_then(|handle| check(handle, span, length))
+            {
                 Ok(()) => {
                     self.waiting -= 1;
                     self.submit_remote(slot);
@@ -176,7 +198,8 @@ impl OfiWire {
         }
     }
 
-    /// Changes a word of this end's memory for a peer; its old value, or nothing where there is no such word.
+    /// Changes a word of this end's memory for a peer; its old value, or nothing where there is no
+    /// such word.
     pub(super) fn change(&mut self, kind: AtomicKind, at: RemoteSpan) -> Option<u64> {
         if usize::from(at.region.0) >= REGIONS_MAX || !at.offset.is_multiple_of(8) {
             return None;
@@ -185,7 +208,8 @@ impl OfiWire {
             return memory.change(at.offset, kind).ok();
         }
         let offset = usize::try_from(at.offset).ok()?;
-        // An atomic operation of the processor: threads and ranks of this host may change the same word.
+        // An atomic operation of the processor: threads and ranks of this host may change the same
+        // word.
         self.device.word(usize::from(at.region.0) + OWN_PIECES, offset).map(|word| kind.apply(word))
     }
 
@@ -208,7 +232,8 @@ impl OfiWire {
             }
             _ => entry.work = SlotWork::Message { length, then: AfterSend::Nothing },
         }
-        let status = if old.is_some() { Status::Complete } else { Status::Refused(RefusalReason::Memory) };
+        let status =
+            if old.is_some() { Status::Complete } else { Status::Refused(RefusalReason::Memory) };
         self.listed.push_back(ReadyItem::Done { token, status, value: old.unwrap_or(0), at });
     }
 }

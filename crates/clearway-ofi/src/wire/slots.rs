@@ -1,8 +1,10 @@
-//! What an end has under way: which slot does what, how far it got, and which slots of a lane are free.
+//! What an end has under way: which slot does what, how far it got, and which slots of a lane are
+//! free.
 //!
 //! # Invariants
 //! I1. A slot is free, or does one thing for one peer; it is given back once.
-//! I2. Engines' operations leave [`RESERVE`] slots of each lane to the wire's notes, so answers are never starved.
+//! I2. Engines' operations leave [`RESERVE`] slots of each lane to the wire's notes, so answers are
+//!     never starved.
 
 use std::ops::Range;
 
@@ -37,7 +39,8 @@ pub(super) enum SlotWork {
     Write { from: Span, into: RemoteSpan, immediate: Option<u64>, token: Option<Token> },
     /// Reads a peer's memory.
     Read { from: RemoteSpan, into: Span, token: Token },
-    /// Changes a word by the provider's own means; operand, comparand and result lie in the slot's memory.
+    /// Changes a word by the provider's own means; operand, comparand and result lie in the slot's
+    /// memory.
     Atomic { kind: AtomicKind, at: RemoteSpan, token: Token },
 }
 
@@ -55,7 +58,9 @@ impl SlotWork {
     /// Who is to be told of the end.
     pub(super) fn token(&self) -> Option<Token> {
         match *self {
-            Self::Message { then: AfterSend::Tell(token) | AfterSend::Answer(token), .. } => Some(token),
+            Self::Message { then: AfterSend::Tell(token) | AfterSend::Answer(token), .. } => {
+                Some(token)
+            }
             Self::Write { token, .. } => token,
             Self::Read { token, .. } | Self::Atomic { token, .. } => Some(token),
             Self::Free | Self::Message { .. } => None,
@@ -105,8 +110,13 @@ pub(super) struct Slots {
 
 impl Slots {
     pub(super) fn new(lanes: usize) -> Self {
-        let idle =
-            Slot { work: SlotWork::Free, stage: SlotStage::Queued, to: Rank(0), since: LocalNs(0), generation: 0 };
+        let idle = Slot {
+            work: SlotWork::Free,
+            stage: SlotStage::Queued,
+            to: Rank(0),
+            since: LocalNs(0),
+            generation: 0,
+        };
         Self {
             slots: vec![idle; lanes * SLOTS],
             free: (0..lanes).map(|lane| Self::of_lane(lane).rev().collect()).collect(),
@@ -135,7 +145,8 @@ impl Slots {
         if free.len() > kept { free.last().copied() } else { None }
     }
 
-    /// Whether a lane that was full has room again: a quarter is free, so that a sender is not woken for each message.
+    /// Whether a lane that was full has room again: a quarter is free, so that a sender is not
+    /// woken for each message.
     pub(super) fn has_room(&self, lane: usize) -> bool {
         const { assert!(SLOTS / 4 > RESERVE) };
         self.free[lane].len() >= SLOTS / 4

@@ -1,7 +1,8 @@
-//! The wire on real libraries, over loopback: the contract's suite, classes on sockets, peers that are gone.
+//! The wire on real libraries, over loopback: the contract's suite, classes on sockets, peers that
+//! are gone.
 //!
-//! The system's libfabric is tested where there is one; further libraries are named, separated by colons, in
-//! `CLEARWAY_TEST_LIBFABRIC`.
+//! The system's libfabric is tested where there is one; further libraries are named, separated by
+//! colons, in `CLEARWAY_TEST_LIBFABRIC`.
 
 use std::any::Any;
 use std::path::PathBuf;
@@ -51,15 +52,24 @@ struct Loopback {
 
 impl Loopback {
     fn new(ranks: u32, config: &OfiConfig) -> Result<Self, OfiError> {
-        let session = u64::from(std::process::id()) << 32 | SESSIONS.fetch_add(1, Ordering::Relaxed);
+        let session =
+            u64::from(std::process::id()) << 32 | SESSIONS.fetch_add(1, Ordering::Relaxed);
         Self::trusting(ranks, config, &|_| Trust::Session(session))
     }
 
-    fn trusting(ranks: u32, config: &OfiConfig, trust: &dyn Fn(u32) -> Trust) -> Result<Self, OfiError> {
-        let ports: Vec<OfiPort> = (0..ranks).map(|_| OfiPort::open(config.clone())).collect::<Result<_, _>>()?;
+    fn trusting(
+        ranks: u32,
+        config: &OfiConfig,
+        trust: &dyn Fn(u32) -> Trust,
+    ) -> Result<Self, OfiError> {
+        let ports: Vec<OfiPort> =
+            (0..ranks).map(|_| OfiPort::open(config.clone())).collect::<Result<_, _>>()?;
         let peers: Vec<Vec<u8>> = ports.iter().map(OfiPort::address).collect();
         let open = |(rank, port)| OfiWire::open(port, Rank(rank), &trust(rank), &peers);
-        Ok(Self { wires: (0..ranks).zip(ports).map(open).collect::<Result<_, _>>()?, addresses: peers })
+        Ok(Self {
+            wires: (0..ranks).zip(ports).map(open).collect::<Result<_, _>>()?,
+            addresses: peers,
+        })
     }
 }
 
@@ -70,13 +80,15 @@ impl Fabric for Loopback {
 
     fn foreign(&mut self, length: usize, _: MemoryAccess) -> Option<AdoptedMemory> {
         let file =
-            rustix::fs::memfd_create("adopted", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("a file");
+            rustix::fs::memfd_create("adopted", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+                .expect("a file");
         rustix::fs::ftruncate(&file, length as u64).expect("longer");
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK).expect("sealed");
         Some(Arc::new(FileMemory { file, length: length as u64, changing: Mutex::new(()) }))
     }
 
-    /// Lets every end work a little without taking arrivals away, then gives the processor to whoever wants it.
+    /// Lets every end work a little without taking arrivals away, then gives the processor to
+    /// whoever wants it.
     fn pass_time(&mut self) {
         for _ in 0..100 {
             for wire in &mut self.wires {
@@ -143,11 +155,15 @@ fn proofs(rank: u32, ranks: u32) -> Trust {
 /// Runs `test` with every library and provider that is there; prints what is not.
 fn with_each(test: &dyn Fn(&OfiConfig, &str)) {
     for library in libraries() {
-        let name = library.as_ref().map_or("the system's libfabric".into(), |path| path.display().to_string());
+        let name = library
+            .as_ref()
+            .map_or("the system's libfabric".into(), |path| path.display().to_string());
         for provider in PROVIDERS {
             let config = config(library.clone(), provider);
             match OfiPort::open(config.clone()) {
-                Ok(port) => test(&config, &format!("{} of {name} {}", provider, port.library().version)),
+                Ok(port) => {
+                    test(&config, &format!("{} of {name} {}", provider, port.library().version))
+                }
                 Err(error @ (OfiError::NoLibrary { .. } | OfiError::NoProvider { .. })) => {
                     eprintln!("skipped: {provider} of {name}: {error}");
                 }
@@ -162,9 +178,11 @@ fn conformance__on_every_library_and_provider() {
     with_each(&|config, name| {
         let trust = |rank| proofs(rank, conformance::RANKS);
         let open = || Loopback::trusting(conformance::RANKS, config, &trust).expect("open wires");
-        let lacks = [Need::Operation(OperationKind::Multicast), Need::Operation(OperationKind::File)];
+        let lacks =
+            [Need::Operation(OperationKind::Multicast), Need::Operation(OperationKind::File)];
         let others = [Need::AnyLocal, Need::SendsFollowWrites];
-        let outcomes = conformance::check(&format!("libfabric, {name}"), &[lacks, others].concat(), open);
+        let outcomes =
+            conformance::check(&format!("libfabric, {name}"), &[lacks, others].concat(), open);
         eprint!("{}", outcomes.expect("every promise is kept"));
     });
 }
@@ -178,7 +196,8 @@ enum SeenArrival {
     Room(Class),
 }
 
-/// How long a test waits for an arrival: connecting takes a while, and another program may have the processor.
+/// How long a test waits for an arrival: connecting takes a while, and another program may have the
+/// processor.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Turns at the wires until a test gives up.
@@ -194,9 +213,15 @@ impl Loopback {
         wire.poll(limit, &mut |arrival| {
             bodies.push(if let Arrival::Datagram(d) = arrival { d.body } else { Span::EMPTY });
             seen.extend(match arrival {
-                Arrival::Datagram(d) => Some(SeenArrival::Message(d.from, d.head.to_vec(), Vec::new())),
-                Arrival::Landed { from, into, immediate, .. } => Some(SeenArrival::Landed(from, into, immediate)),
-                Arrival::Done { token, status, value, .. } => Some(SeenArrival::Done(token, status, value)),
+                Arrival::Datagram(d) => {
+                    Some(SeenArrival::Message(d.from, d.head.to_vec(), Vec::new()))
+                }
+                Arrival::Landed { from, into, immediate, .. } => {
+                    Some(SeenArrival::Landed(from, into, immediate))
+                }
+                Arrival::Done { token, status, value, .. } => {
+                    Some(SeenArrival::Done(token, status, value))
+                }
                 Arrival::Room { queue } => queue.class().map(SeenArrival::Room),
                 _ => None,
             });
@@ -221,7 +246,10 @@ impl Loopback {
             }
             std::thread::yield_now();
         }
-        panic!("nothing came to wire {rank} of {:?}", self.wires.iter().map(Wire::counters).collect::<Vec<_>>());
+        panic!(
+            "nothing came to wire {rank} of {:?}",
+            self.wires.iter().map(Wire::counters).collect::<Vec<_>>()
+        );
     }
 
     fn post(&mut self, rank: usize, operation: Operation, heads: &[u8]) -> PostOutcome {
@@ -230,7 +258,14 @@ impl Loopback {
         answers[0]
     }
 
-    fn send(&mut self, from: usize, to: u32, class: Class, head: &[u8], token: Option<Token>) -> PostOutcome {
+    fn send(
+        &mut self,
+        from: usize,
+        to: u32,
+        class: Class,
+        head: &[u8],
+        token: Option<Token>,
+    ) -> PostOutcome {
         let mut out: Out<()> = Out::with_limit(1);
         let head = out.head(head);
         let to = Destination::One(Rank(to));
@@ -246,7 +281,19 @@ impl Loopback {
 
     fn write(&mut self, from: Span, into: RemoteSpan, token: Token) -> PostOutcome {
         let (to, path, class) = (Rank(1), PathId(0), Class::Bulk);
-        self.post(0, Operation::Write { to, path, class, from, into, immediate: Some(7), token: Some(token) }, &[])
+        self.post(
+            0,
+            Operation::Write {
+                to,
+                path,
+                class,
+                from,
+                into,
+                immediate: Some(7),
+                token: Some(token),
+            },
+            &[],
+        )
     }
 }
 
@@ -260,7 +307,10 @@ fn write__a_mebibyte_lands_whole_by_either_way_of_sending_its_word() {
         for ordered in [true, false] {
             let mut job = pair(config);
             let by_tcp = job.wires[0].marking == Marking::Sockets;
-            assert!(job.wires[0].ordered || !by_tcp, "{name}: one stream of TCP keeps messages behind writes");
+            assert!(
+                job.wires[0].ordered || !by_tcp,
+                "{name}: one stream of TCP keeps messages behind writes"
+            );
             job.wires[0].ordered &= ordered;
             let bytes: Vec<u8> = (0..1 << 20).map(|i: u32| (i % 251) as u8).collect();
             let (source, target) = (job.region(0, &bytes), job.region(1, &vec![0; (1 << 20) + 8]));
@@ -268,8 +318,16 @@ fn write__a_mebibyte_lands_whole_by_either_way_of_sending_its_word() {
             let into = Span { region: target, offset: 8, length: 1 << 20 };
             job.write(from, RemoteSpan { region: target, offset: 8 }, Token(1));
             assert_eq!(job.await_one(1), SeenArrival::Landed(Rank(0), into, 7), "{name}");
-            assert_eq!(job.wires[1].region(target).map(|memory| memory[8..] == bytes), Some(true), "{name}");
-            assert_eq!(job.await_one(0), SeenArrival::Done(Token(1), Status::Complete, 0), "{name}");
+            assert_eq!(
+                job.wires[1].region(target).map(|memory| memory[8..] == bytes),
+                Some(true),
+                "{name}"
+            );
+            assert_eq!(
+                job.await_one(0),
+                SeenArrival::Done(Token(1), Status::Complete, 0),
+                "{name}"
+            );
         }
     });
 }
@@ -288,13 +346,16 @@ fn write__many_at_once_land_and_end_once_each() {
             let from = Span { region: source, offset: (i * LENGTH) as u64, length };
             let into = RemoteSpan { region: target, offset: from.offset };
             let (to, path, class, token) = (Rank(1), PathId(0), Class::Bulk, Some(Token(i as u64)));
-            let write = Operation::Write { to, path, class, from, into, immediate: Some(i as u64), token };
+            let write =
+                Operation::Write { to, path, class, from, into, immediate: Some(i as u64), token };
             assert_eq!(job.post(0, write, &[]), PostOutcome::Posted, "{name}");
         }
         let (mut landed, mut done) = (Vec::new(), Vec::new());
         for () in turns() {
             for seen in job.poll(1, 16) {
-                let SeenArrival::Landed(_, into, immediate) = seen else { panic!("{name}: {seen:?}") };
+                let SeenArrival::Landed(_, into, immediate) = seen else {
+                    panic!("{name}: {seen:?}")
+                };
                 landed.push(immediate);
                 let memory = job.wires[1].region(target).expect("registered");
                 let there = &memory[into.range_in(memory.len()).expect("inside")];
@@ -312,8 +373,14 @@ fn write__many_at_once_land_and_end_once_each() {
         landed.sort_unstable();
         assert_eq!(landed, (0..COUNT as u64).collect::<Vec<_>>(), "{name}");
         let all = (0..COUNT as u64).map(|i| SeenArrival::Done(Token(i), Status::Complete, 0));
-        assert!(all.clone().all(|end| done.contains(&end)) && done.len() == COUNT, "{name}: {done:?}");
-        assert!(job.wires[0].spoken.iter().all(|spoken| *spoken == 0) && job.wires[0].waiting == 0, "{name}");
+        assert!(
+            all.clone().all(|end| done.contains(&end)) && done.len() == COUNT,
+            "{name}: {done:?}"
+        );
+        assert!(
+            job.wires[0].spoken.iter().all(|spoken| *spoken == 0) && job.wires[0].waiting == 0,
+            "{name}"
+        );
     });
 }
 
@@ -337,7 +404,10 @@ fn write__that_nobody_answers_is_flushed_once_and_a_late_answer_changes_nothing(
         while ended.len() < 8 {
             ended.extend(job.poll(0, 16));
         }
-        assert!((2..10).all(|i| ended.contains(&SeenArrival::Done(Token(i), Status::Flushed, 0))), "{name}: {ended:?}");
+        assert!(
+            (2..10).all(|i| ended.contains(&SeenArrival::Done(Token(i), Status::Flushed, 0))),
+            "{name}: {ended:?}"
+        );
         job.wires[0].patience = Nanos::from_secs(30);
         job.write(from, into, Token(10));
         let mut ended = Vec::new();
@@ -349,7 +419,11 @@ fn write__that_nobody_answers_is_flushed_once_and_a_late_answer_changes_nothing(
             }
             std::thread::yield_now();
         }
-        assert_eq!(ended, [SeenArrival::Done(Token(10), Status::Complete, 0)], "{name}: and nothing of the others");
+        assert_eq!(
+            ended,
+            [SeenArrival::Done(Token(10), Status::Complete, 0)],
+            "{name}: and nothing of the others"
+        );
         assert_eq!(job.wires[0].waiting, 0, "{name}");
     });
 }
@@ -358,7 +432,9 @@ fn write__that_nobody_answers_is_flushed_once_and_a_late_answer_changes_nothing(
 fn write__to_a_peer_that_is_gone_ends_when_its_connection_breaks() {
     with_each(&|config, name| {
         if config.wanted != ProviderChoice::Named("tcp".into()) {
-            return eprintln!("skipped: a peer that is gone: {name} does not bear it; see the sources in provider.rs");
+            return eprintln!(
+                "skipped: a peer that is gone: {name} does not bear it; see the sources in provider.rs"
+            );
         }
         let mut job = pair(config);
         let (source, target) = (job.region(0, &[1; 64]), job.region(1, &[0; 64]));
@@ -382,7 +458,10 @@ fn write__to_a_peer_that_is_gone_ends_when_its_connection_breaks() {
             std::thread::yield_now();
         }
         let flushed = [2, 3].map(|i| SeenArrival::Done(Token(i), Status::Flushed, 0));
-        assert!(flushed.iter().all(|end| ended.contains(end)) && ended.len() == 2, "{name}: {ended:?}");
+        assert!(
+            flushed.iter().all(|end| ended.contains(end)) && ended.len() == 2,
+            "{name}: {ended:?}"
+        );
     });
 }
 
@@ -414,7 +493,11 @@ fn write__into_a_region_that_comes_later_is_refused_before_and_done_after() {
         assert!(matches!(job.await_one(1), SeenArrival::Landed(..)), "{name}");
         assert_eq!(job.await_one(0), SeenArrival::Done(Token(2), Status::Complete, 0), "{name}");
         let beyond = RemoteSpan { region: RegionId(0), offset: 1 };
-        assert_eq!(job.write(from, beyond, Token(3)), PostOutcome::Refused(RefusalReason::Memory), "known by now");
+        assert_eq!(
+            job.write(from, beyond, Token(3)),
+            PostOutcome::Refused(RefusalReason::Memory),
+            "known by now"
+        );
     });
 }
 
@@ -436,7 +519,11 @@ fn atomic__the_peer_does_it_where_the_provider_does_not() {
         assert_eq!(job.await_one(0), SeenArrival::Done(Token(9), Status::Complete, 40), "{name}");
         assert_eq!(job.wires[1].region(word), Some(&42u64.to_ne_bytes()[..]), "{name}");
         job.post(0, atomic(8, AtomicKind::Swap(1)), &[]);
-        assert_eq!(job.await_one(0), SeenArrival::Done(Token(9), Status::Refused(RefusalReason::Memory), 0), "{name}");
+        assert_eq!(
+            job.await_one(0),
+            SeenArrival::Done(Token(9), Status::Refused(RefusalReason::Memory), 0),
+            "{name}"
+        );
         let unaligned = job.post(0, atomic(4, AtomicKind::Swap(1)), &[]);
         assert_eq!(unaligned, PostOutcome::Refused(RefusalReason::Memory), "{name}");
     });
@@ -456,7 +543,14 @@ fn send__every_message_of_a_flood_arrives_in_order_whatever_its_size() {
                 let length = if sent % 7 == 0 { frame::BODY_MAX as u32 } else { sent % 200 };
                 let to = Destination::One(Rank(1));
                 let body = Span { region: body, offset: 0, length };
-                let send = Operation::Send { to, path: PathId(0), class: Class::Bulk, head, body, token: None };
+                let send = Operation::Send {
+                    to,
+                    path: PathId(0),
+                    class: Class::Bulk,
+                    head,
+                    body,
+                    token: None,
+                };
                 match job.post(0, send, out.heads()) {
                     PostOutcome::Done(_) => sent += 1,
                     answer => {
@@ -466,10 +560,19 @@ fn send__every_message_of_a_flood_arrives_in_order_whatever_its_size() {
                     }
                 }
             }
-            rooms += job.poll(0, 64).iter().filter(|seen| matches!(seen, SeenArrival::Room(Class::Bulk))).count();
+            rooms += job
+                .poll(0, 64)
+                .iter()
+                .filter(|seen| matches!(seen, SeenArrival::Room(Class::Bulk)))
+                .count();
             for seen in job.poll(1, 16) {
-                let length = if received % 7 == 0 { frame::BODY_MAX } else { (received % 200) as usize };
-                let expected = SeenArrival::Message(Rank(0), received.to_le_bytes().to_vec(), vec![0x5a; length]);
+                let length =
+                    if received % 7 == 0 { frame::BODY_MAX } else { (received % 200) as usize };
+                let expected = SeenArrival::Message(
+                    Rank(0),
+                    received.to_le_bytes().to_vec(),
+                    vec![0x5a; length],
+                );
                 assert!(seen == expected, "{name}: message {received} is another");
                 received += 1;
             }
@@ -483,7 +586,11 @@ fn send__a_rank_can_write_to_itself() {
     with_each(&|config, name| {
         let mut job = Loopback::new(1, config).expect("an open wire");
         job.send(0, 0, Class::LowLatency, b"to myself", None);
-        assert_eq!(job.await_one(0), SeenArrival::Message(Rank(0), b"to myself".to_vec(), Vec::new()), "{name}");
+        assert_eq!(
+            job.await_one(0),
+            SeenArrival::Message(Rank(0), b"to myself".to_vec(), Vec::new()),
+            "{name}"
+        );
     });
 }
 
@@ -498,7 +605,8 @@ fn send__sockets_carry_the_mark_before_the_first_message_leaves() {
         assert_eq!(job.wires[0].capabilities().classes, [clearway_proto::wire::Granted::Marked; 5]);
         job.send(0, 1, Class::LowLatency, b"marked", None);
         job.await_one(1);
-        let ports: Vec<u16> = job.wires.iter().filter_map(|wire| Some(wire.own_at[1]?.port())).collect();
+        let ports: Vec<u16> =
+            job.wires.iter().filter_map(|wire| Some(wire.own_at[1]?.port())).collect();
         let mut marks = Vec::new();
         crate::sockets::for_each_connection(&mut |own, peer, socket| {
             let ours = ports.contains(&own.port()) || ports.contains(&peer.port());
@@ -506,7 +614,10 @@ fn send__sockets_carry_the_mark_before_the_first_message_leaves() {
         });
         assert!(marks.len() >= 2, "{name}: {marks:?}");
         assert!(marks.iter().all(|mark| *mark == (Some(0xb8), Some(6))), "{name}: {marks:?}");
-        assert!(job.wires[0].marked_sockets().0 > 0 && job.wires[0].marked_sockets().1 == 0, "{name}");
+        assert!(
+            job.wires[0].marked_sockets().0 > 0 && job.wires[0].marked_sockets().1 == 0,
+            "{name}"
+        );
     });
 }
 
@@ -523,12 +634,17 @@ fn rest__the_descriptor_wakes_for_a_message() {
         job.send(0, 1, Class::LowLatency, b"second", None);
         for () in turns() {
             if let Some(seen) = job.poll(1, 1).pop() {
-                assert_eq!(seen, SeenArrival::Message(Rank(0), b"second".to_vec(), Vec::new()), "{name}");
+                assert_eq!(
+                    seen,
+                    SeenArrival::Message(Rank(0), b"second".to_vec(), Vec::new()),
+                    "{name}"
+                );
                 return;
             }
             if job.wires[1].rest() == Rest::Descriptor {
                 let descriptor = job.wires[1].wake_descriptor().expect("a descriptor");
-                let mut descriptors = [rustix::event::PollFd::new(&descriptor, rustix::event::PollFlags::IN)];
+                let mut descriptors =
+                    [rustix::event::PollFd::new(&descriptor, rustix::event::PollFlags::IN)];
                 let limit = rustix::time::Timespec { tv_sec: 10, tv_nsec: 0 };
                 let woken = rustix::event::poll(&mut descriptors, Some(&limit)).expect("poll");
                 assert_eq!(woken, 1, "{name}: the descriptor slept through a message");
@@ -568,8 +684,15 @@ fn abandon__what_is_under_way_to_a_silent_peer_ends_and_others_have_its_place() 
         let from = Span { region: source, offset: 0, length: 64 };
         let into = RemoteSpan { region: target, offset: 0 };
         let (path, class) = (PathId(0), Class::Bulk);
-        let write =
-            |to, token| Operation::Write { to, path, class, from, into, immediate: Some(0), token: Some(Token(token)) };
+        let write = |to, token| Operation::Write {
+            to,
+            path,
+            class,
+            from,
+            into,
+            immediate: Some(0),
+            token: Some(Token(token)),
+        };
         // It lives, and never looks at its wire: questions after its memory are not answered.
         let mut posted = 0;
         while job.post(0, write(Rank(1), posted), &[]) != PostOutcome::NoRoom {
@@ -580,14 +703,17 @@ fn abandon__what_is_under_way_to_a_silent_peer_ends_and_others_have_its_place() 
         let mut ended = Vec::new();
         for () in turns() {
             job.poll(2, 64);
-            ended.extend(job.poll(0, 64).into_iter().filter(|seen| matches!(seen, SeenArrival::Done(..))));
+            ended.extend(
+                job.poll(0, 64).into_iter().filter(|seen| matches!(seen, SeenArrival::Done(..))),
+            );
             if ended.len() as u64 > posted {
                 break;
             }
             std::thread::yield_now();
         }
         let wanted = (0..posted).map(|token| SeenArrival::Done(Token(token), Status::Flushed, 0));
-        let wanted: Vec<SeenArrival> = wanted.chain([SeenArrival::Done(Token(posted), Status::Complete, 0)]).collect();
+        let wanted: Vec<SeenArrival> =
+            wanted.chain([SeenArrival::Done(Token(posted), Status::Complete, 0)]).collect();
         assert_eq!(ended, wanted, "{name}");
     });
 }
@@ -595,7 +721,8 @@ fn abandon__what_is_under_way_to_a_silent_peer_ends_and_others_have_its_place() 
 #[test]
 fn poll__messages_of_another_job_are_counted_and_dropped() {
     with_each(&|config, name| {
-        let mut job = Loopback::trusting(2, config, &|rank| Trust::Session(rank.into())).expect("open wires");
+        let mut job =
+            Loopback::trusting(2, config, &|rank| Trust::Session(rank.into())).expect("open wires");
         job.send(0, 1, Class::BestEffort, b"strange", None);
         for () in turns() {
             job.wires[0].look();
@@ -660,8 +787,15 @@ fn greet__a_proof_is_taken_once() {
     with_each(&|config, name| {
         let mut job = Loopback::trusting(2, config, &|rank| proofs(rank, 2)).expect("open wires");
         job.send(0, 1, Class::Control, b"first", None);
-        assert_eq!(job.await_one(1), SeenArrival::Message(Rank(0), b"first".to_vec(), Vec::new()), "{name}");
-        assert!(job.wires[1].refusal().is_none() && job.wires[1].counters().strangers == 0, "{name}");
+        assert_eq!(
+            job.await_one(1),
+            SeenArrival::Message(Rank(0), b"first".to_vec(), Vec::new()),
+            "{name}"
+        );
+        assert!(
+            job.wires[1].refusal().is_none() && job.wires[1].counters().strangers == 0,
+            "{name}"
+        );
         // Somebody who recorded all of that, at another address, begins with the same greeting.
         let port = OfiPort::open(config.clone()).expect("a port");
         let mut peers = vec![port.address(); 2];
@@ -689,12 +823,19 @@ fn open__lists_that_cannot_work_are_one_sentence() {
         });
         let port = port.map_err(|error| eprintln!("skipped: lists of peers: {error}")).ok()?;
         let address = port.address();
-        Some(OfiWire::open(port, Rank(rank), &Trust::Session(1), &peers(address)).expect_err("cannot work").to_string())
+        Some(
+            OfiWire::open(port, Rank(rank), &Trust::Session(1), &peers(address))
+                .expect_err("cannot work")
+                .to_string(),
+        )
     };
     let Some(error) = open(&|own| vec![own], 1) else { return };
     assert_eq!(error, "rank 1 is not among the 1 peers; ranks are numbered from 0");
     let error = open(&|own| vec![own, b"10.0.0.1:80".to_vec()], 0).expect("as before");
-    assert!(error.starts_with("the address published for rank 1 is none of the libfabric wire"), "{error}");
+    assert!(
+        error.starts_with("the address published for rank 1 is none of the libfabric wire"),
+        "{error}"
+    );
     let other = |own: Vec<u8>| {
         let mut other = PublishedAddress::parse(&own).expect("an address");
         other.provider = "carrier pigeon".into();
@@ -709,20 +850,31 @@ fn send__what_goes_to_a_peer_that_is_gone_ends_and_others_are_still_reached() {
     with_each(&|config, name| {
         let patience = Nanos::from_millis(500);
         if config.wanted != ProviderChoice::Named("tcp".into()) {
-            eprintln!("skipped: a peer that is gone: {name} does not bear it; see the sources in provider.rs");
+            eprintln!(
+                "skipped: a peer that is gone: {name} does not bear it; see the sources in provider.rs"
+            );
             return;
         }
-        let mut job = Loopback::new(3, &OfiConfig { patience, ..config.clone() }).expect("open wires");
+        let mut job =
+            Loopback::new(3, &OfiConfig { patience, ..config.clone() }).expect("open wires");
         for to in [1, 2] {
             job.send(0, to, Class::Bulk, b"hello", None);
             job.await_one(to as usize);
         }
         job.wires.remove(1);
         for i in 0..20 {
-            assert_ne!(job.send(0, 1, Class::Bulk, &[0; 80], Some(Token(i))), PostOutcome::NoRoom, "{name}");
+            assert_ne!(
+                job.send(0, 1, Class::Bulk, &[0; 80], Some(Token(i))),
+                PostOutcome::NoRoom,
+                "{name}"
+            );
         }
         job.send(0, 2, Class::LowLatency, b"still there", None);
-        assert_eq!(job.await_one(1), SeenArrival::Message(Rank(0), b"still there".to_vec(), Vec::new()), "{name}");
+        assert_eq!(
+            job.await_one(1),
+            SeenArrival::Message(Rank(0), b"still there".to_vec(), Vec::new()),
+            "{name}"
+        );
         let mut pending = job.wires[0].slots.pending();
         for () in turns() {
             if pending == 0 {

@@ -1,8 +1,10 @@
-//! Every bit of small archives and drawn bits of larger ones, flipped: what is accepted then, and what it hides.
+//! Every bit of small archives and drawn bits of larger ones, flipped: what is accepted then, and
+//! what it hides.
 //!
 //! # Model
-//! An archive is *accepted* when it is read to its end and nothing is found in it. The fields of an accepted one are compared with the
-//! original field by field; only fields of [`FREE`] may differ, because no rule fixes them.
+//! An archive is *accepted* when it is read to its end and nothing is found in it. The fields of an
+//! accepted one are compared with the original field by field; only fields of [`FREE`] may differ,
+//! because no rule fixes them.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -10,7 +12,9 @@ use core::convert::Infallible;
 
 use super::*;
 use crate::base::{Nanos, RandomKey};
-use crate::microslice::{Checksum, Generator, GeneratorPlan, Microslice, MicrosliceDescriptor, SizeDistribution};
+use crate::microslice::{
+    Checksum, Generator, GeneratorPlan, Microslice, MicrosliceDescriptor, SizeDistribution,
+};
 
 /// The fields in which one flipped bit is not noticed, as `docs/archives.md` lists them.
 const FREE: [&str; 13] = [
@@ -19,7 +23,8 @@ const FREE: [&str; 13] = [
     "header created",
     "header host",
     "header user",
-    // Marks of a detector, and bits without a meaning; of a `.msa` also whether the readout cut a content off.
+    // Marks of a detector, and bits without a meaning; of a `.msa` also whether the readout cut a
+    // content off.
     "microslice flags",
     // In a `.msa`, whose contents lie behind their descriptors.
     "microslice offset",
@@ -38,7 +43,8 @@ type ArchiveFields = BTreeMap<(u64, u32, u32, &'static str), Vec<u8>>;
 /// Returns what the archive says, if it is accepted.
 fn accepted(bytes: &[u8]) -> Option<ArchiveFields> {
     let mut reader = Reader::new(Limits { item_bytes: 1 << 20 });
-    let (mut rest, mut inspector, mut said, mut item) = (bytes, Inspector::default(), ArchiveFields::new(), 1);
+    let (mut rest, mut inspector, mut said, mut item) =
+        (bytes, Inspector::default(), ArchiveFields::new(), 1);
     while let Some(whole) = reader.feed(&mut rest).ok()? {
         let header = reader.header()?;
         match (whole, reader.item()) {
@@ -71,9 +77,17 @@ fn say_item(said: &mut ArchiveFields, item: u64, found: &Item<'_>) {
         Item::Microslice(microslice) => return say_microslice(said, (item, 0, 0), microslice),
         Item::Timeslice(timeslice) => timeslice,
     };
-    let TimesliceDescriptor { index, start_ns, duration_ns, flags, position, core_microslices, components } =
-        timeslice.descriptor;
-    let mut say = |name, number: u64| drop(said.insert((item, 0, 0, name), number.to_le_bytes().to_vec()));
+    let TimesliceDescriptor {
+        index,
+        start_ns,
+        duration_ns,
+        flags,
+        position,
+        core_microslices,
+        components,
+    } = timeslice.descriptor;
+    let mut say =
+        |name, number: u64| drop(said.insert((item, 0, 0, name), number.to_le_bytes().to_vec()));
     say("timeslice index", index);
     say("timeslice start", start_ns);
     say("timeslice duration", duration_ns);
@@ -82,8 +96,11 @@ fn say_item(said: &mut ArchiveFields, item: u64, found: &Item<'_>) {
     say("timeslice core", core_microslices.into());
     say("timeslice components", components.into());
     for (component, place) in timeslice.components().zip(1..) {
-        let ComponentDescriptor { timeslice, offset, size, microslices, flags } = component.descriptor;
-        let mut say = |name, number: u64| drop(said.insert((item, place, 0, name), number.to_le_bytes().to_vec()));
+        let ComponentDescriptor { timeslice, offset, size, microslices, flags } =
+            component.descriptor;
+        let mut say = |name, number: u64| {
+            drop(said.insert((item, place, 0, name), number.to_le_bytes().to_vec()))
+        };
         say("component timeslice", timeslice);
         say("component offset", offset);
         say("component size", size);
@@ -97,10 +114,16 @@ fn say_item(said: &mut ArchiveFields, item: u64, found: &Item<'_>) {
     }
 }
 
-fn say_microslice(said: &mut ArchiveFields, (item, component, number): (u64, u32, u32), microslice: &Microslice<'_>) {
+fn say_microslice(
+    said: &mut ArchiveFields,
+    (item, component, number): (u64, u32, u32),
+    microslice: &Microslice<'_>,
+) {
     let Microslice { descriptor, content } = microslice;
-    let mut say = |name, bytes: &[u8]| drop(said.insert((item, component, number, name), bytes.to_vec()));
-    let fixed = [descriptor.format, descriptor.version, descriptor.subsystem, descriptor.subsystem_format];
+    let mut say =
+        |name, bytes: &[u8]| drop(said.insert((item, component, number, name), bytes.to_vec()));
+    let fixed =
+        [descriptor.format, descriptor.version, descriptor.subsystem, descriptor.subsystem_format];
     say("microslice kind", &fixed);
     say("microslice equipment", &descriptor.equipment.to_le_bytes());
     say("microslice flags", &descriptor.flags.0.to_le_bytes());
@@ -112,7 +135,12 @@ fn say_microslice(said: &mut ArchiveFields, (item, component, number): (u64, u32
 }
 
 /// Returns made-up microslices of `channel`, from number `first` on.
-fn microslices(channel: u16, mean_bytes: u32, first: u64, count: u64) -> Vec<(MicrosliceDescriptor, Vec<u8>)> {
+fn microslices(
+    channel: u16,
+    mean_bytes: u32,
+    first: u64,
+    count: u64,
+) -> Vec<(MicrosliceDescriptor, Vec<u8>)> {
     let plan = GeneratorPlan {
         channel,
         seed: 1,
@@ -125,7 +153,8 @@ fn microslices(channel: u16, mean_bytes: u32, first: u64, count: u64) -> Vec<(Mi
     let (generator, mut offset) = (Generator::new(plan), 1000);
     let one = |number| {
         let mut content = Vec::new();
-        let descriptor = MicrosliceDescriptor { offset, ..generator.microslice(number, &mut content) };
+        let descriptor =
+            MicrosliceDescriptor { offset, ..generator.microslice(number, &mut content) };
         offset += u64::from(descriptor.size);
         (descriptor, content)
     };
@@ -148,14 +177,17 @@ fn msa(items: u64, mean_bytes: u32) -> Vec<u8> {
     bytes
 }
 
-/// Returns an archive of `items` timeslices of two components of three microslices each, numbered from 5 on.
+/// Returns an archive of `items` timeslices of two components of three microslices each, numbered
+/// from 5 on.
 fn tsa(items: u64, mean_bytes: u32) -> Vec<u8> {
     let (mut writer, mut bytes) = Writer::new(&header(ArchiveKind::Timeslices));
     for index in 5..5 + items {
         let data = [2, 3].map(|channel| {
             let microslices = microslices(channel, mean_bytes, 2 * index, 3);
             let heads = microslices.iter().flat_map(|(descriptor, _)| descriptor.to_bytes());
-            heads.chain(microslices.iter().flat_map(|(_, content)| content.iter().copied())).collect::<Vec<u8>>()
+            heads
+                .chain(microslices.iter().flat_map(|(_, content)| content.iter().copied()))
+                .collect::<Vec<u8>>()
         });
         let describe = |data: &Vec<u8>| ComponentDescriptor {
             timeslice: index,
@@ -164,7 +196,8 @@ fn tsa(items: u64, mean_bytes: u32) -> Vec<u8> {
             ..ComponentDescriptor::default()
         };
         let components = data.iter().map(|data| Component { descriptor: describe(data), data });
-        let descriptor = TimesliceDescriptor { index, core_microslices: 2, ..TimesliceDescriptor::default() };
+        let descriptor =
+            TimesliceDescriptor { index, core_microslices: 2, ..TimesliceDescriptor::default() };
         let Ok(()) = writer.timeslice(&descriptor, components, &mut behind_of(&mut bytes));
     }
     bytes
@@ -177,7 +210,8 @@ fn behind_of(bytes: &mut Vec<u8>) -> impl FnMut(&[u8]) -> Result<(), Infallible>
     }
 }
 
-/// Returns the fields in which `bytes` differ from the original when each of `bits` is flipped alone and they are accepted all the same.
+/// Returns the fields in which `bytes` differ from the original when each of `bits` is flipped
+/// alone and they are accepted all the same.
 fn unnoticed(bytes: &[u8], bits: impl Iterator<Item = usize>) -> BTreeSet<&'static str> {
     let original = accepted(bytes).expect("the original is right");
     let mut fields = BTreeSet::new();

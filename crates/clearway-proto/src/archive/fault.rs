@@ -5,8 +5,8 @@ use core::fmt;
 /// Reading stops here: from this place on nobody can know what the bytes mean.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArchiveError {
-    /// Where the offending field begins, in bytes from the beginning of the stream; behind the header of a compressed archive, in
-    /// bytes of the decompressed stream.
+    /// Where the offending field begins, in bytes from the beginning of the stream; behind the
+    /// header of a compressed archive, in bytes of the decompressed stream.
     pub at: u64,
     /// What is wrong there.
     pub fault: ArchiveFault,
@@ -46,7 +46,8 @@ pub enum ArchiveFault {
         /// The greatest number that is accepted.
         most: u64,
     },
-    /// A microslice whose content has another length than its descriptor says: one of the two is wrong, so nobody knows where it ends.
+    /// A microslice whose content has another length than its descriptor says: one of the two is
+    /// wrong, so nobody knows where it ends.
     Length {
         /// By its descriptor.
         stated: u32,

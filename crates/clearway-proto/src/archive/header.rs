@@ -15,7 +15,8 @@ const MACHINE: [u8; 8] = [4, 8, 4, 8, 1, 0, 0, 0];
 /// Length of signature, version and machine.
 pub(super) const SIGNATURE_BYTES: usize = SIGNATURE.len() + 2 + MACHINE.len();
 
-/// Versions of Boost's archives with this layout: 10 is that of Boost 1.54 and of FLESnet's first files, 20 the newest there is.
+/// Versions of Boost's archives with this layout: 10 is that of Boost 1.54 and of FLESnet's first
+/// files, 20 the newest there is.
 const LIBRARIES: RangeInclusive<u16> = 10..=20;
 
 /// The newest version of the header's class.
@@ -90,8 +91,10 @@ pub struct Versions {
 }
 
 impl Versions {
-    /// What FLESnet writes since 2026, under the oldest version of the library, which every newer one reads.
-    pub const NEWEST: Self = Self { library: 10, header: HEADER_NEWEST, timeslice: 2, component: 1 };
+    /// What FLESnet writes since 2026, under the oldest version of the library, which every newer
+    /// one reads.
+    pub const NEWEST: Self =
+        Self { library: 10, header: HEADER_NEWEST, timeslice: 2, component: 1 };
     /// What FLESnet 1.0 read and wrote until then.
     pub const FLESNET_1: Self = Self { timeslice: 1, component: 0, ..Self::NEWEST };
 }
@@ -99,7 +102,8 @@ impl Versions {
 /// What an archive says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Of library and header; those of items are known when the first of them has been read, and the newest until then.
+    /// Of library and header; those of items are known when the first of them has been read, and
+    /// the newest until then.
     pub versions: Versions,
     /// What the items are.
     pub kind: ArchiveKind,
@@ -116,7 +120,8 @@ pub struct Header {
 impl Header {
     /// Returns the signature and header as bytes.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(SIGNATURE_BYTES + 37 + self.host.len() + self.user.len());
+        let mut bytes =
+            Vec::with_capacity(SIGNATURE_BYTES + 37 + self.host.len() + self.user.len());
         bytes.extend_from_slice(SIGNATURE);
         bytes.extend_from_slice(&self.versions.library.to_le_bytes());
         bytes.extend_from_slice(&MACHINE);

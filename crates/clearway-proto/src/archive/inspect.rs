@@ -1,20 +1,23 @@
-//! Looks for what is wrong in items that could be read, counts it, and remembers where it was first.
+//! Looks for what is wrong in items that could be read, counts it, and remembers where it was
+//! first.
 //!
 //! # Model
-//! A CRC is asked for where the flag says that it is there; the ramp where the descriptor says that the content is one, and with
-//! it the checksum of its generator where there is no CRC. Within a component the channel of a ramp stays the same; in an archive of
-//! microslices it does so all along. Microslices of a component begin at equal distances, and all components of a timeslice at one
-//! time; numbers of timeslices increase within an archive. Equipment, subsystem and its format stay the same in an archive of
-//! microslices, and in all components at one place of an archive of timeslices.
+//! A CRC is asked for where the flag says that it is there; the ramp where the descriptor says that
+//! the content is one, and with it the checksum of its generator where there is no CRC. Within a
+//! component the channel of a ramp stays the same; in an archive of microslices it does so all
+//! along. Microslices of a component begin at equal distances, and all components of a timeslice at
+//! one time; numbers of timeslices increase within an archive. Equipment, subsystem and its format
+//! stay the same in an archive of microslices, and in all components at one place of an archive of
+//! timeslices.
 //!
-//! The descriptors of a component account for all of its data: contents follow each other in order, and less than a descriptor's
-//! length is left over before and behind each. So none can hide there.
+//! The descriptors of a component account for all of its data: contents follow each other in order,
+//! and less than a descriptor's length is left over before and behind each. So none can hide there.
 //!
 //! Data that are missing or cut off are a fault where the flags do not say so.
 //!
 //! # Source
-//! The rules of FLESnet's analysers of microslices and timeslices, which `mstool -a` and `tsclient -a` apply; sizes, layout, order and
-//! numbers of timeslices, and the flags, are added here.
+//! The rules of FLESnet's analysers of microslices and timeslices, which `mstool -a` and `tsclient
+//! -a` apply; sizes, layout, order and numbers of timeslices, and the flags, are added here.
 //!
 //! # Not here
 //! What cannot be read at all: [`super::Fault`].
@@ -24,7 +27,8 @@ use alloc::vec::Vec;
 use super::{Component, ComponentDescriptor, Item, TimesliceDescriptor, Versions};
 use crate::base::crc32c;
 use crate::microslice::{
-    ContentPattern, Microslice, MicrosliceDescriptor, MicrosliceFlags, fold, pattern_of, ramp_channel,
+    ContentPattern, Microslice, MicrosliceDescriptor, MicrosliceFlags, fold, pattern_of,
+    ramp_channel,
 };
 
 /// One kind of thing that is wrong.
@@ -46,7 +50,8 @@ pub enum Finding {
     Ramp,
     /// A microslice begins no later than the one before it.
     Order,
-    /// A microslice begins later after the one before it than the second after the first, or sooner.
+    /// A microslice begins later after the one before it than the second after the first, or
+    /// sooner.
     Spacing,
     /// Another equipment, subsystem or format than before.
     Origin,
@@ -115,9 +120,13 @@ impl Finding {
             Self::Layout => "contents overlap, or data of a component belong to no microslice",
             Self::Order => "a microslice begins no later than the one before it",
             Self::Spacing => "microslices do not begin at equal distances",
-            Self::Origin => "a microslice has another equipment, subsystem or format than those before it",
+            Self::Origin => {
+                "a microslice has another equipment, subsystem or format than those before it"
+            }
             Self::Start => "a component begins at another time than the first of its timeslice",
-            Self::Missing => "a timeslice has no components or a component no microslices, and no flag says so",
+            Self::Missing => {
+                "a timeslice has no components or a component no microslices, and no flag says so"
+            }
             Self::Overflow => "the readout cut a content off, and no flag of the component says so",
             Self::Number => "a component has the number of another timeslice",
             Self::TimesliceOrder => "a timeslice has no larger number than the one before it",
@@ -130,7 +139,8 @@ impl Finding {
 pub struct ArchivePosition {
     /// The item in the archive.
     pub item: u64,
-    /// The component of the timeslice; `None` in archives of microslices and for the timeslice itself.
+    /// The component of the timeslice; `None` in archives of microslices and for the timeslice
+    /// itself.
     pub component: Option<u32>,
     /// The microslice of the component.
     pub microslice: Option<u32>,
@@ -225,7 +235,11 @@ impl Inspector {
     }
 
     /// Looks at a timeslice of no archive: in whatever order they come.
-    pub fn look_at<'a>(&mut self, descriptor: &TimesliceDescriptor, components: impl Iterator<Item = Component<'a>>) {
+    pub fn look_at<'a>(
+        &mut self,
+        descriptor: &TimesliceDescriptor,
+        components: impl Iterator<Item = Component<'a>>,
+    ) {
         let place = ArchivePosition { item: self.tally.items, component: None, microslice: None };
         self.timeslice = None;
         self.timeslice(descriptor, components, Versions::NEWEST, place);
@@ -284,7 +298,8 @@ impl Inspector {
         if microslices == 0 && !flags.is_incomplete() {
             self.tally.note(Finding::Missing, place);
         }
-        let mut stream = MicrosliceStream { origin: self.origins[number], ..MicrosliceStream::default() };
+        let mut stream =
+            MicrosliceStream { origin: self.origins[number], ..MicrosliceStream::default() };
         let (mut seen, mut end) = (0, 0);
         for microslice in component.microslices() {
             let place = ArchivePosition { microslice: Some(seen), ..place };
@@ -321,7 +336,12 @@ impl Inspector {
         stream.first
     }
 
-    fn microslice(&mut self, microslice: &Microslice<'_>, stream: &mut MicrosliceStream, place: ArchivePosition) {
+    fn microslice(
+        &mut self,
+        microslice: &Microslice<'_>,
+        stream: &mut MicrosliceStream,
+        place: ArchivePosition,
+    ) {
         let Microslice { descriptor, content } = microslice;
         self.tally.microslices += 1;
         self.tally.content_bytes += content.len() as u64;
@@ -345,17 +365,25 @@ impl Inspector {
                     self.tally.note(Finding::Checksum, place);
                 }
             }
-            ContentPattern::Uninitialised | ContentPattern::Foreign => self.tally.unchecked += u64::from(!has_crc),
+            ContentPattern::Uninitialised | ContentPattern::Foreign => {
+                self.tally.unchecked += u64::from(!has_crc)
+            }
         }
     }
 
-    fn descriptor(&mut self, descriptor: &MicrosliceDescriptor, stream: &mut MicrosliceStream, place: ArchivePosition) {
+    fn descriptor(
+        &mut self,
+        descriptor: &MicrosliceDescriptor,
+        stream: &mut MicrosliceStream,
+        place: ArchivePosition,
+    ) {
         let known = (MicrosliceDescriptor::FORMAT, MicrosliceDescriptor::VERSION);
         if (descriptor.format, descriptor.version) != known {
             self.tally.note(Finding::Descriptor, place);
         }
-        let marks =
-            MicrosliceFlags::OVERFLOW_READOUT.0 | MicrosliceFlags::OVERFLOW_USER.0 | MicrosliceFlags::DATA_ERROR.0;
+        let marks = MicrosliceFlags::OVERFLOW_READOUT.0
+            | MicrosliceFlags::OVERFLOW_USER.0
+            | MicrosliceFlags::DATA_ERROR.0;
         self.tally.marked += u64::from(descriptor.flags.0 & marks != 0);
         let origin = (descriptor.equipment, descriptor.subsystem, descriptor.subsystem_format);
         if *stream.origin.get_or_insert(origin) != origin {
@@ -363,7 +391,9 @@ impl Inspector {
         }
         match stream.index.map(|before| descriptor.index.checked_sub(before)) {
             Some(None | Some(0)) => self.tally.note(Finding::Order, place),
-            Some(Some(step)) if *stream.step.get_or_insert(step) != step => self.tally.note(Finding::Spacing, place),
+            Some(Some(step)) if *stream.step.get_or_insert(step) != step => {
+                self.tally.note(Finding::Spacing, place)
+            }
             _ => {}
         }
         stream.first.get_or_insert(descriptor.index);

@@ -1,11 +1,13 @@
 //! Reads archives from bytes as they come, item by item.
 //!
 //! # Model
-//! The reader always waits for one run of bytes whose length it knows, keeps the bytes of the item so far, and takes from what it is
-//! given no more than that run. A whole item is lent out where it lies; the next call forgets it.
+//! The reader always waits for one run of bytes whose length it knows, keeps the bytes of the item
+//! so far, and takes from what it is given no more than that run. A whole item is lent out where it
+//! lies; the next call forgets it.
 //!
 //! # Invariants
-//! I1. Memory: one item and its list of components, each at most twice as large as it is, and no more than [`Limits`] allow.
+//! I1. Memory: one item and its list of components, each at most twice as large as it is, and no
+//!     more than [`Limits`] allow.
 //! I2. Every byte is looked at once; how the stream is cut into pieces changes nothing.
 //! I3. The content of a microslice that is lent out is as long as its descriptor says.
 //! I4. After an error nothing is read any more, and every call repeats it.
@@ -16,8 +18,8 @@ use alloc::vec::Vec;
 
 use super::header::{HEADER_NEWEST, NAME_BYTES_MAX, SIGNATURE_BYTES, library_of};
 use super::{
-    ArchiveError, ArchiveFault, ArchiveKind, ComponentDescriptor, Compression, Header, Timeslice, TimesliceDescriptor,
-    Versions,
+    ArchiveError, ArchiveFault, ArchiveKind, ComponentDescriptor, Compression, Header, Timeslice,
+    TimesliceDescriptor, Versions,
 };
 use crate::microslice::{Microslice, MicrosliceDescriptor};
 
@@ -94,7 +96,10 @@ enum ReaderState {
 
 impl ReaderState {
     const fn is_header(self) -> bool {
-        matches!(self, Self::Signature | Self::HeaderClass | Self::HeaderFields | Self::Host | Self::User)
+        matches!(
+            self,
+            Self::Signature | Self::HeaderClass | Self::HeaderFields | Self::Host | Self::User
+        )
     }
 }
 
@@ -160,10 +165,12 @@ impl Reader {
         }
     }
 
-    /// Takes bytes from the front of `input` until something is whole. `None` when all are taken and more are needed.
+    /// Takes bytes from the front of `input` until something is whole. `None` when all are taken
+    /// and more are needed.
     ///
     /// # Errors
-    /// [`ArchiveError`] when the bytes are no archive, or one that is not read here; also in all later calls.
+    /// [`ArchiveError`] when the bytes are no archive, or one that is not read here; also in all
+    /// later calls.
     pub fn feed(&mut self, input: &mut &[u8]) -> Result<Option<Parsed>, ArchiveError> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
@@ -197,7 +204,10 @@ impl Reader {
             ArchiveKind::Microslices => {
                 let (head, content) = self.bytes.split_at(self.done - self.want);
                 let (_, descriptor) = head[..head.len() - 8].split_last_chunk()?;
-                Item::Microslice(Microslice { descriptor: MicrosliceDescriptor::from_bytes(descriptor), content })
+                Item::Microslice(Microslice {
+                    descriptor: MicrosliceDescriptor::from_bytes(descriptor),
+                    content,
+                })
             }
             ArchiveKind::Timeslices => Item::Timeslice(Timeslice {
                 descriptor: self.descriptor,
@@ -208,7 +218,8 @@ impl Reader {
         })
     }
 
-    /// Returns what of an item has come without the rest of it; to be asked when the stream has ended.
+    /// Returns what of an item has come without the rest of it; to be asked when the stream has
+    /// ended.
     pub fn rest(&self) -> Remainder {
         let bytes = self.bytes.len() as u64;
         match self.stage {
@@ -233,7 +244,9 @@ impl Reader {
         (self.done, self.lent) = (0, false);
         let classes = if self.items_named { 0 } else { 2 * CLASS };
         (self.stage, self.want) = match self.header.kind {
-            ArchiveKind::Microslices => (ReaderState::Microslice, classes + MicrosliceDescriptor::BYTES + 8),
+            ArchiveKind::Microslices => {
+                (ReaderState::Microslice, classes + MicrosliceDescriptor::BYTES + 8)
+            }
             ArchiveKind::Timeslices if classes > 0 => (ReaderState::TimesliceClasses, classes),
             ArchiveKind::Timeslices => (ReaderState::Timeslice, self.timeslice_bytes() + LIST),
         };
@@ -299,7 +312,8 @@ impl Reader {
             }
             ReaderState::Components => self.components(),
             ReaderState::ComponentClass(count) => {
-                let version = self.class(0, "TimesliceComponentDescriptor", ComponentDescriptor::NEWEST)?;
+                let version =
+                    self.class(0, "TimesliceComponentDescriptor", ComponentDescriptor::NEWEST)?;
                 if version != self.header.versions.component {
                     return Err(ArchiveFault::Elements(self.header.versions.component));
                 }
@@ -309,7 +323,8 @@ impl Reader {
             ReaderState::ComponentDescriptors => {
                 let version = self.header.versions.component;
                 let each = self.bytes[run].chunks_exact(self.component_bytes());
-                self.components.extend(each.map(|bytes| ComponentDescriptor::from_bytes(bytes, version)));
+                self.components
+                    .extend(each.map(|bytes| ComponentDescriptor::from_bytes(bytes, version)));
                 Ok(self.whole(Parsed::Item))
             }
         }
@@ -425,7 +440,11 @@ impl Reader {
         }
         let count = self.long(at + named);
         let version = self.short(at + named + 8);
-        if count > COMPONENTS_MAX { Err(ArchiveFault::TooMany(count)) } else { Ok((count, version)) }
+        if count > COMPONENTS_MAX {
+            Err(ArchiveFault::TooMany(count))
+        } else {
+            Ok((count, version))
+        }
     }
 
     /// Returns the length of the class before a list: only the first timeslice names it.

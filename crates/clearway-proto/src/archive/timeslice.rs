@@ -1,8 +1,8 @@
 //! Timeslices as they lie in an archive or in memory, and the walk through their microslices.
 //!
 //! # Model
-//! The data of a component are the descriptors of all its microslices, and behind them the contents. A content begins at its
-//! descriptor's offset minus that of the first one.
+//! The data of a component are the descriptors of all its microslices, and behind them the
+//! contents. A content begins at its descriptor's offset minus that of the first one.
 //!
 //! # Invariants
 //! I1. No offset, size or count of a descriptor is followed beyond the data that are there.
@@ -12,7 +12,8 @@ use core::ops::Range;
 use crate::base::{ByteReader, Head};
 use crate::microslice::{Microslice, MicrosliceDescriptor};
 
-/// What is missing or cut in a timeslice or a component of it, by bit, as FLESnet has it since 2026.
+/// What is missing or cut in a timeslice or a component of it, by bit, as FLESnet has it since
+/// 2026.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TimesliceFlags(pub u32);
 
@@ -28,8 +29,10 @@ impl TimesliceFlags {
 
     /// Returns whether data that belong here are missing or cut.
     pub const fn is_incomplete(self) -> bool {
-        let all =
-            Self::MISSING_MICROSLICES.0 | Self::OVERFLOW_READOUT.0 | Self::MISSING_COMPONENTS.0 | Self::MISSING_PARTS.0;
+        let all = Self::MISSING_MICROSLICES.0
+            | Self::OVERFLOW_READOUT.0
+            | Self::MISSING_COMPONENTS.0
+            | Self::MISSING_PARTS.0;
         self.0 & all != 0
     }
 }
@@ -125,7 +128,8 @@ impl ComponentDescriptor {
     }
 
     fn read(mut rest: ByteReader<'_>, version: u32) -> Option<Self> {
-        let [timeslice, offset, size, microslices] = [rest.u64()?, rest.u64()?, rest.u64()?, rest.u64()?];
+        let [timeslice, offset, size, microslices] =
+            [rest.u64()?, rest.u64()?, rest.u64()?, rest.u64()?];
         let flags = TimesliceFlags(if version >= 1 { rest.u32()? } else { 0 });
         Some(Self { timeslice, offset, size, microslices, flags })
     }
@@ -153,14 +157,18 @@ pub struct Component<'a> {
 }
 
 impl<'a> Component<'a> {
-    /// Returns its microslices in order; `Err` with the descriptor for one whose content is not within the data. Ends early where the
-    /// data hold fewer descriptors than stated.
-    pub fn microslices(&self) -> impl Iterator<Item = Result<Microslice<'a>, MicrosliceDescriptor>> + use<'a> {
+    /// Returns its microslices in order; `Err` with the descriptor for one whose content is not
+    /// within the data. Ends early where the data hold fewer descriptors than stated.
+    pub fn microslices(
+        &self,
+    ) -> impl Iterator<Item = Result<Microslice<'a>, MicrosliceDescriptor>> + use<'a> {
         let (heads, contents, origin) = self.split();
         heads.iter().map(move |bytes| {
             let descriptor = MicrosliceDescriptor::from_bytes(bytes);
             let begin = usize::try_from(descriptor.offset.wrapping_sub(origin)).ok();
-            let content = begin.and_then(|begin| contents.get(begin..begin.checked_add(descriptor.size as usize)?));
+            let content = begin.and_then(|begin| {
+                contents.get(begin..begin.checked_add(descriptor.size as usize)?)
+            });
             content.map(|content| Microslice { descriptor, content }).ok_or(descriptor)
         })
     }
@@ -184,7 +192,8 @@ impl<'a> Component<'a> {
             Some(heads) => (heads, &self.data[heads.len() * MicrosliceDescriptor::BYTES..]),
             None => (heads, &[][..]),
         };
-        let origin = heads.first().map_or(0, |first| MicrosliceDescriptor::from_bytes(first).offset);
+        let origin =
+            heads.first().map_or(0, |first| MicrosliceDescriptor::from_bytes(first).offset);
         (heads, contents, origin)
     }
 }
@@ -204,6 +213,9 @@ impl<'a> Timeslice<'a> {
     pub fn components(&self) -> impl ExactSizeIterator<Item = Component<'a>> + Clone + use<'a> {
         let bytes = self.bytes;
         let parts = self.parts.iter().zip(self.descriptors);
-        parts.map(move |(part, descriptor)| Component { descriptor: *descriptor, data: &bytes[part.clone()] })
+        parts.map(move |(part, descriptor)| Component {
+            descriptor: *descriptor,
+            data: &bytes[part.clone()],
+        })
     }
 }

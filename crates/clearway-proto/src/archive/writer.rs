@@ -5,8 +5,8 @@ use alloc::vec::Vec;
 use super::{Component, Header, TimesliceDescriptor, Versions};
 use crate::microslice::Microslice;
 
-/// Puts items behind a header. Bytes are handed out in pieces as they are, without a copy; what takes them may fail, and then the
-/// archive ends with a cut item.
+/// Puts items behind a header. Bytes are handed out in pieces as they are, without a copy; what
+/// takes them may fail, and then the archive ends with a cut item.
 ///
 /// ```
 /// use clearway_proto::archive::{Compression, Header, ArchiveKind, Versions, Writer};
@@ -45,8 +45,8 @@ fn class(version: u32) -> [u8; 5] {
 }
 
 impl Writer {
-    /// Creates a writer, and the bytes that the archive begins with. Where the header says that the items are compressed, what is written
-    /// from then on belongs into the compressed stream.
+    /// Creates a writer, and the bytes that the archive begins with. Where the header says that the
+    /// items are compressed, what is written from then on belongs into the compressed stream.
     pub fn new(header: &Header) -> (Self, Vec<u8>) {
         (Self { versions: header.versions, named: NamedClasses::Nothing }, header.to_bytes())
     }
@@ -70,8 +70,8 @@ impl Writer {
         put(microslice.content)
     }
 
-    /// Writes a timeslice of as many components as there are, whatever its descriptor says; the size in a component's descriptor
-    /// should be that of its data.
+    /// Writes a timeslice of as many components as there are, whatever its descriptor says; the
+    /// size in a component's descriptor should be that of its data.
     ///
     /// # Errors
     /// What `put` returns.

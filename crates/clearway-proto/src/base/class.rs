@@ -1,8 +1,9 @@
 //! The five traffic classes and their marks.
 //!
 //! # Model
-//! A class says what traffic is *for*; wires and the lab map it to what their network understands. A class asked for
-//! is not a class granted: what a network really does with it is measured, never assumed.
+//! A class says what traffic is *for*; wires and the lab map it to what their network understands.
+//! A class asked for is not a class granted: what a network really does with it is measured, never
+//! assumed.
 //!
 //! # Source
 //! DSCP values: RFC 4594 (CS6, EF, CS1), RFC 8622 (LE).
@@ -43,7 +44,8 @@ pub enum Class {
 
 impl Class {
     /// All classes, most urgent first; `ALL[c.index()] == c`.
-    pub const ALL: [Self; 5] = [Self::Control, Self::LowLatency, Self::BestEffort, Self::Bulk, Self::Scavenger];
+    pub const ALL: [Self; 5] =
+        [Self::Control, Self::LowLatency, Self::BestEffort, Self::Bulk, Self::Scavenger];
 
     /// Returns the place of this class in [`Class::ALL`].
     pub const fn index(self) -> usize {
@@ -72,8 +74,9 @@ impl Class {
         }
     }
 
-    /// Returns the priority of this class's packets in a Linux host's own queues (`SO_PRIORITY`, `socket(7)`): `pfifo_fast` sends 6
-    /// first, 0 next, 1 and 2 last (`tc-pfifo_fast(8)`). Up to 6 no privilege is needed.
+    /// Returns the priority of this class's packets in a Linux host's own queues (`SO_PRIORITY`,
+    /// `socket(7)`): `pfifo_fast` sends 6 first, 0 next, 1 and 2 last (`tc-pfifo_fast(8)`). Up to 6
+    /// no privilege is needed.
     pub const fn host_priority(self) -> u32 {
         match self {
             Self::Control | Self::LowLatency => 6,
@@ -123,7 +126,8 @@ impl core::error::Error for UnknownClass {}
 pub struct Dscp(pub u8);
 
 impl Dscp {
-    /// Returns the whole IPv4 TOS (IPv6 traffic class) byte with this code point and no congestion mark.
+    /// Returns the whole IPv4 TOS (IPv6 traffic class) byte with this code point and no congestion
+    /// mark.
     pub const fn tos(self) -> u8 {
         self.0 << 2
     }
@@ -161,6 +165,9 @@ mod tests {
     #[test]
     fn parse__an_unknown_name_is_answered_with_the_known_ones() {
         let sentence = "lowlatency".parse::<Class>().unwrap_err().to_string();
-        assert!(sentence.ends_with("control, low-latency, best-effort, bulk, scavenger"), "{sentence}");
+        assert!(
+            sentence.ends_with("control, low-latency, best-effort, bulk, scavenger"),
+            "{sentence}"
+        );
     }
 }

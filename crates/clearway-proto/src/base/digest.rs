@@ -5,7 +5,8 @@ use crc::{CRC_32_ISCSI, Crc, Digest, Table};
 /// CRC-32C (Castagnoli), which catalogues list under the name of iSCSI; 16 bytes a step.
 static CRC: Crc<u32, Table<16>> = Crc::<u32, Table<16>>::new(&CRC_32_ISCSI);
 
-/// Computes the CRC-32C of `bytes`, by tables: about a nanosecond for two bytes. Wires with a processor of their own do it faster.
+/// Computes the CRC-32C of `bytes`, by tables: about a nanosecond for two bytes. Wires with a
+/// processor of their own do it faster.
 pub fn crc32c(bytes: &[u8]) -> u32 {
     CRC.checksum(bytes)
 }

@@ -1,8 +1,10 @@
-//! The words every other module speaks: time, ranks, classes, units, reproducible randomness, smoothed times, the digest of
-//! bytes, how fields are written and read, one tree over places, the steps in which all ranks act together.
+//! The words every other module speaks: time, ranks, classes, units, reproducible randomness,
+//! smoothed times, the digest of bytes, how fields are written and read, one tree over places, the
+//! steps in which all ranks act together.
 //!
 //! # Invariants
-//! I1. No type here converts silently into another: a rate is never a byte count, a peer's stamp never a local one.
+//! I1. No type here converts silently into another: a rate is never a byte count, a peer's stamp
+//!     never a local one.
 //!
 //! # Not here
 //! How a class is marked on a packet: the wires and the lab do that, from [`Class::dscp`].

@@ -1,12 +1,15 @@
-//! Randomness as a function of (seed, node, purpose, counter): the same everywhere, and free of order.
+//! Randomness as a function of (seed, node, purpose, counter): the same everywhere, and free of
+//! order.
 //!
 //! # Model
-//! A stream is `mix(key + counter * golden)`: SplitMix64 started at a key. Two streams with different keys
-//! do not share state, so asking one more question in one place changes no answer in another.
+//! A stream is `mix(key + counter * golden)`: SplitMix64 started at a key. Two streams with
+//! different keys do not share state, so asking one more question in one place changes no answer in
+//! another.
 //!
 //! # Source
 //! Steele, Lea, Flood, "Fast splittable pseudorandom number generators" (OOPSLA 2014), the mixing
-//! function's constants included. Bounded draws: Lemire, "Fast random integer generation in an interval" (2019).
+//! function's constants included. Bounded draws: Lemire, "Fast random integer generation in an
+//! interval" (2019).
 //!
 //! # Not here
 //! Anything secret: this generator can be predicted by design.
@@ -72,7 +75,8 @@ impl RandomStream {
 
     /// Returns a uniform number below `bound`, without bias; zero when `bound` is zero.
     pub fn below(&mut self, bound: u64) -> u64 {
-        // Lemire's method: the low half decides whether this draw would be one of the few biased ones.
+        // Lemire's method: the low half decides whether this draw would be one of the few biased
+        // ones.
         let reject_below = if bound == 0 { 0 } else { bound.wrapping_neg() % bound };
         loop {
             let wide = u128::from(self.next_u64()) * u128::from(bound);
@@ -82,7 +86,8 @@ impl RandomStream {
         }
     }
 
-    /// Puts `items` into a uniformly random order (Fisher-Yates: every permutation is possible, fixed points too).
+    /// Puts `items` into a uniformly random order (Fisher-Yates: every permutation is possible,
+    /// fixed points too).
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for i in (1..items.len()).rev() {
             let j = self.below(i as u64 + 1) as usize;
@@ -105,7 +110,8 @@ mod tests {
         assert_eq!(first, FROZEN);
     }
 
-    const FROZEN: [u64; 3] = [1_986_069_223_138_201_759, 12_655_253_115_904_197_640, 13_426_998_740_336_815_754];
+    const FROZEN: [u64; 3] =
+        [1_986_069_223_138_201_759, 12_655_253_115_904_197_640, 13_426_998_740_336_815_754];
 
     #[test]
     fn shuffle__reaches_every_permutation_about_equally_often() {

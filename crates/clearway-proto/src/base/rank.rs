@@ -1,7 +1,8 @@
 //! Ranks, which take part in a job, and groups of them.
 //!
 //! # Invariants
-//! I1. Ranks of a job are `0..n` without gaps; a group is an identifier, its members are the wire's knowledge.
+//! I1. Ranks of a job are `0..n` without gaps; a group is an identifier, its members are the wire's
+//!     knowledge.
 
 use core::fmt;
 

@@ -1,11 +1,13 @@
 //! Reads fields off the front of bytes, one after the other, and never beyond their end.
 //!
 //! # Model
-//! Whoever reads a frame, a record or a card takes its fields in the order in which they were written, and looks at the end whether anything
-//! is left. All numbers are little-endian; [`ByteReader::take`] gives the bytes of any other.
+//! Whoever reads a frame, a record or a card takes its fields in the order in which they were
+//! written, and looks at the end whether anything is left. All numbers are little-endian;
+//! [`ByteReader::take`] gives the bytes of any other.
 //!
 //! # Invariants
-//! I1. Any bytes give an answer. A value that is not there whole is `None`, and nothing is taken then.
+//! I1. Any bytes give an answer. A value that is not there whole is `None`, and nothing is taken
+//!     then.
 
 /// What has not been read of some bytes.
 ///
@@ -103,6 +105,9 @@ mod tests {
         let mut rest = ByteReader::new(&[1, 2, 3]);
         assert_eq!((rest.u32(), rest.u64(), rest.u128(), rest.run(4)), (None, None, None, None));
         assert_eq!((rest.run(usize::MAX), rest.remaining()), (None, &[1, 2, 3][..]));
-        assert_eq!((rest.run(0), rest.run(3), rest.run(1)), (Some(&[][..]), Some(&[1, 2, 3][..]), None));
+        assert_eq!(
+            (rest.run(0), rest.run(3), rest.run(1)),
+            (Some(&[][..]), Some(&[1, 2, 3][..]), None)
+        );
     }
 }

@@ -1,7 +1,8 @@
 //! How long something usually takes, and how far single times are from that.
 //!
 //! # Source
-//! RFC 6298, 2.2 and 2.3: the first time and half of it; then an eighth of each new time, and a quarter of its distance.
+//! RFC 6298, 2.2 and 2.3: the first time and half of it; then an eighth of each new time, and a
+//! quarter of its distance.
 
 use super::time::Nanos;
 
@@ -24,7 +25,10 @@ impl Smoothed {
     pub const fn with(self, time: Nanos) -> Self {
         let (Nanos(mean), Nanos(deviation), Nanos(time)) = (self.mean, self.deviation, time);
         let off = mean.abs_diff(time);
-        Self { mean: Nanos(mean - mean / 8 + time / 8), deviation: Nanos(deviation - deviation / 4 + off / 4) }
+        Self {
+            mean: Nanos(mean - mean / 8 + time / 8),
+            deviation: Nanos(deviation - deviation / 4 + off / 4),
+        }
     }
 
     /// Returns what `known` was, with one more time.

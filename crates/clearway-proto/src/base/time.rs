@@ -1,9 +1,11 @@
-//! Durations and instants in nanoseconds; an instant belongs to one node's clock and cannot meet another's.
+//! Durations and instants in nanoseconds; an instant belongs to one node's clock and cannot meet
+//! another's.
 //!
 //! # Model
-//! [`LocalNs`] is this node's monotonic clock. A stamp that arrives in a packet decodes to [`PeerNs`], which has
-//! no comparison with `LocalNs`. Two roads lead from one to the other: a clock estimate (offset, drift, error bound),
-//! or the proof that both nodes read the same clock, which only a wire can give ([`SharedClock`]).
+//! [`LocalNs`] is this node's monotonic clock. A stamp that arrives in a packet decodes to
+//! [`PeerNs`], which has no comparison with `LocalNs`. Two roads lead from one to the other: a
+//! clock estimate (offset, drift, error bound), or the proof that both nodes read the same clock,
+//! which only a wire can give ([`SharedClock`]).
 //!
 //! # Invariants
 //! I1. Arithmetic saturates: a stamp from outside can be wrong, it cannot overflow.
@@ -17,7 +19,9 @@ use core::ops::{Add, AddAssign, Sub};
 use serde::{Deserialize, Serialize};
 
 /// A length of time in nanoseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(transparent)]
 pub struct Nanos(pub u64);
 
@@ -97,7 +101,9 @@ impl fmt::Display for Nanos {
 }
 
 /// An instant on this node's monotonic clock, in nanoseconds since an origin of its own.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(transparent)]
 pub struct LocalNs(pub u64);
 
@@ -131,13 +137,15 @@ impl AddAssign<Nanos> for LocalNs {
 pub struct PeerNs(pub u64);
 
 impl PeerNs {
-    /// Returns this stamp as an instant of the local clock, given the proof that both nodes read the same one.
+    /// Returns this stamp as an instant of the local clock, given the proof that both nodes read
+    /// the same one.
     pub const fn on(self, _proof: SharedClock) -> LocalNs {
         LocalNs(self.0)
     }
 }
 
-/// The proof that all ranks of a job read one clock: virtual hosts of one machine do, machines of a cluster do not.
+/// The proof that all ranks of a job read one clock: virtual hosts of one machine do, machines of a
+/// cluster do not.
 ///
 /// Only the author of a wire can say so; everyone else finds it in the wire's capabilities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,12 +13,16 @@ use serde::{Deserialize, Serialize};
 use super::Nanos;
 
 /// A number of bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(try_from = "String", into = "String")]
 pub struct Bytes(pub u64);
 
 /// A rate on a link in bits per second, link headers included.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(try_from = "String", into = "String")]
 pub struct BitsPerSec(pub u64);
 
@@ -28,7 +32,8 @@ impl BitsPerSec {
         Self(n.saturating_mul(1_000_000))
     }
 
-    /// Returns the time that `length` occupies a link of this rate; [`Nanos::MAX`] on a link of rate zero.
+    /// Returns the time that `length` occupies a link of this rate; [`Nanos::MAX`] on a link of
+    /// rate zero.
     ///
     /// ```
     /// use clearway_proto::base::{BitsPerSec, Bytes};
@@ -64,7 +69,8 @@ const BYTE_UNITS: [(&str, u64); 8] = [
     ("GB", 1_000_000_000),
 ];
 
-const RATE_UNITS: [(&str, u64); 4] = [("b/s", 1), ("kb/s", 1_000), ("Mb/s", 1_000_000), ("Gb/s", 1_000_000_000)];
+const RATE_UNITS: [(&str, u64); 4] =
+    [("b/s", 1), ("kb/s", 1_000), ("Mb/s", 1_000_000), ("Gb/s", 1_000_000_000)];
 
 /// Why a quantity could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,7 +101,8 @@ impl core::error::Error for UnitError {}
 /// Reads `<number><unit>` with optional space between and up to six decimals.
 fn parse(text: &str, units: &[(&str, u64)], known: &'static str) -> Result<u64, UnitError> {
     let text = text.trim();
-    let split = text.find(|c: char| !(c.is_ascii_digit() || c == '.' || c == '_')).unwrap_or(text.len());
+    let split =
+        text.find(|c: char| !(c.is_ascii_digit() || c == '.' || c == '_')).unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
     let unit = unit.trim();
     let scale = units
@@ -119,7 +126,9 @@ fn show(f: &mut fmt::Formatter<'_>, value: u64, units: &[(&str, u64)]) -> fmt::R
     let (name, scale) = units
         .iter()
         .rev()
-        .find(|(_, scale)| value >= *scale && (u128::from(value) * 10).is_multiple_of(u128::from(*scale)))
+        .find(|(_, scale)| {
+            value >= *scale && (u128::from(value) * 10).is_multiple_of(u128::from(*scale))
+        })
         .unwrap_or(&units[0]);
     let tenths = u128::from(value) * 10 / u128::from(*scale);
     if tenths.is_multiple_of(10) {

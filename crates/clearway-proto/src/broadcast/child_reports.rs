@@ -1,7 +1,8 @@
 //! What the members below this one have reported, merged into one report however many they are.
 //!
 //! # Invariants
-//! I1. A merged report claims nothing that a member below has not reported in this view, and says how many it is about.
+//! I1. A merged report claims nothing that a member below has not reported in this view, and says
+//!     how many it is about.
 
 use alloc::vec::Vec;
 
@@ -47,13 +48,26 @@ pub(super) const fn is_later(a: u16, b: u16) -> bool {
 
 impl ChildReports {
     pub(super) const fn new(patience: Option<Nanos>) -> Self {
-        Self { children: Vec::new(), polls: [(0, LocalNs(0)); POLLS], poll: 0, trip: None, told: None, patience }
+        Self {
+            children: Vec::new(),
+            polls: [(0, LocalNs(0)); POLLS],
+            poll: 0,
+            trip: None,
+            told: None,
+            patience,
+        }
     }
 
-    /// Sets the members that report here from now on; nothing that was reported in another view counts.
+    /// Sets the members that report here from now on; nothing that was reported in another view
+    /// counts.
     pub(super) fn children_alive(&mut self, children: &[u16], now: LocalNs) {
         self.children.clear();
-        self.children.extend(children.iter().map(|place| Child { place: *place, report: None, poll: 0, heard: now }));
+        self.children.extend(children.iter().map(|place| Child {
+            place: *place,
+            report: None,
+            poll: 0,
+            heard: now,
+        }));
     }
 
     /// Returns the last poll.
@@ -74,15 +88,24 @@ impl ChildReports {
         }
     }
 
-    /// Begins all silences anew: after this node itself stood still it is not the others that were silent.
+    /// Begins all silences anew: after this node itself stood still it is not the others that were
+    /// silent.
     pub(super) fn reset_silence(&mut self, now: LocalNs) {
         self.children.iter_mut().for_each(|child| child.heard = now);
     }
 
     /// Takes a report in; false when `place` does not report here.
-    pub(super) fn take(&mut self, place: u16, poll: u16, report: ProgressReport, now: LocalNs) -> bool {
+    pub(super) fn take(
+        &mut self,
+        place: u16,
+        poll: u16,
+        report: ProgressReport,
+        now: LocalNs,
+    ) -> bool {
         let (asked, at) = self.polls[usize::from(poll) % POLLS];
-        let Some(child) = self.children.iter_mut().find(|child| child.place == place) else { return false };
+        let Some(child) = self.children.iter_mut().find(|child| child.place == place) else {
+            return false;
+        };
         if child.report.is_some() && is_later(child.poll, poll) {
             return true;
         }
@@ -114,12 +137,18 @@ impl ChildReports {
 
     /// Returns the members that have not answered the last poll.
     pub(super) fn unanswered(&self) -> impl Iterator<Item = u16> + '_ {
-        self.children.iter().filter(|child| child.report.is_none() || child.poll != self.poll).map(|child| child.place)
+        self.children
+            .iter()
+            .filter(|child| child.report.is_none() || child.poll != self.poll)
+            .map(|child| child.place)
     }
 
     /// Returns the members that have been silent for longer than `silence`.
     pub(super) fn silent(&self, silence: Nanos, now: LocalNs) -> impl Iterator<Item = u16> + '_ {
-        self.children.iter().filter(move |child| now.since(child.heard) > silence).map(|child| child.place)
+        self.children
+            .iter()
+            .filter(move |child| now.since(child.heard) > silence)
+            .map(|child| child.place)
     }
 
     /// Polls are counted anew: another root asks.
@@ -129,16 +158,26 @@ impl ChildReports {
     }
 
     /// Returns all reports and this node's `own` in one.
-    pub(super) fn merged(&self, own: Option<ProgressReport>, now: LocalNs) -> Option<ProgressReport> {
-        let parked = |child: &Child| self.patience.is_some_and(|patience| now.since(child.heard) > patience);
+    pub(super) fn merged(
+        &self,
+        own: Option<ProgressReport>,
+        now: LocalNs,
+    ) -> Option<ProgressReport> {
+        let parked =
+            |child: &Child| self.patience.is_some_and(|patience| now.since(child.heard) > patience);
         let below = self.children.iter().filter_map(|child| {
             let report = child.report?;
-            Some(if parked(child) { ProgressReport { received: u64::MAX, ..report } } else { report })
+            Some(if parked(child) {
+                ProgressReport { received: u64::MAX, ..report }
+            } else {
+                report
+            })
         });
         own.into_iter().chain(below).reduce(|a, b| a.with(&b))
     }
 
-    /// Returns the least that those of these `places` who report here, and who report to them, have heard of the group.
+    /// Returns the least that those of these `places` who report here, and who report to them, have
+    /// heard of the group.
     pub(super) fn least_received(&self, is_of: impl Fn(u16) -> bool) -> Option<u32> {
         let of = self.children.iter().filter(|child| is_of(child.place));
         of.filter_map(|child| child.report.map(|report| report.heard)).min()
@@ -163,8 +202,8 @@ impl ChildReports {
 }
 
 impl ProgressReport {
-    /// Returns the same member's report, where `later` came after this one. Within a view a report is about more and more members: what
-    /// one says that is about fewer is not said of the others.
+    /// Returns the same member's report, where `later` came after this one. Within a view a report
+    /// is about more and more members: what one says that is about fewer is not said of the others.
     fn latest(&self, later: &Self) -> Self {
         if later.alive != self.alive {
             return if later.alive > self.alive { *later } else { *self };
@@ -223,22 +262,33 @@ mod tests {
         let mut reports = ChildReports::new(Some(Nanos(100)));
         reports.children_alive(&[4, 7], LocalNs(0));
         assert_eq!(reports.merged(None, LocalNs(0)), None);
-        assert!(reports.take(4, 0, report(30, 4), LocalNs(50)) && reports.take(7, 0, report(10, 7), LocalNs(50)));
+        assert!(
+            reports.take(4, 0, report(30, 4), LocalNs(50))
+                && reports.take(7, 0, report(10, 7), LocalNs(50))
+        );
         assert!(!reports.take(5, 0, report(30, 5), LocalNs(50)), "it does not report here");
         reports.alive(4, LocalNs(200));
         reports.alive(7, LocalNs(50));
         let merged = reports.merged(Some(report(20, 1)), LocalNs(150)).expect("three reports");
-        assert_eq!((merged.received, merged.stable, merged.slowest, merged.alive, merged.lost), (10, 10, 7, 3, 30));
+        assert_eq!(
+            (merged.received, merged.stable, merged.slowest, merged.alive, merged.lost),
+            (10, 10, 7, 3, 30)
+        );
         let merged = reports.merged(Some(report(20, 1)), LocalNs(151)).expect("three reports");
-        assert_eq!((merged.received, merged.stable), (20, 10), "7 was silent for too long, and is not waited for");
+        assert_eq!(
+            (merged.received, merged.stable),
+            (20, 10),
+            "7 was silent for too long, and is not waited for"
+        );
     }
 
     #[test]
     fn take__a_report_about_fewer_members_says_nothing_of_the_others() {
         let mut reports = ChildReports::new(None);
         reports.children_alive(&[4], LocalNs(0));
-        let merged =
-            |reports: &ChildReports| reports.merged(None, LocalNs(0)).map(|merged| (merged.stable, merged.alive));
+        let merged = |reports: &ChildReports| {
+            reports.merged(None, LocalNs(0)).map(|merged| (merged.stable, merged.alive))
+        };
         assert!(reports.take(4, 1, report(35, 4), LocalNs(10)));
         assert!(reports.take(4, 2, ProgressReport { alive: 2, ..report(7, 6) }, LocalNs(20)));
         assert_eq!(merged(&reports), Some((7, 2)), "one below it has reported since, and has less");

@@ -14,18 +14,21 @@ use crate::wire::{Capabilities, OperationKind, RefusalReason, Span};
 pub enum SlowReceivers {
     /// Everybody waits for it.
     Wait,
-    /// After so long the others go on; it is served from what they keep, and an object still ends only when it has it too.
+    /// After so long the others go on; it is served from what they keep, and an object still ends
+    /// only when it has it too.
     Park(Nanos),
     /// After so long it is put out.
     Evict(Nanos),
 }
 
-/// What a node knows from its beginning. All members are made with the same, but for `rank`, `slots` and `rate`.
+/// What a node knows from its beginning. All members are made with the same, but for `rank`,
+/// `slots` and `rate`.
 #[derive(Clone, Debug)]
 pub struct BroadcastConfig {
     /// This rank.
     pub rank: Rank,
-    /// All that take part, at most 65,535, in the order of the network: neighbours in the list are near each other.
+    /// All that take part, at most 65,535, in the order of the network: neighbours in the list are
+    /// near each other.
     pub members: Arc<[Member]>,
     /// The rank that sends.
     pub root: Rank,
@@ -37,7 +40,8 @@ pub struct BroadcastConfig {
     pub symbol: u32,
     /// Symbols that may be under way to the slowest member.
     pub window: u32,
-    /// Symbols that are remembered until all have them: at least the window; more lets parked members be further behind.
+    /// Symbols that are remembered until all have them: at least the window; more lets parked
+    /// members be further behind.
     pub history: u32,
     /// Where short messages arrive: as many slots of one symbol each as fit.
     pub slots: Span,
@@ -58,10 +62,12 @@ pub struct BroadcastConfig {
 }
 
 impl BroadcastConfig {
-    /// Returns the longest symbol that fits a wire's messages; `None` when the wire lacks something that a cast needs.
+    /// Returns the longest symbol that fits a wire's messages; `None` when the wire lacks something
+    /// that a cast needs.
     pub fn symbol_beside(wire: &Capabilities) -> Option<u32> {
         let needs = [OperationKind::Send, OperationKind::Copy, OperationKind::Digest];
-        let has_all = needs.iter().all(|kind| wire.operations.has(*kind)) && wire.head_max >= LONGEST;
+        let has_all =
+            needs.iter().all(|kind| wire.operations.has(*kind)) && wire.head_max >= LONGEST;
         let symbol = wire.body_beside(DATA_HEAD).min(usize::from(u16::MAX));
         (has_all && symbol > 0).then_some(symbol as u32)
     }
@@ -70,7 +76,8 @@ impl BroadcastConfig {
 /// What the application may ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BroadcastCommand {
-    /// Root: sends these bytes to all, behind everything before. They must not change until [`BroadcastEvent::Stable`].
+    /// Root: sends these bytes to all, behind everything before. They must not change until
+    /// [`BroadcastEvent::Stable`].
     Cast {
         /// What.
         from: Span,
@@ -109,27 +116,30 @@ pub enum BroadcastEvent {
         /// In bytes.
         length: u64,
     },
-    /// Receiver: an object is here, whole and checked, and all before it were. It may be read; it must not be changed until it is
-    /// stable, because others may still be served from it.
+    /// Receiver: an object is here, whole and checked, and all before it were. It may be read; it
+    /// must not be changed until it is stable, because others may still be served from it.
     Received {
         /// The number of the object.
         object: u32,
         /// Where it lies.
         at: Span,
     },
-    /// An object is with every member that takes part, and its memory is the application's. All members get the same event.
+    /// An object is with every member that takes part, and its memory is the application's. All
+    /// members get the same event.
     Stable {
         /// The number of the object.
         object: u32,
         /// Members that do not take part any more.
         missing: u32,
     },
-    /// The cast is over: this object and those behind it are not with everybody. All members get the same event.
+    /// The cast is over: this object and those behind it are not with everybody. All members get
+    /// the same event.
     Aborted {
         /// The first one.
         object: u32,
     },
-    /// The queue of objects is full; this one was not taken, and may be cast again when one is stable.
+    /// The queue of objects is full; this one was not taken, and may be cast again when one is
+    /// stable.
     TryAgain {
         /// What was to be sent.
         from: Span,
@@ -148,8 +158,9 @@ pub enum BroadcastEvent {
     },
     /// This rank does not take part any more: the others have put it out.
     Out,
-    /// Too few members are left to go on without those that are silent at once. The cast waits for the silent ones, and goes on when they speak
-    /// again, or when it is known that they are dead ([`BroadcastCommand::Dead`]).
+    /// Too few members are left to go on without those that are silent at once. The cast waits for
+    /// the silent ones, and goes on when they speak again, or when it is known that they are dead
+    /// ([`BroadcastCommand::Dead`]).
     Helpless,
     /// Root: symbols take another way from here on.
     Switched {

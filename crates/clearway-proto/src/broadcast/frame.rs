@@ -1,7 +1,8 @@
 //! The headers of a broadcast's messages, byte by byte.
 //!
 //! # Model
-//! All numbers little-endian. Every header begins and ends alike; what lies between depends on its kind:
+//! All numbers little-endian. Every header begins and ends alike; what lies between depends on its
+//! kind:
 //!
 //! | bytes | field |
 //! |---|---|
@@ -26,9 +27,10 @@
 //! | 9 | have | up | block 8, held 8 |
 //! | 10 | short message | down | as data |
 //!
-//! A *sequence* numbers symbols through the whole cast and is never used for other bytes. `behind` is how far the sequence
-//! is above the stable edge. `number` is that of a short message among the short ones (which gives its slot), the symbol's index
-//! in data of a long object, and in an announcement the object's number among the long ones.
+//! A *sequence* numbers symbols through the whole cast and is never used for other bytes. `behind`
+//! is how far the sequence is above the stable edge. `number` is that of a short message among the
+//! short ones (which gives its slot), the symbol's index in data of a long object, and in an
+//! announcement the object's number among the long ones.
 //!
 //! # Invariants
 //! I1. Reading never panics, and never allocates.
@@ -60,8 +62,8 @@ pub enum Algorithm {
     Chain,
     /// Each member hands on to some others.
     Tree,
-    /// The network copies within each leaf, and the last member of a leaf hands on to the first one of the next, who sends to the
-    /// group again.
+    /// The network copies within each leaf, and the last member of a leaf hands on to the first one
+    /// of the next, who sends to the group again.
     Segments,
 }
 
@@ -195,7 +197,8 @@ impl Nacks {
     /// Adds one; false when it does not fit, and belongs into another message.
     pub(super) fn push(&mut self, need: BlockNack) -> bool {
         let first = self.all[0].block;
-        let fits = self.count == 0 || need.block >= first && need.block - first <= u64::from(u16::MAX);
+        let fits =
+            self.count == 0 || need.block >= first && need.block - first <= u64::from(u16::MAX);
         if self.count == NEEDS_MAX || !fits {
             return false;
         }
@@ -304,7 +307,9 @@ impl BroadcastFrame {
             }
             Self::Poll(poll) => {
                 head.put(&poll.edge.to_le_bytes()).put(&poll.stable.to_le_bytes());
-                head.put(&poll.objects.to_le_bytes()).put(&poll.aborted.to_le_bytes()).put(&poll.trip.to_le_bytes());
+                head.put(&poll.objects.to_le_bytes())
+                    .put(&poll.aborted.to_le_bytes())
+                    .put(&poll.trip.to_le_bytes());
             }
             Self::Status(report) => report.put(head),
             Self::Need(needs) => {
@@ -375,7 +380,13 @@ impl BroadcastFrame {
             }),
             3 => {
                 let (edge, stable) = (rest.u64()?, rest.u64()?);
-                Self::Poll(Poll { edge, stable, objects: rest.u32()?, aborted: rest.u32()?, trip: rest.u32()? })
+                Self::Poll(Poll {
+                    edge,
+                    stable,
+                    objects: rest.u32()?,
+                    aborted: rest.u32()?,
+                    trip: rest.u32()?,
+                })
             }
             4 => Self::Status(ProgressReport::read(rest)?),
             5 => Self::Need(Nacks::read(rest)?),
@@ -401,7 +412,9 @@ impl ProgressReport {
             head.put(&word.to_le_bytes());
         }
         head.put(&self.slowest.to_le_bytes());
-        head.put(&self.lost.to_le_bytes()).put(&self.marked.to_le_bytes()).put(&[u8::from(self.settled)]);
+        head.put(&self.lost.to_le_bytes())
+            .put(&self.marked.to_le_bytes())
+            .put(&[u8::from(self.settled)]);
     }
 
     fn read(rest: &mut ByteReader<'_>) -> Option<Self> {
@@ -456,16 +469,28 @@ mod tests {
     #[test]
     fn encode__writes_literal_bytes() {
         let frame = BroadcastFrame::Have { block: 3, held: 0x8000_0000_0000_0001 };
-        let bytes = [9, 21, 1, 2, 7, 0, 0, 0, 2, 0, 1, 0, 3, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0x80];
+        let bytes = [
+            9, 21, 1, 2, 7, 0, 0, 0, 2, 0, 1, 0, 3, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0x80,
+        ];
         let head = frame.encode(&COMMON);
         assert_eq!(head.bytes()[..28], bytes);
         assert_eq!(head.bytes()[28..], crc32c(&bytes).to_le_bytes());
         assert_eq!(BroadcastFrame::parse(head.bytes()), Some((COMMON, frame)));
-        let symbol =
-            Symbol { sequence: 1, object: 2, number: 3, behind: 4, crc: 5, length: 6, extent: ObjectExtent::Long };
+        let symbol = Symbol {
+            sequence: 1,
+            object: 2,
+            number: 3,
+            behind: 4,
+            crc: 5,
+            length: 6,
+            extent: ObjectExtent::Long,
+        };
         let head = BroadcastFrame::Data(symbol).encode(&COMMON);
         let fields = [1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0, 5, 0, 0, 0, 6, 0];
-        assert_eq!((head.bytes()[0], &head.bytes()[12..38], head.bytes().len()), (1, &fields[..], DATA_HEAD));
+        assert_eq!(
+            (head.bytes()[0], &head.bytes()[12..38], head.bytes().len()),
+            (1, &fields[..], DATA_HEAD)
+        );
     }
 
     #[test]
@@ -518,7 +543,11 @@ mod tests {
                 let mut bytes = head.bytes().to_vec();
                 bytes[at] ^= 0x10;
                 assert_eq!(BroadcastFrame::parse(&bytes), None, "byte {at} of {frame:?}");
-                assert_eq!(BroadcastFrame::parse(&head.bytes()[..at]), None, "{at} bytes of {frame:?}");
+                assert_eq!(
+                    BroadcastFrame::parse(&head.bytes()[..at]),
+                    None,
+                    "{at} bytes of {frame:?}"
+                );
             }
         }
     }

@@ -1,11 +1,13 @@
-//! Reliable broadcast: one root sends objects to all members, checked from memory to memory, over a wire that may lose, double,
-//! reorder and damage, with the network's own multicast if there is one.
+//! Reliable broadcast: one root sends objects to all members, checked from memory to memory, over a
+//! wire that may lose, double, reorder and damage, with the network's own multicast if there is
+//! one.
 //!
 //! # Model
-//! The root's objects are one sequence of *symbols*, each of a packet. A symbol carries the digest of the root's memory; a receiver
-//! copies it to its place, digests that, and keeps what agrees. Short messages (one symbol) go to slots, longer objects to places
-//! that the application gives. How far everybody is climbs a tree as one merged report; what is missing is asked for by bits, and
-//! served by the nearest who has it, or by the root to the group when many miss it.
+//! The root's objects are one sequence of *symbols*, each of a packet. A symbol carries the digest
+//! of the root's memory; a receiver copies it to its place, digests that, and keeps what agrees.
+//! Short messages (one symbol) go to slots, longer objects to places that the application gives.
+//! How far everybody is climbs a tree as one merged report; what is missing is asked for by bits,
+//! and served by the nearest who has it, or by the root to the group when many miss it.
 //!
 //! ```text
 //!   root                                                  receivers
@@ -19,11 +21,13 @@
 //! ```
 //!
 //! # Source
-//! LA-MPI over Quadrics (reliable broadcast with delayed synchronisation), and what its published code left open: repair of what is
-//! missing only, a tree that works for any root, a report that costs the same however many members there are.
+//! LA-MPI over Quadrics (reliable broadcast with delayed synchronisation), and what its published
+//! code left open: repair of what is missing only, a tree that works for any root, a report that
+//! costs the same however many members there are.
 //!
 //! # Invariants
-//! I1. An object that is reported as received is byte for byte what the root's memory held, once, in order.
+//! I1. An object that is reported as received is byte for byte what the root's memory held, once,
+//!     in order.
 //! I2. A sequence never stands for other bytes.
 //! I3. No slot is used again before its last message is with everybody.
 //!
@@ -57,7 +61,9 @@ mod tests;
 #[cfg(test)]
 mod trial;
 
-pub use context::{BroadcastCommand, BroadcastConfig, BroadcastEvent, BroadcastRecord, SlowReceivers};
+pub use context::{
+    BroadcastCommand, BroadcastConfig, BroadcastEvent, BroadcastRecord, SlowReceivers,
+};
 pub use cost::{Costs, MulticastReach, NetworkConditions};
 pub use frame::Algorithm;
 pub use node::BroadcastNode;

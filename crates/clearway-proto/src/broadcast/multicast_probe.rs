@@ -1,22 +1,27 @@
-//! Whether the group still reaches everybody: what every member heard through it, against what left.
+//! Whether the group still reaches everybody: what every member heard through it, against what
+//! left.
 //!
 //! # Model
-//! Members count what they hear of the root through the group; reports carry the least count. When that stands still while members
-//! answer polls that came another way, and much has left to the group meanwhile, the group does not reach somebody. If the counts of
-//! the root's own leaf go on, it reaches a leaf at least. From time to time the root then sends a message to the group, and when all
-//! counts have moved the group is there again.
+//! Members count what they hear of the root through the group; reports carry the least count. When
+//! that stands still while members answer polls that came another way, and much has left to the
+//! group meanwhile, the group does not reach somebody. If the counts of the root's own leaf go on,
+//! it reaches a leaf at least. From time to time the root then sends a message to the group, and
+//! when all counts have moved the group is there again.
 
 use super::frame::ProgressReport;
 use crate::base::{LocalNs, Nanos};
 
-/// Messages to the group of which somebody heard none. At a tenth lost, all of eight are once in a hundred million.
+/// Messages to the group of which somebody heard none. At a tenth lost, all of eight are once in a
+/// hundred million.
 const UNHEARD: u32 = 8;
-/// Between two looks whether a group works again: membership in switches takes seconds to come back.
+/// Between two looks whether a group works again: membership in switches takes seconds to come
+/// back.
 const PROBE: Nanos = Nanos::from_secs(1);
 /// Messages of one look.
 pub(super) const PROBES: u32 = 3;
 
-/// What some members heard through the group: the least count, what had left by then, and since when it stands still.
+/// What some members heard through the group: the least count, what had left by then, and since
+/// when it stands still.
 #[derive(Debug, Default)]
 struct GroupReceipt {
     least: u32,
@@ -25,9 +30,16 @@ struct GroupReceipt {
 }
 
 impl GroupReceipt {
-    /// Says whether members do not hear the group, of which they heard `least` at the least and perhaps all of `sent`, and of which `polled`
-    /// had left when they were asked: who is only slow hears something of it within `patience`.
-    fn are_deaf(&mut self, least: u32, [polled, sent]: [u32; 2], patience: Nanos, now: LocalNs) -> bool {
+    /// Says whether members do not hear the group, of which they heard `least` at the least and
+    /// perhaps all of `sent`, and of which `polled` had left when they were asked: who is only slow
+    /// hears something of it within `patience`.
+    fn are_deaf(
+        &mut self,
+        least: u32,
+        [polled, sent]: [u32; 2],
+        patience: Nanos,
+        now: LocalNs,
+    ) -> bool {
         if least > self.least {
             *self = Self { least, left: sent, since: now };
         }
@@ -62,8 +74,9 @@ impl MulticastProbe {
         self.polled = sent;
     }
 
-    /// Records that everybody has answered the last poll, how much all have heard, and how much the root's `leaf` if there is anybody else. Where polls
-    /// do not go through the group, what it was `sent` says what can have been heard: the last of it may have been.
+    /// Records that everybody has answered the last poll, how much all have heard, and how much the
+    /// root's `leaf` if there is anybody else. Where polls do not go through the group, what it was
+    /// `sent` says what can have been heard: the last of it may have been.
     pub(super) fn answered(
         &mut self,
         (all, leaf): (u32, Option<u32>),

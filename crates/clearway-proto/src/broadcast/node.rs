@@ -1,13 +1,16 @@
 //! One member of a cast: gives every input to the root or the receiver that it is.
 //!
 //! # Invariants
-//! I1. A message that is of another cast, damaged, from nobody who takes part, or of another view changes nothing but a count.
+//! I1. A message that is of another cast, damaged, from nobody who takes part, or of another view
+//!     changes nothing but a count.
 //! I2. Symbols are taken for what they are only in the view of this node.
 
 use alloc::boxed::Box;
 
 use super::child_reports::ChildReports;
-use super::context::{BroadcastCommand, BroadcastConfig, BroadcastEvent, BroadcastRecord, SlowReceivers};
+use super::context::{
+    BroadcastCommand, BroadcastConfig, BroadcastEvent, BroadcastRecord, SlowReceivers,
+};
 use super::frame::{Algorithm, BroadcastFrame, Preamble};
 use super::objects::Objects;
 use super::receive_window::ReceiveWindow;
@@ -33,7 +36,8 @@ pub struct BroadcastNode {
 }
 
 impl BroadcastNode {
-    /// Creates a member as `config` says. A rank that is no member, and a root that is none, take no part.
+    /// Creates a member as `config` says. A rank that is no member, and a root that is none, take
+    /// no part.
     pub fn new(config: BroadcastConfig) -> Self {
         let place = |rank: Rank| config.members.iter().position(|member| member.rank == rank);
         let (me, root) = (place(config.rank), place(config.root));
@@ -50,7 +54,9 @@ impl BroadcastNode {
             is_formed: true,
             links: TreeLinks::default(),
             algorithm: match config.algorithm {
-                Algorithm::Multicast | Algorithm::Segments if config.group.is_none() => Algorithm::Chain,
+                Algorithm::Multicast | Algorithm::Segments if config.group.is_none() => {
+                    Algorithm::Chain
+                }
                 way => way,
             },
             since: 0,
@@ -79,7 +85,8 @@ impl BroadcastNode {
         self.state.record
     }
 
-    /// Root: the member that has the least of what has left, by the last reports; nobody while nothing is under way.
+    /// Root: the member that has the least of what has left, by the last reports; nobody while
+    /// nothing is under way.
     pub fn slowest(&self) -> Option<Rank> {
         let place = self.root.as_ref()?.slowest(&self.state)?;
         self.state.config.members.get(usize::from(place)).map(|member| member.rank)
@@ -100,8 +107,12 @@ impl BroadcastNode {
         match (command, &mut self.root, &mut self.receiver) {
             (BroadcastCommand::Cast { from }, Some(root), _) => root.cast(state, from, now, out),
             (BroadcastCommand::Flush, Some(root), _) => root.flush(state, now, out),
-            (BroadcastCommand::Place { into }, _, Some(receiver)) => receiver.place(state, now, into, out),
-            (BroadcastCommand::Release { object }, _, Some(receiver)) => receiver.release(state, now, object),
+            (BroadcastCommand::Place { into }, _, Some(receiver)) => {
+                receiver.place(state, now, into, out)
+            }
+            (BroadcastCommand::Release { object }, _, Some(receiver)) => {
+                receiver.release(state, now, object)
+            }
             (BroadcastCommand::Abort, Some(root), _) => root.abort(state, NEVER, now, out),
             (BroadcastCommand::Abort, None, Some(receiver)) => receiver.abort(state, out),
             (BroadcastCommand::Dead { rank }, ..) => {
@@ -121,16 +132,27 @@ impl BroadcastNode {
                     Some(BroadcastLabel::Digest { sequence }) => {
                         self.digested(now, sequence, status, value as u32, out)
                     }
-                    Some(BroadcastLabel::Sent { line, sequence }) => self.state.sent(line, sequence, status),
+                    Some(BroadcastLabel::Sent { line, sequence }) => {
+                        self.state.sent(line, sequence, status)
+                    }
                     None => {}
                 }
             }
-            Arrival::Room { queue } if queue.class() == Some(self.state.config.class) => self.state.outgoing.set_room(),
+            Arrival::Room { queue } if queue.class() == Some(self.state.config.class) => {
+                self.state.outgoing.set_room()
+            }
             _ => {}
         }
     }
 
-    fn digested(&mut self, now: LocalNs, sequence: u64, status: Status, crc: u32, out: &mut Out<BroadcastEvent>) {
+    fn digested(
+        &mut self,
+        now: LocalNs,
+        sequence: u64,
+        status: Status,
+        crc: u32,
+        out: &mut Out<BroadcastEvent>,
+    ) {
         if let Status::Refused(missing) = status {
             out.notify(BroadcastEvent::Refused { missing });
             self.is_out = true;
@@ -172,7 +194,9 @@ impl BroadcastNode {
             receiver.packet_received(preamble.to_group, datagram.congestion_marked, now);
         }
         match (&mut self.root, &mut self.receiver) {
-            (Some(root), _) if !matches!(frame, BroadcastFrame::Data(_) | BroadcastFrame::Announce(_)) => {
+            (Some(root), _)
+                if !matches!(frame, BroadcastFrame::Data(_) | BroadcastFrame::Announce(_)) =>
+            {
                 Self::at_root(root, &mut self.state, now, &from, &frame, out);
                 if let BroadcastFrame::Suspect { place } = frame {
                     self.remove(&[place], now, out);
@@ -184,7 +208,12 @@ impl BroadcastNode {
     }
 
     /// Notifies whoever still counts on this member that it is out.
-    fn is_asked_though_out(&mut self, now: LocalNs, datagram: &Datagram<'_>, out: &mut Out<BroadcastEvent>) {
+    fn is_asked_though_out(
+        &mut self,
+        now: LocalNs,
+        datagram: &Datagram<'_>,
+        out: &mut Out<BroadcastEvent>,
+    ) {
         let Some((preamble, frame)) = BroadcastFrame::parse(datagram.head) else { return };
         let says_the_same = matches!(frame, BroadcastFrame::Suspect { .. });
         if preamble.key == self.state.config.key
@@ -195,7 +224,8 @@ impl BroadcastNode {
         }
     }
 
-    /// Handles something of another view: joins a view that counts, and notifies a member that is in another one.
+    /// Handles something of another view: joins a view that counts, and notifies a member that is
+    /// in another one.
     fn other_view(
         &mut self,
         now: LocalNs,
@@ -230,7 +260,9 @@ impl BroadcastNode {
                 }
             }
             BroadcastFrame::Need(needs) => root.needed(state, from.place, needs, now),
-            BroadcastFrame::Have { block, held } => root.have(state, from.place, *block, *held, out),
+            BroadcastFrame::Have { block, held } => {
+                root.have(state, from.place, *block, *held, out)
+            }
             BroadcastFrame::Abort { object } => root.abort(state, *object, now, out),
             _ => {}
         }
@@ -250,7 +282,12 @@ impl Engine for BroadcastNode {
     type Command = BroadcastCommand;
     type Event = BroadcastEvent;
 
-    fn input(&mut self, now: LocalNs, input: Input<'_, BroadcastCommand>, out: &mut Out<BroadcastEvent>) -> More {
+    fn input(
+        &mut self,
+        now: LocalNs,
+        input: Input<'_, BroadcastCommand>,
+        out: &mut Out<BroadcastEvent>,
+    ) -> More {
         if self.is_out {
             if let Input::Arrival(Arrival::Datagram(datagram)) = input {
                 self.is_asked_though_out(now, &datagram, out);

@@ -1,4 +1,5 @@
-//! The objects of a cast that are not yet with everybody: where each lies in memory and in the sequence.
+//! The objects of a cast that are not yet with everybody: where each lies in memory and in the
+//! sequence.
 //!
 //! # Invariants
 //! I1. Objects end in the order of their numbers.
@@ -9,7 +10,8 @@ use alloc::vec::Vec;
 
 use crate::wire::Span;
 
-/// Objects that can be open: as many short messages as fit between two synchronisations, several times.
+/// Objects that can be open: as many short messages as fit between two synchronisations, several
+/// times.
 pub(super) const OPEN_MAX: u32 = 256;
 
 /// Where an object goes at a receiver.
@@ -40,7 +42,8 @@ impl Object {
         self.first.saturating_add(self.length.div_ceil(u64::from(symbol)).max(1))
     }
 
-    /// Returns where the symbol with `sequence` lies; `None` when it is not of this object, or there is no place yet.
+    /// Returns where the symbol with `sequence` lies; `None` when it is not of this object, or
+    /// there is no place yet.
     pub(super) fn span(&self, sequence: u64, symbol: u32) -> Option<Span> {
         if sequence >= self.end(symbol) {
             return None;
@@ -94,7 +97,10 @@ impl Objects {
         }
         let entry = &mut self.open[(object.number % OPEN_MAX) as usize];
         let kept = entry.get_or_insert(object);
-        if kept.first != object.first || kept.length != object.length || kept.number != object.number {
+        if kept.first != object.first
+            || kept.length != object.length
+            || kept.number != object.number
+        {
             return false;
         }
         while self.known - self.first < OPEN_MAX && self.get(self.known).is_some() {
@@ -103,7 +109,8 @@ impl Objects {
         true
     }
 
-    /// Gives a place to the long object with this number among the long ones that has none yet; says which.
+    /// Gives a place to the long object with this number among the long ones that has none yet;
+    /// says which.
     pub(super) fn give_place(&mut self, long: u32, at: Span) -> Option<Object> {
         let waits = |object: &&mut Object| object.size == Size::Long(long) && object.at.is_none();
         let object = self.open.iter_mut().flatten().find(waits)?;
@@ -149,7 +156,10 @@ mod tests {
     fn span__of_the_last_symbol_is_the_rest() {
         let object = object(0, 10, 250);
         assert_eq!(object.end(100), 13);
-        assert_eq!(object.span(12, 100), Some(Span { region: RegionId(1), offset: 1200, length: 50 }));
+        assert_eq!(
+            object.span(12, 100),
+            Some(Span { region: RegionId(1), offset: 1200, length: 50 })
+        );
         assert_eq!((object.span(9, 100), object.span(13, 100)), (None, None));
     }
 

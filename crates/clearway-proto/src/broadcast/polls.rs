@@ -1,23 +1,26 @@
-//! When the root asks how far everybody is: with every 64 symbols, at the end of a long object, once for many short messages, and
-//! again and again at the tail until everything is stable.
+//! When the root asks how far everybody is: with every 64 symbols, at the end of a long object,
+//! once for many short messages, and again and again at the tail until everything is stable.
 //!
-//! A long object behind which others leave at once has a question of its own if it took longer than a round trip to leave, and otherwise shares
-//! that of the next: an answer comes a round trip later anyway. So where sharing ends is measured: at the bytes that are under way.
+//! A long object behind which others leave at once has a question of its own if it took longer than
+//! a round trip to leave, and otherwise shares that of the next: an answer comes a round trip later
+//! anyway. So where sharing ends is measured: at the bytes that are under way.
 //!
 //! # Source
-//! Synchronisation that is delayed and shared by many messages is LA-MPI's; its published code had that or reliability, never both.
+//! Synchronisation that is delayed and shared by many messages is LA-MPI's; its published code had
+//! that or reliability, never both.
 
 use super::receive_window::BLOCK;
 use crate::base::{LocalNs, Nanos};
 
-/// The first time without an answer after which is asked again: some round trips, but never longer than what is short beside a
-/// retransmission of TCP.
+/// The first time without an answer after which is asked again: some round trips, but never longer
+/// than what is short beside a retransmission of TCP.
 const FIRST_TRIPS: u64 = 4;
 const FIRST_GAP: Nanos = Nanos::from_micros(500);
 /// The longest.
 const LONGEST_GAP: Nanos = Nanos::from_millis(50);
 
-/// Polls in the time after which a silent member is put out: one that hears nothing of that many is not unlucky.
+/// Polls in the time after which a silent member is put out: one that hears nothing of that many is
+/// not unlucky.
 const BEATS: u64 = 16;
 
 /// What leaves the root.
@@ -58,7 +61,8 @@ pub(super) struct Polls {
     gap: Nanos,
     first: Nanos,
     due: LocalNs,
-    /// When the last poll of its own left, and how long the next one may wait for those whom no other reaches.
+    /// When the last poll of its own left, and how long the next one may wait for those whom no
+    /// other reaches.
     beat_at: LocalNs,
     most: Nanos,
     /// When was asked last.
@@ -90,8 +94,15 @@ impl Polls {
         }
     }
 
-    /// Records that the symbol with `sequence` leaves at `slot`, where a round trip takes `trip`; says whether a poll goes with it.
-    pub(super) fn left(&mut self, leaves: Departure, sequence: u64, slot: LocalNs, trip: Nanos) -> bool {
+    /// Records that the symbol with `sequence` leaves at `slot`, where a round trip takes `trip`;
+    /// says whether a poll goes with it.
+    pub(super) fn left(
+        &mut self,
+        leaves: Departure,
+        sequence: u64,
+        slot: LocalNs,
+        trip: Nanos,
+    ) -> bool {
         match leaves {
             Departure::Again => {}
             Departure::Short => self.shorts += 1,
@@ -109,7 +120,8 @@ impl Polls {
         let is_seam = leaves == Departure::Seam && slot.since(self.asked_at) >= trip;
         let is_last = leaves == Departure::End || is_seam || sequence + 1 == self.flush;
         let counted = self.symbols >= self.every || self.shorts >= self.short_every;
-        // While somebody is silent, what many symbols carry would only put off the answer to what is asked by itself.
+        // While somebody is silent, what many symbols carry would only put off the answer to what
+        // is asked by itself.
         let asks = leaves != Departure::Again && (is_last || counted && !self.somebody_is_silent());
         if asks {
             self.is_for_silent = false;
@@ -123,7 +135,8 @@ impl Polls {
         self.flush = sequence;
     }
 
-    /// Records that everybody has more, and how long a round trip takes: the next gap is a short one again.
+    /// Records that everybody has more, and how long a round trip takes: the next gap is a short
+    /// one again.
     pub(super) fn progress(&mut self, now: LocalNs, trip: Nanos) {
         self.first = trip.times(FIRST_TRIPS).min(FIRST_GAP);
         self.hurry(now);
@@ -135,8 +148,9 @@ impl Polls {
         self.due = self.due.min(now + self.gap);
     }
 
-    /// Records that everybody has answered. After an answer to what was asked because somebody was silent, one poll more without any is enough to ask
-    /// by itself again: perhaps what symbols carry reaches nobody any more.
+    /// Records that everybody has answered. After an answer to what was asked because somebody was
+    /// silent, one poll more without any is enough to ask by itself again: perhaps what symbols
+    /// carry reaches nobody any more.
     pub(super) fn answered(&mut self) {
         self.unanswered = u32::from(self.is_for_silent);
     }
@@ -150,8 +164,8 @@ impl Polls {
         self.due
     }
 
-    /// Records that a poll of its own leaves at `at`; the next one comes at the latest when a sixteenth of the silence is over, and then if nothing
-    /// waits for an answer.
+    /// Records that a poll of its own leaves at `at`; the next one comes at the latest when a
+    /// sixteenth of the silence is over, and then if nothing waits for an answer.
     pub(super) fn beat(&mut self, at: LocalNs, waits: Pending) {
         self.beat_at = at;
         self.is_for_silent = self.somebody_is_silent();
@@ -182,10 +196,12 @@ mod tests {
     #[test]
     fn left__one_poll_for_many_short_messages_and_one_for_each_long_object() {
         let mut polls = Polls::new(4096, 16, SILENCE, LocalNs(0));
-        let asks: Vec<u64> = (0..40).filter(|at| polls.left(Departure::Short, *at, LocalNs(*at), TRIP)).collect();
+        let asks: Vec<u64> =
+            (0..40).filter(|at| polls.left(Departure::Short, *at, LocalNs(*at), TRIP)).collect();
         assert_eq!(asks, [15, 31]);
         assert!(
-            !polls.left(Departure::Long, 40, LocalNs(40), TRIP) && polls.left(Departure::End, 41, LocalNs(41), TRIP)
+            !polls.left(Departure::Long, 40, LocalNs(40), TRIP)
+                && polls.left(Departure::End, 41, LocalNs(41), TRIP)
         );
         polls.answered();
         assert!(
@@ -205,12 +221,20 @@ mod tests {
         // Objects of two symbols, one symbol each 100 ns.
         let asks: Vec<u64> = (1..=40)
             .filter(|at| {
-                polls.left(if at % 2 == 0 { Departure::Seam } else { Departure::Long }, *at, LocalNs(at * 100), TRIP)
+                polls.left(
+                    if at % 2 == 0 { Departure::Seam } else { Departure::Long },
+                    *at,
+                    LocalNs(at * 100),
+                    TRIP,
+                )
             })
             .collect();
         assert_eq!(asks, [10, 20, 30, 40], "once in a round trip");
         assert!(!polls.left(Departure::Long, 41, LocalNs(4_100), TRIP));
-        assert!(polls.left(Departure::End, 42, LocalNs(4_200), TRIP), "behind the last one nothing would ask");
+        assert!(
+            polls.left(Departure::End, 42, LocalNs(4_200), TRIP),
+            "behind the last one nothing would ask"
+        );
         assert!(
             polls.left(Departure::Seam, 80, LocalNs(5_200), TRIP),
             "what takes a round trip is asked about by itself"
@@ -227,7 +251,10 @@ mod tests {
             polls.beat(due, Pending::Something);
             gaps.push(polls.due().since(due).0 / 1_000);
         }
-        assert_eq!(gaps, [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 50_000, 50_000, 50_000, 50_000]);
+        assert_eq!(
+            gaps,
+            [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 50_000, 50_000, 50_000, 50_000]
+        );
         assert!(polls.somebody_is_silent());
         polls.answered();
         assert!(!polls.somebody_is_silent());
@@ -244,11 +271,15 @@ mod tests {
     fn left__a_stream_of_symbols_does_not_put_off_what_the_silent_are_asked() {
         let mut polls = Polls::new(4096, 16, SILENCE, LocalNs(0));
         let ms = |at: u64| LocalNs(at * 1_000_000);
-        let asks: Vec<u64> = (0..1_900).filter(|at| polls.left(Departure::Long, *at, ms(*at), TRIP)).collect();
+        let asks: Vec<u64> =
+            (0..1_900).filter(|at| polls.left(Departure::Long, *at, ms(*at), TRIP)).collect();
         assert_eq!(asks, [63, 127], "what nobody answers is not asked again and again");
         assert_eq!(polls.due(), LocalNs(0) + FIRST_GAP);
         polls.answered();
-        assert!(polls.left(Departure::Long, 1_900, ms(1_900), TRIP), "symbols carry what all are asked");
+        assert!(
+            polls.left(Departure::Long, 1_900, ms(1_900), TRIP),
+            "symbols carry what all are asked"
+        );
         assert_eq!(polls.due(), ms(1_900) + FIRST_GAP);
     }
 }

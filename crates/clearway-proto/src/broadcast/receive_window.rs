@@ -1,9 +1,11 @@
-//! Which symbols of the cast lie here: two bits and a check for each sequence that some member may still miss.
+//! Which symbols of the cast lie here: two bits and a check for each sequence that some member may
+//! still miss.
 //!
 //! # Model
-//! Sequences below the *floor* are with every member and forgotten. From the floor's block on there is a ring of blocks of 64
-//! sequences. A symbol is *placed* when it was copied to where it belongs, and *held* when the digest of that memory was found
-//! to be the sender's: what comes again meanwhile cannot overwrite what is being looked at.
+//! Sequences below the *floor* are with every member and forgotten. From the floor's block on there
+//! is a ring of blocks of 64 sequences. A symbol is *placed* when it was copied to where it
+//! belongs, and *held* when the digest of that memory was found to be the sender's: what comes
+//! again meanwhile cannot overwrite what is being looked at.
 //!
 //! # Invariants
 //! I1. `floor <= received`, and everything below `received` is held.
@@ -113,12 +115,18 @@ impl ReceiveWindow {
 
     pub(super) fn is_placed(&self, sequence: u64) -> bool {
         sequence < self.received
-            || self.covers(sequence) && self.placed[self.word(sequence / BLOCK)] & bit(sequence) != 0
+            || self.covers(sequence)
+                && self.placed[self.word(sequence / BLOCK)] & bit(sequence) != 0
     }
 
-    /// Returns what can be handed on of `block`. Below the floor nothing can: that memory was given back.
+    /// Returns what can be handed on of `block`. Below the floor nothing can: that memory was given
+    /// back.
     pub(super) fn held(&self, block: u64) -> u64 {
-        if self.is_inside(block) { self.held[self.word(block)] & !below(block, self.floor) } else { 0 }
+        if self.is_inside(block) {
+            self.held[self.word(block)] & !below(block, self.floor)
+        } else {
+            0
+        }
     }
 
     /// Returns what is known of a symbol in the ring.
@@ -126,7 +134,8 @@ impl ReceiveWindow {
         self.facts[self.place_of(sequence)]
     }
 
-    /// Records that a symbol was copied to its place. The caller has found that it is covered and not placed.
+    /// Records that a symbol was copied to its place. The caller has found that it is covered and
+    /// not placed.
     pub(super) fn place(&mut self, sequence: u64, fact: HeldSymbol) {
         let (word, at) = (self.word(sequence / BLOCK), self.place_of(sequence));
         self.placed[word] |= bit(sequence);
@@ -138,7 +147,9 @@ impl ReceiveWindow {
     pub(super) fn keep(&mut self, sequence: u64) {
         let word = self.word(sequence / BLOCK);
         self.held[word] |= bit(sequence);
-        while self.covers(self.received) && self.held[self.word(self.received / BLOCK)] & bit(self.received) != 0 {
+        while self.covers(self.received)
+            && self.held[self.word(self.received / BLOCK)] & bit(self.received) != 0
+        {
             self.received += 1;
         }
     }
@@ -153,7 +164,10 @@ impl ReceiveWindow {
     pub(super) fn awaits(&self, sequence: u64) -> bool {
         sequence >= self.received
             && self.covers(sequence)
-            && self.placed[self.word(sequence / BLOCK)] & !self.held[self.word(sequence / BLOCK)] & bit(sequence) != 0
+            && self.placed[self.word(sequence / BLOCK)]
+                & !self.held[self.word(sequence / BLOCK)]
+                & bit(sequence)
+                != 0
     }
 
     /// Returns what is not placed of `block`, below `sequence`.

@@ -1,11 +1,14 @@
-//! A member that is not the root: puts symbols where they belong, tells what is whole, and serves others.
+//! A member that is not the root: puts symbols where they belong, tells what is whole, and serves
+//! others.
 //!
 //! # Model
-//! A symbol is copied to its place and digested there; only what the root's memory held is kept. A member that is asked for what is missing
-//! serves what it has; what it has not it gets for itself first, and then hands on.
+//! A symbol is copied to its place and digested there; only what the root's memory held is kept. A
+//! member that is asked for what is missing serves what it has; what it has not it gets for itself
+//! first, and then hands on.
 //!
 //! # Invariants
-//! I1. Objects are reported in order, once, whole, and only after every byte was found to be the root's.
+//! I1. Objects are reported in order, once, whole, and only after every byte was found to be the
+//!     root's.
 //!
 //! # Not here
 //! What is asked for (`asking`), and what is said of it (`reporting`).
@@ -15,7 +18,9 @@ use alloc::vec::Vec;
 
 use super::child_reports::is_later;
 use super::context::BroadcastEvent;
-use super::frame::{Algorithm, Announce, BlockNack, BroadcastFrame, Nacks, ObjectExtent, Poll, Preamble, Symbol};
+use super::frame::{
+    Algorithm, Announce, BlockNack, BroadcastFrame, Nacks, ObjectExtent, Poll, Preamble, Symbol,
+};
 use super::objects::{OPEN_MAX, Object, Size};
 use super::receive_window::HeldSymbol;
 use super::repair::{PollOrdering, RepairRequests};
@@ -43,7 +48,8 @@ pub(super) struct Receiver {
     given: u32,
     /// The next long object to be told of.
     announced: u32,
-    /// The next object to be told, how many before it were short messages, and how many up to each of the last objects.
+    /// The next object to be told, how many before it were short messages, and how many up to each
+    /// of the last objects.
     told: u32,
     shorts: u32,
     shorts_at: Vec<(u32, u32)>,
@@ -91,7 +97,11 @@ impl Receiver {
                 }
                 self.symbol(state, now, relay.then_some(preamble.algorithm), symbol, body, out);
                 let is_behind = preamble.to_group;
-                let order = if is_behind { PollOrdering::Behind(symbol.sequence + 1) } else { PollOrdering::Loose };
+                let order = if is_behind {
+                    PollOrdering::Behind(symbol.sequence + 1)
+                } else {
+                    PollOrdering::Loose
+                };
                 self.asked_by(state, now, preamble.poll, order, out);
             }
             BroadcastFrame::Announce(announce) => {
@@ -118,7 +128,8 @@ impl Receiver {
         }
     }
 
-    /// Records a message of the root, which perhaps came through the group and was perhaps marked by the network.
+    /// Records a message of the root, which perhaps came through the group and was perhaps marked
+    /// by the network.
     pub(super) fn packet_received(&mut self, to_group: bool, is_marked: bool, now: LocalNs) {
         self.root_heard = now;
         self.reporting.packet_received(to_group, is_marked);
@@ -176,7 +187,13 @@ impl Receiver {
         let Span { region, offset, .. } = state.config.slots;
         let at = Some(Span { region, offset: offset + slot * symbol_length, length });
         let (number, first, length) = (symbol.object, symbol.sequence, u64::from(length));
-        (length <= symbol_length).then_some(Object { number, first, length, size: Size::Short(symbol.number), at })
+        (length <= symbol_length).then_some(Object {
+            number,
+            first,
+            length,
+            size: Size::Short(symbol.number),
+            at,
+        })
     }
 
     /// Handles the digest of a symbol's place.
@@ -222,7 +239,10 @@ impl Receiver {
             && object.end(state.config.symbol) <= state.holding.received()
             && let Some(at) = object.at
         {
-            out.notify(BroadcastEvent::Received { object: self.told, at: Span { length: object.length as u32, ..at } });
+            out.notify(BroadcastEvent::Received {
+                object: self.told,
+                at: Span { length: object.length as u32, ..at },
+            });
             self.shorts += u32::from(matches!(object.size, Size::Short(_)));
             self.shorts_at[(self.told % OPEN_MAX) as usize] = (self.told, self.shorts);
             self.told += 1;
@@ -230,15 +250,31 @@ impl Receiver {
     }
 
     /// Handles the announcement of a long object.
-    pub(super) fn announced(&mut self, state: &mut MemberState, announce: &Announce, out: &mut Out<BroadcastEvent>) {
+    pub(super) fn announced(
+        &mut self,
+        state: &mut MemberState,
+        announce: &Announce,
+        out: &mut Out<BroadcastEvent>,
+    ) {
         let Announce { object, first, length, number } = *announce;
-        if !state.objects.covers(object) || state.objects.get(object).is_some() || length > u64::from(u32::MAX) {
+        if !state.objects.covers(object)
+            || state.objects.get(object).is_some()
+            || length > u64::from(u32::MAX)
+        {
             return;
         }
-        if !state.objects.insert(Object { number: object, first, length, size: Size::Long(number), at: None }) {
+        if !state.objects.insert(Object {
+            number: object,
+            first,
+            length,
+            size: Size::Long(number),
+            at: None,
+        }) {
             return;
         }
-        if let Some(place) = self.places[(number % OPEN_MAX) as usize].filter(|_| number < self.given) {
+        if let Some(place) =
+            self.places[(number % OPEN_MAX) as usize].filter(|_| number < self.given)
+        {
             self.put(state, number, place, object, length, out);
         }
         self.notify_announced(state, out);
@@ -246,17 +282,27 @@ impl Receiver {
 
     /// Tells of long objects in order, so that places can be given in order.
     fn notify_announced(&mut self, state: &MemberState, out: &mut Out<BroadcastEvent>) {
-        let next = |number: u32| state.objects.all().find(move |object| object.size == Size::Long(number));
+        let next =
+            |number: u32| state.objects.all().find(move |object| object.size == Size::Long(number));
         while let Some(object) = next(self.announced) {
             if self.announced >= self.given {
-                out.notify(BroadcastEvent::Announced { object: object.number, length: object.length });
+                out.notify(BroadcastEvent::Announced {
+                    object: object.number,
+                    length: object.length,
+                });
             }
             self.announced += 1;
         }
     }
 
     /// Takes the application's place for the next long object.
-    pub(super) fn place(&mut self, state: &mut MemberState, now: LocalNs, into: Span, out: &mut Out<BroadcastEvent>) {
+    pub(super) fn place(
+        &mut self,
+        state: &mut MemberState,
+        now: LocalNs,
+        into: Span,
+        out: &mut Out<BroadcastEvent>,
+    ) {
         let number = self.given;
         if self.places[(number % OPEN_MAX) as usize].is_some() {
             out.notify(BroadcastEvent::TryAgain { from: into });
@@ -343,13 +389,20 @@ impl Receiver {
         if self.aborting {
             self.abort(state, out);
         }
-        // Before what is asked for: repairs of an object that is not known here are worth nothing, and the report says so.
+        // Before what is asked for: repairs of an object that is not known here are worth nothing,
+        // and the report says so.
         self.reporting.polled(state, self.credit(state), now, out);
         self.asking.polled(state, order, now, out);
     }
 
-    /// Enters another view: what was said in the one before counts no more, and what had ended before has ended in this one.
-    pub(super) fn viewed(&mut self, state: &MemberState, now: LocalNs, out: &mut Out<BroadcastEvent>) {
+    /// Enters another view: what was said in the one before counts no more, and what had ended
+    /// before has ended in this one.
+    pub(super) fn viewed(
+        &mut self,
+        state: &MemberState,
+        now: LocalNs,
+        out: &mut Out<BroadcastEvent>,
+    ) {
         self.root_heard = now;
         self.asking.restart(now);
         self.reporting.restart(now);
@@ -377,7 +430,8 @@ impl Receiver {
         self.reporting.freed(state, credit, now);
     }
 
-    /// Serves a member below that misses something: what is here leaves, the rest when it is. A successor root also learns what is here.
+    /// Serves a member below that misses something: what is here leaves, the rest when it is. A
+    /// successor root also learns what is here.
     pub(super) fn needed(
         &mut self,
         state: &mut MemberState,
@@ -393,23 +447,35 @@ impl Receiver {
                 state.send(place, &BroadcastFrame::Have { block: need.block, held }, 0, out);
             }
         }
-        // A symbol that comes to that one from elsewhere anyway is not kept in mind for it; a neighbour asks elsewhere soon.
+        // A symbol that comes to that one from elsewhere anyway is not kept in mind for it; a
+        // neighbour asks elsewhere soon.
         let hands_on = match state.algorithm {
             Algorithm::Multicast => state.links.children.contains(&place),
             Algorithm::Chain => state.links.after == Some(place),
             Algorithm::Tree => state.links.juniors.contains(&place),
-            Algorithm::Segments => state.links.after == Some(place) || state.links.children.contains(&place),
+            Algorithm::Segments => {
+                state.links.after == Some(place) || state.links.children.contains(&place)
+            }
         };
         let patience = state.patience();
         for need in needs.iter().filter(|need| state.holding.is_inside(need.block)) {
             let held = state.holding.held(need.block);
             let missing = if hands_on { need.missing } else { need.missing & held };
-            let fresh = if state.algorithm == Algorithm::Multicast { 0 } else { !held | state.turned(need.block) };
+            let fresh = if state.algorithm == Algorithm::Multicast {
+                0
+            } else {
+                !held | state.turned(need.block)
+            };
             state.outgoing.repair(line, BlockNack { missing, ..need }, fresh, now, patience);
         }
     }
 
-    pub(super) fn tick(&mut self, state: &mut MemberState, now: LocalNs, out: &mut Out<BroadcastEvent>) {
+    pub(super) fn tick(
+        &mut self,
+        state: &mut MemberState,
+        now: LocalNs,
+        out: &mut Out<BroadcastEvent>,
+    ) {
         self.asking.tick(state, now, out);
         self.reporting.tick(state, self.credit(state), now, out);
     }

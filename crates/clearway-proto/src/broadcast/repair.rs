@@ -1,15 +1,18 @@
-//! What a receiver asks for, of whom and when: a neighbour first, and the one above only for what that one did not bring.
+//! What a receiver asks for, of whom and when: a neighbour first, and the one above only for what
+//! that one did not bring.
 //!
 //! # Model
-//! A gap is asked for when three newer symbols are here and a quarter of a round trip has passed, and at once when a poll that came
-//! behind everything says so. A poll that came another way may be ahead of what is still coming: what lies behind the newest symbol
-//! is then asked for when nothing has come for a round trip. Through a group every neighbour has nearly everything, so that the
-//! root repairs a share of what its neighbours lose and not of what all lose, and what was asked for is asked of the one above in the
-//! tree of reports when no answer has come for a round trip.
+//! A gap is asked for when three newer symbols are here and a quarter of a round trip has passed,
+//! and at once when a poll that came behind everything says so. A poll that came another way may be
+//! ahead of what is still coming: what lies behind the newest symbol is then asked for when nothing
+//! has come for a round trip. Through a group every neighbour has nearly everything, so that the
+//! root repairs a share of what its neighbours lose and not of what all lose, and what was asked
+//! for is asked of the one above in the tree of reports when no answer has come for a round trip.
 //!
-//! Along a chain or tree it is the source of the symbols that is asked. Between it and here they may stand in queues for many round
-//! trips of a poll, so that silence says nothing: only the last symbol is then asked for, and what it comes before was lost; and the
-//! first, because the source may have no place for the last one before others have the first.
+//! Along a chain or tree it is the source of the symbols that is asked. Between it and here they
+//! may stand in queues for many round trips of a poll, so that silence says nothing: only the last
+//! symbol is then asked for, and what it comes before was lost; and the first, because the source
+//! may have no place for the last one before others have the first.
 //!
 //! # Invariants
 //! I1. Nothing is asked for twice within a round trip.
@@ -25,8 +28,8 @@ use crate::wire::Out;
 const REORDER: u64 = 3;
 /// Messages of needs in one go: a quarter of the largest window; the next poll asks for the rest.
 const NEEDS: usize = 4;
-/// Times that an answer may take after which the one from whom symbols come is taken to get none itself: it may have to ask some
-/// times as well.
+/// Times that an answer may take after which the one from whom symbols come is taken to get none
+/// itself: it may have to ask some times as well.
 const STUCK: u64 = 8;
 
 /// Whether a poll can have overtaken symbols that left before it.
@@ -56,7 +59,8 @@ pub(super) struct RepairRequests {
     due: Option<LocalNs>,
     /// Behind the last symbol that came, whether there was a place for it or not.
     seen: u64,
-    /// The edge that the last poll told of, when a symbol last came, and when one last closed the first gap, or there came to be one.
+    /// The edge that the last poll told of, when a symbol last came, and when one last closed the
+    /// first gap, or there came to be one.
     edge: u64,
     came_at: LocalNs,
     moved_at: LocalNs,
@@ -98,7 +102,12 @@ impl RepairRequests {
     }
 
     /// Records that a symbol was not what the sender's memory held.
-    pub(super) fn damaged(&self, state: &MemberState, sequence: u64, out: &mut Out<BroadcastEvent>) {
+    pub(super) fn damaged(
+        &self,
+        state: &MemberState,
+        sequence: u64,
+        out: &mut Out<BroadcastEvent>,
+    ) {
         Self::ask(state, sequence, sequence + 1, RepairSource::Near, out);
     }
 
@@ -128,7 +137,12 @@ impl RepairRequests {
         }
     }
 
-    pub(super) fn tick(&mut self, state: &MemberState, now: LocalNs, out: &mut Out<BroadcastEvent>) {
+    pub(super) fn tick(
+        &mut self,
+        state: &MemberState,
+        now: LocalNs,
+        out: &mut Out<BroadcastEvent>,
+    ) {
         if self.due.is_none_or(|at| at > now) {
             return;
         }
@@ -145,7 +159,8 @@ impl RepairRequests {
         self.due = (!is_whole && !is_silent).then_some(rest_is_over);
     }
 
-    /// Asks for the first and the last symbol below `edge`, if they were not asked for: what comes of them says what else was lost.
+    /// Asks for the first and the last symbol below `edge`, if they were not asked for: what comes
+    /// of them says what else was lost.
     fn ask_of_ends(&self, state: &MemberState, edge: u64, out: &mut Out<BroadcastEvent>) {
         let first = state.holding.received();
         // Through a group, what one has not got for so long its neighbour may lack as well.
@@ -158,19 +173,31 @@ impl RepairRequests {
         }
     }
 
-    /// Returns the sequence below which a gap is no symbol that is only late: three have come behind it, or the last one that has left.
+    /// Returns the sequence below which a gap is no symbol that is only late: three have come
+    /// behind it, or the last one that has left.
     fn newest(&self, state: &MemberState) -> u64 {
         let is_last = state.algorithm != Algorithm::Multicast && self.seen == self.edge;
         if is_last { self.edge } else { state.holding.highest().saturating_sub(REORDER) }
     }
 
-    /// Asks near by for what is missing below `edge` and was not asked for, and above for what was and did not come.
-    fn ask_below(&mut self, state: &MemberState, edge: u64, now: LocalNs, out: &mut Out<BroadcastEvent>) {
+    /// Asks near by for what is missing below `edge` and was not asked for, and above for what was
+    /// and did not come.
+    fn ask_below(
+        &mut self,
+        state: &MemberState,
+        edge: u64,
+        now: LocalNs,
+        out: &mut Out<BroadcastEvent>,
+    ) {
         let received = state.holding.received();
         // As long as the first gap moves, what was asked for is on its way.
         if received < self.asked && now.since(self.asked_at.max(self.moved_at)) > state.patience() {
             let is_stuck = now.since(self.moved_at) > state.reports.time_out().times(STUCK);
-            let whom = if state.is_fed_by_group() || is_stuck { RepairSource::Parent } else { RepairSource::Near };
+            let whom = if state.is_fed_by_group() || is_stuck {
+                RepairSource::Parent
+            } else {
+                RepairSource::Near
+            };
             Self::ask(state, 0, self.asked, whom, out);
             self.asked_at = now;
         }
@@ -183,8 +210,15 @@ impl RepairRequests {
         }
     }
 
-    /// Asks for what is missing from sequence `from` on below `edge`; returns up to where it fitted.
-    fn ask(state: &MemberState, from: u64, edge: u64, whom: RepairSource, out: &mut Out<BroadcastEvent>) -> u64 {
+    /// Asks for what is missing from sequence `from` on below `edge`; returns up to where it
+    /// fitted.
+    fn ask(
+        state: &MemberState,
+        from: u64,
+        edge: u64,
+        whom: RepairSource,
+        out: &mut Out<BroadcastEvent>,
+    ) -> u64 {
         let near = match (whom, state.algorithm) {
             (RepairSource::Near, Algorithm::Multicast) => state.links.near,
             (RepairSource::Near, Algorithm::Chain) => state.links.before,

@@ -1,10 +1,12 @@
-//! What a receiver says of itself and of those below it, and when: one report for each poll, however much comes in between.
+//! What a receiver says of itself and of those below it, and when: one report for each poll,
+//! however much comes in between.
 //!
 //! # Model
-//! A poll is answered when all children have answered: at the end of all objects as soon as everything is here, or after half a
-//! round trip without; in the middle at once where something is missing, otherwise when what came has been looked at; at once where
-//! an object is not known, so that it is announced again. A member that had to say that something is missing at the end of all objects says so
-//! again when it is here, because nobody polls behind.
+//! A poll is answered when all children have answered: at the end of all objects as soon as
+//! everything is here, or after half a round trip without; in the middle at once where something is
+//! missing, otherwise when what came has been looked at; at once where an object is not known, so
+//! that it is announced again. A member that had to say that something is missing at the end of all
+//! objects says so again when it is here, because nobody polls behind.
 //!
 //! # Invariants
 //! I1. Others have reported in this view what a report claims for them.
@@ -26,7 +28,8 @@ pub(super) struct ReportSender {
     last: Option<ProgressReport>,
     /// Messages that came through the group.
     heard: u32,
-    /// Symbols that were missed at first, were marked and were new, since the beginning, and at the last report.
+    /// Symbols that were missed at first, were marked and were new, since the beginning, and at the
+    /// last report.
     counts: [u64; 3],
     counted: [u64; 3],
     lately: LossAverage,
@@ -36,7 +39,8 @@ pub(super) struct ReportSender {
     is_parked: bool,
 }
 
-/// Of fewer symbols a share lost says little: of the 64 between two polls one receiver of seven often misses 3 % where 1 % is lost.
+/// Of fewer symbols a share lost says little: of the 64 between two polls one receiver of seven
+/// often misses 3 % where 1 % is lost.
 const SAMPLE: u64 = 512;
 
 /// Symbols missed, of all, of which older ones count less and less.
@@ -86,7 +90,8 @@ impl ReportSender {
         self.due
     }
 
-    /// Records a message of the root, which perhaps came through the group and was perhaps marked by the network.
+    /// Records a message of the root, which perhaps came through the group and was perhaps marked
+    /// by the network.
     pub(super) fn packet_received(&mut self, to_group: bool, is_marked: bool) {
         self.heard = self.heard.saturating_add(u32::from(to_group));
         self.counts[1] += u64::from(is_marked);
@@ -156,7 +161,9 @@ impl ReportSender {
     /// Reports when the root may wait for slots or places that are there.
     pub(super) fn freed(&mut self, state: &MemberState, credit: ApplicationCredit, now: LocalNs) {
         let own = self.own(state, credit);
-        let (Some(last), Some(merged)) = (self.last, state.reports.merged(Some(own), now)) else { return };
+        let (Some(last), Some(merged)) = (self.last, state.reports.merged(Some(own), now)) else {
+            return;
+        };
         if merged.places > last.places || merged.slots > last.slots.saturating_add(credit.all / 2) {
             self.soon(now, state.quiet());
         }
@@ -174,11 +181,15 @@ impl ReportSender {
         }
         // Perhaps the group does not reach these children: the poll must reach them another way.
         let poll = state.poll();
-        state.reports.unanswered().for_each(|child| state.send(child, &poll, state.reports.poll(), out));
+        state
+            .reports
+            .unanswered()
+            .for_each(|child| state.send(child, &poll, state.reports.poll(), out));
         self.report(state, credit, now, out);
     }
 
-    /// Leaves the others alone, or comes back to them, by how far behind this member is and for how long.
+    /// Leaves the others alone, or comes back to them, by how far behind this member is and for how
+    /// long.
     fn park(&mut self, state: &MemberState, now: LocalNs) {
         let SlowReceivers::Park(patience) = state.config.slow_receivers else { return };
         let behind = state.edge.saturating_sub(state.holding.received());
@@ -192,7 +203,8 @@ impl ReportSender {
 
     /// Returns what this member alone has to say.
     fn own(&self, state: &MemberState, credit: ApplicationCredit) -> ProgressReport {
-        // A symbol that was given up must not be reported: somebody would find it to be with everybody.
+        // A symbol that was given up must not be reported: somebody would find it to be with
+        // everybody.
         let stable = state.holding.received().min(state.end().unwrap_or(u64::MAX));
         ProgressReport {
             received: if self.is_parked { u64::MAX } else { stable },
@@ -217,7 +229,10 @@ impl ReportSender {
             self.counted = self.counts;
             self.lately.add(missed, new);
             let share = |part: u64, all: u64| (part.min(all) * 1_000_000 / all) as u32;
-            self.rates = [share(self.lately.missed, self.lately.all.max(SAMPLE)), share(marked, new + missed)];
+            self.rates = [
+                share(self.lately.missed, self.lately.all.max(SAMPLE)),
+                share(marked, new + missed),
+            ];
             if self.rates[0] > LOST {
                 // The root slows down for it: what comes then is counted anew.
                 self.lately = LossAverage::default();

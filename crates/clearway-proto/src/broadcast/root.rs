@@ -1,9 +1,11 @@
-//! The sender: takes objects, lets them leave as far as credits and the window go, and acts on what is reported and missing.
+//! The sender: takes objects, lets them leave as far as credits and the window go, and acts on what
+//! is reported and missing.
 //!
 //! # Model
-//! Objects are digested symbol by symbol, as far as the slowest member has a slot or a place and the window reaches; what is
-//! digested is wanted by all. Needs of children are gathered for half a round trip: what more than two members miss leaves to
-//! the group again, what fewer miss to the child above them, who serves its own.
+//! Objects are digested symbol by symbol, as far as the slowest member has a slot or a place and
+//! the window reaches; what is digested is wanted by all. Needs of children are gathered for half a
+//! round trip: what more than two members miss leaves to the group again, what fewer miss to the
+//! child above them, who serves its own.
 //!
 //! # Invariants
 //! I1. Nothing leaves for which the slowest member has no memory, by what it reported.
@@ -85,7 +87,8 @@ pub(super) struct Root {
     tell_at: Option<LocalNs>,
     sent_when_told: u64,
     ready: bool,
-    /// Somebody wanted the end before this successor root knew what its predecessor has told to be stable.
+    /// Somebody wanted the end before this successor root knew what its predecessor has told to be
+    /// stable.
     abort_wanted: bool,
     /// All know where the cast was aborted.
     settled: bool,
@@ -134,7 +137,15 @@ impl Root {
         let last = next.checked_sub(1).and_then(|last| state.objects.get(last));
         let end = last.map_or(state.holding.floor(), |last| last.end(state.config.symbol));
         let successor = Some(SuccessorRoot::new(end, now));
-        Self { next, next_sequence: end, current: next, digested: end, successor, ready: true, ..Self::new(state) }
+        Self {
+            next,
+            next_sequence: end,
+            current: next,
+            digested: end,
+            successor,
+            ready: true,
+            ..Self::new(state)
+        }
     }
 
     /// Enters another view: what was reported counts no more, and everybody is asked at once.
@@ -148,26 +159,40 @@ impl Root {
         if let Some(successor) = &mut self.successor {
             successor.restart(now);
         }
-        // A symbol on its way on lines that are no more is asked for again; one that had not left yet leaves on the new ones.
+        // A symbol on its way on lines that are no more is asked for again; one that had not left
+        // yet leaves on the new ones.
         for sequence in state.edge..state.holding.received() {
             state.leave(sequence);
         }
     }
 
     /// Returns the members that have held everybody up for longer than `patience`.
-    pub(super) fn hopeless(&self, state: &MemberState, patience: Nanos, now: LocalNs) -> Option<u16> {
-        let waits = self.ready && state.holding.floor() < state.edge && now.since(self.stuck.1) > patience;
+    pub(super) fn hopeless(
+        &self,
+        state: &MemberState,
+        patience: Nanos,
+        now: LocalNs,
+    ) -> Option<u16> {
+        let waits =
+            self.ready && state.holding.floor() < state.edge && now.since(self.stuck.1) > patience;
         waits.then_some(self.slowest).filter(|place| *place != state.me)
     }
 
-    /// Returns the member that had the least of what has left when all reported last; `None` while nothing is under way.
+    /// Returns the member that had the least of what has left when all reported last; `None` while
+    /// nothing is under way.
     pub(super) fn slowest(&self, state: &MemberState) -> Option<u16> {
         let is_under_way = self.ready && state.holding.floor() < state.edge;
         is_under_way.then_some(self.slowest).filter(|place| *place != state.me)
     }
 
     /// Ends the cast, because a member wants it to end, or has seen it end before `object`.
-    pub(super) fn abort(&mut self, state: &mut MemberState, object: u32, now: LocalNs, out: &mut Out<BroadcastEvent>) {
+    pub(super) fn abort(
+        &mut self,
+        state: &mut MemberState,
+        object: u32,
+        now: LocalNs,
+        out: &mut Out<BroadcastEvent>,
+    ) {
         if object == NEVER && self.successor.is_some() && !state.is_formed {
             self.abort_wanted = true;
             return;
@@ -203,7 +228,13 @@ impl Root {
     }
 
     /// Takes an object.
-    pub(super) fn cast(&mut self, state: &mut MemberState, from: Span, now: LocalNs, out: &mut Out<BroadcastEvent>) {
+    pub(super) fn cast(
+        &mut self,
+        state: &mut MemberState,
+        from: Span,
+        now: LocalNs,
+        out: &mut Out<BroadcastEvent>,
+    ) {
         if state.aborted <= self.next || self.successor.is_some() {
             return;
         }
@@ -248,7 +279,12 @@ impl Root {
     }
 
     /// Asks about everything cast so far as soon as it has left.
-    pub(super) fn flush(&mut self, state: &mut MemberState, now: LocalNs, out: &mut Out<BroadcastEvent>) {
+    pub(super) fn flush(
+        &mut self,
+        state: &mut MemberState,
+        now: LocalNs,
+        out: &mut Out<BroadcastEvent>,
+    ) {
         if state.edge >= self.next_sequence {
             self.beat(state, now, out);
         } else if let Some(polls) = &mut state.polls {
@@ -265,13 +301,16 @@ impl Root {
                 Size::Long(number) => number < self.places,
             };
             let sequence = self.digested;
-            let in_window = sequence < self.window_from.saturating_add(u64::from(state.config.window));
+            let in_window =
+                sequence < self.window_from.saturating_add(u64::from(state.config.window));
             if !has_room || !in_window || !state.holding.covers(sequence) {
                 return;
             }
             let Some(span) = object.span(sequence, state.config.symbol) else { return };
             let object = *object;
-            state.holding.place(sequence, HeldSymbol { crc: 0, object: object.number, relay: None });
+            state
+                .holding
+                .place(sequence, HeldSymbol { crc: 0, object: object.number, relay: None });
             MemberState::digest(span, sequence, out);
             self.under_way += 1;
             self.digested += 1;
@@ -293,7 +332,12 @@ impl Root {
     }
 
     /// Handles a child's report.
-    pub(super) fn reported(&mut self, state: &mut MemberState, now: LocalNs, out: &mut Out<BroadcastEvent>) {
+    pub(super) fn reported(
+        &mut self,
+        state: &mut MemberState,
+        now: LocalNs,
+        out: &mut Out<BroadcastEvent>,
+    ) {
         if let Some(polls) = state.polls.as_mut().filter(|_| state.reports.all_answered()) {
             polls.answered();
         }
@@ -327,23 +371,34 @@ impl Root {
     }
 
     /// Slows down or speeds up, and leaves the group or comes back to it.
-    fn react(&mut self, state: &mut MemberState, merged: &ProgressReport, now: LocalNs, out: &mut Out<BroadcastEvent>) {
+    fn react(
+        &mut self,
+        state: &mut MemberState,
+        merged: &ProgressReport,
+        now: LocalNs,
+        out: &mut Out<BroadcastEvent>,
+    ) {
         let packet = state.config.symbol;
-        if let Some(rate) = self.pace.reported(merged.lost, merged.marked, state.quiet(), packet, now) {
+        if let Some(rate) =
+            self.pace.reported(merged.lost, merged.marked, state.quiet(), packet, now)
+        {
             state.outgoing.set_rate(rate);
         }
         state.reports.consume();
         if state.algorithm != Algorithm::Multicast && self.reach.is_back(merged, now) {
             return self.switch(state, Algorithm::Multicast, now, out);
         }
-        if !matches!(state.algorithm, Algorithm::Multicast | Algorithm::Segments) || !state.reports.all_answered() {
+        if !matches!(state.algorithm, Algorithm::Multicast | Algorithm::Segments)
+            || !state.reports.all_answered()
+        {
             return;
         }
         let members = &state.config.members;
         let leaf = members[usize::from(state.me)].leaf;
         let near = state.reports.least_received(|place| members[usize::from(place)].leaf == leaf);
         let sent = (state.algorithm == Algorithm::Segments).then_some(state.to_group);
-        let reached = self.reach.answered((merged.heard, near), sent, state.reports.time_out(), now);
+        let reached =
+            self.reach.answered((merged.heard, near), sent, state.reports.time_out(), now);
         let way = match (reached, state.algorithm) {
             (MulticastScope::All, _) | (MulticastScope::Leaf, Algorithm::Segments) => return,
             // Perhaps a member of each other leaf reaches its own.
@@ -370,8 +425,15 @@ impl Root {
         Costs::new(&circumstances, cost::MulticastReach::Some).best()
     }
 
-    /// Symbols go another way from here on. Symbols that have arrived stay: members ask for the rest.
-    fn switch(&mut self, state: &mut MemberState, way: Algorithm, now: LocalNs, out: &mut Out<BroadcastEvent>) {
+    /// Symbols go another way from here on. Symbols that have arrived stay: members ask for the
+    /// rest.
+    fn switch(
+        &mut self,
+        state: &mut MemberState,
+        way: Algorithm,
+        now: LocalNs,
+        out: &mut Out<BroadcastEvent>,
+    ) {
         state.turn(way, state.edge);
         self.gathered.clear();
         for sequence in state.edge..state.holding.received() {
@@ -399,7 +461,8 @@ impl Root {
         let parked = parked || merged.received > merged.stable && merged.received != u64::MAX;
         if parked != self.parked {
             self.parked = parked;
-            let rank = state.config.members.get(usize::from(merged.slowest)).map(|member| member.rank);
+            let rank =
+                state.config.members.get(usize::from(merged.slowest)).map(|member| member.rank);
             match (parked, rank) {
                 (true, Some(rank)) => out.notify(BroadcastEvent::Parked { rank }),
                 _ => out.notify(BroadcastEvent::CaughtUp),
@@ -407,7 +470,13 @@ impl Root {
         }
     }
 
-    fn stable(&mut self, state: &mut MemberState, stable: u64, now: LocalNs, out: &mut Out<BroadcastEvent>) {
+    fn stable(
+        &mut self,
+        state: &mut MemberState,
+        stable: u64,
+        now: LocalNs,
+        out: &mut Out<BroadcastEvent>,
+    ) {
         let before = state.holding.floor();
         state.release(stable, out);
         if state.holding.floor() > before && self.tell_at.is_none() {
@@ -417,7 +486,12 @@ impl Root {
     }
 
     /// Makes what is digested stable, because nobody else takes part.
-    pub(super) fn alone(&mut self, state: &mut MemberState, now: LocalNs, out: &mut Out<BroadcastEvent>) {
+    pub(super) fn alone(
+        &mut self,
+        state: &mut MemberState,
+        now: LocalNs,
+        out: &mut Out<BroadcastEvent>,
+    ) {
         if state.view.count() == 1 {
             state.formed();
             (self.slots, self.places) = (u32::MAX, u32::MAX);
@@ -432,7 +506,13 @@ impl Root {
     }
 
     /// Handles a child's list of what it and those below it miss.
-    pub(super) fn needed(&mut self, state: &mut MemberState, place: u16, needs: &Nacks, now: LocalNs) {
+    pub(super) fn needed(
+        &mut self,
+        state: &mut MemberState,
+        place: u16,
+        needs: &Nacks,
+        now: LocalNs,
+    ) {
         let Some(line) = state.outgoing.line(Some(place)) else { return };
         for need in needs.iter().filter(|need| state.holding.is_inside(need.block)) {
             if state.algorithm != Algorithm::Multicast || state.outgoing.line(None).is_none() {
@@ -450,18 +530,32 @@ impl Root {
         if let Some(known) = self.gathered.iter_mut().find(|known| known.block == block) {
             known.add(place, missing);
         } else if self.gathered.len() < self.gathered.capacity() {
-            let mut new = GatheredNacks { block, once: 0, twice: 0, many: 0, from: [(0, 0); ASKERS], askers: 0 };
+            let mut new = GatheredNacks {
+                block,
+                once: 0,
+                twice: 0,
+                many: 0,
+                from: [(0, 0); ASKERS],
+                askers: 0,
+            };
             new.add(place, missing);
             self.gathered.push(new);
         }
     }
 
-    /// Repairs what more than two miss to the group; any other member that misses something serves those below.
+    /// Repairs what more than two miss to the group; any other member that misses something serves
+    /// those below.
     fn repair(&mut self, state: &mut MemberState, now: LocalNs) {
         let (patience, group) = (state.patience(), state.outgoing.line(None));
         for need in self.gathered.drain(..) {
             if let Some(group) = group {
-                state.outgoing.repair(group, BlockNack { block: need.block, missing: need.many }, 0, now, patience);
+                state.outgoing.repair(
+                    group,
+                    BlockNack { block: need.block, missing: need.many },
+                    0,
+                    now,
+                    patience,
+                );
             }
             for (place, missing) in &need.from[..need.askers] {
                 if let Some(line) = state.outgoing.line(Some(*place)) {
@@ -480,8 +574,8 @@ impl Root {
         self.reach.polled(state.to_group);
         let frame = state.poll();
         let is_over = self.settled && state.end().is_some_and(|end| state.holding.floor() >= end);
-        let is_idle =
-            self.ready && (is_over || state.holding.floor() == self.next_sequence && self.successor.is_none());
+        let is_idle = self.ready
+            && (is_over || state.holding.floor() == self.next_sequence && self.successor.is_none());
         let waits = if is_idle { Pending::Nothing } else { Pending::Something };
         let Some(polls) = &mut state.polls else { return };
         let alone = state.algorithm != Algorithm::Multicast || polls.somebody_is_silent();
@@ -496,7 +590,12 @@ impl Root {
     }
 
     /// Does what is due.
-    pub(super) fn tick(&mut self, state: &mut MemberState, now: LocalNs, out: &mut Out<BroadcastEvent>) {
+    pub(super) fn tick(
+        &mut self,
+        state: &mut MemberState,
+        now: LocalNs,
+        out: &mut Out<BroadcastEvent>,
+    ) {
         if self.gather_until.is_some_and(|at| at <= now) {
             self.repair(state, now);
         }
@@ -526,7 +625,11 @@ impl Root {
 
     pub(super) fn deadline(&self, state: &MemberState) -> Option<LocalNs> {
         let poll = state.polls.as_ref().map(Polls::due);
-        let successor = self.successor.as_ref().filter(|_| state.is_formed).and_then(SuccessorRoot::deadline);
-        [poll, self.gather_until, self.tell_at, successor, self.reach.deadline()].into_iter().flatten().min()
+        let successor =
+            self.successor.as_ref().filter(|_| state.is_formed).and_then(SuccessorRoot::deadline);
+        [poll, self.gather_until, self.tell_at, successor, self.reach.deadline()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 }

@@ -1,4 +1,5 @@
-//! What every member has, the root or not: the view, what lies here, what shall leave, and how messages are written.
+//! What every member has, the root or not: the view, what lies here, what shall leave, and how
+//! messages are written.
 //!
 //! # Invariants
 //! I1. A symbol that leaves here carries the check of the root's memory, not of this one.
@@ -6,7 +7,9 @@
 
 use super::child_reports::ChildReports;
 use super::context::{BroadcastConfig, BroadcastEvent, BroadcastRecord};
-use super::frame::{Algorithm, Announce, BroadcastFrame, LONGEST, ObjectExtent, Poll, Preamble, Symbol};
+use super::frame::{
+    Algorithm, Announce, BroadcastFrame, LONGEST, ObjectExtent, Poll, Preamble, Symbol,
+};
 use super::objects::{Object, Objects, Size};
 use super::polls::{Departure, Polls};
 use super::receive_window::{BLOCK, ReceiveWindow, below};
@@ -38,7 +41,11 @@ impl BroadcastLabel {
             Self::Digest { sequence } => (1, 0, sequence),
             Self::Sent { line, sequence } => (2, line as u64, sequence),
         };
-        Token(kind << (SEQUENCE_BITS + LINE_BITS) | line << SEQUENCE_BITS | sequence & ((1 << SEQUENCE_BITS) - 1))
+        Token(
+            kind << (SEQUENCE_BITS + LINE_BITS)
+                | line << SEQUENCE_BITS
+                | sequence & ((1 << SEQUENCE_BITS) - 1),
+        )
     }
 
     /// Reads a token; sequences are those next to `near`.
@@ -47,7 +54,10 @@ impl BroadcastLabel {
         let sequence = near.wrapping_add((token.0.wrapping_sub(near)) & mask);
         match token.0 >> (SEQUENCE_BITS + LINE_BITS) {
             1 => Some(Self::Digest { sequence }),
-            2 => Some(Self::Sent { line: (token.0 >> SEQUENCE_BITS) as usize & ((1 << LINE_BITS) - 1), sequence }),
+            2 => Some(Self::Sent {
+                line: (token.0 >> SEQUENCE_BITS) as usize & ((1 << LINE_BITS) - 1),
+                sequence,
+            }),
             _ => None,
         }
     }
@@ -63,7 +73,8 @@ pub(super) struct MemberState {
     pub(super) is_formed: bool,
     pub(super) base: View,
     pub(super) links: TreeLinks,
-    /// How symbols leave the root now, and the first one of which that is sure: before it some may have come to others already.
+    /// How symbols leave the root now, and the first one of which that is sure: before it some may
+    /// have come to others already.
     pub(super) algorithm: Algorithm,
     pub(super) since: u64,
     pub(super) holding: ReceiveWindow,
@@ -125,8 +136,10 @@ impl MemberState {
         let group = self.config.group.filter(|_| sends_to_group).map(|_| None);
         let root = (!self.is_root()).then_some(self.view.root());
         let TreeLinks { children, before, after, juniors, near, .. } = &self.links;
-        let near = children.iter().chain(after).chain(juniors).chain(&root).chain(before).chain(near);
-        self.outgoing.lead_to(group.into_iter().chain(near.map(|place| Some(*place))), &self.holding);
+        let near =
+            children.iter().chain(after).chain(juniors).chain(&root).chain(before).chain(near);
+        self.outgoing
+            .lead_to(group.into_iter().chain(near.map(|place| Some(*place))), &self.holding);
     }
 
     fn preamble(&self, poll: u16) -> Preamble {
@@ -143,14 +156,28 @@ impl MemberState {
     }
 
     /// Sends a header to the member at `place`.
-    pub(super) fn send(&self, place: u16, frame: &BroadcastFrame, poll: u16, out: &mut Out<BroadcastEvent>) {
+    pub(super) fn send(
+        &self,
+        place: u16,
+        frame: &BroadcastFrame,
+        poll: u16,
+        out: &mut Out<BroadcastEvent>,
+    ) {
         self.send_head(place, &frame.encode(&self.preamble(poll)), None, out);
     }
 
-    fn send_head(&self, place: u16, head: &Head<LONGEST>, at: Option<LocalNs>, out: &mut Out<BroadcastEvent>) {
+    fn send_head(
+        &self,
+        place: u16,
+        head: &Head<LONGEST>,
+        at: Option<LocalNs>,
+        out: &mut Out<BroadcastEvent>,
+    ) {
         let Some(member) = self.config.members.get(usize::from(place)) else { return };
-        let (to, class, head) = (Destination::One(member.rank), self.config.control, out.head(head.bytes()));
-        let operation = Operation::Send { to, path: PathId(0), class, head, body: Span::EMPTY, token: None };
+        let (to, class, head) =
+            (Destination::One(member.rank), self.config.control, out.head(head.bytes()));
+        let operation =
+            Operation::Send { to, path: PathId(0), class, head, body: Span::EMPTY, token: None };
         match at {
             Some(at) => out.operate_at(at, operation),
             None => out.operate(operation),
@@ -182,16 +209,26 @@ impl MemberState {
     ) {
         let Some(group) = self.config.group else { return };
         self.to_group = self.to_group.saturating_add(1);
-        let head = out.head(frame.encode(&Preamble { to_group: true, ..self.preamble(poll) }).bytes());
+        let head =
+            out.head(frame.encode(&Preamble { to_group: true, ..self.preamble(poll) }).bytes());
         let (to, class) = (Destination::Group(group), self.config.control);
-        out.operate_at(at, Operation::Send { to, path: PathId(0), class, head, body: Span::EMPTY, token: None });
+        out.operate_at(
+            at,
+            Operation::Send { to, path: PathId(0), class, head, body: Span::EMPTY, token: None },
+        );
     }
 
     /// Returns what the root says of itself.
     pub(super) fn poll(&self) -> BroadcastFrame {
         let (edge, stable) = (self.edge, self.holding.floor());
         let trip = u32::try_from(self.reports.trip().0).unwrap_or(u32::MAX);
-        BroadcastFrame::Poll(Poll { edge, stable, objects: self.objects.known(), aborted: self.aborted, trip })
+        BroadcastFrame::Poll(Poll {
+            edge,
+            stable,
+            objects: self.objects.known(),
+            aborted: self.aborted,
+            trip,
+        })
     }
 
     /// Returns the announcement of a long object.
@@ -211,13 +248,15 @@ impl MemberState {
         self.reports.trip()
     }
 
-    /// Returns how long nothing may come though all goes well: a round trip, and until the next burst leaves.
+    /// Returns how long nothing may come though all goes well: a round trip, and until the next
+    /// burst leaves.
     pub(super) fn pause(&self) -> Nanos {
         self.quiet() + self.outgoing.burst(self.config.symbol)
     }
 
-    /// Returns how long what was asked for, or has left, may be under way: through a group no longer than any pause; along a chain
-    /// or tree it stands in queues in which polls do not stand, so as long as any answer may take.
+    /// Returns how long what was asked for, or has left, may be under way: through a group no
+    /// longer than any pause; along a chain or tree it stands in queues in which polls do not
+    /// stand, so as long as any answer may take.
     pub(super) fn patience(&self) -> Nanos {
         match self.algorithm {
             Algorithm::Multicast => self.pause(),
@@ -225,7 +264,8 @@ impl MemberState {
         }
     }
 
-    /// Returns whether symbols come to this member through the group, so that its neighbours have them as well.
+    /// Returns whether symbols come to this member through the group, so that its neighbours have
+    /// them as well.
     pub(super) fn is_fed_by_group(&self) -> bool {
         match self.algorithm {
             Algorithm::Multicast => true,
@@ -234,8 +274,8 @@ impl MemberState {
         }
     }
 
-    /// Symbols take `way` from sequence `since` on. Missing symbols of those before are asked for, of others than before.
-    /// Says whether they took another one before.
+    /// Symbols take `way` from sequence `since` on. Missing symbols of those before are asked for,
+    /// of others than before. Says whether they took another one before.
     pub(super) fn turn(&mut self, way: Algorithm, since: u64) -> bool {
         let is_new = way != self.algorithm;
         if is_new {
@@ -250,14 +290,17 @@ impl MemberState {
         if self.algorithm == Algorithm::Multicast { 0 } else { below(block, self.since) }
     }
 
-    /// Returns whether symbols come from `place` by their way, and are not what somebody had to be asked for.
+    /// Returns whether symbols come from `place` by their way, and are not what somebody had to be
+    /// asked for.
     pub(super) fn brings(&self, place: u16, preamble: &Preamble) -> bool {
         match preamble.algorithm {
             Algorithm::Multicast => preamble.to_group,
             Algorithm::Chain => self.links.before == Some(place),
             Algorithm::Tree => self.links.elder == Some(place),
             // Symbols that the last of a segment had to ask for are still to be handed on.
-            Algorithm::Segments => preamble.to_group || [self.links.before, self.links.parent].contains(&Some(place)),
+            Algorithm::Segments => {
+                preamble.to_group || [self.links.before, self.links.parent].contains(&Some(place))
+            }
         }
     }
 
@@ -271,9 +314,12 @@ impl MemberState {
             Algorithm::Multicast => return,
             Algorithm::Chain => (false, after.as_slice()),
             Algorithm::Tree => (false, &juniors[..]),
-            Algorithm::Segments => (*is_head && !is_last, if *is_last { after.as_slice() } else { &[] }),
+            Algorithm::Segments => {
+                (*is_head && !is_last, if *is_last { after.as_slice() } else { &[] })
+            }
         };
-        for to in to_group.then_some(None).into_iter().chain(lines.iter().map(|place| Some(*place))) {
+        for to in to_group.then_some(None).into_iter().chain(lines.iter().map(|place| Some(*place)))
+        {
             if let Some(line) = self.outgoing.line(to) {
                 self.outgoing.want(line, sequence);
             }
@@ -283,7 +329,9 @@ impl MemberState {
     /// Sends a symbol of this root for the first time.
     pub(super) fn leave(&mut self, sequence: u64) {
         match self.outgoing.line(None) {
-            Some(group) if self.algorithm == Algorithm::Multicast => self.outgoing.want(group, sequence),
+            Some(group) if self.algorithm == Algorithm::Multicast => {
+                self.outgoing.want(group, sequence)
+            }
             _ => self.hand_on(sequence, self.algorithm),
         }
     }
@@ -297,9 +345,13 @@ impl MemberState {
             }
             let (holding, objects) = (&self.holding, &self.objects);
             let length = |sequence| {
-                objects.span(holding.fact(sequence).object, sequence).map_or(0, |span| u64::from(span.length))
+                objects
+                    .span(holding.fact(sequence).object, sequence)
+                    .map_or(0, |span| u64::from(span.length))
             };
-            let Some(next) = self.outgoing.take(holding, length, now, patience) else { return More::No };
+            let Some(next) = self.outgoing.take(holding, length, now, patience) else {
+                return More::No;
+            };
             self.record.repairs += u64::from(next.was_asked);
             self.emit(next.line, next.sequence, next.slot, out);
         }
@@ -319,7 +371,8 @@ impl MemberState {
         self.record.sent += 1;
         self.edge = self.edge.max(sequence + 1);
         let trip = self.reports.trip();
-        let asks = self.polls.as_mut().is_some_and(|polls| polls.left(leaves, sequence, slot, trip));
+        let asks =
+            self.polls.as_mut().is_some_and(|polls| polls.left(leaves, sequence, slot, trip));
         let reaches_all = to_group && self.algorithm == Algorithm::Multicast;
         let poll = if asks { self.ask(slot, reaches_all, out) } else { 0 };
         let symbol = Symbol {
@@ -331,7 +384,11 @@ impl MemberState {
             length: body.length as u16,
             extent,
         };
-        let head = out.head(BroadcastFrame::Data(symbol).encode(&Preamble { to_group, ..self.preamble(poll) }).bytes());
+        let head = out.head(
+            BroadcastFrame::Data(symbol)
+                .encode(&Preamble { to_group, ..self.preamble(poll) })
+                .bytes(),
+        );
         let to = match (self.outgoing.to(line), self.config.group) {
             (None, Some(group)) => Destination::Group(group),
             (Some(place), _) => Destination::One(self.config.members[usize::from(place)].rank),
@@ -343,7 +400,8 @@ impl MemberState {
         out.operate_at(slot, Operation::Send { to, path: PathId(0), class, head, body, token });
     }
 
-    /// Returns what a symbol of `object` on `line` is to the root that sends it; of others everything left the root before.
+    /// Returns what a symbol of `object` on `line` is to the root that sends it; of others
+    /// everything left the root before.
     fn leaves(&self, line: usize, object: &Object, sequence: u64) -> Departure {
         match object.size {
             _ if sequence < self.edge => Departure::Again,
@@ -365,7 +423,8 @@ impl MemberState {
         self.polls = Some(Polls::new(window, sync_every, silence, now));
     }
 
-    /// Returns the number of a new poll, which a symbol to the group carries, or else a message of its own down the tree.
+    /// Returns the number of a new poll, which a symbol to the group carries, or else a message of
+    /// its own down the tree.
     fn ask(&mut self, at: LocalNs, with_symbol: bool, out: &mut Out<BroadcastEvent>) -> u16 {
         let poll = self.next_poll(at);
         if with_symbol {
@@ -435,7 +494,8 @@ impl MemberState {
         }
     }
 
-    /// Returns the first sequence behind what is to be finished, once the cast was aborted; none as long as the last object is not known.
+    /// Returns the first sequence behind what is to be finished, once the cast was aborted; none as
+    /// long as the last object is not known.
     pub(super) fn end(&self) -> Option<u64> {
         if self.aborted == NEVER {
             return None;
@@ -448,7 +508,9 @@ impl MemberState {
 
     /// Returns the object to which `sequence` belongs.
     pub(super) fn object_at(&self, sequence: u64) -> Option<u32> {
-        let is_of = |object: &&Object| object.first <= sequence && sequence < object.end(self.config.symbol);
+        let is_of = |object: &&Object| {
+            object.first <= sequence && sequence < object.end(self.config.symbol)
+        };
         self.objects.all().find(is_of).map(|object| object.number)
     }
 }

@@ -1,12 +1,16 @@
-//! What is left of a cast when its root is gone: the successor root asks everybody for what it lacks, and decides where the cast ends.
+//! What is left of a cast when its root is gone: the successor root asks everybody for what it
+//! lacks, and decides where the cast ends.
 //!
 //! # Model
-//! The successor root goes through what it lacks block by block and asks all members that take part. Each says which symbols of the block it
-//! holds, and sends them. When all have answered, what nobody holds is lost, and the cast ends before the object that it belongs
-//! to; otherwise it ends behind the last object of which the successor root knows. Everything before that end is finished as always.
+//! The successor root goes through what it lacks block by block and asks all members that take
+//! part. Each says which symbols of the block it holds, and sends them. When all have answered,
+//! what nobody holds is lost, and the cast ends before the object that it belongs to; otherwise it
+//! ends behind the last object of which the successor root knows. Everything before that end is
+//! finished as always.
 //!
 //! # Invariants
-//! I1. The end is never before an object that some survivor was told to be stable: that one is with all survivors.
+//! I1. The end is never before an object that some survivor was told to be stable: that one is with
+//!     all survivors.
 
 use alloc::vec::Vec;
 
@@ -38,13 +42,20 @@ impl SuccessorRoot {
         self.ask_at
     }
 
-    /// Asks for the first block of which something is missing, or ends the cast behind the last known object.
-    pub(super) fn tick(&mut self, state: &mut MemberState, now: LocalNs, out: &mut Out<BroadcastEvent>) {
+    /// Asks for the first block of which something is missing, or ends the cast behind the last
+    /// known object.
+    pub(super) fn tick(
+        &mut self,
+        state: &mut MemberState,
+        now: LocalNs,
+        out: &mut Out<BroadcastEvent>,
+    ) {
         if self.ask_at.is_none_or(|at| at > now) {
             return;
         }
         let end = self.end.min(state.end().unwrap_or(u64::MAX));
-        let incomplete = state.holding.gaps(end).find(|block| state.holding.missing(*block, end) != 0);
+        let incomplete =
+            state.holding.gaps(end).find(|block| state.holding.missing(*block, end) != 0);
         let Some(block) = incomplete else {
             if state.holding.received() >= end {
                 self.ask_at = None;

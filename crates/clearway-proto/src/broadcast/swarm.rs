@@ -1,9 +1,11 @@
-//! Many small casts under random faults: every byte is the root's, in order, once, and all survivors learn the same end.
+//! Many small casts under random faults: every byte is the root's, in order, once, and all
+//! survivors learn the same end.
 //!
 //! # Model
-//! A seed gives a cast (members, leaves, objects, way, window, slots) and faults: loss, doubling, delay, damage, members that are killed,
-//! stop, or are slow, applications that end the cast. It runs on the wire in memory until all who live know the end. Bytes and order
-//! are checked when they are reported, memory that was given back is overwritten at once.
+//! A seed gives a cast (members, leaves, objects, way, window, slots) and faults: loss, doubling,
+//! delay, damage, members that are killed, stop, or are slow, applications that end the cast. It
+//! runs on the wire in memory until all who live know the end. Bytes and order are checked when
+//! they are reported, memory that was given back is overwritten at once.
 
 use alloc::vec::Vec;
 
@@ -27,7 +29,8 @@ fn plan(stream: &mut RandomStream, seed: u64) -> BroadcastPlan {
     BroadcastPlan {
         leaf: 1 + below(u64::from(ranks)) as u32,
         root: below(u64::from(ranks)) as u32,
-        algorithm: [Algorithm::Multicast, Algorithm::Segments, Algorithm::Chain, Algorithm::Tree][below(4) as usize],
+        algorithm: [Algorithm::Multicast, Algorithm::Segments, Algorithm::Chain, Algorithm::Tree]
+            [below(4) as usize],
         group: (below(4) > 0).then_some(GROUP),
         loss: [0, 1_000, 10_000, 50_000, 100_000][below(5) as usize],
         fault_injection: [
@@ -59,7 +62,8 @@ fn plan(stream: &mut RandomStream, seed: u64) -> BroadcastPlan {
 
 fn strike(trial: &mut BroadcastTrial, stream: &mut RandomStream) {
     let mut below = |bound: u64| stream.below(bound);
-    let mut put = |at: u64, rank: u32, fault| trial.faults.entry(at).or_default().push((rank, fault));
+    let mut put =
+        |at: u64, rank: u32, fault| trial.faults.entry(at).or_default().push((rank, fault));
     let ranks = trial.plan.ranks;
     // Somebody is left, and an event says whether too few are left to know it by silence.
     let mut killed = Vec::new();
@@ -69,7 +73,11 @@ fn strike(trial: &mut BroadcastTrial, stream: &mut RandomStream) {
             0..3 if killed.len() + 1 < ranks as usize && !killed.contains(&rank) => {
                 killed.push(rank);
                 put(at, rank, MemberFault::Kill);
-                put(at + below(3 * SILENCE) + (killed.len() as u64 - 1) * SILENCE, rank, MemberFault::Told);
+                put(
+                    at + below(3 * SILENCE) + (killed.len() as u64 - 1) * SILENCE,
+                    rank,
+                    MemberFault::Told,
+                );
             }
             3 | 4 => put(at, rank, MemberFault::Pause(below(SILENCE / 2))),
             5 => put(at, rank, MemberFault::Slow(20_000 + below(300_000))),
@@ -84,7 +92,8 @@ fn run(seed: u64) {
     let mut trial = BroadcastTrial::new(plan(&mut stream, seed));
     strike(&mut trial, &mut stream);
     if stream.below(4) == 0 {
-        (0..stream.below(u64::from(trial.plan.ranks))).for_each(|rank| trial.fabric.block_multicast(Rank(rank as u32)));
+        (0..stream.below(u64::from(trial.plan.ranks)))
+            .for_each(|rank| trial.fabric.block_multicast(Rank(rank as u32)));
     }
     let (plan, faults) = (trial.plan.clone(), trial.faults.clone());
     let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -92,18 +101,30 @@ fn run(seed: u64) {
         trial.run();
         assert!(trial.is_over(), "it never ends");
         let (stable, end) = trial.check_outcome();
-        let disturbed =
-            faults.values().flatten().any(|(_, fault)| matches!(fault, MemberFault::Kill | MemberFault::Abort));
-        assert!(disturbed || (stable, end) == (trial.plan.lengths.len(), None), "{stable} stable, end {end:?}");
+        let disturbed = faults
+            .values()
+            .flatten()
+            .any(|(_, fault)| matches!(fault, MemberFault::Kill | MemberFault::Abort));
+        assert!(
+            disturbed || (stable, end) == (trial.plan.lengths.len(), None),
+            "{stable} stable, end {end:?}"
+        );
     }));
     if let Err(why) = caught {
         let what = why.downcast_ref::<std::string::String>().cloned();
-        let what = what.or_else(|| why.downcast_ref::<&str>().map(|what| std::string::String::from(*what)));
+        let what = what
+            .or_else(|| why.downcast_ref::<&str>().map(|what| std::string::String::from(*what)));
         let states: Vec<_> = trial
             .processes
             .iter()
             .map(|process| {
-                (process.driver.is_some(), process.out, process.received.len(), process.stable.len(), process.aborted)
+                (
+                    process.driver.is_some(),
+                    process.out,
+                    process.received.len(),
+                    process.stable.len(),
+                    process.aborted,
+                )
             })
             .collect();
         panic!(
@@ -113,9 +134,10 @@ fn run(seed: u64) {
     }
 }
 
-/// Casts that once ended otherwise than they should: two views of which neither followed the other, an end that a successor root wanted before
-/// what its predecessor had told to be stable, an end behind an object that one member did not know, members out that others went on to count, polls that put off their answers, announcements and polls that found no
-/// room each time.
+/// Casts that once ended otherwise than they should: two views of which neither followed the other,
+/// an end that a successor root wanted before what its predecessor had told to be stable, an end
+/// behind an object that one member did not know, members out that others went on to count, polls
+/// that put off their answers, announcements and polls that found no room each time.
 const ONCE_WRONG: [u64; 10] = [1083, 2183, 4011, 4618, 8186, 10697, 15238, 15869, 18885, 22649];
 
 /// `SWARM_SEEDS=2000 cargo test -p clearway-proto --lib broadcast::swarm` takes some seconds.

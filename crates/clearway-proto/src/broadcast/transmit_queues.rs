@@ -1,13 +1,17 @@
-//! Which symbols shall still leave, to whom, and when the next one may: first sends, handing on and repair are one thing here.
+//! Which symbols shall still leave, to whom, and when the next one may: first sends, handing on and
+//! repair are one thing here.
 //!
 //! # Model
-//! A *line* leads to one neighbour or to the group. A symbol that is wanted on a line and held here leaves, lowest sequence first over all
-//! lines, at the pace of the rate. A symbol that is wanted and not held waits until it is. A member that asks again for what left on the line a
-//! moment ago is not heard: it is under way.
+//! A *line* leads to one neighbour or to the group. A symbol that is wanted on a line and held here
+//! leaves, lowest sequence first over all lines, at the pace of the rate. A symbol that is wanted
+//! and not held waits until it is. A member that asks again for what left on the line a moment ago
+//! is not heard: it is under way.
 //!
 //! # Invariants
-//! I1. A symbol leaves on a line at most once for each time it was wanted, and again only when a round trip has passed.
-//! I2. While there is something that was not asked for, what was asked for is at most a quarter of what leaves, but for a burst.
+//! I1. A symbol leaves on a line at most once for each time it was wanted, and again only when a
+//!     round trip has passed.
+//! I2. While there is something that was not asked for, what was asked for is at most a quarter of
+//!     what leaves, but for a burst.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -16,14 +20,16 @@ use super::frame::{BlockNack, DATA_HEAD};
 use super::receive_window::{BLOCK, ReceiveWindow};
 use crate::base::{BitsPerSec, Bytes, LocalNs, Nanos};
 
-/// What a packet needs on an Ethernet link beside the message: Ethernet 14, IP 20, UDP 8, the UDP wire's header 16.
+/// What a packet needs on an Ethernet link beside the message: Ethernet 14, IP 20, UDP 8, the UDP
+/// wire's header 16.
 const OVERHEAD: u64 = 58;
-/// Packets that leave together, the later ones before their time: a sender that is woken, and a call to its system, cost as much as some
-/// packets. A switch's port holds as many.
+/// Packets that leave together, the later ones before their time: a sender that is woken, and a
+/// call to its system, cost as much as some packets. A switch's port holds as many.
 const TOGETHER: u32 = 16;
 /// By how much a packet leaves early at most: at low rates fewer leave together.
 const EARLY: Nanos = Nanos::from_millis(1);
-/// How far ahead of now packets are handed to the driver, which holds them: longer than a real progress loop sleeps.
+/// How far ahead of now packets are handed to the driver, which holds them: longer than a real
+/// progress loop sleeps.
 const AHEAD: Nanos = Nanos::from_millis(2);
 
 /// What was asked for is a quarter of all when each of it costs what three others bring.
@@ -31,8 +37,9 @@ const PRICE: u32 = 3;
 /// Symbols that may leave at once because they were asked for: a block.
 const BURST: u32 = BLOCK as u32;
 
-/// Messages handed to the driver at most, and never fewer than a few: what a transmit queue takes is found by being refused, and
-/// what is refused leaves behind what follows, which looks like a loss.
+/// Messages handed to the driver at most, and never fewer than a few: what a transmit queue takes
+/// is found by being refused, and what is refused leaves behind what follows, which looks like a
+/// loss.
 const MOST: u32 = 4096;
 const FEWEST: u32 = 8;
 
@@ -114,7 +121,8 @@ impl NeighbourQueue {
             if wanted == 0 && block == self.lowest {
                 self.lowest += 1;
             }
-            let asked = if which == SymbolSelection::Fresh { self.asked[self.at(block)] } else { 0 };
+            let asked =
+                if which == SymbolSelection::Fresh { self.asked[self.at(block)] } else { 0 };
             let ready = wanted & !asked & holding.held(block);
             if ready != 0 {
                 return Some(block * BLOCK + u64::from(ready.trailing_zeros()));
@@ -193,7 +201,11 @@ impl TransmitQueues {
     }
 
     /// Sets new neighbours; what was wanted is forgotten, and will be asked for again.
-    pub(super) fn lead_to(&mut self, lines: impl Iterator<Item = Option<u16>>, holding: &ReceiveWindow) {
+    pub(super) fn lead_to(
+        &mut self,
+        lines: impl Iterator<Item = Option<u16>>,
+        holding: &ReceiveWindow,
+    ) {
         self.lines.clear();
         for to in lines {
             if self.line(to).is_none() {
@@ -214,7 +226,9 @@ impl TransmitQueues {
 
     /// Returns whether a symbol is to leave on a line.
     pub(super) fn wants(&self, line: usize, sequence: u64) -> bool {
-        let is_wanted = |line: &NeighbourQueue| line.wanted[line.at(sequence / BLOCK)] & 1 << (sequence % BLOCK) != 0;
+        let is_wanted = |line: &NeighbourQueue| {
+            line.wanted[line.at(sequence / BLOCK)] & 1 << (sequence % BLOCK) != 0
+        };
         self.lines.get(line).is_some_and(is_wanted)
     }
 
@@ -224,9 +238,18 @@ impl TransmitQueues {
         }
     }
 
-    /// Queues `missing` of `block` for a member on `line`, which the holding covers, and which did not lose `fresh` of it: that is still to come.
-    pub(super) fn repair(&mut self, line: usize, need: BlockNack, fresh: u64, now: LocalNs, patience: Nanos) {
-        let to_all = self.line(None).map_or(0, |group| self.lines[group].lately(need.block, now, patience));
+    /// Queues `missing` of `block` for a member on `line`, which the holding covers, and which did
+    /// not lose `fresh` of it: that is still to come.
+    pub(super) fn repair(
+        &mut self,
+        line: usize,
+        need: BlockNack,
+        fresh: u64,
+        now: LocalNs,
+        patience: Nanos,
+    ) {
+        let to_all =
+            self.line(None).map_or(0, |group| self.lines[group].lately(need.block, now, patience));
         if let Some(line) = self.lines.get_mut(line) {
             let missing = need.missing & !to_all & !line.lately(need.block, now, patience);
             let at = line.at(need.block);
@@ -238,7 +261,9 @@ impl TransmitQueues {
     /// Returns how long full packets with `symbol` bytes take that leave together.
     pub(super) fn burst(&self, symbol: u32) -> Nanos {
         let packet = u64::from(symbol) + DATA_HEAD as u64 + OVERHEAD;
-        self.rate.map_or(Nanos::ZERO, |rate| rate.time_for(Bytes(packet * u64::from(TOGETHER))).min(EARLY))
+        self.rate.map_or(Nanos::ZERO, |rate| {
+            rate.time_for(Bytes(packet * u64::from(TOGETHER))).min(EARLY)
+        })
     }
 
     /// Changes the pace.
@@ -265,7 +290,8 @@ impl TransmitQueues {
         }
     }
 
-    /// Records that the transmit queue refused a symbol: what it has taken is how many leave at a time from now on.
+    /// Records that the transmit queue refused a symbol: what it has taken is how many leave at a
+    /// time from now on.
     pub(super) fn refused(&mut self) {
         self.full = true;
         self.under_way = self.under_way.saturating_sub(1);
@@ -289,12 +315,14 @@ impl TransmitQueues {
         now: LocalNs,
         patience: Nanos,
     ) -> Option<NextSymbol> {
-        self.wake = (!self.full && self.next > now + AHEAD).then(|| LocalNs(self.next.0 - AHEAD.0 / 2));
+        self.wake =
+            (!self.full && self.next > now + AHEAD).then(|| LocalNs(self.next.0 - AHEAD.0 / 2));
         if self.full || self.wake.is_some() || self.under_way >= self.most {
             return None;
         }
         let any = self.first(holding, SymbolSelection::All)?;
-        let fresh = if self.credit < PRICE { self.first(holding, SymbolSelection::Fresh) } else { None };
+        let fresh =
+            if self.credit < PRICE { self.first(holding, SymbolSelection::Fresh) } else { None };
         let (sequence, line) = fresh.unwrap_or(any);
         let slot = self.next.max(now);
         let was_asked = self.lines[line].left(sequence, slot, patience);
@@ -302,7 +330,9 @@ impl TransmitQueues {
             true => self.credit.saturating_sub(PRICE),
             false => (self.credit + 1).min(BURST * PRICE),
         };
-        let Some(rate) = self.rate else { return Some(NextSymbol { line, sequence, slot, was_asked }) };
+        let Some(rate) = self.rate else {
+            return Some(NextSymbol { line, sequence, slot, was_asked });
+        };
         self.next = slot + rate.time_for(Bytes(length(sequence) + DATA_HEAD as u64 + OVERHEAD));
         self.together = match self.together {
             (leaves, more) if more > 0 && slot.since(leaves) < EARLY => (leaves, more - 1),

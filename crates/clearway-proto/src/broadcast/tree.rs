@@ -1,13 +1,18 @@
-//! The trees by which members report and hand on: pure functions of the members, their leaves, who is out and the root.
+//! The trees by which members report and hand on: pure functions of the members, their leaves, who
+//! is out and the root.
 //!
 //! # Model
-//! Members stand in an order that begins with the root: leaf by leaf from the root's on, within a leaf in the order of the list.
-//! - *Reports* climb a tree. The first of each leaf is its leader; members report to their leader and leaders to the root's, in
-//!   heaps of fan-out 8 each, so that nobody hears more than 16. In one single leaf it is one heap of fan-out 16.
+//! Members stand in an order that begins with the root: leaf by leaf from the root's on, within a
+//! leaf in the order of the list.
+//! - *Reports* climb a tree. The first of each leaf is its leader; members report to their leader
+//!   and leaders to the root's, in heaps of fan-out 8 each, so that nobody hears more than 16. In
+//!   one single leaf it is one heap of fan-out 16.
 //! - A *chain* follows the order. It crosses each link between leaves once.
-//! - *Segments* are leaves within which the network copies: the first of each, its *head*, sends to the group, the last hands on along
-//!   the chain. So each member sends everything once at most, and each link between leaves carries it once.
-//! - A *hand-on tree* is 4-nomial over the order ([`children`]). Rounds of unequal length make it faster than a 4-ary heap.
+//! - *Segments* are leaves within which the network copies: the first of each, its *head*, sends to
+//!   the group, the last hands on along the chain. So each member sends everything once at most,
+//!   and each link between leaves carries it once.
+//! - A *hand-on tree* is 4-nomial over the order ([`children`]). Rounds of unequal length make it
+//!   faster than a 4-ary heap.
 //!
 //! # Invariants
 //! I1. Everybody but the root has exactly one parent in each of the three, and it is alive.
@@ -18,7 +23,8 @@ use alloc::vec::Vec;
 use super::frame::{REMOVED_MAX, RemovedMembers};
 use crate::base::{Rank, children, parent};
 
-/// The most children of one member: 16 reports can be awaited and merged in some microseconds; three levels reach 4,000.
+/// The most children of one member: 16 reports can be awaited and merged in some microseconds;
+/// three levels reach 4,000.
 const FAN_OUT: usize = 16;
 /// The same in each of two heaps that share members.
 const HALF: usize = FAN_OUT / 2;
@@ -28,7 +34,8 @@ const HALF: usize = FAN_OUT / 2;
 pub struct Member {
     /// Its rank.
     pub rank: Rank,
-    /// Which leaf of the network it hangs at: members of one leaf reach each other without crossing others' links.
+    /// Which leaf of the network it hangs at: members of one leaf reach each other without crossing
+    /// others' links.
     pub leaf: u32,
 }
 
@@ -56,7 +63,8 @@ impl View {
         (view.word() == word && view.is_in(view.root) && distinct && known).then_some(view)
     }
 
-    /// Returns the number that stands in every header. Of two views the one with the greater number is the later one.
+    /// Returns the number that stands in every header. Of two views the one with the greater number
+    /// is the later one.
     pub(super) fn word(&self) -> u32 {
         (self.removed.as_slice().len() as u32) << 16 | u32::from(self.root)
     }
@@ -83,7 +91,8 @@ impl View {
         (0..self.members as u16).filter(|place| self.is_in(*place))
     }
 
-    /// Returns this view without `place`, and with another root if the root goes; `None` when no header could tell, or nobody is left.
+    /// Returns this view without `place`, and with another root if the root goes; `None` when no
+    /// header could tell, or nobody is left.
     pub(super) fn without(&self, place: u16, root: u16) -> Option<Self> {
         let mut next = self.clone();
         if !self.is_in(place) || self.removed.as_slice().len() == REMOVED_MAX {
@@ -99,8 +108,9 @@ impl View {
         self.removed.as_slice().starts_with(before.removed.as_slice())
     }
 
-    /// Returns whether this may follow `before` on silence alone: more than half of it is left, or half of it with its root. Of
-    /// two such views that differ somebody is in both, and joins only one.
+    /// Returns whether this may follow `before` on silence alone: more than half of it is left, or
+    /// half of it with its root. Of two such views that differ somebody is in both, and joins only
+    /// one.
     pub(super) fn may_follow(&self, before: &Self) -> bool {
         let (left, of) = (self.count() * 2, before.count());
         left > of || left == of && self.is_in(before.root)
@@ -151,18 +161,24 @@ impl TreeLinks {
         };
         let root = view.root;
         let beside = within.checked_sub(1).into_iter().chain([within + 1]);
-        links.near = beside.filter_map(|at| leaves[own].get(at).copied()).find(|place| *place != root);
+        links.near =
+            beside.filter_map(|at| leaves[own].get(at).copied()).find(|place| *place != root);
         links.is_head = within == 0;
         links.is_last = within + 1 == leaves[own].len();
-        links.children.extend(heap_children(within, fan_out, leaves[own].len()).map(|child| leaves[own][child]));
+        links.children.extend(
+            heap_children(within, fan_out, leaves[own].len()).map(|child| leaves[own][child]),
+        );
         if within == 0 {
-            links.children.extend(heap_children(own, fan_out, leaves.len()).map(|leaf| leaves[leaf][0]));
+            links
+                .children
+                .extend(heap_children(own, fan_out, leaves.len()).map(|leaf| leaves[leaf][0]));
         }
         links
     }
 }
 
-/// Returns all that take part, from the root on. O(n) where the list is in the order of leaves: then only its halves change places.
+/// Returns all that take part, from the root on. O(n) where the list is in the order of leaves:
+/// then only its halves change places.
 fn order(members: &[Member], view: &View) -> Vec<u16> {
     let root = usize::from(view.root);
     let first = members.get(root).map_or(0, |root| root.leaf);
@@ -198,10 +214,13 @@ mod tests {
 
     #[test]
     fn links__everybody_is_reached_once_from_any_root() {
-        for (count, leaf, root) in [(1, 4, 0), (2, 4, 1), (17, 100, 5), (18, 100, 0), (64, 8, 63), (300, 7, 123)] {
+        for (count, leaf, root) in
+            [(1, 4, 0), (2, 4, 1), (17, 100, 5), (18, 100, 0), (64, 8, 63), (300, 7, 123)]
+        {
             let members = members(count, leaf);
             let view = View::first(count as usize, root);
-            let links: Vec<TreeLinks> = (0..count as u16).map(|me| TreeLinks::new(&members, &view, me)).collect();
+            let links: Vec<TreeLinks> =
+                (0..count as u16).map(|me| TreeLinks::new(&members, &view, me)).collect();
             for (get, up) in [
                 (
                     (|l: &TreeLinks| l.children.clone()) as fn(&TreeLinks) -> Vec<u16>,
@@ -214,8 +233,14 @@ mod tests {
                     .flat_map(|me| get(&links[usize::from(me)]).into_iter().map(move |c| (me, c)))
                     .collect();
                 let reached: BTreeSet<u16> = below.iter().map(|(_, child)| *child).collect();
-                assert_eq!((below.len(), reached.len()), (count as usize - 1, count as usize - 1), "{count} {root}");
-                assert!(below.iter().all(|(me, child)| up(&links[usize::from(*child)]) == Some(*me)));
+                assert_eq!(
+                    (below.len(), reached.len()),
+                    (count as usize - 1, count as usize - 1),
+                    "{count} {root}"
+                );
+                assert!(
+                    below.iter().all(|(me, child)| up(&links[usize::from(*child)]) == Some(*me))
+                );
                 assert!((0..count as u16).all(|me| depth(&links, me, up) < count as usize));
                 assert_eq!(up(&links[usize::from(root)]), None);
             }
@@ -226,7 +251,10 @@ mod tests {
     #[test]
     fn links__who_is_out_is_nobodys_neighbour() {
         let members = members(9, 3);
-        let view = View::first(9, 4).without(3, 4).and_then(|view| view.without(4, 5)).expect("two are out");
+        let view = View::first(9, 4)
+            .without(3, 4)
+            .and_then(|view| view.without(4, 5))
+            .expect("two are out");
         let all: Vec<TreeLinks> = (0..9).map(|me| TreeLinks::new(&members, &view, me)).collect();
         assert_eq!((all[3].clone(), all[4].clone()), (TreeLinks::default(), TreeLinks::default()));
         let mut heard: Vec<u16> = all.iter().flat_map(|links| links.children.clone()).collect();
@@ -256,15 +284,21 @@ mod tests {
         assert_eq!(View::parse(view.word(), *view.removed(), 5), Some(view.clone()));
         assert_eq!(View::parse(view.word() + 1, *view.removed(), 2), None, "place 2 of 2");
         assert_eq!(View::parse(0x0001_0002, *view.removed(), 5), None, "the root is out");
-        assert_eq!(View::parse(0x0002_0000, *view.removed(), 5), None, "another number of removed ones");
+        assert_eq!(
+            View::parse(0x0002_0000, *view.removed(), 5),
+            None,
+            "another number of removed ones"
+        );
         assert_eq!(view.without(2, 0), None);
     }
 
     #[test]
     fn may_follow__no_two_views_that_differ() {
         let four = View::first(4, 0);
-        let with_root = four.without(2, 0).and_then(|view| view.without(3, 0)).expect("two are left");
-        let without_root = four.without(0, 2).and_then(|view| view.without(1, 2)).expect("two are left");
+        let with_root =
+            four.without(2, 0).and_then(|view| view.without(3, 0)).expect("two are left");
+        let without_root =
+            four.without(0, 2).and_then(|view| view.without(1, 2)).expect("two are left");
         assert!(with_root.may_follow(&four) && !without_root.may_follow(&four));
         assert!(four.without(0, 1).expect("three are left").may_follow(&four));
     }

@@ -1,11 +1,14 @@
-//! A cast between small applications on the wire in memory: what every test of the engine runs, with whatever goes wrong.
+//! A cast between small applications on the wire in memory: what every test of the engine runs,
+//! with whatever goes wrong.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
-use crate::base::{BitsPerSec, Bytes, Class, GroupId, LocalNs, Nanos, RandomKey, RandomStream, Rank};
+use crate::base::{
+    BitsPerSec, Bytes, Class, GroupId, LocalNs, Nanos, RandomKey, RandomStream, Rank,
+};
 use crate::wire::memory::{FaultInjection, MemoryConfig, MemoryFabric};
 use crate::wire::{Driver, RegionId, Span, Wire};
 
@@ -136,8 +139,9 @@ impl BroadcastTrial {
         if trial.plan.is_confined {
             trial.fabric.limit_multicast_to_leaf(trial.plan.leaf);
         }
-        let members: Arc<[Member]> =
-            (0..trial.plan.ranks).map(|rank| Member { rank: Rank(rank), leaf: rank / trial.plan.leaf }).collect();
+        let members: Arc<[Member]> = (0..trial.plan.ranks)
+            .map(|rank| Member { rank: Rank(rank), leaf: rank / trial.plan.leaf })
+            .collect();
         (0..trial.plan.ranks).for_each(|rank| trial.boot(rank, &members));
         trial
     }
@@ -189,7 +193,13 @@ impl BroadcastTrial {
         if rank == self.plan.root {
             self.fill(rank);
         } else if let Some(places) = self.plan.places_first {
-            let longs = self.plan.lengths.clone().into_iter().filter(|length| *length > SYMBOL).take(places as usize);
+            let longs = self
+                .plan
+                .lengths
+                .clone()
+                .into_iter()
+                .filter(|length| *length > SYMBOL)
+                .take(places as usize);
             longs.for_each(|length| self.place(rank, u64::from(length)));
         }
     }
@@ -220,7 +230,8 @@ impl BroadcastTrial {
     pub(super) fn cast(&mut self, count: usize) {
         for _ in 0..count {
             let region = self.processes[self.plan.root as usize].region;
-            let offset = self.plan.lengths[..self.cast].iter().map(|length| u64::from(*length)).sum();
+            let offset =
+                self.plan.lengths[..self.cast].iter().map(|length| u64::from(*length)).sum();
             let from = Span { region, offset, length: self.plan.lengths[self.cast] };
             self.cast += 1;
             self.command(self.plan.root, BroadcastCommand::Cast { from });
@@ -281,9 +292,12 @@ impl BroadcastTrial {
             MemberFault::Slow(period) => process.period = period,
             MemberFault::Abort => self.command(rank, BroadcastCommand::Abort),
             MemberFault::Told => {
-                let living: Vec<u32> =
-                    (0..self.plan.ranks).filter(|rank| self.processes[*rank as usize].driver.is_some()).collect();
-                living.into_iter().for_each(|other| self.command(other, BroadcastCommand::Dead { rank: Rank(rank) }));
+                let living: Vec<u32> = (0..self.plan.ranks)
+                    .filter(|rank| self.processes[*rank as usize].driver.is_some())
+                    .collect();
+                living.into_iter().for_each(|other| {
+                    self.command(other, BroadcastCommand::Dead { rank: Rank(rank) })
+                });
             }
         }
     }
@@ -299,7 +313,8 @@ impl BroadcastTrial {
         }
         process.sleeps_until = now.0 + process.period;
         let mut events = Vec::new();
-        let progress = driver.step(self.fabric.wire(Rank(rank as u32)), &mut |event| events.push(event));
+        let progress =
+            driver.step(self.fabric.wire(Rank(rank as u32)), &mut |event| events.push(event));
         process.wake = progress.next;
         events.into_iter().for_each(|event| self.handle_event(rank as u32, event));
     }
@@ -323,15 +338,15 @@ impl BroadcastTrial {
             BroadcastEvent::Stable { object, .. } => {
                 let is_root = rank == self.plan.root;
                 assert_eq!(process.stable.len() as u32, object, "in order, once");
-                assert!(is_root || process.received.contains(&object), "{rank} is told of {object} that it has not");
+                assert!(
+                    is_root || process.received.contains(&object),
+                    "{rank} is told of {object} that it has not"
+                );
                 process.stable.push(object);
                 // A long object's memory was not touched by anything until everybody had it.
-                if let Some(at) = process
-                    .at
-                    .get(&object)
-                    .copied()
-                    .filter(|at| at.region != process.slots.region || at.offset < process.slots.offset)
-                {
+                if let Some(at) = process.at.get(&object).copied().filter(|at| {
+                    at.region != process.slots.region || at.offset < process.slots.offset
+                }) {
                     self.check(rank, object, at);
                     self.spoil(rank, at);
                 }
@@ -363,12 +378,15 @@ impl BroadcastTrial {
         region[range].fill(0xee);
     }
 
-    /// Checks that every survivor was notified of the same: how many objects are stable, and where the cast ended.
+    /// Checks that every survivor was notified of the same: how many objects are stable, and where
+    /// the cast ended.
     pub(super) fn check_outcome(&self) -> (usize, Option<u32>) {
         let all = self.plan.lengths.len() as u32;
-        let survivors = self.processes.iter().filter(|process| process.driver.is_some() && !process.out);
-        let mut outcomes: Vec<_> =
-            survivors.map(|process| (process.stable.len(), process.aborted.filter(|end| *end < all))).collect();
+        let survivors =
+            self.processes.iter().filter(|process| process.driver.is_some() && !process.out);
+        let mut outcomes: Vec<_> = survivors
+            .map(|process| (process.stable.len(), process.aborted.filter(|end| *end < all)))
+            .collect();
         let first = outcomes[0];
         outcomes.dedup();
         assert_eq!(outcomes, [first], "one outcome for all");

@@ -1,16 +1,21 @@
-//! The members that take part from now on: silence, deaths that are known, and how everybody learns of them.
+//! The members that take part from now on: silence, deaths that are known, and how everybody learns
+//! of them.
 //!
 //! # Model
-//! The root puts out who is silent; members above others tell it who is. When the root itself is silent the first living member of
-//! the list takes its part, the second one after twice the silence, and so on. The root sends a view to all, and everybody to those
-//! from whom something of another view comes. A view is *formed* when all its members have reported in it. Of two views that
-//! follow the last formed one the later one counts, and nothing of another view is listened to.
+//! The root puts out who is silent; members above others tell it who is. When the root itself is
+//! silent the first living member of the list takes its part, the second one after twice the
+//! silence, and so on. The root sends a view to all, and everybody to those from whom something of
+//! another view comes. A view is *formed* when all its members have reported in it. Of two views
+//! that follow the last formed one the later one counts, and nothing of another view is listened
+//! to.
 //!
 //! # Invariants
-//! I1. On silence alone a view follows only if it keeps more than half of the last formed one, or half of it with its root: two
+//! I1. On silence alone a view follows only if it keeps more than half of the last formed one, or
+//!     half of it with its root: two
 //!     halves of a network that is cut do not both go on. A death that is known needs no such count.
 //! I2. A member that stood still itself does not blame the others for what it did not hear.
-//! I3. Whoever is silent at the same time is judged together: all of them go, or none. Putting out as many as the count allows, and then
+//! I3. Whoever is silent at the same time is judged together: all of them go, or none. Putting out
+//!     as many as the count allows, and then
 //!     none of the rest, would end nothing, and those that speak again would be out.
 
 use super::context::{BroadcastEvent, SlowReceivers};
@@ -38,7 +43,13 @@ pub(super) struct ViewMonitor {
 impl ViewMonitor {
     pub(super) const fn new() -> Self {
         let zero = LocalNs(0);
-        Self { dead: alloc::vec::Vec::new(), look_at: zero, last_input: zero, answered_at: zero, helpless: false }
+        Self {
+            dead: alloc::vec::Vec::new(),
+            look_at: zero,
+            last_input: zero,
+            answered_at: zero,
+            helpless: false,
+        }
     }
 
     pub(super) const fn deadline(&self) -> LocalNs {
@@ -72,13 +83,16 @@ impl BroadcastNode {
             self.remove(&silent, now, out);
         } else {
             let root = self.state.view.root();
-            silent.iter().for_each(|place| self.state.send(root, &BroadcastFrame::Suspect { place: *place }, 0, out));
+            silent.iter().for_each(|place| {
+                self.state.send(root, &BroadcastFrame::Suspect { place: *place }, 0, out)
+            });
         }
         self.look_at_root(now, out);
         self.evict(now, out);
     }
 
-    /// Takes the root's part if that is silent and everybody before this member in the list had the time to.
+    /// Takes the root's part if that is silent and everybody before this member in the list had the
+    /// time to.
     fn look_at_root(&mut self, now: LocalNs, out: &mut Out<BroadcastEvent>) {
         let (None, Some(receiver)) = (&self.root, &self.receiver) else { return };
         let root = self.state.view.root();
@@ -88,7 +102,8 @@ impl BroadcastNode {
             self.watch.helpless = false;
             return;
         }
-        let before = self.state.view.places().filter(|place| *place != root && *place < self.state.me);
+        let before =
+            self.state.view.places().filter(|place| *place != root && *place < self.state.me);
         let before: alloc::vec::Vec<u16> = before.filter(|place| !is_dead(place)).collect();
         let known = is_dead(&root);
         let turns = before.len() as u64 + u64::from(!known);
@@ -114,7 +129,9 @@ impl BroadcastNode {
     /// Puts out who holds everybody up for too long, if that is the rule.
     fn evict(&mut self, now: LocalNs, out: &mut Out<BroadcastEvent>) {
         let SlowReceivers::Evict(patience) = self.state.config.slow_receivers else { return };
-        if let Some(place) = self.root.as_ref().and_then(|root| root.hopeless(&self.state, patience, now)) {
+        if let Some(place) =
+            self.root.as_ref().and_then(|root| root.hopeless(&self.state, patience, now))
+        {
             self.remove(&[place], now, out);
         }
     }
@@ -165,8 +182,9 @@ impl BroadcastNode {
         others.for_each(|place| self.state.send(place, &frame, 0, out));
     }
 
-    /// Returns whether `view`, in which perhaps all its members take part, counts more than the present one: a later one that follows the
-    /// last formed one, or a formed one instead of one that is not and does not follow it.
+    /// Returns whether `view`, in which perhaps all its members take part, counts more than the
+    /// present one: a later one that follows the last formed one, or a formed one instead of one
+    /// that is not and does not follow it.
     pub(super) fn joins(&self, view: &View, formed: bool) -> bool {
         let state = &self.state;
         let is_later = view.word() > state.view.word() && (formed || view.follows(&state.base));
@@ -174,7 +192,13 @@ impl BroadcastNode {
     }
 
     /// Handles a view that another member announces.
-    pub(super) fn handle_view(&mut self, view: View, formed: bool, now: LocalNs, out: &mut Out<BroadcastEvent>) {
+    pub(super) fn handle_view(
+        &mut self,
+        view: View,
+        formed: bool,
+        now: LocalNs,
+        out: &mut Out<BroadcastEvent>,
+    ) {
         if !view.is_in(self.state.me) || self.root.is_some() && view.root() != self.state.me {
             self.is_out = true;
             out.notify(BroadcastEvent::Out);
@@ -221,14 +245,24 @@ impl BroadcastNode {
         self.state.ask_from(now);
     }
 
-    /// Handles something of another view that came from `place`: notifies a member that is behind. A member that is ahead answers when it sees how far this node is.
+    /// Handles something of another view that came from `place`: notifies a member that is behind.
+    /// A member that is ahead answers when it sees how far this node is.
     pub(super) fn differs(&mut self, place: u16, now: LocalNs, out: &mut Out<BroadcastEvent>) {
         self.answer(place, &BroadcastFrame::View(*self.state.view.removed()), now, out);
     }
 
-    /// Answers once in a round trip of a local network: a member that did not get the answer sends again.
-    pub(super) fn answer(&mut self, place: u16, frame: &BroadcastFrame, now: LocalNs, out: &mut Out<BroadcastEvent>) {
-        if now.since(self.watch.answered_at) >= Nanos::from_micros(20) || self.watch.answered_at == LocalNs(0) {
+    /// Answers once in a round trip of a local network: a member that did not get the answer sends
+    /// again.
+    pub(super) fn answer(
+        &mut self,
+        place: u16,
+        frame: &BroadcastFrame,
+        now: LocalNs,
+        out: &mut Out<BroadcastEvent>,
+    ) {
+        if now.since(self.watch.answered_at) >= Nanos::from_micros(20)
+            || self.watch.answered_at == LocalNs(0)
+        {
             self.watch.answered_at = now;
             self.state.send(place, frame, 0, out);
         }

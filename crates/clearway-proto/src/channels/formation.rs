@@ -1,9 +1,11 @@
-//! How the first member brings a team to a channel: asks, proposes, tries again, and gives up in bounded time.
+//! How the first member brings a team to a channel: asks, proposes, tries again, and gives up in
+//! bounded time.
 //!
 //! # Model
-//! An *attempt* is a round of ASK and HAVE, and then one of PROPOSE and VOTE. Each has a number, and a member that hears a greater one takes its
-//! promise back. After a no one round of ASK takes all promises back; then the leader waits a random time, up to twice as long after each no,
-//! so that of two teams that wanted the same channel one comes first, and asks anew.
+//! An *attempt* is a round of ASK and HAVE, and then one of PROPOSE and VOTE. Each has a number,
+//! and a member that hears a greater one takes its promise back. After a no one round of ASK takes
+//! all promises back; then the leader waits a random time, up to twice as long after each no, so
+//! that of two teams that wanted the same channel one comes first, and asks anew.
 //!
 //! # Invariants
 //! I1. A channel is stamped only if every living member has promised it in one attempt.
@@ -15,8 +17,9 @@ use super::frame::{ChannelAssignment, ChannelsFrame, Holdings, Vote};
 use super::team::{Team, TeamContext};
 use crate::base::{LocalNs, Nanos};
 
-/// Times that a team gets a no until it takes the shared channel. With waits of up to 2, 4 .. 32 retries they last some hundred round trips in
-/// all, in which a recalled team of idle members has long let go.
+/// Times that a team gets a no until it takes the shared channel. With waits of up to 2, 4 .. 32
+/// retries they last some hundred round trips in all, in which a recalled team of idle members has
+/// long let go.
 const TRIES: u32 = 12;
 /// Doublings of the wait.
 const DOUBLINGS: u32 = 5;
@@ -74,7 +77,9 @@ impl Formation {
             FormationPhase::Voiding | FormationPhase::Asking => {
                 Some(ChannelsFrame::Ask { attempt: self.attempt, recall: self.recall })
             }
-            FormationPhase::Proposing(channel) => Some(ChannelsFrame::Propose { attempt: self.attempt, channel }),
+            FormationPhase::Proposing(channel) => {
+                Some(ChannelsFrame::Propose { attempt: self.attempt, channel })
+            }
         }
     }
 }
@@ -94,7 +99,9 @@ impl Team {
                 return;
             }
             match self.forming.step {
-                FormationPhase::Proposing(channel) => self.declare(ChannelAssignment::Own(channel), bench),
+                FormationPhase::Proposing(channel) => {
+                    self.declare(ChannelAssignment::Own(channel), bench)
+                }
                 FormationPhase::Voiding if bench.now < self.forming.not_before => return,
                 FormationPhase::Voiding => self.ask(FormationPhase::Asking, bench),
                 FormationPhase::Begun | FormationPhase::Asking => self.choose(bench),
@@ -103,7 +110,9 @@ impl Team {
     }
 
     fn unanswered(&self, bench: &TeamContext<'_>) -> Vec<u16> {
-        let answered = |place: &u16| self.forming.answered.get(usize::from(*place)).is_some_and(|answered| *answered);
+        let answered = |place: &u16| {
+            self.forming.answered.get(usize::from(*place)).is_some_and(|answered| *answered)
+        };
         self.others(bench).into_iter().filter(|place| !answered(place)).collect()
     }
 
@@ -131,7 +140,8 @@ impl Team {
         self.forming.step = step;
         for (place, answered) in self.forming.answered.iter_mut().enumerate() {
             let rank = self.members.get(place);
-            *answered = place == usize::from(self.me) || rank.is_none_or(|rank| bench.dead.contains(rank));
+            *answered =
+                place == usize::from(self.me) || rank.is_none_or(|rank| bench.dead.contains(rank));
         }
         if let Some(frame) = self.forming.frame() {
             self.others(bench).into_iter().for_each(|place| self.send(place, &frame, bench));
@@ -142,10 +152,13 @@ impl Team {
     /// Chooses a channel, at the leader: all have said what they hold.
     fn choose(&mut self, bench: &mut TeamContext<'_>) {
         self.forming.holdings.busy |= bench.pool.busy_for(self.key);
-        if let Some(channel) = self.forming.holdings.free().filter(|channel| bench.pool.hold(*channel, self.key)) {
+        if let Some(channel) =
+            self.forming.holdings.free().filter(|channel| bench.pool.hold(*channel, self.key))
+        {
             return self.step(FormationPhase::Proposing(channel), bench);
         }
-        let is_time = self.forming.recall.is_none() || self.forming.tries.is_multiple_of(RECALL_EVERY);
+        let is_time =
+            self.forming.recall.is_none() || self.forming.tries.is_multiple_of(RECALL_EVERY);
         let idlest = self.forming.holdings.idlest(self.forming.recalled).filter(|_| is_time);
         if let Some(channel) = idlest {
             self.forming.recall = Some(channel);
@@ -175,8 +188,15 @@ impl Team {
     }
 
     /// Handles, at the leader, the vote of a member.
-    pub(super) fn voted(&mut self, from: u16, attempt: u32, vote: Vote, bench: &mut TeamContext<'_>) {
-        let is_asked = matches!(self.forming.step, FormationPhase::Proposing(_)) && attempt == self.forming.attempt;
+    pub(super) fn voted(
+        &mut self,
+        from: u16,
+        attempt: u32,
+        vote: Vote,
+        bench: &mut TeamContext<'_>,
+    ) {
+        let is_asked = matches!(self.forming.step, FormationPhase::Proposing(_))
+            && attempt == self.forming.attempt;
         match vote {
             _ if !self.leads() || !is_asked => {}
             Vote::Yes => self.answered(from),
@@ -216,7 +236,13 @@ impl Team {
     }
 
     /// Handles the leader's proposal of a channel.
-    pub(super) fn proposed(&mut self, from: u16, attempt: u32, channel: u8, bench: &mut TeamContext<'_>) {
+    pub(super) fn proposed(
+        &mut self,
+        from: u16,
+        attempt: u32,
+        channel: u8,
+        bench: &mut TeamContext<'_>,
+    ) {
         if self.is_attempt(from, attempt, bench) {
             let vote = if bench.pool.hold(channel, self.key) { Vote::Yes } else { Vote::No };
             self.send(from, &ChannelsFrame::Vote { attempt, vote }, bench);

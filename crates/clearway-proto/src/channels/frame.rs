@@ -79,7 +79,8 @@ pub(super) struct Version {
 pub(super) struct Holdings {
     /// Channels held or promised, as bits.
     pub(super) busy: u8,
-    /// Milliseconds since the team of each busy channel cast last; zero where it must not be recalled.
+    /// Milliseconds since the team of each busy channel cast last; zero where it must not be
+    /// recalled.
     pub(super) idle: [u16; CHANNELS_MAX as usize],
 }
 
@@ -134,7 +135,9 @@ impl ChannelsFrame {
         let mut head = Head::new();
         head.put(&self.start()).put(&team.to_le_bytes());
         match self {
-            Self::Ask { attempt, .. } | Self::Propose { attempt, .. } | Self::Vote { attempt, .. } => {
+            Self::Ask { attempt, .. }
+            | Self::Propose { attempt, .. }
+            | Self::Vote { attempt, .. } => {
                 head.put(&attempt.to_le_bytes());
             }
             Self::Have { attempt, holdings } => {
@@ -143,7 +146,8 @@ impl ChannelsFrame {
                     head.put(&idle.to_le_bytes());
                 }
             }
-            Self::Stamp(VersionedAssignment { version, .. }) | Self::Hold(HoldStatus { version, .. }) => {
+            Self::Stamp(VersionedAssignment { version, .. })
+            | Self::Hold(HoldStatus { version, .. }) => {
                 head.put(&version.number.to_le_bytes()).put(&version.author.to_le_bytes());
             }
             Self::Gone | Self::Recall { .. } => {}
@@ -163,13 +167,16 @@ impl ChannelsFrame {
             Self::Stamp(VersionedAssignment { target, settled, .. }) => {
                 [0x65, target.byte() | if settled { SETTLED } else { 0 }]
             }
-            Self::Hold(HoldStatus { asks, taken, .. }) => [0x66, u8::from(asks) | u8::from(taken) << 1],
+            Self::Hold(HoldStatus { asks, taken, .. }) => {
+                [0x66, u8::from(asks) | u8::from(taken) << 1]
+            }
             Self::Gone => [0x67, 0],
             Self::Recall { channel } => [0x68, channel],
         }
     }
 
-    /// Reads a message and whose team it is about; `None` when the bytes are nothing that [`ChannelsFrame::encode`] writes.
+    /// Reads a message and whose team it is about; `None` when the bytes are nothing that
+    /// [`ChannelsFrame::encode`] writes.
     pub(super) fn parse(bytes: &[u8]) -> Option<(u32, Self)> {
         let (rest, check) = bytes.split_last_chunk()?;
         if bytes.len() > LONGEST || crc32c(rest) != u32::from_le_bytes(*check) {
@@ -198,12 +205,15 @@ impl ChannelsFrame {
             (0x64, 0) => Self::Vote { attempt: rest.u32()?, vote: Vote::No },
             (0x64, 1) => Self::Vote { attempt: rest.u32()?, vote: Vote::Yes },
             (0x65, _) => {
-                let (target, settled) = (ChannelAssignment::from_byte(second & !SETTLED)?, second & SETTLED != 0);
+                let (target, settled) =
+                    (ChannelAssignment::from_byte(second & !SETTLED)?, second & SETTLED != 0);
                 Self::Stamp(VersionedAssignment { version: version(rest)?, target, settled })
             }
-            (0x66, 0..4) => {
-                Self::Hold(HoldStatus { version: version(rest)?, asks: second & 1 != 0, taken: second & 2 != 0 })
-            }
+            (0x66, 0..4) => Self::Hold(HoldStatus {
+                version: version(rest)?,
+                asks: second & 1 != 0,
+                taken: second & 2 != 0,
+            }),
             (0x67, 0) => Self::Gone,
             (0x68, _) => Self::Recall { channel: channel(second)? },
             _ => return None,
@@ -224,9 +234,12 @@ mod tests {
     #[test]
     fn encode__has_the_bytes_of_the_table() {
         let version = Version { number: 3, author: 258 };
-        let stamp =
-            ChannelsFrame::Stamp(VersionedAssignment { version, target: ChannelAssignment::Shared, settled: true })
-                .encode(0x0403_0201);
+        let stamp = ChannelsFrame::Stamp(VersionedAssignment {
+            version,
+            target: ChannelAssignment::Shared,
+            settled: true,
+        })
+        .encode(0x0403_0201);
         assert_eq!(stamp.bytes()[..12], [0x65, 0x88, 1, 2, 3, 4, 3, 0, 0, 0, 2, 1]);
         assert_eq!(stamp.bytes().len(), 16);
         let ask = ChannelsFrame::Ask { attempt: 7, recall: None }.encode(1);
@@ -246,8 +259,16 @@ mod tests {
             ChannelsFrame::Propose { attempt: 3, channel: 0 },
             ChannelsFrame::Vote { attempt: 4, vote: Vote::Yes },
             ChannelsFrame::Vote { attempt: 4, vote: Vote::No },
-            ChannelsFrame::Stamp(VersionedAssignment { version, target: ChannelAssignment::Own(7), settled: false }),
-            ChannelsFrame::Stamp(VersionedAssignment { version, target: ChannelAssignment::Closed, settled: true }),
+            ChannelsFrame::Stamp(VersionedAssignment {
+                version,
+                target: ChannelAssignment::Own(7),
+                settled: false,
+            }),
+            ChannelsFrame::Stamp(VersionedAssignment {
+                version,
+                target: ChannelAssignment::Closed,
+                settled: true,
+            }),
             ChannelsFrame::Hold(HoldStatus { version, asks: true, taken: false }),
             ChannelsFrame::Gone,
             ChannelsFrame::Recall { channel: 3 },
@@ -259,7 +280,11 @@ mod tests {
                 let mut changed = head.bytes().to_vec();
                 changed[at] ^= 1 << (at % 8);
                 assert_eq!(ChannelsFrame::parse(&changed), None, "{frame:?} changed at {at}");
-                assert_eq!(ChannelsFrame::parse(&head.bytes()[..at]), None, "{frame:?} cut at {at}");
+                assert_eq!(
+                    ChannelsFrame::parse(&head.bytes()[..at]),
+                    None,
+                    "{frame:?} cut at {at}"
+                );
             }
         }
     }

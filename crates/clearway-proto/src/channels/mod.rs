@@ -1,9 +1,10 @@
-//! Which teams of ranks have which of a job's few multicast channels: agreed on, tried again, taken back, and shared when none is left.
+//! Which teams of ranks have which of a job's few multicast channels: agreed on, tried again, taken
+//! back, and shared when none is left.
 //!
 //! # Model
-//! Group addresses of a network, MLIDs of a fabric and entries of a switch are scarce, so a job has a pool of at most [`CHANNELS_MAX`]
-//! *channels*, each a multicast group, and one more that all share. A *team* is ranks that broadcast among themselves; teams overlap. The first
-//! member leads:
+//! Group addresses of a network, MLIDs of a fabric and entries of a switch are scarce, so a job has
+//! a pool of at most [`CHANNELS_MAX`] *channels*, each a multicast group, and one more that all
+//! share. A *team* is ranks that broadcast among themselves; teams overlap. The first member leads:
 //!
 //! ```text
 //!   leader                                     members
@@ -16,21 +17,27 @@
 //!     |-- STAMP (settled) ----------------------->|   all hold it: the team is told
 //! ```
 //!
-//! Where nothing is free, the members who hold the channel that was idle longest ask its team to give it up (RECALL). The channel of a team is in a
-//! *stamp*: version, author, channel. The greater one counts, and who sees an older one sends its own. To go to the shared channel needs nobody's consent, so
-//! any doubt ends there: a team loses its channel by a greater stamp of whoever is asked, or of the first member that misses a silent author. Members
-//! free the old channel when the author knows that every living one has taken the new stamp, and is not in the middle of a broadcast.
+//! Where nothing is free, the members who hold the channel that was idle longest ask its team to
+//! give it up (RECALL). The channel of a team is in a *stamp*: version, author, channel. The
+//! greater one counts, and who sees an older one sends its own. To go to the shared channel needs
+//! nobody's consent, so any doubt ends there: a team loses its channel by a greater stamp of
+//! whoever is asked, or of the first member that misses a silent author. Members free the old
+//! channel when the author knows that every living one has taken the new stamp, and is not in the
+//! middle of a broadcast.
 //!
 //! # Source
-//! LA-MPI's pool of broadcast buffers (an or of busy bits and a vote, then no second attempt), with what it lacked: retry, recall, a channel for all.
+//! LA-MPI's pool of broadcast buffers (an or of busy bits and a vote, then no second attempt), with
+//! what it lacked: retry, recall, a channel for all.
 //!
 //! # Invariants
 //! I1. A rank holds or promises a channel for one team at a time.
-//! I2. No team has a channel of its own while a living member of another team that shares a member with it still has it.
+//! I2. No team has a channel of its own while a living member of another team that shares a member
+//!     with it still has it.
 //! I3. When nothing is lost any more all living members of a team come to the same stamp.
 //!
 //! # Not here
-//! The broadcast itself, whose receivers drop what is of another team; joining the wire's groups: the application's.
+//! The broadcast itself, whose receivers drop what is of another team; joining the wire's groups:
+//! the application's.
 
 mod formation;
 mod frame;
@@ -84,7 +91,8 @@ pub struct ChannelsConfig {
     pub silence: Nanos,
     /// How long a team has not cast until its channel may go to another.
     pub idle: Nanos,
-    /// A round trip and more: how long an answer is waited for at first, and the unit of the random wait after a no.
+    /// A round trip and more: how long an answer is waited for at first, and the unit of the random
+    /// wait after a no.
     pub retry: Nanos,
     /// Decides how long ranks wait that wanted the same channel.
     pub seed: u64,
@@ -102,7 +110,8 @@ pub enum ChannelsCommand {
         /// Its ranks, each once, at most 65,535, in the same order everywhere.
         members: Arc<[Rank]>,
     },
-    /// A broadcast of the team begins here: its channel is not given up before [`ChannelsCommand::End`].
+    /// A broadcast of the team begins here: its channel is not given up before
+    /// [`ChannelsCommand::End`].
     Begin {
         /// Which.
         team: u32,
@@ -112,7 +121,8 @@ pub enum ChannelsCommand {
         /// Which.
         team: u32,
     },
-    /// This rank needs the team no more. All its members ask the same, and then its channel is free.
+    /// This rank needs the team no more. All its members ask the same, and then its channel is
+    /// free.
     Disband {
         /// Which.
         team: u32,
@@ -135,7 +145,8 @@ pub enum ChannelsEvent {
         /// Its channel, perhaps.
         channel: u8,
     },
-    /// The team casts here from now on. The first one ends the agreement; another one follows when the team had to give its channel up.
+    /// The team casts here from now on. The first one ends the agreement; another one follows when
+    /// the team had to give its channel up.
     Agreed {
         /// Which team.
         team: u32,
@@ -147,7 +158,8 @@ pub enum ChannelsEvent {
         /// Which team.
         team: u32,
     },
-    /// This is no team: its members are not what [`ChannelsCommand::Form`] asks for, or its number is taken.
+    /// This is no team: its members are not what [`ChannelsCommand::Form`] asks for, or its number
+    /// is taken.
     Refused {
         /// Which team.
         team: u32,

@@ -1,18 +1,22 @@
 //! One rank's part in all its teams: gives every input to the team that it is about.
 //!
 //! # Invariants
-//! I1. A message that is damaged, of no team of this rank, or from nobody who is in it changes nothing.
+//! I1. A message that is damaged, of no team of this rank, or from nobody who is in it changes
+//!     nothing.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::frame::{ChannelAssignment, ChannelsFrame, HoldStatus, Holdings, Version, VersionedAssignment};
+use super::frame::{
+    ChannelAssignment, ChannelsFrame, HoldStatus, Holdings, Version, VersionedAssignment,
+};
 use super::pool::ChannelPool;
 use super::team::{Team, TeamContext};
 use super::{CHANNELS_MAX, ChannelsCommand, ChannelsConfig, ChannelsEvent};
 use crate::base::{LocalNs, RandomKey, RandomStream, Rank};
 use crate::wire::{Arrival, Destination, Engine, Input, More, Out, Span};
 
-/// Disbanded teams that are remembered: more than end in the few silences in which some member may still ask about one.
+/// Disbanded teams that are remembered: more than end in the few silences in which some member may
+/// still ask about one.
 const GONE_MAX: usize = 1024;
 
 /// The engine by which a rank's teams agree on channels.
@@ -54,7 +58,8 @@ impl ChannelsNode {
         let holdings = self.holdings(key, now, out);
         let Self { config, pool, dead, stream, teams, .. } = self;
         let team = teams.get_mut(&key)?;
-        let mut bench = TeamContext { config, pool, dead, stream, now, holdings, recall: None, out };
+        let mut bench =
+            TeamContext { config, pool, dead, stream, now, holdings, recall: None, out };
         act(team, &mut bench);
         team.progress(&mut bench);
         let recall = bench.recall;
@@ -71,7 +76,8 @@ impl ChannelsNode {
     fn holdings(&mut self, key: u32, now: LocalNs, out: &mut Out<ChannelsEvent>) -> Holdings {
         let Self { config, pool, dead, stream, teams, .. } = self;
         let mut holdings = Holdings { busy: pool.busy_for(key), ..Holdings::default() };
-        let holders: [Option<u32>; CHANNELS_MAX as usize] = core::array::from_fn(|channel| pool.holder(channel as u8));
+        let holders: [Option<u32>; CHANNELS_MAX as usize] =
+            core::array::from_fn(|channel| pool.holder(channel as u8));
         let bench = TeamContext { config, pool, dead, stream, now, holdings, recall: None, out };
         for (channel, (idle, holder)) in (0..).zip(holdings.idle.iter_mut().zip(holders)) {
             let team = holder.filter(|holder| *holder != key).and_then(|holder| teams.get(&holder));
@@ -81,7 +87,13 @@ impl ChannelsNode {
     }
 
     /// Tells the team that holds `channel` that `wanted_by` has need of it.
-    fn recall(&mut self, now: LocalNs, wanted_by: u32, channel: Option<u8>, out: &mut Out<ChannelsEvent>) {
+    fn recall(
+        &mut self,
+        now: LocalNs,
+        wanted_by: u32,
+        channel: Option<u8>,
+        out: &mut Out<ChannelsEvent>,
+    ) {
         if let Some(channel) = channel
             && let Some(holder) = self.pool.holder(channel).filter(|holder| *holder != wanted_by)
         {
@@ -101,7 +113,9 @@ impl ChannelsNode {
                     None => out.notify(ChannelsEvent::Refused { team }),
                 }
             }
-            ChannelsCommand::Begin { team } => drop(self.with(now, team, out, |team, _| team.begin())),
+            ChannelsCommand::Begin { team } => {
+                let _ = self.with(now, team, out, |team, _| team.begin());
+            }
             ChannelsCommand::End { team } => drop(self.with(now, team, out, Team::end)),
             ChannelsCommand::Disband { team } => drop(self.with(now, team, out, Team::disband)),
             ChannelsCommand::Dead { rank } => {
@@ -121,7 +135,12 @@ impl ChannelsNode {
         let mut next = self.teams.keys().next().copied();
         while let Some(key) = next {
             self.with(now, key, out, &mut act);
-            next = self.teams.range(key.saturating_add(1)..).next().map(|(key, _)| *key).filter(|after| *after > key);
+            next = self
+                .teams
+                .range(key.saturating_add(1)..)
+                .next()
+                .map(|(key, _)| *key)
+                .filter(|after| *after > key);
         }
     }
 
@@ -138,12 +157,20 @@ impl ChannelsNode {
         self.with(now, key, out, |team, bench| {
             team.mark_alive(place, now);
             match frame {
-                ChannelsFrame::Ask { .. } | ChannelsFrame::Propose { .. } if team.version.number > 0 => {
-                    team.held(place, &HoldStatus { version: Version::default(), asks: true, taken: false }, bench);
+                ChannelsFrame::Ask { .. } | ChannelsFrame::Propose { .. }
+                    if team.version.number > 0 =>
+                {
+                    team.held(
+                        place,
+                        &HoldStatus { version: Version::default(), asks: true, taken: false },
+                        bench,
+                    );
                 }
                 ChannelsFrame::Ask { attempt, .. } => team.asked(place, attempt, bench),
                 ChannelsFrame::Have { attempt, holdings } => team.had(place, attempt, &holdings),
-                ChannelsFrame::Propose { attempt, channel } => team.proposed(place, attempt, channel, bench),
+                ChannelsFrame::Propose { attempt, channel } => {
+                    team.proposed(place, attempt, channel, bench)
+                }
                 ChannelsFrame::Vote { attempt, vote } => team.voted(place, attempt, vote, bench),
                 ChannelsFrame::Stamp(stamp) => team.stamped(place, &stamp, bench),
                 ChannelsFrame::Hold(hold) => team.held(place, &hold, bench),
@@ -153,7 +180,8 @@ impl ChannelsNode {
         });
     }
 
-    /// Answers a rank that speaks of a team that this rank has not formed yet, or that is over here.
+    /// Answers a rank that speaks of a team that this rank has not formed yet, or that is over
+    /// here.
     fn stranger(&self, from: Rank, key: u32, frame: &ChannelsFrame, out: &mut Out<ChannelsEvent>) {
         let answer = match *frame {
             _ if !self.disbanded.contains(&key) => return,
@@ -165,7 +193,13 @@ impl ChannelsNode {
             }) => ChannelsFrame::Hold(HoldStatus { version, asks: false, taken: true }),
             _ => return,
         };
-        out.send(Destination::One(from), self.config.class, answer.encode(key).bytes(), Span::EMPTY, None);
+        out.send(
+            Destination::One(from),
+            self.config.class,
+            answer.encode(key).bytes(),
+            Span::EMPTY,
+            None,
+        );
     }
 }
 
@@ -173,10 +207,17 @@ impl Engine for ChannelsNode {
     type Command = ChannelsCommand;
     type Event = ChannelsEvent;
 
-    fn input(&mut self, now: LocalNs, input: Input<'_, ChannelsCommand>, out: &mut Out<ChannelsEvent>) -> More {
+    fn input(
+        &mut self,
+        now: LocalNs,
+        input: Input<'_, ChannelsCommand>,
+        out: &mut Out<ChannelsEvent>,
+    ) -> More {
         match input {
             Input::Command(command) => self.command(now, command, out),
-            Input::Arrival(Arrival::Datagram(datagram)) => self.datagram(now, datagram.from, datagram.head, out),
+            Input::Arrival(Arrival::Datagram(datagram)) => {
+                self.datagram(now, datagram.from, datagram.head, out)
+            }
             Input::Tick => self.for_all(now, out, Team::tick),
             _ => return More::No,
         }

@@ -40,8 +40,12 @@ impl ChannelPool {
 
     /// Channels that are not to be had for `team`, as bits: others' and those that there are not.
     pub(super) fn busy_for(&self, team: u32) -> u8 {
-        let is_busy = |channel: u8| channel >= self.count || self.holder(channel).is_some_and(|holder| holder != team);
-        (0..CHANNELS_MAX).filter(|channel| is_busy(*channel)).fold(0, |bits, channel| bits | 1 << channel)
+        let is_busy = |channel: u8| {
+            channel >= self.count || self.holder(channel).is_some_and(|holder| holder != team)
+        };
+        (0..CHANNELS_MAX)
+            .filter(|channel| is_busy(*channel))
+            .fold(0, |bits, channel| bits | 1 << channel)
     }
 }
 

@@ -1,9 +1,11 @@
-//! Many teams that form, cast, end and die under random faults: no two that meet have one channel, all living members have the same, and
-//! every agreement ends.
+//! Many teams that form, cast, end and die under random faults: no two that meet have one channel,
+//! all living members have the same, and every agreement ends.
 //!
 //! # Model
-//! A seed gives ranks, a pool, teams that overlap, when each member asks for what, and faults: loss, doubling, delay, damage, members that are
-//! killed or stop. It runs on the wire in memory until nobody has anything left to say. That no two teams that meet share a channel is checked after every step.
+//! A seed gives ranks, a pool, teams that overlap, when each member asks for what, and faults:
+//! loss, doubling, delay, damage, members that are killed or stop. It runs on the wire in memory
+//! until nobody has anything left to say. That no two teams that meet share a channel is checked
+//! after every step.
 
 use alloc::vec::Vec;
 
@@ -62,7 +64,8 @@ fn script(trial: &mut ChannelsTrial, stream: &mut RandomStream) {
     }
     let mut killed = Vec::new();
     for _ in 0..stream.below(4) {
-        let (at, rank) = (stream.below(span + 8 * IDLE), stream.below(u64::from(trial.plan.ranks)) as u32);
+        let (at, rank) =
+            (stream.below(span + 8 * IDLE), stream.below(u64::from(trial.plan.ranks)) as u32);
         match stream.below(3) {
             0 if !killed.contains(&rank) => {
                 killed.push(rank);
@@ -83,9 +86,18 @@ fn run(seed: u64) {
     let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| trial.run()));
     if let Err(why) = caught {
         let what = why.downcast_ref::<std::string::String>().cloned();
-        let what = what.or_else(|| why.downcast_ref::<&str>().map(|what| std::string::String::from(*what)));
-        let has: Vec<_> = trial.processes.iter().map(|process| (process.driver.is_some(), &process.has)).collect();
-        panic!("seed {seed}, at {:?}: {what:?}; {:?} {acts:?}; {has:?}", trial.fabric.now(), trial.plan);
+        let what = what
+            .or_else(|| why.downcast_ref::<&str>().map(|what| std::string::String::from(*what)));
+        let has: Vec<_> = trial
+            .processes
+            .iter()
+            .map(|process| (process.driver.is_some(), &process.has))
+            .collect();
+        panic!(
+            "seed {seed}, at {:?}: {what:?}; {:?} {acts:?}; {has:?}",
+            trial.fabric.now(),
+            trial.plan
+        );
     }
 }
 

@@ -5,8 +5,9 @@
 //!   forming --stamp--> unsettled --all have taken it--> settled --greater stamp--> unsettled ..
 //!      \---leader silent---^  \--author silent: the next member's stamp--^
 //! ```
-//! Until a stamp is settled its author sends it to those who have not taken it, and the others ask the author now and then, by which they notice
-//! that it is silent. A member in the middle of a broadcast follows a stamp that takes its channel away, but says so only at the end.
+//! Until a stamp is settled its author sends it to those who have not taken it, and the others ask
+//! the author now and then, by which they notice that it is silent. A member in the middle of a
+//! broadcast follows a stamp that takes its channel away, but says so only at the end.
 //!
 //! # Invariants
 //! I1. The knowledge that a member has of a team never gets older.
@@ -18,13 +19,16 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::formation::Formation;
-use super::frame::{ChannelAssignment, ChannelsFrame, HoldStatus, Holdings, Version, VersionedAssignment};
+use super::frame::{
+    ChannelAssignment, ChannelsFrame, HoldStatus, Holdings, Version, VersionedAssignment,
+};
 use super::pool::ChannelPool;
 use super::{CHANNELS_MAX, Channel, ChannelsConfig, ChannelsEvent};
 use crate::base::{LocalNs, Nanos, RandomStream, Rank};
 use crate::wire::{Destination, Out, Span};
 
-/// The longest time between two questions to one that does not answer: some hundredths of a usual silence.
+/// The longest time between two questions to one that does not answer: some hundredths of a usual
+/// silence.
 const GAP_MAX: Nanos = Nanos::from_millis(50);
 
 /// What all teams of a rank share, and what a step writes into.
@@ -69,7 +73,12 @@ pub(super) struct Team {
 
 impl Team {
     /// Creates a team; `None` when `members` are no team of `config.rank`.
-    pub(super) fn new(key: u32, members: Arc<[Rank]>, config: &ChannelsConfig, now: LocalNs) -> Option<Self> {
+    pub(super) fn new(
+        key: u32,
+        members: Arc<[Rank]>,
+        config: &ChannelsConfig,
+        now: LocalNs,
+    ) -> Option<Self> {
         let me = u16::try_from(members.iter().position(|rank| *rank == config.rank)?).ok()?;
         let distinct: BTreeSet<Rank> = members.iter().copied().collect();
         let count = members.len();
@@ -111,7 +120,9 @@ impl Team {
 
     /// Returns the other members that live.
     pub(super) fn others(&self, bench: &TeamContext<'_>) -> Vec<u16> {
-        (0..self.members.len() as u16).filter(|place| *place != self.me && self.is_living(*place, bench)).collect()
+        (0..self.members.len() as u16)
+            .filter(|place| *place != self.me && self.is_living(*place, bench))
+            .collect()
     }
 
     fn first_living(&self, bench: &TeamContext<'_>) -> u16 {
@@ -121,7 +132,13 @@ impl Team {
     pub(super) fn send(&self, place: u16, frame: &ChannelsFrame, bench: &mut TeamContext<'_>) {
         if let Some(rank) = self.members.get(usize::from(place)) {
             let head = frame.encode(self.key);
-            bench.out.send(Destination::One(*rank), bench.config.class, head.bytes(), Span::EMPTY, None);
+            bench.out.send(
+                Destination::One(*rank),
+                bench.config.class,
+                head.bytes(),
+                Span::EMPTY,
+                None,
+            );
         }
     }
 
@@ -163,13 +180,18 @@ impl Team {
     }
 
     fn follow(&mut self, version: Version, target: ChannelAssignment, bench: &mut TeamContext<'_>) {
-        (self.version, self.target, self.is_settled, self.has_taken) = (version, target, false, false);
+        (self.version, self.target, self.is_settled, self.has_taken) =
+            (version, target, false, false);
         self.since = bench.now;
         match target {
-            ChannelAssignment::Own(channel) => bench.out.notify(ChannelsEvent::Join { team: self.key, channel }),
+            ChannelAssignment::Own(channel) => {
+                bench.out.notify(ChannelsEvent::Join { team: self.key, channel })
+            }
             // Whoever closes the team has not waited for this member.
             ChannelAssignment::Closed if self.notified.is_some() => {}
-            ChannelAssignment::Shared | ChannelAssignment::Closed => self.notify(Channel::Shared, bench),
+            ChannelAssignment::Shared | ChannelAssignment::Closed => {
+                self.notify(Channel::Shared, bench)
+            }
         }
         self.wait_anew(bench);
         self.take(bench);
@@ -200,7 +222,11 @@ impl Team {
         let (version, author) = (self.version, self.version.author);
         match author == self.me {
             true => self.note_taken(author),
-            false => self.send(author, &ChannelsFrame::Hold(HoldStatus { version, asks: false, taken: true }), bench),
+            false => self.send(
+                author,
+                &ChannelsFrame::Hold(HoldStatus { version, asks: false, taken: true }),
+                bench,
+            ),
         }
     }
 
@@ -211,7 +237,12 @@ impl Team {
     }
 
     /// Handles a stamp.
-    pub(super) fn stamped(&mut self, from: u16, stamp: &VersionedAssignment, bench: &mut TeamContext<'_>) {
+    pub(super) fn stamped(
+        &mut self,
+        from: u16,
+        stamp: &VersionedAssignment,
+        bench: &mut TeamContext<'_>,
+    ) {
         let VersionedAssignment { version, target, settled } = *stamp;
         if usize::from(version.author) >= self.members.len() || version.number == 0 {
             return;
@@ -240,7 +271,11 @@ impl Team {
         let HoldStatus { version, asks, taken } = *hold;
         if version > self.version {
             let (version, taken) = (self.version, self.has_taken);
-            return self.send(from, &ChannelsFrame::Hold(HoldStatus { version, asks: true, taken }), bench);
+            return self.send(
+                from,
+                &ChannelsFrame::Hold(HoldStatus { version, asks: true, taken }),
+                bench,
+            );
         }
         if version < self.version {
             return self.send(from, &self.stamp(), bench);
@@ -261,7 +296,8 @@ impl Team {
 
     /// Ends the team for the author of what was taken.
     pub(super) fn peer_left(&mut self, from: u16, bench: &mut TeamContext<'_>) {
-        if self.target == ChannelAssignment::Closed && self.has_taken && self.version.author == from {
+        if self.target == ChannelAssignment::Closed && self.has_taken && self.version.author == from
+        {
             self.settle(bench);
         }
     }
@@ -303,7 +339,8 @@ impl Team {
 
     /// Ends a team that is not needed: one member says so for all.
     fn close(&mut self, bench: &mut TeamContext<'_>) {
-        let is_mine = self.first_living(bench) == self.me || self.version.number > 0 && self.version.author == self.me;
+        let is_mine = self.first_living(bench) == self.me
+            || self.version.number > 0 && self.version.author == self.me;
         if self.is_disbanded && is_mine && self.target != ChannelAssignment::Closed {
             self.declare(ChannelAssignment::Closed, bench);
         }
@@ -312,13 +349,16 @@ impl Team {
     /// Returns what this team is to others that look for a channel.
     pub(super) fn idle(&self, channel: u8, bench: &TeamContext<'_>) -> u16 {
         let is_over = bench.now.since(self.used_at) >= bench.config.idle;
-        let has =
-            self.is_settled && self.target == ChannelAssignment::Own(channel) && !self.is_casting && !self.is_disbanded;
+        let has = self.is_settled
+            && self.target == ChannelAssignment::Own(channel)
+            && !self.is_casting
+            && !self.is_disbanded;
         let ms = bench.now.since(self.used_at).0 / 1_000_000;
         if has && is_over { ms.clamp(1, u64::from(u16::MAX)) as u16 } else { 0 }
     }
 
-    /// Passes on that some team has need of `channel`: notifies the first member of this one, if it is idle.
+    /// Passes on that some team has need of `channel`: notifies the first member of this one, if it
+    /// is idle.
     pub(super) fn pass_recall(&mut self, channel: u8, bench: &mut TeamContext<'_>) {
         let first = self.first_living(bench);
         if first == self.me {
@@ -355,7 +395,10 @@ impl Team {
         }
         if self.version.number > 0 && self.version.author == self.me {
             let stamp = self.stamp();
-            return self.lacking(bench).into_iter().for_each(|place| self.send(place, &stamp, bench));
+            return self
+                .lacking(bench)
+                .into_iter()
+                .for_each(|place| self.send(place, &stamp, bench));
         }
         let (version, author, taken) = (self.version, self.version.author, self.has_taken);
         self.send(author, &ChannelsFrame::Hold(HoldStatus { version, asks: true, taken }), bench);
@@ -397,7 +440,9 @@ impl Team {
         if author == self.me {
             return;
         }
-        let before = (0..self.me).filter(|place| *place != author && self.is_living(*place, bench)).count() as u64;
+        let before = (0..self.me)
+            .filter(|place| *place != author && self.is_living(*place, bench))
+            .count() as u64;
         let silences = before + u64::from(self.is_living(author, bench));
         if !self.is_silent(author, silences, bench) {
             return;
@@ -411,7 +456,8 @@ impl Team {
         self.progress(bench);
     }
 
-    /// Returns when this team wants to be looked at. The silences of others are looked at as often as they are asked.
+    /// Returns when this team wants to be looked at. The silences of others are looked at as often
+    /// as they are asked.
     pub(super) fn deadline(&self) -> Option<LocalNs> {
         let waits = self.leads().then(|| self.forming.not_before()).flatten();
         (!self.is_settled).then(|| waits.map_or(self.next, |at| at.min(self.next)))
@@ -419,11 +465,15 @@ impl Team {
 }
 
 impl Holdings {
-    /// Merges what `other` holds as well: busy at any is busy, and idle as long as at all who hold it.
+    /// Merges what `other` holds as well: busy at any is busy, and idle as long as at all who hold
+    /// it.
     pub(super) fn merge(&mut self, other: &Self) {
         for channel in 0..CHANNELS_MAX {
             let (bit, place) = (1 << channel, usize::from(channel));
-            let (Some(own), Some(others)) = (self.idle.get_mut(place), other.idle.get(place)) else { continue };
+            let (Some(own), Some(others)) = (self.idle.get_mut(place), other.idle.get(place))
+            else {
+                continue;
+            };
             *own = match (self.busy & bit != 0, other.busy & bit != 0) {
                 (true, true) => (*own).min(*others),
                 (false, true) => *others,

@@ -1,4 +1,5 @@
-//! What becomes of teams one by one: lowest channel, retry, recall, the shared channel, silence, death, strangers.
+//! What becomes of teams one by one: lowest channel, retry, recall, the shared channel, silence,
+//! death, strangers.
 
 use alloc::vec::Vec;
 
@@ -15,7 +16,11 @@ fn own(channel: u8) -> Option<Channel> {
 
 #[test]
 fn form__teams_that_meet_get_the_lowest_free_channels_and_others_the_same() {
-    let mut trial = ChannelsTrial::new(ChannelsPlan::new(6, 8, &[&[0, 1, 2], &[2, 3], &[4, 5], &[0, 1, 2, 3, 4, 5]]));
+    let mut trial = ChannelsTrial::new(ChannelsPlan::new(
+        6,
+        8,
+        &[&[0, 1, 2], &[2, 3], &[4, 5], &[0, 1, 2, 3, 4, 5]],
+    ));
     for team in 0..4 {
         trial.put_all(u64::from(team) * MS, team, ChannelsAction::Form(team));
     }
@@ -25,9 +30,11 @@ fn form__teams_that_meet_get_the_lowest_free_channels_and_others_the_same() {
 
 #[test]
 fn form__teams_that_race_all_get_one_of_their_own() {
-    let teams: [&[u32]; 8] = [&[0, 1, 2], &[1, 2, 0], &[2, 0, 1], &[0, 2, 1], &[1, 0, 2], &[2, 1, 0], &[0, 1], &[1, 2]];
+    let teams: [&[u32]; 8] =
+        [&[0, 1, 2], &[1, 2, 0], &[2, 0, 1], &[0, 2, 1], &[1, 0, 2], &[2, 1, 0], &[0, 1], &[1, 2]];
     for seed in 0..20 {
-        let mut trial = ChannelsTrial::new(ChannelsPlan { seed, ..ChannelsPlan::new(3, 8, &teams) });
+        let mut trial =
+            ChannelsTrial::new(ChannelsPlan { seed, ..ChannelsPlan::new(3, 8, &teams) });
         (0..8).for_each(|team| trial.put_all(0, team, ChannelsAction::Form(team)));
         trial.run();
         let shared = (0..8).filter(|team| trial.has(*team) == Some(Channel::Shared)).count();
@@ -69,7 +76,11 @@ fn recall__a_member_in_a_broadcast_keeps_the_channel_until_its_end() {
     trial.put(2 * IDLE, 0, ChannelsAction::Begin(0));
     trial.put(2 * IDLE + 2 * MS, 0, ChannelsAction::End(0));
     trial.run();
-    assert_eq!(trial.has(0).zip(trial.has(1)).map(|(a, b)| a == b), Some(false), "one of them has it");
+    assert_eq!(
+        trial.has(0).zip(trial.has(1)).map(|(a, b)| a == b),
+        Some(false),
+        "one of them has it"
+    );
 }
 
 #[test]
@@ -94,10 +105,15 @@ fn silence__of_a_member_ends_it_on_the_shared_channel_for_all() {
         trial.put_all(20 * SILENCE, 1, ChannelsAction::Form(1));
         trial.run_until(5 * SILENCE);
         let others = (0..3).filter(|rank| *rank != silent);
-        let told: Vec<_> = others.map(|rank| trial.processes[rank as usize].has.get(&0).copied()).collect();
+        let told: Vec<_> =
+            others.map(|rank| trial.processes[rank as usize].has.get(&0).copied()).collect();
         assert_eq!(told, [Some(Channel::Shared); 2], "{silent} is silent");
         trial.run();
-        assert_eq!([trial.has(0), trial.has(1)], [Some(Channel::Shared), own(0)], "and nothing stays busy");
+        assert_eq!(
+            [trial.has(0), trial.has(1)],
+            [Some(Channel::Shared), own(0)],
+            "and nothing stays busy"
+        );
     }
 }
 
@@ -124,7 +140,9 @@ fn form__what_is_no_team_is_refused() {
         let mut out = Out::with_limit(8);
         let command = Input::Command(ChannelsCommand::Form { team, members });
         assert_eq!(driver.engine_mut().input(LocalNs(1_000_000_000), command, &mut out), More::No);
-        out.split().0.any(|effect| effect == crate::wire::Effect::Notify(ChannelsEvent::Refused { team }))
+        out.split()
+            .0
+            .any(|effect| effect == crate::wire::Effect::Notify(ChannelsEvent::Refused { team }))
     };
     assert!(refused(0, &[0, 1]), "its number is taken");
     assert!(refused(1, &[1]), "this rank is not in it");

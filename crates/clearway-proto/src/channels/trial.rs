@@ -1,4 +1,5 @@
-//! Teams of small applications on the wire in memory, and what must hold at every instant: what every test of this engine runs.
+//! Teams of small applications on the wire in memory, and what must hold at every instant: what
+//! every test of this engine runs.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -42,7 +43,14 @@ pub(super) struct ChannelsPlan {
 impl ChannelsPlan {
     pub(super) fn new(ranks: u32, channels: u8, teams: &[&[u32]]) -> Self {
         let teams = teams.iter().map(|members| members.to_vec()).collect();
-        Self { ranks, channels, teams, loss: 0, fault_injection: FaultInjection::default(), seed: 0 }
+        Self {
+            ranks,
+            channels,
+            teams,
+            loss: 0,
+            fault_injection: FaultInjection::default(),
+            seed: 0,
+        }
     }
 }
 
@@ -134,7 +142,9 @@ impl ChannelsTrial {
 
     fn is_over(&mut self) -> bool {
         let rests = |process: &ChannelsProcess| process.driver.is_none() || process.wake.is_none();
-        self.acts.is_empty() && self.fabric.next_arrival().is_none() && self.processes.iter().all(rests)
+        self.acts.is_empty()
+            && self.fabric.next_arrival().is_none()
+            && self.processes.iter().all(rests)
     }
 
     fn turn(&mut self) {
@@ -162,7 +172,10 @@ impl ChannelsTrial {
         let process = &mut self.processes[rank as usize];
         // An application that does not run asks for nothing.
         if process.sleeps_until > now.0
-            && !matches!(act, ChannelsAction::Kill | ChannelsAction::Pause(_) | ChannelsAction::Told)
+            && !matches!(
+                act,
+                ChannelsAction::Kill | ChannelsAction::Pause(_) | ChannelsAction::Told
+            )
         {
             return process.postponed.push(act);
         }
@@ -183,11 +196,16 @@ impl ChannelsTrial {
             }
             ChannelsAction::Form(team) => {
                 process.formed.insert(team);
-                let members: Arc<[Rank]> = self.plan.teams[team as usize].iter().map(|rank| Rank(*rank)).collect();
+                let members: Arc<[Rank]> =
+                    self.plan.teams[team as usize].iter().map(|rank| Rank(*rank)).collect();
                 ChannelsCommand::Form { team, members }
             }
             ChannelsAction::Begin(team) => {
-                let Some(channel) = process.has.get(&team).filter(|_| !process.left.contains(&team)) else { return };
+                let Some(channel) =
+                    process.has.get(&team).filter(|_| !process.left.contains(&team))
+                else {
+                    return;
+                };
                 process.uses.insert(team, *channel);
                 ChannelsCommand::Begin { team }
             }
@@ -225,7 +243,8 @@ impl ChannelsTrial {
             return;
         }
         let mut events = Vec::new();
-        process.wake = driver.step(self.fabric.wire(Rank(rank as u32)), &mut |event| events.push(event)).next;
+        process.wake =
+            driver.step(self.fabric.wire(Rank(rank as u32)), &mut |event| events.push(event)).next;
         for event in events {
             match event {
                 // It was told before it asked, and has not looked.
@@ -246,18 +265,23 @@ impl ChannelsTrial {
 
     /// Channels of its own on which a living member casts or may begin to, by team.
     fn in_use(&self, team: u32) -> BTreeSet<u8> {
-        let living = self.plan.teams[team as usize].iter().map(|rank| &self.processes[*rank as usize]);
+        let living =
+            self.plan.teams[team as usize].iter().map(|rank| &self.processes[*rank as usize]);
         let used = living.filter(|process| process.driver.is_some()).flat_map(|process| {
             let has = process.has.get(&team).filter(|_| !process.left.contains(&team));
             has.into_iter().chain(process.uses.get(&team))
         });
-        used.filter_map(|channel| if let Channel::Own(number) = channel { Some(*number) } else { None }).collect()
+        used.filter_map(
+            |channel| if let Channel::Own(number) = channel { Some(*number) } else { None },
+        )
+        .collect()
     }
 
     /// Checks that no two teams with a living member in common have one channel.
     fn check(&self) {
         let lives = |rank: &u32| self.processes[*rank as usize].driver.is_some();
-        let used: Vec<_> = (0..self.plan.teams.len() as u32).map(|team| self.in_use(team)).collect();
+        let used: Vec<_> =
+            (0..self.plan.teams.len() as u32).map(|team| self.in_use(team)).collect();
         for (a, of_a) in self.plan.teams.iter().enumerate() {
             for (b, of_b) in self.plan.teams.iter().enumerate().skip(a + 1) {
                 let meet = of_a.iter().any(|rank| lives(rank) && of_b.contains(rank));
@@ -265,28 +289,39 @@ impl ChannelsTrial {
                 assert!(!meet || both.is_empty(), "teams {a} and {b} meet on {both:?}");
             }
         }
-        assert!(used.iter().flatten().all(|channel| *channel < self.plan.channels), "there is no such channel");
+        assert!(
+            used.iter().flatten().all(|channel| *channel < self.plan.channels),
+            "there is no such channel"
+        );
     }
 
     /// Checks that every agreement has ended, and with the same for all who live.
     fn check_end(&self) {
         for (team, members) in (0..).zip(&self.plan.teams) {
             let living = members.iter().map(|rank| &self.processes[*rank as usize]);
-            let living: Vec<_> =
-                living.filter(|process| process.driver.is_some() && process.formed.contains(&team)).collect();
+            let living: Vec<_> = living
+                .filter(|process| process.driver.is_some() && process.formed.contains(&team))
+                .collect();
             let stays = living.iter().filter(|process| !process.left.contains(&team));
             let mut has: Vec<_> = stays.map(|process| process.has.get(&team)).collect();
             has.dedup();
             assert!(has.len() < 2 && has.first() != Some(&None), "team {team} has {has:?}");
             let left = living.iter().filter(|process| process.left.contains(&team)).count();
             let over = living.iter().filter(|process| process.over.contains(&team)).count();
-            assert_eq!(over, if left == living.len() { left } else { 0 }, "team {team} is over for some");
+            assert_eq!(
+                over,
+                if left == living.len() { left } else { 0 },
+                "team {team} is over for some"
+            );
         }
     }
 
     /// Returns what the first living member of `team` was told last.
     pub(super) fn has(&self, team: u32) -> Option<Channel> {
-        let living = self.plan.teams[team as usize].iter().map(|rank| &self.processes[*rank as usize]);
-        living.filter(|process| process.driver.is_some()).find_map(|process| process.has.get(&team).copied())
+        let living =
+            self.plan.teams[team as usize].iter().map(|rank| &self.processes[*rank as usize]);
+        living
+            .filter(|process| process.driver.is_some())
+            .find_map(|process| process.has.get(&team).copied())
     }
 }

@@ -1,12 +1,15 @@
 //! Where gathered blocks lie, what they say, and whether all are here.
 //!
 //! # Model
-//! Each block says whose it is and in which iteration it was given, modulo [`VARIANTS`]. A rank's memory, which the application gives, holds its own blocks of all
-//! variants, and after them blocks of all ranks, twice: those of odd and of even iterations. There a rank's own block is the first, and that of the next
-//! place in the ring follows. When an iteration is over, one digest of all blocks says whether each is the right one at its place.
+//! Each block says whose it is and in which iteration it was given, modulo [`VARIANTS`]. A rank's
+//! memory, which the application gives, holds its own blocks of all variants, and after them blocks
+//! of all ranks, twice: those of odd and of even iterations. There a rank's own block is the first,
+//! and that of the next place in the ring follows. When an iteration is over, one digest of all
+//! blocks says whether each is the right one at its place.
 //!
 //! # Invariants
-//! I1. An iteration's places are used again two iterations later, when nobody asks for its blocks any more.
+//! I1. An iteration's places are used again two iterations later, when nobody asks for its blocks
+//!     any more.
 
 use alloc::vec::Vec;
 
@@ -18,7 +21,8 @@ use super::task::{VictimKind, VictimTask};
 
 /// Bytes of a block.
 const BLOCK: usize = VictimKind::Allgather.message().0 as usize;
-/// Own blocks that differ: leftovers are of two iterations before, and of four only where nothing was written in between.
+/// Own blocks that differ: leftovers are of two iterations before, and of four only where nothing
+/// was written in between.
 const VARIANTS: u32 = 16;
 /// Parts of one message at most: they are bits of a 128-bit number.
 const PARTS_MAX: u32 = 128;
@@ -26,7 +30,8 @@ const PARTS_MAX: u32 = 128;
 const TOKEN: u64 = 0xff << 48;
 
 impl VictimTask {
-    /// Returns memory that a rank needs to take part: see [`CongestionNode::give_memory`](super::CongestionNode::give_memory).
+    /// Returns memory that a rank needs to take part: see
+    /// [`CongestionNode::give_memory`](super::CongestionNode::give_memory).
     pub fn memory(&self) -> Bytes {
         let blocks = u64::from(VARIANTS) + 2 * self.ring.len() as u64;
         Bytes(if self.kind == VictimKind::Allgather { blocks * BLOCK as u64 } else { 0 })
@@ -58,7 +63,8 @@ pub(super) struct Blocks {
 }
 
 impl Blocks {
-    /// Creates the `Blocks` of the rank at place `me` of `ring`; a message has at most `body_max` bytes, or a 128th of the longest where that is more.
+    /// Creates the `Blocks` of the rank at place `me` of `ring`; a message has at most `body_max`
+    /// bytes, or a 128th of the longest where that is more.
     pub(super) fn new(ring: &[Rank], me: u32, body_max: u32) -> Self {
         let (before, after) = ring.split_at(me as usize);
         let order = [after, before].concat();
@@ -71,8 +77,15 @@ impl Blocks {
         count.div_ceil(self.each) as u8
     }
 
-    /// Returns the places of `count` blocks from the `first` on, of an iteration; none without memory.
-    fn places(&self, cx: &CongestionContext<'_>, iteration: u32, first: u32, count: u32) -> Option<Span> {
+    /// Returns the places of `count` blocks from the `first` on, of an iteration; none without
+    /// memory.
+    fn places(
+        &self,
+        cx: &CongestionContext<'_>,
+        iteration: u32,
+        first: u32,
+        count: u32,
+    ) -> Option<Span> {
         let (memory, ranks) = (cx.config.memory?, self.order.len() as u32);
         let offset = u64::from(VARIANTS + iteration % 2 * ranks + first) * BLOCK as u64;
         let length = count * BLOCK as u32;
@@ -80,7 +93,8 @@ impl Blocks {
         is_there.then_some(Span { offset: memory.offset + offset, length, ..memory })
     }
 
-    /// Returns the places of part `part` of `count` blocks from the `first` on, of an iteration; none without memory, or such a part.
+    /// Returns the places of part `part` of `count` blocks from the `first` on, of an iteration;
+    /// none without memory, or such a part.
     pub(super) fn part(
         &self,
         cx: &CongestionContext<'_>,
@@ -98,7 +112,10 @@ impl Blocks {
     pub(super) fn put_own(&self, cx: &mut CongestionContext<'_>, iteration: u32) {
         if let (Some(memory), Some(into)) = (cx.config.memory, self.places(cx, iteration, 0, 1)) {
             let offset = memory.offset + u64::from(iteration % VARIANTS) * BLOCK as u64;
-            cx.out.operate(Operation::Copy { from: Span { offset, length: BLOCK as u32, ..memory }, into });
+            cx.out.operate(Operation::Copy {
+                from: Span { offset, length: BLOCK as u32, ..memory },
+                into,
+            });
         }
     }
 
@@ -108,11 +125,18 @@ impl Blocks {
         cx.out.operate(Operation::Digest { of, token: Token(TOKEN | u64::from(iteration)) });
     }
 
-    /// Returns whether `digest` is that of the blocks of all of `iteration`; `None` when it answers another question.
-    pub(super) fn are_all_here(&mut self, iteration: u32, token: Token, digest: u64) -> Option<bool> {
+    /// Returns whether `digest` is that of the blocks of all of `iteration`; `None` when it answers
+    /// another question.
+    pub(super) fn are_all_here(
+        &mut self,
+        iteration: u32,
+        token: Token,
+        digest: u64,
+    ) -> Option<bool> {
         (token == Token(TOKEN | u64::from(iteration))).then(|| {
             self.expected.clear();
-            self.expected.extend(self.order.iter().flat_map(|rank| block(*rank, iteration % VARIANTS)));
+            self.expected
+                .extend(self.order.iter().flat_map(|rank| block(*rank, iteration % VARIANTS)));
             u64::from(crc32c(&self.expected)) == digest
         })
     }

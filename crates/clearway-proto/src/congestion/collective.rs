@@ -1,16 +1,20 @@
-//! Barriers, sums and gathered blocks of all victims, one after the other, on a wire that loses messages.
+//! Barriers, sums and gathered blocks of all victims, one after the other, on a wire that loses
+//! messages.
 //!
 //! # Model
-//! A schedule of `base` says which rank sends to which in each step. A rank keeps what it sent in this iteration and in the one before. When what it waits for does
-//! not come, it asks its sender, and a sender that has sent it already sends it again: only what is missed is repeated, and a sender that has not
-//! come so far answers when it has.
+//! A schedule of `base` says which rank sends to which in each step. A rank keeps what it sent in
+//! this iteration and in the one before. When what it waits for does not come, it asks its sender,
+//! and a sender that has sent it already sends it again: only what is missed is repeated, and a
+//! sender that has not come so far answers when it has.
 //!
-//! Messages of a barrier and of a reduction carry the sum of the numbers of those for whom they speak; those of a gathering carry blocks
-//! (`blocks`), in as many parts as they need.
+//! Messages of a barrier and of a reduction carry the sum of the numbers of those for whom they
+//! speak; those of a gathering carry blocks (`blocks`), in as many parts as they need.
 //!
 //! # Invariants
-//! I1. A message is known by iteration, step and part, and is taken once, however often and in which order it comes.
-//! I2. A rank is at most one iteration ahead of another, for no schedule ends anywhere before all have begun it.
+//! I1. A message is known by iteration, step and part, and is taken once, however often and in
+//!     which order it comes.
+//! I2. A rank is at most one iteration ahead of another, for no schedule ends anywhere before all
+//!     have begun it.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -75,8 +79,14 @@ struct CollectiveMessage {
 }
 
 impl Collective {
-    /// Creates a part for the rank of `config` among `ring`. A rank that is not in the ring acts alone.
-    pub(super) fn new(schedule: Schedule, ring: &[Rank], class: Class, config: &CongestionConfig) -> Self {
+    /// Creates a part for the rank of `config` among `ring`. A rank that is not in the ring acts
+    /// alone.
+    pub(super) fn new(
+        schedule: Schedule,
+        ring: &[Rank],
+        class: Class,
+        config: &CongestionConfig,
+    ) -> Self {
         let place = ring.iter().position(|rank| *rank == config.rank);
         let ring = if place.is_some() { ring.to_vec() } else { vec![config.rank] };
         let place = Participant { rank: place.unwrap_or(0) as u32, ranks: ring.len() as u32 };
@@ -98,7 +108,8 @@ impl Collective {
     /// Begins `iteration`, which must be the one after the last, with this rank's `value`.
     pub(super) fn start(&mut self, cx: &mut CongestionContext<'_>, iteration: u32, value: u64) {
         let heard = core::mem::take(&mut self.early);
-        self.previous = core::mem::replace(&mut self.round, CollectiveRound::new(iteration, value, heard));
+        self.previous =
+            core::mem::replace(&mut self.round, CollectiveRound::new(iteration, value, heard));
         if let Some(blocks) = &self.blocks {
             blocks.put_own(cx, iteration);
         }
@@ -111,7 +122,8 @@ impl Collective {
         self.place
     }
 
-    /// Returns what the current iteration made of the values, once it is over; nothing to speak of where blocks are gathered.
+    /// Returns what the current iteration made of the values, once it is over; nothing to speak of
+    /// where blocks are gathered.
     pub(super) fn result(&self) -> Option<u64> {
         (self.round.step == self.steps()).then_some(self.round.value)
     }
@@ -126,15 +138,29 @@ impl Collective {
     }
 
     /// Takes a message of this kind of operation, or a question; `body` is what came with it.
-    pub(super) fn arrival(&mut self, cx: &mut CongestionContext<'_>, from: Rank, body: Span, frame: CongestionFrame) {
+    pub(super) fn arrival(
+        &mut self,
+        cx: &mut CongestionContext<'_>,
+        from: Rank,
+        body: Span,
+        frame: CongestionFrame,
+    ) {
         let is_taken = match (frame, &self.blocks) {
-            (CongestionFrame::Sum { iteration, step, value }, None) => {
-                self.message(cx, from, body, CollectiveMessage { iteration, step: step.into(), part: 0, value })
+            (CongestionFrame::Sum { iteration, step, value }, None) => self.message(
+                cx,
+                from,
+                body,
+                CollectiveMessage { iteration, step: step.into(), part: 0, value },
+            ),
+            (CongestionFrame::Blocks { iteration, step, part }, Some(_)) => self.message(
+                cx,
+                from,
+                body,
+                CollectiveMessage { iteration, step: step.into(), part, value: 0 },
+            ),
+            (CongestionFrame::Question { iteration, step }, _) => {
+                self.question(cx, from, iteration, step.into())
             }
-            (CongestionFrame::Blocks { iteration, step, part }, Some(_)) => {
-                self.message(cx, from, body, CollectiveMessage { iteration, step: step.into(), part, value: 0 })
-            }
-            (CongestionFrame::Question { iteration, step }, _) => self.question(cx, from, iteration, step.into()),
             _ => None,
         };
         if is_taken.is_none() {
@@ -150,7 +176,13 @@ impl Collective {
         }
         let CollectiveRound { iteration, step, .. } = self.round;
         if let Some(from) = self.rank_at(self.step(step).from) {
-            cx.send(from, self.class, CongestionFrame::Question { iteration, step: step as u8 }, 0, None);
+            cx.send(
+                from,
+                self.class,
+                CongestionFrame::Question { iteration, step: step as u8 },
+                0,
+                None,
+            );
         }
         self.timeout = TIMEOUT_MAX.min(self.timeout.times(2));
         self.timeout_at = Some(cx.now + self.timeout);
@@ -183,7 +215,8 @@ impl Collective {
         iteration.wrapping_sub(self.round.iteration).cast_signed()
     }
 
-    /// Takes a message, or leaves it because it came before or late; `None` for one that no rank sends.
+    /// Takes a message, or leaves it because it came before or late; `None` for one that no rank
+    /// sends.
     fn message(
         &mut self,
         cx: &mut CongestionContext<'_>,
@@ -217,7 +250,13 @@ impl Collective {
     }
 
     /// Sends again what `from` misses, if it was sent; `None` for a question that no rank asks.
-    fn question(&self, cx: &mut CongestionContext<'_>, from: Rank, iteration: u32, step: usize) -> Option<()> {
+    fn question(
+        &self,
+        cx: &mut CongestionContext<'_>,
+        from: Rank,
+        iteration: u32,
+        step: usize,
+    ) -> Option<()> {
         let expected = (step < self.steps()).then(|| self.step(step))?;
         let ahead = self.ahead(iteration);
         if self.rank_at(expected.to) != Some(from) || ahead > 1 {
@@ -261,7 +300,8 @@ impl Collective {
                 return false;
             }
             let is_result = self.schedule == Schedule::Allreduce && step + 1 == self.steps();
-            self.round.value = if is_result { heard.value } else { value.wrapping_add(heard.value) };
+            self.round.value =
+                if is_result { heard.value } else { value.wrapping_add(heard.value) };
             self.wait_anew(cx.now);
         }
         self.round.step += 1;
@@ -274,11 +314,23 @@ impl Collective {
         let (Some(to), Some(value)) = (self.rank_at(to), round.sent[step]) else { return };
         let (iteration, step) = (round.iteration, step as u8);
         let Some(blocks) = &self.blocks else {
-            return cx.send(to, self.class, CongestionFrame::Sum { iteration, step, value }, 0, None);
+            return cx.send(
+                to,
+                self.class,
+                CongestionFrame::Sum { iteration, step, value },
+                0,
+                None,
+            );
         };
         for part in 0..blocks.parts(count) {
             if let Some(body) = blocks.part(cx, iteration, 0, count, part) {
-                cx.send_span(to, self.class, CongestionFrame::Blocks { iteration, step, part }, body, None);
+                cx.send_span(
+                    to,
+                    self.class,
+                    CongestionFrame::Blocks { iteration, step, part },
+                    body,
+                    None,
+                );
             }
         }
     }

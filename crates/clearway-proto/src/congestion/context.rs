@@ -19,7 +19,8 @@ pub struct CongestionConfig {
     pub payload: Span,
     /// The longest body of one message.
     pub body_max: u32,
-    /// Registered memory for victims that need some; see [`CongestionNode::give_memory`](super::CongestionNode::give_memory).
+    /// Registered memory for victims that need some; see
+    /// [`CongestionNode::give_memory`](super::CongestionNode::give_memory).
     pub memory: Option<Span>,
     /// Present when one-way times can be taken.
     pub shared_clock: Option<SharedClock>,
@@ -50,7 +51,14 @@ pub(super) struct CongestionContext<'a> {
 
 impl CongestionContext<'_> {
     /// Sends `frame` with `body` bytes of payload behind it. At most `body_max` bytes are sent.
-    pub(super) fn send(&mut self, to: Rank, class: Class, frame: CongestionFrame, body: u32, token: Option<Token>) {
+    pub(super) fn send(
+        &mut self,
+        to: Rank,
+        class: Class,
+        frame: CongestionFrame,
+        body: u32,
+        token: Option<Token>,
+    ) {
         let body = Span { length: body.min(self.config.body_max), ..self.config.payload };
         self.send_span(to, class, frame, body, token);
     }
@@ -78,10 +86,12 @@ impl CongestionContext<'_> {
         self.phase.begin + self.phase.length
     }
 
-    /// Returns when the next iteration begins: at the next multiple of `interval` since the phase's beginning.
+    /// Returns when the next iteration begins: at the next multiple of `interval` since the phase's
+    /// beginning.
     ///
-    /// All ranks count from the same instant. A rank that rested for an interval of its own would keep whatever delay it once
-    /// had, and its partners would time that delay in every later iteration instead of the network.
+    /// All ranks count from the same instant. A rank that rested for an interval of its own would
+    /// keep whatever delay it once had, and its partners would time that delay in every later
+    /// iteration instead of the network.
     pub(super) fn next_round(&self, interval: Nanos) -> LocalNs {
         let interval = Nanos(interval.0.max(1));
         let begun = self.now.since(self.phase.begin).steps_of(interval);

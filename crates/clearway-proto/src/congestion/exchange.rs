@@ -1,11 +1,13 @@
-//! Timed exchanges in iterations: each rank sends one message to each of its peers and gets one from each, then, for
-//! bandwidth with synchronisation, passes a barrier.
+//! Timed exchanges in iterations: each rank sends one message to each of its peers and gets one
+//! from each, then, for bandwidth with synchronisation, passes a barrier.
 //!
 //! # Source
-//! GPCNeT's random ring bandwidth + sync test (peers are the two neighbours) and its alltoall (peers are all others).
+//! GPCNeT's random ring bandwidth + sync test (peers are the two neighbours) and its alltoall
+//! (peers are all others).
 //!
 //! # Invariants
-//! I1. An iteration is over when everything is sent, acknowledged and received, and the barrier passed: not before.
+//! I1. An iteration is over when everything is sent, acknowledged and received, and the barrier
+//!     passed: not before.
 
 use alloc::vec::Vec;
 
@@ -56,7 +58,8 @@ impl RepeatedExchange {
             interval: task.interval,
             outgoing: peers.iter().map(|peer| OutgoingTransfer::new(*peer, shape)).collect(),
             incoming: peers.iter().map(|peer| IncomingTransfer::new(*peer, shape)).collect(),
-            barrier: sync.then(|| Collective::new(Schedule::Barrier, &task.ring, task.class, config)),
+            barrier: sync
+                .then(|| Collective::new(Schedule::Barrier, &task.ring, task.class, config)),
             iteration: 0,
             state: ExchangeState::Resting(phase.begin),
         }
@@ -73,7 +76,9 @@ impl RepeatedExchange {
     pub(super) fn deadline(&self) -> Option<LocalNs> {
         match self.state {
             ExchangeState::Resting(until) => Some(until),
-            ExchangeState::Moving(_) => self.outgoing.iter().filter_map(OutgoingTransfer::deadline).min(),
+            ExchangeState::Moving(_) => {
+                self.outgoing.iter().filter_map(OutgoingTransfer::deadline).min()
+            }
             ExchangeState::Syncing(_) => self.barrier.as_ref().and_then(Collective::deadline),
             ExchangeState::Ended => None,
         }
@@ -81,7 +86,9 @@ impl RepeatedExchange {
 
     pub(super) fn tick(&mut self, cx: &mut CongestionContext<'_>) -> More {
         match self.state {
-            ExchangeState::Resting(until) if cx.now >= cx.end() && until <= cx.now => self.state = ExchangeState::Ended,
+            ExchangeState::Resting(until) if cx.now >= cx.end() && until <= cx.now => {
+                self.state = ExchangeState::Ended
+            }
             ExchangeState::Resting(until) if until <= cx.now => self.start(cx),
             _ => {}
         }
@@ -93,7 +100,12 @@ impl RepeatedExchange {
         More::No
     }
 
-    pub(super) fn arrival(&mut self, cx: &mut CongestionContext<'_>, from: Rank, frame: CongestionFrame) {
+    pub(super) fn arrival(
+        &mut self,
+        cx: &mut CongestionContext<'_>,
+        from: Rank,
+        frame: CongestionFrame,
+    ) {
         match frame {
             CongestionFrame::Segment { iteration, index, count } => {
                 match self.incoming.iter_mut().find(|incoming| incoming.peer == from) {
@@ -107,10 +119,12 @@ impl RepeatedExchange {
                     None => cx.record.foreign += 1,
                 }
             }
-            CongestionFrame::Sum { .. } | CongestionFrame::Question { .. } => match &mut self.barrier {
-                Some(barrier) => barrier.arrival(cx, from, Span::EMPTY, frame),
-                None => cx.record.foreign += 1,
-            },
+            CongestionFrame::Sum { .. } | CongestionFrame::Question { .. } => {
+                match &mut self.barrier {
+                    Some(barrier) => barrier.arrival(cx, from, Span::EMPTY, frame),
+                    None => cx.record.foreign += 1,
+                }
+            }
             _ => cx.record.foreign += 1,
         }
         self.go_on(cx);

@@ -24,7 +24,8 @@
 //! | 9 | question | iteration 4, step 1 |
 //!
 //! # Invariants
-//! I1. Any bytes parse to a frame or to nothing, never to a panic; surplus bytes are none of a frame.
+//! I1. Any bytes parse to a frame or to nothing, never to a panic; surplus bytes are none of a
+//!     frame.
 
 use crate::base::{ByteReader, Class, Head, PeerNs};
 
@@ -34,11 +35,13 @@ const LONGEST: usize = 27;
 /// One message's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CongestionFrame {
-    /// A timed small message. An answer is a probe that wants none, with the request's `sequence` and `intended`.
+    /// A timed small message. An answer is a probe that wants none, with the request's `sequence`
+    /// and `intended`.
     Probe {
         /// Counts the sender's probes.
         sequence: u32,
-        /// When the schedule wanted it (for an answer: the request) sent, in nanoseconds after the phase's beginning.
+        /// When the schedule wanted it (for an answer: the request) sent, in nanoseconds after the
+        /// phase's beginning.
         intended: u64,
         /// When it was sent.
         sent: PeerNs,
@@ -140,13 +143,21 @@ impl CongestionFrame {
                 .put(&[u8::from(answer == ReplyKind::Wanted)]),
             Self::Bulk { message, part } => head.put(&message.to_le_bytes()).put(&[part as u8]),
             Self::BulkAck { message } => head.put(&message.to_le_bytes()),
-            Self::GetRequest { message, bytes } => head.put(&message.to_le_bytes()).put(&bytes.to_le_bytes()),
-            Self::Segment { iteration, index, count } => head.put(&iteration.to_le_bytes()).put(&[index, count]),
-            Self::SegmentAck { iteration, received } => head.put(&iteration.to_le_bytes()).put(&received.to_le_bytes()),
+            Self::GetRequest { message, bytes } => {
+                head.put(&message.to_le_bytes()).put(&bytes.to_le_bytes())
+            }
+            Self::Segment { iteration, index, count } => {
+                head.put(&iteration.to_le_bytes()).put(&[index, count])
+            }
+            Self::SegmentAck { iteration, received } => {
+                head.put(&iteration.to_le_bytes()).put(&received.to_le_bytes())
+            }
             Self::Sum { iteration, step, value } => {
                 head.put(&iteration.to_le_bytes()).put(&[step]).put(&value.to_le_bytes())
             }
-            Self::Blocks { iteration, step, part } => head.put(&iteration.to_le_bytes()).put(&[step, part]),
+            Self::Blocks { iteration, step, part } => {
+                head.put(&iteration.to_le_bytes()).put(&[step, part])
+            }
             Self::Question { iteration, step } => head.put(&iteration.to_le_bytes()).put(&[step]),
         };
         head
@@ -166,7 +177,8 @@ impl CongestionFrame {
         }
     }
 
-    /// Reads a header: the class asked for, the phase, the frame; `None` when the bytes are nothing that [`CongestionFrame::encode`] writes.
+    /// Reads a header: the class asked for, the phase, the frame; `None` when the bytes are nothing
+    /// that [`CongestionFrame::encode`] writes.
     pub fn parse(bytes: &[u8]) -> Option<(Class, u32, Self)> {
         let mut rest = ByteReader::new(bytes);
         let kind = rest.u8()?;
@@ -216,20 +228,29 @@ mod tests {
 
     #[test]
     fn encode__a_probe_is_these_bytes() {
-        let frame =
-            CongestionFrame::Probe { sequence: 0x01020304, intended: 5, sent: PeerNs(6), answer: ReplyKind::Wanted };
-        let expected = [1, 1, 9, 0, 0, 0, 4, 3, 2, 1, 5, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0, 1];
+        let frame = CongestionFrame::Probe {
+            sequence: 0x01020304,
+            intended: 5,
+            sent: PeerNs(6),
+            answer: ReplyKind::Wanted,
+        };
+        let expected =
+            [1, 1, 9, 0, 0, 0, 4, 3, 2, 1, 5, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0, 1];
         assert_eq!(frame.encode(Class::LowLatency, 9).bytes(), expected);
     }
 
     #[test]
     fn encode__steps_are_these_bytes() {
-        let bytes = |frame: CongestionFrame| frame.encode(Class::LowLatency, 9).bytes()[6..].to_vec();
+        let bytes =
+            |frame: CongestionFrame| frame.encode(Class::LowLatency, 9).bytes()[6..].to_vec();
         assert_eq!(
             bytes(CongestionFrame::Sum { iteration: 258, step: 3, value: 7 }),
             [2, 1, 0, 0, 3, 7, 0, 0, 0, 0, 0, 0, 0]
         );
-        assert_eq!(bytes(CongestionFrame::Blocks { iteration: 258, step: 3, part: 4 }), [2, 1, 0, 0, 3, 4]);
+        assert_eq!(
+            bytes(CongestionFrame::Blocks { iteration: 258, step: 3, part: 4 }),
+            [2, 1, 0, 0, 3, 4]
+        );
         assert_eq!(bytes(CongestionFrame::Question { iteration: 258, step: 3 }), [2, 1, 0, 0, 3]);
     }
 
@@ -246,35 +267,37 @@ mod tests {
 
     fn frames() -> impl Strategy<Value = CongestionFrame> {
         prop_oneof![
-            (any::<u32>(), any::<u64>(), any::<u64>(), any::<bool>()).prop_map(|(sequence, intended, sent, ask)| {
-                let answer = if ask { ReplyKind::Wanted } else { ReplyKind::Given };
-                CongestionFrame::Probe { sequence, intended, sent: PeerNs(sent), answer }
-            }),
+            (any::<u32>(), any::<u64>(), any::<u64>(), any::<bool>()).prop_map(
+                |(sequence, intended, sent, ask)| {
+                    let answer = if ask { ReplyKind::Wanted } else { ReplyKind::Given };
+                    CongestionFrame::Probe { sequence, intended, sent: PeerNs(sent), answer }
+                }
+            ),
             (any::<u32>(), 0..3u8).prop_map(|(message, part)| {
-                let part = [SegmentPosition::Inner, SegmentPosition::Last, SegmentPosition::LastUnacknowledged]
-                    [usize::from(part)];
+                let part = [
+                    SegmentPosition::Inner,
+                    SegmentPosition::Last,
+                    SegmentPosition::LastUnacknowledged,
+                ][usize::from(part)];
                 CongestionFrame::Bulk { message, part }
             }),
             any::<u32>().prop_map(|message| CongestionFrame::BulkAck { message }),
-            (any::<u32>(), any::<u32>()).prop_map(|(message, bytes)| CongestionFrame::GetRequest { message, bytes }),
-            (any::<u32>(), any::<u8>(), any::<u8>()).prop_map(|(iteration, index, count)| CongestionFrame::Segment {
-                iteration,
-                index,
-                count
+            (any::<u32>(), any::<u32>())
+                .prop_map(|(message, bytes)| CongestionFrame::GetRequest { message, bytes }),
+            (any::<u32>(), any::<u8>(), any::<u8>()).prop_map(|(iteration, index, count)| {
+                CongestionFrame::Segment { iteration, index, count }
             }),
-            (any::<u32>(), any::<u128>())
-                .prop_map(|(iteration, received)| CongestionFrame::SegmentAck { iteration, received }),
-            (any::<u32>(), any::<u8>(), any::<u64>()).prop_map(|(iteration, step, value)| CongestionFrame::Sum {
-                iteration,
-                step,
-                value
+            (any::<u32>(), any::<u128>()).prop_map(|(iteration, received)| {
+                CongestionFrame::SegmentAck { iteration, received }
             }),
-            (any::<u32>(), any::<u8>(), any::<u8>()).prop_map(|(iteration, step, part)| CongestionFrame::Blocks {
-                iteration,
-                step,
-                part
+            (any::<u32>(), any::<u8>(), any::<u64>()).prop_map(|(iteration, step, value)| {
+                CongestionFrame::Sum { iteration, step, value }
             }),
-            (any::<u32>(), any::<u8>()).prop_map(|(iteration, step)| CongestionFrame::Question { iteration, step }),
+            (any::<u32>(), any::<u8>(), any::<u8>()).prop_map(|(iteration, step, part)| {
+                CongestionFrame::Blocks { iteration, step, part }
+            }),
+            (any::<u32>(), any::<u8>())
+                .prop_map(|(iteration, step)| CongestionFrame::Question { iteration, step }),
         ]
     }
 

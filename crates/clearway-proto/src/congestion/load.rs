@@ -1,16 +1,17 @@
 //! Congestors: messages sent on schedule at a rate, and what the receiving side counts of them.
 //!
 //! # Model
-//! A flow sends one message every `link bytes of a message / rate`; the packets of a message leave back to back, as an
-//! MPI message does. Get flows send small requests on that schedule and the target answers with the message. A flow with a window has that many
-//! messages under way at most (not yet gone, not acknowledged, or not answered, by its style), and its schedule stands still
-//! while it waits for one. A flow that
-//! finds its transmit queue full waits for room; one whose process was elsewhere catches up [`CATCH_UP`] at most. A message that was
-//! due and did not leave is counted, so that a load which never reached its rate is seen in the record.
+//! A flow sends one message every `link bytes of a message / rate`; the packets of a message leave
+//! back to back, as an MPI message does. Get flows send small requests on that schedule and the
+//! target answers with the message. A flow with a window has that many messages under way at most
+//! (not yet gone, not acknowledged, or not answered, by its style), and its schedule stands still
+//! while it waits for one. A flow that finds its transmit queue full waits for room; one whose
+//! process was elsewhere catches up [`CATCH_UP`] at most. A message that was due and did not leave
+//! is counted, so that a load which never reached its rate is seen in the record.
 //!
 //! # Source
-//! Patterns and 4 KiB messages: GPCNeT's congestors. There, a congestor's figures are taken before the victims run; here
-//! every arriving byte is counted in the slices of the victims' samples.
+//! Patterns and 4 KiB messages: GPCNeT's congestors. There, a congestor's figures are taken before
+//! the victims run; here every arriving byte is counted in the slices of the victims' samples.
 //!
 //! # Invariants
 //! I1. `offered = left for the network + refused + skipped`, in link bytes.
@@ -26,19 +27,22 @@ use super::frame::{CongestionFrame, SegmentPosition};
 use super::record::{LoadSeries, PhaseRecord, SliceBytes};
 use super::task::{Flow, FlowStyle, LoadKind, LoadTask, Phase};
 
-/// How far behind its schedule a flow may be and still catch up: the time a busy machine commonly keeps a process
-/// waiting (a scheduler slice and a half on Linux), well below the time slices of the record.
+/// How far behind its schedule a flow may be and still catch up: the time a busy machine commonly
+/// keeps a process waiting (a scheduler slice and a half on Linux), well below the time slices of
+/// the record.
 const CATCH_UP: Nanos = Nanos::from_millis(6);
-/// A message whose acknowledgement or answer has not come after this long no longer counts as under way: several full queues
-/// of 100 packets at 25 Mb/s (46 ms each).
+/// A message whose acknowledgement or answer has not come after this long no longer counts as under
+/// way: several full queues of 100 packets at 25 Mb/s (46 ms each).
 const PATIENCE: Nanos = Nanos::from_millis(200);
 /// One burn of a processor load; short enough that the process still reads its arrivals often.
 const BURN_PERIOD: Nanos = Nanos::from_millis(10);
-/// The longest message that a get request can ask for: bounds what one small request can make this rank send.
+/// The longest message that a get request can ask for: bounds what one small request can make this
+/// rank send.
 const GET_MAX: u32 = 64 << 10;
 /// Bytes of a bulk header, for rates: kind, class, phase, message, part.
 const BULK_HEAD: usize = 11;
-/// The bit of a token that says: the last packet of a message. Below it are the packet's bytes on the link.
+/// The bit of a token that says: the last packet of a message. Below it are the packet's bytes on
+/// the link.
 const LAST: u64 = 1 << 31;
 /// Room that one message may need in the effect buffer: `GET_MAX` in packets of an Ethernet frame.
 const MESSAGE_EFFECTS: usize = 64;
@@ -85,14 +89,24 @@ fn link_bytes(message: Bytes, phase: &Phase, config: &CongestionConfig) -> Bytes
 }
 
 impl ActiveLoad {
-    pub(super) fn new(index: usize, task: &LoadTask, phase: &Phase, config: &CongestionConfig) -> Self {
+    pub(super) fn new(
+        index: usize,
+        task: &LoadTask,
+        phase: &Phase,
+        config: &CongestionConfig,
+    ) -> Self {
         let begin = phase.begin + task.from;
-        let key = config.key.purpose("load stagger").node(u64::from(phase.number)).node(u64::from(config.rank.0));
+        let key = config
+            .key
+            .purpose("load stagger")
+            .node(u64::from(phase.number))
+            .node(u64::from(config.rank.0));
         let mut stagger = key.node(index as u64).stream();
         let work = match &task.kind {
-            LoadKind::Burn { percent } => {
-                LoadWork::Burn { busy: Nanos(BURN_PERIOD.0 / 100 * u64::from(*percent).min(100)), next: begin }
-            }
+            LoadKind::Burn { percent } => LoadWork::Burn {
+                busy: Nanos(BURN_PERIOD.0 / 100 * u64::from(*percent).min(100)),
+                next: begin,
+            },
             // The engine that runs beside this one does the cast.
             LoadKind::Cast(_) => LoadWork::Flows(Vec::new()),
             LoadKind::Flows(flows) => LoadWork::Flows(
@@ -101,13 +115,25 @@ impl ActiveLoad {
                     .filter(|flow| !flow.targets.is_empty() && flow.rate.0 > 0)
                     .enumerate()
                     .map(|(i, flow)| {
-                        let gap = Nanos(flow.rate.time_for(link_bytes(flow.message, phase, config)).0.max(1));
-                        // Flows begin at different points of their gap, so that senders do not beat in step.
+                        let gap = Nanos(
+                            flow.rate.time_for(link_bytes(flow.message, phase, config)).0.max(1),
+                        );
+                        // Flows begin at different points of their gap, so that senders do not beat
+                        // in step.
                         let next = begin + Nanos(stagger.below(gap.0));
-                        // Message numbers tell flows apart: a flow owns those that equal it modulo 2^24.
+                        // Message numbers tell flows apart: a flow owns those that equal it modulo
+                        // 2^24.
                         let message = (i as u32) << 24;
                         let flow = flow.clone();
-                        FlowState { flow, gap, next, turn: 0, message, waiting: BTreeMap::new(), blocked: false }
+                        FlowState {
+                            flow,
+                            gap,
+                            next,
+                            turn: 0,
+                            message,
+                            waiting: BTreeMap::new(),
+                            blocked: false,
+                        }
                     })
                     .collect(),
             ),
@@ -118,7 +144,9 @@ impl ActiveLoad {
     pub(super) fn deadline(&self) -> Option<LocalNs> {
         match &self.work {
             LoadWork::Burn { next, .. } => (*next < self.until).then_some(*next),
-            LoadWork::Flows(flows) => flows.iter().filter_map(|flow| flow.deadline(self.until)).min(),
+            LoadWork::Flows(flows) => {
+                flows.iter().filter_map(|flow| flow.deadline(self.until)).min()
+            }
         }
     }
 
@@ -150,8 +178,8 @@ impl ActiveLoad {
         self.over(message, |flow| flow.style == FlowStyle::Put);
     }
 
-    /// Records that `from` has answered a request of this rank to the last byte. Its own messages look the same; their numbers are not
-    /// this rank's.
+    /// Records that `from` has answered a request of this rank to the last byte. Its own messages
+    /// look the same; their numbers are not this rank's.
     pub(super) fn answered(&mut self, from: Rank, message: u32) {
         self.over(message, |flow| flow.style == FlowStyle::Get && flow.targets.contains(&from));
     }
@@ -232,7 +260,8 @@ impl FlowState {
             }
             self.skip_what_is_too_late(cx);
             if self.window_full() {
-                // The schedule of a flow that waits for acknowledgements stands still: what it did not send was not due.
+                // The schedule of a flow that waits for acknowledgements stands still: what it did
+                // not send was not due.
                 self.next = cx.now;
                 return More::No;
             }
@@ -284,13 +313,20 @@ impl FlowState {
             return;
         }
         let acknowledged = self.flow.style == FlowStyle::Put && self.flow.window.is_some();
-        let last = if acknowledged { SegmentPosition::Last } else { SegmentPosition::LastUnacknowledged };
+        let last =
+            if acknowledged { SegmentPosition::Last } else { SegmentPosition::LastUnacknowledged };
         for (body, is_last) in packets(self.flow.message.0, cx.config.body_max) {
             let part = if is_last { last } else { SegmentPosition::Inner };
             let link = cx.link_bytes(BULK_HEAD, u64::from(body));
             cx.record.offered.0 += link;
             let end = if is_last { LAST } else { 0 };
-            cx.send(target, class, CongestionFrame::Bulk { message, part }, body, Some(Token(token | link | end)));
+            cx.send(
+                target,
+                class,
+                CongestionFrame::Bulk { message, part },
+                body,
+                Some(Token(token | link | end)),
+            );
         }
     }
 }
@@ -333,21 +369,32 @@ impl ReceivedLoad {
     }
 
     /// Sends the message that `to` asked for.
-    pub(super) fn answer_get(&self, cx: &mut CongestionContext<'_>, class: Class, to: Rank, message: u32, bytes: u32) {
+    pub(super) fn answer_get(
+        &self,
+        cx: &mut CongestionContext<'_>,
+        class: Class,
+        to: Rank,
+        message: u32,
+        bytes: u32,
+    ) {
         for (body, is_last) in packets(u64::from(bytes.min(GET_MAX)), cx.config.body_max) {
-            let part = if is_last { SegmentPosition::LastUnacknowledged } else { SegmentPosition::Inner };
+            let part =
+                if is_last { SegmentPosition::LastUnacknowledged } else { SegmentPosition::Inner };
             cx.record.offered.0 += cx.link_bytes(BULK_HEAD, u64::from(body));
             cx.send(to, class, CongestionFrame::Bulk { message, part }, body, None);
         }
     }
 
     pub(super) fn into_series(mut self) -> Vec<LoadSeries> {
-        self.series.iter_mut().for_each(|(series, _)| series.slices.sort_by_key(|entry| entry.slice));
+        self.series
+            .iter_mut()
+            .for_each(|(series, _)| series.slices.sort_by_key(|entry| entry.slice));
         self.series.into_iter().map(|(series, _)| series).collect()
     }
 
     fn series_of(&mut self, peer: Rank, class: Class, at: LocalNs) -> &mut (LoadSeries, LocalNs) {
-        let place = self.series.iter().position(|(series, _)| series.peer == peer && series.class == class);
+        let place =
+            self.series.iter().position(|(series, _)| series.peer == peer && series.class == class);
         let place = place.unwrap_or_else(|| {
             let series = LoadSeries { peer, class, slices: Vec::new(), longest_gap: Nanos::ZERO };
             self.series.push((series, at));

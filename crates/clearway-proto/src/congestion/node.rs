@@ -2,10 +2,12 @@
 //!
 //! # Invariants
 //! I1. A frame of another phase changes nothing but the count of foreign arrivals.
-//! I2. A phase that ended is recorded once, also one that the next phase ended: [`CongestionNode::take_record`].
+//! I2. A phase that ended is recorded once, also one that the next phase ended:
+//!     [`CongestionNode::take_record`].
 //!
 //! # Not here
-//! What the parts do: `probe` (ping, get), `exchange` (bandwidth, alltoall), `timed` (barrier, allreduce, allgather), `load` (congestors).
+//! What the parts do: `probe` (ping, get), `exchange` (bandwidth, alltoall), `timed` (barrier,
+//! allreduce, allgather), `load` (congestors).
 
 use alloc::collections::VecDeque;
 
@@ -57,7 +59,8 @@ impl CongestionNode {
         Self { config, running: None, finished: VecDeque::new() }
     }
 
-    /// Returns the record of the earliest phase that ended and was not taken yet. Take all before the next command: nothing bounds them.
+    /// Returns the record of the earliest phase that ended and was not taken yet. Take all before
+    /// the next command: nothing bounds them.
     pub fn take_record(&mut self) -> Option<PhaseRecord> {
         self.finished.pop_front()
     }
@@ -67,18 +70,23 @@ impl CongestionNode {
         self.running.as_ref()?.phase.victim.as_ref()
     }
 
-    /// Gives this node memory, as long as [`VictimTask::memory`] says and with the contents of [`VictimTask::fill`]. A victim that needs more than there is
-    /// never ends an iteration. Call it before the phase begins, or, when it began with the last command, before the next step.
+    /// Gives this node memory, as long as [`VictimTask::memory`] says and with the contents of
+    /// [`VictimTask::fill`]. A victim that needs more than there is never ends an iteration. Call
+    /// it before the phase begins, or, when it began with the last command, before the next step.
     pub const fn give_memory(&mut self, memory: Span) {
         self.config.memory = Some(memory);
     }
 
     fn begin(&mut self, phase: Phase) {
-        let timed = |schedule, task| Victim::Timed(TimedCollective::new(schedule, task, &phase, &self.config));
+        let timed = |schedule, task| {
+            Victim::Timed(TimedCollective::new(schedule, task, &phase, &self.config))
+        };
         let victim = match &phase.victim {
             None => Victim::None,
             Some(task) => match task.kind {
-                VictimKind::Ping | VictimKind::Get => Victim::Probe(Probe::new(task, &phase, &self.config)),
+                VictimKind::Ping | VictimKind::Get => {
+                    Victim::Probe(Probe::new(task, &phase, &self.config))
+                }
                 VictimKind::BandwidthSync | VictimKind::Alltoall => {
                     Victim::Exchange(RepeatedExchange::new(task, &phase, &self.config))
                 }
@@ -87,10 +95,15 @@ impl CongestionNode {
                 VictimKind::Allgather => timed(Schedule::Allgather, task),
             },
         };
-        let loads =
-            phase.loads.iter().enumerate().map(|(i, task)| ActiveLoad::new(i, task, &phase, &self.config)).collect();
+        let loads = phase
+            .loads
+            .iter()
+            .enumerate()
+            .map(|(i, task)| ActiveLoad::new(i, task, &phase, &self.config))
+            .collect();
         let record = PhaseRecord { number: phase.number, ..PhaseRecord::default() };
-        self.running = Some(RunningPhase { phase, victim, loads, received: ReceivedLoad::default(), record });
+        self.running =
+            Some(RunningPhase { phase, victim, loads, received: ReceivedLoad::default(), record });
     }
 
     fn tick(&mut self, now: LocalNs, out: &mut Out<CongestionEvent>) -> More {
@@ -145,10 +158,16 @@ impl CongestionNode {
             (CongestionFrame::GetRequest { message, bytes }, _) => {
                 received.answer_get(&mut cx, asked, datagram.from, message, bytes);
             }
-            (CongestionFrame::BulkAck { message }, _) => loads.iter_mut().for_each(|load| load.acknowledged(message)),
-            (CongestionFrame::Probe { .. }, Victim::Probe(probe)) => probe.arrival(&mut cx, datagram, frame),
+            (CongestionFrame::BulkAck { message }, _) => {
+                loads.iter_mut().for_each(|load| load.acknowledged(message))
+            }
+            (CongestionFrame::Probe { .. }, Victim::Probe(probe)) => {
+                probe.arrival(&mut cx, datagram, frame)
+            }
             (_, Victim::Exchange(exchange)) => exchange.arrival(&mut cx, datagram.from, frame),
-            (_, Victim::Timed(timed)) => timed.arrival(&mut cx, datagram.from, datagram.body, frame),
+            (_, Victim::Timed(timed)) => {
+                timed.arrival(&mut cx, datagram.from, datagram.body, frame)
+            }
             _ => cx.record.foreign += 1,
         }
     }
@@ -178,8 +197,8 @@ impl CongestionNode {
 }
 
 impl RunningPhase {
-    /// Counts an iteration that began long before the end and is still not over as one that never ends. One that began
-    /// shortly before says nothing: its partners may have stopped in time.
+    /// Counts an iteration that began long before the end and is still not over as one that never
+    /// ends. One that began shortly before says nothing: its partners may have stopped in time.
     fn count_stuck(&mut self, me: Rank) {
         let begun = match &self.victim {
             Victim::None | Victim::Probe(_) => None,
@@ -204,7 +223,8 @@ impl RunningPhase {
         config: &'a CongestionConfig,
         out: &'a mut Out<CongestionEvent>,
     ) -> (CongestionContext<'a>, &'a mut Victim, &'a mut [ActiveLoad], &'a mut ReceivedLoad) {
-        let cx = CongestionContext { now, phase: &self.phase, config, out, record: &mut self.record };
+        let cx =
+            CongestionContext { now, phase: &self.phase, config, out, record: &mut self.record };
         (cx, &mut self.victim, &mut self.loads, &mut self.received)
     }
 }
@@ -214,7 +234,12 @@ impl Engine for CongestionNode {
     type Command = Phase;
     type Event = CongestionEvent;
 
-    fn input(&mut self, now: LocalNs, input: Input<'_, Phase>, out: &mut Out<CongestionEvent>) -> More {
+    fn input(
+        &mut self,
+        now: LocalNs,
+        input: Input<'_, Phase>,
+        out: &mut Out<CongestionEvent>,
+    ) -> More {
         match input {
             Input::Boot { .. } => More::No,
             Input::Tick => self.tick(now, out),

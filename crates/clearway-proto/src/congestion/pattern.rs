@@ -1,12 +1,14 @@
 //! Turns a congestor's name into flows: who sends what to whom, how fast.
 //!
 //! # Model
-//! Intensity is in hundredths of what the pattern's bottleneck link can carry: 100 fills it, 150 offers half as much again.
-//! The bottleneck is the target's link for incasts and for the broadcast from one, each member's own link for the rest.
+//! Intensity is in hundredths of what the pattern's bottleneck link can carry: 100 fills it, 150
+//! offers half as much again. The bottleneck is the target's link for incasts and for the broadcast
+//! from one, each member's own link for the rest.
 //!
 //! # Source
-//! GPCNeT's four congestors and their 4 KiB messages. There each rank sends as fast as one outstanding message allows, so
-//! the load depends on latency and does not fill slow links; here the offered rate is a parameter and is checked on arrival.
+//! GPCNeT's four congestors and their 4 KiB messages. There each rank sends as fast as one
+//! outstanding message allows, so the load depends on latency and does not fill slow links; here
+//! the offered rate is a parameter and is checked on arrival.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -14,21 +16,29 @@ use alloc::vec::Vec;
 use crate::base::{BitsPerSec, Bytes, Class, Nanos, Rank, children};
 
 use super::plan::TrafficStream;
-use super::task::{BroadcastLoad, BroadcastLoadAlgorithm, Burst, CongestorKind, Flow, FlowStyle, LoadKind};
+use super::task::{
+    BroadcastLoad, BroadcastLoadAlgorithm, Burst, CongestorKind, Flow, FlowStyle, LoadKind,
+};
 
 /// Bytes of one congestor message (GPCNeT).
 const MESSAGE: Bytes = Bytes(4096);
-/// Puts of one rank under way: enough to fill a 100-packet queue from three senders (3 x 12 x 4 packets).
+/// Puts of one rank under way: enough to fill a 100-packet queue from three senders (3 x 12 x 4
+/// packets).
 const PUT_WINDOW: u32 = 12;
-/// A burst longer than a 100-packet queue takes to fill at 150 % of 100 Mb/s (23 ms), one fifth of the time.
+/// A burst longer than a 100-packet queue takes to fill at 150 % of 100 Mb/s (23 ms), one fifth of
+/// the time.
 const BURST: Burst = Burst { on: Nanos::from_millis(40), period: Nanos::from_millis(200) };
 
 /// Bytes of an object of a broadcast: as in `docs/broadcast.md`, some hundred packets.
 const OBJECT: Bytes = Bytes(1 << 20);
 
 /// GPCNeT's four congestors, which run at the same time in a group each.
-const GPCNET: [CongestorKind; 4] =
-    [CongestorKind::Alltoall, CongestorKind::Incast, CongestorKind::PutIncast, CongestorKind::GetBroadcast];
+const GPCNET: [CongestorKind; 4] = [
+    CongestorKind::Alltoall,
+    CongestorKind::Incast,
+    CongestorKind::PutIncast,
+    CongestorKind::GetBroadcast,
+];
 
 /// How hard a pattern loads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,19 +47,28 @@ pub struct LoadIntensity {
     pub percent: u32,
     /// The rate of hosts' links.
     pub host_rate: BitsPerSec,
-    /// Messages that each member keeps under way at most; without it those of a schedule, and 12 for `put-incast`.
+    /// Messages that each member keeps under way at most; without it those of a schedule, and 12
+    /// for `put-incast`.
     pub window: Option<u32>,
 }
 
 impl CongestorKind {
-    /// Returns what member `me` of `group` (target first), the `number`th group, does. `None`: nothing.
-    pub fn load(self, number: usize, group: &[Rank], me: Rank, pressure: LoadIntensity) -> Option<LoadKind> {
+    /// Returns what member `me` of `group` (target first), the `number`th group, does. `None`:
+    /// nothing.
+    pub fn load(
+        self,
+        number: usize,
+        group: &[Rank],
+        me: Rank,
+        pressure: LoadIntensity,
+    ) -> Option<LoadKind> {
         let place = group.iter().position(|rank| *rank == me)?;
         let target = group[0];
         let full = pressure.host_rate.percent(pressure.percent);
         let part = BitsPerSec(full.0 / (group.len() as u64 - 1).max(1));
         let flow = |targets, style, rate, burst| {
-            let flow = Flow { targets, style, rate, message: MESSAGE, window: pressure.window, burst };
+            let flow =
+                Flow { targets, style, rate, message: MESSAGE, window: pressure.window, burst };
             Some(LoadKind::Flows(vec![flow]))
         };
         let cast = |way| {
@@ -66,15 +85,17 @@ impl CongestorKind {
                 control: Class::Control,
             }))
         };
-        let to_target = |style, burst| if place == 0 { None } else { flow(vec![target], style, part, burst) };
+        let to_target =
+            |style, burst| if place == 0 { None } else { flow(vec![target], style, part, burst) };
         match self {
             Self::Program | Self::None => None,
             Self::CpuOnly => Some(LoadKind::Burn { percent: pressure.percent.clamp(1, 100) as u8 }),
             Self::Gpcnet => GPCNET[number % GPCNET.len()].load(number, group, me, pressure),
             Self::Incast => {
-                // Two-sided senders run ahead of their root only as far as its eager buffers reach: a message of a window
-                // makes room for the next when the root has taken it.
-                let style = if pressure.window.is_some() { FlowStyle::Put } else { FlowStyle::Push };
+                // Two-sided senders run ahead of their root only as far as its eager buffers reach:
+                // a message of a window makes room for the next when the root has taken it.
+                let style =
+                    if pressure.window.is_some() { FlowStyle::Put } else { FlowStyle::Push };
                 to_target(style, None)
             }
             Self::PutIncast => {
@@ -86,9 +107,12 @@ impl CongestorKind {
             Self::Cast => cast(BroadcastLoadAlgorithm::Multicast),
             Self::CastChain => cast(BroadcastLoadAlgorithm::Chain),
             Self::CastTree => cast(BroadcastLoadAlgorithm::Tree),
-            Self::Permutation => flow(vec![group[(place + 1) % group.len()]], FlowStyle::Push, full, None),
+            Self::Permutation => {
+                flow(vec![group[(place + 1) % group.len()]], FlowStyle::Push, full, None)
+            }
             Self::Alltoall => {
-                let others = (1..group.len()).map(|step| group[(place + step) % group.len()]).collect();
+                let others =
+                    (1..group.len()).map(|step| group[(place + step) % group.len()]).collect();
                 flow(others, FlowStyle::Push, full, None)
             }
         }
@@ -96,7 +120,8 @@ impl CongestorKind {
 }
 
 impl LoadKind {
-    /// Returns the traffic that this load of `me` puts on the network while it is on, one stream for each target.
+    /// Returns the traffic that this load of `me` puts on the network while it is on, one stream
+    /// for each target.
     pub fn streams(&self, me: Rank) -> Vec<TrafficStream> {
         let flows = match self {
             Self::Flows(flows) => flows,
@@ -108,12 +133,14 @@ impl LoadKind {
             let mean = match flow.burst {
                 None => flow.rate.0,
                 Some(burst) => {
-                    (u128::from(flow.rate.0) * u128::from(burst.on.0) / u128::from(burst.period.0.max(1))) as u64
+                    (u128::from(flow.rate.0) * u128::from(burst.on.0)
+                        / u128::from(burst.period.0.max(1))) as u64
                 }
             };
             let each = BitsPerSec(mean / (flow.targets.len() as u64).max(1));
             for target in &flow.targets {
-                let (from, to) = if flow.style == FlowStyle::Get { (*target, me) } else { (me, *target) };
+                let (from, to) =
+                    if flow.style == FlowStyle::Get { (*target, me) } else { (me, *target) };
                 streams.push(TrafficStream::single(from, to, each));
             }
         }
@@ -122,18 +149,26 @@ impl LoadKind {
 }
 
 impl BroadcastLoad {
-    /// Returns what `me` sends when all goes well. Nobody gets more than the first of the members can give to each to whom it hands on.
+    /// Returns what `me` sends when all goes well. Nobody gets more than the first of the members
+    /// can give to each to whom it hands on.
     fn streams(&self, me: Rank) -> Vec<TrafficStream> {
-        let Some(place) = self.members.iter().position(|member| *member == me) else { return Vec::new() };
+        let Some(place) = self.members.iter().position(|member| *member == me) else {
+            return Vec::new();
+        };
         let (to, copies): (Vec<usize>, usize) = match self.way {
             BroadcastLoadAlgorithm::Multicast if place == 0 => {
-                return vec![TrafficStream { from: me, to: self.members[1..].to_vec(), rate: self.rate }];
+                return vec![TrafficStream {
+                    from: me,
+                    to: self.members[1..].to_vec(),
+                    rate: self.rate,
+                }];
             }
             BroadcastLoadAlgorithm::Multicast => return Vec::new(),
             BroadcastLoadAlgorithm::Chain => ((place + 1..self.members.len()).take(1).collect(), 1),
-            BroadcastLoadAlgorithm::Tree => {
-                (children(place, self.members.len()).collect(), children(0, self.members.len()).count())
-            }
+            BroadcastLoadAlgorithm::Tree => (
+                children(place, self.members.len()).collect(),
+                children(0, self.members.len()).count(),
+            ),
         };
         let rate = BitsPerSec(self.rate.0 / (copies as u64).max(1));
         to.into_iter().map(|junior| TrafficStream::single(me, self.members[junior], rate)).collect()
@@ -145,10 +180,12 @@ mod tests {
     use super::*;
 
     const GROUP: [Rank; 4] = [Rank(5), Rank(1), Rank(2), Rank(3)];
-    const PRESSURE: LoadIntensity = LoadIntensity { percent: 150, host_rate: BitsPerSec::mega(100), window: None };
+    const PRESSURE: LoadIntensity =
+        LoadIntensity { percent: 150, host_rate: BitsPerSec::mega(100), window: None };
 
     fn streams(kind: CongestorKind) -> Vec<TrafficStream> {
-        let loads = GROUP.iter().filter_map(|me| Some(kind.load(0, &GROUP, *me, PRESSURE)?.streams(*me)));
+        let loads =
+            GROUP.iter().filter_map(|me| Some(kind.load(0, &GROUP, *me, PRESSURE)?.streams(*me)));
         loads.flatten().collect()
     }
 
@@ -156,7 +193,11 @@ mod tests {
     fn incast__three_senders_offer_the_targets_link_one_and_a_half_times() {
         let all = streams(CongestorKind::Incast);
         assert_eq!(all.len(), 3);
-        assert!(all.iter().all(|it| it.to == [Rank(5)] && it.from != Rank(5) && it.rate == BitsPerSec::mega(50)));
+        assert!(
+            all.iter().all(|it| it.to == [Rank(5)]
+                && it.from != Rank(5)
+                && it.rate == BitsPerSec::mega(50))
+        );
     }
 
     #[test]
@@ -166,7 +207,8 @@ mod tests {
 
     #[test]
     fn permutation__everyone_sends_to_one_and_hears_from_one() {
-        let mut targets: Vec<Rank> = streams(CongestorKind::Permutation).iter().map(|it| it.to[0]).collect();
+        let mut targets: Vec<Rank> =
+            streams(CongestorKind::Permutation).iter().map(|it| it.to[0]).collect();
         targets.sort_unstable();
         assert_eq!(targets, [Rank(1), Rank(2), Rank(3), Rank(5)]);
     }
@@ -189,10 +231,16 @@ mod tests {
     fn window__bounds_every_pattern_that_sends() {
         let pressure = LoadIntensity { window: Some(16), ..PRESSURE };
         for kind in CongestorKind::ALL {
-            let Some(LoadKind::Flows(flows)) = kind.load(0, &GROUP, Rank(1), pressure) else { continue };
+            let Some(LoadKind::Flows(flows)) = kind.load(0, &GROUP, Rank(1), pressure) else {
+                continue;
+            };
             assert!(flows.iter().all(|flow| flow.window == Some(16)), "{kind:?}");
         }
-        let Some(LoadKind::Flows(puts)) = CongestorKind::PutIncast.load(0, &GROUP, Rank(1), PRESSURE) else { panic!() };
+        let Some(LoadKind::Flows(puts)) =
+            CongestorKind::PutIncast.load(0, &GROUP, Rank(1), PRESSURE)
+        else {
+            panic!()
+        };
         assert_eq!(puts[0].window, Some(PUT_WINDOW));
     }
 
@@ -208,7 +256,11 @@ mod tests {
         let rate = |kind| streams(kind)[0].rate;
         assert_eq!(rate(CongestorKind::Cast), BitsPerSec::mega(150));
         assert_eq!(rate(CongestorKind::CastChain), BitsPerSec::mega(150));
-        assert_eq!(rate(CongestorKind::CastTree), BitsPerSec::mega(50), "three copies leave the first");
+        assert_eq!(
+            rate(CongestorKind::CastTree),
+            BitsPerSec::mega(50),
+            "three copies leave the first"
+        );
     }
 
     #[test]

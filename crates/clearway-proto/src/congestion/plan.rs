@@ -1,14 +1,17 @@
-//! The choice of victims and congestors: seeded draws that are sure to meet each other on a shared link.
+//! The choice of victims and congestors: seeded draws that are sure to meet each other on a shared
+//! link.
 //!
 //! # Model
-//! One unchanged network gives impact factors from 1 to 13 by the choice of nodes alone, so a draw says what it covers:
-//! where there are several switches, some neighbours of the victims' ring lie on different switches, and so do members of
-//! every congestor group. Draws that miss this are thrown away and drawn again ([`Draw::rejected`] counts them). The same
-//! seed gives the same draws on every machine.
+//! One unchanged network gives impact factors from 1 to 13 by the choice of nodes alone, so a draw
+//! says what it covers: where there are several switches, some neighbours of the victims' ring lie
+//! on different switches, and so do members of every congestor group. Draws that miss this are
+//! thrown away and drawn again ([`Draw::rejected`] counts them). The same seed gives the same draws
+//! on every machine.
 //!
 //! # Source
-//! GPCNeT splits nodes at random into one fifth victims and four fifths congestors, one draw per run, seeded by the time of
-//! day; its shuffle (Sattolo's) reaches only cyclic permutations. Here: every permutation, any seed, several draws.
+//! GPCNeT splits nodes at random into one fifth victims and four fifths congestors, one draw per
+//! run, seeded by the time of day; its shuffle (Sattolo's) reaches only cyclic permutations. Here:
+//! every permutation, any seed, several draws.
 //!
 //! # Invariants
 //! I1. Victims and group members are distinct ranks, but for the target of [`Placement::AtVictim`].
@@ -32,8 +35,8 @@ pub trait NetworkLayout {
     /// Returns the switch that `rank` hangs on.
     fn switch_of(&self, rank: Rank) -> u32;
 
-    /// Returns the links from `a` to `b`, in order, that all their traffic takes: where it spreads over several ways, only those at
-    /// both ends.
+    /// Returns the links from `a` to `b`, in order, that all their traffic takes: where it spreads
+    /// over several ways, only those at both ends.
     fn path(&self, a: Rank, b: Rank) -> Vec<LinkId>;
 
     /// Returns the rate of `link`.
@@ -68,7 +71,10 @@ impl NetworkLayout for SwitchedLayout {
     fn path(&self, a: Rank, b: Rank) -> Vec<LinkId> {
         let mut links = Vec::from([LinkId::FromHost(a)]);
         if self.crossing(a, b) {
-            links.extend([LinkId::FromSwitch(self.switch_of(a)), LinkId::ToSwitch(self.switch_of(b))]);
+            links.extend([
+                LinkId::FromSwitch(self.switch_of(a)),
+                LinkId::ToSwitch(self.switch_of(b)),
+            ]);
         }
         links.push(LinkId::ToHost(b));
         links
@@ -77,7 +83,9 @@ impl NetworkLayout for SwitchedLayout {
     fn rate(&self, link: LinkId) -> BitsPerSec {
         match link {
             LinkId::FromHost(_) | LinkId::ToHost(_) => self.host_rate,
-            LinkId::FromSwitch(_) | LinkId::ToSwitch(_) | LinkId::Cable(_) => self.trunk_rate.unwrap_or(self.host_rate),
+            LinkId::FromSwitch(_) | LinkId::ToSwitch(_) | LinkId::Cable(_) => {
+                self.trunk_rate.unwrap_or(self.host_rate)
+            }
         }
     }
 }
@@ -182,12 +190,15 @@ impl Draw {
         number: u32,
     ) -> Result<Self, PlanError> {
         let hosts = layout.hosts();
-        let shared = if request.placement == Placement::AtVictim { request.groups.len() } else { 0 };
+        let shared =
+            if request.placement == Placement::AtVictim { request.groups.len() } else { 0 };
         let needed = request.victims + request.groups.iter().sum::<usize>() - shared;
         if needed > hosts {
             return Err(PlanError::TooFewHosts { needed, hosts });
         }
-        if let Some(members) = request.groups.iter().chain([&request.victims]).copied().find(|n| *n < 2) {
+        if let Some(members) =
+            request.groups.iter().chain([&request.victims]).copied().find(|n| *n < 2)
+        {
             return Err(PlanError::TooSmall { members });
         }
         let mut stream = key.purpose("draw").node(u64::from(number)).stream();
@@ -220,7 +231,8 @@ impl Draw {
 
     /// Returns whether victims and every group use links between switches, where there are any.
     fn covers(&self, layout: &dyn NetworkLayout) -> bool {
-        let spans = |members: &[Rank]| members.iter().any(|rank| layout.crossing(members[0], *rank));
+        let spans =
+            |members: &[Rank]| members.iter().any(|rank| layout.crossing(members[0], *rank));
         let first = layout.switch_of(Rank(0));
         let several = (0..layout.hosts() as u32).any(|rank| layout.switch_of(Rank(rank)) != first);
         !several || [&self.victims].into_iter().chain(&self.groups).all(|members| spans(members))
@@ -251,7 +263,10 @@ impl TrafficStream {
 }
 
 /// Returns what `streams` together offer to each link that they use.
-pub fn offered_loads(layout: &dyn NetworkLayout, streams: &[TrafficStream]) -> BTreeMap<LinkId, BitsPerSec> {
+pub fn offered_loads(
+    layout: &dyn NetworkLayout,
+    streams: &[TrafficStream],
+) -> BTreeMap<LinkId, BitsPerSec> {
     let mut loads = BTreeMap::new();
     for stream in streams {
         for link in stream.links(layout) {
@@ -262,11 +277,12 @@ pub fn offered_loads(layout: &dyn NetworkLayout, streams: &[TrafficStream]) -> B
     loads
 }
 
-/// Returns the max-min fair rate of each stream: nobody can get more without someone smaller getting less.
+/// Returns the max-min fair rate of each stream: nobody can get more without someone smaller
+/// getting less.
 ///
-/// The yardstick for congestors: a network that protects victims by throttling congestors below this has not contained
-/// anything. Links fill at one pace; what first has none left, or a stream that asks for no more, decides next.
-/// Cost: O(different rates that result x (streams + links)).
+/// The yardstick for congestors: a network that protects victims by throttling congestors below
+/// this has not contained anything. Links fill at one pace; what first has none left, or a stream
+/// that asks for no more, decides next. Cost: O(different rates that result x (streams + links)).
 pub fn max_min_fair(layout: &dyn NetworkLayout, streams: &[TrafficStream]) -> Vec<BitsPerSec> {
     let mut number: BTreeMap<LinkId, usize> = BTreeMap::new();
     // Of each link: bits per second left, streams that still wait for their share.
@@ -287,8 +303,14 @@ pub fn max_min_fair(layout: &dyn NetworkLayout, streams: &[TrafficStream]) -> Ve
     let mut open: Vec<usize> = (0..streams.len()).collect();
     while !open.is_empty() {
         let share = |link: usize| links[link].0 / links[link].1.max(1);
-        let limit_of =
-            |i: usize| paths[i].iter().map(|link| share(*link)).min().unwrap_or(u64::MAX).min(streams[i].rate.0);
+        let limit_of = |i: usize| {
+            paths[i]
+                .iter()
+                .map(|link| share(*link))
+                .min()
+                .unwrap_or(u64::MAX)
+                .min(streams[i].rate.0)
+        };
         let limits: Vec<u64> = open.iter().map(|i| limit_of(*i)).collect();
         let least = limits.iter().copied().min().unwrap_or(0);
         let mut still = Vec::with_capacity(open.len());
@@ -314,18 +336,28 @@ mod tests {
 
     fn two_switches() -> SwitchedLayout {
         let switch_of = (0..16).map(|rank| rank / 8).collect();
-        SwitchedLayout { switch_of, host_rate: BitsPerSec::mega(25), trunk_rate: Some(BitsPerSec::mega(25)) }
+        SwitchedLayout {
+            switch_of,
+            host_rate: BitsPerSec::mega(25),
+            trunk_rate: Some(BitsPerSec::mega(25)),
+        }
     }
 
     fn star(hosts: usize) -> SwitchedLayout {
-        SwitchedLayout { switch_of: alloc::vec![0; hosts], host_rate: BitsPerSec::mega(100), trunk_rate: None }
+        SwitchedLayout {
+            switch_of: alloc::vec![0; hosts],
+            host_rate: BitsPerSec::mega(100),
+            trunk_rate: None,
+        }
     }
 
     #[test]
     fn draw__same_seed_same_draw_and_draws_differ() {
-        let request = DrawRequest { victims: 4, groups: alloc::vec![6, 6], placement: Placement::Disjoint };
+        let request =
+            DrawRequest { victims: 4, groups: alloc::vec![6, 6], placement: Placement::Disjoint };
         let key = RandomKey::new(19);
-        let draws: Vec<Draw> = (0..8).map(|n| Draw::new(&two_switches(), &request, key, n).expect("fits")).collect();
+        let draws: Vec<Draw> =
+            (0..8).map(|n| Draw::new(&two_switches(), &request, key, n).expect("fits")).collect();
         assert_eq!(draws[3], Draw::new(&two_switches(), &request, key, 3).expect("fits"));
         let distinct: BTreeSet<Vec<Rank>> = draws.iter().map(|draw| draw.victims.clone()).collect();
         assert!(distinct.len() > 1);
@@ -334,20 +366,26 @@ mod tests {
     #[test]
     fn draw__victims_and_every_group_cross_the_trunk_and_nobody_is_two() {
         let layout = two_switches();
-        let request = DrawRequest { victims: 2, groups: alloc::vec![3, 2, 9], placement: Placement::Disjoint };
+        let request = DrawRequest {
+            victims: 2,
+            groups: alloc::vec![3, 2, 9],
+            placement: Placement::Disjoint,
+        };
         for number in 0..50 {
             let draw = Draw::new(&layout, &request, RandomKey::new(1), number).expect("fits");
             for members in [&draw.victims].into_iter().chain(&draw.groups) {
                 assert!(members.iter().any(|rank| layout.crossing(members[0], *rank)), "{draw:?}");
             }
-            let all: BTreeSet<Rank> = draw.groups.iter().flatten().chain(&draw.victims).copied().collect();
+            let all: BTreeSet<Rank> =
+                draw.groups.iter().flatten().chain(&draw.victims).copied().collect();
             assert_eq!(all.len(), 16);
         }
     }
 
     #[test]
     fn draw__at_victim_shares_the_target_and_nothing_else() {
-        let request = DrawRequest { victims: 2, groups: alloc::vec![4], placement: Placement::AtVictim };
+        let request =
+            DrawRequest { victims: 2, groups: alloc::vec![4], placement: Placement::AtVictim };
         let draw = Draw::new(&star(8), &request, RandomKey::new(2), 0).expect("fits");
         assert_eq!(draw.groups[0][0], draw.victims[0]);
         let all: BTreeSet<Rank> = draw.groups[0].iter().chain(&draw.victims).copied().collect();
@@ -356,9 +394,13 @@ mod tests {
 
     #[test]
     fn draw__what_does_not_fit_is_refused_with_the_numbers() {
-        let request = |victims, groups| DrawRequest { victims, groups, placement: Placement::Disjoint };
+        let request =
+            |victims, groups| DrawRequest { victims, groups, placement: Placement::Disjoint };
         let draw = |request| Draw::new(&star(8), &request, RandomKey::new(2), 0);
-        assert_eq!(draw(request(4, alloc::vec![5])), Err(PlanError::TooFewHosts { needed: 9, hosts: 8 }));
+        assert_eq!(
+            draw(request(4, alloc::vec![5])),
+            Err(PlanError::TooFewHosts { needed: 9, hosts: 8 })
+        );
         assert_eq!(draw(request(1, alloc::vec![5])), Err(PlanError::TooSmall { members: 1 }));
         let lonely = SwitchedLayout { switch_of: alloc::vec![0, 0, 0, 0, 1], ..two_switches() };
         let two_groups = Draw::new(&lonely, &request(2, alloc::vec![2]), RandomKey::new(2), 0);
@@ -378,7 +420,8 @@ mod tests {
     #[test]
     fn fair__the_trunk_is_shared_by_those_who_cross_it() {
         let mega = BitsPerSec::mega;
-        let streams = [(0, 8), (1, 9), (2, 3)].map(|(from, to)| TrafficStream::single(Rank(from), Rank(to), mega(25)));
+        let streams = [(0, 8), (1, 9), (2, 3)]
+            .map(|(from, to)| TrafficStream::single(Rank(from), Rank(to), mega(25)));
         let fair = max_min_fair(&two_switches(), &streams);
         assert_eq!(fair, [BitsPerSec(12_500_000), BitsPerSec(12_500_000), mega(25)]);
     }
@@ -386,7 +429,8 @@ mod tests {
     #[test]
     fn fair__of_a_multicast_each_link_carries_one_copy() {
         let mega = BitsPerSec::mega;
-        let stream = TrafficStream { from: Rank(0), to: [1, 8, 9].map(Rank).into(), rate: mega(50) };
+        let stream =
+            TrafficStream { from: Rank(0), to: [1, 8, 9].map(Rank).into(), rate: mega(50) };
         assert_eq!(max_min_fair(&two_switches(), core::slice::from_ref(&stream)), [mega(25)]);
         let loads = offered_loads(&two_switches(), &[stream]);
         assert_eq!((loads.len(), loads[&LinkId::FromHost(Rank(0))]), (6, mega(50)));

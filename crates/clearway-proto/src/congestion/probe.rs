@@ -2,16 +2,19 @@
 //!
 //! # Model
 //! Every rank of the ring sends to both neighbours at intended times whose distances are uniform in
-//! `interval/2 ..= 3/2 interval`, so that probes do not keep step with anything periodic. A neighbour answers at once.
-//! Each message carries the intended time and the stamp of its real send; whoever receives it records the one-way time
-//! if clocks are shared, and the asker records the round trip from the *intended* time: a probe that was sent late because
-//! its process waited is late, not left out.
+//! `interval/2 ..= 3/2 interval`, so that probes do not keep step with anything periodic. A
+//! neighbour answers at once. Each message carries the intended time and the stamp of its real
+//! send; whoever receives it records the one-way time if clocks are shared, and the asker records
+//! the round trip from the *intended* time: a probe that was sent late because its process waited
+//! is late, not left out.
 //!
 //! # Source
-//! Open loop against coordinated omission: wrk2's argument. Ring of neighbours: GPCNeT's random ring latency test.
+//! Open loop against coordinated omission: wrk2's argument. Ring of neighbours: GPCNeT's random
+//! ring latency test.
 //!
 //! # Invariants
-//! I1. Every message sent is counted at its sender under the slice of its intended time, and recorded at its receiver
+//! I1. Every message sent is counted at its sender under the slice of its intended time, and
+//!     recorded at its receiver
 //!     under the same slice: the difference is the loss.
 
 use alloc::vec::Vec;
@@ -26,8 +29,9 @@ use super::task::{Phase, VictimTask};
 
 /// Messages of one call, so that a process that woke up late gives others their turn.
 const BURST_MAX: usize = 64;
-/// Parts of the interval that lie at least between two sends of a process that is late: half of the least distance of intended
-/// times. All that it owes at once would not find room in a queue, and count as lost by the network.
+/// Parts of the interval that lie at least between two sends of a process that is late: half of the
+/// least distance of intended times. All that it owes at once would not find room in a queue, and
+/// count as lost by the network.
 const CATCH_UP: u64 = 4;
 
 /// The sender and answerer of probes.
@@ -46,7 +50,11 @@ pub(super) struct Probe {
 
 impl Probe {
     pub(super) fn new(task: &VictimTask, phase: &Phase, config: &CongestionConfig) -> Self {
-        let key = config.key.purpose("probe schedule").node(u64::from(phase.number)).node(u64::from(config.rank.0));
+        let key = config
+            .key
+            .purpose("probe schedule")
+            .node(u64::from(phase.number))
+            .node(u64::from(config.rank.0));
         let mut schedule = key.stream();
         let interval = Nanos(task.interval.0.max(1));
         let first = phase.begin + Nanos(schedule.below(interval.0));
@@ -79,7 +87,9 @@ impl Probe {
             }
             self.ask(cx, intended);
             self.not_before = cx.end().min(cx.now + Nanos(self.interval.0 / CATCH_UP));
-            self.next = Some(intended + Nanos(self.interval.0 / 2 + self.schedule.below(self.interval.0 + 1)));
+            self.next = Some(
+                intended + Nanos(self.interval.0 / 2 + self.schedule.below(self.interval.0 + 1)),
+            );
         }
         More::Yes
     }
@@ -89,8 +99,12 @@ impl Probe {
         let slice = cx.slice_at(intended);
         for neighbour in &self.neighbours {
             let sent = PeerNs(cx.now.0);
-            let frame =
-                CongestionFrame::Probe { sequence: self.sequence, intended: offset.0, sent, answer: ReplyKind::Wanted };
+            let frame = CongestionFrame::Probe {
+                sequence: self.sequence,
+                intended: offset.0,
+                sent,
+                answer: ReplyKind::Wanted,
+            };
             cx.send(*neighbour, self.class, frame, self.body, None);
             cx.record.count_sent(*neighbour, slice);
             cx.record.time(Metric::SendLag, *neighbour, slice, cx.now.since(intended));
@@ -99,7 +113,12 @@ impl Probe {
     }
 
     /// Takes a neighbour's probe or answer.
-    pub(super) fn arrival(&mut self, cx: &mut CongestionContext<'_>, datagram: &Datagram<'_>, frame: CongestionFrame) {
+    pub(super) fn arrival(
+        &mut self,
+        cx: &mut CongestionContext<'_>,
+        datagram: &Datagram<'_>,
+        frame: CongestionFrame,
+    ) {
         let CongestionFrame::Probe { sequence, intended, sent, answer } = frame else { return };
         if !self.neighbours.contains(&datagram.from) || intended >= cx.phase.length.0 {
             cx.record.foreign += 1;
@@ -112,10 +131,13 @@ impl Probe {
             cx.record.time(Metric::OneWay, datagram.from, slice, at.since(sent.on(clock)));
         }
         match answer {
-            ReplyKind::Given => cx.record.time(Metric::RoundTrip, datagram.from, slice, at.since(begun)),
+            ReplyKind::Given => {
+                cx.record.time(Metric::RoundTrip, datagram.from, slice, at.since(begun))
+            }
             ReplyKind::Wanted => {
                 let sent = PeerNs(cx.now.0);
-                let frame = CongestionFrame::Probe { sequence, intended, sent, answer: ReplyKind::Given };
+                let frame =
+                    CongestionFrame::Probe { sequence, intended, sent, answer: ReplyKind::Given };
                 cx.send(datagram.from, self.class, frame, self.body, None);
                 cx.record.count_sent(datagram.from, slice);
             }

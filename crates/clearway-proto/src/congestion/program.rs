@@ -1,13 +1,16 @@
-//! A program of the user's as a victim: which run comes next, what the pairs of runs say, and what may be concluded.
+//! A program of the user's as a victim: which run comes next, what the pairs of runs say, and what
+//! may be concluded.
 //!
 //! # Model
-//! A program runs alone and beside congestors, again and again. One run of each is a *pair*, and a pair gives one slowdown: its
-//! run beside congestors over its run alone. A drift over minutes (temperature, other jobs) meets both runs of a pair alike.
-//! Within a pair the order is drawn, and the next pair has the other order, so that what the first of two runs does to the second
+//! A program runs alone and beside congestors, again and again. One run of each is a *pair*, and a
+//! pair gives one slowdown: its run beside congestors over its run alone. A drift over minutes
+//! (temperature, other jobs) meets both runs of a pair alike. Within a pair the order is drawn, and
+//! the next pair has the other order, so that what the first of two runs does to the second
 //! cancels. The run before all pairs does not count: it fills caches.
 //!
-//! The slowdown of the case is the median over pairs, with the interval of the sign test: few runs, of unknown distribution,
-//! allow nothing finer. The number of pairs is fixed before the first: to stop when the figure pleases is to choose it.
+//! The slowdown of the case is the median over pairs, with the interval of the sign test: few runs,
+//! of unknown distribution, allow nothing finer. The number of pairs is fixed before the first: to
+//! stop when the figure pleases is to choose it.
 //!
 //! # Invariants
 //! I1. Of any two pairs 2i and 2i + 1 one begins alone and one beside congestors.
@@ -77,8 +80,8 @@ impl RunPairs {
         }
     }
 
-    /// Takes the figure of the run that [`RunPairs::next`] asked for: nanoseconds, or what the program printed; infinite for a run
-    /// that did not end in time.
+    /// Takes the figure of the run that [`RunPairs::next`] asked for: nanoseconds, or what the
+    /// program printed; infinite for a run that did not end in time.
     pub fn record(&mut self, figure: f64) {
         if !self.is_warm {
             self.is_warm = true;
@@ -98,7 +101,8 @@ impl RunPairs {
 
     /// Returns which of the runs of pair `number` comes first.
     fn order(&self, number: usize) -> [NetworkSharing; 2] {
-        let drawn = self.key.purpose("order of a pair").node(number as u64 / 2).stream().next_u64() & 1;
+        let drawn =
+            self.key.purpose("order of a pair").node(number as u64 / 2).stream().next_u64() & 1;
         match (drawn + number as u64) & 1 {
             0 => [NetworkSharing::Alone, NetworkSharing::Congestors],
             _ => [NetworkSharing::Congestors, NetworkSharing::Alone],
@@ -110,7 +114,8 @@ impl RunPairs {
         self.done.len()
     }
 
-    /// Returns the slowdown of each pair, in their order: how many times worse the program does beside congestors.
+    /// Returns the slowdown of each pair, in their order: how many times worse the program does
+    /// beside congestors.
     pub fn slowdowns(&self) -> impl Iterator<Item = f64> {
         self.done.iter().map(|pair| self.slowdown(*pair))
     }
@@ -139,18 +144,22 @@ impl RunPairs {
 pub struct ProgramEvidence {
     /// Median slowdown.
     pub slowdown: Estimate,
-    /// What congestors reached of their max-min fair rate meanwhile; absent where that is not known.
+    /// What congestors reached of their max-min fair rate meanwhile; absent where that is not
+    /// known.
     pub congestor_share: Option<f64>,
 }
 
 /// Applies `rules` to `evidence`.
 pub fn judge_program(rules: &Rules, evidence: &ProgramEvidence) -> Verdict {
-    let ProgramEvidence { slowdown: Estimate { value, low, high, .. }, congestor_share } = *evidence;
+    let ProgramEvidence { slowdown: Estimate { value, low, high, .. }, congestor_share } =
+        *evidence;
     let limit = rules.slowdown_max;
     let verdict = |outcome, reason| Verdict { outcome, reasons: Vec::from([reason]) };
     if low > limit {
         let reason = match value.is_finite() {
-            true => format!("the program takes {value:.2} times as long beside congestors, at least {low:.2} times"),
+            true => format!(
+                "the program takes {value:.2} times as long beside congestors, at least {low:.2} times"
+            ),
             false => format!(
                 "beside congestors the program often does not end in its time; it takes at least {low:.2} times as long"
             ),
@@ -172,7 +181,9 @@ pub fn judge_program(rules: &Rules, evidence: &ProgramEvidence) -> Verdict {
         );
         return verdict(NetworkOutcome::Invalid, reason);
     }
-    let reason = format!("the program takes at most {high:.2} times as long beside congestors, the limit is {limit}");
+    let reason = format!(
+        "the program takes at most {high:.2} times as long beside congestors, the limit is {limit}"
+    );
     verdict(NetworkOutcome::Contained, reason)
 }
 
@@ -211,19 +222,25 @@ mod tests {
     fn next__the_order_is_drawn() {
         let firsts: Vec<NetworkSharing> =
             (0..20).map(|seed| run(&mut pairs(seed, Figure::Wall, 1), |_, _| 1.0)[1]).collect();
-        assert!(firsts.contains(&NetworkSharing::Alone) && firsts.contains(&NetworkSharing::Congestors));
+        assert!(
+            firsts.contains(&NetworkSharing::Alone) && firsts.contains(&NetworkSharing::Congestors)
+        );
     }
 
     #[test]
     fn slowdowns__compare_within_a_pair_whatever_drifts() {
         let mut all = pairs(7, Figure::Wall, 6);
-        // Everything takes longer from run to run; congestors triple it. The warm-up must not count.
+        // Everything takes longer from run to run; congestors triple it. The warm-up must not
+        // count.
         run(&mut all, |company, at| {
             let drift = if at == 0 { 1e9 } else { 100.0 + at.div_ceil(2) as f64 };
             if company == NetworkSharing::Alone { drift } else { 3.0 * drift }
         });
         assert_eq!(all.slowdowns().collect::<Vec<_>>(), [3.0; 6]);
-        assert_eq!(all.figures(NetworkSharing::Alone).collect::<Vec<_>>(), [101.0, 102.0, 103.0, 104.0, 105.0, 106.0]);
+        assert_eq!(
+            all.figures(NetworkSharing::Alone).collect::<Vec<_>>(),
+            [101.0, 102.0, 103.0, 104.0, 105.0, 106.0]
+        );
     }
 
     #[test]
@@ -235,9 +252,14 @@ mod tests {
 
     #[test]
     fn slowdowns__a_run_without_end_or_without_rate_is_infinite() {
-        for (figure, beside) in [(Figure::Wall, f64::INFINITY), (Figure::Rate, f64::INFINITY), (Figure::Rate, 0.0)] {
+        for (figure, beside) in
+            [(Figure::Wall, f64::INFINITY), (Figure::Rate, f64::INFINITY), (Figure::Rate, 0.0)]
+        {
             let mut all = pairs(7, figure, 1);
-            run(&mut all, |company, _| if company == NetworkSharing::Alone { 80.0 } else { beside });
+            run(
+                &mut all,
+                |company, _| if company == NetworkSharing::Alone { 80.0 } else { beside },
+            );
             assert_eq!(all.slowdowns().collect::<Vec<_>>(), [f64::INFINITY], "{figure:?}");
         }
     }

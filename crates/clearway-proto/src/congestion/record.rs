@@ -31,7 +31,8 @@ pub struct Series {
     pub metric: Metric,
     /// With whom.
     pub peer: Rank,
-    /// Histograms of the slices that have samples, by slice of the *intended* send (or the iteration's beginning).
+    /// Histograms of the slices that have samples, by slice of the *intended* send (or the
+    /// iteration's beginning).
     pub slices: Vec<(u32, Histogram)>,
 }
 
@@ -98,7 +99,8 @@ pub struct PhaseRecord {
     pub offered: Bytes,
     /// Link bytes of load that this rank's own transmit queue refused.
     pub refused: Bytes,
-    /// Link bytes of load that were due while the processor was elsewhere for too long, and were left out.
+    /// Link bytes of load that were due while the processor was elsewhere for too long, and were
+    /// left out.
     pub skipped: Bytes,
     /// Messages sent again because they seemed lost.
     pub resent: u64,
@@ -118,10 +120,13 @@ impl PhaseRecord {
     }
 
     fn times(&mut self, metric: Metric, peer: Rank, slice: u32) -> &mut Histogram {
-        let place = self.series.iter().position(|s| s.metric == metric && s.peer == peer).unwrap_or_else(|| {
-            self.series.push(Series { metric, peer, slices: Vec::new() });
-            self.series.len() - 1
-        });
+        let place =
+            self.series.iter().position(|s| s.metric == metric && s.peer == peer).unwrap_or_else(
+                || {
+                    self.series.push(Series { metric, peer, slices: Vec::new() });
+                    self.series.len() - 1
+                },
+            );
         slot(&mut self.series[place].slices, slice)
     }
 
@@ -146,7 +151,8 @@ impl PhaseRecord {
     }
 }
 
-/// Returns the entry for `slice` in an ascending list, made if missing. Cheap when `slice` is among the last.
+/// Returns the entry for `slice` in an ascending list, made if missing. Cheap when `slice` is among
+/// the last.
 fn slot<T: Default>(slices: &mut Vec<(u32, T)>, slice: u32) -> &mut T {
     let mut at = slices.len();
     while at > 0 && slices[at - 1].0 > slice {

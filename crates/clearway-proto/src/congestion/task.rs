@@ -1,7 +1,9 @@
-//! What one rank is asked to do in one phase. Plain values, made by the conductor, sent to each rank.
+//! What one rank is asked to do in one phase. Plain values, made by the conductor, sent to each
+//! rank.
 //!
 //! # Source
-//! Message sizes and patterns: GPCNeT v1.3 defaults (8 B latency, 128 KiB bandwidth, 4 KiB alltoall and congestors).
+//! Message sizes and patterns: GPCNeT v1.3 defaults (8 B latency, 128 KiB bandwidth, 4 KiB alltoall
+//! and congestors).
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -33,8 +35,15 @@ pub enum VictimKind {
 
 impl VictimKind {
     /// All patterns, in the order of reports.
-    pub const ALL: [Self; 7] =
-        [Self::Ping, Self::Get, Self::BandwidthSync, Self::Barrier, Self::Allreduce, Self::Allgather, Self::Alltoall];
+    pub const ALL: [Self; 7] = [
+        Self::Ping,
+        Self::Get,
+        Self::BandwidthSync,
+        Self::Barrier,
+        Self::Allreduce,
+        Self::Allgather,
+        Self::Alltoall,
+    ];
 
     /// Returns the name used in scenarios and reports.
     pub const fn name(self) -> &'static str {
@@ -76,9 +85,11 @@ pub enum CongestorKind {
     Permutation,
     /// An incast that comes in bursts.
     Burst,
-    /// Four patterns at once, one for each group in turn: alltoall, incast, put-incast, get-broadcast.
+    /// Four patterns at once, one for each group in turn: alltoall, incast, put-incast,
+    /// get-broadcast.
     Gpcnet,
-    /// Reliable broadcasts of 1 MiB from the first of the group to all others, by multicast; along the chain where wires have none.
+    /// Reliable broadcasts of 1 MiB from the first of the group to all others, by multicast; along
+    /// the chain where wires have none.
     Cast,
     /// The same along a chain.
     CastChain,
@@ -134,7 +145,8 @@ impl CongestorKind {
         matches!(self, Self::Cast | Self::CastChain | Self::CastTree)
     }
 
-    /// Returns whether this puts traffic on the network, be it by ranks or by a program beside them.
+    /// Returns whether this puts traffic on the network, be it by ranks or by a program beside
+    /// them.
     pub const fn sends(self) -> bool {
         !matches!(self, Self::CpuOnly | Self::None)
     }
@@ -177,17 +189,21 @@ pub struct VictimTask {
     pub ring: Vec<Rank>,
     /// The class of their messages.
     pub class: Class,
-    /// Open loop: mean time between messages of one rank to one neighbour. Closed loop: least time between the beginnings
-    /// of two iterations.
+    /// Open loop: mean time between messages of one rank to one neighbour. Closed loop: least time
+    /// between the beginnings of two iterations.
     pub interval: Nanos,
 }
 
 impl VictimTask {
-    /// Returns the ranks before and after `me` in the ring, each once, without `me`; none when `me` is not in it.
+    /// Returns the ranks before and after `me` in the ring, each once, without `me`; none when `me`
+    /// is not in it.
     pub(super) fn neighbours(&self, me: Rank) -> Vec<Rank> {
         let ring = &self.ring;
         let Some(place) = ring.iter().position(|rank| *rank == me) else { return Vec::new() };
-        let mut both = Vec::from([ring[(place + ring.len() - 1) % ring.len()], ring[(place + 1) % ring.len()]]);
+        let mut both = Vec::from([
+            ring[(place + ring.len() - 1) % ring.len()],
+            ring[(place + 1) % ring.len()],
+        ]);
         both.dedup();
         both.retain(|rank| *rank != me);
         both
@@ -198,10 +214,11 @@ impl VictimTask {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FlowStyle {
-    /// The messages are sent on schedule. One is under way until it has left this node, as a two-sided send of a size that
-    /// the receiver's side buffers.
+    /// The messages are sent on schedule. One is under way until it has left this node, as a
+    /// two-sided send of a size that the receiver's side buffers.
     Push,
-    /// The same, but one is under way until its receiver has acknowledged it: a one-sided write that is flushed.
+    /// The same, but one is under way until its receiver has acknowledged it: a one-sided write
+    /// that is flushed.
     Put,
     /// Requests sent on schedule; the target answers each with the message.
     Get,
@@ -227,7 +244,8 @@ pub struct Flow {
     pub rate: BitsPerSec,
     /// Bytes of one message, without headers.
     pub message: Bytes,
-    /// Present: at most this many messages are under way; the schedule waits for them. The style says what that means.
+    /// Present: at most this many messages are under way; the schedule waits for them. The style
+    /// says what that means.
     pub window: Option<u32>,
     /// Present: only in bursts.
     pub burst: Option<Burst>,

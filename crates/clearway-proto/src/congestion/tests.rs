@@ -1,4 +1,5 @@
-//! Whole nodes over the memory wire in virtual time: every victim, every congestor, with and without loss.
+//! Whole nodes over the memory wire in virtual time: every victim, every congestor, with and
+//! without loss.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -8,7 +9,8 @@ use crate::base::{BitsPerSec, Bytes, Class, LocalNs, Nanos, RandomKey, Rank};
 use crate::stats::{Histogram, Quantile};
 use crate::wire::memory::{FaultInjection, MemoryConfig, MemoryFabric};
 use crate::wire::{
-    Arrival, Datagram, Driver, Effect, Engine, Input, Out, PathId, RegionId, SHORT_HEAD, Span, Stamp, Status, Wire,
+    Arrival, Datagram, Driver, Effect, Engine, Input, Out, PathId, RegionId, SHORT_HEAD, Span,
+    Stamp, Status, Wire,
 };
 
 const MS: Nanos = Nanos::from_millis(1);
@@ -73,7 +75,11 @@ impl CongestionJob {
                 let region = wire.register(length).expect("there is room");
                 let owner = if self.liar == Some(me) { Rank(me.0 + 1) } else { me };
                 VictimTask::fill(wire.region_mut(region).expect("registered"), owner);
-                driver.engine_mut().give_memory(Span { region, offset: 0, length: length.0 as u32 });
+                driver.engine_mut().give_memory(Span {
+                    region,
+                    offset: 0,
+                    length: length.0 as u32,
+                });
             }
         }
         let mut records: Vec<Option<PhaseRecord>> = self.drivers.iter().map(|_| None).collect();
@@ -130,7 +136,11 @@ fn victim(kind: VictimKind, n: u32, interval: Nanos) -> Option<VictimTask> {
 }
 
 fn samples(records: &[PhaseRecord], metric: Metric) -> (u64, u64, u64) {
-    let all = records.iter().flat_map(|r| &r.series).filter(|s| s.metric == metric).flat_map(|s| &s.slices);
+    let all = records
+        .iter()
+        .flat_map(|r| &r.series)
+        .filter(|s| s.metric == metric)
+        .flat_map(|s| &s.slices);
     all.fold((0, u64::MAX, 0), |(count, low, high), (_, h)| {
         (count + h.count(), low.min(h.min().unwrap_or(u64::MAX)), high.max(h.max().unwrap_or(0)))
     })
@@ -162,7 +172,8 @@ fn ping__every_probe_and_answer_is_timed_one_way() {
 #[test]
 fn ping__what_is_lost_is_sent_and_not_received() {
     let config = MemoryConfig { loss_per_million: 50_000, seed: 4, ..MemoryConfig::lossless(2) };
-    let records = CongestionJob::new(config).run(|_| phase(MS.times(4000), victim(VictimKind::Get, 2, MS), vec![]));
+    let records = CongestionJob::new(config)
+        .run(|_| phase(MS.times(4000), victim(VictimKind::Get, 2, MS), vec![]));
     let lost = sent(&records) - samples(&records, Metric::OneWay).0;
     let share = lost as f64 / sent(&records) as f64;
     assert!((0.035..0.065).contains(&share), "{share}");
@@ -210,7 +221,8 @@ fn ping__schedules_of_ranks_differ_and_repeat_with_the_seed() {
 
 fn iterations_of(kind: VictimKind, ranks: u32, loss_per_million: u32) -> Vec<PhaseRecord> {
     let config = MemoryConfig { loss_per_million, seed: 9, ..MemoryConfig::lossless(ranks) };
-    CongestionJob::new(config).run(|_| phase(MS.times(2000), victim(kind, ranks, MS.times(2)), vec![]))
+    CongestionJob::new(config)
+        .run(|_| phase(MS.times(2000), victim(kind, ranks, MS.times(2)), vec![]))
 }
 
 fn closed_loops_finish(ranks: impl IntoIterator<Item = u32> + Clone) {
@@ -243,10 +255,14 @@ fn iterations__loss_delays_and_never_stops_them() {
     for kind in CLOSED {
         for ranks in [2, 5, 6] {
             let records = iterations_of(kind, ranks, 10_000);
-            let per_rank: Vec<u64> =
-                records.iter().map(|r| samples(core::slice::from_ref(r), Metric::Iteration).0).collect();
-            // Ranks stay within one iteration of each other: nobody ran ahead of a loss, nobody was left behind.
-            let (low, high) = (per_rank.iter().min().expect("ranks"), per_rank.iter().max().expect("ranks"));
+            let per_rank: Vec<u64> = records
+                .iter()
+                .map(|r| samples(core::slice::from_ref(r), Metric::Iteration).0)
+                .collect();
+            // Ranks stay within one iteration of each other: nobody ran ahead of a loss, nobody was
+            // left behind.
+            let (low, high) =
+                (per_rank.iter().min().expect("ranks"), per_rank.iter().max().expect("ranks"));
             assert!(*low >= 20 && high - low <= 2, "{kind:?} on {ranks}: {per_rank:?}");
             assert!(records.iter().all(|r| r.foreign == 0), "{kind:?} on {ranks}");
             assert!(records.iter().map(|r| r.resent).sum::<u64>() > 0);
@@ -261,12 +277,17 @@ fn iterations__a_rank_that_woke_up_late_once_is_not_late_for_ever() {
             let mut job = CongestionJob::new(MemoryConfig::lossless(3));
             job.asleep = asleep;
             let records = job.run(|_| phase(MS.times(2000), victim(kind, 3, MS.times(8)), vec![]));
-            let iterations = records.iter().flat_map(|r| &r.series).filter(|s| s.metric == Metric::Iteration);
+            let iterations =
+                records.iter().flat_map(|r| &r.series).filter(|s| s.metric == Metric::Iteration);
             let times = iterations.flat_map(|s| &s.slices).map(|(_, times)| times);
             Histogram::merged(times).quantile(Quantile::P99).finite().expect("samples")
         };
         let late = p99(Some((Rank(1), LocalNs(5_000_000))));
-        assert_eq!(late, p99(None), "{kind:?}: a delay of 5 ms at the beginning shows in later iterations");
+        assert_eq!(
+            late,
+            p99(None),
+            "{kind:?}: a delay of 5 ms at the beginning shows in later iterations"
+        );
     }
 }
 
@@ -277,7 +298,10 @@ fn iterations__a_partner_that_never_answers_is_an_infinite_time() {
     let task = |me: Rank| if me == Rank(2) { None } else { victim(VictimKind::Allreduce, 3, MS) };
     let records = job.run(|me| phase(MS.times(3000), task(me), vec![]));
     for record in &records[..2] {
-        assert_eq!((never(record), samples(core::slice::from_ref(record), Metric::Iteration).0), (1, 1));
+        assert_eq!(
+            (never(record), samples(core::slice::from_ref(record), Metric::Iteration).0),
+            (1, 1)
+        );
     }
 }
 
@@ -286,11 +310,16 @@ fn iterations__loss_copies_and_late_messages_change_no_result() {
     let fault_injection = FaultInjection { doubled: 50_000, late: 50_000, damaged: 0 };
     for kind in [VictimKind::Barrier, VictimKind::Allreduce, VictimKind::Allgather] {
         for ranks in [2, 3, 6, 8, 13] {
-            let config =
-                MemoryConfig { loss_per_million: 20_000, fault_injection, seed: 5, ..MemoryConfig::lossless(ranks) };
+            let config = MemoryConfig {
+                loss_per_million: 20_000,
+                fault_injection,
+                seed: 5,
+                ..MemoryConfig::lossless(ranks)
+            };
             // Two blocks in a message: the longest of thirteen ranks are three messages.
             let mut job = CongestionJob::with_bodies(config, 16);
-            let records = job.run(|_| phase(MS.times(2000), victim(kind, ranks, MS.times(2)), vec![]));
+            let records =
+                job.run(|_| phase(MS.times(2000), victim(kind, ranks, MS.times(2)), vec![]));
             let (count, ..) = samples(&records, Metric::Iteration);
             assert!(count >= 15 * u64::from(ranks), "{kind:?} on {ranks}: {count}");
             assert!(records.iter().all(|r| r.foreign == 0), "{kind:?} on {ranks}");
@@ -312,10 +341,14 @@ fn allgather__takes_as_many_steps_as_messages_double() {
 fn allgather__a_wrong_block_is_foreign_and_takes_for_ever() {
     let mut job = CongestionJob::new(MemoryConfig::lossless(5));
     job.liar = Some(Rank(3));
-    let records = job.run(|_| phase(MS.times(100), victim(VictimKind::Allgather, 5, MS.times(2)), vec![]));
+    let records =
+        job.run(|_| phase(MS.times(100), victim(VictimKind::Allgather, 5, MS.times(2)), vec![]));
     for record in &records {
         let iterations = samples(core::slice::from_ref(record), Metric::Iteration).0;
-        assert!(iterations >= 48 && never(record) == iterations && record.foreign == iterations, "{record:?}");
+        assert!(
+            iterations >= 48 && never(record) == iterations && record.foreign == iterations,
+            "{record:?}"
+        );
     }
 }
 
@@ -323,7 +356,10 @@ fn allgather__a_wrong_block_is_foreign_and_takes_for_ever() {
 fn allgather__without_memory_ends_no_iteration() {
     let mut job = CongestionJob::new(MemoryConfig::lossless(2));
     for (me, driver) in (0..).map(Rank).zip(&mut job.drivers) {
-        driver.command(LocalNs(0), phase(MS.times(100), victim(VictimKind::Allgather, 2, MS), vec![]));
+        driver.command(
+            LocalNs(0),
+            phase(MS.times(100), victim(VictimKind::Allgather, 2, MS), vec![]),
+        );
         driver.step(job.fabric.wire(me), &mut |_| {});
     }
     job.fabric.advance(LocalNs(2_000_000_000));
@@ -346,7 +382,14 @@ impl RankZero {
         let payload = Span { region: RegionId(2), offset: 0, length: 4096 };
         let memory = Some(Span { region: RegionId(3), ..payload });
         let key = RandomKey::new(7);
-        let config = CongestionConfig { rank: Rank(0), payload, body_max: 4096, memory, shared_clock: None, key };
+        let config = CongestionConfig {
+            rank: Rank(0),
+            payload,
+            body_max: 4096,
+            memory,
+            shared_clock: None,
+            key,
+        };
         let phase = phase(MS.times(100), victim(kind, 2, MS), vec![]);
         let (node, now, out) = (CongestionNode::new(config), phase.begin, Out::with_limit(64));
         let mut half = Self { node, now, out };
@@ -367,7 +410,8 @@ impl RankZero {
         let body = Span { region: RegionId::RECEIVE, offset: 0, length: body };
         let (class, at) = (Some(Class::LowLatency), Stamp::Taken(self.now));
         let (from, path, congestion_marked) = (Rank(from), PathId(0), false);
-        let datagram = Datagram { from, path, class, congestion_marked, at, head: head.bytes(), body };
+        let datagram =
+            Datagram { from, path, class, congestion_marked, at, head: head.bytes(), body };
         self.give(Input::Arrival(Arrival::Datagram(datagram)))
     }
 
@@ -376,7 +420,11 @@ impl RankZero {
         self.now += MS.times(10_000);
         self.give(Input::Tick);
         let record = self.node.take_record().expect("the phase is over");
-        (samples(core::slice::from_ref(&record), Metric::Iteration).0, never(&record), record.foreign)
+        (
+            samples(core::slice::from_ref(&record), Metric::Iteration).0,
+            never(&record),
+            record.foreign,
+        )
     }
 }
 
@@ -432,13 +480,20 @@ fn collective__a_question_is_answered_when_there_is_something_to_say() {
 }
 
 fn load_of(kind: CongestorKind, group: &[Rank], me: Rank, intensity: u32) -> Vec<LoadTask> {
-    let pressure = LoadIntensity { percent: intensity, host_rate: BitsPerSec::mega(100), window: None };
+    let pressure =
+        LoadIntensity { percent: intensity, host_rate: BitsPerSec::mega(100), window: None };
     load_under(kind, group, me, pressure)
 }
 
-fn load_under(kind: CongestorKind, group: &[Rank], me: Rank, pressure: LoadIntensity) -> Vec<LoadTask> {
+fn load_under(
+    kind: CongestorKind,
+    group: &[Rank],
+    me: Rank,
+    pressure: LoadIntensity,
+) -> Vec<LoadTask> {
     let kind = kind.load(0, group, me, pressure);
-    let task = |kind| LoadTask { kind, class: Class::Bulk, from: MS.times(500), until: MS.times(1500) };
+    let task =
+        |kind| LoadTask { kind, class: Class::Bulk, from: MS.times(500), until: MS.times(1500) };
     kind.map(task).into_iter().collect()
 }
 
@@ -459,12 +514,24 @@ fn load__every_pattern_offers_its_rate_for_its_second() {
         (CongestorKind::Burst, 30),
     ] {
         let config = MemoryConfig { room: 100_000, ..MemoryConfig::lossless(4) };
-        let records = CongestionJob::new(config).run(|me| phase(MS.times(2000), None, load_of(kind, &group, me, 150)));
+        let records = CongestionJob::new(config)
+            .run(|me| phase(MS.times(2000), None, load_of(kind, &group, me, 150)));
         let mega = received(&records) / 1_000_000;
-        assert!(mega.abs_diff(expected) <= expected / 50 + 1, "{kind:?}: {mega} Mb/s, not {expected}");
-        let outside = records.iter().flat_map(|r| &r.load).flat_map(|s| &s.slices).any(|s| s.slice < 5 || s.slice > 15);
+        assert!(
+            mega.abs_diff(expected) <= expected / 50 + 1,
+            "{kind:?}: {mega} Mb/s, not {expected}"
+        );
+        let outside = records
+            .iter()
+            .flat_map(|r| &r.load)
+            .flat_map(|s| &s.slices)
+            .any(|s| s.slice < 5 || s.slice > 15);
         assert!(!outside, "{kind:?} sends outside its time");
-        assert!(records.iter().all(|r| r.skipped == Bytes(0) && r.refused == Bytes(0) && r.foreign == 0));
+        assert!(
+            records
+                .iter()
+                .all(|r| r.skipped == Bytes(0) && r.refused == Bytes(0) && r.foreign == 0)
+        );
     }
 }
 
@@ -484,30 +551,36 @@ fn load__a_full_transmit_queue_is_waited_for_and_accounted() {
 #[test]
 fn load__lost_puts_do_not_stop_a_put_incast() {
     let group = ring(2);
-    let config = MemoryConfig { loss_per_million: 20_000, room: 10_000, ..MemoryConfig::lossless(2) };
+    let config =
+        MemoryConfig { loss_per_million: 20_000, room: 10_000, ..MemoryConfig::lossless(2) };
     let loads = |me| load_of(CongestorKind::PutIncast, &group, me, 100);
     let records = CongestionJob::new(config).run(|me| phase(MS.times(2000), None, loads(me)));
-    let slices: Vec<u32> = records[0].load.iter().flat_map(|s| &s.slices).map(|s| s.slice).collect();
+    let slices: Vec<u32> =
+        records[0].load.iter().flat_map(|s| &s.slices).map(|s| s.slice).collect();
     assert!(slices.contains(&14), "still sending in the last slice: {slices:?}");
 }
 
 #[test]
 fn load__a_window_and_not_the_schedule_limits_what_is_under_way() {
     let group = ring(2);
-    let pressure = LoadIntensity { percent: 1000, host_rate: BitsPerSec::mega(100), window: Some(2) };
+    let pressure =
+        LoadIntensity { percent: 1000, host_rate: BitsPerSec::mega(100), window: Some(2) };
     for kind in [CongestorKind::PutIncast, CongestorKind::GetBroadcast] {
         // Two messages of 4 KiB in one round trip of 20 ms, for a second.
-        let config = MemoryConfig { latency: MS.times(10), room: 1000, ..MemoryConfig::lossless(2) };
+        let config =
+            MemoryConfig { latency: MS.times(10), room: 1000, ..MemoryConfig::lossless(2) };
         let loads = |me| load_under(kind, &group, me, pressure);
         let records = CongestionJob::new(config).run(|me| phase(MS.times(2000), None, loads(me)));
-        let arrived: u64 = records.iter().flat_map(|r| &r.load).flat_map(|s| &s.slices).map(|s| s.body).sum();
+        let arrived: u64 =
+            records.iter().flat_map(|r| &r.load).flat_map(|s| &s.slices).map(|s| s.body).sum();
         assert_eq!(arrived, 2 * 50 * 4096, "{kind:?}");
     }
 }
 
 #[test]
 fn load__what_has_left_makes_room_in_the_window_of_a_two_sided_flow() {
-    let pressure = LoadIntensity { percent: 1000, host_rate: BitsPerSec::mega(100), window: Some(2) };
+    let pressure =
+        LoadIntensity { percent: 1000, host_rate: BitsPerSec::mega(100), window: Some(2) };
     let loads = load_under(CongestorKind::Permutation, &ring(2), Rank(1), pressure);
     let payload = Span { region: RegionId(0), offset: 0, length: 4096 };
     let key = RandomKey::new(1);
@@ -543,7 +616,8 @@ fn load__what_has_left_makes_room_in_the_window_of_a_two_sided_flow() {
 #[test]
 fn load__cpu_only_burns_and_sends_nothing() {
     let mut job = CongestionJob::new(MemoryConfig::lossless(2));
-    let records = job.run(|me| phase(MS.times(2000), None, load_of(CongestorKind::CpuOnly, &ring(2), me, 80)));
+    let records = job
+        .run(|me| phase(MS.times(2000), None, load_of(CongestorKind::CpuOnly, &ring(2), me, 80)));
     assert_eq!(job.burns.len(), 200);
     assert!(job.burns.iter().all(|burn| *burn == MS.times(8)));
     assert!(records.iter().all(|r| r.load.is_empty()));
@@ -552,7 +626,10 @@ fn load__cpu_only_burns_and_sends_nothing() {
 #[test]
 fn node__frames_of_another_phase_are_foreign() {
     let mut job = CongestionJob::new(MemoryConfig::lossless(2));
-    let records = job.run(|me| Phase { number: me.0, ..phase(MS.times(100), victim(VictimKind::Ping, 2, MS), vec![]) });
+    let records = job.run(|me| Phase {
+        number: me.0,
+        ..phase(MS.times(100), victim(VictimKind::Ping, 2, MS), vec![])
+    });
     assert!(records.iter().all(|r| r.foreign > 0 && r.marks.is_empty()));
     assert_eq!(samples(&records, Metric::OneWay).0, 0);
 }
@@ -561,8 +638,8 @@ fn node__frames_of_another_phase_are_foreign() {
 fn record__crosses_a_process_border_unchanged() {
     let config = MemoryConfig { loss_per_million: 10_000, ..MemoryConfig::lossless(3) };
     let loads = |me| load_of(CongestorKind::Incast, &ring(3), me, 20);
-    let records =
-        CongestionJob::new(config).run(|me| phase(MS.times(1600), victim(VictimKind::Ping, 3, MS), loads(me)));
+    let records = CongestionJob::new(config)
+        .run(|me| phase(MS.times(1600), victim(VictimKind::Ping, 3, MS), loads(me)));
     for record in records {
         let text = serde_json::to_string(&record).expect("a record is JSON");
         assert_eq!(serde_json::from_str::<PhaseRecord>(&text).expect("and back"), record);
@@ -573,7 +650,12 @@ fn record__crosses_a_process_border_unchanged() {
 fn command__a_phase_that_the_next_one_ends_is_recorded_too() {
     let mut job = CongestionJob::new(MemoryConfig::lossless(1));
     let driver = &mut job.drivers[0];
-    let empty = Phase { number: 4, begin: LocalNs(0), drain: Nanos::ZERO, ..phase(Nanos::ZERO, None, Vec::new()) };
+    let empty = Phase {
+        number: 4,
+        begin: LocalNs(0),
+        drain: Nanos::ZERO,
+        ..phase(Nanos::ZERO, None, Vec::new())
+    };
     for phase in [phase(MS.times(10_000), None, Vec::new()), empty] {
         driver.command(job.fabric.now(), phase);
     }

@@ -1,12 +1,14 @@
 //! Timed barriers, reductions and gatherings, one after the other.
 //!
 //! # Model
-//! An iteration's time runs from its beginning on this rank to the instant at which its last message is here. Whether the result is the right one is found out after
-//! that, and not timed: every number and block differs by rank and iteration, so that a barrier which somebody left alone, a sum that misses a rank and a block of
-//! another iteration all show.
+//! An iteration's time runs from its beginning on this rank to the instant at which its last
+//! message is here. Whether the result is the right one is found out after that, and not timed:
+//! every number and block differs by rank and iteration, so that a barrier which somebody left
+//! alone, a sum that misses a rank and a block of another iteration all show.
 //!
 //! # Invariants
-//! I1. An iteration with a wrong result counts as foreign and takes for ever: the right ones around it make no good figure of it.
+//! I1. An iteration with a wrong result counts as foreign and takes for ever: the right ones around
+//!     it make no good figure of it.
 
 use crate::base::{LocalNs, Nanos, Participant, Rank, Schedule};
 use crate::wire::{More, Span, Status, Token};
@@ -39,9 +41,20 @@ enum TimedState {
 }
 
 impl TimedCollective {
-    pub(super) fn new(schedule: Schedule, task: &VictimTask, phase: &Phase, config: &CongestionConfig) -> Self {
+    pub(super) fn new(
+        schedule: Schedule,
+        task: &VictimTask,
+        phase: &Phase,
+        config: &CongestionConfig,
+    ) -> Self {
         let collective = Collective::new(schedule, &task.ring, task.class, config);
-        Self { collective, schedule, interval: task.interval, iteration: 0, state: TimedState::Resting(phase.begin) }
+        Self {
+            collective,
+            schedule,
+            interval: task.interval,
+            iteration: 0,
+            state: TimedState::Resting(phase.begin),
+        }
     }
 
     /// Returns when the iteration under way began.
@@ -62,7 +75,9 @@ impl TimedCollective {
 
     pub(super) fn tick(&mut self, cx: &mut CongestionContext<'_>) -> More {
         match self.state {
-            TimedState::Resting(until) if cx.now >= cx.end() && until <= cx.now => self.state = TimedState::Ended,
+            TimedState::Resting(until) if cx.now >= cx.end() && until <= cx.now => {
+                self.state = TimedState::Ended
+            }
             TimedState::Resting(until) if until <= cx.now => {
                 self.iteration += 1;
                 self.state = TimedState::Moving(cx.now);
@@ -76,13 +91,25 @@ impl TimedCollective {
         More::No
     }
 
-    pub(super) fn arrival(&mut self, cx: &mut CongestionContext<'_>, from: Rank, body: Span, frame: CongestionFrame) {
+    pub(super) fn arrival(
+        &mut self,
+        cx: &mut CongestionContext<'_>,
+        from: Rank,
+        body: Span,
+        frame: CongestionFrame,
+    ) {
         self.collective.arrival(cx, from, body, frame);
         self.go_on(cx);
     }
 
     /// Handles a digest that is there, or was refused.
-    pub(super) fn done(&mut self, cx: &mut CongestionContext<'_>, token: Token, status: Status, digest: u64) {
+    pub(super) fn done(
+        &mut self,
+        cx: &mut CongestionContext<'_>,
+        token: Token,
+        status: Status,
+        digest: u64,
+    ) {
         let TimedState::Looking(started, over) = self.state else { return };
         let Some(blocks) = self.collective.blocks() else { return };
         if let Some(are_all_here) = blocks.are_all_here(self.iteration, token, digest) {
@@ -90,7 +117,8 @@ impl TimedCollective {
         }
     }
 
-    /// Returns what the rank at `place` of the ring adds: differs by rank and iteration, so that a wrong sum shows.
+    /// Returns what the rank at `place` of the ring adds: differs by rank and iteration, so that a
+    /// wrong sum shows.
     fn contribution(&self, place: u32) -> u64 {
         u64::from(self.iteration) * 1_000_003 + u64::from(place)
     }
@@ -99,17 +127,25 @@ impl TimedCollective {
     fn expected(&self) -> u64 {
         let Participant { rank, ranks } = self.collective.place();
         match self.schedule {
-            // Each step names as many ranks more as were known, also when it names some of them twice.
+            // Each step names as many ranks more as were known, also when it names some of them
+            // twice.
             Schedule::Barrier => {
                 let told = 1 << self.collective.place().steps(self.schedule);
-                (0..told).map(|distance| self.contribution((rank + ranks - distance % ranks) % ranks)).sum()
+                (0..told)
+                    .map(|distance| self.contribution((rank + ranks - distance % ranks) % ranks))
+                    .sum()
             }
-            Schedule::Allreduce | Schedule::Allgather => (0..ranks).map(|place| self.contribution(place)).sum(),
+            Schedule::Allreduce | Schedule::Allgather => {
+                (0..ranks).map(|place| self.contribution(place)).sum()
+            }
         }
     }
 
     fn go_on(&mut self, cx: &mut CongestionContext<'_>) {
-        let (TimedState::Moving(started), Some(sum)) = (self.state, self.collective.result()) else { return };
+        let (TimedState::Moving(started), Some(sum)) = (self.state, self.collective.result())
+        else {
+            return;
+        };
         match self.collective.blocks() {
             Some(blocks) => {
                 blocks.ask(cx, self.iteration);
@@ -119,7 +155,13 @@ impl TimedCollective {
         }
     }
 
-    fn finish(&mut self, cx: &mut CongestionContext<'_>, started: LocalNs, over: LocalNs, is_right: bool) {
+    fn finish(
+        &mut self,
+        cx: &mut CongestionContext<'_>,
+        started: LocalNs,
+        over: LocalNs,
+        is_right: bool,
+    ) {
         if is_right {
             cx.iteration_took(started, over);
         } else {

@@ -1,26 +1,31 @@
-//! One timed message of many packets from one rank to another: in pieces, acknowledged, sent again when lost.
+//! One timed message of many packets from one rank to another: in pieces, acknowledged, sent again
+//! when lost.
 //!
 //! # Model
-//! A message is at most 128 segments. The receiver answers with a bitmap of what it has, every [`ACK_EVERY`] new segments,
-//! when all are there, and when one comes twice. The sender keeps [`WINDOW`] segments under way and sends the unacknowledged
-//! ones again after a time-out that doubles. Both sides number iterations; a peer can be one iteration ahead, never two,
-//! because it needs this rank's part of the current one.
+//! A message is at most 128 segments. The receiver answers with a bitmap of what it has, every
+//! [`ACK_EVERY`] new segments, when all are there, and when one comes twice. The sender keeps
+//! [`WINDOW`] segments under way and sends the unacknowledged ones again after a time-out that
+//! doubles. Both sides number iterations; a peer can be one iteration ahead, never two, because it
+//! needs this rank's part of the current one.
 //!
 //! # Invariants
 //! I1. A segment counts once, however often it comes.
 //!
 //! # Not here
-//! General reliable messages: these transfers exist to be timed on a lossy wire, between ranks that trust each other's counts.
+//! General reliable messages: these transfers exist to be timed on a lossy wire, between ranks that
+//! trust each other's counts.
 
 use crate::base::{Bytes, Class, LocalNs, Nanos, Rank};
 
 use super::context::CongestionContext;
 use super::frame::CongestionFrame;
 
-/// Segments under way: GPCNeT keeps 8 messages of 128 KiB outstanding; 16 packets already fill a 100 Mb/s link for 1.8 ms,
-/// longer than the round trip of a lab, and leave most of a 100-packet queue to others.
+/// Segments under way: GPCNeT keeps 8 messages of 128 KiB outstanding; 16 packets already fill a
+/// 100 Mb/s link for 1.8 ms, longer than the round trip of a lab, and leave most of a 100-packet
+/// queue to others.
 const WINDOW: u32 = 16;
-/// New segments between acknowledgements: a quarter of the window, so that it never runs dry waiting for one.
+/// New segments between acknowledgements: a quarter of the window, so that it never runs dry
+/// waiting for one.
 const ACK_EVERY: u32 = 4;
 /// First time-out: twice a full queue of 100 packets at 100 Mb/s (11.5 ms).
 pub(super) const TIMEOUT_FIRST: Nanos = Nanos::from_millis(25);
@@ -68,7 +73,15 @@ pub(super) struct OutgoingTransfer {
 
 impl OutgoingTransfer {
     pub(super) fn new(peer: Rank, shape: Segmentation) -> Self {
-        Self { peer, shape, iteration: 0, acked: shape.all(), sent: 0, timeout: TIMEOUT_FIRST, timeout_at: None }
+        Self {
+            peer,
+            shape,
+            iteration: 0,
+            acked: shape.all(),
+            sent: 0,
+            timeout: TIMEOUT_FIRST,
+            timeout_at: None,
+        }
     }
 
     pub(super) fn start(&mut self, cx: &mut CongestionContext<'_>, class: Class, iteration: u32) {
@@ -120,14 +133,20 @@ impl OutgoingTransfer {
     }
 
     fn pump(&mut self, cx: &mut CongestionContext<'_>, class: Class) {
-        while self.sent < self.shape.segments && u32::from(self.sent) - self.acked.count_ones() < WINDOW {
+        while self.sent < self.shape.segments
+            && u32::from(self.sent) - self.acked.count_ones() < WINDOW
+        {
             self.send(cx, class, self.sent);
             self.sent += 1;
         }
     }
 
     fn send(&self, cx: &mut CongestionContext<'_>, class: Class, index: u8) {
-        let frame = CongestionFrame::Segment { iteration: self.iteration, index, count: self.shape.segments };
+        let frame = CongestionFrame::Segment {
+            iteration: self.iteration,
+            index,
+            count: self.shape.segments,
+        };
         cx.send(self.peer, class, frame, self.shape.body_of(index), None);
     }
 }
@@ -177,7 +196,13 @@ impl IncomingTransfer {
             1 => &mut self.ahead,
             u32::MAX => {
                 let received = self.shape.all();
-                cx.send(self.peer, class, CongestionFrame::SegmentAck { iteration, received }, 0, None);
+                cx.send(
+                    self.peer,
+                    class,
+                    CongestionFrame::SegmentAck { iteration, received },
+                    0,
+                    None,
+                );
                 return;
             }
             _ => {
@@ -188,7 +213,10 @@ impl IncomingTransfer {
         let seen_before = *bitmap & bit != 0;
         *bitmap |= bit;
         let received = *bitmap;
-        if seen_before || received == self.shape.all() || received.count_ones().is_multiple_of(ACK_EVERY) {
+        if seen_before
+            || received == self.shape.all()
+            || received.count_ones().is_multiple_of(ACK_EVERY)
+        {
             cx.send(self.peer, class, CongestionFrame::SegmentAck { iteration, received }, 0, None);
         }
     }

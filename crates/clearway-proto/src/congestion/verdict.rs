@@ -1,30 +1,36 @@
 //! Decides what a measurement allows to say: CONTAINED, CONGESTED, or nothing (INVALID).
 //!
 //! # Model
-//! The impact factor alone cannot decide: on an idle network a small message takes microseconds, and waiting for one frame
-//! in service already multiplies that. So there is a *floor*: the time of one full frame on each link of the path, which no
-//! queueing discipline can take away from a message that arrives while the link is busy.
+//! The impact factor alone cannot decide: on an idle network a small message takes microseconds,
+//! and waiting for one frame in service already multiplies that. So there is a *floor*: the time of
+//! one full frame on each link of the path, which no queueing discipline can take away from a
+//! message that arrives while the link is busy.
 //!
-//! - CONTAINED: the upper end of the factor is at most `factor_max`, or the upper end of the excess is at most the floor.
-//! - CONGESTED: the lower end of the factor is above `factor_max`, the lower end of the excess above the floor, and the
-//!   excess `noise_ratio` times what changed without congestors and `delay_ratio` times what processors did to processes.
-//! - INVALID: anything that makes either statement unsafe: a null control that shows impact without congestors, an idle
-//!   network on which messages already wait longer than the floor, a load that never became one, an interval on both sides
-//!   of the limit.
+//! - CONTAINED: the upper end of the factor is at most `factor_max`, or the upper end of the excess
+//!   is at most the floor.
+//! - CONGESTED: the lower end of the factor is above `factor_max`, the lower end of the excess
+//!   above the floor, and the excess `noise_ratio` times what changed without congestors and
+//!   `delay_ratio` times what processors did to processes.
+//! - INVALID: anything that makes either statement unsafe: a null control that shows impact without
+//!   congestors, an idle network on which messages already wait longer than the floor, a load that
+//!   never became one, an interval on both sides of the limit.
 //!
-//! Congestors short of their fair rate never acquit. Where the network itself held them up, they do not shield it either: harm
-//! at less load than was asked for is harm at that load all the more. Where the machine may have held them up, it may have
-//! held up the victims too, and nothing is said.
+//! Congestors short of their fair rate never acquit. Where the network itself held them up, they do
+//! not shield it either: harm at less load than was asked for is harm at that load all the more.
+//! Where the machine may have held them up, it may have held up the victims too, and nothing is
+//! said.
 //!
-//! Noise makes latencies longer. Beside congestors it could convict a network wrongly, so the excess must be far above it;
-//! in the base case it could acquit one wrongly, so an idle p99 above `idle_limit` forbids every statement.
+//! Noise makes latencies longer. Beside congestors it could convict a network wrongly, so the
+//! excess must be far above it; in the base case it could acquit one wrongly, so an idle p99 above
+//! `idle_limit` forbids every statement.
 //!
 //! # Source
-//! Rules 1 to 3 of `docs/method.md`, with their defaults. That protection by throttling is no protection: a network that
-//! stops congestors altogether would score best in GPCNeT.
+//! Rules 1 to 3 of `docs/method.md`, with their defaults. That protection by throttling is no
+//! protection: a network that stops congestors altogether would score best in GPCNeT.
 //!
 //! # Invariants
-//! I1. CONTAINED is never said when congestors fell short of `congestor_share_min` of their fair rate.
+//! I1. CONTAINED is never said when congestors fell short of `congestor_share_min` of their fair
+//!     rate.
 //! I2. A shortfall that the network caused never turns CONGESTED into INVALID.
 
 use alloc::format;
@@ -75,8 +81,9 @@ pub struct Rules {
     pub overload_min: f64,
     /// The excess is at least this many times the change that the null control showed.
     pub noise_ratio: f64,
-    /// The excess is at least this many times the delay between the intended and the real sends of processes. One-way times
-    /// do not contain that delay, but kernel threads that carry packets wait for processors like any process.
+    /// The excess is at least this many times the delay between the intended and the real sends of
+    /// processes. One-way times do not contain that delay, but kernel threads that carry packets
+    /// wait for processors like any process.
     pub delay_ratio: f64,
     /// Largest slowdown of a program of the user's that counts as contained.
     pub slowdown_max: f64,
@@ -86,7 +93,8 @@ impl Rules {
     /// Says in one sentence which limit nothing can be judged by, if there is one.
     ///
     /// # Errors
-    /// That sentence: a limit that is negative or not finite, a factor below 1, or null limits that leave out 1.
+    /// That sentence: a limit that is negative or not finite, a factor below 1, or null limits that
+    /// leave out 1.
     pub fn check(&self) -> Result<(), String> {
         let limits = [
             ("factor-max", self.factor_max),
@@ -98,18 +106,28 @@ impl Rules {
             ("delay-ratio", self.delay_ratio),
             ("slowdown-max", self.slowdown_max),
         ];
-        if let Some((name, limit)) = limits.into_iter().find(|(_, limit)| !limit.is_finite() || *limit < 0.0) {
+        if let Some((name, limit)) =
+            limits.into_iter().find(|(_, limit)| !limit.is_finite() || *limit < 0.0)
+        {
             return Err(format!("{name} is {limit}; a finite number of at least 0 works"));
         }
         if self.slowdown_max < 1.0 {
-            return Err(format!("slowdown-max is {}; below 1 no program could ever be unharmed", self.slowdown_max));
+            return Err(format!(
+                "slowdown-max is {}; below 1 no program could ever be unharmed",
+                self.slowdown_max
+            ));
         }
         if self.factor_max < 1.0 {
-            return Err(format!("factor-max is {}; below 1 no network could ever be contained", self.factor_max));
+            return Err(format!(
+                "factor-max is {}; below 1 no network could ever be contained",
+                self.factor_max
+            ));
         }
         if self.null_low > 1.0 || self.null_high < 1.0 {
             let (low, high) = (self.null_low, self.null_high);
-            return Err(format!("null-low is {low} and null-high {high}; the range must hold 1, which is no change"));
+            return Err(format!(
+                "null-low is {low} and null-high {high}; the range must hold 1, which is no change"
+            ));
         }
         Ok(())
     }
@@ -135,8 +153,9 @@ impl Default for Rules {
 pub enum LimitingFactor {
     /// The network alone: full buffers hold senders back, and nothing else does.
     Network {
-        /// The share that the same congestors reached on the first queue of the run, where the victims were congested. Absent
-        /// where this is that queue, or where the victims did not suffer there.
+        /// The share that the same congestors reached on the first queue of the run, where the
+        /// victims were congested. Absent where this is that queue, or where the victims did not
+        /// suffer there.
         unprotected: Option<f64>,
     },
     /// Perhaps the machine that runs them: then it may have held up victims too.
@@ -154,15 +173,18 @@ pub struct VictimEvidence {
     pub congested: Estimate,
     /// One full frame on each link of the longest path.
     pub floor: Nanos,
-    /// p99 of the delay between the intended and the real send while congestors ran: what processors do to a process.
+    /// p99 of the delay between the intended and the real send while congestors ran: what
+    /// processors do to a process.
     pub processor_delay: Nanos,
     /// What congestors reached of their max-min fair rate; absent when the pattern sends nothing.
     pub congestor_share: Option<f64>,
     /// What held them up if that is little.
     pub brake: LimitingFactor,
-    /// What congestors offered of the fullest link that victims use; absent when the pattern sends nothing.
+    /// What congestors offered of the fullest link that victims use; absent when the pattern sends
+    /// nothing.
     pub overload: Option<f64>,
-    /// The longest p99 that an idle network explains; absent for patterns whose time is their own work.
+    /// The longest p99 that an idle network explains; absent for patterns whose time is their own
+    /// work.
     pub idle_limit: Option<Nanos>,
     /// The same victims with no congestors at all, measured in the same run.
     pub null: Option<NullEvidence>,
@@ -180,7 +202,8 @@ pub struct NullEvidence {
 }
 
 impl NullEvidence {
-    /// Returns the largest change of p99 that nobody caused, in nanoseconds; infinite as soon as any of it was lost.
+    /// Returns the largest change of p99 that nobody caused, in nanoseconds; infinite as soon as
+    /// any of it was lost.
     fn change(&self) -> f64 {
         if self.congested.high.is_infinite() || self.isolated.high.is_infinite() {
             return f64::INFINITY; // of two infinities the difference would be none
@@ -198,17 +221,20 @@ pub struct Verdict {
     pub reasons: Vec<String>,
 }
 
-/// From this part of another load on, a load counts as the same: what draws and windows of one run differ by.
+/// From this part of another load on, a load counts as the same: what draws and windows of one run
+/// differ by.
 const LOAD_ALIKE: f64 = 0.9;
 
 /// Applies `rules` to `evidence`.
 pub fn judge(rules: &Rules, evidence: &VictimEvidence) -> Verdict {
     let mut flaws = flaws(rules, evidence);
-    let Some(share) = evidence.congestor_share.filter(|share| *share < rules.congestor_share_min) else {
+    let Some(share) = evidence.congestor_share.filter(|share| *share < rules.congestor_share_min)
+    else {
         return if flaws.is_empty() { effect(rules, evidence) } else { invalid(flaws) };
     };
     let (reached, needed) = (share * 100.0, rules.congestor_share_min * 100.0);
-    let shortfall = format!("congestors reached {reached:.0} % of their fair rate, {needed:.0} % are needed");
+    let shortfall =
+        format!("congestors reached {reached:.0} % of their fair rate, {needed:.0} % are needed");
     if !flaws.is_empty() || evidence.brake == LimitingFactor::Unknown {
         flaws.push(shortfall);
         return invalid(flaws);
@@ -271,7 +297,8 @@ fn effect(rules: &Rules, evidence: &VictimEvidence) -> Verdict {
     }
     let by_chance = evidence.null.as_ref().map_or(0.0, NullEvidence::change);
     let by_processors = evidence.processor_delay.0 as f64;
-    if excess_low < rules.noise_ratio * by_chance || excess_low < rules.delay_ratio * by_processors {
+    if excess_low < rules.noise_ratio * by_chance || excess_low < rules.delay_ratio * by_processors
+    {
         let reason = format!(
             "p99 grows by {}, but it changes by {} without congestors and processors delay processes by {}: the machine is \
              too busy to tell",
@@ -282,7 +309,10 @@ fn effect(rules: &Rules, evidence: &VictimEvidence) -> Verdict {
         return verdict(NetworkOutcome::Invalid, reason);
     }
     let reason = if factor.value.is_finite() {
-        format!("p99 beside congestors is {:.1} times p99 alone, at least {:.1} times", factor.value, factor.low)
+        format!(
+            "p99 beside congestors is {:.1} times p99 alone, at least {:.1} times",
+            factor.value, factor.low
+        )
     } else {
         "more than one message in a hundred never arrives, so p99 has no end".to_string()
     };
@@ -324,7 +354,11 @@ fn flaws(rules: &Rules, evidence: &VictimEvidence) -> Vec<String> {
 }
 
 fn nanos(value: f64) -> String {
-    if value.is_finite() { Nanos(value.max(0.0) as u64).to_string() } else { "more than was ever measured".to_string() }
+    if value.is_finite() {
+        Nanos(value.max(0.0) as u64).to_string()
+    } else {
+        "more than was ever measured".to_string()
+    }
 }
 
 #[cfg(test)]
@@ -381,10 +415,14 @@ mod tests {
 
     #[test]
     fn judge__a_busy_machine_cannot_convict() {
-        let busy = |ms| VictimEvidence { processor_delay: Nanos::from_millis(ms), ..evidence(28.0, 12_000.0, 1.1) };
+        let busy = |ms| VictimEvidence {
+            processor_delay: Nanos::from_millis(ms),
+            ..evidence(28.0, 12_000.0, 1.1)
+        };
         assert_eq!(outcome(&busy(4)), NetworkOutcome::Congested);
         assert_eq!(outcome(&busy(6)), NetworkOutcome::Invalid);
-        let unsteady = VictimEvidence { null: Some(null(28.0, 220.0)), ..evidence(28.0, 2_000.0, 1.1) };
+        let unsteady =
+            VictimEvidence { null: Some(null(28.0, 220.0)), ..evidence(28.0, 2_000.0, 1.1) };
         assert_eq!(outcome(&unsteady), NetworkOutcome::Invalid);
     }
 
@@ -406,13 +444,26 @@ mod tests {
         };
         let verdict = judge(&Rules::default(), &held(12_000.0, 1.1));
         assert_eq!(verdict.outcome, NetworkOutcome::Congested);
-        assert!(verdict.reasons.iter().any(|reason| reason.contains("50 %")), "{:?}", verdict.reasons);
-        assert!(verdict.reasons.iter().any(|reason| reason.contains("less load")), "{:?}", verdict.reasons);
-        // Nothing short of proof: a small change, a change of less than the floor, an interval on both sides.
+        assert!(
+            verdict.reasons.iter().any(|reason| reason.contains("50 %")),
+            "{:?}",
+            verdict.reasons
+        );
+        assert!(
+            verdict.reasons.iter().any(|reason| reason.contains("less load")),
+            "{:?}",
+            verdict.reasons
+        );
+        // Nothing short of proof: a small change, a change of less than the floor, an interval on
+        // both sides.
         for unproven in [held(28.0, 1.01), held(90.0, 1.1), held(290.0, 1.2)] {
             let verdict = judge(&Rules::default(), &unproven);
             assert_eq!(verdict.outcome, NetworkOutcome::Invalid);
-            assert!(verdict.reasons.iter().any(|reason| reason.contains("80 % are needed")), "{:?}", verdict.reasons);
+            assert!(
+                verdict.reasons.iter().any(|reason| reason.contains("80 % are needed")),
+                "{:?}",
+                verdict.reasons
+            );
         }
         // A machine that kept congestors from sending may have kept victims waiting.
         let machine = VictimEvidence { brake: LimitingFactor::Unknown, ..held(12_000.0, 1.1) };
@@ -429,7 +480,11 @@ mod tests {
         };
         let verdict = judge(&Rules::default(), &held(Some(0.52)));
         assert_eq!(verdict.outcome, NetworkOutcome::Contained);
-        assert!(verdict.reasons.iter().any(|reason| reason.contains("(52 %)")), "{:?}", verdict.reasons);
+        assert!(
+            verdict.reasons.iter().any(|reason| reason.contains("(52 %)")),
+            "{:?}",
+            verdict.reasons
+        );
         // Where they reached more while victims suffered, less may be what protects.
         assert_eq!(outcome(&held(Some(0.6))), NetworkOutcome::Invalid);
         assert_eq!(outcome(&held(None)), NetworkOutcome::Invalid);
@@ -447,9 +502,15 @@ mod tests {
         };
         let lost = Estimate::new(f64::INFINITY, [f64::INFINITY; 2], 1000);
         let busy_control = Some(null(28.0, 600.0));
-        assert_eq!(outcome(&VictimEvidence { null: busy_control, ..held() }), NetworkOutcome::Invalid);
+        assert_eq!(
+            outcome(&VictimEvidence { null: busy_control, ..held() }),
+            NetworkOutcome::Invalid
+        );
         assert_eq!(outcome(&VictimEvidence { isolated: lost, ..held() }), NetworkOutcome::Invalid);
-        assert_eq!(outcome(&VictimEvidence { overload: Some(0.9), ..held() }), NetworkOutcome::Invalid);
+        assert_eq!(
+            outcome(&VictimEvidence { overload: Some(0.9), ..held() }),
+            NetworkOutcome::Invalid
+        );
     }
 
     #[test]
@@ -460,7 +521,8 @@ mod tests {
         };
         assert_eq!(outcome(&with_null(28.0, 600.0)), NetworkOutcome::Invalid);
         assert_eq!(outcome(&with_null(600.0, 28.0)), NetworkOutcome::Invalid);
-        // A change that is less than one frame on the path shows nothing but the fineness of the clock.
+        // A change that is less than one frame on the path shows nothing but the fineness of the
+        // clock.
         assert_eq!(outcome(&with_null(28.0, 40.0)), NetworkOutcome::Contained);
     }
 
@@ -469,7 +531,10 @@ mod tests {
         let lost = Estimate::new(f64::INFINITY, [f64::INFINITY; 2], 1000);
         let factor = Estimate::unbounded(f64::INFINITY, 0);
         let null = Some(NullEvidence { factor, isolated: lost, congested: lost });
-        assert_eq!(outcome(&VictimEvidence { null, ..evidence(28.0, 28.0, 1.01) }), NetworkOutcome::Invalid);
+        assert_eq!(
+            outcome(&VictimEvidence { null, ..evidence(28.0, 28.0, 1.01) }),
+            NetworkOutcome::Invalid
+        );
     }
 
     #[test]
@@ -478,7 +543,14 @@ mod tests {
         let factor = Estimate::unbounded(f64::INFINITY, 0);
         for congested in [lost, estimate(28e3, 28e3, 28e3)] {
             let base = evidence(28.0, 28.0, 1.01);
-            let iterations = VictimEvidence { idle_limit: None, factor, isolated: lost, congested, null: None, ..base };
+            let iterations = VictimEvidence {
+                idle_limit: None,
+                factor,
+                isolated: lost,
+                congested,
+                null: None,
+                ..base
+            };
             assert_eq!(outcome(&iterations), NetworkOutcome::Invalid);
         }
     }

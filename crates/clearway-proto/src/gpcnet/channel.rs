@@ -1,11 +1,13 @@
-//! Messages of one size between this rank and the others of its slice: cut into segments, counted, sent again when lost.
+//! Messages of one size between this rank and the others of its slice: cut into segments, counted,
+//! sent again when lost.
 //!
 //! # Model
-//! A *channel* is a pair of counters for each direction. The sender knows how many segments it was asked to send, has sent, and
-//! knows to be through; the receiver how many have arrived without a gap, and which beyond. A message is through when its
-//! last segment is. Where the wire loses nothing a segment is through when the network has it, unless the receiver's word is
-//! wanted; on a lossy wire it always is, and what has not been confirmed in time is sent again. The time-out is learned from the
-//! peer's earlier confirmations ([`super::trip`]).
+//! A *channel* is a pair of counters for each direction. The sender knows how many segments it was
+//! asked to send, has sent, and knows to be through; the receiver how many have arrived without a
+//! gap, and which beyond. A message is through when its last segment is. Where the wire loses
+//! nothing a segment is through when the network has it, unless the receiver's word is wanted; on a
+//! lossy wire it always is, and what has not been confirmed in time is sent again. The time-out is
+//! learned from the peer's earlier confirmations ([`super::trip`]).
 //!
 //! # Invariants
 //! I1. A segment counts once, however often it comes.
@@ -22,7 +24,8 @@ use super::round_trip::RoundTrip;
 use crate::base::{Bytes, LocalNs, Rank};
 use crate::wire::{Delivery, Status};
 
-/// Segments between receipts: a quarter of the window of a lossy wire, so that it never runs dry waiting for one.
+/// Segments between receipts: a quarter of the window of a lossy wire, so that it never runs dry
+/// waiting for one.
 const RECEIPT_EVERY: u32 = 4;
 
 /// The side that says that a message is through.
@@ -48,7 +51,11 @@ impl ChannelSegmentation {
     fn new(message: Bytes, body_max: u32) -> Self {
         let body = u64::from(body_max.max(1));
         let segments = message.0.div_ceil(body).max(1);
-        Self { segments: segments as u32, body: body as u32, last: (message.0 - (segments - 1) * body) as u32 }
+        Self {
+            segments: segments as u32,
+            body: body as u32,
+            last: (message.0 - (segments - 1) * body) as u32,
+        }
     }
 
     fn body_of(self, sequence: u64) -> u32 {
@@ -116,12 +123,23 @@ pub(super) struct PairChannels {
 
 impl PairChannels {
     /// Creates a `PairChannels` between `me` and each of `slice`, for messages of `message`.
-    pub(super) fn new(slice: &[Rank], message: Bytes, receipts: CompletionSource, cx: &GpcnetContext<'_>) -> Self {
+    pub(super) fn new(
+        slice: &[Rank],
+        message: Bytes,
+        receipts: CompletionSource,
+        cx: &GpcnetContext<'_>,
+    ) -> Self {
         let lossy = cx.config.delivery == Delivery::Lossy;
-        let receipts =
-            if lossy && receipts == CompletionSource::OfWire { CompletionSource::OfReceiver } else { receipts };
-        let receipts =
-            if !lossy && receipts == CompletionSource::Carried { CompletionSource::OfWire } else { receipts };
+        let receipts = if lossy && receipts == CompletionSource::OfWire {
+            CompletionSource::OfReceiver
+        } else {
+            receipts
+        };
+        let receipts = if !lossy && receipts == CompletionSource::Carried {
+            CompletionSource::OfWire
+        } else {
+            receipts
+        };
         let channel = |peer: &Rank| PairChannel {
             peer: *peer,
             asked: 0,
@@ -227,11 +245,15 @@ impl PairChannels {
         sequence: u64,
         received: u64,
     ) -> ChannelProgress {
-        let through =
-            if self.receipts == CompletionSource::OfWire { 0 } else { self.confirmed(cx, place, received, 0) };
+        let through = if self.receipts == CompletionSource::OfWire {
+            0
+        } else {
+            self.confirmed(cx, place, received, 0)
+        };
         let (shape, channel) = (self.shape, &mut self.channels[place]);
         let beyond = sequence.wrapping_sub(channel.received);
-        let seen = sequence < channel.received || (beyond < 128 && channel.received_beyond & (1 << beyond) != 0);
+        let seen = sequence < channel.received
+            || (beyond < 128 && channel.received_beyond & (1 << beyond) != 0);
         let before = shape.messages(channel.received);
         if !seen && beyond < 128 {
             channel.received_beyond |= 1 << beyond;
@@ -240,9 +262,14 @@ impl PairChannels {
         }
         let arrived = shape.messages(channel.received) - before;
         let due = arrived > 0 || channel.since_receipt >= RECEIPT_EVERY;
-        if seen && self.receipts != CompletionSource::OfWire || due && self.receipts == CompletionSource::OfReceiver {
+        if seen && self.receipts != CompletionSource::OfWire
+            || due && self.receipts == CompletionSource::OfReceiver
+        {
             channel.since_receipt = 0;
-            let frame = GpcnetFrame::Receipt { received: channel.received, beyond: channel.received_beyond };
+            let frame = GpcnetFrame::Receipt {
+                received: channel.received,
+                beyond: channel.received_beyond,
+            };
             cx.send(channel.peer, frame, 0, None);
         }
         ChannelProgress { arrived, through }
@@ -256,18 +283,30 @@ impl PairChannels {
         received: u64,
         beyond: u128,
     ) -> ChannelProgress {
-        let through =
-            if self.receipts == CompletionSource::OfWire { 0 } else { self.confirmed(cx, place, received, beyond) };
+        let through = if self.receipts == CompletionSource::OfWire {
+            0
+        } else {
+            self.confirmed(cx, place, received, beyond)
+        };
         ChannelProgress { arrived: 0, through }
     }
 
-    /// Records that the receiver has `received` segments, and those of `beyond`. Returns the messages that are through by that.
-    fn confirmed(&mut self, cx: &mut GpcnetContext<'_>, place: usize, received: u64, beyond: u128) -> u64 {
+    /// Records that the receiver has `received` segments, and those of `beyond`. Returns the
+    /// messages that are through by that.
+    fn confirmed(
+        &mut self,
+        cx: &mut GpcnetContext<'_>,
+        place: usize,
+        received: u64,
+        beyond: u128,
+    ) -> u64 {
         let channel = &mut self.channels[place];
         // A peer's count is not trusted beyond what was sent.
         let Some(moved) = received.min(channel.sent).checked_sub(channel.through) else { return 0 };
         let shift = moved.min(128) as u32;
-        let mask = u128::MAX.checked_shr(128 - (channel.sent - channel.through - moved).min(128) as u32).unwrap_or(0);
+        let mask = u128::MAX
+            .checked_shr(128 - (channel.sent - channel.through - moved).min(128) as u32)
+            .unwrap_or(0);
         let known = channel.through_beyond.checked_shr(shift).unwrap_or(0);
         let through_beyond = known | beyond & mask;
         if moved == 0 && through_beyond == known {
@@ -282,30 +321,41 @@ impl PairChannels {
         self.settle(cx, place, before)
     }
 
-    /// Segments of the rank at `place` are through: counts the messages, and sends what has room now.
+    /// Segments of the rank at `place` are through: counts the messages, and sends what has room
+    /// now.
     fn settle(&mut self, cx: &mut GpcnetContext<'_>, place: usize, before: u64) -> u64 {
         let channel = &mut self.channels[place];
         let old = channel.through;
         advance(&mut channel.through, &mut channel.through_beyond);
-        channel.again = channel.again.checked_shr((channel.through - old).min(128) as u32).unwrap_or(0);
+        channel.again =
+            channel.again.checked_shr((channel.through - old).min(128) as u32).unwrap_or(0);
         let through = self.shape.messages(channel.through) - before;
         self.under_way -= through;
         self.pump(cx, place);
         through
     }
 
-    /// Restarts the timer: there was news, so the peer lives, and the time begins anew if something is still under way.
+    /// Restarts the timer: there was news, so the peer lives, and the time begins anew if something
+    /// is still under way.
     fn restart_timer(&mut self, cx: &GpcnetContext<'_>, place: usize) {
         let channel = &mut self.channels[place];
-        channel.timeout_at = (channel.through < channel.sent).then_some(cx.now + channel.trip.timeout());
+        channel.timeout_at =
+            (channel.through < channel.sent).then_some(cx.now + channel.trip.timeout());
         if let Some(at) = channel.timeout_at {
             self.timeout_at = Some(self.timeout_at.map_or(at, |other| other.min(at)));
         }
     }
 
     /// Handles the end of a segment's operation.
-    pub(super) fn done(&mut self, cx: &mut GpcnetContext<'_>, label: GpcnetLabel, status: Status) -> ChannelProgress {
-        let Some(channel) = self.channels.get_mut(label.place) else { return ChannelProgress::default() };
+    pub(super) fn done(
+        &mut self,
+        cx: &mut GpcnetContext<'_>,
+        label: GpcnetLabel,
+        status: Status,
+    ) -> ChannelProgress {
+        let Some(channel) = self.channels.get_mut(label.place) else {
+            return ChannelProgress::default();
+        };
         let beyond = label.distance_from(channel.through);
         if beyond >= 128 || channel.through + beyond >= channel.sent {
             return ChannelProgress::default();
@@ -346,7 +396,8 @@ impl PairChannels {
         }
     }
 
-    /// Sends again what was not confirmed in time, and what the effect buffer could not take. O(channels) when due.
+    /// Sends again what was not confirmed in time, and what the effect buffer could not take.
+    /// O(channels) when due.
     pub(super) fn tick(&mut self, cx: &mut GpcnetContext<'_>) {
         if self.unfinished {
             self.pump_all(cx);

@@ -1,7 +1,8 @@
 //! What every part of a node needs to act: the time, the test, the way out; and what tokens mean.
 //!
 //! # Model
-//! A token says what the operation was: 4 bits kind, 12 bits of the test's number, 20 bits place of the peer, 28 bits sequence.
+//! A token says what the operation was: 4 bits kind, 12 bits of the test's number, 20 bits place of
+//! the peer, 28 bits sequence.
 //!
 //! # Not here
 //! Which part gets which input: `node`.
@@ -10,17 +11,20 @@ use serde::{Deserialize, Serialize};
 
 use super::frame::GpcnetFrame;
 use crate::base::{Bytes, Class, LocalNs, Rank};
-use crate::wire::{Capabilities, Delivery, Destination, OperationKind, OperationSet, Out, Span, Token};
+use crate::wire::{
+    Capabilities, Delivery, Destination, OperationKind, OperationSet, Out, Span, Token,
+};
 
 /// Bits of a sequence in a token.
 const SEQUENCE_BITS: u32 = 28;
 /// Bits of a place in a token.
 const PLACE_BITS: u32 = 20;
-/// Segments that one rank keeps under way to another on a wire that loses them: 16 packets fill a 100 Mb/s link for 1.8 ms,
-/// longer than the round trip of a lab, and leave most of a 100-packet queue to others.
+/// Segments that one rank keeps under way to another on a wire that loses them: 16 packets fill a
+/// 100 Mb/s link for 1.8 ms, longer than the round trip of a lab, and leave most of a 100-packet
+/// queue to others.
 const WINDOW_LOSSY: u32 = 16;
-/// The same where nothing is lost: all that the bandwidth test has outstanding in messages of one segment, and as many as a
-/// bitmap counts.
+/// The same where nothing is lost: all that the bandwidth test has outstanding in messages of one
+/// segment, and as many as a bitmap counts.
 const WINDOW_RELIABLE: u32 = 128;
 
 /// What each rank registers: the longest message of any test.
@@ -31,8 +35,8 @@ pub const MEMORY: Bytes = Bytes(131_072);
 pub struct GpcnetConfig {
     /// This rank.
     pub rank: Rank,
-    /// Registered memory from which bodies are sent and which peers may read and write; at the same number on all ranks, and
-    /// at least [`MEMORY`] long.
+    /// Registered memory from which bodies are sent and which peers may read and write; at the same
+    /// number on all ranks, and at least [`MEMORY`] long.
     pub memory: Span,
     /// The operations of the wire.
     pub operations: OperationSet,
@@ -41,7 +45,8 @@ pub struct GpcnetConfig {
 }
 
 impl GpcnetConfig {
-    /// Creates a `GpcnetConfig` of a wire that can do `capabilities`, for `rank`, with `memory` registered on it.
+    /// Creates a `GpcnetConfig` of a wire that can do `capabilities`, for `rank`, with `memory`
+    /// registered on it.
     pub fn new(rank: Rank, memory: Span, capabilities: &Capabilities) -> Self {
         Self { rank, memory, operations: capabilities.operations, delivery: capabilities.delivery }
     }
@@ -54,7 +59,8 @@ impl GpcnetConfig {
 /// Events for the application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GpcnetEvent {
-    /// The test is over on this rank; the record can be taken. The rank goes on answering until it gets another task.
+    /// The test is over on this rank; the record can be taken. The rank goes on answering until it
+    /// gets another task.
     Over {
         /// Which test.
         number: u32,
@@ -87,7 +93,8 @@ impl TestFailure {
         }
     }
 
-    /// Returns what stands in the way of something that `needs` an operation on a wire that has `operations`.
+    /// Returns what stands in the way of something that `needs` an operation on a wire that has
+    /// `operations`.
     pub fn without(needs: Option<OperationKind>, operations: OperationSet) -> Option<Self> {
         let kind = needs.filter(|kind| !operations.has(*kind))?;
         Some(if kind == OperationKind::Write { Self::NoWrite } else { Self::NoRead })
@@ -121,7 +128,8 @@ impl GpcnetLabel {
         Token((self.purpose as u64) << 60 | number | place << SEQUENCE_BITS | sequence)
     }
 
-    /// Returns what `token` was for, if it belongs to test `number`. The sequence is the lowest bits of the real one.
+    /// Returns what `token` was for, if it belongs to test `number`. The sequence is the lowest
+    /// bits of the real one.
     pub(super) fn from_token(token: Token, number: u32) -> Option<Self> {
         let purpose = match token.0 >> 60 {
             1 => GpcnetPurpose::Segment,
@@ -152,9 +160,16 @@ pub(super) struct GpcnetContext<'a> {
 
 impl GpcnetContext<'_> {
     /// Sends `frame` with `body` bytes behind it; with a label its end is reported.
-    pub(super) fn send(&mut self, to: Rank, frame: GpcnetFrame, body: u32, label: Option<GpcnetLabel>) {
+    pub(super) fn send(
+        &mut self,
+        to: Rank,
+        frame: GpcnetFrame,
+        body: u32,
+        label: Option<GpcnetLabel>,
+    ) {
         let head = frame.encode(self.number);
-        let body = if body == 0 { Span::EMPTY } else { Span { length: body, ..self.config.memory } };
+        let body =
+            if body == 0 { Span::EMPTY } else { Span { length: body, ..self.config.memory } };
         let token = label.map(|label| label.token(self.number));
         self.out.send(Destination::One(to), self.class, head.bytes(), body, token);
     }
@@ -187,7 +202,10 @@ mod tests {
     #[test]
     fn without__names_what_is_missing() {
         let operations = OperationSet::from_kinds(&[OperationKind::Send, OperationKind::Write]);
-        assert_eq!(TestFailure::without(Some(OperationKind::Read), operations), Some(TestFailure::NoRead));
+        assert_eq!(
+            TestFailure::without(Some(OperationKind::Read), operations),
+            Some(TestFailure::NoRead)
+        );
         assert_eq!(TestFailure::without(Some(OperationKind::Write), operations), None);
         assert_eq!(TestFailure::without(None, operations), None);
     }

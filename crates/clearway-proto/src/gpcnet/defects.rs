@@ -1,8 +1,8 @@
 //! The known defects of the published benchmark, each of which can be mended or kept.
 //!
 //! # Model
-//! A set of defects that are mended; what is not in it happens as published. Every run prints the set, so that no figure
-//! stands without saying how it came about.
+//! A set of defects that are mended; what is not in it happens as published. Every run prints the
+//! set, so that no figure stands without saying how it came about.
 //!
 //! # Source
 //! GPCNeT v1.3, read and run; what each defect does to a figure stands in `docs/gpcnet.md`.
@@ -19,11 +19,13 @@ use serde::{Deserialize, Serialize};
 pub enum Defect {
     /// The shuffle makes one cycle, so that many orders never come.
     Shuffle,
-    /// After its time is over a test goes on agreeing, once for each measurement that it will not make.
+    /// After its time is over a test goes on agreeing, once for each measurement that it will not
+    /// make.
     IdleTurns,
     /// The time is looked at between measurements of 30 rings only.
     LongMeasurements,
-    /// Quantiles are read from 100,000 equal steps between the extremes, so that one outlier blurs all of them.
+    /// Quantiles are read from 100,000 equal steps between the extremes, so that one outlier blurs
+    /// all of them.
     EqualSteps,
     /// Min and Max are those of means over rings, so that quantiles can lie outside them.
     RingExtremes,
@@ -31,7 +33,8 @@ pub enum Defect {
     RoundedImpact,
     /// Large groups make less passes of every congestor but the get broadcast.
     UnscaledBroadcast,
-    /// A sender of the two-sided incast is timed until its own side took the message, not until it arrived.
+    /// A sender of the two-sided incast is timed until its own side took the message, not until it
+    /// arrived.
     EagerIncast,
     /// Congestors are measured before the victims begin, never beside them.
     EarlyFigures,
@@ -114,8 +117,11 @@ impl CorrectedDefects {
 impl fmt::Display for CorrectedDefects {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = |mended: bool| -> String {
-            let names: Vec<&str> =
-                Defect::ALL.into_iter().filter(|defect| self.has(*defect) == mended).map(Defect::name).collect();
+            let names: Vec<&str> = Defect::ALL
+                .into_iter()
+                .filter(|defect| self.has(*defect) == mended)
+                .map(Defect::name)
+                .collect();
             if names.is_empty() { "nothing".into() } else { names.join(", ") }
         };
         write!(f, "mended: {}; as published: {}", names(true), names(false))
@@ -129,13 +135,18 @@ mod tests {
 
     #[test]
     fn mended__says_what_is_and_what_is_not() {
-        assert!(CorrectedDefects::NONE.to_string().starts_with("mended: nothing; as published: shuffle, idle-turns"));
+        assert!(
+            CorrectedDefects::NONE
+                .to_string()
+                .starts_with("mended: nothing; as published: shuffle, idle-turns")
+        );
         let one_kept = CorrectedDefects::ALL.without(Defect::EqualSteps);
         assert!(one_kept.to_string().ends_with("as published: equal-steps"));
         assert!(
             Defect::ALL
                 .into_iter()
-                .all(|defect| CorrectedDefects::ALL.has(defect) && !CorrectedDefects::NONE.has(defect))
+                .all(|defect| CorrectedDefects::ALL.has(defect)
+                    && !CorrectedDefects::NONE.has(defect))
         );
     }
 

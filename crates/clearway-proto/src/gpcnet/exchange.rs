@@ -1,16 +1,19 @@
 //! One iteration of a pattern: who sends what to whom, and when that is over.
 //!
 //! # Model
-//! A two-sided iteration is over when everything that is expected has arrived and what was sent is *settled*: long messages when
-//! they are through, as with a rendezvous; short ones when not more than [`EAGER`] are on their way, as with a library that
-//! copies them and returns. A one-sided iteration is over when all its operations are complete.
+//! A two-sided iteration is over when everything that is expected has arrived and what was sent is
+//! *settled*: long messages when they are through, as with a rendezvous; short ones when not more
+//! than [`EAGER`] are on their way, as with a library that copies them and returns. A one-sided
+//! iteration is over when all its operations are complete.
 //!
 //! # Source
-//! GPCNeT v1.3. Its alltoall is left to the library there; here it is the pairwise exchange that its congestor spells out:
-//! with `n` ranks, in step `i` to `me + i` and from `me - i`, or both with `me xor i` where `n` is a power of two.
+//! GPCNeT v1.3. Its alltoall is left to the library there; here it is the pairwise exchange that
+//! its congestor spells out: with `n` ranks, in step `i` to `me + i` and from `me - i`, or both
+//! with `me xor i` where `n` is a power of two.
 //!
 //! # Invariants
-//! I1. A message that comes before it is expected counts for the next iteration: nothing is lost by being early.
+//! I1. A message that comes before it is expected counts for the next iteration: nothing is lost by
+//!     being early.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -23,8 +26,9 @@ use super::reduce::{Reduction, ReductionLane, ReductionOperator};
 use crate::base::{Bytes, LocalNs, Rank};
 use crate::wire::{Operation, PathId, RemoteSpan, Span, Status};
 
-/// Short messages that a rank runs ahead of their arrival: 128 KiB of 4 KiB each, which is what socket buffers and eager
-/// buffers of message-passing libraries commonly hold. Our choice; the published benchmark leaves it to the library.
+/// Short messages that a rank runs ahead of their arrival: 128 KiB of 4 KiB each, which is what
+/// socket buffers and eager buffers of message-passing libraries commonly hold. Our choice; the
+/// published benchmark leaves it to the library.
 const EAGER: u64 = 32;
 /// Messages up to this length are copied and sent at once (libraries commonly: 4 KiB to 64 KiB).
 const EAGER_LENGTH: Bytes = Bytes(4096);
@@ -114,8 +118,13 @@ impl IteratedExchange {
         carried: CompletionSource,
         cx: &GpcnetContext<'_>,
     ) -> Self {
-        let receipts = if settled == SendCompletion::OnArrival { CompletionSource::OfReceiver } else { carried };
-        let eager = if settled == SendCompletion::ByLength && message <= EAGER_LENGTH { EAGER } else { 0 };
+        let receipts = if settled == SendCompletion::OnArrival {
+            CompletionSource::OfReceiver
+        } else {
+            carried
+        };
+        let eager =
+            if settled == SendCompletion::ByLength && message <= EAGER_LENGTH { EAGER } else { 0 };
         let channels = PairChannels::new(slice, message, receipts, cx);
         Self {
             me: channels.place_of(cx.config.rank).unwrap_or(0),
@@ -149,7 +158,8 @@ impl IteratedExchange {
         self.pattern = pattern;
         self.state = IterationState::Moving;
         match pattern {
-            ExchangePattern::Neighbours(places, messages) | ExchangePattern::NeighboursSync(places, messages) => {
+            ExchangePattern::Neighbours(places, messages)
+            | ExchangePattern::NeighboursSync(places, messages) => {
                 places.into_iter().for_each(|place| self.expect(place, messages));
                 for _ in 0..messages {
                     places.into_iter().for_each(|place| self.channels.post(cx, place));
@@ -166,7 +176,9 @@ impl IteratedExchange {
                 self.step = 1;
                 self.start_step(cx);
             }
-            ExchangePattern::Incast if self.me == 0 => (1..self.ranks).for_each(|place| self.expect(place, 1)),
+            ExchangePattern::Incast if self.me == 0 => {
+                (1..self.ranks).for_each(|place| self.expect(place, 1))
+            }
             ExchangePattern::Incast => self.channels.post(cx, 0),
         }
         self.go_on(cx);
@@ -182,15 +194,21 @@ impl IteratedExchange {
     /// Starts one step of the pairwise exchange.
     fn start_step(&mut self, cx: &mut GpcnetContext<'_>) {
         let (n, me, step) = (self.ranks, self.me, self.step);
-        let (to, from) =
-            if n.is_power_of_two() { (me ^ step, me ^ step) } else { ((me + step) % n, (me + n - step) % n) };
+        let (to, from) = if n.is_power_of_two() {
+            (me ^ step, me ^ step)
+        } else {
+            ((me + step) % n, (me + n - step) % n)
+        };
         self.expect(from, 1);
         self.channels.post(cx, to);
     }
 
     /// Takes every turn that has become possible.
     fn go_on(&mut self, cx: &mut GpcnetContext<'_>) {
-        while self.state == IterationState::Moving && self.one_sided.open == 0 && self.missing == 0 && self.is_settled()
+        while self.state == IterationState::Moving
+            && self.one_sided.open == 0
+            && self.missing == 0
+            && self.is_settled()
         {
             match self.pattern {
                 ExchangePattern::NeighboursSync(..) => {
@@ -226,14 +244,20 @@ impl IteratedExchange {
     /// Asks for the one-sided operation `i` of the iteration; neighbours take turns.
     fn operate(&self, cx: &mut GpcnetContext<'_>, i: u32) {
         let place = match self.pattern {
-            ExchangePattern::Puts(places, _) | ExchangePattern::Gets(places) => places[i as usize % 2],
+            ExchangePattern::Puts(places, _) | ExchangePattern::Gets(places) => {
+                places[i as usize % 2]
+            }
             _ => 0,
         };
         let Span { region, offset, .. } = cx.config.memory;
         let (peer, path, class) = (self.channels.peer(place), PathId(0), cx.class);
         let local = Span { length: self.message.0 as u32, ..cx.config.memory };
         let remote = RemoteSpan { region, offset };
-        let token = cx.token(GpcnetLabel { purpose: GpcnetPurpose::OneSided, place, sequence: u64::from(i) });
+        let token = cx.token(GpcnetLabel {
+            purpose: GpcnetPurpose::OneSided,
+            place,
+            sequence: u64::from(i),
+        });
         cx.out.operate(match self.pattern {
             ExchangePattern::Gets(_) | ExchangePattern::GetFromRoot => {
                 Operation::Read { peer, path, class, from: remote, into: local, token }
@@ -254,8 +278,12 @@ impl IteratedExchange {
     pub(super) fn arrival(&mut self, cx: &mut GpcnetContext<'_>, from: Rank, frame: GpcnetFrame) {
         let Some(place) = self.channels.place_of(from) else { return };
         let news = match frame {
-            GpcnetFrame::Segment { sequence, received } => self.channels.segment(cx, place, sequence, received),
-            GpcnetFrame::Receipt { received, beyond } => self.channels.receipt(cx, place, received, beyond),
+            GpcnetFrame::Segment { sequence, received } => {
+                self.channels.segment(cx, place, sequence, received)
+            }
+            GpcnetFrame::Receipt { received, beyond } => {
+                self.channels.receipt(cx, place, received, beyond)
+            }
             GpcnetFrame::Step { round, step, value, answer, .. } => {
                 self.slice.arrival(cx, from, round, step, value, answer);
                 ChannelProgress::default()
@@ -286,8 +314,12 @@ impl IteratedExchange {
         match (label.purpose, status) {
             (GpcnetPurpose::Segment, _) => drop(self.channels.done(cx, label, status)),
             (GpcnetPurpose::Step, Status::NoRoom) => self.slice.no_room(),
-            (GpcnetPurpose::OneSided, Status::NoRoom) => self.one_sided.again |= 1 << (label.sequence & 31),
-            (GpcnetPurpose::OneSided, _) => self.one_sided.open = self.one_sided.open.saturating_sub(1),
+            (GpcnetPurpose::OneSided, Status::NoRoom) => {
+                self.one_sided.again |= 1 << (label.sequence & 31)
+            }
+            (GpcnetPurpose::OneSided, _) => {
+                self.one_sided.open = self.one_sided.open.saturating_sub(1)
+            }
             (GpcnetPurpose::Step, _) => {}
         }
         self.go_on(cx);

@@ -1,8 +1,8 @@
 //! The headers of the benchmark's messages, byte by byte.
 //!
 //! # Model
-//! All numbers little-endian. Every header begins with its kind (1 byte) and the number of its test (4 bytes) and goes on, by
-//! kind:
+//! All numbers little-endian. Every header begins with its kind (1 byte) and the number of its test
+//! (4 bytes) and goes on, by kind:
 //!
 //! | kind | frame | fields (bytes) |
 //! |---|---|---|
@@ -11,7 +11,8 @@
 //! | 34 | step of a reduction | lane 1, round 4, step 1, value 8, wants answer 1 |
 //!
 //! # Invariants
-//! I1. Any bytes parse to a frame or to nothing, never to a panic; surplus bytes are none of a frame.
+//! I1. Any bytes parse to a frame or to nothing, never to a panic; surplus bytes are none of a
+//!     frame.
 
 use crate::base::{ByteReader, Head};
 
@@ -76,8 +77,12 @@ impl GpcnetFrame {
         };
         head.put(&[kind]).put(&number.to_le_bytes());
         match self {
-            Self::Segment { sequence, received } => head.put(&sequence.to_le_bytes()).put(&received.to_le_bytes()),
-            Self::Receipt { received, beyond } => head.put(&received.to_le_bytes()).put(&beyond.to_le_bytes()),
+            Self::Segment { sequence, received } => {
+                head.put(&sequence.to_le_bytes()).put(&received.to_le_bytes())
+            }
+            Self::Receipt { received, beyond } => {
+                head.put(&received.to_le_bytes()).put(&beyond.to_le_bytes())
+            }
             Self::Step { lane, round, step, value, answer } => head
                 .put(&[lane])
                 .put(&round.to_le_bytes())
@@ -88,7 +93,8 @@ impl GpcnetFrame {
         head
     }
 
-    /// Parses the number of the test and the frame that `bytes` are; `None` when they are nothing that [`GpcnetFrame::encode`] writes.
+    /// Parses the number of the test and the frame that `bytes` are; `None` when they are nothing
+    /// that [`GpcnetFrame::encode`] writes.
     pub fn parse(bytes: &[u8]) -> Option<(u32, Self)> {
         let mut rest = ByteReader::new(bytes);
         let (kind, number) = (rest.u8()?, rest.u32()?);
@@ -125,10 +131,19 @@ mod tests {
         ),
         (
             GpcnetFrame::Receipt { received: 9, beyond: 1 << 127 },
-            &[33, 7, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 128],
+            &[
+                33, 7, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+                0, 128,
+            ],
         ),
         (
-            GpcnetFrame::Step { lane: 2, round: 5, step: 1, value: 258, answer: StepAnswer::Wanted },
+            GpcnetFrame::Step {
+                lane: 2,
+                round: 5,
+                step: 1,
+                value: 258,
+                answer: StepAnswer::Wanted,
+            },
             &[34, 7, 0, 0, 0, 2, 5, 0, 0, 0, 1, 2, 1, 0, 0, 0, 0, 0, 0, 1],
         ),
     ];

@@ -1,4 +1,5 @@
-//! The published tests and congestors: names, sizes, loop counts, and what a duration becomes as a figure.
+//! The published tests and congestors: names, sizes, loop counts, and what a duration becomes as a
+//! figure.
 //!
 //! # Source
 //! GPCNeT v1.3: its defaults, which "official" runs may not change.

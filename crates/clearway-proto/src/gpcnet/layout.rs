@@ -1,16 +1,18 @@
 //! Which rank is where, who loads and who is measured, and who is whose neighbour.
 //!
 //! # Model
-//! Nodes are the distinct host names, in the order of their bytes. *Slice* `k` of some nodes is the `k`-th rank of each that
-//! has one, in the order of the nodes; tests and congestors run within slices, so no pair shares a node. For a load test the
-//! nodes are shuffled; the first four fifths load. The same stream then shuffles the places of each slice of theirs; the
-//! shuffled number modulo four says which congestor the rank at that place joins.
+//! Nodes are the distinct host names, in the order of their bytes. *Slice* `k` of some nodes is the
+//! `k`-th rank of each that has one, in the order of the nodes; tests and congestors run within
+//! slices, so no pair shares a node. For a load test the nodes are shuffled; the first four fifths
+//! load. The same stream then shuffles the places of each slice of theirs; the shuffled number
+//! modulo four says which congestor the rank at that place joins.
 //!
-//! The rings of a test are shuffles of the slice's places from a stream of its own, which begins anew in every measurement:
-//! the same rings in every measurement, phase and run.
+//! The rings of a test are shuffles of the slice's places from a stream of its own, which begins
+//! anew in every measurement: the same rings in every measurement, phase and run.
 //!
 //! # Source
-//! GPCNeT v1.3. The expected draws in the tests come from a C program that makes these calls on the C library.
+//! GPCNeT v1.3. The expected draws in the tests come from a C program that makes these calls on the
+//! C library.
 //!
 //! # Not here
 //! What is sent along a ring: the node.
@@ -118,15 +120,21 @@ impl GpcnetLayout {
         // Four fifths, rounded down: exact for every number of nodes, as the published product is.
         let loading = all * 4 / 5;
         if all < VICTIMS_MIN + loading || loading < CONGESTOR_MIN * Congestor::ALL.len() {
-            return Err(TooFewNodes { nodes: all, wanted: VICTIMS_MIN + CONGESTOR_MIN * Congestor::ALL.len() });
+            return Err(TooFewNodes {
+                nodes: all,
+                wanted: VICTIMS_MIN + CONGESTOR_MIN * Congestor::ALL.len(),
+            });
         }
         let mut random = LibcRandom::seeded(seed);
         let mut nodes: Vec<usize> = (0..all).collect();
         random.shuffle(&mut nodes, mended);
-        let (congestor_nodes, victim_nodes) = (nodes[..loading].to_vec(), nodes[loading..].to_vec());
+        let (congestor_nodes, victim_nodes) =
+            (nodes[..loading].to_vec(), nodes[loading..].to_vec());
         let slices = self.slices(&congestor_nodes);
-        // Each process continues with its own copy of the stream, so every slice continues from the same place.
-        let groups = slices.iter().flat_map(|slice| groups(slice, random.clone(), mended)).collect();
+        // Each process continues with its own copy of the stream, so every slice continues from the
+        // same place.
+        let groups =
+            slices.iter().flat_map(|slice| groups(slice, random.clone(), mended)).collect();
         Ok(LoadDraw { victims: self.slices(&victim_nodes), victim_nodes, congestor_nodes, groups })
     }
 }
@@ -136,7 +144,10 @@ fn groups(slice: &[Rank], mut random: LibcRandom, mended: CorrectedDefects) -> V
     let mut numbers: Vec<usize> = (0..slice.len()).collect();
     random.shuffle(&mut numbers, mended);
     let of = |place: usize| {
-        let members = slice.iter().zip(&numbers).filter(|(_, number)| **number % Congestor::ALL.len() == place);
+        let members = slice
+            .iter()
+            .zip(&numbers)
+            .filter(|(_, number)| **number % Congestor::ALL.len() == place);
         Group { congestor: Congestor::ALL[place], ranks: members.map(|(rank, _)| *rank).collect() }
     };
     (0..Congestor::ALL.len()).map(of).filter(|group| !group.ranks.is_empty()).collect()
@@ -190,7 +201,10 @@ mod tests {
     fn by_name__nodes_stand_in_the_order_of_bytes() {
         let layout = GpcnetLayout::by_name(&["n10", "n9", "B", "n10", "n9", "n10"]);
         assert_eq!(layout.nodes, [ranks(&[2]), ranks(&[0, 3, 5]), ranks(&[1, 4])]);
-        assert_eq!(layout.all_slices(), Ok(Vec::from([ranks(&[2, 0, 1]), ranks(&[3, 4]), ranks(&[5])])));
+        assert_eq!(
+            layout.all_slices(),
+            Ok(Vec::from([ranks(&[2, 0, 1]), ranks(&[3, 4]), ranks(&[5])]))
+        );
     }
 
     #[test]
@@ -221,7 +235,8 @@ mod tests {
     #[test]
     fn draw__every_rank_of_a_node_runs_the_same_congestor() {
         let names: Vec<String> = (0..40).map(|i| format!("n{:02}", i / 2)).collect();
-        let draw = GpcnetLayout::by_name(&names).draw(3, CorrectedDefects::ALL).expect("enough nodes");
+        let draw =
+            GpcnetLayout::by_name(&names).draw(3, CorrectedDefects::ALL).expect("enough nodes");
         assert_eq!(draw.groups.len(), 8);
         for (even, odd) in draw.groups[..4].iter().zip(&draw.groups[4..]) {
             assert_eq!(even.congestor, odd.congestor);

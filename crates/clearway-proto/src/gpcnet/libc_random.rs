@@ -1,13 +1,14 @@
 //! The C library's `rand`, bit for bit, and the two ways of shuffling with it.
 //!
 //! # Model
-//! An additive feedback generator over 31 words, `x(i) = x(i-3) + x(i-31)` modulo 2^32, of which all but the lowest bit are
-//! given out. The words come from `x(i) = 16807 x(i-1)` modulo 2^31 - 1; the first 310 results are thrown away.
+//! An additive feedback generator over 31 words, `x(i) = x(i-3) + x(i-31)` modulo 2^32, of which
+//! all but the lowest bit are given out. The words come from `x(i) = 16807 x(i-1)` modulo 2^31 - 1;
+//! the first 310 results are thrown away.
 //!
 //! # Source
-//! GNU C Library manual, "ISO C Random Number Functions" and "BSD Random Number Functions": `rand` is `random` with 128 bytes
-//! of state. The numbers in the tests were printed by a C program on that library. GPCNeT draws with it, so equal
-//! draws need it.
+//! GNU C Library manual, "ISO C Random Number Functions" and "BSD Random Number Functions": `rand`
+//! is `random` with 128 bytes of state. The numbers in the tests were printed by a C program on
+//! that library. GPCNeT draws with it, so equal draws need it.
 //!
 //! # Not here
 //! Randomness of our own choosing: [`crate::base::RandomKey`].
@@ -59,8 +60,8 @@ impl LibcRandom {
         sum >> 1
     }
 
-    /// Puts `list` into random order: as published one cycle through all places (no element stays where it was), mended any
-    /// order, all equally likely but for the bias of a remainder.
+    /// Puts `list` into random order: as published one cycle through all places (no element stays
+    /// where it was), mended any order, all equally likely but for the bias of a remainder.
     pub(super) fn shuffle<T>(&mut self, list: &mut [T], mended: CorrectedDefects) {
         let inclusive = usize::from(mended.has(Defect::Shuffle));
         for i in (1..list.len()).rev() {
@@ -84,14 +85,17 @@ mod tests {
 
     #[test]
     fn next_u31__gives_what_the_c_library_gives() {
-        let one = ([1804289383, 846930886, 1681692777, 1714636915, 1957747793, 424238335], 981914693);
+        let one =
+            ([1804289383, 846930886, 1681692777, 1714636915, 1957747793, 424238335], 981914693);
         assert_eq!(first_and_thousandth(0), one);
         assert_eq!(first_and_thousandth(1), one);
-        let gpcnet = ([1538043900, 16744920, 1648894683, 54958541, 383309599, 300578653], 1012898046);
+        let gpcnet =
+            ([1538043900, 16744920, 1648894683, 54958541, 383309599, 300578653], 1012898046);
         assert_eq!(first_and_thousandth(8_675_309), gpcnet);
         let clock = ([280491303, 626398474, 65378190, 821524244, 1465218044, 821971775], 134050301);
         assert_eq!(first_and_thousandth(1_700_000_000), clock);
-        let negative = ([2058147116, 854483408, 922419988, 286396165, 2068523933, 1172167191], 1047066348);
+        let negative =
+            ([2058147116, 854483408, 922419988, 286396165, 2068523933, 1172167191], 1047066348);
         assert_eq!(first_and_thousandth(3_000_000_000), negative);
     }
 

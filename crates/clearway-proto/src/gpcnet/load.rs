@@ -1,16 +1,17 @@
-//! A congestor from its beginning to its end: a first pass that is timed, then passes until the victims are done.
+//! A congestor from its beginning to its end: a first pass that is timed, then passes until the
+//! victims are done.
 //!
 //! # Model
 //! ```text
 //!    [agree -> line up -> iterate] until the time is over -> wait for all congestors -> [agree -> iterate] until the victims are done
 //! ```
-//! An agreement is asked for before a block of iterations and looked at after it, so that the load does not pause for it. In
-//! the first pass it is the greatest time that a rank of the group has spent; beside the victims, whether all know that the
-//! victims are done.
+//! An agreement is asked for before a block of iterations and looked at after it, so that the load
+//! does not pause for it. In the first pass it is the greatest time that a rank of the group has
+//! spent; beside the victims, whether all know that the victims are done.
 //!
 //! # Source
-//! GPCNeT v1.3. There the congestors look for the end of the victims between passes of up to 256 blocks, here after each block:
-//! the victims see no difference, the run ends sooner.
+//! GPCNeT v1.3. There the congestors look for the end of the victims between passes of up to 256
+//! blocks, here after each block: the victims see no difference, the run ends sooner.
 //!
 //! # Invariants
 //! I1. All ranks of a group make the same number of blocks.
@@ -68,12 +69,23 @@ pub(super) struct LoadRun {
 
 impl LoadRun {
     /// Begins `task`, beside the others of `everyone` if there are any.
-    pub(super) fn begin(task: CongestorTask, everyone: &[Rank], cx: &mut GpcnetContext<'_>) -> Self {
+    pub(super) fn begin(
+        task: CongestorTask,
+        everyone: &[Rank],
+        cx: &mut GpcnetContext<'_>,
+    ) -> Self {
         let me = cx.config.rank;
-        let mended_incast = task.congestor == Congestor::Incast && task.mended.has(Defect::EagerIncast);
-        let settled = if mended_incast { SendCompletion::OnArrival } else { SendCompletion::ByLength };
-        let exchange =
-            IteratedExchange::new(&task.group, task.congestor.message(), settled, CompletionSource::OfWire, cx);
+        let mended_incast =
+            task.congestor == Congestor::Incast && task.mended.has(Defect::EagerIncast);
+        let settled =
+            if mended_incast { SendCompletion::OnArrival } else { SendCompletion::ByLength };
+        let exchange = IteratedExchange::new(
+            &task.group,
+            task.congestor.message(),
+            settled,
+            CompletionSource::OfWire,
+            cx,
+        );
         let iterations = task.congestor.iterations(task.group.len(), task.mended);
         let pattern = match task.congestor {
             Congestor::Alltoall => Some(ExchangePattern::Pairwise),
@@ -87,7 +99,8 @@ impl LoadRun {
         group.start(cx, 0, ReductionOperator::Greatest);
         Self {
             group,
-            everyone: (!everyone.is_empty()).then(|| Reduction::new(ReductionLane::Everyone, everyone, me)),
+            everyone: (!everyone.is_empty())
+                .then(|| Reduction::new(ReductionLane::Everyone, everyone, me)),
             collectors: [Collector::new(iterations), Collector::new(iterations)],
             iterations,
             pattern,
@@ -151,10 +164,12 @@ impl LoadRun {
 
     /// Continues, now that all congestors have made their first pass.
     fn gathered(&mut self, cx: &mut GpcnetContext<'_>) -> bool {
-        let Some(everyone) = self.everyone.as_mut().filter(|everyone| everyone.result().is_some()) else {
+        let Some(everyone) = self.everyone.as_mut().filter(|everyone| everyone.result().is_some())
+        else {
             return false;
         };
-        // This rank does not hold up the end; the round is through when the victims have joined it too.
+        // This rank does not hold up the end; the round is through when the victims have joined it
+        // too.
         everyone.start(cx, 0, ReductionOperator::Sum);
         self.pass = LoadPass::Beside;
         self.group.start(cx, 0, ReductionOperator::Least);
@@ -162,16 +177,16 @@ impl LoadRun {
         true
     }
 
-    /// Continues, now that it is known whether all ranks of the group know that the victims are done.
+    /// Continues, now that it is known whether all ranks of the group know that the victims are
+    /// done.
     fn agreed_beside(&mut self, cx: &mut GpcnetContext<'_>, all_know: u64) {
         if all_know == 1 {
             self.stage = LoadStage::Over;
             return;
         }
-        let knows = self
-            .everyone
-            .as_ref()
-            .is_some_and(|everyone| everyone.round() == VICTIMS_DONE && everyone.result().is_some());
+        let knows = self.everyone.as_ref().is_some_and(|everyone| {
+            everyone.round() == VICTIMS_DONE && everyone.result().is_some()
+        });
         self.group.start(cx, u64::from(knows), ReductionOperator::Least);
         self.iterate(cx);
     }

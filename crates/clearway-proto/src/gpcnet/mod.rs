@@ -1,15 +1,18 @@
-//! GPCNeT's own tests, as published or mended: eight tests of a network, three of them beside four congestors.
+//! GPCNeT's own tests, as published or mended: eight tests of a network, three of them beside four
+//! congestors.
 //!
 //! # Model
-//! A run is a list of tests. For each, whoever conducts gives every rank its [`Task`] and collects its [`GpcnetRecord`]; everything in
-//! between (rings, barriers, agreements about time, the hand-over between victims and congestors) happens among the ranks, over
-//! the wire that is measured, as in the original. [`Summary`] makes the figures of records, [`NetworkReport`] and
+//! A run is a list of tests. For each, whoever conducts gives every rank its [`Task`] and collects
+//! its [`GpcnetRecord`]; everything in between (rings, barriers, agreements about time, the
+//! hand-over between victims and congestors) happens among the ranks, over the wire that is
+//! measured, as in the original. [`Summary`] makes the figures of records, [`NetworkReport`] and
 //! [`LoadReport`] the tables, [`PrintedRun`] reads tables that either program printed.
 //!
 //! # Source
-//! GPCNeT v1.3 (Chunduri, Groves, Mendygral et al., "GPCNeT: designing a benchmark suite for inducing and measuring contention
-//! in HPC networks", SC 2019): tests, sizes, loop counts, draws, statistics and layout of the tables are facts of that
-//! program. Its defects are mended unless they are asked for: [`Defect`].
+//! GPCNeT v1.3 (Chunduri, Groves, Mendygral et al., "GPCNeT: designing a benchmark suite for
+//! inducing and measuring contention in HPC networks", SC 2019): tests, sizes, loop counts, draws,
+//! statistics and layout of the tables are facts of that program. Its defects are mended unless
+//! they are asked for: [`Defect`].
 //!
 //! # Invariants
 //! I1. The same seed gives the groups and rings of the original, as published.

@@ -2,13 +2,16 @@
 //!
 //! # Invariants
 //! I1. A frame of another test changes nothing but the count of strangers.
-//! I2. A rank whose test is over goes on answering until it gets another task: nobody waits for one that has left.
+//! I2. A rank whose test is over goes on answering until it gets another task: nobody waits for one
+//!     that has left.
 //! I3. A test that the wire cannot carry ends at once, with the reason in its record.
 //!
 //! # Not here
 //! What the parts do: `course` (victims), `load` (congestors), `exchange` (one iteration).
 
-use super::context::{GpcnetConfig, GpcnetContext, GpcnetEvent, GpcnetLabel, GpcnetPurpose, TestFailure};
+use super::context::{
+    GpcnetConfig, GpcnetContext, GpcnetEvent, GpcnetLabel, GpcnetPurpose, TestFailure,
+};
 use super::exchange::IteratedExchange;
 use super::frame::GpcnetFrame;
 use super::load::LoadRun;
@@ -92,9 +95,11 @@ impl TestRole {
         let (resent, wrong) = (self.exchange().channels.resent, self.exchange().wrong);
         let record = GpcnetRecord { resent, wrong, ..GpcnetRecord::default() };
         match self {
-            Self::Victim(course) => {
-                GpcnetRecord { ranks: course.ranks() as u32, times: course.collector.take(), ..record }
-            }
+            Self::Victim(course) => GpcnetRecord {
+                ranks: course.ranks() as u32,
+                times: course.collector.take(),
+                ..record
+            },
             Self::Congestor(load) => GpcnetRecord {
                 ranks: load.ranks() as u32,
                 times: load.collectors[0].take(),
@@ -125,14 +130,19 @@ impl GpcnetNode {
         };
         if let Some(failure) = TestFailure::without(needs, self.config.operations) {
             self.running = None;
-            self.finished = Some(GpcnetRecord { number, failure: Some(failure), ..GpcnetRecord::default() });
+            self.finished =
+                Some(GpcnetRecord { number, failure: Some(failure), ..GpcnetRecord::default() });
             out.notify(GpcnetEvent::Over { number });
             return More::No;
         }
         let mut cx = GpcnetContext { now, config: &self.config, number, class, body_max, out };
         let part = match work {
-            TaskKind::Victim(victim) => TestRole::Victim(TestRun::begin(victim, &everyone, &mut cx)),
-            TaskKind::Congestor(congestor) => TestRole::Congestor(LoadRun::begin(congestor, &everyone, &mut cx)),
+            TaskKind::Victim(victim) => {
+                TestRole::Victim(TestRun::begin(victim, &everyone, &mut cx))
+            }
+            TaskKind::Congestor(congestor) => {
+                TestRole::Congestor(LoadRun::begin(congestor, &everyone, &mut cx))
+            }
         };
         self.running = Some(RunningTest { number, class, body_max, part, foreign: 0, told: false });
         self.go_on(now, out)
@@ -157,7 +167,8 @@ impl GpcnetNode {
         if let Some(running) = self.running.as_mut().filter(|running| !running.told) {
             running.told = true;
             let (number, foreign) = (running.number, running.foreign);
-            self.finished = Some(GpcnetRecord { number, failure, foreign, ..running.part.record() });
+            self.finished =
+                Some(GpcnetRecord { number, failure, foreign, ..running.part.record() });
             out.notify(GpcnetEvent::Over { number });
         }
     }
@@ -225,7 +236,9 @@ impl RunningTest {
     ) {
         let (mut cx, part) = self.context(now, config, out);
         match frame {
-            GpcnetFrame::Step { lane, round, step, value, answer } if lane != ReductionLane::Slice as u8 => {
+            GpcnetFrame::Step { lane, round, step, value, answer }
+                if lane != ReductionLane::Slice as u8 =>
+            {
                 if let Some(lane) = part.lane(usize::from(lane)) {
                     lane.arrival(&mut cx, from, round, step, value, answer);
                 }

@@ -1,8 +1,9 @@
 //! Reads tables that GPCNeT or Clearway printed, and lays two runs side by side.
 //!
 //! # Model
-//! A line that begins with `|` is a title (one cell), a line of column names (its first cell is `Name`), or a row. What
-//! other lines say is passed over, so a whole job's output can be given. A figure of `-`, `nan` or `inf` is read as none.
+//! A line that begins with `|` is a title (one cell), a line of column names (its first cell is
+//! `Name`), or a row. What other lines say is passed over, so a whole job's output can be given. A
+//! figure of `-`, `nan` or `inf` is read as none.
 //!
 //! # Invariants
 //! I1. Any text gives a result or an error, never a panic; no more than [`ROWS_MAX`] rows are kept.
@@ -91,9 +92,14 @@ impl PrintedRun {
             };
             let cells: Vec<&str> = inner.split('|').map(str::trim).collect();
             match cells.as_slice() {
-                [title] => (table, columns) = (title.split_whitespace().collect::<Vec<_>>().join(" "), Vec::new()),
+                [title] => {
+                    (table, columns) =
+                        (title.split_whitespace().collect::<Vec<_>>().join(" "), Vec::new())
+                }
                 ["Name", "Congestion Impact Factor"] => {}
-                ["Name" | "", names @ ..] => columns = names.iter().map(|name| (*name).to_owned()).collect(),
+                ["Name" | "", names @ ..] => {
+                    columns = names.iter().map(|name| (*name).to_owned()).collect()
+                }
                 [name, figures @ ..] if figures.len() == columns.len() => {
                     if rows.len() == ROWS_MAX {
                         return Err(PrintedError::TooLong);
@@ -106,8 +112,8 @@ impl PrintedRun {
         if rows.is_empty() { Err(PrintedError::NoTable) } else { Ok(Self { rows }) }
     }
 
-    /// Returns the row of this run that shows the same as `row` of another. The wide form has a table for each test beside congestors,
-    /// the narrow one a table for all of them.
+    /// Returns the row of this run that shows the same as `row` of another. The wide form has a
+    /// table for each test beside congestors, the narrow one a table for all of them.
     fn twin_of(&self, row: &PrintedRow) -> Option<&PrintedRow> {
         let test = |table: &str| table.split(" (").next().unwrap_or_default().to_owned();
         let named = || self.rows.iter().filter(|twin| twin.name == row.name);
@@ -115,7 +121,8 @@ impl PrintedRun {
         exact.or_else(|| named().find(|twin| test(&twin.table) == test(&row.table)))
     }
 
-    /// Compares this run, called `ours`, and `other`, called `theirs`: rows of both, and what `ours` is of `theirs`.
+    /// Compares this run, called `ours`, and `other`, called `theirs`: rows of both, and what
+    /// `ours` is of `theirs`.
     ///
     /// Columns that only one of them has are left out; rows that only one has show `-`.
     pub fn beside(&self, other: &Self, ours: &str, theirs: &str) -> String {
@@ -132,7 +139,9 @@ impl PrintedRun {
             let twin = other.twin_of(row);
             for (column, figure) in &row.figures {
                 let twin = twin.and_then(|twin| twin.figure(column));
-                let shown = |figure: Option<f64>| figure.map_or("-".to_owned(), |figure| format!("{figure:.1}"));
+                let shown = |figure: Option<f64>| {
+                    figure.map_or("-".to_owned(), |figure| format!("{figure:.1}"))
+                };
                 let ratio = figure.zip(twin).filter(|(_, b)| *b != 0.0).map(|(a, b)| a / b);
                 let ratio = ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}"));
                 text += &format!(
@@ -174,10 +183,19 @@ mod tests {
         assert_eq!(short.rows.len(), 9);
         assert_eq!(short.rows[1].table, "Isolated Network Tests");
         assert_eq!(short.rows[1].name, "RR Two-sided BW+Sync (131072 B)");
-        assert_eq!([short.rows[1].figure("Avg"), short.rows[1].figure("99%")], [Some(203.4), Some(207.8)]);
+        assert_eq!(
+            [short.rows[1].figure("Avg"), short.rows[1].figure("99%")],
+            [Some(203.4), Some(207.8)]
+        );
         assert_eq!(short.rows[1].unit, "MiB/s/rank");
-        assert_eq!(short.rows[6].table, "Network Tests running with Congestion Tests - Key Results");
-        assert_eq!([short.rows[6].figure("Avg"), short.rows[6].figure("99%")], [Some(3.9), Some(3.8)]);
+        assert_eq!(
+            short.rows[6].table,
+            "Network Tests running with Congestion Tests - Key Results"
+        );
+        assert_eq!(
+            [short.rows[6].figure("Avg"), short.rows[6].figure("99%")],
+            [Some(3.9), Some(3.8)]
+        );
         assert_eq!(short.rows[6].unit, "X");
         let long = PrintedRun::parse(LOAD_LONG).expect("a run");
         assert_eq!(long.rows.len(), 3 + 4 + 15 + 3);
@@ -189,7 +207,8 @@ mod tests {
         assert_eq!(PrintedRun::parse("mpirun: not found\n"), Err(PrintedError::NoTable));
         let refusal = "ERROR: this application must be run on at least 10 nodes\n";
         assert_eq!(PrintedRun::parse(refusal), Err(PrintedError::Refused));
-        let endless = "| T |\n| Name | Avg | Units |\n".to_owned() + &"| a | 1 | s |\n".repeat(ROWS_MAX + 1);
+        let endless =
+            "| T |\n| Name | Avg | Units |\n".to_owned() + &"| a | 1 | s |\n".repeat(ROWS_MAX + 1);
         assert_eq!(PrintedRun::parse(&endless), Err(PrintedError::TooLong));
     }
 
@@ -200,17 +219,28 @@ mod tests {
         let text = PrintedRun::parse(LOAD).expect("a run").beside(&theirs, "here", "cluster");
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "Isolated Network Tests");
-        assert_eq!(lines[2], "         RR Two-sided Lat (8 B)         Avg      103.4     206.8    0.50  usec");
-        assert_eq!(lines[3], "         RR Two-sided Lat (8 B)         99%      107.8         -       -  usec");
+        assert_eq!(
+            lines[2],
+            "         RR Two-sided Lat (8 B)         Avg      103.4     206.8    0.50  usec"
+        );
+        assert_eq!(
+            lines[3],
+            "         RR Two-sided Lat (8 B)         99%      107.8         -       -  usec"
+        );
     }
 
     #[test]
     fn beside__finds_a_row_in_the_other_form() {
-        let (short, long) = (PrintedRun::parse(LOAD).expect("a run"), PrintedRun::parse(LOAD_LONG).expect("a run"));
+        let (short, long) =
+            (PrintedRun::parse(LOAD).expect("a run"), PrintedRun::parse(LOAD_LONG).expect("a run"));
         let text = short.beside(&long, "a", "b");
-        assert!(text.lines().filter(|line| line.contains(" B)")).all(|line| line.contains(" 1.00  ")), "{text}");
         assert!(
-            long.beside(&short, "a", "b").contains("Multiple Allreduce (8 B)         Avg      603.4     603.4    1.00")
+            text.lines().filter(|line| line.contains(" B)")).all(|line| line.contains(" 1.00  ")),
+            "{text}"
+        );
+        assert!(
+            long.beside(&short, "a", "b")
+                .contains("Multiple Allreduce (8 B)         Avg      603.4     603.4    1.00")
         );
     }
 

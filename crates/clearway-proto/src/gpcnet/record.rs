@@ -1,7 +1,8 @@
 //! What one rank records of one test: every timed iteration, and every ring.
 //!
 //! # Invariants
-//! I1. The spectrum holds every timed iteration, exactly: all statistics of the published benchmark can be made of it.
+//! I1. The spectrum holds every timed iteration, exactly: all statistics of the published benchmark
+//!     can be made of it.
 
 use alloc::vec::Vec;
 
@@ -38,7 +39,8 @@ impl DurationCounts {
 /// Timed iterations of one loop.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Times {
-    /// How long all iterations of each ring took together, ring after ring; of each measurement where there are no rings.
+    /// How long all iterations of each ring took together, ring after ring; of each measurement
+    /// where there are no rings.
     pub blocks: Vec<Nanos>,
     /// Iterations of each block.
     pub iterations: u32,
@@ -112,10 +114,18 @@ mod tests {
 
     #[test]
     fn record__survives_json() {
-        let times =
-            Times { blocks: [Nanos(9)].into(), iterations: 2, spectrum: DurationCounts::from_samples([4, 5].into()) };
-        let record =
-            GpcnetRecord { number: 3, failure: Some(TestFailure::NoRead), ranks: 4, times, ..GpcnetRecord::default() };
+        let times = Times {
+            blocks: [Nanos(9)].into(),
+            iterations: 2,
+            spectrum: DurationCounts::from_samples([4, 5].into()),
+        };
+        let record = GpcnetRecord {
+            number: 3,
+            failure: Some(TestFailure::NoRead),
+            ranks: 4,
+            times,
+            ..GpcnetRecord::default()
+        };
         let text = serde_json::to_string(&record).expect("a record is JSON");
         assert_eq!(serde_json::from_str::<GpcnetRecord>(&text).expect("and back"), record);
     }

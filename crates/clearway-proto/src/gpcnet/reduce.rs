@@ -1,13 +1,17 @@
-//! Sums, least and greatest of one number a rank, by recursive doubling, on a wire that may lose messages.
+//! Sums, least and greatest of one number a rank, by recursive doubling, on a wire that may lose
+//! messages.
 //!
 //! # Model
-//! Ranks exchange partial results by the steps of a reduction (`base`): what MPI does for 8 bytes. A rank that waits sends its latest
-//! message again after a time-out and asks for an answer; a rank that has that message already sends again what the asker must have missed. Several
-//! reductions run side by side on *lanes*.
+//! Ranks exchange partial results by the steps of a reduction (`base`): what MPI does for 8 bytes.
+//! A rank that waits sends its latest message again after a time-out and asks for an answer; a rank
+//! that has that message already sends again what the asker must have missed. Several reductions
+//! run side by side on *lanes*.
 //!
 //! # Invariants
-//! I1. Every value enters the result once: messages are known by (round, step), and a step's value is taken once.
-//! I2. A partner is at most one round ahead, so the values of one round in advance are all that is kept.
+//! I1. Every value enters the result once: messages are known by (round, step), and a step's value
+//!     is taken once.
+//! I2. A partner is at most one round ahead, so the values of one round in advance are all that is
+//!     kept.
 
 use alloc::vec::Vec;
 
@@ -76,7 +80,8 @@ pub(super) struct Reduction {
     round: ReductionRound,
     previous: ReductionRound,
     early: [Option<u64>; STEPS_MAX],
-    /// How long rounds take. Ranks come to a barrier when they are ready, so it only shortens the first time-out.
+    /// How long rounds take. Ranks come to a barrier when they are ready, so it only shortens the
+    /// first time-out.
     trip: RoundTrip,
     timeout: Nanos,
     timeout_at: Option<LocalNs>,
@@ -105,7 +110,12 @@ impl Reduction {
     }
 
     /// Begins the next round.
-    pub(super) fn start(&mut self, cx: &mut GpcnetContext<'_>, value: u64, fold: ReductionOperator) {
+    pub(super) fn start(
+        &mut self,
+        cx: &mut GpcnetContext<'_>,
+        value: u64,
+        fold: ReductionOperator,
+    ) {
         let heard = core::mem::replace(&mut self.early, [None; STEPS_MAX]);
         let next = ReductionRound::new(self.round.number.wrapping_add(1), value, heard);
         self.previous = core::mem::replace(&mut self.round, next);
@@ -224,7 +234,8 @@ impl Reduction {
         if from.is_some() {
             let Some(value) = self.round.heard[step] else { return false };
             let is_result = step + 1 == steps;
-            self.round.value = if is_result { value } else { self.fold.apply(self.round.value, value) };
+            self.round.value =
+                if is_result { value } else { self.fold.apply(self.round.value, value) };
         }
         self.round.step += 1;
         true
@@ -235,16 +246,32 @@ impl Reduction {
         self.send(cx, step, self.round, StepAnswer::Given);
     }
 
-    fn send(&self, cx: &mut GpcnetContext<'_>, step: usize, round: ReductionRound, answer: StepAnswer) {
+    fn send(
+        &self,
+        cx: &mut GpcnetContext<'_>,
+        step: usize,
+        round: ReductionRound,
+        answer: StepAnswer,
+    ) {
         if let (Some(to), Some(value)) = (self.partner(step), round.sent[step]) {
-            let frame =
-                GpcnetFrame::Step { lane: self.lane as u8, round: round.number, step: step as u8, value, answer };
-            let label = GpcnetLabel { purpose: GpcnetPurpose::Step, place: self.lane as usize, sequence: 0 };
+            let frame = GpcnetFrame::Step {
+                lane: self.lane as u8,
+                round: round.number,
+                step: step as u8,
+                value,
+                answer,
+            };
+            let label = GpcnetLabel {
+                purpose: GpcnetPurpose::Step,
+                place: self.lane as usize,
+                sequence: 0,
+            };
             cx.send(to, frame, 0, Some(label));
         }
     }
 
-    /// Answers the partner of `step`, which asks: it missed this rank's message of that step, or the result if it is an outer rank.
+    /// Answers the partner of `step`, which asks: it missed this rank's message of that step, or
+    /// the result if it is an outer rank.
     fn send_again_to(&self, cx: &mut GpcnetContext<'_>, step: usize, round: ReductionRound) {
         self.send(cx, if step == 0 { self.steps() - 1 } else { step }, round, StepAnswer::Given);
     }

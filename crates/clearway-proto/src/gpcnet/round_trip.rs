@@ -1,12 +1,15 @@
-//! How long a message and its confirmation take, and from that how long to wait before it counts as lost.
+//! How long a message and its confirmation take, and from that how long to wait before it counts as
+//! lost.
 //!
 //! # Model
-//! One message at a time is timed. A confirmation in time changes a smoothed round trip and its variation; the time-out is the one
-//! and four times the other. One that did not come in time doubles the time-out, until a message that was sent once only is confirmed again: the
+//! One message at a time is timed. A confirmation in time changes a smoothed round trip and its
+//! variation; the time-out is the one and four times the other. One that did not come in time
+//! doubles the time-out, until a message that was sent once only is confirmed again: the
 //! confirmation of one that was repeated may be that of either, and teaches nothing.
 //!
 //! # Source
-//! RFC 6298: weights (2.3), doubling (5.5), Karn's rule (3). Its least and first time-outs, of a second, are those of the internet.
+//! RFC 6298: weights (2.3), doubling (5.5), Karn's rule (3). Its least and first time-outs, of a
+//! second, are those of the internet.
 //!
 //! # Invariants
 //! I1. A time-out is never less than [`LEAST`] nor more than [`MOST`].
@@ -17,8 +20,8 @@ use crate::base::{LocalNs, Nanos, Smoothed};
 pub(super) const FIRST: Nanos = Nanos::from_millis(25);
 /// Four full queues of 100 packets at 25 Mb/s.
 pub(super) const MOST: Nanos = Nanos::from_millis(200);
-/// A peer whose processor went to somebody else for a slice is late and has lost nothing: slices of Linux are about 3 ms and end
-/// with a tick, every 4 ms where there are 250 a second.
+/// A peer whose processor went to somebody else for a slice is late and has lost nothing: slices of
+/// Linux are about 3 ms and end with a tick, every 4 ms where there are 250 a second.
 pub(super) const LEAST: Nanos = Nanos::from_millis(4);
 
 /// What was learned of the way to one peer and back.
@@ -53,7 +56,8 @@ impl RoundTrip {
         }
     }
 
-    /// Forgets what is timed: it did not leave, or its confirmation will not tell which of two was confirmed.
+    /// Forgets what is timed: it did not leave, or its confirmation will not tell which of two was
+    /// confirmed.
     pub(super) fn forget(&mut self) {
         self.timed = None;
     }
@@ -112,7 +116,11 @@ mod tests {
         trip.sent(1, LocalNs(0));
         trip.missed();
         trip.confirmed(2, LocalNs(90 * MS));
-        assert_eq!(trip.timeout(), LEAST.times(2), "the confirmation of a repeated message teaches nothing");
+        assert_eq!(
+            trip.timeout(),
+            LEAST.times(2),
+            "the confirmation of a repeated message teaches nothing"
+        );
         round(&mut trip, 2, Nanos(MS));
         assert_eq!(trip.timeout(), LEAST);
     }

@@ -1,13 +1,15 @@
-//! The figures of a test: from the records of all its ranks to six numbers, and from two tests to an impact factor.
+//! The figures of a test: from the records of all its ranks to six numbers, and from two tests to
+//! an impact factor.
 //!
 //! # Model
-//! A *ring value* is the mean of one rank over one ring (over all iterations where there are no rings); a *sample* is one
-//! iteration of one rank. Avg is the mean of all ring values; Avg(Worst) the mean over rings of the worst rank's. 99% is what 99
-//! in 100 samples are at least as good as.
+//! A *ring value* is the mean of one rank over one ring (over all iterations where there are no
+//! rings); a *sample* is one iteration of one rank. Avg is the mean of all ring values; Avg(Worst)
+//! the mean over rings of the worst rank's. 99% is what 99 in 100 samples are at least as good as.
 //!
-//! As published, Min and Max are those of ring values, quantiles are read from 100,000 equal steps between the least and the
-//! greatest sample, and an impact factor is the ratio of two numbers as printed. Mended, Min and Max are those of samples, a
-//! quantile is a sample, and the ratio is that of the numbers.
+//! As published, Min and Max are those of ring values, quantiles are read from 100,000 equal steps
+//! between the least and the greatest sample, and an impact factor is the ratio of two numbers as
+//! printed. Mended, Min and Max are those of samples, a quantile is a sample, and the ratio is that
+//! of the numbers.
 //!
 //! # Source
 //! GPCNeT v1.3.
@@ -41,21 +43,35 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Creates a `Summary` of `test`, from the records of all its ranks; `None` when there is no sample.
-    pub fn from_test(test: Test, records: &[&GpcnetRecord], mended: CorrectedDefects) -> Option<Self> {
-        let parts: Vec<RankTimes<'_>> =
-            records.iter().map(|record| RankTimes { ranks: record.ranks, times: &record.times }).collect();
+    /// Creates a `Summary` of `test`, from the records of all its ranks; `None` when there is no
+    /// sample.
+    pub fn from_test(
+        test: Test,
+        records: &[&GpcnetRecord],
+        mended: CorrectedDefects,
+    ) -> Option<Self> {
+        let parts: Vec<RankTimes<'_>> = records
+            .iter()
+            .map(|record| RankTimes { ranks: record.ranks, times: &record.times })
+            .collect();
         let figure = |time, ranks| test.figure(time, ranks);
         summarise(&parts, &figure, HasRings::from_test(test), test.unit(), mended)
     }
 
-    /// Creates a `Summary` of `congestor`: beside the victims, or of its first pass if the defect is kept or there was no other. MiB a second and
-    /// rank, roots left out.
-    pub fn from_congestor(congestor: Congestor, records: &[&GpcnetRecord], mended: CorrectedDefects) -> Option<Self> {
-        let early = !mended.has(Defect::EarlyFigures) || records.iter().all(|record| record.beside.blocks.is_empty());
+    /// Creates a `Summary` of `congestor`: beside the victims, or of its first pass if the defect
+    /// is kept or there was no other. MiB a second and rank, roots left out.
+    pub fn from_congestor(
+        congestor: Congestor,
+        records: &[&GpcnetRecord],
+        mended: CorrectedDefects,
+    ) -> Option<Self> {
+        let early = !mended.has(Defect::EarlyFigures)
+            || records.iter().all(|record| record.beside.blocks.is_empty());
         let times = |record| if early { first_pass(record) } else { beside_victims(record) };
-        let parts: Vec<RankTimes<'_>> =
-            records.iter().map(|record| RankTimes { ranks: record.ranks, times: times(record) }).collect();
+        let parts: Vec<RankTimes<'_>> = records
+            .iter()
+            .map(|record| RankTimes { ranks: record.ranks, times: times(record) })
+            .collect();
         let figure = |time, ranks| congestor.figure(time, ranks);
         summarise(&parts, &figure, HasRings::None, Unit::Rate, mended)
     }
@@ -89,7 +105,11 @@ impl HasRings {
 }
 
 /// Returns the ring values of one rank.
-fn ring_values(part: &RankTimes<'_>, figure: &dyn Fn(f64, usize) -> f64, rings: HasRings) -> Vec<f64> {
+fn ring_values(
+    part: &RankTimes<'_>,
+    figure: &dyn Fn(f64, usize) -> f64,
+    rings: HasRings,
+) -> Vec<f64> {
     let Times { blocks, iterations, .. } = part.times;
     let mean = |time: f64, blocks: usize| {
         figure(time / (blocks as f64 * f64::from((*iterations).max(1))), part.ranks as usize)
@@ -114,13 +134,15 @@ fn summarise(
     let mut samples: Vec<(f64, u64)> = Vec::new();
     for part in parts {
         // A message that began and ended within a tick of the clock took a tick at most.
-        let value = |(time, n): (u64, u32)| (figure(time.max(1) as f64, part.ranks as usize), u64::from(n));
+        let value =
+            |(time, n): (u64, u32)| (figure(time.max(1) as f64, part.ranks as usize), u64::from(n));
         samples.extend(part.times.spectrum.iter().map(value));
     }
     samples.sort_by(|a, b| a.0.total_cmp(&b.0));
     let values: Vec<Vec<f64>> = parts.iter().map(|part| ring_values(part, figure, rings)).collect();
     let values: Vec<Vec<f64>> = values.into_iter().filter(|values| !values.is_empty()).collect();
-    let (count, first, last) = (values.iter().map(Vec::len).min()?, samples.first()?.0, samples.last()?.0);
+    let (count, first, last) =
+        (values.iter().map(Vec::len).min()?, samples.first()?.0, samples.last()?.0);
     let column = |ring: usize| values.iter().map(move |values| values[ring]);
     let least = |ring| column(ring).fold(f64::INFINITY, f64::min);
     let greatest = |ring| column(ring).fold(f64::NEG_INFINITY, f64::max);
@@ -134,7 +156,11 @@ fn summarise(
         )
     };
     let quantile = |fraction: f64| {
-        if mended.has(Defect::EqualSteps) { exact(&samples, fraction, unit) } else { stepped(&samples, fraction, unit) }
+        if mended.has(Defect::EqualSteps) {
+            exact(&samples, fraction, unit)
+        } else {
+            stepped(&samples, fraction, unit)
+        }
     };
     Some(Summary {
         min,
@@ -165,7 +191,9 @@ fn exact(samples: &[(f64, u64)], fraction: f64, unit: Unit) -> f64 {
 
 /// Returns the same, read from equal steps between the extremes of `samples`.
 fn stepped(samples: &[(f64, u64)], fraction: f64, unit: Unit) -> f64 {
-    let (Some((least, _)), Some((greatest, _))) = (samples.first(), samples.last()) else { return f64::NAN };
+    let (Some((least, _)), Some((greatest, _))) = (samples.first(), samples.last()) else {
+        return f64::NAN;
+    };
     let width = (greatest - least) / (STEPS - 1) as f64;
     let count: u64 = samples.iter().map(|(_, n)| n).sum();
     let target = (fraction * count as f64) as u64;
@@ -181,7 +209,11 @@ fn stepped(samples: &[(f64, u64)], fraction: f64, unit: Unit) -> f64 {
     };
     // A target of nothing is met by the first step, whether there is a sample in it or not.
     if unit == Unit::Usec {
-        let step = if target == 0 { Some(0) } else { samples.iter().find_map(|(v, n)| reached(step_of(*v), *n)) };
+        let step = if target == 0 {
+            Some(0)
+        } else {
+            samples.iter().find_map(|(v, n)| reached(step_of(*v), *n))
+        };
         step.map_or(f64::NAN, |step| edge(step + 1))
     } else {
         let step = if target == 0 {
@@ -204,9 +236,18 @@ pub struct Impact {
 
 impl Impact {
     /// Creates an `Impact` of figures in `unit`: isolated and congested.
-    pub fn new(unit: Unit, isolated: &Summary, congested: &Summary, mended: CorrectedDefects) -> Self {
+    pub fn new(
+        unit: Unit,
+        isolated: &Summary,
+        congested: &Summary,
+        mended: CorrectedDefects,
+    ) -> Self {
         let kept = |value: f64| {
-            if mended.has(Defect::RoundedImpact) { value } else { format!("{value:.1}").parse().unwrap_or(value) }
+            if mended.has(Defect::RoundedImpact) {
+                value
+            } else {
+                format!("{value:.1}").parse().unwrap_or(value)
+            }
         };
         let ratio = |isolated: f64, congested: f64| {
             let (isolated, congested) = (kept(isolated), kept(congested));
@@ -225,23 +266,32 @@ mod tests {
     fn rank(samples: [u64; 4]) -> GpcnetRecord {
         let ns = samples.map(|us| us * 2_000);
         let blocks = [Nanos(ns[0] + ns[1]), Nanos(ns[2] + ns[3])].into();
-        let times = Times { blocks, iterations: 2, spectrum: DurationCounts::from_samples(ns.into()) };
+        let times =
+            Times { blocks, iterations: 2, spectrum: DurationCounts::from_samples(ns.into()) };
         GpcnetRecord { ranks: 2, times, ..GpcnetRecord::default() }
     }
 
     #[test]
     fn of_test__means_extremes_and_worst_of_two_ranks() {
         let (a, b) = (rank([1, 3, 5, 7]), rank([2, 2, 10, 10]));
-        let published = Summary::from_test(Test::Latency, &[&a, &b], CorrectedDefects::NONE).expect("samples");
+        let published =
+            Summary::from_test(Test::Latency, &[&a, &b], CorrectedDefects::NONE).expect("samples");
         // Ring values: 2 and 6, 2 and 10.
-        assert_eq!([published.min, published.max, published.avg, published.avg_worst], [2.0, 10.0, 5.0, 6.0]);
-        let mended = Summary::from_test(Test::Latency, &[&a, &b], CorrectedDefects::ALL).expect("samples");
+        assert_eq!(
+            [published.min, published.max, published.avg, published.avg_worst],
+            [2.0, 10.0, 5.0, 6.0]
+        );
+        let mended =
+            Summary::from_test(Test::Latency, &[&a, &b], CorrectedDefects::ALL).expect("samples");
         assert_eq!([mended.min, mended.max, mended.avg, mended.p99], [1.0, 10.0, 5.0, 10.0]);
     }
 
     #[test]
     fn of_test__without_samples_is_none() {
-        assert_eq!(Summary::from_test(Test::Latency, &[&GpcnetRecord::default()], CorrectedDefects::ALL), None);
+        assert_eq!(
+            Summary::from_test(Test::Latency, &[&GpcnetRecord::default()], CorrectedDefects::ALL),
+            None
+        );
     }
 
     #[test]
@@ -254,7 +304,8 @@ mod tests {
 
     #[test]
     fn stepped__one_outlier_blurs_it_by_its_step() {
-        // 999 samples of 1 and one of 100,000: a step is 1, so 99% reads as the upper edge of the first step.
+        // 999 samples of 1 and one of 100,000: a step is 1, so 99% reads as the upper edge of the
+        // first step.
         let samples = [(1.0, 999), (100_000.0, 1)];
         assert_eq!(stepped(&samples, 0.99, Unit::Usec), 2.0);
         assert_eq!(exact(&samples, 0.99, Unit::Usec), 1.0);
@@ -270,7 +321,8 @@ mod tests {
 
     #[test]
     fn impact__as_published_is_a_ratio_of_rounded_numbers() {
-        let summary = |avg| Summary { min: avg, max: avg, avg, avg_worst: avg, p99: avg, p999: avg };
+        let summary =
+            |avg| Summary { min: avg, max: avg, avg, avg_worst: avg, p99: avg, p999: avg };
         let impact = |unit, mended| Impact::new(unit, &summary(0.14), &summary(0.26), mended).avg;
         assert_eq!(impact(Unit::Usec, CorrectedDefects::NONE), 0.3 / 0.1);
         assert_eq!(impact(Unit::Usec, CorrectedDefects::ALL), 0.26 / 0.14);

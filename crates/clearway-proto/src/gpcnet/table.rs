@@ -1,8 +1,9 @@
 //! The tables, character for character as the published benchmark prints them.
 //!
 //! # Model
-//! The short form is 80 columns wide, the long one 140. A row that could not be measured has `-` in place of its figures, which
-//! the original never prints, and its reason stands below the tables, with everything else that the original does not say.
+//! The short form is 80 columns wide, the long one 140. A row that could not be measured has `-` in
+//! place of its figures, which the original never prints, and its reason stands below the tables,
+//! with everything else that the original does not say.
 //!
 //! # Source
 //! GPCNeT v1.3: widths, titles, legends and the places of blank lines.
@@ -82,7 +83,8 @@ impl Detail {
                 summary.map_or([None; 6], all).into()
             }
         };
-        let cells: String = figures.into_iter().map(|figure| format!(" {:>12} |", shown(figure))).collect();
+        let cells: String =
+            figures.into_iter().map(|figure| format!(" {:>12} |", shown(figure))).collect();
         format!("| {name:>31.31} |{cells} {:>12.12} |\n{}", unit.name(), self.inner_bar())
     }
 }
@@ -121,7 +123,8 @@ impl NetworkReport {
     pub fn text(&self, detail: Detail) -> String {
         let Self { ranks, nodes, rows } = self;
         let natural = "   Nat = natural ring communication pattern\n";
-        let mut text = format!("Network Tests v{VERSION}\n  Test with {ranks} MPI ranks ({nodes} nodes)\n\n");
+        let mut text =
+            format!("Network Tests v{VERSION}\n  Test with {ranks} MPI ranks ({nodes} nodes)\n\n");
         text += &format!("{LEGEND}{natural}{LEGEND_END}");
         text += &isolated(rows, detail);
         text
@@ -176,7 +179,9 @@ impl LoadReport {
             let summaries = alone.summary.as_ref().zip(beside.row.summary.as_ref());
             (
                 alone.of,
-                summaries.map(|(alone_is, beside_is)| Impact::new(alone.of.unit(), alone_is, beside_is, self.mended)),
+                summaries.map(|(alone_is, beside_is)| {
+                    Impact::new(alone.of.unit(), alone_is, beside_is, self.mended)
+                }),
             )
         };
         self.isolated.iter().zip(&self.congested).map(impact).collect()
@@ -185,7 +190,10 @@ impl LoadReport {
     /// Returns the text that the original would print.
     pub fn text(&self, detail: Detail) -> String {
         let nodes = self.victim_nodes + self.congestor_nodes;
-        let mut text = format!("NetworkLoad Tests v{VERSION}\n  Test with {} MPI ranks ({nodes} nodes)\n", self.ranks);
+        let mut text = format!(
+            "NetworkLoad Tests v{VERSION}\n  Test with {} MPI ranks ({nodes} nodes)\n",
+            self.ranks
+        );
         text += &format!("  {} nodes running Network Tests\n", self.victim_nodes);
         let each = self.congestor_nodes / Congestor::ALL.len();
         text += &format!(
@@ -212,11 +220,17 @@ impl LoadReport {
     fn congested_long(&self) -> String {
         let detail = Detail::Long;
         let rows = |congestors: &[TableRow<Congestor>]| -> String {
-            congestors.iter().map(|row| detail.row(row.of.name(), Unit::Rate, row.summary.as_ref())).collect()
+            congestors
+                .iter()
+                .map(|row| detail.row(row.of.name(), Unit::Rate, row.summary.as_ref()))
+                .collect()
         };
         let mut text = detail.head(55, "Isolated Congestion Tests") + &rows(&self.congestors);
         for CongestedTest { row, congestors } in &self.congested {
-            let title = format!("Network Tests running with Congestion Tests ({:>20} Network Test)", row.of.title());
+            let title = format!(
+                "Network Tests running with Congestion Tests ({:>20} Network Test)",
+                row.of.title()
+            );
             text += &detail.head(28, &title);
             text += &detail.row(&row.of.name(), row.of.unit(), row.summary.as_ref());
             text += &rows(congestors);
@@ -226,7 +240,8 @@ impl LoadReport {
 
     fn key_results(&self) -> String {
         let bar = |columns: &[usize]| -> String {
-            let columns: String = columns.iter().map(|width| format!("{}+", "-".repeat(*width))).collect();
+            let columns: String =
+                columns.iter().map(|width| format!("{}+", "-".repeat(*width))).collect();
             format!("+{columns}\n")
         };
         let (two, three) = (bar(&[33, 44]), bar(&[33, 22, 21]));
@@ -258,7 +273,10 @@ mod tests {
     }
 
     fn rows<K: Copy>(of: &[K], first: u32) -> Vec<TableRow<K>> {
-        of.iter().zip(first..).map(|(of, row)| TableRow { of: *of, summary: summary(row) }).collect()
+        of.iter()
+            .zip(first..)
+            .map(|(of, row)| TableRow { of: *of, summary: summary(row) })
+            .collect()
     }
 
     fn load() -> LoadReport {
@@ -291,8 +309,14 @@ mod tests {
         let mut report = load();
         report.isolated[1].summary = None;
         let text = report.text(Detail::Short);
-        let line = text.lines().find(|line| line.contains("BW+Sync (131072 B)")).expect("the row is there");
-        assert!(line.ends_with("|            - |            - |   MiB/s/rank |") && line.len() == 80, "{line}");
+        let line = text
+            .lines()
+            .find(|line| line.contains("BW+Sync (131072 B)"))
+            .expect("the row is there");
+        assert!(
+            line.ends_with("|            - |            - |   MiB/s/rank |") && line.len() == 80,
+            "{line}"
+        );
         let last = text.lines().rev().nth(3).expect("the row is there");
         assert!(last.ends_with("|                    - |                   - |"), "{last}");
     }

@@ -1,9 +1,11 @@
-//! What one rank is asked to do in one test. Plain values, made by whoever conducts, sent to each rank.
+//! What one rank is asked to do in one test. Plain values, made by whoever conducts, sent to each
+//! rank.
 //!
 //! # Model
-//! An isolated test is a [`TaskKind::Victim`] for every rank that is measured and nothing for the others. A test beside congestors
-//! is a task for everybody, with [`Task::everyone`] filled: victims begin when all congestors have made a first pass, and
-//! congestors end when all victims have. A congestor without `everyone` makes its first pass and ends.
+//! An isolated test is a [`TaskKind::Victim`] for every rank that is measured and nothing for the
+//! others. A test beside congestors is a task for everybody, with [`Task::everyone`] filled:
+//! victims begin when all congestors have made a first pass, and congestors end when all victims
+//! have. A congestor without `everyone` makes its first pass and ends.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -97,12 +99,25 @@ pub struct TestParameters {
 
 impl TestParameters {
     fn task(&self, class: Class, everyone: &[Rank], work: TaskKind) -> Task {
-        Task { number: self.number, class, body_max: self.body_max, everyone: everyone.into(), work }
+        Task {
+            number: self.number,
+            class,
+            body_max: self.body_max,
+            everyone: everyone.into(),
+            work,
+        }
     }
 
-    fn victim(&self, test: Test, slices: &[Vec<Rank>], everyone: &[Rank], tasks: &mut BTreeMap<Rank, Task>) {
+    fn victim(
+        &self,
+        test: Test,
+        slices: &[Vec<Rank>],
+        everyone: &[Rank],
+        tasks: &mut BTreeMap<Rank, Task>,
+    ) {
         // A slice of one has nobody to talk to.
-        let slices: Vec<(u32, &Vec<Rank>)> = (0..).zip(slices).filter(|(_, slice)| slice.len() > 1).collect();
+        let slices: Vec<(u32, &Vec<Rank>)> =
+            (0..).zip(slices).filter(|(_, slice)| slice.len() > 1).collect();
         let wide: Vec<Rank> = slices.iter().flat_map(|(_, slice)| slice.iter().copied()).collect();
         for (slice_number, slice) in slices {
             let mut counts = test.counts(slice.len());
@@ -138,7 +153,12 @@ impl TestParameters {
     }
 
     /// Returns the tasks of a test beside the congestors of `draw` that are `possible` on the wire.
-    pub fn congested(&self, test: Test, draw: &LoadDraw, possible: &dyn Fn(Congestor) -> bool) -> BTreeMap<Rank, Task> {
+    pub fn congested(
+        &self,
+        test: Test,
+        draw: &LoadDraw,
+        possible: &dyn Fn(Congestor) -> bool,
+    ) -> BTreeMap<Rank, Task> {
         let mut tasks = BTreeMap::new();
         self.load(draw, possible, &[], &mut tasks);
         self.victim(test, &draw.victims, &[], &mut tasks);
@@ -154,7 +174,9 @@ impl TestParameters {
         everyone: &[Rank],
         tasks: &mut BTreeMap<Rank, Task>,
     ) {
-        for group in draw.groups.iter().filter(|group| possible(group.congestor) && group.ranks.len() > 1) {
+        for group in
+            draw.groups.iter().filter(|group| possible(group.congestor) && group.ranks.len() > 1)
+        {
             for rank in &group.ranks {
                 let work = TaskKind::Congestor(CongestorTask {
                     congestor: group.congestor,

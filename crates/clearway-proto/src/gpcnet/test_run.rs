@@ -1,15 +1,18 @@
-//! A test from its beginning to its end, as one of the ranks that are measured: agreements, rings, barriers, iterations.
+//! A test from its beginning to its end, as one of the ranks that are measured: agreements, rings,
+//! barriers, iterations.
 //!
 //! # Model
 //! ```text
 //!    gather -> agree -> [enter ring -> warm up -> iterate -> leave ring] x rings -> agree ... -> close -> disperse -> over
 //! ```
-//! All ranks agree about the least time that any of them has spent, so all end together. Tests without rings have no barriers
-//! around their iterations. Gathering and dispersing wait for the congestors, where there are some.
+//! All ranks agree about the least time that any of them has spent, so all end together. Tests
+//! without rings have no barriers around their iterations. Gathering and dispersing wait for the
+//! congestors, where there are some.
 //!
 //! # Source
-//! GPCNeT v1.3. As published, the time is looked at before each measurement, and after the end there is one agreement for each
-//! measurement that is left out; mended, it is looked at before each ring, and the end is the end.
+//! GPCNeT v1.3. As published, the time is looked at before each measurement, and after the end
+//! there is one agreement for each measurement that is left out; mended, it is looked at before
+//! each ring, and the end is the end.
 //!
 //! # Invariants
 //! I1. Warm-up iterations leave no trace in the record.
@@ -62,11 +65,22 @@ impl TestRun {
     /// Begins `task`, beside the others of `everyone` if there are any.
     pub(super) fn begin(task: TestTask, everyone: &[Rank], cx: &mut GpcnetContext<'_>) -> Self {
         let me = cx.config.rank;
-        let carried = if task.test == Test::Latency { CompletionSource::Carried } else { CompletionSource::OfWire };
-        let exchange = IteratedExchange::new(&task.slice, task.test.message(), SendCompletion::ByLength, carried, cx);
+        let carried = if task.test == Test::Latency {
+            CompletionSource::Carried
+        } else {
+            CompletionSource::OfWire
+        };
+        let exchange = IteratedExchange::new(
+            &task.slice,
+            task.test.message(),
+            SendCompletion::ByLength,
+            carried,
+            cx,
+        );
         let mut course = Self {
             wide: Reduction::new(ReductionLane::Wide, &task.wide, me),
-            everyone: (!everyone.is_empty()).then(|| Reduction::new(ReductionLane::Everyone, everyone, me)),
+            everyone: (!everyone.is_empty())
+                .then(|| Reduction::new(ReductionLane::Everyone, everyone, me)),
             collector: Collector::new(task.counts.iterations),
             rings: RingDraws::new(task.slice.len(), task.slice_number, task.mended),
             stage: TestStage::Gathering,
@@ -99,20 +113,24 @@ impl TestRun {
     pub(super) fn go_on(&mut self, cx: &mut GpcnetContext<'_>) -> bool {
         match self.stage {
             TestStage::Gathering => {
-                let gathered = self.everyone.as_ref().is_none_or(|everyone| everyone.result().is_some());
+                let gathered =
+                    self.everyone.as_ref().is_none_or(|everyone| everyone.result().is_some());
                 if gathered {
                     self.began = cx.now;
                     self.agree(cx);
                 }
                 gathered
             }
-            TestStage::Agreeing => self.wide.result().is_some_and(|elapsed| self.agreed(cx, elapsed)),
+            TestStage::Agreeing => {
+                self.wide.result().is_some_and(|elapsed| self.agreed(cx, elapsed))
+            }
             TestStage::Entering => self.wide.result().is_some_and(|_| self.iterate(cx)),
             TestStage::Iterating => self.exchange.is_over() && self.iterated(cx),
             TestStage::Leaving => self.exchange.slice.result().is_some_and(|_| self.left(cx)),
             TestStage::Closing => self.wide.result().is_some_and(|_| self.closed(cx)),
             TestStage::Dispersing => {
-                let apart = self.everyone.as_ref().is_none_or(|everyone| everyone.result().is_some());
+                let apart =
+                    self.everyone.as_ref().is_none_or(|everyone| everyone.result().is_some());
                 if apart {
                     self.stage = TestStage::Over;
                 }
@@ -137,7 +155,8 @@ impl TestRun {
         if elapsed >= self.task.limit.0 {
             let mended = self.task.mended.has(Defect::IdleTurns);
             self.ring = 0;
-            self.measurement = if mended { self.task.counts.measurements } else { self.measurement + 1 };
+            self.measurement =
+                if mended { self.task.counts.measurements } else { self.measurement + 1 };
             self.agree(cx);
             return true;
         }
@@ -151,8 +170,11 @@ impl TestRun {
     fn enter(&mut self, cx: &mut GpcnetContext<'_>) -> bool {
         self.collector.open_block();
         if !self.task.test.has_rings() {
-            self.pattern =
-                if self.task.test == Test::Allreduce { ExchangePattern::Sum } else { ExchangePattern::Pairwise };
+            self.pattern = if self.task.test == Test::Allreduce {
+                ExchangePattern::Sum
+            } else {
+                ExchangePattern::Pairwise
+            };
             return self.iterate(cx);
         }
         let (me, n) = (self.exchange.me(), self.ranks());

@@ -1,4 +1,5 @@
-//! Whole ranks over the memory wire in virtual time: every test, every congestor, with and without loss.
+//! Whole ranks over the memory wire in virtual time: every test, every congestor, with and without
+//! loss.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -22,7 +23,11 @@ struct GpcnetJob {
 
 impl GpcnetJob {
     fn new(config: MemoryConfig) -> Self {
-        let operations = OperationSet::from_kinds(&[OperationKind::Send, OperationKind::Write, OperationKind::Read]);
+        let operations = OperationSet::from_kinds(&[
+            OperationKind::Send,
+            OperationKind::Write,
+            OperationKind::Read,
+        ]);
         Self::with(config, operations)
     }
 
@@ -32,7 +37,10 @@ impl GpcnetJob {
             let wire = fabric.wire(Rank(rank));
             let region = wire.register(MEMORY).expect("there is room");
             let memory = Span { region, offset: 0, length: MEMORY.0 as u32 };
-            let node = GpcnetConfig { operations, ..GpcnetConfig::new(Rank(rank), memory, wire.capabilities()) };
+            let node = GpcnetConfig {
+                operations,
+                ..GpcnetConfig::new(Rank(rank), memory, wire.capabilities())
+            };
             Driver::boot(GpcnetNode::new(node), LocalNs(0), 0)
         });
         let drivers = drivers.collect();
@@ -54,7 +62,8 @@ impl GpcnetJob {
         }
     }
 
-    /// Gives the ranks their tasks and runs until all of them are over; returns the records by rank.
+    /// Gives the ranks their tasks and runs until all of them are over; returns the records by
+    /// rank.
     fn run(&mut self, tasks: &BTreeMap<Rank, Task>) -> BTreeMap<Rank, GpcnetRecord> {
         let start = self.fabric.now();
         for (rank, task) in tasks {
@@ -111,7 +120,8 @@ fn latency__is_half_of_the_wires_where_nothing_else_costs() {
             assert_eq!(record.failure, None);
         }
         let all: Vec<&GpcnetRecord> = records.values().collect();
-        let summary = Summary::from_test(Test::Latency, &all, CorrectedDefects::ALL).expect("there are samples");
+        let summary = Summary::from_test(Test::Latency, &all, CorrectedDefects::ALL)
+            .expect("there are samples");
         assert_eq!([summary.min, summary.avg, summary.avg_worst, summary.p99], [expected; 4]);
     }
 }
@@ -126,8 +136,16 @@ fn network_tests__each_ends_with_every_iteration_of_every_rank() {
             assert_eq!(records.len(), n as usize);
             for record in records.values() {
                 assert_eq!(record.failure, None, "{test:?} among {n}");
-                assert_eq!(samples(record), u64::from(counts.rings.min(2) * counts.iterations), "{test:?} among {n}");
-                assert_eq!((record.wrong, record.foreign, record.resent), (0, 0, 0), "{test:?} among {n}");
+                assert_eq!(
+                    samples(record),
+                    u64::from(counts.rings.min(2) * counts.iterations),
+                    "{test:?} among {n}"
+                );
+                assert_eq!(
+                    (record.wrong, record.foreign, record.resent),
+                    (0, 0, 0),
+                    "{test:?} among {n}"
+                );
             }
         }
     }
@@ -137,7 +155,8 @@ fn network_tests__each_ends_with_every_iteration_of_every_rank() {
 fn network_tests__each_ends_when_one_message_in_fifty_is_lost() {
     // One-sided operations are never lost on the memory wire.
     for test in Test::NETWORK.into_iter().filter(|test| test.needs().is_none()) {
-        let config = MemoryConfig { loss_per_million: 20_000, seed: 3, ..MemoryConfig::lossless(5) };
+        let config =
+            MemoryConfig { loss_per_million: 20_000, seed: 3, ..MemoryConfig::lossless(5) };
         let mut job = GpcnetJob::new(config);
         let mut order = job.order();
         order.rings_max = 1;
@@ -147,7 +166,10 @@ fn network_tests__each_ends_when_one_message_in_fifty_is_lost() {
             assert_eq!(record.wrong, 0, "{test:?}");
         }
         let resent: u64 = records.values().map(|record| record.resent).sum();
-        assert!(resent > 0 || test == Test::Allreduce, "{test:?}: reductions repeat themselves, they count nothing");
+        assert!(
+            resent > 0 || test == Test::Allreduce,
+            "{test:?}: reductions repeat themselves, they count nothing"
+        );
     }
 }
 
@@ -158,7 +180,10 @@ fn network_tests__end_where_a_rank_may_have_one_message_under_way() {
         let mut order = job.order();
         order.rings_max = 1;
         let records = job.run(&order.isolated(test, &slice(4)));
-        assert!(records.values().all(|record| record.failure.is_none() && record.wrong == 0), "{test:?}");
+        assert!(
+            records.values().all(|record| record.failure.is_none() && record.wrong == 0),
+            "{test:?}"
+        );
     }
 }
 
@@ -173,7 +198,8 @@ fn allreduce__takes_one_latency_a_step() {
 #[test]
 fn alltoall__takes_one_latency_for_each_other_rank() {
     for n in [4, 5] {
-        let mut job = GpcnetJob::new(MemoryConfig { loss_per_million: 0, ..MemoryConfig::lossless(n) });
+        let mut job =
+            GpcnetJob::new(MemoryConfig { loss_per_million: 0, ..MemoryConfig::lossless(n) });
         let records = job.isolated(Test::Alltoall, &slice(n));
         let times: u64 = records[&Rank(0)].times.blocks.iter().map(|block| block.0).sum();
         assert_eq!(times, 64 * u64::from(n - 1) * LATENCY.0);
@@ -210,8 +236,10 @@ fn congested__victims_wait_for_the_first_pass_and_congestors_end_after_them() {
     for (nodes, loss) in [(15, 0), (10, 5_000)] {
         let draw = layout(nodes, 1).draw(7, CorrectedDefects::NONE).expect("enough nodes");
         for test in Test::LOAD {
-            let mut job =
-                GpcnetJob::new(MemoryConfig { loss_per_million: loss, ..MemoryConfig::lossless(nodes as u32) });
+            let mut job = GpcnetJob::new(MemoryConfig {
+                loss_per_million: loss,
+                ..MemoryConfig::lossless(nodes as u32)
+            });
             let order = TestParameters { limit: Nanos::from_millis(2), ..job.order() };
             let records = job.run(&order.congested(test, &draw, &|_| true));
             assert_eq!(records.len(), nodes);
@@ -221,11 +249,18 @@ fn congested__victims_wait_for_the_first_pass_and_congestors_end_after_them() {
             for group in &draw.groups {
                 let has_times = |rank: &Rank| !records[rank].times.blocks.is_empty();
                 let sender = group.ranks.last().expect("a group has ranks");
-                assert!(has_times(sender) && !records[sender].beside.blocks.is_empty(), "{test:?} {group:?}");
+                assert!(
+                    has_times(sender) && !records[sender].beside.blocks.is_empty(),
+                    "{test:?} {group:?}"
+                );
                 // Only an alltoall has no root.
                 assert_eq!(has_times(&group.ranks[0]), group.congestor == Congestor::Alltoall);
-                let figures: Vec<&GpcnetRecord> = group.ranks.iter().map(|rank| &records[rank]).collect();
-                assert!(Summary::from_congestor(group.congestor, &figures, CorrectedDefects::ALL).is_some());
+                let figures: Vec<&GpcnetRecord> =
+                    group.ranks.iter().map(|rank| &records[rank]).collect();
+                assert!(
+                    Summary::from_congestor(group.congestor, &figures, CorrectedDefects::ALL)
+                        .is_some()
+                );
             }
         }
     }
@@ -239,7 +274,11 @@ fn congestor__alone_makes_one_pass() {
         let order = job.order();
         let records = job.run(&order.congestor(congestor, &draw));
         assert_eq!(records.len(), 4);
-        assert!(records.values().all(|record| record.beside.blocks.is_empty() && record.failure.is_none()));
+        assert!(
+            records
+                .values()
+                .all(|record| record.beside.blocks.is_empty() && record.failure.is_none())
+        );
     }
 }
 
@@ -251,18 +290,26 @@ fn incast__an_eager_sender_runs_ahead_only_as_published() {
         let order = TestParameters { mended, ..job.order() };
         let records = job.run(&order.congestor(Congestor::Incast, &draw));
         let all: Vec<&GpcnetRecord> = records.values().collect();
-        Summary::from_congestor(Congestor::Incast, &all, CorrectedDefects::NONE).expect("there are samples").avg
+        Summary::from_congestor(Congestor::Incast, &all, CorrectedDefects::NONE)
+            .expect("there are samples")
+            .avg
     };
-    // Delivered one by one, 4 KiB take a round trip of 20 us: 195.3 MiB/s. Copied and forgotten, far less.
+    // Delivered one by one, 4 KiB take a round trip of 20 us: 195.3 MiB/s. Copied and forgotten,
+    // far less.
     assert!((rate(CorrectedDefects::ALL) - 195.3).abs() < 0.1);
     assert!(rate(CorrectedDefects::NONE) > 10.0 * 195.3);
 }
 
 #[test]
 fn refused__what_the_wire_lacks_is_named() {
-    let mut job = GpcnetJob::with(MemoryConfig::lossless(2), OperationSet::from_kinds(&[OperationKind::Send]));
-    let failures: Vec<_> = Test::NETWORK.map(|test| job.isolated(test, &slice(2))[&Rank(1)].failure).into();
-    let expected = [None, Some(TestFailure::NoRead), None, Some(TestFailure::NoWrite), None, None, None, None];
+    let mut job = GpcnetJob::with(
+        MemoryConfig::lossless(2),
+        OperationSet::from_kinds(&[OperationKind::Send]),
+    );
+    let failures: Vec<_> =
+        Test::NETWORK.map(|test| job.isolated(test, &slice(2))[&Rank(1)].failure).into();
+    let expected =
+        [None, Some(TestFailure::NoRead), None, Some(TestFailure::NoWrite), None, None, None, None];
     assert_eq!(failures, expected);
 }
 
@@ -270,7 +317,11 @@ fn refused__what_the_wire_lacks_is_named() {
 fn run__the_same_twice_gives_the_same_records() {
     let once = || {
         let draw = layout(10, 1).draw(9, CorrectedDefects::ALL).expect("enough nodes");
-        let mut job = GpcnetJob::new(MemoryConfig { loss_per_million: 10_000, seed: 5, ..MemoryConfig::lossless(10) });
+        let mut job = GpcnetJob::new(MemoryConfig {
+            loss_per_million: 10_000,
+            seed: 5,
+            ..MemoryConfig::lossless(10)
+        });
         let order = TestParameters { limit: Nanos::from_millis(2), ..job.order() };
         job.run(&order.congested(Test::Latency, &draw, &|_| true))
     };

@@ -1,8 +1,10 @@
-//! What can be checked of a microslice's content: its CRC, and the ramp of FLESnet's pattern generator.
+//! What can be checked of a microslice's content: its CRC, and the ramp of FLESnet's pattern
+//! generator.
 //!
 //! # Model
-//! The ramp is made of 64-bit words: the one that begins at byte `i` is `channel << 48 | i`. Its generator does not set the CRC
-//! flag and writes another checksum into that field: the exclusive or of all 32-bit halves, [`fold`].
+//! The ramp is made of 64-bit words: the one that begins at byte `i` is `channel << 48 | i`. Its
+//! generator does not set the CRC flag and writes another checksum into that field: the exclusive
+//! or of all 32-bit halves, [`fold`].
 
 use super::{Microslice, MicrosliceDescriptor};
 
@@ -15,8 +17,8 @@ pub(super) const RAMP: u8 = 0x81;
 /// How a subsystem of [`FLES`] calls content that nobody wrote.
 const UNINITIALISED: u8 = 0x80;
 
-/// Returns the checksum of FLESnet's generator: all 32-bit words of `content` under exclusive or; bytes after the last whole 64-bit word
-/// do not count.
+/// Returns the checksum of FLESnet's generator: all 32-bit words of `content` under exclusive or;
+/// bytes after the last whole 64-bit word do not count.
 pub fn fold(content: &[u8]) -> u32 {
     let words = content.chunks_exact(8).map(word).fold(0, |sum, word| sum ^ word);
     (words ^ (words >> 32)) as u32
@@ -42,11 +44,12 @@ pub const fn pattern_of(descriptor: &MicrosliceDescriptor) -> ContentPattern {
     }
 }
 
-/// Returns the channel of the ramp in `microslice`, or `None` where it is not that of one channel. An empty ramp belongs to `expected`, or
-/// to channel 0.
+/// Returns the channel of the ramp in `microslice`, or `None` where it is not that of one channel.
+/// An empty ramp belongs to `expected`, or to channel 0.
 pub fn ramp_channel(microslice: &Microslice<'_>, expected: Option<u16>) -> Option<u16> {
     let mut words = microslice.content.chunks_exact(8).map(word).zip((0u64..).step_by(8));
-    let first = microslice.content.first_chunk().map(|first| (u64::from_le_bytes(*first) >> 48) as u16);
+    let first =
+        microslice.content.first_chunk().map(|first| (u64::from_le_bytes(*first) >> 48) as u16);
     let channel = expected.or(first).unwrap_or(0);
     words.all(|(word, at)| word == ramp_word(channel, at)).then_some(channel)
 }
@@ -74,8 +77,10 @@ mod tests {
     use crate::microslice::MicrosliceFlags;
 
     fn microslice(content: &[u8]) -> Microslice<'_> {
-        let descriptor =
-            MicrosliceDescriptor { flags: MicrosliceFlags(0), ..MicrosliceDescriptor::from_bytes(&[0; 32]) };
+        let descriptor = MicrosliceDescriptor {
+            flags: MicrosliceFlags(0),
+            ..MicrosliceDescriptor::from_bytes(&[0; 32])
+        };
         Microslice { descriptor, content }
     }
 

@@ -17,7 +17,8 @@
 //! | 24 | 8 | offset of the content |
 //!
 //! # Invariants
-//! I1. Any 32 bytes are a descriptor and are written back as they were; whether they make sense is asked afterwards.
+//! I1. Any 32 bytes are a descriptor and are written back as they were; whether they make sense is
+//!     asked afterwards.
 
 /// What a microslice's flags can say, by bit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,7 +55,8 @@ pub struct MicrosliceDescriptor {
     pub subsystem: u8,
     /// How the content is written, in the subsystem's own numbering.
     pub subsystem_format: u8,
-    /// Start of the stretch of experiment time in nanoseconds; older generators count microslices instead.
+    /// Start of the stretch of experiment time in nanoseconds; older generators count microslices
+    /// instead.
     pub index: u64,
     /// CRC-32C of the content where the flags say so.
     pub crc: u32,
@@ -75,7 +77,10 @@ impl MicrosliceDescriptor {
     /// Reads a descriptor; any bytes will do.
     pub fn from_bytes(bytes: &[u8; Self::BYTES]) -> Self {
         let number = |at: usize, length: usize| {
-            bytes[at..at + length].iter().rev().fold(0u64, |number, byte| number << 8 | u64::from(*byte))
+            bytes[at..at + length]
+                .iter()
+                .rev()
+                .fold(0u64, |number, byte| number << 8 | u64::from(*byte))
         };
         Self {
             format: bytes[0],
@@ -143,7 +148,10 @@ mod tests {
         };
         assert_eq!(MicrosliceDescriptor::from_bytes(&bytes), descriptor);
         assert_eq!(descriptor.to_bytes(), bytes);
-        assert!(descriptor.flags.has(MicrosliceFlags::CRC_VALID) && descriptor.flags.has(MicrosliceFlags::DATA_ERROR));
+        assert!(
+            descriptor.flags.has(MicrosliceFlags::CRC_VALID)
+                && descriptor.flags.has(MicrosliceFlags::DATA_ERROR)
+        );
         assert!(!descriptor.flags.has(MicrosliceFlags::OVERFLOW_USER));
     }
 

@@ -1,11 +1,14 @@
-//! A stream of microslices made of nothing but a plan: the same on every machine, each one without those before it.
+//! A stream of microslices made of nothing but a plan: the same on every machine, each one without
+//! those before it.
 //!
 //! # Model
-//! Length, time and content of microslice `n` are functions of the plan and `n`. Inputs that hold different channels of one
-//! plan therefore need to tell each other nothing, and whoever receives a microslice can make it again and compare.
+//! Length, time and content of microslice `n` are functions of the plan and `n`. Inputs that hold
+//! different channels of one plan therefore need to tell each other nothing, and whoever receives a
+//! microslice can make it again and compare.
 //!
 //! # Source
-//! FLESnet's generator: equipment 0xE001, subsystem 0xF0, format 0x81, the ramp and the checksum beside it.
+//! FLESnet's generator: equipment 0xE001, subsystem 0xF0, format 0x81, the ramp and the checksum
+//! beside it.
 
 use alloc::vec::Vec;
 
@@ -56,13 +59,14 @@ impl Generator {
         Self { plan, lengths }
     }
 
-    /// Returns the length of the content of microslice `number` in bytes, a multiple of 8. Takes some 10 ns to 100 ns.
+    /// Returns the length of the content of microslice `number` in bytes, a multiple of 8. Takes
+    /// some 10 ns to 100 ns.
     pub fn size(&self, number: u64) -> u32 {
         self.plan.sizes.draw(self.plan.mean_bytes, &mut self.lengths.node(number).stream())
     }
 
-    /// Writes the content of microslice `number` into `content`, which is emptied first, and describes it; the offset is left at
-    /// zero. Allocates only where `content` has to grow.
+    /// Writes the content of microslice `number` into `content`, which is emptied first, and
+    /// describes it; the offset is left at zero. Allocates only where `content` has to grow.
     pub fn microslice(&self, number: u64, content: &mut Vec<u8>) -> MicrosliceDescriptor {
         let size = self.size(number);
         content.resize(size as usize, 0);
@@ -120,8 +124,12 @@ mod tests {
         assert_eq!(descriptor.crc, crc32c(&content));
         assert!(descriptor.flags.has(MicrosliceFlags::CRC_VALID));
         assert_eq!((descriptor.index, descriptor.size as usize), (500_000, content.len()));
-        let plan =
-            GeneratorPlan { sizes: SizeDistribution::Constant, mean_bytes: 16, checksum: Checksum::Fold, ..PLAN };
+        let plan = GeneratorPlan {
+            sizes: SizeDistribution::Constant,
+            mean_bytes: 16,
+            checksum: Checksum::Fold,
+            ..PLAN
+        };
         let descriptor = Generator::new(plan).microslice(0, &mut content);
         assert_eq!(content, [0, 0, 0, 0, 0, 0, 3, 0, 8, 0, 0, 0, 0, 0, 3, 0]);
         assert_eq!((descriptor.crc, descriptor.flags), (8, MicrosliceFlags(0)));

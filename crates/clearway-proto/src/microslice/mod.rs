@@ -1,8 +1,10 @@
-//! Microslices: their descriptor as every FLESnet file and ring holds it, checks of their contents, and a source of made-up ones.
+//! Microslices: their descriptor as every FLESnet file and ring holds it, checks of their contents,
+//! and a source of made-up ones.
 //!
 //! # Source
-//! The packed structure that the readout of the CBM experiment writes, as FLESnet (cbm-fles/flesnet) declares it; so are the flags,
-//! the numbers of subsystems, and the ramp of its pattern generator.
+//! The packed structure that the readout of the CBM experiment writes, as FLESnet
+//! (cbm-fles/flesnet) declares it; so are the flags, the numbers of subsystems, and the ramp of its
+//! pattern generator.
 //!
 //! # Not here
 //! Files of microslices: [`crate::archive`].

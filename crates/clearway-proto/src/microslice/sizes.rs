@@ -1,8 +1,9 @@
 //! How long microslices are: all alike, Poisson, or as uneven as detectors make them.
 //!
 //! # Model
-//! `skewed` is a mixture of three log-normal laws around the mean. No detector's distribution is published; this one is made so
-//! that one microslice in fifty is several times the mean, as in a beam's spills, and its mean is the one asked for:
+//! `skewed` is a mixture of three log-normal laws around the mean. No detector's distribution is
+//! published; this one is made so that one microslice in fifty is several times the mean, as in a
+//! beam's spills, and its mean is the one asked for:
 //!
 //! | weight | mean, in means | sigma of the logarithm | stands for |
 //! |---|---|---|---|
@@ -10,12 +11,14 @@
 //! | 0.18 | 1.5 | 0.5 | busy |
 //! | 0.02 | 6.5 | 0.5 | spill |
 //!
-//! Nothing is longer than 16 means, which takes less than 1 % off the mean. Every length is a multiple of 8, the nearest one.
+//! Nothing is longer than 16 means, which takes less than 1 % off the mean. Every length is a
+//! multiple of 8, the nearest one.
 //!
 //! # Source
-//! Poisson: W. Hormann, "The transformed rejection method for generating Poisson random variables" (Insurance: Mathematics and
-//! Economics 12, 1993), algorithm PTRS with its constants; below a mean of 10, where it does not hold, Knuth's products of uniform
-//! numbers. Normal numbers: Box and Muller (1958).
+//! Poisson: W. Hormann, "The transformed rejection method for generating Poisson random variables"
+//! (Insurance: Mathematics and Economics 12, 1993), algorithm PTRS with its constants; below a mean
+//! of 10, where it does not hold, Knuth's products of uniform numbers. Normal numbers: Box and
+//! Muller (1958).
 
 use core::fmt;
 use core::str::FromStr;
@@ -151,7 +154,8 @@ mod tests {
     fn moments(count: u32, mut draw: impl FnMut() -> f64) -> (f64, f64) {
         let numbers: Vec<f64> = (0..count).map(|_| draw()).collect();
         let mean = numbers.iter().sum::<f64>() / f64::from(count);
-        let variance = numbers.iter().map(|number| (number - mean) * (number - mean)).sum::<f64>() / f64::from(count);
+        let variance = numbers.iter().map(|number| (number - mean) * (number - mean)).sum::<f64>()
+            / f64::from(count);
         (mean, libm::sqrt(variance))
     }
 
@@ -172,7 +176,9 @@ mod tests {
 
     #[test]
     fn draw__the_mean_is_the_one_asked_for() {
-        for sizes in [SizeDistribution::Constant, SizeDistribution::Poisson, SizeDistribution::Skewed] {
+        for sizes in
+            [SizeDistribution::Constant, SizeDistribution::Poisson, SizeDistribution::Skewed]
+        {
             let mut random = RandomKey::new(7).stream();
             let (mean, _) = moments(100_000, || f64::from(sizes.draw(65_536, &mut random)));
             assert!((mean / 65_536.0 - 1.0).abs() < 0.02, "{sizes}: {mean}");
@@ -182,7 +188,8 @@ mod tests {
     #[test]
     fn draw__skewed_sizes_are_rarely_large_and_never_beyond_their_bound() {
         let mut random = RandomKey::new(8).stream();
-        let sizes: Vec<u32> = (0..50_000).map(|_| SizeDistribution::Skewed.draw(8000, &mut random)).collect();
+        let sizes: Vec<u32> =
+            (0..50_000).map(|_| SizeDistribution::Skewed.draw(8000, &mut random)).collect();
         let large = sizes.iter().filter(|size| **size > 4 * 8000).count();
         assert!((500..1500).contains(&large), "{large} of 50000");
         assert!(sizes.iter().all(|size| *size <= 16 * 8000 && size.is_multiple_of(8)));

@@ -1,4 +1,5 @@
-//! Memory for the bodies of messages that nobody waits for: they are kept here until the peer has them.
+//! Memory for the bodies of messages that nobody waits for: they are kept here until the peer has
+//! them.
 
 use alloc::vec::Vec;
 
@@ -31,7 +32,8 @@ impl BufferPool {
         self.region
     }
 
-    /// Returns a span of `length` bytes that nobody has; none when there is none in one piece. O(pieces) at worst, usually O(length).
+    /// Returns a span of `length` bytes that nobody has; none when there is none in one piece.
+    /// O(pieces) at worst, usually O(length).
     pub(super) fn take(&mut self, length: u32) -> Option<Span> {
         let count = length.div_ceil(PIECE).max(1) as usize;
         let start = self.search(self.next, count).or_else(|| self.search(0, count))?;
@@ -68,13 +70,22 @@ mod tests {
         let mut kept = BufferPool::new(RegionId(1));
         let mut spans = Vec::new();
         for round in 0..3u32 {
-            while let Some(span) = kept.take(1 + (spans.len() as u32 * 1_003 + round) % (5 * PIECE)) {
+            while let Some(span) = kept.take(1 + (spans.len() as u32 * 1_003 + round) % (5 * PIECE))
+            {
                 spans.push(span);
             }
             let mut sorted = spans.clone();
             sorted.sort_by_key(|span| span.offset);
-            assert!(sorted.windows(2).all(|pair| pair[0].offset + u64::from(pair[0].length) <= pair[1].offset));
-            assert!(sorted.iter().all(|span| span.offset + u64::from(span.length) <= BufferPool::LENGTH));
+            assert!(
+                sorted
+                    .windows(2)
+                    .all(|pair| pair[0].offset + u64::from(pair[0].length) <= pair[1].offset)
+            );
+            assert!(
+                sorted
+                    .iter()
+                    .all(|span| span.offset + u64::from(span.length) <= BufferPool::LENGTH)
+            );
             let back: Vec<Span> = spans.iter().copied().step_by(2).collect();
             spans = spans.iter().copied().skip(1).step_by(2).collect();
             back.into_iter().for_each(|span| kept.give(span));

@@ -1,8 +1,9 @@
 //! The frames of reliable messages, byte by byte.
 //!
 //! # Model
-//! All numbers are little-endian. The *class* is that of the stream, by place in [`Class::ALL`]: marks may change on the way. Every frame ends,
-//! as far as its header goes, with what its kind adds; the digest at byte 4 covers the whole header, taken as zero where it stands itself.
+//! All numbers are little-endian. The *class* is that of the stream, by place in [`Class::ALL`]:
+//! marks may change on the way. Every frame ends, as far as its header goes, with what its kind
+//! adds; the digest at byte 4 covers the whole header, taken as zero where it stands itself.
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
@@ -126,11 +127,14 @@ impl ReliableFrame {
     pub(super) fn encode(&self) -> Head<FRAME_MAX> {
         let mut head = Head::new();
         let (kind, flags) = self.kind.code();
-        head.put(&[kind | (self.class.index() as u8) << 4, flags]).put(&self.generation.to_le_bytes());
+        head.put(&[kind | (self.class.index() as u8) << 4, flags])
+            .put(&self.generation.to_le_bytes());
         head.put(&[0; 4]).put(&self.number.to_le_bytes());
         match &self.kind {
             ReliableFrameKind::Data(data) => put_data(&mut head, data),
-            ReliableFrameKind::Acknowledgement(acknowledgement) => put_acknowledgement(&mut head, acknowledgement),
+            ReliableFrameKind::Acknowledgement(acknowledgement) => {
+                put_acknowledgement(&mut head, acknowledgement)
+            }
             ReliableFrameKind::Damaged
             | ReliableFrameKind::Refused
             | ReliableFrameKind::Unknown
@@ -177,7 +181,10 @@ impl ReliableFrameKind {
                     | flag(data.tail.is_some(), LAST)
                     | flag(data.is_skipped, SKIP)
                     | flag(data.at_once, AT_ONCE)
-                    | flag(matches!(data.tail, Some(MessageTrailer::Landed { immediate: None, .. })), SILENT);
+                    | flag(
+                        matches!(data.tail, Some(MessageTrailer::Landed { immediate: None, .. })),
+                        SILENT,
+                    );
                 (1, flags)
             }
             Self::Acknowledgement(Acknowledgement { is_marked, is_answer, .. }) => {
@@ -195,7 +202,9 @@ fn put_data(head: &mut Head<FRAME_MAX>, data: &FragmentHeader) {
     head.put(&data.digest.to_le_bytes()).put(&data.place.region.0.to_le_bytes());
     head.put(&data.place.offset.to_le_bytes()[..6]);
     match &data.tail {
-        Some(MessageTrailer::Message { length, head: own }) => head.put(&length.to_le_bytes()).put(own.bytes()),
+        Some(MessageTrailer::Message { length, head: own }) => {
+            head.put(&length.to_le_bytes()).put(own.bytes())
+        }
         Some(MessageTrailer::Landed { length, immediate: None }) => head.put(&length.to_le_bytes()),
         Some(MessageTrailer::Landed { length, immediate: Some(word) }) => {
             head.put(&length.to_le_bytes()).put(&word.to_le_bytes())
@@ -225,9 +234,10 @@ fn parse_data(mut rest: ByteReader<'_>, flags: u8) -> Option<FragmentHeader> {
     let place = BodyPlacement { region: RegionId(rest.u16()?), offset: six_bytes(&mut rest)? };
     let (is_last, is_silent) = (flags & LAST != 0, flags & SILENT != 0);
     let tail = match (is_last, is_silent, place.region == INBOX) {
-        (true, false, true) => {
-            Some(MessageTrailer::Message { length: rest.u32()?, head: Head::from_bytes(rest.remaining())? })
-        }
+        (true, false, true) => Some(MessageTrailer::Message {
+            length: rest.u32()?,
+            head: Head::from_bytes(rest.remaining())?,
+        }),
         (true, false, false) => {
             let length = rest.u32()?;
             Some(MessageTrailer::Landed {
@@ -260,11 +270,13 @@ fn parse_acknowledgement(mut rest: ByteReader<'_>, flags: u8) -> Option<Acknowle
         *word = rest.u64()?;
     }
     let (is_marked, is_answer) = (flags & MARKED != 0, flags & ANSWERS != 0);
-    let acknowledgement = Acknowledgement { is_marked, is_answer, freed, path, newest, waited_ns, bitmap };
+    let acknowledgement =
+        Acknowledgement { is_marked, is_answer, freed, path, newest, waited_ns, bitmap };
     rest.is_empty().then_some(acknowledgement)
 }
 
-/// Returns the whole number nearest to `near` whose low `bits` are `low`: how numbers become those of 64 bits again.
+/// Returns the whole number nearest to `near` whose low `bits` are `low`: how numbers become those
+/// of 64 bits again.
 const fn nearest(near: u64, low: u64, bits: u32) -> u64 {
     let mask = (1 << bits) - 1;
     let ahead = low.wrapping_sub(near) & mask;
@@ -294,8 +306,20 @@ mod tests {
 
     fn data(tail: Option<MessageTrailer>, region: RegionId) -> ReliableFrame {
         let place = BodyPlacement { region, offset: 0x0605_0403_0201 };
-        let data = FragmentHeader { is_open: true, is_skipped: false, at_once: true, digest: 0x4433_2211, place, tail };
-        ReliableFrame { class: Class::Bulk, generation: 0x0201, number: 7, kind: ReliableFrameKind::Data(data) }
+        let data = FragmentHeader {
+            is_open: true,
+            is_skipped: false,
+            at_once: true,
+            digest: 0x4433_2211,
+            place,
+            tail,
+        };
+        ReliableFrame {
+            class: Class::Bulk,
+            generation: 0x0201,
+            number: 7,
+            kind: ReliableFrameKind::Data(data),
+        }
     }
 
     #[test]
@@ -318,7 +342,10 @@ mod tests {
         assert!(matches!(
             ReliableFrame::parse(frame.bytes()),
             Some(ReliableFrame {
-                kind: ReliableFrameKind::Data(FragmentHeader { tail: Some(MessageTrailer::Message { .. }), .. }),
+                kind: ReliableFrameKind::Data(FragmentHeader {
+                    tail: Some(MessageTrailer::Message { .. }),
+                    ..
+                }),
                 ..
             })
         ));
@@ -346,7 +373,8 @@ mod tests {
         for kept in [0, 1, BITMAP_WORDS] {
             let mut bitmap = acknowledgement.bitmap;
             bitmap[kept..].fill(0);
-            let kind = ReliableFrameKind::Acknowledgement(Acknowledgement { bitmap, ..acknowledgement });
+            let kind =
+                ReliableFrameKind::Acknowledgement(Acknowledgement { bitmap, ..acknowledgement });
             let frame = ReliableFrame { class: Class::Control, generation: 9, number: 8, kind };
             let parsed = ReliableFrame::parse(frame.encode().bytes()).expect("well formed");
             assert_eq!((parsed.class, parsed.generation, parsed.number), (Class::Control, 9, 8));

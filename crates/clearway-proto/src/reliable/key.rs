@@ -39,7 +39,9 @@ impl TokenPurpose {
         match self {
             Self::Read => 0,
             Self::Check => 1,
-            Self::Send(PathId(path)) => 2 + if path < PATHS_TOLD { path } else { PATHS_TOLD - 1 } as u64,
+            Self::Send(PathId(path)) => {
+                2 + if path < PATHS_TOLD { path } else { PATHS_TOLD - 1 } as u64
+            }
         }
     }
 }
@@ -48,7 +50,11 @@ impl TokenPurpose {
 pub(super) fn token(purpose: TokenPurpose, key: StreamKey, number: u64) -> Token {
     let low = number & ((1 << NUMBER_BITS) - 1);
     let class = key.class.index() as u64;
-    Token((purpose.code() << 4 | class) << (NUMBER_BITS + RANK_BITS) | u64::from(key.peer) << NUMBER_BITS | low)
+    Token(
+        (purpose.code() << 4 | class) << (NUMBER_BITS + RANK_BITS)
+            | u64::from(key.peer) << NUMBER_BITS
+            | low,
+    )
 }
 
 /// Returns what a token of ours says; the fragment by its low bits.
@@ -72,9 +78,12 @@ mod tests {
     #[test]
     fn meaning__is_what_the_token_was_made_of() {
         let key = StreamKey { peer: (1 << RANK_BITS) - 1, class: Class::Bulk };
-        for purpose in
-            [TokenPurpose::Read, TokenPurpose::Check, TokenPurpose::Send(PathId(0)), TokenPurpose::Send(PathId(13))]
-        {
+        for purpose in [
+            TokenPurpose::Read,
+            TokenPurpose::Check,
+            TokenPurpose::Send(PathId(0)),
+            TokenPurpose::Send(PathId(13)),
+        ] {
             assert_eq!(meaning(token(purpose, key, 7 << NUMBER_BITS | 9)), Some((purpose, key, 9)));
         }
         assert_eq!(

@@ -1,27 +1,35 @@
-//! Reliable messages: a wire made of one that may lose, double, reorder and damage; memory to memory, over all its paths.
+//! Reliable messages: a wire made of one that may lose, double, reorder and damage; memory to
+//! memory, over all its paths.
 //!
 //! # Model
 //! ```text
 //!   engine above --post--> ReliableWire (a wire) --command--> ReliableNode (an engine) --effects--> driver --> lossy wire
 //!                <-poll--                  <--event---                   <-arrivals-
 //! ```
-//! [`ReliableNode`] is the protocol, an engine like others; [`ReliableWire`] makes a wire of it. Messages to one peer in one class are a *stream*:
-//! they arrive in order, and no stream waits for another. A message is cut into *fragments* of one datagram each. A fragment carries the
-//! place of its bytes, in a region that the peer registered (a write) or in the peer's *inbox*, memory that it keeps for this stream
-//! (a message); so nothing is ever put together. The digest of a fragment is computed from the sender's memory and compared in
-//! the receiver's: what a bus, an adapter or a switch changed on the way is sent again.
+//! [`ReliableNode`] is the protocol, an engine like others; [`ReliableWire`] makes a wire of it.
+//! Messages to one peer in one class are a *stream*: they arrive in order, and no stream waits for
+//! another. A message is cut into *fragments* of one datagram each. A fragment carries the place of
+//! its bytes, in a region that the peer registered (a write) or in the peer's *inbox*, memory that
+//! it keeps for this stream (a message); so nothing is ever put together. The digest of a fragment
+//! is computed from the sender's memory and compared in the receiver's: what a bus, an adapter or a
+//! switch changed on the way is sent again.
 //!
-//! Acknowledgements say what has arrived (a number below which nothing is missing, and a bitmap) and, apart from that, how much of the inbox is
-//! free again: an application that reads late holds its sender back, and nothing is sent twice for it.
+//! Acknowledgements say what has arrived (a number below which nothing is missing, and a bitmap)
+//! and, apart from that, how much of the inbox is free again: an application that reads late holds
+//! its sender back, and nothing is sent twice for it.
 //!
 //! # Source
-//! LA-MPI: digests from memory to memory, numbers of what was received apart from what was delivered, fragments over several interfaces
-//! with fail-over. Its time-outs of seconds are measured round trips here, and messages go on where they were when a path fails.
+//! LA-MPI: digests from memory to memory, numbers of what was received apart from what was
+//! delivered, fragments over several interfaces with fail-over. Its time-outs of seconds are
+//! measured round trips here, and messages go on where they were when a path fails.
 //!
 //! # Invariants
-//! I1. A message is reported once, whole, in order within its stream, or its sender hears that it was not.
-//! I2. A peer's messages change no stream of another, and no memory but its inbox and the regions that writes may go to.
-//! I3. A process in a rank's place gets and ends no message of the process that had the place before, once both ends forgot that one.
+//! I1. A message is reported once, whole, in order within its stream, or its sender hears that it
+//!     was not.
+//! I2. A peer's messages change no stream of another, and no memory but its inbox and the regions
+//!     that writes may go to.
+//! I3. A process in a rank's place gets and ends no message of the process that had the place
+//!     before, once both ends forgot that one.
 //!
 //! # Not here
 //! Which process may send at all: sealing is the wire's below. Broadcast (an engine of its own).
@@ -46,14 +54,18 @@ pub use wire::ReliableWire;
 use crate::base::{Bytes, Class, Head, LocalNs, Nanos, Rank};
 use crate::wire::{Capabilities, RegionId, RemoteSpan, Span, Status, Token};
 
-/// Fragments of one stream between the first that is missing and the newest: what the bitmap of an acknowledgement can name.
+/// Fragments of one stream between the first that is missing and the newest: what the bitmap of an
+/// acknowledgement can name.
 pub(super) const WINDOW: u32 = 64 * frame::BITMAP_WORDS as u32;
-/// Fragments after which an acknowledgement is sent: one for a large packet of 8 (half the kernel's usual segments).
+/// Fragments after which an acknowledgement is sent: one for a large packet of 8 (half the kernel's
+/// usual segments).
 const ANSWER_EVERY: u32 = 8;
-/// How long an acknowledgement may wait otherwise: a few times what a fragment takes at 100 Mb/s (120 us).
+/// How long an acknowledgement may wait otherwise: a few times what a fragment takes at 100 Mb/s
+/// (120 us).
 const ANSWER_MAX: Nanos = Nanos::from_micros(500);
 
-/// The longest that an acknowledgement may wait for the next post: a little less than a round trip on a fast network.
+/// The longest that an acknowledgement may wait for the next post: a little less than a round trip
+/// on a fast network.
 const ANSWER_SOON_MAX: Nanos = Nanos::from_micros(20);
 
 /// What streams are made like; the same on all ranks.
@@ -61,7 +73,8 @@ const ANSWER_SOON_MAX: Nanos = Nanos::from_micros(20);
 pub struct StreamConfig {
     /// Bytes of inbox for each peer and class; a power of two. The longest message is half of it.
     pub inbox: Bytes,
-    /// How long a queue may keep what arrives in it, by [`Class::index`], until less is sent: longer than ranks of a busy machine are away.
+    /// How long a queue may keep what arrives in it, by [`Class::index`], until less is sent:
+    /// longer than ranks of a busy machine are away.
     pub allowance: [Nanos; Class::ALL.len()],
     /// After so long without a word a peer is given up: everything for it ends as flushed.
     pub patience: Nanos,
@@ -69,21 +82,25 @@ pub struct StreamConfig {
     pub backlog: usize,
     /// Where the digest of what arrived is taken.
     pub check: DigestPolicy,
-    /// How long the acknowledgement of a whole message may wait for something else to leave to its sender; at most 20 us count.
+    /// How long the acknowledgement of a whole message may wait for something else to leave to its
+    /// sender; at most 20 us count.
     pub answer_soon: Nanos,
 }
 
 /// Where the digest of a fragment that arrived is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DigestPolicy {
-    /// Where its bytes belong: what the way into that memory damages is noticed too. For memory that nobody else changes meanwhile.
+    /// Where its bytes belong: what the way into that memory damages is noticed too. For memory
+    /// that nobody else changes meanwhile.
     Placed,
-    /// Where they arrived, before they are copied: for memory that threads change while writes land. Damaged bytes never get there.
+    /// Where they arrived, before they are copied: for memory that threads change while writes
+    /// land. Damaged bytes never get there.
     Arrived,
 }
 
 impl StreamConfig {
-    /// Creates a `StreamConfig` for `ranks` ranks: inboxes of 128 KiB, and less where all of a rank's would be more than 64 MiB.
+    /// Creates a `StreamConfig` for `ranks` ranks: inboxes of 128 KiB, and less where all of a
+    /// rank's would be more than 64 MiB.
     pub fn new(ranks: u32) -> Self {
         const ALL: u64 = 64 << 20;
         let streams = u64::from(ranks.max(1)) * Class::ALL.len() as u64;
@@ -166,9 +183,11 @@ pub enum ReliableCommand {
     Free(Receipt),
     /// Gives up everything that is for this rank: it ends as flushed.
     Abandon(Rank),
-    /// Forgets a rank whose number another process gets: what is under way to it ends as flushed, and what it sent counts for nothing from now
-    /// on. Both ends begin their streams anew with the newcomer's incarnation, which whoever gives the number draws: newer than that of
-    /// every process that had the number before. The newcomer boots with it, and forgets each peer that knew its predecessor.
+    /// Forgets a rank whose number another process gets: what is under way to it ends as flushed,
+    /// and what it sent counts for nothing from now on. Both ends begin their streams anew with the
+    /// newcomer's incarnation, which whoever gives the number draws: newer than that of every
+    /// process that had the number before. The newcomer boots with it, and forgets each peer that
+    /// knew its predecessor.
     Forget {
         /// The rank.
         peer: Rank,

@@ -1,8 +1,10 @@
-//! All streams of a rank: which datagram and which command concerns which, what is sent and asked of memory for it, and when.
+//! All streams of a rank: which datagram and which command concerns which, what is sent and asked
+//! of memory for it, and when.
 //!
 //! # Model
-//! Peers get their state when the first message comes or goes. A stream does what it wants to do while the buffer of effects has room; streams that
-//! are left wait in a queue for the next call. Time-outs lie in one ordered set for all streams.
+//! Peers get their state when the first message comes or goes. A stream does what it wants to do
+//! while the buffer of effects has room; streams that are left wait in a queue for the next call.
+//! Time-outs lie in one ordered set for all streams.
 //!
 //! # Invariants
 //! I1. A frame that is damaged, of a stranger, or of an older life of its sender changes nothing.
@@ -13,17 +15,21 @@ use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use super::frame::{
-    Acknowledgement, FragmentHeader, HEAD_MAX, INBOX, MessageTrailer, ReliableFrame, ReliableFrameKind,
+    Acknowledgement, FragmentHeader, HEAD_MAX, INBOX, MessageTrailer, ReliableFrame,
+    ReliableFrameKind,
 };
 use super::key::{StreamKey, TokenPurpose, meaning, token};
 use super::receive_stream::{FragmentAction, FragmentArrival, ReceiveStream};
 use super::segmentation::SegmentationLimits;
 use super::send_stream::{SendAction, SendStream};
 use super::stream_path::ProbeReply;
-use super::{ANSWER_SOON_MAX, DigestPolicy, Receipt, ReliableCommand, ReliableConfig, ReliableEvent};
+use super::{
+    ANSWER_SOON_MAX, DigestPolicy, Receipt, ReliableCommand, ReliableConfig, ReliableEvent,
+};
 use crate::base::{Class, LocalNs, Nanos, Rank};
 use crate::wire::{
-    Arrival, Datagram, Destination, Engine, Input, More, Operation, Out, PathId, Queue, RegionId, Span, Status, Token,
+    Arrival, Datagram, Destination, Engine, Input, More, Operation, Out, PathId, Queue, RegionId,
+    Span, Status, Token,
 };
 
 /// Effects that one thing to do needs at most.
@@ -31,7 +37,8 @@ const EFFECTS: usize = 4;
 /// One peer's streams, by [`Class::index`].
 #[derive(Debug, Default)]
 struct Peer {
-    /// The oldest generation that counts, and the first of this end's streams; none before the rank was given to another process.
+    /// The oldest generation that counts, and the first of this end's streams; none before the rank
+    /// was given to another process.
     oldest: Option<u16>,
     outgoing: [Option<Box<SendStream>>; Class::ALL.len()],
     incoming: [Option<Box<ReceiveStream>>; Class::ALL.len()],
@@ -83,7 +90,8 @@ impl ReliableNode {
         }
     }
 
-    /// Returns whether the stream to `to` takes another message now. [`ReliableEvent::Room`] follows on a refusal.
+    /// Returns whether the stream to `to` takes another message now. [`ReliableEvent::Room`]
+    /// follows on a refusal.
     pub fn has_room(&mut self, to: Rank, class: Class) -> bool {
         let backlog = self
             .peers
@@ -128,14 +136,16 @@ impl ReliableNode {
         match command {
             ReliableCommand::Send { to, class, message } => {
                 let key = StreamKey { peer: to.0, class };
-                let (usual, measures, paths) = (self.generation, self.measures, self.config.below.paths.len());
+                let (usual, measures, paths) =
+                    (self.generation, self.measures, self.config.below.paths.len());
                 let Some(peer) = self.peer(to) else {
                     let status = Status::Flushed;
                     return out.notify(ReliableEvent::Done { ticket: message.ticket, status });
                 };
                 let generation = peer.oldest.unwrap_or(usual);
-                let stream = peer.outgoing[class.index()]
-                    .get_or_insert_with(|| Box::new(SendStream::new(generation, measures, paths.max(1))));
+                let stream = peer.outgoing[class.index()].get_or_insert_with(|| {
+                    Box::new(SendStream::new(generation, measures, paths.max(1)))
+                });
                 stream.push(now, message);
                 self.pump(now, key, out);
                 self.answer_along(now, to, out);
@@ -143,15 +153,21 @@ impl ReliableNode {
             ReliableCommand::Abandon(peer) => {
                 for key in Class::ALL.map(|class| StreamKey { peer: peer.0, class }) {
                     if let Some(stream) = self.outgoing(key) {
-                        stream.give_up(&mut |ticket, status| out.notify(ReliableEvent::Done { ticket, status }));
+                        stream.give_up(&mut |ticket, status| {
+                            out.notify(ReliableEvent::Done { ticket, status })
+                        });
                         self.notify_room(key, out);
                     }
                 }
             }
-            ReliableCommand::Forget { peer, incarnation } => self.forget(peer, generation_of(incarnation), out),
+            ReliableCommand::Forget { peer, incarnation } => {
+                self.forget(peer, generation_of(incarnation), out)
+            }
             ReliableCommand::Free(Receipt { from, class, generation, position }) => {
                 let key = StreamKey { peer: from.0, class };
-                if let Some(stream) = self.incoming(key).filter(|stream| stream.generation == generation) {
+                if let Some(stream) =
+                    self.incoming(key).filter(|stream| stream.generation == generation)
+                {
                     stream.free(now, position);
                     self.arm_incoming(key);
                 }
@@ -165,7 +181,9 @@ impl ReliableNode {
             return;
         }
         for key in Class::ALL.map(|class| StreamKey { peer: rank.0, class }) {
-            let is_due = |stream: &&mut ReceiveStream| stream.due.is_some_and(|due| due <= now + ANSWER_SOON_MAX);
+            let is_due = |stream: &&mut ReceiveStream| {
+                stream.due.is_some_and(|due| due <= now + ANSWER_SOON_MAX)
+            };
             if out.room() >= EFFECTS
                 && let Some(path) = self.incoming(key).filter(is_due).map(|stream| stream.path())
             {
@@ -178,7 +196,9 @@ impl ReliableNode {
     fn forget(&mut self, rank: Rank, oldest: u16, out: &mut Out<ReliableEvent>) {
         for key in Class::ALL.map(|class| StreamKey { peer: rank.0, class }) {
             if let Some(stream) = self.outgoing(key) {
-                stream.give_up(&mut |ticket, status| out.notify(ReliableEvent::Done { ticket, status }));
+                stream.give_up(&mut |ticket, status| {
+                    out.notify(ReliableEvent::Done { ticket, status })
+                });
                 self.notify_room(key, out);
             }
         }
@@ -187,7 +207,8 @@ impl ReliableNode {
         }
     }
 
-    /// Returns whether a stream of `key` with `generation` may be of the process that has the rank now.
+    /// Returns whether a stream of `key` with `generation` may be of the process that has the rank
+    /// now.
     fn is_of_this_life(&self, key: StreamKey, generation: u16) -> bool {
         let peer = self.peers.get(key.peer as usize).and_then(|peer| peer.as_deref());
         peer.and_then(|peer| peer.oldest).is_none_or(|oldest| !is_newer(oldest, generation))
@@ -205,14 +226,35 @@ impl ReliableNode {
             let generation = stream.generation;
             match next {
                 SendAction::Read { number, body } => {
-                    out.operate(Operation::Digest { of: body, token: token(TokenPurpose::Read, key, number) });
+                    out.operate(Operation::Digest {
+                        of: body,
+                        token: token(TokenPurpose::Read, key, number),
+                    });
                 }
                 SendAction::Send { number, path, data, body } => {
                     let token = token(TokenPurpose::Send(path), key, number);
-                    send(out, key, generation, number, ReliableFrameKind::Data(data), path, body, Some(token));
+                    send(
+                        out,
+                        key,
+                        generation,
+                        number,
+                        ReliableFrameKind::Data(data),
+                        path,
+                        body,
+                        Some(token),
+                    );
                 }
                 SendAction::Ask { number, path } => {
-                    send(out, key, generation, number, ReliableFrameKind::Question, path, Span::EMPTY, None);
+                    send(
+                        out,
+                        key,
+                        generation,
+                        number,
+                        ReliableFrameKind::Question,
+                        path,
+                        Span::EMPTY,
+                        None,
+                    );
                 }
             }
         }
@@ -223,7 +265,9 @@ impl ReliableNode {
     /// Says that `key` has room again, if somebody found it full.
     fn notify_room(&mut self, key: StreamKey, out: &mut Out<ReliableEvent>) {
         let half = self.config.streams.backlog / 2;
-        if self.full[key.class.index()] && self.outgoing(key).is_some_and(|stream| stream.backlog() <= half) {
+        if self.full[key.class.index()]
+            && self.outgoing(key).is_some_and(|stream| stream.backlog() <= half)
+        {
             self.full[key.class.index()] = false;
             out.notify(ReliableEvent::Room { class: key.class });
         }
@@ -231,7 +275,9 @@ impl ReliableNode {
 
     fn arm_outgoing(&mut self, key: StreamKey) {
         let Some(stream) = self.outgoing(key) else { return };
-        if let Some(at) = stream.deadline().filter(|at| stream.armed.is_none_or(|armed| *at < armed)) {
+        if let Some(at) =
+            stream.deadline().filter(|at| stream.armed.is_none_or(|armed| *at < armed))
+        {
             let before = stream.armed.replace(at);
             self.arm(before, at, StreamHalf::Outgoing, key);
         }
@@ -276,12 +322,16 @@ impl ReliableNode {
             ReliableFrameKind::Acknowledgement(acknowledgement) => {
                 self.acknowledged(now, key, datagram.path, frame, acknowledgement, out);
             }
-            ReliableFrameKind::Damaged | ReliableFrameKind::Refused | ReliableFrameKind::Unknown => {
+            ReliableFrameKind::Damaged
+            | ReliableFrameKind::Refused
+            | ReliableFrameKind::Unknown => {
                 let Some(stream) = self.own(key, frame.generation) else { return };
                 match frame.kind {
                     ReliableFrameKind::Damaged => stream.damaged(frame.number),
                     ReliableFrameKind::Refused => stream.refused(frame.number),
-                    _ => stream.give_up(&mut |ticket, status| out.notify(ReliableEvent::Done { ticket, status })),
+                    _ => stream.give_up(&mut |ticket, status| {
+                        out.notify(ReliableEvent::Done { ticket, status })
+                    }),
                 }
                 self.pump(now, key, out);
             }
@@ -295,15 +345,31 @@ impl ReliableNode {
         self.outgoing(key).filter(|_| current)
     }
 
-    /// Returns whether `frame` belongs to the incoming stream that is known; tells its sender when it does not know better.
-    fn is_current(&mut self, key: StreamKey, frame: ReliableFrame, over: PathId, out: &mut Out<ReliableEvent>) -> bool {
+    /// Returns whether `frame` belongs to the incoming stream that is known; tells its sender when
+    /// it does not know better.
+    fn is_current(
+        &mut self,
+        key: StreamKey,
+        frame: ReliableFrame,
+        over: PathId,
+        out: &mut Out<ReliableEvent>,
+    ) -> bool {
         let known = self.incoming(key).map(|stream| stream.generation);
         if known == Some(frame.generation) {
             return true;
         }
         self.strange += 1;
         if known.is_none_or(|known| is_newer(frame.generation, known)) {
-            send(out, key, frame.generation, 0, ReliableFrameKind::Unknown, over, Span::EMPTY, None);
+            send(
+                out,
+                key,
+                frame.generation,
+                0,
+                ReliableFrameKind::Unknown,
+                over,
+                Span::EMPTY,
+                None,
+            );
         }
         false
     }
@@ -319,9 +385,11 @@ impl ReliableNode {
     ) {
         let known = self.incoming(key).map(|stream| stream.generation);
         if data.is_open && known.is_none_or(|known| is_newer(frame.generation, known)) {
-            let (inbox, soon) = (self.inbox(key), self.config.streams.answer_soon.min(ANSWER_SOON_MAX));
+            let (inbox, soon) =
+                (self.inbox(key), self.config.streams.answer_soon.min(ANSWER_SOON_MAX));
             let Some(peer) = self.peer(key.rank()) else { return };
-            peer.incoming[key.class.index()] = Some(Box::new(ReceiveStream::new(frame.generation, inbox, soon)));
+            peer.incoming[key.class.index()] =
+                Some(Box::new(ReceiveStream::new(frame.generation, inbox, soon)));
         } else if !self.is_current(key, frame, datagram.path, out) {
             return;
         }
@@ -336,9 +404,11 @@ impl ReliableNode {
         };
         let Some(stream) = self.incoming(key) else { return };
         let verdict = match stream.fragment_arrived(now, coming, &data) {
-            // Inboxes are written by messages only, other memory of this end and of its process by this end.
+            // Inboxes are written by messages only, other memory of this end and of its process by
+            // this end.
             FragmentAction::Take { into, .. }
-                if data.place.region != INBOX && [inboxes, kept, RegionId::PROCESS].contains(&into.region) =>
+                if data.place.region != INBOX
+                    && [inboxes, kept, RegionId::PROCESS].contains(&into.region) =>
             {
                 FragmentAction::Refuse
             }
@@ -348,14 +418,18 @@ impl ReliableNode {
             FragmentAction::Take { into, number }
                 if into.length > 0 && self.config.streams.check == DigestPolicy::Arrived =>
             {
-                let (from, digest, token) = (datagram.body, data.digest, token(TokenPurpose::Check, key, number));
+                let (from, digest, token) =
+                    (datagram.body, data.digest, token(TokenPurpose::Check, key, number));
                 out.operate(Operation::CopyChecked { from, into, digest, token });
             }
             FragmentAction::Take { into, number } => {
                 if into.length > 0 {
                     out.operate(Operation::Copy { from: datagram.body, into });
                 }
-                out.operate(Operation::Digest { of: into, token: token(TokenPurpose::Check, key, number) });
+                out.operate(Operation::Digest {
+                    of: into,
+                    token: token(TokenPurpose::Check, key, number),
+                });
             }
             FragmentAction::Taken => self.notify(key, out),
             FragmentAction::Refuse => {
@@ -377,8 +451,9 @@ impl ReliableNode {
 
     /// Tells what has arrived of `key` in order.
     fn notify(&mut self, key: StreamKey, out: &mut Out<ReliableEvent>) {
-        while let Some((generation, arrived)) =
-            self.incoming(key).and_then(|stream| Some((stream.generation, stream.next_delivered()?)))
+        while let Some((generation, arrived)) = self
+            .incoming(key)
+            .and_then(|stream| Some((stream.generation, stream.next_delivered()?)))
         {
             if arrived.is_skipped {
                 continue;
@@ -408,14 +483,28 @@ impl ReliableNode {
     ) {
         let allowance = self.config.streams.allowance[key.class.index()];
         let Some(stream) = self.own(key, frame.generation) else { return };
-        stream.acknowledged(now, over, frame.number, &acknowledgement, allowance, &mut |ticket, status| {
-            out.notify(ReliableEvent::Done { ticket, status });
-        });
+        stream.acknowledged(
+            now,
+            over,
+            frame.number,
+            &acknowledgement,
+            allowance,
+            &mut |ticket, status| {
+                out.notify(ReliableEvent::Done { ticket, status });
+            },
+        );
         self.pump(now, key, out);
     }
 
     /// Handles the end of an operation of ours.
-    fn done(&mut self, now: LocalNs, ended: Token, status: Status, value: u64, out: &mut Out<ReliableEvent>) {
+    fn done(
+        &mut self,
+        now: LocalNs,
+        ended: Token,
+        status: Status,
+        value: u64,
+        out: &mut Out<ReliableEvent>,
+    ) {
         let Some((purpose, key, low)) = meaning(ended) else { return };
         match purpose {
             TokenPurpose::Read | TokenPurpose::Send(_) => {
@@ -428,13 +517,21 @@ impl ReliableNode {
                             self.blocked[key.class.index()].insert((path, key));
                         }
                     }
-                    // Bytes that cannot be read cannot be sent; what is sent instead will not pass as them.
-                    (_, status) => stream.read(number, if status == Status::Complete { value as u32 } else { !0 }),
+                    // Bytes that cannot be read cannot be sent; what is sent instead will not pass
+                    // as them.
+                    (_, status) => stream
+                        .read(number, if status == Status::Complete { value as u32 } else { !0 }),
                 }
                 self.pump(now, key, out);
             }
             TokenPurpose::Check => {
-                self.checked(now, key, low, (status == Status::Complete).then_some(value as u32), out);
+                self.checked(
+                    now,
+                    key,
+                    low,
+                    (status == Status::Complete).then_some(value as u32),
+                    out,
+                );
                 if let Some(path) = self.incoming(key).and_then(ReceiveStream::question_due) {
                     self.answer(now, key, path, ProbeReply::Yes, out);
                 }
@@ -442,7 +539,14 @@ impl ReliableNode {
         }
     }
 
-    fn checked(&mut self, now: LocalNs, key: StreamKey, low: u32, digest: Option<u32>, out: &mut Out<ReliableEvent>) {
+    fn checked(
+        &mut self,
+        now: LocalNs,
+        key: StreamKey,
+        low: u32,
+        digest: Option<u32>,
+        out: &mut Out<ReliableEvent>,
+    ) {
         let Some(stream) = self.incoming(key) else { return };
         let (generation, number, path) = (stream.generation, stream.whole(low), stream.path());
         let kind = match stream.checked(now, number, digest) {
@@ -485,7 +589,8 @@ impl ReliableNode {
         );
     }
 
-    /// Looks at halves whose time has come, and at streams that were left; whether some had to be left again.
+    /// Looks at halves whose time has come, and at streams that were left; whether some had to be
+    /// left again.
     fn tick(&mut self, now: LocalNs, out: &mut Out<ReliableEvent>) -> More {
         while let Some(&(at, half, key)) = self.timers.first()
             && at <= now
@@ -510,8 +615,16 @@ impl ReliableNode {
         if self.eager.is_empty() { More::No } else { More::Yes }
     }
 
-    fn tick_incoming(&mut self, now: LocalNs, at: LocalNs, key: StreamKey, out: &mut Out<ReliableEvent>) {
-        let Some(stream) = self.incoming(key).filter(|stream| stream.armed == Some(at)) else { return };
+    fn tick_incoming(
+        &mut self,
+        now: LocalNs,
+        at: LocalNs,
+        key: StreamKey,
+        out: &mut Out<ReliableEvent>,
+    ) {
+        let Some(stream) = self.incoming(key).filter(|stream| stream.armed == Some(at)) else {
+            return;
+        };
         stream.armed = None;
         let path = stream.path();
         if stream.due.is_some_and(|due| due <= now) {
@@ -520,12 +633,21 @@ impl ReliableNode {
         self.arm_incoming(key);
     }
 
-    fn tick_outgoing(&mut self, now: LocalNs, at: LocalNs, key: StreamKey, out: &mut Out<ReliableEvent>) {
+    fn tick_outgoing(
+        &mut self,
+        now: LocalNs,
+        at: LocalNs,
+        key: StreamKey,
+        out: &mut Out<ReliableEvent>,
+    ) {
         let patience = self.config.streams.patience;
-        let Some(stream) = self.outgoing(key).filter(|stream| stream.armed == Some(at)) else { return };
+        let Some(stream) = self.outgoing(key).filter(|stream| stream.armed == Some(at)) else {
+            return;
+        };
         stream.armed = None;
         if stream.silence(now) > patience {
-            stream.give_up(&mut |ticket, status| out.notify(ReliableEvent::Done { ticket, status }));
+            stream
+                .give_up(&mut |ticket, status| out.notify(ReliableEvent::Done { ticket, status }));
         }
         stream.tick(now);
         self.pump(now, key, out);
@@ -535,7 +657,8 @@ impl ReliableNode {
     fn unblock(&mut self, now: LocalNs, path: PathId, class: Class, out: &mut Out<ReliableEvent>) {
         let waiting = &mut self.blocked[class.index()];
         let mine = waiting.split_off(&(path, StreamKey { peer: 0, class }));
-        let (mine, others): (BTreeSet<_>, BTreeSet<_>) = mine.into_iter().partition(|(on, _)| *on == path);
+        let (mine, others): (BTreeSet<_>, BTreeSet<_>) =
+            mine.into_iter().partition(|(on, _)| *on == path);
         waiting.extend(others);
         for (_, key) in mine {
             if let Some(stream) = self.outgoing(key) {
@@ -558,7 +681,8 @@ impl ReliableNode {
     }
 }
 
-/// Returns the first generation of an incarnation. Streams that are given up count on from it, 256 of them until the next incarnation.
+/// Returns the first generation of an incarnation. Streams that are given up count on from it, 256
+/// of them until the next incarnation.
 const fn generation_of(incarnation: u32) -> u16 {
     (incarnation as u16) << 8
 }
@@ -568,7 +692,8 @@ const fn is_newer(a: u16, b: u16) -> bool {
     a != b && a.wrapping_sub(b) < 1 << 15
 }
 
-/// Sends a frame of the stream `key`: data in its class and questions behind it, everything else before all data.
+/// Sends a frame of the stream `key`: data in its class and questions behind it, everything else
+/// before all data.
 #[expect(clippy::too_many_arguments, reason = "what a frame is made of")]
 fn send(
     out: &mut Out<ReliableEvent>,
@@ -595,15 +720,24 @@ impl Engine for ReliableNode {
     type Command = ReliableCommand;
     type Event = ReliableEvent;
 
-    fn input(&mut self, now: LocalNs, input: Input<'_, ReliableCommand>, out: &mut Out<ReliableEvent>) -> More {
+    fn input(
+        &mut self,
+        now: LocalNs,
+        input: Input<'_, ReliableCommand>,
+        out: &mut Out<ReliableEvent>,
+    ) -> More {
         match input {
             Input::Boot { incarnation } => self.generation = generation_of(incarnation),
             Input::Tick => return self.tick(now, out),
             Input::Command(command) => self.command(now, command, out),
             Input::Arrival(arrival) => match arrival {
                 Arrival::Datagram(datagram) => self.datagram(now, datagram, out),
-                Arrival::Done { token, status, value, .. } => self.done(now, token, status, value, out),
-                Arrival::Room { queue: Queue::Path { path, class } } => self.unblock(now, path, class, out),
+                Arrival::Done { token, status, value, .. } => {
+                    self.done(now, token, status, value, out)
+                }
+                Arrival::Room { queue: Queue::Path { path, class } } => {
+                    self.unblock(now, path, class, out)
+                }
                 Arrival::PathState { path, rate: None } => self.path_down(now, path, out),
                 _ => {}
             },

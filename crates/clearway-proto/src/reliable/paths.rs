@@ -1,10 +1,13 @@
-//! Which path a fragment takes: the one on which it would arrive first, as far as is known, and none that is silent.
+//! Which path a fragment takes: the one on which it would arrive first, as far as is known, and
+//! none that is silent.
 //!
 //! # Model
-//! Each path has its own window ([`StreamPath`]). When something was waited for in vain, the peer is asked on every path what it has; it answers on
-//! the path on which it is asked, so that one that fails hides neither what arrived on others nor which it is. A path on which nothing
-//! was heard while others were is *down*: what was under way there leaves on others, and nothing but questions goes there, ten a second,
-//! until one is answered on it. Where all are down, as when sends are refused everywhere, all are used.
+//! Each path has its own window ([`StreamPath`]). When something was waited for in vain, the peer
+//! is asked on every path what it has; it answers on the path on which it is asked, so that one
+//! that fails hides neither what arrived on others nor which it is. A path on which nothing was
+//! heard while others were is *down*: what was under way there leaves on others, and nothing but
+//! questions goes there, ten a second, until one is answered on it. Where all are down, as when
+//! sends are refused everywhere, all are used.
 //!
 //! # Invariants
 //! I1. Data does not wait for a path that is down while another is not.
@@ -59,7 +62,8 @@ impl StreamPaths {
         self.usable().map(|(_, lane)| lane.room(now)).sum()
     }
 
-    /// Returns the path with the shortest wait that has room; one that let something time out only after all others.
+    /// Returns the path with the shortest wait that has room; one that let something time out only
+    /// after all others.
     pub(super) fn choose(&self, now: LocalNs) -> PathId {
         let with_room = self.usable().filter(|(_, lane)| lane.room(now) > 0);
         let best = with_room.min_by_key(|(_, lane)| (lane.is_suspect(), lane.expected_delay()));
@@ -71,7 +75,8 @@ impl StreamPaths {
         self.0.iter_mut().for_each(StreamPath::want_question);
     }
 
-    /// Returns a path that a question is to leave on now, which counts as asked: one is wanted there, or it is down while others are not.
+    /// Returns a path that a question is to leave on now, which counts as asked: one is wanted
+    /// there, or it is down while others are not.
     pub(super) fn next_question(&mut self, now: LocalNs) -> Option<PathId> {
         let are_all_down = self.are_all_down();
         let mut paths = (0..).map(PathId).zip(&mut self.0);
@@ -94,9 +99,13 @@ impl StreamPaths {
         self.usable().map(|(_, lane)| lane.patience(ANSWER_MAX)).max().unwrap_or(ANSWER_MAX)
     }
 
-    /// Records that what left on `path` at `at` was waited for in vain; returns whether the path is down for that.
+    /// Records that what left on `path` at `at` was waited for in vain; returns whether the path is
+    /// down for that.
     pub(super) fn time_out(&mut self, now: LocalNs, path: PathId, at: LocalNs) -> bool {
-        let mut others = (0..).map(PathId).zip(&self.0).filter(|(other, lane)| *other != path && !lane.is_down());
+        let mut others = (0..)
+            .map(PathId)
+            .zip(&self.0)
+            .filter(|(other, lane)| *other != path && !lane.is_down());
         let are_heard = others.any(|(_, lane)| lane.was_alive_since(at));
         let lane = self.path_mut(path);
         lane.time_out();
@@ -118,12 +127,18 @@ mod tests {
     fn time_out__a_few_lost_ones_are_chance_until_it_happens_again_and_others_are_heard() {
         let mut paths = StreamPaths::new(2);
         let _ = [0; 2].map(|_| paths.path_mut(A).leave(LocalNs(10)));
-        assert!((0..9).all(|_| !paths.time_out(LocalNs(60), A, LocalNs(10))), "the peer may stand still");
+        assert!(
+            (0..9).all(|_| !paths.time_out(LocalNs(60), A, LocalNs(10))),
+            "the peer may stand still"
+        );
         paths.reply_received(LocalNs(61), A, ProbeReply::Yes);
         assert!(!paths.time_out(LocalNs(62), A, LocalNs(10)));
         paths.reply_received(LocalNs(63), B, ProbeReply::Yes);
         assert!(paths.time_out(LocalNs(64), A, LocalNs(10)));
-        assert!((0..9).all(|_| !paths.time_out(LocalNs(90), B, LocalNs(10))), "the last one is never left");
+        assert!(
+            (0..9).all(|_| !paths.time_out(LocalNs(90), B, LocalNs(10))),
+            "the last one is never left"
+        );
     }
 
     #[test]

@@ -1,18 +1,23 @@
-//! The receiving half of a stream: fragments in any order, each taken once; messages in the order in which they were sent.
+//! The receiving half of a stream: fragments in any order, each taken once; messages in the order
+//! in which they were sent.
 //!
 //! # Model
-//! A fragment says where its bytes belong, so it is copied there when it comes, and its digest is taken *there*. Only what is as it was
-//! counts as arrived. A message is reported when its last fragment and everything before it have arrived.
+//! A fragment says where its bytes belong, so it is copied there when it comes, and its digest is
+//! taken *there*. Only what is as it was counts as arrived. A message is reported when its last
+//! fragment and everything before it have arrived.
 //!
 //! # Invariants
 //! I1. A fragment counts once; what counted is never written again.
-//! I2. A body goes nowhere but into registered memory of this rank or the free part of this stream's inbox.
-//! I3. The memory kept is bounded: numbers lie within [`super::WINDOW`] of the first that is missing.
+//! I2. A body goes nowhere but into registered memory of this rank or the free part of this
+//!     stream's inbox.
+//! I3. The memory kept is bounded: numbers lie within [`super::WINDOW`] of the first that is
+//!     missing.
 
 use alloc::collections::BTreeMap;
 
 use super::frame::{
-    Acknowledgement, BITMAP_WORDS, BodyPlacement, FragmentHeader, INBOX, MessageTrailer, position, whole,
+    Acknowledgement, BITMAP_WORDS, BodyPlacement, FragmentHeader, INBOX, MessageTrailer, position,
+    whole,
 };
 use super::{ANSWER_EVERY, ANSWER_MAX, WINDOW};
 use crate::base::{LocalNs, Nanos};
@@ -83,7 +88,8 @@ pub(super) struct ReceiveStream {
     newest: Option<(u64, PathId, LocalNs)>,
     is_marked: bool,
     unanswered: u32,
-    /// A question that waits for the digests of fragments that came before it: its path, and how many.
+    /// A question that waits for the digests of fragments that came before it: its path, and how
+    /// many.
     asked: Option<(PathId, usize)>,
     /// When an acknowledgement is due.
     pub(super) due: Option<LocalNs>,
@@ -120,7 +126,8 @@ impl ReceiveStream {
         data: &FragmentHeader,
     ) -> FragmentAction {
         let number = whole(self.received, coming.number);
-        if number < self.received || number > self.received + u64::from(WINDOW) || self.has(number) {
+        if number < self.received || number > self.received + u64::from(WINDOW) || self.has(number)
+        {
             // Our answer was lost, or it is on its way.
             self.due = Some(now);
             return FragmentAction::Ignore;
@@ -145,11 +152,15 @@ impl ReceiveStream {
             self.has_arrived(now, number, arrived);
             return FragmentAction::Taken;
         }
-        let Some((into, end)) = self.place(data.place, coming.body) else { return FragmentAction::Ignore };
+        let Some((into, end)) = self.place(data.place, coming.body) else {
+            return FragmentAction::Ignore;
+        };
         let arrived = match data.tail {
             None => None,
             Some(tail) => match self.whole_message(tail, data.place, into, end) {
-                Some(body) => Some(DeliveredMessage { tail, body, end, at: coming.at, is_skipped: false }),
+                Some(body) => {
+                    Some(DeliveredMessage { tail, body, end, at: coming.at, is_skipped: false })
+                }
                 None => return FragmentAction::Ignore,
             },
         };
@@ -181,7 +192,8 @@ impl ReceiveStream {
         word < BITMAP_WORDS && self.above[word] & 1 << (bit % 64) != 0
     }
 
-    /// Returns where `length` bytes for `place` go, and the position behind them; nothing for a part of the inbox that is not free.
+    /// Returns where `length` bytes for `place` go, and the position behind them; nothing for a
+    /// part of the inbox that is not free.
     fn place(&self, place: BodyPlacement, length: u32) -> Option<(Span, u64)> {
         if place.region != INBOX {
             return Some((Span { region: place.region, offset: place.offset, length }, 0));
@@ -190,13 +202,20 @@ impl ReceiveStream {
         let from = position(self.freed, place.offset);
         let end = from.checked_add(u64::from(length))?;
         let turn = from % room;
-        let is_free = from >= self.freed && end <= self.freed + room && turn + u64::from(length) <= room;
+        let is_free =
+            from >= self.freed && end <= self.freed + room && turn + u64::from(length) <= room;
         let into = Span { region: self.inbox.region, offset: self.inbox.offset + turn, length };
         is_free.then_some((into, end))
     }
 
     /// Returns all bytes of the message that ends with `into`.
-    fn whole_message(&self, tail: MessageTrailer, place: BodyPlacement, into: Span, end: u64) -> Option<Span> {
+    fn whole_message(
+        &self,
+        tail: MessageTrailer,
+        place: BodyPlacement,
+        into: Span,
+        end: u64,
+    ) -> Option<Span> {
         let (MessageTrailer::Message { length, .. } | MessageTrailer::Landed { length, .. }) = tail;
         let before = u64::from(length.checked_sub(into.length)?);
         // The last fragment of a message with bytes has one of them.
@@ -209,13 +228,15 @@ impl ReceiveStream {
         is_inside.then_some(Span { region: into.region, offset, length })
     }
 
-    /// Records that a question came on `path`; returns whether it can be answered now. Otherwise it can be when what came before it is known to be good or not.
+    /// Records that a question came on `path`; returns whether it can be answered now. Otherwise it
+    /// can be when what came before it is known to be good or not.
     pub(super) fn question(&mut self, path: PathId) -> bool {
         self.asked = (!self.checking.is_empty()).then_some((path, self.checking.len()));
         self.asked.is_none()
     }
 
-    /// Returns the path of a question that can be answered now that one more fragment is known to be good or not.
+    /// Returns the path of a question that can be answered now that one more fragment is known to
+    /// be good or not.
     pub(super) fn question_due(&mut self) -> Option<PathId> {
         let (path, left) = self.asked.take()?;
         if left > 1 {
@@ -224,8 +245,14 @@ impl ReceiveStream {
         (left <= 1).then_some(path)
     }
 
-    /// Returns the digest of the bytes of fragment `number` where they belong; nothing when there is no such place.
-    pub(super) fn checked(&mut self, now: LocalNs, number: u64, digest: Option<u32>) -> FragmentAction {
+    /// Returns the digest of the bytes of fragment `number` where they belong; nothing when there
+    /// is no such place.
+    pub(super) fn checked(
+        &mut self,
+        now: LocalNs,
+        number: u64,
+        digest: Option<u32>,
+    ) -> FragmentAction {
         let Some(placed) = self.checking.remove(&number) else { return FragmentAction::Ignore };
         match digest {
             Some(digest) if digest == placed.digest => {
@@ -318,25 +345,46 @@ mod tests {
     /// Returns a fragment of a write.
     fn come(stream: &mut ReceiveStream, number: u32) -> FragmentAction {
         let place = BodyPlacement { region: RegionId(9), offset: 0 };
-        let data = FragmentHeader { is_open: false, is_skipped: false, at_once: false, digest: 7, place, tail: None };
-        let coming = FragmentArrival { number, body: 5, path: PATH, is_marked: false, at: LocalNs(1) };
+        let data = FragmentHeader {
+            is_open: false,
+            is_skipped: false,
+            at_once: false,
+            digest: 7,
+            place,
+            tail: None,
+        };
+        let coming =
+            FragmentArrival { number, body: 5, path: PATH, is_marked: false, at: LocalNs(1) };
         stream.fragment_arrived(LocalNs(1), coming, &data)
     }
 
     #[test]
     fn comes__a_second_copy_is_not_written_over_one_that_is_being_looked_at() {
-        let mut stream = ReceiveStream::new(0, Span { region: RegionId(0), offset: 0, length: 4_096 }, Nanos::ZERO);
+        let mut stream = ReceiveStream::new(
+            0,
+            Span { region: RegionId(0), offset: 0, length: 4_096 },
+            Nanos::ZERO,
+        );
         assert!(matches!(come(&mut stream, 0), FragmentAction::Take { .. }));
         assert_eq!(come(&mut stream, 0), FragmentAction::Ignore);
         assert_eq!(stream.checked(LocalNs(2), 0, Some(8)), FragmentAction::Damaged);
-        assert!(matches!(come(&mut stream, 0), FragmentAction::Take { .. }), "the next copy, after a bad one");
+        assert!(
+            matches!(come(&mut stream, 0), FragmentAction::Take { .. }),
+            "the next copy, after a bad one"
+        );
     }
 
     #[test]
     fn question__is_answered_when_what_came_before_it_was_looked_at() {
-        let mut stream = ReceiveStream::new(0, Span { region: RegionId(0), offset: 0, length: 4_096 }, Nanos::ZERO);
+        let mut stream = ReceiveStream::new(
+            0,
+            Span { region: RegionId(0), offset: 0, length: 4_096 },
+            Nanos::ZERO,
+        );
         assert!(stream.question(PATH));
-        (0..2).for_each(|number| assert!(matches!(come(&mut stream, number), FragmentAction::Take { .. })));
+        (0..2).for_each(|number| {
+            assert!(matches!(come(&mut stream, number), FragmentAction::Take { .. }))
+        });
         assert!(!stream.question(PATH));
         assert!(matches!(come(&mut stream, 2), FragmentAction::Take { .. }));
         let due = [0, 1, 2].map(|number| {

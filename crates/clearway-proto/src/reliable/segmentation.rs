@@ -1,15 +1,18 @@
 //! How messages become fragments: how long each is, and where its bytes go at the peer.
 //!
 //! # Model
-//! A message is cut when its fragments can leave soon, and not before. One for the peer's inbox gets its place there when its first fragment is
-//! cut: positions count on for ever, and the peer says up to which its inbox is free.
+//! A message is cut when its fragments can leave soon, and not before. One for the peer's inbox
+//! gets its place there when its first fragment is cut: positions count on for ever, and the peer
+//! says up to which its inbox is free.
 //!
 //! # Invariants
 //! I1. Fragments of a message are cut in order, and none of the next before the last of it.
 
 use alloc::collections::VecDeque;
 
-use super::frame::{BodyPlacement, DATA_LENGTH, INBOX, MessageTrailer, OFFSET_LIMIT, TAIL_LENGTH, position};
+use super::frame::{
+    BodyPlacement, DATA_LENGTH, INBOX, MessageTrailer, OFFSET_LIMIT, TAIL_LENGTH, position,
+};
 use super::{Message, MessageCompletion, MessageTarget};
 use crate::wire::{Capabilities, Span};
 
@@ -41,7 +44,8 @@ impl SegmentationLimits {
 /// Bytes of a 64-bit word.
 const WORD: u64 = 8;
 
-/// Returns at most `length`, so that what begins at `offset` of the peer's memory ends at a multiple of a word: no word is cut in two.
+/// Returns at most `length`, so that what begins at `offset` of the peer's memory ends at a
+/// multiple of a word: no word is cut in two.
 const fn whole_words(offset: u64, length: u32) -> u32 {
     let beyond = ((offset + length as u64) % WORD) as u32;
     if length > beyond { length - beyond } else { length }
@@ -72,7 +76,8 @@ pub(super) struct SegmentationQueue {
     pub(super) measures: SegmentationLimits,
     pub(super) waiting: VecDeque<Message>,
     begun: Option<PartialMessage>,
-    /// Positions in the peer's inbox: the next that is free here, and up to which the peer has freed.
+    /// Positions in the peer's inbox: the next that is free here, and up to which the peer has
+    /// freed.
     position: u64,
     freed: u64,
 }
@@ -82,7 +87,8 @@ impl SegmentationQueue {
         Self { measures, waiting: VecDeque::new(), begun: None, position: 0, freed: 0 }
     }
 
-    /// Frees the peer's inbox up to the position that ends in `low`; returns whether that is more than before.
+    /// Frees the peer's inbox up to the position that ends in `low`; returns whether that is more
+    /// than before.
     pub(super) fn free(&mut self, low: u64) -> bool {
         let freed = position(self.freed, low).min(self.position);
         let is_more = freed > self.freed;
@@ -90,13 +96,20 @@ impl SegmentationQueue {
         is_more
     }
 
-    /// Returns the body and the place of the next fragment, which is `number`, and its message if that was the last; nothing while nothing waits or
-    /// the peer's inbox is full.
-    pub(super) fn next(&mut self, number: u64) -> Option<(Span, BodyPlacement, Option<SegmentedMessage>)> {
+    /// Returns the body and the place of the next fragment, which is `number`, and its message if
+    /// that was the last; nothing while nothing waits or the peer's inbox is full.
+    pub(super) fn next(
+        &mut self,
+        number: u64,
+    ) -> Option<(Span, BodyPlacement, Option<SegmentedMessage>)> {
         let (target, whole) = self.waiting.front().map(|message| (message.target, message.body))?;
         let begun = match self.begun {
             Some(begun) => begun,
-            None => PartialMessage { bytes: 0, place: self.place_of(target, whole.length)?, first: number },
+            None => PartialMessage {
+                bytes: 0,
+                place: self.place_of(target, whole.length)?,
+                first: number,
+            },
         };
         let left = whole.length - begun.bytes;
         let tail_length = TAIL_LENGTH
@@ -113,7 +126,8 @@ impl SegmentationQueue {
             }
             _ => length,
         };
-        let body = Span { region: whole.region, offset: whole.offset + u64::from(begun.bytes), length };
+        let body =
+            Span { region: whole.region, offset: whole.offset + u64::from(begun.bytes), length };
         let offset = (begun.place.offset + u64::from(begun.bytes)) % OFFSET_LIMIT;
         let place = BodyPlacement { region: begun.place.region, offset };
         if !is_last {
@@ -130,7 +144,13 @@ impl SegmentationQueue {
         Some((
             body,
             place,
-            Some(SegmentedMessage { first: begun.first, last: number, tail, ticket, is_refused: false }),
+            Some(SegmentedMessage {
+                first: begun.first,
+                last: number,
+                tail,
+                ticket,
+                is_refused: false,
+            }),
         ))
     }
 
@@ -143,7 +163,8 @@ impl SegmentationQueue {
         let (length, inbox) = (u64::from(length), self.measures.inbox);
         let turn = self.position % inbox;
         // Within the inbox a message lies in one piece.
-        let start = if turn + length > inbox { self.position + inbox - turn } else { self.position };
+        let start =
+            if turn + length > inbox { self.position + inbox - turn } else { self.position };
         if start + length > self.freed + inbox {
             return None;
         }

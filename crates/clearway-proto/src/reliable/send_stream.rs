@@ -1,4 +1,5 @@
-//! The sending half of a stream: messages of one class to one peer, cut into fragments, until the peer has them.
+//! The sending half of a stream: messages of one class to one peer, cut into fragments, until the
+//! peer has them.
 //!
 //! # Model
 //! ```text
@@ -9,10 +10,12 @@
 //!
 //! # Invariants
 //! I1. A message ends once: complete when every fragment of it was answered, refused, or given up.
-//! I2. No more than [`super::WINDOW`] fragments lie between the first that was not answered and the next new one.
+//! I2. No more than [`super::WINDOW`] fragments lie between the first that was not answered and the
+//!     next new one.
 //!
 //! # Not here
-//! How messages are cut (`cutting`); which path a fragment takes (`paths`), and how much may be under way there (`lane`); frames (`node`).
+//! How messages are cut (`cutting`); which path a fragment takes (`paths`), and how much may be
+//! under way there (`lane`); frames (`node`).
 
 use alloc::collections::{BTreeSet, VecDeque};
 
@@ -82,7 +85,8 @@ pub(super) struct SendStream {
     is_known: bool,
     /// When something was last heard, or began to be waited for.
     last_heard: LocalNs,
-    /// When to look whether something is late; kept although it is answered meanwhile, and looked at then.
+    /// When to look whether something is late; kept although it is answered meanwhile, and looked
+    /// at then.
     timer: Option<LocalNs>,
     /// When somebody will look at the timer.
     pub(super) armed: Option<LocalNs>,
@@ -141,8 +145,8 @@ impl SendStream {
         {
             return Some(self.leave(now, number));
         }
-        // Behind what leaves again: where a buffer holds one datagram, a question must not take its place. A peer that does not know the
-        // stream would answer that.
+        // Behind what leaves again: where a buffer holds one datagram, a question must not take its
+        // place. A peer that does not know the stream would answer that.
         if self.is_known
             && !self.is_idle()
             && let Some(path) = self.paths.next_question(now)
@@ -167,7 +171,11 @@ impl SendStream {
         let path = self.paths.choose(now);
         let on_path = self.paths.path_mut(path).leave(now);
         let (is_open, at_once) = (!self.is_known, core::mem::take(&mut self.at_once));
-        let tail = self.cut.binary_search_by_key(&number, |cut| cut.last).ok().map(|which| self.cut[which].tail);
+        let tail = self
+            .cut
+            .binary_search_by_key(&number, |cut| cut.last)
+            .ok()
+            .map(|which| self.cut[which].tail);
         let place = (number - self.base) as usize;
         let fragment = &mut self.fragments[place];
         fragment.state = FragmentState::Away { path, number: on_path, at: now };
@@ -190,7 +198,14 @@ impl SendStream {
         let number = self.base + self.fragments.len() as u64;
         let (body, place, last) = self.cutting.next(number)?;
         let state = FragmentState::Unread;
-        self.fragments.push_back(Fragment { body, place, digest: 0, state, is_repeated: false, is_skipped: false });
+        self.fragments.push_back(Fragment {
+            body,
+            place,
+            digest: 0,
+            state,
+            is_repeated: false,
+            is_skipped: false,
+        });
         self.unread += 1;
         self.cut.extend(last);
         Some(number)
@@ -216,9 +231,16 @@ impl SendStream {
         whole(self.base, low)
     }
 
-    /// Records that the send of fragment `number` on a path came to nothing, and that it is still to leave unless it left on another one meanwhile; returns the path whose
-    /// queue is full, if that is why.
-    pub(super) fn posted(&mut self, now: LocalNs, number: u64, on: PathId, status: Status) -> Option<PathId> {
+    /// Records that the send of fragment `number` on a path came to nothing, and that it is still
+    /// to leave unless it left on another one meanwhile; returns the path whose queue is full, if
+    /// that is why.
+    pub(super) fn posted(
+        &mut self,
+        now: LocalNs,
+        number: u64,
+        on: PathId,
+        status: Status,
+    ) -> Option<PathId> {
         let fragment = self.fragment(number)?;
         let FragmentState::Away { path, .. } = fragment.state else { return None };
         if path != on {
@@ -241,13 +263,17 @@ impl SendStream {
         self.paths.path_mut(path).is_blocked = false;
     }
 
-    /// Takes `path` out of use: it carries nothing any more, and what is under way there leaves on others.
+    /// Takes `path` out of use: it carries nothing any more, and what is under way there leaves on
+    /// others.
     pub(super) fn path_down(&mut self, now: LocalNs, path: PathId) {
         self.paths.path_mut(path).go_down(now);
-        self.withdraw(|state, _| matches!(state, FragmentState::Away { path: on, .. } if on == path));
+        self.withdraw(
+            |state, _| matches!(state, FragmentState::Away { path: on, .. } if on == path),
+        );
     }
 
-    /// Takes in what the peer has, as it says on path `over`; `done` hears of messages that are over.
+    /// Takes in what the peer has, as it says on path `over`; `done` hears of messages that are
+    /// over.
     pub(super) fn acknowledged(
         &mut self,
         now: LocalNs,
@@ -265,7 +291,11 @@ impl SendStream {
             self.questions = 0;
         }
         (self.last_heard, self.is_known) = (now, true);
-        self.paths.reply_received(now, over, if acknowledgement.is_answer { ProbeReply::Yes } else { ProbeReply::No });
+        self.paths.reply_received(
+            now,
+            over,
+            if acknowledgement.is_answer { ProbeReply::Yes } else { ProbeReply::No },
+        );
         self.measure(now, acknowledgement);
         while self.base < below {
             self.here(now, self.base);
@@ -279,7 +309,10 @@ impl SendStream {
                 bits &= bits - 1;
             }
         }
-        if acknowledgement.bitmap.iter().any(|word| *word != 0) || acknowledgement.is_answer || self.paths.count() > 1 {
+        if acknowledgement.bitmap.iter().any(|word| *word != 0)
+            || acknowledgement.is_answer
+            || self.paths.count() > 1
+        {
             self.withdraw(
                 |state, lane| matches!(state, FragmentState::Away { number, .. } if lane.is_overtaken(number)),
             );
@@ -296,8 +329,11 @@ impl SendStream {
     /// Measures the round trip of the newest fragment that the peer had, if it left once.
     fn measure(&mut self, now: LocalNs, acknowledgement: &Acknowledgement) {
         let number = self.whole(acknowledgement.newest);
-        if let Some(&mut Fragment { state: FragmentState::Away { path, at, .. }, is_repeated: false, .. }) =
-            self.fragment(number)
+        if let Some(&mut Fragment {
+            state: FragmentState::Away { path, at, .. },
+            is_repeated: false,
+            ..
+        }) = self.fragment(number)
             && path == acknowledgement.path
         {
             let waited = u64::from(acknowledgement.waited_ns);
@@ -310,8 +346,12 @@ impl SendStream {
         let Some(fragment) = self.fragment(number) else { return };
         let is_repeated = fragment.is_repeated;
         match core::mem::replace(&mut fragment.state, FragmentState::Here) {
-            FragmentState::Away { path, .. } if is_repeated => self.paths.path_mut(path).answer_repeated(),
-            FragmentState::Away { path, number, .. } => self.paths.path_mut(path).answer(now, number),
+            FragmentState::Away { path, .. } if is_repeated => {
+                self.paths.path_mut(path).answer_repeated()
+            }
+            FragmentState::Away { path, number, .. } => {
+                self.paths.path_mut(path).answer(now, number)
+            }
             FragmentState::Ready => {
                 self.ready.remove(&number);
             }
@@ -345,20 +385,22 @@ impl SendStream {
         }
     }
 
-    /// Handles a fragment `number` whose place does not exist: its message goes on without bytes, and ends as refused.
+    /// Handles a fragment `number` whose place does not exist: its message goes on without bytes,
+    /// and ends as refused.
     pub(super) fn refused(&mut self, number: u32) {
         let number = self.whole(number);
         if self.fragment(number).is_none() {
             return;
         }
-        let (first, last) = match self.cut.iter_mut().find(|cut| cut.first <= number && number <= cut.last) {
-            Some(cut) => {
-                cut.is_refused = true;
-                (cut.first, cut.last)
-            }
-            // Of a message that is not cut to its end: the fragments that follow say the rest.
-            None => (number, number),
-        };
+        let (first, last) =
+            match self.cut.iter_mut().find(|cut| cut.first <= number && number <= cut.last) {
+                Some(cut) => {
+                    cut.is_refused = true;
+                    (cut.first, cut.last)
+                }
+                // Of a message that is not cut to its end: the fragments that follow say the rest.
+                None => (number, number),
+            };
         for number in first.max(self.base)..=last {
             if let Some(fragment) = self.fragment(number) {
                 fragment.is_skipped = true;
@@ -371,7 +413,11 @@ impl SendStream {
     fn end_messages(&mut self, done: &mut dyn FnMut(MessageCompletion, Status)) {
         while self.cut.front().is_some_and(|cut| cut.last < self.base) {
             let Some(cut) = self.cut.pop_front() else { break };
-            let status = if cut.is_refused { Status::Refused(RefusalReason::Memory) } else { Status::Complete };
+            let status = if cut.is_refused {
+                Status::Refused(RefusalReason::Memory)
+            } else {
+                Status::Complete
+            };
             done(cut.ticket, status);
         }
     }
@@ -381,8 +427,9 @@ impl SendStream {
         self.timer
     }
 
-    /// Handles the passing of time. A fragment that was waited for in vain leaves again and asks for an answer; where nothing is under way and nothing can
-    /// leave, the peer is asked whether its inbox has room: what it said of it may be lost.
+    /// Handles the passing of time. A fragment that was waited for in vain leaves again and asks
+    /// for an answer; where nothing is under way and nothing can leave, the peer is asked whether
+    /// its inbox has room: what it said of it may be lost.
     pub(super) fn tick(&mut self, now: LocalNs) {
         if self.timer.is_none_or(|at| at > now) {
             return;
@@ -405,22 +452,26 @@ impl SendStream {
             }
         }
         let late = self.oldest().map(|oldest| self.late_at(oldest));
-        let again = Nanos(self.paths.patience().0.saturating_mul(1 << self.questions.min(8))).min(PATIENCE_MOST);
+        let again = Nanos(self.paths.patience().0.saturating_mul(1 << self.questions.min(8)))
+            .min(PATIENCE_MOST);
         self.timer = Some(late.unwrap_or(now + again).max(now + Nanos(1)));
     }
 
-    /// Returns when the oldest fragment under way is late. After one that was, the next has its time as well: else all of them would leave again at once.
+    /// Returns when the oldest fragment under way is late. After one that was, the next has its
+    /// time as well: else all of them would leave again at once.
     fn late_at(&mut self, oldest: OldestInFlight) -> LocalNs {
         oldest.at.max(self.probed) + self.paths.path_mut(oldest.path).patience(ANSWER_MAX)
     }
 
-    /// Sends again what left for the longest time and was waited for in vain. It alone leaves again, unless the path is down: answers to
-    /// questions tell what became of the others.
+    /// Sends again what left for the longest time and was waited for in vain. It alone leaves
+    /// again, unless the path is down: answers to questions tell what became of the others.
     fn late(&mut self, now: LocalNs, OldestInFlight { at, path, number }: OldestInFlight) {
         self.at_once = true;
         self.paths.ask_all();
         if self.paths.time_out(now, path, at) {
-            self.withdraw(|state, _| matches!(state, FragmentState::Away { path: on, .. } if on == path));
+            self.withdraw(
+                |state, _| matches!(state, FragmentState::Away { path: on, .. } if on == path),
+            );
         } else {
             let is_it = |state| matches!(state, FragmentState::Away { path: on, number: own, .. } if on == path && own == number);
             self.withdraw(|state, _| is_it(state));
@@ -443,7 +494,8 @@ impl SendStream {
 
     /// Gives everything up, and begins a new stream.
     pub(super) fn give_up(&mut self, done: &mut dyn FnMut(MessageCompletion, Status)) {
-        let next = Self::new(self.generation.wrapping_add(1), self.cutting.measures, self.paths.count());
+        let next =
+            Self::new(self.generation.wrapping_add(1), self.cutting.measures, self.paths.count());
         let old = core::mem::replace(self, Self { armed: self.armed, ..next });
         old.cut.into_iter().for_each(|cut| done(cut.ticket, Status::Flushed));
         old.cutting.waiting.into_iter().for_each(|message| done(message.ticket, Status::Flushed));
@@ -468,7 +520,8 @@ mod tests {
         }
     }
 
-    /// A wire that keeps messages for a peer that it does not reach may say so when they left on another path long ago.
+    /// A wire that keeps messages for a peer that it does not reach may say so when they left on
+    /// another path long ago.
     #[test]
     fn posted__what_fails_late_on_one_path_says_nothing_of_another() {
         let mut fabric = MemoryFabric::new(MemoryConfig::lossless(1));
@@ -477,7 +530,10 @@ mod tests {
         let now = LocalNs(5);
         let target = MessageTarget::Inbox { head: crate::base::Head::new() };
         let body = Span { region: RegionId(0), offset: 0, length: 0 };
-        stream.push(now, Message { target, body, ticket: MessageCompletion { token: None, kept: None } });
+        stream.push(
+            now,
+            Message { target, body, ticket: MessageCompletion { token: None, kept: None } },
+        );
         assert_eq!(sent(stream.next(now)), (0, A));
         stream.path_down(now, A);
         assert_eq!(sent(stream.next(now)), (0, B));

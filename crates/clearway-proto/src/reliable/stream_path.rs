@@ -1,15 +1,19 @@
-//! How much of a stream may be under way on one path: as much as the path carries without a queue that stands.
+//! How much of a stream may be under way on one path: as much as the path carries without a queue
+//! that stands.
 //!
 //! # Model
-//! Fragments that leave on a path are counted in its own order, whatever their numbers in the stream. Answers are judged by *rounds*: a
-//! round is over when a fragment is answered that left after the round began. In a round's shortest round trip nobody was slow by
-//! chance; what it has above the shortest seen is a queue that stands. While that is below the class's allowance the window grows, by
-//! half in its first rounds, then by one fragment; above, it shrinks in proportion, at most by half. Single losses say nothing, on
-//! networks that lose by themselves; where more than a share of a round is lost, a queue overflows, and the window shrinks too.
+//! Fragments that leave on a path are counted in its own order, whatever their numbers in the
+//! stream. Answers are judged by *rounds*: a round is over when a fragment is answered that left
+//! after the round began. In a round's shortest round trip nobody was slow by chance; what it has
+//! above the shortest seen is a queue that stands. While that is below the class's allowance the
+//! window grows, by half in its first rounds, then by one fragment; above, it shrinks in
+//! proportion, at most by half. Single losses say nothing, on networks that lose by themselves;
+//! where more than a share of a round is lost, a queue overflows, and the window shrinks too.
 //!
 //! # Source
-//! Delay as the signal, with its target: Swift (SIGCOMM 2020) and LEDBAT++; the least of a round against noise: BBR. Round trips: RFC 6298; numbers on
-//! their own for each path and three later ones as the proof of a loss: RFC 9002, section 6.1.
+//! Delay as the signal, with its target: Swift (SIGCOMM 2020) and LEDBAT++; the least of a round
+//! against noise: BBR. Round trips: RFC 6298; numbers on their own for each path and three later
+//! ones as the proof of a loss: RFC 9002, section 6.1.
 //!
 //! # Invariants
 //! I1. The window is never below [`WINDOW_LEAST`] nor above [`super::WINDOW`].
@@ -22,15 +26,19 @@ const WINDOW_FIRST: u32 = 10;
 pub(super) const WINDOW_LEAST: u32 = 2;
 /// Later fragments of a path that were answered before one counts as lost: RFC 9002, section 6.1.1.
 const REORDERED_MAX: u64 = 3;
-/// How long the shortest round trip is believed, in two halves: routes change, and a queue that always stood looks like distance.
+/// How long the shortest round trip is believed, in two halves: routes change, and a queue that
+/// always stood looks like distance.
 const SHORTEST_FOR: Nanos = Nanos::from_secs(5);
-/// Lost fragments of a round that are chance, as one in this many. BBRv2 bears 2 %; networks that lose 1 % have rounds of 3 %.
+/// Lost fragments of a round that are chance, as one in this many. BBRv2 bears 2 %; networks that
+/// lose 1 % have rounds of 3 %.
 const CHANCE: u32 = 25;
 /// Rounds shorter than this say nothing about a small share of losses.
 const ROUND_TOLD: u32 = 32;
-/// In rounds of at least this many fragments, a loss of half of them is no chance either: where one in five is lost, one round in a hundred is like that.
+/// In rounds of at least this many fragments, a loss of half of them is no chance either: where one
+/// in five is lost, one round in a hundred is like that.
 const ROUND_LEAST: u32 = 8;
-/// The shortest time until a fragment is sent again though nothing was heard: ten times what a scheduler takes on a busy host.
+/// The shortest time until a fragment is sent again though nothing was heard: ten times what a
+/// scheduler takes on a busy host.
 const PATIENCE_LEAST: Nanos = Nanos::from_millis(2);
 /// The longest.
 pub(super) const PATIENCE_MOST: Nanos = Nanos::from_millis(64);
@@ -154,14 +162,22 @@ impl StreamPath {
         self.down_until = self.down_until.map(|_| now + TRY_AGAIN);
     }
 
-    /// Records that something came back on this path; the answer of a question, perhaps. That tells that what left before it is here or lost, and that
-    /// a path that was down carries again, perhaps another way than before.
+    /// Records that something came back on this path; the answer of a question, perhaps. That tells
+    /// that what left before it is here or lost, and that a path that was down carries again,
+    /// perhaps another way than before.
     pub(super) fn reply_received(&mut self, now: LocalNs, is_answer: ProbeReply) {
         let asked = if is_answer == ProbeReply::Yes { self.asked.take() } else { None };
         self.answered = self.answered.max(asked.map_or(0, |asked| asked + REORDERED_MAX));
         if self.is_down() && is_answer == ProbeReply::Yes {
             let Self { next, answered, under_way, is_blocked, .. } = *self;
-            *self = Self { next, answered, under_way, is_blocked, round: PathRound::new(next), ..Self::new() };
+            *self = Self {
+                next,
+                answered,
+                under_way,
+                is_blocked,
+                round: PathRound::new(next),
+                ..Self::new()
+            };
         }
         (self.last_heard, self.timeouts) = (now, 0);
     }
@@ -171,7 +187,8 @@ impl StreamPath {
         self.last_heard > at
     }
 
-    /// Returns how long a fragment that left now would probably take: where one can choose, the shortest.
+    /// Returns how long a fragment that left now would probably take: where one can choose, the
+    /// shortest.
     pub(super) fn expected_delay(&self) -> Nanos {
         let trip = self.trip.map_or(Nanos::ZERO, |trip| trip.mean);
         Nanos(trip.0.saturating_mul(u64::from(self.under_way) + 1) / u64::from(self.window))
@@ -203,7 +220,8 @@ impl StreamPath {
         self.down_until = None;
     }
 
-    /// Records that a fragment that left more than once was answered: which of its copies arrived, and on which path, nobody knows.
+    /// Records that a fragment that left more than once was answered: which of its copies arrived,
+    /// and on which path, nobody knows.
     pub(super) fn answer_repeated(&mut self) {
         self.forget();
         self.round.answered += 1;
@@ -237,7 +255,8 @@ impl StreamPath {
         self.round.is_marked = true;
     }
 
-    /// Adapts the window when a round is over. A queue that keeps what arrives for `allowance` is no harm.
+    /// Adapts the window when a round is over. A queue that keeps what arrives for `allowance` is
+    /// no harm.
     pub(super) fn adapt(&mut self, allowance: Nanos) {
         if self.answered <= self.round.end {
             return;
@@ -245,12 +264,13 @@ impl StreamPath {
         let round = core::mem::replace(&mut self.round, PathRound::new(self.next));
         let target = self.shortest[0].min(self.shortest[1]).0.saturating_add(allowance.0);
         let total = round.answered + round.lost;
-        let overflows =
-            total >= ROUND_TOLD && round.lost > total / CHANCE || total >= ROUND_LEAST && round.lost > total / 2;
+        let overflows = total >= ROUND_TOLD && round.lost > total / CHANCE
+            || total >= ROUND_LEAST && round.lost > total / 2;
         let late = round.shortest != Nanos::MAX && round.shortest.0 > target;
         if late || overflows || round.is_marked {
             self.grows_fast = false;
-            let share = if late { self.kept(round.shortest.0, target) } else { self.window * 7 / 10 };
+            let share =
+                if late { self.kept(round.shortest.0, target) } else { self.window * 7 / 10 };
             self.window = share.max(WINDOW_LEAST);
         } else if round.was_full {
             let more = if self.grows_fast { self.window / 2 } else { 1 + self.window / 64 };
@@ -258,7 +278,8 @@ impl StreamPath {
         }
     }
 
-    /// Returns what of the window is kept when its round trips take `trip` and should take `target`.
+    /// Returns what of the window is kept when its round trips take `trip` and should take
+    /// `target`.
     fn kept(&self, trip: u64, target: u64) -> u32 {
         let kept = (u128::from(self.window) * u128::from(target) / u128::from(trip.max(1))) as u32;
         kept.max(self.window / 2)
@@ -266,7 +287,9 @@ impl StreamPath {
 
     /// Returns how long an answer is waited for, after `timeouts` without one.
     pub(super) fn patience(&self, longest_answer: Nanos) -> Nanos {
-        let usual = self.trip.map_or(PATIENCE_LEAST.0 * 5, |trip| trip.bound().0.saturating_add(longest_answer.0));
+        let usual = self
+            .trip
+            .map_or(PATIENCE_LEAST.0 * 5, |trip| trip.bound().0.saturating_add(longest_answer.0));
         let doubled = usual.max(PATIENCE_LEAST.0).saturating_mul(1 << self.timeouts.min(8));
         Nanos(doubled.min(PATIENCE_MOST.0.max(usual)))
     }
@@ -293,8 +316,14 @@ mod tests {
 
     const ALLOWANCE: Nanos = Nanos::from_micros(500);
 
-    /// Runs a path of `rate` fragments a millisecond and 100 us; returns its windows, round by round.
-    fn rounds(lane: &mut StreamPath, rate: u64, count: usize, lost_of: impl Fn(u64) -> bool) -> alloc::vec::Vec<u32> {
+    /// Runs a path of `rate` fragments a millisecond and 100 us; returns its windows, round by
+    /// round.
+    fn rounds(
+        lane: &mut StreamPath,
+        rate: u64,
+        count: usize,
+        lost_of: impl Fn(u64) -> bool,
+    ) -> alloc::vec::Vec<u32> {
         let mut now = LocalNs(1);
         let mut windows = alloc::vec::Vec::new();
         for _ in 0..count {
@@ -317,7 +346,8 @@ mod tests {
 
     #[test]
     fn adapt__grows_until_the_queue_stands_for_the_allowance_and_stays_near() {
-        // The first of each round finds an empty queue here, so a round is late only by its first: the model has no queue between rounds.
+        // The first of each round finds an empty queue here, so a round is late only by its first:
+        // the model has no queue between rounds.
         let mut lane = StreamPath::new();
         let windows = rounds(&mut lane, 1_000, 40, |_| false);
         assert!(windows.windows(2).all(|pair| pair[1] >= pair[0]));
@@ -379,7 +409,10 @@ mod tests {
         assert_eq!((lane.room(LocalNs(2)), lane.room(LocalNs(2) + TRY_AGAIN)), (0, 1));
         lane.ask(LocalNs(2) + TRY_AGAIN);
         lane.reply_received(LocalNs(3) + TRY_AGAIN, ProbeReply::Yes);
-        assert_eq!((lane.is_down(), lane.room(LocalNs(3)), lane.expected_delay()), (false, WINDOW_FIRST, Nanos::ZERO));
+        assert_eq!(
+            (lane.is_down(), lane.room(LocalNs(3)), lane.expected_delay()),
+            (false, WINDOW_FIRST, Nanos::ZERO)
+        );
         assert_eq!(lane.leave(LocalNs(3)), number + 1);
     }
 

@@ -9,7 +9,9 @@ use super::*;
 use crate::base::{RandomKey, RandomStream};
 use crate::wire::conformance::{self, Fabric, Need};
 use crate::wire::memory::{FaultInjection, MemoryConfig, MemoryFabric, MemoryWire};
-use crate::wire::{Arrival, Destination, Operation, OperationKind, Out, PathId, PostOutcome, RefusalReason, Wire};
+use crate::wire::{
+    Arrival, Destination, Operation, OperationKind, Out, PathId, PostOutcome, RefusalReason, Wire,
+};
 
 mod live;
 mod rails;
@@ -38,7 +40,8 @@ impl ReliableJob {
         }
     }
 
-    /// Moves time to the next instant at which something can happen, by `most` if nothing does. `false` when nothing ever will.
+    /// Moves time to the next instant at which something can happen, by `most` if nothing does.
+    /// `false` when nothing ever will.
     fn pass(&mut self, most: Nanos) -> bool {
         let now = self.fabric.now();
         let deadline = self.wires.iter().filter_map(Wire::deadline).min();
@@ -60,11 +63,23 @@ impl ReliableJob {
         answers[0]
     }
 
-    fn send(&mut self, from: u32, to: u32, class: Class, head: &[u8], body: Span, token: Option<Token>) -> PostOutcome {
+    fn send(
+        &mut self,
+        from: u32,
+        to: u32,
+        class: Class,
+        head: &[u8],
+        body: Span,
+        token: Option<Token>,
+    ) -> PostOutcome {
         let mut out: Out<()> = Out::with_limit(1);
         let head = out.head(head);
         let to = Destination::One(Rank(to));
-        self.post(from, Operation::Send { to, path: PathId(0), class, head, body, token }, out.heads())
+        self.post(
+            from,
+            Operation::Send { to, path: PathId(0), class, head, body, token },
+            out.heads(),
+        )
     }
 
     fn memory(&mut self, rank: u32, bytes: &[u8]) -> RegionId {
@@ -94,7 +109,12 @@ impl Fabric for ReliableJob {
 
 fn fault_injection(ranks: u32, seed: u64) -> MemoryConfig {
     let fault_injection = FaultInjection { doubled: 20_000, late: 30_000, damaged: 20_000 };
-    MemoryConfig { loss_per_million: 50_000, fault_injection, seed, ..MemoryConfig::lossless(ranks) }
+    MemoryConfig {
+        loss_per_million: 50_000,
+        fault_injection,
+        seed,
+        ..MemoryConfig::lossless(ranks)
+    }
 }
 
 #[test]
@@ -105,7 +125,9 @@ fn conformance__a_smooth_and_a_rough_fabric_keep_all_promises() {
         ("reliable over memory", MemoryConfig::lossless(conformance::RANKS)),
         ("reliable over rough memory", fault_injection(conformance::RANKS, 5)),
     ] {
-        let outcomes = conformance::check(wire, &lacks, || ReliableJob::new(config, &StreamConfig::new(config.ranks)));
+        let outcomes = conformance::check(wire, &lacks, || {
+            ReliableJob::new(config, &StreamConfig::new(config.ranks))
+        });
         std::eprint!("{}", outcomes.expect("every promise is kept"));
     }
 }
@@ -141,11 +163,14 @@ const SOURCE: u64 = 1 << 17;
 
 impl Traffic {
     fn new(config: MemoryConfig) -> Self {
-        let mut job =
-            ReliableJob::new(config, &StreamConfig { inbox: Bytes(16 << 10), ..StreamConfig::new(config.ranks) });
+        let mut job = ReliableJob::new(
+            config,
+            &StreamConfig { inbox: Bytes(16 << 10), ..StreamConfig::new(config.ranks) },
+        );
         let bytes: Vec<u8> = (0..SOURCE).map(|i| (i ^ i >> 7) as u8).collect();
         let sources = (0..config.ranks).map(|rank| job.memory(rank, &bytes)).collect();
-        let targets = (0..config.ranks).map(|rank| job.memory(rank, &vec![0; SOURCE as usize])).collect();
+        let targets =
+            (0..config.ranks).map(|rank| job.memory(rank, &vec![0; SOURCE as usize])).collect();
         let random = RandomKey::new(config.seed).purpose("traffic").stream();
         Self { job, random, sources, targets, expected: Expected::default(), posted: 0 }
     }
@@ -168,20 +193,24 @@ impl Traffic {
         let token = (self.random.below(3) > 0).then_some(Token(self.posted));
         let key = (from, to, class);
         let answer = if self.random.below(2) == 0 {
-            let head: Vec<u8> =
-                (0..self.random.below(1 + HEAD_MAX as u64)).map(|i| i as u8 ^ self.posted as u8).collect();
+            let head: Vec<u8> = (0..self.random.below(1 + HEAD_MAX as u64))
+                .map(|i| i as u8 ^ self.posted as u8)
+                .collect();
             let answer = self.job.send(from, to, class, &head, body, token);
             if answer == PostOutcome::Posted {
                 self.expected.messages.entry(key).or_default().push_back((head, bytes));
             }
             answer
         } else {
-            // Parts of memory of their own for each writer and class: writes of several streams have no order.
+            // Parts of memory of their own for each writer and class: writes of several streams
+            // have no order.
             let part = SOURCE / (ranks * 5);
             let length = length.min(part / 4);
-            let start = (u64::from(from) * 5 + class.index() as u64) * part + self.random.below(part - length);
+            let start = (u64::from(from) * 5 + class.index() as u64) * part
+                + self.random.below(part - length);
             let into = RemoteSpan { region: self.targets[to as usize], offset: start };
-            let (from_span, bytes) = (Span { length: length as u32, ..body }, bytes[..length as usize].to_vec());
+            let (from_span, bytes) =
+                (Span { length: length as u32, ..body }, bytes[..length as usize].to_vec());
             let (path, immediate) = (PathId(0), self.posted);
             let write = Operation::Write {
                 to: Rank(to),
@@ -210,8 +239,12 @@ impl Traffic {
         for rank in 0..self.job.wires.len() as u32 {
             let mut seen = Vec::new();
             self.job.wire(rank).poll(64, &mut |arrival| match arrival {
-                Arrival::Datagram(d) => seen.push((d.from, d.class, Some(d.head.to_vec()), d.body, 0)),
-                Arrival::Landed { from, into, immediate, .. } => seen.push((from, None, None, into, immediate)),
+                Arrival::Datagram(d) => {
+                    seen.push((d.from, d.class, Some(d.head.to_vec()), d.body, 0))
+                }
+                Arrival::Landed { from, into, immediate, .. } => {
+                    seen.push((from, None, None, into, immediate))
+                }
                 Arrival::Done { token, status, .. } => {
                     assert_eq!(status, Status::Complete);
                     *self.expected.tokens.get_mut(&(rank, token.0)).expect("a token of ours") += 1;
@@ -223,7 +256,11 @@ impl Traffic {
                 match (head, class) {
                     (Some(head), Some(class)) => {
                         let bytes = self.bytes(rank, body);
-                        let next = self.expected.messages.get_mut(&(from.0, rank, class)).and_then(VecDeque::pop_front);
+                        let next = self
+                            .expected
+                            .messages
+                            .get_mut(&(from.0, rank, class))
+                            .and_then(VecDeque::pop_front);
                         assert_eq!((head, bytes), next.expect("a message that was sent"));
                     }
                     _ => self.landed(from.0, rank, body, immediate),
@@ -234,10 +271,19 @@ impl Traffic {
 
     /// Handles a write of some class of `from` that has landed: the next of one of them.
     fn landed(&mut self, from: u32, rank: u32, into: Span, immediate: u64) {
-        let streams = self.expected.landings.iter_mut().filter(|((writer, at, _), _)| (*writer, *at) == (from, rank));
-        let next = streams.filter_map(|(_, queue)| queue.pop_front_if(|(word, _, _)| *word == immediate)).next();
+        let streams = self
+            .expected
+            .landings
+            .iter_mut()
+            .filter(|((writer, at, _), _)| (*writer, *at) == (from, rank));
+        let next = streams
+            .filter_map(|(_, queue)| queue.pop_front_if(|(word, _, _)| *word == immediate))
+            .next();
         let (_, place, bytes) = next.expect("the first of its stream");
-        assert_eq!((into.region, into.offset, into.length as usize), (place.region, place.offset, bytes.len()));
+        assert_eq!(
+            (into.region, into.offset, into.length as usize),
+            (place.region, place.offset, bytes.len())
+        );
     }
 
     fn is_over(&self) -> bool {
@@ -272,8 +318,12 @@ fn traffic__everything_arrives_once_in_order_and_as_it_was() {
 #[test]
 fn traffic__over_two_paths_of_which_one_fails_and_comes_back() {
     for seed in 0..4 {
-        let mut traffic =
-            Traffic::new(MemoryConfig { paths: 2, loss_per_million: 5_000, seed, ..MemoryConfig::lossless(3) });
+        let mut traffic = Traffic::new(MemoryConfig {
+            paths: 2,
+            loss_per_million: 5_000,
+            seed,
+            ..MemoryConfig::lossless(3)
+        });
         for round in 0..400 {
             match round {
                 100 => traffic.job.fabric.cut_path(PathId((seed % 2) as u8)),
@@ -288,8 +338,8 @@ fn traffic__over_two_paths_of_which_one_fails_and_comes_back() {
     }
 }
 
-/// Makes a long write from rank 0 to rank 1; returns how long it takes until the token is back, and what became of it. A path may be cut when that many
-/// datagrams have left.
+/// Makes a long write from rank 0 to rank 1; returns how long it takes until the token is back, and
+/// what became of it. A path may be cut when that many datagrams have left.
 fn write(job: &mut ReliableJob, length: u32, cut: Option<(PathId, u64)>) -> (Nanos, Status) {
     let bytes: Vec<u8> = (0..length).map(|i| (i ^ i >> 9) as u8).collect();
     let source = job.memory(0, &bytes);
@@ -297,7 +347,15 @@ fn write(job: &mut ReliableJob, length: u32, cut: Option<(PathId, u64)>) -> (Nan
     let from = Span { region: source, offset: 0, length };
     let (path, class, into) = (PathId(0), Class::Bulk, RemoteSpan { region: target, offset: 0 });
     let begin = job.fabric.now();
-    let write = Operation::Write { to: Rank(1), path, class, from, into, immediate: Some(1), token: Some(Token(9)) };
+    let write = Operation::Write {
+        to: Rank(1),
+        path,
+        class,
+        from,
+        into,
+        immediate: Some(1),
+        token: Some(Token(9)),
+    };
     assert_eq!(job.post(0, write, &[]), PostOutcome::Posted);
     let mut ended = None;
     while ended.is_none() {
@@ -331,13 +389,19 @@ fn cut__a_transfer_goes_on_over_the_other_path_where_it_was() {
     assert!(took < usual + usual + Nanos::from_millis(50), "{took:?} instead of {usual:?}");
     // What was under way there, twice, and some that tried the path again.
     let sent = job.wire(0).counters().sent;
-    assert!(sent < fragments + u64::from(WINDOW) + 20, "{sent} datagrams for {fragments} fragments");
+    assert!(
+        sent < fragments + u64::from(WINDOW) + 20,
+        "{sent} datagrams for {fragments} fragments"
+    );
 }
 
 #[test]
 fn silence__a_peer_that_never_answers_is_given_up() {
     let config = MemoryConfig { loss_per_million: 1_000_000, ..MemoryConfig::lossless(2) };
-    let mut job = ReliableJob::new(config, &StreamConfig { patience: Nanos::from_millis(300), ..StreamConfig::new(2) });
+    let mut job = ReliableJob::new(
+        config,
+        &StreamConfig { patience: Nanos::from_millis(300), ..StreamConfig::new(2) },
+    );
     let (took, status) = write(&mut job, 100_000, None);
     assert_eq!(status, Status::Flushed);
     assert!(took >= Nanos::from_millis(300) && took < Nanos::from_millis(600), "{took:?}");
@@ -401,7 +465,10 @@ fn late_application__holds_its_sender_back_and_makes_nobody_send_twice() {
     let source = job.memory(0, &[7; 1_000]);
     let body = Span { region: source, offset: 0, length: 1_000 };
     for number in 0..100 {
-        assert_eq!(job.send(0, 1, Class::Bulk, b"x", body, Some(Token(number))), PostOutcome::Posted);
+        assert_eq!(
+            job.send(0, 1, Class::Bulk, b"x", body, Some(Token(number))),
+            PostOutcome::Posted
+        );
     }
     for _ in 0..200 {
         job.pass(Nanos::from_millis(70));
@@ -410,13 +477,15 @@ fn late_application__holds_its_sender_back_and_makes_nobody_send_twice() {
         job.wire(1).poll(0, &mut |_| {});
     }
     // Eight messages, and then it asks whether there is room now and then.
-    let (held, asked) = (job.wire(0).counters().sent, job.fabric.now().since(LocalNs(0)).0 / 64_000_000);
+    let (held, asked) =
+        (job.wire(0).counters().sent, job.fabric.now().since(LocalNs(0)).0 / 64_000_000);
     assert!(held <= 8 + 10 + asked, "{held} datagrams for an inbox of eight messages");
     let mut messages = 0;
     while messages < 100 {
         assert!(job.pass(Nanos::from_millis(70)), "{messages} messages and nothing left to do");
         job.wire(0).poll(64, &mut |_| {});
-        job.wire(1).poll(1, &mut |arrival| messages += u32::from(matches!(arrival, Arrival::Datagram(_))));
+        job.wire(1)
+            .poll(1, &mut |arrival| messages += u32::from(matches!(arrival, Arrival::Datagram(_))));
     }
 }
 
@@ -427,12 +496,28 @@ fn post__what_cannot_be_is_refused_by_name() {
     let from = Span { region: own, offset: 0, length: 64 };
     let (path, class) = (PathId(0), Class::Bulk);
     let mut write = |to, from, into| {
-        job.post(0, Operation::Write { to, path, class, from, into, immediate: Some(0), token: Some(Token(0)) }, &[])
+        job.post(
+            0,
+            Operation::Write {
+                to,
+                path,
+                class,
+                from,
+                into,
+                immediate: Some(0),
+                token: Some(Token(0)),
+            },
+            &[],
+        )
     };
     let beyond = RemoteSpan { region: own, offset: u64::MAX - 3 };
     assert_eq!(write(Rank(1), from, beyond), PostOutcome::Refused(RefusalReason::Memory));
     let inbox = RemoteSpan { region: RegionId(0), offset: 0 };
-    assert_eq!(write(Rank(1), from, inbox), PostOutcome::Refused(RefusalReason::Memory), "inboxes are ours");
+    assert_eq!(
+        write(Rank(1), from, inbox),
+        PostOutcome::Refused(RefusalReason::Memory),
+        "inboxes are ours"
+    );
     let there = RemoteSpan { region: own, offset: 0 };
     assert_eq!(write(Rank(2), from, there), PostOutcome::Refused(RefusalReason::Rank));
     let ours = Span { region: RegionId(1), ..from };
@@ -468,7 +553,10 @@ fn restart__a_rank_that_begins_anew_is_heard_and_its_old_life_is_not() {
     go(&mut job, &mut heard);
     job.send(0, 1, Class::Bulk, b"three", Span::EMPTY, None);
     go(&mut job, &mut heard);
-    assert!(heard.starts_with(&["one".into()]) && heard.ends_with(&["two".into(), "three".into()]), "{heard:?}");
+    assert!(
+        heard.starts_with(&["one".into()]) && heard.ends_with(&["two".into(), "three".into()]),
+        "{heard:?}"
+    );
 }
 
 mod strangers {
@@ -477,8 +565,8 @@ mod strangers {
     use proptest::prelude::*;
 
     use super::super::frame::{
-        Acknowledgement, BITMAP_WORDS, BodyPlacement, FragmentHeader, INBOX, MessageTrailer, ReliableFrame,
-        ReliableFrameKind,
+        Acknowledgement, BITMAP_WORDS, BodyPlacement, FragmentHeader, INBOX, MessageTrailer,
+        ReliableFrame, ReliableFrameKind,
     };
     use super::*;
     use crate::base::LocalNs;
@@ -510,8 +598,8 @@ mod strangers {
     fn kinds() -> impl Strategy<Value = ReliableFrameKind> {
         let regions = prop_oneof![Just(INBOX), Just(INBOXES), any::<u16>().prop_map(RegionId)];
         let flags = (any::<bool>(), any::<bool>(), any::<bool>());
-        let data =
-            (flags, any::<u32>(), regions, offsets(), tails()).prop_map(|(flags, digest, region, offset, tail)| {
+        let data = (flags, any::<u32>(), regions, offsets(), tails()).prop_map(
+            |(flags, digest, region, offset, tail)| {
                 let (is_open, is_skipped, at_once) = flags;
                 ReliableFrameKind::Data(FragmentHeader {
                     is_open,
@@ -521,20 +609,23 @@ mod strangers {
                     place: BodyPlacement { region, offset },
                     tail,
                 })
-            });
+            },
+        );
         let bitmap = prop::array::uniform12(prop_oneof![Just(0u64), any::<u64>()]);
-        let answer = (offsets(), any::<u8>(), numbers(), bitmap).prop_map(|(freed, path, newest, bitmap)| {
-            let bitmap: [u64; BITMAP_WORDS] = bitmap;
-            ReliableFrameKind::Acknowledgement(Acknowledgement {
-                is_marked: true,
-                is_answer: newest % 2 == 0,
-                freed,
-                path: PathId(path),
-                newest,
-                waited_ns: newest,
-                bitmap,
-            })
-        });
+        let answer = (offsets(), any::<u8>(), numbers(), bitmap).prop_map(
+            |(freed, path, newest, bitmap)| {
+                let bitmap: [u64; BITMAP_WORDS] = bitmap;
+                ReliableFrameKind::Acknowledgement(Acknowledgement {
+                    is_marked: true,
+                    is_answer: newest % 2 == 0,
+                    freed,
+                    path: PathId(path),
+                    newest,
+                    waited_ns: newest,
+                    bitmap,
+                })
+            },
+        );
         let others = prop_oneof![
             Just(ReliableFrameKind::Damaged),
             Just(ReliableFrameKind::Refused),
@@ -546,12 +637,15 @@ mod strangers {
 
     fn frames() -> impl Strategy<Value = (ReliableFrame, u32)> {
         (0u16..3, numbers(), kinds(), prop_oneof![0u32..1_456, Just(u32::MAX)]).prop_map(
-            |(generation, number, kind, body)| (ReliableFrame { class: Class::Bulk, generation, number, kind }, body),
+            |(generation, number, kind, body)| {
+                (ReliableFrame { class: Class::Bulk, generation, number, kind }, body)
+            },
         )
     }
 
     proptest! {
-        /// Whatever a peer says, nothing is written but to regions that exist for it, and what it may make us keep is bounded.
+        /// Whatever a peer says, nothing is written but to regions that exist for it, and what it
+        /// may make us keep is bounded.
         #[test]
         fn input__any_frames_of_a_peer_touch_no_memory_of_ours(said in prop::collection::vec(frames(), 1..60)) {
             let below = MemoryFabric::new(MemoryConfig::lossless(2)).wire(Rank(0)).capabilities().clone();
@@ -592,7 +686,8 @@ mod strangers {
                                 prop_assert!(into.offset >= start && into.offset + u64::from(into.length) <= start + INBOX_LENGTH);
                             }
                             Operation::Digest { token, of } => {
-                                // As memory would answer: places of others do not exist, ours reads as zeros.
+                                // As memory would answer: places of others do not exist, ours reads
+                                // as zeros.
                                 let status = if of.region == RegionId(5) || of.region == INBOXES { Status::Complete } else { Status::Refused(RefusalReason::Memory) };
                                 let done = Arrival::Done { token, status, value: 0, at: now };
                                 let _ = node.input(now, Input::Arrival(done), &mut out);

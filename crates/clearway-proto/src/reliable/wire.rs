@@ -1,9 +1,11 @@
 //! A reliable wire made of a lossy one.
 //!
 //! # Model
-//! What is posted becomes a command of [`ReliableNode`], what it tells an arrival. Its driver is stepped in every post and every poll, and between them
-//! when [`Wire::deadline`] says so. Bodies of arrived messages lie in this rank's inboxes, which are [`RegionId::RECEIVE`] here, and are free
-//! again with the next poll. Two regions of the wire below are ours: inboxes, and bodies of messages without a token.
+//! What is posted becomes a command of [`ReliableNode`], what it tells an arrival. Its driver is
+//! stepped in every post and every poll, and between them when [`Wire::deadline`] says so. Bodies
+//! of arrived messages lie in this rank's inboxes, which are [`RegionId::RECEIVE`] here, and are
+//! free again with the next poll. Two regions of the wire below are ours: inboxes, and bodies of
+//! messages without a token.
 //!
 //! # Invariants
 //! I1. Memory of an operation with a token is read, perhaps again, until the token is back.
@@ -15,20 +17,21 @@ use alloc::vec::Vec;
 use super::buffer_pool::BufferPool;
 use super::frame::OFFSET_LIMIT;
 use super::{
-    HEAD_MAX, Message, MessageCompletion, MessageTarget, Receipt, ReliableCommand, ReliableConfig, ReliableEvent,
-    ReliableNode, StreamConfig,
+    HEAD_MAX, Message, MessageCompletion, MessageTarget, Receipt, ReliableCommand, ReliableConfig,
+    ReliableEvent, ReliableNode, StreamConfig,
 };
 use crate::base::{BitsPerSec, Bytes, Class, GroupId, Head, LocalNs, Rank};
 use crate::wire::{
-    AdoptedMemory, Arrival, Capabilities, Counters, Datagram, Delivery, Destination, Driver, HeadRef, Operation,
-    OperationKind, OperationSet, PathId, PostOutcome, Queue, RefusalReason, RegionId, RemoteSpan, Span, Stamp, Token,
-    Wire, forward_wire,
+    AdoptedMemory, Arrival, Capabilities, Counters, Datagram, Delivery, Destination, Driver,
+    HeadRef, Operation, OperationKind, OperationSet, PathId, PostOutcome, Queue, RefusalReason,
+    RegionId, RemoteSpan, Span, Stamp, Token, Wire, forward_wire,
 };
 
 /// Ranks that a token can name.
 const RANKS_MAX: u32 = 1 << 24;
 
-/// A reliable wire over `W`: ordered messages and one-sided writes, each once, checked from memory to memory.
+/// A reliable wire over `W`: ordered messages and one-sided writes, each once, checked from memory
+/// to memory.
 #[derive(Debug)]
 pub struct ReliableWire<W> {
     below: W,
@@ -52,12 +55,18 @@ pub struct ReliableWire<W> {
 }
 
 impl<W: Wire> ReliableWire<W> {
-    /// Makes `below` reliable among `ranks` ranks, all of which do so with the same `config` before they register memory. `incarnation` grows with
-    /// every start of this rank.
+    /// Makes `below` reliable among `ranks` ranks, all of which do so with the same `config` before
+    /// they register memory. `incarnation` grows with every start of this rank.
     ///
     /// # Errors
-    /// [`RefusalReason`] names what `below` lacks: sends, copies or digests, headers of 128 bytes, memory, or names for that many ranks.
-    pub fn new(mut below: W, ranks: u32, config: &StreamConfig, incarnation: u32) -> Result<Self, RefusalReason> {
+    /// [`RefusalReason`] names what `below` lacks: sends, copies or digests, headers of 128 bytes,
+    /// memory, or names for that many ranks.
+    pub fn new(
+        mut below: W,
+        ranks: u32,
+        config: &StreamConfig,
+        incarnation: u32,
+    ) -> Result<Self, RefusalReason> {
         let capabilities = above(below.capabilities(), config)?;
         if ranks > RANKS_MAX {
             return Err(RefusalReason::Rank);
@@ -66,7 +75,13 @@ impl<W: Wire> ReliableWire<W> {
         let inboxes = below.register(Bytes(config.inbox.0 * streams))?;
         let kept = below.register(Bytes(BufferPool::LENGTH))?;
         let (capabilities_below, streams) = (below.capabilities().clone(), config.clone());
-        let node = ReliableNode::new(ReliableConfig { ranks, below: capabilities_below, streams, inboxes, kept });
+        let node = ReliableNode::new(ReliableConfig {
+            ranks,
+            below: capabilities_below,
+            streams,
+            inboxes,
+            kept,
+        });
         let kept = BufferPool::new(kept);
         let driver = Driver::boot(node, below.now(), incarnation);
         Ok(Self {
@@ -97,11 +112,13 @@ impl<W: Wire> ReliableWire<W> {
         &mut self.below
     }
 
-    /// Forgets `peer`, whose number another process with `incarnation` gets; see [`ReliableCommand::Forget`]. Its messages that were not polled are
-    /// dropped.
+    /// Forgets `peer`, whose number another process with `incarnation` gets; see
+    /// [`ReliableCommand::Forget`]. Its messages that were not polled are dropped.
     pub fn forget(&mut self, peer: Rank, incarnation: u32) {
         let is_of_peer = |event: &ReliableEvent| match event {
-            ReliableEvent::Message { from, .. } | ReliableEvent::Landed { from, .. } => *from == peer,
+            ReliableEvent::Message { from, .. } | ReliableEvent::Landed { from, .. } => {
+                *from == peer
+            }
             ReliableEvent::Done { .. } | ReliableEvent::Room { .. } => false,
         };
         self.events.retain(|event| !is_of_peer(event));
@@ -128,7 +145,11 @@ impl<W: Wire> ReliableWire<W> {
 
     /// Translates `span` to what the wire below names it.
     const fn translate(&self, span: Span) -> Span {
-        if span.region.0 == RegionId::RECEIVE.0 { Span { region: self.inboxes, ..span } } else { span }
+        if span.region.0 == RegionId::RECEIVE.0 {
+            Span { region: self.inboxes, ..span }
+        } else {
+            span
+        }
     }
 
     /// Returns whether `span` lies in memory that was registered here, or that was received.
@@ -139,7 +160,11 @@ impl<W: Wire> ReliableWire<W> {
         let length = if span.region == RegionId::RECEIVE {
             u64::MAX
         } else {
-            self.regions.iter().find(|(region, _)| *region == span.region).ok_or(RefusalReason::Memory)?.1
+            self.regions
+                .iter()
+                .find(|(region, _)| *region == span.region)
+                .ok_or(RefusalReason::Memory)?
+                .1
         };
         let end = span.offset.checked_add(u64::from(span.length)).ok_or(RefusalReason::Memory)?;
         if end <= length { Ok(()) } else { Err(RefusalReason::Memory) }
@@ -187,10 +212,12 @@ impl<W: Wire> ReliableWire<W> {
         }
     }
 
-    /// Checks a place: our own regions have the same numbers at every rank, and must not be written to.
+    /// Checks a place: our own regions have the same numbers at every rank, and must not be written
+    /// to.
     fn check_place(&self, into: RemoteSpan, length: u32) -> Result<(), RefusalReason> {
         let end = into.offset.checked_add(u64::from(length)).filter(|end| *end <= OFFSET_LIMIT);
-        let is_ours = [self.inboxes, self.kept.region(), RegionId::RECEIVE, RegionId::PROCESS].contains(&into.region);
+        let is_ours = [self.inboxes, self.kept.region(), RegionId::RECEIVE, RegionId::PROCESS]
+            .contains(&into.region);
         if end.is_some() && !is_ours { Ok(()) } else { Err(RefusalReason::Memory) }
     }
 
@@ -224,7 +251,11 @@ impl<W: Wire> ReliableWire<W> {
         if let Some(into) = kept {
             self.forward(Operation::Copy { from: self.translate(body), into });
         }
-        let message = Message { target, body: kept.unwrap_or(body), ticket: MessageCompletion { token, kept } };
+        let message = Message {
+            target,
+            body: kept.unwrap_or(body),
+            ticket: MessageCompletion { token, kept },
+        };
         let now = self.below.now();
         self.driver.command(now, ReliableCommand::Send { to, class, message });
         Ok(PostOutcome::Posted)
@@ -234,15 +265,29 @@ impl<W: Wire> ReliableWire<W> {
     fn give(&mut self, event: ReliableEvent, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
         match event {
             ReliableEvent::Message { from, class, head, body, at, receipt } => {
-                let body = if body.length == 0 { Span::EMPTY } else { Span { region: RegionId::RECEIVE, ..body } };
+                let body = if body.length == 0 {
+                    Span::EMPTY
+                } else {
+                    Span { region: RegionId::RECEIVE, ..body }
+                };
                 self.given.push(receipt);
                 let (path, class, at) = (PathId(0), Some(class), Stamp::Taken(at));
                 let head = head.bytes();
-                sink(Arrival::Datagram(Datagram { from, path, class, congestion_marked: false, at, head, body }));
+                sink(Arrival::Datagram(Datagram {
+                    from,
+                    path,
+                    class,
+                    congestion_marked: false,
+                    at,
+                    head,
+                    body,
+                }));
                 1
             }
             // Where no byte was written the peer may name any place.
-            ReliableEvent::Landed { into, .. } if into.region == RegionId::PROCESS || self.check(into).is_err() => {
+            ReliableEvent::Landed { into, .. }
+                if into.region == RegionId::PROCESS || self.check(into).is_err() =>
+            {
                 self.strange += 1;
                 0
             }
@@ -269,7 +314,9 @@ impl<W: Wire> ReliableWire<W> {
         self.kept.give(kept);
         let starved = core::mem::take(&mut self.starved);
         let classes = Class::ALL.into_iter().filter(|class| starved[class.index()]);
-        classes.map(|class| sink(Arrival::Room { queue: Queue::Path { path: PathId(0), class } })).count()
+        classes
+            .map(|class| sink(Arrival::Room { queue: Queue::Path { path: PathId(0), class } }))
+            .count()
     }
 }
 
@@ -283,7 +330,8 @@ fn above(below: &Capabilities, config: &StreamConfig) -> Result<Capabilities, Re
     if below.head_max < super::frame::FRAME_MAX || below.body_beside(super::frame::FRAME_MAX) == 0 {
         return Err(RefusalReason::Length);
     }
-    let kinds = [OperationKind::Send, OperationKind::Write, OperationKind::Copy, OperationKind::Digest];
+    let kinds =
+        [OperationKind::Send, OperationKind::Write, OperationKind::Copy, OperationKind::Digest];
     let rates = below.paths.iter().copied().collect::<Option<Vec<BitsPerSec>>>();
     let body_max = config.body_max() as usize;
     Ok(Capabilities {
@@ -327,7 +375,11 @@ impl<W: Wire> Wire for ReliableWire<W> {
 
     fn copy_in(&mut self, into: Span, from: &[u8]) -> Result<(), RefusalReason> {
         self.check(into)?;
-        if into.region == RegionId::RECEIVE { Err(RefusalReason::Memory) } else { self.below.copy_in(into, from) }
+        if into.region == RegionId::RECEIVE {
+            Err(RefusalReason::Memory)
+        } else {
+            self.below.copy_in(into, from)
+        }
     }
 
     fn region(&self, region: RegionId) -> Option<&[u8]> {
@@ -363,7 +415,8 @@ impl<W: Wire> Wire for ReliableWire<W> {
 
     fn counters(&self) -> Counters {
         let below = self.below.counters();
-        let (transmit_dropped, strangers) = (below.transmit_dropped + self.lost, below.strangers + self.strange);
+        let (transmit_dropped, strangers) =
+            (below.transmit_dropped + self.lost, below.strangers + self.strange);
         Counters { no_room: self.no_room, transmit_dropped, strangers, ..below }
     }
 

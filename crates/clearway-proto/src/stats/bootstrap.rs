@@ -1,26 +1,31 @@
-//! Decides how far a quantile, a ratio of quantiles, or a median over draws could be off: 95 % bootstrap intervals.
+//! Decides how far a quantile, a ratio of quantiles, or a median over draws could be off: 95 %
+//! bootstrap intervals.
 //!
 //! # Model
-//! *Blocks.* Samples inside one queue episode are correlated; blocks longer than an episode nearly are not. Each of
-//! `RESAMPLES` times, as many blocks are drawn with replacement as there are, merged, and the quantile is read: these are the
-//! replicates. The interval runs from their 2.5 % to their 97.5 % quantile (percentile interval).
+//! *Blocks.* Samples inside one queue episode are correlated; blocks longer than an episode nearly
+//! are not. Each of `RESAMPLES` times, as many blocks are drawn with replacement as there are,
+//! merged, and the quantile is read: these are the replicates. The interval runs from their 2.5 %
+//! to their 97.5 % quantile (percentile interval).
 //!
-//! *Ratio.* The congestion impact factor is q(congested) / q(isolated). The two sets are independent, so the i-th replicate of
-//! one is divided by the i-th of the other.
+//! *Ratio.* The congestion impact factor is q(congested) / q(isolated). The two sets are
+//! independent, so the i-th replicate of one is divided by the i-th of the other.
 //!
-//! *Draws.* A draw is one random assignment of hosts to roles. The figure is the median over draws. Each time, draws are drawn
-//! with replacement, and for each a replicate of its own: two stages, both with replacement. Variation between draws is kept
-//! in full, and variation within a draw is added; with one draw it is the block bootstrap of that draw.
+//! *Draws.* A draw is one random assignment of hosts to roles. The figure is the median over draws.
+//! Each time, draws are drawn with replacement, and for each a replicate of its own: two stages,
+//! both with replacement. Variation between draws is kept in full, and variation within a draw is
+//! added; with one draw it is the block bootstrap of that draw.
 //!
 //! # Source
-//! Percentile interval and 1000 replicates: Efron and Tibshirani, "An introduction to the bootstrap" (1993), 13.3 and 19.3.
-//! Blocks: Kuensch (1989), here non-overlapping. Two stages: Davison and Hinkley, "Bootstrap methods and their application"
-//! (1997), 3.8; drawing with replacement at both stages overstates the variance rather than understating it, which is the side
-//! to err on with few draws.
+//! Percentile interval and 1000 replicates: Efron and Tibshirani, "An introduction to the
+//! bootstrap" (1993), 13.3 and 19.3. Blocks: Kuensch (1989), here non-overlapping. Two stages:
+//! Davison and Hinkley, "Bootstrap methods and their application" (1997), 3.8; drawing with
+//! replacement at both stages overstates the variance rather than understating it, which is the
+//! side to err on with few draws.
 //!
 //! # Invariants
 //! I1. No replicate is NaN; infinite latency stays infinite through ratios and medians.
-//! I2. With fewer than `UNITS_MIN` blocks (and draws) the interval is zero to infinity: nothing is claimed.
+//! I2. With fewer than `UNITS_MIN` blocks (and draws) the interval is zero to infinity: nothing is
+//!     claimed.
 //! I3. The same blocks, key and quantiles give the same estimate on every machine.
 //!
 //! # Not here
@@ -36,8 +41,8 @@ use crate::base::{RandomKey, RandomStream};
 /// Replicates behind each interval: Efron and Tibshirani's choice for percentile intervals.
 const RESAMPLES: usize = 1000;
 
-/// The fewest blocks or draws that bound a 95 % interval: all of n lie on one side of the true median with
-/// probability 2 / 2^n, which falls below 5 % at six.
+/// The fewest blocks or draws that bound a 95 % interval: all of n lie on one side of the true
+/// median with probability 2 / 2^n, which falls below 5 % at six.
 const UNITS_MIN: usize = 6;
 
 /// A statistic with its replicates: what intervals, ratios and medians are made of.
@@ -52,13 +57,15 @@ pub struct Resampled {
 }
 
 impl Resampled {
-    /// Quantiles of the union of `blocks`; `None` when there are no samples. Empty blocks are left out.
+    /// Quantiles of the union of `blocks`; `None` when there are no samples. Empty blocks are left
+    /// out.
     ///
     /// Sets that meet in one [`Resampled::ratio`] or [`Resampled::median`] need keys of their own.
     ///
     /// # Cost
-    /// O(resamples x (occupied buckets of all blocks)) for all quantiles together: 100 blocks of 100 samples take
-    /// 7 ms, of 10,000 samples 65 ms (three quantiles, one core of a server, measured).
+    /// O(resamples x (occupied buckets of all blocks)) for all quantiles together: 100 blocks of
+    /// 100 samples take 7 ms, of 10,000 samples 65 ms (three quantiles, one core of a server,
+    /// measured).
     pub fn quantiles<const N: usize>(
         blocks: &[Histogram],
         quantiles: [Quantile; N],
@@ -101,7 +108,8 @@ impl Resampled {
         })
     }
 
-    /// Returns `self / base`, from independent samples; `None` when the base case itself is infinite, and a ratio would say nothing.
+    /// Returns `self / base`, from independent samples; `None` when the base case itself is
+    /// infinite, and a ratio would say nothing.
     pub fn ratio(&self, base: &Self) -> Option<Self> {
         let pairs = self.replicates.iter().zip(&base.replicates);
         base.value.is_finite().then(|| Self {
@@ -167,7 +175,8 @@ impl Table {
             infinite: block.infinite(),
         };
         let max = blocks.iter().filter_map(|block| block.max()).max().unwrap_or(0);
-        let values = buckets.iter().map(|bucket| Histogram::reported(*bucket, max) as f64).collect();
+        let values =
+            buckets.iter().map(|bucket| Histogram::reported(*bucket, max) as f64).collect();
         let rows: Vec<Row> = blocks.iter().map(row).collect();
         (!rows.is_empty()).then_some(Self { values, blocks: rows })
     }
@@ -194,7 +203,8 @@ impl Table {
         Tally { columns, count }
     }
 
-    /// Returns the value of the nearest rank; infinite when it falls on a sample that never came back.
+    /// Returns the value of the nearest rank; infinite when it falls on a sample that never came
+    /// back.
     fn read(&self, tally: &Tally, quantile: Quantile) -> f64 {
         let rank = quantile.rank(tally.count).expect("rows without samples were left out");
         let mut seen = 0u64;

@@ -1,12 +1,14 @@
 //! A figure with its 95 % interval, where "never" and "unknown" are infinities and nothing is NaN.
 //!
 //! # Invariants
-//! I1. No field is NaN and `low <= high`. The value may lie outside the interval only as a resampled one honestly does.
+//! I1. No field is NaN and `low <= high`. The value may lie outside the interval only as a
+//!     resampled one honestly does.
 
 /// A figure, its 95 % interval and the samples it stands on.
 ///
-/// `f64::INFINITY` is a meaning, not an accident: as a value, the quantile falls on a message that never arrived; as the
-/// upper end, the data set no upper bound. How JSON writes it is the report's matter.
+/// `f64::INFINITY` is a meaning, not an accident: as a value, the quantile falls on a message that
+/// never arrived; as the upper end, the data set no upper bound. How JSON writes it is the report's
+/// matter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
     /// The figure itself.
@@ -25,7 +27,10 @@ impl Estimate {
     /// # Panics
     /// When a number is NaN: that is a defect of the caller, never a measurement.
     pub fn new(value: f64, ends: [f64; 2], samples: u64) -> Self {
-        assert!(!value.is_nan() && ends.iter().all(|end| !end.is_nan()), "an estimate is never NaN");
+        assert!(
+            !value.is_nan() && ends.iter().all(|end| !end.is_nan()),
+            "an estimate is never NaN"
+        );
         let [a, b] = ends;
         Self { value, low: a.min(b), high: a.max(b), samples }
     }
@@ -43,8 +48,8 @@ impl Estimate {
 
 /// Returns `above / below` for quantities that are zero, positive or infinite; never NaN.
 ///
-/// Nothing over nothing is 1 (no change). Infinite over infinite is infinite: with the base case lost as well,
-/// no bound can be given, and the worse answer is the honest one.
+/// Nothing over nothing is 1 (no change). Infinite over infinite is infinite: with the base case
+/// lost as well, no bound can be given, and the worse answer is the honest one.
 pub(super) fn ratio(above: f64, below: f64) -> f64 {
     if above == 0.0 && below == 0.0 {
         1.0
@@ -62,8 +67,14 @@ mod tests {
     #[test]
     fn ratio__is_defined_for_zero_and_infinity() {
         let inf = f64::INFINITY;
-        let cases =
-            [(3.0, 2.0, 1.5), (inf, 2.0, inf), (2.0, inf, 0.0), (inf, inf, inf), (0.0, 0.0, 1.0), (1.0, 0.0, inf)];
+        let cases = [
+            (3.0, 2.0, 1.5),
+            (inf, 2.0, inf),
+            (2.0, inf, 0.0),
+            (inf, inf, inf),
+            (0.0, 0.0, 1.0),
+            (1.0, 0.0, inf),
+        ];
         for (above, below, expected) in cases {
             assert_eq!(ratio(above, below), expected, "{above} / {below}");
         }

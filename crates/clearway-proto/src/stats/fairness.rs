@@ -1,9 +1,11 @@
 //! How evenly a rate is shared, as Jain's index.
 //!
 //! # Source
-//! Jain, Chiu, Hawe, "A quantitative measure of fairness" (DEC-TR-301, 1984): (sum x)^2 / (n sum x^2).
+//! Jain, Chiu, Hawe, "A quantitative measure of fairness" (DEC-TR-301, 1984): (sum x)^2 / (n sum
+//! x^2).
 
-/// Returns Jain's index of `shares`: 1 when all are equal, 1/n when one takes everything; `None` without shares.
+/// Returns Jain's index of `shares`: 1 when all are equal, 1/n when one takes everything; `None`
+/// without shares.
 ///
 /// Shares may be bytes, or any other whole amount; all of them zero counts as equal.
 ///

@@ -1,20 +1,23 @@
 //! Counts samples in log-linear buckets: any range, a fixed relative error, mergeable in any order.
 //!
 //! # Model
-//! Values below 256 have a bucket each. Above, every power of two is cut into 128 equal buckets, so a bucket is at most
-//! 1/128 of its lower edge wide. Only occupied buckets are stored, in ascending order. Quantiles report the *upper* edge of
-//! the bucket (its largest whole value), never beyond the exact maximum: `true <= reported < true * (1 + 1/128)`.
-//! Samples that never came back are counted apart and rank above every finite value.
+//! Values below 256 have a bucket each. Above, every power of two is cut into 128 equal buckets, so
+//! a bucket is at most 1/128 of its lower edge wide. Only occupied buckets are stored, in ascending
+//! order. Quantiles report the *upper* edge of the bucket (its largest whole value), never beyond
+//! the exact maximum: `true <= reported < true * (1 + 1/128)`. Samples that never came back are
+//! counted apart and rank above every finite value.
 //!
 //! # Source
-//! The bucket layout is that of HDR histograms (G. Tene), with 7 bits of precision. GPCNeT's 100,000 linear buckets between
-//! global extremes need a pass over all samples first and let one outlier blur every quantile; these do neither.
+//! The bucket layout is that of HDR histograms (G. Tene), with 7 bits of precision. GPCNeT's
+//! 100,000 linear buckets between global extremes need a pass over all samples first and let one
+//! outlier blur every quantile; these do neither.
 //!
 //! # Invariants
 //! I1. Buckets ascend strictly, none is empty, all are below `BUCKETS`.
 //! I2. `min` lies in the first bucket and `max` in the last; both are exact.
 //! I3. Counts saturate: no sequence of records and merges overflows.
-//! I4. A histogram that is read from outside keeps I1 and I2 or is refused, and never holds more than `BUCKETS` entries.
+//! I4. A histogram that is read from outside keeps I1 and I2 or is refused, and never holds more
+//!     than `BUCKETS` entries.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -28,7 +31,8 @@ mod wire;
 /// Bits of precision: 2^7 buckets to a power of two bound the relative error by 1/128.
 const PRECISION: u32 = 7;
 
-/// Number of buckets that 64-bit values can reach: 256 exact ones, then 128 for each of the 56 powers of two above.
+/// Number of buckets that 64-bit values can reach: 256 exact ones, then 128 for each of the 56
+/// powers of two above.
 const BUCKETS: u16 = 256 + 56 * 128;
 
 /// Returns the bucket that counts `value`.
@@ -61,11 +65,16 @@ struct SampleRange {
 
 impl SampleRange {
     fn merge(self, other: Self) -> Self {
-        Self { min: self.min.min(other.min), max: self.max.max(other.max), sum: self.sum.saturating_add(other.sum) }
+        Self {
+            min: self.min.min(other.min),
+            max: self.max.max(other.max),
+            sum: self.sum.saturating_add(other.sum),
+        }
     }
 }
 
-/// Samples of one quantity, usually nanoseconds, as counts in buckets of at most 1/128 relative width.
+/// Samples of one quantity, usually nanoseconds, as counts in buckets of at most 1/128 relative
+/// width.
 ///
 /// ```
 /// use clearway_proto::stats::{Histogram, Quantile, QuantileValue};
@@ -76,8 +85,8 @@ impl SampleRange {
 /// ```
 ///
 /// # Cost
-/// 16 bytes for each occupied bucket, at most 119 KB. `record` is a binary search, and a move of the buckets above when the
-/// bucket is new.
+/// 16 bytes for each occupied bucket, at most 119 KB. `record` is a binary search, and a move of
+/// the buckets above when the bucket is new.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "wire::SerializedHistogram", into = "wire::SerializedHistogram")]
 pub struct Histogram {
@@ -170,12 +179,14 @@ impl Histogram {
         self.extent.map(|extent| extent.max)
     }
 
-    /// Returns the mean of the finite samples, exact up to rounding; `None` without any. Read it beside [`Histogram::infinite`].
+    /// Returns the mean of the finite samples, exact up to rounding; `None` without any. Read it
+    /// beside [`Histogram::infinite`].
     pub fn mean(&self) -> Option<f64> {
         self.extent.map(|extent| extent.sum as f64 / self.finite() as f64)
     }
 
-    /// Returns the sample of the nearest rank of `quantile`: the upper edge of its bucket, at most 1/128 above the true value.
+    /// Returns the sample of the nearest rank of `quantile`: the upper edge of its bucket, at most
+    /// 1/128 above the true value.
     pub fn quantile(&self, quantile: Quantile) -> QuantileValue {
         let Some(rank) = quantile.rank(self.count()) else { return QuantileValue::Empty };
         let mut seen = 0u64;
@@ -194,10 +205,11 @@ impl Histogram {
         self.extent.map_or(high, |extent| high.min(extent.max))
     }
 
-    /// Returns the survival curve: at most `points` pairs of a value and the fraction of samples above it, values ascending.
+    /// Returns the survival curve: at most `points` pairs of a value and the fraction of samples
+    /// above it, values ascending.
     ///
-    /// The first and the last occupied bucket are always among them (given room for two); between them, every k-th one.
-    /// The last fraction is the share that never came back.
+    /// The first and the last occupied bucket are always among them (given room for two); between
+    /// them, every k-th one. The last fraction is the share that never came back.
     pub fn survival(&self, points: usize) -> Vec<SurvivalPoint> {
         let last = self.slots.len().saturating_sub(1);
         let step = last.div_ceil(points.saturating_sub(1).max(1)).max(1);
@@ -207,7 +219,10 @@ impl Histogram {
         for (i, slot) in self.slots.iter().enumerate() {
             above = above.saturating_sub(slot.count);
             if (i % step == 0 || i == last) && curve.len() < points {
-                curve.push(SurvivalPoint { value: self.upper(slot.bucket), fraction: above as f64 / count });
+                curve.push(SurvivalPoint {
+                    value: self.upper(slot.bucket),
+                    fraction: above as f64 / count,
+                });
             }
         }
         curve
@@ -218,7 +233,8 @@ impl Histogram {
         self.slots.iter().map(|slot| (slot.bucket, slot.count))
     }
 
-    /// Returns the value that quantiles report for `bucket` of a histogram whose largest sample is `max`.
+    /// Returns the value that quantiles report for `bucket` of a histogram whose largest sample is
+    /// `max`.
     pub(super) fn reported(bucket: u16, max: u64) -> u64 {
         edges(bucket).1.min(max)
     }

@@ -1,9 +1,11 @@
-//! What is said about samples: histograms, quantiles, 95 % intervals, fairness; every answer bounded, none of them NaN.
+//! What is said about samples: histograms, quantiles, 95 % intervals, fairness; every answer
+//! bounded, none of them NaN.
 //!
 //! # Model
-//! Samples are recorded where they are taken, into one [`Histogram`] for each *block*: a slice of time (100 ms, say) of all
-//! pairs that share a queue. Samples of one queue episode resemble each other, so blocks and not samples are resampled for intervals
-//! ([`Resampled`]). A lost message is a sample of infinite latency: it moves quantiles, it cannot be forgotten.
+//! Samples are recorded where they are taken, into one [`Histogram`] for each *block*: a slice of
+//! time (100 ms, say) of all pairs that share a queue. Samples of one queue episode resemble each
+//! other, so blocks and not samples are resampled for intervals ([`Resampled`]). A lost message is
+//! a sample of infinite latency: it moves quantiles, it cannot be forgotten.
 //!
 //! ```
 //! use clearway_proto::base::RandomKey;
@@ -19,8 +21,9 @@
 //! ```
 //!
 //! # Source
-//! Statistical practice: Hoefler and Belli, "Scientific benchmarking of parallel computing systems" (SC15): intervals,
-//! quantiles chosen on purpose, base case beside each ratio. Each module names its own.
+//! Statistical practice: Hoefler and Belli, "Scientific benchmarking of parallel computing systems"
+//! (SC15): intervals, quantiles chosen on purpose, base case beside each ratio. Each module names
+//! its own.
 //!
 //! # Not here
 //! Units and names of figures, JSON: the report of the binary.

@@ -1,8 +1,9 @@
 //! Names a quantile exactly (`p99.9`) and says which sample answers it.
 //!
 //! # Model
-//! A quantile is a whole number of millionths, so `p99.9` is 999,000 of 1,000,000 and no rounding decides a rank. The rank
-//! is the nearest one: the quantile q of N samples is the sample of rank ceil(q N), at least 1, in ascending order.
+//! A quantile is a whole number of millionths, so `p99.9` is 999,000 of 1,000,000 and no rounding
+//! decides a rank. The rank is the nearest one: the quantile q of N samples is the sample of rank
+//! ceil(q N), at least 1, in ascending order.
 //!
 //! # Invariants
 //! I1. A rank lies in `1..=count` for every count above zero.
@@ -20,7 +21,8 @@ const WHOLE: u32 = 1_000_000;
 /// Decimals of a percentage that millionths can hold.
 const DECIMALS: usize = 4;
 
-/// Samples that must lie beyond a quantile before it stands on more than luck: `p99.9` needs ten thousand.
+/// Samples that must lie beyond a quantile before it stands on more than luck: `p99.9` needs ten
+/// thousand.
 const SAMPLES_BEYOND: u128 = 10;
 
 /// A quantile as an exact fraction, written `p50`, `p99`, `p99.9`.
@@ -38,7 +40,8 @@ impl Quantile {
     /// 99.9 % of the samples are at most this large.
     pub const P99_9: Self = Self { millionths: 999_000 };
 
-    /// Returns the rank (from 1) of the sample that answers this quantile among `count` samples; `None` when there are none.
+    /// Returns the rank (from 1) of the sample that answers this quantile among `count` samples;
+    /// `None` when there are none.
     pub fn rank(self, count: u64) -> Option<u64> {
         let rank = (u128::from(self.millionths) * u128::from(count)).div_ceil(u128::from(WHOLE));
         // I1: the fraction is at most one, so the rank is at most the count.
@@ -74,7 +77,11 @@ pub struct QuantileError(String);
 
 impl fmt::Display for QuantileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` is not a quantile; write p50, p99 or p99.9 (p0 to p100, up to four decimals)", self.0)
+        write!(
+            f,
+            "`{}` is not a quantile; write p50, p99 or p99.9 (p0 to p100, up to four decimals)",
+            self.0
+        )
     }
 }
 
@@ -96,7 +103,8 @@ impl FromStr for Quantile {
     type Err = QuantileError;
     fn from_str(text: &str) -> Result<Self, QuantileError> {
         let percent = text.trim().strip_prefix('p');
-        let millionths = percent.and_then(millionths_of).ok_or_else(|| QuantileError(text.to_string()))?;
+        let millionths =
+            percent.and_then(millionths_of).ok_or_else(|| QuantileError(text.to_string()))?;
         Ok(Self { millionths })
     }
 }
@@ -134,7 +142,8 @@ impl QuantileValue {
         }
     }
 
-    /// Returns the value as a real number, `f64::INFINITY` for what never came back; `None` without samples.
+    /// Returns the value as a real number, `f64::INFINITY` for what never came back; `None` without
+    /// samples.
     pub const fn as_f64(self) -> Option<f64> {
         match self {
             Self::Finite(value) => Some(value as f64),
@@ -159,9 +168,14 @@ mod tests {
 
     #[test]
     fn parse__refuses_other_text_with_what_would_work() {
-        for text in ["99", "p", "p101", "p99.", "p.9", "p-1", "p+5", "p1e1", "p99.99999", "p4294967396"] {
+        for text in
+            ["99", "p", "p101", "p99.", "p.9", "p-1", "p+5", "p1e1", "p99.99999", "p4294967396"]
+        {
             let sentence = text.parse::<Quantile>().unwrap_err().to_string();
-            assert!(sentence.starts_with(&alloc::format!("`{text}` is not a quantile")), "{sentence}");
+            assert!(
+                sentence.starts_with(&alloc::format!("`{text}` is not a quantile")),
+                "{sentence}"
+            );
         }
     }
 

@@ -1,16 +1,19 @@
-//! The median of few values with an interval that holds whatever their distribution: that of the sign test.
+//! The median of few values with an interval that holds whatever their distribution: that of the
+//! sign test.
 //!
 //! # Model
-//! Each value lies below the true median with probability one half, independent of the others, so the number of those below is
-//! binomial. From the k-th smallest to the k-th largest value the interval holds the median with probability
-//! `1 - 2 P(at most k - 1 of n below)`; k is the greatest for which that is at least 95 %. Nothing is drawn at random.
+//! Each value lies below the true median with probability one half, independent of the others, so
+//! the number of those below is binomial. From the k-th smallest to the k-th largest value the
+//! interval holds the median with probability `1 - 2 P(at most k - 1 of n below)`; k is the
+//! greatest for which that is at least 95 %. Nothing is drawn at random.
 //!
 //! # Source
-//! W. R. Thompson, "On confidence ranges for the median and other expectation distributions for populations of unknown
-//! distribution form", Ann. Math. Stat. 7 (1936).
+//! W. R. Thompson, "On confidence ranges for the median and other expectation distributions for
+//! populations of unknown distribution form", Ann. Math. Stat. 7 (1936).
 //!
 //! # Invariants
-//! I1. Fewer than six values give no bound: the smallest and the largest of five miss the median too often (6.25 %).
+//! I1. Fewer than six values give no bound: the smallest and the largest of five miss the median
+//!     too often (6.25 %).
 
 use alloc::vec::Vec;
 
@@ -18,10 +21,12 @@ use super::estimate::Estimate;
 
 /// What an interval may miss on both sides together.
 const MISS: f64 = 0.05;
-/// Most values: with more, the binomial's smallest term is none any more, and the interval would not be exact.
+/// Most values: with more, the binomial's smallest term is none any more, and the interval would
+/// not be exact.
 pub const MEDIAN_MAX: usize = 1000;
 
-/// Returns how many values from each end the interval of `n` begins, from 1; none when no two values bound it.
+/// Returns how many values from each end the interval of `n` begins, from 1; none when no two
+/// values bound it.
 fn depth(n: usize) -> Option<usize> {
     let mut term = libm::exp2(-(n as f64));
     let mut below = 0.0;
@@ -38,7 +43,8 @@ fn depth(n: usize) -> Option<usize> {
 }
 
 impl Estimate {
-    /// Creates the median of `values`, which may be infinite and are at least 0, with its exact 95 % interval; `None` without values.
+    /// Creates the median of `values`, which may be infinite and are at least 0, with its exact 95
+    /// % interval; `None` without values.
     ///
     /// ```
     /// use clearway_proto::stats::Estimate;
@@ -67,11 +73,25 @@ impl Estimate {
 mod tests {
     use super::*;
 
-    /// Ranks that tables of the sign test's interval give for 95 % (Conover, "Practical nonparametric statistics", A3).
+    /// Ranks that tables of the sign test's interval give for 95 % (Conover, "Practical
+    /// nonparametric statistics", A3).
     #[test]
     fn depth__is_that_of_the_tables() {
-        let known = [(5, None), (6, Some(1)), (8, Some(1)), (9, Some(2)), (10, Some(2)), (12, Some(3)), (20, Some(6))];
-        for (n, expected) in known.into_iter().chain([(25, Some(8)), (30, Some(10)), (50, Some(18)), (100, Some(40))]) {
+        let known = [
+            (5, None),
+            (6, Some(1)),
+            (8, Some(1)),
+            (9, Some(2)),
+            (10, Some(2)),
+            (12, Some(3)),
+            (20, Some(6)),
+        ];
+        for (n, expected) in known.into_iter().chain([
+            (25, Some(8)),
+            (30, Some(10)),
+            (50, Some(18)),
+            (100, Some(40)),
+        ]) {
             assert_eq!(depth(n), expected, "{n}");
         }
     }

@@ -1,12 +1,14 @@
 //! Timeslices that are being put together: which contributions are there.
 //!
 //! # Model
-//! Timeslices go by their *position* in the builder's order. One is complete when every input that takes part and has something for it
-//! has contributed; so it can become complete because an input is out.
+//! Timeslices go by their *position* in the builder's order. One is complete when every input that
+//! takes part and has something for it has contributed; so it can become complete because an input
+//! is out.
 //!
 //! # Invariants
 //! I1. A contribution counts once.
-//! I2. A builder's timeslices are complete in any order; the oldest one that is not is always known.
+//! I2. A builder's timeslices are complete in any order; the oldest one that is not is always
+//!     known.
 
 use alloc::collections::BTreeMap;
 use alloc::collections::BTreeSet;
@@ -95,14 +97,16 @@ impl Assemblies {
         (position..self.oldest).chain(self.ahead.range(position.max(self.oldest)..).copied())
     }
 
-    /// Sets that from now on the input at `place` has something for the timeslices in `range`; for none without one.
+    /// Sets that from now on the input at `place` has something for the timeslices in `range`; for
+    /// none without one.
     pub(super) fn expect(&mut self, place: usize, range: Option<Range<u64>>) {
         let (word, bit) = (&mut self.members[place / 64], 1 << (place % 64));
         *word = if range.is_some() { *word | bit } else { *word & !bit };
         self.ranges[place] = range.unwrap_or(0..0);
     }
 
-    /// Records that the contribution of the input at `place` to `timeslice` landed, which is this builder's at `position`.
+    /// Records that the contribution of the input at `place` to `timeslice` landed, which is this
+    /// builder's at `position`.
     pub(super) fn landed(
         &mut self,
         now: LocalNs,
@@ -133,9 +137,14 @@ impl Assemblies {
     /// Returns what became complete because others are expected than before.
     pub(super) fn look_again(&mut self, now: LocalNs, journal: &Journal) -> Vec<CompleteTimeslice> {
         let place = self.place;
-        // Contributions that stand elsewhere now were sent by inputs that are out; nobody else had come so far.
-        self.open.retain(|position, assembly| journal.nth(place, *position) == Some(assembly.timeslice));
-        let whole = self.open.iter().filter(|(_, assembly)| is_whole(&self.members, &self.ranges, assembly));
+        // Contributions that stand elsewhere now were sent by inputs that are out; nobody else had
+        // come so far.
+        self.open
+            .retain(|position, assembly| journal.nth(place, *position) == Some(assembly.timeslice));
+        let whole = self
+            .open
+            .iter()
+            .filter(|(_, assembly)| is_whole(&self.members, &self.ranges, assembly));
         let whole: Vec<u64> = whole.map(|(position, _)| *position).collect();
         whole.into_iter().filter_map(|position| self.complete(now, journal, position)).collect()
     }
@@ -154,11 +163,17 @@ impl Assemblies {
         skipped
     }
 
-    fn complete(&mut self, now: LocalNs, journal: &Journal, position: u64) -> Option<CompleteTimeslice> {
+    fn complete(
+        &mut self,
+        now: LocalNs,
+        journal: &Journal,
+        position: u64,
+    ) -> Option<CompleteTimeslice> {
         let Assembly { timeslice, here, first } = self.open.remove(&position)?;
         self.pass(position);
-        let is_missing =
-            |input: &usize| here[input / 64] >> (input % 64) & 1 == 0 && journal.is_missed(*input, timeslice);
+        let is_missing = |input: &usize| {
+            here[input / 64] >> (input % 64) & 1 == 0 && journal.is_missed(*input, timeslice)
+        };
         let missing = (0..self.ranges.len()).filter(is_missing).count() as u32;
         Some(CompleteTimeslice { position, timeslice, took: now.since(first), missing })
     }
@@ -173,7 +188,8 @@ impl Assemblies {
 
 /// Returns whether everybody who should have contributed has.
 fn is_whole(members: &[u64], ranges: &[Range<u64>], assembly: &Assembly) -> bool {
-    let mut absent = members.iter().zip(&assembly.here).map(|(members, here)| members & !here).enumerate();
+    let mut absent =
+        members.iter().zip(&assembly.here).map(|(members, here)| members & !here).enumerate();
     absent.all(|(word, mut absent)| {
         while absent != 0 {
             if ranges[word * 64 + absent.trailing_zeros() as usize].contains(&assembly.timeslice) {
@@ -194,7 +210,8 @@ mod tests {
     use crate::timeslice::layout::TimesliceLayout;
 
     fn journal() -> Journal {
-        let layout = TimesliceLayout::new(vec![Rank(0), Rank(1)], vec![Rank(2), Rank(3)], &[]).expect("a sound layout");
+        let layout = TimesliceLayout::new(vec![Rank(0), Rank(1)], vec![Rank(2), Rank(3)], &[])
+            .expect("a sound layout");
         Journal::new(&Arc::new(layout))
     }
 
@@ -208,10 +225,16 @@ mod tests {
     fn landed__completes_in_any_order_and_counts_once() {
         let journal = journal();
         let mut assemblies = assemblies(&journal);
-        let mut landed =
-            |now, place, timeslice| assemblies.landed(LocalNs(now), &journal, place, [timeslice / 2, timeslice]);
+        let mut landed = |now, place, timeslice| {
+            assemblies.landed(LocalNs(now), &journal, place, [timeslice / 2, timeslice])
+        };
         let complete = |position, timeslice, took| {
-            AssemblyProgress::Complete(CompleteTimeslice { position, timeslice, took: Nanos(took), missing: 0 })
+            AssemblyProgress::Complete(CompleteTimeslice {
+                position,
+                timeslice,
+                took: Nanos(took),
+                missing: 0,
+            })
         };
         assert_eq!(landed(10, 0, 3), AssemblyProgress::Open);
         assert_eq!(landed(11, 0, 3), AssemblyProgress::Doubled);

@@ -1,20 +1,24 @@
 //! A builder: gathers the contributions of all inputs to its timeslices, and gives their room back.
 //!
 //! # Model
-//! One *line* for each input: its ring, and a slot for every position of this builder's order that is not released. A
-//! contribution has landed when all its pieces have; a timeslice is complete when the contributions of all inputs have that take part and
-//! have something for it. It is released at once or on command, in any order; the room of a ring is free up to the first
+//! One *line* for each input: its ring, and a slot for every position of this builder's order that
+//! is not released. A contribution has landed when all its pieces have; a timeslice is complete
+//! when the contributions of all inputs have that take part and have something for it. It is
+//! released at once or on command, in any order; the room of a ring is free up to the first
 //! position that is not released.
 //!
-//! A builder reports room and grants to inputs together ([`Frame::Credit`]). Where the policy grants, it reports room alone only when a
-//! quarter of the ring waits for it or nobody was let in for [`LAZY`]: the next grant says it as well.
+//! A builder reports room and grants to inputs together ([`Frame::Credit`]). Where the policy
+//! grants, it reports room alone only when a quarter of the ring waits for it or nobody was let in
+//! for [`LAZY`]: the next grant says it as well.
 //!
 //! # Source
-//! FLESnet's timeslice builder; release in any order and the quarter of a ring are ours and theirs, in this order.
+//! FLESnet's timeslice builder; release in any order and the quarter of a ring are ours and theirs,
+//! in this order.
 //!
 //! # Invariants
 //! I1. A contribution is given to its timeslice once, whatever comes from outside.
-//! I2. Released counts only grow, never pass what is complete, and are the same for all inputs: what one of them was told to be
+//! I2. Released counts only grow, never pass what is complete, and are the same for all inputs:
+//!     what one of them was told to be
 //!     released is built.
 //!
 //! # Not here
@@ -41,10 +45,11 @@ use super::record::BuilderRecord;
 use crate::base::{LocalNs, Nanos, PeerNs, Rank};
 use crate::wire::{Arrival, More, RemoteSpan, Span, Status};
 
-/// How long room waits for a grant to be told along with, after the last grant that anybody got: as long as there are grants,
-/// everybody's turn comes round.
+/// How long room waits for a grant to be told along with, after the last grant that anybody got: as
+/// long as there are grants, everybody's turn comes round.
 const LAZY: Nanos = Nanos::from_millis(1);
-/// Slots of one line: more than contributions that fit any ring in use, so that a wrong number takes no memory.
+/// Slots of one line: more than contributions that fit any ring in use, so that a wrong number
+/// takes no memory.
 const SLOTS_MAX: u32 = 1 << 16;
 /// Grants given in one call.
 const GRANTS_MAX: usize = 64;
@@ -154,7 +159,8 @@ impl InputConnection {
     fn can_begin(&self) -> bool {
         self.is_in
             && self.hello == Some(self.life)
-            && (self.welcomed || self.slots.iter().all(|slot| slot.state != ContributionState::Landed))
+            && (self.welcomed
+                || self.slots.iter().all(|slot| slot.state != ContributionState::Landed))
     }
 }
 
@@ -202,7 +208,13 @@ impl Builder {
             held: BTreeMap::new(),
             outbox: Outbox::new(inputs.len()),
             assemblies: Assemblies::new(place, inputs.len(), journal),
-            policy: config.policy.directing(place, inputs.len(), journal.round(), config.window, config.dfs),
+            policy: config.policy.directing(
+                place,
+                inputs.len(),
+                journal.round(),
+                config.window,
+                config.dfs,
+            ),
             relief: LoadShedder::new(config.layout.weights()[place]),
             // A builder that comes later must not wait for all.
             barrier: (mine > 0).then_some(cx.now),
@@ -212,7 +224,9 @@ impl Builder {
             record: BuilderRecord::default(),
         };
         for input in 0..inputs.len() {
-            builder.assemblies.expect(input, builder.lines[input].is_in.then(|| journal.range(input)));
+            builder
+                .assemblies
+                .expect(input, builder.lines[input].is_in.then(|| journal.range(input)));
             if !builder.lines[input].is_in
                 && let Some(policy) = &mut builder.policy
             {
@@ -226,22 +240,30 @@ impl Builder {
     /// Returns what was counted since the last call.
     pub(super) fn take_record(&mut self) -> BuilderRecord {
         let window = self.policy.as_ref().and_then(|policy| policy.window());
-        let intervals = self.policy.as_mut().map_or_else(Vec::new, |policy| policy.take_intervals());
+        let intervals =
+            self.policy.as_mut().map_or_else(Vec::new, |policy| policy.take_intervals());
         BuilderRecord { window, intervals, ..core::mem::take(&mut self.record) }
     }
 
-    /// Returns how many contributions of the input at `place` have landed, modulo 2^32. O(contributions that are not released).
+    /// Returns how many contributions of the input at `place` have landed, modulo 2^32.
+    /// O(contributions that are not released).
     pub(super) fn landed_of(&self, place: usize) -> Option<u32> {
         let line = self.lines.get(place)?;
-        let landed = line.slots.iter().filter(|slot| slot.state != ContributionState::Landing).count();
+        let landed =
+            line.slots.iter().filter(|slot| slot.state != ContributionState::Landing).count();
         Some((self.first as u32).wrapping_add(landed as u32))
     }
 
-    /// Returns where the contribution of the input at `place` to `timeslice` lies, while it has landed and is not released.
+    /// Returns where the contribution of the input at `place` to `timeslice` lies, while it has
+    /// landed and is not released.
     pub(super) fn contribution(&self, place: usize, timeslice: u64, region: Span) -> Option<Span> {
         let behind = self.held.get(&timeslice)? - self.first;
-        let slot =
-            self.lines.get(place)?.slots.get(behind as usize).filter(|slot| slot.state == ContributionState::Landed)?;
+        let slot = self
+            .lines
+            .get(place)?
+            .slots
+            .get(behind as usize)
+            .filter(|slot| slot.state == ContributionState::Landed)?;
         Some(Span { offset: slot.offset, length: slot.bytes, ..region })
     }
 
@@ -255,7 +277,12 @@ impl Builder {
         self.assemblies.row()
     }
 
-    pub(super) fn arrival(&mut self, cx: &mut TimesliceContext<'_>, place: usize, frame: TimesliceFrame) -> More {
+    pub(super) fn arrival(
+        &mut self,
+        cx: &mut TimesliceContext<'_>,
+        place: usize,
+        frame: TimesliceFrame,
+    ) -> More {
         let line = &mut self.lines[place];
         match frame {
             TimesliceFrame::Hello { life } => {
@@ -322,7 +349,9 @@ impl Builder {
             return More::No;
         }
         match self.piece(cx.journal, place, into, word, at) {
-            Some((position, timeslice, bytes)) => self.whole(cx, place, [position, timeslice], bytes, at),
+            Some((position, timeslice, bytes)) => {
+                self.whole(cx, place, [position, timeslice], bytes, at)
+            }
             None => return More::No,
         }
         self.go_on(cx)
@@ -346,10 +375,12 @@ impl Builder {
         self.go_on(cx)
     }
 
-    /// Handles the end of an interval of the heartbeat. Says what this builder wants to weigh from now on, if that is something else.
+    /// Handles the end of an interval of the heartbeat. Says what this builder wants to weigh from
+    /// now on, if that is something else.
     pub(super) fn beat(&mut self, journal: &Journal) -> Option<u32> {
         let weight = journal.weight(self.place);
-        let burdens = self.lines.iter().filter(|line| line.is_in && !line.ended).map(|line| line.burden);
+        let burdens =
+            self.lines.iter().filter(|line| line.is_in && !line.ended).map(|line| line.burden);
         self.relief.interval(weight, burdens).filter(|_| weight > 0)
     }
 
@@ -365,7 +396,9 @@ impl Builder {
 
     /// Welcomes the input at `place`, if it can begin; the first time when all can.
     fn greet(&mut self, now: LocalNs, place: usize) {
-        if self.barrier.is_none() && self.lines.iter().all(|line| !line.is_in || line.hello == Some(line.life)) {
+        if self.barrier.is_none()
+            && self.lines.iter().all(|line| !line.is_in || line.hello == Some(line.life))
+        {
             self.barrier = Some(now);
             return (0..self.lines.len()).for_each(|place| self.greet(now, place));
         }
@@ -392,7 +425,8 @@ impl Builder {
         }
     }
 
-    /// Puts one piece into its slot; position, timeslice and length of the contribution when it was the last one.
+    /// Puts one piece into its slot; position, timeslice and length of the contribution when it was
+    /// the last one.
     fn piece(
         &mut self,
         journal: &Journal,
@@ -411,7 +445,9 @@ impl Builder {
             return None;
         };
         let position = self.first + u64::from(behind);
-        let timeslice = journal.nth(self.place, position).filter(|timeslice| *timeslice as u32 == mark.timeslice);
+        let timeslice = journal
+            .nth(self.place, position)
+            .filter(|timeslice| *timeslice as u32 == mark.timeslice);
         let Some(timeslice) = timeslice.filter(|_| behind < SLOTS_MAX) else {
             // Its sender may know of a decision that this builder will hear of.
             if line.early.len() < SLOTS_MAX as usize && behind < SLOTS_MAX {
@@ -441,7 +477,14 @@ impl Builder {
     }
 
     /// Handles a whole contribution.
-    fn whole(&mut self, cx: &mut TimesliceContext<'_>, place: usize, which: [u64; 2], bytes: u32, at: LocalNs) {
+    fn whole(
+        &mut self,
+        cx: &mut TimesliceContext<'_>,
+        place: usize,
+        which: [u64; 2],
+        bytes: u32,
+        at: LocalNs,
+    ) {
         self.record.contributions += 1;
         self.record.bytes += u64::from(bytes);
         if let Some(policy) = &mut self.policy {
@@ -491,7 +534,9 @@ impl Builder {
         while self.freed.remove(&self.first) {
             self.first += 1;
             for line in &mut self.lines {
-                if let Some(slot) = line.slots.pop_front().filter(|slot| slot.state == ContributionState::Landed) {
+                if let Some(slot) =
+                    line.slots.pop_front().filter(|slot| slot.state == ContributionState::Landed)
+                {
                     line.fill -= u64::from(slot.bytes);
                     line.untold += u64::from(slot.bytes);
                 }
@@ -505,7 +550,11 @@ impl Builder {
         let more = self.let_in(cx.now);
         self.send_frames(cx);
         let mut in_part = self.lines.iter().filter(|line| line.is_in);
-        if !self.over && self.barrier.is_some() && in_part.all(|line| line.ended) && self.assemblies.open() == 0 {
+        if !self.over
+            && self.barrier.is_some()
+            && in_part.all(|line| line.ended)
+            && self.assemblies.open() == 0
+        {
             self.over = true;
             cx.out.notify(TimesliceEvent::Ended);
         }
@@ -514,7 +563,9 @@ impl Builder {
 
     /// Gives the grants that the policy gives now.
     fn let_in(&mut self, now: LocalNs) -> More {
-        let Some(policy) = self.policy.as_mut().filter(|_| self.barrier.is_some()) else { return More::No };
+        let Some(policy) = self.policy.as_mut().filter(|_| self.barrier.is_some()) else {
+            return More::No;
+        };
         for _ in 0..GRANTS_MAX {
             let Some(place) = policy.grant(now, self.assemblies.row()) else { return More::No };
             let line = &mut self.lines[place];
@@ -539,11 +590,16 @@ impl Builder {
             } else if core::mem::take(&mut line.owed.ended) {
                 TimesliceFrame::Ended { life: line.life }
             } else if let Some((asked, heard)) = line.owed.answer.take() {
-                let [heard, answered] = [heard, cx.now].map(|at| PeerNs(at.since(self.barrier.unwrap_or(at)).0));
+                let [heard, answered] =
+                    [heard, cx.now].map(|at| PeerNs(at.since(self.barrier.unwrap_or(at)).0));
                 TimesliceFrame::Answer { asked, heard, answered }
             } else if core::mem::take(&mut line.owed.credit) {
                 line.untold = 0;
-                TimesliceFrame::Credit { life: line.life, released: self.first as u32, granted: line.granted }
+                TimesliceFrame::Credit {
+                    life: line.life,
+                    released: self.first as u32,
+                    granted: line.granted,
+                }
             } else if core::mem::take(&mut line.owed.proposal)
                 && let Some(proposal) = self.policy.as_ref().and_then(|policy| policy.proposal())
             {

@@ -1,7 +1,9 @@
-//! An input's connections: what was sent to each builder, what is next, and whether it could leave now.
+//! An input's connections: what was sent to each builder, what is next, and whether it could leave
+//! now.
 //!
 //! # Invariants
-//! I1. Contributions are sent in the builder's order, and their positions in the list of what is not released ascend.
+//! I1. Contributions are sent in the builder's order, and their positions in the list of what is
+//!     not released ascend.
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -112,7 +114,8 @@ impl BuilderConnection {
         self.sent.get(at).copied()
     }
 
-    /// Returns whether everything that this builder was to have is released, and nothing of it still under way.
+    /// Returns whether everything that this builder was to have is released, and nothing of it
+    /// still under way.
     pub(super) fn is_drained(&self) -> bool {
         self.next.is_none() && self.sent.is_empty() && self.writes == 0
     }
@@ -143,12 +146,14 @@ impl Connections {
         self.journal.turn_of(timeslice)
     }
 
-    /// Returns the next timeslice of the builder at `place`; none when there is nothing more for it.
+    /// Returns the next timeslice of the builder at `place`; none when there is nothing more for
+    /// it.
     pub(super) fn next_of(&self, place: usize) -> Option<u64> {
         self.all[place].next
     }
 
-    /// Returns the timeslice as of which the next one of the builder at `place` is due; none when there is nothing more for it.
+    /// Returns the timeslice as of which the next one of the builder at `place` is due; none when
+    /// there is nothing more for it.
     pub(super) fn turn_of(&self, place: usize) -> Option<u64> {
         self.all[place].next.map(|_| self.all[place].turn)
     }
@@ -161,18 +166,24 @@ impl Connections {
     /// Returns how many contributions that are due before timeslice `end` were not posted.
     pub(super) fn unsent_before(&self, end: u64) -> u64 {
         let count = |(place, connection): (usize, &BuilderConnection)| {
-            connection.next.map_or(0, |_| self.journal.count(place, connection.position, &self.range, end))
+            connection
+                .next
+                .map_or(0, |_| self.journal.count(place, connection.position, &self.range, end))
         };
         self.all.iter().enumerate().map(count).sum()
     }
 
-    /// Returns how many contributions that were due before timeslice `end` were posted and are not released.
+    /// Returns how many contributions that were due before timeslice `end` were posted and are not
+    /// released.
     pub(super) fn unreleased_before(&self, end: u64) -> u64 {
-        let count = |connection: &BuilderConnection| connection.sent.partition_point(|sent| sent.turn < end) as u64;
+        let count = |connection: &BuilderConnection| {
+            connection.sent.partition_point(|sent| sent.turn < end) as u64
+        };
         self.all.iter().map(count).sum()
     }
 
-    /// Returns what is seen of the builder at `place` where everything before timeslice `end` is due; none when nothing is dealt to it.
+    /// Returns what is seen of the builder at `place` where everything before timeslice `end` is
+    /// due; none when nothing is dealt to it.
     pub(super) fn sight(&self, place: usize, end: u64) -> Option<BuilderSample> {
         let connection = &self.all[place];
         if connection.stage != ConnectionState::Open || self.journal.weight(place) == 0 {
@@ -180,7 +191,11 @@ impl Connections {
         }
         let unsent = self.journal.count(place, connection.position, &self.range, end);
         let weight = self.journal.weight(place);
-        Some(BuilderSample { due: connection.sent.len() as u64 + unsent, released: connection.released, weight })
+        Some(BuilderSample {
+            due: connection.sent.len() as u64 + unsent,
+            released: connection.released,
+            weight,
+        })
     }
 
     /// Returns whether the next contribution to the builder at `place` could be posted now.
@@ -196,7 +211,11 @@ impl Connections {
             return Err(Cause::NoCredit);
         }
         if !self.policy.is_building() {
-            return if connection.writes < self.slots.for_one { Ok(()) } else { Err(Cause::NoTransmitSlot) };
+            return if connection.writes < self.slots.for_one {
+                Ok(())
+            } else {
+                Err(Cause::NoTransmitSlot)
+            };
         }
         if self.policy.grants() && connection.posted == connection.granted {
             return Err(Cause::NoCredit);

@@ -1,4 +1,5 @@
-//! What every part of a node needs to act: the time, the way out, what the node was made with, how operations are labelled.
+//! What every part of a node needs to act: the time, the way out, what the node was made with, how
+//! operations are labelled.
 
 use alloc::sync::Arc;
 
@@ -23,12 +24,17 @@ impl WriteSlots {
     /// Returns what `policy` was published with, or was measured to need.
     pub const fn from_policy(policy: Policy) -> Self {
         match policy {
-            // FLESnet: a third of 495 send requests for each connection, as a contribution took three.
-            Policy::BestEffort | Policy::Offset | Policy::Dfs => Self { for_one: 164, in_all: u32::MAX },
-            // Two for each builder: nobody waits for a builder that is slow, and no transmit queue is full of its writes.
+            // FLESnet: a third of 495 send requests for each connection, as a contribution took
+            // three.
+            Policy::BestEffort | Policy::Offset | Policy::Dfs => {
+                Self { for_one: 164, in_all: u32::MAX }
+            }
+            // Two for each builder: nobody waits for a builder that is slow, and no transmit queue
+            // is full of its writes.
             Policy::Raw | Policy::Put => Self { for_one: 2, in_all: u32::MAX },
-            // Grants are the limit. With two in all, 32 inputs and 32 builders on `aries` carry 0.83 of unscheduled writes, with
-            // no limit 1.11 (windows of four): whose write is held up shall not hold up those to other builders.
+            // Grants are the limit. With two in all, 32 inputs and 32 builders on `aries` carry
+            // 0.83 of unscheduled writes, with no limit 1.11 (windows of four): whose write is held
+            // up shall not hold up those to other builders.
             Policy::Token => Self { for_one: u32::MAX, in_all: u32::MAX },
         }
     }
@@ -48,7 +54,8 @@ pub enum ReleasePolicy {
 pub struct TimesliceConfig {
     /// This rank.
     pub rank: Rank,
-    /// Tells jobs apart that the same ranks do one after the other; a number other than those of the few before.
+    /// Tells jobs apart that the same ranks do one after the other; a number other than those of
+    /// the few before.
     pub run: u16,
     /// The role of each rank.
     pub layout: Arc<TimesliceLayout>,
@@ -90,7 +97,8 @@ pub enum TimesliceEvent {
     Complete {
         /// Which.
         timeslice: u64,
-        /// How many stand before it in this builder's order: what was inherited of others may be older than what was built.
+        /// How many stand before it in this builder's order: what was inherited of others may be
+        /// older than what was built.
         position: u64,
         /// Inputs whose contribution will not come.
         missing: u32,
@@ -102,14 +110,16 @@ pub enum TimesliceEvent {
         /// The first one that is dealt with it in mind.
         timeslice: u64,
     },
-    /// Nothing from this timeslice on is dealt to this rank any more, as it wished. Everything before it is still to be done.
+    /// Nothing from this timeslice on is dealt to this rank any more, as it wished. Everything
+    /// before it is still to be done.
     Retired {
         /// The first one that is dealt without it.
         timeslice: u64,
     },
     /// This rank is out: retired and done, or by a decision of the others. It can ask to join.
     Out,
-    /// Builder, beside [`TimesliceEvent::Out`]: a timeslice that it had told to be complete is built by another one, and is to be thrown away.
+    /// Builder, beside [`TimesliceEvent::Out`]: a timeslice that it had told to be complete is
+    /// built by another one, and is to be thrown away.
     Void {
         /// Which.
         timeslice: u64,
@@ -119,7 +129,8 @@ pub enum TimesliceEvent {
         /// Which.
         rank: Rank,
     },
-    /// Ranks are silent and nothing can be decided: fewer than half of all can be reached, or no input or no builder is left.
+    /// Ranks are silent and nothing can be decided: fewer than half of all can be reached, or no
+    /// input or no builder is left.
     Helpless,
     /// A rank ended the job early.
     Aborted {
@@ -147,7 +158,8 @@ pub enum TimesliceEvent {
 pub(super) enum TimesliceLabel {
     /// A header of a kind to the peer at a place.
     Frame { place: u32, kind: u8 },
-    /// A write of a contribution, or a put: builder, number (its low bits), piece. A builder's fetch: input, number.
+    /// A write of a contribution, or a put: builder, number (its low bits), piece. A builder's
+    /// fetch: input, number.
     Write { place: u32, sequence: u32, piece: u8 },
 }
 
@@ -156,10 +168,13 @@ const PLACE_BITS: u32 = 24;
 const PLACE_MASK: u64 = (1 << PLACE_BITS) - 1;
 
 impl TimesliceLabel {
-    /// Encodes it as a token: bits 0 to 23 the number, 24 to 47 the place, 48 to 55 the piece or kind, 56 whether it is a write.
+    /// Encodes it as a token: bits 0 to 23 the number, 24 to 47 the place, 48 to 55 the piece or
+    /// kind, 56 whether it is a write.
     pub(super) const fn token(self) -> Token {
         match self {
-            Self::Frame { place, kind } => Token((place as u64 & PLACE_MASK) << 24 | (kind as u64) << 48),
+            Self::Frame { place, kind } => {
+                Token((place as u64 & PLACE_MASK) << 24 | (kind as u64) << 48)
+            }
             Self::Write { place, sequence, piece } => {
                 let number = (sequence & SEQUENCE_MASK) as u64;
                 Token(number | (place as u64 & PLACE_MASK) << 24 | (piece as u64) << 48 | 1 << 56)
@@ -194,7 +209,13 @@ impl TimesliceContext<'_> {
         let token = TimesliceLabel::Frame { place: place as u32, kind: frame.kind() }.token();
         let mut head = frame.encode();
         head.put(&self.config.run.to_le_bytes());
-        self.out.send(Destination::One(to), self.config.control, head.bytes(), Span::EMPTY, Some(token));
+        self.out.send(
+            Destination::One(to),
+            self.config.control,
+            head.bytes(),
+            Span::EMPTY,
+            Some(token),
+        );
     }
 }
 

@@ -1,8 +1,9 @@
-//! The headers of timeslice building's messages, and the word that comes with a contribution, byte by byte.
+//! The headers of timeslice building's messages, and the word that comes with a contribution, byte
+//! by byte.
 //!
 //! # Model
-//! All numbers little-endian. Every header begins with its kind (1 byte), ends with the low part of its run's number (2 bytes), and
-//! has between them, by kind:
+//! All numbers little-endian. Every header begins with its kind (1 byte), ends with the low part of
+//! its run's number (2 bytes), and has between them, by kind:
 //!
 //! | kind | frame | direction | fields (bytes) |
 //! |---|---|---|---|
@@ -20,15 +21,17 @@
 //! | 12 | burden | input to builder | life 4, burden 1 (0 usual, 1 heavy, 2 light) |
 //! | 13 | put | input to builder | into 8 (from the ring's beginning), region 2, offset 8, length 4; short ones come as the body |
 //!
-//! A *life* is the epoch in which the younger end of the connection joined: what is left of an earlier connection of the same two
-//! ranks is no part of this one. A *run* is one job after another of the same ranks over the same wire: what is left of an earlier
-//! one is no part of this one either.
+//! A *life* is the epoch in which the younger end of the connection joined: what is left of an
+//! earlier connection of the same two ranks is no part of this one. A *run* is one job after
+//! another of the same ranks over the same wire: what is left of an earlier one is no part of this
+//! one either.
 //!
 //! Counters in a credit are cumulative: a lost or doubled one does no harm, a later one repairs it.
 //!
-//! A contribution is written by one-sided writes, each of which carries a word: bits 0 to 31 the low half of the timeslice's
-//! number, bits 32 to 55 the low part of the contribution's position in the builder's order, bits 56 and 57 of how many
-//! writes the contribution consists, less one, bits 58 to 63 the low part of the connection's life and eight times the run.
+//! A contribution is written by one-sided writes, each of which carries a word: bits 0 to 31 the
+//! low half of the timeslice's number, bits 32 to 55 the low part of the contribution's position in
+//! the builder's order, bits 56 and 57 of how many writes the contribution consists, less one, bits
+//! 58 to 63 the low part of the connection's life and eight times the run.
 //!
 //! # Invariants
 //! I1. Any bytes parse to a frame or to nothing, never to a panic; surplus bytes are refused.
@@ -40,15 +43,19 @@ use crate::wire::{RegionId, RemoteSpan};
 
 /// The longest header, with its run.
 const LONGEST: usize = 27;
-/// Bits of a position that travel with a contribution: a thousand times as many as contributions fit a ring.
+/// Bits of a position that travel with a contribution: a thousand times as many as contributions
+/// fit a ring.
 const SEQUENCE_BITS: u32 = 24;
-/// Bits of a life that do: what is under way is at most a few epochs old, or of one of the last few runs.
+/// Bits of a life that do: what is under way is at most a few epochs old, or of one of the last few
+/// runs.
 const LIFE_MASK: u32 = 0x3f;
-/// How far the lives of two runs lie apart there: decisions in one run that has writes under way at its end.
+/// How far the lives of two runs lie apart there: decisions in one run that has writes under way at
+/// its end.
 const LIVES_OF_RUN: u32 = 8;
 /// The largest number that fits them.
 pub(super) const SEQUENCE_MASK: u32 = (1 << SEQUENCE_BITS) - 1;
-/// The most writes of one contribution: descriptors and contents, each cut in two where its ring ends.
+/// The most writes of one contribution: descriptors and contents, each cut in two where its ring
+/// ends.
 pub(super) const PIECES_MAX: usize = 4;
 
 /// One message's header.
@@ -72,9 +79,11 @@ pub(super) enum TimesliceFrame {
     Credit {
         /// Of the connection.
         life: u32,
-        /// Positions of the builder's order whose place in the rings is free again, since the beginning, modulo 2^32.
+        /// Positions of the builder's order whose place in the rings is free again, since the
+        /// beginning, modulo 2^32.
         released: u32,
-        /// Contributions that may be sent, since the beginning, modulo 2^32; counts only under policies that grant.
+        /// Contributions that may be sent, since the beginning, modulo 2^32; counts only under
+        /// policies that grant.
         granted: u32,
     },
     /// The stream ends before this timeslice; what is before it may still come.
@@ -84,7 +93,8 @@ pub(super) enum TimesliceFrame {
         /// How many timeslices there are.
         timeslices: u64,
     },
-    /// The stream ends before this timeslice, and every contribution was released, here and at all other builders.
+    /// The stream ends before this timeslice, and every contribution was released, here and at all
+    /// other builders.
     End {
         /// Of the connection.
         life: u32,
@@ -114,7 +124,8 @@ pub(super) enum TimesliceFrame {
         /// The asker's.
         asked: LocalNs,
     },
-    /// Puts bytes, as many as it names, at this place of the ring; they came along, or are to be fetched from where they lie.
+    /// Puts bytes, as many as it names, at this place of the ring; they came along, or are to be
+    /// fetched from where they lie.
     Put {
         /// From the beginning of the input's ring.
         into: u64,
@@ -187,9 +198,10 @@ impl TimesliceFrame {
                 .put(&ring.region.0.to_le_bytes())
                 .put(&ring.offset.to_le_bytes())
                 .put(&length.to_le_bytes()),
-            Self::Credit { life, released, granted } => {
-                head.put(&life.to_le_bytes()).put(&released.to_le_bytes()).put(&granted.to_le_bytes())
-            }
+            Self::Credit { life, released, granted } => head
+                .put(&life.to_le_bytes())
+                .put(&released.to_le_bytes())
+                .put(&granted.to_le_bytes()),
             Self::Last { life, timeslices } | Self::End { life, timeslices } => {
                 head.put(&life.to_le_bytes()).put(&timeslices.to_le_bytes())
             }
@@ -207,9 +219,10 @@ impl TimesliceFrame {
                 .put(&from.offset.to_le_bytes())
                 .put(&length.to_le_bytes()),
             Self::Ask { asked } => head.put(&asked.0.to_le_bytes()),
-            Self::Answer { asked, heard, answered } => {
-                head.put(&asked.0.to_le_bytes()).put(&heard.0.to_le_bytes()).put(&answered.0.to_le_bytes())
-            }
+            Self::Answer { asked, heard, answered } => head
+                .put(&asked.0.to_le_bytes())
+                .put(&heard.0.to_le_bytes())
+                .put(&answered.0.to_le_bytes()),
         };
         head
     }
@@ -224,7 +237,9 @@ impl TimesliceFrame {
                 ring: RemoteSpan { region: RegionId(rest.u16()?), offset: rest.u64()? },
                 length: rest.u64()?,
             },
-            Self::CREDIT => Self::Credit { life: rest.u32()?, released: rest.u32()?, granted: rest.u32()? },
+            Self::CREDIT => {
+                Self::Credit { life: rest.u32()?, released: rest.u32()?, granted: rest.u32()? }
+            }
             4 => Self::End { life: rest.u32()?, timeslices: rest.u64()? },
             Self::LAST => Self::Last { life: rest.u32()?, timeslices: rest.u64()? },
             Self::ENDED => Self::Ended { life: rest.u32()? },
@@ -248,9 +263,11 @@ impl TimesliceFrame {
                 length: rest.u32()?,
             },
             Self::ASK => Self::Ask { asked: LocalNs(rest.u64()?) },
-            Self::ANSWER => {
-                Self::Answer { asked: LocalNs(rest.u64()?), heard: PeerNs(rest.u64()?), answered: PeerNs(rest.u64()?) }
-            }
+            Self::ANSWER => Self::Answer {
+                asked: LocalNs(rest.u64()?),
+                heard: PeerNs(rest.u64()?),
+                answered: PeerNs(rest.u64()?),
+            },
             _ => return None,
         };
         rest.is_empty().then_some(frame)
@@ -286,8 +303,14 @@ pub(super) struct WriteImmediate {
 }
 
 impl WriteImmediate {
-    /// Marks one of `pieces` writes of the contribution at `position`, which belongs to `timeslice`, on a connection in `life` of a run.
-    pub(super) const fn new(timeslice: u64, position: u64, pieces: u8, [life, run]: [u32; 2]) -> Self {
+    /// Marks one of `pieces` writes of the contribution at `position`, which belongs to
+    /// `timeslice`, on a connection in `life` of a run.
+    pub(super) const fn new(
+        timeslice: u64,
+        position: u64,
+        pieces: u8,
+        [life, run]: [u32; 2],
+    ) -> Self {
         let sequence = position as u32 & SEQUENCE_MASK;
         Self { timeslice: timeslice as u32, sequence, pieces, life: life_bits(life, run) }
     }
@@ -299,16 +322,25 @@ impl WriteImmediate {
 
     /// Encodes it as the word of a write.
     pub(super) const fn word(self) -> u64 {
-        self.timeslice as u64 | (self.sequence as u64) << 32 | (self.pieces as u64 - 1) << 56 | (self.life as u64) << 58
+        self.timeslice as u64
+            | (self.sequence as u64) << 32
+            | (self.pieces as u64 - 1) << 56
+            | (self.life as u64) << 58
     }
 
     /// Reads a word.
     pub(super) const fn from_word(word: u64) -> Self {
         let sequence = (word >> 32) as u32 & SEQUENCE_MASK;
-        Self { timeslice: word as u32, sequence, pieces: (word >> 56 & 3) as u8 + 1, life: (word >> 58) as u32 }
+        Self {
+            timeslice: word as u32,
+            sequence,
+            pieces: (word >> 56 & 3) as u8 + 1,
+            life: (word >> 58) as u32,
+        }
     }
 
-    /// Returns how far the contribution is behind position `first`; at most half of what the bits can tell.
+    /// Returns how far the contribution is behind position `first`; at most half of what the bits
+    /// can tell.
     pub(super) const fn behind(self, first: u64) -> Option<u32> {
         let behind = sequence_between(first, self.sequence);
         if behind < 1 << (SEQUENCE_BITS - 1) { Some(behind) } else { None }
@@ -319,7 +351,8 @@ const fn life_bits(life: u32, run: u32) -> u32 {
     life.wrapping_add(run.wrapping_mul(LIVES_OF_RUN)) & LIFE_MASK
 }
 
-/// Returns how many numbers lie from `first` on before `sequence`, of which only the low bits may be known.
+/// Returns how many numbers lie from `first` on before `sequence`, of which only the low bits may
+/// be known.
 pub(super) const fn sequence_between(first: u64, sequence: u32) -> u32 {
     sequence.wrapping_sub(first as u32) & SEQUENCE_MASK
 }
@@ -341,11 +374,23 @@ mod tests {
             Some(TimesliceFrame::Credit { life: 9, released: 5, granted: u32::MAX })
         );
         let end = [4, 2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0];
-        assert_eq!(TimesliceFrame::parse(&end), Some(TimesliceFrame::End { life: 2, timeslices: 1 }));
-        let answer =
-            [&[10][..], &[1, 0, 0, 0, 0, 0, 0, 0], &[2, 0, 0, 0, 0, 0, 0, 0], &[0, 1, 0, 0, 0, 0, 0, 0]].concat();
-        let frame = TimesliceFrame::Answer { asked: LocalNs(1), heard: PeerNs(2), answered: PeerNs(256) };
-        assert_eq!((TimesliceFrame::parse(&answer), frame.encode().bytes()), (Some(frame), &answer[..]));
+        assert_eq!(
+            TimesliceFrame::parse(&end),
+            Some(TimesliceFrame::End { life: 2, timeslices: 1 })
+        );
+        let answer = [
+            &[10][..],
+            &[1, 0, 0, 0, 0, 0, 0, 0],
+            &[2, 0, 0, 0, 0, 0, 0, 0],
+            &[0, 1, 0, 0, 0, 0, 0, 0],
+        ]
+        .concat();
+        let frame =
+            TimesliceFrame::Answer { asked: LocalNs(1), heard: PeerNs(2), answered: PeerNs(256) };
+        assert_eq!(
+            (TimesliceFrame::parse(&answer), frame.encode().bytes()),
+            (Some(frame), &answer[..])
+        );
         let heavy = TimesliceFrame::Burden { life: 4, burden: BuilderLoad::Heavy };
         assert_eq!(
             (TimesliceFrame::parse(&[12, 4, 0, 0, 0, 1]), heavy.encode().bytes()),
@@ -364,9 +409,15 @@ mod tests {
 
     #[test]
     fn parse__refuses_other_lengths_and_kinds() {
-        for bytes in
-            [&[][..], &[0], &[1, 0, 0, 0], &[5, 0], &[13], &[12, 0, 0, 0, 0, 3], &[3, 0, 0, 0, 0, 0, 0, 0, 0, 0]]
-        {
+        for bytes in [
+            &[][..],
+            &[0],
+            &[1, 0, 0, 0],
+            &[5, 0],
+            &[13],
+            &[12, 0, 0, 0, 0, 3],
+            &[3, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+        ] {
             assert_eq!(TimesliceFrame::parse(bytes), None, "{bytes:?}");
         }
     }

@@ -1,19 +1,24 @@
-//! An input: sends the contributions of its source to their builders, as its policy chooses and as rings have room.
+//! An input: sends the contributions of its source to their builders, as its policy chooses and as
+//! rings have room.
 //!
 //! # Model
-//! One connection for each builder: *calling* until the builder has named its ring, *open* until the stream has ended and
-//! everything was released, *ended* when the builder knows. A contribution is written into the builder's ring piece by piece; its
-//! room is free again when the builder has released it, and so is the memory that it came from.
+//! One connection for each builder: *calling* until the builder has named its ring, *open* until
+//! the stream has ended and everything was released, *ended* when the builder knows. A contribution
+//! is written into the builder's ring piece by piece; its room is free again when the builder has
+//! released it, and so is the memory that it came from.
 //!
 //! # Source
-//! FLESnet's input channel sender; the end of the stream and the barrier before it as there, without an interval's wait.
+//! FLESnet's input channel sender; the end of the stream and the barrier before it as there,
+//! without an interval's wait.
 //!
 //! # Invariants
 //! I1. Contributions to one builder are sent in its order, and released in it.
 //! I2. Nothing is sent before every builder has named its ring: all begin behind one barrier.
-//! I3. It holds to what it said to be at stake until the epoch is decided: nothing is sent at or beyond the horizon, and nothing
+//! I3. It holds to what it said to be at stake until the epoch is decided: nothing is sent at or
+//!     beyond the horizon, and nothing
 //!     more that the builder in question releases is heard.
-//! I4. The end of the stream is reported when everything is released everywhere: what a dead builder had is never needed after it.
+//! I4. The end of the stream is reported when everything is released everywhere: what a dead
+//!     builder had is never needed after it.
 //!
 //! # Not here
 //! Which builder is next: `policy`. Where contributions come from: `supply`.
@@ -43,7 +48,8 @@ use crate::wire::{Arrival, More, Operation, PathId, RemoteSpan, Status};
 const RETRY: Nanos = Nanos::from_millis(50);
 /// Contributions posted in one call, so that a process that was away hears its wire again.
 const TURNS_MAX: usize = 64;
-/// Reports that are kept for builders that have one under way: intervals are reported one or two at a time.
+/// Reports that are kept for builders that have one under way: intervals are reported one or two at
+/// a time.
 const REPORTS_MAX: usize = 8;
 /// Half of all numbers: what lies further ahead lies behind.
 const HALF: u32 = 1 << 31;
@@ -80,7 +86,11 @@ impl InputNode {
         let me = journal.member(Role::Input(place));
         let connection = |(builder, peer): (usize, &Rank)| {
             let member = journal.member(Role::Builder(builder));
-            let stage = if journal.takes_part(member) { ConnectionState::Calling } else { ConnectionState::Out };
+            let stage = if journal.takes_part(member) {
+                ConnectionState::Calling
+            } else {
+                ConnectionState::Out
+            };
             BuilderConnection::new(*peer, stage, journal.life(member).max(journal.life(me)))
         };
         let all: Vec<_> = config.layout.builders().iter().enumerate().map(connection).collect();
@@ -142,7 +152,11 @@ impl InputNode {
     }
 
     /// Returns one more contribution.
-    pub(super) fn give(&mut self, cx: &mut TimesliceContext<'_>, pieces: ContributionSpans) -> More {
+    pub(super) fn give(
+        &mut self,
+        cx: &mut TimesliceContext<'_>,
+        pieces: ContributionSpans,
+    ) -> More {
         self.connections.supply.give(pieces);
         if self.ready {
             self.look_at_length(cx);
@@ -160,10 +174,17 @@ impl InputNode {
         self.go_on(cx)
     }
 
-    pub(super) fn arrival(&mut self, cx: &mut TimesliceContext<'_>, place: usize, frame: TimesliceFrame) -> More {
+    pub(super) fn arrival(
+        &mut self,
+        cx: &mut TimesliceContext<'_>,
+        place: usize,
+        frame: TimesliceFrame,
+    ) -> More {
         let mine = self.connections.all[place].life;
         match frame {
-            TimesliceFrame::Welcome { life, ring, length } if life == mine => self.welcome(cx, place, ring, length),
+            TimesliceFrame::Welcome { life, ring, length } if life == mine => {
+                self.welcome(cx, place, ring, length)
+            }
             TimesliceFrame::Credit { life, released, granted } if life == mine => {
                 self.credit(cx, place, released, granted)
             }
@@ -172,7 +193,12 @@ impl InputNode {
             TimesliceFrame::Answer { asked, heard, answered } => {
                 self.policy.answered(
                     place,
-                    ClockExchange { sent: asked, received: heard, replied: answered, returned: cx.now },
+                    ClockExchange {
+                        sent: asked,
+                        received: heard,
+                        replied: answered,
+                        returned: cx.now,
+                    },
                 );
             }
             _ => self.record.strangers += 1,
@@ -183,7 +209,9 @@ impl InputNode {
     pub(super) fn other(&mut self, cx: &mut TimesliceContext<'_>, arrival: &Arrival<'_>) -> More {
         match *arrival {
             Arrival::Done { token, status, .. } => match TimesliceLabel::from_token(token) {
-                Some(TimesliceLabel::Frame { place, kind }) => self.framed(place as usize, kind, status),
+                Some(TimesliceLabel::Frame { place, kind }) => {
+                    self.framed(place as usize, kind, status)
+                }
                 Some(TimesliceLabel::Write { place, sequence, piece }) => {
                     self.written(cx, place, sequence, piece, status)
                 }
@@ -204,23 +232,32 @@ impl InputNode {
     pub(super) fn tick(&mut self, cx: &mut TimesliceContext<'_>) -> More {
         if self.retry_at.is_some_and(|at| at <= cx.now) {
             let waits = |stage| matches!(stage, ConnectionState::Calling | ConnectionState::Ending);
-            let places = self.connections.all.iter().enumerate().filter(|(_, connection)| waits(connection.stage));
+            let places = self
+                .connections
+                .all
+                .iter()
+                .enumerate()
+                .filter(|(_, connection)| waits(connection.stage));
             places.for_each(|(place, _)| self.outbox.want(place));
             self.retry_at = Some(cx.now + RETRY).filter(|_| self.waits_for_an_answer());
         }
         self.go_on(cx)
     }
 
-    /// Handles the end of an interval of the heartbeat: looks where work piles up, while there is any to come.
+    /// Handles the end of an interval of the heartbeat: looks where work piles up, while there is
+    /// any to come.
     pub(super) fn beat(&mut self) {
         let Self { burdens, connections, outbox, reached, .. } = self;
         if !self.ready || connections.range.end < u64::MAX {
             return;
         }
-        let before: Vec<_> = (0..connections.all.len()).map(|place| burdens.load_at(place)).collect();
+        let before: Vec<_> =
+            (0..connections.all.len()).map(|place| burdens.load_at(place)).collect();
         if burdens.interval(|place| connections.sight(place, *reached)) {
-            for (place, _) in
-                before.into_iter().enumerate().filter(|(place, before)| burdens.load_at(*place) != *before)
+            for (place, _) in before
+                .into_iter()
+                .enumerate()
+                .filter(|(place, before)| burdens.load_at(*place) != *before)
             {
                 connections.all[place].tells_burden = true;
                 outbox.want(place);
@@ -233,16 +270,22 @@ impl InputNode {
     }
 
     fn waits_for_an_answer(&self) -> bool {
-        self.connections
-            .all
-            .iter()
-            .any(|connection| matches!(connection.stage, ConnectionState::Calling | ConnectionState::Ending))
+        self.connections.all.iter().any(|connection| {
+            matches!(connection.stage, ConnectionState::Calling | ConnectionState::Ending)
+        })
     }
 
-    fn welcome(&mut self, cx: &mut TimesliceContext<'_>, place: usize, ring: RemoteSpan, length: u64) {
+    fn welcome(
+        &mut self,
+        cx: &mut TimesliceContext<'_>,
+        place: usize,
+        ring: RemoteSpan,
+        length: u64,
+    ) {
         let connection = &mut self.connections.all[place];
         if connection.stage == ConnectionState::Calling {
-            (connection.stage, connection.into, connection.ring) = (ConnectionState::Open, ring, Ring::new(length));
+            (connection.stage, connection.into, connection.ring) =
+                (ConnectionState::Open, ring, Ring::new(length));
             if connection.tells_end {
                 self.outbox.want(place);
             }
@@ -253,7 +296,13 @@ impl InputNode {
 
     /// Begins when every builder has named its ring.
     fn look_if_ready(&mut self, cx: &mut TimesliceContext<'_>) {
-        if !self.ready && self.connections.all.iter().all(|connection| connection.stage != ConnectionState::Calling) {
+        if !self.ready
+            && self
+                .connections
+                .all
+                .iter()
+                .all(|connection| connection.stage != ConnectionState::Calling)
+        {
             self.ready = true;
             self.retry_at = None;
             self.policy.began(cx.now);
@@ -296,7 +345,9 @@ impl InputNode {
         let released = connection.said;
         connection.released = released;
         let mut free = None;
-        while let Some(sent) = connection.sent.front().copied().filter(|sent| sent.position < released) {
+        while let Some(sent) =
+            connection.sent.front().copied().filter(|sent| sent.position < released)
+        {
             connection.sent.pop_front();
             connection.ring.release(sent.place.end);
             free = self.connections.supply.release(sent.timeslice).or(free);
@@ -310,7 +361,12 @@ impl InputNode {
 
     /// Says so when there is a contribution that no ring will ever hold.
     fn look_at_length(&mut self, cx: &mut TimesliceContext<'_>) {
-        let named = self.connections.all.iter().map(|connection| connection.ring.length()).filter(|length| *length > 0);
+        let named = self
+            .connections
+            .all
+            .iter()
+            .map(|connection| connection.ring.length())
+            .filter(|length| *length > 0);
         let shortest = named.min().unwrap_or(u64::MAX);
         let bytes = self.connections.supply.longest();
         if bytes > shortest && cx.config.policy.is_building() && !self.told_too_long {
@@ -323,7 +379,11 @@ impl InputNode {
     fn try_to_end(&mut self) {
         let all = &mut self.connections.all;
         let ends = self.connections.range.end < u64::MAX && self.ready;
-        if !ends || !all.iter().all(|connection| connection.stage == ConnectionState::Out || connection.is_drained()) {
+        if !ends
+            || !all.iter().all(|connection| {
+                connection.stage == ConnectionState::Out || connection.is_drained()
+            })
+        {
             return;
         }
         for (place, connection) in all.iter_mut().enumerate() {
@@ -344,8 +404,9 @@ impl InputNode {
 
     /// Says so when every builder knows that the stream has ended.
     fn look_if_ended(&mut self, cx: &mut TimesliceContext<'_>) {
-        let over =
-            |connection: &BuilderConnection| matches!(connection.stage, ConnectionState::Ended | ConnectionState::Out);
+        let over = |connection: &BuilderConnection| {
+            matches!(connection.stage, ConnectionState::Ended | ConnectionState::Out)
+        };
         if !self.ended && self.ready && self.connections.all.iter().all(over) {
             self.ended = true;
             cx.out.notify(TimesliceEvent::Ended);
@@ -368,7 +429,10 @@ impl InputNode {
             self.outbox.want(place);
         }
         self.send_frames(cx);
-        if self.retry_at.is_none() && self.connections.range.end < u64::MAX && self.waits_for_an_answer() {
+        if self.retry_at.is_none()
+            && self.connections.range.end < u64::MAX
+            && self.waits_for_an_answer()
+        {
             self.retry_at = Some(cx.now + RETRY);
         }
         more
@@ -404,7 +468,8 @@ impl InputNode {
         More::Yes
     }
 
-    /// Writes the next contribution to the builder at `place`, which has room; says whose turn it was.
+    /// Writes the next contribution to the builder at `place`, which has room; says whose turn it
+    /// was.
     fn post(&mut self, cx: &mut TimesliceContext<'_>, place: usize) -> Option<u64> {
         let connection = &mut self.connections.all[place];
         let (timeslice, turn, position) = (connection.next?, connection.turn, connection.position);
@@ -412,7 +477,12 @@ impl InputNode {
         if cx.config.policy.is_building() {
             let at = connection.ring.place(pieces.length())?;
             connection.ring.take(at);
-            connection.sent.push_back(UnreleasedContribution { timeslice, turn, position, place: at });
+            connection.sent.push_back(UnreleasedContribution {
+                timeslice,
+                turn,
+                position,
+                place: at,
+            });
         }
         connection.posted = connection.posted.wrapping_add(1);
         connection.position = position + 1;
@@ -426,7 +496,8 @@ impl InputNode {
         Some(turn)
     }
 
-    /// Posts one write of the contribution at a position that ends in `sequence` to the builder at `place`.
+    /// Posts one write of the contribution at a position that ends in `sequence` to the builder at
+    /// `place`.
     fn write(&mut self, cx: &mut TimesliceContext<'_>, place: usize, sequence: u32, piece: u8) {
         let connection = &mut self.connections.all[place];
         let (timeslice, position, offset) = if cx.config.policy.is_building() {
@@ -437,10 +508,13 @@ impl InputNode {
         };
         let Some(pieces) = self.connections.supply.pieces(timeslice) else { return };
         let spans = pieces.spans();
-        let before: u64 = spans[..usize::from(piece)].iter().map(|span| u64::from(span.length)).sum();
+        let before: u64 =
+            spans[..usize::from(piece)].iter().map(|span| u64::from(span.length)).sum();
         let RemoteSpan { region, offset: ring } = connection.into;
-        let (from, token) =
-            (spans[usize::from(piece)], TimesliceLabel::Write { place: place as u32, sequence, piece }.token());
+        let (from, token) = (
+            spans[usize::from(piece)],
+            TimesliceLabel::Write { place: place as u32, sequence, piece }.token(),
+        );
         if cx.config.policy == Policy::Put {
             put::send(cx, connection.peer, from, before, token);
         } else {
@@ -472,7 +546,9 @@ impl InputNode {
             && let Some(connection) = self.connections.all.get_mut(place)
         {
             match kind {
-                TimesliceFrame::REPORT => connection.reported = connection.reported.saturating_sub(1),
+                TimesliceFrame::REPORT => {
+                    connection.reported = connection.reported.saturating_sub(1)
+                }
                 TimesliceFrame::LAST => connection.tells_end = true,
                 TimesliceFrame::BURDEN => connection.tells_burden = true,
                 _ => {}
@@ -483,7 +559,14 @@ impl InputNode {
     }
 
     /// Handles the end of a write.
-    fn written(&mut self, cx: &mut TimesliceContext<'_>, place: u32, sequence: u32, piece: u8, status: Status) {
+    fn written(
+        &mut self,
+        cx: &mut TimesliceContext<'_>,
+        place: u32,
+        sequence: u32,
+        piece: u8,
+        status: Status,
+    ) {
         if cx.config.policy == Policy::Put && status == Status::Complete {
             // It has left; the builder says when it is there.
             return;
@@ -493,7 +576,9 @@ impl InputNode {
         self.writes = self.writes.saturating_sub(1);
         match status {
             Status::NoRoom => self.again.push_back((place, sequence, piece)),
-            Status::Refused(missing) => cx.out.notify(TimesliceEvent::Refused { peer: connection.peer, missing }),
+            Status::Refused(missing) => {
+                cx.out.notify(TimesliceEvent::Refused { peer: connection.peer, missing })
+            }
             _ if connection.is_drained() => self.try_to_end(),
             _ => {}
         }
@@ -508,7 +593,8 @@ impl InputNode {
         }
     }
 
-    /// Takes `report`, which every builder learns. Builders that are more than [`REPORTS_MAX`] behind miss some.
+    /// Takes `report`, which every builder learns. Builders that are more than [`REPORTS_MAX`]
+    /// behind miss some.
     fn take_report(&mut self, report: IntervalReport) {
         if self.reports.len() == REPORTS_MAX {
             self.reports.pop_front();

@@ -1,11 +1,13 @@
 //! The ranks that may take part in a job, and their roles.
 //!
 //! # Model
-//! The *roster*: every rank that may ever take part, with its role. Ranks that are *absent* stand on it and take no part before
-//! they join. Whose turn it is from the beginning follows from the weights of those that are there.
+//! The *roster*: every rank that may ever take part, with its role. Ranks that are *absent* stand
+//! on it and take no part before they join. Whose turn it is from the beginning follows from the
+//! weights of those that are there.
 //!
-//! In turn means by place, so the order of ranks decides who sends to whom at a time. Where the network has *neighbourhoods* (groups of a
-//! dragonfly, parts of a tree) with fewer cables between them than within, [`TimesliceLayout::spread`] chooses an order that loads these cables evenly.
+//! In turn means by place, so the order of ranks decides who sends to whom at a time. Where the
+//! network has *neighbourhoods* (groups of a dragonfly, parts of a tree) with fewer cables between
+//! them than within, [`TimesliceLayout::spread`] chooses an order that loads these cables evenly.
 //!
 //! # Not here
 //! Which ranks take part later, and what is dealt then: `membership`.
@@ -16,7 +18,8 @@ use alloc::vec::Vec;
 use super::turns::Turns;
 use crate::base::Rank;
 
-/// What an equal builder weighs. A change of weights can give a builder as little as a sixteenth of an equal's turns.
+/// What an equal builder weighs. A change of weights can give a builder as little as a sixteenth of
+/// an equal's turns.
 pub(super) const EQUAL_WEIGHT: u32 = 16;
 
 /// What a rank does.
@@ -56,7 +59,9 @@ impl core::fmt::Display for LayoutError {
         match self {
             Self::Empty => f.write_str("timeslices need at least one input and one builder"),
             Self::Twice(rank) => write!(f, "rank {} has two roles; give each rank one", rank.0),
-            Self::Weights => f.write_str("weights are one positive number for each builder, a million in all at most"),
+            Self::Weights => f.write_str(
+                "weights are one positive number for each builder, a million in all at most",
+            ),
         }
     }
 }
@@ -64,18 +69,24 @@ impl core::fmt::Display for LayoutError {
 impl core::error::Error for LayoutError {}
 
 impl TimesliceLayout {
-    /// Creates a layout of these inputs and builders; `weights` says how many turns each builder has, and is empty where all have one.
+    /// Creates a layout of these inputs and builders; `weights` says how many turns each builder
+    /// has, and is empty where all have one.
     ///
     /// # Errors
     /// [`LayoutError`] when a side is empty, a rank stands in both, or the weights do not fit.
-    pub fn new(inputs: Vec<Rank>, builders: Vec<Rank>, weights: &[u32]) -> Result<Self, LayoutError> {
+    pub fn new(
+        inputs: Vec<Rank>,
+        builders: Vec<Rank>,
+        weights: &[u32],
+    ) -> Result<Self, LayoutError> {
         if inputs.is_empty() || builders.is_empty() {
             return Err(LayoutError::Empty);
         }
         let highest = inputs.iter().chain(&builders).map(|rank| rank.index()).max().unwrap_or(0);
         let mut roles = vec![None; highest + 1];
         let places = inputs.iter().enumerate().map(|(place, rank)| (*rank, Role::Input(place)));
-        for (rank, role) in places.chain(builders.iter().enumerate().map(|(place, rank)| (*rank, Role::Builder(place))))
+        for (rank, role) in places
+            .chain(builders.iter().enumerate().map(|(place, rank)| (*rank, Role::Builder(place))))
         {
             if roles[rank.index()].replace(role).is_some() {
                 return Err(LayoutError::Twice(rank));
@@ -98,16 +109,23 @@ impl TimesliceLayout {
     pub fn without(self, ranks: &[Rank]) -> Result<Self, LayoutError> {
         let layout = Self { absent: ranks.to_vec(), ..self };
         let some = |ranks: &[Rank]| ranks.iter().any(|rank| !layout.is_absent(*rank));
-        if some(&layout.inputs) && some(&layout.builders) { Ok(layout) } else { Err(LayoutError::Empty) }
+        if some(&layout.inputs) && some(&layout.builders) {
+            Ok(layout)
+        } else {
+            Err(LayoutError::Empty)
+        }
     }
 
-    /// Returns the same ranks in an order in which neighbourhoods alternate; `neighbourhood` gives a rank's. Places of inputs and of builders are other
-    /// ones afterwards, unless all ranks have one neighbourhood: then nothing changes.
+    /// Returns the same ranks in an order in which neighbourhoods alternate; `neighbourhood` gives
+    /// a rank's. Places of inputs and of builders are other ones afterwards, unless all ranks have
+    /// one neighbourhood: then nothing changes.
     ///
-    /// Inputs change their neighbourhood from place to place, and builders after as many places as inputs have neighbourhoods. So those
-    /// whose turn it is at a builder come from all of them, and whatever the shift between inputs and builders, each pair of neighbourhoods has its
-    /// share of those who send, exactly where all are equally large. Of 170 inputs and 170 builders in three groups of a dragonfly, ranks of one
-    /// group beside each other, `token` carries 0.77 of raw without it and 0.92 with it.
+    /// Inputs change their neighbourhood from place to place, and builders after as many places as
+    /// inputs have neighbourhoods. So those whose turn it is at a builder come from all of them,
+    /// and whatever the shift between inputs and builders, each pair of neighbourhoods has its
+    /// share of those who send, exactly where all are equally large. Of 170 inputs and 170 builders
+    /// in three groups of a dragonfly, ranks of one group beside each other, `token` carries 0.77
+    /// of raw without it and 0.92 with it.
     #[must_use]
     pub fn spread(self, neighbourhood: impl Fn(Rank) -> u32) -> Self {
         let of = |ranks: &[Rank]| ranks.iter().map(|rank| neighbourhood(*rank)).collect::<Vec<_>>();
@@ -115,11 +133,17 @@ impl TimesliceLayout {
         let mut distinct = of_inputs.clone();
         distinct.sort_unstable();
         distinct.dedup();
-        let (inputs, builders) = (alternating(&of_inputs, 1), alternating(&of_builders, distinct.len()));
+        let (inputs, builders) =
+            (alternating(&of_inputs, 1), alternating(&of_builders, distinct.len()));
         let mut roles = self.roles;
-        inputs.iter().enumerate().for_each(|(place, old)| roles[self.inputs[*old].index()] = Some(Role::Input(place)));
+        inputs
+            .iter()
+            .enumerate()
+            .for_each(|(place, old)| roles[self.inputs[*old].index()] = Some(Role::Input(place)));
         let places = builders.iter().enumerate();
-        places.for_each(|(place, old)| roles[self.builders[*old].index()] = Some(Role::Builder(place)));
+        places.for_each(|(place, old)| {
+            roles[self.builders[*old].index()] = Some(Role::Builder(place))
+        });
         Self {
             inputs: inputs.iter().map(|old| self.inputs[*old]).collect(),
             builders: builders.iter().map(|old| self.builders[*old]).collect(),
@@ -155,17 +179,21 @@ impl TimesliceLayout {
     }
 }
 
-/// Returns the places `0..of.len()` in an order in which `run` places of one neighbourhood follow each other, and the runs of each neighbourhood stand
-/// at equal distances. `of` says the neighbourhood of each place; within one, places keep their order. O(n log n).
+/// Returns the places `0..of.len()` in an order in which `run` places of one neighbourhood follow
+/// each other, and the runs of each neighbourhood stand at equal distances. `of` says the
+/// neighbourhood of each place; within one, places keep their order. O(n log n).
 fn alternating(of: &[u32], run: usize) -> Vec<usize> {
     let mut places: Vec<usize> = (0..of.len()).collect();
     places.sort_by_key(|place| of[*place]);
     let mut runs: Vec<(usize, usize, &[usize])> = Vec::new();
     for members in places.chunk_by(|a, b| of[*a] == of[*b]) {
         let count = members.len().div_ceil(run);
-        runs.extend(members.chunks(run).enumerate().map(|(number, run)| (2 * number + 1, count, run)));
+        runs.extend(
+            members.chunks(run).enumerate().map(|(number, run)| (2 * number + 1, count, run)),
+        );
     }
-    // The middle of run `number` of `count` stands at (2 number + 1) / (2 count) of the way; equal ones keep the order of neighbourhoods.
+    // The middle of run `number` of `count` stands at (2 number + 1) / (2 count) of the way; equal
+    // ones keep the order of neighbourhoods.
     runs.sort_by(|a, b| (a.0 * b.1).cmp(&(b.0 * a.1)));
     runs.into_iter().flat_map(|(_, _, run)| run.iter().copied()).collect()
 }
@@ -174,11 +202,13 @@ fn alternating(of: &[u32], run: usize) -> Vec<usize> {
 mod tests {
     use super::*;
 
-    /// Creates `each` inputs and builders in each of `parts` neighbourhoods, ranks of one beside each other.
+    /// Creates `each` inputs and builders in each of `parts` neighbourhoods, ranks of one beside
+    /// each other.
     fn neighbours(parts: u32, each: u32) -> (TimesliceLayout, impl Fn(Rank) -> u32 + Copy) {
         let count = parts * each;
         let ranks = |range: core::ops::Range<u32>| range.map(Rank).collect::<Vec<_>>();
-        let layout = TimesliceLayout::new(ranks(0..count), ranks(count..2 * count), &[]).expect("a sound layout");
+        let layout = TimesliceLayout::new(ranks(0..count), ranks(count..2 * count), &[])
+            .expect("a sound layout");
         (layout, move |rank: Rank| rank.0 % count / each)
     }
 
@@ -189,7 +219,8 @@ mod tests {
         for shift in 0..27 {
             let mut pairs = [[0; 3]; 3];
             for place in 0..27 {
-                let (input, builder) = (layout.inputs()[place], layout.builders()[(place + shift) % 27]);
+                let (input, builder) =
+                    (layout.inputs()[place], layout.builders()[(place + shift) % 27]);
                 pairs[neighbourhood(input) as usize][neighbourhood(builder) as usize] += 1;
             }
             assert_eq!(pairs, [[3; 3]; 3], "shift {shift}");
@@ -200,7 +231,8 @@ mod tests {
     fn spread__keeps_every_rank_and_its_weight_and_tells_its_place() {
         let ranks = |range: core::ops::Range<u32>| range.map(Rank).collect::<Vec<_>>();
         let weights: Vec<u32> = (1..=11).collect();
-        let layout = TimesliceLayout::new(ranks(0..7), ranks(7..18), &weights).expect("a sound layout");
+        let layout =
+            TimesliceLayout::new(ranks(0..7), ranks(7..18), &weights).expect("a sound layout");
         let layout = layout.spread(|rank| rank.0 * rank.0 % 5);
         for (place, rank) in layout.inputs().iter().enumerate() {
             assert_eq!(layout.role(*rank), Some(Role::Input(place)));
@@ -233,7 +265,12 @@ mod tests {
         assert_eq!(layout.role(Rank(1)), Some(Role::Input(1)));
         assert_eq!(layout.role(Rank(4)), Some(Role::Builder(2)));
         assert_eq!(layout.role(Rank(5)), None);
-        assert!(layout.clone().without(&[Rank(0), Rank(2)]).is_ok_and(|layout| layout.is_absent(Rank(2))));
+        assert!(
+            layout
+                .clone()
+                .without(&[Rank(0), Rank(2)])
+                .is_ok_and(|layout| layout.is_absent(Rank(2)))
+        );
         assert_eq!(layout.without(&[Rank(0), Rank(1)]).err(), Some(LayoutError::Empty));
     }
 
@@ -241,8 +278,17 @@ mod tests {
     fn new__refuses_what_is_no_layout() {
         let one = || alloc::vec![Rank(0)];
         assert_eq!(TimesliceLayout::new(one(), Vec::new(), &[]).err(), Some(LayoutError::Empty));
-        assert_eq!(TimesliceLayout::new(one(), one(), &[]).err(), Some(LayoutError::Twice(Rank(0))));
-        assert_eq!(TimesliceLayout::new(one(), alloc::vec![Rank(1)], &[0]).err(), Some(LayoutError::Weights));
-        assert_eq!(TimesliceLayout::new(one(), alloc::vec![Rank(1)], &[u32::MAX]).err(), Some(LayoutError::Weights));
+        assert_eq!(
+            TimesliceLayout::new(one(), one(), &[]).err(),
+            Some(LayoutError::Twice(Rank(0)))
+        );
+        assert_eq!(
+            TimesliceLayout::new(one(), alloc::vec![Rank(1)], &[0]).err(),
+            Some(LayoutError::Weights)
+        );
+        assert_eq!(
+            TimesliceLayout::new(one(), alloc::vec![Rank(1)], &[u32::MAX]).err(),
+            Some(LayoutError::Weights)
+        );
     }
 }

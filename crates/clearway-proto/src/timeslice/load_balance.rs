@@ -1,21 +1,28 @@
-//! Whether a builder has more to do than it can, as inputs see it, and how many turns it asks for then.
+//! Whether a builder has more to do than it can, as inputs see it, and how many turns it asks for
+//! then.
 //!
 //! # Model
-//! Rates do not show which builder is slow: where one builder holds up everybody, all are equally slow. But at that one something is
-//! *due* nearly always, a contribution whose turn has come and that it has not released, and at the others only now and then. In each interval
-//! of the heartbeat an input looks how much is due at each builder ([`LoadEstimator`]). Over a window of intervals a builder's *speed* is what it released in the time in
-//! which anything was due. A builder is *heavy* that is busy most of the time, not half as fast as the median, and has twice as much due for what
-//! it weighs: where all are busy, piles come and go by chance and speeds are alike; where all wait for a slow input, piles are alike. One that is half as
-//! fast at least, or has no more due than its share, is *light*. An input tells a builder when what it thinks of it has changed.
+//! Rates do not show which builder is slow: where one builder holds up everybody, all are equally
+//! slow. But at that one something is *due* nearly always, a contribution whose turn has come and
+//! that it has not released, and at the others only now and then. In each interval of the heartbeat
+//! an input looks how much is due at each builder ([`LoadEstimator`]). Over a window of intervals a
+//! builder's *speed* is what it released in the time in which anything was due. A builder is
+//! *heavy* that is busy most of the time, not half as fast as the median, and has twice as much due
+//! for what it weighs: where all are busy, piles come and go by chance and speeds are alike; where
+//! all wait for a slow input, piles are alike. One that is half as fast at least, or has no more
+//! due than its share, is *light*. An input tells a builder when what it thinks of it has changed.
 //!
-//! A builder that most inputs find heavy asks for a quarter of its turns, one that most find light for twice as many, up to all that it
-//! had ([`LoadShedder`]). Between two changes it waits, and before it asks for more it waits longer each time that more was too much. So one that is
-//! ten times slower than the others comes to a sixteenth of its turns, and has all again some time after it is quick again.
+//! A builder that most inputs find heavy asks for a quarter of its turns, one that most find light
+//! for twice as many, up to all that it had ([`LoadShedder`]). Between two changes it waits, and
+//! before it asks for more it waits longer each time that more was too much. So one that is ten
+//! times slower than the others comes to a sixteenth of its turns, and has all again some time
+//! after it is quick again.
 //!
 //! # Source
-//! The load balancer of the Data-Flow Scheduler takes turns off a builder whose latencies are some part above the median. Here what is due
-//! stands for latencies, which do not tell a builder that is slow from one that has too much; longer waits behind each failure are
-//! TCP's way with timers (RFC 6298, 5.5).
+//! The load balancer of the Data-Flow Scheduler takes turns off a builder whose latencies are some
+//! part above the median. Here what is due stands for latencies, which do not tell a builder that
+//! is slow from one that has too much; longer waits behind each failure are TCP's way with timers
+//! (RFC 6298, 5.5).
 //!
 //! # Invariants
 //! I1. A builder keeps at least a sixteenth of its turns, and never asks for more than all.
@@ -26,15 +33,15 @@ use alloc::vec::Vec;
 
 /// Intervals of one window at least: a sample of when a builder is busy.
 const WINDOW: u32 = 16;
-/// What most builders have released in a window, so that parts of a rotation average out; yet nobody waits longer than
-/// [`WINDOW_MOST`] for it.
+/// What most builders have released in a window, so that parts of a rotation average out; yet
+/// nobody waits longer than [`WINDOW_MOST`] for it.
 const RELEASES: u64 = 4;
 const WINDOW_MOST: u32 = 8 * WINDOW;
-/// Times as fast, and as little due, the median is where a builder is heavy. Where all are equal and busy, chance makes it less than
-/// one and a half.
+/// Times as fast, and as little due, the median is where a builder is heavy. Where all are equal
+/// and busy, chance makes it less than one and a half.
 const TIMES: u64 = 2;
-/// Intervals behind a change in which nothing is asked: until it is decided and what was dealt before is done, and another
-/// window has begun.
+/// Intervals behind a change in which nothing is asked: until it is decided and what was dealt
+/// before is done, and another window has begun.
 const REST: u32 = 2 * WINDOW;
 /// Intervals for which a builder is light before it asks for more: at first, and at most.
 const PATIENCE: [u32; 2] = [2 * WINDOW, 64 * WINDOW];
@@ -69,7 +76,8 @@ pub(super) struct BuilderSample {
 struct BuilderQueue {
     /// What it weighs; none while nothing is dealt to it.
     weight: Option<u32>,
-    /// Due in this window, added up over its intervals, and in how many of these there was anything.
+    /// Due in this window, added up over its intervals, and in how many of these there was
+    /// anything.
     sum: u64,
     busy: u32,
     /// Released at the last look, and at the beginning of the window.
@@ -102,8 +110,8 @@ impl LoadEstimator {
         self.queues[place].burden
     }
 
-    /// Judges an interval that has passed. `sight` says what is seen of the builder at a place; none where nothing is dealt to it. Says
-    /// whether a window is over.
+    /// Judges an interval that has passed. `sight` says what is seen of the builder at a place;
+    /// none where nothing is dealt to it. Says whether a window is over.
     pub(super) fn interval(&mut self, sight: impl Fn(usize) -> Option<BuilderSample>) -> bool {
         for (place, pile) in self.queues.iter_mut().enumerate() {
             let sight = sight(place);
@@ -136,7 +144,8 @@ impl BuilderQueue {
         now.saturating_sub(before)
     }
 
-    /// Thousandths of a contribution that it released in an interval in which something was due; none where nothing ever was.
+    /// Thousandths of a contribution that it released in an interval in which something was due;
+    /// none where nothing ever was.
     fn speed(&self) -> Option<u64> {
         (self.released() * 1000).checked_div(u64::from(self.busy))
     }
@@ -150,7 +159,8 @@ impl BuilderQueue {
     fn look(&mut self, intervals: u32, share: u64, speed: u64) {
         if let (Some(_), Some(own)) = (self.weight, self.speed()) {
             let is_slow = own.saturating_mul(TIMES) < speed;
-            let is_heavy = is_slow && 2 * self.busy >= intervals && self.share() > share.saturating_mul(TIMES);
+            let is_heavy =
+                is_slow && 2 * self.busy >= intervals && self.share() > share.saturating_mul(TIMES);
             self.heavy = if is_heavy { self.heavy + 1 } else { 0 };
             self.burden = match self.heavy {
                 0 if !is_slow || self.share() <= share => BuilderLoad::Light,
@@ -166,7 +176,8 @@ impl BuilderQueue {
 /// Returns the lower and the upper one of the middle values.
 fn middle(mut values: Vec<u64>) -> [u64; 2] {
     values.sort_unstable();
-    [values.len().saturating_sub(1) / 2, values.len() / 2].map(|at| values.get(at).copied().unwrap_or(0))
+    [values.len().saturating_sub(1) / 2, values.len() / 2]
+        .map(|at| values.get(at).copied().unwrap_or(0))
 }
 
 /// A builder's side.
@@ -191,8 +202,13 @@ impl LoadShedder {
         *self = Self::new(full);
     }
 
-    /// Judges an interval that has passed, in which it weighed `weight`, and inputs had these `burdens` of it. Says what it is to weigh.
-    pub(super) fn interval(&mut self, weight: u32, burdens: impl Iterator<Item = BuilderLoad>) -> Option<u32> {
+    /// Judges an interval that has passed, in which it weighed `weight`, and inputs had these
+    /// `burdens` of it. Says what it is to weigh.
+    pub(super) fn interval(
+        &mut self,
+        weight: u32,
+        burdens: impl Iterator<Item = BuilderLoad>,
+    ) -> Option<u32> {
         let (mut all, mut heavy, mut light) = (0, 0, 0);
         for burden in burdens {
             all += 1;

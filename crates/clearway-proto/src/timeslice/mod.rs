@@ -1,10 +1,12 @@
-//! Timeslice building: N inputs, each with a stream of contributions, fill complete timeslices at M builders.
+//! Timeslice building: N inputs, each with a stream of contributions, fill complete timeslices at M
+//! builders.
 //!
 //! # Model
-//! Timeslice `t` is the contributions of all inputs to it, gathered at one builder, which every node can compute
-//! ([`TimesliceLayout`]). A builder keeps a ring for each input; an input writes its contribution into its ring, one-sided, and
-//! the builder tells it what is free again. Which builder an input serves next, and which input a builder lets in, is the
-//! *policy* ([`Policy`]): the only part in which schedulers differ.
+//! Timeslice `t` is the contributions of all inputs to it, gathered at one builder, which every
+//! node can compute ([`TimesliceLayout`]). A builder keeps a ring for each input; an input writes
+//! its contribution into its ring, one-sided, and the builder tells it what is free again. Which
+//! builder an input serves next, and which input a builder lets in, is the *policy* ([`Policy`]):
+//! the only part in which schedulers differ.
 //!
 //! ```text
 //!   input                                              builder
@@ -18,13 +20,14 @@
 //! ```
 //!
 //! # Source
-//! FLESnet, the event builder of the CBM experiment, and what its Data-Flow Scheduler was measured against (Salem, Schintke,
-//! Schütt, Reinefeld: CUG 2019, doi 10.1002/cpe.5563).
+//! FLESnet, the event builder of the CBM experiment, and what its Data-Flow Scheduler was measured
+//! against (Salem, Schintke, Schütt, Reinefeld: CUG 2019, doi 10.1002/cpe.5563).
 //!
 //! # Invariants
 //! I1. Every contribution that was taken is given to its timeslice exactly once.
 //! I2. A connection never has more unreleased bytes than its ring.
-//! I3. One contribution is known to a builder by its number and its timeslice, never by its place in time or order.
+//! I3. One contribution is known to a builder by its number and its timeslice, never by its place
+//!     in time or order.
 //!
 //! # Not here
 //! Files of microslices and timeslices: the application fills memory and reads it.

@@ -1,7 +1,8 @@
 //! One rank of a job: gives every input to the role that it has.
 //!
 //! # Invariants
-//! I1. A message from a rank without a part in the job, or one that makes no sense, changes nothing but a count.
+//! I1. A message from a rank without a part in the job, or one that makes no sense, changes nothing
+//!     but a count.
 //! I2. After an abort nothing leaves any more.
 
 mod follow;
@@ -30,8 +31,8 @@ pub enum TimesliceCommand {
     Begin,
     /// Input: the contribution to the next timeslice, for [`super::ContributionSource::Given`].
     Give(ContributionSpans),
-    /// Input: the stream ends before this timeslice, or where it has come to if that is later. All inputs must be told of the
-    /// same end: what only some contribute to is never complete.
+    /// Input: the stream ends before this timeslice, or where it has come to if that is later. All
+    /// inputs must be told of the same end: what only some contribute to is never complete.
     Finish {
         /// The first timeslice that is not built.
         timeslice: u64,
@@ -41,7 +42,8 @@ pub enum TimesliceCommand {
         /// Which.
         timeslice: u64,
     },
-    /// A rank that is out wants to take part, from some timeslice on that [`TimesliceEvent::Joined`] tells.
+    /// A rank that is out wants to take part, from some timeslice on that
+    /// [`TimesliceEvent::Joined`] tells.
     Join,
     /// A rank wants nothing more to be dealt to it; [`TimesliceEvent::Retired`] tells from when on.
     Retire,
@@ -80,10 +82,13 @@ impl TimesliceNode {
         let mut out = Out::with_limit(0);
         let journal = Arc::new(Journal::new(&config.layout));
         let me = journal.member_of(config.rank);
-        let cx = TimesliceContext { now: LocalNs(0), config: &config, journal: &journal, out: &mut out };
-        let part = me.filter(|me| journal.takes_part(*me)).map_or(NodeRole::Idle, |me| part(me, &cx));
+        let cx =
+            TimesliceContext { now: LocalNs(0), config: &config, journal: &journal, out: &mut out };
+        let part =
+            me.filter(|me| journal.takes_part(*me)).map_or(NodeRole::Idle, |me| part(me, &cx));
         let beats = me.zip(config.heartbeat);
-        let membership = beats.map(|(me, interval)| Box::new(Membership::new(me, journal.clone(), interval)));
+        let membership =
+            beats.map(|(me, interval)| Box::new(Membership::new(me, journal.clone(), interval)));
         Self { config, part, journal, membership }
     }
 
@@ -96,7 +101,8 @@ impl TimesliceNode {
         }
     }
 
-    /// Returns, at a builder, where the contribution of the input at `place` to `timeslice` lies, from completion to release.
+    /// Returns, at a builder, where the contribution of the input at `place` to `timeslice` lies,
+    /// from completion to release.
     pub fn contribution(&self, place: usize, timeslice: u64) -> Option<Span> {
         match &self.part {
             NodeRole::Builder(builder) => builder.contribution(place, timeslice, self.config.rings),
@@ -104,7 +110,8 @@ impl TimesliceNode {
         }
     }
 
-    /// Returns, at a builder, the position of the first timeslice of its order that is not complete.
+    /// Returns, at a builder, the position of the first timeslice of its order that is not
+    /// complete.
     pub fn row(&self) -> Option<u64> {
         match &self.part {
             NodeRole::Builder(builder) => Some(builder.row()),
@@ -112,21 +119,26 @@ impl TimesliceNode {
         }
     }
 
-    /// Returns the timeslices that removed builders have built, by decision, in their order; as far as this node knows. Everything else that such a builder
-    /// has reported as complete is built by others. O(1) for each.
+    /// Returns the timeslices that removed builders have built, by decision, in their order; as far
+    /// as this node knows. Everything else that such a builder has reported as complete is built by
+    /// others. O(1) for each.
     pub fn settled(&self) -> impl Iterator<Item = (Rank, u64)> + '_ {
         self.journal.settled().map(|(member, timeslice)| (self.journal.rank(member), timeslice))
     }
 
-    /// Returns, at a builder, the first input whose contribution to the oldest timeslice in the making is missing.
+    /// Returns, at a builder, the first input whose contribution to the oldest timeslice in the
+    /// making is missing.
     pub fn awaited(&self) -> Option<Rank> {
         match &self.part {
-            NodeRole::Builder(builder) => self.config.layout.inputs().get(builder.awaited()?).copied(),
+            NodeRole::Builder(builder) => {
+                self.config.layout.inputs().get(builder.awaited()?).copied()
+            }
             _ => None,
         }
     }
 
-    /// Returns, at a builder, how many contributions of the input at `place` have landed, modulo 2^32.
+    /// Returns, at a builder, how many contributions of the input at `place` have landed, modulo
+    /// 2^32.
     pub fn landed(&self, place: usize) -> Option<u32> {
         match &self.part {
             NodeRole::Builder(builder) => builder.landed_of(place),
@@ -134,7 +146,8 @@ impl TimesliceNode {
         }
     }
 
-    /// Returns, at an input, the first timeslice behind all those to which something was posted. A stream can end there or later.
+    /// Returns, at an input, the first timeslice behind all those to which something was posted. A
+    /// stream can end there or later.
     pub fn reached(&self) -> Option<u64> {
         match &self.part {
             NodeRole::Input(input) => Some(input.reached()),
@@ -148,20 +161,30 @@ impl TimesliceNode {
         &self.journal
     }
 
-    fn command(&mut self, now: LocalNs, command: TimesliceCommand, out: &mut Out<TimesliceEvent>) -> More {
+    fn command(
+        &mut self,
+        now: LocalNs,
+        command: TimesliceCommand,
+        out: &mut Out<TimesliceEvent>,
+    ) -> More {
         let cx = &mut TimesliceContext { now, config: &self.config, journal: &self.journal, out };
         match (command, &mut self.part) {
             (TimesliceCommand::Begin, NodeRole::Input(input)) => input.begin(cx),
             (TimesliceCommand::Give(pieces), NodeRole::Input(input)) => input.give(cx, pieces),
-            (TimesliceCommand::Finish { timeslice }, NodeRole::Input(input)) => input.finish(cx, timeslice),
-            (TimesliceCommand::Release { timeslice }, NodeRole::Builder(builder)) => builder.release(cx, timeslice),
+            (TimesliceCommand::Finish { timeslice }, NodeRole::Input(input)) => {
+                input.finish(cx, timeslice)
+            }
+            (TimesliceCommand::Release { timeslice }, NodeRole::Builder(builder)) => {
+                builder.release(cx, timeslice)
+            }
             (TimesliceCommand::Abort, _) => {
                 self.abort(self.config.rank, out);
                 More::No
             }
-            (TimesliceCommand::Join | TimesliceCommand::Retire | TimesliceCommand::Weigh { .. }, _) => {
-                self.wish(now, command, out)
-            }
+            (
+                TimesliceCommand::Join | TimesliceCommand::Retire | TimesliceCommand::Weigh { .. },
+                _,
+            ) => self.wish(now, command, out),
             _ => More::No,
         }
     }
@@ -173,19 +196,36 @@ impl TimesliceNode {
             NodeRole::Builder(_) => self.config.layout.inputs(),
             NodeRole::Idle | NodeRole::Aborted => return,
         };
-        let cx = &mut TimesliceContext { now: LocalNs(0), config: &self.config, journal: &self.journal, out };
-        peers.iter().enumerate().for_each(|(place, peer)| cx.send(*peer, place, TimesliceFrame::Abort));
+        let cx = &mut TimesliceContext {
+            now: LocalNs(0),
+            config: &self.config,
+            journal: &self.journal,
+            out,
+        };
+        peers
+            .iter()
+            .enumerate()
+            .for_each(|(place, peer)| cx.send(*peer, place, TimesliceFrame::Abort));
         self.part = NodeRole::Aborted;
         self.membership = None;
         out.notify(TimesliceEvent::Aborted { by });
     }
 
-    fn datagram(&mut self, now: LocalNs, from: Rank, head: &[u8], body: Span, out: &mut Out<TimesliceEvent>) -> More {
+    fn datagram(
+        &mut self,
+        now: LocalNs,
+        from: Rank,
+        head: &[u8],
+        body: Span,
+        out: &mut Out<TimesliceEvent>,
+    ) -> More {
         let Some(head) = from_run(head, self.config.run) else { return More::No };
         if head.first().is_some_and(|kind| *kind >= FIRST_KIND) {
             return self.about_members(now, from, head, out);
         }
-        let (Some(frame), Some(role)) = (TimesliceFrame::parse(head), self.config.layout.role(from)) else {
+        let (Some(frame), Some(role)) =
+            (TimesliceFrame::parse(head), self.config.layout.role(from))
+        else {
             return More::No;
         };
         if frame == TimesliceFrame::Abort {
@@ -196,21 +236,33 @@ impl TimesliceNode {
         match (&mut self.part, role) {
             (NodeRole::Input(input), Role::Builder(place)) => input.arrival(cx, place, frame),
             (NodeRole::Builder(builder), Role::Input(place)) => match frame {
-                TimesliceFrame::Put { into, from, length } => builder.put(cx, place, (into, from, length), body),
+                TimesliceFrame::Put { into, from, length } => {
+                    builder.put(cx, place, (into, from, length), body)
+                }
                 frame => builder.arrival(cx, place, frame),
             },
             _ => More::No,
         }
     }
 
-    fn arrival(&mut self, now: LocalNs, arrival: &Arrival<'_>, out: &mut Out<TimesliceEvent>) -> More {
+    fn arrival(
+        &mut self,
+        now: LocalNs,
+        arrival: &Arrival<'_>,
+        out: &mut Out<TimesliceEvent>,
+    ) -> More {
         match *arrival {
             Arrival::Datagram(datagram) => {
                 return self.datagram(now, datagram.from, datagram.head, datagram.body, out);
             }
             Arrival::Landed { from, into, immediate, at } => {
                 let at = at.instant();
-                let cx = &mut TimesliceContext { now, config: &self.config, journal: &self.journal, out };
+                let cx = &mut TimesliceContext {
+                    now,
+                    config: &self.config,
+                    journal: &self.journal,
+                    out,
+                };
                 if let (NodeRole::Builder(builder), Some(Role::Input(place))) =
                     (&mut self.part, self.config.layout.role(from))
                 {
@@ -227,13 +279,22 @@ impl TimesliceNode {
                 return self.go_on(now, out);
             }
             _ => {
-                let cx = &mut TimesliceContext { now, config: &self.config, journal: &self.journal, out };
+                let cx = &mut TimesliceContext {
+                    now,
+                    config: &self.config,
+                    journal: &self.journal,
+                    out,
+                };
                 let more = match &mut self.part {
                     NodeRole::Input(input) => input.other(cx, arrival),
                     NodeRole::Builder(builder) => builder.other(cx, arrival),
                     NodeRole::Idle | NodeRole::Aborted => More::No,
                 };
-                return if self.has_room(arrival) && self.go_on(now, out) == More::Yes { More::Yes } else { more };
+                return if self.has_room(arrival) && self.go_on(now, out) == More::Yes {
+                    More::Yes
+                } else {
+                    more
+                };
             }
         }
         More::No
@@ -290,7 +351,12 @@ impl Engine for TimesliceNode {
             Given::Boot { incarnation } => self.boot(now, incarnation, out),
             Given::Tick => {
                 let beat = self.beat(now, out);
-                let cx = &mut TimesliceContext { now, config: &self.config, journal: &self.journal, out };
+                let cx = &mut TimesliceContext {
+                    now,
+                    config: &self.config,
+                    journal: &self.journal,
+                    out,
+                };
                 let more = match &mut self.part {
                     NodeRole::Input(part) => part.tick(cx),
                     NodeRole::Builder(part) => part.tick(cx),

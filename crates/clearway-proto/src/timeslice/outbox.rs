@@ -1,8 +1,8 @@
 //! Which peers are owed a header, with one under way to each at most.
 //!
 //! # Model
-//! A header is written when it leaves, not when the need arises, so what is said is always the latest: needs that arise while one
-//! is under way are answered together by the next.
+//! A header is written when it leaves, not when the need arises, so what is said is always the
+//! latest: needs that arise while one is under way are answered together by the next.
 //!
 //! # Invariants
 //! I1. A need is never lost: it ends in a header, or waits for one under way or for room.

@@ -27,7 +27,8 @@ pub struct InputRecord {
     pub strangers: u64,
 }
 
-/// What was made of an interval, where the policy has intervals. Times count from the barrier before the first contribution.
+/// What was made of an interval, where the policy has intervals. Times count from the barrier
+/// before the first contribution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IntervalRecord {
     /// Which.
@@ -55,11 +56,13 @@ pub struct BuilderRecord {
     pub doubled: u64,
     /// From the first to the last contribution of a timeslice, in ns.
     pub completion: Box<Histogram>,
-    /// Bytes in the ring of a connection, in millionths of its length: all connections at the end of each timeslice.
+    /// Bytes in the ring of a connection, in millionths of its length: all connections at the end
+    /// of each timeslice.
     pub fill: Box<Histogram>,
     /// Contributions let in at a time, at the end; none where the policy does not grant.
     pub window: Option<u32>,
-    /// Intervals that every input has reported, at most the first 4096 since the last call; empty where the policy has none.
+    /// Intervals that every input has reported, at most the first 4096 since the last call; empty
+    /// where the policy has none.
     pub intervals: Vec<IntervalRecord>,
     /// Messages that made no sense and changed nothing.
     pub strangers: u64,

@@ -1,8 +1,10 @@
-//! Where an input's next contribution goes in its ring at a builder, and how much of the ring is free.
+//! Where an input's next contribution goes in its ring at a builder, and how much of the ring is
+//! free.
 //!
 //! # Model
-//! Positions are counters that only grow; a place is a counter modulo the ring's length. A contribution lies in one piece: one
-//! that would pass the ring's end skips what is left of it, and the skipped bytes count as used until it is released.
+//! Positions are counters that only grow; a place is a counter modulo the ring's length. A
+//! contribution lies in one piece: one that would pass the ring's end skips what is left of it, and
+//! the skipped bytes count as used until it is released.
 //!
 //! # Source
 //! FLESnet's compute buffer (`cn_wp`, `cn_ack`).
@@ -35,14 +37,16 @@ impl Ring {
         Self { length, head: 0, tail: 0 }
     }
 
-    /// Returns the place of a contribution of `bytes` that were to be sent now; `None` while the ring has no room.
+    /// Returns the place of a contribution of `bytes` that were to be sent now; `None` while the
+    /// ring has no room.
     pub(super) const fn place(&self, bytes: u64) -> Option<RingRange> {
         if bytes > self.length {
             return None;
         }
         let offset = self.head % self.length;
         let left = self.length - offset;
-        let (offset, begin) = if bytes > left { (0, self.head + left) } else { (offset, self.head) };
+        let (offset, begin) =
+            if bytes > left { (0, self.head + left) } else { (offset, self.head) };
         let end = begin + bytes;
         let tail = if self.head == self.tail { begin } else { self.tail };
         if end - tail > self.length { None } else { Some(RingRange { offset, begin, end }) }

@@ -1,9 +1,10 @@
 //! What an input has to send: contributions in its memory, in the order of their timeslices.
 //!
 //! # Model
-//! A contribution is a few spans of memory, sent one behind the other: descriptors and contents, each in two where a ring of
-//! the source ends. The application gives one for each timeslice in order ([`Supply::Given`]), or says once how long they
-//! are ([`Supply::Endless`]): then nothing is ever waited for, and all come from the same memory.
+//! A contribution is a few spans of memory, sent one behind the other: descriptors and contents,
+//! each in two where a ring of the source ends. The application gives one for each timeslice in
+//! order ([`Supply::Given`]), or says once how long they are ([`Supply::Endless`]): then nothing is
+//! ever waited for, and all come from the same memory.
 //!
 //! # Invariants
 //! I1. Memory is given back in the order in which it was given, whatever the order of release.
@@ -19,13 +20,16 @@ use crate::wire::Span;
 pub enum ContributionSizes {
     /// All the same.
     Constant(Bytes),
-    /// Evenly drawn between two lengths, the second one included; the same for the same key and timeslice.
+    /// Evenly drawn between two lengths, the second one included; the same for the same key and
+    /// timeslice.
     Between(Bytes, Bytes, RandomKey),
-    /// All the same, each with three short messages behind it: what FLESnet sends for each contribution.
+    /// All the same, each with three short messages behind it: what FLESnet sends for each
+    /// contribution.
     Mixed(Bytes),
 }
 
-/// Beside each contribution FLESnet sends one message of 16 and two of 64 bytes (CUG 2019, slide 14).
+/// Beside each contribution FLESnet sends one message of 16 and two of 64 bytes (CUG 2019, slide
+/// 14).
 const BESIDE: [u32; 3] = [16, 64, 64];
 
 impl ContributionSizes {
@@ -62,7 +66,8 @@ pub struct ContributionSpans {
 }
 
 impl ContributionSpans {
-    /// Creates a body of these spans; empty ones are left out. `None` when more than four are left, or none.
+    /// Creates a body of these spans; empty ones are left out. `None` when more than four are left,
+    /// or none.
     pub fn new(spans: impl IntoIterator<Item = Span>) -> Option<Self> {
         let mut pieces = Self { spans: [Span::EMPTY; PIECES_MAX], count: 0 };
         for span in spans.into_iter().filter(|span| span.length > 0) {
@@ -111,7 +116,9 @@ impl Supply {
                 _,
                 ContributionSizes::Constant(length) | ContributionSizes::Between(_, length, _),
             ) => length.0,
-            ContributionSource::Endless(_, ContributionSizes::Mixed(length)) => length.0 + ContributionSizes::BESIDE.0,
+            ContributionSource::Endless(_, ContributionSizes::Mixed(length)) => {
+                length.0 + ContributionSizes::BESIDE.0
+            }
             ContributionSource::Given => 0,
         };
         Self { source, first, entries: VecDeque::new(), end: None, longest }
@@ -153,25 +160,29 @@ impl Supply {
             ContributionSource::Endless(memory, ContributionSizes::Mixed(length)) => {
                 let most = u64::from(memory.length).saturating_sub(ContributionSizes::BESIDE.0);
                 let mut offset = memory.offset;
-                ContributionSpans::new([length.0.clamp(1, most.max(1)) as u32].into_iter().chain(BESIDE).map(
-                    |length| {
-                        let span = Span { offset, length, ..memory };
-                        offset += u64::from(length);
-                        span
-                    },
-                ))
+                ContributionSpans::new(
+                    [length.0.clamp(1, most.max(1)) as u32].into_iter().chain(BESIDE).map(
+                        |length| {
+                            let span = Span { offset, length, ..memory };
+                            offset += u64::from(length);
+                            span
+                        },
+                    ),
+                )
             }
             ContributionSource::Endless(memory, sizes) => {
                 let length = sizes.length_at(timeslice).0.clamp(1, u64::from(memory.length)) as u32;
                 ContributionSpans::new([Span { length, ..memory }])
             }
-            ContributionSource::Given => {
-                self.entries.get(timeslice.checked_sub(self.first)? as usize).map(|entry| entry.pieces)
-            }
+            ContributionSource::Given => self
+                .entries
+                .get(timeslice.checked_sub(self.first)? as usize)
+                .map(|entry| entry.pieces),
         }
     }
 
-    /// Releases the contribution to `timeslice`, which is no longer needed. Returns the timeslice below which all memory is free, if that moved.
+    /// Releases the contribution to `timeslice`, which is no longer needed. Returns the timeslice
+    /// below which all memory is free, if that moved.
     pub(super) fn release(&mut self, timeslice: u64) -> Option<u64> {
         let place = timeslice.checked_sub(self.first)? as usize;
         self.entries.get_mut(place)?.released = true;
@@ -196,7 +207,9 @@ mod tests {
     #[test]
     fn release__gives_memory_back_in_order() {
         let mut supply = Supply::new(ContributionSource::Given, 0);
-        (0..3).for_each(|i| supply.give(ContributionSpans::new([span(i * 8, 8)]).expect("one piece")));
+        (0..3).for_each(|i| {
+            supply.give(ContributionSpans::new([span(i * 8, 8)]).expect("one piece"))
+        });
         assert_eq!(supply.ready(), 3);
         assert_eq!(supply.release(1), None);
         assert_eq!(supply.release(0), Some(2));
@@ -209,7 +222,8 @@ mod tests {
 
     #[test]
     fn pieces__are_the_spans_that_are_not_empty() {
-        let pieces = ContributionSpans::new([span(0, 4), Span::EMPTY, span(8, 2)]).expect("two pieces");
+        let pieces =
+            ContributionSpans::new([span(0, 4), Span::EMPTY, span(8, 2)]).expect("two pieces");
         assert_eq!(pieces.spans(), [span(0, 4), span(8, 2)]);
         assert_eq!(pieces.length(), 6);
         assert_eq!(ContributionSpans::new([Span::EMPTY]), None);
@@ -218,20 +232,25 @@ mod tests {
 
     #[test]
     fn sizes__a_mix_is_four_messages_behind_each_other() {
-        let supply = Supply::new(ContributionSource::Endless(span(8, 244), ContributionSizes::Mixed(Bytes(100))), 0);
+        let supply = Supply::new(
+            ContributionSource::Endless(span(8, 244), ContributionSizes::Mixed(Bytes(100))),
+            0,
+        );
         assert_eq!(
             supply.pieces(7),
             ContributionSpans::new([span(8, 100), span(108, 16), span(124, 64), span(188, 64)])
         );
-        assert_eq!((supply.longest(), ContributionSizes::Mixed(Bytes(100)).length_at(1)), (244, Bytes(244)));
+        assert_eq!(
+            (supply.longest(), ContributionSizes::Mixed(Bytes(100)).length_at(1)),
+            (244, Bytes(244))
+        );
     }
 
     #[test]
     fn sizes__are_a_function_of_the_timeslice() {
         let sizes = ContributionSizes::Between(Bytes(10), Bytes(12), RandomKey::new(3));
-        assert!(
-            (0..100).all(|t| (10..=12).contains(&sizes.length_at(t).0) && sizes.length_at(t) == sizes.length_at(t))
-        );
+        assert!((0..100).all(|t| (10..=12).contains(&sizes.length_at(t).0)
+            && sizes.length_at(t) == sizes.length_at(t)));
         assert_eq!((0..100).map(|t| sizes.length_at(t).0).max(), Some(12));
         let mut supply = Supply::new(ContributionSource::Endless(span(0, 11), sizes), 0);
         assert!((0..100).all(|t| supply.pieces(t).is_some_and(|pieces| pieces.length() <= 11)));

@@ -1,9 +1,12 @@
-//! Many small jobs under random faults: nothing that an input still holds is lost, and nothing is built twice by decision.
+//! Many small jobs under random faults: nothing that an input still holds is lost, and nothing is
+//! built twice by decision.
 //!
 //! # Model
-//! A seed gives a job (inputs, builders, policy, rings, lengths) and faults: kills, restarts, pauses, clocks that jump ahead or are set back,
-//! drops of bandwidth, nodes ten times too slow, ranks that join, retire or weigh other. The job runs on the memory wire until every rank that takes part has
-//! ended. Then every timeslice must have been built once, by decision, with the contributions of all inputs that never were out.
+//! A seed gives a job (inputs, builders, policy, rings, lengths) and faults: kills, restarts,
+//! pauses, clocks that jump ahead or are set back, drops of bandwidth, nodes ten times too slow,
+//! ranks that join, retire or weigh other. The job runs on the memory wire until every rank that
+//! takes part has ended. Then every timeslice must have been built once, by decision, with the
+//! contributions of all inputs that never were out.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -33,7 +36,8 @@ enum SwarmFault {
     Pause(u64),
     /// Its clock jumps ahead.
     Jump(u64),
-    /// Its clock is set back: it stands until the time that it has shown comes again, since an engine's never goes back.
+    /// Its clock is set back: it stands until the time that it has shown comes again, since an
+    /// engine's never goes back.
     SetBack(u64),
     /// It hears one thing in a microsecond, for so long: three messages would come in that.
     Drop(u64),
@@ -142,9 +146,11 @@ fn faults(
     let ranks = inputs + builders;
     let members = ranks - absent.len() as u32;
     let mut faults: BTreeMap<u64, Vec<(u32, SwarmFault)>> = BTreeMap::new();
-    // Fewer than half are struck by what can put them out, so that the others can always decide; one input and one builder
-    // never are.
-    let mut safe = [below(u64::from(inputs)) as u32, inputs + 1 + below(u64::from(builders) - 1) as u32].to_vec();
+    // Fewer than half are struck by what can put them out, so that the others can always decide;
+    // one input and one builder never are.
+    let mut safe =
+        [below(u64::from(inputs)) as u32, inputs + 1 + below(u64::from(builders) - 1) as u32]
+            .to_vec();
     safe.extend(absent.iter().map(|rank| rank.0));
     let mut strikes = (members - 1) / 2;
     for _ in 0..below(6) {
@@ -160,7 +166,10 @@ fn faults(
             8 => SwarmFault::Drop(below(400_000)),
             _ => SwarmFault::Weigh(1 + below(40) as u32),
         };
-        if matches!(fault, SwarmFault::Kill | SwarmFault::Restart(_) | SwarmFault::Pause(_) | SwarmFault::Retire) {
+        if matches!(
+            fault,
+            SwarmFault::Kill | SwarmFault::Restart(_) | SwarmFault::Pause(_) | SwarmFault::Retire
+        ) {
             if strikes == 0 || safe.contains(&rank) {
                 continue;
             }
@@ -169,7 +178,9 @@ fn faults(
         }
         faults.entry(at).or_default().push((rank, fault));
     }
-    absent.iter().for_each(|rank| faults.entry(below(STRIKES)).or_default().push((rank.0, SwarmFault::Join)));
+    absent.iter().for_each(|rank| {
+        faults.entry(below(STRIKES)).or_default().push((rank.0, SwarmFault::Join))
+    });
     faults
 }
 
@@ -178,14 +189,22 @@ impl SwarmTrial {
         let mut stream = RandomKey::new(seed).purpose("timeslice swarm").stream();
         let mut below = |bound: u64| stream.below(bound);
         let (inputs, builders) = (2 + below(3) as u32, 2 + below(3) as u32);
-        let policy = [Policy::BestEffort, Policy::Offset, Policy::Dfs, Policy::Token][below(4) as usize];
+        let policy =
+            [Policy::BestEffort, Policy::Offset, Policy::Dfs, Policy::Token][below(4) as usize];
         let (timeslices, ring) = (20 + below(600), 128 + below(1000));
         let ranks = inputs + builders;
-        let absent = if below(4) == 0 && builders > 2 { std::vec![Rank(inputs)] } else { Vec::new() };
+        let absent =
+            if below(4) == 0 && builders > 2 { std::vec![Rank(inputs)] } else { Vec::new() };
         let faults = faults(&mut stream, [inputs, builders], &absent);
-        let layout = TimesliceLayout::new((0..inputs).map(Rank).collect(), (inputs..ranks).map(Rank).collect(), &[]);
-        let layout = Arc::new(layout.and_then(|layout| layout.without(&absent)).expect("a sound layout"));
-        let fabric = MemoryFabric::new(MemoryConfig { latency: LATENCY, ..MemoryConfig::lossless(ranks) });
+        let layout = TimesliceLayout::new(
+            (0..inputs).map(Rank).collect(),
+            (inputs..ranks).map(Rank).collect(),
+            &[],
+        );
+        let layout =
+            Arc::new(layout.and_then(|layout| layout.without(&absent)).expect("a sound layout"));
+        let fabric =
+            MemoryFabric::new(MemoryConfig { latency: LATENCY, ..MemoryConfig::lossless(ranks) });
         let process = |rank: u32| SwarmProcess {
             driver: None,
             sleeps_until: 0,
@@ -261,7 +280,8 @@ impl SwarmTrial {
     /// Gives an input everything from `first` on.
     fn feed(&mut self, rank: u32, first: u64) {
         let wire = self.fabric.wire(Rank(rank));
-        let total: u64 = (first..self.timeslices).map(|timeslice| u64::from(length(timeslice))).sum();
+        let total: u64 =
+            (first..self.timeslices).map(|timeslice| u64::from(length(timeslice))).sum();
         let region = wire.register(Bytes(total.max(1))).expect("there is room");
         let bytes = wire.region_mut(region).expect("it was registered");
         let mut offset = 0_u64;
@@ -271,7 +291,10 @@ impl SwarmTrial {
             for at in 0..length as usize {
                 bytes[offset as usize + at] = content(rank as usize, timeslice, at);
             }
-            all.push(ContributionSpans::new([Span { region, offset, length }]).expect("contributions are not empty"));
+            all.push(
+                ContributionSpans::new([Span { region, offset, length }])
+                    .expect("contributions are not empty"),
+            );
             offset += u64::from(length);
         }
         all.into_iter().for_each(|pieces| self.command(rank, TimesliceCommand::Give(pieces)));
@@ -311,17 +334,21 @@ impl SwarmTrial {
 
     /// Returns whether every rank that takes part has ended.
     fn is_over(&self) -> bool {
-        let over = |process: &SwarmProcess| process.driver.is_none() || process.ended || process.out;
+        let over =
+            |process: &SwarmProcess| process.driver.is_none() || process.ended || process.out;
         self.faults.is_empty() && self.processes.iter().all(over)
     }
 
     fn run(&mut self) {
         while !self.is_over() && !self.helpless && self.fabric.now() < LATE {
             let now = self.fabric.now();
-            while let Some(entry) = self.faults.first_entry().filter(|entry| *entry.key() <= now.0) {
+            while let Some(entry) = self.faults.first_entry().filter(|entry| *entry.key() <= now.0)
+            {
                 entry.remove().into_iter().for_each(|(rank, fault)| self.strike(rank, fault));
             }
-            while let Some(entry) = self.releases.first_entry().filter(|entry| entry.key().0 <= now.0) {
+            while let Some(entry) =
+                self.releases.first_entry().filter(|entry| entry.key().0 <= now.0)
+            {
                 let (rank, life, timeslice) = entry.remove();
                 if self.processes[rank.index()].lives == life {
                     self.command(rank.0, TimesliceCommand::Release { timeslice });
@@ -357,7 +384,8 @@ impl SwarmTrial {
         let most = if is_narrow { 1 } else { usize::MAX };
         let mut wire = FaultyWire { wire: self.fabric.wire(Rank(rank as u32)), now: shown, most };
         let progress = driver.step(&mut wire, &mut |event| events.push(event));
-        process.wake = progress.next.map(|next| LocalNs(next.0.saturating_add_signed(-process.ahead)));
+        process.wake =
+            progress.next.map(|next| LocalNs(next.0.saturating_add_signed(-process.ahead)));
         if is_narrow {
             process.sleeps_until = now.0 + 1_000;
             process.wake = Some(LocalNs(process.sleeps_until));
@@ -369,7 +397,9 @@ impl SwarmTrial {
         let process = &mut self.processes[rank.index()];
         match event {
             TimesliceEvent::Complete { timeslice, .. } => self.complete(rank, timeslice),
-            TimesliceEvent::Void { timeslice } => drop(self.void.insert((rank, process.lives, timeslice))),
+            TimesliceEvent::Void { timeslice } => {
+                self.void.insert((rank, process.lives, timeslice));
+            }
             TimesliceEvent::Ended => process.ended = true,
             TimesliceEvent::Joined { timeslice } => {
                 (process.out, process.ended) = (false, false);
@@ -399,8 +429,15 @@ impl SwarmTrial {
             let Some(span) = driver.engine_mut().contribution(place, timeslice) else { continue };
             let region = self.fabric.wire(rank).region(span.region).expect("the rings are there");
             let bytes = &region[span.range_in(region.len()).expect("within the rings")];
-            assert_eq!(bytes.len(), length(timeslice) as usize, "timeslice {timeslice}, input {place}");
-            let wrong = bytes.iter().enumerate().find(|(at, byte)| **byte != content(place, timeslice, *at));
+            assert_eq!(
+                bytes.len(),
+                length(timeslice) as usize,
+                "timeslice {timeslice}, input {place}"
+            );
+            let wrong = bytes
+                .iter()
+                .enumerate()
+                .find(|(at, byte)| **byte != content(place, timeslice, *at));
             assert_eq!(wrong, None, "timeslice {timeslice}, input {place}");
             with.insert(place);
         }
@@ -409,11 +446,14 @@ impl SwarmTrial {
         self.releases.insert((due, self.stream.below(u64::MAX)), (rank, life, timeslice));
     }
 
-    /// Returns the journal of who has come furthest, after all others were found to be a part of it.
+    /// Returns the journal of who has come furthest, after all others were found to be a part of
+    /// it.
     fn journal(&mut self) -> Arc<Journal> {
         let engines = self.processes.iter_mut().filter_map(|process| process.driver.as_mut());
-        let journals: Vec<Arc<Journal>> = engines.map(|driver| driver.engine_mut().journal().clone()).collect();
-        let last = journals.iter().max_by_key(|journal| journal.epoch()).expect("somebody lives").clone();
+        let journals: Vec<Arc<Journal>> =
+            engines.map(|driver| driver.engine_mut().journal().clone()).collect();
+        let last =
+            journals.iter().max_by_key(|journal| journal.epoch()).expect("somebody lives").clone();
         for journal in journals {
             for epoch in 1..=journal.epoch() {
                 assert_eq!(journal.decision(epoch), last.decision(epoch), "epoch {epoch}");
@@ -435,8 +475,13 @@ impl SwarmTrial {
                 Change::Remove { member, settled: count } => {
                     ever_out.insert(member);
                     if let Role::Builder(place) = journal.role(member) {
-                        let all = (0..count).filter_map(|position| journal.nth(place, position)).collect();
-                        settled.insert((journal.rank(member), lives.get(&member).copied().unwrap_or(0)), all);
+                        let all = (0..count)
+                            .filter_map(|position| journal.nth(place, position))
+                            .collect();
+                        settled.insert(
+                            (journal.rank(member), lives.get(&member).copied().unwrap_or(0)),
+                            all,
+                        );
                     }
                 }
                 Change::Join { member, .. } => *lives.entry(member).or_default() += 1,
@@ -449,7 +494,8 @@ impl SwarmTrial {
         };
         for timeslice in 0..self.timeslices {
             let all = self.built.get(&timeslice).map_or(&[][..], Vec::as_slice);
-            let valid: Vec<&BuiltTimeslice> = all.iter().filter(|built| counts(built, timeslice)).collect();
+            let valid: Vec<&BuiltTimeslice> =
+                all.iter().filter(|built| counts(built, timeslice)).collect();
             assert!(valid.len() <= 1, "timeslice {timeslice} was built twice: {valid:?}");
             if self.helpless {
                 continue;
@@ -459,8 +505,13 @@ impl SwarmTrial {
                 !ever_out.contains(&member) && journal.range(*place).contains(&timeslice)
             };
             for place in (0..self.inputs as usize).filter(holds) {
-                let built = valid.first().unwrap_or_else(|| panic!("timeslice {timeslice} is lost: {all:?}"));
-                assert!(built.with.contains(&place), "timeslice {timeslice} lacks input {place}: {built:?}");
+                let built = valid
+                    .first()
+                    .unwrap_or_else(|| panic!("timeslice {timeslice} is lost: {all:?}"));
+                assert!(
+                    built.with.contains(&place),
+                    "timeslice {timeslice} lacks input {place}: {built:?}"
+                );
             }
         }
         assert!(!self.helpless, "somebody could decide nothing");
@@ -477,9 +528,15 @@ fn run(seed: u64) {
     }));
     if let Err(why) = caught {
         let what = why.downcast_ref::<std::string::String>().cloned().unwrap_or_default();
-        let states: Vec<_> =
-            trial.processes.iter().map(|process| (process.driver.is_some(), process.ended, process.out)).collect();
-        panic!("seed {seed}, {plan:?}, at {:?}, alive, ended, out: {states:?}: {what}", trial.fabric.now());
+        let states: Vec<_> = trial
+            .processes
+            .iter()
+            .map(|process| (process.driver.is_some(), process.ended, process.out))
+            .collect();
+        panic!(
+            "seed {seed}, {plan:?}, at {:?}, alive, ended, out: {states:?}: {what}",
+            trial.fabric.now()
+        );
     }
 }
 

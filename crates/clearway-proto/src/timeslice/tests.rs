@@ -1,4 +1,5 @@
-//! Whole jobs over the memory wire in virtual time: every policy delivers every byte to its timeslice once.
+//! Whole jobs over the memory wire in virtual time: every policy delivers every byte to its
+//! timeslice once.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -8,7 +9,9 @@ use super::frame::{TimesliceFrame, WriteImmediate};
 use super::*;
 use crate::base::{Bytes, Class, LocalNs, Nanos, RandomKey, Rank};
 use crate::wire::memory::{MemoryConfig, MemoryFabric};
-use crate::wire::{Arrival, Datagram, Driver, Engine, Input, Out, PathId, RegionId, Span, Stamp, Wire};
+use crate::wire::{
+    Arrival, Datagram, Driver, Engine, Input, Out, PathId, RegionId, Span, Stamp, Wire,
+};
 
 /// What a job is made of.
 #[derive(Clone, Copy)]
@@ -56,10 +59,16 @@ struct TimesliceJob {
 impl TimesliceJob {
     fn new(shape: JobShape, source: ContributionSource) -> Self {
         let ranks = shape.inputs + shape.builders;
-        let mut fabric =
-            MemoryFabric::new(MemoryConfig { room: shape.room, latency: Nanos(1000), ..MemoryConfig::lossless(ranks) });
+        let mut fabric = MemoryFabric::new(MemoryConfig {
+            room: shape.room,
+            latency: Nanos(1000),
+            ..MemoryConfig::lossless(ranks)
+        });
         let (inputs, builders) = ((0..shape.inputs).map(Rank), (shape.inputs..ranks).map(Rank));
-        let layout = Arc::new(TimesliceLayout::new(inputs.collect(), builders.collect(), &[]).expect("a sound layout"));
+        let layout = Arc::new(
+            TimesliceLayout::new(inputs.collect(), builders.collect(), &[])
+                .expect("a sound layout"),
+        );
         let driver = |rank| {
             let length = shape.ring * u64::from(shape.inputs);
             let region = fabric.wire(Rank(rank)).register(Bytes(length)).expect("there is room");
@@ -98,7 +107,8 @@ impl TimesliceJob {
         self.drivers[rank as usize].command(now, command);
     }
 
-    /// Gives every input `timeslices` contributions of `length(timeslice)` bytes in two pieces, and the end of its stream.
+    /// Gives every input `timeslices` contributions of `length(timeslice)` bytes in two pieces, and
+    /// the end of its stream.
     fn feed(&mut self, timeslices: u64, length: impl Fn(u64) -> u32) {
         for place in 0..self.shape.inputs {
             let lengths = (0..timeslices).map(&length);
@@ -127,15 +137,16 @@ impl TimesliceJob {
         }
     }
 
-    /// Runs until nothing happens any more or `until`, and looks at each timeslice when it is complete.
+    /// Runs until nothing happens any more or `until`, and looks at each timeslice when it is
+    /// complete.
     fn run(&mut self, until: LocalNs) {
         loop {
             let now = self.fabric.now();
             let mut wake: Option<LocalNs> = None;
             for rank in 0..self.drivers.len() {
                 let mut events = Vec::new();
-                let progress =
-                    self.drivers[rank].step(self.fabric.wire(Rank(rank as u32)), &mut |event| events.push(event));
+                let progress = self.drivers[rank]
+                    .step(self.fabric.wire(Rank(rank as u32)), &mut |event| events.push(event));
                 events.into_iter().for_each(|event| self.handle_event(Rank(rank as u32), event));
                 wake = [wake, progress.next].into_iter().flatten().min();
             }
@@ -151,11 +162,16 @@ impl TimesliceJob {
         match event {
             TimesliceEvent::Complete { timeslice, missing, .. } => {
                 assert_eq!(missing, 0);
-                assert_eq!(self.built.insert(timeslice, rank), None, "timeslice {timeslice} was built twice");
+                assert_eq!(
+                    self.built.insert(timeslice, rank),
+                    None,
+                    "timeslice {timeslice} was built twice"
+                );
                 if self.shape.release == ReleasePolicy::ByCommand {
                     self.check_contents(rank, timeslice);
                     let now = self.fabric.now();
-                    self.drivers[rank.index()].command(now, TimesliceCommand::Release { timeslice });
+                    self.drivers[rank.index()]
+                        .command(now, TimesliceCommand::Release { timeslice });
                 }
             }
             TimesliceEvent::Ended => self.ended.push(rank),
@@ -172,7 +188,10 @@ impl TimesliceJob {
             let span = span.expect("a complete timeslice has all contributions");
             let region = self.fabric.wire(rank).region(span.region).expect("the rings are there");
             let bytes = &region[span.range_in(region.len()).expect("within the rings")];
-            let wrong = bytes.iter().enumerate().find(|(at, byte)| **byte != content(place, timeslice, *at));
+            let wrong = bytes
+                .iter()
+                .enumerate()
+                .find(|(at, byte)| **byte != content(place, timeslice, *at));
             assert_eq!(wrong, None, "timeslice {timeslice}, input {place}");
         }
     }
@@ -190,15 +209,27 @@ const LATE: LocalNs = LocalNs(60_000_000_000);
 fn job__every_byte_comes_to_its_timeslice_once_and_the_stream_ends() {
     for policy in BUILDING {
         for (inputs, builders, ring) in [(1, 1, 600), (3, 2, 700), (2, 5, 4096), (8, 8, 2000)] {
-            let shape = JobShape { inputs, builders, policy, ring, release: ReleasePolicy::ByCommand, ..SMALL };
+            let shape = JobShape {
+                inputs,
+                builders,
+                policy,
+                ring,
+                release: ReleasePolicy::ByCommand,
+                ..SMALL
+            };
             let mut job = TimesliceJob::new(shape, ContributionSource::Given);
             job.feed(200, |timeslice| 1 + (timeslice * 37 % 500) as u32);
             job.run(LATE);
             assert_eq!(job.built.len(), 200, "{policy:?}, {inputs} to {builders}");
-            let right =
-                |(timeslice, rank): (&u64, &Rank)| timeslice % u64::from(builders) == u64::from(rank.0 - inputs);
+            let right = |(timeslice, rank): (&u64, &Rank)| {
+                timeslice % u64::from(builders) == u64::from(rank.0 - inputs)
+            };
             assert!(job.built.iter().all(right), "builders take turns");
-            assert_eq!(job.ended.len() as u32, inputs + builders, "{policy:?}: everybody knows of the end");
+            assert_eq!(
+                job.ended.len() as u32,
+                inputs + builders,
+                "{policy:?}: everybody knows of the end"
+            );
         }
     }
 }
@@ -206,7 +237,14 @@ fn job__every_byte_comes_to_its_timeslice_once_and_the_stream_ends() {
 #[test]
 fn job__a_narrow_transmit_queue_delays_and_loses_nothing() {
     for policy in BUILDING {
-        let shape = JobShape { inputs: 4, builders: 4, policy, room: 2, release: ReleasePolicy::ByCommand, ..SMALL };
+        let shape = JobShape {
+            inputs: 4,
+            builders: 4,
+            policy,
+            room: 2,
+            release: ReleasePolicy::ByCommand,
+            ..SMALL
+        };
         let mut job = TimesliceJob::new(shape, ContributionSource::Given);
         job.feed(60, |timeslice| 100 + timeslice as u32);
         job.run(LATE);
@@ -218,8 +256,10 @@ fn job__a_narrow_transmit_queue_delays_and_loses_nothing() {
 fn job__a_builder_that_keeps_its_timeslices_stops_its_inputs_at_the_ring() {
     for policy in BUILDING {
         let shape = JobShape { inputs: 2, builders: 1, policy, ring: 1000, ..SMALL };
-        let mut job =
-            TimesliceJob::new(JobShape { release: ReleasePolicy::ByCommand, ..shape }, ContributionSource::Given);
+        let mut job = TimesliceJob::new(
+            JobShape { release: ReleasePolicy::ByCommand, ..shape },
+            ContributionSource::Given,
+        );
         // Nobody hears of completion: nothing is ever released.
         job.feed(50, |_| 300);
         for _ in 0..2000 {
@@ -231,7 +271,11 @@ fn job__a_builder_that_keeps_its_timeslices_stops_its_inputs_at_the_ring() {
         }
         job.fabric.advance(job.fabric.now() + Nanos(1000));
         let TimesliceRecord::Input(input) = job.record(0) else { panic!("rank 0 is an input") };
-        assert_eq!((input.contributions, input.released), (3, 0), "{policy:?}: three contributions of 300 fit 1000");
+        assert_eq!(
+            (input.contributions, input.released),
+            (3, 0),
+            "{policy:?}: three contributions of 300 fit 1000"
+        );
         assert!(input.blocked[Cause::NoCredit as usize] > Nanos(0));
     }
 }
@@ -241,16 +285,22 @@ fn job__an_endless_source_needs_no_commands() {
     let memory = Span { region: RegionId(0), offset: 0, length: 512 };
     let sizes = ContributionSizes::Between(Bytes(100), Bytes(500), RandomKey::new(5));
     for policy in BUILDING {
-        let mut job = TimesliceJob::new(JobShape { policy, ..SMALL }, ContributionSource::Endless(memory, sizes));
+        let mut job = TimesliceJob::new(
+            JobShape { policy, ..SMALL },
+            ContributionSource::Endless(memory, sizes),
+        );
         (0..3).for_each(|rank| job.command(rank, TimesliceCommand::Begin));
         job.run(LocalNs(2_000_000));
-        let TimesliceRecord::Builder(builder) = job.record(3) else { panic!("rank 3 is a builder") };
+        let TimesliceRecord::Builder(builder) = job.record(3) else {
+            panic!("rank 3 is a builder")
+        };
         assert!(builder.timeslices > 100, "{policy:?}: {builder:?}");
         assert_eq!(builder.doubled + builder.strangers, 0);
         let expected: u64 = (0..builder.timeslices).map(|row| 3 * sizes.length_at(row * 2).0).sum();
         assert!(builder.bytes >= expected, "{policy:?}: at least what is complete has landed");
-        let reached =
-            |job: &mut TimesliceJob, rank: usize| job.drivers[rank].engine_mut().reached().expect("it is an input");
+        let reached = |job: &mut TimesliceJob, rank: usize| {
+            job.drivers[rank].engine_mut().reached().expect("it is an input")
+        };
         let timeslice = (0..3).map(|rank| reached(&mut job, rank)).max().expect("three inputs");
         (0..3).for_each(|rank| job.command(rank, TimesliceCommand::Finish { timeslice }));
         job.run(LATE);
@@ -281,8 +331,9 @@ fn job__puts_are_taken_in_copied_or_fetched_and_none_is_lost() {
         let mut job = TimesliceJob::new(shape, ContributionSource::Endless(memory, sizes));
         (0..3).for_each(|rank| job.command(rank, TimesliceCommand::Begin));
         job.run(LocalNs(200_000));
-        let reached =
-            |job: &mut TimesliceJob, rank: usize| job.drivers[rank].engine_mut().reached().expect("it is an input");
+        let reached = |job: &mut TimesliceJob, rank: usize| {
+            job.drivers[rank].engine_mut().reached().expect("it is an input")
+        };
         let timeslice = (0..3).map(|rank| reached(&mut job, rank)).max().expect("three inputs");
         (0..3).for_each(|rank| job.command(rank, TimesliceCommand::Finish { timeslice }));
         job.run(LATE);
@@ -301,7 +352,10 @@ fn job__puts_are_taken_in_copied_or_fetched_and_none_is_lost() {
 #[test]
 fn job__an_abort_reaches_everybody_and_silences_them() {
     let memory = Span { region: RegionId(0), offset: 0, length: 512 };
-    let mut job = TimesliceJob::new(SMALL, ContributionSource::Endless(memory, ContributionSizes::Constant(Bytes(64))));
+    let mut job = TimesliceJob::new(
+        SMALL,
+        ContributionSource::Endless(memory, ContributionSizes::Constant(Bytes(64))),
+    );
     (0..3).for_each(|rank| job.command(rank, TimesliceCommand::Begin));
     job.run(LocalNs(50_000));
     job.command(1, TimesliceCommand::Abort);
@@ -316,11 +370,16 @@ fn job__an_abort_reaches_everybody_and_silences_them() {
 fn job__a_token_builder_lets_in_no_more_than_its_window() {
     let memory = Span { region: RegionId(0), offset: 0, length: 512 };
     let shape = JobShape { inputs: 8, builders: 1, window: Window::fixed(3), ..SMALL };
-    let mut job = TimesliceJob::new(shape, ContributionSource::Endless(memory, ContributionSizes::Constant(Bytes(64))));
+    let mut job = TimesliceJob::new(
+        shape,
+        ContributionSource::Endless(memory, ContributionSizes::Constant(Bytes(64))),
+    );
     (0..8).for_each(|rank| job.command(rank, TimesliceCommand::Begin));
     for steps in 1..400 {
         job.run(LocalNs(steps * 500));
-        let reached = |driver: &mut Driver<TimesliceNode>| driver.engine_mut().reached().expect("it is an input");
+        let reached = |driver: &mut Driver<TimesliceNode>| {
+            driver.engine_mut().reached().expect("it is an input")
+        };
         let sent: Vec<_> = job.drivers[..8].iter_mut().map(reached).collect();
         let spread = sent.iter().max().expect("eight") - sent.iter().min().expect("eight");
         assert!(spread <= 2, "inputs stay within a row of each other: {sent:?}");
@@ -358,7 +417,8 @@ fn job__nonsense_from_a_peer_changes_nothing_but_a_count() {
                 let mut head = std::vec![fill; length];
                 head.iter_mut().take(1).for_each(|first| *first = kind);
                 head.extend(job.shape.run.to_le_bytes());
-                // An abort is no nonsense, and ends everything; a hello of another start is answered.
+                // An abort is no nonsense, and ends everything; a hello of another start is
+                // answered.
                 if kind == 6 || kind == 1 || kind == 4 {
                     continue;
                 }
@@ -366,8 +426,15 @@ fn job__nonsense_from_a_peer_changes_nothing_but_a_count() {
                     let at = Stamp::Taken(job.fabric.now());
                     let (path, class) = (PathId(0), Some(Class::Control));
                     let body = Span::EMPTY;
-                    let datagram =
-                        Datagram { from: Rank(from), path, class, congestion_marked: false, at, head: &head, body };
+                    let datagram = Datagram {
+                        from: Rank(from),
+                        path,
+                        class,
+                        congestion_marked: false,
+                        at,
+                        head: &head,
+                        body,
+                    };
                     strange(&mut job, to, Arrival::Datagram(datagram));
                 }
             }
@@ -377,7 +444,10 @@ fn job__nonsense_from_a_peer_changes_nothing_but_a_count() {
             let at = Stamp::Taken(job.fabric.now());
             let landed = Arrival::Landed { from: Rank(0), into, immediate, at };
             let strangers = strange(&mut job, 3, landed);
-            assert!(strangers > 0 || immediate == 0x0300_0000_0000_0000, "{policy:?} {immediate:x}");
+            assert!(
+                strangers > 0 || immediate == 0x0300_0000_0000_0000,
+                "{policy:?} {immediate:x}"
+            );
         }
     }
 }
@@ -385,18 +455,34 @@ fn job__nonsense_from_a_peer_changes_nothing_but_a_count() {
 #[test]
 fn job__what_is_left_of_an_earlier_run_is_no_part_of_the_next() {
     for policy in BUILDING {
-        let mut job = TimesliceJob::new(JobShape { run: 1, policy, ..SMALL }, ContributionSource::Given);
+        let mut job =
+            TimesliceJob::new(JobShape { run: 1, policy, ..SMALL }, ContributionSource::Given);
         job.run(LocalNs(5_000));
-        // An end that an input repeated because its answer was late, and that it was late itself; and a write of a rank that was out.
-        let end = [TimesliceFrame::End { life: 0, timeslices: 9 }.encode().bytes(), &0_u16.to_le_bytes()].concat();
+        // An end that an input repeated because its answer was late, and that it was late itself;
+        // and a write of a rank that was out.
+        let end =
+            [TimesliceFrame::End { life: 0, timeslices: 9 }.encode().bytes(), &0_u16.to_le_bytes()]
+                .concat();
         let word = WriteImmediate::new(0, 0, 1, [0, 0]).word();
         for (input, builder) in (0..3).flat_map(|input| [(input, 3), (input, 4)]) {
             let at = Stamp::Taken(job.fabric.now());
             let (path, class, body) = (PathId(0), Some(Class::Control), Span::EMPTY);
-            let datagram = Datagram { from: Rank(input), path, class, congestion_marked: false, at, head: &end, body };
+            let datagram = Datagram {
+                from: Rank(input),
+                path,
+                class,
+                congestion_marked: false,
+                at,
+                head: &end,
+                body,
+            };
             strange(&mut job, builder, Arrival::Datagram(datagram));
             let into = Span { region: RegionId(0), offset: 0, length: 8 };
-            strange(&mut job, builder, Arrival::Landed { from: Rank(input), into, immediate: word, at });
+            strange(
+                &mut job,
+                builder,
+                Arrival::Landed { from: Rank(input), into, immediate: word, at },
+            );
         }
         job.run(LocalNs(20_000));
         assert_eq!((job.built.len(), job.ended.len()), (0, 0), "{policy:?}");
@@ -408,7 +494,10 @@ fn job__what_is_left_of_an_earlier_run_is_no_part_of_the_next() {
 
 #[test]
 fn job__nonsense_about_members_decides_nothing() {
-    let mut job = TimesliceJob::new(JobShape { heartbeat: Some(Nanos(20_000)), ..SMALL }, ContributionSource::Given);
+    let mut job = TimesliceJob::new(
+        JobShape { heartbeat: Some(Nanos(20_000)), ..SMALL },
+        ContributionSource::Given,
+    );
     job.run(LocalNs(50_000));
     for (kind, fill) in (16..=24_u8).flat_map(|kind| [0, 0xff, 0x7f].map(|fill| (kind, fill))) {
         for length in 0..70 {
@@ -418,8 +507,15 @@ fn job__nonsense_about_members_decides_nothing() {
             for (from, to) in [(3, 0), (0, 3), (1, 0), (4, 3)] {
                 let at = Stamp::Taken(job.fabric.now());
                 let (path, class, body) = (PathId(0), Some(Class::Control), Span::EMPTY);
-                let datagram =
-                    Datagram { from: Rank(from), path, class, congestion_marked: false, at, head: &head, body };
+                let datagram = Datagram {
+                    from: Rank(from),
+                    path,
+                    class,
+                    congestion_marked: false,
+                    at,
+                    head: &head,
+                    body,
+                };
                 strange(&mut job, to, Arrival::Datagram(datagram));
             }
         }
@@ -433,13 +529,18 @@ fn job__nonsense_about_members_decides_nothing() {
 
 #[test]
 fn job__watching_costs_each_rank_three_messages_in_an_interval() {
-    let mut job = TimesliceJob::new(JobShape { heartbeat: Some(Nanos(100_000)), ..SMALL }, ContributionSource::Given);
+    let mut job = TimesliceJob::new(
+        JobShape { heartbeat: Some(Nanos(100_000)), ..SMALL },
+        ContributionSource::Given,
+    );
     job.feed(40, |_| 100);
     job.run(LocalNs(10_050_000));
-    let sent =
-        |job: &mut TimesliceJob| (0..5).map(|rank| job.fabric.wire(Rank(rank)).counters().sent).collect::<Vec<_>>();
+    let sent = |job: &mut TimesliceJob| {
+        (0..5).map(|rank| job.fabric.wire(Rank(rank)).counters().sent).collect::<Vec<_>>()
+    };
     let before = sent(&mut job);
     job.run(LocalNs(20_050_000));
-    let more: Vec<u64> = sent(&mut job).iter().zip(before).map(|(after, before)| after - before).collect();
+    let more: Vec<u64> =
+        sent(&mut job).iter().zip(before).map(|(after, before)| after - before).collect();
     assert_eq!(more, [300; 5]);
 }

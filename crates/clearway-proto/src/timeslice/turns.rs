@@ -1,8 +1,9 @@
 //! The turns in which timeslices are dealt to builders, by weight.
 //!
 //! # Model
-//! Turns repeat. With equal weights timeslice `t` goes to builder `t mod M`, with weights a builder has as many turns of a
-//! period as its weight says, spread as evenly as whole turns allow. Weight zero: no turns.
+//! Turns repeat. With equal weights timeslice `t` goes to builder `t mod M`, with weights a builder
+//! has as many turns of a period as its weight says, spread as evenly as whole turns allow. Weight
+//! zero: no turns.
 //!
 //! # Invariants
 //! I1. Every node computes the same builder for the same timeslice: no messages are needed for it.
@@ -23,7 +24,8 @@ pub(super) struct Turns {
 }
 
 impl Turns {
-    /// Creates turns by these weights, of which only the ratios count; `None` when all are zero or the period were above a million.
+    /// Creates turns by these weights, of which only the ratios count; `None` when all are zero or
+    /// the period were above a million.
     pub(super) fn new(weights: &[u32]) -> Option<Self> {
         let divisor = weights.iter().fold(0, |sum, weight| gcd(sum, *weight)).max(1);
         let weights: Vec<u32> = weights.iter().map(|weight| weight / divisor).collect();
@@ -37,7 +39,10 @@ impl Turns {
             spread(&weights, period)
         };
         let mut of = vec![Vec::new(); weights.len()];
-        builders.iter().enumerate().for_each(|(turn, builder)| of[*builder as usize].push(turn as u32));
+        builders
+            .iter()
+            .enumerate()
+            .for_each(|(turn, builder)| of[*builder as usize].push(turn as u32));
         Some(Self { builders, of })
     }
 
@@ -46,15 +51,18 @@ impl Turns {
         self.builders[(timeslice % self.builders.len() as u64) as usize] as usize
     }
 
-    /// Returns how many turns of `builder` lie before `timeslice`. Logarithmic in the builder's turns.
+    /// Returns how many turns of `builder` lie before `timeslice`. Logarithmic in the builder's
+    /// turns.
     pub(super) fn before(&self, builder: usize, timeslice: u64) -> u64 {
         let period = self.builders.len() as u64;
         let (periods, turn) = (timeslice / period, (timeslice % period) as u32);
         let turns = &self.of[builder];
-        (periods * turns.len() as u64).saturating_add(turns.partition_point(|own| *own < turn) as u64)
+        (periods * turns.len() as u64)
+            .saturating_add(turns.partition_point(|own| *own < turn) as u64)
     }
 
-    /// Returns the timeslice of the turn of `builder` with this number, from zero; `None` when it has no turns.
+    /// Returns the timeslice of the turn of `builder` with this number, from zero; `None` when it
+    /// has no turns.
     pub(super) fn nth(&self, builder: usize, number: u64) -> Option<u64> {
         let turns = &self.of[builder];
         let count = turns.len() as u64;
@@ -64,8 +72,8 @@ impl Turns {
     }
 }
 
-/// Returns the builders of one period, spread evenly: each turn goes to the builder that is furthest behind its share, the first of
-/// equals.
+/// Returns the builders of one period, spread evenly: each turn goes to the builder that is
+/// furthest behind its share, the first of equals.
 fn spread(weights: &[u32], period: u64) -> Vec<u32> {
     let mut behind = vec![0_i64; weights.len()];
     let turn = |_| {
@@ -113,7 +121,8 @@ mod tests {
         let turns = Turns::new(&[3, 1, 0, 5]).expect("sound weights");
         for builder in [0, 1, 3] {
             let own: Vec<u64> = (0..90).filter(|t| turns.builder_of(*t) == builder).collect();
-            let nth: Vec<u64> = (0..own.len() as u64).filter_map(|n| turns.nth(builder, n)).collect();
+            let nth: Vec<u64> =
+                (0..own.len() as u64).filter_map(|n| turns.nth(builder, n)).collect();
             assert_eq!(nth, own);
             for t in 0..90 {
                 let before = own.iter().filter(|own| **own < t).count() as u64;

@@ -1,7 +1,8 @@
 //! What a wire can do, said once when it is opened.
 //!
 //! # Invariants
-//! I1. A capability that is listed works; the conformance suite tests each one that is listed and skips the others aloud.
+//! I1. A capability that is listed works; the conformance suite tests each one that is listed and
+//!     skips the others aloud.
 
 use alloc::vec::Vec;
 
@@ -55,7 +56,8 @@ pub enum StampSource {
     Hardware,
     /// Taken by the kernel when the packet entered it: free of this process's scheduling delays.
     Kernel,
-    /// Taken when this process read the message, or asked for the time: includes the time it waited for a processor.
+    /// Taken when this process read the message, or asked for the time: includes the time it waited
+    /// for a processor.
     Reading,
     /// The simulator's own time: exact.
     Virtual,
@@ -72,7 +74,8 @@ pub enum Granted {
     Ignored,
 }
 
-/// What engines leave for their headers that cut long messages by themselves: behind it, 4 KiB travel in three packets of Ethernet.
+/// What engines leave for their headers that cut long messages by themselves: behind it, 4 KiB
+/// travel in three packets of Ethernet.
 pub const SHORT_HEAD: usize = 80;
 
 /// What a wire can do.
@@ -96,11 +99,13 @@ pub struct Capabilities {
     pub shared_clock: Option<SharedClock>,
     /// What each class becomes, by [`Class::index`].
     pub classes: [Granted; Class::ALL.len()],
-    /// Whether a message to a peer is given to it only when the writes to it before, in the same class, are in its memory.
+    /// Whether a message to a peer is given to it only when the writes to it before, in the same
+    /// class, are in its memory.
     pub sends_follow_writes: bool,
     /// Whether the wire adopts memory that is not its own ([`Wire::adopt`](super::Wire::adopt)).
     pub adopts: bool,
-    /// Whether it adopts memory that only this rank may name, [`RegionId::PROCESS`](super::RegionId::PROCESS).
+    /// Whether it adopts memory that only this rank may name,
+    /// [`RegionId::PROCESS`](super::RegionId::PROCESS).
     pub any_local: bool,
     /// Groups that one end can be in at a time.
     pub groups_max: usize,

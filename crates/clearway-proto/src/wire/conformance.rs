@@ -1,8 +1,9 @@
 //! The suite that every wire passes: what the contract promises, tested one promise at a time.
 //!
 //! # Model
-//! A [`Fabric`] is a few ends of the wire under test in one process, and a way to let time pass. A case uses only what
-//! the wire says it can do; what it lacks is skipped by name, so that a report of the suite is also a list of abilities.
+//! A [`Fabric`] is a few ends of the wire under test in one process, and a way to let time pass. A
+//! case uses only what the wire says it can do; what it lacks is skipped by name, so that a report
+//! of the suite is also a list of abilities.
 //!
 //! # Not here
 //! Speed. Behaviour under load: each wire tests its own queues.
@@ -25,17 +26,18 @@ pub trait Fabric {
     /// Returns the end of `rank`. The suite asks for ranks `0..RANKS`.
     fn wire(&mut self, rank: Rank) -> &mut dyn Wire;
 
-    /// Returns `length` bytes of memory that the wire did not allocate, and that its ends can adopt; `None` where ends cannot be given any, for
-    /// example in other processes.
+    /// Returns `length` bytes of memory that the wire did not allocate, and that its ends can
+    /// adopt; `None` where ends cannot be given any, for example in other processes.
     fn foreign(&mut self, length: usize, reach: MemoryAccess) -> Option<AdoptedMemory> {
         Some(Arc::new(WordMemory::new(length, reach)))
     }
 
-    /// Lets time pass, long enough that what was posted has usually arrived: one latency of virtual time, or a wait for
-    /// readable sockets of at most some milliseconds.
+    /// Lets time pass, long enough that what was posted has usually arrived: one latency of virtual
+    /// time, or a wait for readable sockets of at most some milliseconds.
     fn pass_time(&mut self);
 
-    /// Opens an empty file for the end of `rank`, to be read and written. Without one, cases about files are left out.
+    /// Opens an empty file for the end of `rank`, to be read and written. Without one, cases about
+    /// files are left out.
     fn open_file(&mut self, rank: Rank) -> Option<FileId> {
         let _ = rank;
         None
@@ -85,10 +87,11 @@ impl Need {
     }
 }
 
-/// Runs every case on a fresh fabric from `make`. A case is left out when the wire lacks what it needs.
+/// Runs every case on a fresh fabric from `make`. A case is left out when the wire lacks what it
+/// needs.
 ///
-/// Returns a line for each case: `conformance: WIRE: CASE: passed`, or `no` and the name of what is missing. `cargo xtask conformance`
-/// prints the lines of all wires as one matrix.
+/// Returns a line for each case: `conformance: WIRE: CASE: passed`, or `no` and the name of what is
+/// missing. `cargo xtask conformance` prints the lines of all wires as one matrix.
 ///
 /// # Errors
 /// A sentence, when a promise is broken, or when what the wire lacks is not exactly `lacks`.
@@ -102,7 +105,11 @@ impl Need {
 /// print!("{}", conformance::check("memory", &lacks, make)?);
 /// # Ok::<(), String>(())
 /// ```
-pub fn check<F: Fabric>(wire: &str, lacks: &[Need], mut make: impl FnMut() -> F) -> Result<String, String> {
+pub fn check<F: Fabric>(
+    wire: &str,
+    lacks: &[Need],
+    mut make: impl FnMut() -> F,
+) -> Result<String, String> {
     let (mut lines, mut found) = (String::new(), Vec::new());
     for case in cases::ALL {
         let mut fabric = make();
@@ -110,14 +117,18 @@ pub fn check<F: Fabric>(wire: &str, lacks: &[Need], mut make: impl FnMut() -> F)
         let outcome = match missing {
             Some(need) => format!("no {}", need.name()),
             None => {
-                (case.run)(&mut fabric).map_err(|sentence| format!("{wire}: {}: {sentence}", case.name))?;
+                (case.run)(&mut fabric)
+                    .map_err(|sentence| format!("{wire}: {}: {sentence}", case.name))?;
                 "passed".into()
             }
         };
         found.extend(missing);
         lines.push_str(&format!("conformance: {wire}: {}: {outcome}\n", case.name));
     }
-    match (found.iter().find(|need| !lacks.contains(need)), lacks.iter().find(|need| !found.contains(need))) {
+    match (
+        found.iter().find(|need| !lacks.contains(need)),
+        lacks.iter().find(|need| !found.contains(need)),
+    ) {
         (Some(need), _) => Err(format!("{wire}: it has no {}", need.name())),
         (_, Some(need)) => Err(format!("{wire}: it has {}, which it should lack", need.name())),
         _ => Ok(lines),

@@ -1,9 +1,11 @@
-//! Runs one engine over one wire: feeds inputs, applies effects in order, holds what is paced, completes tokens once.
+//! Runs one engine over one wire: feeds inputs, applies effects in order, holds what is paced,
+//! completes tokens once.
 //!
 //! # Model
-//! A step is: poll, give every arrival to the engine, tick it if due, post the operations, give back what completed
-//! at once; again until nothing is left to do at this instant or the step's budget is spent. The same driver runs on
-//! virtual time (tests, simulator) and on real clocks (`clearway-runtime` adds only the waiting).
+//! A step is: poll, give every arrival to the engine, tick it if due, post the operations, give
+//! back what completed at once; again until nothing is left to do at this instant or the step's
+//! budget is spent. The same driver runs on virtual time (tests, simulator) and on real clocks
+//! (`clearway-runtime` adds only the waiting).
 //!
 //! # Invariants
 //! I1. `Tick` is given only when the deadline is due or the engine asked for more.
@@ -14,13 +16,13 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use super::{
-    APPLY_MAX, Arrival, Effect, Engine, Fault, HeadRef, Input, More, Operation, OperationKind, Out, PostOutcome,
-    RefusalReason, SHOW_MAX, Span, Status, Token, Wire, bytes_of,
+    APPLY_MAX, Arrival, Effect, Engine, Fault, HeadRef, Input, More, Operation, OperationKind, Out,
+    PostOutcome, RefusalReason, SHOW_MAX, Span, Status, Token, Wire, bytes_of,
 };
 use crate::base::{LocalNs, Rank};
 
-/// Arrivals taken from the wire in one round; a round's effects then fit the buffer of an engine that writes up to 16
-/// effects for each.
+/// Arrivals taken from the wire in one round; a round's effects then fit the buffer of an engine
+/// that writes up to 16 effects for each.
 const POLL_LIMIT: usize = 64;
 /// Effects for which one round's buffer is sized.
 const OUT_LIMIT: usize = 1024;
@@ -29,7 +31,8 @@ const ROUNDS_MAX: usize = 16;
 
 /// The application, as it applies records that an engine has found for it.
 pub trait Applier {
-    /// Applies the `records` of rank `from`, and writes what it answers into `answer`; how many bytes.
+    /// Applies the `records` of rank `from`, and writes what it answers into `answer`; how many
+    /// bytes.
     ///
     /// # Errors
     /// What is wrong with the records; the engine hears of it as [`Status::Failed`].
@@ -41,7 +44,8 @@ pub trait Applier {
 pub struct Progress {
     /// Inputs given to the engine.
     pub inputs: usize,
-    /// When to step again even if the wire stays silent; `Some(now)` when there is more to do at once.
+    /// When to step again even if the wire stays silent; `Some(now)` when there is more to do at
+    /// once.
     pub next: Option<LocalNs>,
 }
 
@@ -55,7 +59,8 @@ struct DeferredOperation {
 /// One engine, and everything between it and its wire.
 ///
 /// # Example
-/// An alarm asks for a `Tick` by its deadline. The caller waits until [`Progress::next`], and steps again:
+/// An alarm asks for a `Tick` by its deadline. The caller waits until [`Progress::next`], and steps
+/// again:
 /// ```
 /// use clearway_proto::base::{LocalNs, Nanos, Rank};
 /// use clearway_proto::wire::memory::{MemoryConfig, MemoryFabric};
@@ -121,8 +126,9 @@ impl<E: Engine> Driver<E> {
         driver
     }
 
-    /// Creates the same with buffers that grow to what the engine really writes: for thousands of nodes in one process. The engine
-    /// sees no difference; steps allocate until they have been as large as they get.
+    /// Creates the same with buffers that grow to what the engine really writes: for thousands of
+    /// nodes in one process. The engine sees no difference; steps allocate until they have been as
+    /// large as they get.
     pub fn boot_lean(engine: E, now: LocalNs, incarnation: u32) -> Self {
         let mut driver = Self::around(engine, Out::growing(OUT_LIMIT));
         driver.give(now, Input::Boot { incarnation });
@@ -156,14 +162,17 @@ impl<E: Engine> Driver<E> {
         self.give(now, Input::Command(command));
     }
 
-    /// Does everything that can be done now, by the wire's clock; `on_event` gets the engine's events.
+    /// Does everything that can be done now, by the wire's clock; `on_event` gets the engine's
+    /// events.
     ///
-    /// The clock is read for each round, so that what an engine stamps is as old as one round, not as one step.
+    /// The clock is read for each round, so that what an engine stamps is as old as one round, not
+    /// as one step.
     pub fn step(&mut self, wire: &mut dyn Wire, on_event: &mut dyn FnMut(E::Event)) -> Progress {
         self.step_for(wire, on_event, None)
     }
 
-    /// Runs a step as [`Driver::step`] does, with an application that applies records ([`Operation::Apply`], which [`Driver::step`] refuses).
+    /// Runs a step as [`Driver::step`] does, with an application that applies records
+    /// ([`Operation::Apply`], which [`Driver::step`] refuses).
     pub fn step_with(
         &mut self,
         wire: &mut dyn Wire,
@@ -188,7 +197,8 @@ impl<E: Engine> Driver<E> {
         for _ in 0..ROUNDS_MAX {
             let (given, deadline) = self.round(wire.now(), wire, on_event, &mut applier);
             inputs += given;
-            // An operation of a command may have ended at once, with nothing else to wake this engine.
+            // An operation of a command may have ended at once, with nothing else to wake this
+            // engine.
             if given == 0 && self.completed.is_empty() && self.shown.is_empty() {
                 let next = [self.next_wake(deadline), wire.deadline()].into_iter().flatten().min();
                 return Progress { inputs, next };
@@ -206,8 +216,8 @@ impl<E: Engine> Driver<E> {
         }
     }
 
-    /// Runs one poll and everything that follows from it; returns the number of inputs given, and the deadline behind what was
-    /// polled: the engine's still, if no input was given.
+    /// Runs one poll and everything that follows from it; returns the number of inputs given, and
+    /// the deadline behind what was polled: the engine's still, if no input was given.
     fn round(
         &mut self,
         now: LocalNs,
@@ -215,7 +225,8 @@ impl<E: Engine> Driver<E> {
         on_event: &mut dyn FnMut(E::Event),
         applier: &mut Option<&mut dyn Applier>,
     ) -> (usize, Option<LocalNs>) {
-        // An operation that ended at once ended before anything that arrives now: a queue's `Room` must not overtake its `NoRoom`.
+        // An operation that ended at once ended before anything that arrives now: a queue's `Room`
+        // must not overtake its `NoRoom`.
         let mut given = 0;
         for _ in 0..self.shown.len() {
             if let Some((token, bytes)) = self.shown.pop_front() {
@@ -247,9 +258,16 @@ impl<E: Engine> Driver<E> {
         }
     }
 
-    /// Posts held operations whose time has come, all of them at once: a burst is one call of a socket wire.
-    fn release_held(&mut self, now: LocalNs, wire: &mut dyn Wire, applier: &mut Option<&mut dyn Applier>) {
-        let (mut batch, mut heads) = (core::mem::take(&mut self.batch), core::mem::take(&mut self.heads));
+    /// Posts held operations whose time has come, all of them at once: a burst is one call of a
+    /// socket wire.
+    fn release_held(
+        &mut self,
+        now: LocalNs,
+        wire: &mut dyn Wire,
+        applier: &mut Option<&mut dyn Applier>,
+    ) {
+        let (mut batch, mut heads) =
+            (core::mem::take(&mut self.batch), core::mem::take(&mut self.heads));
         while let Some(entry) = self.held.first_entry()
             && entry.key().0 <= now
         {
@@ -382,8 +400,10 @@ impl<E: Engine> Driver<E> {
                 Ok(None)
             }
             Operation::Apply { of, from, answer, .. } => {
-                let applier = applier.as_deref_mut().ok_or(RefusalReason::Operation(OperationKind::Apply))?;
-                let (length, room) = (within(of.length, APPLY_MAX)?, within(answer.length, APPLY_MAX)?);
+                let applier =
+                    applier.as_deref_mut().ok_or(RefusalReason::Operation(OperationKind::Apply))?;
+                let (length, room) =
+                    (within(of.length, APPLY_MAX)?, within(answer.length, APPLY_MAX)?);
                 let [answered, copied] = &mut self.scratch;
                 answered.clear();
                 answered.resize(room, 0);
@@ -417,9 +437,13 @@ impl<E: Engine> Driver<E> {
                 continue;
             };
             match *answer {
-                PostOutcome::Done(value) => self.completed.push_back((token, Status::Complete, value)),
+                PostOutcome::Done(value) => {
+                    self.completed.push_back((token, Status::Complete, value))
+                }
                 PostOutcome::NoRoom => self.completed.push_back((token, Status::NoRoom, 0)),
-                PostOutcome::Refused(missing) => self.completed.push_back((token, Status::Refused(missing), 0)),
+                PostOutcome::Refused(missing) => {
+                    self.completed.push_back((token, Status::Refused(missing), 0))
+                }
                 PostOutcome::Posted => {}
             }
         }

@@ -1,16 +1,20 @@
-//! Memory that a wire did not allocate: the heap and the statics of a program, an arena that other threads fill.
+//! Memory that a wire did not allocate: the heap and the statics of a program, an arena that other
+//! threads fill.
 //!
 //! # Model
-//! Other threads, processes and disks change such memory at any time, so no reference to its bytes is ever given out: a wire copies
-//! bytes in and out, changes words, and takes digests, by the methods of [`ForeignMemory`]. Each of them may refuse, for example while the
-//! owner has lent a part of the memory to a thread. Whoever implements the trait answers for the soundness of its accesses; this crate
-//! has no address in any interface.
+//! Other threads, processes and disks change such memory at any time, so no reference to its bytes
+//! is ever given out: a wire copies bytes in and out, changes words, and takes digests, by the
+//! methods of [`ForeignMemory`]. Each of them may refuse, for example while the owner has lent a
+//! part of the memory to a thread. Whoever implements the trait answers for the soundness of its
+//! accesses; this crate has no address in any interface.
 //!
 //! # Invariants
-//! I1. A 64-bit word that lies whole within one access, at a multiple of 8, is read and written whole.
+//! I1. A 64-bit word that lies whole within one access, at a multiple of 8, is read and written
+//!     whole.
 //!
 //! # Not here
-//! How a wire names such memory ([`Wire::adopt`](super::Wire::adopt)). Memory that processes map together (`clearway-runtime`).
+//! How a wire names such memory ([`Wire::adopt`](super::Wire::adopt)). Memory that processes map
+//! together (`clearway-runtime`).
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -26,14 +30,16 @@ use crate::base::Crc32c;
 pub enum MemoryAccess {
     /// This rank's operations and those of its peers. Peers name it by the number of its region.
     Peers,
-    /// This rank's operations only. A wire has one such memory at most, [`RegionId::PROCESS`](super::RegionId::PROCESS).
+    /// This rank's operations only. A wire has one such memory at most,
+    /// [`RegionId::PROCESS`](super::RegionId::PROCESS).
     Local,
 }
 
 /// Memory that a wire did not allocate, and that others change meanwhile.
 ///
-/// All offsets count bytes from the beginning. The beginning lies at a multiple of 4096. Every method fails with
-/// [`RefusalReason::Memory`] when the bytes leave the memory or their owner does not let them be touched now; nothing is changed then.
+/// All offsets count bytes from the beginning. The beginning lies at a multiple of 4096. Every
+/// method fails with [`RefusalReason::Memory`] when the bytes leave the memory or their owner does
+/// not let them be touched now; nothing is changed then.
 pub trait ForeignMemory: Debug + Send + Sync {
     /// Returns the bytes in all; constant.
     fn length(&self) -> u64;
@@ -55,7 +61,8 @@ pub trait ForeignMemory: Debug + Send + Sync {
     /// [`RefusalReason::Memory`].
     fn write(&self, at: u64, from: &[u8]) -> Result<(), RefusalReason>;
 
-    /// Changes the 64-bit word at `at`, a multiple of 8, as one atomic step among all threads; returns its old value.
+    /// Changes the 64-bit word at `at`, a multiple of 8, as one atomic step among all threads;
+    /// returns its old value.
     ///
     /// # Errors
     /// [`RefusalReason::Memory`], also when `at` is no multiple of 8.
@@ -77,8 +84,9 @@ pub trait ForeignMemory: Debug + Send + Sync {
         Ok(crc.value())
     }
 
-    /// Returns a handle by which a system can map the same memory again, from its beginning: `std::os::fd::OwnedFd` of a file that cannot become
-    /// shorter. A wire on which peers or adapters reach memory by themselves adopts only memory that has one.
+    /// Returns a handle by which a system can map the same memory again, from its beginning:
+    /// `std::os::fd::OwnedFd` of a file that cannot become shorter. A wire on which peers or
+    /// adapters reach memory by themselves adopts only memory that has one.
     fn file(&self) -> Option<&(dyn Any + Send + Sync)> {
         None
     }
@@ -103,7 +111,10 @@ const WORD: u64 = 8;
 impl WordMemory {
     /// Creates `length` zeroed bytes, rounded up to whole words.
     pub fn new(length: usize, reach: MemoryAccess) -> Self {
-        Self { words: (0..length.div_ceil(WORD as usize)).map(|_| AtomicU64::new(0)).collect(), reach }
+        Self {
+            words: (0..length.div_ceil(WORD as usize)).map(|_| AtomicU64::new(0)).collect(),
+            reach,
+        }
     }
 
     /// Returns the word at `at`, a multiple of 8.
@@ -119,7 +130,8 @@ impl WordMemory {
         }
     }
 
-    /// Gives each word that `length` bytes from `at` on touch: the word, its first byte of them, how many, and where these stand among all.
+    /// Gives each word that `length` bytes from `at` on touch: the word, its first byte of them,
+    /// how many, and where these stand among all.
     fn each(
         &self,
         at: u64,
@@ -200,7 +212,10 @@ mod tests {
                 memory.read(0, &mut read).expect("inside");
                 let (begin, end) = (at as usize, at as usize + length);
                 assert_eq!(&read[begin..end], &bytes[..length], "{length} bytes at {at}");
-                assert!(read[..begin].iter().chain(&read[end..]).all(|byte| *byte == 0), "{length} bytes at {at}");
+                assert!(
+                    read[..begin].iter().chain(&read[end..]).all(|byte| *byte == 0),
+                    "{length} bytes at {at}"
+                );
                 assert_eq!(memory.digest(at, length as u32), Ok(crc32c(&bytes[..length])));
             }
         }
@@ -210,8 +225,16 @@ mod tests {
     fn words__what_leaves_the_memory_is_refused() {
         let memory = WordMemory::new(16, MemoryAccess::Peers);
         for (at, length) in [(9, 8), (17, 0), (u64::MAX, 1), (0, 17)] {
-            assert_eq!(memory.write(at, &[1; 32][..length]), Err(RefusalReason::Memory), "{length} at {at}");
-            assert_eq!(memory.read(at, &mut [0; 32][..length]), Err(RefusalReason::Memory), "{length} at {at}");
+            assert_eq!(
+                memory.write(at, &[1; 32][..length]),
+                Err(RefusalReason::Memory),
+                "{length} at {at}"
+            );
+            assert_eq!(
+                memory.read(at, &mut [0; 32][..length]),
+                Err(RefusalReason::Memory),
+                "{length} at {at}"
+            );
         }
         for at in [4, 16, u64::MAX] {
             assert_eq!(memory.change(at, AtomicKind::FetchAdd(1)), Err(RefusalReason::Memory));

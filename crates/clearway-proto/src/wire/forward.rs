@@ -1,9 +1,11 @@
 //! Forwards what a wire adaptor, a wire made of another one, leaves as it is.
 
-/// Implements the named methods of [`Wire`](crate::wire::Wire) by those of a field; to be called inside the implementation of that trait.
+/// Implements the named methods of [`Wire`](crate::wire::Wire) by those of a field; to be called
+/// inside the implementation of that trait.
 ///
-/// What is not named the caller implements, or leaves to the trait's own default. A default knows nothing of the field: name `memory`, `groups`
-/// and `deadline` where the adaptor changes nothing about them. `memory` stands for all methods that concern memory, `groups` for `join` and
+/// What is not named the caller implements, or leaves to the trait's own default. A default knows
+/// nothing of the field: name `memory`, `groups` and `deadline` where the adaptor changes nothing
+/// about them. `memory` stands for all methods that concern memory, `groups` for `join` and
 /// `leave`.
 ///
 /// ```

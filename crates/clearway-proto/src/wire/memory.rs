@@ -1,9 +1,11 @@
-//! A wire inside one process, on virtual time: every operation of the contract, exact, with loss on request.
+//! A wire inside one process, on virtual time: every operation of the contract, exact, with loss on
+//! request.
 //!
 //! # Model
-//! All ranks' ends live in one [`MemoryFabric`]. A posted operation waits in the outbox of its end; [`MemoryFabric::advance`] moves
-//! time forward and carries everything `latency` later to its target. A send is lost with a chance of
-//! `loss_per_million`, drawn from a seed. Each end accepts `room` messages at a time.
+//! All ranks' ends live in one [`MemoryFabric`]. A posted operation waits in the outbox of its end;
+//! [`MemoryFabric::advance`] moves time forward and carries everything `latency` later to its
+//! target. A send is lost with a chance of `loss_per_million`, drawn from a seed. Each end accepts
+//! `room` messages at a time.
 //!
 //! # Invariants
 //! I1. Same configuration, same posts, same times: same arrivals, byte for byte.
@@ -24,15 +26,18 @@ use alloc::vec::Vec;
 use self::faults::{FaultState, MessageFate};
 use super::regions::{Pages, Regions};
 use super::{
-    AdoptedMemory, Arrival, AtomicKind, Capabilities, Counters, Datagram, Delivery, Destination, Granted, Operation,
-    OperationKind, OperationSet, PathId, PostOutcome, Queue, RefusalReason, RegionId, RemoteSpan, Span, Stamp,
-    StampSource, Status, Token, Wire,
+    AdoptedMemory, Arrival, AtomicKind, Capabilities, Counters, Datagram, Delivery, Destination,
+    Granted, Operation, OperationKind, OperationSet, PathId, PostOutcome, Queue, RefusalReason,
+    RegionId, RemoteSpan, Span, Stamp, StampSource, Status, Token, Wire,
 };
-use crate::base::{Bytes, Class, GroupId, LocalNs, Nanos, RandomKey, RandomStream, Rank, SharedClock, crc32c};
+use crate::base::{
+    Bytes, Class, GroupId, LocalNs, Nanos, RandomKey, RandomStream, Rank, SharedClock, crc32c,
+};
 
 /// The longest header: as long as the UDP wire's, so that an engine that fits here fits there.
 const HEAD_MAX: usize = 128;
-/// The longest message: what is left of a 1500-byte packet after IP (20), UDP (8) and the UDP wire's header (16).
+/// The longest message: what is left of a 1500-byte packet after IP (20), UDP (8) and the UDP
+/// wire's header (16).
 const MESSAGE_MAX: usize = 1_456;
 
 /// How a [`MemoryFabric`] behaves.
@@ -73,21 +78,70 @@ impl MemoryConfig {
 /// What is under way to one end, or back to it.
 #[derive(Clone, Debug)]
 enum InFlight {
-    Message { from: Rank, path: PathId, class: Class, head: Box<[u8]>, body: Box<[u8]> },
-    Write { from: Rank, into: RemoteSpan, bytes: Box<[u8]>, immediate: Option<u64>, token: Option<Token> },
-    Read { from: Rank, source: RemoteSpan, into: Span, token: Token },
-    ReadReply { bytes: Box<[u8]>, into: Span, token: Token },
-    Atomic { from: Rank, kind: AtomicKind, at: RemoteSpan, token: Token },
-    Done { token: Token, status: Status, value: u64 },
+    Message {
+        from: Rank,
+        path: PathId,
+        class: Class,
+        head: Box<[u8]>,
+        body: Box<[u8]>,
+    },
+    Write {
+        from: Rank,
+        into: RemoteSpan,
+        bytes: Box<[u8]>,
+        immediate: Option<u64>,
+        token: Option<Token>,
+    },
+    Read {
+        from: Rank,
+        source: RemoteSpan,
+        into: Span,
+        token: Token,
+    },
+    ReadReply {
+        bytes: Box<[u8]>,
+        into: Span,
+        token: Token,
+    },
+    Atomic {
+        from: Rank,
+        kind: AtomicKind,
+        at: RemoteSpan,
+        token: Token,
+    },
+    Done {
+        token: Token,
+        status: Status,
+        value: u64,
+    },
 }
 
 /// What lies ready for one end's next poll.
 #[derive(Debug)]
 enum ReadyArrivals {
-    Message { from: Rank, path: PathId, class: Class, at: LocalNs, head: Box<[u8]>, body: Box<[u8]> },
-    Landed { from: Rank, into: Span, immediate: u64, at: LocalNs },
-    Done { token: Token, status: Status, value: u64, at: LocalNs },
-    Room { class: Class },
+    Message {
+        from: Rank,
+        path: PathId,
+        class: Class,
+        at: LocalNs,
+        head: Box<[u8]>,
+        body: Box<[u8]>,
+    },
+    Landed {
+        from: Rank,
+        into: Span,
+        immediate: u64,
+        at: LocalNs,
+    },
+    Done {
+        token: Token,
+        status: Status,
+        value: u64,
+        at: LocalNs,
+    },
+    Room {
+        class: Class,
+    },
 }
 
 /// All ends, and what is under way between them.
@@ -150,7 +204,8 @@ impl MemoryFabric {
         &mut self.wires[rank.index()]
     }
 
-    /// Takes the end of a rank out; until it is put back by [`MemoryFabric::exchange`], another one that nobody knows stands in its place.
+    /// Takes the end of a rank out; until it is put back by [`MemoryFabric::exchange`], another one
+    /// that nobody knows stands in its place.
     ///
     /// # Panics
     /// When the fabric has no such rank.
@@ -160,7 +215,8 @@ impl MemoryFabric {
         stand_in
     }
 
-    /// Exchanges the end of a rank for `wire`: an adaptor that owns the end lends it back while time moves.
+    /// Exchanges the end of a rank for `wire`: an adaptor that owns the end lends it back while
+    /// time moves.
     ///
     /// # Panics
     /// When the fabric has no such rank.
@@ -178,7 +234,8 @@ impl MemoryFabric {
         self.fault_state.restore_path(path);
     }
 
-    /// Blocks messages to groups at `rank`, as when a switch drops its membership: they arrive no more.
+    /// Blocks messages to groups at `rank`, as when a switch drops its membership: they arrive no
+    /// more.
     pub fn block_multicast(&mut self, rank: Rank) {
         self.fault_state.block_multicast(rank);
     }
@@ -188,7 +245,8 @@ impl MemoryFabric {
         self.fault_state.unblock_multicast(rank);
     }
 
-    /// Limits messages to groups to the sender's leaf of this many ranks, as where routers between leaves do not carry them.
+    /// Limits messages to groups to the sender's leaf of this many ranks, as where routers between
+    /// leaves do not carry them.
     pub fn limit_multicast_to_leaf(&mut self, leaf: u32) {
         self.fault_state.limit_multicast_to_leaf(leaf);
     }
@@ -198,7 +256,8 @@ impl MemoryFabric {
         self.now
     }
 
-    /// Returns when the next thing under way arrives; posts since the last [`MemoryFabric::advance`] included.
+    /// Returns when the next thing under way arrives; posts since the last
+    /// [`MemoryFabric::advance`] included.
     pub fn next_arrival(&mut self) -> Option<LocalNs> {
         self.collect();
         self.under_way.first_key_value().map(|((at, _), _)| *at)
@@ -251,7 +310,13 @@ impl MemoryFabric {
             if self.fault_state.is_multicast_blocked(from, member) {
                 continue;
             }
-            let copy = InFlight::Message { from, path: *path, class: *class, head: head.clone(), body: body.clone() };
+            let copy = InFlight::Message {
+                from,
+                path: *path,
+                class: *class,
+                head: head.clone(),
+                body: body.clone(),
+            };
             self.wires[from.index()].in_flight += 1;
             self.launch(member, copy);
         }
@@ -260,7 +325,9 @@ impl MemoryFabric {
     fn launch(&mut self, to: Rank, mut flight: InFlight) {
         let mut fate = MessageFate { again: None, late: 0 };
         if let InFlight::Message { from, path, .. } = &flight {
-            if self.loss.below(1_000_000) < u64::from(self.loss_per_million) || self.fault_state.is_cut(*path) {
+            if self.loss.below(1_000_000) < u64::from(self.loss_per_million)
+                || self.fault_state.is_cut(*path)
+            {
                 self.wires[from.index()].landed_one();
                 return;
             }
@@ -295,10 +362,16 @@ impl MemoryFabric {
                 });
             }
             InFlight::Write { from, into, bytes, immediate, token } => {
-                let into = Span { region: into.region, offset: into.offset, length: bytes.len() as u32 };
+                let into =
+                    Span { region: into.region, offset: into.offset, length: bytes.len() as u32 };
                 let status = match self.wires[target.index()].peer_copies_in(into, &bytes) {
                     Ok(()) => {
-                        let landed = immediate.map(|immediate| ReadyArrivals::Landed { from, into, immediate, at });
+                        let landed = immediate.map(|immediate| ReadyArrivals::Landed {
+                            from,
+                            into,
+                            immediate,
+                            at,
+                        });
                         self.wires[target.index()].ready.extend(landed);
                         Status::Complete
                     }
@@ -307,7 +380,8 @@ impl MemoryFabric {
                 self.answer(from, token, status, 0);
             }
             InFlight::Read { from, source, into, token } => {
-                let source = Span { region: source.region, offset: source.offset, length: into.length };
+                let source =
+                    Span { region: source.region, offset: source.offset, length: into.length };
                 match self.wires[target.index()].peer_takes(source) {
                     Ok(bytes) => self.launch(from, InFlight::ReadReply { bytes, into, token }),
                     Err(missing) => self.answer(from, Some(token), Status::Refused(missing), 0),
@@ -315,7 +389,10 @@ impl MemoryFabric {
             }
             InFlight::ReadReply { bytes, into, token } => {
                 let wire = &mut self.wires[target.index()];
-                let status = wire.memory.copy_in(into, &bytes).map_or_else(Status::Refused, |()| Status::Complete);
+                let status = wire
+                    .memory
+                    .copy_in(into, &bytes)
+                    .map_or_else(Status::Refused, |()| Status::Complete);
                 wire.ready.push_back(ReadyArrivals::Done { token, status, value: 0, at });
             }
             InFlight::Atomic { from, kind, at: word, token } => {
@@ -325,7 +402,12 @@ impl MemoryFabric {
                 }
             }
             InFlight::Done { token, status, value } => {
-                self.wires[target.index()].ready.push_back(ReadyArrivals::Done { token, status, value, at });
+                self.wires[target.index()].ready.push_back(ReadyArrivals::Done {
+                    token,
+                    status,
+                    value,
+                    at,
+                });
             }
         }
     }
@@ -339,7 +421,8 @@ impl MemoryFabric {
 
 impl MemoryWire {
     fn new(rank: Rank, config: &MemoryConfig) -> Self {
-        let delivery = if config.loss_per_million == 0 { Delivery::Reliable } else { Delivery::Lossy };
+        let delivery =
+            if config.loss_per_million == 0 { Delivery::Reliable } else { Delivery::Lossy };
         let operations = OperationSet::from_kinds(&[
             OperationKind::Send,
             OperationKind::Multicast,
@@ -401,7 +484,11 @@ impl MemoryWire {
 
     /// Copies bytes in for a peer.
     fn peer_copies_in(&mut self, into: Span, bytes: &[u8]) -> Result<(), RefusalReason> {
-        if self.memory.holds(into) { self.memory.copy_in(into, bytes) } else { Err(RefusalReason::Memory) }
+        if self.memory.holds(into) {
+            self.memory.copy_in(into, bytes)
+        } else {
+            Err(RefusalReason::Memory)
+        }
     }
 
     /// Returns a copy of bytes for a peer.
@@ -415,12 +502,17 @@ impl MemoryWire {
     }
 
     fn check(&self, operation: &Operation, heads: &[u8]) -> Result<(), RefusalReason> {
-        if !self.capabilities.operations.has(operation.kind()) && operation.kind() != OperationKind::Abandon {
+        if !self.capabilities.operations.has(operation.kind())
+            && operation.kind() != OperationKind::Abandon
+        {
             return Err(RefusalReason::Operation(operation.kind()));
         }
-        let known = |rank: Rank| if rank.0 < self.ranks { Ok(()) } else { Err(RefusalReason::Rank) };
+        let known =
+            |rank: Rank| if rank.0 < self.ranks { Ok(()) } else { Err(RefusalReason::Rank) };
         let paths = self.capabilities.paths.len();
-        let route = |path: PathId| if usize::from(path.0) < paths { Ok(()) } else { Err(RefusalReason::Path) };
+        let route = |path: PathId| {
+            if usize::from(path.0) < paths { Ok(()) } else { Err(RefusalReason::Path) }
+        };
         match *operation {
             Operation::Send { to, path, head, body, .. } => {
                 route(path)?;
@@ -475,7 +567,8 @@ impl MemoryWire {
                 self.counters.sent += 1;
                 let head = head.bytes_in(heads).unwrap_or_default().into();
                 let body = self.take(body)?;
-                self.outbox.push((to, InFlight::Message { from: self.rank, path, class, head, body }));
+                self.outbox
+                    .push((to, InFlight::Message { from: self.rank, path, class, head, body }));
                 Ok(PostOutcome::Done(0))
             }
             Operation::Write { to, from, into, immediate, token, .. } => {
@@ -490,13 +583,18 @@ impl MemoryWire {
                 Ok(PostOutcome::Posted)
             }
             Operation::Atomic { to, kind, at, token, .. } => {
-                self.outbox.push((Destination::One(to), InFlight::Atomic { from: self.rank, kind, at, token }));
+                self.outbox.push((
+                    Destination::One(to),
+                    InFlight::Atomic { from: self.rank, kind, at, token },
+                ));
                 Ok(PostOutcome::Posted)
             }
             Operation::Copy { from, into } => {
                 self.memory.copy(&self.receive, from, into).map(|()| PostOutcome::Done(0))
             }
-            Operation::Digest { of, .. } => self.digest(of).map(|digest| PostOutcome::Done(u64::from(digest))),
+            Operation::Digest { of, .. } => {
+                self.digest(of).map(|digest| PostOutcome::Done(u64::from(digest)))
+            }
             Operation::File { .. } => Err(RefusalReason::Operation(OperationKind::File)),
             // Here every operation ends one latency later, whatever its peer does.
             Operation::Abandon { .. } => Ok(PostOutcome::Done(0)),
@@ -577,7 +675,8 @@ impl Wire for MemoryWire {
                 ReadyArrivals::Message { from, path, class, at, head, body } => {
                     let offset = self.receive.len() as u64;
                     self.receive.extend_from_slice(&body);
-                    let body = Span { region: RegionId::RECEIVE, offset, length: body.len() as u32 };
+                    let body =
+                        Span { region: RegionId::RECEIVE, offset, length: body.len() as u32 };
                     self.counters.received += 1;
                     let class = Some(class);
                     sink(Arrival::Datagram(Datagram {
@@ -593,8 +692,12 @@ impl Wire for MemoryWire {
                 ReadyArrivals::Landed { from, into, immediate, at } => {
                     sink(Arrival::Landed { from, into, immediate, at: Stamp::Taken(at) })
                 }
-                ReadyArrivals::Done { token, status, value, at } => sink(Arrival::Done { token, status, value, at }),
-                ReadyArrivals::Room { class } => sink(Arrival::Room { queue: Queue::Path { path: PathId(0), class } }),
+                ReadyArrivals::Done { token, status, value, at } => {
+                    sink(Arrival::Done { token, status, value, at })
+                }
+                ReadyArrivals::Room { class } => {
+                    sink(Arrival::Room { queue: Queue::Path { path: PathId(0), class } })
+                }
             }
         }
         count

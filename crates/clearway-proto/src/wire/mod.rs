@@ -1,10 +1,11 @@
-//! The contract between engines and wires: what an engine may ask, what a wire must answer, and when.
+//! The contract between engines and wires: what an engine may ask, what a wire must answer, and
+//! when.
 //!
 //! # Model
-//! An *engine* decides; a *wire* carries. A *driver* stands between them and turns one into calls on the other.
-//! One step of an engine is one call of [`Engine::input`]: something happened, at a time, and the engine writes
-//! what to do about it into an [`Out`]. The step is a value: it can be batched, logged, replayed or refused,
-//! and nothing of it is half done when the call returns.
+//! An *engine* decides; a *wire* carries. A *driver* stands between them and turns one into calls
+//! on the other. One step of an engine is one call of [`Engine::input`]: something happened, at a
+//! time, and the engine writes what to do about it into an [`Out`]. The step is a value: it can be
+//! batched, logged, replayed or refused, and nothing of it is half done when the call returns.
 //!
 //! ```text
 //!    wire ---poll----> Arrival --\                       /--> Operation --post--> wire
@@ -13,26 +14,33 @@
 //! ```
 //!
 //! # Calling protocol
-//! - After *every* input the driver reads [`Engine::deadline`] again, and gives `Tick` when it is due, never earlier.
+//! - After *every* input the driver reads [`Engine::deadline`] again, and gives `Tick` when it is
+//!   due, never earlier.
 //! - `now` never decreases between inputs of one engine. It may jump.
-//! - [`More::Yes`] asks for another `Tick` at the same instant, so that one call does a bounded amount of work.
-//! - Operations apply in the order written. An operation with `not_before` in the future leaves that order and waits.
-//! - A token completes exactly once for each time it is issued: at once, by a later [`Arrival::Done`], or as refused.
-//!   [`Status::NoRoom`] means that the operation did not start; it may be issued again after [`Arrival::Room`].
-//! - The body of an arrived datagram lies in the region [`RegionId::RECEIVE`] and stays there until the next poll.
-//!   An engine that wants to keep it copies it (`Operation::Copy`) in the same step.
+//! - [`More::Yes`] asks for another `Tick` at the same instant, so that one call does a bounded
+//!   amount of work.
+//! - Operations apply in the order written. An operation with `not_before` in the future leaves
+//!   that order and waits.
+//! - A token completes exactly once for each time it is issued: at once, by a later
+//!   [`Arrival::Done`], or as refused. [`Status::NoRoom`] means that the operation did not start;
+//!   it may be issued again after [`Arrival::Room`].
+//! - The body of an arrived datagram lies in the region [`RegionId::RECEIVE`] and stays there until
+//!   the next poll. An engine that wants to keep it copies it (`Operation::Copy`) in the same step.
 //!
 //! # Source
-//! An effect buffer, not poll functions or callbacks: a step costs 15 ns instead of 5 (measured on a probe of this
-//! interface) and can be recorded, compared and refused. Documenting the calling protocol call by call is quinn's habit.
+//! An effect buffer, not poll functions or callbacks: a step costs 15 ns instead of 5 (measured on
+//! a probe of this interface) and can be recorded, compared and refused. Documenting the calling
+//! protocol call by call is quinn's habit.
 //!
 //! # Invariants
 //! I1. Bulk bytes never pass through an engine: a [`Span`] names them.
-//! I2. A wire refuses by name what it cannot do ([`RefusalReason`]), and what goes wrong ends by name ([`Fault`]); nothing above a wire asks which
+//! I2. A wire refuses by name what it cannot do ([`RefusalReason`]), and what goes wrong ends by
+//!     name ([`Fault`]); nothing above a wire asks which
 //!     wire it is.
 //!
 //! # Not here
-//! Sockets (`clearway-runtime`); reliability over a lossy wire (an engine); which rank runs where (launch).
+//! Sockets (`clearway-runtime`); reliability over a lossy wire (an engine); which rank runs where
+//! (launch).
 
 mod capabilities;
 pub mod conformance;
@@ -52,8 +60,8 @@ pub use foreign_memory::{AdoptedMemory, ForeignMemory, MemoryAccess};
 pub use forward::forward_wire;
 pub use mux::{EngineMux, MuxCommand, MuxEvent};
 pub use operation::{
-    APPLY_MAX, AtomicKind, Destination, FileId, FileKind, HeadRef, Operation, OperationKind, PathId, RegionId,
-    RemoteSpan, SHOW_MAX, Span, Token,
+    APPLY_MAX, AtomicKind, Destination, FileId, FileKind, HeadRef, Operation, OperationKind,
+    PathId, RegionId, RemoteSpan, SHOW_MAX, Span, Token,
 };
 pub use out::{Effect, Out, TimedOperation};
 
@@ -65,10 +73,12 @@ use crate::base::{BitsPerSec, Bytes, Class, GroupId, LocalNs, Rank, crc32c};
 
 /// A protocol as a state machine without I/O.
 ///
-/// All allocation happens in the constructor; no statics; the same inputs give the same effects on every machine.
+/// All allocation happens in the constructor; no statics; the same inputs give the same effects on
+/// every machine.
 ///
 /// # Example
-/// An engine that sends a greeting to the next rank when it boots, and reports each greeting that it gets:
+/// An engine that sends a greeting to the next rank when it boots, and reports each greeting that
+/// it gets:
 /// ```
 /// use clearway_proto::base::{Class, LocalNs, Rank};
 /// use clearway_proto::wire::memory::{MemoryConfig, MemoryFabric};
@@ -114,9 +124,15 @@ pub trait Engine {
     /// Takes one input at `now` and writes what to do into `out`.
     ///
     /// An engine that finds [`Out::room`] at zero stops and returns [`More::Yes`].
-    fn input(&mut self, now: LocalNs, input: Input<'_, Self::Command>, out: &mut Out<Self::Event>) -> More;
+    fn input(
+        &mut self,
+        now: LocalNs,
+        input: Input<'_, Self::Command>,
+        out: &mut Out<Self::Event>,
+    ) -> More;
 
-    /// Returns the next instant at which this engine wants a `Tick`, if nothing else happens before. O(1).
+    /// Returns the next instant at which this engine wants a `Tick`, if nothing else happens
+    /// before. O(1).
     fn deadline(&self) -> Option<LocalNs>;
 }
 
@@ -169,7 +185,8 @@ pub enum Arrival<'a> {
         token: Token,
         /// How it ended.
         status: Status,
-        /// The old value of an atomic, a digest, the bytes that a file operation moved, or the length of an answer; zero otherwise.
+        /// The old value of an atomic, a digest, the bytes that a file operation moved, or the
+        /// length of an answer; zero otherwise.
         value: u64,
         /// When it ended.
         at: LocalNs,
@@ -224,13 +241,14 @@ impl Queue {
 pub enum Stamp {
     /// The network, the kernel or the wire took the time.
     Taken(LocalNs),
-    /// Nobody did; this reads the clock. For wires that could do no better than read it for each arrival, wanted or not.
+    /// Nobody did; this reads the clock. For wires that could do no better than read it for each
+    /// arrival, wanted or not.
     Reading(fn() -> LocalNs),
 }
 
 impl Stamp {
-    /// Returns the instant. Whoever wants it asks once and before doing anything else: a stamp that nobody took is the time of
-    /// asking. Cost: none, or that of reading a clock.
+    /// Returns the instant. Whoever wants it asks once and before doing anything else: a stamp that
+    /// nobody took is the time of asking. Cost: none, or that of reading a clock.
     #[inline]
     pub fn instant(self) -> LocalNs {
         match self {
@@ -267,7 +285,8 @@ pub enum Status {
     Complete,
     /// Not started: its queue is full. May be issued again after [`Arrival::Room`].
     NoRoom,
-    /// Not started: this wire lacks the operation, or the operation names something that does not exist.
+    /// Not started: this wire lacks the operation, or the operation names something that does not
+    /// exist.
     Refused(RefusalReason),
     /// Given up: the peer or the path is gone. It may have been carried out.
     Flushed,
@@ -317,7 +336,8 @@ pub enum RefusalReason {
     Path,
     /// The span leaves its region, or the region does not exist.
     Memory,
-    /// The message is longer than [`Capabilities::head_max`], [`Capabilities::body_max`] or [`Capabilities::message_max`] allow.
+    /// The message is longer than [`Capabilities::head_max`], [`Capabilities::body_max`] or
+    /// [`Capabilities::message_max`] allow.
     Length,
 }
 
@@ -329,7 +349,9 @@ impl fmt::Display for RefusalReason {
             Self::Group => f.write_str("no such multicast group"),
             Self::Path => f.write_str("no such path"),
             Self::Memory => f.write_str("the span is outside registered memory"),
-            Self::Length => f.write_str("the message is longer than this wire carries in one piece"),
+            Self::Length => {
+                f.write_str("the message is longer than this wire carries in one piece")
+            }
         }
     }
 }
@@ -354,15 +376,18 @@ pub struct Counters {
     pub sent: u64,
     /// Messages given to the engine.
     pub received: u64,
-    /// Messages that this node received and had to drop before anyone read them (full socket buffer).
+    /// Messages that this node received and had to drop before anyone read them (full socket
+    /// buffer).
     pub receive_overflow: u64,
-    /// Messages that this node's own transmit queue dropped after accepting them, as far as the system tells.
+    /// Messages that this node's own transmit queue dropped after accepting them, as far as the
+    /// system tells.
     pub transmit_dropped: u64,
     /// Operations answered `NoRoom`.
     pub no_room: u64,
     /// Datagrams that were not of this job or not well formed.
     pub strangers: u64,
-    /// System calls that failed in a way no other counter names (a peer's port unreachable, for example).
+    /// System calls that failed in a way no other counter names (a peer's port unreachable, for
+    /// example).
     pub errors: u64,
 }
 
@@ -433,12 +458,14 @@ pub trait Wire {
     /// [`RefusalReason::Memory`] when the wire has no more room for regions.
     fn register(&mut self, length: Bytes) -> Result<RegionId, RefusalReason>;
 
-    /// Makes memory of others a region, which operations can name as those that [`Wire::register`] gives: the next number, or
-    /// [`RegionId::PROCESS`] for memory that only this rank may name ([`Capabilities::any_local`]). The wire touches it by the methods
-    /// of [`ForeignMemory`] until it is dropped; a wire on which peers reach memory by themselves maps its file.
+    /// Makes memory of others a region, which operations can name as those that [`Wire::register`]
+    /// gives: the next number, or [`RegionId::PROCESS`] for memory that only this rank may name
+    /// ([`Capabilities::any_local`]). The wire touches it by the methods of [`ForeignMemory`] until
+    /// it is dropped; a wire on which peers reach memory by themselves maps its file.
     ///
     /// # Errors
-    /// [`RefusalReason::Memory`] when the wire has no more room for regions, or cannot reach this memory.
+    /// [`RefusalReason::Memory`] when the wire has no more room for regions, or cannot reach this
+    /// memory.
     fn adopt(&mut self, _memory: AdoptedMemory) -> Result<RegionId, RefusalReason> {
         Err(RefusalReason::Memory)
     }
@@ -473,7 +500,8 @@ pub trait Wire {
         Ok(())
     }
 
-    /// Returns the bytes of a region; for [`RegionId::RECEIVE`] those of the last poll. `None` for adopted memory.
+    /// Returns the bytes of a region; for [`RegionId::RECEIVE`] those of the last poll. `None` for
+    /// adopted memory.
     fn region(&self, region: RegionId) -> Option<&[u8]>;
 
     /// Returns the bytes of a registered region, to be filled by the application.
@@ -482,18 +510,22 @@ pub trait Wire {
     /// Receives what is sent to `group` from now on.
     ///
     /// # Errors
-    /// [`RefusalReason::Operation`] without multicast, [`RefusalReason::Group`] when the network refuses the group.
+    /// [`RefusalReason::Operation`] without multicast, [`RefusalReason::Group`] when the network
+    /// refuses the group.
     fn join(&mut self, group: GroupId) -> Result<(), RefusalReason>;
 
-    /// Receives what is sent to `group` no more, and gives the group's place in the network's tables back.
+    /// Receives what is sent to `group` no more, and gives the group's place in the network's
+    /// tables back.
     ///
     /// # Errors
-    /// [`RefusalReason::Operation`] without multicast, [`RefusalReason::Group`] when this end has not joined it.
+    /// [`RefusalReason::Operation`] without multicast, [`RefusalReason::Group`] when this end has
+    /// not joined it.
     fn leave(&mut self, _group: GroupId) -> Result<(), RefusalReason> {
         Err(RefusalReason::Operation(OperationKind::Multicast))
     }
 
-    /// Starts `operations` in order and pushes one answer for each onto `answers`. `heads` holds their headers.
+    /// Starts `operations` in order and pushes one answer for each onto `answers`. `heads` holds
+    /// their headers.
     ///
     /// Never blocks. Cost: on a socket wire one system call for a run of sends, not one for each.
     fn post(&mut self, operations: &[Operation], heads: &[u8], answers: &mut Vec<PostOutcome>);
@@ -504,12 +536,14 @@ pub trait Wire {
     /// Returns what was lost or refused on this side.
     fn counters(&self) -> Counters;
 
-    /// Returns when this wire wants a poll though nothing arrived: a wire made of another one has timers of its own. O(1).
+    /// Returns when this wire wants a poll though nothing arrived: a wire made of another one has
+    /// timers of its own. O(1).
     fn deadline(&self) -> Option<LocalNs> {
         None
     }
 
-    /// Computes the CRC-32C of the bytes in `of`: what [`Operation::Digest`] answers. Reads them once.
+    /// Computes the CRC-32C of the bytes in `of`: what [`Operation::Digest`] answers. Reads them
+    /// once.
     ///
     /// # Errors
     /// [`RefusalReason::Memory`] when the span leaves its region.
@@ -518,7 +552,8 @@ pub trait Wire {
     }
 }
 
-/// Returns the bytes of `span` in its `region`; none at all for an empty span, whatever region it names.
+/// Returns the bytes of `span` in its `region`; none at all for an empty span, whatever region it
+/// names.
 ///
 /// # Errors
 /// [`RefusalReason::Memory`] when the span leaves the region, or there is none.

@@ -1,9 +1,11 @@
-//! One engine, and beside it any number of another kind, over one wire: each gets what arrives, and keeps what is its own.
+//! One engine, and beside it any number of another kind, over one wire: each gets what arrives, and
+//! keeps what is its own.
 //!
 //! # Model
-//! A datagram is given to all engines: frames say whose they are, and an engine drops what is not its own as it drops what is damaged. A token
-//! comes back to the engine that issued it, because the engine's number is in its upper bits while the wire has it. The others are numbered from zero, in the
-//! order in which they were added, and stay.
+//! A datagram is given to all engines: frames say whose they are, and an engine drops what is not
+//! its own as it drops what is damaged. A token comes back to the engine that issued it, because
+//! the engine's number is in its upper bits while the wire has it. The others are numbered from
+//! zero, in the order in which they were added, and stay.
 //!
 //! # Invariants
 //! I1. No engine sees the end of another's operation.
@@ -148,13 +150,20 @@ impl<A: Engine, B: Engine> EngineMux<A, B> {
         self.first = (first + 1) % count;
     }
 
-    fn arrival(&mut self, now: LocalNs, arrival: Arrival<'_>, out: &mut Out<MuxEvent<A::Event, B::Event>>) {
+    fn arrival(
+        &mut self,
+        now: LocalNs,
+        arrival: Arrival<'_>,
+        out: &mut Out<MuxEvent<A::Event, B::Event>>,
+    ) {
         let own = |token: Token| Token(token.0 & ((1 << TOKEN_BITS) - 1));
         let of_one = match arrival {
             Arrival::Done { token, status, value, at } => {
                 Some((token, Arrival::Done { token: own(token), status, value, at }))
             }
-            Arrival::Shown { token, bytes } => Some((token, Arrival::Shown { token: own(token), bytes })),
+            Arrival::Shown { token, bytes } => {
+                Some((token, Arrival::Shown { token: own(token), bytes }))
+            }
             _ => None,
         };
         if let Some((token, arrival)) = of_one {
@@ -165,7 +174,8 @@ impl<A: Engine, B: Engine> EngineMux<A, B> {
             return;
         }
         self.one.give(0, now, Input::Arrival(arrival), out, MuxEvent::One);
-        (0..self.others.len()).for_each(|number| self.give_other(number, now, Input::Arrival(arrival), out));
+        (0..self.others.len())
+            .for_each(|number| self.give_other(number, now, Input::Arrival(arrival), out));
     }
 }
 
@@ -173,7 +183,12 @@ impl<A: Engine, B: Engine> Engine for EngineMux<A, B> {
     type Command = MuxCommand<A::Command, B>;
     type Event = MuxEvent<A::Event, B::Event>;
 
-    fn input(&mut self, now: LocalNs, input: Input<'_, Self::Command>, out: &mut Out<Self::Event>) -> More {
+    fn input(
+        &mut self,
+        now: LocalNs,
+        input: Input<'_, Self::Command>,
+        out: &mut Out<Self::Event>,
+    ) -> More {
         match input {
             Input::Boot { incarnation } => {
                 self.incarnation = incarnation;
@@ -196,7 +211,8 @@ impl<A: Engine, B: Engine> Engine for EngineMux<A, B> {
             }
         }
         let wants_more = self.one.wants_more || self.others.iter().any(|other| other.wants_more);
-        // An engine that was not ticked for want of room is due still, and the driver looks at the deadline.
+        // An engine that was not ticked for want of room is due still, and the driver looks at the
+        // deadline.
         if wants_more { More::Yes } else { More::No }
     }
 
@@ -234,9 +250,18 @@ mod tests {
             match input {
                 Input::Command(due) => self.due = Some(due),
                 Input::Tick => {
-                    assert!(self.due.take().is_some_and(|due| due <= now), "a tick that nobody asked for");
+                    assert!(
+                        self.due.take().is_some_and(|due| due <= now),
+                        "a tick that nobody asked for"
+                    );
                     let token = Some(Token(7));
-                    out.send(Destination::One(Rank(1)), Class::Bulk, &[self.letter], Span::EMPTY, token);
+                    out.send(
+                        Destination::One(Rank(1)),
+                        Class::Bulk,
+                        &[self.letter],
+                        Span::EMPTY,
+                        token,
+                    );
                 }
                 Input::Arrival(Arrival::Datagram(datagram)) if datagram.head == [self.letter] => {
                     out.notify(self.letter)
@@ -261,8 +286,11 @@ mod tests {
             driver.command(LocalNs(0), MuxCommand::Add(Letter::new(b'c')));
             driver
         });
-        let asks =
-            [MuxCommand::Of(1, LocalNs(1_000)), MuxCommand::One(LocalNs(2_000)), MuxCommand::Of(1, LocalNs(3_000))];
+        let asks = [
+            MuxCommand::Of(1, LocalNs(1_000)),
+            MuxCommand::One(LocalNs(2_000)),
+            MuxCommand::Of(1, LocalNs(3_000)),
+        ];
         for (ask, due) in asks.into_iter().zip([1_000, 2_000, 3_000]) {
             drivers[0].command(fabric.now(), ask);
             fabric.advance(LocalNs(due));
@@ -284,7 +312,10 @@ mod tests {
         let mut mux = EngineMux::new(due(b'a'));
         let mut out = Out::with_limit(8);
         for letter in *b"bc" {
-            assert_eq!(mux.input(LocalNs(0), Input::Command(MuxCommand::Add(due(letter))), &mut out), More::No);
+            assert_eq!(
+                mux.input(LocalNs(0), Input::Command(MuxCommand::Add(due(letter))), &mut out),
+                More::No
+            );
         }
         let mut sent = Vec::new();
         for _ in 0..3 {

@@ -1,7 +1,8 @@
 //! What an engine can ask of a wire, and the names it uses for memory, peers and paths.
 //!
 //! # Invariants
-//! I1. A span is data: it proves nothing about memory. Wires check every span before they touch a byte.
+//! I1. A span is data: it proves nothing about memory. Wires check every span before they touch a
+//!     byte.
 
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -23,7 +24,8 @@ pub struct RegionId(pub u16);
 impl RegionId {
     /// Where bodies of arrived datagrams lie until the next poll. Read-only, never registered.
     pub const RECEIVE: Self = Self(u16::MAX);
-    /// All memory of this process, where the wire adopted it: offsets are addresses. Only this rank's operations can name it.
+    /// All memory of this process, where the wire adopted it: offsets are addresses. Only this
+    /// rank's operations can name it.
     pub const PROCESS: Self = Self(u16::MAX - 1);
 }
 
@@ -119,9 +121,9 @@ impl AtomicKind {
         match self {
             Self::FetchAdd(n) => word.fetch_add(n, Ordering::SeqCst),
             Self::Swap(n) => word.swap(n, Ordering::SeqCst),
-            Self::CompareSwap { expected, desired } => {
-                word.compare_exchange(expected, desired, Ordering::SeqCst, Ordering::SeqCst).unwrap_or_else(|old| old)
-            }
+            Self::CompareSwap { expected, desired } => word
+                .compare_exchange(expected, desired, Ordering::SeqCst, Ordering::SeqCst)
+                .unwrap_or_else(|old| old),
         }
     }
 }
@@ -137,15 +139,18 @@ pub enum FileKind {
     Sync,
 }
 
-/// Bytes that an engine can store or be shown at a time: a record with the longest name of a file or target of a link, and its header.
+/// Bytes that an engine can store or be shown at a time: a record with the longest name of a file
+/// or target of a link, and its header.
 pub const SHOW_MAX: usize = 8 << 10;
 
-/// Bytes that an application can be given at a time, and that it can answer: the longest message of a reliable wire among few ranks.
+/// Bytes that an application can be given at a time, and that it can answer: the longest message of
+/// a reliable wire among few ranks.
 pub const APPLY_MAX: usize = 64 << 10;
 
 /// One thing a wire can be asked to do.
 ///
-/// A `token` of `None` wants no completion; such a send that finds no room is lost like on the network, and counted.
+/// A `token` of `None` wants no completion; such a send that finds no room is lost like on the
+/// network, and counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Operation {
@@ -176,7 +181,8 @@ pub enum Operation {
         from: Span,
         /// Where to.
         into: RemoteSpan,
-        /// The word of the `Landed` that the peer gets when all bytes are there; `None` tells the peer nothing.
+        /// The word of the `Landed` that the peer gets when all bytes are there; `None` tells the
+        /// peer nothing.
         immediate: Option<u64>,
         /// Completes when the bytes are in the peer's memory.
         token: Option<Token>,
@@ -211,29 +217,32 @@ pub enum Operation {
         /// Completes with the old value.
         token: Token,
     },
-    /// Copies within this rank's memory, at once. Both spans have the same length and do not overlap.
+    /// Copies within this rank's memory, at once. Both spans have the same length and do not
+    /// overlap.
     Copy {
         /// What; may lie in [`RegionId::RECEIVE`].
         from: Span,
         /// Where to.
         into: Span,
     },
-    /// Computes the CRC-32C of bytes in this rank's memory as they are now, operations before it included.
+    /// Computes the CRC-32C of bytes in this rank's memory as they are now, operations before it
+    /// included.
     Digest {
         /// Which bytes; may lie in [`RegionId::RECEIVE`].
         of: Span,
         /// Completes with the digest, at once.
         token: Token,
     },
-    /// Gives up a peer that the job continues without. Operations for it that were posted or that the driver holds end as
-    /// [`Status::Flushed`](super::Status::Flushed) in bounded time, and hold no place that operations for others need. Messages
-    /// already sent to the peer may still arrive there. Every wire accepts it.
+    /// Gives up a peer that the job continues without. Operations for it that were posted or that
+    /// the driver holds end as [`Status::Flushed`](super::Status::Flushed) in bounded time, and
+    /// hold no place that operations for others need. Messages already sent to the peer may still
+    /// arrive there. Every wire accepts it.
     Abandon {
         /// The peer.
         peer: Rank,
     },
-    /// Copies bytes within this rank's memory, at once, if their CRC-32C is as expected; other bytes are not copied. Both spans have the same
-    /// length. The driver does it.
+    /// Copies bytes within this rank's memory, at once, if their CRC-32C is as expected; other
+    /// bytes are not copied. Both spans have the same length. The driver does it.
     CopyChecked {
         /// What; may lie in [`RegionId::RECEIVE`].
         from: Span,
@@ -244,7 +253,8 @@ pub enum Operation {
         /// Completes with the digest of the bytes that are there.
         token: Token,
     },
-    /// Copies bytes that the engine wrote into this rank's memory, at once. The driver does it, in order with the other operations.
+    /// Copies bytes that the engine wrote into this rank's memory, at once. The driver does it, in
+    /// order with the other operations.
     Store {
         /// What [`Out::bytes`](super::Out::bytes) gave.
         bytes: HeadRef,
@@ -255,11 +265,12 @@ pub enum Operation {
     Show {
         /// Which bytes, at most [`SHOW_MAX`]; may lie in [`RegionId::RECEIVE`].
         of: Span,
-        /// Comes back in [`Arrival::Shown`](super::Arrival::Shown), first in the next round, or as refused.
+        /// Comes back in [`Arrival::Shown`](super::Arrival::Shown), first in the next round, or as
+        /// refused.
         token: Token,
     },
-    /// Gives bytes of this rank's memory to the application's [`Applier`](super::Applier), and stores what it answers. The driver does it,
-    /// while received bytes are valid.
+    /// Gives bytes of this rank's memory to the application's [`Applier`](super::Applier), and
+    /// stores what it answers. The driver does it, while received bytes are valid.
     Apply {
         /// The records, at most [`APPLY_MAX`] bytes; may lie in [`RegionId::RECEIVE`].
         of: Span,
@@ -267,7 +278,8 @@ pub enum Operation {
         from: Rank,
         /// Room for the answer, at most [`APPLY_MAX`] bytes.
         answer: Span,
-        /// Completes at once, with the bytes of the answer, or with the fault that the applier names.
+        /// Completes at once, with the bytes of the answer, or with the fault that the applier
+        /// names.
         token: Token,
     },
     /// Reads, writes or syncs a file.

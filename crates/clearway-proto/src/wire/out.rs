@@ -2,7 +2,8 @@
 //!
 //! # Invariants
 //! I1. Effects leave in the order they were written.
-//! I2. Cleared, never freed: after the first steps a step allocates nothing while engines respect [`Out::room`].
+//! I2. Cleared, never freed: after the first steps a step allocates nothing while engines respect
+//!     [`Out::room`].
 
 use alloc::vec::Vec;
 
@@ -47,7 +48,8 @@ impl<E> Out<E> {
         Self { effects: Vec::new(), heads: Vec::new(), limit }
     }
 
-    /// Returns how many effects this step may still write. At zero an engine stops and asks for more.
+    /// Returns how many effects this step may still write. At zero an engine stops and asks for
+    /// more.
     pub fn room(&self) -> usize {
         self.limit.saturating_sub(self.effects.len())
     }
@@ -57,8 +59,8 @@ impl<E> Out<E> {
         self.limit = limit;
     }
 
-    /// Keeps a copy of `bytes` as the header of an operation that follows. At most 65,535 bytes are kept; wires
-    /// refuse far shorter headers than that.
+    /// Keeps a copy of `bytes` as the header of an operation that follows. At most 65,535 bytes are
+    /// kept; wires refuse far shorter headers than that.
     pub fn head(&mut self, bytes: &[u8]) -> HeadRef {
         let bytes = &bytes[..bytes.len().min(usize::from(u16::MAX))];
         let start = self.heads.len() as u32;
@@ -66,7 +68,8 @@ impl<E> Out<E> {
         HeadRef { start, length: bytes.len() as u16 }
     }
 
-    /// Keeps a copy of `bytes` for an [`Operation::Store`] that follows. At most [`SHOW_MAX`](super::SHOW_MAX) bytes are kept.
+    /// Keeps a copy of `bytes` for an [`Operation::Store`] that follows. At most
+    /// [`SHOW_MAX`](super::SHOW_MAX) bytes are kept.
     pub fn bytes(&mut self, bytes: &[u8]) -> HeadRef {
         self.head(&bytes[..bytes.len().min(super::SHOW_MAX)])
     }
@@ -78,11 +81,19 @@ impl<E> Out<E> {
 
     /// Asks for `operation` at `not_before`.
     pub fn operate_at(&mut self, not_before: LocalNs, operation: Operation) {
-        self.effects.push(Effect::Operate(TimedOperation { operation, not_before: Some(not_before) }));
+        self.effects
+            .push(Effect::Operate(TimedOperation { operation, not_before: Some(not_before) }));
     }
 
     /// Asks for a message with header `head` on the first path: the usual case of [`Out::operate`].
-    pub fn send(&mut self, to: Destination, class: Class, head: &[u8], body: Span, token: Option<Token>) {
+    pub fn send(
+        &mut self,
+        to: Destination,
+        class: Class,
+        head: &[u8],
+        body: Span,
+        token: Option<Token>,
+    ) {
         let head = self.head(head);
         self.operate(Operation::Send { to, path: PathId(0), class, head, body, token });
     }

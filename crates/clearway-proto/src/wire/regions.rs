@@ -1,9 +1,10 @@
-//! The memory that operations on a wire can name: registered regions, adopted memory and the bytes that arrived last, with every check
-//! before a byte of them is touched.
+//! The memory that operations on a wire can name: registered regions, adopted memory and the bytes
+//! that arrived last, with every check before a byte of them is touched.
 //!
 //! # Model
-//! A registered region lies in an `R` of the wire's choice: pages of this process, or a segment that peers map. Adopted memory is reached
-//! by the methods of [`ForeignMemory`] alone. Numbers of regions count up in the order in which they were added, whichever kind they are.
+//! A registered region lies in an `R` of the wire's choice: pages of this process, or a segment
+//! that peers map. Adopted memory is reached by the methods of [`ForeignMemory`] alone. Numbers of
+//! regions count up in the order in which they were added, whichever kind they are.
 //!
 //! # Invariants
 //! I1. A span that leaves its region is refused, never shortened.
@@ -14,7 +15,9 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::foreign_memory::PIECE;
-use super::{AtomicKind, ForeignMemory, MemoryAccess, RefusalReason, RegionId, RemoteSpan, Span, bytes_of};
+use super::{
+    AtomicKind, ForeignMemory, MemoryAccess, RefusalReason, RegionId, RemoteSpan, Span, bytes_of,
+};
 use crate::base::Bytes;
 
 /// Regions one wire can have: adaptors keep sets of regions as bits of a `u64`.
@@ -29,19 +32,23 @@ pub struct Pages {
 }
 
 impl Pages {
-    /// Where they begin: the largest logical block of common devices (NVMe's 4Kn format), and the page of x86-64.
+    /// Where they begin: the largest logical block of common devices (NVMe's 4Kn format), and the
+    /// page of x86-64.
     pub const ALIGNMENT: usize = 4096;
 
     /// Allocates `length` bytes; `None` when no process has that many.
     pub fn new(length: usize) -> Option<Self> {
-        let size = length.checked_add(Self::ALIGNMENT - 1).filter(|size| isize::try_from(*size).is_ok())?;
+        let size = length
+            .checked_add(Self::ALIGNMENT - 1)
+            .filter(|size| isize::try_from(*size).is_ok())?;
         let bytes = vec![0; size];
         let start = bytes.as_ptr().align_offset(Self::ALIGNMENT);
         // An allocator that cannot tell gives no offset that fits.
         (start < Self::ALIGNMENT).then_some(Self { bytes, start, length })
     }
 
-    /// Makes this at least `length` bytes long; new ones are zero. The bytes may move. Cost: that of the new bytes, now and then of all.
+    /// Makes this at least `length` bytes long; new ones are zero. The bytes may move. Cost: that
+    /// of the new bytes, now and then of all.
     ///
     /// # Panics
     /// When no process has that many bytes.
@@ -110,9 +117,11 @@ impl Regions<Pages> {
     /// Adds a region of `length` zeroed bytes of this process.
     ///
     /// # Errors
-    /// [`RefusalReason::Memory`] when there are [`REGIONS_MAX`] regions already, or no process has that many bytes.
+    /// [`RefusalReason::Memory`] when there are [`REGIONS_MAX`] regions already, or no process has
+    /// that many bytes.
     pub fn register_pages(&mut self, length: Bytes) -> Result<RegionId, RefusalReason> {
-        self.register(length, |length| Pages::new(length).map(|pages| (pages, ()))).map(|(region, ())| region)
+        self.register(length, |length| Pages::new(length).map(|pages| (pages, ())))
+            .map(|(region, ())| region)
     }
 }
 
@@ -161,7 +170,8 @@ impl<R: AsRef<[u8]> + AsMut<[u8]>> Regions<R> {
         }
     }
 
-    /// Returns the bytes of a region: `received` for [`RegionId::RECEIVE`], else those registered; none of adopted memory.
+    /// Returns the bytes of a region: `received` for [`RegionId::RECEIVE`], else those registered;
+    /// none of adopted memory.
     pub fn region<'a>(&'a self, received: &'a [u8], region: RegionId) -> Option<&'a [u8]> {
         if region == RegionId::RECEIVE {
             return Some(received);
@@ -215,8 +225,8 @@ impl<R: AsRef<[u8]> + AsMut<[u8]>> Regions<R> {
         }
     }
 
-    /// Returns the bytes of `span`, which may lie in `received`, where a reference can be given. An empty span names no memory, whatever region it
-    /// says.
+    /// Returns the bytes of `span`, which may lie in `received`, where a reference can be given. An
+    /// empty span names no memory, whatever region it says.
     ///
     /// # Errors
     /// [`RefusalReason::Memory`], also for adopted memory.
@@ -224,7 +234,8 @@ impl<R: AsRef<[u8]> + AsMut<[u8]>> Regions<R> {
         bytes_of(self.region(received, span.region), span)
     }
 
-    /// Returns the bytes of `span`, which may lie in `received`; those of adopted memory are copied into `scratch`.
+    /// Returns the bytes of `span`, which may lie in `received`; those of adopted memory are copied
+    /// into `scratch`.
     ///
     /// # Errors
     /// [`RefusalReason::Memory`].
@@ -258,7 +269,12 @@ impl<R: AsRef<[u8]> + AsMut<[u8]>> Regions<R> {
     ///
     /// # Errors
     /// [`RefusalReason::Memory`], also when `into` has another length.
-    pub fn copy_out(&self, received: &[u8], from: Span, into: &mut [u8]) -> Result<(), RefusalReason> {
+    pub fn copy_out(
+        &self,
+        received: &[u8],
+        from: Span,
+        into: &mut [u8],
+    ) -> Result<(), RefusalReason> {
         if into.len() != from.length as usize {
             return Err(RefusalReason::Memory);
         }
@@ -285,7 +301,8 @@ impl<R: AsRef<[u8]> + AsMut<[u8]>> Regions<R> {
     /// Copies `from` (which may lie in `received`) to `into`.
     ///
     /// # Errors
-    /// [`RefusalReason::Memory`]; nothing is changed then, unless adopted memory begins to refuse within the copy.
+    /// [`RefusalReason::Memory`]; nothing is changed then, unless adopted memory begins to refuse
+    /// within the copy.
     pub fn copy(&mut self, received: &[u8], from: Span, into: Span) -> Result<(), RefusalReason> {
         self.check(received, from)?;
         if from.length != into.length || into.region == RegionId::RECEIVE {
@@ -311,30 +328,39 @@ impl<R: AsRef<[u8]> + AsMut<[u8]>> Regions<R> {
     fn copy_own(&mut self, from: Span, into: Span) -> Result<(), RefusalReason> {
         if from.region == into.region {
             let region = self.region_mut(into.region).ok_or(RefusalReason::Memory)?;
-            let [source, target] = [from, into].map(|span| span.range_in(region.len()).ok_or(RefusalReason::Memory));
+            let [source, target] =
+                [from, into].map(|span| span.range_in(region.len()).ok_or(RefusalReason::Memory));
             region.copy_within(source?, target?.start);
             return Ok(());
         }
         let both = [from, into].map(|span| usize::from(span.region.0));
-        let Ok([Region::Own(source), Region::Own(target)]) = self.regions.get_disjoint_mut(both) else {
+        let Ok([Region::Own(source), Region::Own(target)]) = self.regions.get_disjoint_mut(both)
+        else {
             return Err(RefusalReason::Memory);
         };
         part(target.as_mut(), into)?.copy_from_slice(bytes_of(Some((*source).as_ref()), from)?);
         Ok(())
     }
 
-    /// Returns the digest of the bytes of `of`, which may lie in `received`: by `digest` where a reference can be given.
+    /// Returns the digest of the bytes of `of`, which may lie in `received`: by `digest` where a
+    /// reference can be given.
     ///
     /// # Errors
     /// [`RefusalReason::Memory`].
-    pub fn digest(&self, received: &[u8], of: Span, digest: fn(&[u8]) -> u32) -> Result<u32, RefusalReason> {
+    pub fn digest(
+        &self,
+        received: &[u8],
+        of: Span,
+        digest: fn(&[u8]) -> u32,
+    ) -> Result<u32, RefusalReason> {
         match self.adopted(of.region).filter(|_| of.length > 0) {
             Some(memory) => memory.digest(of.offset, of.length),
             None => self.bytes(received, of).map(digest),
         }
     }
 
-    /// Changes a word for a peer; returns its old value. Nobody else changes registered memory while this wire is borrowed.
+    /// Changes a word for a peer; returns its old value. Nobody else changes registered memory
+    /// while this wire is borrowed.
     ///
     /// # Errors
     /// [`RefusalReason::Memory`], also for an offset that is no multiple of 8.
@@ -417,7 +443,11 @@ mod tests {
         assert_eq!(memory.copy(b"", span(a, 1, 3), span(b, 3, 3)), Ok(()));
         assert_eq!(memory.copy(b"xyz", span(RegionId::RECEIVE, 1, 2), span(b, 0, 2)), Ok(()));
         assert_eq!(memory.region(b"", b), Some(&b"yz\0bab"[..]));
-        assert_eq!(memory.copy(b"", span(RegionId(9), 7, 0), Span::EMPTY), Ok(()), "no bytes, no memory");
+        assert_eq!(
+            memory.copy(b"", span(RegionId(9), 7, 0), Span::EMPTY),
+            Ok(()),
+            "no bytes, no memory"
+        );
     }
 
     #[test]
@@ -436,9 +466,16 @@ mod tests {
             (span(RegionId(9), 0, 2), span(b, 0, 2)),
             (span(a, u64::MAX, u32::MAX), span(b, 0, u32::MAX)),
         ] {
-            assert_eq!(memory.copy(b"x", from, into), Err(RefusalReason::Memory), "{from:?} {into:?}");
+            assert_eq!(
+                memory.copy(b"x", from, into),
+                Err(RefusalReason::Memory),
+                "{from:?} {into:?}"
+            );
         }
-        assert_eq!((memory.region(b"", a), memory.region(b"", b)), (Some(&b"abcd"[..]), Some(&[0; 6][..])));
+        assert_eq!(
+            (memory.region(b"", a), memory.region(b"", b)),
+            (Some(&b"abcd"[..]), Some(&[0; 6][..]))
+        );
     }
 
     #[test]
@@ -455,6 +492,9 @@ mod tests {
             assert_eq!(memory.register(Bytes(1), zeroed), Ok((RegionId(number as u16), ())));
         }
         assert_eq!(memory.register(Bytes(1), zeroed), Err(RefusalReason::Memory));
-        assert_eq!(Regions::<Pages>::default().register(Bytes(1), |_| None::<(_, ())>), Err(RefusalReason::Memory));
+        assert_eq!(
+            Regions::<Pages>::default().register(Bytes(1), |_| None::<(_, ())>),
+            Err(RefusalReason::Memory)
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Engines as their users see them, in virtual time: over networks that lose, double and delay, and among strangers.
+//! Engines as their users see them, in virtual time: over networks that lose, double and delay, and
+//! among strangers.
 #![allow(non_snake_case)] // tests are named function__case
 
 mod teams;

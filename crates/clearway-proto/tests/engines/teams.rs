@@ -1,9 +1,11 @@
-//! Teams that overlap cast at the same time, each on the channel that it agreed on, and every byte is compared at every receiver.
+//! Teams that overlap cast at the same time, each on the channel that it agreed on, and every byte
+//! is compared at every receiver.
 //!
 //! # Model
-//! A rank runs the engine of channels and beside it one for each broadcast over one end of the wire in memory, which loses, doubles, delays and
-//! damages. A team that agreed on a channel listens there, and its first member casts. When all is over one more team needs a channel, a team
-//! that is idle gives its own up, and both cast, at the same time.
+//! A rank runs the engine of channels and beside it one for each broadcast over one end of the wire
+//! in memory, which loses, doubles, delays and damages. A team that agreed on a channel listens
+//! there, and its first member casts. When all is over one more team needs a channel, a team that
+//! is idle gives its own up, and both cast, at the same time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -66,11 +68,18 @@ fn content(key: u32, object: u32, at: usize) -> u8 {
 impl TeamsWorld {
     fn new(ranks: u32, channels: u8, teams: &[&[u32]]) -> Self {
         let fault_injection = FaultInjection { doubled: 10_000, late: 10_000, damaged: 10_000 };
-        let config =
-            MemoryConfig { loss_per_million: 10_000, fault_injection, seed: 5, ..MemoryConfig::lossless(ranks) };
+        let config = MemoryConfig {
+            loss_per_million: 10_000,
+            fault_injection,
+            seed: 5,
+            ..MemoryConfig::lossless(ranks)
+        };
         let mut fabric = MemoryFabric::new(config);
         let process = |rank| {
-            let region = fabric.wire(Rank(rank)).register(Bytes(CASTS * ROOM)).expect("a fresh end has room");
+            let region = fabric
+                .wire(Rank(rank))
+                .register(Bytes(CASTS * ROOM))
+                .expect("a fresh end has room");
             fabric.wire(Rank(rank)).join(Channel::Shared.group(FIRST)).expect("there are groups");
             let config = channels::ChannelsConfig {
                 rank: Rank(rank),
@@ -81,15 +90,26 @@ impl TeamsWorld {
                 seed: 3,
                 class: Class::Control,
             };
-            let driver = Driver::boot(EngineMux::new(channels::ChannelsNode::new(config)), LocalNs(0), 0);
-            TeamsProcess { driver, wake: Some(LocalNs(0)), region, has: BTreeMap::new(), casts: Vec::new() }
+            let driver =
+                Driver::boot(EngineMux::new(channels::ChannelsNode::new(config)), LocalNs(0), 0);
+            TeamsProcess {
+                driver,
+                wake: Some(LocalNs(0)),
+                region,
+                has: BTreeMap::new(),
+                casts: Vec::new(),
+            }
         };
         let processes = (0..ranks).map(process).collect();
         let teams = teams.iter().map(|members| members.to_vec()).collect();
         Self { fabric, teams, processes, compared: BTreeSet::new(), open: BTreeSet::new(), most: 0 }
     }
 
-    fn ask(&mut self, rank: u32, ask: MuxCommand<channels::ChannelsCommand, broadcast::BroadcastNode>) {
+    fn ask(
+        &mut self,
+        rank: u32,
+        ask: MuxCommand<channels::ChannelsCommand, broadcast::BroadcastNode>,
+    ) {
         let now = self.fabric.now();
         let process = &mut self.processes[rank as usize];
         process.driver.command(now, ask);
@@ -97,16 +117,22 @@ impl TeamsWorld {
     }
 
     fn form(&mut self, team: u32) {
-        let members: Arc<[Rank]> = self.teams[team as usize].iter().map(|rank| Rank(*rank)).collect();
+        let members: Arc<[Rank]> =
+            self.teams[team as usize].iter().map(|rank| Rank(*rank)).collect();
         for rank in self.teams[team as usize].clone() {
-            self.ask(rank, MuxCommand::One(channels::ChannelsCommand::Form { team, members: members.clone() }));
+            self.ask(
+                rank,
+                MuxCommand::One(channels::ChannelsCommand::Form { team, members: members.clone() }),
+            );
         }
     }
 
     /// What all members of `team` were told, if all were told the same.
     fn has(&self, team: u32) -> Option<Channel> {
-        let mut has: Vec<_> =
-            self.teams[team as usize].iter().map(|rank| self.processes[*rank as usize].has.get(&team)).collect();
+        let mut has: Vec<_> = self.teams[team as usize]
+            .iter()
+            .map(|rank| self.processes[*rank as usize].has.get(&team))
+            .collect();
         has.dedup();
         if let [Some(channel)] = has[..] { Some(*channel) } else { None }
     }
@@ -115,14 +141,23 @@ impl TeamsWorld {
     fn cast(&mut self, team: u32, key: u32) {
         let channel = self.has(team).expect("all members were told");
         let ranks = self.teams[team as usize].clone();
-        let members: Arc<[Member]> = ranks.iter().map(|rank| Member { rank: Rank(*rank), leaf: 0 }).collect();
+        let members: Arc<[Member]> =
+            ranks.iter().map(|rank| Member { rank: Rank(*rank), leaf: 0 }).collect();
         self.open.insert(key);
         self.most = self.most.max(self.open.len());
         for rank in &ranks {
             let process = &mut self.processes[*rank as usize];
             let (number, region) = (process.casts.len(), process.region);
             let start = number as u64 * ROOM;
-            process.casts.push(MemberBroadcast { number, key, team, start, placed: start, received: 0, stable: 0 });
+            process.casts.push(MemberBroadcast {
+                number,
+                key,
+                team,
+                start,
+                placed: start,
+                received: 0,
+                stable: 0,
+            });
             let node = broadcast::BroadcastNode::new(BroadcastConfig {
                 rank: Rank(*rank),
                 members: members.clone(),
@@ -132,7 +167,11 @@ impl TeamsWorld {
                 symbol: SYMBOL,
                 window: 256,
                 history: 256,
-                slots: Span { region, offset: start + ROOM - SLOTS * u64::from(SYMBOL), length: SLOTS as u32 * SYMBOL },
+                slots: Span {
+                    region,
+                    offset: start + ROOM - SLOTS * u64::from(SYMBOL),
+                    length: SLOTS as u32 * SYMBOL,
+                },
                 rate: None,
                 sync_every: 4,
                 silence: SILENCE,
@@ -153,9 +192,13 @@ impl TeamsWorld {
         let (number, region, mut offset) = (cast.number, process.region, cast.start);
         for (object, length) in (0..).zip(OBJECTS) {
             let from = Span { region, offset, length };
-            let memory = self.fabric.wire(Rank(root)).region_mut(region).expect("it was registered");
+            let memory =
+                self.fabric.wire(Rank(root)).region_mut(region).expect("it was registered");
             let range = from.range_in(memory.len()).expect("within its region");
-            memory[range].iter_mut().enumerate().for_each(|(at, byte)| *byte = content(key, object, at));
+            memory[range]
+                .iter_mut()
+                .enumerate()
+                .for_each(|(at, byte)| *byte = content(key, object, at));
             self.ask(root, MuxCommand::Of(number, broadcast::BroadcastCommand::Cast { from }));
             offset += u64::from(length);
         }
@@ -177,7 +220,8 @@ impl TeamsWorld {
     fn step(&mut self, rank: u32) {
         let process = &mut self.processes[rank as usize];
         let mut told = Vec::new();
-        process.wake = process.driver.step(self.fabric.wire(Rank(rank)), &mut |event| told.push(event)).next;
+        process.wake =
+            process.driver.step(self.fabric.wire(Rank(rank)), &mut |event| told.push(event)).next;
         for event in told {
             match event {
                 MuxEvent::One(event) => self.hear_of_channel(rank, event),
@@ -217,8 +261,14 @@ impl TeamsWorld {
                 let bytes = &region[at.range_in(region.len()).expect("within its region")];
                 assert_eq!(bytes.len() as u32, OBJECTS[object as usize]);
                 let is_right = (0..).zip(bytes).all(|(at, byte)| *byte == content(key, object, at));
-                assert!(is_right && self.compared.insert((key, rank, object)), "object {object} of {key} at {rank}");
-                self.ask(rank, MuxCommand::Of(number, broadcast::BroadcastCommand::Release { object }));
+                assert!(
+                    is_right && self.compared.insert((key, rank, object)),
+                    "object {object} of {key} at {rank}"
+                );
+                self.ask(
+                    rank,
+                    MuxCommand::Of(number, broadcast::BroadcastCommand::Release { object }),
+                );
             }
             broadcast::BroadcastEvent::Stable { object, missing } => {
                 assert_eq!((cast.stable, missing), (object, 0));
@@ -265,7 +315,8 @@ fn teams__that_overlap_cast_at_the_same_time_and_one_that_gave_its_channel_up_go
     world.run(|world| world.has(4).is_some());
     assert!(matches!(world.has(4), Some(Channel::Own(_))), "{:?}", world.has(4));
     world.run(|world| (0..4).all(|team| world.has(team).is_some()));
-    let moved: Vec<u32> = (0..4).filter(|team| world.has(*team) != had.get(*team as usize).copied()).collect();
+    let moved: Vec<u32> =
+        (0..4).filter(|team| world.has(*team) != had.get(*team as usize).copied()).collect();
     let [moved] = moved[..] else { panic!("one team gave its channel up: {moved:?}") };
     assert_eq!(world.has(moved), Some(Channel::Shared));
     for (team, key) in [(4, 10), (moved, 11)] {

@@ -1,4 +1,5 @@
-//! The connection between two ends that show each other that they know a secret, and then speak in sealed messages.
+//! The connection between two ends that show each other that they know a secret, and then speak in
+//! sealed messages.
 //!
 //! # Model
 //! ```text
@@ -8,9 +9,9 @@
 //! answerer  a sealed record: 1 for welcome, 0 for full
 //! both      length u32, sealed part of a message: 1 if it is the last part, else 0, and bytes; and so on
 //! ```
-//! Cards carry a proof made with the secret (see `keys`), and random bytes: the public half of a key of this connection. So a card is a
-//! challenge, and the sealed record the response to it: who sends a recorded card again cannot make it. A peer without it is not
-//! read any further.
+//! Cards carry a proof made with the secret (see `keys`), and random bytes: the public half of a
+//! key of this connection. So a card is a challenge, and the sealed record the response to it: who
+//! sends a recorded card again cannot make it. A peer without it is not read any further.
 //!
 //! # Invariants
 //! I1. A message that the other end did not seal, or not as its next one, ends the connection.
@@ -26,7 +27,8 @@ use crate::keys::{CARD_LENGTH, JobSecret, KeyScope, Opener, RankKeyPair, Sealer}
 
 const CALLER: Rank = Rank(0);
 const ANSWERER: Rank = Rank(1);
-/// Bytes of a message that are sealed at once: a few datagrams, and short enough that nobody makes much room for what is not genuine.
+/// Bytes of a message that are sealed at once: a few datagrams, and short enough that nobody makes
+/// much room for what is not genuine.
 const PART_MAX: usize = 64 << 10;
 /// What the cipher adds (AES-GCM).
 const TAG: usize = 16;
@@ -72,8 +74,8 @@ impl fmt::Debug for SealedReceiver {
     }
 }
 
-/// The ends of two pipes, or of one connection. A link writes to them as they are: a pipe whose reader is gone raises SIGPIPE, a
-/// `TcpStream` does not.
+/// The ends of two pipes, or of one connection. A link writes to them as they are: a pipe whose
+/// reader is gone raises SIGPIPE, a `TcpStream` does not.
 pub type StreamEnds = (Box<dyn Read + Send>, Box<dyn Write + Send>);
 
 /// Begins as the caller, in the session of this number.
@@ -92,7 +94,8 @@ pub fn call(
     output.write_all(&hello).and_then(|()| output.flush()).map_err(DoorError::Unheard)?;
     expect_magic(&mut *input, protocol)?;
     let card = read(&mut *input)?;
-    let (mut speaker, mut listener) = agree(identity, [own, card], ANSWERER, protocol, (input, output))?;
+    let (mut speaker, mut listener) =
+        agree(identity, [own, card], ANSWERER, protocol, (input, output))?;
     speaker.record(Vec::new())?;
     match listener.record::<{ 1 + TAG }>()?[..] {
         [WELCOME] => Ok((speaker, listener)),
@@ -132,7 +135,8 @@ pub(super) fn answer_if(
     // It is told even if the caller's is wrong: then the caller knows why.
     let hello = [&protocol.magic[..], &own].concat();
     output.write_all(&hello).and_then(|()| output.flush()).map_err(DoorError::Unheard)?;
-    let (mut speaker, mut listener) = agree(identity, [card, own], CALLER, protocol, (input, output))?;
+    let (mut speaker, mut listener) =
+        agree(identity, [card, own], CALLER, protocol, (input, output))?;
     listener.record::<TAG>()?;
     let admitted = admit();
     speaker.record(vec![if admitted.is_ok() { WELCOME } else { FULL }])?;
@@ -164,7 +168,10 @@ fn agree(
     let keys = identity.agree(&cards).map_err(|_| DoorError::OtherKey)?;
     let (sealer, opener) = keys.stream(other)?;
     let message_max = protocol.message_max;
-    Ok((SealedSender { output, sealer, message_max }, SealedReceiver { input, opener, message_max }))
+    Ok((
+        SealedSender { output, sealer, message_max },
+        SealedReceiver { input, opener, message_max },
+    ))
 }
 
 impl SealedSender {
@@ -217,7 +224,9 @@ impl SealedReceiver {
             self.input.read_exact(&mut length[begun..]).map_err(DoorError::Unspoken)?;
             begun = 0;
             let length = u32::from_le_bytes(length) as usize;
-            if length > 1 + PART_MAX + TAG || message.len() + length > self.message_max as usize + 1 + TAG {
+            if length > 1 + PART_MAX + TAG
+                || message.len() + length > self.message_max as usize + 1 + TAG
+            {
                 return Err(DoorError::TooLong { length: message.len() + length });
             }
             let mut bytes = vec![0; length];
@@ -248,7 +257,8 @@ mod tests {
 
     use super::*;
 
-    const PROTOCOL: HandshakeLabels = HandshakeLabels { magic: *b"a test of links\n", message_max: 1000 };
+    const PROTOCOL: HandshakeLabels =
+        HandshakeLabels { magic: *b"a test of links\n", message_max: 1000 };
     const SECRET: &[u8] = b"sixteen bytes at least";
 
     fn ends(stream: UnixStream) -> StreamEnds {
@@ -258,7 +268,8 @@ mod tests {
     type End = Result<(SealedSender, SealedReceiver), DoorError>;
 
     fn answered(ends: StreamEnds, secret: &[u8]) -> End {
-        answer(ends, &PROTOCOL, secret)?.ok_or(DoorError::Unspoken(io::ErrorKind::UnexpectedEof.into()))
+        answer(ends, &PROTOCOL, secret)?
+            .ok_or(DoorError::Unspoken(io::ErrorKind::UnexpectedEof.into()))
     }
 
     fn meet(secrets: [&'static [u8]; 2]) -> (End, End) {
@@ -308,14 +319,18 @@ mod tests {
             again.write_all(&hello).and_then(|()| again.write_all(more)).expect("sent");
             again.shutdown(std::net::Shutdown::Write).expect("closed");
             let answered = answered(ends(b), SECRET);
-            assert!(matches!(answered, Err(DoorError::Unspoken(_) | DoorError::Forged)), "{answered:?}");
+            assert!(
+                matches!(answered, Err(DoorError::Unspoken(_) | DoorError::Forged)),
+                "{answered:?}"
+            );
         }
     }
 
     #[test]
     fn answer__a_caller_for_whom_there_is_no_room_is_told() {
         let (a, b) = UnixStream::pair().expect("a pair");
-        let other = thread::spawn(move || answer_if(ends(b), &PROTOCOL, SECRET, || Err(DoorError::Full)));
+        let other =
+            thread::spawn(move || answer_if(ends(b), &PROTOCOL, SECRET, || Err(DoorError::Full)));
         assert!(matches!(call(ends(a), &PROTOCOL, 7, SECRET), Err(DoorError::Full)));
         assert!(matches!(other.join().expect("no panic"), Err(DoorError::Full)));
     }
@@ -340,7 +355,9 @@ mod tests {
 
     #[test]
     fn hear__what_was_not_sealed_ends_the_connection() {
-        for rubbish in [&[5, 0, 0, 0, 1, 2, 3, 4, 5][..], &[0xff; 9], &[20, 0, 0, 0, 1], &[0, 0, 0, 0]] {
+        for rubbish in
+            [&[5, 0, 0, 0, 1, 2, 3, 4, 5][..], &[0xff; 9], &[20, 0, 0, 0, 1], &[0, 0, 0, 0]]
+        {
             let (a, b) = UnixStream::pair().expect("a pair");
             let mut raw = a.try_clone().expect("the same");
             let other = thread::spawn(move || answered(ends(b), SECRET));

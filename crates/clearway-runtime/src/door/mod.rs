@@ -1,11 +1,14 @@
-//! A listener for peers that prove that they know a secret. Strangers cost it a bounded number of threads, each for a bounded time.
+//! A listener for peers that prove that they know a secret. Strangers cost it a bounded number of
+//! threads, each for a bounded time.
 //!
 //! # Model
-//! Each visitor gets a thread of its own. Its proof and all messages after it go over a link ([`call`] and [`answer`]), which works over
-//! any connection. Who may stay when many come is decided in `places`.
+//! Each visitor gets a thread of its own. Its proof and all messages after it go over a link
+//! ([`call`] and [`answer`]), which works over any connection. Who may stay when many come is
+//! decided in `places`.
 //!
 //! # Invariants
-//! I1. A visitor without the secret has a thread for [`Limits::greeting`] at most, and costs no memory but a few kB. There are at most
+//! I1. A visitor without the secret has a thread for [`Limits::greeting`] at most, and costs no
+//!     memory but a few kB. There are at most
 //!     [`Limits::strangers`] of them, and [`Limits::guests`] visitors with the secret.
 //! I2. A recorded conversation proves nothing: the proof answers random bytes of this connection.
 //!
@@ -111,8 +114,9 @@ impl KeyedListener {
         self.listener.local_addr()
     }
 
-    /// Lets visitors in for as long as the process runs, and calls `receive` for each on a thread of its own. A visitor has a place
-    /// until what `receive` was given, or got from [`Visitor::answer`], is dropped.
+    /// Lets visitors in for as long as the process runs, and calls `receive` for each on a thread
+    /// of its own. A visitor has a place until what `receive` was given, or got from
+    /// [`Visitor::answer`], is dropped.
     pub fn serve(&self, receive: impl Fn(Visitor) + Send + Sync + 'static) -> ! {
         let places = Arc::new(Places::new(self.limits));
         let receive = Arc::new(receive);
@@ -125,7 +129,8 @@ impl KeyedListener {
             let visitor = Visitor { stream, from, greeting: self.limits.greeting, place };
             let receive = receive.clone();
             // Without a thread the visitor is turned away, and its place is free again.
-            let _ = thread::Builder::new().name("visitor".to_owned()).spawn(move || receive(visitor));
+            let _ =
+                thread::Builder::new().name("visitor".to_owned()).spawn(move || receive(visitor));
         }
     }
 }
@@ -158,8 +163,12 @@ impl Visitor {
     ) -> Result<Option<(SealedSender, SealedReceiver, VisitorPlace)>, DoorError> {
         let Self { stream, greeting, mut place, .. } = self;
         let until = Arc::new(Mutex::new(Some(Instant::now() + greeting)));
-        let input = Greeting { stream: stream.try_clone().map_err(DoorError::Unspoken)?, until: until.clone() };
-        let link = answer_if((Box::new(input), Box::new(stream)), protocol, secret, || place.admit())?;
+        let input = Greeting {
+            stream: stream.try_clone().map_err(DoorError::Unspoken)?,
+            until: until.clone(),
+        };
+        let link =
+            answer_if((Box::new(input), Box::new(stream)), protocol, secret, || place.admit())?;
         if let Ok(mut until) = until.lock() {
             *until = None;
         }
@@ -167,7 +176,8 @@ impl Visitor {
     }
 }
 
-/// The input from a visitor. Until the visitor has shown that it knows the secret, a read has a time limit.
+/// The input from a visitor. Until the visitor has shown that it knows the secret, a read has a
+/// time limit.
 struct Greeting {
     stream: TcpStream,
     until: Arc<Mutex<Option<Instant>>>,

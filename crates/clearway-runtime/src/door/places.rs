@@ -1,11 +1,14 @@
-//! Decides who has a place at a listener: strangers few and not for long, those with the secret apart from them.
+//! Decides who has a place at a listener: strangers few and not for long, those with the secret
+//! apart from them.
 //!
 //! # Model
-//! Whoever comes is a stranger until it has shown that it knows the secret, and a guest from then on. A stranger that finds all places
-//! taken gets that of the oldest one: of its own address where that has as many as one address may have, of any address otherwise.
+//! Whoever comes is a stranger until it has shown that it knows the secret, and a guest from then
+//! on. A stranger that finds all places taken gets that of the oldest one: of its own address where
+//! that has as many as one address may have, of any address otherwise.
 //!
 //! # Invariants
-//! I1. Strangers take no place of guests, and one address takes no more than [`Limits::each`] of those of strangers.
+//! I1. Strangers take no place of guests, and one address takes no more than [`Limits::each`] of
+//!     those of strangers.
 
 use std::net::{IpAddr, Shutdown, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -53,7 +56,11 @@ impl Places {
     }
 
     /// Gives a place to a stranger; `None` while too many are on their way out.
-    pub(super) fn enter(self: &Arc<Self>, stream: &TcpStream, from: IpAddr) -> Option<PendingVisitor> {
+    pub(super) fn enter(
+        self: &Arc<Self>,
+        stream: &TcpStream,
+        from: IpAddr,
+    ) -> Option<PendingVisitor> {
         let stream = stream.try_clone().ok()?;
         let mut inner = self.lock();
         if inner.inside >= self.limits.strangers + self.limits.guests + LEAVING_MAX {
@@ -151,8 +158,11 @@ mod tests {
         let places = places(3, 2, 9);
         let mut connections: Vec<_> = (0..5).map(|_| connection()).collect();
         let from = [1, 2, 1, 1, 3].map(|last| IpAddr::V4(Ipv4Addr::new(10, 0, 0, last)));
-        let _inside: Vec<_> =
-            connections.iter().zip(from).map(|((_, stream), from)| places.enter(stream, from).expect("room")).collect();
+        let _inside: Vec<_> = connections
+            .iter()
+            .zip(from)
+            .map(|((_, stream), from)| places.enter(stream, from).expect("room"))
+            .collect();
         // The third of address 1 in place of its first; then the oldest of all.
         let out: Vec<bool> = connections.iter_mut().map(is_out).collect();
         assert_eq!(out, [true, true, false, false, false]);
@@ -162,7 +172,8 @@ mod tests {
     fn admit__guests_and_strangers_take_no_places_of_each_other() {
         let places = places(1, 1, 1);
         let mut connections: Vec<_> = (0..3).map(|_| connection()).collect();
-        let enter = |at: usize| places.enter(&connections[at].1, Ipv4Addr::LOCALHOST.into()).expect("room");
+        let enter =
+            |at: usize| places.enter(&connections[at].1, Ipv4Addr::LOCALHOST.into()).expect("room");
         let mut first = enter(0);
         first.admit().expect("a free place");
         let mut second = enter(1);

@@ -1,4 +1,5 @@
-//! Hands finished tasks from workers to the caller, and makes an event counter readable when there are some.
+//! Hands finished tasks from workers to the caller, and makes an event counter readable when there
+//! are some.
 //!
 //! # Invariants
 //! I1. The counter is readable exactly while an end was not taken.
@@ -60,7 +61,8 @@ impl CompletionQueue {
         if !self.has_some() {
             return;
         }
-        // Under the lock: a counter that is written after its end was taken would wake the caller again and again for nothing.
+        // Under the lock: a counter that is written after its end was taken would wake the caller
+        // again and again for nothing.
         let mut ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
         self.some.store(false, Ordering::Release);
         let mut count = [0; 8];

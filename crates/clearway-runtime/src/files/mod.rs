@@ -1,28 +1,38 @@
-//! Adds file operations to any wire: threads do them, and a completion wakes the thread that waits for the wire.
+//! Adds file operations to any wire: threads do them, and a completion wakes the thread that waits
+//! for the wire.
 //!
 //! # Model
 //! ```text
 //!    post --copy--> buffer --queue of the target--> worker thread --pread, pwrite, fdatasync
 //!    poll <--copy-- buffer <------ finished, event counter ------------'
 //! ```
-//! The application opens files and gives them to [`FileWire::open`]; an engine names them by [`FileId`]. A *target* is a device or
-//! a file system. Each target has worker threads, a queue and buffers of its own. Bytes of a write are copied into buffers when it
-//! is posted, those of a read into memory when it is polled, so that no thread but the caller's touches a region.
+//! The application opens files and gives them to [`FileWire::open`]; an engine names them by
+//! [`FileId`]. A *target* is a device or a file system. Each target has worker threads, a queue and
+//! buffers of its own. Bytes of a write are copied into buffers when it is posted, those of a read
+//! into memory when it is polled, so that no thread but the caller's touches a region.
 //!
-//! - A sync covers exactly the writes of its file whose completion was given before the sync was posted.
+//! - A sync covers exactly the writes of its file whose completion was given before the sync was
+//!   posted.
 //! - Nothing else among file operations is ordered, not even two operations of one file.
-//! - The value of a completion is the number of bytes that were moved; it is zero for a sync and for what failed.
-//! - A read that reaches the end of its file completes with the bytes in front of the end, and leaves the rest of its memory.
+//! - The value of a completion is the number of bytes that were moved; it is zero for a sync and
+//!   for what failed.
+//! - A read that reaches the end of its file completes with the bytes in front of the end, and
+//!   leaves the rest of its memory.
 //! - A write that fails may have changed any part of its range.
-//! - A failed sync is not repeated: the kernel reports lost bytes once, and a second sync that succeeds says nothing about them.
-//! - An operation of a file that is closed before a worker begins it fails with [`Fault::Gone`](clearway_proto::wire::Fault::Gone).
+//! - A failed sync is not repeated: the kernel reports lost bytes once, and a second sync that
+//!   succeeds says nothing about them.
+//! - An operation of a file that is closed before a worker begins it fails with
+//!   [`Fault::Gone`](clearway_proto::wire::Fault::Gone).
 //! - A directory is a file that can be synced.
-//! - A full queue, or too few free buffers, answers `NoRoom`; `Room` follows when the target can take such an operation.
+//! - A full queue, or too few free buffers, answers `NoRoom`; `Room` follows when the target can
+//!   take such an operation.
 //!
 //! # Invariants
-//! I1. The caller's thread makes no call on a file, closing included: each can block for as long as a device hangs.
+//! I1. The caller's thread makes no call on a file, closing included: each can block for as long as
+//!     a device hangs.
 //! I2. A target that hangs takes its own threads, queue and buffers, and nothing of another target.
-//! I3. No wake-up is lost. A worker adds an end and writes the event counter under one lock; a poll takes all ends and resets the
+//! I3. No wake-up is lost. A worker adds an end and writes the event counter under one lock; a poll
+//!     takes all ends and resets the
 //!     counter under the same lock.
 //!
 //! # Not here
@@ -41,8 +51,8 @@ use std::sync::Arc;
 
 use clearway_proto::base::{Bytes, LocalNs, Nanos};
 use clearway_proto::wire::{
-    Arrival, Capabilities, Counters, FileId, FileKind, Operation, OperationKind, PostOutcome, Queue, RefusalReason,
-    RegionId, Span, Status, Token, Wire, forward_wire,
+    Arrival, Capabilities, Counters, FileId, FileKind, Operation, OperationKind, PostOutcome,
+    Queue, RefusalReason, RegionId, Span, Status, Token, Wire, forward_wire,
 };
 
 use self::completions::{CompletionQueue, FileCompletion};
@@ -62,14 +72,16 @@ pub struct FileConfig {
     pub threads: usize,
     /// Operations posted and not yet polled.
     pub depth: usize,
-    /// Bytes of one buffer; a longer operation takes several. Memory is taken when it is first used.
+    /// Bytes of one buffer; a longer operation takes several. Memory is taken when it is first
+    /// used.
     pub buffer: Bytes,
     /// Buffers. What needs more than all of them is refused as [`RefusalReason::Length`].
     pub buffers: usize,
 }
 
 impl Default for FileConfig {
-    /// Two threads, so that a sync and a write overlap, and 16 MiB: four of the longest groups of writes that one sync covers.
+    /// Two threads, so that a sync and a write overlap, and 16 MiB: four of the longest groups of
+    /// writes that one sync covers.
     fn default() -> Self {
         Self { threads: 2, depth: 64, buffer: Bytes(1 << 20), buffers: 16 }
     }
@@ -92,11 +104,16 @@ impl<W: Wire> FileWire<W> {
     pub fn new(below: W, config: FileConfig) -> Result<Self, RuntimeError> {
         let mut capabilities = below.capabilities().clone();
         capabilities.operations = capabilities.operations.with(OperationKind::File);
-        Ok(Self { below, capabilities, files: FileState::new(config)?, wake: CachedDescriptor::default() })
+        Ok(Self {
+            below,
+            capabilities,
+            files: FileState::new(config)?,
+            wake: CachedDescriptor::default(),
+        })
     }
 
-    /// Opens a file for an engine. The first file of a target starts the target's threads. A file that was opened to append
-    /// ignores where a write should go.
+    /// Opens a file for an engine. The first file of a target starts the target's threads. A file
+    /// that was opened to append ignores where a write should go.
     ///
     /// # Errors
     /// [`RuntimeError::System`] when the system starts no thread.
@@ -140,14 +157,20 @@ impl FileState {
             opened: BTreeMap::new(),
             next: 0,
             has_room: false,
-            finished: Arc::new(CompletionQueue::new().map_err(RuntimeError::system("make an event counter"))?),
+            finished: Arc::new(
+                CompletionQueue::new().map_err(RuntimeError::system("make an event counter"))?,
+            ),
             ended: VecDeque::new(),
             no_room: 0,
             comes_first: true,
         })
     }
 
-    fn open(&mut self, device: Box<dyn FileDevice>, target: TargetId) -> Result<FileId, RuntimeError> {
+    fn open(
+        &mut self,
+        device: Box<dyn FileDevice>,
+        target: TargetId,
+    ) -> Result<FileId, RuntimeError> {
         if !self.targets.contains_key(&target) {
             let made = FileTarget::open(target, &self.config, &self.finished);
             self.targets.insert(target, made.map_err(RuntimeError::system("start a thread"))?);
@@ -187,12 +210,17 @@ impl FileState {
         };
         if kind == FileKind::Write
             && let Err(missing) =
-                in_parts(memory, buffers.parts_mut(length as usize), |span, part| below.copy_out(span, part))
+                in_parts(memory, buffers.parts_mut(length as usize), |span, part| {
+                    below.copy_out(span, part)
+                })
         {
             self.has_room |= target.give_back(buffers);
             return Err(missing);
         }
-        target.put(Arc::clone(opened), FileTask { kind, at, length, buffers, memory, token, target: target_id });
+        target.put(
+            Arc::clone(opened),
+            FileTask { kind, at, length, buffers, memory, token, target: target_id },
+        );
         Ok(PostOutcome::Posted)
     }
 
@@ -202,7 +230,12 @@ impl FileState {
     }
 
     /// Gives at most about `limit` arrivals.
-    fn poll(&mut self, below: &mut dyn Wire, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
+    fn poll(
+        &mut self,
+        below: &mut dyn Wire,
+        limit: usize,
+        sink: &mut dyn FnMut(Arrival<'_>),
+    ) -> usize {
         self.finished.take(&mut self.ended);
         let mut given = 0;
         if limit > 0 && std::mem::take(&mut self.has_room) {
@@ -246,7 +279,8 @@ fn check(below: &dyn Wire, kind: FileKind, memory: Span) -> Result<(), RefusalRe
     if kind == FileKind::Read && memory.region == RegionId::RECEIVE {
         return Err(RefusalReason::Memory);
     }
-    let last = memory.offset.checked_add(u64::from(memory.length) - 1).ok_or(RefusalReason::Memory)?;
+    let last =
+        memory.offset.checked_add(u64::from(memory.length) - 1).ok_or(RefusalReason::Memory)?;
     below.copy_out(Span { offset: last, length: 1, ..memory }, &mut [0])
 }
 
@@ -284,14 +318,17 @@ impl<W: Wire> Wire for FileWire<W> {
     }
 
     fn post(&mut self, operations: &[Operation], heads: &[u8], answers: &mut Vec<PostOutcome>) {
-        // Runs of other operations stay together, and in order with the copies that a file operation needs.
+        // Runs of other operations stay together, and in order with the copies that a file
+        // operation needs.
         for run in operations.chunk_by(|a, b| is_file(a) == is_file(b)) {
             if !run.first().is_some_and(is_file) {
                 self.below.post(run, heads, answers);
                 continue;
             }
             for operation in run {
-                let Operation::File { kind, file, at, memory, token, .. } = *operation else { continue };
+                let Operation::File { kind, file, at, memory, token, .. } = *operation else {
+                    continue;
+                };
                 let answer = self.files.start(&mut self.below, kind, file, at, memory, token);
                 answers.push(answer.unwrap_or_else(PostOutcome::Refused));
             }
@@ -304,7 +341,11 @@ impl<W: Wire> Wire for FileWire<W> {
         let before = if first { self.files.poll(&mut self.below, limit, sink) } else { 0 };
         // A wire makes progress in a poll, also in one of nothing.
         let given = before + self.below.poll(limit.saturating_sub(before), sink);
-        let behind = if first { 0 } else { self.files.poll(&mut self.below, limit.saturating_sub(given), sink) };
+        let behind = if first {
+            0
+        } else {
+            self.files.poll(&mut self.below, limit.saturating_sub(given), sink)
+        };
         given + behind
     }
 
@@ -345,7 +386,8 @@ impl<W: Wire + WaitSource> WaitSource for FileWire<W> {
             let woken = self.below.poll_ready(Some(Nanos::ZERO), extra);
             return WakeReason::new(woken.wire || self.files.is_ready(), woken.extra_set());
         }
-        let woken = self.below.poll_ready(timeout, &with_signal(self.files.finished.signal(), extra));
+        let woken =
+            self.below.poll_ready(timeout, &with_signal(self.files.finished.signal(), extra));
         without_signal(woken, self.files.is_ready())
     }
 }

@@ -1,5 +1,5 @@
-//! A bounded number of buffers in which bytes travel between memory and files. Buffers are page-aligned, as files that were opened with
-//! `O_DIRECT` need them.
+//! A bounded number of buffers in which bytes travel between memory and files. Buffers are
+//! page-aligned, as files that were opened with `O_DIRECT` need them.
 
 use clearway_proto::wire::regions::Pages;
 
@@ -44,7 +44,12 @@ pub(super) struct TargetBuffers {
 impl TargetBuffers {
     /// At most `most` buffers of `each` bytes, rounded up to pages.
     pub(super) fn new(most: usize, each: usize) -> Self {
-        Self { free: Vec::new(), made: 0, most, each: each.max(1).next_multiple_of(Pages::ALIGNMENT) }
+        Self {
+            free: Vec::new(),
+            made: 0,
+            most,
+            each: each.max(1).next_multiple_of(Pages::ALIGNMENT),
+        }
     }
 
     /// Buffers that `length` bytes take; `None` when the pool never has that number.
@@ -66,7 +71,9 @@ impl TargetBuffers {
         let mut list = self.free.split_off(self.free.len().saturating_sub(count));
         let new = count - list.len();
         self.made += new;
-        list.extend((0..new).map(|_| Pages::new(self.each).expect("as many bytes as a process can have")));
+        list.extend(
+            (0..new).map(|_| Pages::new(self.each).expect("as many bytes as a process can have")),
+        );
         OperationBuffers { list, each: self.each }
     }
 
@@ -85,7 +92,10 @@ mod tests {
     #[test]
     fn take__buffers_are_aligned_bounded_and_used_again() {
         let mut pool = TargetBuffers::new(3, PAGE + 1);
-        assert_eq!((pool.needed(0), pool.needed(1), pool.needed(2 * PAGE + 1)), (Some(0), Some(1), Some(2)));
+        assert_eq!(
+            (pool.needed(0), pool.needed(1), pool.needed(2 * PAGE + 1)),
+            (Some(0), Some(1), Some(2))
+        );
         assert_eq!((pool.needed(6 * PAGE), pool.needed(6 * PAGE + 1)), (Some(3), None));
         let (two, one) = (pool.take(2), pool.take(1));
         assert!(!pool.has(1) && pool.has(0));

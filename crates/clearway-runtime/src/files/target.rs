@@ -55,7 +55,8 @@ impl SharedQueue {
         line.unwrap_or_else(PoisonError::into_inner).jobs.pop_front()
     }
 
-    /// Ends the threads that do not hang. What they did not begin is not done, and its files are closed.
+    /// Ends the threads that do not hang. What they did not begin is not done, and its files are
+    /// closed.
     fn end(&self) {
         let mut line = self.line();
         line.is_open = false;
@@ -82,7 +83,11 @@ pub(super) struct FileTarget {
 
 impl FileTarget {
     /// Starts the threads of `target`; what they finish goes to `finished`.
-    pub(super) fn open(target: TargetId, config: &FileConfig, finished: &Arc<CompletionQueue>) -> io::Result<Self> {
+    pub(super) fn open(
+        target: TargetId,
+        config: &FileConfig,
+        finished: &Arc<CompletionQueue>,
+    ) -> io::Result<Self> {
         let line = Mutex::new(WorkQueue { jobs: VecDeque::new(), is_open: true });
         let made = Self {
             shared: Arc::new(SharedQueue { line, more: Condvar::new() }),
@@ -119,7 +124,8 @@ impl FileTarget {
         self.shared.put(QueueItem::Run(opened, task));
     }
 
-    /// Takes the buffers of a task that ended or never began; says whether an operation answered `NoRoom` has room now.
+    /// Takes the buffers of a task that ended or never began; says whether an operation answered
+    /// `NoRoom` has room now.
     pub(super) fn give_back(&mut self, buffers: OperationBuffers) -> bool {
         self.under_way -= 1;
         self.pool.give_back(buffers);

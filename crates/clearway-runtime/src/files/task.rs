@@ -1,8 +1,9 @@
 //! Does one operation on a file, and gives its error a name.
 //!
 //! # Source
-//! `pread(2)`, `pwrite(2)`, `fdatasync(2)`. Linux reports a failed write-back once for each open file, so a second `fdatasync` that
-//! succeeds proves nothing (Rebello et al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020).
+//! `pread(2)`, `pwrite(2)`, `fdatasync(2)`. Linux reports a failed write-back once for each open
+//! file, so a second `fdatasync` that succeeds proves nothing (Rebello et al., "Can Applications
+//! Recover from fsync Failures?", USENIX ATC 2020).
 //!
 //! # Invariants
 //! I1. An interrupted call is made again; a failed one never is.
@@ -165,7 +166,8 @@ fn write_all(device: &dyn FileDevice, bytes: &[u8], at: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether a file can have bytes there: the kernel calls other offsets an invalid argument, here they lie behind every end.
+/// Whether a file can have bytes there: the kernel calls other offsets an invalid argument, here
+/// they lie behind every end.
 fn is_possible(at: u64, length: usize) -> bool {
     at.checked_add(length as u64).is_some_and(|end| end <= OFFSET_MAX)
 }
@@ -200,7 +202,8 @@ mod tests {
         assert_eq!(fault_of(&io::ErrorKind::WriteZero.into(), true), Fault::Io);
     }
 
-    /// A device that moves three bytes at a time, is interrupted before each call, and fails from one offset on.
+    /// A device that moves three bytes at a time, is interrupted before each call, and fails from
+    /// one offset on.
     struct FaultyDevice {
         bytes: Mutex<Vec<u8>>,
         calls: Mutex<usize>,
@@ -211,7 +214,12 @@ mod tests {
     impl FaultyDevice {
         fn new(length: usize, fails_at: usize) -> Self {
             let bytes = (0..length).map(|i| i as u8).collect();
-            Self { bytes: Mutex::new(bytes), calls: Mutex::default(), fails_at, syncs: Mutex::default() }
+            Self {
+                bytes: Mutex::new(bytes),
+                calls: Mutex::default(),
+                fails_at,
+                syncs: Mutex::default(),
+            }
         }
 
         fn step(&self, at: u64) -> io::Result<()> {
@@ -237,7 +245,8 @@ mod tests {
         fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<usize> {
             self.step(at)?;
             let count = bytes.len().min(3);
-            self.bytes.lock().expect("not poisoned")[at as usize..][..count].copy_from_slice(&bytes[..count]);
+            self.bytes.lock().expect("not poisoned")[at as usize..][..count]
+                .copy_from_slice(&bytes[..count]);
             Ok(count)
         }
 
@@ -251,7 +260,12 @@ mod tests {
         }
     }
 
-    fn run(device: &'static FaultyDevice, kind: FileKind, at: u64, bytes: &[u8]) -> (Result<u64, Fault>, Vec<u8>) {
+    fn run(
+        device: &'static FaultyDevice,
+        kind: FileKind,
+        at: u64,
+        bytes: &[u8],
+    ) -> (Result<u64, Fault>, Vec<u8>) {
         let length = bytes.len() as u32;
         let pool = RefCell::new(TargetBuffers::new(4, 1));
         let mut buffers = pool.borrow_mut().take(bytes.len().div_ceil(4096));

@@ -1,4 +1,5 @@
-//! Tests real files over the wire in memory and over sockets: the contract's suite, faults, targets that hang, wake-ups, an engine.
+//! Tests real files over the wire in memory and over sockets: the contract's suite, faults, targets
+//! that hang, wake-ups, an engine.
 
 use std::fs::OpenOptions;
 use std::io::{self, PipeReader, Read as _, Write as _};
@@ -12,7 +13,9 @@ use clearway_proto::base::{Class, Rank};
 use clearway_proto::wire::conformance::{self, Fabric};
 use clearway_proto::wire::foreign_memory::WordMemory;
 use clearway_proto::wire::memory::{MemoryConfig, MemoryFabric, MemoryWire};
-use clearway_proto::wire::{AtomicKind, Driver, Engine, Fault, ForeignMemory, Input, MemoryAccess, More, Out};
+use clearway_proto::wire::{
+    AtomicKind, Driver, Engine, Fault, ForeignMemory, Input, MemoryAccess, More, Out,
+};
 
 use super::*;
 use crate::clock;
@@ -33,7 +36,8 @@ struct TestDirectory(PathBuf);
 impl TestDirectory {
     fn new() -> Self {
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("clearway-files-{}-{number}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("clearway-files-{}-{number}", std::process::id()));
         std::fs::create_dir(&path).expect("a new directory");
         Self(path)
     }
@@ -85,10 +89,15 @@ impl Fabric for FileEnds {
     /// One latency, and at most 2 ms for a worker of rank 0.
     fn pass_time(&mut self) {
         self.exchange();
-        let at = self.fabric.next_arrival().unwrap_or_else(|| self.fabric.now() + Nanos::from_micros(1));
+        let at =
+            self.fabric.next_arrival().unwrap_or_else(|| self.fabric.now() + Nanos::from_micros(1));
         self.fabric.advance(at);
         self.exchange();
-        waiting::ready(Some(self.wires[0].files.finished.signal()), Some(Nanos::from_millis(2)), &[]);
+        waiting::ready(
+            Some(self.wires[0].files.finished.signal()),
+            Some(Nanos::from_millis(2)),
+            &[],
+        );
     }
 
     fn open_file(&mut self, rank: Rank) -> Option<FileId> {
@@ -123,7 +132,8 @@ impl SingleEnd {
     }
 
     fn post(&mut self, kind: FileKind, file: FileId, memory: Span, token: u64) -> PostOutcome {
-        let operation = Operation::File { kind, file, at: 0, memory, class: Class::Bulk, token: Token(token) };
+        let operation =
+            Operation::File { kind, file, at: 0, memory, class: Class::Bulk, token: Token(token) };
         let mut answers = Vec::new();
         self.wire.post(&[operation], &[], &mut answers);
         answers[0]
@@ -166,7 +176,9 @@ fn run__failures_have_names() {
     let directory = TestDirectory::new();
     let mut alone = SingleEnd::new(FileConfig::default());
     let (four, none) = (alone.span(0, 4), Span::EMPTY);
-    let open = |path: &Path, write| OpenOptions::new().read(true).write(write).open(path).expect("it is there");
+    let open = |path: &Path, write| {
+        OpenOptions::new().read(true).write(write).open(path).expect("it is there")
+    };
     let full = alone.wire.open(open(Path::new("/dev/full"), true), DISK).expect("a thread");
     assert_eq!(alone.run(FileKind::Write, full, four), failed(Fault::NoSpace));
     drop(directory.create("old"));
@@ -174,11 +186,15 @@ fn run__failures_have_names() {
     assert_eq!(alone.run(FileKind::Write, read_only, four), failed(Fault::Denied));
     assert_eq!(alone.run(FileKind::Read, read_only, four), (Status::Complete, 0));
     assert_eq!(alone.run(FileKind::Sync, read_only, none), (Status::Complete, 0));
-    let names = alone.wire.open(File::open(&directory.0).expect("a directory"), DISK).expect("open");
+    let names =
+        alone.wire.open(File::open(&directory.0).expect("a directory"), DISK).expect("open");
     assert_eq!(alone.run(FileKind::Sync, names, none), (Status::Complete, 0));
     assert_eq!(alone.run(FileKind::Read, names, four), failed(Fault::Io));
     alone.wire.close(names);
-    assert_eq!(alone.post(FileKind::Sync, names, none, 1), PostOutcome::Refused(RefusalReason::Memory));
+    assert_eq!(
+        alone.post(FileKind::Sync, names, none, 1),
+        PostOutcome::Refused(RefusalReason::Memory)
+    );
 }
 
 #[test]
@@ -195,7 +211,10 @@ fn run__longer_than_one_buffer_and_never_longer_than_all() {
     assert_eq!(alone.run(FileKind::Read, file, place), (Status::Complete, 16_384));
     assert!(alone.wire.region(region).expect("registered")[20_000..36_384] == bytes);
     let longer = alone.span(0, 16_385);
-    assert_eq!(alone.post(FileKind::Write, file, longer, 1), PostOutcome::Refused(RefusalReason::Length));
+    assert_eq!(
+        alone.post(FileKind::Write, file, longer, 1),
+        PostOutcome::Refused(RefusalReason::Length)
+    );
     assert!(std::fs::read(directory.0.join("long")).expect("written") == bytes);
 }
 
@@ -231,13 +250,21 @@ fn post__a_target_that_hangs_holds_up_no_other_and_its_queue_says_when_it_has_ro
     let directory = TestDirectory::new();
     let (reader, mut writer) = io::pipe().expect("a pipe");
     let mut alone = SingleEnd::new(FileConfig { depth: 3, buffers: 2, ..FileConfig::default() });
-    let hung = alone.wire.files.open(Box::new(HangingDevice(Mutex::new(reader))), HUNG).expect("threads");
+    let hung =
+        alone.wire.files.open(Box::new(HangingDevice(Mutex::new(reader))), HUNG).expect("threads");
     let file = alone.wire.open(directory.create("live"), DISK).expect("threads");
     let memory = alone.span(0, 4);
-    assert_eq!([0, 1].map(|token| alone.post(FileKind::Write, hung, memory, token)), [PostOutcome::Posted; 2]);
+    assert_eq!(
+        [0, 1].map(|token| alone.post(FileKind::Write, hung, memory, token)),
+        [PostOutcome::Posted; 2]
+    );
     assert_eq!(alone.post(FileKind::Write, hung, memory, 2), PostOutcome::NoRoom, "no buffer");
     assert_eq!(alone.post(FileKind::Sync, hung, Span::EMPTY, 3), PostOutcome::Posted);
-    assert_eq!(alone.post(FileKind::Sync, hung, Span::EMPTY, 4), PostOutcome::NoRoom, "the queue is full");
+    assert_eq!(
+        alone.post(FileKind::Sync, hung, Span::EMPTY, 4),
+        PostOutcome::NoRoom,
+        "the queue is full"
+    );
     assert_eq!(alone.wire.counters().no_room, 2);
     for _ in 0..20 {
         assert_eq!(alone.run(FileKind::Write, file, memory), (Status::Complete, 4));
@@ -250,7 +277,9 @@ fn post__a_target_that_hangs_holds_up_no_other_and_its_queue_says_when_it_has_ro
     alone.wire.close(hung);
     drop(writer);
     let rest = alone.await_ends(3);
-    let gone = |end: &&Option<(u64, Status, u64)>| matches!(end, Some((_, Status::Failed(Fault::Gone), 0)));
+    let gone = |end: &&Option<(u64, Status, u64)>| {
+        matches!(end, Some((_, Status::Failed(Fault::Gone), 0)))
+    };
     assert!(rest.iter().filter(gone).count() >= 1, "{rest:?}");
 }
 
@@ -258,12 +287,14 @@ fn post__a_target_that_hangs_holds_up_no_other_and_its_queue_says_when_it_has_ro
 fn drop__waits_for_no_target_that_hangs() {
     let (reader, writer) = io::pipe().expect("a pipe");
     let mut alone = SingleEnd::new(FileConfig { threads: 1, ..FileConfig::default() });
-    let hung = alone.wire.files.open(Box::new(HangingDevice(Mutex::new(reader))), HUNG).expect("a thread");
+    let hung =
+        alone.wire.files.open(Box::new(HangingDevice(Mutex::new(reader))), HUNG).expect("a thread");
     let memory = alone.span(0, 4);
     for token in 0..3 {
         assert_eq!(alone.post(FileKind::Write, hung, memory, token), PostOutcome::Posted);
     }
-    // Returns although the pipe is empty. The thread then ends and closes the pipe, which the writer sees.
+    // Returns although the pipe is empty. The thread then ends and closes the pipe, which the
+    // writer sees.
     drop(alone);
     let mut writer = writer;
     while writer.write_all(b"x").is_ok() {
@@ -273,11 +304,13 @@ fn drop__waits_for_no_target_that_hangs() {
 
 fn udp_wire() -> FileWire<UdpWire> {
     let port = UdpPort::bind(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-    let session = u64::from(std::process::id()) << 32 | NUMBERS.fetch_add(1, Ordering::Relaxed) | 1 << 24;
+    let session =
+        u64::from(std::process::id()) << 32 | NUMBERS.fetch_add(1, Ordering::Relaxed) | 1 << 24;
     let mut config = UdpConfig::new(Rank(0), session, vec![port.address()]);
     config.placement = Placement::OneMachine;
     config.waiting = waiting::Waiting::Sleep;
-    FileWire::new(UdpWire::open([port], config).expect("an open wire"), FileConfig::default()).expect("a counter")
+    FileWire::new(UdpWire::open([port], config).expect("an open wire"), FileConfig::default())
+        .expect("a counter")
 }
 
 #[test]
@@ -298,7 +331,10 @@ fn wait__who_sleeps_is_woken_by_every_completion_and_by_others() {
             wire.wait(Some(until), &[]);
             assert!(clock::now() < until, "a wake-up was lost in turn {turn}");
             wire.poll(64, &mut |arrival| {
-                assert!(matches!(arrival, Arrival::Done { status: Status::Complete, value: 8, .. }), "{arrival:?}");
+                assert!(
+                    matches!(arrival, Arrival::Done { status: Status::Complete, value: 8, .. }),
+                    "{arrival:?}"
+                );
                 ended += 1;
             });
         }
@@ -323,15 +359,24 @@ impl Engine for ReadBackEngine {
     fn input(&mut self, _now: LocalNs, input: Input<'_, ()>, out: &mut Out<Self::Event>) -> More {
         let (file, at, class) = (self.file, 3, Class::Scavenger);
         let span = |offset| Span { region: self.region, offset, length: 6 };
-        let job = |kind, memory, token| Operation::File { kind, file, at, memory, class, token: Token(token) };
+        let job = |kind, memory, token| Operation::File {
+            kind,
+            file,
+            at,
+            memory,
+            class,
+            token: Token(token),
+        };
         match input {
             Input::Boot { .. } => out.operate(job(FileKind::Write, span(0), 0)),
-            Input::Arrival(Arrival::Done { token, status: Status::Complete, value, .. }) => match token.0 {
-                0 => out.operate(job(FileKind::Sync, Span::EMPTY, 1)),
-                1 => out.operate(job(FileKind::Read, span(8), 2)),
-                2 => out.operate(Operation::Digest { of: span(8), token: Token(3) }),
-                _ => out.notify(Ok(value)),
-            },
+            Input::Arrival(Arrival::Done { token, status: Status::Complete, value, .. }) => {
+                match token.0 {
+                    0 => out.operate(job(FileKind::Sync, Span::EMPTY, 1)),
+                    1 => out.operate(job(FileKind::Read, span(8), 2)),
+                    2 => out.operate(Operation::Digest { of: span(8), token: Token(3) }),
+                    _ => out.notify(Ok(value)),
+                }
+            }
             Input::Arrival(Arrival::Done { status, .. }) => out.notify(Err(status)),
             _ => {}
         }
@@ -404,13 +449,25 @@ fn post__memory_that_is_lent_is_refused_and_keeps_no_place_in_the_queue() {
     let directory = TestDirectory::new();
     let mut alone = SingleEnd::new(FileConfig { depth: 1, ..FileConfig::default() });
     let file = alone.wire.open(directory.create("file"), DISK).expect("a thread");
-    let lent = alone.wire.adopt(Arc::new(PartlyLentMemory(WordMemory::new(64, MemoryAccess::Peers)))).expect("adopted");
+    let lent = alone
+        .wire
+        .adopt(Arc::new(PartlyLentMemory(WordMemory::new(64, MemoryAccess::Peers))))
+        .expect("adopted");
     for _ in 0..3 {
         let memory = Span { region: lent, offset: 0, length: 64 };
-        assert_eq!(alone.post(FileKind::Write, file, memory, 1), PostOutcome::Refused(RefusalReason::Memory));
+        assert_eq!(
+            alone.post(FileKind::Write, file, memory, 1),
+            PostOutcome::Refused(RefusalReason::Memory)
+        );
     }
-    assert_eq!(alone.run(FileKind::Write, file, Span { region: lent, offset: 8, length: 56 }), (Status::Complete, 56));
-    assert_eq!(alone.run(FileKind::Read, file, Span { region: lent, offset: 0, length: 64 }), (Status::Complete, 56));
+    assert_eq!(
+        alone.run(FileKind::Write, file, Span { region: lent, offset: 8, length: 56 }),
+        (Status::Complete, 56)
+    );
+    assert_eq!(
+        alone.run(FileKind::Read, file, Span { region: lent, offset: 0, length: 64 }),
+        (Status::Complete, 56)
+    );
 }
 
 #[test]
@@ -424,7 +481,8 @@ fn wake__when_every_end_was_taken_the_event_counter_is_silent() {
         let posted = [1, 2].map(|token| alone.post(FileKind::Write, file, span, token));
         assert_eq!(posted, [PostOutcome::Posted; 2]);
         alone.await_ends(2);
-        let woken = waiting::ready(Some(alone.wire.files.finished.signal()), Some(Nanos::ZERO), &[]);
+        let woken =
+            waiting::ready(Some(alone.wire.files.finished.signal()), Some(Nanos::ZERO), &[]);
         assert!(!woken.any(), "a wake-up for nothing");
     }
 }

@@ -1,4 +1,5 @@
-//! Shared memory beside loopback sockets: the contract's suite in every arrangement of hosts, bodies that change wires, sleep.
+//! Shared memory beside loopback sockets: the contract's suite in every arrangement of hosts,
+//! bodies that change wires, sleep.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,8 +29,11 @@ struct JoinedHosts {
 impl JoinedHosts {
     /// `hosts` says for each rank on which host it is.
     fn new(hosts: &[u32]) -> Self {
-        let session = u64::from(std::process::id()) << 32 | SESSIONS.fetch_add(1, Ordering::Relaxed);
-        let bind = |_: &u32| UdpPort::bind(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+        let session =
+            u64::from(std::process::id()) << 32 | SESSIONS.fetch_add(1, Ordering::Relaxed);
+        let bind = |_: &u32| {
+            UdpPort::bind(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).expect("a free port")
+        };
         let ports: Vec<UdpPort> = hosts.iter().map(bind).collect();
         let peers: Vec<SocketAddrV4> = ports.iter().map(UdpPort::address).collect();
         let open = |rank: Rank, port: UdpPort| {
@@ -37,15 +41,19 @@ impl JoinedHosts {
             let local = (0..hosts.len() as u32).map(Rank).filter(beside).collect();
             let near = ShmWire::open(ShmConfig::new(rank, session, local)).expect("shared memory");
             let mut config = UdpConfig::new(rank, session, peers.clone());
-            config.multicast = Some(Multicast { base: Ipv4Addr::new(239, 192, 8, 0), port: peers[0].port() });
+            config.multicast =
+                Some(Multicast { base: Ipv4Addr::new(239, 192, 8, 0), port: peers[0].port() });
             config.placement = Placement::OneMachine;
             let far = UdpWire::open([port], config).expect("an open wire");
             JoinedWire::new(near, far, Waiting::Sleep).expect("two ends of one rank")
         };
         let open = &open;
         let wires = thread::scope(|scope| {
-            let opening: Vec<_> =
-                (0..).map(Rank).zip(ports).map(|(rank, port)| scope.spawn(move || open(rank, port))).collect();
+            let opening: Vec<_> = (0..)
+                .map(Rank)
+                .zip(ports)
+                .map(|(rank, port)| scope.spawn(move || open(rank, port)))
+                .collect();
             opening.into_iter().map(|opening| opening.join().expect("opened")).collect()
         });
         Self { wires }
@@ -87,7 +95,10 @@ fn send(to: u32, head: &[u8], body: Span) -> (Operation, Vec<u8>) {
     let mut out: Out<()> = Out::with_limit(1);
     let head = out.head(head);
     let to = Destination::One(Rank(to));
-    (Operation::Send { to, path: PathId(0), class: Class::Bulk, head, body, token: None }, out.heads().to_vec())
+    (
+        Operation::Send { to, path: PathId(0), class: Class::Bulk, head, body, token: None },
+        out.heads().to_vec(),
+    )
 }
 
 impl Fabric for JoinedHosts {
@@ -107,8 +118,10 @@ impl Fabric for JoinedHosts {
 fn conformance__in_every_arrangement_of_hosts() {
     for hosts in [[0, 0, 0], [0, 0, 1], [0, 1, 0], [0, 1, 1], [0, 1, 2]] {
         let wire = format!("shared memory and UDP, hosts {hosts:?}");
-        let lacks = [OperationKind::Write, OperationKind::Read, OperationKind::Atomic, OperationKind::File];
-        let outcomes = conformance::check(&wire, &lacks.map(Need::Operation), || JoinedHosts::new(&hosts));
+        let lacks =
+            [OperationKind::Write, OperationKind::Read, OperationKind::Atomic, OperationKind::File];
+        let outcomes =
+            conformance::check(&wire, &lacks.map(Need::Operation), || JoinedHosts::new(&hosts));
         eprint!("{}", outcomes.expect("every promise is kept"));
     }
 }
@@ -126,7 +139,18 @@ fn post__a_batch_for_both_is_answered_in_its_order_and_messages_of_one_host_take
     let mut answers = vec![PostOutcome::NoRoom];
     hosts.wires[0].post(&operations, out.heads(), &mut answers);
     let done = PostOutcome::Done(0);
-    assert_eq!(answers, [PostOutcome::NoRoom, done, done, PostOutcome::Refused(RefusalReason::Rank), done, done, done]);
+    assert_eq!(
+        answers,
+        [
+            PostOutcome::NoRoom,
+            done,
+            done,
+            PostOutcome::Refused(RefusalReason::Rank),
+            done,
+            done,
+            done
+        ]
+    );
     assert_eq!(
         [0, 1, 1, 2, 2].map(|rank: usize| hosts.await_message(rank).1),
         [[0], [1], [1], [2], [2]].map(Vec::from)
@@ -139,7 +163,8 @@ fn post__an_arrived_body_can_be_kept_and_passed_on_over_either_wire() {
     let mut hosts = JoinedHosts::new(&[0, 0, 1]);
     let region = hosts.wires[0].register(Bytes(8)).expect("room");
     hosts.wires[0].region_mut(region).expect("registered").copy_from_slice(b"the body");
-    let kept: Vec<RegionId> = (1..3).map(|rank: usize| hosts.wires[rank].register(Bytes(8)).expect("room")).collect();
+    let kept: Vec<RegionId> =
+        (1..3).map(|rank: usize| hosts.wires[rank].register(Bytes(8)).expect("room")).collect();
     assert_eq!(kept, [region; 2], "regions have one number everywhere");
     let mut body = Span { region, offset: 0, length: 8 };
     // Around: over shared memory, over the network, over the network back to the first.
@@ -149,7 +174,10 @@ fn post__an_arrived_body_can_be_kept_and_passed_on_over_either_wire() {
         assert_eq!((sender.index(), &head[..]), (from, &b"head"[..]));
         assert_eq!(hosts.bytes(to, arrived), b"the body", "{from} to {to}");
         let into = Span { region, offset: 0, length: 8 };
-        assert_eq!(hosts.post(to, Operation::Copy { from: arrived, into }, &[]), PostOutcome::Done(0));
+        assert_eq!(
+            hosts.post(to, Operation::Copy { from: arrived, into }, &[]),
+            PostOutcome::Done(0)
+        );
         assert_eq!(hosts.bytes(to, into), b"the body", "kept at {to}");
         body = arrived;
     }
@@ -185,7 +213,11 @@ fn post__arrived_bytes_go_nowhere_that_is_no_place_for_them() {
     }
     let outside = Span { offset: 4, ..body };
     for to in [0, 2] {
-        assert_eq!(hosts.send(1, to, b"", outside), PostOutcome::Refused(RefusalReason::Memory), "to {to}");
+        assert_eq!(
+            hosts.send(1, to, b"", outside),
+            PostOutcome::Refused(RefusalReason::Memory),
+            "to {to}"
+        );
     }
 }
 
@@ -219,7 +251,9 @@ fn wait__who_sleeps_is_woken_over_both_wires() {
             while came < 2 {
                 first.wait(Some(until), &[]);
                 assert!(clock::now() < until, "a wake-up was lost in turn {turn}");
-                first.poll(64, &mut |arrival| came += u32::from(matches!(arrival, Arrival::Datagram(_))));
+                first.poll(64, &mut |arrival| {
+                    came += u32::from(matches!(arrival, Arrival::Datagram(_)))
+                });
             }
         }
     });
@@ -231,10 +265,17 @@ fn weaker__is_what_both_can_do() {
     let [near, far] = [hosts.wires[0].near.capabilities(), hosts.wires[0].far.capabilities()];
     let both = hosts.wires[0].capabilities();
     assert_eq!(both.delivery, Delivery::Lossy);
-    assert_eq!((both.body_max, both.stamp), (near.body_max.min(far.body_max), StampSource::Reading));
+    assert_eq!(
+        (both.body_max, both.stamp),
+        (near.body_max.min(far.body_max), StampSource::Reading)
+    );
     assert_eq!(both.operations, far.operations);
     assert!(both.shared_clock.is_some() && both.classes == [Granted::Separate; Class::ALL.len()]);
-    let none = Capabilities { shared_clock: None, classes: [Granted::Ignored; Class::ALL.len()], ..far.clone() };
+    let none = Capabilities {
+        shared_clock: None,
+        classes: [Granted::Ignored; Class::ALL.len()],
+        ..far.clone()
+    };
     let both = weaker("joined", near, &none);
     assert!(both.shared_clock.is_none() && both.classes == [Granted::Ignored; Class::ALL.len()]);
 }

@@ -1,9 +1,10 @@
-//! Keys of a job: what ranks publish through their launcher, and what every pair of them then shares.
+//! Keys of a job: what ranks publish through their launcher, and what every pair of them then
+//! shares.
 //!
 //! # Model
-//! Each rank makes an [`RankKeyPair`] and publishes its *card*: the public half of an X25519 key and a proof. The launcher
-//! carries cards, as bytes, from all ranks to all ranks. From the cards each rank derives a secret for each peer, and
-//! from that a key for each direction and purpose:
+//! Each rank makes an [`RankKeyPair`] and publishes its *card*: the public half of an X25519 key
+//! and a proof. The launcher carries cards, as bytes, from all ranks to all ranks. From the cards
+//! each rank derives a secret for each peer, and from that a key for each direction and purpose:
 //!
 //! ```text
 //! shared = X25519(own private half, peer's public half)
@@ -12,13 +13,14 @@
 //! proof  = HMAC-SHA256(job secret, "clearway card 1" + session + epoch + rank + public half)
 //! ```
 //!
-//! Who only listens to the launcher's exchange learns nothing. Who can *change* it could put own cards in place of the
-//! ranks' and sit between them, unless there is a job secret: it is mixed into every key and into the proofs, and comes
-//! another way (ssh's standard input, a wrapping of cards in credentials of the site). Without it the exchange itself
-//! must be trustworthy.
+//! Who only listens to the launcher's exchange learns nothing. Who can *change* it could put own
+//! cards in place of the ranks' and sit between them, unless there is a job secret: it is mixed
+//! into every key and into the proofs, and comes another way (ssh's standard input, a wrapping of
+//! cards in credentials of the site). Without it the exchange itself must be trustworthy.
 //!
-//! A change of the membership of a job is a new *epoch*: every rank makes a new identity, and all keys are new. The key
-//! of a multicast group is random, made by one rank and sealed for each member; a new member or one less is a new key.
+//! A change of the membership of a job is a new *epoch*: every rank makes a new identity, and all
+//! keys are new. The key of a multicast group is random, made by one rank and sealed for each
+//! member; a new member or one less is a new key.
 //!
 //! ```
 //! # use clearway_proto::base::Rank;
@@ -36,7 +38,8 @@
 //!
 //! # Invariants
 //! I1. An identity agrees once: deriving the same keys again would begin their packet numbers anew.
-//! I2. No key is used in both directions or for two purposes, that of a group apart, where the nonce names the sender.
+//! I2. No key is used in both directions or for two purposes, that of a group apart, where the
+//!     nonce names the sender.
 //! I3. Secrets are wiped when they are dropped, and nothing prints them.
 //!
 //! # Not here
@@ -62,7 +65,8 @@ const CARD_VERSION: u8 = 1;
 /// The shortest job secret: as many bytes as the keys that it protects.
 const SECRET_LENGTH_MIN: usize = 16;
 /// Bytes of a sealed group key: nonce, group and epoch beside it, the key, the tag.
-const SEALED_GROUP_LENGTH: usize = NONCE_LENGTH + GROUP_CONTEXT_LENGTH + GROUP_SECRET_LENGTH + TAG_LENGTH;
+const SEALED_GROUP_LENGTH: usize =
+    NONCE_LENGTH + GROUP_CONTEXT_LENGTH + GROUP_SECRET_LENGTH + TAG_LENGTH;
 const GROUP_CONTEXT_LENGTH: usize = 2 + 4;
 const GROUP_SECRET_LENGTH: usize = 32;
 
@@ -70,7 +74,8 @@ const GROUP_SECRET_LENGTH: usize = 32;
 pub struct JobSecret(Zeroizing<Vec<u8>>);
 
 impl JobSecret {
-    /// Takes at least 16 random bytes. A password is no such secret: cards let an attacker try guesses.
+    /// Takes at least 16 random bytes. A password is no such secret: cards let an attacker try
+    /// guesses.
     ///
     /// # Errors
     /// [`RuntimeError::ShortSecret`].
@@ -102,10 +107,14 @@ impl KeyScope {
 
     fn proof(&self, rank: Rank, public: &[u8]) -> [u8; TAG_LENGTH] {
         let (session, epoch) = (self.session.to_le_bytes(), self.epoch.to_le_bytes());
-        cipher::prove(self.salt(), &[b"clearway card 1", &session, &epoch, &rank.0.to_le_bytes(), public])
+        cipher::prove(
+            self.salt(),
+            &[b"clearway card 1", &session, &epoch, &rank.0.to_le_bytes(), public],
+        )
     }
 
-    /// Whether `card` was made for this by `rank`; who collects cards can so tell whose is wrong before all ranks refuse it.
+    /// Whether `card` was made for this by `rank`; who collects cards can so tell whose is wrong
+    /// before all ranks refuse it.
     ///
     /// # Errors
     /// [`RuntimeError::Card`].
@@ -120,12 +129,16 @@ impl KeyScope {
         if version != CARD_VERSION {
             return refuse("is of another version; start all ranks with the same program");
         }
-        let Some((public, proof)) = rest.split_at_checked(PUBLIC_LENGTH).filter(|(_, p)| p.len() == TAG_LENGTH) else {
+        let Some((public, proof)) =
+            rest.split_at_checked(PUBLIC_LENGTH).filter(|(_, p)| p.len() == TAG_LENGTH)
+        else {
             return refuse("has another length than the launcher was given");
         };
         // The proof is public, so comparing it need not take constant time.
         if self.proof(rank, public) != proof {
-            return refuse("was not made for this job: another secret, session, epoch or rank, or changed on its way");
+            return refuse(
+                "was not made for this job: another secret, session, epoch or rank, or changed on its way",
+            );
         }
         Ok(public)
     }
@@ -158,19 +171,25 @@ impl RankKeyPair {
         card
     }
 
-    /// Derives the keys with all ranks from their cards, by rank, this one's included. About 50 us a peer.
+    /// Derives the keys with all ranks from their cards, by rank, this one's included. About 50 us
+    /// a peer.
     ///
     /// # Errors
-    /// [`RuntimeError::RankOutside`] when there are too few cards, [`RuntimeError::Card`] for one that is wrong.
+    /// [`RuntimeError::RankOutside`] when there are too few cards, [`RuntimeError::Card`] for one
+    /// that is wrong.
     pub fn agree<C: AsRef<[u8]>>(self, cards: &[C]) -> Result<JobKeys, RuntimeError> {
         let (rank, ranks) = (self.rank, cards.len());
         let own = cards.get(rank.index()).ok_or(RuntimeError::RankOutside { rank, ranks })?;
         if own.as_ref() != self.card() {
-            return Err(RuntimeError::Card { rank, fault: "came back changed from the launcher's exchange" });
+            return Err(RuntimeError::Card {
+                rank,
+                fault: "came back changed from the launcher's exchange",
+            });
         }
         let pair = |(peer, card): (Rank, &C)| {
             let public = self.scope.read(peer, card.as_ref())?;
-            self.pair(peer, public).ok_or(RuntimeError::Card { rank: peer, fault: "holds no usable key" })
+            self.pair(peer, public)
+                .ok_or(RuntimeError::Card { rank: peer, fault: "holds no usable key" })
         };
         let pairs = (0..).map(Rank).zip(cards).map(pair).collect::<Result<_, _>>()?;
         Ok(JobKeys { rank, session: self.scope.session, pairs })
@@ -178,7 +197,8 @@ impl RankKeyPair {
 
     fn pair(&self, peer: Rank, public: &[u8]) -> Option<DerivationSecret> {
         let own = (self.rank, &self.exchange.public()[..]);
-        let (low, high) = if peer < self.rank { ((peer, public), own) } else { (own, (peer, public)) };
+        let (low, high) =
+            if peer < self.rank { ((peer, public), own) } else { (own, (peer, public)) };
         let (session, epoch) = (self.scope.session.to_le_bytes(), self.scope.epoch.to_le_bytes());
         let ranks = [low.0.0.to_le_bytes(), high.0.0.to_le_bytes()].concat();
         let transcript = [b"clearway pair 1", &session[..], &epoch, &ranks, low.1, high.1];
@@ -218,14 +238,19 @@ impl JobKeys {
 
     /// The keys for datagrams to and from each rank.
     pub(crate) fn datagrams(&self) -> impl Iterator<Item = DuplexKeys> {
-        (0..).map(Rank).zip(&self.pairs).map(|(peer, pair)| self.duplex(peer, pair, b"clearway udp"))
+        (0..)
+            .map(Rank)
+            .zip(&self.pairs)
+            .map(|(peer, pair)| self.duplex(peer, pair, b"clearway udp"))
     }
 
-    /// Bytes with which this rank and each other prove themselves over a fabric: what this one shows, and what the other does. Who
-    /// is not one of the two cannot tell them from random ones.
+    /// Bytes with which this rank and each other prove themselves over a fabric: what this one
+    /// shows, and what the other does. Who is not one of the two cannot tell them from random ones.
     pub fn proofs<const N: usize>(&self) -> Vec<[[u8; N]; 2]> {
         let pairs = (0..).map(Rank).zip(&self.pairs);
-        pairs.map(|(peer, pair)| self.directions(peer).map(|of| pair.bytes(&[b"clearway ofi", &of]))).collect()
+        pairs
+            .map(|(peer, pair)| self.directions(peer).map(|of| pair.bytes(&[b"clearway ofi", &of])))
+            .collect()
     }
 
     /// From this rank to a peer, and back.
@@ -235,7 +260,8 @@ impl JobKeys {
     }
 
     fn duplex(&self, peer: Rank, pair: &DerivationSecret, purpose: &[u8]) -> DuplexKeys {
-        let [out, into] = self.directions(peer).map(|direction| pair.cipher(&[purpose, &direction]));
+        let [out, into] =
+            self.directions(peer).map(|direction| pair.cipher(&[purpose, &direction]));
         DuplexKeys { out, into }
     }
 
@@ -262,7 +288,11 @@ impl JobKeys {
             cipher::fill_random(&mut nonce)?;
             let context = [&group.0.to_le_bytes()[..], &epoch.to_le_bytes()].concat();
             let mut bytes = Zeroizing::new(*secret);
-            let tag = self.group_duplex(*member)?.out.seal(nonce, &context, &mut *bytes).expect("32 bytes");
+            let tag = self
+                .group_duplex(*member)?
+                .out
+                .seal(nonce, &context, &mut *bytes)
+                .expect("32 bytes");
             Ok([&nonce[..], &context, &*bytes, &tag].concat())
         };
         let sealed = members.iter().map(seal).collect::<Result<_, RuntimeError>>()?;

@@ -1,7 +1,9 @@
-//! Sealed records in both directions of a stream between two ranks: each opens once, in order, and at the other end only.
+//! Sealed records in both directions of a stream between two ranks: each opens once, in order, and
+//! at the other end only.
 //!
 //! # Invariants
-//! I1. No number is used twice for sealing: it counts from 0 and a stream that reached the last one seals no more.
+//! I1. No number is used twice for sealing: it counts from 0 and a stream that reached the last one
+//!     seals no more.
 
 use clearway_proto::base::Rank;
 
@@ -43,7 +45,8 @@ fn nonce(number: u64) -> [u8; NONCE_LENGTH] {
 }
 
 impl Sealer {
-    /// Turns `bytes` into a record, a tag longer; `None` when they are more than a cipher takes, or the stream is too old.
+    /// Turns `bytes` into a record, a tag longer; `None` when they are more than a cipher takes, or
+    /// the stream is too old.
     pub fn seal(&mut self, bytes: &mut Vec<u8>) -> Option<()> {
         let tag = self.cipher.seal(nonce(self.next), &[], bytes)?;
         self.next = self.next.checked_add(1)?;

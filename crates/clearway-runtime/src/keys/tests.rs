@@ -10,7 +10,9 @@ fn job(session: u64, secret: Option<u8>) -> KeyScope {
 }
 
 fn identities(ranks: u32) -> Vec<RankKeyPair> {
-    (0..ranks).map(|rank| RankKeyPair::new(Rank(rank), job(7, Some(1))).expect("a key pair")).collect()
+    (0..ranks)
+        .map(|rank| RankKeyPair::new(Rank(rank), job(7, Some(1))).expect("a key pair"))
+        .collect()
 }
 
 fn cards(identities: &[RankKeyPair]) -> Vec<Vec<u8>> {
@@ -33,11 +35,16 @@ fn fits(out: &Cipher, into: &Cipher) -> bool {
 
 #[test]
 fn agree__every_pair_shares_a_key_for_each_direction_and_nobody_else_does() {
-    let all: Vec<Vec<DuplexKeys>> = agreed(3).iter().map(|keys| keys.datagrams().collect()).collect();
+    let all: Vec<Vec<DuplexKeys>> =
+        agreed(3).iter().map(|keys| keys.datagrams().collect()).collect();
     for a in 0..3 {
         for b in 0..3 {
             for (c, d) in (0..3).flat_map(|c| (0..3).map(move |d| (c, d))) {
-                assert_eq!(fits(&all[a][b].out, &all[c][d].into), (c, d) == (b, a), "{a} to {b}, read by {c} from {d}");
+                assert_eq!(
+                    fits(&all[a][b].out, &all[c][d].into),
+                    (c, d) == (b, a),
+                    "{a} to {b}, read by {c} from {d}"
+                );
             }
         }
     }
@@ -49,7 +56,8 @@ fn agree__another_epoch_session_or_secret_gives_other_keys() {
     let pair = |session, epoch, secret| {
         let job = |_| KeyScope { epoch, ..job(session, secret) };
         let exchange = |rank: u32| KeyExchange::new(&[rank as u8 + 1; 32]).expect("a pair");
-        let identity = |rank| RankKeyPair { rank: Rank(rank), scope: job(()), exchange: exchange(rank) };
+        let identity =
+            |rank| RankKeyPair { rank: Rank(rank), scope: job(()), exchange: exchange(rank) };
         let cards = [identity(0).card(), identity(1).card()];
         let keys = |rank| identity(rank).agree(&cards).expect("good cards");
         let first = |keys: JobKeys, peer| keys.datagrams().nth(peer).expect("a peer");
@@ -57,7 +65,9 @@ fn agree__another_epoch_session_or_secret_gives_other_keys() {
     };
     let (out, into) = pair(7, 0, Some(1));
     assert!(fits(&out, &into));
-    for (session, epoch, secret) in [(8, 0, Some(1)), (7, 1, Some(1)), (7, 0, Some(2)), (7, 0, None)] {
+    for (session, epoch, secret) in
+        [(8, 0, Some(1)), (7, 1, Some(1)), (7, 0, Some(2)), (7, 0, None)]
+    {
         assert!(!fits(&out, &pair(session, epoch, secret).1), "{session} {epoch} {secret:?}");
     }
 }
@@ -73,20 +83,26 @@ fn refusal(change: impl FnOnce(&mut Vec<Vec<u8>>)) -> String {
 fn agree__says_which_card_is_wrong_and_why() {
     let foreign = "the key card of rank 2 was not made for this job: another secret, session, epoch or rank, or changed \
                    on its way";
-    let other = |session, secret| RankKeyPair::new(Rank(2), job(session, secret)).expect("a key pair").card().to_vec();
+    let other = |session, secret| {
+        RankKeyPair::new(Rank(2), job(session, secret)).expect("a key pair").card().to_vec()
+    };
     assert_eq!(refusal(|cards| cards[2] = other(8, Some(1))), foreign);
     assert_eq!(refusal(|cards| cards[2] = other(7, Some(2))), foreign);
     assert_eq!(refusal(|cards| cards[2] = other(7, None)), foreign);
     assert_eq!(refusal(|cards| cards[2] = cards[0].clone()), foreign, "another rank's card");
     assert_eq!(refusal(|cards| cards[2].clear()), "the key card of rank 2 is empty");
-    let sentence = "the key card of rank 2 is of another version; start all ranks with the same program";
+    let sentence =
+        "the key card of rank 2 is of another version; start all ranks with the same program";
     assert_eq!(refusal(|cards| cards[2][0] = 2), sentence);
     let sentence = "the key card of rank 2 has another length than the launcher was given";
     assert_eq!(refusal(|cards| cards[2].truncate(48)), sentence);
     assert_eq!(refusal(|cards| cards[2].push(0)), sentence);
     let sentence = "the key card of rank 1 came back changed from the launcher's exchange";
     assert_eq!(refusal(|cards| cards[1][5] ^= 1), sentence);
-    assert_eq!(refusal(|cards| cards.truncate(1)), "rank 1 is not among the 1 peers; ranks are numbered from 0");
+    assert_eq!(
+        refusal(|cards| cards.truncate(1)),
+        "rank 1 is not among the 1 peers; ranks are numbered from 0"
+    );
 }
 
 #[test]

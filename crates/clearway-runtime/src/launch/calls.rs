@@ -1,9 +1,11 @@
-//! Calls into the PMIx library, and those into the system that no safe library has: the only unsafe code of this room.
+//! Calls into the PMIx library, and those into the system that no safe library has: the only unsafe
+//! code of this room.
 //!
 //! # Model
-//! The library is loaded at run time by its soname, so that a program built without it starts anywhere. Nine functions and
-//! three structs are declared here as `pmix.h` and `pmix_common.h` of releases 4 and 5 declare them; a test compares the
-//! layouts with the header where it is installed.
+//! The library is loaded at run time by its soname, so that a program built without it starts
+//! anywhere. Nine functions and three structs are declared here as `pmix.h` and `pmix_common.h` of
+//! releases 4 and 5 declare them; a test compares the layouts with the header where it is
+//! installed.
 //!
 //! # Invariants
 //! I1. No pointer outlives the call that it was made for.
@@ -29,8 +31,8 @@ use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
 /// Copies stay clear of the three standard descriptors.
 const ABOVE_STANDARD: RawFd = 3;
 
-/// Takes over a descriptor that a launcher left open and named in the environment: the result, and the original from now
-/// on, are closed in programs that this process starts.
+/// Takes over a descriptor that a launcher left open and named in the environment: the result, and
+/// the original from now on, are closed in programs that this process starts.
 pub(super) fn adopt(number: u32) -> io::Result<OwnedFd> {
     let inherited = close_on_exec(number)?;
     Ok(fcntl_dupfd_cloexec(inherited, ABOVE_STANDARD)?)
@@ -38,41 +40,46 @@ pub(super) fn adopt(number: u32) -> io::Result<OwnedFd> {
 
 /// Has a descriptor that was left open closed in programs that this process starts, and lends it.
 pub(super) fn close_on_exec(number: u32) -> io::Result<BorrowedFd<'static>> {
-    let number = RawFd::try_from(number).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
-    // SAFETY: the descriptor is used for two calls of fcntl only, here and in `adopt`, which fail with EBADF when it is not open. It is
-    // neither closed nor kept, so nobody else's descriptor can be harmed if the environment names a wrong one.
+    let number =
+        RawFd::try_from(number).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+    // SAFETY: the descriptor is used for two calls of fcntl only, here and in `adopt`, which fail
+    // with EBADF when it is not open. It is neither closed nor kept, so nobody else's descriptor
+    // can be harmed if the environment names a wrong one.
     let inherited = unsafe { BorrowedFd::borrow_raw(number) };
     fcntl_setfd(inherited, FdFlags::CLOEXEC)?;
     Ok(inherited)
 }
 
-/// Has the program that `command` starts inherit `descriptor`, under the number that is returned. No other program inherits it, not even
-/// one that another thread starts at the same time: the flag is taken away in the new process only.
+/// Has the program that `command` starts inherit `descriptor`, under the number that is returned.
+/// No other program inherits it, not even one that another thread starts at the same time: the flag
+/// is taken away in the new process only.
 pub(super) fn pass_on(command: &mut Command, descriptor: OwnedFd) -> io::Result<RawFd> {
     // Its own three standard descriptors take their places in the new process first.
     let descriptor = fcntl_dupfd_cloexec(descriptor, ABOVE_STANDARD)?;
     let number = descriptor.as_raw_fd();
     let keep = move || Ok(fcntl_setfd(&descriptor, FdFlags::empty())?);
-    // SAFETY: between fork and exec the closure makes one system call on a descriptor that the command holds, and an error from a number;
-    // it neither allocates nor takes a lock.
+    // SAFETY: between fork and exec the closure makes one system call on a descriptor that the
+    // command holds, and an error from a number; it neither allocates nor takes a lock.
     unsafe { command.pre_exec(keep) };
     Ok(number)
 }
 
 /// Ends this process with `code` and runs no handler.
 pub(super) fn exit_at_once(code: i32) -> ! {
-    // SAFETY: the function takes any number, reads and writes no memory of this process, and does not return.
+    // SAFETY: the function takes any number, reads and writes no memory of this process, and does
+    // not return.
     unsafe { libc::_exit(code) }
 }
 
-/// Runs `work`. In it a write to a pipe without a reader is an error and no signal, whatever the program does with SIGPIPE.
+/// Runs `work`. In it a write to a pipe without a reader is an error and no signal, whatever the
+/// program does with SIGPIPE.
 pub(super) fn without_sigpipe<T>(work: impl FnOnce() -> T) -> T {
     let _blocked = BlockedSigpipe::new();
     work()
 }
 
-/// SIGPIPE waits for this thread as long as this value lives, and is discarded with it. The kernel sends the signal of a write to the
-/// thread that wrote, so no other thread is concerned.
+/// SIGPIPE waits for this thread as long as this value lives, and is discarded with it. The kernel
+/// sends the signal of a write to the thread that wrote, so no other thread is concerned.
 struct BlockedSigpipe {
     sigpipe: libc::sigset_t,
     before: libc::sigset_t,
@@ -82,8 +89,8 @@ struct BlockedSigpipe {
 
 impl BlockedSigpipe {
     fn new() -> Self {
-        // SAFETY: a signal set is plain data, for which zeros are a valid value; each call gets pointers to sets that live through it,
-        // and only the mask of this thread changes.
+        // SAFETY: a signal set is plain data, for which zeros are a valid value; each call gets
+        // pointers to sets that live through it, and only the mask of this thread changes.
         unsafe {
             let mut sigpipe: libc::sigset_t = mem::zeroed();
             libc::sigemptyset(&mut sigpipe);
@@ -109,8 +116,8 @@ impl BlockedSigpipe {
 impl Drop for BlockedSigpipe {
     fn drop(&mut self) {
         const AT_ONCE: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: the sets and the time live through the calls, which only read them; the details of the signal are not
-        // asked for. The mask becomes what it was.
+        // SAFETY: the sets and the time live through the calls, which only read them; the details
+        // of the signal are not asked for. The mask becomes what it was.
         unsafe {
             if !self.was_waiting && Self::is_waiting() {
                 libc::sigtimedwait(&self.sigpipe, ptr::null_mut(), &AT_ONCE);
@@ -224,7 +231,8 @@ pub(super) enum FenceCollection {
 impl PmixIdentity {
     /// The job's name.
     pub(super) fn namespace(&self) -> String {
-        let bytes: Vec<u8> = self.0.namespace.iter().map(|c| *c as u8).take_while(|c| *c != 0).collect();
+        let bytes: Vec<u8> =
+            self.0.namespace.iter().map(|c| *c as u8).take_while(|c| *c != 0).collect();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
@@ -240,15 +248,16 @@ impl PmixLibrary {
     /// What the loader said, or the function that is missing.
     pub(super) fn open(path: Option<&Path>) -> Result<Self, String> {
         let name = match path {
-            Some(path) => CString::new(path.as_os_str().as_bytes()).map_err(|_| "the path holds a zero".to_owned())?,
+            Some(path) => CString::new(path.as_os_str().as_bytes())
+                .map_err(|_| "the path holds a zero".to_owned())?,
             None => SONAME.to_owned(),
         };
-        // SAFETY: the name is a C string. Loading runs the library's constructors, which is what the user asked for; the
-        // handle is never closed (I2).
+        // SAFETY: the name is a C string. Loading runs the library's constructors, which is what
+        // the user asked for; the handle is never closed (I2).
         let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         let handle = ptr::NonNull::new(handle).ok_or_else(loader_error)?;
-        // SAFETY: each field's type is the declaration of the function of that name in pmix.h of releases 4 and 5; the
-        // addresses are inside the library, which stays loaded.
+        // SAFETY: each field's type is the declaration of the function of that name in pmix.h of
+        // releases 4 and 5; the addresses are inside the library, which stays loaded.
         unsafe {
             Ok(Self {
                 get_version: function(handle, c"PMIx_Get_version")?,
@@ -266,23 +275,28 @@ impl PmixLibrary {
 
     /// The library's own name of itself and its release.
     pub(super) fn version(&self) -> String {
-        // SAFETY: the function takes nothing, may be called before `init`, and gives a constant C string of the library,
-        // which stays loaded.
+        // SAFETY: the function takes nothing, may be called before `init`, and gives a constant C
+        // string of the library, which stays loaded.
         let text = unsafe { CStr::from_ptr((self.get_version)()) };
         text.to_string_lossy().into_owned()
     }
 
     /// The library's name of a status.
     pub(super) fn name(&self, status: PmixStatus) -> String {
-        // SAFETY: the function takes any number and gives a constant C string of the library, which stays loaded.
+        // SAFETY: the function takes any number and gives a constant C string of the library, which
+        // stays loaded.
         let text = unsafe { (self.error_string)(status).as_ref().map(|text| CStr::from_ptr(text)) };
-        text.map_or_else(|| status.to_string(), |text| format!("{} ({status})", text.to_string_lossy()))
+        text.map_or_else(
+            || status.to_string(),
+            |text| format!("{} ({status})", text.to_string_lossy()),
+        )
     }
 
     /// Connects to the launcher's server.
     pub(super) fn init(&self) -> Result<PmixIdentity, PmixStatus> {
         let mut identity = PmixProc { namespace: [0; NAMESPACE], rank: 0 };
-        // SAFETY: `identity` has the layout of pmix_proc_t and lives through the call; no attributes are given.
+        // SAFETY: `identity` has the layout of pmix_proc_t and lives through the call; no
+        // attributes are given.
         let status = unsafe { (self.init)(&mut identity, ptr::null_mut(), 0) };
         checked(status).map(|()| PmixIdentity(identity))
     }
@@ -292,8 +306,8 @@ impl PmixLibrary {
         let object = PmixByteObject { bytes: bytes.as_ptr().cast_mut().cast(), size: bytes.len() };
         let mut value = PmixValue { kind: BYTE_OBJECT, content: PmixContent { object } };
         assert!(key.to_bytes_with_nul().len() <= KEY, "keys are short");
-        // SAFETY: `value` has the layout of pmix_value_t and its bytes live through the call, which copies them and does
-        // not write to them.
+        // SAFETY: `value` has the layout of pmix_value_t and its bytes live through the call, which
+        // copies them and does not write to them.
         checked(unsafe { (self.put)(GLOBAL, key.as_ptr(), &mut value) })
     }
 
@@ -307,7 +321,11 @@ impl PmixLibrary {
     pub(super) fn fence(&self, kind: FenceCollection) -> Result<(), PmixStatus> {
         let mut whole = PmixContent { whole: [0; 3] };
         whole.flag = true;
-        let mut collect = PmixAttribute { key: [0; KEY], flags: 0, value: PmixValue { kind: BOOL, content: whole } };
+        let mut collect = PmixAttribute {
+            key: [0; KEY],
+            flags: 0,
+            value: PmixValue { kind: BOOL, content: whole },
+        };
         for (place, byte) in collect.key.iter_mut().zip(c"pmix.collect".to_bytes()) {
             *place = *byte as c_char;
         }
@@ -315,13 +333,19 @@ impl PmixLibrary {
             FenceCollection::Plain => 0,
             FenceCollection::Collecting => 1,
         };
-        // SAFETY: no list of ranks means the whole job; `collect` has the layout of pmix_info_t, is fully initialised and
-        // lives through the call, which only reads it.
+        // SAFETY: no list of ranks means the whole job; `collect` has the layout of pmix_info_t, is
+        // fully initialised and lives through the call, which only reads it.
         checked(unsafe { (self.fence)(ptr::null(), 0, &collect, count) })
     }
 
     /// What `rank` has put under `key`, at most `limit` bytes of it.
-    pub(super) fn get(&self, job: &PmixIdentity, rank: u32, key: &CStr, limit: usize) -> Result<Vec<u8>, PmixStatus> {
+    pub(super) fn get(
+        &self,
+        job: &PmixIdentity,
+        rank: u32,
+        key: &CStr,
+        limit: usize,
+    ) -> Result<Vec<u8>, PmixStatus> {
         let of = PmixProc { rank, ..job.0 };
         self.read(&of, key, |value| {
             if value.kind != BYTE_OBJECT {
@@ -332,9 +356,11 @@ impl PmixLibrary {
             if object.size == 0 || object.bytes.is_null() {
                 return Some(Vec::new());
             }
-            // SAFETY: the library allocated `size` bytes at `bytes` for this value, which is alive until `read` frees it;
-            // no more than that is read.
-            let bytes = unsafe { std::slice::from_raw_parts(object.bytes.cast::<u8>(), object.size.min(limit)) };
+            // SAFETY: the library allocated `size` bytes at `bytes` for this value, which is alive
+            // until `read` frees it; no more than that is read.
+            let bytes = unsafe {
+                std::slice::from_raw_parts(object.bytes.cast::<u8>(), object.size.min(limit))
+            };
             Some(bytes.to_vec())
         })
     }
@@ -352,16 +378,24 @@ impl PmixLibrary {
     }
 
     /// Gets one value, lets `take` copy what it needs, and frees it.
-    fn read<T>(&self, of: &PmixProc, key: &CStr, take: impl FnOnce(&PmixValue) -> Option<T>) -> Result<T, PmixStatus> {
+    fn read<T>(
+        &self,
+        of: &PmixProc,
+        key: &CStr,
+        take: impl FnOnce(&PmixValue) -> Option<T>,
+    ) -> Result<T, PmixStatus> {
         let mut value: *mut PmixValue = ptr::null_mut();
-        // SAFETY: `of` has the layout of pmix_proc_t and the key is a C string; both live through the call. No attributes
-        // are given. On success the library has stored the address of a value that it allocated.
+        // SAFETY: `of` has the layout of pmix_proc_t and the key is a C string; both live through
+        // the call. No attributes are given. On success the library has stored the address of a
+        // value that it allocated.
         checked(unsafe { (self.get)(of, key.as_ptr(), ptr::null(), 0, &mut value) })?;
-        // SAFETY: a successful call gives null or a valid pmix_value_t that now belongs to the caller.
+        // SAFETY: a successful call gives null or a valid pmix_value_t that now belongs to the
+        // caller.
         let Some(got) = (unsafe { value.as_ref() }) else { return Err(TYPE_MISMATCH) };
         let taken = take(got).ok_or(TYPE_MISMATCH);
-        // SAFETY: as the macro PMIX_VALUE_RELEASE does: the object's bytes and the value come from malloc of the same C
-        // library, belong to the caller, and are not used after this. Values of other types free only themselves.
+        // SAFETY: as the macro PMIX_VALUE_RELEASE does: the object's bytes and the value come from
+        // malloc of the same C library, belong to the caller, and are not used after this. Values
+        // of other types free only themselves.
         unsafe {
             if got.kind == BYTE_OBJECT {
                 libc::free(got.content.object.bytes.cast());
@@ -379,7 +413,8 @@ impl PmixLibrary {
 
     /// Asks the server to end the job.
     pub(super) fn abort(&self, code: i32, sentence: &CStr) -> Result<(), PmixStatus> {
-        // SAFETY: the sentence is a C string that lives through the call; no list of ranks means the whole job.
+        // SAFETY: the sentence is a C string that lives through the call; no list of ranks means
+        // the whole job.
         checked(unsafe { (self.abort)(code, sentence.as_ptr(), ptr::null_mut(), 0) })
     }
 }
@@ -393,20 +428,28 @@ fn checked(status: PmixStatus) -> Result<(), PmixStatus> {
 /// # Safety
 /// `F` is the type of a pointer to that function, and the library is never unloaded.
 unsafe fn function<F: Copy>(handle: ptr::NonNull<c_void>, name: &CStr) -> Result<F, String> {
-    assert_eq!(size_of::<F>(), size_of::<*mut c_void>(), "a function pointer is as long as an address");
+    assert_eq!(
+        size_of::<F>(),
+        size_of::<*mut c_void>(),
+        "a function pointer is as long as an address"
+    );
     // SAFETY: the handle comes from dlopen and is never closed; the name is a C string.
     let address = unsafe { libc::dlsym(handle.as_ptr(), name.as_ptr()) };
     if address.is_null() {
         return Err(format!("the library lacks {}", name.to_string_lossy()));
     }
-    // SAFETY: the caller says that the address, which is not null, is one of a function of type `F`.
+    // SAFETY: the caller says that the address, which is not null, is one of a function of type
+    // `F`.
     Ok(unsafe { mem::transmute_copy::<*mut c_void, F>(&address) })
 }
 
 /// What the loader says about its last failure in this thread.
 fn loader_error() -> String {
-    // SAFETY: dlerror gives null or a C string that is valid until the next call of the loader in this thread.
-    let text = unsafe { libc::dlerror().as_ref().map(|text| CStr::from_ptr(text).to_string_lossy().into_owned()) };
+    // SAFETY: dlerror gives null or a C string that is valid until the next call of the loader in
+    // this thread.
+    let text = unsafe {
+        libc::dlerror().as_ref().map(|text| CStr::from_ptr(text).to_string_lossy().into_owned())
+    };
     text.unwrap_or_else(|| "the loader gave no reason".to_owned())
 }
 

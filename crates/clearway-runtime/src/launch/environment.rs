@@ -5,7 +5,8 @@ use std::env;
 
 use super::{JoinFailure, JoinOptions};
 
-/// By these a launcher tells a process which rank it is. A rank of a job inside such a rank must not take them for its own.
+/// By these a launcher tells a process which rank it is. A rank of a job inside such a rank must
+/// not take them for its own.
 pub(super) const OF_A_RANK: [&str; 9] = [
     "PMIX_NAMESPACE",
     "PMIX_RANK",
@@ -42,7 +43,8 @@ impl Environment {
 
     /// The number in `name`.
     pub(super) fn number(&self, name: &'static str) -> Result<u32, JoinFailure> {
-        let text = self.get(name).ok_or_else(|| JoinFailure::Failed(format!("{name} is not set")))?;
+        let text =
+            self.get(name).ok_or_else(|| JoinFailure::Failed(format!("{name} is not set")))?;
         text.trim().parse().map_err(|_| JoinFailure::Failed(format!("{name} is no number")))
     }
 

@@ -11,7 +11,8 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum LaunchError {
-    /// A launcher started this process, but none of its ways to the peers works: correct one of them.
+    /// A launcher started this process, but none of its ways to the peers works: correct one of
+    /// them.
     #[error(
         "a launcher started this process, but the other ranks cannot be found through it ({notes}); start it as \
          described in docs/launch.md"
@@ -51,7 +52,8 @@ pub enum LaunchError {
         code: i32,
         /// Who ended, and how.
         sentence: String,
-        /// Whether the rank that asked for the end has said so on its standard error, which ranks of one host share with their starter.
+        /// Whether the rank that asked for the end has said so on its standard error, which ranks
+        /// of one host share with their starter.
         was_said: bool,
     },
     /// A list of hosts cannot be read: correct it.
@@ -81,11 +83,14 @@ pub enum LaunchError {
         host: String,
         /// What became of it.
         what: String,
-        /// The exit status of its process, 128 and the number of the signal that ended it, where it has ended.
+        /// The exit status of its process, 128 and the number of the signal that ended it, where it
+        /// has ended.
         code: Option<i32>,
     },
     /// ssh could not reach a host: try it by hand.
-    #[error("host {host} cannot be reached over ssh ({what}); does `ssh -o BatchMode=yes {host} true` work?")]
+    #[error(
+        "host {host} cannot be reached over ssh ({what}); does `ssh -o BatchMode=yes {host} true` work?"
+    )]
     Unreachable {
         /// The host.
         host: String,
@@ -114,7 +119,8 @@ pub enum LaunchError {
 }
 
 impl LaunchError {
-    /// Returns the exit status for a command whose job ended so: that of the rank that failed or of the abort, and otherwise 1.
+    /// Returns the exit status for a command whose job ended so: that of the rank that failed or of
+    /// the abort, and otherwise 1.
     pub fn exit_code(&self) -> i32 {
         match self {
             Self::Host { code: Some(code), .. } | Self::Ended { code, .. } if *code != 0 => *code,

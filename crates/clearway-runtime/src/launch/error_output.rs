@@ -2,7 +2,8 @@
 //!
 //! # Invariants
 //! I1. Memory: one line of at most `LINE_MAX` bytes for each process, whatever it says.
-//! I2. Nobody waits for a process to fall silent: what it left in the background may keep the pipe open for ever.
+//! I2. Nobody waits for a process to fall silent: what it left in the background may keep the pipe
+//!     open for ever.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::process::{Child, ChildStderr};
@@ -17,7 +18,8 @@ use super::send::say_line;
 /// Longest line that is shown: a sentence with a path in it.
 const LINE_MAX: u64 = 500;
 
-/// The last words of a process that has ended are in its pipe already; a busy machine needs some scheduler slices to bring them.
+/// The last words of a process that has ended are in its pipe already; a busy machine needs some
+/// scheduler slices to bring them.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// The standard error of one process.
@@ -89,11 +91,12 @@ fn printable(line: &[u8]) -> Option<String> {
     (!text.is_empty()).then(|| escaped(text))
 }
 
-/// Shows `text` from outside on a terminal without harm: what moves the cursor, or changes the direction of what follows, is written
-/// as an escape (`\u{1b}`, `\n`).
+/// Shows `text` from outside on a terminal without harm: what moves the cursor, or changes the
+/// direction of what follows, is written as an escape (`\u{1b}`, `\n`).
 pub fn escaped(text: &str) -> String {
     let steers = |c: char| {
-        c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        c.is_control()
+            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
     };
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
@@ -113,7 +116,8 @@ mod tests {
     use super::*;
 
     fn last(script: &str) -> Option<String> {
-        let mut child = Command::new("sh").args(["-c", script]).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child =
+            Command::new("sh").args(["-c", script]).stderr(Stdio::piped()).spawn().unwrap();
         let words = ErrorOutput::open(&mut child, "n1").unwrap();
         child.wait().unwrap();
         words.last()
@@ -121,7 +125,10 @@ mod tests {
 
     #[test]
     fn last__is_the_last_line_with_something_in_it() {
-        assert_eq!(last("printf 'one\\n\\033[1mtwo\\r\\n\\n' >&2").as_deref(), Some("\\u{1b}[1mtwo"));
+        assert_eq!(
+            last("printf 'one\\n\\033[1mtwo\\r\\n\\n' >&2").as_deref(),
+            Some("\\u{1b}[1mtwo")
+        );
         assert_eq!(last("printf 'unfinished' >&2").as_deref(), Some("unfinished"));
         assert_eq!(last("true"), None);
     }

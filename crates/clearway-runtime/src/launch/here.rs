@@ -1,17 +1,20 @@
 //! Starts the ranks of a job on this host, and ends all of them with the first that fails.
 //!
 //! # Model
-//! One child process for each rank, and a hub in this process where they meet. This process is none of the ranks. Each rank has a
-//! descriptor from which it reads one line, its secret and the job's, and whose end says that this process ended. A program need not
-//! join: all ranks of one that never does end well, but ranks that wait for one that ended without joining would wait in vain.
+//! One child process for each rank, and a hub in this process where they meet. This process is none
+//! of the ranks. Each rank has a descriptor from which it reads one line, its secret and the job's,
+//! and whose end says that this process ended. A program need not join: all ranks of one that never
+//! does end well, but ranks that wait for one that ended without joining would wait in vain.
 //!
 //! # Invariants
 //! I1. When [`LocalRanks`] is dropped no process of it is left.
-//! I2. A signal of the terminal reaches this process only, which ends the others. A rank that reads the terminal is the exception: the
+//! I2. A signal of the terminal reaches this process only, which ends the others. A rank that reads
+//!     the terminal is the exception: the
 //!     kernel stops a process that reads it from another process group, so that rank stays in the group of this process.
 //!
 //! # Not here
-//! The rank's side (`ssh`). The ranks after their start (`started`). The process of one rank and its secret (`remote`).
+//! The rank's side (`ssh`). The ranks after their start (`started`). The process of one rank and
+//! its secret (`remote`).
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, ErrorKind, IsTerminal};
@@ -65,12 +68,13 @@ pub struct LocalRanks {
     started: StartedRanks,
 }
 
-/// Starts `program` with `arguments` as the `ranks` ranks of one job on this host. Returns when all processes run;
-/// [`LocalRanks::wait`] follows them to their end. Output and standard error are those of this process.
+/// Starts `program` with `arguments` as the `ranks` ranks of one job on this host. Returns when all
+/// processes run; [`LocalRanks::wait`] follows them to their end. Output and standard error are
+/// those of this process.
 ///
 /// # Errors
-/// The number of ranks is none that a job can have, or the system has no such program or no room for its processes; nothing is left
-/// running then.
+/// The number of ranks is none that a job can have, or the system has no such program or no room
+/// for its processes; nothing is left running then.
 pub fn start_here(
     ranks: u32,
     program: &OsStr,
@@ -87,7 +91,9 @@ pub fn start_here(
     let listener = listener.map_err(LaunchError::system("open a TCP port for the ranks"))?;
     let hub_server = HubServer::open(listener, Hub::new(ranks, secrets.keys(), options.patience))?;
     let meet = hub_server.address().to_string();
-    let mut all = LocalRanks { started: StartedRanks::new(hub_server, program.to_string_lossy().into_owned()) };
+    let mut all = LocalRanks {
+        started: StartedRanks::new(hub_server, program.to_string_lossy().into_owned()),
+    };
     let host = slurm::host_name();
     for rank in 0..ranks {
         let mut command = Command::new(program);
@@ -126,24 +132,27 @@ fn refused(error: io::Error, host: &str, program: &str) -> LaunchError {
 }
 
 impl LocalRanks {
-    /// Waits until all processes have ended, for as long as they run. The first that fails ends all others. `watch` is called at least
-    /// some twenty times a second and may end the job.
+    /// Waits until all processes have ended, for as long as they run. The first that fails ends all
+    /// others. `watch` is called at least some twenty times a second and may end the job.
     ///
     /// # Errors
-    /// A rank ended badly, left its job without the others, or asked for the end of the job; or `watch` wants an end. No process is
-    /// left then. [`LaunchError::exit_code`] has the status to end with.
+    /// A rank ended badly, left its job without the others, or asked for the end of the job; or
+    /// `watch` wants an end. No process is left then. [`LaunchError::exit_code`] has the status to
+    /// end with.
     pub fn wait(mut self, watch: &mut dyn FnMut() -> ControlFlow<()>) -> Result<(), LaunchError> {
         loop {
             if watch().is_break() {
                 return Err(LaunchError::Stopped);
             }
             // Before the news: the hub hears that a rank joined before that rank can end.
-            let ends: Vec<Option<ExitStatus>> = self.started.ranks.iter_mut().map(|one| one.process.ended()).collect();
+            let ends: Vec<Option<ExitStatus>> =
+                self.started.ranks.iter_mut().map(|one| one.process.ended()).collect();
             while let Some(event) = self.started.hub_server.next(Duration::ZERO) {
                 self.started.take(event)?;
             }
             let is_job = self.started.ranks.iter().any(|one| one.has_joined);
-            for (at, status) in ends.iter().enumerate().filter_map(|(at, end)| Some((at, (*end)?))) {
+            for (at, status) in ends.iter().enumerate().filter_map(|(at, end)| Some((at, (*end)?)))
+            {
                 self.check(at, status, is_job)?;
             }
             if ends.iter().all(Option::is_some) && (self.started.have_left || !is_job) {
@@ -162,7 +171,8 @@ impl LocalRanks {
         let Some(one) = self.started.ranks.get(at) else { return Ok(()) };
         if one.has_joined && !status.success() {
             let error = one.ended(status, "");
-            // The hub knows more: whether this rank is the reason, or ended because another asked for it.
+            // The hub knows more: whether this rank is the reason, or ended because another asked
+            // for it.
             let reason = if self.started.have_left { None } else { self.started.end_of_job() };
             return Err(reason.unwrap_or(error));
         }
@@ -175,8 +185,13 @@ impl LocalRanks {
 
 impl Drop for LocalRanks {
     fn drop(&mut self) {
-        // A rank that has not joined does not look at the descriptor whose end is the word for all others.
-        self.started.ranks.iter_mut().filter(|one| !one.has_joined).for_each(|one| one.process.terminate());
+        // A rank that has not joined does not look at the descriptor whose end is the word for all
+        // others.
+        self.started
+            .ranks
+            .iter_mut()
+            .filter(|one| !one.has_joined)
+            .for_each(|one| one.process.terminate());
     }
 }
 
@@ -198,11 +213,18 @@ mod tests {
     #[test]
     fn start_here__the_status_of_a_program_that_fails_is_passed_on() {
         for (script, code, said) in [
-            ("[ $CLEARWAY_RANK = 1 ] && exit 7; exec sleep 1000", 7, "exit status: 7 before it joined"),
+            (
+                "[ $CLEARWAY_RANK = 1 ] && exit 7; exec sleep 1000",
+                7,
+                "exit status: 7 before it joined",
+            ),
             ("[ $CLEARWAY_RANK = 1 ] && kill -9 $$; exec sleep 1000", 137, "signal: 9"),
         ] {
             let error = run(2, "sh", &["-c", script]).unwrap_err();
-            assert!(error.to_string().starts_with("rank 1 on ") && error.to_string().contains(said), "{error}");
+            assert!(
+                error.to_string().starts_with("rank 1 on ") && error.to_string().contains(said),
+                "{error}"
+            );
             assert_eq!(error.exit_code(), code);
         }
     }
@@ -210,13 +232,17 @@ mod tests {
     #[test]
     fn start_here__a_program_that_is_missing_is_named() {
         let error = run(2, "/nowhere/program", &[]).unwrap_err();
-        assert!(matches!(&error, LaunchError::NoProgram { program, .. } if program == "/nowhere/program"), "{error}");
+        assert!(
+            matches!(&error, LaunchError::NoProgram { program, .. } if program == "/nowhere/program"),
+            "{error}"
+        );
         assert!(run(0, "true", &[]).unwrap_err().to_string().contains("0 ranks"));
     }
 
     #[test]
     fn wait__the_caller_can_end_it() {
-        let started = start_here(2, OsStr::new("sleep"), &["1000".into()], &HereOptions::default()).unwrap();
+        let started =
+            start_here(2, OsStr::new("sleep"), &["1000".into()], &HereOptions::default()).unwrap();
         let error = started.wait(&mut || ControlFlow::Break(())).unwrap_err();
         assert!(matches!(error, LaunchError::Stopped));
     }

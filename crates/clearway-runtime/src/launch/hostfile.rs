@@ -1,8 +1,9 @@
-//! Reads files of hosts as Open MPI and MPICH write them: one host a line, with the number of its ranks.
+//! Reads files of hosts as Open MPI and MPICH write them: one host a line, with the number of its
+//! ranks.
 //!
 //! # Model
-//! `host`, `host slots=4` or `host:4`; a host may be a list in brackets, as in `n[01-16] slots=2`. `#` begins a comment.
-//! Ranks are numbered in the order of the lines, host by host.
+//! `host`, `host slots=4` or `host:4`; a host may be a list in brackets, as in `n[01-16] slots=2`.
+//! `#` begins a comment. Ranks are numbered in the order of the lines, host by host.
 
 use std::fs::File;
 use std::io::Read;
@@ -29,8 +30,16 @@ pub struct HostEntry {
 pub fn read(path: &Path) -> Result<Vec<HostEntry>, LaunchError> {
     let refused = || LaunchError::system(format!("read {}", path.display()));
     let mut bytes = Vec::new();
-    File::open(path).map_err(refused())?.take(FILE_MAX + 1).read_to_end(&mut bytes).map_err(refused())?;
-    parse(&bytes).map_err(|(line, what)| LaunchError::HostFile { path: path.to_owned(), line, what })
+    File::open(path)
+        .map_err(refused())?
+        .take(FILE_MAX + 1)
+        .read_to_end(&mut bytes)
+        .map_err(refused())?;
+    parse(&bytes).map_err(|(line, what)| LaunchError::HostFile {
+        path: path.to_owned(),
+        line,
+        what,
+    })
 }
 
 /// Reads the bytes of a file of hosts.
@@ -49,7 +58,10 @@ pub fn parse(bytes: &[u8]) -> Result<Vec<HostEntry>, (usize, String)> {
         let (names, slots) = host(text).map_err(|what| (line, what))?;
         ranks += names.len() as u64 * u64::from(slots);
         if ranks > u64::from(RANKS_MAX) {
-            return Err((line, format!("up to here the file asks for more than {RANKS_MAX} ranks")));
+            return Err((
+                line,
+                format!("up to here the file asks for more than {RANKS_MAX} ranks"),
+            ));
         }
         entries.extend(names.into_iter().map(|name| HostEntry { name, slots }));
     }
@@ -90,7 +102,9 @@ fn host(line: &str) -> Result<(Vec<String>, u32), String> {
 fn number(text: &str) -> Result<u32, String> {
     let number = text.parse().ok().filter(|number| (1..=RANKS_MAX).contains(number));
     let shown: String = text.chars().take(40).collect();
-    number.ok_or_else(|| format!("`{}` is no number of ranks from 1 to {RANKS_MAX}", shown.escape_default()))
+    number.ok_or_else(|| {
+        format!("`{}` is no number of ranks from 1 to {RANKS_MAX}", shown.escape_default())
+    })
 }
 
 #[cfg(test)]
@@ -106,8 +120,14 @@ mod tests {
     #[test]
     fn parse__both_styles_comments_and_lists() {
         let text = b"# our machine\n\nn1 slots=4 max_slots=8 # first\nn2:3\nn[3-4]:2\n  n5\r\nme@n6 slots=1";
-        let expected =
-            [entry("n1", 4), entry("n2", 3), entry("n3", 2), entry("n4", 2), entry("n5", 1), entry("me@n6", 1)];
+        let expected = [
+            entry("n1", 4),
+            entry("n2", 3),
+            entry("n3", 2),
+            entry("n4", 2),
+            entry("n5", 1),
+            entry("me@n6", 1),
+        ];
         assert_eq!(parse(text).unwrap(), expected);
     }
 
@@ -129,7 +149,9 @@ mod tests {
 
     #[test]
     fn read__a_missing_file_is_named() {
-        assert!(read(Path::new("/nowhere/hosts")).unwrap_err().to_string().contains("/nowhere/hosts"));
+        assert!(
+            read(Path::new("/nowhere/hosts")).unwrap_err().to_string().contains("/nowhere/hosts")
+        );
     }
 
     proptest! {

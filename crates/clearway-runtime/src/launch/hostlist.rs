@@ -14,12 +14,15 @@ const NAME_MAX: usize = 255;
 /// Digits of a number in brackets; with more it would not fit.
 const DIGITS_MAX: usize = 9;
 
-/// The hosts of `list`, in its order. Numbers in brackets keep the width of the first of their range.
+/// The hosts of `list`, in its order. Numbers in brackets keep the width of the first of their
+/// range.
 ///
 /// # Errors
-/// An open bracket, a range that is none or runs backwards, a name that no host has, or more than 65536 hosts.
+/// An open bracket, a range that is none or runs backwards, a name that no host has, or more than
+/// 65536 hosts.
 pub fn expand(list: &str) -> Result<Vec<String>, LaunchError> {
-    expand_within(list).map_err(|what| LaunchError::HostList { list: list.chars().take(60).collect(), what })
+    expand_within(list)
+        .map_err(|what| LaunchError::HostList { list: list.chars().take(60).collect(), what })
 }
 
 /// A part of a name: text, or the numbers of a bracket.
@@ -47,14 +50,19 @@ fn expand_within(list: &str) -> Result<Vec<String>, String> {
         let parts = parts(item)?;
         let count = parts.iter().try_fold(1_usize, |count, part| match part {
             NamePart::Text(_) => Some(count),
-            NamePart::Numbers(ranges) => ranges.iter().map(NumberRange::count).sum::<usize>().checked_mul(count),
+            NamePart::Numbers(ranges) => {
+                ranges.iter().map(NumberRange::count).sum::<usize>().checked_mul(count)
+            }
         });
         if count.is_none_or(|count| count > HOSTS_MAX - hosts.len()) {
             return Err(format!("it has more than {HOSTS_MAX} hosts"));
         }
         let mut names = vec![String::new()];
         for part in &parts {
-            names = names.iter().flat_map(|name| endings(part).map(move |end| format!("{name}{end}"))).collect();
+            names = names
+                .iter()
+                .flat_map(|name| endings(part).map(move |end| format!("{name}{end}")))
+                .collect();
         }
         names.iter().try_for_each(|name| check_name(name))?;
         hosts.append(&mut names);
@@ -62,10 +70,15 @@ fn expand_within(list: &str) -> Result<Vec<String>, String> {
     Ok(hosts)
 }
 
-/// Whether `name` can be a host's: letters, digits and `. _ -`, perhaps with a user in front, and no option of ssh.
+/// Whether `name` can be a host's: letters, digits and `. _ -`, perhaps with a user in front, and
+/// no option of ssh.
 pub(super) fn check_name(name: &str) -> Result<(), String> {
     let is_fine = |c: char| c.is_ascii_alphanumeric() || ".-_@".contains(c);
-    if name.is_empty() || name.len() > NAME_MAX || name.starts_with('-') || !name.chars().all(is_fine) {
+    if name.is_empty()
+        || name.len() > NAME_MAX
+        || name.starts_with('-')
+        || !name.chars().all(is_fine)
+    {
         let shown: String = name.chars().take(40).collect();
         return Err(format!("`{}` is not the name of a host", shown.escape_default()));
     }
@@ -110,13 +123,19 @@ fn parts(item: &str) -> Result<Vec<NamePart<'_>>, String> {
 
 fn range(text: &str) -> Result<NumberRange, String> {
     let number = |digits: &str| {
-        let is_number = (1..=DIGITS_MAX).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit());
+        let is_number = (1..=DIGITS_MAX).contains(&digits.len())
+            && digits.bytes().all(|byte| byte.is_ascii_digit());
         digits.parse::<u32>().ok().filter(|_| is_number)
     };
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     match (number(first), number(last)) {
-        (Some(low), Some(high)) if low <= high => Ok(NumberRange { first: low, last: high, width: first.len() }),
-        _ => Err(format!("`{}` is no range of numbers", text.chars().take(30).collect::<String>().escape_default())),
+        (Some(low), Some(high)) if low <= high => {
+            Ok(NumberRange { first: low, last: high, width: first.len() })
+        }
+        _ => Err(format!(
+            "`{}` is no range of numbers",
+            text.chars().take(30).collect::<String>().escape_default()
+        )),
     }
 }
 
@@ -149,7 +168,10 @@ mod tests {
 
     #[test]
     fn expand__several_brackets_multiply() {
-        assert_eq!(expand("r[1-2]n[1-2]-ib").unwrap(), ["r1n1-ib", "r1n2-ib", "r2n1-ib", "r2n2-ib"]);
+        assert_eq!(
+            expand("r[1-2]n[1-2]-ib").unwrap(),
+            ["r1n1-ib", "r1n2-ib", "r2n1-ib", "r2n2-ib"]
+        );
     }
 
     #[test]
@@ -175,7 +197,9 @@ mod tests {
 
     #[test]
     fn expand__huge_lists_are_refused_before_they_are_made() {
-        for list in ["n[1-999999999]", "n[0-9999]m[0-9999]", "n[1-65536],m", "n[1-99999999999999999999]"] {
+        for list in
+            ["n[1-999999999]", "n[0-9999]m[0-9999]", "n[1-65536],m", "n[1-99999999999999999999]"]
+        {
             assert!(expand(list).is_err(), "{list}");
         }
         assert_eq!(expand("n[1-65536]").unwrap().len(), HOSTS_MAX);

@@ -13,8 +13,9 @@ use super::rendezvous::frame::MemberKey;
 use super::send::say_line;
 use super::{EXCHANGE_MAX, JobEndAction, JoinMethod, JoinedJob, LaunchError, calls};
 
-/// The pause between the last words of a rank and its abort. Hydra ends the ranks that it runs at once and drops what it
-/// has not read: without the pause 3 of 40 sentences were lost on a busy machine.
+/// The pause between the last words of a rank and its abort. Hydra ends the ranks that it runs at
+/// once and drops what it has not read: without the pause 3 of 40 sentences were lost on a busy
+/// machine.
 const LAST_WORDS: Duration = Duration::from_millis(100);
 
 /// Who vouches for what was exchanged, beside the launcher that carried it.
@@ -32,17 +33,20 @@ pub(super) trait JobLink: fmt::Debug + Send {
     fn exchange(&mut self, own: &[u8]) -> Result<Vec<Vec<u8>>, LaunchError>;
     /// Returns when every rank has called it.
     fn barrier(&mut self) -> Result<(), LaunchError>;
-    /// From now on a rank that is gone is not missed, as far as it is up to this; whether barriers are complete without it.
+    /// From now on a rank that is gone is not missed, as far as it is up to this; whether barriers
+    /// are complete without it.
     fn go_on_without_lost(&mut self) -> bool {
         false
     }
     /// Leaves in order.
     fn finish(self: Box<Self>) -> Result<(), LaunchError>;
-    /// Tells the launcher, as far as it can be told, that the job failed; the caller ends the process.
+    /// Tells the launcher, as far as it can be told, that the job failed; the caller ends the
+    /// process.
     fn abort(&mut self, code: i32, sentence: &str);
 }
 
-/// A joined job. Exchanges and barriers are collective: all ranks call the same ones in the same order.
+/// A joined job. Exchanges and barriers are collective: all ranks call the same ones in the same
+/// order.
 ///
 /// A job that is dropped without [`finish`](Self::finish) counts as failed with most launchers.
 #[derive(Debug)]
@@ -69,7 +73,17 @@ impl Job {
     ) -> Self {
         assert!(joined.rank < joined.size, "a method gives a rank of the job");
         let JoinedJob { method, rank, size, secret, link } = joined;
-        Self { rank: Rank(rank), size, method, notes, secret, link, has_barriers: true, stand_in, ending }
+        Self {
+            rank: Rank(rank),
+            size,
+            method,
+            notes,
+            secret,
+            link,
+            has_barriers: true,
+            stand_in,
+            ending,
+        }
     }
 
     pub(super) fn single(notes: Vec<String>, ending: JobEndAction) -> Self {
@@ -106,8 +120,9 @@ impl Job {
         &self.notes
     }
 
-    /// Random bytes that all ranks of this job know and nobody else, when it was joined in a way that carries a secret:
-    /// over ssh, or on one host. What is exchanged is not secret, in none of the ways.
+    /// Random bytes that all ranks of this job know and nobody else, when it was joined in a way
+    /// that carries a secret: over ssh, or on one host. What is exchanged is not secret, in none of
+    /// the ways.
     pub fn secret(&self) -> Option<&[u8]> {
         self.secret.as_ref().map(MemberKey::bytes)
     }
@@ -127,13 +142,18 @@ impl Job {
         Ok(all)
     }
 
-    /// As [`exchange`](Self::exchange), with each contribution in a credential of munge where this host has it.
+    /// As [`exchange`](Self::exchange), with each contribution in a credential of munge where this
+    /// host has it.
     ///
     /// # Errors
-    /// As for an exchange; a contribution that does not come from a process of the same user; munge on some hosts only.
+    /// As for an exchange; a contribution that does not come from a process of the same user; munge
+    /// on some hosts only.
     /// # Cost
     /// A question to the host's `munged` for each rank, about 0.1 ms.
-    pub fn exchange_with_credential(&mut self, own: &[u8]) -> Result<(Vec<Vec<u8>>, Credential), LaunchError> {
+    pub fn exchange_with_credential(
+        &mut self,
+        own: &[u8],
+    ) -> Result<(Vec<Vec<u8>>, Credential), LaunchError> {
         let Some(munge) = MungeDaemon::find() else {
             let all = self.exchange(own)?;
             (0..).zip(&all).try_for_each(|(rank, bytes)| munge::expect_plain(rank, bytes))?;
@@ -145,9 +165,11 @@ impl Job {
         Ok((all, Credential::Munge))
     }
 
-    /// From now on the job goes on without ranks that end, as far as the launcher lets it. Collective like the others, and there are no
-    /// exchanges behind it. What is behind a launcher's own barriers, which would wait for the dead, is left out then:
-    /// [`barrier`](Self::barrier) waits for nobody where the ranks did not meet over TCP. The end of rank 0 still ends all.
+    /// From now on the job goes on without ranks that end, as far as the launcher lets it.
+    /// Collective like the others, and there are no exchanges behind it. What is behind a
+    /// launcher's own barriers, which would wait for the dead, is left out then:
+    /// [`barrier`](Self::barrier) waits for nobody where the ranks did not meet over TCP. The end
+    /// of rank 0 still ends all.
     pub fn go_on_without_lost(&mut self) {
         self.has_barriers = self.link.go_on_without_lost();
         if self.rank != Rank(0)
@@ -165,7 +187,8 @@ impl Job {
         if self.has_barriers { self.link.barrier() } else { Ok(()) }
     }
 
-    /// Leaves the job in order; collective like the others. Exiting without it is a failure to most launchers.
+    /// Leaves the job in order; collective like the others. Exiting without it is a failure to most
+    /// launchers.
     ///
     /// # Errors
     /// A rank did not come in time, or the launcher failed.
@@ -177,8 +200,9 @@ impl Job {
         Ok(())
     }
 
-    /// Says `sentence` on standard error, tells the launcher that the job failed, and ends this process with `code`, as
-    /// [`JoinOptions::ending`](super::JoinOptions::ending) says. Which rank's code the launcher then ends with is the launcher's choice.
+    /// Says `sentence` on standard error, tells the launcher that the job failed, and ends this
+    /// process with `code`, as [`JoinOptions::ending`](super::JoinOptions::ending) says. Which
+    /// rank's code the launcher then ends with is the launcher's choice.
     pub fn abort(mut self, code: i32, sentence: &str) -> ! {
         print_reason(sentence);
         thread::sleep(LAST_WORDS);
@@ -197,7 +221,8 @@ fn print_reason(sentence: &str) {
     }
 }
 
-/// Ends the process because its job ended: the two places that must do so call this, and nothing else does.
+/// Ends the process because its job ended: the two places that must do so call this, and nothing
+/// else does.
 #[allow(clippy::disallowed_methods)] // The caller asked for it, or there is no job any more that could go on.
 pub(super) fn end_process(ending: JobEndAction, code: i32, sentence: Option<&str>) -> ! {
     print_reason(sentence.unwrap_or_default());
@@ -243,6 +268,9 @@ mod tests {
     fn exchange__more_than_the_limit_is_refused() {
         let mut job = Job::single(Vec::new(), JobEndAction::Exit);
         assert!(job.exchange(&vec![0; EXCHANGE_MAX]).is_ok());
-        assert!(matches!(job.exchange(&vec![0; EXCHANGE_MAX + 1]), Err(LaunchError::TooLong { .. })));
+        assert!(matches!(
+            job.exchange(&vec![0; EXCHANGE_MAX + 1]),
+            Err(LaunchError::TooLong { .. })
+        ));
     }
 }

@@ -1,18 +1,24 @@
-//! Lets ranks that a site's launcher started find each other: who am I, how many are we, and everybody's few bytes.
+//! Lets ranks that a site's launcher started find each other: who am I, how many are we, and
+//! everybody's few bytes.
 //!
 //! # Model
-//! [`join`] tries, in this order, PMIx, PMI-1, the environment of a Slurm step, the environment that [`start_over_ssh`] or
-//! [`start_here`] makes, and at last a job of one rank. A method that the environment does not offer is passed by; one that is offered
-//! and fails falls through to the next, with one line in [`Job::notes`] that says why. Whichever it is, a [`Job`] can do
-//! three things: an exchange (each rank gives at most 64 KiB and gets everybody's), a barrier, and an end, good or bad.
+//! [`join`] tries, in this order, PMIx, PMI-1, the environment of a Slurm step, the environment
+//! that [`start_over_ssh`] or [`start_here`] makes, and at last a job of one rank. A method that
+//! the environment does not offer is passed by; one that is offered and fails falls through to the
+//! next, with one line in [`Job::notes`] that says why. Whichever it is, a [`Job`] can do three
+//! things: an exchange (each rank gives at most 64 KiB and gets everybody's), a barrier, and an
+//! end, good or bad.
 //!
 //! # Invariants
-//! I1. A process that a launcher started never takes itself for a job of one rank, unless the launcher says so.
+//! I1. A process that a launcher started never takes itself for a job of one rank, unless the
+//!     launcher says so.
 //! I2. Nothing waits longer than [`JoinOptions::patience`] for a launcher or a peer.
-//! I3. What is inherited from a launcher, and every socket made here, is closed in programs that this process starts.
+//! I3. What is inherited from a launcher, and every socket made here, is closed in programs that
+//!     this process starts.
 //!
 //! # Not here
-//! What the exchanged bytes mean, and the network that is measured: control goes through the launcher, or over TCP.
+//! What the exchanged bytes mean, and the network that is measured: control goes through the
+//! launcher, or over TCP.
 
 mod calls;
 mod environment;
@@ -52,7 +58,8 @@ use job::JobLink;
 use placeholder::PlaceholderShell;
 use rendezvous::frame::MemberKey;
 
-/// Most bytes that one rank gives to an exchange: enough for the addresses and keys of one rank, and a bound for peers.
+/// Most bytes that one rank gives to an exchange: enough for the addresses and keys of one rank,
+/// and a bound for peers.
 pub const EXCHANGE_MAX: usize = 64 * 1024;
 
 /// Most ranks of a job: far beyond any site, and a bound for what a launcher may claim.
@@ -71,24 +78,32 @@ pub struct JoinOptions {
     pub ending: JobEndAction,
 }
 
-/// Says how a process ends when its job ends under it, because another rank failed or the starter is gone, or when it aborts the job.
+/// Says how a process ends when its job ends under it, because another rank failed or the starter
+/// is gone, or when it aborts the job.
 ///
 /// The end of the job may come at any time, on a thread of this library.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum JobEndAction {
-    /// By `exit`: handlers of `atexit` and destructors of the C library run. For a program that has none that another thread could
-    /// disturb.
+    /// By `exit`: handlers of `atexit` and destructors of the C library run. For a program that has
+    /// none that another thread could disturb.
     #[default]
     Exit,
-    /// By `_exit`: no handler runs, nothing is flushed. For a program that this library knows nothing about: its handlers expect
-    /// the thread of its `main`, or wait for other ranks that have ended.
+    /// By `_exit`: no handler runs, nothing is flushed. For a program that this library knows
+    /// nothing about: its handlers expect the thread of its `main`, or wait for other ranks that
+    /// have ended.
     AtOnce,
 }
 
 impl Default for JoinOptions {
-    /// The process environment, and a minute: PMIx needs up to seconds on a busy machine, and ranks start one by one.
+    /// The process environment, and a minute: PMIx needs up to seconds on a busy machine, and ranks
+    /// start one by one.
     fn default() -> Self {
-        Self { variables: None, patience: Duration::from_secs(60), pmix_library: None, ending: JobEndAction::Exit }
+        Self {
+            variables: None,
+            patience: Duration::from_secs(60),
+            pmix_library: None,
+            ending: JobEndAction::Exit,
+        }
     }
 }
 
@@ -159,8 +174,12 @@ struct JoinedJob {
 type JoinAttempt = (&'static str, fn(&Environment, &JoinOptions) -> Result<JoinedJob, JoinFailure>);
 
 /// The ways, in the order tried.
-const WAYS: [JoinAttempt; 4] =
-    [("PMIx", pmix::join), ("PMI-1", pmi1::join), ("Slurm environment", slurm::join), ("ssh", ssh::join)];
+const WAYS: [JoinAttempt; 4] = [
+    ("PMIx", pmix::join),
+    ("PMI-1", pmi1::join),
+    ("Slurm environment", slurm::join),
+    ("ssh", ssh::join),
+];
 
 /// Joins the job that this process was started for.
 ///

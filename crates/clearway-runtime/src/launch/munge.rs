@@ -1,21 +1,26 @@
-//! Credentials of munge around what ranks exchange: only processes of the same user can make them, and only those can read them.
+//! Credentials of munge around what ranks exchange: only processes of the same user can make them,
+//! and only those can read them.
 //!
 //! # Model
-//! Sites with Slurm run `munged` on every host, with one key for all. A process gives it bytes and gets a *credential*, text that
-//! only a `munged` with the same key opens, and only for the user that the credential names. It tells who made it: the kernel says
-//! so to the daemon. One question is one connection to the daemon's socket: a header, a body, and the same back.
+//! Sites with Slurm run `munged` on every host, with one key for all. A process gives it bytes and
+//! gets a *credential*, text that only a `munged` with the same key opens, and only for the user
+//! that the credential names. It tells who made it: the kernel says so to the daemon. One question
+//! is one connection to the daemon's socket: a header, a body, and the same back.
 //!
-//! Asked over the socket, not through `libmunge` or its programs: no library to load, no process for each question.
+//! Asked over the socket, not through `libmunge` or its programs: no library to load, no process
+//! for each question.
 //!
 //! # Source
 //! Version 4 of the daemon's protocol, as munge 0.5.15 speaks it.
 //!
 //! # Invariants
-//! I1. Where this host has munge, what comes without a credential of this user is refused; where it has none, so is what comes with
+//! I1. Where this host has munge, what comes without a credential of this user is refused; where it
+//!     has none, so is what comes with
 //!     one.
 //!
 //! # Not here
-//! The order of credentials in time. A credential that was opened before on this host is taken: all ranks of a host open all.
+//! The order of credentials in time. A credential that was opened before on this host is taken: all
+//! ranks of a host open all.
 
 use std::io::Read;
 use std::os::unix::net::UnixStream;
@@ -36,7 +41,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The longest answer taken: the longest that the daemon itself takes.
 const ANSWER_MAX: usize = 1 << 20;
 
-/// The header: magic number, version, kind, number of the attempt, length of the body, all big-endian.
+/// The header: magic number, version, kind, number of the attempt, length of the body, all
+/// big-endian.
 const HEADER: usize = 4 + 1 + 1 + 1 + 4;
 const MAGIC: u32 = 0x0060_6d4b;
 const VERSION: u8 = 4;
@@ -107,7 +113,9 @@ impl MungeDaemon {
         };
         let answer = talk().map_err(LaunchError::system("ask munged"))?;
         let body = answer.split_first_chunk::<HEADER>();
-        let body = body.filter(|(head, body)| **head == header(expected, body.len())).map(|(_, body)| body.to_vec());
+        let body = body
+            .filter(|(head, body)| **head == header(expected, body.len()))
+            .map(|(_, body)| body.to_vec());
         body.ok_or_else(garbled)
     }
 }
@@ -155,7 +163,10 @@ impl OpenedCredential<'_> {
     /// The bytes of `rank`, if it runs for `user`.
     fn check(&self, rank: u32, user: u32) -> Result<Vec<u8>, LaunchError> {
         if ![0, REPLAYED].contains(&self.code) {
-            return Err(refused(format!("munge refuses the credential of rank {rank}: {}", self.why)));
+            return Err(refused(format!(
+                "munge refuses the credential of rank {rank}: {}",
+                self.why
+            )));
         }
         if self.user != user {
             return Err(refused(format!(
@@ -165,7 +176,9 @@ impl OpenedCredential<'_> {
         }
         match self.data.split_first_chunk::<4>() {
             Some((owner, bytes)) if *owner == rank.to_be_bytes() => Ok(bytes.to_vec()),
-            _ => Err(refused(format!("the credential of rank {rank} was made by another rank or another program"))),
+            _ => Err(refused(format!(
+                "the credential of rank {rank} was made by another rank or another program"
+            ))),
         }
     }
 }

@@ -3,14 +3,15 @@
 //! # Model
 //! An exchange is a put, a collecting fence, and one local get for each rank.
 //!
-//! Calls into the library block, and with a server of another release some never return. So they are all made by one
-//! thread that does nothing else; the job asks it over a channel and waits no longer than its patience. A thread that
-//! does not come back is left behind and never asked again: a probe in a forked child instead would connect to the server
-//! under this rank's name a second time, and its end would count as this rank's.
+//! Calls into the library block, and with a server of another release some never return. So they
+//! are all made by one thread that does nothing else; the job asks it over a channel and waits no
+//! longer than its patience. A thread that does not come back is left behind and never asked again:
+//! a probe in a forked child instead would connect to the server under this rank's name a second
+//! time, and its end would count as this rank's.
 //!
-//! An abort is told only to Slurm, which otherwise lets a step go on whose rank failed. `mpirun` and `prterun` end a job
-//! by themselves when a rank exits without having left; told to abort, `mpirun` of Open MPI 4.1.4 crashed once in 40 runs
-//! and hung once in 100.
+//! An abort is told only to Slurm, which otherwise lets a step go on whose rank failed. `mpirun`
+//! and `prterun` end a job by themselves when a rank exits without having left; told to abort,
+//! `mpirun` of Open MPI 4.1.4 crashed once in 40 runs and hung once in 100.
 //!
 //! # Source
 //! PMIx Standard 4; run with OpenPMIx 4.2.2 and 5.0.11.
@@ -27,7 +28,9 @@ use std::time::Duration;
 use super::calls::{FenceCollection, PmixIdentity, PmixLibrary, PmixStatus};
 use super::environment::Environment;
 use super::job::JobLink;
-use super::{EXCHANGE_MAX, JoinFailure, JoinMethod, JoinOptions, JoinedJob, LaunchError, RANKS_MAX};
+use super::{
+    EXCHANGE_MAX, JoinFailure, JoinMethod, JoinOptions, JoinedJob, LaunchError, RANKS_MAX,
+};
 
 /// The name in errors.
 const METHOD: &str = "PMIx";
@@ -39,7 +42,10 @@ const MAJORS: std::ops::RangeInclusive<u32> = 4..=5;
 const ABORT_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Joins when `PMIX_NAMESPACE` and `PMIX_RANK` are there.
-pub(super) fn join(environment: &Environment, options: &JoinOptions) -> Result<JoinedJob, JoinFailure> {
+pub(super) fn join(
+    environment: &Environment,
+    options: &JoinOptions,
+) -> Result<JoinedJob, JoinFailure> {
     let Some(namespace) = environment.get("PMIX_NAMESPACE") else {
         return Err(JoinFailure::Absent("no PMIX_NAMESPACE in the environment"));
     };
@@ -51,9 +57,15 @@ pub(super) fn join(environment: &Environment, options: &JoinOptions) -> Result<J
         .name("pmix".to_owned())
         .spawn(move || serve(library, &asked, &answer))
         .map_err(LaunchError::system("start a thread"))?;
-    let mut desk =
-        PmixLink { questions: Some(questions), answers, patience: options.patience, abort: abort_path(&namespace) };
-    let PmixResponse::Joined(found) = desk.next_response("joining through PMIx", options.patience)? else {
+    let mut desk = PmixLink {
+        questions: Some(questions),
+        answers,
+        patience: options.patience,
+        abort: abort_path(&namespace),
+    };
+    let PmixResponse::Joined(found) =
+        desk.next_response("joining through PMIx", options.patience)?
+    else {
         return Err(JoinFailure::Failed("the library was asked for nothing".to_owned()));
     };
     let is_expected = found.namespace == namespace && found.rank == rank;
@@ -64,7 +76,13 @@ pub(super) fn join(environment: &Environment, options: &JoinOptions) -> Result<J
         )));
     }
     let link = Box::new(desk);
-    Ok(JoinedJob { method: JoinMethod::Pmix { version: found.version }, rank, size: found.size, secret: None, link })
+    Ok(JoinedJob {
+        method: JoinMethod::Pmix { version: found.version },
+        rank,
+        size: found.size,
+        secret: None,
+        link,
+    })
 }
 
 /// What the thread is asked to do.
@@ -120,22 +138,33 @@ pub(super) fn is_of_slurm(namespace: &str) -> bool {
 }
 
 impl PmixLink {
-    fn request(&mut self, question: PmixRequest, what: &'static str) -> Result<PmixResponse, LaunchError> {
-        let sent = self.questions.as_ref().is_some_and(|questions| questions.send(question).is_ok());
+    fn request(
+        &mut self,
+        question: PmixRequest,
+        what: &'static str,
+    ) -> Result<PmixResponse, LaunchError> {
+        let sent =
+            self.questions.as_ref().is_some_and(|questions| questions.send(question).is_ok());
         if !sent {
             return Err(refused("the library does not answer any more".to_owned()));
         }
         self.next_response(what, self.patience)
     }
 
-    fn next_response(&mut self, what: &'static str, patience: Duration) -> Result<PmixResponse, LaunchError> {
+    fn next_response(
+        &mut self,
+        what: &'static str,
+        patience: Duration,
+    ) -> Result<PmixResponse, LaunchError> {
         match self.answers.recv_timeout(patience) {
             Ok(answer) => answer.map_err(refused),
             Err(RecvTimeoutError::Timeout) => {
                 self.questions = None;
                 Err(LaunchError::TimedOut { what, patience })
             }
-            Err(RecvTimeoutError::Disconnected) => Err(refused("the library's thread ended".to_owned())),
+            Err(RecvTimeoutError::Disconnected) => {
+                Err(refused("the library's thread ended".to_owned()))
+            }
         }
     }
 }
@@ -174,7 +203,11 @@ fn refused(what: String) -> LaunchError {
 }
 
 /// The thread's life: joins, then answers until nobody asks.
-fn serve(library: Option<PathBuf>, questions: &Receiver<PmixRequest>, answers: &Sender<Result<PmixResponse, String>>) {
+fn serve(
+    library: Option<PathBuf>,
+    questions: &Receiver<PmixRequest>,
+    answers: &Sender<Result<PmixResponse, String>>,
+) {
     let (mut client, found) = match PmixClient::start(library) {
         Ok(started) => started,
         Err(why) => return drop(answers.send(Err(why))),
@@ -185,11 +218,16 @@ fn serve(library: Option<PathBuf>, questions: &Receiver<PmixRequest>, answers: &
     for question in questions {
         let answer = match question {
             PmixRequest::Exchange(own) => client.exchange(&own).map(PmixResponse::Everybody),
-            PmixRequest::Barrier => client.library.fence(FenceCollection::Plain).map(|()| PmixResponse::Done),
+            PmixRequest::Barrier => {
+                client.library.fence(FenceCollection::Plain).map(|()| PmixResponse::Done)
+            }
             PmixRequest::Finish => client.library.finalize().map(|()| PmixResponse::Done),
-            PmixRequest::Abort(code, sentence) => client.library.abort(code, &sentence).map(|()| PmixResponse::Done),
+            PmixRequest::Abort(code, sentence) => {
+                client.library.abort(code, &sentence).map(|()| PmixResponse::Done)
+            }
         };
-        let answer = answer.map_err(|status| format!("the library says {}", client.library.name(status)));
+        let answer =
+            answer.map_err(|status| format!("the library says {}", client.library.name(status)));
         if answers.send(answer).is_err() {
             return;
         }
@@ -208,11 +246,19 @@ impl PmixClient {
     fn start(path: Option<PathBuf>) -> Result<(Self, JoinedNamespace), String> {
         let library = PmixLibrary::open(path.as_deref())?;
         let version = library.version();
-        let release = release(&version).ok_or_else(|| format!("the library calls itself `{version}`"))?;
+        let release =
+            release(&version).ok_or_else(|| format!("the library calls itself `{version}`"))?;
         if !MAJORS.contains(&release.1) {
-            return Err(format!("release {} is not one of {} to {}", release.0, MAJORS.start(), MAJORS.end()));
+            return Err(format!(
+                "release {} is not one of {} to {}",
+                release.0,
+                MAJORS.start(),
+                MAJORS.end()
+            ));
         }
-        let failed = |what: &str, status| format!("{what} of release {} says {}", release.0, library.name(status));
+        let failed = |what: &str, status| {
+            format!("{what} of release {} says {}", release.0, library.name(status))
+        };
         let identity = library.init().map_err(|status| failed("PMIx_Init", status))?;
         let mut client = Self { library, identity, size: 0, exchanges: 0 };
         match library.number_of_job(&client.identity, c"pmix.job.size") {
@@ -234,19 +280,24 @@ impl PmixClient {
         self.library.put(key, own)?;
         self.library.commit()?;
         self.library.fence(FenceCollection::Collecting)?;
-        (0..self.size).map(|rank| self.library.get(&self.identity, rank, key, EXCHANGE_MAX)).collect()
+        (0..self.size)
+            .map(|rank| self.library.get(&self.identity, rank, key, EXCHANGE_MAX))
+            .collect()
     }
 
-    /// Leaves the server after a start that came to nothing, so that it does not take this process for a dead rank.
+    /// Leaves the server after a start that came to nothing, so that it does not take this process
+    /// for a dead rank.
     fn leave(&self) {
         // There is nothing else that could be done.
         let _ = self.library.finalize();
     }
 }
 
-/// The release in a library's name of itself, and its first number: `OpenPMIx 4.2.2 (PMIx Standard: 4.2)`.
+/// The release in a library's name of itself, and its first number: `OpenPMIx 4.2.2 (PMIx Standard:
+/// 4.2)`.
 fn release(version: &str) -> Option<(String, u32)> {
-    let word = version.split([' ', ',']).find(|word| word.starts_with(|c: char| c.is_ascii_digit()))?;
+    let word =
+        version.split([' ', ',']).find(|word| word.starts_with(|c: char| c.is_ascii_digit()))?;
     let major = word.split('.').next()?.parse().ok()?;
     Some((word.chars().take(32).collect(), major))
 }
@@ -257,7 +308,8 @@ mod tests {
 
     #[test]
     fn release__is_the_first_word_that_begins_with_a_digit() {
-        let found = release("OpenPMIx 4.2.2 (PMIx Standard: 4.2, Stable ABI: 0.0, Provisional ABI: 0.0)");
+        let found =
+            release("OpenPMIx 4.2.2 (PMIx Standard: 4.2, Stable ABI: 0.0, Provisional ABI: 0.0)");
         assert_eq!(found, Some(("4.2.2".to_owned(), 4)));
         assert_eq!(release("OpenPMIx 5.0.11a1, repo rev: v5").unwrap().0, "5.0.11a1");
         assert_eq!(release("something"), None);
@@ -267,8 +319,12 @@ mod tests {
     fn desk__nothing_is_asked_after_a_time_out() {
         let (questions, asked) = channel();
         let (_answer, answers) = channel();
-        let mut desk =
-            PmixLink { questions: Some(questions), answers, patience: Duration::ZERO, abort: AbortPath::Seen };
+        let mut desk = PmixLink {
+            questions: Some(questions),
+            answers,
+            patience: Duration::ZERO,
+            abort: AbortPath::Seen,
+        };
         assert!(matches!(desk.barrier(), Err(LaunchError::TimedOut { .. })));
         assert!(matches!(desk.barrier(), Err(LaunchError::Launcher { .. })));
         assert_eq!(asked.iter().count(), 1);

@@ -1,16 +1,19 @@
-//! Starts one process, on another host over ssh or on this one, gives it a secret, and names why it ended.
+//! Starts one process, on another host over ssh or on this one, gives it a secret, and names why it
+//! ended.
 //!
 //! # Model
-//! The secret is the first line of the process's standard input, in hexadecimal digits; a rank of this host gets it by a descriptor of
-//! its own. That stays open behind it: the process reads its end when the caller drops it. The last line on standard error is kept, for the sentence that says why the
-//! process ended (`words`).
+//! The secret is the first line of the process's standard input, in hexadecimal digits; a rank of
+//! this host gets it by a descriptor of its own. That stays open behind it: the process reads its
+//! end when the caller drops it. The last line on standard error is kept, for the sentence that
+//! says why the process ended (`words`).
 //!
 //! # Invariants
 //! I1. A secret stands in no command line, no environment and no file.
 //! I2. When a [`RemoteProcess`] is dropped its process has ended.
 //!
 //! # Not here
-//! A host's own settings, keys and passwords: ssh is asked not to ask, the rest is its configuration.
+//! A host's own settings, keys and passwords: ssh is asked not to ask, the rest is its
+//! configuration.
 
 use std::ffi::OsStr;
 use std::io::{self, Read};
@@ -35,9 +38,10 @@ const SSH_FAILED: i32 = 255;
 /// What a shell and `env` end with when there is no such program (POSIX).
 const NOT_FOUND: i32 = 127;
 
-/// Makes the command of an ssh that never asks, gives up on a host that does not answer within `connecting` (whole seconds, at least
-/// one), and ends when its host falls silent. `program` is its path or name. The caller appends further options, the host, and one
-/// word, the line for the host's shell.
+/// Makes the command of an ssh that never asks, gives up on a host that does not answer within
+/// `connecting` (whole seconds, at least one), and ends when its host falls silent. `program` is
+/// its path or name. The caller appends further options, the host, and one word, the line for the
+/// host's shell.
 pub fn ssh_command(program: impl AsRef<OsStr>, connecting: Duration) -> Command {
     let mut ssh = Command::new(program);
     ssh.args(["-T", "-oBatchMode=yes", "-oServerAliveInterval=15", "-oServerAliveCountMax=3"]);
@@ -72,20 +76,21 @@ impl ExitReason {
     }
 }
 
-/// Holds a process that was given a secret, and ends it when it is dropped. Reading gives what the process prints, where its command
-/// makes a pipe of standard output.
+/// Holds a process that was given a secret, and ends it when it is dropped. Reading gives what the
+/// process prints, where its command makes a pipe of standard output.
 #[derive(Debug)]
 pub struct RemoteProcess {
     child: Child,
-    /// The other end of the connection that carries its secret: a socket, because a write to a pipe can raise SIGPIPE.
+    /// The other end of the connection that carries its secret: a socket, because a write to a pipe
+    /// can raise SIGPIPE.
     input: Option<UnixStream>,
     /// Unless its standard error is that of this process.
     words: Option<ErrorOutput>,
 }
 
 impl RemoteProcess {
-    /// Starts `command`, an [`ssh_command`] or a program of this host, and writes `secret` to its standard input. `host` stands in
-    /// front of each line of its standard error that is printed.
+    /// Starts `command`, an [`ssh_command`] or a program of this host, and writes `secret` to its
+    /// standard input. `host` stands in front of each line of its standard error that is printed.
     ///
     /// # Errors
     /// The system has no such program, or no process or thread for it.
@@ -101,8 +106,9 @@ impl RemoteProcess {
         Ok(Self { child, input: Some(input), words: Some(words) })
     }
 
-    /// Starts `command`, a program of this host, which finds `secret` at the descriptor whose number is in the variable `name`. Its
-    /// standard streams are those that the caller gave the command.
+    /// Starts `command`, a program of this host, which finds `secret` at the descriptor whose
+    /// number is in the variable `name`. Its standard streams are those that the caller gave the
+    /// command.
     ///
     /// # Errors
     /// The system has no such program, or no process for it.
@@ -115,7 +121,8 @@ impl RemoteProcess {
         Ok(Self { child, input: Some(input), words: None })
     }
 
-    /// Takes the standard input of the process, whose end the process reads when this is dropped. Nothing is left after the first call.
+    /// Takes the standard input of the process, whose end the process reads when this is dropped.
+    /// Nothing is left after the first call.
     pub fn input(&mut self) -> Option<RemoteInput> {
         self.input.take().map(RemoteInput)
     }
@@ -125,7 +132,8 @@ impl RemoteProcess {
         self.child.try_wait().ok().flatten()
     }
 
-    /// Closes the input and output of the process, waits until it has ended, and kills it when it has not within `patience`.
+    /// Closes the input and output of the process, waits until it has ended, and kills it when it
+    /// has not within `patience`.
     ///
     /// # Errors
     /// The system cannot say how the process ended.
@@ -167,8 +175,8 @@ impl RemoteProcess {
         self.words.iter().for_each(ErrorOutput::stop);
     }
 
-    /// Returns the last line of standard error that was not printed. Call it when the process has ended: it waits, not forever, until
-    /// nothing more comes.
+    /// Returns the last line of standard error that was not printed. Call it when the process has
+    /// ended: it waits, not forever, until nothing more comes.
     pub fn last_error_line(&self) -> Option<String> {
         self.words.as_ref().and_then(ErrorOutput::last)
     }
@@ -204,17 +212,25 @@ mod tests {
     use super::*;
 
     fn shell(script: &str) -> RemoteProcess {
-        RemoteProcess::start(Command::new("sh").args(["-c", script]).stdout(Stdio::piped()), "n1", &[0xa5, 0x0f])
-            .unwrap()
+        RemoteProcess::start(
+            Command::new("sh").args(["-c", script]).stdout(Stdio::piped()),
+            "n1",
+            &[0xa5, 0x0f],
+        )
+        .unwrap()
     }
 
     #[test]
     fn start__the_process_reads_its_secret_and_its_last_words_are_kept() {
-        let mut remote = shell("read secret; echo \"$secret\"; echo first >&2; echo last >&2; exit 127");
+        let mut remote =
+            shell("read secret; echo \"$secret\"; echo first >&2; echo last >&2; exit 127");
         let mut printed = String::new();
         remote.read_to_string(&mut printed).unwrap();
         let status = remote.end_within(Duration::from_secs(60)).unwrap();
-        assert_eq!((printed.as_str(), ExitReason::from_status(status)), ("a50f\n", ExitReason::NoProgram));
+        assert_eq!(
+            (printed.as_str(), ExitReason::from_status(status)),
+            ("a50f\n", ExitReason::NoProgram)
+        );
         assert_eq!(remote.last_error_line().as_deref(), Some("last"));
     }
 
@@ -226,8 +242,11 @@ mod tests {
 
     #[test]
     fn of__each_exit_status_has_its_reason() {
-        let reason = |script: &str| ExitReason::from_status(Command::new("sh").args(["-c", script]).status().unwrap());
-        let scripts = ["exit 255", "exit 127", "/no/such/program 2>/dev/null", "exit 1", "kill -9 $$"];
+        let reason = |script: &str| {
+            ExitReason::from_status(Command::new("sh").args(["-c", script]).status().unwrap())
+        };
+        let scripts =
+            ["exit 255", "exit 127", "/no/such/program 2>/dev/null", "exit 1", "kill -9 $$"];
         let [unreachable, said, missing, failed, killed] = scripts.map(reason);
         assert_eq!(
             [unreachable, said, missing],
@@ -240,6 +259,9 @@ mod tests {
     fn quoted__a_shell_reads_back_one_word() {
         let word = "it's $HOME \"a\" `b` \\ *\n";
         let line = format!("printf %s {}", quoted(word));
-        assert_eq!(Command::new("sh").args(["-c", &line]).output().unwrap().stdout, word.as_bytes());
+        assert_eq!(
+            Command::new("sh").args(["-c", &line]).output().unwrap().stdout,
+            word.as_bytes()
+        );
     }
 }

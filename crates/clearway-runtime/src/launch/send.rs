@@ -1,11 +1,13 @@
 //! Sends over sockets without SIGPIPE, the signal that a write to a closed connection raises.
 //!
 //! # Invariants
-//! I1. A peer that is gone is an error of the call. The signal ends a program that does not ignore it, and only a program whose `main` is
+//! I1. A peer that is gone is an error of the call. The signal ends a program that does not ignore
+//!     it, and only a program whose `main` is
 //!     Rust's ignores it from the start; a library cannot change that for its program.
 //!
 //! # Not here
-//! Pipes, for which the kernel has no such flag (`calls::without_sigpipe`). The PMIx library, which writes by itself.
+//! Pipes, for which the kernel has no such flag (`calls::without_sigpipe`). The PMIx library, which
+//! writes by itself.
 
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsFd;
@@ -39,7 +41,8 @@ pub(super) fn say_line(line: &str) {
     let _ = calls::without_sigpipe(|| writeln!(io::stderr(), "{line}"));
 }
 
-/// Writes to the standard input of a [`RemoteProcess`](super::RemoteProcess), whose process reads the end of it when this is dropped.
+/// Writes to the standard input of a [`RemoteProcess`](super::RemoteProcess), whose process reads
+/// the end of it when this is dropped.
 #[derive(Debug)]
 pub struct RemoteInput(pub(super) UnixStream);
 

@@ -1,15 +1,17 @@
-//! Joins by the environment of a Slurm step, when its PMI is off (`srun --mpi=none`): rank 0 hosts the rendezvous.
+//! Joins by the environment of a Slurm step, when its PMI is off (`srun --mpi=none`): rank 0 hosts
+//! the rendezvous.
 //!
 //! # Model
-//! The hub is on the first node of the step, where Slurm puts rank 0, at the first free of a few ports that follow from
-//! the numbers of job and step. The others try these ports until a hub of this step answers.
+//! The hub is on the first node of the step, where Slurm puts rank 0, at the first free of a few
+//! ports that follow from the numbers of job and step. The others try these ports until a hub of
+//! this step answers.
 //!
 //! # Invariants
 //! I1. A hub of another step, or anything else at such a port, is passed by.
 //!
 //! # Not here
-//! Protection from other users of the machine: the ranks know nothing that others do not (`rendezvous`, I2). With
-//! `--mpi=pmix` or `--mpi=pmi2` Slurm's own daemons carry the bytes.
+//! Protection from other users of the machine: the ranks know nothing that others do not
+//! (`rendezvous`, I2). With `--mpi=pmix` or `--mpi=pmi2` Slurm's own daemons carry the bytes.
 
 use std::fs;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
@@ -29,11 +31,13 @@ use super::{JoinFailure, JoinMethod, JoinOptions, JoinedJob, LaunchError, RANKS_
 /// Ports tried, should others use the first ones.
 const TRIES: u32 = 8;
 
-/// Where these ports are: above those of services, below those that Linux gives to outgoing connections (32768).
+/// Where these ports are: above those of services, below those that Linux gives to outgoing
+/// connections (32768).
 const PORT_FIRST: u32 = 20_000;
 const PORTS: u32 = 12_000;
 
-/// The distance of one try from the next: a prime, so that the tries of neighbouring steps do not run into each other.
+/// The distance of one try from the next: a prime, so that the tries of neighbouring steps do not
+/// run into each other.
 const STRIDE: u32 = 1_009;
 
 /// How long the host of the hub stays to let the others hear the news.
@@ -56,14 +60,16 @@ impl SlurmStep {
         };
         let job = environment.number("SLURM_JOB_ID")?;
         let step = environment.number("SLURM_STEP_ID")?;
-        let (rank, size) = (environment.number("SLURM_PROCID")?, environment.number("SLURM_STEP_NUM_TASKS")?);
+        let (rank, size) =
+            (environment.number("SLURM_PROCID")?, environment.number("SLURM_STEP_NUM_TASKS")?);
         if rank >= size || size > RANKS_MAX {
             return Err(JoinFailure::Failed(format!(
                 "SLURM_PROCID {rank} of SLURM_STEP_NUM_TASKS {size} is no rank of a job"
             )));
         }
         let first = hostlist::expand(&nodes)?.into_iter().next();
-        let first = first.ok_or_else(|| JoinFailure::Failed("SLURM_STEP_NODELIST names no node".to_owned()))?;
+        let first = first
+            .ok_or_else(|| JoinFailure::Failed("SLURM_STEP_NODELIST names no node".to_owned()))?;
         Ok(Self { job, step, rank, size, first })
     }
 
@@ -79,7 +85,10 @@ impl SlurmStep {
 }
 
 /// Joins when the variables of a step are there.
-pub(super) fn join(environment: &Environment, options: &JoinOptions) -> Result<JoinedJob, JoinFailure> {
+pub(super) fn join(
+    environment: &Environment,
+    options: &JoinOptions,
+) -> Result<JoinedJob, JoinFailure> {
     let step = SlurmStep::read(environment)?;
     let host = environment.get("SLURMD_NODENAME").unwrap_or_else(host_name);
     let claim = JoinClaim { rank: step.rank, size: step.size, host, key: step.key() };
@@ -88,7 +97,13 @@ pub(super) fn join(environment: &Environment, options: &JoinOptions) -> Result<J
     } else {
         Box::new(join_hub(&step, &claim, options)?)
     };
-    Ok(JoinedJob { method: JoinMethod::Slurm, rank: step.rank, size: step.size, secret: None, link })
+    Ok(JoinedJob {
+        method: JoinMethod::Slurm,
+        rank: step.rank,
+        size: step.size,
+        secret: None,
+        link,
+    })
 }
 
 /// The name of this machine, for people.
@@ -98,27 +113,46 @@ pub(super) fn host_name() -> String {
 }
 
 /// Joins as a rank that does not host the hub.
-fn join_hub(step: &SlurmStep, claim: &JoinClaim, options: &JoinOptions) -> Result<MemberLink, LaunchError> {
+fn join_hub(
+    step: &SlurmStep,
+    claim: &JoinClaim,
+    options: &JoinOptions,
+) -> Result<MemberLink, LaunchError> {
     let begun = Instant::now();
     let addresses = resolve(vec![step.first.clone()], step.ports().collect(), options.patience)?;
     // When the hub tells, rank 0 says it for all.
     let ending = options.ending;
     let on_end = move |end: &JobFailure, source| {
-        job::end_process(ending, end.code, (source == EndSource::Silence).then_some(end.sentence.as_str()))
+        job::end_process(
+            ending,
+            end.code,
+            (source == EndSource::Silence).then_some(end.sentence.as_str()),
+        )
     };
-    MemberLink::join(claim, &addresses, options.patience.saturating_sub(begun.elapsed()), Box::new(on_end))
+    MemberLink::join(
+        claim,
+        &addresses,
+        options.patience.saturating_sub(begun.elapsed()),
+        Box::new(on_end),
+    )
 }
 
 /// The addresses of `names` with each of `ports`.
 ///
 /// # Errors
 /// No name has an address, or the name service takes too long.
-pub(super) fn resolve(names: Vec<String>, ports: Vec<u16>, patience: Duration) -> Result<Vec<SocketAddr>, LaunchError> {
+pub(super) fn resolve(
+    names: Vec<String>,
+    ports: Vec<u16>,
+    patience: Duration,
+) -> Result<Vec<SocketAddr>, LaunchError> {
     let (found, answer) = channel();
     let shown = names.join(", ");
-    // The system's resolver has its own idea of patience; a thread that waits for it is left behind.
+    // The system's resolver has its own idea of patience; a thread that waits for it is left
+    // behind.
     let look_up = move || {
-        let all = names.iter().filter_map(|name| (name.as_str(), 0).to_socket_addrs().ok()).flatten();
+        let all =
+            names.iter().filter_map(|name| (name.as_str(), 0).to_socket_addrs().ok()).flatten();
         let mut hosts: Vec<_> = all.map(|address| address.ip()).collect();
         hosts.dedup();
         let _ = found.send(hosts);
@@ -129,12 +163,16 @@ pub(super) fn resolve(names: Vec<String>, ports: Vec<u16>, patience: Duration) -
         let what = format!("no address is known for {shown}");
         return Err(LaunchError::Launcher { method: "rendezvous", what });
     }
-    Ok(ports.iter().flat_map(|port| hosts.iter().map(|host| SocketAddr::new(*host, *port))).collect())
+    Ok(ports
+        .iter()
+        .flat_map(|port| hosts.iter().map(|host| SocketAddr::new(*host, *port)))
+        .collect())
 }
 
 /// Listens for both families where the machine has both.
 pub(super) fn listen(port: u16) -> std::io::Result<TcpListener> {
-    TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)))
+    TcpListener::bind((Ipv6Addr::UNSPECIFIED, port))
+        .or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)))
 }
 
 /// Rank 0, with the hub in a thread of its own.
@@ -145,10 +183,16 @@ struct HubLink {
 }
 
 impl HubLink {
-    fn open(step: &SlurmStep, claim: &JoinClaim, options: &JoinOptions) -> Result<Self, LaunchError> {
+    fn open(
+        step: &SlurmStep,
+        claim: &JoinClaim,
+        options: &JoinOptions,
+    ) -> Result<Self, LaunchError> {
         let listener = step.ports().map(listen).find_map(Result::ok).ok_or_else(|| {
-            let what =
-                format!("all of its {TRIES} ports ({} and so on) are taken", step.ports().next().unwrap_or_default());
+            let what = format!(
+                "all of its {TRIES} ports ({} and so on) are taken",
+                step.ports().next().unwrap_or_default()
+            );
             LaunchError::Launcher { method: "rendezvous", what }
         })?;
         let hub = Hub::new(step.size, MemberKeys::Shared(step.key()), options.patience);

@@ -1,21 +1,25 @@
-//! Starts the ranks of a job over ssh, for machines without a launcher, and ends all of them with the first that fails.
+//! Starts the ranks of a job over ssh, for machines without a launcher, and ends all of them with
+//! the first that fails.
 //!
 //! # Model
-//! One ssh for each rank, and a hub in this process where the ranks meet. This process takes part as the last rank of the
-//! job, so that the ranks of the hosts have the numbers that the list of hosts gives them. Each ssh's standard input carries
-//! one line, the rank's secret and the job's, and stays open: when this process ends, however it ends, the ranks read its end and
-//! end too. ssh has no other way in, so on the host a shell moves it to another descriptor before it becomes the program, whose own
-//! standard input is empty. What ssh says before its rank has joined is kept and stands in the error; what comes later is printed.
+//! One ssh for each rank, and a hub in this process where the ranks meet. This process takes part
+//! as the last rank of the job, so that the ranks of the hosts have the numbers that the list of
+//! hosts gives them. Each ssh's standard input carries one line, the rank's secret and the job's,
+//! and stays open: when this process ends, however it ends, the ranks read its end and end too. ssh
+//! has no other way in, so on the host a shell moves it to another descriptor before it becomes the
+//! program, whose own standard input is empty. What ssh says before its rank has joined is kept and
+//! stands in the error; what comes later is printed.
 //!
 //! # Invariants
-//! I1. No more than `WINDOW` ranks of one host are between ssh and their first word: a server drops connections when more
+//! I1. No more than `WINDOW` ranks of one host are between ssh and their first word: a server drops
+//!     connections when more
 //!     are waiting to be let in (`MaxStartups` of OpenSSH, 10 by default).
 //! I2. When the [`Job`] is dropped, finished or aborted no ssh of it is left.
 //! I3. A signal of the terminal reaches this process only, which ends the others in order.
 //!
 //! # Not here
-//! The rank's side (`ssh`). The ranks after their start (`started`). The process of one rank, its secret, and why it
-//! ended (`remote`).
+//! The rank's side (`ssh`). The ranks after their start (`started`). The process of one rank, its
+//! secret, and why it ended (`remote`).
 
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -37,8 +41,9 @@ use super::{JobEndAction, JoinMethod, JoinedJob, LaunchError, RANKS_MAX, hostlis
 /// Ranks of one host that may be on their way at once.
 const WINDOW: usize = 8;
 
-/// The script of a shell on the host, which then becomes the program: it moves the secret to descriptor 3 and empties standard input. It is
-/// POSIX's shell and not the user's, which may be one that has no such descriptors.
+/// The script of a shell on the host, which then becomes the program: it moves the secret to
+/// descriptor 3 and empties standard input. It is POSIX's shell and not the user's, which may be
+/// one that has no such descriptors.
 const MOVE_SECRET: &str = "exec 3<&0 </dev/null; exec \"$0\" \"$@\"";
 
 /// How [`start_over_ssh`] starts ranks.
@@ -48,8 +53,8 @@ pub struct SshOptions {
     pub ssh: OsString,
     /// Arguments for it, in front of the host.
     pub ssh_arguments: Vec<OsString>,
-    /// Where the ranks find this process. Without it they try where their ssh connection came from, then the name of this
-    /// host.
+    /// Where the ranks find this process. Without it they try where their ssh connection came from,
+    /// then the name of this host.
     pub address: Option<IpAddr>,
     /// Where the ranks begin; without it, in the home directory.
     pub directory: Option<PathBuf>,
@@ -70,13 +75,14 @@ impl Default for SshOptions {
     }
 }
 
-/// Starts `program` with `arguments` as ranks of one job, as many on each of `hosts` as it has slots, and returns when all have
-/// joined. This process is the last rank of that job. The ranks' output is that of this process. `watch` is called some twenty
-/// times a second and may end the start.
+/// Starts `program` with `arguments` as ranks of one job, as many on each of `hosts` as it has
+/// slots, and returns when all have joined. This process is the last rank of that job. The ranks'
+/// output is that of this process. `watch` is called some twenty times a second and may end the
+/// start.
 ///
 /// # Errors
-/// A host cannot be reached or has no such program, a rank ends before it has joined, they are not complete within the
-/// patience, or `watch` wants an end; nothing is left running then.
+/// A host cannot be reached or has no such program, a rank ends before it has joined, they are not
+/// complete within the patience, or `watch` wants an end; nothing is left running then.
 pub fn start_over_ssh(
     hosts: &[HostEntry],
     program: &str,
@@ -88,7 +94,8 @@ pub fn start_over_ssh(
     let own = u32::try_from(places.len()).expect("the number of ranks was checked");
     let size = own + 1;
     let secrets = LaunchSecrets::draw(size)?;
-    let listener = slurm::listen(0).map_err(LaunchError::system("open a TCP port for the ranks"))?;
+    let listener =
+        slurm::listen(0).map_err(LaunchError::system("open a TCP port for the ranks"))?;
     let hub_server = HubServer::open(listener, Hub::new(size, secrets.keys(), options.patience))?;
     let port = hub_server.address().port();
     let meet = match options.address {
@@ -98,11 +105,18 @@ pub fn start_over_ssh(
     let mut started = StartedRanks::new(hub_server, program.to_owned());
     let until = Instant::now() + options.patience;
     while !started.is_complete(places.len()) {
-        while let Some(host) = places.get(started.ranks.len()).filter(|host| started.waiting(host) < WINDOW) {
+        while let Some(host) =
+            places.get(started.ranks.len()).filter(|host| started.waiting(host) < WINDOW)
+        {
             let rank = started.next_rank();
             let line = command_line(rank, size, &meet, program, arguments, options);
             let ssh = spawn(host, &line, &secrets.given_to(rank), options)?;
-            started.ranks.push(PlacedRank { rank, host: (*host).to_owned(), process: ssh, has_joined: false });
+            started.ranks.push(PlacedRank {
+                rank,
+                host: (*host).to_owned(),
+                process: ssh,
+                has_joined: false,
+            });
         }
         if watch().is_break() {
             return Err(LaunchError::Stopped);
@@ -129,7 +143,9 @@ impl CoordinatorLink {
     /// The error with the exit status of the rank that was its reason, where there is one.
     fn explain<T>(&mut self, result: Result<T, LaunchError>) -> Result<T, LaunchError> {
         match result {
-            Err(error @ LaunchError::Ended { .. }) => Err(self.started.end_of_job().unwrap_or(error)),
+            Err(error @ LaunchError::Ended { .. }) => {
+                Err(self.started.end_of_job().unwrap_or(error))
+            }
             other => other,
         }
     }
@@ -177,12 +193,22 @@ fn places(hosts: &[HostEntry]) -> Result<Vec<&str>, LaunchError> {
 }
 
 /// What the shell of the host is given.
-fn command_line(rank: u32, size: u32, meet: &str, program: &str, arguments: &[String], options: &SshOptions) -> String {
+fn command_line(
+    rank: u32,
+    size: u32,
+    meet: &str,
+    program: &str,
+    arguments: &[String],
+    options: &SshOptions,
+) -> String {
     let mut line = String::new();
     if let Some(directory) = &options.directory {
         line.push_str(&format!("cd {} && ", quoted(&directory.to_string_lossy())));
     }
-    line.push_str(&format!("exec env {RANK}={rank} {SIZE}={size} {MEET}={} {SECRET_FD}=3 ", quoted(meet)));
+    line.push_str(&format!(
+        "exec env {RANK}={rank} {SIZE}={size} {MEET}={} {SECRET_FD}=3 ",
+        quoted(meet)
+    ));
     line.push_str(&format!("/bin/sh -c {} {}", quoted(MOVE_SECRET), quoted(program)));
     for argument in arguments {
         line.push(' ');
@@ -191,7 +217,12 @@ fn command_line(rank: u32, size: u32, meet: &str, program: &str, arguments: &[St
     line
 }
 
-fn spawn(host: &str, line: &str, secrets: &[u8], options: &SshOptions) -> Result<RemoteProcess, LaunchError> {
+fn spawn(
+    host: &str,
+    line: &str,
+    secrets: &[u8],
+    options: &SshOptions,
+) -> Result<RemoteProcess, LaunchError> {
     let program = options.ssh.to_string_lossy();
     // Half of the patience: a host that does not answer is told by ssh, which knows more about it.
     let mut command = ssh_command(&options.ssh, options.patience / 2);
@@ -218,8 +249,16 @@ mod tests {
 
     #[test]
     fn command_line__a_shell_reads_back_every_word() {
-        let options = SshOptions { directory: Some(PathBuf::from("/my dir")), ..SshOptions::default() };
-        let line = command_line(3, 8, "login:4000", "/opt/it's", &["a b".to_owned(), "$x".to_owned()], &options);
+        let options =
+            SshOptions { directory: Some(PathBuf::from("/my dir")), ..SshOptions::default() };
+        let line = command_line(
+            3,
+            8,
+            "login:4000",
+            "/opt/it's",
+            &["a b".to_owned(), "$x".to_owned()],
+            &options,
+        );
         let expected = "cd '/my dir' && exec env CLEARWAY_RANK=3 CLEARWAY_SIZE=8 CLEARWAY_MEET='login:4000' \
                         CLEARWAY_SECRET_FD=3 /bin/sh -c 'exec 3<&0 </dev/null; exec \"$0\" \"$@\"' '/opt/it'\\''s' 'a b' '$x'";
         assert_eq!(line, expected);
@@ -227,7 +266,9 @@ mod tests {
 
     fn refusal(ssh: &str, watch: ControlFlow<()>) -> String {
         let options = SshOptions { ssh: OsString::from(ssh), ..SshOptions::default() };
-        start_over_ssh(&[entry("n7", 1)], "true", &[], &options, &mut || watch).unwrap_err().to_string()
+        start_over_ssh(&[entry("n7", 1)], "true", &[], &options, &mut || watch)
+            .unwrap_err()
+            .to_string()
     }
 
     #[test]

@@ -1,10 +1,12 @@
-//! The ranks that this process started: who has joined, who ended and why, and their end with the first that fails.
+//! The ranks that this process started: who has joined, who ended and why, and their end with the
+//! first that fails.
 //!
 //! # Invariants
 //! I1. When [`StartedRanks`] is dropped no process of it is left.
 //!
 //! # Not here
-//! How a rank is started (`start` on hosts, `here` on this one). The process of one rank (`remote`).
+//! How a rank is started (`start` on hosts, `here` on this one). The process of one rank
+//! (`remote`).
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -27,8 +29,8 @@ pub(super) const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// The number that a shell adds to the number of a signal that ended a program (POSIX).
 const SIGNALLED: i32 = 128;
 
-/// How long ranks have to end by the word of the hub before they learn from their descriptor that this process goes: a busy machine needs
-/// some scheduler slices for it.
+/// How long ranks have to end by the word of the hub before they learn from their descriptor that
+/// this process goes: a busy machine needs some scheduler slices for it.
 const HEARING: Duration = Duration::from_millis(200);
 
 /// How long ranks have to end by themselves when the job is over.
@@ -159,7 +161,11 @@ impl StartedRanks {
     }
 
     /// Takes in what happens next while ranks are being started.
-    pub(super) fn watch_start(&mut self, until: Instant, patience: Duration) -> Result<(), LaunchError> {
+    pub(super) fn watch_start(
+        &mut self,
+        until: Instant,
+        patience: Duration,
+    ) -> Result<(), LaunchError> {
         if let Some(event) = self.hub_server.next(LOOK_EVERY) {
             self.take(event)?;
         }
@@ -170,7 +176,9 @@ impl StartedRanks {
         }
         let late = self.ranks.iter().find(|one| !one.has_joined && Instant::now() >= until);
         match late {
-            Some(one) => Err(one.error(format!("did not join within {} s", patience.as_secs_f32()))),
+            Some(one) => {
+                Err(one.error(format!("did not join within {} s", patience.as_secs_f32())))
+            }
             None => Ok(()),
         }
     }
@@ -221,7 +229,8 @@ impl StartedRanks {
         self.ranks.iter().for_each(|one| one.process.stop_output());
         self.hub_server.end(LOST, "the conductor of this job ended it".to_owned());
         let until = Instant::now() + HEARING;
-        while self.ranks.iter_mut().any(|one| one.has_joined && one.process.ended().is_none()) && Instant::now() < until
+        while self.ranks.iter_mut().any(|one| one.has_joined && one.process.ended().is_none())
+            && Instant::now() < until
         {
             thread::sleep(LOOK_EVERY / 10);
         }

@@ -1,4 +1,5 @@
-//! Two wires of loopback sockets, one of which can be cut: the contract's suite, memory of either, and reliable messages that change wires.
+//! Two wires of loopback sockets, one of which can be cut: the contract's suite, memory of either,
+//! and reliable messages that change wires.
 
 use std::cell::Cell;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -74,7 +75,8 @@ struct MultipathJob {
 impl MultipathJob {
     fn new(ranks: u32) -> Self {
         let (is_cut, carried) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(0)));
-        let session = u64::from(std::process::id()) << 32 | SESSIONS.fetch_add(2, Ordering::Relaxed);
+        let session =
+            u64::from(std::process::id()) << 32 | SESSIONS.fetch_add(2, Ordering::Relaxed);
         let [first, second] = [session, session + 1].map(|session| udp(ranks, session));
         let ends = first.into_iter().zip(second).map(|(wire, second)| {
             let first = CutWire { wire, is_cut: Rc::clone(&is_cut), carried: Rc::clone(&carried) };
@@ -127,7 +129,10 @@ fn send(to: u32, path: u8, body: Span) -> (Operation, Vec<u8>) {
     let mut out: Out<()> = Out::with_limit(1);
     let head = out.head(b"head");
     let (to, path) = (Destination::One(Rank(to)), PathId(path));
-    (Operation::Send { to, path, class: Class::Bulk, head, body, token: None }, out.heads().to_vec())
+    (
+        Operation::Send { to, path, class: Class::Bulk, head, body, token: None },
+        out.heads().to_vec(),
+    )
 }
 
 impl Fabric for MultipathJob {
@@ -146,7 +151,9 @@ impl Fabric for MultipathJob {
 fn conformance__of_two_wires_as_one() {
     use OperationKind::{Atomic, File, Multicast, Read, Write};
     let lacks = [Write, Read, Atomic, Multicast, File].map(Need::Operation);
-    let outcomes = conformance::check("multipath of two UDP", &lacks, || MultipathJob::new(conformance::RANKS));
+    let outcomes = conformance::check("multipath of two UDP", &lacks, || {
+        MultipathJob::new(conformance::RANKS)
+    });
     eprint!("{}", outcomes.expect("every promise is kept"));
 }
 
@@ -173,7 +180,10 @@ fn post__a_body_leaves_from_either_memory_over_either_wire() {
             let (path, back) = job.await_message(0);
             assert_eq!((path, job.bytes(0, back)), (PathId(returns_on), &b"the body"[..]));
         }
-        assert_eq!(job.post(1, Operation::Copy { from: arrived, into: own }, &[]), PostOutcome::Done(0));
+        assert_eq!(
+            job.post(1, Operation::Copy { from: arrived, into: own }, &[]),
+            PostOutcome::Done(0)
+        );
         assert_eq!(job.bytes(1, own), b"the body");
         job.ends[1].region_mut(regions[1]).expect("registered").fill(0);
     }
@@ -183,7 +193,8 @@ fn post__a_body_leaves_from_either_memory_over_either_wire() {
     assert_eq!(job.post(0, operation, &heads), PostOutcome::Refused(RefusalReason::Memory));
 }
 
-/// What is copied into memory leaves as it then is, although the copy is the first wire's and the message the second's.
+/// What is copied into memory leaves as it then is, although the copy is the first wire's and the
+/// message the second's.
 #[test]
 fn post__operations_on_memory_apply_in_their_order() {
     let mut job = MultipathJob::new(2);
@@ -192,7 +203,11 @@ fn post__operations_on_memory_apply_in_their_order() {
     let [low, high] = [0, 2].map(|offset| Span { region, offset, length: 2 });
     let [(before, heads), (after, _)] = [send(1, 1, low), send(1, 1, low)];
     let mut answers = Vec::new();
-    job.ends[0].post(&[before, Operation::Copy { from: high, into: low }, after], &heads, &mut answers);
+    job.ends[0].post(
+        &[before, Operation::Copy { from: high, into: low }, after],
+        &heads,
+        &mut answers,
+    );
     assert_eq!(answers, [PostOutcome::Done(0); 3]);
     for expected in [b"ab", b"cd"] {
         let (_, body) = job.await_message(1);
@@ -210,7 +225,9 @@ fn post__a_batch_longer_than_the_passage_leaves_whole() {
     let memory = job.ends[0].region_mut(region).expect("registered");
     memory.chunks_mut(length as usize).zip(0..).for_each(|(piece, number)| piece.fill(number));
     let offset = |number| u64::from(number) * u64::from(length);
-    let sends: Vec<_> = (0..count).map(|number| send(1, 1, Span { region, offset: offset(number), length })).collect();
+    let sends: Vec<_> = (0..count)
+        .map(|number| send(1, 1, Span { region, offset: offset(number), length }))
+        .collect();
     let operations: Vec<Operation> = sends.iter().map(|(operation, _)| *operation).collect();
     let mut answers = Vec::new();
     job.ends[0].post(&operations, &sends[0].1, &mut answers);
@@ -221,16 +238,19 @@ fn post__a_batch_longer_than_the_passage_leaves_whole() {
     }
 }
 
-/// Writes one after the other, while the first wire is cut and mended again: each lands once, in order, and in the end both carry.
+/// Writes one after the other, while the first wire is cut and mended again: each lands once, in
+/// order, and in the end both carry.
 #[test]
 fn reliable__writes_go_on_over_the_wire_that_is_left_and_back() {
     const WRITES: u64 = 600;
     const LENGTH: u32 = 20_000;
     let MultipathJob { ends, is_cut, carried } = MultipathJob::new(2);
-    let mut ends =
-        ends.into_iter().map(|end| ReliableWire::new(end, 2, &StreamConfig::new(2), 0).expect("all that is needed"));
+    let mut ends = ends.into_iter().map(|end| {
+        ReliableWire::new(end, 2, &StreamConfig::new(2), 0).expect("all that is needed")
+    });
     let [mut source, mut target] = [(); 2].map(|()| ends.next().expect("two ends"));
-    let regions = [&mut source, &mut target].map(|end| end.register(Bytes(LENGTH.into())).expect("memory"));
+    let regions =
+        [&mut source, &mut target].map(|end| end.register(Bytes(LENGTH.into())).expect("memory"));
     let from = Span { region: regions[0], offset: 0, length: LENGTH };
     let into = RemoteSpan { region: regions[1], offset: 0 };
     let (mut posted, mut done, mut landed) = (0, 0, Vec::new());
@@ -242,10 +262,22 @@ fn reliable__writes_go_on_over_the_wire_that_is_left_and_back() {
         if is_enough && done == posted {
             break;
         }
-        assert!(clock::now() < until, "{done} of {posted} are done; carried {} of {since}", carried.get());
+        assert!(
+            clock::now() < until,
+            "{done} of {posted} are done; carried {} of {since}",
+            carried.get()
+        );
         while !is_enough && posted < done + 8 {
             let (path, class, token) = (PathId(0), Class::Bulk, Some(Token(posted)));
-            let write = Operation::Write { to: Rank(1), path, class, from, into, immediate: Some(posted), token };
+            let write = Operation::Write {
+                to: Rank(1),
+                path,
+                class,
+                from,
+                into,
+                immediate: Some(posted),
+                token,
+            };
             let mut answers = Vec::new();
             source.post(&[write], &[], &mut answers);
             assert_eq!(answers, [PostOutcome::Posted]);
@@ -278,7 +310,8 @@ fn reliable__writes_go_on_over_the_wire_that_is_left_and_back() {
 fn new__ends_of_two_ranks_are_no_wire() {
     let mut job = MultipathJob::new(2);
     let [second, first] = [(); 2].map(|()| job.ends.pop().expect("two ends"));
-    let error = MultipathWire::new(first.first, second.second, Waiting::Sleep).expect_err("two ranks");
+    let error =
+        MultipathWire::new(first.first, second.second, Waiting::Sleep).expect_err("two ranks");
     assert!(matches!(error, RuntimeError::OtherRank { near: Rank(0), far: Rank(1) }), "{error}");
 }
 
@@ -286,7 +319,9 @@ fn new__ends_of_two_ranks_are_no_wire() {
 fn rest__a_thread_sleeps_without_the_wire_and_wakes_for_each_message() {
     let session = SESSIONS.fetch_add(2, Ordering::Relaxed);
     let pairs = udp(2, session).into_iter().zip(udp(2, session + 1));
-    let join = |(first, second)| MultipathWire::new(first, second, Waiting::Sleep).expect("two ends of one rank");
+    let join = |(first, second)| {
+        MultipathWire::new(first, second, Waiting::Sleep).expect("two ends of one rank")
+    };
     let mut ends: Vec<_> = pairs.map(join).collect();
     let receiver = ends.pop().expect("two");
     assert_wakes(&mut ends[0], receiver);

@@ -1,12 +1,15 @@
 //! Waiting for the epoch of a line: the PE that counts it up wakes whoever sleeps for it.
 //!
 //! # Model
-//! A waiting thread looks for a while ([`Patience::look`]), then counts itself among the line's sleepers and sleeps on the futex of the epoch. A thread that
-//! counts the epoch up looks at the number of sleepers behind it, and wakes them.
+//! A waiting thread looks for a while ([`Patience::look`]), then counts itself among the line's
+//! sleepers and sleeps on the futex of the epoch. A thread that counts the epoch up looks at the
+//! number of sleepers behind it, and wakes them.
 //!
-//! *No wake-up is lost.* The waker's store and its look must not change places, and neither must the sleeper's count and its look. A fence
-//! on both sides would do, but the waker's would stand in every barrier. So the sleeper, who has time, has the kernel put a fence into
-//! all running threads of all PEs (`membarrier`), and the waker needs none. Where the kernel has no such call the waker fences.
+//! *No wake-up is lost.* The waker's store and its look must not change places, and neither must
+//! the sleeper's count and its look. A fence on both sides would do, but the waker's would stand in
+//! every barrier. So the sleeper, who has time, has the kernel put a fence into all running threads
+//! of all PEs (`membarrier`), and the waker needs none. Where the kernel has no such call the waker
+//! fences.
 //!
 //! A sleeper that dies leaves its count; later wakers make a system call too many and nothing else.
 //!
@@ -25,7 +28,8 @@ use super::patience::Patience;
 /// The longest sleep: a second protection, against a kernel that forgets.
 const SLEEP_MAX: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
-/// Registers this process for the others' fences; whether the kernel has them. To be called by all PEs before any waits.
+/// Registers this process for the others' fences; whether the kernel has them. To be called by all
+/// PEs before any waits.
 pub(super) fn register() -> bool {
     static REGISTERED: OnceLock<bool> = OnceLock::new();
     *REGISTERED.get_or_init(|| membarrier(MembarrierCommand::RegisterGlobalExpedited).is_ok())
@@ -38,12 +42,13 @@ impl Line {
         (self.epoch.load(Ordering::Acquire).wrapping_sub(wanted) as i32) >= 0
     }
 
-    /// Counts the epoch up to `epoch` and wakes who waits for it. What was written before is seen by who sees the epoch. `how` says whether all
-    /// PEs are registered for fences.
+    /// Counts the epoch up to `epoch` and wakes who waits for it. What was written before is seen
+    /// by who sees the epoch. `how` says whether all PEs are registered for fences.
     #[inline]
     pub fn reach(&self, epoch: u32, how: Waking) {
-        // Not a store: by the time that a swap takes to own the line, the others have stored too, and are not asked before. Between two PEs a
-        // barrier takes 50 ns with it and 250 with a store (measured).
+        // Not a store: by the time that a swap takes to own the line, the others have stored too,
+        // and are not asked before. Between two PEs a barrier takes 50 ns with it and 250 with a
+        // store (measured).
         self.epoch.swap(epoch, Ordering::AcqRel);
         how.after_change();
         if self.sleepers.load(Ordering::Relaxed) != 0 {
@@ -87,7 +92,8 @@ pub fn wake(word: &AtomicU32) {
     let _ = futex::wake(word, Flags::empty(), i32::MAX as u32);
 }
 
-/// Sleeps on `word` while `must` says so for its value. `sleepers` tells whoever changes the word that somebody sleeps.
+/// Sleeps on `word` while `must` says so for its value. `sleepers` tells whoever changes the word
+/// that somebody sleeps.
 #[cold]
 pub fn sleep_while(word: &AtomicU32, sleepers: &AtomicU32, must: impl Fn(u32) -> bool) {
     sleepers.fetch_add(1, Ordering::SeqCst);
@@ -112,7 +118,8 @@ mod tests {
 
     #[test]
     fn wait__sleepers_are_woken_for_each_epoch() {
-        let memory = HostMemory::create(HostLayout::new(2, 4_096).expect("fits"), 0).expect("memory");
+        let memory =
+            HostMemory::create(HostLayout::new(2, 4_096).expect("fits"), 0).expect("memory");
         let how = if register() { Waking::SleeperFences } else { Waking::BothFence };
         let (there, back) = (memory.line(0, 0, 0), memory.line(1, 0, 0));
         std::thread::scope(|scope| {
@@ -135,10 +142,13 @@ mod tests {
 
     #[test]
     fn has_reached__goes_on_behind_the_largest_number() {
-        let memory = HostMemory::create(HostLayout::new(1, 4_096).expect("fits"), 0).expect("memory");
+        let memory =
+            HostMemory::create(HostLayout::new(1, 4_096).expect("fits"), 0).expect("memory");
         let line = memory.line(0, 0, 0);
         line.reach(u32::MAX, Waking::BothFence);
-        assert!(line.has_reached(u32::MAX - 5) && line.has_reached(u32::MAX) && !line.has_reached(0));
+        assert!(
+            line.has_reached(u32::MAX - 5) && line.has_reached(u32::MAX) && !line.has_reached(0)
+        );
         line.reach(1, Waking::BothFence);
         assert!(line.has_reached(u32::MAX) && line.has_reached(1) && !line.has_reached(2));
     }

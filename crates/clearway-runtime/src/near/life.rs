@@ -8,11 +8,16 @@ use rustix::event::{PollFd, PollFlags};
 /// The stack of the thread that waits: it calls nothing deep.
 const STACK: usize = 256 << 10;
 
-/// Starts a thread that calls `gone` with the place of each PE whose socket hangs up, in the order noticed. It ends when none is left.
-pub(super) fn watch(mut lives: Vec<(usize, OwnedFd)>, gone: impl Fn(usize) + Send + 'static) -> std::io::Result<()> {
+/// Starts a thread that calls `gone` with the place of each PE whose socket hangs up, in the order
+/// noticed. It ends when none is left.
+pub(super) fn watch(
+    mut lives: Vec<(usize, OwnedFd)>,
+    gone: impl Fn(usize) + Send + 'static,
+) -> std::io::Result<()> {
     let body = move || {
         while !lives.is_empty() {
-            let mut fds: Vec<PollFd<'_>> = lives.iter().map(|(_, fd)| PollFd::new(fd, PollFlags::RDHUP)).collect();
+            let mut fds: Vec<PollFd<'_>> =
+                lives.iter().map(|(_, fd)| PollFd::new(fd, PollFlags::RDHUP)).collect();
             // A signal ends the wait early.
             let _ = rustix::event::poll(&mut fds, None);
             let ended: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();

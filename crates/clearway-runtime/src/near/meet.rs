@@ -1,11 +1,15 @@
-//! How the PEs of one host come to share memory: each calls the leader, who hands out the host's file and everybody's statics.
+//! How the PEs of one host come to share memory: each calls the leader, who hands out the host's
+//! file and everybody's statics.
 //!
 //! # Model
-//! Every PE opens an *entrance*, a listening Unix socket with a random abstract name, before the job exchanges where everybody is. So the leader,
-//! the PE at place 0, listens when the others learn its name, and nobody calls in vain. A caller says hello, with its statics; when all are
-//! there the leader answers each with the host's file and all statics. The connection stays open: the kernel hangs it up when its other end is gone.
+//! Every PE opens an *entrance*, a listening Unix socket with a random abstract name, before the
+//! job exchanges where everybody is. So the leader, the PE at place 0, listens when the others
+//! learn its name, and nobody calls in vain. A caller says hello, with its statics; when all are
+//! there the leader answers each with the host's file and all statics. The connection stays open:
+//! the kernel hangs it up when its other end is gone.
 //!
-//! A message and its descriptors wait in the kernel until they are read, and only some may wait; the leader tries again then.
+//! A message and its descriptors wait in the kernel until they are read, and only some may wait;
+//! the leader tries again then.
 //!
 //! | offset | bytes | field of a hello | of a part |
 //! |---|---|---|---|
@@ -16,10 +20,12 @@
 //! | 24 | 8 | bytes of a heap | |
 //! | 32 | 8 | length of the statics | |
 //!
-//! Numbers are little-endian. Descriptors: the statics of a hello, if it has any; the file of a part.
+//! Numbers are little-endian. Descriptors: the statics of a hello, if it has any; the file of a
+//! part.
 //!
 //! # Source
-//! `unix(7)`: abstract names belong to a network namespace; `SCM_RIGHTS` and its limit (`ETOOMANYREFS`), `SO_PEERCRED`.
+//! `unix(7)`: abstract names belong to a network namespace; `SCM_RIGHTS` and its limit
+//! (`ETOOMANYREFS`), `SO_PEERCRED`.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -57,7 +63,9 @@ impl Entrance {
     /// The system has no randomness or no room for a socket.
     pub fn open() -> Result<Self, RuntimeError> {
         let mut bytes = [0; 8];
-        rand::fill(&mut bytes).map_err(|_| std::io::Error::other("no randomness")).map_err(refused("draw a name"))?;
+        rand::fill(&mut bytes)
+            .map_err(|_| std::io::Error::other("no randomness"))
+            .map_err(refused("draw a name"))?;
         let name = u64::from_le_bytes(bytes);
         let listen = || {
             let listener = meeting::socket()?;
@@ -65,7 +73,8 @@ impl Entrance {
             rustix::net::listen(&listener, PLACES_MAX as i32)?;
             Ok(listener)
         };
-        let listener = listen().map_err(|cause: Errno| refused("listen on a Unix socket")(cause.into()))?;
+        let listener =
+            listen().map_err(|cause: Errno| refused("listen on a Unix socket")(cause.into()))?;
         Ok(Self { name, listener })
     }
 
@@ -97,7 +106,9 @@ impl NearHello {
         let mut bytes = [0; HELLO_LENGTH];
         bytes[..4].copy_from_slice(&MAGIC);
         bytes[4..8].copy_from_slice(&VERSION.to_le_bytes());
-        for (field, value) in bytes[8..].chunks_exact_mut(8).zip([self.name, self.place, self.heap, self.statics]) {
+        for (field, value) in
+            bytes[8..].chunks_exact_mut(8).zip([self.name, self.place, self.heap, self.statics])
+        {
             field.copy_from_slice(&value.to_le_bytes());
         }
         bytes
@@ -132,7 +143,8 @@ pub(super) struct MetNeighbours {
     pub(super) memory: HostMemory,
     /// By place; none for this PE itself.
     pub(super) statics: Vec<Option<MappedPart>>,
-    /// Each hangs up when the PE at its place is gone: all others for the leader, the leader for all others.
+    /// Each hangs up when the PE at its place is gone: all others for the leader, the leader for
+    /// all others.
     pub(super) lives: Vec<(usize, OwnedFd)>,
 }
 
@@ -160,8 +172,13 @@ impl Deadline {
 }
 
 /// Waits for all others and hands out the memory.
-pub(super) fn lead(entrance: Entrance, config: &NearConfig, layout: HostLayout) -> Result<MetNeighbours, RuntimeError> {
-    let memory = HostMemory::create(layout, 0).map_err(refused("make memory for the symmetric heaps"))?;
+pub(super) fn lead(
+    entrance: Entrance,
+    config: &NearConfig,
+    layout: HostLayout,
+) -> Result<MetNeighbours, RuntimeError> {
+    let memory =
+        HostMemory::create(layout, 0).map_err(refused("make memory for the symmetric heaps"))?;
     let deadline = Deadline::new(config.patience);
     let mut callers: Vec<Option<Guest>> = (0..config.places).map(|_| None).collect();
     let mut silent: Vec<OwnedFd> = Vec::new();
@@ -193,9 +210,16 @@ pub(super) fn lead(entrance: Entrance, config: &NearConfig, layout: HostLayout) 
         }
     }
     hand_out(&memory, config, &callers, deadline)?;
-    let statics = callers.iter().map(|guest| map_statics(guest.as_ref()?.statics.as_ref()?)).map(Option::transpose);
+    let statics = callers
+        .iter()
+        .map(|guest| map_statics(guest.as_ref()?.statics.as_ref()?))
+        .map(Option::transpose);
     let statics = statics.collect::<Result<_, _>>()?;
-    let lives = callers.into_iter().enumerate().filter_map(|(place, guest)| Some((place, guest?.socket))).collect();
+    let lives = callers
+        .into_iter()
+        .enumerate()
+        .filter_map(|(place, guest)| Some((place, guest?.socket)))
+        .collect();
     Ok(MetNeighbours { memory, statics, lives })
 }
 
@@ -213,13 +237,15 @@ enum GuestSaid {
 }
 
 fn hear_hello(socket: &OwnedFd, name: u64) -> GuestSaid {
-    let same_user =
-        rustix::net::sockopt::socket_peercred(socket).is_ok_and(|peer| peer.uid == rustix::process::geteuid());
+    let same_user = rustix::net::sockopt::socket_peercred(socket)
+        .is_ok_and(|peer| peer.uid == rustix::process::geteuid());
     let mut buffer = [0; HELLO_LENGTH + 1];
     match meeting::receive_raw(socket.as_fd(), &mut buffer) {
         Err(Errno::AGAIN | Errno::INTR) => GuestSaid::Nothing,
         Ok((length, files)) => match NearHello::parse(&buffer[..length]) {
-            Some(hello) if same_user && hello.name == name => GuestSaid::Guest(hello, files.into_iter().next()),
+            Some(hello) if same_user && hello.name == name => {
+                GuestSaid::Guest(hello, files.into_iter().next())
+            }
             _ => GuestSaid::Stranger,
         },
         Err(_) => GuestSaid::Stranger,
@@ -228,7 +254,8 @@ fn hear_hello(socket: &OwnedFd, name: u64) -> GuestSaid {
 
 /// Opens one PE's statics here.
 fn map_statics((file, length): &(OwnedFd, usize)) -> Option<Result<MappedPart, RuntimeError>> {
-    let mapped = ForeignStatics::open(file.as_fd(), *length).map_err(refused("map the statics of another PE"));
+    let mapped = ForeignStatics::open(file.as_fd(), *length)
+        .map_err(refused("map the statics of another PE"));
     Some(mapped.map(ForeignStatics::part))
 }
 
@@ -245,7 +272,9 @@ fn hand_out(
         Some((place, file.as_fd(), *length))
     });
     let parts: Vec<(usize, BorrowedFd<'_>, usize)> = own.into_iter().chain(others).collect();
-    for (place, guest) in callers.iter().enumerate().filter_map(|(place, guest)| Some((place, guest.as_ref()?))) {
+    for (place, guest) in
+        callers.iter().enumerate().filter_map(|(place, guest)| Some((place, guest.as_ref()?)))
+    {
         for (of, file, length) in parts.iter().filter(|(of, ..)| *of != place) {
             send(guest, &part_bytes(*of as u64, *length as u64), *file, place, deadline)?;
         }
@@ -273,11 +302,17 @@ fn send(
 /// Whether the kernel only wants earlier messages to be read first.
 fn retries(error: &std::io::Error) -> bool {
     let errno = Errno::from_io_error(error);
-    errno.is_some_and(|errno| [Errno::AGAIN, Errno::INTR, Errno::TOOMANYREFS, Errno::NOBUFS].contains(&errno))
+    errno.is_some_and(|errno| {
+        [Errno::AGAIN, Errno::INTR, Errno::TOOMANYREFS, Errno::NOBUFS].contains(&errno)
+    })
 }
 
 /// Calls the leader and takes what it hands out.
-pub(super) fn follow(leader: u64, config: &NearConfig, layout: HostLayout) -> Result<MetNeighbours, RuntimeError> {
+pub(super) fn follow(
+    leader: u64,
+    config: &NearConfig,
+    layout: HostLayout,
+) -> Result<MetNeighbours, RuntimeError> {
     let call = || {
         let socket = meeting::socket()?;
         rustix::net::connect(&socket, &address(leader)?)?;
@@ -288,8 +323,14 @@ pub(super) fn follow(leader: u64, config: &NearConfig, layout: HostLayout) -> Re
         cause => refused("call the leader of this host")(cause.into()),
     })?;
     let length = config.statics.as_ref().map_or(0, |statics| statics.length as u64);
-    let hello = NearHello { name: leader, place: config.place as u64, heap: layout.heap as u64, statics: length };
-    let files: Vec<BorrowedFd<'_>> = config.statics.iter().map(|statics| statics.file.as_fd()).collect();
+    let hello = NearHello {
+        name: leader,
+        place: config.place as u64,
+        heap: layout.heap as u64,
+        statics: length,
+    };
+    let files: Vec<BorrowedFd<'_>> =
+        config.statics.iter().map(|statics| statics.file.as_fd()).collect();
     meeting::send_message(socket.as_fd(), &hello.bytes(), &files)
         .map_err(refused("speak to the leader of this host"))?;
     let deadline = Deadline::new(config.patience);
@@ -297,7 +338,9 @@ pub(super) fn follow(leader: u64, config: &NearConfig, layout: HostLayout) -> Re
     loop {
         let mut buffer = [0; HELLO_LENGTH + 1];
         match meeting::receive_raw(socket.as_fd(), &mut buffer) {
-            Err(Errno::AGAIN | Errno::INTR) => deadline.poll(&mut [PollFd::new(&socket, PollFlags::IN)], 0)?,
+            Err(Errno::AGAIN | Errno::INTR) => {
+                deadline.poll(&mut [PollFd::new(&socket, PollFlags::IN)], 0)?
+            }
             Ok((length, files)) if length > 0 => {
                 let Some(file) = files.into_iter().next() else { continue };
                 match parse_part(&buffer[..length]) {
@@ -308,7 +351,9 @@ pub(super) fn follow(leader: u64, config: &NearConfig, layout: HostLayout) -> Re
                     }
                     Some((place, length)) => {
                         let part = map_statics(&(file, length)).transpose()?;
-                        if let Some(of) = usize::try_from(place).ok().and_then(|place| statics.get_mut(place)) {
+                        if let Some(of) =
+                            usize::try_from(place).ok().and_then(|place| statics.get_mut(place))
+                        {
                             *of = part;
                         }
                     }

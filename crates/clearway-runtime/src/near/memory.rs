@@ -1,4 +1,5 @@
-//! The memory that the PEs of one host share: one file that exists in memory only, mapped whole by each of them and never unmapped.
+//! The memory that the PEs of one host share: one file that exists in memory only, mapped whole by
+//! each of them and never unmapped.
 //!
 //! # Model
 //! The leader makes the file, sparse and with its size sealed; everybody maps it. It holds
@@ -9,9 +10,11 @@
 //! | lines of each PE | 64 KiB | at once |
 //! | heap of each PE | as configured | by its owner, as its allocations grow |
 //!
-//! Statics are files of their own, because a process makes its statics shareable before it knows the others.
+//! Statics are files of their own, because a process makes its statics shareable before it knows
+//! the others.
 //!
-//! A mapping lasts as long as the process: another thread may be copying while a PE ends, and a program may hold an address in it.
+//! A mapping lasts as long as the process: another thread may be copying while a PE ends, and a
+//! program may hold an address in it.
 //!
 //! # Source
 //! `memfd_create(2)`, `fallocate(2)`, `mmap(2)`.
@@ -39,8 +42,8 @@ pub const SLOTS: usize = 256;
 pub const LINES: usize = 4;
 /// Bytes of the lines of one PE.
 const LINES_LENGTH: usize = SLOTS * LINES * size_of::<Line>();
-/// Where the first PE's heap would best be mapped: far from what the loader and `mmap` use on 47-bit machines, so that all processes have a
-/// good chance to get it.
+/// Where the first PE's heap would best be mapped: far from what the loader and `mmap` use on
+/// 47-bit machines, so that all processes have a good chance to get it.
 const WISHED: usize = 0x2000_0000_0000;
 
 /// One cache line by which a PE tells others how far it is, with up to 56 bytes beside it.
@@ -77,7 +80,9 @@ impl HostLayout {
     pub(super) fn new(places: usize, heap: usize) -> Option<Self> {
         let heap = heap.max(1).checked_next_multiple_of(PAGE)?;
         let stride = heap.checked_next_multiple_of(HEAP_UNIT)?;
-        let heaps = PAGE.checked_add(places.checked_mul(LINES_LENGTH)?)?.checked_next_multiple_of(HEAP_UNIT)?;
+        let heaps = PAGE
+            .checked_add(places.checked_mul(LINES_LENGTH)?)?
+            .checked_next_multiple_of(HEAP_UNIT)?;
         let layout = Self { places, heap, stride, heaps };
         let total = places.checked_mul(stride)?.checked_add(heaps)?;
         (total <= isize::MAX as usize / 2).then_some(layout)
@@ -112,11 +117,12 @@ impl Mapped {
         let at = |address: usize, flags| {
             let flags = libc::MAP_SHARED | libc::MAP_NORESERVE | flags;
             let address = ptr::without_provenance_mut(address);
-            // SAFETY: the kernel chooses the address, or refuses one that is in use (`MAP_FIXED_NOREPLACE`), so the mapping replaces
-            // nothing; failure is checked below.
+            // SAFETY: the kernel chooses the address, or refuses one that is in use
+            // (`MAP_FIXED_NOREPLACE`), so the mapping replaces nothing; failure is checked below.
             unsafe { libc::mmap(address, length, protection, flags, file.as_raw_fd(), 0) }
         };
-        let mut start = wished.map_or(libc::MAP_FAILED, |address| at(address, libc::MAP_FIXED_NOREPLACE));
+        let mut start =
+            wished.map_or(libc::MAP_FAILED, |address| at(address, libc::MAP_FIXED_NOREPLACE));
         if start == libc::MAP_FAILED {
             start = at(0, 0);
         }
@@ -177,7 +183,12 @@ impl HostMemory {
     pub(super) fn commit(&self, place: usize, from: usize, to: usize) -> io::Result<()> {
         assert!(from <= to && to <= self.layout.heap, "a heap has {} bytes", self.layout.heap);
         let at = self.layout.heap_at(place) + from;
-        Ok(rustix::fs::fallocate(&self.file, FallocateFlags::KEEP_SIZE, at as u64, (to - from) as u64)?)
+        Ok(rustix::fs::fallocate(
+            &self.file,
+            FallocateFlags::KEEP_SIZE,
+            at as u64,
+            (to - from) as u64,
+        )?)
     }
 
     /// Line `line` of `slot` of the PE at `place`.
@@ -185,8 +196,9 @@ impl HostMemory {
     pub(super) fn line(&self, place: usize, slot: usize, line: usize) -> &Line {
         assert!(place < self.layout.places && slot < SLOTS && line < LINES, "no such line");
         let offset = PAGE + place * LINES_LENGTH + (slot * LINES + line) * size_of::<Line>();
-        // SAFETY: inside the mapping by the assertion and the layout, aligned because the mapping begins on a page and all terms are
-        // multiples of a line; any bytes are a `Line`, which is all atomics, and it is never unmapped.
+        // SAFETY: inside the mapping by the assertion and the layout, aligned because the mapping
+        // begins on a page and all terms are multiples of a line; any bytes are a `Line`, which is
+        // all atomics, and it is never unmapped.
         unsafe { &*self.mapped.start.as_ptr().add(offset).cast::<Line>() }
     }
 
@@ -249,7 +261,8 @@ mod tests {
     fn open__two_mappings_are_one_memory_and_only_the_lines_are_allocated() {
         let layout = HostLayout::new(2, 64 << 20).expect("fits");
         let made = HostMemory::create(layout, 0).expect("memory");
-        let opened = HostMemory::open(made.file.try_clone().expect("a descriptor"), layout, 1).expect("sealed");
+        let opened = HostMemory::open(made.file.try_clone().expect("a descriptor"), layout, 1)
+            .expect("sealed");
         made.line(1, SLOTS - 1, LINES - 1).epoch.store(7, Ordering::Release);
         assert_eq!(opened.line(1, SLOTS - 1, LINES - 1).epoch.load(Ordering::Acquire), 7);
         let allocated = || rustix::fs::fstat(&made.file).expect("a file").st_blocks * 512;

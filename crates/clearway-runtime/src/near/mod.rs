@@ -1,17 +1,22 @@
-//! PEs of one host in each other's memory: heaps and statics mapped, lines to agree over, and word of who is gone.
+//! PEs of one host in each other's memory: heaps and statics mapped, lines to agree over, and word
+//! of who is gone.
 //!
 //! # Model
-//! The PEs that can share memory (one machine, one network namespace, one user) have *places*, 0 for the leader. They meet once ([`Near::open`])
-//! and map one file with everybody's heap. Operations are then loads, stores and copies by whoever asks: there is no ring, no record, no
-//! thread on their way. A PE's heap exists as address space only; its owner allocates pages as its allocations grow ([`Near::commit`]).
+//! The PEs that can share memory (one machine, one network namespace, one user) have *places*, 0
+//! for the leader. They meet once ([`Near::open`]) and map one file with everybody's heap.
+//! Operations are then loads, stores and copies by whoever asks: there is no ring, no record, no
+//! thread on their way. A PE's heap exists as address space only; its owner allocates pages as its
+//! allocations grow ([`Near::commit`]).
 //!
-//! For barriers and collectives each PE has [`SLOTS`] slots of [`LINES`] lines that only it writes ([`Line`]). Others read them, and sleep on
-//! them ([`Line::wait`]).
+//! For barriers and collectives each PE has [`SLOTS`] slots of [`LINES`] lines that only it writes
+//! ([`Line`]). Others read them, and sleep on them ([`Line::wait`]).
 //!
-//! Memory beside the heaps: 64 KiB for each PE and one page, so 16 MiB at 256 PEs. There are no rings here.
+//! Memory beside the heaps: 64 KiB for each PE and one page, so 16 MiB at 256 PEs. There are no
+//! rings here.
 //!
 //! # Invariants
-//! I1. What a neighbour had mapped stays mapped here until this process ends, whatever becomes of the neighbour.
+//! I1. What a neighbour had mapped stays mapped here until this process ends, whatever becomes of
+//!     the neighbour.
 //! I2. PEs whose network namespaces differ never meet.
 //!
 //! # Not here
@@ -36,7 +41,8 @@ use memory::{HostLayout, HostMemory};
 
 use crate::RuntimeError;
 
-/// PEs of one host that can be near: more than the processors of common machines, and what bounds the memory for lines.
+/// PEs of one host that can be near: more than the processors of common machines, and what bounds
+/// the memory for lines.
 pub const PLACES_MAX: usize = 256;
 
 /// A part of memory that is mapped in this process.
@@ -93,16 +99,22 @@ pub struct Near {
 }
 
 impl Near {
-    /// Meets the others. `leader` is the name of the entrance of the PE at place 0, `entrance` this PE's own.
+    /// Meets the others. `leader` is the name of the entrance of the PE at place 0, `entrance` this
+    /// PE's own.
     ///
     /// # Errors
     /// More PEs or longer heaps than can be, who did not come, or what the system refused.
-    pub fn open(entrance: Entrance, leader: u64, config: &NearConfig) -> Result<Self, RuntimeError> {
+    pub fn open(
+        entrance: Entrance,
+        leader: u64,
+        config: &NearConfig,
+    ) -> Result<Self, RuntimeError> {
         if config.places > PLACES_MAX || config.place >= config.places {
             return Err(RuntimeError::NearPlaces { places: config.places, most: PLACES_MAX });
         }
         let layout = HostLayout::new(config.places, config.heap);
-        let layout = layout.ok_or(RuntimeError::NearHeap { places: config.places, heap: config.heap })?;
+        let layout =
+            layout.ok_or(RuntimeError::NearHeap { places: config.places, heap: config.heap })?;
         let waking = if gate::register() { Waking::SleeperFences } else { Waking::BothFence };
         let met = if config.place == 0 {
             meet::lead(entrance, config, layout)
@@ -128,7 +140,8 @@ impl Near {
         self.statics.get(place).copied().flatten()
     }
 
-    /// Allocates the bytes of this PE's heap from `from` to `to`. They read as zero if they were never used.
+    /// Allocates the bytes of this PE's heap from `from` to `to`. They read as zero if they were
+    /// never used.
     ///
     /// # Errors
     /// What the system said: `ENOSPC` or `ENOMEM` when memory is short.
@@ -153,13 +166,15 @@ impl Near {
         self.waking
     }
 
-    /// From now on has `gone` called, by a thread of its own, with the place of each PE that is gone: all others at the leader, the leader at all
-    /// others. Whether it left or died is not to be seen here.
+    /// From now on has `gone` called, by a thread of its own, with the place of each PE that is
+    /// gone: all others at the leader, the leader at all others. Whether it left or died is not to
+    /// be seen here.
     ///
     /// # Errors
     /// The system has no room for another thread.
     pub fn watch(&self, gone: impl Fn(usize) + Send + 'static) -> Result<(), RuntimeError> {
-        let lives = self.lives.lock().map(|mut lives| std::mem::take(&mut *lives)).unwrap_or_default();
+        let lives =
+            self.lives.lock().map(|mut lives| std::mem::take(&mut *lives)).unwrap_or_default();
         life::watch(lives, gone).map_err(RuntimeError::system("start a thread"))
     }
 }

@@ -1,13 +1,17 @@
-//! How a PE waits for another one: it spins briefly, yields while the processor comes back soon, and then sleeps.
+//! How a PE waits for another one: it spins briefly, yields while the processor comes back soon,
+//! and then sleeps.
 //!
 //! # Model
-//! What a neighbour stores is seen within 100 ns, so spinning pays if the neighbour runs. Where PEs outnumber processors it may well not run,
-//! and yielding is what lets it. A processor that comes back late went to somebody who computes; who sleeps is scheduled before who yields.
+//! What a neighbour stores is seen within 100 ns, so spinning pays if the neighbour runs. Where PEs
+//! outnumber processors it may well not run, and yielding is what lets it. A processor that comes
+//! back late went to somebody who computes; who sleeps is scheduled before who yields.
 //!
-//! Whether a processor is free shows when it is yielded: if it comes back at once nobody else wants it, and the next wait spins for longer.
+//! Whether a processor is free shows when it is yielded: if it comes back at once nobody else wants
+//! it, and the next wait spins for longer.
 //!
 //! # Source
-//! Half a round trip between two processes takes 48 to 74 ns, a yield 0.4 to 1 us, a wake-up 15 to 30 us (measured).
+//! Half a round trip between two processes takes 48 to 74 ns, a yield 0.4 to 1 us, a wake-up 15 to
+//! 30 us (measured).
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -16,27 +20,32 @@ use clearway_proto::base::Nanos;
 
 use crate::clock;
 
-/// Looks one behind the other, without a pause: about 250 ns, for a PE that is just about to. A change of processes takes 1.7 us, and one pause of
-/// this processor 30 to 120 ns in a virtual machine (measured), which would be as long as what is waited for.
+/// Looks one behind the other, without a pause: about 250 ns, for a PE that is just about to. A
+/// change of processes takes 1.7 us, and one pause of this processor 30 to 120 ns in a virtual
+/// machine (measured), which would be as long as what is waited for.
 const PLAIN_LOOKS: u32 = 128;
-/// Looks with a pause behind them, before the first yield, where nobody else wants the processor: about 2 us.
+/// Looks with a pause behind them, before the first yield, where nobody else wants the processor:
+/// about 2 us.
 const PAUSED_LOOKS: u32 = 32;
-/// A yield after which the processor came back sooner gave it to nobody, one after which it came back later did: a system call without
-/// a change of processes takes 0.8 us here, with two changes 3.4 (measured).
+/// A yield after which the processor came back sooner gave it to nobody, one after which it came
+/// back later did: a system call without a change of processes takes 0.8 us here, with two changes
+/// 3.4 (measured).
 const YIELD_TO_NOBODY: Nanos = Nanos(1_300);
 const YIELD_TO_SOMEBODY: Nanos = Nanos(2_500);
 /// How long to yield at most.
 const YIELDS: Nanos = Nanos::from_micros(200);
 /// A processor that was yielded for longer went to somebody who computes.
 const YIELD_LONG: Nanos = Nanos::from_micros(400);
-/// The first nap of who is not woken, and the longest. A nap costs 5 to 10 us of processor time (measured): at most 1 % of it.
+/// The first nap of who is not woken, and the longest. A nap costs 5 to 10 us of processor time
+/// (measured): at most 1 % of it.
 const NAP_MIN: Nanos = Nanos::from_micros(50);
 const NAP_MAX: Nanos = Nanos::from_millis(1);
 /// A nap is this part of the time waited so far, so that it delays what is waited for by no more.
 const NAP_PART: u64 = 8;
 
-/// Questions between two yields of a program that asks instead of waiting: where nobody else wants the processor, where somebody who waits
-/// as well does, and where somebody computes. A question takes 2 to 5 ns, a yield 0.8 us.
+/// Questions between two yields of a program that asks instead of waiting: where nobody else wants
+/// the processor, where somebody who waits as well does, and where somebody computes. A question
+/// takes 2 to 5 ns, a yield 0.8 us.
 const ASKS_ALONE: u32 = 1_024;
 const ASKS_CROWDED: u32 = 32;
 const ASKS_COMPUTING: u32 = 65_536;
@@ -100,7 +109,8 @@ impl Patience {
         }
     }
 
-    /// Counts a question of a program that waits by asking, and yields now and then: whom it waits for may want the processor.
+    /// Counts a question of a program that waits by asking, and yields now and then: whom it waits
+    /// for may want the processor.
     #[inline]
     pub fn ask(&self) {
         // Threads may overwrite each other's count; it only has to go down.
@@ -167,6 +177,9 @@ mod tests {
     #[test]
     fn nap_after__is_a_part_of_the_time_waited_within_bounds() {
         let ms = Nanos::from_millis;
-        assert_eq!([Nanos::ZERO, ms(4), ms(8), ms(9_000)].map(nap_after), [NAP_MIN, Nanos(500_000), NAP_MAX, NAP_MAX]);
+        assert_eq!(
+            [Nanos::ZERO, ms(4), ms(8), ms(9_000)].map(nap_after),
+            [NAP_MIN, Nanos(500_000), NAP_MAX, NAP_MAX]
+        );
     }
 }

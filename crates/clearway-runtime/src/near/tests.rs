@@ -14,7 +14,8 @@ fn meet(places: usize) -> Vec<Near> {
             scope.spawn(move || {
                 let statics = StaticsFile::new(4_096 * (place + 1)).expect("memory");
                 let patience = Duration::from_secs(20);
-                let config = NearConfig { place, places, heap: 8 << 20, statics: Some(statics), patience };
+                let config =
+                    NearConfig { place, places, heap: 8 << 20, statics: Some(statics), patience };
                 Near::open(entrance, leader, &config).expect("met")
             })
         };
@@ -61,7 +62,10 @@ fn open__too_many_places_and_too_long_heaps_are_refused() {
         let config = NearConfig { place: 0, places, heap, statics: None, patience: Duration::ZERO };
         Near::open(entrance, 0, &config).map(drop).unwrap_err().to_string()
     };
-    assert_eq!(open(257, 4_096), "257 PEs were started on one host; at most 256 can share its memory");
+    assert_eq!(
+        open(257, 4_096),
+        "257 PEs were started on one host; at most 256 can share its memory"
+    );
     assert!(open(2, usize::MAX).contains("ask for smaller ones"));
     assert!(open(2, 4_096).starts_with("PE 1 of this host did not come"));
 }

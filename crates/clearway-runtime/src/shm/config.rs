@@ -9,17 +9,20 @@ use super::layout::{RING_MAX, RING_MIN, SegmentLayout};
 use crate::RuntimeError;
 use crate::waiting::Waiting;
 
-/// Local ranks of one job: a set of them is a u64. Each has rings from every other one, so that memory grows with the
-/// square of their number.
+/// Local ranks of one job: a set of them is a u64. Each has rings from every other one, so that
+/// memory grows with the square of their number.
 pub const LOCAL_RANKS_MAX: usize = 64;
 
-/// The default length of a ring for bulk between few ranks: stays in the second-level cache (see `layout` for the measurement).
+/// The default length of a ring for bulk between few ranks: stays in the second-level cache (see
+/// `layout` for the measurement).
 const RING: Bytes = Bytes(256 << 10);
-/// What all default rings of a host may take before they are made shorter: the kernel clears each page when the job starts.
-/// With 40 MiB for 16 ranks their start took 190 ms of processor time, with 128 MiB 207 (medians of 8, turn by turn).
+/// What all default rings of a host may take before they are made shorter: the kernel clears each
+/// page when the job starts. With 40 MiB for 16 ranks their start took 190 ms of processor time,
+/// with 128 MiB 207 (medians of 8, turn by turn).
 const HOST_MEMORY: Bytes = Bytes(32 << 20);
 
-/// How long ranks wait for each other: as long as a launcher takes to start processes on a busy host, several times over.
+/// How long ranks wait for each other: as long as a launcher takes to start processes on a busy
+/// host, several times over.
 const PATIENCE: Nanos = Nanos::from_millis(20_000);
 
 /// One rank's part in a job over shared memory.
@@ -27,26 +30,30 @@ const PATIENCE: Nanos = Nanos::from_millis(20_000);
 pub struct ShmConfig {
     /// This end's rank.
     pub rank: Rank,
-    /// The job's number: ranks of another one are not met. It keeps jobs apart; other users are kept out by the kernel's
-    /// word for who they are.
+    /// The job's number: ranks of another one are not met. It keeps jobs apart; other users are
+    /// kept out by the kernel's word for who they are.
     pub session: u64,
     /// The ranks of this host in ascending order, this one included.
     pub local: Vec<Rank>,
-    /// Bytes of a ring for bulk, a power of two from 32 KiB to 1 GiB; rings of other classes have a quarter of it, and at least
-    /// 32 KiB. The same for all ranks.
+    /// Bytes of a ring for bulk, a power of two from 32 KiB to 1 GiB; rings of other classes have a
+    /// quarter of it, and at least 32 KiB. The same for all ranks.
     pub ring: Bytes,
     /// How to wait.
     pub waiting: Waiting,
     /// How long to wait for the other ranks when opening.
     pub patience: Nanos,
-    /// Nobody waits for this rank any more when this can be read or was closed by its other end: opening ends then.
+    /// Nobody waits for this rank any more when this can be read or was closed by its other end:
+    /// opening ends then.
     pub while_silent: Option<Arc<OwnedFd>>,
 }
 
-/// The longest ring, up to [`RING`], with which the rings of `ranks` take no more than [`HOST_MEMORY`]; [`RING_MIN`] where none does.
+/// The longest ring, up to [`RING`], with which the rings of `ranks` take no more than
+/// [`HOST_MEMORY`]; [`RING_MIN`] where none does.
 fn default_ring(ranks: usize) -> Bytes {
-    let fits =
-        |ring: &Bytes| ranks.saturating_mul(SegmentLayout::new(ranks, *ring).segment_length()) as u64 <= HOST_MEMORY.0;
+    let fits = |ring: &Bytes| {
+        ranks.saturating_mul(SegmentLayout::new(ranks, *ring).segment_length()) as u64
+            <= HOST_MEMORY.0
+    };
     let halves = std::iter::successors(Some(RING), |ring| Some(Bytes(ring.0 / 2)));
     halves.take_while(|ring| *ring > RING_MIN).find(fits).unwrap_or(RING_MIN)
 }
@@ -55,17 +62,30 @@ impl ShmConfig {
     /// A job with default rings, which are shorter where ranks are many, and adaptive waiting.
     pub fn new(rank: Rank, session: u64, local: Vec<Rank>) -> Self {
         let ring = default_ring(local.len());
-        Self { rank, session, local, ring, waiting: Waiting::Adaptive, patience: PATIENCE, while_silent: None }
+        Self {
+            rank,
+            session,
+            local,
+            ring,
+            waiting: Waiting::Adaptive,
+            patience: PATIENCE,
+            while_silent: None,
+        }
     }
 
-    /// Finds what cannot work, before anything is made; this rank's place among the local ones otherwise.
+    /// Finds what cannot work, before anything is made; this rank's place among the local ones
+    /// otherwise.
     pub(super) fn check(&self) -> Result<usize, RuntimeError> {
         let in_order = self.local.windows(2).all(|pair| pair[0] < pair[1]);
         let place = self.local.iter().position(|rank| *rank == self.rank);
         match place {
             Some(place) if in_order && self.local.len() <= LOCAL_RANKS_MAX => {
                 if self.ring < RING_MIN || self.ring > RING_MAX || !self.ring.0.is_power_of_two() {
-                    return Err(RuntimeError::ShmRing { ring: self.ring, least: RING_MIN, most: RING_MAX });
+                    return Err(RuntimeError::ShmRing {
+                        ring: self.ring,
+                        least: RING_MIN,
+                        most: RING_MAX,
+                    });
                 }
                 Ok(place)
             }

@@ -1,13 +1,15 @@
 //! How ranks of one host find each other, and hand each other memory.
 //!
 //! # Model
-//! Each rank listens on a Unix socket whose abstract name holds the session and its rank, calls all lower ranks and is
-//! called by all higher ones. On each connection both say *hello* with two descriptors: the segment, and the event counter
-//! to wake its owner. Later a rank sends a *card* with a descriptor for each region it registers. Then the
-//! socket stays open for one more reason: the kernel hangs it up when its other end is gone, however that ended.
+//! Each rank listens on a Unix socket whose abstract name holds the session and its rank, calls all
+//! lower ranks and is called by all higher ones. On each connection both say *hello* with two
+//! descriptors: the segment, and the event counter to wake its owner. Later a rank sends a *card*
+//! with a descriptor for each region it registers. Then the socket stays open for one more reason:
+//! the kernel hangs it up when its other end is gone, however that ended.
 //!
-//! Abstract names belong to a network namespace, so virtual hosts never meet although they share a machine and a kernel.
-//! Anybody in the namespace can call: who is not of this user (by the kernel's word) and this session is hung up on.
+//! Abstract names belong to a network namespace, so virtual hosts never meet although they share a
+//! machine and a kernel. Anybody in the namespace can call: who is not of this user (by the
+//! kernel's word) and this session is hung up on.
 //!
 //! | offset | bytes | field of a hello | of a card |
 //! |---|---|---|---|
@@ -27,7 +29,8 @@
 //! `unix(7)`: abstract names, `SCM_RIGHTS`, `SO_PEERCRED`; `time_namespaces(7)`.
 //!
 //! # Invariants
-//! I1. A message is read into a buffer of fixed size, with at most two descriptors; whatever else it holds is dropped.
+//! I1. A message is read into a buffer of fixed size, with at most two descriptors; whatever else
+//!     it holds is dropped.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -37,8 +40,8 @@ use clearway_proto::base::{ByteReader, LocalNs, Nanos, Rank};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 
 use super::config::ShmConfig;
@@ -105,7 +108,13 @@ impl ShmIntroduction {
     fn new(config: &ShmConfig) -> Self {
         let ranks = config.local.len() as u32;
         let time_namespace = time_namespace();
-        Self { session: config.session, rank: config.rank, ranks, ring: config.ring.0, time_namespace }
+        Self {
+            session: config.session,
+            rank: config.rank,
+            ranks,
+            ring: config.ring.0,
+            time_namespace,
+        }
     }
 
     fn bytes(self) -> [u8; HELLO_LENGTH] {
@@ -131,8 +140,8 @@ impl ShmIntroduction {
     }
 }
 
-/// The number of this process's time namespace: two processes in different ones read different monotonic clocks. Zero on a
-/// kernel without them.
+/// The number of this process's time namespace: two processes in different ones read different
+/// monotonic clocks. Zero on a kernel without them.
 fn time_namespace() -> u64 {
     let link = std::fs::read_link("/proc/self/ns/time").unwrap_or_default();
     let digits = link.to_string_lossy().replace(|c: char| !c.is_ascii_digit(), "");
@@ -171,7 +180,11 @@ fn connect(session: u64, rank: Rank) -> Option<OwnedFd> {
 }
 
 /// Sends `bytes` with descriptors, all or nothing.
-pub(crate) fn send_message(socket: BorrowedFd<'_>, bytes: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<()> {
+pub(crate) fn send_message(
+    socket: BorrowedFd<'_>,
+    bytes: &[u8],
+    files: &[BorrowedFd<'_>],
+) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     control.push(SendAncillaryMessage::ScmRights(files));
@@ -188,7 +201,8 @@ pub(crate) fn receive_raw(
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-    let message = rustix::net::recvmsg(socket, &mut [IoSliceMut::new(buffer)], &mut control, flags)?;
+    let message =
+        rustix::net::recvmsg(socket, &mut [IoSliceMut::new(buffer)], &mut control, flags)?;
     let mut files = Vec::new();
     for part in control.drain() {
         if let RecvAncillaryMessage::ScmRights(rights) = part {
@@ -218,9 +232,8 @@ pub(super) fn receive_message(socket: BorrowedFd<'_>) -> SocketMessage {
     let mut buffer = [0; HELLO_LENGTH + 1];
     match receive_raw(socket, &mut buffer) {
         Ok((0, _)) => SocketMessage::HungUp,
-        Ok((length, files)) => {
-            parse_announcement(&buffer[..length], files).map_or(SocketMessage::Noise, SocketMessage::Card)
-        }
+        Ok((length, files)) => parse_announcement(&buffer[..length], files)
+            .map_or(SocketMessage::Noise, SocketMessage::Card),
         Err(Errno::AGAIN | Errno::INTR) => SocketMessage::Silence,
         Err(_) => SocketMessage::HungUp,
     }
@@ -253,10 +266,12 @@ struct PeerDiscovery<'a> {
     met: Vec<ConnectedPeer>,
 }
 
-/// Meets all other local ranks, in the order of their numbers. Waits for them, at most as long as `config` says.
+/// Meets all other local ranks, in the order of their numbers. Waits for them, at most as long as
+/// `config` says.
 ///
 /// # Errors
-/// Who did not come, who has another configuration, that nobody waits for this rank any more, or what the system refused.
+/// Who did not come, who has another configuration, that nobody waits for this rank any more, or
+/// what the system refused.
 pub(super) fn discover(
     config: &ShmConfig,
     segment: BorrowedFd<'_>,
@@ -309,19 +324,23 @@ impl PeerDiscovery<'_> {
         fds.extend(self.config.while_silent.iter().map(|fd| PollFd::new(&**fd, PollFlags::IN)));
         // A signal ends the wait early; the loop looks at the time.
         let _ = rustix::event::poll(&mut fds, Some(&RETRY));
-        let is_over = self.config.while_silent.is_some() && fds.last().is_some_and(|fd| !fd.revents().is_empty());
+        let is_over = self.config.while_silent.is_some()
+            && fds.last().is_some_and(|fd| !fd.revents().is_empty());
         if is_over { Err(RuntimeError::ShmForsaken) } else { Ok(()) }
     }
 
     fn absent(&self) -> RuntimeError {
-        let is_here = |rank: &Rank| *rank == self.config.rank || self.met.iter().any(|met| met.rank == *rank);
+        let is_here =
+            |rank: &Rank| *rank == self.config.rank || self.met.iter().any(|met| met.rank == *rank);
         let mut missing = self.config.local.iter().copied().filter(|rank| !is_here(rank));
         let first = missing.next().unwrap_or(self.config.rank);
         RuntimeError::ShmAbsent { first, others: missing.count(), within: self.config.patience }
     }
 
     fn accept(&mut self) {
-        while let Ok(socket) = rustix::net::accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+        while let Ok(socket) =
+            rustix::net::accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
+        {
             // Callers that say nothing must not pile up; the oldest has had its chance.
             if self.silent.len() >= SILENT_MAX
                 && let Some(oldest) = self.silent.iter().position(|silent| silent.called.is_none())
@@ -337,8 +356,11 @@ impl PeerDiscovery<'_> {
             let mut buffer = [0; HELLO_LENGTH + 1];
             match receive_raw(silent.socket.as_fd(), &mut buffer) {
                 Err(Errno::AGAIN | Errno::INTR) => self.silent.push(silent),
-                Ok((length, files)) if length > 0 => self.read_introduction(silent, &buffer[..length], files)?,
-                // Hung up before it said anything: a stranger, or a rank that ended and may come again.
+                Ok((length, files)) if length > 0 => {
+                    self.read_introduction(silent, &buffer[..length], files)?
+                }
+                // Hung up before it said anything: a stranger, or a rank that ended and may come
+                // again.
                 _ => self.uncalled.extend(silent.called),
             }
         }
@@ -352,7 +374,9 @@ impl PeerDiscovery<'_> {
         bytes: &[u8],
         files: Vec<OwnedFd>,
     ) -> Result<(), RuntimeError> {
-        let Some(hello) = ShmIntroduction::parse(bytes).filter(|hello| self.is_expected(&silent, hello)) else {
+        let Some(hello) =
+            ShmIntroduction::parse(bytes).filter(|hello| self.is_expected(&silent, hello))
+        else {
             return Ok(());
         };
         // The answer comes first, so that both sides hear of rings that do not fit.
@@ -368,7 +392,13 @@ impl PeerDiscovery<'_> {
         let segment = SegmentMapping::open(segment.as_fd(), length)
             .map_err(RuntimeError::system("map the memory of another rank"))?;
         let same_clock = hello.time_namespace == self.hello.time_namespace;
-        self.met.push(ConnectedPeer { rank: hello.rank, socket: silent.socket, segment, counter, same_clock });
+        self.met.push(ConnectedPeer {
+            rank: hello.rank,
+            socket: silent.socket,
+            segment,
+            counter,
+            same_clock,
+        });
         Ok(())
     }
 
@@ -391,7 +421,13 @@ mod tests {
     use proptest::prelude::*;
 
     fn pair() -> (OwnedFd, OwnedFd) {
-        rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).expect("a pair")
+        rustix::net::socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .expect("a pair")
     }
 
     #[test]
@@ -424,10 +460,16 @@ mod tests {
         announce_region(there.as_fd(), 258, 77, file.as_fd()).expect("room");
         let SocketMessage::Card(card) = receive_message(here.as_fd()) else { panic!("no card") };
         assert_eq!((card.region, card.length), (258, 77));
-        assert_eq!(SegmentMapping::open(card.file.as_fd(), 4_096).expect("a segment").bytes(4), b"seen");
+        assert_eq!(
+            SegmentMapping::open(card.file.as_fd(), 4_096).expect("a segment").bytes(4),
+            b"seen"
+        );
         for noise in [&b"x"[..], b"cwsm\x02\x01\0\0\0\0\0\0\0\0\0\0", &[0xff; 300]] {
             rustix::net::send(&there, noise, SendFlags::empty()).expect("room");
-            assert!(matches!(receive_message(here.as_fd()), SocketMessage::Noise), "a card without a file is none");
+            assert!(
+                matches!(receive_message(here.as_fd()), SocketMessage::Noise),
+                "a card without a file is none"
+            );
         }
         assert!(matches!(receive_message(here.as_fd()), SocketMessage::Silence));
         drop(there);
@@ -437,13 +479,17 @@ mod tests {
     #[test]
     fn discover__strangers_that_say_nonsense_or_nothing_keep_nobody_out() {
         let session = u64::MAX ^ u64::from(std::process::id());
-        let open = |rank| ShmWire::open(ShmConfig::new(Rank(rank), session, vec![Rank(0), Rank(1)])).map(drop);
+        let open = |rank| {
+            ShmWire::open(ShmConfig::new(Rank(rank), session, vec![Rank(0), Rank(1)])).map(drop)
+        };
         std::thread::scope(|scope| {
             let low = scope.spawn(|| open(0));
             let first = std::iter::repeat_with(|| connect(session, Rank(0))).flatten().next();
             // More than may wait; those that find no place are turned away.
-            let strangers: Vec<OwnedFd> =
-                (0..3 * SILENT_MAX).filter_map(|_| connect(session, Rank(0))).chain(first).collect();
+            let strangers: Vec<OwnedFd> = (0..3 * SILENT_MAX)
+                .filter_map(|_| connect(session, Rank(0)))
+                .chain(first)
+                .collect();
             for stranger in strangers.iter().step_by(2) {
                 let _ = rustix::net::send(stranger, b"let me in", SendFlags::NOSIGNAL);
             }

@@ -1,4 +1,5 @@
-//! Where things lie in a rank's segment: its flag of sleep, its groups, and for each local peer five rings.
+//! Where things lie in a rank's segment: its flag of sleep, its groups, and for each local peer
+//! five rings.
 //!
 //! # Model
 //! Every rank owns one segment, into which its peers write what is for it.
@@ -10,15 +11,16 @@
 //! | 12288 | 256 for each local rank | lane: counters of that rank's rings | see below |
 //! | behind, on a page | | rings: for each local rank one for each class | that rank |
 //!
-//! A lane has cache lines in pairs, because some processors fetch them so: the first two are the writer's (tails of the five
-//! rings, the word of full classes, how often it showed something, the `slot` of the latest short record), the third the
-//! reader's (heads). One word of a peer's tells the owner whether there is anything new in any of its rings, and stands in the
-//! same line; rings of their own cost no polling.
+//! A lane has cache lines in pairs, because some processors fetch them so: the first two are the
+//! writer's (tails of the five rings, the word of full classes, how often it showed something, the
+//! `slot` of the latest short record), the third the reader's (heads). One word of a peer's tells
+//! the owner whether there is anything new in any of its rings, and stands in the same line; rings
+//! of their own cost no polling.
 //!
 //! # Source
-//! A ring for each class, because in one ring an urgent record waits until everything before it was taken. Bulk has
-//! 256 KiB: larger ones leave the second-level cache (30 to 50 Gb/s with 4 MiB, 90 to 98 with 256 KiB, measured), smaller ones
-//! collapse when the reader is off its processor.
+//! A ring for each class, because in one ring an urgent record waits until everything before it was
+//! taken. Bulk has 256 KiB: larger ones leave the second-level cache (30 to 50 Gb/s with 4 MiB, 90
+//! to 98 with 256 KiB, measured), smaller ones collapse when the reader is off its processor.
 
 use clearway_proto::base::{Bytes, Class};
 
@@ -77,7 +79,8 @@ impl SegmentLayout {
         Self { ranks, ring: ring.0 as usize }
     }
 
-    /// Bytes of one ring: a quarter of bulk's for the other classes, whose messages are few or small.
+    /// Bytes of one ring: a quarter of bulk's for the other classes, whose messages are few or
+    /// small.
     fn ring_length(self, class: Class) -> usize {
         if class == Class::Bulk { self.ring } else { (self.ring / 4).max(RING_MIN.0 as usize) }
     }
@@ -95,10 +98,12 @@ impl SegmentLayout {
         self.rings_start() + self.ranks * self.rings_length()
     }
 
-    /// The ring in which the local rank number `writer` puts messages of `class` for the segment's owner.
+    /// The ring in which the local rank number `writer` puts messages of `class` for the segment's
+    /// owner.
     pub(super) fn place(self, writer: usize, class: Class) -> RingLocation {
         let lane = LANES + writer * LANE_LENGTH;
-        let before: usize = Class::ALL[..class.index()].iter().map(|class| self.ring_length(*class)).sum();
+        let before: usize =
+            Class::ALL[..class.index()].iter().map(|class| self.ring_length(*class)).sum();
         RingLocation {
             start: self.rings_start() + writer * self.rings_length() + before,
             words: (self.ring_length(class) / WORD) as u32,
@@ -129,8 +134,8 @@ pub(super) fn group_bit(group: u16) -> (usize, u32) {
     (GROUPS + usize::from(group) / 32 * 4, 1 << (group % 32))
 }
 
-/// Words that must be free before a full ring says that it has room: a quarter of it, so that room comes in stretches, and
-/// never less than the longest record.
+/// Words that must be free before a full ring says that it has room: a quarter of it, so that room
+/// comes in stretches, and never less than the longest record.
 pub(super) const fn room_words(words: u32) -> u32 {
     let quarter = words / 4;
     if quarter > record::WORDS_MAX { quarter } else { record::WORDS_MAX }
@@ -157,7 +162,11 @@ mod tests {
             for class in Class::ALL {
                 let place = layout.place(writer, class);
                 assert!(place.words.is_power_of_two() && place.start.is_multiple_of(LINE));
-                taken.extend([(place.tail, 4), (place.head, 4), (place.start, place.words as usize * WORD)]);
+                taken.extend([
+                    (place.tail, 4),
+                    (place.head, 4),
+                    (place.start, place.words as usize * WORD),
+                ]);
             }
         }
         taken.sort_unstable();

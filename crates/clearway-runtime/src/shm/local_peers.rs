@@ -1,17 +1,22 @@
-//! The other ranks of this host as one sees them from here: their memory, the rings to and from them, whether they live.
+//! The other ranks of this host as one sees them from here: their memory, the rings to and from
+//! them, whether they live.
 //!
 //! # Model
-//! A peer is *alive*, has *ended* (its socket hung up: the kernel does that however a process ends), or is *broken* (it wrote
-//! what no wire writes). What an ended peer had shown before its end still counts and is read. Nothing is read from a
-//! broken one, its socket is closed, and so it hears of it. In both cases whatever is for it ends as flushed, and classes that waited
-//! for room in its rings are told that they may try.
+//! A peer is *alive*, has *ended* (its socket hung up: the kernel does that however a process
+//! ends), or is *broken* (it wrote what no wire writes). What an ended peer had shown before its
+//! end still counts and is read. Nothing is read from a broken one, its socket is closed, and so it
+//! hears of it. In both cases whatever is for it ends as flushed, and classes that waited for room
+//! in its rings are told that they may try.
 //!
 //! # Invariants
-//! I1. A class that found a peer's ring full is refused there until its `Room` was given (messages keep their order).
-//! I2. Nothing that a peer does makes a loop here longer than what its ring holds or one look at its socket.
+//! I1. A class that found a peer's ring full is refused there until its `Room` was given (messages
+//!     keep their order).
+//! I2. Nothing that a peer does makes a loop here longer than what its ring holds or one look at
+//!     its socket.
 //!
 //! # Not here
-//! Spans of this rank's memory (`memory`), who has something to read (`scan`), how this rank sleeps (`sleep`), answers and arrivals (`mod`).
+//! Spans of this rank's memory (`memory`), who has something to read (`scan`), how this rank sleeps
+//! (`sleep`), answers and arrivals (`mod`).
 
 mod sleep;
 
@@ -33,8 +38,8 @@ use super::ring::{CorruptRing, RingReader, RingRoom, RingWriter};
 use super::scan::{PeerScanner, ScanResult, bits};
 use crate::waiting::CachedDescriptor;
 
-/// Words written into one ring before the reader is shown them in the middle of a batch: 16 KiB, so that it starts early
-/// and its look at the tail costs little (measured on such a ring).
+/// Words written into one ring before the reader is shown them in the middle of a batch: 16 KiB, so
+/// that it starts early and its look at the tail costs little (measured on such a ring).
 const BATCH_WORDS: u32 = 2_048;
 /// Cards of one peer that are heard in one look at its socket.
 const CARDS_MAX: usize = 2 * REGIONS_MAX;
@@ -124,7 +129,13 @@ pub(super) struct LocalPeers {
 }
 
 impl ShmPeer {
-    fn new(layout: SegmentLayout, me: usize, place: usize, met: ConnectedPeer, regions: usize) -> Self {
+    fn new(
+        layout: SegmentLayout,
+        me: usize,
+        place: usize,
+        met: ConnectedPeer,
+        regions: usize,
+    ) -> Self {
         Self {
             rank: met.rank,
             life: PeerState::Alive,
@@ -155,7 +166,9 @@ impl ShmPeer {
             return Ok(PutOutcome::Gone);
         }
         let writer = &mut self.writers[class.index()];
-        if self.full & 1 << class.index() == 0 && writer.put(&self.segment, opening, head, body)? == RingRoom::Enough {
+        if self.full & 1 << class.index() == 0
+            && writer.put(&self.segment, opening, head, body)? == RingRoom::Enough
+        {
             self.hidden |= 1 << class.index();
             if writer.hidden() >= BATCH_WORDS {
                 self.show();
@@ -168,14 +181,19 @@ impl ShmPeer {
         Ok(PutOutcome::Full)
     }
 
-    /// For each class whether the peer sent something, in one look at its counters in this rank's segment.
+    /// For each class whether the peer sent something, in one look at its counters in this rank's
+    /// segment.
     #[inline]
     fn ready(&self, own: &SegmentMapping) -> impl Iterator<Item = bool> {
         let tails = own.halves::<{ Class::ALL.len() }>(self.tails);
-        self.readers.iter().zip(tails).map(|(reader, tail)| reader.is_ready(tail.load(Ordering::SeqCst)))
+        self.readers
+            .iter()
+            .zip(tails)
+            .map(|(reader, tail)| reader.is_ready(tail.load(Ordering::SeqCst)))
     }
 
-    /// Shows the peer everything written. Behind a fence [`ShmPeer::notify`] must follow; see `notify`.
+    /// Shows the peer everything written. Behind a fence [`ShmPeer::notify`] must follow; see
+    /// `notify`.
     #[inline]
     fn show(&mut self) {
         if self.hidden == 0 {
@@ -204,7 +222,8 @@ impl ShmPeer {
     fn room_returned(&mut self) -> Result<u32, CorruptRing> {
         let mut relieved = 0;
         for class in Class::ALL.into_iter().filter(|class| self.full & 1 << class.index() != 0) {
-            relieved |= u32::from(self.writers[class.index()].has_room(&self.segment)?) << class.index();
+            relieved |=
+                u32::from(self.writers[class.index()].has_room(&self.segment)?) << class.index();
         }
         Ok(relieved)
     }
@@ -232,7 +251,10 @@ impl LocalPeers {
         met: Vec<ConnectedPeer>,
     ) -> Self {
         let lookout = PeerScanner::new((0..met.len()).map(|place| layout.shown(place)));
-        let peers = met.into_iter().enumerate().map(|(place, met)| ShmPeer::new(layout, me, place, met, REGIONS_MAX));
+        let peers = met
+            .into_iter()
+            .enumerate()
+            .map(|(place, met)| ShmPeer::new(layout, me, place, met, REGIONS_MAX));
         Self {
             own,
             layout,
@@ -254,7 +276,10 @@ impl LocalPeers {
     #[inline]
     pub(super) fn place(&mut self, rank: Rank) -> Result<usize, RefusalReason> {
         if self.peers[self.last].rank != rank {
-            self.last = self.peers.binary_search_by_key(&rank, |peer| peer.rank).map_err(|_| RefusalReason::Rank)?;
+            self.last = self
+                .peers
+                .binary_search_by_key(&rank, |peer| peer.rank)
+                .map_err(|_| RefusalReason::Rank)?;
         }
         Ok(self.last)
     }
@@ -273,7 +298,8 @@ impl LocalPeers {
         self.broken
     }
 
-    /// Puts a record into the ring of `class` at the rank in `place`; it is seen after [`LocalPeers::show`].
+    /// Puts a record into the ring of `class` at the rank in `place`; it is seen after
+    /// [`LocalPeers::show`].
     #[inline]
     pub(super) fn put(
         &mut self,
@@ -300,8 +326,14 @@ impl LocalPeers {
         }
     }
 
-    /// Whether a record of `opening`'s length would be taken now; if not, the class counts as having found it full.
-    pub(super) fn reserve(&mut self, place: usize, class: Class, opening: RecordHeader) -> PutOutcome {
+    /// Whether a record of `opening`'s length would be taken now; if not, the class counts as
+    /// having found it full.
+    pub(super) fn reserve(
+        &mut self,
+        place: usize,
+        class: Class,
+        opening: RecordHeader,
+    ) -> PutOutcome {
         let peer = &mut self.peers[place];
         if peer.life != PeerState::Alive {
             return PutOutcome::Gone;
@@ -320,7 +352,8 @@ impl LocalPeers {
         }
     }
 
-    /// Shows everybody what was put for them, and wakes who sleeps. One fence for all: it takes as long as a short message.
+    /// Shows everybody what was put for them, and wakes who sleeps. One fence for all: it takes as
+    /// long as a short message.
     #[inline]
     pub(super) fn show(&mut self) {
         let put = std::mem::take(&mut self.put);
@@ -342,7 +375,8 @@ impl LocalPeers {
         self.news.pop_front()
     }
 
-    /// A region of the rank in `place` and where `length` bytes from `at` on lie in it; `Ok(None)` when the rank is gone.
+    /// A region of the rank in `place` and where `length` bytes from `at` on lie in it; `Ok(None)`
+    /// when the rank is gone.
     pub(super) fn remote(
         &mut self,
         place: usize,
@@ -352,13 +386,18 @@ impl LocalPeers {
         let id = usize::from(at.region.0);
         let is_known = |peer: &ShmPeer| peer.regions.get(id).is_some_and(Option::is_some);
         if !is_known(&self.peers[place]) {
-            // Who knows of the region heard it after its card was sent, so the card is here, perhaps not yet read.
+            // Who knows of the region heard it after its card was sent, so the card is here,
+            // perhaps not yet read.
             self.receive_announcements(place);
         }
         if self.peers[place].life != PeerState::Alive {
             return Ok(None);
         }
-        let region = self.peers[place].regions.get(id).and_then(Option::as_ref).ok_or(RefusalReason::Memory)?;
+        let region = self.peers[place]
+            .regions
+            .get(id)
+            .and_then(Option::as_ref)
+            .ok_or(RefusalReason::Memory)?;
         Ok(Some((&region.segment, region.offset(at.offset, length)?)))
     }
 
@@ -372,7 +411,8 @@ impl LocalPeers {
         for peer in &mut self.peers {
             match &peer.socket {
                 Some(socket) => {
-                    // A peer that cannot be told is gone or about to be noticed; its writes would be refused.
+                    // A peer that cannot be told is gone or about to be noticed; its writes would
+                    // be refused.
                     let _ = discovery::announce_region(socket.as_fd(), region.0, length.0, file);
                 }
                 None if peer.life == PeerState::Alive => {
@@ -401,14 +441,20 @@ impl LocalPeers {
     /// The places of a group's living members but this rank, as bits.
     pub(super) fn members(&self, group: GroupId) -> u64 {
         let (at, bit) = group_bit(group.0);
-        let is_member =
-            |peer: &ShmPeer| peer.life == PeerState::Alive && peer.segment.half(at).load(Ordering::Acquire) & bit != 0;
-        let members = self.peers.iter().enumerate().filter(|(place, peer)| *place != self.me && is_member(peer));
+        let is_member = |peer: &ShmPeer| {
+            peer.life == PeerState::Alive
+                && peer.segment.half(at).load(Ordering::Acquire) & bit != 0
+        };
+        let members = self
+            .peers
+            .iter()
+            .enumerate()
+            .filter(|(place, peer)| *place != self.me && is_member(peer));
         members.fold(0, |set, (place, _)| set | 1 << place)
     }
 
-    /// Where there is something to read; `None` when nobody showed anything new. What is found is read in this poll, and
-    /// what is not is said to [`LocalPeers::leave`].
+    /// Where there is something to read; `None` when nobody showed anything new. What is found is
+    /// read in this poll, and what is not is said to [`LocalPeers::leave`].
     #[inline]
     pub(super) fn scan(&mut self) -> Option<ScanResult> {
         let spoke = self.lookout.peers_with_news(&self.own);
@@ -428,7 +474,8 @@ impl LocalPeers {
         self.lookout.leave(scan);
     }
 
-    /// Takes the next record of `class` from the rank in `place`: header into `head`, body into `into`.
+    /// Takes the next record of `class` from the rank in `place`: header into `head`, body into
+    /// `into`.
     #[inline]
     pub(super) fn take(
         &mut self,
@@ -473,7 +520,9 @@ impl LocalPeers {
             let full = self.own.half(self.layout.full(place)).load(Ordering::SeqCst);
             let waits = |class: &Class| full & 1 << class.index() != 0;
             if full != 0
-                && Class::ALL.iter().any(|class| waits(class) && peer.readers[class.index()].has_room(&self.own))
+                && Class::ALL
+                    .iter()
+                    .any(|class| waits(class) && peer.readers[class.index()].has_room(&self.own))
             {
                 peer.notifier.notify(&peer.segment);
             }
@@ -540,7 +589,8 @@ impl LocalPeers {
         self.full &= !(1 << place);
         self.broken += u64::from(life == PeerState::Broken);
         self.notify_room(waited);
-        let is_left = |(other, peer): (usize, &ShmPeer)| other != self.me && peer.life == PeerState::Alive;
+        let is_left =
+            |(other, peer): (usize, &ShmPeer)| other != self.me && peer.life == PeerState::Alive;
         if was_alive && !self.peers.iter().enumerate().any(is_left) {
             self.news.push_back(PeerEvent::Alone);
         }

@@ -1,23 +1,28 @@
-//! Memory that several processes write: made, sealed, mapped and touched here, behind bounds that every call checks.
+//! Memory that several processes write: made, sealed, mapped and touched here, behind bounds that
+//! every call checks.
 //!
 //! # Model
-//! A *segment* is an anonymous file of fixed size. Who makes it asks the system for all its pages at once, so that a
-//! machine short of memory says so then and not in the middle of a run, and seals its size before anybody else sees it.
-//! Who maps a foreign one first looks that the seal is there.
+//! A *segment* is an anonymous file of fixed size. Who makes it asks the system for all its pages
+//! at once, so that a machine short of memory says so then and not in the middle of a run, and
+//! seals its size before anybody else sees it. Who maps a foreign one first looks that the seal is
+//! there.
 //!
-//! Counters and flags are atomics. All other bytes are copied in and out; that they are whole is the rings' protocol: who
-//! writes says so with a counter behind the bytes (release), and who reads looks at the counter first (acquire). Where a
-//! peer breaks the protocol a copy brings some bytes, never bytes from elsewhere.
+//! Counters and flags are atomics. All other bytes are copied in and out; that they are whole is
+//! the rings' protocol: who writes says so with a counter behind the bytes (release), and who reads
+//! looks at the counter first (acquire). Where a peer breaks the protocol a copy brings some bytes,
+//! never bytes from elsewhere.
 //!
 //! # Source
 //! `memfd_create(2)`, `fcntl(2)` (seals), `mmap(2)`.
 //!
 //! # Invariants
-//! I1. No access leaves the mapping: offsets come from this process's own layout, and each is asserted.
+//! I1. No access leaves the mapping: offsets come from this process's own layout, and each is
+//!     asserted.
 //! I2. Nothing can take pages away from under a mapping (`SIGBUS`): the file's size is sealed.
 //!
 //! # Not here
-//! What the bytes mean (`ring`, `layout`), which of a peer's figures may be believed (`ring`, `record`).
+//! What the bytes mean (`ring`, `layout`), which of a peer's figures may be believed (`ring`,
+//! `record`).
 
 #![allow(unsafe_code)]
 
@@ -35,27 +40,32 @@ pub(super) struct SegmentMapping {
     length: usize,
 }
 
-// SAFETY: the mapping belongs to the process, not to a thread, and is unmapped only when the value is dropped.
+// SAFETY: the mapping belongs to the process, not to a thread, and is unmapped only when the value
+// is dropped.
 unsafe impl Send for SegmentMapping {}
 
-// SAFETY: by a shared reference bytes are only copied and words changed atomically; the references that `bytes` gives are taken by wires
-// alone, for memory that peers are asked not to touch meanwhile.
+// SAFETY: by a shared reference bytes are only copied and words changed atomically; the references
+// that `bytes` gives are taken by wires alone, for memory that peers are asked not to touch
+// meanwhile.
 unsafe impl Sync for SegmentMapping {}
 
 impl SegmentMapping {
     /// Makes a segment of `length` zeroed bytes, all of them allocated.
     ///
     /// # Errors
-    /// What the system said; `ENOSPC` or `ENOMEM` when memory is short, `FileTooLarge` beyond this process's limit.
+    /// What the system said; `ENOSPC` or `ENOMEM` when memory is short, `FileTooLarge` beyond this
+    /// process's limit.
     pub(super) fn create(length: usize) -> io::Result<(OwnedFd, Self)> {
         if let Some(limit) = rustix::process::getrlimit(rustix::process::Resource::Fsize).current
             && length as u64 > limit
         {
             // The kernel would not refuse, it would end this process (SIGXFSZ of `setrlimit(2)`).
-            let said = format!("no file of this process may be longer than {limit} bytes (ulimit -f)");
+            let said =
+                format!("no file of this process may be longer than {limit} bytes (ulimit -f)");
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, said));
         }
-        let file = rustix::fs::memfd_create("clearway", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        let file =
+            rustix::fs::memfd_create("clearway", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, length as u64)?;
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         let mapping = Self::map(file.as_fd(), length)?;
@@ -65,10 +75,12 @@ impl SegmentMapping {
     /// Maps `length` bytes of a segment that another process made.
     ///
     /// # Errors
-    /// `InvalidData` for a file that is shorter or that could shrink; what the system said otherwise.
+    /// `InvalidData` for a file that is shorter or that could shrink; what the system said
+    /// otherwise.
     pub(super) fn open(file: BorrowedFd<'_>, length: usize) -> io::Result<Self> {
         let sealed = rustix::fs::fcntl_get_seals(file)?.contains(SealFlags::SHRINK);
-        let holds = usize::try_from(rustix::fs::fstat(file)?.st_size).is_ok_and(|size| size >= length);
+        let holds =
+            usize::try_from(rustix::fs::fstat(file)?.st_size).is_ok_and(|size| size >= length);
         if !sealed || !holds {
             return Err(io::ErrorKind::InvalidData.into());
         }
@@ -77,8 +89,11 @@ impl SegmentMapping {
 
     fn map(file: BorrowedFd<'_>, length: usize) -> io::Result<Self> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new mapping at an address that the kernel chooses replaces nothing; failure is checked below.
-        let start = unsafe { libc::mmap(ptr::null_mut(), length, protection, libc::MAP_SHARED, file.as_raw_fd(), 0) };
+        // SAFETY: a new mapping at an address that the kernel chooses replaces nothing; failure is
+        // checked below.
+        let start = unsafe {
+            libc::mmap(ptr::null_mut(), length, protection, libc::MAP_SHARED, file.as_raw_fd(), 0)
+        };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
@@ -99,8 +114,9 @@ impl SegmentMapping {
     #[inline]
     pub(super) fn word(&self, offset: usize) -> &AtomicU64 {
         assert!(offset.is_multiple_of(8), "a word lies at a multiple of its size");
-        // SAFETY: eight bytes inside a mapping that outlives the reference, aligned because mappings begin on a page;
-        // all that touch a word do so atomically or, in regions, are asked not to touch it while operations do.
+        // SAFETY: eight bytes inside a mapping that outlives the reference, aligned because
+        // mappings begin on a page; all that touch a word do so atomically or, in regions, are
+        // asked not to touch it while operations do.
         unsafe { AtomicU64::from_ptr(self.place(offset, 8).cast()) }
     }
 
@@ -108,8 +124,8 @@ impl SegmentMapping {
     #[inline]
     pub(super) fn words<const N: usize>(&self, offset: usize) -> &[AtomicU64; N] {
         assert!(offset.is_multiple_of(8), "a word lies at a multiple of its size");
-        // SAFETY: as in `word`, N times; an atomic word has the size and alignment of a plain one on 64-bit machines, and
-        // here offsets are multiples of 8 and mappings begin on a page.
+        // SAFETY: as in `word`, N times; an atomic word has the size and alignment of a plain one
+        // on 64-bit machines, and here offsets are multiples of 8 and mappings begin on a page.
         unsafe { &*self.place(offset, 8 * N).cast::<[AtomicU64; N]>() }
     }
 
@@ -168,7 +184,8 @@ impl SegmentMapping {
     }
 
     fn byte(&self, offset: usize) -> &AtomicU8 {
-        // SAFETY: as in `word`, with one byte. A byte and the word it lies in are never touched at once by one protocol.
+        // SAFETY: as in `word`, with one byte. A byte and the word it lies in are never touched at
+        // once by one protocol.
         unsafe { AtomicU8::from_ptr(self.place(offset, 1)) }
     }
 
@@ -176,8 +193,9 @@ impl SegmentMapping {
     #[inline]
     pub(super) fn read(&self, offset: usize, into: &mut [u8]) {
         let from = self.place(offset, into.len());
-        // SAFETY: both have that many bytes, and a private buffer does not overlap a mapping. A peer that keeps the protocol
-        // does not write them meanwhile; one that does not gives other bytes, all of which are valid and read once.
+        // SAFETY: both have that many bytes, and a private buffer does not overlap a mapping. A
+        // peer that keeps the protocol does not write them meanwhile; one that does not gives other
+        // bytes, all of which are valid and read once.
         unsafe { ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len()) }
     }
 
@@ -185,33 +203,37 @@ impl SegmentMapping {
     #[inline]
     pub(super) fn write(&self, offset: usize, from: &[u8]) {
         let into = self.place(offset, from.len());
-        // SAFETY: both have that many bytes. Another mapping has other addresses, even of the same file, but then the
-        // bytes may be the same, and a copy of a segment's bytes onto themselves, however torn, is still bytes.
+        // SAFETY: both have that many bytes. Another mapping has other addresses, even of the same
+        // file, but then the bytes may be the same, and a copy of a segment's bytes onto
+        // themselves, however torn, is still bytes.
         unsafe { ptr::copy_nonoverlapping(from.as_ptr(), into, from.len()) }
     }
 
     /// The first `length` bytes, to be looked at by the application whose region they are.
     ///
-    /// As with a network adapter that writes into registered memory, peers can change them at any time; the contract says
-    /// when they do not (before a peer was told of the region, and between the notice of one write and the cause of
-    /// the next). Who needs more copies first.
+    /// As with a network adapter that writes into registered memory, peers can change them at any
+    /// time; the contract says when they do not (before a peer was told of the region, and between
+    /// the notice of one write and the cause of the next). Who needs more copies first.
     pub(super) fn bytes(&self, length: usize) -> &[u8] {
         let start = self.place(0, length);
-        // SAFETY: inside the mapping, initialised by the kernel, any value is a byte; changes by peers as said above.
+        // SAFETY: inside the mapping, initialised by the kernel, any value is a byte; changes by
+        // peers as said above.
         unsafe { std::slice::from_raw_parts(start, length) }
     }
 
     /// The first `length` bytes, to be filled by the application; see [`SegmentMapping::bytes`].
     pub(super) fn bytes_mut(&mut self, length: usize) -> &mut [u8] {
         let start = self.place(0, length);
-        // SAFETY: as in `bytes`; the exclusive borrow keeps this process from having a second reference.
+        // SAFETY: as in `bytes`; the exclusive borrow keeps this process from having a second
+        // reference.
         unsafe { std::slice::from_raw_parts_mut(start, length) }
     }
 }
 
 impl Drop for SegmentMapping {
     fn drop(&mut self) {
-        // SAFETY: exactly what `mmap` gave, and no reference outlives the value. It cannot fail with these arguments.
+        // SAFETY: exactly what `mmap` gave, and no reference outlives the value. It cannot fail
+        // with these arguments.
         let _ = unsafe { libc::munmap(self.start.as_ptr().cast(), self.length) };
     }
 }
@@ -247,7 +269,9 @@ mod tests {
     fn open__a_file_that_could_shrink_or_is_too_short_is_refused() {
         let (file, _made) = SegmentMapping::create(LENGTH).expect("memory");
         assert!(SegmentMapping::open(file.as_fd(), LENGTH + 1).is_err());
-        let open = rustix::fs::memfd_create("soft", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("a file");
+        let open =
+            rustix::fs::memfd_create("soft", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+                .expect("a file");
         rustix::fs::ftruncate(&open, LENGTH as u64).expect("longer");
         assert!(SegmentMapping::open(open.as_fd(), LENGTH).is_err());
     }

@@ -1,20 +1,24 @@
-//! The shared-memory wire: reliable messages, multicast and one-sided operations between processes of one host.
+//! The shared-memory wire: reliable messages, multicast and one-sided operations between processes
+//! of one host.
 //!
 //! # Model
-//! `meet` brings the ranks of a host together over Unix sockets. Each has a segment of memory (`mapping`, `layout`) with a `ring`
-//! for every class of every other rank; a message is a `record` in a ring. Regions are segments too, so one-sided operations
-//! are done by the rank that asks, directly in the memory of the other, with a small record behind a write. `neighbours`
-//! ties rings, sockets and the `notify` that wakes who sleeps; [`ShmWire`] ties them to the contract of
+//! `meet` brings the ranks of a host together over Unix sockets. Each has a segment of memory
+//! (`mapping`, `layout`) with a `ring` for every class of every other rank; a message is a `record`
+//! in a ring. Regions are segments too, so one-sided operations are done by the rank that asks,
+//! directly in the memory of the other, with a small record behind a write. `neighbours` ties
+//! rings, sockets and the `notify` that wakes who sleeps; [`ShmWire`] ties them to the contract of
 //! [`clearway_proto::wire`].
 //!
 //! # Invariants
 //! I1. No class waits behind another: each has its own ring, and the more urgent are read first.
-//! I2. Everything that a peer wrote is checked when it is read, and read once. A peer that breaks the rules is given up; one
+//! I2. Everything that a peer wrote is checked when it is read, and read once. A peer that breaks
+//!     the rules is given up; one
 //!     that ends, at any instant, is noticed by the kernel's hang-up. Neither can stop this rank.
 //! I3. Within a peer and class messages and notices of writes arrive in the order posted.
 //!
 //! # Not here
-//! Ranks of other hosts: they are refused by name. Protection from processes of the same user: they could end this one.
+//! Ranks of other hosts: they are refused by name. Protection from processes of the same user: they
+//! could end this one.
 
 mod config;
 mod discovery;
@@ -44,9 +48,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use clearway_proto::base::{Bytes, Class, GroupId, LocalNs, Nanos, Rank, SharedClock};
 use clearway_proto::wire::regions::Regions;
 use clearway_proto::wire::{
-    AdoptedMemory, Arrival, AtomicKind, Capabilities, Counters, Datagram, Delivery, Destination, Granted, MemoryAccess,
-    Operation, OperationKind, OperationSet, PathId, PostOutcome, Queue, RefusalReason, RegionId, RemoteSpan, Span,
-    Stamp, StampSource, Status, Token, Wire,
+    AdoptedMemory, Arrival, AtomicKind, Capabilities, Counters, Datagram, Delivery, Destination,
+    Granted, MemoryAccess, Operation, OperationKind, OperationSet, PathId, PostOutcome, Queue,
+    RefusalReason, RegionId, RemoteSpan, Span, Stamp, StampSource, Status, Token, Wire,
 };
 
 use self::discovery::ConnectedPeer;
@@ -62,8 +66,8 @@ use crate::waiting::{Pause, Rest, Waitable, Wake, WakeReason};
 
 /// Where bodies of one poll lie: as many of the longest as a driver takes at a time.
 const ARENA: usize = 64 * BODY_MAX;
-/// Polls between two looks at the sockets: a look takes as long as about 100 empty polls do (measured), so that they cost
-/// at most a hundredth.
+/// Polls between two looks at the sockets: a look takes as long as about 100 empty polls do
+/// (measured), so that they cost at most a hundredth.
 const ATTEND: u32 = 16_384;
 
 /// One rank's end of a job over shared memory.
@@ -86,7 +90,8 @@ impl ShmWire {
     /// Opens this rank's end: makes its memory, and waits until all ranks of the host are there.
     ///
     /// # Errors
-    /// A configuration that cannot work, too little memory, ranks that do not come; each says which.
+    /// A configuration that cannot work, too little memory, ranks that do not come; each says
+    /// which.
     pub fn open(config: ShmConfig) -> Result<Self, RuntimeError> {
         let me = config.check()?;
         let layout = config.layout();
@@ -110,8 +115,8 @@ impl ShmWire {
         })
     }
 
-    /// Ranks of this host that are gone: their process ended, or they wrote what no wire writes. What is for them ends as
-    /// [`Status::Flushed`]. When no other is left, the path goes down.
+    /// Ranks of this host that are gone: their process ended, or they wrote what no wire writes.
+    /// What is for them ends as [`Status::Flushed`]. When no other is left, the path goes down.
     pub fn dead_peers(&self) -> impl Iterator<Item = Rank> + '_ {
         self.neighbours.dead_peers()
     }
@@ -150,15 +155,22 @@ impl ShmWire {
             Destination::One(rank) => Some(self.neighbours.place(rank)?),
             Destination::Group(_) => None,
         };
-        let body = self.memory.bytes_or_copy(&self.arena[..self.received_bytes], body, &mut self.scratch)?;
+        let body = self.memory.bytes_or_copy(
+            &self.arena[..self.received_bytes],
+            body,
+            &mut self.scratch,
+        )?;
         let head = head.ok_or(RefusalReason::Memory)?;
         if head.len() > HEAD_MAX || body.len() > BODY_MAX {
             return Err(RefusalReason::Length);
         }
-        let opening = RecordHeader { kind: RecordKind::Message, head: head.len(), body: body.len() };
+        let opening =
+            RecordHeader { kind: RecordKind::Message, head: head.len(), body: body.len() };
         let put = match (place, to) {
             (Some(place), _) => self.neighbours.put(place, class, opening, head, body),
-            (None, Destination::Group(group)) => put_to_all(&mut self.neighbours, group, class, opening, head, body),
+            (None, Destination::Group(group)) => {
+                put_to_all(&mut self.neighbours, group, class, opening, head, body)
+            }
             (None, Destination::One(_)) => return Err(RefusalReason::Rank),
         };
         self.counters.sent += u64::from(put == PutOutcome::Taken);
@@ -170,7 +182,8 @@ impl ShmWire {
         self.neighbours.place(rank).is_ok()
     }
 
-    /// Starts a message whose body lies anywhere. The caller has checked its lengths, and lets peers see it by [`Self::show`].
+    /// Starts a message whose body lies anywhere. The caller has checked its lengths, and lets
+    /// peers see it by [`Self::show`].
     pub(crate) fn send_bytes(
         &mut self,
         to: Rank,
@@ -180,7 +193,8 @@ impl ShmWire {
         token: Option<Token>,
     ) -> Result<PostOutcome, RefusalReason> {
         let place = self.neighbours.place(to)?;
-        let opening = RecordHeader { kind: RecordKind::Message, head: head.len(), body: body.len() };
+        let opening =
+            RecordHeader { kind: RecordKind::Message, head: head.len(), body: body.len() };
         let put = self.neighbours.put(place, class, opening, head, body);
         self.counters.sent += u64::from(put == PutOutcome::Taken);
         Ok(self.answer(put, token))
@@ -211,7 +225,11 @@ impl ShmWire {
         token: Option<Token>,
     ) -> Result<PostOutcome, RefusalReason> {
         let place = self.neighbours.place(to)?;
-        let bytes = self.memory.bytes_or_copy(&self.arena[..self.received_bytes], from, &mut self.scratch)?;
+        let bytes = self.memory.bytes_or_copy(
+            &self.arena[..self.received_bytes],
+            from,
+            &mut self.scratch,
+        )?;
         let Some((segment, offset)) = self.neighbours.remote(place, into, bytes.len())? else {
             return Ok(self.flushed(token));
         };
@@ -233,10 +251,17 @@ impl ShmWire {
         Ok(self.answer(put, token))
     }
 
-    fn read(&mut self, peer: Rank, from: RemoteSpan, into: Span, token: Token) -> Result<PostOutcome, RefusalReason> {
+    fn read(
+        &mut self,
+        peer: Rank,
+        from: RemoteSpan,
+        into: Span,
+        token: Token,
+    ) -> Result<PostOutcome, RefusalReason> {
         let place = self.neighbours.place(peer)?;
         self.memory.check(&[], into)?;
-        let Some((segment, offset)) = self.neighbours.remote(place, from, into.length as usize)? else {
+        let Some((segment, offset)) = self.neighbours.remote(place, from, into.length as usize)?
+        else {
             return Ok(self.flushed(Some(token)));
         };
         match self.memory.bytes_mut(into) {
@@ -286,10 +311,13 @@ impl ShmWire {
                 on_path(path)?;
                 self.change(to, kind, at, token)
             }
-            Operation::Copy { from, into } => {
-                self.memory.copy(&self.arena[..self.received_bytes], from, into).map(|()| PostOutcome::Done(0))
+            Operation::Copy { from, into } => self
+                .memory
+                .copy(&self.arena[..self.received_bytes], from, into)
+                .map(|()| PostOutcome::Done(0)),
+            Operation::Digest { of, .. } => {
+                self.digest(of).map(|digest| PostOutcome::Done(u64::from(digest)))
             }
-            Operation::Digest { of, .. } => self.digest(of).map(|digest| PostOutcome::Done(u64::from(digest))),
             // Every operation ends when it is posted.
             Operation::Abandon { .. } => Ok(PostOutcome::Done(0)),
             _ => Err(RefusalReason::Operation(operation.kind())),
@@ -304,8 +332,12 @@ impl ShmWire {
         {
             given += 1;
             sink(match news {
-                PeerEvent::Done { token, status } => Arrival::Done { token, status, value: 0, at: clock::now() },
-                PeerEvent::Room { class } => Arrival::Room { queue: Queue::Path { path: PathId(0), class } },
+                PeerEvent::Done { token, status } => {
+                    Arrival::Done { token, status, value: 0, at: clock::now() }
+                }
+                PeerEvent::Room { class } => {
+                    Arrival::Room { queue: Queue::Path { path: PathId(0), class } }
+                }
                 PeerEvent::Alone => Arrival::PathState { path: PathId(0), rate: None },
             });
         }
@@ -322,7 +354,9 @@ impl ShmWire {
             for place in scan.places(class) {
                 while given < limit {
                     let room = &mut self.arena[self.received_bytes..];
-                    let Some(opening) = self.neighbours.take(place, class, &mut head, room) else { break };
+                    let Some(opening) = self.neighbours.take(place, class, &mut head, room) else {
+                        break;
+                    };
                     given += self.deliver(place, class, opening, &head[..opening.head], sink);
                 }
             }
@@ -352,10 +386,19 @@ impl ShmWire {
                 let body = Span { region: RegionId::RECEIVE, offset, length: opening.body as u32 };
                 self.received_bytes += opening.body;
                 let (path, class, congestion_marked) = (PathId(0), Some(class), false);
-                sink(Arrival::Datagram(Datagram { from, path, class, congestion_marked, at, head, body }));
+                sink(Arrival::Datagram(Datagram {
+                    from,
+                    path,
+                    class,
+                    congestion_marked,
+                    at,
+                    head,
+                    body,
+                }));
             }
             RecordKind::Landed => {
-                let landed = record::parse_landed(head).filter(|(into, _)| self.memory.holds(*into));
+                let landed =
+                    record::parse_landed(head).filter(|(into, _)| self.memory.holds(*into));
                 let Some((into, immediate)) = landed else {
                     self.neighbours.discard(place);
                     return 0;
@@ -377,10 +420,19 @@ fn create(length: usize, ranks: usize) -> Result<(OwnedFd, SegmentMapping), Runt
     SegmentMapping::create(length).map_err(RuntimeError::system("allocate memory to share"))
 }
 
-/// This rank as its own neighbour: it maps its segment a second time, and so needs no ways of its own.
-fn myself(rank: Rank, file: &OwnedFd, length: usize, sleeper: &Sleeper) -> Result<ConnectedPeer, RuntimeError> {
-    let segment = SegmentMapping::open(file.as_fd(), length).map_err(RuntimeError::system("map memory"))?;
-    let clone = || sleeper.fd().try_clone_to_owned().map_err(RuntimeError::system("duplicate a descriptor"));
+/// This rank as its own neighbour: it maps its segment a second time, and so needs no ways of its
+/// own.
+fn myself(
+    rank: Rank,
+    file: &OwnedFd,
+    length: usize,
+    sleeper: &Sleeper,
+) -> Result<ConnectedPeer, RuntimeError> {
+    let segment =
+        SegmentMapping::open(file.as_fd(), length).map_err(RuntimeError::system("map memory"))?;
+    let clone = || {
+        sleeper.fd().try_clone_to_owned().map_err(RuntimeError::system("duplicate a descriptor"))
+    };
     Ok(ConnectedPeer { rank, socket: clone()?, segment, counter: clone()?, same_clock: true })
 }
 
@@ -456,12 +508,15 @@ impl Wire for ShmWire {
 
     fn adopt(&mut self, memory: AdoptedMemory) -> Result<RegionId, RefusalReason> {
         let length = Bytes(memory.length());
-        let file = match (memory.reach(), memory.file().and_then(|file| file.downcast_ref::<OwnedFd>())) {
-            (MemoryAccess::Local, _) => return self.memory.adopt(memory),
-            // Peers write into their own mappings of it.
-            (MemoryAccess::Peers, None) => return Err(RefusalReason::Memory),
-            (MemoryAccess::Peers, Some(file)) => file.try_clone().map_err(|_| RefusalReason::Memory)?,
-        };
+        let file =
+            match (memory.reach(), memory.file().and_then(|file| file.downcast_ref::<OwnedFd>())) {
+                (MemoryAccess::Local, _) => return self.memory.adopt(memory),
+                // Peers write into their own mappings of it.
+                (MemoryAccess::Peers, None) => return Err(RefusalReason::Memory),
+                (MemoryAccess::Peers, Some(file)) => {
+                    file.try_clone().map_err(|_| RefusalReason::Memory)?
+                }
+            };
         let region = self.memory.adopt(memory)?;
         self.neighbours.announce(region, length, file.as_fd())?;
         Ok(region)
@@ -498,7 +553,9 @@ impl Wire for ShmWire {
 
     fn post(&mut self, operations: &[Operation], heads: &[u8], answers: &mut Vec<PostOutcome>) {
         answers.extend(
-            operations.iter().map(|operation| self.start(operation, heads).unwrap_or_else(PostOutcome::Refused)),
+            operations
+                .iter()
+                .map(|operation| self.start(operation, heads).unwrap_or_else(PostOutcome::Refused)),
         );
         self.neighbours.show();
     }

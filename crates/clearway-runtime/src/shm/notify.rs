@@ -1,20 +1,24 @@
-//! Who sleeps is woken: a flag in the sleeper's segment, and an event counter that one can wait for with `ppoll`.
+//! Who sleeps is woken: a flag in the sleeper's segment, and an event counter that one can wait for
+//! with `ppoll`.
 //!
 //! # Model
-//! An *epoch* in the owner's segment is odd while the owner sleeps or is about to. Peers ring only then, and only once for each
-//! epoch: a system call for a message is paid only when somebody must be woken. An event counter ([`crate::wake_signal`]) and not a
-//! futex, because the owner also waits for control pipes and for the hang-up of peers.
+//! An *epoch* in the owner's segment is odd while the owner sleeps or is about to. Peers ring only
+//! then, and only once for each epoch: a system call for a message is paid only when somebody must
+//! be woken. An event counter ([`crate::wake_signal`]) and not a futex, because the owner also
+//! waits for control pipes and for the hang-up of peers.
 //!
-//! *No wake-up is lost.* The owner makes its epoch odd, and then looks at everything it could be woken for; a peer shows
-//! what it did (a tail, a head), and then looks at the epoch. The owner's store and loads are sequentially consistent; so is the
-//! peer's showing, or else a fence between it and the look. So there is one order of all of them, in which either the
-//! peer's showing comes before the owner's look, and the owner does not sleep, or the owner's epoch comes before the
-//! peer's look, and the peer rings. A ring before the owner really sleeps is not lost: the
-//! counter keeps it. For room in a full ring it is the same with one more flag: the owner sets the word of full
-//! classes before its epoch, and the peer reads it between its head and the epoch.
+//! *No wake-up is lost.* The owner makes its epoch odd, and then looks at everything it could be
+//! woken for; a peer shows what it did (a tail, a head), and then looks at the epoch. The owner's
+//! store and loads are sequentially consistent; so is the peer's showing, or else a fence between
+//! it and the look. So there is one order of all of them, in which either the peer's showing comes
+//! before the owner's look, and the owner does not sleep, or the owner's epoch comes before the
+//! peer's look, and the peer rings. A ring before the owner really sleeps is not lost: the counter
+//! keeps it. For room in a full ring it is the same with one more flag: the owner sets the word of
+//! full classes before its epoch, and the peer reads it between its head and the epoch.
 //!
-//! A peer that dies between looking and ringing is noticed by the hang-up of its socket, which wakes as well. That is why
-//! nobody but the owner writes the epoch: a peer that answered for others and died would let them sleep.
+//! A peer that dies between looking and ringing is noticed by the hang-up of its socket, which
+//! wakes as well. That is why nobody but the owner writes the epoch: a peer that answered for
+//! others and died would let them sleep.
 //!
 //! # Source
 //! The pattern of two flags is Dekker's.
@@ -47,7 +51,8 @@ impl Sleeper {
         self.wake_signal.as_fd()
     }
 
-    /// Says in the owner's segment that peers must ring from now on. What they did before must be looked for afterwards.
+    /// Says in the owner's segment that peers must ring from now on. What they did before must be
+    /// looked for afterwards.
     pub(super) fn prepare_sleep(&mut self, own: &SegmentMapping) {
         self.epoch = self.epoch.wrapping_add(1) | 1;
         own.half(SLEEP).store(self.epoch, Ordering::SeqCst);
@@ -83,7 +88,8 @@ impl Notifier {
         Self { wake_signal: counter.into(), rung: 0 }
     }
 
-    /// Rings if the owner of `segment` sleeps and was not woken in this epoch. To be called after showing.
+    /// Rings if the owner of `segment` sleeps and was not woken in this epoch. To be called after
+    /// showing.
     #[inline]
     pub(super) fn notify(&mut self, segment: &SegmentMapping) {
         let epoch = segment.half(SLEEP).load(Ordering::SeqCst);
@@ -128,7 +134,8 @@ mod tests {
         }
     }
 
-    /// The owner and two peers, one step each at a time; memory is one, as it is for sequentially consistent accesses.
+    /// The owner and two peers, one step each at a time; memory is one, as it is for sequentially
+    /// consistent accesses.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
     struct WakeupModel {
         owner: u8,
@@ -147,13 +154,18 @@ mod tests {
     }
 
     impl WakeupModel {
-        /// The states after one step of anybody; a peer may also die before any of its steps, and then its hang-up rings.
+        /// The states after one step of anybody; a peer may also die before any of its steps, and
+        /// then its hang-up rings.
         fn next(self, order: StepOrder) -> Vec<Self> {
             let mut next = Vec::new();
             let says = (self.owner == 0) == (order == StepOrder::SaysThenLooks);
             match self.owner {
                 0 | 1 if says => next.push(Self { owner: self.owner + 1, asleep: true, ..self }),
-                0 | 1 => next.push(Self { owner: self.owner + 1, saw: self.shown.contains(&true), ..self }),
+                0 | 1 => next.push(Self {
+                    owner: self.owner + 1,
+                    saw: self.shown.contains(&true),
+                    ..self
+                }),
                 _ => {}
             }
             for i in 0..2 {
@@ -177,7 +189,11 @@ mod tests {
 
         /// Everybody is done, there is something to read, and the owner sleeps and nobody rang.
         fn is_lost(self) -> bool {
-            self.owner == 2 && self.peers == [3, 3] && self.shown.contains(&true) && !self.saw && !self.rung
+            self.owner == 2
+                && self.peers == [3, 3]
+                && self.shown.contains(&true)
+                && !self.saw
+                && !self.rung
         }
     }
 

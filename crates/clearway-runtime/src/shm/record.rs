@@ -1,7 +1,9 @@
-//! What stands in a ring: one word that says what follows, a header, a body; all of it doubted when read.
+//! What stands in a ring: one word that says what follows, a header, a body; all of it doubted when
+//! read.
 //!
 //! # Model
-//! A record begins at a multiple of 8 bytes and fills words of 8 bytes. Its first word, in the machine's own order of bytes:
+//! A record begins at a multiple of 8 bytes and fills words of 8 bytes. Its first word, in the
+//! machine's own order of bytes:
 //!
 //! | bits | field |
 //! |---|---|
@@ -10,8 +12,9 @@
 //! | 16 to 31 | zero |
 //! | 32 to 63 | length of the body |
 //!
-//! The header stands behind the word, the body behind the header. *Landed* tells that a one-sided write is complete; its
-//! header of 24 bytes is offset, immediate (8 bytes each), length (4), region (2), zero (2), little-endian.
+//! The header stands behind the word, the body behind the header. *Landed* tells that a one-sided
+//! write is complete; its header of 24 bytes is offset, immediate (8 bytes each), length (4),
+//! region (2), zero (2), little-endian.
 //!
 //! # Invariants
 //! I1. [`parse`] and [`parse_landed`] answer for any value; what they accept is within the limits.
@@ -23,7 +26,8 @@ use crate::udp::frame;
 
 /// The longest engine's header: that of the UDP wire, so that an engine that fits there fits here.
 pub(super) const HEAD_MAX: usize = frame::HEAD_MAX;
-/// The longest body. Longer pieces save little: from 8 KiB on a piece costs its bytes, and rings stay small.
+/// The longest body. Longer pieces save little: from 8 KiB on a piece costs its bytes, and rings
+/// stay small.
 pub(super) const BODY_MAX: usize = 8_192;
 /// Bytes of the first word.
 pub(super) const WORD: usize = 8;
@@ -70,7 +74,8 @@ pub(super) fn parse(word: u64) -> Option<RecordHeader> {
         2 => RecordKind::Landed,
         _ => return None,
     };
-    let (head, zero, body) = ((word >> 8 & 0xff) as usize, word >> 16 & 0xffff, (word >> 32) as usize);
+    let (head, zero, body) =
+        ((word >> 8 & 0xff) as usize, word >> 16 & 0xffff, (word >> 32) as usize);
     let fits = match kind {
         RecordKind::Message => head <= HEAD_MAX && body <= BODY_MAX,
         RecordKind::Landed => head == LANDED_LENGTH && body == 0,
@@ -88,7 +93,8 @@ pub(super) fn landed(into: Span, immediate: u64) -> [u8; LANDED_LENGTH] {
     bytes
 }
 
-/// Reads the header of a landed record: where, and the immediate. Whether the span exists is not looked at.
+/// Reads the header of a landed record: where, and the immediate. Whether the span exists is not
+/// looked at.
 pub(super) fn parse_landed(bytes: &[u8]) -> Option<(Span, u64)> {
     let mut rest = ByteReader::new(bytes);
     let (offset, immediate, length) = (rest.u64()?, rest.u64()?, rest.u32()?);
@@ -102,15 +108,28 @@ mod tests {
 
     #[test]
     fn word__has_the_bits_of_the_table() {
-        assert_eq!(RecordHeader { kind: RecordKind::Message, head: 3, body: 0x1234 }.word(), 0x0000_1234_0000_0301);
-        assert_eq!(parse(0x0000_0000_0000_1802), Some(RecordHeader { kind: RecordKind::Landed, head: 24, body: 0 }));
+        assert_eq!(
+            RecordHeader { kind: RecordKind::Message, head: 3, body: 0x1234 }.word(),
+            0x0000_1234_0000_0301
+        );
+        assert_eq!(
+            parse(0x0000_0000_0000_1802),
+            Some(RecordHeader { kind: RecordKind::Landed, head: 24, body: 0 })
+        );
     }
 
     #[test]
     fn parse__refuses_what_no_wire_writes() {
-        let word = |kind: u64, head: u64, zero: u64, body: u64| kind | head << 8 | zero << 16 | body << 32;
+        let word =
+            |kind: u64, head: u64, zero: u64, body: u64| kind | head << 8 | zero << 16 | body << 32;
         assert!(parse(word(1, 128, 0, 8_192)).is_some());
-        let illegal = [word(0, 0, 0, 0), word(3, 0, 0, 0), word(1, 129, 0, 0), word(1, 0, 0, 8_193), word(1, 0, 1, 0)];
+        let illegal = [
+            word(0, 0, 0, 0),
+            word(3, 0, 0, 0),
+            word(1, 129, 0, 0),
+            word(1, 0, 0, 8_193),
+            word(1, 0, 1, 0),
+        ];
         for word in illegal.into_iter().chain([word(2, 23, 0, 0), word(2, 24, 0, 1), u64::MAX]) {
             assert_eq!(parse(word), None, "{word:#x}");
         }
@@ -119,7 +138,10 @@ mod tests {
     #[test]
     fn words__the_first_word_counts() {
         let words = |head, body| RecordHeader { kind: RecordKind::Message, head, body }.words();
-        assert_eq!([words(0, 0), words(8, 0), words(9, 0), words(0, 8), words(8, 1)], [1, 2, 3, 2, 3]);
+        assert_eq!(
+            [words(0, 0), words(8, 0), words(9, 0), words(0, 8), words(8, 1)],
+            [1, 2, 3, 2, 3]
+        );
         assert_eq!(words(HEAD_MAX, BODY_MAX), WORDS_MAX);
     }
 

@@ -1,18 +1,22 @@
-//! One ring between two processes: who writes and who reads each believe nothing that the other counts.
+//! One ring between two processes: who writes and who reads each believe nothing that the other
+//! counts.
 //!
 //! # Model
-//! `tail` counts words of 8 bytes written, `head` words read, both modulo 2^32; what lies between them is the reader's. Each side owns one
-//! counter, keeps the true one in its own memory and shows copies; it remembers the other's and looks again only
-//! when the remembered one says full (or empty).
+//! `tail` counts words of 8 bytes written, `head` words read, both modulo 2^32; what lies between
+//! them is the reader's. Each side owns one counter, keeps the true one in its own memory and shows
+//! copies; it remembers the other's and looks again only when the remembered one says full (or
+//! empty).
 //!
-//! *Order.* The writer fills words, then shows its tail; the reader looks at the tail, then at the words: store and load
-//! of the tail are release and acquire at least, so the words (and bytes written one-sided before them) are there. In the
-//! other direction the head does the same: the reader has copied a record before it shows that its words are free.
-//! Both counters are shown with *sequentially consistent* stores, because the one who shows then looks whether the
-//! other sleeps; see `notify`.
+//! *Order.* The writer fills words, then shows its tail; the reader looks at the tail, then at the
+//! words: store and load of the tail are release and acquire at least, so the words (and bytes
+//! written one-sided before them) are there. In the other direction the head does the same: the
+//! reader has copied a record before it shows that its words are free. Both counters are shown with
+//! *sequentially consistent* stores, because the one who shows then looks whether the other sleeps;
+//! see `notify`.
 //!
 //! # Invariants
-//! I1. A counter of the other side that moves backwards or past this side's is [`CorruptRing`], and is not used.
+//! I1. A counter of the other side that moves backwards or past this side's is [`CorruptRing`], and
+//!     is not used.
 //! I2. Every word of a record is read once; what was checked is what is used.
 
 use std::sync::atomic::Ordering;
@@ -71,16 +75,23 @@ impl RingLocation {
         self.words as usize * WORD
     }
 
-    /// Where a record that begins with word `counter` lies in the segment, if it lies there in one piece.
+    /// Where a record that begins with word `counter` lies in the segment, if it lies there in one
+    /// piece.
     #[inline]
     fn whole(self, counter: u32, opening: RecordHeader) -> Option<usize> {
         let from = self.byte(counter);
         (from + opening.words() as usize * WORD <= self.length()).then_some(self.start + from)
     }
 
-    /// Calls `copy` for the one or two stretches of `length` bytes, `ahead` bytes behind the beginning of word `counter`:
-    /// with their places in the segment and in the bytes copied.
-    fn stretches(self, counter: u32, ahead: usize, length: usize, mut copy: impl FnMut(usize, usize, usize)) {
+    /// Calls `copy` for the one or two stretches of `length` bytes, `ahead` bytes behind the
+    /// beginning of word `counter`: with their places in the segment and in the bytes copied.
+    fn stretches(
+        self,
+        counter: u32,
+        ahead: usize,
+        length: usize,
+        mut copy: impl FnMut(usize, usize, usize),
+    ) {
         let mut from = self.byte(counter) + ahead;
         if from >= self.length() {
             from -= self.length();
@@ -108,16 +119,25 @@ impl RingWriter {
         Ok(self.place.words - self.tail.wrapping_sub(head))
     }
 
-    /// Whether a ring that was found full has room again, for a stretch and not only for one record.
+    /// Whether a ring that was found full has room again, for a stretch and not only for one
+    /// record.
     pub(super) fn has_room(&mut self, segment: &SegmentMapping) -> Result<bool, CorruptRing> {
         Ok(self.free(segment)? >= room_words(self.place.words))
     }
 
     /// Whether a record of `words` fits.
     #[inline]
-    pub(super) fn fits(&mut self, segment: &SegmentMapping, words: u32) -> Result<RingRoom, CorruptRing> {
+    pub(super) fn fits(
+        &mut self,
+        segment: &SegmentMapping,
+        words: u32,
+    ) -> Result<RingRoom, CorruptRing> {
         let free = self.place.words - self.tail.wrapping_sub(self.head);
-        if free >= words || self.free(segment)? >= words { Ok(RingRoom::Enough) } else { Ok(RingRoom::Full) }
+        if free >= words || self.free(segment)? >= words {
+            Ok(RingRoom::Enough)
+        } else {
+            Ok(RingRoom::Full)
+        }
     }
 
     /// Writes a record, if there is room; the reader does not see it before [`RingWriter::show`].
@@ -142,10 +162,18 @@ impl RingWriter {
     }
 
     #[cold]
-    fn put_in_pieces(&self, segment: &SegmentMapping, opening: RecordHeader, head: &[u8], body: &[u8]) {
+    fn put_in_pieces(
+        &self,
+        segment: &SegmentMapping,
+        opening: RecordHeader,
+        head: &[u8],
+        body: &[u8],
+    ) {
         segment.put(self.place.start + self.place.byte(self.tail), opening.word(), [&[], &[]]);
         for (ahead, bytes) in [(WORD, head), (WORD + head.len(), body)] {
-            self.place.stretches(self.tail, ahead, bytes.len(), |at, from, to| segment.write(at, &bytes[from..to]));
+            self.place.stretches(self.tail, ahead, bytes.len(), |at, from, to| {
+                segment.write(at, &bytes[from..to])
+            });
         }
     }
 
@@ -155,19 +183,26 @@ impl RingWriter {
         self.tail.wrapping_sub(self.shown)
     }
 
-    /// Puts the words not shown into the slot, if they are one record in one piece. Now and not when it was put: the reader
-    /// looks at this line all the time, and each of its looks between two stores makes the line change hands once more.
+    /// Puts the words not shown into the slot, if they are one record in one piece. Now and not
+    /// when it was put: the reader looks at this line all the time, and each of its looks between
+    /// two stores makes the line change hands once more.
     #[inline]
     fn show_copy(&self, segment: &SegmentMapping, hidden: u32) {
         let from = self.place.byte(self.shown);
         if from + hidden as usize * WORD <= self.place.length() {
             let from = self.place.start + from;
-            slot::write(segment, self.place.slot, slot::stamp(self.class, self.shown), from, hidden as usize);
+            slot::write(
+                segment,
+                self.place.slot,
+                slot::stamp(self.class, self.shown),
+                from,
+                hidden as usize,
+            );
         }
     }
 
-    /// Shows the reader everything written; returns whether that was anything. Whoever then looks whether the reader sleeps
-    /// puts a sequentially consistent fence between.
+    /// Shows the reader everything written; returns whether that was anything. Whoever then looks
+    /// whether the reader sleeps puts a sequentially consistent fence between.
     #[inline]
     pub(super) fn show(&mut self, segment: &SegmentMapping) -> bool {
         match self.hidden() {
@@ -205,16 +240,20 @@ impl RingReader {
         if self.tail == self.head && !self.look(segment)? {
             return Ok(None);
         }
-        // A short record is in the slot when it is the latest, and then it is also all that there is.
+        // A short record is in the slot when it is the latest, and then it is also all that there
+        // is.
         if self.tail.wrapping_sub(self.head) <= SHORT_WORDS
             && let Some(short) = head.first_chunk_mut()
-            && let Some(word) = slot::read(segment, self.place.slot, slot::stamp(self.class, self.head), short)
+            && let Some(word) =
+                slot::read(segment, self.place.slot, slot::stamp(self.class, self.head), short)
         {
             return self.take_short(word, short, into);
         }
-        let word = segment.word(self.place.start + self.place.byte(self.head)).load(Ordering::Relaxed);
+        let word =
+            segment.word(self.place.start + self.place.byte(self.head)).load(Ordering::Relaxed);
         let opening = self.check(word)?;
-        let (Some(head), Some(body)) = (head.get_mut(..opening.head), into.get_mut(..opening.body)) else {
+        let (Some(head), Some(body)) = (head.get_mut(..opening.head), into.get_mut(..opening.body))
+        else {
             return Ok(None);
         };
         if let Some(at) = self.place.whole(self.head, opening) {
@@ -229,7 +268,9 @@ impl RingReader {
     #[cold]
     fn take_in_pieces(&self, segment: &SegmentMapping, head: &mut [u8], body: &mut [u8]) {
         for (ahead, bytes) in [(WORD + head.len(), body), (WORD, head)] {
-            self.place.stretches(self.head, ahead, bytes.len(), |at, from, to| segment.read(at, &mut bytes[from..to]));
+            self.place.stretches(self.head, ahead, bytes.len(), |at, from, to| {
+                segment.read(at, &mut bytes[from..to])
+            });
         }
     }
 
@@ -245,7 +286,11 @@ impl RingReader {
 
     fn check(&self, word: u64) -> Result<RecordHeader, CorruptRing> {
         let opening = record::parse(word).ok_or(CorruptRing)?;
-        if opening.words() > self.tail.wrapping_sub(self.head) { Err(CorruptRing) } else { Ok(opening) }
+        if opening.words() > self.tail.wrapping_sub(self.head) {
+            Err(CorruptRing)
+        } else {
+            Ok(opening)
+        }
     }
 
     /// Takes a record whose header and body are in `bytes`.
@@ -269,7 +314,8 @@ impl RingReader {
     /// Whether the writer, if it found the ring full, would call it empty enough again.
     pub(super) fn has_room(&self, segment: &SegmentMapping) -> bool {
         let tail = segment.half(self.place.tail).load(Ordering::SeqCst);
-        self.place.words.saturating_sub(tail.wrapping_sub(self.head)) >= room_words(self.place.words)
+        self.place.words.saturating_sub(tail.wrapping_sub(self.head))
+            >= room_words(self.place.words)
     }
 
     /// Shows the writer what was read, if that is enough to be worth it; returns whether it was.
@@ -305,12 +351,14 @@ mod tests {
             let layout = SegmentLayout::new(1, RING_MIN);
             let place = layout.place(0, Class::Control);
             let (_, segment) = SegmentMapping::create(layout.segment_length()).expect("memory");
-            let (writer, reader) = (RingWriter::new(place, Class::Control), RingReader::new(place, Class::Control));
+            let (writer, reader) =
+                (RingWriter::new(place, Class::Control), RingReader::new(place, Class::Control));
             Self { segment, writer, reader }
         }
 
         fn put(&mut self, head: &[u8], body: &[u8]) -> Result<RingRoom, CorruptRing> {
-            let opening = RecordHeader { kind: RecordKind::Message, head: head.len(), body: body.len() };
+            let opening =
+                RecordHeader { kind: RecordKind::Message, head: head.len(), body: body.len() };
             self.writer.put(&self.segment, opening, head, body)
         }
 
@@ -337,7 +385,12 @@ mod tests {
         let mut pair = RingPair::new();
         pair.put(b"", b"body").expect("sound");
         pair.writer.show(&pair.segment);
-        assert!(pair.reader.take(&pair.segment, &mut [0; HEAD_MAX], &mut [0; 3]).expect("sound").is_none());
+        assert!(
+            pair.reader
+                .take(&pair.segment, &mut [0; HEAD_MAX], &mut [0; 3])
+                .expect("sound")
+                .is_none()
+        );
         assert_eq!(pair.take(), Ok(Some((vec![], b"body".to_vec()))));
     }
 
@@ -352,7 +405,9 @@ mod tests {
         pair.writer.show(&pair.segment);
         assert_eq!(pair.writer.has_room(&pair.segment), Ok(false));
         assert!(!pair.reader.has_room(&pair.segment));
-        while pair.reader.take(&pair.segment, &mut [0; HEAD_MAX], &mut []).expect("sound").is_some() {}
+        while pair.reader.take(&pair.segment, &mut [0; HEAD_MAX], &mut []).expect("sound").is_some()
+        {
+        }
         assert_eq!(pair.put(b"x", b""), Ok(RingRoom::Full), "read, but not shown");
         assert!(pair.reader.show(&pair.segment) && !pair.reader.show(&pair.segment));
         assert_eq!(pair.writer.has_room(&pair.segment), Ok(true));
@@ -371,15 +426,23 @@ mod tests {
     #[test]
     fn take__a_writer_that_counts_or_measures_wrongly_is_corrupt() {
         let tail = |value: u32| {
-            read_after(move |pair| pair.segment.half(pair.writer.place.tail).store(value, Ordering::Relaxed))
+            read_after(move |pair| {
+                pair.segment.half(pair.writer.place.tail).store(value, Ordering::Relaxed)
+            })
         };
         assert!(tail(14).is_ok());
         assert_eq!(tail(13), Err(CorruptRing), "less than the record");
         assert_eq!(tail(RING_MIN.0 as u32 / 8 + 1), Err(CorruptRing), "more than the ring holds");
         assert_eq!(tail(u32::MAX), Err(CorruptRing), "backwards");
-        for word in [0, 1 << 40 | 1, RecordHeader { kind: RecordKind::Message, head: 80, body: 8_192 }.word(), u64::MAX]
-        {
-            let got = read_after(|pair| pair.segment.word(pair.writer.place.start).store(word, Ordering::Relaxed));
+        for word in [
+            0,
+            1 << 40 | 1,
+            RecordHeader { kind: RecordKind::Message, head: 80, body: 8_192 }.word(),
+            u64::MAX,
+        ] {
+            let got = read_after(|pair| {
+                pair.segment.word(pair.writer.place.start).store(word, Ordering::Relaxed)
+            });
             assert_eq!(got, Err(CorruptRing), "{word:#x}");
         }
     }
@@ -414,9 +477,17 @@ mod tests {
                 pair.writer.show(&pair.segment);
                 pair.take().expect("sound");
             }
-            assert_eq!(pair.writer.free(&pair.segment), Ok(4_096 - 176), "shown when a quarter, 1024 words, was read");
+            assert_eq!(
+                pair.writer.free(&pair.segment),
+                Ok(4_096 - 176),
+                "shown when a quarter, 1024 words, was read"
+            );
             pair.segment.half(pair.writer.place.head).store(wrong, Ordering::Relaxed);
-            assert_eq!(pair.writer.free(&pair.segment), Err(CorruptRing), "{wrong} after 1024, of 1200");
+            assert_eq!(
+                pair.writer.free(&pair.segment),
+                Err(CorruptRing),
+                "{wrong} after 1024, of 1200"
+            );
         }
     }
 

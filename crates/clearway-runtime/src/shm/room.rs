@@ -1,8 +1,9 @@
-//! Whether the machine has memory for a segment, asked before the kernel is: it would rather end a process than refuse.
+//! Whether the machine has memory for a segment, asked before the kernel is: it would rather end a
+//! process than refuse.
 //!
 //! # Source
-//! `MemAvailable` of `/proc/meminfo` (`proc(5)`): what can be had without swapping, shared memory included. An anonymous
-//! file does not count against the size of `/dev/shm`.
+//! `MemAvailable` of `/proc/meminfo` (`proc(5)`): what can be had without swapping, shared memory
+//! included. An anonymous file does not count against the size of `/dev/shm`.
 //!
 //! # Not here
 //! A container's own limit, which the kernel enforces by ending somebody.

@@ -1,4 +1,5 @@
-//! Which peers of this host have something to read: one word of each is looked at, and the rings only of those whose word changed.
+//! Which peers of this host have something to read: one word of each is looked at, and the rings
+//! only of those whose word changed.
 //!
 //! # Invariants
 //! I1. Who showed something is looked at again until all of it was read.
@@ -23,7 +24,8 @@ pub(super) fn bits(mut set: u64) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Whether a peer showed something new: one word of this rank's segment, and its value when it was last looked at.
+/// Whether a peer showed something new: one word of this rank's segment, and its value when it was
+/// last looked at.
 #[derive(Clone, Copy, Debug)]
 struct PeerWatch {
     at: usize,
@@ -85,7 +87,8 @@ impl PeerScanner {
     }
 }
 
-/// Where there is something to read, found in one look at the counters of each peer that showed something.
+/// Where there is something to read, found in one look at the counters of each peer that showed
+/// something.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ScanResult {
     first: usize,

@@ -1,4 +1,5 @@
-//! Memory that several owners change at once and that a wire adopts: a segment whose file wires map again for peers and adapters.
+//! Memory that several owners change at once and that a wire adopts: a segment whose file wires map
+//! again for peers and adapters.
 //!
 //! # Invariants
 //! I1. Whole words at multiples of 8 are read and written whole, whoever else touches them.
@@ -16,7 +17,8 @@ use super::region::segment_length;
 /// Bytes of a word.
 const WORD: usize = 8;
 
-/// Memory in a file that exists in memory only, mapped by this process and by whoever gets the file.
+/// Memory in a file that exists in memory only, mapped by this process and by whoever gets the
+/// file.
 #[derive(Debug)]
 pub struct SharedMemory {
     mapping: SegmentMapping,
@@ -51,7 +53,8 @@ impl SharedMemory {
         if end <= self.length { Ok(start) } else { Err(RefusalReason::Memory) }
     }
 
-    /// The bytes before the first whole word of `length` bytes at `start`, and the bytes of whole words behind them.
+    /// The bytes before the first whole word of `length` bytes at `start`, and the bytes of whole
+    /// words behind them.
     fn whole_words(start: usize, length: usize) -> (usize, usize) {
         let before = (start.next_multiple_of(WORD) - start).min(length);
         (before, (length - before) / WORD * WORD)
@@ -116,7 +119,10 @@ mod tests {
             let mut wanted = [0; 40];
             wanted[at..at + length].copy_from_slice(&bytes[..length]);
             assert_eq!(read, wanted, "{length} bytes at {at}");
-            assert_eq!(memory.digest(at as u64, length as u32), Ok(crc_fast::crc32_iscsi(&bytes[..length])));
+            assert_eq!(
+                memory.digest(at as u64, length as u32),
+                Ok(crc_fast::crc32_iscsi(&bytes[..length]))
+            );
         }
     }
 
@@ -124,8 +130,16 @@ mod tests {
     fn read__what_leaves_the_memory_is_refused_although_its_page_continues() {
         let memory = SharedMemory::new(16).expect("memory");
         for (at, length) in [(9, 8), (17, 0), (u64::MAX, 1), (0, 17)] {
-            assert_eq!(memory.write(at, &[1; 32][..length]), Err(RefusalReason::Memory), "{length} at {at}");
-            assert_eq!(memory.read(at, &mut [0; 32][..length]), Err(RefusalReason::Memory), "{length} at {at}");
+            assert_eq!(
+                memory.write(at, &[1; 32][..length]),
+                Err(RefusalReason::Memory),
+                "{length} at {at}"
+            );
+            assert_eq!(
+                memory.read(at, &mut [0; 32][..length]),
+                Err(RefusalReason::Memory),
+                "{length} at {at}"
+            );
         }
         for at in [4, 16, u64::MAX] {
             assert_eq!(memory.change(at, AtomicKind::FetchAdd(1)), Err(RefusalReason::Memory));

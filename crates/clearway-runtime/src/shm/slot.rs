@@ -1,10 +1,12 @@
-//! A copy of the latest short record beside the counters, so that a waiting reader finds both with one look.
+//! A copy of the latest short record beside the counters, so that a waiting reader finds both with
+//! one look.
 //!
 //! # Model
-//! Between processors each line of memory that changes hands costs as much as a short message's whole way otherwise. A
-//! reader that waits looks at the line of tails; a short record is written there as well, behind the tails, and the
-//! reader takes it from there instead of from the ring. The ring holds it too and stays the truth: the copy is used only if
-//! its stamp names the very record that the reader is at, before and after it was copied out.
+//! Between processors each line of memory that changes hands costs as much as a short message's
+//! whole way otherwise. A reader that waits looks at the line of tails; a short record is written
+//! there as well, behind the tails, and the reader takes it from there instead of from the ring.
+//! The ring holds it too and stays the truth: the copy is used only if its stamp names the very
+//! record that the reader is at, before and after it was copied out.
 //!
 //! | bytes | what |
 //! |---|---|
@@ -13,8 +15,9 @@
 //! | 16 to 95 | header and body |
 //!
 //! # Source
-//! The order of accesses is that of a sequence lock: the writer clears the stamp (release fence behind it), writes, and sets
-//! the stamp (release); the reader loads the stamp (acquire), copies, and loads it again (acquire fence before it).
+//! The order of accesses is that of a sequence lock: the writer clears the stamp (release fence
+//! behind it), writes, and sets the stamp (release); the reader loads the stamp (acquire), copies,
+//! and loads it again (acquire fence before it).
 //!
 //! # Invariants
 //! I1. What [`read`] gives is one whole record's copy, as far as the writer keeps the order.
@@ -37,8 +40,9 @@ pub(super) fn stamp(class: Class, counter: u32) -> u64 {
     (class.index() as u64 + 1) << 32 | u64::from(counter)
 }
 
-/// Copies the `length` words that begin with the record at `from` into the slot at `at`, as far as they fit. The reader
-/// believes the first word about the record's length, so other records behind it do not matter.
+/// Copies the `length` words that begin with the record at `from` into the slot at `at`, as far as
+/// they fit. The reader believes the first word about the record's length, so other records behind
+/// it do not matter.
 #[inline]
 pub(super) fn write(segment: &SegmentMapping, at: usize, stamp: u64, from: usize, length: usize) {
     let words = segment.words::<{ 2 + WORDS }>(at);
@@ -50,9 +54,15 @@ pub(super) fn write(segment: &SegmentMapping, at: usize, stamp: u64, from: usize
     words[0].store(stamp, Ordering::Release);
 }
 
-/// The first word of the record named `stamp`, and its bytes in `into`, if the slot at `at` holds its copy.
+/// The first word of the record named `stamp`, and its bytes in `into`, if the slot at `at` holds
+/// its copy.
 #[inline]
-pub(super) fn read(segment: &SegmentMapping, at: usize, stamp: u64, into: &mut [u8; SHORT]) -> Option<u64> {
+pub(super) fn read(
+    segment: &SegmentMapping,
+    at: usize,
+    stamp: u64,
+    into: &mut [u8; SHORT],
+) -> Option<u64> {
     let words = segment.words::<{ 2 + WORDS }>(at);
     if words[0].load(Ordering::Acquire) != stamp {
         return None;
@@ -99,7 +109,10 @@ mod tests {
         assert!(get(&segment, stamp(Class::Control, 0)).is_none(), "nothing was written");
         put(&segment, stamp(Class::Bulk, 7), &[1; 72], &[2; 8]);
         let (word, bytes) = get(&segment, stamp(Class::Bulk, 7)).expect("written");
-        assert_eq!((word, &bytes[..72], &bytes[72..]), (opening(72, 8).word(), &[1; 72][..], &[2; 8][..]));
+        assert_eq!(
+            (word, &bytes[..72], &bytes[72..]),
+            (opening(72, 8).word(), &[1; 72][..], &[2; 8][..])
+        );
         for other in [stamp(Class::Bulk, 8), stamp(Class::Control, 7)] {
             assert!(get(&segment, other).is_none());
         }
@@ -112,7 +125,8 @@ mod tests {
     fn read__while_the_writer_goes_on_a_copy_is_whole_or_none() {
         const RECORDS: u32 = 200_000;
         let (file, writing) = SegmentMapping::create(PAGE).expect("memory");
-        let reading = SegmentMapping::open(std::os::fd::AsFd::as_fd(&file), PAGE).expect("a segment");
+        let reading =
+            SegmentMapping::open(std::os::fd::AsFd::as_fd(&file), PAGE).expect("a segment");
         std::thread::scope(|scope| {
             scope.spawn(move || {
                 for counter in 0..=RECORDS {

@@ -1,4 +1,5 @@
-//! Ranks in one process, each with its own mappings: the contract's suite, classes apart, the ends of peers, bad peers.
+//! Ranks in one process, each with its own mappings: the contract's suite, classes apart, the ends
+//! of peers, bad peers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -50,7 +51,14 @@ impl ShmHost {
         answers[0]
     }
 
-    fn send(&mut self, from: usize, to: u32, class: Class, head: &[u8], token: Option<Token>) -> PostOutcome {
+    fn send(
+        &mut self,
+        from: usize,
+        to: u32,
+        class: Class,
+        head: &[u8],
+        token: Option<Token>,
+    ) -> PostOutcome {
         send(&mut self.wires[from], to, class, head, token)
     }
 
@@ -66,7 +74,13 @@ impl ShmHost {
     }
 }
 
-fn send(wire: &mut ShmWire, to: u32, class: Class, head: &[u8], token: Option<Token>) -> PostOutcome {
+fn send(
+    wire: &mut ShmWire,
+    to: u32,
+    class: Class,
+    head: &[u8],
+    token: Option<Token>,
+) -> PostOutcome {
     let mut out: Out<()> = Out::with_limit(1);
     let head = out.head(head);
     let to = Destination::One(Rank(to));
@@ -85,7 +99,9 @@ fn await_event(wire: &mut ShmWire) -> Vec<String> {
         wire.poll(64, &mut |arrival| match arrival {
             Arrival::Datagram(_) => {}
             Arrival::Done { token, status, .. } => news.push(format!("{token:?} {status:?}")),
-            Arrival::Room { queue } => news.push(format!("room {}", queue.class().expect("a class"))),
+            Arrival::Room { queue } => {
+                news.push(format!("room {}", queue.class().expect("a class")))
+            }
             Arrival::PathState { rate, .. } => news.push(format!("path {rate:?}")),
             other => news.push(format!("{other:?}")),
         });
@@ -124,7 +140,11 @@ fn classes__a_full_ring_of_bulk_delays_and_refuses_nobody_else() {
     let mut host = ShmHost::new(2, |_| {});
     while host.send(0, 1, Class::Bulk, b"bulk", None) == PostOutcome::Done(0) {}
     for class in [Class::Scavenger, Class::BestEffort, Class::LowLatency, Class::Control] {
-        assert_eq!(host.send(0, 1, class, class.name().as_bytes(), None), PostOutcome::Done(0), "{class}");
+        assert_eq!(
+            host.send(0, 1, class, class.name().as_bytes(), None),
+            PostOutcome::Done(0),
+            "{class}"
+        );
     }
     let seen = host.heads(1);
     let order: Vec<Class> = seen.iter().filter_map(|(class, _)| *class).collect();
@@ -151,7 +171,10 @@ fn send__a_rank_can_use_every_operation_on_itself() {
     let at = RemoteSpan { region, offset: 8 };
     let (to, path, class, token) = (Rank(0), PathId(0), Class::Control, Token(1));
     let change = Operation::Atomic { to, path, class, kind: AtomicKind::FetchAdd(3), at, token };
-    assert_eq!([host.post(0, change), host.post(0, change)], [PostOutcome::Done(0), PostOutcome::Done(3)]);
+    assert_eq!(
+        [host.post(0, change), host.post(0, change)],
+        [PostOutcome::Done(0), PostOutcome::Done(3)]
+    );
     assert_eq!(host.wires[0].region(region).expect("registered")[8], 6);
 }
 
@@ -160,7 +183,8 @@ fn change__an_unaligned_or_unknown_word_is_refused() {
     let mut host = ShmHost::new(2, |_| {});
     let region = host.wires[1].register(Bytes(12)).expect("room");
     let (to, path, class, token) = (Rank(1), PathId(0), Class::Control, Token(1));
-    for (region, offset) in [(region, 4), (region, 8), (region, u64::MAX - 7), (RegionId(7), 0), (RegionId::RECEIVE, 0)]
+    for (region, offset) in
+        [(region, 4), (region, 8), (region, u64::MAX - 7), (RegionId(7), 0), (RegionId::RECEIVE, 0)]
     {
         let at = RemoteSpan { region, offset };
         let change = Operation::Atomic { to, path, class, kind: AtomicKind::Swap(3), at, token };
@@ -174,7 +198,8 @@ fn wait__sleepers_are_woken_by_each_message_and_by_room() {
     let mut host = ShmHost::new(2, |config| config.ring = RING_MIN);
     let mut far = host.wires.pop().expect("two wires");
     let near = &mut host.wires[0];
-    // Bulk of one line, far more than the ring holds, in both directions: each side sleeps for records and for room.
+    // Bulk of one line, far more than the ring holds, in both directions: each side sleeps for
+    // records and for room.
     let play = |wire: &mut ShmWire, peer: u32| {
         let (mut sent, mut next, mut blocked) = (0u32, 0u32, false);
         let until = clock::now() + PATIENCE;
@@ -218,7 +243,11 @@ fn dead_peers__what_was_shown_before_the_end_arrives_and_what_is_asked_after_it_
     let mut middle = host.wires.pop().expect("three wires");
     assert_eq!(send(&mut middle, 0, Class::Control, b"last words", None), PostOutcome::Done(0));
     drop(middle);
-    assert_eq!(await_event(&mut host.wires[0]), ["room scavenger"], "may try, to be told that the rank is gone");
+    assert_eq!(
+        await_event(&mut host.wires[0]),
+        ["room scavenger"],
+        "may try, to be told that the rank is gone"
+    );
     assert_eq!(host.wires[0].dead_peers().collect::<Vec<_>>(), [Rank(1)]);
     let (path, class, region) = (PathId(0), Class::Bulk, regions[0]);
     let own = host.wires[0].register(Bytes(8)).expect("room");
@@ -281,10 +310,15 @@ fn poll__a_notice_of_a_write_to_nowhere_gives_its_writer_up() {
     let landed = record::landed(Span { region: RegionId(0), offset: 0, length: 1 }, 0);
     let opening = RecordHeader { kind: RecordKind::Landed, head: LANDED_LENGTH, body: 0 };
     let place = host.wires[1].neighbours.place(Rank(0)).expect("a neighbour");
-    assert_eq!(host.wires[1].neighbours.put(place, Class::Bulk, opening, &landed, &[]), PutOutcome::Taken);
+    assert_eq!(
+        host.wires[1].neighbours.put(place, Class::Bulk, opening, &landed, &[]),
+        PutOutcome::Taken
+    );
     host.wires[1].neighbours.show();
     let mut landings = 0;
-    host.wires[0].poll(64, &mut |arrival| landings += usize::from(matches!(arrival, Arrival::Landed { .. })));
+    host.wires[0].poll(64, &mut |arrival| {
+        landings += usize::from(matches!(arrival, Arrival::Landed { .. }))
+    });
     assert_eq!((landings, host.wires[0].counters().strangers), (0, 1));
 }
 
@@ -306,8 +340,14 @@ fn open__memory_that_the_machine_does_not_have_is_one_sentence() {
     let mut config = ShmConfig::new(Rank(0), session(), (0..64).map(Rank).collect());
     config.ring = layout::RING_MAX;
     let sentence = opening_fails(config);
-    assert!(sentence.starts_with("shared memory for 64 ranks takes 131073 MiB for each rank and "), "{sentence}");
-    assert!(sentence.ends_with(" MiB are free; use fewer ranks on this host or shorter rings"), "{sentence}");
+    assert!(
+        sentence.starts_with("shared memory for 64 ranks takes 131073 MiB for each rank and "),
+        "{sentence}"
+    );
+    assert!(
+        sentence.ends_with(" MiB are free; use fewer ranks on this host or shorter rings"),
+        "{sentence}"
+    );
 }
 
 #[test]

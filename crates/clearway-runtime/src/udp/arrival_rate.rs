@@ -1,18 +1,21 @@
 //! Whether bulk data flows, so that a wake-up may bring several packets.
 //!
 //! # Model
-//! A thread that sleeps on a socket is woken by every packet, which costs more than the packet, and in the sender's time where both are
-//! of one machine. While much arrives in sockets of bulk data and of groups, a thread first sleeps on the others alone for a moment:
-//! packets gather meanwhile as they do in an adapter that holds interrupts back. What is urgent wakes it all the same.
+//! A thread that sleeps on a socket is woken by every packet, which costs more than the packet, and
+//! in the sender's time where both are of one machine. While much arrives in sockets of bulk data
+//! and of groups, a thread first sleeps on the others alone for a moment: packets gather meanwhile
+//! as they do in an adapter that holds interrupts back. What is urgent wakes it all the same.
 //!
 //! # Invariants
 //! I1. A message waits no longer than [`GATHER`] for this, and none in a class that is not bulk.
 
 use clearway_proto::base::{LocalNs, Nanos};
 
-/// How long packets gather: 20 of 1500 bytes at 1 Gb/s, four at 200 Mb/s; adapters hold interrupts back for as long.
+/// How long packets gather: 20 of 1500 bytes at 1 Gb/s, four at 200 Mb/s; adapters hold interrupts
+/// back for as long.
 pub(super) const GATHER: Nanos = Nanos::from_micros(250);
-/// Less than this in [`LOOK`] is no flow: 16 KiB in 1 ms are 131 Mb/s, which short messages back and forth do not reach.
+/// Less than this in [`LOOK`] is no flow: 16 KiB in 1 ms are 131 Mb/s, which short messages back
+/// and forth do not reach.
 const FLOW: u64 = 16 << 10;
 const LOOK: Nanos = Nanos::from_millis(1);
 

@@ -15,7 +15,8 @@ use crate::{JobMember, RuntimeError};
 /// Where the ranks of a job run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
-    /// All on this machine (virtual hosts included): they read one clock, and stamps may be compared.
+    /// All on this machine (virtual hosts included): they read one clock, and stamps may be
+    /// compared.
     OneMachine,
     /// On several machines, each with its own clock.
     ManyMachines,
@@ -28,8 +29,9 @@ pub enum Protection {
     OnOneMachine,
     /// Each datagram is sealed. The keys belong to this wire alone.
     Keys(JobKeys),
-    /// Nothing, between machines as well: whoever reaches the network can forge messages. Damage on the way is found by
-    /// the checksums of UDP and of each link only; a further one would cost half of what sealing does and keep nobody out.
+    /// Nothing, between machines as well: whoever reaches the network can forge messages. Damage on
+    /// the way is found by the checksums of UDP and of each link only; a further one would cost
+    /// half of what sealing does and keep nobody out.
     Insecure,
 }
 
@@ -45,10 +47,14 @@ pub struct Multicast {
 impl Multicast {
     /// The address of `group`.
     pub(super) fn address(self, group: GroupId) -> SocketAddrV4 {
-        SocketAddrV4::new(Ipv4Addr::from(u32::from(self.base).saturating_add(u32::from(group.0))), self.port)
+        SocketAddrV4::new(
+            Ipv4Addr::from(u32::from(self.base).saturating_add(u32::from(group.0))),
+            self.port,
+        )
     }
 
-    /// Administratively scoped addresses are 239.0.0.0/8 (RFC 2365); 65,536 groups must fit behind the base.
+    /// Administratively scoped addresses are 239.0.0.0/8 (RFC 2365); 65,536 groups must fit behind
+    /// the base.
     fn fits(self) -> bool {
         self.base >= Ipv4Addr::new(239, 0, 0, 0) && self.base <= Ipv4Addr::new(239, 255, 0, 0)
     }
@@ -59,9 +65,11 @@ impl Multicast {
 pub struct UdpConfig {
     /// This end's rank.
     pub rank: Rank,
-    /// The job's number: datagrams of another one are dropped. It keeps jobs apart, not attackers out.
+    /// The job's number: datagrams of another one are dropped. It keeps jobs apart, not attackers
+    /// out.
     pub session: u64,
-    /// The addresses of all ranks by number, this one's included, on each rail: each rail is a network of its own, and a path of the wire.
+    /// The addresses of all ranks by number, this one's included, on each rail: each rail is a
+    /// network of its own, and a path of the wire.
     pub rails: Vec<Vec<SocketAddrV4>>,
     /// Multicast, if the job uses it; on the first rail.
     pub multicast: Option<Multicast>,
@@ -78,8 +86,9 @@ pub struct UdpConfig {
 }
 
 impl UdpConfig {
-    /// A job on several machines over one rail without multicast, with default buffers, adaptive waiting and segmentation offload. Unless
-    /// all its addresses are of the loopback, it needs keys, another placement, or to be called insecure.
+    /// A job on several machines over one rail without multicast, with default buffers, adaptive
+    /// waiting and segmentation offload. Unless all its addresses are of the loopback, it needs
+    /// keys, another placement, or to be called insecure.
     pub fn new(rank: Rank, session: u64, peers: Vec<SocketAddrV4>) -> Self {
         Self {
             rank,
@@ -108,7 +117,11 @@ impl UdpConfig {
             self.check_own(rail, *bound)?;
             for (rank, address) in (0..).map(Rank).zip(rail) {
                 if let Some(first) = ranks_by_address.insert(address, rank) {
-                    return Err(RuntimeError::SharedAddress { first, second: rank, address: *address });
+                    return Err(RuntimeError::SharedAddress {
+                        first,
+                        second: rank,
+                        address: *address,
+                    });
                 }
             }
         }
@@ -129,7 +142,9 @@ impl UdpConfig {
     fn check_own(&self, rail: &[SocketAddrV4], bound: SocketAddrV4) -> Result<(), RuntimeError> {
         let (rank, ranks) = (self.rank, rail.len());
         let listed = *rail.get(rank.index()).ok_or(RuntimeError::RankOutside { rank, ranks })?;
-        if listed.port() != bound.port() || (listed.ip() != bound.ip() && !bound.ip().is_unspecified()) {
+        if listed.port() != bound.port()
+            || (listed.ip() != bound.ip() && !bound.ip().is_unspecified())
+        {
             return Err(RuntimeError::OwnAddress { rank, listed, bound });
         }
         Ok(())
@@ -138,7 +153,8 @@ impl UdpConfig {
     fn check_protection(&self) -> Result<(), RuntimeError> {
         match &self.protection {
             Protection::Keys(keys) => {
-                let wire = JobMember { rank: self.rank, ranks: self.ranks(), session: self.session };
+                let wire =
+                    JobMember { rank: self.rank, ranks: self.ranks(), session: self.session };
                 let keys = keys.member();
                 if keys == wire { Ok(()) } else { Err(RuntimeError::ForeignKeys { keys, wire }) }
             }
@@ -146,7 +162,9 @@ impl UdpConfig {
                 let mut peers = self.rails.iter().flat_map(|rail| (0..).map(Rank).zip(rail));
                 peers
                     .find(|(_, peer)| !peer.ip().is_loopback())
-                    .map_or(Ok(()), |(rank, address)| Err(RuntimeError::Unprotected { rank, address: *address }))
+                    .map_or(Ok(()), |(rank, address)| {
+                        Err(RuntimeError::Unprotected { rank, address: *address })
+                    })
             }
             Protection::OnOneMachine | Protection::Insecure => Ok(()),
         }
@@ -175,15 +193,20 @@ mod tests {
 
     #[test]
     fn check__says_what_is_wrong_and_what_would_work() {
-        assert_eq!(refusal(|c| c.rank = Rank(3)), "rank 3 is not among the 3 peers; ranks are numbered from 0");
+        assert_eq!(
+            refusal(|c| c.rank = Rank(3)),
+            "rank 3 is not among the 3 peers; ranks are numbered from 0"
+        );
         let sentence = "rank 1 is listed as 127.0.0.1:9 but is bound to 127.0.0.1:2; publish the bound address";
         assert_eq!(refusal(|c| c.rails[0][1] = at(9)), sentence);
         let sentence = "ranks 0 and 2 are both listed as 127.0.0.1:1; every rank needs a port of its own on every rail";
         assert_eq!(refusal(|c| c.rails[0][2] = at(1)), sentence);
         let sentence = "ranks 1 and 1 are both listed as 127.0.0.1:2; every rank needs a port of its own on every rail";
-        assert_eq!(refusal_of(&[at(2), at(2)], |c| c.rails.push(vec![at(4), at(2), at(6)])), sentence);
-        let sentence =
-            "2 rails and 1 ports do not fit; every rank needs an address and a port on each of at most 4 rails";
+        assert_eq!(
+            refusal_of(&[at(2), at(2)], |c| c.rails.push(vec![at(4), at(2), at(6)])),
+            sentence
+        );
+        let sentence = "2 rails and 1 ports do not fit; every rank needs an address and a port on each of at most 4 rails";
         assert_eq!(refusal(|c| c.rails.push(vec![at(4), at(5), at(6)])), sentence);
         for base in [[224, 0, 0, 1], [239, 255, 0, 1]] {
             let multicast = Multicast { base: base.into(), port: 9 };
@@ -197,9 +220,9 @@ mod tests {
         let sentence = "rank 2 at 10.0.0.2:3 is on another machine, and there are no keys; agree on keys through the \
                         launcher, or ask for an insecure wire";
         assert_eq!(refusal(|c| c.rails[0][2] = away), sentence);
-        for change in
-            [(|c| c.protection = Protection::Insecure) as fn(&mut UdpConfig), |c| c.placement = Placement::OneMachine]
-        {
+        for change in [(|c| c.protection = Protection::Insecure) as fn(&mut UdpConfig), |c| {
+            c.placement = Placement::OneMachine
+        }] {
             let mut config = UdpConfig::new(Rank(1), 7, vec![at(1), at(2), away]);
             change(&mut config);
             assert!(config.check(&[at(2)]).is_ok());
@@ -208,7 +231,8 @@ mod tests {
 
     #[test]
     fn check__keys_of_another_job_are_refused() {
-        let identity = RankKeyPair::new(Rank(0), KeyScope { session: 8, epoch: 0, secret: None }).expect("a key pair");
+        let identity = RankKeyPair::new(Rank(0), KeyScope { session: 8, epoch: 0, secret: None })
+            .expect("a key pair");
         let card = identity.card();
         let keys = identity.agree(&[card]).expect("own card");
         let sentence = "the keys are those of rank 0 of 1 in session 8, but the wire is rank 1 of 3 in session 7; agree \
@@ -219,6 +243,9 @@ mod tests {
     #[test]
     fn address__group_n_is_the_nth_after_the_base() {
         let multicast = Multicast { base: Ipv4Addr::new(239, 255, 0, 0), port: 9 };
-        assert_eq!(multicast.address(GroupId(u16::MAX)), "239.255.255.255:9".parse().expect("an address"));
+        assert_eq!(
+            multicast.address(GroupId(u16::MAX)),
+            "239.255.255.255:9".parse().expect("an address")
+        );
     }
 }

@@ -1,8 +1,8 @@
 //! Reads the control messages that the kernel puts beside a received datagram.
 //!
 //! # Source
-//! `cmsg(3)`: length (size_t, header included), level (int), type (int), then the value; each message begins at a
-//! multiple of the machine word.
+//! `cmsg(3)`: length (size_t, header included), level (int), type (int), then the value; each
+//! message begins at a multiple of the machine word.
 //!
 //! # Invariants
 //! I1. Any bytes give an answer; unknown messages are passed over.
@@ -51,7 +51,9 @@ fn header(bytes: &[u8]) -> Option<(usize, i32, i32)> {
 fn wall_ns(value: &[u8]) -> Option<u64> {
     let (seconds, rest) = value.split_first_chunk::<WORD>()?;
     let (ns, _) = rest.split_first_chunk::<WORD>()?;
-    (usize::from_ne_bytes(*seconds) as u64).checked_mul(1_000_000_000)?.checked_add(usize::from_ne_bytes(*ns) as u64)
+    (usize::from_ne_bytes(*seconds) as u64)
+        .checked_mul(1_000_000_000)?
+        .checked_add(usize::from_ne_bytes(*ns) as u64)
 }
 
 /// The kernel writes an int; a length of zero would mean no progress and is no length.
@@ -92,8 +94,14 @@ mod tests {
 
     #[test]
     fn read_messages__a_segment_of_no_length_is_none() {
-        assert_eq!(read_messages(&message(libc::SOL_UDP, libc::UDP_GRO, &0i32.to_ne_bytes())).segment, None);
-        assert_eq!(read_messages(&message(libc::SOL_UDP, libc::UDP_GRO, &(-5i32).to_ne_bytes())).segment, None);
+        assert_eq!(
+            read_messages(&message(libc::SOL_UDP, libc::UDP_GRO, &0i32.to_ne_bytes())).segment,
+            None
+        );
+        assert_eq!(
+            read_messages(&message(libc::SOL_UDP, libc::UDP_GRO, &(-5i32).to_ne_bytes())).segment,
+            None
+        );
     }
 
     proptest! {

@@ -1,4 +1,5 @@
-//! The UDP wire's own header: whose message this is, of which job, and where the engine's header ends.
+//! The UDP wire's own header: whose message this is, of which job, and where the engine's header
+//! ends.
 //!
 //! # Model
 //! One datagram is one message. All numbers are little-endian.
@@ -12,8 +13,9 @@
 //! | 8 | 8 | session number of the job |
 //! | 16 | | the engine's header, then the body up to the datagram's end |
 //!
-//! The session number keeps jobs apart that meet on one port by mistake. It is **not authentication**: who can read
-//! one packet can forge the next. A wire with keys uses version 2 and takes no other:
+//! The session number keeps jobs apart that meet on one port by mistake. It is **not
+//! authentication**: who can read one packet can forge the next. A wire with keys uses version 2
+//! and takes no other:
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
@@ -30,15 +32,16 @@
 //! I2. The longest message fits one packet of an Ethernet of MTU 1500.
 //!
 //! # Not here
-//! Whether the sender's address is that of its rank (`receive`); sealing and opening (`guard`); the engine's header
-//! (engines).
+//! Whether the sender's address is that of its rank (`receive`); sealing and opening (`guard`); the
+//! engine's header (engines).
 
 use clearway_proto::base::{Class, Rank};
 use clearway_proto::wire::PathId;
 
 use crate::keys::{NONCE_LENGTH, TAG_LENGTH};
 
-/// The longest engine's header: what a reliable message (24 bytes) and the longest header of an engine above it (62) need.
+/// The longest engine's header: what a reliable message (24 bytes) and the longest header of an
+/// engine above it (62) need.
 pub const HEAD_MAX: usize = 128;
 /// Bytes in front of the engine's header.
 pub const FRAME_LENGTH: usize = 16;
@@ -54,7 +57,8 @@ pub const SEALED_OVERHEAD: usize = SEALED_LENGTH + TAG_LENGTH;
 /// The longest header and body of a sealed message together.
 pub const SEALED_MESSAGE_MAX: usize = DATAGRAM_MAX - SEALED_OVERHEAD;
 
-/// Rails of a wire: what its sockets, five for each, leave of 64 that are waited for at once is for groups.
+/// Rails of a wire: what its sockets, five for each, leave of 64 that are waited for at once is for
+/// groups.
 pub(super) const RAILS_MAX: usize = 4;
 
 /// Chosen at random.
@@ -108,14 +112,15 @@ impl SealedFrame {
         let class = *Class::ALL.get((counted >> 56 & CLASS_MASK) as usize)?;
         let rail = PathId((counted >> 59) as u8);
         let number = counted & NUMBER_MASK;
-        let fits = usize::from(head_length) + TAG_LENGTH <= rest.len() && usize::from(rail.0) < RAILS_MAX;
+        let fits =
+            usize::from(head_length) + TAG_LENGTH <= rest.len() && usize::from(rail.0) < RAILS_MAX;
         fits.then_some(Self { from, head_length, class, rail, number })
     }
 
     /// What no other message under the same key has.
     ///
-    /// Two words, as the cipher loads them: bytes stored one by one and loaded as a word wait until all earlier stores are
-    /// done, the copied message among them (40 ns, measured).
+    /// Two words, as the cipher loads them: bytes stored one by one and loaded as a word wait until
+    /// all earlier stores are done, the copied message among them (40 ns, measured).
     pub(super) fn nonce(&self) -> [u8; NONCE_LENGTH] {
         let counted = self.counted();
         let mut nonce = [0; NONCE_LENGTH];
@@ -145,7 +150,12 @@ fn begin(version: u8, from: Rank, session: u64, head_length: u8) -> [u8; FRAME_L
     let first = u32::from_le_bytes([MAGIC[0], MAGIC[1], version, head_length]);
     let words = [u64::from(first) | u64::from(from.0) << 32, session];
     let mut bytes = [0; FRAME_LENGTH];
-    bytes.as_chunks_mut().0.iter_mut().zip(words).for_each(|(chunk, word)| *chunk = word.to_le_bytes());
+    bytes
+        .as_chunks_mut()
+        .0
+        .iter_mut()
+        .zip(words)
+        .for_each(|(chunk, word)| *chunk = word.to_le_bytes());
     bytes
 }
 
@@ -174,8 +184,8 @@ mod tests {
 
     /// Rank 258 of session 0x1122334455667788 with header "hd" and body "body".
     const LITERAL: [u8; 22] = [
-        0xc1, 0xea, 1, 2, 2, 1, 0, 0, 0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11, b'h', b'd', b'b', b'o', b'd',
-        b'y',
+        0xc1, 0xea, 1, 2, 2, 1, 0, 0, 0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11, b'h', b'd',
+        b'b', b'o', b'd', b'y',
     ];
     const SESSION: u64 = 0x1122_3344_5566_7788;
 
@@ -187,7 +197,11 @@ mod tests {
     #[test]
     fn parse__reads_the_bytes_of_the_table() {
         assert_eq!(parse(&LITERAL, SESSION), Some(UdpFrame { from: Rank(258), body_start: 18 }));
-        assert_eq!(parse(&LITERAL[..18], SESSION), Some(UdpFrame { from: Rank(258), body_start: 18 }), "empty body");
+        assert_eq!(
+            parse(&LITERAL[..18], SESSION),
+            Some(UdpFrame { from: Rank(258), body_start: 18 }),
+            "empty body"
+        );
     }
 
     #[test]
@@ -209,7 +223,8 @@ mod tests {
         assert_eq!(24 + SEALED_MESSAGE_MAX + 16 + 20 + 8, 1_500);
     }
 
-    /// Message 0x01020304050607 of class bulk on rail 1 from rank 258, with a header of 2 bytes; two sealed bytes and a tag of zeros.
+    /// Message 0x01020304050607 of class bulk on rail 1 from rank 258, with a header of 2 bytes;
+    /// two sealed bytes and a tag of zeros.
     fn literal_sealed() -> Vec<u8> {
         let mut bytes = LITERAL[..16].to_vec();
         bytes[2] = 2;
@@ -237,7 +252,11 @@ mod tests {
     #[test]
     fn sealed__refuses_what_cannot_be_of_this_job() {
         assert_eq!(SealedFrame::parse(&literal_sealed(), SESSION + 1), None, "another session");
-        assert_eq!(SealedFrame::parse(&literal_sealed()[..41], SESSION), None, "no room for head and tag");
+        assert_eq!(
+            SealedFrame::parse(&literal_sealed()[..41], SESSION),
+            None,
+            "no room for head and tag"
+        );
         assert_eq!(SealedFrame::parse(&LITERAL, SESSION), None, "not sealed");
         assert_eq!(parse(&literal_sealed(), SESSION), None, "sealed where none may be");
         for (at, value) in [(0, 0), (1, 0), (2, 3), (3, HEAD_MAX as u8 + 1), (23, 5), (23, 32)] {

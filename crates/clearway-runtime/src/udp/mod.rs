@@ -1,21 +1,28 @@
-//! The UDP wire: lossy messages and multicast over the kernel's sockets, with classes that do not block each other.
+//! The UDP wire: lossy messages and multicast over the kernel's sockets, with classes that do not
+//! block each other.
 //!
 //! # Model
-//! `socket` opens five sockets on one port of each rail, one for each class; `transmit` decides how messages leave; `receive` turns
-//! bytes into arrivals; `guard` seals and opens datagrams where the job has keys, each once (`window`); `listen` decides which socket is read, `readiness` asks which are ready, `flow` for which it need not wake; `syscall` holds the system calls. [`UdpWire`] ties
-//! them to the contract of [`clearway_proto::wire`].
+//! `socket` opens five sockets on one port of each rail, one for each class; `transmit` decides how
+//! messages leave; `receive` turns bytes into arrivals; `guard` seals and opens datagrams where the
+//! job has keys, each once (`window`); `listen` decides which socket is read, `readiness` asks
+//! which are ready, `flow` for which it need not wake; `syscall` holds the system calls.
+//! [`UdpWire`] ties them to the contract of [`clearway_proto::wire`].
 //!
-//! Stamps are the kernel's, taken when a packet entered the host, on this node's clock (see [`crate::clock`]).
+//! Stamps are the kernel's, taken when a packet entered the host, on this node's clock (see
+//! [`crate::clock`]).
 //!
-//! A *rail* is an interface to a network of its own, and a path of the contract: each rank has an address on each. Multicast uses the first.
-//! What a rail carries or loses is not known here: who sends finds out.
+//! A *rail* is an interface to a network of its own, and a path of the contract: each rank has an
+//! address on each. Multicast uses the first. What a rail carries or loses is not known here: who
+//! sends finds out.
 //!
 //! # Invariants
-//! I1. Within a class and rail messages leave in the order posted; between classes the more urgent leave first.
+//! I1. Within a class and rail messages leave in the order posted; between classes the more urgent
+//!     leave first.
 //! I2. A class that found no room on a rail refuses everything there until its `Room` was polled.
 //!
 //! # Not here
-//! Reliability and one-sided operations (an engine above), where keys come from ([`crate::keys`]), which rank runs where (launch).
+//! Reliability and one-sided operations (an engine above), where keys come from ([`crate::keys`]),
+//! which rank runs where (launch).
 
 mod arrival_rate;
 mod config;
@@ -41,8 +48,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use clearway_proto::base::{Bytes, Class, GroupId, LocalNs, Nanos, Rank, SharedClock};
 use clearway_proto::wire::regions::{Pages, Regions};
 use clearway_proto::wire::{
-    AdoptedMemory, Arrival, Capabilities, Counters, Delivery, Destination, Granted, HeadRef, Operation, OperationKind,
-    OperationSet, PathId, PostOutcome, Queue, RefusalReason, RegionId, Span, StampSource, Wire,
+    AdoptedMemory, Arrival, Capabilities, Counters, Delivery, Destination, Granted, HeadRef,
+    Operation, OperationKind, OperationSet, PathId, PostOutcome, Queue, RefusalReason, RegionId,
+    Span, StampSource, Wire,
 };
 
 use self::readiness::WriteInterest;
@@ -55,11 +63,13 @@ use crate::RuntimeError;
 use crate::clock;
 use crate::waiting::{Pause, Rest, WaitSource, Waitable, Wake, WakeReason};
 
-/// When a device's queue was full, how long until the next attempt: a few packets of 1500 bytes at 100 Mb/s (120 us
-/// each), the slowest link of the lab. The kernel does not tell when the queue has room.
+/// When a device's queue was full, how long until the next attempt: a few packets of 1500 bytes at
+/// 100 Mb/s (120 us each), the slowest link of the lab. The kernel does not tell when the queue has
+/// room.
 const DEVICE_PATIENCE: Nanos = Nanos::from_micros(200);
 
-/// A body of at most so many bytes is copied behind its header: that takes about 10 ns, a second piece of a message 40.
+/// A body of at most so many bytes is copied behind its header: that takes about 10 ns, a second
+/// piece of a message 40.
 const COPIED_BODY_MAX: usize = 256;
 
 /// What keeps a class from sending.
@@ -109,8 +119,12 @@ impl UdpWire {
     /// Opens this rank's end on its ports, one for each rail.
     ///
     /// # Errors
-    /// A configuration that cannot work, or a system that refuses what every wire needs; each says which.
-    pub fn open(ports: impl IntoIterator<Item = UdpPort>, config: UdpConfig) -> Result<Self, RuntimeError> {
+    /// A configuration that cannot work, or a system that refuses what every wire needs; each says
+    /// which.
+    pub fn open(
+        ports: impl IntoIterator<Item = UdpPort>,
+        config: UdpConfig,
+    ) -> Result<Self, RuntimeError> {
         let ports: Vec<UdpPort> = ports.into_iter().collect();
         let addresses: Vec<SocketAddrV4> = ports.iter().map(UdpPort::address).collect();
         config.check(&addresses)?;
@@ -134,7 +148,12 @@ impl UdpWire {
             pause: Pause::new(config.waiting),
             listener: WireSockets::new(
                 sockets,
-                JobAddresses { rank: config.rank, session: config.session, rails: config.rails, guard },
+                JobAddresses {
+                    rank: config.rank,
+                    session: config.session,
+                    rails: config.rails,
+                    guard,
+                },
             ),
             lanes: (0..Class::ALL.len() * rails).map(|_| SendLane::default()).collect(),
             memory: Regions::default(),
@@ -159,46 +178,67 @@ impl UdpWire {
         self.segmentation
     }
 
-    /// The buffers that the system granted to the sockets of `class`, as it reports them: twice what was asked, for
-    /// its own overhead, or less where a limit (`net.core.rmem_max`) cut it.
+    /// The buffers that the system granted to the sockets of `class`, as it reports them: twice
+    /// what was asked, for its own overhead, or less where a limit (`net.core.rmem_max`) cut it.
     pub fn granted_buffers(&self, class: Class) -> SocketBuffers {
         let socket = self.listener.socket_for(class, PathId(0));
         let size = |granted: io::Result<usize>| Bytes(granted.unwrap_or(0) as u64);
-        SocketBuffers { send: size(socket.send_buffer_size()), receive: size(socket.recv_buffer_size()) }
+        SocketBuffers {
+            send: size(socket.send_buffer_size()),
+            receive: size(socket.recv_buffer_size()),
+        }
     }
 
-    /// Datagrams of `class` to this rank's port that were dropped here because nobody read them in time.
+    /// Datagrams of `class` to this rank's port that were dropped here because nobody read them in
+    /// time.
     ///
-    /// Exact for real packets. Packets that the kernel had joined (one host's segmentation offload, a device's receive
-    /// offload) count as one.
+    /// Exact for real packets. Packets that the kernel had joined (one host's segmentation offload,
+    /// a device's receive offload) count as one.
     pub fn overflow(&self, class: Class) -> u64 {
-        let rails = (0..self.capabilities.paths.len()).map(|rail| self.listener.socket_for(class, PathId(rail as u8)));
+        let rails = (0..self.capabilities.paths.len())
+            .map(|rail| self.listener.socket_for(class, PathId(rail as u8)));
         rails.map(|socket| u64::from(syscall::dropped(socket.as_fd()))).sum()
     }
 
     /// Bytes that this wire puts around head and body of a message.
     pub fn overhead(&self) -> Bytes {
-        let length = if self.listener.members.guard.is_some() { frame::SEALED_OVERHEAD } else { frame::FRAME_LENGTH };
+        let length = if self.listener.members.guard.is_some() {
+            frame::SEALED_OVERHEAD
+        } else {
+            frame::FRAME_LENGTH
+        };
         Bytes(length as u64)
     }
 
-    /// Of the strangers counted, genuine datagrams of peers that had come before: repeated by the network or an attacker.
-    /// Always 0 without keys, where a repeated message is given again.
+    /// Of the strangers counted, genuine datagrams of peers that had come before: repeated by the
+    /// network or an attacker. Always 0 without keys, where a repeated message is given again.
     pub fn replayed(&self) -> u64 {
         self.listener.members.guard.as_ref().map_or(0, |guard| guard.replayed)
     }
 
-    /// Gives `group` a new random key, and returns what to send to each of `members`, in their order, by any way. From
-    /// then on this end reads and writes under the new key only. To be called by one member of the group, at its
-    /// beginning and whenever somebody joins or leaves it.
+    /// Gives `group` a new random key, and returns what to send to each of `members`, in their
+    /// order, by any way. From then on this end reads and writes under the new key only. To be
+    /// called by one member of the group, at its beginning and whenever somebody joins or leaves
+    /// it.
     ///
     /// # Errors
-    /// [`RuntimeError::NoKeys`], [`RuntimeError::RankOutside`], [`RuntimeError::System`] without randomness.
-    pub fn renew_group(&mut self, group: GroupId, members: &[Rank]) -> Result<Vec<Vec<u8>>, RuntimeError> {
-        self.listener.members.guard.as_mut().ok_or(RuntimeError::NoKeys)?.renew_group(group, members)
+    /// [`RuntimeError::NoKeys`], [`RuntimeError::RankOutside`], [`RuntimeError::System`] without
+    /// randomness.
+    pub fn renew_group(
+        &mut self,
+        group: GroupId,
+        members: &[Rank],
+    ) -> Result<Vec<Vec<u8>>, RuntimeError> {
+        self.listener
+            .members
+            .guard
+            .as_mut()
+            .ok_or(RuntimeError::NoKeys)?
+            .renew_group(group, members)
     }
 
-    /// Takes the group key that `from` sealed for this rank; what was sent under an older one is lost.
+    /// Takes the group key that `from` sealed for this rank; what was sent under an older one is
+    /// lost.
     ///
     /// # Errors
     /// [`RuntimeError::NoKeys`], [`RuntimeError::GroupKey`].
@@ -225,10 +265,16 @@ impl UdpWire {
             return Err(RefusalReason::Path);
         }
         let address = match (to, self.multicast) {
-            (Destination::One(rank), _) => self.listener.members.address(rank, path).ok_or(RefusalReason::Rank)?,
-            (Destination::Group(_), Some(_)) if path != PathId(0) => return Err(RefusalReason::Path),
+            (Destination::One(rank), _) => {
+                self.listener.members.address(rank, path).ok_or(RefusalReason::Rank)?
+            }
+            (Destination::Group(_), Some(_)) if path != PathId(0) => {
+                return Err(RefusalReason::Path);
+            }
             (Destination::Group(group), Some(multicast)) => multicast.address(group),
-            (Destination::Group(_), None) => return Err(RefusalReason::Operation(OperationKind::Multicast)),
+            (Destination::Group(_), None) => {
+                return Err(RefusalReason::Operation(OperationKind::Multicast));
+            }
         };
         self.memory.check(self.listener.inbox.arena(), body)?;
         let head = head.ok_or(RefusalReason::Memory)?;
@@ -243,8 +289,8 @@ impl UdpWire {
         Ok(())
     }
 
-    /// Puts a message's frame, head and body into the staging bytes, to be sealed where the job has keys; returns the body if
-    /// it leaves from its place.
+    /// Puts a message's frame, head and body into the staging bytes, to be sealed where the job has
+    /// keys; returns the body if it leaves from its place.
     fn stage(
         &mut self,
         to: Destination,
@@ -255,7 +301,8 @@ impl UdpWire {
     ) -> Result<Span, RefusalReason> {
         let is_blocked = self.lanes[self.listener.number(class, path)].blocked.is_some();
         let is_adopted = self.memory.adopted(body.region).is_some();
-        let bytes = self.memory.bytes_or_copy(self.listener.inbox.arena(), body, &mut self.scratch)?;
+        let bytes =
+            self.memory.bytes_or_copy(self.listener.inbox.arena(), body, &mut self.scratch)?;
         let JobAddresses { rank, session, guard, .. } = &mut self.listener.members;
         if let Some(guard) = guard {
             // What cannot leave need not be sealed, and uses up no number.
@@ -275,7 +322,8 @@ impl UdpWire {
         Ok(body)
     }
 
-    /// Sends all plans, the most urgent class first, and corrects the answers of what found no room.
+    /// Sends all plans, the most urgent class first, and corrects the answers of what found no
+    /// room.
     fn flush(&mut self, answers: &mut [PostOutcome]) {
         if let Some(guard) = &mut self.listener.members.guard {
             guard.seal(&mut self.staging);
@@ -286,14 +334,25 @@ impl UdpWire {
             }
             let mut done = 0;
             if lane.blocked.is_none() {
-                let (memory, arena, staging) = (&self.memory, self.listener.inbox.arena(), &self.staging);
+                let (memory, arena, staging) =
+                    (&self.memory, self.listener.inbox.arena(), &self.staging);
                 let planned = &lane.planned;
                 let pieces_of = |i: usize| {
                     let message: &PlannedMessage = &planned[i];
-                    [&staging[message.head.clone()], memory.bytes(arena, message.body).unwrap_or_default()]
+                    [
+                        &staging[message.head.clone()],
+                        memory.bytes(arena, message.body).unwrap_or_default(),
+                    ]
                 };
-                let mut outlet = ClassSocket { socket: self.listener.socket(number), call: &mut self.call };
-                let sent = transmit::send_all(&mut outlet, planned, &mut self.segmentation, &mut self.runs, &pieces_of);
+                let mut outlet =
+                    ClassSocket { socket: self.listener.socket(number), call: &mut self.call };
+                let sent = transmit::send_all(
+                    &mut outlet,
+                    planned,
+                    &mut self.segmentation,
+                    &mut self.runs,
+                    &pieces_of,
+                );
                 self.errors += sent.errors;
                 done = sent.messages;
                 lane.blocked = sent.full.map(|full| match full {
@@ -315,7 +374,8 @@ impl UdpWire {
         self.planned_regions = 0;
     }
 
-    /// Tells of classes that have room again: those of `writable` sockets, and those whose device may be tried again.
+    /// Tells of classes that have room again: those of `writable` sockets, and those whose device
+    /// may be tried again.
     fn give_room(&mut self, writable: u64, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
         let mut given = 0;
         let rails = self.capabilities.paths.len();
@@ -384,7 +444,8 @@ fn capabilities(config: &UdpConfig) -> Capabilities {
     }
 }
 
-/// The bit of a region in a set of planned ones. Received bytes cannot be overwritten by an operation.
+/// The bit of a region in a set of planned ones. Received bytes cannot be overwritten by an
+/// operation.
 fn region_bit(region: RegionId) -> u64 {
     1u64.checked_shl(u32::from(region.0)).unwrap_or(0)
 }
@@ -396,7 +457,11 @@ struct ClassSocket<'s> {
 }
 
 impl RunSender for ClassSocket<'_> {
-    fn send<'a>(&mut self, runs: &[SegmentRun], pieces_of: &dyn Fn(usize) -> [&'a [u8]; 2]) -> io::Result<usize> {
+    fn send<'a>(
+        &mut self,
+        runs: &[SegmentRun],
+        pieces_of: &dyn Fn(usize) -> [&'a [u8]; 2],
+    ) -> io::Result<usize> {
         self.call.send(self.socket, runs, pieces_of)
     }
 
@@ -447,8 +512,9 @@ impl Wire for UdpWire {
         if self.listener.has_joined(group) {
             return Ok(());
         }
-        let socket = socket::group_socket(multicast.address(group), *self.addresses[0].ip(), self.buffers)
-            .map_err(|_| RefusalReason::Group)?;
+        let socket =
+            socket::group_socket(multicast.address(group), *self.addresses[0].ip(), self.buffers)
+                .map_err(|_| RefusalReason::Group)?;
         self.listener.add_group(group, socket).ok_or(RefusalReason::Group)
     }
 
@@ -472,10 +538,9 @@ impl Wire for UdpWire {
                     self.memory.copy(self.listener.inbox.arena(), from, into)
                 }
                 Operation::Digest { of, .. } => {
-                    answers.push(
-                        self.digest(of)
-                            .map_or_else(PostOutcome::Refused, |digest| PostOutcome::Done(u64::from(digest))),
-                    );
+                    answers.push(self.digest(of).map_or_else(PostOutcome::Refused, |digest| {
+                        PostOutcome::Done(u64::from(digest))
+                    }));
                     continue;
                 }
                 // A datagram is over when the kernel has it.

@@ -1,9 +1,10 @@
 //! Asks the kernel which of a wire's sockets can be read or written.
 //!
 //! # Model
-//! One list of descriptors, kept between calls, given to `ppoll`. Asking about five sockets costs 0.2 us here, reading five
-//! empty ones 0.9. An epoll instance answers in 0.1, but makes every arriving packet take its lock, which spinning readers
-//! hold: half a round trip was 0.7 us longer with it. A socket is watched for writing only while its class is full.
+//! One list of descriptors, kept between calls, given to `ppoll`. Asking about five sockets costs
+//! 0.2 us here, reading five empty ones 0.9. An epoll instance answers in 0.1, but makes every
+//! arriving packet take its lock, which spinning readers hold: half a round trip was 0.7 us longer
+//! with it. A socket is watched for writing only while its class is full.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
@@ -70,19 +71,30 @@ impl Readiness {
         };
     }
 
-    /// Watches no more, or again, those of the sockets whose bits are set that wait for nothing but something to read.
+    /// Watches no more, or again, those of the sockets whose bits are set that wait for nothing but
+    /// something to read.
     pub(super) fn mute(&mut self, sockets: u64, is_muted: bool) {
-        let set =
-            self.watched.iter_mut().take(self.sockets).enumerate().filter(|(number, _)| sockets & 1 << number != 0);
-        for (_, entry) in set.filter(|(_, entry)| entry.events == libc::POLLIN && (entry.fd < 0) != is_muted) {
+        let set = self
+            .watched
+            .iter_mut()
+            .take(self.sockets)
+            .enumerate()
+            .filter(|(number, _)| sockets & 1 << number != 0);
+        for (_, entry) in
+            set.filter(|(_, entry)| entry.events == libc::POLLIN && (entry.fd < 0) != is_muted)
+        {
             // The kernel passes over descriptors below zero.
             entry.fd = !entry.fd;
         }
     }
 
-    /// Which sockets, and which of at most 64 `extra` descriptors, are ready within `timeout`; `None` waits as long as it
-    /// takes. A signal ends the wait early.
-    pub(super) fn poll(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> ReadySockets {
+    /// Which sockets, and which of at most 64 `extra` descriptors, are ready within `timeout`;
+    /// `None` waits as long as it takes. A signal ends the wait early.
+    pub(super) fn poll(
+        &mut self,
+        timeout: Option<Nanos>,
+        extra: &[BorrowedFd<'_>],
+    ) -> ReadySockets {
         self.watched.truncate(self.sockets);
         self.watched.extend(extra.iter().take(EXTRA_MAX).map(|fd| entry(*fd)));
         let mut ready = ReadySockets::default();
@@ -118,7 +130,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mute__a_muted_socket_wakes_nobody_until_it_is_watched_again_and_one_that_waits_for_room_stays_watched() {
+    fn mute__a_muted_socket_wakes_nobody_until_it_is_watched_again_and_one_that_waits_for_room_stays_watched()
+     {
         let sockets = [0, 1].map(|_| UdpSocket::bind("127.0.0.1:0").expect("a socket"));
         let mut readiness = Readiness::default();
         sockets.iter().for_each(|socket| readiness.add(socket.as_fd()));
@@ -127,7 +140,10 @@ mod tests {
         readiness.mute(0b01, true);
         assert_eq!(readiness.poll(Some(Nanos::ZERO), &[]), ReadySockets::default());
         readiness.mute(0b01, false);
-        assert_eq!(readiness.poll(Some(Nanos::ZERO), &[]), ReadySockets { readable: 0b01, ..ReadySockets::default() });
+        assert_eq!(
+            readiness.poll(Some(Nanos::ZERO), &[]),
+            ReadySockets { readable: 0b01, ..ReadySockets::default() }
+        );
         readiness.watch(0, WriteInterest::Watched);
         readiness.mute(0b01, true);
         assert_eq!(

@@ -1,15 +1,19 @@
-//! Turns received bytes into arrivals: cuts what the kernel joined, keeps strangers out, hands out bodies in place.
+//! Turns received bytes into arrivals: cuts what the kernel joined, keeps strangers out, hands out
+//! bodies in place.
 //!
 //! # Model
-//! The arena has [`SLOTS`] slots for each rail. One system call fills some; a filled slot holds one datagram, or several of one length
-//! that the kernel joined (`UDP_GRO`). All of them are checked and listed at once, and given to the engine over one or more
-//! polls; the arena is emptied only when all were given. Until then more may be received into its free slots.
+//! The arena has [`SLOTS`] slots for each rail. One system call fills some; a filled slot holds one
+//! datagram, or several of one length that the kernel joined (`UDP_GRO`). All of them are checked
+//! and listed at once, and given to the engine over one or more polls; the arena is emptied only
+//! when all were given. Until then more may be received into its free slots.
 //!
 //! # Invariants
 //! I1. A body given in one poll is not overwritten before the next.
-//! I2. A datagram of another session, of no rank, or from another address than its rank's costs one check and one count;
-//! with keys one that was not sealed for this end costs the opening as well.
-//! I3. Own multicast messages are dropped without being counted: they are neither arrivals nor strangers.
+//! I2. A datagram of another session, of no rank, or from another address than its rank's costs one
+//!     check and one count; with keys one that was not sealed for this end costs the opening as
+//!     well.
+//! I3. Own multicast messages are dropped without being counted: they are neither arrivals nor
+//!     strangers.
 
 use std::io;
 use std::net::SocketAddrV4;
@@ -90,9 +94,15 @@ impl JobAddresses {
     }
 
     /// Judges a datagram; a sealed one is opened in place.
-    fn judge(&mut self, datagram: &mut [u8], from: SocketAddrV4, origin: SocketOrigin) -> DatagramVerdict {
+    fn judge(
+        &mut self,
+        datagram: &mut [u8],
+        from: SocketAddrV4,
+        origin: SocketOrigin,
+    ) -> DatagramVerdict {
         let path = origin.path();
-        let claim = self.read(datagram).filter(|claim| self.address(claim.from, path) == Some(from));
+        let claim =
+            self.read(datagram).filter(|claim| self.address(claim.from, path) == Some(from));
         let Some(claim) = claim else { return DatagramVerdict::Stranger };
         if claim.from == self.rank && matches!(origin, SocketOrigin::Group(_)) {
             return DatagramVerdict::Own;
@@ -108,7 +118,12 @@ impl JobAddresses {
         if self.guard.is_none() {
             let frame = frame::parse(datagram, self.session)?;
             let head = frame::FRAME_LENGTH..frame.body_start;
-            return Some(DatagramClaim { from: frame.from, head, end: datagram.len(), sealed: None });
+            return Some(DatagramClaim {
+                from: frame.from,
+                head,
+                end: datagram.len(),
+                sealed: None,
+            });
         }
         let sealed = SealedFrame::parse(datagram, self.session)?;
         let head = frame::SEALED_LENGTH..sealed.body_start();
@@ -205,7 +220,12 @@ impl ReceiveQueue {
         let slots = self.filled..(self.filled + offer).min(self.slots);
         let filled = match self.call.receive(socket, slots) {
             Ok(filled) => filled,
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                ) =>
+            {
                 return Ok(0);
             }
             Err(error) => return Err(error),
@@ -222,7 +242,13 @@ impl ReceiveQueue {
     }
 
     /// Lists the messages of one slot.
-    fn list(&mut self, slot: &ReceiveSlot, origin: SocketOrigin, at: LocalNs, members: &mut JobAddresses) {
+    fn list(
+        &mut self,
+        slot: &ReceiveSlot,
+        origin: SocketOrigin,
+        at: LocalNs,
+        members: &mut JobAddresses,
+    ) {
         self.taken += slot.length as u64;
         let step = slot.beside.segment.unwrap_or(slot.length).max(1);
         let end = slot.start + slot.length;
@@ -256,8 +282,11 @@ impl ReceiveQueue {
     pub(super) fn give(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
         let end = self.listed.len().min(self.given + limit);
         for listed in &self.listed[self.given..end] {
-            let body =
-                Span { region: RegionId::RECEIVE, offset: listed.body.start as u64, length: listed.body.len() as u32 };
+            let body = Span {
+                region: RegionId::RECEIVE,
+                offset: listed.body.start as u64,
+                length: listed.body.len() as u32,
+            };
             sink(Arrival::Datagram(Datagram {
                 from: listed.from,
                 path: listed.path,

@@ -1,19 +1,22 @@
-//! Seals every datagram for whom it is meant, and opens only what a member of the job sealed for this end, once.
+//! Seals every datagram for whom it is meant, and opens only what a member of the job sealed for
+//! this end, once.
 //!
 //! # Model
-//! Each pair of ranks has one key for each direction, each multicast group one key. A sender counts its messages for each
-//! key, class and rail; rank, class, rail and number are the nonce, travel in the clear, and are covered by the tag together with
-//! the rest of the frame. A datagram is sealed on its own, so that a run of them can leave as one segmented packet and any
-//! of them can be lost.
+//! Each pair of ranks has one key for each direction, each multicast group one key. A sender counts
+//! its messages for each key, class and rail; rank, class, rail and number are the nonce, travel in
+//! the clear, and are covered by the tag together with the rest of the frame. A datagram is sealed
+//! on its own, so that a run of them can leave as one segmented packet and any of them can be lost.
 //!
 //! # Source
-//! AES-GCM needs nonces that never repeat (NIST SP 800-38D, 8). Its advantage against distinguishing grows with the
-//! square of the blocks under one key: [`NUMBERS_MAX`] of five classes on four rails with 92 blocks each are below 2^46 blocks, and
-//! 2^92 / 2^129 is below the 2^-32 that the standard asks for.
+//! AES-GCM needs nonces that never repeat (NIST SP 800-38D, 8). Its advantage against
+//! distinguishing grows with the square of the blocks under one key: [`NUMBERS_MAX`] of five
+//! classes on four rails with 92 blocks each are below 2^46 blocks, and 2^92 / 2^129 is below the
+//! 2^-32 that the standard asks for.
 //!
 //! # Invariants
 //! I1. A number is used once: what found no room in a socket is sealed again under a new one.
-//! I2. Nothing in a datagram is believed before its tag fits; until then only its frame is looked at.
+//! I2. Nothing in a datagram is believed before its tag fits; until then only its frame is looked
+//!     at.
 //! I3. What was sent on one rail is taken on that rail only.
 //! I4. Memory is set by the numbers of ranks and groups. Strangers cannot make it grow.
 
@@ -29,11 +32,13 @@ use super::window::ReplayWindow;
 use crate::keys::{Cipher, DuplexKeys, GroupKey, JobKeys, NONCE_LENGTH, TAG_LENGTH};
 use crate::{JobMember, RuntimeError};
 
-/// Messages of one class and rail under one key: 50 TB of full datagrams; then a wire refuses to send, and a new epoch is due.
+/// Messages of one class and rail under one key: 50 TB of full datagrams; then a wire refuses to
+/// send, and a new epoch is due.
 const NUMBERS_MAX: u64 = 1 << 35;
 
-/// Datagrams that are copied together and then sealed together. A cipher begins by waiting until the processor's earlier
-/// stores are done, which right behind a copy takes 40 ns (measured); 16 full ones still lie in its first-level cache then.
+/// Datagrams that are copied together and then sealed together. A cipher begins by waiting until
+/// the processor's earlier stores are done, which right behind a copy takes 40 ns (measured); 16
+/// full ones still lie in its first-level cache then.
 const STAGED_MAX: usize = 16;
 
 /// Classes have numbers and windows of their own, by [`Class::index`].
@@ -55,7 +60,8 @@ impl SequenceNumbers {
     }
 }
 
-/// A peer's keys, and what was sent and received under them on each rail: rails overtake each other as classes do.
+/// A peer's keys, and what was sent and received under them on each rail: rails overtake each other
+/// as classes do.
 #[derive(Debug)]
 struct PairState {
     keys: DuplexKeys,
@@ -98,13 +104,20 @@ pub(super) struct DatagramSealer {
 
 impl DatagramSealer {
     pub(super) fn new(keys: JobKeys, rails: usize) -> Self {
-        let pair = |keys| PairState { keys, rails: (0..rails).map(|_| Default::default()).collect() };
+        let pair =
+            |keys| PairState { keys, rails: (0..rails).map(|_| Default::default()).collect() };
         let pairs = keys.datagrams().map(pair).collect();
-        Self { pairs, keys, groups: BTreeMap::new(), staged: Vec::with_capacity(STAGED_MAX), replayed: 0 }
+        Self {
+            pairs,
+            keys,
+            groups: BTreeMap::new(),
+            staged: Vec::with_capacity(STAGED_MAX),
+            replayed: 0,
+        }
     }
 
-    /// Puts a datagram that is to be sealed behind what is in `staging`: the frame, `head` and `body` as they are, room for the tag.
-    /// Its number is used up.
+    /// Puts a datagram that is to be sealed behind what is in `staging`: the frame, `head` and
+    /// `body` as they are, room for the tag. Its number is used up.
     pub(super) fn stage(
         &mut self,
         to: Destination,
@@ -116,11 +129,15 @@ impl DatagramSealer {
         let (numbers, kind) = match to {
             Destination::One(rank) => {
                 let pair = self.pairs.get_mut(rank.index()).ok_or(RefusalReason::Rank)?;
-                (&mut pair.rails.get_mut(usize::from(path.0)).ok_or(RefusalReason::Path)?.0, OperationKind::Send)
+                (
+                    &mut pair.rails.get_mut(usize::from(path.0)).ok_or(RefusalReason::Path)?.0,
+                    OperationKind::Send,
+                )
             }
-            Destination::Group(group) => {
-                (&mut self.groups.get_mut(&group).ok_or(RefusalReason::Group)?.numbers, OperationKind::Multicast)
-            }
+            Destination::Group(group) => (
+                &mut self.groups.get_mut(&group).ok_or(RefusalReason::Group)?.numbers,
+                OperationKind::Multicast,
+            ),
         };
         let head_length = u8::try_from(head.len()).map_err(|_| RefusalReason::Length)?;
         let number = numbers.next(class).ok_or(RefusalReason::Operation(kind))?;
@@ -156,9 +173,14 @@ impl DatagramSealer {
         }
     }
 
-    /// Opens a datagram in place, whose frame says `sealed`; `None` when no member sealed it for this end, or it came
-    /// before.
-    pub(super) fn open(&mut self, sealed: &SealedFrame, datagram: &mut [u8], origin: SocketOrigin) -> Option<()> {
+    /// Opens a datagram in place, whose frame says `sealed`; `None` when no member sealed it for
+    /// this end, or it came before.
+    pub(super) fn open(
+        &mut self,
+        sealed: &SealedFrame,
+        datagram: &mut [u8],
+        origin: SocketOrigin,
+    ) -> Option<()> {
         if sealed.rail != origin.path() {
             return None;
         }
@@ -176,7 +198,11 @@ impl DatagramSealer {
         fresh.then_some(())
     }
 
-    fn receiving(&mut self, from: Rank, origin: SocketOrigin) -> Option<(&Cipher, &mut ByClass<ReplayWindow>)> {
+    fn receiving(
+        &mut self,
+        from: Rank,
+        origin: SocketOrigin,
+    ) -> Option<(&Cipher, &mut ByClass<ReplayWindow>)> {
         match origin {
             SocketOrigin::Port(rail) => {
                 let pair = self.pairs.get_mut(from.index())?;
@@ -189,8 +215,13 @@ impl DatagramSealer {
         }
     }
 
-    /// Gives `group` a new random key, and returns what to send to each of `members`, in their order.
-    pub(super) fn renew_group(&mut self, group: GroupId, members: &[Rank]) -> Result<Vec<Vec<u8>>, RuntimeError> {
+    /// Gives `group` a new random key, and returns what to send to each of `members`, in their
+    /// order.
+    pub(super) fn renew_group(
+        &mut self,
+        group: GroupId,
+        members: &[Rank],
+    ) -> Result<Vec<Vec<u8>>, RuntimeError> {
         let epoch = self.groups.get(&group).map_or(0, |old| old.key.epoch.saturating_add(1));
         let (key, sealed) = self.keys.make_group(group, epoch, members)?;
         self.groups.insert(group, GroupState::new(key, self.pairs.len()));
@@ -198,9 +229,15 @@ impl DatagramSealer {
     }
 
     /// Takes the key that `from` sealed for this end.
-    pub(super) fn accept_group(&mut self, from: Rank, sealed: &[u8]) -> Result<GroupId, RuntimeError> {
+    pub(super) fn accept_group(
+        &mut self,
+        from: Rank,
+        sealed: &[u8],
+    ) -> Result<GroupId, RuntimeError> {
         let key = self.keys.open_group(from, sealed);
-        let is_newer = |key: &GroupKey| self.groups.get(&key.group).is_none_or(|old| old.key.epoch < key.epoch);
+        let is_newer = |key: &GroupKey| {
+            self.groups.get(&key.group).is_none_or(|old| old.key.epoch < key.epoch)
+        };
         let key = key.filter(is_newer).ok_or(RuntimeError::GroupKey { from })?;
         let group = key.group;
         self.groups.insert(group, GroupState::new(key, self.pairs.len()));

@@ -22,7 +22,8 @@ use clearway_proto::base::{Class, Nanos};
 use super::control::{self, ControlMessages};
 use super::transmit::SegmentRun;
 
-/// Bytes of one receive slot: the longest datagram of IPv4, and so the longest run that the kernel gives in one piece.
+/// Bytes of one receive slot: the longest datagram of IPv4, and so the longest run that the kernel
+/// gives in one piece.
 pub(super) const SLOT_LENGTH: usize = 65_536;
 
 /// `struct cmsghdr` with the u16 of `UDP_SEGMENT` behind it, padded as `CMSG_SPACE(2)` is.
@@ -35,7 +36,8 @@ struct SegmentControl {
     segment: u16,
 }
 
-/// Room for the control messages of one datagram: stamp (32 bytes), TOS (24), segment length (24), rounded up.
+/// Room for the control messages of one datagram: stamp (32 bytes), TOS (24), segment length (24),
+/// rounded up.
 #[repr(C, align(8))]
 #[derive(Clone, Copy, Debug)]
 struct ReceiveControl([u8; 128]);
@@ -49,12 +51,13 @@ pub(super) struct SendCall {
     headers: Vec<libc::mmsghdr>,
 }
 
-// SAFETY: the pointers in `pieces` and `headers` are written at the beginning of each call and never read after it.
+// SAFETY: the pointers in `pieces` and `headers` are written at the beginning of each call and
+// never read after it.
 unsafe impl Send for SendCall {}
 
 impl SendCall {
-    /// Sends `runs` in order without blocking; returns how many the kernel took. The pieces of message `i`, in order, are
-    /// `pieces_of(i)`.
+    /// Sends `runs` in order without blocking; returns how many the kernel took. The pieces of
+    /// message `i`, in order, are `pieces_of(i)`.
     ///
     /// # Errors
     /// What the kernel said about the first run, when it took none.
@@ -79,9 +82,12 @@ impl SendCall {
             self.names.push(name(run.to));
             self.controls.push(segment_control(run.segment.unwrap_or(0)));
         }
-        if let ([piece], [name], [SegmentRun { segment: None, .. }]) = (&*self.pieces, &*self.names, runs) {
-            // SAFETY: the piece is borrowed for longer than the call ('a); the name is an IPv4 address of the given length.
-            // `sendto` spares the kernel copying a header and a list of pieces: 0.1 us, measured.
+        if let ([piece], [name], [SegmentRun { segment: None, .. }]) =
+            (&*self.pieces, &*self.names, runs)
+        {
+            // SAFETY: the piece is borrowed for longer than the call ('a); the name is an IPv4
+            // address of the given length. `sendto` spares the kernel copying a header and a list
+            // of pieces: 0.1 us, measured.
             let taken = unsafe {
                 libc::sendto(
                     socket.as_raw_fd(),
@@ -95,8 +101,9 @@ impl SendCall {
             return if taken >= 0 { Ok(1) } else { Err(io::Error::last_os_error()) };
         }
         self.point_headers(runs);
-        // SAFETY: `headers` has that many elements; all pointers in them point into vectors that are not touched until
-        // the call returns, and into pieces that are borrowed for longer than the call ('a).
+        // SAFETY: `headers` has that many elements; all pointers in them point into vectors that
+        // are not touched until the call returns, and into pieces that are borrowed for longer than
+        // the call ('a).
         let taken = unsafe {
             libc::sendmmsg(
                 socket.as_raw_fd(),
@@ -108,12 +115,15 @@ impl SendCall {
         usize::try_from(taken).map_err(|_| io::Error::last_os_error())
     }
 
-    /// Adds a piece to a run whose first one is `first`. One that begins where the one before ends prolongs it, which
-    /// spares the kernel 40 ns (measured).
+    /// Adds a piece to a run whose first one is `first`. One that begins where the one before ends
+    /// prolongs it, which spares the kernel 40 ns (measured).
     fn add(&mut self, piece: &[u8], first: usize) {
         match self.pieces[first..].last_mut() {
             _ if piece.is_empty() => {}
-            Some(last) if last.iov_base.wrapping_byte_add(last.iov_len).cast_const() == piece.as_ptr().cast() => {
+            Some(last)
+                if last.iov_base.wrapping_byte_add(last.iov_len).cast_const()
+                    == piece.as_ptr().cast() =>
+            {
                 last.iov_len += piece.len();
             }
             _ => self.pieces.push(iovec(piece)),
@@ -187,7 +197,8 @@ pub(super) struct ReceiveCall {
     headers: Vec<libc::mmsghdr>,
 }
 
-// SAFETY: the pointers in `pieces` and `headers` are written at the beginning of each call and never read after it.
+// SAFETY: the pointers in `pieces` and `headers` are written at the beginning of each call and
+// never read after it.
 unsafe impl Send for ReceiveCall {}
 
 impl ReceiveCall {
@@ -217,10 +228,15 @@ impl ReceiveCall {
     ///
     /// # Errors
     /// What the kernel said when it filled none; `WouldBlock` for an empty queue.
-    pub(super) fn receive(&mut self, socket: BorrowedFd<'_>, slots: Range<usize>) -> io::Result<usize> {
+    pub(super) fn receive(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        slots: Range<usize>,
+    ) -> io::Result<usize> {
         for i in slots.clone() {
             let bytes = &mut self.arena[i * SLOT_LENGTH..(i + 1) * SLOT_LENGTH];
-            self.pieces[i] = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+            self.pieces[i] =
+                libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
             let mut header = empty_header();
             header.msg_name = ptr::from_mut(&mut self.names[i]).cast();
             header.msg_namelen = size_of::<libc::sockaddr_in>() as libc::socklen_t;
@@ -232,13 +248,15 @@ impl ReceiveCall {
         }
         let headers = &mut self.headers[slots];
         if let [only] = headers {
-            // SAFETY: as below, for one header; `recvmsg` spares the kernel's second look at an empty queue.
-            let length = unsafe { libc::recvmsg(socket.as_raw_fd(), &mut only.msg_hdr, libc::MSG_DONTWAIT) };
+            // SAFETY: as below, for one header; `recvmsg` spares the kernel's second look at an
+            // empty queue.
+            let length =
+                unsafe { libc::recvmsg(socket.as_raw_fd(), &mut only.msg_hdr, libc::MSG_DONTWAIT) };
             only.msg_len = u32::try_from(length).map_err(|_| io::Error::last_os_error())?;
             return Ok(1);
         }
-        // SAFETY: `headers` has that many elements; each points at its own slot, name and control buffer, which belong
-        // to `self` and are not touched until the call returns.
+        // SAFETY: `headers` has that many elements; each points at its own slot, name and control
+        // buffer, which belong to `self` and are not touched until the call returns.
         let filled = unsafe {
             libc::recvmmsg(
                 socket.as_raw_fd(),
@@ -258,7 +276,10 @@ impl ReceiveCall {
         let control_length = (header.msg_hdr.msg_controllen as usize).min(control.len());
         let name = &self.names[i];
         ReceiveSlot {
-            from: SocketAddrV4::new(Ipv4Addr::from(u32::from_be(name.sin_addr.s_addr)), u16::from_be(name.sin_port)),
+            from: SocketAddrV4::new(
+                Ipv4Addr::from(u32::from_be(name.sin_addr.s_addr)),
+                u16::from_be(name.sin_port),
+            ),
             start: i * SLOT_LENGTH,
             length: (header.msg_len as usize).min(SLOT_LENGTH),
             beside: control::read_messages(&control[..control_length]),
@@ -266,16 +287,19 @@ impl ReceiveCall {
     }
 }
 
-/// Waits until a descriptor is ready, at most `timeout`; returns how many are. A signal ends the wait early.
+/// Waits until a descriptor is ready, at most `timeout`; returns how many are. A signal ends the
+/// wait early.
 pub(super) fn poll(watched: &mut [libc::pollfd], timeout: Option<Nanos>) -> usize {
     let limit = timeout.map(|timeout| libc::timespec {
         tv_sec: (timeout.0 / 1_000_000_000) as libc::time_t,
         tv_nsec: (timeout.0 % 1_000_000_000) as libc::c_long,
     });
     let limit = limit.as_ref().map_or(ptr::null(), ptr::from_ref);
-    // SAFETY: the list has that many entries; a descriptor that is not open is reported as such, not followed. The limit
-    // is null or lives through the call; a null signal mask changes none.
-    let ready = unsafe { libc::ppoll(watched.as_mut_ptr(), watched.len() as libc::nfds_t, limit, ptr::null()) };
+    // SAFETY: the list has that many entries; a descriptor that is not open is reported as such,
+    // not followed. The limit is null or lives through the call; a null signal mask changes none.
+    let ready = unsafe {
+        libc::ppoll(watched.as_mut_ptr(), watched.len() as libc::nfds_t, limit, ptr::null())
+    };
     usize::try_from(ready).unwrap_or(0)
 }
 
@@ -283,7 +307,9 @@ pub(super) fn poll(watched: &mut [libc::pollfd], timeout: Option<Nanos>) -> usiz
 pub(super) fn take_error_report(socket: BorrowedFd<'_>) -> bool {
     let mut header = empty_header();
     // SAFETY: a header without buffers is valid; the kernel then drops what the report quotes.
-    let taken = unsafe { libc::recvmsg(socket.as_raw_fd(), &mut header, libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT) };
+    let taken = unsafe {
+        libc::recvmsg(socket.as_raw_fd(), &mut header, libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT)
+    };
     taken >= 0
 }
 
@@ -307,7 +333,8 @@ pub(super) fn set_option(
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Datagrams that the kernel dropped at this socket since it was opened, most of them for want of buffer.
+/// Datagrams that the kernel dropped at this socket since it was opened, most of them for want of
+/// buffer.
 pub(super) fn dropped(socket: BorrowedFd<'_>) -> u32 {
     const DROPS: usize = libc::SK_MEMINFO_DROPS as usize;
     let mut values = [0u32; DROPS + 1];
@@ -325,12 +352,15 @@ pub(super) fn dropped(socket: BorrowedFd<'_>) -> u32 {
     if result == 0 { values[DROPS] } else { 0 }
 }
 
-/// Makes the kernel give an arriving datagram to the socket of its class, among the sockets bound to one port.
+/// Makes the kernel give an arriving datagram to the socket of its class, among the sockets bound
+/// to one port.
 ///
-/// The sockets must have been bound in the order of [`Class::ALL`]. A mark that belongs to no class goes to best effort.
+/// The sockets must have been bound in the order of [`Class::ALL`]. A mark that belongs to no class
+/// goes to best effort.
 pub(super) fn steer_by_class(socket: BorrowedFd<'_>) -> io::Result<()> {
     let mut program = steering();
-    let filter = libc::sock_fprog { len: program.len() as libc::c_ushort, filter: program.as_mut_ptr() };
+    let filter =
+        libc::sock_fprog { len: program.len() as libc::c_ushort, filter: program.as_mut_ptr() };
     // SAFETY: the program has `len` instructions and lives through the call; the kernel copies it.
     let result = unsafe {
         libc::setsockopt(

@@ -1,4 +1,5 @@
-//! The wire over real loopback sockets: the contract's suite, strangers, overflow, classes apart, closed ports.
+//! The wire over real loopback sockets: the contract's suite, strangers, overflow, classes apart,
+//! closed ports.
 
 use std::net::{Ipv4Addr, UdpSocket};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,15 +32,23 @@ impl UdpLoopback {
 
     /// Rail `n` is the loopback network 127.0.n.0.
     fn over_rails(rails: u8, ranks: u32, change: impl Fn(&mut UdpConfig)) -> Self {
-        let bind = |rail| UdpPort::bind(SocketAddrV4::new(Ipv4Addr::new(127, 0, rail, 1), 0)).expect("a free port");
+        let bind = |rail| {
+            UdpPort::bind(SocketAddrV4::new(Ipv4Addr::new(127, 0, rail, 1), 0))
+                .expect("a free port")
+        };
         let ports: Vec<Vec<UdpPort>> = (0..ranks).map(|_| (0..rails).map(bind).collect()).collect();
-        let addresses = |rail: u8| ports.iter().map(|ports| ports[usize::from(rail)].address()).collect();
+        let addresses =
+            |rail: u8| ports.iter().map(|ports| ports[usize::from(rail)].address()).collect();
         let addresses: Vec<Vec<SocketAddrV4>> = (0..rails).map(addresses).collect();
-        let session = u64::from(std::process::id()) << 32 | SESSIONS.fetch_add(1, Ordering::Relaxed);
+        let session =
+            u64::from(std::process::id()) << 32 | SESSIONS.fetch_add(1, Ordering::Relaxed);
         let open = |(rank, ports): (u32, Vec<UdpPort>)| {
             let mut config = UdpConfig::new(Rank(rank), session, addresses[0].clone());
             config.rails.clone_from(&addresses);
-            config.multicast = Some(Multicast { base: Ipv4Addr::new(239, 192, 7, 0), port: addresses[0][0].port() });
+            config.multicast = Some(Multicast {
+                base: Ipv4Addr::new(239, 192, 7, 0),
+                port: addresses[0][0].port(),
+            });
             config.placement = Placement::OneMachine;
             config.waiting = Waiting::Sleep;
             change(&mut config);
@@ -69,7 +78,15 @@ impl UdpLoopback {
         self.send_by(PathId(0), from, to, class, head, body)
     }
 
-    fn send_by(&mut self, path: PathId, from: usize, to: u32, class: Class, head: &[u8], body: Span) -> PostOutcome {
+    fn send_by(
+        &mut self,
+        path: PathId,
+        from: usize,
+        to: u32,
+        class: Class,
+        head: &[u8],
+        body: Span,
+    ) -> PostOutcome {
         let mut out: Out<()> = Out::with_limit(1);
         let head = out.head(head);
         let to = Destination::One(Rank(to));
@@ -88,14 +105,17 @@ impl Fabric for UdpLoopback {
     /// Waits until any wire has something to read, at most 2 ms.
     fn pass_time(&mut self) {
         let (first, others) = self.wires.split_first_mut().expect("ranks");
-        let others: Vec<BorrowedFd<'_>> = others.iter().flat_map(|wire| wire.listener.sockets()).collect();
+        let others: Vec<BorrowedFd<'_>> =
+            others.iter().flat_map(|wire| wire.listener.sockets()).collect();
         first.wait(Some(clock::now() + Nanos::from_millis(2)), &others);
     }
 }
 
 /// The keys of all ranks of `session`.
 pub(super) fn agreed(ranks: u32, session: u64, epoch: u32) -> Vec<JobKeys> {
-    let identity = |rank| RankKeyPair::new(Rank(rank), KeyScope { session, epoch, secret: None }).expect("a key pair");
+    let identity = |rank| {
+        RankKeyPair::new(Rank(rank), KeyScope { session, epoch, secret: None }).expect("a key pair")
+    };
     let identities: Vec<RankKeyPair> = (0..ranks).map(identity).collect();
     let cards: Vec<_> = identities.iter().map(RankKeyPair::card).collect();
     identities.into_iter().map(|identity| identity.agree(&cards).expect("good cards")).collect()
@@ -144,7 +164,10 @@ fn rails__a_message_travels_on_the_one_it_is_bound_to_and_strangers_are_told_on_
         }
         assert_eq!(seen, [(path, Some(class), vec![rail])]);
     }
-    assert_eq!(job.send_by(PathId(2), 0, 1, Class::Bulk, b"", Span::EMPTY), PostOutcome::Refused(RefusalReason::Path));
+    assert_eq!(
+        job.send_by(PathId(2), 0, 1, Class::Bulk, b"", Span::EMPTY),
+        PostOutcome::Refused(RefusalReason::Path)
+    );
     // Rank 0's frame from an address that is its own on the other rail only.
     let [first, second] = [0, 1].map(|rail| job.wires[1].listener.members.rails[rail][1]);
     let session = job.wires[1].listener.members.session;
@@ -198,7 +221,11 @@ fn counters__every_message_that_overflowed_is_counted() {
         }
     }
     let overflow = job.wires[1].overflow(Class::Bulk);
-    assert!(received < BURST, "the burst must overflow {:?}", job.wires[1].granted_buffers(Class::Bulk));
+    assert!(
+        received < BURST,
+        "the burst must overflow {:?}",
+        job.wires[1].granted_buffers(Class::Bulk)
+    );
     assert_eq!(received + overflow, BURST);
     assert_eq!(job.wires[1].counters().receive_overflow, overflow);
 }
@@ -214,7 +241,11 @@ fn classes__a_flood_of_one_class_overflows_only_its_own_buffer() {
     }
     job.send(0, 1, Class::Control, b"credit", Span::EMPTY);
     let seen = job.await_messages(1, 1);
-    assert_eq!(seen[0], (Rank(0), Some(Class::Control), b"credit".to_vec()), "the urgent class is read first");
+    assert_eq!(
+        seen[0],
+        (Rank(0), Some(Class::Control), b"credit".to_vec()),
+        "the urgent class is read first"
+    );
     assert!(job.wires[1].overflow(Class::Bulk) > 0);
     assert_eq!(job.wires[1].overflow(Class::Control), 0);
 }
@@ -243,9 +274,14 @@ fn post__a_copy_over_a_planned_body_does_not_change_what_was_sent() {
     let mut out: Out<()> = Out::with_limit(4);
     let head = out.head(b"");
     let to = Destination::One(Rank(1));
-    let send = Operation::Send { to, path: PathId(0), class: Class::Bulk, head, body: old, token: None };
+    let send =
+        Operation::Send { to, path: PathId(0), class: Class::Bulk, head, body: old, token: None };
     let mut answers = Vec::new();
-    job.wires[0].post(&[send, Operation::Copy { from: new, into: old }, send], out.heads(), &mut answers);
+    job.wires[0].post(
+        &[send, Operation::Copy { from: new, into: old }, send],
+        out.heads(),
+        &mut answers,
+    );
     assert_eq!(answers, [PostOutcome::Done(0); 3]);
     let mut bodies = Vec::new();
     while bodies.len() < 2 {
@@ -257,7 +293,9 @@ fn post__a_copy_over_a_planned_body_does_not_change_what_was_sent() {
             }
         });
         let arena = job.wires[1].region(RegionId::RECEIVE).expect("an arena");
-        bodies.extend(spans.iter().map(|span| arena[span.range_in(arena.len()).expect("inside")].to_vec()));
+        bodies.extend(
+            spans.iter().map(|span| arena[span.range_in(arena.len()).expect("inside")].to_vec()),
+        );
     }
     assert_eq!(bodies, [b"old.".to_vec(), b"new.".to_vec()]);
 }
@@ -276,7 +314,14 @@ fn poll__bodies_of_a_joined_run_are_each_in_place() {
         .map(|i| {
             let head: HeadRef = out.head(&[i as u8]);
             let body = Span { region, offset: i * 1_000, length: 1_000 };
-            Operation::Send { to, path: PathId(0), class: Class::BestEffort, head, body, token: None }
+            Operation::Send {
+                to,
+                path: PathId(0),
+                class: Class::BestEffort,
+                head,
+                body,
+                token: None,
+            }
         })
         .collect();
     let mut answers = Vec::new();
@@ -291,7 +336,10 @@ fn poll__bodies_of_a_joined_run_are_each_in_place() {
                 seen.push((d.head[0], d.body));
             }
         });
-        assert!(count <= 64 && (woken.wire || count > 0 || next > 0), "nothing came after {next} of {accepted}");
+        assert!(
+            count <= 64 && (woken.wire || count > 0 || next > 0),
+            "nothing came after {next} of {accepted}"
+        );
         let arena = job.wires[1].region(RegionId::RECEIVE).expect("an arena");
         for (head, body) in seen {
             assert_eq!(usize::from(head), next);
@@ -321,8 +369,9 @@ fn rest__a_thread_sleeps_without_the_wire_and_wakes_for_each_message() {
 fn rest__reliable_messages_wake_as_well() {
     let streams = StreamConfig::new(2);
     let wires = UdpLoopback::new(2, |_| {}).wires.into_iter();
-    let mut wires: Vec<_> =
-        wires.map(|wire| ReliableWire::new(wire, 2, &streams, 0).expect("all that is needed")).collect();
+    let mut wires: Vec<_> = wires
+        .map(|wire| ReliableWire::new(wire, 2, &streams, 0).expect("all that is needed"))
+        .collect();
     let receiver = wires.pop().expect("two");
     assert_wakes(&mut wires[0], receiver);
 }

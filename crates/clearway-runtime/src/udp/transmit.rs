@@ -1,12 +1,15 @@
-//! Decides how messages leave: which share a system call, which share one segmented packet, and what a refusal means.
+//! Decides how messages leave: which share a system call, which share one segmented packet, and
+//! what a refusal means.
 //!
 //! # Model
-//! Messages of one class wait in a plan. Neighbours with the same target and length become one *run*: the kernel
-//! carries it as one large packet and cuts it late (`UDP_SEGMENT`). All runs of a class leave in one system call.
+//! Messages of one class wait in a plan. Neighbours with the same target and length become one
+//! *run*: the kernel carries it as one large packet and cuts it late (`UDP_SEGMENT`). All runs of a
+//! class leave in one system call.
 //!
 //! # Source
-//! Refusals: some devices accept `UDP_SEGMENT` as an option and then fail the send with EIO or EINVAL; the same bytes
-//! must leave unsegmented then. ENOBUFS is the queue of the device (`IP_RECVERR` makes the kernel say so).
+//! Refusals: some devices accept `UDP_SEGMENT` as an option and then fail the send with EIO or
+//! EINVAL; the same bytes must leave unsegmented then. ENOBUFS is the queue of the device
+//! (`IP_RECVERR` makes the kernel say so).
 //!
 //! # Invariants
 //! I1. Messages of a class leave in the order planned; after one that found no room, none leaves.
@@ -24,8 +27,9 @@ pub(super) const SEGMENTS_MAX: usize = 64;
 pub(super) const RUN_LENGTH_MAX: usize = 65_000;
 /// Runs in one system call; bounds the memory of its arguments.
 const RUNS_MAX: usize = 64;
-/// Attempts at one run when the kernel reports an older packet's fate in place of this one's. Reports arrive between the
-/// attempts as well, so it cannot be one; more than a few mean that the fault is this run's own.
+/// Attempts at one run when the kernel reports an older packet's fate in place of this one's.
+/// Reports arrive between the attempts as well, so it cannot be one; more than a few mean that the
+/// fault is this run's own.
 const ATTEMPTS_MAX: u32 = 3;
 
 /// Whether runs leave as one large packet.
@@ -33,7 +37,8 @@ const ATTEMPTS_MAX: u32 = 3;
 pub enum Segmentation {
     /// Yes: least processor time. Queues then see packets of up to 64 kB, and count them as one.
     Offload,
-    /// No, as asked for: every message is a real packet from the beginning, as experiments with queues need it.
+    /// No, as asked for: every message is a real packet from the beginning, as experiments with
+    /// queues need it.
     RealPackets,
     /// No: the device refused.
     Refused,
@@ -101,7 +106,11 @@ pub(super) struct SendProgress {
 /// Where runs leave: a socket, or a test's stand-in.
 pub(super) trait RunSender {
     /// Sends runs in order; returns how many were taken, or the error of the first.
-    fn send<'a>(&mut self, runs: &[SegmentRun], pieces_of: &dyn Fn(usize) -> [&'a [u8]; 2]) -> io::Result<usize>;
+    fn send<'a>(
+        &mut self,
+        runs: &[SegmentRun],
+        pieces_of: &dyn Fn(usize) -> [&'a [u8]; 2],
+    ) -> io::Result<usize>;
 
     /// Forgets what older packets met; returns how many reports there were.
     fn drain_errors(&mut self) -> u64;
@@ -121,13 +130,20 @@ fn remedy(error: &io::Error, run: &SegmentRun) -> RefusalRemedy {
         Some(libc::EINTR) => RefusalRemedy::Again,
         Some(libc::EAGAIN) => RefusalRemedy::Wait(SendStop::Socket),
         Some(libc::ENOBUFS | libc::ENOMEM) => RefusalRemedy::Wait(SendStop::Device),
-        Some(libc::EIO | libc::EINVAL | libc::EMSGSIZE) if run.segment.is_some() => RefusalRemedy::Unsegment,
+        Some(libc::EIO | libc::EINVAL | libc::EMSGSIZE) if run.segment.is_some() => {
+            RefusalRemedy::Unsegment
+        }
         _ => RefusalRemedy::Drain,
     }
 }
 
 /// Joins neighbours of `planned[from..]` to runs.
-fn join(planned: &[PlannedMessage], from: usize, segmentation: Segmentation, runs: &mut Vec<SegmentRun>) {
+fn join(
+    planned: &[PlannedMessage],
+    from: usize,
+    segmentation: Segmentation,
+    runs: &mut Vec<SegmentRun>,
+) {
     runs.clear();
     let segments_max = if segmentation == Segmentation::Offload { SEGMENTS_MAX } else { 1 };
     let mut open: Option<(SegmentRun, usize)> = None;
@@ -179,7 +195,9 @@ pub(super) fn send_all<'a>(
         };
         match remedy(&error, &run) {
             RefusalRemedy::Again => {}
-            RefusalRemedy::Wait(full) => return SendProgress { messages: run.first, full: Some(full), ..sent },
+            RefusalRemedy::Wait(full) => {
+                return SendProgress { messages: run.first, full: Some(full), ..sent };
+            }
             RefusalRemedy::Unsegment => {
                 *segmentation = Segmentation::Refused;
                 sent.errors += 1;

@@ -1,14 +1,14 @@
 //! Decides which packet numbers of one sender may still be accepted: each at most once.
 //!
 //! # Model
-//! A ring of bits, one for each of the latest numbers. The ring moves on in whole words when a higher number comes, so
-//! moving costs the same however far it goes.
+//! A ring of bits, one for each of the latest numbers. The ring moves on in whole words when a
+//! higher number comes, so moving costs the same however far it goes.
 //!
 //! # Source
-//! The way of moving: RFC 6479. Size: a window belongs to one peer and one class. Within a class packets leave one
-//! socket in order; they overtake each other on several paths only, by the difference of their delays. 4,032 packets
-//! of 1,500 bytes are 2.4 ms at 20 Gb/s. Classes overtake each other without bound, as they are meant to, which is why
-//! each has a window of its own.
+//! The way of moving: RFC 6479. Size: a window belongs to one peer and one class. Within a class
+//! packets leave one socket in order; they overtake each other on several paths only, by the
+//! difference of their delays. 4,032 packets of 1,500 bytes are 2.4 ms at 20 Gb/s. Classes overtake
+//! each other without bound, as they are meant to, which is why each has a window of its own.
 //!
 //! # Invariants
 //! I1. A number that was marked is never fresh again.

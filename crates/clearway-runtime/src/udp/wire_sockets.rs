@@ -1,9 +1,10 @@
 //! Watches all sockets of a wire, and decides which is read next.
 //!
 //! # Model
-//! Sockets are numbered: first the classes' in the order of [`Class::ALL`], each with those of all rails, then the groups'. A full round asks which are
-//! ready and reads those, the most urgent class first. While spinning between rounds, the socket that spoke last is
-//! read without asking: in a dialogue that is where the next message comes.
+//! Sockets are numbered: first the classes' in the order of [`Class::ALL`], each with those of all
+//! rails, then the groups'. A full round asks which are ready and reads those, the most urgent
+//! class first. While spinning between rounds, the socket that spoke last is read without asking:
+//! in a dialogue that is where the next message comes.
 //!
 //! # Invariants
 //! I1. In a round every ready socket gets at least one slot of the arena, so that none starves.
@@ -22,8 +23,8 @@ use super::syscall;
 use crate::clock::{self, StampClock};
 use crate::waiting::{CachedDescriptor, Rest, WaitSource, Wake, WakeReason, any_of};
 
-/// Of so many looks while spinning, one asks about all sockets; the others read the one that spoke last, which costs one
-/// system call where asking and then reading costs two.
+/// Of so many looks while spinning, one asks about all sockets; the others read the one that spoke
+/// last, which costs one system call where asking and then reading costs two.
 const LOOKS: u32 = 8;
 
 /// Error reports taken at a time; bounds the work that a stranger's ICMP flood can cause.
@@ -43,7 +44,8 @@ pub(super) struct WireSockets {
     /// What a wait found, for the next round.
     found: ReadySockets,
     last_speaker: usize,
-    /// Slots offered to a socket: few while messages come singly, as each offered one costs a little.
+    /// Slots offered to a socket: few while messages come singly, as each offered one costs a
+    /// little.
     appetite: usize,
     looks: u32,
     stamps: StampClock,
@@ -142,9 +144,11 @@ impl WireSockets {
         self.sockets.iter().map(|socket| socket.as_fd())
     }
 
-    /// Datagrams that the sockets dropped because nobody read them, those of groups that were left included.
+    /// Datagrams that the sockets dropped because nobody read them, those of groups that were left
+    /// included.
     pub(super) fn dropped(&self) -> u64 {
-        self.dropped_before + self.sockets().map(|socket| u64::from(syscall::dropped(socket))).sum::<u64>()
+        self.dropped_before
+            + self.sockets().map(|socket| u64::from(syscall::dropped(socket))).sum::<u64>()
     }
 
     /// The bound of the error of receive stamps.
@@ -162,10 +166,12 @@ impl WireSockets {
         self.inbox.is_waiting() || self.found.is_wire()
     }
 
-    /// Empties the arena and fills it from the sockets that are ready; returns the sockets, as bits, that have room again.
+    /// Empties the arena and fills it from the sockets that are ready; returns the sockets, as
+    /// bits, that have room again.
     pub(super) fn round(&mut self) -> u64 {
         let found = std::mem::take(&mut self.found);
-        let ready = if found.is_wire() { found } else { self.readiness.poll(Some(Nanos::ZERO), &[]) };
+        let ready =
+            if found.is_wire() { found } else { self.readiness.poll(Some(Nanos::ZERO), &[]) };
         self.inbox.empty();
         let mut waiting = ready.readable.count_ones() as usize;
         for number in 0..self.sockets.len() {
@@ -177,7 +183,11 @@ impl WireSockets {
                 waiting -= 1;
                 let offer = self.appetite.min(self.inbox.free().saturating_sub(waiting));
                 let filled = self.read(number, offer);
-                self.appetite = if filled == offer { (2 * offer).clamp(1, self.inbox.slots) } else { filled.max(1) };
+                self.appetite = if filled == offer {
+                    (2 * offer).clamp(1, self.inbox.slots)
+                } else {
+                    filled.max(1)
+                };
             }
         }
         ready.writable
@@ -186,7 +196,9 @@ impl WireSockets {
     /// Reads a socket into at most `offer` free slots; returns how many it filled.
     fn read(&mut self, number: usize, offer: usize) -> usize {
         let socket = self.sockets[number].as_fd();
-        let group = number.checked_sub(Class::ALL.len() * self.rails).and_then(|place| self.groups.get(place));
+        let group = number
+            .checked_sub(Class::ALL.len() * self.rails)
+            .and_then(|place| self.groups.get(place));
         let rail = PathId((number % self.rails) as u8);
         let origin = group.map_or(SocketOrigin::Port(rail), |group| SocketOrigin::Group(*group));
         let taken = self.inbox.taken;
@@ -228,13 +240,19 @@ impl WaitSource for WireSockets {
             self.readiness.mute(self.patient, false);
             // What gathered is read with what is urgent, or an engine would take it for lost.
             let is_urgent = urgent.is_wire() || urgent.extra != 0;
-            timeout = if is_urgent { Some(Nanos::ZERO) } else { timeout.map(|timeout| timeout - gather) };
+            timeout =
+                if is_urgent { Some(Nanos::ZERO) } else { timeout.map(|timeout| timeout - gather) };
             self.found = self.readiness.poll(timeout, extra);
             return WakeReason::new(self.found.is_wire(), self.found.extra);
         }
         self.looks = self.looks.wrapping_add(1);
-        let brief = timeout == Some(Nanos::ZERO) && extra.is_empty() && !self.looks.is_multiple_of(LOOKS);
-        if brief && self.inbox.free() > 0 && self.read(self.last_speaker, 1) > 0 && self.inbox.is_waiting() {
+        let brief =
+            timeout == Some(Nanos::ZERO) && extra.is_empty() && !self.looks.is_multiple_of(LOOKS);
+        if brief
+            && self.inbox.free() > 0
+            && self.read(self.last_speaker, 1) > 0
+            && self.inbox.is_waiting()
+        {
             return WakeReason::new(true, 0);
         }
         self.found = self.readiness.poll(timeout, extra);
@@ -245,10 +263,14 @@ impl WaitSource for WireSockets {
 /// The sockets of rails, each in the order of classes, in the order of classes and then of rails.
 fn by_class(rails: Vec<Vec<Socket>>) -> Vec<Socket> {
     let mut rails: Vec<_> = rails.into_iter().map(Vec::into_iter).collect();
-    Class::ALL.iter().flat_map(|_| rails.iter_mut().filter_map(Iterator::next).collect::<Vec<_>>()).collect()
+    Class::ALL
+        .iter()
+        .flat_map(|_| rails.iter_mut().filter_map(Iterator::next).collect::<Vec<_>>())
+        .collect()
 }
 
-/// Takes error reports off a socket, so that they neither fail a later send nor keep the socket "ready".
+/// Takes error reports off a socket, so that they neither fail a later send nor keep the socket
+/// "ready".
 pub(super) fn drain_errors(socket: BorrowedFd<'_>) -> u64 {
     (0..REPORTS_MAX).take_while(|_| syscall::take_error_report(socket)).count() as u64
 }

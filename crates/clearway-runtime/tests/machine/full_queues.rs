@@ -1,6 +1,7 @@
 //! Full queues on a slow virtual link: who waits, who does not, and that room is told.
 //!
-//! Each test runs itself again in a network namespace of its own, which needs no root but a kernel that allows it.
+//! Each test runs itself again in a network namespace of its own, which needs no root but a kernel
+//! that allows it.
 
 use std::env;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -19,18 +20,30 @@ const FAR: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 2);
 const PATIENCE: Nanos = Nanos::from_secs(20);
 const BODY: u32 = 1_300;
 
-/// Runs test `name` again behind a link of 1 Mb/s whose queue holds `limit` bytes; inside, runs `test`. What a test
-/// posts takes the link seconds: its queue does not empty while it is being filled.
+/// Runs test `name` again behind a link of 1 Mb/s whose queue holds `limit` bytes; inside, runs
+/// `test`. What a test posts takes the link seconds: its queue does not empty while it is being
+/// filled.
 fn on_slow_link(name: &str, limit: &str, test: fn()) {
     if env::var_os(INSIDE).is_none() {
-        if !Command::new("unshare").args(["-rn", "true"]).status().is_ok_and(|status| status.success()) {
+        if !Command::new("unshare")
+            .args(["-rn", "true"])
+            .status()
+            .is_ok_and(|status| status.success())
+        {
             eprintln!("skipped: {name}: this system allows no network namespace");
             return;
         }
         let own = env::current_exe().expect("the path of this program");
         let mut again = Command::new("unshare");
-        again.arg("-rn").arg(own).args(["--exact", &format!("full_queues::{name}"), "--nocapture"]).env(INSIDE, "1");
-        assert!(again.status().expect("unshare runs").success(), "{name} failed inside its namespace");
+        again
+            .arg("-rn")
+            .arg(own)
+            .args(["--exact", &format!("full_queues::{name}"), "--nocapture"])
+            .env(INSIDE, "1");
+        assert!(
+            again.status().expect("unshare runs").success(),
+            "{name} failed inside its namespace"
+        );
         return;
     }
     let queue = format!("tc qdisc add dev near root tbf rate 1mbit burst 3000 limit {limit}");
@@ -101,9 +114,16 @@ fn a_full_class_waits_alone() {
     let answers = bench.post(Class::Bulk, 200);
     let taken = answers.iter().take_while(|answer| **answer == PostOutcome::Done(0)).count();
     assert!(0 < taken && taken < 200, "took {taken}");
-    assert!(answers[taken..].iter().all(|answer| *answer == PostOutcome::NoRoom), "nothing overtakes");
+    assert!(
+        answers[taken..].iter().all(|answer| *answer == PostOutcome::NoRoom),
+        "nothing overtakes"
+    );
     assert_eq!(bench.post(Class::Bulk, 1), [PostOutcome::NoRoom], "until room is told");
-    assert_eq!(bench.post(Class::Control, 1), [PostOutcome::Done(0)], "another class has its own buffer");
+    assert_eq!(
+        bench.post(Class::Control, 1),
+        [PostOutcome::Done(0)],
+        "another class has its own buffer"
+    );
     assert_eq!(bench.wire.counters().no_room, 200 - taken as u64 + 1);
     bench.await_room(Class::Bulk);
     assert_eq!(bench.post(Class::Bulk, 1), [PostOutcome::Done(0)]);
@@ -111,7 +131,11 @@ fn a_full_class_waits_alone() {
 
 #[test]
 fn socket__a_full_class_waits_alone_and_is_told_of_room() {
-    on_slow_link("socket__a_full_class_waits_alone_and_is_told_of_room", "1000000", a_full_class_waits_alone);
+    on_slow_link(
+        "socket__a_full_class_waits_alone_and_is_told_of_room",
+        "1000000",
+        a_full_class_waits_alone,
+    );
 }
 
 fn a_full_device_is_tried_again() {
@@ -130,5 +154,9 @@ fn a_full_device_is_tried_again() {
 
 #[test]
 fn device__a_full_queue_is_no_error_and_is_tried_again() {
-    on_slow_link("device__a_full_queue_is_no_error_and_is_tried_again", "8000", a_full_device_is_tried_again);
+    on_slow_link(
+        "device__a_full_queue_is_no_error_and_is_tried_again",
+        "8000",
+        a_full_device_is_tried_again,
+    );
 }

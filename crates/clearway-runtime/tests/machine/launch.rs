@@ -1,6 +1,8 @@
-//! Ranks find each other under the launchers that this machine has, and a rank that dies leaves nothing behind.
+//! Ranks find each other under the launchers that this machine has, and a rank that dies leaves
+//! nothing behind.
 //!
-//! The ranks are the example programs `meet` and `foreign`, which `cargo test` builds. A launcher that is missing is skipped with its name.
+//! The ranks are the example programs `meet` and `foreign`, which `cargo test` builds. A launcher
+//! that is missing is skipped with its name.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -42,7 +44,8 @@ fn launchers() -> Vec<TestLauncher> {
         match in_path(name) {
             Some(program) => {
                 let words = arguments.iter().map(|word| (*word).to_owned());
-                let command = std::iter::once(program.to_string_lossy().into_owned()).chain(words).collect();
+                let command =
+                    std::iter::once(program.to_string_lossy().into_owned()).chain(words).collect();
                 found.push(TestLauncher { name, command, method });
             }
             None => eprintln!("skipped: {name} is not installed"),
@@ -85,10 +88,17 @@ impl RunningProgram {
         for variable in ["OMPI_ALLOW_RUN_AS_ROOT", "PRTE_ALLOW_RUN_AS_ROOT"] {
             command.env(variable, "1").env(format!("{variable}_CONFIRM"), "1");
         }
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         let (sender, lines) = channel();
         let output = BufReader::new(child.stdout.take().unwrap());
-        thread::spawn(move || output.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+        thread::spawn(move || {
+            output.lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
+        });
         let mut said = child.stderr.take().unwrap();
         let errors = thread::spawn(move || {
             let mut text = Vec::new();
@@ -146,7 +156,9 @@ fn process(line: &str) -> Pid {
 /// Whether `process` runs still; one that waits for its parent does not.
 fn is_running(process: Pid) -> bool {
     let state = fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero()));
-    state.is_ok_and(|state| !state.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['Z', 'X'])))
+    state.is_ok_and(|state| {
+        !state.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['Z', 'X']))
+    })
 }
 
 /// Waits until none of the ranks that said these lines runs.
@@ -236,7 +248,10 @@ fn pmix__a_library_that_is_not_there_is_one_sentence_for_each_rank() {
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
-    assert!(said.contains("rank 0 of 1 by single") && said.contains("PMIx: /nowhere/libpmix.so.2"), "{said}");
+    assert!(
+        said.contains("rank 0 of 1 by single") && said.contains("PMIx: /nowhere/libpmix.so.2"),
+        "{said}"
+    );
 }
 
 /// A directory that is gone at the end.
@@ -262,7 +277,8 @@ impl Drop for ScratchDirectory {
     }
 }
 
-/// The coordinator, the last rank, of ranks on two hosts, through a program that does what ssh and the host's shell do, here.
+/// The coordinator, the last rank, of ranks on two hosts, through a program that does what ssh and
+/// the host's shell do, here.
 fn over_shell(scratch: &ScratchDirectory, meet: &Path) -> Command {
     let program = "#!/bin/sh\nwhile [ $# -gt 2 ]; do shift; done\nexec sh -c \"$2\"\n";
     let ssh = scratch.file("ssh", program);
@@ -288,7 +304,8 @@ fn ssh__ranks_meet_and_leave() {
 fn ssh__a_killed_rank_ends_the_job_and_is_named() {
     let Some(meet) = meet_program() else { return };
     let scratch = ScratchDirectory::new("kill");
-    let errors = check_killing("a shell for ssh", over_shell(&scratch, &meet).args(["--", "--hang"]));
+    let errors =
+        check_killing("a shell for ssh", over_shell(&scratch, &meet).args(["--", "--hang"]));
     assert!(errors.contains("rank 1 on n1 ended with signal: 9"), "{errors}");
 }
 
@@ -305,7 +322,10 @@ fn passes_secret_on(process: Pid) -> bool {
     const CLOSE_ON_EXEC: u32 = 0o2_000_000;
     let of_process = |name: &str| format!("/proc/{}/{name}", process.as_raw_nonzero());
     let environment = fs::read_to_string(of_process("environ")).unwrap();
-    let number = environment.split('\0').find_map(|variable| variable.strip_prefix("CLEARWAY_SECRET_FD=")).unwrap();
+    let number = environment
+        .split('\0')
+        .find_map(|variable| variable.strip_prefix("CLEARWAY_SECRET_FD="))
+        .unwrap();
     let descriptor = fs::read_to_string(of_process(&format!("fdinfo/{number}"))).unwrap();
     let flags = descriptor.lines().find_map(|line| line.strip_prefix("flags:")).unwrap();
     u32::from_str_radix(flags.trim(), 8).unwrap() & CLOSE_ON_EXEC == 0
@@ -355,11 +375,15 @@ fn ssh__a_host_that_does_not_answer_is_named_in_time() {
     let (status, errors) = RunningProgram::start(&mut command).end();
     assert_eq!(status.code(), Some(1));
     // On a busy machine ssh may not get to say it first.
-    let said = ["host 127.0.0.1 cannot be reached over ssh", "rank 0 on 127.0.0.1 did not join within 2 s"];
+    let said = [
+        "host 127.0.0.1 cannot be reached over ssh",
+        "rank 0 on 127.0.0.1 did not join within 2 s",
+    ];
     assert!(said.into_iter().any(|said| errors.contains(said)), "{errors}");
 }
 
-/// A real server of ssh on a port of its own, with keys made for this test; nothing when it cannot be had.
+/// A real server of ssh on a port of its own, with keys made for this test; nothing when it cannot
+/// be had.
 fn server(scratch: &ScratchDirectory) -> Option<(Child, Vec<String>)> {
     let (daemon, keygen) = (in_path("sshd")?, in_path("ssh-keygen")?);
     in_path("ssh")?;
@@ -368,7 +392,10 @@ fn server(scratch: &ScratchDirectory) -> Option<(Child, Vec<String>)> {
     }
     let [host, user] = ["host", "user"].map(|name| scratch.0.join(name).display().to_string());
     for key in [&host, &user] {
-        let made = Command::new(&keygen).args(["-q", "-t", "ed25519", "-N", "", "-f", key]).status().ok()?;
+        let made = Command::new(&keygen)
+            .args(["-q", "-t", "ed25519", "-N", "", "-f", key])
+            .status()
+            .ok()?;
         assert!(made.success());
     }
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -378,7 +405,8 @@ fn server(scratch: &ScratchDirectory) -> Option<(Child, Vec<String>)> {
     );
     let config = scratch.file("config", &config);
     let log = Stdio::from(fs::File::create(scratch.0.join("log")).unwrap());
-    let server = Command::new(daemon).arg("-D").arg("-e").arg("-f").arg(config).stderr(log).spawn().ok()?;
+    let server =
+        Command::new(daemon).arg("-D").arg("-e").arg("-f").arg(config).stderr(log).spawn().ok()?;
     let until = Instant::now() + DEADLINE;
     while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
         assert!(Instant::now() < until, "sshd does not listen");
@@ -426,7 +454,10 @@ fn step(meet: &Path, job: u32, rank: usize, words: &[&str]) -> RunningProgram {
 
 fn step_command(program: &Path, job: u32, rank: usize, words: &[&str]) -> Command {
     let mut command = Command::new(program);
-    command.env("SLURM_JOB_ID", job.to_string()).env("SLURM_STEP_ID", "0").env("SLURM_STEP_NODELIST", "localhost");
+    command
+        .env("SLURM_JOB_ID", job.to_string())
+        .env("SLURM_STEP_ID", "0")
+        .env("SLURM_STEP_NODELIST", "localhost");
     command.env("SLURM_PROCID", rank.to_string()).env("SLURM_STEP_NUM_TASKS", RANKS.to_string());
     command.args(words);
     command
@@ -437,7 +468,8 @@ fn slurm__a_killed_rank_ends_the_step_and_rank_0_says_who() {
     let Some(meet) = meet_program() else { return };
     for victim in [1, 0] {
         let job = std::process::id() + victim as u32;
-        let ranks: Vec<RunningProgram> = (0..RANKS).map(|rank| step(&meet, job, rank, &["--hang"])).collect();
+        let ranks: Vec<RunningProgram> =
+            (0..RANKS).map(|rank| step(&meet, job, rank, &["--hang"])).collect();
         let lines: BTreeMap<usize, String> =
             (0..).zip(ranks.iter().map(|one| one.lines.recv_timeout(DEADLINE).unwrap())).collect();
         assert!(lines[&0].contains("by Slurm environment"), "{}", lines[&0]);
@@ -446,7 +478,8 @@ fn slurm__a_killed_rank_ends_the_step_and_rank_0_says_who() {
         expect_nothing_left(&lines);
         assert!(ends.iter().all(|(status, _)| !status.success()));
         let said = if victim == 0 { &ends[1].1 } else { &ends[0].1 };
-        let expected = if victim == 0 { "the connection to the hub of this job" } else { "rank 1 on " };
+        let expected =
+            if victim == 0 { "the connection to the hub of this job" } else { "rank 1 on " };
         assert!(said.contains(expected), "{said}");
     }
 }
@@ -460,14 +493,16 @@ fn slurm__a_rank_that_never_comes_is_named() {
     assert!(errors.contains("rank 1, rank 2, rank 3 did not come within 1 s"), "{errors}");
 }
 
-/// The lines and the end of the ranks that are left when rank 1 of a step of `foreign` was killed. Their standard error has no reader.
+/// The lines and the end of the ranks that are left when rank 1 of a step of `foreign` was killed.
+/// Their standard error has no reader.
 fn end_foreign_step(job: u32, words: &[&str]) -> Option<Vec<(ExitStatus, Vec<String>)>> {
     let foreign = example("foreign")?;
     let mut ranks: Vec<(Child, BufReader<ChildStdout>, String)> = (0..RANKS)
         .map(|rank| {
             let (_, unread) = std::io::pipe().unwrap();
             let mut command = step_command(&foreign, job, rank, words);
-            let mut child = command.stdout(Stdio::piped()).stderr(unread).stdin(Stdio::null()).spawn().unwrap();
+            let mut child =
+                command.stdout(Stdio::piped()).stderr(unread).stdin(Stdio::null()).spawn().unwrap();
             let output = BufReader::new(child.stdout.take().unwrap());
             (child, output, String::new())
         })
@@ -488,32 +523,51 @@ fn end_foreign_step(job: u32, words: &[&str]) -> Option<Vec<(ExitStatus, Vec<Str
 
 #[test]
 fn ending__at_once_runs_no_handler_and_unread_errors_raise_no_signal() {
-    for (number, words, handlers) in [(200, &["--hang", "--at-once"][..], 0), (300, &["--hang"], 1)] {
+    for (number, words, handlers) in [(200, &["--hang", "--at-once"][..], 0), (300, &["--hang"], 1)]
+    {
         let Some(ends) = end_foreign_step(std::process::id() + number, words) else { return };
         for (status, lines) in ends {
             assert!(lines[0].contains("by Slurm environment"), "{lines:?}");
             // Signal 13 is SIGPIPE, which the sentence about the end would have raised.
             assert_eq!(status.code(), Some(1), "{status}, {lines:?}");
-            assert_eq!(lines.iter().filter(|line| line.contains("atexit")).count(), handlers, "{lines:?}");
+            assert_eq!(
+                lines.iter().filter(|line| line.contains("atexit")).count(),
+                handlers,
+                "{lines:?}"
+            );
         }
     }
 }
 
-/// Ranks of `foreign` under Hydra that take themselves for ranks of a Slurm step; `scratch` has their `scancel`, which writes down its
-/// arguments. Nothing without Hydra.
+/// Ranks of `foreign` under Hydra that take themselves for ranks of a Slurm step; `scratch` has
+/// their `scancel`, which writes down its arguments. Nothing without Hydra.
 fn foreign_in_step(scratch: &ScratchDirectory, words: &[&str]) -> Option<RunningProgram> {
     let (Some(foreign), Some(hydra)) = (example("foreign"), in_path("mpiexec.hydra")) else {
         eprintln!("skipped: mpiexec.hydra is not installed");
         return None;
     };
     let asked = scratch.0.join("asked");
-    let scancel = scratch.file("scancel", &format!("#!/bin/sh\necho \"$@\" >> {}\n", asked.display()));
+    let scancel =
+        scratch.file("scancel", &format!("#!/bin/sh\necho \"$@\" >> {}\n", asked.display()));
     fs::set_permissions(&scancel, fs::Permissions::from_mode(0o755)).unwrap();
-    let path =
-        env::join_paths(std::iter::once(scratch.0.clone()).chain(env::split_paths(&env::var_os("PATH")?))).ok()?;
+    let path = env::join_paths(
+        std::iter::once(scratch.0.clone()).chain(env::split_paths(&env::var_os("PATH")?)),
+    )
+    .ok()?;
     let mut command = Command::new(hydra);
-    command.args(["-n", &RANKS.to_string(), "env", "SLURM_JOB_ID=7", "SLURM_STEP_ID=0", "SLURM_PROCID=1"]);
-    command.arg("SLURMD_NODENAME=n1").arg(format!("PATH={}", path.display())).arg(foreign).args(words);
+    command.args([
+        "-n",
+        &RANKS.to_string(),
+        "env",
+        "SLURM_JOB_ID=7",
+        "SLURM_STEP_ID=0",
+        "SLURM_PROCID=1",
+    ]);
+    command
+        .arg("SLURMD_NODENAME=n1")
+        .arg(format!("PATH={}", path.display()))
+        .arg(foreign)
+        .args(words);
     Some(RunningProgram::start(&mut command))
 }
 
@@ -522,7 +576,10 @@ fn stand_in__is_no_child_of_the_rank_and_ends_with_the_job() {
     let scratch = ScratchDirectory::new("stand-in");
     let Some(mut running) = foreign_in_step(&scratch, &[]) else { return };
     let ranks = running.ranks();
-    assert!(ranks.values().all(|line| line.contains("by PMI-1") && line.ends_with(": no child")), "{ranks:?}");
+    assert!(
+        ranks.values().all(|line| line.contains("by PMI-1") && line.ends_with(": no child")),
+        "{ranks:?}"
+    );
     let (status, errors) = running.end();
     assert!(status.success(), "{errors}");
     assert!(!scratch.0.join("asked").exists() && !errors.contains("is gone"), "{errors}");
@@ -553,9 +610,13 @@ fn here(meet: &Path, words: &[&str]) -> Command {
 #[test]
 fn here__ranks_meet_and_leave() {
     let Some(meet) = meet_program() else { return };
-    // The variables of a rank of another job do not reach the ranks that it starts, and the address of its user has no part in them.
+    // The variables of a rank of another job do not reach the ranks that it starts, and the address
+    // of its user has no part in them.
     let mut command = here(&meet, &["--length", "20000"]);
-    command.env("SSH_CONNECTION", "192.0.2.1 51000 192.0.2.2 22").env("SLURM_PROCID", "0").env("PMI_FD", "0");
+    command
+        .env("SSH_CONNECTION", "192.0.2.1 51000 192.0.2.2 22")
+        .env("SLURM_PROCID", "0")
+        .env("PMI_FD", "0");
     check_meeting("this host", "this host", &mut command);
 }
 
@@ -593,7 +654,11 @@ fn here__ranks_have_groups_and_secrets_of_their_own_and_end_with_their_starter()
     let own = Pid::from_child(&running.child);
     for line in ranks.values() {
         let rank = process(line);
-        assert_ne!(getpgid(Some(rank)).unwrap(), getpgid(Some(own)).unwrap(), "a signal of the terminal reaches it");
+        assert_ne!(
+            getpgid(Some(rank)).unwrap(),
+            getpgid(Some(own)).unwrap(),
+            "a signal of the terminal reaches it"
+        );
         assert!(!shows_secret(rank) && !passes_secret_on(rank), "a secret where others find it");
     }
     running.child.kill().unwrap();
@@ -610,10 +675,12 @@ fn here__standard_input_goes_to_rank_0_and_to_no_other() {
     command.args(["--here", &RANKS.to_string(), "--input", "--", "--read"]);
     let output = command.stdin(input).stdout(Stdio::piped()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
-    let ranks: BTreeMap<usize, String> = said.lines().filter_map(|line| rank(line.to_owned())).collect();
+    let ranks: BTreeMap<usize, String> =
+        said.lines().filter_map(|line| rank(line.to_owned())).collect();
     assert_eq!(ranks.len(), RANKS, "{said}");
     for (rank, line) in ranks {
-        let expected = if rank == 0 { "standard input has \"a line\\n\"" } else { "standard input has \"\"" };
+        let expected =
+            if rank == 0 { "standard input has \"a line\\n\"" } else { "standard input has \"\"" };
         assert!(line.ends_with(expected), "{line}");
     }
 }
@@ -627,5 +694,9 @@ fn here__a_program_whose_main_is_not_rusts_has_no_children_and_runs_its_handlers
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}");
     assert_eq!(said.matches("by this host").count(), RANKS, "{said}");
-    assert_eq!((said.matches(": no child").count(), said.matches("atexit ran").count()), (RANKS, RANKS), "{said}");
+    assert_eq!(
+        (said.matches(": no child").count(), said.matches("atexit ran").count()),
+        (RANKS, RANKS),
+        "{said}"
+    );
 }

@@ -30,12 +30,16 @@ impl Engine for EchoEngine {
 
     fn input(&mut self, now: LocalNs, input: Input<'_, u8>, out: &mut Out<EchoEvent>) -> More {
         match input {
-            Input::Command(byte) => out.send(Destination::One(Rank(0)), Class::Control, &[byte], Span::EMPTY, None),
+            Input::Command(byte) => {
+                out.send(Destination::One(Rank(0)), Class::Control, &[byte], Span::EMPTY, None)
+            }
             Input::Arrival(Arrival::Datagram(datagram)) => {
                 out.notify(EchoEvent::Heard(datagram.head[0]));
                 self.due = Some(now + Nanos::from_millis(2));
             }
-            Input::Tick => out.notify(EchoEvent::Ticked { at: now, due: self.due.take().unwrap_or_default() }),
+            Input::Tick => {
+                out.notify(EchoEvent::Ticked { at: now, due: self.due.take().unwrap_or_default() })
+            }
             _ => {}
         }
         More::No
@@ -77,7 +81,8 @@ impl EngineHost<EchoEngine> for EchoProgram {
 fn run__control_becomes_a_message_an_event_and_a_tick_when_due() {
     for waiting in [Waiting::Sleep, Waiting::Adaptive, Waiting::Spin] {
         let port = UdpPort::bind(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-        let mut config = UdpConfig::new(Rank(0), u64::from(std::process::id()), vec![port.address()]);
+        let mut config =
+            UdpConfig::new(Rank(0), u64::from(std::process::id()), vec![port.address()]);
         config.waiting = waiting;
         let mut wire = UdpWire::open([port], config).expect("an open wire");
         let (input, mut writer) = std::io::pipe().expect("a pipe");
@@ -86,7 +91,9 @@ fn run__control_becomes_a_message_an_event_and_a_tick_when_due() {
         let mut program = EchoProgram { input, events: Vec::new() };
         let mut driver = Driver::boot(EchoEngine::default(), LocalNs(0), 0);
         run(&mut driver, &mut wire, &[control.as_fd()], &mut program);
-        let [heard, EchoEvent::Ticked { at, due }] = program.events.as_slice() else { panic!("{:?}", program.events) };
+        let [heard, EchoEvent::Ticked { at, due }] = program.events.as_slice() else {
+            panic!("{:?}", program.events)
+        };
         assert_eq!(heard, &EchoEvent::Heard(b'x'));
         assert!(at >= due, "{waiting:?}: ticked {at:?}, due {due:?}");
     }

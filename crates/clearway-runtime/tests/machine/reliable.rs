@@ -1,4 +1,5 @@
-//! Reliable messages and one-sided writes over real UDP sockets: the contract's suite, plain and sealed, and over full buffers.
+//! Reliable messages and one-sided writes over real UDP sockets: the contract's suite, plain and
+//! sealed, and over full buffers.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +11,9 @@ use clearway_proto::wire::{
     Arrival, Operation, OperationKind, PathId, PostOutcome, RemoteSpan, Span, Status, Token, Wire,
 };
 use clearway_runtime::keys::{JobKeys, KeyScope, RankKeyPair};
-use clearway_runtime::udp::{Placement, Protection, Segmentation, SocketBuffers, UdpConfig, UdpPort, UdpWire};
+use clearway_runtime::udp::{
+    Placement, Protection, Segmentation, SocketBuffers, UdpConfig, UdpPort, UdpWire,
+};
 use clearway_runtime::waiting::{Waitable, Waiting};
 
 /// Sessions of this test process, so that tests running side by side are strangers to each other.
@@ -27,11 +30,16 @@ impl ReliableJob {
 
     /// Rail `n` is the loopback network 127.0.n.0.
     fn over_rails(rails: u8, ranks: u32, change: impl Fn(&mut UdpConfig)) -> Self {
-        let bind = |rail| UdpPort::bind(SocketAddrV4::new(Ipv4Addr::new(127, 0, rail, 1), 0)).expect("a free port");
+        let bind = |rail| {
+            UdpPort::bind(SocketAddrV4::new(Ipv4Addr::new(127, 0, rail, 1), 0))
+                .expect("a free port")
+        };
         let ports: Vec<Vec<UdpPort>> = (0..ranks).map(|_| (0..rails).map(bind).collect()).collect();
-        let addresses = |rail: u8| ports.iter().map(|ports| ports[usize::from(rail)].address()).collect();
+        let addresses =
+            |rail: u8| ports.iter().map(|ports| ports[usize::from(rail)].address()).collect();
         let addresses: Vec<Vec<SocketAddrV4>> = (0..rails).map(addresses).collect();
-        let session = u64::from(std::process::id()) << 32 | SESSIONS.fetch_add(1, Ordering::Relaxed);
+        let session =
+            u64::from(std::process::id()) << 32 | SESSIONS.fetch_add(1, Ordering::Relaxed);
         let open = |(rank, ports): (u32, Vec<UdpPort>)| {
             let mut config = UdpConfig::new(Rank(rank), session, addresses[0].clone());
             config.rails.clone_from(&addresses);
@@ -39,7 +47,8 @@ impl ReliableJob {
             config.waiting = Waiting::Sleep;
             change(&mut config);
             let wire = UdpWire::open(ports, config).expect("an open wire");
-            ReliableWire::new(wire, ranks, &StreamConfig::new(ranks), 0).expect("all that is needed")
+            ReliableWire::new(wire, ranks, &StreamConfig::new(ranks), 0)
+                .expect("all that is needed")
         };
         Self { wires: (0..ranks).zip(ports).map(open).collect() }
     }
@@ -95,12 +104,16 @@ fn conformance__over_real_packets_and_the_smallest_buffers() {
 #[test]
 fn conformance__over_sealed_datagrams() {
     run_suite("sealed UDP", &mut || {
-        let session = u64::from(std::process::id()) << 32 | SESSIONS.fetch_add(1, Ordering::Relaxed);
-        let identity =
-            |rank| RankKeyPair::new(Rank(rank), KeyScope { session, epoch: 0, secret: None }).expect("a key pair");
+        let session =
+            u64::from(std::process::id()) << 32 | SESSIONS.fetch_add(1, Ordering::Relaxed);
+        let identity = |rank| {
+            RankKeyPair::new(Rank(rank), KeyScope { session, epoch: 0, secret: None })
+                .expect("a key pair")
+        };
         let identities: Vec<RankKeyPair> = (0..conformance::RANKS).map(identity).collect();
         let cards: Vec<_> = identities.iter().map(RankKeyPair::card).collect();
-        let keys: Vec<JobKeys> = identities.into_iter().map(|own| own.agree(&cards).expect("good cards")).collect();
+        let keys: Vec<JobKeys> =
+            identities.into_iter().map(|own| own.agree(&cards).expect("good cards")).collect();
         let keys = std::cell::RefCell::new(keys.into_iter());
         ReliableJob::new(conformance::RANKS, |config| {
             config.session = session;
@@ -130,7 +143,10 @@ fn writes__of_all_to_all_through_small_buffers_arrive_as_they_were() {
                 path: PathId(0),
                 class: Class::Bulk,
                 from: Span { region: regions[from as usize].0, offset: 0, length: LENGTH },
-                into: RemoteSpan { region: regions[to as usize].1, offset: u64::from(from * LENGTH) },
+                into: RemoteSpan {
+                    region: regions[to as usize].1,
+                    offset: u64::from(from * LENGTH),
+                },
                 immediate: Some(u64::from(from)),
                 token: Some(Token(u64::from(to))),
             };
@@ -155,7 +171,8 @@ fn writes__of_all_to_all_through_small_buffers_arrive_as_they_were() {
     }
     for (to, (wire, (_, target))) in job.wires.iter().zip(&regions).enumerate() {
         for from in (0..3).filter(|from| *from != to) {
-            let there = &wire.region(*target).expect("registered")[from * LENGTH as usize..][..LENGTH as usize];
+            let there = &wire.region(*target).expect("registered")[from * LENGTH as usize..]
+                [..LENGTH as usize];
             assert!(there == bytes, "{from} to {to}");
         }
     }

@@ -1,7 +1,8 @@
-//! The shared-memory wire between real processes: the contract's suite, SIGKILL at any instant, more ranks than
-//! processors, and the border of a virtual host.
+//! The shared-memory wire between real processes: the contract's suite, SIGKILL at any instant,
+//! more ranks than processors, and the border of a virtual host.
 //!
-//! Each test starts this program again for the other ranks; what they do stands in the functions named `play_`.
+//! Each test starts this program again for the other ranks; what they do stands in the functions
+//! named `play_`.
 
 use std::env;
 use std::io::{BufRead, BufReader, Write};
@@ -11,8 +12,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use clearway_proto::base::{Bytes, Class, GroupId, LocalNs, Nanos, Rank};
 use clearway_proto::wire::conformance::{self, Fabric, Need};
 use clearway_proto::wire::{
-    AdoptedMemory, Arrival, Capabilities, Counters, Datagram, Destination, MemoryAccess, Operation, OperationKind, Out,
-    PathId, PostOutcome, RefusalReason, RegionId, Span, Stamp, Status, Token, Wire,
+    AdoptedMemory, Arrival, Capabilities, Counters, Datagram, Destination, MemoryAccess, Operation,
+    OperationKind, Out, PathId, PostOutcome, RefusalReason, RegionId, Span, Stamp, Status, Token,
+    Wire,
 };
 use clearway_runtime::shm::{ShmConfig, ShmWire};
 use clearway_runtime::waiting::{Waitable, Waiting};
@@ -38,7 +40,11 @@ fn open(session: u64, rank: u32, ranks: u32, waiting: Waiting) -> ShmWire {
 /// Starts this program again to play `role`.
 fn start(program: &mut Command, role: &str, session: u64, rank: u32, ranks: u32) -> Child {
     let own = env::current_exe().expect("the path of this program");
-    program.arg(own).args(["--exact", "shm_processes::part__played_for_another_test", "--nocapture"]);
+    program.arg(own).args([
+        "--exact",
+        "shm_processes::part__played_for_another_test",
+        "--nocapture",
+    ]);
     program.env(PART, format!("{role} {session} {rank} {ranks}"));
     program.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("this program again")
 }
@@ -63,12 +69,23 @@ fn part__played_for_another_test() {
     }
 }
 
-fn send(wire: &mut ShmWire, to: u32, class: Class, head: &[u8], body: Span, token: Option<Token>) -> PostOutcome {
+fn send(
+    wire: &mut ShmWire,
+    to: u32,
+    class: Class,
+    head: &[u8],
+    body: Span,
+    token: Option<Token>,
+) -> PostOutcome {
     let mut out: Out<()> = Out::with_limit(1);
     let head = out.head(head);
     let to = Destination::One(Rank(to));
     let mut answers = Vec::new();
-    wire.post(&[Operation::Send { to, path: PathId(0), class, head, body, token }], out.heads(), &mut answers);
+    wire.post(
+        &[Operation::Send { to, path: PathId(0), class, head, body, token }],
+        out.heads(),
+        &mut answers,
+    );
     answers[0]
 }
 
@@ -81,7 +98,8 @@ fn from_hex(text: &str) -> Vec<u8> {
     (0..text.len() / 2).map(|i| digits(2 * i)).collect()
 }
 
-/// Holds a wire for the suite in the other process: does what lines ask, and answers each with one line.
+/// Holds a wire for the suite in the other process: does what lines ask, and answers each with one
+/// line.
 fn play_remote(session: u64, rank: u32, ranks: u32) {
     let mut wire = open(session, rank, ranks, Waiting::Sleep);
     let region = |text: &str| RegionId(text.parse().expect("a region"));
@@ -89,9 +107,15 @@ fn play_remote(session: u64, rank: u32, ranks: u32) {
         let line = line.expect("the test's lines");
         let words: Vec<&str> = line.split(' ').collect();
         let answer = match words[0] {
-            "register" => wire.register(Bytes(words[1].parse().expect("a length"))).expect("room").0.to_string(),
+            "register" => wire
+                .register(Bytes(words[1].parse().expect("a length")))
+                .expect("room")
+                .0
+                .to_string(),
             "fill" => {
-                wire.region_mut(region(words[1])).expect("registered").copy_from_slice(&from_hex(words[2]));
+                wire.region_mut(region(words[1]))
+                    .expect("registered")
+                    .copy_from_slice(&from_hex(words[2]));
                 String::new()
             }
             "show" => to_hex(wire.region(region(words[1])).expect("registered")),
@@ -117,10 +141,23 @@ fn poll_as_text(wire: &mut ShmWire) -> String {
             Arrival::Datagram(d) => {
                 let class = d.class.expect("a class");
                 let at = d.at.instant().0;
-                format!("m,{},{class},{},{},{},{}", d.from, at, to_hex(d.head), d.body.offset, d.body.length)
+                format!(
+                    "m,{},{class},{},{},{},{}",
+                    d.from,
+                    at,
+                    to_hex(d.head),
+                    d.body.offset,
+                    d.body.length
+                )
             }
             Arrival::Landed { from, into, immediate, at } => {
-                format!("l,{from},{},{},{},{immediate},{}", into.region.0, into.offset, into.length, at.instant().0)
+                format!(
+                    "l,{from},{},{},{},{immediate},{}",
+                    into.region.0,
+                    into.offset,
+                    into.length,
+                    at.instant().0
+                )
             }
             other => panic!("{other:?} at a rank that asked for nothing"),
         });
@@ -142,7 +179,8 @@ struct RemoteWire {
 
 impl RemoteWire {
     fn request(&mut self, line: &str) -> String {
-        writeln!(self.child.stdin.as_mut().expect("a pipe"), "{line}").expect("the other process lives");
+        writeln!(self.child.stdin.as_mut().expect("a pipe"), "{line}")
+            .expect("the other process lives");
         answer_of(&mut self.lines)
     }
 
@@ -243,7 +281,8 @@ impl Wire for RemoteWire {
             let from = Rank(number(1) as u32);
             if words[0] == "m" {
                 let class = Some(words[2].parse().expect("a class"));
-                let body = Span { region: RegionId::RECEIVE, offset: number(5), length: number(6) as u32 };
+                let body =
+                    Span { region: RegionId::RECEIVE, offset: number(5), length: number(6) as u32 };
                 let (path, at, head) = (PathId(0), LocalNs(number(3)), from_hex(words[4]));
                 let congestion_marked = false;
                 sink(Arrival::Datagram(Datagram {
@@ -258,7 +297,12 @@ impl Wire for RemoteWire {
             } else {
                 let region = RegionId(number(2) as u16);
                 let into = Span { region, offset: number(3), length: number(4) as u32 };
-                sink(Arrival::Landed { from, into, immediate: number(5), at: Stamp::Taken(LocalNs(number(6))) });
+                sink(Arrival::Landed {
+                    from,
+                    into,
+                    immediate: number(5),
+                    at: Stamp::Taken(LocalNs(number(6))),
+                });
             }
         }
         parts.len()
@@ -336,7 +380,8 @@ fn play_flood(session: u64, rank: u32, ranks: u32) {
         let body = body_of(n);
         wire.region_mut(region).expect("registered")[..body.len()].copy_from_slice(&body);
         let span = Span { region, offset: 0, length: body.len() as u32 };
-        while send(&mut wire, 0, Class::Bulk, &n.to_le_bytes(), span, None) != PostOutcome::Done(0) {
+        while send(&mut wire, 0, Class::Bulk, &n.to_le_bytes(), span, None) != PostOutcome::Done(0)
+        {
             wire.wait(None, &[]);
             wire.poll(1, &mut |_| {});
         }
@@ -371,7 +416,11 @@ impl PeerObservation {
         let arena = wire.region(RegionId::RECEIVE).expect("an arena");
         for (head, body) in bodies {
             assert_eq!(head, self.messages.to_le_bytes(), "the next message");
-            assert!(arena[body.range_in(arena.len()).expect("inside")] == body_of(self.messages), "{}", self.messages);
+            assert!(
+                arena[body.range_in(arena.len()).expect("inside")] == body_of(self.messages),
+                "{}",
+                self.messages
+            );
             self.messages += 1;
         }
         if self.room && !self.alone {
@@ -395,7 +444,8 @@ fn kill__at_any_instant_messages_stay_whole_and_the_end_is_told() {
     for round in 0..12u64 {
         let session = session();
         let mut child = start(&mut plain(), "flood", session, 1, 2);
-        let mut wire = open(session, 0, 2, if round % 2 == 0 { Waiting::Sleep } else { Waiting::Adaptive });
+        let mut wire =
+            open(session, 0, 2, if round % 2 == 0 { Waiting::Sleep } else { Waiting::Adaptive });
         let mut seen = PeerObservation::default();
         fill(&mut wire);
         seen.look_until(&mut wire, "a message", |seen| seen.messages > 150 * round);
@@ -418,7 +468,8 @@ fn play_token(mut wire: ShmWire, ranks: u32) {
     let me = wire.rank().0;
     let (mut next, until) = (0, wire.now() + PATIENCE);
     let pass = |wire: &mut ShmWire, n: u64| {
-        let sent = send(wire, (me + 1) % ranks, Class::LowLatency, &n.to_le_bytes(), Span::EMPTY, None);
+        let sent =
+            send(wire, (me + 1) % ranks, Class::LowLatency, &n.to_le_bytes(), Span::EMPTY, None);
         assert_eq!(sent, PostOutcome::Done(0));
     };
     if me == 0 {
@@ -449,7 +500,8 @@ fn play_token(mut wire: ShmWire, ranks: u32) {
 fn oversubscribed__many_more_ranks_than_processors_still_get_on() {
     const RANKS: u32 = 12;
     let session = session();
-    let children: Vec<Child> = (1..RANKS).map(|rank| start(&mut plain(), "token", session, rank, RANKS)).collect();
+    let children: Vec<Child> =
+        (1..RANKS).map(|rank| start(&mut plain(), "token", session, rank, RANKS)).collect();
     play_token(open(session, 0, RANKS, Waiting::Adaptive), RANKS);
     for child in children {
         let output = child.wait_with_output().expect("ended");
@@ -466,7 +518,8 @@ fn open_apart(session: u64, rank: u32) -> String {
 
 #[test]
 fn border__ranks_in_two_network_namespaces_never_meet() {
-    if !Command::new("unshare").args(["-rn", "true"]).status().is_ok_and(|status| status.success()) {
+    if !Command::new("unshare").args(["-rn", "true"]).status().is_ok_and(|status| status.success())
+    {
         eprintln!(
             "skipped: border__ranks_in_two_network_namespaces_never_meet: this system allows no network namespace"
         );
@@ -478,7 +531,9 @@ fn border__ranks_in_two_network_namespaces_never_meet() {
     let output = child.wait_with_output().expect("ended");
     let there = answer_of(&mut output.stdout.as_slice());
     for (sentence, missing) in [(here, 1), (there, 0)] {
-        let begin = format!("rank {missing} and 0 others did not come to this host's shared memory within 500 ms");
+        let begin = format!(
+            "rank {missing} and 0 others did not come to this host's shared memory within 500 ms"
+        );
         assert!(sentence.starts_with(&begin), "{sentence}");
     }
 }

@@ -40,7 +40,11 @@ pub(super) unsafe fn ctx_create(options: i64, ctx: *mut usize) -> Result<i32, Fa
 
 /// # Safety
 /// As [`ctx_create`].
-pub(super) unsafe fn team_create_ctx(team: usize, options: i64, ctx: *mut usize) -> Result<i32, Fault> {
+pub(super) unsafe fn team_create_ctx(
+    team: usize,
+    options: i64,
+    ctx: *mut usize,
+) -> Result<i32, Fault> {
     let (status, made) = team::create_context(Team::from_raw(team), options)?;
     // SAFETY: the caller promises it.
     unsafe { write(ctx, made.raw()) };
@@ -58,7 +62,11 @@ pub(super) unsafe fn ctx_get_team(ctx: usize, team: *mut usize) -> Result<i32, F
 
 /// # Safety
 /// `config` may be written.
-pub(super) unsafe fn team_get_config(team: usize, mask: i64, config: *mut TeamConfig) -> Result<i32, Fault> {
+pub(super) unsafe fn team_get_config(
+    team: usize,
+    mask: i64,
+    config: *mut TeamConfig,
+) -> Result<i32, Fault> {
     let (status, num_contexts) = team::config(Team::from_raw(team))?;
     if status == 0 && mask & TEAM_NUM_CONTEXTS != 0 {
         // SAFETY: the caller promises it.
@@ -77,7 +85,8 @@ pub(super) unsafe fn team_split_strided(
 ) -> Result<i32, Fault> {
     // SAFETY: the caller promises it.
     let contexts = unsafe { contexts_of(configured) };
-    let (status, team) = team::split_strided(Team::from_raw(parent), start, stride, size, contexts)?;
+    let (status, team) =
+        team::split_strided(Team::from_raw(parent), start, stride, size, contexts)?;
     // SAFETY: the caller promises it.
     unsafe { write(made, team.raw()) };
     Ok(status)

@@ -1,15 +1,18 @@
-//! The functions that C programs call: each is one line of the list that `build.rs` makes of the table.
+//! The functions that C programs call: each is one line of the list that `build.rs` makes of the
+//! table.
 //!
 //! # Model
-//! A function takes the arguments as C gives them, says for each pointer which memory it means (`at`: symmetric memory, looked up when it is
-//! used; `own`: the caller's, believed), and calls the function of this crate that the table names. What the program did wrong comes back as
-//! a fault and ends the job with the name of the function.
+//! A function takes the arguments as C gives them, says for each pointer which memory it means
+//! (`at`: symmetric memory, looked up when it is used; `own`: the caller's, believed), and calls
+//! the function of this crate that the table names. What the program did wrong comes back as a
+//! fault and ends the job with the name of the function.
 //!
-//! Each function exists twice, the second time with `p` in front, for tools that put their own function in place of the first and call the
-//! second. Nothing in this crate calls either.
+//! Each function exists twice, the second time with `p` in front, for tools that put their own
+//! function in place of the first and call the second. Nothing in this crate calls either.
 //!
 //! # Not here
-//! Functions that return through pointers (`handles`, `setup`), and those that move a `long double` by value (`thunks`).
+//! Functions that return through pointers (`handles`, `setup`), and those that move a `long double`
+//! by value (`thunks`).
 
 #![allow(unsafe_code)]
 #![allow(non_snake_case)] // the standard's names of arguments
@@ -52,7 +55,8 @@ macro_rules! entry {
 
 include!(concat!(env!("OUT_DIR"), "/entries.rs"));
 
-/// Handles under the names that programs of other libraries ask for; those of this library have them as constants.
+/// Handles under the names that programs of other libraries ask for; those of this library have
+/// them as constants.
 macro_rules! handle {
     ($($name:ident = $value:expr;)*) => { $(
         #[unsafe(no_mangle)]

@@ -60,7 +60,8 @@ pub(super) unsafe fn name(name: *mut c_char) -> Result<(), Fault> {
     Ok(())
 }
 
-/// For tools that put their own function in place of this one, which does nothing. More arguments than the first are never looked at.
+/// For tools that put their own function in place of this one, which does nothing. More arguments
+/// than the first are never looked at.
 pub(super) fn pcontrol(_level: i32) -> Result<(), Fault> {
     Ok(())
 }

@@ -1,8 +1,10 @@
-//! Collectives of active sets, the older way: first PE, logarithm of the stride, size, and a `pSync` array of the program.
+//! Collectives of active sets, the older way: first PE, logarithm of the stride, size, and a
+//! `pSync` array of the program.
 //!
 //! # Model
-//! A set is a team that nobody made. When it is first used its PEs meet over the program's `pSync`, agree on a slot as teams do, and keep it; from
-//! then on its collectives are those of a team, and `pSync` is not touched. Either way it keeps the value that it must have between calls.
+//! A set is a team that nobody made. When it is first used its PEs meet over the program's `pSync`,
+//! agree on a slot as teams do, and keep it; from then on its collectives are those of a team, and
+//! `pSync` is not touched. Either way it keeps the value that it must have between calls.
 //!
 //! | word of `pSync` | of | is |
 //! |---|---|---|
@@ -48,8 +50,10 @@ impl ActiveSet {
 
     fn members(self, job: &Job) -> Result<Members, Fault> {
         let world = Members { start: 0, stride: 1, size: job.segments.pes() as i32 };
-        let stride =
-            u32::try_from(self.log_stride).ok().and_then(|log| 1i32.checked_shl(log)).filter(|stride| *stride > 0);
+        let stride = u32::try_from(self.log_stride)
+            .ok()
+            .and_then(|log| 1i32.checked_shl(log))
+            .filter(|stride| *stride > 0);
         let members = stride.and_then(|stride| world.split(self.start, stride, self.size));
         let members = members.filter(|members| members.index(job.me as i32).is_some());
         members.ok_or_else(|| {
@@ -91,12 +95,15 @@ fn make(job: &Job, members: Members, sync: Symmetric) -> Result<Team, Fault> {
     let mut used = [0; SLOT_WORDS];
     for index in 0..members.size as usize {
         let line = job.near.line(members.pe(index), USED_SLOT, 0);
-        used.iter_mut().zip(&line.payload).for_each(|(used, word)| *used |= word.load(Ordering::Acquire));
+        used.iter_mut()
+            .zip(&line.payload)
+            .for_each(|(used, word)| *used |= word.load(Ordering::Acquire));
     }
     let slot = team::lowest_free(used);
     let origin = slot.map(|slot| team::origin_of(job, slot, members)).unwrap_or_default();
     meet()?;
-    let no_slot = || Wrong::Failed("all slots are used by teams and active sets; destroy teams".to_owned());
+    let no_slot =
+        || Wrong::Failed("all slots are used by teams and active sets; destroy teams".to_owned());
     let slot = slot.filter(|slot| team::claim(job, *slot)).ok_or_else(no_slot)?;
     team::install(job, slot, members, 0, origin);
     meet()?;
@@ -126,7 +133,11 @@ fn meet(job: &Job, members: Members, sync: Symmetric) -> Result<(), Fault> {
 }
 
 /// Runs a collective of `set`.
-fn on<R>(set: ActiveSet, sync: Symmetric, run: impl FnOnce(&Together<'_>) -> Result<R, Fault>) -> Result<R, Fault> {
+fn on<R>(
+    set: ActiveSet,
+    sync: Symmetric,
+    run: impl FnOnce(&Together<'_>) -> Result<R, Fault>,
+) -> Result<R, Fault> {
     let job = job::get()?;
     let team = job.active.get(job, set.members(job)?, sync)?;
     run(&Together { job, all: Gathering::new(job, team)? })
@@ -170,7 +181,13 @@ pub fn broadcast(
 ///
 /// # Errors
 /// No such set, or not so much symmetric memory.
-pub fn collect(set: ActiveSet, sync: Symmetric, dest: Symmetric, source: Symmetric, bytes: usize) -> Result<(), Fault> {
+pub fn collect(
+    set: ActiveSet,
+    sync: Symmetric,
+    dest: Symmetric,
+    source: Symmetric,
+    bytes: usize,
+) -> Result<(), Fault> {
     on(set, sync, |all| all.collect(dest, source, bytes))
 }
 

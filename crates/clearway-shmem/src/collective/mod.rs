@@ -1,9 +1,11 @@
 //! Collectives: barriers, broadcasts, collections, exchanges and reductions of a team.
 //!
 //! # Model
-//! All are made of steps in which the members wait for each other ([`sync`]), and of copies. Up to 56 bytes travel with a step. Longer contents are
-//! fetched: behind a first step every source is ready, each member copies what it needs out of the others' memory, and a second step says
-//! that nobody reads any more. A member writes nobody's memory but its own, except in long reductions, which share the work.
+//! All are made of steps in which the members wait for each other ([`sync`]), and of copies. Up to
+//! 56 bytes travel with a step. Longer contents are fetched: behind a first step every source is
+//! ready, each member copies what it needs out of the others' memory, and a second step says that
+//! nobody reads any more. A member writes nobody's memory but its own, except in long reductions,
+//! which share the work.
 //!
 //! # Source
 //! OpenSHMEM 1.5, "Collective Routines".
@@ -35,7 +37,8 @@ const SMALL: usize = WORDS * size_of::<u64>();
 /// The library is not initialised.
 #[inline]
 pub fn barrier_all() -> Result<(), Fault> {
-    // What this PE stored before is seen by whoever sees its step, so a quiet has nothing left to do.
+    // What this PE stored before is seen by whoever sees its step, so a quiet has nothing left to
+    // do.
     sync_all()
 }
 
@@ -100,7 +103,13 @@ impl Together<'_> {
     }
 
     /// The place of `bytes` bytes of member `index`; any place for none.
-    fn place(&self, index: usize, at: Symmetric, bytes: usize, argument: &'static str) -> Result<Place, Fault> {
+    fn place(
+        &self,
+        index: usize,
+        at: Symmetric,
+        bytes: usize,
+        argument: &'static str,
+    ) -> Result<Place, Fault> {
         let pe = self.all.members.pe(index) as i32;
         match self.job.place(Context::DEFAULT, at, bytes, pe, argument)? {
             Some(place) => Ok(place),
@@ -122,20 +131,29 @@ impl Together<'_> {
         });
     }
 
-    /// With `SHMEM_DEBUG`, refuses a collective that the members call differently: another one, or with other `arguments`.
+    /// With `SHMEM_DEBUG`, refuses a collective that the members call differently: another one, or
+    /// with other `arguments`.
     pub(crate) fn expect_same(&self, name: &'static str, arguments: [u64; 2]) -> Result<(), Fault> {
         if !self.job.debug {
             return Ok(());
         }
         // Names differ in their first letters.
-        let told = [name.bytes().take(8).fold(0, |word, byte| word << 8 | u64::from(byte)), arguments[0], arguments[1]];
+        let told = [
+            name.bytes().take(8).fold(0, |word, byte| word << 8 | u64::from(byte)),
+            arguments[0],
+            arguments[1],
+        ];
         let mut other = None;
         self.all.exchange(&told, |index, words| {
             let theirs = [0, 1, 2].map(|at| words[at].load(Ordering::Relaxed));
             other = other.or((theirs != told).then_some((index, theirs)));
         });
         let Some((index, theirs)) = other else { return Ok(()) };
-        let what = if theirs[0] == told[0] { "the same collective with other arguments" } else { "another collective" };
+        let what = if theirs[0] == told[0] {
+            "the same collective with other arguments"
+        } else {
+            "another collective"
+        };
         let sentence = format!(
             "PE {index} of the team called {what}: {} and {} there, {} and {} here",
             theirs[1], theirs[2], told[1], told[2]
@@ -164,7 +182,11 @@ impl Together<'_> {
         let into = if is_written { Some(self.own(dest, bytes, "dest")?) } else { None };
         if bytes <= SMALL {
             // Only the root's source counts, and only the root must have one.
-            let from = if me == root { self.own(source, bytes, "source")? } else { self.job.segments.nowhere() };
+            let from = if me == root {
+                self.own(source, bytes, "source")?
+            } else {
+                self.job.segments.nowhere()
+            };
             let told = if me == root { bytes } else { 0 };
             self.tell(from, told, |index, words| {
                 if let (true, Some(into)) = (index == root, into) {
@@ -183,10 +205,17 @@ impl Together<'_> {
     }
 
     /// Puts everybody's `bytes` bytes, which may differ, behind each other.
-    pub(crate) fn collect(&self, dest: Symmetric, source: Symmetric, bytes: usize) -> Result<(), Fault> {
+    pub(crate) fn collect(
+        &self,
+        dest: Symmetric,
+        source: Symmetric,
+        bytes: usize,
+    ) -> Result<(), Fault> {
         self.expect_same("collect", [0; 2])?;
         let mut lengths = vec![0usize; self.all.size()];
-        self.all.exchange(&[bytes as u64], |index, words| lengths[index] = words[0].load(Ordering::Relaxed) as usize);
+        self.all.exchange(&[bytes as u64], |index, words| {
+            lengths[index] = words[0].load(Ordering::Relaxed) as usize
+        });
         let total = lengths.iter().fold(0usize, |total, length| total.saturating_add(*length));
         let into = self.own(dest, total, "dest")?;
         let mut at = 0;
@@ -199,7 +228,12 @@ impl Together<'_> {
     }
 
     /// The same for equal lengths.
-    pub(crate) fn fcollect(&self, dest: Symmetric, source: Symmetric, bytes: usize) -> Result<(), Fault> {
+    pub(crate) fn fcollect(
+        &self,
+        dest: Symmetric,
+        source: Symmetric,
+        bytes: usize,
+    ) -> Result<(), Fault> {
         self.expect_same("fcollect", [bytes as u64, 0])?;
         let into = self.own(dest, bytes.saturating_mul(self.all.size()), "dest")?;
         let own = self.own(source, bytes, "source")?;
@@ -222,7 +256,12 @@ impl Together<'_> {
     }
 
     /// Gives block `i` of each source to member `i`.
-    pub(crate) fn alltoall(&self, dest: Symmetric, source: Symmetric, bytes: usize) -> Result<(), Fault> {
+    pub(crate) fn alltoall(
+        &self,
+        dest: Symmetric,
+        source: Symmetric,
+        bytes: usize,
+    ) -> Result<(), Fault> {
         let (size, me) = (self.all.size(), self.all.me());
         self.expect_same("alltoall", [bytes as u64, 0])?;
         let whole = bytes.saturating_mul(size);
@@ -243,14 +282,21 @@ impl Together<'_> {
     }
 
     /// The same for blocks whose elements lie apart.
-    pub(crate) fn alltoalls(&self, dest: Symmetric, source: Symmetric, pattern: Pattern) -> Result<(), Fault> {
+    pub(crate) fn alltoalls(
+        &self,
+        dest: Symmetric,
+        source: Symmetric,
+        pattern: Pattern,
+    ) -> Result<(), Fault> {
         let (size, me) = (self.all.size(), self.all.me());
         let (dst, sst) = (stride(pattern.dst, "dst")?, stride(pattern.sst, "sst")?);
         self.expect_same("s-alltoall", [pattern.count as u64, pattern.size as u64])?;
         let elements = pattern.count.saturating_mul(size);
         let span = |stride: usize| match elements {
             0 => 0,
-            _ => (elements - 1).saturating_mul(stride).saturating_add(1).saturating_mul(pattern.size),
+            _ => {
+                (elements - 1).saturating_mul(stride).saturating_add(1).saturating_mul(pattern.size)
+            }
         };
         let into = self.own(dest, span(dst), "dest")?;
         self.own(source, span(sst), "source")?;
@@ -279,7 +325,13 @@ fn stride(stride: isize, argument: &'static str) -> Result<usize, Fault> {
 ///
 /// # Errors
 /// No such PE, or not so much symmetric memory.
-pub fn broadcast(team: Team, dest: Symmetric, source: Symmetric, bytes: usize, root: i32) -> Result<i32, Fault> {
+pub fn broadcast(
+    team: Team,
+    dest: Symmetric,
+    source: Symmetric,
+    bytes: usize,
+    root: i32,
+) -> Result<i32, Fault> {
     on(team, |all| all.broadcast(dest, source, bytes, root, RootDest::Written))
 }
 
@@ -295,7 +347,12 @@ pub fn collect(team: Team, dest: Symmetric, source: Symmetric, bytes: usize) -> 
 ///
 /// # Errors
 /// Not so much symmetric memory.
-pub fn fcollect(team: Team, dest: Symmetric, source: Symmetric, bytes: usize) -> Result<i32, Fault> {
+pub fn fcollect(
+    team: Team,
+    dest: Symmetric,
+    source: Symmetric,
+    bytes: usize,
+) -> Result<i32, Fault> {
     on(team, |all| all.fcollect(dest, source, bytes))
 }
 
@@ -303,7 +360,12 @@ pub fn fcollect(team: Team, dest: Symmetric, source: Symmetric, bytes: usize) ->
 ///
 /// # Errors
 /// Not so much symmetric memory.
-pub fn alltoall(team: Team, dest: Symmetric, source: Symmetric, bytes: usize) -> Result<i32, Fault> {
+pub fn alltoall(
+    team: Team,
+    dest: Symmetric,
+    source: Symmetric,
+    bytes: usize,
+) -> Result<i32, Fault> {
     on(team, |all| all.alltoall(dest, source, bytes))
 }
 

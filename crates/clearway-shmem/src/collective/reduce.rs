@@ -1,16 +1,19 @@
-//! Reductions: every member gets the same result, bit by bit, because it is computed once or by all in the same order.
+//! Reductions: every member gets the same result, bit by bit, because it is computed once or by all
+//! in the same order.
 //!
 //! # Model
-//! Up to 56 bytes travel with one step and every member computes. Up to [`SHORT`] bytes every member reads all sources behind a step, and writes
-//! its result behind a second one: `dest` may be `source`. Longer ones are shared: each member computes its part of the elements and writes it
-//! to all; nobody else reads that part of a source.
+//! Up to 56 bytes travel with one step and every member computes. Up to [`SHORT`] bytes every
+//! member reads all sources behind a step, and writes its result behind a second one: `dest` may be
+//! `source`. Longer ones are shared: each member computes its part of the elements and writes it to
+//! all; nobody else reads that part of a source.
 
 use super::{SMALL, Together};
 use crate::address::{Caller, Symmetric};
 use crate::fault::Fault;
 use crate::operand::{Operand, ReduceOp, combine_all};
 
-/// Bytes up to which everybody computes everything: where a part would be less than a page for each of a few members.
+/// Bytes up to which everybody computes everything: where a part would be less than a page for each
+/// of a few members.
 const SHORT: usize = 4 << 10;
 /// Bytes that are computed before they are written: they stay in the first-level cache.
 const BLOCK: usize = 8 << 10;
@@ -58,13 +61,23 @@ impl Together<'_> {
         let from = self.place(0, source.plus(at), bytes, "source")?.as_caller();
         let mut result: Vec<T> = (0..count).map(|index| from.read(index)).collect();
         for member in 1..self.all.size() {
-            combine_all(op, &mut result, self.place(member, source.plus(at), bytes, "source")?.as_caller());
+            combine_all(
+                op,
+                &mut result,
+                self.place(member, source.plus(at), bytes, "source")?.as_caller(),
+            );
         }
         Ok(result)
     }
 
     /// Each member computes a part and gives it to all.
-    fn share<T: Operand>(&self, op: ReduceOp, dest: Symmetric, source: Symmetric, count: usize) -> Result<(), Fault> {
+    fn share<T: Operand>(
+        &self,
+        op: ReduceOp,
+        dest: Symmetric,
+        source: Symmetric,
+        count: usize,
+    ) -> Result<(), Fault> {
         self.wait();
         let (size, me) = (self.all.size(), self.all.me());
         let part = count.div_ceil(size);
@@ -74,7 +87,8 @@ impl Together<'_> {
             let result = self.combined::<T>(op, source, first, length)?;
             let (at, bytes) = (first * size_of::<T>(), length * size_of::<T>());
             for member in 0..size {
-                self.place(member, dest.plus(at), bytes, "dest")?.put(Caller::from_slice(&result), bytes);
+                self.place(member, dest.plus(at), bytes, "dest")?
+                    .put(Caller::from_slice(&result), bytes);
             }
             first += length;
         }

@@ -1,14 +1,17 @@
 //! Waiting for each other: the step of which all collectives are made.
 //!
 //! # Model
-//! Each member counts its own epoch up, in a line that only it writes, and waits until the others have. Up to 56 bytes travel in the
-//! same cache line, so that a small reduction costs one such step. Two lines take turns: who is one step ahead does not overwrite what others
-//! still read, and nobody can be two ahead.
+//! Each member counts its own epoch up, in a line that only it writes, and waits until the others
+//! have. Up to 56 bytes travel in the same cache line, so that a small reduction costs one such
+//! step. Two lines take turns: who is one step ahead does not overwrite what others still read, and
+//! nobody can be two ahead.
 //!
-//! Few members look at each other's lines. Where they are many each adds one to a count at the first member, and the last to come counts the
-//! epoch of a line that all wait for: a sleeper is then woken once and not for each member.
+//! Few members look at each other's lines. Where they are many each adds one to a count at the
+//! first member, and the last to come counts the epoch of a line that all wait for: a sleeper is
+//! then woken once and not for each member.
 //!
-//! Between hosts a third phase would stand in the middle, among the first members of each host; here there is one host.
+//! Between hosts a third phase would stand in the middle, among the first members of each host;
+//! here there is one host.
 //!
 //! | line of a slot | written by | holds |
 //! |---|---|---|
@@ -17,7 +20,8 @@
 //! | 3 | the last to come, at the first member | the epoch in which all came |
 //!
 //! # Invariants
-//! I1. All members call the same steps of a team in the same order, one thread of each at a time (the program's duty).
+//! I1. All members call the same steps of a team in the same order, one thread of each at a time
+//!     (the program's duty).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -88,7 +92,10 @@ impl<'a> Gathering<'a> {
         let epoch = self.entry.epoch.load(Ordering::Relaxed).wrapping_add(1);
         self.entry.epoch.store(epoch, Ordering::Relaxed);
         let own = self.job.near.line(self.job.me, self.slot, (epoch & 1) as usize);
-        own.payload.iter().zip(told).for_each(|(word, value)| word.store(*value, Ordering::Relaxed));
+        own.payload
+            .iter()
+            .zip(told)
+            .for_each(|(word, value)| word.store(*value, Ordering::Relaxed));
         if self.members.size > FLAT_MAX {
             self.count(epoch);
             return epoch;
@@ -104,8 +111,10 @@ impl<'a> Gathering<'a> {
     /// The step of many members.
     fn count(&self, epoch: u32) {
         let first = self.members.pe(0);
-        let (count, all) =
-            (self.job.near.line(first, self.slot, COUNT), self.job.near.line(first, self.slot, ALL_CAME));
+        let (count, all) = (
+            self.job.near.line(first, self.slot, COUNT),
+            self.job.near.line(first, self.slot, ALL_CAME),
+        );
         let steps = epoch.wrapping_sub(self.entry.origin.load(Ordering::Relaxed));
         let full = steps.wrapping_mul(self.members.size as u32);
         if count.epoch.fetch_add(1, Ordering::AcqRel).wrapping_add(1) == full {

@@ -1,12 +1,14 @@
 //! Writes types, constants and handles of the header.
 
 use crate::constants::{
-    CMP_EQ, CMP_GE, CMP_GT, CMP_LE, CMP_LT, CMP_NE, CTX_NOSTORE, CTX_PRIVATE, CTX_SERIALIZED, MALLOC_ATOMICS_REMOTE,
-    MALLOC_SIGNAL_REMOTE, REDUCE_MIN_WRKDATA_SIZE, SIGNAL_ADD, SIGNAL_SET, SYNC_SIZE, SYNC_VALUE, TEAM_NUM_CONTEXTS,
-    THREAD_FUNNELED, THREAD_MULTIPLE, THREAD_SERIALIZED, THREAD_SINGLE, VENDOR, VERSION,
+    CMP_EQ, CMP_GE, CMP_GT, CMP_LE, CMP_LT, CMP_NE, CTX_NOSTORE, CTX_PRIVATE, CTX_SERIALIZED,
+    MALLOC_ATOMICS_REMOTE, MALLOC_SIGNAL_REMOTE, REDUCE_MIN_WRKDATA_SIZE, SIGNAL_ADD, SIGNAL_SET,
+    SYNC_SIZE, SYNC_VALUE, TEAM_NUM_CONTEXTS, THREAD_FUNNELED, THREAD_MULTIPLE, THREAD_SERIALIZED,
+    THREAD_SINGLE, VENDOR, VERSION,
 };
 
-/// `SHMEM_MAX_NAME_LEN`: as long as that of other libraries, for programs that fix the size of a buffer.
+/// `SHMEM_MAX_NAME_LEN`: as long as that of other libraries, for programs that fix the size of a
+/// buffer.
 pub(crate) const NAME_LENGTH_MAX: usize = 64;
 
 /// Types, and what compilers call their extensions.

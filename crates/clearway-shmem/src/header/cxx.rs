@@ -12,15 +12,20 @@ pub(super) fn text(all: &[Function]) -> String {
     for group in groups(all) {
         // Of a name that is a function of C as well one overload is there already.
         let taken = all.iter().find(|function| function.name == group.name);
-        let is_taken = |function: &&&Function| taken.is_some_and(|taken| has_same_parameters(taken, function));
-        for function in group.plain.iter().chain(&group.with_context).filter(|function| !is_taken(function)) {
+        let is_taken =
+            |function: &&&Function| taken.is_some_and(|taken| has_same_parameters(taken, function));
+        for function in
+            group.plain.iter().chain(&group.with_context).filter(|function| !is_taken(function))
+        {
             text.push_str(&overload(function, group.name, str::to_owned));
             if is_complex(function) {
                 text.push_str(&overload(function, group.name, in_cxx));
             }
         }
     }
-    text.push_str("static inline int shmem_sync(shmem_team_t team) { return shmem_team_sync(team); }\n");
+    text.push_str(
+        "static inline int shmem_sync(shmem_team_t team) { return shmem_team_sync(team); }\n",
+    );
     text.push_str("\n} /* extern \"C++\" */\n\n#endif /* __cplusplus */\n");
     text
 }
@@ -30,12 +35,16 @@ fn is_complex(function: &Function) -> bool {
 }
 
 fn has_same_parameters(a: &Function, b: &Function) -> bool {
-    a.parameters.iter().map(|parameter| &parameter.c).eq(b.parameters.iter().map(|parameter| &parameter.c))
+    a.parameters
+        .iter()
+        .map(|parameter| &parameter.c)
+        .eq(b.parameters.iter().map(|parameter| &parameter.c))
 }
 
 /// The type of C++ for a type of C.
 fn in_cxx(c: &str) -> String {
-    c.replace("clearway_complexd", "std::complex<double>").replace("clearway_complexf", "std::complex<float>")
+    c.replace("clearway_complexd", "std::complex<double>")
+        .replace("clearway_complexf", "std::complex<float>")
 }
 
 /// A function `name` that calls `function`, with its types as `typed` has them.
@@ -54,5 +63,10 @@ fn overload(function: &Function, name: &str, typed: impl Fn(&str) -> String) -> 
         parameter.c = c;
     }
     let answer = if same.returns == "void" { "" } else { "return " };
-    format!("static inline {} {{ {answer}{}({}); }}\n", same.prototype(name), function.name, arguments.join(", "))
+    format!(
+        "static inline {} {{ {answer}{}({}); }}\n",
+        same.prototype(name),
+        function.name,
+        arguments.join(", ")
+    )
 }

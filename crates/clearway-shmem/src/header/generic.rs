@@ -1,9 +1,10 @@
 //! Writes the names of C11 that choose a function by the type of an argument.
 //!
 //! # Model
-//! A selection may name a type once only, and several of the standard's names mean one type (`long`, `int64_t` and `ptrdiff_t`), so of
-//! each fundamental type the first function of the table is taken. A pointer to what is promised not to change, or may change at any time,
-//! is another type than the plain one, and both are named where the function takes both.
+//! A selection may name a type once only, and several of the standard's names mean one type
+//! (`long`, `int64_t` and `ptrdiff_t`), so of each fundamental type the first function of the table
+//! is taken. A pointer to what is promised not to change, or may change at any time, is another
+//! type than the plain one, and both are named where the function takes both.
 
 use crate::table::{Function, Parameter};
 
@@ -26,7 +27,8 @@ pub(super) fn groups(all: &[Function]) -> Vec<Group<'_>> {
             groups.len() - 1
         });
         let group = &mut groups[at];
-        let list = if function.takes_context() { &mut group.with_context } else { &mut group.plain };
+        let list =
+            if function.takes_context() { &mut group.with_context } else { &mut group.plain };
         if !list.iter().any(|other| fundamental(other) == fundamental(function)) {
             list.push(function);
         }
@@ -61,11 +63,13 @@ pub(super) fn text(all: &[Function]) -> String {
 }
 
 fn macro_of(group: &Group<'_>) -> String {
-    let chosen_by = |place: Option<usize>| if place == Some(0) { "CLEARWAY_FIRST" } else { "CLEARWAY_SECOND" };
+    let chosen_by =
+        |place: Option<usize>| if place == Some(0) { "CLEARWAY_FIRST" } else { "CLEARWAY_SECOND" };
     let mut arms = Vec::new();
     if let Some(first) = group.with_context.first() {
         let by = chosen_by(first.chooser());
-        let mut inner: Vec<String> = group.with_context.iter().flat_map(|function| associations(function)).collect();
+        let mut inner: Vec<String> =
+            group.with_context.iter().flat_map(|function| associations(function)).collect();
         inner.push("default: clearway_no_function_takes_this_type".to_owned());
         arms.push(format!(
             "shmem_ctx_t: _Generic(({by}(__VA_ARGS__)), \\\n            {})",

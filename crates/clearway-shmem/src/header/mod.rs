@@ -1,15 +1,19 @@
 //! Writes the headers that C and C++ programs include, from the table and the constants.
 //!
 //! # Model
-//! The files are checked in, so that a program can be compiled without building anything and a change of them is seen in review. A test
-//! compares them with what this module writes; `cargo xtask header` writes them again.
+//! The files are checked in, so that a program can be compiled without building anything and a
+//! change of them is seen in review. A test compares them with what this module writes; `cargo
+//! xtask header` writes them again.
 //!
-//! `shmem.h` has three parts: what every C has (constants, prototypes), the names of C11 that choose by the type of an argument, and
-//! overloads of the same names for C++. A name chooses by its first pointer, or, where that argument is a context, by the one after it.
+//! `shmem.h` has three parts: what every C has (constants, prototypes), the names of C11 that
+//! choose by the type of an argument, and overloads of the same names for C++. A name chooses by
+//! its first pointer, or, where that argument is a context, by the one after it.
 //!
 //! # Invariants
-//! I1. Every prototype of the table stands in `shmem.h` once, and once more in `pshmem.h` under its name for tools.
-//! I2. What is not of the standard begins with `CLEARWAY_` or `clearway_`, or is one of the two names of [`RECOGNISED`].
+//! I1. Every prototype of the table stands in `shmem.h` once, and once more in `pshmem.h` under its
+//!     name for tools.
+//! I2. What is not of the standard begins with `CLEARWAY_` or `clearway_`, or is one of the two
+//!     names of [`RECOGNISED`].
 
 mod constants;
 mod cxx;
@@ -20,7 +24,8 @@ pub(crate) use constants::NAME_LENGTH_MAX;
 
 use crate::table::{Function, Standing, functions};
 
-/// Names by which programs that know other libraries see that a header lacks nothing of OpenSHMEM 1.5.
+/// Names by which programs that know other libraries see that a header lacks nothing of OpenSHMEM
+/// 1.5.
 pub const RECOGNISED: [&str; 2] = ["SHMEM_DEF_H", "SHMEM_FUNCTION_ATTRIBUTES"];
 
 /// All headers: the path below `include`, and the text.
@@ -37,10 +42,13 @@ pub fn files() -> Vec<(&'static str, String)> {
 }
 
 /// The first line of each file.
-const WRITTEN: &str = "Written by `cargo xtask header` from the table of the library; changes go there.";
+const WRITTEN: &str =
+    "Written by `cargo xtask header` from the table of the library; changes go there.";
 
 fn guarded(guard: &str, about: &str, body: &str) -> String {
-    format!("/* {about} {WRITTEN} */\n#ifndef {guard}\n#define {guard}\n\n{body}\n#endif /* {guard} */\n")
+    format!(
+        "/* {about} {WRITTEN} */\n#ifndef {guard}\n#define {guard}\n\n{body}\n#endif /* {guard} */\n"
+    )
 }
 
 fn shmem(all: &[Function]) -> String {
@@ -60,7 +68,8 @@ fn shmem(all: &[Function]) -> String {
 }
 
 fn pshmem(all: &[Function]) -> String {
-    let mut body = String::from("#include \"shmem.h\"\n\n#ifdef __cplusplus\nextern \"C\" {\n#endif\n");
+    let mut body =
+        String::from("#include \"shmem.h\"\n\n#ifdef __cplusplus\nextern \"C\" {\n#endif\n");
     body.push_str(&prototypes(all, Function::profiling_name));
     body.push_str("\n#ifdef __cplusplus\n} /* extern \"C\" */\n#endif\n");
     let about = "The functions of OpenSHMEM 1.5 under the names that tools call when they put their own in front.";
@@ -68,17 +77,27 @@ fn pshmem(all: &[Function]) -> String {
 }
 
 fn extensions() -> String {
-    guarded("CLEARWAY_SHMEMX_H", "Functions beyond the standard: none so far.", "#include \"shmem.h\"\n")
+    guarded(
+        "CLEARWAY_SHMEMX_H",
+        "Functions beyond the standard: none so far.",
+        "#include \"shmem.h\"\n",
+    )
 }
 
 fn forward(name: &str, file: &str) -> String {
-    guarded(&format!("CLEARWAY_MPP_{name}_H"), "The old place of the header.", &format!("#include \"../{file}\"\n"))
+    guarded(
+        &format!("CLEARWAY_MPP_{name}_H"),
+        "The old place of the header.",
+        &format!("#include \"../{file}\"\n"),
+    )
 }
 
 /// All prototypes under the name that `named` gives, current ones first.
 fn prototypes(all: &[Function], named: impl Fn(&Function) -> String) -> String {
     let mut text = String::new();
-    for (standing, about) in [(Standing::Current, "Current."), (Standing::Deprecated, "Deprecated by the standard.")] {
+    for (standing, about) in
+        [(Standing::Current, "Current."), (Standing::Deprecated, "Deprecated by the standard.")]
+    {
         text.push_str(&format!("\n/* {about} */\n"));
         for function in all.iter().filter(|function| function.standing == standing) {
             let ends = if function.name == "shmem_global_exit" { "CLEARWAY_NORETURN " } else { "" };
@@ -101,7 +120,10 @@ mod tests {
         let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("include");
         for (path, text) in files() {
             let there = fs::read_to_string(directory.join(path))?;
-            assert!(there == text, "include/{path} is not what the table says; `cargo xtask header` writes it again");
+            assert!(
+                there == text,
+                "include/{path} is not what the table says; `cargo xtask header` writes it again"
+            );
         }
         Ok(())
     }
@@ -109,10 +131,16 @@ mod tests {
     #[test]
     fn files__a_generic_name_lists_each_fundamental_type_once() {
         let all = functions();
-        let put = generic::groups(&all).into_iter().find(|group| group.name == "shmem_put").expect("shmem_put");
+        let put = generic::groups(&all)
+            .into_iter()
+            .find(|group| group.name == "shmem_put")
+            .expect("shmem_put");
         assert_eq!((put.plain.len(), put.with_context.len()), (14, 14));
         let names: Vec<_> = put.plain.iter().map(|function| function.name.as_str()).collect();
-        assert!(names.contains(&"shmem_long_put") && !names.contains(&"shmem_int64_put"), "{names:?}");
+        assert!(
+            names.contains(&"shmem_long_put") && !names.contains(&"shmem_int64_put"),
+            "{names:?}"
+        );
     }
 
     #[test]

@@ -16,7 +16,9 @@ impl Function {
 
     /// The place of the first parameter whose type is made of the function's own.
     pub fn chooser(&self) -> Option<usize> {
-        self.parameters.iter().position(|parameter| parameter.is_of_type && parameter.c.ends_with('*'))
+        self.parameters
+            .iter()
+            .position(|parameter| parameter.is_of_type && parameter.c.ends_with('*'))
     }
 
     /// Whether the first parameter is a context.

@@ -1,11 +1,14 @@
-//! Says which functions the library has: a row for each, as the standard writes it, over the types that the standard lists.
+//! Says which functions the library has: a row for each, as the standard writes it, over the types
+//! that the standard lists.
 //!
 //! # Model
-//! A row is a prototype of the standard with `{}` where the name of a type or a size stands and `TYPE` where the type itself does, and the
-//! call that answers it. [`functions`] multiplies rows by types and, where a row takes a context, by two. The entries of the library, its
-//! headers and the tests of both are made from that list, so a function is added by adding a row.
+//! A row is a prototype of the standard with `{}` where the name of a type or a size stands and
+//! `TYPE` where the type itself does, and the call that answers it. [`functions`] multiplies rows
+//! by types and, where a row takes a context, by two. The entries of the library, its headers and
+//! the tests of both are made from that list, so a function is added by adding a row.
 //!
-//! In a call `{T}` is the type, `{ctx}` the context; `at` and `own` say which memory a pointer means: symmetric, or the caller's.
+//! In a call `{T}` is the type, `{ctx}` the context; `at` and `own` say which memory a pointer
+//! means: symmetric, or the caller's.
 //!
 //! # Source
 //! OpenSHMEM 1.5, chapter 9 and the tables of types in it; "Deprecated API" for what is deprecated.
@@ -135,7 +138,8 @@ impl Row {
     }
 
     fn function(&self, word: &str, of: Option<&'static Type>, rust: String) -> Function {
-        let Prototype { returns, returns_type, name, parameters, is_variadic } = Prototype::parse(self.prototype, of);
+        let Prototype { returns, returns_type, name, parameters, is_variadic } =
+            Prototype::parse(self.prototype, of);
         let generic = of.map(|_| name.replace("{}_", "")).filter(|name| has_generic(name));
         Function {
             name: name.replace("{}", word),
@@ -161,9 +165,10 @@ impl Function {
     fn with_context(&self) -> Self {
         let mut other = self.clone().in_context("Context::from_raw(ctx)");
         other.name = self.name.replacen("shmem_", "shmem_ctx_", 1);
-        other
-            .parameters
-            .insert(0, Parameter { c: "shmem_ctx_t".to_owned(), name: "ctx".to_owned(), is_of_type: false });
+        other.parameters.insert(
+            0,
+            Parameter { c: "shmem_ctx_t".to_owned(), name: "ctx".to_owned(), is_of_type: false },
+        );
         other
     }
 }
@@ -173,7 +178,8 @@ fn has_generic(name: &str) -> bool {
     name != "shmem_wait" && !name.ends_with("_to_all")
 }
 
-/// The name of elements of 128 bits: none of Rust's own types has their alignment, which is not more than 8.
+/// The name of elements of 128 bits: none of Rust's own types has their alignment, which is not
+/// more than 8.
 const WIDEST: &str = "[u64; 2]";
 
 impl Over {
@@ -185,7 +191,9 @@ impl Over {
         };
         match self {
             Self::Types(names) => names.iter().map(named).collect(),
-            Self::Bits(sizes) => sizes.iter().map(|bits| (Some(bits.to_string()), None, element(*bits))).collect(),
+            Self::Bits(sizes) => {
+                sizes.iter().map(|bits| (Some(bits.to_string()), None, element(*bits))).collect()
+            }
             Self::Bytes => vec![(Some("mem".to_owned()), None, element(8))],
             Self::Once => vec![(None, None, String::new())],
         }
@@ -208,8 +216,9 @@ mod tests {
         let names: BTreeSet<_> = all.iter().map(|function| function.name.as_str()).collect();
         assert_eq!(names.len(), all.len());
         let old = all.iter().filter(|function| function.standing == Standing::Deprecated).count();
-        // 1,507 of 1.5 beside AND, OR and XOR of four more types. Of the deprecated 93 of C, six that begin otherwise, four and twelve of
-        // `short`, and nine more types of eight older names.
+        // 1,507 of 1.5 beside AND, OR and XOR of four more types. Of the deprecated 93 of C, six
+        // that begin otherwise, four and twelve of `short`, and nine more types of eight older
+        // names.
         assert_eq!((all.len() - old, old), (1507 + 12, 93 + 6 + 4 + 12 + 8 * 9));
     }
 
@@ -222,7 +231,11 @@ mod tests {
             plain.prototype(&plain.profiling_name()),
             "void pshmem_longlong_put(long long *dest, const long long *source, size_t nelems, int pe)"
         );
-        assert!(plain.call.contains("(Context::DEFAULT, ") && plain.call.contains("bytes::<i64>"), "{}", plain.call);
+        assert!(
+            plain.call.contains("(Context::DEFAULT, ") && plain.call.contains("bytes::<i64>"),
+            "{}",
+            plain.call
+        );
         let with_context = find("shmem_ctx_longlong_put");
         assert!(with_context.prototype("f").starts_with("void f(shmem_ctx_t ctx, long long *dest"));
         assert_eq!((plain.chooser(), with_context.chooser()), (Some(0), Some(1)));

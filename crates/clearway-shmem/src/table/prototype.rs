@@ -1,7 +1,8 @@
 //! Reads a prototype of the table: what a C function returns and takes.
 //!
 //! # Not here
-//! Anything that the table's rows do not contain: pointers to functions, arrays, names of parameters left out.
+//! Anything that the table's rows do not contain: pointers to functions, arrays, names of
+//! parameters left out.
 
 use std::fmt;
 
@@ -41,16 +42,24 @@ const TYPE: &str = "TYPE";
 impl Prototype {
     /// Reads `text`, with `of` in place of `TYPE`.
     pub(super) fn parse(text: &str, of: Option<&Type>) -> Self {
-        let (head, list) = text.trim_end_matches(')').split_once('(').expect("a prototype has parameters");
+        let (head, list) =
+            text.trim_end_matches(')').split_once('(').expect("a prototype has parameters");
         let (returns, name) = split_name(head, of);
         let list = if list == "void" { "" } else { list };
-        let words: Vec<&str> = list.split(',').map(str::trim).filter(|word| !word.is_empty()).collect();
+        let words: Vec<&str> =
+            list.split(',').map(str::trim).filter(|word| !word.is_empty()).collect();
         let parameters = words.iter().filter(|word| **word != "...").map(|word| {
             let (c, name) = split_name(word, of);
             Parameter { c, name, is_of_type: word.contains(TYPE) }
         });
         let returns_type = head.starts_with(TYPE);
-        Self { returns, returns_type, name, parameters: parameters.collect(), is_variadic: words.contains(&"...") }
+        Self {
+            returns,
+            returns_type,
+            name,
+            parameters: parameters.collect(),
+            is_variadic: words.contains(&"..."),
+        }
     }
 }
 

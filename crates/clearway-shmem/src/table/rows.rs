@@ -2,20 +2,28 @@
 
 use super::Over::{self, Bits, Bytes, Once, Types};
 use super::types::{
-    AMO, AMO_BITWISE, AMO_EXTENDED, OLD_BITS, OLD_NUMBERS, OLD_ORDER, REDUCE_BITS, REDUCE_NUMBERS, REDUCE_ORDER, RMA,
-    WAIT_OLD, WAIT_SHORT,
+    AMO, AMO_BITWISE, AMO_EXTENDED, OLD_BITS, OLD_NUMBERS, OLD_ORDER, REDUCE_BITS, REDUCE_NUMBERS,
+    REDUCE_ORDER, RMA, WAIT_OLD, WAIT_SHORT,
 };
 use super::{Row, contexts, old, row};
 
 macro_rules! team_prototype {
     ($op:literal) => {
-        concat!("int shmem_{}_", $op, "_reduce(shmem_team_t team, TYPE *dest, const TYPE *source, size_t nreduce)")
+        concat!(
+            "int shmem_{}_",
+            $op,
+            "_reduce(shmem_team_t team, TYPE *dest, const TYPE *source, size_t nreduce)"
+        )
     };
 }
 
 macro_rules! team_call {
     ($op:literal) => {
-        concat!("collective::reduce::<{T}>(Team::from_raw(team), ReduceOp::", $op, ", at(dest), at(source), nreduce)")
+        concat!(
+            "collective::reduce::<{T}>(Team::from_raw(team), ReduceOp::",
+            $op,
+            ", at(dest), at(source), nreduce)"
+        )
     };
 }
 
@@ -83,25 +91,49 @@ pub const ROWS: &[&[Row]] = &[
 
 const SETUP: &[Row] = &[
     row(Once, "void shmem_init(void)", "setup::init()"),
-    row(Once, "int shmem_init_thread(int requested, int *provided)", "setup::init_thread(requested, provided)"),
+    row(
+        Once,
+        "int shmem_init_thread(int requested, int *provided)",
+        "setup::init_thread(requested, provided)",
+    ),
     row(Once, "void shmem_query_thread(int *provided)", "setup::query_thread(provided)"),
     row(Once, "void shmem_finalize(void)", "job::finalize()"),
     row(Once, "void shmem_global_exit(int status)", "setup::global_exit(status)"),
     row(Once, "int shmem_my_pe(void)", "job::my_pe()"),
     row(Once, "int shmem_n_pes(void)", "job::n_pes()"),
     row(Once, "int shmem_pe_accessible(int pe)", "job::pe_accessible(pe)"),
-    row(Once, "int shmem_addr_accessible(const void *addr, int pe)", "job::addr_accessible(at(addr), pe)"),
+    row(
+        Once,
+        "int shmem_addr_accessible(const void *addr, int pe)",
+        "job::addr_accessible(at(addr), pe)",
+    ),
     row(Once, "void *shmem_ptr(const void *dest, int pe)", "job::ptr(at(dest), pe).map(void)"),
-    row(Once, "void shmem_info_get_version(int *major, int *minor)", "setup::version(major, minor)"),
+    row(
+        Once,
+        "void shmem_info_get_version(int *major, int *minor)",
+        "setup::version(major, minor)",
+    ),
     row(Once, "void shmem_info_get_name(char *name)", "setup::name(name)"),
     row(Once, "void shmem_pcontrol(int level, ...)", "setup::pcontrol(level)"),
 ];
 
 const MEMORY: &[Row] = &[
     row(Once, "void *shmem_malloc(size_t size)", "heap::malloc(size).map(void)"),
-    row(Once, "void *shmem_calloc(size_t count, size_t size)", "heap::calloc(count, size).map(void)"),
-    row(Once, "void *shmem_align(size_t alignment, size_t size)", "heap::align(alignment, size).map(void)"),
-    row(Once, "void *shmem_realloc(void *ptr, size_t size)", "heap::realloc(at(ptr), size).map(void)"),
+    row(
+        Once,
+        "void *shmem_calloc(size_t count, size_t size)",
+        "heap::calloc(count, size).map(void)",
+    ),
+    row(
+        Once,
+        "void *shmem_align(size_t alignment, size_t size)",
+        "heap::align(alignment, size).map(void)",
+    ),
+    row(
+        Once,
+        "void *shmem_realloc(void *ptr, size_t size)",
+        "heap::realloc(at(ptr), size).map(void)",
+    ),
     row(
         Once,
         "void *shmem_malloc_with_hints(size_t size, long hints)",
@@ -111,9 +143,21 @@ const MEMORY: &[Row] = &[
 ];
 
 const CONTEXTS: &[Row] = &[
-    row(Once, "int shmem_ctx_create(long options, shmem_ctx_t *ctx)", "handles::ctx_create(options, ctx)"),
-    row(Once, "void shmem_ctx_destroy(shmem_ctx_t ctx)", "context::destroy(Context::from_raw(ctx))"),
-    row(Once, "int shmem_ctx_get_team(shmem_ctx_t ctx, shmem_team_t *team)", "handles::ctx_get_team(ctx, team)"),
+    row(
+        Once,
+        "int shmem_ctx_create(long options, shmem_ctx_t *ctx)",
+        "handles::ctx_create(options, ctx)",
+    ),
+    row(
+        Once,
+        "void shmem_ctx_destroy(shmem_ctx_t ctx)",
+        "context::destroy(Context::from_raw(ctx))",
+    ),
+    row(
+        Once,
+        "int shmem_ctx_get_team(shmem_ctx_t ctx, shmem_team_t *team)",
+        "handles::ctx_get_team(ctx, team)",
+    ),
     row(
         Once,
         "int shmem_team_create_ctx(shmem_team_t team, long options, shmem_ctx_t *ctx)",
@@ -166,15 +210,43 @@ const RMA_ROWS: &[Row] = &[
     contexts(Types(RMA), GET, GETS),
     contexts(SIZES, GET_VOID, GETS),
     contexts(Bytes, GET_VOID, GETS),
-    contexts(Types(RMA), "TYPE shmem_{}_g(const TYPE *source, int pe)", "rma::g::<{T}>({ctx}, at(source), pe)"),
+    contexts(
+        Types(RMA),
+        "TYPE shmem_{}_g(const TYPE *source, int pe)",
+        "rma::g::<{T}>({ctx}, at(source), pe)",
+    ),
     contexts(Types(RMA), IGET, IGETS),
     contexts(SIZES, IGET_VOID, IGETS),
-    contexts(Types(RMA), "void shmem_{}_put_nbi(TYPE *dest, const TYPE *source, size_t nelems, int pe)", PUTS_NBI),
-    contexts(SIZES, "void shmem_put{}_nbi(void *dest, const void *source, size_t nelems, int pe)", PUTS_NBI),
-    contexts(Bytes, "void shmem_put{}_nbi(void *dest, const void *source, size_t nelems, int pe)", PUTS_NBI),
-    contexts(Types(RMA), "void shmem_{}_get_nbi(TYPE *dest, const TYPE *source, size_t nelems, int pe)", GETS_NBI),
-    contexts(SIZES, "void shmem_get{}_nbi(void *dest, const void *source, size_t nelems, int pe)", GETS_NBI),
-    contexts(Bytes, "void shmem_get{}_nbi(void *dest, const void *source, size_t nelems, int pe)", GETS_NBI),
+    contexts(
+        Types(RMA),
+        "void shmem_{}_put_nbi(TYPE *dest, const TYPE *source, size_t nelems, int pe)",
+        PUTS_NBI,
+    ),
+    contexts(
+        SIZES,
+        "void shmem_put{}_nbi(void *dest, const void *source, size_t nelems, int pe)",
+        PUTS_NBI,
+    ),
+    contexts(
+        Bytes,
+        "void shmem_put{}_nbi(void *dest, const void *source, size_t nelems, int pe)",
+        PUTS_NBI,
+    ),
+    contexts(
+        Types(RMA),
+        "void shmem_{}_get_nbi(TYPE *dest, const TYPE *source, size_t nelems, int pe)",
+        GETS_NBI,
+    ),
+    contexts(
+        SIZES,
+        "void shmem_get{}_nbi(void *dest, const void *source, size_t nelems, int pe)",
+        GETS_NBI,
+    ),
+    contexts(
+        Bytes,
+        "void shmem_get{}_nbi(void *dest, const void *source, size_t nelems, int pe)",
+        GETS_NBI,
+    ),
 ];
 
 const PUT: &str = "void shmem_{}_put(TYPE *dest, const TYPE *source, size_t nelems, int pe)";
@@ -185,22 +257,28 @@ const GET: &str = "void shmem_{}_get(TYPE *dest, const TYPE *source, size_t nele
 const GET_VOID: &str = "void shmem_get{}(void *dest, const void *source, size_t nelems, int pe)";
 const GETS: &str = "rma::get({ctx}, own(dest), at(source), bytes::<{T}>(nelems), pe)";
 const GETS_NBI: &str = "rma::get_nbi({ctx}, own(dest), at(source), bytes::<{T}>(nelems), pe)";
-const IPUT: &str =
-    "void shmem_{}_iput(TYPE *dest, const TYPE *source, ptrdiff_t dst, ptrdiff_t sst, size_t nelems, int pe)";
-const IPUT_VOID: &str =
-    "void shmem_iput{}(void *dest, const void *source, ptrdiff_t dst, ptrdiff_t sst, size_t nelems, int pe)";
-const IPUTS: &str = "rma::iput({ctx}, at(dest), own(source), dst, sst, nelems, size_of::<{T}>(), pe)";
-const IGET: &str =
-    "void shmem_{}_iget(TYPE *dest, const TYPE *source, ptrdiff_t dst, ptrdiff_t sst, size_t nelems, int pe)";
-const IGET_VOID: &str =
-    "void shmem_iget{}(void *dest, const void *source, ptrdiff_t dst, ptrdiff_t sst, size_t nelems, int pe)";
-const IGETS: &str = "rma::iget({ctx}, own(dest), at(source), dst, sst, nelems, size_of::<{T}>(), pe)";
+const IPUT: &str = "void shmem_{}_iput(TYPE *dest, const TYPE *source, ptrdiff_t dst, ptrdiff_t sst, size_t nelems, int pe)";
+const IPUT_VOID: &str = "void shmem_iput{}(void *dest, const void *source, ptrdiff_t dst, ptrdiff_t sst, size_t nelems, int pe)";
+const IPUTS: &str =
+    "rma::iput({ctx}, at(dest), own(source), dst, sst, nelems, size_of::<{T}>(), pe)";
+const IGET: &str = "void shmem_{}_iget(TYPE *dest, const TYPE *source, ptrdiff_t dst, ptrdiff_t sst, size_t nelems, int pe)";
+const IGET_VOID: &str = "void shmem_iget{}(void *dest, const void *source, ptrdiff_t dst, ptrdiff_t sst, size_t nelems, int pe)";
+const IGETS: &str =
+    "rma::iget({ctx}, own(dest), at(source), dst, sst, nelems, size_of::<{T}>(), pe)";
 
 const AMO_ROWS: &[Row] = &[
     contexts(Types(AMO_EXTENDED), "TYPE shmem_{}_atomic_fetch(const TYPE *source, int pe)", FETCH),
     contexts(Types(AMO_EXTENDED), "void shmem_{}_atomic_set(TYPE *dest, TYPE value, int pe)", SET),
-    contexts(Types(AMO_EXTENDED), "TYPE shmem_{}_atomic_swap(TYPE *dest, TYPE value, int pe)", SWAP),
-    contexts(Types(AMO), "TYPE shmem_{}_atomic_compare_swap(TYPE *dest, TYPE cond, TYPE value, int pe)", CSWAP),
+    contexts(
+        Types(AMO_EXTENDED),
+        "TYPE shmem_{}_atomic_swap(TYPE *dest, TYPE value, int pe)",
+        SWAP,
+    ),
+    contexts(
+        Types(AMO),
+        "TYPE shmem_{}_atomic_compare_swap(TYPE *dest, TYPE cond, TYPE value, int pe)",
+        CSWAP,
+    ),
     contexts(Types(AMO), "TYPE shmem_{}_atomic_fetch_inc(TYPE *dest, int pe)", FINC),
     contexts(Types(AMO), "void shmem_{}_atomic_inc(TYPE *dest, int pe)", INC),
     contexts(Types(AMO), "TYPE shmem_{}_atomic_fetch_add(TYPE *dest, TYPE value, int pe)", FADD),
@@ -306,7 +384,11 @@ const SIGNALS: &[Row] = &[
     ),
     contexts(SIZES, PUT_SIGNAL_NBI_VOID, PUT_SIGNAL_NBI),
     contexts(Bytes, PUT_SIGNAL_NBI_VOID, PUT_SIGNAL_NBI),
-    row(Once, "uint64_t shmem_signal_fetch(const uint64_t *sig_addr)", "signal::fetch(at(sig_addr))"),
+    row(
+        Once,
+        "uint64_t shmem_signal_fetch(const uint64_t *sig_addr)",
+        "signal::fetch(at(sig_addr))",
+    ),
     row(
         Once,
         "uint64_t shmem_signal_wait_until(uint64_t *sig_addr, int cmp, uint64_t cmp_value)",
@@ -314,10 +396,8 @@ const SIGNALS: &[Row] = &[
     ),
 ];
 
-const PUT_SIGNAL: &str =
-    "signal::put({ctx}, at(dest), own(source), bytes::<{T}>(nelems), at(sig_addr), signal, sig_op, pe)";
-const PUT_SIGNAL_NBI: &str =
-    "signal::put_nbi({ctx}, at(dest), own(source), bytes::<{T}>(nelems), at(sig_addr), signal, sig_op, pe)";
+const PUT_SIGNAL: &str = "signal::put({ctx}, at(dest), own(source), bytes::<{T}>(nelems), at(sig_addr), signal, sig_op, pe)";
+const PUT_SIGNAL_NBI: &str = "signal::put_nbi({ctx}, at(dest), own(source), bytes::<{T}>(nelems), at(sig_addr), signal, sig_op, pe)";
 const PUT_SIGNAL_VOID: &str = "void shmem_put{}_signal(void *dest, const void *source, size_t nelems, uint64_t *sig_addr, \
                                uint64_t signal, int sig_op, int pe)";
 const PUT_SIGNAL_NBI_VOID: &str = "void shmem_put{}_signal_nbi(void *dest, const void *source, size_t nelems, uint64_t *sig_addr, \
@@ -337,20 +417,36 @@ const COLLECTIVES: &[Row] = &[
         "int shmem_broadcast{}(shmem_team_t team, void *dest, const void *source, size_t nelems, int PE_root)",
         BROADCAST,
     ),
-    row(Types(RMA), "int shmem_{}_collect(shmem_team_t team, TYPE *dest, const TYPE *source, size_t nelems)", COLLECT),
-    row(Bytes, "int shmem_collect{}(shmem_team_t team, void *dest, const void *source, size_t nelems)", COLLECT),
+    row(
+        Types(RMA),
+        "int shmem_{}_collect(shmem_team_t team, TYPE *dest, const TYPE *source, size_t nelems)",
+        COLLECT,
+    ),
+    row(
+        Bytes,
+        "int shmem_collect{}(shmem_team_t team, void *dest, const void *source, size_t nelems)",
+        COLLECT,
+    ),
     row(
         Types(RMA),
         "int shmem_{}_fcollect(shmem_team_t team, TYPE *dest, const TYPE *source, size_t nelems)",
         FCOLLECT,
     ),
-    row(Bytes, "int shmem_fcollect{}(shmem_team_t team, void *dest, const void *source, size_t nelems)", FCOLLECT),
+    row(
+        Bytes,
+        "int shmem_fcollect{}(shmem_team_t team, void *dest, const void *source, size_t nelems)",
+        FCOLLECT,
+    ),
     row(
         Types(RMA),
         "int shmem_{}_alltoall(shmem_team_t team, TYPE *dest, const TYPE *source, size_t nelems)",
         ALLTOALL,
     ),
-    row(Bytes, "int shmem_alltoall{}(shmem_team_t team, void *dest, const void *source, size_t nelems)", ALLTOALL),
+    row(
+        Bytes,
+        "int shmem_alltoall{}(shmem_team_t team, void *dest, const void *source, size_t nelems)",
+        ALLTOALL,
+    ),
     row(
         Types(RMA),
         "int shmem_{}_alltoalls(shmem_team_t team, TYPE *dest, const TYPE *source, ptrdiff_t dst, ptrdiff_t sst, \
@@ -365,13 +461,14 @@ const COLLECTIVES: &[Row] = &[
     ),
 ];
 
-const BROADCAST: &str =
-    "collective::broadcast(Team::from_raw(team), at(dest), at(source), bytes::<{T}>(nelems), PE_root)";
-const COLLECT: &str = "collective::collect(Team::from_raw(team), at(dest), at(source), bytes::<{T}>(nelems))";
-const FCOLLECT: &str = "collective::fcollect(Team::from_raw(team), at(dest), at(source), bytes::<{T}>(nelems))";
-const ALLTOALL: &str = "collective::alltoall(Team::from_raw(team), at(dest), at(source), bytes::<{T}>(nelems))";
-const ALLTOALLS: &str =
-    "collective::alltoalls(Team::from_raw(team), at(dest), at(source), dst, sst, nelems, size_of::<{T}>())";
+const BROADCAST: &str = "collective::broadcast(Team::from_raw(team), at(dest), at(source), bytes::<{T}>(nelems), PE_root)";
+const COLLECT: &str =
+    "collective::collect(Team::from_raw(team), at(dest), at(source), bytes::<{T}>(nelems))";
+const FCOLLECT: &str =
+    "collective::fcollect(Team::from_raw(team), at(dest), at(source), bytes::<{T}>(nelems))";
+const ALLTOALL: &str =
+    "collective::alltoall(Team::from_raw(team), at(dest), at(source), bytes::<{T}>(nelems))";
+const ALLTOALLS: &str = "collective::alltoalls(Team::from_raw(team), at(dest), at(source), dst, sst, nelems, size_of::<{T}>())";
 
 const REDUCTIONS: &[Row] = &[
     row(Types(REDUCE_BITS), team_prototype!("and"), team_call!("And")),
@@ -406,27 +503,27 @@ const WAIT_UNTIL: &str = "void shmem_{}_wait_until(volatile TYPE *ivar, int cmp,
 const UNTIL: &str = "wait::until::<{T}>(at(ivar), cmp, cmp_value)";
 const TEST: &str = "int shmem_{}_test(volatile TYPE *ivar, int cmp, TYPE cmp_value)";
 
-const WAIT_UNTIL_ALL: &str =
-    "void shmem_{}_wait_until_all(volatile TYPE *ivars, size_t nelems, const int *status, int cmp, TYPE cmp_value)";
-const WAIT_UNTIL_ALL_CALL: &str = "wait::until_all::<{T}>(at(ivars), nelems, own(status), cmp, cmp_value)";
-const WAIT_UNTIL_ANY: &str =
-    "size_t shmem_{}_wait_until_any(volatile TYPE *ivars, size_t nelems, const int *status, int cmp, TYPE cmp_value)";
-const WAIT_UNTIL_ANY_CALL: &str = "wait::until_any::<{T}>(at(ivars), nelems, own(status), cmp, cmp_value)";
+const WAIT_UNTIL_ALL: &str = "void shmem_{}_wait_until_all(volatile TYPE *ivars, size_t nelems, const int *status, int cmp, TYPE cmp_value)";
+const WAIT_UNTIL_ALL_CALL: &str =
+    "wait::until_all::<{T}>(at(ivars), nelems, own(status), cmp, cmp_value)";
+const WAIT_UNTIL_ANY: &str = "size_t shmem_{}_wait_until_any(volatile TYPE *ivars, size_t nelems, const int *status, int cmp, TYPE cmp_value)";
+const WAIT_UNTIL_ANY_CALL: &str =
+    "wait::until_any::<{T}>(at(ivars), nelems, own(status), cmp, cmp_value)";
 const WAIT_UNTIL_SOME: &str = "size_t shmem_{}_wait_until_some(volatile TYPE *ivars, size_t nelems, size_t *indices, const int *status, int cmp, \
          TYPE cmp_value)";
 const WAIT_UNTIL_SOME_CALL: &str =
     "wait::until_some::<{T}>(at(ivars), nelems, own(indices), own(status), cmp, cmp_value)";
-const TEST_ALL: &str =
-    "int shmem_{}_test_all(volatile TYPE *ivars, size_t nelems, const int *status, int cmp, TYPE cmp_value)";
+const TEST_ALL: &str = "int shmem_{}_test_all(volatile TYPE *ivars, size_t nelems, const int *status, int cmp, TYPE cmp_value)";
 const TEST_ALL_CALL: &str = "wait::test_all::<{T}>(at(ivars), nelems, own(status), cmp, cmp_value)";
-const TEST_ANY: &str =
-    "size_t shmem_{}_test_any(volatile TYPE *ivars, size_t nelems, const int *status, int cmp, TYPE cmp_value)";
+const TEST_ANY: &str = "size_t shmem_{}_test_any(volatile TYPE *ivars, size_t nelems, const int *status, int cmp, TYPE cmp_value)";
 const TEST_ANY_CALL: &str = "wait::test_any::<{T}>(at(ivars), nelems, own(status), cmp, cmp_value)";
 const TEST_SOME: &str = "size_t shmem_{}_test_some(volatile TYPE *ivars, size_t nelems, size_t *indices, const int *status, int cmp, \
          TYPE cmp_value)";
-const TEST_SOME_CALL: &str = "wait::test_some::<{T}>(at(ivars), nelems, own(indices), own(status), cmp, cmp_value)";
+const TEST_SOME_CALL: &str =
+    "wait::test_some::<{T}>(at(ivars), nelems, own(indices), own(status), cmp, cmp_value)";
 
-/// Programs of 1.5 hand in `TYPE *cmp_values`, those of 1.6 may hand in what they promised not to change.
+/// Programs of 1.5 hand in `TYPE *cmp_values`, those of 1.6 may hand in what they promised not to
+/// change.
 const VECTORS: &[Row] = &[
     row(
         Types(AMO),
@@ -474,8 +571,8 @@ const ORDER: &[Row] = &[
     row(Once, "int shmem_test_lock(long *lock)", "lock::test(at(lock))"),
 ];
 
-/// What the standard deprecates and still demands. The names that the `atomic` ones replaced are there for all types of these, as other libraries
-/// have them; the standard lists five.
+/// What the standard deprecates and still demands. The names that the `atomic` ones replaced are
+/// there for all types of these, as other libraries have them; the standard lists five.
 const OLD: &[Row] = &[
     old(Once, "void start_pes(int npes)", "setup::start_pes(npes)"),
     old(Once, "int _my_pe(void)", "job::my_pe()"),
@@ -483,7 +580,11 @@ const OLD: &[Row] = &[
     old(Once, "void *shmalloc(size_t size)", "heap::malloc(size).map(void)"),
     old(Once, "void shfree(void *ptr)", "heap::free(at(ptr))"),
     old(Once, "void *shrealloc(void *ptr, size_t size)", "heap::realloc(at(ptr), size).map(void)"),
-    old(Once, "void *shmemalign(size_t alignment, size_t size)", "heap::align(alignment, size).map(void)"),
+    old(
+        Once,
+        "void *shmemalign(size_t alignment, size_t size)",
+        "heap::align(alignment, size).map(void)",
+    ),
     old(Types(AMO_EXTENDED), "TYPE shmem_{}_fetch(const TYPE *source, int pe)", FETCH),
     old(Types(AMO_EXTENDED), "void shmem_{}_set(TYPE *dest, TYPE value, int pe)", SET),
     old(Types(AMO_EXTENDED), "TYPE shmem_{}_swap(TYPE *dest, TYPE value, int pe)", SWAP),

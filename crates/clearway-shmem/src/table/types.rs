@@ -1,4 +1,5 @@
-//! Says which types the standard's functions have: its tables, by the name that a type has in a function's.
+//! Says which types the standard's functions have: its tables, by the name that a type has in a
+//! function's.
 //!
 //! # Source
 //! OpenSHMEM 1.5, the tables of "Standard RMA types", of AMO types and of reductions.
@@ -85,8 +86,20 @@ pub(super) const RMA: Names = &[
     "ptrdiff",
 ];
 /// "Standard AMO types".
-pub(super) const AMO: Names =
-    &["int", "long", "longlong", "uint", "ulong", "ulonglong", "int32", "int64", "uint32", "uint64", "size", "ptrdiff"];
+pub(super) const AMO: Names = &[
+    "int",
+    "long",
+    "longlong",
+    "uint",
+    "ulong",
+    "ulonglong",
+    "int32",
+    "int64",
+    "uint32",
+    "uint64",
+    "size",
+    "ptrdiff",
+];
 /// "Extended AMO types".
 pub(super) const AMO_EXTENDED: Names = &[
     "float",
@@ -105,12 +118,15 @@ pub(super) const AMO_EXTENDED: Names = &[
     "ptrdiff",
 ];
 /// "Bitwise AMO types".
-pub(super) const AMO_BITWISE: Names = &["uint", "ulong", "ulonglong", "int32", "int64", "uint32", "uint64"];
-/// Types that the standard has for `wait_until` and `test` only; other libraries take them for several words too.
+pub(super) const AMO_BITWISE: Names =
+    &["uint", "ulong", "ulonglong", "int32", "int64", "uint32", "uint64"];
+/// Types that the standard has for `wait_until` and `test` only; other libraries take them for
+/// several words too.
 pub(super) const WAIT_SHORT: Names = &["short", "ushort"];
 /// Types of `wait`.
 pub(super) const WAIT_OLD: Names = &["short", "int", "long", "longlong"];
-/// AND, OR and XOR over teams. The four signed fundamental types stand in one of the standard's two tables only.
+/// AND, OR and XOR over teams. The four signed fundamental types stand in one of the standard's two
+/// tables only.
 pub(super) const REDUCE_BITS: Names = &[
     "uchar",
     "ushort",
@@ -165,7 +181,8 @@ pub(super) const REDUCE_NUMBERS: Names = &[
 /// AND, OR and XOR over active sets.
 pub(super) const OLD_BITS: Names = &["short", "int", "long", "longlong"];
 /// MAX and MIN over active sets.
-pub(super) const OLD_ORDER: Names = &["short", "int", "long", "longlong", "float", "double", "longdouble"];
+pub(super) const OLD_ORDER: Names =
+    &["short", "int", "long", "longlong", "float", "double", "longdouble"];
 /// SUM and PROD over active sets.
 pub(super) const OLD_NUMBERS: Names =
     &["short", "int", "long", "longlong", "float", "double", "longdouble", "complexd", "complexf"];

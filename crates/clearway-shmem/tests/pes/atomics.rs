@@ -1,7 +1,9 @@
 //! Atomic operations, signals, waits, locks, and all of them from threads.
 
 use clearway_shmem::address::Caller;
-use clearway_shmem::constants::{CMP_EQ, CMP_GE, CMP_GT, CMP_LE, CMP_LT, CMP_NE, SIGNAL_ADD, SIGNAL_SET};
+use clearway_shmem::constants::{
+    CMP_EQ, CMP_GE, CMP_GT, CMP_LE, CMP_LT, CMP_NE, SIGNAL_ADD, SIGNAL_SET,
+};
 use clearway_shmem::context::Context;
 use clearway_shmem::{amo, context, heap, lock, order, rma, signal, wait};
 
@@ -22,8 +24,14 @@ pub(crate) fn atomics() {
     }
     amo::or(DEFAULT, at(base, 24), 1u32 << me, 0).expect("or");
     barrier();
-    assert_eq!(amo::fetch::<i64>(DEFAULT, at(base, 0), next as i32).expect("fetch"), 3_000 * pes as i64);
-    assert_eq!(amo::fetch::<i32>(DEFAULT, at(base, 8), next as i32).expect("fetch"), -1_000 * pes as i32);
+    assert_eq!(
+        amo::fetch::<i64>(DEFAULT, at(base, 0), next as i32).expect("fetch"),
+        3_000 * pes as i64
+    );
+    assert_eq!(
+        amo::fetch::<i32>(DEFAULT, at(base, 8), next as i32).expect("fetch"),
+        -1_000 * pes as i32
+    );
     assert_eq!(amo::fetch::<u64>(DEFAULT, at(base, 16), next as i32).expect("fetch"), 0);
     assert_eq!(amo::fetch::<u32>(DEFAULT, at(base, 24), 0).expect("fetch"), (1 << pes) - 1);
     barrier();
@@ -50,14 +58,16 @@ fn signals(base: *mut u8) {
     let (flag, body) = (at(base, 128), at(base, 136));
     for round in 1..200u64 {
         let bytes = [round as u8 + me as u8; 100];
-        signal::put(DEFAULT, body, from(&bytes), 100, flag, round, SIGNAL_SET, next as i32).expect("put_signal");
+        signal::put(DEFAULT, body, from(&bytes), 100, flag, round, SIGNAL_SET, next as i32)
+            .expect("put_signal");
         let seen = signal::wait_until(flag, CMP_GE, round).expect("wait");
         assert!(seen == round);
         let before = (me + pes - 1) % pes;
         assert_eq!(get::<u8>(body, 100, me), [round as u8 + before as u8; 100]);
         barrier();
     }
-    signal::put_nbi(DEFAULT, body, Caller::NONE, 0, flag, 1, SIGNAL_ADD, next as i32).expect("a signal without data");
+    signal::put_nbi(DEFAULT, body, Caller::NONE, 0, flag, 1, SIGNAL_ADD, next as i32)
+        .expect("a signal without data");
     barrier();
     assert_eq!(signal::fetch(flag).expect("fetch"), 200);
     assert!(signal::put(DEFAULT, body, Caller::NONE, 0, flag, 1, 7, next as i32).is_err());
@@ -77,9 +87,14 @@ pub(crate) fn waits() {
         }
     }
     barrier();
-    for (comparison, value, holds) in
-        [(CMP_EQ, 499, 1), (CMP_NE, 499, 0), (CMP_GT, 498, 1), (CMP_GE, 499, 1), (CMP_LT, 499, 0), (CMP_LE, 500, 1)]
-    {
+    for (comparison, value, holds) in [
+        (CMP_EQ, 499, 1),
+        (CMP_NE, 499, 0),
+        (CMP_GT, 498, 1),
+        (CMP_GE, 499, 1),
+        (CMP_LT, 499, 0),
+        (CMP_LE, 500, 1),
+    ] {
         assert_eq!(wait::test(at(base, 0), comparison, value as i64).expect("test"), holds);
     }
     assert!(wait::test(at(base, 0), 9, 1i64).is_err());
@@ -101,7 +116,10 @@ fn several(base: *mut u8, me: usize, pes: usize) {
     }
     assert_eq!(counts, [10, 0, 0, 10], "each that is satisfied has its turn");
     let mut indices = [9usize; 4];
-    assert_eq!(wait::until_some(words, 4, into(&mut indices), skip, CMP_GT, 0i32).expect("wait"), 2);
+    assert_eq!(
+        wait::until_some(words, 4, into(&mut indices), skip, CMP_GT, 0i32).expect("wait"),
+        2
+    );
     indices[..2].sort_unstable();
     assert_eq!(indices, [0, 3, 9, 9]);
     let values = from(&[1i32, 0, 5, 1]);
@@ -109,7 +127,11 @@ fn several(base: *mut u8, me: usize, pes: usize) {
     assert_eq!(wait::test_all_vector::<i32>(words, 4, none, CMP_EQ, values).expect("test"), 0);
     wait::until_all_vector::<i32>(words, 4, skip, CMP_EQ, values).expect("wait");
     assert_ne!(wait::until_any_vector::<i32>(words, 4, none, CMP_EQ, values).expect("wait"), 2);
-    assert_eq!(wait::test_some_vector::<i32>(words, 4, into(&mut indices), none, CMP_EQ, values).expect("test"), 3);
+    assert_eq!(
+        wait::test_some_vector::<i32>(words, 4, into(&mut indices), none, CMP_EQ, values)
+            .expect("test"),
+        3
+    );
     barrier();
     // Everybody satisfies one word of everybody.
     let flags = at(base, 256);

@@ -23,11 +23,13 @@ pub(crate) fn all() {
     }
     let product = Complex { re: 1.0, im: me as f64 };
     put(at(source, 0), &[product.re, product.im], me);
-    collective::reduce::<ComplexDouble>(Team::WORLD, ReduceOp::Sum, at(dest, 0), at(source, 0), 1).expect("sum");
+    collective::reduce::<ComplexDouble>(Team::WORLD, ReduceOp::Sum, at(dest, 0), at(source, 0), 1)
+        .expect("sum");
     let sum = (pes * (pes - 1) / 2) as f64;
     assert_eq!(get::<f64>(at(dest, 0), 2, me), [pes as f64, sum]);
     put(at(source, 0), &[me as i16; 3], me);
-    collective::reduce::<i16>(Team::WORLD, ReduceOp::Max, at(source, 0), at(source, 0), 3).expect("max");
+    collective::reduce::<i16>(Team::WORLD, ReduceOp::Max, at(source, 0), at(source, 0), 3)
+        .expect("max");
     assert_eq!(get::<i16>(at(source, 0), 3, me), [pes as i16 - 1; 3]);
 }
 
@@ -37,7 +39,11 @@ fn words(pe: usize, count: usize) -> Vec<u64> {
 }
 
 /// What a reduction of the sources of `pes` gives.
-fn folded(pes: impl Iterator<Item = usize>, count: usize, apply: impl Fn(u64, u64) -> u64) -> Vec<u64> {
+fn folded(
+    pes: impl Iterator<Item = usize>,
+    count: usize,
+    apply: impl Fn(u64, u64) -> u64,
+) -> Vec<u64> {
     let all = pes.map(|pe| words(pe, count));
     all.reduce(|a, b| a.into_iter().zip(b).map(|(a, b)| apply(a, b)).collect()).unwrap_or_default()
 }
@@ -59,13 +65,21 @@ fn one_round(source: *mut u8, dest: *mut u8, count: usize) {
     let collected: Vec<u64> = (0..pes).flat_map(|pe| words(pe, count / (pe + 1))).collect();
     assert_eq!(get::<u64>(into, collected.len(), me), collected);
     collective::alltoall(Team::WORLD, into, from, bytes).expect("alltoall");
-    let exchanged: Vec<u64> =
-        (0..pes).flat_map(|pe| words(pe, count * pes).split_off(me * count)[..count].to_vec()).collect();
+    let exchanged: Vec<u64> = (0..pes)
+        .flat_map(|pe| words(pe, count * pes).split_off(me * count)[..count].to_vec())
+        .collect();
     assert_eq!(get::<u64>(into, count * pes, me), exchanged);
     let half = count / 2;
     collective::alltoalls(Team::WORLD, into, from, 1, 2, half, 8).expect("alltoalls");
     let strided: Vec<u64> = (0..pes)
-        .flat_map(|pe| words(pe, count * pes).into_iter().skip(2 * me * half).step_by(2).take(half).collect::<Vec<_>>())
+        .flat_map(|pe| {
+            words(pe, count * pes)
+                .into_iter()
+                .skip(2 * me * half)
+                .step_by(2)
+                .take(half)
+                .collect::<Vec<_>>()
+        })
         .collect();
     assert_eq!(get::<u64>(into, half * pes, me), strided);
     let sums = folded(0..pes, count, |a, b| a + b);
@@ -96,7 +110,13 @@ pub(crate) fn active_sets() {
             count,
         );
         if pes > 1 {
-            on_set(ActiveSet::new(1, 0, pes as i32 - 1), (1..pes).collect(), (source, dest), sync, count);
+            on_set(
+                ActiveSet::new(1, 0, pes as i32 - 1),
+                (1..pes).collect(),
+                (source, dest),
+                sync,
+                count,
+            );
         }
     }
     assert_eq!(get::<i64>(sync, 64, me), [0; 64], "pSync has its value again");
@@ -104,7 +124,13 @@ pub(crate) fn active_sets() {
     assert!(pes == 1 || active::barrier(foreign, sync).is_err());
 }
 
-fn on_set(set: ActiveSet, members: Vec<usize>, (source, dest): (*mut u8, *mut u8), sync: Symmetric, count: usize) {
+fn on_set(
+    set: ActiveSet,
+    members: Vec<usize>,
+    (source, dest): (*mut u8, *mut u8),
+    sync: Symmetric,
+    count: usize,
+) {
     let (me, _, _) = who();
     if !members.contains(&me) {
         return;

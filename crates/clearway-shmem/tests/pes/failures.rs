@@ -21,10 +21,18 @@ struct Failure {
 const FAILURES: &[Failure] = &[
     Failure { name: "killed_in_a_barrier", run: || dies(barrier), code: Some(137) },
     Failure { name: "killed_in_a_wait", run: || dies(waits_for_ever), code: Some(137) },
-    Failure { name: "killed_while_others_compute", run: || dies(computes_for_ever), code: Some(137) },
+    Failure {
+        name: "killed_while_others_compute",
+        run: || dies(computes_for_ever),
+        code: Some(137),
+    },
     Failure { name: "exits_for_all", run: exits_for_all, code: Some(7) },
     Failure { name: "names_a_wrong_address", run: names_a_wrong_address, code: Some(70) },
-    Failure { name: "calls_collectives_differently", run: calls_collectives_differently, code: Some(70) },
+    Failure {
+        name: "calls_collectives_differently",
+        run: calls_collectives_differently,
+        code: Some(70),
+    },
     Failure { name: "has_a_planted_fault", run: random::faulty, code: None },
 ];
 
@@ -44,7 +52,11 @@ fn waits_for_ever() {
 /// Memory without a collective: the heap's beginning is there from the start.
 fn heap_of_old() -> *mut u8 {
     let report = job::report();
-    let start = report.lines().find_map(|line| line.strip_prefix("heap: ")?.split_once("from 0x")).expect("a line").1;
+    let start = report
+        .lines()
+        .find_map(|line| line.strip_prefix("heap: ")?.split_once("from 0x"))
+        .expect("a line")
+        .1;
     std::ptr::with_exposed_provenance_mut(usize::from_str_radix(start, 16).expect("a number"))
 }
 
@@ -67,7 +79,8 @@ fn names_a_wrong_address() {
     let base = heap::malloc(8).expect("began");
     barrier();
     if who().0 == 0
-        && let Err(fault) = rma::p(Context::DEFAULT, Symmetric::new(base.wrapping_byte_sub(1 << 40)), 1i64, 1)
+        && let Err(fault) =
+            rma::p(Context::DEFAULT, Symmetric::new(base.wrapping_byte_sub(1 << 40)), 1i64, 1)
     {
         fault.end("shmem_long_p");
     }

@@ -27,7 +27,8 @@ pub(crate) fn put<T: Plain>(dest: Symmetric, source: &[T], pe: usize) {
 /// Gets `count` elements.
 pub(crate) fn get<T: Plain + Default>(source: Symmetric, count: usize, pe: usize) -> Vec<T> {
     let mut dest = vec![T::default(); count];
-    rma::get(Context::DEFAULT, into(&mut dest), source, count * size_of::<T>(), pe as i32).expect("get");
+    rma::get(Context::DEFAULT, into(&mut dest), source, count * size_of::<T>(), pe as i32)
+        .expect("get");
     dest
 }
 

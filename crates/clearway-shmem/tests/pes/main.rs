@@ -1,7 +1,8 @@
 //! Programs of several PEs: this test starts itself as the PEs of a job on this host.
 //!
-//! Without a launcher in its environment it starts each of [`PROGRAMS`] with several numbers of PEs; with one it is a PE, and its first
-//! argument names the program. `random --seeds=N` runs N random programs instead of a few.
+//! Without a launcher in its environment it starts each of [`PROGRAMS`] with several numbers of
+//! PEs; with one it is a PE, and its first argument names the program. `random --seeds=N` runs N
+//! random programs instead of a few.
 
 mod atomics;
 mod collectives;
@@ -44,7 +45,11 @@ const PROGRAMS: &[Program] = &[
     program("random", random::short, &[1, 2, 3, 4]),
 ];
 
-fn run(program: &str, pes: u32, options: &[&str]) -> Result<(), clearway_runtime::launch::LaunchError> {
+fn run(
+    program: &str,
+    pes: u32,
+    options: &[&str],
+) -> Result<(), clearway_runtime::launch::LaunchError> {
     let this = env::current_exe().expect("this program");
     let this = this.to_string_lossy();
     let words = [&["SHMEM_DEBUG=1", &this, program], options].concat();
@@ -58,25 +63,34 @@ fn be_a_pe(name: &str) {
     if let Some(failure) = failures::find(name) {
         return failure();
     }
-    let program = PROGRAMS.iter().find(|program| program.name == name).expect("a program of the list");
+    let program =
+        PROGRAMS.iter().find(|program| program.name == name).expect("a program of the list");
     job::init(3).expect("begins");
     (program.run)();
     job::finalize().expect("ends");
 }
 
 fn main() {
-    let arguments: Vec<String> = env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
+    let arguments: Vec<String> =
+        env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
     if env::var_os("CLEARWAY_RANK").is_some() {
         return be_a_pe(arguments.first().map_or("", String::as_str));
     }
-    let is_asked = |name: &str| arguments.is_empty() || arguments.iter().any(|word| name.contains(word.as_str()));
-    let seeds = env::args().find_map(|argument| Some(argument.strip_prefix("--seeds=")?.to_owned()));
+    let is_asked = |name: &str| {
+        arguments.is_empty() || arguments.iter().any(|word| name.contains(word.as_str()))
+    };
+    let seeds =
+        env::args().find_map(|argument| Some(argument.strip_prefix("--seeds=")?.to_owned()));
     let options = seeds.as_deref().map_or(Vec::new(), |count| vec!["0", count]);
     let mut failed = 0;
     for program in PROGRAMS.iter().filter(|program| is_asked(program.name)) {
         for pes in program.pes {
             let result = run(program.name, *pes, &options);
-            eprintln!("{} with {pes} PEs ... {}", program.name, if result.is_ok() { "ok" } else { "FAILED" });
+            eprintln!(
+                "{} with {pes} PEs ... {}",
+                program.name,
+                if result.is_ok() { "ok" } else { "FAILED" }
+            );
             if let Err(error) = result {
                 eprintln!("{error}");
                 failed += 1;

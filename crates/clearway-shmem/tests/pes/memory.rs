@@ -28,7 +28,8 @@ pub(crate) fn copies() {
         put(at(base, 3 + round), &bytes, next);
         order::quiet(Context::DEFAULT).expect("began");
         barrier();
-        let theirs: Vec<u8> = (0..size).map(|index| (index * 7 + (me + pes - 1) % pes + round) as u8).collect();
+        let theirs: Vec<u8> =
+            (0..size).map(|index| (index * 7 + (me + pes - 1) % pes + round) as u8).collect();
         assert_eq!(get::<u8>(at(base, 3 + round), size, me), theirs);
         assert_eq!(get::<u8>(at(base, 3 + round), size, next), bytes);
         barrier();
@@ -36,7 +37,10 @@ pub(crate) fn copies() {
     rma::p(Context::DEFAULT, at(base, 8), me as i64 - 5, next as i32).expect("p");
     rma::p(Context::DEFAULT, at(base, 17), 1.5f32, next as i32).expect("p");
     barrier();
-    assert_eq!(rma::g::<i64>(Context::DEFAULT, at(base, 8), next as i32).expect("g"), me as i64 - 5);
+    assert_eq!(
+        rma::g::<i64>(Context::DEFAULT, at(base, 8), next as i32).expect("g"),
+        me as i64 - 5
+    );
     assert_eq!(rma::g::<f32>(Context::DEFAULT, at(base, 17), next as i32).expect("g"), 1.5);
     barrier();
     strided(base);
@@ -47,7 +51,8 @@ fn strided(base: *mut u8) {
     let (_, next, _) = who();
     let source: Vec<u32> = (0..40).collect();
     put(at(base, 0), &[0u32; 60], next);
-    rma::iput(Context::DEFAULT, at(base, 0), from(&source), 3, 2, 20, 4, next as i32).expect("iput");
+    rma::iput(Context::DEFAULT, at(base, 0), from(&source), 3, 2, 20, 4, next as i32)
+        .expect("iput");
     barrier();
     let dense = get::<u32>(at(base, 0), 60, next);
     assert!(
@@ -57,20 +62,31 @@ fn strided(base: *mut u8) {
             .all(|(index, value)| *value as usize == if index % 3 == 0 { index / 3 * 2 } else { 0 })
     );
     let mut back = [0u32; 10];
-    rma::iget(Context::DEFAULT, into(&mut back), at(base, 0), 2, 3, 5, 4, next as i32).expect("iget");
+    rma::iget(Context::DEFAULT, into(&mut back), at(base, 0), 2, 3, 5, 4, next as i32)
+        .expect("iget");
     assert_eq!(back, [0, 0, 2, 0, 4, 0, 6, 0, 8, 0]);
     barrier();
 }
 
 fn wrong_arguments(base: *mut u8, pes: usize) {
     let private = [0u8; 8];
-    let put =
-        |dest, bytes, pe| rma::put(Context::DEFAULT, dest, from(&private), bytes, pe).map_err(|fault| fault.sentence());
+    let put = |dest, bytes, pe| {
+        rma::put(Context::DEFAULT, dest, from(&private), bytes, pe)
+            .map_err(|fault| fault.sentence())
+    };
     assert_eq!(put(at(base, 0), 0, 0), Ok(()));
     assert_eq!(put(Symmetric::new(private.as_ptr()), 0, 0), Ok(()), "no bytes need no memory");
-    assert!(put(at(base, 0), 8, pes as i32).unwrap_err().starts_with(&format!("`pe` is {pes}; PEs of this")));
+    assert!(
+        put(at(base, 0), 8, pes as i32)
+            .unwrap_err()
+            .starts_with(&format!("`pe` is {pes}; PEs of this"))
+    );
     assert!(put(at(base, 0), 8, -1).unwrap_err().starts_with("`pe` is -1;"));
-    assert!(put(Symmetric::new(private.as_ptr()), 8, 0).unwrap_err().contains("are not in symmetric memory (heap 0x"));
+    assert!(
+        put(Symmetric::new(private.as_ptr()), 8, 0)
+            .unwrap_err()
+            .contains("are not in symmetric memory (heap 0x")
+    );
     assert!(put(at(base, 1 << 50), 8, 0).is_err());
     assert!(put(at(base, 0), usize::MAX, 0).is_err());
     assert!(rma::put(Context::DEFAULT, at(base, 0), Caller::NONE, 8, 0).is_err());
@@ -120,7 +136,10 @@ pub(crate) fn statics() {
     rma::p(Context::DEFAULT, empty, 10 + me as u64, next as i32).expect("p");
     barrier();
     let before = ((me + pes - 1) % pes) as u64;
-    assert_eq!((FILLED.load(Ordering::Relaxed), EMPTY[700].load(Ordering::Relaxed)), (before, 10 + before));
+    assert_eq!(
+        (FILLED.load(Ordering::Relaxed), EMPTY[700].load(Ordering::Relaxed)),
+        (before, 10 + before)
+    );
     let on_stack = 0u64;
     assert_eq!(job::addr_accessible(Symmetric::new(&raw const on_stack), 0).expect("began"), 0);
 }
@@ -136,7 +155,8 @@ pub(crate) fn forks() {
     assert_eq!(status.code(), Some(3));
     assert_eq!(FILLED.load(Ordering::Relaxed), 7, "the child changed its own");
     barrier();
-    rma::p(Context::DEFAULT, Symmetric::new(&raw const FILLED), 20 + me as u64, next as i32).expect("p");
+    rma::p(Context::DEFAULT, Symmetric::new(&raw const FILLED), 20 + me as u64, next as i32)
+        .expect("p");
     barrier();
     assert_eq!(FILLED.load(Ordering::Relaxed), 20 + 1 - me as u64, "still symmetric");
 }

@@ -1,9 +1,11 @@
-//! Random programs against a model: what all PEs do is drawn from a seed, and every PE knows what all memories must hold afterwards.
+//! Random programs against a model: what all PEs do is drawn from a seed, and every PE knows what
+//! all memories must hold afterwards.
 //!
 //! # Model
-//! A program is a sequence of phases. In a phase each drawn operation has an actor; an operation that could race with one of another actor is
-//! left out, but sums commute. All PEs apply all operations to a model of all memories, and each does its own. Behind a barrier each compares
-//! its memory with the model. Between phases there is a random collective of a random team.
+//! A program is a sequence of phases. In a phase each drawn operation has an actor; an operation
+//! that could race with one of another actor is left out, but sums commute. All PEs apply all
+//! operations to a model of all memories, and each does its own. Behind a barrier each compares its
+//! memory with the model. Between phases there is a random collective of a random team.
 
 use std::env;
 
@@ -136,7 +138,10 @@ impl World {
         }
         let before: Vec<u64> = target.words().map(|word| self.memories[target.pe][word]).collect();
         let after = model(kind, &before, value);
-        target.words().zip(&after).for_each(|(word, value)| self.memories[target.pe][word] = *value);
+        target
+            .words()
+            .zip(&after)
+            .for_each(|(word, value)| self.memories[target.pe][word] = *value);
         if actor == self.me {
             self.act(kind, &target, value, &before, &after);
             order::fence(DEFAULT).expect("began");
@@ -161,12 +166,20 @@ impl World {
                 order::quiet(DEFAULT).expect("began");
                 assert_eq!(fetched, before, "fetch_add");
             }
-            Kind::Swap => assert_eq!(amo::swap(DEFAULT, to, value, pe).expect("swap"), before[0], "swap"),
+            Kind::Swap => {
+                assert_eq!(amo::swap(DEFAULT, to, value, pe).expect("swap"), before[0], "swap")
+            }
             Kind::CompareSwap => {
                 let wanted = if value.is_multiple_of(3) { !before[0] } else { before[0] };
-                assert_eq!(amo::compare_swap(DEFAULT, to, wanted, value, pe).expect("swap"), before[0], "cswap");
+                assert_eq!(
+                    amo::compare_swap(DEFAULT, to, wanted, value, pe).expect("swap"),
+                    before[0],
+                    "cswap"
+                );
             }
-            Kind::Xor => assert_eq!(amo::fetch_xor(DEFAULT, to, value, pe).expect("xor"), before[0], "xor"),
+            Kind::Xor => {
+                assert_eq!(amo::fetch_xor(DEFAULT, to, value, pe).expect("xor"), before[0], "xor")
+            }
             Kind::Signal => self.send(target, after),
         }
     }
@@ -176,14 +189,18 @@ impl World {
         let last = target.count - 1;
         let (to, flag) = (self.address(target.at), self.address(target.at + last));
         let bytes = 8 * last;
-        signal::put(DEFAULT, to, from(after), bytes, flag, 1, SIGNAL_ADD, target.pe as i32).expect("put_signal");
+        signal::put(DEFAULT, to, from(after), bytes, flag, 1, SIGNAL_ADD, target.pe as i32)
+            .expect("put_signal");
     }
 
     fn compare(&self, seed: u64, phase: usize) {
         let own = get::<u64>(self.address(0), WORDS, self.me);
         if let Some(word) = (0..WORDS).find(|word| own[*word] != self.memories[self.me][*word]) {
             let (found, expected) = (own[word], self.memories[self.me][word]);
-            panic!("seed {seed}, phase {phase}: word {word} of PE {} is {found:#x}, not {expected:#x}", self.me);
+            panic!(
+                "seed {seed}, phase {phase}: word {word} of PE {} is {found:#x}, not {expected:#x}",
+                self.me
+            );
         }
     }
 
@@ -194,15 +211,24 @@ impl World {
         let count = 1 + draw.below(WORDS / 3 / members.len());
         let root = draw.below(members.len());
         let (source, dest) = (0, WORDS / 2);
-        let sources: Vec<Vec<u64>> =
-            members.iter().map(|pe| self.memories[*pe][source..source + WORDS / 3].to_vec()).collect();
+        let sources: Vec<Vec<u64>> = members
+            .iter()
+            .map(|pe| self.memories[*pe][source..source + WORDS / 3].to_vec())
+            .collect();
         for (index, pe) in members.iter().enumerate() {
             let result: Vec<u64> = match kind {
                 0 => sources[root][..count].to_vec(),
                 1 => sources.iter().flat_map(|words| words[..count].to_vec()).collect(),
-                2 => sources.iter().flat_map(|words| words[index * count..(index + 1) * count].to_vec()).collect(),
-                3 => (0..count).map(|at| sources.iter().fold(0u64, |sum, words| sum.wrapping_add(words[at]))).collect(),
-                _ => (0..count).map(|at| sources.iter().map(|words| words[at]).max().unwrap_or(0)).collect(),
+                2 => sources
+                    .iter()
+                    .flat_map(|words| words[index * count..(index + 1) * count].to_vec())
+                    .collect(),
+                3 => (0..count)
+                    .map(|at| sources.iter().fold(0u64, |sum, words| sum.wrapping_add(words[at])))
+                    .collect(),
+                _ => (0..count)
+                    .map(|at| sources.iter().map(|words| words[at]).max().unwrap_or(0))
+                    .collect(),
             };
             self.memories[*pe][dest..dest + result.len()].copy_from_slice(&result);
         }
@@ -242,7 +268,9 @@ impl World {
 fn model(kind: Kind, before: &[u64], value: u64) -> Vec<u64> {
     let first = before[0];
     match kind {
-        Kind::Put | Kind::Iput => (0..before.len() as u64).map(|index| value.wrapping_mul(index | 1)).collect(),
+        Kind::Put | Kind::Iput => {
+            (0..before.len() as u64).map(|index| value.wrapping_mul(index | 1)).collect()
+        }
         Kind::Signal => {
             let mut after: Vec<u64> = (0..before.len() as u64).map(|index| value ^ index).collect();
             after[before.len() - 1] = before[before.len() - 1].wrapping_add(1);
@@ -250,7 +278,9 @@ fn model(kind: Kind, before: &[u64], value: u64) -> Vec<u64> {
         }
         Kind::Get | Kind::G => before.to_vec(),
         Kind::P | Kind::Swap => vec![value],
-        Kind::CompareSwap => vec![if value.is_multiple_of(3) && first != !first { first } else { value }],
+        Kind::CompareSwap => {
+            vec![if value.is_multiple_of(3) && first != !first { first } else { value }]
+        }
         Kind::Add | Kind::FetchAdd => vec![first.wrapping_add(value)],
         Kind::Xor => vec![first ^ value],
     }
@@ -262,7 +292,8 @@ fn teams(pes: usize) -> Vec<(Team, Vec<usize>)> {
     let splits: [(i32, i32, Vec<usize>); 2] =
         [(0, 2, (0..pes).step_by(2).collect()), (pes as i32 - 1, -1, (0..pes).rev().collect())];
     for (start, stride, members) in splits {
-        let split = team::split_strided(Team::WORLD, start, stride, members.len() as i32, 0).expect("began");
+        let split = team::split_strided(Team::WORLD, start, stride, members.len() as i32, 0)
+            .expect("began");
         teams.push((split.1, members));
     }
     teams

@@ -13,14 +13,18 @@ pub(crate) fn teams() {
     let (me, _, pes) = who();
     assert_eq!(team::my_pe(Team::SHARED).expect("began"), me as i32);
     assert_eq!(team::n_pes(Team::INVALID).expect("began"), -1);
-    assert_eq!(team::split_strided(Team::WORLD, 0, 1, pes as i32 + 1, 0).expect("began"), (-1, Team::INVALID));
+    assert_eq!(
+        team::split_strided(Team::WORLD, 0, 1, pes as i32 + 1, 0).expect("began"),
+        (-1, Team::INVALID)
+    );
     assert!(team::destroy(Team::WORLD).is_err());
     let base = heap::calloc(64, 8).expect("began");
     // More than there are slots, so they are used again.
     for round in 0..300 {
         let (start, stride) = (round % 2 % pes as i32, 2 - round % 2);
         let size = (pes as i32 - start - 1) / stride + 1;
-        let (status, half) = team::split_strided(Team::WORLD, start, stride, size, 0).expect("began");
+        let (status, half) =
+            team::split_strided(Team::WORLD, start, stride, size, 0).expect("began");
         assert_eq!(status, 0);
         let index = (me as i32 - start) / stride;
         let is_member = me as i32 >= start && (me as i32 - start) % stride == 0;
@@ -64,7 +68,10 @@ fn grid() {
     assert_eq!(status, 0);
     assert_eq!(team::my_pe(row).expect("began"), me as i32 % 2);
     assert_eq!(team::my_pe(column).expect("began"), me as i32 / 2);
-    assert_eq!((team::config(row).expect("began"), team::config(column).expect("began")), ((0, 3), (0, 4)));
+    assert_eq!(
+        (team::config(row).expect("began"), team::config(column).expect("began")),
+        ((0, 3), (0, 4))
+    );
     let rows = pes.div_ceil(2) as i32;
     let ends_short = pes % 2 == 1 && me % 2 == 1;
     assert_eq!(team::n_pes(column).expect("began"), rows - i32::from(ends_short));

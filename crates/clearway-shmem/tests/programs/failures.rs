@@ -24,13 +24,17 @@ fn oshrun__says_what_it_needs() {
     expect_sentence(&ask(&["--fast", "true"]), &["--fast is unknown"]);
     expect_sentence(&ask(&["-x", "1=2", "true"]), &["-x 1=2 names no variable"]);
     expect_sentence(&ask(&["--launcher", "nowhere", "true"]), &["there is no launcher nowhere"]);
-    expect_sentence(&ask(&["--launcher", "here", "-n", "1", "/nowhere/program"]), &["no program /nowhere/program"]);
+    expect_sentence(
+        &ask(&["--launcher", "here", "-n", "1", "/nowhere/program"]),
+        &["no program /nowhere/program"],
+    );
 }
 
 #[test]
 fn oshrun__gives_variables_and_arguments_to_all() {
     let script = "echo $A $1 $CLEARWAY_RANK";
-    let output = oshrun(2).args(["-x", "A=b c", "sh", "-c", script, "sh", "-n 3"]).output().expect("oshrun");
+    let output =
+        oshrun(2).args(["-x", "A=b c", "sh", "-c", script, "sh", "-n 3"]).output().expect("oshrun");
     let text = String::from_utf8_lossy(&output.stdout);
     let mut lines: Vec<&str> = text.lines().collect();
     lines.sort_unstable();
@@ -39,9 +43,14 @@ fn oshrun__gives_variables_and_arguments_to_all() {
 
 #[test]
 fn oshcc__says_what_it_needs() {
-    let missing = tool("oshcc").env("CLEARWAY_CC", "nocompiler -O2").arg("a.c").output().expect("oshcc");
-    expect_sentence(&missing, &["oshcc: there is no compiler of C called nocompiler", "CLEARWAY_CC"]);
-    let missing = tool("oshc++").env("CLEARWAY_CXX", "nocompiler").arg("a.cpp").output().expect("oshc++");
+    let missing =
+        tool("oshcc").env("CLEARWAY_CC", "nocompiler -O2").arg("a.c").output().expect("oshcc");
+    expect_sentence(
+        &missing,
+        &["oshcc: there is no compiler of C called nocompiler", "CLEARWAY_CC"],
+    );
+    let missing =
+        tool("oshc++").env("CLEARWAY_CXX", "nocompiler").arg("a.cpp").output().expect("oshc++");
     expect_sentence(&missing, &["oshc++: there is no compiler of C++", "CLEARWAY_CXX"]);
     let unknown = tool("oshcc").arg("--showme:all").output().expect("oshcc");
     expect_sentence(&unknown, &["--showme:all is unknown", ":libs"]);
@@ -76,16 +85,27 @@ fn program__wrong_variables_end_it_with_one_sentence() {
 #[test]
 fn program__an_address_outside_is_named_with_function_and_argument() {
     let program = program_of("leaving.c");
-    let output = oshrun(2).env("SHMEM_DEBUG", "1").arg(program).arg("outside").output().expect("oshrun");
+    let output =
+        oshrun(2).env("SHMEM_DEBUG", "1").arg(program).arg("outside").output().expect("oshrun");
     let text = said(&output);
-    assert!(!output.status.success() && text.contains("shmem_long_put") && text.contains("`dest`"), "{text}");
+    assert!(
+        !output.status.success() && text.contains("shmem_long_put") && text.contains("`dest`"),
+        "{text}"
+    );
 }
 
 #[test]
 fn shmem_info__says_version_and_segments() {
-    let output = tool("clearway").args(["shmem", "info"]).env("SHMEM_SYMMETRIC_SIZE", "1m").output().expect("clearway");
+    let output = tool("clearway")
+        .args(["shmem", "info"])
+        .env("SHMEM_SYMMETRIC_SIZE", "1m")
+        .output()
+        .expect("clearway");
     let text = said(&output);
-    assert!(output.status.success() && text.contains("OpenSHMEM 1.5") && text.contains("heap"), "{text}");
+    assert!(
+        output.status.success() && text.contains("OpenSHMEM 1.5") && text.contains("heap"),
+        "{text}"
+    );
     let nobody = tool("clearway").args(["shmem", "info", "-n", "0"]).output().expect("clearway");
     expect_sentence(&nobody, &["-n 0 looks with no PE"]);
 }

@@ -1,4 +1,5 @@
-//! One call of each function and of each name that chooses by type, compiled and linked as C99, C11 and C++ without a warning.
+//! One call of each function and of each name that chooses by type, compiled and linked as C99, C11
+//! and C++ without a warning.
 
 use std::fmt::Write;
 use std::fs;
@@ -10,19 +11,26 @@ use crate::prefix::{compile, prefix};
 /// What a compiler shall not find.
 const STRICT: [&str; 5] = ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-O0"];
 
-/// A function that calls `name` with one variable for each parameter of `function`, whose types lose their promises when `is_plain`.
+/// A function that calls `name` with one variable for each parameter of `function`, whose types
+/// lose their promises when `is_plain`.
 fn call(text: &mut String, number: usize, function: &Function, name: &str, form: Form) {
     let mut variables = String::new();
     let mut names = Vec::new();
     for parameter in &function.parameters {
         let c = match form {
-            Form::Plain if parameter.is_of_type => parameter.c.replace("const ", "").replace("volatile ", ""),
+            Form::Plain if parameter.is_of_type => {
+                parameter.c.replace("const ", "").replace("volatile ", "")
+            }
             _ => parameter.c.clone(),
         };
         let _ = write!(variables, "{c} {} = 0; ", parameter.name);
         names.push(parameter.name.as_str());
     }
-    let _ = writeln!(text, "void call_{number}(void) {{ {variables}(void) {name}({}); }}", names.join(", "));
+    let _ = writeln!(
+        text,
+        "void call_{number}(void) {{ {variables}(void) {name}({}); }}",
+        names.join(", ")
+    );
 }
 
 /// Which types the arguments have.
@@ -36,10 +44,15 @@ enum Form {
 
 /// A program of all calls.
 fn program(with_generic: Generic) -> String {
-    let mut text =
-        String::from("#include <shmem.h>\n#include <pshmem.h>\n#include <shmemx.h>\n#include <mpp/shmem.h>\n");
-    text.push_str("#if SHMEM_MAJOR_VERSION != 1 || SHMEM_MINOR_VERSION != 5\n#error version\n#endif\n");
-    text.push_str("#if !defined(SHMEM_DEF_H) || !defined(SHMEM_FUNCTION_ATTRIBUTES)\n#error marks\n#endif\n");
+    let mut text = String::from(
+        "#include <shmem.h>\n#include <pshmem.h>\n#include <shmemx.h>\n#include <mpp/shmem.h>\n",
+    );
+    text.push_str(
+        "#if SHMEM_MAJOR_VERSION != 1 || SHMEM_MINOR_VERSION != 5\n#error version\n#endif\n",
+    );
+    text.push_str(
+        "#if !defined(SHMEM_DEF_H) || !defined(SHMEM_FUNCTION_ATTRIBUTES)\n#error marks\n#endif\n",
+    );
     text.push_str("shmem_ctx_t context = SHMEM_CTX_DEFAULT;\nshmem_team_t teams[] = {SHMEM_TEAM_WORLD, SHMEM_TEAM_SHARED, SHMEM_TEAM_INVALID};\n");
     let all = functions();
     let mut number = 0;

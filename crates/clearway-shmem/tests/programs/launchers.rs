@@ -22,7 +22,11 @@ fn run(launcher: &str, arguments: &[&str], programs: &[&str]) {
         let program = program_of(file);
         for pes in ["2", "4"] {
             let mut command = bounded(launcher);
-            command.args(arguments).args(["-n", pes]).arg(&program).env("SHMEM_SYMMETRIC_SIZE", "16m");
+            command
+                .args(arguments)
+                .args(["-n", pes])
+                .arg(&program)
+                .env("SHMEM_SYMMETRIC_SIZE", "16m");
             let output = command.output().expect("the launcher");
             assert!(output.status.success(), "{file} under {launcher}: {}", said(&output));
         }
@@ -36,7 +40,8 @@ fn hydra__its_pes_find_each_other() {
 
 #[test]
 fn prrte__its_pes_find_each_other() {
-    let as_root: &[&str] = if Path::new("/proc/self").exists() && is_root() { &["--allow-run-as-root"] } else { &[] };
+    let as_root: &[&str] =
+        if Path::new("/proc/self").exists() && is_root() { &["--allow-run-as-root"] } else { &[] };
     let arguments: Vec<&str> = as_root.iter().copied().chain(["--oversubscribe"]).collect();
     run("mpirun.openmpi", &arguments, &["movement.c", "together.c"]);
 }
@@ -60,12 +65,20 @@ fn oshrun__hands_over_inside_an_allocation() {
     }
     let path = format!("{}:{}", directory.display(), std::env::var("PATH").unwrap_or_default());
     let ask = |variable: &str, arguments: &[&str]| {
-        let output = tool("oshrun").env("PATH", &path).env(variable, "7").args(arguments).output().expect("oshrun");
+        let output = tool("oshrun")
+            .env("PATH", &path)
+            .env(variable, "7")
+            .args(arguments)
+            .output()
+            .expect("oshrun");
         said(&output)
     };
     assert!(ask("SLURM_JOB_ID", &["-n", "3", "app", "-x"]).ends_with("srun -n 3 app -x\n"));
     assert!(ask("SLURM_JOB_ID", &["app"]).ends_with("srun app\n"));
-    assert!(ask("PBS_JOBID", &["-np", "2", "--hostfile", "f", "app"]).ends_with("prterun -n 2 --hostfile f app\n"));
+    assert!(
+        ask("PBS_JOBID", &["-np", "2", "--hostfile", "f", "app"])
+            .ends_with("prterun -n 2 --hostfile f app\n")
+    );
     let refused = ask("SLURM_JOB_ID", &["--hostfile", "f", "app"]);
     assert!(refused.contains("--hostfile is for a machine without an allocation"), "{refused}");
     let here = ask("SLURM_JOB_ID", &["--launcher", "here", "-n", "1", "echo", "mine"]);

@@ -16,7 +16,10 @@ fn run(file: &str) {
         expect_good(&output, &format!("{file} with {pes} PEs"));
     }
     let mut alone = bounded(&program.to_string_lossy());
-    expect_good(&alone.env("SHMEM_SYMMETRIC_SIZE", "16m").output().expect("the program"), &format!("{file} alone"));
+    expect_good(
+        &alone.env("SHMEM_SYMMETRIC_SIZE", "16m").output().expect("the program"),
+        &format!("{file} alone"),
+    );
 }
 
 #[test]
@@ -65,7 +68,8 @@ fn leaving__a_child_of_a_pe_has_memory_of_its_own() {
 fn leaving__global_exit_ends_all_with_its_status() {
     let program = program_of("leaving.c");
     for status in [42, 0] {
-        let output = oshrun(3).arg(&program).args(["exit", &status.to_string()]).output().expect("oshrun");
+        let output =
+            oshrun(3).arg(&program).args(["exit", &status.to_string()]).output().expect("oshrun");
         assert_eq!(output.status.code(), Some(status), "{}", said(&output));
         assert!(output.stderr.is_empty(), "{}", said(&output));
     }

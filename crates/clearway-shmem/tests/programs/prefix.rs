@@ -1,4 +1,5 @@
-//! An installation of what was built, below cargo's directory for tests, and programs compiled with its tools.
+//! An installation of what was built, below cargo's directory for tests, and programs compiled with
+//! its tools.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -15,14 +16,18 @@ pub(crate) fn prefix() -> &'static Path {
     PREFIX.get_or_init(install)
 }
 
-/// The library as it was built with this program. Where `cargo build` puts it may be an older one: tests are not put there.
+/// The library as it was built with this program. Where `cargo build` puts it may be an older one:
+/// tests are not put there.
 pub(crate) fn library() -> PathBuf {
-    std::env::current_exe().expect("the path of this program").with_file_name("libclearway_shmem.so")
+    std::env::current_exe()
+        .expect("the path of this program")
+        .with_file_name("libclearway_shmem.so")
 }
 
 /// As `cargo xtask install` does, with links in place of copies.
 fn install() -> PathBuf {
-    let prefix = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("prefix-{}", std::process::id()));
+    let prefix =
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("prefix-{}", std::process::id()));
     remove_those_of_the_dead(&prefix);
     let sources = Path::new(env!("CARGO_MANIFEST_DIR"));
     let place = |below: &str| {
@@ -72,9 +77,14 @@ fn program() -> PathBuf {
 pub(crate) fn tool(name: &str) -> Command {
     let mut command = Command::new(prefix().join("bin").join(name));
     // What a developer has set for runs of their own.
-    for variable in
-        ["SHMEM_SYMMETRIC_SIZE", "SHMEM_DEBUG", "SHMEM_INFO", "SHMEM_VERSION", "OSHRUN_LAUNCHER", "CLEARWAY_CC"]
-    {
+    for variable in [
+        "SHMEM_SYMMETRIC_SIZE",
+        "SHMEM_DEBUG",
+        "SHMEM_INFO",
+        "SHMEM_VERSION",
+        "OSHRUN_LAUNCHER",
+        "CLEARWAY_CC",
+    ] {
         command.env_remove(variable);
     }
     command
@@ -83,7 +93,8 @@ pub(crate) fn tool(name: &str) -> Command {
 /// Compiles `source` as the program `name`; the same each time it is asked for.
 pub(crate) fn compile(compiler: &str, name: &str, source: &Path, flags: &[&str]) -> PathBuf {
     let program = prefix().join(name);
-    let output = tool(compiler).args(flags).arg("-pthread").arg("-o").arg(&program).arg(source).output();
+    let output =
+        tool(compiler).args(flags).arg("-pthread").arg("-o").arg(&program).arg(source).output();
     let output = output.expect("the compiler");
     assert!(output.status.success(), "{name}: {}", said(&output));
     program
@@ -92,7 +103,8 @@ pub(crate) fn compile(compiler: &str, name: &str, source: &Path, flags: &[&str])
 /// A program of this directory.
 pub(crate) fn program_of(file: &str) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/c").join(file);
-    let (compiler, standard) = if file.ends_with(".cpp") { ("oshc++", "-std=c++17") } else { ("oshcc", "-std=c11") };
+    let (compiler, standard) =
+        if file.ends_with(".cpp") { ("oshc++", "-std=c++17") } else { ("oshcc", "-std=c11") };
     // Tests run beside each other, and two may want one program.
     static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     let count = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);

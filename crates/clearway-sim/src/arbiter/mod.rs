@@ -1,13 +1,17 @@
-//! Arbitration of a channel: the rules between virtual lanes as state machines, and the shares they lead to.
+//! Arbitration of a channel: the rules between virtual lanes as state machines, and the shares they
+//! lead to.
 //!
 //! # Model
-//! A channel asks `pick` which of the lanes that could send now (a packet *and* room for it ahead) is the next,
-//! and tells `grant` when it has sent. The rule is shared; what a channel keeps is its place in it.
+//! A channel asks `pick` which of the lanes that could send now (a packet *and* room for it ahead)
+//! is the next, and tells `grant` when it has sent. The rule is shared; what a channel keeps is its
+//! place in it.
 //!
 //! # Invariants
-//! I1. `pick` changes nothing: asking again, or for nothing, leads to the same grants. All change is in `grant`, the entries
+//! I1. `pick` changes nothing: asking again, or for nothing, leads to the same grants. All change
+//!     is in `grant`, the entries
 //!     and turns that a grant passes over included.
-//! I2. A lane that has no packet, or no room ahead, when another is granted has had its turn: nothing is saved for it.
+//! I2. A lane that has no packet, or no room ahead, when another is granted has had its turn:
+//!     nothing is saved for it.
 //!
 //! # Not here
 //! The steps of one virtual lane and the queues of one step take turns in the fabric.
@@ -37,7 +41,8 @@ pub(crate) struct Choice {
     eligible: u32,
 }
 
-/// The place of one channel in its rule. Made once for a rule, then cloned for each channel: clones share the rule.
+/// The place of one channel in its rule. Made once for a rule, then cloned for each channel: clones
+/// share the rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ArbiterState(RuleState);
 
@@ -61,7 +66,9 @@ impl ArbiterState {
         let last = VIRTUAL_LANES_MAX as u8 - 1;
         Self(match rule {
             Arbiter::RoundRobin => RuleState::RoundRobin(last),
-            Arbiter::Strict { rank } => RuleState::Strict(Arc::new(PriorityRanks::new(&rank.map(Some))), last),
+            Arbiter::Strict { rank } => {
+                RuleState::Strict(Arc::new(PriorityRanks::new(&rank.map(Some))), last)
+            }
             Arbiter::Weighted { quantum, first } => {
                 RuleState::Weighted(Arc::new(Weights::new(quantum, first)), Box::default())
             }
@@ -71,8 +78,9 @@ impl ArbiterState {
         })
     }
 
-    /// Returns the next to send among `eligible` (a bit for each virtual lane), where lane `v` would send a packet of `bytes[v]`.
-    /// `None` if there is none, or if the rule never serves those there are.
+    /// Returns the next to send among `eligible` (a bit for each virtual lane), where lane `v`
+    /// would send a packet of `bytes[v]`. `None` if there is none, or if the rule never serves
+    /// those there are.
     pub(crate) fn pick(&self, eligible: u32, bytes: &[u32; VIRTUAL_LANES_MAX]) -> Option<Choice> {
         let lane = match &self.0 {
             RuleState::RoundRobin(last) => after(eligible, *last),

@@ -1,29 +1,35 @@
-//! InfiniBand's arbitration between virtual lanes: a table of high and one of low priority, and a limit between them.
+//! InfiniBand's arbitration between virtual lanes: a table of high and one of low priority, and a
+//! limit between them.
 //!
 //! # Model
 //! ```text
 //!    15 before all --> high table, until its limit is used up --> one packet of the low table --> limit afresh
 //! ```
-//! A table is a list of (lane, weight). Its current entry sends while it has weight left; then, or when its lane has nothing
-//! to send, the next entry with a weight and a packet is the current one and has its whole weight again.
+//! A table is a list of (lane, weight). Its current entry sends while it has weight left; then, or
+//! when its lane has nothing to send, the next entry with a weight and a packet is the current one
+//! and has its whole weight again.
 //!
 //! # Source
-//! After 7.6.9 of the InfiniBand specification, volume 1, as described in OpenSM's `doc/QoS_management_in_OpenSM.txt`, section
-//! 7, and in Mellanox's manuals, which repeat it; the specification itself was not read. Weights of 0 to 255 in 64 bytes that
-//! "may be transmitted from that VL when its turn in the arbitration occurs", 0 skips the entry, lanes 0 to 14, a lane may be
-//! listed several times and in both tables, the limit counts 4096 bytes, 255 is unbounded, 0 is a single packet. Mellanox's
-//! model for OMNeT++ (`vlarb.cc`) counts the same units, and decides only between whole packets.
+//! After 7.6.9 of the InfiniBand specification, volume 1, as described in OpenSM's
+//! `doc/QoS_management_in_OpenSM.txt`, section 7, and in Mellanox's manuals, which repeat it; the
+//! specification itself was not read. Weights of 0 to 255 in 64 bytes that "may be transmitted from
+//! that VL when its turn in the arbitration occurs", 0 skips the entry, lanes 0 to 14, a lane may
+//! be listed several times and in both tables, the limit counts 4096 bytes, 255 is unbounded, 0 is
+//! a single packet. Mellanox's model for OMNeT++ (`vlarb.cc`) counts the same units, and decides
+//! only between whole packets.
 //!
 //! # Decisions where the text is silent or read in two ways
-//! - *Rounding up*: an entry may begin a packet while any weight is left, so that it sends ceil(weight / packet) packets; what
-//!   it overdraws is forgotten, not charged to its next turn. (The OMNeT++ model lets an entry whose weight is exactly used up
-//!   begin one more; then a weight of one packet would send two.)
+//! - *Rounding up*: an entry may begin a packet while any weight is left, so that it sends
+//!   ceil(weight / packet) packets; what it overdraws is forgotten, not charged to its next turn.
+//!   (The OMNeT++ model lets an entry whose weight is exactly used up begin one more; then a weight
+//!   of one packet would send two.)
 //! - *Units*: each packet counts in whole units of 64 bytes, headers included, as its credits do.
 //! - *The limit* is read the same way: high priority may begin a packet while it is not used up.
-//! - *An opportunity* for low priority is given when the limit is used up, and taken if a low lane has a packet and room
-//!   ahead; if none has, it has passed and the limit begins afresh with the next packet of high priority.
-//! - *Idle times*: only grants move the state, so an idle channel does not begin the limit afresh. The difference is at most
-//!   one packet of low priority, sent earlier.
+//! - *An opportunity* for low priority is given when the limit is used up, and taken if a low lane
+//!   has a packet and room ahead; if none has, it has passed and the limit begins afresh with the
+//!   next packet of high priority.
+//! - *Idle times*: only grants move the state, so an idle channel does not begin the limit afresh.
+//!   The difference is at most one packet of low priority, sent earlier.
 //! - *Weight left over* when a lane runs dry in its turn is lost.
 
 use super::Choice;
@@ -43,8 +49,8 @@ pub(super) fn units(bytes: u32) -> u32 {
     bytes.div_ceil(UNIT)
 }
 
-/// Units that high priority may use up before low priority has its opportunity, or no bound. A packet may begin while one is
-/// left; so one unit is what makes a limit of zero a single packet.
+/// Units that high priority may use up before low priority has its opportunity, or no bound. A
+/// packet may begin while one is left; so one unit is what makes a limit of zero a single packet.
 pub(super) fn limit_units(high_limit: u8) -> Option<u16> {
     (high_limit != UNBOUNDED).then(|| (u16::from(high_limit) * LIMIT_UNITS).max(1))
 }
@@ -104,12 +110,16 @@ impl TablePosition {
         if self.used < u16::from(table.entries[here].1) && ready(here) {
             return Some(self.entry);
         }
-        (1..=count).map(|ahead| (here + ahead) % count).find(|entry| ready(*entry)).map(|entry| entry as u8)
+        (1..=count)
+            .map(|ahead| (here + ahead) % count)
+            .find(|entry| ready(*entry))
+            .map(|entry| entry as u8)
     }
 
     /// Records that `entry`, found by `next`, sends `units`.
     fn send(&mut self, table: &WeightTable, entry: u8, units: u16) {
-        let goes_on = entry == self.entry && self.used < u16::from(table.entries[usize::from(entry)].1);
+        let goes_on =
+            entry == self.entry && self.used < u16::from(table.entries[usize::from(entry)].1);
         let before = if goes_on { self.used } else { 0 };
         *self = Self { entry, used: before.saturating_add(units) };
     }

@@ -1,4 +1,5 @@
-//! Rules under permanent backlog against their formulas and against literal readings of their sources.
+//! Rules under permanent backlog against their formulas and against literal readings of their
+//! sources.
 
 use proptest::prelude::*;
 
@@ -8,8 +9,14 @@ use crate::spec::VlArbitration;
 const ALL: u32 = 0xffff;
 type TestLanes = [u32; VIRTUAL_LANES_MAX];
 
-/// Returns the bytes of each lane after `grants` packets, where lane `v` always has a packet of `bytes[v]` if it is in `backlogged`.
-fn run(rule: &Arbiter, backlogged: u32, bytes: &TestLanes, grants: u32) -> [u64; VIRTUAL_LANES_MAX] {
+/// Returns the bytes of each lane after `grants` packets, where lane `v` always has a packet of
+/// `bytes[v]` if it is in `backlogged`.
+fn run(
+    rule: &Arbiter,
+    backlogged: u32,
+    bytes: &TestLanes,
+    grants: u32,
+) -> [u64; VIRTUAL_LANES_MAX] {
     let mut arbitration = ArbiterState::new(rule);
     let mut sent = [0; VIRTUAL_LANES_MAX];
     for _ in 0..grants {
@@ -21,12 +28,19 @@ fn run(rule: &Arbiter, backlogged: u32, bytes: &TestLanes, grants: u32) -> [u64;
 }
 
 /// Asserts that `sent` is in proportion to `share`, in parts per million of the total.
-fn assert_proportional(sent: &[u64; VIRTUAL_LANES_MAX], share: &[u64; VIRTUAL_LANES_MAX], within_ppm: u64) {
+fn assert_proportional(
+    sent: &[u64; VIRTUAL_LANES_MAX],
+    share: &[u64; VIRTUAL_LANES_MAX],
+    within_ppm: u64,
+) {
     let (total, whole): (u64, u64) = (sent.iter().sum(), share.iter().sum());
     assert!(total > 0 && whole > 0, "{sent:?} {share:?}");
     for lane in 0..VIRTUAL_LANES_MAX {
         let (got, want) = (sent[lane] * 1_000_000 / total, share[lane] * 1_000_000 / whole);
-        assert!(got.abs_diff(want) <= within_ppm, "lane {lane}: {got} ppm, not {want}: {sent:?} {share:?}");
+        assert!(
+            got.abs_diff(want) <= within_ppm,
+            "lane {lane}: {got} ppm, not {want}: {sent:?} {share:?}"
+        );
     }
 }
 
@@ -34,7 +48,8 @@ fn tables(high: &[(u8, u8)], low: &[(u8, u8)], high_limit: u8) -> Arbiter {
     Arbiter::Tables(VlArbitration { high: high.to_vec(), low: low.to_vec(), high_limit })
 }
 
-/// Returns the tables of the published staging experiment: lane 0 alone is high, the others share by powers of two.
+/// Returns the tables of the published staging experiment: lane 0 alone is high, the others share
+/// by powers of two.
 fn staging(high_limit: u8) -> Arbiter {
     let low = [(0, 0), (1, 2), (2, 4), (3, 8), (4, 16), (5, 32), (6, 64), (7, 128)];
     tables(&[(0, 40), (1, 0), (2, 0)], &low, high_limit)
@@ -63,18 +78,31 @@ fn tables__weights_below_a_packet_collapse_to_one_packet() {
 #[test]
 fn tables__small_packets_have_the_shares_that_were_written() {
     let sent = run(&staging(255), 0b1111_1110, &[64; 16], 254 * 10);
-    assert_eq!(sent[..8].iter().map(|bytes| bytes / 640).collect::<Vec<_>>(), [0, 2, 4, 8, 16, 32, 64, 128]);
+    assert_eq!(
+        sent[..8].iter().map(|bytes| bytes / 640).collect::<Vec<_>>(),
+        [0, 2, 4, 8, 16, 32, 64, 128]
+    );
 }
 
 #[test]
 fn tables__the_limit_counts_whole_packets_and_zero_is_one() {
     let rule = |limit| tables(&[(0, 1)], &[(1, 1)], limit);
     // (limit, packet, packets of high priority for each of low)
-    for (limit, bytes, burst) in
-        [(0, 4096, 1), (0, 64, 1), (1, 4096, 1), (1, 2048, 2), (1, 4097, 1), (3, 4100, 3), (6, 4096, 6)]
-    {
+    for (limit, bytes, burst) in [
+        (0, 4096, 1),
+        (0, 64, 1),
+        (1, 4096, 1),
+        (1, 2048, 2),
+        (1, 4097, 1),
+        (3, 4100, 3),
+        (6, 4096, 6),
+    ] {
         let sent = run(&rule(limit), 0b11, &[bytes; 16], 1_000 * (burst + 1));
-        assert_eq!(sent[..2], [u64::from(burst * bytes) * 1_000, u64::from(bytes) * 1_000], "{limit} {bytes}");
+        assert_eq!(
+            sent[..2],
+            [u64::from(burst * bytes) * 1_000, u64::from(bytes) * 1_000],
+            "{limit} {bytes}"
+        );
     }
 }
 
@@ -86,7 +114,8 @@ fn tables__an_opportunity_that_nobody_takes_passes() {
         arbitration.grant(choice);
         choice.lane
     };
-    // Two packets are a limit of one. The third begins it afresh, so only the fifth is preceded by low priority.
+    // Two packets are a limit of one. The third begins it afresh, so only the fifth is preceded by
+    // low priority.
     assert_eq!([next(1), next(1), next(1), next(0b11), next(0b11), next(0b11)], [0, 0, 0, 0, 1, 0]);
 }
 
@@ -232,12 +261,17 @@ proptest! {
 }
 
 /// Returns whether lanes get their shares, of enough packets that a started round counts little.
-fn backlogged_lanes_get_their_shares(rule: &Arbiter, backlogged: u32, packet: u32) -> Result<(), TestCaseError> {
+fn backlogged_lanes_get_their_shares(
+    rule: &Arbiter,
+    backlogged: u32,
+    packet: u32,
+) -> Result<(), TestCaseError> {
     let share = shares(rule, backlogged, packet);
     let sent = run(rule, backlogged, &[packet; 16], 60_000);
     prop_assert_eq!(share.iter().sum::<u64>() == 0, sent.iter().sum::<u64>() == 0);
     if share.iter().sum::<u64>() > 0 {
-        // What a started round may add: less than 1,600 packets of 60,000, of which a lane has half.
+        // What a started round may add: less than 1,600 packets of 60,000, of which a lane has
+        // half.
         assert_proportional(&sent, &share, 20_000);
     }
     Ok(())

@@ -20,12 +20,15 @@ impl PriorityRanks {
         ranks.sort_unstable();
         ranks.dedup();
         let lanes = |wanted| {
-            (0..VIRTUAL_LANES_MAX).filter(|lane| rank[*lane] == Some(wanted)).fold(0, |all, lane| all | 1 << lane)
+            (0..VIRTUAL_LANES_MAX)
+                .filter(|lane| rank[*lane] == Some(wanted))
+                .fold(0, |all, lane| all | 1 << lane)
         };
         Self(ranks.into_iter().map(lanes).collect())
     }
 
-    /// Returns those of `eligible` that are of the most urgent rank present; zero if none has a rank.
+    /// Returns those of `eligible` that are of the most urgent rank present; zero if none has a
+    /// rank.
     pub(super) fn urgent(&self, eligible: u32) -> u32 {
         self.0.iter().map(|rank| rank & eligible).find(|lanes| *lanes != 0).unwrap_or(0)
     }

@@ -1,13 +1,15 @@
 //! Deficit round robin over whole packets, behind lanes that go first.
 //!
 //! # Model
-//! A lane's turn adds its quantum to its deficit; it sends while the deficit covers its next packet, and what is left stays
-//! for its next turn. Turns that lead to no packet are not walked through: how many a lane needs is a division.
+//! A lane's turn adds its quantum to its deficit; it sends while the deficit covers its next
+//! packet, and what is left stays for its next turn. Turns that lead to no packet are not walked
+//! through: how many a lane needs is a division.
 //!
 //! # Source
-//! Shreedhar, Varghese, "Efficient fair queueing using deficit round robin" (SIGCOMM 1995): a lane that has no packet loses
-//! its deficit. Here so does one that has no room ahead; the paper does not know that case, and keeping it would let a lane
-//! that is often blocked save up an unbounded burst.
+//! Shreedhar, Varghese, "Efficient fair queueing using deficit round robin" (SIGCOMM 1995): a lane
+//! that has no packet loses its deficit. Here so does one that has no room ahead; the paper does
+//! not know that case, and keeping it would let a lane that is often blocked save up an unbounded
+//! burst.
 //!
 //! # Invariants
 //! I1. After a grant no deficit covers the head of its lane but that of the lane in turn.
@@ -27,7 +29,10 @@ pub(super) struct Weights {
 
 impl Weights {
     /// Lanes that have neither rank nor quantum are not served.
-    pub(super) fn new(quantum: &[u32; VIRTUAL_LANES_MAX], first: &[Option<u8>; VIRTUAL_LANES_MAX]) -> Self {
+    pub(super) fn new(
+        quantum: &[u32; VIRTUAL_LANES_MAX],
+        first: &[Option<u8>; VIRTUAL_LANES_MAX],
+    ) -> Self {
         let shares = |lane: &usize| quantum[*lane] > 0 && first[*lane].is_none();
         let weighted = (0..VIRTUAL_LANES_MAX).filter(shares).fold(0, |all, lane| all | 1 << lane);
         Self { first: PriorityRanks::new(first), quantum: *quantum, weighted }
@@ -53,7 +58,12 @@ impl Default for Deficits {
 
 impl Deficits {
     /// Returns the next lane to send.
-    pub(super) fn pick(&self, rule: &Weights, eligible: u32, bytes: &[u32; VIRTUAL_LANES_MAX]) -> Option<u8> {
+    pub(super) fn pick(
+        &self,
+        rule: &Weights,
+        eligible: u32,
+        bytes: &[u32; VIRTUAL_LANES_MAX],
+    ) -> Option<u8> {
         let urgent = rule.first.urgent(eligible);
         if urgent != 0 {
             return after(urgent, self.last);
@@ -62,8 +72,9 @@ impl Deficits {
         if lanes & 1 << self.turn != 0 && self.covers(self.turn, bytes[usize::from(self.turn)]) {
             return Some(self.turn);
         }
-        members(lanes)
-            .min_by_key(|lane| (self.turns_needed(rule, *lane, bytes[usize::from(*lane)]), self.distance(*lane)))
+        members(lanes).min_by_key(|lane| {
+            (self.turns_needed(rule, *lane, bytes[usize::from(*lane)]), self.distance(*lane))
+        })
     }
 
     /// Adds the quanta of all turns up to this one and takes the packet's bytes.
@@ -82,7 +93,8 @@ impl Deficits {
             for other in members(eligible & rule.weighted) {
                 let passed = if self.distance(other) <= place { turns } else { turns - 1 };
                 let owed = &mut self.owed[usize::from(other)];
-                *owed = owed.saturating_add(rule.quantum[usize::from(other)].saturating_mul(passed));
+                *owed =
+                    owed.saturating_add(rule.quantum[usize::from(other)].saturating_mul(passed));
             }
             self.turn = lane;
         }
@@ -100,7 +112,8 @@ impl Deficits {
         bytes.saturating_sub(self.owed[lane]).div_ceil(rule.quantum[lane]).max(1)
     }
 
-    /// Returns how many lanes come between the lane in turn and `lane`; most for the lane in turn itself.
+    /// Returns how many lanes come between the lane in turn and `lane`; most for the lane in turn
+    /// itself.
     fn distance(&self, lane: u8) -> u8 {
         (lane + VIRTUAL_LANES_MAX as u8 - self.turn - 1) % VIRTUAL_LANES_MAX as u8
     }

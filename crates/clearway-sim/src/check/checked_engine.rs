@@ -1,9 +1,9 @@
-//! A small engine that does everything a wire offers and checks what it gets: parcels with acknowledgements, one-sided
-//! operations, groups, files.
+//! A small engine that does everything a wire offers and checks what it gets: parcels with
+//! acknowledgements, one-sided operations, groups, files.
 //!
 //! # Model
-//! Every parcel has a number and is sent again until it is acknowledged; whoever gets it accepts it once. Everything else is
-//! posted once, and every token is awaited. Heads carry a checksum.
+//! Every parcel has a number and is sent again until it is acknowledged; whoever gets it accepts it
+//! once. Everything else is posted once, and every token is awaited. Heads carry a checksum.
 //!
 //! # Invariants
 //! I1. It is quiet when everything it posted has been answered and every parcel acknowledged.
@@ -13,16 +13,18 @@ use std::fmt;
 
 use clearway_proto::base::{Class, GroupId, LocalNs, Nanos, RandomKey, RandomStream, Rank};
 use clearway_proto::wire::{
-    Arrival, AtomicKind, Datagram, Destination, Engine, FileId, FileKind, Input, More, Operation, Out, PathId,
-    RefusalReason, RemoteSpan, Span, Status, Token,
+    Arrival, AtomicKind, Datagram, Destination, Engine, FileId, FileKind, Input, More, Operation,
+    Out, PathId, RefusalReason, RemoteSpan, Span, Status, Token,
 };
 
 use super::coverage::State;
 use super::memory::{BOX, Layout, REGION};
 
-/// After so long, and up to twice as long each time, a parcel is sent again: some round trips of a small network under load.
+/// After so long, and up to twice as long each time, a parcel is sent again: some round trips of a
+/// small network under load.
 const RESEND_AFTER: Nanos = Nanos::from_micros(100);
-/// The time doubles so often at most: then what queues drop every time they are full gets through some day.
+/// The time doubles so often at most: then what queues drop every time they are full gets through
+/// some day.
 const DOUBLINGS_MAX: u32 = 6;
 /// Parcels sent again at once at most.
 const RESENDS_MAX: usize = 8;
@@ -51,12 +53,22 @@ impl fmt::Display for CheckEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::Reached(state) => write!(f, "{}", state.sentence()),
-            Self::Accepted { from, incarnation: 0, number } => write!(f, "accepts parcel {number} of rank {}", from.0),
-            Self::Accepted { from, incarnation, number } => {
-                write!(f, "accepts parcel {number} of rank {}, started {incarnation} times again", from.0)
+            Self::Accepted { from, incarnation: 0, number } => {
+                write!(f, "accepts parcel {number} of rank {}", from.0)
             }
-            Self::Stranger(token) => write!(f, "hears of token {:#x}, which it does not await", token.0),
-            Self::Wrong(token, status) => write!(f, "hears that token {:#x} ended as {status:?}", token.0),
+            Self::Accepted { from, incarnation, number } => {
+                write!(
+                    f,
+                    "accepts parcel {number} of rank {}, started {incarnation} times again",
+                    from.0
+                )
+            }
+            Self::Stranger(token) => {
+                write!(f, "hears of token {:#x}, which it does not await", token.0)
+            }
+            Self::Wrong(token, status) => {
+                write!(f, "hears that token {:#x} ended as {status:?}", token.0)
+            }
         }
     }
 }
@@ -186,7 +198,8 @@ impl CheckedEngine {
             0..=3 => {
                 let number = self.numbers;
                 self.numbers += 1;
-                self.messages.insert(number, CheckedMessage { to, class, length, attempts: 0, again: now });
+                self.messages
+                    .insert(number, CheckedMessage { to, class, length, attempts: 0, again: now });
                 self.send_parcel(now, number, out);
             }
             4 => {
@@ -198,13 +211,32 @@ impl CheckedEngine {
                 let into = self.layout.inbox(self.me, 0);
                 let token = self.token(PendingOp::OneSided(State::Written));
                 let into = RemoteSpan { region: REGION, offset: into.offset };
-                out.operate(Operation::Write { to, path, class, from, into, immediate: Some(1), token: Some(token) });
+                out.operate(Operation::Write {
+                    to,
+                    path,
+                    class,
+                    from,
+                    into,
+                    immediate: Some(1),
+                    token: Some(token),
+                });
             }
             7 => {
-                let into = RemoteSpan { region: REGION, offset: self.layout.size() - u64::from(length) / 2 };
+                let into = RemoteSpan {
+                    region: REGION,
+                    offset: self.layout.size() - u64::from(length) / 2,
+                };
                 let from = self.layout.pattern(length.max(2));
                 let token = self.token(PendingOp::Outside);
-                out.operate(Operation::Write { to, path, class, from, into, immediate: Some(2), token: Some(token) });
+                out.operate(Operation::Write {
+                    to,
+                    path,
+                    class,
+                    from,
+                    into,
+                    immediate: Some(2),
+                    token: Some(token),
+                });
             }
             8 => {
                 let (from, into) = (self.layout.pattern(length), self.layout.inbox(to, length));
@@ -220,7 +252,11 @@ impl CheckedEngine {
             n => {
                 let kinds = [FileKind::Write, FileKind::Sync, FileKind::Read];
                 let kind = kinds[self.stream.below(3) as usize];
-                let memory = if n == 11 || kind != FileKind::Read { from } else { self.layout.inbox(self.me, length) };
+                let memory = if n == 11 || kind != FileKind::Read {
+                    from
+                } else {
+                    self.layout.inbox(self.me, length)
+                };
                 let kind = if n == 11 { FileKind::Write } else { kind };
                 let token = self.token(PendingOp::File);
                 out.operate(Operation::File { kind, file: FILE, at: 0, memory, class, token });
@@ -294,7 +330,10 @@ impl CheckedEngine {
         }
         let length = datagram.body.length;
         if length > 0 {
-            out.operate(Operation::Copy { from: datagram.body, into: self.layout.inbox(from, length) });
+            out.operate(Operation::Copy {
+                from: datagram.body,
+                into: self.layout.inbox(from, length),
+            });
         }
         let head = self.head(b'a', incarnation, number, attempt);
         let token = self.token(PendingOp::Send);
@@ -345,7 +384,9 @@ impl Engine for CheckedEngine {
             }
             Input::Arrival(Arrival::Datagram(datagram)) => self.datagram(&datagram, out),
             Input::Arrival(Arrival::Done { token, status, .. }) => self.done(token, status, out),
-            Input::Arrival(Arrival::Landed { .. }) => out.notify(CheckEvent::Reached(State::Landed)),
+            Input::Arrival(Arrival::Landed { .. }) => {
+                out.notify(CheckEvent::Reached(State::Landed))
+            }
             Input::Arrival(Arrival::Room { .. }) => {
                 if std::mem::take(&mut self.refused) {
                     out.notify(CheckEvent::Reached(State::RoomAgain));
@@ -374,5 +415,7 @@ fn read(from: Rank, head: &[u8]) -> Option<(u8, u32, u32, u32)> {
 /// Computes FNV-1a (Fowler, Noll, Vo) over who says it and what: one flipped bit always changes it.
 fn checksum(from: Rank, bytes: &[u8]) -> u64 {
     let all = from.0.to_le_bytes().into_iter().chain(bytes.iter().copied());
-    all.fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
+    all.fold(0xcbf2_9ce4_8422_2325, |sum, byte| {
+        (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+    })
 }

@@ -174,11 +174,14 @@ impl Coverage {
 
     /// Returns what should have been reached sometimes and never was.
     pub fn never(&self) -> Vec<(&'static str, State)> {
-        let reached = |kind: &str, state| self.counts.get(&(kind.to_owned(), state)).is_some_and(|count| *count > 0);
+        let reached = |kind: &str, state| {
+            self.counts.get(&(kind.to_owned(), state)).is_some_and(|count| *count > 0)
+        };
         SOMETIMES.iter().filter(|(kind, state)| !reached(kind, *state)).copied().collect()
     }
 
-    /// Returns one line for each count, and one for each pair that should have been reached and never was: what programs read.
+    /// Returns one line for each count, and one for each pair that should have been reached and
+    /// never was: what programs read.
     pub fn to_lines(&self) -> String {
         let mut text = String::new();
         for (kind, runs) in &self.runs {

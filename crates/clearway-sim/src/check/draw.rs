@@ -1,4 +1,5 @@
-//! Draws small networks and traffic that meet everything: other rates, small buffers, slow hosts, lanes, loss, control.
+//! Draws small networks and traffic that meet everything: other rates, small buffers, slow hosts,
+//! lanes, loss, control.
 //!
 //! # Invariants
 //! I1. Every network drawn can be built, and its routing is free of deadlock.
@@ -6,7 +7,8 @@
 use clearway_proto::base::{BitsPerSec, Bytes, Class, RandomStream};
 
 use crate::spec::{
-    Arbiter, CongestionControl, Dcqcn, EdgeControl, FabricSpec, LossDomain, Routing, Service, Switching, Topology,
+    Arbiter, CongestionControl, Dcqcn, EdgeControl, FabricSpec, LossDomain, Routing, Service,
+    Switching, Topology,
 };
 use crate::time::Picos;
 use crate::traffic::{Arrivals, Timed, TrafficSource};
@@ -16,15 +18,21 @@ pub(crate) fn one_of<T: Copy>(stream: &mut RandomStream, all: &[T]) -> T {
     all[stream.below(all.len() as u64) as usize]
 }
 
-/// Returns a small network with everything that a train can meet: other rates, small buffers, slow hosts, lanes.
+/// Returns a small network with everything that a train can meet: other rates, small buffers, slow
+/// hosts, lanes.
 pub fn network(stream: &mut RandomStream) -> FabricSpec {
     let tree = |children: &[u32], parents: &[u32]| Topology::FatTree {
         children: children.to_vec(),
         parents: parents.to_vec(),
         cables: vec![1; children.len()],
     };
-    let dragonfly =
-        Topology::Dragonfly { groups: 3, switches: 2, hosts_per_switch: 2, local_cables: 1, global_cables: 1 };
+    let dragonfly = Topology::Dragonfly {
+        groups: 3,
+        switches: 2,
+        hosts_per_switch: 2,
+        local_cables: 1,
+        global_cables: 1,
+    };
     let shapes = [
         (Topology::Star { hosts: 5 }, Routing::Minimal),
         (Topology::TwoSwitch { hosts: 6, trunks: 1 }, Routing::Ecmp),
@@ -44,10 +52,13 @@ pub fn network(stream: &mut RandomStream) -> FabricSpec {
     let header = stream.below(2) * 64;
     spec.packet.header = Bytes(header);
     spec.packet.payload = Bytes(4096 - header);
-    spec.host.memory_rate = BitsPerSec::mega(one_of(stream, &[u64::MAX / 1_000_000, 80_000, 30_000]));
+    spec.host.memory_rate =
+        BitsPerSec::mega(one_of(stream, &[u64::MAX / 1_000_000, 80_000, 30_000]));
     spec.host.service = one_of(stream, &[Service::ByConnection, Service::InOrder]);
-    spec.switch.switching =
-        one_of(stream, &[Switching::CutThrough, Switching::StoreAndForward, Switching::TokenBucket]);
+    spec.switch.switching = one_of(
+        stream,
+        &[Switching::CutThrough, Switching::StoreAndForward, Switching::TokenBucket],
+    );
     if stream.below(2) == 0 {
         spec.classes.virtual_lanes = 2;
         spec.classes.service_level = [0, 1, 0, 1, 1];
@@ -73,7 +84,8 @@ fn what_is_lost(stream: &mut RandomStream, spec: &mut FabricSpec) {
             })
         }
         1 => {
-            spec.classes.loss = [LossDomain::Drops { queue: Bytes(one_of(stream, &[5000, 40_000])) }; 16];
+            spec.classes.loss =
+                [LossDomain::Drops { queue: Bytes(one_of(stream, &[5000, 40_000])) }; 16];
             spec.arbitration.express = stream.below(3) as u16;
         }
         2 => {

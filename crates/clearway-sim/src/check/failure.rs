@@ -1,8 +1,9 @@
 //! A failure as a file: everything that is needed to see it again, and what to look for.
 //!
 //! # Model
-//! The file holds the network itself, the plan and the load, not only the seed that drew them: it still means the same when
-//! the code that draws has changed. The commit and the trail of digests tell how far a replay is the same run.
+//! The file holds the network itself, the plan and the load, not only the seed that drew them: it
+//! still means the same when the code that draws has changed. The commit and the trail of digests
+//! tell how far a replay is the same run.
 //!
 //! # Invariants
 //! I1. A written file reads back as the same trial.
@@ -20,7 +21,8 @@ use crate::time::Picos;
 
 /// The only format there is.
 const FORMAT: u32 = 1;
-/// Operations of a rank: trials have at most some dozens, and a replay of a thousand times that ends in seconds.
+/// Operations of a rank: trials have at most some dozens, and a replay of a thousand times that
+/// ends in seconds.
 const OPERATIONS_MAX: u32 = 10_000;
 
 /// A trial that violates a check.
@@ -91,7 +93,8 @@ impl Failure {
             line: line_of(text, span.start),
             why,
         };
-        let version: FormatVersion = toml::from_str(text).map_err(|error| wrong(file, text, &error))?;
+        let version: FormatVersion =
+            toml::from_str(text).map_err(|error| wrong(file, text, &error))?;
         if *version.format.get_ref() != FORMAT {
             let found = version.format.get_ref();
             let why = format!(
@@ -99,7 +102,8 @@ impl Failure {
             );
             return Err(at(version.format.span(), why));
         }
-        let read: ParsedFailure = toml::from_str(text).map_err(|error| wrong(file, text, &error))?;
+        let read: ParsedFailure =
+            toml::from_str(text).map_err(|error| wrong(file, text, &error))?;
         let fabric = read.fabric.get_ref();
         let inside = fabric.contains('\n');
         let spec = if inside {
@@ -117,11 +121,15 @@ impl Failure {
         }
         let digest = |text: &String| u128::from_str_radix(text, 16).ok();
         let trail: Option<Vec<u128>> = read.trail.get_ref().iter().map(digest).collect();
-        let trail = trail.ok_or_else(|| at(read.trail.span(), "a digest is up to 32 hexadecimal digits".to_owned()))?;
+        let trail = trail.ok_or_else(|| {
+            at(read.trail.span(), "a digest is up to 32 hexadecimal digits".to_owned())
+        })?;
         let plan = FaultPlan::placed(file, text, read.fault);
         let operations = *read.operations.get_ref();
         if operations > OPERATIONS_MAX {
-            let why = format!("operations = {operations}; a rank has at most {OPERATIONS_MAX} in a trial");
+            let why = format!(
+                "operations = {operations}; a rank has at most {OPERATIONS_MAX} in a trial"
+            );
             return Err(at(read.operations.span(), why));
         }
         let (ranks, gap) = (read.ranks, Nanos(read.gap_ns.max(1)));
@@ -159,10 +167,15 @@ impl Failure {
     /// As [`Trial::run`].
     pub fn replay(&self, listen: Listener<'_>) -> Result<TrialOutcome, FileError> {
         let outcome = self.trial.run(listen)?;
-        if self.violation.symptom == Symptom::Differs { self.trial.run_both_ways() } else { Ok(outcome) }
+        if self.violation.symptom == Symptom::Differs {
+            self.trial.run_both_ways()
+        } else {
+            Ok(outcome)
+        }
     }
 
-    /// Returns how many looks of `trail` are those of this failure: all of them when a replay is the same run.
+    /// Returns how many looks of `trail` are those of this failure: all of them when a replay is
+    /// the same run.
     pub fn agrees_for(&self, trail: &[u128]) -> usize {
         self.trail.iter().zip(trail).take_while(|(a, b)| a == b).count()
     }

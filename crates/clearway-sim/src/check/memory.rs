@@ -1,8 +1,9 @@
 //! What each byte of a checked node's memory may be, so that a byte in the wrong place is found.
 //!
 //! # Model
-//! One region: a word for each rank that counts its atomics here, the node's own pattern, and a box for what comes from each
-//! rank, which may only ever hold the beginning of that rank's pattern. Behind each of them lies a guard that stays zero.
+//! One region: a word for each rank that counts its atomics here, the node's own pattern, and a box
+//! for what comes from each rank, which may only ever hold the beginning of that rank's pattern.
+//! Behind each of them lies a guard that stays zero.
 
 use clearway_proto::base::{Bytes, Rank};
 use clearway_proto::wire::{RefusalReason, RegionId, RemoteSpan, Span, Wire};
@@ -58,7 +59,8 @@ impl Layout {
         Ok(())
     }
 
-    /// Returns the first byte in `memory` of `rank` that is not what it may be, and whose box or guard it is in.
+    /// Returns the first byte in `memory` of `rank` that is not what it may be, and whose box or
+    /// guard it is in.
     pub(super) fn inspect(self, rank: Rank, memory: &[u8]) -> Result<(), Stray> {
         let words = self.ranks as usize * 8;
         let own = self.pattern_offset() as usize;
@@ -69,7 +71,10 @@ impl Layout {
                 }
                 continue;
             };
-            let (place, i) = (behind / (BOX as usize + GUARD as usize), behind % (BOX as usize + GUARD as usize));
+            let (place, i) = (
+                behind / (BOX as usize + GUARD as usize),
+                behind % (BOX as usize + GUARD as usize),
+            );
             let whose = if place == 0 { rank } else { Rank(place as u32 - 1) };
             let right = match (i < BOX as usize, place) {
                 (false, _) => *byte == 0,
@@ -96,7 +101,11 @@ pub(super) struct Stray {
 
 /// Returns byte `i` of the pattern of `rank`: never zero.
 fn byte_of(rank: Rank, i: usize) -> u8 {
-    (rank.0 as u8).wrapping_mul(31).wrapping_add((i as u8).wrapping_mul(7)).wrapping_add((i >> 8) as u8) | 1
+    (rank.0 as u8)
+        .wrapping_mul(31)
+        .wrapping_add((i as u8).wrapping_mul(7))
+        .wrapping_add((i >> 8) as u8)
+        | 1
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Checks that ride along: random networks and loads, detectors, an engine that checks what it gets, failures that replay.
+//! Checks that ride along: random networks and loads, detectors, an engine that checks what it
+//! gets, failures that replay.
 //!
 //! # Model
 //! ```text
@@ -8,7 +9,8 @@
 //! Everything works in release builds and costs nothing where it is not asked for.
 //!
 //! # Not here
-//! What faults do ([`crate::fabric`], [`crate::wire`], [`crate::world`]); thousands of seeds (`cargo xtask swarm`).
+//! What faults do ([`crate::fabric`], [`crate::wire`], [`crate::world`]); thousands of seeds
+//! (`cargo xtask swarm`).
 
 mod checked_engine;
 mod coverage;

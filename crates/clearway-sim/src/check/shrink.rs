@@ -14,16 +14,26 @@ impl Trial {
     pub fn shrink(&self, symptom: Symptom) -> (Self, Option<TrialOutcome>) {
         let mut tries = TRIES_MAX;
         let mut small = self.clone();
-        let plan = shrink_plan(&self.plan, &mut tries, &mut |plan| self.with(plan).shows(symptom).is_some());
+        let plan = shrink_plan(&self.plan, &mut tries, &mut |plan| {
+            self.with(plan).shows(symptom).is_some()
+        });
         if small.with(&plan).shows(symptom).is_some() {
             small = small.with(&plan);
         }
         // Fewer operations first: every run after that is shorter.
-        small = small.halve(symptom, &mut tries, |trial| Self { operations: trial.operations / 2, ..trial.clone() });
-        small = small.halve(symptom, &mut tries, |trial| Self { operations: trial.operations - 1, ..trial.clone() });
-        small = small.halve(symptom, &mut tries, |trial| Self { ranks: trial.ranks - 1, ..trial.clone() });
-        let again =
-            small.with(&shrink_plan(&small.plan, &mut tries, &mut |plan| small.with(plan).shows(symptom).is_some()));
+        small = small.halve(symptom, &mut tries, |trial| Self {
+            operations: trial.operations / 2,
+            ..trial.clone()
+        });
+        small = small.halve(symptom, &mut tries, |trial| Self {
+            operations: trial.operations - 1,
+            ..trial.clone()
+        });
+        small = small
+            .halve(symptom, &mut tries, |trial| Self { ranks: trial.ranks - 1, ..trial.clone() });
+        let again = small.with(&shrink_plan(&small.plan, &mut tries, &mut |plan| {
+            small.with(plan).shows(symptom).is_some()
+        }));
         let small = if again.shows(symptom).is_some() { again } else { small };
         let shown = small.shows(symptom);
         (small, shown)
@@ -56,6 +66,8 @@ impl Trial {
             Symptom::Differs => self.run_both_ways(),
             _ => self.run(&mut |_, _| ()),
         };
-        outcome.ok().filter(|outcome| outcome.violation.as_ref().is_some_and(|found| found.symptom == symptom))
+        outcome.ok().filter(|outcome| {
+            outcome.violation.as_ref().is_some_and(|found| found.symptom == symptom)
+        })
     }
 }

@@ -1,8 +1,9 @@
 //! Finds lanes that wait while their port sends others.
 //!
 //! # Model
-//! Looked at from time to time: a lane that had packets at both of two looks, sent none in between although its port sent
-//! others, and was not there before, waited at least as long as the looks are apart.
+//! Looked at from time to time: a lane that had packets at both of two looks, sent none in between
+//! although its port sent others, and was not there before, waited at least as long as the looks
+//! are apart.
 
 use crate::fabric::Fabric;
 use crate::graph::ChannelId;
@@ -25,12 +26,15 @@ impl StarvationDetector {
             })
             .collect();
         let mut starved = Vec::new();
-        for (channel, ((before, sent_before), (waiting, sent))) in (0u32..).zip(self.before.iter().zip(&now)) {
+        for (channel, ((before, sent_before), (waiting, sent))) in
+            (0u32..).zip(self.before.iter().zip(&now))
+        {
             let idle = |lane: usize| sent[lane] == sent_before[lane];
             if before & waiting == 0 || (0..sent.len()).all(idle) {
                 continue;
             }
-            let lanes = (0..sent.len()).filter(|lane| before & waiting & 1 << lane != 0 && idle(*lane));
+            let lanes =
+                (0..sent.len()).filter(|lane| before & waiting & 1 << lane != 0 && idle(*lane));
             starved.extend(lanes.map(|lane| (ChannelId(channel), lane as u32)));
         }
         self.before = now;

@@ -1,8 +1,9 @@
-//! One run of couriers on a small network under a plan, with every checker: what was reached, or what was violated.
+//! One run of couriers on a small network under a plan, with every checker: what was reached, or
+//! what was violated.
 //!
 //! # Model
-//! Faults until the last one is over, then everything must be answered within a deadline. The network is looked at every ten
-//! microseconds while faults last, and at the end.
+//! Faults until the last one is over, then everything must be answered within a deadline. The
+//! network is looked at every ten microseconds while faults last, and at the end.
 //!
 //! # Invariants
 //! I1. A trial is a value; running it twice gives the same outcome.
@@ -31,10 +32,11 @@ use crate::world::{StopReason, World, WorldEvent};
 
 /// Between two looks at the network.
 const LOOK_EVERY: Picos = Picos::from_micros(10);
-/// Everything must be answered so long after the last fault: an interface repeats what was lost every 67 ms, seven times, and
-/// then waits as long again for a node that is down.
+/// Everything must be answered so long after the last fault: an interface repeats what was lost
+/// every 67 ms, seven times, and then waits as long again for a node that is down.
 const PATIENCE: Picos = Picos::from_micros(1_200_000);
-/// A fault that lasts longer is there to stay: nobody waits for its end, and no check excuses it. Deliberate bugs are such.
+/// A fault that lasts longer is there to stay: nobody waits for its end, and no check excuses it.
+/// Deliberate bugs are such.
 const FOR_GOOD: Picos = Picos::from_micros(1_000_000);
 /// Faults lie in the first so much of a run.
 const FAULTS_UNTIL: Picos = Picos::from_micros(150);
@@ -127,7 +129,8 @@ impl Trial {
             gap: Nanos(draw::one_of(&mut stream, &[200, 2_000, 10_000])),
         };
         if let Ok(network) = topology::build(&trial.spec) {
-            trial.plan = fault::draw(key, &trial.site(&network, &trial.hosts()), Picos(1), FAULTS_UNTIL);
+            trial.plan =
+                fault::draw(key, &trial.site(&network, &trial.hosts()), Picos(1), FAULTS_UNTIL);
         }
         trial
     }
@@ -156,15 +159,21 @@ impl Trial {
         let mut outcome = self.run(&mut |_, _| ())?;
         let other = self.run_as(OTHER_WAY, &mut |_, _| ())?;
         let place = outcome.trail.iter().zip(&other.trail).position(|(a, b)| a != b);
-        let place = place.or((outcome.trail.len() != other.trail.len()).then_some(outcome.trail.len()));
+        let place =
+            place.or((outcome.trail.len() != other.trail.len()).then_some(outcome.trail.len()));
         if let (None, Some(look)) = (&outcome.violation, place) {
             let sentence = format!("lazy and eager events part before look {look}");
-            outcome.violation = Some(Violation { symptom: Symptom::Differs, at: outcome.end, sentence });
+            outcome.violation =
+                Some(Violation { symptom: Symptom::Differs, at: outcome.end, sentence });
         }
         Ok(outcome)
     }
 
-    fn run_as(&self, options: FabricOptions, listen: Listener<'_>) -> Result<TrialOutcome, FileError> {
+    fn run_as(
+        &self,
+        options: FabricOptions,
+        listen: Listener<'_>,
+    ) -> Result<TrialOutcome, FileError> {
         let network = topology::build(&self.spec).map_err(|error| FileError::Wrong {
             file: self.spec.name.clone(),
             line: 1,
@@ -179,7 +188,10 @@ impl Trial {
     fn changes(&self) -> VecDeque<(Picos, String)> {
         let ends = self.plan.faults.iter().flat_map(|fault| {
             let (kind, target) = (fault.kind.name(), &fault.target);
-            [(fault.at, format!("{kind} begins at {target}")), (fault.until, format!("{kind} ends at {target}"))]
+            [
+                (fault.at, format!("{kind} begins at {target}")),
+                (fault.until, format!("{kind} ends at {target}")),
+            ]
         });
         let mut changes: Vec<(Picos, String)> = ends.collect();
         changes.sort();
@@ -197,7 +209,8 @@ impl Trial {
 }
 
 /// How trials are computed: audits need lazy events and no trains.
-const WAY: FabricOptions = FabricOptions { queue: EventQueueKind::Wheel, events: EventSet::Lazy, trains: Trains::Off };
+const WAY: FabricOptions =
+    FabricOptions { queue: EventQueueKind::Wheel, events: EventSet::Lazy, trains: Trains::Off };
 /// How they are computed to compare.
 const OTHER_WAY: FabricOptions =
     FabricOptions { queue: EventQueueKind::Heap, events: EventSet::Eager, trains: Trains::Off };
@@ -252,7 +265,13 @@ impl<'a> RunningTrial<'a> {
 
     /// Runs to the end or to the first violation.
     fn finish(mut self, listen: Listener<'_>) -> TrialOutcome {
-        let passing = self.trial.plan.faults.iter().map(|fault| fault.until).filter(|until| *until < FOR_GOOD);
+        let passing = self
+            .trial
+            .plan
+            .faults
+            .iter()
+            .map(|fault| fault.until)
+            .filter(|until| *until < FOR_GOOD);
         let healed = passing.max().unwrap_or_default().max(FAULTS_UNTIL);
         let last = healed + PATIENCE;
         let mut next = LOOK_EVERY;
@@ -300,14 +319,19 @@ impl<'a> RunningTrial<'a> {
                 CheckEvent::Reached(state) => {
                     outcome.states.insert(state);
                     let stranger = state == State::CopySeen && !copies_made;
-                    stranger.then(|| (Symptom::Twice, "a copy that no fault made arrived".to_owned()))
+                    stranger
+                        .then(|| (Symptom::Twice, "a copy that no fault made arrived".to_owned()))
                 }
                 CheckEvent::Accepted { from, incarnation, number } => {
                     let own = told.engine.incarnation();
                     let fresh = accepted.insert((told.rank.0, own, from.0, incarnation, number));
-                    (!fresh).then(|| (Symptom::Twice, format!("parcel {number} of rank {} came twice", from.0)))
+                    (!fresh).then(|| {
+                        (Symptom::Twice, format!("parcel {number} of rank {} came twice", from.0))
+                    })
                 }
-                CheckEvent::Stranger(token) => Some((Symptom::Token, format!("token {:#x} was not awaited", token.0))),
+                CheckEvent::Stranger(token) => {
+                    Some((Symptom::Token, format!("token {:#x} was not awaited", token.0)))
+                }
                 CheckEvent::Wrong(token, status) => {
                     Some((Symptom::Ending, format!("token {:#x} ended as {status:?}", token.0)))
                 }
@@ -349,7 +373,10 @@ impl<'a> RunningTrial<'a> {
         if self.options == WAY && honest {
             let leak = self.fabric().audit().first().map(|leak| {
                 let label = self.fabric().graph().label(leak.channel);
-                format!("lane {} of {label} can account for {} of {} bytes", leak.lane, leak.found, leak.size)
+                format!(
+                    "lane {} of {label} can account for {} of {} bytes",
+                    leak.lane, leak.found, leak.size
+                )
             });
             if let Some(sentence) = leak {
                 self.violate(Symptom::Leak, sentence);
@@ -361,40 +388,61 @@ impl<'a> RunningTrial<'a> {
     fn judge(&mut self, ended: StopReason) {
         let stall = self.fabric().standstill().first().map(|stall| {
             let label = self.fabric().graph().label(stall.channel);
-            format!("lane {} of {label} waits for room that {} packets hold for good", stall.lane, stall.holders)
+            format!(
+                "lane {} of {label} waits for room that {} packets hold for good",
+                stall.lane, stall.holders
+            )
         });
         if let Some(sentence) = stall {
             self.violate(Symptom::Standstill, sentence);
         }
         if ended == StopReason::InTime {
             let ranks = (0..self.trial.ranks).map(Rank);
-            let left: usize = ranks.filter_map(|rank| Some(self.world.engine_mut(rank)?.unacknowledged())).sum();
-            let sentence = format!("after {PATIENCE} without faults {left} parcels are still under way");
+            let left: usize =
+                ranks.filter_map(|rank| Some(self.world.engine_mut(rank)?.unacknowledged())).sum();
+            let sentence =
+                format!("after {PATIENCE} without faults {left} parcels are still under way");
             self.violate(Symptom::Unanswered, sentence);
         }
-        let silent = self.trial.has(|kind| matches!(kind, FaultKind::Completions { end: Completion::Never }));
+        let silent = self
+            .trial
+            .has(|kind| matches!(kind, FaultKind::Completions { end: Completion::Never }));
         let damaging = self.trial.has(|kind| matches!(kind, FaultKind::Corruption(_)));
         for rank in (0..self.trial.ranks).map(Rank) {
             let Some(engine) = self.world.engine_mut(rank) else { continue };
             let (awaited, parcels) = (engine.awaited(), engine.unacknowledged());
             if parcels > 0 {
-                self.violate(Symptom::Unanswered, format!("rank {}: {parcels} parcels or posts are left", rank.0));
+                self.violate(
+                    Symptom::Unanswered,
+                    format!("rank {}: {parcels} parcels or posts are left", rank.0),
+                );
             }
             if !awaited.is_empty() && !silent {
-                let sentence = format!("rank {}: nothing was heard of {}", rank.0, awaited.join(", "));
+                let sentence =
+                    format!("rank {}: nothing was heard of {}", rank.0, awaited.join(", "));
                 self.violate(Symptom::Unanswered, sentence);
             }
             let layout = Layout { ranks: self.trial.ranks };
-            let stray = self.world.network().end(rank).region(REGION).map(|memory| layout.inspect(rank, memory));
+            let stray = self
+                .world
+                .network()
+                .end(rank)
+                .region(REGION)
+                .map(|memory| layout.inspect(rank, memory));
             if let (Some(Err(stray)), false) = (stray, damaging) {
-                let sentence =
-                    format!("rank {}: {:#x} at {} belongs to {:?}", rank.0, stray.found, stray.at, stray.whose);
+                let sentence = format!(
+                    "rank {}: {:#x} at {} belongs to {:?}",
+                    rank.0, stray.found, stray.at, stray.whose
+                );
                 self.violate(Symptom::Memory, sentence);
             }
         }
         let left = self.world.network().under_way();
         if left > 0 {
-            self.violate(Symptom::Leftover, format!("{left} messages are under way and nothing is left to happen"));
+            self.violate(
+                Symptom::Leftover,
+                format!("{left} messages are under way and nothing is left to happen"),
+            );
         }
         if self.outcome.violation.is_none() {
             self.outcome.states.insert(State::Healed);

@@ -1,14 +1,16 @@
 //! DCQCN: switches mark, receivers notify, senders keep a rate for each flow.
 //!
 //! # Source
-//! After Zhu et al., "Congestion Control for Large-Scale RDMA Deployments" (SIGCOMM 2015), as described in NVIDIA's
-//! documentation of DCQCN (the marking curve, who notifies, who reacts) and in the model for ns-3 that came with HPCC
-//! (`rdma-hw.cc`: the cut, the estimate, the least rate). That model counts rounds of the timer only. The byte counter, the
-//! three kinds of rounds and the numbers called the paper's are from memory of the paper, which was not at hand.
+//! After Zhu et al., "Congestion Control for Large-Scale RDMA Deployments" (SIGCOMM 2015), as
+//! described in NVIDIA's documentation of DCQCN (the marking curve, who notifies, who reacts) and
+//! in the model for ns-3 that came with HPCC (`rdma-hw.cc`: the cut, the estimate, the least rate).
+//! That model counts rounds of the timer only. The byte counter, the three kinds of rounds and the
+//! numbers called the paper's are from memory of the paper, which was not at hand.
 //!
 //! # Invariants
 //! I1. `least <= current <= target <= line`, in bits per second.
-//! I2. The rate is a function of notices and bytes and their times; when it is asked for makes no difference.
+//! I2. The rate is a function of notices and bytes and their times; when it is asked for makes no
+//!     difference.
 
 use clearway_proto::base::BitsPerSec;
 
@@ -17,7 +19,8 @@ use crate::time::{Pace, Picos};
 
 /// Rounds of fast recovery: F of the paper.
 const FAST_ROUNDS: u32 = 5;
-/// Bytes of a round of the byte counter: B of the paper, 10 MB (so also in the parameters of others who repeated it on ns-3).
+/// Bytes of a round of the byte counter: B of the paper, 10 MB (so also in the parameters of others
+/// who repeated it on ns-3).
 const ROUND_BYTES: u64 = 10_000_000;
 /// Steps of hyper increase over those of additive increase: 50 and 5 Mb/s in QCN, from memory.
 const HYPER: u64 = 10;
@@ -35,7 +38,8 @@ pub(crate) fn marks(rule: &Dcqcn, queued: u64, hash: u32) -> bool {
     if queued >= most {
         return true;
     }
-    let millionths = u128::from(rule.mark_probability) * u128::from(queued - least) / u128::from(most - least);
+    let millionths =
+        u128::from(rule.mark_probability) * u128::from(queued - least) / u128::from(most - least);
     // `hash` / 2^32 < millionths / 10^6
     u128::from(hash) * 1_000_000 < millionths << 32
 }
@@ -136,19 +140,25 @@ impl Reaction {
             let less = self.alpha >> rule.gain_shift;
             self.alpha -= less;
             // Too small to become smaller: it will not change until the next notice.
-            self.alpha_due = if less == 0 { Picos::NEVER } else { self.alpha_due + alpha_period(rule) };
+            self.alpha_due =
+                if less == 0 { Picos::NEVER } else { self.alpha_due + alpha_period(rule) };
         }
         while self.timer_due <= now {
             self.timer_rounds += 1;
             self.raise(rule);
             let done = self.current == self.line;
-            self.timer_due = if done { Picos::NEVER } else { self.timer_due + rule.increase_period.max(Picos(1)) };
+            self.timer_due = if done {
+                Picos::NEVER
+            } else {
+                self.timer_due + rule.increase_period.max(Picos(1))
+            };
         }
     }
 
     /// Raises the rate after one round of timer or byte counter.
     fn raise(&mut self, rule: &Dcqcn) {
-        let (fewer, more) = (self.timer_rounds.min(self.byte_rounds), self.timer_rounds.max(self.byte_rounds));
+        let (fewer, more) =
+            (self.timer_rounds.min(self.byte_rounds), self.timer_rounds.max(self.byte_rounds));
         let step = if more < FAST_ROUNDS {
             0
         } else if fewer > FAST_ROUNDS {
@@ -162,7 +172,8 @@ impl Reaction {
     }
 }
 
-/// Returns the time after which the estimate decays when no notice came, a tenth more than the interval of notices: 55 and 50 us in the paper.
+/// Returns the time after which the estimate decays when no notice came, a tenth more than the
+/// interval of notices: 55 and 50 us in the paper.
 fn alpha_period(rule: &Dcqcn) -> Picos {
     Picos((rule.notice_interval.0 / 10 * 11).max(1))
 }
@@ -204,9 +215,19 @@ mod tests {
     impl Shared {
         fn new(starts: &[Picos]) -> Self {
             let mut events = PendingEvents::new(EventQueueKind::Wheel);
-            starts.iter().enumerate().for_each(|(n, at)| events.push(Event::new(*at, 0, n as u32, 0)));
-            let flows = starts.iter().map(|_| (Reaction::new(LINE), Notifier::default(), 0)).collect();
-            Self { events, port: VecDeque::new(), flows, hash: RandomKey::new(3).stream(), longest: 0 }
+            starts
+                .iter()
+                .enumerate()
+                .for_each(|(n, at)| events.push(Event::new(*at, 0, n as u32, 0)));
+            let flows =
+                starts.iter().map(|_| (Reaction::new(LINE), Notifier::default(), 0)).collect();
+            Self {
+                events,
+                port: VecDeque::new(),
+                flows,
+                hash: RandomKey::new(3).stream(),
+                longest: 0,
+            }
         }
 
         /// Returns the bytes of each flow until `end`, from now.
@@ -232,7 +253,9 @@ mod tests {
                 }
                 1 => {
                     let queued = self.port.len() as u64 * u64::from(PACKET);
-                    if marks(&PAPER, queued, self.hash.next_u64() as u32) && notifier.marked(&PAPER, now) {
+                    if marks(&PAPER, queued, self.hash.next_u64() as u32)
+                        && notifier.marked(&PAPER, now)
+                    {
                         self.events.push(Event::new(now + DELAY + DELAY, 3, id, 0));
                     }
                     self.port.push_back(id);
@@ -261,7 +284,11 @@ mod tests {
         let sum: u64 = bytes.iter().sum();
         assert!(sum * 100 >= fits * 90, "{bytes:?} of {fits}");
         assert!(bytes.iter().all(|flow| flow * 100 / sum >= 40), "{bytes:?}");
-        assert!(shared.longest as u64 * u64::from(PACKET) < PAPER.mark_max.0, "{} packets", shared.longest);
+        assert!(
+            shared.longest as u64 * u64::from(PACKET) < PAPER.mark_max.0,
+            "{} packets",
+            shared.longest
+        );
     }
 
     #[test]
@@ -271,7 +298,8 @@ mod tests {
             (0..100_000).filter(|_| marks(&PAPER, queued, stream.next_u64() as u32)).count()
         };
         assert_eq!((share(5_000), share(200_000)), (0, 100_000));
-        // Half way, half of one per cent: 500 expected, standard deviation 22; six of them either way.
+        // Half way, half of one per cent: 500 expected, standard deviation 22; six of them either
+        // way.
         assert!((366..634).contains(&share(102_500)), "{}", share(102_500));
     }
 

@@ -1,21 +1,23 @@
-//! Control at the edge: the last switch before a host counts who sends to it and tells each of them its pace.
+//! Control at the edge: the last switch before a host counts who sends to it and tells each of them
+//! its pace.
 //!
 //! # Model
 //! ```text
 //!    idle --queue a quarter full--> watching --queue full, enough sources--> active --too few sources--> idle
 //! ```
-//! A port that is idle only counts bytes. Watching, it also remembers who sends. Active, it keeps one number for all of
-//! them, the *divisor*: each source may use one such part of the port. It begins as the number of sources and follows it as
-//! they come and go. Once in an *epoch* (three packets of each source, at least four notice delays) it is corrected: upward by
-//! what came in excess while something waits, downward by half of what the port was idle, so that sources which want less than
-//! their part leave it to others.
-//! A source is notified when it appears, when the divisor has moved by a sixteenth, and before its last notice runs out.
+//! A port that is idle only counts bytes. Watching, it also remembers who sends. Active, it keeps
+//! one number for all of them, the *divisor*: each source may use one such part of the port. It
+//! begins as the number of sources and follows it as they come and go. Once in an *epoch* (three
+//! packets of each source, at least four notice delays) it is corrected: upward by what came in
+//! excess while something waits, downward by half of what the port was idle, so that sources which
+//! want less than their part leave it to others. A source is notified when it appears, when the
+//! divisor has moved by a sixteenth, and before its last notice runs out.
 //!
 //! # Source
-//! The shape (last switch, fan-in, pace at the source, notices that run out, packets under 128 bytes left alone) is that of
-//! the congestion control in sst-elements' merlin (`portControl`, `linkControl`), which stands for published descriptions of
-//! Slingshot. The correction is that of Dukkipati, "Rate Control Protocol" (2007): one rate for all, from spare capacity and
-//! queue.
+//! The shape (last switch, fan-in, pace at the source, notices that run out, packets under 128
+//! bytes left alone) is that of the congestion control in sst-elements' merlin (`portControl`,
+//! `linkControl`), which stands for published descriptions of Slingshot. The correction is that of
+//! Dukkipati, "Rate Control Protocol" (2007): one rate for all, from spare capacity and queue.
 //!
 //! # Invariants
 //! I1. The divisor is at least [`ONE`], and beyond the number of sources by at most an eighth.
@@ -27,8 +29,8 @@ use crate::time::{Pace, Picos};
 pub(crate) const ONE: u32 = 256;
 /// Shorter packets are not counted and need no pace: merlin's limit.
 pub(crate) const BULK_BYTES: u32 = 128;
-/// What is left free of the port, as a right shift: a queue that has formed goes away again. A thirty-second costs little of
-/// the goodput and is more than the clocks and roundings in the way.
+/// What is left free of the port, as a right shift: a queue that has formed goes away again. A
+/// thirty-second costs little of the goodput and is more than the clocks and roundings in the way.
 const SLACK_SHIFT: u32 = 5;
 
 /// What a port goes by.
@@ -53,7 +55,8 @@ pub(crate) struct EdgeNotice {
     pub source: u32,
     /// Its part of the port is the whole over this, in 256ths.
     pub divisor: u32,
-    /// Its place among the sources: as many packets of the port it waits, so that not all begin at once.
+    /// Its place among the sources: as many packets of the port it waits, so that not all begin at
+    /// once.
     pub slot: u32,
     /// How long it holds.
     pub life: Picos,
@@ -94,8 +97,8 @@ pub(crate) struct EdgePort {
 }
 
 impl EdgePort {
-    /// Records that a packet from `source` begins to wait for the port. Every rank that must be notified is appended to `notices`.
-    /// O(log sources), and O(sources) once an epoch.
+    /// Records that a packet from `source` begins to wait for the port. Every rank that must be
+    /// notified is appended to `notices`. O(log sources), and O(sources) once an epoch.
     pub(crate) fn arrived(
         &mut self,
         rules: &EdgeRules,
@@ -117,7 +120,9 @@ impl EdgePort {
             self.meet(now, source);
         }
         match self.mode {
-            Mode::Watching if self.queued >= rules.threshold && self.sources.len() >= rules.sources => {
+            Mode::Watching
+                if self.queued >= rules.threshold && self.sources.len() >= rules.sources =>
+            {
                 self.mode = Mode::Active;
                 self.divisor = whole(self.sources.len());
                 self.begin_epoch(rules, now);
@@ -157,7 +162,8 @@ impl EdgePort {
         match self.place(source) {
             Ok(place) => self.sources[place].seen = now,
             Err(place) => {
-                self.sources.insert(place, EdgeSource { id: source, seen: now, told: 0, told_at: now });
+                self.sources
+                    .insert(place, EdgeSource { id: source, seen: now, told: 0, told_at: now });
                 self.resize(self.sources.len() - 1);
             }
         }
@@ -166,10 +172,17 @@ impl EdgePort {
     /// Fits the divisor to a number of sources that was `before`.
     fn resize(&mut self, before: usize) {
         let now = self.sources.len() as u64;
-        self.divisor = (u64::from(self.divisor) * now / before.max(1) as u64).max(u64::from(ONE)) as u32;
+        self.divisor =
+            (u64::from(self.divisor) * now / before.max(1) as u64).max(u64::from(ONE)) as u32;
     }
 
-    fn notify_newcomer(&mut self, rules: &EdgeRules, now: Picos, source: u32, notices: &mut Vec<EdgeNotice>) {
+    fn notify_newcomer(
+        &mut self,
+        rules: &EdgeRules,
+        now: Picos,
+        source: u32,
+        notices: &mut Vec<EdgeNotice>,
+    ) {
         let Ok(place) = self.place(source) else { return };
         if self.sources[place].told == 0 {
             notices.push(self.notice(rules, now, place));
@@ -195,7 +208,8 @@ impl EdgePort {
         EdgeNotice { source: source.id, divisor, slot, life }
     }
 
-    /// Notices outlive four epochs, so that a source that gets every other one does not speed up in between.
+    /// Notices outlive four epochs, so that a source that gets every other one does not speed up in
+    /// between.
     fn life(&self, rules: &EdgeRules) -> Picos {
         Picos(4 * epoch(rules, self.sources.len()).0) + rules.notice_delay
     }
@@ -226,7 +240,8 @@ impl EdgePort {
         self.begin_epoch(rules, now);
     }
 
-    /// Corrects the rate upward by what came beyond what can leave, half of what waits included; downward by half of what the port was idle.
+    /// Corrects the rate upward by what came beyond what can leave, half of what waits included;
+    /// downward by half of what the port was idle.
     fn correct(&mut self, rules: &EdgeRules, now: Picos) {
         let capacity = bytes_in(rules.pace, now - self.epoch_start);
         let wanted = (capacity - (capacity >> SLACK_SHIFT)).max(1);
@@ -255,7 +270,8 @@ fn epoch(rules: &EdgeRules, sources: usize) -> Picos {
     Picos(round.max(4 * rules.notice_delay.0))
 }
 
-/// Returns the bytes that fit into `length`, from the time of a mebibyte: exact enough for a correction.
+/// Returns the bytes that fit into `length`, from the time of a mebibyte: exact enough for a
+/// correction.
 fn bytes_in(pace: Pace, length: Picos) -> u64 {
     let mebibyte = u128::from(pace.time(1 << 20).0.max(1));
     (u128::from(length.0) * (1 << 20) / mebibyte) as u64

@@ -1,4 +1,5 @@
-//! Congestion control: the parts of switches, receivers and senders as state machines that get the time from their caller.
+//! Congestion control: the parts of switches, receivers and senders as state machines that get the
+//! time from their caller.
 //!
 //! # Model
 //! ```text

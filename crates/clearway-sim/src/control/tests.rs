@@ -1,4 +1,5 @@
-//! Incasts onto one port, with control at its edge: senders at the rate of the port, one latency between, an endless queue.
+//! Incasts onto one port, with control at its edge: senders at the rate of the port, one latency
+//! between, an endless queue.
 
 use std::collections::VecDeque;
 
@@ -56,8 +57,19 @@ struct Incast {
 impl Incast {
     fn new(wishes: &[SendTimes]) -> Self {
         let pace = Pace::from_rate(BitsPerSec::mega(200_000));
-        let rules = EdgeRules { threshold: 128 * 1024, sources: 2, notice_delay: DELAY, pace, packet: PACKET };
-        let sender = |wish: &SendTimes| Sender { wish: *wish, throttle: Throttle::OPEN, in_network: 0, delivered: 0 };
+        let rules = EdgeRules {
+            threshold: 128 * 1024,
+            sources: 2,
+            notice_delay: DELAY,
+            pace,
+            packet: PACKET,
+        };
+        let sender = |wish: &SendTimes| Sender {
+            wish: *wish,
+            throttle: Throttle::OPEN,
+            in_network: 0,
+            delivered: 0,
+        };
         let mut events = PendingEvents::new(EventQueueKind::Wheel);
         for (n, wish) in wishes.iter().enumerate() {
             events.push(Event::new(wish.from, 0, n as u32, 0));
@@ -85,11 +97,20 @@ impl Incast {
             self.step(event);
             queue_max = queue_max.max(self.port.queued() / u64::from(PACKET));
         }
-        let bytes: Vec<u64> =
-            self.senders.iter().zip(before).map(|(sender, before)| sender.delivered - before).collect();
+        let bytes: Vec<u64> = self
+            .senders
+            .iter()
+            .zip(before)
+            .map(|(sender, before)| sender.delivered - before)
+            .collect();
         let time = self.rules.pace.time(bytes.iter().sum::<u64>() as u32);
         let goodput = time.0 * 1_000 / length.0;
-        IncastSample { queue_max, goodput, least: *bytes.iter().min().unwrap(), most: *bytes.iter().max().unwrap() }
+        IncastSample {
+            queue_max,
+            goodput,
+            least: *bytes.iter().min().unwrap(),
+            most: *bytes.iter().max().unwrap(),
+        }
     }
 
     fn step(&mut self, event: Event) {
@@ -99,7 +120,12 @@ impl Incast {
             1 => {
                 self.port.arrived(&self.rules, now, id, event.arg, &mut self.notices);
                 for notice in self.notices.drain(..) {
-                    self.events.push(Event::new(now + DELAY, 3, notice.source, self.sent_notices.len() as u32));
+                    self.events.push(Event::new(
+                        now + DELAY,
+                        3,
+                        notice.source,
+                        self.sent_notices.len() as u32,
+                    ));
                     self.sent_notices.push(notice);
                 }
                 self.queue.push_back((id, event.arg));
@@ -119,7 +145,13 @@ impl Incast {
             3 => {
                 let notice = self.sent_notices[event.arg as usize];
                 let sender = &mut self.senders[id as usize];
-                sender.throttle.handle_notice(now, notice, sender.in_network, self.rules.pace, PACKET);
+                sender.throttle.handle_notice(
+                    now,
+                    notice,
+                    sender.in_network,
+                    self.rules.pace,
+                    PACKET,
+                );
             }
             _ => self.senders[id as usize].in_network -= u64::from(event.arg),
         }
@@ -142,13 +174,15 @@ impl Incast {
     }
 }
 
-const ALWAYS: SendTimes = SendTimes { from: Picos::ZERO, until: Picos::NEVER, gap: Picos::ZERO, bytes: PACKET };
+const ALWAYS: SendTimes =
+    SendTimes { from: Picos::ZERO, until: Picos::NEVER, gap: Picos::ZERO, bytes: PACKET };
 
 const SPAN: Picos = Picos::from_micros(100);
 
 #[test]
 fn edge__an_incast_settles_at_even_parts_and_a_short_queue() {
-    // (senders, spans until what they sent before the first notice has left: 96 times two microseconds and more)
+    // (senders, spans until what they sent before the first notice has left: 96 times two
+    // microseconds and more)
     for (senders, settled) in [(2usize, 1), (8, 1), (96, 7)] {
         let seen = Incast::new(&vec![ALWAYS; senders]).run(SPAN, 20);
         for (n, seen) in seen.iter().enumerate() {
@@ -164,7 +198,8 @@ fn edge__an_incast_settles_at_even_parts_and_a_short_queue() {
 
 #[test]
 fn edge__others_join_and_leave() {
-    let guest = SendTimes { from: Picos::from_micros(1_000), until: Picos::from_micros(2_000), ..ALWAYS };
+    let guest =
+        SendTimes { from: Picos::from_micros(1_000), until: Picos::from_micros(2_000), ..ALWAYS };
     let wishes: Vec<SendTimes> = (0..48).map(|n| if n % 2 == 0 { ALWAYS } else { guest }).collect();
     let seen = Incast::new(&wishes).run(SPAN, 30);
     for (n, seen) in seen.iter().enumerate() {
@@ -179,7 +214,11 @@ fn edge__others_join_and_leave() {
 #[test]
 fn edge__senders_that_want_less_leave_the_rest_to_others() {
     // 32 senders want an eighth of the port between them, at times of their own.
-    let modest = |n: u64| SendTimes { from: Picos::from_nanos(1_210 * n), gap: Picos::from_micros(40), ..ALWAYS };
+    let modest = |n: u64| SendTimes {
+        from: Picos::from_nanos(1_210 * n),
+        gap: Picos::from_micros(40),
+        ..ALWAYS
+    };
     let wishes: Vec<SendTimes> = (0..36).map(|n| if n < 4 { ALWAYS } else { modest(n) }).collect();
     let seen = Incast::new(&wishes).run(SPAN, 30);
     for (n, seen) in seen.iter().enumerate().skip(5) {
@@ -200,7 +239,8 @@ fn edge__short_packets_and_few_sources_are_left_alone() {
 }
 
 /// A notice for one of four.
-const QUARTER: EdgeNotice = EdgeNotice { source: 3, divisor: 4 * ONE, slot: 2, life: Picos::from_micros(10) };
+const QUARTER: EdgeNotice =
+    EdgeNotice { source: 3, divisor: 4 * ONE, slot: 2, life: Picos::from_micros(10) };
 
 #[test]
 fn throttle__first_pays_for_what_is_in_the_network_then_keeps_its_pace() {

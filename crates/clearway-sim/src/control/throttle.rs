@@ -1,12 +1,14 @@
 //! A sender's pace towards one receiver, as the switch before that receiver asked for.
 //!
 //! # Model
-//! A flow that was not slowed down so far owes what it has in the network: it waits until that would have been sent at the
-//! pace that it gets, as if it had kept to it from the beginning. So the queues that formed before the first notice are gone
-//! when the senders go on. After that, each packet moves the next one by its own time at the pace.
+//! A flow that was not slowed down so far owes what it has in the network: it waits until that
+//! would have been sent at the pace that it gets, as if it had kept to it from the beginning. So
+//! the queues that formed before the first notice are gone when the senders go on. After that, each
+//! packet moves the next one by its own time at the pace.
 //!
 //! # Invariants
-//! I1. Between two packets at an unchanged divisor lies at least the time of the first at the pace; no time is saved up.
+//! I1. Between two packets at an unchanged divisor lies at least the time of the first at the pace;
+//!     no time is saved up.
 //! I2. A pace that is not renewed doubles at the end of each life, until it is no limit.
 
 use super::edge::{EdgeNotice, ONE};
@@ -25,10 +27,19 @@ pub(crate) struct Throttle {
 
 impl Throttle {
     /// No limit.
-    pub(crate) const OPEN: Self = Self { divisor: ONE, next: Picos::ZERO, life: Picos::ZERO, until: Picos::ZERO };
+    pub(crate) const OPEN: Self =
+        Self { divisor: ONE, next: Picos::ZERO, life: Picos::ZERO, until: Picos::ZERO };
 
-    /// Handles a notice of the switch. `in_network` bytes of the flow are on their way; `pace` and `packet` are of the receiver's port.
-    pub(crate) fn handle_notice(&mut self, now: Picos, notice: EdgeNotice, in_network: u64, pace: Pace, packet: u32) {
+    /// Handles a notice of the switch. `in_network` bytes of the flow are on their way; `pace` and
+    /// `packet` are of the receiver's port.
+    pub(crate) fn handle_notice(
+        &mut self,
+        now: Picos,
+        notice: EdgeNotice,
+        in_network: u64,
+        pace: Pace,
+        packet: u32,
+    ) {
         self.age(now);
         if self.divisor <= ONE {
             let slot = Picos(pace.time(packet).0.saturating_mul(u64::from(notice.slot)));

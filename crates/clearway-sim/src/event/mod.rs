@@ -1,12 +1,15 @@
-//! Events in the one order that everything follows: by instant, then kind, then entity, then argument.
+//! Events in the one order that everything follows: by instant, then kind, then entity, then
+//! argument.
 //!
 //! # Model
-//! An event is 16 bytes and names what it is about; what happens is the fabric's business. Two queues give the same order:
-//! [`EventHeap`], the simplest thing that can be right, and [`TimingWheel`], whose cost does not grow with what is pending. Their
-//! interface is that of [`PendingEvents`], which is either of them.
+//! An event is 16 bytes and names what it is about; what happens is the fabric's business. Two
+//! queues give the same order: [`EventHeap`], the simplest thing that can be right, and
+//! [`TimingWheel`], whose cost does not grow with what is pending. Their interface is that of
+//! [`PendingEvents`], which is either of them.
 //!
 //! # Invariants
-//! I1. A pop gives the least event pushed and not yet popped, whatever has been pushed when. Equal events may be pushed
+//! I1. A pop gives the least event pushed and not yet popped, whatever has been pushed when. Equal
+//!     events may be pushed
 //!     more than once and come out as often.
 
 mod heap;
@@ -122,7 +125,8 @@ impl PendingEvents {
         }
     }
 
-    /// Takes the next event if it is not later than `instant`. In a loop over one instant this is cheaper than looking first.
+    /// Takes the next event if it is not later than `instant`. In a loop over one instant this is
+    /// cheaper than looking first.
     #[inline(always)]
     pub(crate) fn pop_until(&mut self, instant: Picos) -> Option<Event> {
         match self {

@@ -52,7 +52,8 @@ fn step() -> impl Strategy<Value = QueueStep> {
 
 /// Does `steps` with both queues and compares every answer.
 fn compare(steps: impl IntoIterator<Item = QueueStep>) {
-    let (mut heap, mut wheel) = (PendingEvents::new(EventQueueKind::Heap), PendingEvents::new(EventQueueKind::Wheel));
+    let (mut heap, mut wheel) =
+        (PendingEvents::new(EventQueueKind::Heap), PendingEvents::new(EventQueueKind::Wheel));
     let mut now = Picos::ZERO;
     let push = |heap: &mut PendingEvents, wheel: &mut PendingEvents, event| {
         heap.push(event);
@@ -63,7 +64,9 @@ fn compare(steps: impl IntoIterator<Item = QueueStep>) {
             QueueStep::Push { delay, key, arg } => {
                 push(&mut heap, &mut wheel, Event { at: now + Picos(delay), key, arg });
             }
-            QueueStep::PushAt { at, key } => push(&mut heap, &mut wheel, Event { at: Picos(at), key, arg: 0 }),
+            QueueStep::PushAt { at, key } => {
+                push(&mut heap, &mut wheel, Event { at: Picos(at), key, arg: 0 })
+            }
             QueueStep::Look => assert_eq!(heap.next_at(), wheel.next_at()),
             QueueStep::Pop => {
                 let (want, got) = (heap.pop(), wheel.pop());
@@ -93,7 +96,8 @@ proptest! {
     }
 }
 
-/// Returns as many steps as make the wheel tune itself several times, at rates that change a thousandfold.
+/// Returns as many steps as make the wheel tune itself several times, at rates that change a
+/// thousandfold.
 fn long_run(seed: u64, pending: usize) -> Vec<QueueStep> {
     let mut stream = RandomKey::new(seed).stream();
     let mut steps = Vec::new();
@@ -122,9 +126,14 @@ fn wheel__gives_the_order_of_the_heap_over_tunings() {
 
 #[test]
 fn wheel__a_burst_at_one_instant_that_grows_while_it_is_taken() {
-    let burst = (0..20_000u32).map(|n| QueueStep::Push { delay: 0, key: n.wrapping_mul(7_919) % 20_011, arg: 0 });
-    let growth = (0..20_000u32)
-        .flat_map(|n| [QueueStep::Pop, QueueStep::Push { delay: u64::from(n % 3), key: 20_011 + n, arg: n }]);
+    let burst = (0..20_000u32).map(|n| QueueStep::Push {
+        delay: 0,
+        key: n.wrapping_mul(7_919) % 20_011,
+        arg: 0,
+    });
+    let growth = (0..20_000u32).flat_map(|n| {
+        [QueueStep::Pop, QueueStep::Push { delay: u64::from(n % 3), key: 20_011 + n, arg: n }]
+    });
     compare(burst.chain(growth));
 }
 
@@ -139,7 +148,8 @@ fn wheel__fits_its_buckets_to_the_rate() {
         let event = wheel.pop().expect("pending");
         wheel.push(Event { at: event.at + Picos(1 + stream.below(1_000_000_000)), ..event });
     }
-    // 50,000 events in a mean delay of half a millisecond: one in 10 ns, so eight in 80 ns, about 2^16 ps.
+    // 50,000 events in a mean delay of half a millisecond: one in 10 ns, so eight in 80 ns, about
+    // 2^16 ps.
     assert!((15..=17).contains(&wheel.width_log()), "{}", wheel.width_log());
     assert!(wheel.far_len() * 2 < wheel.len(), "{} of {}", wheel.far_len(), wheel.len());
 }

@@ -1,4 +1,5 @@
-//! A calendar wheel: buckets of time side by side, the next one sorted, what is too far away in a heap beside it.
+//! A calendar wheel: buckets of time side by side, the next one sorted, what is too far away in a
+//! heap beside it.
 //!
 //! # Model
 //! ```text
@@ -7,32 +8,37 @@
 //!             sorted run and all that passed      everything later: heap
 //!             (taken from its end)
 //! ```
-//! A bucket is a list through one slab; a bitmap of two floors finds the next bucket that holds anything. The least event is
-//! the lesser of the end of the run and the top of the heap, so an event may lie in the heap without being far away: that is
-//! where it goes when the run is too long to make room in its middle. Nothing ever moves from the heap to a bucket but by a
-//! new tuning, which would cost more than taking it from where it is.
+//! A bucket is a list through one slab; a bitmap of two floors finds the next bucket that holds
+//! anything. The least event is the lesser of the end of the run and the top of the heap, so an
+//! event may lie in the heap without being far away: that is where it goes when the run is too long
+//! to make room in its middle. Nothing ever moves from the heap to a bucket but by a new tuning,
+//! which would cost more than taking it from where it is.
 //!
 //! # Tuning
-//! Now and then the width of a bucket is set so that about [`RUN_AIM`] events fall into it at the rate seen since the last
-//! time, and the number of buckets so that the window is some mean delays long. Order does not depend on it.
+//! Now and then the width of a bucket is set so that about [`RUN_AIM`] events fall into it at the
+//! rate seen since the last time, and the number of buckets so that the window is some mean delays
+//! long. Order does not depend on it.
 //!
 //! # Invariants
-//! I1. The buckets in use lie in `front + 1 .. front + buckets`; what is not later than the bucket `front` is in the run or
+//! I1. The buckets in use lie in `front + 1 .. front + buckets`; what is not later than the bucket
+//!     `front` is in the run or
 //!     in the heap.
 //! I2. The run is sorted, least event last.
 
 use super::{Event, EventHeap};
 use crate::time::Picos;
 
-/// Events that should meet in a bucket. Measured with delays as in a network: 8 and 16 are the best from 300 to 100,000
-/// pending, 2 costs up to a third more, 32 begins to cost sorting.
+/// Events that should meet in a bucket. Measured with delays as in a network: 8 and 16 are the best
+/// from 300 to 100,000 pending, 2 costs up to a third more, 32 begins to cost sorting.
 const RUN_AIM: u64 = 8;
-/// A longer run is not inserted into: a burst at one instant must not cost its square. From 8 to 128 no difference was
-/// measured on even traffic.
+/// A longer run is not inserted into: a burst at one instant must not cost its square. From 8 to
+/// 128 no difference was measured on even traffic.
 const RUN_MAX: usize = 32;
-/// Binary digits of the number of buckets, at first and at least: heads and bitmap lie in the first-level cache.
+/// Binary digits of the number of buckets, at first and at least: heads and bitmap lie in the
+/// first-level cache.
 const BUCKETS_LOG_MIN: u32 = 10;
-/// At most: one mebibyte of list heads. Measured at 100,000 pending: 2^14 costs a third more, 2^20 the same.
+/// At most: one mebibyte of list heads. Measured at 100,000 pending: 2^14 costs a third more, 2^20
+/// the same.
 const BUCKETS_LOG_MAX: u32 = 18;
 /// Width of a bucket at first, as a binary logarithm of picoseconds: 8 ns, a hundredth of a hop.
 const WIDTH_LOG_FIRST: u32 = 13;
@@ -118,11 +124,14 @@ impl TimingWheel {
         self.far_first = self.far_first.min(event);
     }
 
-    /// Looks as [`super::Queue::next_at`] says. Only looks: were the next bucket the run now, what is put before it would have to be inserted.
+    /// Looks as [`super::Queue::next_at`] says. Only looks: were the next bucket the run now, what
+    /// is put before it would have to be inserted.
     pub(crate) fn next_at(&self) -> Option<Picos> {
         let near = match self.run.last() {
             Some(event) => Some(event.at),
-            None => self.next_bucket().and_then(|(slot, _)| self.list(slot).map(|event| event.at).min()),
+            None => {
+                self.next_bucket().and_then(|(slot, _)| self.list(slot).map(|event| event.at).min())
+            }
         };
         let far = (self.far.len() > 0).then_some(self.far_first.at);
         near.into_iter().chain(far).min()
@@ -147,7 +156,9 @@ impl TimingWheel {
                     None
                 }
             }
-            None if instant.0 >> self.width_log <= self.front && self.far_first.at > instant => None,
+            None if instant.0 >> self.width_log <= self.front && self.far_first.at > instant => {
+                None
+            }
             _ => self.pop_due(instant),
         }
     }
@@ -195,7 +206,8 @@ impl TimingWheel {
         Some(event)
     }
 
-    /// Makes the next bucket that holds anything the run, when the run is used up and that bucket is `last` or before it.
+    /// Makes the next bucket that holds anything the run, when the run is used up and that bucket
+    /// is `last` or before it.
     #[inline]
     fn settle_until(&mut self, last: u64) {
         if self.run.is_empty() && last > self.front {
@@ -221,7 +233,8 @@ impl TimingWheel {
         }
         self.linked -= self.run.len();
         if self.run.len() > 1 {
-            // Events of one phase were put in the order of their ports: a stable sort finds such stretches.
+            // Events of one phase were put in the order of their ports: a stable sort finds such
+            // stretches.
             self.run.sort_by(|a, b| b.cmp(a));
         }
     }
@@ -287,8 +300,11 @@ impl TimingWheel {
             return;
         }
         let width_log = (elapsed.0 / seen).saturating_mul(RUN_AIM).max(1).ilog2();
-        let buckets_log = pending.max(1).ilog2().saturating_add(1).clamp(BUCKETS_LOG_MIN, BUCKETS_LOG_MAX);
-        if width_log.abs_diff(self.width_log) > 1 || buckets_log.abs_diff(self.heads.len().ilog2()) > 1 {
+        let buckets_log =
+            pending.max(1).ilog2().saturating_add(1).clamp(BUCKETS_LOG_MIN, BUCKETS_LOG_MAX);
+        if width_log.abs_diff(self.width_log) > 1
+            || buckets_log.abs_diff(self.heads.len().ilog2()) > 1
+        {
             self.rebuild(width_log, buckets_log, now);
         }
     }

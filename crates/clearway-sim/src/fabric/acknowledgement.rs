@@ -1,13 +1,16 @@
-//! How long an acknowledgement takes: from host to host on the empty network, once looked up and then remembered.
+//! How long an acknowledgement takes: from host to host on the empty network, once looked up and
+//! then remembered.
 //!
 //! # Invariants
-//! I1. Remembering changes the cost, never the answer: it depends on both hosts alone as long as no fault changes a link.
+//! I1. Remembering changes the cost, never the answer: it depends on both hosts alone as long as no
+//!     fault changes a link.
 
 use super::Fabric;
 use crate::graph::{ChannelId, DeviceId};
 use crate::routing::{Backlog, Transit};
 
-/// Hosts whose pairs all have places of their own: six mebibytes. To find one delay anew takes about 2,000 instructions.
+/// Hosts whose pairs all have places of their own: six mebibytes. To find one delay anew takes
+/// about 2,000 instructions.
 const HOSTS_MAX: usize = 512;
 
 /// Delays of pairs of hosts, each at the one place where it may be.
@@ -72,7 +75,8 @@ impl Fabric {
         delay
     }
 
-    /// Returns what a packet of headers alone takes from port to port on the empty network: the time of an acknowledgement.
+    /// Returns what a packet of headers alone takes from port to port on the empty network: the
+    /// time of an acknowledgement.
     pub(super) fn acknowledgement_delay(&self, from: u32, to: u32) -> u64 {
         let (source, target) = (DeviceId(from), DeviceId(to));
         let (flow_hash, packet_hash) = (from, to);

@@ -42,7 +42,9 @@ impl Fabric {
         let (all, from_host) = (it.occupied, it.from_host);
         let mut free_at = it.busy_until;
         if from_host {
-            free_at = free_at.max(self.hosts[self.network.graph.channels()[port as usize].from.index()].fetch_free);
+            free_at = free_at.max(
+                self.hosts[self.network.graph.channels()[port as usize].from.index()].fetch_free,
+            );
         }
         if free_at > self.now {
             if !self.follow(port, free_at) {
@@ -78,7 +80,8 @@ impl Fabric {
         }
     }
 
-    /// Starts a packet that may overtake the one in service; the one in service takes that much longer.
+    /// Starts a packet that may overtake the one in service; the one in service takes that much
+    /// longer.
     fn overtake(&mut self, port: u32) {
         let it = &self.ports[port as usize];
         let (busy_until, on_wire) = (it.busy_until, it.on_wire);
@@ -125,8 +128,8 @@ impl Fabric {
         }
     }
 
-    /// Returns which of the lanes in `among` (a bit each, all with packets) sends next: what the arbiter picked, and the lane by its
-    /// global number.
+    /// Returns which of the lanes in `among` (a bit each, all with packets) sends next: what the
+    /// arbiter picked, and the lane by its global number.
     #[inline(always)]
     pub(super) fn choose(&mut self, port: u32, among: u32) -> Option<(Choice, u32)> {
         if !among.is_power_of_two() {
@@ -288,7 +291,8 @@ impl Fabric {
         if last == NONE {
             return None;
         }
-        let fits = |queue: u32| self.queues[queue].lane == lane && self.queues[queue].source == source;
+        let fits =
+            |queue: u32| self.queues[queue].lane == lane && self.queues[queue].source == source;
         if recent != NONE && fits(recent) {
             return Some(recent);
         }

@@ -1,13 +1,15 @@
-//! Looks at a fabric from outside the rules that move it: whether all credits are accounted for, and everything can still move.
+//! Looks at a fabric from outside the rules that move it: whether all credits are accounted for,
+//! and everything can still move.
 //!
 //! # Model
-//! The books of a lane: what its sender may still send, what comes back to the sender, and what lies at or is on its way to
-//! the receiver are together the receiver's buffer, at any instant. A lane stands still for good when it waits for credit, no
-//! credit is under way to it, and everything that holds its buffer waits at lanes that stand still for good.
+//! The books of a lane: what its sender may still send, what comes back to the sender, and what
+//! lies at or is on its way to the receiver are together the receiver's buffer, at any instant. A
+//! lane stands still for good when it waits for credit, no credit is under way to it, and
+//! everything that holds its buffer waits at lanes that stand still for good.
 //!
 //! # Source
-//! The search for what is left when everything that can move has been struck out is the usual one for deadlocks of reusable
-//! resources (Holt 1972).
+//! The search for what is left when everything that can move has been struck out is the usual one
+//! for deadlocks of reusable resources (Holt 1972).
 //!
 //! # Invariants
 //! I1. Looking changes nothing.
@@ -55,7 +57,8 @@ impl Fabric {
     /// Lanes whose credits do not add up now. O(packets + lanes).
     ///
     /// # Panics
-    /// When [`super::FabricOptions`] ask for eager events or trains, whose books are kept elsewhere: a mistake of the caller.
+    /// When [`super::FabricOptions`] ask for eager events or trains, whose books are kept
+    /// elsewhere: a mistake of the caller.
     pub fn audit(&self) -> Vec<Leak> {
         let plain = self.options.events == EventSet::Lazy && self.options.trains == Trains::Off;
         assert!(plain, "audits need lazy events and no trains");
@@ -65,24 +68,29 @@ impl Fabric {
             let channel = ChannelId(lane / self.lanes_per_port);
             let size = self.buffers[usize::from(self.network.graph.channel(channel).link)];
             let size = size.min(u64::from(u32::MAX));
-            let found = u64::from(self.lanes[lane as usize].free) + self.returning(lane) + held.bytes[lane as usize];
+            let found = u64::from(self.lanes[lane as usize].free)
+                + self.returning(lane)
+                + held.bytes[lane as usize];
             Leak { channel, lane: lane % self.lanes_per_port, size, found }
         });
         books.filter(|book| book.size != book.found).collect()
     }
 
-    /// Lanes that stand still for good, if nothing from outside changes that. O(packets + lanes) each round, and as many
-    /// rounds as the longest chain of lanes that wait for each other.
+    /// Lanes that stand still for good, if nothing from outside changes that. O(packets + lanes)
+    /// each round, and as many rounds as the longest chain of lanes that wait for each other.
     pub fn standstill(&self) -> Vec<Stall> {
         let held = self.holdings();
-        let mut stuck: BTreeSet<u32> = (0..self.lanes.len() as u32).filter(|lane| self.waits_for_room(*lane)).collect();
+        let mut stuck: BTreeSet<u32> =
+            (0..self.lanes.len() as u32).filter(|lane| self.waits_for_room(*lane)).collect();
         loop {
             let free: Vec<u32> = stuck
                 .iter()
                 .filter(|lane| {
                     let at = **lane as usize;
                     let nobody = held.waiting_at[at].is_empty() && self.lanes[at].paused;
-                    held.moving[at] > 0 || nobody || held.waiting_at[at].iter().any(|other| !stuck.contains(other))
+                    held.moving[at] > 0
+                        || nobody
+                        || held.waiting_at[at].iter().any(|other| !stuck.contains(other))
                 })
                 .copied()
                 .collect();
@@ -101,7 +109,8 @@ impl Fabric {
         stuck.into_iter().map(stall).collect()
     }
 
-    /// Returns the lanes of `channel` at which something waits, a bit each: virtual lanes in order, the steps of each side by side.
+    /// Returns the lanes of `channel` at which something waits, a bit each: virtual lanes in order,
+    /// the steps of each side by side.
     pub fn waiting(&self, channel: ChannelId) -> u32 {
         self.ports[channel.index()].occupied
     }
@@ -131,14 +140,19 @@ impl Fabric {
 
     fn holdings(&self) -> Holdings {
         let lanes = self.lanes.len();
-        let mut held = Holdings { bytes: vec![0; lanes], moving: vec![0; lanes], waiting_at: vec![Vec::new(); lanes] };
+        let mut held = Holdings {
+            bytes: vec![0; lanes],
+            moving: vec![0; lanes],
+            waiting_at: vec![Vec::new(); lanes],
+        };
         let mut shares = BTreeSet::new();
         for packet in self.packets.alive() {
             let it = &self.packets[packet];
             if it.in_channel == NONE {
                 continue;
             }
-            let lane = (self.ports[it.in_channel as usize].first_lane + u32::from(it.in_lane)) as usize;
+            let lane =
+                (self.ports[it.in_channel as usize].first_lane + u32::from(it.in_lane)) as usize;
             if it.share == NONE || shares.insert(it.share) {
                 held.bytes[lane] += u64::from(it.bytes) * u64::from(it.count);
             }
@@ -149,7 +163,8 @@ impl Fabric {
                 let lane = port.first_lane + lane;
                 for packet in self.queued_at(lane) {
                     let it = &self.packets[packet];
-                    let input = (self.ports[it.in_channel as usize].first_lane + u32::from(it.in_lane)) as usize;
+                    let input = (self.ports[it.in_channel as usize].first_lane
+                        + u32::from(it.in_lane)) as usize;
                     held.moving[input] -= 1;
                     held.waiting_at[input].push(lane);
                 }

@@ -17,14 +17,15 @@ use crate::arbiter::ArbiterState;
 use crate::event::PendingEvents;
 use crate::graph::{Channel, ChannelId, Graph};
 use crate::spec::{
-    Arbiter, ClassMap, CongestionControl, FabricSpec, LANES_MAX, LossDomain, Queueing, Replication, Routing, Service,
-    Switching,
+    Arbiter, ClassMap, CongestionControl, FabricSpec, LANES_MAX, LossDomain, Queueing, Replication,
+    Routing, Service, Switching,
 };
 use crate::time::Pace;
 use crate::topology::RoutedGraph;
 
 impl Fabric {
-    /// Creates a fabric at rest. `seed` decides what hashes decide: which of several equal ways a packet takes.
+    /// Creates a fabric at rest. `seed` decides what hashes decide: which of several equal ways a
+    /// packet takes.
     ///
     /// Cost: about 100 bytes for each channel and 40 for each of its lanes.
     pub fn new(spec: &FabricSpec, network: RoutedGraph, seed: u64, options: FabricOptions) -> Self {
@@ -34,9 +35,13 @@ impl Fabric {
         assert!(lanes_per_port as usize <= LANES_MAX, "checked when the specification was read");
         let (tables, table_of_port) = lane_tables(&spec.classes, graph);
         let count = graph.channels().len();
-        let (host, switch) = (ArbiterState::new(&spec.arbitration.host), ArbiterState::new(&spec.arbitration.switch));
+        let (host, switch) = (
+            ArbiterState::new(&spec.arbitration.host),
+            ArbiterState::new(&spec.arbitration.switch),
+        );
         let ports = (0..count as u32).map(|id| {
-            let arbiter = if graph.is_host(graph.channel(ChannelId(id)).from) { &host } else { &switch };
+            let arbiter =
+                if graph.is_host(graph.channel(ChannelId(id)).from) { &host } else { &switch };
             port(spec, graph, ChannelId(id), lanes_per_port, arbiter.clone())
         });
         let ports = ports.collect();
@@ -44,7 +49,8 @@ impl Fabric {
             .channels()
             .iter()
             .flat_map(|channel| {
-                (0..lanes_per_port).map(|lane| a_lane(spec, channel, lane as usize / usize::from(steps)))
+                (0..lanes_per_port)
+                    .map(|lane| a_lane(spec, channel, lane as usize / usize::from(steps)))
             })
             .collect();
         let lane_count = lanes.len();
@@ -65,7 +71,11 @@ impl Fabric {
             packets: Arena::new(),
             messages: Arena::new(),
             credits: Arena::new(),
-            fifos: if spec.switch.queueing == Queueing::InputFifo { vec![Fifo::EMPTY; lane_count] } else { Vec::new() },
+            fifos: if spec.switch.queueing == Queueing::InputFifo {
+                vec![Fifo::EMPTY; lane_count]
+            } else {
+                Vec::new()
+            },
             trains: Arena::new(),
             train_serial: 0,
             hosts: (0..graph.hosts()).map(|_| Host::default()).collect(),
@@ -84,7 +94,11 @@ impl Fabric {
             faults: None,
             control: CongestionState::new(spec, count),
             words: Arena::new(),
-            pauses: PauseState::new(spec, graph.channels().iter().map(|channel| channel.link), lane_count),
+            pauses: PauseState::new(
+                spec,
+                graph.channels().iter().map(|channel| channel.link),
+                lane_count,
+            ),
             rates: spec.links.iter().map(|link| link.rate).collect(),
             buffers: spec.links.iter().map(|link| link.buffer.0).collect(),
             watch: super::trace::TraceMode::Nothing,
@@ -109,9 +123,12 @@ fn limit(loss: LossDomain) -> u32 {
 }
 
 fn constants(spec: &FabricSpec, seed: u64, steps: u8) -> FabricConstants {
-    // A train stands for packets that go one way and that an arbiter would have let through one by one unchanged.
-    let one_way = matches!(spec.routing, Routing::Minimal | Routing::DestinationModulo | Routing::Ecmp);
-    let steady = |arbiter: &Arbiter| matches!(arbiter, Arbiter::RoundRobin | Arbiter::Strict { .. });
+    // A train stands for packets that go one way and that an arbiter would have let through one by
+    // one unchanged.
+    let one_way =
+        matches!(spec.routing, Routing::Minimal | Routing::DestinationModulo | Routing::Ecmp);
+    let steady =
+        |arbiter: &Arbiter| matches!(arbiter, Arbiter::RoundRobin | Arbiter::Strict { .. });
     let steady = steady(&spec.arbitration.host) && steady(&spec.arbitration.switch);
     let lossless = spec.classes.loss.iter().all(|loss| *loss == LossDomain::Credits);
     let calm = spec.congestion_control == CongestionControl::None;
@@ -142,7 +159,13 @@ fn constants(spec: &FabricSpec, seed: u64, steps: u8) -> FabricConstants {
     }
 }
 
-fn port(spec: &FabricSpec, graph: &Graph, id: ChannelId, lanes_per_port: u32, arbiter: ArbiterState) -> Port {
+fn port(
+    spec: &FabricSpec,
+    graph: &Graph,
+    id: ChannelId,
+    lanes_per_port: u32,
+    arbiter: ArbiterState,
+) -> Port {
     let channel = graph.channel(id);
     let link = &spec.links[usize::from(channel.link)];
     let to_host = graph.is_host(channel.to);
@@ -205,7 +228,8 @@ fn lane_tables(classes: &ClassMap, graph: &Graph) -> (Vec<[u8; 16]>, Vec<u8>) {
             tables.len() - 1
         });
         for (channel, slot) in graph.channels().iter().zip(&mut of_port) {
-            if graph.name(channel.from) == exception.from && graph.name(channel.to) == exception.to {
+            if graph.name(channel.from) == exception.from && graph.name(channel.to) == exception.to
+            {
                 *slot = table as u8;
             }
         }

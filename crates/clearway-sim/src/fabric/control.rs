@@ -1,13 +1,15 @@
-//! Carries what congestion control says: notices to senders, whose connections then pause in their interface; pauses to the
-//! sender of a cable.
+//! Carries what congestion control says: notices to senders, whose connections then pause in their
+//! interface; pauses to the sender of a cable.
 //!
 //! # Model
-//! A connection that may not send yet leaves its ring and comes back when its time has come; messages behind it in the same
-//! connection wait with it, other connections do not. Notices travel beside the data, in a time of their own.
+//! A connection that may not send yet leaves its ring and comes back when its time has come;
+//! messages behind it in the same connection wait with it, other connections do not. Notices travel
+//! beside the data, in a time of their own.
 //!
 //! # Invariants
 //! I1. A connection is in its ring exactly when it has messages and may send.
-//! I2. A pause is decided on what lies in a receiver's lane and takes effect after the worst reaction of the cable.
+//! I2. A pause is decided on what lies in a receiver's lane and takes effect after the worst
+//!     reaction of the cable.
 //!
 //! # Not here
 //! The rules themselves ([`crate::control`]).
@@ -38,7 +40,8 @@ pub(super) enum SendGate {
 #[derive(Debug)]
 pub(super) enum CongestionState {
     None,
-    /// At the last switch before each host: rules and state by channel, where the channel leads to a host.
+    /// At the last switch before each host: rules and state by channel, where the channel leads to
+    /// a host.
     Edge {
         threshold: u64,
         sources: usize,
@@ -93,7 +96,8 @@ impl PauseState {
         let cables = links.map(|link| {
             let link = &spec.links[usize::from(link)];
             let cable = CableDelay { rate: link.rate, delay: link.delay, packet };
-            Thresholds::new(link.buffer.0, &cable).map(|thresholds| (thresholds, cable.reaction().0.max(1)))
+            Thresholds::new(link.buffer.0, &cable)
+                .map(|thresholds| (thresholds, cable.reaction().0.max(1)))
         });
         Self { cables: cables.collect(), ingress: vec![Ingress::default(); lanes] }
     }
@@ -104,7 +108,8 @@ impl PauseState {
 }
 
 impl Fabric {
-    /// Watches a packet that begins to wait for `port`: the control of its end hears of it, and queues that mark mark it.
+    /// Watches a packet that begins to wait for `port`: the control of its end hears of it, and
+    /// queues that mark mark it.
     #[inline]
     pub(super) fn watch_arrival(&mut self, port: u32, lane: u32, packet: u32) {
         if !matches!(self.control, CongestionState::None) {
@@ -132,15 +137,23 @@ impl Fabric {
                     pace: it.pace,
                     packet,
                 };
-                ports[port as usize].get_or_insert_default().arrived(&rules, now, from, bytes, said);
+                ports[port as usize]
+                    .get_or_insert_default()
+                    .arrived(&rules, now, from, bytes, said);
                 let target = it.to;
                 for notice in std::mem::take(said) {
-                    let word = self.words.put(NoticeInFlight { target, edge: Some(notice), connection: NONE });
+                    let word = self.words.put(NoticeInFlight {
+                        target,
+                        edge: Some(notice),
+                        connection: NONE,
+                    });
                     self.schedule(self.now + delay, FabricEventKind::Notice, notice.source, word);
                 }
             }
             CongestionState::Dcqcn(rule) => {
-                let hash = super::digest::mix(self.messages[message].id ^ u64::from(number) << 44 ^ self.now) as u32;
+                let hash = super::digest::mix(
+                    self.messages[message].id ^ u64::from(number) << 44 ^ self.now,
+                ) as u32;
                 if dcqcn::marks(rule, u64::from(self.lanes[lane as usize].queued), hash) {
                     self.packets[packet].marked = true;
                 }
@@ -158,7 +171,8 @@ impl Fabric {
         }
     }
 
-    /// Handles a marked packet of `message` that is at its host: the sender is notified, but not too often.
+    /// Handles a marked packet of `message` that is at its host: the sender is notified, but not
+    /// too often.
     pub(super) fn marked(&mut self, message: u32) {
         self.messages[message].marked = true;
         let CongestionState::Dcqcn(rule) = &self.control else { return };
@@ -197,15 +211,20 @@ impl Fabric {
                 let packet = self.constants.payload + self.constants.header;
                 let pace = self.pace_into(target);
                 for class in 0..5 {
-                    let Some(connection) =
-                        self.connection_of[host as usize].iter().find(|(k, _)| *k == (target, class)).map(|(_, c)| *c)
+                    let Some(connection) = self.connection_of[host as usize]
+                        .iter()
+                        .find(|(k, _)| *k == (target, class))
+                        .map(|(_, c)| *c)
                     else {
                         continue;
                     };
                     let it = &mut self.connections[connection];
                     let in_network = u64::from(it.in_network) * u64::from(packet);
-                    let mut throttle =
-                        if let SendGate::Throttle(throttle) = it.gate { throttle } else { Throttle::OPEN };
+                    let mut throttle = if let SendGate::Throttle(throttle) = it.gate {
+                        throttle
+                    } else {
+                        Throttle::OPEN
+                    };
                     throttle.handle_notice(now, notice, in_network, pace, packet);
                     it.gate = SendGate::Throttle(throttle);
                     self.hold_back(connection);
@@ -248,7 +267,9 @@ impl Fabric {
         let pace = if target == NONE { Pace::INSTANT } else { self.pace_into(target) };
         match (&mut self.connections[connection].gate, &self.control) {
             (SendGate::Throttle(throttle), _) => throttle.sent(now, bytes, pace),
-            (SendGate::Reaction(reaction, _), CongestionState::Dcqcn(rule)) => reaction.sent(rule, now, bytes),
+            (SendGate::Reaction(reaction, _), CongestionState::Dcqcn(rule)) => {
+                reaction.sent(rule, now, bytes)
+            }
             _ => {}
         }
     }
@@ -263,7 +284,12 @@ impl Fabric {
         if at > self.now {
             let lane = self.queues[queue].lane;
             self.withdraw(lane / self.lanes_per_port, lane, queue);
-            self.schedule(at, FabricEventKind::Pace, self.messages[self.queues[queue].head].port, connection);
+            self.schedule(
+                at,
+                FabricEventKind::Pace,
+                self.messages[self.queues[queue].head].port,
+                connection,
+            );
         }
     }
 
@@ -299,7 +325,8 @@ impl Fabric {
 
     fn pause_headroom(&self, channel: u32) -> u64 {
         let link = usize::from(self.network.graph.channel(ChannelId(channel)).link);
-        let thresholds = self.pauses.of_channel(channel).map_or(0, |(thresholds, _)| thresholds.stop);
+        let thresholds =
+            self.pauses.of_channel(channel).map_or(0, |(thresholds, _)| thresholds.stop);
         self.buffers[link].saturating_sub(thresholds)
     }
 

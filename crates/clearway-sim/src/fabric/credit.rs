@@ -1,7 +1,9 @@
-//! Credits on their way back: applied when somebody needs them, or as events when all events are wanted.
+//! Credits on their way back: applied when somebody needs them, or as events when all events are
+//! wanted.
 //!
 //! # Invariants
-//! I1. A lane's list is ordered by time. A credit issued later may be due earlier (outputs have different rates), so it is put
+//! I1. A lane's list is ordered by time. A credit issued later may be due earlier (outputs have
+//!     different rates), so it is put
 //!     where it belongs, and a port that starves is woken for it.
 
 use super::parts::{CreditReturn, Lane};
@@ -59,7 +61,13 @@ impl Lane {
         if due == left {
             credits.free(record);
         } else {
-            credits[record] = CreditReturn { at: at + u64::from(due) * gap, gap, bytes, left: left - due, next: NONE };
+            credits[record] = CreditReturn {
+                at: at + u64::from(due) * gap,
+                gap,
+                bytes,
+                left: left - due,
+                next: NONE,
+            };
             self.insert(credits, record);
         }
     }

@@ -1,7 +1,8 @@
 //! What was delivered, as one number for each host and window of time.
 //!
 //! # Invariants
-//! I1. A sum: the order in which equal instants are processed does not show, what happens in them does.
+//! I1. A sum: the order in which equal instants are processed does not show, what happens in them
+//!     does.
 
 /// Windows in which two runs can be told apart: 2^30 ps, about a millisecond.
 const WINDOW_SHIFT: u32 = 30;

@@ -1,16 +1,19 @@
-//! When something goes wrong in a fabric: faults begin, become known, end and are forgotten, and how often each did something.
+//! When something goes wrong in a fabric: faults begin, become known, end and are forgotten, and
+//! how often each did something.
 //!
 //! # Model
-//! Faults are named before anything is posted. Each begins and ends as an event of its own, the last of its instant. A fault
-//! that something can be done about (a link or a switch that is gone) is also known, and forgotten, some time later.
+//! Faults are named before anything is posted. Each begins and ends as an event of its own, the
+//! last of its instant. A fault that something can be done about (a link or a switch that is gone)
+//! is also known, and forgotten, some time later.
 //!
 //! # Invariants
 //! I1. A fabric without faults computes what it would compute without this module.
-//! I2. With faults every packet travels alone and every arrival is an event, so that [`super::FabricOptions`] still change nothing.
+//! I2. With faults every packet travels alone and every arrival is an event, so that
+//!     [`super::FabricOptions`] still change nothing.
 //!
 //! # Not here
-//! What faults make of ports and devices (`condition`) and of packets (`fate`). Names, files and drawing ([`crate::fault`]);
-//! what befalls nodes, clocks and disks.
+//! What faults make of ports and devices (`condition`) and of packets (`fate`). Names, files and
+//! drawing ([`crate::fault`]); what befalls nodes, clocks and disks.
 
 mod condition;
 mod fate;
@@ -82,8 +85,8 @@ impl Fabric {
     /// Lets `faults` happen. `key` decides which packets are struck. No faults, no change.
     ///
     /// # Panics
-    /// When something was posted before, faults were named before, or one of them names what is not there: mistakes of the
-    /// caller.
+    /// When something was posted before, faults were named before, or one of them names what is not
+    /// there: mistakes of the caller.
     pub fn afflict(&mut self, faults: Vec<FabricFault>, key: RandomKey) {
         if faults.is_empty() {
             return;
@@ -96,11 +99,17 @@ impl Fabric {
         for (number, fault) in (0u32..).zip(&faults) {
             self.schedule(fault.at.0, FabricEventKind::Fault, number, BEGINS);
             self.schedule(fault.until.0, FabricEventKind::Fault, number, ENDS);
-            if let FabricFaultKind::Down { notice_after, .. } | FabricFaultKind::Dead { notice_after, .. } = fault.what
+            if let FabricFaultKind::Down { notice_after, .. }
+            | FabricFaultKind::Dead { notice_after, .. } = fault.what
                 && fault.at + notice_after < fault.until
             {
                 self.schedule((fault.at + notice_after).0, FabricEventKind::Fault, number, NOTICED);
-                self.schedule((fault.until + notice_after).0, FabricEventKind::Fault, number, FORGOTTEN);
+                self.schedule(
+                    (fault.until + notice_after).0,
+                    FabricEventKind::Fault,
+                    number,
+                    FORGOTTEN,
+                );
             }
         }
         let (ports, devices) = (self.ports.len(), self.network.graph.devices() as usize);
@@ -156,7 +165,9 @@ impl Fabric {
         self.faults = Some(faults);
         match trouble {
             FabricFaultKind::Packets { .. } => {}
-            FabricFaultKind::LostCredit { channel, lane, bytes } => self.steal(number, channel.0, lane, bytes, what),
+            FabricFaultKind::LostCredit { channel, lane, bytes } => {
+                self.steal(number, channel.0, lane, bytes, what)
+            }
             FabricFaultKind::WrongLane { channel, .. } => self.relabel(channel.0),
             FabricFaultKind::WrongArbitration { channel, .. } => self.misrule(channel.0),
             FabricFaultKind::SlowHost { .. } => self.derive_devices(),

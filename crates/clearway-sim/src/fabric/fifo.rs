@@ -1,8 +1,8 @@
 //! Inputs that keep one queue for each lane: what cannot leave blocks what came behind it.
 //!
 //! # Model
-//! Of each lane of an input only the first packet queues for its output; the next one does when the first has left. Copies of
-//! a multicast are not held up: they queue at once.
+//! Of each lane of an input only the first packet queues for its output; the next one does when the
+//! first has left. Copies of a multicast are not held up: they queue at once.
 //!
 //! # Source
 //! Karol, Hluchyj, Morgan, "Input versus output queueing on a space-division packet switch" (1987).

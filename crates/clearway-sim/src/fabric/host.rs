@@ -1,10 +1,12 @@
-//! Hosts' interfaces, the sending side: messages wait by connection, and an engine fetches one packet after the other.
+//! Hosts' interfaces, the sending side: messages wait by connection, and an engine fetches one
+//! packet after the other.
 //!
 //! # Model
-//! Each lane of a port has a ring of connections (a target and a class) that take turns packet by packet. A packet exists from
-//! the moment it starts on the wire: what waits is messages, so whatever slows a connection down acts on everything that has
-//! not left yet. Where an interface serves whole messages, a connection keeps its turn to the end of one, and whose turn is next
-//! is drawn; messages of one packet pass.
+//! Each lane of a port has a ring of connections (a target and a class) that take turns packet by
+//! packet. A packet exists from the moment it starts on the wire: what waits is messages, so
+//! whatever slows a connection down acts on everything that has not left yet. Where an interface
+//! serves whole messages, a connection keeps its turn to the end of one, and whose turn is next is
+//! drawn; messages of one packet pass.
 //!
 //! # Invariants
 //! I1. Messages of one connection leave in the order of their posts.
@@ -55,8 +57,8 @@ pub(super) struct Connection {
 }
 
 impl Fabric {
-    /// Limits the fetches of the interface of `host` from memory to `rate` from now on: hosts that are not all alike, or one that others slow
-    /// down for a while.
+    /// Limits the fetches of the interface of `host` from memory to `rate` from now on: hosts that
+    /// are not all alike, or one that others slow down for a while.
     pub fn limit_fetch(&mut self, host: DeviceId, rate: BitsPerSec) {
         self.hosts[host.index()].fetch = Some(Pace::from_rate(rate));
     }
@@ -66,7 +68,8 @@ impl Fabric {
         self.hosts[host as usize].fetch.unwrap_or(self.constants.memory).time(bytes).0
     }
 
-    /// Returns bytes on the wire of the next packet of `message`: at least one, because everything takes time.
+    /// Returns bytes on the wire of the next packet of `message`: at least one, because everything
+    /// takes time.
     pub(super) fn next_bytes(&self, message: u32) -> u32 {
         (self.next_payload(message) + self.constants.header).max(1)
     }
@@ -136,19 +139,29 @@ impl Fabric {
             step: 0,
         });
         if count > 1 {
-            self.remember(port, lane, packet, NONE, TrainOrigin::Message(message), choice, self.now);
+            self.remember(
+                port,
+                lane,
+                packet,
+                NONE,
+                TrainOrigin::Message(message),
+                choice,
+                self.now,
+            );
         } else {
             self.grant(port, lane, choice);
         }
         self.send(port, lane, packet, self.now);
     }
 
-    /// Continues with message `next` of the connection whose turn it was on `lane` and that sent of `message`, if there is one and it may.
+    /// Continues with message `next` of the connection whose turn it was on `lane` and that sent of
+    /// `message`, if there is one and it may.
     fn turn_over(&mut self, port: u32, lane: u32, message: u32, next: u32) {
         let queue = self.turn_of(lane);
         let connection = self.queues[queue].source;
         let keeps = self.constants.by_message && next == message;
-        let draws = self.constants.by_message && next != message && self.messages[message].packets > 1;
+        let draws =
+            self.constants.by_message && next != message && self.messages[message].packets > 1;
         if next == NONE {
             self.connections[connection].queue = NONE;
             self.leave(port, lane);
@@ -169,7 +182,8 @@ impl Fabric {
         }
     }
 
-    /// Gives the turn on `lane` to one of its connections, drawn from the seed and the message that is over. O(connections).
+    /// Gives the turn on `lane` to one of its connections, drawn from the seed and the message that
+    /// is over. O(connections).
     fn draw_turn(&mut self, lane: u32, over: u64) {
         let last = self.lanes[lane as usize].ring;
         if last == NONE {
@@ -192,7 +206,8 @@ impl Fabric {
         self.absorb(lane);
         let it = &self.messages[message];
         let lane = &self.lanes[lane as usize];
-        let alone = self.ports[port as usize].occupied.count_ones() == 1 && self.queues[queue].next == queue;
+        let alone = self.ports[port as usize].occupied.count_ones() == 1
+            && self.queues[queue].next == queue;
         if !alone || !lane.credited || it.target == NONE {
             return 1;
         }
@@ -201,7 +216,8 @@ impl Fabric {
         full.min(u64::from(room)).max(1) as u32
     }
 
-    /// Takes back the last `taken` packets of a train, which have not started yet: they wait in their message again.
+    /// Takes back the last `taken` packets of a train, which have not started yet: they wait in
+    /// their message again.
     pub(super) fn take_back(&mut self, message: u32, port: u32, taken: u32) {
         let bytes = self.constants.payload + self.constants.header;
         let it = &mut self.messages[message];
@@ -212,7 +228,8 @@ impl Fabric {
         let (connection, level, from) = (it.connection, it.level, it.from);
         let in_network = &mut self.connections[connection].in_network;
         *in_network = in_network.saturating_sub(taken);
-        let last_start = self.ports[port as usize].busy_until - self.ports[port as usize].pace.time(bytes).0;
+        let last_start =
+            self.ports[port as usize].busy_until - self.ports[port as usize].pace.time(bytes).0;
         self.hosts[from as usize].fetch_free = last_start + self.fetching_time(from, bytes);
         let queue = self.connections[connection].queue;
         if queue == NONE {
@@ -232,7 +249,8 @@ impl Fabric {
         self.touch(port);
     }
 
-    /// Records that the last byte of `message` has left, unless packets of it were taken back meanwhile.
+    /// Records that the last byte of `message` has left, unless packets of it were taken back
+    /// meanwhile.
     pub(super) fn sent(&mut self, message: u32) {
         let it = &mut self.messages[message];
         if it.sent_at == self.now {

@@ -1,32 +1,39 @@
-//! Moves packets: posts go in, deliveries come out, everything between is a function of specification and seed.
+//! Moves packets: posts go in, deliveries come out, everything between is a function of
+//! specification and seed.
 //!
 //! # Model
-//! Virtual cut-through with credits. A packet's head reaches a switch, waits in the queue of its input for its output, and
-//! leaves when the output is free, its lane has credit for the whole packet, and arbiter and turn choose it. Its credit
-//! returns to the sender before when its tail has left.
+//! Virtual cut-through with credits. A packet's head reaches a switch, waits in the queue of its
+//! input for its output, and leaves when the output is free, its lane has credit for the whole
+//! packet, and arbiter and turn choose it. Its credit returns to the sender before when its tail
+//! has left.
 //!
-//! An *instant* has two phases. First everything that happens then is applied: arrivals, credits, wake-ups, posts, in the
-//! order of (kind, entity). Then the ports that were touched are arbitrated, in the order of their numbers. Everything that a
-//! phase starts happens later, because every cable and every byte takes time, so an instant never feeds itself.
+//! An *instant* has two phases. First everything that happens then is applied: arrivals, credits,
+//! wake-ups, posts, in the order of (kind, entity). Then the ports that were touched are
+//! arbitrated, in the order of their numbers. Everything that a phase starts happens later, because
+//! every cable and every byte takes time, so an instant never feeds itself.
 //!
-//! An arbitration that sends nothing changes nothing. Therefore it does not matter how often a port is asked, and events that
-//! nobody waits for can be left out: the end of a transmission when nothing waits behind it, a credit that nobody lacks.
+//! An arbitration that sends nothing changes nothing. Therefore it does not matter how often a port
+//! is asked, and events that nobody waits for can be left out: the end of a transmission when
+//! nothing waits behind it, a credit that nobody lacks.
 //!
 //! # Cost
-//! What every packet passes on every hop is compiled as a few large functions (`#[inline(always)]`), what few pass as
-//! functions of their own: calls and saved registers were a seventh of all instructions. A hop in a tree takes about 1200.
+//! What every packet passes on every hop is compiled as a few large functions
+//! (`#[inline(always)]`), what few pass as functions of their own: calls and saved registers were a
+//! seventh of all instructions. A hop in a tree takes about 1200.
 //!
 //! # Source
-//! The event rules follow the measurements of a probe; the lazily split train is our own. Virtual cut-through: Kermani,
-//! Kleinrock (1979).
+//! The event rules follow the measurements of a probe; the lazily split train is our own. Virtual
+//! cut-through: Kermani, Kleinrock (1979).
 //!
 //! # Invariants
-//! I1. Credits are conserved: what a lane has, what is under way to it, and what lies in the receiver's buffer make its size.
+//! I1. Credits are conserved: what a lane has, what is under way to it, and what lies in the
+//!     receiver's buffer make its size.
 //! I2. No event is put into an instant by that instant's second phase.
 //! I3. [`FabricOptions`] change the cost, never the result.
 //!
 //! # Not here
-//! Bytes: a message is a number of them (`wire` carries the contents). Nodes and their clocks (`world`).
+//! Bytes: a message is a number of them (`wire` carries the contents). Nodes and their clocks
+//! (`world`).
 
 mod acknowledgement;
 mod arbitration;
@@ -58,10 +65,13 @@ pub use crate::event::EventQueueKind;
 pub use audit::{Leak, Stall};
 pub(crate) use bucket::Buckets;
 pub use fault::{DownPolicy, FabricFault, FabricFaultKind, FaultOdds, PacketFault, PacketSort};
-pub use order::{EcnMark, EventSet, FabricOptions, Notice, NoticeSet, Payload, SendRequest, Target, Trains};
+pub use order::{
+    EcnMark, EventSet, FabricOptions, Notice, NoticeSet, Payload, SendRequest, Target, Trains,
+};
 pub use statistics::{FabricTotals, LaneStatistics, PortStatistics};
 pub use trace::{
-    ChainLink, CongestionChain, Hop, MessageId, MessageSelection, RankedMessage, RootCause, Trace, Wait, WaitCause,
+    ChainLink, CongestionChain, Hop, MessageId, MessageSelection, RankedMessage, RootCause, Trace,
+    Wait, WaitCause,
 };
 
 use std::collections::BTreeMap;
@@ -180,9 +190,11 @@ struct FabricConstants {
     in_order: bool,
     by_message: bool,
     output_fifo: bool,
-    /// Trains may be made at all: packets of a flow take one way, and lone lanes leave arbiters unchanged.
+    /// Trains may be made at all: packets of a flow take one way, and lone lanes leave arbiters
+    /// unchanged.
     trains: bool,
-    /// Whether the last hop to a host holds no surprise: nothing is dropped there, and nobody acts on what arrives.
+    /// Whether the last hop to a host holds no surprise: nothing is dropped there, and nobody acts
+    /// on what arrives.
     foreseeable: bool,
     lossless: bool,
     /// The service level of each class.
@@ -206,8 +218,8 @@ impl Fabric {
         &self.network.graph
     }
 
-    /// Processes instants up to and including `until`, and stops early after the first one that made notices, which are
-    /// appended to `notices`. Returns the time reached.
+    /// Processes instants up to and including `until`, and stops early after the first one that
+    /// made notices, which are appended to `notices`. Returns the time reached.
     pub fn advance(&mut self, until: Picos, notices: &mut Vec<Notice>) -> Picos {
         while let Some(first) = self.events.pop_until(until) {
             self.instant(first);
@@ -298,8 +310,8 @@ impl Fabric {
         }
     }
 
-    /// Returns a digest of everything delivered so far: which packet of which message reached whom at which picosecond. It does not
-    /// depend on the order in which equal instants are processed.
+    /// Returns a digest of everything delivered so far: which packet of which message reached whom
+    /// at which picosecond. It does not depend on the order in which equal instants are processed.
     pub fn digest(&self) -> u128 {
         self.digest.total()
     }

@@ -1,11 +1,12 @@
 //! One message to many hosts: copies leave at the switches of a tree.
 //!
 //! # Model
-//! A packet of a multicast takes one place in an input's buffer, and gives it back when its last copy has left. Where branches
-//! leave one by one each copy queues like any other packet. Where all are held it takes its outputs one after the other, keeps
-//! each until it has them all, and all copies start together. Outputs are taken in the order in which ways pass them: lower
-//! steps first, upwards (to switches of higher numbers) before downwards. Outputs that a packet waits for then never wait for what
-//! it keeps.
+//! A packet of a multicast takes one place in an input's buffer, and gives it back when its last
+//! copy has left. Where branches leave one by one each copy queues like any other packet. Where all
+//! are held it takes its outputs one after the other, keeps each until it has them all, and all
+//! copies start together. Outputs are taken in the order in which ways pass them: lower steps
+//! first, upwards (to switches of higher numbers) before downwards. Outputs that a packet waits for
+//! then never wait for what it keeps.
 //!
 //! # Invariants
 //! I1. Every member gets each packet once, or the message counts as lost for that member.
@@ -97,7 +98,10 @@ impl Fabric {
     /// Remembers that `message` goes to the members of `tree`.
     pub(super) fn begin_cast(&mut self, message: u32, tree: u32) {
         let members = self.trees[tree as usize].members.len();
-        self.casts.insert(message, MulticastProgress { tree, resolved: vec![(0, false); members], over: 0 });
+        self.casts.insert(
+            message,
+            MulticastProgress { tree, resolved: vec![(0, false); members], over: 0 },
+        );
     }
 
     /// Returns whether `message` reaches nobody.
@@ -109,7 +113,8 @@ impl Fabric {
     pub(super) fn replicate(&mut self, device: u32, packet: u32) {
         let it = self.packets[packet];
         let Some(cast) = self.casts.get(&it.message) else { return };
-        let mut branches = self.trees[cast.tree as usize].branches.branches(DeviceId(device)).to_vec();
+        let mut branches =
+            self.trees[cast.tree as usize].branches.branches(DeviceId(device)).to_vec();
         self.packets.free(packet);
         if self.constants.hold_all {
             branches.sort_by_key(|branch| {
@@ -147,7 +152,8 @@ impl Fabric {
         }
     }
 
-    /// Holds the output of a collecting packet's next copy, which is its own now. It is kept until all are.
+    /// Holds the output of a collecting packet's next copy, which is its own now. It is kept until
+    /// all are.
     pub(super) fn hold(&mut self, port: u32, lane: u32, choice: Choice, copy: u32) {
         self.unqueue(port, lane);
         self.grant(port, lane, choice);
@@ -159,7 +165,12 @@ impl Fabric {
         if let Some(next) = hold.copies.get(hold.taken).copied() {
             self.packets[next].hold = number;
             // A request takes time: an instant must not feed itself.
-            self.schedule(self.now + 1, FabricEventKind::Ready, self.packets[next].in_channel, next);
+            self.schedule(
+                self.now + 1,
+                FabricEventKind::Ready,
+                self.packets[next].in_channel,
+                next,
+            );
             return;
         }
         let HeldPacket { copies, lanes, .. } = hold.clone();
@@ -192,7 +203,13 @@ impl Fabric {
             self.shares.free(it.share);
             let input = &self.ports[it.in_channel as usize];
             let lane = input.first_lane + u32::from(it.in_lane);
-            let credit = CreditReturn { at: until + input.back, gap: 0, bytes: it.bytes, left: 1, next: NONE };
+            let credit = CreditReturn {
+                at: until + input.back,
+                gap: 0,
+                bytes: it.bytes,
+                left: 1,
+                next: NONE,
+            };
             self.freed(it.in_channel, lane, credit);
         }
     }
@@ -210,7 +227,12 @@ impl Fabric {
         }
         if !member.1 {
             // The entity is the host: the same message ends at another host as another event.
-            self.schedule(at + self.handing_over(message, host), FabricEventKind::Deliver, host, message);
+            self.schedule(
+                at + self.handing_over(message, host),
+                FabricEventKind::Deliver,
+                host,
+                message,
+            );
             return;
         }
         self.notices.push(Notice::Lost { tag, to: DeviceId(host), at: Picos(at) });
@@ -227,7 +249,8 @@ impl Fabric {
         }
     }
 
-    /// Records that all members behind `channel` lose a packet of `message` that was dropped on the way there.
+    /// Records that all members behind `channel` lose a packet of `message` that was dropped on the
+    /// way there.
     pub(super) fn lose_branch(&mut self, message: u32, channel: u32, at: u64) {
         for member in self.members_behind(message, channel) {
             self.resolve_member(message, member, at, true);
@@ -245,13 +268,17 @@ impl Fabric {
                 members.push(device);
             }
             below.extend(
-                tree.branches.branches(DeviceId(device)).iter().map(|it| self.network.graph.channel(it.channel).to.0),
+                tree.branches
+                    .branches(DeviceId(device))
+                    .iter()
+                    .map(|it| self.network.graph.channel(it.channel).to.0),
             );
         }
         members
     }
 
-    /// Gives up a collecting packet: its outputs are free again. Its copies, which are left to the caller.
+    /// Gives up a collecting packet: its outputs are free again. Its copies, which are left to the
+    /// caller.
     pub(super) fn break_hold(&mut self, number: u32) -> Vec<u32> {
         let HeldPacket { copies, taken, .. } = self.holds[number].clone();
         self.holds.free(number);

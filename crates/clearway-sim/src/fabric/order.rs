@@ -13,7 +13,8 @@ pub enum Target {
     Host(DeviceId),
     /// To all members of a group but the sender.
     Group(GroupId),
-    /// To all hosts from the first to the last but the sender: contiguous ranges are the addresses of some hardware.
+    /// To all hosts from the first to the last but the sender: contiguous ranges are the addresses
+    /// of some hardware.
     Range(DeviceId, DeviceId),
 }
 
@@ -81,7 +82,8 @@ pub enum Notice {
         /// When.
         at: Picos,
     },
-    /// A fault made a second copy of it. One more [`Notice::Delivered`] or [`Notice::Lost`] with the same tag follows.
+    /// A fault made a second copy of it. One more [`Notice::Delivered`] or [`Notice::Lost`] with
+    /// the same tag follows.
     Doubled {
         /// The order's.
         tag: u64,
@@ -119,7 +121,8 @@ pub enum Payload {
     Corrupt,
 }
 
-/// Ways to compute the same thing. No choice here may change a result; tests run all of them side by side.
+/// Ways to compute the same thing. No choice here may change a result; tests run all of them side
+/// by side.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FabricOptions {
     /// What orders the events.

@@ -1,9 +1,10 @@
 //! The state of a fabric, laid out so that one step touches few cache lines.
 //!
 //! # Model
-//! A *port* is the sending side of a channel and belongs to its sender. Each of its *lanes* has the credit for the receiver's
-//! buffer and a *ring* of *queues*: in a switch one for each input that has packets for this lane, in a host one for each
-//! connection that has messages. Queues of a ring take turns.
+//! A *port* is the sending side of a channel and belongs to its sender. Each of its *lanes* has the
+//! credit for the receiver's buffer and a *ring* of *queues*: in a switch one for each input that
+//! has packets for this lane, in a host one for each connection that has messages. Queues of a ring
+//! take turns.
 
 use crate::arbiter::{ArbiterState, Choice};
 use crate::time::Pace;
@@ -23,7 +24,8 @@ pub(super) struct Port {
     pub(super) buckets: Option<Buckets>,
     /// The wake-up that counts; others for this port are stale.
     pub(super) wake_at: u64,
-    /// From the first bit sent to the earliest start at the receiver: cable and, at a switch, its pipeline.
+    /// From the first bit sent to the earliest start at the receiver: cable and, at a switch, its
+    /// pipeline.
     pub(super) delay: u64,
     /// From the cable's other end back: what a credit takes.
     pub(super) back: u64,
@@ -70,7 +72,8 @@ pub(super) struct Lane {
     /// Credits under way to this side, by time.
     pub(super) credit_first: u32,
     pub(super) credit_last: u32,
-    /// The queue that a packet which came *in* on this lane joined last: the next one probably joins it too.
+    /// The queue that a packet which came *in* on this lane joined last: the next one probably
+    /// joins it too.
     pub(super) recent: u32,
     /// Bytes waiting in a switch for this lane.
     pub(super) queued: u32,
@@ -131,7 +134,8 @@ pub(super) struct Packet {
     pub(super) next: u32,
     /// Packets in this train; 1 for a single one, 0 for one that was taken back before it arrived.
     pub(super) count: u32,
-    /// The place in the input's buffer that it shares with other copies; `NONE` when it has one of its own.
+    /// The place in the input's buffer that it shares with other copies; `NONE` when it has one of
+    /// its own.
     pub(super) share: u32,
     /// The copies that leave together with it; `NONE` when it leaves alone.
     pub(super) hold: u32,
@@ -198,7 +202,8 @@ pub(super) struct PacketTrain {
     pub(super) lane: u32,
     /// The credits it gave back to where it came from; `NONE` at the source.
     pub(super) credit: u32,
-    /// The part of it that is not yet fully past the receiver: a packet record, and which packet of this train is its first.
+    /// The part of it that is not yet fully past the receiver: a packet record, and which packet of
+    /// this train is its first.
     pub(super) piece: u32,
     pub(super) base: u32,
     /// What the arbiter gets once the first packet has started.
@@ -227,6 +232,7 @@ pub(super) enum TrainEnd {
 pub(super) enum TrainOrigin {
     /// A message of this host.
     Message(u32),
-    /// The first packet as it left the queue here, and the train it was part of on the channel before, by number and serial.
+    /// The first packet as it left the queue here, and the train it was part of on the channel
+    /// before, by number and serial.
     Arrived(Packet, Option<(u32, u64)>),
 }

@@ -8,7 +8,8 @@ use std::ops::{Index, IndexMut};
 /// No record.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// A growing array whose freed places are used again, the last freed first: it is still in the cache.
+/// A growing array whose freed places are used again, the last freed first: it is still in the
+/// cache.
 #[derive(Debug)]
 pub(super) struct Arena<T> {
     places: Vec<T>,

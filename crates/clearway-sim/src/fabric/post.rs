@@ -1,8 +1,9 @@
-//! Orders become messages: each is posted by a program, reaches its host's interface later, and waits there in a connection.
+//! Orders become messages: each is posted by a program, reaches its host's interface later, and
+//! waits there in a connection.
 //!
 //! # Model
-//! A post reaches the interface after `transmit_delay`. A connection is there as long as it has messages that are not over, or
-//! something that holds it back.
+//! A post reaches the interface after `transmit_delay`. A connection is there as long as it has
+//! messages that are not over, or something that holds it back.
 
 use super::control::SendGate;
 use super::host::Connection;
@@ -17,7 +18,8 @@ impl Fabric {
     /// Takes `order`, which the host's program posts at `at`.
     ///
     /// # Panics
-    /// When `at` lies in the past, or the order names a host or port that is not there: a mistake of the caller.
+    /// When `at` lies in the past, or the order names a host or port that is not there: a mistake
+    /// of the caller.
     pub fn post(&mut self, at: Picos, order: SendRequest) {
         assert!(at.0 >= self.now, "a post in the past");
         let from = order.from;
@@ -51,8 +53,9 @@ impl Fabric {
             target,
             port,
             connection: NONE,
-            flow_hash: (super::digest::mix(u64::from(from.0) << 32 | u64::from(target) ^ u64::from(class) << 60) >> 32)
-                as u32,
+            flow_hash: (super::digest::mix(
+                u64::from(from.0) << 32 | u64::from(target) ^ u64::from(class) << 60,
+            ) >> 32) as u32,
             bytes: order.bytes,
             sent: 0,
             packets: u32::try_from(packets).expect("a message of less than four billion packets"),
@@ -95,8 +98,13 @@ impl Fabric {
         let place = match own.binary_search_by_key(&(key.1, key.2), |(k, _)| *k) {
             Ok(at) => own[at].1,
             Err(at) => {
-                let place =
-                    connections.put(Connection { key, queue: NONE, alive: 0, in_network: 0, gate: SendGate::Open });
+                let place = connections.put(Connection {
+                    key,
+                    queue: NONE,
+                    alive: 0,
+                    in_network: 0,
+                    gate: SendGate::Open,
+                });
                 own.insert(at, ((key.1, key.2), place));
                 place
             }
@@ -154,7 +162,11 @@ impl Fabric {
             } else {
                 let lane = self.lane_of(port, level, 0);
                 let short = self.constants.by_message && self.messages[message].packets == 1;
-                if short { self.enter_first(port, lane, queue) } else { self.enter(port, lane, queue) }
+                if short {
+                    self.enter_first(port, lane, queue)
+                } else {
+                    self.enter(port, lane, queue)
+                }
             }
         } else {
             let tail = self.queues[queue].tail;
@@ -165,7 +177,8 @@ impl Fabric {
         self.touch(port);
     }
 
-    /// Returns the connection of a train's message while packets of it are still to start; a message that is over has none.
+    /// Returns the connection of a train's message while packets of it are still to start; a
+    /// message that is over has none.
     fn connection_still(&self, message: u32, train: u32) -> u32 {
         let it = &self.trains[train];
         let last = it.start + u64::from(it.count - 1) * it.gap;

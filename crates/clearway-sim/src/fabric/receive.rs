@@ -1,8 +1,10 @@
-//! Hosts' interfaces, the receiving side: an engine places packets into memory, and a message is over when all of it is there.
+//! Hosts' interfaces, the receiving side: an engine places packets into memory, and a message is
+//! over when all of it is there.
 //!
 //! # Model
-//! What a host does with a packet is known when the packet is sent to it. So digest and totals count it then, with the time at
-//! which it will be there; only a train that is parted takes that back.
+//! What a host does with a packet is known when the packet is sent to it. So digest and totals
+//! count it then, with the time at which it will be there; only a train that is parted takes that
+//! back.
 
 use super::digest::mix;
 use super::parts::{CreditReturn, Packet, TrainEnd};
@@ -18,8 +20,8 @@ impl Fabric {
         self.placing_time(port, bytes) > self.ports[port as usize].pace.time(bytes).0
     }
 
-    /// Receives the (first) tail of `packet` at the host behind `channel` at `tail`: now, or in a future that is certain but
-    /// for a train being parted.
+    /// Receives the (first) tail of `packet` at the host behind `channel` at `tail`: now, or in a
+    /// future that is certain but for a train being parted.
     pub(super) fn receive(&mut self, channel: u32, packet: u32, tail: u64) {
         let slow = self.slow(channel, self.packets[packet].bytes);
         if slow && self.packets[packet].count > 1 {
@@ -44,7 +46,13 @@ impl Fabric {
         self.trace_taken(channel, packet, tail, placed);
         let mut record = NONE;
         if self.lanes[lane as usize].credited {
-            let credit = CreditReturn { at: placed + back, gap: it.gap, bytes: it.bytes, left: it.count, next: NONE };
+            let credit = CreditReturn {
+                at: placed + back,
+                gap: it.gap,
+                bytes: it.bytes,
+                left: it.count,
+                next: NONE,
+            };
             record = self.give_credit(channel, lane, credit);
         }
         if it.count == 1 {
@@ -56,7 +64,8 @@ impl Fabric {
         let counted = tail > self.now;
         let train = self.ports[channel as usize].train;
         if train != NONE && self.trains[train].piece == packet {
-            self.trains[train].next = if counted { TrainEnd::Host(record) } else { TrainEnd::SlowHost(record) };
+            self.trains[train].next =
+                if counted { TrainEnd::Host(record) } else { TrainEnd::SlowHost(record) };
         }
         if counted {
             self.resolve_at(&it, host, it.count, last);
@@ -68,7 +77,8 @@ impl Fabric {
     /// Takes in, in parts, a train that a slow host cannot take in as one.
     fn part_at_host(&mut self, packet: u32) {
         let first = self.packets[packet];
-        let (count, number, tail_at) = (first.count - 1, first.number + 1, first.tail_at + first.gap);
+        let (count, number, tail_at) =
+            (first.count - 1, first.number + 1, first.tail_at + first.gap);
         self.packets[packet].count = 1;
         let rest = self.packets.put(Packet { count, number, tail_at, ..first });
         self.schedule(tail_at, FabricEventKind::Arrive, first.in_channel, rest);
@@ -87,8 +97,8 @@ impl Fabric {
         self.packets.free(packet);
     }
 
-    /// Accounts for `packet` and its train, if any, which start on the way to the host behind `port`: the digest and the totals count them with
-    /// the times at which they will be there.
+    /// Accounts for `packet` and its train, if any, which start on the way to the host behind
+    /// `port`: the digest and the totals count them with the times at which they will be there.
     pub(super) fn account_delivery(&mut self, port: u32, packet: u32) {
         let host = self.ports[port as usize].to;
         let Packet { message, count, number, tail_at, gap, bytes, .. } = self.packets[packet];
@@ -101,7 +111,8 @@ impl Fabric {
         totals.payload += u64::from(bytes - self.constants.header) * u64::from(count);
     }
 
-    /// Withdraws all but the first `keep` packets of the train `packet` on the way to the host behind `port`; those come when they were to come.
+    /// Withdraws all but the first `keep` packets of the train `packet` on the way to the host
+    /// behind `port`; those come when they were to come.
     pub(super) fn withdraw_delivery(&mut self, port: u32, packet: u32, keep: u32) {
         let host = self.ports[port as usize].to;
         let Packet { message, count, number, tail_at, gap, bytes, .. } = self.packets[packet];
@@ -145,8 +156,8 @@ impl Fabric {
         }
     }
 
-    /// Returns the time from the last byte of `message` in the memory of `host` to its report. A function of both and of the seed, so that it
-    /// does not matter in which order messages end.
+    /// Returns the time from the last byte of `message` in the memory of `host` to its report. A
+    /// function of both and of the seed, so that it does not matter in which order messages end.
     pub(super) fn handing_over(&self, message: u32, host: u32) -> u64 {
         let FabricConstants { receive_delay, receive_tail, seed, .. } = self.constants;
         if receive_tail == Picos::ZERO {

@@ -80,7 +80,8 @@ impl Fabric {
         self.ports[channel.index()].statistics
     }
 
-    /// Returns what each lane of `channel` carried: virtual lanes in order, the steps of each side by side.
+    /// Returns what each lane of `channel` carried: virtual lanes in order, the steps of each side
+    /// by side.
     pub fn lane_statistics(&self, channel: ChannelId) -> &[LaneStatistics] {
         let lanes = self.lanes_per_port as usize;
         &self.statistics.lanes[channel.index() * lanes..][..lanes]
@@ -91,7 +92,9 @@ impl Fabric {
         let it = &mut self.ports[port as usize];
         let mut since = it.waiting_since.max(it.busy_until);
         if it.from_host {
-            since = since.max(self.hosts[self.network.graph.channels()[port as usize].from.index()].fetch_free);
+            since = since.max(
+                self.hosts[self.network.graph.channels()[port as usize].from.index()].fetch_free,
+            );
         }
         it.statistics.stalled += Picos(self.now - since.min(self.now));
         it.waiting_since = self.now;

@@ -70,7 +70,9 @@ impl Fabric {
             step: it.step,
         };
         let view = PortView { ports: &self.ports, now: self.now, intact: self.faults.is_none() };
-        let Some(out) = self.network.router.next(&self.network.graph, DeviceId(to), &mut transit, &view) else {
+        let Some(out) =
+            self.network.router.next(&self.network.graph, DeviceId(to), &mut transit, &view)
+        else {
             self.discard(packet);
             return;
         };
@@ -88,7 +90,8 @@ impl Fabric {
         }
     }
 
-    /// Returns how long a packet of `bytes` must wait after its arrival so that a faster output does not overtake its tail.
+    /// Returns how long a packet of `bytes` must wait after its arrival so that a faster output
+    /// does not overtake its tail.
     pub(super) fn deferral(&self, channel: u32, out: u32, bytes: u32) -> u64 {
         let (from, to) = (&self.ports[channel as usize], &self.ports[out as usize]);
         if from.store_and_forward || from.pace == to.pace {
@@ -97,7 +100,8 @@ impl Fabric {
         from.pace.time(bytes).0.saturating_sub(to.pace.time(bytes).0)
     }
 
-    /// Returns the lane of `out` that a packet of service level `level` at `step` takes, by its global number.
+    /// Returns the lane of `out` that a packet of service level `level` at `step` takes, by its
+    /// global number.
     pub(super) fn lane_of(&self, out: u32, level: u8, step: u8) -> u32 {
         let table = if self.tables.len() == 1 { 0 } else { self.table_of_port[out as usize] };
         let virtual_lane = self.tables[usize::from(table)][usize::from(level & 15)];
@@ -160,7 +164,8 @@ impl Fabric {
         self.touch(out);
     }
 
-    /// Does the same where others wait on `lane`: behind those of the same `source`, or as a queue of its own.
+    /// Does the same where others wait on `lane`: behind those of the same `source`, or as a queue
+    /// of its own.
     fn join_ring(&mut self, packet: u32, lane: u32, source: u32, (in_channel, in_lane): (u32, u8)) {
         let input = self.ports[in_channel as usize].first_lane + u32::from(in_lane);
         let recent = self.lanes[input as usize].recent;
@@ -179,7 +184,8 @@ impl Fabric {
         self.lanes[input as usize].recent = queue;
     }
 
-    /// Sends the packet whose turn it is on `lane` of `port` at `start`: now, or, a train that is alone, when the port is free.
+    /// Sends the packet whose turn it is on `lane` of `port` at `start`: now, or, a train that is
+    /// alone, when the port is free.
     pub(super) fn forward(&mut self, port: u32, lane: u32, choice: Choice, start: u64) {
         let packet = self.queues[self.turn_of(lane)].head;
         if self.packets[packet].count > 1 && !self.fits_as_train(port, lane, packet) {
@@ -195,12 +201,18 @@ impl Fabric {
         let it = self.packets[packet];
         self.end_train(port);
         let record = if it.share == NONE {
-            // The place in the input's buffer is free when the tail has left; the sender before hears of it a cable later.
+            // The place in the input's buffer is free when the tail has left; the sender before
+            // hears of it a cable later.
             let left = start + self.ports[port as usize].pace.time(it.bytes).0;
             let input = &self.ports[it.in_channel as usize];
             let input_lane = input.first_lane + u32::from(it.in_lane);
-            let credit =
-                CreditReturn { at: left + input.back, gap: it.gap, bytes: it.bytes, left: it.count, next: NONE };
+            let credit = CreditReturn {
+                at: left + input.back,
+                gap: it.gap,
+                bytes: it.bytes,
+                left: it.count,
+                next: NONE,
+            };
             self.advance_after(input_lane, left);
             self.freed(it.in_channel, input_lane, credit)
         } else {
@@ -233,7 +245,8 @@ impl Fabric {
         }
     }
 
-    /// Frees the places of packets in the buffer behind `channel`; returns the records of the credits, where there are credits.
+    /// Frees the places of packets in the buffer behind `channel`; returns the records of the
+    /// credits, where there are credits.
     #[inline]
     pub(super) fn freed(&mut self, channel: u32, lane: u32, credit: CreditReturn) -> u32 {
         if self.lanes[lane as usize].credited {
@@ -280,7 +293,8 @@ impl Fabric {
         if self.faults.is_some() {
             return self.send_at_risk(port, lane, packet, arrival);
         }
-        // The host's treatment of a packet is known when the packet is sent to it; an event is needed only to be seen by others.
+        // The host's treatment of a packet is known when the packet is sent to it; an event is
+        // needed only to be seen by others.
         if to_host {
             self.account_delivery(port, packet);
         }
@@ -294,6 +308,7 @@ impl Fabric {
 
     /// Returns a number that is different for each packet, the same in every run.
     pub(super) fn packet_hash(&self, message: u64, number: u32) -> u32 {
-        (super::digest::mix(message ^ self.constants.seed.wrapping_add(u64::from(number) << 20)) >> 32) as u32
+        (super::digest::mix(message ^ self.constants.seed.wrapping_add(u64::from(number) << 20))
+            >> 32) as u32
     }
 }

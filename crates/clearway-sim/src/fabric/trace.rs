@@ -1,16 +1,17 @@
 //! Tells what befell one message: where each of its packets waited, for how long, and for what.
 //!
 //! # Model
-//! While a packet waits at a port its time is a row of segments with one cause each. A segment ends when something starts on
-//! that port, or when the port was looked at in vain. Where the cause is missing room ahead, the ports are followed to the one
-//! that fills the buffers (`chain`).
+//! While a packet waits at a port its time is a row of segments with one cause each. A segment ends
+//! when something starts on that port, or when the port was looked at in vain. Where the cause is
+//! missing room ahead, the ports are followed to the one that fills the buffers (`chain`).
 //!
 //! # Invariants
 //! I1. Watching changes no result.
 //! I2. The causes of a wait add up to the wait.
 //!
 //! # Not here
-//! How a message is followed (`tracer`), and which one is worth it (`slowest`). Sentences for people: the caller's.
+//! How a message is followed (`tracer`), and which one is worth it (`slowest`). Sentences for
+//! people: the caller's.
 
 mod chain;
 mod slowest;
@@ -43,7 +44,10 @@ impl MessageId {
     const NUMBER_BITS: u32 = 40;
 
     const fn from_key(key: u64) -> Self {
-        Self { from: DeviceId((key >> Self::NUMBER_BITS) as u32), number: key & ((1 << Self::NUMBER_BITS) - 1) }
+        Self {
+            from: DeviceId((key >> Self::NUMBER_BITS) as u32),
+            number: key & ((1 << Self::NUMBER_BITS) - 1),
+        }
     }
 }
 
@@ -54,7 +58,8 @@ pub enum WaitCause {
     Busy(MessageId),
     /// The port sent an earlier packet of the same message.
     Own,
-    /// A packet that came from this channel was chosen first; `None` for another message of the same host.
+    /// A packet that came from this channel was chosen first; `None` for another message of the
+    /// same host.
     Turn(Option<ChannelId>),
     /// The lane of the channel ahead had no room; where that comes from is in [`Trace::chains`].
     Credit(usize),
@@ -138,10 +143,12 @@ pub(super) enum TraceMode {
 }
 
 impl Fabric {
-    /// Follows the message `id`, which is not yet posted. A message that was watched before is forgotten.
+    /// Follows the message `id`, which is not yet posted. A message that was watched before is
+    /// forgotten.
     ///
     /// # Panics
-    /// When [`super::FabricOptions`] ask for eager events or trains, whose packets cannot be told apart: a mistake of the caller.
+    /// When [`super::FabricOptions`] ask for eager events or trains, whose packets cannot be told
+    /// apart: a mistake of the caller.
     pub fn trace(&mut self, id: MessageId) {
         let plain = self.options.events == EventSet::Lazy && self.options.trains == Trains::Off;
         assert!(plain, "traces need lazy events and no trains");
@@ -166,7 +173,9 @@ impl Fabric {
     /// Shows an event, out of line: what happens everywhere pays for one comparison.
     #[cold]
     fn show(&mut self, see: impl FnOnce(&mut Tracer, &Self)) {
-        if let TraceMode::Message(mut tracer) = std::mem::replace(&mut self.watch, TraceMode::Nothing) {
+        if let TraceMode::Message(mut tracer) =
+            std::mem::replace(&mut self.watch, TraceMode::Nothing)
+        {
             see(&mut tracer, self);
             self.watch = TraceMode::Message(tracer);
         }
@@ -221,7 +230,8 @@ impl Fabric {
         self.observe(|tracer, fabric| tracer.looked(fabric, port));
     }
 
-    /// Traces that `packet` comes in at the host behind `port` at `tail` and is in memory at `placed`.
+    /// Traces that `packet` comes in at the host behind `port` at `tail` and is in memory at
+    /// `placed`.
     pub(super) fn trace_taken(&mut self, port: u32, packet: u32, tail: u64, placed: u64) {
         self.observe(|tracer, fabric| {
             let Packet { message, number, .. } = fabric.packets[packet];

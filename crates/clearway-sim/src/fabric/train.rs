@@ -1,11 +1,13 @@
-//! Trains: equal packets of one message that nothing comes between travel as one, and are parted when something does.
+//! Trains: equal packets of one message that nothing comes between travel as one, and are parted
+//! when something does.
 //!
 //! # Model
-//! A port that is idle, with a single queue and credit for all of them, may send `count` equal packets in one event: the i-th
-//! starts `i * gap` later. That window is remembered. When anything else reaches the port while packets of the window have
-//! not started, those are *taken back*: they will arrive at this port one by one, as they would have without the train, and
-//! what was promised for them further on (credits, windows of later ports) is taken back too. Nothing of what is taken back
-//! can have been seen by anyone, since nothing travels in no time.
+//! A port that is idle, with a single queue and credit for all of them, may send `count` equal
+//! packets in one event: the i-th starts `i * gap` later. That window is remembered. When anything
+//! else reaches the port while packets of the window have not started, those are *taken back*: they
+//! will arrive at this port one by one, as they would have without the train, and what was promised
+//! for them further on (credits, windows of later ports) is taken back too. Nothing of what is
+//! taken back can have been seen by anyone, since nothing travels in no time.
 //!
 //! # Invariants
 //! I1. With and without trains every packet is delivered at the same picosecond.
@@ -19,7 +21,8 @@ use crate::event::Event;
 use crate::time::Picos;
 
 impl Fabric {
-    /// Returns whether the packets of `packet`, whose turn it is on `lane` of `port`, can leave as one.
+    /// Returns whether the packets of `packet`, whose turn it is on `lane` of `port`, can leave as
+    /// one.
     pub(super) fn fits_as_train(&mut self, port: u32, lane: u32, packet: u32) -> bool {
         let Packet { count, bytes, gap, .. } = self.packets[packet];
         let spaced = gap >= self.ports[port as usize].pace.time(bytes).0;
@@ -28,8 +31,8 @@ impl Fabric {
         self.alone(port) && spaced && room
     }
 
-    /// Sends a whole train that waits alone until `port` is free at `start` on from there, if it can be; otherwise it is
-    /// parted. Whether anything was sent.
+    /// Sends a whole train that waits alone until `port` is free at `start` on from there, if it
+    /// can be; otherwise it is parted. Whether anything was sent.
     ///
     /// Its packets come as fast as they leave, so each of them waits as long as the first.
     pub(super) fn follow(&mut self, port: u32, start: u64) -> bool {
@@ -51,7 +54,8 @@ impl Fabric {
         false
     }
 
-    /// Parts `packet`, a train in the instant in which it queues: its first packet stays, the others come behind.
+    /// Parts `packet`, a train in the instant in which it queues: its first packet stays, the
+    /// others come behind.
     pub(super) fn peel(&mut self, packet: u32) {
         let first = self.packets[packet];
         if self.ports[first.out as usize].whole == packet {
@@ -84,7 +88,8 @@ impl Fabric {
         Packet { hops: packet.hops - 1, step: self.step_on_arrival(&packet), ..packet }
     }
 
-    /// Steps are set by routing at each switch from the step of the channel before, which is the packet's input lane.
+    /// Steps are set by routing at each switch from the step of the channel before, which is the
+    /// packet's input lane.
     fn step_on_arrival(&self, packet: &Packet) -> u8 {
         packet.in_lane % self.steps
     }
@@ -92,7 +97,11 @@ impl Fabric {
     /// Returns when the head of an arriving `packet` is where it can be routed.
     fn head_at(&self, packet: &Packet) -> u64 {
         let it = &self.ports[packet.in_channel as usize];
-        if it.store_and_forward { packet.tail_at } else { packet.tail_at - it.pace.time(packet.bytes).0 }
+        if it.store_and_forward {
+            packet.tail_at
+        } else {
+            packet.tail_at - it.pace.time(packet.bytes).0
+        }
     }
 
     /// Returns the train whose window `channel` carries, with its serial number.
@@ -101,13 +110,24 @@ impl Fabric {
         (train != NONE).then(|| (train, self.trains[train].serial))
     }
 
-    /// Remembers that `packet`, a train, leaves on `port` from `start` on. `credit` are the credits it gives back.
-    pub(super) fn start_train(&mut self, port: u32, lane: u32, packet: u32, credit: u32, choice: Choice, start: u64) {
+    /// Remembers that `packet`, a train, leaves on `port` from `start` on. `credit` are the credits
+    /// it gives back.
+    pub(super) fn start_train(
+        &mut self,
+        port: u32,
+        lane: u32,
+        packet: u32,
+        credit: u32,
+        choice: Choice,
+        start: u64,
+    ) {
         let it = self.packets[packet];
-        let before = self.train_on(it.in_channel).filter(|(train, _)| self.trains[*train].piece == packet);
+        let before =
+            self.train_on(it.in_channel).filter(|(train, _)| self.trains[*train].piece == packet);
         self.remember(port, lane, packet, credit, TrainOrigin::Arrived(it, before), choice, start);
         if let Some((train, _)) = before {
-            self.trains[train].next = TrainEnd::Train(self.ports[port as usize].train, self.train_serial);
+            self.trains[train].next =
+                TrainEnd::Train(self.ports[port as usize].train, self.train_serial);
         }
     }
 
@@ -142,7 +162,8 @@ impl Fabric {
         });
     }
 
-    /// Settles the first packet of the train of `port`, which has started: the arbiter learns of it, and the longest queue.
+    /// Settles the first packet of the train of `port`, which has started: the arbiter learns of
+    /// it, and the longest queue.
     fn settle_train(&mut self, port: u32) {
         let train = self.ports[port as usize].train;
         if train == NONE {
@@ -185,7 +206,8 @@ impl Fabric {
         }
     }
 
-    /// Disturbs `port`, which something else reaches now: packets of its train that have not started are taken back.
+    /// Disturbs `port`, which something else reaches now: packets of its train that have not
+    /// started are taken back.
     #[inline]
     pub(super) fn disturb(&mut self, port: u32) {
         if self.ports[port as usize].train != NONE {
@@ -193,8 +215,8 @@ impl Fabric {
         }
     }
 
-    /// Parts all trains: what is counted is then what has started by now, and statistics and digest are those of a run without
-    /// trains. Results do not change.
+    /// Parts all trains: what is counted is then what has started by now, and statistics and digest
+    /// are those of a run without trains. Results do not change.
     pub fn settle(&mut self) {
         self.current = u32::MAX;
         for port in 0..self.ports.len() as u32 {
@@ -242,7 +264,9 @@ impl Fabric {
         }
         let serial = self.ports[it.port as usize].pace.time(it.bytes).0;
         // Without any packet the port is as busy as it was when the train began to wait for it.
-        let end = keep.checked_sub(1).map_or(it.start, |last| it.start + u64::from(last) * it.gap + serial);
+        let end = keep
+            .checked_sub(1)
+            .map_or(it.start, |last| it.start + u64::from(last) * it.gap + serial);
         self.ports[it.port as usize].busy_until = end;
         if self.options.events == super::EventSet::Eager {
             let at = self.ports[it.port as usize].busy_until;
@@ -258,7 +282,9 @@ impl Fabric {
                 }
                 return;
             }
-            TrainEnd::Host(credit) | TrainEnd::SlowHost(credit) if credit != NONE => self.credits[credit].left -= taken,
+            TrainEnd::Host(credit) | TrainEnd::SlowHost(credit) if credit != NONE => {
+                self.credits[credit].left -= taken
+            }
             _ => {}
         }
         if self.ports[it.port as usize].to_host {
@@ -272,9 +298,15 @@ impl Fabric {
         self.packets[it.piece].count = of_piece;
     }
 
-    /// Puts the last `taken` packets of a train that was sent from here, from the packet `started` on, where they would be
-    /// without it: those that came already wait, the others come again.
-    fn arrive_again(&mut self, first: Packet, before: Option<(u32, u64)>, started: u32, taken: u32) {
+    /// Puts the last `taken` packets of a train that was sent from here, from the packet `started`
+    /// on, where they would be without it: those that came already wait, the others come again.
+    fn arrive_again(
+        &mut self,
+        first: Packet,
+        before: Option<(u32, u64)>,
+        started: u32,
+        taken: u32,
+    ) {
         let ready = self.ready_at(&first);
         let wait = self.deferral(first.in_channel, first.out, first.bytes);
         let kind = if wait == 0 { FabricEventKind::Arrive } else { FabricEventKind::Ready };

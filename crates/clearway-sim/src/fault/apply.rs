@@ -1,8 +1,8 @@
 //! Runs a world while its nodes suffer what a plan says, each thing at its time.
 //!
 //! # Model
-//! Faults of the fabric are events of the fabric. Faults of nodes happen between two instants of the world: everything up to
-//! and including the instant has happened, nothing later has.
+//! Faults of the fabric are events of the fabric. Faults of nodes happen between two instants of
+//! the world: everything up to and including the instant has happened, nothing later has.
 //!
 //! # Invariants
 //! I1. A node that several faults crash is down until the last of them is over.
@@ -56,12 +56,14 @@ pub struct Injector {
 pub type RestartEngine<'a, E> = &'a mut dyn FnMut(&mut SimWire) -> E;
 
 impl Injector {
-    /// Creates an `Injector` for the faults of nodes in `resolved`. `key` decides lengths that the plan leaves open.
+    /// Creates an `Injector` for the faults of nodes in `resolved`. `key` decides lengths that the
+    /// plan leaves open.
     pub fn new(resolved: &ResolvedPlan, key: RandomKey) -> Self {
         let mut steps = Vec::new();
         for NodeFault { at, until, rank, kind, plan } in &resolved.nodes {
             let (at, until, rank, plan, length) = (*at, *until, *rank, *plan, *until - *at);
-            let mut put = |at, act| steps.push(NodeStep { at, rank, act, kind: kind.clone(), length, plan });
+            let mut put =
+                |at, act| steps.push(NodeStep { at, rank, act, kind: kind.clone(), length, plan });
             if let FaultKind::SpuriousWake { every } = kind {
                 let count = (length.0 / every.0).min(INTERRUPTIONS_MAX);
                 (0..=count).for_each(|n| put(at + Picos(every.0 * n), NodeAction::Begin));
@@ -99,7 +101,12 @@ impl Injector {
         world.run_until(until, hear)
     }
 
-    fn take<E: Engine>(&mut self, step: &NodeStep, world: &mut World<E, Fabric>, remake: RestartEngine<'_, E>) {
+    fn take<E: Engine>(
+        &mut self,
+        step: &NodeStep,
+        world: &mut World<E, Fabric>,
+        remake: RestartEngine<'_, E>,
+    ) {
         let NodeStep { at, rank, length, ref kind, .. } = *step;
         let begins = step.act == NodeAction::Begin;
         if begins {
@@ -107,22 +114,36 @@ impl Injector {
         }
         match *kind {
             FaultKind::Crash => self.crash(step, world, remake),
-            FaultKind::Paused if begins => world.network_mut().wire(rank).processor.pause(at, length),
+            FaultKind::Paused if begins => {
+                world.network_mut().wire(rank).processor.pause(at, length)
+            }
             FaultKind::Interruptions { every, length: each, lengths } if begins => {
-                let mut stream = self.key.node(u64::from(step.plan)).node(u64::from(rank.0)).stream();
+                let mut stream =
+                    self.key.node(u64::from(step.plan)).node(u64::from(rank.0)).stream();
                 let processor = &mut world.network_mut().wire(rank).processor;
                 for n in 0..(length.0 / every.0).min(INTERRUPTIONS_MAX) {
-                    let each = if lengths == FaultDurations::Equal { each } else { exponential(&mut stream, each) };
+                    let each = if lengths == FaultDurations::Equal {
+                        each
+                    } else {
+                        exponential(&mut stream, each)
+                    };
                     processor.pause(at + Picos(every.0 * n), each);
                 }
             }
             FaultKind::ClockJump { ahead } if begins => {
                 world.disturb(rank, |clock| clock.jump(at, Nanos(ahead.nanos().0)));
             }
-            FaultKind::ClockDrift { ppm } if begins => world.disturb(rank, |clock| clock.drift_for(at, length, ppm)),
-            FaultKind::ClockFrozen if begins => world.disturb(rank, |clock| clock.freeze(at, length)),
+            FaultKind::ClockDrift { ppm } if begins => {
+                world.disturb(rank, |clock| clock.drift_for(at, length, ppm))
+            }
+            FaultKind::ClockFrozen if begins => {
+                world.disturb(rank, |clock| clock.freeze(at, length))
+            }
             FaultKind::SpuriousWake { .. } => world.nudge(rank),
-            FaultKind::DiskSlow { .. } | FaultKind::DiskFails | FaultKind::DiskFull | FaultKind::DiskTorn { .. } => {
+            FaultKind::DiskSlow { .. }
+            | FaultKind::DiskFails
+            | FaultKind::DiskFull
+            | FaultKind::DiskTorn { .. } => {
                 if let Some(disk) = &mut world.network_mut().wire(rank).disk {
                     disk.set_fault(disk_fault(kind).filter(|_| begins));
                 }
@@ -140,7 +161,12 @@ impl Injector {
         }
     }
 
-    fn crash<E: Engine>(&mut self, step: &NodeStep, world: &mut World<E, Fabric>, remake: RestartEngine<'_, E>) {
+    fn crash<E: Engine>(
+        &mut self,
+        step: &NodeStep,
+        world: &mut World<E, Fabric>,
+        remake: RestartEngine<'_, E>,
+    ) {
         let down = self.down.entry(step.rank).or_default();
         match step.act {
             NodeAction::Begin => {

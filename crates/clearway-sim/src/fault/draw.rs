@@ -1,8 +1,9 @@
-//! Draws a plan: each run enables a random part of all faults, with random targets, times and intensities.
+//! Draws a plan: each run enables a random part of all faults, with random targets, times and
+//! intensities.
 //!
 //! # Model
-//! Swarm testing: a run with everything at once hides what a run with a few faults shows, so which kinds are possible at all
-//! is drawn first.
+//! Swarm testing: a run with everything at once hides what a run with a few faults shows, so which
+//! kinds are possible at all is drawn first.
 //!
 //! # Source
 //! Groce, Zhang, Eide, Chen, Regehr, "Swarm testing" (ISSTA 2012).
@@ -59,7 +60,8 @@ impl FaultDraw<'_> {
         all[self.below(all.len() as u64) as usize]
     }
 
-    /// Draws something between `least` and a thousand times as much; small values are as likely as large ones.
+    /// Draws something between `least` and a thousand times as much; small values are as likely as
+    /// large ones.
     fn time(&mut self, least: Picos) -> Picos {
         Picos(least.0 << self.below(10)) + Picos(self.below(least.0.max(1)))
     }
@@ -92,8 +94,11 @@ impl FaultDraw<'_> {
             | FaultKind::WrongArbitration { .. } => {
                 // Half of them at a host with a rank, where something passes for certain.
                 let busy = !self.site.hosts.is_empty() && self.below(2) == 0;
-                let id =
-                    if busy { graph.ports(self.one_of(self.site.hosts)).start } else { self.below(channels) as u32 };
+                let id = if busy {
+                    graph.ports(self.one_of(self.site.hosts)).start
+                } else {
+                    self.below(channels) as u32
+                };
                 let mut channel = *graph.channel(ChannelId(id));
                 if self.below(2) == 0 {
                     channel = *graph.channel(channel.reverse);
@@ -115,14 +120,23 @@ impl FaultDraw<'_> {
     fn struck(&mut self) -> PacketMatch {
         let odds = match self.below(3) {
             0 => FaultOdds::Each(self.one_of(&[1_000, 20_000, 200_000, 1_000_000])),
-            1 => FaultOdds::Bursts { begin: 20_000, end: self.one_of(&[50_000, 300_000]), inside: 800_000 },
+            1 => FaultOdds::Bursts {
+                begin: 20_000,
+                end: self.one_of(&[50_000, 300_000]),
+                inside: 800_000,
+            },
             _ => FaultOdds::Nth(1 + self.below(30)),
         };
         let class = if self.below(3) == 0 { Some(self.class()) } else { None };
         PacketMatch {
             odds,
             class,
-            sort: self.one_of(&[PacketSort::Any, PacketSort::Any, PacketSort::Unicast, PacketSort::Multicast]),
+            sort: self.one_of(&[
+                PacketSort::Any,
+                PacketSort::Any,
+                PacketSort::Unicast,
+                PacketSort::Multicast,
+            ]),
         }
     }
 
@@ -140,8 +154,14 @@ impl FaultDraw<'_> {
             1 => FaultKind::CaughtCorruption(self.struck()),
             2 => FaultKind::Corruption(self.struck()),
             3 => FaultKind::Duplication(self.struck()),
-            4 => FaultKind::Reordering { by: self.time(Picos::from_nanos(50)), struck: self.struck() },
-            5 => FaultKind::LinkDown { packets: self.when_down(), notice_after: self.time(Picos::from_nanos(100)) },
+            4 => FaultKind::Reordering {
+                by: self.time(Picos::from_nanos(50)),
+                struck: self.struck(),
+            },
+            5 => FaultKind::LinkDown {
+                packets: self.when_down(),
+                notice_after: self.time(Picos::from_nanos(100)),
+            },
             6 => {
                 let down = self.time(Picos::from_nanos(100));
                 let period = down + self.time(Picos::from_nanos(500));
@@ -152,16 +172,25 @@ impl FaultDraw<'_> {
                 percent: self.one_of(&[75, 25, 5]),
                 latency: self.time(Picos::from_nanos(10)),
             },
-            8 => FaultKind::LostCredit { class: self.class(), bytes: 1 + self.below(20_000) as u32 },
+            8 => {
+                FaultKind::LostCredit { class: self.class(), bytes: 1 + self.below(20_000) as u32 }
+            }
             9 => FaultKind::StuckLane { class: self.class() },
             10 => FaultKind::WrongLane { class: self.class(), lane: self.lane() },
             11 => FaultKind::WrongArbitration { first: self.lane() },
             12 => FaultKind::SwitchDown { notice_after: self.time(Picos::from_nanos(100)) },
-            13 => FaultKind::SwitchSlow { percent: self.one_of(&[50, 10]), latency: self.time(Picos::from_nanos(50)) },
-            14 => FaultKind::InterfaceDead { side: self.one_of(&[Side::Transmit, Side::Receive, Side::Both]) },
+            13 => FaultKind::SwitchSlow {
+                percent: self.one_of(&[50, 10]),
+                latency: self.time(Picos::from_nanos(50)),
+            },
+            14 => FaultKind::InterfaceDead {
+                side: self.one_of(&[Side::Transmit, Side::Receive, Side::Both]),
+            },
             15 => {
                 let late = Completion::Late(self.time(Picos::from_nanos(500)));
-                FaultKind::Completions { end: self.one_of(&[Completion::Error, late, Completion::Never]) }
+                FaultKind::Completions {
+                    end: self.one_of(&[Completion::Error, late, Completion::Never]),
+                }
             }
             16 => FaultKind::PauseStorm { class: self.class() },
             17 => FaultKind::SlowReceiver { percent: self.one_of(&[50, 10, 1]) },
@@ -169,11 +198,18 @@ impl FaultDraw<'_> {
             19 => FaultKind::Paused,
             20 => {
                 let lengths = self.one_of(&[FaultDurations::Equal, FaultDurations::Exponential]);
-                let (every, length) = (self.time(Picos::from_micros(1)), self.time(Picos::from_nanos(20)));
-                FaultKind::Interruptions { every, length: Picos(length.0.min(every.0 / 2)), lengths }
+                let (every, length) =
+                    (self.time(Picos::from_micros(1)), self.time(Picos::from_nanos(20)));
+                FaultKind::Interruptions {
+                    every,
+                    length: Picos(length.0.min(every.0 / 2)),
+                    lengths,
+                }
             }
             21 => FaultKind::ClockJump { ahead: self.time(Picos::from_micros(1)) },
-            22 => FaultKind::ClockDrift { ppm: self.one_of(&[-500_000, -200, 50, 1_000, 1_000_000]) },
+            22 => {
+                FaultKind::ClockDrift { ppm: self.one_of(&[-500_000, -200, 50, 1_000, 1_000_000]) }
+            }
             23 => FaultKind::ClockFrozen,
             24 => FaultKind::DiskSlow { by: self.time(Picos::from_micros(1)) },
             25 => FaultKind::DiskFails,

@@ -25,7 +25,10 @@ const FORMS: [(&str, &str); 32] = [
     ("slow-receiver", "{ slow-receiver = { percent = 50 } }"),
     ("crash", "\"crash\""),
     ("paused", "\"paused\""),
-    ("interruptions", "{ interruptions = { every = \"100us\", length = \"5us\", lengths = \"equal\" } }"),
+    (
+        "interruptions",
+        "{ interruptions = { every = \"100us\", length = \"5us\", lengths = \"equal\" } }",
+    ),
     ("clock-jump", "{ clock-jump = { ahead = \"1ms\" } }"),
     ("clock-drift", "{ clock-drift = { ppm = 50 } }"),
     ("clock-frozen", "\"clock-frozen\""),
@@ -39,10 +42,13 @@ const FORMS: [(&str, &str); 32] = [
     ("late-timer", "{ late-timer = { by = \"5us\" } }"),
 ];
 
-/// Returns the kind that `line` names and how it is written; `None` where the line is about something else.
+/// Returns the kind that `line` names and how it is written; `None` where the line is about
+/// something else.
 pub(super) fn of_line(line: &str) -> Option<(&'static str, &'static str)> {
     let words = line.trim_start().strip_prefix("kind")?;
-    let mut words = words.split(|c: char| !c.is_ascii_alphanumeric() && c != '-').filter(|word| !word.is_empty());
+    let mut words = words
+        .split(|c: char| !c.is_ascii_alphanumeric() && c != '-')
+        .filter(|word| !word.is_empty());
     let first = words.next()?;
     FORMS.into_iter().find(|(name, _)| *name == first)
 }
@@ -59,8 +65,13 @@ mod tests {
             let plan = FaultPlan::parse("p", &format!("{head}kind = {form}\n")).unwrap();
             assert_eq!(plan.faults[0].kind.name(), name);
             // A number is no way to write any of them.
-            let sentence = FaultPlan::parse("p", &format!("{head}kind = {{ {name} = 5 }}\n")).unwrap_err().to_string();
-            assert!(sentence.starts_with("p: line 6: ") && sentence.contains(&format!("kind = {form}")), "{sentence}");
+            let sentence = FaultPlan::parse("p", &format!("{head}kind = {{ {name} = 5 }}\n"))
+                .unwrap_err()
+                .to_string();
+            assert!(
+                sentence.starts_with("p: line 6: ") && sentence.contains(&format!("kind = {form}")),
+                "{sentence}"
+            );
         }
     }
 }

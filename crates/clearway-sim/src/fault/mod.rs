@@ -1,12 +1,14 @@
-//! Faults as data: what goes wrong, where and when, is a plan that can be drawn, saved, read, shrunk and applied.
+//! Faults as data: what goes wrong, where and when, is a plan that can be drawn, saved, read,
+//! shrunk and applied.
 //!
 //! # Model
 //! ```text
 //!    seed -> draw -> FaultPlan <-> TOML        FaultPlan -> resolve -> fabric's faults + nodes' faults -> Injector -> World
 //! ```
-//! A [`FaultPlan`] names its targets as a person would: `leaf0 -> n3`, `n3`, `spine1`. Resolving it against a network finds them, or
-//! says in one sentence why not. Nothing is drawn while a run goes on: the plan and one key decide everything, and the model's
-//! own randomness does not know that there is a plan.
+//! A [`FaultPlan`] names its targets as a person would: `leaf0 -> n3`, `n3`, `spine1`. Resolving it
+//! against a network finds them, or says in one sentence why not. Nothing is drawn while a run goes
+//! on: the plan and one key decide everything, and the model's own randomness does not know that
+//! there is a plan.
 //!
 //! # Invariants
 //! I1. A fault either takes effect or is refused by name; none is silently without effect.

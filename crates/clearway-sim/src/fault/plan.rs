@@ -38,8 +38,8 @@ pub struct Fault {
     /// When it is over.
     #[serde(with = "picos")]
     pub until: Picos,
-    /// Where: a host or switch by name, `*` for all hosts, `a -> b` for a channel, `a -- b` for both channels of a cable;
-    /// parallel cables count as one.
+    /// Where: a host or switch by name, `*` for all hosts, `a -> b` for a channel, `a -- b` for
+    /// both channels of a cable; parallel cables count as one.
     pub target: String,
     /// What.
     pub kind: FaultKind,
@@ -321,10 +321,18 @@ impl FaultPlan {
     /// # Errors
     /// The first thing that is wrong.
     pub fn parse(file: &str, text: &str) -> Result<Self, FileError> {
-        let read: FaultPlanFile = toml::from_str(text).map_err(|error| wrong(file, text, &error))?;
+        let read: FaultPlanFile =
+            toml::from_str(text).map_err(|error| wrong(file, text, &error))?;
         if *read.format.get_ref() != FORMAT {
-            let why = format!("format {} is not known; this program reads {FORMAT}", read.format.get_ref());
-            return Err(FileError::Wrong { file: file.to_owned(), line: line_of(text, read.format.span().start), why });
+            let why = format!(
+                "format {} is not known; this program reads {FORMAT}",
+                read.format.get_ref()
+            );
+            return Err(FileError::Wrong {
+                file: file.to_owned(),
+                line: line_of(text, read.format.span().start),
+                why,
+            });
         }
         Ok(Self::placed(file, text, read.fault))
     }
@@ -338,7 +346,8 @@ impl FaultPlan {
 
     /// Writes it as a file of its own.
     pub fn to_text(&self) -> String {
-        toml::to_string(&SerializedFaultPlan { format: FORMAT, fault: &self.faults }).unwrap_or_default()
+        toml::to_string(&SerializedFaultPlan { format: FORMAT, fault: &self.faults })
+            .unwrap_or_default()
     }
 
     /// Returns when the last fault is over.
@@ -370,7 +379,9 @@ pub(crate) fn wrong(file: &str, text: &str, error: &toml::de::Error) -> FileErro
     let message = plainly(text, error);
     let known = form::of_line(written).filter(|_| !message.starts_with("unknown variant"));
     let why = match known {
-        Some((name, form)) => format!("this is not how `{name}` is written ({message}); `kind = {form}` works"),
+        Some((name, form)) => {
+            format!("this is not how `{name}` is written ({message}); `kind = {form}` works")
+        }
         None => message,
     };
     FileError::Wrong { file: file.to_owned(), line, why }

@@ -1,7 +1,9 @@
-//! Finds what a plan names in a network, and turns it into faults of the fabric and faults of nodes.
+//! Finds what a plan names in a network, and turns it into faults of the fabric and faults of
+//! nodes.
 //!
 //! # Invariants
-//! I1. Every fault of a plan leads to at least one fault here, or to one sentence that says what is wrong and what there is.
+//! I1. Every fault of a plan leads to at least one fault here, or to one sentence that says what is
+//!     wrong and what there is.
 
 use std::collections::BTreeMap;
 
@@ -72,11 +74,13 @@ impl FaultPlan {
     /// Finds everything that this plan names in `site`.
     ///
     /// # Errors
-    /// One sentence about the first fault that does not fit, with its file and line if it was read from one.
+    /// One sentence about the first fault that does not fit, with its file and line if it was read
+    /// from one.
     pub fn resolve(&self, site: &FaultSite<'_>) -> Result<ResolvedPlan, FileError> {
         let mut resolved = ResolvedPlan::default();
-        let names: BTreeMap<&str, DeviceId> =
-            (0..site.graph.devices()).map(|id| (site.graph.name(DeviceId(id)), DeviceId(id))).collect();
+        let names: BTreeMap<&str, DeviceId> = (0..site.graph.devices())
+            .map(|id| (site.graph.name(DeviceId(id)), DeviceId(id)))
+            .collect();
         for (number, fault) in self.faults.iter().enumerate() {
             let one = FaultInContext { site, names: &names, fault, number: number as u32 };
             one.resolve(&mut resolved).map_err(|why| self.refuse(number, &why))?;
@@ -97,7 +101,9 @@ impl FaultInContext<'_> {
     fn resolve(&self, into: &mut ResolvedPlan) -> Result<(), String> {
         let Fault { at, until, .. } = *self.fault;
         if until <= at {
-            return Err(format!("it is over at {until}, not after {at} when it begins; give a later `until`"));
+            return Err(format!(
+                "it is over at {until}, not after {at} when it begins; give a later `until`"
+            ));
         }
         match (self.place()?, &self.fault.kind) {
             (FaultTarget::Channels(channels), kind) => {
@@ -112,8 +118,14 @@ impl FaultInContext<'_> {
                 let (percent, latency) = (percentage(*percent)?, *latency);
                 for port in self.site.graph.ports(device).map(ChannelId) {
                     let into_it = self.site.graph.channel(port).reverse;
-                    self.put(FabricFaultKind::Degraded { channel: port, percent, latency: Picos::ZERO }, into);
-                    self.put(FabricFaultKind::Degraded { channel: into_it, percent: 100, latency }, into);
+                    self.put(
+                        FabricFaultKind::Degraded { channel: port, percent, latency: Picos::ZERO },
+                        into,
+                    );
+                    self.put(
+                        FabricFaultKind::Degraded { channel: into_it, percent: 100, latency },
+                        into,
+                    );
                 }
             }
             (FaultTarget::Hosts(hosts), kind) => {
@@ -142,10 +154,14 @@ impl FaultInContext<'_> {
                 let mut channels: Vec<ChannelId> = there.collect();
                 if channels.is_empty() {
                     let (a, b) = (graph.name(a), graph.name(b));
-                    return Err(format!("there is no link `{a} -> {b}`; {a} has links to {}", self.neighbours(a)));
+                    return Err(format!(
+                        "there is no link `{a} -> {b}`; {a} has links to {}",
+                        self.neighbours(a)
+                    ));
                 }
                 if both {
-                    let back: Vec<ChannelId> = channels.iter().map(|id| graph.channel(*id).reverse).collect();
+                    let back: Vec<ChannelId> =
+                        channels.iter().map(|id| graph.channel(*id).reverse).collect();
                     channels.extend(back);
                 }
                 return Ok(FaultTarget::Channels(channels));
@@ -175,7 +191,8 @@ impl FaultInContext<'_> {
     fn neighbours(&self, name: &str) -> String {
         let graph = self.site.graph;
         let ports = self.names.get(name).map(|device| graph.ports(*device)).unwrap_or_default();
-        let mut names: Vec<&str> = ports.map(|port| graph.name(graph.channel(ChannelId(port)).to)).collect();
+        let mut names: Vec<&str> =
+            ports.map(|port| graph.name(graph.channel(ChannelId(port)).to)).collect();
         names.dedup();
         let more = if names.len() > 8 { ", ..." } else { "" };
         names.truncate(8);
@@ -183,18 +200,32 @@ impl FaultInContext<'_> {
     }
 
     fn misplaced(&self, needed: &str) -> String {
-        format!("`{}` is not {needed}; name one, as in `n0`, `leaf0` or `n0 -> leaf0`", self.fault.target)
+        format!(
+            "`{}` is not {needed}; name one, as in `n0`, `leaf0` or `n0 -> leaf0`",
+            self.fault.target
+        )
     }
 
-    fn on_channel(&self, channel: ChannelId, kind: &FaultKind, into: &mut ResolvedPlan) -> Result<(), String> {
+    fn on_channel(
+        &self,
+        channel: ChannelId,
+        kind: &FaultKind,
+        into: &mut ResolvedPlan,
+    ) -> Result<(), String> {
         let what = match *kind {
             FaultKind::Loss(struck) | FaultKind::CaughtCorruption(struck) => {
                 self.packets(channel, PacketFault::Lost, struck)?
             }
             FaultKind::Corruption(struck) => self.packets(channel, PacketFault::Damaged, struck)?,
-            FaultKind::Duplication(struck) => self.packets(channel, PacketFault::Doubled, struck)?,
-            FaultKind::Reordering { by, struck } => self.packets(channel, PacketFault::Late(by), struck)?,
-            FaultKind::LinkDown { packets, notice_after } => FabricFaultKind::Down { channel, packets, notice_after },
+            FaultKind::Duplication(struck) => {
+                self.packets(channel, PacketFault::Doubled, struck)?
+            }
+            FaultKind::Reordering { by, struck } => {
+                self.packets(channel, PacketFault::Late(by), struck)?
+            }
+            FaultKind::LinkDown { packets, notice_after } => {
+                FabricFaultKind::Down { channel, packets, notice_after }
+            }
             FaultKind::LinkFlapping { down, period, packets, notice_after } => {
                 let what = FabricFaultKind::Down { channel, packets, notice_after };
                 return self.flap(down, period, &what, into);
@@ -205,11 +236,15 @@ impl FaultInContext<'_> {
             FaultKind::LostCredit { class, bytes } => {
                 let lane = self.lane(class);
                 if self.site.spec.classes.loss[usize::from(lane)] != LossDomain::Credits {
-                    return Err(format!("class {class} needs no credit here; lose some where `loss = \"credits\"`"));
+                    return Err(format!(
+                        "class {class} needs no credit here; lose some where `loss = \"credits\"`"
+                    ));
                 }
                 FabricFaultKind::LostCredit { channel, lane, bytes }
             }
-            FaultKind::StuckLane { class } => FabricFaultKind::StuckLane { channel, lane: self.lane(class) },
+            FaultKind::StuckLane { class } => {
+                FabricFaultKind::StuckLane { channel, lane: self.lane(class) }
+            }
             FaultKind::WrongLane { class, lane } => {
                 let level = self.site.spec.classes.service_level[class.index()];
                 FabricFaultKind::WrongLane { channel, level, lane: self.known_lane(lane)? }
@@ -217,21 +252,34 @@ impl FaultInContext<'_> {
             FaultKind::WrongArbitration { first } => {
                 FabricFaultKind::WrongArbitration { channel, first: self.known_lane(first)? }
             }
-            FaultKind::SwitchDown { .. } | FaultKind::SwitchSlow { .. } => return Err(self.misplaced("a switch")),
+            FaultKind::SwitchDown { .. } | FaultKind::SwitchSlow { .. } => {
+                return Err(self.misplaced("a switch"));
+            }
             _ => return Err(self.misplaced("a host")),
         };
         self.put(what, into);
         Ok(())
     }
 
-    fn packets(&self, channel: ChannelId, harm: PacketFault, struck: PacketMatch) -> Result<FabricFaultKind, String> {
+    fn packets(
+        &self,
+        channel: ChannelId,
+        harm: PacketFault,
+        struck: PacketMatch,
+    ) -> Result<FabricFaultKind, String> {
         let PacketMatch { odds, class, sort } = struck;
         check_odds(odds)?;
         let level = class.map(|class| self.site.spec.classes.service_level[class.index()]);
         Ok(FabricFaultKind::Packets { channel, harm, odds, level, sort })
     }
 
-    fn flap(&self, down: Picos, period: Picos, what: &FabricFaultKind, into: &mut ResolvedPlan) -> Result<(), String> {
+    fn flap(
+        &self,
+        down: Picos,
+        period: Picos,
+        what: &FabricFaultKind,
+        into: &mut ResolvedPlan,
+    ) -> Result<(), String> {
         let Fault { at, until, .. } = *self.fault;
         if down == Picos::ZERO || down >= period || (until - at).0 / period.0 > FLAPS_MAX {
             return Err(format!(
@@ -260,14 +308,22 @@ impl FaultInContext<'_> {
         Err(format!("there is no virtual lane {lane}; this fabric has lanes 0 to {}", lanes - 1))
     }
 
-    fn on_host(&self, host: DeviceId, kind: &FaultKind, into: &mut ResolvedPlan) -> Result<(), String> {
+    fn on_host(
+        &self,
+        host: DeviceId,
+        kind: &FaultKind,
+        into: &mut ResolvedPlan,
+    ) -> Result<(), String> {
         let graph = self.site.graph;
         let out: Vec<ChannelId> = graph.ports(host).map(ChannelId).collect();
         let back = || out.iter().map(|id| graph.channel(*id).reverse);
         match *kind {
             FaultKind::InterfaceDead { side } => {
-                let dead =
-                    |channel| FabricFaultKind::Down { channel, packets: DownPolicy::Lost, notice_after: Picos::NEVER };
+                let dead = |channel| FabricFaultKind::Down {
+                    channel,
+                    packets: DownPolicy::Lost,
+                    notice_after: Picos::NEVER,
+                };
                 if side != Side::Receive {
                     out.iter().for_each(|channel| self.put(dead(*channel), into));
                 }
@@ -282,21 +338,34 @@ impl FaultInContext<'_> {
                         "nobody heeds pauses of class {class} here; storms need a fabric with `loss = \"pauses\"`"
                     ));
                 }
-                back().for_each(|channel| self.put(FabricFaultKind::StuckLane { channel, lane }, into));
+                back().for_each(|channel| {
+                    self.put(FabricFaultKind::StuckLane { channel, lane }, into)
+                });
             }
             FaultKind::SlowReceiver { percent } => {
-                self.put(FabricFaultKind::SlowHost { device: host, percent: percentage(percent)? }, into);
+                self.put(
+                    FabricFaultKind::SlowHost { device: host, percent: percentage(percent)? },
+                    into,
+                );
             }
-            FaultKind::SwitchDown { .. } | FaultKind::SwitchSlow { .. } => return Err(self.misplaced("a switch")),
+            FaultKind::SwitchDown { .. } | FaultKind::SwitchSlow { .. } => {
+                return Err(self.misplaced("a switch"));
+            }
             ref kind if kind.is_of_a_node() => return self.on_ranks(host, kind, into),
             _ => return Err(self.misplaced("a link")),
         }
         Ok(())
     }
 
-    fn on_ranks(&self, host: DeviceId, kind: &FaultKind, into: &mut ResolvedPlan) -> Result<(), String> {
+    fn on_ranks(
+        &self,
+        host: DeviceId,
+        kind: &FaultKind,
+        into: &mut ResolvedPlan,
+    ) -> Result<(), String> {
         if kind.needs_disk() && self.site.disks == Disks::Absent {
-            return Err("nodes of this run have no disks; give them some, or leave this fault out".to_owned());
+            return Err("nodes of this run have no disks; give them some, or leave this fault out"
+                .to_owned());
         }
         let every = match kind {
             FaultKind::Interruptions { every, .. } | FaultKind::SpuriousWake { every } => *every,
@@ -316,7 +385,10 @@ impl FaultInContext<'_> {
             plan: self.number,
         }));
         if into.nodes.len() == before && self.fault.target != "*" {
-            return Err(format!("no rank runs on {}; name a host that has one", self.site.graph.name(host)));
+            return Err(format!(
+                "no rank runs on {}; name a host that has one",
+                self.site.graph.name(host)
+            ));
         }
         Ok(())
     }
@@ -342,20 +414,29 @@ impl FaultKind {
     }
 
     fn needs_disk(&self) -> bool {
-        matches!(self, Self::DiskSlow { .. } | Self::DiskFails | Self::DiskFull | Self::DiskTorn { .. })
+        matches!(
+            self,
+            Self::DiskSlow { .. } | Self::DiskFails | Self::DiskFull | Self::DiskTorn { .. }
+        )
     }
 }
 
 /// Refuses odds that never strike, and more than certainty.
 fn check_odds(odds: FaultOdds) -> Result<(), String> {
     let millionths = match odds {
-        FaultOdds::Nth(0) => return Err("packets are numbered from 1; `nth = 0` is none of them".to_owned()),
+        FaultOdds::Nth(0) => {
+            return Err("packets are numbered from 1; `nth = 0` is none of them".to_owned());
+        }
         FaultOdds::Nth(_) => return Ok(()),
         FaultOdds::Each(each) => vec![("each", each, 1)],
-        FaultOdds::Bursts { begin, end, inside } => vec![("begin", begin, 1), ("end", end, 0), ("inside", inside, 1)],
+        FaultOdds::Bursts { begin, end, inside } => {
+            vec![("begin", begin, 1), ("end", end, 0), ("inside", inside, 1)]
+        }
     };
     match millionths.into_iter().find(|(_, odds, least)| !(*least..=MILLION).contains(odds)) {
-        Some((key, odds, least)) => Err(format!("{key} = {odds}; odds are millionths, from {least} to {MILLION}")),
+        Some((key, odds, least)) => {
+            Err(format!("{key} = {odds}; odds are millionths, from {least} to {MILLION}"))
+        }
         None => Ok(()),
     }
 }

@@ -1,10 +1,12 @@
 //! Makes a plan smaller while something still fails: fewer faults first, then shorter ones.
 //!
 //! # Source
-//! Zeller, Hildebrandt, "Simplifying and isolating failure-inducing input" (2002): drop large pieces first, then small ones.
+//! Zeller, Hildebrandt, "Simplifying and isolating failure-inducing input" (2002): drop large
+//! pieces first, then small ones.
 //!
 //! # Invariants
-//! I1. The plan returned fails, if the plan given did; no single fault can be left out of it unless the tries ran out.
+//! I1. The plan returned fails, if the plan given did; no single fault can be left out of it unless
+//!     the tries ran out.
 
 use super::plan::{Fault, FaultPlan};
 use crate::time::Picos;
@@ -12,8 +14,13 @@ use crate::time::Picos;
 /// Halvings of one fault's length at most: from milliseconds to microseconds.
 const HALVINGS_MAX: u32 = 10;
 
-/// Returns the smallest plan found for which `fails` says yes, asking at most `tries` times; `tries` is what is left of them.
-pub fn shrink(plan: &FaultPlan, tries: &mut u32, fails: &mut dyn FnMut(&FaultPlan) -> bool) -> FaultPlan {
+/// Returns the smallest plan found for which `fails` says yes, asking at most `tries` times;
+/// `tries` is what is left of them.
+pub fn shrink(
+    plan: &FaultPlan,
+    tries: &mut u32,
+    fails: &mut dyn FnMut(&FaultPlan) -> bool,
+) -> FaultPlan {
     let mut ask = |faults: &[Fault]| {
         if *tries == 0 {
             return false;

@@ -10,8 +10,11 @@ use crate::topology;
 
 /// Returns what is said about a plan whose one fault, in lines 2 to 6, has this target and kind.
 fn sentence(target: &str, kind: &str) -> String {
-    let text = format!("format = 1\n[[fault]]\nat = \"1us\"\nuntil = \"2us\"\ntarget = \"{target}\"\nkind = {kind}\n");
-    let spec = FabricSpec::plain(Topology::Star { hosts: 4 }, Routing::Minimal, BitsPerSec::mega(1000));
+    let text = format!(
+        "format = 1\n[[fault]]\nat = \"1us\"\nuntil = \"2us\"\ntarget = \"{target}\"\nkind = {kind}\n"
+    );
+    let spec =
+        FabricSpec::plain(Topology::Star { hosts: 4 }, Routing::Minimal, BitsPerSec::mega(1000));
     let graph = topology::build(&spec).unwrap().graph;
     let hosts = [DeviceId(0), DeviceId(2)];
     let site = FaultSite { spec: &spec, graph: &graph, hosts: &hosts, disks: Disks::Absent };
@@ -24,12 +27,17 @@ fn sentence(target: &str, kind: &str) -> String {
 
 #[test]
 fn resolve__what_is_there_is_found() {
-    assert_eq!(sentence("n0 -- switch", "{ link-down = { packets = \"kept\", notice-after = \"0ns\" } }"), "2 faults");
+    assert_eq!(
+        sentence("n0 -- switch", "{ link-down = { packets = \"kept\", notice-after = \"0ns\" } }"),
+        "2 faults"
+    );
     assert_eq!(sentence("*", "\"crash\""), "2 faults");
     assert_eq!(sentence("n1", "{ interface-dead = { side = \"both\" } }"), "2 faults");
-    assert_eq!(sentence("switch", "{ switch-slow = { percent = 50, latency = \"1us\" } }"), "8 faults");
-    let flaps =
-        "{ link-flapping = { down = \"10ns\", period = \"300ns\", packets = \"lost\", notice-after = \"0ns\" } }";
+    assert_eq!(
+        sentence("switch", "{ switch-slow = { percent = 50, latency = \"1us\" } }"),
+        "8 faults"
+    );
+    let flaps = "{ link-flapping = { down = \"10ns\", period = \"300ns\", packets = \"lost\", notice-after = \"0ns\" } }";
     assert_eq!(sentence("n0 -> switch", flaps), "4 faults");
 }
 
@@ -48,19 +56,46 @@ fn resolve__what_is_not_there_is_named_with_its_line_and_what_there_is() {
         ("n1", "\"crash\"", "no rank runs on n1; name a host that has one"),
         ("switch", "\"crash\"", "`switch` is not a host; name one"),
         ("n0", loss, "`n0` is not a link; name one"),
-        ("n0", "{ pause-storm = { class = \"bulk\" } }", "storms need a fabric with `loss = \"pauses\"`"),
+        (
+            "n0",
+            "{ pause-storm = { class = \"bulk\" } }",
+            "storms need a fabric with `loss = \"pauses\"`",
+        ),
         ("n0", "\"disk-full\"", "nodes of this run have no disks"),
-        ("n0 -> switch", "{ wrong-lane = { class = \"bulk\", lane = 3 } }", "there is no virtual lane 3"),
-        ("n0 -> switch", "{ link-degraded = { percent = 101, latency = \"0ns\" } }", "give 1 to 100"),
-        ("n0 -> switch", "{ loss = { odds = { each = 0 } } }", "each = 0; odds are millionths, from 1 to 1000000"),
-        ("n0 -> switch", "{ loss = { odds = { each = 1000001 } } }", "each = 1000001; odds are millionths"),
+        (
+            "n0 -> switch",
+            "{ wrong-lane = { class = \"bulk\", lane = 3 } }",
+            "there is no virtual lane 3",
+        ),
+        (
+            "n0 -> switch",
+            "{ link-degraded = { percent = 101, latency = \"0ns\" } }",
+            "give 1 to 100",
+        ),
+        (
+            "n0 -> switch",
+            "{ loss = { odds = { each = 0 } } }",
+            "each = 0; odds are millionths, from 1 to 1000000",
+        ),
+        (
+            "n0 -> switch",
+            "{ loss = { odds = { each = 1000001 } } }",
+            "each = 1000001; odds are millionths",
+        ),
         ("n0 -> switch", "{ duplication = { odds = { nth = 0 } } }", "packets are numbered from 1"),
-        ("n0 -> switch", "{ loss = { odds = { bursts = { begin = 1, end = 0, inside = 0 } } } }", "inside = 0; odds"),
+        (
+            "n0 -> switch",
+            "{ loss = { odds = { bursts = { begin = 1, end = 0, inside = 0 } } } }",
+            "inside = 0; odds",
+        ),
         ("n0", "{ spurious-wake = { every = \"0ps\" } }", "give at least 1ps"),
     ];
     for (target, kind, part) in cases {
         let sentence = sentence(target, kind);
-        assert!(sentence.starts_with("plan.toml: line 2: ") && sentence.contains(part), "{sentence}");
+        assert!(
+            sentence.starts_with("plan.toml: line 2: ") && sentence.contains(part),
+            "{sentence}"
+        );
     }
 }
 
@@ -80,10 +115,17 @@ fn parse__what_is_written_wrongly_is_answered_with_what_would_work() {
          `kind = { link-down = { packets = \"lost\", notice-after = \"1us\" } }` works"
     );
     let late = sentence("n0", "{ completions = { late = \"5us\" } }");
-    assert!(late.contains("`kind = { completions = { end = { late = \"5us\" } } }` works"), "{late}");
-    let twice =
-        FaultPlan::parse("plan.toml", "format = 1\nfault = []\n[[fault]]\nat = \"1us\"\n").unwrap_err().to_string();
-    assert_eq!(twice, "plan.toml: line 3: `fault` stands here for the second time; keep one of them");
+    assert!(
+        late.contains("`kind = { completions = { end = { late = \"5us\" } } }` works"),
+        "{late}"
+    );
+    let twice = FaultPlan::parse("plan.toml", "format = 1\nfault = []\n[[fault]]\nat = \"1us\"\n")
+        .unwrap_err()
+        .to_string();
+    assert_eq!(
+        twice,
+        "plan.toml: line 3: `fault` stands here for the second time; keep one of them"
+    );
     assert!(!FaultPlan::default().to_text().contains("fault"), "so that faults can be added");
 }
 
@@ -99,7 +141,8 @@ fn shrink__only_what_is_needed_remains_and_no_longer_than_needed() {
     let mut tries = 200;
     // It fails when n3 and n7 are down together at 50 ns.
     let small = shrink(&plan, &mut tries, &mut |plan| {
-        let down = |name: &str| plan.faults.iter().any(|it| it.target == name && it.until > Picos(50_000));
+        let down =
+            |name: &str| plan.faults.iter().any(|it| it.target == name && it.until > Picos(50_000));
         down("n3") && down("n7")
     });
     let left: Vec<&str> = small.faults.iter().map(|fault| fault.target.as_str()).collect();

@@ -1,8 +1,8 @@
 //! Keeps real bytes that were placed into phantom memory, and reads ranges that have both kinds.
 //!
 //! # Model
-//! A *run* is a sequence of real bytes at one place of a phantom memory. It replaces what the extents say of its range. A body that
-//! has both kinds is a list of pieces.
+//! A *run* is a sequence of real bytes at one place of a phantom memory. It replaces what the
+//! extents say of its range. A body that has both kinds is a list of pieces.
 //!
 //! # Invariants
 //! I1. Runs do not overlap, and none is empty.
@@ -68,7 +68,11 @@ impl RealRuns {
         }
         let before = self.0.range(..range.start).next_back();
         let before = before.filter(|(start, bytes)| *start + bytes.len() as u64 > range.start);
-        before.into_iter().chain(self.0.range(range)).map(|(start, bytes)| (*start, bytes.clone())).collect()
+        before
+            .into_iter()
+            .chain(self.0.range(range))
+            .map(|(start, bytes)| (*start, bytes.clone()))
+            .collect()
     }
 
     /// Reads `range` of memory that is `phantom` apart from these runs.
@@ -106,7 +110,8 @@ impl RealRuns {
 
 /// Returns memory that holds `pieces` and nothing else.
 pub(super) fn memory_of(pieces: &[BodyRun]) -> Memory {
-    let mut memory = Memory::Phantom(PhantomMemory::from_extents(&[]), BTreeMap::new(), RealRuns::default());
+    let mut memory =
+        Memory::Phantom(PhantomMemory::from_extents(&[]), BTreeMap::new(), RealRuns::default());
     let mut at = 0;
     for piece in pieces {
         memory.grow(at + piece.length());
@@ -137,7 +142,9 @@ mod tests {
 
     /// Returns a body byte by byte.
     fn spelt(body: &MessageBody) -> Vec<Byte> {
-        let of = |e: &Extent| (0..e.length).map(|i| Byte::Of(e.origin, e.offset + i)).collect::<Vec<_>>();
+        let of = |e: &Extent| {
+            (0..e.length).map(|i| Byte::Of(e.origin, e.offset + i)).collect::<Vec<_>>()
+        };
         match body {
             MessageBody::Bytes(bytes) => bytes.iter().copied().map(Byte::Real).collect(),
             MessageBody::Mixed(pieces) => {

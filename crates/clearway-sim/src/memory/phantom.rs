@@ -1,15 +1,18 @@
 //! Memory without bytes: a list of which bytes of whom would lie there.
 //!
 //! # Model
-//! An *extent* says that bytes `[start, start + length)` are those that `origin` had from `offset` on. Bytes that no extent
-//! covers are the memory's own. Copies carry extents along, so that an engine which puts the right number of bytes into the
-//! wrong place is caught without one byte being kept.
+//! An *extent* says that bytes `[start, start + length)` are those that `origin` had from `offset`
+//! on. Bytes that no extent covers are the memory's own. Copies carry extents along, so that an
+//! engine which puts the right number of bytes into the wrong place is caught without one byte
+//! being kept.
 //!
-//! Memory that keeps *nothing* does not know of copies: its bytes are always its own. Where a run fills gigabytes piece by piece
-//! and nobody looks at them, lists of pieces would be most of what it costs.
+//! Memory that keeps *nothing* does not know of copies: its bytes are always its own. Where a run
+//! fills gigabytes piece by piece and nobody looks at them, lists of pieces would be most of what
+//! it costs.
 //!
 //! # Invariants
-//! I1. Extents are sorted, do not overlap, are not empty, and neighbours that continue each other are one.
+//! I1. Extents are sorted, do not overlap, are not empty, and neighbours that continue each other
+//!     are one.
 
 use core::ops::Range;
 
@@ -129,7 +132,9 @@ impl PhantomMemory {
     /// Returns what lies in `range`.
     pub(super) fn take(&self, range: Range<u64>) -> MessageBody {
         let mut at = range.start;
-        let first = self.extents[self.first_behind(at)..].iter().take_while(|(start, _)| *start < range.end);
+        let first = self.extents[self.first_behind(at)..]
+            .iter()
+            .take_while(|(start, _)| *start < range.end);
         let mut pieces = ExtentList::default();
         for (start, extent) in first {
             if *start > at {
@@ -163,10 +168,13 @@ impl PhantomMemory {
             return;
         }
         let first = self.first_behind(at);
-        let last = self.extents[first..].iter().take_while(|(start, _)| *start < end).count() + first;
+        let last =
+            self.extents[first..].iter().take_while(|(start, _)| *start < end).count() + first;
         let mut new: Vec<(u64, Extent)> = Vec::new();
         let mut put = |start: u64, extent: Extent| match new.last_mut() {
-            Some((place, before)) if *place + before.length == start && extent.continues(before) => {
+            Some((place, before))
+                if *place + before.length == start && extent.continues(before) =>
+            {
                 before.length += extent.length;
             }
             _ => new.push((start, extent)),

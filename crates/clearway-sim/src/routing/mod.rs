@@ -1,15 +1,18 @@
-//! Where a packet goes next: from the shape of the network, the packet's own hash, and the queues this switch can see.
+//! Where a packet goes next: from the shape of the network, the packet's own hash, and the queues
+//! this switch can see.
 //!
 //! # Model
-//! Routing keeps no state of its own and draws nothing: a choice is a function of the packet's hash, its place on the way and
-//! the backlog of the local channels. Each hop also names the *step*: the number of the buffer class that keeps cyclic waiting
-//! impossible. Steps never decrease along a way.
+//! Routing keeps no state of its own and draws nothing: a choice is a function of the packet's
+//! hash, its place on the way and the backlog of the local channels. Each hop also names the
+//! *step*: the number of the buffer class that keeps cyclic waiting impossible. Steps never
+//! decrease along a way.
 //!
-//! Of channels elsewhere only whether they are up is asked, where a way would lead into them without another choice: real
-//! networks make their tables anew when a cable fails.
+//! Of channels elsewhere only whether they are up is asked, where a way would lead into them
+//! without another choice: real networks make their tables anew when a cable fails.
 //!
 //! # Invariants
-//! I1. `next` asked again for a packet that has not moved answers for the queues as they are then, and the way stays valid.
+//! I1. `next` asked again for a packet that has not moved answers for the queues as they are then,
+//!     and the way stays valid.
 //! I2. Nothing is allocated for a packet.
 
 mod dragonfly;
@@ -55,7 +58,8 @@ pub struct Transit {
     pub flow_hash: u32,
     /// Different for each packet.
     pub packet_hash: u32,
-    /// Set by routing: what it decided for this packet, or [`Transit::DIRECT`] as long as it has not.
+    /// Set by routing: what it decided for this packet, or [`Transit::DIRECT`] as long as it has
+    /// not.
     pub via: u32,
     /// Switches passed so far: counted by who moves the packet; routing does not need it.
     pub hops: u8,
@@ -99,12 +103,14 @@ pub(crate) enum RouteTarget {
 }
 
 impl Router {
-    /// Returns the channel on which a packet at `at` leaves; sets the packet's step. To be called at the source host, then at each
-    /// switch. A host that chooses its port itself need not ask, as long as the packet is fresh: `via` is
-    /// [`Transit::DIRECT`], `step` zero. `None`: all ways that are allowed from here are down.
+    /// Returns the channel on which a packet at `at` leaves; sets the packet's step. To be called
+    /// at the source host, then at each switch. A host that chooses its port itself need not ask,
+    /// as long as the packet is fresh: `via` is [`Transit::DIRECT`], `step` zero. `None`: all ways
+    /// that are allowed from here are down.
     ///
     /// # Cost
-    /// Some ten nanoseconds, no allocation; for a weighed choice at the source of a dragonfly that for each candidate.
+    /// Some ten nanoseconds, no allocation; for a weighed choice at the source of a dragonfly that
+    /// for each candidate.
     #[inline]
     pub fn next<B: Backlog>(
         &self,
@@ -129,15 +135,26 @@ impl Router {
         }
     }
 
-    /// Returns the shortest way without a detour between two hosts, first channel first; empty when they are the same.
+    /// Returns the shortest way without a detour between two hosts, first channel first; empty when
+    /// they are the same.
     ///
-    /// For latency floors, acknowledgements and pictures; O(length), in dragonflies O(cables between two groups).
+    /// For latency floors, acknowledgements and pictures; O(length), in dragonflies O(cables
+    /// between two groups).
     pub fn way(&self, graph: &Graph, from: DeviceId, to: DeviceId) -> Vec<ChannelId> {
-        self.way_by(graph, from, to, RouteTarget::Target).into_iter().map(|(channel, _)| channel).collect()
+        self.way_by(graph, from, to, RouteTarget::Target)
+            .into_iter()
+            .map(|(channel, _)| channel)
+            .collect()
     }
 
     /// Returns the same with steps; empty when both ends are the same.
-    fn way_by(&self, graph: &Graph, from: DeviceId, to: DeviceId, aim: RouteTarget) -> Vec<(ChannelId, u8)> {
+    fn way_by(
+        &self,
+        graph: &Graph,
+        from: DeviceId,
+        to: DeviceId,
+        aim: RouteTarget,
+    ) -> Vec<(ChannelId, u8)> {
         if from == to {
             return Vec::new();
         }
@@ -172,15 +189,24 @@ impl Router {
 
     /// Creates routing between two switches, or `None` where `routing` makes no sense there.
     pub(crate) fn from_pair(grid: DragonflyShape, routing: Routing) -> Option<Self> {
-        Some(Self(RouterKind::Grid(DragonflyRouter { grid, rule: rule(routing)?, detours: Detours::Never })))
+        Some(Self(RouterKind::Grid(DragonflyRouter {
+            grid,
+            rule: rule(routing)?,
+            detours: Detours::Never,
+        })))
     }
 
     /// Creates routing in any graph; `None` where `routing` makes no sense there.
-    pub(crate) fn from_graph(graph: &Graph, routing: Routing) -> Option<Result<Self, ForwardingTableError>> {
+    pub(crate) fn from_graph(
+        graph: &Graph,
+        routing: Routing,
+    ) -> Option<Result<Self, ForwardingTableError>> {
         if routing == Routing::DestinationModulo {
             return None;
         }
-        Some(ForwardingTable::new(graph, rule(routing)?).map(|table| Self(RouterKind::Table(table))))
+        Some(
+            ForwardingTable::new(graph, rule(routing)?).map(|table| Self(RouterKind::Table(table))),
+        )
     }
 }
 

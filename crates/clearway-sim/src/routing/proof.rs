@@ -1,15 +1,17 @@
-//! Proves that no packets can wait for each other in a circle: the channels they hold and ask for have an order.
+//! Proves that no packets can wait for each other in a circle: the channels they hold and ask for
+//! have an order.
 //!
 //! # Model
-//! A packet that holds a buffer behind channel `a` at step `s` may ask for one behind `b` at step `t`. These pairs, over all
-//! ways that the router can produce, are the edges of a graph; without a circle in it there is no deadlock.
+//! A packet that holds a buffer behind channel `a` at step `s` may ask for one behind `b` at step
+//! `t`. These pairs, over all ways that the router can produce, are the edges of a graph; without a
+//! circle in it there is no deadlock.
 //!
 //! # Source
 //! Dally, Seitz, "Deadlock-free message routing in multiprocessor interconnection networks" (1987).
 //!
 //! # Not here
-//! Copies of a multicast that hold several channels at once: in a network that is no tree, hold-all replication can block
-//! even where every single way is free.
+//! Copies of a multicast that hold several channels at once: in a network that is no tree, hold-all
+//! replication can block even where every single way is free.
 
 use core::fmt;
 
@@ -64,7 +66,8 @@ impl fmt::Display for Cycle {
 
 impl core::error::Error for Cycle {}
 
-/// Proves that the ways of `network` are free of deadlock. Walks all of them, or a million drawn evenly where there are more.
+/// Proves that the ways of `network` are free of deadlock. Walks all of them, or a million drawn
+/// evenly where there are more.
 ///
 /// # Errors
 /// The circle that was found.
@@ -76,7 +79,10 @@ pub fn prove_deadlock_free(network: &RoutedGraph) -> Result<DeadlockProof, Cycle
 }
 
 /// Returns the same if the router used step `rule(step)` instead of each step.
-pub(super) fn prove(network: &RoutedGraph, rule: impl Fn(u8) -> u8) -> Result<DeadlockProof, Cycle> {
+pub(super) fn prove(
+    network: &RoutedGraph,
+    rule: impl Fn(u8) -> u8,
+) -> Result<DeadlockProof, Cycle> {
     let (all, scope) = collect(network, rule);
     let label = |(channel, step)| (network.graph.label(channel), step);
     match all.cycle() {
@@ -86,10 +92,15 @@ pub(super) fn prove(network: &RoutedGraph, rule: impl Fn(u8) -> u8) -> Result<De
 }
 
 /// Returns all dependencies of `network`, steps changed by `rule`.
-pub(super) fn collect(network: &RoutedGraph, rule: impl Fn(u8) -> u8) -> (Dependencies, ProofScope) {
+pub(super) fn collect(
+    network: &RoutedGraph,
+    rule: impl Fn(u8) -> u8,
+) -> (Dependencies, ProofScope) {
     let (graph, router) = (&network.graph, &network.router);
     let mut all = Dependencies::new(graph, router.steps());
-    let mut add = |from: (ChannelId, u8), to: (ChannelId, u8)| all.add((from.0, rule(from.1)), (to.0, rule(to.1)));
+    let mut add = |from: (ChannelId, u8), to: (ChannelId, u8)| {
+        all.add((from.0, rule(from.1)), (to.0, rule(to.1)))
+    };
     let scope = match &router.0 {
         RouterKind::Tree(tree) => walk_tree(graph, tree, &mut add),
         RouterKind::Grid(grid) => walk_grid(graph, grid, &mut add),
@@ -112,10 +123,15 @@ fn first_hosts(graph: &Graph) -> Vec<DeviceId> {
     hosts.into_iter().map(|(_, host)| host).collect()
 }
 
-fn walk_tree(graph: &Graph, tree: &FatTree, add: &mut impl FnMut((ChannelId, u8), (ChannelId, u8))) -> ProofScope {
+fn walk_tree(
+    graph: &Graph,
+    tree: &FatTree,
+    add: &mut impl FnMut((ChannelId, u8), (ChannelId, u8)),
+) -> ProofScope {
     // All ways to hosts of one leaf are equal but for the last cable, which waits for nothing.
     let hosts = first_hosts(graph);
-    let mut pair = |from, to| tree.dependencies(graph, from, to, |held, asked| add((held, 0), (asked, 0)));
+    let mut pair =
+        |from, to| tree.dependencies(graph, from, to, |held, asked| add((held, 0), (asked, 0)));
     let count = hosts.len() as u64;
     if count.saturating_mul(count).saturating_mul(tree.ways()) <= WAYS_MAX {
         for &from in &hosts {
@@ -142,7 +158,9 @@ fn walk_grid(
         way.windows(2).for_each(|pair| add(pair[0], pair[1]));
     };
     let count = hosts.len() as u64;
-    let ways = |from: DeviceId| hosts.iter().map(move |&to| grid.ways(from, to)).fold(0, u64::saturating_add);
+    let ways = |from: DeviceId| {
+        hosts.iter().map(move |&to| grid.ways(from, to)).fold(0, u64::saturating_add)
+    };
     let few = count.saturating_mul(count) <= WAYS_MAX;
     if few && hosts.iter().map(|&from| ways(from)).fold(0, u64::saturating_add) <= WAYS_MAX {
         for &from in &hosts {
@@ -219,7 +237,8 @@ impl Dependencies {
                         path.push((ahead as usize, 0));
                     }
                     WalkState::OnPath => {
-                        let on_circle = path.iter().skip_while(|&&(node, _)| node != ahead as usize);
+                        let on_circle =
+                            path.iter().skip_while(|&&(node, _)| node != ahead as usize);
                         return Some(on_circle.map(|&(node, _)| self.name(node)).collect());
                     }
                 }

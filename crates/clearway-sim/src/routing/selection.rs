@@ -1,7 +1,9 @@
-//! Chooses one of several channels that lead the same way: by hash, by number, or by the least backlog of a few.
+//! Chooses one of several channels that lead the same way: by hash, by number, or by the least
+//! backlog of a few.
 //!
 //! # Invariants
-//! I1. A choice is a function of the packet and of the queues here; equal backlogs leave the earlier draw.
+//! I1. A choice is a function of the packet and of the queues here; equal backlogs leave the
+//!     earlier draw.
 //! I2. A channel that is down is chosen only if nothing else is: then nothing is.
 
 use super::{Backlog, Transit};
@@ -59,7 +61,8 @@ impl SelectionRule {
     }
 }
 
-/// Returns one of `count` channels `channel(0..count)`, by `rule` and `key`; `None` when all are down.
+/// Returns one of `count` channels `channel(0..count)`, by `rule` and `key`; `None` when all are
+/// down.
 pub(super) fn pick<B: Backlog>(
     rule: SelectionRule,
     key: u32,
@@ -75,7 +78,8 @@ pub(super) fn pick<B: Backlog>(
     let mut best = None;
     for draw in 0..draws.min(count) {
         // As many draws as channels: all of them, so that none is asked twice.
-        let place = if draws >= count { wrap(begin, draw, count) } else { below(mix(key, draw), count) };
+        let place =
+            if draws >= count { wrap(begin, draw, count) } else { below(mix(key, draw), count) };
         let candidate = channel(place);
         let bytes = if backlog.up(candidate) { backlog.bytes(candidate) } else { continue };
         if best.is_none_or(|(least, _)| bytes < least) {
@@ -95,7 +99,9 @@ pub(super) fn first_up<B: Backlog>(
     if backlog.intact() {
         return (begin < count).then(|| channel(begin));
     }
-    (0..count).map(|ahead| channel(wrap(begin, ahead, count))).find(|&candidate| backlog.up(candidate))
+    (0..count)
+        .map(|ahead| channel(wrap(begin, ahead, count)))
+        .find(|&candidate| backlog.up(candidate))
 }
 
 /// Returns `begin + ahead` around `count`; both are below it.

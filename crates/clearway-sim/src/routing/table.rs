@@ -1,10 +1,11 @@
 //! Shortest ways through any graph, from a table of next channels made once.
 //!
 //! # Model
-//! Hosts that hang on one switch only share that switch as their *goal*; other hosts are goals themselves. For each goal and
-//! each switch the table has the distance and the set of channels that lead closer; equal sets of a switch are kept once.
-//! A packet's step is the number of its hops so far, but at most the last step. How many steps suffice is tried out: the
-//! fewest for which no channel can wait for itself.
+//! Hosts that hang on one switch only share that switch as their *goal*; other hosts are goals
+//! themselves. For each goal and each switch the table has the distance and the set of channels
+//! that lead closer; equal sets of a switch are kept once. A packet's step is the number of its
+//! hops so far, but at most the last step. How many steps suffice is tried out: the fewest for
+//! which no channel can wait for itself.
 //!
 //! # Invariants
 //! I1. Distances fall by one with each hop, so every way ends.
@@ -108,9 +109,10 @@ impl ForwardingTable {
             }
         }
         match self.distance[begin..].iter().position(|&distance| distance == FAR) {
-            Some(switch) => {
-                Err(ForwardingTableError::Apart(DeviceId(self.hosts + switch as u32), self.goal_devices[goal]))
-            }
+            Some(switch) => Err(ForwardingTableError::Apart(
+                DeviceId(self.hosts + switch as u32),
+                self.goal_devices[goal],
+            )),
             None => Ok(()),
         }
     }
@@ -130,7 +132,8 @@ impl ForwardingTable {
                         let to = graph.channel(channel).to;
                         to == self.goal_devices[goal]
                             || !graph.is_host(to)
-                                && u16::from(self.distance_of(goal, to)) + 1 == u16::from(self.distance[at])
+                                && u16::from(self.distance_of(goal, to)) + 1
+                                    == u16::from(self.distance[at])
                     })
                     .collect();
                 let place = known.len() as u16;
@@ -150,7 +153,8 @@ impl ForwardingTable {
     /// Returns the channels that lead closer to `goal`; empty at the goal.
     fn closer(&self, goal: usize, switch: DeviceId) -> &[ChannelId] {
         let switch = (switch.0 - self.hosts) as usize;
-        let place = u32::from(self.set[goal * self.switches as usize + switch]) + self.first_set[switch];
+        let place =
+            u32::from(self.set[goal * self.switches as usize + switch]) + self.first_set[switch];
         let (begin, length) = self.sets[place as usize];
         &self.pool[begin as usize..(begin + length) as usize]
     }
@@ -224,7 +228,8 @@ impl ForwardingTable {
     /// Returns the first of the shortest ways with its steps.
     pub(super) fn way(&self, graph: &Graph, from: DeviceId, to: DeviceId) -> Vec<(ChannelId, u8)> {
         let goal = self.goals[to.index()] as usize;
-        let mut way: Vec<(ChannelId, u8)> = self.rails(graph, goal, from).take(1).map(|channel| (channel, 0)).collect();
+        let mut way: Vec<(ChannelId, u8)> =
+            self.rails(graph, goal, from).take(1).map(|channel| (channel, 0)).collect();
         while let Some(&(last, step)) = way.last() {
             let at = graph.channel(last).to;
             if at == to {
@@ -241,7 +246,8 @@ impl ForwardingTable {
         way
     }
 
-    /// Tells `report` each pair of (channel, step) that a packet can hold and ask for, over all ways, if there were `steps`.
+    /// Tells `report` each pair of (channel, step) that a packet can hold and ask for, over all
+    /// ways, if there were `steps`.
     pub(super) fn dependencies(
         &self,
         graph: &Graph,
@@ -250,7 +256,11 @@ impl ForwardingTable {
     ) {
         let last = u32::from(steps) - 1;
         let entries: Vec<bool> = (self.hosts..graph.devices())
-            .map(|switch| graph.ports(DeviceId(switch)).any(|port| graph.is_host(graph.channel(ChannelId(port)).to)))
+            .map(|switch| {
+                graph
+                    .ports(DeviceId(switch))
+                    .any(|port| graph.is_host(graph.channel(ChannelId(port)).to))
+            })
             .collect();
         for goal in 0..self.goal_devices.len() {
             let mut order: Vec<DeviceId> = (self.hosts..graph.devices()).map(DeviceId).collect();

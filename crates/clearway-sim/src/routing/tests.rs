@@ -9,7 +9,9 @@ use super::selection::mix;
 use super::*;
 use crate::spec::{FabricSpec, Topology};
 use crate::topology::build;
-use crate::topology::sample::{any_dragonfly, any_graph, any_tree, dragonfly, explicit, fat_tree, ring, spec, xc};
+use crate::topology::sample::{
+    any_dragonfly, any_graph, any_tree, dragonfly, explicit, fat_tree, ring, spec, xc,
+};
 
 /// Queues made up from a seed, except those that are given; channels that are down.
 #[derive(Default)]
@@ -35,11 +37,18 @@ impl Backlog for TestBacklog {
 }
 
 /// Returns the way of one packet with its steps. `None`: dropped.
-fn follow(network: &RoutedGraph, from: u32, to: u32, seed: u32, queues: &TestBacklog) -> Option<Vec<(ChannelId, u8)>> {
+fn follow(
+    network: &RoutedGraph,
+    from: u32,
+    to: u32,
+    seed: u32,
+    queues: &TestBacklog,
+) -> Option<Vec<(ChannelId, u8)>> {
     follow_changing(network, from, to, seed, [queues, queues])
 }
 
-/// Returns the same where the packet stays at each device until the queues are others, and asks again. Checks what holds for all ways.
+/// Returns the same where the packet stays at each device until the queues are others, and asks
+/// again. Checks what holds for all ways.
 fn follow_changing(
     network: &RoutedGraph,
     from: u32,
@@ -50,12 +59,17 @@ fn follow_changing(
     let graph = &network.graph;
     let (source, target) = (DeviceId(from), DeviceId(to));
     let (flow_hash, packet_hash) = (mix(from, to), mix(seed, mix(from, to)));
-    let mut transit = Transit { source, target, flow_hash, packet_hash, via: Transit::DIRECT, hops: 0, step: 0 };
+    let mut transit =
+        Transit { source, target, flow_hash, packet_hash, via: Transit::DIRECT, hops: 0, step: 0 };
     let (mut at, mut way, mut last) = (source, Vec::new(), 0);
     while at != target {
         let first = network.router.next(graph, at, &mut transit, queues)?;
         let mut again = transit;
-        assert_eq!(network.router.next(graph, at, &mut again, queues), Some(first), "asked again at {at:?}");
+        assert_eq!(
+            network.router.next(graph, at, &mut again, queues),
+            Some(first),
+            "asked again at {at:?}"
+        );
         assert_eq!(again, transit);
         let channel = network.router.next(graph, at, &mut transit, later)?;
         assert!(ports(graph, at).contains(&channel) && later.up(channel));
@@ -104,7 +118,8 @@ fn distances(graph: &Graph, to: DeviceId) -> Vec<usize> {
     distance
 }
 
-/// Channels of a way at most: those of hosts, and what each leg inside a group and each cable between groups adds.
+/// Channels of a way at most: those of hosts, and what each leg inside a group and each cable
+/// between groups adds.
 fn longest(spec: &FabricSpec) -> usize {
     let detours = match spec.routing {
         Routing::Valiant => 1,
@@ -250,11 +265,14 @@ fn tree__in_a_fat_tree_one_copy_goes_up() {
     let network = network(fat_tree(&[4, 4, 4], &[1, 4, 4], &[1, 1, 1]), Routing::DestinationModulo);
     let channels = |members: &[DeviceId]| {
         let copies = tree(&network, DeviceId(0), members);
-        (0..network.graph.devices()).map(|device| copies.branches(DeviceId(device)).len()).sum::<usize>()
+        (0..network.graph.devices())
+            .map(|device| copies.branches(DeviceId(device)).len())
+            .sum::<usize>()
     };
     // One channel into each of 63 hosts, 16 leaves, one middle switch of each of 4 pods, one spine.
     assert_eq!(channels(&(0..64).map(DeviceId).collect::<Vec<_>>()), 63 + 16 + 4 + 1);
-    // Three up to the spine; then a middle switch, a leaf and a host for each, whose numbers would ask for three spines.
+    // Three up to the spine; then a middle switch, a leaf and a host for each, whose numbers would
+    // ask for three spines.
     assert_eq!(channels(&[17, 34, 51].map(DeviceId)), 3 + 3 * 3);
 }
 
@@ -262,11 +280,16 @@ fn tree__in_a_fat_tree_one_copy_goes_up() {
 fn tree__enters_each_group_of_a_dragonfly_once() {
     let network = network(dragonfly([4, 4, 2, 1, 3]), Routing::Minimal);
     let graph = &network.graph;
-    let group = |device: DeviceId| if graph.is_host(device) { device.0 / 8 } else { (device.0 - graph.hosts()) / 4 };
+    let group = |device: DeviceId| {
+        if graph.is_host(device) { device.0 / 8 } else { (device.0 - graph.hosts()) / 4 }
+    };
     for from in 0..graph.hosts() {
-        let copies = tree(&network, DeviceId(from), &(0..graph.hosts()).map(DeviceId).collect::<Vec<_>>());
+        let copies =
+            tree(&network, DeviceId(from), &(0..graph.hosts()).map(DeviceId).collect::<Vec<_>>());
         let taken = (0..graph.devices()).flat_map(|device| copies.branches(DeviceId(device)));
-        let ends = taken.map(|branch| graph.channel(branch.channel)).map(|it| (group(it.from), group(it.to)));
+        let ends = taken
+            .map(|branch| graph.channel(branch.channel))
+            .map(|it| (group(it.from), group(it.to)));
         assert_eq!(ends.filter(|(from, to)| from != to).count(), 3);
     }
 }
@@ -300,9 +323,15 @@ fn modulo__shifts_share_no_channel_in_a_full_tree() {
         for shift in 1..hosts {
             let mut used = BTreeSet::new();
             for from in 0..hosts {
-                for (channel, _) in follow(&network, from, (from + shift) % hosts, 0, &TestBacklog::default()).unwrap()
+                for (channel, _) in
+                    follow(&network, from, (from + shift) % hosts, 0, &TestBacklog::default())
+                        .unwrap()
                 {
-                    assert!(used.insert(channel), "shift {shift}: {} twice", network.graph.label(channel));
+                    assert!(
+                        used.insert(channel),
+                        "shift {shift}: {} twice",
+                        network.graph.label(channel)
+                    );
                 }
             }
         }
@@ -329,8 +358,10 @@ fn valiant__goes_by_each_other_group_and_by_each_router_of_its_own() {
     let mut routers = BTreeSet::new();
     for seed in 0..400 {
         let far = follow(&network, 0, 29, seed, &TestBacklog::default()).unwrap();
-        let passed: Vec<u32> = far[..far.len() - 1].iter().map(|hop| group(network.graph.channel(hop.0).to)).collect();
-        let between: BTreeSet<u32> = passed.iter().copied().filter(|g| ![0, 4].contains(g)).collect();
+        let passed: Vec<u32> =
+            far[..far.len() - 1].iter().map(|hop| group(network.graph.channel(hop.0).to)).collect();
+        let between: BTreeSet<u32> =
+            passed.iter().copied().filter(|g| ![0, 4].contains(g)).collect();
         assert_eq!(between.len(), 1, "{passed:?}");
         groups.extend(between);
         let near = follow(&network, 0, 4, seed, &TestBacklog::default()).unwrap();
@@ -348,22 +379,35 @@ fn valiant__draws_both_cables_between_groups_apart() {
     let network = network(dragonfly([3, 3, 1, 1, 3]), Routing::Valiant);
     let graph = &network.graph;
     let group = |device: DeviceId| device.0.checked_sub(graph.hosts()).map(|router| router / 3);
-    let between = |channel: &ChannelId| group(graph.channel(*channel).from) != group(graph.channel(*channel).to);
-    let inner = |way: Vec<(ChannelId, u8)>| way[1..way.len() - 1].iter().map(|hop| hop.0).filter(between).collect();
-    let used: BTreeSet<Vec<ChannelId>> =
-        (0..300).map(|seed| inner(follow(&network, 0, 8, seed, &TestBacklog::default()).unwrap())).collect();
+    let between = |channel: &ChannelId| {
+        group(graph.channel(*channel).from) != group(graph.channel(*channel).to)
+    };
+    let inner = |way: Vec<(ChannelId, u8)>| {
+        way[1..way.len() - 1].iter().map(|hop| hop.0).filter(between).collect()
+    };
+    let used: BTreeSet<Vec<ChannelId>> = (0..300)
+        .map(|seed| inner(follow(&network, 0, 8, seed, &TestBacklog::default()).unwrap()))
+        .collect();
     assert!(used.iter().all(|cables| cables.len() == 2));
     assert_eq!(used.len(), 9);
 }
 
 #[test]
 fn adaptive__weighs_backlog_by_length_and_asks_for_more_than_the_bias() {
-    let network = network(dragonfly([1, 8, 1, 1, 1]), Routing::Adaptive { minimal: 1, detour: 6, bias: 1000 });
+    let network = network(
+        dragonfly([1, 8, 1, 1, 1]),
+        Routing::Adaptive { minimal: 1, detour: 6, bias: 1000 },
+    );
     let graph = &network.graph;
-    let direct = ports(graph, DeviceId(8)).into_iter().find(|&c| graph.channel(c).to == DeviceId(9)).unwrap();
+    let direct = ports(graph, DeviceId(8))
+        .into_iter()
+        .find(|&c| graph.channel(c).to == DeviceId(9))
+        .unwrap();
     let hops = |here: u64, elsewhere: u64| {
         let mut queues = TestBacklog::default();
-        queues.bytes.extend(ports(graph, DeviceId(8)).into_iter().map(|channel| (channel, elsewhere)));
+        queues
+            .bytes
+            .extend(ports(graph, DeviceId(8)).into_iter().map(|channel| (channel, elsewhere)));
         queues.bytes.insert(direct, here);
         follow(&network, 0, 1, 5, &queues).unwrap().len()
     };
@@ -373,7 +417,10 @@ fn adaptive__weighs_backlog_by_length_and_asks_for_more_than_the_bias() {
 
 #[test]
 fn adaptive__takes_the_least_of_all_parents_where_all_are_asked() {
-    let network = network(fat_tree(&[4, 4], &[1, 4], &[1, 1]), Routing::Adaptive { minimal: 4, detour: 0, bias: 0 });
+    let network = network(
+        fat_tree(&[4, 4], &[1, 4], &[1, 1]),
+        Routing::Adaptive { minimal: 4, detour: 0, bias: 0 },
+    );
     let leaf = DeviceId(16);
     for free in ports(&network.graph, leaf).into_iter().skip(4) {
         let mut queues = TestBacklog::default();
@@ -399,13 +446,19 @@ fn next__goes_round_a_cable_that_is_down_where_the_shape_has_another() {
     for (topology, routing) in shapes {
         let network = network(topology.clone(), routing);
         let graph = &network.graph;
-        let cables = graph.channels().iter().filter(|c| !graph.is_host(c.from) && !graph.is_host(c.to));
+        let cables =
+            graph.channels().iter().filter(|c| !graph.is_host(c.from) && !graph.is_host(c.to));
         for cable in cables {
             let there = graph.channel(cable.reverse).reverse;
-            let queues = TestBacklog { down: [there, cable.reverse].into(), ..TestBacklog::default() };
+            let queues =
+                TestBacklog { down: [there, cable.reverse].into(), ..TestBacklog::default() };
             for (from, to) in pairs(graph) {
                 let way = follow(&network, from, to, from ^ to, &queues);
-                assert!(way.is_some(), "{topology:?}: {} is down, n{from} to n{to}", graph.label(there));
+                assert!(
+                    way.is_some(),
+                    "{topology:?}: {} is down, n{from} to n{to}",
+                    graph.label(there)
+                );
             }
         }
     }
@@ -428,10 +481,20 @@ fn steps__are_as_many_as_the_shape_needs() {
     let steps = |topology, routing| network(topology, routing).router.steps();
     assert_eq!(steps(fat_tree(&[2, 2, 2], &[1, 2, 2], &[1, 1, 1]), Routing::Spray), 1);
     assert_eq!(steps(Topology::Star { hosts: 5 }, Routing::DestinationModulo), 1);
-    assert_eq!([steps(xc([1, 2, 3, 1, 1, 1]), Routing::Minimal), steps(xc([1, 2, 3, 1, 1, 1]), ugal)], [2, 2]);
-    assert_eq!([steps(xc([3, 2, 3, 1, 1, 1]), Routing::Minimal), steps(xc([3, 2, 3, 1, 1, 1]), ugal)], [2, 3]);
-    assert_eq!([steps(dragonfly([1, 4, 1, 1, 1]), Routing::Ecmp), steps(dragonfly([1, 4, 1, 1, 1]), ugal)], [1, 2]);
-    // A line waits for nothing; ways of two hops round a ring do, ways of one hop round a triangle do not.
+    assert_eq!(
+        [steps(xc([1, 2, 3, 1, 1, 1]), Routing::Minimal), steps(xc([1, 2, 3, 1, 1, 1]), ugal)],
+        [2, 2]
+    );
+    assert_eq!(
+        [steps(xc([3, 2, 3, 1, 1, 1]), Routing::Minimal), steps(xc([3, 2, 3, 1, 1, 1]), ugal)],
+        [2, 3]
+    );
+    assert_eq!(
+        [steps(dragonfly([1, 4, 1, 1, 1]), Routing::Ecmp), steps(dragonfly([1, 4, 1, 1, 1]), ugal)],
+        [1, 2]
+    );
+    // A line waits for nothing; ways of two hops round a ring do, ways of one hop round a triangle
+    // do not.
     assert_eq!(steps(explicit(5, [(0, 1), (1, 2), (2, 3), (3, 4)]), Routing::Minimal), 1);
     assert_eq!([steps(ring(3), Routing::Ecmp), steps(ring(5), Routing::Ecmp)], [1, 2]);
 }
@@ -452,7 +515,10 @@ fn proof__a_constant_step_is_refused_with_the_circle() {
         assert!(prove(&network, |_| 0).is_err(), "{topology:?}");
     }
     let cycle = prove(&network(ring(5), Routing::Minimal), |_| 0).unwrap_err().to_string();
-    assert!(cycle.starts_with("packets can wait for each other in a circle of channels: s"), "{cycle}");
+    assert!(
+        cycle.starts_with("packets can wait for each other in a circle of channels: s"),
+        "{cycle}"
+    );
     assert_eq!(cycle.matches(" at step 0").count(), 5, "{cycle}");
 }
 

@@ -1,16 +1,19 @@
-//! Ways through fat trees: up by choice until the target lies below, then down by the target's number.
+//! Ways through fat trees: up by choice until the target lies below, then down by the target's
+//! number.
 //!
 //! # Model
-//! A switch of level `l` is (`a`, `b`): `a` numbers the subtree of `below(l)` hosts it stands on, `b` which of the
-//! `width(l)` switches above that subtree it is. Upwards `b` gains a digit, downwards it loses one:
+//! A switch of level `l` is (`a`, `b`): `a` numbers the subtree of `below(l)` hosts it stands on,
+//! `b` which of the `width(l)` switches above that subtree it is. Upwards `b` gains a digit,
+//! downwards it loses one:
 //! ```text
 //!    up to parent p of `parents`:   a' = a / children(l+1)         b' = b + p * width(l)
 //!    down to child c of `children`: a' = a * children(l) + c       b' = b mod width(l-1)
 //! ```
 //!
 //! # Source
-//! Öhring et al., "On generalized fat trees" (IPPS 1995); target modulo choices: Zahavi, "D-Mod-K routing providing
-//! non-blocking traffic for shift permutations on real life fat trees" (2010), parallel cables as there.
+//! Öhring et al., "On generalized fat trees" (IPPS 1995); target modulo choices: Zahavi, "D-Mod-K
+//! routing providing non-blocking traffic for shift permutations on real life fat trees" (2010),
+//! parallel cables as there.
 //!
 //! # Invariants
 //! I1. No way goes up after it went down: one step keeps it free of deadlock.
@@ -60,7 +63,8 @@ struct SwitchPosition {
 }
 
 impl FatTree {
-    /// Creates the tree of XGFT vectors that were checked: equally long, nothing zero, products in 32 bits. O(levels).
+    /// Creates the tree of XGFT vectors that were checked: equally long, nothing zero, products in
+    /// 32 bits. O(levels).
     pub(crate) fn new(children: &[u32], parents: &[u32], cables: &[u32], rails: u32) -> Self {
         let hosts: u32 = children.iter().product();
         let (mut first, mut below, mut width) = (hosts, 1, 1);
@@ -87,7 +91,11 @@ impl FatTree {
         for level in 0..tree.levels.len() {
             let width = tree.levels[level].width;
             let all = 0..tree.switches(level);
-            tree.places.extend(all.map(|number| SwitchPosition { level, a: number / width, b: number % width }));
+            tree.places.extend(all.map(|number| SwitchPosition {
+                level,
+                a: number / width,
+                b: number % width,
+            }));
         }
         tree
     }
@@ -127,14 +135,19 @@ impl FatTree {
     /// Returns which of the parallel cables down a target's number stands for.
     fn down_cable(&self, level: usize, target: u32) -> u32 {
         let it = &self.levels[level];
-        target / (it.width / it.child_parents) % (it.child_parents * it.down_cables) / it.child_parents
+        target / (it.width / it.child_parents) % (it.child_parents * it.down_cables)
+            / it.child_parents
     }
 
     /// Returns which of the upward ports `number` stands for.
     fn up_port(level: &Level, number: u32) -> u32 {
         let choice = number / level.width % (level.parents * level.up_cables);
         // Asked for every packet: divisions take their time.
-        if level.up_cables == 1 { choice } else { choice % level.parents * level.up_cables + choice / level.parents }
+        if level.up_cables == 1 {
+            choice
+        } else {
+            choice % level.parents * level.up_cables + choice / level.parents
+        }
     }
 
     pub(super) fn next<B: Backlog>(
@@ -162,10 +175,19 @@ impl FatTree {
             }
             let channel = |n| ChannelId(first + n);
             return match self.rule {
-                SelectionRule::Modulo => {
-                    first_up(self.down_cable(place.level, target), level.down_cables, channel, backlog)
-                }
-                rule => pick(rule, rule.key(transit, place.level as u32), level.down_cables, channel, backlog),
+                SelectionRule::Modulo => first_up(
+                    self.down_cable(place.level, target),
+                    level.down_cables,
+                    channel,
+                    backlog,
+                ),
+                rule => pick(
+                    rule,
+                    rule.key(transit, place.level as u32),
+                    level.down_cables,
+                    channel,
+                    backlog,
+                ),
             };
         }
         self.up(graph, place, transit, backlog)
@@ -183,7 +205,9 @@ impl FatTree {
         let count = level.parents * level.up_cables;
         let channel = |n| ChannelId(first + n);
         let chosen = match self.rule {
-            SelectionRule::Modulo => first_up(Self::up_port(level, transit.target.0), count, channel, backlog)?,
+            SelectionRule::Modulo => {
+                first_up(Self::up_port(level, transit.target.0), count, channel, backlog)?
+            }
             rule => pick(rule, rule.key(transit, place.level as u32), count, channel, backlog)?,
         };
         // A parent that cannot reach the target is a dead end: there is no way up again.
@@ -192,12 +216,21 @@ impl FatTree {
             return Some(chosen);
         }
         let begin = chosen.0 - first;
-        (1..count).map(|n| channel((begin + n) % count)).find(|&other| backlog.up(other) && leads(other))
+        (1..count)
+            .map(|n| channel((begin + n) % count))
+            .find(|&other| backlog.up(other) && leads(other))
     }
 
-    /// Returns whether the way down that this choice decides is up: from the switch that stands above `target` as the parent
-    /// behind `channel` stands above this one. It is the parent itself where there is no higher choice.
-    fn leads<B: Backlog>(&self, graph: &Graph, channel: ChannelId, target: u32, backlog: &B) -> bool {
+    /// Returns whether the way down that this choice decides is up: from the switch that stands
+    /// above `target` as the parent behind `channel` stands above this one. It is the parent itself
+    /// where there is no higher choice.
+    fn leads<B: Backlog>(
+        &self,
+        graph: &Graph,
+        channel: ChannelId,
+        target: u32,
+        backlog: &B,
+    ) -> bool {
         let parent = self.place(graph.channel(channel).to);
         let mut place = SwitchPosition { a: target / self.levels[parent.level].below, ..parent };
         while place.level > 0 {
@@ -220,9 +253,15 @@ impl FatTree {
 
 /// Ways in full.
 impl FatTree {
-    /// Returns the shortest way on which `number` decides upwards: the target's gives the way of destination-modulo routing, the
-    /// source's one way up for all targets.
-    pub(super) fn way(&self, graph: &Graph, from: DeviceId, to: DeviceId, number: u32) -> Vec<ChannelId> {
+    /// Returns the shortest way on which `number` decides upwards: the target's gives the way of
+    /// destination-modulo routing, the source's one way up for all targets.
+    pub(super) fn way(
+        &self,
+        graph: &Graph,
+        from: DeviceId,
+        to: DeviceId,
+        number: u32,
+    ) -> Vec<ChannelId> {
         let rails = graph.ports(from);
         let mut way = vec![ChannelId(rails.start + number % (rails.end - rails.start))];
         let mut place = self.place(graph.channel(way[0]).to);
@@ -243,8 +282,9 @@ impl FatTree {
         }
     }
 
-    /// Tells `report` each pair of channels that a packet can hold and ask for, for all ways from `source` to `target`.
-    /// Parallel cables count as their first: they are chosen without regard to what came before.
+    /// Tells `report` each pair of channels that a packet can hold and ask for, for all ways from
+    /// `source` to `target`. Parallel cables count as their first: they are chosen without regard
+    /// to what came before.
     pub(super) fn dependencies(
         &self,
         graph: &Graph,
@@ -252,7 +292,8 @@ impl FatTree {
         target: DeviceId,
         mut report: impl FnMut(ChannelId, ChannelId),
     ) {
-        let mut reached = vec![(ChannelId(graph.ports(source).start), self.place(attached(graph, source)))];
+        let mut reached =
+            vec![(ChannelId(graph.ports(source).start), self.place(attached(graph, source)))];
         while let Some((came, place)) = reached.pop() {
             let level = &self.levels[place.level];
             let ports = graph.ports(self.device(place)).start;
@@ -265,7 +306,9 @@ impl FatTree {
                 continue;
             }
             for parent in 0..level.parents {
-                let up = ChannelId(ports + level.children * level.down_cables + parent * level.up_cables);
+                let up = ChannelId(
+                    ports + level.children * level.down_cables + parent * level.up_cables,
+                );
                 report(came, up);
                 reached.push((up, self.place(graph.channel(up).to)));
             }
@@ -274,7 +317,9 @@ impl FatTree {
 
     /// Returns how many ways there are from a host to a far one, parallel cables not counted.
     pub(super) fn ways(&self) -> u64 {
-        self.levels.iter().fold(1, |ways, level| ways.saturating_mul(u64::from(level.parents.max(1))))
+        self.levels
+            .iter()
+            .fold(1, |ways, level| ways.saturating_mul(u64::from(level.parents.max(1))))
     }
 }
 

@@ -1,13 +1,15 @@
 //! Whether a specification makes sense: everything that can be judged before a graph is built.
 //!
 //! # Not here
-//! Whether the shape can be cabled and routed ([`crate::topology::build`]), and without deadlock ([`crate::routing`]).
+//! Whether the shape can be cabled and routed ([`crate::topology::build`]), and without deadlock
+//! ([`crate::routing`]).
 
 use clearway_proto::base::{BitsPerSec, Bytes, Class};
 
 use super::read::NO_LANE;
 use super::{
-    Arbiter, ClassMap, CongestionControl, FabricSpec, LossDomain, Replication, Switching, Topology, VlArbitration,
+    Arbiter, ClassMap, CongestionControl, FabricSpec, LossDomain, Replication, Switching, Topology,
+    VlArbitration,
 };
 use crate::control::pauses::{CableDelay, Thresholds};
 use crate::time::Picos;
@@ -17,10 +19,11 @@ use crate::topology::{TopologyError, estimate};
 const TABLE_ENTRIES_MAX: usize = 64;
 /// Packets at most; also keeps every sum of a packet's times far from the end of the clock.
 const PACKET_BYTES_MAX: u64 = 1 << 20;
-/// Rates of cables, in bits a second: two orders slower and faster than any network in use. At neither end does the time of a
-/// packet come near to nothing or to the end of the clock.
+/// Rates of cables, in bits a second: two orders slower and faster than any network in use. At
+/// neither end does the time of a packet come near to nothing or to the end of the clock.
 const RATES: [u64; 2] = [1_000_000, 100_000_000_000_000];
-/// The longest delay, cost or timer: light goes to the moon in it. Sums of a thousand are far from the end of the clock.
+/// The longest delay, cost or timer: light goes to the moon in it. Sums of a thousand are far from
+/// the end of the clock.
 const TIME_MAX: Picos = Picos(1_000_000_000_000);
 /// Ports of one host.
 const RAILS_MAX: u32 = 16;
@@ -41,8 +44,8 @@ pub(super) fn flaw<T>(key: impl Into<String>, why: impl Into<String>) -> Result<
 }
 
 impl FabricSpec {
-    /// Refuses what cannot work: counts of zero, more than memory holds, buffers without room for a packet, lanes that never
-    /// get a turn, weights the standard forbids.
+    /// Refuses what cannot work: counts of zero, more than memory holds, buffers without room for a
+    /// packet, lanes that never get a turn, weights the standard forbids.
     ///
     /// # Errors
     /// The first flaw.
@@ -53,14 +56,17 @@ impl FabricSpec {
         self.check_shape()?;
         self.check_links()?;
         self.check_classes()?;
-        for (end, arbiter) in [("host", &self.arbitration.host), ("switch", &self.arbitration.switch)] {
+        for (end, arbiter) in
+            [("host", &self.arbitration.host), ("switch", &self.arbitration.switch)]
+        {
             check_arbiter(&format!("policy.{end}"), arbiter, &self.classes)?;
         }
         self.check_control()
     }
 
-    /// Returns whether a lane in use holds packets back where there is no room ahead, so that congestion spreads to links that are not
-    /// full. Where none does, what finds no room is dropped.
+    /// Returns whether a lane in use holds packets back where there is no room ahead, so that
+    /// congestion spreads to links that are not full. Where none does, what finds no room is
+    /// dropped.
     pub fn holds_back(&self) -> bool {
         self.used_lanes().any(|lane| !matches!(self.classes.loss[lane], LossDomain::Drops { .. }))
     }
@@ -72,10 +78,16 @@ impl FabricSpec {
 
     fn check_packet(&self) -> Result<(), SpecError> {
         if self.packet.payload.0 == 0 {
-            return flaw("packet.payload", "packets without payload carry nothing; give at least 1 B");
+            return flaw(
+                "packet.payload",
+                "packets without payload carry nothing; give at least 1 B",
+            );
         }
         if self.packet_bytes().0 > PACKET_BYTES_MAX {
-            return flaw("packet.payload", format!("a packet has at most {} with its header", Bytes(PACKET_BYTES_MAX)));
+            return flaw(
+                "packet.payload",
+                format!("a packet has at most {} with its header", Bytes(PACKET_BYTES_MAX)),
+            );
         }
         Ok(())
     }
@@ -93,7 +105,8 @@ impl FabricSpec {
             ("host.jitter.length", host.jitter.length),
         ];
         let named = named.into_iter().map(|(key, time)| (key.to_owned(), time));
-        let cables = self.links.iter().map(|link| (format!("link.{}.delay", link.name), link.delay));
+        let cables =
+            self.links.iter().map(|link| (format!("link.{}.delay", link.name), link.delay));
         match named.chain(cables).find(|(_, time)| *time > TIME_MAX) {
             Some((key, _)) => flaw(key, "longer than 1s, which nothing in a network takes"),
             None => Ok(()),
@@ -125,20 +138,32 @@ impl FabricSpec {
             let key = |what: &str| format!("link.{}.{what}", link.name);
             check_rate(key("rate"), link.rate)?;
             if link.delay.0 == 0 {
-                return flaw(key("delay"), "a cable without delay joins two instants; give at least 1ps");
+                return flaw(
+                    key("delay"),
+                    "a cable without delay joins two instants; give at least 1ps",
+                );
             }
             if holds_back && link.buffer < packet {
-                let why = format!("{} cannot hold one packet of {packet}: nothing would ever be sent", link.buffer);
+                let why = format!(
+                    "{} cannot hold one packet of {packet}: nothing would ever be sent",
+                    link.buffer
+                );
                 return flaw(key("buffer"), why);
             }
             let cable = CableDelay { rate: link.rate, delay: link.delay, packet: packet.0 as u32 };
             if pauses && Thresholds::new(link.buffer.0, &cable).is_none() {
                 let least = Bytes(cable.headroom() + 3 * packet.0);
-                let why = format!("{} is too little for pauses at this rate; give at least {least}", link.buffer);
+                let why = format!(
+                    "{} is too little for pauses at this rate; give at least {least}",
+                    link.buffer
+                );
                 return flaw(key("buffer"), why);
             }
             if link.buffer.0 > u64::from(u32::MAX) {
-                return flaw(key("buffer"), format!("{} for each lane; at most 4 GiB", link.buffer));
+                return flaw(
+                    key("buffer"),
+                    format!("{} for each lane; at most 4 GiB", link.buffer),
+                );
             }
             if let Some(burst) = link.burst {
                 self.check_burst(burst).map_err(|why| SpecError { key: key("burst"), why })?;
@@ -163,15 +188,24 @@ impl FabricSpec {
     fn check_host(&self) -> Result<(), SpecError> {
         let host = &self.host;
         if host.rails == 0 || host.rails > RAILS_MAX {
-            return flaw("host.rails", format!("{} ports; a host has 1 to {RAILS_MAX}", host.rails));
+            return flaw(
+                "host.rails",
+                format!("{} ports; a host has 1 to {RAILS_MAX}", host.rails),
+            );
         }
         // No upper limit: memory that costs no time is an ideal that models are compared with.
         check_rate("host.memory-rate".to_owned(), host.memory_rate.min(BitsPerSec(RATES[1])))?;
         if host.clock_ppm > 100_000 {
-            return flaw("host.clock-ppm", format!("{} is no clock; at most 100000", host.clock_ppm));
+            return flaw(
+                "host.clock-ppm",
+                format!("{} is no clock; at most 100000", host.clock_ppm),
+            );
         }
         if host.jitter.period.0 > 0 && host.jitter.length >= host.jitter.period {
-            return flaw("host.jitter.length", "interruptions are longer than the time between them");
+            return flaw(
+                "host.jitter.length",
+                "interruptions are longer than the time between them",
+            );
         }
         Ok(())
     }
@@ -196,7 +230,10 @@ impl FabricSpec {
     fn check_classes(&self) -> Result<(), SpecError> {
         let classes = &self.classes;
         if classes.virtual_lanes == 0 || classes.virtual_lanes > NO_LANE {
-            return flaw("policy.virtual-lanes", format!("{}; there are 1 to 15", classes.virtual_lanes));
+            return flaw(
+                "policy.virtual-lanes",
+                format!("{}; there are 1 to 15", classes.virtual_lanes),
+            );
         }
         for class in Class::ALL {
             let level = classes.service_level[class.index()];
@@ -205,8 +242,9 @@ impl FabricSpec {
                 return flaw(format!("policy.service-level.{class}"), why);
             }
             if classes.lane_of_level[usize::from(level)] == NO_LANE {
-                let why =
-                    format!("class {class} travels at service level {level}, which has no lane: it would be dropped");
+                let why = format!(
+                    "class {class} travels at service level {level}, which has no lane: it would be dropped"
+                );
                 return flaw(format!("policy.service-level.{class}"), why);
             }
         }
@@ -239,18 +277,26 @@ impl FabricSpec {
                 flaw(key("notice-delay"), "a notice takes time; give at least 1ps")
             }
             CongestionControl::Edge(_) => Ok(()),
-            CongestionControl::Dcqcn(cc) if cc.mark_min >= cc.mark_max => {
-                flaw(key("mark-max"), format!("{} is not above mark-min, {}", cc.mark_max, cc.mark_min))
+            CongestionControl::Dcqcn(cc) if cc.mark_min >= cc.mark_max => flaw(
+                key("mark-max"),
+                format!("{} is not above mark-min, {}", cc.mark_max, cc.mark_min),
+            ),
+            CongestionControl::Dcqcn(cc) if cc.mark_probability > 1_000_000 => flaw(
+                key("mark-millionths"),
+                format!("{} is more than all, 1000000", cc.mark_probability),
+            ),
+            CongestionControl::Dcqcn(cc)
+                if cc.notice_interval.0 == 0 || cc.increase_period.0 == 0 =>
+            {
+                flaw(
+                    key("increase-period"),
+                    "timers of DCQCN must be longer than nothing, and so must notice-interval",
+                )
             }
-            CongestionControl::Dcqcn(cc) if cc.mark_probability > 1_000_000 => {
-                flaw(key("mark-millionths"), format!("{} is more than all, 1000000", cc.mark_probability))
-            }
-            CongestionControl::Dcqcn(cc) if cc.notice_interval.0 == 0 || cc.increase_period.0 == 0 => {
-                flaw(key("increase-period"), "timers of DCQCN must be longer than nothing, and so must notice-interval")
-            }
-            CongestionControl::Dcqcn(cc) if cc.gain_shift > 16 => {
-                flaw(key("gain-shift"), format!("{}; the gain is 2^-shift, with a shift from 0 to 16", cc.gain_shift))
-            }
+            CongestionControl::Dcqcn(cc) if cc.gain_shift > 16 => flaw(
+                key("gain-shift"),
+                format!("{}; the gain is 2^-shift, with a shift from 0 to 16", cc.gain_shift),
+            ),
             CongestionControl::Dcqcn(_) => Ok(()),
         }
     }
@@ -260,7 +306,9 @@ fn check_rate(key: String, rate: BitsPerSec) -> Result<(), SpecError> {
     let [least, most] = RATES.map(BitsPerSec);
     match rate.0 {
         0 => flaw(key, "a rate of zero carries nothing"),
-        _ if rate < least || rate > most => flaw(key, format!("{rate}; it must be from {least} to {most}")),
+        _ if rate < least || rate > most => {
+            flaw(key, format!("{rate}; it must be from {least} to {most}"))
+        }
         _ => Ok(()),
     }
 }
@@ -285,12 +333,14 @@ fn check_arbiter(key: &str, arbiter: &Arbiter, classes: &ClassMap) -> Result<(),
     match arbiter {
         Arbiter::RoundRobin | Arbiter::Strict { .. } => Ok(()),
         Arbiter::Weighted { quantum, first } => {
-            let idle =
-                lanes.iter().find(|lane| quantum[usize::from(**lane)] == 0 && first[usize::from(**lane)].is_none());
+            let idle = lanes.iter().find(|lane| {
+                quantum[usize::from(**lane)] == 0 && first[usize::from(**lane)].is_none()
+            });
             match idle {
-                Some(lane) => {
-                    flaw(format!("{key}.quantum"), format!("lane {lane} has neither a quantum nor a place in `first`"))
-                }
+                Some(lane) => flaw(
+                    format!("{key}.quantum"),
+                    format!("lane {lane} has neither a quantum nor a place in `first`"),
+                ),
                 None => Ok(()),
             }
         }
@@ -298,11 +348,19 @@ fn check_arbiter(key: &str, arbiter: &Arbiter, classes: &ClassMap) -> Result<(),
     }
 }
 
-fn check_tables(key: &str, tables: &VlArbitration, virtual_lanes: u8, used: &[u8]) -> Result<(), SpecError> {
+fn check_tables(
+    key: &str,
+    tables: &VlArbitration,
+    virtual_lanes: u8,
+    used: &[u8],
+) -> Result<(), SpecError> {
     for (name, table) in [("high", &tables.high), ("low", &tables.low)] {
         let key = format!("{key}.{name}");
         if table.len() > TABLE_ENTRIES_MAX {
-            return flaw(key, format!("{} entries; a table has at most {TABLE_ENTRIES_MAX}", table.len()));
+            return flaw(
+                key,
+                format!("{} entries; a table has at most {TABLE_ENTRIES_MAX}", table.len()),
+            );
         }
         for (lane, weight) in table {
             if *lane >= NO_LANE {
@@ -316,11 +374,14 @@ fn check_tables(key: &str, tables: &VlArbitration, virtual_lanes: u8, used: &[u8
             }
         }
     }
-    let has_turn =
-        |lane: u8| tables.high.iter().chain(&tables.low).any(|(entry, weight)| *entry == lane && *weight > 0);
+    let has_turn = |lane: u8| {
+        tables.high.iter().chain(&tables.low).any(|(entry, weight)| *entry == lane && *weight > 0)
+    };
     match used.iter().find(|lane| !has_turn(**lane)) {
         Some(lane) => {
-            let why = format!("lane {lane} has no weight in either table: what travels on it would wait for ever");
+            let why = format!(
+                "lane {lane} has no weight in either table: what travels on it would wait for ever"
+            );
             flaw(format!("{key}.low"), why)
         }
         None => Ok(()),

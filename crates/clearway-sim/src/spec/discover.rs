@@ -1,15 +1,18 @@
-//! Reads the text of ibnetdiscover: which adapters and switches there are, and which cables join them.
+//! Reads the text of ibnetdiscover: which adapters and switches there are, and which cables join
+//! them.
 //!
 //! # Model
-//! A node begins with `Switch` or `Ca`, its ports and its identity; the lines after it are its cables, each with the identity
-//! and port at the other end and, last, the active width and speed. Most cables appear twice, once at each end.
+//! A node begins with `Switch` or `Ca`, its ports and its identity; the lines after it are its
+//! cables, each with the identity and port at the other end and, last, the active width and speed.
+//! Most cables appear twice, once at each end.
 //!
 //! # Source
-//! Topology file format of ibnetdiscover(8), infiniband-diags. Speeds: data rates of one lane as vendors advertise them;
-//! no standard was read.
+//! Topology file format of ibnetdiscover(8), infiniband-diags. Speeds: data rates of one lane as
+//! vendors advertise them; no standard was read.
 //!
 //! # Invariants
-//! I1. A host is a machine: adapters whose description begins with the same name and continues with an adapter's are one host.
+//! I1. A host is a machine: adapters whose description begins with the same name and continues with
+//!     an adapter's are one host.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,8 +39,17 @@ const ADAPTERS: [&str; 6] = ["HCA-", "mlx", "mthca", "qib", "hfi1", "ibp"];
 /// Reduction engines inside switches; they call themselves adapters.
 const ENGINE: &str = "Mellanox Technologies Aggregation Node";
 /// Words that begin lines without meaning here.
-const IGNORED: [&str; 9] =
-    ["vendid=", "devid=", "sysimgguid=", "switchguid=", "caguid=", "rtguid=", "Chassis", "Non-Chassis", "DR path"];
+const IGNORED: [&str; 9] = [
+    "vendid=",
+    "devid=",
+    "sysimgguid=",
+    "switchguid=",
+    "caguid=",
+    "rtguid=",
+    "Chassis",
+    "Non-Chassis",
+    "DR path",
+];
 
 /// A cable.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,32 +104,42 @@ pub(super) fn parse(text: &str) -> Result<Subnet, (u32, String)> {
     let mut current: Option<String> = None;
     for (line, content) in (1..).zip(text.lines()) {
         let content = content.trim();
-        if content.is_empty() || content.starts_with('#') || IGNORED.iter().any(|word| content.starts_with(word)) {
+        if content.is_empty()
+            || content.starts_with('#')
+            || IGNORED.iter().any(|word| content.starts_with(word))
+        {
             continue;
         }
         if content.starts_with('[') {
             let Some(near) = &current else {
                 return Err((line, "a port before any `Switch` or `Ca`".to_owned()));
             };
-            let (port, far, speed) = port(content).ok_or_else(|| (line, not_understood(content, "port")))?;
+            let (port, far, speed) =
+                port(content).ok_or_else(|| (line, not_understood(content, "port")))?;
             let mut ends = [(near.clone(), port), far];
             ends.sort();
             cables.entry(ends).or_insert((speed, line));
         } else {
-            let (id, device) = device(content).ok_or_else(|| (line, not_understood(content, "node")))?;
+            let (id, device) =
+                device(content).ok_or_else(|| (line, not_understood(content, "node")))?;
             current = Some(id.clone());
             devices.insert(id, device);
         }
     }
     if devices.is_empty() {
-        return Err((1, "no device is in this file; give the plain output of ibnetdiscover".to_owned()));
+        return Err((
+            1,
+            "no device is in this file; give the plain output of ibnetdiscover".to_owned(),
+        ));
     }
     join(&devices, cables)
 }
 
 fn not_understood(content: &str, what: &str) -> String {
     let shown: String = content.chars().take(40).collect();
-    format!("`{shown}` is no {what} as ibnetdiscover writes them; give its plain output, without -p, -l or --grouping")
+    format!(
+        "`{shown}` is no {what} as ibnetdiscover writes them; give its plain output, without -p, -l or --grouping"
+    )
 }
 
 /// Parses `Switch 36 "S-0002c9020046c588" # "Infiniscale-IV" base port 0 lid 2 lmc 0`.
@@ -137,13 +159,15 @@ fn device(content: &str) -> Option<(String, Device)> {
     Some((id, Device { kind, description, guid }))
 }
 
-/// Parses `[22] "H-0008f10403961354"[1](8f10403961355) # "MT23108" lid 4 4xSDR`, or from an adapter `[1](...) "S-..."[33] # ...`.
+/// Parses `[22] "H-0008f10403961354"[1](8f10403961355) # "MT23108" lid 4 4xSDR`, or from an adapter
+/// `[1](...) "S-..."[33] # ...`.
 fn port(content: &str) -> Option<(u32, PortId, String)> {
     let (near, rest) = content.strip_prefix('[')?.split_once(']')?;
     let (_, rest) = rest.split_once('"')?;
     let (far, rest) = rest.split_once('"')?;
     let (far_port, rest) = rest.strip_prefix('[')?.split_once(']')?;
-    let is_speed = |word: &&str| word.split_once('x').is_some_and(|(width, _)| width.parse::<u64>().is_ok());
+    let is_speed =
+        |word: &&str| word.split_once('x').is_some_and(|(width, _)| width.parse::<u64>().is_ok());
     let speed = rest.split_whitespace().rev().find(is_speed)?.to_owned();
     Some((near.trim().parse().ok()?, (far.to_owned(), far_port.trim().parse().ok()?), speed))
 }
@@ -162,19 +186,31 @@ fn join(
         })?;
         let mut kinds = [DeviceKind::Other; 2];
         for (kind, (id, _)) in kinds.iter_mut().zip(&ends) {
-            let stranger = || (line, format!("a cable ends at `{id}`, which is not described; give the whole output"));
+            let stranger = || {
+                (
+                    line,
+                    format!(
+                        "a cable ends at `{id}`, which is not described; give the whole output"
+                    ),
+                )
+            };
             *kind = devices.get(id).ok_or_else(stranger)?.kind;
         }
         if kinds.contains(&DeviceKind::Other) {
             continue;
         }
-        let at = if kinds.contains(&DeviceKind::Adapter) { CableEnd::Host } else { CableEnd::Switches };
+        let at =
+            if kinds.contains(&DeviceKind::Adapter) { CableEnd::Host } else { CableEnd::Switches };
         let ends = ends.map(|(id, _)| names.get(&id).cloned().unwrap_or(id));
         subnet.cables.push(DiscoveredCable { ends, speed, rate, at });
     }
     let cabled: BTreeSet<&String> = subnet.cables.iter().flat_map(|cable| &cable.ends).collect();
     for (id, device) in devices {
-        let list = if device.kind == DeviceKind::Switch { &mut subnet.switches } else { &mut subnet.hosts };
+        let list = if device.kind == DeviceKind::Switch {
+            &mut subnet.switches
+        } else {
+            &mut subnet.hosts
+        };
         let name = &names[id];
         if device.kind != DeviceKind::Other && cabled.contains(name) && !list.contains(name) {
             list.push(name.clone());
@@ -185,12 +221,14 @@ fn join(
     Ok(subnet)
 }
 
-/// Returns the name of each device: an adapter's machine, or the description, made unique by the identity where it is not.
+/// Returns the name of each device: an adapter's machine, or the description, made unique by the
+/// identity where it is not.
 fn names(devices: &BTreeMap<String, Device>) -> BTreeMap<String, String> {
     let machine = |device: &Device| {
         let mut words = device.description.split_whitespace();
         let (first, second) = (words.next()?, words.next()?);
-        let is_adapter = device.kind == DeviceKind::Adapter && ADAPTERS.iter().any(|prefix| second.starts_with(prefix));
+        let is_adapter = device.kind == DeviceKind::Adapter
+            && ADAPTERS.iter().any(|prefix| second.starts_with(prefix));
         is_adapter.then(|| first.to_owned())
     };
     let mut seen: BTreeMap<&str, u32> = BTreeMap::new();
@@ -200,7 +238,9 @@ fn names(devices: &BTreeMap<String, Device>) -> BTreeMap<String, String> {
     let machines: BTreeSet<String> = devices.values().filter_map(machine).collect();
     let name = |device: &Device| {
         machine(device).unwrap_or_else(|| match seen.get(device.description.as_str()) {
-            Some(1) if !device.description.is_empty() && !machines.contains(&device.description) => {
+            Some(1)
+                if !device.description.is_empty() && !machines.contains(&device.description) =>
+            {
                 device.description.clone()
             }
             _ => format!("{} {}", device.description, device.guid).trim().to_owned(),

@@ -1,8 +1,10 @@
-//! One page that says what a fabric is made of: shape, ways, latencies, lanes, and where each figure comes from.
+//! One page that says what a fabric is made of: shape, ways, latencies, lanes, and where each
+//! figure comes from.
 //!
 //! # Model
-//! The latencies are those of a message alone in the network, by the plain formula: cables, switches, serialization on each
-//! cable, the interfaces at both ends; packets of one message follow each other.
+//! The latencies are those of a message alone in the network, by the plain formula: cables,
+//! switches, serialization on each cable, the interfaces at both ends; packets of one message
+//! follow each other.
 
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
@@ -12,8 +14,8 @@ use clearway_proto::base::{Bytes, Class};
 use super::file::{FabricFile, FileError};
 use super::read::NO_LANE;
 use super::{
-    Arbiter, CongestionControl, FabricSpec, LinkSpec, LossDomain, Queueing, Replication, Routing, Switching, Topology,
-    VlArbitration,
+    Arbiter, CongestionControl, FabricSpec, LinkSpec, LossDomain, Queueing, Replication, Routing,
+    Switching, Topology, VlArbitration,
 };
 use crate::fabric::Buckets;
 use crate::graph::{ChannelId, DeviceId, Graph};
@@ -63,10 +65,20 @@ impl Explanation {
         self.head("Shape");
         let (hosts, switches) = (graph.hosts(), graph.devices() - graph.hosts());
         let cables = graph.channels().len() / 2;
-        self.line(format_args!("  {}: {hosts} hosts, {switches} switches, {cables} cables", shape_of(&spec.topology)));
-        self.line(format_args!("  {:<14} {:>7}  {:>12}  {:>10}  buffer of a lane", "cable", "number", "rate", "delay"));
+        self.line(format_args!(
+            "  {}: {hosts} hosts, {switches} switches, {cables} cables",
+            shape_of(&spec.topology)
+        ));
+        self.line(format_args!(
+            "  {:<14} {:>7}  {:>12}  {:>10}  buffer of a lane",
+            "cable", "number", "rate", "delay"
+        ));
         for (place, link) in spec.links.iter().enumerate() {
-            let channels = graph.channels().iter().filter(|channel| usize::from(channel.link) == place).count();
+            let channels = graph
+                .channels()
+                .iter()
+                .filter(|channel| usize::from(channel.link) == place)
+                .count();
             if channels > 0 {
                 let (rate, delay) = (link.rate.to_string(), link.delay.to_string());
                 self.line(format_args!(
@@ -79,7 +91,10 @@ impl Explanation {
         }
         if let Ok(size) = estimate(spec) {
             let memory = Bytes(u64::try_from(size.bytes >> 10).unwrap_or(u64::MAX) << 10);
-            self.line(format_args!("  about {} MiB of memory in a simulation", memory.0.div_ceil(1 << 20)));
+            self.line(format_args!(
+                "  about {} MiB of memory in a simulation",
+                memory.0.div_ceil(1 << 20)
+            ));
         }
     }
 
@@ -92,13 +107,19 @@ impl Explanation {
         };
         let steps = network.router.steps();
         let plural = if steps == 1 { "step" } else { "steps" };
-        self.line(format_args!("  free of deadlock with {steps} {plural} of each virtual lane: {walked} were walked"));
+        self.line(format_args!(
+            "  free of deadlock with {steps} {plural} of each virtual lane: {walked} were walked"
+        ));
         let by_hops = nearest_ways(network);
         let total: u64 = by_hops.values().map(|(count, _)| count).sum();
         self.line("  shortest ways from n0, and a message alone from memory to memory (processors come on top):");
-        self.line(format_args!("  {:>10}  {:>8}  {:>10}  {:>10}", "switches", "hosts", "8 B", "4 KiB"));
+        self.line(format_args!(
+            "  {:>10}  {:>8}  {:>10}  {:>10}",
+            "switches", "hosts", "8 B", "4 KiB"
+        ));
         for (hops, (count, way)) in &by_hops {
-            let [small, large] = SIZES.map(|bytes| unloaded(spec, &network.graph, way, bytes).to_string());
+            let [small, large] =
+                SIZES.map(|bytes| unloaded(spec, &network.graph, way, bytes).to_string());
             let share = format!("{} %", (count * 100 + total / 2) / total.max(1));
             self.line(format_args!("  {hops:>10}  {share:>8}  {small:>10}  {large:>10}"));
         }
@@ -121,13 +142,19 @@ impl Explanation {
             Replication::EachBranch => "copies of a multicast leave each for itself",
             Replication::HoldAll => "copies of a multicast leave together",
         };
-        self.line(format_args!("  switch: {}, {switching}; {queueing}; {replication}", switch.delay));
+        self.line(format_args!(
+            "  switch: {}, {switching}; {queueing}; {replication}",
+            switch.delay
+        ));
         let host = &spec.host;
         self.line(format_args!(
             "  host: {} to send, {} to receive, memory at {}, {} for an input and {} for an operation of the processor",
             host.transmit_delay, host.receive_delay, host.memory_rate, host.input_cost, host.effect_cost
         ));
-        self.line(format_args!("  packets of {} and {} of headers", spec.packet.payload, spec.packet.header));
+        self.line(format_args!(
+            "  packets of {} and {} of headers",
+            spec.packet.payload, spec.packet.header
+        ));
         let control = match spec.congestion_control {
             CongestionControl::None => "none".to_owned(),
             CongestionControl::Edge(edge) => format!(
@@ -135,7 +162,10 @@ impl Explanation {
                 edge.threshold, edge.sources, edge.notice_delay
             ),
             CongestionControl::Dcqcn(cc) => {
-                format!("marks from {} to {} of a queue, DCQCN at sources", cc.mark_min, cc.mark_max)
+                format!(
+                    "marks from {} to {} of a queue, DCQCN at sources",
+                    cc.mark_min, cc.mark_max
+                )
             }
         };
         self.line(format_args!("  congestion control: {control}"));
@@ -149,7 +179,10 @@ impl Explanation {
             "  virtual lanes: {lanes}; buffers of a channel: {}",
             u32::from(lanes) * u32::from(steps)
         ));
-        self.line(format_args!("  {:<12}  {:>5}  {:>4}  when there is no room", "class", "level", "lane"));
+        self.line(format_args!(
+            "  {:<12}  {:>5}  {:>4}  when there is no room",
+            "class", "level", "lane"
+        ));
         for class in Class::ALL {
             let level = classes.service_level[class.index()];
             let lane = classes.lane_of_level[usize::from(level)];
@@ -161,10 +194,19 @@ impl Explanation {
             self.line(format_args!("  {:<12}  {level:>5}  {lane:>4}  {loss}", class.name()));
         }
         if !classes.lane_exceptions.is_empty() {
-            self.line(format_args!("  {} channels have another table", classes.lane_exceptions.len()));
+            self.line(format_args!(
+                "  {} channels have another table",
+                classes.lane_exceptions.len()
+            ));
         }
-        self.line(format_args!("  next on a host's cable: {}", arbiter_of(&spec.arbitration.host, lanes)));
-        self.line(format_args!("  next on a switch's cable: {}", arbiter_of(&spec.arbitration.switch, lanes)));
+        self.line(format_args!(
+            "  next on a host's cable: {}",
+            arbiter_of(&spec.arbitration.host, lanes)
+        ));
+        self.line(format_args!(
+            "  next on a switch's cable: {}",
+            arbiter_of(&spec.arbitration.switch, lanes)
+        ));
         self.head("Policies");
         for (name, about) in &file.policies {
             self.line(format_args!("  {name:<14} {about}"));
@@ -187,14 +229,18 @@ fn shape_of(topology: &Topology) -> String {
     let list = |numbers: &[u32]| numbers.iter().map(u32::to_string).collect::<Vec<_>>().join(" x ");
     match topology {
         Topology::Star { .. } => "one switch".to_owned(),
-        Topology::TwoSwitch { trunks, .. } => format!("two switches with {trunks} cables between them"),
+        Topology::TwoSwitch { trunks, .. } => {
+            format!("two switches with {trunks} cables between them")
+        }
         Topology::FatTree { children, .. } => {
             format!("fat tree of {} levels ({} below)", children.len(), list(children))
         }
         Topology::DragonflyXc { groups, columns, rows, .. } => {
             format!("Cray XC dragonfly, {groups} groups of {rows} rows of {columns} routers")
         }
-        Topology::Dragonfly { groups, switches, .. } => format!("dragonfly, {groups} groups of {switches} switches"),
+        Topology::Dragonfly { groups, switches, .. } => {
+            format!("dragonfly, {groups} groups of {switches} switches")
+        }
         Topology::Explicit { .. } => "cable by cable".to_owned(),
     }
 }
@@ -202,7 +248,9 @@ fn shape_of(topology: &Topology) -> String {
 fn routing_of(routing: Routing) -> String {
     match routing {
         Routing::Minimal => "one shortest way for each pair".to_owned(),
-        Routing::DestinationModulo => "upward by the target's number, so that each target has one way down".to_owned(),
+        Routing::DestinationModulo => {
+            "upward by the target's number, so that each target has one way down".to_owned()
+        }
         Routing::Ecmp => "shortest ways by a hash of the flow".to_owned(),
         Routing::Spray => "shortest ways, drawn anew for each packet".to_owned(),
         Routing::Valiant => "by way of a random group".to_owned(),
@@ -227,11 +275,15 @@ fn arbiter_of(arbiter: &Arbiter, lanes: u8) -> String {
             format!("lanes in strict order {}", order.join(", "))
         }
         Arbiter::Weighted { quantum, first } => {
-            let mut urgent: Vec<(u8, usize)> = (0..lanes).filter_map(|lane| Some((first[lane]?, lane))).collect();
+            let mut urgent: Vec<(u8, usize)> =
+                (0..lanes).filter_map(|lane| Some((first[lane]?, lane))).collect();
             urgent.sort_unstable();
-            let mut words: Vec<String> = urgent.iter().map(|(_, lane)| format!("lane {lane} first")).collect();
+            let mut words: Vec<String> =
+                urgent.iter().map(|(_, lane)| format!("lane {lane} first")).collect();
             let weighted = (0..lanes).filter(|lane| first[*lane].is_none());
-            words.extend(weighted.map(|lane| format!("lane {lane} by {}", Bytes(quantum[lane].into()))));
+            words.extend(
+                weighted.map(|lane| format!("lane {lane} by {}", Bytes(quantum[lane].into()))),
+            );
             words.join(", ")
         }
         Arbiter::Tables(tables) => tables_of(tables),
@@ -240,7 +292,10 @@ fn arbiter_of(arbiter: &Arbiter, lanes: u8) -> String {
 
 fn tables_of(tables: &VlArbitration) -> String {
     let list = |table: &[(u8, u8)]| {
-        let entries = table.iter().filter(|(_, weight)| *weight > 0).map(|(lane, weight)| format!("{lane}:{weight}"));
+        let entries = table
+            .iter()
+            .filter(|(_, weight)| *weight > 0)
+            .map(|(lane, weight)| format!("{lane}:{weight}"));
         let entries: Vec<String> = entries.collect();
         if entries.is_empty() { "nothing".to_owned() } else { entries.join(", ") }
     };
@@ -249,17 +304,23 @@ fn tables_of(tables: &VlArbitration) -> String {
         255 => "without limit, so the low table may starve".to_owned(),
         limit => format!("{} at a time", Bytes(u64::from(limit) << 12)),
     };
-    format!("high table {} ({limit}), low table {} (lane:weight in 64 bytes)", list(&tables.high), list(&tables.low))
+    format!(
+        "high table {} ({limit}), low table {} (lane:weight in 64 bytes)",
+        list(&tables.high),
+        list(&tables.low)
+    )
 }
 
-/// Returns, by the number of switches on the way, how many hosts are that far from the first one, and one such way.
+/// Returns, by the number of switches on the way, how many hosts are that far from the first one,
+/// and one such way.
 fn nearest_ways(network: &RoutedGraph) -> BTreeMap<usize, (u64, Vec<ChannelId>)> {
     let hosts = network.graph.hosts();
     let stride = hosts.div_ceil(TARGETS_MAX).max(1) as usize;
     let mut by_hops = BTreeMap::new();
     for target in (1..hosts).step_by(stride) {
         let way = network.router.way(&network.graph, DeviceId(0), DeviceId(target));
-        let entry: &mut (u64, Vec<ChannelId>) = by_hops.entry(way.len().saturating_sub(1)).or_insert_with(|| (0, way));
+        let entry: &mut (u64, Vec<ChannelId>) =
+            by_hops.entry(way.len().saturating_sub(1)).or_insert_with(|| (0, way));
         entry.0 += 1;
     }
     by_hops
@@ -272,25 +333,33 @@ fn unloaded(spec: &FabricSpec, graph: &Graph, way: &[ChannelId], bytes: u64) -> 
     let links = way.iter().map(|channel| &spec.links[usize::from(graph.channel(*channel).link)]);
     let links: Vec<&LinkSpec> = links.collect();
     let mut free = vec![Picos::ZERO; way.len()];
-    let mut buckets: Vec<_> = links.iter().map(|link| Buckets::new(link, (payload + header) as u32)).collect();
+    let mut buckets: Vec<_> =
+        links.iter().map(|link| Buckets::new(link, (payload + header) as u32)).collect();
     let mut done = Picos::ZERO;
     let mut left = bytes;
     loop {
         let packet = u32::try_from(left.min(payload) + header).unwrap_or(u32::MAX);
-        // The first channel may begin once the interface has the packet; a later one once its head is through the switch.
+        // The first channel may begin once the interface has the packet; a later one once its head
+        // is through the switch.
         let (mut head, mut tail) = (spec.host.transmit_delay, spec.host.transmit_delay);
         for (place, link) in links.iter().enumerate() {
             let length = Pace::from_rate(link.rate).time(packet);
             let (ready, until) = match (place, spec.switch.switching) {
                 (0, _) => (head, head),
-                (_, Switching::StoreAndForward) => (tail + spec.switch.delay, tail + spec.switch.delay),
+                (_, Switching::StoreAndForward) => {
+                    (tail + spec.switch.delay, tail + spec.switch.delay)
+                }
                 (_, Switching::TokenBucket) => (head + spec.switch.delay, head + spec.switch.delay),
-                (_, Switching::CutThrough) => (head + spec.switch.delay, (tail + spec.switch.delay) - length),
+                (_, Switching::CutThrough) => {
+                    (head + spec.switch.delay, (tail + spec.switch.delay) - length)
+                }
             };
             let start = ready.max(until).max(free[place]);
-            let spent = buckets[place].as_mut().map(|buckets| Picos(buckets.spend(start.0, length.0)));
+            let spent =
+                buckets[place].as_mut().map(|buckets| Picos(buckets.spend(start.0, length.0)));
             free[place] = spent.unwrap_or(start + length);
-            let seen = if spec.switch.switching == Switching::TokenBucket { Picos::ZERO } else { length };
+            let seen =
+                if spec.switch.switching == Switching::TokenBucket { Picos::ZERO } else { length };
             (head, tail) = (start + link.delay, start + seen + link.delay);
         }
         done = done.max(tail);
@@ -332,11 +401,16 @@ mod tests {
     fn explain__every_shipped_fabric_and_policy_has_a_page_with_all_its_figures() {
         for name in presets::names() {
             for policy in presets::policies(name).unwrap() {
-                let file = FabricFile::open(name, FileOptions { policy: Some(&policy), hosts: None }).unwrap();
+                let file =
+                    FabricFile::open(name, FileOptions { policy: Some(&policy), hosts: None })
+                        .unwrap();
                 let page = explain(&file).unwrap();
                 assert!(page.contains(&format!("Lanes under policy {policy}")), "{page}");
                 for figure in &file.figures {
-                    assert!(page.contains(&figure.key) && page.contains(&figure.value), "{name}: {figure:?}");
+                    assert!(
+                        page.contains(&figure.key) && page.contains(&figure.value),
+                        "{name}: {figure:?}"
+                    );
                 }
             }
         }

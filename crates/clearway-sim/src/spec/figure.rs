@@ -1,7 +1,9 @@
-//! Where each number of a fabric comes from and how far it may be trusted, and how numbers with units are written.
+//! Where each number of a fabric comes from and how far it may be trusted, and how numbers with
+//! units are written.
 //!
 //! # Invariants
-//! I1. Text without a unit is refused: `100` is neither bits nor bytes, neither nanoseconds nor picoseconds.
+//! I1. Text without a unit is refused: `100` is neither bits nor bytes, neither nanoseconds nor
+//!     picoseconds.
 
 use core::fmt;
 
@@ -39,7 +41,8 @@ pub enum Confidence {
 
 impl Confidence {
     /// All, from the most trusted.
-    pub const ALL: [Self; 5] = [Self::Measured, Self::Vendor, Self::Paper, Self::Config, Self::Guess];
+    pub const ALL: [Self; 5] =
+        [Self::Measured, Self::Vendor, Self::Paper, Self::Config, Self::Guess];
 
     /// Returns the name used in files.
     pub const fn name(self) -> &'static str {
@@ -100,21 +103,28 @@ pub(super) fn write_rate(rate: BitsPerSec) -> String {
 
 /// Writes a time so that [`time`] reads it back.
 pub(crate) fn write_time(time: Picos) -> String {
-    let unit = TIME_UNITS.iter().rev().find(|(_, scale)| time.0.is_multiple_of(*scale) && time.0 >= *scale);
+    let unit = TIME_UNITS
+        .iter()
+        .rev()
+        .find(|(_, scale)| time.0.is_multiple_of(*scale) && time.0 >= *scale);
     let (name, scale) = unit.unwrap_or(&TIME_UNITS[1]);
     format!("{}{name}", time.0 / scale)
 }
 
-/// Reads `<number><unit>` with optional space between and up to six decimals; exact, rounded down to whole units.
+/// Reads `<number><unit>` with optional space between and up to six decimals; exact, rounded down
+/// to whole units.
 fn quantity(text: &str, units: &[(&str, u64)]) -> Result<u64, String> {
     let trimmed = text.trim();
-    let split = trimmed.find(|c: char| !(c.is_ascii_digit() || c == '.' || c == '_')).unwrap_or(trimmed.len());
+    let split = trimmed
+        .find(|c: char| !(c.is_ascii_digit() || c == '.' || c == '_'))
+        .unwrap_or(trimmed.len());
     let (number, unit) = trimmed.split_at(split);
     let Some((_, scale)) = units.iter().find(|(name, _)| *name == unit.trim()) else {
         let names: Vec<&str> = units.iter().map(|(name, _)| *name).collect();
         return Err(format!("`{text}` needs one of the units {}", names.join(", ")));
     };
-    exact(number, *scale).ok_or_else(|| format!("`{text}` has no usable number in front of its unit"))
+    exact(number, *scale)
+        .ok_or_else(|| format!("`{text}` has no usable number in front of its unit"))
 }
 
 fn exact(number: &str, scale: u64) -> Option<u64> {

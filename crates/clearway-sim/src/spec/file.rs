@@ -1,13 +1,15 @@
 //! Fabric files: one file, and what it extends, becomes one checked [`FabricSpec`].
 //!
 //! # Model
-//! `extends` names a shipped fabric or another file (relative to the file that says so); the file's own keys are laid over
-//! it. A file has *policies*, each a map of classes to lanes and the arbitration that goes with it; the first is taken unless
-//! `default-policy` or the caller names another.
+//! `extends` names a shipped fabric or another file (relative to the file that says so); the file's
+//! own keys are laid over it. A file has *policies*, each a map of classes to lanes and the
+//! arbitration that goes with it; the first is taken unless `default-policy` or the caller names
+//! another.
 //!
 //! # Invariants
 //! I1. A specification that is returned has passed [`FabricSpec::check`].
-//! I2. Whatever the text, the answer is a value or one sentence; no more is read than a bounded number of bytes and files.
+//! I2. Whatever the text, the answer is a value or one sentence; no more is read than a bounded
+//!     number of bytes and files.
 
 use std::fs;
 use std::io::Read;
@@ -69,7 +71,8 @@ pub struct FabricFile {
 pub struct FileOptions<'a> {
     /// The policy; the file's own choice when `None`.
     pub policy: Option<&'a str>,
-    /// Hosts at least: the outermost level of the network grows or shrinks to the smallest that has them.
+    /// Hosts at least: the outermost level of the network grows or shrinks to the smallest that has
+    /// them.
     pub hosts: Option<u32>,
 }
 
@@ -82,7 +85,8 @@ impl FabricFile {
         Self::from_tree(load(name_or_path, None, 0)?, wanted)
     }
 
-    /// Reads `text`, which is the file `file` for messages; what it extends is looked up as for a file here.
+    /// Reads `text`, which is the file `file` for messages; what it extends is looked up as for a
+    /// file here.
     ///
     /// # Errors
     /// The first thing that is wrong.
@@ -114,8 +118,8 @@ impl FabricFile {
     /// # Cost
     /// As [`topology::build`] and [`prove_deadlock_free`]: about a second for the largest.
     pub fn prove(&self) -> Result<(RoutedGraph, DeadlockProof), FileError> {
-        let network =
-            topology::build(&self.spec).map_err(|error| self.root.blame(key_of(&error)).wrong(error.to_string()))?;
+        let network = topology::build(&self.spec)
+            .map_err(|error| self.root.blame(key_of(&error)).wrong(error.to_string()))?;
         let proof = prove_deadlock_free(&network);
         let proof = proof.map_err(|cycle| self.root.blame("routing").wrong(cycle.to_string()))?;
         Ok((network, proof))
@@ -139,7 +143,10 @@ fn load(name: &str, asker: Option<&Path>, depth: usize) -> Result<SpecNode, File
     let path = asker.and_then(Path::parent).unwrap_or(Path::new("")).join(name);
     let shown = path.display().to_string();
     let text = read_text(&path).map_err(|why| {
-        let why = format!("{why}; give a file, or one of the shipped fabrics: {}", presets::names().join(", "));
+        let why = format!(
+            "{why}; give a file, or one of the shipped fabrics: {}",
+            presets::names().join(", ")
+        );
         FileError::Unreadable { file: shown.clone(), why }
     })?;
     extended(tree::parse(&shown, &text)?, depth)
@@ -150,7 +157,8 @@ fn extended(mut root: SpecNode, depth: usize) -> Result<SpecNode, FileError> {
     let Some(base) = take_extends(&mut root)? else { return Ok(root) };
     let place = root.place.clone();
     if depth + 1 >= CHAIN_MAX {
-        return Err(place.wrong(format!("more than {CHAIN_MAX} files extend each other; perhaps in a circle")));
+        return Err(place
+            .wrong(format!("more than {CHAIN_MAX} files extend each other; perhaps in a circle")));
     }
     check_format(&root)?;
     let mut under = load(&base, Some(Path::new(&*place.file)), depth + 1)?;
@@ -164,26 +172,30 @@ fn take_extends(root: &mut SpecNode) -> Result<Option<String>, FileError> {
     let (_, node) = entries.remove(at);
     match node.value {
         tree::Value::Text(base) => Ok(Some(base)),
-        other => Err(node.place.wrong(format!("extends: {} where the name of a fabric belongs", other.kind()))),
+        other => Err(node
+            .place
+            .wrong(format!("extends: {} where the name of a fabric belongs", other.kind()))),
     }
 }
 
 /// Refuses files of another format before anything else of them is judged.
 pub(super) fn check_format(root: &SpecNode) -> Result<(), FileError> {
     let Some(node) = root.get("format") else {
-        return Err(root
-            .place
-            .wrong(format!("a fabric file begins with `format = {FORMAT}`; this one has no `format`")));
+        return Err(root.place.wrong(format!(
+            "a fabric file begins with `format = {FORMAT}`; this one has no `format`"
+        )));
     };
     if node.value == tree::Value::Integer(FORMAT) {
         return Ok(());
     }
-    let why = format!("this is not a fabric file of format {FORMAT}, the only one this program reads");
+    let why =
+        format!("this is not a fabric file of format {FORMAT}, the only one this program reads");
     Err(node.place.wrong(why))
 }
 
 fn read_text(path: &Path) -> Result<String, String> {
-    // Asked before opening: a named pipe would wait for its writer. And a fabric is read more than once.
+    // Asked before opening: a named pipe would wait for its writer. And a fabric is read more than
+    // once.
     if !fs::metadata(path).map_err(|error| error.to_string())?.is_file() {
         return Err("is not a regular file".to_owned());
     }

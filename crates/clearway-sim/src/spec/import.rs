@@ -1,8 +1,9 @@
 //! Writes a fabric file from what a live InfiniBand network was told and what was discovered in it.
 //!
 //! # Model
-//! The new file extends a shipped fabric, which knows what the tables do not say: delays, buffers, hosts. It adds a policy
-//! with the lanes and tables of opensm.conf and, where ibnetdiscover's text is given, the graph cable by cable.
+//! The new file extends a shipped fabric, which knows what the tables do not say: delays, buffers,
+//! hosts. It adds a policy with the lanes and tables of opensm.conf and, where ibnetdiscover's text
+//! is given, the graph cable by cable.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -40,7 +41,8 @@ pub struct Imported {
     pub remarks: Vec<String>,
 }
 
-/// Makes a fabric file called `name` from an opensm.conf and, if given, ibnetdiscover's text, on top of the fabric `base`.
+/// Makes a fabric file called `name` from an opensm.conf and, if given, ibnetdiscover's text, on
+/// top of the fabric `base`.
 ///
 /// # Errors
 /// What is wrong with one of them, with its line.
@@ -57,7 +59,8 @@ pub fn import(
         quoted(name),
         quoted(&format!("Imported from {}, on the figures of {base}.", conf.file)),
     );
-    let subnet = net.map(|net| discover::parse(net.text).map_err(|wrong| net.wrong(wrong))).transpose()?;
+    let subnet =
+        net.map(|net| discover::parse(net.text).map_err(|wrong| net.wrong(wrong))).transpose()?;
     if let (Some(subnet), Some(net)) = (&subnet, net) {
         write_graph(&mut text, subnet, net.file, base)?;
     }
@@ -68,7 +71,10 @@ pub fn import(
         put(&mut text, format_args!("exceptions = [\n{exceptions}]\n"));
     }
     put(&mut text, format_args!("\n[policy.imported.service-level]\n"));
-    put(&mut text, format_args!("source = \"the map that Clearway sets up\"\nconfidence = \"guess\"\n"));
+    put(
+        &mut text,
+        format_args!("source = \"the map that Clearway sets up\"\nconfidence = \"guess\"\n"),
+    );
     for class in Class::ALL {
         put(&mut text, format_args!("{class} = {}\n", tables.levels[class.index()]));
     }
@@ -88,7 +94,10 @@ fn quoted(text: &str) -> String {
 }
 
 fn write_policy(text: &mut String, tables: &opensm::OpensmConf, lanes: u8, file: &str) {
-    put(text, format_args!("\n[policy.imported]\nabout = {}\n", quoted(&format!("As {file} says."))));
+    put(
+        text,
+        format_args!("\n[policy.imported]\nabout = {}\n", quoted(&format!("As {file} says."))),
+    );
     put(text, format_args!("source = {}\nconfidence = \"config\"\n", quoted(file)));
     put(text, format_args!("virtual-lanes = {lanes}\nloss = \"credits\"\n"));
     put(text, format_args!("lane-of-level = {:?}\n", tables.adapters.lane_of_level));
@@ -96,7 +105,8 @@ fn write_policy(text: &mut String, tables: &opensm::OpensmConf, lanes: u8, file:
 
 fn write_tables(text: &mut String, end: &str, tables: &PortTables) {
     let list = |table: &[(u8, u8)]| {
-        let entries: Vec<String> = table.iter().map(|(lane, weight)| format!("{lane}:{weight}")).collect();
+        let entries: Vec<String> =
+            table.iter().map(|(lane, weight)| format!("{lane}:{weight}")).collect();
         entries.join(", ")
     };
     put(text, format_args!("\n[policy.imported.{end}]\nkind = \"tables\"\n"));
@@ -104,10 +114,12 @@ fn write_tables(text: &mut String, end: &str, tables: &PortTables) {
     put(text, format_args!("high-limit = {}\n", tables.high_limit));
 }
 
-/// Switches may map levels to other lanes than adapters do; without the graph only levels that adapters drop may differ.
+/// Switches may map levels to other lanes than adapters do; without the graph only levels that
+/// adapters drop may differ.
 fn exceptions(tables: &opensm::OpensmConf, subnet: Option<&Subnet>) -> Result<String, String> {
     let (adapters, switches) = (&tables.adapters.lane_of_level, &tables.switches.lane_of_level);
-    let differs = (0..adapters.len()).find(|level| adapters[*level] != NO_LANE && adapters[*level] != switches[*level]);
+    let differs = (0..adapters.len())
+        .find(|level| adapters[*level] != NO_LANE && adapters[*level] != switches[*level]);
     let Some(level) = differs else { return Ok(String::new()) };
     let Some(subnet) = subnet else {
         return Err(format!(
@@ -118,17 +130,28 @@ fn exceptions(tables: &opensm::OpensmConf, subnet: Option<&Subnet>) -> Result<St
     let mut text = String::new();
     for cable in &subnet.cables {
         let [a, b] = &cable.ends;
-        for (from, to) in [(a, b), (b, a)].into_iter().filter(|(from, _)| subnet.switches.contains(from)) {
+        for (from, to) in
+            [(a, b), (b, a)].into_iter().filter(|(from, _)| subnet.switches.contains(from))
+        {
             put(
                 &mut text,
-                format_args!("  {{ from = {}, to = {}, lane-of-level = {switches:?} }},\n", quoted(from), quoted(to)),
+                format_args!(
+                    "  {{ from = {}, to = {}, lane-of-level = {switches:?} }},\n",
+                    quoted(from),
+                    quoted(to)
+                ),
             );
         }
     }
     Ok(text)
 }
 
-fn write_graph(text: &mut String, subnet: &Subnet, file: &str, base: &str) -> Result<(), FileError> {
+fn write_graph(
+    text: &mut String,
+    subnet: &Subnet,
+    file: &str,
+    base: &str,
+) -> Result<(), FileError> {
     let spec = presets::load(base, None)?;
     let mut links: BTreeMap<String, &DiscoveredCable> = BTreeMap::new();
     for cable in &subnet.cables {
@@ -137,7 +160,10 @@ fn write_graph(text: &mut String, subnet: &Subnet, file: &str, base: &str) -> Re
     let rails = fewest_cables(subnet);
     put(
         text,
-        format_args!("\n[host]\nrails = {{ value = {rails}, source = {}, confidence = \"config\" }}\n", quoted(file)),
+        format_args!(
+            "\n[host]\nrails = {{ value = {rails}, source = {}, confidence = \"config\" }}\n",
+            quoted(file)
+        ),
     );
     for (name, cable) in links {
         let role = if cable.at == CableEnd::Host { LinkRole::Host } else { LinkRole::Up };
@@ -157,7 +183,9 @@ fn write_graph(text: &mut String, subnet: &Subnet, file: &str, base: &str) -> Re
             let mut figure = |key: &str, value: String| {
                 put(
                     text,
-                    format_args!("{key} = {{ value = \"{value}\", source = {source}, confidence = \"guess\" }}\n"),
+                    format_args!(
+                        "{key} = {{ value = \"{value}\", source = {source}, confidence = \"guess\" }}\n"
+                    ),
                 );
             };
             figure("delay", write_time(like.delay));
@@ -165,11 +193,22 @@ fn write_graph(text: &mut String, subnet: &Subnet, file: &str, base: &str) -> Re
         }
     }
     put(text, format_args!("\n[routing]\nkind = \"minimal\"\n\n[topology]\nkind = \"explicit\"\n"));
-    let list = |names: &[String]| names.iter().map(|name| quoted(name)).collect::<Vec<_>>().join(", ");
-    put(text, format_args!("hosts = [{}]\nswitches = [{}]\ncables = [\n", list(&subnet.hosts), list(&subnet.switches)));
+    let list =
+        |names: &[String]| names.iter().map(|name| quoted(name)).collect::<Vec<_>>().join(", ");
+    put(
+        text,
+        format_args!(
+            "hosts = [{}]\nswitches = [{}]\ncables = [\n",
+            list(&subnet.hosts),
+            list(&subnet.switches)
+        ),
+    );
     for cable in &subnet.cables {
         let [a, b] = &cable.ends;
-        put(text, format_args!("  [{}, {}, {}],\n", quoted(a), quoted(b), quoted(&link_name(cable))));
+        put(
+            text,
+            format_args!("  [{}, {}, {}],\n", quoted(a), quoted(b), quoted(&link_name(cable))),
+        );
     }
     put(text, format_args!("]\n"));
     Ok(())
@@ -181,7 +220,8 @@ fn link_name(cable: &DiscoveredCable) -> String {
 
 /// Cables of the host that has fewest: as many ports as every host can use.
 fn fewest_cables(subnet: &Subnet) -> usize {
-    let mut count: BTreeMap<&str, usize> = subnet.hosts.iter().map(|host| (host.as_str(), 0)).collect();
+    let mut count: BTreeMap<&str, usize> =
+        subnet.hosts.iter().map(|host| (host.as_str(), 0)).collect();
     for end in subnet.cables.iter().flat_map(|cable| &cable.ends) {
         if let Some(count) = count.get_mut(end.as_str()) {
             *count += 1;
@@ -228,7 +268,10 @@ mod tests {
     fn import__switches_with_other_lanes_need_the_graph() {
         let conf = "qos TRUE\nqos_ca_sl2vl 0,1,2,3\nqos_swe_sl2vl 0,1,2,2\n";
         let sentence = made(conf, None).unwrap_err().to_string();
-        assert!(sentence.contains("service level 3 is on lane 3 at adapters and 2 at switches"), "{sentence}");
+        assert!(
+            sentence.contains("service level 3 is on lane 3 at adapters and 2 at switches"),
+            "{sentence}"
+        );
         let file = made(conf, Some(NET)).unwrap();
         assert_eq!(file.spec.classes.lane_exceptions.len(), 2);
     }

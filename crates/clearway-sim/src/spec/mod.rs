@@ -1,14 +1,15 @@
-//! What a simulated network is made of: plain values, in the units of the simulation, checked before anything is built.
+//! What a simulated network is made of: plain values, in the units of the simulation, checked
+//! before anything is built.
 //!
 //! # Model
-//! A link is a kind of cable; every channel of that kind has its rate, delay and buffers. A class travels at a service
-//! level; a lane table says on which virtual lane of a channel that is. Each virtual lane has as many *steps* as the routing
-//! needs to stay free of deadlock, and each step its own buffer and credits: what is called a lane below is one step of one
-//! virtual lane.
+//! A link is a kind of cable; every channel of that kind has its rate, delay and buffers. A class
+//! travels at a service level; a lane table says on which virtual lane of a channel that is. Each
+//! virtual lane has as many *steps* as the routing needs to stay free of deadlock, and each step
+//! its own buffer and credits: what is called a lane below is one step of one virtual lane.
 //!
 //! # Not here
-//! Classes, lanes and arbiters (`policy`). Reading files (`file`), where the figures come from (`figure`), the shape of the
-//! network ([`crate::topology`]).
+//! Classes, lanes and arbiters (`policy`). Reading files (`file`), where the figures come from
+//! (`figure`), the shape of the network ([`crate::topology`]).
 
 mod check;
 mod discover;
@@ -29,7 +30,8 @@ mod write;
 pub(crate) use tree::plainly;
 
 pub use policy::{
-    Arbiter, Arbitration, ClassMap, CongestionControl, Dcqcn, EdgeControl, LaneException, LossDomain, VlArbitration,
+    Arbiter, Arbitration, ClassMap, CongestionControl, Dcqcn, EdgeControl, LaneException,
+    LossDomain, VlArbitration,
 };
 
 use clearway_proto::base::{BitsPerSec, Bytes};
@@ -83,19 +85,22 @@ pub enum Topology {
         /// Parallel cables between the switches.
         trunks: u32,
     },
-    /// An extended generalised fat tree: level `i` (from the hosts) has switches with `children[i]` below, and every device
-    /// below level `i` has `parents[i]` above it, each by `cables[i]` parallel cables.
+    /// An extended generalised fat tree: level `i` (from the hosts) has switches with `children[i]`
+    /// below, and every device below level `i` has `parents[i]` above it, each by `cables[i]`
+    /// parallel cables.
     ///
     /// Source: Öhring, Ibel, Das, Kumar, "On generalized fat trees" (IPPS 1995): XGFT(h; m; w).
     FatTree {
-        /// Children of a switch of each level, from the leaves up; the product is the number of hosts.
+        /// Children of a switch of each level, from the leaves up; the product is the number of
+        /// hosts.
         children: Vec<u32>,
         /// Parents of a device below each level, from the hosts up; the first entry is 1.
         parents: Vec<u32>,
         /// Parallel cables of each such pair.
         cables: Vec<u32>,
     },
-    /// Cray XC groups: routers in a grid, all-to-all in each row (green) and column (black), groups joined by blue cables.
+    /// Cray XC groups: routers in a grid, all-to-all in each row (green) and column (black), groups
+    /// joined by blue cables.
     DragonflyXc {
         /// Groups.
         groups: u32,
@@ -139,7 +144,8 @@ pub enum Topology {
 pub enum LinkRole {
     /// Host to switch.
     Host,
-    /// Between levels of a tree, between the two switches of a trunk, or any cable of an explicit graph.
+    /// Between levels of a tree, between the two switches of a trunk, or any cable of an explicit
+    /// graph.
     Up,
     /// Inside a row of a Cray XC group.
     Green,
@@ -156,9 +162,11 @@ pub enum LinkRole {
 /// How packets find their way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Routing {
-    /// Shortest paths; the same one for all packets of a source and a target (hash of the two where there are several).
+    /// Shortest paths; the same one for all packets of a source and a target (hash of the two where
+    /// there are several).
     Minimal,
-    /// Fat trees: the upward port is the target's number modulo the choices, so that each target has one way down.
+    /// Fat trees: the upward port is the target's number modulo the choices, so that each target
+    /// has one way down.
     DestinationModulo,
     /// Shortest paths, chosen by a hash of the flow.
     Ecmp,
@@ -166,9 +174,9 @@ pub enum Routing {
     Spray,
     /// Dragonflies: by way of a random group (or router inside one group).
     Valiant,
-    /// The least loaded of some candidates. Fat trees: `minimal` upward ports, drawn anew for each packet. Dragonflies (UGAL
-    /// with local knowledge): `minimal` shortest and `detour` Valiant ways; a detour must be better by `bias` bytes after
-    /// both are weighed by their lengths.
+    /// The least loaded of some candidates. Fat trees: `minimal` upward ports, drawn anew for each
+    /// packet. Dragonflies (UGAL with local knowledge): `minimal` shortest and `detour` Valiant
+    /// ways; a detour must be better by `bias` bytes after both are weighed by their lengths.
     Adaptive {
         /// Shortest candidates.
         minimal: u8,
@@ -192,7 +200,8 @@ pub struct LinkSpec {
     pub delay: Picos,
     /// Receive buffer for each lane.
     pub buffer: Bytes,
-    /// What may leave back to back behind a token bucket; without it one packet, of whatever length.
+    /// What may leave back to back behind a token bucket; without it one packet, of whatever
+    /// length.
     pub burst: Option<Bytes>,
 }
 
@@ -216,8 +225,9 @@ pub enum Switching {
     CutThrough,
     /// When its tail is there.
     StoreAndForward,
-    /// When it is there, and then at once as a whole; the channel rests afterwards until it is paid for, as far as that is more
-    /// than the link's burst. A software queue behind a token bucket: an idle one lets packets through in no time.
+    /// When it is there, and then at once as a whole; the channel rests afterwards until it is paid
+    /// for, as far as that is more than the link's burst. A software queue behind a token bucket:
+    /// an idle one lets packets through in no time.
     TokenBucket,
 }
 
@@ -250,8 +260,8 @@ pub struct HostSpec {
     pub transmit_delay: Picos,
     /// From the last byte at the port to its report in memory.
     pub receive_delay: Picos,
-    /// Mean of an exponential addition to it, drawn for each message: processors that slept. None when zero. Messages may
-    /// overtake each other by it.
+    /// Mean of an exponential addition to it, drawn for each message: processors that slept. None
+    /// when zero. Messages may overtake each other by it.
     pub receive_tail: Picos,
     /// The rate at which the interface fetches from and places into memory, each way.
     pub memory_rate: BitsPerSec,
@@ -274,8 +284,8 @@ pub enum Service {
     ByConnection,
     /// One after the other as they were posted: sockets above one queue for each class.
     InOrder,
-    /// One whole message after another, of a connection that is drawn; messages of one packet pass: an interface with one
-    /// engine for bulk data and a window for short messages.
+    /// One whole message after another, of a connection that is drawn; messages of one packet pass:
+    /// an interface with one engine for bulk data and a window for short messages.
     ByMessage,
 }
 

@@ -1,9 +1,11 @@
-//! Reads the lanes and arbitration tables out of an opensm.conf: what the ports of a live InfiniBand network were told.
+//! Reads the lanes and arbitration tables out of an opensm.conf: what the ports of a live
+//! InfiniBand network were told.
 //!
 //! # Model
-//! OpenSM keeps five options for each kind of port (`qos_ca_`, `qos_swe_`, ...), falls back to those of all ports (`qos_`)
-//! and then to its own. It gives a port the largest of 1, 2, 4, 8 or 15 lanes that is allowed and that the port has, and
-//! cuts what the tables say to fit: lane numbers modulo that many, entries beyond the port's table not at all.
+//! OpenSM keeps five options for each kind of port (`qos_ca_`, `qos_swe_`, ...), falls back to
+//! those of all ports (`qos_`) and then to its own. It gives a port the largest of 1, 2, 4, 8 or 15
+//! lanes that is allowed and that the port has, and cuts what the tables say to fit: lane numbers
+//! modulo that many, entries beyond the port's table not at all.
 //!
 //! # Source
 //! Names, defaults, fall-back and what the tables hold: `doc/qos-config.txt` of OpenSM 3.3.
@@ -24,7 +26,8 @@ const OTHERS: [&str; 1] = ["qos_policy_file"];
 /// Routings that need service levels to be free of deadlock, and so own the map to lanes.
 const OWNERS: [&str; 4] = ["lash", "torus-2QoS", "dfsssp", "nue"];
 
-/// Options of every complete file; a file without any of these and without `qos_` is somebody else's.
+/// Options of every complete file; a file without any of these and without `qos_` is somebody
+/// else's.
 const USUAL: [&str; 6] = ["qos", "no_qos", "guid", "subnet_prefix", "lmc", "routing_engine"];
 
 /// OpenSM's own values where nothing is said.
@@ -34,7 +37,8 @@ const VLARB_HIGH: &str = "0:4,1:0,2:0,3:0,4:0,5:0,6:0,7:0,8:0,9:0,10:0,11:0,12:0
 const VLARB_LOW: &str = "0:0,1:4,2:4,3:4,4:4,5:4,6:4,7:4,8:4,9:4,10:4,11:4,12:4,13:4,14:4";
 const SL2VL: &str = "0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,7";
 
-/// Lanes, and entries of each table, of the adapters and switches in use: ConnectX and its switches have VL0 to VL7.
+/// Lanes, and entries of each table, of the adapters and switches in use: ConnectX and its switches
+/// have VL0 to VL7.
 const HARDWARE_LANES: u8 = 8;
 /// The service level of each class by [`Class::index`]: the map that Clearway sets up by default.
 const LEVELS: [u8; Class::ALL.len()] = [1, 2, 0, 3, 4];
@@ -68,7 +72,8 @@ pub(super) fn parse(text: &str) -> Result<OpensmConf, (u32, String)> {
     if !is_conf(text) {
         return Err((
             1,
-            "no option of OpenSM is in this file; `opensm -c FILE` writes one with all of them".to_owned(),
+            "no option of OpenSM is in this file; `opensm -c FILE` writes one with all of them"
+                .to_owned(),
         ));
     }
     let mut options = OpensmOptions::default();
@@ -88,7 +93,10 @@ pub(super) fn parse(text: &str) -> Result<OpensmConf, (u32, String)> {
         }
     }
     if !is_on {
-        remarks.push("`qos TRUE` is not there: unless OpenSM runs with -Q, it sets none of these tables".to_owned());
+        remarks.push(
+            "`qos TRUE` is not there: unless OpenSM runs with -Q, it sets none of these tables"
+                .to_owned(),
+        );
     }
     conf(&options, remarks)
 }
@@ -100,7 +108,8 @@ fn option(line: &str) -> (&str, &str) {
     (key, value.trim())
 }
 
-/// Returns whether any line is an option of OpenSM. Nothing at all is OpenSM's too: it then takes its own values.
+/// Returns whether any line is an option of OpenSM. Nothing at all is OpenSM's too: it then takes
+/// its own values.
 fn is_conf(text: &str) -> bool {
     let mut keys = text.lines().map(|line| option(line).0).filter(|key| !key.is_empty()).peekable();
     keys.peek().is_none() || keys.any(|key| USUAL.contains(&key) || key.starts_with("qos_"))
@@ -110,16 +119,26 @@ fn conf(options: &OpensmOptions, mut remarks: Vec<String>) -> Result<OpensmConf,
     let adapters = options.port("ca_", &mut remarks)?;
     let switches = options.port("swe_", &mut remarks)?;
     if FIELDS.iter().any(|field| options.lookup("sw2sw_", field).is_some()) {
-        remarks.push("qos_sw2sw_ options are left out: ports between switches are taken as qos_swe_ says".to_owned());
+        remarks.push(
+            "qos_sw2sw_ options are left out: ports between switches are taken as qos_swe_ says"
+                .to_owned(),
+        );
     }
-    if !FIELDS.iter().any(|field| options.lookup("swe_", field).or(options.lookup("", field)).is_some()) {
-        remarks.push("no qos_swe_ options: switches keep OpenSM's defaults, whatever adapters do".to_owned());
+    if !FIELDS
+        .iter()
+        .any(|field| options.lookup("swe_", field).or(options.lookup("", field)).is_some())
+    {
+        remarks.push(
+            "no qos_swe_ options: switches keep OpenSM's defaults, whatever adapters do".to_owned(),
+        );
     }
     let mut levels = LEVELS;
     for class in Class::ALL {
         let level = &mut levels[class.index()];
         if adapters.lane_of_level[usize::from(*level)] == NO_LANE {
-            remarks.push(format!("service level {level} is dropped; class {class} travels at level 0 instead"));
+            remarks.push(format!(
+                "service level {level} is dropped; class {class} travels at level 0 instead"
+            ));
             *level = 0;
         }
     }
@@ -134,8 +153,10 @@ struct OpensmOptions {
 
 impl OpensmOptions {
     fn take(&mut self, line: u32, key: &str, value: &str) -> Result<(), (u32, String)> {
-        let known: Vec<String> =
-            PORTS.iter().flat_map(|port| FIELDS.iter().map(move |field| format!("qos_{port}{field}"))).collect();
+        let known: Vec<String> = PORTS
+            .iter()
+            .flat_map(|port| FIELDS.iter().map(move |field| format!("qos_{port}{field}")))
+            .collect();
         if OTHERS.contains(&key) {
             return Ok(());
         }
@@ -144,7 +165,8 @@ impl OpensmOptions {
             return Err((line, format!("unknown option `{key}`; {}", nearest(key, &known))));
         }
         // These stand for "not said".
-        let is_said = !matches!((value, key.ends_with("max_vls")), ("" | "(null)" | "-1", _) | ("0", true));
+        let is_said =
+            !matches!((value, key.ends_with("max_vls")), ("" | "(null)" | "-1", _) | ("0", true));
         if is_said {
             self.said.push((key.to_owned(), line, value.to_owned()));
         }
@@ -153,7 +175,11 @@ impl OpensmOptions {
 
     fn lookup(&self, port: &str, field: &str) -> Option<(u32, &str)> {
         let key = format!("qos_{port}{field}");
-        self.said.iter().rev().find(|(name, ..)| *name == key).map(|(_, line, value)| (*line, value.as_str()))
+        self.said
+            .iter()
+            .rev()
+            .find(|(name, ..)| *name == key)
+            .map(|(_, line, value)| (*line, value.as_str()))
     }
 
     /// Returns what ports of this kind get, after every fall-back and after cutting.
@@ -189,11 +215,13 @@ impl OpensmOptions {
     }
 }
 
-/// Returns the lane of each service level. Levels that the list does not reach are on lane 0, as OpenSM reads it.
+/// Returns the lane of each service level. Levels that the list does not reach are on lane 0, as
+/// OpenSM reads it.
 fn levels(said: Option<(u32, &str)>, lanes: u8) -> Result<[u8; 16], (u32, String)> {
     let (line, value) = said.unwrap_or((0, SL2VL));
     let mut table = [0; 16];
-    let entries: Vec<&str> = value.split(',').map(str::trim).filter(|entry| !entry.is_empty()).collect();
+    let entries: Vec<&str> =
+        value.split(',').map(str::trim).filter(|entry| !entry.is_empty()).collect();
     if entries.len() > table.len() {
         return Err((line, format!("{} lanes for 16 service levels", entries.len())));
     }

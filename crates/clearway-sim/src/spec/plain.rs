@@ -1,18 +1,21 @@
-//! The plainest network of a shape: for closed forms, comparisons and tests, where every figure is chosen by the caller.
+//! The plainest network of a shape: for closed forms, comparisons and tests, where every figure is
+//! chosen by the caller.
 
 use clearway_proto::base::{BitsPerSec, Bytes, Class};
 
 use super::read::ROLES;
 use super::{
-    Arbiter, Arbitration, ClassMap, CongestionControl, FabricSpec, HostSpec, Jitter, LinkRole, LinkSpec, LossDomain,
-    PacketSpec, Queueing, Replication, Routing, Service, SwitchSpec, Switching, Topology, VIRTUAL_LANES_MAX,
+    Arbiter, Arbitration, ClassMap, CongestionControl, FabricSpec, HostSpec, Jitter, LinkRole,
+    LinkSpec, LossDomain, PacketSpec, Queueing, Replication, Routing, Service, SwitchSpec,
+    Switching, Topology, VIRTUAL_LANES_MAX,
 };
 use crate::time::Picos;
 
 impl FabricSpec {
-    /// Creates a lossless network of `topology` whose cables all have this rate, and nothing else that takes time: 5 ns of cable,
-    /// 100 ns in a switch, hosts that are never the bottleneck, packets of 4096 bytes without headers, one lane for all
-    /// classes with a buffer of 512 KiB, everything in turn.
+    /// Creates a lossless network of `topology` whose cables all have this rate, and nothing else
+    /// that takes time: 5 ns of cable, 100 ns in a switch, hosts that are never the bottleneck,
+    /// packets of 4096 bytes without headers, one lane for all classes with a buffer of 512 KiB,
+    /// everything in turn.
     pub fn plain(topology: Topology, routing: Routing, rate: BitsPerSec) -> Self {
         let link = |(name, role): (&str, LinkRole)| LinkSpec {
             name: name.to_owned(),
@@ -54,7 +57,11 @@ impl FabricSpec {
                 lane_exceptions: Vec::new(),
                 loss: [LossDomain::Credits; VIRTUAL_LANES_MAX],
             },
-            arbitration: Arbitration { host: Arbiter::RoundRobin, switch: Arbiter::RoundRobin, express: 0 },
+            arbitration: Arbitration {
+                host: Arbiter::RoundRobin,
+                switch: Arbiter::RoundRobin,
+                express: 0,
+            },
             congestion_control: CongestionControl::None,
         }
     }

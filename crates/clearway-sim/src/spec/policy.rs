@@ -1,4 +1,5 @@
-//! The policy of a fabric, beside what it is made of: classes to lanes, which lane sends first, what happens when there is no room.
+//! The policy of a fabric, beside what it is made of: classes to lanes, which lane sends first,
+//! what happens when there is no room.
 //!
 //! # Not here
 //! What these rules do: [`crate::arbiter`], `control` and [`crate::fabric`].
@@ -39,7 +40,8 @@ pub struct LaneException {
 pub enum LossDomain {
     /// A sender needs credit for the buffer of the next device: nothing is lost.
     Credits,
-    /// A receiver tells its sender to pause (IEEE 802.1Qbb): nothing is lost while headroom suffices.
+    /// A receiver tells its sender to pause (IEEE 802.1Qbb): nothing is lost while headroom
+    /// suffices.
     Pauses,
     /// A full queue drops.
     Drops {
@@ -69,7 +71,8 @@ pub enum Arbiter {
         /// The rank of each virtual lane.
         rank: [u8; VIRTUAL_LANES_MAX],
     },
-    /// Deficit weighted round robin (Shreedhar, Varghese 1995), optionally behind lanes that go first.
+    /// Deficit weighted round robin (Shreedhar, Varghese 1995), optionally behind lanes that go
+    /// first.
     Weighted {
         /// Bytes added to each lane's deficit in its turn; zero for lanes that go first.
         quantum: [u32; VIRTUAL_LANES_MAX],
@@ -87,7 +90,8 @@ pub struct VlArbitration {
     pub high: Vec<(u8, u8)>,
     /// The same for low priority.
     pub low: Vec<(u8, u8)>,
-    /// What the high table may send while low packets wait: in 4096 bytes; 0 is one packet, 255 no limit.
+    /// What the high table may send while low packets wait: in 4096 bytes; 0 is one packet, 255 no
+    /// limit.
     pub high_limit: u8,
 }
 
@@ -96,9 +100,11 @@ pub struct VlArbitration {
 pub enum CongestionControl {
     /// Nothing.
     None,
-    /// The last switch before a host tells each source of an incast to slow down; acts on packets still in the source.
+    /// The last switch before a host tells each source of an incast to slow down; acts on packets
+    /// still in the source.
     Edge(EdgeControl),
-    /// ECN marks and per-flow rates (Zhu et al., "Congestion Control for Large-Scale RDMA Deployments", SIGCOMM 2015).
+    /// ECN marks and per-flow rates (Zhu et al., "Congestion Control for Large-Scale RDMA
+    /// Deployments", SIGCOMM 2015).
     Dcqcn(Dcqcn),
 }
 

@@ -1,8 +1,8 @@
 //! The fabrics that are shipped, by name, and the laboratory's network in the simulator's terms.
 //!
 //! # Model
-//! Shipped fabrics are the files of `fabrics/`, compiled in. They are read by the same code as a user's file; how to write one
-//! stands in `docs/fabrics.md`.
+//! Shipped fabrics are the files of `fabrics/`, compiled in. They are read by the same code as a
+//! user's file; how to write one stands in `docs/fabrics.md`.
 
 use clearway_proto::base::{BitsPerSec, Bytes, Class};
 
@@ -109,7 +109,8 @@ pub enum LabQueue {
     VlArb,
 }
 
-/// Returns the network of a laboratory. Queues of one class, which count packets there, hold as many of the longest frames here.
+/// Returns the network of a laboratory. Queues of one class, which count packets there, hold as
+/// many of the longest frames here.
 ///
 /// # Errors
 /// What cannot be: no hosts, a rate of zero, a weight of zero.
@@ -130,7 +131,11 @@ pub fn lab(lab: &Lab) -> Result<FabricSpec, FileError> {
         }
         LabShape::LeafSpine { leaves, hosts_per_leaf, spines, uplink: rate } => {
             uplink = rate;
-            Topology::FatTree { children: vec![hosts_per_leaf, leaves], parents: vec![1, spines], cables: vec![1, 1] }
+            Topology::FatTree {
+                children: vec![hosts_per_leaf, leaves],
+                parents: vec![1, spines],
+                cables: vec![1, 1],
+            }
         }
     };
     for link in &mut spec.links {
@@ -147,7 +152,10 @@ pub fn lab(lab: &Lab) -> Result<FabricSpec, FileError> {
         spec.arbitration.host = arbiter.clone();
         spec.arbitration.switch = arbiter;
     }
-    let wrong = |flaw: super::check::SpecError| FileError::Unreadable { file: "lab".to_owned(), why: flaw.to_string() };
+    let wrong = |flaw: super::check::SpecError| FileError::Unreadable {
+        file: "lab".to_owned(),
+        why: flaw.to_string(),
+    };
     spec.check().map_err(wrong)?;
     Ok(spec)
 }
@@ -159,15 +167,21 @@ mod tests {
     #[test]
     fn shipped__every_fabric_is_right_under_every_policy_and_says_where_its_figures_come_from() {
         for name in names() {
-            let file = FabricFile::open(name, FileOptions::default()).unwrap_or_else(|error| panic!("{error}"));
+            let file = FabricFile::open(name, FileOptions::default())
+                .unwrap_or_else(|error| panic!("{error}"));
             assert_eq!(file.spec.name, name);
             assert!(file.figures.len() > 30, "{name}: {} figures", file.figures.len());
             for figure in &file.figures {
                 let known = figure.source.is_some() && figure.confidence.is_some();
-                assert!(known, "{name}: {} = {} has no source or no confidence", figure.key, figure.value);
+                assert!(
+                    known,
+                    "{name}: {} = {} has no source or no confidence",
+                    figure.key, figure.value
+                );
             }
             for policy in policies(name).unwrap() {
-                let file = FabricFile::open(name, FileOptions { policy: Some(&policy), hosts: None });
+                let file =
+                    FabricFile::open(name, FileOptions { policy: Some(&policy), hosts: None });
                 let proved = file.and_then(|file| file.prove());
                 assert!(proved.is_ok(), "{name} {policy}: {:?}", proved.err());
             }
@@ -180,16 +194,22 @@ mod tests {
             let shared = load(name, None).unwrap();
             assert_eq!(shared.classes.virtual_lanes, 1, "{name}");
             let lanes = load(name, Some("lanes")).unwrap().classes;
-            let lane = |class: Class| lanes.lane_of_level[usize::from(lanes.service_level[class.index()])];
+            let lane =
+                |class: Class| lanes.lane_of_level[usize::from(lanes.service_level[class.index()])];
             assert_ne!(lane(Class::LowLatency), lane(Class::Bulk), "{name}");
         }
     }
 
     #[test]
     fn shipped__published_machines_fit() {
-        for (name, hosts) in
-            [("edr", 128), ("aries", 336), ("aries", 384), ("slingshot", 485), ("edr", 11_664), ("aries", 9_984)]
-        {
+        for (name, hosts) in [
+            ("edr", 128),
+            ("aries", 336),
+            ("aries", 384),
+            ("slingshot", 485),
+            ("edr", 11_664),
+            ("aries", 9_984),
+        ] {
             let file = FabricFile::open(name, FileOptions { policy: None, hosts: Some(hosts) });
             assert!(file.is_ok(), "{name} {hosts}: {file:?}");
         }
@@ -201,13 +221,20 @@ mod tests {
     fn lab__rate_queue_and_shape_are_those_of_the_scenario() {
         let trunk = BitsPerSec::mega(25);
         let shape = LabShape::TwoSwitch { hosts: 16, trunk };
-        let spec = lab(&Lab { shape, rate: BitsPerSec::mega(50), queue: LabQueue::Fifo, queue_packets: 10 }).unwrap();
+        let spec = lab(&Lab {
+            shape,
+            rate: BitsPerSec::mega(50),
+            queue: LabQueue::Fifo,
+            queue_packets: 10,
+        })
+        .unwrap();
         assert_eq!(spec.topology, Topology::TwoSwitch { hosts: 16, trunks: 1 });
         let rate = |role| spec.links[usize::from(spec.link(role).unwrap())].rate;
         assert_eq!((rate(LinkRole::Host), rate(LinkRole::Up)), (BitsPerSec::mega(50), trunk));
         assert_eq!(spec.classes.loss[0], LossDomain::Drops { queue: Bytes(15_140) });
         let queue = LabQueue::Weighted([1, 1, 1, 0, 1]);
-        let weightless = Lab { shape: LabShape::Star { hosts: 2 }, rate: trunk, queue, queue_packets: 10 };
+        let weightless =
+            Lab { shape: LabShape::Star { hosts: 2 }, rate: trunk, queue, queue_packets: 10 };
         assert!(lab(&weightless).unwrap_err().to_string().contains("lane 3"));
     }
 }

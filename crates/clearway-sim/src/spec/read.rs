@@ -1,4 +1,5 @@
-//! Turns the tree of a fabric file into a [`FabricSpec`]: which keys there are, and what each of them means.
+//! Turns the tree of a fabric file into a [`FabricSpec`]: which keys there are, and what each of
+//! them means.
 //!
 //! # Invariants
 //! I1. Every key that is there is read, or refused by its name and place.
@@ -13,8 +14,8 @@ use super::file::{FileError, check_format};
 use super::section::{Section, nearest};
 use super::tree::SpecNode;
 use super::{
-    CongestionControl, Dcqcn, EdgeControl, FabricSpec, HostSpec, Jitter, LinkRole, LinkSpec, PacketSpec, Queueing,
-    Replication, Routing, Service, SwitchSpec, Switching, Topology,
+    CongestionControl, Dcqcn, EdgeControl, FabricSpec, HostSpec, Jitter, LinkRole, LinkSpec,
+    PacketSpec, Queueing, Replication, Routing, Service, SwitchSpec, Switching, Topology,
 };
 use crate::time::Picos;
 use policy::{ChosenPolicy, policies};
@@ -89,7 +90,8 @@ fn links(table: Section<'_>, figures: &mut Vec<Figure>) -> Result<Vec<LinkSpec>,
             Some(role) if !link.has("role") => role,
             _ => link.choice("role", &ROLES)?,
         };
-        let (rate, delay, buffer) = (link.rate("rate")?, link.time("delay")?, link.bytes("buffer")?);
+        let (rate, delay, buffer) =
+            (link.rate("rate")?, link.time("delay")?, link.bytes("buffer")?);
         let burst = if link.has("burst") { Some(link.bytes("burst")?) } else { None };
         links.push(LinkSpec { name: name.clone(), role, rate, delay, buffer, burst });
         link.close(figures)?;
@@ -117,13 +119,18 @@ const SHAPES: [(&str, TopologyKind); 6] = [
     ("explicit", TopologyKind::Explicit),
 ];
 
-fn topology(mut table: Section<'_>, links: &[LinkSpec], figures: &mut Vec<Figure>) -> Result<Topology, FileError> {
+fn topology(
+    mut table: Section<'_>,
+    links: &[LinkSpec],
+    figures: &mut Vec<Figure>,
+) -> Result<Topology, FileError> {
     let any = 0..=u32::MAX;
     let topology = match table.choice("kind", &SHAPES)? {
         TopologyKind::Star => Topology::Star { hosts: table.count("hosts", any)? },
-        TopologyKind::TwoSwitch => {
-            Topology::TwoSwitch { hosts: table.count("hosts", any.clone())?, trunks: table.count("trunks", any)? }
-        }
+        TopologyKind::TwoSwitch => Topology::TwoSwitch {
+            hosts: table.count("hosts", any.clone())?,
+            trunks: table.count("trunks", any)?,
+        },
         TopologyKind::FatTree => Topology::FatTree {
             children: table.counts("children", any.clone())?,
             parents: table.counts("parents", any.clone())?,
@@ -152,7 +159,9 @@ fn topology(mut table: Section<'_>, links: &[LinkSpec], figures: &mut Vec<Figure
 
 /// Cables are lists of two ends and a link: `["n0", "leaf0", "host"]`.
 fn explicit(table: &mut Section<'_>, links: &[LinkSpec]) -> Result<Topology, FileError> {
-    let names = |list: Vec<(&str, _)>| list.into_iter().map(|(name, _)| name.to_owned()).collect::<Vec<_>>();
+    let names = |list: Vec<(&str, _)>| {
+        list.into_iter().map(|(name, _)| name.to_owned()).collect::<Vec<_>>()
+    };
     let hosts = names(table.texts("hosts")?);
     let switches = names(table.texts("switches")?);
     let mut cables = Vec::new();
@@ -165,16 +174,18 @@ fn explicit(table: &mut Section<'_>, links: &[LinkSpec]) -> Result<Topology, Fil
             }));
         }
         let &[a, b, link] = ends.as_slice() else {
-            return Err(cable
-                .place
-                .wrong("topology.cables: a cable is two names and a link: [\"n0\", \"leaf0\", \"host\"]"));
+            return Err(cable.place.wrong(
+                "topology.cables: a cable is two names and a link: [\"n0\", \"leaf0\", \"host\"]",
+            ));
         };
         let Some(at) = links.iter().position(|known| known.name == link) else {
             let known: Vec<&str> = links.iter().map(|known| known.name.as_str()).collect();
-            let why = format!("topology.cables: there is no [link.{link}]; {}", nearest(link, &known));
+            let why =
+                format!("topology.cables: there is no [link.{link}]; {}", nearest(link, &known));
             return Err(cable.place.wrong(why));
         };
-        let at = u8::try_from(at).map_err(|_| cable.place.wrong("topology.cables: more than 256 kinds of links"))?;
+        let at = u8::try_from(at)
+            .map_err(|_| cable.place.wrong("topology.cables: more than 256 kinds of links"))?;
         cables.push((a.to_owned(), b.to_owned(), at));
     }
     Ok(Topology::Explicit { hosts, switches, cables })
@@ -204,7 +215,10 @@ fn routing(mut table: Section<'_>, figures: &mut Vec<Figure>) -> Result<Routing,
     Ok(routing)
 }
 
-fn switch(mut table: Section<'_>, figures: &mut Vec<Figure>) -> Result<(SwitchSpec, Option<u32>), FileError> {
+fn switch(
+    mut table: Section<'_>,
+    figures: &mut Vec<Figure>,
+) -> Result<(SwitchSpec, Option<u32>), FileError> {
     let switch = SwitchSpec {
         delay: table.time("delay")?,
         switching: table.choice(
@@ -223,8 +237,10 @@ fn switch(mut table: Section<'_>, figures: &mut Vec<Figure>) -> Result<(SwitchSp
                 ("output-fifo", Queueing::OutputFifo),
             ],
         )?,
-        replication: table
-            .choice("replication", &[("each-branch", Replication::EachBranch), ("hold-all", Replication::HoldAll)])?,
+        replication: table.choice(
+            "replication",
+            &[("each-branch", Replication::EachBranch), ("hold-all", Replication::HoldAll)],
+        )?,
     };
     let ports = if table.has("ports") { Some(table.count("ports", 2..=u32::MAX)?) } else { None };
     table.close(figures)?;
@@ -245,7 +261,11 @@ fn host(mut table: Section<'_>, figures: &mut Vec<Figure>) -> Result<HostSpec, F
         rails: table.count("rails", 0..=u32::MAX)?,
         transmit_delay: table.time("transmit-delay")?,
         receive_delay: table.time("receive-delay")?,
-        receive_tail: if table.has("receive-tail") { table.time("receive-tail")? } else { Picos::ZERO },
+        receive_tail: if table.has("receive-tail") {
+            table.time("receive-tail")?
+        } else {
+            Picos::ZERO
+        },
         memory_rate: table.rate("memory-rate")?,
         input_cost: table.time("input-cost")?,
         effect_cost: table.time("effect-cost")?,
@@ -270,7 +290,10 @@ fn packet(mut table: Section<'_>, figures: &mut Vec<Figure>) -> Result<PacketSpe
     Ok(packet)
 }
 
-fn congestion_control(mut table: Section<'_>, figures: &mut Vec<Figure>) -> Result<CongestionControl, FileError> {
+fn congestion_control(
+    mut table: Section<'_>,
+    figures: &mut Vec<Figure>,
+) -> Result<CongestionControl, FileError> {
     let kinds = [("none", 0u8), ("edge", 1), ("dcqcn", 2)];
     let control = match table.choice("kind", &kinds)? {
         1 => CongestionControl::Edge(EdgeControl {

@@ -1,7 +1,9 @@
-//! Reads one table of a fabric file key by key: right types, right units, right bounds, and no key that nobody asked for.
+//! Reads one table of a fabric file key by key: right types, right units, right bounds, and no key
+//! that nobody asked for.
 //!
 //! # Invariants
-//! I1. A key that nothing reads is refused by [`Section::close`], so nothing in a file is silently without effect.
+//! I1. A key that nothing reads is refused by [`Section::close`], so nothing in a file is silently
+//!     without effect.
 //! I2. Every number that is read becomes a [`Figure`].
 
 use core::ops::RangeInclusive;
@@ -29,7 +31,9 @@ impl<'a> Section<'a> {
     /// It is no table.
     pub(super) fn new(node: &'a SpecNode, path: String) -> Result<Self, FileError> {
         if !matches!(node.value, Value::Table(_)) {
-            return Err(node.place.wrong(format!("`{path}` is {}; it must be a table", node.value.kind())));
+            return Err(node
+                .place
+                .wrong(format!("`{path}` is {}; it must be a table", node.value.kind())));
         }
         Ok(Self { node, path, asked: Vec::new(), figures: Vec::new() })
     }
@@ -72,12 +76,17 @@ impl<'a> Section<'a> {
     }
 
     /// Returns one of `choices` by name.
-    pub(super) fn choice<T: Copy>(&mut self, key: &'static str, choices: &[(&str, T)]) -> Result<T, FileError> {
+    pub(super) fn choice<T: Copy>(
+        &mut self,
+        key: &'static str,
+        choices: &[(&str, T)],
+    ) -> Result<T, FileError> {
         let word = self.text(key)?;
         let found = choices.iter().find(|(name, _)| *name == word).map(|(_, choice)| *choice);
         found.ok_or_else(|| {
             let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
-            let why = format!("{}: `{word}` is not known; {}", self.path_of(key), nearest(word, &names));
+            let why =
+                format!("{}: `{word}` is not known; {}", self.path_of(key), nearest(word, &names));
             self.node.place_of(key).wrong(why)
         })
     }
@@ -100,8 +109,9 @@ impl<'a> Section<'a> {
     /// Returns a number of bytes that 32 bits hold.
     pub(super) fn bytes32(&mut self, key: &'static str) -> Result<u32, FileError> {
         let bytes = self.bytes(key)?;
-        u32::try_from(bytes.0)
-            .map_err(|_| self.node.place_of(key).wrong(format!("{}: {bytes} is too much", self.path_of(key))))
+        u32::try_from(bytes.0).map_err(|_| {
+            self.node.place_of(key).wrong(format!("{}: {bytes} is too much", self.path_of(key)))
+        })
     }
 
     /// Returns a whole number.
@@ -124,7 +134,8 @@ impl<'a> Section<'a> {
     ) -> Result<Vec<T>, FileError> {
         let path = self.path_of(key);
         let (node, items) = self.list(key)?;
-        let counts = items.iter().map(|item| whole(item, &path, range.clone())).collect::<Result<_, _>>()?;
+        let counts =
+            items.iter().map(|item| whole(item, &path, range.clone())).collect::<Result<_, _>>()?;
         self.record(key, node);
         Ok(counts)
     }
@@ -134,8 +145,12 @@ impl<'a> Section<'a> {
         let path = self.path_of(key);
         let (node, items) = self.list(key)?;
         let read = |item: &SpecNode| match &item.value {
-            Value::Text(text) => text.parse().map_err(|error| item.place.wrong(format!("{path}: {error}"))),
-            other => Err(item.place.wrong(format!("{path}: {} needs text with a unit", other.kind()))),
+            Value::Text(text) => {
+                text.parse().map_err(|error| item.place.wrong(format!("{path}: {error}")))
+            }
+            other => {
+                Err(item.place.wrong(format!("{path}: {} needs text with a unit", other.kind())))
+            }
         };
         let list = items.iter().map(read).collect::<Result<_, _>>()?;
         self.record(key, node);
@@ -143,7 +158,10 @@ impl<'a> Section<'a> {
     }
 
     /// Returns a list of text.
-    pub(super) fn texts(&mut self, key: &'static str) -> Result<Vec<(&'a str, &'a FilePosition)>, FileError> {
+    pub(super) fn texts(
+        &mut self,
+        key: &'static str,
+    ) -> Result<Vec<(&'a str, &'a FilePosition)>, FileError> {
         let path = self.path_of(key);
         let (_, items) = self.list(key)?;
         let read = |item: &'a SpecNode| match &item.value {
@@ -154,7 +172,10 @@ impl<'a> Section<'a> {
     }
 
     /// Returns a list of anything.
-    pub(super) fn list(&mut self, key: &'static str) -> Result<(&'a SpecNode, &'a [SpecNode]), FileError> {
+    pub(super) fn list(
+        &mut self,
+        key: &'static str,
+    ) -> Result<(&'a SpecNode, &'a [SpecNode]), FileError> {
         let node = self.need(key)?;
         match &node.value {
             Value::List(items) => Ok((node, items)),
@@ -174,7 +195,8 @@ impl<'a> Section<'a> {
             Value::Integer(number) => number.to_string(),
             other => return Err(self.mistyped(key, node, other, "text with a unit")),
         };
-        let value = read(&text).map_err(|why| node.place.wrong(format!("{}: {why}", self.path_of(key))))?;
+        let value =
+            read(&text).map_err(|why| node.place.wrong(format!("{}: {why}", self.path_of(key))))?;
         self.record(key, node);
         Ok(value)
     }
@@ -194,7 +216,8 @@ impl<'a> Section<'a> {
     /// # Errors
     /// The first unknown key, with the nearest known one.
     pub(super) fn close(mut self, figures: &mut Vec<Figure>) -> Result<(), FileError> {
-        let unknown = self.node.entries().iter().find(|(key, _)| !self.asked.contains(&key.as_str()));
+        let unknown =
+            self.node.entries().iter().find(|(key, _)| !self.asked.contains(&key.as_str()));
         if let Some((key, node)) = unknown {
             return Err(self.unknown(key, node));
         }
@@ -203,7 +226,11 @@ impl<'a> Section<'a> {
     }
 
     fn unknown(&self, key: &str, node: &SpecNode) -> FileError {
-        node.place.wrong(format!("unknown key `{key}` in {}; {}", self.room(), nearest(key, &self.asked)))
+        node.place.wrong(format!(
+            "unknown key `{key}` in {}; {}",
+            self.room(),
+            nearest(key, &self.asked)
+        ))
     }
 
     fn room(&self) -> String {
@@ -223,7 +250,8 @@ impl<'a> Section<'a> {
 
     /// Returns a key that is not there, unless another one looks like it.
     fn missing(&self, key: &'static str) -> FileError {
-        let strangers = self.node.entries().iter().filter(|(name, _)| !self.asked.contains(&name.as_str()));
+        let strangers =
+            self.node.entries().iter().filter(|(name, _)| !self.asked.contains(&name.as_str()));
         for (name, node) in strangers {
             if looks_like(name, key) {
                 return self.unknown_but(name, node, key);
@@ -256,8 +284,10 @@ fn whole<T: TryFrom<i64> + Into<i64> + Copy>(
     range: RangeInclusive<T>,
 ) -> Result<T, FileError> {
     let (least, most): (i64, i64) = ((*range.start()).into(), (*range.end()).into());
-    let wrong =
-        |what: String| node.place.wrong(format!("{path}: {what}; it must be a whole number from {least} to {most}"));
+    let wrong = |what: String| {
+        node.place
+            .wrong(format!("{path}: {what}; it must be a whole number from {least} to {most}"))
+    };
     match &node.value {
         Value::Integer(number) if (least..=most).contains(number) => {
             T::try_from(*number).map_err(|_| wrong(format!("{number}")))
@@ -271,7 +301,9 @@ fn shown(value: &Value) -> String {
     match value {
         Value::Text(text) => text.clone(),
         Value::Integer(number) => number.to_string(),
-        Value::List(items) => items.iter().map(|item| shown(&item.value)).collect::<Vec<_>>().join(", "),
+        Value::List(items) => {
+            items.iter().map(|item| shown(&item.value)).collect::<Vec<_>>().join(", ")
+        }
         Value::Table(_) => String::new(),
     }
 }
@@ -284,12 +316,14 @@ pub(super) fn nearest(word: &str, known: &[&str]) -> String {
     }
 }
 
-/// Returns whether `word` may be a mistyped `candidate`: a third of the letters wrong is a typing mistake; more is another word.
+/// Returns whether `word` may be a mistyped `candidate`: a third of the letters wrong is a typing
+/// mistake; more is another word.
 fn looks_like(word: &str, candidate: &str) -> bool {
     distance(word, candidate) <= word.len().div_ceil(3)
 }
 
-/// Letters to add, drop or change (Levenshtein). A word longer than any key is far from all of them.
+/// Letters to add, drop or change (Levenshtein). A word longer than any key is far from all of
+/// them.
 fn distance(a: &str, b: &str) -> usize {
     const LONGEST: usize = 64;
     if a.len().max(b.len()) > LONGEST {
@@ -313,7 +347,10 @@ mod tests {
     use super::*;
     use crate::spec::tree;
 
-    fn read<T>(text: &str, with: impl FnOnce(&mut Section<'_>) -> Result<T, FileError>) -> Result<T, String> {
+    fn read<T>(
+        text: &str,
+        with: impl FnOnce(&mut Section<'_>) -> Result<T, FileError>,
+    ) -> Result<T, String> {
         let tree = tree::parse("f", text).map_err(|error| error.to_string())?;
         let mut section = Section::new(&tree, String::new()).map_err(|error| error.to_string())?;
         let value = with(&mut section).map_err(|error| error.to_string())?;
@@ -324,7 +361,10 @@ mod tests {
     #[test]
     fn section__a_bare_number_where_a_unit_belongs_is_refused() {
         let sentence = read("a = 1\nrate = 100", |s| s.rate("rate")).unwrap_err();
-        assert!(sentence.starts_with("f: line 2: rate: `100` needs one of the units b/s"), "{sentence}");
+        assert!(
+            sentence.starts_with("f: line 2: rate: `100` needs one of the units b/s"),
+            "{sentence}"
+        );
     }
 
     #[test]
@@ -337,7 +377,10 @@ mod tests {
             read("delay = \"1ns\"\nelephant = 1", |s| s.time("delay")).unwrap_err(),
             "f: line 2: unknown key `elephant` in a fabric file; there are delay"
         );
-        assert_eq!(read("", |s| s.time("delay")).unwrap_err(), "f: line 1: a fabric file has no `delay`");
+        assert_eq!(
+            read("", |s| s.time("delay")).unwrap_err(),
+            "f: line 1: a fabric file has no `delay`"
+        );
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! A fabric file as a tree in which every value knows its file, its line, and who vouches for it.
 //!
 //! # Model
-//! A table with the key `value` is a figure: the value, who says so, how far to trust it. `source` and `confidence` in any
-//! other table speak for all figures in it that do not speak for themselves. One tree is laid over another key by key; a
-//! table of another `kind` replaces the whole table, because the keys of two kinds have nothing to do with each other.
+//! A table with the key `value` is a figure: the value, who says so, how far to trust it. `source`
+//! and `confidence` in any other table speak for all figures in it that do not speak for
+//! themselves. One tree is laid over another key by key; a table of another `kind` replaces the
+//! whole table, because the keys of two kinds have nothing to do with each other.
 //!
 //! # Invariants
 //! I1. A value laid over another takes its own vouching with it and nothing of the other's.
@@ -93,8 +94,9 @@ impl SpecNode {
         &node.place
     }
 
-    /// Returns where the file that extends others speaks of the dotted `path`: there, or at the nearest table around it. The word of a
-    /// shipped fabric was right until something was laid over it.
+    /// Returns where the file that extends others speaks of the dotted `path`: there, or at the
+    /// nearest table around it. The word of a shipped fabric was right until something was laid
+    /// over it.
     pub(super) fn blame(&self, path: &str) -> &FilePosition {
         let mut node = self;
         let mut blamed = &self.place;
@@ -112,7 +114,9 @@ impl SpecNode {
     pub(super) fn lay(&mut self, over: Self) {
         let same_kind = self.kind_key() == over.kind_key() || over.kind_key().is_none();
         match (&mut self.value, over) {
-            (Value::Table(under), Self { value: Value::Table(entries), place, .. }) if same_kind => {
+            (Value::Table(under), Self { value: Value::Table(entries), place, .. })
+                if same_kind =>
+            {
                 for (key, node) in entries {
                     match under.iter_mut().find(|(name, _)| *name == key) {
                         Some((_, old)) => old.lay(node),
@@ -146,9 +150,12 @@ pub(super) fn parse(file: &str, text: &str) -> Result<SpecNode, FileError> {
 /// Returns what is wrong with text that is no TOML, in one sentence.
 pub(crate) fn plainly(text: &str, error: &toml::de::Error) -> String {
     let message = error.message().replace('\n', "; ");
-    let key = error.span().and_then(|span| text.get(span)).map(|key| key.trim_matches(['[', ']', ' ']));
+    let key =
+        error.span().and_then(|span| text.get(span)).map(|key| key.trim_matches(['[', ']', ' ']));
     match key {
-        Some(key) if message == "duplicate key" => format!("`{key}` stands here for the second time; keep one of them"),
+        Some(key) if message == "duplicate key" => {
+            format!("`{key}` stands here for the second time; keep one of them")
+        }
         _ => message,
     }
 }
@@ -170,7 +177,12 @@ impl TreeSource {
         FilePosition { file: Arc::clone(&self.file), line: line as u32 }
     }
 
-    fn node(&self, value: &Spanned<DeValue<'_>>, at: usize, inherited: &FigureSource) -> Result<SpecNode, FileError> {
+    fn node(
+        &self,
+        value: &Spanned<DeValue<'_>>,
+        at: usize,
+        inherited: &FigureSource,
+    ) -> Result<SpecNode, FileError> {
         let place = self.place(at);
         let value = match value.get_ref() {
             DeValue::Table(table) => return self.table(table, at, inherited),
@@ -184,15 +196,22 @@ impl TreeSource {
                 Value::List(items.collect::<Result<_, _>>()?)
             }
             other => {
-                let why =
-                    format!("a {} means nothing here; write text with a unit, or a whole number", other.type_str());
+                let why = format!(
+                    "a {} means nothing here; write text with a unit, or a whole number",
+                    other.type_str()
+                );
                 return Err(place.wrong(why));
             }
         };
         Ok(SpecNode { value, place, origin: inherited.clone() })
     }
 
-    fn table(&self, table: &DeTable<'_>, at: usize, inherited: &FigureSource) -> Result<SpecNode, FileError> {
+    fn table(
+        &self,
+        table: &DeTable<'_>,
+        at: usize,
+        inherited: &FigureSource,
+    ) -> Result<SpecNode, FileError> {
         let own = self.origin(table)?;
         let is_figure = table.contains_key("value");
         let origin = FigureSource {
@@ -200,10 +219,15 @@ impl TreeSource {
             confidence: own.confidence.or(inherited.confidence),
         };
         let mut entries = Vec::new();
-        for (key, value) in table.iter().filter(|(key, _)| !matches!(key.get_ref().as_ref(), "source" | "confidence")) {
+        for (key, value) in table
+            .iter()
+            .filter(|(key, _)| !matches!(key.get_ref().as_ref(), "source" | "confidence"))
+        {
             let name = key.get_ref();
             if is_figure && name != "value" {
-                let why = format!("unknown key `{name}` beside `value`; there are value, source, confidence");
+                let why = format!(
+                    "unknown key `{name}` beside `value`; there are value, source, confidence"
+                );
                 return Err(self.place(key.span().start).wrong(why));
             }
             let node = self.node(value, key.span().start, &origin)?;
@@ -222,16 +246,22 @@ impl TreeSource {
             None => Ok(None),
             Some((name, value)) => {
                 let place = self.place(name.span().start);
-                let text = value.get_ref().as_str().ok_or_else(|| place.wrong(format!("`{key}` must be text")))?;
+                let text = value
+                    .get_ref()
+                    .as_str()
+                    .ok_or_else(|| place.wrong(format!("`{key}` must be text")))?;
                 Ok(Some((text.to_owned(), place)))
             }
         };
         let source = text("source")?.map(|(source, _)| source);
-        let Some((word, place)) = text("confidence")? else { return Ok(FigureSource { source, confidence: None }) };
+        let Some((word, place)) = text("confidence")? else {
+            return Ok(FigureSource { source, confidence: None });
+        };
         let names = Confidence::ALL.map(Confidence::name);
         let found = Confidence::ALL.into_iter().find(|confidence| confidence.name() == word);
-        let confidence =
-            found.ok_or_else(|| place.wrong(format!("`{word}` is no confidence; there are {}", names.join(", "))))?;
+        let confidence = found.ok_or_else(|| {
+            place.wrong(format!("`{word}` is no confidence; there are {}", names.join(", ")))
+        })?;
         Ok(FigureSource { source, confidence: Some(confidence) })
     }
 }
@@ -246,8 +276,14 @@ mod tests {
         let tree = parse("f", text).unwrap();
         let a = tree.get("a").unwrap();
         let said = |key: &str| a.get(key).unwrap().origin.clone();
-        assert_eq!(said("x"), FigureSource { source: Some("s".into()), confidence: Some(Confidence::Paper) });
-        assert_eq!(said("y"), FigureSource { source: Some("t".into()), confidence: Some(Confidence::Paper) });
+        assert_eq!(
+            said("x"),
+            FigureSource { source: Some("s".into()), confidence: Some(Confidence::Paper) }
+        );
+        assert_eq!(
+            said("y"),
+            FigureSource { source: Some("t".into()), confidence: Some(Confidence::Paper) }
+        );
         assert_eq!(a.get("y").unwrap().value, Value::Text("2ns".into()));
         assert_eq!(tree.place_of("a.y").line, 5);
         assert_eq!(tree.place_of("a.z").line, 1);
@@ -255,8 +291,11 @@ mod tests {
 
     #[test]
     fn lay__keys_are_replaced_one_by_one_and_another_kind_replaces_the_table() {
-        let mut under =
-            parse("u", "[a]\nkind = \"k\"\nx = { value = 1, source = \"s\" }\n[b]\nkind = \"k\"\nx = 1").unwrap();
+        let mut under = parse(
+            "u",
+            "[a]\nkind = \"k\"\nx = { value = 1, source = \"s\" }\n[b]\nkind = \"k\"\nx = 1",
+        )
+        .unwrap();
         under.lay(parse("o", "[a]\nx = 2\n[b]\nkind = \"l\"\ny = 1").unwrap());
         let x = under.get("a").unwrap().get("x").unwrap();
         assert_eq!((&x.value, &x.origin.source), (&Value::Integer(2), &None));

@@ -1,7 +1,9 @@
-//! Writes a specification as a fabric file of its own, so that a network which was drawn can be kept.
+//! Writes a specification as a fabric file of its own, so that a network which was drawn can be
+//! kept.
 //!
 //! # Invariants
-//! I1. The file reads back as a fabric that behaves the same. Ranks of strict lanes become an order, so lanes of equal rank do
+//! I1. The file reads back as a fabric that behaves the same. Ranks of strict lanes become an
+//!     order, so lanes of equal rank do
 //!     not survive; nobody draws them.
 
 use core::fmt::Write;
@@ -11,22 +13,30 @@ use clearway_proto::base::{Bytes, Class};
 use super::figure::{write_rate, write_time};
 use super::read::ROLES;
 use super::{
-    Arbiter, CongestionControl, FabricSpec, HostSpec, LossDomain, Queueing, Replication, Routing, Service, Switching,
-    Topology,
+    Arbiter, CongestionControl, FabricSpec, HostSpec, LossDomain, Queueing, Replication, Routing,
+    Service, Switching, Topology,
 };
 
 impl FabricSpec {
     /// Writes this specification as the text of a fabric file.
     pub fn to_text(&self) -> String {
         let mut text = SpecWriter(String::new());
-        text.line(format_args!("format = 1\nname = {}\nabout = {}", quoted(&self.name), quoted(&self.about)));
+        text.line(format_args!(
+            "format = 1\nname = {}\nabout = {}",
+            quoted(&self.name),
+            quoted(&self.about)
+        ));
         topology(&mut text, &self.topology, self);
         routing(&mut text, self.routing);
         for link in &self.links {
-            let role = ROLES.iter().find(|(_, role)| *role == link.role).map_or("host", |(name, _)| *name);
+            let role =
+                ROLES.iter().find(|(_, role)| *role == link.role).map_or("host", |(name, _)| *name);
             text.line(format_args!("\n[link.{}]\nrole = \"{role}\"", quoted(&link.name)));
             let (rate, delay) = (write_rate(link.rate), write_time(link.delay));
-            text.line(format_args!("rate = \"{rate}\"\ndelay = \"{delay}\"\nbuffer = \"{}\"", bytes(link.buffer)));
+            text.line(format_args!(
+                "rate = \"{rate}\"\ndelay = \"{delay}\"\nbuffer = \"{}\"",
+                bytes(link.buffer)
+            ));
             if let Some(burst) = link.burst {
                 text.line(format_args!("burst = \"{}\"", bytes(burst)));
             }
@@ -42,8 +52,12 @@ impl FabricSpec {
             Queueing::InputFifo => "input-fifo",
             Queueing::OutputFifo => "output-fifo",
         };
-        let replication = if switch.replication == Replication::HoldAll { "hold-all" } else { "each-branch" };
-        text.line(format_args!("\n[switch]\ndelay = \"{}\"\nswitching = \"{switching}\"", write_time(switch.delay)));
+        let replication =
+            if switch.replication == Replication::HoldAll { "hold-all" } else { "each-branch" };
+        text.line(format_args!(
+            "\n[switch]\ndelay = \"{}\"\nswitching = \"{switching}\"",
+            write_time(switch.delay)
+        ));
         text.line(format_args!("queueing = \"{queueing}\"\nreplication = \"{replication}\""));
         host(&mut text, &self.host);
         let packet = &self.packet;
@@ -146,7 +160,10 @@ fn host(text: &mut SpecWriter, host: &HostSpec) {
     }
     let jitter = host.jitter;
     let (period, length) = (write_time(jitter.period), write_time(jitter.length));
-    text.line(format_args!("\n[host.jitter]\nperiod = \"{period}\"\nlength = \"{length}\"\nrare = {}", jitter.rare));
+    text.line(format_args!(
+        "\n[host.jitter]\nperiod = \"{period}\"\nlength = \"{length}\"\nrare = {}",
+        jitter.rare
+    ));
 }
 
 fn control(text: &mut SpecWriter, control: CongestionControl) {
@@ -155,15 +172,26 @@ fn control(text: &mut SpecWriter, control: CongestionControl) {
         CongestionControl::None => text.line(format_args!("kind = \"none\"")),
         CongestionControl::Edge(edge) => {
             text.line(format_args!("kind = \"edge\"\nthreshold = \"{}\"", bytes(edge.threshold)));
-            text.line(format_args!("sources = {}\nnotice-delay = \"{}\"", edge.sources, write_time(edge.notice_delay)));
+            text.line(format_args!(
+                "sources = {}\nnotice-delay = \"{}\"",
+                edge.sources,
+                write_time(edge.notice_delay)
+            ));
         }
         CongestionControl::Dcqcn(rule) => {
-            text.line(format_args!("kind = \"dcqcn\"\nmark-millionths = {}", rule.mark_probability));
+            text.line(format_args!(
+                "kind = \"dcqcn\"\nmark-millionths = {}",
+                rule.mark_probability
+            ));
             let (least, most) = (bytes(rule.mark_min), bytes(rule.mark_max));
             text.line(format_args!("mark-min = \"{least}\"\nmark-max = \"{most}\""));
             text.line(format_args!("notice-interval = \"{}\"", write_time(rule.notice_interval)));
             text.line(format_args!("increase-period = \"{}\"", write_time(rule.increase_period)));
-            text.line(format_args!("increase = \"{}\"\ngain-shift = {}", write_rate(rule.increase), rule.gain_shift));
+            text.line(format_args!(
+                "increase = \"{}\"\ngain-shift = {}",
+                write_rate(rule.increase),
+                rule.gain_shift
+            ));
         }
     }
 }
@@ -180,15 +208,23 @@ fn policy(text: &mut SpecWriter, spec: &FabricSpec) {
         LossDomain::Pauses => "pauses",
         LossDomain::Drops { .. } => "drops",
     };
-    text.line(format_args!("loss = {:?}", classes.loss.iter().take(lanes).map(word).collect::<Vec<_>>()));
-    if let Some(LossDomain::Drops { queue }) = classes.loss.iter().find(|loss| word(loss) == "drops") {
+    text.line(format_args!(
+        "loss = {:?}",
+        classes.loss.iter().take(lanes).map(word).collect::<Vec<_>>()
+    ));
+    if let Some(LossDomain::Drops { queue }) =
+        classes.loss.iter().find(|loss| word(loss) == "drops")
+    {
         text.line(format_args!("queue = \"{}\"", bytes(*queue)));
     }
     if !classes.lane_exceptions.is_empty() {
         text.line(format_args!("exceptions = ["));
         for it in &classes.lane_exceptions {
             let (from, to) = (quoted(&it.from), quoted(&it.to));
-            text.line(format_args!("  {{ from = {from}, to = {to}, lane-of-level = {:?} }},", it.lane_of_level));
+            text.line(format_args!(
+                "  {{ from = {from}, to = {to}, lane-of-level = {:?} }},",
+                it.lane_of_level
+            ));
         }
         text.line(format_args!("]"));
     }
@@ -212,17 +248,28 @@ fn arbiter(text: &mut SpecWriter, arbiter: &Arbiter, lanes: usize) {
         }
         Arbiter::Weighted { quantum, first } => {
             let quanta = quantum.iter().take(lanes).map(|bytes| format!("{bytes}B"));
-            text.line(format_args!("kind = \"weighted\"\nquantum = {:?}", quanta.collect::<Vec<_>>()));
+            text.line(format_args!(
+                "kind = \"weighted\"\nquantum = {:?}",
+                quanta.collect::<Vec<_>>()
+            ));
             let mut before: Vec<usize> = (0..lanes).filter(|lane| first[*lane].is_some()).collect();
             before.sort_by_key(|lane| first[*lane]);
             text.line(format_args!("first = {before:?}"));
         }
         Arbiter::Tables(tables) => {
             let table = |entries: &[(u8, u8)]| {
-                entries.iter().map(|(lane, weight)| format!("{lane}:{weight}")).collect::<Vec<_>>().join(", ")
+                entries
+                    .iter()
+                    .map(|(lane, weight)| format!("{lane}:{weight}"))
+                    .collect::<Vec<_>>()
+                    .join(", ")
             };
             text.line(format_args!("kind = \"tables\"\nhigh = \"{}\"", table(&tables.high)));
-            text.line(format_args!("low = \"{}\"\nhigh-limit = {}", table(&tables.low), tables.high_limit));
+            text.line(format_args!(
+                "low = \"{}\"\nhigh-limit = {}",
+                table(&tables.low),
+                tables.high_limit
+            ));
         }
     }
 }
@@ -246,8 +293,14 @@ mod tests {
                 Err(error) => panic!("{error}\n{text}"),
             };
             assert_eq!(read.to_text(), text);
-            assert_eq!((&read.topology, &read.links, &read.host), (&spec.topology, &spec.links, &spec.host));
-            assert_eq!((&read.switch, read.congestion_control), (&spec.switch, spec.congestion_control));
+            assert_eq!(
+                (&read.topology, &read.links, &read.host),
+                (&spec.topology, &spec.links, &spec.host)
+            );
+            assert_eq!(
+                (&read.switch, read.congestion_control),
+                (&spec.switch, spec.congestion_control)
+            );
         }
     }
 }

@@ -10,11 +10,17 @@ use crate::spec::{FabricSpec, Topology};
 /// Returns a fat tree: ports of a switch lead down child by child, then up parent by parent.
 pub(super) fn tree(tree: &FatTree, links: TreeLinks) -> Graph {
     let levels = tree.levels();
-    let hosts = tree.switches(levels.len() - 1) / levels[levels.len() - 1].width * levels[levels.len() - 1].below;
+    let hosts = tree.switches(levels.len() - 1) / levels[levels.len() - 1].width
+        * levels[levels.len() - 1].below;
     let mut builder = GraphBuilder::with_hosts(hosts);
     for (place, level) in levels.iter().enumerate() {
         for number in 0..tree.switches(place) {
-            builder.switch(tree_name(place, levels.len(), number / level.width, number % level.width));
+            builder.switch(tree_name(
+                place,
+                levels.len(),
+                number / level.width,
+                number % level.width,
+            ));
         }
     }
     for host in 0..hosts {
@@ -27,14 +33,16 @@ pub(super) fn tree(tree: &FatTree, links: TreeLinks) -> Graph {
             let (a, b) = (number / level.width / above.children, number % level.width);
             for parent in 0..level.parents {
                 let up = DeviceId(above.first + a * above.width + b + parent * level.width);
-                (0..level.up_cables).for_each(|_| builder.cable(DeviceId(level.first + number), up, links.up));
+                (0..level.up_cables)
+                    .for_each(|_| builder.cable(DeviceId(level.first + number), up, links.up));
             }
         }
     }
     builder.build()
 }
 
-/// Returns the name of a switch: `leaf3`, `spine2`, and between them `pod1mid4` (with more than one such level `pod1mid4l3`).
+/// Returns the name of a switch: `leaf3`, `spine2`, and between them `pod1mid4` (with more than one
+/// such level `pod1mid4l3`).
 fn tree_name(place: usize, levels: usize, a: u32, b: u32) -> String {
     match place {
         _ if levels == 1 => "switch".to_owned(),
@@ -48,20 +56,26 @@ fn tree_name(place: usize, levels: usize, a: u32, b: u32) -> String {
 /// Names of routers by group, row and column.
 pub(super) type Namer = fn(u32, u32, u32) -> String;
 
-/// Returns how routers of `topology` are called: Cray's group, chassis and slot; group and switch; or left and right.
+/// Returns how routers of `topology` are called: Cray's group, chassis and slot; group and switch;
+/// or left and right.
 pub(super) fn namer(topology: &Topology) -> Namer {
     match topology {
         Topology::DragonflyXc { .. } => |group, row, column| format!("g{group}c{row}s{column}"),
-        Topology::TwoSwitch { .. } => |_, _, column| if column == 0 { "left".to_owned() } else { "right".to_owned() },
+        Topology::TwoSwitch { .. } => {
+            |_, _, column| if column == 0 { "left".to_owned() } else { "right".to_owned() }
+        }
         _ => |group, _, column| format!("g{group}s{column}"),
     }
 }
 
-/// Returns a dragonfly: ports of a router lead to its hosts, along its row, along its column, to other groups, each in order of number.
+/// Returns a dragonfly: ports of a router lead to its hosts, along its row, along its column, to
+/// other groups, each in order of number.
 pub(super) fn grid(grid: &DragonflyShape, links: DragonflyLinks, name: Namer) -> Graph {
     let hosts = grid.all_hosts();
     let mut builder = GraphBuilder::with_hosts(hosts);
-    for (group, row) in (0..grid.groups).flat_map(|group| (0..grid.rows).map(move |row| (group, row))) {
+    for (group, row) in
+        (0..grid.groups).flat_map(|group| (0..grid.rows).map(move |row| (group, row)))
+    {
         (0..grid.columns).for_each(|column| _ = builder.switch(name(group, row, column)));
     }
     for host in 0..hosts {
@@ -72,12 +86,14 @@ pub(super) fn grid(grid: &DragonflyShape, links: DragonflyLinks, name: Namer) ->
         let router = |row: u32, column: u32| grid.router(group, row * grid.columns + column);
         for row in 0..grid.rows {
             for (a, b) in pairs(grid.columns) {
-                (0..grid.green).for_each(|_| builder.cable(router(row, a), router(row, b), links.green));
+                (0..grid.green)
+                    .for_each(|_| builder.cable(router(row, a), router(row, b), links.green));
             }
         }
         for column in 0..grid.columns {
             for (a, b) in pairs(grid.rows) {
-                (0..grid.black).for_each(|_| builder.cable(router(a, column), router(b, column), links.black));
+                (0..grid.black)
+                    .for_each(|_| builder.cable(router(a, column), router(b, column), links.black));
             }
         }
     }
@@ -117,7 +133,11 @@ pub(super) fn explicit(spec: &FabricSpec) -> Result<Graph, TopologyError> {
     let mut loose: Vec<bool> = vec![true; hosts.len()];
     for (from, to, link) in cables {
         let find = |name: &String| {
-            let unknown = || TopologyError::UnknownDevice { from: from.clone(), to: to.clone(), unknown: name.clone() };
+            let unknown = || TopologyError::UnknownDevice {
+                from: from.clone(),
+                to: to.clone(),
+                unknown: name.clone(),
+            };
             numbers.get(name.as_str()).copied().ok_or_else(unknown)
         };
         let (a, b) = (find(from)?, find(to)?);

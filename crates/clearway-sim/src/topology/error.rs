@@ -103,7 +103,9 @@ pub enum TopologyError {
         fitting: u32,
     },
     /// A cable ends at something that is not there.
-    #[error("a cable goes from {from} to {to}, but there is no device {unknown}; name it among hosts or switches")]
+    #[error(
+        "a cable goes from {from} to {to}, but there is no device {unknown}; name it among hosts or switches"
+    )]
     UnknownDevice {
         /// One end.
         from: String,

@@ -15,12 +15,16 @@ pub(crate) fn fat_tree(children: &[u32], parents: &[u32], cables: &[u32]) -> Top
 }
 
 /// Returns an XC dragonfly from [groups, rows, columns, hosts, black, blue].
-pub(crate) fn xc([groups, rows, columns, hosts_per_router, black_cables, blue_cables]: [u32; 6]) -> Topology {
+pub(crate) fn xc(
+    [groups, rows, columns, hosts_per_router, black_cables, blue_cables]: [u32; 6],
+) -> Topology {
     Topology::DragonflyXc { groups, columns, rows, hosts_per_router, black_cables, blue_cables }
 }
 
 /// Returns a dragonfly from [groups, switches, hosts, local, global].
-pub(crate) fn dragonfly([groups, switches, hosts_per_switch, local_cables, global_cables]: [u32; 5]) -> Topology {
+pub(crate) fn dragonfly(
+    [groups, switches, hosts_per_switch, local_cables, global_cables]: [u32; 5],
+) -> Topology {
     Topology::Dragonfly { groups, switches, hosts_per_switch, local_cables, global_cables }
 }
 
@@ -41,8 +45,12 @@ pub(crate) fn ring(switches: u32) -> Topology {
     explicit(switches, (0..switches).map(move |n| (n, (n + 1) % switches)))
 }
 
-const DIRECT: [Routing; 4] =
-    [Routing::Minimal, Routing::Ecmp, Routing::Spray, Routing::Adaptive { minimal: 2, detour: 0, bias: 0 }];
+const DIRECT: [Routing; 4] = [
+    Routing::Minimal,
+    Routing::Ecmp,
+    Routing::Spray,
+    Routing::Adaptive { minimal: 2, detour: 0, bias: 0 },
+];
 
 /// Returns any tree, star or pair of switches with a routing that works on it.
 pub(crate) fn any_tree() -> impl Strategy<Value = FabricSpec> {
@@ -66,29 +74,43 @@ pub(crate) fn any_dragonfly() -> impl Strategy<Value = FabricSpec> {
     let grids = (1..5u32, 1..4u32, 1..4u32, 1..3u32, 1..3u32, 1..4u32);
     let flat = (1..5u32, 1..6u32, 1..3u32, 1..3u32, 1..4u32);
     let shapes = prop_oneof![
-        grids.prop_map(|(groups, rows, columns, hosts, black, blue)| xc([groups, rows, columns, hosts, black, blue])),
-        flat.prop_map(|(groups, switches, hosts, local, global)| dragonfly([groups, switches, hosts, local, global])),
+        grids.prop_map(|(groups, rows, columns, hosts, black, blue)| xc([
+            groups, rows, columns, hosts, black, blue
+        ])),
+        flat.prop_map(|(groups, switches, hosts, local, global)| dragonfly([
+            groups, switches, hosts, local, global
+        ])),
     ];
     let detours = [Routing::Valiant, Routing::Adaptive { minimal: 2, detour: 2, bias: 4096 }];
     with_rails(shapes, prop::sample::select([&DIRECT[..], &detours[..]].concat()))
 }
 
-/// Returns any connected graph of up to ten switches with a host each, parallel cables and hosts at several switches included.
+/// Returns any connected graph of up to ten switches with a host each, parallel cables and hosts at
+/// several switches included.
 pub(crate) fn any_graph() -> impl Strategy<Value = FabricSpec> {
-    let spots = |count| prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 0..count);
+    let spots = |count| {
+        prop::collection::vec(
+            (any::<prop::sample::Index>(), any::<prop::sample::Index>()),
+            0..count,
+        )
+    };
     let spanning = prop::collection::vec(any::<prop::sample::Index>(), 0..9);
     let shapes = (spanning, spots(12), spots(4)).prop_map(|(spanning, more, second)| {
         let switches = spanning.len() as u32 + 1;
-        let tree = spanning.iter().enumerate().map(|(n, below)| (n as u32 + 1, below.index(n + 1) as u32));
+        let tree =
+            spanning.iter().enumerate().map(|(n, below)| (n as u32 + 1, below.index(n + 1) as u32));
         let place = |index: &prop::sample::Index| index.index(switches as usize) as u32;
         let extra = more.iter().map(|(a, b)| (place(a), place(b))).filter(|(a, b)| a != b);
         let mut topology = explicit(switches, tree.chain(extra).collect::<Vec<_>>());
         if let Topology::Explicit { cables, .. } = &mut topology {
-            cables.extend(second.iter().map(|(a, b)| (format!("h{}", place(a)), format!("s{}", place(b)), 0)));
+            cables.extend(
+                second.iter().map(|(a, b)| (format!("h{}", place(a)), format!("s{}", place(b)), 0)),
+            );
         }
         topology
     });
-    (shapes, prop::sample::select(&DIRECT[..])).prop_map(|(topology, routing)| spec(topology, routing))
+    (shapes, prop::sample::select(&DIRECT[..]))
+        .prop_map(|(topology, routing)| spec(topology, routing))
 }
 
 fn with_rails(

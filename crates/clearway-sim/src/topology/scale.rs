@@ -1,4 +1,5 @@
-//! How many hosts a shape has, which of them are neighbours, and the smallest shape of the same kind for a wanted number.
+//! How many hosts a shape has, which of them are neighbours, and the smallest shape of the same
+//! kind for a wanted number.
 
 use crate::graph::DeviceId;
 use crate::spec::Topology;
@@ -24,8 +25,9 @@ impl Topology {
         }
     }
 
-    /// Returns the number of the outermost part of the network that `host` lies in: a subtree below the top of a fat tree, a group of a dragonfly, one
-    /// of two switches. Zero where there is one part only, and in explicit graphs.
+    /// Returns the number of the outermost part of the network that `host` lies in: a subtree below
+    /// the top of a fat tree, a group of a dragonfly, one of two switches. Zero where there is one
+    /// part only, and in explicit graphs.
     pub fn neighbourhood(&self, host: DeviceId) -> u32 {
         let hosts = match self {
             Self::Star { .. } | Self::Explicit { .. } => return 0,
@@ -34,15 +36,20 @@ impl Topology {
                 Some((_, below)) if !below.is_empty() => product(below),
                 _ => return 0,
             },
-            Self::DragonflyXc { columns, rows, hosts_per_router, .. } => product(&[*columns, *rows, *hosts_per_router]),
-            Self::Dragonfly { switches, hosts_per_switch, .. } => product(&[*switches, *hosts_per_switch]),
+            Self::DragonflyXc { columns, rows, hosts_per_router, .. } => {
+                product(&[*columns, *rows, *hosts_per_router])
+            }
+            Self::Dragonfly { switches, hosts_per_switch, .. } => {
+                product(&[*switches, *hosts_per_switch])
+            }
         };
         u128::from(host.0).checked_div(hosts).map_or(0, |part| part as u32)
     }
 
-    /// Returns the smallest network of the same kind that holds `hosts`: stars and two switches take as many (two switches an even
-    /// number), fat trees get as many subtrees below the top and dragonflies as many groups as are needed, more or fewer than
-    /// now. An explicit graph stays as it is.
+    /// Returns the smallest network of the same kind that holds `hosts`: stars and two switches
+    /// take as many (two switches an even number), fat trees get as many subtrees below the top and
+    /// dragonflies as many groups as are needed, more or fewer than now. An explicit graph stays as
+    /// it is.
     pub fn for_hosts(&self, hosts: u32) -> Self {
         let hosts = hosts.max(1);
         // A part without hosts cannot be repeated; building refuses it by its own sentence.
@@ -86,10 +93,15 @@ mod tests {
         let groups = dragonfly([3, 4, 2, 1, 1]);
         assert_eq!([of(&groups, 7), of(&groups, 8), of(&groups, 23)], [0, 1, 2]);
         let tree = fat_tree(&[2, 3, 4], &[1, 2, 2], &[1, 1, 1]);
-        assert_eq!([of(&tree, 5), of(&tree, 6), of(&tree, 23)], [0, 1, 3], "subtrees of the top, not leaves");
+        assert_eq!(
+            [of(&tree, 5), of(&tree, 6), of(&tree, 23)],
+            [0, 1, 3],
+            "subtrees of the top, not leaves"
+        );
         let pair = Topology::TwoSwitch { hosts: 6, trunks: 1 };
         assert_eq!([of(&pair, 2), of(&pair, 3)], [0, 1]);
-        for one in [Topology::Star { hosts: 8 }, fat_tree(&[8], &[1], &[1]), explicit(8, [(0, 1)])] {
+        for one in [Topology::Star { hosts: 8 }, fat_tree(&[8], &[1], &[1]), explicit(8, [(0, 1)])]
+        {
             assert_eq!(of(&one, 7), 0);
         }
     }

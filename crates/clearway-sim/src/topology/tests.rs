@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use clearway_proto::base::RandomKey;
 use proptest::prelude::*;
 
-use super::sample::{any_dragonfly, any_graph, any_tree, dragonfly, explicit, fat_tree, ring, spec, xc};
+use super::sample::{
+    any_dragonfly, any_graph, any_tree, dragonfly, explicit, fat_tree, ring, spec, xc,
+};
 use super::*;
 use crate::graph::{ChannelId, DeviceId};
 
@@ -16,7 +18,9 @@ fn graph(topology: Topology) -> Graph {
 /// Returns the peers of `device` and how many cables lead to each.
 fn peers(graph: &Graph, device: DeviceId) -> BTreeMap<DeviceId, u32> {
     let mut peers = BTreeMap::new();
-    graph.ports(device).for_each(|port| *peers.entry(graph.channel(ChannelId(port)).to).or_default() += 1);
+    graph
+        .ports(device)
+        .for_each(|port| *peers.entry(graph.channel(ChannelId(port)).to).or_default() += 1);
     peers
 }
 
@@ -31,7 +35,9 @@ fn find(graph: &Graph, name: &str) -> DeviceId {
 
 fn links(graph: &Graph, device: DeviceId) -> [u32; 7] {
     let mut count = [0; 7];
-    graph.ports(device).for_each(|port| count[usize::from(graph.channel(ChannelId(port)).link)] += 1);
+    graph
+        .ports(device)
+        .for_each(|port| count[usize::from(graph.channel(ChannelId(port)).link)] += 1);
     count
 }
 
@@ -118,8 +124,13 @@ fn fat_tree__over_subscription_and_parallel_cables_are_as_asked() {
 fn fat_tree__levels_follow_the_formula_of_xgft() {
     // XGFT(3; 4,3,2; 1,2,3): level l has (children above) * (parents up to l) switches.
     let graph = graph(fat_tree(&[4, 3, 2], &[1, 2, 3], &[1, 1, 1]));
-    let count = |part: &str| (0..graph.devices()).filter(|&d| graph.name(DeviceId(d)).contains(part)).count();
-    assert_eq!([graph.hosts() as usize, count("leaf"), count("mid"), count("spine")], [24, 6, 4, 6]);
+    let count = |part: &str| {
+        (0..graph.devices()).filter(|&d| graph.name(DeviceId(d)).contains(part)).count()
+    };
+    assert_eq!(
+        [graph.hosts() as usize, count("leaf"), count("mid"), count("spine")],
+        [24, 6, 4, 6]
+    );
     assert_eq!(peers(&graph, find(&graph, "pod1mid0")).len(), 3 + 3);
     assert_eq!(peers(&graph, find(&graph, "spine5")).len(), 2);
 }
@@ -151,7 +162,9 @@ fn dragonflies__cables_between_groups_are_spread_evenly() {
         let group = |device: DeviceId| (device.0 - graph.hosts()) / routers;
         let mut between: BTreeMap<(u32, u32), u32> = BTreeMap::new();
         let mut ends = vec![0; (graph.devices() - graph.hosts()) as usize];
-        for channel in graph.channels().iter().filter(|c| !graph.is_host(c.from) && !graph.is_host(c.to)) {
+        for channel in
+            graph.channels().iter().filter(|c| !graph.is_host(c.from) && !graph.is_host(c.to))
+        {
             if group(channel.from) != group(channel.to) {
                 *between.entry((group(channel.from), group(channel.to))).or_default() += 1;
                 ends[(channel.from.0 - graph.hosts()) as usize] += 1;
@@ -178,7 +191,10 @@ fn dragonfly__a_group_is_joined_all_to_all() {
 fn two_switch__has_half_of_the_hosts_on_each_side_and_the_trunk_between() {
     let graph = graph(Topology::TwoSwitch { hosts: 6, trunks: 3 });
     let (left, right) = (find(&graph, "left"), find(&graph, "right"));
-    assert_eq!(peers(&graph, left), BTreeMap::from([(DeviceId(0), 1), (DeviceId(1), 1), (DeviceId(2), 1), (right, 3)]));
+    assert_eq!(
+        peers(&graph, left),
+        BTreeMap::from([(DeviceId(0), 1), (DeviceId(1), 1), (DeviceId(2), 1), (right, 3)])
+    );
     assert_eq!(links(&graph, right)[..2], [3, 3]);
 }
 
@@ -192,9 +208,15 @@ fn build__rails_are_parallel_cables_of_each_host() {
 
 #[test]
 fn for_hosts__of_machines_people_have() {
-    assert_eq!(fat_tree(&[18, 36], &[1, 18], &[1, 1]).for_hosts(128), fat_tree(&[18, 8], &[1, 18], &[1, 1]));
+    assert_eq!(
+        fat_tree(&[18, 36], &[1, 18], &[1, 1]).for_hosts(128),
+        fat_tree(&[18, 8], &[1, 18], &[1, 1])
+    );
     assert_eq!(xc([1, 6, 16, 4, 3, 12]).for_hosts(9_984), xc([26, 6, 16, 4, 3, 12]));
-    assert_eq!(Topology::TwoSwitch { hosts: 2, trunks: 1 }.for_hosts(7), Topology::TwoSwitch { hosts: 8, trunks: 1 });
+    assert_eq!(
+        Topology::TwoSwitch { hosts: 2, trunks: 1 }.for_hosts(7),
+        Topology::TwoSwitch { hosts: 8, trunks: 1 }
+    );
     assert_eq!(ring(4).for_hosts(100), ring(4));
 }
 
@@ -224,13 +246,21 @@ fn build__bad_shapes_are_refused_by_a_sentence() {
             Routing::Minimal,
             "a fat tree has children for 2 levels, parents for 2 and cables for 1; give each one entry a level",
         ),
-        (fat_tree(&[], &[], &[]), Routing::Minimal, "a fat tree has no children on one level; give at least 1"),
+        (
+            fat_tree(&[], &[], &[]),
+            Routing::Minimal,
+            "a fat tree has no children on one level; give at least 1",
+        ),
         (
             fat_tree(&[4, 4], &[2, 4], &[1, 1]),
             Routing::Minimal,
             "hosts of a fat tree have one leaf, but parents begins with 2; write 1 there, and ports of a host as rails",
         ),
-        (xc([2, 1, 4, 1, 0, 0]), Routing::Minimal, "an XC dragonfly has no blue cables; give at least 1"),
+        (
+            xc([2, 1, 4, 1, 0, 0]),
+            Routing::Minimal,
+            "an XC dragonfly has no blue cables; give at least 1",
+        ),
         (
             dragonfly([70_000, 1, 1, 1, 1]),
             Routing::Minimal,
@@ -252,7 +282,11 @@ fn build__bad_shapes_are_refused_by_a_sentence() {
             "adaptive routing with detours does not work on an explicit graph; adaptive without detours, minimal, ecmp and spray do",
         ),
         (ring(4), blind, "adaptive routing has no shortest candidate; set minimal to 1 or more"),
-        (explicit(4, [(0, 1), (2, 3)]), Routing::Minimal, "there is no way from s2 to s0; join them by a cable"),
+        (
+            explicit(4, [(0, 1), (2, 3)]),
+            Routing::Minimal,
+            "there is no way from s2 to s0; join them by a cable",
+        ),
         (
             explicit(300, (1..300).map(|n| (n - 1, n))),
             Routing::Minimal,
@@ -279,8 +313,14 @@ fn build__bad_cables_and_names_are_refused_by_a_sentence() {
         }
         refusal(topology, Routing::Minimal)
     };
-    assert_eq!(with(|hosts, _| hosts.push("extra".to_owned())), "host extra has no cable; join it to a switch");
-    assert_eq!(with(|hosts, _| hosts[0] = "s1".to_owned()), "two devices are called s1; give one another name");
+    assert_eq!(
+        with(|hosts, _| hosts.push("extra".to_owned())),
+        "host extra has no cable; join it to a switch"
+    );
+    assert_eq!(
+        with(|hosts, _| hosts[0] = "s1".to_owned()),
+        "two devices are called s1; give one another name"
+    );
     assert_eq!(
         with(|_, cables| cables[0].1 = "s9".to_owned()),
         "a cable goes from h0 to s9, but there is no device s9; name it among hosts or switches"
@@ -299,7 +339,10 @@ fn build__bad_cables_and_names_are_refused_by_a_sentence() {
 fn build__a_link_that_is_missing_is_named() {
     let mut bare = spec(xc([2, 2, 2, 1, 1, 1]), Routing::Minimal);
     bare.links.retain(|link| link.role != LinkRole::Black);
-    assert_eq!(build(&bare).unwrap_err().to_string(), "an XC dragonfly needs a link of role black; add one");
+    assert_eq!(
+        build(&bare).unwrap_err().to_string(),
+        "an XC dragonfly needs a link of role black; add one"
+    );
     bare.topology = xc([2, 1, 2, 1, 1, 1]);
     assert!(build(&bare).is_ok());
 }
@@ -317,7 +360,9 @@ fn build__too_few_lanes_are_refused_with_the_number_that_fits() {
 
 #[test]
 fn estimate__absurd_sizes_are_refused_before_anything_is_allocated() {
-    let billion = estimate(&spec(Topology::Star { hosts: 1_000_000_000 }, Routing::Minimal)).unwrap_err().to_string();
+    let billion = estimate(&spec(Topology::Star { hosts: 1_000_000_000 }, Routing::Minimal))
+        .unwrap_err()
+        .to_string();
     assert_eq!(
         billion,
         "a star of 1000000000 hosts takes 488281 MiB, more than the 4096 MiB that are allowed; 8388607 hosts of the same kind would fit"
@@ -330,7 +375,10 @@ fn estimate__absurd_sizes_are_refused_before_anything_is_allocated() {
         Topology::TwoSwitch { hosts: most - 1, trunks: most },
     ] {
         let sentence = refusal(topology, Routing::Minimal);
-        assert!(sentence.contains("more than the 4096 MiB that are allowed; use smaller switches"), "{sentence}");
+        assert!(
+            sentence.contains("more than the 4096 MiB that are allowed; use smaller switches"),
+            "{sentence}"
+        );
     }
 }
 

@@ -1,12 +1,15 @@
 //! What a simulated wire can do, read off the specification of its fabric.
 
 use clearway_proto::base::{Class, SharedClock};
-use clearway_proto::wire::{Capabilities, Delivery, Granted, OperationKind, OperationSet, StampSource};
+use clearway_proto::wire::{
+    Capabilities, Delivery, Granted, OperationKind, OperationSet, StampSource,
+};
 
 use super::flight::HEAD_MAX;
 use crate::spec::{ClassMap, FabricSpec, LinkRole, LossDomain};
 
-/// The longest body of one message; longer ones are one-sided writes. The fabric cuts it into packets.
+/// The longest body of one message; longer ones are one-sided writes. The fabric cuts it into
+/// packets.
 pub(super) const BODY_MAX: usize = 1 << 20;
 
 /// Returns the virtual lane on which `class` begins its way.
@@ -25,18 +28,25 @@ pub(super) fn lossy(classes: &ClassMap) -> [bool; Class::ALL.len()] {
 
 fn granted(classes: &ClassMap) -> [Granted; Class::ALL.len()] {
     Class::ALL.map(|class| {
-        let shared = Class::ALL.into_iter().any(|other| other != class && lane(classes, other) == lane(classes, class));
+        let shared = Class::ALL
+            .into_iter()
+            .any(|other| other != class && lane(classes, other) == lane(classes, class));
         if shared { Granted::Marked } else { Granted::Separate }
     })
 }
 
 /// Returns what every end of a wire on `spec` can do.
 ///
-/// One-sided operations are there on lossy classes too: the interface repeats what was lost, as reliable connections do.
+/// One-sided operations are there on lossy classes too: the interface repeats what was lost, as
+/// reliable connections do.
 pub(super) fn capabilities(spec: &FabricSpec, lacks: &[OperationKind]) -> Capabilities {
-    let has = OperationKind::ALL.into_iter().filter(|kind| !kind.is_of_driver() && !lacks.contains(kind));
+    let has =
+        OperationKind::ALL.into_iter().filter(|kind| !kind.is_of_driver() && !lacks.contains(kind));
     let operations: Vec<OperationKind> = has.collect();
-    let rate = spec.link(LinkRole::Host).and_then(|link| spec.links.get(usize::from(link))).map(|link| link.rate);
+    let rate = spec
+        .link(LinkRole::Host)
+        .and_then(|link| spec.links.get(usize::from(link)))
+        .map(|link| link.rate);
     let reliable = lossy(&spec.classes) == [false; Class::ALL.len()];
     Capabilities {
         name: "sim",

@@ -1,8 +1,9 @@
 //! A running 128-bit digest of what a node saw and did.
 //!
 //! # Model
-//! Each word is added to the state, which is multiplied by a 128-bit constant and turned by half its width, so that high
-//! digits reach low ones. Order matters within a node; [`NodeDigest::folded`] makes a summand in which order between nodes does not.
+//! Each word is added to the state, which is multiplied by a 128-bit constant and turned by half
+//! its width, so that high digits reach low ones. Order matters within a node;
+//! [`NodeDigest::folded`] makes a summand in which order between nodes does not.
 //!
 //! # Source
 //! The multiplier of PCG's 128-bit generator (O'Neill, 2014).

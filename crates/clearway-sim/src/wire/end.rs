@@ -1,15 +1,18 @@
-//! One rank's end of the simulated wire: memory, transmit queues, what lies ready; its clock, processor and disk.
+//! One rank's end of the simulated wire: memory, transmit queues, what lies ready; its clock,
+//! processor and disk.
 //!
 //! # Model
-//! Time at an end is its processor's: each arrival it takes and each operation it posts costs time. A posted operation (`post`)
-//! waits in the outbox until the network looks; what the network brings lies ready until the engine's driver polls it.
+//! Time at an end is its processor's: each arrival it takes and each operation it posts costs time.
+//! A posted operation (`post`) waits in the outbox until the network looks; what the network brings
+//! lies ready until the engine's driver polls it.
 //!
 //! # Invariants
 //! I1. Arrivals that lie ready are given in the order in which they came.
 //! I2. Of what an engine can see, a crash leaves the clock, the counters and what the disk keeps.
 //!
 //! # Not here
-//! How much an end takes before it answers `NoRoom` (`queue`); what its neighbours do to its memory (`network`).
+//! How much an end takes before it answers `NoRoom` (`queue`); what its neighbours do to its memory
+//! (`network`).
 
 mod post;
 mod queue;
@@ -18,8 +21,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 use clearway_proto::base::{Bytes, Class, GroupId, LocalNs, Rank};
 use clearway_proto::wire::{
-    AdoptedMemory, Arrival, AtomicKind, Capabilities, Counters, Datagram, FileId, MemoryAccess, Operation,
-    OperationKind, PathId, PostOutcome, Queue, RefusalReason, RegionId, RemoteSpan, Span, Stamp, Status, Token, Wire,
+    AdoptedMemory, Arrival, AtomicKind, Capabilities, Counters, Datagram, FileId, MemoryAccess,
+    Operation, OperationKind, PathId, PostOutcome, Queue, RefusalReason, RegionId, RemoteSpan,
+    Span, Stamp, Status, Token, Wire,
 };
 
 use super::digest::NodeDigest;
@@ -34,17 +38,38 @@ use queue::TransmitQueue;
 
 /// Regions one end can register: as many as the memory wire.
 const REGIONS_MAX: usize = 64;
-/// Messages that wait for an engine before those of a lossy class are dropped: the longest receive ring of common adapters
-/// (mlx5: 8192 descriptors).
+/// Messages that wait for an engine before those of a lossy class are dropped: the longest receive
+/// ring of common adapters (mlx5: 8192 descriptors).
 const RECEIVE_MESSAGES: usize = 8_192;
 
 /// What lies ready for the next poll.
 #[derive(Debug)]
 pub(super) enum ReadyArrivals {
-    Message { from: Rank, path: PathId, class: Class, marked: bool, at: LocalNs, head: InlineHeader, body: MessageBody },
-    Landed { from: Rank, into: Span, immediate: u64, at: LocalNs },
-    Done { token: Token, status: Status, value: u64, at: LocalNs },
-    Room { path: PathId, class: Class },
+    Message {
+        from: Rank,
+        path: PathId,
+        class: Class,
+        marked: bool,
+        at: LocalNs,
+        head: InlineHeader,
+        body: MessageBody,
+    },
+    Landed {
+        from: Rank,
+        into: Span,
+        immediate: u64,
+        at: LocalNs,
+    },
+    Done {
+        token: Token,
+        status: Status,
+        value: u64,
+        at: LocalNs,
+    },
+    Room {
+        path: PathId,
+        class: Class,
+    },
 }
 
 /// A file operation that was posted.
@@ -77,7 +102,8 @@ pub struct SimWire {
     /// Memory that is not the wire's own, by region.
     adopted: BTreeMap<RegionId, AdoptedMemory>,
     receive: Memory,
-    /// The real bytes in `receive` where it is phantom memory, at their places; empty when the last poll brought none.
+    /// The real bytes in `receive` where it is phantom memory, at their places; empty when the last
+    /// poll brought none.
     received: Vec<u8>,
     queues: Vec<TransmitQueue>,
     pub(super) outbox: Vec<Outgoing>,
@@ -100,7 +126,10 @@ impl SimWire {
             rank,
             ranks: parts.ranks,
             bodies: parts.bodies,
-            queues: vec![TransmitQueue::default(); parts.capabilities.paths.len() * Class::ALL.len()],
+            queues: vec![
+                TransmitQueue::default();
+                parts.capabilities.paths.len() * Class::ALL.len()
+            ],
             capabilities: parts.capabilities,
             copy_pace: parts.copy_pace,
             lossy: parts.lossy,
@@ -136,20 +165,21 @@ impl SimWire {
         self.incarnation
     }
 
-    /// Opens an empty file for this rank's engine; `size` bytes long where bodies are phantoms, zeroed where they are real. A file stays
-    /// open over a crash; opened again, it is empty.
+    /// Opens an empty file for this rank's engine; `size` bytes long where bodies are phantoms,
+    /// zeroed where they are real. A file stays open over a crash; opened again, it is empty.
     ///
     /// # Errors
     /// [`RefusalReason::Operation`] when the node has no disk.
     pub fn open(&mut self, file: FileId, size: Bytes) -> Result<(), RefusalReason> {
-        let contents = memory(self.bodies, size.0, ByteOrigin::File { rank: self.rank.0, file: file.0 });
+        let contents =
+            memory(self.bodies, size.0, ByteOrigin::File { rank: self.rank.0, file: file.0 });
         let lacking = RefusalReason::Operation(OperationKind::File);
         self.disk.as_mut().ok_or(lacking)?.open(file, contents);
         Ok(())
     }
 
-    /// Registers a region with real bytes, whatever other regions have: names and records in it can be read where they arrive. A
-    /// phantom that is placed into it is zeros there.
+    /// Registers a region with real bytes, whatever other regions have: names and records in it can
+    /// be read where they arrive. A phantom that is placed into it is zeros there.
     ///
     /// # Errors
     /// [`RefusalReason::Memory`] when there are too many regions.
@@ -170,13 +200,17 @@ impl SimWire {
         Ok(id)
     }
 
-    /// Gives phantom bytes a name, so that [`SimWire::extents`] finds them again wherever they are copied to.
+    /// Gives phantom bytes a name, so that [`SimWire::extents`] finds them again wherever they are
+    /// copied to.
     ///
     /// # Errors
     /// [`RefusalReason::Memory`] when the span leaves its region.
     pub fn name(&mut self, span: Span, name: u64) -> Result<(), RefusalReason> {
         let range = self.range(span)?;
-        self.regions.get_mut(usize::from(span.region.0)).ok_or(RefusalReason::Memory)?.name(range, name);
+        self.regions
+            .get_mut(usize::from(span.region.0))
+            .ok_or(RefusalReason::Memory)?
+            .name(range, name);
         Ok(())
     }
 
@@ -202,7 +236,11 @@ impl SimWire {
     }
 
     fn memory(&self, region: RegionId) -> Option<&Memory> {
-        if region == RegionId::RECEIVE { Some(&self.receive) } else { self.regions.get(usize::from(region.0)) }
+        if region == RegionId::RECEIVE {
+            Some(&self.receive)
+        } else {
+            self.regions.get(usize::from(region.0))
+        }
     }
 
     fn range(&self, span: Span) -> Result<core::ops::Range<u64>, RefusalReason> {
@@ -225,7 +263,8 @@ impl SimWire {
         Ok(MessageBody::Bytes(bytes.into()))
     }
 
-    /// Puts `body` into `span` of registered or adopted memory. Phantoms become zeros in adopted memory, whose bytes are real.
+    /// Puts `body` into `span` of registered or adopted memory. Phantoms become zeros in adopted
+    /// memory, whose bytes are real.
     pub(super) fn place(&mut self, span: Span, body: &MessageBody) -> Result<(), RefusalReason> {
         self.range(span)?;
         if let Some(memory) = self.adopted.get(&span.region) {
@@ -233,12 +272,19 @@ impl SimWire {
             place_real(&mut bytes, body);
             return memory.write(span.offset, &bytes);
         }
-        self.regions.get_mut(usize::from(span.region.0)).ok_or(RefusalReason::Memory)?.place(span.offset, body);
+        self.regions
+            .get_mut(usize::from(span.region.0))
+            .ok_or(RefusalReason::Memory)?
+            .place(span.offset, body);
         Ok(())
     }
 
     /// Changes an aligned word; returns what it was.
-    pub(super) fn atomic(&mut self, kind: AtomicKind, at: RemoteSpan) -> Result<u64, RefusalReason> {
+    pub(super) fn atomic(
+        &mut self,
+        kind: AtomicKind,
+        at: RemoteSpan,
+    ) -> Result<u64, RefusalReason> {
         let span = Span { region: at.region, offset: at.offset, length: 8 };
         self.range(span)?;
         if !at.offset.is_multiple_of(8) {
@@ -247,7 +293,11 @@ impl SimWire {
         if let Some(memory) = self.adopted.get(&at.region) {
             return memory.change(at.offset, kind);
         }
-        Ok(self.regions.get_mut(usize::from(at.region.0)).ok_or(RefusalReason::Memory)?.atomic(at.offset, kind))
+        Ok(self
+            .regions
+            .get_mut(usize::from(at.region.0))
+            .ok_or(RefusalReason::Memory)?
+            .atomic(at.offset, kind))
     }
 
     /// Puts something ready; a message of a class that may lose is lost when too many wait.
@@ -305,7 +355,15 @@ impl SimWire {
                 };
                 self.counters.received += 1;
                 let (class, head, at) = (Some(class), head.bytes(), Stamp::Taken(at));
-                sink(Arrival::Datagram(Datagram { from, path, class, congestion_marked: marked, at, head, body }));
+                sink(Arrival::Datagram(Datagram {
+                    from,
+                    path,
+                    class,
+                    congestion_marked: marked,
+                    at,
+                    head,
+                    body,
+                }));
             }
             ReadyArrivals::Landed { from, into, immediate, at } => {
                 self.digest.event(now, 2, u64::from(from.0));
@@ -377,10 +435,15 @@ impl Wire for SimWire {
 
     fn leave(&mut self, group: GroupId) -> Result<(), RefusalReason> {
         let before = self.joins.len() + self.groups.len();
-        // Switches carry to this host still, as real ones do until they learn of it; its interface drops what comes.
+        // Switches carry to this host still, as real ones do until they learn of it; its interface
+        // drops what comes.
         self.joins.retain(|joined| *joined != group);
         self.groups.retain(|joined| *joined != group);
-        if self.joins.len() + self.groups.len() < before { Ok(()) } else { Err(RefusalReason::Group) }
+        if self.joins.len() + self.groups.len() < before {
+            Ok(())
+        } else {
+            Err(RefusalReason::Group)
+        }
     }
 
     fn region_mut(&mut self, region: RegionId) -> Option<&mut [u8]> {

@@ -15,7 +15,12 @@ fn network(spec: &FabricSpec, options: FabricOptions) -> Network<Fabric> {
     Network::new(
         fabric,
         spec,
-        NetworkConfig { hosts, bodies: ContentModel::Real, disk: Some(disk()), key: RandomKey::new(3) },
+        NetworkConfig {
+            hosts,
+            bodies: ContentModel::Real,
+            disk: Some(disk()),
+            key: RandomKey::new(3),
+        },
     )
 }
 

@@ -1,15 +1,20 @@
-//! What is under way: one record for each message that the carrier was given, found again by its tag.
+//! What is under way: one record for each message that the carrier was given, found again by its
+//! tag.
 //!
 //! # Invariants
-//! I1. A record lives until everything the carrier owes for it has come; a tag that comes later names nothing.
+//! I1. A record lives until everything the carrier owes for it has come; a tag that comes later
+//!     names nothing.
 
 use clearway_proto::base::{Class, Rank};
-use clearway_proto::wire::{AtomicKind, Destination, HeadRef, PathId, RemoteSpan, Span, Status, Token};
+use clearway_proto::wire::{
+    AtomicKind, Destination, HeadRef, PathId, RemoteSpan, Span, Status, Token,
+};
 
 use crate::memory::MessageBody;
 use crate::time::Picos;
 
-/// The longest header: as long as the memory and UDP wires', so that an engine that fits here fits there.
+/// The longest header: as long as the memory and UDP wires', so that an engine that fits here fits
+/// there.
 pub(super) const HEAD_MAX: usize = 128;
 
 /// An engine's header, kept without allocation.
@@ -113,7 +118,9 @@ pub(super) enum Acknowledgement {
 impl InFlight {
     /// Returns whether nothing more is to come for this message.
     pub(super) fn is_over(&self) -> bool {
-        self.queued == Queued::No && self.receivers == 0 && self.acknowledgement == Acknowledgement::Unasked
+        self.queued == Queued::No
+            && self.receivers == 0
+            && self.acknowledgement == Acknowledgement::Unasked
     }
 }
 
@@ -173,7 +180,8 @@ impl InFlightTable {
 
     /// Returns the message `tag`, if it is still under way.
     pub(super) fn get_mut(&mut self, tag: FlightId) -> Option<&mut InFlight> {
-        let slot = self.slots.get_mut(tag.place()).filter(|slot| slot.generation == tag.generation())?;
+        let slot =
+            self.slots.get_mut(tag.place()).filter(|slot| slot.generation == tag.generation())?;
         slot.flight.as_mut()
     }
 

@@ -1,13 +1,15 @@
-//! The simulated wire: every operation of the contract, carried by a fabric that knows lengths and not bytes.
+//! The simulated wire: every operation of the contract, carried by a fabric that knows lengths and
+//! not bytes.
 //!
 //! # Model
 //! ```text
 //!    SimWire (one rank's end) --post--> outbox --launch--> Network --order--> carrier
 //!        ^-------------- ready <------ deliver, answer, repeat --------- notice --'
 //! ```
-//! A [`Network`] owns the carrier (the fabric, or a stand-in in tests) and all ends. Contents travel beside the carrier's
-//! orders: a message is described once, when it is posted, and its bytes come into the other memory when the carrier says that
-//! it was delivered. Requests to read and to change words are answered by the other end's interface, without its processor.
+//! A [`Network`] owns the carrier (the fabric, or a stand-in in tests) and all ends. Contents
+//! travel beside the carrier's orders: a message is described once, when it is posted, and its
+//! bytes come into the other memory when the carrier says that it was delivered. Requests to read
+//! and to change words are answered by the other end's interface, without its processor.
 //!
 //! # Not here
 //! Time's passing for nodes (`world`); what an engine does.
@@ -57,7 +59,8 @@ pub trait Carrier {
     /// Returns when something happens next.
     fn next(&self) -> Option<Picos>;
 
-    /// Works through instants up to and including `until`, to the first that makes notices; returns the time reached.
+    /// Works through instants up to and including `until`, to the first that makes notices; returns
+    /// the time reached.
     fn advance(&mut self, until: Picos, notices: &mut Vec<Notice>) -> Picos;
 
     /// Lets `host` receive what is sent to `group` from now on.
@@ -74,7 +77,8 @@ pub enum ContentModel {
     Real,
     /// Descriptions of bytes: see [`Extent`]. Headers stay real.
     Phantom,
-    /// Lengths alone: regions always hold their own bytes, whatever is written into them. Headers stay real.
+    /// Lengths alone: regions always hold their own bytes, whatever is written into them. Headers
+    /// stay real.
     Lengths,
 }
 
@@ -103,7 +107,8 @@ struct EndConfig {
     disk: Option<Disk>,
 }
 
-/// Returns a random map of ranks to hosts: hosts in random order, `ranks_per_host` consecutive ranks on each.
+/// Returns a random map of ranks to hosts: hosts in random order, `ranks_per_host` consecutive
+/// ranks on each.
 pub fn scattered(hosts: u32, ranks: u32, ranks_per_host: u32, key: RandomKey) -> Vec<DeviceId> {
     let mut order: Vec<u32> = (0..hosts).collect();
     key.purpose("placement").stream().shuffle(&mut order);

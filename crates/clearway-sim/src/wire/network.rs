@@ -1,15 +1,18 @@
 //! All ends and what is under way between them: turns posts into orders, and notices into arrivals.
 //!
 //! # Model
-//! One-sided messages that the carrier lost are sent again by the interface, as reliable connections do, until it gives up and
-//! their token ends as flushed. Datagrams that were lost are lost. Ranks on one host reach each other through the host's
-//! interface: its delays and its memory's rate, one message after another, no cable.
+//! One-sided messages that the carrier lost are sent again by the interface, as reliable
+//! connections do, until it gives up and their token ends as flushed. Datagrams that were lost are
+//! lost. Ranks on one host reach each other through the host's interface: its delays and its
+//! memory's rate, one message after another, no cable.
 //!
 //! # Invariants
 //! I1. A token completes once, also when the peer is down or was started again in between.
-//! I2. Stale writes, reads and changes (posted to an earlier incarnation) touch no memory: keys died with it. Stale datagrams
+//! I2. Stale writes, reads and changes (posted to an earlier incarnation) touch no memory: keys
+//!     died with it. Stale datagrams
 //!     arrive.
-//! I3. The cost of an event does not grow with the number of ranks; that of a multicast grows with its members.
+//! I3. The cost of an event does not grow with the number of ranks; that of a multicast grows with
+//!     its members.
 //!
 //! # Not here
 //! Queues, lanes and loss: the carrier's. When engines run: `world`.
@@ -32,7 +35,8 @@ use crate::processor::Processor;
 use crate::spec::FabricSpec;
 use crate::time::{Pace, Picos};
 
-/// How far behind its next event the carrier may be sent at once: it would take an endless time literally.
+/// How far behind its next event the carrier may be sent at once: it would take an endless time
+/// literally.
 const STRIDE: Picos = Picos::from_micros(1_000);
 
 /// What happens beside the carrier.
@@ -185,7 +189,8 @@ impl<C: Carrier> Network<C> {
         [self.carrier.next(), own].into_iter().flatten().min()
     }
 
-    /// Lets time pass to `until` or to the first instant at which something may have reached a rank.
+    /// Lets time pass to `until` or to the first instant at which something may have reached a
+    /// rank.
     pub fn advance(&mut self, until: Picos) -> Picos {
         self.collect();
         let own = self.later.first_key_value().map_or(Picos::NEVER, |((at, _), _)| *at);
@@ -207,12 +212,14 @@ impl<C: Carrier> Network<C> {
         self.now
     }
 
-    /// Moves the ranks for whom something lies ready since the last call to `woken`; some may be named twice.
+    /// Moves the ranks for whom something lies ready since the last call to `woken`; some may be
+    /// named twice.
     pub(crate) fn take_woken(&mut self, woken: &mut Vec<Rank>) {
         woken.append(&mut self.woken);
     }
 
-    /// Stops the node of `rank` at once, as a fault. What it sent goes on its way; `survival` says what is on its disk.
+    /// Stops the node of `rank` at once, as a fault. What it sent goes on its way; `survival` says
+    /// what is on its disk.
     pub fn crash(&mut self, rank: Rank, survival: Survival) {
         self.collect();
         if survival != Survival::Nothing {
@@ -221,7 +228,8 @@ impl<C: Carrier> Network<C> {
         self.ends[rank.index()].crash(self.now, survival);
     }
 
-    /// Gives the disk of `rank` the operations that are under way, in the order in which they began.
+    /// Gives the disk of `rank` the operations that are under way, in the order in which they
+    /// began.
     fn interrupt_files(&mut self, rank: Rank) {
         let incarnation = self.ends[rank.index()].incarnation;
         let Some(disk) = &mut self.ends[rank.index()].disk else { return };
@@ -265,7 +273,9 @@ impl<C: Carrier> Network<C> {
         for outgoing in outbox.drain(..) {
             match outgoing.flight.to {
                 Destination::One(to) => self.launch(outgoing.at, outgoing.flight, to),
-                Destination::Group(group) => self.launch_to_group(outgoing.at, outgoing.flight, group),
+                Destination::Group(group) => {
+                    self.launch_to_group(outgoing.at, outgoing.flight, group)
+                }
             }
         }
         self.ends[place].outbox = outbox;
@@ -307,9 +317,15 @@ impl<C: Carrier> Network<C> {
     }
 
     /// Returns the members of `group` on `host`, without `sender`.
-    fn members_on(&self, host: DeviceId, group: GroupId, sender: Rank) -> impl Iterator<Item = Rank> + '_ {
+    fn members_on(
+        &self,
+        host: DeviceId,
+        group: GroupId,
+        sender: Rank,
+    ) -> impl Iterator<Item = Rank> + '_ {
         let range = self.first[host.index()] as usize..self.first[host.index() + 1] as usize;
-        let joined = move |rank: &Rank| *rank != sender && self.ends[rank.index()].groups.contains(&group);
+        let joined =
+            move |rank: &Rank| *rank != sender && self.ends[rank.index()].groups.contains(&group);
         self.ranks[range].iter().copied().filter(joined)
     }
 
@@ -325,7 +341,14 @@ impl<C: Carrier> Network<C> {
         self.carrier.post(at, SendRequest { from, to, class, bytes, rail, reports, tag: tag.0 });
     }
 
-    fn loop_back(&mut self, at: Picos, host: DeviceId, bytes: u64, tag: FlightId, to: Option<Rank>) {
+    fn loop_back(
+        &mut self,
+        at: Picos,
+        host: DeviceId,
+        bytes: u64,
+        tag: FlightId,
+        to: Option<Rank>,
+    ) {
         let begins = self.loopback_free[host.index()].max(at + self.transmit_delay);
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         let ends = begins + self.memory_pace.time(bytes).max(Picos(1));
@@ -354,7 +377,8 @@ impl<C: Carrier> Network<C> {
                 }
             }
             Notice::Doubled { tag, .. } => self.with(FlightId(tag), |flight| {
-                // Interfaces number what they send one-sidedly: a second copy of that never gets to anyone.
+                // Interfaces number what they send one-sidedly: a second copy of that never gets to
+                // anyone.
                 flight.receivers += u32::from(flight.kind == super::flight::FlightKind::Message);
             }),
             Notice::Acknowledged { tag, at, .. } => self.acknowledged(FlightId(tag), at),

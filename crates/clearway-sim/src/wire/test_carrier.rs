@@ -1,5 +1,6 @@
-//! A carrier without queues or switches: each host sends one message after another at one rate, each arrives one latency
-//! later. Tests use it where the fabric's own behaviour would be in the way.
+//! A carrier without queues or switches: each host sends one message after another at one rate,
+//! each arrives one latency later. Tests use it where the fabric's own behaviour would be in the
+//! way.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -66,16 +67,26 @@ impl Carrier for TestCarrier {
         }
         let targets: Vec<DeviceId> = match to {
             Target::Host(host) => vec![host],
-            Target::Group(group) => self.groups[&group].iter().copied().filter(|host| *host != from).collect(),
-            Target::Range(first, last) => (first.0..=last.0).map(DeviceId).filter(|host| *host != from).collect(),
+            Target::Group(group) => {
+                self.groups[&group].iter().copied().filter(|host| *host != from).collect()
+            }
+            Target::Range(first, last) => {
+                (first.0..=last.0).map(DeviceId).filter(|host| *host != from).collect()
+            }
         };
         let (marked, there) = (EcnMark::No, left + self.latency);
         if self.orders.is_multiple_of(self.lose) {
             targets.iter().for_each(|to| self.put(there, Notice::Lost { tag, to: *to, at: there }));
             return;
         }
-        let payload = if self.orders.is_multiple_of(self.damage) { Payload::Corrupt } else { Payload::Intact };
-        targets.iter().for_each(|to| self.put(there, Notice::Delivered { tag, to: *to, at: there, marked, payload }));
+        let payload = if self.orders.is_multiple_of(self.damage) {
+            Payload::Corrupt
+        } else {
+            Payload::Intact
+        };
+        targets.iter().for_each(|to| {
+            self.put(there, Notice::Delivered { tag, to: *to, at: there, marked, payload })
+        });
         if reports == NoticeSet::All {
             let back = there + self.latency;
             self.put(back, Notice::Acknowledged { tag, from, at: back });

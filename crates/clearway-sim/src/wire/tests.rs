@@ -3,8 +3,9 @@
 use clearway_proto::base::{BitsPerSec, Bytes, Class, GroupId, LocalNs, RandomKey, Rank};
 use clearway_proto::wire::conformance::{self, Need};
 use clearway_proto::wire::{
-    Arrival, AtomicKind, Delivery, Destination, Fault, FileId, FileKind, Granted, Operation, OperationKind, Out,
-    PathId, PostOutcome, RefusalReason, RegionId, RemoteSpan, Span, Status, Token, Wire,
+    Arrival, AtomicKind, Delivery, Destination, Fault, FileId, FileKind, Granted, Operation,
+    OperationKind, Out, PathId, PostOutcome, RefusalReason, RegionId, RemoteSpan, Span, Status,
+    Token, Wire,
 };
 
 use super::test_carrier::TestCarrier;
@@ -36,7 +37,11 @@ fn config(hosts: &[u32], bodies: ContentModel) -> NetworkConfig {
 }
 
 fn network(hosts: &[u32], bodies: ContentModel) -> Network<TestCarrier> {
-    Network::new(TestCarrier::new(8, Pace::from_rate(RATE), LATENCY), &spec(), config(hosts, bodies))
+    Network::new(
+        TestCarrier::new(8, Pace::from_rate(RATE), LATENCY),
+        &spec(),
+        config(hosts, bodies),
+    )
 }
 
 /// Ends of a network, for the suite, and how many files were opened.
@@ -68,7 +73,8 @@ pub(crate) fn assert_conforms<C: Carrier>(name: &str, make: &mut dyn FnMut() -> 
     // Packets may take several ways, and a simulated node has no memory outside its regions.
     let others = [Need::SendsFollowWrites, Need::AnyLocal];
     let lacks: Vec<Need> = C::LACKS.iter().copied().map(Need::Operation).chain(others).collect();
-    let outcomes = conformance::check(&format!("simulated, {name}"), &lacks, || TestEnds(make(), 0));
+    let outcomes =
+        conformance::check(&format!("simulated, {name}"), &lacks, || TestEnds(make(), 0));
     eprint!("{}", outcomes.expect("every promise is kept"));
 }
 
@@ -89,7 +95,11 @@ fn conformance__of_clocks_that_differ() {
     let mut spec = spec();
     spec.host.clock_ppm = 50;
     let make = || {
-        Network::new(TestCarrier::new(3, Pace::from_rate(RATE), LATENCY), &spec, config(&[0, 1, 2], ContentModel::Real))
+        Network::new(
+            TestCarrier::new(3, Pace::from_rate(RATE), LATENCY),
+            &spec,
+            config(&[0, 1, 2], ContentModel::Real),
+        )
     };
     assert!(make().wire(Rank(0)).capabilities().shared_clock.is_none());
     assert_conforms("clocks that differ", &mut { make });
@@ -110,7 +120,9 @@ fn look(network: &mut Network<TestCarrier>, rank: u32) -> Vec<ReceivedArrival> {
         seen.push(match arrival {
             Arrival::Datagram(d) => ReceivedArrival::Message(d.from, d.head.to_vec(), d.body),
             Arrival::Landed { from, into, .. } => ReceivedArrival::Landed(from, into),
-            Arrival::Done { token, status, value, .. } => ReceivedArrival::Done(token.0, status, value),
+            Arrival::Done { token, status, value, .. } => {
+                ReceivedArrival::Done(token.0, status, value)
+            }
             _ => ReceivedArrival::Other,
         });
     });
@@ -123,16 +135,34 @@ fn pass(network: &mut Network<TestCarrier>) {
     }
 }
 
-fn post(network: &mut Network<TestCarrier>, rank: u32, operation: Operation, heads: &[u8]) -> PostOutcome {
+fn post(
+    network: &mut Network<TestCarrier>,
+    rank: u32,
+    operation: Operation,
+    heads: &[u8],
+) -> PostOutcome {
     let mut answers = Vec::new();
     network.wire(Rank(rank)).post(&[operation], heads, &mut answers);
     answers[0]
 }
 
-fn send(network: &mut Network<TestCarrier>, from: u32, to: Destination, head: &[u8], body: Span) -> PostOutcome {
+fn send(
+    network: &mut Network<TestCarrier>,
+    from: u32,
+    to: Destination,
+    head: &[u8],
+    body: Span,
+) -> PostOutcome {
     let mut out: Out<()> = Out::with_limit(1);
     let head = out.head(head);
-    let send = Operation::Send { to, path: PathId(0), class: Class::Bulk, head, body, token: Some(Token(1)) };
+    let send = Operation::Send {
+        to,
+        path: PathId(0),
+        class: Class::Bulk,
+        head,
+        body,
+        token: Some(Token(1)),
+    };
     post(network, from, send, out.heads())
 }
 
@@ -176,7 +206,10 @@ fn write__what_is_lost_every_time_ends_flushed() {
     let (source, target) = (register(&mut network, 0, 64), register(&mut network, 1, 64));
     network.carrier_mut().lose = 1;
     post(&mut network, 0, write(source, target, 0, 64), &[]);
-    assert_eq!(send(&mut network, 0, Destination::One(Rank(1)), b"lost", Span::EMPTY), PostOutcome::Posted);
+    assert_eq!(
+        send(&mut network, 0, Destination::One(Rank(1)), b"lost", Span::EMPTY),
+        PostOutcome::Posted
+    );
     pass(&mut network);
     let done = |token, status| ReceivedArrival::Done(token, status, 0);
     assert_eq!(look(&mut network, 0), [done(1, Status::Complete), done(2, Status::Flushed)]);
@@ -202,7 +235,10 @@ fn write__to_a_node_that_is_down_ends_flushed_and_to_one_that_came_back_refused(
     pass(&mut network);
     let refused = Status::Refused(RefusalReason::Memory);
     assert!(look(&mut network, 0).contains(&ReceivedArrival::Done(2, refused, 0)));
-    assert_eq!(look(&mut network, 1), [ReceivedArrival::Message(Rank(0), b"stale".to_vec(), Span::EMPTY)]);
+    assert_eq!(
+        look(&mut network, 1),
+        [ReceivedArrival::Message(Rank(0), b"stale".to_vec(), Span::EMPTY)]
+    );
     assert!(network.wire(Rank(1)).region(target).expect("real").iter().all(|byte| *byte == 0));
     assert_eq!(network.under_way(), 0);
 }
@@ -214,10 +250,22 @@ fn crash__completions_of_the_dead_are_not_given_to_the_risen() {
     post(&mut network, 0, write(source, target, 0, 8), &[]);
     let (kind, at) = (AtomicKind::FetchAdd(1), RemoteSpan { region: target, offset: 8 });
     let (path, class) = (PathId(0), Class::Control);
-    post(&mut network, 0, Operation::Atomic { to: Rank(1), path, class, kind, at, token: Token(3) }, &[]);
+    post(
+        &mut network,
+        0,
+        Operation::Atomic { to: Rank(1), path, class, kind, at, token: Token(3) },
+        &[],
+    );
     let memory = Span { region: source, offset: 0, length: 8 };
     network.wire(Rank(0)).open(FileId(1), Bytes(0)).expect("a disk");
-    let file = Operation::File { kind: FileKind::Write, file: FileId(1), at: 0, memory, class, token: Token(4) };
+    let file = Operation::File {
+        kind: FileKind::Write,
+        file: FileId(1),
+        at: 0,
+        memory,
+        class,
+        token: Token(4),
+    };
     post(&mut network, 0, file, &[]);
     network.crash(Rank(0), Survival::Nothing);
     network.revive(Rank(0));
@@ -235,7 +283,10 @@ fn group__ranks_of_one_host_get_a_copy_each() {
     for rank in [0, 1, 2, 3] {
         network.wire(Rank(rank)).join(group).expect("multicast");
     }
-    assert_eq!(send(&mut network, 0, Destination::Group(group), b"all", Span::EMPTY), PostOutcome::Posted);
+    assert_eq!(
+        send(&mut network, 0, Destination::Group(group), b"all", Span::EMPTY),
+        PostOutcome::Posted
+    );
     pass(&mut network);
     let copies: Vec<usize> = (0..5).map(|rank| look(&mut network, rank).len()).collect();
     assert_eq!(copies, [1, 1, 1, 1, 0], "rank 0 hears that it was sent");
@@ -253,7 +304,13 @@ fn damage__flips_one_bit_of_head_or_body() {
     network.carrier_mut().damage = 1;
     let (mut heads, mut bodies) = (0, 0);
     for _ in 0..40 {
-        send(&mut network, 0, Destination::One(Rank(1)), &[0; 8], Span { region, offset: 0, length: 8 });
+        send(
+            &mut network,
+            0,
+            Destination::One(Rank(1)),
+            &[0; 8],
+            Span { region, offset: 0, length: 8 },
+        );
         pass(&mut network);
         let seen = look(&mut network, 1);
         let ReceivedArrival::Message(_, head, body) = &seen[0] else { panic!("{seen:?}") };
@@ -279,10 +336,14 @@ fn phantom__placement_order_and_damage_are_visible_without_bytes() {
     pass(&mut network);
     let at = |offset, length| Span { region: target, offset, length };
     let named = Extent { origin: ByteOrigin::Named(9), offset: 0, length: 100 };
-    let rest = Extent { origin: ByteOrigin::Region { rank: 0, region: 0 }, offset: 100, length: 50 };
+    let rest =
+        Extent { origin: ByteOrigin::Region { rank: 0, region: 0 }, offset: 100, length: 50 };
     assert_eq!(network.end(Rank(1)).extents(at(1_000, 150)), Ok(vec![named, rest]));
     let own = ByteOrigin::Region { rank: 1, region: 0 };
-    assert_eq!(network.end(Rank(1)).extents(at(998, 2)), Ok(vec![Extent { origin: own, offset: 998, length: 2 }]));
+    assert_eq!(
+        network.end(Rank(1)).extents(at(998, 2)),
+        Ok(vec![Extent { origin: own, offset: 998, length: 2 }])
+    );
     network.carrier_mut().damage = 1;
     send(&mut network, 0, Destination::One(Rank(1)), b"", span);
     pass(&mut network);
@@ -300,8 +361,10 @@ fn phantom__placement_order_and_damage_are_visible_without_bytes() {
 fn register_real__records_travel_and_are_kept_although_other_bodies_are_phantoms() {
     for bodies in [ContentModel::Phantom, ContentModel::Lengths] {
         let mut network = network(&[0, 1], bodies);
-        let phantom: Vec<RegionId> = (0..2).map(|rank| register(&mut network, rank, 1 << 40)).collect();
-        let [source, target] = [0, 1].map(|rank| network.wire(Rank(rank)).register_real(Bytes(64)).expect("room"));
+        let phantom: Vec<RegionId> =
+            (0..2).map(|rank| register(&mut network, rank, 1 << 40)).collect();
+        let [source, target] =
+            [0, 1].map(|rank| network.wire(Rank(rank)).register_real(Bytes(64)).expect("room"));
         assert_eq!(network.wire(Rank(0)).region(phantom[0]), None);
         network.wire(Rank(0)).region_mut(source).expect("real")[..6].copy_from_slice(b"record");
         let record = Span { region: source, offset: 0, length: 6 };
@@ -312,13 +375,26 @@ fn register_real__records_travel_and_are_kept_although_other_bodies_are_phantoms
         pass(&mut network);
         let bodies: Vec<Span> = look(&mut network, 1)
             .into_iter()
-            .map(|seen| if let ReceivedArrival::Message(_, _, body) = seen { body } else { panic!("{seen:?}") })
+            .map(|seen| {
+                if let ReceivedArrival::Message(_, _, body) = seen {
+                    body
+                } else {
+                    panic!("{seen:?}")
+                }
+            })
             .collect();
-        let received = network.wire(Rank(1)).region(RegionId::RECEIVE).expect("a real body").to_vec();
-        let parts: Vec<&[u8]> =
-            bodies.iter().map(|body| &received[body.range_in(received.len()).expect("inside")]).collect();
+        let received =
+            network.wire(Rank(1)).region(RegionId::RECEIVE).expect("a real body").to_vec();
+        let parts: Vec<&[u8]> = bodies
+            .iter()
+            .map(|body| &received[body.range_in(received.len()).expect("inside")])
+            .collect();
         assert_eq!(parts, [&[0; 10][..], b"record"]);
-        assert_eq!(network.end(Rank(1)).extents(bodies[0]).expect("inside").len(), 1, "bulk is still a phantom");
+        assert_eq!(
+            network.end(Rank(1)).extents(bodies[0]).expect("inside").len(),
+            1,
+            "bulk is still a phantom"
+        );
         // Copied to phantom memory, and from there to real memory.
         let at = |region, offset, length| Span { region, offset, length };
         for (from, into) in [
@@ -326,9 +402,15 @@ fn register_real__records_travel_and_are_kept_although_other_bodies_are_phantoms
             (at(phantom[1], (1 << 30) - 2, 10), at(target, 20, 10)),
             (at(phantom[1], 0, 4), at(target, 22, 4)),
         ] {
-            assert_eq!(post(&mut network, 1, Operation::Copy { from, into }, &[]), PostOutcome::Done(0));
+            assert_eq!(
+                post(&mut network, 1, Operation::Copy { from, into }, &[]),
+                PostOutcome::Done(0)
+            );
             if into.offset == 20 {
-                assert_eq!(&network.wire(Rank(1)).region(target).expect("real")[20..30], b"\0\0record\0\0");
+                assert_eq!(
+                    &network.wire(Rank(1)).region(target).expect("real")[20..30],
+                    b"\0\0record\0\0"
+                );
             }
         }
         let bytes = network.wire(Rank(1)).region(target).expect("real");
@@ -337,13 +419,23 @@ fn register_real__records_travel_and_are_kept_although_other_bodies_are_phantoms
         post(&mut network, 0, write(source, target, 40, 6), &[]);
         network.wire(Rank(0)).open(FileId(1), Bytes(0)).expect("a disk");
         let class = Class::Bulk;
-        let job = |kind, at, memory| Operation::File { kind, file: FileId(1), at, memory, class, token: Token(9) };
+        let job = |kind, at, memory| Operation::File {
+            kind,
+            file: FileId(1),
+            at,
+            memory,
+            class,
+            token: Token(9),
+        };
         post(&mut network, 0, job(FileKind::Write, 0, at(phantom[0], 0, 4_096)), &[]);
         post(&mut network, 0, job(FileKind::Write, 4_096, record), &[]);
         post(&mut network, 0, job(FileKind::Read, 4_090, at(source, 32, 12)), &[]);
         pass(&mut network);
         assert_eq!(&network.wire(Rank(1)).region(target).expect("real")[40..46], b"record");
-        assert_eq!(&network.wire(Rank(0)).region(source).expect("real")[32..44], b"\0\0\0\0\0\0record");
+        assert_eq!(
+            &network.wire(Rank(0)).region(source).expect("real")[32..44],
+            b"\0\0\0\0\0\0record"
+        );
         look(&mut network, 1);
         assert_eq!(network.wire(Rank(1)).region(RegionId::RECEIVE), None, "nothing real arrived");
     }
@@ -357,8 +449,14 @@ fn file__is_written_read_and_synced_and_its_faults_are_told() {
     network.wire(Rank(0)).open(FileId(1), Bytes(0)).expect("a disk");
     let span = |offset, length| Span { region, offset, length };
     let class = Class::Scavenger;
-    let job =
-        |kind, at, memory, token| Operation::File { kind, file: FileId(1), at, memory, class, token: Token(token) };
+    let job = |kind, at, memory, token| Operation::File {
+        kind,
+        file: FileId(1),
+        at,
+        memory,
+        class,
+        token: Token(token),
+    };
     let jobs = [
         job(FileKind::Write, 3, span(0, 4), 1),
         job(FileKind::Sync, 0, Span::EMPTY, 2),
@@ -377,13 +475,23 @@ fn file__is_written_read_and_synced_and_its_faults_are_told() {
         done(4, Status::Complete, 4),
     ];
     assert_eq!(look(&mut network, 0), ended);
-    assert_eq!(&network.wire(Rank(0)).region(region).expect("real")[8..13], b"keptt", "a short read leaves the rest");
+    assert_eq!(
+        &network.wire(Rank(0)).region(region).expect("real")[8..13],
+        b"keptt",
+        "a short read leaves the rest"
+    );
     network.wire(Rank(0)).disk.as_mut().expect("a disk").inject(Picos::ZERO, DiskFault::Fails);
     post(&mut network, 0, job(FileKind::Write, 0, span(0, 4), 5), &[]);
     pass(&mut network);
     assert_eq!(look(&mut network, 0), [done(5, Status::Failed(Fault::Io), 0)]);
-    let closed =
-        Operation::File { kind: FileKind::Sync, file: FileId(9), at: 0, memory: Span::EMPTY, class, token: Token(6) };
+    let closed = Operation::File {
+        kind: FileKind::Sync,
+        file: FileId(9),
+        at: 0,
+        memory: Span::EMPTY,
+        class,
+        token: Token(6),
+    };
     assert_eq!(post(&mut network, 0, closed, &[]), PostOutcome::Refused(RefusalReason::Memory));
 }
 
@@ -395,7 +503,14 @@ fn crash__a_write_under_way_reaches_the_disk_when_all_survives() {
         network.wire(Rank(0)).region_mut(region).expect("real").copy_from_slice(b"torn");
         network.wire(Rank(0)).open(FileId(1), Bytes(0)).expect("a disk");
         let (memory, class) = (Span { region, offset: 0, length: 4 }, Class::Bulk);
-        let write = Operation::File { kind: FileKind::Write, file: FileId(1), at: 0, memory, class, token: Token(1) };
+        let write = Operation::File {
+            kind: FileKind::Write,
+            file: FileId(1),
+            at: 0,
+            memory,
+            class,
+            token: Token(1),
+        };
         assert_eq!(post(&mut network, 0, write, &[]), PostOutcome::Posted);
         network.crash(Rank(0), survival);
         network.revive(Rank(0));
@@ -411,8 +526,11 @@ fn post__each_operation_leaves_when_the_processor_has_come_to_it() {
     let mut spec = spec();
     spec.host.effect_cost = Picos::from_micros(2);
     spec.host.input_cost = Picos::from_micros(7);
-    let mut network =
-        Network::new(TestCarrier::new(2, Pace::INSTANT, LATENCY), &spec, config(&[0, 1], ContentModel::Real));
+    let mut network = Network::new(
+        TestCarrier::new(2, Pace::INSTANT, LATENCY),
+        &spec,
+        config(&[0, 1], ContentModel::Real),
+    );
     for _ in 0..3 {
         send(&mut network, 0, Destination::One(Rank(1)), b"", Span::EMPTY);
     }
@@ -435,7 +553,11 @@ fn capabilities__say_what_the_specification_grants() {
     spec.classes.loss[2] = LossDomain::Drops { queue: Bytes(1 << 16) };
     spec.host.rails = 2;
     let carrier = TestCarrier::new(2, Pace::from_rate(RATE), LATENCY);
-    let mut network = Network::new(carrier, &spec, NetworkConfig { disk: None, ..config(&[0, 1], ContentModel::Real) });
+    let mut network = Network::new(
+        carrier,
+        &spec,
+        NetworkConfig { disk: None, ..config(&[0, 1], ContentModel::Real) },
+    );
     let capabilities = network.wire(Rank(0)).capabilities().clone();
     let (separate, marked) = (Granted::Separate, Granted::Marked);
     assert_eq!(capabilities.classes, [separate, marked, marked, marked, marked]);

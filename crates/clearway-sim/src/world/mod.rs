@@ -1,12 +1,14 @@
 //! Runs engines on a simulated network in virtual time: who acts when, and what it costs them.
 //!
 //! # Model
-//! One driver for each rank. A rank runs when something arrived for it, when its deadline is due by its own clock, when a
-//! command came, and never before its processor is free. A message that it posts leaves at the instants to which its processor has come,
-//! so the rest of the world sees it later, never at the same instant.
+//! One driver for each rank. A rank runs when something arrived for it, when its deadline is due by
+//! its own clock, when a command came, and never before its processor is free. A message that it
+//! posts leaves at the instants to which its processor has come, so the rest of the world sees it
+//! later, never at the same instant.
 //!
 //! # Invariants
-//! I1. Time never goes back; what happens is a function of specification, seed, engines and commands.
+//! I1. Time never goes back; what happens is a function of specification, seed, engines and
+//!     commands.
 //! I2. No event costs more because there are more ranks, but for one logarithm.
 //!
 //! # Not here
@@ -73,7 +75,8 @@ struct WorldNode<E: Engine> {
     inbox: VecDeque<E::Command>,
     /// When the driver wants to run, by the rank's clock.
     deadline: Option<LocalNs>,
-    /// It must run as soon as its processor is free, whatever its clock says: it was booted, or given something.
+    /// It must run as soon as its processor is free, whatever its clock says: it was booted, or
+    /// given something.
     summoned: bool,
 }
 
@@ -131,15 +134,20 @@ impl<E: Engine, C: Carrier> World<E, C> {
         self.steps
     }
 
-    /// Gives `rank` a command at `at`, or as soon after it as its processor is free. Commands of one instant are given in the
-    /// order of the calls.
+    /// Gives `rank` a command at `at`, or as soon after it as its processor is free. Commands of
+    /// one instant are given in the order of the calls.
     pub fn command(&mut self, at: Picos, rank: Rank, command: E::Command) {
         self.commands.insert((at.max(self.now()), self.commands_count), (rank, command));
         self.commands_count += 1;
     }
 
-    /// Runs until `until` or until nothing is left to happen. `hear` gets every event of every engine, in order of time.
-    pub fn run_until(&mut self, until: Picos, hear: &mut dyn FnMut(WorldEvent<'_, E>)) -> StopReason {
+    /// Runs until `until` or until nothing is left to happen. `hear` gets every event of every
+    /// engine, in order of time.
+    pub fn run_until(
+        &mut self,
+        until: Picos,
+        hear: &mut dyn FnMut(WorldEvent<'_, E>),
+    ) -> StopReason {
         loop {
             let wake = self.wakes.first();
             let command = self.commands.first_key_value().map(|((at, _), _)| *at);
@@ -178,13 +186,15 @@ impl<E: Engine, C: Carrier> World<E, C> {
         self.wake(rank);
     }
 
-    /// Limits transmit queues of `rank`, as a fault, to this many messages, or to as many as they should hold.
+    /// Limits transmit queues of `rank`, as a fault, to this many messages, or to as many as they
+    /// should hold.
     pub fn tighten(&mut self, rank: Rank, messages: Option<u32>) {
         self.network.wire(rank).tighten(messages);
         self.wake(rank);
     }
 
-    /// Crashes the node of `rank`, as a fault: it loses everything but what `survival` leaves on its disk, and is silent until [`World::restart`].
+    /// Crashes the node of `rank`, as a fault: it loses everything but what `survival` leaves on
+    /// its disk, and is silent until [`World::restart`].
     pub fn crash(&mut self, rank: Rank, survival: Survival) {
         self.network.crash(rank, survival);
         let node = &mut self.nodes[rank.index()];
@@ -192,7 +202,8 @@ impl<E: Engine, C: Carrier> World<E, C> {
         self.wakes.set(rank, Picos::NEVER);
     }
 
-    /// Starts a fresh engine at `rank`, which is down, with the next incarnation. `make` registers its memory anew.
+    /// Starts a fresh engine at `rank`, which is down, with the next incarnation. `make` registers
+    /// its memory anew.
     pub fn restart(&mut self, rank: Rank, make: impl FnOnce(&mut SimWire) -> E) {
         self.network.revive(rank);
         let wire = self.network.wire(rank);
@@ -202,9 +213,11 @@ impl<E: Engine, C: Carrier> World<E, C> {
         self.wake(rank);
     }
 
-    /// Returns a digest of all inputs and effects of all engines, and of the fabric. Equal for equal runs.
+    /// Returns a digest of all inputs and effects of all engines, and of the fabric. Equal for
+    /// equal runs.
     pub fn digest(&self) -> u128 {
-        let nodes = (0..self.network.ranks()).map(|rank| self.network.end(Rank(rank)).digest.folded(u64::from(rank)));
+        let nodes = (0..self.network.ranks())
+            .map(|rank| self.network.end(Rank(rank)).digest.folded(u64::from(rank)));
         nodes.fold(self.network.carrier().digest(), u128::wrapping_add)
     }
 
@@ -239,7 +252,9 @@ impl<E: Engine, C: Carrier> World<E, C> {
     fn schedule(&mut self, rank: Rank) {
         let end = self.network.end(rank);
         let late = end.trouble.late;
-        let due = self.nodes[rank.index()].deadline.map(|deadline| end.clock().true_time_of(deadline) + late);
+        let due = self.nodes[rank.index()]
+            .deadline
+            .map(|deadline| end.clock().true_time_of(deadline) + late);
         let at_once = end.has_arrivals() || self.nodes[rank.index()].summoned;
         let at = if at_once { Some(Picos::ZERO) } else { due };
         self.wakes.set(rank, at.map_or(Picos::NEVER, |at| at.max(end.processor.free_at())));
@@ -257,7 +272,9 @@ impl<E: Engine, C: Carrier> World<E, C> {
 
     /// Runs one step of the driver of `rank`.
     fn step(&mut self, rank: Rank, hear: &mut dyn FnMut(WorldEvent<'_, E>)) {
-        let WorldNode { driver: Some(driver), inbox, deadline, summoned } = &mut self.nodes[rank.index()] else {
+        let WorldNode { driver: Some(driver), inbox, deadline, summoned } =
+            &mut self.nodes[rank.index()]
+        else {
             return;
         };
         *summoned = false;
@@ -268,7 +285,8 @@ impl<E: Engine, C: Carrier> World<E, C> {
             wire.digest.event(wire.processor.free_at(), 5, 0);
             driver.command(wire.now(), command);
         }
-        // A tick that is due is paid for before what follows from it leaves; completions at once are paid for behind.
+        // A tick that is due is paid for before what follows from it leaves; completions at once
+        // are paid for behind.
         let due = usize::from(deadline.is_some_and(|deadline| deadline <= wire.now()));
         wire.owed_inputs = due;
         let polled = wire.polled;

@@ -1,4 +1,5 @@
-//! A small engine of our own in virtual time over the stand-in: ticks, costs, disturbances, crashes, digests.
+//! A small engine of our own in virtual time over the stand-in: ticks, costs, disturbances,
+//! crashes, digests.
 
 use clearway_proto::base::{BitsPerSec, Class, LocalNs, Nanos, RandomKey, Rank};
 use clearway_proto::wire::{Arrival, Destination, Engine, Input, More, Out, Span, Wire};
@@ -22,7 +23,8 @@ fn spec(host: impl FnOnce(&mut HostSpec)) -> FabricSpec {
 
 fn network(ranks: u32, spec: &FabricSpec) -> Network<TestCarrier> {
     let hosts = (0..ranks).map(DeviceId).collect();
-    let config = NetworkConfig { hosts, bodies: ContentModel::Phantom, disk: None, key: RandomKey::new(8) };
+    let config =
+        NetworkConfig { hosts, bodies: ContentModel::Phantom, disk: None, key: RandomKey::new(8) };
     Network::new(TestCarrier::new(ranks, Pace::from_rate(RATE), LATENCY), spec, config)
 }
 
@@ -41,10 +43,18 @@ impl Engine for Heartbeat {
 
     fn input(&mut self, now: LocalNs, input: Input<'_, Nanos>, out: &mut Out<Self::Event>) -> More {
         match input {
-            Input::Boot { incarnation } => (self.incarnation, self.next) = (incarnation, now + self.period),
+            Input::Boot { incarnation } => {
+                (self.incarnation, self.next) = (incarnation, now + self.period)
+            }
             Input::Tick => {
                 out.notify((now, None));
-                out.send(Destination::One(self.peer), Class::Control, &now.0.to_le_bytes(), Span::EMPTY, None);
+                out.send(
+                    Destination::One(self.peer),
+                    Class::Control,
+                    &now.0.to_le_bytes(),
+                    Span::EMPTY,
+                    None,
+                );
                 self.next += self.period;
             }
             Input::Command(period) => self.period = period,
@@ -94,7 +104,11 @@ fn deadline__follows_the_nodes_own_clock_also_when_it_is_disturbed() {
 #[test]
 fn pause__a_stopped_processor_ticks_late_and_never_twice() {
     let mut world = World::new(network(2, &spec(|_| ())), beat(Nanos::from_micros(100)));
-    world.network_mut().wire(Rank(0)).processor.pause(Picos::from_micros(150), Picos::from_micros(200));
+    world
+        .network_mut()
+        .wire(Rank(0))
+        .processor
+        .pause(Picos::from_micros(150), Picos::from_micros(200));
     assert_eq!(ticks(&mut world, Picos::from_micros(450)), [100, 350, 350, 400]);
 }
 
@@ -140,7 +154,8 @@ fn digest__equal_runs_are_equal_and_a_nanosecond_shows() {
         world.run_until(Picos::from_micros(3_000), &mut |_| ());
         world.digest()
     };
-    let jitter = Jitter { period: Picos::from_micros(100), length: Picos::from_micros(3), rare: 100 };
+    let jitter =
+        Jitter { period: Picos::from_micros(100), length: Picos::from_micros(3), rare: 100 };
     let cost = Picos::from_nanos(100);
     assert_eq!(digest(cost, jitter), digest(cost, jitter));
     assert_ne!(digest(cost, jitter), digest(cost, Jitter::default()));
@@ -156,7 +171,8 @@ fn step__a_message_takes_its_senders_costs_the_link_and_the_latency() {
             heard.push((told.rank, told.event.0, told.at));
         }
     });
-    // The tick 100 ns, the post 50 ns, eight bytes 640 ps, the latency; heard by the clock then, told one input later.
+    // The tick 100 ns, the post 50 ns, eight bytes 640 ps, the latency; heard by the clock then,
+    // told one input later.
     heard.sort_unstable();
     let (now, at) = (LocalNs(102_150), Picos(102_250_640));
     assert_eq!(heard, [(Rank(0), now, at), (Rank(1), now, at)]);
@@ -180,7 +196,11 @@ fn disturb__a_node_that_was_summoned_and_is_still_paused_is_not_forgotten() {
     let mut world = World::new(network(1, &spec(|_| ())), beat(Nanos::from_micros(100)));
     assert_eq!(ticks(&mut world, Picos::from_micros(150)), [100]);
     world.crash(Rank(0), Survival::Nothing);
-    world.network_mut().wire(Rank(0)).processor.pause(Picos::from_micros(150), Picos::from_micros(100));
+    world
+        .network_mut()
+        .wire(Rank(0))
+        .processor
+        .pause(Picos::from_micros(150), Picos::from_micros(100));
     world.restart(Rank(0), beat(Nanos::from_micros(40)));
     // It has neither run nor said when it wants to; only that it was started keeps it alive.
     world.disturb(Rank(0), |clock| clock.jump(Picos::from_micros(150), Nanos::from_micros(1)));

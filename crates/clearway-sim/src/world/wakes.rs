@@ -1,7 +1,8 @@
 //! When each node wants to run next: one entry for each rank, in a heap that knows where they are.
 //!
 //! # Invariants
-//! I1. The first is the earliest, and of equals the one with the lowest rank: order does not depend on history.
+//! I1. The first is the earliest, and of equals the one with the lowest rank: order does not depend
+//!     on history.
 //! I2. Changing a wake costs O(log ranks) and leaves nothing stale behind.
 
 use clearway_proto::base::Rank;
@@ -19,7 +20,10 @@ pub(super) struct WakeQueue {
 impl WakeQueue {
     /// Creates a table in which nobody wants anything.
     pub(super) fn new(ranks: u32) -> Self {
-        Self { heap: (0..ranks).map(|rank| (Picos::NEVER, rank)).collect(), place: (0..ranks).collect() }
+        Self {
+            heap: (0..ranks).map(|rank| (Picos::NEVER, rank)).collect(),
+            place: (0..ranks).collect(),
+        }
     }
 
     /// Returns the rank that is first, and when; `None` when nobody wants to run.

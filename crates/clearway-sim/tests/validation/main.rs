@@ -1,8 +1,10 @@
-//! The validation ladder: the simulated fabric against formulas, published machines and itself. `docs/validation.md` tells it.
+//! The validation ladder: the simulated fabric against formulas, published machines and itself.
+//! `docs/validation.md` tells it.
 //!
 //! # Model
-//! Each rung is a module. It measures figures, lays each beside what it must be, and refuses those that miss their
-//! tolerance. The figures themselves are golden text in `tests/golden`, compared exactly.
+//! Each rung is a module. It measures figures, lays each beside what it must be, and refuses those
+//! that miss their tolerance. The figures themselves are golden text in `tests/golden`, compared
+//! exactly.
 #![forbid(unsafe_code)]
 #![allow(non_snake_case)]
 
@@ -12,7 +14,8 @@ use std::path::Path;
 
 /// Compares the golden text `file` with what `text` makes now.
 fn unchanged(file: &str) {
-    let golden = ladder::GOLDEN.into_iter().find(|golden| golden.file == file).expect("a golden text");
+    let golden =
+        ladder::GOLDEN.into_iter().find(|golden| golden.file == file).expect("a golden text");
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(file);
     let before = std::fs::read_to_string(&path).unwrap_or_default();
     let now = (golden.text)();

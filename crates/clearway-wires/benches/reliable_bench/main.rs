@@ -1,9 +1,12 @@
-//! One end of one transfer: reliable messages over UDP, or the kernel's TCP that they are compared with.
+//! One end of one transfer: reliable messages over UDP, or the kernel's TCP that they are compared
+//! with.
 //!
-//! `reliable_bench ROLE LOCAL PEER MIB`, both addresses as IP:PORT, several with commas between them for as many rails; ROLE one of `send`, `receive` (writes of 64 KiB over a reliable wire;
-//! `send-unchecked`, `receive-unchecked` without looking at the bytes) `send-two-wires`, `receive-two-wires` over libfabric and UDP at once; and
-//! `tcp-send`, `tcp-send-cubic`, `tcp-receive`. The end that receives says `ready` first; each
-//! result is one line of `name value` pairs: seconds from the first byte sent to the last one known to be there, seconds of this end's
+//! `reliable_bench ROLE LOCAL PEER MIB`, both addresses as IP:PORT, several with commas between
+//! them for as many rails; ROLE one of `send`, `receive` (writes of 64 KiB over a reliable wire;
+//! `send-unchecked`, `receive-unchecked` without looking at the bytes) `send-two-wires`,
+//! `receive-two-wires` over libfabric and UDP at once; and `tcp-send`, `tcp-send-cubic`,
+//! `tcp-receive`. The end that receives says `ready` first; each result is one line of `name value`
+//! pairs: seconds from the first byte sent to the last one known to be there, seconds of this end's
 //! processor time, datagrams sent, the longest time in seconds between two writes that landed.
 
 use std::error::Error;
@@ -64,14 +67,17 @@ fn open<W: Wire>(
     make: impl Fn(UdpWire) -> W,
 ) -> Result<ReliableWire<W>, Box<dyn Error>> {
     let rails = ends.local.iter().zip(&ends.peer);
-    let rails = rails.map(|(local, peer)| if rank == 0 { vec![*local, *peer] } else { vec![*peer, *local] });
+    let rails = rails
+        .map(|(local, peer)| if rank == 0 { vec![*local, *peer] } else { vec![*peer, *local] });
     let mut config = UdpConfig::new(Rank(rank), SESSION, Vec::new());
     config.rails = rails.collect();
     config.placement = Placement::OneMachine;
     config.waiting = Waiting::Sleep;
-    let ports = ends.local.iter().map(|local| UdpPort::bind(*local)).collect::<Result<Vec<_>, _>>()?;
+    let ports =
+        ends.local.iter().map(|local| UdpPort::bind(*local)).collect::<Result<Vec<_>, _>>()?;
     let wire = make(UdpWire::open(ports, config)?);
-    Ok(ReliableWire::new(wire, 2, &StreamConfig::new(2), 0).map_err(|missing| missing.to_string())?)
+    Ok(ReliableWire::new(wire, 2, &StreamConfig::new(2), 0)
+        .map_err(|missing| missing.to_string())?)
 }
 
 fn say_ready() -> io::Result<()> {

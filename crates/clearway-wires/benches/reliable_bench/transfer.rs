@@ -5,7 +5,9 @@ use std::io::{self, Write};
 
 use clearway_proto::base::{Bytes, Class, LocalNs, Nanos, Rank};
 use clearway_proto::reliable::ReliableWire;
-use clearway_proto::wire::{Arrival, Operation, PathId, PostOutcome, RemoteSpan, Span, Status, Token, Wire};
+use clearway_proto::wire::{
+    Arrival, Operation, PathId, PostOutcome, RemoteSpan, Span, Status, Token, Wire,
+};
 use clearway_runtime::clock;
 use clearway_runtime::waiting::Waitable;
 
@@ -34,7 +36,15 @@ pub(super) fn send<W: Waitable>(wire: &mut ReliableWire<W>, count: u64) -> Trans
         while posted < count && posted - done < WINDOW {
             let into = RemoteSpan { region, offset: 0 };
             let (path, class, token) = (PathId(0), Class::Bulk, Some(Token(posted)));
-            let write = Operation::Write { to: Rank(1), path, class, from, into, immediate: Some(posted), token };
+            let write = Operation::Write {
+                to: Rank(1),
+                path,
+                class,
+                from,
+                into,
+                immediate: Some(posted),
+                token,
+            };
             let mut answers = Vec::new();
             wire.post(&[write], &[], &mut answers);
             if answers != [PostOutcome::Posted] {
@@ -56,7 +66,8 @@ pub(super) fn send<W: Waitable>(wire: &mut ReliableWire<W>, count: u64) -> Trans
     summarize(begin, clock::processor() - used, wire.counters().sent, Nanos::ZERO)
 }
 
-/// Takes `count` writes, from when it said that it is `ready`; stays until the sender knows of the last.
+/// Takes `count` writes, from when it said that it is `ready`; stays until the sender knows of the
+/// last.
 pub(super) fn receive<W: Waitable>(
     wire: &mut ReliableWire<W>,
     count: u64,
@@ -69,7 +80,9 @@ pub(super) fn receive<W: Waitable>(
     while landed < count {
         wire.wait(None, &[]);
         let before = landed;
-        wire.poll(64, &mut |arrival| landed += u64::from(matches!(arrival, Arrival::Landed { .. })));
+        wire.poll(64, &mut |arrival| {
+            landed += u64::from(matches!(arrival, Arrival::Landed { .. }))
+        });
         if landed > before {
             let now = clock::now();
             gap = last.map_or(gap, |last| gap.max(now.since(last)));

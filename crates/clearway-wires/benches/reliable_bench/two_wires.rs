@@ -1,6 +1,7 @@
 //! One end of one transfer over libfabric and UDP at once, one for the other when it fails.
 //!
-//! Through a TCP connection between the same addresses the ends tell each other where they are on libfabric.
+//! Through a TCP connection between the same addresses the ends tell each other where they are on
+//! libfabric.
 
 use std::error::Error;
 use std::io::{self, Read, Write};
@@ -51,8 +52,13 @@ fn exchange(stream: &mut TcpStream, own: &[u8]) -> io::Result<Vec<u8>> {
     Ok(theirs)
 }
 
-/// The end of `rank`; `addresses` are those of both by rank, and the peer is at the other end of `stream`.
-fn open(rank: u32, addresses: [SocketAddrV4; 2], stream: &mut TcpStream) -> Result<BenchEnd, Box<dyn Error>> {
+/// The end of `rank`; `addresses` are those of both by rank, and the peer is at the other end of
+/// `stream`.
+fn open(
+    rank: u32,
+    addresses: [SocketAddrV4; 2],
+    stream: &mut TcpStream,
+) -> Result<BenchEnd, Box<dyn Error>> {
     let own = addresses[rank as usize];
     let datagrams = UdpPort::bind(own)?;
     let fabric = OfiPort::open(OfiConfig {
@@ -68,5 +74,6 @@ fn open(rank: u32, addresses: [SocketAddrV4; 2], stream: &mut TcpStream) -> Resu
     config.waiting = Waiting::Sleep;
     let fabric = Libfabric::new(fabric, Waiting::Sleep);
     let wire = MultipathWire::new(fabric, UdpWire::open([datagrams], config)?, Waiting::Sleep)?;
-    Ok(ReliableWire::new(wire, 2, &StreamConfig::new(2), 0).map_err(|missing| missing.to_string())?)
+    Ok(ReliableWire::new(wire, 2, &StreamConfig::new(2), 0)
+        .map_err(|missing| missing.to_string())?)
 }

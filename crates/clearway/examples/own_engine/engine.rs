@@ -1,4 +1,5 @@
-//! An engine of one's own: rank 0 asks every other rank for its name, and asks again until it has all of them.
+//! An engine of one's own: rank 0 asks every other rank for its name, and asks again until it has
+//! all of them.
 
 use clearway_proto::base::{Class, LocalNs, Nanos, Rank};
 use clearway_proto::wire::{Arrival, Destination, Engine, Input, More, Out, Span};
@@ -8,7 +9,8 @@ const RETRY: Nanos = Nanos::from_millis(10);
 const QUESTION: u8 = 1;
 const ANSWER: u8 = 2;
 
-/// One rank. It has no socket, no clock and no thread: it sees inputs, and writes effects into `out`.
+/// One rank. It has no socket, no clock and no thread: it sees inputs, and writes effects into
+/// `out`.
 pub(crate) struct RollCall {
     rank: Rank,
     names: Vec<Option<u8>>,
@@ -48,9 +50,16 @@ impl Engine for RollCall {
             Input::Arrival(Arrival::Datagram(datagram)) => match *datagram.head {
                 [QUESTION] => {
                     let answer = [ANSWER, name_of(self.rank)];
-                    out.send(Destination::One(datagram.from), Class::LowLatency, &answer, Span::EMPTY, None);
+                    out.send(
+                        Destination::One(datagram.from),
+                        Class::LowLatency,
+                        &answer,
+                        Span::EMPTY,
+                        None,
+                    );
                 }
-                // An answer that comes twice changes nothing, and bytes of another kind are no answer.
+                // An answer that comes twice changes nothing, and bytes of another kind are no
+                // answer.
                 [ANSWER, name] if self.deadline.is_some() => {
                     self.names[datagram.from.index()] = Some(name);
                     if let Some(names) = self.names.iter().copied().collect() {

@@ -1,4 +1,5 @@
-//! Runs one engine in two places: on a simulated fabric in virtual time, and over UDP sockets in real time.
+//! Runs one engine in two places: on a simulated fabric in virtual time, and over UDP sockets in
+//! real time.
 //!
 //! `cargo run --example own_engine`
 #![cfg_attr(test, allow(non_snake_case))]

@@ -1,4 +1,5 @@
-//! The engine over UDP on the loopback: a thread with a wire, a driver and a progress loop for each rank.
+//! The engine over UDP on the loopback: a thread with a wire, a driver and a progress loop for each
+//! rank.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::ops::ControlFlow;
@@ -42,7 +43,8 @@ impl EngineHost<RollCall> for RollCallHost<'_> {
 /// Returns the names that rank 0 collects.
 pub(crate) fn run(ranks: u32) -> Vec<u8> {
     let any = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0);
-    let ports: Vec<UdpPort> = (0..ranks).map(|_| UdpPort::bind(any).expect("a free port")).collect();
+    let ports: Vec<UdpPort> =
+        (0..ranks).map(|_| UdpPort::bind(any).expect("a free port")).collect();
     let addresses: Vec<SocketAddrV4> = ports.iter().map(UdpPort::address).collect();
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {

@@ -19,7 +19,8 @@ pub(crate) fn run(ranks: u32) -> Vec<u8> {
     let cables = topology::build(&spec).expect("a star is possible");
     let fabric = Fabric::new(&spec, cables, 1, FabricOptions::default());
     let hosts = (0..ranks).map(DeviceId).collect();
-    let config = NetworkConfig { hosts, bodies: ContentModel::Real, disk: None, key: RandomKey::new(1) };
+    let config =
+        NetworkConfig { hosts, bodies: ContentModel::Real, disk: None, key: RandomKey::new(1) };
     let network = Network::new(fabric, &spec, config);
     let mut world = World::new(network, |wire| RollCall::new(wire.rank(), ranks));
     let mut names = Vec::new();

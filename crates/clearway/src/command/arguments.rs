@@ -23,7 +23,8 @@ use crate::run::VenueKind;
 use crate::scenario::{Time, shipped_names};
 use clearway_wires::{WireName, WireRequest, WiresError};
 
-/// Keeps a shared cluster network clear: measures congestion and shows which traffic classes remove it.
+/// Keeps a shared cluster network clear: measures congestion and shows which traffic classes remove
+/// it.
 #[derive(Debug, Parser)]
 #[command(
     name = "clearway",
@@ -39,23 +40,25 @@ pub(crate) struct Arguments {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Show congestion and its cure on a real kernel network inside this machine, then on a simulated one of 384 nodes (about a
-    /// minute).
+    /// Show congestion and its cure on a real kernel network inside this machine, then on a
+    /// simulated one of 384 nodes (about a minute).
     Demo(Output),
     /// Measure victims beside congestors, chosen by flags.
     ///
-    /// The usual test needs 5 hosts. On 3 or 4, what no flag chooses becomes smaller, and the run says what it chose. Ctrl-C keeps what is
-    /// complete.
+    /// The usual test needs 5 hosts. On 3 or 4, what no flag chooses becomes smaller, and the run
+    /// says what it chose. Ctrl-C keeps what is complete.
     Bench(Box<BenchFlags>),
     /// Run GPCNeT's own tests and print its tables.
     ///
-    /// What GPCNeT does wrong is mended unless --as-published names it; figures printed elsewhere are laid alongside with --beside.
+    /// What GPCNeT does wrong is mended unless --as-published names it; figures printed elsewhere
+    /// are laid alongside with --beside.
     Gpcnet(Box<GpcnetArguments>),
     /// Run a scenario file, or a shipped scenario by its name.
     Run {
         #[arg(help = format!("A TOML file, or the name of a shipped one: {}", shipped_names()))]
         scenario: PathBuf,
-        /// Where to run it; with two places, side by side [default: lab for a topology, sim for a preset].
+        /// Where to run it; with two places, side by side [default: lab for a topology, sim for a
+        /// preset].
         #[arg(long, value_enum, value_delimiter = ',')]
         on: Vec<VenueKind>,
         #[command(flatten)]
@@ -80,14 +83,18 @@ pub(crate) enum Command {
     Timeslice(TimesliceCommand),
     /// Broadcast objects from one rank to all others, in a lab or across a job, and measure it.
     ///
-    /// By the network's multicast where it has one, else along a chain or a tree; with repair of what is lost, and every byte compared
-    /// at every receiver. Times are told beside those of a bare datagram to all with an answer of each.
+    /// By the network's multicast where it has one, else along a chain or a tree; with repair of
+    /// what is lost, and every byte compared at every receiver. Times are told beside those of a
+    /// bare datagram to all with an answer of each.
     Broadcast(Box<BroadcastFlags>),
-    /// Cast files, directories or a stream to many hosts at once: only what they lack, checked, resumable.
+    /// Cast files, directories or a stream to many hosts at once: only what they lack, checked,
+    /// resumable.
     Cast(Box<CastFlags>),
-    /// Start a program as the ranks of one job on this host, as a site's launcher does on a cluster.
+    /// Start a program as the ranks of one job on this host, as a site's launcher does on a
+    /// cluster.
     ///
-    /// The first rank that fails ends all others, and this command with its status. Rank 0 reads the standard input.
+    /// The first rank that fails ends all others, and this command with its status. Rank 0 reads
+    /// the standard input.
     Start(StartFlags),
     /// The OpenSHMEM library: what it is and does here.
     #[command(subcommand)]
@@ -98,13 +105,15 @@ pub(crate) enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Print a shell script with which an administrator gives classes to programs that know nothing of them
+    /// Print a shell script with which an administrator gives classes to programs that know nothing
+    /// of them
     ///
-    /// Nothing is changed: read the script, then run it as root. It marks what --mark names, serves marked packets by class in
-    /// this node's own queues, and says what can be done for RDMA devices.
+    /// Nothing is changed: read the script, then run it as root. It marks what --mark names, serves
+    /// marked packets by class in this node's own queues, and says what can be done for RDMA
+    /// devices.
     SetupNode {
-        /// Packets and their class: `port:2049=bulk`, `port:5000-5099=low-latency`, `user:backup=scavenger` or
-        /// `source:10.1.0.7=bulk`; once for each.
+        /// Packets and their class: `port:2049=bulk`, `port:5000-5099=low-latency`,
+        /// `user:backup=scavenger` or `source:10.1.0.7=bulk`; once for each.
         #[arg(long, value_name = "PACKETS=CLASS")]
         mark: Vec<MarkRule>,
         /// Print the script that takes it back.
@@ -119,8 +128,8 @@ pub(crate) enum Command {
     },
     /// Compare two runs figure by figure, and say whether the second is worse.
     ///
-    /// Absolute figures under load decide (latencies, times of programs, shares of classes); ratios to the idle network are context.
-    /// Only what changed is shown.
+    /// Absolute figures under load decide (latencies, times of programs, shares of classes); ratios
+    /// to the idle network are context. Only what changed is shown.
     Diff {
         /// The run to compare with.
         a: PathBuf,
@@ -145,7 +154,8 @@ pub(crate) enum Command {
     /// Holds a command of the user's; started by the program itself.
     #[command(hide = true)]
     Guard {
-        /// The process that ends the command if this one is killed; without it this is that process.
+        /// The process that ends the command if this one is killed; without it this is that
+        /// process.
         #[arg(long, value_name = "PID")]
         watched_by: Option<u32>,
         /// The command line.
@@ -165,8 +175,8 @@ pub(crate) enum Command {
 /// What a run across a cluster takes.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct JobArguments {
-    /// Start the ranks over ssh, as many on each host of this file as it has slots (`host slots=4`); this process conducts them
-    /// and measures nothing. Means --on cluster.
+    /// Start the ranks over ssh, as many on each host of this file as it has slots (`host
+    /// slots=4`); this process conducts them and measures nothing. Means --on cluster.
     #[arg(long, value_name = "FILE")]
     pub(crate) hostfile: Option<PathBuf>,
     /// With --hostfile: the path of this program on the hosts [default: the same as here].
@@ -175,7 +185,8 @@ pub(crate) struct JobArguments {
     /// With --on cluster: leave messages between machines unsealed.
     #[arg(long)]
     pub(crate) insecure: bool,
-    /// With --on cluster: what ranks talk over; two words are for ranks of one host and for others, as in shm,ofi [default: auto].
+    /// With --on cluster: what ranks talk over; two words are for ranks of one host and for others,
+    /// as in shm,ofi [default: auto].
     #[arg(long, value_enum, value_delimiter = ',', value_name = "WIRE")]
     pub(crate) wire: Vec<WireFlag>,
 }
@@ -190,14 +201,15 @@ impl JobArguments {
 /// A word of `--wire`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum WireFlag {
-    /// Shared memory within a host; between hosts libfabric if it has a fabric of its own, else sealed UDP. Timeslices in a lab take
-    /// libfabric if there is one, else UDP.
+    /// Shared memory within a host; between hosts libfabric if it has a fabric of its own, else
+    /// sealed UDP. Timeslices in a lab take libfabric if there is one, else UDP.
     Auto,
     /// UDP between all ranks, also those of one host.
     Udp,
     /// Shared memory between ranks of one host; name udp, ofi or both as well for those of several.
     Shm,
-    /// libfabric between all ranks, also those of one host; with udp, messages take either, and one goes on when the other fails.
+    /// libfabric between all ranks, also those of one host; with udp, messages take either, and one
+    /// goes on when the other fails.
     Ofi,
 }
 
@@ -222,21 +234,24 @@ pub(crate) struct Output {
     pub(crate) report: ReportFlags,
 }
 
-/// A congestion test by flags: `clearway bench --victims ping,get --congestors incast --queues fifo,strict`.
+/// A congestion test by flags: `clearway bench --victims ping,get --congestors incast --queues
+/// fifo,strict`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct BenchFlags {
-    /// Timed patterns: ping, get, bandwidth-sync, barrier, allreduce, allgather, alltoall [default: ping].
+    /// Timed patterns: ping, get, bandwidth-sync, barrier, allreduce, allgather, alltoall [default:
+    /// ping].
     #[arg(long, value_delimiter = ',')]
     pub(crate) victims: Vec<VictimKind>,
-    /// Loading patterns: alltoall, incast, put-incast, get-broadcast, permutation, burst, gpcnet, cast, cast-chain, cast-tree,
-    /// cpu-only, none [default: incast].
+    /// Loading patterns: alltoall, incast, put-incast, get-broadcast, permutation, burst, gpcnet,
+    /// cast, cast-chain, cast-tree, cpu-only, none [default: incast].
     #[arg(long, value_delimiter = ',')]
     pub(crate) congestors: Vec<CongestorKind>,
-    /// Queues at every port, the judged one last: fifo, strict, weighted, vlarb [default: fifo,strict]; or policies of --fabric
-    /// [default: its first].
+    /// Queues at every port, the judged one last: fifo, strict, weighted, vlarb [default:
+    /// fifo,strict]; or policies of --fabric [default: its first].
     #[arg(long, value_delimiter = ',')]
     pub(crate) queues: Vec<String>,
-    /// Class of the victims' messages: control, low-latency, best-effort, bulk, scavenger [default: low-latency].
+    /// Class of the victims' messages: control, low-latency, best-effort, bulk, scavenger [default:
+    /// low-latency].
     #[arg(long)]
     pub(crate) victim_class: Option<Class>,
     /// Class of the congestors' messages [default: bulk].
@@ -251,8 +266,8 @@ pub(crate) struct BenchFlags {
     /// Rate of host links, with its unit [default: 100Mb/s].
     #[arg(long)]
     pub(crate) rate: Option<BitsPerSec>,
-    /// Two switches with a trunk of this rate, where victims and congestors meet; the defaults are then 16 hosts of 25Mb/s,
-    /// 4 of them victims, and alltoall at 100 in 2 groups of 6.
+    /// Two switches with a trunk of this rate, where victims and congestors meet; the defaults are
+    /// then 16 hosts of 25Mb/s, 4 of them victims, and alltoall at 100 in 2 groups of 6.
     #[arg(long)]
     pub(crate) trunk: Option<BitsPerSec>,
     /// Hosts in the victims' ring [default: 2].
@@ -267,15 +282,16 @@ pub(crate) struct BenchFlags {
     /// Random assignments of hosts to roles [default: 1].
     #[arg(long)]
     pub(crate) draws: Option<u32>,
-    /// Time measured with congestors, and as much without, with its unit [default: 4s; on a machine, until victims have
-    /// exchanged 4000 messages].
+    /// Time measured with congestors, and as much without, with its unit [default: 4s; on a
+    /// machine, until victims have exchanged 4000 messages].
     #[arg(long)]
     pub(crate) time: Option<Time>,
     /// Where to run; with two places, side by side [default: lab, or sim with --fabric].
     #[arg(long, value_enum, value_delimiter = ',')]
     pub(crate) on: Vec<VenueKind>,
-    /// A machine for the simulator, by name or fabric file; the defaults are then GPCNeT's: a fifth of the nodes ping, four
-    /// fifths run its four congestors at once; with fewer than 20 nodes, or where switches drop, one incast.
+    /// A machine for the simulator, by name or fabric file; the defaults are then GPCNeT's: a fifth
+    /// of the nodes ping, four fifths run its four congestors at once; with fewer than 20 nodes, or
+    /// where switches drop, one incast.
     #[arg(long, conflicts_with_all = ["hosts", "rate", "trunk"])]
     pub(crate) fabric: Option<String>,
     /// Hosts of the machine in use [default: all].
@@ -330,7 +346,8 @@ pub(crate) enum LabCommand {
         /// Trust the lab without testing rate, depth and class order of its ports.
         #[arg(long)]
         skip_self_test: bool,
-        /// Frames that one packet may have, as between hosts with segmentation offload; more than 1 needs fifo queues
+        /// Frames that one packet may have, as between hosts with segmentation offload; more than 1
+        /// needs fifo queues
         #[arg(long, value_name = "FRAMES", default_value_t = 1)]
         offload: u32,
     },
@@ -362,7 +379,8 @@ pub(crate) enum LabCommand {
 /// A simulated run.
 #[derive(Debug, Subcommand)]
 pub(crate) enum SimCommand {
-    /// Tell why a message was slow, up to the port that was the reason; without a message, list the slowest.
+    /// Tell why a message was slow, up to the port that was the reason; without a message, list the
+    /// slowest.
     Explain {
         /// The directory of the run, with its report.json.
         run: PathBuf,
@@ -370,7 +388,8 @@ pub(crate) enum SimCommand {
         #[arg(long)]
         message: Option<String>,
     },
-    /// Run a failure that the swarm found again, tell what happens, and say whether it is still there (exit 0) or not (exit 1).
+    /// Run a failure that the swarm found again, tell what happens, and say whether it is still
+    /// there (exit 0) or not (exit 1).
     Replay {
         /// The file that the swarm wrote.
         failure: PathBuf,
@@ -406,7 +425,8 @@ pub(crate) enum TopoCommand {
         /// Its name.
         fabric: String,
     },
-    /// Make a fabric file of a live InfiniBand network: `clearway topo import opensm.conf --switches net.txt > mine.toml`.
+    /// Make a fabric file of a live InfiniBand network: `clearway topo import opensm.conf
+    /// --switches net.txt > mine.toml`.
     Import {
         /// The options of OpenSM.
         conf: PathBuf,
@@ -424,9 +444,11 @@ pub(crate) enum TopoCommand {
 pub(crate) enum MsaCommand {
     /// Show what archives hold, where it is from, and how it is stored.
     Info(MsaFiles),
-    /// Check archives: CRCs, the ramp of pattern generators, order, sizes, and whether they end where they should.
+    /// Check archives: CRCs, the ramp of pattern generators, order, sizes, and whether they end
+    /// where they should.
     Check(MsaFiles),
-    /// Copy an archive, or a sequence of them, into a new one: compressed, in other versions, shorter or longer.
+    /// Copy an archive, or a sequence of them, into a new one: compressed, in other versions,
+    /// shorter or longer.
     Copy {
         /// A path, with %n for a sequence of files, or `file:PATH?cycles=3` to play it three times.
         source: Locator,
@@ -440,14 +462,16 @@ pub(crate) enum MsaCommand {
         #[command(flatten)]
         limits: MsaLimits,
     },
-    /// Make an archive of made-up data: microslices that hold a ramp, or with --channels timeslices of them.
+    /// Make an archive of made-up data: microslices that hold a ramp, or with --channels timeslices
+    /// of them.
     Make {
         /// The new archive; with %i in its name, an archive of microslices for each of --channels.
         to: String,
         /// Microslices, or timeslices.
         #[arg(long, value_name = "COUNT", default_value_t = 1000)]
         items: u64,
-        /// Make timeslices with a component for each of so many channels, or with %i in the name as many archives.
+        /// Make timeslices with a component for each of so many channels, or with %i in the name as
+        /// many archives.
         #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..))]
         channels: Option<u16>,
         /// Microslices of each component.
@@ -506,7 +530,8 @@ pub(crate) struct MsaFormat {
     /// Compress the items with zstd.
     #[arg(long)]
     pub(crate) compress: bool,
-    /// In the versions of FLESnet 1.0, which reads no newer ones: times and flags of timeslices are left out.
+    /// In the versions of FLESnet 1.0, which reads no newer ones: times and flags of timeslices are
+    /// left out.
     #[arg(long)]
     pub(crate) flesnet_1: bool,
 }

@@ -14,8 +14,8 @@ use crate::mechanism::broadcast::RANKS_MAX as SIMULATED_RANKS_MAX;
 use crate::mechanism::broadcast::simulated;
 use crate::mechanism::broadcast::simulated::BroadcastTestBed;
 use crate::mechanism::broadcast::{
-    BroadcastPlan, BroadcastProtocol, CastMode, Millionths, MultiRootRun, casting, coordinate, explained, figures,
-    run_with_faults, table, with_roots,
+    BroadcastPlan, BroadcastProtocol, CastMode, Millionths, MultiRootRun, casting, coordinate,
+    explained, figures, run_with_faults, table, with_roots,
 };
 use crate::run::exit::Exit;
 use crate::run::venue::{self, LabVenue, LaunchSpec, ProcessVenue, SimVenue, Venue as _};
@@ -31,19 +31,23 @@ pub(crate) struct BroadcastFlags {
     /// With --on lab or sim: ranks, the root included, each on a host of its own [default: 8].
     #[arg(long, value_name = "N")]
     ranks: Option<u32>,
-    /// With --on lab: 2 puts half of the hosts on a second switch, behind a trunk as fast as a host's link, which no multicast crosses.
+    /// With --on lab: 2 puts half of the hosts on a second switch, behind a trunk as fast as a
+    /// host's link, which no multicast crosses.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=2))]
     leaves: u32,
-    /// Rate of every host's link, which the root keeps to [default in a lab: 200Mb/s; elsewhere nothing but windows holds back].
+    /// Rate of every host's link, which the root keeps to [default in a lab: 200Mb/s; elsewhere
+    /// nothing but windows holds back].
     #[arg(long)]
     rate: Option<BitsPerSec>,
-    /// With --on lab: the queue at every port [default: fifo]; with --on sim: a policy of the fabric.
+    /// With --on lab: the queue at every port [default: fifo]; with --on sim: a policy of the
+    /// fabric.
     #[arg(long, value_name = "QUEUE")]
     queue: Option<String>,
     /// With --on sim: a shipped fabric, or the path of a fabric file [default: edr].
     #[arg(long, value_name = "FABRIC")]
     fabric: Option<String>,
-    /// With --on sim: payload of a packet, in place of what the fabric file says; longer ones are coarser and faster to simulate.
+    /// With --on sim: payload of a packet, in place of what the fabric file says; longer ones are
+    /// coarser and faster to simulate.
     #[arg(long, value_name = "BYTES")]
     packet: Option<Bytes>,
     /// Bytes of objects.
@@ -55,24 +59,28 @@ pub(crate) struct BroadcastFlags {
     /// Shares of what arrives that are lost at every rank, each datagram by itself: 0.001.
     #[arg(long, value_name = "SHARE", value_delimiter = ',', default_value = "0")]
     loss: Vec<Millionths>,
-    /// Objects of each length [default: a thousand short ones, as many long ones as fit into 4s, at most 200].
+    /// Objects of each length [default: a thousand short ones, as many long ones as fit into 4s, at
+    /// most 200].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     objects: Option<u32>,
     /// Ranks that die, by SIGKILL, and when after each cast began: 3@2s. Rank 0 is the root.
     #[arg(long, value_name = "RANK@TIME", value_delimiter = ',')]
     kill: Vec<RankAt>,
-    /// With --on lab or cluster: so long after each cast began the network filters the group of multicast.
+    /// With --on lab or cluster: so long after each cast began the network filters the group of
+    /// multicast.
     #[arg(long, value_name = "TIME")]
     filter: Option<Time>,
     /// How long a rank may be silent before the others go on without it.
     #[arg(long, value_name = "TIME", default_value = "2s")]
     silence: Time,
-    /// With --on lab: for so long cast objects of all lengths by all ways, while packets are lost, doubled, damaged and late, and ranks die and
-    /// stand still; what happens follows from the seed.
+    /// With --on lab: for so long cast objects of all lengths by all ways, while packets are lost,
+    /// doubled, damaged and late, and ranks die and stand still; what happens follows from the
+    /// seed.
     #[arg(long, hide = true, value_name = "TIME", conflicts_with_all = ["bytes", "mode", "loss", "objects", "kill", "filter", "explain", "json", "out"])]
     faults: Option<Time>,
-    /// With --on lab: the first N ranks cast at the same time, each to a team of all ranks with a multicast channel of its own from a pool of
-    /// eight; the ninth shares one. One root's figures stand beside.
+    /// With --on lab: the first N ranks cast at the same time, each to a team of all ranks with a
+    /// multicast channel of its own from a pool of eight; the ninth shares one. One root's figures
+    /// stand beside.
     #[arg(long, hide = true, value_name = "N", conflicts_with_all = ["kill", "filter", "faults", "explain", "out"], value_parser = clap::value_parser!(u32).range(1..))]
     roots: Option<u32>,
     /// Say what each way costs by the engine's model, and why one is the best.
@@ -93,7 +101,8 @@ pub(crate) struct BroadcastFlags {
 /// The name of its reports.
 const NAME: &str = "broadcast";
 
-/// The longest object: the length of a span has 32 bits, and eight ranks of one machine need memory for it.
+/// The longest object: the length of a span has 32 bits, and eight ranks of one machine need memory
+/// for it.
 const BYTES_MAX: Bytes = Bytes(2 << 30);
 /// The most ranks of a lab: that many processes on one machine.
 const RANKS_MAX: u32 = 64;
@@ -109,11 +118,17 @@ impl BroadcastFlags {
         if ranks < 2 {
             bail!("a broadcast has a root and receivers: 2 ranks and more work");
         }
-        if let Some(length) = self.bytes.iter().find(|length| length.0 == 0 || **length > BYTES_MAX) {
+        if let Some(length) = self.bytes.iter().find(|length| length.0 == 0 || **length > BYTES_MAX)
+        {
             bail!("--bytes is {length}; 1B to {BYTES_MAX} work");
         }
-        if let Some(kill) = self.kill.iter().find(|kill| kill.rank >= ranks || kill.at > TIME_MAX.0) {
-            bail!("--kill is rank {} at {}; ranks below {ranks} and times up to {TIME_MAX} work", kill.rank, kill.at);
+        if let Some(kill) = self.kill.iter().find(|kill| kill.rank >= ranks || kill.at > TIME_MAX.0)
+        {
+            bail!(
+                "--kill is rank {} at {}; ranks below {ranks} and times up to {TIME_MAX} work",
+                kill.rank,
+                kill.at
+            );
         }
         let most = ranks.min(ROOTS_MAX);
         if let Some(roots) = self.roots.filter(|roots| *roots > most) {
@@ -123,7 +138,11 @@ impl BroadcastFlags {
             bail!("--silence is {}; 10ms to {TIME_MAX} work", self.silence);
         }
         if self.leaves > 1 && !ranks.is_multiple_of(self.leaves) {
-            bail!("{ranks} ranks do not split evenly over {} switches: use {}", self.leaves, ranks + 1);
+            bail!(
+                "{ranks} ranks do not split evenly over {} switches: use {}",
+                self.leaves,
+                ranks + 1
+            );
         }
         Ok(BroadcastPlan {
             ranks,
@@ -162,7 +181,10 @@ impl BroadcastFlags {
         values.extend(plan.objects.map(|objects| ("objects", objects.to_string())));
         values.extend(self.filter.map(|filter| ("filter", filter.to_string())));
         if !plan.kills.is_empty() {
-            values.push(("kill", joined(plan.kills.iter().map(|kill| format!("{}@{}", kill.rank, kill.at)))));
+            values.push((
+                "kill",
+                joined(plan.kills.iter().map(|kill| format!("{}@{}", kill.rank, kill.at))),
+            ));
         }
         match place {
             VenueKind::Sim => {
@@ -208,9 +230,15 @@ impl BroadcastFlags {
                     "--leaves is for --on lab: a simulated fabric has leaves of its own, and those of a site are not known"
                 )
             }
-            VenueKind::Sim if self.filter.is_some() => bail!("--filter is for --on lab and cluster"),
-            VenueKind::Lab | VenueKind::Cluster if self.fabric.is_some() => bail!("--fabric is for --on sim"),
-            VenueKind::Lab | VenueKind::Cluster if self.packet.is_some() => bail!("--packet is for --on sim"),
+            VenueKind::Sim if self.filter.is_some() => {
+                bail!("--filter is for --on lab and cluster")
+            }
+            VenueKind::Lab | VenueKind::Cluster if self.fabric.is_some() => {
+                bail!("--fabric is for --on sim")
+            }
+            VenueKind::Lab | VenueKind::Cluster if self.packet.is_some() => {
+                bail!("--packet is for --on sim")
+            }
             place => Ok(place),
         }
     }
@@ -233,8 +261,10 @@ pub(super) fn command(flags: &BroadcastFlags) -> Result<Exit> {
             });
             let queue = flags.queue.as_deref().unwrap_or("fifo");
             let results = flags.results()?;
-            let spec =
-                LaunchSpec { wire: flags.job.wire_request()?, ..LaunchSpec::new::<BroadcastProtocol>(flags.seed) };
+            let spec = LaunchSpec {
+                wire: flags.job.wire_request()?,
+                ..LaunchSpec::new::<BroadcastProtocol>(flags.seed)
+            };
             let mut venue = LabVenue::open(&fabric, &spec)?;
             venue.arm(queue)?;
             if flags.leaves > 1 {
@@ -247,7 +277,8 @@ pub(super) fn command(flags: &BroadcastFlags) -> Result<Exit> {
             across(&order, |site| {
                 let plan = flags.plan(site.size(), flags.rate)?;
                 let results = flags.results()?;
-                let mut venue = venue::open_job(Some(site), &LaunchSpec::new::<BroadcastProtocol>(flags.seed))?;
+                let mut venue =
+                    venue::open_job(Some(site), &LaunchSpec::new::<BroadcastProtocol>(flags.seed))?;
                 on_ranks(&mut venue, &plan, VenueKind::Cluster, flags, results.as_ref())
             })
         }
@@ -267,7 +298,8 @@ fn simulated(flags: &BroadcastFlags) -> Result<Exit> {
     let fabric = Fabric::machine(name.to_owned(), Some(ranks));
     let spec = LaunchSpec::new::<BroadcastProtocol>(plan.seed);
     let venue = SimVenue::open(&fabric, &spec, Box::new(|_| ()), CompletedParts::default())?;
-    let mut run = FlaggedRun::begin(NAME, plan.seed, flags.values(&plan, VenueKind::Sim), &venue, &results);
+    let mut run =
+        FlaggedRun::begin(NAME, plan.seed, flags.values(&plan, VenueKind::Sim), &venue, &results);
     let outcomes = ground.run(&plan)?;
     let figures = simulated::figures(&ground, &outcomes);
     if flags.json {
@@ -284,7 +316,12 @@ fn simulated(flags: &BroadcastFlags) -> Result<Exit> {
 }
 
 /// Casts from several ranks of `venue` at once.
-fn from_roots(venue: &mut dyn ProcessVenue, plan: &BroadcastPlan, roots: u32, flags: &BroadcastFlags) -> Result<Exit> {
+fn from_roots(
+    venue: &mut dyn ProcessVenue,
+    plan: &BroadcastPlan,
+    roots: u32,
+    flags: &BroadcastFlags,
+) -> Result<Exit> {
     let runs = with_roots(venue, plan, roots)?;
     if flags.json {
         let figures: Vec<_> = runs.iter().flat_map(MultiRootRun::figures).collect();
@@ -311,7 +348,9 @@ fn on_ranks(
     if let Some(roots) = flags.roots {
         return from_roots(venue, plan, roots, flags);
     }
-    let run = results.map(|results| FlaggedRun::begin(NAME, plan.seed, flags.values(plan, place), venue, results));
+    let run = results.map(|results| {
+        FlaggedRun::begin(NAME, plan.seed, flags.values(plan, place), venue, results)
+    });
     let outcomes = coordinate(venue, plan, place)?;
     let figures = figures(plan, &outcomes);
     if flags.json {
@@ -319,8 +358,17 @@ fn on_ranks(
     } else {
         print(&table(&venue.about(), plan, &figures))?;
         if flags.explain {
-            let reach = if venue.facts().has_multicast { MulticastReach::All } else { MulticastReach::Some };
-            print(&explained(plan, &figures, Bytes(u64::from(venue.processes().facts().body_max)), reach))?;
+            let reach = if venue.facts().has_multicast {
+                MulticastReach::All
+            } else {
+                MulticastReach::Some
+            };
+            print(&explained(
+                plan,
+                &figures,
+                Bytes(u64::from(venue.processes().facts().body_max)),
+                reach,
+            ))?;
         }
     }
     if let Some(mut run) = run {

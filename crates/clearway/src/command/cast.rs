@@ -15,7 +15,8 @@ use crate::run::exit::Exit;
 enum CastCommand {
     /// Wait for senders with a key: a receiver where there is neither a launcher nor ssh.
     Serve {
-        /// A file with a key that senders have too, readable by its owner only: head -c 32 /dev/urandom makes one.
+        /// A file with a key that senders have too, readable by its owner only: head -c 32
+        /// /dev/urandom makes one.
         #[arg(long, value_name = "FILE")]
         key: PathBuf,
         /// Where to write; nothing outside is touched.
@@ -36,16 +37,18 @@ enum CastCommand {
 pub(crate) struct CastFlags {
     #[command(subcommand)]
     command: Option<CastCommand>,
-    /// Files and directories; what is in `DIR/` goes into the target itself, `DIR` with its name. `-` is standard input.
+    /// Files and directories; what is in `DIR/` goes into the target itself, `DIR` with its name.
+    /// `-` is standard input.
     #[arg(value_name = "PATH")]
     paths: Vec<PathBuf>,
-    /// A file of hosts, one a line, or a list as in n[01-64],m1, with a directory for all of it as in n[01-64],m1:/scratch or for
-    /// some as in n1:/a,n2:/b; may stand several times. Receivers are started over ssh, or with --key listen at their ports (10.0.0.7:27182). Without it, the ranks of
-    /// a job under srun, mpirun or mpiexec, one of each host.
+    /// A file of hosts, one a line, or a list as in n[01-64],m1, with a directory for all of it as
+    /// in n[01-64],m1:/scratch or for some as in n1:/a,n2:/b; may stand several times. Receivers
+    /// are started over ssh, or with --key listen at their ports (10.0.0.7:27182). Without it, the
+    /// ranks of a job under srun, mpirun or mpiexec, one of each host.
     #[arg(long, value_name = "HOSTS")]
     to: Vec<String>,
-    /// The directory at each receiver; %h is its host, %r its number [default: over ssh the home directory, with --key that of
-    /// `cast serve`, in a job the one where it runs].
+    /// The directory at each receiver; %h is its host, %r its number [default: over ssh the home
+    /// directory, with --key that of `cast serve`, in a job the one where it runs].
     #[arg(long, value_name = "DIR")]
     into: Option<String>,
     /// The key of receivers that run `clearway cast serve`.
@@ -60,10 +63,12 @@ pub(crate) struct CastFlags {
     /// The name of what comes from standard input or --exec.
     #[arg(long, default_value = "stream")]
     name: String,
-    /// Cast what this line for the shell prints; if it fails, the cast does, and what was there stays.
+    /// Cast what this line for the shell prints; if it fails, the cast does, and what was there
+    /// stays.
     #[arg(long, value_name = "PROGRAM", conflicts_with = "paths")]
     exec: Option<String>,
-    /// The length of what comes from standard input or --exec; another one fails the cast. 0 is needed for an empty file.
+    /// The length of what comes from standard input or --exec; another one fails the cast. 0 is
+    /// needed for an empty file.
     #[arg(long, value_name = "N")]
     expect_bytes: Option<u64>,
     /// Compare contents of files, not sizes and times.
@@ -83,7 +88,9 @@ pub(crate) struct CastFlags {
 /// Casts, or waits for casts.
 pub(super) fn command(flags: &CastFlags) -> Result<Exit> {
     match &flags.command {
-        Some(CastCommand::Serve { key, into, listen }) => serve(*listen, key, into).map(|()| Exit::Good),
+        Some(CastCommand::Serve { key, into, listen }) => {
+            serve(*listen, key, into).map(|()| Exit::Good)
+        }
         Some(CastCommand::Receive) => receive(),
         None if flags.paths.is_empty() && flags.exec.is_none() => {
             bail!("say what to cast: a file, a directory, or - for standard input")

@@ -1,7 +1,8 @@
 //! The report of a run that flags describe, and no scenario file.
 //!
 //! # Model
-//! A parameter bears the name of its flag. Who chose it is read from the command line: the flag stands there, or it is a default.
+//! A parameter bears the name of its flag. Who chose it is read from the command line: the flag
+//! stands there, or it is a default.
 
 use anyhow::Result;
 
@@ -26,7 +27,8 @@ pub(super) struct FlaggedRun {
 }
 
 impl FlaggedRun {
-    /// Begins a run called `name` in `venue`, with `values` in force, whose report goes to `results`.
+    /// Begins a run called `name` in `venue`, with `values` in force, whose report goes to
+    /// `results`.
     pub(super) fn begin(
         name: &str,
         seed: u64,
@@ -75,7 +77,11 @@ mod tests {
     fn parameters__what_stands_on_the_command_line_is_a_flag() {
         let command = ["clearway", "--ring=1MiB", "--seed", "3", "inputs"].map(str::to_owned);
         let values = ["ring", "seed", "inputs"].map(|name| (name, "1".to_owned())).to_vec();
-        let origins: Vec<_> = parameters(values, &command).into_iter().map(|it| it.origin).collect();
-        assert_eq!(origins, [ParameterOrigin::Flag, ParameterOrigin::Flag, ParameterOrigin::Default]);
+        let origins: Vec<_> =
+            parameters(values, &command).into_iter().map(|it| it.origin).collect();
+        assert_eq!(
+            origins,
+            [ParameterOrigin::Flag, ParameterOrigin::Flag, ParameterOrigin::Default]
+        );
     }
 }

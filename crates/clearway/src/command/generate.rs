@@ -23,11 +23,14 @@ pub(crate) fn man(dir: Option<&Path>) -> Result<Exit> {
     match dir {
         None => {
             let mut page = Vec::new();
-            clap_mangen::Man::new(Arguments::command()).render(&mut page).context("cannot make the man page")?;
+            clap_mangen::Man::new(Arguments::command())
+                .render(&mut page)
+                .context("cannot make the man page")?;
             super::print(&String::from_utf8_lossy(&page))?;
         }
         Some(dir) => {
-            fs::create_dir_all(dir).with_context(|| format!("{}: cannot be made", dir.display()))?;
+            fs::create_dir_all(dir)
+                .with_context(|| format!("{}: cannot be made", dir.display()))?;
             clap_mangen::generate_to(Arguments::command(), dir)
                 .with_context(|| format!("{}: cannot write man pages", dir.display()))?;
         }

@@ -44,10 +44,12 @@ pub(crate) struct GpcnetArguments {
     /// Two switches with a trunk of this rate.
     #[arg(long)]
     trunk: Option<BitsPerSec>,
-    /// The queue at every port: fifo, strict, weighted, vlarb; or a policy of --fabric [default: the first].
+    /// The queue at every port: fifo, strict, weighted, vlarb; or a policy of --fabric [default:
+    /// the first].
     #[arg(long)]
     queue: Option<String>,
-    /// Class of the victims' messages: control, low-latency, best-effort, bulk, scavenger [default: best-effort].
+    /// Class of the victims' messages: control, low-latency, best-effort, bulk, scavenger [default:
+    /// best-effort].
     #[arg(long)]
     victim_class: Option<Class>,
     /// Class of the congestors' messages [default: best-effort].
@@ -92,15 +94,21 @@ pub(super) fn command(flags: &GpcnetArguments) -> Result<Exit> {
         let text = gpcnet::run(&order, flags.suite, site)?;
         if let Some(directory) = directory {
             let path = directory.join(TEXT_NAME);
-            fs::write(&path, &text).with_context(|| format!("{} cannot be written", path.display()))?;
+            fs::write(&path, &text)
+                .with_context(|| format!("{} cannot be written", path.display()))?;
         }
         print(&text)?;
         Ok(Exit::Good)
     };
-    if places.contains(&VenueKind::Cluster) { across(&job.order()?, |site| run(Some(site))) } else { run(None) }
+    if places.contains(&VenueKind::Cluster) {
+        across(&job.order()?, |site| run(Some(site)))
+    } else {
+        run(None)
+    }
 }
 
-/// Where it runs, the laboratory first: what it needs can be refused, and a refusal shall not cost the time of a simulation.
+/// Where it runs, the laboratory first: what it needs can be refused, and a refusal shall not cost
+/// the time of a simulation.
 fn places(flags: &GpcnetArguments, job: &JobFlags<'_>) -> Result<Vec<VenueKind>> {
     let usual = if flags.fabric.is_some() { VenueKind::Sim } else { VenueKind::Lab };
     let mut places = job.places(&flags.on)?;
@@ -114,7 +122,9 @@ fn places(flags: &GpcnetArguments, job: &JobFlags<'_>) -> Result<Vec<VenueKind>>
         return Ok(places);
     }
     if places.len() > 1 {
-        bail!("--on cluster stands alone: its ranks are on other machines, with queues of their own");
+        bail!(
+            "--on cluster stands alone: its ranks are on other machines, with queues of their own"
+        );
     }
     let drawn = [
         ("--fabric", flags.fabric.is_some()),
@@ -125,7 +135,9 @@ fn places(flags: &GpcnetArguments, job: &JobFlags<'_>) -> Result<Vec<VenueKind>>
         ("--ppn", flags.tests.ppn.is_some()),
     ];
     match drawn.into_iter().find(|(_, given)| *given) {
-        Some((flag, _)) => bail!("{flag} draws a network, and --on cluster measures the one between its ranks"),
+        Some((flag, _)) => {
+            bail!("{flag} draws a network, and --on cluster measures the one between its ranks")
+        }
         None => Ok(places),
     }
 }

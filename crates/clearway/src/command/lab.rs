@@ -6,7 +6,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use clearway_lab::{
-    CheckOutcome, HOST_VARIABLE, LAB_VARIABLE, LabName, LabSpec, QueueKind, Topology, keeper, permission,
+    CheckOutcome, HOST_VARIABLE, LAB_VARIABLE, LabName, LabSpec, QueueKind, Topology, keeper,
+    permission,
 };
 
 use super::LabCommand;
@@ -49,7 +50,13 @@ fn up(command: LabCommand) -> Result<Exit> {
             if leaves == 0 || !hosts.is_multiple_of(leaves) {
                 bail!("{hosts} hosts do not split evenly over {leaves} leaves; choose a multiple");
             }
-            Topology::LeafSpine { leaves, hosts_per_leaf: hosts / leaves, spines, rate, uplink: uplink.unwrap_or(rate) }
+            Topology::LeafSpine {
+                leaves,
+                hosts_per_leaf: hosts / leaves,
+                spines,
+                rate,
+                uplink: uplink.unwrap_or(rate),
+            }
         }
         (_, _, Some(trunk)) => Topology::TwoSwitch { hosts, rate, trunk },
         _ => Topology::Star { hosts, rate },
@@ -69,7 +76,9 @@ fn up(command: LabCommand) -> Result<Exit> {
         return Err(error.into());
     }
     let named = if name.as_str() == "lab" { String::new() } else { format!("--name {name} ") };
-    println!("lab {name} is up: {hosts} hosts, {queue} queues; try `clearway lab exec {named}h0 -- ip address`");
+    println!(
+        "lab {name} is up: {hosts} hosts, {queue} queues; try `clearway lab exec {named}h0 -- ip address`"
+    );
     Ok(Exit::Good)
 }
 
@@ -82,20 +91,25 @@ fn prove(name: &LabName, queue: QueueKind) -> Result<()> {
     match test.outcome() {
         CheckOutcome::Pass => Ok(()),
         CheckOutcome::Inconclusive => {
-            eprintln!("clearway: the machine is too busy to prove every port of the lab; figures may mislead");
+            eprintln!(
+                "clearway: the machine is too busy to prove every port of the lab; figures may mislead"
+            );
             Ok(())
         }
         CheckOutcome::Fail => {
             let port = test.failed().next().map_or_else(String::new, |port| port.port.clone());
             keeper::down(name)?;
-            bail!("port {port} does not have the rate, depth or class order it should have; the lab was taken down");
+            bail!(
+                "port {port} does not have the rate, depth or class order it should have; the lab was taken down"
+            );
         }
     }
 }
 
 /// The keeper process of a lab; returns only with an error.
 pub(crate) fn keep(name: &LabName) -> Result<Exit> {
-    let spec = std::env::var(SPEC_VARIABLE).context("this command is for the program itself; use `clearway lab up`")?;
+    let spec = std::env::var(SPEC_VARIABLE)
+        .context("this command is for the program itself; use `clearway lab up`")?;
     let spec: LabSpec = serde_json::from_str(&spec).context("the lab's specification")?;
     if let Err(error) = permission::acquire() {
         let _ = writeln!(io::stdout(), "{error}");
@@ -108,7 +122,11 @@ pub(crate) fn keep(name: &LabName) -> Result<Exit> {
 fn exec(name: &LabName, host: &str, program: &[String]) -> Result<Exit> {
     keeper::enter(name, host)?;
     let Some((first, rest)) = program.split_first() else { bail!("name a program after --") };
-    let error = Command::new(first).args(rest).env(LAB_VARIABLE, name.as_str()).env(HOST_VARIABLE, host).exec();
+    let error = Command::new(first)
+        .args(rest)
+        .env(LAB_VARIABLE, name.as_str())
+        .env(HOST_VARIABLE, host)
+        .exec();
     Err(error).with_context(|| format!("{first}: cannot be run"))
 }
 
@@ -120,8 +138,11 @@ fn status(name: &LabName) -> Result<Exit> {
         return Ok(Exit::Failed);
     }
     let (hosts, queue) = (&status.state.hosts, status.state.spec.queue);
-    let mut lines =
-        vec![format!("lab {name}: {} hosts, {queue} queues, {} programs", hosts.len(), status.inhabitants.len())];
+    let mut lines = vec![format!(
+        "lab {name}: {} hosts, {queue} queues, {} programs",
+        hosts.len(),
+        status.inhabitants.len()
+    )];
     lines.extend(hosts.iter().map(|host| {
         let further: String = host.further.iter().map(|address| format!(", {address}")).collect();
         format!("  {:5} {:15} on {}{further}", host.name, host.address, host.switch)
@@ -135,7 +156,8 @@ fn status(name: &LabName) -> Result<Exit> {
     let counters = lab.port_counters().context("the lab's counters cannot be read")?;
     for port in counters.iter().filter(|port| port.packets > 0) {
         let class = port.class.map_or("all", clearway_proto::base::Class::name);
-        let numbers = [port.packets, port.bytes, port.drops, port.backlog_packets].map(|number| number.to_string());
+        let numbers = [port.packets, port.bytes, port.drops, port.backlog_packets]
+            .map(|number| number.to_string());
         let [packets, bytes, dropped, waiting] = &numbers;
         lines.push(row([&port.port, class, packets, bytes, dropped, waiting]));
     }
@@ -146,7 +168,8 @@ fn status(name: &LabName) -> Result<Exit> {
 fn list() -> Result<Exit> {
     let mut text = String::new();
     for lab in keeper::list()? {
-        let (name, hosts, programs) = (&lab.state.name, lab.state.hosts.len(), lab.inhabitants.len());
+        let (name, hosts, programs) =
+            (&lab.state.name, lab.state.hosts.len(), lab.inhabitants.len());
         let state = if lab.up { "up" } else { "gone" };
         text += &format!("{name:16} {state:5} {hosts} hosts, {programs} programs\n");
     }
@@ -158,7 +181,9 @@ fn down(name: &LabName) -> Result<Exit> {
     let down = keeper::down(name)?;
     println!("lab {name} is down, {} programs ended", down.ended.len());
     for pid in down.left {
-        eprintln!("clearway: process {pid} is in the lab's network but not marked as its own; it was left alone");
+        eprintln!(
+            "clearway: process {pid} is in the lab's network but not marked as its own; it was left alone"
+        );
     }
     Ok(Exit::Good)
 }

@@ -1,8 +1,10 @@
-//! The command line: one table of commands and flags, from which help, man pages and completions are made.
+//! The command line: one table of commands and flags, from which help, man pages and completions
+//! are made.
 //!
 //! # Model
-//! A command either succeeds with one of the outcomes of [`Exit`], or fails with one sentence on standard error. Namespaces are
-//! asked for before anything else happens, because a process with threads may no longer enter a user namespace.
+//! A command either succeeds with one of the outcomes of [`Exit`], or fails with one sentence on
+//! standard error. Namespaces are asked for before anything else happens, because a process with
+//! threads may no longer enter a user namespace.
 
 mod arguments;
 mod broadcast;
@@ -35,7 +37,8 @@ use crate::run::rank_process;
 pub(crate) use crate::run::{json_text, print};
 
 pub(crate) use arguments::{
-    Arguments, BenchFlags, Command, JobArguments, LabCommand, MsaCommand, Output, SimCommand, TopoCommand,
+    Arguments, BenchFlags, Command, JobArguments, LabCommand, MsaCommand, Output, SimCommand,
+    TopoCommand,
 };
 
 /// Reads the command line and does what it says.
@@ -55,7 +58,9 @@ pub(crate) fn main() -> ExitCode {
                 let _ = writeln!(io::stderr(), "clearway: {}", lines.join("\n"));
             }
             // A job's status is that of the rank that failed, whatever it means there.
-            error.downcast_ref::<start::JobFailed>().map_or_else(|| exit_of(&error).into(), |job| job.status().into())
+            error
+                .downcast_ref::<start::JobFailed>()
+                .map_or_else(|| exit_of(&error).into(), |job| job.status().into())
         }
     }
 }
@@ -75,7 +80,9 @@ fn dispatch(command: Command) -> Result<Exit> {
         Command::Topo(command) => topo::command(command),
         Command::Start(flags) => start::command(&flags),
         Command::Shmem(command) => shmem::command(&command),
-        Command::Doctor { json } => crate::doctor::command(if json { OutputFormat::Json } else { OutputFormat::Text }),
+        Command::Doctor { json } => {
+            crate::doctor::command(if json { OutputFormat::Json } else { OutputFormat::Text })
+        }
         Command::SetupNode { undo: true, .. } => setup_node::undo(),
         Command::SetupNode { mark, undo: false } => setup_node::command(&mark),
         Command::Report { directories } => run::report(&directories),
@@ -83,7 +90,9 @@ fn dispatch(command: Command) -> Result<Exit> {
         Command::Completions { shell } => generate::completions(shell),
         Command::Man { dir } => generate::man(dir.as_deref()),
         Command::Follow => crate::run::job::follow(),
-        Command::Guard { watched_by: None, command } => crate::mechanism::congestion::program::watch(&command),
+        Command::Guard { watched_by: None, command } => {
+            crate::mechanism::congestion::program::watch(&command)
+        }
         Command::Guard { watched_by: Some(watcher), command } => {
             crate::mechanism::congestion::program::guard(&command, watcher)
         }

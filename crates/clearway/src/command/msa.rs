@@ -9,8 +9,8 @@ use clearway_proto::microslice::{Checksum, GeneratorPlan};
 use super::arguments::{MsaFiles, MsaFormat, MsaLimits};
 use super::{MsaCommand, json_text, print};
 use crate::mechanism::timeslice::archive::{
-    ArchiveFormat, ArchiveRecipe, ArchiveShape, ArchiveSink, ArchiveSource, FileReport, INPUT, Locator, SurveyDepth,
-    checked, described, make, survey,
+    ArchiveFormat, ArchiveRecipe, ArchiveShape, ArchiveSink, ArchiveSource, FileReport, INPUT,
+    Locator, SurveyDepth, checked, described, make, survey,
 };
 use crate::run::exit::Exit;
 
@@ -37,18 +37,27 @@ pub(crate) fn command(command: MsaCommand) -> Result<Exit> {
             form,
         } => {
             let Ok(mean_bytes) = u32::try_from(mean.0) else {
-                bail!("a mean of {mean} is more than a microslice can hold, which is less than 4 GiB");
+                bail!(
+                    "a mean of {mean} is more than a microslice can hold, which is less than 4 GiB"
+                );
             };
             let checksum = if flesnet_checksum { Checksum::Fold } else { Checksum::Crc32c };
-            let plan = GeneratorPlan { channel, seed, sizes, mean_bytes, period: period.0, checksum };
+            let plan =
+                GeneratorPlan { channel, seed, sizes, mean_bytes, period: period.0, checksum };
             let shape = match channels {
                 Some(_) if !to.contains(INPUT) => ArchiveShape::Timeslices { core, overlap },
                 None if to.contains(INPUT) => {
-                    bail!("`{to}` stands for an archive for each channel; say how many with --channels")
+                    bail!(
+                        "`{to}` stands for an archive for each channel; say how many with --channels"
+                    )
                 }
                 _ => ArchiveShape::Microslices,
             };
-            make(&to, form.into(), &ArchiveRecipe { plan, channels: channels.unwrap_or(1), items, shape })?;
+            make(
+                &to,
+                form.into(),
+                &ArchiveRecipe { plan, channels: channels.unwrap_or(1), items, shape },
+            )?;
             Ok(Exit::Good)
         }
     }
@@ -69,7 +78,13 @@ fn look(files: &MsaFiles, depth: SurveyDepth, page: fn(&[FileReport]) -> String)
     Ok(if reports.iter().any(FileReport::is_faulty) { Exit::Congested } else { Exit::Good })
 }
 
-fn copy(locator: Locator, to: &Path, items: u64, form: ArchiveFormat, limits: Limits) -> Result<Exit> {
+fn copy(
+    locator: Locator,
+    to: &Path,
+    items: u64,
+    form: ArchiveFormat,
+    limits: Limits,
+) -> Result<Exit> {
     let mut source = ArchiveSource::open(locator, limits)?;
     let mut sink = ArchiveSink::create(to, source.header().kind, form)?;
     for _ in 0..items {
@@ -78,13 +93,18 @@ fn copy(locator: Locator, to: &Path, items: u64, form: ArchiveFormat, limits: Li
         }
         match source.item() {
             Some(Item::Microslice(microslice)) => sink.microslice(&microslice)?,
-            Some(Item::Timeslice(timeslice)) => sink.timeslice(&timeslice.descriptor, timeslice.components())?,
+            Some(Item::Timeslice(timeslice)) => {
+                sink.timeslice(&timeslice.descriptor, timeslice.components())?
+            }
             None => break,
         }
     }
     sink.finish()?;
     if source.cut_files > 0 {
-        eprintln!("clearway: {} of the files read ended with a cut item, which was left out", source.cut_files);
+        eprintln!(
+            "clearway: {} of the files read ended with a cut item, which was left out",
+            source.cut_files
+        );
     }
     Ok(Exit::Good)
 }

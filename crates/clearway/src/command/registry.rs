@@ -33,7 +33,11 @@ pub(crate) fn serve(name: &str) -> Option<ServeRank> {
 /// None runs its section.
 pub(crate) fn mechanism_of(scenario: &Scenario) -> Result<&'static dyn Mechanism> {
     let name = scenario.section_name();
-    MECHANISMS.iter().copied().find(|it| it.name() == name).ok_or_else(|| anyhow!("no mechanism runs [{name}]"))
+    MECHANISMS
+        .iter()
+        .copied()
+        .find(|it| it.name() == name)
+        .ok_or_else(|| anyhow!("no mechanism runs [{name}]"))
 }
 
 /// The tables of scenarios that mechanisms read.
@@ -77,8 +81,17 @@ mod tests {
 
     #[test]
     fn section_kinds__no_number_of_a_scenario_is_too_large_or_too_small_to_be_refused() {
-        let numbers =
-            ["0", "1", "-1", "9223372036854775807", "18446744073709551615", "4294967295", "1e308", "-0.0", "nan"];
+        let numbers = [
+            "0",
+            "1",
+            "-1",
+            "9223372036854775807",
+            "18446744073709551615",
+            "4294967295",
+            "1e308",
+            "-0.0",
+            "nan",
+        ];
         let units = [
             "0",
             "18446744073709551615",
@@ -100,17 +113,24 @@ mod tests {
         let mut texts = Vec::new();
         for kind in section_kinds() {
             let (name, keys) = kind.table();
-            for (key, value) in keys.iter().flat_map(|key| values.iter().map(move |value| (key, value))) {
+            for (key, value) in
+                keys.iter().flat_map(|key| values.iter().map(move |value| (key, value)))
+            {
                 for fabric in [machine, lab] {
-                    texts.push(format!("name = \"cell\"\n[fabric]\n{fabric}\n[{name}]\n{key} = {value}\n"));
+                    texts.push(format!(
+                        "name = \"cell\"\n[fabric]\n{fabric}\n[{name}]\n{key} = {value}\n"
+                    ));
                 }
             }
         }
         for value in &values {
             for fabric in ["preset = \"edr\"\nnodes =", &format!("{lab}\nqueue-packets =")] {
-                texts.push(format!("name = \"cell\"\nseed = 1\n[fabric]\n{fabric} {value}\n[timeslice]\n"));
+                texts.push(format!(
+                    "name = \"cell\"\nseed = 1\n[fabric]\n{fabric} {value}\n[timeslice]\n"
+                ));
             }
-            let star = format!("topology = {{ kind = \"star\", hosts = {value}, rate = \"100Mb/s\" }}");
+            let star =
+                format!("topology = {{ kind = \"star\", hosts = {value}, rate = \"100Mb/s\" }}");
             let rate = format!("topology = {{ kind = \"star\", hosts = 8, rate = {value} }}");
             let trunk = format!(
                 "topology = {{ kind = \"trunk\", left = {value}, right = {value}, rate = \"1Gb/s\", trunk = {value} }}"
@@ -132,14 +152,16 @@ mod tests {
         for text in &texts {
             let read = std::panic::catch_unwind(|| {
                 if let Ok(mut scenario) = read_text(text, &section_kinds()) {
-                    let _ = (scenario.layout().map(drop), scenario.text(), scenario.on_job(8, None));
+                    let _ =
+                        (scenario.layout().map(drop), scenario.text(), scenario.on_job(8, None));
                 }
             });
             assert!(read.is_ok(), "{text}");
         }
     }
 
-    /// The table of `docs/scenarios.md`: what cannot run somewhere is refused with a sentence that says what works.
+    /// The table of `docs/scenarios.md`: what cannot run somewhere is refused with a sentence that
+    /// says what works.
     #[test]
     fn refusal__each_cell_of_the_table_runs_or_says_what_works() {
         let cells = [
@@ -147,17 +169,35 @@ mod tests {
             ("congestion", "preset", [None, Some("--on sim"), Some("[fabric] topology")]),
             ("shares", "topology", [None, None, Some("only [congestion]")]),
             ("shares", "preset", [None, Some("--on sim"), Some("only [congestion]")]),
-            ("timeslice", "topology", [None, None, Some("clearway timeslice compare --on cluster")]),
-            ("timeslice", "preset", [None, Some("[lab.fabric]"), Some("clearway timeslice compare --on cluster")]),
-            ("broadcast", "topology", [Some("--on lab"), None, Some("clearway broadcast --on cluster")]),
-            ("broadcast", "preset", [None, Some("--on sim"), Some("clearway broadcast --on cluster")]),
+            (
+                "timeslice",
+                "topology",
+                [None, None, Some("clearway timeslice compare --on cluster")],
+            ),
+            (
+                "timeslice",
+                "preset",
+                [None, Some("[lab.fabric]"), Some("clearway timeslice compare --on cluster")],
+            ),
+            (
+                "broadcast",
+                "topology",
+                [Some("--on lab"), None, Some("clearway broadcast --on cluster")],
+            ),
+            (
+                "broadcast",
+                "preset",
+                [None, Some("--on sim"), Some("clearway broadcast --on cluster")],
+            ),
             ("echo", "topology", [None, None, None]),
             ("echo", "preset", [None, Some("--on sim"), Some("[fabric] topology")]),
         ];
         for (section, fabric, expected) in cells {
             let scenario = scenario_of(section, fabric);
             let mechanism = mechanism_of(&scenario).expect("a mechanism");
-            for (place, expected) in [VenueKind::Sim, VenueKind::Lab, VenueKind::Cluster].into_iter().zip(expected) {
+            for (place, expected) in
+                [VenueKind::Sim, VenueKind::Lab, VenueKind::Cluster].into_iter().zip(expected)
+            {
                 let refusal = mechanism.refusal(&scenario, place);
                 let is_right = match (&refusal, expected) {
                     (None, None) => true,
@@ -183,7 +223,10 @@ mod tests {
         let report = Report::new(Vec::new(), "lab", scenario, 0);
         for presenter in presenters() {
             assert_eq!(presenter.check(&report), Ok(()));
-            assert!(presenter.tables(&report).concat().is_empty() && presenter.sections(&report, &[]).is_empty());
+            assert!(
+                presenter.tables(&report).concat().is_empty()
+                    && presenter.sections(&report, &[]).is_empty()
+            );
         }
     }
 }

@@ -1,8 +1,10 @@
-//! Where the report of a run goes: into a directory of its own, so that no run overwrites what another one left.
+//! Where the report of a run goes: into a directory of its own, so that no run overwrites what
+//! another one left.
 //!
 //! # Model
-//! Without `--out` runs of a name are numbered, `out/NAME/1`, `out/NAME/2` and so on, and the symbolic link `out/NAME/latest` leads to the
-//! newest. A number is taken when its report is written, so that a run without one leaves nothing.
+//! Without `--out` runs of a name are numbered, `out/NAME/1`, `out/NAME/2` and so on, and the
+//! symbolic link `out/NAME/latest` leads to the newest. A number is taken when its report is
+//! written, so that a run without one leaves nothing.
 //!
 //! # Invariants
 //! I1. A report is overwritten only if the user says so.
@@ -22,7 +24,8 @@ use crate::report::store;
 /// Where the report of a run goes.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ReportFlags {
-    /// Where report.json and report.html go [default: out/NAME/1, the next run out/NAME/2 and so on; out/NAME/latest is the newest].
+    /// Where report.json and report.html go [default: out/NAME/1, the next run out/NAME/2 and so
+    /// on; out/NAME/latest is the newest].
     #[arg(long, value_name = "DIR")]
     pub(super) out: Option<PathBuf>,
     /// Overwrite the report of an earlier run in --out, which is refused otherwise.
@@ -40,7 +43,8 @@ pub(super) enum ReportDestination {
 }
 
 impl ReportDestination {
-    /// Where `flags` want the report of a run called `name`. What cannot be written is known before anything is measured.
+    /// Where `flags` want the report of a run called `name`. What cannot be written is known before
+    /// anything is measured.
     ///
     /// # Errors
     /// One sentence: the directory holds a report, or cannot be written.
@@ -62,7 +66,9 @@ impl ReportDestination {
     /// As [`store::write`].
     pub(super) fn write(&self, report: &Report) -> Result<PathBuf> {
         match self {
-            Self::In(directory) => store::write(directory, report, &presenters()).map(|()| directory.clone()),
+            Self::In(directory) => {
+                store::write(directory, report, &presenters()).map(|()| directory.clone())
+            }
             Self::Below(parent) => {
                 let directory = next_number(parent)?;
                 store::write(&directory, report, &presenters())?;
@@ -76,11 +82,14 @@ impl ReportDestination {
 /// Takes `directory` for a run that leaves `file` there.
 ///
 /// # Errors
-/// One sentence: an earlier run left one, and nobody said that it may go; or the directory cannot be written.
+/// One sentence: an earlier run left one, and nobody said that it may go; or the directory cannot
+/// be written.
 pub(super) fn claim(directory: &Path, file: &str, flags: &ReportFlags) -> Result<()> {
     if directory.join(file).exists() && !flags.overwrite {
         let shown = directory.display();
-        bail!("{shown} holds the {file} of an earlier run; name another directory, or add --overwrite");
+        bail!(
+            "{shown} holds the {file} of an earlier run; name another directory, or add --overwrite"
+        );
     }
     try_writing(directory)
 }
@@ -90,7 +99,10 @@ fn next_number(parent: &Path) -> Result<PathBuf> {
     let cannot = || format!("no report can be written to {}", parent.display());
     fs::create_dir_all(parent).with_context(cannot)?;
     let entries = fs::read_dir(parent).with_context(cannot)?.filter_map(Result::ok);
-    let last = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()).max().unwrap_or(0);
+    let last = entries
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
+        .max()
+        .unwrap_or(0);
     for number in last.saturating_add(1).. {
         let directory = parent.join(number.to_string());
         match fs::create_dir(&directory) {
@@ -115,7 +127,8 @@ fn point(parent: &Path, directory: &Path) -> Result<()> {
 /// Makes `directory` and tries whether files can be made in it.
 fn try_writing(directory: &Path) -> Result<()> {
     let shown = directory.display();
-    fs::create_dir_all(directory).with_context(|| format!("the report's directory {shown} cannot be made"))?;
+    fs::create_dir_all(directory)
+        .with_context(|| format!("the report's directory {shown} cannot be made"))?;
     let trial = directory.join(format!(".try-{}", std::process::id()));
     fs::write(&trial, b"").with_context(|| format!("no report can be written to {shown}"))?;
     fs::remove_file(&trial).with_context(|| format!("{}: cannot be removed", trial.display()))
@@ -128,7 +141,8 @@ mod tests {
 
     /// A directory of this test alone.
     fn scratch(name: &str) -> PathBuf {
-        let directory = std::env::temp_dir().join(format!("clearway-results-{name}-{}", std::process::id()));
+        let directory =
+            std::env::temp_dir().join(format!("clearway-results-{name}-{}", std::process::id()));
         fs::create_dir_all(&directory).expect("a directory");
         directory
     }
@@ -140,10 +154,21 @@ mod tests {
         let report = |seed| Report { seed, ..sample::incast_demo() };
         assert_eq!(results.write(&report(1)).expect("written"), parent.join("1"));
         fs::create_dir(parent.join("9")).expect("made");
-        assert_eq!(results.write(&report(2)).expect("written"), parent.join("10"), "by number and not by letters");
+        assert_eq!(
+            results.write(&report(2)).expect("written"),
+            parent.join("10"),
+            "by number and not by letters"
+        );
         let seed_of = |path: &Path| store::read(path, &presenters()).expect("a report").seed;
-        assert_eq!([parent.clone(), parent.join("1"), parent.join("latest")].map(|path| seed_of(&path)), [2, 1, 2]);
-        assert_eq!(fs::read_dir(&parent).expect("a directory").count(), 4, "three numbers and the link");
+        assert_eq!(
+            [parent.clone(), parent.join("1"), parent.join("latest")].map(|path| seed_of(&path)),
+            [2, 1, 2]
+        );
+        assert_eq!(
+            fs::read_dir(&parent).expect("a directory").count(),
+            4,
+            "three numbers and the link"
+        );
         fs::remove_dir_all(parent).expect("removed");
     }
 
@@ -154,7 +179,9 @@ mod tests {
         let first = ReportDestination::open("bench", &flags(false)).expect("empty");
         first.write(&sample::incast_demo()).expect("written");
         let said = ReportDestination::open("bench", &flags(false)).expect_err("held").to_string();
-        assert!(said.ends_with("holds the report.json of an earlier run; name another directory, or add --overwrite"));
+        assert!(said.ends_with(
+            "holds the report.json of an earlier run; name another directory, or add --overwrite"
+        ));
         assert!(ReportDestination::open("bench", &flags(true)).is_ok());
         fs::remove_dir_all(directory).expect("removed");
     }

@@ -61,8 +61,12 @@ impl<'a> JobFlags<'a> {
     /// The places of a run for which `on` was said: a file of hosts means a cluster.
     pub(super) fn places(&self, on: &[VenueKind]) -> Result<Vec<VenueKind>> {
         match self.given {
-            Some(JobArguments { hostfile: Some(_), .. }) if on.iter().any(|place| *place != VenueKind::Cluster) => {
-                bail!("--hostfile starts ranks on other machines, which is --on cluster and nothing else")
+            Some(JobArguments { hostfile: Some(_), .. })
+                if on.iter().any(|place| *place != VenueKind::Cluster) =>
+            {
+                bail!(
+                    "--hostfile starts ranks on other machines, which is --on cluster and nothing else"
+                )
             }
             Some(JobArguments { hostfile: Some(_), .. }) => Ok(vec![VenueKind::Cluster]),
             _ => Ok(on.to_vec()),
@@ -72,15 +76,24 @@ impl<'a> JobFlags<'a> {
     pub(super) fn order(&self) -> Result<JobSpec> {
         let wire = self.given.map_or(Ok(WireRequest::AUTO), JobArguments::wire_request)?;
         let Some(given) = self.given else {
-            return Ok(JobSpec { sealing: SealingPolicy::Sealed, wire, losses: LossPolicy::EndJob, hosts: None });
+            return Ok(JobSpec {
+                sealing: SealingPolicy::Sealed,
+                wire,
+                losses: LossPolicy::EndJob,
+                hosts: None,
+            });
         };
         let sealing = if given.insecure { SealingPolicy::Insecure } else { SealingPolicy::Sealed };
-        let hosts = given.hostfile.as_ref().map(|path| SshHosts::read(path, given.remote_program.as_deref()));
+        let hosts = given
+            .hostfile
+            .as_ref()
+            .map(|path| SshHosts::read(path, given.remote_program.as_deref()));
         Ok(JobSpec { sealing, wire, losses: LossPolicy::EndJob, hosts: hosts.transpose()? })
     }
 }
 
-/// The tour: the laboratory (or, where it is refused, the simulator), then a page at the scale of a machine.
+/// The tour: the laboratory (or, where it is refused, the simulator), then a page at the scale of a
+/// machine.
 pub(crate) fn demo(output: &Output) -> Result<Exit> {
     eprintln!(
         "A lab of 8 virtual hosts on one switch: two of them ping each other while three others send to one of the two at\n\
@@ -100,7 +113,8 @@ pub(crate) fn demo(output: &Output) -> Result<Exit> {
         "\nAnd a machine that is not here: 384 simulated nodes of an InfiniBand tree, GPCNeT's congestors on four fifths\n\
          of them, first on the lane of everybody, then beside victims with a lane of their own."
     );
-    let report = ReportFlags { out: Some(directory.join("machine")), overwrite: output.report.overwrite };
+    let report =
+        ReportFlags { out: Some(directory.join("machine")), overwrite: output.report.overwrite };
     let there = Output { seed: output.seed, report };
     shipped("demo-machine", VenueKind::Sim, &there)?;
     Ok(exit)
@@ -109,7 +123,8 @@ pub(crate) fn demo(output: &Output) -> Result<Exit> {
 /// Runs a scenario that is shipped; how it went, and where its report is.
 fn shipped(name: &str, place: VenueKind, output: &Output) -> Result<(Exit, PathBuf)> {
     let text = scenario::shipped(name).context("the program was built without its tour")?;
-    let mut scenario = scenario::read_text(text, &registry::section_kinds()).map_err(|why| anyhow!("{why}"))?;
+    let mut scenario =
+        scenario::read_text(text, &registry::section_kinds()).map_err(|why| anyhow!("{why}"))?;
     let results = ReportDestination::open(&scenario.name, &output.report)?;
     scenario.seed = output.seed.unwrap_or(scenario.seed);
     let flags = output.seed.map(|_| "seed".to_owned()).into_iter().collect();
@@ -117,7 +132,12 @@ fn shipped(name: &str, place: VenueKind, output: &Output) -> Result<(Exit, PathB
 }
 
 /// A scenario from a file or from those that are shipped.
-pub(crate) fn scenario(path: &Path, on: &[VenueKind], job: &JobArguments, output: &Output) -> Result<Exit> {
+pub(crate) fn scenario(
+    path: &Path,
+    on: &[VenueKind],
+    job: &JobArguments,
+    output: &Output,
+) -> Result<Exit> {
     let (scenario, text) = scenario::read_file(path, &registry::section_kinds())?;
     let job = JobFlags::from_arguments(Some(job));
     let on = job.places(on)?;
@@ -155,7 +175,9 @@ pub(crate) fn bench(flags: &BenchFlags) -> Result<Exit> {
         [] | [VenueKind::Lab | VenueKind::Cluster] => {
             run_and_report(scenario, &text, &places, &job, set, &flags.output)
         }
-        _ => bail!("a command of yours runs in a lab or on a cluster; the simulator has no machine for it"),
+        _ => bail!(
+            "a command of yours runs in a lab or on a cluster; the simulator has no machine for it"
+        ),
     }
 }
 
@@ -207,12 +229,16 @@ fn run_and_report(
     }
     if places.contains(&VenueKind::Cluster) {
         if places.len() > 1 {
-            bail!("--on cluster stands alone: its ranks are on other machines, with queues of their own");
+            bail!(
+                "--on cluster stands alone: its ranks are on other machines, with queues of their own"
+            );
         }
         return run_job(&scenario, text, job, flags, output);
     }
     if job.given.is_some_and(|given| !given.wire.is_empty()) {
-        bail!("--wire is for --on cluster: ranks of a lab talk over UDP, and a simulated fabric is a wire of its own");
+        bail!(
+            "--wire is for --on cluster: ranks of a lab talk over UDP, and a simulated fabric is a wire of its own"
+        );
     }
     // What cannot be written must not be measured first.
     let results = ReportDestination::open(&scenario.name, &output.report)?;
@@ -232,14 +258,19 @@ fn measure(
     let mut reports = Vec::new();
     let mechanism = registry::mechanism_of(&scenario)?;
     let complete = keeping(results);
-    // The lab first: what it needs can be refused, and a refusal must not cost the time of a simulation, whose hosts it
-    // calibrates.
+    // The lab first: what it needs can be refused, and a refusal must not cost the time of a
+    // simulation, whose hosts it calibrates.
     for place in places.iter().rev() {
         let (flags, complete) = (flags.clone(), complete.clone());
         let in_lab = if *place == VenueKind::Lab { scenario.in_lab() } else { None };
         let (scenario_there, text_there) =
             in_lab.as_ref().map_or((&scenario, &text), |(scenario, text)| (scenario, text));
-        let order = RunSpec { scenario: scenario_there, text: text_there, flags, complete: complete.clone() };
+        let order = RunSpec {
+            scenario: scenario_there,
+            text: text_there,
+            flags,
+            complete: complete.clone(),
+        };
         let report = kept(&complete, run::run(&order, mechanism, *place))?;
         complete.place(&report);
         if *place == VenueKind::Lab && places.contains(&VenueKind::Sim) {
@@ -280,7 +311,8 @@ fn run_job(
     let order = job.order()?;
     let on_job = |ranks: u32, rate| {
         let mut scenario = scenario.clone();
-        let chosen = (job.roles == RoleFitting::Fitted).then(|| fit(&mut scenario, ranks, &flags)).flatten();
+        let chosen =
+            (job.roles == RoleFitting::Fitted).then(|| fit(&mut scenario, ranks, &flags)).flatten();
         scenario.on_job(ranks, rate).map_err(|why| anyhow!(why))?;
         Ok::<_, anyhow::Error>((scenario, chosen))
     };
@@ -311,7 +343,12 @@ fn run_job(
             text = scenario.text().context("the chosen test makes no scenario")?;
         }
         let complete = keeping(&results);
-        let order = RunSpec { scenario: &scenario, text: &text, flags: flags.clone(), complete: complete.clone() };
+        let order = RunSpec {
+            scenario: &scenario,
+            text: &text,
+            flags: flags.clone(),
+            complete: complete.clone(),
+        };
         let mut report = kept(&complete, run::run_in(&order, mechanism, &mut venue))?;
         if let Some(measured) = measured {
             report.host.facts.insert("rate of host links".into(), measured.to_string());
@@ -322,21 +359,32 @@ fn run_job(
 
 /// Measures how fast the host links of `site` are, and says it on standard error.
 fn measure_rate(venue: &mut JobVenue, site: &CoordinatedJob) -> Result<MeasuredRate> {
-    let measured = congestion::rate::measure(&mut congestion::PhaseRunner::new(venue), &site.hosts())
-        .context("the interfaces do not say how fast they are; --rate does")?;
+    let measured =
+        congestion::rate::measure(&mut congestion::PhaseRunner::new(venue), &site.hosts())
+            .context("the interfaces do not say how fast they are; --rate does")?;
     eprintln!("host links: {measured}; --rate says it instead");
     Ok(measured)
 }
 
 /// Brings the ranks of a job together, as any run does first, and nothing more.
 pub(crate) fn gather() -> Result<Exit> {
-    let order =
-        JobSpec { sealing: SealingPolicy::Sealed, wire: WireRequest::AUTO, losses: LossPolicy::EndJob, hosts: None };
-    across(&order, |site| venue::open_job(Some(site), &LaunchSpec::new::<CongestionProtocol>(0)).map(|_| Exit::Good))
+    let order = JobSpec {
+        sealing: SealingPolicy::Sealed,
+        wire: WireRequest::AUTO,
+        losses: LossPolicy::EndJob,
+        hosts: None,
+    };
+    across(&order, |site| {
+        venue::open_job(Some(site), &LaunchSpec::new::<CongestionProtocol>(0)).map(|_| Exit::Good)
+    })
 }
 
-/// Lets `run` coordinate the ranks of a job, if this process is the one that coordinates them; follows otherwise.
-pub(super) fn across(order: &JobSpec, run: impl FnOnce(&CoordinatedJob) -> Result<Exit>) -> Result<Exit> {
+/// Lets `run` coordinate the ranks of a job, if this process is the one that coordinates them;
+/// follows otherwise.
+pub(super) fn across(
+    order: &JobSpec,
+    run: impl FnOnce(&CoordinatedJob) -> Result<Exit>,
+) -> Result<Exit> {
     let site = match run::job::join_or_start(order)? {
         JobRole::Follower(follower) => return follower.follow(),
         JobRole::Coordinator(site) => site,
@@ -363,13 +411,18 @@ fn conclude(report: &Report, results: &ReportDestination) -> Result<(Exit, PathB
 
 /// Colours for a person who wants them (<https://no-color.org>).
 fn paint() -> ColourMode {
-    let wanted = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let wanted = io::stdout().is_terminal()
+        && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     if wanted { ColourMode::Colour } else { ColourMode::Plain }
 }
 
 /// Prints the tables of `report` and where its page is.
 fn show(report: &Report, directory: &Path) -> Result<()> {
-    print(&format!("{}{}\n", terminal::render(report, &presenters(), paint()), directory.join("report.html").display()))
+    print(&format!(
+        "{}{}\n",
+        terminal::render(report, &presenters(), paint()),
+        directory.join("report.html").display()
+    ))
 }
 
 fn exit_of(report: &Report) -> Exit {
@@ -451,7 +504,8 @@ fn on_fabric(flags: &BenchFlags) -> Result<(Fabric, CongestionSection, BTreeSet<
     if let Some(preset) = &flags.fabric {
         fabric = Fabric::machine(preset.clone(), flags.nodes);
         test = CongestionSection::usual(&fabric).map_err(|why| anyhow!(why))?;
-        test.apply_defaults(&mut fabric, &DeTable::new()).map_err(|why| anyhow!("[fabric]: {why}"))?;
+        test.apply_defaults(&mut fabric, &DeTable::new())
+            .map_err(|why| anyhow!("[fabric]: {why}"))?;
     } else if flags.trunk.is_some() {
         // Victims and congestors meet on the trunk, so they need not share hosts.
         test = CongestionSection {
@@ -472,21 +526,35 @@ fn on_fabric(flags: &BenchFlags) -> Result<(Fabric, CongestionSection, BTreeSet<
         (flags.fabric.is_some(), "preset"),
         (flags.nodes.is_some(), "nodes"),
     ];
-    let set = given.into_iter().filter(|(given, _)| *given).map(|(_, key)| format!("fabric.{key}")).collect();
+    let set = given
+        .into_iter()
+        .filter(|(given, _)| *given)
+        .map(|(_, key)| format!("fabric.{key}"))
+        .collect();
     Ok((fabric, test, set))
 }
 
-/// Makes the congestion test of `scenario` smaller where it has no room on so many `hosts`, but for the parameters that are
-/// `given` (`congestion.draws`). Says what it chose, if anything.
+/// Makes the congestion test of `scenario` smaller where it has no room on so many `hosts`, but for
+/// the parameters that are `given` (`congestion.draws`). Says what it chose, if anything.
 fn fit(scenario: &mut Scenario, hosts: u32, given: &BTreeSet<String>) -> Option<String> {
-    scenario.section_mut::<CongestionSection>()?.fit(hosts, |key| given.contains(&format!("congestion.{key}")))
+    scenario
+        .section_mut::<CongestionSection>()?
+        .fit(hosts, |key| given.contains(&format!("congestion.{key}")))
 }
 
 /// The laboratory of the flags `--hosts`, `--rate` and `--trunk`.
-pub(super) fn topology_of(hosts: Option<u32>, rate: Option<BitsPerSec>, trunk: Option<BitsPerSec>) -> Topology {
+pub(super) fn topology_of(
+    hosts: Option<u32>,
+    rate: Option<BitsPerSec>,
+    trunk: Option<BitsPerSec>,
+) -> Topology {
     let mega = BitsPerSec::mega;
     match trunk {
         None => Topology::Star { hosts: hosts.unwrap_or(8), rate: rate.unwrap_or(mega(100)) },
-        Some(trunk) => Topology::TwoSwitch { hosts: hosts.unwrap_or(16), rate: rate.unwrap_or(mega(25)), trunk },
+        Some(trunk) => Topology::TwoSwitch {
+            hosts: hosts.unwrap_or(16),
+            rate: rate.unwrap_or(mega(25)),
+            trunk,
+        },
     }
 }

@@ -1,16 +1,20 @@
-//! Writes the script with which an administrator gives classes to programs that know nothing of them.
+//! Writes the script with which an administrator gives classes to programs that know nothing of
+//! them.
 //!
 //! # Model
-//! Two rules of the kernel's packet filter: the first marks packets that match, the second gives every packet that carries a
-//! class's mark that class's priority in the node's own queues, whoever marked it. The second also mends a trap: a program that
-//! sets `IP_TOS` gets its priority by a table of 1992 that knows no code points, so that EF waits behind everything else.
+//! Two rules of the kernel's packet filter: the first marks packets that match, the second gives
+//! every packet that carries a class's mark that class's priority in the node's own queues, whoever
+//! marked it. The second also mends a trap: a program that sets `IP_TOS` gets its priority by a
+//! table of 1992 that knows no code points, so that EF waits behind everything else.
 //!
-//! Marks that a user asks for without privilege (`clearway-ofi`) miss the opening of a TCP connection and what an accepting
-//! side sends before it is told; `tcp_reflect_tos` lets it answer with the mark of the opening packet.
+//! Marks that a user asks for without privilege (`clearway-ofi`) miss the opening of a TCP
+//! connection and what an accepting side sends before it is told; `tcp_reflect_tos` lets it answer
+//! with the mark of the opening packet.
 //!
 //! # Source
-//! `nft(8)`; `ip-sysctl` of the kernel's documentation; `Documentation/ABI/stable/sysfs-class-infiniband` and `rdma_cm`'s
-//! configfs; libfabric's `fi_opx(7)`, `fi_psm3(7)`.
+//! `nft(8)`; `ip-sysctl` of the kernel's documentation;
+//! `Documentation/ABI/stable/sysfs-class-infiniband` and `rdma_cm`'s configfs; libfabric's
+//! `fi_opx(7)`, `fi_psm3(7)`.
 //!
 //! # Invariants
 //! I1. No word of the command line gets into the script but those that [`MarkRule`] accepted.
@@ -54,7 +58,8 @@ enum PacketMatch {
 impl FromStr for MarkRule {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        let (packets, class) = text.rsplit_once('=').ok_or("it needs packets and a class: port:2049=bulk")?;
+        let (packets, class) =
+            text.rsplit_once('=').ok_or("it needs packets and a class: port:2049=bulk")?;
         let class = class.parse().map_err(|error| format!("`{class}` is {error}"))?;
         Ok(Self { packets: packets.parse()?, class })
     }
@@ -69,17 +74,26 @@ impl FromStr for PacketMatch {
                 let port = |text: &str| text.parse().ok().filter(|port: &u16| *port > 0);
                 match (port(first), port(last)) {
                     (Some(first), Some(last)) if first <= last => Ok(Self::Port(first, last)),
-                    _ => Err(format!("`{ports}` is no port and no range of ports; 2049 and 5000-5099 are")),
+                    _ => Err(format!(
+                        "`{ports}` is no port and no range of ports; 2049 and 5000-5099 are"
+                    )),
                 }
             }
             Some(("user", name)) => {
                 let plain = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
-                let usable = (1..=USER_MAX).contains(&name.len()) && name.chars().all(plain) && !name.starts_with('-');
-                if usable { Ok(Self::User(name.to_owned())) } else { Err(format!("`{name}` is no name of a user")) }
+                let usable = (1..=USER_MAX).contains(&name.len())
+                    && name.chars().all(plain)
+                    && !name.starts_with('-');
+                if usable {
+                    Ok(Self::User(name.to_owned()))
+                } else {
+                    Err(format!("`{name}` is no name of a user"))
+                }
             }
-            Some(("source", address)) => {
-                address.parse().map(Self::Source).map_err(|_| format!("`{address}` is no address; 10.1.0.7 is"))
-            }
+            Some(("source", address)) => address
+                .parse()
+                .map(Self::Source)
+                .map_err(|_| format!("`{address}` is no address; 10.1.0.7 is")),
             _ => Err(format!("`{text}` names no packets; port:N, user:NAME and source:ADDRESS do")),
         }
     }
@@ -142,13 +156,19 @@ impl MarkRule {
         let either = |matching: &str| [set(matching, "ip"), set(matching, "ip6")];
         match &self.packets {
             PacketMatch::Port(first, last) => {
-                let ports = if first == last { first.to_string() } else { format!("{first}-{last}") };
-                let side = |side: &str| either(&format!("meta l4proto {{ tcp, udp }} th {side} {ports}"));
+                let ports =
+                    if first == last { first.to_string() } else { format!("{first}-{last}") };
+                let side =
+                    |side: &str| either(&format!("meta l4proto {{ tcp, udp }} th {side} {ports}"));
                 [side("dport"), side("sport")].concat()
             }
             PacketMatch::User(name) => either(&format!("meta skuid \"{name}\"")).into(),
-            PacketMatch::Source(address @ IpAddr::V4(_)) => vec![set(&format!("ip saddr {address}"), "ip")],
-            PacketMatch::Source(address @ IpAddr::V6(_)) => vec![set(&format!("ip6 saddr {address}"), "ip6")],
+            PacketMatch::Source(address @ IpAddr::V4(_)) => {
+                vec![set(&format!("ip saddr {address}"), "ip")]
+            }
+            PacketMatch::Source(address @ IpAddr::V6(_)) => {
+                vec![set(&format!("ip6 saddr {address}"), "ip6")]
+            }
         }
     }
 }
@@ -167,15 +187,23 @@ fn rdma_ports(devices: &Path) -> Vec<RdmaPort> {
     let names = |path: &Path| {
         let entries = fs::read_dir(path).into_iter().flatten().flatten();
         // Others than plain names are nobody's device, and shall not get into a script.
-        let name = |entry: fs::DirEntry| entry.file_name().into_string().ok().filter(|name| is_plain(name));
+        let name = |entry: fs::DirEntry| {
+            entry.file_name().into_string().ok().filter(|name| is_plain(name))
+        };
         let mut names: Vec<String> = entries.filter_map(name).collect();
         names.sort();
         names
     };
     let ports_of = |device: String| {
         let ports = devices.join(&device).join("ports");
-        let layer = |port: &str| fs::read_to_string(ports.join(port).join("link_layer")).unwrap_or_default();
-        let port = |port: String| RdmaPort { layer: layer(&port).trim().to_owned(), device: device.clone(), port };
+        let layer = |port: &str| {
+            fs::read_to_string(ports.join(port).join("link_layer")).unwrap_or_default()
+        };
+        let port = |port: String| RdmaPort {
+            layer: layer(&port).trim().to_owned(),
+            device: device.clone(),
+            port,
+        };
         names(&ports).into_iter().map(port).collect::<Vec<_>>()
     };
     names(devices).into_iter().flat_map(ports_of).collect()
@@ -191,7 +219,8 @@ impl RdmaPort {
         let Self { device, port, layer } = self;
         let tos = Class::Bulk.dscp().tos();
         let lines = if device.starts_with("hfi1") {
-            "One class for each process, by its environment: FI_OPX_SL for libfabric's opx.\n".to_owned()
+            "One class for each process, by its environment: FI_OPX_SL for libfabric's opx.\n"
+                .to_owned()
         } else if layer == "Ethernet" {
             format!(
                 "No program can choose a class for libfabric's verbs. For all that connect by RDMA-CM, here as bulk:\n\
@@ -222,19 +251,35 @@ mod tests {
     #[test]
     fn mark__what_is_no_rule_is_refused_with_what_would_be() {
         assert_eq!(refusal("port:2049"), "it needs packets and a class: port:2049=bulk");
-        assert_eq!(refusal("ports:1=bulk"), "`ports:1` names no packets; port:N, user:NAME and source:ADDRESS do");
+        assert_eq!(
+            refusal("ports:1=bulk"),
+            "`ports:1` names no packets; port:N, user:NAME and source:ADDRESS do"
+        );
         for ports in ["0", "70000", "9-3", "", "1-", "x"] {
-            assert!(refusal(&format!("port:{ports}=bulk")).contains("2049 and 5000-5099 are"), "{ports}");
+            assert!(
+                refusal(&format!("port:{ports}=bulk")).contains("2049 and 5000-5099 are"),
+                "{ports}"
+            );
         }
-        assert!(refusal("port:1=fast").contains("`fast` is not a traffic class; the classes are control"));
+        assert!(
+            refusal("port:1=fast")
+                .contains("`fast` is not a traffic class; the classes are control")
+        );
         assert!(refusal("source:host1=bulk").contains("is no address"));
     }
 
     #[test]
     fn mark__no_word_can_leave_its_place_in_the_script() {
-        for name in
-            ["a\"; flush ruleset; \"", "a\nRULES\nreboot", "$(reboot)", "`reboot`", "", "-x", "a b", &"x".repeat(33)]
-        {
+        for name in [
+            "a\"; flush ruleset; \"",
+            "a\nRULES\nreboot",
+            "$(reboot)",
+            "`reboot`",
+            "",
+            "-x",
+            "a b",
+            &"x".repeat(33),
+        ] {
             assert!(refusal(&format!("user:{name}=bulk")).contains("no name of a user"), "{name}");
         }
     }
@@ -266,7 +311,10 @@ mod tests {
             fs::write(port.join("link_layer"), layer).expect("written");
         }
         let ports = rdma_ports(&devices);
-        assert_eq!(ports.iter().map(|port| port.device.as_str()).collect::<Vec<_>>(), ["mlx5_0", "mlx5_1"]);
+        assert_eq!(
+            ports.iter().map(|port| port.device.as_str()).collect::<Vec<_>>(),
+            ["mlx5_0", "mlx5_1"]
+        );
         let with = script(&[], &ports);
         assert!(with.contains("default_roce_tos") && with.contains("OpenSM"), "{with}");
         let added = with.strip_prefix(&script(&[], &[])).expect("advice comes last");

@@ -1,7 +1,9 @@
-//! `clearway shmem`: what the OpenSHMEM library that is installed beside this program is and does here.
+//! `clearway shmem`: what the OpenSHMEM library that is installed beside this program is and does
+//! here.
 //!
 //! # Model
-//! This program does not contain the library. A small program of the library's runs as PEs, and PE 0 says what it sees.
+//! This program does not contain the library. A small program of the library's runs as PEs, and PE
+//! 0 says what it sees.
 
 use std::env;
 use std::ffi::OsString;

@@ -1,8 +1,10 @@
-//! `clearway start`: starts a program as the ranks of one job on this host, and ends as the job does.
+//! `clearway start`: starts a program as the ranks of one job on this host, and ends as the job
+//! does.
 //!
 //! # Model
-//! What a site's launcher does on a cluster, on a machine that has none: `oshrun` is this command where there is no launcher to hand over to.
-//! The first rank that fails ends all others, and this command with that rank's status.
+//! What a site's launcher does on a cluster, on a machine that has none: `oshrun` is this command
+//! where there is no launcher to hand over to. The first rank that fails ends all others, and this
+//! command with that rank's status.
 //!
 //! # Not here
 //! Processes and how ranks find each other (`launch::start_here`).
@@ -25,14 +27,20 @@ const THIS_HOST: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 /// What `clearway start` starts.
 #[derive(Debug, Args)]
 pub(crate) struct StartFlags {
-    /// How many ranks [default: the slots of --hostfile, or the processors that this command may use].
+    /// How many ranks [default: the slots of --hostfile, or the processors that this command may
+    /// use].
     #[arg(short = 'n', long = "ranks", value_name = "N")]
     ranks: Option<u32>,
     /// A file of hosts (`host slots=4`), which may name this host only.
     #[arg(long, value_name = "FILE")]
     hostfile: Option<PathBuf>,
     /// The program and its arguments.
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "PROGRAM"
+    )]
     program: Vec<OsString>,
 }
 
@@ -66,17 +74,29 @@ impl std::error::Error for JobFailed {}
 /// One sentence: what cannot be started, or which rank failed and how.
 pub(super) fn command(flags: &StartFlags) -> Result<Exit> {
     let ranks = ranks(flags)?;
-    let Some((program, arguments)) = flags.program.split_first() else { bail!("name the program to start") };
+    let Some((program, arguments)) = flags.program.split_first() else {
+        bail!("name the program to start")
+    };
     start(ranks, program, arguments, StandardInput::ToRank0)
 }
 
 /// Starts `ranks` ranks of `program` on this host and waits for their end.
-pub(super) fn start(ranks: u32, program: &OsString, arguments: &[OsString], input: StandardInput) -> Result<Exit> {
+pub(super) fn start(
+    ranks: u32,
+    program: &OsString,
+    arguments: &[OsString],
+    input: StandardInput,
+) -> Result<Exit> {
     let interrupt = Interrupt::listen()?;
     let options = HereOptions { input, ..HereOptions::default() };
     let done = start_here(ranks, program, arguments, &options).and_then(|started| {
-        started
-            .wait(&mut || if interrupt.check().is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        started.wait(&mut || {
+            if interrupt.check().is_err() {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        })
     });
     match done {
         // A rank may end all others and be content, as with `shmem_global_exit(0)`.
@@ -96,7 +116,10 @@ fn ranks(flags: &StartFlags) -> Result<u32> {
     ensure!(ranks > 0, "-n 0 starts nothing; give a number of ranks from 1");
     if let Some(slots) = slots {
         let file = flags.hostfile.as_deref().unwrap_or(Path::new("")).display();
-        ensure!(ranks <= slots, "-n {ranks} are more ranks than the {slots} slots of {file}; raise slots= there");
+        ensure!(
+            ranks <= slots,
+            "-n {ranks} are more ranks than the {slots} slots of {file}; raise slots= there"
+        );
     }
     Ok(ranks)
 }
@@ -108,7 +131,8 @@ fn slots(path: &Path) -> Result<u32> {
     let short = own.split('.').next().unwrap_or_default();
     let mut slots = 0;
     for host in hostfile::read(path)? {
-        let is_here = THIS_HOST.contains(&host.name.as_str()) || host.name == own || host.name == short;
+        let is_here =
+            THIS_HOST.contains(&host.name.as_str()) || host.name == own || host.name == short;
         ensure!(
             is_here,
             "{}: {} is another host than this one ({own}), and only a site's launcher starts ranks there: srun, prterun or mpiexec",
@@ -149,12 +173,19 @@ mod tests {
         let path = std::env::temp_dir().join(format!("clearway-start-{}", std::process::id()));
         let asked = |text: &str, line: &str| {
             std::fs::write(&path, text).expect("written");
-            ranks(&StartFlags { hostfile: Some(path.clone()), ..flags(line) }).map_err(|error| error.to_string())
+            ranks(&StartFlags { hostfile: Some(path.clone()), ..flags(line) })
+                .map_err(|error| error.to_string())
         };
         assert_eq!(asked("localhost slots=4\n", "start true"), Ok(4));
         assert_eq!(asked("localhost slots=4\n", "start -n 2 true"), Ok(2));
-        assert!(asked("localhost slots=4\n", "start -n 5 true").is_err_and(|said| said.contains("raise slots=")));
-        assert!(asked("n7 slots=4\n", "start true").is_err_and(|said| said.contains("n7 is another host")));
+        assert!(
+            asked("localhost slots=4\n", "start -n 5 true")
+                .is_err_and(|said| said.contains("raise slots="))
+        );
+        assert!(
+            asked("n7 slots=4\n", "start true")
+                .is_err_and(|said| said.contains("n7 is another host"))
+        );
         std::fs::remove_file(path).expect("removed");
     }
 

@@ -1,4 +1,5 @@
-//! `clearway topo`: fabrics that can be simulated, explained, checked, and made from a live network's own tables.
+//! `clearway topo`: fabrics that can be simulated, explained, checked, and made from a live
+//! network's own tables.
 
 use std::fs;
 use std::io::Read;
@@ -28,9 +29,14 @@ pub(crate) fn command(command: TopoCommand) -> Result<Exit> {
         TopoCommand::Check { fabric } => check(&fabric)?,
         TopoCommand::Print { fabric } => match presets::shipped(&fabric) {
             Some(text) => text.to_owned(),
-            None => bail!("there is no shipped fabric `{fabric}`; {}", nearest(&fabric, &presets::names())),
+            None => bail!(
+                "there is no shipped fabric `{fabric}`; {}",
+                nearest(&fabric, &presets::names())
+            ),
         },
-        TopoCommand::Import { conf, switches, base } => import_from(&conf, switches.as_deref(), &base)?,
+        TopoCommand::Import { conf, switches, base } => {
+            import_from(&conf, switches.as_deref(), &base)?
+        }
     };
     print(&page)?;
     Ok(Exit::Good)
@@ -41,7 +47,12 @@ fn list() -> Result<String> {
     for name in presets::names() {
         let file = FabricFile::open(name, FileOptions::default())?;
         let policies: Vec<&str> = file.policies.iter().map(|(name, _)| name.as_str()).collect();
-        page.push_str(&format!("{name:<11} {}\n{:<11} policies: {}\n", file.spec.about, "", policies.join(", ")));
+        page.push_str(&format!(
+            "{name:<11} {}\n{:<11} policies: {}\n",
+            file.spec.about,
+            "",
+            policies.join(", ")
+        ));
     }
     Ok(page)
 }
@@ -55,14 +66,20 @@ fn check(fabric: &str) -> Result<String> {
     }
     let file = FabricFile::open(fabric, FileOptions::default())?;
     let unsaid = file.figures.iter().filter(|figure| figure.source.is_none()).count();
-    let silent = if unsaid == 0 { String::new() } else { format!("; {unsaid} figures name no source") };
+    let silent =
+        if unsaid == 0 { String::new() } else { format!("; {unsaid} figures name no source") };
     let hosts = file.spec.topology.hosts();
-    Ok(format!("{fabric} is right: {hosts} hosts, policies {}, free of deadlock{silent}\n", policies.join(", ")))
+    Ok(format!(
+        "{fabric} is right: {hosts} hosts, policies {}, free of deadlock{silent}\n",
+        policies.join(", ")
+    ))
 }
 
 fn import_from(conf: &Path, switches: Option<&Path>, base: &str) -> Result<String> {
     let text = read(conf)?;
-    let net = switches.map(|path| Ok::<_, anyhow::Error>((path.display().to_string(), read(path)?))).transpose()?;
+    let net = switches
+        .map(|path| Ok::<_, anyhow::Error>((path.display().to_string(), read(path)?)))
+        .transpose()?;
     let shown = conf.display().to_string();
     let net = net.as_ref().map(|(file, text)| SourceText { file, text });
     let made = import("imported", base, SourceText { file: &shown, text: &text }, net)?;
@@ -77,7 +94,9 @@ fn read(path: &Path) -> Result<String> {
     let shown = path.display();
     let file = fs::File::open(path).with_context(|| format!("{shown}"))?;
     let mut bytes = Vec::new();
-    file.take(OUTSIDE_BYTES_MAX + 1).read_to_end(&mut bytes).with_context(|| format!("{shown}: cannot be read"))?;
+    file.take(OUTSIDE_BYTES_MAX + 1)
+        .read_to_end(&mut bytes)
+        .with_context(|| format!("{shown}: cannot be read"))?;
     if bytes.len() as u64 > OUTSIDE_BYTES_MAX {
         bail!("{shown}: larger than {OUTSIDE_BYTES_MAX} bytes, which no such file is");
     }
@@ -93,7 +112,10 @@ mod tests {
     fn list__names_every_fabric_with_its_policies() {
         let page = list().unwrap();
         for name in presets::names() {
-            assert!(page.lines().any(|line| line.starts_with(&format!("{name} "))), "{name}\n{page}");
+            assert!(
+                page.lines().any(|line| line.starts_with(&format!("{name} "))),
+                "{name}\n{page}"
+            );
         }
         assert!(page.contains("policies: shared, lanes"));
     }
@@ -107,12 +129,16 @@ mod tests {
         fs::write(&path, "format = 1\nextends = \"edr\"\n[link.host]\nrate = \"100\"\n").unwrap();
         let sentence = check(path.to_str().unwrap()).unwrap_err().to_string();
         fs::remove_dir_all(&directory).unwrap();
-        assert!(sentence.contains("bad.toml: line 4: link.host.rate: `100` needs one of the units"), "{sentence}");
+        assert!(
+            sentence.contains("bad.toml: line 4: link.host.rate: `100` needs one of the units"),
+            "{sentence}"
+        );
     }
 
     #[test]
     fn import__what_is_printed_is_a_fabric_file() {
-        let directory = std::env::temp_dir().join(format!("clearway-import-{}", std::process::id()));
+        let directory =
+            std::env::temp_dir().join(format!("clearway-import-{}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
         let path = directory.join("opensm.conf");
         fs::write(&path, "qos TRUE\nqos_ca_high_limit 255\n").unwrap();
@@ -139,11 +165,17 @@ mod tests {
 
     #[test]
     fn parse__no_number_of_a_fabric_or_an_imported_file_is_too_large_or_too_small_to_be_refused() {
-        let lines =
-            |text: &str| text.lines().filter(|line| !line.trim_start().starts_with('#')).collect::<Vec<_>>().join("\n");
+        let lines = |text: &str| {
+            text.lines()
+                .filter(|line| !line.trim_start().starts_with('#'))
+                .collect::<Vec<_>>()
+                .join("\n")
+        };
         for name in presets::names() {
             for text in with_wild_numbers(&lines(presets::shipped(name).unwrap())) {
-                let read = std::panic::catch_unwind(|| drop(FabricFile::parse("wild", &text, FileOptions::default())));
+                let read = std::panic::catch_unwind(|| {
+                    drop(FabricFile::parse("wild", &text, FileOptions::default()))
+                });
                 assert!(read.is_ok(), "{text}");
             }
         }

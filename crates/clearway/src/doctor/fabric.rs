@@ -1,9 +1,10 @@
-//! Asks the libfabric of this machine what it offers, why each provider is taken or not, and what classes become on every wire.
+//! Asks the libfabric of this machine what it offers, why each provider is taken or not, and what
+//! classes become on every wire.
 //!
 //! # Model
-//! The library is loaded and asked as a run would do it. What is granted to a class is what an opened wire says of itself; where
-//! the wire marks sockets that the provider opened, a message of each class is sent over loopback first, and the sockets that
-//! carry their mark are counted.
+//! The library is loaded and asked as a run would do it. What is granted to a class is what an
+//! opened wire says of itself; where the wire marks sockets that the provider opened, a message of
+//! each class is sent over loopback first, and the sockets that carry their mark are counted.
 //!
 //! # Not here
 //! Marks that a receiver has read: `marking`.
@@ -12,8 +13,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
 use clearway_ofi::{
-    JudgedOffer, LibrarySurvey, OfferVerdict, OfiConfig, OfiError, OfiPort, OfiWire, Placement, ProviderChoice,
-    ProviderInterface, Trust, WakeMethod, survey,
+    JudgedOffer, LibrarySurvey, OfferVerdict, OfiConfig, OfiError, OfiPort, OfiWire, Placement,
+    ProviderChoice, ProviderInterface, Trust, WakeMethod, survey,
 };
 use clearway_proto::base::{Class, Rank};
 use clearway_proto::wire::{Arrival, Destination, Granted, Operation, Out, PathId, Span, Wire};
@@ -91,14 +92,22 @@ fn shared_memory(classes: &mut Vec<WireClasses>) -> Finding {
     match ShmWire::open(ShmConfig::new(Rank(0), u64::from(std::process::id()), vec![Rank(0)])) {
         Ok(wire) => {
             classes.push(WireClasses::new("shm", wire.capabilities().classes));
-            Finding::ok(item, "memory files can be made and mapped (memfd); they need no room in /dev/shm")
+            Finding::ok(
+                item,
+                "memory files can be made and mapped (memfd); they need no room in /dev/shm",
+            )
         }
-        Err(error) => Finding::missing(item, error.to_string(), "allow memfd_create and more memory to this user"),
+        Err(error) => Finding::missing(
+            item,
+            error.to_string(),
+            "allow memfd_create and more memory to this user",
+        ),
     }
 }
 
 fn no_library(error: &OfiError) -> Finding {
-    let remedy = "install libfabric 1.17 or later (Debian: libfabric1); over UDP Clearway runs without it";
+    let remedy =
+        "install libfabric 1.17 or later (Debian: libfabric1); over UDP Clearway runs without it";
     Finding::missing(LIBRARY, error.to_string(), remedy)
 }
 
@@ -126,8 +135,12 @@ fn grouped(offers: &[JudgedOffer]) -> Vec<Provider> {
     sorted.sort_by_key(order);
     for judged in sorted {
         let verdict = judged.verdict.to_string();
-        let domain = judged.source.map_or(judged.domain.clone(), |source| format!("{} ({source})", judged.domain));
-        let same = |group: &&mut Provider| (&group.provider, &group.verdict) == (&judged.provider, &verdict);
+        let domain = judged
+            .source
+            .map_or(judged.domain.clone(), |source| format!("{} ({source})", judged.domain));
+        let same = |group: &&mut Provider| {
+            (&group.provider, &group.verdict) == (&judged.provider, &verdict)
+        };
         match groups.iter_mut().find(same) {
             Some(group) => group.domains.push(domain),
             None => groups.push(Provider {
@@ -146,7 +159,11 @@ fn talk(classes: &mut Vec<WireClasses>) -> Finding {
     let item = "libfabric ends";
     match try_talking(classes) {
         Ok(finding) => finding,
-        Err(error) => Finding::limited(item, error.to_string(), "let connections over loopback pass, or use UDP"),
+        Err(error) => Finding::limited(
+            item,
+            error.to_string(),
+            "let connections over loopback pass, or use UDP",
+        ),
     }
 }
 
@@ -166,16 +183,31 @@ fn try_talking(classes: &mut Vec<WireClasses>) -> Result<Finding, OfiError> {
     let mut sender = OfiWire::open(first, Rank(0), &session, &peers)?;
     let mut receiver = OfiWire::open(second, Rank(1), &session, &peers)?;
     classes.push(WireClasses::new(&format!("ofi {provider}"), sender.capabilities().classes));
-    let arrived = Class::ALL.into_iter().filter(|class| is_delivered(&mut sender, &mut receiver, *class)).count();
+    let arrived = Class::ALL
+        .into_iter()
+        .filter(|class| is_delivered(&mut sender, &mut receiver, *class))
+        .count();
     let (marked, refused) = sender.marked_sockets();
     let item = "libfabric ends";
-    let found = format!("over {provider} {arrived} of {} messages, one of each class, arrived", Class::ALL.len());
+    let found = format!(
+        "over {provider} {arrived} of {} messages, one of each class, arrived",
+        Class::ALL.len()
+    );
     if arrived < Class::ALL.len() {
-        return Ok(Finding::limited(item, found, "end other work and try again; if it stays, use UDP"));
+        return Ok(Finding::limited(
+            item,
+            found,
+            "end other work and try again; if it stays, use UDP",
+        ));
     }
     Ok(match (marked, refused) {
-        (0, 0) => Finding::ok(item, format!("{found}; the provider marks by itself, or not at all (table below)")),
-        (_, 0) => Finding::ok(item, format!("{found}; {marked} of its sockets carry their class's mark")),
+        (0, 0) => Finding::ok(
+            item,
+            format!("{found}; the provider marks by itself, or not at all (table below)"),
+        ),
+        (_, 0) => {
+            Finding::ok(item, format!("{found}; {marked} of its sockets carry their class's mark"))
+        }
         _ => {
             let found = format!("{found}; {refused} of its sockets refuse their class's mark");
             Finding::limited(item, found, "let this user set IP_TOS and SO_PRIORITY up to 6")
@@ -234,7 +266,9 @@ mod tests {
 
     #[test]
     fn library__without_a_usable_provider_is_limited() {
-        let Ok(mut found) = survey(None, ProviderChoice::Best, ProviderInterface::Address(LOOPBACK)) else {
+        let Ok(mut found) =
+            survey(None, ProviderChoice::Best, ProviderInterface::Address(LOOPBACK))
+        else {
             return eprintln!("skipped: no libfabric on this machine");
         };
         found.offers.retain(|judged| judged.verdict != OfferVerdict::Taken);

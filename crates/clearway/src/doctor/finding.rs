@@ -46,12 +46,22 @@ impl Finding {
 
     /// An item that works less well than it could.
     pub(super) fn limited(item: &str, found: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { item: item.into(), status: Status::Limited, found: found.into(), remedies: vec![remedy.into()] }
+        Self {
+            item: item.into(),
+            status: Status::Limited,
+            found: found.into(),
+            remedies: vec![remedy.into()],
+        }
     }
 
     /// An item that is not there.
     pub(super) fn missing(item: &str, found: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { item: item.into(), status: Status::Missing, found: found.into(), remedies: vec![remedy.into()] }
+        Self {
+            item: item.into(),
+            status: Status::Missing,
+            found: found.into(),
+            remedies: vec![remedy.into()],
+        }
     }
 }
 

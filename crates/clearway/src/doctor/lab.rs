@@ -1,7 +1,9 @@
-//! Proves that a lab can be made here: makes one of two hosts, arms every kind of queue, tests its ports, sends every class.
+//! Proves that a lab can be made here: makes one of two hosts, arms every kind of queue, tests its
+//! ports, sends every class.
 //!
 //! # Not here
-//! How ports are tested (`clearway_lab`); what a missing permission is called (`clearway_lab::permission`).
+//! How ports are tested (`clearway_lab`); what a missing permission is called
+//! (`clearway_lab::permission`).
 
 use std::io;
 
@@ -32,7 +34,10 @@ pub(super) struct LabExamination {
 }
 
 /// Examines with `permission` as it was granted; `probe` was taken before.
-pub(super) fn examine(permission: Result<Permission, LabError>, probe: &PermissionProbe) -> LabExamination {
+pub(super) fn examine(
+    permission: Result<Permission, LabError>,
+    probe: &PermissionProbe,
+) -> LabExamination {
     let mut findings = vec![namespaces(permission.as_ref(), probe)];
     let (mut marks, mut refusal) = (Vec::new(), None);
     match permission.and_then(|_| make()) {
@@ -64,7 +69,10 @@ pub(super) fn examine(permission: Result<Permission, LabError>, probe: &Permissi
 
 fn make() -> Result<Lab, LabError> {
     let name: LabName = "doctor".parse()?;
-    let spec = LabSpec { queue: QueueKind::Fifo, ..LabSpec::new(Topology::Star { hosts: HOSTS, rate: RATE }) };
+    let spec = LabSpec {
+        queue: QueueKind::Fifo,
+        ..LabSpec::new(Topology::Star { hosts: HOSTS, rate: RATE })
+    };
     Lab::up(&name, &spec)
 }
 
@@ -72,10 +80,13 @@ fn namespaces(permission: Result<&Permission, &LabError>, probe: &PermissionProb
     let item = "namespaces";
     match permission {
         Ok(Permission::Direct) => Finding::ok(item, "by this user's own capabilities (root)"),
-        Ok(Permission::UserNamespace) => Finding::ok(item, "without root, in a user namespace of one's own"),
+        Ok(Permission::UserNamespace) => {
+            Finding::ok(item, "without root, in a user namespace of one's own")
+        }
         Err(error) => {
             let first = error.to_string();
-            let others = probe.missing.iter().filter(|sentence| !first.contains(sentence.as_str())).cloned();
+            let others =
+                probe.missing.iter().filter(|sentence| !first.contains(sentence.as_str())).cloned();
             let found = "this user may not make network namespaces";
             let remedies = std::iter::once(first.clone()).chain(others).collect();
             Finding { remedies, ..Finding::missing(item, found, "") }
@@ -94,11 +105,19 @@ fn queue(kind: QueueKind, tested: Result<io::Result<SelfTest>, LabError>) -> Fin
     let (parts, order) = match kind {
         QueueKind::Fifo => ("tbf, htb, pfifo", "classes share it"),
         QueueKind::Strict => ("tbf, htb, pfifo, u32", "the more urgent class overtakes"),
-        QueueKind::Weighted | QueueKind::VlArb => ("tbf, htb, pfifo, u32", "classes get their shares"),
+        QueueKind::Weighted | QueueKind::VlArb => {
+            ("tbf, htb, pfifo, u32", "classes get their shares")
+        }
     };
     match tested {
-        Err(error) => Finding::missing(&item, format!("cannot be armed ({parts})"), error.to_string()),
-        Ok(Err(error)) => Finding::limited(&item, format!("armed ({parts}), but cannot be tested: {error}"), RETRY),
+        Err(error) => {
+            Finding::missing(&item, format!("cannot be armed ({parts})"), error.to_string())
+        }
+        Ok(Err(error)) => Finding::limited(
+            &item,
+            format!("armed ({parts}), but cannot be tested: {error}"),
+            RETRY,
+        ),
         Ok(Ok(test)) => test_finding(&item, parts, order, &test),
     }
 }
@@ -106,24 +125,30 @@ fn queue(kind: QueueKind, tested: Result<io::Result<SelfTest>, LabError>) -> Fin
 fn test_finding(item: &str, parts: &str, order: &str, test: &SelfTest) -> Finding {
     let ports = test.ports.len();
     match test.outcome() {
-        CheckOutcome::Pass => {
-            Finding::ok(item, format!("{parts}; rate, depth, order proven on {ports} ports: {order}"))
-        }
+        CheckOutcome::Pass => Finding::ok(
+            item,
+            format!("{parts}; rate, depth, order proven on {ports} ports: {order}"),
+        ),
         CheckOutcome::Inconclusive => {
-            let found = format!("{parts}; armed, but the machine is too busy to prove all {ports} ports");
+            let found =
+                format!("{parts}; armed, but the machine is too busy to prove all {ports} ports");
             Finding::limited(item, found, "end other work and try again")
         }
-        CheckOutcome::Fail => Finding::limited(item, format!("{parts}; armed, but {}", faults(test)), RETRY),
+        CheckOutcome::Fail => {
+            Finding::limited(item, format!("{parts}; armed, but {}", faults(test)), RETRY)
+        }
     }
 }
 
 /// The failed checks of the first failed port.
 fn faults(test: &SelfTest) -> String {
     let Some(port) = test.failed().next() else { return "no port is known to be wrong".into() };
-    let wrong = port.checks.iter().filter(|check| check.outcome == CheckOutcome::Fail).map(|check| {
-        let measured = check.measured.map_or("nothing".into(), |measured| format!("{measured:.1}"));
-        format!("{} is {measured} instead of {:.1} {}", check.name, check.expected, check.unit)
-    });
+    let wrong =
+        port.checks.iter().filter(|check| check.outcome == CheckOutcome::Fail).map(|check| {
+            let measured =
+                check.measured.map_or("nothing".into(), |measured| format!("{measured:.1}"));
+            format!("{} is {measured} instead of {:.1} {}", check.name, check.expected, check.unit)
+        });
     format!("at port {} {}", port.port, wrong.collect::<Vec<_>>().join(", "))
 }
 
@@ -170,6 +195,10 @@ mod tests {
     #[test]
     fn queue__a_wrong_port_is_named_with_its_figures() {
         let finding = queue(QueueKind::Fifo, Ok(Ok(test_of(CheckOutcome::Fail))));
-        assert!(finding.found.ends_with("at port h0:eth0 depth is 12.2 instead of 100.0 packets"), "{}", finding.found);
+        assert!(
+            finding.found.ends_with("at port h0:eth0 depth is 12.2 instead of 100.0 packets"),
+            "{}",
+            finding.found
+        );
     }
 }

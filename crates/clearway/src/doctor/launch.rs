@@ -1,4 +1,5 @@
-//! Tells how ranks of a job could be started here, who started this process, and whether the interfaces tell how fast they are.
+//! Tells how ranks of a job could be started here, who started this process, and whether the
+//! interfaces tell how fast they are.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -36,7 +37,9 @@ pub(super) fn examine() -> FindingGroup {
 }
 
 fn launchers(path: &OsStr, runs: &dyn Fn(&Path) -> bool) -> Finding {
-    let there = |(name, through): (&str, &str)| program(name, path, runs).map(|_| format!("{name} ({through})"));
+    let there = |(name, through): (&str, &str)| {
+        program(name, path, runs).map(|_| format!("{name} ({through})"))
+    };
     let found: Vec<String> = LAUNCHERS.into_iter().filter_map(there).collect();
     if found.is_empty() {
         let remedy = "load your site's MPI or Slurm module, or name hosts with --hostfile";
@@ -48,7 +51,11 @@ fn launchers(path: &OsStr, runs: &dyn Fn(&Path) -> bool) -> Finding {
 fn ssh(file: Option<PathBuf>) -> Finding {
     match file {
         Some(file) => Finding::ok("ssh", format!("{}, for --hostfile", file.display())),
-        None => Finding::missing("ssh", "not in the path; needed for --hostfile only", "install openssh-client"),
+        None => Finding::missing(
+            "ssh",
+            "not in the path; needed for --hostfile only",
+            "install openssh-client",
+        ),
     }
 }
 
@@ -65,7 +72,10 @@ fn interfaces() -> Vec<Finding> {
     let Ok(all) = nix::ifaddrs::getifaddrs() else { return Vec::new() };
     let mut findings: Vec<Finding> = Vec::new();
     for interface in all {
-        let Some(address) = interface.address.as_ref().and_then(|address| address.as_sockaddr_in()) else { continue };
+        let Some(address) = interface.address.as_ref().and_then(|address| address.as_sockaddr_in())
+        else {
+            continue;
+        };
         let up = interface.flags.contains(nix::net::if_::InterfaceFlags::IFF_UP);
         if !up || address.ip().is_loopback() || address.ip().is_link_local() {
             continue;
@@ -75,7 +85,11 @@ fn interfaces() -> Vec<Finding> {
     }
     if findings.is_empty() {
         let remedy = "configure one, for runs across hosts";
-        findings.push(Finding::limited("interfaces", "none with an address that other hosts reach", remedy));
+        findings.push(Finding::limited(
+            "interfaces",
+            "none with an address that other hosts reach",
+            remedy,
+        ));
     }
     findings
 }

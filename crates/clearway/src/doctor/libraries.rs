@@ -1,8 +1,9 @@
-//! Looks for the libraries that are loaded at run time where the loader would look, without loading them.
+//! Looks for the libraries that are loaded at run time where the loader would look, without loading
+//! them.
 //!
 //! # Source
-//! `ld.so(8)`: `LD_LIBRARY_PATH`, then the cache (as `ldconfig -p` prints it), then the default directories. ELF header:
-//! class at byte 4, data at 5, machine at 18 (System V ABI).
+//! `ld.so(8)`: `LD_LIBRARY_PATH`, then the cache (as `ldconfig -p` prints it), then the default
+//! directories. ELF header: class at byte 4, data at 5, machine at 18 (System V ABI).
 //!
 //! # Invariants
 //! I1. A file of another architecture is not a find.
@@ -64,14 +65,19 @@ pub(super) fn examine() -> FindingGroup {
     let path = std::env::var("LD_LIBRARY_PATH").unwrap_or_default();
     let cache = cache();
     let own = Architecture::from_file(Path::new("/proc/self/exe"));
-    let fits = |file: &Path| Architecture::from_file(file).is_some_and(|found| own.is_none_or(|own| own == found));
-    let findings = LIBRARIES.iter().map(|library| judge(library, find(library.soname, &path, &cache, &fits)));
+    let fits = |file: &Path| {
+        Architecture::from_file(file).is_some_and(|found| own.is_none_or(|own| own == found))
+    };
+    let findings =
+        LIBRARIES.iter().map(|library| judge(library, find(library.soname, &path, &cache, &fits)));
     FindingGroup { title: "Libraries loaded when needed", findings: findings.collect() }
 }
 
 /// The loader's cache as text; empty where there is no `ldconfig`.
 fn cache() -> String {
-    let print = |program: &&str| Command::new(program).arg("-p").output().ok().filter(|output| output.status.success());
+    let print = |program: &&str| {
+        Command::new(program).arg("-p").output().ok().filter(|output| output.status.success())
+    };
     LDCONFIG
         .iter()
         .find_map(print)
@@ -139,7 +145,9 @@ fn judge(library: &Library, found: LibraryLocation) -> Finding {
             let found = format!("{} is not where the loader looks", file.display());
             Finding::limited(item, found, format!("put {directory} into LD_LIBRARY_PATH"))
         }
-        LibraryLocation::Nowhere => Finding::missing(item, format!("no {soname}; {purpose}"), *remedy),
+        LibraryLocation::Nowhere => {
+            Finding::missing(item, format!("no {soname}; {purpose}"), *remedy)
+        }
     }
 }
 
@@ -157,7 +165,8 @@ mod tests {
     #[test]
     fn cached__finds_every_file_of_exactly_this_name() {
         let found: Vec<PathBuf> = cached(CACHE, "libfabric.so.1").collect();
-        let expected = ["/lib/i386-linux-gnu/libfabric.so.1", "/lib/x86_64-linux-gnu/libfabric.so.1"];
+        let expected =
+            ["/lib/i386-linux-gnu/libfabric.so.1", "/lib/x86_64-linux-gnu/libfabric.so.1"];
         assert_eq!(found, expected.map(PathBuf::from));
         assert_eq!(cached(CACHE, "libfabric").count() + cached("", "libz.so.1").count(), 0);
     }
@@ -171,7 +180,9 @@ mod tests {
     #[test]
     fn find__takes_the_loaders_order_and_skips_what_does_not_fit() {
         let name = "libfabric.so.1";
-        let only = |good: &'static [&'static str]| move |file: &Path| good.iter().any(|good| Path::new(good) == file);
+        let only = |good: &'static [&'static str]| {
+            move |file: &Path| good.iter().any(|good| Path::new(good) == file)
+        };
         let (mine, second) = ("/mine/libfabric.so.1", "/lib/x86_64-linux-gnu/libfabric.so.1");
         let both = only(&["/mine/libfabric.so.1", "/lib/x86_64-linux-gnu/libfabric.so.1"]);
         assert_eq!(find(name, "/mine", CACHE, &both), LibraryLocation::ByLoader(mine.into()));
@@ -195,7 +206,10 @@ mod tests {
 
     #[test]
     fn judge__a_library_that_the_loader_misses_names_its_directory() {
-        let finding = judge(&LIBRARIES[0], LibraryLocation::Elsewhere("/opt/amazon/efa/lib/libfabric.so.1".into()));
+        let finding = judge(
+            &LIBRARIES[0],
+            LibraryLocation::Elsewhere("/opt/amazon/efa/lib/libfabric.so.1".into()),
+        );
         assert_eq!(finding.status, Status::Limited);
         assert_eq!(finding.remedies, ["put /opt/amazon/efa/lib into LD_LIBRARY_PATH"]);
     }

@@ -32,12 +32,23 @@ fn fuse(opened: io::Result<()>, mode: Option<u32>) -> Finding {
         Ok(()) => Finding::ok(item, format!("{FUSE} opens")),
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             let mode = mode.map_or("unknown".to_owned(), |mode| format!("{:04o}", mode & 0o7777));
-            let found = format!("{FUSE} is closed to this user (mode {mode}); needed to mount staging only");
-            Finding::missing(item, found, format!("`chmod 0666 {FUSE}` as root, as most distributions have it"))
+            let found = format!(
+                "{FUSE} is closed to this user (mode {mode}); needed to mount staging only"
+            );
+            Finding::missing(
+                item,
+                found,
+                format!("`chmod 0666 {FUSE}` as root, as most distributions have it"),
+            )
         }
         Err(error) => {
-            let found = format!("{FUSE} does not open ({}); needed to mount staging only", error.kind());
-            Finding::missing(item, found, "`modprobe fuse` as root; in a container pass `--device /dev/fuse`")
+            let found =
+                format!("{FUSE} does not open ({}); needed to mount staging only", error.kind());
+            Finding::missing(
+                item,
+                found,
+                "`modprobe fuse` as root; in a container pass `--device /dev/fuse`",
+            )
         }
     }
 }
@@ -59,7 +70,10 @@ fn nft(file: Option<PathBuf>) -> Finding {
 /// The first file called `name` that `runs`, in the directories of `path` and of the system.
 pub(super) fn program(name: &str, path: &OsStr, runs: &dyn Fn(&Path) -> bool) -> Option<PathBuf> {
     let system = SYSTEM_DIRECTORIES.into_iter().map(PathBuf::from);
-    std::env::split_paths(path).chain(system).map(|directory| directory.join(name)).find(|file| runs(file))
+    std::env::split_paths(path)
+        .chain(system)
+        .map(|directory| directory.join(name))
+        .find(|file| runs(file))
 }
 
 /// Whether somebody may run `file`.
@@ -84,7 +98,9 @@ mod tests {
 
     #[test]
     fn program__is_found_by_path_first_then_in_the_systems_directories() {
-        let find = |path: &str, there: &'static str| program("nft", OsStr::new(path), &|file| file == Path::new(there));
+        let find = |path: &str, there: &'static str| {
+            program("nft", OsStr::new(path), &|file| file == Path::new(there))
+        };
         assert_eq!(find("/bin:/mine", "/mine/nft"), Some("/mine/nft".into()));
         assert_eq!(find("/bin", "/usr/sbin/nft"), Some("/usr/sbin/nft".into()));
         assert_eq!(find("/bin", "/opt/nft"), None);

@@ -1,4 +1,5 @@
-//! Proves which class marks survive a way: sends a message of each class and reads its mark where it arrives.
+//! Proves which class marks survive a way: sends a message of each class and reads its mark where
+//! it arrives.
 //!
 //! # Not here
 //! Whether queues obey the mark: the lab's self-test proves that, port by port.
@@ -67,9 +68,11 @@ pub(super) struct MarkTest {
 }
 
 impl MarkTest {
-    /// Judges a message of `class` that arrived with the mark of `seen` (of no class: `Some(None)`), or did not arrive.
+    /// Judges a message of `class` that arrived with the mark of `seen` (of no class:
+    /// `Some(None)`), or did not arrive.
     pub(super) fn new(place: TestedPath, class: Class, seen: Option<Option<Class>>) -> Self {
-        let mark = |class: Class| ReceivedMark::Mark { dscp: class.dscp().0, name: dscp_name(class) };
+        let mark =
+            |class: Class| ReceivedMark::Mark { dscp: class.dscp().0, name: dscp_name(class) };
         Self {
             place,
             class,
@@ -94,12 +97,17 @@ const fn dscp_name(class: Class) -> &'static str {
 
 /// Sends a message of every class through `pair` and judges what arrives.
 pub(super) fn prove(pair: &mut TestPair, place: TestedPath) -> Vec<MarkTest> {
-    Class::ALL.map(|class| MarkTest::new(place, class, (0..ATTEMPTS).find_map(|_| received_mark(pair, class)))).to_vec()
+    Class::ALL
+        .map(|class| {
+            MarkTest::new(place, class, (0..ATTEMPTS).find_map(|_| received_mark(pair, class)))
+        })
+        .to_vec()
 }
 
 /// Sums `marks` up.
 pub(super) fn judge(marks: &[MarkTest]) -> Finding {
-    let refused: Vec<&str> = marks.iter().filter(|mark| !mark.granted).map(|mark| mark.class.name()).collect();
+    let refused: Vec<&str> =
+        marks.iter().filter(|mark| !mark.granted).map(|mark| mark.class.name()).collect();
     if refused.is_empty() {
         return Finding::ok("class marks", "arrive as they were sent, for all five classes");
     }
@@ -125,8 +133,12 @@ mod tests {
         let mark = |class, seen| MarkTest::new(TestedPath::Lab, class, seen);
         let good = mark(Class::Control, Some(Some(Class::Control)));
         assert!(judge(std::slice::from_ref(&good)).remedies.is_empty());
-        let marks = [good, mark(Class::Bulk, Some(Some(Class::BestEffort))), mark(Class::Scavenger, None)];
-        assert_eq!(judge(&marks).found, "do not arrive as they were sent: bulk, scavenger (table below)");
+        let marks =
+            [good, mark(Class::Bulk, Some(Some(Class::BestEffort))), mark(Class::Scavenger, None)];
+        assert_eq!(
+            judge(&marks).found,
+            "do not arrive as they were sent: bulk, scavenger (table below)"
+        );
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Two ends of the UDP wire in this process, one sending to the other, on loopback or between two hosts of a lab.
+//! Two ends of the UDP wire in this process, one sending to the other, on loopback or between two
+//! hosts of a lab.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -12,7 +13,8 @@ use clearway_runtime::waiting::{Waitable, Waiting};
 
 /// The ends of a lab have namespaces of their own, where every port is free.
 const LAB_PORT: u16 = 7_470;
-/// Longer than a message takes anywhere in a lab of 100 Mb/s, even when its receiver waits for a processor.
+/// Longer than a message takes anywhere in a lab of 100 Mb/s, even when its receiver waits for a
+/// processor.
 const PATIENCE: Nanos = Nanos::from_millis(100);
 /// Every message is a header of the greatest length that the wire takes, and no body.
 const HEAD: [u8; frame::HEAD_MAX] = [0x43; frame::HEAD_MAX];
@@ -46,7 +48,10 @@ impl TestPair {
         let port = || UdpPort::bind(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0));
         let [first, second] = [port()?, port()?];
         let peers = [first.address(), second.address()];
-        Ok(Self { sender: open(Rank(0), first, peers, receive)?, receiver: open(Rank(1), second, peers, receive)? })
+        Ok(Self {
+            sender: open(Rank(0), first, peers, receive)?,
+            receiver: open(Rank(1), second, peers, receive)?,
+        })
     }
 
     /// One end in each of the first two hosts of `lab`.
@@ -54,7 +59,14 @@ impl TestPair {
         let [from, to, ..] = lab.hosts() else { anyhow::bail!("a lab with fewer than two hosts") };
         let peers = [from, to].map(|host| SocketAddrV4::new(host.address, LAB_PORT));
         let end = |rank: Rank| -> Result<UdpWire> {
-            let open = || open(rank, UdpPort::bind(peers[rank.index()])?, peers, SocketBuffers::default().receive);
+            let open = || {
+                open(
+                    rank,
+                    UdpPort::bind(peers[rank.index()])?,
+                    peers,
+                    SocketBuffers::default().receive,
+                )
+            };
             lab.in_host(rank, open).context("a host of the lab cannot be entered")?
         };
         Ok(Self { sender: end(Rank(0))?, receiver: end(Rank(1))? })
@@ -65,7 +77,8 @@ impl TestPair {
         let mut out: Out<()> = Out::with_limit(1);
         let head = out.head(&HEAD);
         let to = Destination::One(Rank(1));
-        let send = Operation::Send { to, path: PathId(0), class, head, body: Span::EMPTY, token: None };
+        let send =
+            Operation::Send { to, path: PathId(0), class, head, body: Span::EMPTY, token: None };
         let mut answers = Vec::with_capacity(count);
         self.sender.post(&vec![send; count], out.heads(), &mut answers);
         answers.iter().filter(|answer| matches!(answer, PostOutcome::Done(_))).count()
@@ -80,7 +93,8 @@ impl TestPair {
             let before = arrived.len();
             self.receiver.poll(count, &mut |arrival| {
                 if let Arrival::Datagram(datagram) = arrival {
-                    arrived.push(ArrivedMessage { class: datagram.class, at: datagram.at.instant() });
+                    arrived
+                        .push(ArrivedMessage { class: datagram.class, at: datagram.at.instant() });
                 }
             });
             let now = clock::now();

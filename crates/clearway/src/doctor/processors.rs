@@ -1,9 +1,11 @@
-//! Decides whether measurements made on this machine now can be trusted: processors' noise, and how late timers wake.
+//! Decides whether measurements made on this machine now can be trusted: processors' noise, and how
+//! late timers wake.
 //!
 //! # Model
-//! For about a second this thread does what a quiet rank does: sleeps in a wire's wait for a millisecond, again and again.
-//! Noise is sampled beside it. A wait that found no timer exact enough, or a processor that was elsewhere, shows in both. Only
-//! then processors are kept awake for an instant: what does that runs, and would be noise itself.
+//! For about a second this thread does what a quiet rank does: sleeps in a wire's wait for a
+//! millisecond, again and again. Noise is sampled beside it. A wait that found no timer exact
+//! enough, or a processor that was elsewhere, shows in both. Only then processors are kept awake
+//! for an instant: what does that runs, and would be noise itself.
 
 use std::num::NonZero;
 use std::thread;
@@ -23,7 +25,8 @@ use super::pair::TestPair;
 const WATCHED: Nanos = Nanos::from_secs(1);
 /// The wait whose end is timed.
 const NAP: Nanos = Nanos::from_millis(1);
-/// One frame at the lab's default rate takes this long: a timer later than that is a whole frame late.
+/// One frame at the lab's default rate takes this long: a timer later than that is a whole frame
+/// late.
 const LATE: (BitsPerSec, Bytes) = (BitsPerSec::mega(100), Bytes(1514));
 /// What takes more than a hundredth of the time shows in a p99.
 const SHARE_MAX: f64 = 0.01;
@@ -89,8 +92,11 @@ impl ProcessorActivity {
     fn from_samples(noise: &[NoiseSample], processors: u64) -> Self {
         let length = noise.iter().map(|sample| sample.length.0).sum::<u64>().max(1) as f64;
         let share = |pick: fn(&NoiseSample) -> Option<Nanos>| {
-            let parts: Option<Vec<u64>> = noise.iter().map(|sample| pick(sample).map(|part| part.0)).collect();
-            parts.filter(|parts| !parts.is_empty()).map(|parts| parts.iter().sum::<u64>() as f64 / length)
+            let parts: Option<Vec<u64>> =
+                noise.iter().map(|sample| pick(sample).map(|part| part.0)).collect();
+            parts
+                .filter(|parts| !parts.is_empty())
+                .map(|parts| parts.iter().sum::<u64>() as f64 / length)
         };
         let mut running: Vec<u64> = noise.iter().filter_map(|sample| sample.running).collect();
         running.sort_unstable();
@@ -107,7 +113,10 @@ impl ProcessorActivity {
     fn complaints(&self) -> Vec<&'static str> {
         let beyond = |share: Option<f64>, limit: f64| share.is_some_and(|share| share > limit);
         [
-            (self.running.is_some_and(|running| running > self.processors), "more tasks run than there are processors"),
+            (
+                self.running.is_some_and(|running| running > self.processors),
+                "more tasks run than there are processors",
+            ),
             (beyond(self.pressure, PRESSURE_MAX), "tasks wait for processors"),
             (beyond(self.run_delay, SHARE_MAX), "this program waited for a processor"),
             (beyond(self.steal, SHARE_MAX), "the hypervisor takes processors away"),
@@ -118,7 +127,9 @@ impl ProcessorActivity {
     }
 
     fn figures(&self) -> String {
-        let percent = |share: Option<f64>| share.map_or("unknown".into(), |share| format!("{:.1} %", share * 100.0));
+        let percent = |share: Option<f64>| {
+            share.map_or("unknown".into(), |share| format!("{:.1} %", share * 100.0))
+        };
         format!(
             "pressure {}, steal {}, run delay {}, {} running on {}",
             percent(self.pressure),
@@ -139,21 +150,34 @@ fn judge(watched: &ProcessorActivity) -> Finding {
     let (complaints, figures) = (watched.complaints(), watched.figures());
     if watched.is_blind() {
         let remedy = "use a kernel with CONFIG_PSI or CONFIG_SCHED_INFO";
-        return Finding::limited("noise", format!("{figures}; nobody can tell whether to trust measurements"), remedy);
+        return Finding::limited(
+            "noise",
+            format!("{figures}; nobody can tell whether to trust measurements"),
+            remedy,
+        );
     }
     if complaints.is_empty() {
         return Finding::ok("noise", format!("{figures}; measurements made now can be trusted"));
     }
     let found = format!("{figures}; do not trust measurements made now: {}", complaints.join(", "));
-    Finding::limited("noise", found, "wait until other work has ended, or use a machine of your own")
+    Finding::limited(
+        "noise",
+        found,
+        "wait until other work has ended, or use a machine of your own",
+    )
 }
 
 fn timers(lateness: &Histogram) -> Finding {
     let at = |quantile| lateness.quantile(quantile).finite().map(Nanos);
     let (Some(p50), Some(p99)) = (at(Quantile::P50), at(Quantile::P99)) else {
-        return Finding::missing("timers", "no wait ended in time to be judged", "end other work and try again");
+        return Finding::missing(
+            "timers",
+            "no wait ended in time to be judged",
+            "end other work and try again",
+        );
     };
-    let found = format!("a wait of {NAP} ends late by {p50} (median), {p99} (p99 of {})", lateness.count());
+    let found =
+        format!("a wait of {NAP} ends late by {p50} (median), {p99} (p99 of {})", lateness.count());
     if p99 <= LATE.0.time_for(LATE.1) {
         return Finding::ok("timers", found);
     }
@@ -166,8 +190,13 @@ fn awake(kept: &Result<Awake, RuntimeError>) -> Finding {
     match kept {
         Ok(awake) => Finding::ok(item, format!("a lab can keep processors from sleeping, {awake}")),
         Err(error) => {
-            let found = format!("processors sleep when a lab is idle and are late to receive: {error}");
-            Finding::limited(item, found, "trust absolute times less than factors, and factors below 1 not at all")
+            let found =
+                format!("processors sleep when a lab is idle and are late to receive: {error}");
+            Finding::limited(
+                item,
+                found,
+                "trust absolute times less than factors, and factors below 1 not at all",
+            )
         }
     }
 }
@@ -180,7 +209,11 @@ mod tests {
     fn awake__a_limit_of_processor_time_is_said() {
         let finding = awake(&Err(RuntimeError::ProcessorTime { granted: 2, processors: 64 }));
         assert_eq!(finding.status, Status::Limited);
-        assert!(finding.found.contains("may use 64 processors, and the time of 2"), "{}", finding.found);
+        assert!(
+            finding.found.contains("may use 64 processors, and the time of 2"),
+            "{}",
+            finding.found
+        );
     }
 
     fn sample(pressure_ms: u64, running: u64) -> NoiseSample {
@@ -196,16 +229,25 @@ mod tests {
 
     #[test]
     fn watched__is_shares_of_the_whole_time_and_the_median_of_tasks() {
-        let watched = ProcessorActivity::from_samples(&[sample(10, 9), sample(30, 1), sample(20, 2)], 2);
-        let near = |share: Option<f64>, expected: f64| share.is_some_and(|share| (share - expected).abs() < 1e-9);
-        assert!(near(watched.pressure, 0.2) && near(watched.steal, 0.05) && near(watched.run_delay, 0.0));
+        let watched =
+            ProcessorActivity::from_samples(&[sample(10, 9), sample(30, 1), sample(20, 2)], 2);
+        let near = |share: Option<f64>, expected: f64| {
+            share.is_some_and(|share| (share - expected).abs() < 1e-9)
+        };
+        assert!(
+            near(watched.pressure, 0.2)
+                && near(watched.steal, 0.05)
+                && near(watched.run_delay, 0.0)
+        );
         assert_eq!(watched.running, Some(2));
     }
 
     #[test]
     fn watched__what_the_kernel_did_not_tell_once_is_unknown() {
-        let watched =
-            ProcessorActivity::from_samples(&[sample(0, 1), NoiseSample { pressure: None, ..sample(0, 1) }], 2);
+        let watched = ProcessorActivity::from_samples(
+            &[sample(0, 1), NoiseSample { pressure: None, ..sample(0, 1) }],
+            2,
+        );
         assert_eq!(watched.pressure, None);
         assert_eq!(
             ProcessorActivity::from_samples(&[], 2),

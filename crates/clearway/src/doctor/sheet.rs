@@ -20,7 +20,10 @@ const INDENT: usize = 28;
 pub(super) fn section(section: &FindingGroup, paint: ColourMode) -> String {
     let mut text = format!("{}\n", section.title);
     for finding in &section.findings {
-        let remedies = finding.remedies.iter().flat_map(|remedy| wrap(&format!("remedy: {remedy}"), WIDTH - INDENT));
+        let remedies = finding
+            .remedies
+            .iter()
+            .flat_map(|remedy| wrap(&format!("remedy: {remedy}"), WIDTH - INDENT));
         let mut lines = wrap(&finding.found, WIDTH - INDENT).into_iter().chain(remedies);
         let first = lines.next().unwrap_or_default();
         text += &format!("  {:16} {}  {first}\n", finding.item, status(finding.status, paint));
@@ -68,7 +71,8 @@ pub(super) fn classes(wires: &[WireClasses]) -> String {
         let cells: String = cells.iter().map(|cell| format!("{cell:12}")).collect();
         format!("  {name:18}{cells}").trim_end().to_owned() + "\n"
     };
-    let mut text = "What a class asked for becomes\n".to_owned() + &row("wire", Class::ALL.map(Class::name));
+    let mut text =
+        "What a class asked for becomes\n".to_owned() + &row("wire", Class::ALL.map(Class::name));
     for it in wires {
         text += &row(&it.wire, it.granted);
     }
@@ -92,14 +96,16 @@ pub(super) fn marks(marks: &[MarkTest]) -> String {
             ReceivedMark::Lost => "lost".to_owned(),
         };
         let asked = format!("{:2} {}", mark.asked_dscp, mark.asked_name);
-        text += &format!("  {:10}{:13}{asked:12}{seen:12}{granted}\n", mark.place.name(), mark.class);
+        text +=
+            &format!("  {:10}{:13}{asked:12}{seen:12}{granted}\n", mark.place.name(), mark.class);
     }
     text + "\n"
 }
 
 /// The last line.
 pub(super) fn verdict(diagnosis: &Diagnosis) -> String {
-    let [ok, limited, missing] = [Status::Ok, Status::Limited, Status::Missing].map(|s| diagnosis.count(s));
+    let [ok, limited, missing] =
+        [Status::Ok, Status::Limited, Status::Missing].map(|s| diagnosis.count(s));
     let lab = if diagnosis.lab {
         "A lab can be made here: try `clearway demo`."
     } else {
@@ -116,9 +122,12 @@ mod tests {
 
     #[test]
     fn providers__reasons_wrap_beside_the_names() {
-        let domains = ["eth0 (10.0.0.1)", "eth1 (10.0.1.1)", "docker0 (172.17.0.1)"].map(str::to_owned).into();
+        let domains = ["eth0 (10.0.0.1)", "eth1 (10.0.1.1)", "docker0 (172.17.0.1)"]
+            .map(str::to_owned)
+            .into();
         let verdict = "would do, another comes first".to_owned();
-        let rows = [Provider { provider: "tcp;ofi_rxm".to_owned(), domains, atomics: true, verdict }];
+        let rows =
+            [Provider { provider: "tcp;ofi_rxm".to_owned(), domains, atomics: true, verdict }];
         let expected = "Providers of libfabric\n  \
             tcp;ofi_rxm               would do, another comes first; on eth0 (10.0.0.1),\n  \
             \u{20}                         eth1 (10.0.1.1), docker0 (172.17.0.1)\n\n";
@@ -138,7 +147,10 @@ mod tests {
         let long = "a sentence that is longer than what is left of eighty columns beside the names";
         FindingGroup {
             title: "Lab",
-            findings: vec![Finding::ok("namespaces", "as root"), Finding::missing("fifo", long, "load sch_tbf")],
+            findings: vec![
+                Finding::ok("namespaces", "as root"),
+                Finding::missing("fifo", long, "load sch_tbf"),
+            ],
         }
     }
 
@@ -156,8 +168,9 @@ mod tests {
     #[test]
     fn section__colour_changes_nothing_but_the_words() {
         let coloured = section(&sample(), ColourMode::Colour);
-        let plain =
-            ["34", "35", "0"].iter().fold(coloured.clone(), |text, code| text.replace(&format!("\u{1b}[{code}m"), ""));
+        let plain = ["34", "35", "0"]
+            .iter()
+            .fold(coloured.clone(), |text, code| text.replace(&format!("\u{1b}[{code}m"), ""));
         assert!(coloured.contains("\u{1b}[34mok\u{1b}[0m     "));
         assert_eq!(plain, section(&sample(), ColourMode::Plain));
     }

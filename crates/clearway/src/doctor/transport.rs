@@ -1,9 +1,13 @@
-//! Proves what this host's UDP sockets really do: large packets, joined receipt, the kernel's stamps, sizes of buffers.
+//! Proves what this host's UDP sockets really do: large packets, joined receipt, the kernel's
+//! stamps, sizes of buffers.
 //!
 //! # Model
-//! Nothing is taken from an option's name: two ends of the wire on loopback send to each other, and what happened shows.
-//! - Segmentation: a run of equal messages leaves in one call, the wire did not fall back, and all arrive singly.
-//! - Joined receipt: a receiver with a tiny buffer drops runs; the kernel counts a joined run as one drop.
+//! Nothing is taken from an option's name: two ends of the wire on loopback send to each other, and
+//! what happened shows.
+//! - Segmentation: a run of equal messages leaves in one call, the wire did not fall back, and all
+//!   arrive singly.
+//! - Joined receipt: a receiver with a tiny buffer drops runs; the kernel counts a joined run as
+//!   one drop.
 //! - Stamps: a message that is read late carries a stamp from before.
 
 use std::fs;
@@ -28,7 +32,8 @@ const RUNS: usize = 8;
 const TINY: Bytes = Bytes(4 << 10);
 /// A message is left unread for so long: far more than its way takes, far less than anyone notices.
 const UNREAD: Nanos = Nanos::from_millis(5);
-/// One message may be lost, and the kernel begins to stamp a moment after the first socket asked for it.
+/// One message may be lost, and the kernel begins to stamp a moment after the first socket asked
+/// for it.
 const ATTEMPTS: usize = 5;
 
 /// What one proof came to.
@@ -49,7 +54,8 @@ pub(super) fn examine() -> (FindingGroup, Vec<MarkTest>) {
             (FindingGroup { title, findings }, marks)
         }
         Err(error) => {
-            let finding = Finding::missing("wire", format!("{error:#}"), "bring the loopback interface up");
+            let finding =
+                Finding::missing("wire", format!("{error:#}"), "bring the loopback interface up");
             (FindingGroup { title, findings: vec![finding] }, Vec::new())
         }
     }
@@ -62,7 +68,8 @@ fn try_all(pair: &mut TestPair) -> Result<Vec<Finding>> {
     }
     let mut findings = vec![stamps(pair), segmentation(segmented(pair))];
     findings.push(joining(joined(&mut TestPair::with_receive_buffer(TINY)?)));
-    let (asked, granted) = (SocketBuffers::default(), pair.receiver.granted_buffers(Class::BestEffort));
+    let (asked, granted) =
+        (SocketBuffers::default(), pair.receiver.granted_buffers(Class::BestEffort));
     findings.push(RECEIVE.judge(asked.receive, granted.receive, RECEIVE.limit()));
     findings.push(SEND.judge(asked.send, granted.send, SEND.limit()));
     Ok(findings)
@@ -78,7 +85,9 @@ fn stamps(pair: &mut TestPair) -> Finding {
         pair.send(Class::BestEffort, 1);
         thread::sleep(Duration::from_nanos(UNREAD.0));
         let reading = clock::now();
-        pair.receive(1).first().is_some_and(|arrived| reading.since(arrived.at) >= Nanos(UNREAD.0 / 2))
+        pair.receive(1)
+            .first()
+            .is_some_and(|arrived| reading.since(arrived.at) >= Nanos(UNREAD.0 / 2))
     });
     if by_kernel {
         let error = pair.receiver.stamp_error();
@@ -102,13 +111,18 @@ fn segmentation(proof: ProofResult) -> Finding {
     let item = "segmentation";
     let remedy = "use Linux 4.18 or later, with UDP_SEGMENT";
     match proof {
-        ProofResult::Works => {
-            Finding::ok(item, format!("{RUN} messages left as one packet (UDP_SEGMENT, GSO) and all arrived"))
+        ProofResult::Works => Finding::ok(
+            item,
+            format!("{RUN} messages left as one packet (UDP_SEGMENT, GSO) and all arrived"),
+        ),
+        ProofResult::Refused => Finding::limited(
+            item,
+            "refused: every message is sent by itself, at more processor time",
+            remedy,
+        ),
+        ProofResult::Unclear => {
+            Finding::limited(item, "messages sent as one packet did not all arrive", remedy)
         }
-        ProofResult::Refused => {
-            Finding::limited(item, "refused: every message is sent by itself, at more processor time", remedy)
-        }
-        ProofResult::Unclear => Finding::limited(item, "messages sent as one packet did not all arrive", remedy),
     }
 }
 
@@ -132,10 +146,14 @@ fn joining(proof: ProofResult) -> Finding {
     let remedy = "use Linux 5.0 or later, with UDP_GRO";
     match proof {
         ProofResult::Works => Finding::ok(item, "one read brings many messages of a run (UDP_GRO)"),
-        ProofResult::Refused => {
-            Finding::limited(item, "every message is received by itself, at more processor time", remedy)
+        ProofResult::Refused => Finding::limited(
+            item,
+            "every message is received by itself, at more processor time",
+            remedy,
+        ),
+        ProofResult::Unclear => {
+            Finding::limited(item, "could not be told: nothing was dropped on purpose", remedy)
         }
-        ProofResult::Unclear => Finding::limited(item, "could not be told: nothing was dropped on purpose", remedy),
     }
 }
 
@@ -148,9 +166,13 @@ struct BufferKind {
     beyond: &'static str,
 }
 
-const RECEIVE: BufferKind =
-    BufferKind { item: "receive buffers", sysctl: "rmem_max", beyond: "longer bursts of a class are lost" };
-const SEND: BufferKind = BufferKind { item: "send buffers", sysctl: "wmem_max", beyond: "senders wait more often" };
+const RECEIVE: BufferKind = BufferKind {
+    item: "receive buffers",
+    sysctl: "rmem_max",
+    beyond: "longer bursts of a class are lost",
+};
+const SEND: BufferKind =
+    BufferKind { item: "send buffers", sysctl: "wmem_max", beyond: "senders wait more often" };
 
 impl BufferKind {
     fn limit(&self) -> Option<Bytes> {
@@ -181,14 +203,20 @@ mod tests {
     fn joined_if__several_lost_for_one_drop() {
         assert_eq!(joined_if(224, 7), ProofResult::Works);
         assert_eq!(joined_if(224, 224), ProofResult::Refused);
-        assert_eq!((joined_if(0, 0), joined_if(5, 0)), (ProofResult::Unclear, ProofResult::Unclear));
+        assert_eq!(
+            (joined_if(0, 0), joined_if(5, 0)),
+            (ProofResult::Unclear, ProofResult::Unclear)
+        );
     }
 
     #[test]
     fn buffer__the_kernels_double_is_halved_and_a_cut_names_the_setting() {
         let asked = Bytes(4 << 20);
         let whole = RECEIVE.judge(asked, Bytes(8 << 20), Some(Bytes(212_992)));
-        assert_eq!(whole, Finding::ok("receive buffers", "4 MiB of 4 MiB granted (net.core.rmem_max 208 KiB)"));
+        assert_eq!(
+            whole,
+            Finding::ok("receive buffers", "4 MiB of 4 MiB granted (net.core.rmem_max 208 KiB)")
+        );
         let cut = RECEIVE.judge(asked, Bytes(425_984), Some(Bytes(212_992)));
         assert_eq!(cut.status, Status::Limited);
         assert_eq!(cut.remedies, ["`sysctl -w net.core.rmem_max=4194304` as root"]);

@@ -1,4 +1,5 @@
-//! The mechanisms: what each measures or carries, with its section of a scenario, its ranks, its figures and its pages.
+//! The mechanisms: what each measures or carries, with its section of a scenario, its ranks, its
+//! figures and its pages.
 
 pub(crate) mod broadcast;
 pub(crate) mod cast;

@@ -1,13 +1,15 @@
 //! Compares two reports figure by figure and decides whether the second is significantly worse.
 //!
 //! # Model
-//! Figures meet when name and labels are equal. Two figures differ significantly when both have intervals and these do not
-//! overlap: for independent runs that is stricter than a test at 5 %, so it cries wolf less often. Which figures decide, and
-//! on which side they are worse, is what mechanisms say ([`Presenter::worsens`]); all others are context. What changed is shown, the
-//! rest is counted. A significantly worse figure ends `clearway diff` with exit status 3.
+//! Figures meet when name and labels are equal. Two figures differ significantly when both have
+//! intervals and these do not overlap: for independent runs that is stricter than a test at 5 %, so
+//! it cries wolf less often. Which figures decide, and on which side they are worse, is what
+//! mechanisms say ([`Presenter::worsens`]); all others are context. What changed is shown, the rest
+//! is counted. A significantly worse figure ends `clearway diff` with exit status 3.
 //!
 //! # Invariants
-//! I1. A figure that stands on one side only is counted and never decides: a missing measurement is not a regression.
+//! I1. A figure that stands on one side only is counted and never decides: a missing measurement is
+//!     not a regression.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -87,9 +89,14 @@ fn by_key(report: &Report) -> BTreeMap<FigureKey<'_>, &Figure> {
 }
 
 /// Lays `b` beside `a`; `presenters` say which figures decide.
-pub(crate) fn compare<'a>(a: &'a Report, b: &'a Report, presenters: &[&dyn Presenter]) -> Comparison<'a> {
+pub(crate) fn compare<'a>(
+    a: &'a Report,
+    b: &'a Report,
+    presenters: &[&dyn Presenter],
+) -> Comparison<'a> {
     let (in_a, in_b) = (by_key(a), by_key(b));
-    let worsens = |figure: &Figure| presenters.iter().find_map(|presenter| presenter.worsens(figure, a));
+    let worsens =
+        |figure: &Figure| presenters.iter().find_map(|presenter| presenter.worsens(figure, a));
     let keys: BTreeSet<FigureKey<'_>> = in_a.keys().chain(in_b.keys()).copied().collect();
     let mut comparison = Comparison {
         pairs: Vec::new(),
@@ -100,7 +107,9 @@ pub(crate) fn compare<'a>(a: &'a Report, b: &'a Report, presenters: &[&dyn Prese
     };
     for key in keys {
         match (in_a.get(&key), in_b.get(&key)) {
-            (Some(before), Some(after)) => comparison.pairs.push(pair(before, after, worsens(before))),
+            (Some(before), Some(after)) => {
+                comparison.pairs.push(pair(before, after, worsens(before)))
+            }
             (Some(before), None) => comparison.only_a.push(before),
             (None, Some(after)) => comparison.only_b.push(after),
             (None, None) => {}
@@ -120,8 +129,13 @@ fn remarks(a: &Report, b: &Report) -> Vec<String> {
         ("versions", a.program == b.program),
         ("kernels", a.host.kernel == b.host.kernel),
     ];
-    let differing = facts.iter().filter(|(_, same)| !same).map(|(name, _)| *name).collect::<Vec<_>>();
-    if differing.is_empty() { Vec::new() } else { vec![format!("The runs have different {}.", differing.join(", "))] }
+    let differing =
+        facts.iter().filter(|(_, same)| !same).map(|(name, _)| *name).collect::<Vec<_>>();
+    if differing.is_empty() {
+        Vec::new()
+    } else {
+        vec![format!("The runs have different {}.", differing.join(", "))]
+    }
 }
 
 fn pair<'a>(a: &'a Figure, b: &'a Figure, worsens: Option<WorseDirection>) -> FigurePair<'a> {
@@ -132,7 +146,8 @@ fn pair<'a>(a: &'a Figure, b: &'a Figure, worsens: Option<WorseDirection>) -> Fi
 }
 
 fn change(a: &Figure, b: &Figure, worsens: Option<WorseDirection>) -> FigureChange {
-    let (Some(a_low), Some(a_high), Some(b_low), Some(b_high)) = (a.low, a.high, b.low, b.high) else {
+    let (Some(a_low), Some(a_high), Some(b_low), Some(b_high)) = (a.low, a.high, b.low, b.high)
+    else {
         return FigureChange::Unknown;
     };
     if a_low <= b_high && b_low <= a_high {
@@ -153,7 +168,8 @@ const ROW: usize = 36;
 /// Figures of one side only that are named; the others are counted.
 const NAMED_MAX: usize = 3;
 
-/// The comparison as a table that ends with a newline: what decides first, what changed besides, how many did not.
+/// The comparison as a table that ends with a newline: what decides first, what changed besides,
+/// how many did not.
 pub(crate) fn render(comparison: &Comparison<'_>, paint: ColourMode) -> String {
     let mut lines: Vec<String> = comparison.remarks.clone();
     let changed = || comparison.pairs.iter().filter(|pair| pair.is_changed());
@@ -169,15 +185,21 @@ pub(crate) fn render(comparison: &Comparison<'_>, paint: ColourMode) -> String {
     lines.extend(unchanged(&comparison.pairs));
     lines.extend(only("A", &comparison.only_a));
     lines.extend(only("B", &comparison.only_b));
-    let decides = |pair: &&FigurePair<'_>| pair.change != FigureChange::Unknown && pair.worsens.is_some();
+    let decides =
+        |pair: &&FigurePair<'_>| pair.change != FigureChange::Unknown && pair.worsens.is_some();
     let decide = comparison.pairs.iter().filter(decides).count();
     let worse = comparison.pairs.iter().filter(|pair| pair.change == FigureChange::Worse).count();
     lines.push(match comparison.result {
         DiffResult::SameOrBetter if decide == 0 => {
-            "The runs share no figure that decides: nothing is said about better or worse.".to_owned()
+            "The runs share no figure that decides: nothing is said about better or worse."
+                .to_owned()
         }
-        DiffResult::SameOrBetter => format!("No figure is significantly worse, of {decide} that decide."),
-        DiffResult::Worse => format!("Significantly worse: {worse} of the {decide} figures that decide."),
+        DiffResult::SameOrBetter => {
+            format!("No figure is significantly worse, of {decide} that decide.")
+        }
+        DiffResult::Worse => {
+            format!("Significantly worse: {worse} of the {decide} figures that decide.")
+        }
     });
     lines.join("\n") + "\n"
 }
@@ -199,11 +221,14 @@ fn groups(pairs: &[&FigurePair<'_>], paint: ColourMode) -> Vec<String> {
 /// How many figures did not change, and how many cannot be compared, in a line.
 fn unchanged(pairs: &[FigurePair<'_>]) -> Option<String> {
     let count = |change| pairs.iter().filter(|pair| pair.change == change).count();
-    let figures = |count: usize| if count == 1 { "1 figure".to_owned() } else { format!("{count} figures") };
+    let figures =
+        |count: usize| if count == 1 { "1 figure".to_owned() } else { format!("{count} figures") };
     match (count(FigureChange::Same), count(FigureChange::Unknown)) {
         (0, 0) => None,
         (same, 0) => Some(format!("Unchanged: {}.", figures(same))),
-        (same, unknown) => Some(format!("Unchanged: {}. Without intervals: {}.", figures(same), figures(unknown))),
+        (same, unknown) => {
+            Some(format!("Unchanged: {}. Without intervals: {}.", figures(same), figures(unknown)))
+        }
     }
 }
 
@@ -218,10 +243,12 @@ fn heading(figure: &Figure) -> String {
     }
 }
 
-/// What tells a figure from others of its name: the values of labels that every reader knows, the others with their keys.
+/// What tells a figure from others of its name: the values of labels that every reader knows, the
+/// others with their keys.
 fn labels_of(figure: &Figure) -> String {
     let known = [labels::QUEUE, labels::VICTIM, labels::CONGESTOR, labels::QUANTILE, labels::PHASE];
-    let mut words: Vec<String> = known.iter().filter_map(|key| figure.label(key)).map(str::to_owned).collect();
+    let mut words: Vec<String> =
+        known.iter().filter_map(|key| figure.label(key)).map(str::to_owned).collect();
     let others = figure.labels.iter().filter(|(key, _)| !known.contains(&key.as_str()));
     words.extend(others.map(|(key, value)| format!("{key}={value}")));
     if words.is_empty() { "whole run".to_owned() } else { printable(&words.join(" ")) }
@@ -241,7 +268,8 @@ fn only(side: &str, figures: &[&Figure]) -> Vec<String> {
     std::iter::once(count).chain(named).chain(more).collect()
 }
 
-/// The numbers of a figure, below its labels where these are long, and the intervals where they lie apart.
+/// The numbers of a figure, below its labels where these are long, and the intervals where they lie
+/// apart.
 fn pair_lines(pair: &FigurePair<'_>, paint: ColourMode) -> Vec<String> {
     let mut word = pair.change.word().to_owned();
     if (pair.change, paint) == (FigureChange::Worse, ColourMode::Colour) {
@@ -292,8 +320,17 @@ mod tests {
         let comparison = compare(&report, &report, &[&UnderLoad]);
         assert_eq!(comparison.result, DiffResult::SameOrBetter);
         assert_eq!(comparison.pairs.len(), report.figures.len());
-        assert!(comparison.only_a.is_empty() && comparison.only_b.is_empty() && comparison.remarks.is_empty());
-        assert!(comparison.pairs.iter().all(|pair| matches!(pair.change, FigureChange::Same | FigureChange::Unknown)));
+        assert!(
+            comparison.only_a.is_empty()
+                && comparison.only_b.is_empty()
+                && comparison.remarks.is_empty()
+        );
+        assert!(
+            comparison
+                .pairs
+                .iter()
+                .all(|pair| matches!(pair.change, FigureChange::Same | FigureChange::Unknown))
+        );
     }
 
     #[test]
@@ -316,7 +353,9 @@ mod tests {
         b.seed = 20;
         move_to(figure(&mut b, "congestion_impact_factor"), 9e9);
         figure(&mut b, "congestion_impact_factor").unit = "%".to_owned();
-        b.figures.push(Figure::counted("new", "ms", ExtendedReal::INFINITE, 1, "").with(labels::QUEUE, "wfq"));
+        b.figures.push(
+            Figure::counted("new", "ms", ExtendedReal::INFINITE, 1, "").with(labels::QUEUE, "wfq"),
+        );
         let comparison = compare(&a, &b, &[&UnderLoad]);
         assert_eq!((comparison.only_a.len(), comparison.only_b.len()), (1, 1));
         assert_eq!((comparison.result, comparison.remarks.len()), (DiffResult::SameOrBetter, 1));
@@ -330,7 +369,11 @@ mod tests {
         let a = sample::incast_demo();
         let mut b = a.clone();
         let is_congested = |figure: &Figure| figure.label(labels::PHASE) == Some(labels::CONGESTED);
-        for figure in b.figures.iter_mut().filter(|figure| figure.name == "victim_latency" && is_congested(figure)) {
+        for figure in b
+            .figures
+            .iter_mut()
+            .filter(|figure| figure.name == "victim_latency" && is_congested(figure))
+        {
             move_to(figure, 4e7);
         }
         for report in [a.clone(), sample::odd()] {
@@ -338,9 +381,14 @@ mod tests {
             assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
         }
         let text = render(&compare(&a, &b, &[&UnderLoad]), ColourMode::Plain);
-        assert!(text.contains("WORSE") && text.ends_with("worse: 4 of the 4 figures that decide.\n"), "{text}");
-        let rows = text.lines().filter(|line| line.starts_with("  fifo") || line.starts_with("  strict"));
-        let names: BTreeSet<String> = rows.map(|line| line.chars().take(ROW + 2).collect()).collect();
+        assert!(
+            text.contains("WORSE") && text.ends_with("worse: 4 of the 4 figures that decide.\n"),
+            "{text}"
+        );
+        let rows =
+            text.lines().filter(|line| line.starts_with("  fifo") || line.starts_with("  strict"));
+        let names: BTreeSet<String> =
+            rows.map(|line| line.chars().take(ROW + 2).collect()).collect();
         assert_eq!(names.len(), 4, "what did not change is counted only: {text}");
         assert!(text.contains("\nUnchanged: "), "{text}");
         assert_eq!(text.lines().filter(|line| *line == "victim_latency (us)").count(), 1);
@@ -352,7 +400,10 @@ mod tests {
         let mut b = a.clone();
         b.figures.clear();
         let text = render(&compare(&a, &b, &[&UnderLoad]), ColourMode::Plain);
-        assert!(text.contains("16 figures stand only in A:\n") && text.contains("  and 13 more\n"), "{text}");
+        assert!(
+            text.contains("16 figures stand only in A:\n") && text.contains("  and 13 more\n"),
+            "{text}"
+        );
         assert!(text.contains("no figure that decides"), "{text}");
     }
 }

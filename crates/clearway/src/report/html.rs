@@ -1,11 +1,13 @@
 //! Renders a report as one page that needs no network, no server and no second file.
 //!
 //! # Model
-//! All words and tables are written here, so the page reads without scripts; the script of `assets/report.js` draws the
-//! charts from the report itself, which is embedded as JSON. The page forbids itself every foreign source.
+//! All words and tables are written here, so the page reads without scripts; the script of
+//! `assets/report.js` draws the charts from the report itself, which is embedded as JSON. The page
+//! forbids itself every foreign source.
 //!
 //! # Invariants
-//! I1. Text of a report reaches the page through [`text`] or [`embedded`] only; neither can open a tag or end a script.
+//! I1. Text of a report reaches the page through [`text`] or [`embedded`] only; neither can open a
+//!     tag or end a script.
 //! I2. Every chart has a caption that says what to see, and its words do not need the chart.
 
 use std::fmt::Write;
@@ -28,19 +30,24 @@ const PAGE_STYLE: &str = include_str!("../../assets/report.css");
 const PAGE_SCRIPT: &str = include_str!("../../assets/report.js");
 
 /// Nothing may be fetched; scripts and styles stand in the page.
-const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:";
+const POLICY: &str =
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:";
 
 /// The page of `report`: the sections of `presenters`, then those that any report has.
 pub(crate) fn render(report: &Report, presenters: &[&dyn Presenter]) -> String {
     let queues = queues(report);
-    let title = format!("{} {}: {}", report.program.name, report.scenario.name, outcome_word(report));
+    let title =
+        format!("{} {}: {}", report.program.name, report.scenario.name, outcome_word(report));
     let mut page = String::with_capacity(256 * 1024);
     page.push_str("<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n");
     page.push_str("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n");
     page.push_str("<meta name=\"color-scheme\" content=\"light dark\">\n<link rel=\"icon\" href=\"data:,\">\n");
     put(&mut page, &["<meta http-equiv=\"Content-Security-Policy\" content=\"", POLICY, "\">\n"]);
     put(&mut page, &["<title>", &text(&title), "</title>\n"]);
-    put(&mut page, &["<style>", CHART_STYLE, "</style>\n<style>\n", PAGE_STYLE, "</style>\n</head>\n<body>\n"]);
+    put(
+        &mut page,
+        &["<style>", CHART_STYLE, "</style>\n<style>\n", PAGE_STYLE, "</style>\n</head>\n<body>\n"],
+    );
     page.push_str(&header(report));
     page.push_str("<main>\n");
     for presenter in presenters {
@@ -62,9 +69,22 @@ pub(crate) fn render(report: &Report, presenters: &[&dyn Presenter]) -> String {
     let material = serde_json::json!({ "queues": queues, "report": report });
     put(
         &mut page,
-        &["<script type=\"application/json\" id=\"material\">", &embedded(&material.to_string()), "</script>\n"],
+        &[
+            "<script type=\"application/json\" id=\"material\">",
+            &embedded(&material.to_string()),
+            "</script>\n",
+        ],
     );
-    put(&mut page, &["<script>", CHART_SCRIPT, "</script>\n<script>\n", PAGE_SCRIPT, "</script>\n</body>\n</html>\n"]);
+    put(
+        &mut page,
+        &[
+            "<script>",
+            CHART_SCRIPT,
+            "</script>\n<script>\n",
+            PAGE_SCRIPT,
+            "</script>\n</body>\n</html>\n",
+        ],
+    );
     page
 }
 
@@ -88,20 +108,22 @@ pub(crate) fn text(raw: &str) -> String {
     safe
 }
 
-/// `sentence` with the sign that the rest of the page uses where a number of microseconds is written `12 us`.
+/// `sentence` with the sign that the rest of the page uses where a number of microseconds is
+/// written `12 us`.
 fn micro(sentence: &str) -> String {
     let mut parts = sentence.split(" us");
     let mut out = parts.next().unwrap_or("").to_owned();
     for part in parts {
-        let is_unit = out.ends_with(|c: char| c.is_ascii_digit()) && !part.starts_with(|c: char| c.is_alphanumeric());
+        let is_unit = out.ends_with(|c: char| c.is_ascii_digit())
+            && !part.starts_with(|c: char| c.is_alphanumeric());
         out.push_str(if is_unit { "\u{202f}\u{b5}s" } else { " us" });
         out.push_str(part);
     }
     out
 }
 
-/// `json` so that it may stand inside a script element: these characters occur within strings only, where JSON allows
-/// them to be written by number. The two separators end a line for older scripts.
+/// `json` so that it may stand inside a script element: these characters occur within strings only,
+/// where JSON allows them to be written by number. The two separators end a line for older scripts.
 fn embedded(json: &str) -> String {
     let mut safe = String::with_capacity(json.len());
     for c in json.chars() {
@@ -118,7 +140,11 @@ fn embedded(json: &str) -> String {
 /// The queues of the run in order of appearance: a queue keeps its colour through the whole page.
 fn queues(report: &Report) -> Vec<String> {
     let of_figures = report.figures.iter().map(|figure| &figure.labels);
-    let of_charts = report.survival.iter().map(|curve| &curve.labels).chain(report.shares.iter().map(|s| &s.labels));
+    let of_charts = report
+        .survival
+        .iter()
+        .map(|curve| &curve.labels)
+        .chain(report.shares.iter().map(|s| &s.labels));
     let mut queues: Vec<String> = Vec::new();
     for queue in of_figures.chain(of_charts).filter_map(|all| all.get(labels::QUEUE)) {
         if !queues.contains(queue) {
@@ -166,7 +192,8 @@ pub(crate) fn section(id: &str, title: &str, lead: &str, body: &str) -> String {
     if body.is_empty() {
         return String::new();
     }
-    let lead = if lead.is_empty() { String::new() } else { format!("<p class=\"lead\">{lead}</p>\n") };
+    let lead =
+        if lead.is_empty() { String::new() } else { format!("<p class=\"lead\">{lead}</p>\n") };
     format!(
         "<section id=\"{id}\" aria-labelledby=\"{id}-title\">\n<h2 id=\"{id}-title\">{title}</h2>\n{lead}{body}</section>\n"
     )
@@ -187,7 +214,12 @@ fn outcome_look(outcome: RunOutcome) -> (&'static str, &'static str) {
 
 fn header(report: &Report) -> String {
     let created = report.created.replace('T', " ").replace('Z', " UTC");
-    let what = [&report.scenario.name, &format!("on {}", report.place), &format!("seed {}", report.seed), &created];
+    let what = [
+        &report.scenario.name,
+        &format!("on {}", report.place),
+        &format!("seed {}", report.seed),
+        &created,
+    ];
     let what = what.iter().map(|part| text(part)).collect::<Vec<_>>().join(" &middot; ");
     let verdict = report.verdict.as_ref().map_or_else(|| unjudged(report), verdict);
     let warned = match report.warnings.len() {
@@ -203,8 +235,13 @@ fn header(report: &Report) -> String {
 
 /// What a run without a verdict was about, as its scenario says.
 fn unjudged(report: &Report) -> String {
-    let about = report.parameters.iter().find(|parameter| parameter.name == "about" && !parameter.value.is_empty());
-    let about = about.map_or_else(String::new, |about| format!("<p class=\"sentence\">{}</p>\n", text(&about.value)));
+    let about = report
+        .parameters
+        .iter()
+        .find(|parameter| parameter.name == "about" && !parameter.value.is_empty());
+    let about = about.map_or_else(String::new, |about| {
+        format!("<p class=\"sentence\">{}</p>\n", text(&about.value))
+    });
     format!("<h1>Report</h1>\n{about}")
 }
 
@@ -231,7 +268,10 @@ fn verdict(verdict: &Verdict) -> String {
     if !(verdict.reasons.is_empty() && verdict.rules.is_empty()) {
         let reasons = list(&verdict.reasons.iter().map(|reason| micro(reason)).collect::<Vec<_>>());
         let rules = tables::rules(&verdict.rules);
-        let _ = writeln!(out, "<details><summary>Why, and by which limits</summary>\n{reasons}{rules}</details>");
+        let _ = writeln!(
+            out,
+            "<details><summary>Why, and by which limits</summary>\n{reasons}{rules}</details>"
+        );
     }
     out
 }
@@ -240,12 +280,17 @@ fn list(sentences: &[String]) -> String {
     if sentences.is_empty() {
         return String::new();
     }
-    let items: String = sentences.iter().map(|sentence| format!("<li>{}</li>\n", text(sentence))).collect();
+    let items: String =
+        sentences.iter().map(|sentence| format!("<li>{}</li>\n", text(sentence))).collect();
     format!("<ul>\n{items}</ul>\n")
 }
 
 fn warnings(report: &Report) -> String {
-    let body = if report.warnings.is_empty() { "<p>None.</p>\n".to_owned() } else { list(&report.warnings) };
+    let body = if report.warnings.is_empty() {
+        "<p>None.</p>\n".to_owned()
+    } else {
+        list(&report.warnings)
+    };
     section("warnings", "Warnings", "", &body)
 }
 
@@ -257,7 +302,11 @@ fn shell_word(word: &str) -> String {
 
 fn reproduce(report: &Report) -> String {
     let command = report.command.iter().map(|word| shell_word(word)).collect::<Vec<_>>().join(" ");
-    let commit = report.program.commit.as_ref().map_or_else(String::new, |commit| format!(", commit {commit}"));
+    let commit = report
+        .program
+        .commit
+        .as_ref()
+        .map_or_else(String::new, |commit| format!(", commit {commit}"));
     let version = text(&format!("{} {}{commit}", report.program.name, report.program.version));
     let body = format!(
         "<p>With {version}, and the scenario below:</p>\n<pre class=\"command\" tabindex=\"0\"><code>{}</code></pre>\n\

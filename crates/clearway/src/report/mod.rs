@@ -1,10 +1,11 @@
 //! The report of any run: what it holds, where it is kept, how a person reads it and compares two.
 //!
 //! # Model
-//! A run makes one [`model::Report`]. [`store`] keeps it as `report.json` with a `report.html` beside it, both whole or not at all;
-//! [`terminal`] and [`html`] only read it, so `clearway report DIR` makes the same page again at any time; [`diff`] compares
-//! two. A figure is found by its name and labels, and by nothing else.
-//! What one mechanism alone measures it shows itself: the caller passes a [`present::Presenter`] of each.
+//! A run makes one [`model::Report`]. [`store`] keeps it as `report.json` with a `report.html`
+//! beside it, both whole or not at all; [`terminal`] and [`html`] only read it, so `clearway report
+//! DIR` makes the same page again at any time; [`diff`] compares two. A figure is found by its name
+//! and labels, and by nothing else. What one mechanism alone measures it shows itself: the caller
+//! passes a [`present::Presenter`] of each.
 //!
 //! ```text
 //! let mut report = Report::new(command, place, scenario, seed);
@@ -21,7 +22,8 @@
 //! # Invariants
 //! I1. Nothing here measures or judges: outcome and figures arrive made.
 //! I2. No module here names a mechanism, what runs it, or a command.
-//! I3. Text from a report never becomes markup, script or terminal control, wherever the report came from.
+//! I3. Text from a report never becomes markup, script or terminal control, wherever the report
+//!     came from.
 //!
 //! # Not here
 //! Intervals (`clearway_proto::stats`); flags and exit codes (the command line).

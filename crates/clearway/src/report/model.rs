@@ -1,8 +1,10 @@
 //! What a report holds: the schema `clearway-report/1`, field by field.
 //!
 //! # Invariants
-//! I1. Every list may be missing in what is read, and unknown fields are kept as they are: a newer minor version stays readable.
-//! I2. A number is finite or infinite, never NaN; infinite is written `"inf"` because JSON has no number for it.
+//! I1. Every list may be missing in what is read, and unknown fields are kept as they are: a newer
+//!     minor version stays readable.
+//! I2. A number is finite or infinite, never NaN; infinite is written `"inf"` because JSON has no
+//!     number for it.
 //!
 //! # Not here
 //! Files (`store`), drawing (`terminal`, `html`).
@@ -24,7 +26,8 @@ mod part;
 mod real;
 mod slow;
 
-/// The schema that is written. Readers accept the same number with any minor version (`clearway-report/1.4`).
+/// The schema that is written. Readers accept the same number with any minor version
+/// (`clearway-report/1.4`).
 pub(crate) const SCHEMA: &str = "clearway-report/1";
 
 /// Points of one survival curve: more than a page can show side by side.
@@ -117,7 +120,8 @@ pub(crate) struct Report {
     /// What each simulated phase did, as hexadecimal digests, from phase 1. Equal for equal phases.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) digests: Vec<String>,
-    /// Everything else by its name: what one mechanism alone understands, and fields of newer versions.
+    /// Everything else by its name: what one mechanism alone understands, and fields of newer
+    /// versions.
     #[serde(flatten)]
     pub(crate) parts: BTreeMap<String, Value>,
 }
@@ -260,18 +264,38 @@ pub(crate) struct Figure {
 }
 
 impl Figure {
-    /// A figure with the interval of `estimate`, whose numbers are multiplied by `scale` (nanoseconds to `us`: 1e-3).
-    pub(crate) fn estimate(name: &str, unit: &str, estimate: &Estimate, scale: f64, source: &str) -> Self {
-        let [value, low, high] = [estimate.value, estimate.low, estimate.high].map(|n| ExtendedReal::new(n * scale));
+    /// A figure with the interval of `estimate`, whose numbers are multiplied by `scale`
+    /// (nanoseconds to `us`: 1e-3).
+    pub(crate) fn estimate(
+        name: &str,
+        unit: &str,
+        estimate: &Estimate,
+        scale: f64,
+        source: &str,
+    ) -> Self {
+        let [value, low, high] =
+            [estimate.value, estimate.low, estimate.high].map(|n| ExtendedReal::new(n * scale));
         Self {
             low,
             high,
-            ..Self::counted(name, unit, value.unwrap_or(ExtendedReal::INFINITE), estimate.samples, source)
+            ..Self::counted(
+                name,
+                unit,
+                value.unwrap_or(ExtendedReal::INFINITE),
+                estimate.samples,
+                source,
+            )
         }
     }
 
     /// A figure without an interval. What has no unit, a fraction or a count, has the unit [`ONE`].
-    pub(crate) fn counted(name: &str, unit: &str, value: ExtendedReal, samples: u64, source: &str) -> Self {
+    pub(crate) fn counted(
+        name: &str,
+        unit: &str,
+        value: ExtendedReal,
+        samples: u64,
+        source: &str,
+    ) -> Self {
         let unit = if unit.is_empty() { ONE } else { unit };
         let [name, unit, source] = [name, unit, source].map(str::to_owned);
         Self { name, labels: Labels::new(), value, unit, low: None, high: None, samples, source }
@@ -283,9 +307,11 @@ impl Figure {
         self
     }
 
-    /// Whether at least ten samples lie beyond the quantile that the figure is labelled with; true without such a label.
+    /// Whether at least ten samples lie beyond the quantile that the figure is labelled with; true
+    /// without such a label.
     pub(crate) fn is_supported(&self) -> bool {
-        let quantile = self.label(labels::QUANTILE).and_then(|label| label.parse::<Quantile>().ok());
+        let quantile =
+            self.label(labels::QUANTILE).and_then(|label| label.parse::<Quantile>().ok());
         quantile.is_none_or(|quantile| quantile.is_supported_by(self.samples))
     }
 
@@ -480,7 +506,12 @@ pub(crate) struct DrawFactor {
 
 impl Report {
     /// A report of this program, made now, with nothing measured in it yet.
-    pub(crate) fn new(command: Vec<String>, place: &str, scenario: ReportScenario, seed: u64) -> Self {
+    pub(crate) fn new(
+        command: Vec<String>,
+        place: &str,
+        scenario: ReportScenario,
+        seed: u64,
+    ) -> Self {
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
         Self {
             schema: SCHEMA.to_owned(),
@@ -512,7 +543,8 @@ impl Report {
         }
     }
 
-    /// Whether the run measured or promised any class a share of the link, and not only how marks travel.
+    /// Whether the run measured or promised any class a share of the link, and not only how marks
+    /// travel.
     pub(crate) fn has_shares(&self) -> bool {
         self.shares.iter().any(|share| share.configured.is_some() || share.reached.is_some())
     }
@@ -520,13 +552,14 @@ impl Report {
 
 /// An instant as RFC 3339 text in UTC.
 ///
-/// Days to date: the civil calendar in years that begin in March, so that the leap day is the last of its year
-/// (Hinnant, "chrono-compatible low-level date algorithms").
+/// Days to date: the civil calendar in years that begin in March, so that the leap day is the last
+/// of its year (Hinnant, "chrono-compatible low-level date algorithms").
 pub(crate) fn rfc3339(seconds_since_1970: u64) -> String {
     let (days, second) = (seconds_since_1970 / 86_400, seconds_since_1970 % 86_400);
     let since_0000_march = days + 719_468;
     let (era, day_of_era) = (since_0000_march / 146_097, since_0000_march % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let year_of_era =
+        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let month_from_march = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
@@ -558,17 +591,27 @@ mod tests {
     #[test]
     fn figure__keeps_infinite_ends_and_scales_finite_ones() {
         let estimate = Estimate::new(2_000.0, [1_000.0, f64::INFINITY], 7);
-        let figure = Figure::estimate("latency", "us", &estimate, 1e-3, "blocks").with(labels::QUEUE, "fifo");
-        assert_eq!((figure.value, figure.high), (ExtendedReal::finite(2.0), Some(ExtendedReal::INFINITE)));
-        assert_eq!((figure.low, figure.label(labels::QUEUE)), (Some(ExtendedReal::finite(1.0)), Some("fifo")));
+        let figure = Figure::estimate("latency", "us", &estimate, 1e-3, "blocks")
+            .with(labels::QUEUE, "fifo");
+        assert_eq!(
+            (figure.value, figure.high),
+            (ExtendedReal::finite(2.0), Some(ExtendedReal::INFINITE))
+        );
+        assert_eq!(
+            (figure.low, figure.label(labels::QUEUE)),
+            (Some(ExtendedReal::finite(1.0)), Some("fifo"))
+        );
     }
 
     #[test]
     fn figure__of_a_rare_quantile_needs_samples_beyond_it() {
-        let figure = |samples| Figure::counted("latency", "us", ExtendedReal::finite(1.0), samples, "");
+        let figure =
+            |samples| Figure::counted("latency", "us", ExtendedReal::finite(1.0), samples, "");
         assert!(!figure(999).with(labels::QUANTILE, "p99").is_supported());
         assert!(figure(1_000).with(labels::QUANTILE, "p99").is_supported());
-        assert!(figure(0).is_supported() && figure(0).with(labels::QUANTILE, "most").is_supported());
+        assert!(
+            figure(0).is_supported() && figure(0).with(labels::QUANTILE, "most").is_supported()
+        );
     }
 
     #[test]

@@ -1,11 +1,13 @@
-//! Writes numbers and foreign text for people: three digits that matter, infinity as a sign, nothing a terminal obeys.
+//! Writes numbers and foreign text for people: three digits that matter, infinity as a sign,
+//! nothing a terminal obeys.
 
 use super::model::ExtendedReal;
 
 /// How infinity is written.
 pub(crate) const INFINITE: &str = "inf";
 
-/// A number with about three significant digits, without an exponent: `0.042`, `1.07`, `28.3`, `11956`.
+/// A number with about three significant digits, without an exponent: `0.042`, `1.07`, `28.3`,
+/// `11956`.
 ///
 /// ```text
 /// digits(Real::finite(28.31)) == "28.3"
@@ -30,14 +32,15 @@ pub(crate) fn digits_or_dash(number: Option<ExtendedReal>) -> String {
     number.map_or_else(|| "-".to_owned(), digits)
 }
 
-/// The same in at most `width` columns, with fewer digits or an exponent where there is no room for all: a number that is cut is
-/// another number.
+/// The same in at most `width` columns, with fewer digits or an exponent where there is no room for
+/// all: a number that is cut is another number.
 pub(crate) fn digits_in(number: Option<ExtendedReal>, width: usize) -> String {
     let whole = digits_or_dash(number);
     let Some(number) = number.filter(|_| whole.len() > width) else { return whole };
     let n = number.get();
     let shorter = (0..3).rev().map(|places| format!("{n:.places$}"));
-    let says_something = |text: &String| text.len() <= width && text.bytes().any(|byte| matches!(byte, b'1'..=b'9'));
+    let says_something =
+        |text: &String| text.len() <= width && text.bytes().any(|byte| matches!(byte, b'1'..=b'9'));
     shorter.into_iter().find(says_something).unwrap_or_else(|| format!("{n:.0e}"))
 }
 
@@ -50,15 +53,25 @@ pub(crate) fn interval(low: Option<ExtendedReal>, high: Option<ExtendedReal>) ->
 }
 
 /// The same in at most `width` columns, as [`digits_in`].
-pub(crate) fn interval_in(low: Option<ExtendedReal>, high: Option<ExtendedReal>, width: usize) -> String {
+pub(crate) fn interval_in(
+    low: Option<ExtendedReal>,
+    high: Option<ExtendedReal>,
+    width: usize,
+) -> String {
     let whole = interval(low, high);
     let each = width.saturating_sub("[..]".len()) / 2;
-    if whole.len() <= width { whole } else { format!("[{}..{}]", digits_in(low, each), digits_in(high, each)) }
+    if whole.len() <= width {
+        whole
+    } else {
+        format!("[{}..{}]", digits_in(low, each), digits_in(high, each))
+    }
 }
 
-/// `text` with every control character replaced, so that a file from elsewhere cannot steer a terminal.
+/// `text` with every control character replaced, so that a file from elsewhere cannot steer a
+/// terminal.
 pub(crate) fn printable(text: &str) -> String {
-    let steers = |c: char| c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let steers =
+        |c: char| c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     text.chars().map(|c| if steers(c) { ' ' } else { c }).collect()
 }
 
@@ -136,14 +149,20 @@ mod tests {
 
     #[test]
     fn interval__with_an_open_end_says_so() {
-        assert_eq!(interval(Some(ExtendedReal::finite(0.0)), Some(ExtendedReal::INFINITE)), "[0..inf]");
+        assert_eq!(
+            interval(Some(ExtendedReal::finite(0.0)), Some(ExtendedReal::INFINITE)),
+            "[0..inf]"
+        );
         assert_eq!(interval(None, Some(ExtendedReal::INFINITE)), "");
     }
 
     #[test]
     fn printable__takes_escape_sequences_apart() {
         assert_eq!(printable("a\u{1b}[31mb\n\u{202e}c"), "a [31mb  c");
-        assert_eq!((fit("strict-priority", 8), fit("fifo", 8)), ("strict-.".to_owned(), "fifo".to_owned()));
+        assert_eq!(
+            (fit("strict-priority", 8), fit("fifo", 8)),
+            ("strict-.".to_owned(), "fifo".to_owned())
+        );
     }
 
     #[test]

@@ -1,8 +1,9 @@
-//! Makes one report of the reports of several places: their figures labelled with the place, and how far they are apart.
+//! Makes one report of the reports of several places: their figures labelled with the place, and
+//! how far they are apart.
 //!
 //! # Model
-//! Figures that mechanisms name ([`Presenter::places_limit`]) are compared where all labels agree. Two values are *within* each
-//! other's reach when the larger is at most a limit times the smaller.
+//! Figures that mechanisms name ([`Presenter::places_limit`]) are compared where all labels agree.
+//! Two values are *within* each other's reach when the larger is at most a limit times the smaller.
 //!
 //! # Invariants
 //! I1. No figure of any place is left out.
@@ -10,7 +11,8 @@
 use std::collections::BTreeMap;
 
 use super::model::{
-    Draw, ExtendedReal, Figure, FigureDistance, Labels, PlaceComparison, Report, RunOutcome, Verdict, labels,
+    Draw, ExtendedReal, Figure, FigureDistance, Labels, PlaceComparison, Report, RunOutcome,
+    Verdict, labels,
 };
 use super::present::Presenter;
 
@@ -46,7 +48,8 @@ pub(crate) fn merge(mut reports: Vec<Report>, presenters: &[&dyn Presenter]) -> 
     Some(all)
 }
 
-/// Writes the place of `report` into everything that has labels, and before sentences that have none.
+/// Writes the place of `report` into everything that has labels, and before sentences that have
+/// none.
 fn label(report: &mut Report) {
     let place = report.place.clone();
     let figures = report.figures.iter_mut().map(|figure| &mut figure.labels);
@@ -54,10 +57,23 @@ fn label(report: &mut Report) {
     let lines = report.timelines.iter_mut().map(|line| &mut line.labels);
     let maps = report.heat.iter_mut().map(|map| &mut map.labels);
     let shares = report.shares.iter_mut().map(|share| &mut share.labels);
-    let parts = report.verdict.iter_mut().flat_map(|verdict| &mut verdict.parts).map(|part| &mut part.labels);
-    let factors = report.draws.iter_mut().flat_map(|draw| &mut draw.cif).map(|factor| &mut factor.labels);
+    let parts = report
+        .verdict
+        .iter_mut()
+        .flat_map(|verdict| &mut verdict.parts)
+        .map(|part| &mut part.labels);
+    let factors =
+        report.draws.iter_mut().flat_map(|draw| &mut draw.cif).map(|factor| &mut factor.labels);
     let slowest = report.slowest.iter_mut().map(|slowest| &mut slowest.labels);
-    for all in figures.chain(charts).chain(lines).chain(maps).chain(shares).chain(parts).chain(factors).chain(slowest) {
+    for all in figures
+        .chain(charts)
+        .chain(lines)
+        .chain(maps)
+        .chain(shares)
+        .chain(parts)
+        .chain(factors)
+        .chain(slowest)
+    {
         all.insert(labels::PLACE.to_owned(), place.clone());
     }
     report.warnings.iter_mut().for_each(|warning| *warning = format!("{place}: {warning}"));
@@ -89,7 +105,8 @@ fn draws(into: &mut Vec<Draw>, from: Vec<Draw>) {
 
 /// The figures that both have and that can be compared.
 fn compare(a: &Report, b: &Report, presenters: &[&dyn Presenter]) -> Vec<PlaceComparison> {
-    let limit_of = |figure: &Figure| presenters.iter().find_map(|presenter| presenter.places_limit(figure));
+    let limit_of =
+        |figure: &Figure| presenters.iter().find_map(|presenter| presenter.places_limit(figure));
     let placeless = |figure: &Figure| {
         let mut all = figure.labels.clone();
         all.remove(labels::PLACE);
@@ -107,8 +124,13 @@ fn compare(a: &Report, b: &Report, presenters: &[&dyn Presenter]) -> Vec<PlaceCo
 fn compare_figures(labels: Labels, limit: f64, sides: [(&Report, &Figure); 2]) -> PlaceComparison {
     let [a, b] = sides.map(|(_, figure)| figure.value.get());
     // Of two losses neither is worse.
-    let ratio = if a == b && a.is_infinite() { Some(ExtendedReal::finite(1.0)) } else { ExtendedReal::new(a / b) };
-    let near = ratio.is_some_and(|ratio| ratio.get() <= limit && ratio.get() >= 1.0 / limit) || a == b;
+    let ratio = if a == b && a.is_infinite() {
+        Some(ExtendedReal::finite(1.0))
+    } else {
+        ExtendedReal::new(a / b)
+    };
+    let near =
+        ratio.is_some_and(|ratio| ratio.get() <= limit && ratio.get() >= 1.0 / limit) || a == b;
     PlaceComparison {
         name: sides[0].1.name.clone(),
         labels,
@@ -130,7 +152,9 @@ mod tests {
 
     impl Presenter for FactorPresenter {
         fn places_limit(&self, figure: &Figure) -> Option<f64> {
-            (figure.name == "congestion_impact_factor" && figure.label(labels::QUANTILE) == Some("p99")).then_some(1.5)
+            (figure.name == "congestion_impact_factor"
+                && figure.label(labels::QUANTILE) == Some("p99"))
+            .then_some(1.5)
         }
     }
 
@@ -144,7 +168,8 @@ mod tests {
     fn merge__keeps_every_figure_under_its_place_and_compares_what_can_be() {
         let [mut sim, mut lab] = two();
         sim.parts.insert("both".to_owned(), 1.into());
-        lab.parts.extend([("both", 2), ("one", 3)].map(|(name, value)| (name.to_owned(), value.into())));
+        lab.parts
+            .extend([("both", 2), ("one", 3)].map(|(name, value)| (name.to_owned(), value.into())));
         let figures = lab.figures.len();
         let all = merge(vec![sim, lab], &[&FactorPresenter]).expect("two");
         assert_eq!((all.place.as_str(), all.figures.len()), ("sim,lab", 2 * figures));
@@ -153,20 +178,21 @@ mod tests {
             (&1.into(), &3.into()),
             "the first place's before the second's"
         );
-        let keys: std::collections::BTreeSet<_> = all.figures.iter().map(|f| (&f.name, &f.labels)).collect();
+        let keys: std::collections::BTreeSet<_> =
+            all.figures.iter().map(|f| (&f.name, &f.labels)).collect();
         assert_eq!(keys.len(), all.figures.len());
         assert_eq!(all.beside.len(), 2, "a factor of two queues");
-        assert!(
-            all.beside
-                .iter()
-                .all(|it| it.distance == FigureDistance::Within && it.ratio == Some(ExtendedReal::finite(1.0)))
-        );
+        assert!(all.beside.iter().all(|it| it.distance == FigureDistance::Within
+            && it.ratio == Some(ExtendedReal::finite(1.0))));
         assert_eq!(all.verdict.expect("both have one").parts.len(), 4);
     }
 
     #[test]
     fn merge__keeps_the_fabric_of_the_simulator_whichever_place_comes_first() {
-        for reports in [[sample::simulated(), sample::incast_demo()], [sample::incast_demo(), sample::simulated()]] {
+        for reports in [
+            [sample::simulated(), sample::incast_demo()],
+            [sample::incast_demo(), sample::simulated()],
+        ] {
             let merged = merge(reports.into(), &[]).expect("two");
             assert_eq!(merged.fabric, sample::simulated().fabric);
         }

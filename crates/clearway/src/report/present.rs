@@ -1,8 +1,10 @@
-//! What a mechanism adds to a report that is shown: its tables on a terminal, its sections of the page.
+//! What a mechanism adds to a report that is shown: its tables on a terminal, its sections of the
+//! page.
 //!
 //! # Model
-//! A report holds figures and charts by name, and parts that one mechanism alone understands ([`super::model::ReportPart`]). Whoever
-//! reads, renders or compares reports passes a list of presenters, one for each mechanism, and each shows what is its own.
+//! A report holds figures and charts by name, and parts that one mechanism alone understands
+//! ([`super::model::ReportPart`]). Whoever reads, renders or compares reports passes a list of
+//! presenters, one for each mechanism, and each shows what is its own.
 //!
 //! # Invariants
 //! I1. A presenter that finds nothing of its mechanism in a report adds nothing.
@@ -26,7 +28,8 @@ pub(crate) trait Presenter: Sync {
         Ok(())
     }
 
-    /// Returns the tables for a terminal, line by line, none wider than [`super::terminal::WIDTH`]. Empty tables are left out.
+    /// Returns the tables for a terminal, line by line, none wider than [`super::terminal::WIDTH`].
+    /// Empty tables are left out.
     fn tables(&self, _report: &Report) -> Vec<Vec<String>> {
         Vec::new()
     }
@@ -36,12 +39,14 @@ pub(crate) trait Presenter: Sync {
         String::new()
     }
 
-    /// Returns the side on which `figure` of `report` is worse, if it decides whether one run is worse than another.
+    /// Returns the side on which `figure` of `report` is worse, if it decides whether one run is
+    /// worse than another.
     fn worsens(&self, _figure: &Figure, _report: &Report) -> Option<WorseDirection> {
         None
     }
 
-    /// Returns how many times larger than the other one the value of `figure` at one of two places may be, if they are compared.
+    /// Returns how many times larger than the other one the value of `figure` at one of two places
+    /// may be, if they are compared.
     fn places_limit(&self, _figure: &Figure) -> Option<f64> {
         None
     }

@@ -1,4 +1,5 @@
-//! A made-up report in the likeness of the incast demonstration: eight hosts, one FIFO queue against strict priority.
+//! A made-up report in the likeness of the incast demonstration: eight hosts, one FIFO queue
+//! against strict priority.
 
 use clearway_proto::base::{RandomKey, RandomStream};
 use clearway_proto::stats::Histogram;
@@ -15,8 +16,20 @@ struct SampleLevel {
 }
 
 const LEVELS: [SampleLevel; 2] = [
-    SampleLevel { queue: "fifo", isolated: [12.4, 28.3], congested: [11_956.0, 12_069.0], goodput: 98.6, loss: 0.31 },
-    SampleLevel { queue: "strict", isolated: [12.3, 27.9], congested: [13.0, 60.0], goodput: 97.9, loss: 0.0 },
+    SampleLevel {
+        queue: "fifo",
+        isolated: [12.4, 28.3],
+        congested: [11_956.0, 12_069.0],
+        goodput: 98.6,
+        loss: 0.31,
+    },
+    SampleLevel {
+        queue: "strict",
+        isolated: [12.3, 27.9],
+        congested: [13.0, 60.0],
+        goodput: 97.9,
+        loss: 0.0,
+    },
 ];
 
 const VICTIM: &str = "ping-8B";
@@ -24,7 +37,17 @@ const CONGESTOR: &str = "incast-6:1";
 
 /// The report; the same on every machine.
 pub(crate) fn incast_demo() -> Report {
-    let command = ["clearway", "bench", "scenarios/incast.toml", "--on", "lab", "--seed", "19", "--out", "out/incast"];
+    let command = [
+        "clearway",
+        "bench",
+        "scenarios/incast.toml",
+        "--on",
+        "lab",
+        "--seed",
+        "19",
+        "--out",
+        "out/incast",
+    ];
     let scenario = ReportScenario { name: "incast".to_owned(), text: SCENARIO.to_owned() };
     let mut report = Report::new(command.map(str::to_owned).into(), "lab", scenario, 19);
     report.created = rfc3339(1_767_225_599);
@@ -48,10 +71,12 @@ pub(crate) fn incast_demo() -> Report {
     report
 }
 
-/// A report of what rarely happens: nothing came back, nothing was sent, one sample, one host, long foreign names.
+/// A report of what rarely happens: nothing came back, nothing was sent, one sample, one host, long
+/// foreign names.
 pub(crate) fn odd() -> Report {
     let mut report = incast_demo();
-    let long = "a-name-without-any-space-that-is-longer-than-a-narrow-window-is-wide-</script>".to_owned();
+    let long =
+        "a-name-without-any-space-that-is-longer-than-a-narrow-window-is-wide-</script>".to_owned();
     for figure in &mut report.figures {
         (figure.value, figure.low, figure.high) =
             (ExtendedReal::INFINITE, Some(ExtendedReal::finite(0.0)), Some(ExtendedReal::INFINITE));
@@ -65,18 +90,28 @@ pub(crate) fn odd() -> Report {
     report.timelines[0].goodput_mbps.truncate(1);
     report.timelines[0].cpu_noise.clear();
     report.timelines[0].ideal_mbps = None;
-    report.heat[0] =
-        HeatMap { labels: Labels::new(), ranks: vec![long.clone()], rows: vec![vec![Some(ExtendedReal::INFINITE)]] };
+    report.heat[0] = HeatMap {
+        labels: Labels::new(),
+        ranks: vec![long.clone()],
+        rows: vec![vec![Some(ExtendedReal::INFINITE)]],
+    };
     let ranks: Vec<String> = (0..100).map(|n| format!("node{n:04}")).collect();
     let row = |from: usize| {
         (0..100)
-            .map(|to| ExtendedReal::new(if to == 7 { f64::INFINITY } else { 1.0 + (from * to % 9) as f64 }))
+            .map(|to| {
+                ExtendedReal::new(if to == 7 {
+                    f64::INFINITY
+                } else {
+                    1.0 + (from * to % 9) as f64
+                })
+            })
             .collect()
     };
     report.heat[1] = HeatMap { labels: Labels::new(), rows: (0..100).map(row).collect(), ranks };
     report.shares[0].reached = Some(ExtendedReal::INFINITE);
     report.draws.truncate(2);
-    report.draws[0].cif[0] = DrawFactor { labels: Labels::new(), value: ExtendedReal::INFINITE, low: None, high: None };
+    report.draws[0].cif[0] =
+        DrawFactor { labels: Labels::new(), value: ExtendedReal::INFINITE, low: None, high: None };
     report.warnings = vec![long];
     report
 }
@@ -129,7 +164,9 @@ pub(crate) fn simulated() -> Report {
         shape: SwitchArrangement::Groups,
         cables: 12,
         hosts: (0..8).map(|n| format!("n{n}")).collect(),
-        switches: (0..4).map(|n| Switch { name: format!("g{}s{}", n / 2, n % 2), group: n / 2, row: 0 }).collect(),
+        switches: (0..4)
+            .map(|n| Switch { name: format!("g{}s{}", n / 2, n % 2), group: n / 2, row: 0 })
+            .collect(),
         loads: LEVELS.iter().map(|level| load(level.queue)).collect(),
         links,
     });
@@ -163,7 +200,8 @@ fn slowest() -> Slowest {
 }
 
 fn labels_of(level: &SampleLevel) -> Labels {
-    let pairs = [(labels::QUEUE, level.queue), (labels::VICTIM, VICTIM), (labels::CONGESTOR, CONGESTOR)];
+    let pairs =
+        [(labels::QUEUE, level.queue), (labels::VICTIM, VICTIM), (labels::CONGESTOR, CONGESTOR)];
     pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).into()
 }
 
@@ -221,7 +259,9 @@ fn figures(level: &SampleLevel) -> Vec<Figure> {
         )
     };
     let mut figures = Vec::new();
-    for (phase, values) in [(labels::ISOLATED, level.isolated), (labels::CONGESTED, level.congested)] {
+    for (phase, values) in
+        [(labels::ISOLATED, level.isolated), (labels::CONGESTED, level.congested)]
+    {
         for (quantile, value) in ["p50", "p99"].into_iter().zip(values) {
             let figure = estimate("victim_latency", "us", value, 0.03);
             figures.push(figure.with(labels::PHASE, phase).with(labels::QUANTILE, quantile));
@@ -229,15 +269,20 @@ fn figures(level: &SampleLevel) -> Vec<Figure> {
     }
     for (i, quantile) in ["p50", "p99"].into_iter().enumerate() {
         let value = round(level.congested[i] / level.isolated[i]);
-        figures.push(estimate("congestion_impact_factor", "x", value, 0.05).with(labels::QUANTILE, quantile));
+        figures.push(
+            estimate("congestion_impact_factor", "x", value, 0.05).with(labels::QUANTILE, quantile),
+        );
     }
-    let loss = Figure::counted("victim_loss", "%", ExtendedReal::finite(level.loss), 40_000, "counted");
-    figures.push(Figure { labels: labels_of(level), ..loss }.with(labels::PHASE, labels::CONGESTED));
+    let loss =
+        Figure::counted("victim_loss", "%", ExtendedReal::finite(level.loss), 40_000, "counted");
+    figures
+        .push(Figure { labels: labels_of(level), ..loss }.with(labels::PHASE, labels::CONGESTED));
     figures.push(estimate("congestor_goodput_share", "%", level.goodput, 0.004));
     figures
 }
 
-/// Three decimals, and no more digits than a file keeps, so that a report that was read back is the same.
+/// Three decimals, and no more digits than a file keeps, so that a report that was read back is the
+/// same.
 fn round(value: f64) -> f64 {
     rounded((value * 1000.0).round() / 1000.0)
 }
@@ -252,12 +297,17 @@ fn latency_ns(stream: &mut RandomStream, [p50, p99]: [f64; 2]) -> u64 {
 }
 
 fn curves(level: &SampleLevel, stream: &mut RandomStream) -> Vec<SurvivalCurve> {
-    let phases = [(labels::ISOLATED, level.isolated, 0.0), (labels::CONGESTED, level.congested, level.loss)];
+    let phases =
+        [(labels::ISOLATED, level.isolated, 0.0), (labels::CONGESTED, level.congested, level.loss)];
     let curve = |(phase, values, loss): (&str, [f64; 2], f64)| {
         let mut histogram: Histogram = (0..40_000).map(|_| latency_ns(stream, values)).collect();
         histogram.record_infinite((loss * 400.0) as u64);
-        let mut curve = SurvivalCurve::from_histogram(&histogram, with(labels_of(level), labels::PHASE, phase));
-        curve.points.iter_mut().for_each(|(_, fraction)| *fraction = (*fraction * 1e6).round() / 1e6);
+        let mut curve =
+            SurvivalCurve::from_histogram(&histogram, with(labels_of(level), labels::PHASE, phase));
+        curve
+            .points
+            .iter_mut()
+            .for_each(|(_, fraction)| *fraction = (*fraction * 1e6).round() / 1e6);
         curve
     };
     phases.map(curve).into()
@@ -265,7 +315,11 @@ fn curves(level: &SampleLevel, stream: &mut RandomStream) -> Vec<SurvivalCurve> 
 
 fn timeline(level: &SampleLevel, stream: &mut RandomStream) -> Timeline {
     let phase = |name: &str, from_s, to_s| TimelinePhase { name: name.to_owned(), from_s, to_s };
-    let phases = vec![phase("isolated", 0.0, 4.0), phase("congested", 4.0, 10.0), phase("isolated", 10.0, 14.0)];
+    let phases = vec![
+        phase("isolated", 0.0, 4.0),
+        phase("congested", 4.0, 10.0),
+        phase("isolated", 10.0, 14.0),
+    ];
     let mut timeline = Timeline {
         labels: labels_of(level),
         step_ms: 100.0,
@@ -278,7 +332,9 @@ fn timeline(level: &SampleLevel, stream: &mut RandomStream) -> Timeline {
     };
     for step in 0..140u32 {
         let loaded = (40..100).contains(&step);
-        let jitter = |stream: &mut RandomStream, value: f64| round(value * (0.94 + stream.below(120) as f64 / 1000.0));
+        let jitter = |stream: &mut RandomStream, value: f64| {
+            round(value * (0.94 + stream.below(120) as f64 / 1000.0))
+        };
         let p99 = jitter(stream, if loaded { level.congested[1] } else { level.isolated[1] });
         let lost = loaded && level.loss > 0.0 && step % 17 == 3;
         let silent = step == 70;
@@ -291,7 +347,9 @@ fn timeline(level: &SampleLevel, stream: &mut RandomStream) -> Timeline {
         let goodput = if loaded { jitter(stream, 94.0 * ramp) } else { 0.0 };
         timeline.goodput_mbps.push(Some(ExtendedReal::finite(goodput.min(95.6))));
         let burst = if step == 118 { 9.0 } else { 0.0 };
-        timeline.cpu_noise.push(Some(ExtendedReal::finite(round(0.4 + stream.below(1200) as f64 / 1000.0 + burst))));
+        timeline.cpu_noise.push(Some(ExtendedReal::finite(round(
+            0.4 + stream.below(1200) as f64 / 1000.0 + burst,
+        ))));
     }
     timeline
 }
@@ -303,7 +361,8 @@ fn heat(level: &SampleLevel, stream: &mut RandomStream) -> HeatMap {
         let through_hot_port = to == 0;
         let value = if through_hot_port { factor } else { 1.0 + stream.below(200) as f64 / 1000.0 };
         let slow_cable = (from, to) == (5, 2);
-        (from != to).then(|| ExtendedReal::finite(round(if slow_cable { value * 3.4 } else { value })))
+        (from != to)
+            .then(|| ExtendedReal::finite(round(if slow_cable { value * 3.4 } else { value })))
     };
     let rows = (0..8).map(|from| (0..8).map(|to| cell(from, to)).collect()).collect();
     HeatMap { labels: labels_of(level), ranks, rows }
@@ -311,15 +370,20 @@ fn heat(level: &SampleLevel, stream: &mut RandomStream) -> HeatMap {
 
 fn shares(level: &SampleLevel) -> Vec<ClassShare> {
     let strict = level.queue == "strict";
-    let share = |class: &str, asked: &str, configured: f64, reached: f64, starved: f64| ClassShare {
-        labels: with(Labels::new(), labels::QUEUE, level.queue),
-        class: class.to_owned(),
-        asked: asked.to_owned(),
-        granted: if strict { format!("{asked}, own queue") } else { format!("{asked}, shared queue") },
-        configured: strict.then(|| ExtendedReal::finite(configured)),
-        reached: Some(ExtendedReal::finite(reached)),
-        starved_ms: Some(ExtendedReal::finite(starved)),
-    };
+    let share =
+        |class: &str, asked: &str, configured: f64, reached: f64, starved: f64| ClassShare {
+            labels: with(Labels::new(), labels::QUEUE, level.queue),
+            class: class.to_owned(),
+            asked: asked.to_owned(),
+            granted: if strict {
+                format!("{asked}, own queue")
+            } else {
+                format!("{asked}, shared queue")
+            },
+            configured: strict.then(|| ExtendedReal::finite(configured)),
+            reached: Some(ExtendedReal::finite(reached)),
+            starved_ms: Some(ExtendedReal::finite(starved)),
+        };
     if strict {
         vec![
             share("low-latency", "EF", 10.0, 9.8, 0.2),
@@ -371,8 +435,11 @@ fn parameters() -> Vec<Parameter> {
 }
 
 fn host() -> ReportHost {
-    let facts =
-        [("clock source", "tsc"), ("segmentation offload", "off on every virtual link"), ("qdisc", "htb + pfifo")];
+    let facts = [
+        ("clock source", "tsc"),
+        ("segmentation offload", "off on every virtual link"),
+        ("qdisc", "htb + pfifo"),
+    ];
     ReportHost {
         kernel: "Linux 6.12.0 x86_64".to_owned(),
         cpus: 8,
@@ -399,16 +466,22 @@ name = "fifo"
 name = "strict"
 "#;
 
-/// Where the same report lies as a file, for tests that run the program and for readers of `docs/report.md`.
-const FIXTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/incast-demo/report.json");
+/// Where the same report lies as a file, for tests that run the program and for readers of
+/// `docs/report.md`.
+const FIXTURE: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/incast-demo/report.json");
 
 #[test]
 fn fixture__is_this_report() {
     let expected = serde_json::to_string(&incast_demo()).expect("written");
     if std::env::var_os("CLEARWAY_BLESS").is_some() {
-        std::fs::create_dir_all(std::path::Path::new(FIXTURE).parent().expect("a directory")).expect("made");
+        std::fs::create_dir_all(std::path::Path::new(FIXTURE).parent().expect("a directory"))
+            .expect("made");
         std::fs::write(FIXTURE, &expected).expect("written");
     }
     let found = std::fs::read_to_string(FIXTURE).unwrap_or_default();
-    assert!(found == expected, "{FIXTURE} differs from this file; CLEARWAY_BLESS=1 cargo test -p clearway writes it");
+    assert!(
+        found == expected,
+        "{FIXTURE} differs from this file; CLEARWAY_BLESS=1 cargo test -p clearway writes it"
+    );
 }

@@ -1,7 +1,8 @@
 //! Keeps reports on disk: a file is whole or unchanged, and what is read back is checked.
 //!
 //! # Invariants
-//! I1. Whatever fails (full disk, missing right, lost power), `report.json` and `report.html` are each the old or the new one.
+//! I1. Whatever fails (full disk, missing right, lost power), `report.json` and `report.html` are
+//!     each the old or the new one.
 //! I2. No failure leaves a file aside.
 //! I3. Reading takes at most [`SIZE_MAX`] bytes into memory, from a regular file only.
 
@@ -25,17 +26,20 @@ pub(crate) const HTML_NAME: &str = "report.html";
 /// The link to the newest of several numbered runs.
 pub(crate) const LATEST: &str = "latest";
 
-/// The largest report that is read: a heat map of 1000 x 1000 hosts takes 20 MB, so three of them fit.
+/// The largest report that is read: a heat map of 1000 x 1000 hosts takes 20 MB, so three of them
+/// fit.
 const SIZE_MAX: u64 = 64 << 20;
 
 /// Writes `report.json` and `report.html` into `dir`, which is made when it is missing.
 ///
 /// # Errors
-/// One sentence that names the file and the cause. Each of the two files is then the old or the new one, whole.
+/// One sentence that names the file and the cause. Each of the two files is then the old or the new
+/// one, whole.
 pub(crate) fn write(dir: &Path, report: &Report, presenters: &[&dyn Presenter]) -> Result<()> {
     let mut json = serde_json::to_vec_pretty(report).context("cannot write the report as JSON")?;
     json.push(b'\n');
-    fs::create_dir_all(dir).map_err(|e| anyhow::anyhow!("cannot make the directory {}: {e}", dir.display()))?;
+    fs::create_dir_all(dir)
+        .map_err(|e| anyhow::anyhow!("cannot make the directory {}: {e}", dir.display()))?;
     replace(&dir.join(JSON_NAME), &json)?;
     replace(&dir.join(HTML_NAME), html::render(report, presenters).as_bytes())
 }
@@ -55,8 +59,9 @@ pub(crate) fn render_again(dir: &Path, presenters: &[&dyn Presenter]) -> Result<
 /// # Errors
 /// One sentence; the file at `path` is unchanged then.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
-    replace_by(path, |file| file.write_all(bytes))
-        .map_err(|e| anyhow::anyhow!("cannot write {}: {e}; no half-written file was left", path.display()))
+    replace_by(path, |file| file.write_all(bytes)).map_err(|e| {
+        anyhow::anyhow!("cannot write {}: {e}; no half-written file was left", path.display())
+    })
 }
 
 /// Fills a new file beside `path` and renames it to `path` once it is safe on disk.
@@ -82,14 +87,19 @@ fn fill_aside(aside: &Path, fill: impl FnOnce(&mut File) -> io::Result<()>) -> i
 /// `dir`, or the newest run in it where it has numbered ones.
 pub(crate) fn newest(dir: &Path) -> PathBuf {
     let latest = dir.join(LATEST);
-    if !dir.join(JSON_NAME).exists() && latest.join(JSON_NAME).exists() { latest } else { dir.to_owned() }
+    if !dir.join(JSON_NAME).exists() && latest.join(JSON_NAME).exists() {
+        latest
+    } else {
+        dir.to_owned()
+    }
 }
 
-/// Reads a report back; `path` is a `report.json`, the directory that holds one, or one of numbered runs, of which the newest counts.
+/// Reads a report back; `path` is a `report.json`, the directory that holds one, or one of numbered
+/// runs, of which the newest counts.
 ///
 /// # Errors
-/// One sentence that says what is wrong with which file: missing, too large, cut short, not JSON, another schema, a part that its
-/// presenter refuses.
+/// One sentence that says what is wrong with which file: missing, too large, cut short, not JSON,
+/// another schema, a part that its presenter refuses.
 pub(crate) fn read(path: &Path, presenters: &[&dyn Presenter]) -> Result<Report> {
     let path = if path.is_dir() { newest(path).join(JSON_NAME) } else { path.to_owned() };
     let bytes = read_bounded(&path)?;
@@ -139,8 +149,12 @@ fn reason(error: &serde_json::Error) -> String {
     use serde_json::error::Category;
     let plain = super::numerals::printable(&error.to_string());
     match error.classify() {
-        Category::Eof if error.line() <= 1 && error.column() == 0 => "is empty, not a report".to_owned(),
-        Category::Eof => format!("is cut short at line {}: it was not written to its end", error.line()),
+        Category::Eof if error.line() <= 1 && error.column() == 0 => {
+            "is empty, not a report".to_owned()
+        }
+        Category::Eof => {
+            format!("is cut short at line {}: it was not written to its end", error.line())
+        }
         Category::Syntax | Category::Io => format!("is not JSON: {plain}"),
         Category::Data => format!("is not a report: {plain}"),
     }
@@ -160,15 +174,17 @@ mod tests {
         fn new() -> Self {
             static NEXT: AtomicU32 = AtomicU32::new(0);
             let n = NEXT.fetch_add(1, Ordering::Relaxed);
-            let dir = std::env::temp_dir().join(format!("clearway-store-{}-{n}", std::process::id()));
+            let dir =
+                std::env::temp_dir().join(format!("clearway-store-{}-{n}", std::process::id()));
             fs::create_dir_all(&dir).expect("a scratch directory");
             Self(dir)
         }
 
         fn names(&self) -> Vec<String> {
             let entries = fs::read_dir(&self.0).expect("listed");
-            let mut names: Vec<String> =
-                entries.map(|entry| entry.expect("entry").file_name().to_string_lossy().into_owned()).collect();
+            let mut names: Vec<String> = entries
+                .map(|entry| entry.expect("entry").file_name().to_string_lossy().into_owned())
+                .collect();
             names.sort();
             names
         }
@@ -218,9 +234,11 @@ mod tests {
     fn replace__a_directory_in_the_way_is_told_in_one_sentence() {
         let scratch = StoreDirectory::new();
         fs::create_dir(scratch.0.join(JSON_NAME)).expect("made");
-        let sentence = replace(&scratch.0.join(JSON_NAME), b"new").expect_err("refused").to_string();
+        let sentence =
+            replace(&scratch.0.join(JSON_NAME), b"new").expect_err("refused").to_string();
         assert!(
-            sentence.starts_with("cannot write /") && sentence.ends_with("no half-written file was left"),
+            sentence.starts_with("cannot write /")
+                && sentence.ends_with("no half-written file was left"),
             "{sentence}"
         );
         assert_eq!(scratch.names(), [JSON_NAME]);
@@ -232,12 +250,18 @@ mod tests {
         assert_eq!(refusal(""), "is empty, not a report");
         assert!(refusal(&whole[..whole.len() / 2]).starts_with("is cut short at line "));
         assert!(refusal("\u{7f}ELF").starts_with("is not JSON: expected value"));
-        assert!(refusal("{\"figures\": []}").starts_with("is not a report: missing field `schema`"));
         assert!(
-            refusal(&whole.replace("\"seed\": 19,", "\"seed\": \"x\",")).starts_with("is not a report: invalid type")
+            refusal("{\"figures\": []}").starts_with("is not a report: missing field `schema`")
+        );
+        assert!(
+            refusal(&whole.replace("\"seed\": 19,", "\"seed\": \"x\","))
+                .starts_with("is not a report: invalid type")
         );
         for other in ["[]", " [1]", "7", "null"] {
-            assert!(refusal(other).starts_with("is not a report: a report is one JSON object"), "{other}");
+            assert!(
+                refusal(other).starts_with("is not a report: a report is one JSON object"),
+                "{other}"
+            );
         }
         assert!(refusal(&"[".repeat(100_000)).starts_with("is not"));
     }
@@ -247,7 +271,10 @@ mod tests {
         let whole = serde_json::to_string(&sample::incast_demo()).expect("written");
         for other in ["clearway-report/2", "clearway-report/12", "gpcnet", ""] {
             let sentence = refusal(&whole.replace(SCHEMA, other));
-            assert_eq!(sentence, format!("has the schema `{other}`; this program reads clearway-report/1"));
+            assert_eq!(
+                sentence,
+                format!("has the schema `{other}`; this program reads clearway-report/1")
+            );
         }
         let mut newer: Value = serde_json::from_str(&whole).expect("read");
         newer["schema"] = "clearway-report/1.7".into();
@@ -263,11 +290,22 @@ mod tests {
         let scratch = StoreDirectory::new();
         let path = scratch.0.join(JSON_NAME);
         File::create(&path).and_then(|file| file.set_len(SIZE_MAX + 1)).expect("a sparse file");
-        assert!(read(&path, &[]).expect_err("huge").to_string().ends_with("is larger than 64 MiB, which no report is"));
         assert!(
-            read(Path::new("/dev/zero"), &[]).expect_err("a device").to_string().ends_with("is not a regular file")
+            read(&path, &[])
+                .expect_err("huge")
+                .to_string()
+                .ends_with("is larger than 64 MiB, which no report is")
+        );
+        assert!(
+            read(Path::new("/dev/zero"), &[])
+                .expect_err("a device")
+                .to_string()
+                .ends_with("is not a regular file")
         );
         let missing = read(&scratch.0.join("none"), &[]).expect_err("missing").to_string();
-        assert!(missing.starts_with("cannot read ") && missing.contains("No such file"), "{missing}");
+        assert!(
+            missing.starts_with("cannot read ") && missing.contains("No such file"),
+            "{missing}"
+        );
     }
 }

@@ -1,10 +1,14 @@
 //! Shows a report on a terminal: verdict first, then the tables, in 80 columns.
 //!
 //! # Invariants
-//! I1. No line is wider than [`WIDTH`] characters, whatever the report holds, save for single longer words of sentences.
-//! I2. Escape sequences come from here alone, and only when the caller says that a terminal reads them.
+//! I1. No line is wider than [`WIDTH`] characters, whatever the report holds, save for single
+//!     longer words of sentences.
+//! I2. Escape sequences come from here alone, and only when the caller says that a terminal reads
+//!     them.
 
-use super::model::{ExtendedReal, Labels, PartVerdict, PhaseLoad, PortLoad, Report, RunOutcome, labels};
+use super::model::{
+    ExtendedReal, Labels, PartVerdict, PhaseLoad, PortLoad, Report, RunOutcome, labels,
+};
 use super::numerals::{digits, digits_in, fit, printable, wrap};
 use super::present::Presenter;
 
@@ -42,12 +46,18 @@ impl ColourMode {
     }
 }
 
-/// The report as text that ends with a newline: the tables of `presenters`, then those that any report has.
+/// The report as text that ends with a newline: the tables of `presenters`, then those that any
+/// report has.
 pub(crate) fn render(report: &Report, presenters: &[&dyn Presenter], paint: ColourMode) -> String {
     let tables = presenters.iter().flat_map(|presenter| presenter.tables(report));
     let plain = |lines: Vec<String>| lines.iter().map(|line| printable(line)).collect::<Vec<_>>();
     let mut sections: Vec<Vec<String>> = tables.map(plain).collect();
-    sections.extend([comparison_table(report), fabric(report), warnings(report), verdict(report, paint)]);
+    sections.extend([
+        comparison_table(report),
+        fabric(report),
+        warnings(report),
+        verdict(report, paint),
+    ]);
     let mut text = sections
         .iter()
         .filter(|lines| !lines.is_empty())
@@ -69,7 +79,11 @@ fn verdict(report: &Report, paint: ColourMode) -> Vec<String> {
         let mut sentence = wrap(&part.sentence, WIDTH - column).into_iter();
         let first = sentence.next().unwrap_or_default();
         let pad = " ".repeat(OUTCOME.saturating_sub(part.outcome.word().len()));
-        lines.push(format!("  {name:width$} {}{pad} {first}", paint.outcome(part.outcome)).trim_end().to_owned());
+        lines.push(
+            format!("  {name:width$} {}{pad} {first}", paint.outcome(part.outcome))
+                .trim_end()
+                .to_owned(),
+        );
         lines.extend(sentence.map(|line| format!("{:column$}{line}", "")));
     }
     for reason in &verdict.reasons {
@@ -101,31 +115,41 @@ fn comparison_table(report: &Report) -> Vec<String> {
     lines
 }
 
-/// Returns the values of all labels: first those of the congestion test in their usual order, then all others.
+/// Returns the values of all labels: first those of the congestion test in their usual order, then
+/// all others.
 fn subject(all: &Labels) -> Vec<&str> {
     let usual = [labels::QUEUE, labels::VICTIM, labels::CONGESTOR, "class", "intensity"];
     let first = usual.iter().filter_map(|key| all.get(*key));
-    let others = all.iter().filter(|(key, _)| !usual.contains(&key.as_str())).map(|(_, value)| value);
+    let others =
+        all.iter().filter(|(key, _)| !usual.contains(&key.as_str())).map(|(_, value)| value);
     first.chain(others).map(String::as_str).collect()
 }
 
 /// The simulated network and the ports that stand out, over all queues.
 fn fabric(report: &Report) -> Vec<String> {
     let Some(fabric) = &report.fabric else { return Vec::new() };
-    let most = |pick: &dyn Fn(&PhaseLoad) -> &[PortLoad], by: &dyn Fn(&PortLoad) -> f64, what: &str| {
-        let first = fabric.loads.iter().filter_map(|load| Some((load, pick(load).first()?)));
-        first.max_by(|(_, a), (_, b)| by(a).total_cmp(&by(b))).map(|(load, port)| {
-            let percent = ExtendedReal::new(by(port)).map_or_else(String::new, digits);
-            let queue = load.labels.get(labels::QUEUE).map_or("-", String::as_str);
-            format!("{what} {}, {percent} % ({queue})", fabric.label(port).replace('\u{2192}', "->"))
-        })
-    };
+    let most =
+        |pick: &dyn Fn(&PhaseLoad) -> &[PortLoad], by: &dyn Fn(&PortLoad) -> f64, what: &str| {
+            let first = fabric.loads.iter().filter_map(|load| Some((load, pick(load).first()?)));
+            first.max_by(|(_, a), (_, b)| by(a).total_cmp(&by(b))).map(|(load, port)| {
+                let percent = ExtendedReal::new(by(port)).map_or_else(String::new, digits);
+                let queue = load.labels.get(labels::QUEUE).map_or("-", String::as_str);
+                format!(
+                    "{what} {}, {percent} % ({queue})",
+                    fabric.label(port).replace('\u{2192}', "->")
+                )
+            })
+        };
     let busiest = most(&|load| &load.busiest, &|port| port.load, "busiest");
     let stalled = most(&|load| &load.stalled, &|port| port.stalled, "most stalled");
     let ports: Vec<String> = [busiest, stalled].into_iter().flatten().collect();
     let mut lines = vec![fit(&format!("The fabric: {}, {}", fabric.name, fabric.kind), WIDTH)];
     lines.push(format!("  {}", fabric.size()));
-    lines.extend(wrap(&ports.join("; "), WIDTH - 2).into_iter().map(|line| format!("  {line}").trim_end().to_owned()));
+    lines.extend(
+        wrap(&ports.join("; "), WIDTH - 2)
+            .into_iter()
+            .map(|line| format!("  {line}").trim_end().to_owned()),
+    );
     lines
 }
 
@@ -134,7 +158,8 @@ fn part_name(part: &PartVerdict) -> String {
     let label = |key: &str| part.labels.get(key).map(String::as_str);
     let patterns = [label(labels::VICTIM), label(labels::CONGESTOR)];
     let patterns = patterns.into_iter().flatten().collect::<Vec<_>>().join(" under ");
-    let patterns = label(labels::PLACE).map_or(patterns.clone(), |place| format!("{place}: {patterns}"));
+    let patterns =
+        label(labels::PLACE).map_or(patterns.clone(), |place| format!("{place}: {patterns}"));
     let name = format!("{:<10}{}", fit(label(labels::QUEUE).unwrap_or("-"), 9), fit(&patterns, 24));
     name.trim_end().to_owned()
 }
@@ -162,7 +187,8 @@ mod tests {
     #[test]
     fn render__a_simulated_fabric_takes_a_few_lines_and_a_real_network_none() {
         let text = render(&sample::simulated(), &[], ColourMode::Plain);
-        let lines: Vec<&str> = text.lines().skip_while(|line| !line.starts_with("The fabric")).take(4).collect();
+        let lines: Vec<&str> =
+            text.lines().skip_while(|line| !line.starts_with("The fabric")).take(4).collect();
         let wanted = [
             "The fabric: pairs, a dragonfly",
             "  8 hosts, 4 switches, 12 cables",
@@ -190,7 +216,8 @@ mod tests {
         };
         report.beside = vec![row("dfs", 0.95), row("token", 0.97)];
         let lines = comparison_table(&report);
-        let subjects: Vec<&str> = lines[3..].iter().filter_map(|line| line.split_whitespace().next()).collect();
+        let subjects: Vec<&str> =
+            lines[3..].iter().filter_map(|line| line.split_whitespace().next()).collect();
         assert_eq!(subjects, ["dfs", "token"], "{lines:?}");
     }
 
@@ -201,7 +228,11 @@ mod tests {
         assert!(coloured.contains("\u{1b}[1;33mCONGESTED\u{1b}[0m"));
         let stripped: String = coloured
             .split('\u{1b}')
-            .map(|part| part.trim_start_matches("[1;33m").trim_start_matches("[1;34m").trim_start_matches("[0m"))
+            .map(|part| {
+                part.trim_start_matches("[1;33m")
+                    .trim_start_matches("[1;34m")
+                    .trim_start_matches("[0m")
+            })
             .collect();
         assert_eq!(stripped, render(&report, &[], ColourMode::Plain));
     }
@@ -209,6 +240,9 @@ mod tests {
     #[test]
     fn render__an_empty_report_is_an_empty_line() {
         let scenario = model::ReportScenario { name: String::new(), text: String::new() };
-        assert_eq!(render(&Report::new(Vec::new(), "lab", scenario, 0), &[], ColourMode::Plain), "\n");
+        assert_eq!(
+            render(&Report::new(Vec::new(), "lab", scenario, 0), &[], ColourMode::Plain),
+            "\n"
+        );
     }
 }

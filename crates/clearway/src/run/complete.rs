@@ -32,7 +32,10 @@ impl fmt::Debug for CompletedParts {
 impl CompletedParts {
     /// Nothing so far; `keep` writes it if the run is interrupted.
     pub(crate) fn new(keep: impl FnMut(Vec<Report>) -> Result<()> + Send + 'static) -> Self {
-        Self(Arc::new(Mutex::new(CompletedState { keep: Some(Box::new(keep)), ..CompletedState::default() })))
+        Self(Arc::new(Mutex::new(CompletedState {
+            keep: Some(Box::new(keep)),
+            ..CompletedState::default()
+        })))
     }
 
     fn with<T>(&self, change: impl FnOnce(&mut CompletedState) -> T) -> T {
@@ -43,7 +46,9 @@ impl CompletedParts {
     pub(crate) fn cells(&self, mut report: Report, [done, total]: [usize; 2]) {
         let cells = format!("{done} of {total} cells were measured");
         report.verdict = None;
-        report.warnings.insert(0, format!("the run was interrupted: {cells}, and there is no verdict"));
+        report
+            .warnings
+            .insert(0, format!("the run was interrupted: {cells}, and there is no verdict"));
         report.host.facts.insert("interrupted".to_owned(), cells);
         self.with(|state| state.cells = Some(report));
     }
@@ -63,7 +68,10 @@ impl CompletedParts {
     pub(crate) fn keep(&self) -> Result<bool> {
         let (reports, keep): (Vec<Report>, _) = self.with(|state| {
             let cells = state.cells.take();
-            (cells.into_iter().chain(std::mem::take(&mut state.places)).collect(), state.keep.take())
+            (
+                cells.into_iter().chain(std::mem::take(&mut state.places)).collect(),
+                state.keep.take(),
+            )
         });
         match keep {
             Some(mut keep) if !reports.is_empty() => keep(reports).map(|()| true),
@@ -88,8 +96,14 @@ mod tests {
         assert!(complete.keep().expect("kept") && !complete.keep().expect("nothing more"));
         let reports = kept.try_recv().expect("a report");
         let [report] = &reports[..] else { panic!("one place, {} reports", reports.len()) };
-        assert_eq!(report.warnings[0], "the run was interrupted: 2 of 4 cells were measured, and there is no verdict");
-        assert!(report.verdict.is_none() && report.host.facts["interrupted"] == "2 of 4 cells were measured");
+        assert_eq!(
+            report.warnings[0],
+            "the run was interrupted: 2 of 4 cells were measured, and there is no verdict"
+        );
+        assert!(
+            report.verdict.is_none()
+                && report.host.facts["interrupted"] == "2 of 4 cells were measured"
+        );
         assert!(kept.try_recv().is_err());
         assert!(!CompletedParts::default().keep().expect("nothing to keep"));
     }

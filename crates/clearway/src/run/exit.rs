@@ -1,4 +1,5 @@
-//! The ways in which the program ends: part of its interface, in `clearway --help` and `docs/method.md`.
+//! The ways in which the program ends: part of its interface, in `clearway --help` and
+//! `docs/method.md`.
 
 use std::process::ExitCode;
 
@@ -9,7 +10,8 @@ pub(crate) enum Exit {
     Good = 0,
     /// Could not be done: the sentence on standard error says why.
     Failed = 1,
-    /// The verdict is CONGESTED, a compared run is worse, or what was read of an archive has faults.
+    /// The verdict is CONGESTED, a compared run is worse, or what was read of an archive has
+    /// faults.
     Congested = 3,
     /// The verdict is INVALID: the measurement allows no statement.
     Invalid = 4,
@@ -38,5 +40,7 @@ pub(crate) fn exit_of(error: &anyhow::Error) -> Exit {
 
 /// Whether the lab was refused for want of a permission.
 pub(crate) fn refuses_permission(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| matches!(cause.downcast_ref(), Some(clearway_lab::LabError::Permission(_))))
+    error
+        .chain()
+        .any(|cause| matches!(cause.downcast_ref(), Some(clearway_lab::LabError::Permission(_))))
 }

@@ -39,7 +39,8 @@ impl Interrupt {
     pub(crate) fn listen() -> Result<Self> {
         let flag = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM, SIGHUP] {
-            signal_hook::flag::register(signal, flag.clone()).context("cannot listen for signals")?;
+            signal_hook::flag::register(signal, flag.clone())
+                .context("cannot listen for signals")?;
         }
         Ok(Self(flag))
     }
@@ -50,8 +51,9 @@ impl Interrupt {
     }
 }
 
-/// Ends this process when the user wishes it to stop, whatever it is busy with, and keeps what is complete: for places that hold nothing outside it, so
-/// that nothing has to be taken down. Dropped, it listens no more.
+/// Ends this process when the user wishes it to stop, whatever it is busy with, and keeps what is
+/// complete: for places that hold nothing outside it, so that nothing has to be taken down.
+/// Dropped, it listens no more.
 pub(crate) struct EndAtOnce {
     handle: Handle,
     listener: Option<JoinHandle<()>>,
@@ -59,7 +61,8 @@ pub(crate) struct EndAtOnce {
 
 impl EndAtOnce {
     pub(crate) fn listen(complete: CompletedParts) -> Result<Self> {
-        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot listen for signals")?;
+        let mut signals =
+            Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot listen for signals")?;
         let handle = signals.handle();
         let wait = move || {
             if signals.forever().next().is_some() {
@@ -70,8 +73,10 @@ impl EndAtOnce {
                 std::process::exit(Exit::Interrupted as i32);
             }
         };
-        let listener =
-            thread::Builder::new().name("signals".into()).spawn(wait).context("cannot listen for signals")?;
+        let listener = thread::Builder::new()
+            .name("signals".into())
+            .spawn(wait)
+            .context("cannot listen for signals")?;
         Ok(Self { handle, listener: Some(listener) })
     }
 }

@@ -1,4 +1,5 @@
-//! The messages between a coordinator and its ranks, over pipes or a connection: one JSON value a line.
+//! The messages between a coordinator and its ranks, over pipes or a connection: one JSON value a
+//! line.
 //!
 //! # Model
 //! ```text
@@ -15,7 +16,8 @@
 //! ```
 //!
 //! # Not here
-//! What a mechanism's requests and responses are: its own `words`; sending and receiving them: `session`, `rank`.
+//! What a mechanism's requests and responses are: its own `words`; sending and receiving them:
+//! `session`, `rank`.
 
 use clearway_proto::base::LocalNs;
 use clearway_proto::wire::OperationSet;

@@ -1,15 +1,17 @@
-//! Runs a scenario in a place: makes the venue, lets the scenario's mechanism run in it, and returns the report.
+//! Runs a scenario in a place: makes the venue, lets the scenario's mechanism run in it, and
+//! returns the report.
 //!
 //! # Model
 //! ```text
 //!    scenario -> mechanism (registry) -> venue (simulator, lab, job) -> figures, verdict -> report
 //! ```
-//! In a lab and in a job ranks are processes that talk to each other over the network under test only, and to this process over
-//! pipes or connections of their own only, so that control never disturbs what is measured. In the simulator they are engines in
-//! this process.
+//! In a lab and in a job ranks are processes that talk to each other over the network under test
+//! only, and to this process over pipes or connections of their own only, so that control never
+//! disturbs what is measured. In the simulator they are engines in this process.
 //!
 //! # Invariants
-//! I1. Whatever ends this process ends the ranks (their pipes close) and the lab (its namespaces have no other holder).
+//! I1. Whatever ends this process ends the ranks (their pipes close) and the lab (its namespaces
+//!     have no other holder).
 //! I2. The report of a run that was interrupted has whole cells only, says so, and has no verdict.
 //!
 //! # Not here
@@ -88,16 +90,22 @@ pub(crate) trait Mechanism: Presenter {
     fn run(&self, order: &RunSpec<'_>, venue: &mut dyn Venue, report: &mut Report) -> Result<()>;
 }
 
-/// Runs `order`, a scenario of `mechanism`, in `place`, which is no job's, and returns its report. Progress goes to standard error.
+/// Runs `order`, a scenario of `mechanism`, in `place`, which is no job's, and returns its report.
+/// Progress goes to standard error.
 ///
 /// # Errors
 /// One sentence: what was refused, which host died, or that the user interrupted.
-pub(crate) fn run(order: &RunSpec<'_>, mechanism: &dyn Mechanism, place: VenueKind) -> Result<Report> {
+pub(crate) fn run(
+    order: &RunSpec<'_>,
+    mechanism: &dyn Mechanism,
+    place: VenueKind,
+) -> Result<Report> {
     if let Some(why) = mechanism.refusal(order.scenario, place) {
         bail!("{why}");
     }
     let (launch, adjust) = (mechanism.launch(order.scenario), mechanism.adjust(order.scenario));
-    let mut venue = venue::open(&order.scenario.fabric, place, &launch, adjust, order.complete.clone())?;
+    let mut venue =
+        venue::open(&order.scenario.fabric, place, &launch, adjust, order.complete.clone())?;
     run_in(order, mechanism, &mut *venue)
 }
 
@@ -105,7 +113,11 @@ pub(crate) fn run(order: &RunSpec<'_>, mechanism: &dyn Mechanism, place: VenueKi
 ///
 /// # Errors
 /// As [`run`].
-pub(crate) fn run_in(order: &RunSpec<'_>, mechanism: &dyn Mechanism, venue: &mut dyn Venue) -> Result<Report> {
+pub(crate) fn run_in(
+    order: &RunSpec<'_>,
+    mechanism: &dyn Mechanism,
+    venue: &mut dyn Venue,
+) -> Result<Report> {
     let mut report = begun(order, venue.place().name());
     venue.introduce(&mut report);
     mechanism.run(order, venue, &mut report)?;

@@ -7,11 +7,17 @@ use toml::de::DeTable;
 use crate::report::model::{Parameter, ParameterOrigin};
 use crate::scenario::Scenario;
 
-/// Every value in force, as `table.key`, with who chose it: `given` is the file as it was written, `flags` are the names that the
-/// command line set.
-pub(super) fn parameters(scenario: &Scenario, given: &str, flags: &BTreeSet<String>) -> Vec<Parameter> {
+/// Every value in force, as `table.key`, with who chose it: `given` is the file as it was written,
+/// `flags` are the names that the command line set.
+pub(super) fn parameters(
+    scenario: &Scenario,
+    given: &str,
+    flags: &BTreeSet<String>,
+) -> Vec<Parameter> {
     let text = scenario.text().unwrap_or_default();
-    let (Ok(all), written) = (DeTable::parse(&text), DeTable::parse(given)) else { return Vec::new() };
+    let (Ok(all), written) = (DeTable::parse(&text), DeTable::parse(given)) else {
+        return Vec::new();
+    };
     let written = written.map(|written| written.into_inner()).unwrap_or_default();
     let mut list = ParameterList { text: &text, flags, parameters: Vec::new() };
     list.add(all.get_ref(), Some(&written), "");
@@ -33,7 +39,11 @@ impl ParameterList<'_> {
             let name = format!("{prefix}{}", key.get_ref());
             let there = written.and_then(|table| table.get(key.get_ref().as_ref()));
             if let Some(inner) = value.get_ref().as_table() {
-                self.add(inner, there.and_then(|there| there.get_ref().as_table()), &format!("{name}."));
+                self.add(
+                    inner,
+                    there.and_then(|there| there.get_ref().as_table()),
+                    &format!("{name}."),
+                );
                 continue;
             }
             let origin = match (self.flags.contains(&name), there) {
@@ -55,12 +65,15 @@ mod tests {
 
     #[test]
     fn parameters__say_who_chose_each_value() {
-        let mut scenario = read_text(KNOCKS, &[SectionKind::new::<SampleSection>()]).expect("it can run");
+        let mut scenario =
+            read_text(KNOCKS, &[SectionKind::new::<SampleSection>()]).expect("it can run");
         // More than a number of TOML has by default.
         scenario.seed = u64::MAX;
         let flags = BTreeSet::from(["seed".to_owned()]);
         let parameters = parameters(&scenario, KNOCKS, &flags);
-        let found = |name: &str| parameters.iter().find(|it| it.name == name).map(|it| (it.value.as_str(), it.origin));
+        let found = |name: &str| {
+            parameters.iter().find(|it| it.name == name).map(|it| (it.value.as_str(), it.origin))
+        };
         assert_eq!(found("seed"), Some(("18446744073709551615", ParameterOrigin::Flag)));
         assert_eq!(found("knock.times"), Some(("5", ParameterOrigin::Scenario)));
         assert_eq!(found("knock.each-takes"), Some(("1ms", ParameterOrigin::Default)));

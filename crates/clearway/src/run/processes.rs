@@ -1,11 +1,14 @@
-//! The processes of a run's ranks: brought together, sent messages, heard, and missed when they die.
+//! The processes of a run's ranks: brought together, sent messages, heard, and missed when they
+//! die.
 //!
 //! # Model
-//! A member is a process of this machine that listens to a pipe, or a connection to one elsewhere. Once all have said where they
-//! are and opened their wires they differ in nothing but in how their end is explained.
+//! A member is a process of this machine that listens to a pipe, or a connection to one elsewhere.
+//! Once all have said where they are and opened their wires they differ in nothing but in how their
+//! end is explained.
 //!
 //! # Invariants
-//! I1. Every rank of this machine is ended: dropping them closes all pipes first, which ends the ranks, then reaps them.
+//! I1. Every rank of this machine is ended: dropping them closes all pipes first, which ends the
+//!     ranks, then reaps them.
 //!     Connections belong to whoever gave them, who ends those ranks.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +25,9 @@ use clearway_proto::base::{Class, LocalNs, Rank};
 use clearway_proto::wire::OperationSet;
 use clearway_runtime::keys::KeyScope;
 use clearway_wires::facts::CLASSES;
-use clearway_wires::{EndLocation, Network, PortRequest, RemoteTransport, WireNeeds, WirePlan, WireSetup};
+use clearway_wires::{
+    EndLocation, Network, PortRequest, RemoteTransport, WireNeeds, WirePlan, WireSetup,
+};
 use serde::Serialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 
@@ -36,9 +41,11 @@ use super::session::{Protocol, Session};
 const START_PATIENCE: Duration = Duration::from_secs(30);
 /// How often a wait looks for the user's interrupt.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// The longest line a rank sends: a record of 6,000 slices with every pair of a large job takes 26 MB.
+/// The longest line a rank sends: a record of 6,000 slices with every pair of a large job takes 26
+/// MB.
 const LINE_MAX: u64 = 64 << 20;
-/// Lines that wait: a rank that says more than is heard waits, and its host's memory holds what it says.
+/// Lines that wait: a rank that says more than is heard waits, and its host's memory holds what it
+/// says.
 const LINES_MAX: usize = 1;
 
 /// What tells one run from another.
@@ -73,7 +80,8 @@ impl RankProcess {
         let program = std::env::current_exe().context("the path of this program")?;
         let mut command = Command::new(program);
         as_rank(&mut command);
-        // A process group of its own: an interrupt at the terminal reaches the coordinator, which then ends all in order.
+        // A process group of its own: an interrupt at the terminal reaches the coordinator, which
+        // then ends all in order.
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
         Ok(command)
     }
@@ -91,7 +99,9 @@ impl RankProcess {
 
     fn output(&mut self) -> Result<Box<dyn Read + Send>> {
         Ok(match &mut self.link {
-            RankLink::Child(child, _) => Box::new(child.stdout.take().context("a rank without output")?),
+            RankLink::Child(child, _) => {
+                Box::new(child.stdout.take().context("a rank without output")?)
+            }
             RankLink::Remote(connection) => {
                 Box::new(connection.try_clone().context("a connection in both directions")?)
             }
@@ -118,8 +128,12 @@ impl RankProcess {
     fn ending(&mut self) -> String {
         self.close();
         match &mut self.link {
-            RankLink::Child(child, _) => child.wait().map_or_else(|error| error.to_string(), ending),
-            RankLink::Remote(_) => "is gone: its process or its host ended, or the connection to it broke".to_owned(),
+            RankLink::Child(child, _) => {
+                child.wait().map_or_else(|error| error.to_string(), ending)
+            }
+            RankLink::Remote(_) => {
+                "is gone: its process or its host ended, or the connection to it broke".to_owned()
+            }
         }
     }
 }
@@ -133,7 +147,11 @@ fn as_rank(command: &mut Command) {
 /// The same in a test, whose program is that of all tests: the one test that serves a rank.
 #[cfg(test)]
 fn as_rank(command: &mut Command) {
-    command.args(["--exact", "command::registry::tests::serve__a_rank_process_of_a_test", "--nocapture"]);
+    command.args([
+        "--exact",
+        "command::registry::tests::serve__a_rank_process_of_a_test",
+        "--nocapture",
+    ]);
     command.env(RANK_OF_TEST, "1");
 }
 
@@ -170,8 +188,8 @@ pub(crate) struct RankProcesses {
 }
 
 impl RankProcesses {
-    /// Brings `members`, by rank, together on `network` over the wires of `plan`: waits until all wires are open. Keys, where there are
-    /// any, must be made with those of `job`.
+    /// Brings `members`, by rank, together on `network` over the wires of `plan`: waits until all
+    /// wires are open. Keys, where there are any, must be made with those of `job`.
     pub(super) fn gather(
         members: Vec<RankProcess>,
         network: Network,
@@ -181,7 +199,12 @@ impl RankProcesses {
         interrupt: Interrupt,
     ) -> Result<Self> {
         let (sender, lines) = sync_channel(LINES_MAX);
-        let facts = Ready { body_max: 0, overhead: 0, operations: OperationSet::default(), classes: Vec::new() };
+        let facts = Ready {
+            body_max: 0,
+            overhead: 0,
+            operations: OperationSet::default(),
+            classes: Vec::new(),
+        };
         let (dead_ranks, far, wires) = (BTreeSet::new(), RemoteTransport::Nothing, BTreeMap::new());
         let mut all = Self { members, lines, dead_ranks, facts, far, wires, interrupt };
         for (rank, member) in (0..).map(Rank).zip(&mut all.members) {
@@ -189,7 +212,8 @@ impl RankProcesses {
         }
         for rank in all.ranks() {
             let address = all.members[rank.index()].address;
-            let request = PortRequest { rank, session: run.session, address, network, far: plan.far };
+            let request =
+                PortRequest { rank, session: run.session, address, network, far: plan.far };
             all.send::<()>(rank, &ToRank::Bind(request))?;
         }
         let mut peers = all.started(|message| match message {
@@ -203,7 +227,8 @@ impl RankProcesses {
         (all.far, all.wires) = (choice.far, choice.facts);
         peers.iter_mut().for_each(|peer| peer.keep(choice.far));
         let wire = WireSetup { far: choice.far, hosts: plan.hosts.clone(), peers, need: run.need };
-        let setup = ToRank::<()>::Open(Setup { seed: run.seed, mechanism: run.mechanism.to_owned(), wire });
+        let setup =
+            ToRank::<()>::Open(Setup { seed: run.seed, mechanism: run.mechanism.to_owned(), wire });
         for rank in all.ranks() {
             all.send(rank, &setup)?;
         }
@@ -221,10 +246,14 @@ impl RankProcesses {
         Ok(all)
     }
 
-    /// Refuses a rank that has another key, by name: its peers would refuse it as well, and it all of them.
+    /// Refuses a rank that has another key, by name: its peers would refuse it as well, and it all
+    /// of them.
     fn check_descriptions(&self, job: &KeyScope, peers: &[EndLocation]) -> Result<()> {
-        for (rank, card) in (0..).map(Rank).zip(peers).filter_map(|(rank, peer)| Some((rank, peer.card.as_ref()?))) {
-            job.check(rank, card).with_context(|| format!("{} cannot take part", self.name(rank)))?;
+        for (rank, card) in
+            (0..).map(Rank).zip(peers).filter_map(|(rank, peer)| Some((rank, peer.card.as_ref()?)))
+        {
+            job.check(rank, card)
+                .with_context(|| format!("{} cannot take part", self.name(rank)))?;
         }
         Ok(())
     }
@@ -296,13 +325,18 @@ impl RankProcesses {
     }
 
     /// What each rank says when it starts, in order, as far as `take` keeps it.
-    fn started<T>(&mut self, mut take: impl FnMut(FromRank<IgnoredAny>) -> Option<T>) -> Result<Vec<T>> {
+    fn started<T>(
+        &mut self,
+        mut take: impl FnMut(FromRank<IgnoredAny>) -> Option<T>,
+    ) -> Result<Vec<T>> {
         let deadline = Instant::now() + START_PATIENCE;
         let mut taken: BTreeMap<Rank, T> = BTreeMap::new();
         while let Some(silent) = self.ranks().find(|rank| !taken.contains_key(rank)) {
             match self.poll(LOOK_EVERY)? {
                 Some((rank, message)) => taken.extend(take(message).map(|it| (rank, it))),
-                None if Instant::now() > deadline => return Err(self.silent(silent, START_PATIENCE)),
+                None if Instant::now() > deadline => {
+                    return Err(self.silent(silent, START_PATIENCE));
+                }
                 None => {}
             }
         }
@@ -313,7 +347,10 @@ impl RankProcesses {
     ///
     /// # Errors
     /// The user interrupted, or a rank is gone or refuses to go on.
-    pub(super) fn poll<S: DeserializeOwned>(&mut self, patience: Duration) -> Result<Option<(Rank, FromRank<S>)>> {
+    pub(super) fn poll<S: DeserializeOwned>(
+        &mut self,
+        patience: Duration,
+    ) -> Result<Option<(Rank, FromRank<S>)>> {
         match self.poll_or_end(patience)? {
             Some((rank, Ok(message))) => Ok(Some((rank, message))),
             Some((rank, Err(how))) => Err(self.death(rank, &how)),
@@ -321,12 +358,16 @@ impl RankProcesses {
         }
     }
 
-    /// The next message of a rank, or how it ended, for runs that go on without it. A message that is none is passed over: a rank
-    /// that died in the middle of a line leaves half of one, and what follows says how it ended.
+    /// The next message of a rank, or how it ended, for runs that go on without it. A message that
+    /// is none is passed over: a rank that died in the middle of a line leaves half of one, and
+    /// what follows says how it ended.
     ///
     /// # Errors
     /// The user interrupted, or a rank refuses to go on.
-    pub(super) fn poll_or_end<S: DeserializeOwned>(&mut self, patience: Duration) -> Result<RankEvent<FromRank<S>>> {
+    pub(super) fn poll_or_end<S: DeserializeOwned>(
+        &mut self,
+        patience: Duration,
+    ) -> Result<RankEvent<FromRank<S>>> {
         self.check()?;
         let (rank, line) = match self.lines.recv_timeout(patience) {
             Ok((rank, _)) if self.dead_ranks.contains(&rank) => return Ok(None),
@@ -349,7 +390,8 @@ impl RankProcesses {
         Ok(Some((rank, Err(how))))
     }
 
-    /// Ends them, and goes on with others that `gather` brings, which hears of the user's interrupt.
+    /// Ends them, and goes on with others that `gather` brings, which hears of the user's
+    /// interrupt.
     pub(super) fn replace(&mut self, gather: impl FnOnce(Interrupt) -> Result<Self>) -> Result<()> {
         self.end();
         *self = gather(self.interrupt.clone())?;
@@ -388,7 +430,10 @@ impl RankProcesses {
 
     /// Nothing came of `rank` for `patience`.
     pub(super) fn silent(&self, rank: Rank, patience: Duration) -> anyhow::Error {
-        anyhow!("{} has not answered for {patience:?}; its machine may be too busy", self.name(rank))
+        anyhow!(
+            "{} has not answered for {patience:?}; its machine may be too busy",
+            self.name(rank)
+        )
     }
 
     /// How a rank that cannot be written to ended, as an error.
@@ -419,7 +464,8 @@ fn classes_of(facts: &Ready) -> String {
     for (class, fate) in Class::ALL.into_iter().zip(&facts.classes) {
         by_fate.entry(fate).or_default().push(class.name());
     }
-    let fates: Vec<String> = by_fate.iter().map(|(fate, classes)| format!("{}: {fate}", classes.join(", "))).collect();
+    let fates: Vec<String> =
+        by_fate.iter().map(|(fate, classes)| format!("{}: {fate}", classes.join(", "))).collect();
     fates.join("; ")
 }
 
@@ -429,7 +475,8 @@ fn listen(rank: Rank, output: Box<dyn Read + Send>, sender: SyncSender<RankLine>
         let mut output = BufReader::new(output);
         loop {
             let mut line = Vec::new();
-            let is_over = output.by_ref().take(LINE_MAX).read_until(b'\n', &mut line).unwrap_or(0) == 0;
+            let is_over =
+                output.by_ref().take(LINE_MAX).read_until(b'\n', &mut line).unwrap_or(0) == 0;
             if sender.send((rank, (!is_over).then_some(line))).is_err() || is_over {
                 return;
             }

@@ -1,7 +1,9 @@
-//! The process of one rank: opens the wire that its coordinator chose, and serves requests from standard input.
+//! The process of one rank: opens the wire that its coordinator chose, and serves requests from
+//! standard input.
 //!
 //! # Invariants
-//! I1. When standard input closes, the rank ends: no rank outlives its coordinator. It says nothing then: whoever waits for it does.
+//! I1. When standard input closes, the rank ends: no rank outlives its coordinator. It says nothing
+//!     then: whoever waits for it does.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -22,12 +24,15 @@ use super::exit::Exit;
 use super::message::{FromRank, Ready, ToRank};
 use super::session::Protocol;
 
-/// Where a rank between machines finds its job's secret: never on a connection, and no other user can read it there.
+/// Where a rank between machines finds its job's secret: never on a connection, and no other user
+/// can read it there.
 pub(super) const SECRET_VARIABLE: &str = "CLEARWAY_JOB_SECRET";
-/// The longest line a coordinator sends: a phase of a thousand ranks with all their flows takes a tenth of this.
+/// The longest line a coordinator sends: a phase of a thousand ranks with all their flows takes a
+/// tenth of this.
 const LINE_MAX: usize = 1 << 20;
 
-/// What only other processes of this program say to make a process a rank, and what they add for one that ends with them.
+/// What only other processes of this program say to make a process a rank, and what they add for
+/// one that ends with them.
 pub(crate) const RANK: &str = "rank";
 pub(crate) const WITH_PARENT: &str = "--with-parent";
 
@@ -40,9 +45,12 @@ pub(crate) enum RankLifetime {
     Parent,
 }
 
-/// What kind of rank `words`, a command line without the program's name, ask for, if they ask for one. Asked before they are
-/// compared with all commands: making that table is a third of the instructions of such a process's start.
-pub(crate) fn requested_lifetime(mut words: impl Iterator<Item = OsString>) -> Option<RankLifetime> {
+/// What kind of rank `words`, a command line without the program's name, ask for, if they ask for
+/// one. Asked before they are compared with all commands: making that table is a third of the
+/// instructions of such a process's start.
+pub(crate) fn requested_lifetime(
+    mut words: impl Iterator<Item = OsString>,
+) -> Option<RankLifetime> {
     if words.next()? != RANK {
         return None;
     }
@@ -53,11 +61,15 @@ pub(crate) fn requested_lifetime(mut words: impl Iterator<Item = OsString>) -> O
     }
 }
 
-/// Serves a rank's part of the mechanism that its coordinator names, which `find` finds by its name. Runs until standard input
-/// closes, or what else `bond` says.
-pub(crate) fn main(bond: RankLifetime, find: impl FnOnce(&str) -> Option<ServeRank>) -> Result<Exit> {
+/// Serves a rank's part of the mechanism that its coordinator names, which `find` finds by its
+/// name. Runs until standard input closes, or what else `bond` says.
+pub(crate) fn main(
+    bond: RankLifetime,
+    find: impl FnOnce(&str) -> Option<ServeRank>,
+) -> Result<Exit> {
     if bond == RankLifetime::Parent {
-        nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL).context("a bond to the parent process")?;
+        nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)
+            .context("a bond to the parent process")?;
     }
     let mut input = CoordinatorInput { lines: LineBuffer::default(), file: standard_input()? };
     let bind = match input.next::<IgnoredAny>()? {
@@ -80,7 +92,10 @@ pub(crate) fn main(bond: RankLifetime, find: impl FnOnce(&str) -> Option<ServeRa
     let begun = port.open(&bind, &setup.wire, input.file.as_fd()).map_err(anyhow::Error::from);
     let served = begun.and_then(|opened| {
         let serve = find(&setup.mechanism).with_context(|| {
-            format!("this version has no mechanism `{}`; start all ranks with one version", setup.mechanism)
+            format!(
+                "this version has no mechanism `{}`; start all ranks with one version",
+                setup.mechanism
+            )
         })?;
         let ready = ready(&opened);
         serve(RankContext { wire: opened.wire, seed: setup.seed, ready, input })
@@ -88,8 +103,8 @@ pub(crate) fn main(bond: RankLifetime, find: impl FnOnce(&str) -> Option<ServeRa
     served.or_else(|error| refuse(&error))
 }
 
-/// What this rank's keys are made with: where the network needs them, and for proofs over libfabric also elsewhere, as far as the
-/// ranks share a secret.
+/// What this rank's keys are made with: where the network needs them, and for proofs over libfabric
+/// also elsewhere, as far as the ranks share a secret.
 fn identity(bind: &PortRequest) -> Result<Option<RankKeyPair>> {
     let secret = match std::env::var(SECRET_VARIABLE) {
         Ok(secret) if bind.network == Network::Sealed || RankPort::wants_fabric(bind) => secret,
@@ -109,7 +124,11 @@ fn standard_input() -> Result<File> {
 
 /// Tells the coordinator why this rank takes no part.
 fn refuse(why: &anyhow::Error) -> Result<Exit> {
-    Ok(if send_line(&FromRank::<()>::Failed(format!("{why:#}"))).is_ok() { Exit::Good } else { Exit::Failed })
+    Ok(if send_line(&FromRank::<()>::Failed(format!("{why:#}"))).is_ok() {
+        Exit::Good
+    } else {
+        Exit::Failed
+    })
 }
 
 /// The rank's side of a mechanism.
@@ -207,8 +226,8 @@ pub(crate) fn respond<P: Protocol>(response: P::Response) -> Result<()> {
     send_line(&FromRank::Response(response))
 }
 
-/// What `message` is for the mechanism: a question for the time is answered here (`Some(None)`); `None` is no message of a
-/// coordinator to a rank that is ready.
+/// What `message` is for the mechanism: a question for the time is answered here (`Some(None)`);
+/// `None` is no message of a coordinator to a rank that is ready.
 fn incoming<R>(message: ToRank<R>) -> Option<Option<Incoming<R>>> {
     match message {
         ToRank::Request(request) => Some(Some(Incoming::Request(request))),

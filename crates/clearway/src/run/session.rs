@@ -1,7 +1,9 @@
-//! The conversation of one mechanism: its coordinator sends requests to rank processes and takes their responses.
+//! The conversation of one mechanism: its coordinator sends requests to rank processes and takes
+//! their responses.
 //!
 //! # Invariants
-//! I1. A rank that ends is reported once, by name; whether the run goes on without it is for the coordinator to decide.
+//! I1. A rank that ends is reported once, by name; whether the run goes on without it is for the
+//!     coordinator to decide.
 
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
@@ -74,8 +76,8 @@ impl<'a, P: Protocol> Session<'a, P> {
         }
     }
 
-    /// One response of each of `ranks` that `take` keeps, in that order. `watch` is called some twenty times a second and can end
-    /// the wait.
+    /// One response of each of `ranks` that `take` keeps, in that order. `watch` is called some
+    /// twenty times a second and can end the wait.
     ///
     /// # Errors
     /// A rank is gone or is silent for longer than `patience`; what `watch` says.
@@ -95,7 +97,9 @@ impl<'a, P: Protocol> Session<'a, P> {
                     taken.extend(take(rank, response)?.map(|it| (rank, it)));
                 }
                 Some(_) => bail!("{RESPONSE}"),
-                None if Instant::now() > deadline => return Err(self.processes.silent(*silent, patience)),
+                None if Instant::now() > deadline => {
+                    return Err(self.processes.silent(*silent, patience));
+                }
                 None => {}
             }
         }

@@ -9,7 +9,8 @@ use crate::report::model::{Report, ReportHost, ReportScenario};
 
 /// A report of `order` at `place`, with everything that is known before the first packet.
 pub(crate) fn begun(order: &RunSpec<'_>, place: &str) -> Report {
-    let scenario = ReportScenario { name: order.scenario.name.clone(), text: order.text.to_owned() };
+    let scenario =
+        ReportScenario { name: order.scenario.name.clone(), text: order.text.to_owned() };
     let mut report = begun_without_scenario(scenario, order.scenario.seed, place);
     report.parameters = parameters(order.scenario, order.text, &order.flags);
     report
@@ -32,11 +33,12 @@ pub(crate) fn ended(report: &mut Report) {
 /// This machine.
 fn host() -> ReportHost {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
-    let memory_kib = read("/proc/meminfo")
+    let memory_kib = read("/proc/meminfo").lines().find_map(|line| {
+        line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
+    });
+    let under_hypervisor = read("/proc/cpuinfo")
         .lines()
-        .find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
-    let under_hypervisor =
-        read("/proc/cpuinfo").lines().any(|line| line.starts_with("flags") && line.contains(" hypervisor"));
+        .any(|line| line.starts_with("flags") && line.contains(" hypervisor"));
     ReportHost {
         kernel: read("/proc/sys/kernel/osrelease"),
         cpus: std::thread::available_parallelism().map_or(0, |n| n.get() as u32),

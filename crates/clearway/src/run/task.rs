@@ -1,4 +1,5 @@
-//! Engines that run one task at a time and leave a record of it: the rank's side, and what the coordinator keeps of all records.
+//! Engines that run one task at a time and leave a record of it: the rank's side, and what the
+//! coordinator keeps of all records.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -71,7 +72,8 @@ impl From<ProcessorWait> for RankWait {
 }
 
 impl RankWait {
-    /// The share of the stretch, in hundredths. A wait is told when it is over, so what began before the stretch may be in it.
+    /// The share of the stretch, in hundredths. A wait is told when it is over, so what began
+    /// before the stretch may be in it.
     pub(crate) fn percent(self) -> f64 {
         (self.waited.0 as f64 * 100.0 / (self.length.0 as f64).max(1.0)).min(100.0)
     }
@@ -99,7 +101,9 @@ impl LossCounts {
                 .push(format!("{strangers} datagrams that were not of this run arrived at its ranks and were ignored"));
         }
         if lost > 0 {
-            warnings.push(format!("{lost} messages were lost in receivers' own socket buffers, not in the network"));
+            warnings.push(format!(
+                "{lost} messages were lost in receivers' own socket buffers, not in the network"
+            ));
         }
         warnings
     }
@@ -109,7 +113,10 @@ impl LossCounts {
 ///
 /// # Errors
 /// The engine cannot be made, or cannot get what a task needs; or the coordinator is gone.
-pub(crate) fn serve<P, E>(end: RankContext, make: impl FnOnce(&mut dyn Wire, u64) -> Result<E>) -> Result<Exit>
+pub(crate) fn serve<P, E>(
+    end: RankContext,
+    make: impl FnOnce(&mut dyn Wire, u64) -> Result<E>,
+) -> Result<Exit>
 where
     E: TaskEngine,
     P: Protocol<Request = E::Command, Response = RankRecord<E::Record>>,
@@ -139,9 +146,15 @@ where
         let counters = wire.counters();
         let (receive_overflow, strangers) = (counters.receive_overflow, counters.strangers);
         // A task that the next one ended may be over in the same instant as that one.
-        for record in std::iter::once(first).chain(std::iter::from_fn(|| driver.engine_mut().take_record())) {
+        for record in
+            std::iter::once(first).chain(std::iter::from_fn(|| driver.engine_mut().take_record()))
+        {
             let waits = std::mem::take(&mut host.waits);
-            if host.requests.respond(RankRecord { record, receive_overflow, strangers, waits }).is_err() {
+            if host
+                .requests
+                .respond(RankRecord { record, receive_overflow, strangers, waits })
+                .is_err()
+            {
                 return Ok(host.end());
             }
         }
@@ -158,7 +171,8 @@ struct TaskHost<P> {
     noise: WaitSampler,
     /// Waits since the last record.
     waits: Vec<RankWait>,
-    /// The engine was given a task that the wire may have to be prepared for; and why it could not be.
+    /// The engine was given a task that the wire may have to be prepared for; and why it could not
+    /// be.
     has_task: bool,
     refused: Option<anyhow::Error>,
 }

@@ -1,9 +1,10 @@
-//! The network of a scenario: a laboratory drawn in a few numbers, or a machine that only a simulator has.
+//! The network of a scenario: a laboratory drawn in a few numbers, or a machine that only a
+//! simulator has.
 //!
 //! # Model
-//! A laboratory runs in both places: as virtual hosts, and simulated with the same rates and queues. A machine comes from a
-//! fabric file and runs on the simulator alone. Both have *queues* to compare, by name: the kinds of queue of the laboratory,
-//! the policies of the fabric file.
+//! A laboratory runs in both places: as virtual hosts, and simulated with the same rates and
+//! queues. A machine comes from a fabric file and runs on the simulator alone. Both have *queues*
+//! to compare, by name: the kinds of queue of the laboratory, the policies of the fabric file.
 //!
 //! # Invariants
 //! I1. Nothing above asks which of the two it is, but for the place that makes it.
@@ -32,7 +33,8 @@ pub(crate) enum Fabric {
     Lab(LabFabric),
     /// From a fabric file.
     Machine(MachineFabric),
-    /// What there is between the ranks of a job: its queues are the site's, and only what classes are asked of it can change.
+    /// What there is between the ranks of a job: its queues are the site's, and only what classes
+    /// are asked of it can change.
     Site(Topology),
 }
 
@@ -45,7 +47,8 @@ pub(crate) struct LabFabric {
     pub(crate) queue_packets: u32,
     /// Shares of the classes where queues are weighted.
     pub(crate) weights: Weights,
-    /// What small messages take when the laboratory is idle, by queue: with what the simulator's hosts are calibrated.
+    /// What small messages take when the laboratory is idle, by queue: with what the simulator's
+    /// hosts are calibrated.
     pub(crate) small_message: BTreeMap<QueueKind, SmallMessage>,
 }
 
@@ -81,7 +84,8 @@ pub(crate) enum NodeMap {
     Linear,
 }
 
-/// What is asked of the network between the ranks of a job, where no queue can be set: the run's name for it is its queue.
+/// What is asked of the network between the ranks of a job, where no queue can be set: the run's
+/// name for it is its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RequestedClasses {
     /// All traffic in one class, as if there were no others.
@@ -110,7 +114,11 @@ impl RequestedClasses {
 
 /// The class that a message of `class` asks for on `queue`.
 pub(crate) fn requested_class(queue: &str, class: Class) -> Class {
-    if RequestedClasses::named(queue) == Some(RequestedClasses::OneClass) { Class::BestEffort } else { class }
+    if RequestedClasses::named(queue) == Some(RequestedClasses::OneClass) {
+        Class::BestEffort
+    } else {
+        class
+    }
 }
 
 /// The table `[fabric]` as it is written.
@@ -139,32 +147,44 @@ const QUEUE_PACKETS: u32 = 100;
 const LAB_FRAME: Bytes = Bytes(1514);
 /// The longest p99 of a small message that can be simulated: the longest time in a fabric file.
 const SMALL_MESSAGE_MAX: Time = Time::millis(1_000);
-/// The grid of the laboratory's records: longer than a full queue of 100 packets at 25 Mb/s (46 ms), so that samples of two
-/// slices share no queue episode by more than their border.
+/// The grid of the laboratory's records: longer than a full queue of 100 packets at 25 Mb/s (46
+/// ms), so that samples of two slices share no queue episode by more than their border.
 const LAB_SLICE: Time = Time::millis(100);
-/// A machine's slice is about as long as its host link takes for this: 20 us at 100 Gb/s, the time in which the buffers of
-/// four switches on a way (64 KiB each) drain.
+/// A machine's slice is about as long as its host link takes for this: 20 us at 100 Gb/s, the time
+/// in which the buffers of four switches on a way (64 KiB each) drain.
 const SLICE_BYTES: Bytes = Bytes(250_000);
-/// How long ranks of a laboratory listen for stragglers: several full queues of 100 packets at 25 Mb/s.
+/// How long ranks of a laboratory listen for stragglers: several full queues of 100 packets at 25
+/// Mb/s.
 const LAB_DRAIN: Nanos = Nanos::from_millis(250);
-/// The same on a machine, in slices: what congestors left behind has to come out through the fullest port.
+/// The same on a machine, in slices: what congestors left behind has to come out through the
+/// fullest port.
 const MACHINE_DRAIN: u64 = 10;
 
 impl TryFrom<FabricText> for Fabric {
     type Error = &'static str;
     fn try_from(text: FabricText) -> Result<Self, Self::Error> {
-        let FabricText { topology, queue_packets, weights, small_message, preset, nodes, node_map } = text;
+        let FabricText { topology, queue_packets, weights, small_message, preset, nodes, node_map } =
+            text;
         match (topology, preset) {
-            (Some(_), Some(_)) => Err("[fabric] has both `topology` and `preset`; keep one of them"),
-            (None, None) => Err("[fabric] needs `topology`, a laboratory, or `preset`, a machine for the simulator"),
-            (Some(_), None) if nodes.is_some() || node_map.is_some() => {
-                Err("[fabric]: `nodes` and `node-map` belong to a `preset`; a `topology` has `hosts`")
+            (Some(_), Some(_)) => {
+                Err("[fabric] has both `topology` and `preset`; keep one of them")
             }
-            (None, Some(_)) if queue_packets.is_some() || weights.is_some() || small_message.is_some() => Err(
-                "[fabric]: `queue-packets`, `weights` and `small-message` belong to a `topology`; a `preset` has its own",
+            (None, None) => Err(
+                "[fabric] needs `topology`, a laboratory, or `preset`, a machine for the simulator",
             ),
+            (Some(_), None) if nodes.is_some() || node_map.is_some() => Err(
+                "[fabric]: `nodes` and `node-map` belong to a `preset`; a `topology` has `hosts`",
+            ),
+            (None, Some(_))
+                if queue_packets.is_some() || weights.is_some() || small_message.is_some() =>
+            {
+                Err(
+                    "[fabric]: `queue-packets`, `weights` and `small-message` belong to a `topology`; a `preset` has its own",
+                )
+            }
             (Some(topology), None) => {
-                let (queue_packets, weights) = (queue_packets.unwrap_or(QUEUE_PACKETS), weights.unwrap_or_default());
+                let (queue_packets, weights) =
+                    (queue_packets.unwrap_or(QUEUE_PACKETS), weights.unwrap_or_default());
                 let small_message = small_message.unwrap_or_default();
                 Ok(Self::Lab(LabFabric { topology, queue_packets, weights, small_message }))
             }
@@ -217,23 +237,34 @@ impl Fabric {
         Self::Machine(MachineFabric { preset, nodes, node_map: NodeMap::Random })
     }
 
-    /// The network of a job of `ranks`, whose host links have this rate, as far as this fabric tells how they are joined: a
-    /// laboratory's topology says how a site is wired, a machine is not the site.
+    /// The network of a job of `ranks`, whose host links have this rate, as far as this fabric
+    /// tells how they are joined: a laboratory's topology says how a site is wired, a machine is
+    /// not the site.
     pub(crate) fn for_job(&self, ranks: u32, rate: Option<BitsPerSec>) -> Result<Self, String> {
         Ok(Self::Site(match self.wiring()? {
             Topology::TwoSwitch { rate: usual, trunk, .. } => {
                 Topology::TwoSwitch { hosts: ranks, rate: rate.unwrap_or(usual), trunk }
             }
-            Topology::LeafSpine { leaves, hosts_per_leaf, .. } if leaves * hosts_per_leaf != ranks => {
+            Topology::LeafSpine { leaves, hosts_per_leaf, .. }
+                if leaves * hosts_per_leaf != ranks =>
+            {
                 return Err(format!(
                     "[fabric] has {leaves} leaves of {hosts_per_leaf} hosts, and the job has {ranks} ranks; start {}",
                     leaves * hosts_per_leaf
                 ));
             }
             Topology::LeafSpine { leaves, hosts_per_leaf, spines, rate: usual, uplink } => {
-                Topology::LeafSpine { leaves, hosts_per_leaf, spines, rate: rate.unwrap_or(usual), uplink }
+                Topology::LeafSpine {
+                    leaves,
+                    hosts_per_leaf,
+                    spines,
+                    rate: rate.unwrap_or(usual),
+                    uplink,
+                }
             }
-            Topology::Star { rate: usual, .. } => Topology::Star { hosts: ranks, rate: rate.unwrap_or(usual) },
+            Topology::Star { rate: usual, .. } => {
+                Topology::Star { hosts: ranks, rate: rate.unwrap_or(usual) }
+            }
         }))
     }
 
@@ -241,9 +272,9 @@ impl Fabric {
     pub(crate) fn wiring(&self) -> Result<Topology, String> {
         match self {
             Self::Lab(LabFabric { topology, .. }) | Self::Site(topology) => Ok(*topology),
-            Self::Machine(_) => {
-                Err(format!("the fabric `{self}` is not that of a job: [fabric] topology says how a site is wired"))
-            }
+            Self::Machine(_) => Err(format!(
+                "the fabric `{self}` is not that of a job: [fabric] topology says how a site is wired"
+            )),
         }
     }
 
@@ -262,7 +293,8 @@ impl Fabric {
         }
     }
 
-    /// Whether full buffers hold packets back under the usual queue, so that congestion spreads to links that are not full.
+    /// Whether full buffers hold packets back under the usual queue, so that congestion spreads to
+    /// links that are not full.
     pub(crate) fn holds_back(&self) -> Result<bool, String> {
         match self {
             // What a site's buffers do is not known; lossy networks are the careful guess.
@@ -290,7 +322,9 @@ impl Fabric {
     pub(crate) fn queues(&self) -> Result<Vec<String>, String> {
         match self {
             Self::Lab(_) => Ok(QueueKind::ALL.map(|kind| kind.name().to_owned()).into()),
-            Self::Machine(machine) => presets::policies(&machine.preset).map_err(|error| error.to_string()),
+            Self::Machine(machine) => {
+                presets::policies(&machine.preset).map_err(|error| error.to_string())
+            }
             Self::Site(_) => Ok(RequestedClasses::ALL.map(|asked| asked.name().to_owned()).into()),
         }
     }
@@ -301,10 +335,13 @@ impl Fabric {
             Self::Lab(lab) => lab.check(),
             Self::Machine(machine) => {
                 let spec = machine.open(None)?.spec;
-                topology::build(&spec).map(drop).map_err(|error| format!("{}: {error}", machine.preset))
+                topology::build(&spec)
+                    .map(drop)
+                    .map_err(|error| format!("{}: {error}", machine.preset))
             }
             Self::Site(topology) if topology.hosts() < 2 => {
-                Err("a job of one rank has no network between its ranks; start at least 2".to_owned())
+                Err("a job of one rank has no network between its ranks; start at least 2"
+                    .to_owned())
             }
             Self::Site(_) => Ok(()),
         }
@@ -332,10 +369,13 @@ impl Fabric {
     /// The fabric as draws and expected rates see it.
     pub(crate) fn layout(&self, key: RandomKey) -> Result<Box<dyn NetworkLayout>, String> {
         match self {
-            Self::Lab(LabFabric { topology, .. }) | Self::Site(topology) => Ok(Box::new(switched(*topology))),
+            Self::Lab(LabFabric { topology, .. }) | Self::Site(topology) => {
+                Ok(Box::new(switched(*topology)))
+            }
             Self::Machine(machine) => {
                 let spec = machine.open(None)?.spec;
-                let network = topology::build(&spec).map_err(|error| format!("{}: {error}", machine.preset))?;
+                let network = topology::build(&spec)
+                    .map_err(|error| format!("{}: {error}", machine.preset))?;
                 let hosts = machine.places(spec.topology.hosts(), machine.ranks()?, key);
                 Ok(Box::new(MachineLayout::new(spec, network, hosts)))
             }
@@ -343,7 +383,11 @@ impl Fabric {
     }
 
     /// What the simulator makes of it, with this queue, and the host of each rank.
-    pub(crate) fn simulated(&self, queue: &str, key: RandomKey) -> Result<(FabricSpec, Vec<DeviceId>), String> {
+    pub(crate) fn simulated(
+        &self,
+        queue: &str,
+        key: RandomKey,
+    ) -> Result<(FabricSpec, Vec<DeviceId>), String> {
         match self {
             Self::Lab(lab) => {
                 let spec = lab.simulated(queue.parse().map_err(|error| format!("{error}"))?)?;
@@ -354,7 +398,10 @@ impl Fabric {
                 let hosts = machine.places(spec.topology.hosts(), machine.ranks()?, key);
                 Ok((spec, hosts))
             }
-            Self::Site(_) => Err("the network of a job cannot be simulated; describe it in a fabric file".to_owned()),
+            Self::Site(_) => {
+                Err("the network of a job cannot be simulated; describe it in a fabric file"
+                    .to_owned())
+            }
         }
     }
 
@@ -369,10 +416,14 @@ impl Fabric {
     /// The rate of a host's link.
     pub(crate) fn host_rate(&self) -> Result<BitsPerSec, String> {
         match self {
-            Self::Lab(LabFabric { topology, .. }) | Self::Site(topology) => Ok(switched(*topology).host_rate),
+            Self::Lab(LabFabric { topology, .. }) | Self::Site(topology) => {
+                Ok(switched(*topology).host_rate)
+            }
             Self::Machine(machine) => {
                 let spec = machine.open(None)?.spec;
-                Ok(spec.link(LinkRole::Host).map_or(spec.host.memory_rate, |link| spec.links[usize::from(link)].rate))
+                Ok(spec
+                    .link(LinkRole::Host)
+                    .map_or(spec.host.memory_rate, |link| spec.links[usize::from(link)].rate))
             }
         }
     }
@@ -400,7 +451,9 @@ impl Fabric {
 pub(crate) fn round(time: Nanos) -> Nanos {
     let mut step = 1u64;
     loop {
-        if let Some(round) = [1, 2, 5].into_iter().map(|n| step.saturating_mul(n)).find(|round| *round >= time.0) {
+        if let Some(round) =
+            [1, 2, 5].into_iter().map(|n| step.saturating_mul(n)).find(|round| *round >= time.0)
+        {
             return Nanos(round);
         }
         step = step.saturating_mul(10);
@@ -429,7 +482,9 @@ impl LabFabric {
     fn simulated(&self, queue: QueueKind) -> Result<FabricSpec, String> {
         let (shape, rate) = match self.topology {
             Topology::Star { hosts, rate } => (LabShape::Star { hosts }, rate),
-            Topology::TwoSwitch { hosts, rate, trunk } => (LabShape::TwoSwitch { hosts, trunk }, rate),
+            Topology::TwoSwitch { hosts, rate, trunk } => {
+                (LabShape::TwoSwitch { hosts, trunk }, rate)
+            }
             Topology::LeafSpine { leaves, hosts_per_leaf, spines, rate, uplink } => {
                 (LabShape::LeafSpine { leaves, hosts_per_leaf, spines, uplink }, rate)
             }
@@ -437,7 +492,9 @@ impl LabFabric {
         let queue = match queue {
             QueueKind::Fifo => LabQueue::Fifo,
             QueueKind::Strict => LabQueue::Strict,
-            QueueKind::Weighted => LabQueue::Weighted(Class::ALL.map(|class| self.weights.weight(class))),
+            QueueKind::Weighted => {
+                LabQueue::Weighted(Class::ALL.map(|class| self.weights.weight(class)))
+            }
             QueueKind::VlArb => LabQueue::VlArb,
         };
         let lab = Lab { shape, rate, queue, queue_packets: self.queue_packets };
@@ -465,7 +522,8 @@ fn switched(topology: Topology) -> SwitchedLayout {
 
 impl MachineFabric {
     fn open(&self, policy: Option<&str>) -> Result<FabricFile, String> {
-        FabricFile::open(&self.preset, FileOptions { policy, hosts: self.nodes }).map_err(|error| error.to_string())
+        FabricFile::open(&self.preset, FileOptions { policy, hosts: self.nodes })
+            .map_err(|error| error.to_string())
     }
 
     fn ranks(&self) -> Result<u32, String> {

@@ -1,9 +1,11 @@
-//! A machine's network as draws and fair rates see it: the links on which all traffic between two hosts surely lies.
+//! A machine's network as draws and fair rates see it: the links on which all traffic between two
+//! hosts surely lies.
 //!
 //! # Model
-//! Where all packets of a pair take one way, that way counts. Where routing spreads them, only the links at both ends count:
-//! traffic that is spread well fills no link between switches before it fills those, and what spreads badly is the network's
-//! own fault, so it must not lower the yardstick.
+//! Where all packets of a pair take one way, that way counts. Where routing spreads them, only the
+//! links at both ends count: traffic that is spread well fills no link between switches before it
+//! fills those, and what spreads badly is the network's own fault, so it must not lower the
+//! yardstick.
 
 use clearway_proto::base::{BitsPerSec, Rank};
 use clearway_proto::congestion::{LinkId, NetworkLayout};
@@ -34,10 +36,14 @@ impl MachineLayout {
     /// `network` is that of `spec`; `hosts` has the host of each rank.
     pub(super) fn new(spec: FabricSpec, network: RoutedGraph, hosts: Vec<DeviceId>) -> Self {
         let rates: Vec<BitsPerSec> = spec.links.iter().map(|link| link.rate).collect();
-        let link = spec.link(LinkRole::Host).map_or(spec.host.memory_rate, |link| rates[usize::from(link)]);
+        let link = spec
+            .link(LinkRole::Host)
+            .map_or(spec.host.memory_rate, |link| rates[usize::from(link)]);
         let ways = match spec.routing {
             Routing::Minimal | Routing::DestinationModulo => PathCount::One,
-            Routing::Ecmp | Routing::Spray | Routing::Valiant | Routing::Adaptive { .. } => PathCount::Several,
+            Routing::Ecmp | Routing::Spray | Routing::Valiant | Routing::Adaptive { .. } => {
+                PathCount::Several
+            }
         };
         Self { network, hosts, rates, host_rate: link.min(spec.host.memory_rate), ways }
     }
@@ -63,7 +69,11 @@ impl NetworkLayout for MachineLayout {
         if self.ways == PathCount::One {
             let way = self.network.router.way(&self.network.graph, self.host(a), self.host(b));
             let between = way.len().saturating_sub(1).max(1);
-            links.extend(way[1.min(way.len())..between.min(way.len())].iter().map(|channel| LinkId::Cable(channel.0)));
+            links.extend(
+                way[1.min(way.len())..between.min(way.len())]
+                    .iter()
+                    .map(|channel| LinkId::Cable(channel.0)),
+            );
         }
         links.push(LinkId::ToHost(b));
         links
@@ -72,8 +82,11 @@ impl NetworkLayout for MachineLayout {
     fn rate(&self, link: LinkId) -> BitsPerSec {
         match link {
             LinkId::Cable(channel) => {
-                let kind = self.network.graph.channels().get(channel as usize).map(|channel| channel.link);
-                kind.and_then(|kind| self.rates.get(usize::from(kind))).copied().unwrap_or(self.host_rate)
+                let kind =
+                    self.network.graph.channels().get(channel as usize).map(|channel| channel.link);
+                kind.and_then(|kind| self.rates.get(usize::from(kind)))
+                    .copied()
+                    .unwrap_or(self.host_rate)
             }
             _ => self.host_rate,
         }
@@ -87,17 +100,27 @@ mod tests {
     use clearway_proto::base::RandomKey;
 
     fn layout(preset: &str, nodes: u32) -> Box<dyn NetworkLayout> {
-        let machine = MachineFabric { preset: preset.to_owned(), nodes: Some(nodes), node_map: NodeMap::Linear };
+        let machine = MachineFabric {
+            preset: preset.to_owned(),
+            nodes: Some(nodes),
+            node_map: NodeMap::Linear,
+        };
         Fabric::Machine(machine).layout(RandomKey::new(1)).expect("it is shipped")
     }
 
     #[test]
     fn path__of_one_way_crosses_the_tree_and_of_several_only_its_ends() {
         let tree = layout("edr", 128);
-        assert_eq!(tree.path(Rank(0), Rank(1)), [LinkId::FromHost(Rank(0)), LinkId::ToHost(Rank(1))]);
+        assert_eq!(
+            tree.path(Rank(0), Rank(1)),
+            [LinkId::FromHost(Rank(0)), LinkId::ToHost(Rank(1))]
+        );
         assert!(!tree.crossing(Rank(0), Rank(17)) && tree.crossing(Rank(0), Rank(18)));
         let up_and_down = tree.path(Rank(0), Rank(18));
-        assert!(matches!(up_and_down[..], [_, LinkId::Cable(_), LinkId::Cable(_), _]), "{up_and_down:?}");
+        assert!(
+            matches!(up_and_down[..], [_, LinkId::Cable(_), LinkId::Cable(_), _]),
+            "{up_and_down:?}"
+        );
         assert!(up_and_down.iter().all(|link| tree.rate(*link) == BitsPerSec::mega(100_000)));
         let dragonfly = layout("slingshot", 485);
         assert_eq!((dragonfly.hosts(), dragonfly.path(Rank(0), Rank(484)).len()), (485, 2));

@@ -1,9 +1,10 @@
 //! What to run: a TOML file, read strictly and checked before anything is built.
 //!
 //! # Model
-//! One file names a fabric, one mechanism with its parameters, a seed, and the limits of the verdict. The same file runs in
-//! every place that has the fabric. Everything but the fabric and the mechanism has a default. The table of a mechanism is its
-//! own ([`Section`]): no mechanism is known here, and who reads a scenario says which there are.
+//! One file names a fabric, one mechanism with its parameters, a seed, and the limits of the
+//! verdict. The same file runs in every place that has the fabric. Everything but the fabric and
+//! the mechanism has a default. The table of a mechanism is its own ([`Section`]): no mechanism is
+//! known here, and who reads a scenario says which there are.
 //!
 //! # Invariants
 //! I1. A key that nothing reads is refused, with the nearest one that something does.
@@ -69,7 +70,15 @@ impl Scenario {
     /// The scenario called `name` with this `section` on `fabric`, and the usual seed and limits.
     pub(crate) fn new(name: &str, about: &str, fabric: Fabric, section: impl Section) -> Self {
         let (name, about, section) = (name.to_owned(), about.to_owned(), Box::new(section));
-        Self { name, about, seed: text::SEED, fabric, section, verdict: Rules::default(), in_lab: None }
+        Self {
+            name,
+            about,
+            seed: text::SEED,
+            fabric,
+            section,
+            verdict: Rules::default(),
+            in_lab: None,
+        }
     }
 
     /// The parameters of its mechanism, if that is the one of `T`.
@@ -82,7 +91,8 @@ impl Scenario {
         (&mut *self.section as &mut dyn Any).downcast_mut()
     }
 
-    /// This scenario and its text in a laboratory, with the same seed; `None` where the file says that nothing differs there.
+    /// This scenario and its text in a laboratory, with the same seed; `None` where the file says
+    /// that nothing differs there.
     pub(crate) fn in_lab(&self) -> Option<(Self, String)> {
         let (in_lab, text) = &**self.in_lab.as_ref()?;
         Some((Self { seed: self.seed, ..in_lab.clone() }, text.clone()))
@@ -122,8 +132,9 @@ impl Scenario {
         self.fabric.check().map_err(|why| format!("[fabric]: {why}"))
     }
 
-    /// The same on the network of a job of `ranks` whose host links have this rate (without it the scenario's own). Queues
-    /// cannot be chosen there: what is compared is one class for all against a class for each purpose.
+    /// The same on the network of a job of `ranks` whose host links have this rate (without it the
+    /// scenario's own). Queues cannot be chosen there: what is compared is one class for all
+    /// against a class for each purpose.
     pub(crate) fn on_job(&mut self, ranks: u32, rate: Option<BitsPerSec>) -> Result<(), String> {
         self.fabric = self.fabric.for_job(ranks, rate)?;
         self.section.on_job(&self.fabric)?;
@@ -146,9 +157,13 @@ impl Scenario {
         Ok([head, table("fabric", fabric)?, section.text()?, table("verdict", verdict)?].join("\n"))
     }
 
-    /// Takes what small messages were `measured` to take in the laboratory, unless the scenario says it, and returns `text` with
-    /// that, so that who reads it later runs the same.
-    pub(crate) fn calibrate(&mut self, text: &str, measured: BTreeMap<QueueKind, SmallMessage>) -> Anyhow<String> {
+    /// Takes what small messages were `measured` to take in the laboratory, unless the scenario
+    /// says it, and returns `text` with that, so that who reads it later runs the same.
+    pub(crate) fn calibrate(
+        &mut self,
+        text: &str,
+        measured: BTreeMap<QueueKind, SmallMessage>,
+    ) -> Anyhow<String> {
         let mut text = text.to_owned();
         let Fabric::Lab(lab) = &mut self.fabric else { return Ok(text) };
         for (queue, small) in measured {
@@ -187,8 +202,17 @@ pub(crate) fn distinct<T: Ord + Copy>(what: &str, list: &[T]) -> Result<(), Stri
     if set.len() == list.len() { Ok(()) } else { Err(format!("{what} names something twice")) }
 }
 
-pub(crate) fn within<T: PartialOrd + std::fmt::Display>(what: &str, value: T, low: T, high: T) -> Result<(), String> {
-    if value >= low && value <= high { Ok(()) } else { Err(format!("{what} is {value}; {low} to {high} work")) }
+pub(crate) fn within<T: PartialOrd + std::fmt::Display>(
+    what: &str,
+    value: T,
+    low: T,
+    high: T,
+) -> Result<(), String> {
+    if value >= low && value <= high {
+        Ok(())
+    } else {
+        Err(format!("{what} is {value}; {low} to {high} work"))
+    }
 }
 
 /// Refuses names that are no queues of `fabric`.
@@ -197,7 +221,9 @@ pub(crate) fn check_queues(fabric: &Fabric, queues: &[String]) -> Result<(), Str
     let known = fabric.queues()?;
     let known: Vec<&str> = known.iter().map(String::as_str).collect();
     match queues.iter().find(|queue| !known.contains(&queue.as_str())) {
-        Some(queue) => Err(format!("`{queue}` is no queue of this fabric; {}", nearest(queue, &known))),
+        Some(queue) => {
+            Err(format!("`{queue}` is no queue of this fabric; {}", nearest(queue, &known)))
+        }
         None => Ok(()),
     }
 }

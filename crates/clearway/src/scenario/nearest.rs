@@ -5,7 +5,9 @@ pub(crate) fn nearest(word: &str, known: &[&str]) -> String {
     let distance = |candidate: &&&str| strsim::damerau_levenshtein(word, candidate);
     match known.iter().min_by_key(distance) {
         // A third of the letters wrong is a typing mistake; more is another word.
-        Some(best) if distance(&best) <= word.len().div_ceil(3) => format!("did you mean `{best}`?"),
+        Some(best) if distance(&best) <= word.len().div_ceil(3) => {
+            format!("did you mean `{best}`?")
+        }
         _ => format!("there are {}", known.join(", ")),
     }
 }

@@ -1,8 +1,10 @@
-//! The table of a scenario that belongs to a mechanism: the scenario holds it, the mechanism gives it keys and rules.
+//! The table of a scenario that belongs to a mechanism: the scenario holds it, the mechanism gives
+//! it keys and rules.
 //!
 //! # Model
-//! A mechanism has a type with its parameters, reads it with serde, and implements [`Section`] for it. [`SectionKind`] is what a
-//! list of mechanisms holds of that type. Once read it is an [`AnySection`]; who knows the type gets it back from
+//! A mechanism has a type with its parameters, reads it with serde, and implements [`Section`] for
+//! it. [`SectionKind`] is what a list of mechanisms holds of that type. Once read it is an
+//! [`AnySection`]; who knows the type gets it back from
 //! [`Scenario::section`](super::Scenario::section).
 
 use std::any::Any;
@@ -22,8 +24,8 @@ pub(crate) trait Section: Any + Clone + fmt::Debug + Serialize + DeserializeOwne
     /// The name of the table: `timeslice` for `[timeslice]`.
     const NAME: &'static str;
 
-    /// Takes what is usual on `fabric` for the keys that the scenario, as `given`, leaves out ([`is_given`]). The fabric may be
-    /// changed where it leaves a choice.
+    /// Takes what is usual on `fabric` for the keys that the scenario, as `given`, leaves out
+    /// ([`is_given`]). The fabric may be changed where it leaves a choice.
     ///
     /// # Errors
     /// One sentence about the fabric.
@@ -116,7 +118,10 @@ impl SectionKind {
 
 /// Whether a scenario, as `given`, has `key` in `[table]`.
 pub(crate) fn is_given(given: &DeTable<'_>, table: &str, key: &str) -> bool {
-    given.get(table).and_then(|value| value.get_ref().as_table()).is_some_and(|table| table.contains_key(key))
+    given
+        .get(table)
+        .and_then(|value| value.get_ref().as_table())
+        .is_some_and(|table| table.contains_key(key))
 }
 
 /// `value` as the text of `[name]`.
@@ -166,7 +171,11 @@ mod tests {
     #[test]
     fn keys_of__are_those_that_the_type_reads_and_writes() {
         assert_eq!(keys_of::<SampleSection>(), ["queue", "times", "each-takes"]);
-        assert_eq!(keys_of::<Fabric>().first(), Some(&"topology"), "through the type that it is read from");
+        assert_eq!(
+            keys_of::<Fabric>().first(),
+            Some(&"topology"),
+            "through the type that it is read from"
+        );
         assert_eq!(keys_of::<u32>(), [""; 0]);
     }
 
@@ -175,6 +184,10 @@ mod tests {
         let text = "name = \"x\"\n[knock]\ntimes = 18446744073709551615\n";
         let given = DeTable::parse(text).expect("it is TOML").into_inner();
         assert!(is_given(&given, "knock", "times"));
-        assert!(!is_given(&given, "knock", "queue") && !is_given(&given, "name", "x") && !is_given(&given, "", "name"));
+        assert!(
+            !is_given(&given, "knock", "queue")
+                && !is_given(&given, "name", "x")
+                && !is_given(&given, "", "name")
+        );
     }
 }

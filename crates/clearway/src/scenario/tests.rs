@@ -34,11 +34,17 @@ fn refusal(text: &str) -> String {
 fn read__a_section_comes_back_as_its_type_and_keeps_what_was_given() {
     let scenario = read(KNOCKS).expect("it can run");
     let knock = SampleSection { queue: "fifo".to_owned(), times: 5, ..SampleSection::default() };
-    assert_eq!(scenario.section::<SampleSection>(), Some(&knock), "the queue is the usual one of the fabric");
+    assert_eq!(
+        scenario.section::<SampleSection>(),
+        Some(&knock),
+        "the queue is the usual one of the fabric"
+    );
     assert!(scenario.section::<LenientMechanism>().is_none());
     let given = read(&format!("{KNOCKS}queue = \"strict\"\n")).expect("it can run");
     assert_eq!(given.section::<SampleSection>().map(|knock| knock.queue.as_str()), Some("strict"));
-    let seed = read(&format!("{KNOCKS}queue = \"strict\"\n").replace("seed = 7", "seed = 18446744073709551615"));
+    let seed = read(
+        &format!("{KNOCKS}queue = \"strict\"\n").replace("seed = 7", "seed = 18446744073709551615"),
+    );
     let seed = seed.expect("a seed has 64 bits");
     assert_eq!(
         (seed.seed, seed.section::<SampleSection>().map(|knock| knock.queue.as_str())),
@@ -72,12 +78,18 @@ fn read__an_unknown_key_is_answered_with_the_nearest_and_its_line() {
 #[test]
 fn read__a_wrong_value_is_refused_with_its_line_wherever_it_stands() {
     let with = |from: &str, to: &str| refusal(&KNOCKS.replace(from, to));
-    assert_eq!(with("times = 5", "\ntimes = \"five\""), "line 14: invalid type: string \"five\", expected u64");
+    assert_eq!(
+        with("times = 5", "\ntimes = \"five\""),
+        "line 14: invalid type: string \"five\", expected u64"
+    );
     assert_eq!(
         with("times = 5", "each-takes = \"5\""),
         "line 13: `5` is no length of time: a number with one of ns, us, ms, s, min works"
     );
-    assert_eq!(with("seed = 7", "seed = \"x\""), "line 2: invalid type: string \"x\", expected u64");
+    assert_eq!(
+        with("seed = 7", "seed = \"x\""),
+        "line 2: invalid type: string \"x\", expected u64"
+    );
     assert!(with("seed = 7", "seed = = 7").starts_with("line 2: "));
     assert_eq!(with("times = 5", "times = 500"), "[knock]: times is 500; 1 to 100 work");
 }
@@ -92,11 +104,17 @@ fn read__a_rate_without_unit_is_refused_with_the_units() {
 fn read__keys_of_the_other_kind_of_fabric_are_refused() {
     const MACHINE: &str = "name = \"m\"\n[fabric]\npreset = \"edr\"\nnodes = 128\n[knock]\n";
     let with = |key: &str| refusal(&MACHINE.replace("nodes = 128", &format!("nodes = 128\n{key}")));
-    assert!(with("queue-packets = 10").contains("`weights` and `small-message` belong to a `topology`"));
     assert!(
-        with("topology = { kind = \"star\", hosts = 8, rate = \"1Mb/s\" }").contains("both `topology` and `preset`")
+        with("queue-packets = 10").contains("`weights` and `small-message` belong to a `topology`")
     );
-    assert!(refusal(&KNOCKS.replace("queue-packets = 100", "nodes = 8")).contains("belong to a `preset`"));
+    assert!(
+        with("topology = { kind = \"star\", hosts = 8, rate = \"1Mb/s\" }")
+            .contains("both `topology` and `preset`")
+    );
+    assert!(
+        refusal(&KNOCKS.replace("queue-packets = 100", "nodes = 8"))
+            .contains("belong to a `preset`")
+    );
     assert!(refusal(&MACHINE.replace("edr", "edrr")).contains("one of the shipped fabrics: aries"));
     let sentence = refusal(&format!("{MACHINE}queue = \"fifo\"\n"));
     assert_eq!(sentence, "[knock]: `fifo` is no queue of this fabric; there are shared, lanes");
@@ -104,8 +122,9 @@ fn read__keys_of_the_other_kind_of_fabric_are_refused() {
 
 /// The same on leaves and spines.
 fn leaf_spine(leaves: u32) -> String {
-    let topology =
-        format!("kind = \"leaf-spine\"\nleaves = {leaves}\nhosts-per-leaf = 4\nspines = 1\nuplink = \"1Gb/s\"");
+    let topology = format!(
+        "kind = \"leaf-spine\"\nleaves = {leaves}\nhosts-per-leaf = 4\nspines = 1\nuplink = \"1Gb/s\""
+    );
     KNOCKS.replace("kind = \"star\"\nhosts = 8", &topology)
 }
 
@@ -127,9 +146,17 @@ fn read__hosts_beyond_any_network_are_refused_before_anything_is_made_of_them() 
 #[test]
 fn read__limits_that_judge_nothing_are_refused() {
     let with = |limit: &str| refusal(&format!("{KNOCKS}[verdict]\n{limit}\n"));
-    assert_eq!(with("factor-max = nan"), "[verdict]: factor-max is NaN; a finite number of at least 0 works");
-    assert_eq!(with("noise-ratio = -1.0"), "[verdict]: noise-ratio is -1; a finite number of at least 0 works");
-    assert!(with("congestor-share-min = inf").starts_with("[verdict]: congestor-share-min is inf;"));
+    assert_eq!(
+        with("factor-max = nan"),
+        "[verdict]: factor-max is NaN; a finite number of at least 0 works"
+    );
+    assert_eq!(
+        with("noise-ratio = -1.0"),
+        "[verdict]: noise-ratio is -1; a finite number of at least 0 works"
+    );
+    assert!(
+        with("congestor-share-min = inf").starts_with("[verdict]: congestor-share-min is inf;")
+    );
     assert!(with("factor-max = 0.5").starts_with("[verdict]: factor-max is 0.5;"));
     assert!(with("null-low = 1.1").contains("the range must hold 1"));
 }
@@ -154,7 +181,8 @@ fn read__a_scenario_without_a_mechanism_or_with_two_is_refused() {
 fn text__is_read_as_the_same_scenario() {
     let scenario = read(KNOCKS).expect("it can run");
     let text = scenario.text().expect("it can be written");
-    let places = ["name = ", "[fabric]", "[fabric.topology]", "[knock]", "[verdict]"].map(|part| text.find(part));
+    let places = ["name = ", "[fabric]", "[fabric.topology]", "[knock]", "[verdict]"]
+        .map(|part| text.find(part));
     assert!(places.is_sorted() && places[0] == Some(0), "{text}");
     assert_eq!(read(&text).expect(&text).text().expect("as before"), text);
 }
@@ -173,18 +201,23 @@ fn measured() -> BTreeMap<QueueKind, SmallMessage> {
 
 #[test]
 fn calibrate__the_text_of_the_scenario_says_what_was_measured() {
-    for text in [KNOCKS.to_owned(), KNOCKS.replace("[fabric]\n", "[fabric]\nsmall-message = {}\n")] {
+    for text in [KNOCKS.to_owned(), KNOCKS.replace("[fabric]\n", "[fabric]\nsmall-message = {}\n")]
+    {
         let mut scenario = read(&text).expect("it is right");
         let text = scenario.calibrate(&text, measured()).expect("it can be written");
         assert_eq!(scenario.fabric.small_message("strict"), Some(measured()[&QueueKind::Strict]));
         let again = read(&text).expect(&text);
-        assert_eq!(again.text().expect("it can be written"), scenario.text().expect("it can be written"));
+        assert_eq!(
+            again.text().expect("it can be written"),
+            scenario.text().expect("it can be written")
+        );
     }
 }
 
 #[test]
 fn calibrate__what_the_scenario_says_stands() {
-    let text = format!("{KNOCKS}[fabric.small-message]\nfifo = {{ p50 = \"1us\", p99 = \"2us\" }}\n");
+    let text =
+        format!("{KNOCKS}[fabric.small-message]\nfifo = {{ p50 = \"1us\", p99 = \"2us\" }}\n");
     let mut scenario = read(&text).expect("it is right");
     scenario.calibrate(&text, measured()).expect("it can be written");
     let fifo = scenario.fabric.small_message("fifo").expect("it was given");
@@ -197,7 +230,8 @@ fn read__a_small_message_that_takes_longer_at_p50_than_at_p99_or_a_minute_is_ref
         let said = format!("fifo = {{ p50 = \"{p50}\", p99 = \"{p99}\" }}");
         let sentence = refusal(&format!("{KNOCKS}[fabric.small-message]\n{said}\n"));
         assert!(
-            sentence.starts_with("[fabric]: small-message.fifo is p50") && sentence.ends_with("<= 1s works"),
+            sentence.starts_with("[fabric]: small-message.fifo is p50")
+                && sentence.ends_with("<= 1s works"),
             "{sentence}"
         );
     }
@@ -212,7 +246,11 @@ fn in_lab__its_tables_take_the_place_of_those_of_the_scenario() {
     let elsewhere = read(&text).expect("it can run");
     let (there, _) = elsewhere.in_lab().expect("something differs");
     let knock = there.section::<SampleSection>().expect("its mechanism");
-    assert_eq!((knock.times, knock.each_takes), (SampleSection::default().times, Time::millis(2)), "the whole table");
+    assert_eq!(
+        (knock.times, knock.each_takes),
+        (SampleSection::default().times, Time::millis(2)),
+        "the whole table"
+    );
     assert_eq!(there.seed, 7);
     assert_eq!(elsewhere.section::<SampleSection>().map(|knock| knock.times), Some(5));
 }

@@ -20,7 +20,8 @@ const LAB: &str = "lab";
 /// The seed of a scenario that names none.
 pub(super) const SEED: u64 = 1;
 
-/// Reads a scenario file with a section of one of `kinds`, or a shipped scenario by its name. Returns it with its text.
+/// Reads a scenario file with a section of one of `kinds`, or a shipped scenario by its name.
+/// Returns it with its text.
 ///
 /// # Errors
 /// One sentence about the first thing that is wrong.
@@ -40,7 +41,9 @@ pub(crate) fn read_file(path: &Path, kinds: &[SectionKind]) -> Result<(Scenario,
             Some(text) => text.to_owned(),
             None => {
                 let names = super::shipped_names();
-                let why = other.err().map_or_else(|| "is a directory".to_owned(), |error| error.to_string());
+                let why = other
+                    .err()
+                    .map_or_else(|| "is a directory".to_owned(), |error| error.to_string());
                 bail!("{shown}: {why}; give a file, or one of the shipped scenarios: {names}");
             }
         },
@@ -69,38 +72,50 @@ pub(crate) fn read_text(text: &str, kinds: &[SectionKind]) -> Result<Scenario, S
     };
     let mut rest = given.clone();
     rest.get_mut().remove(LAB);
-    let mut sections = kinds.iter().filter_map(|kind| Some((kind, rest.get_mut().remove(kind.name)?)));
+    let mut sections =
+        kinds.iter().filter_map(|kind| Some((kind, rest.get_mut().remove(kind.name)?)));
     let (first, second) = (sections.next(), sections.next());
     drop(sections);
     let ScenarioHeader { name, about, seed, fabric, verdict } =
         ScenarioHeader::deserialize(toml::Deserializer::from(rest)).map_err(placed)?;
     let (kind, value) = match (first, second) {
         (Some(section), None) => section,
-        (None, _) => return Err(format!("there is nothing to run: add a table {}", names(kinds, "or"))),
-        (Some(_), Some(_)) => return Err(format!("there are two mechanisms: keep one of {}", names(kinds, "and"))),
+        (None, _) => {
+            return Err(format!("there is nothing to run: add a table {}", names(kinds, "or")));
+        }
+        (Some(_), Some(_)) => {
+            return Err(format!("there are two mechanisms: keep one of {}", names(kinds, "and")));
+        }
     };
     let section = (kind.parse)(value).map_err(placed)?;
     let mut scenario = Scenario { name, about, seed, fabric, section, verdict, in_lab };
     // What is usual on a fabric is asked of one that can be.
     scenario.check_head()?;
-    scenario.section.apply_defaults(&mut scenario.fabric, given.get_ref()).map_err(|why| format!("[fabric]: {why}"))?;
+    scenario
+        .section
+        .apply_defaults(&mut scenario.fabric, given.get_ref())
+        .map_err(|why| format!("[fabric]: {why}"))?;
     scenario.check_section()?;
     Ok(scenario)
 }
 
-/// The text of a scenario in a laboratory: `text` with each table below `[lab]` in place of the table of the same name. `None` if
-/// `given`, which is the same text, has no `[lab]`.
+/// The text of a scenario in a laboratory: `text` with each table below `[lab]` in place of the
+/// table of the same name. `None` if `given`, which is the same text, has no `[lab]`.
 ///
 /// # Errors
 /// One sentence: `[lab]` holds a key that is not a table, or the text a seed of 64 bits.
 fn lab_text(given: &DeTable<'_>, text: &str) -> Result<Option<String>, String> {
-    // Scenarios without [lab] must not pass through a `toml::Table`, which refuses seeds of 64 bits.
+    // Scenarios without [lab] must not pass through a `toml::Table`, which refuses seeds of 64
+    // bits.
     if !given.contains_key(LAB) {
         return Ok(None);
     }
-    let mut all: toml::Table = text.parse().map_err(|error: Error| error.message().replace('\n', "; "))?;
+    let mut all: toml::Table =
+        text.parse().map_err(|error: Error| error.message().replace('\n', "; "))?;
     let Some(of_lab) = all.remove(LAB) else { return Ok(None) };
-    let toml::Value::Table(of_lab) = of_lab else { return Err(format!("`{LAB}` is a table: [{LAB}.fabric]")) };
+    let toml::Value::Table(of_lab) = of_lab else {
+        return Err(format!("`{LAB}` is a table: [{LAB}.fabric]"));
+    };
     if let Some((name, _)) = of_lab.iter().find(|(name, value)| !value.is_table() || *name == LAB) {
         return Err(format!("[{LAB}]: `{name}` cannot differ; tables such as [{LAB}.fabric] can"));
     }
@@ -136,14 +151,19 @@ fn usual_seed() -> u64 {
 }
 
 /// The keys of a topology, which differ by its kind.
-const TOPOLOGY: [&str; 8] = ["kind", "hosts", "rate", "trunk", "leaves", "hosts-per-leaf", "spines", "uplink"];
+const TOPOLOGY: [&str; 8] =
+    ["kind", "hosts", "rate", "trunk", "leaves", "hosts-per-leaf", "spines", "uplink"];
 
 /// The keys of the table at `path`; nothing where any are read, or another check refuses them.
 fn keys(path: &str, kinds: &[SectionKind]) -> Option<Vec<&'static str>> {
     Some(match path {
         "" => {
             let (verdict, head) = keys_of::<ScenarioHeader>().split_last()?;
-            head.iter().copied().chain(kinds.iter().map(|kind| kind.name)).chain([*verdict, LAB]).collect()
+            head.iter()
+                .copied()
+                .chain(kinds.iter().map(|kind| kind.name))
+                .chain([*verdict, LAB])
+                .collect()
         }
         "fabric" => keys_of::<Fabric>().to_vec(),
         "fabric.topology" => TOPOLOGY.to_vec(),
@@ -155,17 +175,26 @@ fn keys(path: &str, kinds: &[SectionKind]) -> Option<Vec<&'static str>> {
 }
 
 /// Refuses keys that nothing reads, with the nearest that something does.
-fn check_table(table: &DeTable<'_>, path: &str, text: &str, kinds: &[SectionKind]) -> Result<(), String> {
+fn check_table(
+    table: &DeTable<'_>,
+    path: &str,
+    text: &str,
+    kinds: &[SectionKind],
+) -> Result<(), String> {
     let Some(known) = keys(path, kinds) else { return Ok(()) };
     for (key, value) in table {
         let name: &str = key.get_ref();
         if !known.contains(&name) {
             let place = place(text, key.span().start);
             let room = if path.is_empty() { "a scenario".to_owned() } else { format!("[{path}]") };
-            return Err(format!("{place}unknown key `{name}` in {room}; {}", nearest(name, &known)));
+            return Err(format!(
+                "{place}unknown key `{name}` in {room}; {}",
+                nearest(name, &known)
+            ));
         }
         if let Some(inner) = value.get_ref().as_table() {
-            let inner_path = if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+            let inner_path =
+                if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
             check_table(inner, &inner_path, text, kinds)?;
         }
     }

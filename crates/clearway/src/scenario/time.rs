@@ -1,8 +1,9 @@
-//! Lengths of time in scenarios: text with a unit, from nanoseconds to minutes, so that one key serves every network. A flag
-//! that means a rank at a time is read here too.
+//! Lengths of time in scenarios: text with a unit, from nanoseconds to minutes, so that one key
+//! serves every network. A flag that means a rank at a time is read here too.
 //!
 //! # Invariants
-//! I1. Text without a unit is refused: a laboratory is measured in seconds, a machine in microseconds.
+//! I1. Text without a unit is refused: a laboratory is measured in seconds, a machine in
+//!     microseconds.
 
 use std::fmt;
 use std::str::FromStr;
@@ -34,14 +35,22 @@ impl Time {
 impl TryFrom<String> for Time {
     type Error = String;
     fn try_from(text: String) -> Result<Self, String> {
-        let refuse = || format!("`{text}` is no length of time: a number with one of ns, us, ms, s, min works");
-        let (number, unit) = text.split_at(text.find(|c: char| !(c.is_ascii_digit() || c == '.')).ok_or_else(refuse)?);
-        let (_, scale) = UNITS.into_iter().find(|(name, _)| *name == unit.trim()).ok_or_else(refuse)?;
+        let refuse = || {
+            format!("`{text}` is no length of time: a number with one of ns, us, ms, s, min works")
+        };
+        let (number, unit) = text
+            .split_at(text.find(|c: char| !(c.is_ascii_digit() || c == '.')).ok_or_else(refuse)?);
+        let (_, scale) =
+            UNITS.into_iter().find(|(name, _)| *name == unit.trim()).ok_or_else(refuse)?;
         let (whole, decimals) = number.split_once('.').unwrap_or((number, "0"));
-        let ten = 10u64.checked_pow(decimals.len() as u32).filter(|_| decimals.len() <= 9).ok_or_else(refuse)?;
+        let ten = 10u64
+            .checked_pow(decimals.len() as u32)
+            .filter(|_| decimals.len() <= 9)
+            .ok_or_else(refuse)?;
         let whole: u64 = whole.parse().map_err(|_| refuse())?;
         let part: u64 = decimals.parse().map_err(|_| refuse())?;
-        let nanos = whole.checked_mul(scale).and_then(|ns| ns.checked_add(part.checked_mul(scale)? / ten));
+        let nanos =
+            whole.checked_mul(scale).and_then(|ns| ns.checked_add(part.checked_mul(scale)? / ten));
         nanos.map(|ns| Self(Nanos(ns))).ok_or_else(refuse)
     }
 }
@@ -63,7 +72,11 @@ impl fmt::Display for Time {
     /// In the largest unit up to seconds that divides it, so that it reads back the same.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ns = self.0.0;
-        let (name, scale) = UNITS[..4].iter().rev().find(|(_, scale)| ns.is_multiple_of(*scale)).unwrap_or(&UNITS[0]);
+        let (name, scale) = UNITS[..4]
+            .iter()
+            .rev()
+            .find(|(_, scale)| ns.is_multiple_of(*scale))
+            .unwrap_or(&UNITS[0]);
         write!(f, "{}{name}", ns / scale)
     }
 }
@@ -80,7 +93,9 @@ impl FromStr for RankAt {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text} is no rank and time; 40@2ms works: rank 40, 2 ms after counting began");
+        let wrong = || {
+            format!("{text} is no rank and time; 40@2ms works: rank 40, 2 ms after counting began")
+        };
         let (rank, at) = text.split_once('@').ok_or_else(wrong)?;
         let at: Time = at.parse().map_err(|_| wrong())?;
         Ok(Self { rank: rank.parse().map_err(|_| wrong())?, at: at.0 })
@@ -93,8 +108,14 @@ mod tests {
 
     #[test]
     fn time__reads_units_and_decimals_and_writes_what_it_reads() {
-        let cases = [("6s", 6_000_000_000, "6s"), ("2.5us", 2_500, "2500ns"), ("1560us", 1_560_000, "1560us")];
-        for (text, ns, written) in cases.into_iter().chain([("1 min", 60_000_000_000, "60s"), ("0s", 0, "0s")]) {
+        let cases = [
+            ("6s", 6_000_000_000, "6s"),
+            ("2.5us", 2_500, "2500ns"),
+            ("1560us", 1_560_000, "1560us"),
+        ];
+        for (text, ns, written) in
+            cases.into_iter().chain([("1 min", 60_000_000_000, "60s"), ("0s", 0, "0s")])
+        {
             let time = Time::try_from(text.to_owned()).expect(text);
             assert_eq!((time.0.0, time.to_string().as_str()), (ns, written));
         }
@@ -102,7 +123,17 @@ mod tests {
 
     #[test]
     fn time__without_unit_or_number_is_refused() {
-        for text in ["6", "s", "", "-1s", "1.s", "1h", "99999999999999999999s", "99999999999s", "1.0000000001s"] {
+        for text in [
+            "6",
+            "s",
+            "",
+            "-1s",
+            "1.s",
+            "1h",
+            "99999999999999999999s",
+            "99999999999s",
+            "1.0000000001s",
+        ] {
             let refusal = Time::try_from(text.to_owned()).expect_err(text);
             assert!(refusal.ends_with("ns, us, ms, s, min works"), "{refusal}");
         }

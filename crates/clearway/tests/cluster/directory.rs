@@ -1,4 +1,5 @@
-//! A directory with a program and a scenario of its own, by which the processes of a run are found; gone at the end.
+//! A directory with a program and a scenario of its own, by which the processes of a run are found;
+//! gone at the end.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,11 +29,14 @@ impl ClusterDirectory {
     pub(crate) fn new(name: &str) -> Self {
         // Tests of one name run in threads of one process.
         let thread = format!("{:?}", std::thread::current().id()).replace(['(', ')'], "");
-        let directory = std::env::temp_dir().join(format!("clearway-{name}-{}-{thread}", std::process::id()));
+        let directory =
+            std::env::temp_dir().join(format!("clearway-{name}-{}-{thread}", std::process::id()));
         fs::create_dir_all(&directory).expect("a directory");
-        fs::write(directory.join(SHORT), include_str!("../fixtures/short.toml")).expect("a scenario");
+        fs::write(directory.join(SHORT), include_str!("../fixtures/short.toml"))
+            .expect("a scenario");
         fs::write(directory.join(LONG), include_str!("../fixtures/long.toml")).expect("a scenario");
-        fs::copy(env!("CARGO_BIN_EXE_clearway"), directory.join("clearway")).expect("a copy of the program");
+        fs::copy(env!("CARGO_BIN_EXE_clearway"), directory.join("clearway"))
+            .expect("a copy of the program");
         Self { directory }
     }
 
@@ -47,7 +51,9 @@ impl ClusterDirectory {
     /// Processes of the test's own program, and shells that stand in for its ranks.
     fn processes(&self) -> Vec<FoundProcess> {
         let program = self.path("clearway").display().to_string();
-        let is_one = |line: &str| line.starts_with(&program) || line.contains(STAND_IN) && line.contains(&program);
+        let is_one = |line: &str| {
+            line.starts_with(&program) || line.contains(STAND_IN) && line.contains(&program)
+        };
         processes::all().filter(|process| is_one(&process.line)).collect()
     }
 
@@ -61,10 +67,12 @@ impl ClusterDirectory {
         self.wait_for_one(" run ", rank)
     }
 
-    /// Waits until the last of three builders has written something, and for the process that a launcher started as `rank`.
+    /// Waits until the last of three builders has written something, and for the process that a
+    /// launcher started as `rank`.
     pub(crate) fn wait_for_building(&self, rank: u32) -> Pid {
         let until = std::time::Instant::now() + DEADLINE;
-        while fs::metadata(self.path("ts_2.tsa.unfinished")).map_or(0, |file| file.len()) < 100_000 {
+        while fs::metadata(self.path("ts_2.tsa.unfinished")).map_or(0, |file| file.len()) < 100_000
+        {
             assert!(std::time::Instant::now() < until, "nothing is built");
             std::thread::yield_now();
         }
@@ -80,20 +88,29 @@ impl ClusterDirectory {
     fn wait_for_one(&self, word: &str, rank: u32) -> Pid {
         let names = ["SLURM_PROCID", "PMIX_RANK", "PMI_RANK"].map(|name| format!("{name}={rank}"));
         let is_rank = |process: &FoundProcess| {
-            let environment = fs::read(format!("/proc/{}/environ", process.pid)).unwrap_or_default();
-            environment.split(|byte| *byte == 0).any(|pair| names.iter().any(|name| name.as_bytes() == pair))
+            let environment =
+                fs::read(format!("/proc/{}/environ", process.pid)).unwrap_or_default();
+            environment
+                .split(|byte| *byte == 0)
+                .any(|pair| names.iter().any(|name| name.as_bytes() == pair))
         };
         self.wait(1, |process| process.line.contains(word) && is_rank(process))[0]
     }
 
     fn wait(&self, count: usize, is_one: impl Fn(&FoundProcess) -> bool) -> Vec<Pid> {
         let look = || self.processes().into_iter().filter(&is_one).collect();
-        let found = processes::wait_until("the ranks start", DEADLINE, look, |found| found.len() == count);
+        let found =
+            processes::wait_until("the ranks start", DEADLINE, look, |found| found.len() == count);
         found.into_iter().map(|process| process.pid).collect()
     }
 
     pub(crate) fn expect_nothing_left(&self) {
-        processes::wait_until("nothing is left", DEADLINE, || self.processes(), <[FoundProcess]>::is_empty);
+        processes::wait_until(
+            "nothing is left",
+            DEADLINE,
+            || self.processes(),
+            <[FoundProcess]>::is_empty,
+        );
     }
 }
 
@@ -105,5 +122,9 @@ impl Drop for ClusterDirectory {
 
 /// All that a run said.
 pub(crate) fn text(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
 }

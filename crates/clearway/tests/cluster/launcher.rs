@@ -21,7 +21,8 @@ pub(crate) struct ClusterLauncher<'a> {
 }
 
 impl ClusterLauncher<'static> {
-    /// The launcher `name` for ranks on this machine; nothing, and the reason printed, where it is not installed.
+    /// The launcher `name` for ranks on this machine; nothing, and the reason printed, where it is
+    /// not installed.
     pub(crate) fn local(name: &str) -> Option<Self> {
         let (method, arguments): (_, &[&str]) = match name {
             "mpiexec.hydra" => ("PMI-1", &[]),
@@ -43,18 +44,25 @@ impl ClusterLauncher<'_> {
 
     /// Starts a run whose first rank does not come, so that the others wait for it.
     pub(crate) fn start_without_first(&self, site: &ClusterDirectory) -> Child {
-        let script = "[ ${SLURM_PROCID:-${PMIX_RANK:-$PMI_RANK}} = 0 ] && kill -STOP $$; exec \"$@\"";
+        let script =
+            "[ ${SLURM_PROCID:-${PMIX_RANK:-$PMI_RANK}} = 0 ] && kill -STOP $$; exec \"$@\"";
         self.start_by(&["sh", "-c", script, "sh"], site, LONG)
     }
 
     /// Starts a cast of the file `name` of `ground`; receivers write into `into`.
     pub(crate) fn start_cast(&self, site: &ClusterDirectory, name: &str, into: &str) -> Child {
         let mut command = self.command();
-        command.arg(site.path("clearway")).arg("cast").arg(site.path(name)).arg("--into").arg(site.path(into));
+        command
+            .arg(site.path("clearway"))
+            .arg("cast")
+            .arg(site.path(name))
+            .arg("--into")
+            .arg(site.path(into));
         self.spawn(command)
     }
 
-    /// Starts a run that builds timeslices at the last three ranks, with these `words` for the launcher.
+    /// Starts a run that builds timeslices at the last three ranks, with these `words` for the
+    /// launcher.
     pub(crate) fn start_building(&self, site: &ClusterDirectory, words: &[&str]) -> Child {
         let mut command = self.command();
         command.args(words).arg(site.path("clearway")).args([
@@ -67,8 +75,16 @@ impl ClusterLauncher<'_> {
             "--inputs",
             "2",
         ]);
-        command.args("--timeslices 20000 --contribution 4KiB --ring 64KiB --heartbeat 100ms --json".split(' '));
-        command.arg("--sink").arg(site.path("ts_%b.tsa")).arg("--overwrite").arg("--out").arg(site.path("built"));
+        command.args(
+            "--timeslices 20000 --contribution 4KiB --ring 64KiB --heartbeat 100ms --json"
+                .split(' '),
+        );
+        command
+            .arg("--sink")
+            .arg(site.path("ts_%b.tsa"))
+            .arg("--overwrite")
+            .arg("--out")
+            .arg(site.path("built"));
         self.spawn(command)
     }
 
@@ -76,7 +92,9 @@ impl ClusterLauncher<'_> {
     fn start_by(&self, words: &[&str], site: &ClusterDirectory, scenario: &str) -> Child {
         let mut command = self.command();
         command.args(words).arg(site.path("clearway")).arg("run").arg(site.path(scenario));
-        command.args(["--on", "cluster", "--wire", "udp", "--overwrite", "--out"]).arg(site.path("out"));
+        command
+            .args(["--on", "cluster", "--wire", "udp", "--overwrite", "--out"])
+            .arg(site.path("out"));
         self.spawn(command)
     }
 
@@ -101,7 +119,8 @@ impl ClusterLauncher<'_> {
     }
 }
 
-/// The program `name` where the system keeps programs; nothing, and the reason printed, where it is not installed.
+/// The program `name` where the system keeps programs; nothing, and the reason printed, where it is
+/// not installed.
 pub(crate) fn program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let places = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);

@@ -1,4 +1,5 @@
-//! Runs across real processes that a launcher starts: that they find each other, and that the death of any of them ends all.
+//! Runs across real processes that a launcher starts: that they find each other, and that the death
+//! of any of them ends all.
 #![allow(non_snake_case)] // tests are named function__case
 
 mod directory;
@@ -26,10 +27,15 @@ fn measure(site: &ClusterDirectory, launcher: &ClusterLauncher<'_>) {
     let report: Value = serde_json::from_slice(&report).expect("JSON");
     let method = report["host"]["facts"]["launched by"].as_str().expect("a fact");
     assert!(method.starts_with(launcher.method), "{}: {method}", launcher.name);
-    assert!(launcher.cluster.is_none() || method.ends_with(", munge"), "{}: {method}", launcher.name);
+    assert!(
+        launcher.cluster.is_none() || method.ends_with(", munge"),
+        "{}: {method}",
+        launcher.name
+    );
     let marks = |queue: &str, class: &str| {
         let shares = report["shares"].as_array().expect("classes");
-        let row = shares.iter().find(|row| row["labels"]["queue"] == queue && row["class"] == class);
+        let row =
+            shares.iter().find(|row| row["labels"]["queue"] == queue && row["class"] == class);
         row.unwrap_or_else(|| panic!("no {class} on {queue}"))["granted"].clone()
     };
     assert_eq!(marks("classes", "low-latency"), "46 seen");
@@ -38,14 +44,23 @@ fn measure(site: &ClusterDirectory, launcher: &ClusterLauncher<'_>) {
     site.expect_nothing_left();
 }
 
-/// Runs that lose one process each: a rank in the middle of the run, what the launcher started for a rank, and the coordinator.
+/// Runs that lose one process each: a rank in the middle of the run, what the launcher started for
+/// a rank, and the coordinator.
 fn lose_one_each(site: &ClusterDirectory, launcher: &ClusterLauncher<'_>) {
     let run = launcher.start(site, LONG);
     let measuring = site.wait_for("rank --with-parent", 4);
     kill(measuring[3], Signal::SIGKILL).expect("killed");
     let said = end_badly(site, launcher, run);
-    assert!(said.contains("was killed by signal 9 in the middle of the run"), "{}: {said}", launcher.name);
-    assert!(said.contains("clearway: rank ") && said.contains(" on host "), "{}: {said}", launcher.name);
+    assert!(
+        said.contains("was killed by signal 9 in the middle of the run"),
+        "{}: {said}",
+        launcher.name
+    );
+    assert!(
+        said.contains("clearway: rank ") && said.contains(" on host "),
+        "{}: {said}",
+        launcher.name
+    );
 
     for rank in [3, 0] {
         let run = launcher.start(site, LONG);
@@ -87,14 +102,22 @@ fn cast(site: &ClusterDirectory, launcher: &ClusterLauncher<'_>, hosts: &[&str])
         assert!(output.status.success() && said.contains(&all), "{}: {said}", launcher.name);
         for directory in directories {
             let there = fs::read(site.path(&directory).join("model"));
-            assert!(there.is_ok_and(|there| there == model), "{}: {directory}: {said}", launcher.name);
+            assert!(
+                there.is_ok_and(|there| there == model),
+                "{}: {directory}: {said}",
+                launcher.name
+            );
             fs::remove_dir_all(site.path(&directory)).expect("removed");
         }
         site.expect_nothing_left();
     }
     let output = launcher.start_cast(site, "nothing", "to").wait_with_output().expect("an end");
     let said = directory::text(&output);
-    assert!(!output.status.success() && said.contains("nothing is not there"), "{}: {said}", launcher.name);
+    assert!(
+        !output.status.success() && said.contains("nothing is not there"),
+        "{}: {said}",
+        launcher.name
+    );
     site.expect_nothing_left();
 }
 
@@ -105,7 +128,11 @@ fn cast_here(site: &ClusterDirectory, launcher: &ClusterLauncher<'_>) {
 }
 
 /// Waits for the end of a run that lost a process: what it said.
-fn end_badly(site: &ClusterDirectory, launcher: &ClusterLauncher<'_>, run: std::process::Child) -> String {
+fn end_badly(
+    site: &ClusterDirectory,
+    launcher: &ClusterLauncher<'_>,
+    run: std::process::Child,
+) -> String {
     let output = run.wait_with_output().expect("an end");
     let said = directory::text(&output);
     assert!(!output.status.success(), "{}: {said}", launcher.name);
@@ -184,12 +211,19 @@ fn slurm__ranks_on_two_nodes_cast_measure_and_end_together_each_way() {
     }
 }
 
-/// What a run that builds timeslices told, in which the last two of five ranks died; read as far as it goes.
+/// What a run that builds timeslices told, in which the last two of five ranks died; read as far as
+/// it goes.
 fn survived(launcher: &ClusterLauncher<'_>, told: &mut dyn std::io::Read) {
     let told = serde_json::Deserializer::from_reader(told).into_iter::<Value>().next();
     let told = told.unwrap_or_else(|| panic!("{}: nothing was told", launcher.name)).expect("JSON");
-    assert_eq!([&told["timeslices"], &told["lost"], &told["duplicated"]], [20_000, 0, 0], "{}: {told}", launcher.name);
-    let mut dead: Vec<_> = told["out"].as_array().expect("a list").iter().map(|one| one["rank"].as_u64()).collect();
+    assert_eq!(
+        [&told["timeslices"], &told["lost"], &told["duplicated"]],
+        [20_000, 0, 0],
+        "{}: {told}",
+        launcher.name
+    );
+    let mut dead: Vec<_> =
+        told["out"].as_array().expect("a list").iter().map(|one| one["rank"].as_u64()).collect();
     dead.sort_unstable();
     assert_eq!(dead, [Some(3), Some(4)], "{}: {told}", launcher.name);
 }
@@ -206,7 +240,13 @@ fn slurm__timeslices_go_on_without_the_ranks_of_a_node_that_are_killed() {
         nix::sys::signal::killpg(group, Signal::SIGKILL).expect("killed");
         let output = run.wait_with_output().expect("an end");
         // Slurm calls a step failed in which somebody was killed.
-        assert_eq!(output.status.code(), Some(137), "{}: {}", launcher.name, directory::text(&output));
+        assert_eq!(
+            output.status.code(),
+            Some(137),
+            "{}: {}",
+            launcher.name,
+            directory::text(&output)
+        );
         survived(&launcher, &mut &output.stdout[..]);
         site.expect_nothing_left();
         // Ranks 3 and 4, the last two builders, are dead.

@@ -1,8 +1,10 @@
-//! A Slurm of its own: a controller and two nodes in the hosts of a lab, with a munge of their own, gone with the value.
+//! A Slurm of its own: a controller and two nodes in the hosts of a lab, with a munge of their own,
+//! gone with the value.
 //!
 //! # Model
-//! Each daemon is in a process namespace whose first process reads from a pipe of this test. When the test drops its end, or dies,
-//! that process ends and the kernel ends everything in the namespace.
+//! Each daemon is in a process namespace whose first process reads from a pipe of this test. When
+//! the test drops its end, or dies, that process ends and the kernel ends everything in the
+//! namespace.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -17,10 +19,14 @@ use super::directory::{ClusterDirectory, DEADLINE};
 use super::launcher::{ClusterLauncher, program};
 
 /// Where Debian and others keep Slurm's plug-ins.
-const PLUGINS: [&str; 3] =
-    ["/usr/lib/x86_64-linux-gnu/slurm-wlm", "/usr/lib/aarch64-linux-gnu/slurm-wlm", "/usr/lib64/slurm"];
+const PLUGINS: [&str; 3] = [
+    "/usr/lib/x86_64-linux-gnu/slurm-wlm",
+    "/usr/lib/aarch64-linux-gnu/slurm-wlm",
+    "/usr/lib64/slurm",
+];
 
-/// The configuration. Nothing of the machine is used that another Slurm on it could use as well, and no cgroup.
+/// The configuration. Nothing of the machine is used that another Slurm on it could use as well,
+/// and no cgroup.
 const CONFIGURATION: &str = "\
 ClusterName=clearway
 SlurmctldHost=ctl({controller})
@@ -61,13 +67,15 @@ pub(crate) struct SlurmCluster {
 }
 
 impl SlurmCluster {
-    /// Starts it in the directory of `ground`; nothing, and the reason printed, where that cannot be done.
+    /// Starts it in the directory of `ground`; nothing, and the reason printed, where that cannot
+    /// be done.
     pub(crate) fn start(site: &ClusterDirectory) -> Option<Self> {
         if !nix::unistd::geteuid().is_root() {
             eprintln!("skipped: a Slurm of two nodes needs root");
             return None;
         }
-        let [srun, sinfo, controller, node, munge] = ["srun", "sinfo", "slurmctld", "slurmd", "munged"].map(program);
+        let [srun, sinfo, controller, node, munge] =
+            ["srun", "sinfo", "slurmctld", "slurmd", "munged"].map(program);
         let (srun, sinfo, controller, node, munge) = (srun?, sinfo?, controller?, node?, munge?);
         let lab = lab()?;
         let configuration = write_files(site.directory(), &lab);
@@ -82,20 +90,32 @@ impl SlurmCluster {
         Some(slurm)
     }
 
-    /// `srun` with the plug-in `way`, on both nodes; nothing, and the reason printed, where Slurm came without it.
+    /// `srun` with the plug-in `way`, on both nodes; nothing, and the reason printed, where Slurm
+    /// came without it.
     pub(crate) fn launcher(&self, way: &str, method: &'static str) -> Option<ClusterLauncher<'_>> {
         let plugin = format!("mpi_{way}.so");
         if !PLUGINS.iter().any(|place| Path::new(place).join(&plugin).exists()) {
             eprintln!("skipped: this Slurm has no {plugin}");
             return None;
         }
-        if way == "pmix" && !PLUGINS.iter().any(|place| Path::new(place).with_file_name("libpmix.so").exists()) {
-            eprintln!("skipped: Slurm's {plugin} loads libpmix.so by that name, which libpmix-dev has");
+        if way == "pmix"
+            && !PLUGINS.iter().any(|place| Path::new(place).with_file_name("libpmix.so").exists())
+        {
+            eprintln!(
+                "skipped: Slurm's {plugin} loads libpmix.so by that name, which libpmix-dev has"
+            );
             return None;
         }
-        let arguments = ["-N", "2", "--overcommit", &format!("--mpi={way}")].map(str::to_owned).to_vec();
+        let arguments =
+            ["-N", "2", "--overcommit", &format!("--mpi={way}")].map(str::to_owned).to_vec();
         let name = format!("srun --mpi={way}");
-        Some(ClusterLauncher { name, method, program: self.srun.clone(), arguments, cluster: Some(self) })
+        Some(ClusterLauncher {
+            name,
+            method,
+            program: self.srun.clone(),
+            arguments,
+            cluster: Some(self),
+        })
     }
 
     /// Starts `command` on the controller's host.
@@ -131,7 +151,11 @@ impl SlurmCluster {
         let until = Instant::now() + DEADLINE;
         loop {
             let mut command = Command::new(sinfo);
-            command.args(["-h", "-o", "%T %D"]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+            command
+                .args(["-h", "-o", "%T %D"])
+                .stdin(Stdio::null())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped());
             let output = self.spawn(command).wait_with_output().expect("an end");
             if String::from_utf8_lossy(&output.stdout).trim() == "idle 2" {
                 return;
@@ -167,7 +191,8 @@ fn write_files(directory: &Path, lab: &Lab) -> PathBuf {
     let key: Vec<u8> = fs::read("/proc/sys/kernel/random/uuid").expect("random").repeat(2);
     let key_path = directory.join("run/munge/key");
     fs::write(&key_path, key).expect("written");
-    fs::set_permissions(&key_path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).expect("private");
+    fs::set_permissions(&key_path, std::os::unix::fs::PermissionsExt::from_mode(0o600))
+        .expect("private");
     let mut hosts = "127.0.0.1 localhost\n".to_owned();
     let mut text = CONFIGURATION.replace("{directory}", &directory.display().to_string());
     for (name, place, host) in [("ctl", "{controller}", 0), ("n1", "{n1}", 1), ("n2", "{n2}", 2)] {

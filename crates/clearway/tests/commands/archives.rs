@@ -1,4 +1,5 @@
-//! Archives on disk: what is made is right, what is damaged is found, and what is cut off is read up to there.
+//! Archives on disk: what is made is right, what is damaged is found, and what is cut off is read
+//! up to there.
 
 use std::fs;
 use std::io::Write;
@@ -10,7 +11,8 @@ struct ArchiveDirectory(PathBuf);
 
 impl ArchiveDirectory {
     fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("clearway-archives-{name}-{}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("clearway-archives-{name}-{}", std::process::id()));
         fs::create_dir_all(&path).unwrap();
         Self(path)
     }
@@ -57,7 +59,8 @@ fn counts(page: &str) -> [String; 5] {
 #[test]
 fn check__what_was_made_is_right_in_every_form() {
     let place = ArchiveDirectory::new("made");
-    let forms = ["--sizes poisson", "--compress", "--flesnet-1", "--flesnet-checksum --sizes skewed"];
+    let forms =
+        ["--sizes poisson", "--compress", "--flesnet-1", "--flesnet-checksum --sizes skewed"];
     for (number, form) in forms.iter().enumerate() {
         place.page(&format!("make m{number}.msa --items 50 --mean 1KiB {form}"), 0);
         let crcs = if form.contains("checksum") { "-" } else { "50" };
@@ -65,10 +68,16 @@ fn check__what_was_made_is_right_in_every_form() {
         assert_eq!(counts(&page), ["50", "50", crcs, "50", "0"], "{form}");
         assert!(page.ends_with("no faults in 1 file\n"), "{page}");
 
-        let line = format!("make t{number}.tsa --items 3 --channels 2 --core 4 --overlap 2 --mean 100B {form}");
+        let line = format!(
+            "make t{number}.tsa --items 3 --channels 2 --core 4 --overlap 2 --mean 100B {form}"
+        );
         place.page(&line, 0);
         let crcs = if form.contains("checksum") { "-" } else { "36" };
-        assert_eq!(counts(&place.page(&format!("check t{number}.tsa"), 0)), ["3", "36", crcs, "36", "0"], "{form}");
+        assert_eq!(
+            counts(&place.page(&format!("check t{number}.tsa"), 0)),
+            ["3", "36", crcs, "36", "0"],
+            "{form}"
+        );
     }
 }
 
@@ -92,7 +101,8 @@ fn check__a_damaged_content_has_its_place() {
         "{page}"
     );
     assert!(page.ends_with("FAULTS in 1 of 2 files\n"), "{page}");
-    let json: serde_json::Value = serde_json::from_str(&place.page("check --json bad.tsa", 3)).unwrap();
+    let json: serde_json::Value =
+        serde_json::from_str(&place.page("check --json bad.tsa", 3)).unwrap();
     assert_eq!(json[0]["check"]["faults"], 2);
     assert_eq!(json[0]["check"]["findings"][0]["first"]["microslice"], 3);
 }
@@ -102,7 +112,10 @@ fn check__a_cut_archive_is_read_up_to_there_and_a_fault() {
     let place = ArchiveDirectory::new("cut");
     for form in ["", " --compress"] {
         place.page(
-            &format!("make whole{}.tsa --items 4 --channels 2 --core 4 --mean 4KiB --sizes skewed{form}", form.len()),
+            &format!(
+                "make whole{}.tsa --items 4 --channels 2 --core 4 --mean 4KiB --sizes skewed{form}",
+                form.len()
+            ),
             0,
         );
         let bytes = place.read(&format!("whole{}.tsa", form.len()));
@@ -131,7 +144,9 @@ fn check__a_compressed_stream_that_is_closed_within_an_item_is_broken() {
     place.write("b.msa", &[&bytes[..stream], &closed[..]].concat());
     let page = place.page("check b.msa", 3);
     assert!(
-        page.contains("BROKEN: the compressed stream is closed within an item, of which 84 bytes are there"),
+        page.contains(
+            "BROKEN: the compressed stream is closed within an item, of which 84 bytes are there"
+        ),
         "{page}"
     );
     assert_eq!(counts(&page)[..2], ["3", "3"], "{page}");
@@ -146,7 +161,10 @@ fn check__a_length_that_the_descriptor_contradicts_hides_nothing() {
     bytes[descriptor + 32] ^= 1;
     place.write("b.msa", &bytes);
     let page = place.page("check b.msa", 3);
-    assert!(page.contains("a microslice has 10240 bytes by its descriptor and 10241 by the length"), "{page}");
+    assert!(
+        page.contains("a microslice has 10240 bytes by its descriptor and 10241 by the length"),
+        "{page}"
+    );
     assert!(page.ends_with("FAULTS in 1 of 1 file\n"), "{page}");
 }
 
@@ -157,13 +175,16 @@ fn info__what_is_no_archive_is_said_of_each_file() {
     place.page("make good.msa --items 1", 0);
     let page = place.page("info text.msa good.msa", 3);
     assert!(
-        page.contains("BROKEN   at byte 0: this is no Boost archive") && page.contains("1 microslice, 64.0 KiB in all"),
+        page.contains("BROKEN   at byte 0: this is no Boost archive")
+            && page.contains("1 microslice, 64.0 KiB in all"),
         "{page}"
     );
     let output = place.msa("info nothing.msa");
     assert_eq!(output.status.code(), Some(1));
     assert!(
-        String::from_utf8(output.stderr).unwrap().starts_with("clearway: nothing.msa: cannot be read: No such file")
+        String::from_utf8(output.stderr)
+            .unwrap()
+            .starts_with("clearway: nothing.msa: cannot be read: No such file")
     );
 }
 
@@ -171,12 +192,15 @@ fn info__what_is_no_archive_is_said_of_each_file() {
 fn check__a_compressed_archive_that_swells_is_refused_at_its_bound() {
     let place = ArchiveDirectory::new("swells");
     place.page("make a.msa --items 1 --mean 8B --compress", 0);
-    let header = place.read("a.msa").windows(4).position(|bytes| bytes == [0x28, 0xb5, 0x2f, 0xfd]).unwrap();
-    // One microslice of 256 MiB of zeros: 10 bytes of classes, 32 of descriptor with the length in the 20th, the length.
+    let header =
+        place.read("a.msa").windows(4).position(|bytes| bytes == [0x28, 0xb5, 0x2f, 0xfd]).unwrap();
+    // One microslice of 256 MiB of zeros: 10 bytes of classes, 32 of descriptor with the length in
+    // the 20th, the length.
     let mut item = vec![0; 42];
     item[30..34].copy_from_slice(&(256_u32 << 20).to_le_bytes());
     item.extend_from_slice(&(256u64 << 20).to_le_bytes());
-    let mut encoder = zstd::stream::write::Encoder::new(place.read("a.msa")[..header].to_vec(), 1).unwrap();
+    let mut encoder =
+        zstd::stream::write::Encoder::new(place.read("a.msa")[..header].to_vec(), 1).unwrap();
     encoder.write_all(&item).unwrap();
     for _ in 0..256 {
         encoder.write_all(&vec![0; 1 << 20]).unwrap();
@@ -184,7 +208,12 @@ fn check__a_compressed_archive_that_swells_is_refused_at_its_bound() {
     place.write("bomb.msa", &encoder.finish().unwrap());
     assert!(place.read("bomb.msa").len() < 1 << 16);
     let page = place.page("check --item-max 1MiB bomb.msa", 3);
-    assert!(page.contains("at byte 0: an item of at least 268435506 bytes, of which 1048576 are accepted"), "{page}");
+    assert!(
+        page.contains(
+            "at byte 0: an item of at least 268435506 bytes, of which 1048576 are accepted"
+        ),
+        "{page}"
+    );
     let mut broken = place.read("a.msa");
     broken[header + 12] ^= 0xff;
     broken[header + 6] ^= 0xff;
@@ -238,7 +267,11 @@ fn make__an_archive_for_each_channel_has_the_microslices_of_the_timeslices() {
     let sentence = "clearway: `in_%i.msa` stands for an archive for each channel; say how many with --channels\n";
     assert_eq!(String::from_utf8(output.stderr).unwrap(), sentence);
     let output = place.msa("make many.tsa --channels 9 --channel 65530");
-    assert!(String::from_utf8(output.stderr).unwrap().contains("9 channels from 65530 on go beyond channel 65535"));
+    assert!(
+        String::from_utf8(output.stderr)
+            .unwrap()
+            .contains("9 channels from 65530 on go beyond channel 65535")
+    );
 }
 
 /// The size of `file` once it has grown beyond `bytes`.
@@ -254,7 +287,19 @@ fn make__a_killed_writer_leaves_a_readable_archive_that_is_in_nobodys_way() {
     for form in [&[][..], &["--compress"]] {
         let file = format!("k{}.tsa", form.len());
         let mut child = Command::new(env!("CARGO_BIN_EXE_clearway"))
-            .args(["msa", "make", &file, "--items", "1000000", "--channels", "2", "--core", "10", "--mean", "1KiB"])
+            .args([
+                "msa",
+                "make",
+                &file,
+                "--items",
+                "1000000",
+                "--channels",
+                "2",
+                "--core",
+                "10",
+                "--mean",
+                "1KiB",
+            ])
             .args(form)
             .current_dir(&place.0)
             .stdout(Stdio::null())

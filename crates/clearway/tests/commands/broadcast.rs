@@ -1,4 +1,5 @@
-//! Broadcasts by processes in a lab: every way, with and without loss, every byte compared; deaths; what is refused.
+//! Broadcasts by processes in a lab: every way, with and without loss, every byte compared; deaths;
+//! what is refused.
 
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,14 +11,23 @@ const NO_PERMISSION: i32 = 5;
 fn broadcast(words: &str) -> Option<Output> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_clearway"));
     static CALLS: AtomicU32 = AtomicU32::new(0);
-    let call = format!("clearway-broadcast-{}-{}", std::process::id(), CALLS.fetch_add(1, Ordering::Relaxed));
+    let call = format!(
+        "clearway-broadcast-{}-{}",
+        std::process::id(),
+        CALLS.fetch_add(1, Ordering::Relaxed)
+    );
     let directory = std::env::temp_dir().join(call);
     std::fs::create_dir_all(&directory).expect("a directory");
     command.arg("broadcast").args(words.split_whitespace()).current_dir(&directory);
     let output = command.output().expect("the program");
     let report = std::fs::read_to_string(directory.join("out/broadcast/1/report.json"));
-    let is_of_users = output.status.success() && !words.contains("--faults") && !words.contains("--roots");
-    assert_eq!(report.is_ok_and(|text| text.contains("\"name\": \"broadcast_")), is_of_users, "{words}");
+    let is_of_users =
+        output.status.success() && !words.contains("--faults") && !words.contains("--roots");
+    assert_eq!(
+        report.is_ok_and(|text| text.contains("\"name\": \"broadcast_")),
+        is_of_users,
+        "{words}"
+    );
     std::fs::remove_dir_all(&directory).expect("removed");
     if output.status.code() == Some(NO_PERMISSION) {
         eprintln!("skipped: {}", String::from_utf8_lossy(&output.stderr).trim());
@@ -41,11 +51,24 @@ fn samples(figures: &[serde_json::Value], name: &str, labels: &[(&str, &str)]) -
 
 #[test]
 fn job__ranks_of_one_host_cast_over_shared_memory() {
-    let words = ["-n", "3", env!("CARGO_BIN_EXE_clearway"), "broadcast", "--on", "cluster", "--bytes", "4B,100kB"];
+    let words = [
+        "-n",
+        "3",
+        env!("CARGO_BIN_EXE_clearway"),
+        "broadcast",
+        "--on",
+        "cluster",
+        "--bytes",
+        "4B,100kB",
+    ];
     let mut command = Command::new("mpiexec.hydra");
-    let directory = std::env::temp_dir().join(format!("clearway-broadcast-job-{}", std::process::id()));
-    let Ok(output) =
-        command.args(words).args(["--objects", "5", "--json", "--overwrite", "--out"]).arg(&directory).output()
+    let directory =
+        std::env::temp_dir().join(format!("clearway-broadcast-job-{}", std::process::id()));
+    let Ok(output) = command
+        .args(words)
+        .args(["--objects", "5", "--json", "--overwrite", "--out"])
+        .arg(&directory)
+        .output()
     else {
         eprintln!("skipped: mpiexec.hydra cannot be started");
         return;
@@ -104,12 +127,14 @@ fn lab__several_roots_cast_at_the_same_time_each_on_a_channel_and_the_ninth_shar
 
 /// What the report of `scenario` holds; nothing where there are no namespaces.
 fn report(name: &str, scenario: &str) -> Option<serde_json::Value> {
-    let directory = std::env::temp_dir().join(format!("clearway-broadcast-{}-{name}", std::process::id()));
+    let directory =
+        std::env::temp_dir().join(format!("clearway-broadcast-{}-{name}", std::process::id()));
     std::fs::create_dir_all(&directory).expect("a directory");
     let file = directory.join("scenario.toml");
     std::fs::write(&file, scenario).expect("written");
     let mut command = Command::new(env!("CARGO_BIN_EXE_clearway"));
-    let output = command.arg("run").arg(&file).arg("--out").arg(&directory).output().expect("the program");
+    let output =
+        command.arg("run").arg(&file).arg("--out").arg(&directory).output().expect("the program");
     if output.status.code() == Some(NO_PERMISSION) {
         eprintln!("skipped: {}", String::from_utf8_lossy(&output.stderr).trim());
         return None;
@@ -128,22 +153,36 @@ fn run__a_report_has_what_its_pages_are_drawn_from() {
     let Some(report) = report("pages", scenario) else { return };
     // These two are found by name and exactly these labels.
     for (name, labels) in [
-        ("broadcast_seconds", serde_json::json!({ "bytes": "1 MiB", "loss": "0.01", "mode": "auto" })),
+        (
+            "broadcast_seconds",
+            serde_json::json!({ "bytes": "1 MiB", "loss": "0.01", "mode": "auto" }),
+        ),
         ("broadcast_sender_cpu_seconds", serde_json::json!({ "bytes": "1 MiB", "loss": "0.01" })),
     ] {
         let figures = report["figures"].as_array().expect("figures");
-        let found = figures.iter().filter(|figure| figure["name"] == name && figure["labels"] == labels);
+        let found =
+            figures.iter().filter(|figure| figure["name"] == name && figure["labels"] == labels);
         assert_eq!(found.count(), 1, "{name}");
     }
     let casts = report["casting"]["casts"].as_array().expect("casts");
     assert_eq!((casts.len(), &report["casting"]["hosts"][3]), (4, &serde_json::json!("h3")));
     for cast in casts.iter().filter(|cast| cast["bytes"] == 1 << 20) {
         let count = |value: &serde_json::Value| value.as_u64().unwrap_or(0);
-        assert!(count(&cast["symbols"]["lost"]) > 0 && count(&cast["symbols"]["repairs"]) > 0, "{cast}");
+        assert!(
+            count(&cast["symbols"]["lost"]) > 0 && count(&cast["symbols"]["repairs"]) > 0,
+            "{cast}"
+        );
         for host in 1..4 {
-            assert!(count(&cast["links"][host][1]) > 3 << 20, "every receiver got all objects: {}", cast["links"]);
+            assert!(
+                count(&cast["links"][host][1]) > 3 << 20,
+                "every receiver got all objects: {}",
+                cast["links"]
+            );
             // A machine that is too busy to look has no film.
-            assert!(cast["film"].is_null() || cast["film"]["whole_ms"].as_array().map(Vec::len) == Some(3));
+            assert!(
+                cast["film"].is_null()
+                    || cast["film"]["whole_ms"].as_array().map(Vec::len) == Some(3)
+            );
         }
         // Whom most came from: the root by its group, and the one before along a chain.
         let most = |host: usize| {
@@ -199,7 +238,8 @@ fn flags__what_cannot_be_is_refused_in_one_sentence() {
 
 #[test]
 fn bench__broadcasts_load_the_links_of_a_lab() {
-    let directory = std::env::temp_dir().join(format!("clearway-broadcast-bench-{}", std::process::id()));
+    let directory =
+        std::env::temp_dir().join(format!("clearway-broadcast-bench-{}", std::process::id()));
     let mut command = Command::new(env!("CARGO_BIN_EXE_clearway"));
     command.args(
         "bench --on lab --victims ping --congestors cast,cast-chain,cast-tree --queues fifo --time 1200ms".split(' '),
@@ -217,7 +257,8 @@ fn bench__broadcasts_load_the_links_of_a_lab() {
         let of = |figure: &&serde_json::Value| {
             figure["name"] == "congestor_goodput_share" && figure["labels"]["congestor"] == way
         };
-        let share = report["figures"].as_array().and_then(|all| all.iter().find(of)).expect("a share");
+        let share =
+            report["figures"].as_array().and_then(|all| all.iter().find(of)).expect("a share");
         // How much of it a busy machine lets through is not what is asked.
         assert!(share["value"].as_f64().is_some_and(|share| share > 1.0), "{way}: {share}");
     }

@@ -1,4 +1,5 @@
-//! `clearway cast` between real processes on the loopback: what appears, what does not, and what is said.
+//! `clearway cast` between real processes on the loopback: what appears, what does not, and what is
+//! said.
 
 mod files;
 mod networks;
@@ -20,7 +21,8 @@ const SLOW: &str = "100Mb/s";
 const MIB: usize = 1 << 20;
 const PROGRAM: &str = env!("CARGO_BIN_EXE_clearway");
 
-/// A directory with a key, a place for what is sent and one for each receiver; gone at the end, with all that was started.
+/// A directory with a key, a place for what is sent and one for each receiver; gone at the end,
+/// with all that was started.
 struct Ground {
     root: PathBuf,
     receivers: Vec<Receiver>,
@@ -34,10 +36,12 @@ struct Receiver {
 
 impl Ground {
     fn new(name: &str, receivers: usize) -> Self {
-        let root = std::env::temp_dir().join(format!("clearway-cast-{name}-{}", std::process::id()));
+        let root =
+            std::env::temp_dir().join(format!("clearway-cast-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&root);
         fs::create_dir_all(root.join("from")).expect("a directory");
-        fs::write(root.join("key"), [name.as_bytes(), b" has sixteen bytes"].concat()).expect("a key");
+        fs::write(root.join("key"), [name.as_bytes(), b" has sixteen bytes"].concat())
+            .expect("a key");
         fs::set_permissions(root.join("key"), fs::Permissions::from_mode(0o600)).expect("private");
         let mut ground = Self { root, receivers: Vec::new() };
         (0..receivers).for_each(|number| ground.receive_in(&format!("to{number}")));
@@ -47,7 +51,12 @@ impl Ground {
     /// One more receiver, that writes into `directory`.
     fn receive_in(&mut self, directory: &str) {
         let directory = self.root.join(directory);
-        let receiver = Receiver::start(Command::new(PROGRAM), &self.root.join("key"), directory, "127.0.0.1:0");
+        let receiver = Receiver::start(
+            Command::new(PROGRAM),
+            &self.root.join("key"),
+            directory,
+            "127.0.0.1:0",
+        );
         self.receivers.push(receiver);
     }
 
@@ -55,7 +64,8 @@ impl Ground {
     fn again(&mut self, number: usize) {
         let Receiver { address, directory, .. } = &self.receivers[number];
         let (address, directory) = (address.clone(), directory.clone());
-        self.receivers[number] = Receiver::start(Command::new(PROGRAM), &self.root.join("key"), directory, &address);
+        self.receivers[number] =
+            Receiver::start(Command::new(PROGRAM), &self.root.join("key"), directory, &address);
     }
 
     fn from(&self, name: &str) -> PathBuf {
@@ -68,13 +78,18 @@ impl Ground {
     }
 
     fn to(&self) -> String {
-        let addresses: Vec<&str> = self.receivers.iter().map(|receiver| &receiver.address[..]).collect();
+        let addresses: Vec<&str> =
+            self.receivers.iter().map(|receiver| &receiver.address[..]).collect();
         addresses.join(",")
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(PROGRAM);
-        command.arg("cast").args(arguments).args(["--to", &self.to(), "--key"]).arg(self.root.join("key"));
+        command
+            .arg("cast")
+            .args(arguments)
+            .args(["--to", &self.to(), "--key"])
+            .arg(self.root.join("key"));
         command.env("XDG_STATE_HOME", self.root.join("state"));
         command.current_dir(self.root.join("from"));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -121,7 +136,11 @@ impl Receiver {
     }
 
     fn prepare(command: &mut Command, key: &Path, directory: &Path, listen: &str) {
-        command.args(["cast", "serve", "--listen", listen, "--key"]).arg(key).arg("--into").arg(directory);
+        command
+            .args(["cast", "serve", "--listen", listen, "--key"])
+            .arg(key)
+            .arg("--into")
+            .arg(directory);
         command.env("XDG_STATE_HOME", key.with_file_name("state")).stderr(Stdio::piped());
     }
 
@@ -130,8 +149,11 @@ impl Receiver {
         let mut errors = BufReader::new(child.stderr.take().expect("a pipe"));
         let mut line = String::new();
         errors.read_line(&mut line).expect("a line");
-        let address =
-            line.strip_prefix("listening at ").and_then(|line| line.split(',').next()).expect(&line).to_owned();
+        let address = line
+            .strip_prefix("listening at ")
+            .and_then(|line| line.split(',').next())
+            .expect(&line)
+            .to_owned();
         std::thread::spawn(move || std::io::copy(&mut errors, &mut std::io::sink()));
         Self { child, address, directory }
     }
@@ -184,13 +206,17 @@ fn noise(length: usize, seed: u64) -> Vec<u8> {
 /// The file in a directory that is not whole.
 fn unfinished(directory: &Path) -> Option<PathBuf> {
     let mut entries = fs::read_dir(directory).ok()?.filter_map(Result::ok);
-    entries.find(|entry| entry.file_name().to_string_lossy().starts_with(".clearway-cast-")).map(|entry| entry.path())
+    entries
+        .find(|entry| entry.file_name().to_string_lossy().starts_with(".clearway-cast-"))
+        .map(|entry| entry.path())
 }
 
 /// Whether its third block is there.
 fn has_begun(file: &Path) -> bool {
     let mut byte = [0; 64];
-    fs::File::open(file).is_ok_and(|file| file.read_exact_at(&mut byte, 3 * MIB as u64 - 64).is_ok()) && byte != [0; 64]
+    fs::File::open(file)
+        .is_ok_and(|file| file.read_exact_at(&mut byte, 3 * MIB as u64 - 64).is_ok())
+        && byte != [0; 64]
 }
 
 /// Names in a directory.
@@ -205,7 +231,8 @@ fn names(directory: &Path) -> Vec<String> {
 
 #[track_caller]
 fn assert_same(a: &Path, b: &Path) {
-    let [a, b] = [a, b].map(|path| fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display())));
+    let [a, b] = [a, b]
+        .map(|path| fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display())));
     assert!(a == b, "{} and {} bytes differ", a.len(), b.len());
 }
 
@@ -217,9 +244,12 @@ fn cast__a_file_is_everywhere_once_and_a_second_cast_sends_nothing() {
     ground.cast(&["model"]).expect(0, "3 of 3 have everything");
     for number in 0..3 {
         assert_same(&ground.from("model"), &ground.at(number, "model"));
-        let [sent, there] =
-            [ground.from("model"), ground.at(number, "model")].map(|path| path.metadata().expect("there"));
-        assert_eq!((sent.mode(), sent.mtime(), sent.mtime_nsec()), (there.mode(), there.mtime(), there.mtime_nsec()));
+        let [sent, there] = [ground.from("model"), ground.at(number, "model")]
+            .map(|path| path.metadata().expect("there"));
+        assert_eq!(
+            (sent.mode(), sent.mtime(), sent.mtime_nsec()),
+            (there.mode(), there.mtime(), there.mtime_nsec())
+        );
         assert_eq!(names(&ground.receivers[number].directory), ["model"], "nothing else");
     }
     ground.cast(&["model"]).expect(0, "0 B cast");
@@ -236,7 +266,8 @@ fn cast__a_tree_is_what_it_was() {
     fs::write(tree.join("a/b/\u{1b}[31m %41"), b"odd").expect("written");
     fs::write(tree.join("nothing"), b"").expect("written");
     for number in 0..300 {
-        fs::write(tree.join(format!("empty/../a/b/{number}")), noise(number * 13, number as u64)).expect("written");
+        fs::write(tree.join(format!("empty/../a/b/{number}")), noise(number * 13, number as u64))
+            .expect("written");
     }
     symlink("a/long", tree.join("link")).expect("a link");
     symlink("/nowhere/at/all", tree.join("dangling")).expect("a link");
@@ -245,11 +276,17 @@ fn cast__a_tree_is_what_it_was() {
     sparse.write_all_at(b"in the middle", 20 * MIB as u64 + 5).expect("written");
     fs::set_permissions(tree.join("a"), fs::Permissions::from_mode(0o750)).expect("set");
     ground.cast(&["tree"]).expect(0, "2 of 2 have everything");
-    let diff = Command::new("diff").arg("-r").arg("--no-dereference").arg(&tree).arg(ground.at(1, "tree")).output();
+    let diff = Command::new("diff")
+        .arg("-r")
+        .arg("--no-dereference")
+        .arg(&tree)
+        .arg(ground.at(1, "tree"))
+        .output();
     let diff = diff.expect("diff");
     assert!(diff.status.success(), "{}", String::from_utf8_lossy(&diff.stdout));
     for name in ["tree", "tree/a", "tree/empty", "tree/nothing", "tree/sparse"] {
-        let [sent, there] = [ground.from(name), ground.at(0, name)].map(|path| path.metadata().expect("there"));
+        let [sent, there] =
+            [ground.from(name), ground.at(0, name)].map(|path| path.metadata().expect("there"));
         assert_eq!(
             (sent.mode(), sent.mtime(), sent.mtime_nsec()),
             (there.mode(), there.mtime(), there.mtime_nsec()),
@@ -276,7 +313,9 @@ fn cast__only_blocks_that_differ_are_sent() {
     assert_eq!(ground.written(&["model"]), [MIB as u64 + 110, bytes.len() as u64]);
     (0..2).for_each(|number| assert_same(&ground.from("model"), &ground.at(number, "model")));
     let before = ground.at(0, "model").metadata().expect("there").ino();
-    fs::File::open(ground.from("model")).and_then(|file| file.set_modified(std::time::UNIX_EPOCH)).expect("set");
+    fs::File::open(ground.from("model"))
+        .and_then(|file| file.set_modified(std::time::UNIX_EPOCH))
+        .expect("set");
     assert_eq!(ground.written(&["model"]), [0, 0]);
     let there = ground.at(0, "model").metadata().expect("there");
     assert_eq!((there.mtime(), there.ino()), (0, before), "only its time changed");
@@ -293,8 +332,10 @@ fn cast__a_stream_of_unknown_length() {
             .spawn()
             .expect("the program");
         cast.stdin.take().expect("a pipe").write_all(&bytes).expect("taken");
-        Told::from_output(cast.wait_with_output().expect("it ends")).expect(0, "2 of 2 have everything");
-        (0..2).for_each(|number| assert!(fs::read(ground.at(number, "s")).expect("there") == bytes));
+        Told::from_output(cast.wait_with_output().expect("it ends"))
+            .expect(0, "2 of 2 have everything");
+        (0..2)
+            .for_each(|number| assert!(fs::read(ground.at(number, "s")).expect("there") == bytes));
     }
 }
 
@@ -323,7 +364,9 @@ fn cast__others_go_on_without_a_killed_receiver_and_it_catches_up() {
     told.expect(1, "2 of 3 have everything");
     told.expect(1, "lost");
     (1..3).for_each(|number| assert_same(&ground.from("model"), &ground.at(number, "model")));
-    assert!(!ground.at(0, "model").exists() && unfinished(&ground.receivers[0].directory).is_some());
+    assert!(
+        !ground.at(0, "model").exists() && unfinished(&ground.receivers[0].directory).is_some()
+    );
     ground.again(0);
     let written = ground.written(&["model"]);
     assert!(written[0] <= 21 * MIB as u64 && written[1..] == [0, 0], "{written:?}");
@@ -354,13 +397,29 @@ fn without_rights(cast: &Command) -> Option<Command> {
         same.args(cast.get_args()).current_dir(cast.get_current_dir()?);
         return Some(same);
     }
-    let dropped = ["--bounding-set", "-dac_override,-dac_read_search", "--inh-caps", "-dac_override,-dac_read_search"];
-    if !Command::new("setpriv").args(dropped).arg("true").status().is_ok_and(|status| status.success()) {
-        eprintln!("skipped: root reads everything, and there is no `setpriv` that takes this right away");
+    let dropped = [
+        "--bounding-set",
+        "-dac_override,-dac_read_search",
+        "--inh-caps",
+        "-dac_override,-dac_read_search",
+    ];
+    if !Command::new("setpriv")
+        .args(dropped)
+        .arg("true")
+        .status()
+        .is_ok_and(|status| status.success())
+    {
+        eprintln!(
+            "skipped: root reads everything, and there is no `setpriv` that takes this right away"
+        );
         return None;
     }
     let mut command = Command::new("setpriv");
-    command.args(dropped).arg(cast.get_program()).args(cast.get_args()).current_dir(cast.get_current_dir()?);
+    command
+        .args(dropped)
+        .arg(cast.get_program())
+        .args(cast.get_args())
+        .current_dir(cast.get_current_dir()?);
     Some(command)
 }
 
@@ -403,13 +462,21 @@ fn cast__what_cannot_be_read_is_named_and_the_rest_is_sent() {
     ] {
         told.expect(1, line);
     }
-    (0..2).for_each(|number| assert_same(&tree.join("open/file"), &ground.at(number, "tree/open/file")));
-    (0..2).for_each(|number| assert_eq!(names(&ground.at(number, "tree")), ["closed", "older", "open"]));
-    assert!(fs::read(ground.at(1, "tree/older")).expect("there") == noise(MIB, 20), "what was there stays");
+    (0..2).for_each(|number| {
+        assert_same(&tree.join("open/file"), &ground.at(number, "tree/open/file"))
+    });
+    (0..2).for_each(|number| {
+        assert_eq!(names(&ground.at(number, "tree")), ["closed", "older", "open"])
+    });
+    assert!(
+        fs::read(ground.at(1, "tree/older")).expect("there") == noise(MIB, 20),
+        "what was there stays"
+    );
     alone.expect("as before").expect(1, "tree/closed/ cannot be read: Permission denied");
     some.expect("as before").expect(1, "not sent: tree/closed/file: Permission denied");
     assert_same(&tree.join("open/file"), &ground.at(0, "file"));
-    let json: serde_json::Value = serde_json::from_str(&json.expect("as before").text).expect("a document");
+    let json: serde_json::Value =
+        serde_json::from_str(&json.expect("as before").text).expect("a document");
     assert_eq!(json["unsent"][0], serde_json::json!(["tree/closed", "Permission denied"]));
     assert_eq!(json["receivers"][0]["state"], "complete");
 }
@@ -445,16 +512,24 @@ fn cast__what_is_wrong_is_said_in_one_sentence() {
     let _socket = std::os::unix::net::UnixListener::bind(ground.from("socket")).expect("a socket");
     ground.cast(&["socket"]).expect(1, "socket is no file or directory");
     fs::write(ground.at(0, "taken"), b"a file").expect("written");
-    ground.cast(&["model", "--into", "taken"]).expect(1, "a file or a symbolic link is where a directory shall be");
+    ground
+        .cast(&["model", "--into", "taken"])
+        .expect(1, "a file or a symbolic link is where a directory shall be");
     fs::create_dir(ground.at(0, "model")).expect("made");
     ground.cast(&["model"]).expect(1, "model: a directory is where a file shall be");
-    ground.cast(&["model", "--to", "127.0.0.1:1"]).expect(1, "does `clearway cast serve` run there?");
+    ground
+        .cast(&["model", "--to", "127.0.0.1:1"])
+        .expect(1, "does `clearway cast serve` run there?");
     let other = ground.root.join("other");
     fs::write(&other, b"another key of some length").expect("written");
     fs::set_permissions(&other, fs::Permissions::from_mode(0o644)).expect("set");
     let with = |key: &Path| {
         let mut command = Command::new(PROGRAM);
-        command.arg("cast").arg(ground.from("model")).args(["--to", &ground.to(), "--key"]).arg(key);
+        command
+            .arg("cast")
+            .arg(ground.from("model"))
+            .args(["--to", &ground.to(), "--key"])
+            .arg(key);
         Told::from_output(command.output().expect("the program"))
     };
     with(&other).expect(1, "can be read by others: chmod 600");
@@ -468,13 +543,26 @@ fn cast__names_of_any_bytes_arrive_and_paths_without_end_are_left_out() {
     let ground = Ground::new("names", 1);
     let tree = ground.from("tree");
     fs::create_dir(&tree).expect("made");
-    for name in [&b"new\nline"[..], b"\xff\xfe\x80", "\u{e9} \u{1f980}".as_bytes(), b"-rf", b"\\", b"%41%", b" "] {
+    for name in [
+        &b"new\nline"[..],
+        b"\xff\xfe\x80",
+        "\u{e9} \u{1f980}".as_bytes(),
+        b"-rf",
+        b"\\",
+        b"%41%",
+        b" ",
+    ] {
         fs::write(tree.join(std::ffi::OsStr::from_bytes(name)), name).expect("written");
     }
     symlink("../../../../etc/passwd", tree.join("up")).expect("a link");
     symlink("loop", tree.join("loop")).expect("a link");
     ground.cast(&["tree"]).expect(0, "1 of 1 have everything");
-    let diff = Command::new("diff").arg("-r").arg("--no-dereference").arg(&tree).arg(ground.at(0, "tree")).output();
+    let diff = Command::new("diff")
+        .arg("-r")
+        .arg("--no-dereference")
+        .arg(&tree)
+        .arg(ground.at(0, "tree"))
+        .output();
     assert!(diff.expect("diff").status.success());
     fs::create_dir(ground.from("deep")).expect("made");
     fs::write(ground.from("deep/top"), b"top").expect("written");
@@ -483,7 +571,9 @@ fn cast__names_of_any_bytes_arrive_and_paths_without_end_are_left_out() {
         let name = "d".repeat(250);
         nix::sys::stat::mkdirat(&at, &name[..], nix::sys::stat::Mode::S_IRWXU).expect("made");
         let flags = nix::fcntl::OFlag::O_DIRECTORY;
-        at = nix::fcntl::openat(&at, &name[..], flags, nix::sys::stat::Mode::empty()).expect("opened").into();
+        at = nix::fcntl::openat(&at, &name[..], flags, nix::sys::stat::Mode::empty())
+            .expect("opened")
+            .into();
     }
     ground.cast(&["deep"]).expect(1, "...: its path is too long\n1 of 1 have everything but");
     assert_same(&ground.from("deep/top"), &ground.at(0, "deep/top"));
@@ -532,8 +622,10 @@ fn cast__a_full_disk_is_one_receivers_failure() {
     let mut ground = Ground::new("full", 1);
     let small = ground.root.join("small");
     fs::create_dir(&small).expect("made");
-    let script = format!("mount -t tmpfs -o size=3m none {} && exec {PROGRAM} \"$@\"", small.display());
-    if !Command::new("unshare").args(["-rm", "true"]).status().is_ok_and(|status| status.success()) {
+    let script =
+        format!("mount -t tmpfs -o size=3m none {} && exec {PROGRAM} \"$@\"", small.display());
+    if !Command::new("unshare").args(["-rm", "true"]).status().is_ok_and(|status| status.success())
+    {
         eprintln!("skipped: a small file system needs `unshare` and user namespaces");
         return;
     }
@@ -562,7 +654,12 @@ fn cast__over_ssh_as_one_program_says_it() {
     let path = std::env::var("PATH").unwrap_or_default();
     let cast = |more: &[&str]| {
         let mut command = Command::new(PROGRAM);
-        command.arg("cast").arg(ground.from("model")).arg("--into").arg(ground.root.join("at-%r")).args(more);
+        command
+            .arg("cast")
+            .arg(ground.from("model"))
+            .arg("--into")
+            .arg(ground.root.join("at-%r"))
+            .args(more);
         command.env("PATH", format!("{}:{path}", ground.root.display()));
         Told::from_output(command.output().expect("the program"))
     };
@@ -574,10 +671,12 @@ fn cast__over_ssh_as_one_program_says_it() {
         assert_same(&ground.from("model"), &ground.root.join(format!("at-{number}/model")));
     }
     let [a, b] = ["a", "b"].map(|name| ground.root.join(name));
-    cast(&["--to", &format!("n1:{},n2:{}", a.display(), b.display())]).expect(0, "2 of 2 have everything");
+    cast(&["--to", &format!("n1:{},n2:{}", a.display(), b.display())])
+        .expect(0, "2 of 2 have everything");
     [a, b].iter().for_each(|directory| assert_eq!(names(directory), ["model"]));
     let rude = cast(&["--to", "rude"]);
     rude.expect(1, "all is \\u{1b}]0;well\\u{7}");
     assert!(!rude.text.contains('\u{1b}') && !rude.errors.contains('\u{1b}'));
-    cast(&["--to", "n1", "--remote-program", "/no/such/program"]).expect(1, "there is no program /no/such/program");
+    cast(&["--to", "n1", "--remote-program", "/no/such/program"])
+        .expect(1, "there is no program /no/such/program");
 }

@@ -21,7 +21,8 @@ fn a_run() -> PathBuf {
     let at = std::env::temp_dir().join(format!("clearway-explain-{}", std::process::id()));
     fs::create_dir_all(&at).unwrap();
     fs::write(at.join("mine.toml"), FABRIC).unwrap();
-    let bench = ["bench", "--fabric", "mine.toml", "--nodes", "8", "--time", "400us", "--out", "run"];
+    let bench =
+        ["bench", "--fabric", "mine.toml", "--nodes", "8", "--time", "400us", "--out", "run"];
     let output = clearway(&at, &bench);
     assert!(output.stderr.starts_with(b"[1/1]"), "{}", String::from_utf8_lossy(&output.stderr));
     at
@@ -33,13 +34,19 @@ fn explain__answers_for_the_same_run_only() {
     let listed = clearway(&at, &["sim", "explain", "run"]);
     assert_eq!(listed.status.code(), Some(0), "{}", String::from_utf8_lossy(&listed.stderr));
     let page = String::from_utf8(listed.stdout).unwrap();
-    let slowest = page.lines().find_map(|line| line.split(' ').next().filter(|word| word.starts_with("p1:"))).unwrap();
+    let slowest = page
+        .lines()
+        .find_map(|line| line.split(' ').next().filter(|word| word.starts_with("p1:")))
+        .unwrap();
     let [one, host] = ["--message", slowest];
     let told = clearway(&at, &["sim", "explain", "run", one, host]);
     assert_eq!(told.status.code(), Some(0), "{}", String::from_utf8_lossy(&told.stderr));
 
     let said = sentence(&at, &["sim", "explain", "run", "--message", "p2:n1:1"]);
-    assert!(said.contains("no phase 2 in this run, which has 1") && !said.contains("repeated"), "{said}");
+    assert!(
+        said.contains("no phase 2 in this run, which has 1") && !said.contains("repeated"),
+        "{said}"
+    );
     let said = sentence(&at, &["sim", "explain", "run", "--message", "p1:n99:1"]);
     assert!(said.contains("no host `n99` takes part in this run; 8 hosts do"), "{said}");
 
@@ -50,6 +57,9 @@ fn explain__answers_for_the_same_run_only() {
     let report = fs::read_to_string(at.join("run/report.json")).unwrap();
     fs::write(at.join("run/report.json"), report.replace("\"seed\": 1,", "\"seed\": 2,")).unwrap();
     let said = sentence(&at, &["sim", "explain", "run", one, host]);
-    assert!(said.contains("could not be repeated as it was, phase 1") || said.contains("takes part"), "{said}");
+    assert!(
+        said.contains("could not be repeated as it was, phase 1") || said.contains("takes part"),
+        "{said}"
+    );
     fs::remove_dir_all(&at).unwrap();
 }

@@ -22,7 +22,8 @@ const SHORT: [&str; 6] = ["--rings", "1", "--measurements", "1", "--limit", "200
 
 /// A directory of this test alone.
 fn directory(name: &str) -> PathBuf {
-    let directory = std::env::temp_dir().join(format!("clearway-gpcnet-{name}-{}", std::process::id()));
+    let directory =
+        std::env::temp_dir().join(format!("clearway-gpcnet-{name}-{}", std::process::id()));
     fs::create_dir_all(&directory).expect("a directory");
     directory
 }
@@ -30,7 +31,11 @@ fn directory(name: &str) -> PathBuf {
 /// A run of GPCNeT's tests in a lab, `more` included.
 fn in_lab(directory: &Path, more: &[&str]) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_clearway"));
-    command.args(["gpcnet"]).args(more).args(["--on", "lab", "--overwrite", "--out"]).arg(directory);
+    command
+        .args(["gpcnet"])
+        .args(more)
+        .args(["--on", "lab", "--overwrite", "--out"])
+        .arg(directory);
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program")
 }
 
@@ -44,19 +49,25 @@ fn unless_refused(output: Output) -> Option<Output> {
 }
 
 fn said(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
 }
 
-/// The figures of the row `name` in each table of `text`; those of tests that were refused are left out.
+/// The figures of the row `name` in each table of `text`; those of tests that were refused are left
+/// out.
 fn figures(text: &str, name: &str) -> Vec<Vec<f64>> {
     let rows = text.lines().filter(|line| line.starts_with('|') && line.contains(name));
-    let figures =
-        |row: &str| row.split('|').filter_map(|cell| cell.trim().trim_end_matches('X').parse().ok()).collect();
+    let figures = |row: &str| {
+        row.split('|').filter_map(|cell| cell.trim().trim_end_matches('X').parse().ok()).collect()
+    };
     rows.map(figures).collect()
 }
 
-/// Whether `factor` can be `above` over `below`, all three printed with one decimal place. However short or disturbed a run is,
-/// its tables agree.
+/// Whether `factor` can be `above` over `below`, all three printed with one decimal place. However
+/// short or disturbed a run is, its tables agree.
 fn is_ratio(factor: f64, above: f64, below: f64) -> bool {
     const HALF: f64 = 0.05 + 1e-9;
     let least = (above - HALF) / (below + HALF);
@@ -66,7 +77,8 @@ fn is_ratio(factor: f64, above: f64, below: f64) -> bool {
 
 /// Processes that `parent` has started and not yet reaped.
 fn children(parent: u32) -> Vec<Pid> {
-    let listed = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap_or_default();
+    let listed =
+        fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap_or_default();
     listed.split_whitespace().filter_map(|pid| pid.parse().ok().map(Pid::from_raw)).collect()
 }
 
@@ -85,7 +97,8 @@ fn measures(run: &mut Child) -> Option<()> {
 #[test]
 fn lab__several_ranks_a_host_print_the_tables_of_the_network_test() {
     let directory = directory("lab");
-    let run = in_lab(&directory, &[&["network", "--hosts", "3", "--ppn", "2"][..], &SHORT].concat());
+    let run =
+        in_lab(&directory, &[&["network", "--hosts", "3", "--ppn", "2"][..], &SHORT].concat());
     let Some(output) = unless_refused(run.wait_with_output().expect("an end")) else { return };
     assert!(output.status.success(), "{}", said(&output));
     let text = fs::read_to_string(directory.join("gpcnet.txt")).expect("what was printed");
@@ -93,10 +106,16 @@ fn lab__several_ranks_a_host_print_the_tables_of_the_network_test() {
     assert!(text.contains("Test with 6 MPI ranks (3 nodes)"), "{text}");
     let latency = &figures(&text, "RR Two-sided Lat")[0];
     assert!(latency.len() == 2 && latency.iter().all(|figure| *figure > 0.0), "{text}");
-    // 100 Mb/s are 11.9 MiB/s, and two ranks share a host's: the queue enforces it. How far below they stay is the machine's business.
-    let [bandwidth, _] = figures(&text, "RR Two-sided BW (131072 B)")[0][..] else { panic!("{text}") };
+    // 100 Mb/s are 11.9 MiB/s, and two ranks share a host's: the queue enforces it. How far below
+    // they stay is the machine's business.
+    let [bandwidth, _] = figures(&text, "RR Two-sided BW (131072 B)")[0][..] else {
+        panic!("{text}")
+    };
     assert!(bandwidth < 11.9, "{text}");
-    assert!(text.contains("RR Put BW (131072 B): refused: this wire has no one-sided write"), "{text}");
+    assert!(
+        text.contains("RR Put BW (131072 B): refused: this wire has no one-sided write"),
+        "{text}"
+    );
     fs::remove_dir_all(&directory).expect("removed");
 }
 
@@ -133,7 +152,8 @@ fn lab__an_interrupt_ends_the_run_and_its_ranks() {
     fs::remove_dir_all(&directory).expect("removed");
 }
 
-/// A run of GPCNeT's tests on `ranks` ranks of a job, each on a host of its own name, or nothing where that cannot be.
+/// A run of GPCNeT's tests on `ranks` ranks of a job, each on a host of its own name, or nothing
+/// where that cannot be.
 fn across(directory: &Path, ranks: usize, more: &[&str]) -> Option<Child> {
     // A name of its own needs a namespace for names, and that a user who is root in it.
     let named = ["-Ur", "-u", "sh", "-c", "hostname node$PMI_RANK && exec \"$0\" \"$@\""];
@@ -149,8 +169,15 @@ fn across(directory: &Path, ranks: usize, more: &[&str]) -> Option<Child> {
         }
     }
     let mut command = Command::new(LAUNCHER);
-    command.args(["-n", &ranks.to_string(), "unshare"]).args(named).arg(env!("CARGO_BIN_EXE_clearway"));
-    command.args(["gpcnet"]).args(more).args(["--on", "cluster", "--overwrite", "--out"]).arg(directory);
+    command
+        .args(["-n", &ranks.to_string(), "unshare"])
+        .args(named)
+        .arg(env!("CARGO_BIN_EXE_clearway"));
+    command
+        .args(["gpcnet"])
+        .args(more)
+        .args(["--on", "cluster", "--overwrite", "--out"])
+        .arg(directory);
     match command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn() {
         Ok(child) => Some(child),
         Err(error) => {
@@ -169,10 +196,17 @@ fn cluster__ranks_of_a_job_print_the_tables_of_the_load_test() {
     let text = fs::read_to_string(directory.join("gpcnet.txt")).expect("what was printed");
     assert!(text.contains("Test with 10 MPI ranks (10 nodes)"), "{text}");
     for name in ["RR Two-sided Lat", "RR Two-sided BW+Sync", "Multiple Allreduce"] {
-        let [isolated, congested, factors] = &figures(&text, name)[..] else { panic!("{name} in {text}") };
-        for (&factor, (&isolated, &congested)) in factors.iter().zip(isolated.iter().zip(congested)) {
-            let (worse, better) = if name.contains("BW") { (isolated, congested) } else { (congested, isolated) };
-            assert!(is_ratio(factor, worse, better), "{factor}X is not {worse} over {better}: {name} in {text}");
+        let [isolated, congested, factors] = &figures(&text, name)[..] else {
+            panic!("{name} in {text}")
+        };
+        for (&factor, (&isolated, &congested)) in factors.iter().zip(isolated.iter().zip(congested))
+        {
+            let (worse, better) =
+                if name.contains("BW") { (isolated, congested) } else { (congested, isolated) };
+            assert!(
+                is_ratio(factor, worse, better),
+                "{factor}X is not {worse} over {better}: {name} in {text}"
+            );
         }
         assert_eq!([isolated.len(), congested.len(), factors.len()], [2; 3], "{name} in {text}");
     }
@@ -187,11 +221,16 @@ fn cluster__a_rank_that_is_killed_is_named_and_nothing_is_left() {
     let launcher = run.id();
     measures(&mut run).expect("it measures");
     let mut all = descendants(launcher);
-    let rank = all.iter().rev().find(|(_, line)| line.contains("rank --with-parent")).expect("a rank").0;
+    let rank =
+        all.iter().rev().find(|(_, line)| line.contains("rank --with-parent")).expect("a rank").0;
     kill(rank, Signal::SIGKILL).expect("killed");
     let output = run.wait_with_output().expect("an end");
     assert!(!output.status.success(), "{}", said(&output));
-    assert!(said(&output).contains("was killed by signal 9 in the middle of the run"), "{}", said(&output));
+    assert!(
+        said(&output).contains("was killed by signal 9 in the middle of the run"),
+        "{}",
+        said(&output)
+    );
     let deadline = Instant::now() + PATIENCE;
     while !all.is_empty() {
         assert!(Instant::now() < deadline, "left behind: {all:?}");
@@ -229,5 +268,9 @@ fn sim__load_is_the_usual_suite_and_flags_of_the_congestion_test_are_none_of_thi
         assert_eq!(run(refused).status.code(), Some(2), "{refused}");
     }
     let drawn = run("--on cluster --queue fifo");
-    assert!(said(&drawn).contains("--queue draws a network, and --on cluster measures the one"), "{}", said(&drawn));
+    assert!(
+        said(&drawn).contains("--queue draws a network, and --on cluster measures the one"),
+        "{}",
+        said(&drawn)
+    );
 }

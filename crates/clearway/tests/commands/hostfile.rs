@@ -1,7 +1,8 @@
-//! Runs across ranks that the program starts over ssh: one sentence for everything that can be wrong, and nothing left behind.
+//! Runs across ranks that the program starts over ssh: one sentence for everything that can be
+//! wrong, and nothing left behind.
 //!
-//! The server is a real one on loopback, with keys of its own. Ranks run a copy of the program in the test's directory, by which
-//! they are found.
+//! The server is a real one on loopback, with keys of its own. Ranks run a copy of the program in
+//! the test's directory, by which they are found.
 
 use std::fs;
 use std::io::Read;
@@ -21,8 +22,10 @@ const DEADLINE: Duration = Duration::from_secs(60);
 /// Five ranks: two victims and the congestors' target and senders.
 const HOSTS: &str = "127.0.0.1 slots=5\n";
 /// One that ends, and one that does not before somebody ends it.
-const SCENARIOS: [(&str, &str); 2] =
-    [("short.toml", include_str!("../fixtures/short.toml")), ("long.toml", include_str!("../fixtures/long.toml"))];
+const SCENARIOS: [(&str, &str); 2] = [
+    ("short.toml", include_str!("../fixtures/short.toml")),
+    ("long.toml", include_str!("../fixtures/long.toml")),
+];
 
 /// A directory with everything that a run over ssh needs, and the server; both gone at the end.
 struct SshTestBed {
@@ -33,7 +36,8 @@ struct SshTestBed {
 impl SshTestBed {
     /// Without a server, for runs that never reach one.
     fn bare(name: &str) -> Self {
-        let directory = std::env::temp_dir().join(format!("clearway-{name}-{}", std::process::id()));
+        let directory =
+            std::env::temp_dir().join(format!("clearway-{name}-{}", std::process::id()));
         fs::create_dir_all(&directory).expect("a directory");
         for (name, scenario) in SCENARIOS {
             fs::write(directory.join(name), scenario).expect("a scenario");
@@ -55,7 +59,11 @@ impl SshTestBed {
             keygen.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(test_bed.path(key));
             assert!(keygen.status().expect("ssh-keygen").success());
         }
-        let port = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its number").port();
+        let port = TcpListener::bind("127.0.0.1:0")
+            .expect("a port")
+            .local_addr()
+            .expect("its number")
+            .port();
         let [host, user] = ["host", "user"].map(|key| test_bed.path(key).display().to_string());
         let config = format!(
             "ListenAddress 127.0.0.1:{port}\nListenAddress 127.0.0.2:{port}\nHostKey {host}\nAuthorizedKeysFile {user}.pub\nStrictModes no\nUsePAM no\n\
@@ -73,16 +81,23 @@ impl SshTestBed {
         }
         test_bed
             .wrap(&format!("-p{port} -i{user} -F/dev/null -oStrictHostKeyChecking=no -oUserKnownHostsFile=/dev/null"));
-        fs::copy(env!("CARGO_BIN_EXE_clearway"), test_bed.path("clearway")).expect("a copy of the program");
+        fs::copy(env!("CARGO_BIN_EXE_clearway"), test_bed.path("clearway"))
+            .expect("a copy of the program");
         Some(test_bed)
     }
 
     /// Puts an `ssh` into the test's directory that has these options in front.
     fn wrap(&self, options: &str) {
-        let real = ["/usr/bin/ssh", "/bin/ssh", "/usr/local/bin/ssh"].into_iter().find(|path| Path::new(path).exists());
-        let script = format!("#!/bin/sh\nexec {} {options} -oLogLevel=ERROR \"$@\"\n", real.unwrap_or("/usr/bin/ssh"));
+        let real = ["/usr/bin/ssh", "/bin/ssh", "/usr/local/bin/ssh"]
+            .into_iter()
+            .find(|path| Path::new(path).exists());
+        let script = format!(
+            "#!/bin/sh\nexec {} {options} -oLogLevel=ERROR \"$@\"\n",
+            real.unwrap_or("/usr/bin/ssh")
+        );
         fs::write(self.path("ssh"), script).expect("written");
-        fs::set_permissions(self.path("ssh"), fs::Permissions::from_mode(0o755)).expect("a program");
+        fs::set_permissions(self.path("ssh"), fs::Permissions::from_mode(0o755))
+            .expect("a program");
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -97,8 +112,17 @@ impl SshTestBed {
     fn command_for(&self, scenario: &str, hosts: &str, program: &Path) -> Command {
         fs::write(self.path("hosts"), hosts).expect("written");
         let mut command = Command::new(env!("CARGO_BIN_EXE_clearway"));
-        command.arg("run").arg(self.path(scenario)).args(["--on", "cluster", "--hostfile"]).arg(self.path("hosts"));
-        command.arg("--remote-program").arg(program).arg("--overwrite").arg("--out").arg(self.path("out"));
+        command
+            .arg("run")
+            .arg(self.path(scenario))
+            .args(["--on", "cluster", "--hostfile"])
+            .arg(self.path("hosts"));
+        command
+            .arg("--remote-program")
+            .arg(program)
+            .arg("--overwrite")
+            .arg("--out")
+            .arg(self.path("out"));
         let path = std::env::var("PATH").unwrap_or_default();
         command.env("PATH", format!("{}:{path}", self.directory.display()));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -113,38 +137,52 @@ impl SshTestBed {
     /// Processes whose command lines name the test's directory, the server aside.
     fn processes(&self) -> Vec<FoundProcess> {
         let directory = self.directory.display().to_string();
-        processes::all().filter(|it| it.line.contains(&directory) && !it.line.contains("/config")).collect()
+        processes::all()
+            .filter(|it| it.line.contains(&directory) && !it.line.contains("/config"))
+            .collect()
     }
 
     /// Waits until five of the ranks' processes have `word` in their command lines.
     fn ranks(&self, word: &str) -> Vec<Pid> {
         let ranks = || self.ranks_of(word).collect();
-        let found = processes::wait_until("five ranks start", DEADLINE, ranks, |found| found.len() == 5);
+        let found =
+            processes::wait_until("five ranks start", DEADLINE, ranks, |found| found.len() == 5);
         found.into_iter().map(|it| it.pid).collect()
     }
 
     /// The ranks' processes that have `word` in their command lines.
     fn ranks_of(&self, word: &str) -> impl Iterator<Item = FoundProcess> {
         let program = self.path("clearway").display().to_string();
-        self.processes().into_iter().filter(move |it| it.line.starts_with(&program) && it.line.contains(word))
+        self.processes()
+            .into_iter()
+            .filter(move |it| it.line.starts_with(&program) && it.line.contains(word))
     }
 
     /// What ssh started for the ranks of `host`; their processes end with these.
     fn of_host(&self, host: &str) -> Vec<Pid> {
         let lines = self.processes().into_iter().map(|it| it.line);
-        let is_ssh = |line: &String| line.starts_with("/usr/bin/ssh") && line.contains(&format!(" {host} "));
-        let rank = |line: String| Some(line.split_once("CLEARWAY_RANK=")?.1.split(' ').next()?.to_owned());
+        let is_ssh =
+            |line: &String| line.starts_with("/usr/bin/ssh") && line.contains(&format!(" {host} "));
+        let rank =
+            |line: String| Some(line.split_once("CLEARWAY_RANK=")?.1.split(' ').next()?.to_owned());
         let ranks: Vec<String> = lines.filter(is_ssh).filter_map(rank).collect();
         let is_there = |pid: Pid| {
             let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
             let words = String::from_utf8_lossy(&environment).into_owned();
-            ranks.iter().any(|rank| words.split('\0').any(|word| word == format!("CLEARWAY_RANK={rank}")))
+            ranks
+                .iter()
+                .any(|rank| words.split('\0').any(|word| word == format!("CLEARWAY_RANK={rank}")))
         };
         self.ranks_of("follow").map(|it| it.pid).filter(|pid| is_there(*pid)).collect()
     }
 
     fn expect_nothing_left(&self) {
-        processes::wait_until("nothing is left", DEADLINE, || self.processes(), <[FoundProcess]>::is_empty);
+        processes::wait_until(
+            "nothing is left",
+            DEADLINE,
+            || self.processes(),
+            <[FoundProcess]>::is_empty,
+        );
     }
 }
 
@@ -172,7 +210,10 @@ fn hostfile__ranks_run_where_the_file_says_and_the_report_is_here() {
     let report = fs::read(test_bed.path("out/report.json")).expect("a report");
     let report: serde_json::Value = serde_json::from_slice(&report).expect("JSON");
     assert_eq!(report["host"]["facts"]["launched by"], "ssh");
-    assert!(report["host"]["facts"]["ranks"].as_str().expect("a fact").starts_with("5; "), "{report}");
+    assert!(
+        report["host"]["facts"]["ranks"].as_str().expect("a fact").starts_with("5; "),
+        "{report}"
+    );
     test_bed.expect_nothing_left();
 }
 
@@ -181,9 +222,16 @@ fn hostfile__the_rate_of_links_that_do_not_tell_it_is_measured() {
     let Some(test_bed) = SshTestBed::with_server("ssh-rate") else { return };
     fs::write(test_bed.path("hosts"), HOSTS).expect("written");
     let mut command = test_bed.command(HOSTS, &test_bed.path("clearway"));
-    let path = command.get_envs().find_map(|(name, value)| (name == "PATH").then_some(value?)).expect("set").to_owned();
+    let path = command
+        .get_envs()
+        .find_map(|(name, value)| (name == "PATH").then_some(value?))
+        .expect("set")
+        .to_owned();
     command = Command::new(env!("CARGO_BIN_EXE_clearway"));
-    command.args(["bench", "--time", "1200ms", "--hostfile"]).arg(test_bed.path("hosts")).env("PATH", path);
+    command
+        .args(["bench", "--time", "1200ms", "--hostfile"])
+        .arg(test_bed.path("hosts"))
+        .env("PATH", path);
     command
         .arg("--remote-program")
         .arg(test_bed.path("clearway"))
@@ -197,7 +245,10 @@ fn hostfile__the_rate_of_links_that_do_not_tell_it_is_measured() {
         // Then the machine's interfaces said it.
         return eprintln!("skipped: the interfaces of this machine tell their rate: {said}");
     }
-    assert!(measured.expect("a line").contains("for each rank, measured between the ranks of one host"), "{said}");
+    assert!(
+        measured.expect("a line").contains("for each rank, measured between the ranks of one host"),
+        "{said}"
+    );
     let report = fs::read_to_string(test_bed.path("out/report.json")).expect("a report");
     assert!(report.contains("\"rate of host links\""), "{report}");
     test_bed.expect_nothing_left();
@@ -221,11 +272,21 @@ fn hostfile__a_killed_rank_is_named_and_nothing_is_left() {
 #[test]
 fn hostfile__timeslices_go_on_without_a_host_that_dies_and_are_watched_from_another() {
     let Some(test_bed) = SshTestBed::with_server("ssh-timeslices") else { return };
-    let like = test_bed.command("127.0.0.1 slots=4\n127.0.0.2 slots=2\n", &test_bed.path("clearway"));
-    let path = like.get_envs().find_map(|(name, value)| (name == "PATH").then_some(value?)).expect("set").to_owned();
+    let like =
+        test_bed.command("127.0.0.1 slots=4\n127.0.0.2 slots=2\n", &test_bed.path("clearway"));
+    let path = like
+        .get_envs()
+        .find_map(|(name, value)| (name == "PATH").then_some(value?))
+        .expect("set")
+        .to_owned();
     let program = || {
         let mut command = Command::new(env!("CARGO_BIN_EXE_clearway"));
-        command.arg("timeslice").env("PATH", &path).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .arg("timeslice")
+            .env("PATH", &path)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         command
     };
     let job = format!("far-{}", std::process::id());
@@ -233,12 +294,18 @@ fn hostfile__timeslices_go_on_without_a_host_that_dies_and_are_watched_from_anot
     let words = "build --inputs 3 --builders 3 --timeslices 60000 --contribution 4KiB --ring 64KiB --heartbeat 100ms --json --job";
     command.args(words.split(' ')).arg(&job).arg("--hostfile").arg(test_bed.path("hosts"));
     command.arg("--out").arg(test_bed.path("built"));
-    let run = command.arg("--remote-program").arg(test_bed.path("clearway")).spawn().expect("the program");
+    let run = command
+        .arg("--remote-program")
+        .arg(test_bed.path("clearway"))
+        .spawn()
+        .expect("the program");
     // From another host the one that coordinates is asked to show it.
     let until = Instant::now() + DEADLINE;
     let mut watcher = loop {
         let mut command = program();
-        command.args(["watch", &format!("{job}@127.0.0.2"), "--remote-program"]).arg(test_bed.path("clearway"));
+        command
+            .args(["watch", &format!("{job}@127.0.0.2"), "--remote-program"])
+            .arg(test_bed.path("clearway"));
         let mut watcher = command.spawn().expect("the program");
         let mut first = [0; 5];
         if watcher.stdout.as_mut().expect("piped").read_exact(&mut first).is_ok() {
@@ -256,7 +323,8 @@ fn hostfile__timeslices_go_on_without_a_host_that_dies_and_are_watched_from_anot
     assert!(output.status.success(), "{said}");
     let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!([&told["timeslices"], &told["lost"], &told["duplicated"]], [60_000, 0, 0], "{told}");
-    let mut dead: Vec<_> = told["out"].as_array().expect("a list").iter().map(|one| one["rank"].as_u64()).collect();
+    let mut dead: Vec<_> =
+        told["out"].as_array().expect("a list").iter().map(|one| one["rank"].as_u64()).collect();
     dead.sort_unstable();
     assert_eq!(dead, [Some(4), Some(5)], "{told}");
     assert!(watcher.wait().expect("an end").success(), "it ends with the run");
@@ -266,7 +334,9 @@ fn hostfile__timeslices_go_on_without_a_host_that_dies_and_are_watched_from_anot
 #[test]
 fn hostfile__an_interrupt_or_the_death_of_the_conductor_leaves_nothing() {
     let Some(test_bed) = SshTestBed::with_server("ssh-end") else { return };
-    for (signal, code) in [(Signal::SIGINT, Some(130)), (Signal::SIGTERM, Some(130)), (Signal::SIGKILL, None)] {
+    for (signal, code) in
+        [(Signal::SIGINT, Some(130)), (Signal::SIGTERM, Some(130)), (Signal::SIGKILL, None)]
+    {
         let run = test_bed.start();
         test_bed.ranks("rank --with-parent");
         kill(Pid::from_raw(run.id() as i32), signal).expect("told");
@@ -308,7 +378,11 @@ fn hostfile__what_is_wrong_is_one_sentence() {
             &program,
             "host no.such.host.invalid cannot be reached over ssh (ssh: Could not resolve",
         ),
-        ("127.0.0.1 slot=5", &program, "hosts, line 1: `slot=5` is unknown; write `host`, `host slots=4` or `host:4`"),
+        (
+            "127.0.0.1 slot=5",
+            &program,
+            "hosts, line 1: `slot=5` is unknown; write `host`, `host slots=4` or `host:4`",
+        ),
         ("127.0.0.1 slots=2", &program, "need 5 hosts, the network has 2"),
         ("127.0.0.1", &program, "a job of one rank has no network"),
         ("", &program, "hosts, line 1: the file names no host"),
@@ -324,7 +398,9 @@ fn hostfile__what_is_wrong_is_one_sentence() {
     test_bed.wrap("-p1 -F/dev/null");
     let said = errors(&test_bed.command(HOSTS, &program).output().expect("an end"));
     assert!(
-        said.contains("cannot be reached over ssh (ssh: connect to host 127.0.0.1 port 1: Connection refused)"),
+        said.contains(
+            "cannot be reached over ssh (ssh: connect to host 127.0.0.1 port 1: Connection refused)"
+        ),
         "{said}"
     );
 }
@@ -334,10 +410,15 @@ fn hostfile__an_unknown_host_key_is_refused_by_name() {
     let Some(test_bed) = SshTestBed::with_server("ssh-key") else { return };
     let config = fs::read_to_string(test_bed.path("config")).expect("read");
     let port = config.split(':').nth(1).and_then(|rest| rest.lines().next()).expect("a port");
-    test_bed.wrap(&format!("-p{port} -F/dev/null -oStrictHostKeyChecking=yes -oUserKnownHostsFile=/dev/null"));
+    test_bed.wrap(&format!(
+        "-p{port} -F/dev/null -oStrictHostKeyChecking=yes -oUserKnownHostsFile=/dev/null"
+    ));
     let output = test_bed.command(HOSTS, &test_bed.path("clearway")).output().expect("an end");
     let said = errors(&output);
-    assert!(said.contains("host 127.0.0.1 cannot be reached over ssh (Host key verification failed.)"), "{said}");
+    assert!(
+        said.contains("host 127.0.0.1 cannot be reached over ssh (Host key verification failed.)"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -345,8 +426,15 @@ fn hostfile__belongs_to_a_cluster() {
     let test_bed = SshTestBed::bare("ssh-lab");
     for place in ["lab", "sim", "lab,cluster"] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_clearway"));
-        let output = command.args(["run", "demo", "--on", place, "--hostfile"]).arg(test_bed.path("hosts")).output();
+        let output = command
+            .args(["run", "demo", "--on", place, "--hostfile"])
+            .arg(test_bed.path("hosts"))
+            .output();
         let output = output.expect("an end");
-        assert!(errors(&output).contains("--hostfile starts ranks on other machines"), "{}", errors(&output));
+        assert!(
+            errors(&output).contains("--hostfile starts ranks on other machines"),
+            "{}",
+            errors(&output)
+        );
     }
 }

@@ -43,11 +43,24 @@ fn interrupt__ends_a_large_simulation_with_its_own_status() {
 
 #[test]
 fn interrupt__of_a_run_of_many_cells_keeps_those_that_are_complete() {
-    let home = std::env::temp_dir().join(format!("clearway-interrupt-cells-{}", std::process::id()));
+    let home =
+        std::env::temp_dir().join(format!("clearway-interrupt-cells-{}", std::process::id()));
     fs::create_dir_all(&home).unwrap();
     let victims = "ping,get,bandwidth-sync,barrier,allreduce,allgather,alltoall";
     let mut run = Command::new(env!("CARGO_BIN_EXE_clearway"))
-        .args(["bench", "--on", "sim", "--fabric", "edr", "--nodes", "200", "--victims", victims, "--draws", "40"])
+        .args([
+            "bench",
+            "--on",
+            "sim",
+            "--fabric",
+            "edr",
+            "--nodes",
+            "200",
+            "--victims",
+            victims,
+            "--draws",
+            "40",
+        ])
         .args(["--congestors", "none,incast,put-incast,alltoall,permutation,burst,gpcnet"])
         .current_dir(&home)
         .stdout(Stdio::piped())

@@ -1,7 +1,8 @@
-//! Runs one of whose ranks has another key than the job: it is refused by name, whatever the launcher and the wire.
+//! Runs one of whose ranks has another key than the job: it is refused by name, whatever the
+//! launcher and the wire.
 //!
-//! All ranks are in one host of a lab, and believe to be on two machines: their messages are sealed. The process of one of them is told
-//! another secret than the launcher's exchange told.
+//! All ranks are in one host of a lab, and believe to be on two machines: their messages are
+//! sealed. The process of one of them is told another secret than the launcher's exchange told.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -20,7 +21,8 @@ const LAUNCHER: &str = "mpiexec.hydra";
 /// The longest that processes may take to go on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Starts a rank: three on one machine, the others on another. What rank 3 starts is another program than itself.
+/// Starts a rank: three on one machine, the others on another. What rank 3 starts is another
+/// program than itself.
 const MACHINE: &str = r#"#!/bin/sh
 exec unshare --mount sh -c '
     rank=${CLEARWAY_RANK:-$PMI_RANK}
@@ -52,16 +54,20 @@ impl KeysTestBed {
             return None;
         }
         let spec = LabSpec::new(Topology::Star { hosts: 2, rate: BitsPerSec::mega(1_000) });
-        let lab = permission::acquire().and_then(|_| Lab::up(&name.parse().expect("a name"), &spec));
+        let lab =
+            permission::acquire().and_then(|_| Lab::up(&name.parse().expect("a name"), &spec));
         let lab = lab.inspect_err(|why| eprintln!("skipped: no lab: {why}")).ok()?;
-        let directory = std::env::temp_dir().join(format!("clearway-{name}-{}", std::process::id()));
+        let directory =
+            std::env::temp_dir().join(format!("clearway-{name}-{}", std::process::id()));
         fs::create_dir_all(&directory).expect("a directory");
         for copy in ["clearway", "copy"] {
-            fs::copy(env!("CARGO_BIN_EXE_clearway"), directory.join(copy)).expect("a copy of the program");
+            fs::copy(env!("CARGO_BIN_EXE_clearway"), directory.join(copy))
+                .expect("a copy of the program");
         }
         for (name, text) in [("machine", MACHINE), ("impostor", IMPOSTOR), ("ssh", SSH)] {
             fs::write(directory.join(name), text).expect("written");
-            fs::set_permissions(directory.join(name), fs::Permissions::from_mode(0o755)).expect("a program");
+            fs::set_permissions(directory.join(name), fs::Permissions::from_mode(0o755))
+                .expect("a program");
         }
         Some(Self { directory, lab })
     }
@@ -74,7 +80,11 @@ impl KeysTestBed {
     fn run(&self, mut command: Command, wire: &[&str]) -> Output {
         command.args(["--on", "cluster", "--overwrite", "--out"]).arg(self.path("out")).args(wire);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        self.lab.spawn(Rank(0), command).expect("a process in the lab").wait_with_output().expect("an end")
+        self.lab
+            .spawn(Rank(0), command)
+            .expect("a process in the lab")
+            .wait_with_output()
+            .expect("an end")
     }
 
     fn launched(&self) -> Command {
@@ -95,7 +105,9 @@ impl KeysTestBed {
 
     fn expect_nothing_left(&self) {
         let directory = self.directory.display().to_string();
-        let is_left = |process: &FoundProcess| process.pid != Pid::this() && process.line.contains(&directory);
+        let is_left = |process: &FoundProcess| {
+            process.pid != Pid::this() && process.line.contains(&directory)
+        };
         let left = || processes::all().filter(is_left).collect();
         processes::wait_until("nothing is left", PATIENCE, left, <[FoundProcess]>::is_empty);
     }
@@ -117,9 +129,13 @@ fn refuse(test_bed: &KeysTestBed, command: impl Fn(&KeysTestBed) -> Command) {
             continue;
         }
         assert_eq!(output.status.code(), Some(1), "{wire:?}: {said}");
-        let sentence = said.lines().filter(|line| line.contains("cannot take part")).collect::<Vec<_>>();
+        let sentence =
+            said.lines().filter(|line| line.contains("cannot take part")).collect::<Vec<_>>();
         let [sentence] = sentence[..] else { panic!("{wire:?}: not one sentence: {said}") };
-        assert!(sentence.contains("rank 3 on host ") && sentence.contains("was not made for this job"), "{sentence}");
+        assert!(
+            sentence.contains("rank 3 on host ") && sentence.contains("was not made for this job"),
+            "{sentence}"
+        );
         assert!(!test_bed.path("out/report.json").exists(), "{wire:?}: a report");
         test_bed.expect_nothing_left();
     }
@@ -127,7 +143,8 @@ fn refuse(test_bed: &KeysTestBed, command: impl Fn(&KeysTestBed) -> Command) {
 
 fn is_installed(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&path).any(|directory| Path::new(&directory).join(program).is_file());
+    let found =
+        std::env::split_paths(&path).any(|directory| Path::new(&directory).join(program).is_file());
     if !found {
         eprintln!("skipped: {program} is not installed");
     }
@@ -136,7 +153,10 @@ fn is_installed(program: &str) -> bool {
 
 #[test]
 fn keys__a_launched_rank_with_another_key_is_refused_by_name() {
-    let Some(test_bed) = is_installed(LAUNCHER).then(|| KeysTestBed::new("keys-pmi")).flatten() else { return };
+    let Some(test_bed) = is_installed(LAUNCHER).then(|| KeysTestBed::new("keys-pmi")).flatten()
+    else {
+        return;
+    };
     refuse(&test_bed, KeysTestBed::launched);
 }
 

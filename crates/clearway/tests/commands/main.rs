@@ -1,7 +1,8 @@
-//! The commands as a user runs them: what appears, what is refused, what is left behind. Each test runs the program itself.
+//! The commands as a user runs them: what appears, what is refused, what is left behind. Each test
+//! runs the program itself.
 //!
-//! One program for all of them, because each program is linked by itself. A module's name chooses its tests:
-//! `cargo test -p clearway --test commands cast::`.
+//! One program for all of them, because each program is linked by itself. A module's name chooses
+//! its tests: `cargo test -p clearway --test commands cast::`.
 #![cfg(target_os = "linux")]
 #![allow(non_snake_case)] // tests are named function__case
 

@@ -1,4 +1,5 @@
-//! The marks that leave a host when ranks talk over libfabric, counted by the kernel of the host where they arrive.
+//! The marks that leave a host when ranks talk over libfabric, counted by the kernel of the host
+//! where they arrive.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,7 +10,8 @@ const HOSTS: u32 = 5;
 const PROGRAM: &str = env!("CARGO_BIN_EXE_clearway");
 /// Two phases of the shortest windows that can be judged.
 const SCENARIO: &str = include_str!("../fixtures/short.toml");
-/// Counts what comes in over TCP: by the marks of low latency (46), bulk (8) and best effort (0), and all.
+/// Counts what comes in over TCP: by the marks of low latency (46), bulk (8) and best effort (0),
+/// and all.
 const COUNTERS: &str = "table inet count {
     chain in {
         type filter hook input priority 0;
@@ -37,7 +39,17 @@ impl MarksTestBed {
         fs::write(directory.join("counters"), COUNTERS).expect("rules");
         let test_bed = Self { name, directory };
         let hosts = HOSTS.to_string();
-        let up = ["lab", "up", "--name", &test_bed.name, "--hosts", &hosts, "--queue", "strict", "--skip-self-test"];
+        let up = [
+            "lab",
+            "up",
+            "--name",
+            &test_bed.name,
+            "--hosts",
+            &hosts,
+            "--queue",
+            "strict",
+            "--skip-self-test",
+        ];
         let made = Command::new(PROGRAM).args(up).output().expect("this program");
         if made.status.success() { Ok(test_bed) } else { Err(text(&made)) }
     }
@@ -60,7 +72,11 @@ impl Drop for MarksTestBed {
 }
 
 fn text(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
 }
 
 /// The packets of each counter, in the order of [`COUNTERS`].
@@ -86,7 +102,8 @@ fn ofi__every_class_arrives_with_its_mark_at_the_peer() {
         "exec {PROGRAM} lab exec --name {name} h$PMI_RANK -- \
          {PROGRAM} run {directory}/short.toml --on cluster --wire ofi --out {directory}/out"
     );
-    let run = Command::new("mpiexec.hydra").args(["-n", &HOSTS.to_string(), "sh", "-c", &rank]).output();
+    let run =
+        Command::new("mpiexec.hydra").args(["-n", &HOSTS.to_string(), "sh", "-c", &rank]).output();
     let Ok(run) = run else { return eprintln!("skipped: mpiexec.hydra cannot be started") };
     if text(&run).contains("no libfabric") {
         return eprintln!("skipped: {}", text(&run));
@@ -95,9 +112,13 @@ fn ofi__every_class_arrives_with_its_mark_at_the_peer() {
     assert!([Some(0), Some(3), Some(4)].contains(&run.status.code()), "{}", text(&run));
     let (mut urgent, mut bulk) = (0, 0);
     for host in 0..HOSTS {
-        let listing = test_bed.on(host, &["nft", "list", "table", "inet", "count"]).expect("counters");
-        let [low_latency, of_bulk, best_effort, all] = packets(&listing)[..] else { panic!("{listing}") };
-        // Phases in one class, control and the opening of connections are unmarked; nothing has another mark.
+        let listing =
+            test_bed.on(host, &["nft", "list", "table", "inet", "count"]).expect("counters");
+        let [low_latency, of_bulk, best_effort, all] = packets(&listing)[..] else {
+            panic!("{listing}")
+        };
+        // Phases in one class, control and the opening of connections are unmarked; nothing has
+        // another mark.
         assert_eq!(low_latency + of_bulk + best_effort, all, "host {host}: {listing}");
         (urgent, bulk) = (urgent + low_latency, bulk + of_bulk);
     }

@@ -1,7 +1,9 @@
-//! Each filled cell of the table in `docs/scenarios.md`: the smallest scenario of its kind runs there and leaves a whole report.
+//! Each filled cell of the table in `docs/scenarios.md`: the smallest scenario of its kind runs
+//! there and leaves a whole report.
 //!
 //! # Not here
-//! Cells that other tests run: a congestion test of a topology across a job (`wires`), a broadcast in a lab (`broadcast`).
+//! Cells that other tests run: a congestion test of a topology across a job (`wires`), a broadcast
+//! in a lab (`broadcast`).
 
 use std::fs;
 use std::process::Command;
@@ -16,8 +18,7 @@ const TOPOLOGY: &str = "[fabric]\ntopology = { kind = \"star\", hosts = 5, rate 
 const PRESET: &str = "[fabric]\npreset = \"edr\"\nnodes = 8\n";
 
 /// The shortest windows that a laboratory can judge, in one queue, whose congestion harms victims.
-const CONGESTION: &str =
-    "[congestion]\nqueues = [\"fifo\"]\nisolated = \"1.2s\"\ncongested = \"1.2s\"\nnull-control = \"skip\"\n";
+const CONGESTION: &str = "[congestion]\nqueues = [\"fifo\"]\nisolated = \"1.2s\"\ncongested = \"1.2s\"\nnull-control = \"skip\"\n";
 /// The same where windows are those of the machine.
 const MACHINE: &str = "[congestion]\nnull-control = \"skip\"\n";
 const IMPACT: &str = "congestion_impact_factor";
@@ -29,22 +30,30 @@ const BRIEF: &str = "[timeslice]\npolicies = [\"offset\"]\ninputs = 2\ncontribut
                      start-skew = \"20us\"\nwarm-up = \"300us\"\nmeasured = \"300us\"\n";
 const THROUGHPUT: &str = "timeslice_throughput_fraction";
 
-/// The exit statuses of a run that is good, of one that finds congestion, and of one on a machine that may be too busy: any
-/// verdict may be right there, and the point is that there is one.
+/// The exit statuses of a run that is good, of one that finds congestion, and of one on a machine
+/// that may be too busy: any verdict may be right there, and the point is that there is one.
 const GOOD: &[i32] = &[0];
 const CONGESTED: &[i32] = &[3];
 const JUDGED: &[i32] = &[0, 3, 4];
 
-/// Runs the scenario of `tables` at `place`: it ends with one of `codes`, and its report is whole and holds `figure`.
+/// Runs the scenario of `tables` at `place`: it ends with one of `codes`, and its report is whole
+/// and holds `figure`.
 fn run(place: &str, tables: &[&str], figure: &str, codes: &[i32]) {
     static CALLS: AtomicU32 = AtomicU32::new(0);
-    let call = format!("clearway-places-{}-{}", std::process::id(), CALLS.fetch_add(1, Ordering::Relaxed));
+    let call =
+        format!("clearway-places-{}-{}", std::process::id(), CALLS.fetch_add(1, Ordering::Relaxed));
     let directory = std::env::temp_dir().join(call);
     fs::create_dir_all(&directory).expect("a directory");
     let (file, out) = (directory.join("scenario.toml"), directory.join("out"));
     fs::write(&file, format!("name = \"cell\"\n{}", tables.concat())).expect("written");
     let mut command = Command::new(env!("CARGO_BIN_EXE_clearway"));
-    let output = command.arg("run").arg(file).args(["--on", place, "--out"]).arg(&out).output().expect("the program");
+    let output = command
+        .arg("run")
+        .arg(file)
+        .args(["--on", place, "--out"])
+        .arg(&out)
+        .output()
+        .expect("the program");
     let said = String::from_utf8_lossy(&output.stderr);
     let code = output.status.code().expect("no signal");
     if code == NO_PERMISSION && place == "lab" {
@@ -115,5 +124,10 @@ fn timeslice__a_preset_with_a_lab_of_its_own() {
 
 #[test]
 fn broadcast__a_preset_on_the_simulator() {
-    run("sim", &[PRESET, "[broadcast]\nbytes = [\"4B\"]\nobjects = 3\n"], "broadcast_seconds", GOOD);
+    run(
+        "sim",
+        &[PRESET, "[broadcast]\nbytes = [\"4B\"]\nobjects = 3\n"],
+        "broadcast_seconds",
+        GOOD,
+    );
 }

@@ -19,7 +19,10 @@ pub(crate) fn all() -> impl Iterator<Item = FoundProcess> {
     let pids = table.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     pids.map(|pid| {
         let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        FoundProcess { pid: Pid::from_raw(pid), line: String::from_utf8_lossy(&line).replace('\0', " ") }
+        FoundProcess {
+            pid: Pid::from_raw(pid),
+            line: String::from_utf8_lossy(&line).replace('\0', " "),
+        }
     })
 }
 

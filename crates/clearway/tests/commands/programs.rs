@@ -1,4 +1,5 @@
-//! Programs of the user's own as victims and congestors: what is said of them, and that nothing of them is left.
+//! Programs of the user's own as victims and congestors: what is said of them, and that nothing of
+//! them is left.
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,12 +14,14 @@ use crate::processes::{self, FoundProcess};
 /// The longest that anything here may take on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// A directory of this test alone, gone at the end. Commands name it, so that their processes can be found.
+/// A directory of this test alone, gone at the end. Commands name it, so that their processes can
+/// be found.
 struct ProgramDirectory(PathBuf);
 
 impl ProgramDirectory {
     fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("clearway-program-{name}-{}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("clearway-program-{name}-{}", std::process::id()));
         fs::create_dir_all(&path).expect("a directory");
         Self(path)
     }
@@ -39,10 +42,13 @@ impl ProgramDirectory {
         self.bench(flags).output().expect("the program runs")
     }
 
-    /// Processes of commands: those whose command lines name the directory, but for the program itself.
+    /// Processes of commands: those whose command lines name the directory, but for the program
+    /// itself.
     fn processes(&self) -> Vec<FoundProcess> {
         let directory = self.0.display().to_string();
-        processes::all().filter(|it| it.line.contains(&directory) && !it.line.contains("clearway bench")).collect()
+        processes::all()
+            .filter(|it| it.line.contains(&directory) && !it.line.contains("clearway bench"))
+            .collect()
     }
 
     fn wait_until(&self, what: &str, is_so: impl Fn(&[FoundProcess]) -> bool) -> Vec<FoundProcess> {
@@ -68,10 +74,14 @@ fn errors(output: &Output) -> String {
 fn slowed(scratch: &ProgramDirectory, this: &str) -> [String; 2] {
     let [busy, met] = ["busy", "met"].map(|name| scratch.path(name));
     let victim = format!("if [ -e {busy} ]; then echo >>{met}; {this}; else echo 'took 10 us'; fi");
-    [victim, format!("trap 'rm -f {busy}; exit 0' TERM; touch {busy}; while :; do sleep 0.05; done")]
+    [
+        victim,
+        format!("trap 'rm -f {busy}; exit 0' TERM; touch {busy}; while :; do sleep 0.05; done"),
+    ]
 }
 
-/// Whether each of six pairs met its congestor, which a machine may be too busy to start before the victim is.
+/// Whether each of six pairs met its congestor, which a machine may be too busy to start before the
+/// victim is.
 fn all_met(scratch: &ProgramDirectory) -> bool {
     let met = fs::read(scratch.path("met")).unwrap_or_default().len() == 6;
     if !met {
@@ -81,11 +91,21 @@ fn all_met(scratch: &ProgramDirectory) -> bool {
     met
 }
 
-/// Whether six pairs whose victim says four times as much beside a congestor have this slowdown and exit code.
+/// Whether six pairs whose victim says four times as much beside a congestor have this slowdown and
+/// exit code.
 fn slowdown_is(figure: &str, slowdown: f64, code: i32) {
     let scratch = ProgramDirectory::new(&format!("pairs-{figure}"));
     let [victim, congestor] = slowed(&scratch, "echo 'took 40 us'");
-    let flags = ["--victim-cmd", &victim, "--congestor-cmd", &congestor, "--victim-figure", figure, "--pairs", "6"];
+    let flags = [
+        "--victim-cmd",
+        &victim,
+        "--congestor-cmd",
+        &congestor,
+        "--victim-figure",
+        figure,
+        "--pairs",
+        "6",
+    ];
     let output = scratch.run(&flags);
     if !all_met(&scratch) {
         return;
@@ -95,8 +115,12 @@ fn slowdown_is(figure: &str, slowdown: f64, code: i32) {
     let report: serde_json::Value = serde_json::from_slice(&report).expect("JSON");
     assert_eq!(report["place"], "here");
     let figures = report["figures"].as_array().expect("figures");
-    let found = figures.iter().find(|figure| figure["name"] == "program_slowdown").expect("a slowdown");
-    assert_eq!((&found["value"], &found["low"], &found["samples"]), (&slowdown.into(), &slowdown.into(), &6.into()));
+    let found =
+        figures.iter().find(|figure| figure["name"] == "program_slowdown").expect("a slowdown");
+    assert_eq!(
+        (&found["value"], &found["low"], &found["samples"]),
+        (&slowdown.into(), &slowdown.into(), &6.into())
+    );
     let page = fs::read_to_string(scratch.path("out/report.html")).expect("a page");
     assert!(page.contains("The program") && page.contains("program.victim-cmd"));
     scratch.expect_nothing_left();
@@ -122,15 +146,30 @@ fn commands__a_failure_is_one_sentence_with_the_last_word() {
             &[][..],
             "the victim command ended with status 3 on this host: no route",
         ),
-        ("kill -9 $$", &nap, &[], "the victim command was killed by signal 9 on this host: it said nothing"),
+        (
+            "kill -9 $$",
+            &nap,
+            &[],
+            "the victim command was killed by signal 9 on this host: it said nothing",
+        ),
         (
             "sleep 1",
             "echo no server >&2; exit 7",
             &[],
             "the congestor command ended with status 7 on this host: no server",
         ),
-        (&nap, "true", &["--victim-limit", "100ms"], "the victim command alone takes longer than 100 ms"),
-        ("echo all done", &nap, &["--victim-figure", "rate"], "last line holds no number above 0: `all done`"),
+        (
+            &nap,
+            "true",
+            &["--victim-limit", "100ms"],
+            "the victim command alone takes longer than 100 ms",
+        ),
+        (
+            "echo all done",
+            &nap,
+            &["--victim-figure", "rate"],
+            "last line holds no number above 0: `all done`",
+        ),
     ] {
         let flags = [&["--victim-cmd", victim, "--congestor-cmd", congestor], more].concat();
         let output = scratch.run(&flags);
@@ -145,7 +184,16 @@ fn commands__a_failure_is_one_sentence_with_the_last_word() {
 fn commands__a_run_without_end_beside_congestors_is_infinitely_slow() {
     let scratch = ProgramDirectory::new("endless");
     let [victim, congestor] = slowed(&scratch, "exec sleep 1000");
-    let flags = ["--victim-cmd", &victim, "--congestor-cmd", &congestor, "--victim-limit", "1s", "--pairs", "6"];
+    let flags = [
+        "--victim-cmd",
+        &victim,
+        "--congestor-cmd",
+        &congestor,
+        "--victim-limit",
+        "1s",
+        "--pairs",
+        "6",
+    ];
     let output = scratch.run(&flags);
     if errors(&output).contains("the victim command alone takes longer") {
         return eprintln!("skipped: this machine is too busy to end a shell in time");
@@ -158,7 +206,8 @@ fn commands__a_run_without_end_beside_congestors_is_infinitely_slow() {
     scratch.expect_nothing_left();
 }
 
-/// Starts a run whose commands have descendants in groups and sessions of their own, and waits until they are there.
+/// Starts a run whose commands have descendants in groups and sessions of their own, and waits
+/// until they are there.
 fn with_descendants(scratch: &ProgramDirectory) -> Child {
     let far = format!("sh -c 'sleep 1000; : {}'", scratch.path("far"));
     let congestor = format!("setsid {far} & setsid setsid {far} & trap '' TERM; wait; wait");
@@ -172,7 +221,9 @@ fn with_descendants(scratch: &ProgramDirectory) -> Child {
     // The first pair of this seed begins beside the congestor.
     let run = scratch.bench(&[&flags[..], &["--seed", "2"]].concat()).spawn().expect("the program");
     scratch.wait_until("the commands start", |found| {
-        let of = |word: &str| found.iter().filter(|it| it.line.starts_with("sh -c") && it.line.contains(word)).count();
+        let of = |word: &str| {
+            found.iter().filter(|it| it.line.starts_with("sh -c") && it.line.contains(word)).count()
+        };
         of("/far") >= 3 || of("/victim") >= 1
     });
     run
@@ -181,7 +232,9 @@ fn with_descendants(scratch: &ProgramDirectory) -> Child {
 #[test]
 fn commands__whatever_ends_the_conductor_ends_all_descendants() {
     let scratch = ProgramDirectory::new("ends");
-    for (signal, code) in [(Signal::SIGINT, Some(130)), (Signal::SIGTERM, Some(130)), (Signal::SIGKILL, None)] {
+    for (signal, code) in
+        [(Signal::SIGINT, Some(130)), (Signal::SIGTERM, Some(130)), (Signal::SIGKILL, None)]
+    {
         let run = with_descendants(&scratch);
         kill(Pid::from_raw(run.id().cast_signed()), signal).expect("told");
         let output = run.wait_with_output().expect("an end");
@@ -200,8 +253,9 @@ fn commands__a_guard_that_is_killed_leaves_nothing_of_its_command() {
         let guards = scratch.wait_until("the guards start", |found| {
             found.iter().filter(|it| it.line.contains(" guard --watched-by ")).count() == 2
         });
-        let is_one =
-            |it: &&FoundProcess| it.line.contains(" guard ") && it.line.contains(" --watched-by ") == is_watched;
+        let is_one = |it: &&FoundProcess| {
+            it.line.contains(" guard ") && it.line.contains(" --watched-by ") == is_watched
+        };
         for guard in guards.iter().filter(is_one) {
             // The first one's end may have ended the run, and the other with it.
             let _ = kill(guard.pid, Signal::SIGKILL);
@@ -220,12 +274,20 @@ fn commands__places_and_flags_that_do_not_fit_are_refused() {
     let scratch = ProgramDirectory::new("flags");
     for (flags, code, sentence) in [
         (&["--victim-cmd", "true", "--on", "sim"][..], 1, "runs in a lab or on a cluster"),
-        (&["--victim-cmd", "true", "--congestor-cmd", "true", "--on", "cluster"], 1, "two commands need no ranks"),
+        (
+            &["--victim-cmd", "true", "--congestor-cmd", "true", "--on", "cluster"],
+            1,
+            "two commands need no ranks",
+        ),
         (&["--victim-cmd", "true", "--victims", "ping"], 2, "cannot be used with"),
         (&["--congestor-cmd", "true", "--fabric", "edr"], 2, "cannot be used with"),
         (&["--congestor-cmd", "true", "--pairs", "7"], 2, "--victim-cmd"),
         (&["--victim-cmd", "true", "--pairs", "5"], 2, "6..=1000"),
-        (&["--victim-cmd", "true", "--slowdown-max", "0.9"], 1, "below 1 no program could ever be unharmed"),
+        (
+            &["--victim-cmd", "true", "--slowdown-max", "0.9"],
+            1,
+            "below 1 no program could ever be unharmed",
+        ),
         (&["--victim-cmd", "true", "--slowdown-max", "NaN"], 1, "a finite number"),
         (&["--congestors", "program"], 1, "which only `clearway bench --congestor-cmd` takes"),
     ] {
@@ -240,7 +302,8 @@ fn commands__in_a_lab_run_on_the_hosts_of_their_part() {
     let scratch = ProgramDirectory::new("lab");
     // On the first of its two hosts a command sees an address of the lab, and its own name.
     let seen = scratch.path("seen");
-    let victim = format!("echo $CLEARWAY_HOST $CLEARWAY_PLACE $CLEARWAY_ADDRESSES >> {seen}; echo 1");
+    let victim =
+        format!("echo $CLEARWAY_HOST $CLEARWAY_PLACE $CLEARWAY_ADDRESSES >> {seen}; echo 1");
     let output = scratch.run(&[
         "--on",
         "lab",
@@ -256,7 +319,8 @@ fn commands__in_a_lab_run_on_the_hosts_of_their_part() {
     if output.status.code() == Some(5) {
         return eprintln!("skipped: {}", errors(&output));
     }
-    let seen = fs::read_to_string(scratch.path("seen")).unwrap_or_else(|_| panic!("{}", errors(&output)));
+    let seen =
+        fs::read_to_string(scratch.path("seen")).unwrap_or_else(|_| panic!("{}", errors(&output)));
     let mut lines: Vec<Vec<&str>> = seen.lines().map(|line| line.split(' ').collect()).collect();
     assert_eq!(lines.len(), 2 * (1 + 12), "{}", errors(&output));
     lines.sort_unstable_by_key(|line| line[1]);

@@ -1,4 +1,5 @@
-//! The script of `setup-node`, run in a virtual host, does what it says: seen by the counters of the packet filter on both sides.
+//! The script of `setup-node`, run in a virtual host, does what it says: seen by the counters of
+//! the packet filter on both sides.
 
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
@@ -7,7 +8,10 @@ use std::process::{Command, Output, Stdio};
 struct SetupLab(String);
 
 fn clearway(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_clearway")).args(arguments).output().expect("the program starts")
+    Command::new(env!("CARGO_BIN_EXE_clearway"))
+        .args(arguments)
+        .output()
+        .expect("the program starts")
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -50,8 +54,13 @@ impl Drop for SetupLab {
 
 /// The packets of the counter behind `matching` in a listed table.
 fn counted(listing: &str, matching: &str) -> u64 {
-    let line = listing.lines().find(|line| line.contains(matching)).unwrap_or_else(|| panic!("{matching}\n{listing}"));
-    let count = line.split_once("counter packets ").and_then(|(_, rest)| rest.split(' ').next()?.parse().ok());
+    let line = listing
+        .lines()
+        .find(|line| line.contains(matching))
+        .unwrap_or_else(|| panic!("{matching}\n{listing}"));
+    let count = line
+        .split_once("counter packets ")
+        .and_then(|(_, rest)| rest.split(' ').next()?.parse().ok());
     count.unwrap_or_else(|| panic!("{line}"))
 }
 
@@ -83,7 +92,8 @@ fn setup_node__marks_and_serves_and_is_taken_back() {
     lab.shell("h0", &text(&setup.stdout));
     lab.shell("h0", &text(&setup.stdout));
     lab.shell("h0", send);
-    let (sent, arrived) = (lab.shell("h0", "nft list table ip seen"), lab.shell("h1", "nft list table ip seen"));
+    let (sent, arrived) =
+        (lab.shell("h0", "nft list table ip seen"), lab.shell("h1", "nft list table ip seen"));
     assert_eq!(counted(&sent, "meta priority"), 3, "{sent}");
     assert_eq!((counted(&arrived, "5555"), counted(&arrived, "6666")), (3, 3), "{arrived}");
     lab.shell("h0", &text(&clearway(&["setup-node", "--undo"]).stdout));

@@ -1,4 +1,5 @@
-//! Timeslice building from the command line: every schedule has its figures, the same ones each time, and mistakes have a sentence.
+//! Timeslice building from the command line: every schedule has its figures, the same ones each
+//! time, and mistakes have a sentence.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,12 +13,17 @@ const SMALL: &str = "--inputs 4 --builders 4 --contribution 4KiB --ring 64KiB --
 /// The program with `line` in `directory`.
 fn clearway(directory: &Path, line: &str) -> Output {
     let words = line.split_whitespace();
-    Command::new(env!("CARGO_BIN_EXE_clearway")).args(words).current_dir(directory).output().expect("the program")
+    Command::new(env!("CARGO_BIN_EXE_clearway"))
+        .args(words)
+        .current_dir(directory)
+        .output()
+        .expect("the program")
 }
 
 /// A directory of this test alone.
 fn directory(name: &str) -> PathBuf {
-    let directory = std::env::temp_dir().join(format!("clearway-timeslice-{name}-{}", std::process::id()));
+    let directory =
+        std::env::temp_dir().join(format!("clearway-timeslice-{name}-{}", std::process::id()));
     fs::create_dir_all(&directory).expect("a directory");
     directory
 }
@@ -57,7 +63,8 @@ fn timeslice__every_schedule_carries_data_and_the_figures_repeat() {
     for policy in ["best-effort", "offset", "dfs", "token"] {
         let fraction = value(&figures, "timeslice_throughput_fraction", policy, None);
         assert!((0.01..2.0).contains(&fraction), "{policy}: {fraction}");
-        let [p50, p99] = ["p50", "p99"].map(|q| value(&figures, "timeslice_completion_ms", policy, Some(q)));
+        let [p50, p99] =
+            ["p50", "p99"].map(|q| value(&figures, "timeslice_completion_ms", policy, Some(q)));
         assert!(p50 <= p99 && p99 < 0.3, "{policy}: {p50} {p99}");
         let fill = value(&figures, "builder_buffer_fill_fraction", policy, Some("p99"));
         assert!((0.0..=1.0).contains(&fill), "{policy}: a ring is never more than full, {fill}");
@@ -77,13 +84,18 @@ fn timeslice__the_table_has_a_row_for_each_schedule_and_fits_a_terminal() {
 
 #[test]
 fn timeslice__without_a_builder_that_dies_the_others_go_on() {
-    let line = format!("{SMALL} --kill 5@100us --heartbeat 50us").replace("--measured 300us", "--measured 2ms");
+    let line = format!("{SMALL} --kill 5@100us --heartbeat 50us")
+        .replace("--measured 300us", "--measured 2ms");
     assert!(page(&line).lines().all(|line| line.chars().count() <= 80));
-    let figures: Vec<serde_json::Value> = serde_json::from_str(&page(&format!("{line} --json"))).expect("JSON");
+    let figures: Vec<serde_json::Value> =
+        serde_json::from_str(&page(&format!("{line} --json"))).expect("JSON");
     for policy in ["best-effort", "offset", "dfs", "token"] {
-        let [first, last, back] =
-            ["detection_ms", "redistribution_ms", "recovery_rotations"].map(|name| value(&figures, name, policy, None));
-        assert!(0.1 <= first && first <= last && last < 0.5, "{policy}: some beats are missed, {first} {last}");
+        let [first, last, back] = ["detection_ms", "redistribution_ms", "recovery_rotations"]
+            .map(|name| value(&figures, name, policy, None));
+        assert!(
+            0.1 <= first && first <= last && last < 0.5,
+            "{policy}: some beats are missed, {first} {last}"
+        );
         assert!(back >= 0.0, "{policy}: {back}");
     }
 }
@@ -133,14 +145,21 @@ fn timeslice__flags_that_mean_nothing_for_a_subcommand_are_none_of_it() {
         ("compare --sizes skewed", "--sizes is for --on lab or cluster, and this is --on sim"),
         ("compare --source memory", "--source is for --on lab or cluster, and this is --on sim"),
         ("achievable --wire shm", "--wire is for --on lab or cluster, and this is --on sim"),
-        ("build", "--timeslices says how many to build, and clearway timeslice compare builds for a time"),
+        (
+            "build",
+            "--timeslices says how many to build, and clearway timeslice compare builds for a time",
+        ),
         ("build --source run.msa", "write %i where the number of the input stands"),
     ] {
         let output = clearway(&directory, &format!("timeslice {line}"));
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.code() == Some(1) && said.contains(word), "{line}: {said}");
     }
-    assert_eq!(fs::read_dir(&directory).expect("a directory").count(), 0, "what is refused leaves nothing");
+    assert_eq!(
+        fs::read_dir(&directory).expect("a directory").count(),
+        0,
+        "what is refused leaves nothing"
+    );
     fs::remove_dir_all(directory).expect("removed");
 }
 
@@ -150,20 +169,34 @@ fn compare__leaves_a_report_that_can_be_rendered_again() {
     let line = format!("timeslice compare {SMALL} --seed 3,4");
     let output = clearway(&directory, &line);
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.ends_with("report: out/timeslice-compare/1/report.html\n"), "{said}");
+    assert!(
+        output.status.success() && said.ends_with("report: out/timeslice-compare/1/report.html\n"),
+        "{said}"
+    );
     let table = String::from_utf8(output.stdout).expect("text");
-    let text = fs::read_to_string(directory.join("out/timeslice-compare/latest/report.json")).expect("a report");
+    let text = fs::read_to_string(directory.join("out/timeslice-compare/latest/report.json"))
+        .expect("a report");
     let report: serde_json::Value = serde_json::from_str(&text).expect("JSON");
     assert_eq!((&report["place"], &report["seed"]), (&"sim".into(), &3.into()));
     let parameter = |name: &str| {
         let all = report["parameters"].as_array().expect("a list");
-        let found = all.iter().find(|parameter| parameter["name"] == name).unwrap_or_else(|| panic!("no {name}"));
-        (found["value"].as_str().expect("text").to_owned(), found["origin"].as_str().expect("text").to_owned())
+        let found = all
+            .iter()
+            .find(|parameter| parameter["name"] == name)
+            .unwrap_or_else(|| panic!("no {name}"));
+        (
+            found["value"].as_str().expect("text").to_owned(),
+            found["origin"].as_str().expect("text").to_owned(),
+        )
     };
     assert_eq!(parameter("contribution"), ("4 KiB".to_owned(), "flag".to_owned()));
     assert_eq!(parameter("seed"), ("3,4".to_owned(), "flag".to_owned()));
     assert_eq!(parameter("fabric"), ("aries".to_owned(), "default".to_owned()));
-    assert_eq!(report["building"]["policies"].as_array().expect("a list").len(), 5, "raw and four schedules");
+    assert_eq!(
+        report["building"]["policies"].as_array().expect("a list").len(),
+        5,
+        "raw and four schedules"
+    );
     assert_eq!(report["digests"].as_array().expect("a list").len(), 10, "each of two seeds");
     let figures = report["figures"].as_array().expect("a list");
     assert_eq!(value(figures, "timeslice_throughput_fraction", "raw", None), 1.0);

@@ -1,4 +1,5 @@
-//! Timeslices built by processes: recorded microslices in, archives out, byte for byte; consumers; what is refused.
+//! Timeslices built by processes: recorded microslices in, archives out, byte for byte; consumers;
+//! what is refused.
 
 use std::fs;
 use std::net::TcpListener;
@@ -10,7 +11,8 @@ use nix::sys::signal::Signal;
 /// A launcher that speaks PMI-1.
 const LAUNCHER: &str = "mpiexec.hydra";
 const PROGRAM: &str = env!("CARGO_BIN_EXE_clearway");
-/// Where the time of making stands in an archive: behind signature (40), class (5), kind (4) and compression (4).
+/// Where the time of making stands in an archive: behind signature (40), class (5), kind (4) and
+/// compression (4).
 const CREATED: std::ops::Range<usize> = 53..61;
 
 /// A directory of this test alone.
@@ -20,10 +22,13 @@ fn directory(name: &str) -> PathBuf {
     directory
 }
 
-/// `subcommand` with `words` as a job of `ranks` ranks that share memory, in `directory`; nothing where there is no launcher.
+/// `subcommand` with `words` as a job of `ranks` ranks that share memory, in `directory`; nothing
+/// where there is no launcher.
 fn start(directory: &Path, subcommand: &str, ranks: &str, words: &str) -> Option<Child> {
     let mut command = Command::new(LAUNCHER);
-    command.args(["-n", ranks, PROGRAM, "timeslice", subcommand, "--on", "cluster"]).args(words.split_whitespace());
+    command
+        .args(["-n", ranks, PROGRAM, "timeslice", subcommand, "--on", "cluster"])
+        .args(words.split_whitespace());
     match command.current_dir(directory).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn() {
         Ok(child) => Some(child),
         Err(error) => {
@@ -44,18 +49,27 @@ fn clearway(directory: &Path, words: &str) -> Output {
 }
 
 fn text(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
 }
 
-/// How descriptors of made microslices begin, up to the subsystem's format; no ramp of so few channels has such bytes.
+/// How descriptors of made microslices begin, up to the subsystem's format; no ramp of so few
+/// channels has such bytes.
 const DESCRIPTOR: [u8; 8] = [0xdd, 1, 1, 0xe0, 1, 0, 0xf0, 0x81];
 
-/// The archive at `path` but for the time at which it was made, and for where offsets of contents begin: in a stream they go on from
-/// timeslice to timeslice.
+/// The archive at `path` but for the time at which it was made, and for where offsets of contents
+/// begin: in a stream they go on from timeslice to timeslice.
 fn timeless(path: &Path) -> Vec<u8> {
     let mut bytes = fs::read(path).expect("an archive");
-    let descriptors: Vec<usize> =
-        bytes.windows(DESCRIPTOR.len()).enumerate().filter(|(_, seen)| *seen == DESCRIPTOR).map(|(at, _)| at).collect();
+    let descriptors: Vec<usize> = bytes
+        .windows(DESCRIPTOR.len())
+        .enumerate()
+        .filter(|(_, seen)| *seen == DESCRIPTOR)
+        .map(|(at, _)| at)
+        .collect();
     assert_eq!(descriptors.len(), 3 * 10 * 9);
     descriptors.into_iter().for_each(|at| bytes[at + 24..at + 32].fill(0));
     bytes.drain(CREATED);
@@ -66,7 +80,11 @@ fn timeless(path: &Path) -> Vec<u8> {
 fn build__of_archives_is_what_the_generator_would_have_made() {
     let directory = directory("ts-archives");
     let law = "--mean 3KiB --sizes skewed";
-    assert!(clearway(&directory, &format!("msa make run_%i.msa --channels 3 --items 81 {law}")).status.success());
+    assert!(
+        clearway(&directory, &format!("msa make run_%i.msa --channels 3 --items 81 {law}"))
+            .status
+            .success()
+    );
     let wanted = format!("msa make want.tsa --channels 3 --core 8 --overlap 1 --items 10 {law}");
     assert!(clearway(&directory, &wanted).status.success());
     let line = "--inputs 3 --builders 1 --source run_%i.msa --sink ts_%b.tsa --timeslice-size 8 --overlap 1";
@@ -76,12 +94,22 @@ fn build__of_archives_is_what_the_generator_would_have_made() {
         let Some(output) = build(&directory, "4", &words) else { return };
         assert!(output.status.success(), "{wire}: {}", text(&output));
         let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
-        assert_eq!((&told["timeslices"], &told["incomplete"]), (&10.into(), &0.into()), "{wire}: {told}");
-        assert!(timeless(&directory.join("ts_0.tsa")) == timeless(&directory.join("want.tsa")), "{wire}: other bytes");
+        assert_eq!(
+            (&told["timeslices"], &told["incomplete"]),
+            (&10.into(), &0.into()),
+            "{wire}: {told}"
+        );
+        assert!(
+            timeless(&directory.join("ts_0.tsa")) == timeless(&directory.join("want.tsa")),
+            "{wire}: other bytes"
+        );
     }
-    let report = fs::read_to_string(directory.join("out/timeslice-build/latest/report.json")).expect("a report");
+    let report = fs::read_to_string(directory.join("out/timeslice-build/latest/report.json"))
+        .expect("a report");
     let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
-    let built = report["figures"].as_array().and_then(|all| all.iter().find(|it| it["name"] == "timeslices_built"));
+    let built = report["figures"]
+        .as_array()
+        .and_then(|all| all.iter().find(|it| it["name"] == "timeslices_built"));
     assert_eq!(built.map(|figure| &figure["value"]), Some(&10.0.into()), "{report}");
     assert_eq!(
         (&report["place"], &report["host"]["facts"]["archives written"]),
@@ -91,12 +119,19 @@ fn build__of_archives_is_what_the_generator_would_have_made() {
     // What is there is not written over.
     let Some(output) = build(&directory, "4", line) else { return };
     assert!(!output.status.success());
-    assert!(text(&output).contains("ts_0.tsa is there already, and is not written over"), "{}", text(&output));
+    assert!(
+        text(&output).contains("ts_0.tsa is there already, and is not written over"),
+        "{}",
+        text(&output)
+    );
     fs::remove_dir_all(directory).expect("to remove it");
 }
 
 /// Sends `archive` to the first who comes in.
-fn send<S: std::io::Write>(archive: &Path, accept: impl FnOnce() -> S + Send + 'static) -> std::thread::JoinHandle<()> {
+fn send<S: std::io::Write>(
+    archive: &Path,
+    accept: impl FnOnce() -> S + Send + 'static,
+) -> std::thread::JoinHandle<()> {
     let archive = fs::read(archive).expect("an archive");
     std::thread::spawn(move || accept().write_all(&archive).expect("to be read"))
 }
@@ -104,11 +139,16 @@ fn send<S: std::io::Write>(archive: &Path, accept: impl FnOnce() -> S + Send + '
 #[test]
 fn build__takes_microslices_from_sockets_pipes_and_ports_and_compresses() {
     let directory = directory("ts-sockets");
-    assert!(clearway(&directory, "msa make run_%i.msa --channels 2 --items 40 --mean 3KiB").status.success());
+    assert!(
+        clearway(&directory, "msa make run_%i.msa --channels 2 --items 40 --mean 3KiB")
+            .status
+            .success()
+    );
     let own = |name: &str, input: u32| directory.join(format!("{name}_{input}"));
     let archive = |input| directory.join(format!("run_{input}.msa"));
     let of_socket = |input| {
-        let listener = std::os::unix::net::UnixListener::bind(own("socket", input)).expect("a socket");
+        let listener =
+            std::os::unix::net::UnixListener::bind(own("socket", input)).expect("a socket");
         send(&archive(input), move || listener.accept().expect("an input").0)
     };
     let of_pipe = |input| {
@@ -122,13 +162,16 @@ fn build__takes_microslices_from_sockets_pipes_and_ports_and_compresses() {
         .find_map(|tens| Some((tens, bind(10 * tens)?, bind(10 * tens + 1)?)))
         .expect("two ports that are free");
     let ports = format!("tcp://127.0.0.1:{tens}%i");
-    let of_ports = [(0, first), (1, second)]
-        .map(|(input, listener)| send(&archive(input), move || listener.accept().expect("an input").0));
+    let of_ports = [(0, first), (1, second)].map(|(input, listener)| {
+        send(&archive(input), move || listener.accept().expect("an input").0)
+    });
     let givers = [0, 1].map(of_socket).into_iter().chain([0, 1].map(of_pipe)).chain(of_ports);
     let givers: Vec<_> = givers.collect();
     for (number, source) in ["socket_%i", "pipe_%i", &ports].into_iter().enumerate() {
         let sink = format!("--sink ts_{number}_%b.tsa --compress --timeslice-size 8 --ring 256KiB");
-        let Some(output) = build(&directory, "3", &format!("--inputs 2 --builders 1 --source {source} {sink}")) else {
+        let Some(output) =
+            build(&directory, "3", &format!("--inputs 2 --builders 1 --source {source} {sink}"))
+        else {
             return;
         };
         assert!(output.status.success(), "{source}: {}", text(&output));
@@ -136,8 +179,15 @@ fn build__takes_microslices_from_sockets_pipes_and_ports_and_compresses() {
         assert!(output.status.success(), "{source}: {}", text(&output));
         let files: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
         let contents = &files[0]["contents"];
-        assert_eq!((&contents["items"], &contents["microslices"]), (&5.into(), &80.into()), "{source}: {files}");
-        assert!(text(&clearway(&directory, &format!("msa info ts_{number}_0.tsa"))).contains("compressed by zstd"));
+        assert_eq!(
+            (&contents["items"], &contents["microslices"]),
+            (&5.into(), &80.into()),
+            "{source}: {files}"
+        );
+        assert!(
+            text(&clearway(&directory, &format!("msa info ts_{number}_0.tsa")))
+                .contains("compressed by zstd")
+        );
     }
     givers.into_iter().for_each(|giver| giver.join().expect("all was given"));
     fs::remove_dir_all(directory).expect("to remove it");
@@ -147,7 +197,8 @@ fn build__takes_microslices_from_sockets_pipes_and_ports_and_compresses() {
 fn build__inputs_of_other_lengths_lose_nothing() {
     let directory = directory("ts-lengths");
     for (input, items) in [(0, 37), (1, 5), (2, 64)] {
-        let line = format!("msa make run_{input}.msa --channel {input} --items {items} --mean 1KiB");
+        let line =
+            format!("msa make run_{input}.msa --channel {input} --items {items} --mean 1KiB");
         assert!(clearway(&directory, &line).status.success());
     }
     let line = "--inputs 3 --builders 2 --source run_%i.msa --sink ts_%b.tsa --timeslice-size 10 --ring 32KiB";
@@ -156,7 +207,9 @@ fn build__inputs_of_other_lengths_lose_nothing() {
     let output = clearway(&directory, "msa check ts_0.tsa ts_1.tsa --json");
     assert!(output.status.success(), "{}", text(&output));
     let files: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).expect("JSON");
-    let sum = |key: &str| files.iter().map(|file| file["contents"][key].as_u64().expect("a count")).sum::<u64>();
+    let sum = |key: &str| {
+        files.iter().map(|file| file["contents"][key].as_u64().expect("a count")).sum::<u64>()
+    };
     assert_eq!((sum("items"), sum("microslices")), (7, 37 + 5 + 64));
     fs::remove_dir_all(directory).expect("to remove it");
 }
@@ -169,7 +222,10 @@ fn build__a_builder_of_three_times_the_weight_builds_three_times_as_many() {
     assert!(output.status.success(), "{}", text(&output));
     let output = clearway(&directory, "msa check ts_0.tsa ts_1.tsa --json");
     let files: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).expect("JSON");
-    assert_eq!([0, 1].map(|file: usize| files[file]["contents"]["items"].as_u64()), [Some(6), Some(2)]);
+    assert_eq!(
+        [0, 1].map(|file: usize| files[file]["contents"]["items"].as_u64()),
+        [Some(6), Some(2)]
+    );
     fs::remove_dir_all(directory).expect("to remove it");
 }
 
@@ -193,7 +249,12 @@ fn build__of_a_damaged_archive_ends_as_a_check_of_it_does() {
     fs::write(directory.join("run_0.msa"), bytes).expect("a file");
     let line = "--inputs 1 --builders 1 --source run_%i.msa --timeslice-size 3 --ring 256KiB";
     let Some(output) = build(&directory, "2", line) else { return };
-    assert_eq!(output.status.code(), clearway(&directory, "msa check run_0.msa").status.code(), "{}", text(&output));
+    assert_eq!(
+        output.status.code(),
+        clearway(&directory, "msa check run_0.msa").status.code(),
+        "{}",
+        text(&output)
+    );
     assert!(text(&output).contains("FAULT"), "{}", text(&output));
     fs::remove_dir_all(directory).expect("to remove it");
 }
@@ -204,7 +265,8 @@ fn consume__a_consumer_that_dies_loses_nothing() {
     let line = "--inputs 1 --builders 1 --timeslices 300 --contribution 64KiB --ring 256KiB --sink consumer:here_%b";
     let Some(run) = start(&directory, "build", "2", line) else { return };
     let socket = directory.join("here_0");
-    // The first comes in, hears of a timeslice and goes without an answer. A name is there before anybody listens behind it.
+    // The first comes in, hears of a timeslice and goes without an answer. A name is there before
+    // anybody listens behind it.
     let mut first = loop {
         match std::os::unix::net::UnixStream::connect(&socket) {
             Ok(first) => break first,
@@ -226,16 +288,22 @@ fn consume__a_consumer_that_dies_loses_nothing() {
 #[test]
 fn build__mistakes_have_a_sentence() {
     let directory = directory("ts-mistakes");
-    fs::write(directory.join("odd_0.msa"), b"no archive at all, and long enough to be seen as one").expect("a file");
+    fs::write(directory.join("odd_0.msa"), b"no archive at all, and long enough to be seen as one")
+        .expect("a file");
     let small = "--inputs 1 --builders 1 --ring 64KiB";
     for (words, sentence) in [
         (format!("{small} --source gone.msa"), "gone.msa: cannot be read"),
         (format!("{small} --source odd_%i.msa"), "odd_0.msa: "),
         (
-            format!("{small} --source pattern --timeslices 4 --contribution 16KiB --sink /nowhere/ts.tsa"),
+            format!(
+                "{small} --source pattern --timeslices 4 --contribution 16KiB --sink /nowhere/ts.tsa"
+            ),
             "/nowhere/ts.tsa cannot be made",
         ),
-        ("--inputs 2 --builders 1".to_owned(), "2 inputs and 1 builders are not the 2 ranks of this job"),
+        (
+            "--inputs 2 --builders 1".to_owned(),
+            "2 inputs and 1 builders are not the 2 ranks of this job",
+        ),
         (format!("{small} --timeslices 4 --sink /dev/full"), "/dev/full is there already"),
     ] {
         let Some(output) = build(&directory, "2", &words) else { return };
@@ -247,7 +315,9 @@ fn build__mistakes_have_a_sentence() {
 
 /// Files of sinks in `directory`, by name.
 fn sinks(directory: &Path) -> Vec<String> {
-    let names = fs::read_dir(directory).expect("a directory").map(|entry| entry.expect("a file").file_name());
+    let names = fs::read_dir(directory)
+        .expect("a directory")
+        .map(|entry| entry.expect("a file").file_name());
     let mut names: Vec<_> = names.map(|name| name.to_string_lossy().into_owned()).collect();
     names.retain(|name| name.starts_with("ts_"));
     names.sort();
@@ -265,16 +335,25 @@ fn build__that_fails_leaves_nothing_in_the_way_of_its_repeat() {
     let line = "--inputs 2 --builders 2 --source run_%i.msa --sink ts_%b.tsa --timeslice-size 8 --ring 256KiB";
     // A source that is not there, and one that breaks off when much was built.
     let Some(output) = build(&directory, "4", line) else { return };
-    assert!(!output.status.success() && text(&output).contains("run_1.msa: cannot be read"), "{}", text(&output));
+    assert!(
+        !output.status.success() && text(&output).contains("run_1.msa: cannot be read"),
+        "{}",
+        text(&output)
+    );
     assert!(sinks(&directory).is_empty(), "{:?}", sinks(&directory));
     make(1);
     let bytes = fs::read(directory.join("run_1.msa")).expect("an archive");
     let mut broken = bytes.clone();
-    let last = bytes.windows(DESCRIPTOR.len()).rposition(|seen| seen == DESCRIPTOR).expect("a descriptor");
+    let last =
+        bytes.windows(DESCRIPTOR.len()).rposition(|seen| seen == DESCRIPTOR).expect("a descriptor");
     broken[last + 32] ^= 1;
     fs::write(directory.join("run_1.msa"), broken).expect("a file");
     let Some(output) = build(&directory, "4", line) else { return };
-    assert!(!output.status.success() && text(&output).contains("by its descriptor"), "{}", text(&output));
+    assert!(
+        !output.status.success() && text(&output).contains("by its descriptor"),
+        "{}",
+        text(&output)
+    );
     assert!(sinks(&directory).is_empty(), "{:?}", sinks(&directory));
     fs::write(directory.join("run_1.msa"), bytes).expect("a file");
     let Some(output) = build(&directory, "4", line) else { return };
@@ -286,18 +365,23 @@ fn build__that_fails_leaves_nothing_in_the_way_of_its_repeat() {
 #[test]
 fn build__that_is_interrupted_or_killed_leaves_nothing_in_the_way_of_its_repeat() {
     let directory = directory("ts-interrupted");
-    let line =
-        "timeslice build --on lab --wire udp --inputs 2 --builders 2 --timeslices 400 --sink ts_%b.tsa --rate 200Mb/s";
+    let line = "timeslice build --on lab --wire udp --inputs 2 --builders 2 --timeslices 400 --sink ts_%b.tsa --rate 200Mb/s";
     for signal in [Signal::SIGINT, Signal::SIGKILL] {
         let mut command = Command::new(PROGRAM);
-        command.args(line.split_whitespace()).current_dir(&directory).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .args(line.split_whitespace())
+            .current_dir(&directory)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let mut run = command.spawn().expect("the program");
         let written = directory.join("ts_0.tsa.unfinished");
-        while fs::metadata(&written).map_or(0, |file| file.len()) < 50_000 && run.try_wait().expect("a state").is_none()
+        while fs::metadata(&written).map_or(0, |file| file.len()) < 50_000
+            && run.try_wait().expect("a state").is_none()
         {
             std::thread::yield_now();
         }
-        nix::sys::signal::kill(nix::unistd::Pid::from_raw(run.id() as i32), signal).expect("a signal");
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(run.id() as i32), signal)
+            .expect("a signal");
         let output = run.wait_with_output().expect("an end");
         let said = text(&output);
         if output.status.code() == Some(5) {
@@ -309,7 +393,11 @@ fn build__that_is_interrupted_or_killed_leaves_nothing_in_the_way_of_its_repeat(
             assert!(said.contains("interrupted") && !said.contains("left behind"), "{said}");
             assert!(sinks(&directory).is_empty(), "{:?}", sinks(&directory));
         }
-        assert!(sinks(&directory).iter().all(|name| name.contains(".unfinished")), "{:?}", sinks(&directory));
+        assert!(
+            sinks(&directory).iter().all(|name| name.contains(".unfinished")),
+            "{:?}",
+            sinks(&directory)
+        );
     }
     let output = clearway(&directory, line);
     assert!(output.status.success(), "{}", text(&output));
@@ -321,7 +409,11 @@ fn build__that_is_interrupted_or_killed_leaves_nothing_in_the_way_of_its_repeat(
 fn survived(output: &Output, rank: u64, timeslices: u64) -> serde_json::Value {
     assert!(output.status.success(), "{}", text(output));
     let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    assert_eq!([&told["timeslices"], &told["lost"], &told["duplicated"]], [timeslices, 0, 0], "{told}");
+    assert_eq!(
+        [&told["timeslices"], &told["lost"], &told["duplicated"]],
+        [timeslices, 0, 0],
+        "{told}"
+    );
     let out = told["out"].as_array().expect("a list");
     assert_eq!((out.len(), &out[0]["rank"]), (1, &rank.into()), "{told}");
     assert_eq!(out[0]["how"], "was killed by signal 9", "{told}");
@@ -332,12 +424,12 @@ fn survived(output: &Output, rank: u64, timeslices: u64) -> serde_json::Value {
 #[test]
 fn build__a_builder_that_is_killed_is_replaced_and_nothing_is_lost() {
     let directory = directory("ts-killed-builder");
-    let line =
-        "--inputs 2 --builders 3 --timeslices 6000 --kill 3@20ms --sink ts_%b.tsa --contribution 16KiB --ring 256KiB";
+    let line = "--inputs 2 --builders 3 --timeslices 6000 --kill 3@20ms --sink ts_%b.tsa --contribution 16KiB --ring 256KiB";
     let Some(output) = build(&directory, "5", &format!("{line} --json")) else { return };
     let told = survived(&output, 3, 6000);
     assert_eq!(told["incomplete"], 0);
-    // The dead builder's archive may hold more than what counts, and a cut item; nobody has given it its name.
+    // The dead builder's archive may hold more than what counts, and a cut item; nobody has given
+    // it its name.
     let items = |builder: u32| {
         let end = if builder == 1 { ".unfinished" } else { "" };
         let output = clearway(&directory, &format!("msa info ts_{builder}.tsa{end} --json"));
@@ -355,10 +447,18 @@ fn build__a_builder_that_is_killed_is_replaced_and_nothing_is_lost() {
 fn build__an_input_that_is_killed_is_missed_in_what_it_had_not_sent() {
     let directory = directory("ts-killed-input");
     for policy in ["best-effort", "dfs"] {
-        let line = format!("--inputs 3 --builders 2 --timeslices 6000 --kill 1@20ms --policy {policy} --ring 256KiB");
-        let Some(output) = build(&directory, "5", &format!("{line} --contribution 16KiB --json")) else { return };
+        let line = format!(
+            "--inputs 3 --builders 2 --timeslices 6000 --kill 1@20ms --policy {policy} --ring 256KiB"
+        );
+        let Some(output) = build(&directory, "5", &format!("{line} --contribution 16KiB --json"))
+        else {
+            return;
+        };
         let told = survived(&output, 1, 6000);
-        assert!(told["incomplete"].as_u64().is_some_and(|count| (1..=6000).contains(&count)), "{told}");
+        assert!(
+            told["incomplete"].as_u64().is_some_and(|count| (1..=6000).contains(&count)),
+            "{told}"
+        );
         assert_eq!(told["faults"], 0);
     }
     fs::remove_dir_all(directory).expect("to remove it");
@@ -375,7 +475,9 @@ fn build__a_builder_that_retires_and_joins_again_keeps_one_archive_in_which_ever
     assert_eq!([&told["timeslices"], &told["lost"], &told["duplicated"]], [60_000, 0, 0], "{told}");
     assert_eq!((&told["incomplete"], &told["faults"]), (&0.into(), &0.into()));
     let out = told["out"].as_array().expect("a list");
-    let dead_ranks = out.iter().map(|one| (one["rank"].as_u64(), one["how"].as_str(), one["back_seconds"].is_number()));
+    let dead_ranks = out
+        .iter()
+        .map(|one| (one["rank"].as_u64(), one["how"].as_str(), one["back_seconds"].is_number()));
     let wanted = [(Some(3), Some("retired"), true), (Some(4), Some("retired"), false)];
     assert_eq!(dead_ranks.collect::<Vec<_>>(), wanted, "{told}");
     let output = clearway(&directory, "msa check ts_0.tsa ts_1.tsa ts_2.tsa --json");
@@ -392,15 +494,22 @@ fn build__an_input_that_retires_is_not_missed_and_joins_where_the_others_are() {
         let line = format!("msa make run_{item}.msa --channel {item} --items 120000 --mean 500B");
         assert!(clearway(&directory, &line).status.success());
     }
-    let line =
-        "--inputs 3 --builders 2 --source run_%i.msa --timeslice-size 2 --overlap 1 --retire 1@20ms --join 1@60ms";
+    let line = "--inputs 3 --builders 2 --source run_%i.msa --timeslice-size 2 --overlap 1 --retire 1@20ms --join 1@60ms";
     for policy in ["token", "best-effort"] {
         let words = format!("{line} --policy {policy} --ring 128KiB --heartbeat 50ms --json");
         let Some(output) = build(&directory, "5", &words) else { return };
         assert!(output.status.success(), "{policy}: {}", text(&output));
         let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
-        assert_eq!([&told["timeslices"], &told["lost"], &told["duplicated"]], [60_000, 0, 0], "{policy}: {told}");
-        assert_eq!((&told["faults"], &told["out"][0]["how"]), (&0.into(), &"retired".into()), "{policy}: {told}");
+        assert_eq!(
+            [&told["timeslices"], &told["lost"], &told["duplicated"]],
+            [60_000, 0, 0],
+            "{policy}: {told}"
+        );
+        assert_eq!(
+            (&told["faults"], &told["out"][0]["how"]),
+            (&0.into(), &"retired".into()),
+            "{policy}: {told}"
+        );
         assert!(told["out"][0]["back_seconds"].is_number(), "{policy}: {told}");
         // What the others gave is all there, and of it what it gave while it took part.
         let microslices = told["microslices"].as_u64().expect("a count");
@@ -417,11 +526,16 @@ fn build__without_a_builder_or_too_many_it_ends_with_a_sentence() {
             "--inputs 1 --builders 1 --kill 1@20ms",
             "was killed by signal 9; no builder is left, so the run cannot go on",
         ),
-        ("--inputs 1 --builders 1 --kill 0@20ms", "was killed by signal 9; no input is left, so the run cannot go on"),
+        (
+            "--inputs 1 --builders 1 --kill 0@20ms",
+            "was killed by signal 9; no input is left, so the run cannot go on",
+        ),
         ("--inputs 3 --builders 3 --kill 0@0s,1@0s,3@0s,4@0s", "too few are left to go on"),
     ] {
         let ranks = if line.contains("--inputs 1") { "2" } else { "6" };
-        let Some(output) = build(&directory, ranks, &format!("{line} --timeslices 60000 --ring 256KiB")) else {
+        let Some(output) =
+            build(&directory, ranks, &format!("{line} --timeslices 60000 --ring 256KiB"))
+        else {
             return;
         };
         assert!(!output.status.success(), "{line}");
@@ -442,13 +556,17 @@ fn compare__every_schedule_in_a_lab_goes_on_without_ranks_that_die() {
     }
     assert!(output.status.success(), "{said}");
     let figures: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).expect("JSON");
-    for (policy, name) in ["token", "best-effort"]
-        .into_iter()
-        .flat_map(|policy| ["timeslices_lost", "timeslices_duplicated", "detection_ms"].map(|name| (policy, name)))
-    {
-        let found = figures.iter().find(|figure| figure["name"] == name && figure["labels"]["policy"] == policy);
+    for (policy, name) in ["token", "best-effort"].into_iter().flat_map(|policy| {
+        ["timeslices_lost", "timeslices_duplicated", "detection_ms"].map(|name| (policy, name))
+    }) {
+        let found = figures
+            .iter()
+            .find(|figure| figure["name"] == name && figure["labels"]["policy"] == policy);
         let value = found.and_then(|figure| figure["value"].as_f64());
-        assert!(value.is_some_and(|value| name == "detection_ms" || value == 0.0), "{policy} {name}: {figures:?}");
+        assert!(
+            value.is_some_and(|value| name == "detection_ms" || value == 0.0),
+            "{policy} {name}: {figures:?}"
+        );
     }
     assert_eq!(said.matches("was killed by signal 9").count(), 4, "{said}");
     fs::remove_dir_all(directory).expect("to remove it");
@@ -464,7 +582,10 @@ fn compare__in_a_lab_without_libfabric_goes_over_udp_and_says_so() {
             "timeslice compare --on lab --inputs 2 --builders 2 --policy token --warm-up 100ms --measured 300ms{wire}"
         );
         let mut command = Command::new(PROGRAM);
-        command.args(line.split_whitespace()).current_dir(&directory).env("LD_LIBRARY_PATH", &directory);
+        command
+            .args(line.split_whitespace())
+            .current_dir(&directory)
+            .env("LD_LIBRARY_PATH", &directory);
         command.output().expect("the program")
     };
     let output = run("");
@@ -474,13 +595,19 @@ fn compare__in_a_lab_without_libfabric_goes_over_udp_and_says_so() {
         return;
     }
     assert!(output.status.success(), "{said}");
-    let is_told =
-        |line: &str| line.starts_with("UDP, ") && line.contains("; not over libfabric: rank 0 on host h0 has none: ");
+    let is_told = |line: &str| {
+        line.starts_with("UDP, ")
+            && line.contains("; not over libfabric: rank 0 on host h0 has none: ")
+    };
     assert_eq!(said.lines().filter(|line| is_told(line)).count(), 1, "{said}");
-    let report = fs::read_to_string(directory.join("out/timeslice-compare/1/report.json")).expect("a report");
+    let report = fs::read_to_string(directory.join("out/timeslice-compare/1/report.json"))
+        .expect("a report");
     let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
     let facts = report["host"]["facts"].to_string();
-    assert!(facts.contains("UDP, ") && facts.contains("not over libfabric: rank 0 on host h0 has none"), "{facts}");
+    assert!(
+        facts.contains("UDP, ") && facts.contains("not over libfabric: rank 0 on host h0 has none"),
+        "{facts}"
+    );
     let asked = run(" --wire ofi");
     assert!(
         !asked.status.success() && text(&asked).contains("--wire ofi: rank 0 on host h0 has none"),
@@ -498,7 +625,8 @@ fn compare__every_schedule_in_a_lab_goes_on_with_ranks_that_retire_and_join_agai
         let goings = "--retire 1@100ms,4@200ms --join 1@1200ms,4@1500ms --heartbeat 100ms";
         let output = clearway(&directory, &format!("{line} {goings} --wire {wire} --json"));
         let said = text(&output);
-        if output.status.code() == Some(5) || said.contains("libfabric") && !output.status.success() {
+        if output.status.code() == Some(5) || said.contains("libfabric") && !output.status.success()
+        {
             eprintln!("skipped: {said}");
             return;
         }
@@ -509,7 +637,11 @@ fn compare__every_schedule_in_a_lab_goes_on_with_ranks_that_retire_and_join_agai
             let values: Vec<_> = found.map(|figure| figure["value"].as_f64()).collect();
             assert_eq!(values, [Some(0.0); 3], "{wire} {name}");
         }
-        assert_eq!((said.matches(" retired under ").count(), said.matches("; back after").count()), (6, 6), "{said}");
+        assert_eq!(
+            (said.matches(" retired under ").count(), said.matches("; back after").count()),
+            (6, 6),
+            "{said}"
+        );
     }
     fs::remove_dir_all(directory).expect("to remove it");
 }
@@ -522,7 +654,11 @@ fn watch__shows_a_run_in_a_lab_and_ends_with_it() {
     let line = format!(
         "timeslice compare --on lab --wire udp --inputs 2 --builders 2 --policy token --warm-up 500ms --measured 2s --job {job} --json"
     );
-    command.args(line.split_whitespace()).current_dir(&directory).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .args(line.split_whitespace())
+        .current_dir(&directory)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     let mut run = command.spawn().expect("the program");
     let mut watched = clearway(&directory, &format!("timeslice watch {job}"));
     while !watched.status.success() && run.try_wait().expect("a state").is_none() {

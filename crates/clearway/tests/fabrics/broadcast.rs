@@ -1,17 +1,23 @@
-//! Broadcasts on simulated fabrics under random faults: every byte is the root's, in order, once, and all survivors are told the same.
+//! Broadcasts on simulated fabrics under random faults: every byte is the root's, in order, once,
+//! and all survivors are told the same.
 //!
 //! # Model
-//! A seed gives a fat tree or a dragonfly, members, objects, a way, and what goes wrong: packets lost singly or in bursts, damaged, doubled,
-//! late; a group that does not reach some; receivers a tenth or a hundredth as fast as they should be; links that carry one way only;
-//! processors that stop; a receiver, a leader or the root that dies. Bodies are real bytes. They are compared when they are told, and
-//! long objects again when they are stable, because until then others may be served from them.
+//! A seed gives a fat tree or a dragonfly, members, objects, a way, and what goes wrong: packets
+//! lost singly or in bursts, damaged, doubled, late; a group that does not reach some; receivers a
+//! tenth or a hundredth as fast as they should be; links that carry one way only; processors that
+//! stop; a receiver, a leader or the root that dies. Bodies are real bytes. They are compared when
+//! they are told, and long objects again when they are stable, because until then others may be
+//! served from them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use clearway_proto::base::{BitsPerSec, Bytes, Class, GroupId, Nanos, RandomKey, RandomStream, Rank};
+use clearway_proto::base::{
+    BitsPerSec, Bytes, Class, GroupId, Nanos, RandomKey, RandomStream, Rank,
+};
 use clearway_proto::broadcast::{
-    Algorithm, BroadcastCommand, BroadcastConfig, BroadcastEvent, BroadcastNode, Member, SlowReceivers,
+    Algorithm, BroadcastCommand, BroadcastConfig, BroadcastEvent, BroadcastNode, Member,
+    SlowReceivers,
 };
 use clearway_proto::wire::{RegionId, Span, Wire};
 use clearway_sim::Picos;
@@ -64,16 +70,20 @@ fn drawn(seed: u64) -> CastTrial {
     let mut below = |bound: u64| stream.below(bound);
     let spec = faulty_world::drawn(&mut below);
     let ranks = 2 + below(23) as u32;
-    let lengths = (0..1 + below(12)).map(|_| [below(900) + 1, below(60_000) + 1][below(2) as usize] as u32).collect();
+    let lengths = (0..1 + below(12))
+        .map(|_| [below(900) + 1, below(60_000) + 1][below(2) as usize] as u32)
+        .collect();
     let mut trial = CastTrial {
         spec,
         ranks,
         root: below(u64::from(ranks)) as u32,
-        way: [Algorithm::Multicast, Algorithm::Segments, Algorithm::Chain, Algorithm::Tree][below(4) as usize],
+        way: [Algorithm::Multicast, Algorithm::Segments, Algorithm::Chain, Algorithm::Tree]
+            [below(4) as usize],
         lengths,
         plan: FaultPlan::new(Vec::new()),
         killed: Vec::new(),
-        laggards: [SlowReceivers::Wait, SlowReceivers::Park(Nanos(SILENCE.0 / 4))][below(2) as usize],
+        laggards: [SlowReceivers::Wait, SlowReceivers::Park(Nanos(SILENCE.0 / 4))]
+            [below(2) as usize],
         window: 64 * (1 + below(4) as u32),
         seed,
     };
@@ -101,10 +111,16 @@ fn fault(trial: &mut CastTrial, stream: &mut RandomStream) -> Option<Fault> {
         1 => (inward, FaultKind::Loss(some(bursts))),
         2 => (one_way, FaultKind::Corruption(some(each))),
         3 => (one_way, FaultKind::Duplication(some(each))),
-        4 => (inward, FaultKind::Reordering { by: Picos::from_micros(1 + below(100)), struck: some(each) }),
+        4 => (
+            inward,
+            FaultKind::Reordering { by: Picos::from_micros(1 + below(100)), struck: some(each) },
+        ),
         5 => {
             let odds = FaultOdds::Each(1_000_000);
-            (inward, FaultKind::Loss(PacketMatch { odds, class: None, sort: PacketSort::Multicast }))
+            (
+                inward,
+                FaultKind::Loss(PacketMatch { odds, class: None, sort: PacketSort::Multicast }),
+            )
         }
         6 => (host, FaultKind::SlowReceiver { percent: [1, 10][below(2) as usize] }),
         7 => {
@@ -112,9 +128,15 @@ fn fault(trial: &mut CastTrial, stream: &mut RandomStream) -> Option<Fault> {
             let length = Picos(every.0 / 100 * 99);
             (host, FaultKind::Interruptions { every, length, lengths: FaultDurations::Equal })
         }
-        8 => (one_way, FaultKind::LinkDown { packets: DownPolicy::Lost, notice_after: Picos::from_micros(1) }),
+        8 => (
+            one_way,
+            FaultKind::LinkDown { packets: DownPolicy::Lost, notice_after: Picos::from_micros(1) },
+        ),
         9 => (host, FaultKind::Paused),
-        10 => (host, FaultKind::InterfaceDead { side: [Side::Transmit, Side::Receive][below(2) as usize] }),
+        10 => (
+            host,
+            FaultKind::InterfaceDead { side: [Side::Transmit, Side::Receive][below(2) as usize] },
+        ),
         _ => {
             if trial.killed.contains(&rank) || trial.killed.len() + 2 > trial.ranks as usize {
                 return None;
@@ -126,7 +148,11 @@ fn fault(trial: &mut CastTrial, stream: &mut RandomStream) -> Option<Fault> {
     Some(Fault { at, until: at + length, target, kind })
 }
 
-fn node(wire: &mut SimWire, trial: &CastTrial, members: &Arc<[Member]>) -> (BroadcastNode, RegionId) {
+fn node(
+    wire: &mut SimWire,
+    trial: &CastTrial,
+    members: &Arc<[Member]>,
+) -> (BroadcastNode, RegionId) {
     let total: u64 = trial.lengths.iter().map(|length| u64::from(*length)).sum();
     let slots = u64::from(SLOTS * SYMBOL);
     let region = wire.register(Bytes(total + slots)).expect("a fresh end has room for a region");
@@ -187,8 +213,11 @@ impl CastUnderTest {
     /// Runs a while, and gives the applications' answers.
     fn turn(&mut self, trial: &CastTrial) {
         let mut told = Vec::new();
-        let mut remake = |_: &mut SimWire| -> BroadcastNode { unreachable!("nobody who died comes back") };
-        self.stage.turn(&mut remake, &mut |it: WorldEvent<'_, BroadcastNode>| told.push((it.rank, it.event)));
+        let mut remake =
+            |_: &mut SimWire| -> BroadcastNode { unreachable!("nobody who died comes back") };
+        self.stage.turn(&mut remake, &mut |it: WorldEvent<'_, BroadcastNode>| {
+            told.push((it.rank, it.event))
+        });
         for (rank, event) in told {
             self.handle_event(trial, rank, event);
         }
@@ -199,7 +228,11 @@ impl CastUnderTest {
         let place = rank.index();
         match event {
             BroadcastEvent::Announced { length, .. } => {
-                let into = Span { region: self.regions[place], offset: self.given[place], length: length as u32 };
+                let into = Span {
+                    region: self.regions[place],
+                    offset: self.given[place],
+                    length: length as u32,
+                };
                 self.given[place] += length;
                 self.stage.world.command(now, rank, BroadcastCommand::Place { into });
             }
@@ -213,7 +246,9 @@ impl CastUnderTest {
                 assert_eq!(self.seen[place].stable, object, "in order, once");
                 self.seen[place].stable += 1;
                 let long = trial.lengths[object as usize] > SYMBOL;
-                if let Some((_, at)) = self.seen[place].received.get(object as usize).copied().filter(|_| long) {
+                if let Some((_, at)) =
+                    self.seen[place].received.get(object as usize).copied().filter(|_| long)
+                {
                     self.compare(trial, rank, object, at);
                 }
             }
@@ -228,16 +263,21 @@ impl CastUnderTest {
         if trial.killed.contains(&rank.0) {
             return;
         }
-        let region = self.stage.world.network_mut().wire(rank).region(at.region).expect("it was registered");
+        let region =
+            self.stage.world.network_mut().wire(rank).region(at.region).expect("it was registered");
         let bytes = &region[at.range_in(region.len()).expect("within its region")];
         assert_eq!(bytes.len() as u32, trial.lengths[object as usize]);
-        assert!((0..).zip(bytes).all(|(place, byte)| *byte == content(object, place)), "object {object} at {rank:?}");
+        assert!(
+            (0..).zip(bytes).all(|(place, byte)| *byte == content(object, place)),
+            "object {object} at {rank:?}"
+        );
     }
 
     fn is_over(&self, trial: &CastTrial) -> bool {
         let all = trial.lengths.len() as u32;
-        let over =
-            |seen: &MemberView| seen.out || seen.stable == all || seen.aborted.is_some_and(|end| seen.stable >= end);
+        let over = |seen: &MemberView| {
+            seen.out || seen.stable == all || seen.aborted.is_some_and(|end| seen.stable >= end)
+        };
         (0..).zip(&self.seen).all(|(rank, seen)| trial.killed.contains(&rank) || over(seen))
     }
 }
@@ -248,19 +288,27 @@ fn run(seed: u64) {
     let mut offset = 0;
     for length in &trial.lengths {
         let from = Span { region: cast.regions[trial.root as usize], offset, length: *length };
-        cast.stage.world.command(Picos::from_micros(50), Rank(trial.root), BroadcastCommand::Cast { from });
+        cast.stage.world.command(
+            Picos::from_micros(50),
+            Rank(trial.root),
+            BroadcastCommand::Cast { from },
+        );
         offset += u64::from(*length);
     }
-    let deaths: BTreeMap<Picos, u32> = trial.killed.iter().zip(1..).map(|(rank, nth)| (death(nth), *rank)).collect();
+    let deaths: BTreeMap<Picos, u32> =
+        trial.killed.iter().zip(1..).map(|(rank, nth)| (death(nth), *rank)).collect();
     for (at, dead) in &deaths {
         let living = (0..trial.ranks).filter(|rank| !trial.killed.contains(rank));
-        living.for_each(|rank| cast.stage.world.command(*at, Rank(rank), BroadcastCommand::Dead { rank: Rank(*dead) }));
+        living.for_each(|rank| {
+            cast.stage.world.command(*at, Rank(rank), BroadcastCommand::Dead { rank: Rank(*dead) })
+        });
     }
     while !cast.is_over(&trial) && cast.stage.world.now() < LIMIT {
         cast.turn(&trial);
     }
     let about = || {
-        let states: Vec<_> = cast.seen.iter().map(|it| (it.received.len(), it.stable, it.aborted, it.out)).collect();
+        let states: Vec<_> =
+            cast.seen.iter().map(|it| (it.received.len(), it.stable, it.aborted, it.out)).collect();
         let CastTrial { ranks, root, way, lengths, plan, killed, window, .. } = &trial;
         format!(
             "{ranks} ranks, root {root}, {way:?}, window {window}, {lengths:?}, killed {killed:?}: {states:?}\n{}",
@@ -269,11 +317,17 @@ fn run(seed: u64) {
     };
     assert!(cast.is_over(&trial), "seed {seed} never ends: {}", about());
     let all = trial.lengths.len() as u32;
-    let survivors = (0..).zip(&cast.seen).filter(|(rank, seen)| !trial.killed.contains(rank) && !seen.out);
-    let mut ends: Vec<_> = survivors.map(|(_, seen)| (seen.stable, seen.aborted.filter(|end| *end < all))).collect();
+    let survivors =
+        (0..).zip(&cast.seen).filter(|(rank, seen)| !trial.killed.contains(rank) && !seen.out);
+    let mut ends: Vec<_> =
+        survivors.map(|(_, seen)| (seen.stable, seen.aborted.filter(|end| *end < all))).collect();
     ends.dedup();
     assert_eq!(ends.len(), 1, "seed {seed}: one outcome for all: {}", about());
-    assert!(!trial.killed.is_empty() || ends == [(all, None)], "seed {seed}: nobody died: {}", about());
+    assert!(
+        !trial.killed.is_empty() || ends == [(all, None)],
+        "seed {seed}: nobody died: {}",
+        about()
+    );
 }
 
 /// When the `nth` death becomes known.

@@ -1,4 +1,5 @@
-//! Engines on small simulated fabrics that suffer what a plan says, for tests that draw many of them.
+//! Engines on small simulated fabrics that suffer what a plan says, for tests that draw many of
+//! them.
 
 use clearway_proto::base::RandomKey;
 use clearway_proto::wire::Engine;
@@ -16,13 +17,17 @@ const TURN: Picos = Picos::from_micros(20);
 
 /// A fat tree or a dragonfly of 24 hosts; `below` draws which.
 pub(crate) fn drawn(below: &mut dyn FnMut(u64) -> u64) -> FabricSpec {
-    let mut spec = presets::load(["edr", "slingshot"][below(2) as usize], None).expect("a shipped fabric");
+    let mut spec =
+        presets::load(["edr", "slingshot"][below(2) as usize], None).expect("a shipped fabric");
     match &mut spec.topology {
         Topology::Dragonfly { groups, switches, hosts_per_switch, global_cables, .. } => {
             (*groups, *switches, *hosts_per_switch, *global_cables) = (3, 2, 4, 2);
             spec.routing = Routing::Minimal;
         }
-        _ => spec.topology = Topology::FatTree { children: vec![4, 6], parents: vec![1, 4], cables: vec![1, 1] },
+        _ => {
+            spec.topology =
+                Topology::FatTree { children: vec![4, 6], parents: vec![1, 4], cables: vec![1, 1] }
+        }
     }
     spec
 }
@@ -47,7 +52,8 @@ pub(crate) struct FaultyWorld<E: Engine> {
 }
 
 impl<E: Engine> FaultyWorld<E> {
-    /// An engine of `make` on each of the first `ranks` hosts of the fabric of `spec`, under `plan`. Bodies are real bytes.
+    /// An engine of `make` on each of the first `ranks` hosts of the fabric of `spec`, under
+    /// `plan`. Bodies are real bytes.
     pub(crate) fn new(
         spec: &FabricSpec,
         ranks: u32,
@@ -68,7 +74,11 @@ impl<E: Engine> FaultyWorld<E> {
     }
 
     /// Runs a while; `hear` gets what engines tell, `remake` makes those that come back.
-    pub(crate) fn turn(&mut self, remake: RestartEngine<'_, E>, hear: &mut dyn FnMut(WorldEvent<'_, E>)) {
+    pub(crate) fn turn(
+        &mut self,
+        remake: RestartEngine<'_, E>,
+        hear: &mut dyn FnMut(WorldEvent<'_, E>),
+    ) {
         let until = self.world.now() + TURN;
         self.injector.run_until(&mut self.world, until, remake, hear);
     }

@@ -1,19 +1,22 @@
-//! Timeslice building on simulated fabrics under random faults: nothing that an input still holds is lost, nothing is built twice by decision.
+//! Timeslice building on simulated fabrics under random faults: nothing that an input still holds
+//! is lost, nothing is built twice by decision.
 //!
 //! # Model
-//! A seed gives a fat tree or a dragonfly, inputs and builders, a policy, rings, lengths, and what goes wrong: ranks that die, or die and come
-//! back, processors that stop or are elsewhere now and then, links at a twentieth of their rate, receivers that take in a tenth, clocks that
-//! jump, drift or stand still, transmit queues for two messages; ranks that retire, join and weigh other. The job runs until every rank that
-//! takes part has ended. Then every timeslice must have been built once, by decision, with the contributions of all inputs that never were
-//! out, and with the bytes that these gave.
+//! A seed gives a fat tree or a dragonfly, inputs and builders, a policy, rings, lengths, and what
+//! goes wrong: ranks that die, or die and come back, processors that stop or are elsewhere now and
+//! then, links at a twentieth of their rate, receivers that take in a tenth, clocks that jump,
+//! drift or stand still, transmit queues for two messages; ranks that retire, join and weigh other.
+//! The job runs until every rank that takes part has ended. Then every timeslice must have been
+//! built once, by decision, with the contributions of all inputs that never were out, and with the
+//! bytes that these gave.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use clearway_proto::base::{Bytes, Class, Nanos, RandomKey, RandomStream, Rank};
 use clearway_proto::timeslice::{
-    ContributionSource, ContributionSpans, Dfs, Policy, ReleasePolicy, TimesliceCommand, TimesliceConfig,
-    TimesliceEvent, TimesliceLayout, TimesliceNode, Window, WriteSlots,
+    ContributionSource, ContributionSpans, Dfs, Policy, ReleasePolicy, TimesliceCommand,
+    TimesliceConfig, TimesliceEvent, TimesliceLayout, TimesliceNode, Window, WriteSlots,
 };
 use clearway_proto::wire::{RegionId, Span, Wire};
 use clearway_sim::Picos;
@@ -64,7 +67,8 @@ impl BuildTrial {
             spec,
             inputs,
             builders,
-            policy: [Policy::BestEffort, Policy::Offset, Policy::Dfs, Policy::Token][below(4) as usize],
+            policy: [Policy::BestEffort, Policy::Offset, Policy::Dfs, Policy::Token]
+                [below(4) as usize],
             timeslices: 50 + below(1_000),
             longest,
             ring: u64::from(longest) * (2 + below(16)),
@@ -86,16 +90,25 @@ impl BuildTrial {
 
     fn draw_faults(&mut self, stream: &mut RandomStream) {
         let mut below = |bound: u64| stream.below(bound);
-        // Fewer than half are struck by what can put them out, so that the others can always decide; one input and one builder
-        // never are.
-        let mut safe = vec![below(u64::from(self.inputs)) as u32, self.inputs + below(u64::from(self.builders)) as u32];
+        // Fewer than half are struck by what can put them out, so that the others can always
+        // decide; one input and one builder never are.
+        let mut safe = vec![
+            below(u64::from(self.inputs)) as u32,
+            self.inputs + below(u64::from(self.builders)) as u32,
+        ];
         let mut strikes = (self.ranks() - 1) / 2;
         let mut faults = Vec::new();
         for _ in 0..below(7) {
-            let (at, length) = (Picos::from_nanos(below(STRIKES)), Picos::from_nanos(1 + below(LENGTH_MAX)));
+            let (at, length) =
+                (Picos::from_nanos(below(STRIKES)), Picos::from_nanos(1 + below(LENGTH_MAX)));
             let rank = below(u64::from(self.ranks())) as u32;
-            let (host, (_, switch)) = (faulty_world::host(rank), faulty_world::leaf(&self.spec, rank));
-            let link = [format!("{switch} -> {host}"), format!("{host} -> {switch}"), format!("{host} -- {switch}")];
+            let (host, (_, switch)) =
+                (faulty_world::host(rank), faulty_world::leaf(&self.spec, rank));
+            let link = [
+                format!("{switch} -> {host}"),
+                format!("{host} -> {switch}"),
+                format!("{host} -- {switch}"),
+            ];
             let draw = below(14);
             if draw < 5 {
                 if strikes == 0 || safe.contains(&rank) {
@@ -116,21 +129,39 @@ impl BuildTrial {
                     continue;
                 }
                 5 => {
-                    self.asked.push((at, Rank(rank), TimesliceCommand::Weigh { weight: 1 + below(40) as u32 }));
+                    self.asked.push((
+                        at,
+                        Rank(rank),
+                        TimesliceCommand::Weigh { weight: 1 + below(40) as u32 },
+                    ));
                     continue;
                 }
                 6 | 7 => {
-                    let kind = FaultKind::LinkDegraded { percent: [5, 25][below(2) as usize], latency: Picos::ZERO };
+                    let kind = FaultKind::LinkDegraded {
+                        percent: [5, 25][below(2) as usize],
+                        latency: Picos::ZERO,
+                    };
                     (at + length, link[below(3) as usize].clone(), kind)
                 }
                 8 => (at + length, host, FaultKind::SlowReceiver { percent: 10 }),
-                9 => (at + length, host, FaultKind::ClockJump { ahead: Picos::from_nanos(below(LENGTH_MAX)) }),
+                9 => (
+                    at + length,
+                    host,
+                    FaultKind::ClockJump { ahead: Picos::from_nanos(below(LENGTH_MAX)) },
+                ),
                 10 => (at + length, host, FaultKind::ClockFrozen),
-                11 => (at + length, host, FaultKind::ClockDrift { ppm: [-500_000, 1_000, 500_000][below(3) as usize] }),
+                11 => (
+                    at + length,
+                    host,
+                    FaultKind::ClockDrift { ppm: [-500_000, 1_000, 500_000][below(3) as usize] },
+                ),
                 12 => {
                     let every = Picos::from_micros(20 + below(60));
-                    let kind =
-                        FaultKind::Interruptions { every, length: Picos(every.0 / 2), lengths: FaultDurations::Equal };
+                    let kind = FaultKind::Interruptions {
+                        every,
+                        length: Picos(every.0 / 2),
+                        lengths: FaultDurations::Equal,
+                    };
                     (at + length, host, kind)
                 }
                 _ => (at + length, host, FaultKind::TightQueue { messages: 2 }),
@@ -143,7 +174,9 @@ impl BuildTrial {
 
     /// Whether `rank` dies in the plan, and whether it comes back.
     fn dies(&self, rank: u32) -> Option<bool> {
-        let is_own = |fault: &&Fault| fault.kind == FaultKind::Crash && fault.target == faulty_world::host(rank);
+        let is_own = |fault: &&Fault| {
+            fault.kind == FaultKind::Crash && fault.target == faulty_world::host(rank)
+        };
         self.plan.faults.iter().find(is_own).map(|fault| fault.until < LIMIT)
     }
 
@@ -152,14 +185,16 @@ impl BuildTrial {
         let rank = wire.rank();
         let length = self.ring * u64::from(self.inputs);
         let rings = wire.register(Bytes(length)).expect("a fresh end has room for a region");
-        let total: u64 = (0..self.timeslices).map(|timeslice| u64::from(self.length(timeslice))).sum();
+        let total: u64 =
+            (0..self.timeslices).map(|timeslice| u64::from(self.length(timeslice))).sum();
         let own = wire.register(Bytes(total)).expect("a fresh end has room for a region");
         if rank.0 < self.inputs {
             let bytes = wire.region_mut(own).expect("it was registered");
             let mut offset = 0;
             for timeslice in 0..self.timeslices {
                 let length = self.length(timeslice) as usize;
-                (0..length).for_each(|at| bytes[offset + at] = content(rank.index(), timeslice, at));
+                (0..length)
+                    .for_each(|at| bytes[offset + at] = content(rank.index(), timeslice, at));
                 offset += length;
             }
         }
@@ -224,8 +259,10 @@ struct RunningJob<'a> {
 
 impl<'a> RunningJob<'a> {
     fn new(trial: &'a BuildTrial) -> Self {
-        let (inputs, builders) = ((0..trial.inputs).map(Rank), (trial.inputs..trial.ranks()).map(Rank));
-        let layout = TimesliceLayout::new(inputs.collect(), builders.collect(), &[]).expect("a sound layout");
+        let (inputs, builders) =
+            ((0..trial.inputs).map(Rank), (trial.inputs..trial.ranks()).map(Rank));
+        let layout = TimesliceLayout::new(inputs.collect(), builders.collect(), &[])
+            .expect("a sound layout");
         let layout = Arc::new(layout);
         let mut own = Vec::new();
         let stage = FaultyWorld::new(&trial.spec, trial.ranks(), trial.seed, &trial.plan, |wire| {
@@ -248,7 +285,10 @@ impl<'a> RunningJob<'a> {
             processes,
             built: BTreeMap::new(),
             releases: BTreeMap::new(),
-            ever_out: (0..trial.ranks()).filter(|rank| trial.dies(*rank).is_some()).map(Rank).collect(),
+            ever_out: (0..trial.ranks())
+                .filter(|rank| trial.dies(*rank).is_some())
+                .map(Rank)
+                .collect(),
             told: BTreeMap::new(),
             helpless: false,
             asked: 0,
@@ -265,11 +305,12 @@ impl<'a> RunningJob<'a> {
     /// Gives an input everything from `first` on.
     fn feed(&mut self, rank: Rank, first: u64) {
         let region = self.own[rank.index()];
-        let mut offset: u64 = (0..first).map(|timeslice| u64::from(self.trial.length(timeslice))).sum();
+        let mut offset: u64 =
+            (0..first).map(|timeslice| u64::from(self.trial.length(timeslice))).sum();
         for timeslice in first..self.trial.timeslices {
             let length = self.trial.length(timeslice);
-            let pieces =
-                ContributionSpans::new([Span { region, offset, length }]).expect("contributions are not empty");
+            let pieces = ContributionSpans::new([Span { region, offset, length }])
+                .expect("contributions are not empty");
             self.command(rank, TimesliceCommand::Give(pieces));
             offset += u64::from(length);
         }
@@ -280,7 +321,9 @@ impl<'a> RunningJob<'a> {
     /// Runs a while, and does what applications do.
     fn turn(&mut self) {
         let now = self.stage.world.now();
-        while let Some((_, rank, command)) = self.trial.asked.get(self.asked).filter(|(at, ..)| *at <= now) {
+        while let Some((_, rank, command)) =
+            self.trial.asked.get(self.asked).filter(|(at, ..)| *at <= now)
+        {
             self.asked += 1;
             self.processes[rank.index()].persistent |= *command == TimesliceCommand::Join;
             self.command(*rank, *command);
@@ -301,9 +344,9 @@ impl<'a> RunningJob<'a> {
         };
         let hear = &mut |it: WorldEvent<'_, TimesliceNode>| {
             let spans: Vec<Option<Span>> = match it.event {
-                TimesliceEvent::Complete { timeslice, .. } => {
-                    (0..trial.inputs as usize).map(|place| it.engine.contribution(place, timeslice)).collect()
-                }
+                TimesliceEvent::Complete { timeslice, .. } => (0..trial.inputs as usize)
+                    .map(|place| it.engine.contribution(place, timeslice))
+                    .collect(),
                 _ => Vec::new(),
             };
             told.push((it.rank, it.event, spans));
@@ -330,7 +373,8 @@ impl<'a> RunningJob<'a> {
         match event {
             TimesliceEvent::Complete { timeslice, .. } => self.complete(rank, timeslice, spans),
             TimesliceEvent::Ended => process.ended = true,
-            // From here on nothing is expected of an input that retires, whether it goes before the end or not.
+            // From here on nothing is expected of an input that retires, whether it goes before the
+            // end or not.
             TimesliceEvent::Retired { .. } => drop(self.ever_out.insert(rank)),
             TimesliceEvent::Joined { timeslice } => {
                 (process.out, process.ended) = (false, false);
@@ -362,14 +406,21 @@ impl<'a> RunningJob<'a> {
         let life = self.processes[rank.index()].lives;
         let is_there = self.stage.world.engine_mut(rank).is_some();
         let mut with = BTreeSet::new();
-        for (place, span) in spans.iter().enumerate().filter_map(|(place, span)| Some((place, (*span)?))) {
+        for (place, span) in
+            spans.iter().enumerate().filter_map(|(place, span)| Some((place, (*span)?)))
+        {
             with.insert(place);
             // The memory of one that died meanwhile died with it.
             let wire = self.stage.world.network_mut().wire(rank);
             let Some(bytes) = wire.region(span.region).filter(|_| is_there) else { continue };
             let bytes = &bytes[span.range_in(bytes.len()).expect("within the rings")];
-            assert_eq!(bytes.len(), self.trial.length(timeslice) as usize, "timeslice {timeslice}, input {place}");
-            let wrong = (0..).zip(bytes).find(|(at, byte)| **byte != content(place, timeslice, *at));
+            assert_eq!(
+                bytes.len(),
+                self.trial.length(timeslice) as usize,
+                "timeslice {timeslice}, input {place}"
+            );
+            let wrong =
+                (0..).zip(bytes).find(|(at, byte)| **byte != content(place, timeslice, *at));
             assert_eq!(wrong, None, "timeslice {timeslice}, input {place} at {rank:?}");
         }
         self.built.entry(timeslice).or_default().push(CompletedTimeslice { rank, life, with });
@@ -379,16 +430,27 @@ impl<'a> RunningJob<'a> {
 
     /// Whether every rank that takes part has ended, and nothing more is to come.
     fn is_over(&self) -> bool {
-        let last = self.trial.plan.faults.iter().map(|fault| fault.until).filter(|until| *until < LIMIT).max();
+        let last = self
+            .trial
+            .plan
+            .faults
+            .iter()
+            .map(|fault| fault.until)
+            .filter(|until| *until < LIMIT)
+            .max();
         let now = self.stage.world.now();
         let over = |process: &BuildProcess| process.dead || process.ended || process.out;
-        last.is_none_or(|last| last < now) && self.asked == self.trial.asked.len() && self.processes.iter().all(over)
+        last.is_none_or(|last| last < now)
+            && self.asked == self.trial.asked.len()
+            && self.processes.iter().all(over)
     }
 
     /// What removed builders have built by decision, as whoever knows most of them says.
     fn built_by_removed(&mut self) -> Vec<(Rank, u64)> {
         let ranks = (0..self.trial.ranks()).map(Rank);
-        let all = ranks.filter_map(|rank| Some(self.stage.world.engine_mut(rank)?.settled().collect::<Vec<_>>()));
+        let all = ranks.filter_map(|rank| {
+            Some(self.stage.world.engine_mut(rank)?.settled().collect::<Vec<_>>())
+        });
         all.max_by_key(Vec::len).unwrap_or_default()
     }
 
@@ -396,22 +458,33 @@ impl<'a> RunningJob<'a> {
         assert!(!self.helpless, "somebody could decide nothing");
         assert!(self.is_over(), "it never ends");
         let settled = self.built_by_removed();
-        // Each removal ends a life; what was built in one that no decision has ended counts, also of one that died behind its end.
-        let removals = |rank| self.told.iter().filter(|((_, lost), _)| *lost == rank).map(|(_, count)| *count).max();
-        let is_current = |built: &&CompletedTimeslice| built.life >= removals(built.rank).unwrap_or(0);
+        // Each removal ends a life; what was built in one that no decision has ended counts, also
+        // of one that died behind its end.
+        let removals = |rank| {
+            self.told.iter().filter(|((_, lost), _)| *lost == rank).map(|(_, count)| *count).max()
+        };
+        let is_current =
+            |built: &&CompletedTimeslice| built.life >= removals(built.rank).unwrap_or(0);
         for timeslice in 0..self.trial.timeslices {
             let all = self.built.get(&timeslice).map_or(&[][..], Vec::as_slice);
             let by_decision = settled.iter().filter(|(_, settled)| *settled == timeslice);
             let mut valid: Vec<&CompletedTimeslice> = all.iter().filter(is_current).collect();
             for (rank, _) in by_decision {
                 let built = all.iter().rfind(|built| built.rank == *rank && !is_current(built));
-                valid.push(built.unwrap_or_else(|| panic!("timeslice {timeslice} was never complete at {rank:?}")));
+                valid.push(built.unwrap_or_else(|| {
+                    panic!("timeslice {timeslice} was never complete at {rank:?}")
+                }));
             }
             assert!(valid.len() <= 1, "timeslice {timeslice} was built twice: {valid:?}");
             for place in 0..self.trial.inputs as usize {
                 if !self.ever_out.contains(&Rank(place as u32)) {
-                    let built = valid.first().unwrap_or_else(|| panic!("timeslice {timeslice} is lost: {all:?}"));
-                    assert!(built.with.contains(&place), "timeslice {timeslice} lacks input {place}: {built:?}");
+                    let built = valid
+                        .first()
+                        .unwrap_or_else(|| panic!("timeslice {timeslice} is lost: {all:?}"));
+                    assert!(
+                        built.with.contains(&place),
+                        "timeslice {timeslice} lacks input {place}: {built:?}"
+                    );
                 }
             }
         }
@@ -429,8 +502,11 @@ fn run(seed: u64) {
     }));
     if let Err(why) = caught {
         let what = why.downcast_ref::<String>().cloned();
-        let what = what.or_else(|| why.downcast_ref::<&str>().map(|what| (*what).to_owned())).unwrap_or_default();
-        let BuildTrial { spec, inputs, builders, policy, timeslices, ring, asked, plan, .. } = &trial;
+        let what = what
+            .or_else(|| why.downcast_ref::<&str>().map(|what| (*what).to_owned()))
+            .unwrap_or_default();
+        let BuildTrial { spec, inputs, builders, policy, timeslices, ring, asked, plan, .. } =
+            &trial;
         panic!(
             "seed {seed}: {what}\n{}, {inputs} to {builders}, {policy:?}, {timeslices} timeslices, rings {ring}, {asked:?}, at {:?}\n{:?}\n{}",
             spec.name,

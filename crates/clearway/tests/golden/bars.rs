@@ -1,10 +1,12 @@
-//! What the simulated machines are known for: figures of the golden texts lie where published ones do.
+//! What the simulated machines are known for: figures of the golden texts lie where published ones
+//! do.
 //!
 //! # Source
-//! Chunduri et al., GPCNeT's talk (SC19): under its congestors EDR and Aries lose a factor of 10 to 100 at p99 of small
-//! messages, and an early Slingshot nothing, while congestors keep the rate of the ideal. De Sensi et al. (SC20) give about 1.3
-//! for Slingshot at the worst; recalled, not read again. That a lane of its own keeps a victim below 1.5 is the limit of
-//! CONTAINED and a claim of ours; so is 0.9 of the max-min fair rate: nobody is acquitted for throttling.
+//! Chunduri et al., GPCNeT's talk (SC19): under its congestors EDR and Aries lose a factor of 10 to
+//! 100 at p99 of small messages, and an early Slingshot nothing, while congestors keep the rate of
+//! the ideal. De Sensi et al. (SC20) give about 1.3 for Slingshot at the worst; recalled, not read
+//! again. That a lane of its own keeps a victim below 1.5 is the limit of CONTAINED and a claim of
+//! ours; so is 0.9 of the max-min fair rate: nobody is acquitted for throttling.
 
 use std::ops::RangeInclusive;
 
@@ -14,7 +16,8 @@ use super::kept;
 fn figure(file: &str, queue: &str, name: &str) -> f64 {
     let text = std::fs::read_to_string(kept(file)).expect("a golden text");
     let begin = format!("{queue:<8} {name:<20} ");
-    let line = text.lines().find_map(|line| line.strip_prefix(&begin)).expect("a line of this figure");
+    let line =
+        text.lines().find_map(|line| line.strip_prefix(&begin)).expect("a line of this figure");
     line.split_ascii_whitespace().next().and_then(|value| value.parse().ok()).expect("a number")
 }
 

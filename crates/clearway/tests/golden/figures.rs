@@ -1,4 +1,5 @@
-//! Takes the figures of a congestion test out of its report, as text: one line for each queue, and one for each of its draws.
+//! Takes the figures of a congestion test out of its report, as text: one line for each queue, and
+//! one for each of its draws.
 
 use std::fmt::Write as _;
 
@@ -31,7 +32,10 @@ fn is_factor(figure: &Value) -> bool {
 
 fn wanted(figure: &Value) -> bool {
     let latency = figure["name"] == "victim_latency" && label(figure, "quantile") == "p99";
-    latency || is_factor(figure) || figure["name"] == "congestor_goodput_share" || figure["name"] == "victim_loss"
+    latency
+        || is_factor(figure)
+        || figure["name"] == "congestor_goodput_share"
+        || figure["name"] == "victim_loss"
 }
 
 fn name(figure: &Value) -> String {

@@ -1,14 +1,17 @@
-//! The congestion figures of the simulated machines are what they were, to the last decimal, and inside their bars.
+//! The congestion figures of the simulated machines are what they were, to the last decimal, and
+//! inside their bars.
 //!
 //! # Model
-//! A run on the simulator is a function of its scenario. So its figures stand as text beside this file, and the program is
-//! run anew and compared with them. Runs of the shipped machines take minutes in a development build, which leaves them out;
-//! `cargo xtask golden` makes them in the release build. A shorter run is compared in the same way by every `cargo test`.
+//! A run on the simulator is a function of its scenario. So its figures stand as text beside this
+//! file, and the program is run anew and compared with them. Runs of the shipped machines take
+//! minutes in a development build, which leaves them out; `cargo xtask golden` makes them in the
+//! release build. A shorter run is compared in the same way by every `cargo test`.
 //!
 //! Whether figures are inside their bars is asked of the golden text, which costs nothing.
 //!
 //! # Invariants
-//! I1. Nothing of the machine is in a golden text: no time of a clock, no count of processors, no path.
+//! I1. Nothing of the machine is in a golden text: no time of a clock, no count of processors, no
+//!     path.
 #![forbid(unsafe_code)]
 #![allow(non_snake_case)]
 
@@ -18,18 +21,25 @@ mod figures;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Runs `scenario`, a path or the name of a shipped one, on the simulator and gives the text of its figures.
+/// Runs `scenario`, a path or the name of a shipped one, on the simulator and gives the text of its
+/// figures.
 fn run(scenario: &str, out: &Path) -> String {
     // What an earlier run left must not pass for this one's.
     let _ = std::fs::remove_dir_all(out);
     let mut command = Command::new(env!("CARGO_BIN_EXE_clearway"));
-    let output = command.args(["run", scenario, "--on", "sim", "--out"]).arg(out).output().expect("the program starts");
-    let report = std::fs::read_to_string(out.join("report.json"))
-        .unwrap_or_else(|why| panic!("no report: {why}\n{}", String::from_utf8_lossy(&output.stderr)));
+    let output = command
+        .args(["run", scenario, "--on", "sim", "--out"])
+        .arg(out)
+        .output()
+        .expect("the program starts");
+    let report = std::fs::read_to_string(out.join("report.json")).unwrap_or_else(|why| {
+        panic!("no report: {why}\n{}", String::from_utf8_lossy(&output.stderr))
+    });
     figures::text(&serde_json::from_str(&report).expect("a report is JSON"))
 }
 
-/// Compares the golden text `file` with what `scenario` gives now, which is kept for `cargo xtask golden --update`.
+/// Compares the golden text `file` with what `scenario` gives now, which is kept for `cargo xtask
+/// golden --update`.
 fn unchanged(file: &str, scenario: &str) {
     let found = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("golden");
     let now = run(scenario, &found.join(file).with_extension(""));
@@ -50,7 +60,9 @@ fn kept(file: &str) -> PathBuf {
 /// The same for a run of minutes in a development build.
 fn unchanged_in_full(file: &str, scenario: &str) {
     if cfg!(debug_assertions) {
-        eprintln!("skipped: {scenario} takes minutes in a development build; `cargo xtask golden` runs it");
+        eprintln!(
+            "skipped: {scenario} takes minutes in a development build; `cargo xtask golden` runs it"
+        );
         return;
     }
     unchanged(file, scenario);

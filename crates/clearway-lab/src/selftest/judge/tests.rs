@@ -9,14 +9,18 @@ fn spec(queue: QueueKind) -> LabSpec {
     LabSpec { queue, ..LabSpec::new(Topology::Star { hosts: 2, rate: RATE }) }
 }
 
-/// What a port of `rate` and `depth` does with a flood sent within 0.6 ms, the receiver `late_us` late.
+/// What a port of `rate` and `depth` does with a flood sent within 0.6 ms, the receiver `late_us`
+/// late.
 fn flood(rate: BitsPerSec, depth: u64, late_us: u64, noise_us: u64) -> FloodResult {
     let sending = Nanos::from_micros(600);
     let passed = depth + 1 + (burst(rate).0 + rate.bytes_in(sending).0) / FRAME.0;
     let bytes = clearway_proto::base::Bytes(passed * FRAME.0 - burst(rate).0);
     let draining = rate.time_for(bytes) + Nanos::from_micros(late_us);
     let arrived = vec![Class::BestEffort; passed as usize];
-    FloodResult { seen: BurstResult { arrived, sending, draining, noise: Nanos::from_micros(noise_us) }, passed }
+    FloodResult {
+        seen: BurstResult { arrived, sending, draining, noise: Nanos::from_micros(noise_us) },
+        passed,
+    }
 }
 
 fn outcomes(floods: &[FloodResult]) -> (CheckOutcome, CheckOutcome) {
@@ -34,7 +38,10 @@ fn flood__an_ideal_port_passes() {
 fn flood__a_wrong_rate_or_depth_fails_however_often() {
     let slow = || flood(BitsPerSec::mega(80), 100, 0, 0);
     assert_eq!(outcomes(&[slow(), slow(), slow()]).0, CheckOutcome::Fail);
-    assert_eq!(outcomes(&[flood(RATE, 100, 0, 0), flood(BitsPerSec::mega(120), 100, 0, 0)]).0, CheckOutcome::Fail);
+    assert_eq!(
+        outcomes(&[flood(RATE, 100, 0, 0), flood(BitsPerSec::mega(120), 100, 0, 0)]).0,
+        CheckOutcome::Fail
+    );
     assert_eq!(outcomes(&[flood(RATE, 90, 0, 0)]).1, CheckOutcome::Fail);
     assert_eq!(outcomes(&[flood(RATE, 110, 0, 0)]).1, CheckOutcome::Fail);
 }
@@ -43,8 +50,16 @@ fn flood__a_wrong_rate_or_depth_fails_however_often() {
 fn flood__lateness_that_the_threads_waited_is_no_failure() {
     let late = || flood(RATE, 100, 3_000, 3_100);
     assert_eq!(outcomes(&[late(), late()]).0, CheckOutcome::Inconclusive);
-    assert_eq!(outcomes(&[late(), flood(RATE, 100, 100, 0)]).0, CheckOutcome::Pass, "the shortest round counts");
-    assert_eq!(outcomes(&[flood(RATE, 100, 3_000, 100)]).0, CheckOutcome::Fail, "late without having waited");
+    assert_eq!(
+        outcomes(&[late(), flood(RATE, 100, 100, 0)]).0,
+        CheckOutcome::Pass,
+        "the shortest round counts"
+    );
+    assert_eq!(
+        outcomes(&[flood(RATE, 100, 3_000, 100)]).0,
+        CheckOutcome::Fail,
+        "late without having waited"
+    );
 }
 
 #[test]
@@ -54,7 +69,8 @@ fn flood__a_burst_that_took_too_long_is_void() {
     assert_eq!(outcomes(&[slow]), (CheckOutcome::Inconclusive, CheckOutcome::Inconclusive));
 }
 
-/// The order in which an ideal queue with these turns (frames a class may send in a row) empties a full burst.
+/// The order in which an ideal queue with these turns (frames a class may send in a row) empties a
+/// full burst.
 fn round_robin(turns: [usize; 5], packets: usize) -> Vec<Class> {
     let mut left = [packets; 5];
     let mut out = Vec::new();
@@ -71,7 +87,12 @@ fn round_robin(turns: [usize; 5], packets: usize) -> Vec<Class> {
 fn order(queue: QueueKind, arrived: Vec<Class>) -> CheckOutcome {
     let spec = spec(queue);
     let expected = ExpectedPort { rate: RATE, spec: &spec };
-    let seen = BurstResult { arrived, sending: Nanos::from_micros(300), draining: Nanos::ZERO, noise: Nanos::ZERO };
+    let seen = BurstResult {
+        arrived,
+        sending: Nanos::from_micros(300),
+        draining: Nanos::ZERO,
+        noise: Nanos::ZERO,
+    };
     expected.order(&[seen]).outcome
 }
 
@@ -90,8 +111,16 @@ fn order__each_kind_knows_its_own_and_refuses_the_others() {
         let weighted = round_robin(Class::ALL.map(|class| weights.weight(class) as usize), n);
         let pass = |is: bool| if is { CheckOutcome::Pass } else { CheckOutcome::Fail };
         assert_eq!(order(queue, fifo), pass(queue == QueueKind::Fifo), "{queue} against fifo");
-        assert_eq!(order(queue, strict), pass(queue == QueueKind::Strict), "{queue} against strict");
-        assert_eq!(order(queue, weighted), pass(queue == QueueKind::Weighted), "{queue} against weighted");
+        assert_eq!(
+            order(queue, strict),
+            pass(queue == QueueKind::Strict),
+            "{queue} against strict"
+        );
+        assert_eq!(
+            order(queue, weighted),
+            pass(queue == QueueKind::Weighted),
+            "{queue} against weighted"
+        );
     }
 }
 

@@ -22,14 +22,18 @@ struct TargetObservation {
     torn: AtomicU64,
 }
 
-/// Takes each flag as it comes, looks whether any word is torn, and counts in a word of its own, until told to stop.
+/// Takes each flag as it comes, looks whether any word is torn, and counts in a word of its own,
+/// until told to stop.
 fn program(memory: &WordMemory, seen: &TargetObservation, stop: &AtomicBool) {
     let word = |at| memory.word(at).expect("inside");
     while !stop.load(Ordering::Acquire) {
         word(COUNTER).fetch_add(1, Ordering::Relaxed);
         for index in 0..WORDS as u64 {
             let bytes = word(AT + 8 * index).load(Ordering::Relaxed).to_ne_bytes();
-            seen.torn.fetch_add(u64::from(bytes.iter().any(|byte| *byte != bytes[0])), Ordering::Relaxed);
+            seen.torn.fetch_add(
+                u64::from(bytes.iter().any(|byte| *byte != bytes[0])),
+                Ordering::Relaxed,
+            );
         }
         if word(FLAG).swap(0, Ordering::AcqRel) != 0 {
             seen.flags.fetch_add(1, Ordering::AcqRel);
@@ -37,12 +41,20 @@ fn program(memory: &WordMemory, seen: &TargetObservation, stop: &AtomicBool) {
     }
 }
 
-/// Writes into such memory under loss; how many flags were seen, how many words were torn, and how many fragments were called damaged.
+/// Writes into such memory under loss; how many flags were seen, how many words were torn, and how
+/// many fragments were called damaged.
 fn run(check: DigestPolicy, writes: u64) -> (u64, u64, u64) {
     let fault_injection = FaultInjection { doubled: 50_000, late: 50_000, damaged: 0 };
-    let config = MemoryConfig { loss_per_million: 100_000, fault_injection, seed: 7, ..MemoryConfig::lossless(2) };
-    let mut job =
-        ReliableJob::new(config, &StreamConfig { check, answer_soon: Nanos::from_micros(20), ..StreamConfig::new(2) });
+    let config = MemoryConfig {
+        loss_per_million: 100_000,
+        fault_injection,
+        seed: 7,
+        ..MemoryConfig::lossless(2)
+    };
+    let mut job = ReliableJob::new(
+        config,
+        &StreamConfig { check, answer_soon: Nanos::from_micros(20), ..StreamConfig::new(2) },
+    );
     let memory = Arc::new(WordMemory::new(FLAG as usize + 64, MemoryAccess::Peers));
     let target = job.wire(1).adopt(Arc::clone(&memory) as Arc<dyn ForeignMemory>).expect("adopted");
     let source = job.memory(0, &[0; 8 * (WORDS + 1)]);

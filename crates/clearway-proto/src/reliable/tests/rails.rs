@@ -12,9 +12,15 @@ struct RailObservation {
     sent: u64,
 }
 
-/// Sends `count` writes from rank 0 to rank 1 over two paths; `act` gets how many have landed and does something to the paths.
-fn stream(count: u64, config: MemoryConfig, mut act: impl FnMut(&mut MemoryFabric, u64)) -> RailObservation {
-    let mut job = ReliableJob::new(MemoryConfig { paths: 2, room: 100_000, ..config }, &StreamConfig::new(2));
+/// Sends `count` writes from rank 0 to rank 1 over two paths; `act` gets how many have landed and
+/// does something to the paths.
+fn stream(
+    count: u64,
+    config: MemoryConfig,
+    mut act: impl FnMut(&mut MemoryFabric, u64),
+) -> RailObservation {
+    let mut job =
+        ReliableJob::new(MemoryConfig { paths: 2, room: 100_000, ..config }, &StreamConfig::new(2));
     let source = job.memory(0, &[7; LENGTH as usize]);
     job.memory(1, &[0; LENGTH as usize]);
     let from = Span { region: source, offset: 0, length: LENGTH };
@@ -23,7 +29,15 @@ fn stream(count: u64, config: MemoryConfig, mut act: impl FnMut(&mut MemoryFabri
     while landed < count {
         while posted < count && posted < landed + 32 {
             let (immediate, token) = (posted, Some(Token(posted)));
-            let write = Operation::Write { to: Rank(1), path, class, from, into, immediate: Some(immediate), token };
+            let write = Operation::Write {
+                to: Rank(1),
+                path,
+                class,
+                from,
+                into,
+                immediate: Some(immediate),
+                token,
+            };
             if job.post(0, write, &[]) != PostOutcome::Posted {
                 break;
             }
@@ -33,7 +47,9 @@ fn stream(count: u64, config: MemoryConfig, mut act: impl FnMut(&mut MemoryFabri
         job.pass(Nanos::from_millis(70));
         job.wire(0).poll(64, &mut |_| {});
         let before = landed;
-        job.wire(1).poll(64, &mut |arrival| landed += u64::from(matches!(arrival, Arrival::Landed { .. })));
+        job.wire(1).poll(64, &mut |arrival| {
+            landed += u64::from(matches!(arrival, Arrival::Landed { .. }))
+        });
         let now = job.fabric.now();
         if landed > before {
             (gap, last) = (gap.max(now.since(last)), now);
@@ -57,7 +73,11 @@ fn cut__the_longest_gap_is_some_time_outs_and_nothing_begins_anew() {
         });
         assert!(seen.gap < Nanos::from_millis(20), "path {path}: {:?}", seen.gap);
         let needed = 400 * u64::from(LENGTH) / 1_400;
-        assert!(seen.sent < needed + 2 * u64::from(WINDOW), "path {path}: {} datagrams for {needed}", seen.sent);
+        assert!(
+            seen.sent < needed + 2 * u64::from(WINDOW),
+            "path {path}: {} datagrams for {needed}",
+            seen.sent
+        );
     }
 }
 
@@ -106,6 +126,7 @@ fn cut__of_all_paths_for_a_moment_costs_that_moment_and_some_time_outs() {
             (0..2).for_each(|path| fabric.restore_path(PathId(path)));
         }
     });
-    // Everything that was under way is lost; its loss is proved at once, not one fragment after the other.
+    // Everything that was under way is lost; its loss is proved at once, not one fragment after the
+    // other.
     assert!(seen.gap < Nanos::from_millis(150), "{:?}", seen.gap);
 }

@@ -1,4 +1,5 @@
-//! What intervals promise: they contain what they should about as often as they say, and infinity stays infinity.
+//! What intervals promise: they contain what they should about as often as they say, and infinity
+//! stays infinity.
 
 use super::*;
 use crate::stats::QuantileValue;
@@ -6,7 +7,8 @@ use proptest::prelude::*;
 
 const KEY: RandomKey = RandomKey::new(2026);
 
-/// Returns a latency of a made-up network: 20 us, a long tail, and a level that all samples of one block share.
+/// Returns a latency of a made-up network: 20 us, a long tail, and a level that all samples of one
+/// block share.
 fn sample(stream: &mut RandomStream, level: u64) -> u64 {
     let tail = 1u64 << stream.below(12).min(stream.below(12));
     20_000 + level + tail * (1 + stream.below(16))
@@ -30,8 +32,8 @@ fn flat(value: u64, count: usize) -> Vec<Histogram> {
     vec![Histogram::from_iter([value; 10]); count]
 }
 
-/// Checks how many of `runs` samples give an interval that covers the truth: 95 % when exact; percentile intervals of tail quantiles run
-/// a little short.
+/// Checks how many of `runs` samples give an interval that covers the truth: 95 % when exact;
+/// percentile intervals of tail quantiles run a little short.
 fn covers(runs: u64) {
     let truth = one(&blocks(KEY.purpose("truth"), 20_000, 20), Quantile::P99, KEY).value;
     let covered = (0..runs).filter(|run| {
@@ -60,8 +62,9 @@ fn interval__of_the_p99_covers_the_truth_in_many_runs() {
 fn interval__of_the_cif_of_two_samples_of_one_network_contains_one() {
     let runs = 40;
     let contains = (0..runs).filter(|run| {
-        let [a, b] =
-            ["a", "b"].map(|side| one(&blocks(KEY.node(*run).purpose(side), 40, 50), Quantile::P99, KEY.purpose(side)));
+        let [a, b] = ["a", "b"].map(|side| {
+            one(&blocks(KEY.node(*run).purpose(side), 40, 50), Quantile::P99, KEY.purpose(side))
+        });
         let cif = a.ratio(&b).expect("a finite base").estimate();
         cif.low <= 1.0 && 1.0 <= cif.high
     });
@@ -74,10 +77,12 @@ fn interval__is_wider_when_blocks_differ_than_their_samples_suggest() {
     let correlated = blocks(KEY, 30, 100);
     let mut stream = KEY.stream();
     let mut independent = vec![Histogram::new(); 30];
-    for (bucket_value, count) in
-        correlated.iter().flat_map(|block| block.survival(usize::MAX).into_iter().zip(block.occupied()))
+    for (bucket_value, count) in correlated
+        .iter()
+        .flat_map(|block| block.survival(usize::MAX).into_iter().zip(block.occupied()))
     {
-        (0..count.1).for_each(|_| independent[stream.below(30) as usize].record(bucket_value.value));
+        (0..count.1)
+            .for_each(|_| independent[stream.below(30) as usize].record(bucket_value.value));
     }
     let width = |blocks: &[Histogram]| {
         let estimate = one(blocks, Quantile::P50, KEY).estimate();
@@ -107,7 +112,8 @@ fn quantiles__empty_blocks_are_left_out_and_nothing_gives_nothing() {
 fn loss__makes_the_quantile_the_ratio_and_the_median_infinite() {
     let mut lossy = flat(10, 10);
     lossy.iter_mut().for_each(|block| block.record_infinite(1));
-    let [p50, p99] = Resampled::quantiles(&lossy, [Quantile::P50, Quantile::P99], KEY).expect("samples");
+    let [p50, p99] =
+        Resampled::quantiles(&lossy, [Quantile::P50, Quantile::P99], KEY).expect("samples");
     assert_eq!(p50.estimate().value, 10.0);
     assert_eq!(p99.estimate(), Estimate::new(f64::INFINITY, [f64::INFINITY; 2], 110));
     let base = one(&flat(10, 10), Quantile::P99, KEY.node(1));
@@ -128,7 +134,8 @@ fn loss__of_some_blocks_leaves_the_upper_end_open() {
 
 #[test]
 fn median__lies_between_the_draws_and_spans_their_spread() {
-    let draws: Vec<Resampled> = (1..=9).map(|n| one(&flat(n * 10, 8), Quantile::P50, KEY.node(n))).collect();
+    let draws: Vec<Resampled> =
+        (1..=9).map(|n| one(&flat(n * 10, 8), Quantile::P50, KEY.node(n))).collect();
     let estimate = Resampled::median(&draws, KEY).expect("draws").estimate();
     assert_eq!((estimate.value, estimate.samples), (50.0, 720));
     assert!(estimate.low <= 30.0 && estimate.high >= 70.0, "{estimate:?}");
@@ -151,7 +158,10 @@ fn median__of_one_draw_is_the_interval_of_its_blocks() {
 fn estimate__same_key_same_figures() {
     let blocks = blocks(KEY, 20, 20);
     assert_eq!(one(&blocks, Quantile::P99, KEY), one(&blocks, Quantile::P99, KEY));
-    assert_ne!(one(&blocks, Quantile::P99, KEY).replicates, one(&blocks, Quantile::P99, KEY.node(1)).replicates);
+    assert_ne!(
+        one(&blocks, Quantile::P99, KEY).replicates,
+        one(&blocks, Quantile::P99, KEY.node(1)).replicates
+    );
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! What histograms promise: error bound, order-free merging, and a refusal of everything that was never recorded.
+//! What histograms promise: error bound, order-free merging, and a refusal of everything that was
+//! never recorded.
 
 use super::*;
 use alloc::format;
@@ -20,7 +21,8 @@ fn histogram() -> impl Strategy<Value = Histogram> {
 }
 
 fn any_quantile() -> impl Strategy<Value = Quantile> {
-    (0u32..=1_000_000).prop_map(|n| format!("p{}.{:04}", n / 10_000, n % 10_000).parse().expect("a quantile"))
+    (0u32..=1_000_000)
+        .prop_map(|n| format!("p{}.{:04}", n / 10_000, n % 10_000).parse().expect("a quantile"))
 }
 
 #[test]
@@ -62,7 +64,10 @@ fn mean__is_exact_where_buckets_are_not() {
     histogram.record(1_000_000);
     histogram.record_n(77, 0);
     assert_eq!(histogram.mean(), Some(1_000_002.0));
-    assert_eq!((histogram.min(), histogram.max(), histogram.count()), (Some(1_000_000), Some(1_000_003), 3));
+    assert_eq!(
+        (histogram.min(), histogram.max(), histogram.count()),
+        (Some(1_000_000), Some(1_000_003), 3)
+    );
 }
 
 #[test]

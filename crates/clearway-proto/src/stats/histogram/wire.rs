@@ -27,7 +27,8 @@ impl<'de> Deserialize<'de> for Buckets {
     }
 }
 
-/// Reads pairs and stops at the first that is out of order, so that no input makes it hold more than `BUCKETS`.
+/// Reads pairs and stops at the first that is out of order, so that no input makes it hold more
+/// than `BUCKETS`.
 struct Ascending;
 
 impl<'de> Visitor<'de> for Ascending {
@@ -65,8 +66,12 @@ impl TryFrom<SerializedHistogram> for Histogram {
     type Error = HistogramError;
 
     fn try_from(written: SerializedHistogram) -> Result<Self, HistogramError> {
-        let slots: Vec<OccupiedBucket> =
-            written.buckets.0.iter().map(|&(bucket, count)| OccupiedBucket { bucket, count }).collect();
+        let slots: Vec<OccupiedBucket> = written
+            .buckets
+            .0
+            .iter()
+            .map(|&(bucket, count)| OccupiedBucket { bucket, count })
+            .collect();
         let extent = written.extent.map(|(min, max, high, low)| SampleRange {
             min,
             max,
@@ -87,10 +92,12 @@ fn agree(slots: &[OccupiedBucket], extent: Option<SampleRange>) -> bool {
         _ => return false,
     };
     let total = |edge: fn(u16) -> u64| {
-        let products = slots.iter().map(|slot| u128::from(edge(slot.bucket)) * u128::from(slot.count));
+        let products =
+            slots.iter().map(|slot| u128::from(edge(slot.bucket)) * u128::from(slot.count));
         products.fold(0, u128::saturating_add)
     };
-    // Counts saturate (I3), so a sum may lie above the largest that the counts explain, but only then.
+    // Counts saturate (I3), so a sum may lie above the largest that the counts explain, but only
+    // then.
     let saturated = slots.iter().any(|slot| slot.count == u64::MAX);
     // I2.
     extent.min <= extent.max

@@ -1,21 +1,29 @@
 //! What a builder does about those who come and go: who is waited for, and what of its work counts.
 //!
 //! # Model
-//! An input that is out is not waited for any more: what waited for it alone is complete, without it. A contribution of it that has landed stays until it is
-//! released. Writes of an input that knows more decisions than this builder are kept until this one knows them too.
+//! An input that is out is not waited for any more: what waited for it alone is complete, without
+//! it. A contribution of it that has landed stays until it is released. Writes of an input that
+//! knows more decisions than this builder are kept until this one knows them too.
 
 use super::*;
 
 impl Builder {
-    /// Returns what this builder has at stake while `target` is in question: when that is itself, what it has released.
+    /// Returns what this builder has at stake while `target` is in question: when that is itself,
+    /// what it has released.
     pub(in crate::timeslice) fn stake(&self, journal: &Journal, target: RosterMember) -> Stake {
         let is_me = target == journal.member(Role::Builder(self.place));
         Stake { horizon: 0, released: if is_me { self.first } else { 0 } }
     }
 
     /// Follows what was decided.
-    pub(in crate::timeslice) fn follow(&mut self, cx: &mut TimesliceContext<'_>, decision: Decision) -> More {
-        if let Change::Remove { member, .. } | Change::Join { member, .. } | Change::Retire { member } = decision.change
+    pub(in crate::timeslice) fn follow(
+        &mut self,
+        cx: &mut TimesliceContext<'_>,
+        decision: Decision,
+    ) -> More {
+        if let Change::Remove { member, .. }
+        | Change::Join { member, .. }
+        | Change::Retire { member } = decision.change
             && let Role::Input(place) = cx.journal.role(member)
         {
             self.turn_line(cx, place, member);
@@ -28,7 +36,9 @@ impl Builder {
         (0..self.lines.len()).for_each(|place| self.greet(cx.now, place));
         for place in 0..self.lines.len() {
             for EarlyWrite { into, word, at } in core::mem::take(&mut self.lines[place].early) {
-                if let Some((position, timeslice, bytes)) = self.piece(cx.journal, place, into, word, at) {
+                if let Some((position, timeslice, bytes)) =
+                    self.piece(cx.journal, place, into, word, at)
+                {
                     self.whole(cx, place, [position, timeslice], bytes, at);
                 }
             }
@@ -39,22 +49,27 @@ impl Builder {
     /// Notes that the input at `place` is in, or out, or sends nothing more from some timeslice on.
     fn turn_line(&mut self, cx: &mut TimesliceContext<'_>, place: usize, member: RosterMember) {
         let journal = cx.journal;
-        let life = journal.life(member).max(journal.life(journal.member(Role::Builder(self.place))));
+        let life =
+            journal.life(member).max(journal.life(journal.member(Role::Builder(self.place))));
         let line = &mut self.lines[place];
         let (was_in, is_in) = (line.is_in, journal.takes_part(member));
         self.assemblies.expect(place, is_in.then(|| journal.range(place)));
         if was_in == is_in {
             return;
         }
-        // A contribution that has landed whole stays until it is released; one that has not never will.
+        // A contribution that has landed whole stays until it is released; one that has not never
+        // will.
         let mut slots = core::mem::take(&mut line.slots);
         slots
             .iter_mut()
             .filter(|slot| slot.state == ContributionState::Landing)
             .for_each(|slot| *slot = ContributionSlot::default());
         let (hello, fill) = (line.hello, line.fill);
-        *line = InputConnection { slots, fill, hello, ..InputConnection::new(line.peer, is_in, life) };
-        let row = journal.next(self.place, self.first, &journal.range(place)).map(|(position, _)| position);
+        *line =
+            InputConnection { slots, fill, hello, ..InputConnection::new(line.peer, is_in, life) };
+        let row = journal
+            .next(self.place, self.first, &journal.range(place))
+            .map(|(position, _)| position);
         match (&mut self.policy, row) {
             (Some(policy), Some(row)) if is_in => policy.input_joined(place, row),
             (Some(policy), _) if !is_in => policy.input_left(place),
@@ -62,10 +77,13 @@ impl Builder {
         }
     }
 
-    /// Timeslices that this builder told to be complete, but that it has no part in building if no more than `settled` positions
-    /// of its order count.
+    /// Timeslices that this builder told to be complete, but that it has no part in building if no
+    /// more than `settled` positions of its order count.
     pub(in crate::timeslice) fn void(&self, journal: &Journal, settled: u64) -> Vec<u64> {
-        self.assemblies.complete_from(settled).filter_map(|position| journal.nth(self.place, position)).collect()
+        self.assemblies
+            .complete_from(settled)
+            .filter_map(|position| journal.nth(self.place, position))
+            .collect()
     }
 
     /// Returns whether everything that this builder was to build is released.

@@ -1,4 +1,5 @@
-//! A builder's side of puts: copies what came along, fetches what did not, and says how many it has.
+//! A builder's side of puts: copies what came along, fetches what did not, and says how many it
+//! has.
 //!
 //! # Invariants
 //! I1. A put touches no byte outside the ring of the input that it came from.
@@ -33,7 +34,8 @@ struct Fetch {
 }
 
 impl Builder {
-    /// Handles a put of the input at `place`: `length` bytes, which came as `body` or lie at `from`, to `into` of its ring.
+    /// Handles a put of the input at `place`: `length` bytes, which came as `body` or lie at
+    /// `from`, to `into` of its ring.
     pub(in crate::timeslice) fn put(
         &mut self,
         cx: &mut TimesliceContext<'_>,
@@ -44,27 +46,47 @@ impl Builder {
         let (ring, rings) = (cx.config.ring.0, cx.config.rings);
         let fits = into.checked_add(u64::from(length)).is_some_and(|end| end <= ring) && length > 0;
         let announced = self.puts.under_way.len() as u64;
-        if cx.config.policy != Policy::Put || !fits || announced >= u64::from(ANNOUNCED_MAX) * self.lines.len() as u64 {
+        if cx.config.policy != Policy::Put
+            || !fits
+            || announced >= u64::from(ANNOUNCED_MAX) * self.lines.len() as u64
+        {
             self.record.strangers += 1;
             return More::No;
         }
-        let into = Span { region: rings.region, offset: rings.offset + place as u64 * ring + into, length };
+        let into = Span {
+            region: rings.region,
+            offset: rings.offset + place as u64 * ring + into,
+            length,
+        };
         if body.length == length {
             cx.out.operate(Operation::Copy { from: body, into });
             self.take_in(place, length);
         } else {
             let number = self.puts.number & SEQUENCE_MASK;
             self.puts.number = self.puts.number.wrapping_add(1);
-            self.puts.under_way.insert(number, Fetch { peer: self.lines[place].peer, place, from, into });
+            self.puts
+                .under_way
+                .insert(number, Fetch { peer: self.lines[place].peer, place, from, into });
             self.fetch(cx, number);
         }
         self.go_on(cx)
     }
 
     fn fetch(&mut self, cx: &mut TimesliceContext<'_>, number: u32) {
-        let Some(Fetch { peer, place, from, into }) = self.puts.under_way.get(&number).copied() else { return };
-        let token = TimesliceLabel::Write { place: place as u32, sequence: number, piece: 0 }.token();
-        cx.out.operate(Operation::Read { peer, path: PathId(0), class: cx.config.class, from, into, token });
+        let Some(Fetch { peer, place, from, into }) = self.puts.under_way.get(&number).copied()
+        else {
+            return;
+        };
+        let token =
+            TimesliceLabel::Write { place: place as u32, sequence: number, piece: 0 }.token();
+        cx.out.operate(Operation::Read {
+            peer,
+            path: PathId(0),
+            class: cx.config.class,
+            from,
+            into,
+            token,
+        });
     }
 
     /// Handles the end of a fetch.
@@ -72,7 +94,9 @@ impl Builder {
         if status == Status::NoRoom {
             return self.puts.again.push_back(number);
         }
-        let Some(Fetch { peer, place, into, .. }) = self.puts.under_way.remove(&number) else { return };
+        let Some(Fetch { peer, place, into, .. }) = self.puts.under_way.remove(&number) else {
+            return;
+        };
         match status {
             Status::Complete => self.take_in(place, into.length),
             Status::Refused(missing) => cx.out.notify(TimesliceEvent::Refused { peer, missing }),

@@ -7,7 +7,8 @@ use super::*;
 use crate::base::{Bytes, Class};
 use crate::timeslice::policy::Dfs;
 use crate::timeslice::{
-    ContributionSizes, ContributionSource, Policy, TimesliceConfig, TimesliceLayout, Window, WriteSlots,
+    ContributionSizes, ContributionSource, Policy, TimesliceConfig, TimesliceLayout, Window,
+    WriteSlots,
 };
 use crate::wire::{Destination, Effect, Operation, Out, RegionId, TimedOperation};
 
@@ -22,14 +23,20 @@ fn sent(builder: &mut Builder, cx: &mut TimesliceContext<'_>, place: usize) -> V
         cx.out.clear();
         let mut left = vec![];
         for effect in effects {
-            if let Effect::Operate(TimedOperation { operation: Operation::Send { to: peer, head, .. }, .. }) = effect {
+            if let Effect::Operate(TimedOperation {
+                operation: Operation::Send { to: peer, head, .. },
+                ..
+            }) = effect
+            {
                 // The run stands behind each frame.
                 let frame = head
                     .bytes_in(&heads)
                     .and_then(|head| head.split_last_chunk::<2>())
                     .and_then(|(head, _)| TimesliceFrame::parse(head));
                 frames.extend(frame.filter(|_| peer == Destination::One(to)));
-                left.extend(builder.lines.iter().position(|line| peer == Destination::One(line.peer)));
+                left.extend(
+                    builder.lines.iter().position(|line| peer == Destination::One(line.peer)),
+                );
             }
         }
         if left.is_empty() {
@@ -42,7 +49,8 @@ fn sent(builder: &mut Builder, cx: &mut TimesliceContext<'_>, place: usize) -> V
 
 #[test]
 fn welcome__says_again_what_was_granted_before_the_input_knew_that_it_is_in() {
-    let layout = TimesliceLayout::new(vec![Rank(0), Rank(1)], vec![Rank(2)], &[]).expect("a sound layout");
+    let layout =
+        TimesliceLayout::new(vec![Rank(0), Rank(1)], vec![Rank(2)], &[]).expect("a sound layout");
     let layout = Arc::new(layout);
     let region = Span { region: RegionId(0), offset: 0, length: 8192 };
     let config = TimesliceConfig {
@@ -63,12 +71,16 @@ fn welcome__says_again_what_was_granted_before_the_input_knew_that_it_is_in() {
     };
     let member = RosterMember(1);
     let first = Arc::new(Journal::new(&layout));
-    let change = |journal: &Journal, change, from| Arc::new(journal.with(Decision { change, from }).expect("allowed"));
-    let (remove, join) = (Change::Remove { member, settled: 0 }, Change::Join { member, incarnation: 1 });
+    let change = |journal: &Journal, change, from| {
+        Arc::new(journal.with(Decision { change, from }).expect("allowed"))
+    };
+    let (remove, join) =
+        (Change::Remove { member, settled: 0 }, Change::Join { member, incarnation: 1 });
     let without = change(&first, remove, 1);
     let again = change(&without, join, 1);
     let mut out = Out::with_limit(64);
-    let mut cx = TimesliceContext { now: LocalNs(0), config: &config, journal: &first, out: &mut out };
+    let mut cx =
+        TimesliceContext { now: LocalNs(0), config: &config, journal: &first, out: &mut out };
     let mut builder = Builder::new(0, &cx);
     for place in [0, 1] {
         let _ = builder.arrival(&mut cx, place, TimesliceFrame::Hello { life: 0 });

@@ -1,27 +1,33 @@
-//! What an input does about those who come and go: what it has at stake, and what is sent again to whom.
+//! What an input does about those who come and go: what it has at stake, and what is sent again to
+//! whom.
 //!
 //! # Model
-//! An input that was asked for its stake sends nothing at or beyond its horizon and hears no more of what the builder in question releases,
-//! until something is decided. Then it goes on by the new orders. Contributions that a removed builder has settled count as released; the rest
-//! was never given back to the source, and stands in the orders of others.
+//! An input that was asked for its stake sends nothing at or beyond its horizon and hears no more
+//! of what the builder in question releases, until something is decided. Then it goes on by the new
+//! orders. Contributions that a removed builder has settled count as released; the rest was never
+//! given back to the source, and stands in the orders of others.
 
 use super::*;
 use crate::timeslice::membership::{Change, Decision, RosterMember, Stake};
 
-/// The rotations for which an input goes on while a decision is made: as many as rings are ahead under policies that grant, so
-/// that nobody stands still for one. But no further than it has something to send: what a dead builder left stands behind what is dealt by
-/// the old turns, and an input whose memory is full of it gets nothing more before that was sent.
+/// The rotations for which an input goes on while a decision is made: as many as rings are ahead
+/// under policies that grant, so that nobody stands still for one. But no further than it has
+/// something to send: what a dead builder left stands behind what is dealt by the old turns, and an
+/// input whose memory is full of it gets nothing more before that was sent.
 const HEADROOM_ROTATIONS: u64 = 4;
 /// The timeslices for which it goes on at least, where rotations are short.
 const HEADROOM_LEAST: u64 = 64;
 
 impl InputNode {
-    /// Returns what this input has at stake while `target` is in question, to which it holds from now on.
+    /// Returns what this input has at stake while `target` is in question, to which it holds from
+    /// now on.
     pub(in crate::timeslice) fn stake(&mut self, target: RosterMember) -> Stake {
         let journal = self.connections.journal.clone();
         let rotations = HEADROOM_ROTATIONS * self.connections.all.len() as u64;
         let least = self.reached.max(journal.from());
-        let ahead = least.saturating_add(rotations.max(HEADROOM_LEAST)).min(self.connections.supply.ready().max(least));
+        let ahead = least
+            .saturating_add(rotations.max(HEADROOM_LEAST))
+            .min(self.connections.supply.ready().max(least));
         let horizon = *self.connections.horizon.get_or_insert(ahead);
         let released = match journal.role(target) {
             Role::Builder(place) if place < self.connections.all.len() => {
@@ -35,19 +41,34 @@ impl InputNode {
     }
 
     /// Follows what was decided.
-    pub(in crate::timeslice) fn follow(&mut self, cx: &mut TimesliceContext<'_>, decision: Decision) -> More {
+    pub(in crate::timeslice) fn follow(
+        &mut self,
+        cx: &mut TimesliceContext<'_>,
+        decision: Decision,
+    ) -> More {
         self.connections.journal = cx.journal.clone();
         let changed = match decision.change {
-            Change::Remove { member, .. } | Change::Join { member, .. } => Some(cx.journal.role(member)),
+            Change::Remove { member, .. } | Change::Join { member, .. } => {
+                Some(cx.journal.role(member))
+            }
             _ => None,
         };
         match (decision.change, changed) {
-            (Change::Remove { settled, .. }, Some(Role::Builder(place))) => self.lose(cx, place, settled),
+            (Change::Remove { settled, .. }, Some(Role::Builder(place))) => {
+                self.lose(cx, place, settled)
+            }
             (Change::Join { member, .. }, Some(Role::Builder(place))) => {
-                let life = cx.journal.life(member).max(cx.journal.life(cx.journal.member(Role::Input(self.place))));
-                let connection =
-                    BuilderConnection::new(self.connections.all[place].peer, ConnectionState::Calling, life);
-                self.connections.all[place] = BuilderConnection { reported: self.reports_made, ..connection };
+                let life = cx
+                    .journal
+                    .life(member)
+                    .max(cx.journal.life(cx.journal.member(Role::Input(self.place))));
+                let connection = BuilderConnection::new(
+                    self.connections.all[place].peer,
+                    ConnectionState::Calling,
+                    life,
+                );
+                self.connections.all[place] =
+                    BuilderConnection { reported: self.reports_made, ..connection };
                 self.burdens.forget(place);
                 self.outbox.want(place);
                 self.retry_at.get_or_insert(cx.now + RETRY);
@@ -69,7 +90,8 @@ impl InputNode {
         self.go_on(cx)
     }
 
-    /// Loses the builder at `place`, which is out. Contributions that it has settled are released; the others are sent again, to others.
+    /// Loses the builder at `place`, which is out. Contributions that it has settled are released;
+    /// the others are sent again, to others.
     fn lose(&mut self, cx: &mut TimesliceContext<'_>, place: usize, settled: u64) {
         let connection = &mut self.connections.all[place];
         let gone = BuilderConnection {
@@ -90,7 +112,8 @@ impl InputNode {
         }
     }
 
-    /// Notifies builders where the stream ends, which matters to them as soon as they may have earlier timeslices behind later ones.
+    /// Notifies builders where the stream ends, which matters to them as soon as they may have
+    /// earlier timeslices behind later ones.
     pub(super) fn notify_end(&mut self) {
         if self.connections.journal.epoch() > 0 && self.connections.supply.end().is_some() {
             for (place, connection) in self.connections.all.iter_mut().enumerate() {

@@ -6,8 +6,9 @@ use crate::timeslice::context::TimesliceContext;
 use crate::timeslice::frame::TimesliceFrame;
 use crate::wire::{Destination, RemoteSpan, Span, Token};
 
-/// The longest put that travels with its message: every wire carries such a body. MPIs draw the line at one to some tens of
-/// kilobytes; between the short messages of the published benchmark (64 bytes) and its long ones (64 KiB) it makes no difference.
+/// The longest put that travels with its message: every wire carries such a body. MPIs draw the
+/// line at one to some tens of kilobytes; between the short messages of the published benchmark (64
+/// bytes) and its long ones (64 KiB) it makes no difference.
 const EAGER_MAX: u32 = 1_024;
 
 /// Puts `from` to place `into` of the ring that `peer` keeps for this input.
@@ -15,13 +16,17 @@ pub(super) fn send(cx: &mut TimesliceContext<'_>, peer: Rank, from: Span, into: 
     let lies_at = RemoteSpan { region: from.region, offset: from.offset };
     let mut head = TimesliceFrame::Put { into, from: lies_at, length: from.length }.encode();
     head.put(&cx.config.run.to_le_bytes());
-    let (class, body) =
-        if from.length <= EAGER_MAX { (cx.config.class, from) } else { (cx.config.control, Span::EMPTY) };
+    let (class, body) = if from.length <= EAGER_MAX {
+        (cx.config.class, from)
+    } else {
+        (cx.config.control, Span::EMPTY)
+    };
     cx.out.send(Destination::One(peer), class, head.bytes(), body, Some(token));
 }
 
 impl InputNode {
-    /// Records how many puts the builder at `place` has taken in, since the beginning and modulo 2^32.
+    /// Records how many puts the builder at `place` has taken in, since the beginning and modulo
+    /// 2^32.
     pub(super) fn taken_in(&mut self, place: usize, count: u32) {
         let connection = &mut self.connections.all[place];
         let newly = count.wrapping_sub(connection.granted);

@@ -1,4 +1,5 @@
-//! The rule by itself, and jobs in virtual time in which one builder's sink is ten times slower for a while.
+//! The rule by itself, and jobs in virtual time in which one builder's sink is ten times slower for
+//! a while.
 
 use alloc::sync::Arc;
 use std::collections::BTreeMap;
@@ -7,18 +8,27 @@ use super::*;
 use crate::base::{Bytes, Class, LocalNs, Nanos, RandomKey, RandomStream, Rank};
 use crate::timeslice::membership::Journal;
 use crate::timeslice::{
-    ContributionSizes, ContributionSource, Dfs, Policy, ReleasePolicy, TimesliceCommand, TimesliceConfig,
-    TimesliceEvent, TimesliceLayout, TimesliceNode, WriteSlots,
+    ContributionSizes, ContributionSource, Dfs, Policy, ReleasePolicy, TimesliceCommand,
+    TimesliceConfig, TimesliceEvent, TimesliceLayout, TimesliceNode, WriteSlots,
 };
 use crate::wire::memory::{MemoryConfig, MemoryFabric};
 use crate::wire::{Driver, Span, Wire};
 
-/// Lets a window pass in which so much was due and released in each interval by builders that weigh so much.
-fn window(burdens: &mut LoadEstimator, clock: &mut u64, sights: [Option<(u64, u64, u32)>; 3]) -> [BuilderLoad; 3] {
+/// Lets a window pass in which so much was due and released in each interval by builders that weigh
+/// so much.
+fn window(
+    burdens: &mut LoadEstimator,
+    clock: &mut u64,
+    sights: [Option<(u64, u64, u32)>; 3],
+) -> [BuilderLoad; 3] {
     for _ in 0..WINDOW {
         *clock += 1;
         burdens.interval(|place| {
-            sights[place].map(|(due, rate, weight)| BuilderSample { due, released: rate * *clock, weight })
+            sights[place].map(|(due, rate, weight)| BuilderSample {
+                due,
+                released: rate * *clock,
+                weight,
+            })
         });
     }
     [0, 1, 2].map(|place| burdens.load_at(place))
@@ -28,7 +38,8 @@ fn window(burdens: &mut LoadEstimator, clock: &mut u64, sights: [Option<(u64, u6
 fn interval__who_is_slow_and_has_much_due_is_heavy_after_two_windows() {
     use BuilderLoad::{Heavy, Light, Usual};
     let (mut burdens, mut clock) = (LoadEstimator::new(3), 0);
-    let mut window = |third| window(&mut burdens, &mut clock, [(2, 10, 16), (2, 10, 16), third].map(Some));
+    let mut window =
+        |third| window(&mut burdens, &mut clock, [(2, 10, 16), (2, 10, 16), third].map(Some));
     assert_eq!(window((5, 1, 16)), [Light, Light, Usual], "one window is none");
     assert_eq!(window((5, 1, 16)), [Light, Light, Heavy]);
     assert_eq!(window((4, 1, 16)), [Light, Light, Usual], "not more than twice as much");
@@ -46,10 +57,14 @@ fn interval__who_takes_no_part_is_no_measure() {
     let (mut burdens, mut clock) = (LoadEstimator::new(3), 0);
     let sights = [Some((9, 1, 16)), None, Some((1, 5, 16))];
     window(&mut burdens, &mut clock, sights);
-    assert_eq!(window(&mut burdens, &mut clock, sights), [BuilderLoad::Heavy, BuilderLoad::Usual, BuilderLoad::Light]);
+    assert_eq!(
+        window(&mut burdens, &mut clock, sights),
+        [BuilderLoad::Heavy, BuilderLoad::Usual, BuilderLoad::Light]
+    );
 }
 
-/// Returns what a builder weighs after each of this many intervals, of which it can do the turns of `able`.
+/// Returns what a builder weighs after each of this many intervals, of which it can do the turns of
+/// `able`.
 fn course(relief: &mut LoadShedder, weight: &mut u32, able: u32, intervals: u32) -> u32 {
     let mut changes = 0;
     for _ in 0..intervals {
@@ -82,7 +97,8 @@ fn interval__half_of_the_inputs_change_nothing() {
 
 const RANKS: u32 = 4;
 const BEAT: Nanos = Nanos::from_micros(20);
-/// What a sink takes for a timeslice; the wire takes no time for bytes, so sinks are what limits the job.
+/// What a sink takes for a timeslice; the wire takes no time for bytes, so sinks are what limits
+/// the job.
 const SERVICE: u64 = 10_000;
 const RING: u64 = 1024;
 const LENGTH: u64 = 64;
@@ -91,7 +107,8 @@ const LENGTH: u64 = 64;
 struct LoadJob {
     fabric: MemoryFabric,
     drivers: Vec<Driver<TimesliceNode>>,
-    /// Of each builder: how much longer than the others its sink takes, and when it has done all it was handed.
+    /// Of each builder: how much longer than the others its sink takes, and when it has done all it
+    /// was handed.
     factors: [u64; RANKS as usize],
     busy_until: [u64; RANKS as usize],
     /// Sinks take up to this many times as long as usual, by chance.
@@ -103,10 +120,15 @@ struct LoadJob {
 
 impl LoadJob {
     fn new(policy: Policy) -> Self {
-        let mut fabric = MemoryFabric::new(MemoryConfig { latency: Nanos(500), ..MemoryConfig::lossless(2 * RANKS) });
+        let mut fabric = MemoryFabric::new(MemoryConfig {
+            latency: Nanos(500),
+            ..MemoryConfig::lossless(2 * RANKS)
+        });
         let ranks = |range: core::ops::Range<u32>| range.map(Rank).collect();
-        let layout =
-            Arc::new(TimesliceLayout::new(ranks(0..RANKS), ranks(RANKS..2 * RANKS), &[]).expect("a sound layout"));
+        let layout = Arc::new(
+            TimesliceLayout::new(ranks(0..RANKS), ranks(RANKS..2 * RANKS), &[])
+                .expect("a sound layout"),
+        );
         let driver = |rank| {
             let length = RING * u64::from(RANKS);
             let region = fabric.wire(Rank(rank)).register(Bytes(length)).expect("there is room");
@@ -119,7 +141,10 @@ impl LoadJob {
                 window: crate::timeslice::Window { least: 2, most: 8 },
                 // Long enough that a turn of the slow one is a small part.
                 dfs: Dfs { interval: 100, history: 5, ..Dfs::default() },
-                source: ContributionSource::Endless(memory, ContributionSizes::Constant(Bytes(LENGTH))),
+                source: ContributionSource::Endless(
+                    memory,
+                    ContributionSizes::Constant(Bytes(LENGTH)),
+                ),
                 slots: WriteSlots::from_policy(policy),
                 rings: Span { region, offset: 0, length: length as u32 },
                 ring: Bytes(RING),
@@ -134,8 +159,11 @@ impl LoadJob {
         let stream = RandomKey::new(1).purpose("sinks").stream();
         let (factors, busy_until) = ([1; RANKS as usize], [0; RANKS as usize]);
         let releases = BTreeMap::new();
-        let mut job = Self { fabric, drivers, factors, busy_until, noise: 1, stream, releases, built: 0 };
-        (0..RANKS).for_each(|rank| job.drivers[rank as usize].command(LocalNs(0), TimesliceCommand::Begin));
+        let mut job =
+            Self { fabric, drivers, factors, busy_until, noise: 1, stream, releases, built: 0 };
+        (0..RANKS).for_each(|rank| {
+            job.drivers[rank as usize].command(LocalNs(0), TimesliceCommand::Begin)
+        });
         job
     }
 
@@ -144,7 +172,9 @@ impl LoadJob {
         let (until, before) = (self.fabric.now() + Nanos::from_millis(millis), self.built);
         while self.fabric.now() < until {
             let now = self.fabric.now();
-            while let Some(entry) = self.releases.first_entry().filter(|entry| entry.key().0 <= now.0) {
+            while let Some(entry) =
+                self.releases.first_entry().filter(|entry| entry.key().0 <= now.0)
+            {
                 let ((_, timeslice), rank) = entry.remove_entry();
                 self.drivers[rank as usize].command(now, TimesliceCommand::Release { timeslice });
                 self.built += 1;
@@ -153,11 +183,16 @@ impl LoadJob {
             for rank in 0..2 * RANKS {
                 let mut events = Vec::new();
                 let driver = &mut self.drivers[rank as usize];
-                let progress = driver.step(self.fabric.wire(Rank(rank)), &mut |event| events.push(event));
+                let progress =
+                    driver.step(self.fabric.wire(Rank(rank)), &mut |event| events.push(event));
                 next = [next, progress.next].into_iter().flatten().min();
                 events.into_iter().for_each(|event| self.handle_event(rank, event));
             }
-            let next = [next, self.fabric.next_arrival()].into_iter().flatten().min().expect("hearts beat");
+            let next = [next, self.fabric.next_arrival()]
+                .into_iter()
+                .flatten()
+                .min()
+                .expect("hearts beat");
             self.fabric.advance(next.max(now + Nanos(20)));
         }
         self.built - before
@@ -165,7 +200,10 @@ impl LoadJob {
 
     fn handle_event(&mut self, rank: u32, event: TimesliceEvent) {
         assert!(
-            !matches!(event, TimesliceEvent::Lost { .. } | TimesliceEvent::Out | TimesliceEvent::Helpless),
+            !matches!(
+                event,
+                TimesliceEvent::Lost { .. } | TimesliceEvent::Out | TimesliceEvent::Helpless
+            ),
             "{event:?}"
         );
         if let TimesliceEvent::Complete { timeslice, .. } = event {
@@ -189,7 +227,8 @@ impl LoadJob {
 
 const BUILDING: [Policy; 4] = [Policy::BestEffort, Policy::Offset, Policy::Dfs, Policy::Token];
 
-/// Without the slow one the others could build three quarters; it can do a tenth of its quarter beside.
+/// Without the slow one the others could build three quarters; it can do a tenth of its quarter
+/// beside.
 #[test]
 fn job__a_builder_ten_times_slower_is_worked_around_and_comes_back() {
     for policy in BUILDING {
@@ -200,7 +239,11 @@ fn job__a_builder_ten_times_slower_is_worked_around_and_comes_back() {
         job.run(60);
         let slow = job.run(20) / 4;
         assert!(job.weights()[1] <= 2, "{policy:?}: {:?}", job.weights());
-        assert!(slow as f64 >= 0.9 * 3.1 / 4.0 * usual as f64, "{policy:?}: {slow} of {usual}, {:?}", job.weights());
+        assert!(
+            slow as f64 >= 0.9 * 3.1 / 4.0 * usual as f64,
+            "{policy:?}: {slow} of {usual}, {:?}",
+            job.weights()
+        );
         job.factors[1] = 1;
         job.run(70);
         assert_eq!(job.weights(), [16; 4], "{policy:?}");

@@ -1,22 +1,26 @@
 //! One decision for each epoch: what a member promises, accepts and proposes.
 //!
 //! # Model
-//! Single-decree Paxos, once for each epoch, by the members of the epoch before. The member that leads a *ballot* first asks everybody
-//! ([`AgreementMessage::Prepare`]); an answer ([`AgreementMessage::Promise`]) says what was accepted before, and what the one who answers has at
-//! *stake*: from then on until the epoch is decided, an input sends nothing at or beyond its horizon and hears no more of what
-//! the builder in question releases, so nothing that it reported can change. When enough have answered, the decision follows from the
-//! answers, and is proposed ([`AgreementMessage::Accept`]). A proposal that a quorum has accepted is decided.
+//! Single-decree Paxos, once for each epoch, by the members of the epoch before. The member that
+//! leads a *ballot* first asks everybody ([`AgreementMessage::Prepare`]); an answer
+//! ([`AgreementMessage::Promise`]) says what was accepted before, and what the one who answers has
+//! at *stake*: from then on until the epoch is decided, an input sends nothing at or beyond its
+//! horizon and hears no more of what the builder in question releases, so nothing that it reported
+//! can change. When enough have answered, the decision follows from the answers, and is proposed
+//! ([`AgreementMessage::Accept`]). A proposal that a quorum has accepted is decided.
 //!
-//! Everything but the removal of an input depends on what inputs have at stake, and needs the answers of all inputs. The removal
-//! of an input needs a quorum only: what it may have sent or freed no longer counts. So inputs that do not answer are removed first.
-//! Nobody is removed before the one who leads says that it has had time to answer ([`Agreement::waited`]).
+//! Everything but the removal of an input depends on what inputs have at stake, and needs the
+//! answers of all inputs. The removal of an input needs a quorum only: what it may have sent or
+//! freed no longer counts. So inputs that do not answer are removed first. Nobody is removed before
+//! the one who leads says that it has had time to answer ([`Agreement::waited`]).
 //!
 //! # Source
 //! Lamport, The Part-Time Parliament (1998).
 //!
 //! # Invariants
 //! I1. One decision in each epoch, whatever is lost, late, doubled or dead.
-//! I2. A decision that deals anew lies behind everything that any input has sent, and settles everything that any input has freed.
+//! I2. A decision that deals anew lies behind everything that any input has sent, and settles
+//!     everything that any input has freed.
 //!
 //! # Not here
 //! When to lead, and whom to ask again: `membership`, which has the clock.
@@ -73,7 +77,8 @@ impl ProposedDecision {
 pub(in crate::timeslice) struct Stake {
     /// An input: it sends nothing from this timeslice on before it knows the decision.
     pub(in crate::timeslice) horizon: u64,
-    /// Positions that the builder in question has released, as far as the member knows and will know.
+    /// Positions that the builder in question has released, as far as the member knows and will
+    /// know.
     pub(in crate::timeslice) released: u64,
 }
 
@@ -121,12 +126,14 @@ impl Agreement {
         Self { me, promised: None, accepted: None, round: 0, lead: None }
     }
 
-    /// Begins a ballot for `wish`, above all that were heard of. Says what to ask everybody, this member included.
+    /// Begins a ballot for `wish`, above all that were heard of. Says what to ask everybody, this
+    /// member included.
     pub(in crate::timeslice) fn lead(&mut self, wish: ProposedDecision) -> AgreementMessage {
         self.round = self.round.saturating_add(1);
         let ballot = Ballot { round: self.round, leader: self.me };
         let (promises, accepted) = (BTreeMap::new(), BTreeSet::new());
-        self.lead = Some(LedBallot { ballot, wish, promises, waited: false, proposed: None, accepted });
+        self.lead =
+            Some(LedBallot { ballot, wish, promises, waited: false, proposed: None, accepted });
         AgreementMessage::Prepare { ballot, target: wish.target() }
     }
 
@@ -141,18 +148,27 @@ impl Agreement {
     }
 
     /// Returns what to ask `member` again, who has not answered what was asked last.
-    pub(in crate::timeslice) fn unanswered(&self, member: RosterMember) -> Option<AgreementMessage> {
+    pub(in crate::timeslice) fn unanswered(
+        &self,
+        member: RosterMember,
+    ) -> Option<AgreementMessage> {
         let lead = self.lead.as_ref()?;
         match lead.proposed {
             Some(_) if lead.accepted.contains(&member) => None,
             Some(decision) => Some(AgreementMessage::Accept { ballot: lead.ballot, decision }),
             None if lead.promises.contains_key(&member) => None,
-            None => Some(AgreementMessage::Prepare { ballot: lead.ballot, target: lead.wish.target() }),
+            None => {
+                Some(AgreementMessage::Prepare { ballot: lead.ballot, target: lead.wish.target() })
+            }
         }
     }
 
     /// Handles a request for a promise. `stake` is called when it is given.
-    pub(in crate::timeslice) fn prepared(&mut self, ballot: Ballot, stake: impl FnOnce() -> Stake) -> AgreementMessage {
+    pub(in crate::timeslice) fn prepared(
+        &mut self,
+        ballot: Ballot,
+        stake: impl FnOnce() -> Stake,
+    ) -> AgreementMessage {
         self.round = self.round.max(ballot.round);
         match self.promised.filter(|promised| *promised > ballot) {
             Some(promised) => AgreementMessage::Refused { promised },
@@ -163,7 +179,8 @@ impl Agreement {
         }
     }
 
-    /// Handles the promise of `from`. Says what to propose to everybody when that was the last promise needed.
+    /// Handles the promise of `from`. Says what to propose to everybody when that was the last
+    /// promise needed.
     pub(in crate::timeslice) fn promised(
         &mut self,
         journal: &Journal,
@@ -171,13 +188,14 @@ impl Agreement {
         ballot: Ballot,
         answer: (Stake, Option<(Ballot, Decision)>),
     ) -> Option<AgreementMessage> {
-        let lead = self.lead.as_mut().filter(|lead| lead.ballot == ballot && lead.proposed.is_none())?;
+        let lead =
+            self.lead.as_mut().filter(|lead| lead.ballot == ballot && lead.proposed.is_none())?;
         lead.promises.insert(from, answer);
         lead.propose(journal)
     }
 
-    /// Records that whoever this member's ballot is about has had time to answer. Says what to propose to everybody when nothing else was
-    /// waited for.
+    /// Records that whoever this member's ballot is about has had time to answer. Says what to
+    /// propose to everybody when nothing else was waited for.
     pub(in crate::timeslice) fn waited(&mut self, journal: &Journal) -> Option<AgreementMessage> {
         let lead = self.lead.as_mut().filter(|lead| lead.proposed.is_none())?;
         lead.waited = true;
@@ -188,7 +206,11 @@ impl Agreement {
     }
 
     /// Handles a proposal.
-    pub(in crate::timeslice) fn proposed(&mut self, ballot: Ballot, decision: Decision) -> AgreementMessage {
+    pub(in crate::timeslice) fn proposed(
+        &mut self,
+        ballot: Ballot,
+        decision: Decision,
+    ) -> AgreementMessage {
         self.round = self.round.max(ballot.round);
         match self.promised.filter(|promised| *promised > ballot) {
             Some(promised) => AgreementMessage::Refused { promised },
@@ -247,7 +269,8 @@ impl LedBallot {
         if matches!(self.wish, ProposedDecision::Suspect(_)) && !self.waited {
             return None;
         }
-        let leaves = matches!(self.wish, ProposedDecision::Suspect(_) | ProposedDecision::Dismiss(_));
+        let leaves =
+            matches!(self.wish, ProposedDecision::Suspect(_) | ProposedDecision::Dismiss(_));
         if leaves && matches!(journal.role(target), Role::Input(_)) {
             return Some(Decision { change: self.wish.change(0), from });
         }

@@ -1,10 +1,12 @@
 //! The watchers of each member, and when silence is too long.
 //!
 //! # Model
-//! Every member sends a *beat* to its three watchers, once in an interval, so that watching costs a node the same however large
-//! the job is. A watcher suspects a member that is silent for [`PATIENCE`] intervals, or for the usual time between its beats and four
-//! deviations of that, whichever is longer. When somebody speaks who was silent for too long, the network is slower than was believed, and all
-//! silence may last twice as long for a while. The three stand a third of the roster apart: no rack holds all of them.
+//! Every member sends a *beat* to its three watchers, once in an interval, so that watching costs a
+//! node the same however large the job is. A watcher suspects a member that is silent for
+//! [`PATIENCE`] intervals, or for the usual time between its beats and four deviations of that,
+//! whichever is longer. When somebody speaks who was silent for too long, the network is slower
+//! than was believed, and all silence may last twice as long for a while. The three stand a third
+//! of the roster apart: no rack holds all of them.
 //!
 //! # Source
 //! RFC 6298 for the usual gap and its deviation, and for doubling (5.5).
@@ -25,8 +27,8 @@ const PATIENCE_MAX: u64 = 30;
 const GRACE: u64 = 10;
 /// Times that the silence which is always allowed is doubled at most: it stays below the longest.
 const DOUBLINGS_MAX: u32 = 3;
-/// Beats in time after which one doubling is taken back: far more than come between two false suspicions while a network is
-/// overloaded.
+/// Beats in time after which one doubling is taken back: far more than come between two false
+/// suspicions while a network is overloaded.
 const CALM: u32 = 1000;
 /// Watchers of one member.
 const WATCHERS: usize = 3;
@@ -70,8 +72,9 @@ impl FailureDetector {
         Self { interval, watched: Vec::new(), doublings: 0, calm: 0 }
     }
 
-    /// Turns to the members that `me` watches from `now` on, by `journal`. Those that it has not watched before have some time to speak;
-    /// at the very beginning, when everybody starts, all time.
+    /// Turns to the members that `me` watches from `now` on, by `journal`. Those that it has not
+    /// watched before have some time to speak; at the very beginning, when everybody starts, all
+    /// time.
     pub(super) fn turn_to(&mut self, journal: &Journal, me: RosterMember, now: LocalNs) {
         let first = (journal.epoch() > 0).then(|| now + self.interval.times(GRACE));
         let others = journal.members().filter(|member| *member != me);
@@ -87,7 +90,9 @@ impl FailureDetector {
     /// Records a beat of `member`.
     pub(super) fn heartbeat_received(&mut self, member: RosterMember, now: LocalNs) {
         let was_late = self.overdue(now).any(|late| late == member);
-        let Some(watched) = self.watched.iter_mut().find(|watched| watched.member == member) else { return };
+        let Some(watched) = self.watched.iter_mut().find(|watched| watched.member == member) else {
+            return;
+        };
         self.calm = if was_late { 0 } else { self.calm + 1 };
         if was_late {
             self.doublings = (self.doublings + 1).min(DOUBLINGS_MAX);
@@ -100,7 +105,8 @@ impl FailureDetector {
         watched.last_heard = Some(now);
     }
 
-    /// Restarts all silences: this node was away, or its clock has jumped, so all silence until `now` is its own.
+    /// Restarts all silences: this node was away, or its clock has jumped, so all silence until
+    /// `now` is its own.
     pub(super) fn restart(&mut self, now: LocalNs) {
         self.watched
             .iter_mut()
@@ -116,7 +122,8 @@ impl FailureDetector {
 
     /// Returns the members that have been silent for too long.
     pub(super) fn overdue(&self, now: LocalNs) -> impl Iterator<Item = RosterMember> + '_ {
-        let [least, most] = [PATIENCE << self.doublings, PATIENCE_MAX].map(|intervals| self.interval.times(intervals));
+        let [least, most] = [PATIENCE << self.doublings, PATIENCE_MAX]
+            .map(|intervals| self.interval.times(intervals));
         let late = move |watched: &&WatchedMember| {
             let allowed = watched.gap.bound().clamp(least, most);
             watched.last_heard.is_some_and(|heard| now.since(heard) > allowed)
@@ -136,18 +143,24 @@ mod tests {
 
     fn journal(inputs: u32, builders: u32) -> Journal {
         let ranks = |range: core::ops::Range<u32>| range.map(Rank).collect();
-        let layout =
-            TimesliceLayout::new(ranks(0..inputs), ranks(inputs..inputs + builders), &[]).expect("a sound layout");
+        let layout = TimesliceLayout::new(ranks(0..inputs), ranks(inputs..inputs + builders), &[])
+            .expect("a sound layout");
         Journal::new(&Arc::new(layout))
     }
 
     #[test]
     fn watchers__stand_apart_and_are_replaced() {
         let journal = journal(6, 6);
-        assert_eq!(watchers(&journal, RosterMember(0)), [RosterMember(1), RosterMember(5), RosterMember(9)]);
+        assert_eq!(
+            watchers(&journal, RosterMember(0)),
+            [RosterMember(1), RosterMember(5), RosterMember(9)]
+        );
         let change = Change::Remove { member: RosterMember(1), settled: 0 };
         let journal = journal.with(Decision { change, from: 0 }).expect("it is permitted");
-        assert_eq!(watchers(&journal, RosterMember(0)), [RosterMember(2), RosterMember(5), RosterMember(9)]);
+        assert_eq!(
+            watchers(&journal, RosterMember(0)),
+            [RosterMember(2), RosterMember(5), RosterMember(9)]
+        );
     }
 
     #[test]
@@ -178,7 +191,9 @@ mod tests {
         let mut now = 0;
         let mut beat = |watch: &mut FailureDetector, gap| {
             now += gap;
-            [1, 2].into_iter().for_each(|member| watch.heartbeat_received(RosterMember(member), LocalNs(now)));
+            [1, 2]
+                .into_iter()
+                .for_each(|member| watch.heartbeat_received(RosterMember(member), LocalNs(now)));
             now
         };
         (0..20).for_each(|_| {

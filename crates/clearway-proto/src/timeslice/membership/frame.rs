@@ -1,8 +1,9 @@
 //! The headers that members send each other about who takes part, byte by byte.
 //!
 //! # Model
-//! All numbers little-endian. Every header begins with its kind (1 byte) and the epoch that the sender has come to (4 bytes), and ends
-//! with its run (2 bytes, as inputs' and builders' headers do); those of an agreement are about the epoch after it.
+//! All numbers little-endian. Every header begins with its kind (1 byte) and the epoch that the
+//! sender has come to (4 bytes), and ends with its run (2 bytes, as inputs' and builders' headers
+//! do); those of an agreement are about the epoch after it.
 //!
 //! | kind | frame | fields (bytes) |
 //! |---|---|---|
@@ -139,7 +140,10 @@ fn put_decision(head: &mut Head<LONGEST>, decision: Decision) {
         Change::Retire { member } => (3, member, 0),
         Change::Weigh { member, weight } => (4, member, u64::from(weight)),
     };
-    head.put(&[sort]).put(&member.0.to_le_bytes()).put(&value.to_le_bytes()).put(&decision.from.to_le_bytes());
+    head.put(&[sort])
+        .put(&member.0.to_le_bytes())
+        .put(&value.to_le_bytes())
+        .put(&decision.from.to_le_bytes());
 }
 
 fn put_wish(head: &mut Head<LONGEST>, wish: ProposedDecision) {
@@ -165,7 +169,8 @@ fn promise(rest: &mut ByteReader<'_>) -> Option<AgreementMessage> {
 }
 
 fn decision(rest: &mut ByteReader<'_>) -> Option<Decision> {
-    let (sort, member, value, from) = (rest.u8()?, RosterMember(rest.u32()?), rest.u64()?, rest.u64()?);
+    let (sort, member, value, from) =
+        (rest.u8()?, RosterMember(rest.u32()?), rest.u64()?, rest.u64()?);
     let change = match sort {
         0 => Change::Nothing,
         1 => Change::Remove { member, settled: value },
@@ -196,14 +201,24 @@ mod tests {
     #[test]
     fn parse__gives_back_what_was_written() {
         let ballot = Ballot { round: 7, leader: RosterMember(3) };
-        let decision = Decision { change: Change::Remove { member: RosterMember(9), settled: 1 << 40 }, from: 1 << 41 };
+        let decision = Decision {
+            change: Change::Remove { member: RosterMember(9), settled: 1 << 40 },
+            from: 1 << 41,
+        };
         let stake = Stake { horizon: u64::MAX, released: 5 };
-        let join = Decision { change: Change::Join { member: RosterMember(2), incarnation: u32::MAX }, from: 3 };
+        let join = Decision {
+            change: Change::Join { member: RosterMember(2), incarnation: u32::MAX },
+            from: 3,
+        };
         let bodies = [
             MembershipBody::Beat,
             MembershipBody::Agree(AgreementMessage::Prepare { ballot, target: RosterMember(1) }),
             MembershipBody::Agree(AgreementMessage::Promise { ballot, stake, accepted: None }),
-            MembershipBody::Agree(AgreementMessage::Promise { ballot, stake, accepted: Some((ballot, decision)) }),
+            MembershipBody::Agree(AgreementMessage::Promise {
+                ballot,
+                stake,
+                accepted: Some((ballot, decision)),
+            }),
             MembershipBody::Agree(AgreementMessage::Accept { ballot, decision: join }),
             MembershipBody::Agree(AgreementMessage::Accepted { ballot }),
             MembershipBody::Agree(AgreementMessage::Refused { promised: ballot }),
@@ -214,7 +229,11 @@ mod tests {
             let frame = MembershipFrame { epoch: 0x0102_0304, body };
             let bytes = frame.encode();
             assert_eq!(MembershipFrame::parse(bytes.bytes()), Some(frame));
-            assert_eq!(MembershipFrame::parse(&bytes.bytes()[..bytes.bytes().len() - 1]), None, "{body:?}");
+            assert_eq!(
+                MembershipFrame::parse(&bytes.bytes()[..bytes.bytes().len() - 1]),
+                None,
+                "{body:?}"
+            );
         }
     }
 
@@ -222,12 +241,21 @@ mod tests {
     fn parse__reads_literal_bytes() {
         let beat = MembershipFrame { epoch: 5, body: MembershipBody::Beat };
         assert_eq!(MembershipFrame::parse(&[16, 5, 0, 0, 0]), Some(beat));
-        let suspect =
-            MembershipFrame { epoch: 1, body: MembershipBody::Wish(ProposedDecision::Suspect(RosterMember(2))) };
-        assert_eq!(MembershipFrame::parse(&[23, 1, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0]), Some(suspect));
-        for bytes in
-            [&[][..], &[16], &[16, 0, 0, 0, 0, 0], &[24, 0, 0, 0, 0], &[23, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 0]]
-        {
+        let suspect = MembershipFrame {
+            epoch: 1,
+            body: MembershipBody::Wish(ProposedDecision::Suspect(RosterMember(2))),
+        };
+        assert_eq!(
+            MembershipFrame::parse(&[23, 1, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0]),
+            Some(suspect)
+        );
+        for bytes in [
+            &[][..],
+            &[16],
+            &[16, 0, 0, 0, 0, 0],
+            &[24, 0, 0, 0, 0],
+            &[23, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 0],
+        ] {
             assert_eq!(MembershipFrame::parse(bytes), None, "{bytes:?}");
         }
     }

@@ -1,16 +1,19 @@
-//! What was decided so far, and everything that follows from it: who takes part, and who builds what.
+//! What was decided so far, and everything that follows from it: who takes part, and who builds
+//! what.
 //!
 //! # Model
-//! The state of a job is an *epoch*: a number, 0 for the [`TimesliceLayout`] of the beginning, and what the decisions so far made of that. One
-//! epoch decides one [`Change`], and from which timeslice on turns are dealt anew. All answers are pure functions of the
-//! decisions, so whoever knows the same ones says the same.
+//! The state of a job is an *epoch*: a number, 0 for the [`TimesliceLayout`] of the beginning, and
+//! what the decisions so far made of that. One epoch decides one [`Change`], and from which
+//! timeslice on turns are dealt anew. All answers are pure functions of the decisions, so whoever
+//! knows the same ones says the same.
 //!
-//! No input has sent anything to `from` or later when a change is decided, so cutting all orders there is nothing that a
-//! builder could have seen otherwise. Of a builder that is removed, the positions below `settled` are built. The rest of its
-//! order is dealt to the others in turn.
+//! No input has sent anything to `from` or later when a change is decided, so cutting all orders
+//! there is nothing that a builder could have seen otherwise. Of a builder that is removed, the
+//! positions below `settled` are built. The rest of its order is dealt to the others in turn.
 //!
 //! # Invariants
-//! I1. Every timeslice stands in the order of one builder, or below what is settled of a removed one, and nowhere else.
+//! I1. Every timeslice stands in the order of one builder, or below what is settled of a removed
+//!     one, and nowhere else.
 //! I2. At least one input and one builder with turns remain.
 
 use alloc::sync::Arc;
@@ -105,7 +108,8 @@ impl Journal {
     /// Creates epoch 0 of `layout`.
     pub(in crate::timeslice) fn new(layout: &Arc<TimesliceLayout>) -> Self {
         let takes_part = |rank: &Rank| !layout.is_absent(*rank);
-        let standing = |rank| MemberStatus { takes_part: takes_part(rank), life: 0, incarnation: 0 };
+        let standing =
+            |rank| MemberStatus { takes_part: takes_part(rank), life: 0, incarnation: 0 };
         let there = |(weight, rank): (&u32, _)| if takes_part(rank) { *weight } else { 0 };
         let weights: Vec<u32> = layout.weights().iter().zip(layout.builders()).map(there).collect();
         let one = || Turns::new(&vec![1; layout.builders().len()]);
@@ -206,9 +210,11 @@ impl Journal {
         self.ranges[place].clone()
     }
 
-    /// Returns whether a timeslice without the input at `place` lacks something: it had begun by then and not been retired.
+    /// Returns whether a timeslice without the input at `place` lacks something: it had begun by
+    /// then and not been retired.
     pub(in crate::timeslice) fn is_missed(&self, place: usize, timeslice: u64) -> bool {
-        self.begun[place].is_some_and(|begun| begun <= timeslice) && timeslice < self.ranges[place].end
+        self.begun[place].is_some_and(|begun| begun <= timeslice)
+            && timeslice < self.ranges[place].end
     }
 
     /// Returns the first timeslice that was dealt in the turns of now.
@@ -242,29 +248,49 @@ impl Journal {
         self.weights[place]
     }
 
-    /// Returns the timeslice as of which `position` of the builder at `place` is due: these never descend.
+    /// Returns the timeslice as of which `position` of the builder at `place` is due: these never
+    /// descend.
     pub(in crate::timeslice) fn turn(&self, place: usize, position: u64) -> Option<u64> {
         self.orders[place].turn(position)
     }
 
-    /// Returns how many positions of the builder at `place`, from `position` on, are due before `end` and have a timeslice in `range`.
-    pub(in crate::timeslice) fn count(&self, place: usize, position: u64, range: &Range<u64>, end: u64) -> u64 {
+    /// Returns how many positions of the builder at `place`, from `position` on, are due before
+    /// `end` and have a timeslice in `range`.
+    pub(in crate::timeslice) fn count(
+        &self,
+        place: usize,
+        position: u64,
+        range: &Range<u64>,
+        end: u64,
+    ) -> u64 {
         self.orders[place].count(position, range, end)
     }
 
     /// Returns the timeslice of the builder at `place` at `position` of its order.
     pub(in crate::timeslice) fn nth(&self, place: usize, position: u64) -> Option<u64> {
-        // Before anything is decided an order is its builder's turns: one table for all instead of one for each.
-        if self.decisions.is_empty() { self.turns.nth(place, position) } else { self.orders[place].nth(position) }
+        // Before anything is decided an order is its builder's turns: one table for all instead of
+        // one for each.
+        if self.decisions.is_empty() {
+            self.turns.nth(place, position)
+        } else {
+            self.orders[place].nth(position)
+        }
     }
 
-    /// Returns the first position of the builder at `place`, not before `position`, with a timeslice in `range`; and that timeslice.
-    pub(in crate::timeslice) fn next(&self, place: usize, position: u64, range: &Range<u64>) -> Option<(u64, u64)> {
+    /// Returns the first position of the builder at `place`, not before `position`, with a
+    /// timeslice in `range`; and that timeslice.
+    pub(in crate::timeslice) fn next(
+        &self,
+        place: usize,
+        position: u64,
+        range: &Range<u64>,
+    ) -> Option<(u64, u64)> {
         if !self.decisions.is_empty() {
             return self.orders[place].next(position, range);
         }
         let position = position.max(self.turns.before(place, range.start));
-        let timeslice = self.turns.nth(place, position).filter(|timeslice| range.contains(timeslice))?;
+        let timeslice =
+            self.turns.nth(place, position).filter(|timeslice| range.contains(timeslice))?;
         Some((position, timeslice))
     }
 
@@ -272,12 +298,15 @@ impl Journal {
     pub(in crate::timeslice) fn settled(&self) -> impl Iterator<Item = (RosterMember, u64)> + '_ {
         let of_one = |(member, order, settled): &'_ (RosterMember, Arc<BuilderOrder>, u64)| {
             let (member, order) = (*member, order.clone());
-            (0..*settled).map_while(move |position| order.nth(position)).map(move |timeslice| (member, timeslice))
+            (0..*settled)
+                .map_while(move |position| order.nth(position))
+                .map(move |timeslice| (member, timeslice))
         };
         self.settled.iter().flat_map(of_one)
     }
 
-    /// Returns whether those for whom `votes` is true can decide: more than half of the members, or half with the first one.
+    /// Returns whether those for whom `votes` is true can decide: more than half of the members, or
+    /// half with the first one.
     pub(in crate::timeslice) fn is_quorum(&self, votes: impl Fn(RosterMember) -> bool) -> bool {
         let all = self.members().count();
         let for_it = self.members().filter(|member| votes(*member)).count();
@@ -285,7 +314,8 @@ impl Journal {
         2 * for_it > all || 2 * for_it == all && first
     }
 
-    /// Returns the journal with one more decision; `None` when that decision is none that could be made.
+    /// Returns the journal with one more decision; `None` when that decision is none that could be
+    /// made.
     pub(in crate::timeslice) fn with(&self, decision: Decision) -> Option<Self> {
         if decision.from < self.from || decision.from - self.from > AHEAD_MAX {
             return None;
@@ -303,7 +333,9 @@ impl Journal {
     fn apply(&mut self, change: Change, from: u64) -> bool {
         match change {
             Change::Nothing => true,
-            Change::Remove { member, settled } => self.takes_part(member) && self.remove(member, settled, from),
+            Change::Remove { member, settled } => {
+                self.takes_part(member) && self.remove(member, settled, from)
+            }
             Change::Join { member, incarnation } => {
                 let stands = member.index() < self.roster();
                 stands && !self.takes_part(member) && self.join(member, incarnation, from)
@@ -321,7 +353,9 @@ impl Journal {
                 }
             }
             Change::Weigh { member, weight } => {
-                let sound = self.takes_part(member) && !self.is_retired(member) && (1..=WEIGHT_MAX).contains(&weight);
+                let sound = self.takes_part(member)
+                    && !self.is_retired(member)
+                    && (1..=WEIGHT_MAX).contains(&weight);
                 match self.role_of(member) {
                     Some(Role::Builder(place)) if sound => self.weigh(place, weight, from),
                     _ => false,
@@ -346,7 +380,8 @@ impl Journal {
             Role::Builder(place) => {
                 self.weights[place] = 0;
                 self.orders[place].cut(from);
-                let left = Arc::new(core::mem::replace(&mut self.orders[place], BuilderOrder::new(place)));
+                let left =
+                    Arc::new(core::mem::replace(&mut self.orders[place], BuilderOrder::new(place)));
                 self.settled.push((member, left.clone(), settled));
                 self.redeal(from, Some((left, settled)))
             }
@@ -354,7 +389,8 @@ impl Journal {
     }
 
     fn join(&mut self, member: RosterMember, incarnation: u32, from: u64) -> bool {
-        self.standings[member.index()] = MemberStatus { takes_part: true, life: self.epoch(), incarnation };
+        self.standings[member.index()] =
+            MemberStatus { takes_part: true, life: self.epoch(), incarnation };
         match self.role(member) {
             Role::Input(place) => {
                 self.ranges[place] = from..u64::MAX;

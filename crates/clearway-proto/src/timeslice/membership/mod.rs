@@ -1,14 +1,16 @@
-//! Membership of a job: members watch each other, agree on every change, and know what follows from it.
+//! Membership of a job: members watch each other, agree on every change, and know what follows from
+//! it.
 //!
 //! # Model
-//! [`Journal`]: what was decided, and what follows. [`FailureDetector`]: who is silent. [`Agreement`]: one decision for each epoch. This
-//! module ties them to a clock and to each other:
+//! [`Journal`]: what was decided, and what follows. [`FailureDetector`]: who is silent.
+//! [`Agreement`]: one decision for each epoch. This module ties them to a clock and to each other:
 //!
-//! - Each interval a member sends a beat to its watchers. A beat carries the epoch of its sender, so that a member that is behind learns what it
-//!   lacks, also that it is out.
-//! - A member that has a wish (a watcher's suspicion, or to join, to retire, to go) tells it to the first few members each interval, until it
-//!   is decided or no longer wished.
-//! - The first member that nobody suspects is the *steward*: it leads. Two that believe to be it hinder each other at worst.
+//! - Each interval a member sends a beat to its watchers. A beat carries the epoch of its sender,
+//!   so that a member that is behind learns what it lacks, also that it is out.
+//! - A member that has a wish (a watcher's suspicion, or to join, to retire, to go) tells it to the
+//!   first few members each interval, until it is decided or no longer wished.
+//! - The first member that nobody suspects is the *steward*: it leads. Two that believe to be it
+//!   hinder each other at worst.
 //!
 //! # Invariants
 //! I1. Every member passes through the same epochs in the same order.
@@ -42,7 +44,8 @@ pub(super) use journal::{Change, Deal, Decision, Journal, RosterMember};
 const TOLD: usize = 3;
 /// Intervals for which a wish counts after it was sent: it is sent again in each.
 const WISH_INTERVALS: u64 = 4;
-/// Intervals for which a leader waits at least before it goes on without those that have not answered. Behind the last answer it waits twice as long again as that took.
+/// Intervals for which a leader waits at least before it goes on without those that have not
+/// answered. Behind the last answer it waits twice as long again as that took.
 const LEAD_INTERVALS: u64 = 3;
 /// How often these are doubled at most, while not even a quorum answers.
 const DOUBLINGS_MAX: u32 = 3;
@@ -54,7 +57,8 @@ const HELPLESS_INTERVALS: u64 = 20;
 const LESSONS: u32 = 8;
 /// Messages of this kind under way at a time: transmit queues have room for 64 and more.
 const UNDER_WAY_MAX: usize = 32;
-/// Messages that wait to leave, for each place of the roster: what one ballot asks, answers and announces.
+/// Messages that wait to leave, for each place of the roster: what one ballot asks, answers and
+/// announces.
 const QUEUE_MAX: usize = 4;
 /// Intervals between two ticks after which this node must have been away.
 const AWAY_INTERVALS: u64 = 2;
@@ -78,8 +82,8 @@ pub(super) struct Membership {
     wishes: BTreeMap<ProposedDecision, LocalNs>,
     /// Until when a member is not suspected.
     reprieved: BTreeMap<RosterMember, LocalNs>,
-    /// When everybody was asked what is asked now, when the last of those who answered did, and when those who did not were asked
-    /// again.
+    /// When everybody was asked what is asked now, when the last of those who answered did, and
+    /// when those who did not were asked again.
     lead_since: LocalNs,
     answered_at: LocalNs,
     asked_at: LocalNs,
@@ -156,9 +160,14 @@ impl Membership {
     /// Takes the wish of this node, which is out, to be in.
     pub(super) fn want_in(&mut self, now: LocalNs) {
         if !self.is_in() {
-            // Never with a number that it had: a decision about an earlier try must not count for this one.
-            self.incarnation = self.incarnation.max(self.journal.incarnation(self.me)).saturating_add(1);
-            self.want(now, ProposedDecision::Join { member: self.me, incarnation: self.incarnation });
+            // Never with a number that it had: a decision about an earlier try must not count for
+            // this one.
+            self.incarnation =
+                self.incarnation.max(self.journal.incarnation(self.me)).saturating_add(1);
+            self.want(
+                now,
+                ProposedDecision::Join { member: self.me, incarnation: self.incarnation },
+            );
         }
     }
 
@@ -176,7 +185,8 @@ impl Membership {
     pub(super) fn is_helpless(&mut self, now: LocalNs) -> bool {
         let long = self.interval.times(HELPLESS_INTERVALS << self.doublings);
         // The time in which this node was away itself does not count.
-        let is = !self.was_away(now) && self.helpless_since.is_some_and(|since| now.since(since) > long);
+        let is =
+            !self.was_away(now) && self.helpless_since.is_some_and(|since| now.since(since) > long);
         let tell = is && !self.told_helpless;
         self.told_helpless |= is;
         tell
@@ -196,9 +206,11 @@ impl Membership {
         Some(next)
     }
 
-    /// Records that a header of `kind` to the member has left, or found no room: then it leaves first when there is some.
+    /// Records that a header of `kind` to the member has left, or found no room: then it leaves
+    /// first when there is some.
     pub(super) fn done(&mut self, to: RosterMember, kind: u8, status: Status) {
-        let found = self.under_way.iter().position(|(member, frame)| *member == to && frame.kind() == kind);
+        let found =
+            self.under_way.iter().position(|(member, frame)| *member == to && frame.kind() == kind);
         let Some(header) = found.map(|at| self.under_way.remove(at)) else { return };
         if status == Status::NoRoom {
             self.is_full = true;
@@ -239,8 +251,10 @@ impl Membership {
         }
         let beat = self.frame(MembershipBody::Beat);
         self.queue.extend(self.watchers.iter().map(|watcher| (*watcher, beat)));
-        let is_reprieved = |member: &RosterMember| self.reprieved.get(member).is_some_and(|until| now < *until);
-        let suspects: Vec<RosterMember> = self.watch.overdue(now).filter(|member| !is_reprieved(member)).collect();
+        let is_reprieved =
+            |member: &RosterMember| self.reprieved.get(member).is_some_and(|until| now < *until);
+        let suspects: Vec<RosterMember> =
+            self.watch.overdue(now).filter(|member| !is_reprieved(member)).collect();
         if self.watch.is_alone(now) {
             self.helpless_since.get_or_insert(now);
         } else if self.wishes.is_empty() {
@@ -257,7 +271,13 @@ impl Membership {
     }
 
     /// Handles a header of `from`, who stands on the roster.
-    pub(super) fn arrival(&mut self, now: LocalNs, from: RosterMember, frame: MembershipFrame, stakes: Stakes<'_>) {
+    pub(super) fn arrival(
+        &mut self,
+        now: LocalNs,
+        from: RosterMember,
+        frame: MembershipFrame,
+        stakes: Stakes<'_>,
+    ) {
         let mine = self.journal.epoch();
         if let MembershipBody::Decided(decision) = frame.body {
             if frame.epoch == mine + 1 {
@@ -268,7 +288,9 @@ impl Membership {
         let is_peer = self.is_in() && self.journal.takes_part(from);
         match frame.body {
             _ if frame.epoch < mine => self.teach(from, frame.epoch),
-            _ if frame.epoch > mine => self.queue.push_back((from, self.frame(MembershipBody::Beat))),
+            _ if frame.epoch > mine => {
+                self.queue.push_back((from, self.frame(MembershipBody::Beat)))
+            }
             MembershipBody::Beat if is_peer => self.watch.heartbeat_received(from, now),
             MembershipBody::Agree(message) if is_peer => self.agreed(now, from, message, stakes),
             _ => {}
@@ -315,14 +337,20 @@ impl Membership {
         }
     }
 
-    /// Tells the first few members that are not suspected of `wish`, this one too if it is one of them.
+    /// Tells the first few members that are not suspected of `wish`, this one too if it is one of
+    /// them.
     fn propagate(&mut self, now: LocalNs, wish: ProposedDecision) {
         self.wishes.insert(wish, now);
         let frame = self.frame(MembershipBody::Wish(wish));
-        let trusted =
-            self.journal.members().filter(|member| !self.wishes.contains_key(&ProposedDecision::Suspect(*member)));
-        let told: Vec<RosterMember> = trusted.filter(|member| *member != wish.target()).take(TOLD).collect();
-        self.queue.extend(told.into_iter().filter(|member| *member != self.me).map(|member| (member, frame)));
+        let trusted = self
+            .journal
+            .members()
+            .filter(|member| !self.wishes.contains_key(&ProposedDecision::Suspect(*member)));
+        let told: Vec<RosterMember> =
+            trusted.filter(|member| *member != wish.target()).take(TOLD).collect();
+        self.queue.extend(
+            told.into_iter().filter(|member| *member != self.me).map(|member| (member, frame)),
+        );
     }
 
     /// Handles a wish of `from`, in `epoch`.
@@ -332,13 +360,19 @@ impl Membership {
             return;
         }
         match wish {
-            ProposedDecision::Suspect(_) if target == self.me || !self.journal.takes_part(target) => {}
-            ProposedDecision::Suspect(_) if self.reprieved.get(&target).is_some_and(|until| now < *until) => {}
+            ProposedDecision::Suspect(_)
+                if target == self.me || !self.journal.takes_part(target) => {}
+            ProposedDecision::Suspect(_)
+                if self.reprieved.get(&target).is_some_and(|until| now < *until) => {}
             ProposedDecision::Join { member, incarnation } => {
                 let is_in = self.journal.takes_part(member);
                 if from == member && !(is_in && self.journal.incarnation(member) == incarnation) {
-                    // A rank that asks to join while it takes part has lost everything that it had: it is gone, and another is there.
-                    self.propagate(now, if is_in { ProposedDecision::Suspect(member) } else { wish });
+                    // A rank that asks to join while it takes part has lost everything that it had:
+                    // it is gone, and another is there.
+                    self.propagate(
+                        now,
+                        if is_in { ProposedDecision::Suspect(member) } else { wish },
+                    );
                 } else {
                     self.wishes.insert(wish, now);
                 }
@@ -353,9 +387,13 @@ impl Membership {
 
     /// Returns what should be decided first: inputs that are silent, then builders, then the rest.
     fn wanted(&self) -> Option<ProposedDecision> {
-        let is_input = |wish: &ProposedDecision| matches!(self.journal.role(wish.target()), Role::Input(_));
-        let rank = |wish: &ProposedDecision| (!matches!(wish, ProposedDecision::Suspect(_)), !is_input(wish), *wish);
-        let possible = self.wishes.keys().copied().filter(|wish| self.journal.permits(wish.change(0)));
+        let is_input =
+            |wish: &ProposedDecision| matches!(self.journal.role(wish.target()), Role::Input(_));
+        let rank = |wish: &ProposedDecision| {
+            (!matches!(wish, ProposedDecision::Suspect(_)), !is_input(wish), *wish)
+        };
+        let possible =
+            self.wishes.keys().copied().filter(|wish| self.journal.permits(wish.change(0)));
         possible.min_by_key(rank)
     }
 
@@ -363,10 +401,15 @@ impl Membership {
         self.wishes.contains_key(&ProposedDecision::Suspect(member))
     }
 
-    /// Leads, if this node is the steward and there is something to decide. But not before it follows what was decided: what it says to be at
-    /// stake it must hold to, and following frees it of that.
+    /// Leads, if this node is the steward and there is something to decide. But not before it
+    /// follows what was decided: what it says to be at stake it must hold to, and following frees
+    /// it of that.
     fn consider(&mut self, now: LocalNs, stakes: Stakes<'_>) {
-        if !self.is_in() || self.agree.leads().is_some() || self.wishes.is_empty() || !self.news.is_empty() {
+        if !self.is_in()
+            || self.agree.leads().is_some()
+            || self.wishes.is_empty()
+            || !self.news.is_empty()
+        {
             return;
         }
         let steward = self.journal.members().find(|member| !self.is_suspected(*member));
@@ -374,7 +417,9 @@ impl Membership {
             return;
         }
         let wanted = self.wanted();
-        if wanted.is_some() || self.wishes.keys().any(|wish| matches!(wish, ProposedDecision::Suspect(_))) {
+        if wanted.is_some()
+            || self.wishes.keys().any(|wish| matches!(wish, ProposedDecision::Suspect(_)))
+        {
             self.helpless_since.get_or_insert(now);
         }
         if let Some(wish) = wanted {
@@ -383,42 +428,53 @@ impl Membership {
         }
     }
 
-    /// Returns whether a member that has not answered has had time: twice as long again as the slowest of the others, and some intervals.
+    /// Returns whether a member that has not answered has had time: twice as long again as the
+    /// slowest of the others, and some intervals.
     fn has_had_time(&self, now: LocalNs) -> bool {
         let slowest = self.answered_at.since(self.lead_since);
         let intervals = self.interval.times(LEAD_INTERVALS << self.doublings);
         now.since(self.answered_at) > slowest.times(2).max(intervals)
     }
 
-    /// Asks again who has not answered, ever more rarely. After a while who is in question is given up; if others are missing they are
-    /// suspected, where enough answered, and another ballot begins.
+    /// Asks again who has not answered, ever more rarely. After a while who is in question is given
+    /// up; if others are missing they are suspected, where enough answered, and another ballot
+    /// begins.
     fn lead_on(&mut self, now: LocalNs, stakes: Stakes<'_>) {
         if self.agree.leads().is_none() {
             return;
         }
-        let silent = |member: &RosterMember| *member != self.me && self.agree.unanswered(*member).is_some();
+        let silent =
+            |member: &RosterMember| *member != self.me && self.agree.unanswered(*member).is_some();
         let silent: Vec<RosterMember> = self.journal.members().filter(silent).collect();
         if self.has_had_time(now) {
             if let Some(proposal) = self.agree.waited(&self.journal) {
                 return self.ask_all(now, proposal, stakes);
             }
-            // A member that has promised something waits until it is decided, whether it is still wished or not.
+            // A member that has promised something waits until it is decided, whether it is still
+            // wished or not.
             self.wishes.extend(self.agree.leads().map(|wish| (wish, now)));
             self.agree.give_up();
             if !self.journal.is_quorum(|member| !silent.contains(&member)) {
                 self.doublings = (self.doublings + 1).min(DOUBLINGS_MAX);
                 return;
             }
-            let inputs = silent.into_iter().filter(|member| matches!(self.journal.role(*member), Role::Input(_)));
+            let inputs = silent
+                .into_iter()
+                .filter(|member| matches!(self.journal.role(*member), Role::Input(_)));
             let inputs: Vec<RosterMember> = inputs.collect();
-            return inputs.into_iter().for_each(|member| self.propagate(now, ProposedDecision::Suspect(member)));
+            return inputs
+                .into_iter()
+                .for_each(|member| self.propagate(now, ProposedDecision::Suspect(member)));
         }
         if now.since(self.asked_at) < self.asked_at.since(self.lead_since).max(self.interval) {
             return;
         }
         self.asked_at = now;
         for member in silent {
-            let again = self.agree.unanswered(member).map(|message| self.frame(MembershipBody::Agree(message)));
+            let again = self
+                .agree
+                .unanswered(member)
+                .map(|message| self.frame(MembershipBody::Agree(message)));
             self.queue.extend(again.map(|frame| (member, frame)));
         }
     }
@@ -437,7 +493,13 @@ impl Membership {
     }
 
     /// Handles a message about the next epoch.
-    fn agreed(&mut self, now: LocalNs, from: RosterMember, message: AgreementMessage, stakes: Stakes<'_>) {
+    fn agreed(
+        &mut self,
+        now: LocalNs,
+        from: RosterMember,
+        message: AgreementMessage,
+        stakes: Stakes<'_>,
+    ) {
         if matches!(message, AgreementMessage::Promise { .. } | AgreementMessage::Accepted { .. })
             && self.agree.unanswered(from).is_some()
         {
@@ -451,14 +513,18 @@ impl Membership {
             {
                 return;
             }
-            AgreementMessage::Prepare { ballot, target } => self.agree.prepared(ballot, || stakes(target)),
+            AgreementMessage::Prepare { ballot, target } => {
+                self.agree.prepared(ballot, || stakes(target))
+            }
             AgreementMessage::Accept { ballot, decision } => self.agree.proposed(ballot, decision),
             AgreementMessage::Promise { ballot, stake, accepted } => {
                 if self.wishes.remove(&ProposedDecision::Suspect(from)).is_some() {
                     self.reprieved.insert(from, now + self.interval.times(REPRIEVE_INTERVALS));
                 }
                 let journal = self.journal.clone();
-                if let Some(proposal) = self.agree.promised(&journal, from, ballot, (stake, accepted)) {
+                if let Some(proposal) =
+                    self.agree.promised(&journal, from, ballot, (stake, accepted))
+                {
                     self.ask_all(now, proposal, stakes);
                 }
                 return;
@@ -479,7 +545,8 @@ impl Membership {
         }
     }
 
-    /// Announces what this node's ballot has decided: everybody learns it, also a member that is out by it.
+    /// Announces what this node's ballot has decided: everybody learns it, also a member that is
+    /// out by it.
     fn announce(&mut self, now: LocalNs, decision: Decision) {
         let before = self.journal.clone();
         self.learn(now, decision);

@@ -1,16 +1,19 @@
-//! The order in which one builder gets its timeslices: the same at every input, computed and never sent.
+//! The order in which one builder gets its timeslices: the same at every input, computed and never
+//! sent.
 //!
 //! # Model
-//! A *position* counts the timeslices of a builder, and is what contributions on a connection are numbered by. An order is a
-//! list of *runs*: turns in which timeslices were dealt, the last of them without an end, and between them what was inherited
-//! from builders that were removed. A builder inherits positions of what the other one left, at equal steps, so that a run costs no
+//! A *position* counts the timeslices of a builder, and is what contributions on a connection are
+//! numbered by. An order is a list of *runs*: turns in which timeslices were dealt, the last of
+//! them without an end, and between them what was inherited from builders that were removed. A
+//! builder inherits positions of what the other one left, at equal steps, so that a run costs no
 //! memory, however long it is.
 //!
-//! The *turn* of a position is the timeslice as of which it is due: its own, or for what was inherited the last one before those that
-//! were dealt then.
+//! The *turn* of a position is the timeslice as of which it is due: its own, or for what was
+//! inherited the last one before those that were dealt then.
 //!
 //! # Invariants
-//! I1. Runs follow each other without gaps, and what stands at a position that may have been sent never changes.
+//! I1. Runs follow each other without gaps, and what stands at a position that may have been sent
+//!     never changes.
 //! I2. Turns never descend.
 
 use alloc::sync::Arc;
@@ -56,7 +59,8 @@ impl BuilderOrder {
     /// Cuts the turns from `from` on.
     pub(super) fn cut(&mut self, from: u64) {
         let builder = self.builder;
-        if let Some(PositionRange { begin, end, what: OrderSource::Turns { turns, skipped } }) = self.runs.last_mut()
+        if let Some(PositionRange { begin, end, what: OrderSource::Turns { turns, skipped } }) =
+            self.runs.last_mut()
             && *end == u64::MAX
         {
             *end = *begin + turns.before(builder, from).saturating_sub(*skipped);
@@ -66,7 +70,8 @@ impl BuilderOrder {
         }
     }
 
-    /// Deals, behind everything, the turns from timeslice `from` on, without an end. Nothing when the builder has no turns.
+    /// Deals, behind everything, the turns from timeslice `from` on, without an end. Nothing when
+    /// the builder has no turns.
     pub(super) fn deal(&mut self, turns: &Arc<Turns>, from: u64) {
         if turns.nth(self.builder, 0).is_some() {
             let (begin, skipped) = (self.length(), turns.before(self.builder, from));
@@ -78,14 +83,15 @@ impl BuilderOrder {
         }
     }
 
-    /// Inherits, behind everything, this builder's turns of what `of`, an order with an end, has from position `settled` on. They are due
-    /// before `from`.
+    /// Inherits, behind everything, this builder's turns of what `of`, an order with an end, has
+    /// from position `settled` on. They are due before `from`.
     pub(super) fn inherit(&mut self, of: &Arc<Self>, settled: u64, turns: &Arc<Turns>, from: u64) {
         let share = turns.before(self.builder, of.length().saturating_sub(settled));
         if share > 0 {
             let begin = self.length();
             let turn = from.saturating_sub(1);
-            let what = OrderSource::Inherited { of: of.clone(), settled, turns: turns.clone(), turn };
+            let what =
+                OrderSource::Inherited { of: of.clone(), settled, turns: turns.clone(), turn };
             self.runs.push(PositionRange { begin, end: begin.saturating_add(share), what });
         }
     }
@@ -96,7 +102,8 @@ impl BuilderOrder {
         run.nth(self.builder, position)
     }
 
-    /// Returns the first position not before `position` whose timeslice lies in `range`, and that timeslice.
+    /// Returns the first position not before `position` whose timeslice lies in `range`, and that
+    /// timeslice.
     pub(super) fn next(&self, position: u64, range: &Range<u64>) -> Option<(u64, u64)> {
         let mut position = position;
         for run in &self.runs[self.run_of(position)..] {
@@ -112,8 +119,12 @@ impl BuilderOrder {
                     return Some((position, timeslice));
                 }
             } else {
-                let one = |position| run.nth(self.builder, position).map(|timeslice| (position, timeslice));
-                if let Some(found) = (position..run.end).filter_map(one).find(|(_, t)| range.contains(t)) {
+                let one = |position| {
+                    run.nth(self.builder, position).map(|timeslice| (position, timeslice))
+                };
+                if let Some(found) =
+                    (position..run.end).filter_map(one).find(|(_, t)| range.contains(t))
+                {
                     return Some(found);
                 }
             }
@@ -130,18 +141,24 @@ impl BuilderOrder {
         }
     }
 
-    /// Returns how many positions from `position` on have a timeslice in `range` and a turn below `end`.
+    /// Returns how many positions from `position` on have a timeslice in `range` and a turn below
+    /// `end`.
     pub(super) fn count(&self, position: u64, range: &Range<u64>, end: u64) -> u64 {
         let mut count = 0;
         for run in &self.runs[self.run_of(position)..] {
             let begin = position.max(run.begin);
             match &run.what {
                 OrderSource::Turns { turns, skipped } => {
-                    let at = |timeslice| run.begin + turns.before(self.builder, timeslice).saturating_sub(*skipped);
-                    count += at(range.end.min(end)).min(run.end).saturating_sub(at(range.start).max(begin));
+                    let at = |timeslice| {
+                        run.begin + turns.before(self.builder, timeslice).saturating_sub(*skipped)
+                    };
+                    count += at(range.end.min(end))
+                        .min(run.end)
+                        .saturating_sub(at(range.start).max(begin));
                 }
                 OrderSource::Inherited { turn, .. } if *turn < end => {
-                    let own = (begin..run.end).filter_map(|position| run.nth(self.builder, position));
+                    let own =
+                        (begin..run.end).filter_map(|position| run.nth(self.builder, position));
                     count += own.filter(|timeslice| range.contains(timeslice)).count() as u64;
                 }
                 OrderSource::Inherited { .. } => {}
@@ -159,7 +176,9 @@ impl PositionRange {
     fn nth(&self, builder: usize, position: u64) -> Option<u64> {
         let number = position - self.begin;
         match &self.what {
-            OrderSource::Turns { turns, skipped } => turns.nth(builder, skipped.saturating_add(number)),
+            OrderSource::Turns { turns, skipped } => {
+                turns.nth(builder, skipped.saturating_add(number))
+            }
             OrderSource::Inherited { of, settled, turns, .. } => {
                 of.nth(settled.saturating_add(turns.nth(builder, number)?))
             }

@@ -10,7 +10,8 @@ const INTERVAL: Nanos = Nanos(1_000);
 fn about_to_beat() -> Membership {
     let ranks = |range: core::ops::Range<u32>| range.map(Rank).collect();
     let layout = TimesliceLayout::new(ranks(0..4), ranks(4..5), &[]).expect("a sound layout");
-    let mut membership = Membership::new(RosterMember(0), Arc::new(Journal::new(&Arc::new(layout))), INTERVAL);
+    let mut membership =
+        Membership::new(RosterMember(0), Arc::new(Journal::new(&Arc::new(layout))), INTERVAL);
     membership.boot(LocalNs(0), 0);
     membership.tick(LocalNs(0), &mut |_| Stake::default());
     membership
@@ -43,7 +44,8 @@ fn tick__room_that_is_never_told_of_is_tried_again() {
 fn consider__nothing_is_led_before_the_node_follows_what_was_decided() {
     let ranks = |range: core::ops::Range<u32>| range.map(Rank).collect();
     let layout = TimesliceLayout::new(ranks(0..2), ranks(2..5), &[]).expect("a sound layout");
-    let mut membership = Membership::new(RosterMember(0), Arc::new(Journal::new(&Arc::new(layout))), INTERVAL);
+    let mut membership =
+        Membership::new(RosterMember(0), Arc::new(Journal::new(&Arc::new(layout))), INTERVAL);
     membership.boot(LocalNs(0), 0);
     let mut asked = Vec::new();
     let mut arrive = |membership: &mut Membership, from: u32, body| {
@@ -51,23 +53,37 @@ fn consider__nothing_is_led_before_the_node_follows_what_was_decided() {
             asked.push(target);
             Stake::default()
         };
-        membership.arrival(LocalNs(1), RosterMember(from), MembershipFrame { epoch: 0, body }, &mut stakes);
+        membership.arrival(
+            LocalNs(1),
+            RosterMember(from),
+            MembershipFrame { epoch: 0, body },
+            &mut stakes,
+        );
         asked.clone()
     };
     for builder in [2, 3] {
-        arrive(&mut membership, builder, MembershipBody::Wish(ProposedDecision::Retire(RosterMember(builder))));
+        arrive(
+            &mut membership,
+            builder,
+            MembershipBody::Wish(ProposedDecision::Retire(RosterMember(builder))),
+        );
     }
-    let said = core::iter::from_fn(|| membership.next_frame()).find_map(|(_, frame)| match frame.body {
-        MembershipBody::Agree(AgreementMessage::Prepare { ballot, .. }) => Some(ballot),
-        _ => None,
-    });
+    let said =
+        core::iter::from_fn(|| membership.next_frame()).find_map(|(_, frame)| match frame.body {
+            MembershipBody::Agree(AgreementMessage::Prepare { ballot, .. }) => Some(ballot),
+            _ => None,
+        });
     let ballot = said.expect("a question");
     for from in 1..5 {
         let promise = AgreementMessage::Promise { ballot, stake: Stake::default(), accepted: None };
         arrive(&mut membership, from, MembershipBody::Agree(promise));
     }
     for from in 1..3 {
-        let asked = arrive(&mut membership, from, MembershipBody::Agree(AgreementMessage::Accepted { ballot }));
+        let asked = arrive(
+            &mut membership,
+            from,
+            MembershipBody::Agree(AgreementMessage::Accepted { ballot }),
+        );
         assert_eq!(asked, [RosterMember(2)], "one thing at a time");
     }
     let (decision, _) = membership.news().expect("a decision");

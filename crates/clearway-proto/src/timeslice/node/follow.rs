@@ -1,10 +1,18 @@
-//! A node as a member: what it hears and says about who takes part, and what it does when that changes.
+//! A node as a member: what it hears and says about who takes part, and what it does when that
+//! changes.
 
 use super::*;
 
 impl TimesliceNode {
-    pub(super) fn wish(&mut self, now: LocalNs, command: TimesliceCommand, out: &mut Out<TimesliceEvent>) -> More {
-        let (Some(membership), Some(me)) = (&mut self.membership, self.journal.member_of(self.config.rank)) else {
+    pub(super) fn wish(
+        &mut self,
+        now: LocalNs,
+        command: TimesliceCommand,
+        out: &mut Out<TimesliceEvent>,
+    ) -> More {
+        let (Some(membership), Some(me)) =
+            (&mut self.membership, self.journal.member_of(self.config.rank))
+        else {
             return More::No;
         };
         match command {
@@ -29,7 +37,9 @@ impl TimesliceNode {
         head: &[u8],
         out: &mut Out<TimesliceEvent>,
     ) -> More {
-        let (Some(frame), Some(from)) = (membership::MembershipFrame::parse(head), self.journal.member_of(from)) else {
+        let (Some(frame), Some(from)) =
+            (membership::MembershipFrame::parse(head), self.journal.member_of(from))
+        else {
             return More::No;
         };
         let Some(membership) = &mut self.membership else { return More::No };
@@ -40,7 +50,9 @@ impl TimesliceNode {
     /// Follows what was decided, and sends what members say to each other.
     pub(super) fn go_on(&mut self, now: LocalNs, out: &mut Out<TimesliceEvent>) -> More {
         let mut more = More::No;
-        while let Some((decision, journal)) = self.membership.as_mut().and_then(|membership| membership.news()) {
+        while let Some((decision, journal)) =
+            self.membership.as_mut().and_then(|membership| membership.news())
+        {
             if self.follow(now, decision, journal, out) == More::Yes {
                 more = More::Yes;
             }
@@ -80,7 +92,8 @@ impl TimesliceNode {
             Change::Remove { member, settled } if Some(member) == me => {
                 if let NodeRole::Builder(builder) = &self.part {
                     let void = builder.void(&before, settled);
-                    void.into_iter().for_each(|timeslice| cx.out.notify(TimesliceEvent::Void { timeslice }));
+                    void.into_iter()
+                        .for_each(|timeslice| cx.out.notify(TimesliceEvent::Void { timeslice }));
                 }
                 if !matches!(self.part, NodeRole::Idle) {
                     cx.out.notify(TimesliceEvent::Out);
@@ -113,9 +126,12 @@ impl TimesliceNode {
         }
     }
 
-    /// Handles the time, as an interval may have passed. A rank that is retired and done wants to go.
+    /// Handles the time, as an interval may have passed. A rank that is retired and done wants to
+    /// go.
     pub(super) fn beat(&mut self, now: LocalNs, out: &mut Out<TimesliceEvent>) -> More {
-        let Some(membership) = self.membership.as_mut().filter(|membership| membership.deadline() <= now) else {
+        let Some(membership) =
+            self.membership.as_mut().filter(|membership| membership.deadline() <= now)
+        else {
             return More::No;
         };
         if let Some(me) = self.journal.member_of(self.config.rank)

@@ -1,9 +1,11 @@
-//! Policies, which say which rank may send what when: the part of timeslice building in which schedulers differ.
+//! Policies, which say which rank may send what when: the part of timeslice building in which
+//! schedulers differ.
 //!
 //! # Model
-//! Two small traits, one for each side of a connection. An input's policy is shown all its connections and chooses whose next
-//! contribution is posted ([`Sending`]). A builder's policy says which input it lets in next, or when intervals shall begin
-//! ([`Directing`]); where it does neither, inputs go as far as their rings have room. A policy knows what its own node knows and
+//! Two small traits, one for each side of a connection. An input's policy is shown all its
+//! connections and chooses whose next contribution is posted ([`Sending`]). A builder's policy says
+//! which input it lets in next, or when intervals shall begin ([`Directing`]); where it does
+//! neither, inputs go as far as their rings have room. A policy knows what its own node knows and
 //! nothing else.
 //!
 //! | policy | an input sends | a builder |
@@ -16,7 +18,8 @@
 //! | put | as raw, by messages that the other side takes in: what a put is where MPI makes one of two-sided messages | copies or fetches, and says so |
 //!
 //! # Source
-//! FLESnet (best effort, offset); its Data-Flow Scheduler (dfs); ALICE's tokens and LHCb's shift (token), made receiver-driven and per contribution.
+//! FLESnet (best effort, offset); its Data-Flow Scheduler (dfs); ALICE's tokens and LHCb's shift
+//! (token), made receiver-driven and per contribution.
 
 mod dfs;
 mod round_robin;
@@ -49,7 +52,8 @@ pub use window::Window;
 pub enum Policy {
     /// In the order of timeslices, with head-of-line blocking: FLESnet's original.
     BestEffort,
-    /// In turn, each input beginning at another builder: FLESnet's later pattern without its scheduler.
+    /// In turn, each input beginning at another builder: FLESnet's later pattern without its
+    /// scheduler.
     Offset,
     /// Paced by intervals that builders propose: the Data-Flow Scheduler.
     Dfs,
@@ -57,13 +61,15 @@ pub enum Policy {
     Token,
     /// In turn and without credits: what the network carries when nobody waits for anybody.
     Raw,
-    /// The same by messages, whose receiver copies what came with them, or fetches what is long, and acknowledges it.
+    /// The same by messages, whose receiver copies what came with them, or fetches what is long,
+    /// and acknowledges it.
     Put,
 }
 
 impl Policy {
     /// All of them.
-    pub const ALL: [Self; 6] = [Self::BestEffort, Self::Offset, Self::Dfs, Self::Token, Self::Raw, Self::Put];
+    pub const ALL: [Self; 6] =
+        [Self::BestEffort, Self::Offset, Self::Dfs, Self::Token, Self::Raw, Self::Put];
 
     /// Returns the name in scenarios and reports.
     pub const fn name(self) -> &'static str {
@@ -87,8 +93,8 @@ impl Policy {
         }
     }
 
-    /// Returns the policy of the builder at `place`, with this many `inputs` and timeslices in a `round`; none where builders let
-    /// everybody in.
+    /// Returns the policy of the builder at `place`, with this many `inputs` and timeslices in a
+    /// `round`; none where builders let everybody in.
     pub(super) fn directing(
         self,
         place: usize,
@@ -153,7 +159,8 @@ pub enum Cause {
 
 impl Cause {
     /// All of them, by place.
-    pub const ALL: [Self; 4] = [Self::NoMicroslices, Self::NoCredit, Self::NoTransmitSlot, Self::Paced];
+    pub const ALL: [Self; 4] =
+        [Self::NoMicroslices, Self::NoCredit, Self::NoTransmitSlot, Self::Paced];
 
     /// Returns the name in reports.
     pub const fn name(self) -> &'static str {
@@ -216,15 +223,16 @@ pub(super) trait Sending: Debug {
     /// Records that the builder at `place` is out; nothing that it granted counts.
     fn builder_left(&mut self, _place: usize) {}
 
-    /// Timeslices are dealt as `connections` show now: for the first time, or anew, so that connections may have earlier ones
-    /// behind later ones.
+    /// Timeslices are dealt as `connections` show now: for the first time, or anew, so that
+    /// connections may have earlier ones behind later ones.
     fn redealt(&mut self, _now: LocalNs, _connections: &Connections) {}
 }
 
 /// A builder's side of a policy.
 pub(super) trait Directing: Debug {
-    /// Returns the input that is let in next, by place; `None` while nobody is. `oldest` is the row that is complete next: of this
-    /// builder's timeslices, counted from zero, the first one that still misses a contribution.
+    /// Returns the input that is let in next, by place; `None` while nobody is. `oldest` is the row
+    /// that is complete next: of this builder's timeslices, counted from zero, the first one that
+    /// still misses a contribution.
     fn grant(&mut self, _now: LocalNs, _oldest: u64) -> Option<usize> {
         None
     }

@@ -1,8 +1,9 @@
 //! Policies that know no more than room in rings: the order of timeslices, and builders in turn.
 //!
 //! # Source
-//! FLESnet: its original sends timeslices strictly in order, so that a full ring at one builder stops all; its later branch
-//! keeps an order for each connection and begins at the builder that has the input's own place.
+//! FLESnet: its original sends timeslices strictly in order, so that a full ring at one builder
+//! stops all; its later branch keeps an order for each connection and begins at the builder that
+//! has the input's own place.
 
 use super::{Cause, Choice, Sending};
 use crate::base::LocalNs;
@@ -11,7 +12,8 @@ use crate::timeslice::connection::Connections;
 /// In the order of timeslices.
 #[derive(Debug, Default)]
 pub(in crate::timeslice) struct InOrder {
-    /// The next one in turn: none while timeslices were dealt anew, and earlier ones stand in other places.
+    /// The next one in turn: none while timeslices were dealt anew, and earlier ones stand in other
+    /// places.
     next: Option<u64>,
     /// From here on all is in turn again.
     dealt_from: u64,
@@ -23,7 +25,8 @@ impl InOrder {
         if let Some(next) = self.next {
             return Some(connections.builder_of(next));
         }
-        let nexts = (0..connections.builders()).filter_map(|place| Some((connections.next_of(place)?, place)));
+        let nexts = (0..connections.builders())
+            .filter_map(|place| Some((connections.next_of(place)?, place)));
         let (timeslice, place) = nexts.min()?;
         self.next = (timeslice >= self.dealt_from).then_some(timeslice);
         Some(place)
@@ -32,7 +35,9 @@ impl InOrder {
 
 impl Sending for InOrder {
     fn choose(&mut self, _now: LocalNs, connections: &Connections) -> Choice {
-        let Some(place) = self.earliest(connections) else { return Choice::Blocked(Cause::NoMicroslices) };
+        let Some(place) = self.earliest(connections) else {
+            return Choice::Blocked(Cause::NoMicroslices);
+        };
         match connections.may_send(place) {
             Ok(()) => Choice::Post(place),
             Err(cause) => Choice::Blocked(cause),
@@ -62,8 +67,13 @@ impl RoundRobin {
         Self { begin: place, next: place, chosen: place }
     }
 
-    /// Returns the next builder in turn whose next timeslice is due before `limit` and that has room.
-    pub(in crate::timeslice) fn choose_below(&mut self, limit: u64, connections: &Connections) -> Choice {
+    /// Returns the next builder in turn whose next timeslice is due before `limit` and that has
+    /// room.
+    pub(in crate::timeslice) fn choose_below(
+        &mut self,
+        limit: u64,
+        connections: &Connections,
+    ) -> Choice {
         let builders = connections.builders();
         // An input that waits for room waits, whatever the source has.
         let mut cause = Cause::Paced;

@@ -1,23 +1,27 @@
 //! How many rows a builder goes on ahead of the oldest that is not complete: as many as help.
 //!
 //! # Model
-//! Going on while an input is away keeps the others busy, and the input catches up when it is back. Where the same input is
-//! always the last one, because it has more to send or a slower way, nothing is ever caught up: the rows ahead only stand there
-//! and make timeslices late. So the bound shrinks while more than one row stands ahead all the time, and grows while it is
-//! reached and yet caught up with in between.
+//! Going on while an input is away keeps the others busy, and the input catches up when it is back.
+//! Where the same input is always the last one, because it has more to send or a slower way,
+//! nothing is ever caught up: the rows ahead only stand there and make timeslices late. So the
+//! bound shrinks while more than one row stands ahead all the time, and grows while it is reached
+//! and yet caught up with in between.
 //!
 //! # Source
-//! A standing queue told from a passing one by its minimum: CoDel (Nichols, Jacobson 2012), in rows.
+//! A standing queue told from a passing one by its minimum: CoDel (Nichols, Jacobson 2012), in
+//! rows.
 //!
 //! # Invariants
 //! I1. The bound stays between [`ROWS_LEAST`] and [`ROWS_MOST`].
 
 /// One row that is being completed, and one that is begun.
 const ROWS_LEAST: u64 = 2;
-/// Rows that are open at most: an input that is away for that many rotations stops its builders. Eight contributions of 64 KiB in a
-/// ring of 32 MiB are 1.6 % of it, which is what our builders are to keep below.
+/// Rows that are open at most: an input that is away for that many rotations stops its builders.
+/// Eight contributions of 64 KiB in a ring of 32 MiB are 1.6 % of it, which is what our builders
+/// are to keep below.
 pub(super) const ROWS_MOST: u64 = 8;
-/// Rows that are complete between two looks: twice the largest bound, so that what is ahead could have been caught up with.
+/// Rows that are complete between two looks: twice the largest bound, so that what is ahead could
+/// have been caught up with.
 const SPAN: u64 = 2 * ROWS_MOST;
 
 /// The bound of one builder.
@@ -38,7 +42,8 @@ impl Slack {
         Self { bound: ROWS_MOST, least: u64::MAX, reached: false, since: 0 }
     }
 
-    /// Returns whether turns of `row` may be given while row `oldest` is the first one that is not complete.
+    /// Returns whether turns of `row` may be given while row `oldest` is the first one that is not
+    /// complete.
     pub(super) fn allows(&mut self, row: u64, oldest: u64) -> bool {
         let ahead = row.saturating_sub(oldest);
         self.least = self.least.min(ahead);
@@ -60,7 +65,8 @@ impl Slack {
 mod tests {
     use super::*;
 
-    /// Goes on as far as it may before each of `rows` rows is complete; every `pause`-th waits until `late` more could be begun.
+    /// Goes on as far as it may before each of `rows` rows is complete; every `pause`-th waits
+    /// until `late` more could be begun.
     fn bound_after(slack: &mut Slack, rows: u64, ahead: impl Fn(u64) -> u64) -> u64 {
         let mut row = 0;
         for oldest in 0..rows {
@@ -86,7 +92,10 @@ mod tests {
         bound_after(&mut slack, 100, |_| 100);
         let mut again = Slack { since: 0, ..slack };
         // Every eighth row is late, and everything is caught up with behind it.
-        assert_eq!(bound_after(&mut again, 400, |oldest| if oldest % 8 == 0 { 100 } else { 1 }), ROWS_MOST);
+        assert_eq!(
+            bound_after(&mut again, 400, |oldest| if oldest % 8 == 0 { 100 } else { 1 }),
+            ROWS_MOST
+        );
     }
 
     #[test]

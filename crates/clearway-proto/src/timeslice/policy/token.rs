@@ -1,29 +1,37 @@
-//! Receiver-driven grants: a builder lets in K inputs at a time, in an order shifted by its own place.
+//! Receiver-driven grants: a builder lets in K inputs at a time, in an order shifted by its own
+//! place.
 //!
 //! # Model
-//! A builder's timeslices are *rows*, counted from zero. It grants the contributions of a row to the inputs one after the
-//! other, beginning with the input at its own place; when one has landed, the next is granted. As every builder begins
-//! elsewhere and all go on at the same pace, at most about K inputs send to a builder and an input sends to about K builders
-//! at any time: the linear shift, kept in phase by arrivals instead of clocks.
+//! A builder's timeslices are *rows*, counted from zero. It grants the contributions of a row to
+//! the inputs one after the other, beginning with the input at its own place; when one has landed,
+//! the next is granted. As every builder begins elsewhere and all go on at the same pace, at most
+//! about K inputs send to a builder and an input sends to about K builders at any time: the linear
+//! shift, kept in phase by arrivals instead of clocks.
 //!
-//! K counts contributions of the mean length: what is open is counted in bytes, each grant as long as its input's contributions
-//! have been, so that many short ones are let in together and few long ones; yet never fewer than three quarters of K, since one long
-//! one alone leaves the link idle between it and the next.
+//! K counts contributions of the mean length: what is open is counted in bytes, each grant as long
+//! as its input's contributions have been, so that many short ones are let in together and few long
+//! ones; yet never fewer than three quarters of K, since one long one alone leaves the link idle
+//! between it and the next.
 //!
-//! A builder gives no turn further than two windows behind the oldest grant that is open, so that an input that is a little slower than
-//! the others sets the pace: it has a few contributions to send at any time and not one for every builder, and no other one leads it by a row.
+//! A builder gives no turn further than two windows behind the oldest grant that is open, so that
+//! an input that is a little slower than the others sets the pace: it has a few contributions to
+//! send at any time and not one for every builder, and no other one leads it by a row.
 //!
-//! An input that does not answer keeps its grant and is *owed*: its turns in later rows are kept for it, and it gets them as soon
-//! as it answers. A grant that takes far longer than usual no longer counts, neither as one of the K nor as the oldest, so that a
-//! straggler does not stop its builder. The rows bound how far others go on without it.
+//! An input that does not answer keeps its grant and is *owed*: its turns in later rows are kept
+//! for it, and it gets them as soon as it answers. A grant that takes far longer than usual no
+//! longer counts, neither as one of the K nor as the oldest, so that a straggler does not stop its
+//! builder. The rows bound how far others go on without it.
 //!
 //! # Source
-//! ALICE's transfer tokens and LHCb's shift, without a centre and for each contribution instead of each timeslice.
+//! ALICE's transfer tokens and LHCb's shift, without a centre and for each contribution instead of
+//! each timeslice.
 //!
 //! # Invariants
 //! I1. Of one input at most `K / inputs`, rounded up, and one more grants are open.
-//! I2. No grant is given for a row further ahead of the oldest that is not complete than [`Slack`] allows.
-//! I3. From the oldest grant that counts and has not landed on, fewer than [`REACH`] windows have been granted when one more is.
+//! I2. No grant is given for a row further ahead of the oldest that is not complete than [`Slack`]
+//!     allows.
+//! I3. From the oldest grant that counts and has not landed on, fewer than [`REACH`] windows have
+//!     been granted when one more is.
 
 use alloc::collections::btree_map::Entry;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -36,22 +44,26 @@ use super::{Cause, Choice, Directing, Sending};
 use crate::base::{LocalNs, Nanos};
 use crate::timeslice::connection::Connections;
 
-/// A grant that takes this many times the usual wait no longer counts. Within it lies what queues of K contributions explain.
+/// A grant that takes this many times the usual wait no longer counts. Within it lies what queues
+/// of K contributions explain.
 const OVERDUE: u64 = 4;
-/// Grants that are open whatever their length, in quarters of K. Of 32 inputs, four of which send 64 times as much (512 KiB) as the others,
-/// to four builders on `aries`, none, a third, a half, three quarters and all of K carry 0.64, 0.81, 0.78, 0.84 and 0.83 of raw.
+/// Grants that are open whatever their length, in quarters of K. Of 32 inputs, four of which send
+/// 64 times as much (512 KiB) as the others, to four builders on `aries`, none, a third, a half,
+/// three quarters and all of K carry 0.64, 0.81, 0.78, 0.84 and 0.83 of raw.
 const FEW_OF_FOUR: u32 = 3;
-/// Windows that are granted from the oldest open grant on. 32 inputs that differ by up to 2 % and 32 builders on `aries`, interfaces of 3.5 GB/s,
-/// have their timeslices complete after 1.03, 1.08, 1.15, 1.24 and 1.47 rotations with 1, 1.5, 2, 3 and no bound, at one throughput. Where hosts
-/// are away for 20 contributions now and then, they carry 0.93, 0.96, 0.97, 0.99 and 0.99 of raw.
+/// Windows that are granted from the oldest open grant on. 32 inputs that differ by up to 2 % and
+/// 32 builders on `aries`, interfaces of 3.5 GB/s, have their timeslices complete after 1.03, 1.08,
+/// 1.15, 1.24 and 1.47 rotations with 1, 1.5, 2, 3 and no bound, at one throughput. Where hosts are
+/// away for 20 contributions now and then, they carry 0.93, 0.96, 0.97, 0.99 and 0.99 of raw.
 const REACH: u64 = 2;
 /// The usual wait moves by this part of each new one (as the smoothed round trip of TCP, RFC 6298).
 const SMOOTHING: u64 = 8;
 
 /// An input's side: of the grants it can serve, the one whose turn came first.
 ///
-/// In the shift, input `i` is the `(i - c) mod N`-th one of builder `c` in each row. An input that serves grants in the order in which they
-/// came keeps whatever disorder one delay has made; who serves the earliest turn first leads everybody back into the shift.
+/// In the shift, input `i` is the `(i - c) mod N`-th one of builder `c` in each row. An input that
+/// serves grants in the order in which they came keeps whatever disorder one delay has made; who
+/// serves the earliest turn first leads everybody back into the shift.
 #[derive(Debug)]
 pub(in crate::timeslice) struct TokenInput {
     place: usize,
@@ -67,9 +79,11 @@ impl TokenInput {
         Self { place, inputs, open: BTreeMap::new(), chosen: 0 }
     }
 
-    /// Returns the turn of the next contribution to the builder at `place`: its row, and where this input stands in it.
+    /// Returns the turn of the next contribution to the builder at `place`: its row, and where this
+    /// input stands in it.
     fn turn(&self, place: usize, connections: &Connections) -> (u64, usize) {
-        let row = connections.turn_of(place).map_or(u64::MAX, |turn| connections.journal.round_of(turn));
+        let row =
+            connections.turn_of(place).map_or(u64::MAX, |turn| connections.journal.round_of(turn));
         (row, (self.place + self.inputs - place % self.inputs) % self.inputs)
     }
 }
@@ -86,7 +100,8 @@ impl Sending for TokenInput {
                         best = Some((turn, place));
                     }
                 }
-                // A grant for a timeslice that the source does not have yet does not hold up the others.
+                // A grant for a timeslice that the source does not have yet does not hold up the
+                // others.
                 Err(Cause::NoMicroslices) => {}
                 Err(other) => cause = other,
             }
@@ -192,9 +207,10 @@ impl TokenBuilder {
         }
     }
 
-    /// Grants that one input may have open: its share of the window, and one by which it catches up. Without that an input that once
-    /// was late stays so, since its turn always finds the grant of the turn before still open: 6 inputs on `aries` carry 0.80 of
-    /// raw without it, 1.00 with it.
+    /// Grants that one input may have open: its share of the window, and one by which it catches
+    /// up. Without that an input that once was late stays so, since its turn always finds the grant
+    /// of the turn before still open: 6 inputs on `aries` carry 0.80 of raw without it, 1.00 with
+    /// it.
     fn open_max(&self) -> u32 {
         self.pacemaker.window().div_ceil(self.inputs.len() as u32) + 1
     }
@@ -208,7 +224,10 @@ impl TokenBuilder {
     fn forget_overdue(&mut self, now: LocalNs) {
         while let Some(given) = self.open_grants.front().copied() {
             let landed = given.number < self.inputs[given.place].landed;
-            if !landed && (self.usual_wait == Nanos(0) || now.since(given.at) < self.usual_wait.times(OVERDUE)) {
+            if !landed
+                && (self.usual_wait == Nanos(0)
+                    || now.since(given.at) < self.usual_wait.times(OVERDUE))
+            {
                 break;
             }
             self.open_grants.pop_front();
@@ -281,7 +300,12 @@ impl Directing for TokenBuilder {
         let place = self.next_in_turn(oldest)?;
         let input = &mut self.inputs[place];
         let bytes = if input.size == 0 { mean } else { input.size };
-        self.open_grants.push_back(OpenGrant { at: now, place, number: input.landed + u64::from(input.open), bytes });
+        self.open_grants.push_back(OpenGrant {
+            at: now,
+            place,
+            number: input.landed + u64::from(input.open),
+            bytes,
+        });
         input.open += 1;
         self.counted += 1;
         self.bytes += bytes;
@@ -304,14 +328,16 @@ impl Directing for TokenBuilder {
             self.catching_up.push_back(place);
         }
         // A grant that is not found no longer counted: it must not be subtracted twice.
-        let given = self.open_grants.iter().find(|given| given.place == place && given.number == number);
+        let given =
+            self.open_grants.iter().find(|given| given.place == place && given.number == number);
         if let Some(&OpenGrant { at, bytes: expected, .. }) = given {
             self.counted -= 1;
             self.bytes -= expected;
             let waited = now.since(at);
             let usual = if self.usual_wait == Nanos(0) { waited.0 } else { self.usual_wait.0 };
             self.usual_wait = Nanos((usual - usual / SMOOTHING + waited.0 / SMOOTHING).max(1));
-            // The shorter ones have a shorter floor, against which longer ones would always seem to wait.
+            // The shorter ones have a shorter floor, against which longer ones would always seem to
+            // wait.
             if bytes >= mean {
                 self.pacemaker.landed(waited);
             }
@@ -320,7 +346,11 @@ impl Directing for TokenBuilder {
 
     fn input_left(&mut self, place: usize) {
         let input = core::mem::take(&mut self.inputs[place]);
-        for given in self.open_grants.iter().filter(|given| given.place == place && given.number >= input.landed) {
+        for given in self
+            .open_grants
+            .iter()
+            .filter(|given| given.place == place && given.number >= input.landed)
+        {
             self.counted -= 1;
             self.bytes -= given.bytes;
         }
@@ -336,8 +366,12 @@ impl Directing for TokenBuilder {
         let turn = (place + self.inputs.len() - self.shift) % self.inputs.len();
         let passed = self.row + u64::from(turn < self.step);
         let owed = u32::try_from(passed.saturating_sub(row)).unwrap_or(u32::MAX);
-        self.inputs[place] =
-            InputGrants { backlog: owed, catches_up: owed > 0, begins: Some(row), ..InputGrants::default() };
+        self.inputs[place] = InputGrants {
+            backlog: owed,
+            catches_up: owed > 0,
+            begins: Some(row),
+            ..InputGrants::default()
+        };
         if owed > 0 {
             self.catching_up.push_back(place);
         }
@@ -388,8 +422,16 @@ mod tests {
             }
             order.extend(drain(&mut token, now, 0));
         }
-        assert_eq!(order.iter().filter(|place| **place == 1).count(), 2, "its share and one: {order:?}");
-        assert_eq!(order.iter().filter(|place| **place == 0).count() as u64, ROWS_MOST, "no row beyond the bound");
+        assert_eq!(
+            order.iter().filter(|place| **place == 1).count(),
+            2,
+            "its share and one: {order:?}"
+        );
+        assert_eq!(
+            order.iter().filter(|place| **place == 0).count() as u64,
+            ROWS_MOST,
+            "no row beyond the bound"
+        );
         assert_eq!(u64::from(token.inputs[1].backlog), ROWS_MOST - 2);
         token.landed(LocalNs(600), 1, 100);
         assert_eq!(token.grant(LocalNs(600), 0), Some(1), "it catches up first");
@@ -412,7 +454,8 @@ mod tests {
         assert_eq!(drain(&mut token, 1_000, 0), [6, 7], "and without those that take far too long");
     }
 
-    /// Input 0 sends 450 bytes, seven others 50: a mean of 100, so that 400 may be open, and at least three grants.
+    /// Input 0 sends 450 bytes, seven others 50: a mean of 100, so that 400 may be open, and at
+    /// least three grants.
     #[test]
     fn grant__many_short_ones_are_let_in_together_and_few_long_ones() {
         let mut token = TokenBuilder::new(0, 8, Window::fixed(4));
@@ -420,9 +463,17 @@ mod tests {
         assert_eq!(drain(&mut token, 0, 0), [0, 1, 2, 3], "nothing is known of lengths");
         let mut token = TokenBuilder::new(0, 8, Window::fixed(4));
         (0..8).for_each(|place| token.learn_size(place, size(place)));
-        assert_eq!(drain(&mut token, 20, 0), [0, 1, 2], "the long one and as many as there must be");
+        assert_eq!(
+            drain(&mut token, 20, 0),
+            [0, 1, 2],
+            "the long one and as many as there must be"
+        );
         token.landed(LocalNs(30), 0, 450);
-        assert_eq!(drain(&mut token, 30, 0), [3, 4, 5, 6, 7, 0], "short ones until the next long one");
+        assert_eq!(
+            drain(&mut token, 30, 0),
+            [3, 4, 5, 6, 7, 0],
+            "short ones until the next long one"
+        );
     }
 
     #[test]

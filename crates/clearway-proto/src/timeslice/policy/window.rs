@@ -1,22 +1,27 @@
-//! How many contributions a builder lets in at a time: as many as keep its link busy whoever of them is held up.
+//! How many contributions a builder lets in at a time: as many as keep its link busy whoever of
+//! them is held up.
 //!
 //! # Model
-//! The time from a grant to the arrival of its contribution has a floor, the *base*: the way there, the contribution on an idle
-//! network, the way back. What it takes beyond the base is waiting, so of `K` open grants `K (1 - base / wait)` wait while others
-//! move. A few that wait are what keeps the link busy when one of those that move is held up elsewhere: with fewer than
-//! [`WAITING_LEAST`] one more is let in, with more than [`SPACE`] beyond that one less. More of them gain nothing where only the builder's
-//! own link is short, and make timeslices take longer; so few inputs have fewer.
+//! The time from a grant to the arrival of its contribution has a floor, the *base*: the way there,
+//! the contribution on an idle network, the way back. What it takes beyond the base is waiting, so
+//! of `K` open grants `K (1 - base / wait)` wait while others move. A few that wait are what keeps
+//! the link busy when one of those that move is held up elsewhere: with fewer than
+//! [`WAITING_LEAST`] one more is let in, with more than [`SPACE`] beyond that one less. More of
+//! them gain nothing where only the builder's own link is short, and make timeslices take longer;
+//! so few inputs have fewer.
 //!
-//! In large networks they also wait for links that builders share, and not all of these have something to carry at any time. There up to
-//! [`WAITING_LEAST_LARGE`] shall wait, if they are a small part of a rotation: it makes timeslices later by that part.
+//! In large networks they also wait for links that builders share, and not all of these have
+//! something to carry at any time. There up to [`WAITING_LEAST_LARGE`] shall wait, if they are a
+//! small part of a rotation: it makes timeslices later by that part.
 //!
-//! The base is the shortest wait of the last [`SPANS_KEPT`] to twice as many spans of one rotation each. A builder that always has many open never
-//! sees the floor, so every as many spans the window is its smallest for a moment: until all that was granted before has
-//! landed, twice.
+//! The base is the shortest wait of the last [`SPANS_KEPT`] to twice as many spans of one rotation
+//! each. A builder that always has many open never sees the floor, so every as many spans the
+//! window is its smallest for a moment: until all that was granted before has landed, twice.
 //!
 //! # Source
-//! The rule is that of TCP Vegas (Brakmo, Peterson 1995), in contributions; the look at the floor is BBR's. Comparing throughput of two windows instead was
-//! tried and dropped: a builder with a larger window gains at the cost of others, so that all grow.
+//! The rule is that of TCP Vegas (Brakmo, Peterson 1995), in contributions; the look at the floor
+//! is BBR's. Comparing throughput of two windows instead was tried and dropped: a builder with a
+//! larger window gains at the cost of others, so that all grow.
 //!
 //! # Invariants
 //! I1. The window never leaves its bounds, and moves by one at a time.
@@ -28,22 +33,26 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::Nanos;
 
-/// Contributions that shall wait, in thousandths. 32 inputs and 32 builders on `aries`: windows of 3, 4, 6, 8 and 16 carry 1.08, 1.11,
-/// 1.13, 1.15 and 1.14 of what unscheduled writes do, with a way of less than one contribution: five in waiting are within 1 %.
+/// Contributions that shall wait, in thousandths. 32 inputs and 32 builders on `aries`: windows of
+/// 3, 4, 6, 8 and 16 carry 1.08, 1.11, 1.13, 1.15 and 1.14 of what unscheduled writes do, with a
+/// way of less than one contribution: five in waiting are within 1 %.
 const WAITING_LEAST: u64 = 4500;
-/// The same where rotations are short, since more than three quarters of one make all timeslices late: 4 inputs and 4 builders of a lab have
-/// theirs after 12 ms with a window of 5 and 18 ms with one of 6 to 7, and carry 0.98 of raw with either, 0.96 with 3.
+/// The same where rotations are short, since more than three quarters of one make all timeslices
+/// late: 4 inputs and 4 builders of a lab have theirs after 12 ms with a window of 5 and 18 ms with
+/// one of 6 to 7, and carry 0.98 of raw with either, 0.96 with 3.
 const WAITING_LEAST_SMALL: u64 = 3000;
-/// The same where rotations are long. 170 inputs and 170 builders in three groups of a dragonfly whose cables between groups are the limit:
-/// windows of 6, 8, 12, 16 and 32 carry 0.92, 0.95, 0.96, 0.96 and 0.88 of what unscheduled writes do.
+/// The same where rotations are long. 170 inputs and 170 builders in three groups of a dragonfly
+/// whose cables between groups are the limit: windows of 6, 8, 12, 16 and 32 carry 0.92, 0.95,
+/// 0.96, 0.96 and 0.88 of what unscheduled writes do.
 const WAITING_LEAST_LARGE: u64 = 10_500;
 /// The part of a rotation that shall wait, within these two.
 const PART_OF_ROTATION: u64 = 16;
 /// This much more is enough. The space between the two keeps the window at rest.
 const SPACE: u64 = 1500;
-/// Spans between two looks at the floor. A look costs more than its moment, since builders lose step: 32 inputs and 32 builders on `aries`
-/// carry 1.14 of raw with a fixed window, 1.09 with a look every 16 spans. A network that became slower is known for one after
-/// as many rotations, which take parts of a second.
+/// Spans between two looks at the floor. A look costs more than its moment, since builders lose
+/// step: 32 inputs and 32 builders on `aries` carry 1.14 of raw with a fixed window, 1.09 with a
+/// look every 16 spans. A network that became slower is known for one after as many rotations,
+/// which take parts of a second.
 const SPANS_KEPT: u32 = 256;
 /// The largest window: more than inputs of any machine, and no product with it overflows.
 const WINDOW_MAX: u32 = 1 << 16;
@@ -85,7 +94,10 @@ pub struct UnusableWindow;
 
 impl fmt::Display for UnusableWindow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no window; a number of contributions such as 4, or two such as 2-64, work, up to {WINDOW_MAX}")
+        write!(
+            f,
+            "no window; a number of contributions such as 4, or two such as 2-64, work, up to {WINDOW_MAX}"
+        )
     }
 }
 
@@ -97,7 +109,8 @@ pub(super) struct Pacemaker {
     bounds: Window,
     window: u32,
     rotation: u64,
-    /// Waits of a span: few until the window has been found once, then those of one rotation, so that each input counts alike.
+    /// Waits of a span: few until the window has been found once, then those of one rotation, so
+    /// that each input counts alike.
     span: u64,
     count: u64,
     sum: u64,
@@ -116,7 +129,18 @@ impl Pacemaker {
         let least = window.least.max(1);
         let bounds = Window { least, most: window.most.max(least) };
         let (rotation, span, floors) = (rotation as u64, SPAN_LEAST, [u64::MAX; 2]);
-        Self { bounds, window: least, rotation, span, count: 0, sum: 0, shortest: u64::MAX, floors, spans: 0, dip: 0 }
+        Self {
+            bounds,
+            window: least,
+            rotation,
+            span,
+            count: 0,
+            sum: 0,
+            shortest: u64::MAX,
+            floors,
+            spans: 0,
+            dip: 0,
+        }
     }
 
     /// Returns the window now.
@@ -172,8 +196,8 @@ impl Pacemaker {
 mod tests {
     use super::*;
 
-    /// Returns a link that carries a contribution in `transfer` ns, and takes `way` ns there and back: beyond what keeps it busy, every
-    /// grant waits.
+    /// Returns a link that carries a contribution in `transfer` ns, and takes `way` ns there and
+    /// back: beyond what keeps it busy, every grant waits.
     fn settled(bounds: Window, transfer: u64, way: u64) -> u32 {
         settled_in(10, bounds, transfer, way)
     }
@@ -211,7 +235,9 @@ mod tests {
     #[test]
     fn window__is_found_within_two_rotations() {
         let mut pacemaker = Pacemaker::new(WIDE, 512);
-        (0..1024).for_each(|_| pacemaker.landed(Nanos((18_700 * u64::from(pacemaker.window())).max(21_200))));
+        (0..1024).for_each(|_| {
+            pacemaker.landed(Nanos((18_700 * u64::from(pacemaker.window())).max(21_200)))
+        });
         assert!(pacemaker.window() >= 11, "{}", pacemaker.window());
     }
 

@@ -11,8 +11,8 @@ use alloc::vec::Vec;
 use super::{Fabric, Need};
 use crate::base::{Bytes, Class, GroupId, LocalNs, Rank};
 use crate::wire::{
-    Arrival, AtomicKind, Destination, FileId, FileKind, Operation, OperationKind, Out, PathId, PostOutcome,
-    RefusalReason, RegionId, RemoteSpan, Span, Status, Token,
+    Arrival, AtomicKind, Destination, FileId, FileKind, Operation, OperationKind, Out, PathId,
+    PostOutcome, RefusalReason, RegionId, RemoteSpan, Span, Status, Token,
 };
 
 /// One promise.
@@ -34,7 +34,11 @@ const READ: Need = Need::Operation(OperationKind::Read);
 const ATOMIC: Need = Need::Operation(OperationKind::Atomic);
 const FILE: Need = Need::Operation(OperationKind::File);
 
-const fn case(name: &'static str, needs: &'static [Need], run: fn(&mut dyn Fabric) -> Result<(), String>) -> Case {
+const fn case(
+    name: &'static str,
+    needs: &'static [Need],
+    run: fn(&mut dyn Fabric) -> Result<(), String>,
+) -> Case {
     Case { name, needs, run }
 }
 
@@ -48,7 +52,11 @@ pub(super) const ALL: &[Case] = &[
     case("a full queue says so and then says when it has room", &[SEND], room),
     case("a group's members get a message once, others and its sender never", &[MULTICAST], group),
     case("a write lands whole, with its word, and completes once", &[WRITE], write),
-    case("a silent write lands whole, completes once, and tells the peer nothing", &[WRITE], silent),
+    case(
+        "a silent write lands whole, completes once, and tells the peer nothing",
+        &[WRITE],
+        silent,
+    ),
     case("a write outside the peer's memory is refused, not applied", &[WRITE], write_outside),
     case("a read brings the peer's bytes", &[READ], read),
     case("fetch-add, swap and compare-swap change one word and return the old", &[ATOMIC], atomic),
@@ -66,9 +74,21 @@ pub(super) const ALL: &[Case] = &[
         &[SEND, COPY, DIGEST, Need::Adoption],
         adopted::local,
     ),
-    case("peers write into adopted memory, and read it", &[WRITE, Need::Adoption], adopted::by_peers),
-    case("words of adopted memory are changed as one step", &[ATOMIC, Need::Adoption], adopted::words),
-    case("memory of the process is named by this rank alone", &[SEND, COPY, Need::AnyLocal], adopted::process),
+    case(
+        "peers write into adopted memory, and read it",
+        &[WRITE, Need::Adoption],
+        adopted::by_peers,
+    ),
+    case(
+        "words of adopted memory are changed as one step",
+        &[ATOMIC, Need::Adoption],
+        adopted::words,
+    ),
+    case(
+        "memory of the process is named by this rank alone",
+        &[SEND, COPY, Need::AnyLocal],
+        adopted::process,
+    ),
     case("what is not in the capabilities is refused by name", &[], missing),
     case("what is written to a file is read back, with its length", &[FILE], files::round_trip),
     case("a read at the end of a file brings what is there", &[FILE], files::end),
@@ -107,8 +127,12 @@ fn look(fabric: &mut dyn Fabric, rank: Rank) -> Vec<ReceivedMessage> {
                     body: Vec::new(),
                 }
             }
-            Arrival::Landed { from, into, immediate, .. } => ReceivedMessage::Landed { from, into, immediate },
-            Arrival::Done { token, status, value, .. } => ReceivedMessage::Done { token, status, value },
+            Arrival::Landed { from, into, immediate, .. } => {
+                ReceivedMessage::Landed { from, into, immediate }
+            }
+            Arrival::Done { token, status, value, .. } => {
+                ReceivedMessage::Done { token, status, value }
+            }
             Arrival::Room { .. } => ReceivedMessage::Room,
             Arrival::PathState { .. } | Arrival::Shown { .. } => ReceivedMessage::Other,
         });
@@ -126,7 +150,11 @@ fn look(fabric: &mut dyn Fabric, rank: Rank) -> Vec<ReceivedMessage> {
 }
 
 /// Waits until `count` arrivals are there at `rank`, and one moment longer to catch surplus ones.
-fn await_arrivals(fabric: &mut dyn Fabric, rank: Rank, count: usize) -> Result<Vec<ReceivedMessage>, String> {
+fn await_arrivals(
+    fabric: &mut dyn Fabric,
+    rank: Rank,
+    count: usize,
+) -> Result<Vec<ReceivedMessage>, String> {
     let mut seen = look(fabric, rank);
     for _ in 0..PATIENCE {
         if seen.len() >= count {
@@ -151,7 +179,13 @@ fn post(fabric: &mut dyn Fabric, rank: Rank, operation: Operation, heads: &[u8])
 }
 
 /// Returns a send from rank 0 with `head` and `body`, and the heads it refers to.
-fn send_to(to: Destination, class: Class, head: &[u8], body: Span, token: Option<Token>) -> (Operation, Vec<u8>) {
+fn send_to(
+    to: Destination,
+    class: Class,
+    head: &[u8],
+    body: Span,
+    token: Option<Token>,
+) -> (Operation, Vec<u8>) {
     let mut out: Out<()> = Out::with_limit(1);
     let head = out.head(head);
     (Operation::Send { to, path: PathId(0), class, head, body, token }, out.heads().to_vec())
@@ -160,7 +194,9 @@ fn send_to(to: Destination, class: Class, head: &[u8], body: Span, token: Option
 /// Registers `bytes` at `rank`.
 fn memory(fabric: &mut dyn Fabric, rank: Rank, bytes: &[u8]) -> Result<RegionId, String> {
     let wire = fabric.wire(rank);
-    let region = wire.register(Bytes(bytes.len() as u64)).map_err(|missing| format!("register: {missing}"))?;
+    let region = wire
+        .register(Bytes(bytes.len() as u64))
+        .map_err(|missing| format!("register: {missing}"))?;
     let place = wire.region_mut(region).ok_or("a registered region has no bytes")?;
     if place.iter().any(|byte| *byte != 0) {
         return Err("a fresh region is not zeroed".into());
@@ -177,14 +213,21 @@ fn one(seen: Vec<ReceivedMessage>) -> Result<ReceivedMessage, String> {
     seen.into_iter().next().ok_or_else(|| "nothing arrived".into())
 }
 
-/// Returns how the operation of rank 0 with `token` ends that was answered with `answer`: at once, or with a completion.
-fn ending(fabric: &mut dyn Fabric, answer: PostOutcome, token: Token) -> Result<(Status, u64), String> {
+/// Returns how the operation of rank 0 with `token` ends that was answered with `answer`: at once,
+/// or with a completion.
+fn ending(
+    fabric: &mut dyn Fabric,
+    answer: PostOutcome,
+    token: Token,
+) -> Result<(Status, u64), String> {
     match answer {
         PostOutcome::Done(value) => Ok((Status::Complete, value)),
         PostOutcome::Refused(missing) => Ok((Status::Refused(missing), 0)),
         PostOutcome::NoRoom => Err("there is no room".into()),
         PostOutcome::Posted => match one(await_arrivals(fabric, Rank(0), 1)?)? {
-            ReceivedMessage::Done { token: done, status, value } if done == token => Ok((status, value)),
+            ReceivedMessage::Done { token: done, status, value } if done == token => {
+                Ok((status, value))
+            }
             other => Err(format!("{other:?} instead of the end of {token:?}")),
         },
     }
@@ -205,7 +248,9 @@ fn message(fabric: &mut dyn Fabric) -> Result<(), String> {
     let (send, heads) = send_to(TO_1, Class::LowLatency, b"head", body, Some(Token(7)));
     let answer = post(fabric, Rank(0), send, &heads);
     expect("end", &ending(fabric, answer, Token(7))?, &DONE)?;
-    let ReceivedMessage::Message { from, at, head, body, .. } = one(await_arrivals(fabric, Rank(1), 1)?)? else {
+    let ReceivedMessage::Message { from, at, head, body, .. } =
+        one(await_arrivals(fabric, Rank(1), 1)?)?
+    else {
         return Err("something else than a message arrived".into());
     };
     expect("sender", &from, &Rank(0))?;
@@ -223,7 +268,9 @@ fn classes(fabric: &mut dyn Fabric) -> Result<(), String> {
     for class in Class::ALL {
         let (send, heads) = send_to(TO_1, class, class.name().as_bytes(), Span::EMPTY, None);
         post(fabric, Rank(0), send, &heads);
-        let ReceivedMessage::Message { class: got, head, .. } = one(await_arrivals(fabric, Rank(1), 1)?)? else {
+        let ReceivedMessage::Message { class: got, head, .. } =
+            one(await_arrivals(fabric, Rank(1), 1)?)?
+        else {
             return Err("something else than a message arrived".into());
         };
         expect("head", &head, &class.name().as_bytes().to_vec())?;
@@ -238,7 +285,14 @@ fn order(fabric: &mut dyn Fabric) -> Result<(), String> {
     let sends: Vec<Operation> = (0..COUNT)
         .map(|i| {
             let head = out.head(&[i]);
-            Operation::Send { to: TO_1, path: PathId(0), class: Class::Bulk, head, body: Span::EMPTY, token: None }
+            Operation::Send {
+                to: TO_1,
+                path: PathId(0),
+                class: Class::Bulk,
+                head,
+                body: Span::EMPTY,
+                token: None,
+            }
         })
         .collect();
     let mut answers = Vec::new();
@@ -246,7 +300,9 @@ fn order(fabric: &mut dyn Fabric) -> Result<(), String> {
     expect("answers", &answers.len(), &sends.len())?;
     let heads: Vec<Vec<u8>> = await_arrivals(fabric, Rank(1), usize::from(COUNT))?
         .into_iter()
-        .filter_map(|seen| if let ReceivedMessage::Message { head, .. } = seen { Some(head) } else { None })
+        .filter_map(|seen| {
+            if let ReceivedMessage::Message { head, .. } = seen { Some(head) } else { None }
+        })
         .collect();
     expect("order", &heads, &(0..COUNT).map(|i| vec![i]).collect())
 }
@@ -256,11 +312,21 @@ fn lengths(fabric: &mut dyn Fabric) -> Result<(), String> {
     let pattern: Vec<u8> = (0..capabilities.body_max).map(|i| (i % 251) as u8).collect();
     let region = memory(fabric, Rank(0), &pattern)?;
     let beside = capabilities.body_beside(capabilities.head_max);
-    for (head, length) in [(0, 0), (0, 1), (capabilities.head_max, beside), (0, capabilities.body_max)] {
+    for (head, length) in
+        [(0, 0), (0, 1), (capabilities.head_max, beside), (0, capabilities.body_max)]
+    {
         let head = vec![0xa5; head];
-        let (send, heads) = send_to(TO_1, Class::Bulk, &head, Span { region, offset: 0, length: length as u32 }, None);
+        let (send, heads) = send_to(
+            TO_1,
+            Class::Bulk,
+            &head,
+            Span { region, offset: 0, length: length as u32 },
+            None,
+        );
         post(fabric, Rank(0), send, &heads);
-        let ReceivedMessage::Message { head: got_head, body, .. } = one(await_arrivals(fabric, Rank(1), 1)?)? else {
+        let ReceivedMessage::Message { head: got_head, body, .. } =
+            one(await_arrivals(fabric, Rank(1), 1)?)?
+        else {
             return Err("something else than a message arrived".into());
         };
         expect("head", &got_head, &head)?;
@@ -275,13 +341,26 @@ fn too_long(fabric: &mut dyn Fabric) -> Result<(), String> {
     let region = memory(fabric, Rank(0), &vec![0; capabilities.body_max + 1])?;
     let body = Span { region, offset: 0, length: capabilities.body_max as u32 + 1 };
     let (send, heads) = send_to(TO_1, Class::Bulk, b"", body, None);
-    expect("long body", &post(fabric, Rank(0), send, &heads), &PostOutcome::Refused(RefusalReason::Length))?;
-    let (send, heads) = send_to(TO_1, Class::Bulk, &vec![0; capabilities.head_max + 1], Span::EMPTY, None);
-    expect("long head", &post(fabric, Rank(0), send, &heads), &PostOutcome::Refused(RefusalReason::Length))?;
+    expect(
+        "long body",
+        &post(fabric, Rank(0), send, &heads),
+        &PostOutcome::Refused(RefusalReason::Length),
+    )?;
+    let (send, heads) =
+        send_to(TO_1, Class::Bulk, &vec![0; capabilities.head_max + 1], Span::EMPTY, None);
+    expect(
+        "long head",
+        &post(fabric, Rank(0), send, &heads),
+        &PostOutcome::Refused(RefusalReason::Length),
+    )?;
     let body = Span { length: capabilities.body_beside(capabilities.head_max) as u32 + 1, ..body };
     if body.length as usize + capabilities.head_max > capabilities.message_max {
         let (send, heads) = send_to(TO_1, Class::Bulk, &vec![0; capabilities.head_max], body, None);
-        expect("long together", &post(fabric, Rank(0), send, &heads), &PostOutcome::Refused(RefusalReason::Length))?;
+        expect(
+            "long together",
+            &post(fabric, Rank(0), send, &heads),
+            &PostOutcome::Refused(RefusalReason::Length),
+        )?;
     }
     await_arrivals(fabric, Rank(1), 0).map(drop)
 }
@@ -290,16 +369,33 @@ fn unknown(fabric: &mut dyn Fabric) -> Result<(), String> {
     let region = memory(fabric, Rank(0), &[0; 16])?;
     let outside = Span { region, offset: 9, length: 8 };
     let (send, heads) = send_to(TO_1, Class::Bulk, b"", outside, None);
-    expect("span outside", &post(fabric, Rank(0), send, &heads), &PostOutcome::Refused(RefusalReason::Memory))?;
+    expect(
+        "span outside",
+        &post(fabric, Rank(0), send, &heads),
+        &PostOutcome::Refused(RefusalReason::Memory),
+    )?;
     let nowhere = Span { region: RegionId(999), offset: 0, length: 8 };
     let (send, heads) = send_to(TO_1, Class::Bulk, b"", nowhere, None);
-    expect("unknown region", &post(fabric, Rank(0), send, &heads), &PostOutcome::Refused(RefusalReason::Memory))?;
-    let (send, heads) = send_to(Destination::One(Rank(99_999)), Class::Bulk, b"", Span::EMPTY, None);
-    expect("unknown rank", &post(fabric, Rank(0), send, &heads), &PostOutcome::Refused(RefusalReason::Rank))?;
+    expect(
+        "unknown region",
+        &post(fabric, Rank(0), send, &heads),
+        &PostOutcome::Refused(RefusalReason::Memory),
+    )?;
+    let (send, heads) =
+        send_to(Destination::One(Rank(99_999)), Class::Bulk, b"", Span::EMPTY, None);
+    expect(
+        "unknown rank",
+        &post(fabric, Rank(0), send, &heads),
+        &PostOutcome::Refused(RefusalReason::Rank),
+    )?;
     let (send, heads) = send_to(TO_1, Class::Bulk, b"head", Span::EMPTY, None);
     let Operation::Send { to, class, head, body, token, .. } = send else { return Ok(()) };
     let send = Operation::Send { to, path: PathId(200), class, head, body, token };
-    expect("unknown path", &post(fabric, Rank(0), send, &heads), &PostOutcome::Refused(RefusalReason::Path))?;
+    expect(
+        "unknown path",
+        &post(fabric, Rank(0), send, &heads),
+        &PostOutcome::Refused(RefusalReason::Path),
+    )?;
     await_arrivals(fabric, Rank(1), 0).map(drop)
 }
 
@@ -335,7 +431,8 @@ fn group(fabric: &mut dyn Fabric) -> Result<(), String> {
     let (send, heads) = send_to(Destination::Group(group), Class::Bulk, b"all", Span::EMPTY, None);
     let answer = post(fabric, Rank(0), send, &heads);
     expect("answer", &matches!(answer, PostOutcome::Done(_) | PostOutcome::Posted), &true)?;
-    let ReceivedMessage::Message { from, head, .. } = one(await_arrivals(fabric, Rank(1), 1)?)? else {
+    let ReceivedMessage::Message { from, head, .. } = one(await_arrivals(fabric, Rank(1), 1)?)?
+    else {
         return Err("something else than a message arrived".into());
     };
     expect("sender and head", &(from, head), &(Rank(0), b"all".to_vec()))?;
@@ -359,10 +456,15 @@ fn write_of(region: RegionId, into: RemoteSpan, length: u32) -> Operation {
 fn write(fabric: &mut dyn Fabric) -> Result<(), String> {
     let source = memory(fabric, Rank(0), b"one-sided")?;
     let target = memory(fabric, Rank(1), &[0; 32])?;
-    let answer = post(fabric, Rank(0), write_of(source, RemoteSpan { region: target, offset: 5 }, 9), &[]);
+    let answer =
+        post(fabric, Rank(0), write_of(source, RemoteSpan { region: target, offset: 5 }, 9), &[]);
     let into = Span { region: target, offset: 5, length: 9 };
     let landed = one(await_arrivals(fabric, Rank(1), 1)?)?;
-    expect("at the target", &landed, &ReceivedMessage::Landed { from: Rank(0), into, immediate: 42 })?;
+    expect(
+        "at the target",
+        &landed,
+        &ReceivedMessage::Landed { from: Rank(0), into, immediate: 42 },
+    )?;
     expect("end", &ending(fabric, answer, Token(1))?, &DONE)?;
     let bytes = fabric.wire(Rank(1)).region(target).unwrap_or_default();
     expect("memory", &bytes.get(4..15), &Some(&b"\0one-sided\0"[..]))
@@ -373,7 +475,9 @@ fn silent(fabric: &mut dyn Fabric) -> Result<(), String> {
     let target = memory(fabric, Rank(1), &[0; 32])?;
     for (offset, length, token) in [(5, 9, 1), (20, 0, 2)] {
         let into = RemoteSpan { region: target, offset };
-        let Operation::Write { to, path, class, from, .. } = write_of(source, into, length) else { return Ok(()) };
+        let Operation::Write { to, path, class, from, .. } = write_of(source, into, length) else {
+            return Ok(());
+        };
         let token = Some(Token(token));
         let write = Operation::Write { to, path, class, from, into, immediate: None, token };
         if post(fabric, Rank(0), write, &[]) == PostOutcome::Posted {
@@ -392,7 +496,11 @@ fn completion_alone(fabric: &mut dyn Fabric, token: Option<Token>) -> Result<(),
         expect("arrivals at the target", &arrivals, &Vec::new())?;
         if let Some(seen) = look(fabric, Rank(0)).into_iter().next() {
             let token = token.unwrap_or(Token(0));
-            return expect("completion", &seen, &ReceivedMessage::Done { token, status: Status::Complete, value: 0 });
+            return expect(
+                "completion",
+                &seen,
+                &ReceivedMessage::Done { token, status: Status::Complete, value: 0 },
+            );
         }
         fabric.pass_time();
     }
@@ -408,7 +516,8 @@ fn write_outside(fabric: &mut dyn Fabric) -> Result<(), String> {
         expect("end", &ending(fabric, answer, Token(1))?, &NO_MEMORY)?;
     }
     await_arrivals(fabric, Rank(1), 0)?;
-    let touched = fabric.wire(Rank(1)).region(target).unwrap_or_default().iter().any(|byte| *byte != 0);
+    let touched =
+        fabric.wire(Rank(1)).region(target).unwrap_or_default().iter().any(|byte| *byte != 0);
     expect("memory was touched", &touched, &false)
 }
 
@@ -418,7 +527,12 @@ fn read(fabric: &mut dyn Fabric) -> Result<(), String> {
     let into = Span { region: target, offset: 1, length: 3 };
     let from = RemoteSpan { region: source, offset: 4 };
     let (path, class, token) = (PathId(0), Class::Bulk, Token(5));
-    let answer = post(fabric, Rank(0), Operation::Read { peer: Rank(1), path, class, from, into, token }, &[]);
+    let answer = post(
+        fabric,
+        Rank(0),
+        Operation::Read { peer: Rank(1), path, class, from, into, token },
+        &[],
+    );
     expect("answer", &answer, &PostOutcome::Posted)?;
     expect("end", &ending(fabric, answer, token)?, &DONE)?;
     let bytes = fabric.wire(Rank(0)).region(target).unwrap_or_default().to_vec();
@@ -437,7 +551,14 @@ fn atomic(fabric: &mut dyn Fabric) -> Result<(), String> {
     ];
     for (i, (kind, old)) in steps.into_iter().enumerate() {
         let token = Token(i as u64);
-        let operation = Operation::Atomic { to: Rank(1), path: PathId(0), class: Class::Control, kind, at, token };
+        let operation = Operation::Atomic {
+            to: Rank(1),
+            path: PathId(0),
+            class: Class::Control,
+            kind,
+            at,
+            token,
+        };
         let answer = post(fabric, Rank(0), operation, &[]);
         expect("old value", &ending(fabric, answer, token)?, &(Status::Complete, old))?;
     }
@@ -451,8 +572,12 @@ fn digest(fabric: &mut dyn Fabric) -> Result<(), String> {
     let half = |offset| Span { region, offset, length: 32 };
     let of = |of, token| Operation::Digest { of, token: Token(token) };
     let outside = Span { region, offset: 33, length: 32 };
-    let operations =
-        [of(half(32), 1), Operation::Copy { from: half(0), into: half(32) }, of(half(32), 2), of(outside, 3)];
+    let operations = [
+        of(half(32), 1),
+        Operation::Copy { from: half(0), into: half(32) },
+        of(half(32), 2),
+        of(outside, 3),
+    ];
     let mut answers = Vec::new();
     fabric.wire(Rank(0)).post(&operations, &[], &mut answers);
     let wanted = [
@@ -491,7 +616,11 @@ fn abandon(fabric: &mut dyn Fabric) -> Result<(), String> {
         }
         fabric.pass_time();
     }
-    Err(format!("{} operations never ended, and another rank got {heard} of {} messages", open.len(), COUNT / 2))
+    Err(format!(
+        "{} operations never ended, and another rank got {heard} of {} messages",
+        open.len(),
+        COUNT / 2
+    ))
 }
 
 fn pages(fabric: &mut dyn Fabric) -> Result<(), String> {
@@ -523,8 +652,11 @@ fn write_then_send(fabric: &mut dyn Fabric) -> Result<(), String> {
     let source = memory(fabric, Rank(0), &vec![7; LENGTH as usize])?;
     let target = memory(fabric, Rank(1), &vec![0; LENGTH as usize])?;
     let into = RemoteSpan { region: target, offset: 0 };
-    let Operation::Write { to, path, class, from, .. } = write_of(source, into, LENGTH) else { return Ok(()) };
-    let write = Operation::Write { to, path, class, from, into, immediate: None, token: Some(Token(1)) };
+    let Operation::Write { to, path, class, from, .. } = write_of(source, into, LENGTH) else {
+        return Ok(());
+    };
+    let write =
+        Operation::Write { to, path, class, from, into, immediate: None, token: Some(Token(1)) };
     post(fabric, Rank(0), write, &[]);
     let (send, heads) = send_to(TO_1, class, b"behind", Span::EMPTY, None);
     post(fabric, Rank(0), send, &heads);
@@ -555,12 +687,23 @@ fn missing(fabric: &mut dyn Fabric) -> Result<(), String> {
         write_of(region, at, 8),
         Operation::Read { peer: Rank(1), path, class, from: at, into: span, token },
         Operation::Atomic { to: Rank(1), path, class, kind, at, token },
-        Operation::File { kind: FileKind::Sync, file: FileId(0), at: 0, memory: span, class, token },
+        Operation::File {
+            kind: FileKind::Sync,
+            file: FileId(0),
+            at: 0,
+            memory: span,
+            class,
+            token,
+        },
     ];
     let operations = fabric.wire(Rank(0)).capabilities().operations;
     for operation in all.into_iter().filter(|operation| !operations.has(operation.kind())) {
         let answer = post(fabric, Rank(0), operation, &heads);
-        expect("answer", &answer, &PostOutcome::Refused(RefusalReason::Operation(operation.kind())))?;
+        expect(
+            "answer",
+            &answer,
+            &PostOutcome::Refused(RefusalReason::Operation(operation.kind())),
+        )?;
     }
     Ok(())
 }

@@ -79,8 +79,16 @@ impl Script {
             ScriptAction::Stray => (Rank(77), 0, None),
             ScriptAction::Abandon => return out.operate(Operation::Abandon { peer: Rank(1) }),
         };
-        let (to, path, class, head) = (Destination::One(to), PathId(0), Class::Bulk, out.head(&[byte]));
-        let send = Operation::Send { to, path, class, head, body: Span::EMPTY, token: Some(Token(u64::from(byte))) };
+        let (to, path, class, head) =
+            (Destination::One(to), PathId(0), Class::Bulk, out.head(&[byte]));
+        let send = Operation::Send {
+            to,
+            path,
+            class,
+            head,
+            body: Span::EMPTY,
+            token: Some(Token(u64::from(byte))),
+        };
         match not_before {
             Some(at) => out.operate_at(at, send),
             None => out.operate(send),
@@ -99,9 +107,14 @@ fn run(config: MemoryConfig, acts: &[(LocalNs, ScriptAction)], ticks_wanted: u32
     for _ in 0..10_000 {
         let now = fabric.now();
         let mut results = Vec::new();
-        let wakes: Vec<Option<LocalNs>> =
-            (0..2).map(|i| drivers[i].step(fabric.wire(Rank(i as u32)), &mut |byte| results.push(byte)).next).collect();
-        let Some(next) = wakes.into_iter().chain([fabric.next_arrival()]).flatten().min() else { break };
+        let wakes: Vec<Option<LocalNs>> = (0..2)
+            .map(|i| {
+                drivers[i].step(fabric.wire(Rank(i as u32)), &mut |byte| results.push(byte)).next
+            })
+            .collect();
+        let Some(next) = wakes.into_iter().chain([fabric.next_arrival()]).flatten().min() else {
+            break;
+        };
         fabric.advance(next.max(now));
     }
     drivers.map(|driver| driver.engine)
@@ -121,34 +134,51 @@ fn bytes(script: &Script) -> Vec<(u64, u8)> {
 
 #[test]
 fn step__paced_operations_leave_at_their_time_and_in_order_of_issue() {
-    let acts = [send(5, 1, Some(900)), send(5, 2, None), send(5, 3, Some(900)), send(6, 4, Some(100))];
+    let acts =
+        [send(5, 1, Some(900)), send(5, 2, None), send(5, 3, Some(900)), send(6, 4, Some(100))];
     let [_, receiver] = run(MemoryConfig::lossless(2), &acts, 0);
     let latency = MemoryConfig::lossless(2).latency.0;
-    assert_eq!(bytes(&receiver), [(5 + latency, 2), (100 + latency, 4), (900 + latency, 1), (900 + latency, 3)]);
+    assert_eq!(
+        bytes(&receiver),
+        [(5 + latency, 2), (100 + latency, 4), (900 + latency, 1), (900 + latency, 3)]
+    );
 }
 
 #[test]
 fn step__a_deadline_is_kept_and_never_early() {
     let [sender, _] = run(MemoryConfig::lossless(2), &[send(500, 1, None), send(700, 2, None)], 0);
-    let ticks: Vec<u64> =
-        sender.seen.iter().filter(|(_, seen)| *seen == ObservedInput::Tick).map(|(at, _)| at.0).collect();
+    let ticks: Vec<u64> = sender
+        .seen
+        .iter()
+        .filter(|(_, seen)| *seen == ObservedInput::Tick)
+        .map(|(at, _)| at.0)
+        .collect();
     assert_eq!(ticks, [500, 700]);
 }
 
 #[test]
 fn step__more_means_a_tick_at_the_same_instant() {
     let [sender, _] = run(MemoryConfig::lossless(2), &[send(500, 1, None)], 3);
-    let ticks = sender.seen.iter().filter(|(at, seen)| *seen == ObservedInput::Tick && *at == LocalNs(500)).count();
+    let ticks = sender
+        .seen
+        .iter()
+        .filter(|(at, seen)| *seen == ObservedInput::Tick && *at == LocalNs(500))
+        .count();
     assert!(ticks >= 2, "{:?}", sender.seen);
 }
 
 #[test]
 fn step__every_token_comes_back_once_whatever_becomes_of_it() {
     let config = MemoryConfig { room: 2, ..MemoryConfig::lossless(2) };
-    let acts = [send(1, 1, None), send(1, 2, None), send(1, 3, None), (LocalNs(1), ScriptAction::Stray)];
+    let acts =
+        [send(1, 1, None), send(1, 2, None), send(1, 3, None), (LocalNs(1), ScriptAction::Stray)];
     let [sender, receiver] = run(config, &acts, 0);
-    let done: Vec<ObservedInput> =
-        sender.seen.iter().map(|(_, seen)| *seen).filter(|seen| *seen != ObservedInput::Tick).collect();
+    let done: Vec<ObservedInput> = sender
+        .seen
+        .iter()
+        .map(|(_, seen)| *seen)
+        .filter(|seen| *seen != ObservedInput::Tick)
+        .collect();
     let expected = [
         ObservedInput::Done(1, Status::Complete),
         ObservedInput::Done(2, Status::Complete),
@@ -164,9 +194,16 @@ fn step__every_token_comes_back_once_whatever_becomes_of_it() {
 fn step__operations_that_are_held_for_a_peer_that_is_given_up_end_flushed() {
     let acts = [send(1, 1, Some(900)), (LocalNs(2), ScriptAction::Abandon), send(3, 2, Some(950))];
     let [sender, receiver] = run(MemoryConfig::lossless(2), &acts, 0);
-    let done: Vec<ObservedInput> =
-        sender.seen.iter().map(|(_, seen)| *seen).filter(|seen| *seen != ObservedInput::Tick).collect();
-    assert_eq!(done, [ObservedInput::Done(1, Status::Flushed), ObservedInput::Done(2, Status::Complete)]);
+    let done: Vec<ObservedInput> = sender
+        .seen
+        .iter()
+        .map(|(_, seen)| *seen)
+        .filter(|seen| *seen != ObservedInput::Tick)
+        .collect();
+    assert_eq!(
+        done,
+        [ObservedInput::Done(1, Status::Flushed), ObservedInput::Done(2, Status::Complete)]
+    );
     assert_eq!(bytes(&receiver).len(), 1, "the engine may call a peer that it gave up");
 }
 
@@ -181,7 +218,8 @@ fn step__what_a_command_asked_for_and_ended_at_once_needs_no_other_input() {
 
 #[test]
 fn boot__an_idle_engine_has_nothing_to_wake_for() {
-    let mut fabric = MemoryFabric::new(MemoryConfig { latency: Nanos(5), ..MemoryConfig::lossless(2) });
+    let mut fabric =
+        MemoryFabric::new(MemoryConfig { latency: Nanos(5), ..MemoryConfig::lossless(2) });
     let mut driver = Driver::boot(Script::default(), LocalNs(0), 3);
     let progress = driver.step(fabric.wire(Rank(0)), &mut |_| {});
     assert_eq!(progress, Progress { inputs: 0, next: None });
@@ -219,10 +257,14 @@ fn step__a_queue_that_is_free_again_at_once_is_heard_of_after_it_was_full() {
     driver.command(LocalNs(0), send(0, 7, None));
     driver.step(&mut FullQueueWire { wire: fabric.wire(Rank(0)), refused: false }, &mut |_| {});
     let seen: Vec<ObservedInput> = driver.engine_mut().seen.iter().map(|(_, seen)| *seen).collect();
-    assert_eq!(seen, [ObservedInput::Tick, ObservedInput::Done(7, Status::NoRoom), ObservedInput::Room]);
+    assert_eq!(
+        seen,
+        [ObservedInput::Tick, ObservedInput::Done(7, Status::NoRoom), ObservedInput::Room]
+    );
 }
 
-/// An engine that issues the operations that it is given, each batch in one round, and notes what comes back.
+/// An engine that issues the operations that it is given, each batch in one round, and notes what
+/// comes back.
 #[derive(Default)]
 struct BatchEngine {
     results: Vec<(u64, TokenResult)>,
@@ -251,7 +293,9 @@ impl Engine for BatchEngine {
                     }
                 }
             }
-            Input::Arrival(Arrival::Shown { token, bytes }) => self.results.push((token.0, Ok(bytes.to_vec()))),
+            Input::Arrival(Arrival::Shown { token, bytes }) => {
+                self.results.push((token.0, Ok(bytes.to_vec())))
+            }
             Input::Arrival(Arrival::Done { token, status, value, .. }) => {
                 self.results.push((token.0, Err((status, value))))
             }
@@ -293,7 +337,8 @@ fn apply(of: Span, answer: Span, token: u64) -> (Option<LocalNs>, Operation, &'s
     (None, Operation::Apply { of, from: Rank(1), answer, token: Token(token) }, NOTHING)
 }
 
-/// Returns what a clerk learns of `batch`, over memory that the wire allocated or adopted; and what was refused without a token.
+/// Returns what a clerk learns of `batch`, over memory that the wire allocated or adopted; and what
+/// was refused without a token.
 fn served(
     is_adopted: bool,
     with: Option<&mut Adder>,
@@ -361,7 +406,12 @@ fn post__a_checked_copy_leaves_other_bytes_where_they_are() {
         });
         let found = Err((Status::Complete, u64::from(crate::base::crc32c(b"abcd"))));
         let refused = Err((Status::Refused(RefusalReason::Memory), 0));
-        let expected = [(4, Ok(b"abcd\0\0\0\0\0\0\0\0".to_vec())), (1, found.clone()), (2, found), (3, refused)];
+        let expected = [
+            (4, Ok(b"abcd\0\0\0\0\0\0\0\0".to_vec())),
+            (1, found.clone()),
+            (2, found),
+            (3, refused),
+        ];
         assert_eq!(clerk.results, expected);
     }
 }
@@ -382,8 +432,11 @@ fn post__what_small_structures_lack_is_refused_by_name() {
     let (clerk, refused) = served(false, Some(&mut Adder(1)), batch);
     let missing = |missing| Err((Status::Refused(missing), 0));
     let malformed = Err((Status::Failed(Fault::Malformed), 0));
-    let by_name =
-        [(1, missing(RefusalReason::Memory)), (2, missing(RefusalReason::Length)), (3, missing(RefusalReason::Length))];
+    let by_name = [
+        (1, missing(RefusalReason::Memory)),
+        (2, missing(RefusalReason::Length)),
+        (3, missing(RefusalReason::Length)),
+    ];
     assert_eq!(clerk.results, [&by_name[..], &[(4, malformed)]].concat());
     assert_eq!(refused, 2, "stores have no token");
     let (clerk, _) = served(false, None, batch);
@@ -398,7 +451,10 @@ fn hold__what_is_stored_later_is_kept_until_then() {
     let at = |offset, length| Span { region, offset, length };
     let mut driver = Driver::boot(BatchEngine::default(), LocalNs(0), 0);
     let (_, operation, bytes) = store(at(0, 4), b"late");
-    driver.command(LocalNs(0), vec![(Some(LocalNs(500)), operation, bytes), store(at(4, 4), b"soon")]);
+    driver.command(
+        LocalNs(0),
+        vec![(Some(LocalNs(500)), operation, bytes), store(at(4, 4), b"soon")],
+    );
     for now in [0, 500] {
         fabric.advance(LocalNs(now));
         driver.step(fabric.wire(Rank(0)), &mut |()| {});

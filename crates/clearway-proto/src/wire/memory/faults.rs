@@ -1,5 +1,5 @@
-//! What a network does to messages beside losing them: doubles, delays and damages some, or carries none on a path that was cut,
-//! or to a group for a rank that is deaf to groups.
+//! What a network does to messages beside losing them: doubles, delays and damages some, or carries
+//! none on a path that was cut, or to a group for a rank that is deaf to groups.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
@@ -67,7 +67,8 @@ impl FaultState {
 
     /// Returns whether messages of `from` to groups do not arrive at `to`.
     pub(super) fn is_multicast_blocked(&self, from: Rank, to: Rank) -> bool {
-        self.multicast_blocked.contains(&to) || self.leaf.is_some_and(|leaf| from.0 / leaf != to.0 / leaf)
+        self.multicast_blocked.contains(&to)
+            || self.leaf.is_some_and(|leaf| from.0 / leaf != to.0 / leaf)
     }
 
     pub(super) fn limit_multicast_to_leaf(&mut self, leaf: u32) {

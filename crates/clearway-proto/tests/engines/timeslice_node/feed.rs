@@ -1,17 +1,20 @@
-//! Bytes as what one rank of a job gets from strangers: headers, writes that landed, and time that passes.
+//! Bytes as what one rank of a job gets from strangers: headers, writes that landed, and time that
+//! passes.
 //!
 //! # Model
-//! The first byte says who the rank is and by which policy it goes. Then, again and again: what comes (1 byte), from whom (1), how many
-//! bytes of it (1), and these.
+//! The first byte says who the rank is and by which policy it goes. Then, again and again: what
+//! comes (1 byte), from whom (1), how many bytes of it (1), and these.
 
 use std::sync::Arc;
 
 use clearway_proto::base::{Bytes, Class, LocalNs, Nanos, Rank};
 use clearway_proto::timeslice::{
-    ContributionSizes, ContributionSource, Dfs, Policy, ReleasePolicy, TimesliceCommand, TimesliceConfig,
-    TimesliceLayout, TimesliceNode, Window, WriteSlots,
+    ContributionSizes, ContributionSource, Dfs, Policy, ReleasePolicy, TimesliceCommand,
+    TimesliceConfig, TimesliceLayout, TimesliceNode, Window, WriteSlots,
 };
-use clearway_proto::wire::{Arrival, Datagram, Engine, Input, More, Out, PathId, RegionId, Span, Stamp};
+use clearway_proto::wire::{
+    Arrival, Datagram, Engine, Input, More, Out, PathId, RegionId, Span, Stamp,
+};
 
 /// Ranks of the job: three inputs, two builders, one of which is absent at first.
 const RANKS: u32 = 5;
@@ -23,7 +26,8 @@ const AGAIN_MAX: usize = 8;
 fn node(first: u8) -> TimesliceNode {
     let rank = Rank(u32::from(first) % RANKS);
     let policy = Policy::ALL[usize::from(first / 5) % Policy::ALL.len()];
-    let layout = TimesliceLayout::new((0..3).map(Rank).collect(), (3..RANKS).map(Rank).collect(), &[]);
+    let layout =
+        TimesliceLayout::new((0..3).map(Rank).collect(), (3..RANKS).map(Rank).collect(), &[]);
     let layout = layout.and_then(|layout| layout.without(&[Rank(4)])).expect("a sound layout");
     let memory = Span { region: RegionId(0), offset: 0, length: 16 };
     TimesliceNode::new(TimesliceConfig {
@@ -63,12 +67,14 @@ pub(crate) fn run(bytes: &[u8]) {
                 let mut word = [0; 8];
                 word[..head.len().min(8)].copy_from_slice(&head[..head.len().min(8)]);
                 let into = Span { region: RegionId(1), offset: u64::from(*length), length: 16 };
-                let landed = Arrival::Landed { from, into, immediate: u64::from_le_bytes(word), at };
+                let landed =
+                    Arrival::Landed { from, into, immediate: u64::from_le_bytes(word), at };
                 give_input(&mut node, now, Input::Arrival(landed), &mut out);
             }
             _ => {
                 let (path, class, body) = (PathId(0), Some(Class::Control), Span::EMPTY);
-                let datagram = Datagram { from, path, class, congestion_marked: false, at, head, body };
+                let datagram =
+                    Datagram { from, path, class, congestion_marked: false, at, head, body };
                 give_input(&mut node, now, Input::Arrival(Arrival::Datagram(datagram)), &mut out);
             }
         }

@@ -1,11 +1,12 @@
-//! What strangers may tell a rank that builds timeslices: the corpus from which `fuzz/targets/timeslice_node.rs` begins, and
-//! ten thousand strings near it.
+//! What strangers may tell a rank that builds timeslices: the corpus from which
+//! `fuzz/targets/timeslice_node.rs` begins, and ten thousand strings near it.
 
 mod feed;
 
 use clearway_proto::base::RandomKey;
 
-/// Headers that make sense, from which others come by changing bytes: one of each kind, as `from`, header.
+/// Headers that make sense, from which others come by changing bytes: one of each kind, as `from`,
+/// header.
 const SENSIBLE: &[(u8, &[u8])] = &[
     (0, &[1, 0, 0, 0, 0]),
     (3, &[2, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0]),
@@ -21,7 +22,13 @@ const SENSIBLE: &[(u8, &[u8])] = &[
     (1, &[16, 0, 0, 0, 0]),
     (1, &[17, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0]),
     (1, &[18, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0]),
-    (1, &[19, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 4, 3, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 30, 0, 0, 0, 0, 0, 0, 0]),
+    (
+        1,
+        &[
+            19, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 4, 3, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 30, 0,
+            0, 0, 0, 0, 0, 0,
+        ],
+    ),
     (1, &[20, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]),
     (1, &[21, 0, 0, 0, 0, 9, 0, 0, 0, 2, 0, 0, 0]),
     (1, &[22, 1, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 40, 0, 0, 0, 0, 0, 0, 0]),

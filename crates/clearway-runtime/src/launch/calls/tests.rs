@@ -9,7 +9,8 @@ use super::super::send::{RemoteInput, send_all};
 use super::*;
 
 /// Where Debian and a default build put the header.
-const HEADERS: [&str; 3] = ["/usr/lib/x86_64-linux-gnu/pmix2/include", "/usr/include", "/usr/local/include"];
+const HEADERS: [&str; 3] =
+    ["/usr/lib/x86_64-linux-gnu/pmix2/include", "/usr/include", "/usr/local/include"];
 
 /// Prints what the declarations of this file must say.
 const PROGRAM: &str = r#"
@@ -30,7 +31,8 @@ int main(void) {
 
 #[test]
 fn layouts__are_those_of_the_installed_header() {
-    let Some(include) = HEADERS.into_iter().find(|path| Path::new(path).join("pmix.h").exists()) else {
+    let Some(include) = HEADERS.into_iter().find(|path| Path::new(path).join("pmix.h").exists())
+    else {
         eprintln!("skipped: pmix.h is not installed (libpmix-dev)");
         return;
     };
@@ -38,8 +40,12 @@ fn layouts__are_those_of_the_installed_header() {
     fs::create_dir_all(&directory).unwrap();
     let (source, program) = (directory.join("layout.c"), directory.join("layout"));
     fs::write(&source, PROGRAM).unwrap();
-    let compiled = Command::new("cc").arg("-I").arg(include).arg(&source).arg("-o").arg(&program).status();
-    let said = compiled.ok().filter(|status| status.success()).map(|_| Command::new(&program).output().unwrap());
+    let compiled =
+        Command::new("cc").arg("-I").arg(include).arg(&source).arg("-o").arg(&program).status();
+    let said = compiled
+        .ok()
+        .filter(|status| status.success())
+        .map(|_| Command::new(&program).output().unwrap());
     fs::remove_dir_all(&directory).unwrap();
     let Some(said) = said else {
         eprintln!("skipped: no C compiler that takes pmix.h");
@@ -70,7 +76,9 @@ fn open__a_missing_library_is_a_sentence() {
 
 #[test]
 fn open__a_library_without_the_functions_is_refused() {
-    assert!(PmixLibrary::open(Some(Path::new("libc.so.6"))).err().unwrap().contains("PMIx_Get_version"));
+    assert!(
+        PmixLibrary::open(Some(Path::new("libc.so.6"))).err().unwrap().contains("PMIx_Get_version")
+    );
 }
 
 #[test]
@@ -89,7 +97,8 @@ fn adopt__a_number_that_is_not_open_is_refused() {
     assert!(adopt(u32::MAX).is_err());
 }
 
-/// Writes to something without a reader, and says whether that raised the signal. It cannot end this process: the thread blocks it.
+/// Writes to something without a reader, and says whether that raised the signal. It cannot end
+/// this process: the thread blocks it.
 fn raises_sigpipe(write: impl FnOnce() -> io::Result<()>) -> bool {
     without_sigpipe(|| {
         assert!(!BlockedSigpipe::is_waiting(), "one from before");

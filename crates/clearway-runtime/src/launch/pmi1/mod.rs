@@ -1,9 +1,11 @@
-//! Joins through PMI-1: lines of text on a descriptor that MPICH's hydra, and Slurm's `pmi2` plug-in, leave open.
+//! Joins through PMI-1: lines of text on a descriptor that MPICH's hydra, and Slurm's `pmi2`
+//! plug-in, leave open.
 //!
 //! # Model
-//! A request is a line `cmd=NAME key=value ...`, and each has one line for an answer. There is a shared space of short
-//! values (`put`, `get`) and a barrier that makes them visible, nothing else. [`text`] has the lines, [`pages`] cuts what
-//! is longer than a value, [`session`] has the order of requests; only this file has a descriptor.
+//! A request is a line `cmd=NAME key=value ...`, and each has one line for an answer. There is a
+//! shared space of short values (`put`, `get`) and a barrier that makes them visible, nothing else.
+//! [`text`] has the lines, [`pages`] cuts what is longer than a value, [`session`] has the order of
+//! requests; only this file has a descriptor.
 //!
 //! # Source
 //! The protocol as hydra 4.0 and Slurm 22.05 speak it.
@@ -25,16 +27,23 @@ use session::{LineChannel, Pmi1Session};
 const METHOD: &str = "PMI-1";
 
 /// Joins when `PMI_FD` is there.
-pub(super) fn join(environment: &Environment, options: &JoinOptions) -> Result<JoinedJob, JoinFailure> {
+pub(super) fn join(
+    environment: &Environment,
+    options: &JoinOptions,
+) -> Result<JoinedJob, JoinFailure> {
     if environment.get("PMI_FD").is_none() {
         return Err(JoinFailure::Absent("no PMI_FD in the environment"));
     }
     let descriptor = environment.number("PMI_FD")?;
     let (rank, size) = (environment.number("PMI_RANK")?, environment.number("PMI_SIZE")?);
     if rank >= size || size > RANKS_MAX {
-        return Err(JoinFailure::Failed(format!("PMI_RANK {rank} of PMI_SIZE {size} is no rank of a job")));
+        return Err(JoinFailure::Failed(format!(
+            "PMI_RANK {rank} of PMI_SIZE {size} is no rank of a job"
+        )));
     }
-    let socket = UnixStream::from(calls::adopt(descriptor).map_err(LaunchError::system("take over PMI_FD"))?);
+    let socket = UnixStream::from(
+        calls::adopt(descriptor).map_err(LaunchError::system("take over PMI_FD"))?,
+    );
     let session = Pmi1Session::start(LauncherSocket::new(socket, options)?, rank, size)?;
     Ok(JoinedJob { method: JoinMethod::Pmi1, rank, size, secret: None, link: Box::new(session) })
 }
@@ -61,16 +70,25 @@ impl LauncherSocket {
 
 impl LineChannel for LauncherSocket {
     fn send_line(&mut self, request: &str) -> Result<(), LaunchError> {
-        send_all(self.lines.get_ref(), request.as_bytes()).map_err(LaunchError::system("write to PMI_FD"))
+        send_all(self.lines.get_ref(), request.as_bytes())
+            .map_err(LaunchError::system("write to PMI_FD"))
     }
 
     fn next_line(&mut self, what: &'static str) -> Result<Vec<u8>, LaunchError> {
         let mut line = Vec::new();
         let mut bounded = (&mut self.lines).take(text::LINE_MAX as u64);
         match bounded.read_until(b'\n', &mut line) {
-            Ok(0) => Err(LaunchError::Launcher { method: METHOD, what: "the launcher closed PMI_FD".to_owned() }),
+            Ok(0) => Err(LaunchError::Launcher {
+                method: METHOD,
+                what: "the launcher closed PMI_FD".to_owned(),
+            }),
             Ok(_) => Ok(line),
-            Err(error) if matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut) => {
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut
+                ) =>
+            {
                 Err(LaunchError::TimedOut { what, patience: self.patience })
             }
             Err(cause) => Err(LaunchError::System { what: "read from PMI_FD".to_owned(), cause }),

@@ -1,8 +1,8 @@
 //! Cuts bytes into values short enough for PMI-1, and puts them together again.
 //!
 //! # Model
-//! The text of some bytes is their length in decimal, a colon, and two hexadecimal digits for each; it is cut into pages
-//! of equal length, but for the last. The first page tells how many there are.
+//! The text of some bytes is their length in decimal, a colon, and two hexadecimal digits for each;
+//! it is cut into pages of equal length, but for the last. The first page tells how many there are.
 //!
 //! # Invariants
 //! I1. What a page claims never makes room for more than the limit that the reader gives.
@@ -21,7 +21,10 @@ pub(super) fn cut(bytes: &[u8], room: usize) -> Vec<String> {
             if pages.last().is_some_and(|page| page.len() == room) {
                 pages.push(String::with_capacity(room));
             }
-            pages.last_mut().expect("there is a first page").push(char::from(b"0123456789abcdef"[usize::from(digit)]));
+            pages
+                .last_mut()
+                .expect("there is a first page")
+                .push(char::from(b"0123456789abcdef"[usize::from(digit)]));
         }
     }
     pages
@@ -40,9 +43,11 @@ pub(super) struct PageAssembly {
 impl PageAssembly {
     /// Begins with the first page of something that is at most `limit` bytes long.
     pub(super) fn begin(first: &str, limit: usize) -> Result<Self, LaunchError> {
-        let (length, digits) = first.split_once(':').ok_or_else(|| refused("a value is not ours".to_owned()))?;
+        let (length, digits) =
+            first.split_once(':').ok_or_else(|| refused("a value is not ours".to_owned()))?;
         let length = length.parse().ok().filter(|length| *length <= limit);
-        let length = length.ok_or_else(|| refused(format!("a value claims more than {limit} bytes")))?;
+        let length =
+            length.ok_or_else(|| refused(format!("a value claims more than {limit} bytes")))?;
         let mut pasting = Self { length, digits: Vec::with_capacity(2 * length) };
         pasting.push(digits)?;
         Ok(pasting)
@@ -72,9 +77,14 @@ impl PageAssembly {
     /// The bytes, when all pages are there.
     pub(super) fn finish(self) -> Result<Vec<u8>, LaunchError> {
         let nibble = |digit: &u8| char::from(*digit).to_digit(16).map(|value| value as u8);
-        let bytes: Option<Vec<u8>> =
-            self.digits.chunks_exact(2).map(|pair| Some(nibble(&pair[0])? << 4 | nibble(&pair[1])?)).collect();
-        bytes.filter(|bytes| bytes.len() == self.length).ok_or_else(|| refused("a value is damaged".to_owned()))
+        let bytes: Option<Vec<u8>> = self
+            .digits
+            .chunks_exact(2)
+            .map(|pair| Some(nibble(&pair[0])? << 4 | nibble(&pair[1])?))
+            .collect();
+        bytes
+            .filter(|bytes| bytes.len() == self.length)
+            .ok_or_else(|| refused("a value is damaged".to_owned()))
     }
 }
 
@@ -86,7 +96,9 @@ fn misfit() -> LaunchError {
 pub(super) fn bind(parts: &[Vec<u8>]) -> Vec<u8> {
     let mut bound = Vec::with_capacity(parts.iter().map(|part| part.len() + 4).sum());
     for part in parts {
-        bound.extend_from_slice(&u32::try_from(part.len()).expect("a contribution is short").to_le_bytes());
+        bound.extend_from_slice(
+            &u32::try_from(part.len()).expect("a contribution is short").to_le_bytes(),
+        );
         bound.extend_from_slice(part);
     }
     bound
@@ -96,7 +108,9 @@ pub(super) fn bind(parts: &[Vec<u8>]) -> Vec<u8> {
 pub(super) fn unbind(bound: &[u8], count: u32) -> Result<Vec<Vec<u8>>, LaunchError> {
     let mut rest = ByteReader::new(bound);
     let mut part = || rest.u32().and_then(|length| rest.run(length as usize)).map(<[u8]>::to_vec);
-    (0..count).map(|_| part().ok_or_else(|| refused("the gathered values are damaged".to_owned()))).collect()
+    (0..count)
+        .map(|_| part().ok_or_else(|| refused("the gathered values are damaged".to_owned())))
+        .collect()
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! The order of requests of one rank: greeting, exchange, barrier, end.
 //!
 //! # Model
-//! An exchange is two barriers. Each rank puts its bytes; rank 0 gets them one by one and puts all of them again in full
-//! pages, so that the others get few long values instead of many short ones. Keys carry the number of the exchange,
-//! because nothing can be put twice.
+//! An exchange is two barriers. Each rank puts its bytes; rank 0 gets them one by one and puts all
+//! of them again in full pages, so that the others get few long values instead of many short ones.
+//! Keys carry the number of the exchange, because nothing can be put twice.
 
 use super::super::job::JobLink;
 use super::super::{EXCHANGE_MAX, LaunchError};
@@ -18,7 +18,8 @@ pub(super) trait LineChannel: std::fmt::Debug + Send {
     fn next_line(&mut self, what: &'static str) -> Result<Vec<u8>, LaunchError>;
 }
 
-/// Longest value used, whatever the launcher offers: lines of 1024 characters are what every implementation reads.
+/// Longest value used, whatever the launcher offers: lines of 1024 characters are what every
+/// implementation reads.
 const LINE_SAFE: usize = 1024;
 
 /// One rank's conversation with its launcher.
@@ -39,11 +40,20 @@ impl<L: LineChannel> Pmi1Session<L> {
     pub(super) fn start(lines: L, rank: u32, size: u32) -> Result<Self, LaunchError> {
         let mut session = Self { lines, rank, size, space: String::new(), room: 0, exchanges: 0 };
         let version = [("pmi_version", "1"), ("pmi_subversion", "1")];
-        session.request("init", &version, "response_to_init", "the launcher's greeting", |_| Ok(()))?;
-        let longest = session
-            .request("get_maxes", &[], "maxes", "an answer of the launcher", |reply| reply.number("vallen_max"))?;
+        session
+            .request("init", &version, "response_to_init", "the launcher's greeting", |_| Ok(()))?;
+        let longest =
+            session.request("get_maxes", &[], "maxes", "an answer of the launcher", |reply| {
+                reply.number("vallen_max")
+            })?;
         let named = |reply: &Pmi1Reply<'_>| reply.needed("kvsname").map(str::to_owned);
-        session.space = session.request("get_my_kvsname", &[], "my_kvsname", "an answer of the launcher", named)?;
+        session.space = session.request(
+            "get_my_kvsname",
+            &[],
+            "my_kvsname",
+            "an answer of the launcher",
+            named,
+        )?;
         session.room = room(longest, &session.space)?;
         Ok(session)
     }
@@ -129,9 +139,11 @@ impl<L: LineChannel> JobLink for Pmi1Session<L> {
     }
 }
 
-/// Characters that a value may have when the launcher takes values below `longest` and lines of `LINE_SAFE`.
+/// Characters that a value may have when the launcher takes values below `longest` and lines of
+/// `LINE_SAFE`.
 fn room(longest: usize, space: &str) -> Result<usize, LaunchError> {
-    /// `cmd=put kvsname= key= value=`, the end of line, a terminating zero, and a key of 40 characters.
+    /// `cmd=put kvsname= key= value=`, the end of line, a terminating zero, and a key of 40
+    /// characters.
     const AROUND: usize = 27 + 2 + 40;
     let line = LINE_SAFE.saturating_sub(AROUND + space.len());
     let room = longest.saturating_sub(1).min(line);

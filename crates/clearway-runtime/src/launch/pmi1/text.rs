@@ -6,7 +6,8 @@
 use super::super::LaunchError;
 use super::METHOD;
 
-/// Longest line taken from a launcher: four times what it says that it sends (1024), the rest is not PMI.
+/// Longest line taken from a launcher: four times what it says that it sends (1024), the rest is
+/// not PMI.
 pub(super) const LINE_MAX: usize = 4096;
 
 /// An answer of the launcher.
@@ -24,7 +25,9 @@ impl<'a> Pmi1Reply<'a> {
             let line = text.trim_end_matches(['\n', '\r', '\0', ' ']);
             Some(Self { command: field(line, "cmd")?, line })
         });
-        reply.ok_or_else(|| refused(format!("the launcher sent a line without `cmd=`: {}", shown(line))))
+        reply.ok_or_else(|| {
+            refused(format!("the launcher sent a line without `cmd=`: {}", shown(line)))
+        })
     }
 
     /// This reply, if it answers with `command` and reports no failure.
@@ -46,13 +49,16 @@ impl<'a> Pmi1Reply<'a> {
 
     /// The value of `name`, which must be there.
     pub(super) fn needed(&self, name: &'static str) -> Result<&'a str, LaunchError> {
-        self.field(name).ok_or_else(|| refused(format!("`{name}` is missing in {}", shown(self.line.as_bytes()))))
+        self.field(name).ok_or_else(|| {
+            refused(format!("`{name}` is missing in {}", shown(self.line.as_bytes())))
+        })
     }
 
     /// The number in `name`, which must be there.
     pub(super) fn number(&self, name: &'static str) -> Result<usize, LaunchError> {
         let text = self.needed(name)?;
-        text.parse().map_err(|_| refused(format!("`{name}={}` is no number", shown(text.as_bytes()))))
+        text.parse()
+            .map_err(|_| refused(format!("`{name}={}` is no number", shown(text.as_bytes()))))
     }
 }
 
@@ -102,7 +108,8 @@ mod tests {
 
     #[test]
     fn reply__fields_are_found_by_their_whole_name() {
-        let reply = Pmi1Reply::parse(b"cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=1024\n").unwrap();
+        let reply =
+            Pmi1Reply::parse(b"cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=1024\n").unwrap();
         let reply = reply.expect("maxes").unwrap();
         assert_eq!(reply.number("vallen_max").unwrap(), 1024);
         assert_eq!(reply.field("max"), None);
@@ -112,7 +119,11 @@ mod tests {
     #[test]
     fn reply__an_error_code_or_another_command_is_refused() {
         let parse = |line: &'static [u8]| Pmi1Reply::parse(line).unwrap();
-        assert!(parse(b"cmd=get_result rc=-1 msg=key_not_found value=unknown\n").expect("get_result").is_err());
+        assert!(
+            parse(b"cmd=get_result rc=-1 msg=key_not_found value=unknown\n")
+                .expect("get_result")
+                .is_err()
+        );
         assert!(parse(b"cmd=put_result rc=0 msg=success\n").expect("get_result").is_err());
         assert!(parse(b"cmd=put_result rc=0 msg=success\n").expect("put_result").is_ok());
         assert!(parse(b"cmd=barrier_out\n").expect("barrier_out").is_ok());

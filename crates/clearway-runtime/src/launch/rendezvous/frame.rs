@@ -1,13 +1,15 @@
 //! The bytes between a rank and the hub: a challenge, and sealed frames.
 //!
 //! # Model
-//! The hub begins with eight fixed bytes and its random number. Everything after that is frames: length (u32), kind (u8),
-//! body, tag (16 bytes of HMAC-SHA-256), all little-endian; the length counts what follows it. The first frame of a rank
-//! tells its number and its own random number in the clear; from then on both have the connection's key. The tag covers
-//! direction, number of the frame, kind and body.
+//! The hub begins with eight fixed bytes and its random number. Everything after that is frames:
+//! length (u32), kind (u8), body, tag (16 bytes of HMAC-SHA-256), all little-endian; the length
+//! counts what follows it. The first frame of a rank tells its number and its own random number in
+//! the clear; from then on both have the connection's key. The tag covers direction, number of the
+//! frame, kind and body.
 //!
 //! # Invariants
-//! I1. Any bytes give frames or an error, never a panic, and never room for more than the reader's limit.
+//! I1. Any bytes give frames or an error, never a panic, and never room for more than the reader's
+//!     limit.
 
 use std::fs::File;
 use std::io::Read;
@@ -30,7 +32,8 @@ const NONCE: usize = 16;
 /// Bytes of a tag: half of what the hash gives, the least that RFC 2104 advises.
 const TAG: usize = 16;
 
-/// Longest frame taken from somebody who is not known yet: a rank, a random number and a host's name.
+/// Longest frame taken from somebody who is not known yet: a rank, a random number and a host's
+/// name.
 pub(in crate::launch) const STRANGER_MAX: usize = 1 + 4 + NONCE + HOST_MAX + TAG;
 
 /// Longest frame: a contribution, or a sentence.
@@ -75,7 +78,8 @@ impl std::fmt::Debug for MemberKey {
     }
 }
 
-/// Random bytes of the kernel. (The generator of the cryptographic library takes 30 ms of processor time to begin with.)
+/// Random bytes of the kernel. (The generator of the cryptographic library takes 30 ms of processor
+/// time to begin with.)
 ///
 /// # Errors
 /// The system has none.
@@ -116,7 +120,13 @@ pub(in crate::launch) struct FrameSeal {
 
 impl FrameSeal {
     /// The direction in which `sender` sends.
-    pub(in crate::launch) fn new(key: &MemberKey, hub: &Nonce, rank: u32, own: &Nonce, sender: FrameSender) -> Self {
+    pub(in crate::launch) fn new(
+        key: &MemberKey,
+        hub: &Nonce,
+        rank: u32,
+        own: &Nonce,
+        sender: FrameSender,
+    ) -> Self {
         let sender = match sender {
             FrameSender::Hub => 0,
             FrameSender::Rank => 1,
@@ -171,7 +181,10 @@ impl FrameBuffer {
     }
 
     /// The next whole frame, if there is one, of at most `limit` bytes behind its length.
-    pub(in crate::launch) fn next(&mut self, limit: usize) -> Result<Option<RendezvousFrame>, ProtocolViolation> {
+    pub(in crate::launch) fn next(
+        &mut self,
+        limit: usize,
+    ) -> Result<Option<RendezvousFrame>, ProtocolViolation> {
         let Some((length, rest)) = self.0.split_first_chunk::<4>() else { return Ok(None) };
         let length = u32::from_le_bytes(*length) as usize;
         if !(1 + TAG..=limit).contains(&length) {
@@ -219,7 +232,8 @@ impl ToHub {
         match frame.kind {
             1 => {
                 let mut rest = ByteReader::new(&frame.body);
-                let (rank, nonce) = (rest.u32().ok_or(ProtocolViolation)?, rest.take().ok_or(ProtocolViolation)?);
+                let (rank, nonce) =
+                    (rest.u32().ok_or(ProtocolViolation)?, rest.take().ok_or(ProtocolViolation)?);
                 Ok(Self::Hello { rank, nonce, host: printable(rest.remaining()) })
             }
             2 => Ok(Self::Give(frame.body.clone())),
@@ -356,8 +370,12 @@ mod tests {
 
     #[test]
     fn printable__a_peer_cannot_drive_the_terminal() {
-        let frame = RendezvousFrame { kind: 5, body: b"\x03\0\0\0a\x1b[2Jb\n".to_vec(), tag: [0; TAG] };
-        assert_eq!(ToHub::read(&frame).unwrap(), ToHub::Abort { code: 3, sentence: "a [2Jb ".to_owned() });
+        let frame =
+            RendezvousFrame { kind: 5, body: b"\x03\0\0\0a\x1b[2Jb\n".to_vec(), tag: [0; TAG] };
+        assert_eq!(
+            ToHub::read(&frame).unwrap(),
+            ToHub::Abort { code: 3, sentence: "a [2Jb ".to_owned() }
+        );
     }
 
     #[test]

@@ -1,21 +1,25 @@
 //! What the hub decides: who is known, when a round is complete, when the job is over.
 //!
 //! # Invariants
-//! I1. A connection has a rank only after a frame sealed with that rank's key, and a rank has at most one connection.
+//! I1. A connection has a rank only after a frame sealed with that rank's key, and a rank has at
+//!     most one connection.
 //! I2. A job that is over stays over; every rank that is still there is told why.
-//! I3. Memory: one contribution for each rank, one half-filled frame and `OUTBOX` bytes for each connection.
-//! I4. A job that goes on without ranks that are gone ends well without them, and a round is complete when all others came.
+//! I3. Memory: one contribution for each rank, one half-filled frame and `OUTBOX` bytes for each
+//!     connection.
+//! I4. A job that goes on without ranks that are gone ends well without them, and a round is
+//!     complete when all others came.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::frame::{
-    self, FRAME_MAX, FrameBuffer, FrameSeal, FrameSender, MemberKey, Nonce, ProtocolViolation, RendezvousFrame,
-    STRANGER_MAX, ToHub, ToRank,
+    self, FRAME_MAX, FrameBuffer, FrameSeal, FrameSender, MemberKey, Nonce, ProtocolViolation,
+    RendezvousFrame, STRANGER_MAX, ToHub, ToRank,
 };
 use super::{LOST, STRANGER_PATIENCE};
 
-/// Most connections of nobody known. Ranks come in bursts, and each needs its place for one round trip.
+/// Most connections of nobody known. Ranks come in bursts, and each needs its place for one round
+/// trip.
 const STRANGERS_MAX: usize = 256;
 
 /// Bytes that wait for a connection before no more pieces are made: two of the longest.
@@ -157,15 +161,19 @@ impl Hub {
         if self.over.is_some() {
             return self.closed.push(id);
         }
-        let strangers =
-            || self.connections.iter().filter(|(_, one)| matches!(one.stage, ConnectionStage::Stranger { .. }));
+        let strangers = || {
+            self.connections
+                .iter()
+                .filter(|(_, one)| matches!(one.stage, ConnectionStage::Stranger { .. }))
+        };
         if strangers().count() >= STRANGERS_MAX {
             let oldest = strangers().next().map(|(id, _)| *id);
             oldest.into_iter().for_each(|id| self.close(id));
         }
         let stage = ConnectionStage::Stranger { until: self.now + STRANGER_PATIENCE };
         let outbox = frame::challenge(&nonce).to_vec();
-        self.connections.insert(id, HubConnection { nonce, stage, inbox: FrameBuffer::default(), outbox });
+        self.connections
+            .insert(id, HubConnection { nonce, stage, inbox: FrameBuffer::default(), outbox });
     }
 
     /// Bytes came.
@@ -202,7 +210,8 @@ impl Hub {
             self.connections.iter().filter(|(_, one)| is_late(one)).map(|(id, _)| *id).collect();
         late.into_iter().for_each(|id| self.close(id));
         if self.round_until.is_some_and(|until| until <= now) {
-            let sentence = format!("{} did not come within {} s", self.missing(), self.patience.as_secs_f32());
+            let sentence =
+                format!("{} did not come within {} s", self.missing(), self.patience.as_secs_f32());
             self.end(LOST, sentence);
         }
         if self.over.as_ref().is_some_and(|over| over.until <= now) {
@@ -287,7 +296,8 @@ impl Hub {
                 // The rank that says so knows it, and is on its way out.
                 connection.stage = ConnectionStage::Closing;
                 self.close(id);
-                let end = JobFailure { code, sentence: sentence.clone(), rank: None, was_said: true };
+                let end =
+                    JobFailure { code, sentence: sentence.clone(), rank: None, was_said: true };
                 self.finish(Err(end), &ToRank::Ended { code, sentence });
                 return Ok(());
             }
@@ -308,12 +318,19 @@ impl Hub {
     }
 
     /// The first frame of a stranger.
-    fn handle_greeting(&mut self, id: ConnectionId, frame: &RendezvousFrame) -> Result<(), ProtocolViolation> {
-        let ToHub::Hello { rank, nonce, host } = ToHub::read(frame)? else { return Err(ProtocolViolation) };
+    fn handle_greeting(
+        &mut self,
+        id: ConnectionId,
+        frame: &RendezvousFrame,
+    ) -> Result<(), ProtocolViolation> {
+        let ToHub::Hello { rank, nonce, host } = ToHub::read(frame)? else {
+            return Err(ProtocolViolation);
+        };
         let key = self.keys.key(rank).filter(|_| rank < self.size).ok_or(ProtocolViolation)?;
         let connection = self.connections.get_mut(&id).ok_or(ProtocolViolation)?;
         let direction = |side| FrameSeal::new(key, &connection.nonce, rank, &nonce, side);
-        let (mut incoming, mut outgoing) = (direction(FrameSender::Rank), direction(FrameSender::Hub));
+        let (mut incoming, mut outgoing) =
+            (direction(FrameSender::Rank), direction(FrameSender::Hub));
         let seat = &mut self.seats[rank as usize];
         if !incoming.is_next(frame) || seat.is_some() {
             return Err(ProtocolViolation);
@@ -348,7 +365,8 @@ impl Hub {
             }
             (0, _, 0) => self.send_to_all(&ToRank::Go),
             (0, 0, _) => self.finish(Ok(()), &ToRank::Go),
-            _ => self.end(LOST, "the ranks do not call the same exchanges in the same order".to_owned()),
+            _ => self
+                .end(LOST, "the ranks do not call the same exchanges in the same order".to_owned()),
         }
     }
 
@@ -385,7 +403,8 @@ impl Hub {
         })
     }
 
-    /// The connection is of no use any more; if it was a rank's, that is the end of the job, or the job goes on without it.
+    /// The connection is of no use any more; if it was a rank's, that is the end of the job, or the
+    /// job goes on without it.
     fn rank_lost(&mut self, id: ConnectionId, how: &str) {
         let member = self.connections.get(&id).and_then(|one| match &one.stage {
             ConnectionStage::Member(member) => {

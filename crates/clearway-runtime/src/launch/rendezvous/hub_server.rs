@@ -1,7 +1,9 @@
-//! Gives a hub its sockets: one thread that listens, reads and writes for all connections, and never waits for one.
+//! Gives a hub its sockets: one thread that listens, reads and writes for all connections, and
+//! never waits for one.
 //!
 //! # Invariants
-//! I1. The thread ends when the job is over and everybody has been told, or when its [`HubServer`] is dropped.
+//! I1. The thread ends when the job is over and everybody has been told, or when its [`HubServer`]
+//!     is dropped.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read};
@@ -64,7 +66,13 @@ impl HubServer {
         let wake_signal = Arc::new(WakeSignal::new().map_err(refused())?);
         let (orders, ordered) = channel();
         let (event, events) = channel();
-        let floor = ServerThread { hub, listener, streams: BTreeMap::new(), next: 0, begun: Instant::now() };
+        let floor = ServerThread {
+            hub,
+            listener,
+            streams: BTreeMap::new(),
+            next: 0,
+            begun: Instant::now(),
+        };
         let heard = Arc::clone(&wake_signal);
         let life = move || floor.serve(&heard, &ordered, &event);
         thread::Builder::new().name("rendezvous".to_owned()).spawn(life).map_err(refused())?;
@@ -98,7 +106,10 @@ impl HubServer {
     }
 
     /// Waits, at most `patience`, until everybody has been told that the job is over.
-    pub(in crate::launch) fn wait_over(&self, patience: Duration) -> Option<Result<(), JobFailure>> {
+    pub(in crate::launch) fn wait_over(
+        &self,
+        patience: Duration,
+    ) -> Option<Result<(), JobFailure>> {
         let until = Instant::now() + patience;
         loop {
             match self.next(until.saturating_duration_since(Instant::now()))? {
@@ -125,7 +136,12 @@ struct ServerThread {
 }
 
 impl ServerThread {
-    fn serve(mut self, wake_signal: &WakeSignal, orders: &Receiver<HubCommand>, events: &Sender<HubEvent>) {
+    fn serve(
+        mut self,
+        wake_signal: &WakeSignal,
+        orders: &Receiver<HubCommand>,
+        events: &Sender<HubEvent>,
+    ) {
         loop {
             self.hub.tick(self.begun.elapsed());
             self.flush();
@@ -141,7 +157,9 @@ impl ServerThread {
             wake_signal.clear();
             while let Ok(order) = orders.try_recv() {
                 match order {
-                    HubCommand::End(JobFailure { code, sentence, .. }) => self.hub.end(code, sentence),
+                    HubCommand::End(JobFailure { code, sentence, .. }) => {
+                        self.hub.end(code, sentence)
+                    }
                     HubCommand::GoOnWithoutLost => self.hub.go_on_without_lost(),
                     HubCommand::Close => return self.flush(),
                 }
@@ -178,15 +196,26 @@ impl ServerThread {
     /// Sleeps until something happens, and takes it in.
     fn wait(&mut self, wake_signal: &WakeSignal) {
         let ids: Vec<ConnectionId> = self.streams.keys().copied().collect();
-        let mut watched = vec![PollFd::new(&self.listener, PollFlags::IN), PollFd::new(wake_signal, PollFlags::IN)];
+        let mut watched = vec![
+            PollFd::new(&self.listener, PollFlags::IN),
+            PollFd::new(wake_signal, PollFlags::IN),
+        ];
         for (id, stream) in &self.streams {
-            let wants = if self.hub.output(*id).is_empty() { PollFlags::IN } else { PollFlags::IN | PollFlags::OUT };
+            let wants = if self.hub.output(*id).is_empty() {
+                PollFlags::IN
+            } else {
+                PollFlags::IN | PollFlags::OUT
+            };
             watched.push(PollFd::new(stream, wants));
         }
-        let until = self.hub.deadline().map_or(SLEEP_MAX, |at| at.saturating_sub(self.begun.elapsed()).min(SLEEP_MAX));
+        let until = self
+            .hub
+            .deadline()
+            .map_or(SLEEP_MAX, |at| at.saturating_sub(self.begun.elapsed()).min(SLEEP_MAX));
         // A millisecond more, so that a deadline has passed when it is looked at.
         let until = Timespec::try_from(until + Duration::from_millis(1)).ok();
-        // An interrupted or failed poll is the same as one without news: everything is non-blocking.
+        // An interrupted or failed poll is the same as one without news: everything is
+        // non-blocking.
         let _ = poll(&mut watched, until.as_ref());
         // It may have been a long sleep: whatever is due from now on is not due at once.
         let now = self.begun.elapsed();
@@ -196,7 +225,8 @@ impl ServerThread {
         if ready.first() == Some(&true) {
             self.accept();
         }
-        for (id, _) in ids.into_iter().zip(ready.iter().skip(2)).filter(|(_, is_ready)| **is_ready) {
+        for (id, _) in ids.into_iter().zip(ready.iter().skip(2)).filter(|(_, is_ready)| **is_ready)
+        {
             self.read(id);
         }
     }
@@ -204,7 +234,9 @@ impl ServerThread {
     fn accept(&mut self) {
         while let Ok((stream, _)) = self.listener.accept() {
             // Without random numbers nobody can be known: the stranger is let go.
-            let (Ok(nonce), Ok(())) = (frame::random(), stream.set_nonblocking(true)) else { continue };
+            let (Ok(nonce), Ok(())) = (frame::random(), stream.set_nonblocking(true)) else {
+                continue;
+            };
             tune(&stream);
             let id = self.next;
             self.next += 1;
@@ -222,7 +254,8 @@ impl ServerThread {
         match stream.read(&mut bytes) {
             Ok(0) => self.hub.connection_closed(id),
             Ok(count) => self.hub.receive(id, &bytes[..count]),
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            Err(error)
+                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
             Err(_) => self.hub.connection_closed(id),
         }
     }

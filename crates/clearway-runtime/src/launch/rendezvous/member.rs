@@ -1,8 +1,9 @@
 //! A rank's end of its connection to the hub.
 //!
 //! # Model
-//! A thread reads all that comes, so that the end of the job is noticed also while the rank works on something else: then
-//! it calls what it was given for that case, which for a real rank ends the process.
+//! A thread reads all that comes, so that the end of the job is noticed also while the rank works
+//! on something else: then it calls what it was given for that case, which for a real rank ends the
+//! process.
 //!
 //! # Invariants
 //! I1. The thread ends with the connection, and the connection with the [`MemberLink`].
@@ -21,21 +22,24 @@ use socket2::{SockRef, TcpKeepalive};
 use super::super::LaunchError;
 use super::super::job::JobLink;
 use super::super::send::send_all;
-use super::frame::{self, CHALLENGE, FRAME_MAX, FrameBuffer, FrameSeal, FrameSender, MemberKey, ToHub, ToRank};
+use super::frame::{
+    self, CHALLENGE, FRAME_MAX, FrameBuffer, FrameSeal, FrameSender, MemberKey, ToHub, ToRank,
+};
 use super::hub::JobFailure;
 use super::{LOST, STRANGER_PATIENCE};
 
 /// How much longer a rank waits than the hub, so that the hub can say who is missing.
 const MARGIN: Duration = Duration::from_secs(5);
 
-/// How long a listener has for its challenge, which a hub sends at once. A slow hub is asked again later.
+/// How long a listener has for its challenge, which a hub sends at once. A slow hub is asked again
+/// later.
 const FIRST_WORD: Duration = Duration::from_secs(1);
 
 /// The pause before all addresses are tried again.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// A silent peer is asked for a sign of life after this time, then every `PROBE_EVERY`; after three without one it is gone.
-/// A host that loses its power is noticed within a minute.
+/// A silent peer is asked for a sign of life after this time, then every `PROBE_EVERY`; after three
+/// without one it is gone. A host that loses its power is noticed within a minute.
 const PROBE_AFTER: Duration = Duration::from_secs(30);
 const PROBE_EVERY: Duration = Duration::from_secs(10);
 
@@ -94,7 +98,8 @@ impl MemberLink {
             for address in addresses {
                 let rest = until.saturating_duration_since(Instant::now());
                 if rest.is_zero() {
-                    let what = format!("no hub of this job within {} s ({last})", patience.as_secs_f32());
+                    let what =
+                        format!("no hub of this job within {} s ({last})", patience.as_secs_f32());
                     return Err(LaunchError::Launcher { method: "rendezvous", what });
                 }
                 match authenticate(claim, *address, rest.min(STRANGER_PATIENCE)) {
@@ -154,7 +159,9 @@ impl MemberLink {
             Ok(Err(JobFailure { code, sentence, was_said, .. })) => {
                 Err(LaunchError::Ended { code, sentence, was_said })
             }
-            Err(RecvTimeoutError::Timeout) => Err(LaunchError::TimedOut { what, patience: self.patience + MARGIN }),
+            Err(RecvTimeoutError::Timeout) => {
+                Err(LaunchError::TimedOut { what, patience: self.patience + MARGIN })
+            }
             Err(RecvTimeoutError::Disconnected) => Err(nonsense()),
         }
     }
@@ -220,14 +227,18 @@ impl Drop for MemberLink {
 
 /// Small frames leave at once, and a host that vanished is noticed.
 pub(super) fn tune(stream: &TcpStream) {
-    let alive = TcpKeepalive::new().with_time(PROBE_AFTER).with_interval(PROBE_EVERY).with_retries(3);
+    let alive =
+        TcpKeepalive::new().with_time(PROBE_AFTER).with_interval(PROBE_EVERY).with_retries(3);
     // Without them everything still works, later.
     let _ = stream.set_nodelay(true);
     let _ = SockRef::from(stream).set_tcp_keepalive(&alive);
 }
 
 fn nonsense() -> LaunchError {
-    LaunchError::Launcher { method: "rendezvous", what: "the hub gave an answer to another question".to_owned() }
+    LaunchError::Launcher {
+        method: "rendezvous",
+        what: "the hub gave an answer to another question".to_owned(),
+    }
 }
 
 /// A connection on which both sides know each other.
@@ -239,7 +250,11 @@ struct AuthenticatedConnection {
 }
 
 /// Connects, and proves to each other who is there.
-fn authenticate(claim: &JoinClaim, address: SocketAddr, patience: Duration) -> Result<AuthenticatedConnection, String> {
+fn authenticate(
+    claim: &JoinClaim,
+    address: SocketAddr,
+    patience: Duration,
+) -> Result<AuthenticatedConnection, String> {
     let until = Instant::now() + patience;
     let system = |error: std::io::Error| error.to_string();
     let mut stream = TcpStream::connect_timeout(&address, patience).map_err(system)?;
@@ -262,7 +277,9 @@ fn authenticate(claim: &JoinClaim, address: SocketAddr, patience: Duration) -> R
                 return Err("it is a hub of another job".to_owned());
             }
             return match ToRank::read(&frame) {
-                Ok(ToRank::Welcome) => Ok(AuthenticatedConnection { stream, incoming, outgoing, inbox }),
+                Ok(ToRank::Welcome) => {
+                    Ok(AuthenticatedConnection { stream, incoming, outgoing, inbox })
+                }
                 _ => Err("the hub does not want this rank".to_owned()),
             };
         }
@@ -283,7 +300,8 @@ fn read_until(stream: &mut TcpStream, until: Instant, mut bytes: &mut [u8]) -> R
         match stream.read(bytes) {
             Ok(0) => return Err("the connection was closed".to_owned()),
             Ok(count) => bytes = &mut bytes[count..],
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            Err(error)
+                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
             Err(error) => return Err(error.to_string()),
         }
     }
@@ -314,7 +332,10 @@ impl MemberThread {
                 };
                 match ToRank::read(&frame) {
                     Ok(ToRank::Ended { code, sentence }) => {
-                        return (JobFailure { code, sentence, rank: None, was_said: false }, EndSource::Hub);
+                        return (
+                            JobFailure { code, sentence, rank: None, was_said: false },
+                            EndSource::Hub,
+                        );
                     }
                     Ok(words) => {
                         // A rank that does not listen any more is on its way out.

@@ -7,7 +7,12 @@ use std::net::TcpStream;
 use super::*;
 
 fn variables(job: u32, rank: u32, size: u32) -> BTreeMap<String, String> {
-    let numbers = [("SLURM_JOB_ID", job), ("SLURM_STEP_ID", 2), ("SLURM_PROCID", rank), ("SLURM_STEP_NUM_TASKS", size)];
+    let numbers = [
+        ("SLURM_JOB_ID", job),
+        ("SLURM_STEP_ID", 2),
+        ("SLURM_PROCID", rank),
+        ("SLURM_STEP_NUM_TASKS", size),
+    ];
     let mut variables: BTreeMap<String, String> =
         numbers.into_iter().map(|(name, value)| (name.to_owned(), value.to_string())).collect();
     variables.insert("SLURM_STEP_NODELIST".to_owned(), "localhost,n[2-3]".to_owned());
@@ -33,7 +38,10 @@ fn job(test: u32) -> u32 {
 fn read__takes_the_first_node_of_the_step() {
     let options = options(7, 1, 4);
     let step = SlurmStep::read(&Environment::new(&options)).unwrap();
-    assert_eq!(step, SlurmStep { job: 7, step: 2, rank: 1, size: 4, first: "localhost".to_owned() });
+    assert_eq!(
+        step,
+        SlurmStep { job: 7, step: 2, rank: 1, size: 4, first: "localhost".to_owned() }
+    );
 }
 
 #[test]
@@ -68,7 +76,8 @@ fn join__ranks_meet_although_strangers_are_there_first() {
     let job = job(1);
     let step = SlurmStep { job, step: 2, rank: 0, size: 3, first: String::new() };
     // The hub of another step has the first port.
-    let other = Hub::new(3, MemberKeys::Shared(MemberKey::new(b"another step")), Duration::from_secs(20));
+    let other =
+        Hub::new(3, MemberKeys::Shared(MemberKey::new(b"another step")), Duration::from_secs(20));
     let first_port = HubServer::open(listen(step.ports().next().unwrap()).unwrap(), other).unwrap();
     let gave: Vec<Vec<u8>> = (0..3).map(|rank| vec![rank as u8; 10 * rank]).collect();
     thread::scope(|scope| {
@@ -76,7 +85,10 @@ fn join__ranks_meet_although_strangers_are_there_first() {
         let rank_1 = scope.spawn(|| joined(job, 1, 3));
         // A stranger sends rubbish to the hub, another says nothing.
         let port = step.ports().nth(1).unwrap();
-        let stranger = || (0..500).find_map(|_| TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok().or_else(pause));
+        let stranger = || {
+            (0..500)
+                .find_map(|_| TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok().or_else(pause))
+        };
         let _silent = stranger();
         let _ = stranger().map(|mut stranger| stranger.write_all(b"GET / HTTP/1.1\r\n\r\n"));
         let rank_2 = scope.spawn(|| joined(job, 2, 3));

@@ -1,7 +1,9 @@
-//! How a rank sleeps until another one of its host has something for it: on its signal, on the sockets, and on what it is given.
+//! How a rank sleeps until another one of its host has something for it: on its signal, on the
+//! sockets, and on what it is given.
 //!
 //! # Invariants
-//! I1. What there is to do is looked for once more after the others were told that this rank sleeps; see `notify`.
+//! I1. What there is to do is looked for once more after the others were told that this rank
+//!     sleeps; see `notify`.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,7 +15,8 @@ use super::LocalPeers;
 use crate::waiting::{Rest, WaitSource, Wake, WakeReason, any_of};
 
 impl LocalPeers {
-    /// Waits for the signal, the sockets and `extra`; what there is of the wire was looked for before.
+    /// Waits for the signal, the sockets and `extra`; what there is of the wire was looked for
+    /// before.
     fn poll_descriptors(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> WakeReason {
         let mut fds = Vec::with_capacity(1 + self.peers.len() + extra.len());
         fds.push(PollFd::from_borrowed_fd(self.sleeper.fd(), PollFlags::IN));
@@ -48,8 +51,9 @@ impl LocalPeers {
         }
     }
 
-    /// [`Source::poll`] together with another wire: `sleep` polls that one, with `extra` and, behind them, the descriptors that end
-    /// a sleep of this one. As many as a `WakeReason` has bits for: what is lost of a peer behind them is noticed by a poll.
+    /// [`Source::poll`] together with another wire: `sleep` polls that one, with `extra` and,
+    /// behind them, the descriptors that end a sleep of this one. As many as a `WakeReason` has
+    /// bits for: what is lost of a peer behind them is noticed by a poll.
     pub(in crate::shm) fn poll_with(
         &mut self,
         timeout: Option<Nanos>,
@@ -67,7 +71,8 @@ impl LocalPeers {
         self.sleeper.prepare_sleep(&self.own);
         let timeout = if self.has_something() { Some(Nanos::ZERO) } else { timeout };
         let sockets = self.peers.iter().filter_map(|peer| peer.socket.as_ref().map(AsFd::as_fd));
-        let fds: Vec<BorrowedFd<'_>> = extra.iter().copied().chain([self.sleeper.fd()]).chain(sockets).collect();
+        let fds: Vec<BorrowedFd<'_>> =
+            extra.iter().copied().chain([self.sleeper.fd()]).chain(sockets).collect();
         let woken = sleep(timeout, &fds);
         let own = woken.extra_set().checked_shr(extra.len() as u32).unwrap_or(0);
         self.after_sleep(own & 1 != 0, own > 1);

@@ -1,4 +1,5 @@
-//! Who is a stranger: on a wire without keys by session and address, on one with keys whatever an attacker may try.
+//! Who is a stranger: on a wire without keys by session and address, on one with keys whatever an
+//! attacker may try.
 
 use clearway_proto::wire::Destination;
 use proptest::prelude::*;
@@ -21,7 +22,11 @@ fn plain(rank: u32) -> JobAddresses {
 
 /// Three ranks with keys, of which the last may have turned attacker.
 fn sealed_members(session: u64, epoch: u32) -> Vec<JobAddresses> {
-    let member = |(rank, keys)| JobAddresses { session, guard: Some(DatagramSealer::new(keys, 2)), ..plain(rank) };
+    let member = |(rank, keys)| JobAddresses {
+        session,
+        guard: Some(DatagramSealer::new(keys, 2)),
+        ..plain(rank)
+    };
     (0..).zip(agreed(3, session, epoch)).map(member).collect()
 }
 
@@ -46,9 +51,11 @@ fn accept(
 ) -> Option<(Rank, Vec<u8>, Vec<u8>)> {
     let mut bytes = datagram.to_vec();
     match members.judge(&mut bytes, peers()[from as usize], origin) {
-        DatagramVerdict::Message(claim) => {
-            Some((claim.from, bytes[claim.head.clone()].to_vec(), bytes[claim.head.end..claim.end].to_vec()))
-        }
+        DatagramVerdict::Message(claim) => Some((
+            claim.from,
+            bytes[claim.head.clone()].to_vec(),
+            bytes[claim.head.end..claim.end].to_vec(),
+        )),
         DatagramVerdict::Own | DatagramVerdict::Stranger => None,
     }
 }
@@ -57,7 +64,8 @@ fn accept(
 fn judge__session_rank_and_address_must_all_fit() {
     let mut members = plain(1);
     let peers = members.rails[0].clone();
-    let mut judge = |from, session, at| members.judge(&mut frame::write(Rank(from), session, 0), at, PORT);
+    let mut judge =
+        |from, session, at| members.judge(&mut frame::write(Rank(from), session, 0), at, PORT);
     let claim = DatagramClaim { from: Rank(0), head: 16..16, end: 16, sealed: None };
     assert_eq!(judge(0, 7, peers[0]), DatagramVerdict::Message(claim));
     assert_eq!(judge(0, 7, peers[2]), DatagramVerdict::Stranger, "another rank's address");
@@ -110,7 +118,10 @@ fn judge__each_rail_has_addresses_numbers_and_windows_of_its_own() {
         !judge(member, &on_second, second[0], 0) && !judge(member, &on_second, peers()[0], 1),
         "an address of another rail"
     );
-    assert!(judge(member, &on_second, second[0], 1) && !judge(member, &on_second, second[0], 1), "once");
+    assert!(
+        judge(member, &on_second, second[0], 1) && !judge(member, &on_second, second[0], 1),
+        "once"
+    );
     // Both are number 0 of their class.
     assert!(judge(member, &on_first, peers()[0], 0) && !judge(member, &on_first, second[0], 1));
     assert_eq!(member.guard.as_ref().map(|guard| guard.replayed), Some(1));
@@ -131,7 +142,11 @@ fn judge__every_bit_and_every_byte_counts() {
     let longer = [&datagram[..], &[0]].concat();
     assert_eq!(accept(&mut all[1], &longer, 0, PORT), None);
     assert!(accept(&mut all[1], &datagram, 0, PORT).is_some(), "attempts use up no number");
-    assert_eq!(all[1].guard.as_ref().map(|guard| guard.replayed), Some(0), "and none of them was a replay");
+    assert_eq!(
+        all[1].guard.as_ref().map(|guard| guard.replayed),
+        Some(0),
+        "and none of them was a replay"
+    );
 }
 
 #[test]
@@ -148,7 +163,9 @@ fn judge__only_the_sealer_the_receiver_and_the_job_fit() {
     let mut renamed = seal(&mut all[2], to(1), Class::Bulk);
     renamed[4] = 0;
     assert_eq!(accept(&mut all[1], &renamed, 0, PORT), None, "in another rank's name");
-    for (mut others, why) in [(sealed_members(8, 0), "session"), (sealed_members(SESSION, 1), "epoch")] {
+    for (mut others, why) in
+        [(sealed_members(8, 0), "session"), (sealed_members(SESSION, 1), "epoch")]
+    {
         let mut foreign = seal(&mut others[0], to(1), Class::Bulk);
         assert_eq!(accept(&mut all[1], &foreign, 0, PORT), None, "another {why}");
         foreign[8..16].copy_from_slice(&SESSION.to_le_bytes());
@@ -160,7 +177,11 @@ fn judge__only_the_sealer_the_receiver_and_the_job_fit() {
         let old = seal(&mut other, to(1), Class::Bulk);
         assert_eq!(accept(&mut all[1], &old, 0, PORT), None, "an earlier run of the same job");
     }
-    assert_eq!(accept(&mut all[1], &frame::write(Rank(0), SESSION, 0), 0, PORT), None, "not sealed");
+    assert_eq!(
+        accept(&mut all[1], &frame::write(Rank(0), SESSION, 0), 0, PORT),
+        None,
+        "not sealed"
+    );
     assert_eq!(accept(&mut plain(1), &datagram, 0, PORT), None, "sealed, where none may be");
 }
 
@@ -176,12 +197,24 @@ fn judge__groups_and_ports_have_different_keys() {
     }
     let multicast = seal(&mut all[0], Destination::Group(group), Class::Bulk);
     assert_eq!(accept(&mut all[1], &multicast, 0, PORT), None, "a group's message at the port");
-    assert_eq!(accept(&mut all[1], &multicast, 0, SocketOrigin::Group(other)), None, "in another group");
-    assert_eq!(accept(&mut all[2], &multicast, 0, SocketOrigin::Group(group)), None, "not a member");
+    assert_eq!(
+        accept(&mut all[1], &multicast, 0, SocketOrigin::Group(other)),
+        None,
+        "in another group"
+    );
+    assert_eq!(
+        accept(&mut all[2], &multicast, 0, SocketOrigin::Group(group)),
+        None,
+        "not a member"
+    );
     assert!(accept(&mut all[1], &multicast, 0, SocketOrigin::Group(group)).is_some());
     assert_eq!(accept(&mut all[1], &multicast, 0, SocketOrigin::Group(group)), None, "again");
     let single = seal(&mut all[0], to(1), Class::Bulk);
-    assert_eq!(accept(&mut all[1], &single, 0, SocketOrigin::Group(group)), None, "a pair's message in a group");
+    assert_eq!(
+        accept(&mut all[1], &single, 0, SocketOrigin::Group(group)),
+        None,
+        "a pair's message in a group"
+    );
 }
 
 proptest! {

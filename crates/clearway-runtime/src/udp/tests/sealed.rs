@@ -1,4 +1,5 @@
-//! A wire with keys over real sockets: the contract's suite, somebody in the middle, and a flood in a peer's name.
+//! A wire with keys over real sockets: the contract's suite, somebody in the middle, and a flood in
+//! a peer's name.
 
 use socket2::{Domain, Socket, Type};
 
@@ -52,8 +53,8 @@ fn overhead__is_what_a_datagram_has_beside_head_and_body() {
     assert!(plain.wires[0].overhead() < sealed.wires[0].overhead());
 }
 
-/// A socket that sends from the address of `wire`, as an attacker who forges addresses can. It joins the port's sockets
-/// as one that the kernel's steering never chooses.
+/// A socket that sends from the address of `wire`, as an attacker who forges addresses can. It
+/// joins the port's sockets as one that the kernel's steering never chooses.
 fn in_the_name_of(wire: &UdpWire) -> UdpSocket {
     let socket = Socket::new(Domain::IPV4, Type::DGRAM, None).expect("a socket");
     socket.set_reuse_port(true).expect("shared");
@@ -65,14 +66,23 @@ fn in_the_name_of(wire: &UdpWire) -> UdpSocket {
 fn intercepted(job: &mut UdpLoopback, count: usize) -> Vec<Vec<u8>> {
     let middle = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
     middle.set_read_timeout(Some(std::time::Duration::from_secs(5))).expect("a limit");
-    let Ok(std::net::SocketAddr::V4(address)) = middle.local_addr() else { panic!("an IPv4 address") };
+    let Ok(std::net::SocketAddr::V4(address)) = middle.local_addr() else {
+        panic!("an IPv4 address")
+    };
     let peer = std::mem::replace(&mut job.wires[0].listener.members.rails[0][1], address);
     let mut out: Out<()> = Out::with_limit(count);
     let sends: Vec<Operation> = (0..count)
         .map(|i| {
             let head = out.head(&[i as u8; 40]);
             let to = Destination::One(Rank(1));
-            Operation::Send { to, path: PathId(0), class: Class::Bulk, head, body: Span::EMPTY, token: None }
+            Operation::Send {
+                to,
+                path: PathId(0),
+                class: Class::Bulk,
+                head,
+                body: Span::EMPTY,
+                token: None,
+            }
         })
         .collect();
     let mut answers = Vec::new();
@@ -133,8 +143,13 @@ fn poll__a_flood_in_a_peers_name_is_counted_and_changes_nothing() {
     let before = memory(&job);
     for i in 0..FLOOD {
         let class = Class::ALL[(i % 5) as usize];
-        let frame =
-            SealedFrame { from: Rank(0), head_length: (i % 80) as u8, class, rail: PathId(0), number: i << (i % 40) };
+        let frame = SealedFrame {
+            from: Rank(0),
+            head_length: (i % 80) as u8,
+            class,
+            rail: PathId(0),
+            number: i << (i % 40),
+        };
         let datagram = [&frame.write(session)[..], &[i as u8; 200]].concat();
         attacker.send_to(&datagram, job.wires[1].address()).expect("sent");
         if i % 50 == 0 {
@@ -153,6 +168,9 @@ fn poll__a_flood_in_a_peers_name_is_counted_and_changes_nothing() {
 fn group_keys__a_wire_without_keys_needs_none() {
     let mut job = UdpLoopback::new(1, |_| {});
     let sentence = "this wire has no keys, so its groups need none";
-    assert_eq!(job.wires[0].renew_group(GroupId(0), &[]).expect_err("no keys").to_string(), sentence);
+    assert_eq!(
+        job.wires[0].renew_group(GroupId(0), &[]).expect_err("no keys").to_string(),
+        sentence
+    );
     assert_eq!(job.wires[0].accept_group(Rank(0), b"").expect_err("no keys").to_string(), sentence);
 }

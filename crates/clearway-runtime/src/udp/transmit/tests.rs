@@ -18,13 +18,18 @@ struct ScriptedKernel {
 }
 
 impl RunSender for ScriptedKernel {
-    fn send<'a>(&mut self, runs: &[SegmentRun], _pieces_of: &dyn Fn(usize) -> [&'a [u8]; 2]) -> io::Result<usize> {
+    fn send<'a>(
+        &mut self,
+        runs: &[SegmentRun],
+        _pieces_of: &dyn Fn(usize) -> [&'a [u8]; 2],
+    ) -> io::Result<usize> {
         let call = self.calls;
         self.calls += 1;
         if let Some((_, errno)) = self.refusals.iter().find(|(at, _)| *at == call) {
             return Err(io::Error::from_raw_os_error(*errno));
         }
-        let good = runs.iter().take_while(|run| !(self.refuses_segments && run.segment.is_some())).count();
+        let good =
+            runs.iter().take_while(|run| !(self.refuses_segments && run.segment.is_some())).count();
         if good == 0 {
             return Err(io::Error::from_raw_os_error(libc::EIO));
         }
@@ -50,13 +55,20 @@ fn plan(messages: &[(u16, usize)]) -> Vec<PlannedMessage> {
     messages.iter().enumerate().map(message).collect()
 }
 
-fn joined(messages: &[(u16, usize)], segmentation: Segmentation) -> Vec<(usize, usize, Option<u16>)> {
+fn joined(
+    messages: &[(u16, usize)],
+    segmentation: Segmentation,
+) -> Vec<(usize, usize, Option<u16>)> {
     let mut runs = Vec::new();
     join(&plan(messages), 0, segmentation, &mut runs);
     runs.iter().map(|run| (run.first, run.count, run.segment)).collect()
 }
 
-fn send(kernel: &mut ScriptedKernel, messages: &[(u16, usize)], segmentation: &mut Segmentation) -> SendProgress {
+fn send(
+    kernel: &mut ScriptedKernel,
+    messages: &[(u16, usize)],
+    segmentation: &mut Segmentation,
+) -> SendProgress {
     send_all(kernel, &plan(messages), segmentation, &mut Vec::new(), &|_| [&[], &[]])
 }
 
@@ -72,7 +84,11 @@ fn join__a_run_ends_at_64_segments_and_at_its_longest_length() {
     let runs = joined(&[(1, 100); 130], Segmentation::Offload);
     assert_eq!(runs, [(0, 64, Some(100)), (64, 64, Some(100)), (128, 2, Some(100))]);
     let runs = joined(&[(1, 1_472); 46], Segmentation::Offload);
-    assert_eq!(runs, [(0, 44, Some(1_472)), (44, 2, Some(1_472))], "44 x 1472 is the last below 65,000");
+    assert_eq!(
+        runs,
+        [(0, 44, Some(1_472)), (44, 2, Some(1_472))],
+        "44 x 1472 is the last below 65,000"
+    );
 }
 
 #[test]
@@ -128,8 +144,11 @@ fn send_all__a_full_socket_or_device_stops_the_class_at_that_message() {
 
 #[test]
 fn send_all__an_older_packets_fate_does_not_lose_this_one() {
-    let mut kernel =
-        ScriptedKernel { refusals: vec![(0, libc::ECONNREFUSED)], reports: 2, ..ScriptedKernel::default() };
+    let mut kernel = ScriptedKernel {
+        refusals: vec![(0, libc::ECONNREFUSED)],
+        reports: 2,
+        ..ScriptedKernel::default()
+    };
     let sent = send(&mut kernel, &[(1, 100)], &mut { Segmentation::Offload });
     assert_eq!(sent, SendProgress { messages: 1, full: None, errors: 2 });
     assert_eq!(kernel.took.len(), 1);

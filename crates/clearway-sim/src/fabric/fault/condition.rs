@@ -1,12 +1,15 @@
-//! What a port, a lane, an arbiter or a device is at any time: its specification, changed by the faults active then.
+//! What a port, a lane, an arbiter or a device is at any time: its specification, changed by the
+//! faults active then.
 //!
 //! # Model
-//! Nothing is undone when a fault ends. The state that it changed is set afresh from what is sound and from all faults that are still
-//! active, so faults may overlap and end in any order. Credits are the exception: bytes are taken, and given back.
+//! Nothing is undone when a fault ends. The state that it changed is set afresh from what is sound
+//! and from all faults that are still active, so faults may overlap and end in any order. Credits
+//! are the exception: bytes are taken, and given back.
 //!
 //! # Invariants
 //! I1. When no fault is active, everything is as specified.
-//! I2. A lane gives a fault no more credits than it has; what is owed is taken from those that come back.
+//! I2. A lane gives a fault no more credits than it has; what is owed is taken from those that come
+//!     back.
 
 use super::{BEGINS, DownPolicy, FabricFaultKind};
 use crate::arbiter::ArbiterState;
@@ -19,7 +22,8 @@ impl Fabric {
     /// Returns the channels that lead to `device`.
     pub(super) fn ports_into(&self, device: DeviceId) -> impl Iterator<Item = u32> + use<> {
         let graph = &self.network.graph;
-        let into: Vec<u32> = graph.ports(device).map(|port| graph.channel(ChannelId(port)).reverse.0).collect();
+        let into: Vec<u32> =
+            graph.ports(device).map(|port| graph.channel(ChannelId(port)).reverse.0).collect();
         into.into_iter()
     }
 
@@ -40,11 +44,17 @@ impl Fabric {
                     avoided |= case.noticed;
                     dark |= case.active;
                 }
-                FabricFaultKind::Degraded { channel, percent, latency } if channel.0 == port && case.active => {
+                FabricFaultKind::Degraded { channel, percent, latency }
+                    if channel.0 == port && case.active =>
+                {
                     pace = pace.slowed_to(percent);
                     delay += latency.0;
                 }
-                FabricFaultKind::StuckLane { channel, lane } if channel.0 == port && case.active => stuck |= 1 << lane,
+                FabricFaultKind::StuckLane { channel, lane }
+                    if channel.0 == port && case.active =>
+                {
+                    stuck |= 1 << lane
+                }
                 _ => {}
             }
         }
@@ -53,7 +63,8 @@ impl Fabric {
         (it.pace, it.delay, it.up, it.avoided) = (pace, delay, up, avoided);
         let first = it.first_lane;
         for lane in 0..self.lanes_per_port {
-            self.lanes[(first + lane) as usize].stuck = stuck & 1 << (lane / u32::from(self.steps)) != 0;
+            self.lanes[(first + lane) as usize].stuck =
+                stuck & 1 << (lane / u32::from(self.steps)) != 0;
         }
         self.touch(port);
     }
@@ -112,10 +123,13 @@ impl Fabric {
     pub(super) fn misrule(&mut self, channel: u32) {
         let Some(faults) = self.faults.as_mut() else { return };
         let slot = &mut self.ports[channel as usize].arbiter;
-        let wrong = faults.cases.iter().filter(|case| case.active).find_map(|case| match case.fault.what {
-            FabricFaultKind::WrongArbitration { channel: at, first } if at.0 == channel => Some(first),
-            _ => None,
-        });
+        let wrong =
+            faults.cases.iter().filter(|case| case.active).find_map(|case| match case.fault.what {
+                FabricFaultKind::WrongArbitration { channel: at, first } if at.0 == channel => {
+                    Some(first)
+                }
+                _ => None,
+            });
         match wrong {
             Some(first) => {
                 let mut rank = [1; VIRTUAL_LANES_MAX];
@@ -149,14 +163,17 @@ impl Fabric {
         }
     }
 
-    /// Returns how long `packet`, whose head is here, must wait so that `out` does not overtake its tail, whatever the rates of channels
-    /// have become since it was sent and will be when it leaves.
+    /// Returns how long `packet`, whose head is here, must wait so that `out` does not overtake its
+    /// tail, whatever the rates of channels have become since it was sent and will be when it
+    /// leaves.
     #[inline(always)]
     pub(in crate::fabric) fn wait_for_tail(&self, packet: u32, out: u32) -> u64 {
         let Packet { in_channel, bytes, tail_at, .. } = self.packets[packet];
         match &self.faults {
             None => self.deferral(in_channel, out, bytes),
-            Some(faults) => tail_at.saturating_sub(self.now + faults.sound[out as usize].0.time(bytes).0),
+            Some(faults) => {
+                tail_at.saturating_sub(self.now + faults.sound[out as usize].0.time(bytes).0)
+            }
         }
     }
 
@@ -166,7 +183,9 @@ impl Fabric {
         let host = self.ports[port as usize].to;
         match self.faults.as_ref().and_then(|faults| faults.slow.get(&host)) {
             None => sound,
-            Some(percent) => sound.max(self.ports[port as usize].pace.slowed_to(*percent).time(bytes).0),
+            Some(percent) => {
+                sound.max(self.ports[port as usize].pace.slowed_to(*percent).time(bytes).0)
+            }
         }
     }
 }

@@ -1,13 +1,16 @@
-//! What befalls single packets: lost, damaged, doubled or late on a cable, or gone with the switch that held them.
+//! What befalls single packets: lost, damaged, doubled or late on a cable, or gone with the switch
+//! that held them.
 //!
 //! # Model
-//! Which packet is struck is a function of the fault, of its key, and of how many packets passed there before: no state is
-//! shared with the model's own choices.
+//! Which packet is struck is a function of the fault, of its key, and of how many packets passed
+//! there before: no state is shared with the model's own choices.
 //!
 //! # Invariants
 //! I1. No two packets arrive on a channel in one instant, however late some of them are.
-//! I2. A second copy is sent only where the buffer ahead has room for it, and takes its own time on the cable.
-//! I3. A packet that is lost on a cable gives its credit back: the receiver saw that something came.
+//! I2. A second copy is sent only where the buffer ahead has room for it, and takes its own time on
+//!     the cable.
+//! I3. A packet that is lost on a cable gives its credit back: the receiver saw that something
+//!     came.
 
 use super::{ActiveFault, ActiveFaults, FabricFaultKind, FaultOdds, PacketFault, PacketSort};
 use crate::fabric::parts::{CreditReturn, Message, Packet};
@@ -17,12 +20,13 @@ use crate::graph::DeviceId;
 use crate::time::Picos;
 
 impl Fabric {
-    /// Sweeps away what a switch that died now holds. Until it returns nothing that its neighbours send arrives, and their credits
-    /// are whole when it does.
+    /// Sweeps away what a switch that died now holds. Until it returns nothing that its neighbours
+    /// send arrives, and their credits are whole when it does.
     pub(super) fn sweep(&mut self, device: DeviceId) {
         for port in self.network.graph.ports(device) {
             while self.ports[port as usize].occupied != 0 {
-                let lane = self.ports[port as usize].first_lane + self.ports[port as usize].occupied.trailing_zeros();
+                let lane = self.ports[port as usize].first_lane
+                    + self.ports[port as usize].occupied.trailing_zeros();
                 let packet = self.queues[self.turn_of(lane)].head;
                 self.unqueue(port, lane);
                 self.watch_departure(port, packet);
@@ -54,17 +58,27 @@ impl Fabric {
         true
     }
 
-    /// Puts `packet` on the wire of `port`, where something may befall it; its arrival is due at `arrival`.
-    pub(in crate::fabric) fn send_at_risk(&mut self, port: u32, lane: u32, packet: u32, arrival: u64) {
+    /// Puts `packet` on the wire of `port`, where something may befall it; its arrival is due at
+    /// `arrival`.
+    pub(in crate::fabric) fn send_at_risk(
+        &mut self,
+        port: u32,
+        lane: u32,
+        packet: u32,
+        arrival: u64,
+    ) {
         let Some(mut faults) = self.faults.take() else { return };
-        let (mut doomed, mut late, mut doubled, mut damaged) = (faults.dark[port as usize], 0, false, false);
+        let (mut doomed, mut late, mut doubled, mut damaged) =
+            (faults.dark[port as usize], 0, false, false);
         let message = &self.messages[self.packets[packet].message];
         let (own_level, cast) = (message.level, message.target == NONE);
         let mut struck = Vec::new();
         let ActiveFaults { cases, risks, .. } = &mut *faults;
         for number in risks.get(&port).into_iter().flatten() {
             let case = &mut cases[*number as usize];
-            let FabricFaultKind::Packets { harm, odds, level, sort, .. } = case.fault.what else { continue };
+            let FabricFaultKind::Packets { harm, odds, level, sort, .. } = case.fault.what else {
+                continue;
+            };
             let meant = match sort {
                 PacketSort::Any => true,
                 PacketSort::Unicast => !cast,
@@ -80,7 +94,8 @@ impl Fabric {
                 PacketFault::Damaged => damaged = true,
                 PacketFault::Doubled => doubled = true,
                 PacketFault::Late(most) => {
-                    late += 1 + case.key.node(case.passed).purpose("late").stream().below(most.0.max(1))
+                    late +=
+                        1 + case.key.node(case.passed).purpose("late").stream().below(most.0.max(1))
                 }
             }
         }
@@ -118,8 +133,8 @@ impl Fabric {
         self.faults.as_mut().is_some_and(|faults| faults.spoilt.remove(&(message, host)))
     }
 
-    /// Sends a second copy of `packet` behind it on `port`, if there is room for it. It lives as a message of its own, with the same
-    /// tag.
+    /// Sends a second copy of `packet` behind it on `port`, if there is room for it. It lives as a
+    /// message of its own, with the same tag.
     fn double(&mut self, port: u32, lane: u32, packet: u32, arrival: u64) {
         let Packet { message, bytes, target, .. } = self.packets[packet];
         let it = self.messages[message];
@@ -136,21 +151,33 @@ impl Fabric {
         self.statistics.sent(lane, bytes, 1);
         self.connections[it.connection].alive += 1;
         self.connections[it.connection].in_network += 1;
-        let message = self.messages.put(Message { reports: NoticeSet::Delivery, sent_at: u64::MAX, next: NONE, ..it });
+        let message = self.messages.put(Message {
+            reports: NoticeSet::Delivery,
+            sent_at: u64::MAX,
+            next: NONE,
+            ..it
+        });
         let tail_at = self.packets[packet].tail_at + serial;
         let copy = self.packets.put(Packet { message, tail_at, ..self.packets[packet] });
-        self.notices.push(Notice::Doubled { tag: it.tag, to: DeviceId(target), at: Picos(self.now) });
+        self.notices.push(Notice::Doubled {
+            tag: it.tag,
+            to: DeviceId(target),
+            at: Picos(self.now),
+        });
         if let Some(faults) = self.faults.as_mut() {
             let arrival = faults.alone(port, self.now, arrival + serial);
             self.schedule(arrival, FabricEventKind::Arrive, port, copy);
         }
     }
 
-    /// Returns whether `packet`, which comes in on `channel`, gets no further. It is gone then, and its credit on the way back.
+    /// Returns whether `packet`, which comes in on `channel`, gets no further. It is gone then, and
+    /// its credit on the way back.
     pub(in crate::fabric) fn is_stopped(&mut self, channel: u32, packet: u32) -> bool {
         let Some(faults) = self.faults.as_mut() else { return false };
         let to = self.ports[channel as usize].to;
-        let stopped = faults.doomed.remove(&packet) || faults.dark[channel as usize] || faults.dead[to as usize];
+        let stopped = faults.doomed.remove(&packet)
+            || faults.dark[channel as usize]
+            || faults.dead[to as usize];
         if !stopped {
             if self.ports[channel as usize].to_host {
                 self.account_delivery(channel, packet);
@@ -161,7 +188,11 @@ impl Fabric {
         let lane = self.ports[channel as usize].first_lane + u32::from(in_lane);
         if self.lanes[lane as usize].credited {
             let at = self.now + self.ports[channel as usize].back;
-            self.give_credit(channel, lane, CreditReturn { at, gap: 0, bytes, left: 1, next: NONE });
+            self.give_credit(
+                channel,
+                lane,
+                CreditReturn { at, gap: 0, bytes, left: 1, next: NONE },
+            );
         }
         self.packets[packet].out = channel;
         self.lose(packet);
@@ -188,7 +219,8 @@ impl ActiveFault {
 }
 
 impl ActiveFaults {
-    /// Returns the first instant from `arrival` on at which nothing else arrives on `port`; taken from now on.
+    /// Returns the first instant from `arrival` on at which nothing else arrives on `port`; taken
+    /// from now on.
     fn alone(&mut self, port: u32, now: u64, mut arrival: u64) -> u64 {
         let taken = self.arrivals.entry(port).or_default();
         *taken = taken.split_off(&now);

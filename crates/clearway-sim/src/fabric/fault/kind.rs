@@ -107,8 +107,8 @@ pub enum PacketFault {
     Lost,
     /// It arrives damaged and no check notices.
     Damaged,
-    /// It arrives twice, if it is a whole message to one host; a second copy of any other packet would be recognised, and is not
-    /// made.
+    /// It arrives twice, if it is a whole message to one host; a second copy of any other packet
+    /// would be recognised, and is not made.
     Doubled,
     /// It is late by up to so much, so that others overtake it.
     Late(Picos),

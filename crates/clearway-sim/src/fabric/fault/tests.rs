@@ -7,8 +7,8 @@ use clearway_proto::base::{BitsPerSec, Class, GroupId, RandomKey};
 use crate::check::draw;
 use crate::fabric::tests::WAYS;
 use crate::fabric::{
-    DownPolicy, Fabric, FabricFault, FabricFaultKind, FabricOptions, FaultOdds, Notice, NoticeSet, PacketFault,
-    PacketSort, Payload, SendRequest, Target, Trains,
+    DownPolicy, Fabric, FabricFault, FabricFaultKind, FabricOptions, FaultOdds, Notice, NoticeSet,
+    PacketFault, PacketSort, Payload, SendRequest, Target, Trains,
 };
 use crate::fault::{self, Disks, FaultPlan, FaultSite};
 use crate::graph::{ChannelId, DeviceId};
@@ -50,7 +50,8 @@ fn posts(seed: u64, hosts: u32, casts: bool) -> Vec<(Picos, SendRequest)> {
     posts
 }
 
-/// Returns all that happens, with the audit of every microsecond where the way of computing has one.
+/// Returns all that happens, with the audit of every microsecond where the way of computing has
+/// one.
 fn run(
     spec: &FabricSpec,
     plan: Vec<FabricFault>,
@@ -59,7 +60,8 @@ fn run(
     casts: bool,
 ) -> (u128, Vec<Notice>) {
     let mut fabric = Fabric::new(spec, topology::build(spec).expect("sound"), seed, options);
-    let stealing = plan.iter().any(|fault| matches!(fault.what, FabricFaultKind::LostCredit { .. }));
+    let stealing =
+        plan.iter().any(|fault| matches!(fault.what, FabricFaultKind::LostCredit { .. }));
     let afflicted = !plan.is_empty();
     fabric.afflict(plan, RandomKey::new(seed).purpose("strikes"));
     let hosts = fabric.graph().hosts();
@@ -69,14 +71,19 @@ fn run(
     for (at, order) in &posts {
         while fabric.advance(*at, &mut notices) < *at {}
         fabric.post(*at, *order);
-        if options.events == crate::fabric::EventSet::Lazy && options.trains == Trains::Off && !stealing {
+        if options.events == crate::fabric::EventSet::Lazy
+            && options.trains == Trains::Off
+            && !stealing
+        {
             assert_eq!(fabric.audit(), [], "seed {seed} at {at}");
         }
     }
     while fabric.next().is_some() {
         fabric.advance(Picos::NEVER, &mut notices);
     }
-    if options.events == crate::fabric::EventSet::Lazy && (afflicted || options.trains == Trains::Off) {
+    if options.events == crate::fabric::EventSet::Lazy
+        && (afflicted || options.trains == Trains::Off)
+    {
         assert_eq!(fabric.standstill(), [], "seed {seed}: {spec:?}");
         assert_eq!(fabric.audit(), [], "seed {seed} at the end");
     }
@@ -88,7 +95,8 @@ fn run(
 fn some(seed: u64) -> (FabricSpec, Vec<FabricFault>) {
     let mut stream = RandomKey::new(seed).purpose("network").stream();
     let mut spec = draw::network(&mut stream);
-    spec.switch.replication = draw::one_of(&mut stream, &[Replication::EachBranch, Replication::HoldAll]);
+    spec.switch.replication =
+        draw::one_of(&mut stream, &[Replication::EachBranch, Replication::HoldAll]);
     if spec.check().is_err() {
         spec.switch.replication = Replication::EachBranch;
     }
@@ -137,7 +145,10 @@ fn afflict__faults_that_strike_nothing_change_nothing() {
         };
         let never = vec![FabricFault { at: Picos(1), until: UNTIL, what, plan: 0 }];
         let sound = run(&spec, Vec::new(), seed, FabricOptions::default(), false);
-        assert!(sound == run(&spec, never, seed, FabricOptions::default(), false), "seed {seed}: {spec:?}");
+        assert!(
+            sound == run(&spec, never, seed, FabricOptions::default(), false),
+            "seed {seed}: {spec:?}"
+        );
         assert!(sound == run(&spec, Vec::new(), seed, WAYS[0], false), "seed {seed}: {spec:?}");
     }
 }
@@ -145,8 +156,12 @@ fn afflict__faults_that_strike_nothing_change_nothing() {
 /// Returns what becomes of one 64-byte message from host 0 to host 1 of a star while `what` lasts.
 fn one_message(what: FabricFaultKind, odds_of: u32) -> (Vec<Notice>, u64) {
     let spec = star();
-    let mut fabric = Fabric::new(&spec, topology::build(&spec).expect("a star"), 1, FabricOptions::default());
-    fabric.afflict(vec![FabricFault { at: Picos(1), until: UNTIL, what, plan: odds_of }], RandomKey::new(1));
+    let mut fabric =
+        Fabric::new(&spec, topology::build(&spec).expect("a star"), 1, FabricOptions::default());
+    fabric.afflict(
+        vec![FabricFault { at: Picos(1), until: UNTIL, what, plan: odds_of }],
+        RandomKey::new(1),
+    );
     fabric.post(Picos(2), traffic::order(0, 1, Class::Bulk, 64, NoticeSet::SentAndDelivery, 9));
     let mut notices = Vec::new();
     while fabric.next().is_some() {
@@ -172,9 +187,13 @@ fn packets__each_harm_is_told_as_what_it_is() {
     assert!(matches!(lost[..], [Notice::Sent { .. }, Notice::Lost { tag: 9, .. }]), "{lost:?}");
     assert_eq!(strikes, 1);
     let (damaged, _) = one_message(packets(PacketFault::Damaged), 0);
-    assert!(matches!(damaged[..], [Notice::Sent { .. }, Notice::Delivered { payload: Payload::Corrupt, .. }]));
+    assert!(matches!(
+        damaged[..],
+        [Notice::Sent { .. }, Notice::Delivered { payload: Payload::Corrupt, .. }]
+    ));
     let (doubled, _) = one_message(packets(PacketFault::Doubled), 0);
-    let delivered = doubled.iter().filter(|notice| matches!(notice, Notice::Delivered { tag: 9, .. })).count();
+    let delivered =
+        doubled.iter().filter(|notice| matches!(notice, Notice::Delivered { tag: 9, .. })).count();
     assert_eq!((delivered, doubled.len()), (2, 4), "{doubled:?}");
     let (sound, _) = one_message(packets(PacketFault::Late(Picos(1))), 0);
     let (late, _) = one_message(packets(PacketFault::Late(Picos::from_nanos(900))), 0);
@@ -187,9 +206,16 @@ fn packets__each_harm_is_told_as_what_it_is() {
 
 #[test]
 fn down__kept_packets_wait_and_lost_ones_are_lost() {
-    let down = |packets| FabricFaultKind::Down { channel: ChannelId(0), packets, notice_after: Picos::ZERO };
+    let down = |packets| FabricFaultKind::Down {
+        channel: ChannelId(0),
+        packets,
+        notice_after: Picos::ZERO,
+    };
     let (kept, _) = one_message(down(DownPolicy::Kept), 0);
-    assert!(matches!(kept[..], [Notice::Sent { at, .. }, Notice::Delivered { .. }] if at > UNTIL), "{kept:?}");
+    assert!(
+        matches!(kept[..], [Notice::Sent { at, .. }, Notice::Delivered { .. }] if at > UNTIL),
+        "{kept:?}"
+    );
     let (lost, _) = one_message(down(DownPolicy::Lost), 0);
     assert!(matches!(lost[..], [Notice::Sent { .. }, Notice::Lost { .. }]), "{lost:?}");
 }
@@ -198,17 +224,27 @@ fn down__kept_packets_wait_and_lost_ones_are_lost() {
 fn dead__a_switch_loses_what_it_holds() {
     let mut spec = star();
     spec.links[0].buffer = clearway_proto::base::Bytes(16 << 10);
-    let mut fabric = Fabric::new(&spec, topology::build(&spec).expect("a star"), 1, FabricOptions::default());
+    let mut fabric =
+        Fabric::new(&spec, topology::build(&spec).expect("a star"), 1, FabricOptions::default());
     let what = FabricFaultKind::Dead { device: DeviceId(4), notice_after: Picos::ZERO };
-    fabric.afflict(vec![FabricFault { at: Picos::from_micros(3), until: UNTIL, what, plan: 0 }], RandomKey::new(1));
+    fabric.afflict(
+        vec![FabricFault { at: Picos::from_micros(3), until: UNTIL, what, plan: 0 }],
+        RandomKey::new(1),
+    );
     for from in 0..3 {
-        fabric.post(Picos(1), traffic::order(from, 3, Class::Bulk, 100_000, NoticeSet::Delivery, u64::from(from)));
+        fabric.post(
+            Picos(1),
+            traffic::order(from, 3, Class::Bulk, 100_000, NoticeSet::Delivery, u64::from(from)),
+        );
     }
     let mut notices = Vec::new();
     while fabric.next().is_some() {
         fabric.advance(Picos::NEVER, &mut notices);
     }
-    assert!(notices.iter().all(|notice| matches!(notice, Notice::Lost { .. })) && notices.len() == 3, "{notices:?}");
+    assert!(
+        notices.iter().all(|notice| matches!(notice, Notice::Lost { .. })) && notices.len() == 3,
+        "{notices:?}"
+    );
     assert_eq!(fabric.audit(), []);
 }
 
@@ -216,16 +252,23 @@ fn dead__a_switch_loses_what_it_holds() {
 fn lost_credit__the_audit_finds_it_and_the_lane_stands_still_for_good() {
     let mut spec = star();
     spec.links[0].buffer = clearway_proto::base::Bytes(8192);
-    let mut fabric = Fabric::new(&spec, topology::build(&spec).expect("a star"), 1, FabricOptions::default());
+    let mut fabric =
+        Fabric::new(&spec, topology::build(&spec).expect("a star"), 1, FabricOptions::default());
     let what = FabricFaultKind::LostCredit { channel: ChannelId(0), lane: 0, bytes: 8000 };
     let forever = Picos::from_micros(1 << 40);
-    fabric.afflict(vec![FabricFault { at: Picos::from_micros(1), until: forever, what, plan: 0 }], RandomKey::new(1));
+    fabric.afflict(
+        vec![FabricFault { at: Picos::from_micros(1), until: forever, what, plan: 0 }],
+        RandomKey::new(1),
+    );
     fabric.post(Picos(1), traffic::order(0, 1, Class::Bulk, 100_000, NoticeSet::Delivery, 1));
     let mut notices = Vec::new();
     fabric.advance(Picos::from_micros(100), &mut notices);
     assert_eq!(notices, []);
     let leaks = fabric.audit();
-    assert_eq!((leaks.len(), leaks[0].channel, leaks[0].size - leaks[0].found), (1, ChannelId(0), 8000));
+    assert_eq!(
+        (leaks.len(), leaks[0].channel, leaks[0].size - leaks[0].found),
+        (1, ChannelId(0), 8000)
+    );
     let stalls = fabric.standstill();
     assert_eq!((stalls.len(), stalls[0].channel, stalls[0].holders), (1, ChannelId(0), 0));
 }

@@ -1,8 +1,10 @@
-//! The cause of full buffers: from a lane without room ahead, port by port, to the one that is the reason.
+//! The cause of full buffers: from a lane without room ahead, port by port, to the one that is the
+//! reason.
 //!
 //! # Model
-//! The buffer behind a channel's lane is full of packets that wait at ports of the receiving switch. The port for which most
-//! of those bytes wait is the next link. If it lacks room itself, the search goes on behind it; otherwise it is the root.
+//! The buffer behind a channel's lane is full of packets that wait at ports of the receiving
+//! switch. The port for which most of those bytes wait is the next link. If it lacks room itself,
+//! the search goes on behind it; otherwise it is the root.
 //!
 //! # Invariants
 //! I1. Looking changes nothing.
@@ -31,7 +33,8 @@ pub enum RootCause {
     Busy,
     /// Its host takes packets in more slowly than the link brings them.
     SlowHost,
-    /// Nothing waits behind it: the buffer is small for the length of the cable, and credits are under way.
+    /// Nothing waits behind it: the buffer is small for the length of the cable, and credits are
+    /// under way.
     Travelling,
     /// The receiver behind it asked for silence.
     Paused,
@@ -57,7 +60,9 @@ pub struct CongestionChain {
 impl CongestionChain {
     /// Returns whether `other` has the same ports and the same end.
     pub(super) fn is_like(&self, other: &Self) -> bool {
-        let ports = |chain: &Self| chain.links.iter().map(|link| (link.channel, link.lane)).collect::<Vec<_>>();
+        let ports = |chain: &Self| {
+            chain.links.iter().map(|link| (link.channel, link.lane)).collect::<Vec<_>>()
+        };
         self.root == other.root && ports(self) == ports(other)
     }
 
@@ -75,7 +80,9 @@ impl Fabric {
     /// Returns whether the next packet of `lane` has no room ahead.
     pub(super) fn lacks_room(&self, lane: u32) -> bool {
         let it = &self.lanes[lane as usize];
-        it.credited && it.ring != NONE && self.room(lane) < u64::from(self.queues[self.turn_of(lane)].bytes)
+        it.credited
+            && it.ring != NONE
+            && self.room(lane) < u64::from(self.queues[self.turn_of(lane)].bytes)
     }
 
     /// Returns bytes free ahead of `lane`, those credits included that are due and not yet applied.
@@ -103,7 +110,8 @@ impl Fabric {
                 break root;
             }
             let Some((next, bytes)) = self.holder(at) else { break RootCause::Travelling };
-            let (channel, lane) = (ChannelId(next / self.lanes_per_port), next % self.lanes_per_port);
+            let (channel, lane) =
+                (ChannelId(next / self.lanes_per_port), next % self.lanes_per_port);
             if links.iter().any(|link| (link.channel, link.lane) == (channel, lane)) {
                 break RootCause::Circle;
             }
@@ -111,14 +119,17 @@ impl Fabric {
             at = next;
         };
         let waiting = if links.is_empty() { Vec::new() } else { self.waiting_at(at) };
-        let senders: BTreeSet<u32> = waiting.iter().map(|packet| self.packets[*packet].source).collect();
+        let senders: BTreeSet<u32> =
+            waiting.iter().map(|packet| self.packets[*packet].source).collect();
         let queued = waiting.iter().map(|packet| u64::from(self.packets[*packet].bytes)).sum();
         CongestionChain { links, root, queued, senders: senders.len() as u32 }
     }
 
-    /// Returns why the search ends at `lane`, if it does. The lane where it begins is known to lack room.
+    /// Returns why the search ends at `lane`, if it does. The lane where it begins is known to lack
+    /// room.
     fn end_at(&self, lane: u32, first: bool) -> Option<RootCause> {
-        let (it, port) = (&self.lanes[lane as usize], &self.ports[(lane / self.lanes_per_port) as usize]);
+        let (it, port) =
+            (&self.lanes[lane as usize], &self.ports[(lane / self.lanes_per_port) as usize]);
         if !port.up || it.stuck {
             return Some(RootCause::Down);
         }
@@ -126,14 +137,16 @@ impl Fabric {
             return Some(RootCause::Paused);
         }
         if port.to_host {
-            let slow = it.ring != NONE && self.slow(lane / self.lanes_per_port, self.queues[self.turn_of(lane)].bytes);
+            let slow = it.ring != NONE
+                && self.slow(lane / self.lanes_per_port, self.queues[self.turn_of(lane)].bytes);
             let idle = port.busy_until <= self.now && self.lacks_room(lane);
             return Some(if slow || idle { RootCause::SlowHost } else { RootCause::Busy });
         }
         (!first && !self.lacks_room(lane)).then_some(RootCause::Busy)
     }
 
-    /// Returns the lane at which most bytes of the buffer behind `lane` wait, and how many; the first of several equal ones.
+    /// Returns the lane at which most bytes of the buffer behind `lane` wait, and how many; the
+    /// first of several equal ones.
     fn holder(&self, lane: u32) -> Option<(u32, u64)> {
         let (channel, in_lane) = (lane / self.lanes_per_port, (lane % self.lanes_per_port) as u8);
         let mut most = None;
@@ -142,7 +155,8 @@ impl Fabric {
             for lane in (0..self.lanes_per_port).filter(|lane| port.occupied & 1 << lane != 0) {
                 let lane = port.first_lane + lane;
                 let packets = self.waiting_at(lane).into_iter().map(|packet| self.packets[packet]);
-                let here = packets.filter(|packet| packet.in_channel == channel && packet.in_lane == in_lane);
+                let here = packets
+                    .filter(|packet| packet.in_channel == channel && packet.in_lane == in_lane);
                 let bytes: u64 = here.map(|packet| u64::from(packet.bytes)).sum();
                 if bytes > most.map_or(0, |(_, bytes)| bytes) {
                     most = Some((lane, bytes));

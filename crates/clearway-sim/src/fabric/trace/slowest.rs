@@ -1,7 +1,8 @@
 //! Which messages took longest from their post to their delivery.
 //!
 //! # Invariants
-//! I1. Of equally slow messages those with the lower names come first, so every run gives the same list.
+//! I1. Of equally slow messages those with the lower names come first, so every run gives the same
+//!     list.
 
 use clearway_proto::base::Class;
 
@@ -55,15 +56,26 @@ impl Ranking {
         self.posted[message as usize] = at;
     }
 
-    pub(super) fn delivered(&mut self, place: u32, message: &Message, class: u8, to: u32, now: u64) {
+    pub(super) fn delivered(
+        &mut self,
+        place: u32,
+        message: &Message,
+        class: u8,
+        to: u32,
+        now: u64,
+    ) {
         let MessageSelection { class: wanted, hosts } = &self.among;
         let among = |host: u32| hosts.is_empty() || hosts.binary_search(&DeviceId(host)).is_ok();
-        if wanted.is_some_and(|wanted| wanted.index() != usize::from(class)) || !among(message.from) || !among(to) {
+        if wanted.is_some_and(|wanted| wanted.index() != usize::from(class))
+            || !among(message.from)
+            || !among(to)
+        {
             return;
         }
         let Some(posted) = self.posted.get(place as usize) else { return };
         let (id, to, posted) = (MessageId::from_key(message.id), DeviceId(to), Picos(*posted));
-        let slow = RankedMessage { id, to, bytes: message.bytes, posted, latency: Picos(now) - posted };
+        let slow =
+            RankedMessage { id, to, bytes: message.bytes, posted, latency: Picos(now) - posted };
         let behind = |other: &RankedMessage| {
             (other.latency, std::cmp::Reverse(other.id)) > (slow.latency, std::cmp::Reverse(id))
         };
@@ -76,9 +88,11 @@ impl Ranking {
 }
 
 impl Fabric {
-    /// Lists the slowest messages posted from now on. A message that was watched before is forgotten.
+    /// Lists the slowest messages posted from now on. A message that was watched before is
+    /// forgotten.
     pub fn rank_slowest(&mut self, among: MessageSelection) {
-        self.watch = TraceMode::Slowest(Box::new(Ranking { among, posted: Vec::new(), list: Vec::new() }));
+        self.watch =
+            TraceMode::Slowest(Box::new(Ranking { among, posted: Vec::new(), list: Vec::new() }));
     }
 
     /// Returns the slowest messages that were delivered so far, the slowest first.

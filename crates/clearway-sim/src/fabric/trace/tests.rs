@@ -12,8 +12,11 @@ use crate::{topology, traffic};
 
 /// What a trace needs.
 const PLAIN: FabricOptions = FabricOptions { trains: Trains::Off, ..DEFAULT };
-const DEFAULT: FabricOptions =
-    FabricOptions { queue: crate::fabric::EventQueueKind::Wheel, events: EventSet::Lazy, trains: Trains::On };
+const DEFAULT: FabricOptions = FabricOptions {
+    queue: crate::fabric::EventQueueKind::Wheel,
+    events: EventSet::Lazy,
+    trains: Trains::On,
+};
 
 /// Checks that the causes of each hop add up to the wait, and hops follow each other.
 fn check(trace: &Trace, seed: u64) {
@@ -39,7 +42,13 @@ fn trace__watching_changes_nothing_and_waits_add_up() {
             let mut fabric = Fabric::new(&spec, network.clone(), seed, options);
             prepare(&mut fabric);
             let last = Picos::from_micros(120);
-            traffic::open(&mut fabric, &sources, Picos::from_micros(40), last, RandomKey::new(seed));
+            traffic::open(
+                &mut fabric,
+                &sources,
+                Picos::from_micros(40),
+                last,
+                RandomKey::new(seed),
+            );
             fabric.settle();
             fabric
         };
@@ -59,16 +68,23 @@ fn trace__watching_changes_nothing_and_waits_add_up() {
     assert!(waited > 30, "{waited}");
 }
 
-/// Returns two switches of four hosts; 1, 2, 6 and 7 send to 4 without end, 0 sends one packet to 5 after 200 us.
+/// Returns two switches of four hosts; 1, 2, 6 and 7 send to 4 without end, 0 sends one packet to 5
+/// after 200 us.
 fn beside_an_incast() -> (Fabric, Trace) {
     let topology = Topology::TwoSwitch { hosts: 8, trunks: 1 };
     let spec = FabricSpec::plain(topology, Routing::Minimal, BitsPerSec::mega(100_000));
     let mut fabric = Fabric::new(&spec, topology::build(&spec).expect("two switches"), 1, PLAIN);
     fabric.trace(MessageId { from: DeviceId(0), number: 0 });
     for from in [1, 2, 6, 7] {
-        fabric.post(Picos::ZERO, traffic::order(from, 4, Class::Bulk, 4 << 20, NoticeSet::Delivery, 0));
+        fabric.post(
+            Picos::ZERO,
+            traffic::order(from, 4, Class::Bulk, 4 << 20, NoticeSet::Delivery, 0),
+        );
     }
-    fabric.post(Picos::from_micros(200), traffic::order(0, 5, Class::LowLatency, 4096, NoticeSet::Delivery, 1));
+    fabric.post(
+        Picos::from_micros(200),
+        traffic::order(0, 5, Class::LowLatency, 4096, NoticeSet::Delivery, 1),
+    );
     let mut notices = Vec::new();
     while fabric.next().is_some() {
         fabric.advance(Picos::NEVER, &mut notices);
@@ -85,20 +101,27 @@ fn trace__the_chain_of_a_victim_ends_at_the_port_of_the_hot_host() {
     let way: Vec<u32> = trace.hops.iter().map(|hop| graph.channel(hop.channel).to.0).collect();
     assert_eq!((way.len(), way.last()), (3, Some(&5)), "{trace:?}");
     let longest = trace.hops[1].waits[0];
-    let WaitCause::Credit(chain) = longest.cause else { panic!("it waits for room on the trunk: {trace:?}") };
+    let WaitCause::Credit(chain) = longest.cause else {
+        panic!("it waits for room on the trunk: {trace:?}")
+    };
     let chain = &trace.chains[chain];
-    let ports: Vec<(u32, u32)> =
-        chain.links.iter().map(|link| (graph.channel(link.channel).from.0, graph.channel(link.channel).to.0)).collect();
+    let ports: Vec<(u32, u32)> = chain
+        .links
+        .iter()
+        .map(|link| (graph.channel(link.channel).from.0, graph.channel(link.channel).to.0))
+        .collect();
     assert_eq!(ports, [(way[1], 4)], "the second switch's port to the hot host");
     assert_eq!(chain.root, RootCause::Busy);
     assert_eq!(chain.senders, 4);
-    // Nearly all of the buffer waits for the hot host: but for the victim's packet and what is under way.
+    // Nearly all of the buffer waits for the hot host: but for the victim's packet and what is
+    // under way.
     assert!(chain.links[0].bytes > 480 << 10, "{chain:?}");
 }
 
 #[test]
 fn trace__in_its_host_a_message_waits_its_turn_behind_another() {
-    let spec = FabricSpec::plain(Topology::Star { hosts: 3 }, Routing::Minimal, BitsPerSec::mega(100_000));
+    let spec =
+        FabricSpec::plain(Topology::Star { hosts: 3 }, Routing::Minimal, BitsPerSec::mega(100_000));
     let mut fabric = Fabric::new(&spec, topology::build(&spec).expect("a star"), 1, PLAIN);
     fabric.trace(MessageId { from: DeviceId(0), number: 1 });
     for tag in 0..2 {
@@ -109,8 +132,11 @@ fn trace__in_its_host_a_message_waits_its_turn_behind_another() {
     }
     let trace = fabric.traced().expect("posted");
     check(&trace, 0);
-    // Two packets of 4096 bytes at 80 ps go first: one was under way, the other has its turn; then its own first one.
-    let wait = |cause: WaitCause| trace.hops[0].waits.iter().find(|wait| wait.cause == cause).map(|wait| wait.length);
+    // Two packets of 4096 bytes at 80 ps go first: one was under way, the other has its turn; then
+    // its own first one.
+    let wait = |cause: WaitCause| {
+        trace.hops[0].waits.iter().find(|wait| wait.cause == cause).map(|wait| wait.length)
+    };
     let first = MessageId { from: DeviceId(0), number: 0 };
     assert_eq!(wait(WaitCause::Busy(first)), Some(Picos(4096 * 80 - 1)), "{trace:?}");
     assert_eq!(wait(WaitCause::Turn(None)), Some(Picos(4096 * 80)));
@@ -120,13 +146,24 @@ fn trace__in_its_host_a_message_waits_its_turn_behind_another() {
 
 #[test]
 fn slowest__the_list_is_ordered_and_keeps_to_those_it_was_asked_for() {
-    let spec = FabricSpec::plain(Topology::Star { hosts: 4 }, Routing::Minimal, BitsPerSec::mega(100_000));
+    let spec =
+        FabricSpec::plain(Topology::Star { hosts: 4 }, Routing::Minimal, BitsPerSec::mega(100_000));
     let mut fabric = Fabric::new(&spec, topology::build(&spec).expect("a star"), 1, DEFAULT);
-    fabric.rank_slowest(MessageSelection { class: Some(Class::LowLatency), hosts: vec![DeviceId(0), DeviceId(1)] });
+    fabric.rank_slowest(MessageSelection {
+        class: Some(Class::LowLatency),
+        hosts: vec![DeviceId(0), DeviceId(1)],
+    });
     for tag in 0..15 {
-        fabric.post(Picos(tag), traffic::order(0, 1, Class::LowLatency, 4096, NoticeSet::Delivery, tag));
-        fabric.post(Picos(tag), traffic::order(0, 1, Class::Bulk, 1 << 20, NoticeSet::Delivery, tag));
-        fabric.post(Picos(tag), traffic::order(3, 1, Class::LowLatency, 1 << 20, NoticeSet::Delivery, tag));
+        fabric.post(
+            Picos(tag),
+            traffic::order(0, 1, Class::LowLatency, 4096, NoticeSet::Delivery, tag),
+        );
+        fabric
+            .post(Picos(tag), traffic::order(0, 1, Class::Bulk, 1 << 20, NoticeSet::Delivery, tag));
+        fabric.post(
+            Picos(tag),
+            traffic::order(3, 1, Class::LowLatency, 1 << 20, NoticeSet::Delivery, tag),
+        );
     }
     while fabric.next().is_some() {
         fabric.advance(Picos::NEVER, &mut Vec::new());

@@ -1,8 +1,10 @@
-//! Follows one message through the ports: what waits, since when, and for what; what became of each of its packets.
+//! Follows one message through the ports: what waits, since when, and for what; what became of each
+//! of its packets.
 //!
 //! # Model
-//! The fabric shows what it does; nothing here is asked for a decision. A waiter stands for a packet at a port, or for all
-//! that is still to come in the message's host. It has one cause at a time; what a cause took is added up when it changes.
+//! The fabric shows what it does; nothing here is asked for a decision. A waiter stands for a
+//! packet at a port, or for all that is still to come in the message's host. It has one cause at a
+//! time; what a cause took is added up when it changes.
 //!
 //! # Invariants
 //! I1. The fabric is only read.
@@ -78,8 +80,9 @@ impl Waiter {
                 Some(wait) => {
                     wait.length += length;
                     // Looking twice for the same reason is one wait; each turn of another is one.
-                    wait.times +=
-                        u32::from(cause != self.cause || matches!(cause, WaitCause::Turn(_) | WaitCause::Own));
+                    wait.times += u32::from(
+                        cause != self.cause || matches!(cause, WaitCause::Turn(_) | WaitCause::Own),
+                    );
                 }
                 None => self.waits.push(Wait { cause: self.cause, times: 1, length }),
             }
@@ -116,14 +119,34 @@ impl Tracer {
     }
 
     /// Records that something begins to wait; [`Tracer::stand`] says where it stands.
-    fn wait(&mut self, fabric: &Fabric, number: u32, port: u32, lane: u32, input: u32, cause: WaitCause) {
+    fn wait(
+        &mut self,
+        fabric: &Fabric,
+        number: u32,
+        port: u32,
+        lane: u32,
+        input: u32,
+        cause: WaitCause,
+    ) {
         let (arrived, since) = (fabric.now, fabric.now);
         let (queued, judged, waits) = (false, 0, Vec::new());
-        self.waiters.push(Waiter { number, port, lane, input, arrived, queued, since, cause, judged, waits });
+        self.waiters.push(Waiter {
+            number,
+            port,
+            lane,
+            input,
+            arrived,
+            queued,
+            since,
+            cause,
+            judged,
+            waits,
+        });
     }
 
     fn stand(&mut self, fabric: &Fabric, number: u32, port: u32) {
-        if let Some(it) = self.waiters.iter_mut().find(|it| (it.number, it.port) == (number, port)) {
+        if let Some(it) = self.waiters.iter_mut().find(|it| (it.number, it.port) == (number, port))
+        {
             it.turn_to(WaitCause::Own, fabric.now);
             it.queued = true;
         }
@@ -148,7 +171,8 @@ impl Tracer {
         let it = fabric.packets[packet];
         let own = self.is_own(fabric, it.message);
         self.sends += 1;
-        self.sending[port as usize] = Sending { message: fabric.messages[it.message].id, serial: self.sends };
+        self.sending[port as usize] =
+            Sending { message: fabric.messages[it.message].id, serial: self.sends };
         if own {
             self.leave(fabric, port, lane, &it);
         }
@@ -169,11 +193,15 @@ impl Tracer {
         }
     }
 
-    /// Records that `packet`, which is ours, leaves `port`. In its host the packets behind it continue to wait.
+    /// Records that `packet`, which is ours, leaves `port`. In its host the packets behind it
+    /// continue to wait.
     fn leave(&mut self, fabric: &Fabric, port: u32, lane: u32, packet: &Packet) {
         let at_source = packet.in_channel == NONE;
         let number = if at_source { NONE } else { packet.number };
-        let Some(place) = self.waiters.iter().position(|it| (it.number, it.port) == (number, port)) else { return };
+        let Some(place) = self.waiters.iter().position(|it| (it.number, it.port) == (number, port))
+        else {
+            return;
+        };
         self.waiters[place].turn_to(WaitCause::Own, fabric.now);
         let mut waits = self.waiters[place].waits.clone();
         waits.sort_by_key(|wait| (std::cmp::Reverse(wait.length), wait.cause));
@@ -213,15 +241,23 @@ impl Tracer {
             if std::mem::replace(&mut self.waiters[waiter].judged, serial) == serial {
                 return None;
             }
-            let sending =
-                if message == self.key { WaitCause::Own } else { WaitCause::Busy(MessageId::from_key(message)) };
-            return Some(if self.is_held_back(fabric, waiter) { WaitCause::HeldBack } else { sending });
+            let sending = if message == self.key {
+                WaitCause::Own
+            } else {
+                WaitCause::Busy(MessageId::from_key(message))
+            };
+            return Some(if self.is_held_back(fabric, waiter) {
+                WaitCause::HeldBack
+            } else {
+                sending
+            });
         }
         if let Some(barred) = self.barred(fabric, waiter) {
             return Some(barred);
         }
         let device = fabric.network.graph.channels()[self.waiters[waiter].port as usize].from;
-        (port.from_host && fabric.hosts[device.index()].fetch_free > fabric.now).then_some(WaitCause::Memory)
+        (port.from_host && fabric.hosts[device.index()].fetch_free > fabric.now)
+            .then_some(WaitCause::Memory)
     }
 
     /// Returns what keeps the waiter from being chosen at all.
@@ -270,7 +306,8 @@ impl Tracer {
         self.message = Some((message, at));
     }
 
-    /// Records that one of its packets comes in at the host behind `port` at `tail` and is in memory at `placed`.
+    /// Records that one of its packets comes in at the host behind `port` at `tail` and is in
+    /// memory at `placed`.
     pub(super) fn taken(&mut self, port: u32, number: u32, tail: u64, placed: u64) {
         self.taken = self.taken.max(Some(LastPacket { placed, tail, number, port }));
     }

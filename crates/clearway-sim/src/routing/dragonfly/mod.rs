@@ -1,20 +1,24 @@
-//! Ways through dragonflies: inside a group along rows and columns, between groups over one cable or by a third group.
+//! Ways through dragonflies: inside a group along rows and columns, between groups over one cable
+//! or by a third group.
 //!
 //! # Model
-//! Routers of a group stand in `rows` and `columns`; a row and a column are joined all-to-all (green, black). A group that is
-//! joined all-to-all is one row. Between each two groups lie `blue` cables; seen from one group its cable ends have numbers
-//! `e = place of the other group * blue + cable`, and router `e mod routers` has end `e` as its port `e / routers`.
+//! Routers of a group stand in `rows` and `columns`; a row and a column are joined all-to-all
+//! (green, black). A group that is joined all-to-all is one row. Between each two groups lie `blue`
+//! cables; seen from one group its cable ends have numbers `e = place of the other group * blue +
+//! cable`, and router `e mod routers` has end `e` as its port `e / routers`.
 //!
-//! A *plan* is made at the source's router: the cable to the next group, and a group (inside one group: a router) to go by.
-//! "Shortest" means over as few groups as possible, over any of the cables between them. Only the source's router decides;
-//! nothing is weighed again on the way (no progressive adaption).
+//! A *plan* is made at the source's router: the cable to the next group, and a group (inside one
+//! group: a router) to go by. "Shortest" means over as few groups as possible, over any of the
+//! cables between them. Only the source's router decides; nothing is weighed again on the way (no
+//! progressive adaption).
 //!
 //! # Source
-//! Kim et al., "Technology-driven, highly-scalable dragonfly topology" (ISCA 2008): UGAL with local knowledge; Faanes et al.,
-//! "Cray Cascade" (SC 2012): rows, columns and their cables.
+//! Kim et al., "Technology-driven, highly-scalable dragonfly topology" (ISCA 2008): UGAL with local
+//! knowledge; Faanes et al., "Cray Cascade" (SC 2012): rows, columns and their cables.
 //!
 //! # Invariants
-//! I1. A leg inside a group goes green, then black, at one step; a leg after the first has a higher step: cables between groups
+//! I1. A leg inside a group goes green, then black, at one step; a leg after the first has a higher
+//!     step: cables between groups
 //!     belong to the leg before them, and a detour inside a group is a leg of its own. A direct way inside one group may go
 //!     black first: its green cable then has step 1. So channels are used in the order green 0, black 0, blue 0, green 1,
 //!     black 1, blue 1, green 2, black 2, and two or three steps do what a step for each hop would need five or eight for.
@@ -58,7 +62,8 @@ pub(super) struct DragonflyRouter {
 pub(super) enum Detours {
     Never,
     Always,
-    /// When the best of `minimal` direct plans is worse by more than `bias` than the best of `detour` others.
+    /// When the best of `minimal` direct plans is worse by more than `bias` than the best of
+    /// `detour` others.
     Weighed {
         minimal: u8,
         detour: u8,
@@ -66,7 +71,8 @@ pub(super) enum Detours {
     },
 }
 
-/// What the source's router decided. In [`Transit::via`] the detour has the upper 16 bits, the cable the lower.
+/// What the source's router decided. In [`Transit::via`] the detour has the upper 16 bits, the
+/// cable the lower.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct DetourPlan {
     /// The group, or inside one group the router (by its place in the group), to go by.
@@ -79,7 +85,8 @@ struct DetourPlan {
 
 /// The detour of a plan without one, as written in [`Transit::via`].
 const NO_DETOUR: u32 = 0xffff;
-/// Groups, routers of a group and cables between groups at most: what 16 bits number, one value kept for "none".
+/// Groups, routers of a group and cables between groups at most: what 16 bits number, one value
+/// kept for "none".
 pub(crate) const PLAN_MAX: u32 = NO_DETOUR;
 /// Draws of another plan when those weighed are all down: beyond that a router counts as cut off.
 const SPARE_DRAWS: u32 = 32;
@@ -142,7 +149,8 @@ impl DragonflyShape {
 
     /// Cables between two routers of a group.
     const fn distance(&self, a: u32, b: u32) -> u32 {
-        (a % self.columns != b % self.columns) as u32 + (a / self.columns != b / self.columns) as u32
+        (a % self.columns != b % self.columns) as u32
+            + (a / self.columns != b / self.columns) as u32
     }
 
     fn green_to(&self, from: u32, column: u32) -> Bundle {
@@ -159,7 +167,11 @@ impl DragonflyShape {
     fn blue_to(&self, group: u32, other: u32, cable: u32) -> Bundle {
         let local = (self.columns - 1) * self.green + (self.rows - 1) * self.black;
         let end = skip(other, group) * self.blue + cable;
-        Bundle { port: self.hosts * self.rails + local + end / self.routers(), count: 1, step: None }
+        Bundle {
+            port: self.hosts * self.rails + local + end / self.routers(),
+            count: 1,
+            step: None,
+        }
     }
 
     fn host_at(&self, host: DeviceId) -> Bundle {
@@ -176,7 +188,8 @@ impl DragonflyShape {
         }
     }
 
-    /// Returns the next cables of a packet at `at`, on the way between `ends` by `plan`, that came at `step`.
+    /// Returns the next cables of a packet at `at`, on the way between `ends` by `plan`, that came
+    /// at `step`.
     fn hop(&self, at: RouterPosition, ends: Endpoints, plan: DetourPlan, step: u8) -> Bundle {
         let Endpoints { source, target, host } = ends;
         if source.group == target.group {
@@ -199,13 +212,23 @@ impl DragonflyShape {
                 None => (target.group, plan.cable),
             };
             let gateway = self.gateway(at.group, other, cable);
-            if at.within == gateway { self.blue_to(at.group, other, cable) } else { self.toward(at.within, gateway) }
+            if at.within == gateway {
+                self.blue_to(at.group, other, cable)
+            } else {
+                self.toward(at.within, gateway)
+            }
         };
         Bundle { step: Some(leg), ..bundle }
     }
 
     /// Returns the same where source and target share a group.
-    fn hop_inside(&self, at: RouterPosition, ends: Endpoints, plan: DetourPlan, step: u8) -> Bundle {
+    fn hop_inside(
+        &self,
+        at: RouterPosition,
+        ends: Endpoints,
+        plan: DetourPlan,
+        step: u8,
+    ) -> Bundle {
         let Endpoints { source, target, host } = ends;
         if let Some(detour) = plan.detour {
             if step == 0 && at.within != detour {
@@ -236,11 +259,13 @@ impl DragonflyShape {
             return self.distance(source.within, detour) + self.distance(detour, target.within);
         }
         let leap = |from: RouterPosition, other: u32, cable: u32| {
-            let entry = RouterPosition { group: other, within: self.gateway(other, from.group, cable) };
+            let entry =
+                RouterPosition { group: other, within: self.gateway(other, from.group, cable) };
             (self.distance(from.within, self.gateway(from.group, other, cable)) + 1, entry)
         };
         let (first, entry) = leap(source, plan.detour.unwrap_or(target.group), plan.cable);
-        let (second, entry) = if plan.detour.is_some() { leap(entry, target.group, plan.second) } else { (0, entry) };
+        let (second, entry) =
+            if plan.detour.is_some() { leap(entry, target.group, plan.second) } else { (0, entry) };
         first + second + self.distance(entry.within, target.within)
     }
 }
@@ -284,7 +309,11 @@ impl DragonflyRouter {
 
     fn ends(&self, source: DeviceId, target: DeviceId) -> Endpoints {
         let grid = &self.grid;
-        Endpoints { source: grid.place_of_host(source), target: grid.place_of_host(target), host: target }
+        Endpoints {
+            source: grid.place_of_host(source),
+            target: grid.place_of_host(target),
+            host: target,
+        }
     }
 
     pub(super) fn next<B: Backlog>(
@@ -302,7 +331,11 @@ impl DragonflyRouter {
         }
         let (ends, place) = (self.ends(transit.source, transit.target), self.grid.place(at));
         let decides = place == ends.source && place != ends.target && transit.step == 0;
-        let plan = if decides { self.decide(graph, ends, transit, backlog)? } else { self.plan_of(transit) };
+        let plan = if decides {
+            self.decide(graph, ends, transit, backlog)?
+        } else {
+            self.plan_of(transit)
+        };
         transit.via = plan.detour.unwrap_or(NO_DETOUR) << 16 | plan.cable;
         let bundle = self.grid.hop(place, ends, plan, transit.step);
         let chosen = self.pick_of(ports, bundle, transit, backlog)?;
@@ -311,24 +344,43 @@ impl DragonflyRouter {
     }
 
     /// Returns one of parallel channels.
-    fn pick_of<B: Backlog>(&self, ports: u32, bundle: Bundle, transit: &Transit, backlog: &B) -> Option<ChannelId> {
+    fn pick_of<B: Backlog>(
+        &self,
+        ports: u32,
+        bundle: Bundle,
+        transit: &Transit,
+        backlog: &B,
+    ) -> Option<ChannelId> {
         let first = ports + bundle.port;
         if bundle.count == 1 {
             return first_up(0, 1, |_| ChannelId(first), backlog);
         }
         if self.rule == SelectionRule::Modulo {
-            return first_up(transit.target.0 % bundle.count, bundle.count, |n| ChannelId(first + n), backlog);
+            return first_up(
+                transit.target.0 % bundle.count,
+                bundle.count,
+                |n| ChannelId(first + n),
+                backlog,
+            );
         }
-        pick(self.rule, self.rule.key(transit, first), bundle.count, |n| ChannelId(first + n), backlog)
+        pick(
+            self.rule,
+            self.rule.key(transit, first),
+            bundle.count,
+            |n| ChannelId(first + n),
+            backlog,
+        )
     }
 
     /// Returns the plan that a packet carries.
     fn plan_of(&self, transit: &Transit) -> DetourPlan {
         match transit.via >> 16 {
             NO_DETOUR => DetourPlan { detour: None, cable: transit.via & 0xffff, second: 0 },
-            detour => {
-                DetourPlan { detour: Some(detour), cable: transit.via & 0xffff, second: self.second(transit, detour) }
-            }
+            detour => DetourPlan {
+                detour: Some(detour),
+                cable: transit.via & 0xffff,
+                second: self.second(transit, detour),
+            },
         }
     }
 
@@ -364,32 +416,54 @@ impl DragonflyRouter {
     }
 
     /// Returns what the source's router decides.
-    fn decide<B: Backlog>(&self, graph: &Graph, ends: Endpoints, transit: &Transit, backlog: &B) -> Option<DetourPlan> {
-        let usable = |plan: DetourPlan| self.weigh(graph, ends, plan, transit, backlog).map(|_| plan);
+    fn decide<B: Backlog>(
+        &self,
+        graph: &Graph,
+        ends: Endpoints,
+        transit: &Transit,
+        backlog: &B,
+    ) -> Option<DetourPlan> {
+        let usable =
+            |plan: DetourPlan| self.weigh(graph, ends, plan, transit, backlog).map(|_| plan);
         let chosen = match self.detours {
             Detours::Never => usable(self.direct(ends, transit, 0)),
-            Detours::Always => usable(self.detour(ends, transit, 0).unwrap_or_else(|| self.direct(ends, transit, 0))),
+            Detours::Always => usable(
+                self.detour(ends, transit, 0).unwrap_or_else(|| self.direct(ends, transit, 0)),
+            ),
             Detours::Weighed { minimal, detour, bias } => {
-                let weigh = |plan: DetourPlan| Some((self.weigh(graph, ends, plan, transit, backlog)?, plan));
-                let direct = least((0..u32::from(minimal)).filter_map(|n| weigh(self.direct(ends, transit, n))));
-                let other = least((0..u32::from(detour)).filter_map(|n| weigh(self.detour(ends, transit, n)?)));
+                let weigh = |plan: DetourPlan| {
+                    Some((self.weigh(graph, ends, plan, transit, backlog)?, plan))
+                };
+                let direct = least(
+                    (0..u32::from(minimal)).filter_map(|n| weigh(self.direct(ends, transit, n))),
+                );
+                let other = least(
+                    (0..u32::from(detour)).filter_map(|n| weigh(self.detour(ends, transit, n)?)),
+                );
                 match (direct, other) {
-                    (Some((cost, _)), Some((less, plan))) if cost > less.saturating_add(bias.into()) => Some(plan),
+                    (Some((cost, _)), Some((less, plan)))
+                        if cost > less.saturating_add(bias.into()) =>
+                    {
+                        Some(plan)
+                    }
                     (Some((_, plan)), _) | (None, Some((_, plan))) => Some(plan),
                     (None, None) => None,
                 }
             }
         };
         chosen.or_else(|| {
-            let direct = (0..SPARE_DRAWS.min(self.grid.blue.max(2))).map(|n| self.direct(ends, transit, n));
+            let direct =
+                (0..SPARE_DRAWS.min(self.grid.blue.max(2))).map(|n| self.direct(ends, transit, n));
             let others = (0..SPARE_DRAWS).filter_map(|n| self.detour(ends, transit, n));
-            let others = others.take(if self.detours == Detours::Never { 0 } else { SPARE_DRAWS as usize });
+            let others =
+                others.take(if self.detours == Detours::Never { 0 } else { SPARE_DRAWS as usize });
             direct.chain(others).find_map(usable)
         })
     }
 
-    /// Returns what waits ahead of a packet on the way by `plan`, times its length; `None` where the way is known to be down: in the
-    /// first cable, or in one between groups (tables are made anew when such a cable fails).
+    /// Returns what waits ahead of a packet on the way by `plan`, times its length; `None` where
+    /// the way is known to be down: in the first cable, or in one between groups (tables are made
+    /// anew when such a cable fails).
     fn weigh<B: Backlog>(
         &self,
         graph: &Graph,
@@ -400,14 +474,16 @@ impl DragonflyRouter {
     ) -> Option<u64> {
         let (grid, source) = (&self.grid, ends.source);
         let first = grid.hop(source, ends, plan, 0);
-        let channel = self.pick_of(graph.ports(grid.device(source)).start, first, transit, backlog)?;
+        let channel =
+            self.pick_of(graph.ports(grid.device(source)).start, first, transit, backlog)?;
         let blue_up = |group: u32, other: u32, cable: u32| {
             let ports = graph.ports(grid.router(group, grid.gateway(group, other, cable))).start;
             backlog.up(ChannelId(ports + grid.blue_to(group, other, cable).port))
         };
         if source.group != ends.target.group {
             let other = plan.detour.unwrap_or(ends.target.group);
-            let second = || other == ends.target.group || blue_up(other, ends.target.group, plan.second);
+            let second =
+                || other == ends.target.group || blue_up(other, ends.target.group, plan.second);
             if !blue_up(source.group, other, plan.cable) || !second() {
                 return None;
             }

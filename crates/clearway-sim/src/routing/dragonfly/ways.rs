@@ -1,28 +1,42 @@
-//! All ways through a dragonfly, counted and walked: what reports show and what the proof of freedom from deadlock covers.
+//! All ways through a dragonfly, counted and walked: what reports show and what the proof of
+//! freedom from deadlock covers.
 
 use super::{DetourPlan, Detours, DragonflyRouter, Endpoints, unskip_both};
 use crate::graph::{ChannelId, DeviceId, Graph};
 use crate::routing::RouteTarget;
 
 impl DragonflyRouter {
-    /// Returns the shortest direct way with its steps: the cable between groups is the best for this target, or the nearest to the
-    /// source (the same for all targets in a group).
-    pub(crate) fn way(&self, graph: &Graph, from: DeviceId, to: DeviceId, aim: RouteTarget) -> Vec<(ChannelId, u8)> {
+    /// Returns the shortest direct way with its steps: the cable between groups is the best for
+    /// this target, or the nearest to the source (the same for all targets in a group).
+    pub(crate) fn way(
+        &self,
+        graph: &Graph,
+        from: DeviceId,
+        to: DeviceId,
+        aim: RouteTarget,
+    ) -> Vec<(ChannelId, u8)> {
         let (ends, grid) = (self.ends(from, to), &self.grid);
         let direct = |cable| DetourPlan { detour: None, cable, second: 0 };
         let cables = if ends.source.group == ends.target.group { 1 } else { grid.blue };
         let cable = (0..cables).min_by_key(|&cable| match aim {
             RouteTarget::Target => grid.length(ends, direct(cable)),
             RouteTarget::Source if cables == 1 => 0,
-            RouteTarget::Source => {
-                grid.distance(ends.source.within, grid.gateway(ends.source.group, ends.target.group, cable))
-            }
+            RouteTarget::Source => grid.distance(
+                ends.source.within,
+                grid.gateway(ends.source.group, ends.target.group, cable),
+            ),
         });
         self.walk(graph, from, to, direct(cable.unwrap_or(0)))
     }
 
     /// Returns the way by `plan`, over the first of parallel cables.
-    fn walk(&self, graph: &Graph, from: DeviceId, to: DeviceId, plan: DetourPlan) -> Vec<(ChannelId, u8)> {
+    fn walk(
+        &self,
+        graph: &Graph,
+        from: DeviceId,
+        to: DeviceId,
+        plan: DetourPlan,
+    ) -> Vec<(ChannelId, u8)> {
         let ends = self.ends(from, to);
         let (mut at, mut step) = (ends.source, 0);
         let mut way = vec![(ChannelId(graph.ports(from).start), 0)];
@@ -71,13 +85,24 @@ impl DragonflyRouter {
             return DetourPlan { detour: Some(router), cable: 0, second: 0 };
         }
         let blue = u64::from(self.grid.blue);
-        let group = unskip_both((other / (blue * blue)) as u32, ends.source.group, ends.target.group);
-        DetourPlan { detour: Some(group), cable: (other / blue % blue) as u32, second: (other % blue) as u32 }
+        let group =
+            unskip_both((other / (blue * blue)) as u32, ends.source.group, ends.target.group);
+        DetourPlan {
+            detour: Some(group),
+            cable: (other / blue % blue) as u32,
+            second: (other % blue) as u32,
+        }
     }
 
-    /// Returns the way by plan number `n` below [`DragonflyRouter::ways`]. Parallel cables count as their first: they are chosen without
-    /// regard to what came before.
-    pub(crate) fn way_of_plan(&self, graph: &Graph, from: DeviceId, to: DeviceId, n: u64) -> Vec<(ChannelId, u8)> {
+    /// Returns the way by plan number `n` below [`DragonflyRouter::ways`]. Parallel cables count as
+    /// their first: they are chosen without regard to what came before.
+    pub(crate) fn way_of_plan(
+        &self,
+        graph: &Graph,
+        from: DeviceId,
+        to: DeviceId,
+        n: u64,
+    ) -> Vec<(ChannelId, u8)> {
         self.walk(graph, from, to, self.plan(self.ends(from, to), n))
     }
 }

@@ -32,7 +32,8 @@ fn check__exceptions_name_lanes_that_exist() {
 fn check__lossy_queues_hold_a_packet_and_buffers_need_not() {
     let mut spec = edr();
     spec.links[0].buffer = Bytes(1);
-    spec.classes.loss = [LossDomain::Drops { queue: Bytes(100_000) }; crate::spec::VIRTUAL_LANES_MAX];
+    spec.classes.loss =
+        [LossDomain::Drops { queue: Bytes(100_000) }; crate::spec::VIRTUAL_LANES_MAX];
     assert_eq!(spec.check(), Ok(()));
     spec.classes.loss = [LossDomain::Drops { queue: Bytes(100) }; crate::spec::VIRTUAL_LANES_MAX];
     assert_eq!(spec.check().unwrap_err().key, "policy.queue");
@@ -66,7 +67,11 @@ fn check__pauses_need_headroom() {
 #[test]
 fn check__rates_and_times_stay_away_from_both_ends_of_the_clock() {
     for rate in [0, 1, 999_999, 100_000_000_000_001, u64::MAX] {
-        assert_eq!(flawed(|spec| spec.links[0].rate = BitsPerSec(rate)).key, "link.host.rate", "{rate}");
+        assert_eq!(
+            flawed(|spec| spec.links[0].rate = BitsPerSec(rate)).key,
+            "link.host.rate",
+            "{rate}"
+        );
     }
     assert_eq!(flawed(|spec| spec.host.memory_rate = BitsPerSec(1)).key, "host.memory-rate");
     let sentence = flawed(|spec| spec.links[0].rate = BitsPerSec(1)).to_string();

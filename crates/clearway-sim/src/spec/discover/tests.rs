@@ -1,4 +1,5 @@
-//! Tests of ibnetdiscover's text: two switches and three machines, odd names, and text that is none.
+//! Tests of ibnetdiscover's text: two switches and three machines, odd names, and text that is
+//! none.
 
 use proptest::prelude::*;
 
@@ -47,8 +48,11 @@ fn parse__cables_are_counted_once_and_adapters_of_a_machine_are_one_host() {
     let subnet = parse(TEXT).unwrap();
     assert_eq!(subnet.hosts, ["node1", "node2"]);
     assert_eq!(subnet.switches, ["leaf one", "leaf two"]);
-    let mut told: Vec<(String, CableEnd, u64)> =
-        subnet.cables.iter().map(|cable| (cable.ends.join(" - "), cable.at, cable.rate.0 / 1_000_000_000)).collect();
+    let mut told: Vec<(String, CableEnd, u64)> = subnet
+        .cables
+        .iter()
+        .map(|cable| (cable.ends.join(" - "), cable.at, cable.rate.0 / 1_000_000_000))
+        .collect();
     told.sort();
     let expected = [
         ("leaf one - leaf two", CableEnd::Switches, 200),
@@ -71,9 +75,21 @@ fn parse__what_is_no_topology_is_named_with_its_line() {
         ("[1] \"S-1\"[1] # 4xEDR", 1, "before any `Switch`"),
         ("\nhello", 2, "`hello` is no node"),
         ("Switch 8 \"S-01\" # \"a\"\n[1] nothing", 2, "is no port"),
-        ("Switch 8 \"S-01\" # \"a\"\n[1] \"H-02\"[1] # \"b\" 4xEDR", 2, "`H-02`, which is not described"),
-        ("Ca 1 \"H-02\" # \"b\"\nSwitch 8 \"S-01\" # \"a\"\n[1] \"H-02\"[1] # \"b\" 4xEDX", 3, "did you mean `EDR`?"),
-        ("Ca 1 \"H-02\" # \"b\"\nSwitch 8 \"S-01\" # \"a\"\n[1] \"H-02\"[1] # \"b\" 99xEDR", 3, "no width and speed"),
+        (
+            "Switch 8 \"S-01\" # \"a\"\n[1] \"H-02\"[1] # \"b\" 4xEDR",
+            2,
+            "`H-02`, which is not described",
+        ),
+        (
+            "Ca 1 \"H-02\" # \"b\"\nSwitch 8 \"S-01\" # \"a\"\n[1] \"H-02\"[1] # \"b\" 4xEDX",
+            3,
+            "did you mean `EDR`?",
+        ),
+        (
+            "Ca 1 \"H-02\" # \"b\"\nSwitch 8 \"S-01\" # \"a\"\n[1] \"H-02\"[1] # \"b\" 99xEDR",
+            3,
+            "no width and speed",
+        ),
     ] {
         let (at, why) = parse(text).unwrap_err();
         assert!(at == line && why.contains(expected), "{text}: {at}: {why}");

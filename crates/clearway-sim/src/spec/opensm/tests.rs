@@ -17,19 +17,31 @@ fn parse__the_study_set_adapters_and_left_switches_to_the_defaults() {
     assert_eq!(conf.adapters.high[0], (0, 40));
     assert_eq!(conf.adapters.low[7], (7, 128));
     assert_eq!(conf.adapters.lane_of_level[8], NO_LANE);
-    assert_eq!((conf.switches.high_limit, conf.switches.high[0], conf.switches.low[7]), (0, (0, 4), (7, 4)));
+    assert_eq!(
+        (conf.switches.high_limit, conf.switches.high[0], conf.switches.low[7]),
+        (0, (0, 4), (7, 4))
+    );
     // Level 15 is on lane 7, level 8 on lane 8 modulo 8.
     assert_eq!((conf.switches.lane_of_level[15], conf.switches.lane_of_level[8]), (7, 0));
-    assert!(conf.remarks.iter().any(|remark| remark.contains("switches keep OpenSM's defaults")), "{:?}", conf.remarks);
+    assert!(
+        conf.remarks.iter().any(|remark| remark.contains("switches keep OpenSM's defaults")),
+        "{:?}",
+        conf.remarks
+    );
 }
 
 #[test]
 fn parse__ports_fall_back_on_all_ports_and_then_on_the_defaults() {
-    let conf =
-        parse("qos TRUE\nqos_high_limit 3\nqos_swe_high_limit 5\nqos_ca_high_limit -1\nqos_max_vls 0\n").unwrap();
+    let conf = parse(
+        "qos TRUE\nqos_high_limit 3\nqos_swe_high_limit 5\nqos_ca_high_limit -1\nqos_max_vls 0\n",
+    )
+    .unwrap();
     assert_eq!((conf.adapters.high_limit, conf.switches.high_limit), (3, 5));
     assert_eq!(conf.adapters.lanes, 8);
-    assert_eq!(parse("qos_ca_max_vls 3\nqos_ca_vlarb_low 3:7\n").unwrap().adapters.low, vec![(1, 7)]);
+    assert_eq!(
+        parse("qos_ca_max_vls 3\nqos_ca_vlarb_low 3:7\n").unwrap().adapters.low,
+        vec![(1, 7)]
+    );
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Reads the policies of a fabric file: which class travels on which lane, what happens to it there, who sends first.
+//! Reads the policies of a fabric file: which class travels on which lane, what happens to it
+//! there, who sends first.
 //!
 //! # Invariants
 //! I1. Every policy is read, whichever is wanted, so that a mistake in any of them is found.
@@ -8,9 +9,12 @@ use clearway_proto::base::{Bytes, Class};
 use crate::spec::figure::Figure;
 use crate::spec::file::FileError;
 use crate::spec::section::{Section, nearest};
-use crate::spec::{Arbiter, Arbitration, ClassMap, LaneException, LossDomain, VIRTUAL_LANES_MAX, VlArbitration};
+use crate::spec::{
+    Arbiter, Arbitration, ClassMap, LaneException, LossDomain, VIRTUAL_LANES_MAX, VlArbitration,
+};
 
-/// The lane of service levels that travel on none (OpenSM, `doc/qos-config.txt`: lane 15 in a SL-to-VL table drops).
+/// The lane of service levels that travel on none (OpenSM, `doc/qos-config.txt`: lane 15 in a
+/// SL-to-VL table drops).
 pub(in crate::spec) const NO_LANE: u8 = 15;
 /// The rank of lanes that a strict order does not name: behind all others.
 const LAST_RANK: u8 = u8::MAX;
@@ -39,7 +43,10 @@ pub(super) fn policies(
             host: arbiter(policy.needed("host")?, lanes, figures)?,
             switch: arbiter(policy.needed("switch")?, lanes, figures)?,
             express: if policy.has("express") {
-                policy.counts("express", 0..=lanes - 1)?.iter().fold(0, |all, lane: &u8| all | 1 << lane)
+                policy
+                    .counts("express", 0..=lanes - 1)?
+                    .iter()
+                    .fold(0, |all, lane: &u8| all | 1 << lane)
             } else {
                 0
             },
@@ -80,18 +87,32 @@ fn class_map(policy: &mut Section<'_>, figures: &mut Vec<Figure>) -> Result<Clas
         for node in policy.list("exceptions")?.1 {
             let mut exception = Section::new(node, path.clone())?;
             let (from, to) = (exception.text("from")?.to_owned(), exception.text("to")?.to_owned());
-            lane_exceptions.push(LaneException { from, to, lane_of_level: lane_table(&mut exception)? });
+            lane_exceptions.push(LaneException {
+                from,
+                to,
+                lane_of_level: lane_table(&mut exception)?,
+            });
             exception.close(figures)?;
         }
     }
-    Ok(ClassMap { virtual_lanes, service_level, lane_of_level, lane_exceptions, loss: loss(policy)? })
+    Ok(ClassMap {
+        virtual_lanes,
+        service_level,
+        lane_of_level,
+        lane_exceptions,
+        loss: loss(policy)?,
+    })
 }
 
 /// Reads the lane table: service levels that the list does not reach travel on no lane.
 fn lane_table(table: &mut Section<'_>) -> Result<[u8; 16], FileError> {
     let listed = table.counts("lane-of-level", 0..=NO_LANE)?;
     if listed.is_empty() || listed.len() > 16 {
-        let why = format!("{}: {} entries; there are 16 service levels", table.path_of("lane-of-level"), listed.len());
+        let why = format!(
+            "{}: {} entries; there are 16 service levels",
+            table.path_of("lane-of-level"),
+            listed.len()
+        );
         return Err(table.place().wrong(why));
     }
     let mut lanes = [NO_LANE; 16];
@@ -109,18 +130,27 @@ fn loss(policy: &mut Section<'_>) -> Result<[LossDomain; VIRTUAL_LANES_MAX], Fil
     } else {
         vec![(policy.text("loss")?, policy.place().clone())]
     };
-    let queue = if words.iter().any(|(word, _)| *word == "drops") { policy.bytes("queue")? } else { Bytes(0) };
+    let queue = if words.iter().any(|(word, _)| *word == "drops") {
+        policy.bytes("queue")?
+    } else {
+        Bytes(0)
+    };
     let mut domains = Vec::new();
     for (word, place) in &words {
         domains.push(match *word {
             "credits" => LossDomain::Credits,
             "pauses" => LossDomain::Pauses,
             "drops" => LossDomain::Drops { queue },
-            other => return Err(place.wrong(format!("{path}: `{other}` is not known; {}", nearest(other, &KINDS)))),
+            other => {
+                return Err(place
+                    .wrong(format!("{path}: `{other}` is not known; {}", nearest(other, &KINDS))));
+            }
         });
     }
     let Some(last) = domains.last().copied() else {
-        return Err(policy.place().wrong(format!("{path}: an empty list; there are {}", KINDS.join(", "))));
+        return Err(policy
+            .place()
+            .wrong(format!("{path}: an empty list; there are {}", KINDS.join(", "))));
     };
     let mut loss = [last; VIRTUAL_LANES_MAX];
     for (place, domain) in loss.iter_mut().zip(domains) {
@@ -129,7 +159,11 @@ fn loss(policy: &mut Section<'_>) -> Result<[LossDomain; VIRTUAL_LANES_MAX], Fil
     Ok(loss)
 }
 
-fn arbiter(mut table: Section<'_>, lanes: u8, figures: &mut Vec<Figure>) -> Result<Arbiter, FileError> {
+fn arbiter(
+    mut table: Section<'_>,
+    lanes: u8,
+    figures: &mut Vec<Figure>,
+) -> Result<Arbiter, FileError> {
     let kinds = [("round-robin", 0u8), ("strict", 1), ("weighted", 2), ("tables", 3)];
     let last_lane = lanes.saturating_sub(1);
     let arbiter = match table.choice("kind", &kinds)? {
@@ -156,7 +190,8 @@ fn weighted(table: &mut Section<'_>, last_lane: u8) -> Result<Arbiter, FileError
     let mut quantum = [0; VIRTUAL_LANES_MAX];
     let listed = table.bytes_list("quantum")?;
     for (place, bytes) in quantum.iter_mut().zip(&listed) {
-        let why = || table.place().wrong(format!("{}: {bytes} is too much", table.path_of("quantum")));
+        let why =
+            || table.place().wrong(format!("{}: {bytes} is too much", table.path_of("quantum")));
         *place = u32::try_from(bytes.0).map_err(|_| why())?;
     }
     let mut first = [None; VIRTUAL_LANES_MAX];
@@ -179,15 +214,19 @@ pub(in crate::spec) fn weights(text: &str) -> Result<Vec<(u8, u8)>, String> {
 
 fn weight(entry: &str) -> Result<(u8, u8), String> {
     let Some((lane, weight)) = entry.split_once(':') else {
-        return Err(format!("`{entry}` is no entry of an arbitration table; write LANE:WEIGHT, as in `0:4`"));
+        return Err(format!(
+            "`{entry}` is no entry of an arbitration table; write LANE:WEIGHT, as in `0:4`"
+        ));
     };
-    let lane: u8 = lane.trim().parse().map_err(|_| format!("`{entry}` names no virtual lane from 0 to 14"))?;
+    let lane: u8 =
+        lane.trim().parse().map_err(|_| format!("`{entry}` names no virtual lane from 0 to 14"))?;
     if lane >= NO_LANE {
         return Err(format!(
             "`{entry}` names virtual lane {lane}; tables hold 0 to 14, management's 15 needs no weight"
         ));
     }
     let weight = weight.trim().parse();
-    let weight = weight.map_err(|_| format!("`{entry}` has no weight from 0 to 255 (in units of 64 bytes)"))?;
+    let weight = weight
+        .map_err(|_| format!("`{entry}` has no weight from 0 to 255 (in units of 64 bytes)"))?;
     Ok((lane, weight))
 }

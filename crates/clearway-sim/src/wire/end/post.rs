@@ -1,8 +1,9 @@
-//! What becomes of an operation that is posted: refused by name, done at once, or put into the outbox with what it carries.
+//! What becomes of an operation that is posted: refused by name, done at once, or put into the
+//! outbox with what it carries.
 //!
 //! # Model
-//! An operation leaves at the instant at which the processor has come to it. Bodies are copied (or their extents noted) when
-//! it is posted, so that later changes to memory are not sent.
+//! An operation leaves at the instant at which the processor has come to it. Bodies are copied (or
+//! their extents noted) when it is posted, so that later changes to memory are not sent.
 //!
 //! # Invariants
 //! I1. No operation touches memory outside its region.
@@ -10,17 +11,21 @@
 
 use clearway_proto::base::{Class, Rank};
 use clearway_proto::wire::{
-    Destination, FileKind, Operation, PathId, PostOutcome, RefusalReason, RegionId, Status, Token, Wire,
+    Destination, FileKind, Operation, PathId, PostOutcome, RefusalReason, RegionId, Status, Token,
+    Wire,
 };
 
 use super::{FileJob, SimWire};
 use crate::disk::DiskRequest;
 use crate::memory::MessageBody;
-use crate::wire::flight::{Acknowledgement, FlightKind, FlightPayload, InFlight, InlineHeader, Outgoing, Queued};
+use crate::wire::flight::{
+    Acknowledgement, FlightKind, FlightPayload, InFlight, InlineHeader, Outgoing, Queued,
+};
 
 /// Bytes of a request to read: address, key and length (InfiniBand's RDMA extended header).
 const READ_REQUEST_BYTES: u64 = 16;
-/// Bytes of a request to change a word: address, key and two operands (InfiniBand's atomic extended header).
+/// Bytes of a request to change a word: address, key and two operands (InfiniBand's atomic extended
+/// header).
 const ATOMIC_REQUEST_BYTES: u64 = 28;
 
 impl SimWire {
@@ -29,9 +34,12 @@ impl SimWire {
         if !self.capabilities.operations.has(operation.kind()) {
             return Err(RefusalReason::Operation(operation.kind()));
         }
-        let known = |rank: Rank| if rank.0 < self.ranks { Ok(()) } else { Err(RefusalReason::Rank) };
+        let known =
+            |rank: Rank| if rank.0 < self.ranks { Ok(()) } else { Err(RefusalReason::Rank) };
         let paths = self.capabilities.paths.len();
-        let route = |path: PathId| if usize::from(path.0) < paths { Ok(()) } else { Err(RefusalReason::Path) };
+        let route = |path: PathId| {
+            if usize::from(path.0) < paths { Ok(()) } else { Err(RefusalReason::Path) }
+        };
         match *operation {
             Operation::Send { to, path, head, body, .. } => {
                 route(path)?;
@@ -48,7 +56,8 @@ impl SimWire {
                     Err(RefusalReason::Length)
                 }
             }
-            Operation::Write { to: peer, path, from: here, .. } | Operation::Read { peer, path, into: here, .. } => {
+            Operation::Write { to: peer, path, from: here, .. }
+            | Operation::Read { peer, path, into: here, .. } => {
                 route(path)?;
                 known(peer)?;
                 self.range(here).map(drop)
@@ -80,7 +89,11 @@ impl SimWire {
     ///
     /// # Errors
     /// What it lacks.
-    pub(super) fn start(&mut self, operation: &Operation, heads: &[u8]) -> Result<PostOutcome, RefusalReason> {
+    pub(super) fn start(
+        &mut self,
+        operation: &Operation,
+        heads: &[u8],
+    ) -> Result<PostOutcome, RefusalReason> {
         self.check(operation, heads)?;
         let answer = match *operation {
             Operation::Send { to, path, class, head, body, token } => {
@@ -98,16 +111,26 @@ impl SimWire {
                 if let Err(answer) = self.enter_queue(path, class, bytes) {
                     return Ok(answer);
                 }
-                let cargo = FlightPayload::Write { into, length: from.length, body: self.take(from)?, immediate };
+                let cargo = FlightPayload::Write {
+                    into,
+                    length: from.length,
+                    body: self.take(from)?,
+                    immediate,
+                };
                 self.depart(Destination::One(to), path, class, token, bytes, cargo)
             }
             Operation::Read { peer, path, class, from, into, token } => {
                 let cargo = FlightPayload::ReadRequest { source: from, into };
                 self.request(peer, path, class, token, READ_REQUEST_BYTES, cargo)
             }
-            Operation::Atomic { to, path, class, kind, at, token } => {
-                self.request(to, path, class, token, ATOMIC_REQUEST_BYTES, FlightPayload::AtomicRequest { kind, at })
-            }
+            Operation::Atomic { to, path, class, kind, at, token } => self.request(
+                to,
+                path,
+                class,
+                token,
+                ATOMIC_REQUEST_BYTES,
+                FlightPayload::AtomicRequest { kind, at },
+            ),
             Operation::Copy { from, into } => {
                 let body = self.take(from)?;
                 self.place(into, &body)?;
@@ -119,10 +142,16 @@ impl SimWire {
                 PostOutcome::Done(u64::from(self.digest(of)?))
             }
             Operation::File { kind, file, at, memory, token, .. } => {
-                let body = if kind == FileKind::Write { self.take(memory)? } else { MessageBody::Empty };
+                let body =
+                    if kind == FileKind::Write { self.take(memory)? } else { MessageBody::Empty };
                 let length = if kind == FileKind::Sync { 0 } else { u64::from(memory.length) };
                 let request = DiskRequest::new(kind, file, at, length, body);
-                self.file_jobs.push(FileJob { at: self.processor.free_at(), request, memory, token });
+                self.file_jobs.push(FileJob {
+                    at: self.processor.free_at(),
+                    request,
+                    memory,
+                    token,
+                });
                 PostOutcome::Posted
             }
             _ => PostOutcome::Refused(RefusalReason::Operation(operation.kind())),
@@ -156,7 +185,9 @@ impl SimWire {
     ) -> PostOutcome {
         let (kind, acknowledgement) = match (&cargo, token) {
             (FlightPayload::Message { .. }, _) => (FlightKind::Message, Acknowledgement::Unasked),
-            (FlightPayload::Write { .. }, Some(_)) => (FlightKind::OneSided, Acknowledgement::Awaited),
+            (FlightPayload::Write { .. }, Some(_)) => {
+                (FlightKind::OneSided, Acknowledgement::Awaited)
+            }
             _ => (FlightKind::OneSided, Acknowledgement::Unasked),
         };
         let flight = InFlight {
@@ -189,10 +220,16 @@ impl SimWire {
             Operation::Send { to: Destination::Group(group), class, body, .. } => {
                 (u32::from(group.0), class, body.length, body.offset)
             }
-            Operation::Write { to, class, from, into, .. } => (to.0, class, from.length, into.offset),
-            Operation::Read { peer, class, from, into, .. } => (peer.0, class, into.length, from.offset),
+            Operation::Write { to, class, from, into, .. } => {
+                (to.0, class, from.length, into.offset)
+            }
+            Operation::Read { peer, class, from, into, .. } => {
+                (peer.0, class, into.length, from.offset)
+            }
             Operation::Atomic { to, class, at, .. } => (to.0, class, 8, at.offset),
-            Operation::Copy { from, into } => (self.rank.0, Class::Control, from.length, into.offset),
+            Operation::Copy { from, into } => {
+                (self.rank.0, Class::Control, from.length, into.offset)
+            }
             Operation::File { file, class, at, memory, .. } => (file.0, class, memory.length, at),
             Operation::Digest { of, .. } => (self.rank.0, Class::Control, of.length, of.offset),
             _ => (0, Class::Control, 0, 0),

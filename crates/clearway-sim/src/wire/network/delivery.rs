@@ -1,7 +1,9 @@
-//! What becomes of a message at its end: contents come into memory, requests are answered, tokens complete.
+//! What becomes of a message at its end: contents come into memory, requests are answered, tokens
+//! complete.
 //!
 //! # Invariants
-//! I1. An interface answers without its node's processor; an engine hears of what concerns it, and of nothing else.
+//! I1. An interface answers without its node's processor; an engine hears of what concerns it, and
+//!     of nothing else.
 
 use clearway_proto::base::{Class, RandomKey, Rank};
 use clearway_proto::wire::{Destination, FileKind, PathId, RefusalReason, Span, Status, Token};
@@ -15,12 +17,14 @@ use crate::wire::end::{FileJob, ReadyArrivals, SimWire};
 use crate::wire::flight::{Acknowledgement, FlightId, FlightKind, FlightPayload, InFlight, Queued};
 use crate::wire::{Carrier, Completion};
 
-/// Bytes of an acknowledgement without data (InfiniBand's AETH), and with the old value of a word (AtomicAckETH too).
+/// Bytes of an acknowledgement without data (InfiniBand's AETH), and with the old value of a word
+/// (AtomicAckETH too).
 const ACKNOWLEDGEMENT_BYTES: u64 = 4;
 /// See [`ACKNOWLEDGEMENT_BYTES`].
 const ATOMIC_REPLY_BYTES: u64 = 12;
 
-/// Time after which a reliable connection repeats what was not acknowledged: 4.096 us * 2^14, perftest's default.
+/// Time after which a reliable connection repeats what was not acknowledged: 4.096 us * 2^14,
+/// perftest's default.
 const REPEAT_AFTER: Picos = Picos::from_nanos(4_096 << 14);
 /// Repetitions before it gives up: the largest value of InfiniBand's three-bit counter.
 const REPEATS_MAX: u8 = 7;
@@ -63,10 +67,15 @@ impl DeliveryRecord {
 impl<C: Carrier> Network<C> {
     /// Records that the last byte left its sender.
     pub(super) fn sent(&mut self, tag: FlightId, at: Picos) {
-        let Some(flight) = self.flights.get_mut(tag).filter(|flight| flight.queued == Queued::Yes) else { return };
+        let Some(flight) = self.flights.get_mut(tag).filter(|flight| flight.queued == Queued::Yes)
+        else {
+            return;
+        };
         flight.queued = Queued::No;
-        let (from, incarnation, path, class) = (flight.from, flight.incarnation, flight.path, flight.class);
-        let (bytes, token) = (flight.bytes, flight.token.filter(|_| flight.kind == FlightKind::Message));
+        let (from, incarnation, path, class) =
+            (flight.from, flight.incarnation, flight.path, flight.class);
+        let (bytes, token) =
+            (flight.bytes, flight.token.filter(|_| flight.kind == FlightKind::Message));
         self.flights.retire(tag);
         let end = &mut self.ends[from.index()];
         if end.incarnation != incarnation || !end.up {
@@ -81,7 +90,14 @@ impl<C: Carrier> Network<C> {
     }
 
     /// Handles a message all of which reached `to`.
-    pub(super) fn delivered(&mut self, tag: FlightId, to: Rank, at: Picos, marked: EcnMark, payload: Payload) {
+    pub(super) fn delivered(
+        &mut self,
+        tag: FlightId,
+        to: Rank,
+        at: Picos,
+        marked: EcnMark,
+        payload: Payload,
+    ) {
         let Some(flight) = self.flights.get_mut(tag) else { return };
         flight.receivers = flight.receivers.saturating_sub(1);
         let mut cargo = match flight.receivers {
@@ -132,14 +148,24 @@ impl<C: Carrier> Network<C> {
             FlightPayload::Message { head, body } => {
                 if end.up {
                     let (marked, at) = (parcel.marked == EcnMark::Yes, end.clock.local(at));
-                    end.arrive(ReadyArrivals::Message { from, path, class, marked, at, head, body });
+                    end.arrive(ReadyArrivals::Message {
+                        from,
+                        path,
+                        class,
+                        marked,
+                        at,
+                        head,
+                        body,
+                    });
                     self.woken.push(to);
                 }
             }
             FlightPayload::Write { into, length, body, immediate } => {
                 let into = Span { region: into.region, offset: into.offset, length };
                 let outcome = match reach {
-                    MemoryReach::Here => end.place(into, &body).map_or_else(Status::Refused, |()| Status::Complete),
+                    MemoryReach::Here => {
+                        end.place(into, &body).map_or_else(Status::Refused, |()| Status::Complete)
+                    }
                     MemoryReach::Stale => Status::Refused(RefusalReason::Memory),
                     MemoryReach::Down => Status::Flushed,
                 };
@@ -151,12 +177,17 @@ impl<C: Carrier> Network<C> {
                 self.with(parcel.tag, |flight| flight.outcome = outcome);
             }
             FlightPayload::ReadRequest { source, into } => {
-                let source = Span { region: source.region, offset: source.offset, length: into.length };
+                let source =
+                    Span { region: source.region, offset: source.offset, length: into.length };
                 match reach {
                     MemoryReach::Here => {
                         let (status, body) = split(end.take(source));
                         let bytes = body.length().max(ACKNOWLEDGEMENT_BYTES);
-                        self.reply(parcel, bytes, FlightPayload::Reply { into, body, status, value: 0 });
+                        self.reply(
+                            parcel,
+                            bytes,
+                            FlightPayload::Reply { into, body, status, value: 0 },
+                        );
                     }
                     MemoryReach::Stale => self.refuse(parcel),
                     MemoryReach::Down => self.give_up(parcel),
@@ -165,15 +196,23 @@ impl<C: Carrier> Network<C> {
             FlightPayload::AtomicRequest { kind, at: word } => match reach {
                 MemoryReach::Here => {
                     let (status, value) = split(end.atomic(kind, word));
-                    let cargo = FlightPayload::Reply { into: Span::EMPTY, body: MessageBody::Empty, status, value };
+                    let cargo = FlightPayload::Reply {
+                        into: Span::EMPTY,
+                        body: MessageBody::Empty,
+                        status,
+                        value,
+                    };
                     self.reply(parcel, ATOMIC_REPLY_BYTES, cargo);
                 }
                 MemoryReach::Stale => self.refuse(parcel),
                 MemoryReach::Down => self.give_up(parcel),
             },
             FlightPayload::Reply { into, body, status, value } => {
-                let placed =
-                    if reach == MemoryReach::Here && body.length() > 0 { end.place(into, &body) } else { Ok(()) };
+                let placed = if reach == MemoryReach::Here && body.length() > 0 {
+                    end.place(into, &body)
+                } else {
+                    Ok(())
+                };
                 let status = placed.map_or_else(Status::Refused, |()| status);
                 if let Some(token) = token {
                     self.complete(to, parcel.peer_incarnation, token, status, value, at);
@@ -193,7 +232,10 @@ impl<C: Carrier> Network<C> {
         self.flights.retire(tag);
         let Some(token) = token else { return };
         if outcome == Status::Flushed {
-            self.put_later(at + patience(), NetworkEvent::GiveUp { rank: from, incarnation, token });
+            self.put_later(
+                at + patience(),
+                NetworkEvent::GiveUp { rank: from, incarnation, token },
+            );
         } else {
             self.complete(from, incarnation, token, outcome, 0, at);
         }
@@ -225,7 +267,8 @@ impl<C: Carrier> Network<C> {
 
     fn refuse(&mut self, parcel: DeliveryRecord) {
         let status = Status::Refused(RefusalReason::Memory);
-        let cargo = FlightPayload::Reply { into: Span::EMPTY, body: MessageBody::Empty, status, value: 0 };
+        let cargo =
+            FlightPayload::Reply { into: Span::EMPTY, body: MessageBody::Empty, status, value: 0 };
         self.reply(parcel, ACKNOWLEDGEMENT_BYTES, cargo);
     }
 
@@ -233,7 +276,10 @@ impl<C: Carrier> Network<C> {
     fn give_up(&mut self, request: DeliveryRecord) {
         if let Some(token) = request.token {
             let (rank, incarnation) = (request.from, request.incarnation);
-            self.put_later(request.at + patience(), NetworkEvent::GiveUp { rank, incarnation, token });
+            self.put_later(
+                request.at + patience(),
+                NetworkEvent::GiveUp { rank, incarnation, token },
+            );
         }
     }
 
@@ -271,16 +317,30 @@ impl<C: Carrier> Network<C> {
     ) {
         match self.ends[rank.index()].trouble.completions {
             None => self.report(rank, incarnation, token, status, value, at),
-            Some(Completion::Error) => self.report(rank, incarnation, token, Status::Flushed, 0, at),
+            Some(Completion::Error) => {
+                self.report(rank, incarnation, token, Status::Flushed, 0, at)
+            }
             Some(Completion::Late(by)) => {
-                self.put_later(self.now + by, NetworkEvent::Report { rank, incarnation, token, status, value });
+                self.put_later(
+                    self.now + by,
+                    NetworkEvent::Report { rank, incarnation, token, status, value },
+                );
             }
             Some(Completion::Never) => {}
         }
     }
 
-    /// Reports to the engine of `rank` how an operation ended, if it is still the one that issued it.
-    pub(super) fn report(&mut self, rank: Rank, incarnation: u32, token: Token, status: Status, value: u64, at: Picos) {
+    /// Reports to the engine of `rank` how an operation ended, if it is still the one that issued
+    /// it.
+    pub(super) fn report(
+        &mut self,
+        rank: Rank,
+        incarnation: u32,
+        token: Token,
+        status: Status,
+        value: u64,
+        at: Picos,
+    ) {
         let end = &mut self.ends[rank.index()];
         if end.up && end.incarnation == incarnation {
             let at = end.clock.local(at);
@@ -296,7 +356,10 @@ impl<C: Carrier> Network<C> {
         let Some(disk) = &mut end.disk else { return };
         let over = disk.begin(at, &mut request);
         let incarnation = end.incarnation;
-        self.put_later(over, NetworkEvent::File { rank, incarnation, memory, token, request: Box::new(request) });
+        self.put_later(
+            over,
+            NetworkEvent::File { rank, incarnation, memory, token, request: Box::new(request) },
+        );
     }
 
     /// Ends a job of a disk.
@@ -314,10 +377,12 @@ impl<C: Carrier> Network<C> {
         }
         let Some(disk) = &mut end.disk else { return };
         let ended = disk.end(&mut request);
-        let moved = if request.kind == FileKind::Read { request.body.length() } else { request.length };
+        let moved =
+            if request.kind == FileKind::Read { request.body.length() } else { request.length };
         let status = match ended {
             DiskCompletion::Well if request.kind == FileKind::Read && moved > 0 => {
-                // At the end of the file there are fewer bytes; the rest of the memory stays as it is.
+                // At the end of the file there are fewer bytes; the rest of the memory stays as it
+                // is.
                 let memory = Span { length: moved as u32, ..memory };
                 end.place(memory, &request.body).map_or_else(Status::Refused, |()| Status::Complete)
             }
@@ -358,6 +423,8 @@ fn damage(cargo: &mut FlightPayload, key: RandomKey) {
             let place = stream.below(body.length());
             body.damage(place, stream.below(8) as u32);
         }
-        FlightPayload::ReadRequest { .. } | FlightPayload::AtomicRequest { .. } | FlightPayload::Gone => {}
+        FlightPayload::ReadRequest { .. }
+        | FlightPayload::AtomicRequest { .. }
+        | FlightPayload::Gone => {}
     }
 }

@@ -1,12 +1,15 @@
-//! What share of a port each lane gets when none of them runs dry: InfiniBand's tables, weighted turns, strict order.
+//! What share of a port each lane gets when none of them runs dry: InfiniBand's tables, weighted
+//! turns, strict order.
 //!
 //! # Model
-//! Five hosts send, each in a class and on a lane of its own, to one host whose cable is half as fast as theirs.
+//! Five hosts send, each in a class and on a lane of its own, to one host whose cable is half as
+//! fast as theirs.
 //!
 //! # Source
-//! InfiniBand's rule as OpenSM's documentation describes it (`doc/QoS_management_in_OpenSM.txt`, section 7); Shreedhar,
-//! Varghese, "Efficient fair queuing using deficit round robin" (SIGCOMM 1995). The tables of the data-staging study: Rajachandrasekar et al. (HPDC 2012), slide "Configuring
-//! OpenSM".
+//! InfiniBand's rule as OpenSM's documentation describes it (`doc/QoS_management_in_OpenSM.txt`,
+//! section 7); Shreedhar, Varghese, "Efficient fair queuing using deficit round robin" (SIGCOMM
+//! 1995). The tables of the data-staging study: Rajachandrasekar et al. (HPDC 2012), slide
+//! "Configuring OpenSM".
 
 use std::sync::LazyLock;
 
@@ -22,8 +25,8 @@ const SENDERS: usize = 5;
 /// Packets that the port sends at least while it is watched.
 const PACKETS: u64 = 20_000;
 
-/// What each lane of `lanes` sent, as parts of the whole, when senders have packets of `sizes` and the port is watched while it
-/// sends `all` bytes.
+/// What each lane of `lanes` sent, as parts of the whole, when senders have packets of `sizes` and
+/// the port is watched while it sends `all` bytes.
 fn measured(rule: &Arbiter, lanes: [u8; SENDERS], sizes: [u64; SENDERS], all: u64) -> Vec<f64> {
     let mut rates = vec![gigabits(200); SENDERS + 1];
     rates[0] = gigabits(100);
@@ -33,13 +36,19 @@ fn measured(rule: &Arbiter, lanes: [u8; SENDERS], sizes: [u64; SENDERS], all: u6
     spec.classes.service_level = [0, 1, 2, 3, 4];
     spec.classes.lane_of_level[..SENDERS].copy_from_slice(&lanes);
     spec.arbitration.switch = rule.clone();
-    let flow = |place: usize| Flow { from: place as u32 + 1, to: 0, class: Class::ALL[place], bytes: sizes[place] };
+    let flow = |place: usize| Flow {
+        from: place as u32 + 1,
+        to: 0,
+        class: Class::ALL[place],
+        bytes: sizes[place],
+    };
     let flows: Vec<Flow> = (0..SENDERS).map(flow).collect();
     let (from, time) = (Picos::from_micros(5), all * 80);
     rig::shares(&rig::delivered(&spec, &flows, all + (4 << 20), from, Picos(from.0 + time)))
 }
 
-/// Figures of one rule: `expected` by lane of `lanes`, in packets of one round. The port is watched for whole rounds.
+/// Figures of one rule: `expected` by lane of `lanes`, in packets of one round. The port is watched
+/// for whole rounds.
 fn figures(
     name: &str,
     rule: &Arbiter,
@@ -77,8 +86,8 @@ pub(crate) fn by_hand() -> Vec<CheckedFigure> {
     [
         // A limit of 255 is none: lane 0 has all.
         case("study, limit 255, 2 KiB packets", 255, 2048, [1, 0, 0, 0, 0]),
-        // A limit of 0 is one packet of lane 0 for each one of the others. 2048 bytes are 32 units, so weights of 16, 32, 64
-        // and 128 begin 1, 1, 2 and 4 packets in a round of 8.
+        // A limit of 0 is one packet of lane 0 for each one of the others. 2048 bytes are 32 units,
+        // so weights of 16, 32, 64 and 128 begin 1, 1, 2 and 4 packets in a round of 8.
         case("study, limit 0, 2 KiB packets", 0, 2048, [8, 1, 1, 2, 4]),
         // Packets of one unit: weights are packets.
         case("study, limit 0, 64 B packets", 0, 64, [240, 16, 32, 64, 128]),
@@ -121,7 +130,13 @@ fn run_random_tables() -> Vec<CheckedFigure> {
         let rule = Arbiter::Tables(VlArbitration { high, low, high_limit });
         let expected = arbiter::shares(&rule, 0b1_1111, bytes);
         let name = format!("random tables {seed}, {bytes} B packets");
-        all.extend(figures(&name, &rule, [0, 1, 2, 3, 4], [u64::from(bytes); SENDERS], &expected[..SENDERS]));
+        all.extend(figures(
+            &name,
+            &rule,
+            [0, 1, 2, 3, 4],
+            [u64::from(bytes); SENDERS],
+            &expected[..SENDERS],
+        ));
     }
     all
 }
@@ -134,7 +149,8 @@ pub(crate) fn weighted() -> Vec<CheckedFigure> {
     let lanes = [0, 1, 2, 3, 4];
     let expected = [1, 2, 3, 4, 10];
     let equal = figures("weighted, 4 KiB packets", &rule, lanes, [4096; SENDERS], &expected);
-    let mixed = figures("weighted, mixed packets", &rule, lanes, [256, 4096, 1000, 2048, 600], &expected);
+    let mixed =
+        figures("weighted, mixed packets", &rule, lanes, [256, 4096, 1000, 2048, 600], &expected);
     [equal, mixed].concat()
 }
 

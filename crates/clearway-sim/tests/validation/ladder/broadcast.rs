@@ -1,12 +1,14 @@
 //! Quadrics' hardware broadcast: 64 bytes to eight nodes.
 //!
 //! # Model
-//! Fabric `elan3`. A broadcast goes up to the switch that has all receivers below it and down to all of them, all branches at
-//! once. What a program sees is the sender's processor, the fabric until the last receiver has it, and that receiver's processor.
+//! Fabric `elan3`. A broadcast goes up to the switch that has all receivers below it and down to
+//! all of them, all branches at once. What a program sees is the sender's processor, the fabric
+//! until the last receiver has it, and that receiver's processor.
 //!
 //! # Source
-//! Yu, Sur, Panda, Aulwes, Graham, "High performance broadcast support in LA-MPI over Quadrics" (slides): raw hardware
-//! broadcast 3.3 us. Which size and how many nodes is not said at that figure; 64 bytes and 8 nodes are taken.
+//! Yu, Sur, Panda, Aulwes, Graham, "High performance broadcast support in LA-MPI over Quadrics"
+//! (slides): raw hardware broadcast 3.3 us. Which size and how many nodes is not said at that
+//! figure; 64 bytes and 8 nodes are taken.
 
 use std::fmt::Write as _;
 
@@ -21,14 +23,18 @@ use super::rig;
 /// Published, in nanoseconds.
 const PUBLISHED_NS: f64 = 3_300.0;
 
-/// From the program that sends `bytes` to the last of `nodes` programs that has them, in nanoseconds; how many had them.
+/// From the program that sends `bytes` to the last of `nodes` programs that has them, in
+/// nanoseconds; how many had them.
 pub(crate) fn latency(bytes: u64, nodes: u32) -> (f64, usize) {
     let spec = presets::load("elan3", None).expect("a shipped fabric");
     let mut fabric = rig::fabric(&spec, 1);
     let to = Target::Range(DeviceId(0), DeviceId(nodes - 1));
     let (from, class, rail) = (DeviceId(0), Class::Bulk, 0);
     let posted = Picos::from_micros(100);
-    fabric.post(posted, SendRequest { from, to, class, bytes, rail, reports: NoticeSet::Delivery, tag: 0 });
+    fabric.post(
+        posted,
+        SendRequest { from, to, class, bytes, rail, reports: NoticeSet::Delivery, tag: 0 },
+    );
     let mut notices = Vec::new();
     while fabric.next().is_some() {
         fabric.advance(Picos::NEVER, &mut notices);
@@ -37,7 +43,8 @@ pub(crate) fn latency(bytes: u64, nodes: u32) -> (f64, usize) {
         Notice::Delivered { at, .. } => Some(*at),
         _ => None,
     });
-    let (last, count) = arrived.fold((Picos::ZERO, 0), |(last, count), at| (last.max(at), count + 1));
+    let (last, count) =
+        arrived.fold((Picos::ZERO, 0), |(last, count), at| (last.max(at), count + 1));
     let processors = spec.host.effect_cost + spec.host.input_cost;
     ((last - posted + processors).0 as f64 / 1e3, count)
 }
@@ -47,7 +54,11 @@ pub(crate) fn text() -> String {
     let mut text = format!("{:<28} {:>10} {:>10}\n", "broadcast", "ns", "receivers");
     for (bytes, nodes) in [(8, 8), (64, 2), (64, 4), (64, 8), (64, 16), (320, 8), (4096, 8)] {
         let (ns, count) = latency(bytes, nodes);
-        let _ = writeln!(text, "{:<28} {ns:>10.1} {count:>10}", format!("{bytes} B among {nodes} nodes"));
+        let _ = writeln!(
+            text,
+            "{:<28} {ns:>10.1} {count:>10}",
+            format!("{bytes} B among {nodes} nodes")
+        );
     }
     let _ = writeln!(text, "\npublished, raw broadcast     {PUBLISHED_NS:>10.1}");
     text

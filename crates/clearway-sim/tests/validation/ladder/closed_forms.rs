@@ -34,16 +34,24 @@ fn groups() -> Vec<(&'static str, Vec<CheckedFigure>)> {
 
 /// Each formula with how far its worst figure is off.
 pub(crate) fn text() -> String {
-    let mut text = format!("{:<34} {:>7} {:>10}  {}\n", "formula", "figures", "error", "the worst of them");
+    let mut text =
+        format!("{:<34} {:>7} {:>10}  {}\n", "formula", "figures", "error", "the worst of them");
     for (name, figures) in groups() {
         let worst = rig::worst(&figures);
         let error = 100.0 * worst.error();
         let _ = writeln!(text, "{name:<34} {:>7} {error:>9.4}%  {}", figures.len(), worst.what);
     }
-    let _ = writeln!(text, "\n{:<34} {:>7} {:>10}  95 % interval", "M/D/1, services waited", "formula", "mean");
+    let _ = writeln!(
+        text,
+        "\n{:<34} {:>7} {:>10}  95 % interval",
+        "M/D/1, services waited", "formula", "mean"
+    );
     for MeanWait { load, expected, mean, half } in queueing::waits() {
         let (low, high) = (mean - half, mean + half);
-        let _ = writeln!(text, "load 0.{load:<29} {expected:>10.4} {mean:>10.4}  {low:.4} to {high:.4}");
+        let _ = writeln!(
+            text,
+            "load 0.{load:<29} {expected:>10.4} {mean:>10.4}  {low:.4} to {high:.4}"
+        );
     }
     text
 }

@@ -1,14 +1,17 @@
-//! What a cable carries when its far buffer is smaller than what is under way: one buffer for each round trip.
+//! What a cable carries when its far buffer is smaller than what is under way: one buffer for each
+//! round trip.
 //!
 //! # Model
-//! A packet's place is taken when it starts and is free for the next one when its tail has left the far switch and the credit
-//! has come back. So the round trip is cable + switch + packet + cable, and `k` whole packets fit into the buffer:
+//! A packet's place is taken when it starts and is free for the next one when its tail has left the
+//! far switch and the credit has come back. So the round trip is cable + switch + packet + cable,
+//! and `k` whole packets fit into the buffer:
 //! ```text
 //!    rate = min(cable, k L / round trip)
 //! ```
 //!
 //! # Source
-//! Kung, Blackwell, Chapman, "Credit-based flow control for ATM networks" (SIGCOMM 1994): buffer = rate x round trip.
+//! Kung, Blackwell, Chapman, "Credit-based flow control for ATM networks" (SIGCOMM 1994): buffer =
+//! rate x round trip.
 
 use clearway_proto::base::Bytes;
 use clearway_sim::Picos;

@@ -1,16 +1,17 @@
-//! Turns over inputs are max-min fair where each stream has an input of its own at the one port it fights for.
+//! Turns over inputs are max-min fair where each stream has an input of its own at the one port it
+//! fights for.
 //!
 //! # Model
-//! Random networks with one stream for each sender, of different rates: at one switch to a few receivers, or through a trunk
-//! that is the only narrow place. A port fills like a vessel: those who want less than the level have all they want, the others
-//! have the level.
+//! Random networks with one stream for each sender, of different rates: at one switch to a few
+//! receivers, or through a trunk that is the only narrow place. A port fills like a vessel: those
+//! who want less than the level have all they want, the others have the level.
 //!
 //! # Source
 //! Bertsekas, Gallager, "Data networks" (1992), 6.5.2.
 //!
 //! # Not here
-//! Streams that fight twice, or share an input: there buffers are shared, one stalled stream holds the other up, and no
-//! network of this kind is max-min fair.
+//! Streams that fight twice, or share an input: there buffers are shared, one stalled stream holds
+//! the other up, and no network of this kind is max-min fair.
 
 use clearway_proto::base::{Class, RandomKey, RandomStream};
 use clearway_sim::Picos;
@@ -33,8 +34,19 @@ fn filled(wanted: &[u64], whole: f64) -> Vec<f64> {
 }
 
 /// Streams from `h0`, `h1`, ... of the rates `wanted` to `targets`, against `expected`.
-fn figures(name: &str, spec: &FabricSpec, wanted: &[u64], targets: &[u32], expected: &[f64]) -> Vec<CheckedFigure> {
-    let flow = |place: usize| Flow { from: place as u32, to: targets[place], class: Class::Bulk, bytes: 2048 };
+fn figures(
+    name: &str,
+    spec: &FabricSpec,
+    wanted: &[u64],
+    targets: &[u32],
+    expected: &[f64],
+) -> Vec<CheckedFigure> {
+    let flow = |place: usize| Flow {
+        from: place as u32,
+        to: targets[place],
+        class: Class::Bulk,
+        bytes: 2048,
+    };
     let flows: Vec<Flow> = (0..SENDERS).map(flow).collect();
     let (from, until) = (Picos::from_micros(300), Picos::from_micros(1_300));
     let sums = rig::delivered(spec, &flows, 18 << 20, from, until);

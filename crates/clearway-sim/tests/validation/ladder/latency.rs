@@ -1,18 +1,20 @@
-//! How long a message takes on an empty network: virtual cut-through and store-and-forward, equal and unequal rates.
+//! How long a message takes on an empty network: virtual cut-through and store-and-forward, equal
+//! and unequal rates.
 //!
 //! # Model
-//! A message of `m` equal packets, each `L` bytes with its header, over cables with paces `p_i` (time per byte); `D` is the
-//! sum of all cables, switches and interfaces.
+//! A message of `m` equal packets, each `L` bytes with its header, over cables with paces `p_i`
+//! (time per byte); `D` is the sum of all cables, switches and interfaces.
 //! ```text
 //!    cut-through         D + L (p_1 + sum(max(0, p_i - p_(i-1)))) + (m - 1) L max(p_i)
 //!    store-and-forward   D + L sum(p_i)                           + (m - 1) L max(p_i)
 //! ```
-//! A switch that would send faster than it receives starts late enough not to run dry, and what it has sent fast takes its whole
-//! time again on a slower cable. With equal rates the first line is `D + m L p`.
+//! A switch that would send faster than it receives starts late enough not to run dry, and what it
+//! has sent fast takes its whole time again on a slower cable. With equal rates the first line is
+//! `D + m L p`.
 //!
 //! # Source
-//! Kermani, Kleinrock, "Virtual cut-through" (Computer Networks 1979), with the slowest cable as the one that all packets wait
-//! for.
+//! Kermani, Kleinrock, "Virtual cut-through" (Computer Networks 1979), with the slowest cable as
+//! the one that all packets wait for.
 
 use clearway_proto::base::{BitsPerSec, Bytes};
 use clearway_sim::Picos;
@@ -41,7 +43,9 @@ fn formula(spec: &FabricSpec, rates: &[BitsPerSec], bytes: u64) -> f64 {
     let paces: Vec<f64> = rates.iter().map(|rate| rig::pace(*rate)).collect();
     let slowest = paces.iter().copied().fold(0.0, f64::max);
     let first = match spec.switch.switching {
-        Switching::CutThrough => paces[0] + paces.windows(2).map(|pair| f64::max(0.0, pair[1] - pair[0])).sum::<f64>(),
+        Switching::CutThrough => {
+            paces[0] + paces.windows(2).map(|pair| f64::max(0.0, pair[1] - pair[0])).sum::<f64>()
+        }
         Switching::StoreAndForward => paces.iter().sum(),
         // Not part of this rung: a packet is through at once.
         Switching::TokenBucket => 0.0,
@@ -54,7 +58,8 @@ pub(crate) fn figures(switching: Switching) -> Vec<CheckedFigure> {
     let mut figures = Vec::new();
     for (name, rates) in RATES {
         for cables in 2..=6 {
-            let rates: Vec<BitsPerSec> = rates[..cables].iter().map(|rate| gigabits(*rate)).collect();
+            let rates: Vec<BitsPerSec> =
+                rates[..cables].iter().map(|rate| gigabits(*rate)).collect();
             let mut spec = rig::chain(&rates).spec();
             spec.packet.payload = Bytes(PAYLOAD);
             spec.packet.header = Bytes(HEADER);
@@ -73,8 +78,8 @@ pub(crate) fn figures(switching: Switching) -> Vec<CheckedFigure> {
     figures
 }
 
-/// Hosts whose memory is slower than their cable: `D + m L q`, where `q` is the pace of memory: placing begins with a
-/// packet's first byte.
+/// Hosts whose memory is slower than their cable: `D + m L q`, where `q` is the pace of memory:
+/// placing begins with a packet's first byte.
 pub(crate) fn slow_hosts() -> Vec<CheckedFigure> {
     let (cable, memory) = (gigabits(100), gigabits(30));
     let mut spec = rig::chain(&[cable, cable]).spec();

@@ -1,12 +1,15 @@
-//! Shipped fabrics against what is published of their machines: small latencies, and the rate of a pattern without conflicts.
+//! Shipped fabrics against what is published of their machines: small latencies, and the rate of a
+//! pattern without conflicts.
 //!
 //! # Model
-//! What a program sees is the sender's processor, the fabric, and the receiver's processor; what an interface sees is the
-//! fabric alone. Published figures of MPI have the library's work in them, which a put of this fabric has not.
+//! What a program sees is the sender's processor, the fabric, and the receiver's processor; what an
+//! interface sees is the fabric alone. Published figures of MPI have the library's work in them,
+//! which a put of this fabric has not.
 //!
 //! # Source
-//! At each figure. The talk on GPCNeT is Chunduri et al., "GPCNeT: designing a benchmark suite for inducing and measuring
-//! contention in HPC networks" (SC19); its "about 1 us" is read as 0.75 to 1.25 us.
+//! At each figure. The talk on GPCNeT is Chunduri et al., "GPCNeT: designing a benchmark suite for
+//! inducing and measuring contention in HPC networks" (SC19); its "about 1 us" is read as 0.75 to
+//! 1.25 us.
 
 use std::fmt::Write as _;
 
@@ -109,13 +112,15 @@ pub(crate) struct Machine {
     pub(crate) page: Picos,
     /// Both processors.
     pub(crate) processors: Picos,
-    /// Payload of each host in shifted all-to-all on a small machine, as a part of its cable or memory, whichever is slower.
+    /// Payload of each host in shifted all-to-all on a small machine, as a part of its cable or
+    /// memory, whichever is slower.
     pub(crate) exchange: f64,
     /// Messages of it that arrived.
     pub(crate) delivered: f64,
 }
 
-/// The same kind of network with about 32 hosts. Dragonflies grow by groups, so a group is made small.
+/// The same kind of network with about 32 hosts. Dragonflies grow by groups, so a group is made
+/// small.
 fn small(name: &str, policy: &str) -> FabricSpec {
     let wanted = FileOptions { policy: Some(policy), hosts: Some(SMALL) };
     let mut spec = FabricFile::open(name, wanted).expect("a shipped fabric").spec;
@@ -138,7 +143,8 @@ pub(crate) fn machine(name: &'static str, policy: String) -> Machine {
     let hosts = u64::from(fabric.graph().hosts());
     let outcome = traffic::shifted_all_to_all(&mut fabric, BLOCK, PostingRule::InTurn);
     let cable = small.links.iter().map(|link| link.rate.0).max().expect("links");
-    let host = small.link(LinkRole::Host).map_or(cable, |link| small.links[usize::from(link)].rate.0);
+    let host =
+        small.link(LinkRole::Host).map_or(cable, |link| small.links[usize::from(link)].rate.0);
     let nominal = host.min(small.host.memory_rate.0) as f64;
     let bits = (hosts - 1) as f64 * BLOCK as f64 * 8.0;
     Machine {
@@ -180,7 +186,8 @@ pub(crate) fn text() -> String {
     for published in PUBLISHED {
         let name = format!("{} {:?}", published.fabric, published.span).to_lowercase();
         let band = format!("{} to {}", published.ns.0, published.ns.1);
-        let _ = writeln!(text, "{name:<22} {:>9.1} {band:>15}  {}", ours(&published), published.source);
+        let _ =
+            writeln!(text, "{name:<22} {:>9.1} {band:>15}  {}", ours(&published), published.source);
     }
     text
 }

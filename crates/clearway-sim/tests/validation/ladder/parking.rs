@@ -1,9 +1,11 @@
-//! The parking lot: hosts along a chain of switches all send to its end, and those far away get less.
+//! The parking lot: hosts along a chain of switches all send to its end, and those far away get
+//! less.
 //!
 //! # Model
-//! At each switch a host joins those who came from further away. An output that takes from its *inputs in turn* gives the
-//! newcomer as much as all of them together: 1/2, 1/4, 1/8, ... An output that serves in *order of arrival* gives each input what
-//! part of the arrivals it has; with buffers that never push back those are the rates at which they send.
+//! At each switch a host joins those who came from further away. An output that takes from its
+//! *inputs in turn* gives the newcomer as much as all of them together: 1/2, 1/4, 1/8, ... An
+//! output that serves in *order of arrival* gives each input what part of the arrivals it has; with
+//! buffers that never push back those are the rates at which they send.
 //!
 //! # Source
 //! Dally, Towles, "Principles and practices of interconnection networks" (2004), 15.4.1.
@@ -55,14 +57,15 @@ pub(crate) fn turns() -> Vec<CheckedFigure> {
     figures("turns, full rate", &spec, &[1.0 / 16.0, 1.0 / 16.0, 1.0 / 8.0, 1.0 / 4.0, 1.0 / 2.0])
 }
 
-/// Everybody sends at most 0.4 of a cable, inputs take turns: the last host has its 0.4, and of the 0.6 that are left the host
-/// before has half.
+/// Everybody sends at most 0.4 of a cable, inputs take turns: the last host has its 0.4, and of the
+/// 0.6 that are left the host before has half.
 pub(crate) fn turns_of_slow_hosts() -> Vec<CheckedFigure> {
     let spec = lot(4, gigabits(40), Queueing::VirtualOutput, 64 << 10);
     figures("turns, 0.4 of the rate", &spec, &[0.15, 0.15, 0.3, 0.4])
 }
 
-/// The same in order of arrival: three hosts share the third cable alike, 1.2 into 1; its 1 meets the last host's 0.4.
+/// The same in order of arrival: three hosts share the third cable alike, 1.2 into 1; its 1 meets
+/// the last host's 0.4.
 pub(crate) fn arrivals_of_slow_hosts() -> Vec<CheckedFigure> {
     let spec = lot(4, gigabits(40), Queueing::OutputFifo, 4 << 30);
     let far = 1.0 / 1.4 / 3.0;

@@ -1,9 +1,10 @@
 //! Waiting at one port under Poisson arrivals: the M/D/1 queue.
 //!
 //! # Model
-//! 32 hosts behind cables a thousand times as fast as the port, each with a Poisson process of one-packet messages: their sum is one. Each
-//! seed is an independent run; the means of the runs give the 95 % interval by Student's distribution. The order of service
-//! (turns among inputs) does not change the mean, because all packets are equal.
+//! 32 hosts behind cables a thousand times as fast as the port, each with a Poisson process of
+//! one-packet messages: their sum is one. Each seed is an independent run; the means of the runs
+//! give the 95 % interval by Student's distribution. The order of service (turns among inputs) does
+//! not change the mean, because all packets are equal.
 //!
 //! # Source
 //! Kleinrock, "Queueing systems", volume 1 (1975), 5.6: W = rho / (2 (1 - rho)) x service.
@@ -55,11 +56,17 @@ fn waits_of_all_loads() -> Vec<MeanWait> {
 fn wait(spec: &FabricSpec, load: u64) -> MeanWait {
     let service = PACKET as f64 * rig::pace(gigabits(10));
     let empty = rig::alone(spec, 1, 0, PACKET).0 as f64;
-    let means: Vec<f64> = (0..RUNS).map(|seed| (latency(spec, load, seed) - empty) / service).collect();
+    let means: Vec<f64> =
+        (0..RUNS).map(|seed| (latency(spec, load, seed) - empty) / service).collect();
     let mean = means.iter().sum::<f64>() / RUNS as f64;
     let variance = means.iter().map(|one| (one - mean).powi(2)).sum::<f64>() / (RUNS - 1) as f64;
     let rho = load as f64 / 100.0;
-    MeanWait { load, expected: rho / (2.0 * (1.0 - rho)), mean, half: STUDENT * (variance / RUNS as f64).sqrt() }
+    MeanWait {
+        load,
+        expected: rho / (2.0 * (1.0 - rho)),
+        mean,
+        half: STUDENT * (variance / RUNS as f64).sqrt(),
+    }
 }
 
 /// The mean from post to memory in one run, in picoseconds; the first tenth is left out.
@@ -78,7 +85,13 @@ fn latency(spec: &FabricSpec, load: u64, seed: u64) -> f64 {
     };
     let sources: Vec<TrafficSource> = (1..=32).map(source).collect();
     let mut fabric = rig::fabric(spec, seed);
-    let outcome = traffic::open(&mut fabric, &sources, until, Picos::NEVER, RandomKey::new(seed).purpose("queueing"));
+    let outcome = traffic::open(
+        &mut fabric,
+        &sources,
+        until,
+        Picos::NEVER,
+        RandomKey::new(seed).purpose("queueing"),
+    );
     assert_eq!(outcome.injected, outcome.delivered);
     // Latencies are counted in whole nanoseconds, rounded down.
     (outcome.latency.mean().expect("messages") + 0.5) * 1e3

@@ -1,14 +1,17 @@
-//! The study of OpenSHMEM queues: small puts of 32 nodes beside congestors, with a service level of their own and without.
+//! The study of OpenSHMEM queues: small puts of 32 nodes beside congestors, with a service level of
+//! their own and without.
 //!
 //! # Model
-//! Fabric `hdr100`. 640 elements of work, 20 on each node: of each node's, 10 put 8 bytes to a random other node every 10 us on average, the others stand for
-//! congestors: an all-to-all of 128 KiB messages without end, and an incast of all nodes to one. Congestors are best effort
-//! and bulk; puts are low latency, and have a class of their own under policy `levels`. 2 ms; percentiles are over what was
-//! injected.
+//! Fabric `hdr100`. 640 elements of work, 20 on each node: of each node's, 10 put 8 bytes to a
+//! random other node every 10 us on average, the others stand for congestors: an all-to-all of 128
+//! KiB messages without end, and an incast of all nodes to one. Congestors are best effort and
+//! bulk; puts are low latency, and have a class of their own under policy `levels`. 2 ms;
+//! percentiles are over what was injected.
 //!
 //! # Source
-//! Venkatesan, Gorentla Venkata, "Improving QoS for OpenSHMEM using in-network priority" (UCF 2022): 32 nodes, 640 PEs, three
-//! service lanes, more than 2.5 times less tail latency. What its congestors send is not said; GPCNeT's are taken.
+//! Venkatesan, Gorentla Venkata, "Improving QoS for OpenSHMEM using in-network priority" (UCF
+//! 2022): 32 nodes, 640 PEs, three service lanes, more than 2.5 times less tail latency. What its
+//! congestors send is not said; GPCNeT's are taken.
 
 use std::fmt::Write as _;
 
@@ -46,7 +49,10 @@ pub(crate) fn puts(policy: &str, congestors: Congestors) -> [f64; 2] {
             let all = (1..NODES).map(|shift| ((from + shift) % NODES, Class::Bulk));
             for (to, class) in all.chain((from != 0).then_some((0, Class::BestEffort))) {
                 let (from, to) = (DeviceId(from), Target::Host(DeviceId(to)));
-                fabric.post(Picos::ZERO, SendRequest { from, to, class, bytes: 128 << 20, rail, reports, tag });
+                fabric.post(
+                    Picos::ZERO,
+                    SendRequest { from, to, class, bytes: 128 << 20, rail, reports, tag },
+                );
             }
         }
     }
@@ -59,9 +65,11 @@ pub(crate) fn puts(policy: &str, congestors: Congestors) -> [f64; 2] {
         arrivals: Arrivals::Poisson,
         timed: Timed::From(Picos::from_micros(200)),
     };
-    let sources: Vec<TrafficSource> = (0..NODES).flat_map(|from| vec![source(from); PUTTING]).collect();
+    let sources: Vec<TrafficSource> =
+        (0..NODES).flat_map(|from| vec![source(from); PUTTING]).collect();
     let (until, last) = (Picos::from_micros(2_000), Picos::from_micros(2_200));
-    let outcome = traffic::open(&mut fabric, &sources, until, last, RandomKey::new(3).purpose("puts"));
+    let outcome =
+        traffic::open(&mut fabric, &sources, until, last, RandomKey::new(3).purpose("puts"));
     [Quantile::P50, Quantile::P99].map(|quantile| match outcome.latency.quantile(quantile) {
         QuantileValue::Finite(ns) => ns as f64,
         _ => f64::INFINITY,
@@ -74,7 +82,11 @@ pub(crate) fn text() -> String {
     for policy in ["shared", "levels"] {
         for congestors in [Congestors::Off, Congestors::On] {
             let [p50, p99] = puts(policy, congestors);
-            let _ = writeln!(text, "{:<28} {p50:>10} {p99:>10}", format!("{policy}, congestors {congestors:?}"));
+            let _ = writeln!(
+                text,
+                "{:<28} {p50:>10} {p99:>10}",
+                format!("{policy}, congestors {congestors:?}")
+            );
         }
     }
     text

@@ -28,7 +28,10 @@ impl CheckedFigure {
 
 /// Of `figures` the one that is off most.
 pub(crate) fn worst(figures: &[CheckedFigure]) -> &CheckedFigure {
-    figures.iter().max_by(|a, b| a.error().total_cmp(&b.error())).expect("a rung measures something")
+    figures
+        .iter()
+        .max_by(|a, b| a.error().total_cmp(&b.error()))
+        .expect("a rung measures something")
 }
 
 /// `gigabits` in units of 10^9 bits per second.
@@ -41,7 +44,8 @@ pub(crate) fn pace(rate: BitsPerSec) -> f64 {
     8e12 / rate.0 as f64
 }
 
-/// A network under construction: hosts `h0`, ..., switches `s0`, ..., each cable with figures of its own.
+/// A network under construction: hosts `h0`, ..., switches `s0`, ..., each cable with figures of
+/// its own.
 pub(crate) struct Cabling {
     hosts: u32,
     switches: u32,
@@ -58,7 +62,11 @@ impl Cabling {
     /// A cable between `a` and `b` with 5 ns and buffers of 512 KiB; gives its link to be changed.
     pub(crate) fn cable(&mut self, a: &str, b: &str, rate: BitsPerSec) -> &mut LinkSpec {
         let place = self.links.len();
-        self.cables.push((a.to_owned(), b.to_owned(), u8::try_from(place).expect("at most 256 kinds of cable")));
+        self.cables.push((
+            a.to_owned(),
+            b.to_owned(),
+            u8::try_from(place).expect("at most 256 kinds of cable"),
+        ));
         self.links.push(LinkSpec {
             name: format!("{a}-{b}"),
             role: LinkRole::Up,
@@ -78,7 +86,10 @@ impl Cabling {
             switches: names('s', self.switches),
             cables: self.cables,
         };
-        FabricSpec { links: self.links, ..FabricSpec::plain(topology, Routing::Minimal, gigabits(100)) }
+        FabricSpec {
+            links: self.links,
+            ..FabricSpec::plain(topology, Routing::Minimal, gigabits(100))
+        }
     }
 }
 
@@ -125,7 +136,8 @@ pub(crate) fn one_by_one(spec: &FabricSpec, from: u32, bytes: u64) -> u64 {
     let (mut sum, mut notices) = (0, Vec::new());
     for to in &others {
         let (posted, to) = (fabric.now() + Picos::from_micros(100), Target::Host(DeviceId(*to)));
-        let (from, class, rail, reports) = (DeviceId(from), Class::LowLatency, 0, NoticeSet::Delivery);
+        let (from, class, rail, reports) =
+            (DeviceId(from), Class::LowLatency, 0, NoticeSet::Delivery);
         fabric.post(posted, SendRequest { from, to, class, bytes, rail, reports, tag: 0 });
         sum += (fabric.advance(Picos::NEVER, &mut notices) - posted).0;
     }
@@ -145,14 +157,28 @@ pub(crate) struct Flow {
     pub(crate) bytes: u64,
 }
 
-/// Bytes of each of `flows` that are delivered between `from` and `until`, when each of them always has something to send:
-/// `backlog` bytes are posted in the beginning.
-pub(crate) fn delivered(spec: &FabricSpec, flows: &[Flow], backlog: u64, from: Picos, until: Picos) -> Vec<u64> {
+/// Bytes of each of `flows` that are delivered between `from` and `until`, when each of them always
+/// has something to send: `backlog` bytes are posted in the beginning.
+pub(crate) fn delivered(
+    spec: &FabricSpec,
+    flows: &[Flow],
+    backlog: u64,
+    from: Picos,
+    until: Picos,
+) -> Vec<u64> {
     let mut fabric = fabric(spec, 1);
     for (tag, flow) in flows.iter().enumerate() {
         let Flow { from, to, class, bytes } = *flow;
         let (from, to) = (DeviceId(from), Target::Host(DeviceId(to)));
-        let order = SendRequest { from, to, class, bytes, rail: 0, reports: NoticeSet::Delivery, tag: tag as u64 };
+        let order = SendRequest {
+            from,
+            to,
+            class,
+            bytes,
+            rail: 0,
+            reports: NoticeSet::Delivery,
+            tag: tag as u64,
+        };
         for _ in 0..backlog.div_ceil(bytes) {
             fabric.post(Picos::ZERO, order);
         }
@@ -162,7 +188,9 @@ pub(crate) fn delivered(spec: &FabricSpec, flows: &[Flow], backlog: u64, from: P
     let mut notices = Vec::new();
     while fabric.advance(until, &mut notices) < until {
         for notice in notices.drain(..) {
-            let Notice::Delivered { tag, at, .. } = notice else { panic!("nothing is lost here: {notice:?}") };
+            let Notice::Delivered { tag, at, .. } = notice else {
+                panic!("nothing is lost here: {notice:?}")
+            };
             left[tag as usize] -= 1;
             assert!(left[tag as usize] > 0, "flow {tag} ran dry at {at}");
             if at >= from {

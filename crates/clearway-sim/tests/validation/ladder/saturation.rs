@@ -1,14 +1,16 @@
 //! Tree saturation: 96 hosts send to one, and small messages that never go there stand still.
 //!
 //! # Model
-//! 384 hosts, 10 or 100 Gb/s networks of two shapes. A random quarter of the odd places sends without end to one host. Victims
-//! are the even places: each sends 64 bytes to a random other victim every 2.5 us on average. Both kinds sit on hosts at random, as on
-//! a machine that has run for months, except where *structured* is said: then a place is its host's number. 300 us, of which
-//! the first 50 us are not counted. Percentiles are over what was injected.
+//! 384 hosts, 10 or 100 Gb/s networks of two shapes. A random quarter of the odd places sends
+//! without end to one host. Victims are the even places: each sends 64 bytes to a random other
+//! victim every 2.5 us on average. Both kinds sit on hosts at random, as on a machine that has run
+//! for months, except where *structured* is said: then a place is its host's number. 300 us, of
+//! which the first 50 us are not counted. Percentiles are over what was injected.
 //!
 //! # Source
-//! Pfister, Norton, "Hot spot contention and combining in multistage interconnection networks" (IEEE ToC 1985): a saturated
-//! tree of buffers grows from a hot spot until it stops everybody. The tests ask for the kind of the effect, not for its size.
+//! Pfister, Norton, "Hot spot contention and combining in multistage interconnection networks"
+//! (IEEE ToC 1985): a saturated tree of buffers grows from a hot spot until it stops everybody. The
+//! tests ask for the kind of the effect, not for its size.
 
 use std::fmt::Write as _;
 use std::sync::LazyLock;
@@ -69,15 +71,22 @@ pub(crate) struct SaturationCase {
 
 /// 24 leaves of 16 hosts and 16 spines, 100 Gb/s.
 fn tree(routing: Routing) -> FabricSpec {
-    let topology = Topology::FatTree { children: vec![16, 24], parents: vec![1, 16], cables: vec![1, 1] };
+    let topology =
+        Topology::FatTree { children: vec![16, 24], parents: vec![1, 16], cables: vec![1, 1] };
     FabricSpec::plain(topology, routing, gigabits(100))
 }
 
 /// One Cray XC group: 6 x 16 routers of 4 hosts; hosts' cables of 10 GB/s, others of 5.25 GB/s.
 fn group(routing: Routing) -> FabricSpec {
     let (columns, rows) = (16, 6);
-    let topology =
-        Topology::DragonflyXc { groups: 1, columns, rows, hosts_per_router: 4, black_cables: 3, blue_cables: 1 };
+    let topology = Topology::DragonflyXc {
+        groups: 1,
+        columns,
+        rows,
+        hosts_per_router: 4,
+        black_cables: 3,
+        blue_cables: 1,
+    };
     let mut spec = FabricSpec::plain(topology, routing, BitsPerSec::mega(42_000));
     for link in spec.links.iter_mut().filter(|link| link.role == LinkRole::Host) {
         link.rate = BitsPerSec::mega(80_000);
@@ -117,10 +126,28 @@ fn run_all() -> Vec<SaturationCase> {
         case("tree, adaptive", tree(TREE), BUFFER, Shared, Random),
         case("tree, adaptive, no end of buffers", tree(TREE), INFINITE, Shared, Random),
         case("tree, adaptive, lane for victims", tree(TREE), BUFFER, Apart, Random),
-        case("tree, by target, structured", tree(Routing::DestinationModulo), BUFFER, Shared, Structured),
-        case("tree, by target, random places", tree(Routing::DestinationModulo), BUFFER, Shared, Random),
+        case(
+            "tree, by target, structured",
+            tree(Routing::DestinationModulo),
+            BUFFER,
+            Shared,
+            Structured,
+        ),
+        case(
+            "tree, by target, random places",
+            tree(Routing::DestinationModulo),
+            BUFFER,
+            Shared,
+            Random,
+        ),
         case("group, minimal", group(Routing::Minimal), BUFFER, Shared, Random),
-        case("group, minimal, no end of buffers", group(Routing::Minimal), INFINITE, Shared, Random),
+        case(
+            "group, minimal, no end of buffers",
+            group(Routing::Minimal),
+            INFINITE,
+            Shared,
+            Random,
+        ),
         case("group, UGAL", group(UGAL), BUFFER, Shared, Random),
         case("group, UGAL, no end of buffers", group(UGAL), INFINITE, Shared, Random),
         case("group, UGAL, lane for victims", group(UGAL), BUFFER, Apart, Random),
@@ -134,7 +161,9 @@ const END: Picos = Picos::from_micros(300);
 /// Returns the seats of the victims, and of the others.
 fn seats(places: Places) -> (Vec<u32>, Vec<u32>) {
     let hosts: Vec<u32> = match places {
-        Places::Random => topology::node_map(HOSTS, HOSTS, RandomKey::new(11)).iter().map(|host| host.0).collect(),
+        Places::Random => {
+            topology::node_map(HOSTS, HOSTS, RandomKey::new(11)).iter().map(|host| host.0).collect()
+        }
         Places::Structured => (0..HOSTS).collect(),
     };
     let side = |first: usize| hosts.iter().skip(first).step_by(2).copied().collect();
@@ -193,10 +222,16 @@ fn run(spec: &FabricSpec, places: Places, hogs: usize) -> Victims {
 
 /// The table of all cases.
 pub(crate) fn text() -> String {
-    let mut text = format!("{:<36} {:>12} {:>10} {:>12}\n", "96 to 1", "p99 quiet ns", "delivered", "p99 ns");
+    let mut text =
+        format!("{:<36} {:>12} {:>10} {:>12}\n", "96 to 1", "p99 quiet ns", "delivered", "p99 ns");
     for SaturationCase { name, quiet, incast } in cases() {
         let delivered = 100.0 * incast.delivered;
-        let _ = writeln!(text, "{name:<36} {:>12} {delivered:>9.1}% {:>12}", shown(quiet.p99), shown(incast.p99));
+        let _ = writeln!(
+            text,
+            "{name:<36} {:>12} {delivered:>9.1}% {:>12}",
+            shown(quiet.p99),
+            shown(incast.p99)
+        );
     }
     text
 }
@@ -226,15 +261,16 @@ mod tests {
         let of = |name: &str| cases.iter().find(|case| case.name == name).expect("a case");
         let slower = |case: &SaturationCase| nanos(case.incast.p99) / nanos(case.quiet.p99);
         assert!(cases.iter().all(|case| case.quiet.delivered == 1.0));
-        // Adaptive ways spread the hot spot over all spines: most victims stand still. Buffers without end let pass
-        // all but those who go to the leaf of the hot spot (one of 24).
+        // Adaptive ways spread the hot spot over all spines: most victims stand still. Buffers
+        // without end let pass all but those who go to the leaf of the hot spot (one of 24).
         assert!(of("tree, adaptive").incast.delivered < 0.7);
         assert!(of("tree, adaptive, no end of buffers").incast.delivered > 0.95);
         // A lane of one's own is enough; it need not go first.
         assert!(slower(of("tree, adaptive, lane for victims")) < 1.1);
         assert!(slower(of("group, UGAL, lane for victims")) < 2.0);
         assert_eq!(of("group, UGAL, lane for victims").incast.delivered, 1.0);
-        // Ways by the target's number with places in order never meet: the same network looks harmless.
+        // Ways by the target's number with places in order never meet: the same network looks
+        // harmless.
         let structured = of("tree, by target, structured");
         assert_eq!(structured.incast.p99, structured.quiet.p99);
         assert!(of("tree, by target, random places").incast.delivered < 0.99);

@@ -1,12 +1,14 @@
 //! The data-staging study: its arbitration tables on adapters only, and on switches too.
 //!
 //! # Model
-//! Fabric `qdr`. The application is level 0, staging levels 5, 6 and 7. At an *adapter* one host sends on all four lanes, to four hosts. At an *incast*
-//! four hosts, each on its own lane, send to one, so that only the switch can tell them apart.
+//! Fabric `qdr`. The application is level 0, staging levels 5, 6 and 7. At an *adapter* one host
+//! sends on all four lanes, to four hosts. At an *incast* four hosts, each on its own lane, send to
+//! one, so that only the switch can tell them apart.
 //!
 //! # Source
-//! Rajachandrasekar et al., QoS-aware data-staging framework (HPDC 2012 talk), slide "Configuring OpenSM"; the formula is
-//! InfiniBand's, as OpenSM's documentation describes it. Ports that nobody set have the defaults of OpenSM (doc/qos-config.txt).
+//! Rajachandrasekar et al., QoS-aware data-staging framework (HPDC 2012 talk), slide "Configuring
+//! OpenSM"; the formula is InfiniBand's, as OpenSM's documentation describes it. Ports that nobody
+//! set have the defaults of OpenSM (doc/qos-config.txt).
 
 use std::fmt::Write as _;
 
@@ -44,17 +46,29 @@ fn spec(policy: &str) -> FabricSpec {
 }
 
 /// Shares of the lanes of `classes` against the formula of the port where they fight.
-pub(crate) fn shares(policy: &str, place: SharedPoint, classes: &[(Class, u8)]) -> Vec<CheckedFigure> {
+pub(crate) fn shares(
+    policy: &str,
+    place: SharedPoint,
+    classes: &[(Class, u8)],
+) -> Vec<CheckedFigure> {
     let spec = spec(policy);
     let flow = |(class, lane): (Class, u8)| {
-        let (from, to) =
-            if place == SharedPoint::Adapter { (0, u32::from(lane) + 1) } else { (u32::from(lane) + 1, 0) };
+        let (from, to) = if place == SharedPoint::Adapter {
+            (0, u32::from(lane) + 1)
+        } else {
+            (u32::from(lane) + 1, 0)
+        };
         Flow { from, to, class, bytes: MESSAGE }
     };
     let flows: Vec<Flow> = classes.iter().map(|class| flow(*class)).collect();
     let until = Picos::from_micros(20_000);
-    let measured = rig::shares(&rig::delivered(&spec, &flows, 96 << 20, Picos::from_micros(500), until));
-    let rule = if place == SharedPoint::Adapter { &spec.arbitration.host } else { &spec.arbitration.switch };
+    let measured =
+        rig::shares(&rig::delivered(&spec, &flows, 96 << 20, Picos::from_micros(500), until));
+    let rule = if place == SharedPoint::Adapter {
+        &spec.arbitration.host
+    } else {
+        &spec.arbitration.switch
+    };
     let expected = formula(rule, classes, (spec.packet.payload.0 + spec.packet.header.0) as u32);
     let figure = |i: usize| CheckedFigure {
         what: format!("{policy}, {place:?}, lane {}", classes[i].1),
@@ -70,7 +84,8 @@ fn formula(rule: &Arbiter, classes: &[(Class, u8)], packet: u32) -> Vec<f64> {
     rig::shares(&classes.iter().map(|(_, lane)| by_lane[usize::from(*lane)]).collect::<Vec<_>>())
 }
 
-/// How long 4 MiB of the application take to a host to which three others stage without end, in microseconds.
+/// How long 4 MiB of the application take to a host to which three others stage without end, in
+/// microseconds.
 pub(crate) fn application(policy: &str) -> f64 {
     let mut fabric = rig::fabric(&spec(policy), 1);
     let order = |from: u32, class, bytes, tag| {
@@ -102,7 +117,9 @@ const POLICIES: [&str; 3] = ["shared", "ca-only", "ca-and-switch"];
 pub(crate) fn text() -> String {
     let mut text = format!("{:<34} {:>9} {:>9}\n", "share of the port", "formula", "measured");
     for (policy, place) in cases() {
-        for figure in [shares(policy, place, &CLASSES), shares(policy, place, &CLASSES[1..])].concat() {
+        for figure in
+            [shares(policy, place, &CLASSES), shares(policy, place, &CLASSES[1..])].concat()
+        {
             let (expected, measured) = (100.0 * figure.expected, 100.0 * figure.measured);
             let _ = writeln!(text, "{:<34} {expected:>8.3}% {measured:>8.3}%", figure.what);
         }
@@ -116,7 +133,9 @@ pub(crate) fn text() -> String {
 
 /// The policies with tables at both places.
 fn cases() -> impl Iterator<Item = (&'static str, SharedPoint)> {
-    POLICIES[1..].iter().flat_map(|policy| [(*policy, SharedPoint::Adapter), (*policy, SharedPoint::Incast)])
+    POLICIES[1..]
+        .iter()
+        .flat_map(|policy| [(*policy, SharedPoint::Adapter), (*policy, SharedPoint::Incast)])
 }
 
 #[cfg(test)]

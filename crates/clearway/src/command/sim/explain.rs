@@ -1,4 +1,5 @@
-//! Says why a message of a simulated run was slow: hop by hop, then the ports that were in its way up to the root.
+//! Says why a message of a simulated run was slow: hop by hop, then the ports that were in its way
+//! up to the root.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -19,29 +20,45 @@ use crate::scenario;
 /// Causes that are printed of one hop; the rest is summed up.
 const CAUSES_MAX: usize = 4;
 
-/// Repeats the run whose report lies in `run` and tells of `message`, or lists the slowest messages.
+/// Repeats the run whose report lies in `run` and tells of `message`, or lists the slowest
+/// messages.
 pub(super) fn explain(run: &Path, message: Option<&str>) -> Result<Exit> {
     let wanted = message.map_or(Ok(ReplayQuestion::Slowest), parse)?;
     let report = store::read(run, &presenters())?;
     if !report.place.split(',').any(|place| place == "sim") {
-        bail!("{} is a run in the {}; only simulated runs can be repeated", run.display(), report.place);
+        bail!(
+            "{} is a run in the {}; only simulated runs can be repeated",
+            run.display(),
+            report.place
+        );
     }
     let text = &report.scenario.text;
     let mut scenario = scenario::read_text(text, &registry::section_kinds())
         .map_err(|why| anyhow!("the scenario in {}: {why}", run.display()))?;
     scenario.seed = report.seed;
     if report.program.version != env!("CARGO_PKG_VERSION") {
-        eprintln!("clearway: {} wrote that report; another version may do something else", report.program.version);
+        eprintln!(
+            "clearway: {} wrote that report; another version may do something else",
+            report.program.version
+        );
     }
     if let ReplayQuestion::Message(phase, ..) = wanted
         && !report.digests.is_empty()
         && !(1..=report.digests.len()).contains(&(phase as usize))
     {
-        bail!("there is no phase {phase} in this run, which has {}; phases count from 1", report.digests.len());
+        bail!(
+            "there is no phase {phase} in this run, which has {}; phases count from 1",
+            report.digests.len()
+        );
     }
     eprintln!("The run is repeated.");
     let watch = congestion::replayed(
-        &RunSpec { scenario: &scenario, text, flags: BTreeSet::new(), complete: CompletedParts::default() },
+        &RunSpec {
+            scenario: &scenario,
+            text,
+            flags: BTreeSet::new(),
+            complete: CompletedParts::default(),
+        },
         registry::mechanism_of(&scenario)?,
         wanted,
     )?;
@@ -50,17 +67,21 @@ pub(super) fn explain(run: &Path, message: Option<&str>) -> Result<Exit> {
         (None, _) => print(&list(&watch))?,
         (Some(message), Some((trace, graph))) => print(&story(message, trace, graph))?,
         (Some(message), None) => {
-            bail!("there is no message {message} in this run; without --message the slowest are listed")
+            bail!(
+                "there is no message {message} in this run; without --message the slowest are listed"
+            )
         }
     }
     Ok(Exit::Good)
 }
 
-/// Refuses to tell of phases that did something else than those of the report did. Reports of older versions do not say what
-/// their phases did.
+/// Refuses to tell of phases that did something else than those of the report did. Reports of older
+/// versions do not say what their phases did.
 fn compare(then: &[String], now: &[String]) -> Result<()> {
     if then.is_empty() {
-        eprintln!("clearway: that report has no digests, so nobody can say whether this is the same run");
+        eprintln!(
+            "clearway: that report has no digests, so nobody can say whether this is the same run"
+        );
         return Ok(());
     }
     match then.iter().zip(now).position(|(then, now)| then != now) {
@@ -82,7 +103,9 @@ fn parse(text: &str) -> Result<ReplayQuestion> {
         let number: u64 = number.parse().ok().filter(|number| *number < 1 << 40)?;
         Some(ReplayQuestion::Message(phase.parse().ok()?, host.to_owned(), number))
     };
-    parts().with_context(|| format!("`{text}` names no message; p3:n12:345 is number 345 of host n12 in phase 3"))
+    parts().with_context(|| {
+        format!("`{text}` names no message; p3:n12:345 is number 345 of host n12 in phase 3")
+    })
 }
 
 fn list(watch: &PhaseReplay) -> String {
@@ -104,11 +127,22 @@ fn list(watch: &PhaseReplay) -> String {
 
 fn story(name: &str, trace: &Trace, graph: &Graph) -> String {
     let Trace { bytes, packets, posted, .. } = trace;
-    let mut page = format!("message {name}: {bytes} bytes in {}, posted at {}\n", count(*packets), micros(*posted));
+    let mut page = format!(
+        "message {name}: {bytes} bytes in {}, posted at {}\n",
+        count(*packets),
+        micros(*posted)
+    );
     if let Some((channel, at)) = trace.lost {
-        return page + &format!("a packet that came by {} was dropped at {}\n", graph.label(channel), micros(at));
+        return page
+            + &format!(
+                "a packet that came by {} was dropped at {}\n",
+                graph.label(channel),
+                micros(at)
+            );
     }
-    let Some(delivered) = trace.delivered else { return page + "it was not delivered before its phase ended\n" };
+    let Some(delivered) = trace.delivered else {
+        return page + "it was not delivered before its phase ended\n";
+    };
     let whole = delivered - *posted;
     let to = trace.to.map_or("", |to| graph.name(to));
     page += &format!("delivered to {to} after {}; its last packet on its way:\n\n", micros(whole));
@@ -118,10 +152,14 @@ fn story(name: &str, trace: &Trace, graph: &Graph) -> String {
     };
     let mut at = *posted;
     for hop in &trace.hops {
-        let before = if hop.input.is_none() { "in the host's interface" } else { "cable and switch" };
+        let before =
+            if hop.input.is_none() { "in the host's interface" } else { "cable and switch" };
         page += &line(before, hop.arrived - at);
         let waited = hop.started - hop.arrived;
-        page += &line(&format!("{}, lane {}: {}", graph.label(hop.channel), hop.lane, reasons(hop, graph)), waited);
+        page += &line(
+            &format!("{}, lane {}: {}", graph.label(hop.channel), hop.lane, reasons(hop, graph)),
+            waited,
+        );
         at = hop.started;
     }
     page += &line("cable and last byte", trace.tail - at);
@@ -138,7 +176,9 @@ fn reasons(hop: &Hop, graph: &Graph) -> String {
         .waits
         .iter()
         .take(CAUSES_MAX)
-        .map(|wait| format!("{} {}", micros(wait.length), reason(wait.cause, wait.times, hop, graph)))
+        .map(|wait| {
+            format!("{} {}", micros(wait.length), reason(wait.cause, wait.times, hop, graph))
+        })
         .collect();
     let rest = hop.waits.iter().skip(CAUSES_MAX).fold(Picos::ZERO, |sum, wait| sum + wait.length);
     if rest > Picos::ZERO {
@@ -149,11 +189,17 @@ fn reasons(hop: &Hop, graph: &Graph) -> String {
 
 fn reason(cause: WaitCause, times: u32, hop: &Hop, graph: &Graph) -> String {
     match cause {
-        WaitCause::Busy(id) => format!("busy with a packet of {}:{}", graph.name(id.from), id.number),
+        WaitCause::Busy(id) => {
+            format!("busy with a packet of {}:{}", graph.name(id.from), id.number)
+        }
         WaitCause::Own => "earlier packets of the message".to_owned(),
         WaitCause::Turn(None) => format!("turn: {} of the host's other messages", count(times)),
-        WaitCause::Turn(from) if from == hop.input => format!("turn: {} from the same input", count(times)),
-        WaitCause::Turn(Some(from)) => format!("turn: {} from {}", count(times), graph.name(graph.channel(from).from)),
+        WaitCause::Turn(from) if from == hop.input => {
+            format!("turn: {} from the same input", count(times))
+        }
+        WaitCause::Turn(Some(from)) => {
+            format!("turn: {} from {}", count(times), graph.name(graph.channel(from).from))
+        }
         WaitCause::Credit(chain) => format!("no credit [{}]", chain + 1),
         WaitCause::Pause => "paused by the receiver".to_owned(),
         WaitCause::HeldBack => "held back at the source by congestion control".to_owned(),
@@ -172,8 +218,11 @@ fn count(packets: u32) -> String {
 /// The chains that the hops name.
 fn chains(trace: &Trace, graph: &Graph) -> String {
     let shown = trace.hops.iter().flat_map(|hop| hop.waits.iter().take(CAUSES_MAX));
-    let shown: BTreeSet<usize> =
-        shown.filter_map(|wait| if let WaitCause::Credit(chain) = wait.cause { Some(chain) } else { None }).collect();
+    let shown: BTreeSet<usize> = shown
+        .filter_map(
+            |wait| if let WaitCause::Credit(chain) = wait.cause { Some(chain) } else { None },
+        )
+        .collect();
     let mut page = String::new();
     for number in shown {
         page += &format!("\n[{}] no room ahead, because\n", number + 1);
@@ -186,16 +235,28 @@ fn chain(chain: &CongestionChain, graph: &Graph) -> String {
     let mut page = String::new();
     for link in &chain.links {
         let port = graph.label(link.channel);
-        page += &format!("    up to {} KiB of that buffer wait for {port}, lane {}\n", link.bytes >> 10, link.lane);
+        page += &format!(
+            "    up to {} KiB of that buffer wait for {port}, lane {}\n",
+            link.bytes >> 10,
+            link.lane
+        );
     }
-    let port = chain.links.last().map_or("the port itself".to_owned(), |link| graph.label(link.channel));
+    let port =
+        chain.links.last().map_or("the port itself".to_owned(), |link| graph.label(link.channel));
     let CongestionChain { queued, senders, .. } = chain;
     page + &match chain.root {
         RootCause::Busy => {
-            format!("    root: {port} is busy: up to {} KiB of {senders} hosts wait there\n", queued >> 10)
+            format!(
+                "    root: {port} is busy: up to {} KiB of {senders} hosts wait there\n",
+                queued >> 10
+            )
         }
-        RootCause::SlowHost => format!("    root: {port}: its host takes packets in more slowly than they come\n"),
-        RootCause::Travelling => format!("    root: {port}: nothing waits behind it, its credits are under way\n"),
+        RootCause::SlowHost => {
+            format!("    root: {port}: its host takes packets in more slowly than they come\n")
+        }
+        RootCause::Travelling => {
+            format!("    root: {port}: nothing waits behind it, its credits are under way\n")
+        }
         RootCause::Paused => format!("    root: {port} is paused by its receiver\n"),
         RootCause::Down => format!("    root: {port}: a fault\n"),
         RootCause::Circle => format!("    root: none; {port} waits for a port named before\n"),
@@ -208,7 +269,8 @@ mod tests {
 
     #[test]
     fn compare__names_the_first_phase_that_differs() {
-        let phases = |all: &[&str]| all.iter().map(|digest| (*digest).to_owned()).collect::<Vec<_>>();
+        let phases =
+            |all: &[&str]| all.iter().map(|digest| (*digest).to_owned()).collect::<Vec<_>>();
         let then = phases(&["a", "b", "c"]);
         assert!(compare(&then, &then).is_ok());
         assert!(compare(&then, &phases(&["a", "b"])).is_ok(), "a message of phase 2 needs no more");
@@ -218,10 +280,15 @@ mod tests {
 
     #[test]
     fn parse__takes_phase_host_and_number_and_refuses_the_rest() {
-        let Ok(ReplayQuestion::Message(3, host, 345)) = parse("p3:n12:345") else { panic!("refused") };
+        let Ok(ReplayQuestion::Message(3, host, 345)) = parse("p3:n12:345") else {
+            panic!("refused")
+        };
         assert_eq!(host, "n12");
         for wrong in ["n12:345", "p3:345", "p3:n12:x", "px:n12:1", "", "p3:n12:1099511627776"] {
-            assert!(parse(wrong).expect_err("refused").to_string().contains("p3:n12:345"), "{wrong}");
+            assert!(
+                parse(wrong).expect_err("refused").to_string().contains("p3:n12:345"),
+                "{wrong}"
+            );
         }
     }
 }

@@ -41,7 +41,12 @@ pub(super) fn replay(file: &Path, until: Option<u64>) -> Result<Exit> {
     }
     match outcome.violation {
         Some(found) if found.symptom == failure.violation.symptom => {
-            print(&format!("reproduced: {:?} at {}: {}\n", found.symptom, micros(found.at), found.sentence))?;
+            print(&format!(
+                "reproduced: {:?} at {}: {}\n",
+                found.symptom,
+                micros(found.at),
+                found.sentence
+            ))?;
             Ok(Exit::Good)
         }
         Some(found) => bail!(
@@ -50,7 +55,10 @@ pub(super) fn replay(file: &Path, until: Option<u64>) -> Result<Exit> {
             found.symptom,
             found.sentence
         ),
-        None => bail!("{shown}: not reproduced: {:?} was expected, and every check holds", failure.violation.symptom),
+        None => bail!(
+            "{shown}: not reproduced: {:?} was expected, and every check holds",
+            failure.violation.symptom
+        ),
     }
 }
 
@@ -63,9 +71,20 @@ fn heading(failure: &Failure) -> String {
         failure.commit
     );
     for fault in &plan.faults {
-        let _ = writeln!(page, "  {} to {}  {}: {:?}", micros(fault.at), micros(fault.until), fault.target, fault.kind);
+        let _ = writeln!(
+            page,
+            "  {} to {}  {}: {:?}",
+            micros(fault.at),
+            micros(fault.until),
+            fault.target,
+            fault.kind
+        );
     }
-    let _ = writeln!(page, "expected: {:?}: {}\n", failure.violation.symptom, failure.violation.sentence);
+    let _ = writeln!(
+        page,
+        "expected: {:?}: {}\n",
+        failure.violation.symptom, failure.violation.sentence
+    );
     page
 }
 
@@ -78,7 +97,10 @@ fn read(file: &Path) -> Result<String> {
     let shown = file.display();
     let mut text = String::new();
     let opened = fs::File::open(file).with_context(|| format!("{shown}"))?;
-    opened.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).with_context(|| format!("{shown}: no text"))?;
+    opened
+        .take(FILE_BYTES_MAX + 1)
+        .read_to_string(&mut text)
+        .with_context(|| format!("{shown}: no text"))?;
     if text.len() as u64 > FILE_BYTES_MAX {
         bail!("{shown}: larger than {FILE_BYTES_MAX} bytes, which no failure is");
     }
@@ -99,7 +121,8 @@ mod tests {
         trial.plan.faults = faults;
         let violation = Violation { symptom, at: Picos(1), sentence: "as it was".to_owned() };
         let failure = Failure { trial, violation, commit: "none".to_owned(), trail: Vec::new() };
-        let file = std::env::temp_dir().join(format!("clearway-replay-{}-{name}.toml", std::process::id()));
+        let file = std::env::temp_dir()
+            .join(format!("clearway-replay-{}-{name}.toml", std::process::id()));
         fs::write(&file, failure.to_text()).unwrap();
         let said = replay(&file, Some(3));
         fs::remove_file(&file).unwrap();

@@ -13,7 +13,8 @@ use crate::report::model::Figure;
 use crate::run::VenueKind;
 use crate::run::exit::Exit;
 
-/// What `clearway timeslice achievable` takes: 64KiB, 128KiB, 512KiB and 1MiB are measured, or --contribution alone.
+/// What `clearway timeslice achievable` takes: 64KiB, 128KiB, 512KiB and 1MiB are measured, or
+/// --contribution alone.
 #[derive(Debug, Args)]
 pub(crate) struct AchievableFlags {
     #[command(flatten)]
@@ -27,10 +28,13 @@ pub(crate) struct AchievableFlags {
 impl AchievableFlags {
     fn plan(&self, place: VenueKind, parts: [u32; 2]) -> Result<TimeslicePlan> {
         // A ring holds one contribution at least, and where nothing is built no more.
-        let ring = self.network.contribution.map(|length| length.max(VenueDefaults::at(place).ring));
+        let ring =
+            self.network.contribution.map(|length| length.max(VenueDefaults::at(place).ring));
         let plan = self.network.plan(place, parts, ring)?;
         let plan = match place {
-            VenueKind::Sim => TimeslicePlan { warm_up: SIMULATED[0], measured: SIMULATED[1], ..plan },
+            VenueKind::Sim => {
+                TimeslicePlan { warm_up: SIMULATED[0], measured: SIMULATED[1], ..plan }
+            }
             VenueKind::Lab | VenueKind::Cluster => plan,
         };
         Ok(TimeslicePlan { hosts: self.fabric.hosts(), ..self.timed.extend(plan)? })
@@ -60,7 +64,12 @@ pub(super) fn command(flags: &AchievableFlags) -> Result<Exit> {
     })
 }
 
-fn show(about: &str, plan: &TimeslicePlan, figures: &[Figure], flags: &AchievableFlags) -> Result<Exit> {
+fn show(
+    about: &str,
+    plan: &TimeslicePlan,
+    figures: &[Figure],
+    flags: &AchievableFlags,
+) -> Result<Exit> {
     let parts = [plan.inputs, plan.builders];
     let text = match flags.network.json {
         true => json_text(figures)?,

@@ -11,7 +11,9 @@ use super::values::{plan_values, task_values};
 use crate::command::flagged::FlaggedRun;
 use crate::command::results::{ReportDestination, ReportFlags};
 use crate::command::{json_text, print};
-use crate::mechanism::timeslice::{TimeslicePlan, TimesliceTask, build, page, run_summary, write_built};
+use crate::mechanism::timeslice::{
+    TimeslicePlan, TimesliceTask, build, page, run_summary, write_built,
+};
 use crate::run::VenueKind;
 use crate::run::exit::Exit;
 use crate::run::venue::ProcessVenue;
@@ -81,7 +83,9 @@ pub(super) fn command(flags: &BuildFlags) -> Result<Exit> {
         // What cannot be written must not be built first.
         Ok((plan, (task, ReportDestination::open(NAME, &flags.report)?)))
     };
-    network.with_ranks(place, prepare, |venue, plan, (task, results)| on_ranks(venue, plan, task, flags, results))
+    network.with_ranks(place, prepare, |venue, plan, (task, results)| {
+        on_ranks(venue, plan, task, flags, results)
+    })
 }
 
 /// Builds with the ranks of `venue`.
@@ -92,7 +96,8 @@ fn on_ranks(
     flags: &BuildFlags,
     results: &ReportDestination,
 ) -> Result<Exit> {
-    let values = [flags.network.values(venue.place()), plan_values(plan), task_values(task)].concat();
+    let values =
+        [flags.network.values(venue.place()), plan_values(plan), task_values(task)].concat();
     let mut run = FlaggedRun::begin(NAME, flags.seed, values, venue, results);
     let built = build(venue, plan, task)?;
     let text = match flags.network.json {

@@ -12,8 +12,8 @@ use crate::command::flagged::FlaggedRun;
 use crate::command::results::{ReportDestination, ReportFlags};
 use crate::command::{json_text, print};
 use crate::mechanism::timeslice::{
-    TimeslicePlan, TimesliceProtocol, TimesliceTask, account, compare, costs, digests, figures, simulate, table,
-    write_remarks, write_runs,
+    TimeslicePlan, TimesliceProtocol, TimesliceTask, account, compare, costs, digests, figures,
+    simulate, table, write_remarks, write_runs,
 };
 use crate::report::model::Figure;
 use crate::run::exit::Exit;
@@ -68,7 +68,9 @@ pub(super) fn command(flags: &CompareFlags) -> Result<Exit> {
         // What cannot be written must not be measured first.
         Ok((plan, (task, ReportDestination::open(NAME, &flags.report)?)))
     };
-    network.with_ranks(place, prepare, |venue, plan, (task, results)| on_ranks(venue, plan, task, flags, results))
+    network.with_ranks(place, prepare, |venue, plan, (task, results)| {
+        on_ranks(venue, plan, task, flags, results)
+    })
 }
 
 /// Compares on the fabric that flags name.
@@ -101,8 +103,13 @@ fn on_ranks(
     results: &ReportDestination,
 ) -> Result<Exit> {
     let seed = plan.seeds.first().copied().unwrap_or(1);
-    let values =
-        [flags.network.values(venue.place()), plan_values(plan), time_values(plan), task_values(task)].concat();
+    let values = [
+        flags.network.values(venue.place()),
+        plan_values(plan),
+        time_values(plan),
+        task_values(task),
+    ]
+    .concat();
     let mut run = FlaggedRun::begin(NAME, seed, values, venue, results);
     let (runs, built) = compare(venue, plan, task)?;
     eprint!("{}", account(&built));

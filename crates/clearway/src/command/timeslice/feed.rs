@@ -35,7 +35,8 @@ pub(super) struct ShapeFlags {
     /// Lengths of made microslices: constant, poisson, skewed [default: constant].
     #[arg(long, value_name = "LAW")]
     sizes: Option<SizeDistribution>,
-    /// Bytes that an input holds until they are built [default: what all its rings hold, 1MiB to 256MiB].
+    /// Bytes that an input holds until they are built [default: what all its rings hold, 1MiB to
+    /// 256MiB].
     #[arg(long, value_name = "BYTES")]
     memory: Option<Bytes>,
 }
@@ -74,12 +75,14 @@ pub(super) struct GeneratedFlags {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "In a lab or a job")]
 pub(super) struct StreamFlags {
-    /// Where microslices come from: `pattern` (made), `memory` (the same bytes again and again), or archives, pipes or sockets with
-    /// FLESnet's microslices, as in run42_%i.msa, where %i stands for the number of the input [default: pattern].
+    /// Where microslices come from: `pattern` (made), `memory` (the same bytes again and again), or
+    /// archives, pipes or sockets with FLESnet's microslices, as in run42_%i.msa, where %i stands
+    /// for the number of the input [default: pattern].
     #[arg(long, value_name = "SOURCE")]
     source: Option<String>,
-    /// Where timeslices go: `check` (look at every microslice, keep nothing), `discard`, archives, as in ts_%b.tsa, where %b stands
-    /// for the number of the builder, or to a program that comes in at a socket, as in consumer:/tmp/ts_%b [default: check].
+    /// Where timeslices go: `check` (look at every microslice, keep nothing), `discard`, archives,
+    /// as in ts_%b.tsa, where %b stands for the number of the builder, or to a program that comes
+    /// in at a socket, as in consumer:/tmp/ts_%b [default: check].
     #[arg(long, value_name = "SINK")]
     sink: Option<String>,
     /// With archives: compress them with zstd, as FLESnet does.
@@ -93,7 +96,8 @@ pub(super) struct StreamFlags {
 impl GeneratedFlags {
     /// A simulated fabric carries no bytes.
     pub(super) fn refuse_on_sim(&self) -> Result<()> {
-        let given = [("--source", self.source.is_some(), REAL), ("--sink", self.sink.is_some(), REAL)];
+        let given =
+            [("--source", self.source.is_some(), REAL), ("--sink", self.sink.is_some(), REAL)];
         refuse_elsewhere(VenueKind::Sim, &given)
     }
 
@@ -152,7 +156,10 @@ fn check_templates(source: &SourceKind, sink: &SinkKind, plan: &TimeslicePlan) -
             plan.inputs
         );
     }
-    let (SinkKind::Archives(template) | SinkKind::Compressed(template) | SinkKind::Consumer(template)) = sink else {
+    let (SinkKind::Archives(template)
+    | SinkKind::Compressed(template)
+    | SinkKind::Consumer(template)) = sink
+    else {
         return Ok(());
     };
     if plan.builders > 1 && !template.contains(BUILDER) {
@@ -180,7 +187,10 @@ impl ShapeFlags {
     }
 
     fn shape(&self) -> TimesliceShape {
-        TimesliceShape { core: self.timeslice_size.unwrap_or(1), overlap: self.overlap.unwrap_or(0) }
+        TimesliceShape {
+            core: self.timeslice_size.unwrap_or(1),
+            overlap: self.overlap.unwrap_or(0),
+        }
     }
 
     /// Made microslices for `plan`.
@@ -190,9 +200,16 @@ impl ShapeFlags {
     }
 
     /// What ranks do with `feed` for `plan`, watched as `job`.
-    pub(super) fn task(&self, feed: BuildSpec, plan: &TimeslicePlan, job: String) -> Result<TimesliceTask> {
+    pub(super) fn task(
+        &self,
+        feed: BuildSpec,
+        plan: &TimeslicePlan,
+        job: String,
+    ) -> Result<TimesliceTask> {
         if self.sizes.is_some() && !matches!(feed.source, SourceKind::Pattern { .. }) {
-            bail!("--sizes is for --source pattern; other microslices have the lengths that they have");
+            bail!(
+                "--sizes is for --source pattern; other microslices have the lengths that they have"
+            );
         }
         let all = Bytes(plan.ring.0.saturating_mul(u64::from(plan.builders)));
         let memory = self.memory.unwrap_or(all.clamp(MEMORY_LEAST, MEMORY));
@@ -206,7 +223,11 @@ impl ShapeFlags {
 /// Mean length of a content with which contributions are as long as `plan` says.
 fn mean(plan: &TimeslicePlan, shape: TimesliceShape) -> Result<u32> {
     let Some(mean) = shape.mean_length(plan.contribution) else {
-        bail!("{} are too few for the descriptors of {} microslices: --contribution", plan.contribution, shape.all());
+        bail!(
+            "{} are too few for the descriptors of {} microslices: --contribution",
+            plan.contribution,
+            shape.all()
+        );
     };
     Ok(mean)
 }

@@ -1,8 +1,8 @@
 //! `clearway timeslice`: its subcommands.
 //!
 //! # Model
-//! Each subcommand has the flags that mean something for it, and no others: groups of flags that several have in common are
-//! flattened into them (`ground`, `schedule`).
+//! Each subcommand has the flags that mean something for it, and no others: groups of flags that
+//! several have in common are flattened into them (`ground`, `schedule`).
 
 mod achievable;
 mod build;
@@ -30,23 +30,27 @@ use compare::CompareFlags;
 pub(crate) enum TimesliceCommand {
     /// Compare schedules for a time, on a simulated fabric, in a lab or across a job.
     ///
-    /// N inputs, each with a stream of contributions, fill complete timeslices at M builders. Throughput is told beside what the same
-    /// network carries when nobody waits for anybody.
+    /// N inputs, each with a stream of contributions, fill complete timeslices at M builders.
+    /// Throughput is told beside what the same network carries when nobody waits for anybody.
     Compare(Box<CompareFlags>),
     /// Build the timeslices of archives, or a number of made ones, in a lab or across a job.
     Build(Box<BuildFlags>),
-    /// Measure what unscheduled writes and puts carry, by length, each without and with FLESnet's short messages beside it.
+    /// Measure what unscheduled writes and puts carry, by length, each without and with FLESnet's
+    /// short messages beside it.
     Achievable(Box<AchievableFlags>),
-    /// Show a run while it lasts: rate, completion time, how full rings are, stragglers, who waits for whom.
+    /// Show a run while it lasts: rate, completion time, how full rings are, stragglers, who waits
+    /// for whom.
     Watch {
-        /// Its name, as the run says it when it begins; with `@HOST` behind it where another host conducts it, which ssh must reach.
+        /// Its name, as the run says it when it begins; with `@HOST` behind it where another host
+        /// conducts it, which ssh must reach.
         #[arg(value_name = "JOB[@HOST]")]
         job: String,
         /// Where this program is on that host [default: where it is here].
         #[arg(long, value_name = "PATH")]
         remote_program: Option<PathBuf>,
     },
-    /// Take timeslices from a builder of this host (`--sink consumer:SOCKET`) and look at every microslice.
+    /// Take timeslices from a builder of this host (`--sink consumer:SOCKET`) and look at every
+    /// microslice.
     Consume {
         /// Where the builder listens.
         socket: PathBuf,

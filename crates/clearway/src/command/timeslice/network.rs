@@ -42,7 +42,8 @@ pub(super) struct NetworkFlags {
     /// Inputs begin within this time of each other.
     #[arg(long, value_name = "TIME", default_value = "5ms")]
     pub(super) start_skew: Time,
-    /// In a lab or a job: the name under which `clearway timeslice watch` finds this run [default: the number of its process].
+    /// In a lab or a job: the name under which `clearway timeslice watch` finds this run [default:
+    /// the number of its process].
     #[arg(long = "job", value_name = "NAME")]
     pub(super) name: Option<String>,
     /// Write JSON instead of a table.
@@ -61,10 +62,12 @@ pub(super) struct FabricFlags {
     /// With --on sim: a shipped fabric, or the path of a fabric file [default: aries].
     #[arg(long, value_name = "FABRIC")]
     pub(super) fabric: Option<String>,
-    /// With --on sim: at what hosts' interfaces fetch and place, in place of what the fabric file says.
+    /// With --on sim: at what hosts' interfaces fetch and place, in place of what the fabric file
+    /// says.
     #[arg(long, value_name = "RATE")]
     pub(super) node_rate: Option<BitsPerSec>,
-    /// With --on sim: payload of a packet, in place of what the fabric file says; longer ones are coarser and faster to simulate.
+    /// With --on sim: payload of a packet, in place of what the fabric file says; longer ones are
+    /// coarser and faster to simulate.
     #[arg(long, value_name = "BYTES")]
     pub(super) packet: Option<Bytes>,
 }
@@ -87,7 +90,8 @@ pub(super) struct TimedFlags {
 const CONTRIBUTION_MAX: Bytes = Bytes(u32::MAX as u64);
 /// The longest ring: with five thousand inputs, offsets stay far below 64 bits.
 const RING_MAX: Bytes = Bytes(1 << 40);
-/// The longest simulated time: an hour of this machine for a few nodes. Longer ones are mistyped units.
+/// The longest simulated time: an hour of this machine for a few nodes. Longer ones are mistyped
+/// units.
 pub(super) const TIME_MAX: Time = Time(Nanos::from_secs(100));
 
 /// What is usual in a place.
@@ -100,8 +104,9 @@ pub(super) struct VenueDefaults {
     heartbeat: Option<Time>,
 }
 
-/// Three of them without a beat are too many: a header that TCP sends again twice is late by 0.6 s (its shortest time-out is 0.2 s, then
-/// 0.4 s), and a rank that waits for a processor on a busy machine by less.
+/// Three of them without a beat are too many: a header that TCP sends again twice is late by 0.6 s
+/// (its shortest time-out is 0.2 s, then 0.4 s), and a rank that waits for a processor on a busy
+/// machine by less.
 const HEARTBEAT: Time = Time(Nanos::from_millis(250));
 
 impl VenueDefaults {
@@ -117,7 +122,8 @@ impl VenueDefaults {
                 dfs: Dfs::default(),
                 heartbeat: None,
             },
-            // Ten rounds of four builders, a tenth of a second at 50 Mb/s: some dozens of intervals in a run.
+            // Ten rounds of four builders, a tenth of a second at 50 Mb/s: some dozens of intervals
+            // in a run.
             VenueKind::Lab => Self {
                 contribution: kib(16),
                 ring: kib(512),
@@ -139,7 +145,8 @@ impl VenueDefaults {
 }
 
 impl NetworkFlags {
-    /// What is usual in `place` with so many inputs and builders, and rings of `ring` if that is given.
+    /// What is usual in `place` with so many inputs and builders, and rings of `ring` if that is
+    /// given.
     pub(super) fn plan(
         &self,
         place: VenueKind,
@@ -194,7 +201,9 @@ impl NetworkFlags {
             (None, None) => [ranks / 2, ranks - ranks / 2],
         };
         match parts {
-            [inputs, builders] if inputs > 0 && builders > 0 && inputs + builders == ranks => Ok(parts),
+            [inputs, builders] if inputs > 0 && builders > 0 && inputs + builders == ranks => {
+                Ok(parts)
+            }
             [inputs, builders] => bail!(
                 "{inputs} inputs and {builders} builders are not the {ranks} ranks of this job; each rank is one of the two"
             ),
@@ -206,7 +215,8 @@ impl NetworkFlags {
         if place != VenueKind::Lab {
             return FlagValues::new();
         }
-        let mut values = vec![("queue", self.lab_queue().to_owned()), ("rate", self.lab_rate().to_string())];
+        let mut values =
+            vec![("queue", self.lab_queue().to_owned()), ("rate", self.lab_rate().to_string())];
         values.extend(self.slow.map(|rate| ("slow", rate.to_string())));
         values
     }
@@ -227,7 +237,11 @@ impl NetworkFlags {
     /// Where to run when `on` was said, and `usual` otherwise.
     pub(super) fn place(&self, on: Option<VenueKind>, usual: VenueKind) -> Result<VenueKind> {
         let given: Vec<VenueKind> = on.into_iter().collect();
-        let place = JobFlags::from_arguments(Some(&self.job)).places(&given)?.first().copied().unwrap_or(usual);
+        let place = JobFlags::from_arguments(Some(&self.job))
+            .places(&given)?
+            .first()
+            .copied()
+            .unwrap_or(usual);
         refuse_elsewhere(
             place,
             &[
@@ -240,7 +254,8 @@ impl NetworkFlags {
         Ok(place)
     }
 
-    /// Lets `run` work with the ranks of a lab or a job, and with what `prepare` made of their number before any was started in a lab.
+    /// Lets `run` work with the ranks of a lab or a job, and with what `prepare` made of their
+    /// number before any was started in a lab.
     pub(super) fn with_ranks<T>(
         &self,
         place: VenueKind,
@@ -257,14 +272,21 @@ impl NetworkFlags {
             let order = JobFlags::from_arguments(Some(&self.job)).order()?;
             return across(&JobSpec { losses: LossPolicy::Continue, ..order }, |site| {
                 let (plan, rest) = prepare(self.parts_of(site.size())?)?;
-                let mut venue = venue::open_job(Some(site), &LaunchSpec::new::<TimesliceProtocol>(seed(&plan)))?;
+                let mut venue = venue::open_job(
+                    Some(site),
+                    &LaunchSpec::new::<TimesliceProtocol>(seed(&plan)),
+                )?;
                 watched(&mut venue, &plan, &rest)
             });
         }
         let parts = self.parts(4);
         let (plan, rest) = prepare(parts)?;
-        let fabric = Fabric::lab(Topology::Star { hosts: parts.iter().sum(), rate: self.lab_rate() });
-        let spec = LaunchSpec { wire: self.job.wire_request()?, ..LaunchSpec::new::<TimesliceProtocol>(seed(&plan)) };
+        let fabric =
+            Fabric::lab(Topology::Star { hosts: parts.iter().sum(), rate: self.lab_rate() });
+        let spec = LaunchSpec {
+            wire: self.job.wire_request()?,
+            ..LaunchSpec::new::<TimesliceProtocol>(seed(&plan))
+        };
         let mut venue = LabVenue::open(&fabric, &spec)?;
         venue.arm(self.lab_queue())?;
         self.slow.map_or(Ok(()), |rate| venue.slow_first(rate))?;
@@ -325,14 +347,19 @@ impl TimedFlags {
         let warm_up = self.warm_up.map_or(plan.warm_up, |time| time.0);
         let measured = self.measured.map_or(plan.measured, |time| time.0);
         if measured.0 == 0 || measured > TIME_MAX.0 || warm_up > TIME_MAX.0 {
-            bail!("--measured and --warm-up are at most {TIME_MAX}, and something must be measured");
+            bail!(
+                "--measured and --warm-up are at most {TIME_MAX}, and something must be measured"
+            );
         }
         Ok(TimeslicePlan { warm_up, measured, seeds: self.seed.clone(), ..plan })
     }
 }
 
 /// Refuses the first of `flags` that is given and means nothing in `place`.
-pub(super) fn refuse_elsewhere(place: VenueKind, flags: &[(&str, bool, &[VenueKind])]) -> Result<()> {
+pub(super) fn refuse_elsewhere(
+    place: VenueKind,
+    flags: &[(&str, bool, &[VenueKind])],
+) -> Result<()> {
     match flags.iter().find(|(_, given, fits)| *given && !fits.contains(&place)) {
         Some((flag, _, fits)) => {
             let fits: Vec<&str> = fits.iter().map(|place| place.name()).collect();

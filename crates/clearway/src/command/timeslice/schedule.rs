@@ -14,13 +14,15 @@ use crate::scenario::Time;
 /// What schedules and ranks are like.
 #[derive(Clone, Debug, Args)]
 pub(super) struct ScheduleFlags {
-    /// How many turns each builder has, in the order of their ranks: 2,1,1,1 gives the first two timeslices of five [default: one each].
+    /// How many turns each builder has, in the order of their ranks: 2,1,1,1 gives the first two
+    /// timeslices of five [default: one each].
     #[arg(long, value_name = "N", value_delimiter = ',')]
     weights: Vec<u32>,
     /// Bytes of the ring of each connection [default: 32MiB; in a lab 512KiB].
     #[arg(long, value_name = "BYTES")]
     pub(super) ring: Option<Bytes>,
-    /// Contributions that a builder of `token` lets in at a time: a number, or the bounds of what it finds.
+    /// Contributions that a builder of `token` lets in at a time: a number, or the bounds of what
+    /// it finds.
     #[arg(long, value_name = "LEAST-MOST", default_value = "2-64")]
     window: Window,
     /// Timeslices of an interval of `dfs` [default: 10000, as published; in a lab 40].
@@ -32,28 +34,38 @@ pub(super) struct ScheduleFlags {
     /// How much less than the median `dfs` proposes while inputs keep up, in percent; 0 for never.
     #[arg(long, value_name = "PERCENT", default_value_t = 5, value_parser = clap::value_parser!(u32).range(..=50))]
     speed_up: u32,
-    /// Ranks that die, and when after counting began: 40@2ms; of a lab or a job their processes, by SIGKILL. Builders are the ranks
-    /// behind the inputs.
+    /// Ranks that die, and when after counting began: 40@2ms; of a lab or a job their processes, by
+    /// SIGKILL. Builders are the ranks behind the inputs.
     #[arg(long, value_name = "RANK@TIME", value_delimiter = ',')]
     kill: Vec<RankAt>,
-    /// Ranks that retire, and when that is asked of them: each goes when everything that it has is built.
+    /// Ranks that retire, and when that is asked of them: each goes when everything that it has is
+    /// built.
     #[arg(long, value_name = "RANK@TIME", value_delimiter = ',')]
     retire: Vec<RankAt>,
-    /// Ranks that take part again after they retired, or with --on sim died, and when that is asked of them.
+    /// Ranks that take part again after they retired, or with --on sim died, and when that is asked
+    /// of them.
     #[arg(long, value_name = "RANK@TIME", value_delimiter = ',')]
     join: Vec<RankAt>,
-    /// How often ranks say that they are there, so that others go on without one that does not [default: in a lab or a job 250ms].
+    /// How often ranks say that they are there, so that others go on without one that does not
+    /// [default: in a lab or a job 250ms].
     #[arg(long, value_name = "TIME")]
     heartbeat: Option<Time>,
 }
 
 impl ScheduleFlags {
     /// `plan` as flags say, of a run in `place` that is over at `until`.
-    pub(super) fn extend(&self, plan: TimeslicePlan, place: VenueKind, until: Nanos) -> Result<TimeslicePlan> {
+    pub(super) fn extend(
+        &self,
+        plan: TimeslicePlan,
+        place: VenueKind,
+        until: Nanos,
+    ) -> Result<TimeslicePlan> {
         let TimeslicePlan { inputs, builders, .. } = plan;
         if !self.weights.is_empty() && self.weights.len() != builders as usize {
             let given = self.weights.len();
-            bail!("--weights has {given} numbers, and there are {builders} builders; one for each works");
+            bail!(
+                "--weights has {given} numbers, and there are {builders} builders; one for each works"
+            );
         }
         let heartbeat = self.heartbeat.map(|every| every.0).or(plan.heartbeat);
         if self.heartbeat.is_some_and(|every| every.0.0 == 0) {
@@ -62,7 +74,12 @@ impl ScheduleFlags {
         let changes = ScheduledChange::by_time(&self.kill, &self.retire, &self.join);
         check_changes(&changes, place, inputs + builders, until)?;
         if let (Some(ScheduledChange { when, wanted }), None) = (changes.first(), heartbeat) {
-            bail!("{} {}@{} needs --heartbeat: nobody notices without", flag(*wanted), when.rank, when.at);
+            bail!(
+                "{} {}@{} needs --heartbeat: nobody notices without",
+                flag(*wanted),
+                when.rank,
+                when.at
+            );
         }
         let speed_up = plan.dfs.speed_up.map(|usual| SpeedUp { step: self.speed_up, ..usual });
         let dfs = Dfs {
@@ -71,26 +88,48 @@ impl ScheduleFlags {
             speed_up: speed_up.filter(|speed_up| speed_up.step > 0),
             ..plan.dfs
         };
-        Ok(TimeslicePlan { weights: self.weights.clone(), window: self.window, dfs, changes, heartbeat, ..plan })
+        Ok(TimeslicePlan {
+            weights: self.weights.clone(),
+            window: self.window,
+            dfs,
+            changes,
+            heartbeat,
+            ..plan
+        })
     }
 }
 
 /// Refuses `changes` that never come, or cannot.
-fn check_changes(changes: &[ScheduledChange], place: VenueKind, ranks: u32, until: Nanos) -> Result<()> {
+fn check_changes(
+    changes: &[ScheduledChange],
+    place: VenueKind,
+    ranks: u32,
+    until: Nanos,
+) -> Result<()> {
     for (number, ScheduledChange { when, wanted }) in changes.iter().enumerate() {
         let RankAt { rank, at } = *when;
         if rank >= ranks || at >= until {
-            bail!("{} is rank {rank} at {at}; ranks below {ranks} and times below {until} work", flag(*wanted));
+            bail!(
+                "{} is rank {rank} at {at}; ranks below {ranks} and times below {until} work",
+                flag(*wanted)
+            );
         }
-        let before = changes[..number].iter().rfind(|change| change.when.rank == rank).map(|change| change.wanted);
+        let before = changes[..number]
+            .iter()
+            .rfind(|change| change.when.rank == rank)
+            .map(|change| change.wanted);
         match (before, wanted) {
-            (Some(Go::Retirement), Go::Return | Go::Death) | (None | Some(Go::Return), Go::Death | Go::Retirement) => {}
+            (Some(Go::Retirement), Go::Return | Go::Death)
+            | (None | Some(Go::Return), Go::Death | Go::Retirement) => {}
             (Some(Go::Death), Go::Return) if place == VenueKind::Sim => {}
             (Some(Go::Death), Go::Return) => bail!(
                 "--join {rank}@{at}: a process that was killed is not started again within a run, since the others' wires know only \
                  the one that they met; who retired can join"
             ),
-            _ => bail!("{} {rank}@{at}: a rank goes while it takes part, and joins after it went", flag(*wanted)),
+            _ => bail!(
+                "{} {rank}@{at}: a rank goes while it takes part, and joins after it went",
+                flag(*wanted)
+            ),
         }
     }
     Ok(())

@@ -4,7 +4,9 @@ use clearway_proto::microslice::SizeDistribution;
 
 use super::schedule::flag;
 use crate::command::flagged::{FlagValues, joined};
-use crate::mechanism::timeslice::{ScheduledAction, SinkKind, SourceKind, TimeslicePlan, TimesliceTask};
+use crate::mechanism::timeslice::{
+    ScheduledAction, SinkKind, SourceKind, TimeslicePlan, TimesliceTask,
+};
 
 /// What every run has.
 pub(super) fn plan_values(plan: &TimeslicePlan) -> FlagValues {
@@ -26,7 +28,8 @@ pub(super) fn plan_values(plan: &TimeslicePlan) -> FlagValues {
         values.push(("weights", joined(&plan.weights)));
     }
     for wanted in [ScheduledAction::Death, ScheduledAction::Retirement, ScheduledAction::Return] {
-        let of = plan.changes.iter().filter(|change| change.wanted == wanted).map(|change| change.when);
+        let of =
+            plan.changes.iter().filter(|change| change.wanted == wanted).map(|change| change.when);
         let ranks: Vec<String> = of.map(|when| format!("{}@{}", when.rank, when.at)).collect();
         if !ranks.is_empty() {
             values.push((flag(wanted).trim_start_matches('-'), ranks.join(",")));

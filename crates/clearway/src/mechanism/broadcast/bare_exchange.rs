@@ -1,11 +1,13 @@
-//! What a broadcast is compared with: one datagram to all, one answer of each, and nothing that makes sure of either.
+//! What a broadcast is compared with: one datagram to all, one answer of each, and nothing that
+//! makes sure of either.
 
 use clearway_proto::base::{Class, GroupId, LocalNs, Nanos, Rank};
 use clearway_proto::wire::{Arrival, Destination, Engine, Input, More, Out, Span};
 
 /// What is waited for is lost.
 const LOST: Nanos = Nanos::from_millis(20);
-/// Attempts after which the group is taken to reach nobody: each peer gets a datagram of its own from then on.
+/// Attempts after which the group is taken to reach nobody: each peer gets a datagram of its own
+/// from then on.
 const ATTEMPTS: u32 = 10;
 /// Bytes of a datagram: a number, as long as the shortest object that is measured.
 const HEAD: usize = 4;
@@ -72,9 +74,21 @@ impl BareExchange {
         self.send_round(now, out);
     }
 
-    fn answer_received(&mut self, from: Rank, number: u32, now: LocalNs, out: &mut Out<ExchangeDone>) {
+    fn answer_received(
+        &mut self,
+        from: Rank,
+        number: u32,
+        now: LocalNs,
+        out: &mut Out<ExchangeDone>,
+    ) {
         if self.rank != Rank(0) {
-            return out.send(Destination::One(from), Class::Control, &number.to_le_bytes(), Span::EMPTY, None);
+            return out.send(
+                Destination::One(from),
+                Class::Control,
+                &number.to_le_bytes(),
+                Span::EMPTY,
+                None,
+            );
         }
         if number != self.number || !self.waits() {
             return;
@@ -99,7 +113,12 @@ impl Engine for BareExchange {
     type Command = StartExchange;
     type Event = ExchangeDone;
 
-    fn input(&mut self, now: LocalNs, input: Input<'_, StartExchange>, out: &mut Out<ExchangeDone>) -> More {
+    fn input(
+        &mut self,
+        now: LocalNs,
+        input: Input<'_, StartExchange>,
+        out: &mut Out<ExchangeDone>,
+    ) -> More {
         match input {
             Input::Command(StartExchange) => self.next(now, out),
             Input::Arrival(Arrival::Datagram(datagram)) => {

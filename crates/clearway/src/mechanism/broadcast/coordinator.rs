@@ -1,8 +1,9 @@
 //! Coordinates ranks through casts, and notices which of them end.
 //!
 //! # Model
-//! Objects that are longer than a packet are cast one at a time: the next one when every rank has compared the last. Short ones the root
-//! casts by itself, once far apart, so that each finds an idle network, and once in batches that share their synchronisation.
+//! Objects that are longer than a packet are cast one at a time: the next one when every rank has
+//! compared the last. Short ones the root casts by itself, once far apart, so that each finds an
+//! idle network, and once in batches that share their synchronisation.
 //!
 //! # Invariants
 //! I1. What was seen is told only if every byte was right and all survivors were told the same end.
@@ -17,7 +18,9 @@ use clearway_proto::base::{Bytes, Nanos, Rank};
 use clearway_proto::broadcast::{Algorithm, MulticastReach};
 
 use super::fault_injection::ArrivalFaults;
-use super::messages::{BroadcastAssignment, BroadcastProtocol, BroadcastRequest, BroadcastResponse, CastTiming};
+use super::messages::{
+    BroadcastAssignment, BroadcastProtocol, BroadcastRequest, BroadcastResponse, CastTiming,
+};
 use super::outcome::{CastParameters, CastResult};
 use super::plan::{BroadcastPlan, CastMode, Millionths, SHORT};
 use crate::run::VenueKind;
@@ -31,11 +34,13 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 pub(super) const STUCK: Duration = Duration::from_secs(60);
 /// How often a wait looks around.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Between short objects: longer than one takes on an idle network, and than the machine takes to come to rest.
+/// Between short objects: longer than one takes on an idle network, and than the machine takes to
+/// come to rest.
 const APART: Nanos = Nanos::from_millis(1);
 /// Objects of a batch: as many short ones as share a synchronisation.
 const BATCH: u32 = 16;
-/// The longest that are cast in batches: a longer one keeps the link busy for many round trips, and nothing is shared.
+/// The longest that are cast in batches: a longer one keeps the link busy for many round trips, and
+/// nothing is shared.
 const BATCHED_MAX: Bytes = Bytes(64 << 10);
 /// Batches, and bare exchanges.
 const BATCHES: u32 = 100;
@@ -43,8 +48,9 @@ const ROUNDS: u32 = 500;
 /// A hop of a network that nobody has measured yet.
 const LATENCY: Nanos = Nanos::from_micros(100);
 
-/// In a laboratory, long objects are cast between hosts with segmentation offload, as most real ones have it. A rested port lets one
-/// packet pass at once, so a packet is at most this share of an object: what no rate held back is less than a hundredth of its time.
+/// In a laboratory, long objects are cast between hosts with segmentation offload, as most real
+/// ones have it. A rested port lets one packet pass at once, so a packet is at most this share of
+/// an object: what no rate held back is less than a hundredth of its time.
 const PACKETS_OF_OBJECT: u64 = 128;
 /// A frame of Ethernet, without what only the cable sees.
 const FRAME: u64 = 1514;
@@ -58,7 +64,8 @@ pub(crate) fn coordinate(
     plan: &BroadcastPlan,
     place: VenueKind,
 ) -> Result<Vec<CastResult>> {
-    let mut coordinator = BroadcastCoordinator { venue: ranks, plan, place, key: 0, dead_ranks: BTreeSet::new() };
+    let mut coordinator =
+        BroadcastCoordinator { venue: ranks, plan, place, key: 0, dead_ranks: BTreeSet::new() };
     let mut outcomes = Vec::new();
     for loss in &plan.losses {
         let bare = CastTiming::Bare;
@@ -74,7 +81,14 @@ pub(crate) fn coordinate(
             for mode in plan.modes_of(*length) {
                 for (rhythm, objects) in coordinator.rhythms(*length) {
                     let faults = ArrivalFaults::default();
-                    let cast = CastParameters { mode: *mode, length: *length, loss: *loss, faults, rhythm, objects };
+                    let cast = CastParameters {
+                        mode: *mode,
+                        length: *length,
+                        loss: *loss,
+                        faults,
+                        rhythm,
+                        objects,
+                    };
                     outcomes.push(coordinator.run(&cast)?);
                 }
             }
@@ -94,7 +108,8 @@ pub(super) fn way_of(
     plan: &BroadcastPlan,
     (mode, length, loss): (CastMode, Bytes, Millionths),
 ) -> Algorithm {
-    let multicast = if ranks.facts().has_multicast { MulticastReach::All } else { MulticastReach::Some };
+    let multicast =
+        if ranks.facts().has_multicast { MulticastReach::All } else { MulticastReach::Some };
     mode.way(&plan.circumstances(length, symbol(ranks), LATENCY, loss), multicast)
 }
 
@@ -123,7 +138,8 @@ impl BroadcastCoordinator<'_> {
             false => (CastTiming::Apart(APART), self.plan.objects.unwrap_or(SHORT)),
         };
         let batches = self.plan.objects.map_or(BATCHES, |objects| objects.div_ceil(BATCH));
-        let together = (length <= BATCHED_MAX).then_some((CastTiming::Batches(BATCH), batches * BATCH));
+        let together =
+            (length <= BATCHED_MAX).then_some((CastTiming::Batches(BATCH), batches * BATCH));
         iter::once(alone).chain(together).collect()
     }
 
@@ -149,7 +165,9 @@ impl BroadcastCoordinator<'_> {
         };
         let mut cast_progress = CastProgress::new(self.plan, cast.rhythm);
         self.go_on(cast, &outcome, &mut cast_progress)?;
-        while self.unfinished(&outcome).next().is_some() || !cast_progress.struck.is_subset(&self.dead_ranks) {
+        while self.unfinished(&outcome).next().is_some()
+            || !cast_progress.struck.is_subset(&self.dead_ranks)
+        {
             self.inject_due_faults(&mut cast_progress)?;
             match self.session().poll(cast_progress.patience(LOOK_EVERY))? {
                 Some((rank, Ok(said))) => {
@@ -167,7 +185,10 @@ impl BroadcastCoordinator<'_> {
             }
             self.go_on(cast, &outcome, &mut cast_progress)?;
         }
-        outcome.dead_ranks.iter().for_each(|(rank, how)| eprintln!("{} {how}: {}", self.name(*rank), outcome.ending()));
+        outcome
+            .dead_ranks
+            .iter()
+            .for_each(|(rank, how)| eprintln!("{} {how}: {}", self.name(*rank), outcome.ending()));
         match outcome.broken() {
             Some(why) => bail!("{}: {why}; this is a defect of the program", describe(cast)),
             None => Ok(outcome),
@@ -178,8 +199,9 @@ impl BroadcastCoordinator<'_> {
     fn unfinished<'o>(&self, outcome: &'o CastResult) -> impl Iterator<Item = Rank> + use<'o> {
         // Who only answers does so until it is told something else.
         let last = if outcome.cast.rhythm == CastTiming::Bare { 0 } else { self.plan.ranks - 1 };
-        let is_there =
-            move |rank: &Rank| rank.0 <= last && !outcome.accounts.contains_key(rank) && !outcome.out.contains(rank);
+        let is_there = move |rank: &Rank| {
+            rank.0 <= last && !outcome.accounts.contains_key(rank) && !outcome.out.contains(rank)
+        };
         self.living().into_iter().filter(is_there)
     }
 
@@ -206,7 +228,8 @@ impl BroadcastCoordinator<'_> {
             sampled_object: cast.sampled_object(),
         };
         for rank in ranks {
-            self.session().try_request(*rank, BroadcastRequest::Take(Box::new(assignment.clone())))?;
+            self.session()
+                .try_request(*rank, BroadcastRequest::Take(Box::new(assignment.clone())))?;
         }
         let (mut taken, mut is_ready) = (BTreeSet::new(), false);
         let deadline = Instant::now() + PATIENCE;
@@ -214,11 +237,17 @@ impl BroadcastCoordinator<'_> {
             match self.session().poll(LOOK_EVERY)? {
                 Some((rank, Ok(BroadcastResponse::Taken))) => drop(taken.insert(rank)),
                 Some((_, Ok(BroadcastResponse::Ready))) => is_ready = true,
-                Some((rank, Ok(BroadcastResponse::Failed(sentence)))) => bail!("{}: {sentence}", self.name(rank)),
-                Some((rank, Err(how))) => bail!("{} {how} before the cast began; run again", self.name(rank)),
+                Some((rank, Ok(BroadcastResponse::Failed(sentence)))) => {
+                    bail!("{}: {sentence}", self.name(rank))
+                }
+                Some((rank, Err(how))) => {
+                    bail!("{} {how} before the cast began; run again", self.name(rank))
+                }
                 // Of the cast before.
                 Some(_) => {}
-                None if Instant::now() > deadline => bail!("the ranks did not hear each other within {PATIENCE:?}"),
+                None if Instant::now() > deadline => {
+                    bail!("the ranks did not hear each other within {PATIENCE:?}")
+                }
                 None => {}
             }
         }
@@ -226,16 +255,25 @@ impl BroadcastCoordinator<'_> {
     }
 
     /// Tells the root to cast what is next.
-    fn go_on(&mut self, cast: &CastParameters, outcome: &CastResult, cast_progress: &mut CastProgress) -> Result<()> {
+    fn go_on(
+        &mut self,
+        cast: &CastParameters,
+        outcome: &CastResult,
+        cast_progress: &mut CastProgress,
+    ) -> Result<()> {
         let root = Rank(0);
-        if self.dead_ranks.contains(&root) || outcome.accounts.contains_key(&root) || outcome.out.contains(&root) {
+        if self.dead_ranks.contains(&root)
+            || outcome.accounts.contains_key(&root)
+            || outcome.out.contains(&root)
+        {
             return Ok(());
         }
         let order = match cast.rhythm {
             CastTiming::Ordered if cast_progress.next < cast.objects => {
                 let last = cast_progress.next.checked_sub(1);
                 let all_have = |last: u32| {
-                    let there = self.living().into_iter().filter(|rank| !outcome.out.contains(rank));
+                    let there =
+                        self.living().into_iter().filter(|rank| !outcome.out.contains(rank));
                     cast_progress
                         .has
                         .get(last as usize)
@@ -287,13 +325,19 @@ impl BroadcastCoordinator<'_> {
             }
             BroadcastResponse::Lost(_) => {}
             BroadcastResponse::Out => {
-                eprintln!("{} was silent for {}: the others go on without it", self.name(rank), self.plan.silence);
+                eprintln!(
+                    "{} was silent for {}: the others go on without it",
+                    self.name(rank),
+                    self.plan.silence
+                );
                 outcome.out.insert(rank);
             }
             // Those whom it does not hear may speak again.
             BroadcastResponse::Helpless => drop(cast_progress.helpless.insert(rank)),
             BroadcastResponse::Failed(sentence) => bail!("{}: {sentence}", self.name(rank)),
-            BroadcastResponse::Taken | BroadcastResponse::Ready => bail!("{} is confused", self.name(rank)),
+            BroadcastResponse::Taken | BroadcastResponse::Ready => {
+                bail!("{} is confused", self.name(rank))
+            }
         }
         Ok(())
     }
@@ -316,9 +360,13 @@ impl BroadcastCoordinator<'_> {
     fn describe_stall(&self, outcome: &CastResult, cast_progress: &CastProgress) -> String {
         let names: Vec<String> = self.unfinished(outcome).map(|rank| self.name(rank)).collect();
         let what = describe(&outcome.cast);
-        let mut sentence = format!("nothing moves any more in {what}; not at the end: {}", names.join(", "));
+        let mut sentence =
+            format!("nothing moves any more in {what}; not at the end: {}", names.join(", "));
         if let Some(rank) = cast_progress.helpless.first() {
-            sentence += &format!("; {} hears too few of the others to go on without them", self.name(*rank));
+            sentence += &format!(
+                "; {} hears too few of the others to go on without them",
+                self.name(*rank)
+            );
         }
         sentence
     }
@@ -348,7 +396,8 @@ struct RankFault {
 }
 
 impl CastProgress {
-    /// Whom `plan` kills or stops dies or stands still in a cast; the bare exchange knows no deaths.
+    /// Whom `plan` kills or stops dies or stands still in a cast; the bare exchange knows no
+    /// deaths.
     fn new(plan: &BroadcastPlan, rhythm: CastTiming) -> Self {
         let heard = Instant::now();
         let stroke = |kill: &RankAt, asked| RankFault {
@@ -357,12 +406,21 @@ impl CastProgress {
             asked,
         };
         let kills = plan.kills.iter().map(|kill| stroke(kill, BroadcastRequest::Die));
-        let stops = plan.stops.iter().map(|(kill, length)| stroke(kill, BroadcastRequest::Stop(*length)));
-        let filter = plan.filter.map(|at| stroke(&RankAt { rank: 0, at }, BroadcastRequest::Filter));
+        let stops =
+            plan.stops.iter().map(|(kill, length)| stroke(kill, BroadcastRequest::Stop(*length)));
+        let filter =
+            plan.filter.map(|at| stroke(&RankAt { rank: 0, at }, BroadcastRequest::Filter));
         let mut strokes: Vec<RankFault> = kills.chain(stops).chain(filter).collect();
         strokes.retain(|_| rhythm != CastTiming::Bare);
         strokes.sort_by_key(|stroke| stroke.at);
-        Self { has: Vec::new(), next: 0, heard, strokes, struck: BTreeSet::new(), helpless: BTreeSet::new() }
+        Self {
+            has: Vec::new(),
+            next: 0,
+            heard,
+            strokes,
+            struck: BTreeSet::new(),
+            helpless: BTreeSet::new(),
+        }
     }
 
     /// How long to listen before somebody has to be killed.

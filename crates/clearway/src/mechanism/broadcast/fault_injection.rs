@@ -1,8 +1,10 @@
-//! A wire whose arrivals suffer: what comes in is lost, doubled, damaged or late by chance, each datagram by itself.
+//! A wire whose arrivals suffer: what comes in is lost, doubled, damaged or late by chance, each
+//! datagram by itself.
 //!
 //! # Model
-//! The adaptor stands at the receiving end, behind everything that the kernel does. It cannot write where datagrams lie, so damage to a
-//! body is done to the copy that the engine makes of it, before the engine can look at that; what is late lies in memory of its own.
+//! The adaptor stands at the receiving end, behind everything that the kernel does. It cannot write
+//! where datagrams lie, so damage to a body is done to the copy that the engine makes of it, before
+//! the engine can look at that; what is late lies in memory of its own.
 //!
 //! # Invariants
 //! I1. With nothing asked for it changes nothing; from whom bodies came it counts always.
@@ -15,7 +17,8 @@ use std::rc::Rc;
 
 use clearway_proto::base::{Bytes, LocalNs, Nanos, RandomKey, RandomStream};
 use clearway_proto::wire::{
-    Arrival, Datagram, Destination, Operation, PostOutcome, RegionId, Span, Wire, bytes_of, forward_wire,
+    Arrival, Datagram, Destination, Operation, PostOutcome, RegionId, Span, Wire, bytes_of,
+    forward_wire,
 };
 use clearway_runtime::waiting::{Rest, Waitable, Wake, WakeReason};
 use serde::{Deserialize, Serialize};
@@ -123,7 +126,8 @@ impl FaultInjectingWire {
     /// From now on arrivals suffer `faulty`; which of them follows from `seed`.
     pub(super) fn set(&mut self, faults: ArrivalFaults, seed: u64) {
         self.faults = faults;
-        self.dice = RandomKey::new(seed).purpose("rough").node(u64::from(self.wire.rank().0)).stream();
+        self.dice =
+            RandomKey::new(seed).purpose("rough").node(u64::from(self.wire.rank().0)).stream();
         self.is_filtered.set(false);
         self.late.clear();
         self.spoiled.clear();
@@ -159,7 +163,8 @@ impl FaultInjectingWire {
             tally.borrow_mut().count(&datagram);
             if hits(faults.late) && datagram.body.length as usize <= SHELF {
                 let Datagram { from, path, class, congestion_marked, at, head, body } = datagram;
-                let envelope = Datagram { from, path, class, congestion_marked, at, head: &[], body };
+                let envelope =
+                    Datagram { from, path, class, congestion_marked, at, head: &[], body };
                 return shelve.push((head.to_vec(), envelope));
             }
             given += 1;
@@ -186,12 +191,17 @@ impl FaultInjectingWire {
 
     fn delay(&mut self, at: LocalNs, head: Vec<u8>, datagram: DatagramHeader) {
         let (Some(region), Some(shelf)) = (self.region, self.free.pop()) else { return };
-        let bytes = bytes_of(self.wire.region(datagram.body.region), datagram.body).unwrap_or_default().to_vec();
+        let bytes = bytes_of(self.wire.region(datagram.body.region), datagram.body)
+            .unwrap_or_default()
+            .to_vec();
         if let Some(memory) = self.wire.region_mut(region) {
             memory[shelf * SHELF..][..bytes.len()].copy_from_slice(&bytes);
         }
         self.count += 1;
-        self.late.insert((at, self.count), DelayedDatagram { shelf, length: bytes.len(), head, datagram });
+        self.late.insert(
+            (at, self.count),
+            DelayedDatagram { shelf, length: bytes.len(), head, datagram },
+        );
     }
 
     fn deliver_late(&mut self, now: LocalNs, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
@@ -221,10 +231,16 @@ impl FaultInjectingWire {
     }
 
     /// Posts, and damages the copies of what shall be damaged.
-    fn post_corrupting(&mut self, operations: &[Operation], heads: &[u8], answers: &mut Vec<PostOutcome>) {
+    fn post_corrupting(
+        &mut self,
+        operations: &[Operation],
+        heads: &[u8],
+        answers: &mut Vec<PostOutcome>,
+    ) {
         let mut rest = operations;
         while !self.spoiled.is_empty()
-            && let Some(at) = rest.iter().position(|operation| matches!(operation, Operation::Copy { .. }))
+            && let Some(at) =
+                rest.iter().position(|operation| matches!(operation, Operation::Copy { .. }))
         {
             let (now, later) = rest.split_at(at + 1);
             self.wire.post(now, heads, answers);
@@ -246,7 +262,8 @@ impl Wire for FaultInjectingWire {
         if !self.is_filtered.get() {
             return self.post_corrupting(operations, heads, answers);
         }
-        let is_to_group = |one: &Operation| matches!(one, Operation::Send { to: Destination::Group(_), .. });
+        let is_to_group =
+            |one: &Operation| matches!(one, Operation::Send { to: Destination::Group(_), .. });
         for alike in operations.chunk_by(|a, b| is_to_group(a) == is_to_group(b)) {
             match alike.first().is_some_and(is_to_group) {
                 true => answers.extend(alike.iter().map(|_| PostOutcome::Done(0))),

@@ -1,8 +1,9 @@
-//! Casts while everything goes wrong, one after the other, for some time: what is lost, doubled, damaged or late, who dies and who
-//! stands still follow from the seed.
+//! Casts while everything goes wrong, one after the other, for some time: what is lost, doubled,
+//! damaged or late, who dies and who stands still follow from the seed.
 //!
 //! # Invariants
-//! I1. Every cast ends with identical and right bytes at all survivors, or with the same end told to all of them; else this is an error.
+//! I1. Every cast ends with identical and right bytes at all survivors, or with the same end told
+//!     to all of them; else this is an error.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -64,7 +65,11 @@ impl FaultTally {
 ///
 /// # Errors
 /// The first cast that ended otherwise than it may, and its number.
-pub(crate) fn run_with_faults(ranks: &mut dyn ProcessVenue, plan: &BroadcastPlan, time: Nanos) -> Result<String> {
+pub(crate) fn run_with_faults(
+    ranks: &mut dyn ProcessVenue,
+    plan: &BroadcastPlan,
+    time: Nanos,
+) -> Result<String> {
     let end = Instant::now() + Duration::from_nanos(time.0);
     let mut dice = RandomKey::new(plan.seed).purpose("faults").stream();
     let mut tally = FaultTally::default();
@@ -72,10 +77,16 @@ pub(crate) fn run_with_faults(ranks: &mut dyn ProcessVenue, plan: &BroadcastPlan
     while Instant::now() < end {
         let plan = drawn(plan, &mut dice);
         let key = tally.casts;
-        let mut coordinator =
-            BroadcastCoordinator { venue: ranks, plan: &plan, place: VenueKind::Lab, key, dead_ranks };
+        let mut coordinator = BroadcastCoordinator {
+            venue: ranks,
+            plan: &plan,
+            place: VenueKind::Lab,
+            key,
+            dead_ranks,
+        };
         let cast = cast(&coordinator, &mut dice);
-        let outcome = coordinator.run(&cast).with_context(|| format!("cast {key} of seed {}", plan.seed))?;
+        let outcome =
+            coordinator.run(&cast).with_context(|| format!("cast {key} of seed {}", plan.seed))?;
         tally.add(&plan, &outcome);
         dead_ranks = coordinator.dead_ranks;
     }
@@ -92,7 +103,10 @@ pub(crate) fn run_with_faults(ranks: &mut dyn ProcessVenue, plan: &BroadcastPlan
 /// Who dies and who stands still.
 fn drawn(plan: &BroadcastPlan, dice: &mut RandomStream) -> BroadcastPlan {
     let mut stroke = |seldom| {
-        let kill = RankAt { rank: dice.below(u64::from(plan.ranks)) as u32, at: Nanos(dice.below(WITHIN)) };
+        let kill = RankAt {
+            rank: dice.below(u64::from(plan.ranks)) as u32,
+            at: Nanos(dice.below(WITHIN)),
+        };
         let length = Nanos(dice.below(STOP_MAX));
         (dice.below(seldom) == 0).then_some((kill, length))
     };
@@ -104,7 +118,8 @@ fn drawn(plan: &BroadcastPlan, dice: &mut RandomStream) -> BroadcastPlan {
 /// What is cast, and what its packets suffer.
 fn cast(coordinator: &BroadcastCoordinator<'_>, dice: &mut RandomStream) -> CastParameters {
     let mut share = || dice.below(SHARE_MAX) as u32;
-    let (lost, faults) = (share(), ArrivalFaults { lost: 0, doubled: share(), damaged: share(), late: share() });
+    let (lost, faults) =
+        (share(), ArrivalFaults { lost: 0, doubled: share(), damaged: share(), late: share() });
     let length = 1_u64 << dice.below(LENGTH_BITS + 1);
     let length = Bytes(length + dice.below(length));
     let mode = MODES[dice.below(MODES.len() as u64) as usize];

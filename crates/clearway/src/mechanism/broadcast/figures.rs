@@ -8,17 +8,20 @@ use super::outcome::{CastResult, quantile};
 use super::plan::{BroadcastPlan, CastMode, Millionths};
 use crate::report::model::{ExtendedReal, Figure, labels};
 
-/// From the order to cast until every receiver has the object, in s, half of them; labels bytes, loss, mode.
+/// From the order to cast until every receiver has the object, in s, half of them; labels bytes,
+/// loss, mode.
 pub(crate) const SECONDS: &str = "broadcast_seconds";
 /// The same, 99 of 100.
 pub(crate) const SLOW: &str = "broadcast_p99_seconds";
 /// The time until the root knows that; labels bytes, loss, mode, quantile.
 pub(super) const KNOWN: &str = "broadcast_known_seconds";
-/// One of sixteen that are cast at once, until the root knows that all have all, over their number; labels bytes, loss, mode, quantile.
+/// One of sixteen that are cast at once, until the root knows that all have all, over their number;
+/// labels bytes, loss, mode, quantile.
 pub(super) const AMORTISED: &str = "broadcast_amortised_seconds";
 /// A datagram to all and an answer of each, without any engine, in s; labels loss, quantile.
 pub(super) const BARE: &str = "broadcast_bare_seconds";
-/// The median of short objects over that of bare exchanges of the same run; labels bytes, loss, mode, kind.
+/// The median of short objects over that of bare exchanges of the same run; labels bytes, loss,
+/// mode, kind.
 pub(super) const RATIO: &str = "broadcast_bare_ratio";
 /// Bytes of an object over what the line carries in the median time; labels bytes, loss, mode.
 pub(super) const GOODPUT: &str = "broadcast_goodput_fraction";
@@ -26,12 +29,15 @@ pub(super) const GOODPUT: &str = "broadcast_goodput_fraction";
 pub(crate) const PROCESSOR: &str = "broadcast_root_cpu_seconds";
 /// The same of what a user gets, who chooses no mode; labels bytes, loss.
 const SENDER: &str = "broadcast_sender_cpu_seconds";
-/// Symbols that left again, by whomever, for each one that the objects have; labels bytes, loss, mode.
+/// Symbols that left again, by whomever, for each one that the objects have; labels bytes, loss,
+/// mode.
 pub(super) const REPAIRS: &str = "broadcast_repairs_fraction";
 
-/// The longest time in which a receiver got nothing new in the middle of an object, in s; labels bytes, loss, mode.
+/// The longest time in which a receiver got nothing new in the middle of an object, in s; labels
+/// bytes, loss, mode.
 pub(super) const STALL: &str = "broadcast_stall_seconds";
-/// Symbols that came to a receiver that had them, for each one that the objects have; labels bytes, loss, mode.
+/// Symbols that came to a receiver that had them, for each one that the objects have; labels bytes,
+/// loss, mode.
 pub(super) const DOUBLED: &str = "broadcast_doubled_fraction";
 
 /// Labels of these figures.
@@ -45,7 +51,8 @@ const QUANTILES: [(&str, f64); 2] = [("p50", 0.5), ("p99", 0.99)];
 
 /// All figures of `outcomes`.
 pub(crate) fn figures(plan: &BroadcastPlan, outcomes: &[CastResult]) -> Vec<Figure> {
-    let mut figures: Vec<Figure> = outcomes.iter().flat_map(|outcome| cast_figures(plan, outcome)).collect();
+    let mut figures: Vec<Figure> =
+        outcomes.iter().flat_map(|outcome| cast_figures(plan, outcome)).collect();
     figures.extend(ratios(&figures));
     figures
 }
@@ -54,7 +61,10 @@ pub(crate) fn figures(plan: &BroadcastPlan, outcomes: &[CastResult]) -> Vec<Figu
 fn cast_figures(plan: &BroadcastPlan, outcome: &CastResult) -> Vec<Figure> {
     let cast = &outcome.cast;
     let labelled = |figure: Figure| {
-        figure.with(BYTES, cast.length.to_string()).with(LOSS, cast.loss.to_string()).with(MODE, cast.mode.name())
+        figure
+            .with(BYTES, cast.length.to_string())
+            .with(LOSS, cast.loss.to_string())
+            .with(MODE, cast.mode.name())
     };
     let quantiles = |name: &str, values: &[f64], source: &str| -> Vec<Figure> {
         let one = |(label, at): (&str, f64)| {
@@ -83,9 +93,17 @@ fn cast_figures(plan: &BroadcastPlan, outcome: &CastResult) -> Vec<Figure> {
         }
         CastTiming::Ordered | CastTiming::Apart(_) => {
             let completions = outcome.completions();
-            let end = if outcome.is_one_clock { "until the last receiver has it" } else { "until the root knows" };
+            let end = if outcome.is_one_clock {
+                "until the last receiver has it"
+            } else {
+                "until the root knows"
+            };
             let mut figures = plain_quantiles(&completions, end);
-            figures.extend(quantiles(KNOWN, &outcome.known(), "until the root knows that all have it"));
+            figures.extend(quantiles(
+                KNOWN,
+                &outcome.known(),
+                "until the root knows that all have it",
+            ));
             figures.extend(counted(plan, outcome, &completions));
             let processor = figures.iter().find(|figure| figure.name == PROCESSOR).cloned();
             let sender = processor.filter(|_| cast.mode == CastMode::Auto).map(|figure| {
@@ -158,14 +176,16 @@ fn counted(plan: &BroadcastPlan, outcome: &CastResult, completions: &[f64]) -> V
 
 /// Short objects beside bare exchanges with the same loss.
 fn ratios(figures: &[Figure]) -> Vec<Figure> {
-    let is_median = |figure: &&Figure| figure.name == SECONDS || figure.label(labels::QUANTILE) == Some("p50");
+    let is_median =
+        |figure: &&Figure| figure.name == SECONDS || figure.label(labels::QUANTILE) == Some("p50");
     let bare = |loss: Option<&str>| {
         let same = |figure: &&Figure| figure.name == BARE && figure.label(LOSS) == loss;
         figures.iter().filter(is_median).find(same).map(|figure| figure.value.get())
     };
     let is_told = |name, figure: &Figure| {
         let same = |other: &&Figure| {
-            other.name == name && [BYTES, LOSS, MODE].iter().all(|key| other.label(key) == figure.label(key))
+            other.name == name
+                && [BYTES, LOSS, MODE].iter().all(|key| other.label(key) == figure.label(key))
         };
         figures.iter().any(|other| same(&other))
     };
@@ -185,20 +205,28 @@ fn ratios(figures: &[Figure]) -> Vec<Figure> {
             figure.samples,
             "median over median of the same run",
         );
-        let labels = [BYTES, LOSS, MODE].into_iter().filter_map(|key| Some((key, figure.label(key)?)));
+        let labels =
+            [BYTES, LOSS, MODE].into_iter().filter_map(|key| Some((key, figure.label(key)?)));
         Some(labels.fold(ratio.with(KIND, kind), |ratio, (key, value)| ratio.with(key, value)))
     };
     figures.iter().filter(is_median).filter_map(one).collect()
 }
 
-/// What each way costs by the engine's model, and which one that makes the best; `symbol` is what a message carries.
-pub(crate) fn explained(plan: &BroadcastPlan, figures: &[Figure], symbol: Bytes, multicast: MulticastReach) -> String {
+/// What each way costs by the engine's model, and which one that makes the best; `symbol` is what a
+/// message carries.
+pub(crate) fn explained(
+    plan: &BroadcastPlan,
+    figures: &[Figure],
+    symbol: Bytes,
+    multicast: MulticastReach,
+) -> String {
     let bare = |loss: Millionths| {
         let loss = loss.to_string();
         let same = |figure: &&Figure| figure.name == BARE && figure.label(LOSS) == Some(&loss);
         figures.iter().find(same).map(|figure| Nanos((figure.value.get() * 1e9 / 2.0) as u64))
     };
-    let mut text = String::from("\nwhat each way costs, from the rate and half of the bare exchange:\n");
+    let mut text =
+        String::from("\nwhat each way costs, from the rate and half of the bare exchange:\n");
     for loss in &plan.losses {
         let latency = bare(*loss).unwrap_or(Nanos::from_micros(100));
         for length in &plan.lengths {

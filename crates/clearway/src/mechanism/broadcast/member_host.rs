@@ -1,8 +1,10 @@
-//! One rank of broadcasts: the root or a receiver over the wire that its coordinator chose, cast after cast.
+//! One rank of broadcasts: the root or a receiver over the wire that its coordinator chose, cast
+//! after cast.
 //!
 //! # Model
-//! The engine says what leaves when; this is what is around it: memory, the bytes of objects and their comparison at every receiver, and
-//! the coordinator's orders. A node lives until the next cast begins, so that its peers are never left alone with what they lack.
+//! The engine says what leaves when; this is what is around it: memory, the bytes of objects and
+//! their comparison at every receiver, and the coordinator's orders. A node lives until the next
+//! cast begins, so that its peers are never left alone with what they lack.
 //!
 //! # Invariants
 //! I1. No object counts as received whose bytes were not compared.
@@ -21,7 +23,8 @@ use std::time::Duration;
 use anyhow::{Result, anyhow};
 use clearway_proto::base::{Bytes, Class, GroupId, LocalNs, Nanos, Rank};
 use clearway_proto::broadcast::{
-    Algorithm, BroadcastCommand, BroadcastConfig, BroadcastEvent, BroadcastNode, Member, SlowReceivers,
+    Algorithm, BroadcastCommand, BroadcastConfig, BroadcastEvent, BroadcastNode, Member,
+    SlowReceivers,
 };
 use clearway_proto::wire::{Driver, OperationKind, RegionId, Span, Wire};
 use clearway_runtime::{clock, progress};
@@ -30,7 +33,8 @@ use nix::sys::signal::{Signal, raise};
 use super::bare_exchange::{self, BareExchange};
 use super::fault_injection::{FaultInjectingWire, PayloadTally};
 use super::messages::{
-    BroadcastAssignment, BroadcastProtocol, BroadcastRequest, BroadcastResponse, BroadcastResult, CastTiming,
+    BroadcastAssignment, BroadcastProtocol, BroadcastRequest, BroadcastResponse, BroadcastResult,
+    CastTiming,
 };
 use super::pattern::{self, ObjectPattern};
 use super::progress_samples::ProgressSamples;
@@ -43,7 +47,8 @@ use crate::run::rank_process::{Incoming, RankContext, Requests, respond};
 const ROOT: Rank = Rank(0);
 /// The group of all.
 const GROUP: GroupId = GroupId(0);
-/// Symbols that may be under way: a quarter of a second at 200 Mb/s, longer than a rank of a busy machine waits for a processor.
+/// Symbols that may be under way: a quarter of a second at 200 Mb/s, longer than a rank of a busy
+/// machine waits for a processor.
 pub(super) const WINDOW: u32 = 4096;
 /// Short objects that may lie at a receiver, or wait at the root until they are with everybody.
 pub(super) const SLOTS: u32 = 1024;
@@ -90,7 +95,8 @@ pub(super) enum AfterCast {
     Gone,
 }
 
-/// The region that this rank has, once it has one: every cast uses it, since a wire keeps what was registered.
+/// The region that this rank has, once it has one: every cast uses it, since a wire keeps what was
+/// registered.
 #[derive(Clone, Copy)]
 pub(super) struct BroadcastMemory {
     region: RegionId,
@@ -99,12 +105,17 @@ pub(super) struct BroadcastMemory {
 
 impl BroadcastMemory {
     /// A region of at least `length`.
-    pub(super) fn region(kept: &mut Option<Self>, wire: &mut dyn Wire, length: u64) -> Result<RegionId> {
+    pub(super) fn region(
+        kept: &mut Option<Self>,
+        wire: &mut dyn Wire,
+        length: u64,
+    ) -> Result<RegionId> {
         if let Some(own) = kept.filter(|own| own.length >= length) {
             return Ok(own.region);
         }
-        let region =
-            wire.register(Bytes(length)).map_err(|_| anyhow!("{} of memory are not to be had", Bytes(length)))?;
+        let region = wire
+            .register(Bytes(length))
+            .map_err(|_| anyhow!("{} of memory are not to be had", Bytes(length)))?;
         *kept = Some(Self { region, length });
         Ok(region)
     }
@@ -124,7 +135,8 @@ fn take(
     let group = wire.capabilities().operations.has(OperationKind::Multicast).then_some(GROUP);
     // Nobody but the root sends to the group: as a member it would get all of its own symbols back.
     if let Some(group) = group.filter(|_| wire.rank() != ROOT) {
-        wire.join(group).map_err(|missing| anyhow!("the group of all cannot be joined: {missing}"))?;
+        wire.join(group)
+            .map_err(|missing| anyhow!("the group of all cannot be joined: {missing}"))?;
     }
     if assignment.rhythm == CastTiming::Bare {
         return serve_bare(wire, &assignment, group, orders);
@@ -150,7 +162,8 @@ pub(super) fn symbol_of(wire: &dyn Wire) -> Result<u32> {
         .ok_or_else(|| anyhow!("nothing can be cast over {}: it lacks messages, copies, digests or room for headers; --wire udp, ofi or shm works", wire.capabilities().name))
 }
 
-/// `rank` in the cast of `root` to all ranks of `assignment`, through `group` if it goes by multicast.
+/// `rank` in the cast of `root` to all ranks of `assignment`, through `group` if it goes by
+/// multicast.
 pub(super) fn member(
     assignment: &BroadcastAssignment,
     rank: Rank,
@@ -160,12 +173,14 @@ pub(super) fn member(
     slots: Span,
 ) -> BroadcastNode {
     let per_leaf = assignment.per_leaf.max(1);
-    let members = (0..assignment.ranks).map(|rank| Member { rank: Rank(rank), leaf: rank / per_leaf });
+    let members =
+        (0..assignment.ranks).map(|rank| Member { rank: Rank(rank), leaf: rank / per_leaf });
     BroadcastNode::new(BroadcastConfig {
         rank,
         members: members.collect(),
         root,
-        group: group.filter(|_| matches!(assignment.way, Algorithm::Multicast | Algorithm::Segments)),
+        group: group
+            .filter(|_| matches!(assignment.way, Algorithm::Multicast | Algorithm::Segments)),
         key: assignment.key + root.0,
         symbol,
         window: WINDOW,
@@ -250,9 +265,9 @@ impl<'a> RunningCast<'a> {
         let mut commands = Vec::new();
         if !is_root && !places.is_short(assignment.length) {
             let first = 0..places.count.min(assignment.objects);
-            commands.extend(
-                first.map(|object| BroadcastCommand::Place { into: places.object_span(object, assignment.length) }),
-            );
+            commands.extend(first.map(|object| BroadcastCommand::Place {
+                into: places.object_span(object, assignment.length),
+            }));
         }
         Self {
             assignment,
@@ -296,7 +311,9 @@ impl<'a> RunningCast<'a> {
 
     fn handle_request(&mut self, order: Incoming<BroadcastRequest>, now: LocalNs) {
         match order {
-            Incoming::Request(BroadcastRequest::Take(assignment)) => self.next = Some(AfterCast::Cast(assignment)),
+            Incoming::Request(BroadcastRequest::Take(assignment)) => {
+                self.next = Some(AfterCast::Cast(assignment))
+            }
             Incoming::Request(BroadcastRequest::Begin) => self.cast_at = Some(now),
             // One long object: short ones go by themselves.
             Incoming::Request(BroadcastRequest::Cast) => self.cast_at = Some(now),
@@ -307,7 +324,9 @@ impl<'a> RunningCast<'a> {
                 // As if somebody else had done it: nothing of this process gets to run any more.
                 let _ = raise(Signal::SIGKILL);
             }
-            Incoming::Request(BroadcastRequest::Stop(length)) => thread::sleep(Duration::from_nanos(length.0)),
+            Incoming::Request(BroadcastRequest::Stop(length)) => {
+                thread::sleep(Duration::from_nanos(length.0))
+            }
             Incoming::Request(BroadcastRequest::Filter) => self.is_filtered.set(true),
             Incoming::Leave => self.next = Some(AfterCast::Leave),
         }
@@ -327,9 +346,8 @@ impl<'a> RunningCast<'a> {
                 self.respond(BroadcastResponse::Out);
             }
             BroadcastEvent::Helpless => self.respond(BroadcastResponse::Helpless),
-            BroadcastEvent::Refused { missing } => {
-                self.respond(BroadcastResponse::Failed(format!("nothing can be cast here: {missing}")))
-            }
+            BroadcastEvent::Refused { missing } => self
+                .respond(BroadcastResponse::Failed(format!("nothing can be cast here: {missing}"))),
             _ => {}
         }
     }
@@ -340,7 +358,10 @@ impl<'a> RunningCast<'a> {
             self.samples.end(now, self.symbols());
         }
         if self.places.is_short(self.assignment.length) {
-            self.record_fault(object, pattern::fault(wire, at, self.assignment.length, self.assignment.seed, object));
+            self.record_fault(
+                object,
+                pattern::fault(wire, at, self.assignment.length, self.assignment.seed, object),
+            );
             self.commands.push(BroadcastCommand::Release { object });
         }
     }
@@ -377,7 +398,9 @@ impl<'a> RunningCast<'a> {
     fn compare_some(&mut self, wire: &dyn Wire) {
         let Some(first) = self.comparing.front_mut() else { return };
         let object = first.number;
-        let ControlFlow::Break(wrong) = first.compare_piece(wire, self.assignment.length) else { return };
+        let ControlFlow::Break(wrong) = first.compare_piece(wire, self.assignment.length) else {
+            return;
+        };
         self.comparing.pop_front();
         self.record_fault(object, wrong);
         let next = object + self.places.count;
@@ -394,9 +417,14 @@ impl<'a> RunningCast<'a> {
 
     /// Casts what is due.
     fn cast(&mut self, now: LocalNs, wire: &mut dyn Wire) {
-        let Some(at) = self.cast_at.filter(|at| *at <= now && self.cast < self.assignment.objects) else { return };
+        let Some(at) = self.cast_at.filter(|at| *at <= now && self.cast < self.assignment.objects)
+        else {
+            return;
+        };
         let count = match self.assignment.rhythm {
-            CastTiming::Batches(count) if self.stable == self.cast => count.min(self.assignment.objects - self.cast),
+            CastTiming::Batches(count) if self.stable == self.cast => {
+                count.min(self.assignment.objects - self.cast)
+            }
             CastTiming::Batches(_) => return,
             // Memory of an object that is not with everybody is not used again.
             _ if self.cast - self.stable >= SLOTS => return,
@@ -425,7 +453,9 @@ impl<'a> RunningCast<'a> {
     /// Makes the next piece of the next object, and casts it if that was the last one.
     fn cast_one(&mut self, wire: &mut dyn Wire) -> ControlFlow<()> {
         let from = self.places.object_span(self.cast, self.assignment.length);
-        let making = self.making.get_or_insert_with(|| ObjectPattern::new(from, self.assignment.seed, self.cast));
+        let making = self
+            .making
+            .get_or_insert_with(|| ObjectPattern::new(from, self.assignment.seed, self.cast));
         if making.make_piece(wire).is_continue() {
             return ControlFlow::Continue(());
         }
@@ -482,7 +512,8 @@ impl<'a> RunningCast<'a> {
         self.account.lost = lost + wire.counters().receive_overflow.saturating_sub(self.dropped);
         self.account.sources = sources;
         let now = traffic().zip(self.traffic);
-        self.account.traffic = now.map(|(now, then)| [0, 1].map(|way| Bytes(now[way].0.saturating_sub(then[way].0))));
+        self.account.traffic =
+            now.map(|(now, then)| [0, 1].map(|way| Bytes(now[way].0.saturating_sub(then[way].0))));
         let account = std::mem::take(&mut self.account);
         self.respond(BroadcastResponse::Done(Box::new(account)));
     }
@@ -509,7 +540,9 @@ impl progress::EngineHost<BroadcastNode> for BroadcastHost<'_, '_> {
 
     fn control(&mut self, _which: usize, now: LocalNs, _driver: &mut Driver<BroadcastNode>) {
         match self.casting.orders.waiting() {
-            Some(orders) => orders.into_iter().for_each(|order| self.casting.handle_request(order, now)),
+            Some(orders) => {
+                orders.into_iter().for_each(|order| self.casting.handle_request(order, now))
+            }
             None => self.casting.next = Some(AfterCast::Gone),
         }
     }
@@ -575,8 +608,12 @@ impl progress::EngineHost<BareExchange> for BareExchangeHost<'_> {
         };
         for order in orders {
             match order {
-                Incoming::Request(BroadcastRequest::Begin) => driver.command(now, bare_exchange::StartExchange),
-                Incoming::Request(BroadcastRequest::Take(assignment)) => self.next = Some(AfterCast::Cast(assignment)),
+                Incoming::Request(BroadcastRequest::Begin) => {
+                    driver.command(now, bare_exchange::StartExchange)
+                }
+                Incoming::Request(BroadcastRequest::Take(assignment)) => {
+                    self.next = Some(AfterCast::Cast(assignment))
+                }
                 Incoming::Leave => self.next = Some(AfterCast::Leave),
                 Incoming::Request(_) => {}
             }
@@ -591,8 +628,11 @@ impl progress::EngineHost<BareExchange> for BareExchangeHost<'_> {
     ) -> ControlFlow<(), Option<LocalNs>> {
         if std::mem::take(&mut self.is_over) {
             let times = std::mem::take(&mut driver.engine_mut().times);
-            if send_response(BroadcastResponse::Done(Box::new(BroadcastResult { times, ..BroadcastResult::default() })))
-                .is_err()
+            if send_response(BroadcastResponse::Done(Box::new(BroadcastResult {
+                times,
+                ..BroadcastResult::default()
+            })))
+            .is_err()
             {
                 self.next = Some(AfterCast::Gone);
             }

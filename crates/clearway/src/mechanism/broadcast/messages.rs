@@ -87,7 +87,8 @@ pub(crate) struct BroadcastAssignment {
     pub(super) ranks: u32,
     /// Ranks at each leaf of the network, in their order.
     pub(super) per_leaf: u32,
-    /// So many ranks cast at the same time, each to a team of all; none: rank 0 casts, and there are no teams.
+    /// So many ranks cast at the same time, each to a team of all; none: rank 0 casts, and there
+    /// are no teams.
     pub(super) roots: u32,
     /// How symbols leave at first; multicast only where the wire has it.
     pub(super) way: Algorithm,
@@ -109,7 +110,8 @@ pub(crate) struct BroadcastAssignment {
 /// What a rank has seen of a cast.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct BroadcastResult {
-    /// Of each object: when it was cast (root) or here (receiver), and when it was known to be with everybody.
+    /// Of each object: when it was cast (root) or here (receiver), and when it was known to be with
+    /// everybody.
     pub(super) times: Vec<[LocalNs; 2]>,
     /// Root: processor time of each long object, or of all short ones together.
     pub(super) processor: Vec<Nanos>,
@@ -124,7 +126,8 @@ pub(crate) struct BroadcastResult {
     pub(super) traffic: Option<[Bytes; 2]>,
     /// Receiver: the longest time between two steps that brought something new of one object.
     pub(super) stall: Nanos,
-    /// Messages that this host dropped before anybody read them: those of the share that shall be lost, and those without room.
+    /// Messages that this host dropped before anybody read them: those of the share that shall be
+    /// lost, and those without room.
     pub(super) lost: u64,
     /// By rank: datagrams with a body that came from it.
     pub(super) sources: Vec<u64>,

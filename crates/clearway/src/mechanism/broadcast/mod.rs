@@ -1,10 +1,13 @@
-//! Broadcasts on ranks that are processes: every way, length and loss, beside a bare exchange, with every byte compared. The same casts
-//! on a simulated fabric (`simulated`) show what more ranks than a machine holds would take.
+//! Broadcasts on ranks that are processes: every way, length and loss, beside a bare exchange, with
+//! every byte compared. The same casts on a simulated fabric (`simulated`) show what more ranks
+//! than a machine holds would take.
 //!
 //! # Model
-//! One rank is the root (rank 0), the others receive. This process coordinates them (`coordinate`): casts go one after the other, each with
-//! nodes of its own (`rank`); what they saw becomes figures (`figures`). The same run measures a bare datagram to all with an answer of
-//! each (`bare`), which is what the network and the machine take. Several roots at once (`roots`) have a team and a channel each (`together`).
+//! One rank is the root (rank 0), the others receive. This process coordinates them (`coordinate`):
+//! casts go one after the other, each with nodes of its own (`rank`); what they saw becomes figures
+//! (`figures`). The same run measures a bare datagram to all with an answer of each (`bare`), which
+//! is what the network and the machine take. Several roots at once (`roots`) have a team and a
+//! channel each (`together`).
 //!
 //! # Not here
 //! The engine (`clearway_proto::broadcast`); files (`clearway cast`).
@@ -104,7 +107,8 @@ impl Mechanism for BroadcastMechanism {
         let plan = test.plan(hosts, Some(rate), order.scenario.seed);
         let outcomes = coordinate(ranks, &plan, place)?;
         report.figures.extend(figures(&plan, &outcomes));
-        let names = (0..plan.ranks).map(|rank| ranks.processes().host(Rank(rank)).to_owned()).collect();
+        let names =
+            (0..plan.ranks).map(|rank| ranks.processes().host(Rank(rank)).to_owned()).collect();
         report.set_part(&casting(&plan, names, &outcomes));
         Ok(())
     }

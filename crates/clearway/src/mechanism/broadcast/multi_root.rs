@@ -1,8 +1,10 @@
-//! Several roots that cast at the same time, beside one: coordinates the ranks, and makes figures and a table of it.
+//! Several roots that cast at the same time, beside one: coordinates the ranks, and makes figures
+//! and a table of it.
 //!
 //! # Model
-//! The ranks agree on a channel for each root's team. Then, object after object, all roots are told to cast at once, and the next time when all ranks
-//! have compared all. The roots share what a receiver's link carries: each keeps to its part of the rate.
+//! The ranks agree on a channel for each root's team. Then, object after object, all roots are told
+//! to cast at once, and the next time when all ranks have compared all. The roots share what a
+//! receiver's link carries: each keeps to its part of the rate.
 //!
 //! # Invariants
 //! I1. What was seen is told only if every byte was right.
@@ -17,7 +19,8 @@ use super::coordinator::{LOOK_EVERY, PATIENCE, STUCK, way_of};
 use super::fault_injection::ArrivalFaults;
 use super::figures::{BYTES, LOSS, MODE};
 use super::messages::{
-    BroadcastAssignment, BroadcastProtocol, BroadcastRequest, BroadcastResponse, BroadcastResult, CastTiming,
+    BroadcastAssignment, BroadcastProtocol, BroadcastRequest, BroadcastResponse, BroadcastResult,
+    CastTiming,
 };
 use super::outcome::quantile;
 use super::plan::{BroadcastPlan, CastMode, Millionths};
@@ -25,11 +28,13 @@ use crate::report::model::{ExtendedReal, Figure};
 use crate::report::numerals::digits;
 use crate::run::venue::ProcessVenue;
 
-/// From the first root's cast until every rank has the objects of all roots, in s, half of them; labels bytes, loss, mode, roots.
+/// From the first root's cast until every rank has the objects of all roots, in s, half of them;
+/// labels bytes, loss, mode, roots.
 const SECONDS: &str = "broadcast_roots_seconds";
 /// The same, 99 of 100.
 const SLOW: &str = "broadcast_roots_p99_seconds";
-/// Bytes of all roots' objects over what a receiver's link carries in the median time; labels as before.
+/// Bytes of all roots' objects over what a receiver's link carries in the median time; labels as
+/// before.
 const GOODPUT: &str = "broadcast_roots_goodput_fraction";
 /// Label: how many cast at the same time.
 const ROOTS: &str = "roots";
@@ -53,7 +58,11 @@ pub(crate) struct MultiRootRun {
 ///
 /// # Errors
 /// One sentence: which rank cannot go on, what was wrong with an object, or who does not answer.
-pub(crate) fn with_roots(venue: &mut dyn ProcessVenue, plan: &BroadcastPlan, roots: u32) -> Result<Vec<MultiRootRun>> {
+pub(crate) fn with_roots(
+    venue: &mut dyn ProcessVenue,
+    plan: &BroadcastPlan,
+    roots: u32,
+) -> Result<Vec<MultiRootRun>> {
     let mut key = 0;
     let mut runs = Vec::new();
     for loss in &plan.losses {
@@ -100,13 +109,18 @@ fn run(
     let mut accounts: Vec<BroadcastResult> = Vec::new();
     for round in 0..objects {
         for root in &ranks[..roots as usize] {
-            venue.processes_mut().session::<BroadcastProtocol>().try_request(*root, BroadcastRequest::Cast)?;
+            venue
+                .processes_mut()
+                .session::<BroadcastProtocol>()
+                .try_request(*root, BroadcastRequest::Cast)?;
         }
         let mut has = BTreeSet::new();
         while has.len() < ranks.len() {
             match next(venue, STUCK)? {
                 (rank, BroadcastResponse::Has(object)) if object == round => drop(has.insert(rank)),
-                (_, BroadcastResponse::Switched(way, _)) => eprintln!("the way changes to {}", way.name()),
+                (_, BroadcastResponse::Switched(way, _)) => {
+                    eprintln!("the way changes to {}", way.name())
+                }
                 (_, BroadcastResponse::Done(account)) => accounts.push(*account),
                 _ => {}
             }
@@ -120,9 +134,9 @@ fn run(
     if let Some(fault) = accounts.iter().find_map(|account| account.faults.first()) {
         bail!("{fault}; this is a defect of the program");
     }
-    let (sent, again) = accounts
-        .iter()
-        .fold((0, 0), |(sent, again), account| (sent + account.record.sent, again + account.record.repairs));
+    let (sent, again) = accounts.iter().fold((0, 0), |(sent, again), account| {
+        (sent + account.record.sent, again + account.record.repairs)
+    });
     Ok(MultiRootRun {
         roots,
         mode,
@@ -136,7 +150,11 @@ fn run(
 }
 
 /// Gives all `ranks` their part and waits until every root has heard everybody.
-fn begin(venue: &mut dyn ProcessVenue, ranks: &[Rank], assignment: &BroadcastAssignment) -> Result<()> {
+fn begin(
+    venue: &mut dyn ProcessVenue,
+    ranks: &[Rank],
+    assignment: &BroadcastAssignment,
+) -> Result<()> {
     for rank in ranks {
         venue
             .processes_mut()
@@ -167,17 +185,21 @@ fn next(venue: &mut dyn ProcessVenue, patience: Duration) -> Result<(Rank, Broad
             Some((rank, Err(how))) => {
                 bail!("{} {how} in the middle of the cast; run again", venue.processes().name(rank))
             }
-            None if Instant::now() > deadline => bail!("nothing moves any more for {patience:?}; run again"),
+            None if Instant::now() > deadline => {
+                bail!("nothing moves any more for {patience:?}; run again")
+            }
             None => {}
         }
     }
 }
 
-/// Seconds of each round: from the first cast to the last that is here. Ranks of a lab read one clock.
+/// Seconds of each round: from the first cast to the last that is here. Ranks of a lab read one
+/// clock.
 fn rounds(accounts: &[BroadcastResult], objects: u32) -> Vec<f64> {
     let one = |round: usize| {
         let times = || accounts.iter().filter_map(move |account| account.times.get(round));
-        let (first, last) = (times().map(|times| times[0]).min()?, times().map(|times| times[1]).max()?);
+        let (first, last) =
+            (times().map(|times| times[0]).min()?, times().map(|times| times[1]).max()?);
         Some(last.since(first).as_secs_f64())
     };
     (0..objects as usize).filter_map(one).collect()
@@ -201,7 +223,8 @@ impl MultiRootRun {
         ];
         let figure = |(name, unit, value): (&str, &str, Option<f64>)| {
             let figure = Figure::counted(name, unit, ExtendedReal::new(value?)?, samples, source);
-            let figure = figure.with(BYTES, self.length.to_string()).with(LOSS, self.loss.to_string());
+            let figure =
+                figure.with(BYTES, self.length.to_string()).with(LOSS, self.loss.to_string());
             Some(figure.with(MODE, self.mode.name()).with(ROOTS, self.roots.to_string()))
         };
         values.into_iter().filter_map(figure).collect()
@@ -209,10 +232,13 @@ impl MultiRootRun {
 
     /// A line of the table.
     pub(crate) fn row(&self) -> String {
-        let channel = |own: &Option<u8>| own.map_or_else(|| "shared".into(), |number| number.to_string());
+        let channel =
+            |own: &Option<u8>| own.map_or_else(|| "shared".into(), |number| number.to_string());
         let channels: Vec<String> = self.channels.iter().map(channel).collect();
         let number = |value: Option<f64>, scale: f64| {
-            value.and_then(|value| ExtendedReal::new(value * scale)).map_or_else(|| "-".into(), digits)
+            value
+                .and_then(|value| ExtendedReal::new(value * scale))
+                .map_or_else(|| "-".into(), digits)
         };
         format!(
             "{:>5} {:<10}{:>9}{:>8}{:>12}{:>12}{:>7}%{:>7}%  {}",

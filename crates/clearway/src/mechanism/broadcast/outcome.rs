@@ -51,22 +51,33 @@ pub(crate) struct CastResult {
 pub(super) const ROOT: Rank = Rank(0);
 
 impl CastResult {
-    /// For each object the seconds until the last receiver had it; until the root knew where clocks cannot be compared.
+    /// For each object the seconds until the last receiver had it; until the root knew where clocks
+    /// cannot be compared.
     pub(super) fn completions(&self) -> Vec<f64> {
-        let receivers = || self.accounts.iter().filter(|(rank, _)| **rank != ROOT).map(|(_, account)| account);
+        let receivers =
+            || self.accounts.iter().filter(|(rank, _)| **rank != ROOT).map(|(_, account)| account);
         let one = |(object, [cast, known]): (usize, &[LocalNs; 2])| {
-            let last = receivers().filter_map(|account| account.times.get(object)).map(|times| times[0]).max();
-            // What the root knows was so before. A receiver that waits for a processor between its report and its clock is late.
+            let last = receivers()
+                .filter_map(|account| account.times.get(object))
+                .map(|times| times[0])
+                .max();
+            // What the root knows was so before. A receiver that waits for a processor between its
+            // report and its clock is late.
             let end = if self.is_one_clock { last?.min(*known) } else { *known };
             Some(end.since(*cast).as_secs_f64())
         };
         self.stable_objects().iter().enumerate().filter_map(one).collect()
     }
 
-    /// When the root cast each object that is with everybody, and when it knew that. A bare exchange has no others.
+    /// When the root cast each object that is with everybody, and when it knew that. A bare
+    /// exchange has no others.
     fn stable_objects(&self) -> &[[LocalNs; 2]] {
         let Some(root) = self.accounts.get(&ROOT) else { return &[] };
-        let count = if self.cast.rhythm == CastTiming::Bare { root.times.len() } else { root.stable as usize };
+        let count = if self.cast.rhythm == CastTiming::Bare {
+            root.times.len()
+        } else {
+            root.stable as usize
+        };
         root.times.get(..count).unwrap_or(&root.times)
     }
 
@@ -100,7 +111,10 @@ impl CastResult {
         let times = root.map_or(&[][..], |root| &root.processor);
         match self.cast.rhythm {
             CastTiming::Ordered => times.iter().map(|time| time.as_secs_f64()).collect(),
-            _ => times.iter().map(|time| time.as_secs_f64() / f64::from(self.cast.objects.max(1))).collect(),
+            _ => times
+                .iter()
+                .map(|time| time.as_secs_f64() / f64::from(self.cast.objects.max(1)))
+                .collect(),
         }
     }
 
@@ -126,14 +140,22 @@ impl CastResult {
 
     /// What all survivors were told, as the end of a sentence.
     pub(super) fn ending(&self) -> String {
-        let account = self.accounts.iter().find(|(rank, _)| !self.out.contains(rank)).map(|(_, account)| account);
+        let account = self
+            .accounts
+            .iter()
+            .find(|(rank, _)| !self.out.contains(rank))
+            .map(|(_, account)| account);
         let (stable, all) = (account.map_or(0, |account| account.stable), self.cast.objects);
         format!("{} survivors have {stable} of {all} objects, all bytes right", self.accounts.len())
     }
 
-    /// Why this is not what was promised, if it is not: wrong bytes, or survivors that were told different ends.
+    /// Why this is not what was promised, if it is not: wrong bytes, or survivors that were told
+    /// different ends.
     pub(super) fn broken(&self) -> Option<String> {
-        let faults = self.accounts.iter().filter_map(|(rank, account)| Some((rank, account.faults.first()?)));
+        let faults = self
+            .accounts
+            .iter()
+            .filter_map(|(rank, account)| Some((rank, account.faults.first()?)));
         if let Some((rank, fault)) = faults.min_by_key(|(rank, _)| **rank) {
             return Some(format!("at rank {rank} {fault}"));
         }
@@ -141,7 +163,9 @@ impl CastResult {
             .accounts
             .iter()
             .filter(|(rank, _)| !self.out.contains(rank))
-            .map(|(_, account)| (account.stable, account.aborted.filter(|object| *object < self.cast.objects)))
+            .map(|(_, account)| {
+                (account.stable, account.aborted.filter(|object| *object < self.cast.objects))
+            })
             .collect();
         (ends.len() > 1).then(|| format!("survivors were told different ends: {ends:?}"))
     }
@@ -185,7 +209,12 @@ mod tests {
     #[test]
     fn completions__nobody_has_an_object_later_than_the_root_knows_it() {
         // The second receiver's clock was read late.
-        let outcome = outcome(CastTiming::Ordered, 2, &[[0, 258_000], [1_000_000, 1_300_000]], &[263_000, 1_200_000]);
+        let outcome = outcome(
+            CastTiming::Ordered,
+            2,
+            &[[0, 258_000], [1_000_000, 1_300_000]],
+            &[263_000, 1_200_000],
+        );
         assert_eq!(outcome.completions(), [0.000_258, 0.000_2]);
         assert_eq!(outcome.known(), [0.000_258, 0.000_3]);
     }
@@ -196,7 +225,14 @@ mod tests {
         let ordered = outcome(CastTiming::Ordered, 1, &times, &[9_000]);
         assert_eq!((ordered.known(), ordered.completions()), (vec![0.000_01], vec![0.000_009]));
         assert!(outcome(CastTiming::Batches(2), 1, &times, &[]).amortised().is_empty());
-        assert_eq!(outcome(CastTiming::Batches(2), 3, &[[0, 8_000]; 3], &[]).amortised(), [0.000_004, 0.000_008]);
-        assert_eq!(outcome(CastTiming::Bare, 0, &times, &[]).known().len(), 3, "each round is over when it was noted");
+        assert_eq!(
+            outcome(CastTiming::Batches(2), 3, &[[0, 8_000]; 3], &[]).amortised(),
+            [0.000_004, 0.000_008]
+        );
+        assert_eq!(
+            outcome(CastTiming::Bare, 0, &times, &[]).known().len(),
+            3,
+            "each round is over when it was noted"
+        );
     }
 }

@@ -1,12 +1,14 @@
-//! What objects are made of: bytes that follow from seed and number, so that a receiver can know them without having seen them.
+//! What objects are made of: bytes that follow from seed and number, so that a receiver can know
+//! them without having seen them.
 
 use std::ops::ControlFlow;
 
 use clearway_proto::base::{Bytes, RandomKey, RandomStream};
 use clearway_proto::wire::{Span, Wire, bytes_of};
 
-/// Bytes that a rank makes or compares before it looks after its messages again: some milliseconds, even without optimisation. A rank
-/// that took a long object at once would be silent for so long that others go on without it.
+/// Bytes that a rank makes or compares before it looks after its messages again: some milliseconds,
+/// even without optimisation. A rank that took a long object at once would be silent for so long
+/// that others go on without it.
 const PIECE: usize = 256 << 10;
 
 /// Makes object `number` of a cast with `seed` in the memory at `at`, if there is any.
@@ -15,8 +17,15 @@ pub(super) fn make(wire: &mut dyn Wire, at: Span, seed: u64, number: u32) {
     while pattern.make_piece(wire).is_continue() {}
 }
 
-/// What is wrong with the bytes at `at`, which are to be object `number` of `length` bytes of a cast with `seed`.
-pub(super) fn fault(wire: &dyn Wire, at: Span, length: Bytes, seed: u64, number: u32) -> Option<String> {
+/// What is wrong with the bytes at `at`, which are to be object `number` of `length` bytes of a
+/// cast with `seed`.
+pub(super) fn fault(
+    wire: &dyn Wire,
+    at: Span,
+    length: Bytes,
+    seed: u64,
+    number: u32,
+) -> Option<String> {
     let mut pattern = ObjectPattern::new(at, seed, number);
     loop {
         if let ControlFlow::Break(fault) = pattern.compare_piece(wire, length) {
@@ -37,7 +46,8 @@ pub(super) struct ObjectPattern {
 impl ObjectPattern {
     /// Object `number` of a cast with `seed`, at `at`.
     pub(super) fn new(at: Span, seed: u64, number: u32) -> Self {
-        let words = RandomKey::new(seed).purpose("broadcast object").node(u64::from(number)).stream();
+        let words =
+            RandomKey::new(seed).purpose("broadcast object").node(u64::from(number)).stream();
         Self { number, at, words, done: 0 }
     }
 
@@ -54,8 +64,13 @@ impl ObjectPattern {
         if end == bytes.len() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
-    /// Compares the next piece of what has to have `length` bytes; breaks behind the last one, or with what is wrong.
-    pub(super) fn compare_piece(&mut self, wire: &dyn Wire, length: Bytes) -> ControlFlow<Option<String>> {
+    /// Compares the next piece of what has to have `length` bytes; breaks behind the last one, or
+    /// with what is wrong.
+    pub(super) fn compare_piece(
+        &mut self,
+        wire: &dyn Wire,
+        length: Bytes,
+    ) -> ControlFlow<Option<String>> {
         let bytes = bytes_of(wire.region(self.at.region), self.at).unwrap_or_default();
         if bytes.len() as u64 != length.0 {
             return ControlFlow::Break(Some(format!("has {} bytes", bytes.len())));
@@ -100,7 +115,11 @@ mod tests {
         assert_eq!(pieces, Some(3), "what hears nobody takes a piece at a time");
         let fault = |wire: &dyn Wire, number| fault(wire, at, Bytes(length as u64), 7, number);
         assert_eq!(fault(wire, 3), None);
-        assert_eq!(fault(wire, 4), Some("is wrong at byte 0".to_owned()), "another object is other bytes");
+        assert_eq!(
+            fault(wire, 4),
+            Some("is wrong at byte 0".to_owned()),
+            "another object is other bytes"
+        );
         wire.region_mut(region).expect("it is there")[length - 1] ^= 1;
         assert_eq!(fault(wire, 3), Some(format!("is wrong at byte {}", 2 * PIECE + 16)));
         let shorter = Span { length: 20, ..at };

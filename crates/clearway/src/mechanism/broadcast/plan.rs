@@ -36,9 +36,14 @@ impl CastMode {
     }
 
     /// How symbols leave at first, under `circumstances`.
-    pub(super) fn way(self, circumstances: &NetworkConditions, multicast: MulticastReach) -> Algorithm {
+    pub(super) fn way(
+        self,
+        circumstances: &NetworkConditions,
+        multicast: MulticastReach,
+    ) -> Algorithm {
         match self {
-            // Multicast loads the network least, and whether it reaches all is found out on the way.
+            // Multicast loads the network least, and whether it reaches all is found out on the
+            // way.
             Self::Auto if multicast == MulticastReach::All => Algorithm::Multicast,
             Self::Auto => Costs::new(circumstances, MulticastReach::Some).best(),
             Self::Multicast => Algorithm::Multicast,

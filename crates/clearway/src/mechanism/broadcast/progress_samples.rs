@@ -9,7 +9,8 @@ const SAMPLES: usize = 160;
 /// Between the first ones: a symbol and a half at 200 Mb/s.
 const FIRST: Nanos = Nanos::from_micros(100);
 
-/// Samples of one rank. When they are too many every second one is forgotten, and the next come half as often.
+/// Samples of one rank. When they are too many every second one is forgotten, and the next come
+/// half as often.
 pub(super) struct ProgressSamples {
     samples: Vec<ProgressSample>,
     every: Nanos,
@@ -64,7 +65,14 @@ mod tests {
         samples.end(LocalNs(10_000_000_000), 10_000);
         let samples = samples.take();
         assert!(samples.len() <= SAMPLES && samples.len() > SAMPLES / 4, "{}", samples.len());
-        assert_eq!((samples[0].symbols, samples.last().map(|last| last.symbols)), (0, Some(10_000)));
-        assert!(samples.windows(2).all(|pair| pair[0].at < pair[1].at && pair[0].symbols < pair[1].symbols));
+        assert_eq!(
+            (samples[0].symbols, samples.last().map(|last| last.symbols)),
+            (0, Some(10_000))
+        );
+        assert!(
+            samples
+                .windows(2)
+                .all(|pair| pair[0].at < pair[1].at && pair[0].symbols < pair[1].symbols)
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! What charts of broadcasts in a laboratory are drawn from, and how a report of broadcasts is shown.
+//! What charts of broadcasts in a laboratory are drawn from, and how a report of broadcasts is
+//! shown.
 
 mod casting;
 mod pages;
@@ -22,9 +23,17 @@ use casting::{BroadcastReport, CastProgressSamples, CastRun, CastSymbols};
 const SAMPLES_MIN: usize = 24;
 
 /// The material of `outcomes` on hosts with these `names`; a bare exchange and batches have none.
-pub(crate) fn casting(plan: &BroadcastPlan, names: Vec<String>, outcomes: &[CastResult]) -> BroadcastReport {
-    let is_shown = |outcome: &&CastResult| matches!(outcome.cast.rhythm, CastTiming::Ordered | CastTiming::Apart(_));
-    let rate = plan.rate.map_or(ExtendedReal::INFINITE, |rate| ExtendedReal::or_infinite(rate.0 as f64 / 1e6));
+pub(crate) fn casting(
+    plan: &BroadcastPlan,
+    names: Vec<String>,
+    outcomes: &[CastResult],
+) -> BroadcastReport {
+    let is_shown = |outcome: &&CastResult| {
+        matches!(outcome.cast.rhythm, CastTiming::Ordered | CastTiming::Apart(_))
+    };
+    let rate = plan
+        .rate
+        .map_or(ExtendedReal::INFINITE, |rate| ExtendedReal::or_infinite(rate.0 as f64 / 1e6));
     let casts = outcomes.iter().filter(is_shown).map(|outcome| run(plan, outcome)).collect();
     BroadcastReport { hosts: names, rate_mbps: rate, casts }
 }
@@ -33,7 +42,8 @@ fn run(plan: &BroadcastPlan, outcome: &CastResult) -> CastRun {
     let cast = &outcome.cast;
     let all = |rank: u32| outcome.accounts.get(&Rank(rank));
     let receivers = || (1..plan.ranks).map(all);
-    let (record, lost) = (outcome.record(), receivers().flatten().map(|account| account.lost).sum());
+    let (record, lost) =
+        (outcome.record(), receivers().flatten().map(|account| account.lost).sum());
     let label = |key: &str, value: String| (key.to_owned(), value);
     let labels = [
         label(BYTES, cast.length.to_string()),
@@ -53,8 +63,13 @@ fn run(plan: &BroadcastPlan, outcome: &CastResult) -> CastRun {
             repairs: record.repairs,
             doubled: record.doubled,
         },
-        links: (0..plan.ranks).filter_map(|rank| Some(all(rank)?.traffic?.map(|bytes| bytes.0))).map(turned).collect(),
-        sources: (0..plan.ranks).map(|rank| all(rank).map_or(Vec::new(), |account| account.sources.clone())).collect(),
+        links: (0..plan.ranks)
+            .filter_map(|rank| Some(all(rank)?.traffic?.map(|bytes| bytes.0)))
+            .map(turned)
+            .collect(),
+        sources: (0..plan.ranks)
+            .map(|rank| all(rank).map_or(Vec::new(), |account| account.sources.clone()))
+            .collect(),
         samples: progress_samples(outcome, &receivers().collect::<Vec<_>>()),
     }
 }
@@ -64,21 +79,31 @@ fn turned([received, sent]: [u64; 2]) -> [u64; 2] {
     [sent, received]
 }
 
-fn progress_samples(outcome: &CastResult, receivers: &[Option<&BroadcastResult>]) -> Option<CastProgressSamples> {
+fn progress_samples(
+    outcome: &CastResult,
+    receivers: &[Option<&BroadcastResult>],
+) -> Option<CastProgressSamples> {
     let object = outcome.cast.sampled_object();
     let [begin, _] = *outcome.accounts.get(&ROOT)?.times.get(object as usize)?;
-    if !outcome.is_one_clock || receivers.iter().flatten().map(|account| account.samples.len()).max()? < SAMPLES_MIN {
+    if !outcome.is_one_clock
+        || receivers.iter().flatten().map(|account| account.samples.len()).max()? < SAMPLES_MIN
+    {
         return None;
     }
     let ms = |at: LocalNs| ExtendedReal::or_infinite(at.since(begin).as_micros_f64() / 1e3);
-    let have = |account: &Option<&BroadcastResult>| Some(account.as_ref()?.times.get(object as usize)?[0]);
+    let have =
+        |account: &Option<&BroadcastResult>| Some(account.as_ref()?.times.get(object as usize)?[0]);
     let end = receivers.iter().filter_map(have).max()?;
     let progress = |account: &Option<&BroadcastResult>| {
         let samples = account.map_or(&[][..], |account| &account.samples);
         // The last sample is of the whole object.
         let whole = samples.last().map_or(1, |last| last.symbols.max(1)) as f64;
         let since = samples.iter().filter(|sample| sample.at >= begin);
-        since.map(|sample| (ms(sample.at), ExtendedReal::or_infinite(100.0 * sample.symbols as f64 / whole))).collect()
+        since
+            .map(|sample| {
+                (ms(sample.at), ExtendedReal::or_infinite(100.0 * sample.symbols as f64 / whole))
+            })
+            .collect()
     };
     let meanwhile = outcome.ways.iter().filter(|(_, at)| (begin..=end).contains(at));
     Some(CastProgressSamples {
@@ -115,7 +140,10 @@ fn casting_table(report: &Report) -> Vec<String> {
         };
     };
     let receivers = casting.hosts.len().saturating_sub(1);
-    let mut lines = vec![format!("Broadcasts from one host to {receivers} others, every byte compared"), String::new()];
+    let mut lines = vec![
+        format!("Broadcasts from one host to {receivers} others, every byte compared"),
+        String::new(),
+    ];
     lines.extend(rows(&report.figures));
     lines
 }
@@ -192,14 +220,21 @@ mod tests {
     #[test]
     fn casting__films_the_object_in_the_middle_from_its_own_beginning_on() {
         let names = vec!["h0".to_owned(), "h1".to_owned(), "h2".to_owned()];
-        let all = [outcome(CastTiming::Ordered), outcome(CastTiming::Bare), outcome(CastTiming::Batches(16))];
+        let all = [
+            outcome(CastTiming::Ordered),
+            outcome(CastTiming::Bare),
+            outcome(CastTiming::Batches(16)),
+        ];
         let casting = casting(&plan(), names, &all);
         assert_eq!((casting.casts.len(), casting.rate_mbps), (1, ExtendedReal::or_infinite(200.0)));
         let run = &casting.casts[0];
         assert_eq!(run.links, [[2000, 7], [9, 2000], [9, 2000]]);
         assert_eq!((run.symbols.needed, run.symbols.lost, run.symbols.doubled), (40, 4, 2));
         let samples = run.samples.as_ref().expect("thirty samples are a film");
-        assert_eq!((samples.object, samples.whole_ms[0]), (1, Some(ExtendedReal::or_infinite(20.0))));
+        assert_eq!(
+            (samples.object, samples.whole_ms[0]),
+            (1, Some(ExtendedReal::or_infinite(20.0)))
+        );
         assert_eq!(
             samples.switches,
             [(ExtendedReal::or_infinite(10.0), "chain".to_owned())],
@@ -219,10 +254,15 @@ mod tests {
     fn casting__shares_of_symbols_are_those_of_the_figures() {
         let outcomes = [outcome(CastTiming::Ordered)];
         let figures = super::super::figures(&plan(), &outcomes);
-        let figure = |name: &str| figures.iter().find(|figure| figure.name == name).map(|figure| figure.value.get());
+        let figure = |name: &str| {
+            figures.iter().find(|figure| figure.name == name).map(|figure| figure.value.get())
+        };
         let symbols = casting(&plan(), Vec::new(), &outcomes).casts[0].symbols;
         let share = |count: u64| Some(count as f64 / symbols.needed as f64);
-        assert_eq!((share(symbols.repairs), share(symbols.doubled)), (figure(REPAIRS), figure(DOUBLED)));
+        assert_eq!(
+            (share(symbols.repairs), share(symbols.doubled)),
+            (figure(REPAIRS), figure(DOUBLED))
+        );
         assert_eq!(figure(DOUBLED), Some(0.05));
     }
 

@@ -1,4 +1,5 @@
-//! Broadcasts as a scenario describes them: one host casts to all others, by several ways, with and without loss.
+//! Broadcasts as a scenario describes them: one host casts to all others, by several ways, with and
+//! without loss.
 
 use clearway_proto::base::{BitsPerSec, Bytes};
 use serde::{Deserialize, Serialize};
@@ -23,7 +24,8 @@ pub(crate) struct BroadcastSection {
     /// Longer objects are cast by the first mode only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) modes_up_to: Option<Bytes>,
-    /// On a machine: how many ranks, the root included, one after the other; as many as it has nodes without it.
+    /// On a machine: how many ranks, the root included, one after the other; as many as it has
+    /// nodes without it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) ranks: Vec<u32>,
     /// Other machines on which the same is cast.
@@ -52,7 +54,8 @@ impl Default for BroadcastSection {
     }
 }
 
-/// The longest object: the length of a span has 32 bits, and all ranks of one machine need memory for it.
+/// The longest object: the length of a span has 32 bits, and all ranks of one machine need memory
+/// for it.
 const BYTES_MAX: Bytes = Bytes(2 << 30);
 
 /// The most ranks on a machine: some hosts of 16-bit places are neighbours'.
@@ -71,7 +74,8 @@ impl Section for BroadcastSection {
         // Ranks lie along the cables: what symbols cross then shows what the network copies.
         let Fabric::Machine(machine) = fabric else { return Ok(()) };
         if is_given(given, "fabric", "node-map") && machine.node_map == NodeMap::Random {
-            return Err("ranks of a broadcast lie along the cables: `node-map = \"linear\"` works".to_owned());
+            return Err("ranks of a broadcast lie along the cables: `node-map = \"linear\"` works"
+                .to_owned());
         }
         machine.node_map = NodeMap::Linear;
         Ok(())
@@ -80,14 +84,18 @@ impl Section for BroadcastSection {
     fn check(&self, fabric: &Fabric) -> Result<(), String> {
         match fabric {
             Fabric::Lab(_) if !self.ranks.is_empty() || !self.also.is_empty() => {
-                return Err("`ranks` and `also` belong to a `preset`; a `topology` has `hosts`".into());
+                return Err(
+                    "`ranks` and `also` belong to a `preset`; a `topology` has `hosts`".into()
+                );
             }
             Fabric::Lab(_) => {}
             Fabric::Machine(_) => {
                 distinct("ranks", &self.ranks)?;
                 self.ranks.iter().try_for_each(|ranks| within("ranks", *ranks, 2, RANKS_MAX))?;
                 let check = |name: &String| Fabric::machine(name.clone(), None).check();
-                self.also.iter().try_for_each(|name| check(name).map_err(|why| format!("also: {why}")))?;
+                self.also
+                    .iter()
+                    .try_for_each(|name| check(name).map_err(|why| format!("also: {why}")))?;
             }
             Fabric::Site(_) => {
                 return Err(
@@ -153,17 +161,30 @@ mod tests {
     #[test]
     fn read__broadcasts_on_a_machine_have_ranks_and_those_of_a_laboratory_have_hosts() {
         let machine = |rest: &str| format!("name = \"x\"\n[fabric]\npreset = \"edr\"\n{rest}");
-        let scenario = read(&machine("nodes = 64\n[broadcast]\nalso = [\"slingshot\"]\n")).expect("it can run");
+        let scenario = read(&machine("nodes = 64\n[broadcast]\nalso = [\"slingshot\"]\n"))
+            .expect("it can run");
         let test = scenario.section::<BroadcastSection>().expect("a broadcast");
         assert_eq!(test.machines(&scenario.fabric), [("edr", 64), ("slingshot", 64)]);
-        assert!(refusal(&machine("[broadcast]\nranks = [1]\n")).contains("ranks is 1; 2 to 60000 work"));
+        assert!(
+            refusal(&machine("[broadcast]\nranks = [1]\n")).contains("ranks is 1; 2 to 60000 work")
+        );
         assert!(refusal(&machine("[broadcast]\nalso = [\"edrr\"]\n")).contains("also: "));
-        assert!(refusal(&machine("node-map = \"random\"\n[broadcast]\n")).contains("`node-map = \"linear\"` works"));
-        let star =
-            "name = \"x\"\n[fabric]\ntopology = { kind = \"star\", hosts = 8, rate = \"100Mb/s\" }\n[broadcast]\n";
+        assert!(
+            refusal(&machine("node-map = \"random\"\n[broadcast]\n"))
+                .contains("`node-map = \"linear\"` works")
+        );
+        let star = "name = \"x\"\n[fabric]\ntopology = { kind = \"star\", hosts = 8, rate = \"100Mb/s\" }\n[broadcast]\n";
         let mut scenario = read(star).expect("it can run");
-        assert_eq!(scenario.section::<BroadcastSection>().map(|test| test.queue.as_str()), Some("fifo"));
-        assert!(scenario.on_job(8, None).expect_err("no stage").contains("clearway broadcast --on cluster"));
+        assert_eq!(
+            scenario.section::<BroadcastSection>().map(|test| test.queue.as_str()),
+            Some("fifo")
+        );
+        assert!(
+            scenario
+                .on_job(8, None)
+                .expect_err("no stage")
+                .contains("clearway broadcast --on cluster")
+        );
         assert!(refusal(&format!("{star}ranks = [4]\n")).contains("a `topology` has `hosts`"));
     }
 }

@@ -1,7 +1,8 @@
 //! Broadcasts on a terminal, in 80 columns.
 
 use super::figures::{
-    AMORTISED, BARE, BYTES, DOUBLED, GOODPUT, KIND, LOSS, MODE, PROCESSOR, RATIO, REPAIRS, SECONDS, SLOW, STALL,
+    AMORTISED, BARE, BYTES, DOUBLED, GOODPUT, KIND, LOSS, MODE, PROCESSOR, RATIO, REPAIRS, SECONDS,
+    SLOW, STALL,
 };
 use super::plan::BroadcastPlan;
 use super::simulated::{FABRIC, RANKS};
@@ -12,14 +13,18 @@ use crate::report::numerals::{digits, fit};
 pub(crate) fn table(place: &str, plan: &BroadcastPlan, figures: &[Figure]) -> String {
     let mut lines = vec![
         format!("broadcasts on {place}"),
-        format!("one root, {} receivers; every byte compared at every receiver", plan.ranks.saturating_sub(1)),
+        format!(
+            "one root, {} receivers; every byte compared at every receiver",
+            plan.ranks.saturating_sub(1)
+        ),
         String::new(),
     ];
     lines.extend(rows(figures));
     lines.join("\n") + "\n"
 }
 
-/// A row for each mode, length and loss, short objects beside the bare exchange, and what the words mean.
+/// A row for each mode, length and loss, short objects beside the bare exchange, and what the words
+/// mean.
 pub(super) fn rows(figures: &[Figure]) -> Vec<String> {
     let mut lines = vec![format!(
         "{:<10}{:>9}{:>8}{:>12}{:>12}{:>8}{:>10}{:>8}",
@@ -29,10 +34,19 @@ pub(super) fn rows(figures: &[Figure]) -> Vec<String> {
         lines.push(row(figure, figures));
     }
     lines.push(String::new());
-    lines.extend(figures.iter().filter(|figure| is(figure, AMORTISED, "p50")).map(|figure| short(figure, figures)));
-    lines.extend(figures.iter().filter(|figure| figure.name == STALL).map(|figure| long(figure, figures)));
+    lines.extend(
+        figures
+            .iter()
+            .filter(|figure| is(figure, AMORTISED, "p50"))
+            .map(|figure| short(figure, figures)),
+    );
+    lines.extend(
+        figures.iter().filter(|figure| figure.name == STALL).map(|figure| long(figure, figures)),
+    );
     for bare in figures.iter().filter(|figure| is(figure, BARE, "p50")) {
-        let p99 = figures.iter().find(|figure| is(figure, BARE, "p99") && figure.label(LOSS) == bare.label(LOSS));
+        let p99 = figures
+            .iter()
+            .find(|figure| is(figure, BARE, "p99") && figure.label(LOSS) == bare.label(LOSS));
         lines.push(format!(
             "bare, {} lost: p50 {}, p99 {}",
             bare.label(LOSS).unwrap_or_default(),
@@ -41,15 +55,21 @@ pub(super) fn rows(figures: &[Figure]) -> Vec<String> {
         ));
     }
     lines.push(String::new());
-    lines.push("line: bytes over what the link carries in the median time; sender: processor".into());
-    lines.push("time of the root for an object; again: symbols sent again, of all that receivers".into());
+    lines.push(
+        "line: bytes over what the link carries in the median time; sender: processor".into(),
+    );
+    lines.push(
+        "time of the root for an object; again: symbols sent again, of all that receivers".into(),
+    );
     lines.push("need; bare: one datagram to all and an answer of each, without any engine".into());
     lines
 }
 
-/// A row for each machine, number of ranks and length, a column for each mode, where the same was cast on several.
+/// A row for each machine, number of ranks and length, a column for each mode, where the same was
+/// cast on several.
 pub(super) fn scaling_rows(figures: &[Figure]) -> Vec<String> {
-    let times = || figures.iter().filter(|figure| figure.name == SECONDS && figure.label(RANKS).is_some());
+    let times =
+        || figures.iter().filter(|figure| figure.name == SECONDS && figure.label(RANKS).is_some());
     let mut modes: Vec<&str> = Vec::new();
     let mut rows: Vec<[&str; 4]> = Vec::new();
     for figure in times() {
@@ -76,13 +96,18 @@ pub(super) fn scaling_rows(figures: &[Figure]) -> Vec<String> {
             let keys = keys.chain([(&MODE, mode)]);
             time(
                 times()
-                    .find(|figure| keys.clone().all(|(key, value)| figure.label(key) == Some(*value)))
+                    .find(|figure| {
+                        keys.clone().all(|(key, value)| figure.label(key) == Some(*value))
+                    })
                     .map(|it| it.value),
             )
         };
         line(*row, modes.iter().map(value).collect())
     };
-    let head = line(["machine", "ranks", "bytes", "lost"], modes.iter().map(|mode| (*mode).to_owned()).collect());
+    let head = line(
+        ["machine", "ranks", "bytes", "lost"],
+        modes.iter().map(|mode| (*mode).to_owned()).collect(),
+    );
     [head].into_iter().chain(rows.iter().map(row)).collect()
 }
 
@@ -106,7 +131,8 @@ fn related_figure<'a>(
 }
 
 fn row(figure: &Figure, figures: &[Figure]) -> String {
-    let value = |name, extra| related_figure(figure, figures, name, extra).map(|figure| figure.value);
+    let value =
+        |name, extra| related_figure(figure, figures, name, extra).map(|figure| figure.value);
     format!(
         "{:<10}{:>9}{:>8}{:>12}{:>12}{:>8}{:>10}{:>8}",
         figure.label(MODE).unwrap_or_default(),
@@ -122,9 +148,13 @@ fn row(figure: &Figure, figures: &[Figure]) -> String {
 
 /// Objects of a batch; those of one symbol beside the bare exchange.
 fn short(figure: &Figure, figures: &[Figure]) -> String {
-    let [mode, bytes, loss] = [MODE, BYTES, LOSS].map(|label| figure.label(label).unwrap_or_default());
+    let [mode, bytes, loss] =
+        [MODE, BYTES, LOSS].map(|label| figure.label(label).unwrap_or_default());
     let each = time(Some(figure.value));
-    let ratio = |kind| related_figure(figure, figures, RATIO, Some((KIND, kind))).map(|figure| digits(figure.value));
+    let ratio = |kind| {
+        related_figure(figure, figures, RATIO, Some((KIND, kind)))
+            .map(|figure| digits(figure.value))
+    };
     match ratio("alone").zip(ratio("amortised")) {
         Some((alone, amortised)) => {
             format!(
@@ -148,7 +178,10 @@ fn long(figure: &Figure, figures: &[Figure]) -> String {
 }
 
 fn percent(value: Option<ExtendedReal>) -> String {
-    value.map_or_else(|| "-".into(), |v| format!("{}%", digits(ExtendedReal::finite(100.0 * v.get()))))
+    value.map_or_else(
+        || "-".into(),
+        |v| format!("{}%", digits(ExtendedReal::finite(100.0 * v.get()))),
+    )
 }
 
 /// Seconds with the unit that suits them.

@@ -1,8 +1,10 @@
-//! One rank of several broadcasts at the same time: the teams agree on channels, then each team's root casts, object after object.
+//! One rank of several broadcasts at the same time: the teams agree on channels, then each team's
+//! root casts, object after object.
 //!
 //! # Model
-//! Every rank is in every team; team `n` begins with rank `n`, who is its root. One engine agrees on channels, and beside it runs one for each
-//! broadcast. An object is *here* when that of every root is.
+//! Every rank is in every team; team `n` begins with rank `n`, who is its root. One engine agrees
+//! on channels, and beside it runs one for each broadcast. An object is *here* when that of every
+//! root is.
 //!
 //! # Invariants
 //! I1. No object counts as received whose bytes were not compared.
@@ -19,11 +21,14 @@ use clearway_runtime::{clock, progress};
 
 use super::fault_injection::FaultInjectingWire;
 use super::member_host::{AfterCast, BroadcastMemory, SLOTS, member, symbol_of};
-use super::messages::{BroadcastAssignment, BroadcastProtocol, BroadcastRequest, BroadcastResponse, BroadcastResult};
+use super::messages::{
+    BroadcastAssignment, BroadcastProtocol, BroadcastRequest, BroadcastResponse, BroadcastResult,
+};
 use super::pattern;
 use crate::run::rank_process::{Incoming, Requests, respond};
 
-/// The shared channel; those of the pool are behind it. Group zero is that of broadcasts without teams.
+/// The shared channel; those of the pool are behind it. Group zero is that of broadcasts without
+/// teams.
 const FIRST: GroupId = GroupId(1);
 /// Nobody's channel is recalled while a cast lasts.
 const IDLE: Nanos = Nanos::from_secs(3_600);
@@ -47,7 +52,8 @@ pub(super) fn serve(
     let region = BroadcastMemory::region(memory, wire, length)?;
     let has_multicast = wire.capabilities().operations.has(OperationKind::Multicast);
     if has_multicast {
-        wire.join(Channel::Shared.group(FIRST)).map_err(|missing| anyhow!("the shared channel: {missing}"))?;
+        wire.join(Channel::Shared.group(FIRST))
+            .map_err(|missing| anyhow!("the shared channel: {missing}"))?;
     }
     let me = wire.rank();
     let channels = channels::ChannelsNode::new(channels::ChannelsConfig {
@@ -83,7 +89,8 @@ pub(super) fn serve(
 
 /// What all members of `team` ask: ranks in their order, from its root on.
 fn form(assignment: &BroadcastAssignment, team: u32) -> TeamCommand {
-    let members = (0..assignment.ranks).map(|place| Rank((team + place) % assignment.ranks)).collect();
+    let members =
+        (0..assignment.ranks).map(|place| Rank((team + place) % assignment.ranks)).collect();
     MuxCommand::One(channels::ChannelsCommand::Form { team: assignment.key + team, members })
 }
 
@@ -123,7 +130,11 @@ struct TeamBroadcasts<'a> {
 }
 
 impl TeamBroadcasts<'_> {
-    fn run(&mut self, wire: &mut FaultInjectingWire, channels: channels::ChannelsNode) -> Result<AfterCast> {
+    fn run(
+        &mut self,
+        wire: &mut FaultInjectingWire,
+        channels: channels::ChannelsNode,
+    ) -> Result<AfterCast> {
         let input = self.orders.source().try_clone_to_owned()?;
         let mut driver = Driver::boot(EngineMux::new(channels), clock::now(), 0);
         let mut host = TeamsHost { together: self };
@@ -158,7 +169,8 @@ impl TeamBroadcasts<'_> {
 
     fn node(&self, team: u32, channel: Channel) -> broadcast::BroadcastNode {
         let slots = SLOTS * self.memory.length;
-        let offset = u64::from(self.assignment.roots) * self.assignment.length.0 + u64::from(team) * u64::from(slots);
+        let offset = u64::from(self.assignment.roots) * self.assignment.length.0
+            + u64::from(team) * u64::from(slots);
         let group = self.has_multicast.then(|| channel.group(FIRST));
         let slots = Span { offset, length: slots, ..self.memory };
         member(self.assignment, self.me, Rank(team), group, self.memory.length, slots)
@@ -177,10 +189,14 @@ impl TeamBroadcasts<'_> {
 
     fn handle_channel_event(&mut self, event: channels::ChannelsEvent, wire: &mut dyn Wire) {
         match event {
-            channels::ChannelsEvent::Join { team, channel } => self.join(wire, team, Channel::Own(channel)),
+            channels::ChannelsEvent::Join { team, channel } => {
+                self.join(wire, team, Channel::Own(channel))
+            }
             channels::ChannelsEvent::Agreed { team, channel } => {
                 let team = team - self.assignment.key;
-                let Some(seat) = self.seats.get_mut(team as usize).filter(|seat| seat.channel.is_none()) else {
+                let Some(seat) =
+                    self.seats.get_mut(team as usize).filter(|seat| seat.channel.is_none())
+                else {
                     return;
                 };
                 seat.channel = Some(channel);
@@ -188,14 +204,18 @@ impl TeamBroadcasts<'_> {
                 self.teams.push(team);
                 self.asks.push(MuxCommand::Add(self.node(team, channel)));
                 if !self.is_root_of(team) && !self.is_short() {
-                    self.asks
-                        .push(MuxCommand::Of(number, broadcast::BroadcastCommand::Place { into: self.place(team) }));
+                    self.asks.push(MuxCommand::Of(
+                        number,
+                        broadcast::BroadcastCommand::Place { into: self.place(team) },
+                    ));
                 }
                 if self.seats.iter().all(|seat| seat.channel.is_some()) {
                     self.respond(BroadcastResponse::Taken);
                 }
             }
-            other => self.respond(BroadcastResponse::Failed(format!("the teams cannot agree on channels: {other:?}"))),
+            other => self.respond(BroadcastResponse::Failed(format!(
+                "the teams cannot agree on channels: {other:?}"
+            ))),
         }
     }
 
@@ -205,7 +225,9 @@ impl TeamBroadcasts<'_> {
             return;
         }
         if let Err(missing) = wire.join(channel.group(FIRST)) {
-            self.respond(BroadcastResponse::Failed(format!("a channel cannot be joined: {missing}")));
+            self.respond(BroadcastResponse::Failed(format!(
+                "a channel cannot be joined: {missing}"
+            )));
         }
     }
 
@@ -223,19 +245,27 @@ impl TeamBroadcasts<'_> {
                 self.object_arrived(now);
                 if self.is_short() {
                     self.compare(team, object, at, wire);
-                    self.asks.push(MuxCommand::Of(number, broadcast::BroadcastCommand::Release { object }));
+                    self.asks.push(MuxCommand::Of(
+                        number,
+                        broadcast::BroadcastCommand::Release { object },
+                    ));
                 }
             }
-            broadcast::BroadcastEvent::Stable { object, .. } => self.object_stable(number, team, object, wire),
-            broadcast::BroadcastEvent::Switched { way } => self.respond(BroadcastResponse::Switched(way, now)),
+            broadcast::BroadcastEvent::Stable { object, .. } => {
+                self.object_stable(number, team, object, wire)
+            }
+            broadcast::BroadcastEvent::Switched { way } => {
+                self.respond(BroadcastResponse::Switched(way, now))
+            }
             broadcast::BroadcastEvent::Aborted { .. }
             | broadcast::BroadcastEvent::Out
             | broadcast::BroadcastEvent::Helpless => {
-                self.respond(BroadcastResponse::Failed(format!("the broadcast of rank {team} ended early: {event:?}")));
+                self.respond(BroadcastResponse::Failed(format!(
+                    "the broadcast of rank {team} ended early: {event:?}"
+                )));
             }
-            broadcast::BroadcastEvent::Refused { missing } => {
-                self.respond(BroadcastResponse::Failed(format!("nothing can be cast here: {missing}")))
-            }
+            broadcast::BroadcastEvent::Refused { missing } => self
+                .respond(BroadcastResponse::Failed(format!("nothing can be cast here: {missing}"))),
             _ => {}
         }
     }
@@ -253,7 +283,9 @@ impl TeamBroadcasts<'_> {
 
     fn compare(&mut self, team: u32, object: u32, at: Span, wire: &dyn Wire) {
         let wrong = pattern::fault(wire, at, self.assignment.length, self.seed(team), object);
-        self.account.faults.extend(wrong.map(|what| format!("object {object} of rank {team} {what}")));
+        self.account
+            .faults
+            .extend(wrong.map(|what| format!("object {object} of rank {team} {what}")));
     }
 
     /// The object of one root is with everybody.
@@ -261,7 +293,10 @@ impl TeamBroadcasts<'_> {
         if !self.is_root_of(team) && !self.is_short() {
             self.compare(team, object, self.place(team), wire);
             if object + 1 < self.assignment.objects {
-                self.asks.push(MuxCommand::Of(number, broadcast::BroadcastCommand::Place { into: self.place(team) }));
+                self.asks.push(MuxCommand::Of(
+                    number,
+                    broadcast::BroadcastCommand::Place { into: self.place(team) },
+                ));
             }
         }
         if let Some(seat) = self.seats.get_mut(team as usize) {
@@ -272,7 +307,9 @@ impl TeamBroadcasts<'_> {
             return;
         }
         if self.me.0 < self.assignment.roots {
-            self.asks.push(MuxCommand::One(channels::ChannelsCommand::End { team: self.assignment.key + self.me.0 }));
+            self.asks.push(MuxCommand::One(channels::ChannelsCommand::End {
+                team: self.assignment.key + self.me.0,
+            }));
         }
         self.account.stable = stable;
         self.respond(BroadcastResponse::Has(object));
@@ -284,7 +321,9 @@ impl TeamBroadcasts<'_> {
             return;
         }
         self.is_done = true;
-        for record in (0..self.teams.len()).filter_map(|number| Some(engines.other(number)?.record())) {
+        for record in
+            (0..self.teams.len()).filter_map(|number| Some(engines.other(number)?.record()))
+        {
             self.account.record.sent += record.sent;
             self.account.record.repairs += record.repairs;
         }
@@ -302,12 +341,16 @@ impl TeamBroadcasts<'_> {
     /// Casts this rank's next object.
     fn cast(&mut self, wire: &mut dyn Wire) {
         let from = self.place(self.me.0);
-        let Some(number) = self.teams.iter().position(|team| self.is_root_of(*team)) else { return };
+        let Some(number) = self.teams.iter().position(|team| self.is_root_of(*team)) else {
+            return;
+        };
         pattern::make(wire, from, self.seed(self.me.0), self.cast);
         self.cast += 1;
         // The time to make the object is not that of its broadcast.
         self.cast_at.push(clock::now());
-        self.asks.push(MuxCommand::One(channels::ChannelsCommand::Begin { team: self.assignment.key + self.me.0 }));
+        self.asks.push(MuxCommand::One(channels::ChannelsCommand::Begin {
+            team: self.assignment.key + self.me.0,
+        }));
         self.asks.push(MuxCommand::Of(number, broadcast::BroadcastCommand::Cast { from }));
         self.asks.push(MuxCommand::Of(number, broadcast::BroadcastCommand::Flush));
     }

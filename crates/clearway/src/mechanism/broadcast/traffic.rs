@@ -10,11 +10,13 @@ pub(super) fn traffic() -> Option<[Bytes; 2]> {
     Some(sum(&fs::read_to_string("/proc/self/net/dev").ok()?))
 }
 
-/// Sums the table of `/proc/net/dev`: a name, eight numbers of what was received, eight of what was sent, bytes first.
+/// Sums the table of `/proc/net/dev`: a name, eight numbers of what was received, eight of what was
+/// sent, bytes first.
 fn sum(table: &str) -> [Bytes; 2] {
     let mut sums = [0_u64; 2];
     for (name, numbers) in table.lines().filter_map(|line| line.split_once(':')) {
-        let mut numbers = numbers.split_ascii_whitespace().map(|number| number.parse().unwrap_or(0));
+        let mut numbers =
+            numbers.split_ascii_whitespace().map(|number| number.parse().unwrap_or(0));
         if name.trim() != "lo" {
             sums[0] += numbers.next().unwrap_or(0);
             sums[1] += numbers.nth(7).unwrap_or(0);

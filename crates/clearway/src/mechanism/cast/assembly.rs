@@ -1,9 +1,12 @@
-//! What a receiver makes of records: files that appear when they are whole and checked, each for itself.
+//! What a receiver makes of records: files that appear when they are whole and checked, each for
+//! itself.
 //!
 //! # Model
-//! A *survey* compares sizes and times with what is there. Of files of which something is there, the sender tells hashes; blocks that
-//! agree, of an unfinished file or of an older whole one, are kept. Blocks that come are written and read back; what was read back is
-//! hashed. When a file ends and its hashes give the sender's, it gets its permissions and times, is synchronised and renamed.
+//! A *survey* compares sizes and times with what is there. Of files of which something is there,
+//! the sender tells hashes; blocks that agree, of an unfinished file or of an older whole one, are
+//! kept. Blocks that come are written and read back; what was read back is hashed. When a file ends
+//! and its hashes give the sender's, it gets its permissions and times, is synchronised and
+//! renamed.
 //!
 //! # Invariants
 //! I1. A file appears only if all its blocks, as read from where they lie, have the sender's hash.
@@ -25,11 +28,14 @@ use nix::fcntl::{FallocateFlags, fallocate};
 
 use super::message::{HashPolicy, ReceiverOutcome, TOLD_MAX};
 use super::path::{PathText, RelativePath};
-use super::plan::{BLOCK, BlockHash, EntryKind, Inventory, ManifestEntry, NumberRuns, hash_of, length_of, root_of};
+use super::plan::{
+    BLOCK, BlockHash, EntryKind, Inventory, ManifestEntry, NumberRuns, hash_of, length_of, root_of,
+};
 use super::record::{ObjectPart, ObjectParts};
 use super::target::{FoundKind, TargetDirectory, TemporaryFile, reason, set_times};
 
-/// Small files that wait for one synchronisation of their file system, each with an open descriptor, and their bytes.
+/// Small files that wait for one synchronisation of their file system, each with an open
+/// descriptor, and their bytes.
 const READY_MAX: usize = 256;
 const READY_BYTES_MAX: u64 = 64 << 20;
 /// What a hole is made of: the smallest page of Linux, and of most file systems.
@@ -74,7 +80,8 @@ struct OpenFile {
     fresh: bool,
 }
 
-/// What a file is and when something was last done to it, which nobody can set: number, seconds, nanoseconds, length.
+/// What a file is and when something was last done to it, which nobody can set: number, seconds,
+/// nanoseconds, length.
 type FileStamp = (u64, i64, i64, u64);
 
 /// Why a file fails.
@@ -96,10 +103,24 @@ pub(super) struct Assembly {
 
 impl Assembly {
     /// Entries that shall be in `target`.
-    pub(super) fn new(target: TargetDirectory, entries: Vec<ManifestEntry>, taken: Arc<AtomicU64>) -> Self {
+    pub(super) fn new(
+        target: TargetDirectory,
+        entries: Vec<ManifestEntry>,
+        taken: Arc<AtomicU64>,
+    ) -> Self {
         let states = entries.iter().map(|_| EntryProgress::Absent).collect();
         let buffer = vec![0; BLOCK as usize];
-        Self { target, entries, states, open: None, ready: Vec::new(), ready_bytes: 0, taken, written: 0, buffer }
+        Self {
+            target,
+            entries,
+            states,
+            open: None,
+            ready: Vec::new(),
+            ready_bytes: 0,
+            taken,
+            written: 0,
+            buffer,
+        }
     }
 
     /// Looks what is there, and makes directories.
@@ -152,7 +173,11 @@ impl Assembly {
         let begun = self.target.begun(&entry.path).map_err(why)?.is_some();
         let some = begun || matches!(found.map(|found| found.kind), Some(FoundKind::File { .. }));
         let part = PartialFile { have: Vec::new(), in_place: None };
-        Ok(if some && size > 0 { EntryProgress::Part(Box::new(part)) } else { EntryProgress::Absent })
+        Ok(if some && size > 0 {
+            EntryProgress::Part(Box::new(part))
+        } else {
+            EntryProgress::Absent
+        })
     }
 
     fn in_the_way() -> FileFailure {
@@ -169,7 +194,10 @@ impl Assembly {
         let mut lacks = NumberRuns::default();
         match self.keep(number, hashes) {
             Ok(part) => {
-                (0..).zip(&part.have).filter(|(_, have)| have.is_none()).for_each(|(block, _)| lacks.push(block));
+                (0..)
+                    .zip(&part.have)
+                    .filter(|(_, have)| have.is_none())
+                    .for_each(|(block, _)| lacks.push(block));
                 self.set(number, EntryProgress::Part(Box::new(part)));
             }
             Err(why) => self.fail(number, why),
@@ -181,11 +209,14 @@ impl Assembly {
     fn keep(&mut self, number: u32, hashes: &[BlockHash]) -> Result<PartialFile, FileFailure> {
         let why = |error: io::Error| reason(&error);
         let entry = self.entries.get(number as usize).ok_or("there is no such file")?;
-        let EntryKind::File { size, .. } = entry.kind else { return Err("it is no file".to_owned()) };
+        let EntryKind::File { size, .. } = entry.kind else {
+            return Err("it is no file".to_owned());
+        };
         if entry.blocks() != Some(hashes.len() as u32) {
             return Err("the sender told other hashes than it has blocks".to_owned());
         }
-        let is_foreign = self.target.find(&entry.path).map_err(why)?.is_some_and(|found| found.is_foreign);
+        let is_foreign =
+            self.target.find(&entry.path).map_err(why)?.is_some_and(|found| found.is_foreign);
         let whole = self.target.whole(&entry.path).map_err(why)?;
         let begun = self.target.begun(&entry.path).map_err(why)?;
         let mut unfinished = begun.map(|begun| begun.file);
@@ -193,10 +224,13 @@ impl Assembly {
             file.set_len(size).map_err(why)?;
         }
         let before = whole.as_ref().map(mark).transpose().map_err(why)?;
-        let is_long = whole.as_ref().is_some_and(|file| file.metadata().is_ok_and(|found| found.len() == size));
+        let is_long = whole
+            .as_ref()
+            .is_some_and(|file| file.metadata().is_ok_and(|found| found.len() == size));
         let mut agrees = |file: &Option<File>, block: u32, hash: &BlockHash| {
             let bytes = &mut self.buffer[..length_of(block, size) as usize];
-            let read = file.as_ref().map(|file| file.read_exact_at(bytes, u64::from(block) * BLOCK));
+            let read =
+                file.as_ref().map(|file| file.read_exact_at(bytes, u64::from(block) * BLOCK));
             matches!(read, Some(Ok(()))) && hash_of(bytes) == *hash
         };
         let mut have = Vec::with_capacity(hashes.len());
@@ -220,7 +254,10 @@ impl Assembly {
             for block in copies {
                 let (at, length) = (u64::from(block) * BLOCK, length_of(block, size) as usize);
                 let bytes = &mut self.buffer[..length];
-                whole.read_exact_at(bytes, at).and_then(|()| unfinished.write_all_at(bytes, at)).map_err(why)?;
+                whole
+                    .read_exact_at(bytes, at)
+                    .and_then(|()| unfinished.write_all_at(bytes, at))
+                    .map_err(why)?;
             }
         }
         Ok(PartialFile { have, in_place: None })
@@ -273,12 +310,17 @@ impl Assembly {
             Some(EntryProgress::Absent | EntryProgress::Part(_)) => {}
             _ => return Ok(()),
         }
-        if !matches!(self.entries[number as usize].kind, EntryKind::File { .. } | EntryKind::Stream) {
+        if !matches!(self.entries[number as usize].kind, EntryKind::File { .. } | EntryKind::Stream)
+        {
             return Ok(());
         }
         match *record {
-            ObjectPart::Block { block, bytes, .. } => self.block(number, block, Some(bytes), bytes.len()),
-            ObjectPart::Zeros { block, length, .. } => self.block(number, block, None, length as usize),
+            ObjectPart::Block { block, bytes, .. } => {
+                self.block(number, block, Some(bytes), bytes.len())
+            }
+            ObjectPart::Zeros { block, length, .. } => {
+                self.block(number, block, None, length as usize)
+            }
             ObjectPart::End { size, root, .. } => self.end(number, size, root),
             ObjectPart::Broken { .. } => {
                 // What is there of it stays for the next time.
@@ -325,9 +367,14 @@ impl Assembly {
     }
 
     /// A block came; without bytes it is zeros.
-    fn block(&mut self, number: u32, block: u32, bytes: Option<&[u8]>, length: usize) -> Result<(), FileFailure> {
-        let is_part_in_place =
-            matches!(&self.states[number as usize], EntryProgress::Part(part) if part.in_place.is_some());
+    fn block(
+        &mut self,
+        number: u32,
+        block: u32,
+        bytes: Option<&[u8]>,
+        length: usize,
+    ) -> Result<(), FileFailure> {
+        let is_part_in_place = matches!(&self.states[number as usize], EntryProgress::Part(part) if part.in_place.is_some());
         if is_part_in_place {
             return Ok(());
         }
@@ -340,7 +387,10 @@ impl Assembly {
                 (block as usize) < open.have.len() && length as u64 == length_of(block, size)
             }
             // Blocks of a stream come one behind the other, and none behind a short one.
-            _ => block as usize == open.have.len() && file.metadata().is_ok_and(|it| it.len() % BLOCK == 0),
+            _ => {
+                block as usize == open.have.len()
+                    && file.metadata().is_ok_and(|it| it.len() % BLOCK == 0)
+            }
         };
         if !is_sound {
             return Err("a block came that it does not have".to_owned());
@@ -403,7 +453,9 @@ impl Assembly {
         set_times(file, entry.modified).map_err(|error| error.desc().to_owned())?;
         if size > BLOCK {
             file.sync_all().map_err(why)?;
-            self.target.appear(&self.entries[number as usize].path, &open.unfinished).map_err(why)?;
+            self.target
+                .appear(&self.entries[number as usize].path, &open.unfinished)
+                .map_err(why)?;
             self.set(number, EntryProgress::Done);
             return Ok(());
         }
@@ -431,7 +483,8 @@ impl Assembly {
             return Err("it changed here".to_owned());
         }
         set_times(&file, entry.modified).map_err(|error| error.desc().to_owned())?;
-        file.set_permissions(PermissionsExt::from_mode(entry.mode)).map_err(|error| reason(&error))?;
+        file.set_permissions(PermissionsExt::from_mode(entry.mode))
+            .map_err(|error| reason(&error))?;
         self.set(number, EntryProgress::Done);
         Ok(())
     }
@@ -463,7 +516,9 @@ impl Assembly {
             let entry = &self.entries[number as usize];
             let done = match (&entry.kind, &self.states[number as usize]) {
                 (_, EntryProgress::Failed(_) | EntryProgress::Unsent) => continue,
-                (EntryKind::Link { to }, _) => self.target.link(&entry.path, std::ffi::OsStr::from_bytes(&to.0)),
+                (EntryKind::Link { to }, _) => {
+                    self.target.link(&entry.path, std::ffi::OsStr::from_bytes(&to.0))
+                }
                 (EntryKind::Directory, _) => Ok(()),
                 (_, EntryProgress::Same | EntryProgress::Done) => continue,
                 _ => Err(io::Error::other("it did not come")),
@@ -483,33 +538,53 @@ impl Assembly {
             }
         }
         self.target.restore();
-        let files = self.states.iter().filter(|state| matches!(state, EntryProgress::Done)).count() as u64;
+        let files =
+            self.states.iter().filter(|state| matches!(state, EntryProgress::Done)).count() as u64;
         let failed = || {
             self.entries.iter().zip(&self.states).filter_map(|(entry, state)| match state {
-                EntryProgress::Failed(why) => Some((PathText(entry.path.to_string().into_bytes()), why.clone())),
+                EntryProgress::Failed(why) => {
+                    Some((PathText(entry.path.to_string().into_bytes()), why.clone()))
+                }
                 _ => None,
             })
         };
         let why = failed().take(TOLD_MAX).collect();
         let failed = failed().count() as u64;
-        ReceiverOutcome { written: self.written, files, failed, why, notes: std::mem::take(&mut self.target.notes) }
+        ReceiverOutcome {
+            written: self.written,
+            files,
+            failed,
+            why,
+            notes: std::mem::take(&mut self.target.notes),
+        }
     }
 
-    /// Removes unfinished parts of files that are not in the sender's directories any more. Other casts may have begun something in the
-    /// target itself: what they did not go on with for long is removed there.
+    /// Removes unfinished parts of files that are not in the sender's directories any more. Other
+    /// casts may have begun something in the target itself: what they did not go on with for long
+    /// is removed there.
     fn sweep(&mut self) {
         let Self { target, entries, states, .. } = self;
-        let is_done = |state: &EntryProgress| matches!(state, EntryProgress::Same | EntryProgress::Done);
+        let is_done =
+            |state: &EntryProgress| matches!(state, EntryProgress::Same | EntryProgress::Done);
         let kept = |directory: &RelativePath| {
             let undone = entries.iter().zip(states.iter()).filter(|(_, state)| !is_done(state));
             let inside = undone.filter_map(|(entry, _)| entry.path.split());
-            let names: Vec<_> =
-                inside.filter(|(parent, _)| parent == directory).map(|(_, name)| name.to_owned()).collect();
+            let names: Vec<_> = inside
+                .filter(|(parent, _)| parent == directory)
+                .map(|(_, name)| name.to_owned())
+                .collect();
             names.into_iter()
         };
-        let directories = entries.iter().zip(states.iter()).filter(|(entry, _)| entry.kind == EntryKind::Directory);
+        let directories = entries
+            .iter()
+            .zip(states.iter())
+            .filter(|(entry, _)| entry.kind == EntryKind::Directory);
         for (entry, _) in directories.filter(|(_, state)| is_done(state)) {
-            target.sweep(&entry.path, None, &mut std::iter::once_with(|| kept(&entry.path)).flatten());
+            target.sweep(
+                &entry.path,
+                None,
+                &mut std::iter::once_with(|| kept(&entry.path)).flatten(),
+            );
         }
         let here = RelativePath::default();
         target.sweep(&here, SystemTime::now().checked_sub(ABANDONED), &mut kept(&here));

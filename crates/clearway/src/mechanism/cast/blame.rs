@@ -1,9 +1,11 @@
-//! Who holds the others up: told by what the engine's root knows of each member, not by how much each says that it has written.
+//! Who holds the others up: told by what the engine's root knows of each member, not by how much
+//! each says that it has written.
 //!
 //! # Model
-//! Everybody's disk is behind the network by what lies in memory, and the window keeps all members near each other, so counts of bytes
-//! name anybody. The root knows who has the least of what has left. It is asked ten times a second; who is it most of the time lately is
-//! named, and at the end who was it most of the whole time.
+//! Everybody's disk is behind the network by what lies in memory, and the window keeps all members
+//! near each other, so counts of bytes name anybody. The root knows who has the least of what has
+//! left. It is asked ten times a second; who is it most of the time lately is named, and at the end
+//! who was it most of the whole time.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -1,8 +1,10 @@
-//! Reads what leaves, in the order of the manifest, and packs it into objects, ahead of the network.
+//! Reads what leaves, in the order of the manifest, and packs it into objects, ahead of the
+//! network.
 //!
 //! # Invariants
 //! I1. At most [`AHEAD`] objects wait. A feeder whose objects nobody takes any more ends.
-//! I2. What cannot be read, or changed since it was listed, ends as *broken*: no receiver takes it for whole.
+//! I2. What cannot be read, or changed since it was listed, ends as *broken*: no receiver takes it
+//!     for whole.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -76,7 +78,8 @@ impl Feeder {
         let feed = move || {
             let mut unsent = Vec::new();
             for number in 0..source.entries.len() as u32 {
-                match packer.file(&source, number, union.need(number as usize), known.get(&number)) {
+                match packer.file(&source, number, union.need(number as usize), known.get(&number))
+                {
                     Ok(()) => {}
                     Err(EarlyEnd::Gone) => return,
                     Err(EarlyEnd::Broken(error)) => {
@@ -92,7 +95,10 @@ impl Feeder {
                 packer.bell.raise();
             }
         };
-        thread::Builder::new().name("feeder".to_owned()).spawn(feed).context("a thread that reads")?;
+        thread::Builder::new()
+            .name("feeder".to_owned())
+            .spawn(feed)
+            .context("a thread that reads")?;
         Ok(Self { objects })
     }
 }
@@ -117,7 +123,12 @@ impl ObjectPacker {
         Ok(())
     }
 
-    fn add_block(&mut self, file: u32, number: u32, block: &SourceBlock<'_>) -> Result<(), ConsumerClosed> {
+    fn add_block(
+        &mut self,
+        file: u32,
+        number: u32,
+        block: &SourceBlock<'_>,
+    ) -> Result<(), ConsumerClosed> {
         self.add(&match *block {
             SourceBlock::Bytes(bytes) => ObjectPart::Block { file, block: number, bytes },
             SourceBlock::Zeros(length) => ObjectPart::Zeros { file, block: number, length },
@@ -144,7 +155,9 @@ impl ObjectPacker {
         for at in 0..entry.blocks().unwrap_or_default() {
             let told = known.and_then(|known| known.get(at as usize));
             let leaves = match need {
-                MissingBlocks::Blocks(lacking) => lacking.get(at as usize).is_some_and(|lacks| *lacks),
+                MissingBlocks::Blocks(lacking) => {
+                    lacking.get(at as usize).is_some_and(|lacks| *lacks)
+                }
                 _ => true,
             };
             if let (Some(told), false) = (told, leaves) {
@@ -189,8 +202,10 @@ impl ObjectPacker {
     /// What the shell's `line` prints. It must succeed.
     fn output_of(&mut self, number: u32, line: &str) -> Result<(u64, BlockHash), EarlyEnd> {
         let mut shell = Command::new("sh");
-        let mut program = shell.args(["-c", line]).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
-        let mut output = program.stdout.take().ok_or_else(|| io::Error::from(io::ErrorKind::BrokenPipe))?;
+        let mut program =
+            shell.args(["-c", line]).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+        let mut output =
+            program.stdout.take().ok_or_else(|| io::Error::from(io::ErrorKind::BrokenPipe))?;
         let read = self.blocks(number, &mut output);
         drop(output);
         if read.is_err() {
@@ -201,11 +216,14 @@ impl ObjectPacker {
         let read = read?;
         match status.success() {
             true => Ok(read),
-            false => Err(EarlyEnd::Broken(io::Error::other(format!("the program failed: {status}")))),
+            false => {
+                Err(EarlyEnd::Broken(io::Error::other(format!("the program failed: {status}"))))
+            }
         }
     }
 
-    /// Blocks of `input`; how long it was, and its hash. What has come leaves at once: nobody knows when there is more.
+    /// Blocks of `input`; how long it was, and its hash. What has come leaves at once: nobody knows
+    /// when there is more.
     fn blocks(&mut self, number: u32, input: &mut dyn Read) -> Result<(u64, BlockHash), EarlyEnd> {
         let mut buffer = Vec::with_capacity(BLOCK as usize);
         let (mut hashes, mut size) = (Vec::new(), 0);

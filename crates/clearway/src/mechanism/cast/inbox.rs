@@ -1,8 +1,9 @@
 //! What the sender says, as it comes, and whether it still says anything.
 //!
 //! # Model
-//! A sender without anything to say says so every few seconds. Its silence is counted in looks that each came after a time of quiet, not
-//! in time: a receiver that was stopped itself, for however long, has looked once meanwhile.
+//! A sender without anything to say says so every few seconds. Its silence is counted in looks that
+//! each came after a time of quiet, not in time: a receiver that was stopped itself, for however
+//! long, has looked once meanwhile.
 //!
 //! # Invariants
 //! I1. Nobody waits for a sender that has said nothing for [`LOOKS`] looks.
@@ -23,7 +24,8 @@ use super::message::ToReceiver;
 const WAITING_MAX: usize = 4;
 /// The time between two looks.
 pub(super) const TICK: Duration = Duration::from_secs(5);
-/// Looks at a silent sender until it counts as gone: half a minute, in which one that is there has said so several times.
+/// Looks at a silent sender until it counts as gone: half a minute, in which one that is there has
+/// said so several times.
 const LOOKS: u32 = 6;
 
 /// What the sender says, as it comes.
@@ -83,7 +85,10 @@ impl SenderMessages {
             drop(to);
             ring.raise();
         };
-        thread::Builder::new().name("sender".to_owned()).spawn(listen).context("a thread that listens")?;
+        thread::Builder::new()
+            .name("sender".to_owned())
+            .spawn(listen)
+            .context("a thread that listens")?;
         Ok(Self { messages, bell, heard, tick })
     }
 
@@ -135,14 +140,17 @@ mod tests {
     /// A sender's end, and a receiver's ear.
     fn connected() -> (MessageSender, SenderMessages) {
         let (ours, theirs) = UnixStream::pair().expect("a pair");
-        let ends =
-            |stream: UnixStream| -> StreamEnds { (Box::new(stream.try_clone().expect("two ends")), Box::new(stream)) };
+        let ends = |stream: UnixStream| -> StreamEnds {
+            (Box::new(stream.try_clone().expect("two ends")), Box::new(stream))
+        };
         let receiver = ends(theirs);
-        let answers = thread::spawn(move || answer(receiver, SECRET).expect("agreed").expect("called").1);
+        let answers =
+            thread::spawn(move || answer(receiver, SECRET).expect("agreed").expect("called").1);
         let (speaker, _) = call(ends(ours), 7, SECRET).expect("agreed");
         (
             speaker,
-            SenderMessages::start(answers.join().expect("no panic"), Duration::from_millis(20)).expect("a thread"),
+            SenderMessages::start(answers.join().expect("no panic"), Duration::from_millis(20))
+                .expect("a thread"),
         )
     }
 
@@ -165,8 +173,13 @@ mod tests {
         while inbox.heard() < heard + 50 {
             thread::yield_now();
         }
-        outbox.put(&SharedMessage::from_message(&ToReceiver::Finish).expect("a letter")).expect("said");
-        assert!(matches!(inbox.next(), Ok(Some(ToReceiver::Finish))), "nothing else was to be read");
+        outbox
+            .put(&SharedMessage::from_message(&ToReceiver::Finish).expect("a letter"))
+            .expect("said");
+        assert!(
+            matches!(inbox.next(), Ok(Some(ToReceiver::Finish))),
+            "nothing else was to be read"
+        );
     }
 
     #[test]

@@ -8,8 +8,10 @@ use clearway_runtime::door::{self, DoorError, HandshakeLabels, StreamEnds, Visit
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// A cast of this form. The longest message: 4096 entries with the longest paths would be 50 MiB, as they are in practice some 0.5.
-const PROTOCOL: HandshakeLabels = HandshakeLabels { magic: *b"clearway cast 2\n", message_max: 64 << 20 };
+/// A cast of this form. The longest message: 4096 entries with the longest paths would be 50 MiB,
+/// as they are in practice some 0.5.
+const PROTOCOL: HandshakeLabels =
+    HandshakeLabels { magic: *b"clearway cast 2\n", message_max: 64 << 20 };
 
 /// The direction from here.
 pub(super) struct MessageSender(door::SealedSender);
@@ -21,10 +23,14 @@ pub(super) struct MessageReceiver(door::SealedReceiver);
 ///
 /// # Errors
 /// One sentence: the other end is no receiver, or has another key.
-pub(super) fn call(ends: StreamEnds, session: u64, secret: &[u8]) -> Result<(MessageSender, MessageReceiver)> {
+pub(super) fn call(
+    ends: StreamEnds,
+    session: u64,
+    secret: &[u8],
+) -> Result<(MessageSender, MessageReceiver)> {
     let agreed = door::call(ends, &PROTOCOL, session, secret);
-    let (speaker, listener) =
-        agreed.map_err(|error| sentence(error, "nobody listens", "no receiver of a cast answers"))?;
+    let (speaker, listener) = agreed
+        .map_err(|error| sentence(error, "nobody listens", "no receiver of a cast answers"))?;
     Ok((MessageSender(speaker), MessageReceiver(listener)))
 }
 
@@ -32,7 +38,10 @@ pub(super) fn call(ends: StreamEnds, session: u64, secret: &[u8]) -> Result<(Mes
 ///
 /// # Errors
 /// One sentence: the other end is no sender, or has another key.
-pub(super) fn answer(ends: StreamEnds, secret: &[u8]) -> Result<Option<(MessageSender, MessageReceiver)>> {
+pub(super) fn answer(
+    ends: StreamEnds,
+    secret: &[u8],
+) -> Result<Option<(MessageSender, MessageReceiver)>> {
     answered(door::answer(ends, &PROTOCOL, secret))
 }
 
@@ -40,10 +49,15 @@ pub(super) fn answer(ends: StreamEnds, secret: &[u8]) -> Result<Option<(MessageS
 ///
 /// # Errors
 /// As for [`answer`]; it takes too long.
-pub(super) fn admit(visitor: Visitor, secret: &[u8]) -> Result<Option<(MessageSender, MessageReceiver, VisitorPlace)>> {
+pub(super) fn admit(
+    visitor: Visitor,
+    secret: &[u8],
+) -> Result<Option<(MessageSender, MessageReceiver, VisitorPlace)>> {
     match visitor.answer(&PROTOCOL, secret) {
         Ok(None) => Ok(None),
-        Ok(Some((speaker, listener, stay))) => Ok(Some((MessageSender(speaker), MessageReceiver(listener), stay))),
+        Ok(Some((speaker, listener, stay))) => {
+            Ok(Some((MessageSender(speaker), MessageReceiver(listener), stay)))
+        }
         Err(error) => answered(Err(error)).map(|_| None),
     }
 }
@@ -51,19 +65,21 @@ pub(super) fn admit(visitor: Visitor, secret: &[u8]) -> Result<Option<(MessageSe
 fn answered(
     agreed: std::result::Result<Option<(door::SealedSender, door::SealedReceiver)>, DoorError>,
 ) -> Result<Option<(MessageSender, MessageReceiver)>> {
-    let agreed = agreed.map_err(|error| sentence(error, "the sender is gone", "no sender of a cast calls"))?;
+    let agreed = agreed
+        .map_err(|error| sentence(error, "the sender is gone", "no sender of a cast calls"))?;
     Ok(agreed.map(|(speaker, listener)| (MessageSender(speaker), MessageReceiver(listener))))
 }
 
-/// The sentence for people: `gone` for an end that takes nothing, `silent` for one that sends nothing of a cast.
+/// The sentence for people: `gone` for an end that takes nothing, `silent` for one that sends
+/// nothing of a cast.
 fn sentence(error: DoorError, gone: &'static str, silent: &'static str) -> anyhow::Error {
     match error {
         DoorError::Unheard(cause) => anyhow!(cause).context(gone),
         DoorError::Unspoken(cause) => anyhow!(cause).context(silent),
-        DoorError::OtherProtocol => {
-            anyhow!("what came is not `clearway cast 2`: put the same version of this program on all hosts")
-                .context(silent)
-        }
+        DoorError::OtherProtocol => anyhow!(
+            "what came is not `clearway cast 2`: put the same version of this program on all hosts"
+        )
+        .context(silent),
         other => anyhow!(other),
     }
 }
@@ -159,6 +175,9 @@ mod tests {
         a.write_all(b"GET / HTTP/1.1\r\n\r\n").expect("sent");
         let error = answer(ends(b), b"sixteen bytes at least").err().expect("refused");
         let said = format!("{error:#}");
-        assert!(said.starts_with("no sender of a cast calls: what came is not `clearway cast 2`"), "{said}");
+        assert!(
+            said.starts_with("no sender of a cast calls: what came is not `clearway cast 2`"),
+            "{said}"
+        );
     }
 }

@@ -15,7 +15,8 @@ use super::message::{BroadcastMembership, MemberAddress, MemberNetwork};
 use super::record::OBJECT_MAX;
 use clearway_wires::hexadecimal::{bytes_of, digits_of};
 
-/// Objects that a member has memory for: one is read or written, one is on its way, the others are waited for.
+/// Objects that a member has memory for: one is read or written, one is on its way, the others are
+/// waited for.
 pub(super) const PLACES: usize = 4;
 /// Who sends.
 pub(super) const ROOT: Rank = Rank(0);
@@ -23,8 +24,8 @@ pub(super) const ROOT: Rank = Rank(0);
 const GROUP: GroupId = GroupId(0);
 /// The keys of the broadcast are others than those of the connections.
 const EPOCH: u32 = 1;
-/// Symbols under way to the slowest member where a rate holds back what leaves: 5.6 MB, so that nobody stops while a processor is
-/// busy with others.
+/// Symbols under way to the slowest member where a rate holds back what leaves: 5.6 MB, so that
+/// nobody stops while a processor is busy with others.
 const WINDOW: u32 = 4096;
 /// The same where nothing else holds back: 0.7 MB, which most switches can keep.
 const WINDOW_ALONE: u32 = 512;
@@ -34,8 +35,8 @@ const HISTORY: u32 = 2 * WINDOW;
 const SLOTS: u32 = 64;
 /// Short objects between two synchronisations.
 const SYNC_EVERY: u32 = 16;
-/// A member that says nothing for so long is put out. A process that ends is known from its connection at once; this is for one
-/// that is stopped, or a host that hangs.
+/// A member that says nothing for so long is put out. A process that ends is known from its
+/// connection at once; this is for one that is stopped, or a host that hangs.
 const SILENCE: Nanos = Nanos::from_secs(30);
 
 /// A port, before others are known.
@@ -64,10 +65,14 @@ impl MemberPort {
             MemberNetwork::Loopback => None,
             MemberNetwork::Sealed => {
                 let secret = Some(JobSecret::new(secret.to_vec())?);
-                Some(RankKeyPair::new(Rank(seat.rank), KeyScope { session: seat.session, epoch: EPOCH, secret })?)
+                Some(RankKeyPair::new(
+                    Rank(seat.rank),
+                    KeyScope { session: seat.session, epoch: EPOCH, secret },
+                )?)
             }
         };
-        let card = identity.as_ref().map_or_else(String::new, |identity| digits_of(&identity.card()));
+        let card =
+            identity.as_ref().map_or_else(String::new, |identity| digits_of(&identity.card()));
         Ok(Self { seat, port, identity, card })
     }
 
@@ -87,15 +92,18 @@ impl MemberPort {
         match identity {
             None => config.placement = Placement::OneMachine,
             Some(identity) => {
-                let cards = places.iter().map(|place| bytes_of(&place.card)).collect::<Option<Vec<_>>>();
-                config.protection = Protection::Keys(identity.agree(&cards.context("a card that is none")?)?);
+                let cards =
+                    places.iter().map(|place| bytes_of(&place.card)).collect::<Option<Vec<_>>>();
+                config.protection =
+                    Protection::Keys(identity.agree(&cards.context("a card that is none")?)?);
             }
         }
-        config.multicast = seat.group.map(|group| Multicast { base: *group.ip(), port: group.port() });
+        config.multicast =
+            seat.group.map(|group| Multicast { base: *group.ip(), port: group.port() });
         let mut wire = UdpWire::open([port], config)?;
         if seat.group.is_some() && Rank(seat.rank) != ROOT {
-            // A member that cannot join hears nothing from the group, and the cast finds another way. The root would only get back
-            // what it sends.
+            // A member that cannot join hears nothing from the group, and the cast finds another
+            // way. The root would only get back what it sends.
             let _ = wire.join(GROUP);
         }
         Ok(MemberEnd { wire, seat, members: places.len() as u32 })
@@ -130,13 +138,14 @@ impl MemberEnd {
     /// # Errors
     /// No memory.
     pub(super) fn start(&mut self) -> Result<(RegionId, Driver<BroadcastNode>)> {
-        let symbol =
-            BroadcastConfig::symbol_beside(self.wire.capabilities()).context("a wire that cannot broadcast")?;
+        let symbol = BroadcastConfig::symbol_beside(self.wire.capabilities())
+            .context("a wire that cannot broadcast")?;
         let no_memory = |missing| anyhow!("memory for objects: {missing}");
         let region = self.wire.register(Bytes((PLACES * OBJECT_MAX) as u64)).map_err(no_memory)?;
         let length = SLOTS * symbol;
         let slots = self.wire.register(Bytes(length.into())).map_err(no_memory)?;
-        let members: Arc<[Member]> = (0..self.members).map(|rank| Member { rank: Rank(rank), leaf: 0 }).collect();
+        let members: Arc<[Member]> =
+            (0..self.members).map(|rank| Member { rank: Rank(rank), leaf: 0 }).collect();
         let group = self.seat.group.map(|_| GROUP);
         let node = BroadcastNode::new(BroadcastConfig {
             rank: Rank(self.seat.rank),
@@ -165,8 +174,8 @@ pub(super) const fn place_of(region: RegionId, place: usize, length: usize) -> S
     Span { region, offset: (place * OBJECT_MAX) as u64, length: length as u32 }
 }
 
-/// The group of a cast with this number, on networks that have one: organisation-local addresses (RFC 2365), which stay in the
-/// network as the wire sends them with one hop.
+/// The group of a cast with this number, on networks that have one: organisation-local addresses
+/// (RFC 2365), which stay in the network as the wire sends them with one hop.
 pub(super) fn group(session: u64, address: Ipv4Addr) -> Option<SocketAddrV4> {
     let [low, high, port_low, port_high, ..] = session.to_le_bytes();
     let port = 49152 + u16::from_le_bytes([port_low, port_high]) % 16384;
@@ -183,7 +192,15 @@ mod tests {
     const SECRET: &[u8] = b"sixteen bytes at least";
 
     fn seat(rank: u32, network: MemberNetwork, group: Option<SocketAddrV4>) -> BroadcastMembership {
-        BroadcastMembership { session: 7, rank, address: Ipv4Addr::LOCALHOST, network, group, key: 9, rate: None }
+        BroadcastMembership {
+            session: 7,
+            rank,
+            address: Ipv4Addr::LOCALHOST,
+            network,
+            group,
+            key: 9,
+            rate: None,
+        }
     }
 
     /// One object from the first member to all others.
@@ -191,24 +208,36 @@ mod tests {
         let port = |rank| MemberPort::take(seat(rank, network, group), SECRET).expect("a port");
         let ports: Vec<MemberPort> = (0..3).map(port).collect();
         let places: Vec<MemberAddress> = ports.iter().map(MemberPort::place).collect();
-        let mut ends: Vec<MemberEnd> = ports.into_iter().map(|port| port.open(&places).expect("agreed")).collect();
+        let mut ends: Vec<MemberEnd> =
+            ports.into_iter().map(|port| port.open(&places).expect("agreed")).collect();
         if let Some(keys) = ends[0].group_keys().expect("random") {
-            ends[1..].iter_mut().zip(keys).for_each(|(end, key)| end.take_group_key(&key).expect("the root's"));
+            ends[1..]
+                .iter_mut()
+                .zip(keys)
+                .for_each(|(end, key)| end.take_group_key(&key).expect("the root's"));
         }
         let mut members: Vec<_> = ends.iter_mut().map(|end| end.start().expect("memory")).collect();
         let object: Vec<u8> = (0..100_000_u32).map(|at| (at / 7) as u8).collect();
         let from = place_of(members[0].0, 0, object.len());
-        ends[0].wire.region_mut(from.region).expect("its own")[..object.len()].copy_from_slice(&object);
+        ends[0].wire.region_mut(from.region).expect("its own")[..object.len()]
+            .copy_from_slice(&object);
         members[0].1.command(LocalNs(0), BroadcastCommand::Cast { from });
         for (region, driver) in &mut members[1..] {
-            driver.command(LocalNs(0), BroadcastCommand::Place { into: place_of(*region, 0, OBJECT_MAX) });
+            driver.command(
+                LocalNs(0),
+                BroadcastCommand::Place { into: place_of(*region, 0, OBJECT_MAX) },
+            );
         }
         let mut stable = [false; 3];
         while stable != [true; 3] {
-            for ((_, driver), (end, stable)) in members.iter_mut().zip(ends.iter_mut().zip(&mut stable)) {
+            for ((_, driver), (end, stable)) in
+                members.iter_mut().zip(ends.iter_mut().zip(&mut stable))
+            {
                 driver.step(&mut end.wire, &mut |event| match event {
                     BroadcastEvent::Stable { .. } => *stable = true,
-                    BroadcastEvent::Aborted { .. } | BroadcastEvent::Out | BroadcastEvent::Lost { .. } => {
+                    BroadcastEvent::Aborted { .. }
+                    | BroadcastEvent::Out
+                    | BroadcastEvent::Lost { .. } => {
                         panic!("{event:?}")
                     }
                     _ => {}
@@ -235,7 +264,9 @@ mod tests {
 
     #[test]
     fn open__a_card_made_with_another_secret_is_refused() {
-        let sealed = |rank, secret| MemberPort::take(seat(rank, MemberNetwork::Sealed, None), secret).expect("a port");
+        let sealed = |rank, secret| {
+            MemberPort::take(seat(rank, MemberNetwork::Sealed, None), secret).expect("a port")
+        };
         let (own, stranger) = (sealed(0, SECRET), sealed(1, b"another sixteen bytes"));
         let places = [own.place(), stranger.place()];
         assert!(own.open(&places).is_err());
@@ -244,6 +275,9 @@ mod tests {
     #[test]
     fn group__is_nothing_on_the_loopback() {
         assert_eq!(group(0x0403_0201, Ipv4Addr::LOCALHOST), None);
-        assert_eq!(group(0x0403_0201, Ipv4Addr::new(10, 0, 0, 1)), "239.192.1.2:50179".parse().ok());
+        assert_eq!(
+            group(0x0403_0201, Ipv4Addr::new(10, 0, 0, 1)),
+            "239.192.1.2:50179".parse().ok()
+        );
     }
 }

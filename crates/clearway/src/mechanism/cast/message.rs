@@ -23,7 +23,8 @@ pub(super) enum ToReceiver {
     Survey,
     /// Hashes of some blocks of a file, in order, as hexadecimal digits.
     Hashes { file: u32, hashes: String },
-    /// There are no more hashes: answer with [`FromReceiver::Lacks`], and [`FromReceiver::Compared`] at last.
+    /// There are no more hashes: answer with [`FromReceiver::Lacks`], and
+    /// [`FromReceiver::Compared`] at last.
     Compare,
     /// Take a seat in the broadcast: answer with [`FromReceiver::Bound`].
     Seat(BroadcastMembership),
@@ -80,7 +81,8 @@ pub(super) struct BroadcastMembership {
 pub(super) enum MemberNetwork {
     /// All on the loopback of one network namespace.
     Loopback,
-    /// Anywhere else, other containers and virtual hosts of this machine included: messages are sealed.
+    /// Anywhere else, other containers and virtual hosts of this machine included: messages are
+    /// sealed.
     Sealed,
 }
 

@@ -1,4 +1,5 @@
-//! `clearway cast`: files, directories and streams to many hosts at once, each byte leaving once where the network allows it.
+//! `clearway cast`: files, directories and streams to many hosts at once, each byte leaving once
+//! where the network allows it.
 //!
 //! # Model
 //! ```text
@@ -10,9 +11,10 @@
 //!   |== blocks that somebody lacks, by broadcast =====>|  writes, reads back, hashes; renames what is whole
 //!   |<------------------------- how it ended ----------|
 //! ```
-//! What stands at the arrows goes over a connection to each receiver, sealed (`link`); blocks go through the engine of
-//! [`clearway_proto::broadcast`] over UDP (`seat`). `plan` and `record` decide without touching a file; `source` and `feeder` read,
-//! `assembly` and `target` write; `sender` and `receiver` conduct; `crew` and `serve` bring both together.
+//! What stands at the arrows goes over a connection to each receiver, sealed (`link`); blocks go
+//! through the engine of [`clearway_proto::broadcast`] over UDP (`seat`). `plan` and `record`
+//! decide without touching a file; `source` and `feeder` read, `assembly` and `target` write;
+//! `sender` and `receiver` conduct; `crew` and `serve` bring both together.
 //!
 //! # Invariants
 //! I1. A name that people use never stands for a file that is not whole and checked.
@@ -101,7 +103,8 @@ const SECRET: usize = 32;
 /// Casts what `request` says.
 ///
 /// # Errors
-/// One sentence: what cannot be read, or who cannot be reached; what goes wrong at a receiver stands in the summary.
+/// One sentence: what cannot be read, or who cannot be reached; what goes wrong at a receiver
+/// stands in the summary.
 pub(crate) fn cast(request: &CastRequest) -> Result<Exit> {
     if request.to.is_empty() {
         return across_job(request);
@@ -110,14 +113,17 @@ pub(crate) fn cast(request: &CastRequest) -> Result<Exit> {
     let source = source(request)?;
     let interrupt = Interrupt::listen()?;
     let (secret, contacts) = match &request.key {
-        Some(key) => (remote_receivers::key(key)?, remote_receivers::listening(hosts, request.port)),
+        Some(key) => {
+            (remote_receivers::key(key)?, remote_receivers::listening(hosts, request.port))
+        }
         None => {
             let secret = sender::random::<SECRET>()?.to_vec();
             let program = match &request.remote_program {
                 Some(program) => program.clone(),
                 None => std::env::current_exe().context("the path of this program")?,
             };
-            let program = program.to_str().context("the path of this program is no text")?.to_owned();
+            let program =
+                program.to_str().context("the path of this program is no text")?.to_owned();
             let contacts = remote_receivers::over_ssh(hosts, &program, &secret);
             (secret, contacts)
         }
@@ -129,9 +135,15 @@ fn source(request: &CastRequest) -> Result<CastSource> {
     let stream = || StreamSource { program: request.program.clone(), bytes: request.expected };
     match &request.paths[..] {
         [] if request.program.is_some() => CastSource::stream(&request.name, stream()),
-        [path] if path.as_os_str() == "-" && request.program.is_none() => CastSource::stream(&request.name, stream()),
-        _ if request.program.is_some() => bail!("--exec casts what a program prints, and nothing else"),
-        _ if request.expected.is_some() => bail!("--expect-bytes is for what comes on standard input, or from --exec"),
+        [path] if path.as_os_str() == "-" && request.program.is_none() => {
+            CastSource::stream(&request.name, stream())
+        }
+        _ if request.program.is_some() => {
+            bail!("--exec casts what a program prints, and nothing else")
+        }
+        _ if request.expected.is_some() => {
+            bail!("--expect-bytes is for what comes on standard input, or from --exec")
+        }
         paths if paths.iter().any(|path| path.as_os_str() == "-") => {
             bail!("standard input (-) is cast alone");
         }
@@ -139,11 +151,27 @@ fn source(request: &CastRequest) -> Result<CastSource> {
     }
 }
 
-fn order(request: &CastRequest, source: CastSource, contacts: Vec<ExpectedReceiver>, secret: Vec<u8>) -> CastOptions {
+fn order(
+    request: &CastRequest,
+    source: CastSource,
+    contacts: Vec<ExpectedReceiver>,
+    secret: Vec<u8>,
+) -> CastOptions {
     let into = request.into.as_ref().map(|into| PathText(into.clone().into_bytes()));
     let check = if request.checksum { HashPolicy::Contents } else { HashPolicy::Times };
-    let display = ProgressLine::new(if request.progress { ProgressMode::Shown } else { ProgressMode::Silent });
-    CastOptions { source, contacts, task: CastTask { number: 0, into, check }, secret, rate: request.rate, display }
+    let display = ProgressLine::new(if request.progress {
+        ProgressMode::Shown
+    } else {
+        ProgressMode::Silent
+    });
+    CastOptions {
+        source,
+        contacts,
+        task: CastTask { number: 0, into, check },
+        secret,
+        rate: request.rate,
+        display,
+    }
 }
 
 fn tell(request: &CastRequest, summary: Result<CastSummary>) -> Result<Exit> {
@@ -166,11 +194,17 @@ fn tell(request: &CastRequest, summary: Result<CastSummary>) -> Result<Exit> {
 
 /// Casts to the ranks of the job that a launcher started, one of each host.
 fn across_job(request: &CastRequest) -> Result<Exit> {
-    let how =
-        JobSpec { sealing: SealingPolicy::Sealed, wire: WireRequest::AUTO, losses: LossPolicy::EndJob, hosts: None };
+    let how = JobSpec {
+        sealing: SealingPolicy::Sealed,
+        wire: WireRequest::AUTO,
+        losses: LossPolicy::EndJob,
+        hosts: None,
+    };
     match job::join_or_start(&how)? {
         JobRole::Coordinator(site) if site.is_alone() => {
-            bail!("nobody is named to cast to: say --to HOSTS, or start one process a host with srun or mpirun");
+            bail!(
+                "nobody is named to cast to: say --to HOSTS, or start one process a host with srun or mpirun"
+            );
         }
         JobRole::Coordinator(site) => match conduct(&site, request) {
             Ok(exit) => site.leave().map(|()| exit),
@@ -197,7 +231,9 @@ fn conduct(site: &CoordinatedJob, request: &CastRequest) -> Result<Exit> {
     let firsts: Vec<_> = site.hosts().into_iter().map(|ranks| ranks[..1].to_vec()).collect();
     let takes_part = |rank| each_rank || firsts.iter().any(|first| first.contains(&rank));
     let guests = site.guests()?;
-    let name = |rank| if each_rank { format!("{} ({rank})", site.host(rank)) } else { site.host(rank).to_owned() };
+    let name = |rank| {
+        if each_rank { format!("{} ({rank})", site.host(rank)) } else { site.host(rank).to_owned() }
+    };
     let mut contacts = vec![remote_receivers::beside(name(ROOT), &secret)];
     let mut others = Vec::new();
     for ConnectedRank { rank, connection } in guests {
@@ -216,21 +252,30 @@ fn conduct(site: &CoordinatedJob, request: &CastRequest) -> Result<Exit> {
     tell(request, sender::send(order(request, source, contacts, secret), site.interrupt().clone()))
 }
 
-/// The receiver that a sender started, over ssh or beside itself: the secret is the first line of standard input.
+/// The receiver that a sender started, over ssh or beside itself: the secret is the first line of
+/// standard input.
 ///
 /// # Errors
 /// One sentence: nobody speaks there.
 pub(crate) fn receive() -> Result<Exit> {
     let mut line = String::new();
     let mut input = stdin().lock();
-    std::io::Read::take(&mut input, 2 * SECRET as u64 * 2 + 1).read_line(&mut line).context("standard input")?;
+    std::io::Read::take(&mut input, 2 * SECRET as u64 * 2 + 1)
+        .read_line(&mut line)
+        .context("standard input")?;
     drop(input);
     let secret = bytes_of(line.trim_end()).filter(|secret| !secret.is_empty());
-    let secret = secret.context("this command is for the program itself; use `clearway cast FILE --to HOST`")?;
+    let secret = secret
+        .context("this command is for the program itself; use `clearway cast FILE --to HOST`")?;
     let mut output = stdout();
-    output.write_all(&[remote_receivers::STARTED]).and_then(|()| output.flush()).context("the sender is gone")?;
+    output
+        .write_all(&[remote_receivers::STARTED])
+        .and_then(|()| output.flush())
+        .context("the sender is gone")?;
     let reached = std::env::var("SSH_CONNECTION").ok().and_then(|words| addresses(&words));
-    let Some(link) = link::answer((Box::new(stdin()), Box::new(output)), &secret)? else { return Ok(Exit::Failed) };
+    let Some(link) = link::answer((Box::new(stdin()), Box::new(output)), &secret)? else {
+        return Ok(Exit::Failed);
+    };
     // What fails is told to the sender, which says it.
     Ok(match receiver::receive(link, &secret, &Destination::Anywhere, reached) {
         Ok(()) => Exit::Good,
@@ -238,7 +283,8 @@ pub(crate) fn receive() -> Result<Exit> {
     })
 }
 
-/// The addresses of both ends of an ssh connection, the sender's first: client, its port, server, its port.
+/// The addresses of both ends of an ssh connection, the sender's first: client, its port, server,
+/// its port.
 fn addresses(words: &str) -> Option<[Ipv4Addr; 2]> {
     let mut words = words.split(' ');
     Some([words.next()?.parse().ok()?, words.nth(1)?.parse().ok()?])

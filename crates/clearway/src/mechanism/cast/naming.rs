@@ -1,8 +1,10 @@
-//! Names files that are not whole yet: nobody else knows such a name before it is used, and the same user finds it again.
+//! Names files that are not whole yet: nobody else knows such a name before it is used, and the
+//! same user finds it again.
 //!
 //! # Model
-//! A name is a keyed hash (BLAKE3) of the directory's number, the file's name and the number of the attempt. The key is 32 random bytes
-//! in a file that only its user can read (`$XDG_STATE_HOME/clearway/cast`, by default `~/.local/state`). Who has no such place gets a key
+//! A name is a keyed hash (BLAKE3) of the directory's number, the file's name and the number of the
+//! attempt. The key is 32 random bytes in a file that only its user can read
+//! (`$XDG_STATE_HOME/clearway/cast`, by default `~/.local/state`). Who has no such place gets a key
 //! for the life of this process, and what was begun is not found again.
 //!
 //! # Invariants
@@ -38,18 +40,25 @@ impl TemporaryNames {
     pub(super) fn open() -> Self {
         static KEPT: OnceLock<TemporaryNames> = OnceLock::new();
         *KEPT.get_or_init(|| {
-            let kept = if cfg!(test) { None } else { place().and_then(|place| key_in(&place).ok()) };
-            // A system without randomness has no sealed connections either, so nothing is received there.
+            let kept =
+                if cfg!(test) { None } else { place().and_then(|place| key_in(&place).ok()) };
+            // A system without randomness has no sealed connections either, so nothing is received
+            // there.
             Self { key: kept.or_else(|| random().ok()).unwrap_or_default() }
         })
     }
 
-    /// The name of the file `name` in the directory with the number `directory`, while it is not whole.
+    /// The name of the file `name` in the directory with the number `directory`, while it is not
+    /// whole.
     pub(super) fn name(&self, directory: u64, name: &OsStr, attempt: u32) -> OsString {
         let mut hasher = blake3::Hasher::new_keyed(&self.key);
-        hasher.update(&directory.to_le_bytes()).update(&attempt.to_le_bytes()).update(name.as_bytes());
+        hasher
+            .update(&directory.to_le_bytes())
+            .update(&attempt.to_le_bytes())
+            .update(name.as_bytes());
         let hash = hasher.finalize();
-        let digits: String = hash.as_bytes().iter().take(DIGITS / 2).map(|byte| format!("{byte:02x}")).collect();
+        let digits: String =
+            hash.as_bytes().iter().take(DIGITS / 2).map(|byte| format!("{byte:02x}")).collect();
         OsString::from(format!("{UNFINISHED}{digits}"))
     }
 }

@@ -1,4 +1,5 @@
-//! What is on its way to one receiver, written by a thread of its own: a receiver that takes nothing makes nobody else wait.
+//! What is on its way to one receiver, written by a thread of its own: a receiver that takes
+//! nothing makes nobody else wait.
 //!
 //! # Invariants
 //! I1. To put something in never waits for the receiver.
@@ -40,7 +41,8 @@ pub(super) struct SendQueue {
 }
 
 impl SendQueue {
-    /// Starts the thread that says letters with `speaker`, and that the sender is there when there is none for `alive_every`.
+    /// Starts the thread that says letters with `speaker`, and that the sender is there when there
+    /// is none for `alive_every`.
     ///
     /// # Errors
     /// No thread.
@@ -66,7 +68,10 @@ impl SendQueue {
             }
             drop(ended);
         };
-        thread::Builder::new().name("outbox".to_owned()).spawn(write).context("a thread that writes to a receiver")?;
+        thread::Builder::new()
+            .name("outbox".to_owned())
+            .spawn(write)
+            .context("a thread that writes to a receiver")?;
         Ok(Self { letters, waiting, end })
     }
 

@@ -1,7 +1,8 @@
 //! Paths below a target: as many plain names as it takes, none of which leads anywhere else.
 //!
 //! # Invariants
-//! I1. No name is empty, `.`, `..`, holds `/` or a zero byte, or is one of a file that is not whole: whoever sent it.
+//! I1. No name is empty, `.`, `..`, holds `/` or a zero byte, or is one of a file that is not
+//!     whole: whoever sent it.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -28,7 +29,8 @@ pub(super) fn is_unfinished(name: &[u8]) -> bool {
     digits.is_some_and(|digits| digits.len() == DIGITS && digits.iter().all(is_digit))
 }
 
-/// Bytes that mostly are UTF-8. Written with what is not, and what would disturb a terminal, as `%1B`.
+/// Bytes that mostly are UTF-8. Written with what is not, and what would disturb a terminal, as
+/// `%1B`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct PathText(pub(super) Vec<u8>);
 
@@ -70,7 +72,8 @@ impl RelativePath {
 impl PathText {
     fn is_plain_name(&self) -> bool {
         let name = &self.0[..];
-        let plain = !matches!(name, b"" | b"." | b"..") && !name.iter().any(|byte| matches!(byte, b'/' | 0));
+        let plain = !matches!(name, b"" | b"." | b"..")
+            && !name.iter().any(|byte| matches!(byte, b'/' | 0));
         plain && name.len() <= NAME_MAX && !is_unfinished(name)
     }
 
@@ -79,7 +82,9 @@ impl PathText {
         let mut parts = text.split('%');
         bytes.extend(parts.next()?.bytes());
         for part in parts {
-            let digits = part.get(..2).filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))?;
+            let digits = part
+                .get(..2)
+                .filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))?;
             bytes.push(u8::from_str_radix(digits, 16).ok()?);
             bytes.extend(part.get(2..)?.bytes());
         }
@@ -92,7 +97,10 @@ impl fmt::Display for PathText {
         for chunk in self.0.utf8_chunks() {
             for letter in chunk.valid().chars() {
                 if letter.is_control() || letter == '%' {
-                    letter.encode_utf8(&mut [0; 4]).bytes().try_for_each(|byte| write!(f, "%{byte:02X}"))?;
+                    letter
+                        .encode_utf8(&mut [0; 4])
+                        .bytes()
+                        .try_for_each(|byte| write!(f, "%{byte:02X}"))?;
                 } else {
                     write!(f, "{letter}")?;
                 }
@@ -136,7 +144,8 @@ impl<'de> Deserialize<'de> for RelativePath {
         let names = || match text.as_str() {
             "." => Self::from_names([]),
             text => {
-                let names: Vec<PathText> = text.split('/').map(PathText::read).collect::<Option<_>>()?;
+                let names: Vec<PathText> =
+                    text.split('/').map(PathText::read).collect::<Option<_>>()?;
                 Self::from_names(names.iter().map(|name| &name.0[..]))
             }
         };
@@ -154,7 +163,8 @@ mod tests {
 
     #[test]
     fn below__any_bytes_travel_and_are_shown_without_harm() {
-        let path = RelativePath::from_names([&b"a b"[..], b"100%\x1b[2J", b"\xff\xfe\xc3\xa9"]).expect("three names");
+        let path = RelativePath::from_names([&b"a b"[..], b"100%\x1b[2J", b"\xff\xfe\xc3\xa9"])
+            .expect("three names");
         let json = serde_json::to_string(&path).expect("text");
         assert_eq!(json, r#""a b/100%25%1B[2J/%FF%FE\u00e9""#.replace(r"\u00e9", "\u{e9}"));
         assert_eq!(told(&json), Some(path));
@@ -163,10 +173,27 @@ mod tests {
 
     #[test]
     fn below__nothing_leads_out() {
-        for json in ["..", "a/../b", "/etc/passwd", "a//b", "", "a/", "%2e%2E", "a%2Fb", "a%00", "%2", "%zz", "%+1"] {
+        for json in [
+            "..",
+            "a/../b",
+            "/etc/passwd",
+            "a//b",
+            "",
+            "a/",
+            "%2e%2E",
+            "a%2Fb",
+            "a%00",
+            "%2",
+            "%zz",
+            "%+1",
+        ] {
             assert_eq!(told(&format!("\"{json}\"")), None, "{json}");
         }
-        assert_eq!(told(&format!("\"{UNFINISHED}{}\"", "0f".repeat(16))), None, "this program's own");
+        assert_eq!(
+            told(&format!("\"{UNFINISHED}{}\"", "0f".repeat(16))),
+            None,
+            "this program's own"
+        );
         assert!(told(&format!("\"{UNFINISHED}{}\"", "0F".repeat(16))).is_some(), "somebody else's");
         assert_eq!(told(&format!("\"{}\"", "n".repeat(256))), None);
         assert_eq!(told(&format!("\"{}\"", ["n"; 3000].join("/"))), None);

@@ -2,7 +2,8 @@
 //!
 //! # Invariants
 //! I1. What goes wrong with one receiver is that receiver's failure; the others are waited for.
-//! I2. Nothing is written here: a receiver that takes nothing holds back what others do until it has said nothing for [`SILENCE`].
+//! I2. Nothing is written here: a receiver that takes nothing holds back what others do until it
+//!     has said nothing for [`SILENCE`].
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -17,7 +18,9 @@ use clearway_runtime::launch::escaped;
 use clearway_runtime::wake_signal::WakeSignal;
 
 use super::link::{MessageReceiver, MessageSender, call};
-use super::message::{CastTask, FromReceiver, MemberAddress, ReceiverOutcome, TOLD_MAX, ToReceiver};
+use super::message::{
+    CastTask, FromReceiver, MemberAddress, ReceiverOutcome, TOLD_MAX, ToReceiver,
+};
 use super::outbox::{SendQueue, SharedMessage};
 use super::path::PathText;
 use super::plan::{Inventory, NumberRuns};
@@ -33,10 +36,12 @@ const ARRIVAL: Duration = Duration::from_secs(60);
 
 /// How often receivers hear of a sender that has nothing to say.
 const ALIVE_EVERY: Duration = Duration::from_secs(5);
-/// A time between two looks at receivers that nobody spends working: this process was stopped, or its machine asleep.
+/// A time between two looks at receivers that nobody spends working: this process was stopped, or
+/// its machine asleep.
 const ABSENCE: Duration = Duration::from_secs(5);
 
-/// Bytes that may wait for a receiver before no more are made for it: half the longest message, some seconds of a slow network.
+/// Bytes that may wait for a receiver before no more are made for it: half the longest message,
+/// some seconds of a slow network.
 const WAITING_MAX: usize = 32 << 20;
 /// What receivers said that waits to be heard: each of them reads no further meanwhile.
 const HEARD_MAX: usize = 2;
@@ -45,7 +50,8 @@ const SENTENCE_MAX: usize = 500;
 /// How long the last words may take to be written: as a rule they fit into what the system keeps.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// How long a sender waits until it tries again to get a place at a receiver, in ms: longer each time, six seconds in all.
+/// How long a sender waits until it tries again to get a place at a receiver, in ms: longer each
+/// time, six seconds in all.
 const PAUSES_MS: [u64; 6] = [100, 200, 400, 800, 1500, 3000];
 
 /// A receiver that shall come.
@@ -198,7 +204,11 @@ impl CastReceivers {
         let mut all = Vec::new();
         for (number, contact) in contacts.into_iter().enumerate() {
             let ExpectedReceiver { name, into, connect } = contact;
-            let task = CastTask { number: number as u32, into: into.or_else(|| task.into.clone()), ..task.clone() };
+            let task = CastTask {
+                number: number as u32,
+                into: into.or_else(|| task.into.clone()),
+                ..task.clone()
+            };
             all.push(CastReceiver {
                 name,
                 task,
@@ -233,12 +243,16 @@ impl CastReceivers {
                 };
                 tell(ReceiverEvent::Gone(why));
             };
-            thread::Builder::new().name("receiver".to_owned()).spawn(listen).context("a thread for a receiver")?;
+            thread::Builder::new()
+                .name("receiver".to_owned())
+                .spawn(listen)
+                .context("a thread for a receiver")?;
         }
         Ok(Self { all, heard, bell, interrupt, checked: Instant::now() })
     }
 
-    /// The user's wish to stop. Who has been silent for too long is lost from here on, unless this process was away itself.
+    /// The user's wish to stop. Who has been silent for too long is lost from here on, unless this
+    /// process was away itself.
     ///
     /// # Errors
     /// The user wants an end; this process was away for so long that receivers went on without it.
@@ -269,7 +283,9 @@ impl CastReceivers {
     fn take(&mut self, number: usize, heard: ReceiverEvent) {
         let Some(peer) = self.all.get_mut(number) else { return };
         match heard {
-            ReceiverEvent::Came(outbox, addresses) => (peer.outbox, peer.addresses) = (Some(outbox), addresses),
+            ReceiverEvent::Came(outbox, addresses) => {
+                (peer.outbox, peer.addresses) = (Some(outbox), addresses)
+            }
             ReceiverEvent::Said(message) => peer.hear(message),
             // Who has told its outcome may go.
             ReceiverEvent::Gone(_) if peer.outcome.is_some() => {}
@@ -285,7 +301,8 @@ impl CastReceivers {
         }
     }
 
-    /// Waits until `is_done` is true of everybody who is there; `watch` is called some ten times a second.
+    /// Waits until `is_done` is true of everybody who is there; `watch` is called some ten times a
+    /// second.
     ///
     /// # Errors
     /// The user wants an end.
@@ -329,7 +346,9 @@ impl CastReceivers {
     /// # Errors
     /// The user wants an end.
     pub(super) fn keep_up(&mut self) -> Result<()> {
-        let keeps_up = |peer: &CastReceiver| peer.outbox.as_ref().is_none_or(|outbox| outbox.waiting() < WAITING_MAX);
+        let keeps_up = |peer: &CastReceiver| {
+            peer.outbox.as_ref().is_none_or(|outbox| outbox.waiting() < WAITING_MAX)
+        };
         self.gather(&keeps_up, &mut |_| {})
     }
 
@@ -337,7 +356,11 @@ impl CastReceivers {
     ///
     /// # Errors
     /// It cannot be written down.
-    pub(super) fn say_to(&mut self, is_meant: &dyn Fn(&CastReceiver) -> bool, message: &ToReceiver) -> Result<()> {
+    pub(super) fn say_to(
+        &mut self,
+        is_meant: &dyn Fn(&CastReceiver) -> bool,
+        message: &ToReceiver,
+    ) -> Result<()> {
         let letter = SharedMessage::from_message(message)?;
         self.here().filter(|peer| is_meant(peer)).for_each(|peer| peer.post(&letter));
         Ok(())
@@ -376,8 +399,13 @@ fn meet(connection: ReceiverConnection, session: u64, secret: &[u8]) -> Result<A
     Ok((addresses, call(ends, session, secret)?))
 }
 
-/// Connects, again and again while the other end shows out who has not shown the secret, or is full.
-fn knock(connect: &dyn Fn() -> Result<ReceiverConnection>, session: u64, secret: &[u8]) -> Result<AuthenticatedPeer> {
+/// Connects, again and again while the other end shows out who has not shown the secret, or is
+/// full.
+fn knock(
+    connect: &dyn Fn() -> Result<ReceiverConnection>,
+    session: u64,
+    secret: &[u8],
+) -> Result<AuthenticatedPeer> {
     let mut pauses = PAUSES_MS.into_iter();
     loop {
         match meet(connect()?, session, secret) {
@@ -407,12 +435,18 @@ fn is_crowded(error: &anyhow::Error) -> bool {
 }
 
 /// Connects, and tells what the other end says until it ends.
-fn listen(connect: Connector, session: u64, secret: &[u8], tell: &dyn Fn(ReceiverEvent) -> bool) -> Result<()> {
+fn listen(
+    connect: Connector,
+    session: u64,
+    secret: &[u8],
+    tell: &dyn Fn(ReceiverEvent) -> bool,
+) -> Result<()> {
     let (addresses, (speaker, mut listener)) = match connect {
         Connector::Once(connect) => meet(connect()?, session, secret)?,
         Connector::Again(connect) => knock(&*connect, session, secret)?,
     };
-    let mut is_wanted = tell(ReceiverEvent::Came(SendQueue::start(speaker, ALIVE_EVERY)?, addresses));
+    let mut is_wanted =
+        tell(ReceiverEvent::Came(SendQueue::start(speaker, ALIVE_EVERY)?, addresses));
     while is_wanted && let Some(message) = listener.next()? {
         is_wanted = tell(ReceiverEvent::Said(message));
     }
@@ -432,21 +466,34 @@ mod tests {
     /// Peers at the other ends of `streams`.
     fn peers(streams: &[UnixStream]) -> CastReceivers {
         let contact = |stream: &UnixStream| {
-            let both = stream.try_clone().and_then(|other| Ok((stream.try_clone()?, other))).expect("two ends");
-            let connect =
-                move || Ok(ReceiverConnection { ends: (Box::new(both.0), Box::new(both.1)), addresses: None });
-            ExpectedReceiver { name: "n".to_owned(), into: None, connect: Connector::Once(Box::new(connect)) }
+            let both = stream
+                .try_clone()
+                .and_then(|other| Ok((stream.try_clone()?, other)))
+                .expect("two ends");
+            let connect = move || {
+                Ok(ReceiverConnection {
+                    ends: (Box::new(both.0), Box::new(both.1)),
+                    addresses: None,
+                })
+            };
+            ExpectedReceiver {
+                name: "n".to_owned(),
+                into: None,
+                connect: Connector::Once(Box::new(connect)),
+            }
         };
         let task = CastTask { number: 0, into: None, check: HashPolicy::Times };
         let interrupt = Interrupt::listen().expect("signals");
-        CastReceivers::call(streams.iter().map(contact).collect(), &task, 7, SECRET, interrupt).expect("threads")
+        CastReceivers::call(streams.iter().map(contact).collect(), &task, 7, SECRET, interrupt)
+            .expect("threads")
     }
 
     fn here() -> FromReceiver {
         FromReceiver::Here { host: String::new(), boot: String::new(), reached: None }
     }
 
-    /// A time at which who said something last is lost now; none on a machine that has just started.
+    /// A time at which who said something last is lost now; none on a machine that has just
+    /// started.
     fn long_ago() -> Option<Instant> {
         Instant::now().checked_sub(ARRIVAL + Duration::from_secs(1))
     }
@@ -490,7 +537,8 @@ mod tests {
         let [(ours, stopped), (also_ours, theirs)] = pairs;
         let answered = |stream: UnixStream| {
             thread::spawn(move || {
-                let ends: StreamEnds = (Box::new(stream.try_clone().expect("two ends")), Box::new(stream));
+                let ends: StreamEnds =
+                    (Box::new(stream.try_clone().expect("two ends")), Box::new(stream));
                 let mut link = answer(ends, SECRET).expect("agreed").expect("called");
                 link.0.say(&here()).expect("said");
                 link
@@ -503,7 +551,9 @@ mod tests {
         let hears = thread::spawn(move || {
             let mut link = listens.join().expect("no panic");
             let mut hashes = 0;
-            while let Some(ToReceiver::Hashes { hashes: more, .. }) = link.1.next().expect("in order") {
+            while let Some(ToReceiver::Hashes { hashes: more, .. }) =
+                link.1.next().expect("in order")
+            {
                 hashes += more.len();
             }
             link.0.say(&FromReceiver::Compared).expect("said");
@@ -535,8 +585,11 @@ mod tests {
         let mut link = answer(ends, SECRET).expect("agreed").expect("called");
         let why = "\u{1b}[2J".repeat(1 << 14);
         let mut say = |_: &u32| {
-            let message =
-                FromReceiver::Has { has: Inventory::default(), why: vec![(0, why.clone()); 4], place: (0, 0) };
+            let message = FromReceiver::Has {
+                has: Inventory::default(),
+                why: vec![(0, why.clone()); 4],
+                place: (0, 0),
+            };
             link.0.say(&message).is_ok()
         };
         let said = (0..40).take_while(|number| say(number)).count();

@@ -1,9 +1,11 @@
-//! What there is to cast, what receivers have of it, and which blocks therefore leave: without touching a file.
+//! What there is to cast, what receivers have of it, and which blocks therefore leave: without
+//! touching a file.
 //!
 //! # Model
-//! A *manifest* is a list of entries, in the order in which they are cast. A file is a row of blocks of [`BLOCK`] bytes. Each receiver
-//! says which files it has, and of those of which it has a part, after it was told their hashes, which blocks it lacks. What somebody
-//! lacks is cast to all, once.
+//! A *manifest* is a list of entries, in the order in which they are cast. A file is a row of
+//! blocks of [`BLOCK`] bytes. Each receiver says which files it has, and of those of which it has a
+//! part, after it was told their hashes, which blocks it lacks. What somebody lacks is cast to all,
+//! once.
 //!
 //! # Invariants
 //! I1. A number from outside that is not of the manifest changes nothing.
@@ -14,7 +16,8 @@ use serde::{Deserialize, Serialize};
 
 use super::path::{PathText, RelativePath};
 
-/// Bytes of a block: as in rsync's successors, small enough that little is sent twice and large enough that hashes are few.
+/// Bytes of a block: as in rsync's successors, small enough that little is sent twice and large
+/// enough that hashes are few.
 pub(super) const BLOCK: u64 = 1 << 20;
 /// Entries of a manifest: memory of some hundred bytes for each, on both sides.
 pub(super) const ENTRIES_MAX: usize = 1 << 24;
@@ -54,7 +57,8 @@ pub(super) struct Modified {
 }
 
 impl Modified {
-    /// Whether a file that has `kept` has this time, as far as its file system keeps times: some only whole seconds.
+    /// Whether a file that has `kept` has this time, as far as its file system keeps times: some
+    /// only whole seconds.
     pub(super) fn is_kept_as(self, kept: Self) -> bool {
         self.seconds == kept.seconds && (self.nanos == kept.nanos || kept.nanos == 0)
     }
@@ -71,7 +75,8 @@ impl ManifestEntry {
 
     /// Whether it can be of a manifest.
     pub(super) fn is_sound(&self) -> bool {
-        let fits = !matches!(self.kind, EntryKind::File { size, .. } if size.div_ceil(BLOCK) > BLOCKS_MAX);
+        let fits =
+            !matches!(self.kind, EntryKind::File { size, .. } if size.div_ceil(BLOCK) > BLOCKS_MAX);
         // What gives the rights of others is not taken from anybody.
         fits && self.mode <= 0o777
             && (matches!(self.kind, EntryKind::Directory) || self.path != RelativePath::default())
@@ -139,7 +144,8 @@ impl MissingOfAll {
         }
     }
 
-    /// A receiver has `has`, and of files of which it has a part it lacks `lacks`; of one without hashes, everything.
+    /// A receiver has `has`, and of files of which it has a part it lacks `lacks`; of one without
+    /// hashes, everything.
     pub(super) fn add(&mut self, has: &Inventory, lacks: &BTreeMap<u32, NumberRuns>) {
         let count = self.needs.len() as u32;
         let mut whole = vec![true; self.needs.len()];
@@ -153,7 +159,10 @@ impl MissingOfAll {
             self.needs[number] = MissingBlocks::Everything;
         }
         for (number, runs) in lacks {
-            let place = self.needs.get_mut(*number as usize).zip(self.blocks.get(*number as usize).copied().flatten());
+            let place = self
+                .needs
+                .get_mut(*number as usize)
+                .zip(self.blocks.get(*number as usize).copied().flatten());
             let Some((need, blocks)) = place else { continue };
             if *need == MissingBlocks::Nothing {
                 *need = MissingBlocks::Blocks(vec![false; blocks as usize]);
@@ -170,17 +179,24 @@ impl MissingOfAll {
 
     /// Whether nothing leaves of what has contents.
     pub(super) fn is_nothing(&self, entries: &[ManifestEntry]) -> bool {
-        let has_contents = |entry: &ManifestEntry| matches!(entry.kind, EntryKind::File { .. } | EntryKind::Stream);
-        !entries.iter().zip(&self.needs).any(|(entry, need)| has_contents(entry) && *need != MissingBlocks::Nothing)
+        let has_contents = |entry: &ManifestEntry| {
+            matches!(entry.kind, EntryKind::File { .. } | EntryKind::Stream)
+        };
+        !entries
+            .iter()
+            .zip(&self.needs)
+            .any(|(entry, need)| has_contents(entry) && *need != MissingBlocks::Nothing)
     }
 
     /// Bytes that leave, of files of known length.
     pub(super) fn bytes(&self, entries: &[ManifestEntry]) -> u64 {
         let of = |(entry, need): (&ManifestEntry, &MissingBlocks)| match (&entry.kind, need) {
             (EntryKind::File { size, .. }, MissingBlocks::Everything) => *size,
-            (EntryKind::File { size, .. }, MissingBlocks::Blocks(lacking)) => {
-                (0..).zip(lacking).filter(|(_, lacks)| **lacks).map(|(block, _)| length_of(block, *size)).sum()
-            }
+            (EntryKind::File { size, .. }, MissingBlocks::Blocks(lacking)) => (0..)
+                .zip(lacking)
+                .filter(|(_, lacks)| **lacks)
+                .map(|(block, _)| length_of(block, *size))
+                .sum(),
             _ => 0,
         };
         entries.iter().zip(&self.needs).map(of).sum()
@@ -190,8 +206,8 @@ impl MissingOfAll {
 /// The hash of a block.
 pub(super) type BlockHash = [u8; 32];
 
-/// The hash of a whole file: that of its length and of the hashes of its blocks, in order. Blocks are so checked wherever they come
-/// from, in any order, and none is read twice.
+/// The hash of a whole file: that of its length and of the hashes of its blocks, in order. Blocks
+/// are so checked wherever they come from, in any order, and none is read twice.
 pub(super) fn root_of(size: u64, blocks: impl IntoIterator<Item = BlockHash>) -> BlockHash {
     let mut hasher = blake3::Hasher::new_derive_key("clearway cast 1 file");
     hasher.update(&size.to_le_bytes());
@@ -231,7 +247,10 @@ mod tests {
         let runs = runs(&[0, 1, 2, 7, 9, 10]);
         assert_eq!(runs, NumberRuns(vec![(0, 3), (7, 1), (9, 2)]));
         assert_eq!(runs.below(10).collect::<Vec<_>>(), [0, 1, 2, 7, 9]);
-        assert_eq!(NumberRuns(vec![(u32::MAX, u32::MAX), (5, u32::MAX)]).below(7).collect::<Vec<_>>(), [5, 6]);
+        assert_eq!(
+            NumberRuns(vec![(u32::MAX, u32::MAX), (5, u32::MAX)]).below(7).collect::<Vec<_>>(),
+            [5, 6]
+        );
     }
 
     #[test]
@@ -250,7 +269,10 @@ mod tests {
         assert_eq!(*union.need(2), MissingBlocks::Blocks(vec![true, false, true]));
         assert_eq!(union.bytes(&entries), BLOCK + 1);
         union.add(&has(&[1], &[2]), &BTreeMap::from([(2, NumberRuns::default())]));
-        assert_eq!((union.need(0), union.need(1)), (&MissingBlocks::Everything, &MissingBlocks::Nothing));
+        assert_eq!(
+            (union.need(0), union.need(1)),
+            (&MissingBlocks::Everything, &MissingBlocks::Nothing)
+        );
         assert_eq!(union.bytes(&entries), 4 * BLOCK + 1);
     }
 
@@ -268,7 +290,10 @@ mod tests {
     fn union__who_cannot_take_a_file_does_not_make_others_wait() {
         let entries = [file("a", BLOCK), file("b", 1)];
         let mut union = MissingOfAll::from_entries(&entries);
-        union.add(&Inventory { failed: runs(&[0]), same: runs(&[1]), ..Inventory::default() }, &BTreeMap::new());
+        union.add(
+            &Inventory { failed: runs(&[0]), same: runs(&[1]), ..Inventory::default() },
+            &BTreeMap::new(),
+        );
         assert!(union.is_nothing(&entries));
     }
 

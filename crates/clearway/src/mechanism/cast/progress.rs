@@ -9,15 +9,18 @@ use clearway_proto::broadcast::Algorithm;
 
 use super::peers::CastReceiver;
 
-/// How often the line is written: on a terminal as fast as it can be read, into a file so that it stays short.
+/// How often the line is written: on a terminal as fast as it can be read, into a file so that it
+/// stays short.
 const EVERY: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(5)];
 
-/// What the rate is taken over: some objects of a slow network, and short enough that a standstill shows.
+/// What the rate is taken over: some objects of a slow network, and short enough that a standstill
+/// shows.
 const LATELY: Duration = Duration::from_secs(10);
 /// When nothing moves for so long, that is said in place of a rate.
 const STANDSTILL: Duration = Duration::from_secs(3);
 
-/// Takes back what stands in the line; what does not fit into it is cut off, not continued in the next (ECMA-48, DECAWM).
+/// Takes back what stands in the line; what does not fit into it is cut off, not continued in the
+/// next (ECMA-48, DECAWM).
 const LINE_BEGINS: &str = "\r\x1b[K\x1b[?7l";
 const LINE_ENDS: &str = "\x1b[?7h";
 
@@ -60,14 +63,23 @@ impl RecentRate {
         self.marks.push_back((at, bytes));
         let (then, before) = self.marks.front()?;
         let took = at.saturating_sub(*then).as_secs_f64().max(0.001);
-        (at.saturating_sub(self.moved) < STANDSTILL).then(|| bytes.saturating_sub(*before) as f64 / took)
+        (at.saturating_sub(self.moved) < STANDSTILL)
+            .then(|| bytes.saturating_sub(*before) as f64 / took)
     }
 }
 
 impl ProgressLine {
     pub(super) fn new(wish: ProgressMode) -> Self {
         let is_terminal = stderr().is_terminal();
-        Self { wish, is_terminal, total: 0, begun: Instant::now(), last: None, way: None, pace: RecentRate::default() }
+        Self {
+            wish,
+            is_terminal,
+            total: 0,
+            begun: Instant::now(),
+            last: None,
+            way: None,
+            pace: RecentRate::default(),
+        }
     }
 
     /// Something begins that has no measure.
@@ -79,7 +91,11 @@ impl ProgressLine {
     }
 
     /// Who is waited for in something that has no measure, from time to time.
-    pub(super) fn waiting<'p>(&mut self, what: &str, mut whom: impl Iterator<Item = &'p CastReceiver>) {
+    pub(super) fn waiting<'p>(
+        &mut self,
+        what: &str,
+        mut whom: impl Iterator<Item = &'p CastReceiver>,
+    ) {
         if !self.is_due() {
             return;
         }
@@ -101,17 +117,21 @@ impl ProgressLine {
         self.way = Some(way);
     }
 
-    /// How far receivers are, from time to time; the others wait for the one with the rank `last`, if for anybody.
+    /// How far receivers are, from time to time; the others wait for the one with the rank `last`,
+    /// if for anybody.
     pub(super) fn show(&mut self, peers: &[CastReceiver], last: Option<u32>) {
         let seated = || peers.iter().filter(|peer| peer.rank.is_some() && peer.is_here());
         let Some(slowest) = seated().min_by_key(|peer| peer.taken) else { return };
         if !self.is_due() {
             return;
         }
-        let last = seated().find(|peer| last.is_some() && peer.rank == last).filter(|_| seated().count() > 1);
+        let last = seated()
+            .find(|peer| last.is_some() && peer.rank == last)
+            .filter(|_| seated().count() > 1);
         let name = last.map_or("", |peer| &peer.name[..]);
         let at = self.begun.elapsed();
-        let rate = self.pace.rate(at, slowest.taken).ok_or_else(|| at.saturating_sub(self.pace.moved));
+        let rate =
+            self.pace.rate(at, slowest.taken).ok_or_else(|| at.saturating_sub(self.pace.moved));
         let line = line(slowest.taken, self.total, rate, name, self.way);
         self.write(&line);
     }
@@ -146,9 +166,15 @@ impl ProgressLine {
     }
 }
 
-/// So many bytes of `total` at `rate`, or for how long none came; `slowest` is who has the fewest, if there are several. It comes last:
-/// names may be long.
-fn line(taken: u64, total: u64, rate: Result<f64, Duration>, slowest: &str, way: Option<Algorithm>) -> String {
+/// So many bytes of `total` at `rate`, or for how long none came; `slowest` is who has the fewest,
+/// if there are several. It comes last: names may be long.
+fn line(
+    taken: u64,
+    total: u64,
+    rate: Result<f64, Duration>,
+    slowest: &str,
+    way: Option<Algorithm>,
+) -> String {
     let mut line = match total {
         0 => size(taken),
         total => format!("{} % of {}", taken.min(total) * 100 / total, size(total)),
@@ -158,7 +184,10 @@ fn line(taken: u64, total: u64, rate: Result<f64, Duration>, slowest: &str, way:
         Ok(rate) => {
             line.push_str(&format!(" at {}/s", size(rate as u64)));
             if total > 0 && rate > 0.0 {
-                line.push_str(&format!(", {} left", time(total.saturating_sub(taken) as f64 / rate)));
+                line.push_str(&format!(
+                    ", {} left",
+                    time(total.saturating_sub(taken) as f64 / rate)
+                ));
             }
         }
         Err(still) => line.push_str(&format!(", nothing for {}", time(still.as_secs_f64()))),
@@ -220,7 +249,10 @@ mod tests {
     fn line__says_what_there_is_to_say_in_80_columns() {
         let slowest = "10.100.200.100";
         let said = line(56 << 20, 150 << 20, Ok(2e7), slowest, Some(Algorithm::Chain));
-        assert_eq!(said, "37 % of 150.0 MiB at 19.1 MiB/s, 5 s left, no multicast, slowest 10.100.200.100");
+        assert_eq!(
+            said,
+            "37 % of 150.0 MiB at 19.1 MiB/s, 5 s left, no multicast, slowest 10.100.200.100"
+        );
         let said = line(56 << 20, 150 << 20, Err(Duration::from_secs(12)), slowest, None);
         assert_eq!(said, "37 % of 150.0 MiB, nothing for 12 s, slowest 10.100.200.100");
         assert_eq!(line(7, 0, Ok(3.0), "", None), "7 B at 3 B/s");
@@ -229,12 +261,18 @@ mod tests {
 
     #[test]
     fn time__has_the_unit_that_people_use() {
-        assert_eq!([0.0, 0.2, 99.0, 99.5, 7265.0].map(time), ["0 s", "1 s", "99 s", "1 min 40 s", "2 h 1 min"]);
+        assert_eq!(
+            [0.0, 0.2, 99.0, 99.5, 7265.0].map(time),
+            ["0 s", "1 s", "99 s", "1 min 40 s", "2 h 1 min"]
+        );
     }
 
     #[test]
     fn size__has_the_unit_that_people_use() {
         assert_eq!([0, 1023].map(size), ["0 B", "1023 B"]);
-        assert_eq!([1024, 1 << 20, 3 << 29, u64::MAX].map(size), ["1.0 KiB", "1.0 MiB", "1.5 GiB", "16384.0 PiB"]);
+        assert_eq!(
+            [1024, 1 << 20, 3 << 29, u64::MAX].map(size),
+            ["1.0 KiB", "1.0 MiB", "1.5 GiB", "16384.0 PiB"]
+        );
     }
 }

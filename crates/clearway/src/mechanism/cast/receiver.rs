@@ -1,11 +1,13 @@
 //! A receiver: answers the sender, takes the broadcast, and leaves files behind.
 //!
 //! # Model
-//! The thread that runs the engine copies each object out of its place and gives it to another one, which writes. A place is offered
-//! again when everybody has what was in it and there is memory for a copy: a slow disk so holds the sender back, and nothing grows.
+//! The thread that runs the engine copies each object out of its place and gives it to another one,
+//! which writes. A place is offered again when everybody has what was in it and there is memory for
+//! a copy: a slow disk so holds the sender back, and nothing grows.
 //!
 //! # Invariants
-//! I1. When the sender is gone, or silent for as long as one that is gone, so is the receiver, and no file is its own any more. What was
+//! I1. When the sender is gone, or silent for as long as one that is gone, so is the receiver, and
+//!     no file is its own any more. What was
 //!     whole appears; the rest stays for the next time.
 
 use std::collections::VecDeque;
@@ -86,11 +88,14 @@ pub(super) fn receive(
     }
 }
 
-/// What those share who share a loopback: the number of this start of the machine, and that of the network namespace. Containers of
-/// one machine have networks of their own, which others can listen to.
+/// What those share who share a loopback: the number of this start of the machine, and that of the
+/// network namespace. Containers of one machine have networks of their own, which others can listen
+/// to.
 pub(super) fn network() -> Result<String> {
-    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").context("the number of this start")?;
-    let namespace = std::fs::metadata("/proc/self/ns/net").context("the network namespace of this process")?;
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
+        .context("the number of this start")?;
+    let namespace =
+        std::fs::metadata("/proc/self/ns/net").context("the network namespace of this process")?;
     Ok(format!("{} {} {}", boot.trim(), namespace.dev(), namespace.ino()))
 }
 
@@ -118,7 +123,10 @@ impl StatusSender {
                 && say(&speaker, &FromReceiver::Alive).is_ok()
             {}
         };
-        thread::Builder::new().name("alive".to_owned()).spawn(repeat).context("a thread that says so")?;
+        thread::Builder::new()
+            .name("alive".to_owned())
+            .spawn(repeat)
+            .context("a thread that says so")?;
         Ok(voice)
     }
 
@@ -170,14 +178,20 @@ impl ReceiverSession {
                             assembly.appear();
                             return Ok(());
                         }
-                        BroadcastEnd::Out => bail!("the others went on without this host: it did not answer for 30 s"),
-                        BroadcastEnd::Aborted => bail!("the broadcast was ended before all of it was everywhere"),
+                        BroadcastEnd::Out => bail!(
+                            "the others went on without this host: it did not answer for 30 s"
+                        ),
+                        BroadcastEnd::Aborted => {
+                            bail!("the broadcast was ended before all of it was everywhere")
+                        }
                     }
                 }
                 ToReceiver::Finish => self.finish(&mut assembly)?,
                 ToReceiver::Leave => return Ok(()),
                 ToReceiver::Alive => {}
-                ToReceiver::Task(_) | ToReceiver::Entries(_) | ToReceiver::Survey => bail!("the sender began again"),
+                ToReceiver::Task(_) | ToReceiver::Entries(_) | ToReceiver::Survey => {
+                    bail!("the sender began again")
+                }
             }
         }
         Ok(())
@@ -193,7 +207,8 @@ impl ReceiverSession {
                 TargetDirectory::open(Path::new(std::ffi::OsStr::from_bytes(&into)))
             }
             Destination::Beneath(root) => {
-                let into = String::from_utf8(into.unwrap_or_default()).context("a directory that is no text")?;
+                let into = String::from_utf8(into.unwrap_or_default())
+                    .context("a directory that is no text")?;
                 let below = RelativePath::read(&into);
                 let below = below.with_context(|| {
                     format!("`{into}` is not below the directory that `clearway cast serve` has; say `sub/directory`")
@@ -317,7 +332,10 @@ impl WriterThread {
             }
             assembly
         };
-        let thread = thread::Builder::new().name("writer".to_owned()).spawn(write).context("a thread that writes")?;
+        let thread = thread::Builder::new()
+            .name("writer".to_owned())
+            .spawn(write)
+            .context("a thread that writes")?;
         Ok(Self { work, done, thread })
     }
 }
@@ -387,14 +405,18 @@ impl<'s> ReceivingHost<'s> {
             && let Some(place) = self.idle.pop()
         {
             self.given.push_back(place);
-            driver.command(now, BroadcastCommand::Place { into: place_of(self.region, place, OBJECT_MAX) });
+            driver.command(
+                now,
+                BroadcastCommand::Place { into: place_of(self.region, place, OBJECT_MAX) },
+            );
             self.stirred = true;
         }
     }
 
     /// Takes an object out of the engine's memory.
     fn take(&mut self, object: u32, at: Span, wire: &dyn Wire) {
-        let bytes = wire.region(at.region).and_then(|region| Some(&region[at.range_in(region.len())?]));
+        let bytes =
+            wire.region(at.region).and_then(|region| Some(&region[at.range_in(region.len())?]));
         let is_short = at.region != self.region;
         let mut copy = if is_short { Vec::new() } else { self.buffers.pop().unwrap_or_default() };
         copy.clear();
@@ -412,15 +434,17 @@ impl<'s> ReceivingHost<'s> {
         match event {
             BroadcastEvent::Received { object, at } => self.take(object, at, wire),
             BroadcastEvent::Stable { object, .. } => {
-                if let Some((_, place)) = self.lying.front().copied().filter(|(number, _)| *number == object) {
+                if let Some((_, place)) =
+                    self.lying.front().copied().filter(|(number, _)| *number == object)
+                {
                     self.lying.pop_front();
                     self.idle.push(place);
                 }
             }
             BroadcastEvent::Out => self.over = Some(BroadcastEnd::Out),
-            BroadcastEvent::Aborted { .. } | BroadcastEvent::TooLong { .. } | BroadcastEvent::Refused { .. } => {
-                self.over = Some(BroadcastEnd::Aborted)
-            }
+            BroadcastEvent::Aborted { .. }
+            | BroadcastEvent::TooLong { .. }
+            | BroadcastEvent::Refused { .. } => self.over = Some(BroadcastEnd::Aborted),
             _ => {}
         }
     }
@@ -492,7 +516,8 @@ mod tests {
 
     #[test]
     fn expand__puts_hosts_and_numbers_into_patterns() {
-        let expanded = |pattern: &str| String::from_utf8(expand(pattern.as_bytes(), "n1", "7")).expect("text");
+        let expanded =
+            |pattern: &str| String::from_utf8(expand(pattern.as_bytes(), "n1", "7")).expect("text");
         assert_eq!(expanded("/scratch/%h/%r"), "/scratch/n1/7");
         assert_eq!(expanded("100%%/%x/%"), "100%/%x/%");
     }

@@ -1,9 +1,11 @@
-//! Whom a cast is for, as people write it: `n[01-64]:/scratch`, `n1:/a,n2:/b`, `hosts.txt`, `10.0.0.1:7000,10.0.0.2:7000:new`.
+//! Whom a cast is for, as people write it: `n[01-64]:/scratch`, `n1:/a,n2:/b`, `hosts.txt`,
+//! `10.0.0.1:7000,10.0.0.2:7000:new`.
 //!
 //! # Model
-//! Hosts as Slurm lists them, separated by commas, each with a port if it has one of its own. A directory behind a host, after a colon,
-//! is that of the host and of those before it that have none. A comma ends it: a directory with a comma is named with `--into`. A
-//! word without a colon that is a file is a file of hosts, one a line.
+//! Hosts as Slurm lists them, separated by commas, each with a port if it has one of its own. A
+//! directory behind a host, after a colon, is that of the host and of those before it that have
+//! none. A comma ends it: a directory with a comma is named with `--into`. A word without a colon
+//! that is a file is a file of hosts, one a line.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -31,13 +33,18 @@ pub(super) fn read(words: &[String]) -> Result<Vec<NamedReceiver>> {
         match Path::new(word) {
             path if !word.contains(':') && path.is_file() => {
                 let named = hostfile::read(path)?;
-                hosts.extend(named.into_iter().map(|host| NamedReceiver { name: host.name, port: None, into: None }));
+                hosts.extend(named.into_iter().map(|host| NamedReceiver {
+                    name: host.name,
+                    port: None,
+                    into: None,
+                }));
             }
             _ => hosts.extend(list(word).with_context(|| format!("--to {word}"))?),
         }
     }
     let mut seen = BTreeSet::new();
-    if let Some(twice) = hosts.iter().find(|host| !seen.insert((&host.name, host.port, &host.into))) {
+    if let Some(twice) = hosts.iter().find(|host| !seen.insert((&host.name, host.port, &host.into)))
+    {
         bail!("{} is named twice", twice.shown());
     }
     if hosts.is_empty() {
@@ -64,13 +71,20 @@ fn list(word: &str) -> Result<Vec<NamedReceiver>> {
             after.split_at(digits)
         });
         // Digits are a port if nothing but the next host, or the directory, comes behind them.
-        let port = digits
-            .filter(|(digits, behind)| !digits.is_empty() && matches!(behind.chars().next(), None | Some(',' | ':')));
+        let port = digits.filter(|(digits, behind)| {
+            !digits.is_empty() && matches!(behind.chars().next(), None | Some(',' | ':'))
+        });
         let (port, after) = match port {
-            Some((digits, behind)) => (Some(digits.parse().with_context(|| format!("{digits} is no port"))?), behind),
+            Some((digits, behind)) => {
+                (Some(digits.parse().with_context(|| format!("{digits} is no port"))?), behind)
+            }
             None => (None, after),
         };
-        hosts.extend(hostlist::expand(name)?.into_iter().map(|name| NamedReceiver { name, port, into: None }));
+        hosts.extend(hostlist::expand(name)?.into_iter().map(|name| NamedReceiver {
+            name,
+            port,
+            into: None,
+        }));
         let after = match after.strip_prefix(':') {
             None => after,
             Some(after) => {
@@ -92,7 +106,9 @@ fn list(word: &str) -> Result<Vec<NamedReceiver>> {
 
 /// Refuses a list of which some hosts have a directory and the last ones have none.
 fn complete(hosts: Vec<NamedReceiver>) -> Result<Vec<NamedReceiver>> {
-    let last = hosts.last().filter(|last| last.into.is_none() && hosts.iter().any(|host| host.into.is_some()));
+    let last = hosts
+        .last()
+        .filter(|last| last.into.is_none() && hosts.iter().any(|host| host.into.is_some()));
     match last {
         None => Ok(hosts),
         Some(last) => {
@@ -124,7 +140,9 @@ mod tests {
     use super::*;
 
     fn shown(word: &str) -> String {
-        let one = |host: NamedReceiver| host.shown() + &host.into.map_or_else(String::new, |into| format!(" {into}"));
+        let one = |host: NamedReceiver| {
+            host.shown() + &host.into.map_or_else(String::new, |into| format!(" {into}"))
+        };
         match list(word) {
             Ok(hosts) => hosts.into_iter().map(one).collect::<Vec<_>>().join("; "),
             Err(error) => format!("{error:#}"),

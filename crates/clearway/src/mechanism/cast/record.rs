@@ -153,7 +153,8 @@ mod tests {
         let mut object = Vec::new();
         records.iter().for_each(|record| record.write(&mut object));
         assert_eq!(object.len(), records.iter().map(ObjectPart::length).sum::<usize>());
-        let read: Vec<_> = ObjectParts::from_object(&object).collect::<Result<_, _>>().expect("records");
+        let read: Vec<_> =
+            ObjectParts::from_object(&object).collect::<Result<_, _>>().expect("records");
         assert_eq!(read, records);
         for end in 1..object.len() {
             let read: Vec<_> = ObjectParts::from_object(&object[..end]).collect();
@@ -171,7 +172,9 @@ mod tests {
             object
         };
         assert_eq!(ObjectParts::from_object(&block(8)).filter(Result::is_ok).count(), 1);
-        for none in [vec![0; 20], vec![9], block(0), block(9), block(u32::MAX), block(BLOCK as u32 + 1)] {
+        for none in
+            [vec![0; 20], vec![9], block(0), block(9), block(u32::MAX), block(BLOCK as u32 + 1)]
+        {
             let read: Vec<_> = ObjectParts::from_object(&none).collect();
             assert_eq!(read.last(), Some(&Err(MalformedPart)), "{none:?}");
         }

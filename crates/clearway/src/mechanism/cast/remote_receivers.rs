@@ -1,4 +1,5 @@
-//! How the sender gets to its receivers: those that listen with a key, those that ssh starts, those that a launcher started.
+//! How the sender gets to its receivers: those that listen with a key, those that ssh starts, those
+//! that a launcher started.
 
 use std::io::{self, Read};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, ToSocketAddrs};
@@ -33,11 +34,14 @@ pub(super) fn listening(hosts: Vec<NamedReceiver>, port: u16) -> Vec<ExpectedRec
         let connect = move || {
             let port = host.port.unwrap_or(port);
             let name = &host.name;
-            let addresses = (name.as_str(), port).to_socket_addrs().with_context(|| format!("{name} is unknown"))?;
+            let addresses = (name.as_str(), port)
+                .to_socket_addrs()
+                .with_context(|| format!("{name} is unknown"))?;
             let address = addresses.into_iter().find(SocketAddr::is_ipv4);
             let address = address.with_context(|| format!("{name} has no address of IPv4"))?;
             let stream = TcpStream::connect_timeout(&address, PATIENCE);
-            let unreachable = || format!("nobody answers at {address} (does `clearway cast serve` run there?)");
+            let unreachable =
+                || format!("nobody answers at {address} (does `clearway cast serve` run there?)");
             to_receiver(stream.with_context(unreachable)?)
         };
         // Strangers there may be in the way of its first words.
@@ -46,11 +50,12 @@ pub(super) fn listening(hosts: Vec<NamedReceiver>, port: u16) -> Vec<ExpectedRec
     hosts.into_iter().map(contact).collect()
 }
 
-/// The sender's end of a connection over TCP. A receiver that is busy may leave what it is sent where it is for as long as it likes:
-/// that it is there it says itself.
+/// The sender's end of a connection over TCP. A receiver that is busy may leave what it is sent
+/// where it is for as long as it likes: that it is there it says itself.
 pub(super) fn to_receiver(stream: TcpStream) -> Result<ReceiverConnection> {
     let connection = over(stream.try_clone().context("a connection in both directions")?)?;
-    setsockopt(&stream, sockopt::TcpUserTimeout, &0).context("a connection to a receiver that may be busy")?;
+    setsockopt(&stream, sockopt::TcpUserTimeout, &0)
+        .context("a connection to a receiver that may be busy")?;
     Ok(connection)
 }
 
@@ -68,13 +73,19 @@ pub(super) fn over(stream: TcpStream) -> Result<ReceiverConnection> {
 }
 
 /// Those of `hosts` where ssh starts `program` as a receiver.
-pub(super) fn over_ssh(hosts: Vec<NamedReceiver>, program: &str, secret: &[u8]) -> Vec<ExpectedReceiver> {
+pub(super) fn over_ssh(
+    hosts: Vec<NamedReceiver>,
+    program: &str,
+    secret: &[u8],
+) -> Vec<ExpectedReceiver> {
     let contact = |host: NamedReceiver| {
         let (name, into, secret) = (host.shown(), into_of(&host), secret.to_vec());
         let program = program.to_owned();
         let connect = move || {
             if host.port.is_some() {
-                bail!("a port is for receivers that listen (--key); that of ssh belongs into ~/.ssh/config");
+                bail!(
+                    "a port is for receivers that listen (--key); that of ssh belongs into ~/.ssh/config"
+                );
             }
             let mut ssh = ssh_command("ssh", SSH_PATIENCE);
             // A name that begins with a dash would be an option; lists of hosts take none.
@@ -101,7 +112,9 @@ pub(super) fn beside(name: String, secret: &[u8]) -> ExpectedReceiver {
         let mut own = Command::new(std::env::current_exe().context("the path of this program")?);
         own.args(RECEIVE);
         start(own, &shown, &secret).map_err(|error| match error {
-            StartFailure::Unstarted(error) => anyhow!(error).context("a receiver on this host cannot be started"),
+            StartFailure::Unstarted(error) => {
+                anyhow!(error).context("a receiver on this host cannot be started")
+            }
             StartFailure::Ended(_, said) => anyhow!(said),
         })
     };
@@ -121,13 +134,21 @@ enum StartFailure {
 }
 
 /// Starts `command` as the receiver called `name` and waits for its first word.
-fn start(mut command: Command, name: &str, secret: &[u8]) -> std::result::Result<ReceiverConnection, StartFailure> {
-    let mut remote =
-        RemoteProcess::start(command.stdout(Stdio::piped()), name, secret).map_err(StartFailure::Unstarted)?;
-    let input = remote.input().ok_or_else(|| StartFailure::Unstarted(io::ErrorKind::BrokenPipe.into()))?;
+fn start(
+    mut command: Command,
+    name: &str,
+    secret: &[u8],
+) -> std::result::Result<ReceiverConnection, StartFailure> {
+    let mut remote = RemoteProcess::start(command.stdout(Stdio::piped()), name, secret)
+        .map_err(StartFailure::Unstarted)?;
+    let input =
+        remote.input().ok_or_else(|| StartFailure::Unstarted(io::ErrorKind::BrokenPipe.into()))?;
     let mut first = [0];
     if remote.read_exact(&mut first).is_ok() && first == [STARTED] {
-        return Ok(ReceiverConnection { ends: (Box::new(remote), Box::new(input)), addresses: None });
+        return Ok(ReceiverConnection {
+            ends: (Box::new(remote), Box::new(input)),
+            addresses: None,
+        });
     }
     drop(input);
     let status = remote.end_within(END_PATIENCE).map_err(StartFailure::Unstarted)?;
@@ -141,20 +162,29 @@ fn start(mut command: Command, name: &str, secret: &[u8]) -> std::result::Result
 /// One sentence: it cannot be read, others can read it, or it is too short.
 pub(super) fn key(path: &Path) -> Result<Vec<u8>> {
     use std::os::unix::fs::MetadataExt;
-    let mut file = std::fs::File::open(path).with_context(|| format!("the key {} cannot be read", path.display()))?;
+    let mut file = std::fs::File::open(path)
+        .with_context(|| format!("the key {} cannot be read", path.display()))?;
     let mode = file.metadata().map(|found| found.mode()).unwrap_or_default();
     if mode & 0o077 != 0 {
         bail!("the key {0} can be read by others: chmod 600 {0}", path.display());
     }
     let mut key = Vec::new();
-    (&mut file).take(KEY_MAX + 1).read_to_end(&mut key).with_context(|| format!("the key {}", path.display()))?;
+    (&mut file)
+        .take(KEY_MAX + 1)
+        .read_to_end(&mut key)
+        .with_context(|| format!("the key {}", path.display()))?;
     if key.len() < KEY_MIN || key.len() as u64 > KEY_MAX {
-        bail!("the key {} has {} bytes; head -c 32 /dev/urandom makes one", path.display(), key.len());
+        bail!(
+            "the key {} has {} bytes; head -c 32 /dev/urandom makes one",
+            path.display(),
+            key.len()
+        );
     }
     Ok(key)
 }
 
-/// Lengths of a key: as many random bytes as the keys that it protects, and what nobody mistakes for one.
+/// Lengths of a key: as many random bytes as the keys that it protects, and what nobody mistakes
+/// for one.
 const KEY_MIN: usize = 16;
 const KEY_MAX: u64 = 4096;
 
@@ -173,7 +203,10 @@ mod tests {
         let same = stream.try_clone().expect("the same");
         let connection = to_receiver(stream).expect("a connection");
         assert_eq!(getsockopt(&same, sockopt::TcpUserTimeout).expect("told"), 0);
-        assert!(getsockopt(&same, sockopt::KeepAlive).expect("told"), "a host that is gone is noticed");
+        assert!(
+            getsockopt(&same, sockopt::KeepAlive).expect("told"),
+            "a host that is gone is noticed"
+        );
         drop(connection);
     }
 }

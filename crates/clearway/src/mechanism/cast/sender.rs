@@ -1,8 +1,10 @@
-//! The sender of a cast: asks who has what, lets the rest leave once for all, and hears how it ended.
+//! The sender of a cast: asks who has what, lets the rest leave once for all, and hears how it
+//! ended.
 //!
 //! # Model
-//! Receivers are told the manifest and answer with what they have; of parts they are told hashes. What somebody lacks is the plan. Only
-//! who lacks something takes a seat in the broadcast; who is lost on the way is known dead to the others at once.
+//! Receivers are told the manifest and answer with what they have; of parts they are told hashes.
+//! What somebody lacks is the plan. Only who lacks something takes a seat in the broadcast; who is
+//! lost on the way is known dead to the others at once.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,7 +39,8 @@ use clearway_wires::hexadecimal::digits_of;
 /// How often the engine's loop looks at the user and the display.
 const LOOK_EVERY: Nanos = Nanos::from_millis(100);
 
-/// A cast of which nothing moves for so long will not go on: twice what it takes to put out a member that is silent.
+/// A cast of which nothing moves for so long will not go on: twice what it takes to put out a
+/// member that is silent.
 const STUCK: Nanos = Nanos::from_secs(60);
 
 /// What is wanted of a cast.
@@ -96,7 +99,9 @@ pub(super) fn send(order: CastOptions, interrupt: Interrupt) -> Result<CastSumma
 pub(super) fn random<const N: usize>() -> Result<[u8; N]> {
     use std::io::Read;
     let mut bytes = [0; N];
-    std::fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes)).context("random bytes")?;
+    std::fs::File::open("/dev/urandom")
+        .and_then(|mut file| file.read_exact(&mut bytes))
+        .context("random bytes")?;
     Ok(bytes)
 }
 
@@ -113,7 +118,11 @@ fn wait(
 }
 
 /// Everybody learns what there is, and says what it has.
-fn survey(peers: &mut CastReceivers, source: &CastSource, display: &mut ProgressLine) -> Result<()> {
+fn survey(
+    peers: &mut CastReceivers,
+    source: &CastSource,
+    display: &mut ProgressLine,
+) -> Result<()> {
     peers.give_tasks();
     for entries in source.entries.chunks(CHUNK) {
         peers.say(&ToReceiver::Entries(entries.to_vec()))?;
@@ -128,7 +137,12 @@ fn part_twins(peers: &mut CastReceivers) {
     let mut seen: BTreeMap<(String, (u64, u64)), String> = BTreeMap::new();
     for peer in peers.here() {
         // The number of the machine's start; namespaces of it share directories.
-        let machine = peer.boot.as_deref().and_then(|boot| boot.split(' ').next()).unwrap_or_default().to_owned();
+        let machine = peer
+            .boot
+            .as_deref()
+            .and_then(|boot| boot.split(' ').next())
+            .unwrap_or_default()
+            .to_owned();
         let Some(target) = peer.target else { continue };
         match seen.entry((machine, target)) {
             Entry::Vacant(vacant) => drop(vacant.insert(peer.name.clone())),
@@ -149,8 +163,11 @@ fn compare(
     display: &mut ProgressLine,
 ) -> Result<BTreeMap<u32, Vec<BlockHash>>> {
     let count = source.entries.len() as u32;
-    let part = |peer: &CastReceiver| peer.has.as_ref().map(|has| has.part.below(count).collect::<BTreeSet<u32>>());
-    let parts: Vec<BTreeSet<u32>> = peers.all.iter().map(|peer| part(peer).unwrap_or_default()).collect();
+    let part = |peer: &CastReceiver| {
+        peer.has.as_ref().map(|has| has.part.below(count).collect::<BTreeSet<u32>>())
+    };
+    let parts: Vec<BTreeSet<u32>> =
+        peers.all.iter().map(|peer| part(peer).unwrap_or_default()).collect();
     let files: BTreeSet<u32> = parts.iter().flatten().copied().collect();
     let mut known = BTreeMap::new();
     for file in files {
@@ -161,8 +178,11 @@ fn compare(
         for chunk in hashes.chunks(CHUNK) {
             let message = ToReceiver::Hashes { file, hashes: digits_of(chunk.as_flattened()) };
             let letter = SharedMessage::from_message(&message)?;
-            let wanting =
-                peers.all.iter_mut().zip(&parts).filter(|(peer, parts)| peer.is_here() && parts.contains(&file));
+            let wanting = peers
+                .all
+                .iter_mut()
+                .zip(&parts)
+                .filter(|(peer, parts)| peer.is_here() && parts.contains(&file));
             wanting.for_each(|(peer, _)| peer.post(&letter));
             peers.keep_up()?;
         }
@@ -176,7 +196,11 @@ fn compare(
 }
 
 /// What all seats have in common, with the sender's address.
-fn seat(peers: &mut CastReceivers, session: u64, rate: Option<BitsPerSec>) -> Result<BroadcastMembership> {
+fn seat(
+    peers: &mut CastReceivers,
+    session: u64,
+    rate: Option<BitsPerSec>,
+) -> Result<BroadcastMembership> {
     let own = network()?;
     for peer in peers.here() {
         if peer.addresses.is_none() && peer.boot.as_deref() != Some(&own) {
@@ -187,12 +211,21 @@ fn seat(peers: &mut CastReceivers, session: u64, rate: Option<BitsPerSec>) -> Re
     // Nobody but root can listen to the loopback; everything else is sealed.
     let is_loopback = here().all(|peer| peer.boot.as_deref() == Some(&own));
     // Others reach this host where it is reached from outside.
-    let outside = here().filter_map(|peer| peer.addresses).map(|[own, _]| own).find(|own| !own.is_loopback());
+    let outside =
+        here().filter_map(|peer| peer.addresses).map(|[own, _]| own).find(|own| !own.is_loopback());
     let address = outside.filter(|_| !is_loopback).unwrap_or(Ipv4Addr::LOCALHOST);
     let network = if is_loopback { MemberNetwork::Loopback } else { MemberNetwork::Sealed };
     let key = u32::from_le_bytes(random()?);
     let rate = rate.or_else(|| rate_at(address)).map(|rate| rate.0);
-    Ok(BroadcastMembership { session, rank: ROOT.0, address, network, group: group(session, address), key, rate })
+    Ok(BroadcastMembership {
+        session,
+        rank: ROOT.0,
+        address,
+        network,
+        group: group(session, address),
+        key,
+        rate,
+    })
 }
 
 /// What the interface at `address` says that it carries, where it has hardware that knows.
@@ -206,13 +239,18 @@ fn rate_at(address: Ipv4Addr) -> Option<BitsPerSec> {
 }
 
 /// Who is to hear the broadcast takes a seat; the sender's end.
-fn take_seats(peers: &mut CastReceivers, seat: &BroadcastMembership, secret: &[u8]) -> Result<MemberEnd> {
+fn take_seats(
+    peers: &mut CastReceivers,
+    seat: &BroadcastMembership,
+    secret: &[u8],
+) -> Result<MemberEnd> {
     // Ranks have no gaps: when somebody fails meanwhile, the others take their seats anew.
     loop {
         for (rank, peer) in (1..).zip(peers.here().filter(|peer| peer.lacks_some)) {
             (peer.rank, peer.place) = (Some(rank), None);
             let theirs = peer.addresses.map(|[_, theirs]| theirs);
-            let theirs = theirs.filter(|theirs| !theirs.is_loopback() && seat.network == MemberNetwork::Sealed);
+            let theirs = theirs
+                .filter(|theirs| !theirs.is_loopback() && seat.network == MemberNetwork::Sealed);
             peer.say(&ToReceiver::Seat(BroadcastMembership {
                 rank,
                 address: theirs.unwrap_or(seat.address),
@@ -226,7 +264,8 @@ fn take_seats(peers: &mut CastReceivers, seat: &BroadcastMembership, secret: &[u
         }
     }
     let port = MemberPort::take(seat.clone(), secret)?;
-    let seated = peers.all.iter().filter(|peer| peer.rank.is_some()).filter_map(|peer| peer.place.clone());
+    let seated =
+        peers.all.iter().filter(|peer| peer.rank.is_some()).filter_map(|peer| peer.place.clone());
     let places: Vec<_> = std::iter::once(port.place()).chain(seated).collect();
     let mut end = port.open(&places)?;
     peers.say_to(&|peer| peer.rank.is_some(), &ToReceiver::Open(places))?;
@@ -266,7 +305,8 @@ struct SendingHost<'p> {
 /// Whether a cast gets on.
 #[derive(Debug, Default)]
 struct SendProgress {
-    /// Objects that left, and were with everybody, and bytes that receivers had taken; and when that last changed.
+    /// Objects that left, and were with everybody, and bytes that receivers had taken; and when
+    /// that last changed.
     seen: [u64; 3],
     since: LocalNs,
 }
@@ -332,7 +372,8 @@ impl<'p> SendingHost<'p> {
                 }
                 Err(TryRecvError::Empty) => return,
                 Err(TryRecvError::Disconnected) => {
-                    self.over = Some(Err(anyhow::anyhow!("the thread that reads ended by a fault")));
+                    self.over =
+                        Some(Err(anyhow::anyhow!("the thread that reads ended by a fault")));
                     return;
                 }
             }
@@ -389,12 +430,15 @@ impl progress::EngineHost<BroadcastNode> for SendingHost<'_> {
             }
             BroadcastEvent::Lost { rank } => {
                 self.buried.insert(rank.0);
-                if let Some(peer) = self.peers.all.iter_mut().find(|peer| peer.rank == Some(rank.0)) {
+                if let Some(peer) = self.peers.all.iter_mut().find(|peer| peer.rank == Some(rank.0))
+                {
                     peer.lose("it did not answer for 30 s, and the others went on without it");
                 }
             }
             BroadcastEvent::Out | BroadcastEvent::Aborted { .. } => {
-                self.over = Some(Err(anyhow::anyhow!("the receivers went on without this host, or ended the cast")));
+                self.over = Some(Err(anyhow::anyhow!(
+                    "the receivers went on without this host, or ended the cast"
+                )));
             }
             BroadcastEvent::Refused { missing } => {
                 self.over = Some(Err(anyhow::anyhow!("the network wire: {missing}")))
@@ -417,7 +461,8 @@ impl progress::EngineHost<BroadcastNode> for SendingHost<'_> {
     ) -> ControlFlow<(), Option<LocalNs>> {
         self.feed(now, driver, wire);
         self.look(now, driver.engine_mut().slowest());
-        let nobody_is_left = !self.peers.all.iter().any(|peer| peer.is_here() && peer.rank.is_some());
+        let nobody_is_left =
+            !self.peers.all.iter().any(|peer| peer.is_here() && peer.rank.is_some());
         let is_all_cast = self.unsent.is_some() && self.open.is_empty();
         if self.over.is_some() || nobody_is_left || is_all_cast {
             return ControlFlow::Break(());
@@ -439,7 +484,10 @@ mod tests {
         assert!(!course.is_stuck(at(160), [1, 0, 0], true));
         assert!(course.is_stuck(at(161), [1, 0, 0], true));
         assert!(!course.is_stuck(at(161), [1, 0, 7], true), "somebody took something");
-        assert!(!course.is_stuck(at(900), [1, 1, 7], false), "a stream may bring nothing for as long as it likes");
+        assert!(
+            !course.is_stuck(at(900), [1, 1, 7], false),
+            "a stream may bring nothing for as long as it likes"
+        );
         assert!(!course.is_stuck(at(950), [2, 1, 7], true));
     }
 }

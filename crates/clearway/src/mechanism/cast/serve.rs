@@ -1,7 +1,8 @@
 //! `clearway cast serve`: a receiver that waits for senders with the right key.
 //!
 //! # Invariants
-//! I1. Who does not know the key is heard for [`GREETING`] at most, and costs a thread; there are at most [`STRANGERS_MAX`] at a time,
+//! I1. Who does not know the key is heard for [`GREETING`] at most, and costs a thread; there are
+//!     at most [`STRANGERS_MAX`] at a time,
 //!     and the oldest makes room for who comes next.
 //! I2. Nothing is written outside the directory that was given.
 
@@ -19,17 +20,20 @@ use super::remote_receivers::key;
 use super::target::TargetDirectory;
 use crate::run::job::tune;
 
-/// Where receivers listen: a port that IANA gave to nobody, below those that systems give away themselves.
+/// Where receivers listen: a port that IANA gave to nobody, below those that systems give away
+/// themselves.
 pub(crate) const PORT: u16 = 27182;
 /// How long a visitor may take to show that it knows the key.
 const GREETING: Duration = Duration::from_secs(5);
-/// Visitors at a time that have not shown it, and those of one address: a sender needs such a place for some milliseconds.
+/// Visitors at a time that have not shown it, and those of one address: a sender needs such a place
+/// for some milliseconds.
 const STRANGERS_MAX: usize = 64;
 const STRANGERS_EACH: usize = 8;
 /// Casts at a time.
 const GUESTS_MAX: usize = 64;
 
-/// Listens at `address` for senders with the key in the file `key_file`, and writes into `directory`. Says where, on standard error.
+/// Listens at `address` for senders with the key in the file `key_file`, and writes into
+/// `directory`. Says where, on standard error.
 ///
 /// # Errors
 /// One sentence: no key, no directory, no port.
@@ -37,9 +41,17 @@ pub(crate) fn serve(address: SocketAddrV4, key_file: &Path, directory: &Path) ->
     let secret = key(key_file)?;
     // What is wrong with it is said now, not to each sender.
     TargetDirectory::open(directory)?;
-    let directory = directory.canonicalize().with_context(|| format!("{} cannot be read", directory.display()))?;
-    let limits = Limits { strangers: STRANGERS_MAX, each: STRANGERS_EACH, guests: GUESTS_MAX, greeting: GREETING };
-    let door = KeyedListener::open(address, limits).with_context(|| format!("cannot listen at {address}"))?;
+    let directory = directory
+        .canonicalize()
+        .with_context(|| format!("{} cannot be read", directory.display()))?;
+    let limits = Limits {
+        strangers: STRANGERS_MAX,
+        each: STRANGERS_EACH,
+        guests: GUESTS_MAX,
+        greeting: GREETING,
+    };
+    let door = KeyedListener::open(address, limits)
+        .with_context(|| format!("cannot listen at {address}"))?;
     let address = door.address().context("the port that was bound")?;
     eprintln!("listening at {address}, writing below {}", directory.display());
     let whither = Destination::Beneath(directory);

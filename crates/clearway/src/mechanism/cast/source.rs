@@ -1,15 +1,18 @@
 //! What the sender has: a manifest made of its files, and their blocks.
 //!
 //! # Model
-//! `a/b` goes to `b` of a target, `dir` to `dir` with everything below it, and what is in `dir/` to the target itself. Links are sent as
-//! links. What is no file, directory or link is left out, and said. What cannot be read is named, and the rest is cast.
+//! `a/b` goes to `b` of a target, `dir` to `dir` with everything below it, and what is in `dir/` to
+//! the target itself. Links are sent as links. What is no file, directory or link is left out, and
+//! said. What cannot be read is named, and the rest is cast.
 //!
-//! Everything is opened below a descriptor of the directory that was named, and no symbolic link on the way is followed: others may
-//! swap what lies in it at any time.
+//! Everything is opened below a descriptor of the directory that was named, and no symbolic link on
+//! the way is followed: others may swap what lies in it at any time.
 //!
 //! # Invariants
-//! I1. A block is of the file that the manifest lists: one that was replaced, or changed since, is found out at its end at the latest.
-//! I2. Nothing is read of what the survey did not see: each file and directory has the numbers, owner and mode that it had there.
+//! I1. A block is of the file that the manifest lists: one that was replaced, or changed since, is
+//!     found out at its end at the latest.
+//! I2. Nothing is read of what the survey did not see: each file and directory has the numbers,
+//!     owner and mode that it had there.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -28,7 +31,9 @@ use nix::unistd::{Whence, lseek};
 use rustix::fs::Dir;
 
 use super::path::{PathText, RelativePath, is_unfinished};
-use super::plan::{BLOCK, BlockHash, ENTRIES_MAX, EntryKind, ManifestEntry, Modified, hash_of, length_of};
+use super::plan::{
+    BLOCK, BlockHash, ENTRIES_MAX, EntryKind, ManifestEntry, Modified, hash_of, length_of,
+};
 use super::target::reason;
 
 /// What a file system counts in (`stat(2)`).
@@ -83,7 +88,8 @@ struct EntryOrigin {
     identity: FileIdentity,
 }
 
-/// What a file is, whatever name it has: device, number, owner and mode. Another one that looks alike has another number.
+/// What a file is, whatever name it has: device, number, owner and mode. Another one that looks
+/// alike has another number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct FileIdentity(u64, u64, u32, u32);
 
@@ -93,14 +99,16 @@ impl FileIdentity {
     }
 }
 
-/// The path of something here that receivers do not get, as people can read it, and why they do not.
+/// The path of something here that receivers do not get, as people can read it, and why they do
+/// not.
 pub(super) type SkippedPath = (String, String);
 
 impl CastSource {
     /// Everything at `paths`.
     ///
     /// # Errors
-    /// One sentence: what is not there, or would be at one place twice; or there is nothing that can be read.
+    /// One sentence: what is not there, or would be at one place twice; or there is nothing that
+    /// can be read.
     pub(super) fn survey(paths: &[PathBuf]) -> Result<Self> {
         let mut source = Self::default();
         for path in paths {
@@ -111,7 +119,10 @@ impl CastSource {
         }
         let mut seen = BTreeSet::new();
         if let Some(twice) = source.entries.iter().find(|entry| !seen.insert(&entry.path)) {
-            bail!("{} would be there twice; cast one after the other, or into different directories", twice.path);
+            bail!(
+                "{} would be there twice; cast one after the other, or into different directories",
+                twice.path
+            );
         }
         if source.linked > 0 {
             let count = source.linked;
@@ -121,9 +132,9 @@ impl CastSource {
         }
         if source.attributed > 0 {
             let count = source.attributed;
-            source
-                .notes
-                .push(format!("not carried: ACLs and extended attributes ({count} files or directories have some)"));
+            source.notes.push(format!(
+                "not carried: ACLs and extended attributes ({count} files or directories have some)"
+            ));
         }
         Ok(source)
     }
@@ -136,7 +147,8 @@ impl CastSource {
         let path = RelativePath::read(name).filter(|path| path.split().is_some());
         let path = path.with_context(|| format!("`{name}` is no name below a directory"))?;
         let entry = ManifestEntry { path, kind: EntryKind::Stream, mode: 0o644, modified: now() };
-        let nowhere = EntryOrigin { base: 0, inside: PathBuf::new(), identity: FileIdentity::default() };
+        let nowhere =
+            EntryOrigin { base: 0, inside: PathBuf::new(), identity: FileIdentity::default() };
         Ok(Self { entries: vec![entry], origins: vec![nowhere], stream, ..Self::default() })
     }
 
@@ -145,7 +157,9 @@ impl CastSource {
         // A link that is named is what it leads to.
         let found = match fs::metadata(path) {
             // Nobody means what is not there; that is said before anybody is called.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => bail!("{} is not there", shown(path)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                bail!("{} is not there", shown(path))
+            }
             Err(error) => {
                 self.miss(path, &error);
                 return Ok(());
@@ -153,7 +167,10 @@ impl CastSource {
             Ok(found) => found,
         };
         if !found.is_file() && !found.is_dir() {
-            bail!("{} is no file or directory; `-` casts what comes on standard input", shown(path));
+            bail!(
+                "{} is no file or directory; `-` casts what comes on standard input",
+                shown(path)
+            );
         }
         let is_contents = found.is_dir() && (ends_with_slash || path.file_name().is_none());
         let below = match path.file_name() {
@@ -164,20 +181,26 @@ impl CastSource {
                 below.with_context(|| format!("{} has a name that cannot be cast", shown(path)))?
             }
         };
-        let added = if found.is_dir() { self.add_directory(below, path) } else { self.add_file(below, path) };
+        let added = if found.is_dir() {
+            self.add_directory(below, path)
+        } else {
+            self.add_file(below, path)
+        };
         added.unwrap_or_else(|error| {
             self.miss(path, &error);
             Ok(())
         })
     }
 
-    /// Adds the directory at `path`, which is `below` at receivers, and what is in it. The outer error is that of the argument itself.
+    /// Adds the directory at `path`, which is `below` at receivers, and what is in it. The outer
+    /// error is that of the argument itself.
     fn add_directory(&mut self, below: RelativePath, path: &Path) -> io::Result<Result<()>> {
         let base = self.base(path, path)?;
         let directory = self.bases[base].directory.try_clone()?;
         let found = fstat(&directory)?;
         if below.split().is_some()
-            && let Err(error) = self.push(below.clone(), EntryKind::Directory, (base, PathBuf::new()), &found)
+            && let Err(error) =
+                self.push(below.clone(), EntryKind::Directory, (base, PathBuf::new()), &found)
         {
             return Ok(Err(error));
         }
@@ -192,10 +215,11 @@ impl CastSource {
             return Err(io::ErrorKind::InvalidFilename.into());
         };
         let at = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
-        let base = match self.bases.iter().rposition(|base| base.path == parent && base.alias.is_none()) {
-            Some(base) if !is_link => base,
-            _ => self.base(at, parent)?,
-        };
+        let base =
+            match self.bases.iter().rposition(|base| base.path == parent && base.alias.is_none()) {
+                Some(base) if !is_link => base,
+                _ => self.base(at, parent)?,
+            };
         self.bases[base].alias = is_link.then(|| path.to_owned());
         let directory = self.bases[base].directory.try_clone()?;
         let found = fstatat(&directory, name, AtFlags::AT_SYMLINK_NOFOLLOW)?;
@@ -211,7 +235,12 @@ impl CastSource {
     }
 
     /// Adds what is in `directory`, which is `at` here.
-    fn add_inside(&mut self, below: &RelativePath, at: (usize, &Path), directory: BorrowedFd<'_>) -> Result<()> {
+    fn add_inside(
+        &mut self,
+        below: &RelativePath,
+        at: (usize, &Path),
+        directory: BorrowedFd<'_>,
+    ) -> Result<()> {
         let (base, path) = at;
         let mut names = Vec::new();
         match Dir::read_from(directory) {
@@ -235,15 +264,23 @@ impl CastSource {
             let inside = path.join(name);
             if is_unfinished(name.as_bytes()) {
                 let shown = shown(&self.bases[base].path.join(inside));
-                self.notes.push(format!("{shown} is left out: it has the name of what another cast has not finished"));
+                self.notes.push(format!(
+                    "{shown} is left out: it has the name of what another cast has not finished"
+                ));
                 continue;
             }
-            match (fstatat(directory, name, AtFlags::AT_SYMLINK_NOFOLLOW), below.join(name.as_bytes())) {
+            match (
+                fstatat(directory, name, AtFlags::AT_SYMLINK_NOFOLLOW),
+                below.join(name.as_bytes()),
+            ) {
                 (Ok(found), Some(below)) => self.add(below, (base, inside), directory, &found)?,
                 // It went before it was listed.
                 (Err(Errno::ENOENT), _) => {}
                 (Err(error), _) => self.miss(&self.bases[base].path.join(inside), &error.into()),
-                (_, None) => self.miss(&self.bases[base].path.join(inside), &io::ErrorKind::InvalidFilename.into()),
+                (_, None) => self.miss(
+                    &self.bases[base].path.join(inside),
+                    &io::ErrorKind::InvalidFilename.into(),
+                ),
             }
         }
         Ok(())
@@ -285,13 +322,18 @@ impl CastSource {
                 }
             },
             _ => {
-                self.notes.push(format!("{} is left out: it is no file, directory or link", shown(&path)));
+                self.notes.push(format!(
+                    "{} is left out: it is no file, directory or link",
+                    shown(&path)
+                ));
                 return Ok(());
             }
         };
         let is_file = matches!(kind, EntryKind::File { .. });
         self.linked += usize::from(is_file && found.st_nlink > 1);
-        self.attributed += usize::from((is_file || kind == EntryKind::Directory) && has_attributes(directory, name));
+        self.attributed += usize::from(
+            (is_file || kind == EntryKind::Directory) && has_attributes(directory, name),
+        );
         if kind != EntryKind::Directory {
             return self.push(below, kind, at, found);
         }
@@ -305,8 +347,15 @@ impl CastSource {
         }
     }
 
-    fn push(&mut self, path: RelativePath, kind: EntryKind, at: (usize, PathBuf), found: &FileStat) -> Result<()> {
-        let entry = ManifestEntry { path, kind, mode: found.st_mode & 0o777, modified: modified(found) };
+    fn push(
+        &mut self,
+        path: RelativePath,
+        kind: EntryKind,
+        at: (usize, PathBuf),
+        found: &FileStat,
+    ) -> Result<()> {
+        let entry =
+            ManifestEntry { path, kind, mode: found.st_mode & 0o777, modified: modified(found) };
         let (base, inside) = at;
         if !entry.is_sound() || self.entries.len() == ENTRIES_MAX {
             bail!("{} is more than one cast takes", shown(&self.bases[base].path.join(inside)));
@@ -321,20 +370,28 @@ impl CastSource {
         let place = self.entries.get(number as usize).zip(self.origins.get(number as usize));
         let (entry, origin) = place.ok_or(io::ErrorKind::NotFound)?;
         let base = self.bases.get(origin.base).ok_or(io::ErrorKind::NotFound)?;
-        let EntryKind::File { size, sparse } = entry.kind else { return Err(io::ErrorKind::InvalidInput.into()) };
-        let file = open_below(base.directory.as_fd(), &origin.inside).map_err(|error| match error {
-            // A link, or a file where a directory was.
-            Errno::ELOOP | Errno::ENOTDIR | Errno::EXDEV => changed(),
-            other => other.into(),
-        })?;
+        let EntryKind::File { size, sparse } = entry.kind else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        let file =
+            open_below(base.directory.as_fd(), &origin.inside).map_err(|error| match error {
+                // A link, or a file where a directory was.
+                Errno::ELOOP | Errno::ENOTDIR | Errno::EXDEV => changed(),
+                other => other.into(),
+            })?;
         let (modified, identity) = (entry.modified, origin.identity);
-        let contents = SourceFile { file: file.into(), size, sparse, modified, identity, hole: 0..0 };
+        let contents =
+            SourceFile { file: file.into(), size, sparse, modified, identity, hole: 0..0 };
         contents.check()?;
         Ok(contents)
     }
 
     /// The hashes of all blocks of entry `number`; `is_wanted` is asked at each.
-    pub(super) fn hashes(&self, number: u32, is_wanted: &mut dyn FnMut() -> bool) -> io::Result<Vec<BlockHash>> {
+    pub(super) fn hashes(
+        &self,
+        number: u32,
+        is_wanted: &mut dyn FnMut() -> bool,
+    ) -> io::Result<Vec<BlockHash>> {
         let mut contents = self.open(number)?;
         let blocks = self.entries[number as usize].blocks().unwrap_or_default();
         let mut buffer = vec![0; BLOCK as usize];
@@ -349,7 +406,10 @@ impl CastSource {
 
     /// The path here of entry `number`, for people.
     pub(super) fn name(&self, number: u32) -> String {
-        let place = self.origins.get(number as usize).and_then(|origin| Some((origin, self.bases.get(origin.base)?)));
+        let place = self
+            .origins
+            .get(number as usize)
+            .and_then(|origin| Some((origin, self.bases.get(origin.base)?)));
         place.map_or_else(
             || "-".to_owned(),
             |(origin, base)| shown(base.alias.as_ref().unwrap_or(&base.path.join(&origin.inside))),
@@ -377,7 +437,11 @@ pub(super) enum SourceBlock<'b> {
 
 impl SourceFile {
     /// Block `block`, read into `buffer`, which is a block long.
-    pub(super) fn block<'b>(&mut self, block: u32, buffer: &'b mut [u8]) -> io::Result<SourceBlock<'b>> {
+    pub(super) fn block<'b>(
+        &mut self,
+        block: u32,
+        buffer: &'b mut [u8],
+    ) -> io::Result<SourceBlock<'b>> {
         let (at, length) = (u64::from(block) * BLOCK, length_of(block, self.size));
         if self.sparse && self.is_hole(at, length) {
             return Ok(SourceBlock::Zeros(length as u32));
@@ -403,7 +467,8 @@ impl SourceFile {
     /// Whether it still is what the manifest lists.
     pub(super) fn check(&self) -> io::Result<()> {
         let found = fstat(&self.file)?;
-        let is_same = FileIdentity::from_stat(&found) == self.identity && found.st_size.unsigned_abs() == self.size;
+        let is_same = FileIdentity::from_stat(&found) == self.identity
+            && found.st_size.unsigned_abs() == self.size;
         if is_same && modified(&found) == self.modified { Ok(()) } else { Err(changed()) }
     }
 }
@@ -429,7 +494,11 @@ fn open_inner(directory: BorrowedFd<'_>, name: &OsStr, found: &FileStat) -> io::
         Err(Errno::ELOOP | Errno::ENOTDIR) => return Err(changed()),
         other => other?,
     };
-    if FileIdentity::from_stat(&fstat(&inner)?) == FileIdentity::from_stat(found) { Ok(inner) } else { Err(changed()) }
+    if FileIdentity::from_stat(&fstat(&inner)?) == FileIdentity::from_stat(found) {
+        Ok(inner)
+    } else {
+        Err(changed())
+    }
 }
 
 /// Opens the file at `path` below `directory`; no name on the way is a link.
@@ -515,10 +584,17 @@ mod tests {
         symlink("file", directory.join("a/b/last")).expect("a link");
         let base = File::open(&directory).expect("opened");
         let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW;
-        for (path, is_there) in [("a/b/file", true), ("link/b/file", false), ("a/b/last", false), ("a/gone", false)] {
+        for (path, is_there) in
+            [("a/b/file", true), ("link/b/file", false), ("a/b/last", false), ("a/gone", false)]
+        {
             let path = Path::new(path);
             assert_eq!(open_below(base.as_fd(), path).is_ok(), is_there, "{}", path.display());
-            assert_eq!(walk_below(base.as_fd(), path, flags).is_ok(), is_there, "{}", path.display());
+            assert_eq!(
+                walk_below(base.as_fd(), path, flags).is_ok(),
+                is_there,
+                "{}",
+                path.display()
+            );
         }
         fs::remove_dir_all(directory).expect("removed");
     }

@@ -1,4 +1,5 @@
-//! Who has what at the end: a table for people, a document for programs, and whether anybody lacks anything.
+//! Who has what at the end: a table for people, a document for programs, and whether anybody lacks
+//! anything.
 
 use std::time::Instant;
 
@@ -73,7 +74,8 @@ impl CastSummary {
         (begun, cast): (Instant, u64),
         slowest: Option<String>,
     ) -> Self {
-        let receivers: Vec<ReceiverRow> = peers.into_iter().map(|peer| ReceiverRow::new(source, peer, begun)).collect();
+        let receivers: Vec<ReceiverRow> =
+            peers.into_iter().map(|peer| ReceiverRow::new(source, peer, begun)).collect();
         // Of streams nobody knew the length before.
         let cast = receivers.iter().map(|row| row.written).max().unwrap_or_default().max(cast);
         Self {
@@ -89,15 +91,21 @@ impl CastSummary {
 
     /// Whether all have everything.
     pub(super) fn is_complete(&self) -> bool {
-        let whole = |row: &ReceiverRow| matches!(row.state, ReceiverState::Complete | ReceiverState::Unchanged);
+        let whole = |row: &ReceiverRow| {
+            matches!(row.state, ReceiverState::Complete | ReceiverState::Unchanged)
+        };
         self.unsent.is_empty() && self.receivers.iter().all(whole)
     }
 
     /// For a person.
     pub(super) fn table(&self) -> String {
         let mut text = String::new();
-        let width = self.receivers.iter().map(|row| row.host.len()).max().unwrap_or_default().max(8);
-        text.push_str(&format!("{:width$}  {:10}  {:>11}  {:>9}\n", "receiver", "state", "written", "took"));
+        let width =
+            self.receivers.iter().map(|row| row.host.len()).max().unwrap_or_default().max(8);
+        text.push_str(&format!(
+            "{:width$}  {:10}  {:>11}  {:>9}\n",
+            "receiver", "state", "written", "took"
+        ));
         for row in &self.receivers {
             let took = format!("{:.2} s", row.seconds);
             let (state, written) = (row.state.word(), size(row.written));
@@ -127,7 +135,10 @@ impl CastSummary {
             1 => "everything but what was not sent".to_owned(),
             more => format!("everything but the {more} that were not sent"),
         };
-        text.push_str(&format!("{whole} of {of} have {everything}; {cast} cast in {:.2} s, {rate}/s\n", self.seconds));
+        text.push_str(&format!(
+            "{whole} of {of} have {everything}; {cast} cast in {:.2} s, {rate}/s\n",
+            self.seconds
+        ));
         text
     }
 }
@@ -172,6 +183,14 @@ impl ReceiverRow {
         };
         let why = outcome.why.iter().map(|(path, why)| format!("{path}: {why}"));
         let why = why.chain(outcome.notes).collect();
-        Self { host, state, written: outcome.written, files: outcome.files, seconds, failed: outcome.failed, why }
+        Self {
+            host,
+            state,
+            written: outcome.written,
+            files: outcome.files,
+            seconds,
+            failed: outcome.failed,
+            why,
+        }
     }
 }

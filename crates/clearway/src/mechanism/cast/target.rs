@@ -1,15 +1,19 @@
-//! A receiver's directory: everything is done below it, whatever names and links others have put there.
+//! A receiver's directory: everything is done below it, whatever names and links others have put
+//! there.
 //!
 //! # Model
-//! The directory is held open. Every path is walked from there, name by name, and no symbolic link is followed. A file is written
-//! under a name of its own beside its place (`naming`) and renamed when it is whole.
+//! The directory is held open. Every path is walked from there, name by name, and no symbolic link
+//! is followed. A file is written under a name of its own beside its place (`naming`) and renamed
+//! when it is whole.
 //!
-//! A directory is *shared* when others may write to it: they put files, links and directories there under any name that they know.
+//! A directory is *shared* when others may write to it: they put files, links and directories there
+//! under any name that they know.
 //!
 //! # Invariants
 //! I1. Nothing outside the directory is opened, made, changed or removed.
 //! I2. A name that people use never stands for a file that is not whole.
-//! I3. What another user put into a shared directory is neither written to nor taken for what was sent.
+//! I3. What another user put into a shared directory is neither written to nor taken for what was
+//!     sent.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -24,7 +28,9 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context, Result, bail};
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat, readlinkat, renameat};
-use nix::sys::stat::{FchmodatFlags, FileStat, Mode, SFlag, fchmod, fchmodat, fstat, fstatat, futimens, mkdirat};
+use nix::sys::stat::{
+    FchmodatFlags, FileStat, Mode, SFlag, fchmod, fchmodat, fstat, fstatat, futimens, mkdirat,
+};
 use nix::sys::time::TimeSpec;
 use nix::unistd::{UnlinkatFlags, geteuid, symlinkat, syncfs, unlinkat};
 use rustix::fs::Dir;
@@ -38,14 +44,16 @@ const PRIVATE: Mode = Mode::S_IRWXU;
 /// Of directories of which the sender says nothing, as far as the user's mask allows.
 const USUAL: Mode = Mode::from_bits_truncate(0o777);
 
-/// How long a cast that ends may still write: four objects of 4 MiB on a disk that is slow, or busy.
+/// How long a cast that ends may still write: four objects of 4 MiB on a disk that is slow, or
+/// busy.
 const LAST_WRITES: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 3 });
 /// How often it is looked whether it has.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// What is said of a file that another cast has.
 const BUSY: &str = "another cast is writing it";
-/// Names that are tried for one file, each of which another user can only have learned from an earlier cast.
+/// Names that are tried for one file, each of which another user can only have learned from an
+/// earlier cast.
 const ATTEMPTS: u32 = 16;
 /// Sentences that are kept.
 const NOTES_MAX: usize = 20;
@@ -58,7 +66,8 @@ pub(super) struct TargetDirectory {
     pub(super) notes: Vec<String>,
     /// The directory that was last walked to.
     near: Option<(RelativePath, OwnedFd)>,
-    /// Directories of this user without the permission to write, which they have until the end, and what they had.
+    /// Directories of this user without the permission to write, which they have until the end, and
+    /// what they had.
     opened: Vec<(RelativePath, Mode)>,
 }
 
@@ -105,8 +114,10 @@ impl TargetDirectory {
         if path.metadata().is_ok_and(|found| !found.is_dir()) {
             bail!("{} is a file; a directory is needed", path.display());
         }
-        std::fs::create_dir_all(path).with_context(|| format!("{} cannot be made", path.display()))?;
-        let root = File::open(path).with_context(|| format!("{} cannot be opened", path.display()))?;
+        std::fs::create_dir_all(path)
+            .with_context(|| format!("{} cannot be made", path.display()))?;
+        let root =
+            File::open(path).with_context(|| format!("{} cannot be opened", path.display()))?;
         Ok(Self {
             root: root.into(),
             naming: TemporaryNames::open(),
@@ -122,9 +133,11 @@ impl TargetDirectory {
     /// One sentence, if it cannot be.
     pub(super) fn beneath(path: &Path, inner: &RelativePath) -> Result<Self> {
         let mut outer = Self::open(path)?;
-        let root =
-            outer.directory(inner, MissingParents::Make(USUAL)).and_then(|directory| directory.try_clone_to_owned());
-        let root = root.map_err(|why| anyhow::anyhow!("{inner} below {}: {}", path.display(), reason(&why)))?;
+        let root = outer
+            .directory(inner, MissingParents::Make(USUAL))
+            .and_then(|directory| directory.try_clone_to_owned());
+        let root = root
+            .map_err(|why| anyhow::anyhow!("{inner} below {}: {}", path.display(), reason(&why)))?;
         outer.restore();
         outer.near = None;
         outer.root = root;
@@ -132,7 +145,11 @@ impl TargetDirectory {
     }
 
     /// The open directory at `path`.
-    fn directory(&mut self, path: &RelativePath, way: MissingParents) -> io::Result<BorrowedFd<'_>> {
+    fn directory(
+        &mut self,
+        path: &RelativePath,
+        way: MissingParents,
+    ) -> io::Result<BorrowedFd<'_>> {
         if self.near.as_ref().is_none_or(|(near, _)| near != path) {
             // Paths come in an order in which each is near the one before.
             let (walked, mut at) = match self.near.take() {
@@ -141,8 +158,10 @@ impl TargetDirectory {
             };
             let names: Vec<&OsStr> = path.names().collect();
             for count in walked..names.len() {
-                let before =
-                    || RelativePath::from_names(names[..count].iter().map(|name| name.as_bytes())).unwrap_or_default();
+                let before = || {
+                    RelativePath::from_names(names[..count].iter().map(|name| name.as_bytes()))
+                        .unwrap_or_default()
+                };
                 at = enter(&at, names[count], way, before, &mut self.opened)?;
             }
             self.near = Some((path.clone(), at));
@@ -155,7 +174,11 @@ impl TargetDirectory {
     }
 
     /// The directory of `path` and its last name there.
-    fn parent(&mut self, path: &RelativePath, way: MissingParents) -> io::Result<(BorrowedFd<'_>, OsString)> {
+    fn parent(
+        &mut self,
+        path: &RelativePath,
+        way: MissingParents,
+    ) -> io::Result<(BorrowedFd<'_>, OsString)> {
         let (parent, name) = path.split().ok_or(io::ErrorKind::IsADirectory)?;
         let name = name.to_owned();
         Ok((self.directory(&parent, way)?, name))
@@ -197,7 +220,8 @@ impl TargetDirectory {
         Ok(file.metadata()?.is_file().then_some(file))
     }
 
-    /// The unfinished file of `path` that this user has begun, if there is one. It is nobody else's as long as it is open.
+    /// The unfinished file of `path` that this user has begun, if there is one. It is nobody else's
+    /// as long as it is open.
     pub(super) fn begun(&mut self, path: &RelativePath) -> io::Result<Option<TemporaryFile>> {
         let naming = self.naming;
         let (parent, name) = match self.parent(path, MissingParents::Walk) {
@@ -205,7 +229,8 @@ impl TargetDirectory {
             other => other?,
         };
         let directory = fstat(parent)?.st_ino;
-        // Whoever has it may give it its name while it is waited for: then it is looked for once more.
+        // Whoever has it may give it its name while it is waited for: then it is looked for once
+        // more.
         for attempt in (0..ATTEMPTS).flat_map(|attempt| [attempt; 2]) {
             let name = naming.name(directory, &name, attempt);
             let flags = OFlag::O_RDWR | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
@@ -242,7 +267,11 @@ impl TargetDirectory {
         let directory = fstat(parent)?.st_ino;
         for attempt in 0..ATTEMPTS {
             let name = naming.name(directory, &name, attempt);
-            let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+            let flags = OFlag::O_RDWR
+                | OFlag::O_CREAT
+                | OFlag::O_EXCL
+                | OFlag::O_NOFOLLOW
+                | OFlag::O_CLOEXEC;
             match openat(parent, name.as_os_str(), flags, Mode::S_IRUSR | Mode::S_IWUSR) {
                 Ok(file) => {
                     let file = File::from(file);
@@ -280,14 +309,22 @@ impl TargetDirectory {
     }
 
     /// Puts the unfinished file of `path` into its place.
-    pub(super) fn appear(&mut self, path: &RelativePath, unfinished: &TemporaryFile) -> io::Result<()> {
+    pub(super) fn appear(
+        &mut self,
+        path: &RelativePath,
+        unfinished: &TemporaryFile,
+    ) -> io::Result<()> {
         let TemporaryFile { file, name: from } = unfinished;
         let (parent, name) = self.parent(path, MissingParents::Walk)?;
         if !is_at(parent, from, file) {
             return Err(io::Error::other("another user has moved its unfinished file away"));
         }
         match renameat(parent, from.as_os_str(), parent, name.as_os_str()) {
-            Err(Errno::EPERM) => return Err(io::Error::other("another user has a file there that cannot be replaced")),
+            Err(Errno::EPERM) => {
+                return Err(io::Error::other(
+                    "another user has a file there that cannot be replaced",
+                ));
+            }
             other => other?,
         }
         if !is_at(parent, &name, file) {
@@ -319,8 +356,8 @@ impl TargetDirectory {
         Ok((found.st_dev, found.st_ino))
     }
 
-    /// Removes what this user began in the directory at `path` and no cast is writing; but for `kept`, files there that are not whole, and
-    /// what was written to since `before`.
+    /// Removes what this user began in the directory at `path` and no cast is writing; but for
+    /// `kept`, files there that are not whole, and what was written to since `before`.
     pub(super) fn sweep(
         &mut self,
         path: &RelativePath,
@@ -335,9 +372,13 @@ impl TargetDirectory {
         if begun.is_empty() {
             return;
         }
-        let names = kept.flat_map(|name| (0..ATTEMPTS).map(move |attempt| naming.name(found.st_ino, &name, attempt)));
+        let names = kept.flat_map(|name| {
+            (0..ATTEMPTS).map(move |attempt| naming.name(found.st_ino, &name, attempt))
+        });
         let kept: BTreeSet<OsString> = names.collect();
-        for name in begun.iter().map(|name| OsStr::from_bytes(name)).filter(|name| !kept.contains(*name)) {
+        for name in
+            begun.iter().map(|name| OsStr::from_bytes(name)).filter(|name| !kept.contains(*name))
+        {
             if is_left(directory, name, before) {
                 let _ = unlinkat(directory, name, UnlinkatFlags::NoRemoveDir);
             }
@@ -362,7 +403,8 @@ impl TargetDirectory {
         let directory = fstat(parent)?.st_ino;
         for attempt in 0..ATTEMPTS {
             let beside = naming.name(directory, &name, attempt);
-            // What this user left there; anybody else's stays in a directory that keeps users apart.
+            // What this user left there; anybody else's stays in a directory that keeps users
+            // apart.
             let _ = unlinkat(parent, beside.as_os_str(), UnlinkatFlags::NoRemoveDir);
             match symlinkat(to, parent, beside.as_os_str()) {
                 Err(Errno::EEXIST) => {}
@@ -383,7 +425,12 @@ impl TargetDirectory {
     }
 
     /// Gives the directory at `path` what it shall have in the end.
-    pub(super) fn close(&mut self, path: &RelativePath, mode: u32, modified: Modified) -> io::Result<()> {
+    pub(super) fn close(
+        &mut self,
+        path: &RelativePath,
+        mode: u32,
+        modified: Modified,
+    ) -> io::Result<()> {
         let directory = self.directory(path, MissingParents::Walk)?;
         fchmod(directory, Mode::from_bits_truncate(mode))?;
         set_times(directory, modified)?;
@@ -448,7 +495,8 @@ fn enter(
     Ok(inner)
 }
 
-/// Gives this user the right to write into a directory of its own at `path`, until the end; whether it did not have it.
+/// Gives this user the right to write into a directory of its own at `path`, until the end; whether
+/// it did not have it.
 fn open_up(
     directory: BorrowedFd<'_>,
     path: impl FnOnce() -> RelativePath,
@@ -466,14 +514,17 @@ fn open_up(
     Ok(true)
 }
 
-/// Keeps other casts from writing to the same file. One whose sender is gone ends soon, and is waited for.
+/// Keeps other casts from writing to the same file. One whose sender is gone ends soon, and is
+/// waited for.
 fn lock(file: &File) -> io::Result<()> {
     let until = Instant::now() + LAST_WRITES;
     loop {
         match file.try_lock() {
             // Some network file systems have no locks.
             Ok(()) | Err(TryLockError::Error(_)) => return Ok(()),
-            Err(TryLockError::WouldBlock) if Instant::now() >= until => return Err(io::Error::other(BUSY)),
+            Err(TryLockError::WouldBlock) if Instant::now() >= until => {
+                return Err(io::Error::other(BUSY));
+            }
             Err(TryLockError::WouldBlock) => thread::sleep(LOOK_EVERY),
         }
     }
@@ -485,10 +536,12 @@ pub(super) fn set_times(file: impl AsFd, modified: Modified) -> nix::Result<()> 
     futimens(file, &TimeSpec::UTIME_OMIT, &time)
 }
 
-/// Whether this user began what has `name` in `directory`, and no cast is writing it, or has since `before`.
+/// Whether this user began what has `name` in `directory`, and no cast is writing it, or has since
+/// `before`.
 fn is_left(directory: BorrowedFd<'_>, name: &OsStr, before: Option<SystemTime>) -> bool {
     let Ok(found) = fstatat(directory, name, AtFlags::AT_SYMLINK_NOFOLLOW) else { return false };
-    let written = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(found.st_mtime.unsigned_abs()));
+    let written =
+        SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(found.st_mtime.unsigned_abs()));
     let is_old = before.is_none_or(|before| written.is_some_and(|written| written < before));
     if !is_own(&found) || !is_old {
         return false;
@@ -520,16 +573,20 @@ fn is_shared(directory: &FileStat) -> bool {
 fn is_at(directory: BorrowedFd<'_>, name: &OsStr, file: &File) -> bool {
     let now = fstatat(directory, name, AtFlags::AT_SYMLINK_NOFOLLOW);
     let found = fstat(file);
-    now.is_ok_and(|now| found.is_ok_and(|found| (now.st_dev, now.st_ino) == (found.st_dev, found.st_ino)))
+    now.is_ok_and(|now| {
+        found.is_ok_and(|found| (now.st_dev, now.st_ino) == (found.st_dev, found.st_ino))
+    })
 }
 
-/// Refuses a directory that a user without rights over `outer` put there: its owner can swap what is in it at any time. The kernel has
-/// the same rule for links (`protected_symlinks`).
+/// Refuses a directory that a user without rights over `outer` put there: its owner can swap what
+/// is in it at any time. The kernel has the same rule for links (`protected_symlinks`).
 fn expect_own(outer: &FileStat, inner: &FileStat) -> io::Result<()> {
     let all = Mode::S_IWOTH.bits();
     let is_open = outer.st_mode & all == all && outer.st_mode & Mode::S_ISVTX.bits() != 0;
     if is_open && ![0, geteuid().as_raw(), outer.st_uid].contains(&inner.st_uid) {
-        return Err(io::Error::other("another user made this directory where all may; cast into one of your own"));
+        return Err(io::Error::other(
+            "another user made this directory where all may; cast into one of your own",
+        ));
     }
     Ok(())
 }
@@ -537,7 +594,9 @@ fn expect_own(outer: &FileStat, inner: &FileStat) -> io::Result<()> {
 /// Why something could not be done, without the number of the error.
 pub(super) fn reason(error: &io::Error) -> String {
     match error.raw_os_error().map(Errno::from_raw) {
-        Some(Errno::ELOOP | Errno::ENOTDIR) => "a file or a symbolic link is where a directory shall be".to_owned(),
+        Some(Errno::ELOOP | Errno::ENOTDIR) => {
+            "a file or a symbolic link is where a directory shall be".to_owned()
+        }
         Some(errno) => errno.desc().to_owned(),
         None => error.to_string(),
     }
@@ -551,8 +610,10 @@ mod tests {
 
     #[test]
     fn file__one_that_another_cast_is_about_to_leave_is_waited_for() {
-        let directory = std::env::temp_dir().join(format!("clearway-leaves-{}", std::process::id()));
-        let (mut one, mut other) = [(); 2].map(|()| TargetDirectory::open(&directory).expect("a target")).into();
+        let directory =
+            std::env::temp_dir().join(format!("clearway-leaves-{}", std::process::id()));
+        let (mut one, mut other) =
+            [(); 2].map(|()| TargetDirectory::open(&directory).expect("a target")).into();
         let name = RelativePath::read("name").expect("a name");
         let begun = one.create(&name).expect("made");
         let waits = thread::spawn(move || other.begun(&name).map(|file| file.is_some()));

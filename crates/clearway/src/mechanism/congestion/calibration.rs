@@ -1,8 +1,9 @@
 //! What a laboratory's report says about the hosts of the same laboratory when it is simulated.
 //!
 //! # Model
-//! The time of a ping on an idle laboratory is its processors', and differs between machines and hours. The simulator predicts
-//! queues, not processors: it is told. What loaded phases showed is not looked at.
+//! The time of a ping on an idle laboratory is its processors', and differs between machines and
+//! hours. The simulator predicts queues, not processors: it is told. What loaded phases showed is
+//! not looked at.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +24,8 @@ pub(crate) fn small_messages(report: &Report) -> BTreeMap<QueueKind, SmallMessag
     QueueKind::ALL.into_iter().filter_map(of).collect()
 }
 
-/// The median of all `quantile`s of idle pings on `queue`; absent where there are none, or where some never arrived.
+/// The median of all `quantile`s of idle pings on `queue`; absent where there are none, or where
+/// some never arrived.
 fn median(report: &Report, queue: QueueKind, quantile: &str) -> Option<Time> {
     let ping = VictimKind::Ping.name();
     let wanted = [
@@ -33,9 +35,11 @@ fn median(report: &Report, queue: QueueKind, quantile: &str) -> Option<Time> {
         (labels::QUANTILE, quantile),
     ];
     let is_wanted = |figure: &&Figure| {
-        figure.name == names::LATENCY && wanted.iter().all(|(key, value)| figure.label(key) == Some(*value))
+        figure.name == names::LATENCY
+            && wanted.iter().all(|(key, value)| figure.label(key) == Some(*value))
     };
-    let mut values: Vec<f64> = report.figures.iter().filter(is_wanted).map(|figure| figure.value.get()).collect();
+    let mut values: Vec<f64> =
+        report.figures.iter().filter(is_wanted).map(|figure| figure.value.get()).collect();
     values.sort_by(f64::total_cmp);
     let middle = values.get(values.len() / 2).copied().filter(|us| us.is_finite())?;
     Some(Time(Nanos((middle * 1e3).round() as u64)))

@@ -1,12 +1,13 @@
-//! One cell of the test matrix: which victim beside which congestor, on which queue, with which hosts.
+//! One cell of the test matrix: which victim beside which congestor, on which queue, with which
+//! hosts.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
 use clearway_proto::base::{BitsPerSec, Nanos, Rank};
 use clearway_proto::congestion::{
-    CongestorKind, Draw, LinkId, LoadIntensity, LoadKind, LoadTask, Metric, NetworkLayout, TrafficStream, VictimKind,
-    VictimTask, max_min_fair, offered_loads,
+    CongestorKind, Draw, LinkId, LoadIntensity, LoadKind, LoadTask, Metric, NetworkLayout,
+    TrafficStream, VictimKind, VictimTask, max_min_fair, offered_loads,
 };
 
 use super::windows::Windows;
@@ -80,7 +81,8 @@ impl Cell<'_> {
 
     /// What `rank` does as a congestor.
     pub(crate) fn loads(&self, rank: Rank) -> Vec<LoadTask> {
-        let [from, until] = [self.windows.load.from, self.windows.load.until].map(|at| self.windows.grid.slices(at));
+        let [from, until] = [self.windows.load.from, self.windows.load.until]
+            .map(|at| self.windows.grid.slices(at));
         let class = requested_class(self.case.queue, self.test.congestor_class);
         let task = |kind| LoadTask { kind: self.resolve(kind), class, from, until };
         self.kinds(rank).map(task).collect()
@@ -99,7 +101,8 @@ impl Cell<'_> {
     fn kinds(&self, rank: Rank) -> impl Iterator<Item = LoadKind> {
         let Case { congestor, intensity, .. } = self.case;
         let host_rate = self.layout.rate(LinkId::FromHost(rank));
-        let pressure = LoadIntensity { percent: intensity, host_rate, window: self.test.processes_per_host };
+        let pressure =
+            LoadIntensity { percent: intensity, host_rate, window: self.test.processes_per_host };
         let groups = self.draw.groups.iter().enumerate();
         groups.filter_map(move |(number, group)| congestor.load(number, group, rank, pressure))
     }
@@ -107,25 +110,34 @@ impl Cell<'_> {
     /// The congestors' traffic.
     fn streams(&self) -> Vec<TrafficStream> {
         let ranks = (0..self.layout.hosts() as u32).map(Rank);
-        ranks.flat_map(|rank| self.kinds(rank).flat_map(move |kind| kind.streams(rank)).collect::<Vec<_>>()).collect()
+        ranks
+            .flat_map(|rank| {
+                self.kinds(rank).flat_map(move |kind| kind.streams(rank)).collect::<Vec<_>>()
+            })
+            .collect()
     }
 
-    /// What the congestors together could deliver if the network shared its links fairly; absent when they send nothing.
+    /// What the congestors together could deliver if the network shared its links fairly; absent
+    /// when they send nothing.
     pub(crate) fn fair_rate(&self) -> Option<BitsPerSec> {
         let streams = self.streams();
         let rates = max_min_fair(self.layout, &streams).into_iter().zip(&streams);
-        let total =
-            rates.fold(0u64, |sum, (rate, stream)| sum.saturating_add(rate.0.saturating_mul(stream.to.len() as u64)));
+        let total = rates.fold(0u64, |sum, (rate, stream)| {
+            sum.saturating_add(rate.0.saturating_mul(stream.to.len() as u64))
+        });
         (!streams.is_empty()).then_some(BitsPerSec(total))
     }
 
-    /// What the congestors offer of the fullest link from which victims can suffer; absent when they send nothing. Those are
-    /// the links that victims use, and all links where full buffers hold packets back.
+    /// What the congestors offer of the fullest link from which victims can suffer; absent when
+    /// they send nothing. Those are the links that victims use, and all links where full buffers
+    /// hold packets back.
     pub(crate) fn overload(&self) -> Option<f64> {
         let streams = self.streams();
         let loads = offered_loads(self.layout, &streams);
         let used: BTreeSet<LinkId> = match self.facts.reach {
-            CongestionReach::Link => self.victim_pairs().flat_map(|(a, b)| self.layout.path(a, b)).collect(),
+            CongestionReach::Link => {
+                self.victim_pairs().flat_map(|(a, b)| self.layout.path(a, b)).collect()
+            }
             CongestionReach::Tree => loads.keys().copied().collect(),
         };
         let parts = used.into_iter().map(|link| {
@@ -135,30 +147,37 @@ impl Cell<'_> {
         (!streams.is_empty()).then(|| parts.fold(0.0, f64::max))
     }
 
-    /// The pairs of victims whose messages cross a link that congestors fill; all pairs where there is no such pair.
+    /// The pairs of victims whose messages cross a link that congestors fill; all pairs where there
+    /// is no such pair.
     ///
-    /// A pair that shares no full link with congestors cannot suffer from them on a network whose switches drop: counting
-    /// it in would only dilute the others. Where full buffers hold packets back every pair can. A round trip is exposed by
-    /// either of its ways.
+    /// A pair that shares no full link with congestors cannot suffer from them on a network whose
+    /// switches drop: counting it in would only dilute the others. Where full buffers hold packets
+    /// back every pair can. A round trip is exposed by either of its ways.
     pub(crate) fn exposed(&self) -> BTreeSet<(Rank, Rank)> {
         if self.facts.reach == CongestionReach::Tree {
             return self.victim_pairs().collect();
         }
         let loads = offered_loads(self.layout, &self.streams());
-        let full = |link: &LinkId| loads.get(link).is_some_and(|load| *load >= self.layout.rate(*link));
+        let full =
+            |link: &LinkId| loads.get(link).is_some_and(|load| *load >= self.layout.rate(*link));
         let crosses = |a, b| self.layout.path(a, b).iter().any(full);
         let both_ways = self.metric() == Metric::RoundTrip;
         let pairs: BTreeSet<_> = self.victim_pairs().collect();
-        let exposed: BTreeSet<_> =
-            pairs.iter().copied().filter(|(a, b)| crosses(*a, *b) || both_ways && crosses(*b, *a)).collect();
+        let exposed: BTreeSet<_> = pairs
+            .iter()
+            .copied()
+            .filter(|(a, b)| crosses(*a, *b) || both_ways && crosses(*b, *a))
+            .collect();
         if exposed.is_empty() { pairs } else { exposed }
     }
 
-    /// The time of one full packet on each link of the victims' longest path, both ways for a round trip: what a message
-    /// can wait on a busy network however it is classed.
+    /// The time of one full packet on each link of the victims' longest path, both ways for a round
+    /// trip: what a message can wait on a busy network however it is classed.
     pub(crate) fn floor(&self) -> Nanos {
         let time = |link| self.layout.rate(link).time_for(self.facts.frame);
-        let of_path = |(a, b)| self.layout.path(a, b).into_iter().fold(Nanos::ZERO, |sum, link| sum + time(link));
+        let of_path = |(a, b)| {
+            self.layout.path(a, b).into_iter().fold(Nanos::ZERO, |sum, link| sum + time(link))
+        };
         let ways = if self.metric() == Metric::RoundTrip { 2 } else { 1 };
         self.victim_pairs().map(of_path).max().unwrap_or(Nanos::ZERO).times(ways)
     }

@@ -6,8 +6,8 @@ use std::io::{IsTerminal, Write};
 use anyhow::{Result, anyhow, bail};
 use clearway_proto::base::{RandomKey, Rank};
 use clearway_proto::congestion::{
-    CongestorKind, Draw, LimitingFactor, NetworkLayout, NetworkOutcome, NullEvidence, Verdict, VictimEvidence,
-    VictimKind, judge,
+    CongestorKind, Draw, LimitingFactor, NetworkLayout, NetworkOutcome, NullEvidence, Verdict,
+    VictimEvidence, VictimKind, judge,
 };
 use clearway_proto::stats::{Estimate, Resampled};
 
@@ -38,7 +38,9 @@ pub(crate) fn run(
         Some(_) => Windows::around_program(grid, test.isolated.0, test.congested.0),
     };
     if program.is_none() && test.congestors.contains(&CongestorKind::Program) {
-        bail!("the congestor `program` is a command of yours, which only `clearway bench --congestor-cmd` takes");
+        bail!(
+            "the congestor `program` is a command of yours, which only `clearway bench --congestor-cmd` takes"
+        );
     }
     let facts = stage.facts();
     let mut coordinator = CongestionCoordinator {
@@ -53,7 +55,9 @@ pub(crate) fn run(
     };
     report.warnings.extend(coordinator.warn_of_weak_loads()?);
     if test.congestors.contains(&CongestorKind::Cast) && !facts.has_multicast {
-        report.warnings.push("these wires have no multicast, so `cast` went along the chain".to_owned());
+        report
+            .warnings
+            .push("these wires have no multicast, so `cast` went along the chain".to_owned());
     }
     let mut results = Vec::new();
     for queue in &test.queues {
@@ -61,14 +65,19 @@ pub(crate) fn run(
         coordinator.facts = coordinator.stage.facts();
         let mut nulls: Vec<(VictimKind, NullEvidence)> = Vec::new();
         for case in cases(test).into_iter().filter(|case| case.queue == queue) {
-            let null = nulls.iter().find(|(victim, _)| *victim == case.victim).map(|(_, null)| *null);
+            let null =
+                nulls.iter().find(|(victim, _)| *victim == case.victim).map(|(_, null)| *null);
             let result = coordinator.case(case, null, unprotected_share(&results, &case))?;
             if case.congestor == CongestorKind::None {
-                let [isolated, congested] = [&result.isolated, &result.congested].map(|all| all[P99].estimate());
-                nulls
-                    .push((case.victim, NullEvidence { factor: factor_of(&result.factors[P99]), isolated, congested }));
+                let [isolated, congested] =
+                    [&result.isolated, &result.congested].map(|all| all[P99].estimate());
+                nulls.push((
+                    case.victim,
+                    NullEvidence { factor: factor_of(&result.factors[P99]), isolated, congested },
+                ));
             }
-            let line = format!("[{}/{}] {}", coordinator.done, coordinator.total, sentence(&result));
+            let line =
+                format!("[{}/{}] {}", coordinator.done, coordinator.total, sentence(&result));
             results.push(result);
             // A line that says a cell is complete must not come before the cell is kept.
             coordinator.keep(report, &results);
@@ -88,7 +97,9 @@ fn cases(test: &CongestionSection) -> Vec<Case<'_>> {
     for queue in &test.queues {
         for victim in &test.victims {
             let case = |congestor, intensity| Case { queue, victim: *victim, congestor, intensity };
-            if test.null_control == NullControl::Run && !test.congestors.contains(&CongestorKind::None) {
+            if test.null_control == NullControl::Run
+                && !test.congestors.contains(&CongestorKind::None)
+            {
                 cases.push(case(CongestorKind::None, 0));
             }
             for congestor in &test.congestors {
@@ -116,7 +127,8 @@ struct CongestionCoordinator<'a, 'v> {
 }
 
 impl<'a> CongestionCoordinator<'a, '_> {
-    /// Keeps `results`, which go with what `report` says of the place, in case the run ends before the others are there.
+    /// Keeps `results`, which go with what `report` says of the place, in case the run ends before
+    /// the others are there.
     fn keep(&self, report: &Report, results: &[CaseResult<'_>]) {
         let mut partial = report.clone();
         figures::write(&mut partial, self.test, self.order, results, self.stage);
@@ -124,9 +136,16 @@ impl<'a> CongestionCoordinator<'a, '_> {
         self.order.complete.cells(partial, [self.done, self.total]);
     }
 
-    fn case(&mut self, case: Case<'a>, null: Option<NullEvidence>, unprotected: Option<f64>) -> Result<CaseResult<'a>> {
-        // The null control asks about the machine, not about the hosts: one draw answers, unless it is the whole test.
-        let control = case.congestor == CongestorKind::None && !self.test.congestors.contains(&CongestorKind::None);
+    fn case(
+        &mut self,
+        case: Case<'a>,
+        null: Option<NullEvidence>,
+        unprotected: Option<f64>,
+    ) -> Result<CaseResult<'a>> {
+        // The null control asks about the machine, not about the hosts: one draw answers, unless it
+        // is the whole test.
+        let control = case.congestor == CongestorKind::None
+            && !self.test.congestors.contains(&CongestorKind::None);
         let count = if control { 1 } else { self.test.draws };
         let mut draws = Vec::new();
         for number in 0..count {
@@ -137,13 +156,15 @@ impl<'a> CongestionCoordinator<'a, '_> {
         self.combine(case, draws, null, unprotected)
     }
 
-    /// Says before the run which loads cannot fill a link that victims use: their verdict can only be INVALID.
+    /// Says before the run which loads cannot fill a link that victims use: their verdict can only
+    /// be INVALID.
     fn warn_of_weak_loads(&self) -> Result<Vec<String>> {
         let least = self.order.scenario.verdict.overload_min;
         let draw = Draw::new(self.layout, &self.test.request(), self.key(), 0)?;
         let mut warnings = Vec::new();
-        for case in
-            cases(self.test).into_iter().filter(|case| Some(case.queue) == self.test.queues.first().map(String::as_str))
+        for case in cases(self.test)
+            .into_iter()
+            .filter(|case| Some(case.queue) == self.test.queues.first().map(String::as_str))
         {
             let cell = self.cell(case, &draw);
             if let Some(overload) = cell.overload().filter(|overload| *overload < least) {
@@ -172,13 +193,27 @@ impl<'a> CongestionCoordinator<'a, '_> {
     where
         'a: 'b,
     {
-        Cell { case, draw, test: self.test, layout: self.layout, windows: self.windows, facts: self.facts }
+        Cell {
+            case,
+            draw,
+            test: self.test,
+            layout: self.layout,
+            windows: self.windows,
+            facts: self.facts,
+        }
     }
 
     /// The user's command, where that is what loads.
-    fn timed_command(&mut self, case: Case<'_>, draw: &Draw) -> Result<Option<RefCell<TimedCommand>>> {
-        let program = self.test.programs.as_ref().and_then(|programs| programs.congestor.as_deref());
-        let Some(program) = program.filter(|_| case.congestor == CongestorKind::Program) else { return Ok(None) };
+    fn timed_command(
+        &mut self,
+        case: Case<'_>,
+        draw: &Draw,
+    ) -> Result<Option<RefCell<TimedCommand>>> {
+        let program =
+            self.test.programs.as_ref().and_then(|programs| programs.congestor.as_deref());
+        let Some(program) = program.filter(|_| case.congestor == CongestorKind::Program) else {
+            return Ok(None);
+        };
         let hosts: Vec<Rank> = draw.groups.iter().flatten().copied().collect();
         let group = self.stage.start_group(ProgramPart::Congestor, program, &hosts)?;
         Ok(Some(RefCell::new(TimedCommand::new(group, self.windows))))
@@ -193,14 +228,28 @@ impl<'a> CongestionCoordinator<'a, '_> {
         let cell = self.cell(case, &draw);
         let what = format!("{case}, draw {}", number + 1);
         let beside = self.timed_command(case, &draw)?;
-        let plan = PhasePlan { windows: &cell.windows, part: &|rank| cell.part(rank), what, beside: beside.as_ref() };
+        let plan = PhasePlan {
+            windows: &cell.windows,
+            part: &|rank| cell.part(rank),
+            what,
+            beside: beside.as_ref(),
+        };
         let phase_result = self.stage.phase(&plan)?;
         let key = self.key().purpose("intervals").node(self.done as u64).node(u64::from(number));
-        let evidence = Evidence::from_result(&cell, &phase_result, key)
-            .ok_or_else(|| anyhow!("{case}: no message of the victims came through; measure longer or load less"))?;
+        let evidence = Evidence::from_result(&cell, &phase_result, key).ok_or_else(|| {
+            anyhow!("{case}: no message of the victims came through; measure longer or load less")
+        })?;
         let (overload, floor) = (cell.overload(), cell.floor());
         let fair_mbps = cell.fair_rate().map(|rate| rate.0 as f64 / 1e6);
-        Ok(DrawResult { evidence, phase_result, fair_mbps, windows: self.windows, overload, floor, draw })
+        Ok(DrawResult {
+            evidence,
+            phase_result,
+            fair_mbps,
+            windows: self.windows,
+            overload,
+            floor,
+            draw,
+        })
     }
 
     /// Medians over draws, and the verdict.
@@ -220,13 +269,19 @@ impl<'a> CongestionCoordinator<'a, '_> {
         let mut congested = Vec::new();
         let mut factors = Vec::new();
         for i in 0..3 {
-            isolated.push(over_draws("isolated", &|draw| draw.evidence.isolated[i].clone()).ok_or_else(lost)?);
-            congested.push(over_draws("congested", &|draw| draw.evidence.congested[i].clone()).ok_or_else(lost)?);
+            isolated.push(
+                over_draws("isolated", &|draw| draw.evidence.isolated[i].clone())
+                    .ok_or_else(lost)?,
+            );
+            congested.push(
+                over_draws("congested", &|draw| draw.evidence.congested[i].clone())
+                    .ok_or_else(lost)?,
+            );
             let each: Option<Vec<Resampled>> = draws.iter().map(|draw| draw.factor(i)).collect();
             factors.push(each.and_then(|each| Resampled::median(&each, key.purpose("factor"))));
         }
-        let [isolated, congested]: [[Resampled; 3]; 2] =
-            [isolated, congested].map(|all| all.try_into().unwrap_or_else(|_| unreachable!("three quantiles")));
+        let [isolated, congested]: [[Resampled; 3]; 2] = [isolated, congested]
+            .map(|all| all.try_into().unwrap_or_else(|_| unreachable!("three quantiles")));
         let factors = factors.try_into().unwrap_or_else(|_| unreachable!("three quantiles"));
         let mut result = CaseResult { case, draws, isolated, congested, factors, verdict: None };
         result.verdict = self.verdict(&result, null, unprotected);
@@ -240,8 +295,9 @@ impl<'a> CongestionCoordinator<'a, '_> {
         unprotected: Option<f64>,
     ) -> Option<Verdict> {
         let factor = factor_of(&result.factors[P99]);
-        let least =
-            |pick: &dyn Fn(&DrawResult) -> Option<f64>| result.draws.iter().filter_map(pick).min_by(f64::total_cmp);
+        let least = |pick: &dyn Fn(&DrawResult) -> Option<f64>| {
+            result.draws.iter().filter_map(pick).min_by(f64::total_cmp)
+        };
         let floor = result.draws.iter().map(|draw| draw.floor).max()?;
         let evidence = VictimEvidence {
             factor,
@@ -251,7 +307,9 @@ impl<'a> CongestionCoordinator<'a, '_> {
             processor_delay: result.draws.iter().map(|draw| draw.evidence.processor_delay).max()?,
             congestor_share: least_share(&result.draws),
             brake: match (self.facts.hosts, self.facts.reach) {
-                (HostNoise::Simulated, CongestionReach::Tree) => LimitingFactor::Network { unprotected },
+                (HostNoise::Simulated, CongestionReach::Tree) => {
+                    LimitingFactor::Network { unprotected }
+                }
                 _ => LimitingFactor::Unknown,
             },
             overload: least(&|draw| draw.overload),
@@ -265,22 +323,28 @@ impl<'a> CongestionCoordinator<'a, '_> {
         result.case.congestor.sends().then(|| judge(&self.order.scenario.verdict, &evidence))
     }
 
-    /// The slowest messages of the victims in the worst draw of the worst case, and what held them up.
+    /// The slowest messages of the victims in the worst draw of the worst case, and what held them
+    /// up.
     fn slowest(&mut self, results: &[CaseResult<'_>]) -> Result<Option<Slowest>> {
         let judged = results.iter().filter(|result| result.case.congestor.sends());
         let draws = judged.flat_map(|result| result.draws.iter().map(move |draw| (result, draw)));
         let p99 = |draw: &DrawResult| draw.evidence.congested[P99].estimate().value;
-        let Some((result, draw)) = draws.max_by(|(_, a), (_, b)| p99(a).total_cmp(&p99(b))) else { return Ok(None) };
+        let Some((result, draw)) = draws.max_by(|(_, a), (_, b)| p99(a).total_cmp(&p99(b))) else {
+            return Ok(None);
+        };
         let cell = self.cell(result.case, &draw.draw);
         let what = format!("{}, draw {}", result.case, draw.draw.number + 1);
-        let plan = PhasePlan { windows: &cell.windows, part: &|rank| cell.part(rank), what, beside: None };
+        let plan =
+            PhasePlan { windows: &cell.windows, part: &|rank| cell.part(rank), what, beside: None };
         let slowest = self.stage.slowest(result.case.queue, draw.phase_result.number, &plan)?;
-        Ok(slowest.map(|slowest| Slowest { labels: figures::labels_of(self.test, result), ..slowest }))
+        Ok(slowest
+            .map(|slowest| Slowest { labels: figures::labels_of(self.test, result), ..slowest }))
     }
 
     fn announce(&self, case: Case<'_>, draw: u32, draws: u32) {
         if std::io::stderr().is_terminal() {
-            let which = if draws > 1 { format!(", draw {} of {draws}", draw + 1) } else { String::new() };
+            let which =
+                if draws > 1 { format!(", draw {} of {draws}", draw + 1) } else { String::new() };
             eprint!("\r\x1b[K[{}/{}] {case}{which} ...", self.done + 1, self.total);
             let _ = std::io::stderr().flush();
         }
@@ -296,11 +360,13 @@ fn least_share(draws: &[DrawResult]) -> Option<f64> {
 fn unprotected_share(results: &[CaseResult<'_>], case: &Case<'_>) -> Option<f64> {
     let first = results.first()?.case.queue;
     let twin = results.iter().find(|result| result.case == Case { queue: first, ..*case })?;
-    let congested = twin.verdict.as_ref().is_some_and(|verdict| verdict.outcome == NetworkOutcome::Congested);
+    let congested =
+        twin.verdict.as_ref().is_some_and(|verdict| verdict.outcome == NetworkOutcome::Congested);
     if congested { least_share(&twin.draws) } else { None }
 }
 
-/// The factor as a verdict sees it: where the base case itself was lost it may be anything, which forbids a statement.
+/// The factor as a verdict sees it: where the base case itself was lost it may be anything, which
+/// forbids a statement.
 fn factor_of(factor: &Option<Resampled>) -> Estimate {
     factor.as_ref().map_or_else(|| Estimate::unbounded(f64::INFINITY, 0), Resampled::estimate)
 }
@@ -316,6 +382,9 @@ fn show_progress(line: &str) {
 
 fn sentence(result: &CaseResult<'_>) -> String {
     let p99 = |of: &[Resampled; 3]| judgement::duration(of[P99].estimate().value);
-    let verdict = result.verdict.as_ref().map_or_else(String::new, |verdict| format!("  {}", verdict.outcome));
+    let verdict = result
+        .verdict
+        .as_ref()
+        .map_or_else(String::new, |verdict| format!("  {}", verdict.outcome));
     format!("{}: p99 {} -> {}{verdict}", result.case, p99(&result.isolated), p99(&result.congested))
 }

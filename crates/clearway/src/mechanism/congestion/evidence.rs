@@ -1,10 +1,11 @@
 //! Turns the records of one cell into blocks, quantiles and shares.
 //!
 //! # Model
-//! Only pairs of victims that cross a link which congestors fill count (all of them where there is none); the pair map shows
-//! every pair. A *block* is their samples of one time slice: victims that share a queue suffer together, so their samples of one
-//! slice count as one independent unit, not as many. A message that was sent and never arrived is an infinite sample in the
-//! slice of its intended time.
+//! Only pairs of victims that cross a link which congestors fill count (all of them where there is
+//! none); the pair map shows every pair. A *block* is their samples of one time slice: victims that
+//! share a queue suffer together, so their samples of one slice count as one independent unit, not
+//! as many. A message that was sent and never arrived is an infinite sample in the slice of its
+//! intended time.
 //!
 //! # Invariants
 //! I1. Isolated and congested blocks come from the same hosts, sockets and minutes: one phase.
@@ -58,7 +59,11 @@ pub(crate) struct Evidence {
 
 impl Evidence {
     /// Evaluates `phase_result` of `cell`; `None` when there is nothing to evaluate.
-    pub(crate) fn from_result(cell: &Cell<'_>, phase_result: &PhaseResult, key: RandomKey) -> Option<Self> {
+    pub(crate) fn from_result(
+        cell: &Cell<'_>,
+        phase_result: &PhaseResult,
+        key: RandomKey,
+    ) -> Option<Self> {
         let windows = &cell.windows;
         let slices = windows.after.until;
         let pairs = pairs(&phase_result.records, cell.metric());
@@ -71,20 +76,31 @@ impl Evidence {
             })
             .collect();
         let chosen = |wanted: &dyn Fn(u32) -> bool| -> Vec<Histogram> {
-            or_never((0..slices).filter(|slice| wanted(*slice)).map(|slice| blocks[slice as usize].clone()).collect())
+            or_never(
+                (0..slices)
+                    .filter(|slice| wanted(*slice))
+                    .map(|slice| blocks[slice as usize].clone())
+                    .collect(),
+            )
         };
         let isolated = chosen(&|slice| windows.isolated(slice));
         let congested = chosen(&|slice| windows.congested.contains(slice));
-        let load_of_slice: Vec<u64> = (0..slices).map(|slice| load_in(&phase_result.records, slice)).collect();
+        let load_of_slice: Vec<u64> =
+            (0..slices).map(|slice| load_in(&phase_result.records, slice)).collect();
         let in_window = |slice: &u32| windows.congested.contains(*slice);
-        let arrived: u64 = (0..slices).filter(in_window).map(|slice| load_of_slice[slice as usize]).sum();
-        let ideal = cell.fair_rate().map(|rate| rate.bytes_in(windows.congested.length(windows.grid)).0);
+        let arrived: u64 =
+            (0..slices).filter(in_window).map(|slice| load_of_slice[slice as usize]).sum();
+        let ideal =
+            cell.fair_rate().map(|rate| rate.bytes_in(windows.congested.length(windows.grid)).0);
         Some(Self {
             isolated: Resampled::quantiles(&isolated, QUANTILES, key.purpose("isolated"))?,
             congested: Resampled::quantiles(&congested, QUANTILES, key.purpose("congested"))?,
             isolated_times: Histogram::merged(&isolated),
             congested_times: Histogram::merged(&congested),
-            p99_of_slice: blocks.iter().map(|block| block.quantile(Quantile::P99).as_f64()).collect(),
+            p99_of_slice: blocks
+                .iter()
+                .map(|block| block.quantile(Quantile::P99).as_f64())
+                .collect(),
             load_of_slice,
             pair_ratios: pair_ratios(&pairs, cell),
             congestor_share: ideal.map(|ideal| arrived as f64 / (ideal as f64).max(1.0)),
@@ -92,7 +108,11 @@ impl Evidence {
             marks: marks(&phase_result.records),
             longest_gap: longest_gaps(&phase_result.records),
             resent: phase_result.records.iter().map(|record| record.resent).sum(),
-            withheld: phase_result.records.iter().map(|record| record.refused.0 + record.skipped.0).sum(),
+            withheld: phase_result
+                .records
+                .iter()
+                .map(|record| record.refused.0 + record.skipped.0)
+                .sum(),
         })
     }
 
@@ -102,8 +122,8 @@ impl Evidence {
     }
 }
 
-/// `blocks`; where no victim began anything in any of them, one sample that never ended: what it did before outlasted the whole
-/// window. One sample bounds no interval, so nothing is claimed.
+/// `blocks`; where no victim began anything in any of them, one sample that never ended: what it
+/// did before outlasted the whole window. One sample bounds no interval, so nothing is claimed.
 fn or_never(mut blocks: Vec<Histogram>) -> Vec<Histogram> {
     if blocks.iter().all(Histogram::is_empty) {
         let mut never = Histogram::default();
@@ -136,16 +156,24 @@ fn pairs(records: &[PhaseRecord], metric: Metric) -> PairTimes {
     pairs
 }
 
-/// How many samples of `metric` rank `me` caused: messages sent for one-way times, requests for round trips.
+/// How many samples of `metric` rank `me` caused: messages sent for one-way times, requests for
+/// round trips.
 fn expected(me: Rank, record: &PhaseRecord, metric: Metric) -> Vec<((Rank, Rank), u32, u64)> {
     match metric {
         Metric::OneWay => {
             let sent = record.sent.iter();
-            sent.flat_map(|s| s.slices.iter().map(move |(slice, count)| ((me, s.peer), *slice, *count))).collect()
+            sent.flat_map(|s| {
+                s.slices.iter().map(move |(slice, count)| ((me, s.peer), *slice, *count))
+            })
+            .collect()
         }
         Metric::RoundTrip => {
             let asked = record.series.iter().filter(|s| s.metric == Metric::SendLag);
-            asked.flat_map(|s| s.slices.iter().map(move |(slice, h)| ((me, s.peer), *slice, h.count()))).collect()
+            asked
+                .flat_map(|s| {
+                    s.slices.iter().map(move |(slice, h)| ((me, s.peer), *slice, h.count()))
+                })
+                .collect()
         }
         Metric::Iteration | Metric::SendLag => Vec::new(),
     }
@@ -166,12 +194,21 @@ fn pair_ratios(pairs: &PairTimes, cell: &Cell<'_>) -> Vec<((Rank, Rank), f64)> {
 
 fn load_in(records: &[PhaseRecord], slice: u32) -> u64 {
     let series = records.iter().flat_map(|record| &record.load);
-    series.flat_map(|series| &series.slices).filter(|entry| entry.slice == slice).map(|entry| entry.link).sum()
+    series
+        .flat_map(|series| &series.slices)
+        .filter(|entry| entry.slice == slice)
+        .map(|entry| entry.link)
+        .sum()
 }
 
 fn processor_delay(records: &[PhaseRecord], cell: &Cell<'_>) -> Nanos {
-    let lags = records.iter().flat_map(|record| &record.series).filter(|series| series.metric == Metric::SendLag);
-    let counted = lags.flat_map(|series| &series.slices).filter(|(slice, _)| cell.windows.congested.contains(*slice));
+    let lags = records
+        .iter()
+        .flat_map(|record| &record.series)
+        .filter(|series| series.metric == Metric::SendLag);
+    let counted = lags
+        .flat_map(|series| &series.slices)
+        .filter(|(slice, _)| cell.windows.congested.contains(*slice));
     let all = Histogram::merged(counted.map(|(_, times)| times));
     Nanos(all.quantile(Quantile::P99).finite().unwrap_or(0))
 }
@@ -202,9 +239,13 @@ mod tests {
     #[test]
     fn or_never__a_window_without_samples_is_lost_and_bounds_nothing() {
         let blocks = or_never(vec![Histogram::default(); 20]);
-        let [_, p99, _] = Resampled::quantiles(&blocks, QUANTILES, RandomKey::new(1)).expect("one sample");
+        let [_, p99, _] =
+            Resampled::quantiles(&blocks, QUANTILES, RandomKey::new(1)).expect("one sample");
         let estimate = p99.estimate();
-        assert_eq!((estimate.value, estimate.low, estimate.high), (f64::INFINITY, 0.0, f64::INFINITY));
+        assert_eq!(
+            (estimate.value, estimate.low, estimate.high),
+            (f64::INFINITY, 0.0, f64::INFINITY)
+        );
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Writes what a congestion test found into its report: figures, charts, class table, draws.
 //!
 //! # Invariants
-//! I1. A figure's labels name it alone: a label is there whenever the run has more than one value of it.
+//! I1. A figure's labels name it alone: a label is there whenever the run has more than one value
+//!     of it.
 
 use std::collections::BTreeMap;
 
@@ -16,8 +17,8 @@ use super::windows::Window;
 use crate::mechanism::congestion::CongestionSection;
 use crate::mechanism::congestion::phases::PhaseRunner;
 use crate::report::model::{
-    ClassShare, Draw, DrawFactor, ExtendedReal, Figure, HeatMap, Labels, Report, SurvivalCurve, Timeline,
-    TimelinePhase, labels,
+    ClassShare, Draw, DrawFactor, ExtendedReal, Figure, HeatMap, Labels, Report, SurvivalCurve,
+    Timeline, TimelinePhase, labels,
 };
 use crate::run::RunSpec;
 use crate::run::venue::ClockAgreement;
@@ -68,7 +69,12 @@ fn phase_labels(test: &CongestionSection, result: &CaseResult<'_>, phase: &str) 
     all
 }
 
-fn estimates(report: &mut Report, test: &CongestionSection, result: &CaseResult<'_>, clocks: ClockAgreement) {
+fn estimates(
+    report: &mut Report,
+    test: &CongestionSection,
+    result: &CaseResult<'_>,
+    clocks: ClockAgreement,
+) {
     let control = result.is_control(test);
     let one_way = result.case.victim == VictimKind::Ping && clocks == ClockAgreement::One;
     let source = bootstrap(test);
@@ -78,13 +84,15 @@ fn estimates(report: &mut Report, test: &CongestionSection, result: &CaseResult<
         figure
     };
     for (i, quantile) in QUANTILES.into_iter().enumerate() {
-        let phases = [(labels::ISOLATED, &result.isolated[i]), (labels::CONGESTED, &result.congested[i])];
+        let phases =
+            [(labels::ISOLATED, &result.isolated[i]), (labels::CONGESTED, &result.congested[i])];
         for (phase, resampled) in phases {
             let all = phase_labels(test, result, phase);
             let estimate = resampled.estimate();
-            report
-                .figures
-                .push(of(names::LATENCY, "us", &estimate, 1e-3, &all).with(labels::QUANTILE, quantile.to_string()));
+            report.figures.push(
+                of(names::LATENCY, "us", &estimate, 1e-3, &all)
+                    .with(labels::QUANTILE, quantile.to_string()),
+            );
             if i == P99 && one_way && !control {
                 let mut named = all.clone();
                 if test.congestors.len() == 1 {
@@ -94,7 +102,8 @@ fn estimates(report: &mut Report, test: &CongestionSection, result: &CaseResult<
             }
         }
         if let Some(factor) = &result.factors[i] {
-            // The null control has a name of its own: it says something about the machine, not about the network.
+            // The null control has a name of its own: it says something about the machine, not
+            // about the network.
             let name = if control { "null_control_factor" } else { names::CIF };
             let figure = of(name, "x", &factor.estimate(), 1.0, &labels_of(test, result));
             report.figures.push(figure.with(labels::QUANTILE, quantile.to_string()));
@@ -118,18 +127,42 @@ fn counted(report: &mut Report, test: &CongestionSection, result: &CaseResult<'_
     };
     let all = || labels_of(test, result);
     let loss = mean(&|draw| Some(draw.evidence.loss() * 100.0));
-    push(names::LOSS, "%", loss, "sent and never received", phase_labels(test, result, labels::CONGESTED));
+    push(
+        names::LOSS,
+        "%",
+        loss,
+        "sent and never received",
+        phase_labels(test, result, labels::CONGESTED),
+    );
     let share = mean(&|draw| draw.evidence.congestor_share.map(|share| share * 100.0));
     push(names::GOODPUT_SHARE, "%", share, "load that arrived over its max-min fair rate", all());
     let delay = mean(&|draw| Some(draw.evidence.processor_delay.as_micros_f64()));
     push("processor_delay_p99_us", "us", delay, "real minus intended time of sends", all());
-    push("resent_messages", "", mean(&|draw| Some(draw.evidence.resent as f64)), "counted by ranks", all());
+    push(
+        "resent_messages",
+        "",
+        mean(&|draw| Some(draw.evidence.resent as f64)),
+        "counted by ranks",
+        all(),
+    );
     let withheld = mean(&|draw| Some(draw.evidence.withheld as f64));
-    push("load_not_sent_bytes", "B", withheld, "load that was due and did not leave its host", all());
+    push(
+        "load_not_sent_bytes",
+        "B",
+        withheld,
+        "load that was due and did not leave its host",
+        all(),
+    );
 }
 
-fn charts(report: &mut Report, test: &CongestionSection, result: &CaseResult<'_>, stage: &PhaseRunner<'_>) {
-    // One draw is drawn: curves of several would hide each other. The spread has a chart of its own.
+fn charts(
+    report: &mut Report,
+    test: &CongestionSection,
+    result: &CaseResult<'_>,
+    stage: &PhaseRunner<'_>,
+) {
+    // One draw is drawn: curves of several would hide each other. The spread has a chart of its
+    // own.
     let Some(first) = result.draws.first() else { return };
     if result.is_control(test) {
         return;
@@ -144,8 +177,9 @@ fn charts(report: &mut Report, test: &CongestionSection, result: &CaseResult<'_>
     let mut rows = vec![vec![None; hosts.len()]; hosts.len()];
     // Later draws add pairs; where two draws share one, the worse stays.
     for ((from, to), ratio) in result.draws.iter().flat_map(|draw| &draw.evidence.pair_ratios) {
-        let Some(cell) =
-            rows.get_mut(from.index()).and_then(|row: &mut Vec<Option<ExtendedReal>>| row.get_mut(to.index()))
+        let Some(cell) = rows
+            .get_mut(from.index())
+            .and_then(|row: &mut Vec<Option<ExtendedReal>>| row.get_mut(to.index()))
         else {
             continue;
         };
@@ -162,7 +196,8 @@ fn charts(report: &mut Report, test: &CongestionSection, result: &CaseResult<'_>
 
 /// Takes hosts that no victim was on out of a map.
 fn drop_unmeasured(hosts: &mut Vec<String>, rows: &mut Vec<Vec<Option<ExtendedReal>>>) {
-    let met = |i: usize| rows[i].iter().any(Option::is_some) || rows.iter().any(|row| row[i].is_some());
+    let met =
+        |i: usize| rows[i].iter().any(Option::is_some) || rows.iter().any(|row| row[i].is_some());
     let measured: Vec<usize> = (0..hosts.len()).filter(|i| met(*i)).collect();
     *hosts = measured.iter().map(|i| hosts[*i].clone()).collect();
     *rows = measured.iter().map(|i| measured.iter().map(|j| rows[*i][*j]).collect()).collect();
@@ -180,14 +215,23 @@ fn timeline(labels: Labels, draw: &DrawResult) -> Timeline {
     let slices = draw.evidence.p99_of_slice.len() as u32;
     let noise = (0..slices).map(|slice| {
         let from = draw.phase_result.begin + grid.slices(slice);
-        let here = draw.phase_result.waits.iter().filter(|wait| wait.at > from && wait.at <= from + grid.slice);
+        let here = draw
+            .phase_result
+            .waits
+            .iter()
+            .filter(|wait| wait.at > from && wait.at <= from + grid.slice);
         ExtendedReal::new(here.map(|wait| wait.percent()).max_by(f64::total_cmp)?)
     });
     Timeline {
         labels,
         step_ms: grid.slice.0 as f64 / 1e6,
         start_s: 0.0,
-        victim_p99_us: draw.evidence.p99_of_slice.iter().map(|p99| ExtendedReal::new((*p99)? / 1e3)).collect(),
+        victim_p99_us: draw
+            .evidence
+            .p99_of_slice
+            .iter()
+            .map(|p99| ExtendedReal::new((*p99)? / 1e3))
+            .collect(),
         goodput_mbps: draw
             .evidence
             .load_of_slice
@@ -207,18 +251,27 @@ fn timeline(labels: Labels, draw: &DrawResult) -> Timeline {
 /// What the last queue takes away of what the first one causes.
 fn scores(report: &mut Report, test: &CongestionSection, results: &[CaseResult<'_>]) {
     let [first, .., last] = &test.queues[..] else { return };
-    for base in results.iter().filter(|result| result.case.queue == first.as_str() && !result.is_control(test)) {
+    for base in results
+        .iter()
+        .filter(|result| result.case.queue == first.as_str() && !result.is_control(test))
+    {
         let twin = |other: &&CaseResult| {
             let (a, b) = (base.case, other.case);
-            b.queue == last.as_str() && (a.victim, a.congestor, a.intensity) == (b.victim, b.congestor, b.intensity)
+            b.queue == last.as_str()
+                && (a.victim, a.congestor, a.intensity) == (b.victim, b.congestor, b.intensity)
         };
         let Some(classed) = results.iter().find(twin) else { continue };
         for (i, quantile) in QUANTILES.into_iter().enumerate() {
             let pair = base.factors[i].as_ref().zip(classed.factors[i].as_ref());
-            let Some(score) = pair.and_then(|(without, with)| without.ratio(with)) else { continue };
-            let mut figure = Figure::estimate("class_score", "x", &score.estimate(), 1.0, &bootstrap(test));
+            let Some(score) = pair.and_then(|(without, with)| without.ratio(with)) else {
+                continue;
+            };
+            let mut figure =
+                Figure::estimate("class_score", "x", &score.estimate(), 1.0, &bootstrap(test));
             figure.labels = labels_of(test, classed);
-            report.figures.push(figure.with("base", first.as_str()).with(labels::QUANTILE, quantile.to_string()));
+            report.figures.push(
+                figure.with("base", first.as_str()).with(labels::QUANTILE, quantile.to_string()),
+            );
         }
     }
 }
@@ -226,8 +279,12 @@ fn scores(report: &mut Report, test: &CongestionSection, results: &[CaseResult<'
 /// The class of victims and of congestors on each queue: what was asked for, what was seen.
 fn class_table(report: &mut Report, test: &CongestionSection, results: &[CaseResult<'_>]) {
     for queue in &test.queues {
-        let of_queue =
-            || results.iter().filter(|result| result.case.queue == queue.as_str()).flat_map(|result| &result.draws);
+        let of_queue = || {
+            results
+                .iter()
+                .filter(|result| result.case.queue == queue.as_str())
+                .flat_map(|result| &result.draws)
+        };
         if of_queue().next().is_none() {
             continue;
         }
@@ -235,7 +292,9 @@ fn class_table(report: &mut Report, test: &CongestionSection, results: &[CaseRes
         for (mark, count) in of_queue().flat_map(|draw| &draw.evidence.marks) {
             *marks.entry(*mark).or_default() += count;
         }
-        let mut classes = [test.victim_class, test.congestor_class].map(|class| requested_class(queue, class)).to_vec();
+        let mut classes = [test.victim_class, test.congestor_class]
+            .map(|class| requested_class(queue, class))
+            .to_vec();
         classes.dedup();
         for class in classes {
             let gap = of_queue().filter_map(|draw| draw.evidence.longest_gap.get(&class)).max();
@@ -272,17 +331,30 @@ impl ClassShare {
     }
 }
 
-fn draws(report: &mut Report, test: &CongestionSection, order: &RunSpec<'_>, results: &[CaseResult<'_>]) {
+fn draws(
+    report: &mut Report,
+    test: &CongestionSection,
+    order: &RunSpec<'_>,
+    results: &[CaseResult<'_>],
+) {
     for number in 0..test.draws {
         let mut cif = Vec::new();
         for result in results.iter().filter(|result| !result.is_control(test)) {
-            let Some(draw) = result.draws.iter().find(|draw| draw.draw.number == number) else { continue };
+            let Some(draw) = result.draws.iter().find(|draw| draw.draw.number == number) else {
+                continue;
+            };
             let Some(factor) = draw.factor(P99) else { continue };
             let estimate = factor.estimate();
-            let [value, low, high] = [estimate.value, estimate.low, estimate.high].map(ExtendedReal::new);
+            let [value, low, high] =
+                [estimate.value, estimate.low, estimate.high].map(ExtendedReal::new);
             let mut all = labels_of(test, result);
             all.insert(labels::QUANTILE.to_owned(), QUANTILES[P99].to_string());
-            cif.push(DrawFactor { labels: all, value: value.unwrap_or(ExtendedReal::INFINITE), low, high });
+            cif.push(DrawFactor {
+                labels: all,
+                value: value.unwrap_or(ExtendedReal::INFINITE),
+                low,
+                high,
+            });
         }
         report.draws.push(Draw { draw: number, seed: order.scenario.seed, cif });
     }

@@ -1,4 +1,5 @@
-//! Puts the verdicts of all cases into words for a person: one outcome, one sentence, one clause for each case.
+//! Puts the verdicts of all cases into words for a person: one outcome, one sentence, one clause
+//! for each case.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +19,11 @@ pub(crate) fn duration(ns: f64) -> String {
 }
 
 /// The verdict of the run: that of the last queue, unless some part of it allows no statement.
-pub(crate) fn verdict(test: &CongestionSection, rules: &Rules, results: &[CaseResult<'_>]) -> Option<Verdict> {
+pub(crate) fn verdict(
+    test: &CongestionSection,
+    rules: &Rules,
+    results: &[CaseResult<'_>],
+) -> Option<Verdict> {
     let judged = test.queues.last()?;
     let mut parts = Vec::new();
     let mut worst: BTreeMap<&str, NetworkOutcome> = BTreeMap::new();
@@ -27,12 +32,22 @@ pub(crate) fn verdict(test: &CongestionSection, rules: &Rules, results: &[CaseRe
         let outcome = worst.entry(result.case.queue).or_insert(NetworkOutcome::Contained);
         *outcome = (*outcome).max(verdict.outcome);
         let sentence = verdict.reasons.join("; ");
-        parts.push(PartVerdict { labels: labels_of(test, result), outcome: outcome_word(verdict.outcome), sentence });
+        parts.push(PartVerdict {
+            labels: labels_of(test, result),
+            outcome: outcome_word(verdict.outcome),
+            sentence,
+        });
     }
     let invalid = worst.values().any(|outcome| *outcome == NetworkOutcome::Invalid);
     let outcome = if invalid { NetworkOutcome::Invalid } else { *worst.get(judged.as_str())? };
     let sentence = sentence(test, results, &worst, outcome);
-    Some(Verdict { outcome: outcome_word(outcome), sentence, reasons: Vec::new(), parts, rules: rules_in_force(rules) })
+    Some(Verdict {
+        outcome: outcome_word(outcome),
+        sentence,
+        reasons: Vec::new(),
+        parts,
+        rules: rules_in_force(rules),
+    })
 }
 
 /// The outcome as a report has it.
@@ -54,14 +69,17 @@ fn sentence(
     if outcome == NetworkOutcome::Invalid {
         let why = results.iter().filter_map(|result| Some((result.case, result.verdict.as_ref()?)));
         let first = why.into_iter().find(|(_, verdict)| verdict.outcome == NetworkOutcome::Invalid);
-        let reason =
-            first.map_or_else(String::new, |(case, verdict)| format!(" {case}: {}.", verdict.reasons.join("; ")));
+        let reason = first.map_or_else(String::new, |(case, verdict)| {
+            format!(" {case}: {}.", verdict.reasons.join("; "))
+        });
         return format!("This run allows no statement.{reason}");
     }
     let of_queue = |name: &&str| {
         let worst_case = results
             .iter()
-            .filter(|result| result.case.queue == *name && result.verdict.is_some() && !result.is_control(test))
+            .filter(|result| {
+                result.case.queue == *name && result.verdict.is_some() && !result.is_control(test)
+            })
             .max_by(|a, b| value(&a.factors[P99]).total_cmp(&value(&b.factors[P99])));
         let outcome = worst.get(name).copied().unwrap_or(NetworkOutcome::Invalid);
         worst_case.map(|result| format!("with {name} queues {outcome}: {}", effect(result)))
@@ -69,13 +87,16 @@ fn sentence(
     let queues: Vec<&str> = test.queues.iter().map(String::as_str).collect();
     let text = queues.iter().filter_map(of_queue).collect::<Vec<_>>().join("; ");
     let mut letters = text.chars();
-    letters.next().map_or_else(String::new, |first| format!("{}{}.", first.to_uppercase(), letters.as_str()))
+    letters
+        .next()
+        .map_or_else(String::new, |first| format!("{}{}.", first.to_uppercase(), letters.as_str()))
 }
 
 /// What congestors did to a victim.
 fn effect(result: &CaseResult<'_>) -> String {
     let (victim, congestor) = (result.case.victim.name(), result.case.congestor);
-    let [isolated, congested] = [&result.isolated, &result.congested].map(|all| all[P99].estimate().value);
+    let [isolated, congested] =
+        [&result.isolated, &result.congested].map(|all| all[P99].estimate().value);
     let from_to = format!("from {} to {}", duration(isolated), duration(congested));
     if !congested.is_finite() {
         return format!("{} loses {:.1} % of {victim}", congestor.name(), loss(result) * 100.0);
@@ -116,8 +137,23 @@ fn rules_in_force(rules: &Rules) -> Vec<VerdictRule> {
             "",
             "part of their fair rate that congestors must reach",
         ),
-        rule("overload-min", rules.overload_min, "", "offered part of the fullest link that victims use"),
-        rule("noise-ratio", rules.noise_ratio, "x", "excess of p99 over its change without congestors"),
-        rule("delay-ratio", rules.delay_ratio, "x", "excess of p99 over the delay of processes by processors"),
+        rule(
+            "overload-min",
+            rules.overload_min,
+            "",
+            "offered part of the fullest link that victims use",
+        ),
+        rule(
+            "noise-ratio",
+            rules.noise_ratio,
+            "x",
+            "excess of p99 over its change without congestors",
+        ),
+        rule(
+            "delay-ratio",
+            rules.delay_ratio,
+            "x",
+            "excess of p99 over the delay of processes by processors",
+        ),
     ]
 }

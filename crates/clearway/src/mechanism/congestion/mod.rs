@@ -1,8 +1,9 @@
-//! The congestion test: victims beside congestors, cell by cell; with programs of the user's in either part; and shares of classes.
+//! The congestion test: victims beside congestors, cell by cell; with programs of the user's in
+//! either part; and shares of classes.
 //!
 //! # Model
-//! A phase is: victims alone, congestors on, victims alone again (`windows`). Each cell of a scenario is some phases, whose records
-//! become figures and a verdict.
+//! A phase is: victims alone, congestors on, victims alone again (`windows`). Each cell of a
+//! scenario is some phases, whose records become figures and a verdict.
 //!
 //! # Not here
 //! What is sent (`clearway_proto::congestion`); the places in which phases run (`run`).
@@ -68,7 +69,8 @@ impl Mechanism for CongestionTest {
     }
 
     fn refusal(&self, scenario: &Scenario, place: VenueKind) -> Option<String> {
-        let programs = scenario.section::<CongestionSection>().and_then(|test| test.programs.as_ref());
+        let programs =
+            scenario.section::<CongestionSection>().and_then(|test| test.programs.as_ref());
         match place {
             VenueKind::Sim if programs.is_some() => {
                 Some("a command of yours runs in a lab or on a cluster; the simulator has no machine for it".to_owned())
@@ -78,7 +80,12 @@ impl Mechanism for CongestionTest {
     }
 
     fn adjust(&self, scenario: &Scenario) -> AdjustMachine {
-        adjust(scenario.section::<CongestionSection>().and_then(|test| test.processes_per_host).unwrap_or(1))
+        adjust(
+            scenario
+                .section::<CongestionSection>()
+                .and_then(|test| test.processes_per_host)
+                .unwrap_or(1),
+        )
     }
 
     fn run(&self, order: &RunSpec<'_>, venue: &mut dyn Venue, report: &mut Report) -> Result<()> {
@@ -109,9 +116,10 @@ impl Mechanism for ClassShares {
 
     fn refusal(&self, scenario: &Scenario, place: VenueKind) -> Option<String> {
         match place {
-            VenueKind::Cluster => {
-                Some("only [congestion] runs across a job: shares are those of queues that can be set".to_owned())
-            }
+            VenueKind::Cluster => Some(
+                "only [congestion] runs across a job: shares are those of queues that can be set"
+                    .to_owned(),
+            ),
             _ => refusal(&scenario.fabric, place),
         }
     }
@@ -164,16 +172,25 @@ pub(crate) fn run_here(order: &RunSpec<'_>, programs: &Programs) -> Result<Repor
     Ok(report)
 }
 
-/// Simulates `order` again and returns what `wanted` asks about. An answer found early ends the run.
+/// Simulates `order` again and returns what `wanted` asks about. An answer found early ends the
+/// run.
 ///
 /// # Errors
 /// As [`crate::run::run`].
-pub(crate) fn replayed(order: &RunSpec<'_>, mechanism: &dyn Mechanism, wanted: ReplayQuestion) -> Result<PhaseReplay> {
+pub(crate) fn replayed(
+    order: &RunSpec<'_>,
+    mechanism: &dyn Mechanism,
+    wanted: ReplayQuestion,
+) -> Result<PhaseReplay> {
     let scenario = order.scenario;
-    let queue = match (scenario.section::<CongestionSection>(), scenario.section::<SharesSection>()) {
+    let queue = match (scenario.section::<CongestionSection>(), scenario.section::<SharesSection>())
+    {
         (Some(test), _) => test.queues.first(),
         (_, Some(test)) => test.queues.first(),
-        _ => bail!("messages of [{}] are not followed; those of [congestion] and [shares] are", mechanism.name()),
+        _ => bail!(
+            "messages of [{}] are not followed; those of [congestion] and [shares] are",
+            mechanism.name()
+        ),
     };
     let mut venue = SimVenue::open(
         &scenario.fabric,

@@ -48,6 +48,7 @@ impl DrawResult {
 impl CaseResult<'_> {
     /// Whether this case only proves the machine: it was not asked for.
     pub(crate) fn is_control(&self, test: &CongestionSection) -> bool {
-        self.case.congestor == CongestorKind::None && !test.congestors.contains(&CongestorKind::None)
+        self.case.congestor == CongestorKind::None
+            && !test.congestors.contains(&CongestorKind::None)
     }
 }

@@ -1,4 +1,5 @@
-//! One rank of the congestion test: the engine, and beside it that of broadcasts, phase after phase.
+//! One rank of the congestion test: the engine, and beside it that of broadcasts, phase after
+//! phase.
 
 use anyhow::Result;
 use clearway_proto::base::RandomKey;

@@ -1,4 +1,5 @@
-//! Phases of the congestion test in a venue: what each rank does in them, and what all ranks recorded.
+//! Phases of the congestion test in a venue: what each rank does in them, and what all ranks
+//! recorded.
 //!
 //! # Invariants
 //! I1. A phase is over when every rank that takes part has answered for it, and for no other.
@@ -28,13 +29,15 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// What a rank that answers for something else is.
 const ANSWER: &str = "a rank answered for another phase; this is a defect of the program";
 /// Why no command of the user's runs on the simulator.
-const NO_PROGRAMS: &str = "a command of yours needs a machine to run on, which the simulator has not";
+const NO_PROGRAMS: &str =
+    "a command of yours needs a machine to run on, which the simulator has not";
 
 /// A phase as all ranks saw it.
 pub(crate) struct PhaseResult {
     /// By rank.
     pub(crate) records: Vec<PhaseRecord>,
-    /// How long each rank waited for a processor, by the coordinator's clock; none where nothing real runs.
+    /// How long each rank waited for a processor, by the coordinator's clock; none where nothing
+    /// real runs.
     pub(crate) waits: Vec<RankWait>,
     /// When the phase began.
     pub(crate) begin: LocalNs,
@@ -72,7 +75,8 @@ impl BackgroundLoad<'_> {
     /// The orders of `rank`.
     pub(super) fn orders(&self, rank: Rank, number: u32, begin: LocalNs, overhead: Bytes) -> Phase {
         let Grid { slice, drain } = self.grid;
-        let all_along = |load: LoadTask| LoadTask { from: Nanos::ZERO, until: self.longest, ..load };
+        let all_along =
+            |load: LoadTask| LoadTask { from: Nanos::ZERO, until: self.longest, ..load };
         let loads = (self.loads)(rank).into_iter().map(all_along).collect();
         Phase { number, begin, length: self.longest, drain, slice, overhead, victim: None, loads }
     }
@@ -100,7 +104,12 @@ pub(crate) struct PhaseRunner<'v> {
 impl<'v> PhaseRunner<'v> {
     /// Runs phases in `venue`.
     pub(crate) fn new(venue: &'v mut dyn Venue) -> Self {
-        Self { venue, phases: 0, losses: LossCounts::default(), simulated: SimulatedPhases::default() }
+        Self {
+            venue,
+            phases: 0,
+            losses: LossCounts::default(),
+            simulated: SimulatedPhases::default(),
+        }
     }
 
     /// What figures and verdicts need to know of the venue.
@@ -127,8 +136,8 @@ impl<'v> PhaseRunner<'v> {
         }
     }
 
-    /// Does `work` before `background`; returns when the load began and what arrived of it. The load is ended by the next phase, which
-    /// is empty.
+    /// Does `work` before `background`; returns when the load began and what arrived of it. The
+    /// load is ended by the next phase, which is empty.
     pub(crate) fn run_during_load(
         &mut self,
         background: &BackgroundLoad<'_>,
@@ -138,13 +147,20 @@ impl<'v> PhaseRunner<'v> {
         self.phases += 2;
         match self.venue.ranks() {
             VenueRanks::Simulated(_) => bail!("{NO_PROGRAMS}"),
-            VenueRanks::Processes(ranks) => run_during_load(ranks, background, numbers, &mut self.losses, work),
+            VenueRanks::Processes(ranks) => {
+                run_during_load(ranks, background, numbers, &mut self.losses, work)
+            }
         }
     }
 
-    /// Brings `program` to where a command plays the part of `ranks`: on the virtual host of each; once, beside the coordinator,
-    /// where hosts can be entered by a site's own launcher only.
-    pub(crate) fn start_group(&mut self, part: ProgramPart, program: &str, ranks: &[Rank]) -> Result<ProgramGroup> {
+    /// Brings `program` to where a command plays the part of `ranks`: on the virtual host of each;
+    /// once, beside the coordinator, where hosts can be entered by a site's own launcher only.
+    pub(crate) fn start_group(
+        &mut self,
+        part: ProgramPart,
+        program: &str,
+        ranks: &[Rank],
+    ) -> Result<ProgramGroup> {
         let VenueRanks::Processes(venue) = self.venue.ranks() else { bail!("{NO_PROGRAMS}") };
         let Some(lab) = venue.lab() else { return ProgramGroup::here(part, program) };
         let hosts = || ranks.iter().filter_map(|rank| lab.hosts().get(rank.index()));
@@ -152,16 +168,26 @@ impl<'v> PhaseRunner<'v> {
         let mut group = ProgramGroup::new(part, program);
         for (place, host) in hosts().enumerate() {
             let mut guard = group.guard()?;
-            guard.env(PLACE_VARIABLE, place.to_string()).env(ADDRESSES_VARIABLE, addresses.join(","));
+            guard
+                .env(PLACE_VARIABLE, place.to_string())
+                .env(ADDRESSES_VARIABLE, addresses.join(","));
             let guard = lab.spawn(host.rank, guard);
-            group.add(&host.name, guard.with_context(|| format!("a command on host {} cannot start", host.name))?)?;
+            group.add(
+                &host.name,
+                guard.with_context(|| format!("a command on host {} cannot start", host.name))?,
+            )?;
         }
         Ok(group)
     }
 
-    /// The slowest messages of the victims in phase `number`, which was `plan` on `queue`, and what held them up. `None` where
-    /// messages cannot be followed.
-    pub(crate) fn slowest(&mut self, queue: &str, number: u32, plan: &PhasePlan<'_>) -> Result<Option<Slowest>> {
+    /// The slowest messages of the victims in phase `number`, which was `plan` on `queue`, and what
+    /// held them up. `None` where messages cannot be followed.
+    pub(crate) fn slowest(
+        &mut self,
+        queue: &str,
+        number: u32,
+        plan: &PhasePlan<'_>,
+    ) -> Result<Option<Slowest>> {
         match self.venue.ranks() {
             VenueRanks::Simulated(sim) => self.simulated.slowest(sim, queue, number, plan),
             VenueRanks::Processes(_) => Ok(None),
@@ -190,7 +216,8 @@ fn phase(
 ) -> Result<PhaseResult> {
     let begin = ranks.lead();
     ranks.processes().check()?;
-    let begins = order(ranks, begin, |rank, local, overhead| plan.orders(rank, number, local, overhead))?;
+    let begins =
+        order(ranks, begin, |rank, local, overhead| plan.orders(rank, number, local, overhead))?;
     let length = begin.since(clock::now()) + plan.windows.length() + plan.windows.grid.drain;
     let all: Vec<Rank> = ranks.processes().ranks().collect();
     let mut watch = || match plan.beside.filter(|_| clock::now() >= begin) {
@@ -201,13 +228,19 @@ fn phase(
     let mut session = ranks.processes_mut().session::<CongestionProtocol>();
     let answers = session.responses(&all, patience, &mut watch, |_, answer| Ok(Some(answer)))?;
     all.iter().zip(&answers).for_each(|(rank, answer)| losses.count(*rank, answer));
-    let waits = answers.iter().zip(begins).flat_map(|(answer, local)| waits(answer, local, begin)).collect();
-    let records = answers.into_iter().map(|it| Some(it.record).filter(|record| record.number == number));
+    let waits = answers
+        .iter()
+        .zip(begins)
+        .flat_map(|(answer, local)| waits(answer, local, begin))
+        .collect();
+    let records =
+        answers.into_iter().map(|it| Some(it.record).filter(|record| record.number == number));
     let records = records.collect::<Option<Vec<_>>>().context(ANSWER)?;
     Ok(PhaseResult { records, waits, begin, number })
 }
 
-/// Gives every rank its orders of a phase that begins at `begin`; when that is by each rank's clock.
+/// Gives every rank its orders of a phase that begins at `begin`; when that is by each rank's
+/// clock.
 fn order(
     ranks: &mut dyn ProcessVenue,
     begin: LocalNs,
@@ -217,14 +250,22 @@ fn order(
     let mut begins = Vec::new();
     for rank in ranks.processes().ranks() {
         let local = ranks.local_time(rank, begin)?;
-        ranks.processes_mut().session::<CongestionProtocol>().request(rank, orders(rank, local, overhead))?;
+        ranks
+            .processes_mut()
+            .session::<CongestionProtocol>()
+            .request(rank, orders(rank, local, overhead))?;
         begins.push(local);
     }
     Ok(begins)
 }
 
-/// How long a rank waited in a phase that began at `local` of its clock and `begin` of this process's, by the latter.
-fn waits<R>(answer: &RankRecord<R>, local: LocalNs, begin: LocalNs) -> impl Iterator<Item = RankWait> {
+/// How long a rank waited in a phase that began at `local` of its clock and `begin` of this
+/// process's, by the latter.
+fn waits<R>(
+    answer: &RankRecord<R>,
+    local: LocalNs,
+    begin: LocalNs,
+) -> impl Iterator<Item = RankWait> {
     let of_phase = answer.waits.iter().filter(move |wait| wait.at > local);
     of_phase.map(move |wait| RankWait { at: begin + wait.at.since(local), ..*wait })
 }

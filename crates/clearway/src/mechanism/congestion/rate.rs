@@ -1,12 +1,16 @@
-//! Measures how fast the host links of a job are, where no interface says it: bulk messages between hosts, for a moment.
+//! Measures how fast the host links of a job are, where no interface says it: bulk messages between
+//! hosts, for a moment.
 //!
 //! # Model
-//! One pair of hosts after the other, spread over the job: the ranks of the one send to the ranks of the other as fast as those
-//! take it, a window of messages under way, so that nobody else's network is flooded and receivers keep up; what arrives is counted, headers included, in slices of time. The rate is the median over all slices of all pairs; how far the
-//! pairs are apart is told beside it. A link that ranks cannot fill shows what the ranks can carry, which is what congestors can
-//! offer.
+//! One pair of hosts after the other, spread over the job: the ranks of the one send to the ranks
+//! of the other as fast as those take it, a window of messages under way, so that nobody else's
+//! network is flooded and receivers keep up; what arrives is counted, headers included, in slices
+//! of time. The rate is the median over all slices of all pairs; how far the pairs are apart is
+//! told beside it. A link that ranks cannot fill shows what the ranks can carry, which is what
+//! congestors can offer.
 //!
-//! A job on one host has no link between hosts. Its ranks then send in a ring, and share what arrives.
+//! A job on one host has no link between hosts. Its ranks then send in a ring, and share what
+//! arrives.
 
 use std::fmt;
 use std::thread;
@@ -20,7 +24,8 @@ use clearway_proto::stats::Estimate;
 use super::phases::{BackgroundLoad, PhaseResult, PhaseRunner};
 use super::windows::Grid;
 
-/// Slices as long as a full queue of 100 packets takes at 25 Mb/s, so that a queue's filling shows in the first only.
+/// Slices as long as a full queue of 100 packets takes at 25 Mb/s, so that a queue's filling shows
+/// in the first only.
 const SLICE: Nanos = Nanos::from_millis(50);
 /// Slices before anything counts: the link's queue fills, sleeping processors wake.
 const WARM_UP: u32 = 2;
@@ -34,8 +39,8 @@ const PAIRS_MAX: usize = 8;
 const UNBOUNDED: BitsPerSec = BitsPerSec(400_000_000_000);
 /// Bytes of a message, as of a congestor's (GPCNeT).
 const MESSAGE: Bytes = Bytes(4096);
-/// Messages of one rank under way: 96 packets, which the shortest queues of switches and laboratories hold (100), and enough for
-/// 30 Gb/s when a round trip takes 35 us.
+/// Messages of one rank under way: 96 packets, which the shortest queues of switches and
+/// laboratories hold (100), and enough for 30 Gb/s when a round trip takes 35 us.
 const WINDOW: u32 = 32;
 
 /// A rate that was measured.
@@ -59,7 +64,9 @@ impl fmt::Display for MeasuredRate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} for each rank, measured ", self.rate)?;
         match self.spread {
-            Some(RateSpread { pairs, low, high }) => write!(f, "between {pairs} pairs of hosts ({low} to {high})"),
+            Some(RateSpread { pairs, low, high }) => {
+                write!(f, "between {pairs} pairs of hosts ({low} to {high})")
+            }
             None => f.write_str("between the ranks of one host"),
         }
     }
@@ -123,7 +130,12 @@ fn exchange(stage: &mut PhaseRunner<'_>, from: &[Rank], to: &[Rank]) -> Result<V
     };
     let grid = Grid { slice: SLICE, drain: DRAIN };
     let measured = grid.slices(COUNTED + 1);
-    let background = BackgroundLoad { grid, loads: &loads, ramp: grid.slices(WARM_UP), longest: Nanos::from_secs(10) };
+    let background = BackgroundLoad {
+        grid,
+        loads: &loads,
+        ramp: grid.slices(WARM_UP),
+        longest: Nanos::from_secs(10),
+    };
     let phase_result = stage.run_during_load(&background, &mut || {
         thread::sleep(Duration::from_nanos(measured.0));
         Ok(())
@@ -133,14 +145,30 @@ fn exchange(stage: &mut PhaseRunner<'_>, from: &[Rank], to: &[Rank]) -> Result<V
 
 fn flood(target: Rank) -> LoadTask {
     let (style, window) = (FlowStyle::Put, Some(WINDOW));
-    let flow = Flow { targets: vec![target], style, rate: UNBOUNDED, message: MESSAGE, window, burst: None };
-    LoadTask { kind: LoadKind::Flows(vec![flow]), class: Class::Bulk, from: Nanos::ZERO, until: Nanos::ZERO }
+    let flow = Flow {
+        targets: vec![target],
+        style,
+        rate: UNBOUNDED,
+        message: MESSAGE,
+        window,
+        burst: None,
+    };
+    LoadTask {
+        kind: LoadKind::Flows(vec![flow]),
+        class: Class::Bulk,
+        from: Nanos::ZERO,
+        until: Nanos::ZERO,
+    }
 }
 
 /// What arrived in `slice`, in bits per second.
 fn arrived(phase_result: &PhaseResult, slice: u32) -> f64 {
     let series = phase_result.records.iter().flat_map(|record| &record.load);
-    let bytes: u64 = series.flat_map(|series| &series.slices).filter(|it| it.slice == slice).map(|it| it.link).sum();
+    let bytes: u64 = series
+        .flat_map(|series| &series.slices)
+        .filter(|it| it.slice == slice)
+        .map(|it| it.link)
+        .sum();
     bytes as f64 * 8.0 / SLICE.as_secs_f64()
 }
 
@@ -174,7 +202,8 @@ mod tests {
 
     #[test]
     fn rounded__keeps_three_digits_of_any_rate() {
-        for (bits, expected) in [(484_965_312.0, 485_000_000), (96.4, 96), (0.0, 0), (24_960_000_000.0, 25_000_000_000)]
+        for (bits, expected) in
+            [(484_965_312.0, 485_000_000), (96.4, 96), (0.0, 0), (24_960_000_000.0, 25_000_000_000)]
         {
             assert_eq!(rounded(bits), BitsPerSec(expected), "{bits}");
         }
@@ -183,11 +212,17 @@ mod tests {
     #[test]
     fn display__says_how_far_pairs_are_apart() {
         let mega = BitsPerSec::mega;
-        let measured =
-            MeasuredRate { rate: mega(94), spread: Some(RateSpread { pairs: 4, low: mega(90), high: mega(95) }) };
-        let expected = "94 Mb/s for each rank, measured between 4 pairs of hosts (90 Mb/s to 95 Mb/s)";
+        let measured = MeasuredRate {
+            rate: mega(94),
+            spread: Some(RateSpread { pairs: 4, low: mega(90), high: mega(95) }),
+        };
+        let expected =
+            "94 Mb/s for each rank, measured between 4 pairs of hosts (90 Mb/s to 95 Mb/s)";
         assert_eq!(measured.to_string(), expected);
         let alone = MeasuredRate { spread: None, ..measured };
-        assert_eq!(alone.to_string(), "94 Mb/s for each rank, measured between the ranks of one host");
+        assert_eq!(
+            alone.to_string(),
+            "94 Mb/s for each rank, measured between the ranks of one host"
+        );
     }
 }

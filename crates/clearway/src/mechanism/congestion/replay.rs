@@ -1,4 +1,5 @@
-//! What a repeated run is asked: which of the victims' messages were slowest, or what one message waited for.
+//! What a repeated run is asked: which of the victims' messages were slowest, or what one message
+//! waited for.
 //!
 //! # Invariants
 //! I1. What is watched changes no result: a repeated run is the run.
@@ -8,7 +9,9 @@ use std::fmt;
 use anyhow::{Result, anyhow, bail};
 use clearway_proto::base::Rank;
 use clearway_sim::Picos;
-use clearway_sim::fabric::{Fabric, FabricOptions, MessageId, MessageSelection, RankedMessage, Trace, Trains};
+use clearway_sim::fabric::{
+    Fabric, FabricOptions, MessageId, MessageSelection, RankedMessage, Trace, Trains,
+};
 use clearway_sim::graph::{DeviceId, Graph};
 
 use super::phases::PhasePlan;
@@ -62,8 +65,10 @@ impl PhaseReplay {
     pub(crate) fn check(&self, hosts: &[String]) -> Result<()> {
         match &self.wanted {
             ReplayQuestion::Message(_, name, _) if !hosts.contains(name) => {
-                let of =
-                    hosts.first().zip(hosts.last()).map_or(String::new(), |(a, z)| format!(", among them {a} and {z}"));
+                let of = hosts
+                    .first()
+                    .zip(hosts.last())
+                    .map_or(String::new(), |(a, z)| format!(", among them {a} and {z}"));
                 bail!("no host `{name}` takes part in this run; {} hosts do{of}", hosts.len())
             }
             _ => Ok(()),
@@ -105,8 +110,11 @@ impl PhaseReplay {
     /// `phase` is over.
     pub(crate) fn end(&mut self, phase: u32, fabric: &Fabric) -> Result<()> {
         let name = |host: DeviceId| fabric.graph().name(host).to_owned();
-        self.slowest.extend(fabric.slowest().iter().map(|slow| (phase, *slow, [slow.id.from, slow.to].map(name))));
-        self.slowest.sort_by_key(|(phase, slow, _)| (std::cmp::Reverse(slow.latency), *phase, slow.id));
+        self.slowest.extend(
+            fabric.slowest().iter().map(|slow| (phase, *slow, [slow.id.from, slow.to].map(name))),
+        );
+        self.slowest
+            .sort_by_key(|(phase, slow, _)| (std::cmp::Reverse(slow.latency), *phase, slow.id));
         self.slowest.truncate(LIST_MAX);
         if self.is_here(phase) {
             self.traced = fabric.traced().map(|trace| (trace, fabric.graph().clone()));

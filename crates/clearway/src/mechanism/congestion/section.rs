@@ -1,7 +1,9 @@
 //! The congestion test as a scenario describes it.
 
 use clearway_proto::base::{Bytes, Class, Nanos, RandomKey};
-use clearway_proto::congestion::{CongestorKind, Draw, DrawRequest, Placement, PlanError, VictimKind};
+use clearway_proto::congestion::{
+    CongestorKind, Draw, DrawRequest, Placement, PlanError, VictimKind,
+};
 use serde::{Deserialize, Serialize};
 use toml::de::DeTable;
 
@@ -10,7 +12,8 @@ use super::windows::SETTLE;
 use super::with_cast::CASTS_MAX;
 use crate::scenario::fabric::round;
 use crate::scenario::{
-    Fabric, Section, Time, check_queues, check_slice, check_window, distinct, is_given, slice_max, within,
+    Fabric, Section, Time, check_queues, check_slice, check_window, distinct, is_given, slice_max,
+    within,
 };
 
 /// The congestion test.
@@ -37,7 +40,8 @@ pub(crate) struct CongestionSection {
     pub(crate) congestor_class: Class,
     /// Offered load in hundredths of the pattern's bottleneck link.
     pub(crate) intensity_percent: Vec<u32>,
-    /// Processes that each congestor host stands for; each keeps one message under way. Without it a schedule alone decides.
+    /// Processes that each congestor host stands for; each keeps one message under way. Without it
+    /// a schedule alone decides.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) processes_per_host: Option<u32>,
     /// How congestors lie to victims.
@@ -68,13 +72,16 @@ pub(crate) enum NullControl {
     Skip,
 }
 
-/// Slices between two probes of one victim to one neighbour on a machine: in a tree of full buffers a message gets its turn
-/// once in tens of microseconds, and victims that ask for more would congest themselves.
+/// Slices between two probes of one victim to one neighbour on a machine: in a tree of full buffers
+/// a message gets its turn once in tens of microseconds, and victims that ask for more would
+/// congest themselves.
 const SLICES_PER_PROBE: u64 = 2;
-/// Slices measured with and without congestors on a machine at least, unless a scenario says otherwise.
+/// Slices measured with and without congestors on a machine at least, unless a scenario says
+/// otherwise.
 const SLICES_USUAL: u64 = 16;
-/// Messages measured with and without congestors on a machine at least: 40 of them lie beyond p99. With ten, which is when a
-/// figure loses its `~`, factors near the limit of a verdict stay on both sides of it (`slingshot` with 8 nodes: 1.4).
+/// Messages measured with and without congestors on a machine at least: 40 of them lie beyond p99.
+/// With ten, which is when a figure loses its `~`, factors near the limit of a verdict stay on both
+/// sides of it (`slingshot` with 8 nodes: 1.4).
 const SAMPLES_USUAL: u64 = 4000;
 /// The fewest hosts of GPCNeT's test: its groups need a target and three senders each.
 const GPCNET_HOSTS_MIN: u32 = 20;
@@ -82,9 +89,11 @@ const GPCNET_HOSTS_MIN: u32 = 20;
 const SENDERS_MIN: usize = 3;
 /// Bytes of one congestor message (GPCNeT).
 const MESSAGE: u64 = 4096;
-/// Most probes of one victim in a slice: 50 us in a laboratory, where one costs that much processor time.
+/// Most probes of one victim in a slice: 50 us in a laboratory, where one costs that much processor
+/// time.
 const INTERVALS_MAX: u64 = 2000;
-/// Most slices between two probes; with fewer samples than one in ten slices there is nothing to resample.
+/// Most slices between two probes; with fewer samples than one in ten slices there is nothing to
+/// resample.
 const SLICES_PER_INTERVAL_MAX: u64 = 10;
 /// Ten times the bottleneck: more than any window lets through.
 pub(crate) const INTENSITY_MAX: u32 = 1000;
@@ -100,7 +109,8 @@ impl Default for CongestionSection {
             victims: vec![VictimKind::Ping],
             victim_hosts: 2,
             victim_class: Class::LowLatency,
-            // As in the shipped incast: a rate at which pings wait in a full FIFO rather than get lost (docs/method.md).
+            // As in the shipped incast: a rate at which pings wait in a full FIFO rather than get
+            // lost (docs/method.md).
             victim_interval: Time::micros(1560),
             congestors: vec![CongestorKind::Incast],
             congestor_hosts: 4,
@@ -120,16 +130,21 @@ impl Default for CongestionSection {
 }
 
 impl CongestionSection {
-    /// What is usual on `fabric`, a machine: [`Self::gpcnet`]. Fewer than 20 hosts have no room for its four groups, and where
-    /// switches drop, victims that share no host with congestors have nothing to suffer from: these get the laboratory's incast.
+    /// What is usual on `fabric`, a machine: [`Self::gpcnet`]. Fewer than 20 hosts have no room for
+    /// its four groups, and where switches drop, victims that share no host with congestors have
+    /// nothing to suffer from: these get the laboratory's incast.
     pub(crate) fn usual(fabric: &Fabric) -> Result<Self, String> {
         let hosts = fabric.hosts()?;
         let room = hosts >= GPCNET_HOSTS_MIN && fabric.holds_back()?;
-        Ok(if room { Self::gpcnet(hosts) } else { Self { null_control: NullControl::Skip, ..Self::default() } })
+        Ok(if room {
+            Self::gpcnet(hosts)
+        } else {
+            Self { null_control: NullControl::Skip, ..Self::default() }
+        })
     }
 
-    /// GPCNeT's test on so many hosts: a fifth of them victims, a fifth in each of four groups that run one congestor each, as
-    /// fast as 16 processes on each host can with one message under way.
+    /// GPCNeT's test on so many hosts: a fifth of them victims, a fifth in each of four groups that
+    /// run one congestor each, as fast as 16 processes on each host can with one message under way.
     fn gpcnet(hosts: u32) -> Self {
         let congestors = hosts as usize * 4 / 5;
         Self {
@@ -146,14 +161,15 @@ impl CongestionSection {
         }
     }
 
-    /// Takes less than the defaults where `hosts` have no room for them; `given` are the keys that somebody chose, which stay. Says what
-    /// it chose, or nothing where nothing was to choose.
+    /// Takes less than the defaults where `hosts` have no room for them; `given` are the keys that
+    /// somebody chose, which stay. Says what it chose, or nothing where nothing was to choose.
     pub(crate) fn fit(&mut self, hosts: u32, given: impl Fn(&str) -> bool) -> Option<String> {
         let before = self.clone();
         let hosts = hosts as usize;
         let shared = if self.placement == Placement::AtVictim { 1 } else { 0 };
         let needed = |it: &Self| {
-            let members = it.congestor_groups.saturating_mul(it.congestor_hosts.saturating_sub(shared));
+            let members =
+                it.congestor_groups.saturating_mul(it.congestor_hosts.saturating_sub(shared));
             it.victim_hosts.saturating_add(members)
         };
         if needed(self) <= hosts || given("congestor-hosts") {
@@ -168,7 +184,8 @@ impl CongestionSection {
         }
         self.congestor_hosts = left / self.congestor_groups.max(1) + shared;
         if self.congestor_hosts < SENDERS_MIN + 1 && !given("congestors") {
-            // Fewer than three senders make no incast; all to all, they load the target's link as much.
+            // Fewer than three senders make no incast; all to all, they load the target's link as
+            // much.
             self.congestors = vec![CongestorKind::Alltoall];
         }
         let fits = self.congestor_hosts >= 2 && needed(self) <= hosts;
@@ -194,13 +211,15 @@ impl CongestionSection {
     /// Slices in which the victims of a machine exchange messages enough.
     fn slices_usual(&self) -> u64 {
         let victims = self.victim_hosts.max(1) as u64;
-        // Each probe is a message there and one back, to both neighbours of the ring; two hosts have one neighbour each.
+        // Each probe is a message there and one back, to both neighbours of the ring; two hosts
+        // have one neighbour each.
         let neighbours = if victims > 2 { 2 } else { 1 };
         let a_slice = victims.saturating_mul(2 * neighbours).div_ceil(SLICES_PER_PROBE);
         SAMPLES_USUAL.div_ceil(a_slice).next_multiple_of(2).max(SLICES_USUAL)
     }
 
-    /// How long what a group's senders keep under way takes to come out of one port; zero without a window.
+    /// How long what a group's senders keep under way takes to come out of one port; zero without a
+    /// window.
     fn backlog(&self, fabric: &Fabric) -> Result<Nanos, String> {
         // To a member of a broadcast one other sends.
         let is_incast = self.congestors.iter().any(|kind| !kind.casts());
@@ -223,7 +242,8 @@ impl CongestionSection {
         ))
     }
 
-    /// Refuses a backlog that outlasts the time between congestors and the isolated window behind them.
+    /// Refuses a backlog that outlasts the time between congestors and the isolated window behind
+    /// them.
     fn check_backlog(&self, fabric: &Fabric) -> Result<(), String> {
         let (backlog, settle) = (self.backlog(fabric)?, self.slice.0.times(SETTLE));
         if backlog <= settle {
@@ -286,7 +306,10 @@ impl Section for CongestionSection {
         let incast = |kind: &&CongestorKind| {
             matches!(
                 kind,
-                CongestorKind::Incast | CongestorKind::PutIncast | CongestorKind::Burst | CongestorKind::Gpcnet
+                CongestorKind::Incast
+                    | CongestorKind::PutIncast
+                    | CongestorKind::Burst
+                    | CongestorKind::Gpcnet
             )
         };
         if let Some(kind) = self.congestors.iter().find(incast)
@@ -353,36 +376,55 @@ mod tests {
             "[congestion]: victims and congestors need 41 hosts, the network has 8; asked for: victim-hosts 2, congestor-groups 1 of congestor-hosts 40"
         );
         let sentence = refusal(&incast().replace("congestor-hosts = 4", "congestor-hosts = 3"));
-        assert_eq!(sentence, "[congestion]: congestor-hosts is 3; incast needs a target and at least three senders");
+        assert_eq!(
+            sentence,
+            "[congestion]: congestor-hosts is 3; incast needs a target and at least three senders"
+        );
     }
 
     #[test]
     fn read__a_queue_that_outlasts_the_windows_is_refused() {
         let sentence = refusal(&incast().replace("queue-packets = 100", "queue-packets = 5000"));
         assert!(
-            sentence.contains("a full queue of 5000 packets takes 606 ms to empty at 100 Mb/s; at most 100 ms"),
+            sentence.contains(
+                "a full queue of 5000 packets takes 606 ms to empty at 100 Mb/s; at most 100 ms"
+            ),
             "{sentence}"
         );
-        let trunk = shipped("trunk").expect("it is shipped").replace("trunk = \"25Mb/s\"", "trunk = \"2Mb/s\"");
+        let trunk = shipped("trunk")
+            .expect("it is shipped")
+            .replace("trunk = \"25Mb/s\"", "trunk = \"2Mb/s\"");
         assert!(refusal(&trunk).contains("to empty at 2 Mb/s"));
     }
 
     #[test]
     fn read__a_machine_has_a_grid_of_its_own_and_a_laboratory_has_not() {
         let test = test_of(MACHINE);
-        assert_eq!((test.queues.as_slice(), test.slice), (&["shared".to_owned()][..], Time::micros(20)));
+        assert_eq!(
+            (test.queues.as_slice(), test.slice),
+            (&["shared".to_owned()][..], Time::micros(20))
+        );
         assert_eq!((test.victim_interval, test.isolated), (Time::micros(40), Time::millis(40)));
-        let many = format!("{MACHINE}congestor-hosts = 101\nprocesses-per-host = 16\nplacement = \"disjoint\"\n");
+        let many = format!(
+            "{MACHINE}congestor-hosts = 101\nprocesses-per-host = 16\nplacement = \"disjoint\"\n"
+        );
         let slice = |text: &str| test_of(text).slice;
         assert_eq!(slice(&many), Time::micros(200), "524 us of messages come out in five slices");
         let sentence = refusal(&format!("{many}slice = \"20us\"\n"));
         assert!(
-            sentence.contains("takes 524 us to come out of one port") && sentence.contains("slice = \"200us\""),
+            sentence.contains("takes 524 us to come out of one port")
+                && sentence.contains("slice = \"200us\""),
             "{sentence}"
         );
-        let sentence =
-            refusal(&incast().replace("draws", "x").replace("[congestion]", "[congestion]\nslice = \"1ms\""));
-        assert_eq!(sentence, "[congestion]: slice is 1ms; a laboratory is measured in slices of 100ms");
+        let sentence = refusal(
+            &incast()
+                .replace("draws", "x")
+                .replace("[congestion]", "[congestion]\nslice = \"1ms\""),
+        );
+        assert_eq!(
+            sentence,
+            "[congestion]: slice is 1ms; a laboratory is measured in slices of 100ms"
+        );
     }
 
     #[test]
@@ -395,7 +437,11 @@ mod tests {
         };
         test.apply_defaults(&mut fabric, &DeTable::new()).unwrap();
         let sentence = test.check(&fabric).expect_err("nobody can wait so long");
-        assert!(sentence.contains("what 600000 congestors of a group") && sentence.contains("use fewer"), "{sentence}");
+        assert!(
+            sentence.contains("what 600000 congestors of a group")
+                && sentence.contains("use fewer"),
+            "{sentence}"
+        );
     }
 
     #[test]
@@ -427,18 +473,31 @@ mod tests {
                  congestor-hosts = {hosts}\ncongestor-groups = {groups}\nprocesses-per-host = 64\nslice = \"50us\"\nplacement = \"disjoint\"\n"
             )
         };
-        assert!(refusal(&text("incast", 1, 400)).contains("what the congestors of a group keep under way takes"));
+        assert!(
+            refusal(&text("incast", 1, 400))
+                .contains("what the congestors of a group keep under way takes")
+        );
         assert!(read(&text("cast-chain", 1, 400)).is_ok());
         let sentence = refusal(&text("cast", 33, 4));
-        assert!(sentence.contains("congestor-groups of broadcasts is 33; 1 to 32 work"), "{sentence}");
+        assert!(
+            sentence.contains("congestor-groups of broadcasts is 33; 1 to 32 work"),
+            "{sentence}"
+        );
     }
 
     #[test]
     fn read__sizes_beyond_any_network_are_refused_before_anything_is_made_of_them() {
-        for (key, of) in [("congestor-hosts", "4"), ("victim-hosts", "2"), ("congestor-groups", "1"), ("draws", "8")] {
+        for (key, of) in [
+            ("congestor-hosts", "4"),
+            ("victim-hosts", "2"),
+            ("congestor-groups", "1"),
+            ("draws", "8"),
+        ] {
             for size in ["18446744073709551615", "9223372036854775807", "4611686018427387904"] {
                 let text = incast().replace(&format!("\n{key} = {of}\n"), "\n");
-                let sentence = refusal(&text.replace("[congestion]\n", &format!("[congestion]\n{key} = {size}\n")));
+                let sentence = refusal(
+                    &text.replace("[congestion]\n", &format!("[congestion]\n{key} = {size}\n")),
+                );
                 assert!(sentence.contains(size), "{key}: {sentence}");
                 let sentence = refusal(&format!("{MACHINE}{key} = {size}\n"));
                 assert!(sentence.contains(size), "{key} of a machine: {sentence}");
@@ -454,14 +513,23 @@ mod tests {
             *test = CongestionSection::default();
             let chosen = test.fit(hosts, |key| given.contains(&key));
             let checked = scenario.on_job(hosts, None);
-            (chosen, checked.map(|()| scenario.section::<CongestionSection>().expect("a test").clone()))
+            (
+                chosen,
+                checked.map(|()| scenario.section::<CongestionSection>().expect("a test").clone()),
+            )
         };
-        for (hosts, members, kind) in [(3, 2, CongestorKind::Alltoall), (4, 3, CongestorKind::Alltoall)] {
+        for (hosts, members, kind) in
+            [(3, 2, CongestorKind::Alltoall), (4, 3, CongestorKind::Alltoall)]
+        {
             let (chosen, test) = fitted(hosts, &[]);
             let test = test.expect("it has room");
-            assert_eq!((test.victim_hosts, test.congestor_hosts, &test.congestors[..]), (2, members, &[kind][..]));
-            let said =
-                format!("--victim-hosts 2 --congestors alltoall --congestor-hosts {members} --congestor-groups 1");
+            assert_eq!(
+                (test.victim_hosts, test.congestor_hosts, &test.congestors[..]),
+                (2, members, &[kind][..])
+            );
+            let said = format!(
+                "--victim-hosts 2 --congestors alltoall --congestor-hosts {members} --congestor-groups 1"
+            );
             assert!(chosen.is_some_and(|chosen| chosen.ends_with(&said)), "{hosts}");
         }
         let (chosen, test) = fitted(5, &[]);

@@ -1,8 +1,9 @@
-//! Coordinates the class share test: one sender for each class fills one port, and the port's bytes are counted by class.
+//! Coordinates the class share test: one sender for each class fills one port, and the port's bytes
+//! are counted by class.
 //!
 //! # Model
-//! A class's share is its part of all bytes that arrived at the receiver in the measured window. It is configured as
-//! `weight / sum of the weights of all classes that send`, on weighted queues.
+//! A class's share is its part of all bytes that arrived at the receiver in the measured window. It
+//! is configured as `weight / sum of the weights of all classes that send`, on weighted queues.
 
 use std::collections::BTreeMap;
 
@@ -43,7 +44,14 @@ pub(crate) fn run(
             what: format!("{queue}: all classes at once"),
             beside: None,
         })?;
-        let seen = MeasuredShares { test, order, queue, windows: &windows, port, phase_result: &phase_result };
+        let seen = MeasuredShares {
+            test,
+            order,
+            queue,
+            windows: &windows,
+            port,
+            phase_result: &phase_result,
+        };
         seen.summarise(report);
         let mut partial = report.clone();
         stage.close(&mut partial);
@@ -55,21 +63,36 @@ pub(crate) fn run(
 
 fn loads(test: &SharesSection, port: BitsPerSec, windows: &Windows, rank: Rank) -> Vec<LoadTask> {
     let (receiver, senders) = test.senders();
-    let Some((_, class)) = senders.into_iter().find(|(sender, _)| *sender == rank) else { return Vec::new() };
+    let Some((_, class)) = senders.into_iter().find(|(sender, _)| *sender == rank) else {
+        return Vec::new();
+    };
     let rate = port.percent(test.offered_percent);
-    let flow =
-        Flow { targets: vec![receiver], style: FlowStyle::Push, rate, message: MESSAGE, window: None, burst: None };
+    let flow = Flow {
+        targets: vec![receiver],
+        style: FlowStyle::Push,
+        rate,
+        message: MESSAGE,
+        window: None,
+        burst: None,
+    };
     let [from, until] = [windows.load.from, windows.load.until].map(|at| windows.grid.slices(at));
     vec![LoadTask { kind: LoadKind::Flows(vec![flow]), class, from, until }]
 }
 
 /// Link bytes of each class in each slice of the measured window, at the receiver.
-fn arrivals(test: &SharesSection, windows: &Windows, phase_result: &PhaseResult) -> Vec<BTreeMap<Class, u64>> {
+fn arrivals(
+    test: &SharesSection,
+    windows: &Windows,
+    phase_result: &PhaseResult,
+) -> Vec<BTreeMap<Class, u64>> {
     let (receiver, _) = test.senders();
-    let mut slices = vec![BTreeMap::new(); (windows.congested.until - windows.congested.from) as usize];
+    let mut slices =
+        vec![BTreeMap::new(); (windows.congested.until - windows.congested.from) as usize];
     for series in &phase_result.records[receiver.index()].load {
         for entry in series.slices.iter().filter(|entry| windows.congested.contains(entry.slice)) {
-            *slices[(entry.slice - windows.congested.from) as usize].entry(series.class).or_default() += entry.link;
+            *slices[(entry.slice - windows.congested.from) as usize]
+                .entry(series.class)
+                .or_default() += entry.link;
         }
     }
     slices
@@ -86,14 +109,21 @@ fn estimate(slices: &[BTreeMap<Class, u64>], class: Class, key: RandomKey) -> Es
     let mut stream = key.purpose(class.name()).stream();
     let mut replicates: Vec<f64> = (0..RESAMPLES)
         .map(|_| {
-            let drawn: Vec<_> = slices.iter().map(|_| &slices[stream.below(slices.len() as u64) as usize]).collect();
+            let drawn: Vec<_> = slices
+                .iter()
+                .map(|_| &slices[stream.below(slices.len() as u64) as usize])
+                .collect();
             share(&drawn, class)
         })
         .collect();
     replicates.sort_unstable_by(f64::total_cmp);
     let all: Vec<_> = slices.iter().collect();
     let beyond = RESAMPLES / 40;
-    Estimate::new(share(&all, class), [replicates[beyond], replicates[RESAMPLES - 1 - beyond]], slices.len() as u64)
+    Estimate::new(
+        share(&all, class),
+        [replicates[beyond], replicates[RESAMPLES - 1 - beyond]],
+        slices.len() as u64,
+    )
 }
 
 /// What one queue showed.
@@ -116,13 +146,20 @@ impl MeasuredShares<'_> {
         for class in &test.classes {
             let reached = estimate(&slices, *class, key);
             let configured = self.configured(*class);
-            let named = |figure: Figure| figure.with(labels::QUEUE, queue).with("class", class.name());
+            let named =
+                |figure: Figure| figure.with(labels::QUEUE, queue).with("class", class.name());
             let source = format!("bootstrap over slices of {}, 95 %", test.slice.0);
             report.figures.push(named(Figure::estimate("class_share", "", &reached, 1.0, &source)));
             if let Some(configured) = configured {
                 let value = ExtendedReal::finite(configured);
                 let source = "weight over the sum of the sending classes' weights";
-                report.figures.push(named(Figure::counted("class_share_configured", "", value, 0, source)));
+                report.figures.push(named(Figure::counted(
+                    "class_share_configured",
+                    "",
+                    value,
+                    0,
+                    source,
+                )));
             }
             let mut row = ClassShare::from_marks(*class, &marks);
             row.labels = Labels::from([(labels::QUEUE.to_owned(), queue.to_owned())]);
@@ -151,16 +188,28 @@ impl MeasuredShares<'_> {
         let bytes: u64 = slices.iter().flat_map(BTreeMap::values).sum();
         let carried = self.windows.grid.megabits(bytes / count.max(1));
         let part = ExtendedReal::finite(carried / (self.port.0 as f64 / 1e6) * 100.0);
-        let figure = Figure::counted("port_use", "%", part, count, "bytes that arrived over the port's rate");
+        let figure = Figure::counted(
+            "port_use",
+            "%",
+            part,
+            count,
+            "bytes that arrived over the port's rate",
+        );
         report.figures.push(figure.with(labels::QUEUE, self.queue));
         let own = |class: &Class| slices.iter().filter_map(|slice| slice.get(class)).sum::<u64>();
         let classes = self.test.classes.iter();
-        let weighted: Option<Vec<u64>> =
-            classes.map(|class| Some(own(class) / u64::from(self.weight(*class)?.max(1)))).collect();
+        let weighted: Option<Vec<u64>> = classes
+            .map(|class| Some(own(class) / u64::from(self.weight(*class)?.max(1))))
+            .collect();
         if let Some(index) = weighted.and_then(|weighted| jain(&weighted)) {
             let source = "bytes over weight of each class";
-            let figure =
-                Figure::counted("jain_index", "", ExtendedReal::finite(index), self.test.classes.len() as u64, source);
+            let figure = Figure::counted(
+                "jain_index",
+                "",
+                ExtendedReal::finite(index),
+                self.test.classes.len() as u64,
+                source,
+            );
             report.figures.push(figure.with(labels::QUEUE, self.queue));
         }
     }

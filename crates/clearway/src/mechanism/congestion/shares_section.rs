@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 use toml::de::DeTable;
 
 use crate::scenario::{
-    Fabric, SLICES_MIN, Section, Time, check_queues, check_slice, check_window, distinct, is_given, within,
+    Fabric, SLICES_MIN, Section, Time, check_queues, check_slice, check_window, distinct, is_given,
+    within,
 };
 
 /// The class share test: one sender for each class, all to one port.
@@ -71,13 +72,17 @@ impl Section for SharesSection {
         let needed = self.classes.len() + 1;
         let hosts = fabric.hosts()? as usize;
         if hosts < needed {
-            return Err(format!("{} classes need {needed} hosts, the fabric has {hosts}", self.classes.len()));
+            return Err(format!(
+                "{} classes need {needed} hosts, the fabric has {hosts}",
+                self.classes.len()
+            ));
         }
         Ok(())
     }
 
     fn on_job(&mut self, _: &Fabric) -> Result<(), String> {
-        Err("only [congestion] runs across a job: shares are those of queues that can be set".to_owned())
+        Err("only [congestion] runs across a job: shares are those of queues that can be set"
+            .to_owned())
     }
 }
 

@@ -1,12 +1,16 @@
-//! Phases of the congestion test on a simulated machine: the same engine on every rank, over simulated wires, in virtual time.
+//! Phases of the congestion test on a simulated machine: the same engine on every rank, over
+//! simulated wires, in virtual time.
 //!
 //! # Model
-//! Each phase is a world of its own, all ranks booted at time zero: a phase is a function of scenario, seed and number.
+//! Each phase is a world of its own, all ranks booted at time zero: a phase is a function of
+//! scenario, seed and number.
 //!
-//! A host that stands for several processes has their processors: its engine's costs are divided by their number ([`adjust`]).
+//! A host that stands for several processes has their processors: its engine's costs are divided by
+//! their number ([`adjust`]).
 //!
 //! # Invariants
-//! I1. A message that is still under way when its phase ends was sent and not received: it counts as lost.
+//! I1. A message that is still under way when its phase ends was sent and not received: it counts
+//!     as lost.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -28,7 +32,8 @@ use super::with_cast::TestWithCast;
 use crate::report::model::{Labels, SlowMessage, Slowest};
 use crate::run::venue::{AdjustMachine, CounterReading, SimMachine, SimVenue};
 
-/// The longest body on a machine: GPCNeT's congestors send 4 KiB, in one message, where a network takes it whole.
+/// The longest body on a machine: GPCNeT's congestors send 4 KiB, in one message, where a network
+/// takes it whole.
 const MACHINE_BODY_MAX: u32 = 4096;
 /// The engine's longest header of a bulk message, for counting packets.
 const BULK_HEAD: u64 = 11;
@@ -55,7 +60,8 @@ struct PhaseTrace {
     events: u64,
 }
 
-/// What the congestion test changes of a machine: hosts stand for `processes` each, and all read one clock.
+/// What the congestion test changes of a machine: hosts stand for `processes` each, and all read
+/// one clock.
 pub(crate) fn adjust(processes: u32) -> AdjustMachine {
     let processes = u64::from(processes.max(1));
     Box::new(move |spec| {
@@ -71,7 +77,8 @@ fn body_max(machine: &SimMachine) -> u32 {
     // The lab's wire cuts bodies; a machine's network takes a message whole.
     let most = if machine.body_max < u32::MAX { machine.body_max } else { MACHINE_BODY_MAX };
     if machine.body_max == u32::MAX && !spec.holds_back() {
-        // Nobody sends again what was dropped: a message of several packets would be lost with each of them.
+        // Nobody sends again what was dropped: a message of several packets would be lost with each
+        // of them.
         return most.min(spec.packet.payload.0.saturating_sub(BULK_HEAD).max(1) as u32);
     }
     most
@@ -79,7 +86,8 @@ fn body_max(machine: &SimMachine) -> u32 {
 
 /// Headers of all packets of one message with the longest body.
 fn overhead(machine: &SimMachine) -> Bytes {
-    let packets = (u64::from(body_max(machine)) + BULK_HEAD).div_ceil(machine.spec.packet.payload.0.max(1));
+    let packets =
+        (u64::from(body_max(machine)) + BULK_HEAD).div_ceil(machine.spec.packet.payload.0.max(1));
     Bytes(packets * machine.spec.packet.header.0)
 }
 
@@ -92,14 +100,16 @@ fn world(
 ) -> Result<World<TestWithCast, fabric::Fabric>> {
     let carrier = machine.carrier(key, options);
     // What victims look at must be there.
-    let looks = |order: &Phase| order.victim.as_ref().is_some_and(|victim| victim.memory() > Bytes(0));
+    let looks =
+        |order: &Phase| order.victim.as_ref().is_some_and(|victim| victim.memory() > Bytes(0));
     let bodies = if orders.iter().any(looks) { ContentModel::Real } else { ContentModel::Phantom };
     let payload = machine.spec.packet.payload.0;
     let symbol_max = payload.saturating_sub(SYMBOL_HEAD).clamp(1, u64::from(u16::MAX)) as u32;
     let mut refused = None;
     let world = machine.world(carrier, bodies, key, |wire| {
         let Phase { loads, victim, .. } = &orders[wire.rank().index()];
-        let mut engine = TestWithCast::new(wire, body_max(machine), key).expect("a fresh end has room for a region");
+        let mut engine = TestWithCast::new(wire, body_max(machine), key)
+            .expect("a fresh end has room for a region");
         let prepared = engine.prepare(wire, loads.iter().map(|load| &load.kind), symbol_max);
         let given = victim.as_ref().map_or(Ok(()), |victim| engine.prepare_victim(wire, victim));
         refused = refused.take().or(prepared.err()).or(given.err());
@@ -117,7 +127,8 @@ fn start(
     options: FabricOptions,
 ) -> Result<World<TestWithCast, fabric::Fabric>> {
     let ranks = (0..machine.hosts.len() as u32).map(Rank);
-    let orders: Vec<Phase> = ranks.clone().map(|rank| plan.orders(rank, number, BEGIN, overhead(machine))).collect();
+    let orders: Vec<Phase> =
+        ranks.clone().map(|rank| plan.orders(rank, number, BEGIN, overhead(machine))).collect();
     let key = key.purpose("phase").node(u64::from(number));
     let mut world = world(machine, key, options, &orders)?;
     ranks.zip(orders).for_each(|(rank, order)| world.command(Picos::ZERO, rank, order));
@@ -126,10 +137,16 @@ fn start(
 
 impl SimulatedPhases {
     /// Runs phase `number`, which is `plan`, on the machine of `venue`.
-    pub(super) fn phase(&mut self, venue: &mut SimVenue, plan: &PhasePlan<'_>, number: u32) -> Result<PhaseResult> {
+    pub(super) fn phase(
+        &mut self,
+        venue: &mut SimVenue,
+        plan: &PhasePlan<'_>,
+        number: u32,
+    ) -> Result<PhaseResult> {
         let started = Instant::now();
         let machine = venue.machine()?;
-        let options = self.watch.as_ref().map_or_else(FabricOptions::default, |watch| watch.options(number));
+        let options =
+            self.watch.as_ref().map_or_else(FabricOptions::default, |watch| watch.options(number));
         let mut world = start(machine, venue.key(), number, plan, options)?;
         let carrier = world.network_mut().carrier_mut();
         match &self.watch {
@@ -142,11 +159,17 @@ impl SimulatedPhases {
         let mut readings = Vec::new();
         for until in borders.into_iter().chain([Picos::from(whole)]) {
             world.run_until(until, &mut |told| match told.event {
-                CongestionEvent::PhaseOver { .. } => records[told.rank.index()] = told.engine.take_record(),
+                CongestionEvent::PhaseOver { .. } => {
+                    records[told.rank.index()] = told.engine.take_record()
+                }
                 CongestionEvent::Burn(length) => told.processor.spend(length.into()),
             });
             if borders.contains(&until) {
-                readings.push(CounterReading::read(world.network().carrier(), &machine.spec, until));
+                readings.push(CounterReading::read(
+                    world.network().carrier(),
+                    &machine.spec,
+                    until,
+                ));
             }
         }
         if let (Some(first), Some(last)) = (readings.first(), readings.last()) {
@@ -157,7 +180,8 @@ impl SimulatedPhases {
         if let Some(watch) = &mut self.watch {
             watch.end(number, world.network().carrier())?;
         } else {
-            let slowest = world.network().carrier().slowest().iter().take(slowest::TOLD).copied().collect();
+            let slowest =
+                world.network().carrier().slowest().iter().take(slowest::TOLD).copied().collect();
             self.ranked.insert(number, PhaseTrace { slowest, events: totals.events });
         }
         let spent = &mut venue.spent;
@@ -167,11 +191,13 @@ impl SimulatedPhases {
         spent.packets += totals.packets;
         spent.steps += world.steps();
         let records: Option<Vec<_>> = records.into_iter().collect();
-        let records = records.context("a simulated rank did not end its phase; this is a defect of the program")?;
+        let records = records
+            .context("a simulated rank did not end its phase; this is a defect of the program")?;
         Ok(PhaseResult { records, waits: Vec::new(), begin: BEGIN, number })
     }
 
-    /// The slowest messages of the victims in phase `number`, which was `plan` on `queue`, and what held them up.
+    /// The slowest messages of the victims in phase `number`, which was `plan` on `queue`, and what
+    /// held them up.
     pub(super) fn slowest(
         &mut self,
         venue: &SimVenue,
@@ -179,7 +205,8 @@ impl SimulatedPhases {
         number: u32,
         plan: &PhasePlan<'_>,
     ) -> Result<Option<Slowest>> {
-        let Some(ranked) = self.ranked.remove(&number).filter(|ranked| !ranked.slowest.is_empty()) else {
+        let Some(ranked) = self.ranked.remove(&number).filter(|ranked| !ranked.slowest.is_empty())
+        else {
             return Ok(None);
         };
         let machine = venue.machine_with(queue)?;
@@ -232,7 +259,8 @@ fn packet_time(machine: &SimMachine) -> Picos {
     times.max().unwrap_or(Picos::ZERO)
 }
 
-/// Follows the slowest messages as far as that is cheap; what is known of them, and why not all of it is.
+/// Follows the slowest messages as far as that is cheap; what is known of them, and why not all of
+/// it is.
 fn explained(
     machine: &SimMachine,
     key: RandomKey,

@@ -1,9 +1,10 @@
-//! Finds out what the slowest messages of a phase waited for, by repeating the phase and following them.
+//! Finds out what the slowest messages of a phase waited for, by repeating the phase and following
+//! them.
 //!
 //! # Model
-//! A repeat can follow one message at a time, and as many one after the other as do not overlap. Messages are dealt to
-//! repeats, the slowest to the first. What repeats may cost is counted in events, not in seconds, so that every machine
-//! writes the same report.
+//! A repeat can follow one message at a time, and as many one after the other as do not overlap.
+//! Messages are dealt to repeats, the slowest to the first. What repeats may cost is counted in
+//! events, not in seconds, so that every machine writes the same report.
 //!
 //! # Invariants
 //! I1. A repeat is the phase: following changes no result.
@@ -19,13 +20,16 @@ use crate::report::model::LongestWait;
 
 /// Messages of a phase that a report tells of: what fits a screen.
 pub(crate) const TOLD: usize = 5;
-/// Events that all repeats together may cost: about four seconds (2.3 million a second, `demo-machine`).
+/// Events that all repeats together may cost: about four seconds (2.3 million a second,
+/// `demo-machine`).
 pub(crate) const EVENTS_MAX: u64 = 10_000_000;
 
-/// Deals `messages`, the slowest first, to repeats; in each they are in order of time, with `gap` between them.
+/// Deals `messages`, the slowest first, to repeats; in each they are in order of time, with `gap`
+/// between them.
 pub(crate) fn repeats(messages: &[RankedMessage], gap: Picos) -> Vec<Vec<RankedMessage>> {
     let span = |slow: &RankedMessage| (slow.posted.0, (slow.posted + slow.latency + gap).0);
-    let apart = |a: &RankedMessage, b: &RankedMessage| span(a).1 <= span(b).0 || span(b).1 <= span(a).0;
+    let apart =
+        |a: &RankedMessage, b: &RankedMessage| span(a).1 <= span(b).0 || span(b).1 <= span(a).0;
     let mut repeats: Vec<Vec<RankedMessage>> = Vec::new();
     for slow in messages {
         match repeats.iter_mut().find(|repeat| repeat.iter().all(|other| apart(slow, other))) {
@@ -47,7 +51,8 @@ pub(crate) fn longest_wait(trace: &Trace, graph: &Graph) -> Option<LongestWait> 
         }
     }
     // Of equal waits the first on the way.
-    let ((place, cause), length) = sums.into_iter().max_by_key(|((place, _), length)| (*length, Reverse(*place)))?;
+    let ((place, cause), length) =
+        sums.into_iter().max_by_key(|((place, _), length)| (*length, Reverse(*place)))?;
     if length == Picos::ZERO {
         return None;
     }
@@ -93,7 +98,10 @@ fn root(trace: &Trace, hop: &Hop, cause: &str, graph: &Graph) -> (ChannelId, Str
             senders => format!("busy with packets of {senders} hosts"),
         },
         RootCause::SlowHost => {
-            format!("{} takes packets in more slowly than they come", graph.name(graph.channel(port).to))
+            format!(
+                "{} takes packets in more slowly than they come",
+                graph.name(graph.channel(port).to)
+            )
         }
         RootCause::Travelling => "its credits are under way".to_owned(),
         RootCause::Paused => "paused by its receiver".to_owned(),
@@ -117,12 +125,19 @@ mod tests {
 
     fn slow(number: u64, posted: u64, latency: u64) -> RankedMessage {
         let (from, to) = (DeviceId(0), DeviceId(1));
-        RankedMessage { id: MessageId { from, number }, to, bytes: 8, posted: Picos(posted), latency: Picos(latency) }
+        RankedMessage {
+            id: MessageId { from, number },
+            to,
+            bytes: 8,
+            posted: Picos(posted),
+            latency: Picos(latency),
+        }
     }
 
     #[test]
     fn repeats__overlapping_messages_are_followed_in_repeats_of_their_own() {
-        let messages = [slow(0, 1_000, 500), slow(1, 100, 450), slow(2, 1_400, 400), slow(3, 1_550, 100)];
+        let messages =
+            [slow(0, 1_000, 500), slow(1, 100, 450), slow(2, 1_400, 400), slow(3, 1_550, 100)];
         let dealt: Vec<Vec<u64>> = repeats(&messages, Picos(50))
             .into_iter()
             .map(|repeat| repeat.iter().map(|slow| slow.id.number).collect())

@@ -1,4 +1,5 @@
-//! Whole runs on the simulated fabric: they need no permission and give the same figures everywhere.
+//! Whole runs on the simulated fabric: they need no permission and give the same figures
+//! everywhere.
 
 use std::collections::BTreeSet;
 
@@ -10,10 +11,17 @@ use crate::run::{CompletedParts, Mechanism, RunSpec, VenueKind, run};
 use crate::scenario::{self, SectionKind};
 
 fn simulated(text: &str) -> Report {
-    let scenario =
-        scenario::read_text(text, &[SectionKind::new::<CongestionSection>(), SectionKind::new::<SharesSection>()])
-            .unwrap_or_else(|why| panic!("{why}"));
-    let order = RunSpec { scenario: &scenario, text, flags: BTreeSet::new(), complete: CompletedParts::default() };
+    let scenario = scenario::read_text(
+        text,
+        &[SectionKind::new::<CongestionSection>(), SectionKind::new::<SharesSection>()],
+    )
+    .unwrap_or_else(|why| panic!("{why}"));
+    let order = RunSpec {
+        scenario: &scenario,
+        text,
+        flags: BTreeSet::new(),
+        complete: CompletedParts::default(),
+    };
     let mechanism: &dyn Mechanism =
         if scenario.section::<SharesSection>().is_some() { &ClassShares } else { &CongestionTest };
     run(&order, mechanism, VenueKind::Sim).unwrap_or_else(|error| panic!("{error:#}"))
@@ -25,7 +33,8 @@ fn timeless(report: &Report) -> Vec<&Figure> {
 }
 
 fn figure(report: &Report, name: &str, queue: &str) -> f64 {
-    let of_p99 = |figure: &&Figure| figure.label(labels::QUANTILE).is_none_or(|quantile| quantile == "p99");
+    let of_p99 =
+        |figure: &&Figure| figure.label(labels::QUANTILE).is_none_or(|quantile| quantile == "p99");
     let mut found = report.figures.iter().filter(|figure| figure.name == name);
     let found = found.find(|figure| figure.label(labels::QUEUE) == Some(queue) && of_p99(figure));
     found.unwrap_or_else(|| panic!("no {name} of {queue}")).value.get()
@@ -57,8 +66,12 @@ fn run__an_incast_of_the_lab_congests_a_fifo_and_not_classes() {
 fn run__shares_of_the_lab_are_those_of_the_weights() {
     let text = scenario::shipped("shares").expect("it is shipped").replace("\"6s\"", "\"1200ms\"");
     let report = simulated(&text);
-    let shares: Vec<f64> =
-        report.figures.iter().filter(|figure| figure.name == names::CLASS_SHARE).map(|f| f.value.get()).collect();
+    let shares: Vec<f64> = report
+        .figures
+        .iter()
+        .filter(|figure| figure.name == names::CLASS_SHARE)
+        .map(|f| f.value.get())
+        .collect();
     for (share, weight) in shares.iter().zip([8.0, 4.0, 2.0, 1.0]) {
         assert!((share - weight / 15.0).abs() < 0.01, "{shares:?}");
     }
@@ -111,7 +124,11 @@ fn run__a_machine_spreads_congestion_and_a_lane_contains_it() {
     for load in &fabric.loads {
         // An incast fills its receiver's port, and full buffers hold up those before it.
         assert!(load.busiest[0].load > 90.0 && load.busiest[0].load <= 100.0, "{:?}", load.busiest);
-        assert!(load.stalled[0].stalled > 10.0 && load.stalled[0].stalled <= 100.0, "{:?}", load.stalled);
+        assert!(
+            load.stalled[0].stalled > 10.0 && load.stalled[0].stalled <= 100.0,
+            "{:?}",
+            load.stalled
+        );
         assert_eq!(load.links.len(), fabric.links.len());
         assert!(load.links.iter().flatten().all(|percent| (0.0..=100.0).contains(percent)));
     }
@@ -120,17 +137,30 @@ fn run__a_machine_spreads_congestion_and_a_lane_contains_it() {
 #[test]
 fn run__collectives_of_a_machine_end_with_the_right_results() {
     let victims = "victims = [\"barrier\", \"allreduce\", \"allgather\"]\nvictim-hosts = 13";
-    let report = simulated(&MACHINE.replace("victim-hosts = 16", victims).replace("\"shared\", ", ""));
+    let report =
+        simulated(&MACHINE.replace("victim-hosts = 16", victims).replace("\"shared\", ", ""));
     for victim in ["barrier", "allreduce", "allgather"] {
         let alone = |quantile: &str| {
-            let wanted = [(labels::VICTIM, victim), (labels::QUANTILE, quantile), (labels::PHASE, labels::ISOLATED)];
-            let is_wanted = |figure: &&Figure| wanted.iter().all(|(key, value)| figure.label(key) == Some(value));
-            report.figures.iter().filter(|figure| figure.name == names::LATENCY).find(is_wanted).expect("a figure")
+            let wanted = [
+                (labels::VICTIM, victim),
+                (labels::QUANTILE, quantile),
+                (labels::PHASE, labels::ISOLATED),
+            ];
+            let is_wanted = |figure: &&Figure| {
+                wanted.iter().all(|(key, value)| figure.label(key) == Some(value))
+            };
+            report
+                .figures
+                .iter()
+                .filter(|figure| figure.name == names::LATENCY)
+                .find(is_wanted)
+                .expect("a figure")
         };
         // One iteration in each interval; a wrong result takes for ever.
         assert!(alone("p99").samples >= 13 * 11, "{victim}: {}", alone("p99").samples);
         assert!(alone("p99").value.get().is_finite(), "{victim}");
-        // Thirteen ranks need four steps, and a reduction one more; a message alone takes about one microsecond.
+        // Thirteen ranks need four steps, and a reduction one more; a message alone takes about one
+        // microsecond.
         let median = alone("p50").value.get();
         assert!((3.0..9.0).contains(&median), "{victim}: {median} us");
     }
@@ -176,9 +206,16 @@ null-control = "skip"
 "#;
     let [report, again] = [simulated(text), simulated(text)];
     assert_eq!(timeless(&report), timeless(&again));
-    let shares: Vec<f64> =
-        report.figures.iter().filter(|figure| figure.name == names::GOODPUT_SHARE).map(|f| f.value.get()).collect();
-    assert!(shares.len() == 3 && shares.iter().all(|share| (90.0..=101.0).contains(share)), "{shares:?}");
+    let shares: Vec<f64> = report
+        .figures
+        .iter()
+        .filter(|figure| figure.name == names::GOODPUT_SHARE)
+        .map(|f| f.value.get())
+        .collect();
+    assert!(
+        shares.len() == 3 && shares.iter().all(|share| (90.0..=101.0).contains(share)),
+        "{shares:?}"
+    );
     assert_eq!(report.verdict.expect("a verdict").outcome, RunOutcome::Congested);
 }
 
@@ -200,8 +237,15 @@ congested = "1200ms"
 null-control = "skip"
 "#;
     let report = simulated(text);
-    let shares: Vec<f64> =
-        report.figures.iter().filter(|figure| figure.name == names::GOODPUT_SHARE).map(|f| f.value.get()).collect();
+    let shares: Vec<f64> = report
+        .figures
+        .iter()
+        .filter(|figure| figure.name == names::GOODPUT_SHARE)
+        .map(|f| f.value.get())
+        .collect();
     // Three chains from one host send some symbols twice, which counts once.
-    assert!(shares.len() == 2 && shares.iter().all(|share| (60.0..=101.0).contains(share)), "{shares:?}");
+    assert!(
+        shares.len() == 2 && shares.iter().all(|share| (60.0..=101.0).contains(share)),
+        "{shares:?}"
+    );
 }

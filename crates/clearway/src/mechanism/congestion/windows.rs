@@ -5,8 +5,8 @@
 //!   0   warm-up   isolated/2   | ramp |   congested   | settle |   isolated/2   end
 //!                              ^ congestors on         ^ off
 //! ```
-//! Isolated time on both sides of the load catches drift of the machine. All borders lie on slices, whose length is the
-//! network's: see `scenario::fabric`.
+//! Isolated time on both sides of the load catches drift of the machine. All borders lie on slices,
+//! whose length is the network's: see `scenario::fabric`.
 
 use clearway_proto::base::Nanos;
 
@@ -14,13 +14,14 @@ use crate::scenario::{Fabric, Time};
 
 /// Slices before anything counts: first packets meet cold caches and sleeping processors.
 const WARM_UP: u64 = 3;
-/// Slices that the load gets to fill its queues: ten times the time that the slowest of a laboratory needs.
+/// Slices that the load gets to fill its queues: ten times the time that the slowest of a
+/// laboratory needs.
 const RAMP: u64 = 5;
 /// Slices after the load stopped until the network counts as empty.
 pub(crate) const SETTLE: u64 = 5;
 
-/// The same around a program of the user's, in a laboratory's slices of 100 ms: an `mpirun` takes half a second to have its ranks
-/// start, and a program has three to end when it is asked to.
+/// The same around a program of the user's, in a laboratory's slices of 100 ms: an `mpirun` takes
+/// half a second to have its ranks start, and a program has three to end when it is asked to.
 const PROGRAM_RAMP: u64 = 20;
 const PROGRAM_SETTLE: u64 = 40;
 
@@ -94,7 +95,12 @@ impl Windows {
         Self::with_pauses(grid, isolated, congested, [PROGRAM_RAMP, PROGRAM_SETTLE])
     }
 
-    fn with_pauses(grid: Grid, isolated: Nanos, congested: Nanos, [ramp, settle]: [u64; 2]) -> Self {
+    fn with_pauses(
+        grid: Grid,
+        isolated: Nanos,
+        congested: Nanos,
+        [ramp, settle]: [u64; 2],
+    ) -> Self {
         let slices = |time: Nanos| time.0.div_ceil(grid.slice.0.max(1));
         let half = slices(isolated).div_ceil(2);
         let mut at = 0;
@@ -106,7 +112,13 @@ impl Windows {
         let before = window(WARM_UP, half);
         let congested = window(ramp, slices(congested));
         let after = window(settle, half);
-        Self { grid, before, load: Window { from: before.until, until: congested.until }, congested, after }
+        Self {
+            grid,
+            before,
+            load: Window { from: before.until, until: congested.until },
+            congested,
+            after,
+        }
     }
 
     /// Whether `slice` counts as isolated.

@@ -1,12 +1,15 @@
-//! The congestion test's engine, and beside it that of broadcasts, over one wire: for congestors that cast.
+//! The congestion test's engine, and beside it that of broadcasts, over one wire: for congestors
+//! that cast.
 //!
 //! # Model
-//! A rank whose load is a broadcast is a member of it from the load's beginning to its end, when all members drop what they have: what a
-//! broadcast does to others is asked, not whether it succeeds. The first member has some objects under way at any time. What comes
-//! new to a member counts as load that arrived, so that nothing counts twice that was sent twice.
+//! A rank whose load is a broadcast is a member of it from the load's beginning to its end, when
+//! all members drop what they have: what a broadcast does to others is asked, not whether it
+//! succeeds. The first member has some objects under way at any time. What comes new to a member
+//! counts as load that arrived, so that nothing counts twice that was sent twice.
 //!
 //! # Invariants
-//! I1. Where no load is a broadcast, inputs and effects are those of the congestion test's engine alone.
+//! I1. Where no load is a broadcast, inputs and effects are those of the congestion test's engine
+//!     alone.
 //! I2. No header is both engines': see [`CastMembership::key`]. No token is: see [`MARK`].
 
 use std::collections::{BTreeMap, VecDeque};
@@ -16,18 +19,19 @@ use anyhow::{Result, anyhow};
 use clearway_proto::base::{Bytes, Class, GroupId, LocalNs, Nanos, RandomKey, Rank};
 use clearway_proto::broadcast::{Algorithm, BroadcastCommand, Member, SlowReceivers};
 use clearway_proto::congestion::{
-    BroadcastLoad, BroadcastLoadAlgorithm, CongestionFrame, LoadKind, LoadSeries, LoadTask, MarkCount, Phase,
-    PhaseRecord, SliceBytes, VictimTask,
+    BroadcastLoad, BroadcastLoadAlgorithm, CongestionFrame, LoadKind, LoadSeries, LoadTask,
+    MarkCount, Phase, PhaseRecord, SliceBytes, VictimTask,
 };
 use clearway_proto::wire::{
-    Arrival, Datagram, Effect, Engine, Input, More, Operation, OperationKind, Out, RegionId, Span, TimedOperation,
-    Token, Wire,
+    Arrival, Datagram, Effect, Engine, Input, More, Operation, OperationKind, Out, RegionId, Span,
+    TimedOperation, Token, Wire,
 };
 use clearway_proto::{broadcast, congestion};
 
 /// Objects under way: while one is being told stable, others leave.
 const PLACES: usize = 4;
-/// Symbols under way to the slowest member: as many as objects of a megabyte have in packets of Ethernet.
+/// Symbols under way to the slowest member: as many as objects of a megabyte have in packets of
+/// Ethernet.
 const WINDOW: u32 = 4096;
 /// Nobody is put out: a member that hears nothing is one that congestion keeps it from.
 const SILENCE: Nanos = Nanos::from_secs(30);
@@ -35,7 +39,8 @@ const SILENCE: Nanos = Nanos::from_secs(30);
 const SYNC_EVERY: u32 = 16;
 /// Bytes of a symbol's header.
 const HEAD: u64 = 42;
-/// A token of a broadcast's engine has one of its kinds from this bit on, where one of the congestion test has nothing.
+/// A token of a broadcast's engine has one of its kinds from this bit on, where one of the
+/// congestion test has nothing.
 const KIND: u32 = 56;
 /// From here on it has nothing, and gets its seat's mark.
 const MARK: u32 = 58;
@@ -43,7 +48,8 @@ const MARK: u32 = 58;
 pub(crate) const CASTS_MAX: usize = 32;
 /// Effects of a broadcast in one step that find room without growth.
 const EFFECTS: usize = 256;
-/// A step that finds less room than this waits for the next: what one input of a broadcast may cause.
+/// A step that finds less room than this waits for the next: what one input of a broadcast may
+/// cause.
 const ROOM: usize = 64;
 
 /// Both engines.
@@ -111,7 +117,15 @@ impl TestWithCast {
             key,
         });
         let out = Out::with_limit(EFFECTS);
-        Ok(Self { test, cast_memory: None, memory: Bytes(0), phase: 0, seats: Vec::new(), left: Vec::new(), out })
+        Ok(Self {
+            test,
+            cast_memory: None,
+            memory: Bytes(0),
+            phase: 0,
+            seats: Vec::new(),
+            left: Vec::new(),
+            out,
+        })
     }
 
     /// Gets from `wire` what `loads` need; a symbol is no longer than `symbol_max`.
@@ -129,20 +143,32 @@ impl TestWithCast {
             return Ok(());
         }
         let has_multicast = wire.capabilities().operations.has(OperationKind::Multicast);
-        for cast in casts.iter().filter(|cast| has_multicast && cast.way == BroadcastLoadAlgorithm::Multicast) {
-            wire.join(GroupId(cast.group)).map_err(|missing| anyhow!("the group of a broadcast: {missing}"))?;
+        for cast in casts
+            .iter()
+            .filter(|cast| has_multicast && cast.way == BroadcastLoadAlgorithm::Multicast)
+        {
+            wire.join(GroupId(cast.group))
+                .map_err(|missing| anyhow!("the group of a broadcast: {missing}"))?;
         }
         if self.cast_memory.is_some_and(|cast_memory| cast_memory.casts >= casts.len()) {
             return Ok(());
         }
         let symbol = broadcast::BroadcastConfig::symbol_beside(wire.capabilities());
-        let symbol =
-            symbol.ok_or_else(|| anyhow!("this wire lacks messages, copies or digests, so nothing can be cast"))?;
+        let symbol = symbol.ok_or_else(|| {
+            anyhow!("this wire lacks messages, copies or digests, so nothing can be cast")
+        })?;
         let length: u64 = casts.iter().map(|cast| cast.object.0 * PLACES as u64).sum();
         let region = wire.register(Bytes(length));
-        let region = region.map_err(|_| anyhow!("{} of memory for broadcasts are not to be had", Bytes(length)))?;
+        let region = region
+            .map_err(|_| anyhow!("{} of memory for broadcasts are not to be had", Bytes(length)))?;
         let symbol = symbol.min(symbol_max);
-        self.cast_memory = Some(CastMemory { rank: wire.rank(), region, casts: casts.len(), symbol, has_multicast });
+        self.cast_memory = Some(CastMemory {
+            rank: wire.rank(),
+            region,
+            casts: casts.len(),
+            symbol,
+            has_multicast,
+        });
         Ok(())
     }
 
@@ -150,13 +176,18 @@ impl TestWithCast {
     ///
     /// # Errors
     /// There is no more memory.
-    pub(crate) fn prepare_victim(&mut self, wire: &mut dyn Wire, victim: &VictimTask) -> Result<()> {
+    pub(crate) fn prepare_victim(
+        &mut self,
+        wire: &mut dyn Wire,
+        victim: &VictimTask,
+    ) -> Result<()> {
         let length = victim.memory();
         if length <= self.memory {
             return Ok(());
         }
         let region = wire.register(length);
-        let region = region.map_err(|_| anyhow!("{length} of memory for gathered blocks are not to be had"))?;
+        let region = region
+            .map_err(|_| anyhow!("{length} of memory for gathered blocks are not to be had"))?;
         let me = wire.rank();
         if let Some(memory) = wire.region_mut(region) {
             VictimTask::fill(memory, me);
@@ -171,7 +202,8 @@ impl TestWithCast {
         if let Some(victim) = self.test.victim().cloned() {
             self.prepare_victim(wire, &victim)?;
         }
-        let loads: Vec<LoadKind> = self.seats.iter().map(|seat| LoadKind::Cast(seat.cast.clone())).collect();
+        let loads: Vec<LoadKind> =
+            self.seats.iter().map(|seat| LoadKind::Cast(seat.cast.clone())).collect();
         self.prepare(wire, &loads, u32::MAX)
     }
 
@@ -183,7 +215,11 @@ impl TestWithCast {
         }
         for seat in self.left.extract_if(.., |seat| seat.phase == record.number) {
             let marks = seat.marks.into_iter();
-            record.marks.extend(marks.map(|((asked, arrived), messages)| MarkCount { asked, arrived, messages }));
+            record.marks.extend(marks.map(|((asked, arrived), messages)| MarkCount {
+                asked,
+                arrived,
+                messages,
+            }));
             record.load.push(seat.series);
         }
         Some(record)
@@ -193,8 +229,10 @@ impl TestWithCast {
         self.left.append(&mut self.seats);
         self.phase = phase.number;
         let loads = phase.loads.iter().filter_map(|load| Some((load, cast_of(&load.kind)?)));
-        self.seats =
-            loads.enumerate().map(|(place, (load, cast))| CastMembership::new(place, phase, load, cast)).collect();
+        self.seats = loads
+            .enumerate()
+            .map(|(place, (load, cast))| CastMembership::new(place, phase, load, cast))
+            .collect();
     }
 
     /// Whether a header is of the congestion test's phase under way.
@@ -211,7 +249,9 @@ impl TestWithCast {
         out: &mut Out<congestion::CongestionEvent>,
     ) -> More {
         let Some(seat) = self.seats.get_mut(place) else { return More::No };
-        let (Some(node), Some(cast_memory)) = (&mut seat.node, self.cast_memory) else { return More::No };
+        let (Some(node), Some(cast_memory)) = (&mut seat.node, self.cast_memory) else {
+            return More::No;
+        };
         let is_root = cast_memory.rank == seat.series.peer;
         let mut more = node.input(now, input, &mut self.out);
         loop {
@@ -224,7 +264,9 @@ impl TestWithCast {
                 }
             }
             self.out.clear();
-            let (Some(command), Some(node)) = (seat.commands.pop_front(), &mut seat.node) else { return more };
+            let (Some(command), Some(node)) = (seat.commands.pop_front(), &mut seat.node) else {
+                return more;
+            };
             more = either(more, node.input(now, Input::Command(command), &mut self.out));
         }
     }
@@ -241,7 +283,11 @@ impl TestWithCast {
                 let Some(cast_memory) = self.cast_memory else { continue };
                 seat.join(&cast_memory);
                 more = either(more, self.input_to(place, now, Input::Boot { incarnation: 0 }, out));
-            } else if seat.node.as_ref().is_some_and(|node| node.deadline().is_some_and(|at| at <= now)) {
+            } else if seat
+                .node
+                .as_ref()
+                .is_some_and(|node| node.deadline().is_some_and(|at| at <= now))
+            {
                 if out.room() < ROOM {
                     return More::Yes;
                 }
@@ -251,7 +297,12 @@ impl TestWithCast {
         more
     }
 
-    fn arrival(&mut self, now: LocalNs, arrival: Arrival<'_>, out: &mut Out<congestion::CongestionEvent>) -> More {
+    fn arrival(
+        &mut self,
+        now: LocalNs,
+        arrival: Arrival<'_>,
+        out: &mut Out<congestion::CongestionEvent>,
+    ) -> More {
         match arrival {
             Arrival::Datagram(datagram) if self.is_of_test(datagram.head) => {}
             Arrival::Datagram(datagram) => {
@@ -275,9 +326,16 @@ impl TestWithCast {
         self.test.input(now, Input::Arrival(arrival), out)
     }
 
-    fn input_to_all(&mut self, now: LocalNs, arrival: Arrival<'_>, out: &mut Out<congestion::CongestionEvent>) -> More {
+    fn input_to_all(
+        &mut self,
+        now: LocalNs,
+        arrival: Arrival<'_>,
+        out: &mut Out<congestion::CongestionEvent>,
+    ) -> More {
         let places = 0..self.seats.len();
-        places.fold(More::No, |more, place| either(more, self.input_to(place, now, Input::Arrival(arrival), out)))
+        places.fold(More::No, |more, place| {
+            either(more, self.input_to(place, now, Input::Arrival(arrival), out))
+        })
     }
 }
 
@@ -297,7 +355,12 @@ const fn either(a: More, b: More) -> More {
 }
 
 /// Asks for what a broadcast's engine asks for, with its token marked.
-fn forward(timed: TimedOperation, heads: &[u8], mark: usize, out: &mut Out<congestion::CongestionEvent>) {
+fn forward(
+    timed: TimedOperation,
+    heads: &[u8],
+    mark: usize,
+    out: &mut Out<congestion::CongestionEvent>,
+) {
     let marked = |token: Token| Token(token.0 | (mark as u64) << MARK);
     let mut operation = timed.operation;
     match &mut operation {
@@ -332,7 +395,12 @@ impl CastMembership {
             node: None,
             counted: 0,
             marks: BTreeMap::new(),
-            series: LoadSeries { peer: root, class: load.class, slices: Vec::new(), longest_gap: Nanos::ZERO },
+            series: LoadSeries {
+                peer: root,
+                class: load.class,
+                slices: Vec::new(),
+                longest_gap: Nanos::ZERO,
+            },
             memory: Span::EMPTY,
             commands: VecDeque::new(),
         }
@@ -342,8 +410,9 @@ impl CastMembership {
         self.place % CASTS_MAX + self.phase as usize % 2 * CASTS_MAX
     }
 
-    /// Tells this broadcast from others, as far as they may be on the wire at once. In a header its lower half stands where the congestion
-    /// test's have the upper half of a phase's number, and that is zero in all runs.
+    /// Tells this broadcast from others, as far as they may be on the wire at once. In a header its
+    /// lower half stands where the congestion test's have the upper half of a phase's number, and
+    /// that is zero in all runs.
     fn key(&self) -> u32 {
         self.phase << 16 | (u32::from(self.cast.group) % 0xffff + 1)
     }
@@ -358,8 +427,10 @@ impl CastMembership {
             BroadcastLoadAlgorithm::Chain => Algorithm::Chain,
             BroadcastLoadAlgorithm::Tree => Algorithm::Tree,
         };
-        let group = (way == Algorithm::Multicast && cast_memory.has_multicast).then_some(GroupId(self.cast.group));
-        let members: Arc<[Member]> = self.cast.members.iter().map(|rank| Member { rank: *rank, leaf: 0 }).collect();
+        let group = (way == Algorithm::Multicast && cast_memory.has_multicast)
+            .then_some(GroupId(self.cast.group));
+        let members: Arc<[Member]> =
+            self.cast.members.iter().map(|rank| Member { rank: *rank, leaf: 0 }).collect();
         self.node = Some(Box::new(broadcast::BroadcastNode::new(broadcast::BroadcastConfig {
             rank: cast_memory.rank,
             members,
@@ -384,9 +455,14 @@ impl CastMembership {
 
     /// What is asked for object `number`, of the root or of another member.
     fn command(&self, number: u32, is_root: bool) -> BroadcastCommand {
-        let offset = self.memory.offset + u64::from(number % PLACES as u32) * u64::from(self.memory.length);
+        let offset =
+            self.memory.offset + u64::from(number % PLACES as u32) * u64::from(self.memory.length);
         let at = Span { offset, ..self.memory };
-        if is_root { BroadcastCommand::Cast { from: at } } else { BroadcastCommand::Place { into: at } }
+        if is_root {
+            BroadcastCommand::Cast { from: at }
+        } else {
+            BroadcastCommand::Place { into: at }
+        }
     }
 
     /// Counts the mark of a message of this broadcast.
@@ -439,7 +515,12 @@ impl Engine for TestWithCast {
     type Command = Phase;
     type Event = congestion::CongestionEvent;
 
-    fn input(&mut self, now: LocalNs, input: Input<'_, Phase>, out: &mut Out<congestion::CongestionEvent>) -> More {
+    fn input(
+        &mut self,
+        now: LocalNs,
+        input: Input<'_, Phase>,
+        out: &mut Out<congestion::CongestionEvent>,
+    ) -> More {
         if let Input::Command(phase) = &input {
             self.begin(phase);
         }
@@ -500,8 +581,9 @@ mod tests {
 
     #[test]
     fn key__tells_groups_apart_and_is_of_no_phase() {
-        let keys: BTreeSet<u32> =
-            (0..5).flat_map(|phase| [0, 1, 2, 77].map(|group| seat(phase, 0, group).key())).collect();
+        let keys: BTreeSet<u32> = (0..5)
+            .flat_map(|phase| [0, 1, 2, 77].map(|group| seat(phase, 0, group).key()))
+            .collect();
         assert_eq!(keys.len(), 20);
         for group in [0, 1, u16::MAX - 1, u16::MAX] {
             assert_ne!(seat(3, 0, group).key() & 0xffff, 0);
@@ -526,6 +608,9 @@ mod tests {
         forward(TimedOperation { operation, not_before: None }, &[], mark, &mut out);
         let Some(Effect::Operate(timed)) = out.effects().first() else { panic!("an operation") };
         let marked = timed.operation.token().expect("a token");
-        assert_eq!(((marked.0 >> MARK) as usize, Token(marked.0 & ((1 << MARK) - 1))), (mark, token));
+        assert_eq!(
+            ((marked.0 >> MARK) as usize, Token(marked.0 & ((1 << MARK) - 1))),
+            (mark, token)
+        );
     }
 }

@@ -75,9 +75,13 @@ impl Engine for EchoEngine {
                 self.trips.clear();
                 self.send_next(now, out);
             }
-            Input::Tick if self.deadline().is_some_and(|due| due <= now) => self.send_next(now, out),
+            Input::Tick if self.deadline().is_some_and(|due| due <= now) => {
+                self.send_next(now, out)
+            }
             Input::Arrival(Arrival::Datagram(datagram)) => match *datagram.head {
-                [ASK, a, b, c, d] => send(datagram.from, ANSWER, u32::from_le_bytes([a, b, c, d]), out),
+                [ASK, a, b, c, d] => {
+                    send(datagram.from, ANSWER, u32::from_le_bytes([a, b, c, d]), out)
+                }
                 [ANSWER, a, b, c, d] if u32::from_le_bytes([a, b, c, d]) == self.number() => {
                     let Some(sent) = self.sent.take() else { return More::No };
                     self.trips.push(now.since(sent).0);

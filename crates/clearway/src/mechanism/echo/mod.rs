@@ -1,13 +1,16 @@
-//! Round trips of one word around a ring of ranks: the smallest mechanism there is, as an example of how one is made.
+//! Round trips of one word around a ring of ranks: the smallest mechanism there is, as an example
+//! of how one is made.
 //!
 //! # Model
 //! A mechanism is a folder here and a line of the registry (`command::registry`). It has
 //!
 //! 1. a [`Section`] of scenario files ([`section::EchoTest`]),
-//! 2. an engine, which decides and does no I/O ([`engine::Echo`]); a real one lives in `clearway-proto`,
+//! 2. an engine, which decides and does no I/O ([`engine::Echo`]); a real one lives in
+//!    `clearway-proto`,
 //! 3. a [`Protocol`] between its coordinator and its rank processes ([`EchoProtocol`]),
 //! 4. the rank's side of it ([`serve`]), here that of any engine that runs one task at a time,
-//! 5. a [`Mechanism`]: what the runner asks of it, with a run on a simulated machine and one on processes,
+//! 5. a [`Mechanism`]: what the runner asks of it, with a run on a simulated machine and one on
+//!    processes,
 //! 6. a [`Presenter`], where figures alone do not show what it measured.
 //!
 //! It exists in tests only, which run it in the simulator and in a lab.
@@ -82,7 +85,13 @@ impl Mechanism for EchoRing {
         trips.sort_unstable();
         let middle = trips.get(trips.len() / 2).context("nobody answered")?;
         let (median, count) = (ExtendedReal::finite(*middle as f64 / 1e3), trips.len() as u64);
-        report.figures.push(Figure::counted(ROUND_TRIP, "us", median, count, "median over all ranks"));
+        report.figures.push(Figure::counted(
+            ROUND_TRIP,
+            "us",
+            median,
+            count,
+            "median over all ranks",
+        ));
         Ok(())
     }
 }
@@ -118,14 +127,17 @@ impl TaskEngine for EchoEngine {
 fn simulated(venue: &SimVenue, test: &EchoTest) -> Result<Vec<u64>> {
     let (machine, key) = (venue.machine()?, venue.key());
     let carrier = machine.carrier(key, FabricOptions::default());
-    let mut world = machine.world(carrier, ContentModel::Phantom, key, |wire| EchoEngine::new(wire.rank()));
+    let mut world =
+        machine.world(carrier, ContentModel::Phantom, key, |wire| EchoEngine::new(wire.rank()));
     let ranks = machine.hosts.len() as u32;
     for rank in (0..ranks).map(Rank) {
         world.command(Picos::ZERO, rank, EchoTask { ranks, count: test.count });
     }
     let mut trips = Vec::new();
     let until = Picos::from(clearway_proto::base::Nanos::from_secs(PATIENCE.as_secs()));
-    world.run_until(until, &mut |told| trips.extend(told.engine.take_record().into_iter().flatten()));
+    world.run_until(until, &mut |told| {
+        trips.extend(told.engine.take_record().into_iter().flatten())
+    });
     Ok(trips)
 }
 
@@ -136,7 +148,8 @@ fn on_processes(ranks: &mut dyn ProcessVenue, test: &EchoTest) -> Result<Vec<u64
     for rank in &all {
         session.request(*rank, EchoTask { ranks: all.len() as u32, count: test.count })?;
     }
-    let records = session.responses(&all, PATIENCE, &mut || Ok(()), |_, answer| Ok(Some(answer.record)))?;
+    let records =
+        session.responses(&all, PATIENCE, &mut || Ok(()), |_, answer| Ok(Some(answer.record)))?;
     Ok(records.into_iter().flatten().collect())
 }
 
@@ -153,11 +166,17 @@ mod tests {
 
     const ECHOES: &str = "name = \"echoes\"\n[fabric]\ntopology = { kind = \"star\", hosts = 3, rate = \"100Mb/s\" }\n[echo]\ncount = 5\n";
 
-    /// Runs in `place` and returns the report, written and read again; nothing where the system refuses a lab.
+    /// Runs in `place` and returns the report, written and read again; nothing where the system
+    /// refuses a lab.
     fn reported(place: VenueKind) -> Option<Report> {
-        let scenario = scenario::read_text(ECHOES, &[SectionKind::new::<EchoTest>()]).expect("a scenario");
-        let order =
-            RunSpec { scenario: &scenario, text: ECHOES, flags: BTreeSet::new(), complete: CompletedParts::default() };
+        let scenario =
+            scenario::read_text(ECHOES, &[SectionKind::new::<EchoTest>()]).expect("a scenario");
+        let order = RunSpec {
+            scenario: &scenario,
+            text: ECHOES,
+            flags: BTreeSet::new(),
+            complete: CompletedParts::default(),
+        };
         let report = match run(&order, &EchoRing, place) {
             Err(error) if refuses_permission(&error) => {
                 eprintln!("skipped: {error:#}");
@@ -165,7 +184,11 @@ mod tests {
             }
             report => report.unwrap_or_else(|error| panic!("{error:#}")),
         };
-        let directory = std::env::temp_dir().join(format!("clearway-echo-{}-{}", std::process::id(), place.name()));
+        let directory = std::env::temp_dir().join(format!(
+            "clearway-echo-{}-{}",
+            std::process::id(),
+            place.name()
+        ));
         store::write(&directory, &report, &[&EchoRing]).expect("to write");
         assert!(directory.join("report.html").exists());
         let back = store::read(&directory, &[&EchoRing]).expect("to read");

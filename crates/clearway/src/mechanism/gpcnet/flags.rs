@@ -40,8 +40,9 @@ pub(crate) struct GpcnetFlags {
     /// Ranks on each host; across a job its launcher says it [default: 1].
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) ppn: Option<u16>,
-    /// What GPCNeT does wrong and shall be done as published: all, or some of shuffle, idle-turns, long-measurements, equal-steps,
-    /// ring-extremes, rounded-impact, unscaled-broadcast, eager-incast, early-figures [default: none, all mended].
+    /// What GPCNeT does wrong and shall be done as published: all, or some of shuffle, idle-turns,
+    /// long-measurements, equal-steps, ring-extremes, rounded-impact, unscaled-broadcast,
+    /// eager-incast, early-figures [default: none, all mended].
     #[arg(long, value_delimiter = ',', value_name = "DEFECT")]
     pub(crate) as_published: Vec<KeptDefect>,
     /// The wide table of the original's VERBOSE build, with the congestors' rows.
@@ -50,7 +51,8 @@ pub(crate) struct GpcnetFlags {
     /// What GPCNeT printed elsewhere: its figures are laid beside those of this run.
     #[arg(long, value_name = "FILE")]
     pub(crate) beside: Option<PathBuf>,
-    /// Measurements of each test, if the limit allows [default: as GPCNeT, 10000, and 100000 of the allreduce; in the simulator 1].
+    /// Measurements of each test, if the limit allows [default: as GPCNeT, 10000, and 100000 of the
+    /// allreduce; in the simulator 1].
     #[arg(long)]
     pub(crate) measurements: Option<u32>,
     /// Rings of each measurement [default: 30].

@@ -1,11 +1,12 @@
-//! GPCNeT's own tests in a place: draws the roles, runs test after test, prints the tables of the original.
+//! GPCNeT's own tests in a place: draws the roles, runs test after test, prints the tables of the
+//! original.
 //!
 //! # Model
 //! ```text
 //!    flags -> venue (simulator, laboratory, job) -> layout -> draw -> [tasks -> records -> row] for each test -> table -> notes
 //! ```
-//! What the original's table does not say (seed, what was mended, what was refused) stands in lines below it, so that whoever
-//! reads the original's output reads this one.
+//! What the original's table does not say (seed, what was mended, what was refused) stands in lines
+//! below it, so that whoever reads the original's output reads this one.
 //!
 //! # Not here
 //! What is sent and how figures come about (`clearway_proto::gpcnet`).
@@ -57,7 +58,12 @@ impl Mechanism for Gpcnet {
         Some("GPCNeT's own tests have no scenario: clearway gpcnet runs them".to_owned())
     }
 
-    fn run(&self, _order: &RunSpec<'_>, _venue: &mut dyn Venue, _report: &mut Report) -> Result<()> {
+    fn run(
+        &self,
+        _order: &RunSpec<'_>,
+        _venue: &mut dyn Venue,
+        _report: &mut Report,
+    ) -> Result<()> {
         bail!("GPCNeT's own tests have no scenario; this is a defect of the program")
     }
 }
@@ -81,11 +87,17 @@ pub(crate) struct GpcnetSpec<'a> {
 /// Runs `suite` (on the ranks of `site`, where the place is a job's) and returns the text to print.
 ///
 /// # Errors
-/// One sentence: what was refused, which rank died, that the user interrupted, or what the file to compare with lacks.
-pub(crate) fn run(order: &GpcnetSpec<'_>, suite: Suite, site: Option<&CoordinatedJob>) -> Result<String> {
+/// One sentence: what was refused, which rank died, that the user interrupted, or what the file to
+/// compare with lacks.
+pub(crate) fn run(
+    order: &GpcnetSpec<'_>,
+    suite: Suite,
+    site: Option<&CoordinatedJob>,
+) -> Result<String> {
     // What cannot be read shall not be waited for.
     let beside = order.flags.beside.as_ref().map(|path| {
-        let text = fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()))?;
+        let text = fs::read_to_string(path)
+            .with_context(|| format!("{} cannot be read", path.display()))?;
         PrintedRun::parse(&text).with_context(|| path.display().to_string())
     });
     let beside = beside.transpose()?;
@@ -101,14 +113,21 @@ pub(crate) fn run(order: &GpcnetSpec<'_>, suite: Suite, site: Option<&Coordinate
         }
         match &first {
             None => first = Some((*place, ours)),
-            Some((other, theirs)) => all += &format!("\n{}", ours.beside(theirs, place.name(), other.name())),
+            Some((other, theirs)) => {
+                all += &format!("\n{}", ours.beside(theirs, place.name(), other.name()))
+            }
         }
     }
     Ok(all)
 }
 
 /// The tables of `suite` in `place`, and what they do not say.
-fn in_place(order: &GpcnetSpec<'_>, suite: Suite, place: VenueKind, site: Option<&CoordinatedJob>) -> Result<String> {
+fn in_place(
+    order: &GpcnetSpec<'_>,
+    suite: Suite,
+    place: VenueKind,
+    site: Option<&CoordinatedJob>,
+) -> Result<String> {
     let mut run = SuiteRun::new(order, runner(order, place, site)?)?;
     match suite {
         Suite::Network => run.network(),
@@ -116,7 +135,11 @@ fn in_place(order: &GpcnetSpec<'_>, suite: Suite, place: VenueKind, site: Option
     }
 }
 
-fn runner(order: &GpcnetSpec<'_>, place: VenueKind, site: Option<&CoordinatedJob>) -> Result<TestRunner> {
+fn runner(
+    order: &GpcnetSpec<'_>,
+    place: VenueKind,
+    site: Option<&CoordinatedJob>,
+) -> Result<TestRunner> {
     let per_host = order.flags.ppn.unwrap_or(1).max(1);
     let spec = LaunchSpec { per_host, ..LaunchSpec::new::<GpcnetProtocol>(order.seed) };
     if place == VenueKind::Cluster {
@@ -124,10 +147,21 @@ fn runner(order: &GpcnetSpec<'_>, place: VenueKind, site: Option<&CoordinatedJob
     }
     let queue = match &order.queue {
         Some(queue) => queue.clone(),
-        None => order.fabric.queues().map_err(anyhow::Error::msg)?.into_iter().next().context("no queue")?,
+        None => order
+            .fabric
+            .queues()
+            .map_err(anyhow::Error::msg)?
+            .into_iter()
+            .next()
+            .context("no queue")?,
     };
-    let mut venue =
-        venue::open(&order.fabric, place, &spec, Box::new(|spec| spec.host.clock_ppm = 0), CompletedParts::default())?;
+    let mut venue = venue::open(
+        &order.fabric,
+        place,
+        &spec,
+        Box::new(|spec| spec.host.clock_ppm = 0),
+        CompletedParts::default(),
+    )?;
     venue.arm(&queue)?;
     Ok(TestRunner::new(venue))
 }

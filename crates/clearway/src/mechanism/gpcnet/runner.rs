@@ -1,8 +1,8 @@
 //! Runs GPCNeT's tests in a venue: gives each rank its task, and collects what it recorded.
 //!
 //! # Model
-//! The simulator makes a fabric at rest for every test, so that no test inherits packets of an earlier one, and a test is a
-//! function of fabric, seed and number.
+//! The simulator makes a fabric at rest for every test, so that no test inherits packets of an
+//! earlier one, and a test is a function of fabric, seed and number.
 //!
 //! # Invariants
 //! I1. A rank that ends in the middle of a test ends the run, with its name.
@@ -68,7 +68,10 @@ impl TestRunner {
                 let mut world = world(venue, machine, 0);
                 let capabilities = world.network_mut().wire(Rank(0)).capabilities().clone();
                 let most = u32::try_from(capabilities.body_beside(SHORT_HEAD)).unwrap_or(u32::MAX);
-                Ok(WireFacts { operations: capabilities.operations, body_max: machine.body_max.min(most) })
+                Ok(WireFacts {
+                    operations: capabilities.operations,
+                    body_max: machine.body_max.min(most),
+                })
             }
         }
     }
@@ -83,7 +86,8 @@ impl TestRunner {
         }
     }
 
-    /// Runs one test and returns the record of each rank that has a task. A test that takes longer than `patience` is stuck.
+    /// Runs one test and returns the record of each rank that has a task. A test that takes longer
+    /// than `patience` is stuck.
     pub(super) fn run(
         &mut self,
         tasks: &BTreeMap<Rank, Task>,
@@ -92,7 +96,9 @@ impl TestRunner {
         self.tests += 1;
         match self.venue.ranks() {
             VenueRanks::Simulated(venue) => simulated(venue, self.tests, tasks, patience),
-            VenueRanks::Processes(ranks) => on_processes(ranks, tasks, patience, &mut self.losses, &mut self.waits),
+            VenueRanks::Processes(ranks) => {
+                on_processes(ranks, tasks, patience, &mut self.losses, &mut self.waits)
+            }
         }
     }
 
@@ -111,7 +117,9 @@ impl TestRunner {
 fn world(venue: &SimVenue, machine: &SimMachine, number: u64) -> World<GpcnetNode, fabric::Fabric> {
     let key = venue.key().purpose("gpcnet").node(number);
     let carrier = machine.carrier(key, FabricOptions::default());
-    machine.world(carrier, ContentModel::Phantom, key, |wire| node(wire).expect("a fresh end has room for a region"))
+    machine.world(carrier, ContentModel::Phantom, key, |wire| {
+        node(wire).expect("a fresh end has room for a region")
+    })
 }
 
 /// Runs test `number` on the machine of `venue`.
@@ -130,7 +138,9 @@ fn simulated(
     let mut until = Nanos::from_micros(100);
     while records.len() < tasks.len() {
         let ended = world.run_until(Picos::from(until), &mut |told| match told.event {
-            GpcnetEvent::Over { .. } => records.extend(told.engine.take_record().map(|record| (told.rank, record))),
+            GpcnetEvent::Over { .. } => {
+                records.extend(told.engine.take_record().map(|record| (told.rank, record)))
+            }
         });
         if records.len() < tasks.len() && (ended == StopReason::Quiet || until > patience) {
             bail!("a simulated rank did not end its test; this is a defect of the program");
@@ -154,28 +164,37 @@ fn on_processes(
         session.request(*rank, task.clone())?;
     }
     let all: Vec<Rank> = tasks.keys().copied().collect();
-    let records = session.responses(&all, Duration::from_nanos(patience.0), &mut || Ok(()), |rank, answer| {
-        losses.count(rank, &answer);
-        let [waited, length] = waits.entry(rank).or_default();
-        for wait in &answer.waits {
-            (*waited, *length) = (*waited + wait.waited, *length + wait.length);
-        }
-        let is_asked = tasks.get(&rank).is_some_and(|task| task.number == answer.record.number);
-        is_asked
-            .then_some(Some(answer.record))
-            .context("a rank answered for another test; this is a defect of the program")
-    })?;
+    let records = session.responses(
+        &all,
+        Duration::from_nanos(patience.0),
+        &mut || Ok(()),
+        |rank, answer| {
+            losses.count(rank, &answer);
+            let [waited, length] = waits.entry(rank).or_default();
+            for wait in &answer.waits {
+                (*waited, *length) = (*waited + wait.waited, *length + wait.length);
+            }
+            let is_asked = tasks.get(&rank).is_some_and(|task| task.number == answer.record.number);
+            is_asked
+                .then_some(Some(answer.record))
+                .context("a rank answered for another test; this is a defect of the program")
+        },
+    )?;
     Ok(all.into_iter().zip(records).collect())
 }
 
-/// What part of the time ranks were ready to run and had no processor; nothing where the system does not tell.
+/// What part of the time ranks were ready to run and had no processor; nothing where the system
+/// does not tell.
 fn noise(waits: &BTreeMap<Rank, [Nanos; 2]>) -> Option<String> {
     let known = waits.iter().filter(|(_, [_, length])| *length > Nanos::ZERO);
-    let shares = known.map(|(rank, [waited, length])| (waited.0 as f64 * 100.0 / length.0 as f64, *rank));
+    let shares =
+        known.map(|(rank, [waited, length])| (waited.0 as f64 * 100.0 / length.0 as f64, *rank));
     let shares: Vec<(f64, Rank)> = shares.collect();
     let mean = shares.iter().map(|(share, _)| share).sum::<f64>() / shares.len().max(1) as f64;
     let (worst, rank) = shares.into_iter().max_by(|(a, _), (b, _)| a.total_cmp(b))?;
-    Some(format!("noise: ranks waited for a processor {mean:.1} % of the time, rank {rank} {worst:.1} %"))
+    Some(format!(
+        "noise: ranks waited for a processor {mean:.1} % of the time, rank {rank} {worst:.1} %"
+    ))
 }
 
 #[cfg(test)]

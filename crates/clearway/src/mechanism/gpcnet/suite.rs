@@ -1,4 +1,5 @@
-//! The two programs of the original: which tests in which order, and what is said below their tables.
+//! The two programs of the original: which tests in which order, and what is said below their
+//! tables.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -6,15 +7,17 @@ use std::fmt::Write;
 use anyhow::Result;
 use clearway_proto::base::{Class, Nanos, Rank};
 use clearway_proto::gpcnet::{
-    CongestedTest, Congestor, CorrectedDefects, Defect, Detail, GpcnetLayout, GpcnetRecord, LIMIT, LoadDraw,
-    LoadReport, NetworkReport, Summary, TableRow, Task, Test, TestFailure, TestParameters,
+    CongestedTest, Congestor, CorrectedDefects, Defect, Detail, GpcnetLayout, GpcnetRecord, LIMIT,
+    LoadDraw, LoadReport, NetworkReport, Summary, TableRow, Task, Test, TestFailure,
+    TestParameters,
 };
 
 use super::GpcnetSpec;
 use super::runner::{TestRunner, WireFacts};
 
-/// A test that takes longer than so many times its limit, and this, is stuck: as published a measurement is not ended by the
-/// limit, and 30 rings of 2 MiB each way take 13 minutes where ranks share 25 Mb/s.
+/// A test that takes longer than so many times its limit, and this, is stuck: as published a
+/// measurement is not ended by the limit, and 30 rings of 2 MiB each way take 13 minutes where
+/// ranks share 25 Mb/s.
 const PATIENCE_LIMITS: u64 = 100;
 /// See [`PATIENCE_LIMITS`].
 const PATIENCE_LEAST: Nanos = Nanos::from_secs(60);
@@ -41,8 +44,9 @@ impl SuiteRun {
         let wires = runner.wires()?;
         let flags = wanted.flags;
         // The original's seed is the C library's unsigned.
-        let seed = u32::try_from(wanted.seed)
-            .map_err(|_| anyhow::anyhow!("GPCNeT's seed has 32 bits: --seed {} is too large", wanted.seed))?;
+        let seed = u32::try_from(wanted.seed).map_err(|_| {
+            anyhow::anyhow!("GPCNeT's seed has 32 bits: --seed {} is too large", wanted.seed)
+        })?;
         let [victim_class, congestor_class]: [Class; 2] = wanted.classes;
         let order = TestParameters {
             number: 0,
@@ -74,8 +78,15 @@ impl SuiteRun {
 
     /// The notes that are known before the first test.
     fn introduce(&mut self) {
-        let TestParameters { victim_class, congestor_class, limit, measurements_max, rings_max, mended, .. } =
-            self.order;
+        let TestParameters {
+            victim_class,
+            congestor_class,
+            limit,
+            measurements_max,
+            rings_max,
+            mended,
+            ..
+        } = self.order;
         let counts = Test::Latency.counts(self.layout.nodes());
         let about = self.runner.about();
         self.note(&format!("{about}; seed {}", self.seed));
@@ -113,7 +124,10 @@ impl SuiteRun {
         let draw = self.layout.draw(self.seed, self.order.mended)?;
         let least = draw.congestor_nodes.len() / Congestor::ALL.len();
         if least < GROUP_SMALL {
-            self.note(&format!("few nodes: a congestor has as few as {least}, so an incast has {} senders", least - 1));
+            self.note(&format!(
+                "few nodes: a congestor has as few as {least}, so an incast has {} senders",
+                least - 1
+            ));
         }
         let mut isolated = Vec::new();
         for test in Test::LOAD {
@@ -173,7 +187,11 @@ impl SuiteRun {
         failure.is_some()
     }
 
-    fn measure(&mut self, what: &str, tasks: &BTreeMap<Rank, Task>) -> Result<BTreeMap<Rank, GpcnetRecord>> {
+    fn measure(
+        &mut self,
+        what: &str,
+        tasks: &BTreeMap<Rank, Task>,
+    ) -> Result<BTreeMap<Rank, GpcnetRecord>> {
         eprintln!("{what}, {} ranks ...", tasks.len());
         let patience = self.order.limit.times(PATIENCE_LIMITS) + PATIENCE_LEAST;
         let records = self.runner.run(tasks, patience)?;
@@ -200,7 +218,11 @@ impl SuiteRun {
         Ok(TableRow { of: test, summary: Summary::from_test(test, &all, self.order.mended) })
     }
 
-    fn congestor_alone(&mut self, congestor: Congestor, draw: &LoadDraw) -> Result<TableRow<Congestor>> {
+    fn congestor_alone(
+        &mut self,
+        congestor: Congestor,
+        draw: &LoadDraw,
+    ) -> Result<TableRow<Congestor>> {
         if self.refusal(congestor.name(), congestor.needs()) {
             return Ok(TableRow { of: congestor, summary: None });
         }
@@ -210,13 +232,18 @@ impl SuiteRun {
     }
 
     fn congested_test(&mut self, test: Test, draw: &LoadDraw) -> Result<CongestedTest> {
-        let possible: Vec<Congestor> =
-            Congestor::ALL.into_iter().filter(|congestor| !self.refusal(congestor.name(), congestor.needs())).collect();
-        let tasks = self.next_order().congested(test, draw, &|congestor| possible.contains(&congestor));
+        let possible: Vec<Congestor> = Congestor::ALL
+            .into_iter()
+            .filter(|congestor| !self.refusal(congestor.name(), congestor.needs()))
+            .collect();
+        let tasks =
+            self.next_order().congested(test, draw, &|congestor| possible.contains(&congestor));
         let records = self.measure(&format!("{} beside congestors", test.name()), &tasks)?;
-        let victims: Vec<&GpcnetRecord> = draw.victims.iter().flatten().filter_map(|rank| records.get(rank)).collect();
+        let victims: Vec<&GpcnetRecord> =
+            draw.victims.iter().flatten().filter_map(|rank| records.get(rank)).collect();
         let mended = self.order.mended;
-        let congestors = Congestor::ALL.map(|congestor| congestor_row(congestor, draw, &records, mended)).into();
+        let congestors =
+            Congestor::ALL.map(|congestor| congestor_row(congestor, draw, &records, mended)).into();
         Ok(CongestedTest {
             row: TableRow { of: test, summary: Summary::from_test(test, &victims, mended) },
             congestors,
@@ -231,7 +258,8 @@ fn congestor_row(
     mended: CorrectedDefects,
 ) -> TableRow<Congestor> {
     let groups = draw.groups.iter().filter(|group| group.congestor == congestor);
-    let all: Vec<&GpcnetRecord> = groups.flat_map(|group| &group.ranks).filter_map(|rank| records.get(rank)).collect();
+    let all: Vec<&GpcnetRecord> =
+        groups.flat_map(|group| &group.ranks).filter_map(|rank| records.get(rank)).collect();
     TableRow { of: congestor, summary: Summary::from_congestor(congestor, &all, mended) }
 }
 

@@ -7,7 +7,11 @@ use super::*;
 
 fn text(suite: Suite, fabric: Fabric, flags: &GpcnetFlags) -> Result<String> {
     let classes = [Class::BestEffort; 2];
-    run(&GpcnetSpec { fabric, queue: None, places: &[VenueKind::Sim], seed: 7, classes, flags }, suite, None)
+    run(
+        &GpcnetSpec { fabric, queue: None, places: &[VenueKind::Sim], seed: 7, classes, flags },
+        suite,
+        None,
+    )
 }
 
 fn quick() -> GpcnetFlags {
@@ -31,11 +35,15 @@ fn run__the_network_test_on_a_machine_has_eight_rows_of_figures() {
 
 #[test]
 fn run__the_load_test_on_a_machine_prints_impacts() {
-    let printed = text(Suite::Load, Fabric::machine("edr".to_owned(), Some(20)), &quick()).expect("a run");
+    let printed =
+        text(Suite::Load, Fabric::machine("edr".to_owned(), Some(20)), &quick()).expect("a run");
     let rows = rows(&printed);
     assert_eq!(rows.len(), 9, "{printed}");
     assert!(rows.iter().all(|row| row.figure("Avg").is_some()), "{printed}");
-    assert!(printed.contains("congestors beside RR Two-sided Lat, MiB/s/rank: Alltoall (4096 B) "), "{printed}");
+    assert!(
+        printed.contains("congestors beside RR Two-sided Lat, MiB/s/rank: Alltoall (4096 B) "),
+        "{printed}"
+    );
 }
 
 #[test]
@@ -46,7 +54,14 @@ fn run__too_few_nodes_and_ranks_that_nobody_started_are_refused_in_a_sentence() 
     let flags = quick();
     let classes = [Class::BestEffort; 2];
     let places = [VenueKind::Cluster];
-    let order = GpcnetSpec { fabric: star(), queue: None, places: &places, seed: 7, classes, flags: &flags };
+    let order = GpcnetSpec {
+        fabric: star(),
+        queue: None,
+        places: &places,
+        seed: 7,
+        classes,
+        flags: &flags,
+    };
     let refused = run(&order, Suite::Network, None).expect_err("no launcher");
     assert_eq!(refused.to_string(), "no launcher started this process as a rank of a job");
 }

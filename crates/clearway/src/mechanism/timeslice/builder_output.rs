@@ -1,12 +1,15 @@
-//! A builder's way out: complete timeslices go to a sink in the builder's order, and their room is given back afterwards.
+//! A builder's way out: complete timeslices go to a sink in the builder's order, and their room is
+//! given back afterwards.
 //!
 //! # Model
-//! A sink may wait, for a disk or for a consumer, so a thread of its own serves it. A timeslice is copied for it, and released
-//! only when the sink has it: until then its inputs can be asked for it again. A few are under way to the sink; all others wait
-//! in the rings, and full rings hold the inputs back. So a slow sink slows its builder's inputs down, and loses nothing.
+//! A sink may wait, for a disk or for a consumer, so a thread of its own serves it. A timeslice is
+//! copied for it, and released only when the sink has it: until then its inputs can be asked for it
+//! again. A few are under way to the sink; all others wait in the rings, and full rings hold the
+//! inputs back. So a slow sink slows its builder's inputs down, and loses nothing.
 //!
-//! A builder's order is that of numbers, but for what it inherited of builders that are out: so of a builder that is out itself as many
-//! timeslices count as the decision says, and those are the first that its sink took.
+//! A builder's order is that of numbers, but for what it inherited of builders that are out: so of
+//! a builder that is out itself as many timeslices count as the decision says, and those are the
+//! first that its sink took.
 //!
 //! # Invariants
 //! I1. A timeslice is released once the sink has taken it, never before.
@@ -19,14 +22,17 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread;
 
 use anyhow::{Context, Result};
-use clearway_proto::archive::{Component, ComponentDescriptor, TimesliceDescriptor, TimesliceFlags};
+use clearway_proto::archive::{
+    Component, ComponentDescriptor, TimesliceDescriptor, TimesliceFlags,
+};
 use clearway_proto::microslice::{MicrosliceDescriptor, MicrosliceFlags};
 
 use super::messages::{SinkKind, TimesliceResult, TimesliceShape};
 use super::sink::{self, TimesliceSink};
 use crate::mechanism::timeslice::archive::UnfinishedFile;
 
-/// Timeslices under way to a sink: one that it works on, one that waits, so that neither waits for the other.
+/// Timeslices under way to a sink: one that it works on, one that waits, so that neither waits for
+/// the other.
 const UNDER_WAY_MAX: usize = 2;
 
 /// A timeslice as it leaves its builder: what each input gave lies one behind the other.
@@ -51,7 +57,10 @@ impl OutgoingTimeslice {
     }
 
     /// It as an archive has it.
-    pub(super) fn described(&self, shape: TimesliceShape) -> (TimesliceDescriptor, Vec<Component<'_>>) {
+    pub(super) fn described(
+        &self,
+        shape: TimesliceShape,
+    ) -> (TimesliceDescriptor, Vec<Component<'_>>) {
         let mut flags = TimesliceFlags::default();
         let begins = std::iter::once(0).chain(self.ends.iter().copied());
         let mut times: Option<(u64, u64)> = None;
@@ -59,12 +68,24 @@ impl OutgoingTimeslice {
             let data = self.bytes.get(begin..end).unwrap_or_default();
             let microslices = count(data, shape);
             let short = microslices < shape.all();
-            let mut own = if short { TimesliceFlags::MISSING_MICROSLICES } else { TimesliceFlags::default() };
-            own.0 |= if is_cut_off(data, microslices) { TimesliceFlags::OVERFLOW_READOUT.0 } else { 0 };
-            flags.0 |= own.0 | if microslices == 0 { TimesliceFlags::MISSING_COMPONENTS.0 } else { 0 };
+            let mut own =
+                if short { TimesliceFlags::MISSING_MICROSLICES } else { TimesliceFlags::default() };
+            own.0 |=
+                if is_cut_off(data, microslices) { TimesliceFlags::OVERFLOW_READOUT.0 } else { 0 };
+            flags.0 |=
+                own.0 | if microslices == 0 { TimesliceFlags::MISSING_COMPONENTS.0 } else { 0 };
             times = times.or_else(|| time_of(data, microslices, shape));
             let (timeslice, size) = (self.timeslice, data.len() as u64);
-            Component { descriptor: ComponentDescriptor { timeslice, offset: 0, size, microslices, flags: own }, data }
+            Component {
+                descriptor: ComponentDescriptor {
+                    timeslice,
+                    offset: 0,
+                    size,
+                    microslices,
+                    flags: own,
+                },
+                data,
+            }
         };
         let components: Vec<_> = begins.zip(self.ends.iter().copied()).map(component).collect();
         let (start_ns, duration_ns) = times.unwrap_or_default();
@@ -81,13 +102,14 @@ impl OutgoingTimeslice {
     }
 }
 
-/// How many microslices `data` are: descriptors, and behind them as many bytes as these say. None where they do not fit: then it
-/// is no contribution.
+/// How many microslices `data` are: descriptors, and behind them as many bytes as these say. None
+/// where they do not fit: then it is no contribution.
 fn count(data: &[u8], shape: TimesliceShape) -> u64 {
     let (descriptors, _) = data.as_chunks::<{ MicrosliceDescriptor::BYTES }>();
     let mut length = 0;
     for (descriptor, number) in descriptors.iter().zip(1..=shape.all()) {
-        length += MicrosliceDescriptor::BYTES as u64 + u64::from(MicrosliceDescriptor::from_bytes(descriptor).size);
+        length += MicrosliceDescriptor::BYTES as u64
+            + u64::from(MicrosliceDescriptor::from_bytes(descriptor).size);
         if length == data.len() as u64 {
             return number;
         }
@@ -101,11 +123,13 @@ fn count(data: &[u8], shape: TimesliceShape) -> u64 {
 /// Whether the readout cut a content of the microslices off that `data` begin with.
 fn is_cut_off(data: &[u8], microslices: u64) -> bool {
     let (descriptors, _) = data.as_chunks::<{ MicrosliceDescriptor::BYTES }>();
-    let mut descriptors = descriptors.iter().take(microslices as usize).map(MicrosliceDescriptor::from_bytes);
+    let mut descriptors =
+        descriptors.iter().take(microslices as usize).map(MicrosliceDescriptor::from_bytes);
     descriptors.any(|descriptor| descriptor.flags.has(MicrosliceFlags::OVERFLOW_READOUT))
 }
 
-/// When the microslices that `data` begin with start, and how long those take that are no overlap, as far as they tell.
+/// When the microslices that `data` begin with start, and how long those take that are no overlap,
+/// as far as they tell.
 fn time_of(data: &[u8], microslices: u64, shape: TimesliceShape) -> Option<(u64, u64)> {
     let (descriptors, _) = data.as_chunks::<{ MicrosliceDescriptor::BYTES }>();
     let index = |number: u64| {
@@ -117,9 +141,9 @@ fn time_of(data: &[u8], microslices: u64, shape: TimesliceShape) -> Option<(u64,
     let length = match index(core) {
         Some(end) => end.wrapping_sub(start),
         // The time from the last microslice to the next one is that from the one before it.
-        None => {
-            index(core - 1).zip(step(core - 1)).map_or(0, |(last, step)| last.wrapping_sub(start).wrapping_add(step))
-        }
+        None => index(core - 1)
+            .zip(step(core - 1))
+            .map_or(0, |(last, step)| last.wrapping_sub(start).wrapping_add(step)),
     };
     Some((start, length))
 }
@@ -149,7 +173,8 @@ pub(super) struct BuilderOutput {
     /// Timeslices that the sink has taken.
     taken: u64,
     position: u64,
-    /// The archive, where the sink writes one that nobody has kept; without an order to keep it goes with this.
+    /// The archive, where the sink writes one that nobody has kept; without an order to keep it
+    /// goes with this.
     unfinished: Option<UnfinishedFile>,
 }
 
@@ -235,7 +260,8 @@ impl BuilderOutput {
         self.complete.insert(position, timeslice);
     }
 
-    /// The next timeslice that shall leave, all before the position `row` being complete, and memory for it.
+    /// The next timeslice that shall leave, all before the position `row` being complete, and
+    /// memory for it.
     pub(super) fn next(&mut self, row: u64) -> Option<OutgoingTimeslice> {
         if self.under_way == UNDER_WAY_MAX {
             return None;
@@ -327,10 +353,16 @@ mod tests {
     #[test]
     fn described__what_an_input_lacks_is_marked() {
         let shape = TimesliceShape { core: 2, overlap: 1 };
-        let mut built = OutgoingTimeslice { timeslice: 4, position: 1, ..OutgoingTimeslice::default() };
-        [contribution(&[8, 8, 8]), contribution(&[8]), vec![0]].iter().for_each(|part| built.push(part));
+        let mut built =
+            OutgoingTimeslice { timeslice: 4, position: 1, ..OutgoingTimeslice::default() };
+        [contribution(&[8, 8, 8]), contribution(&[8]), vec![0]]
+            .iter()
+            .for_each(|part| built.push(part));
         let (descriptor, components) = built.described(shape);
-        assert_eq!(components.iter().map(|it| it.descriptor.microslices).collect::<Vec<_>>(), [3, 1, 0]);
+        assert_eq!(
+            components.iter().map(|it| it.descriptor.microslices).collect::<Vec<_>>(),
+            [3, 1, 0]
+        );
         assert_eq!((descriptor.start_ns, descriptor.duration_ns), (100, 20));
         assert_eq!(descriptor.flags.0, 1 | 4);
         let incomplete = components.iter().map(|it| it.descriptor.flags.is_incomplete());
@@ -342,7 +374,8 @@ mod tests {
         let shape = TimesliceShape { core: 2, overlap: 0 };
         let mut cut = contribution(&[8, 8]);
         cut[MicrosliceDescriptor::BYTES + 4] = MicrosliceFlags::OVERFLOW_READOUT.0 as u8;
-        let mut built = OutgoingTimeslice { timeslice: 4, position: 1, ..OutgoingTimeslice::default() };
+        let mut built =
+            OutgoingTimeslice { timeslice: 4, position: 1, ..OutgoingTimeslice::default() };
         [contribution(&[8, 8]), cut].iter().for_each(|part| built.push(part));
         let (descriptor, components) = built.described(shape);
         let flags = components.iter().map(|it| it.descriptor.flags.0);

@@ -1,10 +1,11 @@
 //! Timeslices handed over to another process through memory that both have.
 //!
 //! # Model
-//! A builder listens at a Unix socket and has an anonymous file in memory. It writes one timeslice into the file, as an archive of
-//! its own, and says where the file is, a line; the consumer reads it there and answers with a line when it has done with it. Then comes
-//! the next. A consumer may come late: the builder waits. One that goes before it has answered has not taken its timeslice, and the
-//! next consumer gets it.
+//! A builder listens at a Unix socket and has an anonymous file in memory. It writes one timeslice
+//! into the file, as an archive of its own, and says where the file is, a line; the consumer reads
+//! it there and answers with a line when it has done with it. Then comes the next. A consumer may
+//! come late: the builder waits. One that goes before it has answered has not taken its timeslice,
+//! and the next consumer gets it.
 //!
 //! # Invariants
 //! I1. A timeslice is taken when a consumer says so.
@@ -17,7 +18,9 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use clearway_proto::archive::{ArchiveKind, Compression, Header, Inspector, Item, Limits, Versions, Writer};
+use clearway_proto::archive::{
+    ArchiveKind, Compression, Header, Inspector, Item, Limits, Versions, Writer,
+};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
 use super::builder_output::OutgoingTimeslice;
@@ -44,14 +47,24 @@ impl ConsumerSink {
         let shown = path.display().to_string();
         let listener = match UnixListener::bind(&path) {
             // A builder that was killed left its name here, unless somebody answers.
-            Err(error) if error.kind() == ErrorKind::AddrInUse && UnixStream::connect(&path).is_err() => {
+            Err(error)
+                if error.kind() == ErrorKind::AddrInUse && UnixStream::connect(&path).is_err() =>
+            {
                 fs::remove_file(&path).and_then(|()| UnixListener::bind(&path))
             }
             other => other,
         };
         let listener = listener.with_context(|| format!("no consumer could come in at {shown}"))?;
-        let memory = memfd_create(c"clearway-timeslice", MFdFlags::MFD_CLOEXEC).context("memory for a consumer")?;
-        Ok(Self { shape, path, listener, consumer: None, memory: memory.into(), account: TimesliceResult::default() })
+        let memory = memfd_create(c"clearway-timeslice", MFdFlags::MFD_CLOEXEC)
+            .context("memory for a consumer")?;
+        Ok(Self {
+            shape,
+            path,
+            listener,
+            consumer: None,
+            memory: memory.into(),
+            account: TimesliceResult::default(),
+        })
     }
 
     /// Puts `built` into the memory.
@@ -77,7 +90,8 @@ impl ConsumerSink {
         self.memory.set_len(end)
     }
 
-    /// Offers what is in the memory to the consumer that is there, or the next one; whether it took it.
+    /// Offers what is in the memory to the consumer that is there, or the next one; whether it took
+    /// it.
     fn offer(&mut self) -> io::Result<bool> {
         if self.consumer.is_none() {
             self.consumer = Some(BufReader::new(self.listener.accept()?.0));
@@ -117,20 +131,23 @@ impl Drop for ConsumerSink {
     }
 }
 
-/// Takes timeslices from the builder that listens at `path` until there are no more, and looks at them or puts them `into` an archive;
-/// what there was.
+/// Takes timeslices from the builder that listens at `path` until there are no more, and looks at
+/// them or puts them `into` an archive; what there was.
 ///
 /// # Errors
 /// When nobody listens, the builder dies, or the archive cannot be written.
 pub(crate) fn consume(path: &Path, into: Option<&Path>) -> Result<String> {
     let shown = path.display();
-    let builder = UnixStream::connect(path).with_context(|| format!("no builder hands timeslices over at {shown}"))?;
+    let builder = UnixStream::connect(path)
+        .with_context(|| format!("no builder hands timeslices over at {shown}"))?;
     let mut lines = BufReader::new(builder);
     let mut archive = into.map(|path| sink::new_archive(path, Compression::None)).transpose()?;
     let (mut inspector, mut count) = (Inspector::default(), 0_u64);
     loop {
         let mut line = String::new();
-        io::Read::take(&mut lines, LINE_MAX).read_line(&mut line).context("what the builder says")?;
+        io::Read::take(&mut lines, LINE_MAX)
+            .read_line(&mut line)
+            .context("what the builder says")?;
         if line.is_empty() {
             break;
         }
@@ -153,5 +170,9 @@ pub(crate) fn consume(path: &Path, into: Option<&Path>) -> Result<String> {
     }
     archive.map_or(Ok(()), crate::mechanism::timeslice::archive::ArchiveSink::finish)?;
     let tally = inspector.tally();
-    Ok(format!("{count} timeslices taken, {} microslices looked at, {} faults\n", tally.microslices, tally.faults()))
+    Ok(format!(
+        "{count} timeslices taken, {} microslices looked at, {} faults\n",
+        tally.microslices,
+        tally.faults()
+    ))
 }

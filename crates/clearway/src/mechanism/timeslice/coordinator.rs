@@ -1,16 +1,19 @@
-//! Timeslice building by ranks that are processes: one policy after the other, coordinated and counted.
+//! Timeslice building by ranks that are processes: one policy after the other, coordinated and
+//! counted.
 //!
 //! # Model
-//! A run begins with nodes of its own on every rank and ends when everything that was given was built: then nothing of it is left
-//! in the network, and the next can begin. What is counted comes in samples that each rank takes by its own clock, all begun
-//! by one order. A run is *timed*, where schedules are compared: then inputs stop when the last sample was taken. Or it has a
+//! A run begins with nodes of its own on every rank and ends when everything that was given was
+//! built: then nothing of it is left in the network, and the next can begin. What is counted comes
+//! in samples that each rank takes by its own clock, all begun by one order. A run is *timed*,
+//! where schedules are compared: then inputs stop when the last sample was taken. Or it has a
 //! *source*, and ends when that is over at all inputs.
 //!
-//! An input whose source is over before those of others goes on with empty contributions, as far as the others are: else their
-//! timeslices would never be complete.
+//! An input whose source is over before those of others goes on with empty contributions, as far as
+//! the others are: else their timeslices would never be complete.
 //!
-//! A rank that dies is noticed here by its end, and by the others in their own way (`run_progress`); what it had built is said by them at the
-//! end. Where ranks can be started anew they are before the next run; where they cannot there is none.
+//! A rank that dies is noticed here by its end, and by the others in their own way
+//! (`run_progress`); what it had built is said by them at the end. Where ranks can be started anew
+//! they are before the next run; where they cannot there is none.
 //!
 //! # Not here
 //! Archives: looked for before the run, kept after it: `files`.
@@ -32,7 +35,8 @@ use clearway_proto::timeslice::Policy;
 use super::SeedRun;
 use super::count::{RunCounts, RunLength};
 use super::messages::{
-    BuildSpec, SinkKind, TimesliceAssignment, TimesliceProtocol, TimesliceRequest, TimesliceResponse, TimesliceResult,
+    BuildSpec, SinkKind, TimesliceAssignment, TimesliceProtocol, TimesliceRequest,
+    TimesliceResponse, TimesliceResult,
 };
 use super::numbers::{CompletenessAudit, TimesliceNumbers};
 use super::plan::TimeslicePlan;
@@ -43,11 +47,13 @@ use crate::run::exit::Exit;
 use crate::run::session::Session;
 use crate::run::venue::ProcessVenue;
 
-/// How long ranks may take for what takes no time but that of a busy machine, and the last timeslices to be built.
+/// How long ranks may take for what takes no time but that of a busy machine, and the last
+/// timeslices to be built.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long a decision may be under way that makes those that are left enough.
 const DECISION: Duration = Duration::from_secs(2);
-/// How long nodes of a run that is over stay: what was said last, and nobody waits for, arrives meanwhile.
+/// How long nodes of a run that is over stay: what was said last, and nobody waits for, arrives
+/// meanwhile.
 const SETTLE: Duration = Duration::from_millis(100);
 /// How often a wait looks around.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -74,7 +80,8 @@ pub(crate) struct BuildResult {
     pub(crate) took: Duration,
     /// From the first to the last contribution of a timeslice, in ns.
     pub(crate) completion: Histogram,
-    /// Bytes that landed for each second of processor time of all ranks, by policy, a value for each seed.
+    /// Bytes that landed for each second of processor time of all ranks, by policy, a value for
+    /// each seed.
     pub(crate) cost: BTreeMap<Policy, Vec<f64>>,
     /// Timeslices that were counted as built.
     pub(super) timeslices: u64,
@@ -86,7 +93,11 @@ pub(crate) struct BuildResult {
 impl BuildResult {
     /// How a program ends that built this: archives with faults end `msa check` the same way.
     pub(crate) fn exit(&self) -> Exit {
-        if self.account.faults.is_empty() && self.account.cut == 0 { Exit::Good } else { Exit::Congested }
+        if self.account.faults.is_empty() && self.account.cut == 0 {
+            Exit::Good
+        } else {
+            Exit::Congested
+        }
     }
 
     /// Adds what was built in another run.
@@ -94,14 +105,17 @@ impl BuildResult {
         self.given += built.given;
         self.timeslices += built.timeslices;
         self.took += built.took;
-        built.cost.into_iter().for_each(|(policy, values)| self.cost.entry(policy).or_default().extend(values));
+        built
+            .cost
+            .into_iter()
+            .for_each(|(policy, values)| self.cost.entry(policy).or_default().extend(values));
         self.account = std::mem::take(&mut self.account).and(built.account);
         self.deaths.extend(built.deaths);
     }
 }
 
-/// Compares the policies of `plan` on `ranks`, made-up contributions of `feed` in all of them; what was built in all. Ends early when
-/// a rank died that cannot be started anew.
+/// Compares the policies of `plan` on `ranks`, made-up contributions of `feed` in all of them; what
+/// was built in all. Ends early when a rank died that cannot be started anew.
 ///
 /// # Errors
 /// One sentence: which rank cannot go on or is gone, or that a timeslice was lost.
@@ -154,11 +168,16 @@ pub(super) fn each(
 ///
 /// # Errors
 /// As [`compare`].
-pub(crate) fn build(ranks: &mut dyn ProcessVenue, plan: &TimeslicePlan, task: &TimesliceTask) -> Result<BuildResult> {
+pub(crate) fn build(
+    ranks: &mut dyn ProcessVenue,
+    plan: &TimeslicePlan,
+    task: &TimesliceTask,
+) -> Result<BuildResult> {
     let mut coordinator = TimesliceCoordinator::new(ranks, plan, task)?;
     let policy = plan.policies.first().copied().unwrap_or(Policy::Token);
     let seed = plan.seeds.first().copied().unwrap_or(1);
-    let run = coordinator.check_sources().and_then(|()| coordinator.run(policy, seed, RunLength::Source));
+    let run =
+        coordinator.check_sources().and_then(|()| coordinator.run(policy, seed, RunLength::Source));
     let (outcome, built) = run.map_err(|error| coordinator.give_up(error))?;
     Ok(BuildResult { completion: outcome.completion, ..built })
 }
@@ -177,11 +196,19 @@ struct TimesliceCoordinator<'a> {
 }
 
 impl<'a> TimesliceCoordinator<'a> {
-    fn new(venue: &'a mut dyn ProcessVenue, plan: &'a TimeslicePlan, task: &'a TimesliceTask) -> Result<Self> {
+    fn new(
+        venue: &'a mut dyn ProcessVenue,
+        plan: &'a TimeslicePlan,
+        task: &'a TimesliceTask,
+    ) -> Result<Self> {
         let ranks = venue.processes();
         let (there, wanted) = (ranks.hosts().len(), plan.inputs + plan.builders);
         if there != wanted as usize {
-            bail!("{} inputs and {} builders are {wanted} ranks, and there are {there}", plan.inputs, plan.builders);
+            bail!(
+                "{} inputs and {} builders are {wanted} ranks, and there are {there}",
+                plan.inputs,
+                plan.builders
+            );
         }
         let board = StatusBoard::open(&task.job, ranks.hosts());
         let (dead_ranks, unfinished) = (BTreeSet::new(), BTreeMap::new());
@@ -196,7 +223,8 @@ impl<'a> TimesliceCoordinator<'a> {
         self.venue.processes().name(rank)
     }
 
-    /// Whether a run can begin with all ranks: those that are gone are started anew, where that is possible.
+    /// Whether a run can begin with all ranks: those that are gone are started anew, where that is
+    /// possible.
     fn is_complete(&mut self) -> Result<bool> {
         self.drain_responses()?;
         let Some(first) = self.dead_ranks.first().copied() else { return Ok(true) };
@@ -204,7 +232,10 @@ impl<'a> TimesliceCoordinator<'a> {
         if is_complete {
             self.dead_ranks.clear();
         } else {
-            eprintln!("clearway: {} is gone and is not started anew: nothing more is compared", self.name(first));
+            eprintln!(
+                "clearway: {} is gone and is not started anew: nothing more is compared",
+                self.name(first)
+            );
         }
         Ok(is_complete)
     }
@@ -219,7 +250,10 @@ impl<'a> TimesliceCoordinator<'a> {
     }
 
     /// The next that a rank says, or how it ended.
-    fn next_response(&mut self, patience: Duration) -> Result<Option<(Rank, Result<TimesliceResponse, String>)>> {
+    fn next_response(
+        &mut self,
+        patience: Duration,
+    ) -> Result<Option<(Rank, Result<TimesliceResponse, String>)>> {
         let heard = self.session().poll(patience)?;
         if let Some((rank, Err(_))) = &heard {
             self.dead_ranks.insert(*rank);
@@ -232,7 +266,12 @@ impl<'a> TimesliceCoordinator<'a> {
     }
 
     /// Runs `policy` once.
-    fn run(&mut self, policy: Policy, seed: u64, length: RunLength) -> Result<(TimesliceOutcome, BuildResult)> {
+    fn run(
+        &mut self,
+        policy: Policy,
+        seed: u64,
+        length: RunLength,
+    ) -> Result<(TimesliceOutcome, BuildResult)> {
         self.begin(policy, seed)?;
         let mut run_progress = RunProgress::new(self.plan, policy, length.uncounted());
         for rank in run_progress.living().collect::<Vec<_>>() {
@@ -285,7 +324,9 @@ impl<'a> TimesliceCoordinator<'a> {
             }
             // The others say so as well, and theirs counts.
             TimesliceResponse::Out { is_retired } => {
-                if let (true, Some(end)) = (run_progress.rank_left(rank, is_retired), run_progress.end) {
+                if let (true, Some(end)) =
+                    (run_progress.rank_left(rank, is_retired), run_progress.end)
+                {
                     self.request(rank, TimesliceRequest::End(end))?;
                 }
             }
@@ -327,7 +368,12 @@ impl<'a> TimesliceCoordinator<'a> {
     }
 
     /// Tells `rank`, which has joined, what the others were told.
-    fn admit_rank(&mut self, run_progress: &RunProgress, rank: Rank, length: RunLength) -> Result<()> {
+    fn admit_rank(
+        &mut self,
+        run_progress: &RunProgress,
+        rank: Rank,
+        length: RunLength,
+    ) -> Result<()> {
         if rank.0 >= self.plan.inputs {
             return Ok(());
         }
@@ -355,7 +401,9 @@ impl<'a> TimesliceCoordinator<'a> {
             count.lose(rank);
         }
         match run_progress.next_missing() {
-            Some(what) => bail!("{}; no {what} is left, so the run cannot go on", self.all_dead(run_progress)),
+            Some(what) => {
+                bail!("{}; no {what} is left, so the run cannot go on", self.all_dead(run_progress))
+            }
             None => Ok(()),
         }
     }
@@ -367,7 +415,12 @@ impl<'a> TimesliceCoordinator<'a> {
     }
 
     /// Refuses to wait any longer for what does not come.
-    fn check_for_stall(&self, run_progress: &RunProgress, policy: Policy, moved: Instant) -> Result<()> {
+    fn check_for_stall(
+        &self,
+        run_progress: &RunProgress,
+        policy: Policy,
+        moved: Instant,
+    ) -> Result<()> {
         if let Some(rank) = run_progress.is_helpless() {
             let (name, dead) = (self.name(rank), self.all_dead(run_progress));
             let dead = if dead.is_empty() { String::new() } else { format!(" ({dead})") };
@@ -419,7 +472,9 @@ impl<'a> TimesliceCoordinator<'a> {
     ) -> Result<(TimesliceOutcome, BuildResult)> {
         let took = run_progress.took();
         let settled = match run_progress.living().next() {
-            Some(first) if run_progress.all_deaths().next().is_some() => self.built_by_dead(first)?,
+            Some(first) if run_progress.all_deaths().next().is_some() => {
+                self.built_by_dead(first)?
+            }
             _ => Vec::new(),
         };
         for change in run_progress.left_out() {
@@ -427,7 +482,8 @@ impl<'a> TimesliceCoordinator<'a> {
             eprintln!("clearway: {name} was to {what}, but the run was over before");
         }
         // Who is done itself says what it has, of all times that it took part.
-        let is_done = |(rank, _): &(u32, TimesliceNumbers)| run_progress.done.contains_key(&Rank(*rank));
+        let is_done =
+            |(rank, _): &(u32, TimesliceNumbers)| run_progress.done.contains_key(&Rank(*rank));
         let settled: Vec<_> = settled.into_iter().filter(|one| !is_done(one)).collect();
         let (given, mut deaths) =
             (run_progress.end.unwrap_or(0), run_progress.all_deaths().cloned().collect::<Vec<_>>());
@@ -449,7 +505,10 @@ impl<'a> TimesliceCoordinator<'a> {
         let built = BuildResult {
             given,
             timeslices,
-            account: run_progress.done.into_values().fold(TimesliceResult::default(), TimesliceResult::and),
+            account: run_progress
+                .done
+                .into_values()
+                .fold(TimesliceResult::default(), TimesliceResult::and),
             took,
             completion: Histogram::default(),
             cost: cost.map(|cost| (policy, vec![cost])).into_iter().collect(),
@@ -471,14 +530,17 @@ impl<'a> TimesliceCoordinator<'a> {
         while Instant::now() < deadline {
             match self.next_response(LOOK_EVERY)? {
                 Some((_, Ok(TimesliceResponse::Settled(settled)))) => return Ok(settled),
-                Some((teller, Err(how))) if teller == rank => bail!("{} {how} at the end of the run", self.name(rank)),
+                Some((teller, Err(how))) if teller == rank => {
+                    bail!("{} {how} at the end of the run", self.name(rank))
+                }
                 _ => {}
             }
         }
         bail!("{} does not say what those had built that are out", self.name(rank))
     }
 
-    /// Gives every rank its part, builders first: an input that found a builder of the run before would take it for its own.
+    /// Gives every rank its part, builders first: an input that found a builder of the run before
+    /// would take it for its own.
     fn begin(&mut self, policy: Policy, seed: u64) -> Result<()> {
         let plan = self.plan;
         let heartbeat = plan.heartbeat.filter(|_| policy.is_building());
@@ -486,7 +548,8 @@ impl<'a> TimesliceCoordinator<'a> {
             number: self.runs,
             inputs: plan.inputs,
             builders: plan.builders,
-            // What nobody builds has no turns: streams of unlike length to builders would end at no common timeslice.
+            // What nobody builds has no turns: streams of unlike length to builders would end at no
+            // common timeslice.
             weights: if policy.is_building() { plan.weights.clone() } else { Vec::new() },
             policy,
             window: plan.window,
@@ -510,7 +573,9 @@ impl<'a> TimesliceCoordinator<'a> {
         if let Some(rank) = self.dead_ranks.first() {
             bail!("{} ended before the run began; run again", self.name(*rank));
         }
-        thread::sleep(heartbeat.map_or(Duration::ZERO, |every| Duration::from_nanos(every.0) * BEATS));
+        thread::sleep(
+            heartbeat.map_or(Duration::ZERO, |every| Duration::from_nanos(every.0) * BEATS),
+        );
         Ok(())
     }
 
@@ -519,15 +584,28 @@ impl<'a> TimesliceCoordinator<'a> {
         let deadline = Instant::now() + PATIENCE;
         while missing > 0 {
             match self.next_response(LOOK_EVERY)? {
-                Some((_, Ok(TimesliceResponse::Found | TimesliceResponse::Taken | TimesliceResponse::Ready))) => {
-                    missing -= 1
+                Some((
+                    _,
+                    Ok(
+                        TimesliceResponse::Found
+                        | TimesliceResponse::Taken
+                        | TimesliceResponse::Ready,
+                    ),
+                )) => missing -= 1,
+                Some((rank, Ok(TimesliceResponse::Writes(name)))) => {
+                    drop(self.unfinished.insert(rank, name))
                 }
-                Some((rank, Ok(TimesliceResponse::Writes(name)))) => drop(self.unfinished.insert(rank, name)),
-                Some((rank, Ok(TimesliceResponse::Failed(sentence)))) => bail!("{}: {sentence}", self.name(rank)),
-                Some((rank, Err(how))) => bail!("{} {how} before the run began; run again", self.name(rank)),
+                Some((rank, Ok(TimesliceResponse::Failed(sentence)))) => {
+                    bail!("{}: {sentence}", self.name(rank))
+                }
+                Some((rank, Err(how))) => {
+                    bail!("{} {how} before the run began; run again", self.name(rank))
+                }
                 // What was told of the run before.
                 Some(_) => {}
-                None if Instant::now() > deadline => bail!("inputs and builders did not meet within {PATIENCE:?}"),
+                None if Instant::now() > deadline => {
+                    bail!("inputs and builders did not meet within {PATIENCE:?}")
+                }
                 None => {}
             }
         }
@@ -535,7 +613,11 @@ impl<'a> TimesliceCoordinator<'a> {
     }
 
     /// Tells inputs what follows from how far all are.
-    fn send_due_requests(&mut self, run_progress: &mut RunProgress, count: &RunCounts) -> Result<()> {
+    fn send_due_requests(
+        &mut self,
+        run_progress: &mut RunProgress,
+        count: &RunCounts,
+    ) -> Result<()> {
         let inputs: Vec<Rank> = run_progress.inputs().collect();
         if run_progress.end.is_some() {
             return Ok(());
@@ -551,10 +633,13 @@ impl<'a> TimesliceCoordinator<'a> {
         if !run_progress.held && count.is_over() {
             run_progress.held = true;
             run_progress.over.clear();
-            return inputs.into_iter().try_for_each(|rank| self.request(rank, TimesliceRequest::Hold));
+            return inputs
+                .into_iter()
+                .try_for_each(|rank| self.request(rank, TimesliceRequest::Hold));
         }
         let furthest = count.furthest();
-        let behind = run_progress.over.iter().filter(|(_, given)| **given < furthest).map(|(rank, _)| *rank);
+        let behind =
+            run_progress.over.iter().filter(|(_, given)| **given < furthest).map(|(rank, _)| *rank);
         for rank in behind.collect::<Vec<_>>() {
             if run_progress.padded.insert(rank, furthest) < Some(furthest) {
                 self.request(rank, TimesliceRequest::Pad(furthest))?;
@@ -574,7 +659,10 @@ impl<'a> TimesliceCoordinator<'a> {
             );
         }
         if !account.faults.is_empty() && self.task.feed.sink == SinkKind::Check {
-            let faults = account.faults.iter().map(|(sentence, count)| format!("{sentence} ({count} times)"));
+            let faults = account
+                .faults
+                .iter()
+                .map(|(sentence, count)| format!("{sentence} ({count} times)"));
             eprintln!("clearway: {}", faults.collect::<Vec<_>>().join("; "));
         }
         Ok(())

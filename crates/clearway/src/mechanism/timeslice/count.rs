@@ -72,7 +72,9 @@ impl RunLength {
     /// The place of a sample among those that are counted.
     fn place_of(self, number: u64) -> Option<usize> {
         match self {
-            Self::Timed { skipped, .. } => number.checked_sub(skipped + 1).map(|place| place as usize),
+            Self::Timed { skipped, .. } => {
+                number.checked_sub(skipped + 1).map(|place| place as usize)
+            }
             Self::Source => None,
         }
     }
@@ -116,7 +118,8 @@ impl RunCounts {
 
     /// Whether every rank has told its last sample.
     pub(super) fn is_over(&self) -> bool {
-        self.last.len() == self.ranks && self.last.values().all(|number| self.length.is_over(*number))
+        self.last.len() == self.ranks
+            && self.last.values().all(|number| self.length.is_over(*number))
     }
 
     /// `rank` is out: nothing more is expected of it.
@@ -132,7 +135,9 @@ impl RunCounts {
     pub(super) fn join(&mut self, rank: Rank) {
         self.ranks += 1;
         self.inputs += usize::from(rank.0 < self.outcome.inputs);
-        if let Some(least) = self.sent.values().min().copied().filter(|_| rank.0 < self.outcome.inputs) {
+        if let Some(least) =
+            self.sent.values().min().copied().filter(|_| rank.0 < self.outcome.inputs)
+        {
             self.sent.insert(rank, least);
         }
     }
@@ -142,9 +147,14 @@ impl RunCounts {
         self.given.values().copied().max().unwrap_or(0)
     }
 
-    /// Bytes that landed for each second of processor time; nothing where none landed, or it was over before any time was counted.
+    /// Bytes that landed for each second of processor time; nothing where none landed, or it was
+    /// over before any time was counted.
     pub(super) fn cost(&self) -> Option<f64> {
-        let spent: f64 = self.processor.values().map(|[before, at_end]| (at_end.0 - before.0) as f64 / 1e9).sum();
+        let spent: f64 = self
+            .processor
+            .values()
+            .map(|[before, at_end]| (at_end.0 - before.0) as f64 / 1e9)
+            .sum();
         (spent > 0.0 && self.outcome.bytes > 0).then(|| self.outcome.bytes as f64 / spent)
     }
 
@@ -172,7 +182,9 @@ impl RunCounts {
                     let sample = self.samples.entry(number).or_default();
                     sample.push(*sent);
                     if sample.len() == self.inputs {
-                        outcome.gap.record(sample.iter().max().unwrap_or(&0) - sample.iter().min().unwrap_or(&0));
+                        outcome.gap.record(
+                            sample.iter().max().unwrap_or(&0) - sample.iter().min().unwrap_or(&0),
+                        );
                         self.samples.remove(&number);
                     }
                 }

@@ -17,7 +17,8 @@ pub(super) const RATE: &str = "timeslice_input_rate";
 pub(super) const FRACTION: &str = "timeslice_throughput_fraction";
 /// From the first to the last contribution of a timeslice, in ms; labels policy, quantile.
 pub(super) const COMPLETION: &str = "timeslice_completion_ms";
-/// The same in rotations: the time in which unscheduled writes carry one contribution of each input to each builder.
+/// The same in rotations: the time in which unscheduled writes carry one contribution of each input
+/// to each builder.
 pub(super) const ROTATIONS: &str = "timeslice_completion_rotations";
 /// Contributions by which the furthest input is ahead of the last; labels policy, quantile.
 pub(super) const GAP: &str = "synchronisation_gap_contributions";
@@ -63,14 +64,19 @@ struct PolicyFigure {
 /// All figures of `runs`.
 pub(crate) fn figures(plan: &TimeslicePlan, runs: &[SeedRun]) -> Vec<Figure> {
     over_seeds(plan, runs, |run, outcome, policy| {
-        if !policy.is_building() { throughput(plan, outcome, run) } else { policy_figures(plan, outcome, run) }
+        if !policy.is_building() {
+            throughput(plan, outcome, run)
+        } else {
+            policy_figures(plan, outcome, run)
+        }
     })
 }
 
 /// What the simulation cost: the only figures that another run of the same plan does not repeat.
 pub(crate) fn speeds(plan: &TimeslicePlan, runs: &[SeedRun]) -> Vec<Figure> {
     over_seeds(plan, runs, |_, outcome, _| {
-        let of_second = |spent: Duration| spent.as_secs_f64() / outcome.simulated.as_secs_f64().max(1e-12);
+        let of_second =
+            |spent: Duration| spent.as_secs_f64() / outcome.simulated.as_secs_f64().max(1e-12);
         let told = |value| PolicyFigure { name: SPEED, unit: "s", label: None, value };
         outcome.spent.map(of_second).map(told).into_iter().collect()
     })
@@ -82,7 +88,8 @@ fn over_seeds(
     runs: &[SeedRun],
     tell: impl Fn(&SeedRun, &TimesliceOutcome, Policy) -> Vec<PolicyFigure>,
 ) -> Vec<Figure> {
-    let raw: Vec<Vec<PolicyFigure>> = runs.iter().map(|run| tell(run, &run.raw, Policy::Raw)).collect();
+    let raw: Vec<Vec<PolicyFigure>> =
+        runs.iter().map(|run| tell(run, &run.raw, Policy::Raw)).collect();
     let mut figures = merged(Policy::Raw, &raw);
     for policy in plan.policies.iter().filter(|policy| **policy != Policy::Raw) {
         let of = |run: &'_ SeedRun| run.policies.iter().position(|(its, _)| its == policy);
@@ -110,7 +117,8 @@ fn merged(policy: Policy, seeds: &[Vec<PolicyFigure>]) -> Vec<Figure> {
             [0, values.len() / 2, values.len() - 1].map(|at| ExtendedReal::or_infinite(values[at]));
         let source = "median of the seeds, between the least and the most";
         let figure = Figure::counted(told.name, told.unit, median, values.len() as u64, source);
-        let figure = Figure { low: Some(low), high: Some(high), ..figure }.with(POLICY, policy.name());
+        let figure =
+            Figure { low: Some(low), high: Some(high), ..figure }.with(POLICY, policy.name());
         told.label.into_iter().fold(figure, |figure, (key, value)| figure.with(key, value))
     };
     all.into_iter().map(one).collect()
@@ -121,15 +129,26 @@ pub(super) fn rate(outcome: &TimesliceOutcome) -> f64 {
     outcome.bytes as f64 / outcome.measured.as_secs_f64().max(1e-12)
 }
 
-fn throughput(plan: &TimeslicePlan, outcome: &TimesliceOutcome, run: &SeedRun) -> Vec<PolicyFigure> {
+fn throughput(
+    plan: &TimeslicePlan,
+    outcome: &TimesliceOutcome,
+    run: &SeedRun,
+) -> Vec<PolicyFigure> {
     let of_input = rate(outcome) / f64::from(plan.inputs);
     let told = |name, unit, value| PolicyFigure { name, unit, label: None, value };
-    let mut all = vec![told(RATE, "GB/s", of_input / 1e9), told(FRACTION, "", rate(outcome) / rate(&run.raw).max(1.0))];
+    let mut all = vec![
+        told(RATE, "GB/s", of_input / 1e9),
+        told(FRACTION, "", rate(outcome) / rate(&run.raw).max(1.0)),
+    ];
     all.extend(run.host_rate.map(|line| told(LINE, "", of_input * 8.0 / line.0 as f64)));
     all
 }
 
-fn policy_figures(plan: &TimeslicePlan, outcome: &TimesliceOutcome, run: &SeedRun) -> Vec<PolicyFigure> {
+fn policy_figures(
+    plan: &TimeslicePlan,
+    outcome: &TimesliceOutcome,
+    run: &SeedRun,
+) -> Vec<PolicyFigure> {
     let mut all = throughput(plan, outcome, run);
     let rotation = rotation(plan, &run.raw);
     let fill = Histogram::merged(&outcome.fills);
@@ -160,7 +179,13 @@ fn policy_figures(plan: &TimeslicePlan, outcome: &TimesliceOutcome, run: &SeedRu
         tell(REDISTRIBUTION, "ms", None, last);
         // Until all know, others carry what was granted before; then it shows how they go on.
         let died = outcome.losses.values().map(|known| known.died).min().unwrap_or_default();
-        let last = outcome.losses.values().filter_map(|known| known.by).map(|[_, last]| last).max().unwrap_or(died);
+        let last = outcome
+            .losses
+            .values()
+            .filter_map(|known| known.by)
+            .map(|[_, last]| last)
+            .max()
+            .unwrap_or(died);
         let after = recovery::rotations(outcome, died..last, left(plan, outcome), rotation);
         tell(RECOVERY, "", None, (last.0 - died.0) as f64 / rotation.0 as f64 + after);
     }

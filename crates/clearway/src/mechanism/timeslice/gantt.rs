@@ -1,8 +1,10 @@
-//! Who sends to whom: whose contribution lands at which builder, in short steps of a window of time.
+//! Who sends to whom: whose contribution lands at which builder, in short steps of a window of
+//! time.
 //!
 //! # Model
-//! A contribution is shown in the step in which it landed and in those before it that it takes at the rate of a host, unless
-//! another one landed there. It is read off what builders have received so far; nothing is written while contributions fly.
+//! A contribution is shown in the step in which it landed and in those before it that it takes at
+//! the rate of a host, unless another one landed there. It is read off what builders have received
+//! so far; nothing is written while contributions fly.
 
 use clearway_proto::base::{Nanos, Rank};
 use clearway_proto::timeslice::TimesliceNode;
@@ -43,7 +45,8 @@ pub(super) fn record(
         world.run_until(begin + Picos::from(step.times(n)), hear);
         let now = landed(world, plan, inputs);
         for (input, row) in gantt.rows.iter_mut().enumerate() {
-            let moved = (0..now.len()).find(|builder| now[*builder][input] != before[*builder][input]);
+            let moved =
+                (0..now.len()).find(|builder| now[*builder][input] != before[*builder][input]);
             row.push(moved.map(|builder| builder as u32));
         }
         before = now;
@@ -67,11 +70,16 @@ fn extend_backwards(row: &mut [Option<u32>], steps: usize) {
 }
 
 /// By builder and input: contributions that have landed.
-fn landed(world: &mut World<TimesliceNode, Fabric>, plan: &TimeslicePlan, inputs: usize) -> Vec<Vec<u32>> {
+fn landed(
+    world: &mut World<TimesliceNode, Fabric>,
+    plan: &TimeslicePlan,
+    inputs: usize,
+) -> Vec<Vec<u32>> {
     let builders = plan.inputs..plan.inputs + plan.builders;
     let of = |builder| {
         let node = world.engine_mut(Rank(builder));
-        let counts = node.map(|node| (0..inputs).map(|input| node.landed(input).unwrap_or(0)).collect());
+        let counts =
+            node.map(|node| (0..inputs).map(|input| node.landed(input).unwrap_or(0)).collect());
         counts.unwrap_or_else(|| vec![0; inputs])
     };
     builders.map(of).collect()

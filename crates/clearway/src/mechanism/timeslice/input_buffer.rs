@@ -1,13 +1,15 @@
 //! An input's memory: microslices go in as they come, and leave as contributions to timeslices.
 //!
 //! # Model
-//! Two rings in one region: descriptors, and contents. Positions are counters that only grow; a place is a counter modulo the
-//! ring's length. The contribution to timeslice `t` is the microslices from `t * core` on, `core + overlap` of them: their
-//! descriptors, then their contents, each in two pieces where its ring ends. What timeslices share lies there once. Memory is free
-//! when all timeslices that it belongs to are.
+//! Two rings in one region: descriptors, and contents. Positions are counters that only grow; a
+//! place is a counter modulo the ring's length. The contribution to timeslice `t` is the
+//! microslices from `t * core` on, `core + overlap` of them: their descriptors, then their
+//! contents, each in two pieces where its ring ends. What timeslices share lies there once. Memory
+//! is free when all timeslices that it belongs to are.
 //!
-//! The last timeslice of a source may have fewer microslices. An input whose source is over before those of others gives *empty*
-//! contributions, a byte each, which no contribution with microslices can be.
+//! The last timeslice of a source may have fewer microslices. An input whose source is over before
+//! those of others gives *empty* contributions, a byte each, which no contribution with microslices
+//! can be.
 //!
 //! # Source
 //! FLESnet's input buffers; there what does not fill a timeslice at the end is not sent.
@@ -27,7 +29,8 @@ use clearway_proto::wire::{RegionId, Span};
 use super::messages::TimesliceShape;
 use super::stream::{MicrosliceBatch, SourceStream, StreamItem};
 
-/// The part of the memory that descriptors take: they fill it last where contents have 480 bytes and more.
+/// The part of the memory that descriptors take: they fill it last where contents have 480 bytes
+/// and more.
 const DESCRIPTORS_PART: u64 = 16;
 const DESCRIPTOR: u64 = MicrosliceDescriptor::BYTES as u64;
 
@@ -49,11 +52,13 @@ impl RegionRing {
         self.head + bytes - self.tail <= self.length
     }
 
-    /// The two spans of the bytes from position `begin` to `end`; the second one is empty unless the ring ends between them.
+    /// The two spans of the bytes from position `begin` to `end`; the second one is empty unless
+    /// the ring ends between them.
     fn spans(&self, region: RegionId, begin: u64, end: u64) -> [Span; 2] {
         let (at, bytes) = (begin % self.length, end - begin);
         let first = bytes.min(self.length - at);
-        let span = |offset, length| Span { region, offset: self.offset + offset, length: length as u32 };
+        let span =
+            |offset, length| Span { region, offset: self.offset + offset, length: length as u32 };
         [span(at, first), span(0, bytes - first)]
     }
 
@@ -87,7 +92,8 @@ pub(super) struct InputBuffer {
     stage: SourceStage,
     /// What was drawn and has not gone in, and how many microslices and bytes of it have.
     batch: Option<(MicrosliceBatch, usize, usize)>,
-    /// Where contents begin, from microslice `first` on; the end of the last one is the ring's head.
+    /// Where contents begin, from microslice `first` on; the end of the last one is the ring's
+    /// head.
     begins: VecDeque<u64>,
     first: u64,
     /// Timeslices that were given.
@@ -108,7 +114,8 @@ pub(super) struct InputBuffer {
 }
 
 impl InputBuffer {
-    /// Gives timeslices of `shape` from `stream`, `most` at most, through `memory` bytes of `region`.
+    /// Gives timeslices of `shape` from `stream`, `most` at most, through `memory` bytes of
+    /// `region`.
     ///
     /// # Errors
     /// When the memory is less than a timeslice needs at least.
@@ -174,12 +181,13 @@ impl InputBuffer {
         self.limit = self.most;
     }
 
-    /// From `timeslice` on nobody builds anything with this input. What was given of that stays here.
+    /// From `timeslice` on nobody builds anything with this input. What was given of that stays
+    /// here.
     pub(super) fn retire(&mut self, timeslice: u64) {
         self.range_end = timeslice;
         let core = u64::from(self.shape.core);
-        let [begin, end] =
-            [timeslice, self.given].map(|given| given.saturating_mul(core).clamp(self.first, self.end()));
+        let [begin, end] = [timeslice, self.given]
+            .map(|given| given.saturating_mul(core).clamp(self.first, self.end()));
         if begin < end {
             self.microslices -= end - begin;
             self.bytes -= self.begin_of(end) - self.begin_of(begin);
@@ -187,9 +195,11 @@ impl InputBuffer {
         self.given = self.given.min(timeslice);
     }
 
-    /// From `timeslice` on it is built with again; what it has for earlier ones is passed over. Nothing is given before [`InputBuffer::open`].
+    /// From `timeslice` on it is built with again; what it has for earlier ones is passed over.
+    /// Nothing is given before [`InputBuffer::open`].
     pub(super) fn join(&mut self, timeslice: u64) {
-        (self.range_end, self.limit, self.padding, self.given) = (u64::MAX, timeslice, 0, timeslice);
+        (self.range_end, self.limit, self.padding, self.given) =
+            (u64::MAX, timeslice, 0, timeslice);
         self.free(timeslice);
     }
 
@@ -200,7 +210,8 @@ impl InputBuffer {
 
     /// Whether nothing will be given unless it is told to go on.
     pub(super) fn is_at_rest(&self) -> bool {
-        let is_over = self.stage == SourceStage::Over && self.given * u64::from(self.shape.core) >= self.end();
+        let is_over = self.stage == SourceStage::Over
+            && self.given * u64::from(self.shape.core) >= self.end();
         self.given >= self.limit() || is_over && self.given >= self.padding
     }
 
@@ -220,11 +231,16 @@ impl InputBuffer {
         self.descriptors.tail = self.first * DESCRIPTOR;
     }
 
-    /// Takes microslices into `memory` as far as there is room, and hands `give` the contributions that became whole.
+    /// Takes microslices into `memory` as far as there is room, and hands `give` the contributions
+    /// that became whole.
     ///
     /// # Errors
     /// When the source cannot go on, or one timeslice needs more than all the memory.
-    pub(super) fn pump(&mut self, memory: &mut [u8], give: &mut dyn FnMut(ContributionSpans)) -> Result<()> {
+    pub(super) fn pump(
+        &mut self,
+        memory: &mut [u8],
+        give: &mut dyn FnMut(ContributionSpans),
+    ) -> Result<()> {
         loop {
             self.give(give);
             if self.given >= self.limit() || !self.take(memory)? {
@@ -244,7 +260,8 @@ impl InputBuffer {
                 _ => whole.min(self.end()),
             };
             let [from, to] = [begin, end].map(|at| self.begin_of(at));
-            let descriptors = self.descriptors.spans(self.region, begin * DESCRIPTOR, end * DESCRIPTOR);
+            let descriptors =
+                self.descriptors.spans(self.region, begin * DESCRIPTOR, end * DESCRIPTOR);
             let contents = self.contents.spans(self.region, from, to);
             give(
                 ContributionSpans::new(descriptors.into_iter().chain(contents))

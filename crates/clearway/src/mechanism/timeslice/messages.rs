@@ -33,7 +33,9 @@
 
 use clearway_proto::base::{Bytes, Nanos};
 use clearway_proto::microslice::{MicrosliceDescriptor, SizeDistribution};
-use clearway_proto::timeslice::{ContributionSizes as UnscheduledSizes, Dfs, Policy, TimesliceRecord, Window};
+use clearway_proto::timeslice::{
+    ContributionSizes as UnscheduledSizes, Dfs, Policy, TimesliceRecord, Window,
+};
 use clearway_wires::WireNeeds;
 use serde::{Deserialize, Serialize};
 
@@ -175,8 +177,8 @@ impl TimesliceShape {
         self.core as u64 + self.overlap as u64
     }
 
-    /// The mean length of a microslice's content with which contributions are `contribution` long; `None` where that is too short for
-    /// the descriptors.
+    /// The mean length of a microslice's content with which contributions are `contribution` long;
+    /// `None` where that is too short for the descriptors.
     pub(crate) fn mean_length(self, contribution: Bytes) -> Option<u32> {
         let each = (contribution.0 / self.all()).checked_sub(MicrosliceDescriptor::BYTES as u64)?;
         Some(u32::try_from(each / 8 * 8).unwrap_or(u32::MAX / 8 * 8))
@@ -187,13 +189,15 @@ impl TimesliceShape {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum SourceKind {
-    /// Nowhere: contributions of this length, always from the same memory, whose bytes nobody wrote.
+    /// Nowhere: contributions of this length, always from the same memory, whose bytes nobody
+    /// wrote.
     Memory(Bytes),
     /// The same with FLESnet's short messages beside each; only for what is unscheduled.
     Mixed(Bytes),
     /// They are made, with a mean length of the content.
     Pattern { sizes: SizeDistribution, mean: u32 },
-    /// Archives of microslices, or what else can be read as one; `%i` stands for the number of the input.
+    /// Archives of microslices, or what else can be read as one; `%i` stands for the number of the
+    /// input.
     Archives(String),
 }
 

@@ -1,12 +1,15 @@
-//! Timeslice building: policies beside each other, and beside what the network carries unscheduled; or of recorded microslices.
+//! Timeslice building: policies beside each other, and beside what the network carries unscheduled;
+//! or of recorded microslices.
 //!
 //! # Model
-//! For each seed the ranks lie elsewhere on the fabric and are delayed otherwise. There every policy runs on a fabric of its own
-//! at rest, and so does `raw`: writes of the same size in turn to all builders, two to each at a time, that nobody waits for.
-//! What that carries is the line that throughput is divided by.
+//! For each seed the ranks lie elsewhere on the fabric and are delayed otherwise. There every
+//! policy runs on a fabric of its own at rest, and so does `raw`: writes of the same size in turn
+//! to all builders, two to each at a time, that nobody waits for. What that carries is the line
+//! that throughput is divided by.
 //!
-//! Simulated, all ranks are in this process (`simulated`). In a lab or a job each is one of its own (`rank`), with a source or a
-//! sink beside its engine, and this process coordinates them (`coordinate`).
+//! Simulated, all ranks are in this process (`simulated`). In a lab or a job each is one of its own
+//! (`rank`), with a source or a sink beside its engine, and this process coordinates them
+//! (`coordinate`).
 
 mod achievable;
 pub(crate) mod archive;
@@ -44,7 +47,9 @@ use crate::run::session::Protocol;
 use crate::run::venue::{LaunchSpec, Venue, VenueRanks};
 use crate::run::{Mechanism, RunSpec, VenueKind};
 use crate::scenario::{Fabric, Scenario, SectionKind};
-pub(crate) use achievable::{LENGTHS, SIMULATED, achievable_table, measure_achievable, simulate_achievable};
+pub(crate) use achievable::{
+    LENGTHS, SIMULATED, achievable_table, measure_achievable, simulate_achievable,
+};
 pub(crate) use consumer::consume;
 pub(crate) use coordinator::{TimesliceTask, build, compare};
 pub(crate) use figures::figures;
@@ -117,7 +122,8 @@ pub(crate) struct SeedRun {
     policies: Vec<(Policy, TimesliceOutcome)>,
 }
 
-/// Runs `plan` under `queue` of a simulated `fabric`. The first seed is filmed. `tell` hears what begins.
+/// Runs `plan` under `queue` of a simulated `fabric`. The first seed is filmed. `tell` hears what
+/// begins.
 pub(crate) fn simulate(
     fabric: &Fabric,
     queue: &str,
@@ -134,7 +140,11 @@ pub(crate) fn simulate(
             test_bed.run(plan, *policy, *seed, recording).map(|outcome| (*policy, outcome))
         };
         let policies = plan.policies.iter().filter(|policy| **policy != Policy::Raw).map(one);
-        Ok(SeedRun { host_rate: Some(test_bed.host_rate()), raw, policies: policies.collect::<Result<_>>()? })
+        Ok(SeedRun {
+            host_rate: Some(test_bed.host_rate()),
+            raw,
+            policies: policies.collect::<Result<_>>()?,
+        })
     };
     plan.seeds.iter().enumerate().map(run).collect()
 }

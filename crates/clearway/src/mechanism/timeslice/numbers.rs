@@ -1,7 +1,8 @@
 //! Which timeslices somebody has: few words for many, since builders take turns.
 //!
 //! # Model
-//! *Steps*: a first number, how far the next one is, and how many there are. Numbers that are nearly in order are put in order first.
+//! *Steps*: a first number, how far the next one is, and how many there are. Numbers that are
+//! nearly in order are put in order first.
 //!
 //! # Invariants
 //! I1. What was put in comes out, as often as it was put in.
@@ -10,7 +11,8 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-/// How far numbers may come out of order and cost nothing: more than timeslices that are complete before older ones, by far.
+/// How far numbers may come out of order and cost nothing: more than timeslices that are complete
+/// before older ones, by far.
 const WAITING_MAX: usize = 256;
 
 /// Numbers of timeslices.
@@ -38,8 +40,12 @@ impl TimesliceNumbers {
 
     fn put(&mut self, number: u64) {
         match self.steps.last_mut() {
-            Some([first, step, count @ 1]) if number > *first => (*step, *count) = (number - *first, 2),
-            Some([first, step, count]) if *first + *step * *count == number && *count > 1 => *count += 1,
+            Some([first, step, count @ 1]) if number > *first => {
+                (*step, *count) = (number - *first, 2)
+            }
+            Some([first, step, count]) if *first + *step * *count == number && *count > 1 => {
+                *count += 1
+            }
             _ => self.steps.push([number, 0, 1]),
         }
     }
@@ -111,7 +117,8 @@ mod tests {
 
     #[test]
     fn push__keeps_what_comes_twice_and_what_goes_back() {
-        let numbers: TimesliceNumbers = [9, 9, 2, 700, 1, 9].into_iter().chain(1_000..2_000).chain([0]).collect();
+        let numbers: TimesliceNumbers =
+            [9, 9, 2, 700, 1, 9].into_iter().chain(1_000..2_000).chain([0]).collect();
         let mut all: Vec<u64> = numbers.iter().collect();
         all.sort_unstable();
         assert_eq!((&all[..7], all.len()), (&[0, 1, 2, 9, 9, 9, 700][..], 1_007));
@@ -121,7 +128,8 @@ mod tests {
 
     #[test]
     fn audit__finds_one_lost_and_one_twice_although_the_sums_agree() {
-        let [even, odd]: [TimesliceNumbers; 2] = [0, 1].map(|first| (first..100).step_by(2).collect());
+        let [even, odd]: [TimesliceNumbers; 2] =
+            [0, 1].map(|first| (first..100).step_by(2).collect());
         let audit = |all: &[&TimesliceNumbers]| CompletenessAudit::new(100, all.iter().copied());
         assert_eq!(audit(&[&even, &odd]), CompletenessAudit::default());
         let wrong: TimesliceNumbers =

@@ -1,4 +1,5 @@
-//! What was built, for a person, as data or in a report: how much, how fast, whether it was right, and where it is.
+//! What was built, for a person, as data or in a report: how much, how fast, whether it was right,
+//! and where it is.
 
 use std::fmt::Write;
 
@@ -21,7 +22,8 @@ const COST: &str = "timeslice_bytes_per_processor_second";
 #[derive(Debug, Serialize)]
 pub(crate) struct RunSummary {
     timeslices: u64,
-    /// Timeslices that nobody built although an input had something for them, and those that were built twice.
+    /// Timeslices that nobody built although an input had something for them, and those that were
+    /// built twice.
     lost: u64,
     duplicated: u64,
     /// Ranks that it went on without.
@@ -107,8 +109,10 @@ pub(super) fn millis(histogram: &Histogram, quantile: &str) -> Option<f64> {
 /// What each policy of `built` costs, as figures: medians of the seeds.
 pub(crate) fn costs(built: &BuildResult) -> impl Iterator<Item = Figure> {
     built.cost.iter().map(|(policy, values)| {
-        let (cost, source) =
-            (ExtendedReal::finite(median(values)), "bytes that landed over processor time of all ranks");
+        let (cost, source) = (
+            ExtendedReal::finite(median(values)),
+            "bytes that landed over processor time of all ranks",
+        );
         Figure::counted(COST, "B/s", cost, values.len() as u64, source).with(POLICY, policy.name())
     })
 }
@@ -118,7 +122,8 @@ pub(crate) fn write_built(plan: &TimeslicePlan, built: &BuildResult, report: &mu
     let told = run_summary(built);
     let policy = plan.policies.first().map_or("", |policy| policy.name());
     let figure = |name: &str, unit: &str, value: f64, source: &str| {
-        Figure::counted(name, unit, ExtendedReal::or_infinite(value), 1, source).with(POLICY, policy)
+        Figure::counted(name, unit, ExtendedReal::or_infinite(value), 1, source)
+            .with(POLICY, policy)
     };
     let counted = "counted at the end of the run";
     report.figures.extend([
@@ -135,7 +140,8 @@ pub(crate) fn write_built(plan: &TimeslicePlan, built: &BuildResult, report: &mu
     ]);
     for (quantile, value) in [("p50", told.completion_ms_p50), ("p99", told.completion_ms_p99)] {
         let source = "from the first to the last contribution of a timeslice";
-        let one = value.map(|value| figure(COMPLETION, "ms", value, source).with(labels::QUANTILE, quantile));
+        let one = value
+            .map(|value| figure(COMPLETION, "ms", value, source).with(labels::QUANTILE, quantile));
         report.figures.extend(one);
     }
     write_remarks(built, report);
@@ -163,8 +169,10 @@ fn median(values: &[f64]) -> f64 {
 pub(crate) fn page(about: &str, plan: &TimeslicePlan, built: &BuildResult) -> String {
     let number = |value: f64| digits(ExtendedReal::finite(value));
     let told = run_summary(built);
-    let mut text = format!("timeslices on {about}: {} inputs, {} builders\n\n", plan.inputs, plan.builders);
-    let _ = writeln!(text, "  built      {} timeslices in {} s", told.timeslices, number(told.seconds));
+    let mut text =
+        format!("timeslices on {about}: {} inputs, {} builders\n\n", plan.inputs, plan.builders);
+    let _ =
+        writeln!(text, "  built      {} timeslices in {} s", told.timeslices, number(told.seconds));
     let rate = told.bytes as f64 / told.seconds / 1e6;
     let _ = writeln!(
         text,
@@ -173,10 +181,15 @@ pub(crate) fn page(about: &str, plan: &TimeslicePlan, built: &BuildResult) -> St
         number(told.bytes as f64 / 1e6),
         number(rate)
     );
-    if let Some([p50, p99]) =
-        told.completion_ms_p50.zip(told.completion_ms_p99).map(|both| <[f64; 2]>::from(both).map(number))
+    if let Some([p50, p99]) = told
+        .completion_ms_p50
+        .zip(told.completion_ms_p99)
+        .map(|both| <[f64; 2]>::from(both).map(number))
     {
-        let _ = writeln!(text, "  complete   {p50} ms after the first contribution (p50), {p99} ms (p99)");
+        let _ = writeln!(
+            text,
+            "  complete   {p50} ms after the first contribution (p50), {p99} ms (p99)"
+        );
     }
     text + &account(built)
 }
@@ -189,20 +202,35 @@ pub(crate) fn account(built: &BuildResult) -> String {
         let _ = writeln!(text, "  checked    {} contents, CRC and pattern", account.checked);
     }
     if account.incomplete > 0 {
-        let _ = writeln!(text, "  incomplete {} timeslices lack microslices of an input", account.incomplete);
+        let _ = writeln!(
+            text,
+            "  incomplete {} timeslices lack microslices of an input",
+            account.incomplete
+        );
     }
     if account.cut > 0 {
-        let _ = writeln!(text, "  cut        {} archives ended with a cut item, which was left out", account.cut);
+        let _ = writeln!(
+            text,
+            "  cut        {} archives ended with a cut item, which was left out",
+            account.cut
+        );
     }
     built.deaths.iter().for_each(|death| text.push_str(&lines_of(death)));
     if !built.deaths.is_empty() {
         let CompletenessAudit { lost, duplicated } = built.audit;
-        let _ = writeln!(text, "  lost       {lost} of {} timeslices; built twice: {duplicated}", built.given);
+        let _ = writeln!(
+            text,
+            "  lost       {lost} of {} timeslices; built twice: {duplicated}",
+            built.given
+        );
     }
     for (policy, values) in &built.cost {
         let cost = digits(ExtendedReal::finite(median(values) / 1e6));
-        let _ =
-            writeln!(text, "  cost       {}: {cost} MB for each second of processor time of all ranks", policy.name());
+        let _ = writeln!(
+            text,
+            "  cost       {}: {cost} MB for each second of processor time of all ranks",
+            policy.name()
+        );
     }
     for (sentence, count) in &account.faults {
         let _ = writeln!(text, "  FAULT      {sentence}: {count} times");
@@ -224,7 +252,11 @@ fn lines_of(death: &RankLoss) -> String {
         let _ = write!(text, ": known after {first} ms, by all after {last} ms");
     }
     if let Some(back) = death.back {
-        let _ = write!(text, "; back after {} ms", number(back.0.saturating_sub(known.died.0) as f64 / 1e6));
+        let _ = write!(
+            text,
+            "; back after {} ms",
+            number(back.0.saturating_sub(known.died.0) as f64 / 1e6)
+        );
     }
     text.push('\n');
     match &death.archive {

@@ -66,8 +66,9 @@ pub(crate) enum InitialRings {
     /// Empty; they fill as fast as inputs get out of step.
     #[default]
     Empty,
-    /// As after a long run of a policy without bound: inputs begin within the time in which a ring drains, so that the first has
-    /// filled its rings when the last begins. Policies that bound how far an input is ahead begin with empty rings all the same.
+    /// As after a long run of a policy without bound: inputs begin within the time in which a ring
+    /// drains, so that the first has filled its rings when the last begins. Policies that bound how
+    /// far an input is ahead begin with empty rings all the same.
     Full,
 }
 
@@ -106,15 +107,22 @@ impl TimeslicePlan {
     /// The same plan as `policy` runs it, on hosts of this rate.
     pub(super) fn with_policy(&self, policy: Policy, rate: BitsPerSec) -> Self {
         if !policy.is_building() {
-            // Nobody is watched where nothing is built, and who writes unscheduled stays: it is the line to compare with.
-            return Self { changes: Vec::new(), heartbeat: None, weights: Vec::new(), ..self.clone() };
+            // Nobody is watched where nothing is built, and who writes unscheduled stays: it is the
+            // line to compare with.
+            return Self {
+                changes: Vec::new(),
+                heartbeat: None,
+                weights: Vec::new(),
+                ..self.clone()
+            };
         }
         let unbounded = matches!(policy, Policy::BestEffort | Policy::Offset);
         if self.rings == InitialRings::Empty || !unbounded {
             return self.clone();
         }
         let drain = rate.time_for(Bytes(self.ring.0.saturating_mul(u64::from(self.inputs))));
-        // The last begins after one such time, and what is measured began after it; a timeslice takes about another.
+        // The last begins after one such time, and what is measured began after it; a timeslice
+        // takes about another.
         Self {
             start_skew: drain,
             warm_up: Nanos(drain.0 / 2 * 5),

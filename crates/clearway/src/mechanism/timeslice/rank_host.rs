@@ -1,14 +1,17 @@
-//! One rank of timeslice building: an input or a builder over the wire that its coordinator chose, run after run.
+//! One rank of timeslice building: an input or a builder over the wire that its coordinator chose,
+//! run after run.
 //!
 //! # Model
-//! The engine says who sends what when; this is what is around it: memory, the source of an input, the sink of a builder, and the
-//! coordinator's orders. All of them are looked at after each step of the engine; a source or sink with something new wakes the rank.
+//! The engine says who sends what when; this is what is around it: memory, the source of an input,
+//! the sink of a builder, and the coordinator's orders. All of them are looked at after each step
+//! of the engine; a source or sink with something new wakes the rank.
 //!
 //! # Invariants
 //! I1. A rank never waits for its source, its sink or its coordinator while peers wait for it.
 //!
 //! # Not here
-//! What is said to the coordinator: `words`. What a rank does in a run, and with which memory: `part`.
+//! What is said to the coordinator: `words`. What a rank does in a run, and with which memory:
+//! `part`.
 
 use std::collections::VecDeque;
 use std::io::Read;
@@ -20,7 +23,8 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use clearway_proto::base::{Bytes, Class, LocalNs, Nanos, RandomKey, Rank};
 use clearway_proto::timeslice::{
-    ReleasePolicy, TimesliceCommand, TimesliceConfig, TimesliceEvent, TimesliceLayout, TimesliceNode, WriteSlots,
+    ReleasePolicy, TimesliceCommand, TimesliceConfig, TimesliceEvent, TimesliceLayout,
+    TimesliceNode, WriteSlots,
 };
 use clearway_proto::wire::{Driver, RegionId, Span, Wire};
 use clearway_runtime::waiting::Waitable;
@@ -29,7 +33,8 @@ use nix::sys::signal::{Signal, raise};
 
 use super::builder_output::{BuilderOutput, SinkReturn};
 use super::messages::{
-    TimesliceAssignment, TimesliceProgress, TimesliceProtocol, TimesliceRequest, TimesliceResponse, TimesliceResult,
+    TimesliceAssignment, TimesliceProgress, TimesliceProtocol, TimesliceRequest, TimesliceResponse,
+    TimesliceResult,
 };
 use super::numbers::TimesliceNumbers;
 use super::role::{TimesliceMemory, TimesliceRole};
@@ -55,7 +60,9 @@ pub(crate) fn serve(end: RankContext) -> Result<Exit> {
                 ))?;
                 continue;
             }
-            Some(Incoming::Request(TimesliceRequest::Take(assignment))) => AfterRun::Run(assignment),
+            Some(Incoming::Request(TimesliceRequest::Take(assignment))) => {
+                AfterRun::Run(assignment)
+            }
             Some(Incoming::Leave) => AfterRun::Leave,
             _ => AfterRun::Gone,
         };
@@ -129,13 +136,18 @@ impl<'a> RunningBuild<'a> {
     ) -> Result<(Self, TimesliceNode)> {
         let TimesliceAssignment { inputs, builders, .. } = *assignment;
         let (places, ranks) = ((0..inputs).map(Rank), (inputs..inputs + builders).map(Rank));
-        let layout = Arc::new(TimesliceLayout::new(places.collect(), ranks.collect(), &assignment.weights)?);
+        let layout =
+            Arc::new(TimesliceLayout::new(places.collect(), ranks.collect(), &assignment.weights)?);
         let rank = wire.rank();
         let role = layout.role(rank).context("a rank without a part")?;
         let (part, region, source) = TimesliceRole::new(role, wire, assignment, memory)?;
-        let release =
-            if matches!(part, TimesliceRole::Builder(_)) { ReleasePolicy::ByCommand } else { ReleasePolicy::AtOnce };
-        let skew = RandomKey::new(assignment.seed).purpose("start").node(u64::from(rank.0)).stream();
+        let release = if matches!(part, TimesliceRole::Builder(_)) {
+            ReleasePolicy::ByCommand
+        } else {
+            ReleasePolicy::AtOnce
+        };
+        let skew =
+            RandomKey::new(assignment.seed).purpose("start").node(u64::from(rank.0)).stream();
         let node = TimesliceNode::new(TimesliceConfig {
             rank,
             run: assignment.number as u16,
@@ -176,12 +188,20 @@ impl<'a> RunningBuild<'a> {
     /// Runs until the coordinator wants something else.
     fn run(mut self, wire: &mut dyn Waitable, node: TimesliceNode) -> AfterRun {
         let wake_signal = match &self.part {
-            TimesliceRole::Input(input_buffer) => input_buffer.stream().wake_signal().try_clone().ok(),
+            TimesliceRole::Input(input_buffer) => {
+                input_buffer.stream().wake_signal().try_clone().ok()
+            }
             TimesliceRole::Builder(output) => output.wake_signal().try_clone().ok(),
-            TimesliceRole::Same(_) | TimesliceRole::Endless { .. } | TimesliceRole::Discard { .. } => None,
+            TimesliceRole::Same(_)
+            | TimesliceRole::Endless { .. }
+            | TimesliceRole::Discard { .. } => None,
         };
         let Ok(input) = self.orders.source().try_clone_to_owned() else { return AfterRun::Gone };
-        let written = if let TimesliceRole::Builder(output) = &self.part { output.unfinished() } else { None };
+        let written = if let TimesliceRole::Builder(output) = &self.part {
+            output.unfinished()
+        } else {
+            None
+        };
         if written
             .map_or(Ok(()), |name| send_response(TimesliceResponse::Writes(name)))
             .and_then(|()| send_response(TimesliceResponse::Taken))
@@ -211,14 +231,25 @@ impl<'a> RunningBuild<'a> {
         }
     }
 
-    fn handle_request(&mut self, order: Incoming<TimesliceRequest>, now: LocalNs, driver: &mut Driver<TimesliceNode>) {
+    fn handle_request(
+        &mut self,
+        order: Incoming<TimesliceRequest>,
+        now: LocalNs,
+        driver: &mut Driver<TimesliceNode>,
+    ) {
         match order {
-            Incoming::Request(TimesliceRequest::Take(assignment)) => self.next = Some(AfterRun::Run(assignment)),
+            Incoming::Request(TimesliceRequest::Take(assignment)) => {
+                self.next = Some(AfterRun::Run(assignment))
+            }
             Incoming::Request(TimesliceRequest::Begin(every)) => {
                 self.begin_at = Some(now + self.skew);
                 self.has_begun = true;
                 // Who joins goes on counting samples from where the others are.
-                self.telling.get_or_insert(ProgressReporter { every, next: now + every, number: 1 });
+                self.telling.get_or_insert(ProgressReporter {
+                    every,
+                    next: now + every,
+                    number: 1,
+                });
                 self.open_up();
             }
             Incoming::Request(TimesliceRequest::Hold) => match &mut self.part {
@@ -255,7 +286,11 @@ impl<'a> RunningBuild<'a> {
                 self.commands.push_back(TimesliceCommand::Finish { timeslice });
             }
             Incoming::Request(TimesliceRequest::Keep) => {
-                let kept = if let TimesliceRole::Builder(output) = &mut self.part { output.keep() } else { Ok(()) };
+                let kept = if let TimesliceRole::Builder(output) = &mut self.part {
+                    output.keep()
+                } else {
+                    Ok(())
+                };
                 self.respond(kept.map_or_else(
                     |error| TimesliceResponse::Failed(format!("{error:#}")),
                     |()| TimesliceResponse::Kept,
@@ -267,8 +302,12 @@ impl<'a> RunningBuild<'a> {
                 // As if somebody else had done it: nothing of this process gets to run any more.
                 let _ = raise(Signal::SIGKILL);
             }
-            Incoming::Request(TimesliceRequest::Retire) => self.commands.push_back(TimesliceCommand::Retire),
-            Incoming::Request(TimesliceRequest::Join) => self.commands.push_back(TimesliceCommand::Join),
+            Incoming::Request(TimesliceRequest::Retire) => {
+                self.commands.push_back(TimesliceCommand::Retire)
+            }
+            Incoming::Request(TimesliceRequest::Join) => {
+                self.commands.push_back(TimesliceCommand::Join)
+            }
             Incoming::Request(TimesliceRequest::Tell) => {
                 let settled = built_by_dead(driver.engine_mut());
                 self.respond(TimesliceResponse::Settled(settled));
@@ -281,12 +320,19 @@ impl<'a> RunningBuild<'a> {
     fn handle_event(&mut self, event: TimesliceEvent) {
         match (event, &mut self.part) {
             (TimesliceEvent::Ready, _) => self.respond(TimesliceResponse::Ready),
-            (TimesliceEvent::Free { timeslice }, TimesliceRole::Input(input_buffer)) => input_buffer.free(timeslice),
-            (TimesliceEvent::Free { timeslice }, TimesliceRole::Same(same)) => same.free = timeslice,
-            (TimesliceEvent::Complete { timeslice, position, .. }, TimesliceRole::Builder(output)) => {
-                output.complete(position, timeslice)
+            (TimesliceEvent::Free { timeslice }, TimesliceRole::Input(input_buffer)) => {
+                input_buffer.free(timeslice)
             }
-            (TimesliceEvent::Complete { timeslice, .. }, TimesliceRole::Discard { account }) => account.take(timeslice),
+            (TimesliceEvent::Free { timeslice }, TimesliceRole::Same(same)) => {
+                same.free = timeslice
+            }
+            (
+                TimesliceEvent::Complete { timeslice, position, .. },
+                TimesliceRole::Builder(output),
+            ) => output.complete(position, timeslice),
+            (TimesliceEvent::Complete { timeslice, .. }, TimesliceRole::Discard { account }) => {
+                account.take(timeslice)
+            }
             (TimesliceEvent::Ended, _) => self.ended = true,
             (TimesliceEvent::Aborted { by }, _) => self.fail(format!("rank {by} ended the run")),
             (TimesliceEvent::TooLong { bytes, ring }, _) => self.fail(format!(
@@ -302,12 +348,15 @@ impl<'a> RunningBuild<'a> {
             (TimesliceEvent::Retired { timeslice }, part) => {
                 match part {
                     TimesliceRole::Input(input_buffer) => input_buffer.retire(timeslice),
-                    TimesliceRole::Same(same) => (same.limit, same.given) = (timeslice, same.given.min(timeslice)),
+                    TimesliceRole::Same(same) => {
+                        (same.limit, same.given) = (timeslice, same.given.min(timeslice))
+                    }
                     _ => {}
                 }
                 self.is_retired = true;
             }
-            // What its sink has that is void stands behind what counts; the coordinator says how much that is.
+            // What its sink has that is void stands behind what counts; the coordinator says how
+            // much that is.
             (TimesliceEvent::Out, part) => {
                 if let (TimesliceRole::Builder(output), false) = (part, self.is_retired) {
                     output.end();
@@ -323,7 +372,8 @@ impl<'a> RunningBuild<'a> {
                     }
                     _ => {}
                 }
-                (self.is_out, self.is_retired, self.has_begun, self.rest_told) = (false, false, false, false);
+                (self.is_out, self.is_retired, self.has_begun, self.rest_told) =
+                    (false, false, false, false);
                 self.respond(TimesliceResponse::Joined);
             }
             _ => {}
@@ -335,7 +385,9 @@ impl<'a> RunningBuild<'a> {
         match &mut self.part {
             TimesliceRole::Input(input_buffer) => input_buffer.open(),
             TimesliceRole::Same(same) => same.limit = same.most,
-            TimesliceRole::Endless { .. } | TimesliceRole::Builder(_) | TimesliceRole::Discard { .. } => {}
+            TimesliceRole::Endless { .. }
+            | TimesliceRole::Builder(_)
+            | TimesliceRole::Discard { .. } => {}
         }
     }
 
@@ -372,8 +424,9 @@ impl<'a> RunningBuild<'a> {
             TimesliceRole::Input(input_buffer) => match wire.region_mut(self.region) {
                 Some(memory) => {
                     let commands = &mut self.commands;
-                    let moved =
-                        input_buffer.pump(memory, &mut |pieces| commands.push_back(TimesliceCommand::Give(pieces)));
+                    let moved = input_buffer.pump(memory, &mut |pieces| {
+                        commands.push_back(TimesliceCommand::Give(pieces))
+                    });
                     moved.err().map(|error| format!("{error:#}"))
                 }
                 None => Some("its memory is gone".to_owned()),
@@ -405,7 +458,8 @@ impl<'a> RunningBuild<'a> {
             let number = telling.number;
             // One that was away tells once and goes on from here.
             let passed = 1 + now.since(telling.next).0 / telling.every.0.max(1);
-            (telling.next, telling.number) = (telling.next + Nanos(telling.every.0 * passed), number + passed);
+            (telling.next, telling.number) =
+                (telling.next + Nanos(telling.every.0 * passed), number + passed);
             let number = number + passed - 1;
             let timeslices = match &self.part {
                 TimesliceRole::Input(input_buffer) => input_buffer.given(),
@@ -417,15 +471,25 @@ impl<'a> RunningBuild<'a> {
             if let Some(record) = driver.engine_mut().take_record(now) {
                 let awaited = driver.engine_mut().awaited().map(|rank| rank.0);
                 let span = now.since(std::mem::replace(&mut self.told_at, now));
-                let progress =
-                    TimesliceProgress { number, record, span, timeslices, processor: clock::processor(), awaited };
+                let progress = TimesliceProgress {
+                    number,
+                    record,
+                    span,
+                    timeslices,
+                    processor: clock::processor(),
+                    awaited,
+                };
                 self.respond(TimesliceResponse::Progress(Box::new(progress)));
             }
         }
         let rest = match &self.part {
-            TimesliceRole::Input(input_buffer) => Some((input_buffer.is_at_rest(), input_buffer.given())),
+            TimesliceRole::Input(input_buffer) => {
+                Some((input_buffer.is_at_rest(), input_buffer.given()))
+            }
             TimesliceRole::Same(same) => Some((same.given >= same.limit, same.given)),
-            TimesliceRole::Endless { .. } | TimesliceRole::Builder(_) | TimesliceRole::Discard { .. } => None,
+            TimesliceRole::Endless { .. }
+            | TimesliceRole::Builder(_)
+            | TimesliceRole::Discard { .. } => None,
         };
         // Nobody listens for it before it may begin.
         if let Some((at_rest, given)) = rest.filter(|_| self.has_begun) {
@@ -451,9 +515,13 @@ fn hand_over(
 ) -> Option<String> {
     loop {
         match output.next_event() {
-            SinkReturn::Release(timeslice) => commands.push_back(TimesliceCommand::Release { timeslice }),
+            SinkReturn::Release(timeslice) => {
+                commands.push_back(TimesliceCommand::Release { timeslice })
+            }
             SinkReturn::Over(account) => {
-                return send_response(TimesliceResponse::Done(Box::new(account))).err().map(|error| error.to_string());
+                return send_response(TimesliceResponse::Done(Box::new(account)))
+                    .err()
+                    .map(|error| error.to_string());
             }
             SinkReturn::Failed(sentence) => return Some(sentence),
             SinkReturn::Nothing => break,
@@ -503,7 +571,9 @@ impl progress::EngineHost<TimesliceNode> for TimesliceHost<'_, '_> {
             return;
         }
         match self.running.orders.waiting() {
-            Some(orders) => orders.into_iter().for_each(|order| self.running.handle_request(order, now, driver)),
+            Some(orders) => {
+                orders.into_iter().for_each(|order| self.running.handle_request(order, now, driver))
+            }
             None => self.running.next = Some(AfterRun::Gone),
         }
     }

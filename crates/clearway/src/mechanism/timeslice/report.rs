@@ -1,4 +1,5 @@
-//! Runs a plan on a simulated fabric, writes what it showed into a report, and shows a report of that.
+//! Runs a plan on a simulated fabric, writes what it showed into a report, and shows a report of
+//! that.
 
 mod building;
 mod pages;
@@ -20,10 +21,16 @@ use crate::report::present::Presenter;
 use crate::scenario::Fabric;
 use building::{BuildingGantt, BuildingInterval, BuildingPolicy, BuildingReport};
 
-/// Runs `plan` under `queue` of `fabric` and adds what it showed to `report`; what each run did, as digests. Progress goes to standard
-/// error.
-pub(super) fn report(fabric: &Fabric, queue: &str, plan: &TimeslicePlan, report: &mut Report) -> Result<Vec<String>> {
-    let runs = simulate(fabric, queue, plan, &|seed, policy| eprintln!("seed {seed}: {}", policy.name()))?;
+/// Runs `plan` under `queue` of `fabric` and adds what it showed to `report`; what each run did, as
+/// digests. Progress goes to standard error.
+pub(super) fn report(
+    fabric: &Fabric,
+    queue: &str,
+    plan: &TimeslicePlan,
+    report: &mut Report,
+) -> Result<Vec<String>> {
+    let runs =
+        simulate(fabric, queue, plan, &|seed, policy| eprintln!("seed {seed}: {}", policy.name()))?;
     write_runs(plan, &runs, report);
     Ok(digests(&runs))
 }
@@ -67,10 +74,13 @@ fn building(plan: &TimeslicePlan, run: &SeedRun) -> BuildingReport {
         contribution_bytes: plan.contribution.0,
         ring_bytes: plan.ring.0,
         rotation_ms: rotation(plan, &run.raw).0 as f64 / 1e6,
-        slower_ms: plan
-            .slowdown
-            .map(|slow| [slow.time().start, slow.time().end].map(|at| ExtendedReal::or_infinite(at.0 as f64 / 1e6))),
-        policies: outcomes(run).map(|(policy, outcome)| policy_report(policy, outcome, rate(&run.raw))).collect(),
+        slower_ms: plan.slowdown.map(|slow| {
+            [slow.time().start, slow.time().end]
+                .map(|at| ExtendedReal::or_infinite(at.0 as f64 / 1e6))
+        }),
+        policies: outcomes(run)
+            .map(|(policy, outcome)| policy_report(policy, outcome, rate(&run.raw)))
+            .collect(),
     }
 }
 
@@ -80,7 +90,8 @@ fn policy_report(policy: Policy, outcome: &TimesliceOutcome, raw: f64) -> Buildi
     let builds = policy.is_building();
     let inputs_time = outcome.measured.as_secs_f64() * f64::from(outcome.inputs);
     let blocked = |cause: Cause| {
-        let percent = 100.0 * outcome.blocked[cause as usize].as_secs_f64() / inputs_time.max(1e-12);
+        let percent =
+            100.0 * outcome.blocked[cause as usize].as_secs_f64() / inputs_time.max(1e-12);
         (cause.name().to_owned(), ExtendedReal::or_infinite(percent))
     };
     BuildingPolicy {
@@ -137,8 +148,8 @@ impl Presenter for TimesliceBuilding {
         pages::building(report)
     }
 
-    /// Parts of raw and rotations have no unit, so that a machine and a lab of it can be compared: the one within a tenth, the other as
-    /// other times are.
+    /// Parts of raw and rotations have no unit, so that a machine and a lab of it can be compared:
+    /// the one within a tenth, the other as other times are.
     fn places_limit(&self, figure: &Figure) -> Option<f64> {
         match figure.name.as_str() {
             FRACTION => Some(1.1),
@@ -152,7 +163,8 @@ impl Presenter for TimesliceBuilding {
 fn building_table(report: &Report, building: &BuildingReport) -> Vec<String> {
     let policies: Vec<&str> = building.policies.iter().map(|it| it.policy.as_str()).collect();
     let BuildingReport { inputs, builders, .. } = building;
-    let mut lines = vec![format!("Timeslices of {inputs} inputs at {builders} builders"), String::new()];
+    let mut lines =
+        vec![format!("Timeslices of {inputs} inputs at {builders} builders"), String::new()];
     lines.extend(rows(&policies, &report.figures));
     lines
 }
@@ -166,8 +178,12 @@ mod tests {
     #[test]
     fn render__timeslices_have_a_row_for_each_policy_within_eighty_columns() {
         let text = render(&sample::building(), &[&TimesliceBuilding], ColourMode::Plain);
-        let row = |policy: &str| text.lines().find(|line| line.starts_with(policy)).map(str::to_owned);
-        assert!(row("raw").is_some_and(|row| row.contains("1.00")) && row("a-policy-w.").is_some(), "{text}");
+        let row =
+            |policy: &str| text.lines().find(|line| line.starts_with(policy)).map(str::to_owned);
+        assert!(
+            row("raw").is_some_and(|row| row.contains("1.00")) && row("a-policy-w.").is_some(),
+            "{text}"
+        );
         assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
     }
 
@@ -176,7 +192,10 @@ mod tests {
         let mut report = sample::building();
         assert_eq!(TimesliceBuilding.check(&report), Ok(()));
         report.parts.get_mut("building").and_then(|part| part.as_object_mut()?.remove("builders"));
-        assert_eq!(TimesliceBuilding.check(&report), Err("building: missing field `builders`".to_owned()));
+        assert_eq!(
+            TimesliceBuilding.check(&report),
+            Err("building: missing field `builders`".to_owned())
+        );
     }
 
     #[test]

@@ -1,15 +1,18 @@
 //! What a rank does in one run: which source or sink it has, and the memory for it.
 //!
 //! # Model
-//! An input gives microslices of a source, or the same memory again and again, or sends what nobody waits for; a builder hands
-//! over to a sink, or looks at nothing. Each has one region, which lives longer than the run.
+//! An input gives microslices of a source, or the same memory again and again, or sends what nobody
+//! waits for; a builder hands over to a sink, or looks at nothing. Each has one region, which lives
+//! longer than the run.
 //!
 //! # Not here
 //! Orders, and what the engine is told: `rank`.
 
 use anyhow::{Result, anyhow};
 use clearway_proto::base::Bytes;
-use clearway_proto::timeslice::{ContributionSizes, ContributionSource, ContributionSpans, Policy, Role};
+use clearway_proto::timeslice::{
+    ContributionSizes, ContributionSource, ContributionSpans, Policy, Role,
+};
 use clearway_proto::wire::{RegionId, Span};
 use clearway_runtime::waiting::Waitable;
 
@@ -18,7 +21,8 @@ use super::input_buffer::InputBuffer;
 use super::messages::{SinkKind, SourceKind, TimesliceAssignment, TimesliceResult};
 use super::stream::SourceStream;
 
-/// The region that this rank has, once it has one: every run uses it, since a wire keeps what was registered.
+/// The region that this rank has, once it has one: every run uses it, since a wire keeps what was
+/// registered.
 #[derive(Default)]
 pub(super) struct TimesliceMemory(Option<Span64>);
 
@@ -35,8 +39,9 @@ impl TimesliceMemory {
             return Ok(own.region);
         }
         let region = wire.register(length);
-        let region =
-            region.map_err(|_| anyhow!("{length} of memory that peers can write to are not to be had here"))?;
+        let region = region.map_err(|_| {
+            anyhow!("{length} of memory that peers can write to are not to be had here")
+        })?;
         self.0 = Some(Span64 { region, length });
         Ok(region)
     }
@@ -57,7 +62,8 @@ pub(super) enum TimesliceRole {
 }
 
 impl TimesliceRole {
-    /// What the rank with `role` does, the region that it does it with, and what its node knows of that.
+    /// What the rank with `role` does, the region that it does it with, and what its node knows of
+    /// that.
     ///
     /// # Errors
     /// A sentence when the source or sink cannot be opened, or there is no such memory.
@@ -71,7 +77,11 @@ impl TimesliceRole {
             Role::Input(place) => input(wire, assignment, memory, place),
             Role::Builder(place) => {
                 let rings = Bytes(assignment.ring.0 * u64::from(assignment.inputs));
-                Ok((builder(assignment, place)?, memory.region(wire, rings)?, ContributionSource::Given))
+                Ok((
+                    builder(assignment, place)?,
+                    memory.region(wire, rings)?,
+                    ContributionSource::Given,
+                ))
             }
         }
     }
@@ -114,17 +124,29 @@ fn input(
             SourceKind::Mixed(length) => ContributionSizes::Mixed(length),
             _ => ContributionSizes::Constant(Bytes(length)),
         };
-        return Ok((TimesliceRole::Endless { given: 0 }, region, ContributionSource::Endless(span, sizes)));
+        return Ok((
+            TimesliceRole::Endless { given: 0 },
+            region,
+            ContributionSource::Endless(span, sizes),
+        ));
     }
     let part = match SourceStream::open(feed, place as u64, assignment.seed)? {
         Some(stream) => {
-            let input_buffer = InputBuffer::new(feed.shape, stream, region, assignment.memory, feed.timeslices)?;
+            let input_buffer =
+                InputBuffer::new(feed.shape, stream, region, assignment.memory, feed.timeslices)?;
             TimesliceRole::Input(Box::new(input_buffer))
         }
         None => {
             let in_rings = (assignment.ring.0 / length.max(1) + 1) * u64::from(assignment.builders);
             let most = feed.timeslices.unwrap_or(u64::MAX);
-            TimesliceRole::Same(RepeatedSpan { span, given: 0, free: 0, limit: most, most, ahead: in_rings })
+            TimesliceRole::Same(RepeatedSpan {
+                span,
+                given: 0,
+                free: 0,
+                limit: most,
+                most,
+                ahead: in_rings,
+            })
         }
     };
     Ok((part, region, ContributionSource::Given))
@@ -134,9 +156,13 @@ fn input(
 fn builder(assignment: &TimesliceAssignment, place: usize) -> Result<TimesliceRole> {
     let feed = &assignment.feed;
     Ok(match (&feed.sink, &feed.source, assignment.policy) {
-        (SinkKind::Discard, ..) | (_, SourceKind::Memory(_), _) | (.., Policy::Raw | Policy::Put) => {
+        (SinkKind::Discard, ..)
+        | (_, SourceKind::Memory(_), _)
+        | (.., Policy::Raw | Policy::Put) => {
             TimesliceRole::Discard { account: TimesliceResult::default() }
         }
-        (sink, ..) => TimesliceRole::Builder(Box::new(BuilderOutput::open(sink, place as u64, feed.shape)?)),
+        (sink, ..) => {
+            TimesliceRole::Builder(Box::new(BuilderOutput::open(sink, place as u64, feed.shape)?))
+        }
     })
 }

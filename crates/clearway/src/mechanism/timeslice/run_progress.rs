@@ -1,9 +1,10 @@
 //! How far a run is, who takes part in it, and who is out.
 //!
 //! # Model
-//! A rank is *there* until its process ends or another one says that it is out, and again from when it says that it has joined. The process of one
-//! that is out may live on: it was silent for too long, or it *retired* and keeps what its sink has until the end. A run goes on when all that
-//! are there know of all that are not, and is over when all of them are done, and those that retired.
+//! A rank is *there* until its process ends or another one says that it is out, and again from when
+//! it says that it has joined. The process of one that is out may live on: it was silent for too
+//! long, or it *retired* and keeps what its sink has until the end. A run goes on when all that are
+//! there know of all that are not, and is over when all of them are done, and those that retired.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -15,7 +16,8 @@ use super::messages::TimesliceResult;
 use super::plan::TimeslicePlan;
 use super::scheduled_change::{DetectionTimes, ScheduledAction, ScheduledChange};
 
-/// How long a rank may say that it is helpless before the run ends: it may be the one that is out, and the others say so.
+/// How long a rank may say that it is helpless before the run ends: it may be the one that is out,
+/// and the others say so.
 const HELPLESS: Duration = Duration::from_secs(2);
 
 /// A rank that the run went on without.
@@ -163,7 +165,9 @@ impl RunProgress {
 
     /// The first rank that is not done.
     pub(super) fn missing(&self) -> Option<Rank> {
-        (0..self.ranks).map(Rank).find(|rank| self.is_awaited(*rank) && !self.done.contains_key(rank))
+        (0..self.ranks)
+            .map(Rank)
+            .find(|rank| self.is_awaited(*rank) && !self.done.contains_key(rank))
     }
 
     /// Those that retired and know it.
@@ -173,7 +177,8 @@ impl RunProgress {
 
     /// One that is out, and one that does not know.
     pub(super) fn unknown(&self) -> Option<(&RankLoss, Rank)> {
-        let not_knowing = |death: &RankLoss| self.living().find(|rank| !death.knowing.contains(rank));
+        let not_knowing =
+            |death: &RankLoss| self.living().find(|rank| !death.knowing.contains(rank));
         self.deaths().find_map(|death| not_knowing(death).map(|rank| (death, rank)))
     }
 
@@ -186,16 +191,19 @@ impl RunProgress {
         }
     }
 
-    /// Whether too few are there to decide anything: half of those that were there at the last decision, without the first, or fewer.
+    /// Whether too few are there to decide anything: half of those that were there at the last
+    /// decision, without the first, or fewer.
     pub(super) fn are_too_few(&self) -> bool {
-        let was_there = |rank: &Rank| self.out.get(rank).is_none_or(|death| death.knowing.is_empty());
+        let was_there =
+            |rank: &Rank| self.out.get(rank).is_none_or(|death| death.knowing.is_empty());
         let before = (0..self.ranks).map(Rank).filter(was_there);
         let has_first = before.clone().next().is_some_and(|first| self.is_there(first));
         let (all, left) = (before.count(), self.living().count());
         2 * left < all || 2 * left == all && !has_first
     }
 
-    /// What is to be asked of whom now. Who shall come back is asked when it is out, and not before.
+    /// What is to be asked of whom now. Who shall come back is asked when it is out, and not
+    /// before.
     pub(super) fn next_change(&mut self) -> Option<(Rank, ScheduledAction)> {
         let now = self.now();
         let is_due = |change: &ScheduledChange| {
@@ -203,7 +211,8 @@ impl RunProgress {
             let can_be = change.wanted != ScheduledAction::Return || self.aside.contains(&rank);
             self.uncounted + change.when.at <= now && can_be
         };
-        let ScheduledChange { when, wanted } = self.changes.remove(self.changes.iter().rposition(is_due)?);
+        let ScheduledChange { when, wanted } =
+            self.changes.remove(self.changes.iter().rposition(is_due)?);
         let rank = Rank(when.rank);
         if wanted != ScheduledAction::Return {
             self.ordered.insert(rank, (now, wanted));
@@ -246,13 +255,15 @@ impl RunProgress {
         was_there
     }
 
-    /// `rank` is no part of the run any more, and says whether it retired; whether it waits for the end, or to come back.
+    /// `rank` is no part of the run any more, and says whether it retired; whether it waits for the
+    /// end, or to come back.
     pub(super) fn rank_left(&mut self, rank: Rank, is_retired: bool) -> bool {
         if is_retired {
             self.aside.insert(rank);
             return true;
         }
-        // The others took it for dead before it could go as asked. Its sink is closed: nothing that it builds later would count.
+        // The others took it for dead before it could go as asked. Its sink is closed: nothing that
+        // it builds later would count.
         self.ordered.remove(&rank);
         self.done.remove(&rank);
         if let Some(death) = self.out.get_mut(&rank) {
@@ -274,7 +285,8 @@ impl RunProgress {
     }
 
     fn lose(&mut self, rank: Rank) -> &mut RankLoss {
-        let (died, wanted) = self.ordered.get(&rank).copied().unwrap_or((self.now(), ScheduledAction::Death));
+        let (died, wanted) =
+            self.ordered.get(&rank).copied().unwrap_or((self.now(), ScheduledAction::Death));
         let is_retired = wanted == ScheduledAction::Retirement;
         self.over.remove(&rank);
         if !is_retired {
@@ -308,8 +320,10 @@ impl RunProgress {
     /// When the others knew of those that died; times since counting began.
     pub(super) fn losses(&self) -> BTreeMap<Rank, DetectionTimes> {
         let counted = |at: Nanos| Nanos(at.0.saturating_sub(self.uncounted.0));
-        let known =
-            |DetectionTimes { died, by }| DetectionTimes { died: counted(died), by: by.map(|by| by.map(counted)) };
+        let known = |DetectionTimes { died, by }| DetectionTimes {
+            died: counted(died),
+            by: by.map(|by| by.map(counted)),
+        };
         let dead = self.out.iter().filter(|(_, death)| !death.is_retired);
         dead.map(|(rank, death)| (*rank, known(death.known))).collect()
     }
@@ -356,17 +370,24 @@ mod tests {
         assert!(run_progress.is_over());
         // A rank that dies behind its end is counted by what the others know of it.
         assert!(
-            run_progress.rank_died(Rank(3), "ended".to_owned()) && !run_progress.rank_died(Rank(3), "ended".to_owned())
+            run_progress.rank_died(Rank(3), "ended".to_owned())
+                && !run_progress.rank_died(Rank(3), "ended".to_owned())
         );
         for by in [0, 1, 2] {
-            assert_eq!(run_progress.unknown().map(|(death, rank)| (death.rank, rank)), Some((Rank(3), Rank(by))));
+            assert_eq!(
+                run_progress.unknown().map(|(death, rank)| (death.rank, rank)),
+                Some((Rank(3), Rank(by)))
+            );
             assert!(!run_progress.note_loss_known(Rank(3), Rank(by)));
         }
         assert!(run_progress.is_over() && !run_progress.done.contains_key(&Rank(3)));
         assert_eq!((run_progress.inputs().count(), run_progress.next_missing()), (2, None));
         assert!(!run_progress.are_too_few());
         run_progress.rank_died(Rank(2), "ended".to_owned());
-        assert_eq!((run_progress.next_missing(), run_progress.are_too_few()), (Some("builder"), false));
+        assert_eq!(
+            (run_progress.next_missing(), run_progress.are_too_few()),
+            (Some("builder"), false)
+        );
         run_progress.rank_died(Rank(0), "ended".to_owned());
         assert!(run_progress.are_too_few(), "one of three");
     }
@@ -377,8 +398,11 @@ mod tests {
 
     #[test]
     fn next_change__comes_in_the_order_of_time() {
-        let mut run_progress =
-            run_progress(ScheduledChange::by_time(&[at(1, 0), at(3, u64::MAX / 2), at(0, 1)], &[], &[]));
+        let mut run_progress = run_progress(ScheduledChange::by_time(
+            &[at(1, 0), at(3, u64::MAX / 2), at(0, 1)],
+            &[],
+            &[],
+        ));
         let death = |rank| Some((Rank(rank), ScheduledAction::Death));
         assert_eq!(
             [run_progress.next_change(), run_progress.next_change(), run_progress.next_change()],
@@ -390,17 +414,26 @@ mod tests {
 
     #[test]
     fn join__who_retired_is_asked_when_it_is_out_and_late_words_about_it_count_for_nothing() {
-        let mut run_progress = run_progress(ScheduledChange::by_time(&[], &[at(3, 0)], &[at(3, 0)]));
+        let mut run_progress =
+            run_progress(ScheduledChange::by_time(&[], &[at(3, 0)], &[at(3, 0)]));
         assert_eq!(run_progress.next_change(), Some((Rank(3), ScheduledAction::Retirement)));
         assert_eq!(run_progress.next_change(), None, "it is not out yet");
-        assert!(run_progress.note_loss_known(Rank(3), Rank(0)) && run_progress.rank_left(Rank(3), true));
-        assert!(run_progress.is_awaited(Rank(3)) && !run_progress.is_there(Rank(3)), "it has what it built");
+        assert!(
+            run_progress.note_loss_known(Rank(3), Rank(0)) && run_progress.rank_left(Rank(3), true)
+        );
+        assert!(
+            run_progress.is_awaited(Rank(3)) && !run_progress.is_there(Rank(3)),
+            "it has what it built"
+        );
         assert_eq!(run_progress.next_change(), Some((Rank(3), ScheduledAction::Return)));
         assert!(run_progress.join(Rank(3)) && !run_progress.join(Rank(3)));
         assert!(!run_progress.note_loss_known(Rank(3), Rank(1)), "that was before");
         assert!(run_progress.is_there(Rank(3)));
         assert_eq!(
-            run_progress.all_deaths().map(|death| (death.how_it_ended(), death.back.is_some())).collect::<Vec<_>>(),
+            run_progress
+                .all_deaths()
+                .map(|death| (death.how_it_ended(), death.back.is_some()))
+                .collect::<Vec<_>>(),
             [("retired", true)]
         );
         assert!(run_progress.note_loss_known(Rank(3), Rank(0)), "it is out again");
@@ -408,11 +441,22 @@ mod tests {
 
     #[test]
     fn rank_left__a_rank_that_was_silent_before_it_could_retire_is_out_for_good() {
-        let mut run_progress = run_progress(ScheduledChange::by_time(&[], &[at(3, 0)], &[at(3, 0)]));
+        let mut run_progress =
+            run_progress(ScheduledChange::by_time(&[], &[at(3, 0)], &[at(3, 0)]));
         assert_eq!(run_progress.next_change(), Some((Rank(3), ScheduledAction::Retirement)));
-        assert!(run_progress.note_loss_known(Rank(3), Rank(0)) && !run_progress.rank_left(Rank(3), false));
-        assert_eq!(run_progress.next_change(), None, "its sink is closed, so it is not asked to come back");
+        assert!(
+            run_progress.note_loss_known(Rank(3), Rank(0))
+                && !run_progress.rank_left(Rank(3), false)
+        );
+        assert_eq!(
+            run_progress.next_change(),
+            None,
+            "its sink is closed, so it is not asked to come back"
+        );
         assert!(!run_progress.is_awaited(Rank(3)), "what it built counts as the others say");
-        assert_eq!(run_progress.deaths().map(RankLoss::how_it_ended).collect::<Vec<_>>(), ["was silent for too long"]);
+        assert_eq!(
+            run_progress.deaths().map(RankLoss::how_it_ended).collect::<Vec<_>>(),
+            ["was silent for too long"]
+        );
     }
 }

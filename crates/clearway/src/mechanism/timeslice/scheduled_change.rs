@@ -38,10 +38,15 @@ pub(crate) struct ScheduledChange {
 impl ScheduledChange {
     /// Those of `kill`, `retire` and `join`, by time.
     pub(crate) fn by_time(kill: &[RankAt], retire: &[RankAt], join: &[RankAt]) -> Vec<Self> {
-        let all =
-            [(kill, ScheduledAction::Death), (retire, ScheduledAction::Retirement), (join, ScheduledAction::Return)];
-        let mut changes: Vec<Self> =
-            all.iter().flat_map(|(all, wanted)| all.iter().map(|when| Self { when: *when, wanted: *wanted })).collect();
+        let all = [
+            (kill, ScheduledAction::Death),
+            (retire, ScheduledAction::Retirement),
+            (join, ScheduledAction::Return),
+        ];
+        let mut changes: Vec<Self> = all
+            .iter()
+            .flat_map(|(all, wanted)| all.iter().map(|when| Self { when: *when, wanted: *wanted }))
+            .collect();
         changes.sort_by_key(|change| change.when.at);
         changes
     }
@@ -52,7 +57,8 @@ impl ScheduledChange {
 pub(crate) struct DetectionTimes {
     /// When it died, as far as is known, or was asked to go.
     pub(super) died: Nanos,
-    /// When the first of them knew, and the last one: from then on everything that it had is dealt to others.
+    /// When the first of them knew, and the last one: from then on everything that it had is dealt
+    /// to others.
     pub(super) by: Option<[Nanos; 2]>,
 }
 

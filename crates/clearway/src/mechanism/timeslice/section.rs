@@ -1,4 +1,5 @@
-//! Timeslice building as a scenario describes it: half of the hosts are inputs, half of them builders, under several schedules.
+//! Timeslice building as a scenario describes it: half of the hosts are inputs, half of them
+//! builders, under several schedules.
 
 use clearway_proto::base::{BitsPerSec, Bytes, Nanos};
 use clearway_proto::microslice::SizeDistribution;
@@ -7,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use toml::de::DeTable;
 
 use super::{
-    BuildSpec, HostConditions, InitialRings, SinkKind, Slowdown, SourceKind, TimeslicePlan, TimesliceShape,
-    TimesliceTask, UnscheduledMessages,
+    BuildSpec, HostConditions, InitialRings, SinkKind, Slowdown, SourceKind, TimeslicePlan,
+    TimesliceShape, TimesliceTask, UnscheduledMessages,
 };
 use crate::scenario::{Fabric, Section, Time, check_queues, distinct, is_given, within};
 
@@ -28,7 +29,8 @@ pub(crate) struct TimesliceSection {
     pub(crate) ring: Bytes,
     /// How far rings are at the beginning.
     pub(crate) rings: InitialRings,
-    /// Contributions that a builder of `token` lets in at a time: a number, or the bounds of what it finds.
+    /// Contributions that a builder of `token` lets in at a time: a number, or the bounds of what
+    /// it finds.
     pub(crate) window: String,
     /// Timeslices of an interval of `dfs`.
     pub(crate) interval: u64,
@@ -118,7 +120,8 @@ impl Section for TimesliceSection {
         let usual = ProcessDefaults::LAB;
         self.warm_up = if is_given("warm-up") { self.warm_up } else { usual.warm_up };
         self.measured = if is_given("measured") { self.measured } else { usual.measured };
-        self.contribution = if is_given("contribution") { self.contribution } else { usual.contribution };
+        self.contribution =
+            if is_given("contribution") { self.contribution } else { usual.contribution };
         self.ring = if is_given("ring") { self.ring } else { usual.ring };
         self.interval = if is_given("interval") { self.interval } else { usual.interval };
         self.history = if is_given("history") { self.history } else { usual.history };
@@ -129,7 +132,9 @@ impl Section for TimesliceSection {
         if let Fabric::Lab(_) = fabric
             && let Some(key) = self.only_simulated()
         {
-            return Err(format!("{key} is for a simulated machine: hosts and links of a lab are what they are"));
+            return Err(format!(
+                "{key} is for a simulated machine: hosts and links of a lab are what they are"
+            ));
         }
         check_queues(fabric, std::slice::from_ref(&self.queue))?;
         distinct("policies", &self.policies)?;
@@ -160,13 +165,17 @@ impl Section for TimesliceSection {
         within("drop-from", self.drop_from, nothing, self.measured)?;
         within("drop-length", self.drop_length, nothing, self.measured)?;
         if self.drop_percent > 0 && (self.drop_length == nothing || self.drop_from == nothing) {
-            return Err("drop-percent needs drop-from, so that there is a time before, and drop-length".into());
+            return Err(
+                "drop-percent needs drop-from, so that there is a time before, and drop-length"
+                    .into(),
+            );
         }
         Ok(())
     }
 }
 
-/// What is usual where ranks are processes: of links of 50 Mb/s, on a machine whose processors are shared.
+/// What is usual where ranks are processes: of links of 50 Mb/s, on a machine whose processors are
+/// shared.
 struct ProcessDefaults {
     contribution: Bytes,
     ring: Bytes,
@@ -177,7 +186,8 @@ struct ProcessDefaults {
 }
 
 impl ProcessDefaults {
-    /// Ten rounds of four builders, a tenth of a second at 50 Mb/s: some dozens of intervals in a run.
+    /// Ten rounds of four builders, a tenth of a second at 50 Mb/s: some dozens of intervals in a
+    /// run.
     const LAB: Self = Self {
         contribution: Bytes(16 << 10),
         ring: Bytes(512 << 10),
@@ -188,8 +198,9 @@ impl ProcessDefaults {
     };
 }
 
-/// Three of them without a beat are too many: a header that TCP sends again twice is late by 0.6 s (its shortest time-out is 0.2 s, then
-/// 0.4 s), and a rank that waits for a processor on a busy machine by less.
+/// Three of them without a beat are too many: a header that TCP sends again twice is late by 0.6 s
+/// (its shortest time-out is 0.2 s, then 0.4 s), and a rank that waits for a processor on a busy
+/// machine by less.
 const HEARTBEAT: Nanos = Nanos::from_millis(250);
 
 impl TimesliceSection {
@@ -210,22 +221,31 @@ impl TimesliceSection {
     ///
     /// # Errors
     /// Contributions are too short for a descriptor.
-    pub(crate) fn task(&self, hosts: u32, seed: u64) -> Result<(TimeslicePlan, TimesliceTask), String> {
+    pub(crate) fn task(
+        &self,
+        hosts: u32,
+        seed: u64,
+    ) -> Result<(TimeslicePlan, TimesliceTask), String> {
         let plan = TimeslicePlan { heartbeat: Some(HEARTBEAT), ..self.plan(hosts, seed) };
         let shape = TimesliceShape { core: 1, overlap: 0 };
         let mean = shape.mean_length(plan.contribution).ok_or_else(|| {
-            format!("contribution is {}, too few for the descriptor of a microslice", plan.contribution)
+            format!(
+                "contribution is {}, too few for the descriptor of a microslice",
+                plan.contribution
+            )
         })?;
         let source = SourceKind::Pattern { sizes: SizeDistribution::Constant, mean };
         let feed = BuildSpec { shape, source, sink: SinkKind::Check, timeslices: None };
-        let memory = Bytes(plan.ring.0.saturating_mul(u64::from(plan.builders)).clamp(1 << 20, 256 << 20));
+        let memory =
+            Bytes(plan.ring.0.saturating_mul(u64::from(plan.builders)).clamp(1 << 20, 256 << 20));
         let task = TimesliceTask { feed, memory, job: std::process::id().to_string() };
         Ok((plan, task))
     }
 
     /// What runs on `hosts` hosts with seeds from `seed` on.
     pub(crate) fn plan(&self, hosts: u32, seed: u64) -> TimeslicePlan {
-        let speed_up = Dfs::default().speed_up.map(|usual| SpeedUp { step: self.speed_up_percent, ..usual });
+        let speed_up =
+            Dfs::default().speed_up.map(|usual| SpeedUp { step: self.speed_up_percent, ..usual });
         let interruptions = self.interruption_period.zip(self.interruption_length);
         TimeslicePlan {
             inputs: self.inputs,
@@ -277,14 +297,18 @@ mod tests {
         read(text).expect_err("it must be refused")
     }
 
-    const TIMESLICES: &str = "name = \"t\"\n[fabric]\npreset = \"aries\"\nnodes = 64\n[timeslice]\n";
+    const TIMESLICES: &str =
+        "name = \"t\"\n[fabric]\npreset = \"aries\"\nnodes = 64\n[timeslice]\n";
 
     #[test]
     fn read__timeslices_are_built_by_half_of_the_hosts_unless_it_says_otherwise() {
         let scenario = read(TIMESLICES).expect("defaults work");
         let test = scenario.section::<TimesliceSection>().expect("one table");
         let plan = test.plan(64, 7);
-        assert_eq!((plan.inputs, plan.builders, plan.seeds, test.queue.as_str()), (32, 32, vec![7], "shared"));
+        assert_eq!(
+            (plan.inputs, plan.builders, plan.seeds, test.queue.as_str()),
+            (32, 32, vec![7], "shared")
+        );
         assert!(scenario.text().expect("it can be written").contains("\nring = \"32 MiB\"\n"));
         let scenario = read(&format!(
             "{TIMESLICES}inputs = 60\nseeds = 3\ndrop-percent = 25\ndrop-from = \"1ms\"\ndrop-length = \"2ms\"\n"
@@ -313,9 +337,11 @@ mod tests {
             let sentence = refusal(&format!("{TIMESLICES}{line}\n"));
             assert!(sentence.contains(said), "{line}: {sentence}");
         }
-        let lab =
-            "name = \"t\"\n[fabric]\ntopology = { kind = \"star\", hosts = 8, rate = \"100Mb/s\" }\n[timeslice]\n";
+        let lab = "name = \"t\"\n[fabric]\ntopology = { kind = \"star\", hosts = 8, rate = \"100Mb/s\" }\n[timeslice]\n";
         assert!(read(lab).is_ok());
-        assert!(refusal(&format!("{lab}packet = \"4KiB\"\n")).contains("packet is for a simulated machine"));
+        assert!(
+            refusal(&format!("{lab}packet = \"4KiB\"\n"))
+                .contains("packet is for a simulated machine")
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Timeslice building on a simulated fabric: one policy, one seed, from the first hello to the end of what is counted.
+//! Timeslice building on a simulated fabric: one policy, one seed, from the first hello to the end
+//! of what is counted.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -9,8 +10,9 @@ use anyhow::{Result, anyhow, bail};
 use clearway_proto::base::{BitsPerSec, Bytes, Class, Nanos, RandomKey, Rank};
 use clearway_proto::stats::Histogram;
 use clearway_proto::timeslice::{
-    Cause, ContributionSizes, ContributionSource, IntervalRecord, Policy, ReleasePolicy, TimesliceCommand,
-    TimesliceConfig, TimesliceEvent, TimesliceLayout, TimesliceNode, TimesliceRecord, WriteSlots,
+    Cause, ContributionSizes, ContributionSource, IntervalRecord, Policy, ReleasePolicy,
+    TimesliceCommand, TimesliceConfig, TimesliceEvent, TimesliceLayout, TimesliceNode,
+    TimesliceRecord, WriteSlots,
 };
 use clearway_proto::wire::{RefusalReason, Span, Wire};
 use clearway_sim::Picos;
@@ -89,7 +91,10 @@ impl TimesliceOutcome {
     pub(super) fn add(&mut self, rank: Rank, record: &TimesliceRecord) {
         match record {
             TimesliceRecord::Input(record) => {
-                self.blocked.iter_mut().zip(record.blocked).for_each(|(sum, more)| *sum = *sum + more);
+                self.blocked
+                    .iter_mut()
+                    .zip(record.blocked)
+                    .for_each(|(sum, more)| *sum = *sum + more);
             }
             TimesliceRecord::Builder(record) => {
                 self.bytes += record.bytes;
@@ -112,7 +117,12 @@ struct SimulatedJob<'a> {
 }
 
 impl<'a> SimulatedJob<'a> {
-    fn new(plan: &'a TimeslicePlan, policy: Policy, seed: u64, test_bed: &TimesliceTestBed) -> Result<Self> {
+    fn new(
+        plan: &'a TimeslicePlan,
+        policy: Policy,
+        seed: u64,
+        test_bed: &TimesliceTestBed,
+    ) -> Result<Self> {
         let ranks = plan.inputs + plan.builders;
         let (inputs, builders) = ((0..plan.inputs).map(Rank), (plan.inputs..ranks).map(Rank));
         let layout = TimesliceLayout::new(inputs.collect(), builders.collect(), &plan.weights)?;
@@ -175,8 +185,14 @@ pub(super) enum GanttRecording {
 
 impl TimesliceTestBed {
     /// The hosts of `fabric` under `queue`, under these `conditions`.
-    pub(super) fn open(fabric: &Fabric, queue: &str, seed: u64, conditions: &HostConditions) -> Result<Self> {
-        SimMachine::open(fabric, queue, RandomKey::new(seed), &|spec| apply(spec, conditions)).map(Self)
+    pub(super) fn open(
+        fabric: &Fabric,
+        queue: &str,
+        seed: u64,
+        conditions: &HostConditions,
+    ) -> Result<Self> {
+        SimMachine::open(fabric, queue, RandomKey::new(seed), &|spec| apply(spec, conditions))
+            .map(Self)
     }
 
     /// At what an interface fetches and places.
@@ -206,8 +222,10 @@ impl TimesliceTestBed {
         for rank in 0..plan.inputs {
             let mut stream = RandomKey::new(seed).purpose("rate").node(u64::from(rank)).stream();
             let slower = stream.below(u64::from(plan.hosts.spread) * 1_000 + 1);
-            let rate =
-                u128::from(self.host_rate().0) * u128::from(1_000_000 - slower) * u128::from(percent) / 100_000_000;
+            let rate = u128::from(self.host_rate().0)
+                * u128::from(1_000_000 - slower)
+                * u128::from(percent)
+                / 100_000_000;
             let host = world.network().host(Rank(rank));
             world.network_mut().carrier_mut().limit_fetch(host, BitsPerSec((rate as u64).max(1)));
         }
@@ -234,8 +252,11 @@ impl TimesliceTestBed {
         let job = SimulatedJob::new(plan, policy, seed, self)?;
         let mut world = self.begun(&job);
         let mut refused = None;
-        let deaths =
-            plan.changes.iter().filter(|change| change.wanted == ScheduledAction::Death).map(|change| change.when);
+        let deaths = plan
+            .changes
+            .iter()
+            .filter(|change| change.wanted == ScheduledAction::Death)
+            .map(|change| change.when);
         let mut losses: BTreeMap<Rank, DetectionTimes> =
             deaths.map(|kill| (Rank(kill.rank), DetectionTimes::from_death(kill.at))).collect();
 
@@ -243,7 +264,9 @@ impl TimesliceTestBed {
             TimesliceEvent::Refused { missing, .. } => refused = refused.or(Some(missing)),
             TimesliceEvent::Lost { rank } => {
                 let known = losses.get_mut(&rank);
-                known.into_iter().for_each(|known| known.and(Nanos(told.at.nanos().0.saturating_sub(plan.warm_up.0))));
+                known.into_iter().for_each(|known| {
+                    known.and(Nanos(told.at.nanos().0.saturating_sub(plan.warm_up.0)))
+                });
             }
             TimesliceEvent::Joined { .. } => job.joined.borrow_mut().push(told.rank),
             _ => {}
@@ -251,8 +274,10 @@ impl TimesliceTestBed {
         world.run_until(Picos::from(plan.warm_up), &mut hear);
         let mut outcome = self.measure(&mut world, &job, &mut hear);
         outcome.simulated = plan.warm_up + plan.measured;
-        outcome.spent = processor_time().zip(started).map(|(now, started)| now.saturating_sub(started));
-        (outcome.packets, outcome.digest) = (world.network().carrier().totals().packets, world.digest());
+        outcome.spent =
+            processor_time().zip(started).map(|(now, started)| now.saturating_sub(started));
+        (outcome.packets, outcome.digest) =
+            (world.network().carrier().totals().packets, world.digest());
         if recording == GanttRecording::Yes {
             let (rate, slot) = (self.host_rate(), self.host_rate().time_for(plan.contribution));
             let length = plan.rotation_at(rate).times(FILM_ROTATIONS);
@@ -272,8 +297,11 @@ impl TimesliceTestBed {
             self.pace_inputs(&mut world, plan, seed, 100);
         }
         for rank in 0..plan.inputs {
-            let skew =
-                RandomKey::new(seed).purpose("start").node(u64::from(rank)).stream().below(plan.start_skew.0 + 1);
+            let skew = RandomKey::new(seed)
+                .purpose("start")
+                .node(u64::from(rank))
+                .stream()
+                .below(plan.start_skew.0 + 1);
             world.command(Picos::from(Nanos(skew)), Rank(rank), TimesliceCommand::Begin);
         }
         world
@@ -298,7 +326,9 @@ impl TimesliceTestBed {
                 self.pace_inputs(world, plan, seed, slow.map_or(100, |slow| 100 - slow.percent));
             }
             let step = Nanos(plan.measured.0 / samples);
-            for change in plan.changes.iter().filter(|change| (at..at + step).contains(&change.when.at)) {
+            for change in
+                plan.changes.iter().filter(|change| (at..at + step).contains(&change.when.at))
+            {
                 world.run_until(Picos::from(plan.warm_up + change.when.at), hear);
                 job.change(world, change);
             }
@@ -322,14 +352,23 @@ struct SampleTally {
 
 impl SampleTally {
     /// Of a world that is warm.
-    fn begun(world: &mut World<TimesliceNode, fabric::Fabric>, plan: &TimeslicePlan, rate: BitsPerSec) -> Self {
+    fn begun(
+        world: &mut World<TimesliceNode, fabric::Fabric>,
+        plan: &TimeslicePlan,
+        rate: BitsPerSec,
+    ) -> Self {
         let count = samples(plan, rate);
         let measured = Nanos(plan.measured.0 / count * count);
-        let mut tally = Self { sent: vec![0; plan.inputs as usize], outcome: TimesliceOutcome::new(plan, measured) };
+        let mut tally = Self {
+            sent: vec![0; plan.inputs as usize],
+            outcome: TimesliceOutcome::new(plan, measured),
+        };
         for (rank, record) in records(world, plan) {
             match record {
                 TimesliceRecord::Input(record) => tally.sent[rank.index()] = record.contributions,
-                TimesliceRecord::Builder(record) if rank.0 == plan.inputs => tally.outcome.intervals = record.intervals,
+                TimesliceRecord::Builder(record) if rank.0 == plan.inputs => {
+                    tally.outcome.intervals = record.intervals
+                }
                 TimesliceRecord::Builder(_) => {}
             }
         }
@@ -361,11 +400,16 @@ impl SampleTally {
 /// How often progress is looked at: twice a rotation where something is to be seen of recovery.
 fn samples(plan: &TimeslicePlan, rate: BitsPerSec) -> u64 {
     let half = (plan.rotation_at(rate).0 / 2).max(1);
-    let wanted = if plan.slowdown.is_some() || !plan.changes.is_empty() { plan.measured.0 / half } else { SAMPLES };
+    let wanted = if plan.slowdown.is_some() || !plan.changes.is_empty() {
+        plan.measured.0 / half
+    } else {
+        SAMPLES
+    };
     wanted.clamp(SAMPLES, SAMPLES_MAX).min(plan.measured.0.max(1))
 }
 
-/// How long this thread has had a processor: other work on the machine does not count. proc_pid_schedstat: the first number, in ns.
+/// How long this thread has had a processor: other work on the machine does not count.
+/// proc_pid_schedstat: the first number, in ns.
 fn processor_time() -> Option<Duration> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     text.split_whitespace().next()?.parse().ok().map(Duration::from_nanos)
@@ -385,10 +429,16 @@ fn apply(spec: &mut FabricSpec, conditions: &HostConditions) {
     }
 }
 
-fn records(world: &mut World<TimesliceNode, fabric::Fabric>, plan: &TimeslicePlan) -> Vec<(Rank, TimesliceRecord)> {
+fn records(
+    world: &mut World<TimesliceNode, fabric::Fabric>,
+    plan: &TimeslicePlan,
+) -> Vec<(Rank, TimesliceRecord)> {
     let take = |rank| {
         let now = world.network_mut().wire(rank).now();
-        world.engine_mut(rank).and_then(|engine| engine.take_record(now)).map(|record| (rank, record))
+        world
+            .engine_mut(rank)
+            .and_then(|engine| engine.take_record(now))
+            .map(|record| (rank, record))
     };
     (0..plan.inputs + plan.builders).map(Rank).filter_map(take).collect()
 }

@@ -1,8 +1,10 @@
 //! Where timeslices go: nowhere after a look at all of them, into archives, or to a consumer.
 //!
 //! # Invariants
-//! I1. What a sink has taken is where it belongs: with the kernel at least, on the disk when it is over.
-//! I2. An archive has its name once those of all builders are whole: a run that fails leaves none that would be in its way again.
+//! I1. What a sink has taken is where it belongs: with the kernel at least, on the disk when it is
+//!     over.
+//! I2. An archive has its name once those of all builders are whole: a run that fails leaves none
+//!     that would be in its way again.
 
 use std::path::Path;
 
@@ -32,7 +34,8 @@ pub(super) trait TimesliceSink: Send {
     fn finish(&mut self) -> Result<TimesliceResult>;
 }
 
-/// The sink of `kind` of the builder at `place`, and the archive that it writes, if it writes one, to be kept when all is over.
+/// The sink of `kind` of the builder at `place`, and the archive that it writes, if it writes one,
+/// to be kept when all is over.
 ///
 /// # Errors
 /// When it cannot be opened.
@@ -42,18 +45,29 @@ pub(super) fn open(
     shape: TimesliceShape,
 ) -> Result<(Box<dyn TimesliceSink>, Option<UnfinishedFile>)> {
     let taker = match kind {
-        SinkKind::Discard => bail!("what is discarded unread needs no sink; this is a defect of the program"),
-        SinkKind::Check => {
-            Box::new(CheckingSink { shape, inspector: Inspector::default(), account: TimesliceResult::default() })
-                as Box<dyn TimesliceSink>
+        SinkKind::Discard => {
+            bail!("what is discarded unread needs no sink; this is a defect of the program")
         }
-        SinkKind::Consumer(template) => Box::new(ConsumerSink::open(filled(template, BUILDER, place), shape)?),
+        SinkKind::Check => Box::new(CheckingSink {
+            shape,
+            inspector: Inspector::default(),
+            account: TimesliceResult::default(),
+        }) as Box<dyn TimesliceSink>,
+        SinkKind::Consumer(template) => {
+            Box::new(ConsumerSink::open(filled(template, BUILDER, place), shape)?)
+        }
         SinkKind::Archives(template) | SinkKind::Compressed(template) => {
             let path = filled(template, BUILDER, place);
             let is_compressed = matches!(kind, SinkKind::Compressed(_));
-            let mut sink = new_archive(&path, if is_compressed { Compression::Zstd } else { Compression::None })?;
+            let mut sink = new_archive(
+                &path,
+                if is_compressed { Compression::Zstd } else { Compression::None },
+            )?;
             let unfinished = sink.detach();
-            let account = TimesliceResult { written: vec![path.display().to_string()], ..TimesliceResult::default() };
+            let account = TimesliceResult {
+                written: vec![path.display().to_string()],
+                ..TimesliceResult::default()
+            };
             return Ok((Box::new(ArchivingSink { shape, sink: Some(sink), account }), unfinished));
         }
     };
@@ -65,7 +79,11 @@ pub(super) fn open(
 /// # Errors
 /// When there is a file already, or none can be made.
 pub(super) fn new_archive(path: &Path, compression: Compression) -> Result<ArchiveSink> {
-    ArchiveSink::create(path, ArchiveKind::Timeslices, ArchiveFormat { versions: Versions::NEWEST, compression })
+    ArchiveSink::create(
+        path,
+        ArchiveKind::Timeslices,
+        ArchiveFormat { versions: Versions::NEWEST, compression },
+    )
 }
 
 /// Adds `built` to `account`.
@@ -93,7 +111,9 @@ impl TimesliceSink for CheckingSink {
         let tally = self.inspector.tally();
         let mut account = std::mem::take(&mut self.account);
         account.checked = tally.microslices - tally.unchecked;
-        let found = Finding::ALL.iter().map(|finding| (finding.sentence().to_owned(), tally.found(*finding).0));
+        let found = Finding::ALL
+            .iter()
+            .map(|finding| (finding.sentence().to_owned(), tally.found(*finding).0));
         account.faults = found.filter(|(_, count)| *count > 0).collect();
         Ok(account)
     }

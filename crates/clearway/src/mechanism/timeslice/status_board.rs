@@ -1,8 +1,9 @@
 //! What a coordinator tells of its run while it lasts, and who looks at it.
 //!
 //! # Model
-//! A *board* is a file of one line of JSON that the coordinator replaces whole once a second, in a directory that belongs to its user
-//! alone. It is removed at the end; that of a coordinator that was killed counts for nothing, since its process is gone.
+//! A *board* is a file of one line of JSON that the coordinator replaces whole once a second, in a
+//! directory that belongs to its user alone. It is removed at the end; that of a coordinator that
+//! was killed counts for nothing, since its process is gone.
 //!
 //! # Invariants
 //! I1. A run does not depend on its board: where none can be written there is none.
@@ -67,7 +68,8 @@ struct RankStatus {
     /// Builder: how full its rings are at most, in percent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     fill: Option<f64>,
-    /// Whom or what it waits for most of the time, and in how many percent of it where that is known.
+    /// Whom or what it waits for most of the time, and in how many percent of it where that is
+    /// known.
     waits: String,
 }
 
@@ -101,7 +103,8 @@ struct RankActivity {
 }
 
 impl RankActivity {
-    /// `count` in a second. What ranks say comes when it comes: the time that they counted in is theirs, not the board's.
+    /// `count` in a second. What ranks say comes when it comes: the time that they counted in is
+    /// theirs, not the board's.
     fn in_second(&self, count: u64) -> f64 {
         count as f64 / self.span.as_secs_f64().max(1e-9)
     }
@@ -110,7 +113,9 @@ impl RankActivity {
     fn cause(&self) -> String {
         let most = Cause::ALL.into_iter().max_by_key(|cause| self.blocked[*cause as usize]);
         match most.map(|cause| (cause, self.blocked[cause as usize])) {
-            Some((cause, nanos)) if nanos > 0 => format!("{} {:.0} %", cause.name(), self.in_second(nanos) / 1e7),
+            Some((cause, nanos)) if nanos > 0 => {
+                format!("{} {:.0} %", cause.name(), self.in_second(nanos) / 1e7)
+            }
             _ => "nothing".to_owned(),
         }
     }
@@ -126,7 +131,17 @@ impl StatusBoard {
         let (live, completion) = (BTreeMap::new(), Histogram::default());
         let policy = Policy::Raw;
         let out = BTreeMap::new();
-        Self { path: path.ok(), names, policy, begun: now, renewed: now, live, completion, timeslices: 0, out }
+        Self {
+            path: path.ok(),
+            names,
+            policy,
+            begun: now,
+            renewed: now,
+            live,
+            completion,
+            timeslices: 0,
+            out,
+        }
     }
 
     /// A run of `policy` begins.
@@ -189,7 +204,11 @@ impl StatusBoard {
             completion_ms_p50: millis(&self.completion, "p50"),
             completion_ms_p99: millis(&self.completion, "p99"),
             ranks: self.live.iter().map(rank).collect(),
-            out: self.out.iter().map(|(rank, how)| format!("{} {how}", self.name(rank.index()))).collect(),
+            out: self
+                .out
+                .iter()
+                .map(|(rank, how)| format!("{} {how}", self.name(rank.index())))
+                .collect(),
         };
         if let Some(path) = &self.path {
             // A board that cannot be renewed is old, which a watcher sees.
@@ -221,7 +240,8 @@ fn replace(path: &Path, state: &BoardState) -> Result<()> {
 
 /// Where boards can be, best first: a launcher may keep from its ranks what a login sets.
 fn directories() -> impl Iterator<Item = PathBuf> {
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(|runtime| PathBuf::from(runtime).join("clearway"));
+    let runtime =
+        std::env::var_os("XDG_RUNTIME_DIR").map(|runtime| PathBuf::from(runtime).join("clearway"));
     runtime.into_iter().chain([PathBuf::from(format!("/tmp/clearway-{}", Uid::effective()))])
 }
 
@@ -263,12 +283,16 @@ fn is_plain(name: &str) -> bool {
     name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
 }
 
-/// Shows the board of `job`, a name or `NAME@HOST`, until its run is over. On another host `program` does it, which is where this one is
-/// unless it is said.
+/// Shows the board of `job`, a name or `NAME@HOST`, until its run is over. On another host
+/// `program` does it, which is where this one is unless it is said.
 ///
 /// # Errors
 /// There is no such run, or its host cannot be reached.
-pub(crate) fn watch(job: &str, program: Option<&Path>, show: &mut dyn FnMut(&str) -> Result<()>) -> Result<Exit> {
+pub(crate) fn watch(
+    job: &str,
+    program: Option<&Path>,
+    show: &mut dyn FnMut(&str) -> Result<()>,
+) -> Result<Exit> {
     let own = host_name()?;
     match job.split_once('@') {
         Some((job, host)) if own != host => watch_there(job, host, program),
@@ -277,7 +301,8 @@ pub(crate) fn watch(job: &str, program: Option<&Path>, show: &mut dyn FnMut(&str
 }
 
 fn watch_here(job: &str, show: &mut dyn FnMut(&str) -> Result<()>) -> Result<Exit> {
-    let paths = directories().map(|directory| path_of(&directory, job)).collect::<Result<Vec<_>>>()?;
+    let paths =
+        directories().map(|directory| path_of(&directory, job)).collect::<Result<Vec<_>>>()?;
     let read = |path: &PathBuf| serde_json::from_slice::<BoardState>(&fs::read(path).ok()?).ok();
     let mut last: Option<BoardState> = None;
     loop {
@@ -313,7 +338,9 @@ fn watch_there(job: &str, host: &str, program: Option<&Path>) -> Result<Exit> {
         _ if status.success() => Ok(Exit::Good),
         ExitReason::Unreachable => bail!("host {host} cannot be reached over ssh"),
         ExitReason::NoProgram => {
-            bail!("host {host} has no program {program}; put the same there, or say where it is with --remote-program")
+            bail!(
+                "host {host} has no program {program}; put the same there, or say where it is with --remote-program"
+            )
         }
         ExitReason::Ended => Ok(Exit::Failed),
     }
@@ -325,8 +352,17 @@ fn is_alive(process: u32) -> bool {
 
 /// A board as text.
 fn page(state: &BoardState) -> String {
-    let BoardState { policy, seconds, rate, timeslices, completion_ms_p50: p50, completion_ms_p99: p99, .. } = state;
-    let mut text = format!("{policy}, {seconds:.0} s: {:.2} MB/s, {timeslices} timeslices", rate / 1e6);
+    let BoardState {
+        policy,
+        seconds,
+        rate,
+        timeslices,
+        completion_ms_p50: p50,
+        completion_ms_p99: p99,
+        ..
+    } = state;
+    let mut text =
+        format!("{policy}, {seconds:.0} s: {:.2} MB/s, {timeslices} timeslices", rate / 1e6);
     if let (Some(p50), Some(p99)) = (p50, p99) {
         let _ = write!(text, ", complete after {p50:.2} ms (p50), {p99:.2} ms (p99)");
     }
@@ -337,9 +373,13 @@ fn page(state: &BoardState) -> String {
         rates.sort_by(f64::total_cmp);
         let median = rates.get(rates.len() / 2).copied().unwrap_or(0.0);
         for RankStatus { name, contributions, fill, waits } in of_kind() {
-            let part = fill.map_or_else(|| "input  ".to_owned(), |fill| format!("builder, rings {fill:.1} %"));
+            let part = fill
+                .map_or_else(|| "input  ".to_owned(), |fill| format!("builder, rings {fill:.1} %"));
             let mark = if *contributions < STRAGGLER * median { "  STRAGGLER" } else { "" };
-            let _ = writeln!(text, "  {name}: {part}, {contributions:.0} contributions/s, waits for {waits}{mark}");
+            let _ = writeln!(
+                text,
+                "  {name}: {part}, {contributions:.0} contributions/s, waits for {waits}{mark}"
+            );
         }
     }
     for dead in &state.out {
@@ -372,8 +412,14 @@ mod tests {
             let mut record = InputRecord { contributions: 10, ..InputRecord::default() };
             record.blocked[Cause::NoCredit as usize] = Nanos::from_millis(150);
             let (record, span) = (TimesliceRecord::Input(record), Nanos::from_millis(200));
-            let progress =
-                TimesliceProgress { number, record, span, timeslices: 0, processor: Nanos::ZERO, awaited: None };
+            let progress = TimesliceProgress {
+                number,
+                record,
+                span,
+                timeslices: 0,
+                processor: Nanos::ZERO,
+                awaited: None,
+            };
             board.add(Rank(0), &progress);
         }
         let live = &board.live[&Rank(0)];

@@ -1,9 +1,10 @@
 //! Microslices for an input, from wherever they come, made or read by a thread of their own.
 //!
 //! # Model
-//! Whoever makes or reads may wait: for a disk, or for what feeds a pipe. The rank itself must not, so a thread does, and gives
-//! microslices in *batches*. Two batches wait at most; while they do, the next one grows, so that batches are small where the rank
-//! keeps up and large where it does not. A byte through a socket wakes a rank that sleeps.
+//! Whoever makes or reads may wait: for a disk, or for what feeds a pipe. The rank itself must not,
+//! so a thread does, and gives microslices in *batches*. Two batches wait at most; while they do,
+//! the next one grows, so that batches are small where the rank keeps up and large where it does
+//! not. A byte through a socket wakes a rank that sleeps.
 //!
 //! # Invariants
 //! I1. What the rank has no room for stays here, then in the source: nothing is dropped.
@@ -11,7 +12,9 @@
 use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, TrySendError, channel, sync_channel};
+use std::sync::mpsc::{
+    Receiver, Sender, SyncSender, TryRecvError, TrySendError, channel, sync_channel,
+};
 use std::thread;
 
 use anyhow::{Context, Result, bail};
@@ -20,7 +23,9 @@ use clearway_proto::base::Nanos;
 use clearway_proto::microslice::{Checksum, Generator, GeneratorPlan, MicrosliceDescriptor};
 
 use super::messages::{BuildSpec, SourceKind};
-use crate::mechanism::timeslice::archive::{ArchiveSource, INPUT, ITEM_BYTES_MAX, Locator, filled, is_sent};
+use crate::mechanism::timeslice::archive::{
+    ArchiveSource, INPUT, ITEM_BYTES_MAX, Locator, filled, is_sent,
+};
 
 /// Batches that wait.
 const WAITING_MAX: usize = 2;
@@ -75,7 +80,8 @@ pub(super) struct SourceStream {
 }
 
 impl SourceStream {
-    /// The stream of input `place` in `feed`, which draws made microslices with `seed`; none where there are no microslices.
+    /// The stream of input `place` in `feed`, which draws made microslices with `seed`; none where
+    /// there are no microslices.
     pub(super) fn open(feed: &BuildSpec, place: u64, seed: u64) -> Result<Option<Self>> {
         let most = feed.timeslices.map(|count| count.saturating_mul(u64::from(feed.shape.core)));
         let most = most.map(|count| count.saturating_add(u64::from(feed.shape.overlap)));
@@ -83,9 +89,16 @@ impl SourceStream {
         let work: StreamProducer = match source {
             SourceKind::Memory(_) | SourceKind::Mixed(_) => return Ok(None),
             SourceKind::Pattern { sizes, mean } => {
-                let channel = u16::try_from(place).context("more inputs than there are channels, 65,536")?;
-                let plan =
-                    GeneratorPlan { channel, seed, sizes, mean_bytes: mean, period: STEP, checksum: Checksum::Crc32c };
+                let channel =
+                    u16::try_from(place).context("more inputs than there are channels, 65,536")?;
+                let plan = GeneratorPlan {
+                    channel,
+                    seed,
+                    sizes,
+                    mean_bytes: mean,
+                    period: STEP,
+                    checksum: Checksum::Crc32c,
+                };
                 Box::new(move |pump| made(&Generator::new(plan), most, pump))
             }
             SourceKind::Archives(template) => {
@@ -121,7 +134,9 @@ impl SourceStream {
         match self.batches.try_recv() {
             Ok(drawn) => drawn,
             Err(TryRecvError::Empty) => StreamItem::Nothing,
-            Err(TryRecvError::Disconnected) => StreamItem::Failed("the source's thread ended".to_owned()),
+            Err(TryRecvError::Disconnected) => {
+                StreamItem::Failed("the source's thread ended".to_owned())
+            }
         }
     }
 
@@ -165,7 +180,8 @@ struct StreamSender {
 }
 
 impl StreamSender {
-    /// One more microslice was put into the batch: it leaves if there is room, and is waited for when it is full.
+    /// One more microslice was put into the batch: it leaves if there is room, and is waited for
+    /// when it is full.
     fn next(&mut self) -> Result<()> {
         if self.batch.is_full() {
             return self.flush();
@@ -176,7 +192,9 @@ impl StreamSender {
                 self.wake();
             }
             Err(TrySendError::Full(StreamItem::Some(batch))) => self.batch = batch,
-            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => return Err(StreamClosed.into()),
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
+                return Err(StreamClosed.into());
+            }
         }
         Ok(())
     }
@@ -210,7 +228,8 @@ fn made(generator: &Generator, most: Option<u64>, pump: &mut StreamSender) -> Re
     Ok(0)
 }
 
-/// Looks whether microslices can be had of the archives that `template` names, without taking any: what is sent can be had once.
+/// Looks whether microslices can be had of the archives that `template` names, without taking any:
+/// what is sent can be had once.
 ///
 /// # Errors
 /// When one of them is not there, cannot be read, or holds no microslices.
@@ -227,7 +246,9 @@ pub(super) fn look(template: &str) -> Result<()> {
 fn demand_microslices(source: &ArchiveSource, name: &str) -> Result<()> {
     match source.header().kind {
         ArchiveKind::Microslices => Ok(()),
-        ArchiveKind::Timeslices => bail!("{name}: holds timeslices; inputs read microslices (.msa)"),
+        ArchiveKind::Timeslices => {
+            bail!("{name}: holds timeslices; inputs read microslices (.msa)")
+        }
     }
 }
 

@@ -3,8 +3,8 @@
 use clearway_proto::timeslice::Policy;
 
 use super::figures::{
-    COMPLETION, DETECTION, DUPLICATED, FILL, FRACTION, GAP, LOST, POLICY, RATE, RECOVERY, REDISTRIBUTION, ROTATIONS,
-    WINDOW,
+    COMPLETION, DETECTION, DUPLICATED, FILL, FRACTION, GAP, LOST, POLICY, RATE, RECOVERY,
+    REDISTRIBUTION, ROTATIONS, WINDOW,
 };
 use super::plan::TimeslicePlan;
 use crate::report::model::{ExtendedReal, Figure, labels};
@@ -17,7 +17,9 @@ pub(crate) fn table(place: &str, plan: &TimeslicePlan, figures: &[Figure]) -> St
     let policies: Vec<&str> = plan.policies.iter().map(|policy| policy.name()).collect();
     let mut lines = vec![
         format!("timeslices on {place}: {inputs} inputs, {builders} builders"),
-        format!("contributions of {contribution}, rings of {ring} for each connection; median of {seeds} seed(s)"),
+        format!(
+            "contributions of {contribution}, rings of {ring} for each connection; median of {seeds} seed(s)"
+        ),
         String::new(),
     ];
     lines.extend(rows(&policies, figures));
@@ -41,9 +43,13 @@ pub(super) fn rows(policies: &[&str], figures: &[Figure]) -> Vec<String> {
     let others = policies.iter().copied().filter(|policy| *policy != raw);
     lines.extend([raw].into_iter().chain(others).map(|policy| row(policy, figures)));
     lines.push(String::new());
-    lines.push("raw: writes in turn that nobody waits for; a rotation: one contribution of each".into());
+    lines.push(
+        "raw: writes in turn that nobody waits for; a rotation: one contribution of each".into(),
+    );
     lines.push("input to each builder at raw's rate; ring: how full; gap: by how many".into());
-    lines.push("contributions the first input leads the last; K: how many are let in at a time".into());
+    lines.push(
+        "contributions the first input leads the last; K: how many are let in at a time".into(),
+    );
     lines
 }
 
@@ -62,20 +68,26 @@ fn loss(policy: &str, figures: &[Figure]) -> Option<String> {
         true => format!("is back after {} rotations", digits(back)),
         false => "is not back when the run ends".to_owned(),
     };
-    let lost = find(LOST).zip(find(DUPLICATED)).map(|counts| <[ExtendedReal; 2]>::from(counts).map(digits));
-    let lost = lost.map_or_else(String::new, |[lost, twice]| format!("; lost: {lost}, built twice: {twice}"));
+    let lost = find(LOST)
+        .zip(find(DUPLICATED))
+        .map(|counts| <[ExtendedReal; 2]>::from(counts).map(digits));
+    let lost = lost
+        .map_or_else(String::new, |[lost, twice]| format!("; lost: {lost}, built twice: {twice}"));
     Some(format!("{policy}: the death {known},\n  and throughput {back}{lost}"))
 }
 
 fn row(policy: &str, figures: &[Figure]) -> String {
     let find = |name: &str, quantile: Option<&str>| {
         let same = |figure: &&Figure| {
-            figure.name == name && figure.label(POLICY) == Some(policy) && figure.label(labels::QUANTILE) == quantile
+            figure.name == name
+                && figure.label(POLICY) == Some(policy)
+                && figure.label(labels::QUANTILE) == quantile
         };
         figures.iter().find(same).map(|figure| figure.value)
     };
     let of = |name, quantile| digits_or_dash(find(name, Some(quantile)));
-    let percent = |value: ExtendedReal| format!("{} %", digits(ExtendedReal::finite(100.0 * value.get())));
+    let percent =
+        |value: ExtendedReal| format!("{} %", digits(ExtendedReal::finite(100.0 * value.get())));
     let ring = find(FILL, Some("p99")).map_or_else(|| "-".into(), percent);
     format!(
         "{:12}{:>9}{:>8}{:>10}{:>10}{:>6}{:>6}{:>8}{:>6}{:>5}",
@@ -100,8 +112,9 @@ mod tests {
     fn loss__what_did_not_come_within_the_run_is_said_in_words() {
         let told = |values: [ExtendedReal; 3]| {
             let names = [DETECTION, REDISTRIBUTION, RECOVERY].into_iter().zip(values);
-            let figures: Vec<Figure> =
-                names.map(|(name, value)| Figure::counted(name, "", value, 1, "").with(POLICY, "dfs")).collect();
+            let figures: Vec<Figure> = names
+                .map(|(name, value)| Figure::counted(name, "", value, 1, "").with(POLICY, "dfs"))
+                .collect();
             loss("dfs", &figures).expect("a death")
         };
         let [soon, late, back] = [1.0, 2.0, 30.0].map(ExtendedReal::finite);
@@ -109,8 +122,14 @@ mod tests {
             told([soon, late, back]),
             "dfs: the death is known after 1.00 ms, to all after 2.00 ms,\n  and throughput is back after 30.0 rotations"
         );
-        assert!(told([soon, late, ExtendedReal::INFINITE]).ends_with("and throughput is not back when the run ends"));
+        assert!(
+            told([soon, late, ExtendedReal::INFINITE])
+                .ends_with("and throughput is not back when the run ends")
+        );
         let nobody = told([ExtendedReal::INFINITE; 3]);
-        assert!(nobody.contains("is not known to all when the run ends") && !nobody.contains("inf"), "{nobody}");
+        assert!(
+            nobody.contains("is not known to all when the run ends") && !nobody.contains("inf"),
+            "{nobody}"
+        );
     }
 }

@@ -1,8 +1,10 @@
-//! Opens the page in a real browser, narrow and wide, light and dark, and lets it tell whether all of it was drawn.
+//! Opens the page in a real browser, narrow and wide, light and dark, and lets it tell whether all
+//! of it was drawn.
 //!
 //! # Model
-//! A browser's own window cannot be as narrow as a telephone, so one outer page shows the report in four frames, each with a
-//! width and a colour scheme, and copies what each frame says about itself into its own text. The browser prints that text.
+//! A browser's own window cannot be as narrow as a telephone, so one outer page shows the report in
+//! four frames, each with a width and a colour scheme, and copies what each frame says about itself
+//! into its own text. The browser prints that text.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -22,17 +24,23 @@ const COPY: &str = "onload = () => { for (const {contentDocument} of document.qu
 fn browser() -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     let names = ["chromium", "chromium-browser", "google-chrome"];
-    std::env::split_paths(&path).flat_map(|dir| names.map(|name| dir.join(name))).find(|file| file.is_file())
+    std::env::split_paths(&path)
+        .flat_map(|dir| names.map(|name| dir.join(name)))
+        .find(|file| file.is_file())
 }
 
 /// The outer page.
 fn frames() -> String {
-    let mut page =
-        format!("<!doctype html><meta charset=\"utf-8\"><link rel=\"icon\" href=\"data:,\"><script>{COPY}</script>");
+    let mut page = format!(
+        "<!doctype html><meta charset=\"utf-8\"><link rel=\"icon\" href=\"data:,\"><script>{COPY}</script>"
+    );
     for width in WIDTHS {
         for scheme in SCHEMES {
             let style = format!("width:{width}px;height:900px;border:0;color-scheme:{scheme}");
-            page.push_str(&format!("<iframe src=\"{}\" style=\"{style}\"></iframe>", store::HTML_NAME));
+            page.push_str(&format!(
+                "<iframe src=\"{}\" style=\"{style}\"></iframe>",
+                store::HTML_NAME
+            ));
         }
     }
     page
@@ -45,14 +53,22 @@ fn look(browser: &Path, dir: &Path) -> (Vec<String>, String) {
     let seen = Command::new("timeout")
         .arg("60")
         .arg(browser)
-        .args(["--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--enable-logging=stderr", "--v=0"])
+        .args([
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--no-first-run",
+            "--enable-logging=stderr",
+            "--v=0",
+        ])
         .args(["--allow-file-access-from-files", "--window-size=1400,900"])
         .arg(format!("--user-data-dir={}", dir.join("profile").display()))
         .args(["--dump-dom", &format!("file://{}", dir.join("frames.html").display())])
         .output()
         .expect("the browser starts");
     let page = String::from_utf8_lossy(&seen.stdout).into_owned();
-    let notes = page.split("<pre class=\"note\">").skip(1).filter_map(|rest| rest.split("</pre>").next());
+    let notes =
+        page.split("<pre class=\"note\">").skip(1).filter_map(|rest| rest.split("</pre>").next());
     (notes.map(str::to_owned).collect(), String::from_utf8_lossy(&seen.stderr).into_owned())
 }
 

@@ -1,12 +1,16 @@
-//! Draws charts: axes with their lines and names, shapes at values instead of places, their legend, and the figure around them.
+//! Draws charts: axes with their lines and names, shapes at values instead of places, their legend,
+//! and the figure around them.
 //!
 //! # Model
-//! An [`Axis`] maps values to a share of its length and is the same for all charts that are compared. A [`Chart`] has one across
-//! and one upwards, or a row for each of some names in place of the second. Margins are as wide as the names in them need.
+//! An [`Axis`] maps values to a share of its length and is the same for all charts that are
+//! compared. A [`Chart`] has one across and one upwards, or a row for each of some names in place
+//! of the second. Margins are as wide as the names in them need.
 //!
 //! # Invariants
-//! I1. A drawing is well-formed whatever the report holds: only numbers that are finite get into it, and text is escaped.
-//! I2. No value leaves the plot: what is beyond an end of an axis, or is no number, is drawn at the border.
+//! I1. A drawing is well-formed whatever the report holds: only numbers that are finite get into
+//!     it, and text is escaped.
+//! I2. No value leaves the plot: what is beyond an end of an axis, or is no number, is drawn at the
+//!     border.
 //! I3. No name of an axis or a mark covers another one.
 
 use std::fmt::Write;
@@ -15,7 +19,8 @@ use super::tables::number;
 use super::text;
 use crate::report::model::ExtendedReal;
 
-/// Width of a drawing, in its own units: about the pixels of a wide window, so that letters are as large as others.
+/// Width of a drawing, in its own units: about the pixels of a wide window, so that letters are as
+/// large as others.
 pub(crate) const WIDTH: f64 = 1000.0;
 /// Width of a drawing that has a neighbour.
 pub(crate) const HALF: f64 = 480.0;
@@ -35,7 +40,8 @@ const BELOW: f64 = 30.0;
 const LEFT: f64 = 64.0;
 /// Between a name and what it stands at.
 const GAP: f64 = 8.0;
-/// The part of a drawing that names left of the plot may take: more would leave the plot less than half.
+/// The part of a drawing that names left of the plot may take: more would leave the plot less than
+/// half.
 const NAMES: f64 = 0.36;
 /// Colours and shades of parts in the style sheet.
 const COLOURS: usize = 6;
@@ -58,9 +64,17 @@ pub(crate) fn linear(low: f64, high: f64) -> Axis {
     let high = if high.is_finite() && high > low { high } else { low + 1.0 };
     let span = high - low;
     let step = 10f64.powf((span / 4.0).log10().floor());
-    let step = [1.0, 2.0, 5.0, 10.0].map(|n| n * step).into_iter().find(|step| span / step <= 5.0).unwrap_or(span);
+    let step = [1.0, 2.0, 5.0, 10.0]
+        .map(|n| n * step)
+        .into_iter()
+        .find(|step| span / step <= 5.0)
+        .unwrap_or(span);
     let first = (low / step).ceil() as i64;
-    let ticks = (first..).map(|n| n as f64 * step).take_while(|value| *value <= high + step * 1e-6).take(12).collect();
+    let ticks = (first..)
+        .map(|n| n as f64 * step)
+        .take_while(|value| *value <= high + step * 1e-6)
+        .take(12)
+        .collect();
     Axis { low, high, is_logarithmic: false, ticks, name: tick, unit: "" }
 }
 
@@ -77,7 +91,8 @@ pub(crate) fn decades(values: impl Iterator<Item = f64>) -> Axis {
     let (low, high) = if low > high { (1.0, 10.0) } else { (low, high) };
     let low = (low.log10() + 1e-9).floor() as i32;
     let high = ((high.log10() - 1e-9).ceil() as i32).max(low + 1);
-    logarithmic(10f64.powi(low), 10f64.powi(high)).at((low..=high).map(|exponent| 10f64.powi(exponent)).collect())
+    logarithmic(10f64.powi(low), 10f64.powi(high))
+        .at((low..=high).map(|exponent| 10f64.powi(exponent)).collect())
 }
 
 impl Axis {
@@ -110,7 +125,8 @@ impl Axis {
     }
 }
 
-/// Shortens `name` to at most `letters`. The end stays, which tells hosts apart, without the domain that they share.
+/// Shortens `name` to at most `letters`. The end stays, which tells hosts apart, without the domain
+/// that they share.
 pub(crate) fn fitted(name: &str, letters: usize) -> String {
     let fits = |name: &str| name.chars().count() <= letters;
     let short = match name.split_once('.') {
@@ -131,7 +147,11 @@ pub(crate) fn fitted(name: &str, letters: usize) -> String {
 /// Writes a number without zeros that say nothing.
 pub(crate) fn tick(value: f64) -> String {
     let shown = number(ExtendedReal::or_infinite(value));
-    if shown.contains('.') { shown.trim_end_matches('0').trim_end_matches('.').to_owned() } else { shown }
+    if shown.contains('.') {
+        shown.trim_end_matches('0').trim_end_matches('.').to_owned()
+    } else {
+        shown
+    }
 }
 
 /// Writes seconds with the unit that suits them.
@@ -154,7 +174,8 @@ fn in_unit(seconds: f64) -> (f64, &'static str) {
     }
 }
 
-/// Returns the style class of what stands at `place` of a list: it keeps its colour through the page.
+/// Returns the style class of what stands at `place` of a list: it keeps its colour through the
+/// page.
 pub(crate) fn colour(place: usize) -> String {
     format!("q{}", place % COLOURS)
 }
@@ -190,7 +211,8 @@ impl Chart {
     /// Begins a chart of values `y` over `x`. A screen reader announces it as `label`.
     pub(crate) fn new(label: &str, width: f64, x: &Axis, y: &Axis) -> Self {
         let names: Vec<(f64, String)> = y.names().collect();
-        let plot = [margin(names.iter().map(|(_, name)| name), LEFT), TOP, width - BELOW, TOP + HEIGHT];
+        let plot =
+            [margin(names.iter().map(|(_, name)| name), LEFT), TOP, width - BELOW, TOP + HEIGHT];
         let mut chart = Self::plain(label, [width, TOP + HEIGHT + BELOW], plot, [x, y]);
         for (value, name) in names {
             chart.level("grid", value);
@@ -200,9 +222,17 @@ impl Chart {
         chart
     }
 
-    /// Begins a chart of a row of `height` for each of `names`, over `x`, with room for the longest of `notes` behind it.
-    pub(crate) fn rows(label: &str, width: f64, [names, notes]: [&[String]; 2], height: f64, x: &Axis) -> Self {
-        let names: Vec<String> = names.iter().map(|name| fitted(name, (width * NAMES / LETTER) as usize)).collect();
+    /// Begins a chart of a row of `height` for each of `names`, over `x`, with room for the longest
+    /// of `notes` behind it.
+    pub(crate) fn rows(
+        label: &str,
+        width: f64,
+        [names, notes]: [&[String]; 2],
+        height: f64,
+        x: &Axis,
+    ) -> Self {
+        let names: Vec<String> =
+            names.iter().map(|name| fitted(name, (width * NAMES / LETTER) as usize)).collect();
         let rows = names.len() as f64;
         let bottom = TOP + rows * height;
         let plot = [margin(names.iter(), LEFT), TOP, width - margin(notes.iter(), BELOW), bottom];
@@ -222,7 +252,15 @@ impl Chart {
             size[1],
             text(label)
         );
-        Self { svg, has_series: false, width: size[0], x: x.clone(), y: y.clone(), plot, taken: Vec::new() }
+        Self {
+            svg,
+            has_series: false,
+            width: size[0],
+            x: x.clone(),
+            y: y.clone(),
+            plot,
+            taken: Vec::new(),
+        }
     }
 
     /// Draws the lines of the axis across, and the names for which there is room.
@@ -278,14 +316,19 @@ impl Chart {
         self.line(class, [(self.x.low, y), (self.x.high, y)]);
     }
 
-    /// Draws a line at `x` through the whole plot, and writes `name` above it or, where another name is, below that.
+    /// Draws a line at `x` through the whole plot, and writes `name` above it or, where another
+    /// name is, below that.
     pub(crate) fn upright(&mut self, class: &str, x: f64, name: &str) {
         self.line(class, [(x, self.y.low), (x, self.y.high)]);
         let half = width_of(name) / 2.0;
         let at = self.place(x, self.y.low)[0];
         let middle = at.min(self.width - half).max(half);
         let mut down = -4.0;
-        while self.taken.iter().any(|it| it[2] == down && it[0] < middle + half && it[1] > middle - half) {
+        while self
+            .taken
+            .iter()
+            .any(|it| it[2] == down && it[0] < middle + half && it[1] > middle - half)
+        {
             down += LINE;
         }
         if !name.is_empty() {
@@ -313,7 +356,11 @@ impl Chart {
     /// Draws a mark of `height` units around a point.
     pub(crate) fn mark(&mut self, class: &str, (x, y): (f64, f64), height: f64) {
         let [x, y] = self.place(x, y);
-        let _ = writeln!(self.svg, "<path class=\"{class}\" d=\"M{x:.1} {:.1}v{height:.1}\"/>", y - height / 2.0);
+        let _ = writeln!(
+            self.svg,
+            "<path class=\"{class}\" d=\"M{x:.1} {:.1}v{height:.1}\"/>",
+            y - height / 2.0
+        );
     }
 
     /// Draws a dot.
@@ -322,11 +369,19 @@ impl Chart {
         let _ = writeln!(self.svg, "<circle class=\"dot\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\"/>");
     }
 
-    /// Writes `words` so many units from a point; `class` says on which side: `end` left of it, `middle` around it.
-    pub(crate) fn text(&mut self, class: &str, (x, y): (f64, f64), [right, down]: [f64; 2], words: &str) {
+    /// Writes `words` so many units from a point; `class` says on which side: `end` left of it,
+    /// `middle` around it.
+    pub(crate) fn text(
+        &mut self,
+        class: &str,
+        (x, y): (f64, f64),
+        [right, down]: [f64; 2],
+        words: &str,
+    ) {
         let [x, y] = self.place(x, y);
         let (x, y, words) = (x + right, y + down, text(words));
-        let _ = writeln!(self.svg, "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\">{words}</text>");
+        let _ =
+            writeln!(self.svg, "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\">{words}</text>");
     }
 
     /// Ends the drawing.
@@ -348,12 +403,14 @@ pub(crate) struct StackedBar {
     pub(crate) note: String,
 }
 
-/// Draws a bar for each of `rows`, over an axis from nothing to the longest, or to `most` where that is more.
+/// Draws a bar for each of `rows`, over an axis from nothing to the longest, or to `most` where
+/// that is more.
 pub(crate) fn parted(label: &str, rows: &[StackedBar], most: f64, unit: &'static str) -> String {
     let sums = rows.iter().map(|row| row.parts.iter().sum::<f64>());
     let x = linear(0.0, sums.filter(|sum| sum.is_finite()).fold(most, f64::max)).unit(unit);
-    let [names, notes]: [Vec<String>; 2] = [|row: &StackedBar| row.name.clone(), |row: &StackedBar| row.note.clone()]
-        .map(|of| rows.iter().map(of).collect());
+    let [names, notes]: [Vec<String>; 2] =
+        [|row: &StackedBar| row.name.clone(), |row: &StackedBar| row.note.clone()]
+            .map(|of| rows.iter().map(of).collect());
     let mut chart = Chart::rows(label, WIDTH, [&names, &notes], ROW, &x);
     for (n, StackedBar { parts, note, .. }) in rows.iter().enumerate() {
         let mut sum = 0.0;
@@ -368,7 +425,8 @@ pub(crate) fn parted(label: &str, rows: &[StackedBar], most: f64, unit: &'static
 
 /// Lists what the shades of [`parted`] mean, in the order of parts.
 pub(crate) fn parts_legend(names: &[String]) -> String {
-    let entry = |(n, name): (usize, &String)| sample(FULL, &format!("c{}", n % SHADES), &text(name));
+    let entry =
+        |(n, name): (usize, &String)| sample(FULL, &format!("c{}", n % SHADES), &text(name));
     legend(names.iter().enumerate().map(entry))
 }
 
@@ -392,33 +450,58 @@ pub(crate) fn legend(entries: impl Iterator<Item = String>) -> String {
 
 /// Puts a drawing below its title and legend, and above what it shows. All are markup.
 pub(crate) fn figure(title: &str, legend: &str, drawing: &str, caption: &str) -> String {
-    let caption = if caption.is_empty() { String::new() } else { format!("<figcaption>{caption}</figcaption>\n") };
+    let caption = if caption.is_empty() {
+        String::new()
+    } else {
+        format!("<figcaption>{caption}</figcaption>\n")
+    };
     format!("<figure>\n<h3>{title}</h3>\n{legend}{drawing}{caption}</figure>\n")
 }
 
 /// Puts figures beside each other, below their legend; nothing where there are none.
 pub(crate) fn pairs(legend: &str, figures: &str) -> String {
-    if figures.is_empty() { String::new() } else { format!("{legend}<div class=\"pair\">\n{figures}</div>\n") }
+    if figures.is_empty() {
+        String::new()
+    } else {
+        format!("{legend}<div class=\"pair\">\n{figures}</div>\n")
+    }
 }
 
-/// Draws a bar for a cell of a table, in the colour of `place`: all numbers are percent of its width.
-pub(crate) fn cell_bar(place: usize, fill: f64, mark: Option<f64>, spread: Option<[f64; 2]>) -> String {
+/// Draws a bar for a cell of a table, in the colour of `place`: all numbers are percent of its
+/// width.
+pub(crate) fn cell_bar(
+    place: usize,
+    fill: f64,
+    mark: Option<f64>,
+    spread: Option<[f64; 2]>,
+) -> String {
     let part = |class: &str, left: f64, width: Option<f64>| {
         let width = width.map_or_else(String::new, |width| format!(";width:{width:.2}%"));
         format!("<i class=\"{class}\" style=\"left:{left:.2}%{width}\"></i>")
     };
     let mark = mark.map_or_else(String::new, |mark| part("mark", mark, None));
-    let spread = spread.map_or_else(String::new, |[low, high]| part("spread", low, Some(high - low)));
+    let spread =
+        spread.map_or_else(String::new, |[low, high]| part("spread", low, Some(high - low)));
     let fill = part("fill", 0.0, Some(fill));
-    format!("<span class=\"share {}\" aria-hidden=\"true\">{fill}{mark}{spread}</span>", colour(place))
+    format!(
+        "<span class=\"share {}\" aria-hidden=\"true\">{fill}{mark}{spread}</span>",
+        colour(place)
+    )
 }
 
 /// Fails unless `drawings` are whole and hold nothing that is no number.
 #[cfg(test)]
 pub(crate) fn assert_well_formed(drawings: &[String]) {
     for drawing in drawings {
-        assert!(drawing.starts_with("<div class=\"scroll\"><svg") && drawing.ends_with("</svg></div>\n"), "{drawing}");
-        assert!(!drawing.contains("NaN") && !drawing.contains("inf") && !drawing.contains("><<"), "{drawing}");
+        assert!(
+            drawing.starts_with("<div class=\"scroll\"><svg")
+                && drawing.ends_with("</svg></div>\n"),
+            "{drawing}"
+        );
+        assert!(
+            !drawing.contains("NaN") && !drawing.contains("inf") && !drawing.contains("><<"),
+            "{drawing}"
+        );
         assert_eq!(drawing.matches("<g").count(), drawing.matches("</g>").count(), "{drawing}");
     }
 }
@@ -449,7 +532,10 @@ mod tests {
     fn axis__has_round_ticks_and_keeps_everything_inside() {
         let linear = linear(0.0, 87.0);
         assert_eq!(linear.ticks, [0.0, 20.0, 40.0, 60.0, 80.0]);
-        assert_eq!([0.0, 87.0, -5.0, f64::INFINITY].map(|value| linear.share(value)), [0.0, 1.0, 0.0, 1.0]);
+        assert_eq!(
+            [0.0, 87.0, -5.0, f64::INFINITY].map(|value| linear.share(value)),
+            [0.0, 1.0, 0.0, 1.0]
+        );
         let decades = decades([0.0, 0.3, 40.0, f64::INFINITY].into_iter());
         assert_eq!(decades.ticks, [0.1, 1.0, 10.0, 100.0]);
         assert!((decades.share(1.0) - 1.0 / 3.0).abs() < 1e-9 && decades.share(0.0) == 0.0);
@@ -473,7 +559,11 @@ mod tests {
         assert_eq!((lines[1] - lines[0], lines[2] - lines[0]), (LINE, 0.0));
         let drawing = chart.finish();
         assert!(drawing.contains(">50<") && !drawing.contains(">51<"), "{drawing}");
-        assert_eq!(drawing.matches("class=\"grid\"").count(), 4, "a tick without a name has its line");
+        assert_eq!(
+            drawing.matches("class=\"grid\"").count(),
+            4,
+            "a tick without a name has its line"
+        );
     }
 
     #[test]
@@ -481,7 +571,9 @@ mod tests {
         let names: Vec<String> = (0..40).map(|n| format!("row {n}")).collect();
         let drawing = Chart::rows("rows", HALF, [&names, &[]], 6.0, &linear(0.0, 1.0)).finish();
         assert!(
-            drawing.contains(">row 0<") && !drawing.contains(">row 1<") && drawing.contains(">row 3<"),
+            drawing.contains(">row 0<")
+                && !drawing.contains(">row 1<")
+                && drawing.contains(">row 3<"),
             "{drawing}"
         );
     }

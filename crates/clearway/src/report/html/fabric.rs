@@ -1,4 +1,5 @@
-//! Shows a simulated network: a picture of its links by load for each queue, and the ports that matter by name.
+//! Shows a simulated network: a picture of its links by load for each queue, and the ports that
+//! matter by name.
 
 use std::fmt::Write;
 
@@ -9,7 +10,8 @@ use crate::report::model::{ExtendedReal, PhaseLoad, PortLoad, Report, ReportFabr
 mod layout;
 mod picture;
 
-/// The shares of a link's rate from which its colour changes, in percent; the style sheet has one more colour.
+/// The shares of a link's rate from which its colour changes, in percent; the style sheet has one
+/// more colour.
 const STEPS: [f64; 5] = [10.0, 30.0, 50.0, 70.0, 90.0];
 /// Ports that a picture marks: more would hide what they stand on.
 const MARKED: usize = 5;
@@ -45,8 +47,8 @@ fn real(value: f64) -> ExtendedReal {
     ExtendedReal::new(value).unwrap_or(ExtendedReal::finite(0.0))
 }
 
-/// The class of the colour of a link that carries `percent` of its rate, to the tenth that tables show: links that read the
-/// same there look the same here.
+/// The class of the colour of a link that carries `percent` of its rate, to the tenth that tables
+/// show: links that read the same there look the same here.
 fn step(percent: f64) -> usize {
     let shown = (percent * 10.0).round() / 10.0;
     STEPS.iter().filter(|from| shown >= **from).count()
@@ -117,7 +119,9 @@ fn row(fabric: &ReportFabric, load: &PhaseLoad, port: &PortLoad) -> String {
         .iter()
         .zip(&load.lanes)
         .filter(|(share, _)| **share > 0.0)
-        .map(|(share, name)| if *share >= 100.0 { text(name) } else { format!("{} {}", text(name), percent(*share)) })
+        .map(|(share, name)| {
+            if *share >= 100.0 { text(name) } else { format!("{} {}", text(name), percent(*share)) }
+        })
         .collect();
     let lanes = if lanes.is_empty() { "\u{2013}".to_owned() } else { lanes.join("; ") };
     format!(
@@ -132,7 +136,8 @@ fn row(fabric: &ReportFabric, load: &PhaseLoad, port: &PortLoad) -> String {
 }
 
 fn bytes(count: u64) -> String {
-    let scaled = |scale: f64, unit: &str| format!("{}\u{202f}{unit}", number(real(count as f64 / scale)));
+    let scaled =
+        |scale: f64, unit: &str| format!("{}\u{202f}{unit}", number(real(count as f64 / scale)));
     match count {
         0..1_000 => format!("{count}\u{202f}B"),
         1_000..1_000_000 => scaled(1e3, "kB"),
@@ -142,7 +147,11 @@ fn bytes(count: u64) -> String {
 
 /// The length of a window.
 fn window(ms: f64) -> String {
-    if ms < 1000.0 { format!("{}\u{202f}ms", number(real(ms))) } else { format!("{}\u{202f}s", number(real(ms / 1e3))) }
+    if ms < 1000.0 {
+        format!("{}\u{202f}ms", number(real(ms)))
+    } else {
+        format!("{}\u{202f}s", number(real(ms / 1e3)))
+    }
 }
 
 #[cfg(test)]

@@ -10,8 +10,13 @@ pub(super) fn comparison(report: &Report) -> String {
     let places: Vec<&str> = first.values.iter().map(|(place, _)| place.as_str()).collect();
     let row = |it: &PlaceComparison| {
         let unit = if it.unit == "1" { String::new() } else { format!(" {}", text(&it.unit)) };
-        let values = it.values.iter().map(|(place, value)| cell(place, "n", &format!("{}{unit}", number(*value))));
-        let ratio = it.ratio.map_or_else(|| "\u{2013}".to_owned(), |ratio| format!("{}\u{d7}", number(ratio)));
+        let values = it
+            .values
+            .iter()
+            .map(|(place, value)| cell(place, "n", &format!("{}{unit}", number(*value))));
+        let ratio = it
+            .ratio
+            .map_or_else(|| "\u{2013}".to_owned(), |ratio| format!("{}\u{d7}", number(ratio)));
         format!(
             "<tr><th scope=\"row\">{}</th>{}{}{}{}</tr>\n",
             text(&it.name.replace('_', " ")),
@@ -25,7 +30,8 @@ pub(super) fn comparison(report: &Report) -> String {
     let mut columns = vec![("Figure".to_owned(), ""), ("Of".to_owned(), "")];
     columns.extend(places.iter().map(|place| (format!("On {}", text(place)), "n")));
     columns.extend([("Ratio".to_owned(), "n"), ("Limit".to_owned(), "")]);
-    let columns: Vec<(&str, &str)> = columns.iter().map(|(name, class)| (name.as_str(), *class)).collect();
+    let columns: Vec<(&str, &str)> =
+        columns.iter().map(|(name, class)| (name.as_str(), *class)).collect();
     let table = table("cards", "Figures that both places have.", &head(&columns), &body);
     let about = "The same scenario at two places, and how far its figures are apart.";
     section("beside", "Side by side", about, &table)

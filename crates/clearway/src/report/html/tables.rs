@@ -1,4 +1,5 @@
-//! The tables of the page: how one is made, parameters, host, every figure. On narrow screens each row becomes a card.
+//! The tables of the page: how one is made, parameters, host, every figure. On narrow screens each
+//! row becomes a card.
 
 use std::fmt::Write;
 
@@ -12,11 +13,13 @@ pub(crate) fn number(real: ExtendedReal) -> String {
     if plain == INFINITE {
         return "\u{221e}".to_owned();
     }
-    let (sign, rest) = plain.strip_prefix('-').map_or(("", plain.as_str()), |rest| ("\u{2212}", rest));
+    let (sign, rest) =
+        plain.strip_prefix('-').map_or(("", plain.as_str()), |rest| ("\u{2212}", rest));
     if rest.len() < 5 || !rest.bytes().all(|b| b.is_ascii_digit()) {
         return format!("{sign}{rest}");
     }
-    let groups: Vec<&str> = rest.as_bytes().rchunks(3).rev().map(|group| str::from_utf8(group).unwrap_or("")).collect();
+    let groups: Vec<&str> =
+        rest.as_bytes().rchunks(3).rev().map(|group| str::from_utf8(group).unwrap_or("")).collect();
     format!("{sign}{}", groups.join("\u{202f}"))
 }
 
@@ -50,8 +53,10 @@ pub(crate) fn table(class: &str, caption: &str, head: &str, body: &str) -> Strin
 }
 
 pub(crate) fn head(columns: &[(&str, &str)]) -> String {
-    let cells: String =
-        columns.iter().map(|(name, class)| format!("<th scope=\"col\" class=\"{class}\">{name}</th>")).collect();
+    let cells: String = columns
+        .iter()
+        .map(|(name, class)| format!("<th scope=\"col\" class=\"{class}\">{name}</th>"))
+        .collect();
     format!("<tr>{cells}</tr>")
 }
 
@@ -86,7 +91,8 @@ pub(crate) fn parameters(report: &Report) -> String {
     let mut body = String::new();
     // What a scenario says about itself stands with the scenario; it sets nothing.
     for parameter in report.parameters.iter().filter(|parameter| parameter.name != "about") {
-        let (value, origin) = (text(&format!("{} {}", parameter.value, parameter.unit)), parameter.origin.word());
+        let (value, origin) =
+            (text(&format!("{} {}", parameter.value, parameter.unit)), parameter.origin.word());
         let origin = cell("chosen by", &format!("origin {origin}"), origin);
         let _ = writeln!(
             body,
@@ -107,7 +113,9 @@ pub(crate) fn parameters(report: &Report) -> String {
 /// The machine and how busy it was.
 pub(crate) fn host(report: &Report) -> String {
     let host = &report.host;
-    let load = |load: Option<[f64; 3]>| load.map(|[a, b, c]| format!("{a:.2}, {b:.2}, {c:.2} (1, 5, 15 min)"));
+    let load = |load: Option<[f64; 3]>| {
+        load.map(|[a, b, c]| format!("{a:.2}, {b:.2}, {c:.2} (1, 5, 15 min)"))
+    };
     let gib = host.memory_bytes as f64 / f64::from(1u32 << 30);
     let mut facts = vec![
         ("kernel", host.kernel.clone()),
@@ -118,7 +126,9 @@ pub(crate) fn host(report: &Report) -> String {
     facts.extend(load(host.load_before).map(|load| ("load before", load)));
     facts.extend(load(host.load_after).map(|load| ("load after", load)));
     facts.extend(host.facts.iter().map(|(name, value)| (name.as_str(), value.clone())));
-    let row = |(name, value): &(&str, String)| format!("<div><dt>{}</dt><dd>{}</dd></div>\n", text(name), text(value));
+    let row = |(name, value): &(&str, String)| {
+        format!("<div><dt>{}</dt><dd>{}</dd></div>\n", text(name), text(value))
+    };
     let body: String = facts.iter().map(row).collect();
     section("host", "Machine", "", &format!("<dl>\n{body}</dl>\n"))
 }
@@ -130,7 +140,14 @@ pub(crate) fn figures(report: &Report) -> String {
     }
     let row = |figure: &Figure| {
         let phase = [labels::PHASE, labels::QUANTILE].map(|key| figure.label(key).unwrap_or(""));
-        let known = [labels::VICTIM, labels::CONGESTOR, labels::PLACE, labels::QUEUE, labels::PHASE, labels::QUANTILE];
+        let known = [
+            labels::VICTIM,
+            labels::CONGESTOR,
+            labels::PLACE,
+            labels::QUEUE,
+            labels::PHASE,
+            labels::QUANTILE,
+        ];
         let others = figure.labels.iter().filter(|(key, _)| !known.contains(&key.as_str()));
         let others: Vec<String> = others.map(|(key, value)| format!("{key} {value}")).collect();
         let what = [title_of(&figure.labels), others.join(", "), phase.join(" ")];
@@ -150,13 +167,23 @@ pub(crate) fn figures(report: &Report) -> String {
         )
     };
     let body: String = report.figures.iter().map(row).collect();
-    let columns = [("Figure", ""), ("Of", ""), ("Value", "n"), ("95 %", "n"), ("Samples", "n"), ("Source", "")];
+    let columns = [
+        ("Figure", ""),
+        ("Of", ""),
+        ("Value", "n"),
+        ("95 %", "n"),
+        ("Samples", "n"),
+        ("Source", ""),
+    ];
     let table = table("cards", "Every figure of the run.", &head(&columns), &body);
     section(
         "figures",
         "All figures",
         "",
-        &format!("<details><summary>{} figures</summary>\n{table}</details>\n", report.figures.len()),
+        &format!(
+            "<details><summary>{} figures</summary>\n{table}</details>\n",
+            report.figures.len()
+        ),
     )
 }
 

@@ -1,4 +1,5 @@
-//! What a report holds of a simulated network: its devices and cables, and what its ports did under each queue.
+//! What a report holds of a simulated network: its devices and cables, and what its ports did under
+//! each queue.
 
 use serde::{Deserialize, Serialize};
 
@@ -88,7 +89,8 @@ pub(crate) struct PortLoad {
     pub(crate) load: f64,
     /// Percent of them on each virtual lane.
     pub(crate) lanes: Vec<f64>,
-    /// Percent of the window without credit, paused, or held up by a slow host, with something to send.
+    /// Percent of the window without credit, paused, or held up by a slow host, with something to
+    /// send.
     #[serde(serialize_with = "write_rounded")]
     pub(crate) stalled: f64,
     /// The most that ever waited for it in this phase.
@@ -110,7 +112,8 @@ impl ReportFabric {
     /// The name of a device, hosts first.
     pub(crate) fn device(&self, number: u32) -> &str {
         let number = number as usize;
-        let switch = || self.switches.get(number.checked_sub(self.hosts.len())?).map(|it| it.name.as_str());
+        let switch =
+            || self.switches.get(number.checked_sub(self.hosts.len())?).map(|it| it.name.as_str());
         self.hosts.get(number).map(String::as_str).or_else(switch).unwrap_or("?")
     }
 

@@ -1,4 +1,5 @@
-//! Fields of a report that one mechanism alone understands: a report keeps them as they are, and gives them out by their type.
+//! Fields of a report that one mechanism alone understands: a report keeps them as they are, and
+//! gives them out by their type.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -19,7 +20,8 @@ impl Report {
 
     /// Puts `part` in, in place of one of the same name.
     pub(crate) fn set_part<P: ReportPart>(&mut self, part: &P) {
-        let value = serde_json::to_value(part).expect("keys of a part are words, which JSON can always hold");
+        let value = serde_json::to_value(part)
+            .expect("keys of a part are words, which JSON can always hold");
         self.parts.insert(P::NAME.to_owned(), value);
     }
 
@@ -69,12 +71,16 @@ mod tests {
         let mut report = sample::incast_demo();
         report.set_part(&toy());
         let json = serde_json::to_string(&report).expect("written");
-        let end = r#","toy":{"count":18446744073709551615,"ends":[1921.63,"inf"],"plain":0.666667}}"#;
+        let end =
+            r#","toy":{"count":18446744073709551615,"ends":[1921.63,"inf"],"plain":0.666667}}"#;
         assert!(json.ends_with(end), "{}", &json[json.len() - 200..]);
         let read: Report = serde_json::from_str(&json).expect("read");
         assert_eq!(read, report);
-        let rounded =
-            TestPart { ends: [ExtendedReal::finite(1_921.63), ExtendedReal::INFINITE], plain: 0.666_667, ..toy() };
+        let rounded = TestPart {
+            ends: [ExtendedReal::finite(1_921.63), ExtendedReal::INFINITE],
+            plain: 0.666_667,
+            ..toy()
+        };
         assert_eq!(read.part::<TestPart>(), Some(rounded));
         assert_eq!(serde_json::to_string(&read).expect("written again"), json);
     }
@@ -87,6 +93,9 @@ mod tests {
         assert_eq!((report.part::<TestPart>(), report.check_part::<TestPart>()), (None, Ok(())));
         report.parts.insert("toy".to_owned(), serde_json::json!({ "ends": [1, 2] }));
         let refused = report.check_part::<TestPart>().expect_err("refused");
-        assert_eq!((report.part::<TestPart>(), refused.as_str()), (None, "toy: missing field `plain`"));
+        assert_eq!(
+            (report.part::<TestPart>(), refused.as_str()),
+            (None, "toy: missing field `plain`")
+        );
     }
 }

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize, Serializer};
 /// How JSON writes infinity.
 const INFINITY: &str = "inf";
 
-/// A finite number or infinity: the latency of what never came back, the end of an interval that the data leave open.
+/// A finite number or infinity: the latency of what never came back, the end of an interval that
+/// the data leave open.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub(crate) struct ExtendedReal(f64);
 
@@ -46,11 +47,12 @@ impl ExtendedReal {
     }
 }
 
-/// Digits behind the first that a report keeps: six in all are a hundred times finer than any measurement here.
+/// Digits behind the first that a report keeps: six in all are a hundred times finer than any
+/// measurement here.
 const DIGITS: usize = 5;
 
-/// `value` in as many digits as a report keeps, so that arithmetic's last bits do not look like precision. Whole numbers
-/// are counts and stay as they are.
+/// `value` in as many digits as a report keeps, so that arithmetic's last bits do not look like
+/// precision. Whole numbers are counts and stay as they are.
 pub(crate) fn rounded(value: f64) -> f64 {
     if value.fract() == 0.0 || !value.is_finite() {
         return value;
@@ -69,7 +71,11 @@ pub(crate) fn write_rounded<S: Serializer>(value: &f64, to: S) -> Result<S::Ok, 
 
 impl Serialize for ExtendedReal {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        if self.is_finite() { to.serialize_f64(rounded(self.0)) } else { to.serialize_str(INFINITY) }
+        if self.is_finite() {
+            to.serialize_f64(rounded(self.0))
+        } else {
+            to.serialize_str(INFINITY)
+        }
     }
 }
 
@@ -115,16 +121,28 @@ mod tests {
 
     #[test]
     fn json__writes_infinity_as_a_word_and_reads_it_back() {
-        let written = serde_json::to_string(&[Some(ExtendedReal::INFINITE), Some(ExtendedReal::finite(1.5)), None])
-            .expect("written");
+        let written = serde_json::to_string(&[
+            Some(ExtendedReal::INFINITE),
+            Some(ExtendedReal::finite(1.5)),
+            None,
+        ])
+        .expect("written");
         assert_eq!(written, r#"["inf",1.5,null]"#);
-        let read: [Option<ExtendedReal>; 3] = serde_json::from_str(r#"["inf", -2, null]"#).expect("read");
+        let read: [Option<ExtendedReal>; 3] =
+            serde_json::from_str(r#"["inf", -2, null]"#).expect("read");
         assert_eq!(read, [Some(ExtendedReal::INFINITE), Some(ExtendedReal::finite(-2.0)), None]);
     }
 
     #[test]
     fn json__keeps_six_digits_and_every_count() {
-        let numbers = [10.623_000_000_000_001, 1_921.628_967_294, 0.000_123_456_789, 11_927.551, 123_456_789.0, 0.0];
+        let numbers = [
+            10.623_000_000_000_001,
+            1_921.628_967_294,
+            0.000_123_456_789,
+            11_927.551,
+            123_456_789.0,
+            0.0,
+        ];
         let written = serde_json::to_string(&numbers.map(ExtendedReal::finite)).expect("written");
         assert_eq!(written, "[10.623,1921.63,0.000123457,11927.6,123456789.0,0.0]");
         let read: [ExtendedReal; 6] = serde_json::from_str(&written).expect("read");
@@ -133,8 +151,11 @@ mod tests {
 
     #[test]
     fn json__refuses_other_words_with_what_would_work() {
-        let sentence = serde_json::from_str::<ExtendedReal>("\"Infinity\"").expect_err("refused").to_string();
+        let sentence =
+            serde_json::from_str::<ExtendedReal>("\"Infinity\"").expect_err("refused").to_string();
         assert!(sentence.contains("expected a number or \"inf\""), "{sentence}");
-        assert!(ExtendedReal::new(f64::NAN).is_none() && ExtendedReal::new(f64::NEG_INFINITY).is_none());
+        assert!(
+            ExtendedReal::new(f64::NAN).is_none() && ExtendedReal::new(f64::NEG_INFINITY).is_none()
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! What a report holds of the slowest messages of a simulated run: which they were, and what held each of them up.
+//! What a report holds of the slowest messages of a simulated run: which they were, and what held
+//! each of them up.
 
 use serde::{Deserialize, Serialize};
 

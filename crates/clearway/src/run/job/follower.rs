@@ -1,4 +1,5 @@
-//! A rank that is coordinated: a process obeys the coordinator's connection, this one waits for it and says how it ended.
+//! A rank that is coordinated: a process obeys the coordinator's connection, this one waits for it
+//! and says how it ended.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
@@ -17,14 +18,16 @@ use crate::run::message::{FromRank, ToRank};
 use crate::run::processes::ending;
 use crate::run::rank_process::{RANK, SECRET_VARIABLE, WITH_PARENT};
 
-/// Where the ssh came from that started this process. Other ranks know nobody by an address of loopback.
+/// Where the ssh came from that started this process. Other ranks know nobody by an address of
+/// loopback.
 fn ssh_came_from() -> Option<Ipv4Addr> {
     let words = std::env::var("SSH_CONNECTION").ok()?;
     words.split(' ').next()?.parse().ok().filter(|address: &Ipv4Addr| !address.is_loopback())
 }
 
-/// How long a launcher has to end a job whose coordinator is gone, before a rank does it. Launchers do it within some tenths of a second, but
-/// for Slurm, which does not do it at all unless it is told to.
+/// How long a launcher has to end a job whose coordinator is gone, before a rank does it. Launchers
+/// do it within some tenths of a second, but for Slurm, which does not do it at all unless it is
+/// told to.
 const ENDING: Duration = Duration::from_secs(3);
 /// The longest line that still means something when a rank has ended.
 const LINE_MAX: u64 = 4096;
@@ -71,7 +74,8 @@ impl Follower {
     /// # Errors
     /// The system has no room for another descriptor.
     pub(crate) fn connection(&self) -> Result<(TcpStream, Vec<u8>)> {
-        let connection = self.coordinator.connection.try_clone().context("a connection in both directions")?;
+        let connection =
+            self.coordinator.connection.try_clone().context("a connection in both directions")?;
         Ok((connection, self.coordinator.job_secret.clone().into_bytes()))
     }
 
@@ -95,14 +99,18 @@ impl Follower {
         Ok(Exit::Good)
     }
 
-    /// Ends the job after this rank's process ended with `status`. Who knows most says why: the coordinator, if it is there.
+    /// Ends the job after this rank's process ended with `status`. Who knows most says why: the
+    /// coordinator, if it is there.
     fn end_job(self, status: ExitStatus) -> ! {
         let (coordinator, own) = (&self.coordinator, self.job.rank());
         let mut patience = ENDING;
         // One voice is enough; the others speak up if it is not.
         patience *= own.0.min(2);
-        let sentence =
-            format!("rank {own} {}, and {}, which conducts this run, is gone", ending(status), coordinator.name);
+        let sentence = format!(
+            "rank {own} {}, and {}, which conducts this run, is gone",
+            ending(status),
+            coordinator.name
+        );
         thread::sleep(patience);
         self.job.abort(Exit::Failed as i32, &format!("clearway: {sentence}"))
     }
@@ -124,14 +132,19 @@ impl CoordinatorConnection {
         let connection = listener::connect(&addresses, address, job.rank(), PATIENCE)?;
         let job_secret = secret_word(job).or_else(|| address.job_secret.clone());
         let job_secret = job_secret.context("a job whose ranks share no secret")?;
-        Ok(Self { name: format!("rank {rank} on host {}", coordinator.host), connection, job_secret })
+        Ok(Self {
+            name: format!("rank {rank} on host {}", coordinator.host),
+            connection,
+            job_secret,
+        })
     }
 
     /// Lets a process do what it says; how that ended.
     fn follow_rank(&self) -> Result<ExitStatus> {
         let program = std::env::current_exe().context("the path of this program")?;
         let both = || self.connection.try_clone().map(|it| Stdio::from(OwnedFd::from(it)));
-        let [input, output] = [both(), both()].map(|end| end.context("a connection in both directions"));
+        let [input, output] =
+            [both(), both()].map(|end| end.context("a connection in both directions"));
         let mut rank = Command::new(program)
             .args([RANK, WITH_PARENT])
             .env(SECRET_VARIABLE, &self.job_secret)
@@ -142,15 +155,22 @@ impl CoordinatorConnection {
         rank.wait().context("this rank's process cannot be waited for")
     }
 
-    /// Says that the rank's process ended with `status`, and waits until the coordinator ends the run, in one way or the other.
+    /// Says that the rank's process ended with `status`, and waits until the coordinator ends the
+    /// run, in one way or the other.
     fn wait_for_the_end(&self, status: ExitStatus) -> FollowerEnd {
         self.notify(&FromRank::<()>::Ended(ending(status)));
         // The process may have taken the beginning of a line with it.
-        let is_leave = |line: &[u8]| matches!(serde_json::from_slice(line), Ok(ToRank::<IgnoredAny>::Leave));
+        let is_leave =
+            |line: &[u8]| matches!(serde_json::from_slice(line), Ok(ToRank::<IgnoredAny>::Leave));
         let mut connection = BufReader::new(&self.connection);
         let mut line = Vec::new();
         // What is longer is a task, of which the rest comes as lines that say nothing.
-        while connection.by_ref().take(LINE_MAX).read_until(b'\n', &mut line).is_ok_and(|count| count > 0) {
+        while connection
+            .by_ref()
+            .take(LINE_MAX)
+            .read_until(b'\n', &mut line)
+            .is_ok_and(|count| count > 0)
+        {
             if is_leave(&line) {
                 return FollowerEnd::Ordered;
             }
@@ -161,7 +181,8 @@ impl CoordinatorConnection {
 
     /// Says `what`, if it can still be said.
     fn notify(&self, what: &FromRank<()>) {
-        // In the middle of a line this is the end of that line: the coordinator hears that something is wrong.
+        // In the middle of a line this is the end of that line: the coordinator hears that
+        // something is wrong.
         let line = serde_json::to_string(what).unwrap_or_default();
         let _ = writeln!(&self.connection, "\n{line}");
     }

@@ -18,11 +18,13 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 pub(super) struct HostDescription {
     /// The name of its host.
     pub(super) host: String,
-    /// The kernel's number of this start of the machine: two processes with the same read one clock.
+    /// The kernel's number of this start of the machine: two processes with the same read one
+    /// clock.
     boot: String,
     /// The network namespace, which the machine's number alone does not tell.
     namespace: u64,
-    /// Addresses that can be reached, and the rate of their interface in megabits per second where it is known.
+    /// Addresses that can be reached, and the rate of their interface in megabits per second where
+    /// it is known.
     addresses: Vec<(Ipv4Addr, Option<u64>)>,
     /// Which program it runs: all ranks of a job must run the same.
     version: String,
@@ -36,7 +38,8 @@ pub(super) struct CoordinatorAddress {
     pub(super) port: u16,
     /// What to say there.
     pub(super) word: String,
-    /// What the keys of all ranks are made with, where the launcher gave them no secret: it travels with the description only.
+    /// What the keys of all ranks are made with, where the launcher gave them no secret: it travels
+    /// with the description only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) job_secret: Option<String>,
 }
@@ -46,8 +49,11 @@ impl HostDescription {
     pub(super) fn own(door: Option<&JobListener>) -> Result<Self> {
         use std::os::unix::fs::MetadataExt;
         let host = super::host_name()?;
-        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").context("the number of this start")?;
-        let namespace = fs::metadata("/proc/self/ns/net").context("the network namespace of this process")?.ino();
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")
+            .context("the number of this start")?;
+        let namespace = fs::metadata("/proc/self/ns/net")
+            .context("the network namespace of this process")?
+            .ino();
         let addresses = addresses()?;
         let (boot, version) = (boot.trim().to_owned(), VERSION.to_owned());
         Ok(Self { host, boot, namespace, addresses, version, door: door.map(JobListener::address) })
@@ -80,8 +86,8 @@ impl HostDescription {
         self.addresses.iter().filter_map(|(_, rate)| *rate).max().map(BitsPerSec::mega)
     }
 
-    /// Where to try to reach this rank from `other`, best first. Ranks of one host reach each other over the same addresses as
-    /// everybody, unless nobody else is there (`alone`).
+    /// Where to try to reach this rank from `other`, best first. Ranks of one host reach each other
+    /// over the same addresses as everybody, unless nobody else is there (`alone`).
     pub(super) fn reachable(&self, alone: bool) -> Vec<Ipv4Addr> {
         if alone {
             return vec![Ipv4Addr::LOCALHOST];
@@ -94,7 +100,10 @@ impl HostDescription {
 fn addresses() -> Result<Vec<(Ipv4Addr, Option<u64>)>> {
     let mut addresses = Vec::new();
     for interface in nix::ifaddrs::getifaddrs().context("the addresses of this host")? {
-        let Some(address) = interface.address.as_ref().and_then(|address| address.as_sockaddr_in()) else { continue };
+        let Some(address) = interface.address.as_ref().and_then(|address| address.as_sockaddr_in())
+        else {
+            continue;
+        };
         let address = address.ip();
         let up = interface.flags.contains(nix::net::if_::InterfaceFlags::IFF_UP);
         if !up || address.is_loopback() || address.is_link_local() {
@@ -117,14 +126,18 @@ mod tests {
 
     #[test]
     fn card__tells_machines_from_hosts() {
-        let [one, other, far] = [description("a", 1, &[]), description("a", 2, &[]), description("b", 1, &[])];
+        let [one, other, far] =
+            [description("a", 1, &[]), description("a", 2, &[]), description("b", 1, &[])];
         assert!(one.is_same_machine(&other) && !one.is_same_host(&other));
         assert!(!one.is_same_machine(&far) && !one.is_same_host(&far));
     }
 
     #[test]
     fn rate__is_the_fastest_known() {
-        assert_eq!(description("a", 1, &[None, Some(1_000), Some(25_000)]).rate(), Some(BitsPerSec::mega(25_000)));
+        assert_eq!(
+            description("a", 1, &[None, Some(1_000), Some(25_000)]).rate(),
+            Some(BitsPerSec::mega(25_000))
+        );
         assert_eq!(description("a", 1, &[None]).rate(), None);
     }
 
@@ -132,13 +145,19 @@ mod tests {
     fn check__another_version_is_named() {
         let other = HostDescription { version: "0.0.1\n".to_owned(), ..description("a", 1, &[]) };
         let sentence = other.check().expect_err("another version").to_string();
-        assert!(sentence.starts_with("host n1 runs version 0.0.1") && !sentence.contains('\n'), "{sentence}");
+        assert!(
+            sentence.starts_with("host n1 runs version 0.0.1") && !sentence.contains('\n'),
+            "{sentence}"
+        );
         assert!(description("a", 1, &[]).check().is_ok());
     }
 
     #[test]
     fn own__is_this_machine_twice() {
-        let [one, two] = [HostDescription::own(None).expect("a card"), HostDescription::own(None).expect("a card")];
+        let [one, two] = [
+            HostDescription::own(None).expect("a card"),
+            HostDescription::own(None).expect("a card"),
+        ];
         assert!(one.is_same_host(&two) && !one.host.is_empty() && one.door.is_none());
     }
 }

@@ -5,9 +5,10 @@ use std::path::Path;
 
 /// The rate of the interface `name` in megabits per second.
 ///
-/// Devices without a rate of their own answer with an error, or with a negative number. One end of a virtual cable (veth) and
-/// tunnels answer 10 Gb/s, which nobody measured: they have no hardware behind them (`device`) and are no kind of interface that
-/// passes on what another says (`DEVTYPE`: bond, vlan, bridge).
+/// Devices without a rate of their own answer with an error, or with a negative number. One end of
+/// a virtual cable (veth) and tunnels answer 10 Gb/s, which nobody measured: they have no hardware
+/// behind them (`device`) and are no kind of interface that passes on what another says (`DEVTYPE`:
+/// bond, vlan, bridge).
 pub(crate) fn speed(name: &str) -> Option<u64> {
     rate_in(&Path::new("/sys/class/net").join(name))
 }

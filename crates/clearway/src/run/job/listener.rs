@@ -1,7 +1,9 @@
-//! The coordinator's listener: ranks come in with the right word, strangers do not, and nobody keeps others waiting.
+//! The coordinator's listener: ranks come in with the right word, strangers do not, and nobody
+//! keeps others waiting.
 //!
 //! # Invariants
-//! I1. A stranger costs a thread for at most [`GREETING_PATIENCE`], and there are at most [`GUESTS_MAX`] of them at a time.
+//! I1. A stranger costs a thread for at most [`GREETING_PATIENCE`], and there are at most
+//!     [`GUESTS_MAX`] of them at a time.
 //! I2. One connection for each rank: the first that knows the word.
 
 use std::io::{self, ErrorKind, Read, Write};
@@ -21,14 +23,17 @@ use clearway_wires::hexadecimal::digits_of;
 
 /// How long a caller may take to say who it is.
 const GREETING_PATIENCE: Duration = Duration::from_secs(2);
-/// Visitors that are heard at the same time: more than a job's ranks can be that connect at one instant on few processors.
+/// Visitors that are heard at the same time: more than a job's ranks can be that connect at one
+/// instant on few processors.
 const GUESTS_MAX: usize = 256;
-/// A silent host is asked for a sign of life after this many seconds, then every [`PROBE_EVERY`]; after [`PROBES`] without one it
-/// is gone, and so is one that does not take what was sent to it for as long. Between phases nothing else is said for minutes.
+/// A silent host is asked for a sign of life after this many seconds, then every [`PROBE_EVERY`];
+/// after [`PROBES`] without one it is gone, and so is one that does not take what was sent to it
+/// for as long. Between phases nothing else is said for minutes.
 const PROBE_AFTER: u32 = 10;
 const PROBE_EVERY: u32 = 5;
 const PROBES: u32 = 3;
-/// How often the listener is looked at while nobody comes: ranks come one after the other, and each look costs some us.
+/// How often the listener is looked at while nobody comes: ranks come one after the other, and each
+/// look costs some us.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// Bytes of a greeting: a rank, a space, a word, a newline.
 const GREETING_MAX: usize = 64;
@@ -64,15 +69,20 @@ pub(super) fn greeting(rank: Rank, secret: &str) -> String {
 }
 
 impl JobListener {
-    /// Opens a listener on a port of the system's choice; `secret` is the job's, where its ranks have one already.
+    /// Opens a listener on a port of the system's choice; `secret` is the job's, where its ranks
+    /// have one already.
     pub(super) fn open(secret: SecretSource) -> Result<Self> {
-        let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).context("a port for the ranks to connect to")?;
+        let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))
+            .context("a port for the ranks to connect to")?;
         let port = listener.local_addr().context("the port that was bound")?.port();
         let job_secret = match secret {
             SecretSource::OfLauncher => None,
             SecretSource::OfListener => Some(random_word()?),
         };
-        Ok(Self { listener, address: CoordinatorAddress { port, word: random_word()?, job_secret } })
+        Ok(Self {
+            listener,
+            address: CoordinatorAddress { port, word: random_word()?, job_secret },
+        })
     }
 
     /// What to tell the others.
@@ -93,11 +103,15 @@ impl JobListener {
         let guests = Arc::new(AtomicUsize::new(0));
         let deadline = Instant::now() + patience;
         let mut visitors: Vec<Option<AcceptedRank>> = descriptions.iter().map(|_| None).collect();
-        let is_missing = |(rank, visitor): (usize, &Option<AcceptedRank>)| rank != own.index() && visitor.is_none();
+        let is_missing = |(rank, visitor): (usize, &Option<AcceptedRank>)| {
+            rank != own.index() && visitor.is_none()
+        };
         while let Some(missing) = visitors.iter().enumerate().position(is_missing) {
             watch()?;
             if Instant::now() > deadline {
-                let host = |rank: usize| descriptions.get(rank).map_or("?", |description| &description.host);
+                let host = |rank: usize| {
+                    descriptions.get(rank).map_or("?", |description| &description.host)
+                };
                 bail!(
                     "rank {missing} on host {} did not connect within {patience:?}: can it reach TCP port {} of host {}?",
                     host(missing),
@@ -109,7 +123,9 @@ impl JobListener {
             match came.recv_timeout(LOOK_EVERY) {
                 Ok(visitor) => {
                     let is_other = visitor.rank != own;
-                    if let Some(place @ None) = visitors.get_mut(visitor.rank.index()).filter(|_| is_other) {
+                    if let Some(place @ None) =
+                        visitors.get_mut(visitor.rank.index()).filter(|_| is_other)
+                    {
                         *place = Some(visitor);
                     }
                 }
@@ -120,17 +136,29 @@ impl JobListener {
     }
 
     /// Lets everybody say who they are who knocks now.
-    fn accept_waiting(&self, guests: &Arc<AtomicUsize>, sender: &Sender<AcceptedRank>) -> Result<()> {
+    fn accept_waiting(
+        &self,
+        guests: &Arc<AtomicUsize>,
+        sender: &Sender<AcceptedRank>,
+    ) -> Result<()> {
         while guests.load(Ordering::Relaxed) < GUESTS_MAX {
             let (connection, from) = match self.listener.accept() {
                 Ok(visitor) => visitor,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 // Who hung up before being let in is no reason to stop.
-                Err(error) if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => continue,
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        ErrorKind::ConnectionAborted | ErrorKind::Interrupted
+                    ) =>
+                {
+                    continue;
+                }
                 Err(error) => return Err(error).context("ranks cannot connect"),
             };
             guests.fetch_add(1, Ordering::Relaxed);
-            let (guests, sender, secret) = (guests.clone(), sender.clone(), self.address.word.clone());
+            let (guests, sender, secret) =
+                (guests.clone(), sender.clone(), self.address.word.clone());
             thread::spawn(move || {
                 if let Some(visitor) = read_greeting(connection, from, &secret) {
                     let _ = sender.send(visitor);
@@ -145,18 +173,25 @@ impl JobListener {
 /// 128 random bits in hexadecimal digits.
 fn random_word() -> Result<String> {
     let mut random = [0; 16];
-    std::fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut random)).context("random bytes")?;
+    std::fs::File::open("/dev/urandom")
+        .and_then(|mut file| file.read_exact(&mut random))
+        .context("random bytes")?;
     Ok(digits_of(&random))
 }
 
 /// Reads one greeting; who does not know the word is nobody.
-fn read_greeting(mut connection: TcpStream, from: SocketAddr, secret: &str) -> Option<AcceptedRank> {
+fn read_greeting(
+    mut connection: TcpStream,
+    from: SocketAddr,
+    secret: &str,
+) -> Option<AcceptedRank> {
     let deadline = Instant::now() + GREETING_PATIENCE;
     connection.set_nonblocking(false).ok()?;
     let mut line = Vec::new();
     let mut byte = [0];
     while !line.ends_with(b"\n") {
-        let left = deadline.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())?;
+        let left =
+            deadline.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())?;
         connection.set_read_timeout(Some(left)).ok()?;
         if connection.read(&mut byte).ok()? == 0 || line.len() >= GREETING_MAX {
             return None;
@@ -166,14 +201,23 @@ fn read_greeting(mut connection: TcpStream, from: SocketAddr, secret: &str) -> O
     connection.set_read_timeout(None).ok()?;
     tune(&connection).ok()?;
     let (rank, word) = std::str::from_utf8(&line).ok()?.trim_end().split_once(' ')?;
-    let (SocketAddr::V4(from), SocketAddr::V4(reached)) = (from, connection.local_addr().ok()?) else { return None };
+    let (SocketAddr::V4(from), SocketAddr::V4(reached)) = (from, connection.local_addr().ok()?)
+    else {
+        return None;
+    };
     if !is_same(word, secret) {
         return None;
     }
-    Some(AcceptedRank { rank: Rank(rank.parse().ok()?), connection, from: *from.ip(), reached: *reached.ip() })
+    Some(AcceptedRank {
+        rank: Rank(rank.parse().ok()?),
+        connection,
+        from: *from.ip(),
+        reached: *reached.ip(),
+    })
 }
 
-/// Small orders leave at once, none waits for the next; and a host that vanished without a word is noticed by the other end.
+/// Small orders leave at once, none waits for the next; and a host that vanished without a word is
+/// noticed by the other end.
 pub(crate) fn tune(connection: &TcpStream) -> io::Result<()> {
     connection.set_nodelay(true)?;
     setsockopt(connection, sockopt::KeepAlive, &true)?;
@@ -181,13 +225,18 @@ pub(crate) fn tune(connection: &TcpStream) -> io::Result<()> {
     setsockopt(connection, sockopt::TcpKeepInterval, &PROBE_EVERY)?;
     setsockopt(connection, sockopt::TcpKeepCount, &PROBES)?;
     // In ms. It bounds the probes, too.
-    setsockopt(connection, sockopt::TcpUserTimeout, &((PROBE_AFTER + PROBES * PROBE_EVERY) * 1000))?;
+    setsockopt(
+        connection,
+        sockopt::TcpUserTimeout,
+        &((PROBE_AFTER + PROBES * PROBE_EVERY) * 1000),
+    )?;
     Ok(())
 }
 
 /// Compares in a time that does not tell how much is right.
 fn is_same(word: &str, secret: &str) -> bool {
-    word.len() == secret.len() && word.bytes().zip(secret.bytes()).fold(0, |all, (a, b)| all | (a ^ b)) == 0
+    word.len() == secret.len()
+        && word.bytes().zip(secret.bytes()).fold(0, |all, (a, b)| all | (a ^ b)) == 0
 }
 
 /// Goes through the first listener among `addresses` that opens, as `rank`.
@@ -231,15 +280,20 @@ mod tests {
         let here = [Ipv4Addr::LOCALHOST];
         let strangers: Vec<TcpStream> = (0..20)
             .map(|i| {
-                let mut stranger = TcpStream::connect((Ipv4Addr::LOCALHOST, address.port)).expect("connects");
-                let rubbish = [&b"1 wrong word\n"[..], b"", &[0xff; 500], b"99999999999 \n", b"\n"][i % 5];
+                let mut stranger =
+                    TcpStream::connect((Ipv4Addr::LOCALHOST, address.port)).expect("connects");
+                let rubbish =
+                    [&b"1 wrong word\n"[..], b"", &[0xff; 500], b"99999999999 \n", b"\n"][i % 5];
                 stranger.write_all(rubbish).expect("sends");
                 stranger
             })
             .collect();
-        let ranks: Vec<TcpStream> =
-            [2, 0, 1, 1].map(|rank| connect(&here, &address, Rank(rank), PATIENCE).expect("reaches the door")).into();
-        let visitors = door.accept_all(&descriptions(3), Rank(0), PATIENCE, &mut || Ok(())).expect("both came");
+        let ranks: Vec<TcpStream> = [2, 0, 1, 1]
+            .map(|rank| connect(&here, &address, Rank(rank), PATIENCE).expect("reaches the door"))
+            .into();
+        let visitors = door
+            .accept_all(&descriptions(3), Rank(0), PATIENCE, &mut || Ok(()))
+            .expect("both came");
         assert_eq!(visitors.iter().map(|visitor| visitor.rank.0).collect::<Vec<_>>(), [1, 2]);
         assert!(visitors.iter().all(|visitor| visitor.from == Ipv4Addr::LOCALHOST));
         drop((ranks, strangers));
@@ -248,7 +302,8 @@ mod tests {
     #[test]
     fn accept_all__who_is_missing_is_named() {
         let door = JobListener::open(SecretSource::OfLauncher).expect("a door");
-        let rank = connect(&[Ipv4Addr::LOCALHOST], &door.address(), Rank(1), PATIENCE).expect("reaches the door");
+        let rank = connect(&[Ipv4Addr::LOCALHOST], &door.address(), Rank(1), PATIENCE)
+            .expect("reaches the door");
         let error = door
             .accept_all(&descriptions(3), Rank(2), Duration::ZERO, &mut || Ok(()))
             .err()
@@ -261,15 +316,22 @@ mod tests {
     #[test]
     fn accept_all__both_ends_notice_a_host_that_vanished_within_half_a_minute() {
         let door = JobListener::open(SecretSource::OfListener).expect("a door");
-        let rank = connect(&[Ipv4Addr::LOCALHOST], &door.address(), Rank(1), PATIENCE).expect("reaches the door");
-        let visitors = door.accept_all(&descriptions(2), Rank(0), PATIENCE, &mut || Ok(())).expect("it came");
+        let rank = connect(&[Ipv4Addr::LOCALHOST], &door.address(), Rank(1), PATIENCE)
+            .expect("reaches the door");
+        let visitors =
+            door.accept_all(&descriptions(2), Rank(0), PATIENCE, &mut || Ok(())).expect("it came");
         for end in [&rank, &visitors[0].connection] {
-            assert!(end.nodelay().expect("told") && getsockopt(end, sockopt::KeepAlive).expect("told"));
+            assert!(
+                end.nodelay().expect("told") && getsockopt(end, sockopt::KeepAlive).expect("told")
+            );
             let idle = getsockopt(end, sockopt::TcpKeepIdle).expect("told");
             let every = getsockopt(end, sockopt::TcpKeepInterval).expect("told");
             let probes = getsockopt(end, sockopt::TcpKeepCount).expect("told");
             let unanswered = getsockopt(end, sockopt::TcpUserTimeout).expect("told");
-            assert!(idle + every * probes <= 30 && unanswered <= 30_000, "{idle} {every} {probes} {unanswered}");
+            assert!(
+                idle + every * probes <= 30 && unanswered <= 30_000,
+                "{idle} {every} {probes} {unanswered}"
+            );
         }
     }
 

@@ -1,16 +1,18 @@
 //! A run across the ranks of a job: who coordinates, who follows, and how they find each other.
 //!
 //! # Model
-//! A launcher starts the same command on every rank, or this process starts ranks over ssh. All exchange a [`HostDescription`]; that of the
-//! coordinator says where its listener is. Under a launcher rank 0 coordinates, and so that coordinating takes nothing from measuring, its
-//! own rank is a process beside it, as in a laboratory. Who started the others over ssh coordinates and does not measure. Every other
-//! rank goes to the listener and gives its connection to a process that obeys it; what is left of it waits for that process and tells
-//! the coordinator how it ended.
+//! A launcher starts the same command on every rank, or this process starts ranks over ssh. All
+//! exchange a [`HostDescription`]; that of the coordinator says where its listener is. Under a
+//! launcher rank 0 coordinates, and so that coordinating takes nothing from measuring, its own rank
+//! is a process beside it, as in a laboratory. Who started the others over ssh coordinates and does
+//! not measure. Every other rank goes to the listener and gives its connection to a process that
+//! obeys it; what is left of it waits for that process and tells the coordinator how it ended.
 //!
 //! Control goes over connections of its own, between phases only.
 //!
 //! # Invariants
-//! I1. A follower ends when its connection does, and its process with it. If it was not told that the run is over, it ends the job.
+//! I1. A follower ends when its connection does, and its process with it. If it was not told that
+//!     the run is over, it ends the job.
 //! I2. Whoever goes in at the listener knows a number that only the exchange told.
 
 mod follower;
@@ -43,7 +45,8 @@ pub(crate) use listener::tune;
 use listener::{JobListener, SecretSource};
 pub(crate) use ssh::{SshHosts, follow};
 
-/// How long the launcher may take to bring all ranks together: seconds on a busy machine, and a batch system starts slowly.
+/// How long the launcher may take to bring all ranks together: seconds on a busy machine, and a
+/// batch system starts slowly.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How a job comes about, and what is wanted of it.
@@ -55,7 +58,8 @@ pub(crate) struct JobSpec {
     pub(crate) wire: WireRequest,
     /// Whether the run goes on without ranks that end.
     pub(crate) losses: LossPolicy,
-    /// Where this process is to start ranks; without it a launcher has started them, this process among them.
+    /// Where this process is to start ranks; without it a launcher has started them, this process
+    /// among them.
     pub(crate) hosts: Option<SshHosts>,
 }
 
@@ -110,7 +114,8 @@ pub(crate) enum SealingPolicy {
     Insecure,
 }
 
-/// Joins the job that a launcher started, or starts it as `order` says, and finds out what this process is in it.
+/// Joins the job that a launcher started, or starts it as `order` says, and finds out what this
+/// process is in it.
 ///
 /// # Errors
 /// One sentence: why ranks did not come together, and what was tried.
@@ -119,7 +124,9 @@ pub(crate) fn join_or_start(order: &JobSpec) -> Result<JobRole> {
         let job = launch::join(&JoinOptions { patience: PATIENCE, ..JoinOptions::default() })?;
         let interrupt = Interrupt::listen()?;
         return match job.rank() {
-            Rank(0) => Ok(JobRole::Coordinator(Box::new(CoordinatedJob::new(job, order, interrupt)))),
+            Rank(0) => {
+                Ok(JobRole::Coordinator(Box::new(CoordinatedJob::new(job, order, interrupt))))
+            }
             _ => Ok(JobRole::Follower(Follower::new(job, order.sealing, order.losses))),
         };
     };
@@ -128,20 +135,25 @@ pub(crate) fn join_or_start(order: &JobSpec) -> Result<JobRole> {
     Ok(JobRole::Coordinator(Box::new(CoordinatedJob::new(job, order, interrupt))))
 }
 
-/// Gives everybody this process's description, with the listener of who has one, and takes theirs; who vouches for them.
+/// Gives everybody this process's description, with the listener of who has one, and takes theirs;
+/// who vouches for them.
 fn exchange(
     job: &mut Job,
     listener: Option<&JobListener>,
     sealing: SealingPolicy,
 ) -> Result<(Vec<HostDescription>, Credential)> {
-    let own = serde_json::to_vec(&HostDescription::own(listener)?).context("a card that JSON cannot hold")?;
+    let own = serde_json::to_vec(&HostDescription::own(listener)?)
+        .context("a card that JSON cannot hold")?;
     // A launcher that gives its ranks a secret needs nobody to vouch for them.
     let is_enough = sealing == SealingPolicy::Insecure || job.secret().is_some();
-    let (descriptions, credential) =
-        if is_enough { (job.exchange(&own)?, Credential::Nobody) } else { job.exchange_with_credential(&own)? };
+    let (descriptions, credential) = if is_enough {
+        (job.exchange(&own)?, Credential::Nobody)
+    } else {
+        job.exchange_with_credential(&own)?
+    };
     let read = |description: &Vec<u8>| {
-        let description: HostDescription =
-            serde_json::from_slice(description).context("a rank of another version of this program takes part")?;
+        let description: HostDescription = serde_json::from_slice(description)
+            .context("a rank of another version of this program takes part")?;
         description.check().map(|()| description)
     };
     Ok((descriptions.iter().map(read).collect::<Result<_>>()?, credential))
@@ -186,13 +198,18 @@ impl CoordinatedJob {
         job: &mut Job,
         sealing: SealingPolicy,
     ) -> Result<(JobListener, Vec<HostDescription>, Credential)> {
-        let secret = if job.secret().is_some() { SecretSource::OfLauncher } else { SecretSource::OfListener };
+        let secret = if job.secret().is_some() {
+            SecretSource::OfLauncher
+        } else {
+            SecretSource::OfListener
+        };
         let listener = JobListener::open(secret)?;
         let (descriptions, credential) = exchange(job, Some(&listener), sealing)?;
         Ok((listener, descriptions, credential))
     }
 
-    /// Whether the coordinator only coordinates: it is the last rank of the job then, and none of the run.
+    /// Whether the coordinator only coordinates: it is the last rank of the job then, and none of
+    /// the run.
     fn is_apart(&self) -> bool {
         *self.job.method() == JoinMethod::Ssh
     }
@@ -213,13 +230,16 @@ impl CoordinatedJob {
         &self.interrupt
     }
 
-    /// The rate of the slowest host link of the job, shared by the ranks of its host, where the machines tell it.
+    /// The rate of the slowest host link of the job, shared by the ranks of its host, where the
+    /// machines tell it.
     pub(crate) fn rate(&self) -> Option<BitsPerSec> {
         let ranks = self.measuring();
-        let sharing =
-            |description: &HostDescription| ranks.iter().filter(|other| other.is_same_host(description)).count() as u64;
-        let rates =
-            ranks.iter().map(|description| description.rate().map(|rate| BitsPerSec(rate.0 / sharing(description))));
+        let sharing = |description: &HostDescription| {
+            ranks.iter().filter(|other| other.is_same_host(description)).count() as u64
+        };
+        let rates = ranks.iter().map(|description| {
+            description.rate().map(|rate| BitsPerSec(rate.0 / sharing(description)))
+        });
         rates.collect::<Option<Vec<_>>>()?.into_iter().min()
     }
 
@@ -248,10 +268,13 @@ impl CoordinatedJob {
         self.job.notes()
     }
 
-    /// What kind of network lies between the ranks, the coordinator included: it tells them when to begin.
+    /// What kind of network lies between the ranks, the coordinator included: it tells them when to
+    /// begin.
     pub(super) fn network(&self) -> Network {
         let first = self.descriptions.first();
-        let together = |description: &HostDescription| first.is_some_and(|first| first.is_same_machine(description));
+        let together = |description: &HostDescription| {
+            first.is_some_and(|first| first.is_same_machine(description))
+        };
         match (self.descriptions.iter().all(together), self.sealing) {
             (true, _) => Network::Machine,
             (false, SealingPolicy::Sealed) => Network::Sealed,
@@ -266,7 +289,10 @@ impl CoordinatedJob {
     pub(super) fn wire_plan(&self) -> Result<WirePlan> {
         let descriptions = self.measuring();
         let host = |description: &HostDescription| {
-            descriptions.iter().position(|other| other.is_same_host(description)).unwrap_or_default() as u32
+            descriptions
+                .iter()
+                .position(|other| other.is_same_host(description))
+                .unwrap_or_default() as u32
         };
         let hosts: Vec<u32> = descriptions.iter().map(host).collect();
         let name = |rank: Rank| {
@@ -278,24 +304,36 @@ impl CoordinatedJob {
         Ok(WirePlan::new(self.wire, &hosts, &name)?)
     }
 
-    /// The members of the fleet, this process's own rank among them if it has one. `watch` is called about ten times a second and
-    /// can end the wait.
-    pub(super) fn members(&self, watch: &mut dyn FnMut() -> Result<()>) -> Result<Vec<RankProcess>> {
+    /// The members of the fleet, this process's own rank among them if it has one. `watch` is
+    /// called about ten times a second and can end the wait.
+    pub(super) fn members(
+        &self,
+        watch: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<Vec<RankProcess>> {
         // It starts while the others come.
         let own_rank = if self.is_apart() { None } else { Some(self.own_rank()?) };
-        let visitors = self.listener.accept_all(&self.descriptions, self.job.rank(), PATIENCE, watch)?;
-        let name =
-            |rank: usize| self.descriptions.get(rank).map_or_else(String::new, |description| description.host.clone());
+        let visitors =
+            self.listener.accept_all(&self.descriptions, self.job.rank(), PATIENCE, watch)?;
+        let name = |rank: usize| {
+            self.descriptions
+                .get(rank)
+                .map_or_else(String::new, |description| description.host.clone())
+        };
         let mut members = Vec::new();
         if let Some(child) = own_rank {
-            let own = visitors.first().map_or(std::net::Ipv4Addr::LOCALHOST, |visitor| visitor.reached);
+            let own =
+                visitors.first().map_or(std::net::Ipv4Addr::LOCALHOST, |visitor| visitor.reached);
             members.push(RankProcess::child(name(0), SocketAddrV4::new(own, 0), child));
         }
         for visitor in visitors {
             let address = SocketAddrV4::new(visitor.from, 0);
             let kept = visitor.connection.try_clone().context("a connection that stays")?;
             self.followers.borrow_mut().push(kept);
-            members.push(RankProcess::remote(name(visitor.rank.index()), address, visitor.connection));
+            members.push(RankProcess::remote(
+                name(visitor.rank.index()),
+                address,
+                visitor.connection,
+            ));
         }
         Ok(members)
     }
@@ -316,21 +354,32 @@ impl CoordinatedJob {
     /// One does not come.
     pub(crate) fn guests(&self) -> Result<Vec<ConnectedRank>> {
         let visitors =
-            self.listener.accept_all(&self.descriptions, self.job.rank(), PATIENCE, &mut || self.interrupt.check())?;
-        let guest =
-            |visitor: listener::AcceptedRank| ConnectedRank { rank: visitor.rank, connection: visitor.connection };
+            self.listener.accept_all(&self.descriptions, self.job.rank(), PATIENCE, &mut || {
+                self.interrupt.check()
+            })?;
+        let guest = |visitor: listener::AcceptedRank| ConnectedRank {
+            rank: visitor.rank,
+            connection: visitor.connection,
+        };
         Ok(visitors.into_iter().map(guest).collect())
     }
 
     /// The process of this process's own rank. It ends by itself when nobody holds it.
     fn own_rank(&self) -> Result<Child> {
         let mut command = RankProcess::command()?;
-        command.env(SECRET_VARIABLE, self.secret()?).spawn().context("this process's own rank cannot start")
+        command
+            .env(SECRET_VARIABLE, self.secret()?)
+            .spawn()
+            .context("this process's own rank cannot start")
     }
 
     /// What the keys of all ranks are made for in the run of number `session`.
     pub(super) fn scope(&self, session: u64) -> Result<KeyScope> {
-        Ok(KeyScope { session, epoch: 0, secret: Some(JobSecret::new(self.secret()?.into_bytes())?) })
+        Ok(KeyScope {
+            session,
+            epoch: 0,
+            secret: Some(JobSecret::new(self.secret()?.into_bytes())?),
+        })
     }
 
     /// What the keys of all ranks are made with.
@@ -341,7 +390,8 @@ impl CoordinatedJob {
 
     /// Leaves the job in order, together with all followers.
     pub(crate) fn leave(mut self) -> Result<()> {
-        let mut line = serde_json::to_vec(&ToRank::<()>::Leave).context("an order that JSON cannot hold")?;
+        let mut line =
+            serde_json::to_vec(&ToRank::<()>::Leave).context("an order that JSON cannot hold")?;
         line.push(b'\n');
         dismiss(self.followers.take(), &line);
         self.job.barrier()?;
@@ -354,8 +404,8 @@ impl CoordinatedJob {
     }
 }
 
-/// Sends `line` to every follower, then reads what each still says until it closes its connection. A rank that reports its progress
-/// to a closed connection would fail before it reads `line`.
+/// Sends `line` to every follower, then reads what each still says until it closes its connection.
+/// A rank that reports its progress to a closed connection would fail before it reads `line`.
 fn dismiss(mut followers: Vec<TcpStream>, line: &[u8]) {
     // A follower that is gone does not come to the barrier, which reports it.
     for follower in &mut followers {

@@ -1,4 +1,5 @@
-//! Ranks that this process starts over ssh, on the hosts of a file: which program they run there, and what to say when they cannot.
+//! Ranks that this process starts over ssh, on the hosts of a file: which program they run there,
+//! and what to say when they cannot.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -22,7 +23,8 @@ pub(crate) struct SshHosts {
 }
 
 impl SshHosts {
-    /// The hosts of the file at `path`; without `program` this program is expected at its own path on each.
+    /// The hosts of the file at `path`; without `program` this program is expected at its own path
+    /// on each.
     pub(crate) fn read(path: &Path, program: Option<&Path>) -> Result<Self> {
         let entries = hostfile::read(path)?;
         let program: PathBuf = match program {
@@ -42,8 +44,15 @@ impl SshHosts {
     pub(super) fn start(&self, interrupt: &Interrupt) -> Result<launch::Job> {
         let options = SshOptions { patience: PATIENCE, ..SshOptions::default() };
         let arguments = [FOLLOW.to_owned()];
-        let mut watch = || if interrupt.check().is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
-        let job = launch::start_over_ssh(&self.entries, &self.program, &arguments, &options, &mut watch);
+        let mut watch = || {
+            if interrupt.check().is_err() {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        };
+        let job =
+            launch::start_over_ssh(&self.entries, &self.program, &arguments, &options, &mut watch);
         job.map_err(|error| match error {
             LaunchError::Stopped => interrupt.check().err().unwrap_or_else(|| anyhow!(error)),
             LaunchError::NoProgram { .. } => {
@@ -54,7 +63,8 @@ impl SshHosts {
     }
 }
 
-/// One rank, on the host to which its coordinator's ssh came. What becomes of the job without it is up to the coordinator.
+/// One rank, on the host to which its coordinator's ssh came. What becomes of the job without it is
+/// up to the coordinator.
 pub(crate) fn follow() -> Result<Exit> {
     let job = launch::join(&JoinOptions { patience: PATIENCE, ..JoinOptions::default() })?;
     if *job.method() != JoinMethod::Ssh {

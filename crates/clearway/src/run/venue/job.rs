@@ -1,11 +1,13 @@
 //! The ranks of a job as a venue: one network as it is, real machines, a clock for each.
 //!
 //! # Model
-//! No queue can be put on a site's ports. What can be changed is what is asked of them, and that is in the ranks' orders: all
-//! traffic in one class, or each message in its own ([`RequestedClasses`]).
+//! No queue can be put on a site's ports. What can be changed is what is asked of them, and that is
+//! in the ranks' orders: all traffic in one class, or each message in its own
+//! ([`RequestedClasses`]).
 //!
-//! Phases begin at one instant everywhere. Where ranks do not read one clock, the coordinator asks each for its time before the
-//! phase and takes the quickest of some answers: half of its round trip bounds the error, which is far below a slice.
+//! Phases begin at one instant everywhere. Where ranks do not read one clock, the coordinator asks
+//! each for its time before the phase and takes the quickest of some answers: half of its round
+//! trip bounds the error, which is far below a slice.
 
 use anyhow::{Context, Result, bail};
 use clearway_proto::base::{LocalNs, Nanos, RandomKey, Rank};
@@ -15,8 +17,8 @@ use clearway_wires::facts::{CLASSES, LIBRARY, UNUSED, WIRES};
 use clearway_wires::{Network, RemoteTransport};
 
 use super::{
-    ClockAgreement, CongestionReach, FRAME_MAX, HostNoise, LEAD, LaunchSpec, ProcessVenue, Venue, VenueFacts,
-    VenueRanks,
+    ClockAgreement, CongestionReach, FRAME_MAX, HostNoise, LEAD, LaunchSpec, ProcessVenue, Venue,
+    VenueFacts, VenueRanks,
 };
 use crate::report::model::Report;
 use crate::run::VenueKind;
@@ -24,7 +26,8 @@ use crate::run::job::{CoordinatedJob, host_name};
 use crate::run::processes::{RankProcesses, RunId};
 use crate::scenario::RequestedClasses;
 
-/// How often a rank is asked for its time: the quickest of so few answers is close to the quickest there is.
+/// How often a rank is asked for its time: the quickest of so few answers is close to the quickest
+/// there is.
 const QUESTIONS: usize = 8;
 /// What of a job's wires its user is told at once; the report has the rest.
 const SAID: [&str; 4] = [WIRES, CLASSES, LIBRARY, UNUSED];
@@ -47,13 +50,25 @@ impl JobVenue {
         let interrupt = site.interrupt().clone();
         let network = site.network();
         // Another job on the same ports must not be taken for this one.
-        let session =
-            RandomKey::new(spec.seed).node(u64::from(std::process::id())).node(clock::now().0).stream().next_u64();
+        let session = RandomKey::new(spec.seed)
+            .node(u64::from(std::process::id()))
+            .node(clock::now().0)
+            .stream()
+            .next_u64();
         let plan = site.wire_plan()?;
         let members = site.members(&mut || interrupt.check())?;
         let run = RunId { session, seed: spec.seed, mechanism: spec.mechanism, need: spec.need };
-        let processes = RankProcesses::gather(members, network, &plan, run, Some(&site.scope(session)?), interrupt)?;
-        for (name, fact) in processes.wires().iter().filter(|(name, _)| SAID.contains(&name.as_str())) {
+        let processes = RankProcesses::gather(
+            members,
+            network,
+            &plan,
+            run,
+            Some(&site.scope(session)?),
+            interrupt,
+        )?;
+        for (name, fact) in
+            processes.wires().iter().filter(|(name, _)| SAID.contains(&name.as_str()))
+        {
             eprintln!("{name}: {fact}");
         }
         Ok(Self { processes, network, launcher: site.launcher(), skew: Nanos::ZERO })
@@ -67,7 +82,8 @@ impl JobVenue {
     }
 }
 
-/// When `begin`, of this process's clock, is by the clock of `rank`; and the greatest error of that.
+/// When `begin`, of this process's clock, is by the clock of `rank`; and the greatest error of
+/// that.
 fn time_of(processes: &mut RankProcesses, rank: Rank, begin: LocalNs) -> Result<(LocalNs, Nanos)> {
     let mut quickest: Option<(Nanos, LocalNs)> = None;
     for _ in 0..QUESTIONS {
@@ -90,9 +106,19 @@ impl Venue for JobVenue {
     }
 
     fn facts(&self) -> VenueFacts {
-        let clocks = if self.network.is_one_machine() { ClockAgreement::One } else { ClockAgreement::Several };
+        let clocks = if self.network.is_one_machine() {
+            ClockAgreement::One
+        } else {
+            ClockAgreement::Several
+        };
         let has_multicast = self.processes.facts().operations.has(OperationKind::Multicast);
-        VenueFacts { frame: FRAME_MAX, reach: CongestionReach::Link, hosts: HostNoise::Real, clocks, has_multicast }
+        VenueFacts {
+            frame: FRAME_MAX,
+            reach: CongestionReach::Link,
+            hosts: HostNoise::Real,
+            clocks,
+            has_multicast,
+        }
     }
 
     /// How the ranks found each other, and what lies between them.
@@ -119,12 +145,16 @@ impl Venue for JobVenue {
 
     fn introduce(&self, report: &mut Report) {
         report.host.facts.insert("launched by".into(), self.launcher.clone());
-        report.host.facts.insert("ranks".into(), format!("{}; {}", self.hosts().len(), self.between()));
+        report
+            .host
+            .facts
+            .insert("ranks".into(), format!("{}; {}", self.hosts().len(), self.between()));
         report.host.facts.extend(self.processes.wires().clone());
     }
 
     fn conclude(&self, report: &mut Report) {
-        // Only UDP shows its receiver the mark that arrived; elsewhere a message says which class it was sent in.
+        // Only UDP shows its receiver the mark that arrived; elsewhere a message says which class
+        // it was sent in.
         let unseen = match self.processes.far() {
             RemoteTransport::Udp | RemoteTransport::Best => None,
             RemoteTransport::Ofi | RemoteTransport::Both => Some("not shown"),
@@ -134,7 +164,10 @@ impl Venue for JobVenue {
             report.shares.iter_mut().for_each(|share| share.granted = unseen.to_owned());
         }
         if !self.network.is_one_machine() {
-            report.host.facts.insert("phases begin within".into(), format!("{} of each other", self.skew));
+            report
+                .host
+                .facts
+                .insert("phases begin within".into(), format!("{} of each other", self.skew));
         }
     }
 }

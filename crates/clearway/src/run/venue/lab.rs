@@ -1,8 +1,10 @@
-//! The laboratory as a venue: virtual hosts, a rank process in each, the machine's clock and its noise.
+//! The laboratory as a venue: virtual hosts, a rank process in each, the machine's clock and its
+//! noise.
 //!
 //! # Invariants
 //! I1. No queue is measured that did not prove itself with packets.
-//! I2. The machine's processors are awake from the first measurement to the last, under load or not, where that is allowed.
+//! I2. The machine's processors are awake from the first measurement to the last, under load or
+//!     not, where that is allowed.
 
 use std::net::SocketAddrV4;
 use std::time::{Duration, Instant};
@@ -17,8 +19,8 @@ use clearway_wires::facts::{UNUSED, WIRES};
 use clearway_wires::{Network, WirePlan};
 
 use super::{
-    ClockAgreement, CongestionReach, FRAME_MAX, HostNoise, LEAD, LaunchSpec, ProcessVenue, Venue, VenueFacts,
-    VenueRanks,
+    ClockAgreement, CongestionReach, FRAME_MAX, HostNoise, LEAD, LaunchSpec, ProcessVenue, Venue,
+    VenueFacts, VenueRanks,
 };
 use crate::report::model::{ExtendedReal, Figure, Report};
 use crate::run::VenueKind;
@@ -62,7 +64,9 @@ impl LabVenue {
         let lab = Lab::up(&name, &drawn.spec(QueueKind::Fifo))?;
         let up = started.elapsed();
         let processes = gather(&lab, spec, interrupt)?;
-        if let (Some(wires), Some(why)) = (processes.wires().get(WIRES), processes.wires().get(UNUSED)) {
+        if let (Some(wires), Some(why)) =
+            (processes.wires().get(WIRES), processes.wires().get(UNUSED))
+        {
             eprintln!("{wires}; {why}");
         }
         let awake = Awake::keep().map_err(|why| why.to_string());
@@ -114,14 +118,18 @@ fn sentence(topology: Topology) -> String {
             format!("{hosts} hosts of {rate} on two switches with a trunk of {trunk}")
         }
         Topology::LeafSpine { leaves, hosts_per_leaf, spines, rate, uplink } => {
-            format!("{leaves} x {hosts_per_leaf} hosts of {rate} below {spines} spines, uplinks of {uplink}")
+            format!(
+                "{leaves} x {hosts_per_leaf} hosts of {rate} below {spines} spines, uplinks of {uplink}"
+            )
         }
     }
 }
 
 /// Says that processors sleep, because of `why`.
 fn asleep(why: &str) -> String {
-    format!("idle processors sleep and are late to receive, so small messages are quicker beside a load: {why}")
+    format!(
+        "idle processors sleep and are late to receive, so small messages are quicker beside a load: {why}"
+    )
 }
 
 /// So many ranks on every host of `lab`, host by host.
@@ -132,7 +140,11 @@ fn members(lab: &Lab, per_host: u16) -> Result<Vec<RankProcess>> {
             let child = lab
                 .spawn(host.rank, RankProcess::command()?)
                 .with_context(|| format!("a rank on host {} cannot start", host.name))?;
-            members.push(RankProcess::child(host.name.clone(), SocketAddrV4::new(host.address, port), child));
+            members.push(RankProcess::child(
+                host.name.clone(),
+                SocketAddrV4::new(host.address, port),
+                child,
+            ));
         }
     }
     Ok(members)
@@ -159,7 +171,9 @@ impl Venue for LabVenue {
         let about = format!("lab of {}{queue}; ranks on each: {}", self.drawn, self.spec.per_host);
         match self.frames.1 {
             1 => about,
-            frames => format!("{about}\nlong objects: packets of up to {frames} frames, as with segmentation offload"),
+            frames => format!(
+                "{about}\nlong objects: packets of up to {frames} frames, as with segmentation offload"
+            ),
         }
     }
 
@@ -177,7 +191,10 @@ impl Venue for LabVenue {
         if let Some(wrong) = test.failed().next() {
             let check = wrong.checks.iter().find(|check| check.outcome == CheckOutcome::Fail);
             let what = check.map_or("its queue", |check| check.name);
-            bail!("port {} of the lab does not keep {what} of a {queue} queue, so nothing was measured", wrong.port);
+            bail!(
+                "port {} of the lab does not keep {what} of a {queue} queue, so nothing was measured",
+                wrong.port
+            );
         }
         self.self_tests.push((queue, test));
         // Counters and queues begin empty after the test's own packets.
@@ -197,7 +214,9 @@ impl Venue for LabVenue {
         report.figures.push(figure.with("hosts", self.lab.hosts().len().to_string()));
         report.host.facts.extend(self.processes.wires().clone());
         match &self.awake {
-            Ok(awake) => drop(report.host.facts.insert("processors kept awake".into(), awake.to_string())),
+            Ok(awake) => {
+                drop(report.host.facts.insert("processors kept awake".into(), awake.to_string()))
+            }
             Err(why) => report.warnings.push(asleep(why)),
         }
     }
@@ -205,9 +224,12 @@ impl Venue for LabVenue {
     fn conclude(&self, report: &mut Report) {
         report.host.facts.extend(self.proofs());
         for (queue, test) in &self.self_tests {
-            let unclear = test.ports.iter().filter(|port| port.outcome == CheckOutcome::Inconclusive).count();
+            let unclear =
+                test.ports.iter().filter(|port| port.outcome == CheckOutcome::Inconclusive).count();
             if unclear > 0 {
-                let warning = format!("the machine was too busy to prove {unclear} ports of the {queue} queues");
+                let warning = format!(
+                    "the machine was too busy to prove {unclear} ports of the {queue} queues"
+                );
                 report.warnings.push(warning);
             }
         }
@@ -252,7 +274,8 @@ impl ProcessVenue for LabVenue {
 
     fn proofs(&self) -> Vec<(String, String)> {
         let proof = |(queue, test): &(QueueKind, SelfTest)| {
-            let passed = test.ports.iter().filter(|port| port.outcome == CheckOutcome::Pass).count();
+            let passed =
+                test.ports.iter().filter(|port| port.outcome == CheckOutcome::Pass).count();
             let fact = format!("{passed} of {} ports proven in {}", test.ports.len(), test.took);
             (format!("self-test {queue}"), fact)
         };

@@ -1,4 +1,5 @@
-//! A simulated machine: a fabric with one of its queues, its cables, and the host of each rank; worlds of engines run on it.
+//! A simulated machine: a fabric with one of its queues, its cables, and the host of each rank;
+//! worlds of engines run on it.
 
 use anyhow::{Context, Result, anyhow};
 use clearway_proto::base::{BitsPerSec, RandomKey};
@@ -28,12 +29,17 @@ pub(crate) struct SimMachine {
 }
 
 impl SimMachine {
-    /// The machine of `fabric` with `queue`, as `adjust` changes it; `key` draws where ranks lie. Where the scenario says what
-    /// small messages take, the hosts are calibrated to it.
+    /// The machine of `fabric` with `queue`, as `adjust` changes it; `key` draws where ranks lie.
+    /// Where the scenario says what small messages take, the hosts are calibrated to it.
     ///
     /// # Errors
     /// One sentence: what of the fabric is impossible.
-    pub(crate) fn open(fabric: &Fabric, queue: &str, key: RandomKey, adjust: &dyn Fn(&mut FabricSpec)) -> Result<Self> {
+    pub(crate) fn open(
+        fabric: &Fabric,
+        queue: &str,
+        key: RandomKey,
+        adjust: &dyn Fn(&mut FabricSpec),
+    ) -> Result<Self> {
         let (mut spec, hosts) = fabric.simulated(queue, key).map_err(|why| anyhow!(why))?;
         let mut body_max = u32::MAX;
         if let Fabric::Lab(_) = fabric {
@@ -56,7 +62,8 @@ impl SimMachine {
     /// # Errors
     /// The topology of `spec` is impossible.
     pub(crate) fn build(spec: FabricSpec, hosts: Vec<DeviceId>) -> Result<Self> {
-        let network = topology::build(&spec).with_context(|| format!("the fabric {}", spec.name))?;
+        let network =
+            topology::build(&spec).with_context(|| format!("the fabric {}", spec.name))?;
         Ok(Self { spec, network, hosts, body_max: u32::MAX })
     }
 
@@ -67,7 +74,8 @@ impl SimMachine {
 
     /// The rate of a host's link; what its memory takes where it has none.
     pub(crate) fn host_rate(&self) -> BitsPerSec {
-        let link = self.spec.link(LinkRole::Host).and_then(|link| self.spec.links.get(usize::from(link)));
+        let link =
+            self.spec.link(LinkRole::Host).and_then(|link| self.spec.links.get(usize::from(link)));
         link.map_or(self.spec.host.memory_rate, |link| link.rate)
     }
 

@@ -1,9 +1,10 @@
 //! Where a run takes place: a simulated machine, a lab, or the ranks of a job, behind one trait.
 //!
 //! # Model
-//! A venue puts a queue on every port and has ranks: engines of a simulated machine in this process ([`SimVenue`]), or processes
-//! ([`ProcessVenue`]) in the hosts of a lab or of a job. What differs between places is data ([`VenueFacts`]), so a mechanism asks once
-//! which kind of ranks there are, and never which place it is.
+//! A venue puts a queue on every port and has ranks: engines of a simulated machine in this process
+//! ([`SimVenue`]), or processes ([`ProcessVenue`]) in the hosts of a lab or of a job. What differs
+//! between places is data ([`VenueFacts`]), so a mechanism asks once which kind of ranks there are,
+//! and never which place it is.
 //!
 //! # Invariants
 //! I1. An interrupt is noticed within a tenth of a second and ends everything in order.
@@ -31,8 +32,8 @@ pub(crate) use machine::SimMachine;
 pub(crate) use ports::CounterReading;
 pub(crate) use sim::{AdjustMachine, SimVenue};
 
-/// Time between an order to all ranks and what it begins: orders to 16 ranks take about 1 ms on an idle machine, to a
-/// thousand some 50 ms; on a busy one each rank may wait some scheduler slices.
+/// Time between an order to all ranks and what it begins: orders to 16 ranks take about 1 ms on an
+/// idle machine, to a thousand some 50 ms; on a busy one each rank may wait some scheduler slices.
 const LEAD: Nanos = Nanos::from_millis(250);
 /// The longest frame where nobody raised it (IEEE 802.3: 1500 bytes and a header of 14).
 const FRAME_MAX: Bytes = Bytes(1514);
@@ -61,7 +62,8 @@ impl LaunchSpec {
 /// What figures and verdicts need to know of a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct VenueFacts {
-    /// The longest packet on a link, all headers included: what a message can wait for however it is classed.
+    /// The longest packet on a link, all headers included: what a message can wait for however it
+    /// is classed.
     pub(crate) frame: Bytes,
     /// How far from a full link victims suffer.
     pub(crate) reach: CongestionReach,
@@ -160,8 +162,8 @@ pub(crate) trait ProcessVenue: Venue {
         Ok(false)
     }
 
-    /// Lets packets of up to so many `frames` pass whole where a lab's queues do not count packets, as between hosts with
-    /// segmentation offload.
+    /// Lets packets of up to so many `frames` pass whole where a lab's queues do not count packets,
+    /// as between hosts with segmentation offload.
     fn offload(&mut self, _frames: u32) -> Result<()> {
         Ok(())
     }
@@ -177,8 +179,8 @@ pub(crate) trait ProcessVenue: Venue {
     }
 }
 
-/// Makes the `place` of `fabric`, which is not a job's, with the ranks of `spec`; `adjust` changes a simulated machine,
-/// and an interrupt of the simulator keeps what is `complete`.
+/// Makes the `place` of `fabric`, which is not a job's, with the ranks of `spec`; `adjust` changes
+/// a simulated machine, and an interrupt of the simulator keeps what is `complete`.
 pub(crate) fn open(
     fabric: &Fabric,
     place: VenueKind,
@@ -187,7 +189,9 @@ pub(crate) fn open(
     complete: CompletedParts,
 ) -> Result<Box<dyn Venue>> {
     Ok(match place {
-        VenueKind::Cluster => bail!("the ranks of a job are gathered before a run; this is a defect of the program"),
+        VenueKind::Cluster => {
+            bail!("the ranks of a job are gathered before a run; this is a defect of the program")
+        }
         VenueKind::Lab => Box::new(LabVenue::open(fabric, spec)?),
         VenueKind::Sim => Box::new(SimVenue::open(fabric, spec, adjust, complete)?),
     })

@@ -1,8 +1,10 @@
-//! Reads what the ports of a simulated fabric did between two moments, and arranges its devices for a picture.
+//! Reads what the ports of a simulated fabric did between two moments, and arranges its devices for
+//! a picture.
 //!
 //! # Model
-//! Bytes and stalls are differences of two readings. A port's bytes count when a packet begins, its stall when it ends: at a
-//! border of the window each may be off by one packet or one stall. The longest queue is that of the whole phase.
+//! Bytes and stalls are differences of two readings. A port's bytes count when a packet begins, its
+//! stall when it ends: at a border of the window each may be off by one packet or one stall. The
+//! longest queue is that of the whole phase.
 
 use std::collections::BTreeMap;
 
@@ -12,11 +14,14 @@ use clearway_sim::fabric;
 use clearway_sim::graph::{ChannelId, DeviceId, Graph};
 use clearway_sim::spec::{FabricSpec, Topology};
 
-use crate::report::model::{FabricLink, PhaseLoad, PortLoad, ReportFabric, Switch, SwitchArrangement, labels, rounded};
+use crate::report::model::{
+    FabricLink, PhaseLoad, PortLoad, ReportFabric, Switch, SwitchArrangement, labels, rounded,
+};
 
 /// Ports in each list of a report: what fits a screen.
 const LISTED: usize = 8;
-/// Links that a report keeps; beyond them hosts' links are left out, of which a picture could not show any.
+/// Links that a report keeps; beyond them hosts' links are left out, of which a picture could not
+/// show any.
 const LINKS_MAX: usize = 20_000;
 
 /// The counters of all ports at one moment.
@@ -38,10 +43,17 @@ impl CounterReading {
     pub(crate) fn read(fabric: &fabric::Fabric, spec: &FabricSpec, at: Picos) -> Self {
         let virtual_lanes = usize::from(spec.classes.virtual_lanes.max(1));
         let counters = |id: u32| {
-            let (port, lanes) = (fabric.port_statistics(ChannelId(id)), fabric.lane_statistics(ChannelId(id)));
+            let (port, lanes) =
+                (fabric.port_statistics(ChannelId(id)), fabric.lane_statistics(ChannelId(id)));
             let steps = (lanes.len() / virtual_lanes).max(1);
-            let bytes = lanes.chunks(steps).map(|lane| lane.iter().map(|step| step.bytes).sum()).collect();
-            PortCounters { bytes, stalled: port.stalled, dropped: port.dropped, queue_max: port.queue_max }
+            let bytes =
+                lanes.chunks(steps).map(|lane| lane.iter().map(|step| step.bytes).sum()).collect();
+            PortCounters {
+                bytes,
+                stalled: port.stalled,
+                dropped: port.dropped,
+                queue_max: port.queue_max,
+            }
         };
         Self { at, ports: (0..fabric.graph().channels().len() as u32).map(counters).collect() }
     }
@@ -56,8 +68,9 @@ pub(super) fn load(
     window: [&CounterReading; 2],
 ) -> PhaseLoad {
     let length = window[1].at.0.saturating_sub(window[0].at.0).max(1);
-    let ports: Vec<PortLoad> =
-        (0..graph.channels().len() as u32).map(|id| port(spec, graph, ChannelId(id), window, length)).collect();
+    let ports: Vec<PortLoad> = (0..graph.channels().len() as u32)
+        .map(|id| port(spec, graph, ChannelId(id), window, length))
+        .collect();
     let top = |by: &dyn Fn(&PortLoad) -> f64| {
         let mut all: Vec<&PortLoad> = ports.iter().filter(|port| by(port) > 0.0).collect();
         all.sort_by(|a, b| by(b).total_cmp(&by(a)));
@@ -74,10 +87,17 @@ pub(super) fn load(
     }
 }
 
-fn port(spec: &FabricSpec, graph: &Graph, id: ChannelId, [first, last]: [&CounterReading; 2], length: u64) -> PortLoad {
+fn port(
+    spec: &FabricSpec,
+    graph: &Graph,
+    id: ChannelId,
+    [first, last]: [&CounterReading; 2],
+    length: u64,
+) -> PortLoad {
     let channel = graph.channel(id);
     let (before, after) = (&first.ports[id.index()], &last.ports[id.index()]);
-    let lanes: Vec<u64> = after.bytes.iter().zip(&before.bytes).map(|(b, a)| b.saturating_sub(*a)).collect();
+    let lanes: Vec<u64> =
+        after.bytes.iter().zip(&before.bytes).map(|(b, a)| b.saturating_sub(*a)).collect();
     let bytes: u64 = lanes.iter().sum();
     let rate = spec.links[usize::from(channel.link)].rate.0.max(1) as f64;
     // Picoseconds to seconds.
@@ -97,9 +117,15 @@ fn port(spec: &FabricSpec, graph: &Graph, id: ChannelId, [first, last]: [&Counte
 /// The classes that travel on each virtual lane.
 fn lane_names(spec: &FabricSpec) -> Vec<String> {
     let classes = &spec.classes;
-    let lane_of = |class: Class| classes.lane_of_level[usize::from(classes.service_level[class.index()] & 15)];
+    let lane_of = |class: Class| {
+        classes.lane_of_level[usize::from(classes.service_level[class.index()] & 15)]
+    };
     let name = |lane: u8| {
-        let here: Vec<&str> = Class::ALL.into_iter().filter(|class| lane_of(*class) == lane).map(Class::name).collect();
+        let here: Vec<&str> = Class::ALL
+            .into_iter()
+            .filter(|class| lane_of(*class) == lane)
+            .map(Class::name)
+            .collect();
         match here.len() {
             0 => format!("lane {lane}"),
             n if n == Class::ALL.len() => "all classes".to_owned(),
@@ -125,9 +151,13 @@ fn links(spec: &FabricSpec, graph: &Graph) -> Vec<FabricLink> {
 fn link_loads(links: &[FabricLink], ports: &[PortLoad]) -> Vec<[f64; 2]> {
     let mut sums: BTreeMap<[u32; 2], f64> = BTreeMap::new();
     ports.iter().for_each(|port| *sums.entry(port.ends).or_default() += port.load);
-    let mean =
-        |link: &FabricLink, ends: [u32; 2]| rounded(sums.get(&ends).copied().unwrap_or(0.0) / f64::from(link.cables));
-    links.iter().map(|link| [link.ends, [link.ends[1], link.ends[0]]].map(|ends| mean(link, ends))).collect()
+    let mean = |link: &FabricLink, ends: [u32; 2]| {
+        rounded(sums.get(&ends).copied().unwrap_or(0.0) / f64::from(link.cables))
+    };
+    links
+        .iter()
+        .map(|link| [link.ends, [link.ends[1], link.ends[0]]].map(|ends| mean(link, ends)))
+        .collect()
 }
 
 /// `spec` and its `graph` as a report shows them, with `loads` of its queues.
@@ -145,7 +175,9 @@ pub(super) fn fabric(spec: &FabricSpec, graph: &Graph, loads: Vec<PhaseLoad>) ->
     let switch = |device: u32| {
         let place = device - graph.hosts();
         let [group, row] = match &spec.topology {
-            Topology::DragonflyXc { rows, columns, .. } => [place / (rows * columns), place / columns % rows],
+            Topology::DragonflyXc { rows, columns, .. } => {
+                [place / (rows * columns), place / columns % rows]
+            }
             Topology::Dragonfly { switches, .. } => [place / switches, 0],
             _ => [0, distance[device as usize].saturating_sub(1)],
         };

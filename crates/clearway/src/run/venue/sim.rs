@@ -1,8 +1,9 @@
 //! A simulated machine as a venue: engines in this process, on virtual time.
 //!
 //! # Model
-//! A mechanism runs its engines in worlds of their own on the machine ([`SimMachine::world`]), each a fabric at rest, so that no
-//! world inherits packets of an earlier one. All ranks read one clock, the simulator's: one-way times are exact.
+//! A mechanism runs its engines in worlds of their own on the machine ([`SimMachine::world`]), each
+//! a fabric at rest, so that no world inherits packets of an earlier one. All ranks read one clock,
+//! the simulator's: one-way times are exact.
 
 use std::time::Duration;
 
@@ -10,7 +11,10 @@ use anyhow::{Context, Result};
 use clearway_proto::base::{Bytes, Nanos, RandomKey};
 use clearway_sim::spec::{FabricSpec, LinkRole};
 
-use super::{ClockAgreement, CongestionReach, HostNoise, LaunchSpec, SimMachine, Venue, VenueFacts, VenueRanks, ports};
+use super::{
+    ClockAgreement, CongestionReach, HostNoise, LaunchSpec, SimMachine, Venue, VenueFacts,
+    VenueRanks, ports,
+};
 use crate::report::model::{ExtendedReal, Figure, PhaseLoad, Report};
 use crate::run::interrupt::EndAtOnce;
 use crate::run::{CompletedParts, VenueKind};
@@ -47,8 +51,9 @@ pub(crate) struct SimulationCost {
 }
 
 impl SimVenue {
-    /// The simulator of `fabric`, for the ranks of `spec`; no queue is armed yet. It holds nothing outside this process, which an
-    /// interrupt therefore ends at once, after what is `complete` was kept.
+    /// The simulator of `fabric`, for the ranks of `spec`; no queue is armed yet. It holds nothing
+    /// outside this process, which an interrupt therefore ends at once, after what is `complete`
+    /// was kept.
     ///
     /// # Errors
     /// Signals cannot be listened for.
@@ -78,7 +83,8 @@ impl SimVenue {
     pub(crate) fn machine_with(&self, queue: &str) -> Result<SimMachine> {
         let mut machine = SimMachine::open(&self.fabric, queue, self.key, &*self.adjust)?;
         let per_host = usize::from(self.per_host);
-        machine.hosts = machine.hosts.into_iter().flat_map(|host| (0..per_host).map(move |_| host)).collect();
+        machine.hosts =
+            machine.hosts.into_iter().flat_map(|host| (0..per_host).map(move |_| host)).collect();
         Ok(machine)
     }
 
@@ -87,7 +93,8 @@ impl SimVenue {
     /// # Errors
     /// No queue is.
     pub(crate) fn machine(&self) -> Result<&SimMachine> {
-        let (_, machine) = self.armed.as_ref().context("no queue was armed; this is a defect of the program")?;
+        let (_, machine) =
+            self.armed.as_ref().context("no queue was armed; this is a defect of the program")?;
         Ok(machine)
     }
 
@@ -96,12 +103,14 @@ impl SimVenue {
         self.key
     }
 
-    /// Keeps what the ports did in `phase` between two readings, in place of what they did in the queue's earlier ones.
+    /// Keeps what the ports did in `phase` between two readings, in place of what they did in the
+    /// queue's earlier ones.
     ///
     /// # Errors
     /// No queue is armed.
     pub(crate) fn keep(&mut self, phase: &str, window: [&ports::CounterReading; 2]) -> Result<()> {
-        let (queue, machine) = self.armed.as_ref().context("no queue was armed; this is a defect of the program")?;
+        let (queue, machine) =
+            self.armed.as_ref().context("no queue was armed; this is a defect of the program")?;
         let load = ports::load(queue, phase, &machine.spec, &machine.network.graph, window);
         self.loads.retain(|kept| kept.labels != load.labels);
         self.loads.push(load);
@@ -116,16 +125,28 @@ impl Venue for SimVenue {
 
     fn facts(&self) -> VenueFacts {
         let spec = self.armed.as_ref().map(|(_, machine)| &machine.spec);
-        let reach =
-            if spec.is_some_and(FabricSpec::holds_back) { CongestionReach::Tree } else { CongestionReach::Link };
-        let frame = spec.map_or(Bytes(0), |spec| Bytes(spec.packet.payload.0 + spec.packet.header.0));
-        VenueFacts { frame, reach, hosts: HostNoise::Simulated, clocks: ClockAgreement::One, has_multicast: true }
+        let reach = if spec.is_some_and(FabricSpec::holds_back) {
+            CongestionReach::Tree
+        } else {
+            CongestionReach::Link
+        };
+        let frame =
+            spec.map_or(Bytes(0), |spec| Bytes(spec.packet.payload.0 + spec.packet.header.0));
+        VenueFacts {
+            frame,
+            reach,
+            hosts: HostNoise::Simulated,
+            clocks: ClockAgreement::One,
+            has_multicast: true,
+        }
     }
 
     fn about(&self) -> String {
         let queue = self.armed.as_ref().map_or_else(String::new, |(queue, _)| format!(", {queue}"));
-        let name =
-            self.armed.as_ref().map_or_else(|| self.fabric.to_string(), |(_, machine)| machine.spec.name.clone());
+        let name = self
+            .armed
+            .as_ref()
+            .map_or_else(|| self.fabric.to_string(), |(_, machine)| machine.spec.name.clone());
         format!("simulated fabric {name}{queue}")
     }
 
@@ -149,9 +170,9 @@ impl Venue for SimVenue {
             report.digests.clone_from(&self.digests);
         }
         let Some((_, SimMachine { spec, network, hosts, .. })) = &self.armed else { return };
-        let rate = spec
-            .link(LinkRole::Host)
-            .map_or_else(String::new, |link| format!(", host links of {}", spec.links[usize::from(link)].rate));
+        let rate = spec.link(LinkRole::Host).map_or_else(String::new, |link| {
+            format!(", host links of {}", spec.links[usize::from(link)].rate)
+        });
         let clocks = "all hosts read the simulator's own: one-way times are exact";
         report.host.facts.insert("simulated clocks".into(), clocks.into());
         let (all, ranks) = (spec.topology.hosts(), hosts.len());
@@ -160,7 +181,13 @@ impl Venue for SimVenue {
         let SimulationCost { wall, simulated, events, packets, steps } = self.spent;
         let seconds = wall.as_secs_f64().max(1e-9);
         let mut push = |name: &str, unit: &str, value: f64, source: &str| {
-            report.figures.push(Figure::counted(name, unit, ExtendedReal::finite(value), 1, source));
+            report.figures.push(Figure::counted(
+                name,
+                unit,
+                ExtendedReal::finite(value),
+                1,
+                source,
+            ));
         };
         push("simulated_seconds", "s", simulated.as_secs_f64(), "virtual time of all phases");
         push("simulation_wall_seconds", "s", wall.as_secs_f64(), "time of this machine for it");

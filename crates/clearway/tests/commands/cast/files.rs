@@ -1,4 +1,5 @@
-//! What stays, goes and is said of names, modes, attributes and streams that are not as a cast would like them.
+//! What stays, goes and is said of names, modes, attributes and streams that are not as a cast
+//! would like them.
 
 use super::*;
 
@@ -45,7 +46,8 @@ fn modes__a_setuid_bit_at_the_target_does_not_stay() {
     ground.cast(&["model"]).expect(0, "1 of 1 have everything");
     let mode = || ground.at(0, "model").metadata().expect("there").mode() & 0o7777;
     let before = mode();
-    fs::set_permissions(ground.at(0, "model"), fs::Permissions::from_mode(0o4000 | before)).expect("set");
+    fs::set_permissions(ground.at(0, "model"), fs::Permissions::from_mode(0o4000 | before))
+        .expect("set");
     ground.cast(&["model"]).expect(0, "1 of 1 have everything");
     assert_eq!(mode(), before);
 }
@@ -56,7 +58,8 @@ fn twins__of_two_names_of_one_directory_one_gets_everything() {
     symlink("to0", ground.root.join("also")).expect("a link");
     ground.receive_in("also");
     for name in ["large", "small"] {
-        fs::write(ground.from(name), noise(if name == "large" { 3 * MIB } else { 10 }, 51)).expect("written");
+        fs::write(ground.from(name), noise(if name == "large" { 3 * MIB } else { 10 }, 51))
+            .expect("written");
     }
     let told = ground.cast(&["large", "small"]);
     told.expect(1, "1 of 2 have everything");
@@ -81,7 +84,9 @@ fn streams__one_that_is_empty_short_or_of_a_program_that_fails_replaces_nothing(
     cast(&["--exec", "true", "--expect-bytes", "0"]).expect(0, "1 of 1 have everything");
     assert_eq!(fs::read(ground.at(0, "s")).expect("there"), b"");
     fs::write(ground.from("model"), b"model").expect("written");
-    ground.cast(&["model", "--expect-bytes", "5"]).expect(1, "--expect-bytes is for what comes on standard input");
+    ground
+        .cast(&["model", "--expect-bytes", "5"])
+        .expect(1, "--expect-bytes is for what comes on standard input");
 }
 
 #[test]
@@ -94,9 +99,16 @@ fn attributes__what_is_not_carried_is_said() {
     assert!(!told.text.contains("not carried"), "{}", told.text);
     fs::hard_link(ground.from("linked"), ground.from("also")).expect("a second name");
     ground.cast(&["./"]).expect(0, "not carried: hard links (2 names of files");
-    let set = rustix::fs::setxattr(ground.from("plain"), "user.of", b"somebody", rustix::fs::XattrFlags::empty());
+    let set = rustix::fs::setxattr(
+        ground.from("plain"),
+        "user.of",
+        b"somebody",
+        rustix::fs::XattrFlags::empty(),
+    );
     match set {
-        Err(rustix::io::Errno::NOTSUP) => eprintln!("skipped: the file system of temporary files has no attributes"),
+        Err(rustix::io::Errno::NOTSUP) => {
+            eprintln!("skipped: the file system of temporary files has no attributes")
+        }
         other => {
             other.expect("set");
             ground.cast(&["./"]).expect(0, "not carried: ACLs and extended attributes (1 files");

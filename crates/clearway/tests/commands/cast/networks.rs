@@ -1,4 +1,5 @@
-//! Casts between network namespaces of one machine, as containers have them, joined by a bridge to which others can listen.
+//! Casts between network namespaces of one machine, as containers have them, joined by a bridge to
+//! which others can listen.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
@@ -7,7 +8,9 @@ use std::thread::JoinHandle;
 
 use clearway_lab::{Lab, LabSpec, Topology, permission};
 use clearway_proto::base::{BitsPerSec, Rank};
-use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, setsockopt, socket, sockopt};
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, setsockopt, socket, sockopt,
+};
 use nix::sys::time::TimeVal;
 
 use super::*;
@@ -41,7 +44,9 @@ struct Listening {
 
 impl Listening {
     fn start(lab: &Lab, host: u32, marker: &'static [u8]) -> Self {
-        let open = || socket(AddressFamily::Packet, SockType::Raw, SockFlag::empty(), SockProtocol::EthAll);
+        let open = || {
+            socket(AddressFamily::Packet, SockType::Raw, SockFlag::empty(), SockProtocol::EthAll)
+        };
         let raw: OwnedFd = lab.in_host(Rank(host), open).expect("a host").expect("a raw socket");
         setsockopt(&raw, sockopt::RcvBuf, &(64 << 20)).expect("room");
         setsockopt(&raw, sockopt::ReceiveTimeout, &TimeVal::new(0, 50_000)).expect("set");
@@ -53,7 +58,9 @@ impl Listening {
                 match recv(raw.as_raw_fd(), &mut packet, MsgFlags::empty()) {
                     Ok(length) => {
                         bytes += length;
-                        marked += usize::from(packet[..length].windows(marker.len()).any(|some| some == marker));
+                        marked += usize::from(
+                            packet[..length].windows(marker.len()).any(|some| some == marker),
+                        );
                     }
                     Err(_) if ended.load(Ordering::Relaxed) => return [bytes, marked],
                     Err(_) => {}
@@ -79,7 +86,8 @@ fn sealed__containers_of_one_machine_talk_sealed() {
     fs::write(ground.from("model"), MARKER.repeat(2 * MIB / MARKER.len())).expect("written");
     let listening = Listening::start(&lab, 1, MARKER);
     let cast = lab.spawn(Rank(0), ground.command(&["model"])).expect("a process in the lab");
-    Told::from_output(cast.wait_with_output().expect("it ends")).expect(0, "1 of 1 have everything");
+    Told::from_output(cast.wait_with_output().expect("it ends"))
+        .expect(0, "1 of 1 have everything");
     assert_same(&ground.from("model"), &ground.at(0, "model"));
     let [bytes, marked] = listening.end();
     assert!(bytes > MIB, "{bytes} bytes were seen");
@@ -94,7 +102,9 @@ fn blame__is_on_the_receiver_that_is_slow() {
     for slow in [3, 1] {
         lab.slow(Rank(slow), BitsPerSec::mega(20)).expect("a slow link");
         fs::write(ground.from("model"), noise(2 * MIB, slow.into())).expect("written");
-        let cast = lab.spawn(Rank(0), ground.command(&["model", "--rate", "200Mb/s"])).expect("a process in the lab");
+        let cast = lab
+            .spawn(Rank(0), ground.command(&["model", "--rate", "200Mb/s"]))
+            .expect("a process in the lab");
         let told = Told::from_output(cast.wait_with_output().expect("it ends"));
         let address = &ground.receivers[slow as usize - 1].address;
         told.expect(0, &format!("the others waited for {address} most of the time"));

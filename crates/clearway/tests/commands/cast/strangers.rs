@@ -1,4 +1,5 @@
-//! What those can do to `clearway cast serve` who reach its port, or have recorded what a sender said to it.
+//! What those can do to `clearway cast serve` who reach its port, or have recorded what a sender
+//! said to it.
 
 use std::io::Read;
 use std::net::TcpListener;
@@ -80,7 +81,8 @@ fn crowd__a_sender_that_is_shown_out_comes_again() {
         let (ours, _) = crowded.accept().expect("the sender");
         let theirs = TcpStream::connect(receiver).expect("let in");
         let both = [(&ours, &theirs), (&theirs, &ours)].map(|(from, to)| {
-            let (mut from, mut to) = (from.try_clone().expect("the same"), to.try_clone().expect("the same"));
+            let (mut from, mut to) =
+                (from.try_clone().expect("the same"), to.try_clone().expect("the same"));
             std::thread::spawn(move || {
                 let _ = std::io::copy(&mut from, &mut to);
                 let _ = to.shutdown(std::net::Shutdown::Write);
@@ -90,6 +92,8 @@ fn crowd__a_sender_that_is_shown_out_comes_again() {
     });
     let mut command = Command::new(PROGRAM);
     command.args(["cast", "model", "--to", &address, "--key"]).arg(ground.root.join("key"));
-    let told = Told::from_output(command.current_dir(ground.root.join("from")).output().expect("the program"));
+    let told = Told::from_output(
+        command.current_dir(ground.root.join("from")).output().expect("the program"),
+    );
     told.expect(0, "1 of 1 have everything");
 }

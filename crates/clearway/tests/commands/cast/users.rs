@@ -1,4 +1,5 @@
-//! Casts into directories, and out of directories, where a second user of the machine may write: a real one, so most need root.
+//! Casts into directories, and out of directories, where a second user of the machine may write: a
+//! real one, so most need root.
 
 use std::os::unix::process::CommandExt;
 
@@ -20,7 +21,13 @@ fn has_other_user() -> bool {
 #[track_caller]
 fn other_user(directory: &Path, script: &str) {
     let mut shell = Command::new("sh");
-    let done = shell.args(["-ec", script]).current_dir(directory).uid(OTHER).gid(OTHER).output().expect("a shell");
+    let done = shell
+        .args(["-ec", script])
+        .current_dir(directory)
+        .uid(OTHER)
+        .gid(OTHER)
+        .output()
+        .expect("a shell");
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
 }
 
@@ -50,7 +57,10 @@ fn planted__a_file_of_another_user_is_not_adopted() {
     let directory = share(&ground, 0);
     fs::write(ground.from("model"), noise(24 * MIB, 31)).expect("written");
     let name = learned_name(&ground);
-    other_user(&directory, &format!("head -c 100 {} > {name}; chmod 666 {name}", ground.from("model").display()));
+    other_user(
+        &directory,
+        &format!("head -c 100 {} > {name}; chmod 666 {name}", ground.from("model").display()),
+    );
     ground.cast(&["model"]).expect(0, "1 of 1 have everything");
     let there = ground.at(0, "model").metadata().expect("there");
     assert_eq!((there.uid(), there.nlink()), (0, 1), "whose it is");
@@ -78,7 +88,9 @@ fn planted__whatever_it_is_costs_a_sentence() {
         format!("touch {name}; ln {name} other"),
     ] {
         other_user(&directory, &plant);
-        ground.cast(&["model"]).expect(0, "another user had put something under the name of its unfinished file");
+        ground
+            .cast(&["model"])
+            .expect(0, "another user had put something under the name of its unfinished file");
         assert_same(&ground.from("model"), &ground.at(0, "model"));
         assert_eq!(fs::read(&victim).expect("there"), b"kept");
         assert_eq!(ground.at(0, "model").metadata().expect("there").uid(), 0, "{plant}");
@@ -96,14 +108,21 @@ fn planted__a_file_of_the_same_size_and_time_is_replaced() {
     let directory = share(&ground, 0);
     fs::write(ground.from("model"), b"what was sent").expect("written");
     let from = ground.from("model");
-    other_user(&directory, &format!("printf other.bytes.. > model; touch -r {} model", from.display()));
+    other_user(
+        &directory,
+        &format!("printf other.bytes.. > model; touch -r {} model", from.display()),
+    );
     ground.cast(&["model"]).expect(0, "1 of 1 have everything");
     assert_same(&from, &ground.at(0, "model"));
     assert_eq!(ground.at(0, "model").metadata().expect("there").uid(), 0);
     fs::remove_file(ground.at(0, "model")).expect("removed");
     other_user(&directory, &format!("cp {0} model; touch -r {0} model", from.display()));
     ground.cast(&["model", "--checksum"]).expect(0, "1 of 1 have everything");
-    assert_eq!(ground.at(0, "model").metadata().expect("there").uid(), 0, "the same bytes, which he can change");
+    assert_eq!(
+        ground.at(0, "model").metadata().expect("there").uid(),
+        0,
+        "the same bytes, which he can change"
+    );
 }
 
 #[test]
@@ -144,7 +163,10 @@ fn swapped__what_root_sends_of_another_users_directory_is_what_it_saw_there() {
         ),
     );
     let cast = ground.begin("./");
-    other_user(&shared, &format!("ln -sf {secret} file; mv inner outer; ln -s {} inner", private.display()));
+    other_user(
+        &shared,
+        &format!("ln -sf {secret} file; mv inner outer; ln -s {} inner", private.display()),
+    );
     let told = Told::from_output(cast.wait_with_output().expect("it ends"));
     for name in ["file", "inner/file"] {
         told.expect(1, &format!("not sent: ./shared/{name}: it changed while it was sent"));
@@ -159,14 +181,21 @@ fn receive_as_other(ground: &mut Ground) {
     fs::create_dir_all(home.join("into")).expect("made");
     // The way to the program itself may be closed to others.
     let program = home.join("clearway");
-    fs::hard_link(PROGRAM, &program).or_else(|_| fs::copy(PROGRAM, &program).map(drop)).expect("a program");
+    fs::hard_link(PROGRAM, &program)
+        .or_else(|_| fs::copy(PROGRAM, &program).map(drop))
+        .expect("a program");
     fs::copy(ground.root.join("key"), home.join("key")).expect("a key");
     for name in ["", "into", "key"] {
         std::os::unix::fs::chown(home.join(name), Some(OTHER), Some(OTHER)).expect("given away");
     }
     let mut command = Command::new(&program);
     command.uid(OTHER).gid(OTHER);
-    ground.receivers.push(Receiver::start(command, &home.join("key"), home.join("into"), "127.0.0.1:0"));
+    ground.receivers.push(Receiver::start(
+        command,
+        &home.join("key"),
+        home.join("into"),
+        "127.0.0.1:0",
+    ));
 }
 
 #[test]
@@ -193,12 +222,21 @@ fn modes__a_receiver_that_is_not_root_keeps_what_it_cannot_read_or_write() {
         for (size, mode) in all() {
             let there = ground.at(0, "tree").join(name(size, mode));
             assert_same(&tree.join(name(size, mode)), &there);
-            assert_eq!(there.metadata().expect("there").mode() & 0o7777, mode, "{}", name(size, mode));
+            assert_eq!(
+                there.metadata().expect("there").mode() & 0o7777,
+                mode,
+                "{}",
+                name(size, mode)
+            );
         }
         assert_eq!(ground.at(0, "tree/closed").metadata().expect("there").mode() & 0o7777, 0o555);
         assert_eq!(ground.written(&["tree"]), [0], "nothing changed");
     }
     fs::write(ground.from("one"), b"one").expect("written");
     ground.cast(&["one", "--into", "tree/closed"]).expect(0, "1 of 1 have everything");
-    assert_eq!(ground.at(0, "tree/closed").metadata().expect("there").mode() & 0o7777, 0o555, "as it was");
+    assert_eq!(
+        ground.at(0, "tree/closed").metadata().expect("there").mode() & 0o7777,
+        0o555,
+        "as it was"
+    );
 }

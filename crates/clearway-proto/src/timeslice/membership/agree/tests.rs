@@ -1,4 +1,5 @@
-//! Every order in which messages of three and of four members can arrive or not, with ballots that cross each other.
+//! Every order in which messages of three and of four members can arrive or not, with ballots that
+//! cross each other.
 
 use alloc::sync::Arc;
 use std::collections::BTreeSet as Set;
@@ -38,10 +39,14 @@ impl AgreementWorld {
         self.under_way.retain(|(from, to, message)| {
             let waits = members[to.index()].0.unanswered(*from);
             match (message, waits) {
-                (AgreementMessage::Promise { ballot, .. }, Some(AgreementMessage::Prepare { ballot: asked, .. }))
-                | (AgreementMessage::Accepted { ballot }, Some(AgreementMessage::Accept { ballot: asked, .. })) => {
-                    *ballot == asked
-                }
+                (
+                    AgreementMessage::Promise { ballot, .. },
+                    Some(AgreementMessage::Prepare { ballot: asked, .. }),
+                )
+                | (
+                    AgreementMessage::Accepted { ballot },
+                    Some(AgreementMessage::Accept { ballot: asked, .. }),
+                ) => *ballot == asked,
                 (AgreementMessage::Promise { .. } | AgreementMessage::Accepted { .. }, _) => false,
                 _ => true,
             }
@@ -61,10 +66,15 @@ struct Explorer {
 }
 
 impl Explorer {
-    fn new([inputs, builders]: [u32; 2], leaders: &[&[usize]], most: u64, wishes: &[ProposedDecision]) -> Self {
+    fn new(
+        [inputs, builders]: [u32; 2],
+        leaders: &[&[usize]],
+        most: u64,
+        wishes: &[ProposedDecision],
+    ) -> Self {
         let ranks = |range: core::ops::Range<u32>| range.map(Rank).collect();
-        let layout =
-            TimesliceLayout::new(ranks(0..inputs), ranks(inputs..inputs + builders), &[]).expect("a sound layout");
+        let layout = TimesliceLayout::new(ranks(0..inputs), ranks(inputs..inputs + builders), &[])
+            .expect("a sound layout");
         let journal = Journal::new(&Arc::new(layout));
         Self {
             journal,
@@ -79,7 +89,12 @@ impl Explorer {
     fn beginning(&self) -> AgreementWorld {
         let members = (0..self.journal.roster() as u32)
             .map(|member| (Agreement::new(RosterMember(member)), InputDeals::default()));
-        AgreementWorld { members: members.collect(), under_way: Set::new(), ballots: 0, decided: Set::new() }
+        AgreementWorld {
+            members: members.collect(),
+            under_way: Set::new(),
+            ballots: 0,
+            decided: Set::new(),
+        }
     }
 
     fn explore(&mut self) {
@@ -118,17 +133,27 @@ impl Explorer {
         self.decided.extend(&world.decided);
         let Some(decision) = world.decided.first() else { return };
         let inputs = (0..world.members.len()).filter(|member| self.is_input(*member));
-        for (input, dealings) in inputs.map(|member| (RosterMember(member as u32), &world.members[member].1)) {
+        for (input, dealings) in
+            inputs.map(|member| (RosterMember(member as u32), &world.members[member].1))
+        {
             match decision.change {
                 // Deeds of a removed input no longer count.
                 Change::Remove { member, .. } if self.is_input(member.index()) => {}
                 Change::Remove { member, settled } => {
                     let released = dealings.released.get(&member).copied().unwrap_or(0);
                     assert!(released <= settled, "{input:?} has freed {released}, {decision:?}");
-                    assert!(dealings.sent <= decision.from, "{input:?} has sent {}, {decision:?}", dealings.sent);
+                    assert!(
+                        dealings.sent <= decision.from,
+                        "{input:?} has sent {}, {decision:?}",
+                        dealings.sent
+                    );
                 }
                 Change::Nothing => {}
-                _ => assert!(dealings.sent <= decision.from, "{input:?} has sent {}, {decision:?}", dealings.sent),
+                _ => assert!(
+                    dealings.sent <= decision.from,
+                    "{input:?} has sent {}, {decision:?}",
+                    dealings.sent
+                ),
             }
         }
     }
@@ -153,7 +178,8 @@ impl Explorer {
                 }
             }
         }
-        // An input continues with its work only until the first decision: later it is bound by nothing that was checked here.
+        // An input continues with its work only until the first decision: later it is bound by
+        // nothing that was checked here.
         for member in (0..world.members.len()).filter(|member| self.is_input(*member)) {
             let dealings = &world.members[member].1;
             if dealings.sent < dealings.horizon.unwrap_or(self.most).min(self.most) {
@@ -161,7 +187,11 @@ impl Explorer {
                 next.members[member].1.sent += 1;
                 open.push(next);
             }
-            for builder in self.wishes.iter().map(|wish| wish.target()).filter(|target| !self.is_input(target.index()))
+            for builder in self
+                .wishes
+                .iter()
+                .map(|wish| wish.target())
+                .filter(|target| !self.is_input(target.index()))
             {
                 let released = dealings.released.get(&builder).copied().unwrap_or(0);
                 if released < dealings.sent && !dealings.frozen.contains(&builder) {
@@ -180,7 +210,11 @@ impl Explorer {
         self.deliver(world, (from, from, message));
     }
 
-    fn deliver(&self, world: &mut AgreementWorld, (from, to, message): (RosterMember, RosterMember, AgreementMessage)) {
+    fn deliver(
+        &self,
+        world: &mut AgreementWorld,
+        (from, to, message): (RosterMember, RosterMember, AgreementMessage),
+    ) {
         let (agree, dealings) = &mut world.members[to.index()];
         let answer = match message {
             AgreementMessage::Prepare { ballot, target } => agree.prepared(ballot, || {
@@ -200,7 +234,8 @@ impl Explorer {
             }
             AgreementMessage::Refused { promised } => return agree.refused(promised),
         };
-        // A member that is refused gives up, as if it had heard nothing more: that is among the moves already.
+        // A member that is refused gives up, as if it had heard nothing more: that is among the
+        // moves already.
         if matches!(answer, AgreementMessage::Refused { .. }) {
             return;
         }
@@ -215,7 +250,8 @@ impl Explorer {
 #[test]
 fn agree__three_members_decide_once_and_never_against_an_input() {
     // One input and two builders: one that is suspected and may answer, one that wants no more.
-    let wishes = [ProposedDecision::Suspect(RosterMember(2)), ProposedDecision::Retire(RosterMember(1))];
+    let wishes =
+        [ProposedDecision::Suspect(RosterMember(2)), ProposedDecision::Retire(RosterMember(1))];
     let mut explorer = Explorer::new([1, 2], &[&[0, 1, 2], &[0, 1, 2]], 1, &wishes);
     explorer.explore();
     let removed = |decision: &&Decision| matches!(decision.change, Change::Remove { .. });
@@ -252,8 +288,10 @@ fn agree__three_ballots_cross_in_every_order() {
 
 #[test]
 fn agree__a_builder_is_removed_only_by_what_all_inputs_say() {
-    let mut explorer = Explorer::new([2, 2], &[&[0]], 1, &[ProposedDecision::Suspect(RosterMember(3))]);
+    let mut explorer =
+        Explorer::new([2, 2], &[&[0]], 1, &[ProposedDecision::Suspect(RosterMember(3))]);
     explorer.explore();
-    let settled = |decision: &Decision| matches!(decision.change, Change::Remove { settled: 1, .. });
+    let settled =
+        |decision: &Decision| matches!(decision.change, Change::Remove { settled: 1, .. });
     assert!(explorer.decided.iter().any(settled), "{:?}", explorer.decided);
 }

@@ -31,15 +31,20 @@ fn nth__what_a_dead_builder_left_goes_to_the_others_in_turn() {
     assert_eq!(listed(&after, 0, 17), [0, 3, 6, 9, 7, 12, 14, 16]);
     assert_eq!(listed(&after, 2, 17), [2, 5, 8, 11, 10, 13, 15]);
     assert_eq!(after.nth(1, 0), None);
-    assert_eq!((after.epoch(), after.takes_part(RosterMember(2)), after.turn_of(13)), (1, false, 2));
+    assert_eq!(
+        (after.epoch(), after.takes_part(RosterMember(2)), after.turn_of(13)),
+        (1, false, 2)
+    );
     let after = decide(&after, Change::Remove { member: RosterMember(1), settled: 5 }, 20);
-    let settled: Vec<_> = after.settled().map(|(member, timeslice)| (member.0, timeslice)).collect();
+    let settled: Vec<_> =
+        after.settled().map(|(member, timeslice)| (member.0, timeslice)).collect();
     assert_eq!(settled, [(2, 1), (2, 4), (1, 0), (1, 3), (1, 6), (1, 9), (1, 7)]);
 }
 
 #[test]
 fn next__leaves_out_what_an_input_has_nothing_for() {
-    let journal = decide(&journal(1, 2, &[]), Change::Remove { member: RosterMember(1), settled: 1 }, 8);
+    let journal =
+        decide(&journal(1, 2, &[]), Change::Remove { member: RosterMember(1), settled: 1 }, 8);
     // Builder 1 builds 1 3 5 7, then the inherited 2 4 6, then 8 9 ...
     let all = |range: Range<u64>| {
         let mut position = 0;
@@ -152,13 +157,18 @@ fn journal__every_timeslice_has_one_owner_or_is_settled() {
         written.deal(&journal, written.dealt + 50);
         for place in 0..builders as usize {
             let order = written.orders.get(&place).cloned().unwrap_or_default();
-            let computed: Vec<u64> =
-                (0..order.len() as u64).filter_map(|position| journal.nth(place, position)).collect();
+            let computed: Vec<u64> = (0..order.len() as u64)
+                .filter_map(|position| journal.nth(place, position))
+                .collect();
             assert_eq!(computed, order, "seed {seed}, builder {place}");
             let next = journal.nth(place, order.len() as u64);
-            assert!(next.is_none_or(|next| next >= written.dealt), "seed {seed}, builder {place}: {next:?}");
+            assert!(
+                next.is_none_or(|next| next >= written.dealt),
+                "seed {seed}, builder {place}: {next:?}"
+            );
         }
-        let mut all: Vec<u64> = written.orders.into_values().flatten().chain(written.settled).collect();
+        let mut all: Vec<u64> =
+            written.orders.into_values().flatten().chain(written.settled).collect();
         all.sort_unstable();
         assert!(all.iter().copied().eq(0..written.dealt), "seed {seed}");
     }

@@ -1,13 +1,15 @@
 //! A builder's side: makes one history of all inputs' reports, and proposes from it.
 //!
 //! # Model
-//! When every input has reported interval `k`, it began in the middle between the first and the last input's beginning, and took
-//! the median of what inputs measured. Interval `k + 2` is then proposed: `D` is the median over the history or what the speed-up
-//! makes of it, and its beginning that of `k` and twice `D`.
+//! When every input has reported interval `k`, it began in the middle between the first and the
+//! last input's beginning, and took the median of what inputs measured. Interval `k + 2` is then
+//! proposed: `D` is the median over the history or what the speed-up makes of it, and its beginning
+//! that of `k` and twice `D`.
 //!
-//! Speed-up, in *stages* of some intervals each: while intervals take on average at most `difference` percent of the median longer
-//! than was proposed, a stage proposes `step` percent less than the median. Stages follow each other as long as they succeed, and
-//! until one has failed each takes half as much again off as the one before. Behind one that failed the duration of the
+//! Speed-up, in *stages* of some intervals each: while intervals take on average at most
+//! `difference` percent of the median longer than was proposed, a stage proposes `step` percent
+//! less than the median. Stages follow each other as long as they succeed, and until one has failed
+//! each takes half as much again off as the one before. Behind one that failed the duration of the
 //! last one that succeeded is *held* for some intervals, before it is tried again.
 
 use alloc::collections::{BTreeMap, VecDeque};
@@ -22,7 +24,8 @@ use crate::timeslice::record::{INTERVALS_MAX, IntervalRecord};
 /// Intervals of which reports are kept while some are missing: inputs are at most two apart.
 const OPEN_MAX: usize = 8;
 
-/// Per mille that a stage takes off at most: half of the time, so that one stage that fails costs no more than it can be late.
+/// Per mille that a stage takes off at most: half of the time, so that one stage that fails costs
+/// no more than it can be late.
 const STEP_MAX: u64 = 500;
 
 /// What was measured of an interval.
@@ -108,7 +111,8 @@ impl Director {
         let starts = || reports.iter().map(|report| report.start.0);
         let (first, last) = (starts().min().unwrap_or(0), starts().max().unwrap_or(0));
         let start = first + (last - first) / 2;
-        let rounds = u32::try_from(self.parameters.interval / self.round).unwrap_or(u32::MAX).max(1);
+        let rounds =
+            u32::try_from(self.parameters.interval / self.round).unwrap_or(u32::MAX).max(1);
         let duration = median(reports.iter().map(|report| as_long_as(rounds, report)).collect());
         // Inputs are at most two intervals apart: of what is older, somebody has nothing to report.
         self.open = self.open.split_off(&interval.saturating_sub(1));
@@ -145,7 +149,8 @@ impl Director {
         }
         let Some(keep_up) = self.keep_up(usual, speed_up) else { return usual };
         let over = self.stage.take();
-        let tried = over.filter(|stage| stage.kind == StageKind::Faster).map(|stage| stage.duration);
+        let tried =
+            over.filter(|stage| stage.kind == StageKind::Faster).map(|stage| stage.duration);
         let next = if keep_up {
             if tried.is_some() {
                 self.kept = tried;
@@ -154,19 +159,34 @@ impl Director {
                 }
             }
             let duration = usual - (u128::from(usual) * u128::from(self.step) / 1000) as u64;
-            Some(SpeedUpStage { duration: Nanos(duration), until: speed_up.intervals, kind: StageKind::Faster })
+            Some(SpeedUpStage {
+                duration: Nanos(duration),
+                until: speed_up.intervals,
+                kind: StageKind::Faster,
+            })
         } else {
             (self.rising, self.step) = (false, speed_up.per_mille());
             let held = tried.and(self.kept).filter(|_| speed_up.hold > 0);
-            held.map(|duration| SpeedUpStage { duration, until: speed_up.hold, kind: StageKind::Held })
+            held.map(|duration| SpeedUpStage {
+                duration,
+                until: speed_up.hold,
+                kind: StageKind::Held,
+            })
         };
-        self.stage = next.map(|stage| SpeedUpStage { until: target.saturating_add(stage.until.max(1) - 1), ..stage });
+        self.stage = next.map(|stage| SpeedUpStage {
+            until: target.saturating_add(stage.until.max(1) - 1),
+            ..stage
+        });
         self.stage.map_or(usual, |stage| stage.duration.0)
     }
 
-    /// Returns whether the latest intervals took about what was proposed; `None` while there are too few of them.
+    /// Returns whether the latest intervals took about what was proposed; `None` while there are
+    /// too few of them.
     fn keep_up(&self, usual: u64, SpeedUp { difference, intervals, .. }: SpeedUp) -> Option<bool> {
-        let over = self.history.iter().filter_map(|measured| Some((measured.duration, measured.proposed?)));
+        let over = self
+            .history
+            .iter()
+            .filter_map(|measured| Some((measured.duration, measured.proposed?)));
         let late = |(took, proposed): (Nanos, Nanos)| i128::from(took.0) - i128::from(proposed.0);
         let recent: Vec<i128> = over.rev().take(intervals as usize).map(late).collect();
         if recent.len() < intervals.max(1) as usize {
@@ -180,10 +200,13 @@ impl Director {
 impl Directing for Director {
     fn reported(&mut self, place: usize, report: IntervalReport) {
         let known = self.latest.map_or(0, |latest| latest.interval.saturating_sub(1));
-        if report.interval < known || self.open.len() >= OPEN_MAX && !self.open.contains_key(&report.interval) {
+        if report.interval < known
+            || self.open.len() >= OPEN_MAX && !self.open.contains_key(&report.interval)
+        {
             return;
         }
-        let reports = self.open.entry(report.interval).or_insert_with(|| vec![None; self.inputs.len()]);
+        let reports =
+            self.open.entry(report.interval).or_insert_with(|| vec![None; self.inputs.len()]);
         reports[place] = Some(report);
         self.look_at(report.interval);
     }
@@ -213,7 +236,8 @@ impl Directing for Director {
 
 /// Returns what an interval of this many `rounds` would have taken.
 fn as_long_as(rounds: u32, report: &IntervalReport) -> u64 {
-    let duration = u128::from(report.duration.0) * u128::from(rounds) / u128::from(report.rounds.max(1));
+    let duration =
+        u128::from(report.duration.0) * u128::from(rounds) / u128::from(report.rounds.max(1));
     u64::try_from(duration).unwrap_or(u64::MAX)
 }
 
@@ -235,8 +259,8 @@ mod tests {
         Director::new(Dfs { interval: 20, history: 4, gate: 995, speed_up }, 3, 4)
     }
 
-    /// Three inputs begin interval 0 at 100, 140 and 300 and take 1,000, 1,100 and 5,000: it began at 200 and took 1,100, so
-    /// interval 2 shall begin at 200 + 2 x 1,100 and take 1,100.
+    /// Three inputs begin interval 0 at 100, 140 and 300 and take 1,000, 1,100 and 5,000: it began
+    /// at 200 and took 1,100, so interval 2 shall begin at 200 + 2 x 1,100 and take 1,100.
     #[test]
     fn proposal__is_worked_out_from_all_reports() {
         let mut director = director(None);
@@ -244,7 +268,8 @@ mod tests {
         director.reported(2, report(0, 300, 5_000));
         assert_eq!(director.proposal(), None, "one is missing");
         director.reported(1, report(0, 140, 1_100));
-        let expected = Proposal { interval: 2, rounds: 5, start: Nanos(2_400), duration: Nanos(1_100) };
+        let expected =
+            Proposal { interval: 2, rounds: 5, start: Nanos(2_400), duration: Nanos(1_100) };
         assert_eq!(director.proposal(), Some(expected));
         let [over] = director.take_intervals()[..] else { panic!("one interval is over") };
         assert_eq!(
@@ -269,29 +294,36 @@ mod tests {
 
     #[test]
     fn proposal__without_speed_up_never_gets_shorter() {
-        let slow = |interval, proposed: u64| if interval < 10 { 2_000 } else { proposed.max(1_000) };
+        let slow =
+            |interval, proposed: u64| if interval < 10 { 2_000 } else { proposed.max(1_000) };
         assert_eq!(run(&mut director(None), slow, 60).last(), Some(&2_000));
     }
 
     #[test]
     fn proposal__speed_up_finds_what_is_possible() {
         let speed_up = Some(SpeedUp { difference: 5, step: 5, intervals: 3, hold: 6 });
-        let slow = |interval, proposed: u64| if interval < 10 { 2_000 } else { proposed.max(1_000) };
+        let slow =
+            |interval, proposed: u64| if interval < 10 { 2_000 } else { proposed.max(1_000) };
         let proposed = run(&mut director(speed_up), slow, 120);
         let last = *proposed.last().expect("proposals were made");
         assert!((950..=1_050).contains(&last), "{proposed:?}");
     }
 
-    /// Inputs can do 700. Stages of two intervals take 10 %, then 15 %, 22.5 % and 33.7 % off the median of the last two; the fourth fails
-    /// by 136 in one of two intervals, so what the third had proposed is held for three, and 10 % of 700 are tried again.
+    /// Inputs can do 700. Stages of two intervals take 10 %, then 15 %, 22.5 % and 33.7 % off the
+    /// median of the last two; the fourth fails by 136 in one of two intervals, so what the third
+    /// had proposed is held for three, and 10 % of 700 are tried again.
     #[test]
     fn proposal__stages_get_steeper_until_one_fails() {
         let speed_up = Some(SpeedUp { difference: 5, step: 10, intervals: 2, hold: 3 });
-        let mut director = Director::new(Dfs { interval: 20, history: 2, gate: 995, speed_up }, 3, 4);
+        let mut director =
+            Director::new(Dfs { interval: 20, history: 2, gate: 995, speed_up }, 3, 4);
         let took = |interval, proposed: u64| if interval < 2 { 1_000 } else { proposed.max(700) };
         let usual = [1_000, 1_000, 1_000];
         let stages = [900, 900, 850, 850, 698, 698, 564, 564];
-        assert_eq!(run(&mut director, took, 15), [&usual[..], &stages, &[698, 698, 698, 630]].concat());
+        assert_eq!(
+            run(&mut director, took, 15),
+            [&usual[..], &stages, &[698, 698, 698, 630]].concat()
+        );
     }
 
     #[test]

@@ -1,12 +1,14 @@
 //! An input's side: how far it may go now.
 //!
 //! # Model
-//! With `d` the proposed duration of an interval of `R` rounds, round `r` may be sent from `start + r d / R` on. An input that is
-//! behind sends without waiting until it has caught up; one that is ahead waits for the next round. Once the proposed end
-//! has passed, or while there is no proposal (the first two intervals), everything may be sent.
+//! With `d` the proposed duration of an interval of `R` rounds, round `r` may be sent from `start +
+//! r d / R` on. An input that is behind sends without waiting until it has caught up; one that is
+//! ahead waits for the next round. Once the proposed end has passed, or while there is no proposal
+//! (the first two intervals), everything may be sent.
 //!
-//! Where intervals begin follows from the deals ([`Deal`]), so that all inputs agree on it: an interval has as many whole rounds as
-//! the scheduler's constants say, and ends early where timeslices were dealt anew. A timeslice that is inherited from a builder that was removed
+//! Where intervals begin follows from the deals ([`Deal`]), so that all inputs agree on it: an
+//! interval has as many whole rounds as the scheduler's constants say, and ends early where
+//! timeslices were dealt anew. A timeslice that is inherited from a builder that was removed
 //! belongs to the interval that ends there.
 
 use alloc::collections::{BTreeMap, VecDeque};
@@ -20,7 +22,8 @@ use crate::timeslice::policy::{Cause, Choice, RoundRobin, Sending};
 
 /// Whose clock all inputs go by.
 const REFERENCE: usize = 0;
-/// Parts per billion by which crystal oscillators of two computers drift apart, at most: 50 parts per million each.
+/// Parts per billion by which crystal oscillators of two computers drift apart, at most: 50 parts
+/// per million each.
 const DRIFT_MAX: u32 = 100_000;
 
 /// Intervals ahead of which proposals are kept: builders propose the one after the next.
@@ -38,7 +41,8 @@ struct IntervalExtent {
 }
 
 impl IntervalExtent {
-    /// Creates the interval of `timeslice`, where timeslices are dealt by `deals` and an interval has about `length`.
+    /// Creates the interval of `timeslice`, where timeslices are dealt by `deals` and an interval
+    /// has about `length`.
     fn new(deals: &[Deal], interval: u64, timeslice: u64) -> Self {
         let mut before = 0;
         let ends = deals.iter().skip(1).map(|next| next.from).chain([u64::MAX]);
@@ -48,7 +52,12 @@ impl IntervalExtent {
                 let number = (timeslice - deal.from) / length;
                 let first = deal.from + number * length;
                 let index = u32::try_from(before + number).unwrap_or(u32::MAX);
-                return Self { index, first, end: first.saturating_add(length).min(until), round: deal.round };
+                return Self {
+                    index,
+                    first,
+                    end: first.saturating_add(length).min(until),
+                    round: deal.round,
+                };
             }
             before += (until - deal.from).div_ceil(length);
         }
@@ -68,7 +77,8 @@ struct Interval {
     /// What was proposed for it, or for the one before; none when nobody proposed anything.
     proposed: Option<Proposal>,
     begun: Option<LocalNs>,
-    /// Of this input's contributions: all, those that were not sent, and those that were not acknowledged.
+    /// Of this input's contributions: all, those that were not sent, and those that were not
+    /// acknowledged.
     total: u64,
     unsent: u64,
     unacknowledged: u64,
@@ -122,26 +132,43 @@ impl Paced {
     }
 
     /// Returns the interval at `extent`, of which nothing was sent.
-    fn opened(extent: IntervalExtent, proposed: Option<Proposal>, connections: &Connections) -> Interval {
+    fn opened(
+        extent: IntervalExtent,
+        proposed: Option<Proposal>,
+        connections: &Connections,
+    ) -> Interval {
         let total = connections.unsent_before(extent.end);
-        Interval { extent, proposed, total, unsent: total, unacknowledged: total, ..Interval::default() }
+        Interval {
+            extent,
+            proposed,
+            total,
+            unsent: total,
+            unacknowledged: total,
+            ..Interval::default()
+        }
     }
 
     /// Returns whether the interval under way is sent, and acknowledged to the gate.
     fn is_through(&self) -> bool {
         let acknowledged = |current: &Interval| current.total - current.unacknowledged;
         let gate = |current: &Interval| current.total * u64::from(self.parameters.gate) / 1000;
-        let through = |current: &Interval| current.unsent == 0 && acknowledged(current) >= gate(current);
+        let through =
+            |current: &Interval| current.unsent == 0 && acknowledged(current) >= gate(current);
         self.before.is_none() && self.current.as_ref().is_some_and(through)
     }
 
-    /// Goes on to the next interval in which this input has something, if the one under way is far enough.
+    /// Goes on to the next interval in which this input has something, if the one under way is far
+    /// enough.
     fn open_next(&mut self, connections: &Connections) {
         while self.is_through()
             && let Some(current) = self.current
             && connections.has_next()
         {
-            let extent = IntervalExtent::new(connections.journal.deals(), self.parameters.interval, current.extent.end);
+            let extent = IntervalExtent::new(
+                connections.journal.deals(),
+                self.parameters.interval,
+                current.extent.end,
+            );
             // Nobody proposed it in time: like the one before, and right behind it.
             let behind = |last: Proposal| Proposal { start: last.start + last.duration, ..last };
             let proposed = self.proposals.remove(&extent.index).or(current.proposed.map(behind));
@@ -156,10 +183,14 @@ impl Paced {
 
     /// Returns the first timeslice that may not be sent yet, and when the next ones may.
     fn limit(&self, now: LocalNs) -> (u64, Option<LocalNs>) {
-        let Some(Interval { extent: IntervalExtent { first, end, round, .. }, proposed, .. }) = self.current else {
+        let Some(Interval { extent: IntervalExtent { first, end, round, .. }, proposed, .. }) =
+            self.current
+        else {
             return (0, None);
         };
-        let Some(proposal) = proposed.filter(|proposal| proposal.duration > Nanos(0)) else { return (end, None) };
+        let Some(proposal) = proposed.filter(|proposal| proposal.duration > Nanos(0)) else {
+            return (end, None);
+        };
         // Before the first answer the barrier is what all have in common.
         let start = match self.reference.local(PeerNs(proposal.start.0)) {
             Some(reading) => reading.at,
@@ -169,7 +200,8 @@ impl Paced {
         if now < start {
             return (first, Some(start));
         }
-        let (rounds, duration) = (u128::from(proposal.rounds.max(1)), u128::from(proposal.duration.0));
+        let (rounds, duration) =
+            (u128::from(proposal.rounds.max(1)), u128::from(proposal.duration.0));
         let allowed = u128::from(now.since(start).0) * rounds / duration + 1;
         let allowed = u64::try_from(allowed).unwrap_or(u64::MAX);
         let limit = first.saturating_add(allowed.saturating_mul(round));
@@ -190,9 +222,17 @@ impl Paced {
             }
             interval.reported = true;
             let begun = begun.unwrap_or(now);
-            let start = self.reference.peer(begun).map_or(begun.since(self.barrier), |reading| Nanos(reading.at.0));
+            let start = self
+                .reference
+                .peer(begun)
+                .map_or(begun.since(self.barrier), |reading| Nanos(reading.at.0));
             let duration = now.since(begun);
-            self.reports.push_back(IntervalReport { interval: extent.index, rounds: extent.rounds(), start, duration });
+            self.reports.push_back(IntervalReport {
+                interval: extent.index,
+                rounds: extent.rounds(),
+                start,
+                duration,
+            });
         }
         self.before = self.before.take_if(|before| before.unacknowledged > 0);
     }
@@ -213,7 +253,8 @@ impl Sending for Paced {
             self.current = Some(Self::opened(extent, None, connections));
             return;
         };
-        let ended = self.before.map_or(0, |before| connections.unreleased_before(before.extent.end));
+        let ended =
+            self.before.map_or(0, |before| connections.unreleased_before(before.extent.end));
         current.extent = IntervalExtent::new(deals, self.parameters.interval, current.extent.first);
         let unsent = connections.unsent_before(current.extent.end);
         let unreleased = connections.unreleased_before(current.extent.end) - ended;

@@ -13,7 +13,10 @@ use crate::wire::{AdoptedMemory, MemoryAccess};
 /// Returns 64 bytes that `rank` has adopted.
 fn adopted(fabric: &mut dyn Fabric, rank: Rank) -> Result<(AdoptedMemory, RegionId), String> {
     let memory = fabric.foreign(64, MemoryAccess::Peers).ok_or("no foreign memory")?;
-    let region = fabric.wire(rank).adopt(Arc::clone(&memory)).map_err(|missing| format!("adopt: {missing}"))?;
+    let region = fabric
+        .wire(rank)
+        .adopt(Arc::clone(&memory))
+        .map_err(|missing| format!("adopt: {missing}"))?;
     Ok((memory, region))
 }
 
@@ -21,11 +24,16 @@ pub(super) fn local(fabric: &mut dyn Fabric) -> Result<(), String> {
     let (memory, region) = adopted(fabric, Rank(0))?;
     memory.write(3, b"..the body").map_err(|missing| format!("write: {missing}"))?;
     let wire = fabric.wire(Rank(0));
-    expect("a reference", &(wire.region(region).is_none() && wire.region_mut(region).is_none()), &true)?;
+    expect(
+        "a reference",
+        &(wire.region(region).is_none() && wire.region_mut(region).is_none()),
+        &true,
+    )?;
     let body = Span { region, offset: 5, length: 8 };
     let (send, heads) = send_to(TO_1, Class::Bulk, b"", body, None);
     post(fabric, Rank(0), send, &heads);
-    let ReceivedMessage::Message { body: got, .. } = one(await_arrivals(fabric, Rank(1), 1)?)? else {
+    let ReceivedMessage::Message { body: got, .. } = one(await_arrivals(fabric, Rank(1), 1)?)?
+    else {
         return Err("something else than a message arrived".into());
     };
     expect("body", &got, &b"the body".to_vec())?;
@@ -55,15 +63,21 @@ pub(super) fn local(fabric: &mut dyn Fabric) -> Result<(), String> {
 pub(super) fn by_peers(fabric: &mut dyn Fabric) -> Result<(), String> {
     let (theirs, target) = adopted(fabric, Rank(1))?;
     let source = memory(fabric, Rank(0), b"one-sided")?;
-    let answer = post(fabric, Rank(0), write_of(source, RemoteSpan { region: target, offset: 5 }, 9), &[]);
+    let answer =
+        post(fabric, Rank(0), write_of(source, RemoteSpan { region: target, offset: 5 }, 9), &[]);
     let into = Span { region: target, offset: 5, length: 9 };
     let landed = one(await_arrivals(fabric, Rank(1), 1)?)?;
-    expect("at the target", &landed, &ReceivedMessage::Landed { from: Rank(0), into, immediate: 42 })?;
+    expect(
+        "at the target",
+        &landed,
+        &ReceivedMessage::Landed { from: Rank(0), into, immediate: 42 },
+    )?;
     expect("end", &ending(fabric, answer, Token(1))?, &DONE)?;
     let mut bytes = [0; 16];
     theirs.read(0, &mut bytes).map_err(|missing| format!("read: {missing}"))?;
     expect("memory", &&bytes[..], &&b"\0\0\0\0\0one-sided\0\0"[..])?;
-    let outside = post(fabric, Rank(0), write_of(source, RemoteSpan { region: target, offset: 60 }, 9), &[]);
+    let outside =
+        post(fabric, Rank(0), write_of(source, RemoteSpan { region: target, offset: 60 }, 9), &[]);
     expect("outside", &ending(fabric, outside, Token(1))?, &NO_MEMORY)?;
     if !fabric.wire(Rank(0)).capabilities().operations.has(OperationKind::Read) {
         return Ok(());
@@ -71,7 +85,12 @@ pub(super) fn by_peers(fabric: &mut dyn Fabric) -> Result<(), String> {
     let into = Span { region: source, offset: 0, length: 3 };
     let from = RemoteSpan { region: target, offset: 9 };
     let (path, class, token) = (PathId(0), Class::Bulk, Token(5));
-    let answer = post(fabric, Rank(0), Operation::Read { peer: Rank(1), path, class, from, into, token }, &[]);
+    let answer = post(
+        fabric,
+        Rank(0),
+        Operation::Read { peer: Rank(1), path, class, from, into, token },
+        &[],
+    );
     expect("end", &ending(fabric, answer, token)?, &DONE)?;
     let bytes = fabric.wire(Rank(0)).region(source).unwrap_or_default().to_vec();
     expect("what was read", &bytes, &b"sid-sided".to_vec())
@@ -85,8 +104,16 @@ pub(super) fn words(fabric: &mut dyn Fabric) -> Result<(), String> {
         let own = theirs.change(8, AtomicKind::FetchAdd(1_000));
         expect("own change", &own, &Ok(sum))?;
         sum += 1_000;
-        let (token, at, kind) = (Token(step), RemoteSpan { region, offset: 8 }, AtomicKind::FetchAdd(step));
-        let operation = Operation::Atomic { to: Rank(1), path: PathId(0), class: Class::Control, kind, at, token };
+        let (token, at, kind) =
+            (Token(step), RemoteSpan { region, offset: 8 }, AtomicKind::FetchAdd(step));
+        let operation = Operation::Atomic {
+            to: Rank(1),
+            path: PathId(0),
+            class: Class::Control,
+            kind,
+            at,
+            token,
+        };
         let answer = post(fabric, Rank(0), operation, &[]);
         expect("old value", &ending(fabric, answer, token)?, &(Status::Complete, sum))?;
         sum += step;
@@ -100,12 +127,17 @@ pub(super) fn process(fabric: &mut dyn Fabric) -> Result<(), String> {
     for rank in [Rank(0), Rank(1)] {
         let region = fabric.wire(rank).adopt(Arc::clone(&memory));
         expect("region", &region, &Ok(RegionId::PROCESS))?;
-        expect("a second one", &fabric.wire(rank).adopt(Arc::clone(&memory)), &Err(RefusalReason::Memory))?;
+        expect(
+            "a second one",
+            &fabric.wire(rank).adopt(Arc::clone(&memory)),
+            &Err(RefusalReason::Memory),
+        )?;
     }
     let body = Span { region: RegionId::PROCESS, offset: 10, length: 7 };
     let (send, heads) = send_to(TO_1, Class::Bulk, b"", body, None);
     post(fabric, Rank(0), send, &heads);
-    let ReceivedMessage::Message { body: got, .. } = one(await_arrivals(fabric, Rank(1), 1)?)? else {
+    let ReceivedMessage::Message { body: got, .. } = one(await_arrivals(fabric, Rank(1), 1)?)?
+    else {
         return Err("something else than a message arrived".into());
     };
     expect("body", &got, &b"private".to_vec())?;

@@ -51,7 +51,8 @@ pub(super) fn end(fabric: &mut dyn Fabric) -> Result<(), String> {
     let place = |length| Span { region, offset: 6, length };
     let written = Span { region, offset: 0, length: 5 };
     expect("write", &perform(fabric, FileKind::Write, file, 0, written)?, &(Status::Complete, 5))?;
-    for (at, length, value) in [(0, 8, 5), (3, 8, 2), (5, 8, 0), (1 << 40, 8, 0), (u64::MAX, 8, 0)] {
+    for (at, length, value) in [(0, 8, 5), (3, 8, 2), (5, 8, 0), (1 << 40, 8, 0), (u64::MAX, 8, 0)]
+    {
         let done = perform(fabric, FileKind::Read, file, at, place(length))?;
         expect("read at the end", &done, &(Status::Complete, value))?;
     }
@@ -63,9 +64,17 @@ pub(super) fn sync(fabric: &mut dyn Fabric) -> Result<(), String> {
     let file = opened(fabric)?;
     let region = memory(fabric, Rank(0), b"kept....")?;
     let span = |offset| Span { region, offset, length: 4 };
-    expect("sync of nothing", &perform(fabric, FileKind::Sync, file, 0, Span::EMPTY)?, &(Status::Complete, 0))?;
+    expect(
+        "sync of nothing",
+        &perform(fabric, FileKind::Sync, file, 0, Span::EMPTY)?,
+        &(Status::Complete, 0),
+    )?;
     expect("write", &perform(fabric, FileKind::Write, file, 0, span(0))?, &(Status::Complete, 4))?;
-    expect("sync", &perform(fabric, FileKind::Sync, file, 0, Span::EMPTY)?, &(Status::Complete, 0))?;
+    expect(
+        "sync",
+        &perform(fabric, FileKind::Sync, file, 0, Span::EMPTY)?,
+        &(Status::Complete, 0),
+    )?;
     expect("read", &perform(fabric, FileKind::Read, file, 0, span(4))?, &(Status::Complete, 4))?;
     let bytes = fabric.wire(Rank(0)).region(region).unwrap_or_default().to_vec();
     expect("memory", &bytes, &b"keptkept".to_vec())
@@ -86,8 +95,13 @@ pub(super) fn unknown(fabric: &mut dyn Fabric) -> Result<(), String> {
         (FileKind::Read, known, span(RegionId::RECEIVE, 0)),
     ];
     for (kind, file, memory) in refused {
-        let operation = Operation::File { kind, file, at: 0, memory, class: Class::Bulk, token: Token(0) };
-        expect("answer", &post(fabric, Rank(0), operation, &[]), &PostOutcome::Refused(RefusalReason::Memory))?;
+        let operation =
+            Operation::File { kind, file, at: 0, memory, class: Class::Bulk, token: Token(0) };
+        expect(
+            "answer",
+            &post(fabric, Rank(0), operation, &[]),
+            &PostOutcome::Refused(RefusalReason::Memory),
+        )?;
     }
     await_arrivals(fabric, Rank(0), 0).map(drop)
 }

@@ -6,7 +6,8 @@ use std::thread;
 
 use super::*;
 
-/// A launcher in memory that refuses what a real one refuses: long lines, keys put twice, keys nobody put.
+/// A launcher in memory that refuses what a real one refuses: long lines, keys put twice, keys
+/// nobody put.
 #[derive(Debug)]
 struct MemoryLauncher {
     values: Mutex<BTreeMap<String, String>>,
@@ -31,7 +32,8 @@ impl LineChannel for RankEnd {
             "get_my_kvsname" => "cmd=my_kvsname kvsname=kvs_1_0_42_host\n".to_owned(),
             "put" => {
                 assert!(field("key").len() < 64 && field("value").len() < 1024);
-                let before = self.launcher.values.lock().unwrap().insert(field("key"), field("value"));
+                let before =
+                    self.launcher.values.lock().unwrap().insert(field("key"), field("value"));
                 assert_eq!(before, None, "a key put twice");
                 "cmd=put_result rc=0 msg=success\n".to_owned()
             }
@@ -64,7 +66,9 @@ fn ranks<T: Send>(size: u32, act: impl Fn(&mut Pmi1Session<RankEnd>) -> T + Sync
             .map(|rank| {
                 let (launcher, act) = (Arc::clone(&launcher), &act);
                 scope.spawn(move || {
-                    let mut session = Pmi1Session::start(RankEnd { launcher, answer: Vec::new() }, rank, size).unwrap();
+                    let mut session =
+                        Pmi1Session::start(RankEnd { launcher, answer: Vec::new() }, rank, size)
+                            .unwrap();
                     let made = act(&mut session);
                     Box::new(session).finish().unwrap();
                     made
@@ -95,7 +99,8 @@ fn exchange__everybody_gets_everything_twice() {
 
 #[test]
 fn exchange__the_longest_contribution_arrives() {
-    let all = ranks(2, |session| session.exchange(&vec![session.rank as u8; EXCHANGE_MAX]).unwrap());
+    let all =
+        ranks(2, |session| session.exchange(&vec![session.rank as u8; EXCHANGE_MAX]).unwrap());
     assert_eq!(all[1], [vec![0; EXCHANGE_MAX], vec![1; EXCHANGE_MAX]]);
 }
 

@@ -68,8 +68,10 @@ impl TestMember {
 /// A hub and its ranks, all welcomed, in an order that is not theirs.
 fn joined_hub(size: u32) -> (Hub, Vec<TestMember>) {
     let mut hub = hub(size);
-    let mut peers: Vec<TestMember> =
-        (0..size).rev().map(|rank| TestMember::connect(&mut hub, u64::from(100 - rank), rank, &key(rank))).collect();
+    let mut peers: Vec<TestMember> = (0..size)
+        .rev()
+        .map(|rank| TestMember::connect(&mut hub, u64::from(100 - rank), rank, &key(rank)))
+        .collect();
     peers.reverse();
     for peer in &mut peers {
         assert_eq!(peer.receive_messages(&mut hub), [ToRank::Welcome]);
@@ -85,7 +87,10 @@ fn round__everybody_gets_everybodys_bytes_by_rank() {
         peer.send_message(&mut hub, &ToHub::Give(vec![rank as u8; rank]));
     }
     for peer in &mut peers {
-        assert_eq!(peer.receive_messages(&mut hub), [0, 1, 2].map(|rank| ToRank::Piece(vec![rank as u8; rank])));
+        assert_eq!(
+            peer.receive_messages(&mut hub),
+            [0, 1, 2].map(|rank| ToRank::Piece(vec![rank as u8; rank]))
+        );
     }
 }
 
@@ -125,9 +130,15 @@ fn connection_closed__the_others_hear_who_it_was() {
     hub.connection_closed(peers[1].id);
     let sentence = "rank 1 on n1 ended before the job did".to_owned();
     for at in [0, 2] {
-        assert_eq!(peers[at].receive_messages(&mut hub), [ToRank::Ended { code: LOST, sentence: sentence.clone() }]);
+        assert_eq!(
+            peers[at].receive_messages(&mut hub),
+            [ToRank::Ended { code: LOST, sentence: sentence.clone() }]
+        );
     }
-    assert_eq!(hub.outcome(), Some(&Err(JobFailure { code: LOST, sentence, rank: Some(1), was_said: false })));
+    assert_eq!(
+        hub.outcome(),
+        Some(&Err(JobFailure { code: LOST, sentence, rank: Some(1), was_said: false }))
+    );
 }
 
 #[test]
@@ -157,7 +168,10 @@ fn connection_closed__a_job_that_goes_on_without_is_complete_when_the_others_cam
 fn abort__the_others_hear_the_code_and_the_sentence() {
     let (mut hub, mut peers) = joined_hub(2);
     peers[1].send_message(&mut hub, &ToHub::Abort { code: 7, sentence: "no libfabric".to_owned() });
-    assert_eq!(peers[0].receive_messages(&mut hub), [ToRank::Ended { code: 7, sentence: "no libfabric".to_owned() }]);
+    assert_eq!(
+        peers[0].receive_messages(&mut hub),
+        [ToRank::Ended { code: 7, sentence: "no libfabric".to_owned() }]
+    );
 }
 
 #[test]
@@ -197,7 +211,10 @@ fn tick__a_rank_that_does_not_come_is_named() {
     assert_eq!(hub.deadline(), Some(PATIENCE));
     hub.tick(PATIENCE);
     let sentence = "rank 1 on n1, rank 2 did not come within 10 s".to_owned();
-    assert_eq!(first.receive_messages(&mut hub), [ToRank::Welcome, ToRank::Ended { code: LOST, sentence }]);
+    assert_eq!(
+        first.receive_messages(&mut hub),
+        [ToRank::Welcome, ToRank::Ended { code: LOST, sentence }]
+    );
 }
 
 #[test]

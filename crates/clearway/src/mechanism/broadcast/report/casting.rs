@@ -1,4 +1,5 @@
-//! What a report holds of broadcasts in a laboratory: what charts are drawn from. Their figures stand with the others.
+//! What a report holds of broadcasts in a laboratory: what charts are drawn from. Their figures
+//! stand with the others.
 
 use serde::{Deserialize, Serialize};
 
@@ -37,7 +38,8 @@ pub(crate) struct CastRun {
     /// By host: how many symbols came from each host, repairs and doubled ones included.
     #[serde(default)]
     pub(crate) sources: Vec<Vec<u64>>,
-    /// What was seen of one object in the middle; absent where objects are shorter than it takes to look.
+    /// What was seen of one object in the middle; absent where objects are shorter than it takes to
+    /// look.
     #[serde(default, rename = "film", skip_serializing_if = "Option::is_none")]
     pub(crate) samples: Option<CastProgressSamples>,
 }

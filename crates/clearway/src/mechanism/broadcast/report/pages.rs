@@ -1,8 +1,10 @@
-//! Shows broadcasts: how long they took beside what the link and the bare exchange take, how symbols came in, why some left again, by
-//! which way, and what links carried.
+//! Shows broadcasts: how long they took beside what the link and the bare exchange take, how
+//! symbols came in, why some left again, by which way, and what links carried.
 
 use super::casting::{BroadcastReport, CastProgressSamples, CastRun};
-use crate::report::html::drawing::{DOWN, coloured, figure, legend, pairs, parts_legend, sample, tick, time};
+use crate::report::html::drawing::{
+    DOWN, coloured, figure, legend, pairs, parts_legend, sample, tick, time,
+};
 use crate::report::html::tables::{cell, head, number, table};
 use crate::report::html::{section, text};
 use crate::report::model::{ExtendedReal, Figure, Labels, Report, labels};
@@ -17,9 +19,20 @@ const MODE: &str = "mode";
 /// The sections, or nothing where nothing was cast.
 pub(super) fn casting(report: &Report) -> String {
     let Some(casting) = &report.part::<BroadcastReport>() else { return String::new() };
-    let shown =
-        ReportedCasts { report, casting, modes: distinct(casting.casts.iter().filter_map(|run| label(run, MODE))) };
-    [shown.overview(), shown.sequence(), shown.progress(), shown.causes(), shown.ways(), shown.links()].concat()
+    let shown = ReportedCasts {
+        report,
+        casting,
+        modes: distinct(casting.casts.iter().filter_map(|run| label(run, MODE))),
+    };
+    [
+        shown.overview(),
+        shown.sequence(),
+        shown.progress(),
+        shown.causes(),
+        shown.ways(),
+        shown.links(),
+    ]
+    .concat()
 }
 
 /// Each once, in the order of appearance.
@@ -81,17 +94,29 @@ impl<'a> ReportedCasts<'a> {
         lengths.dedup();
         let losses = distinct(casting.casts.iter().filter_map(|run| label(run, LOSS)));
         let of = |bytes: &'a str, loss: &'a str| {
-            (bytes, loss, casting.casts.iter().filter(|run| both(run) == Some((bytes, loss))).collect::<Vec<_>>())
+            (
+                bytes,
+                loss,
+                casting
+                    .casts
+                    .iter()
+                    .filter(|run| both(run) == Some((bytes, loss)))
+                    .collect::<Vec<_>>(),
+            )
         };
-        let all = lengths.iter().flat_map(|(_, bytes)| losses.iter().map(move |loss| of(bytes, loss)));
+        let all =
+            lengths.iter().flat_map(|(_, bytes)| losses.iter().map(move |loss| of(bytes, loss)));
         all.filter(|(_, _, runs)| !runs.is_empty()).collect()
     }
 
     /// Groups with samples.
     fn sampled_runs(&self) -> Vec<(&'a str, &'a str, Vec<SampledRun<'a>>)> {
-        let samples = |run: &'a CastRun| Some((self.place(label(run, MODE)?), run, run.samples.as_ref()?));
+        let samples =
+            |run: &'a CastRun| Some((self.place(label(run, MODE)?), run, run.samples.as_ref()?));
         let groups = self.groups().into_iter();
-        let groups = groups.map(|(bytes, loss, runs)| (bytes, loss, runs.into_iter().filter_map(samples).collect()));
+        let groups = groups.map(|(bytes, loss, runs)| {
+            (bytes, loss, runs.into_iter().filter_map(samples).collect())
+        });
         groups.filter(|(_, _, sampled): &(_, _, Vec<_>)| !sampled.is_empty()).collect()
     }
 
@@ -99,9 +124,9 @@ impl<'a> ReportedCasts<'a> {
     fn find(&self, name: &str, of: &Labels) -> Option<&'a Figure> {
         let same = |figure: &&Figure| {
             figure.name == name
-                && [BYTES, LOSS, MODE]
-                    .iter()
-                    .all(|key| figure.label(key).is_none_or(|it| of.get(*key).is_some_and(|of| of == it)))
+                && [BYTES, LOSS, MODE].iter().all(|key| {
+                    figure.label(key).is_none_or(|it| of.get(*key).is_some_and(|of| of == it))
+                })
                 && figure.label(labels::QUANTILE).is_none_or(|quantile| quantile == "p50")
         };
         self.report.figures.iter().find(same)
@@ -120,7 +145,11 @@ impl<'a> ReportedCasts<'a> {
         let row = |(bytes, loss, runs): (&str, &str, Vec<&CastRun>)| {
             let mark = |run: &&CastRun| {
                 let of = |name| self.value(name, &run.labels);
-                Some((self.place(label(run, MODE)?), of("broadcast_seconds")?, of("broadcast_p99_seconds")?))
+                Some((
+                    self.place(label(run, MODE)?),
+                    of("broadcast_seconds")?,
+                    of("broadcast_p99_seconds")?,
+                ))
             };
             let first = runs.first()?;
             let is_short = self.value("broadcast_bare_ratio", &first.labels).is_some();
@@ -132,7 +161,10 @@ impl<'a> ReportedCasts<'a> {
             })
         };
         let rows: Vec<drawing::CastRow> = self.groups().into_iter().filter_map(row).collect();
-        let legend = self.legend(&[("line", "bound: bytes over the link\u{2019}s rate"), ("bare", "bare exchange")]);
+        let legend = self.legend(&[
+            ("line", "bound: bytes over the link\u{2019}s rate"),
+            ("bare", "bare exchange"),
+        ]);
         let caption = "Dots are medians, lines reach to the p99. Left of the <b>bound</b> nothing can be: it is the object\u{2019}s bytes at the \
                        link\u{2019}s rate. The <b>bare exchange</b> of the same run is one datagram to all and an answer of each without any \
                        protocol: what a short reliable broadcast is to be compared with. The nearer a dot is to its mark, the less the protocol costs.";
@@ -144,7 +176,8 @@ impl<'a> ReportedCasts<'a> {
                 false => "links of unknown rate".to_owned(),
             }
         );
-        let body = figure("Time until all have it", &legend, &drawing::times(&rows), caption) + &self.times();
+        let body = figure("Time until all have it", &legend, &drawing::times(&rows), caption)
+            + &self.times();
         section("casting", "Broadcasts", &lead, &body)
     }
 
@@ -168,12 +201,17 @@ impl<'a> ReportedCasts<'a> {
                 cell("p99", "n", &shown("broadcast_p99_seconds")),
                 cell("bound", "n", &time(self.bound(run))),
                 cell("of the line", "n", &percent("broadcast_goodput_fraction")),
-                cell("of bare", "n", &bare.map_or_else(dash, |ratio| format!("{}\u{d7}", number(ratio)))),
+                cell(
+                    "of bare",
+                    "n",
+                    &bare.map_or_else(dash, |ratio| format!("{}\u{d7}", number(ratio)))
+                ),
                 cell("root\u{2019}s processor", "n", &shown("broadcast_root_cpu_seconds")),
                 cell("sent again", "n", &percent("broadcast_repairs_fraction")),
             )
         };
-        let body: String = self.groups().iter().flat_map(|(_, _, runs)| runs).map(|run| row(run)).collect();
+        let body: String =
+            self.groups().iter().flat_map(|(_, _, runs)| runs).map(|run| row(run)).collect();
         let columns = [
             ("Mode", ""),
             ("Object", "n"),
@@ -189,19 +227,31 @@ impl<'a> ReportedCasts<'a> {
         let caption = "<b>auto</b> is what a user gets. Of the line: goodput over the link\u{2019}s rate; the root\u{2019}s processor time is for one object; \
                        sent again: by whomever, of the symbols that all receivers need.";
         let table = table("cards", caption, &head(&columns), &body);
-        format!("<details><summary>The same as a table, with goodput and processor time</summary>\n{table}</details>\n")
+        format!(
+            "<details><summary>The same as a table, with goodput and processor time</summary>\n{table}</details>\n"
+        )
     }
 
     fn sequence(&self) -> String {
         let one = |(bytes, loss, sampled): &(&str, &str, Vec<SampledRun<'_>>)| {
             let bound = sampled.first().map_or(0.0, |(_, run, _)| 1e3 * self.bound(run));
             let caption = "";
-            figure(&format!("{}, {}", text(bytes), lost(loss)), "", &drawing::sequence(sampled, bound), caption)
+            figure(
+                &format!("{}, {}", text(bytes), lost(loss)),
+                "",
+                &drawing::sequence(sampled, bound),
+                caption,
+            )
         };
         let with_samples = self.sampled_runs();
-        let has_switch =
-            with_samples.iter().flat_map(|(_, _, sampled)| sampled).any(|(_, _, samples)| !samples.switches.is_empty());
-        let marks = [("line", "bound: bytes over the link\u{2019}s rate"), ("switch", "another way was taken")];
+        let has_switch = with_samples
+            .iter()
+            .flat_map(|(_, _, sampled)| sampled)
+            .any(|(_, _, samples)| !samples.switches.is_empty());
+        let marks = [
+            ("line", "bound: bytes over the link\u{2019}s rate"),
+            ("switch", "another way was taken"),
+        ];
         let legend = self.legend(marks.get(..1 + usize::from(has_switch)).unwrap_or_default());
         let body: String = with_samples.iter().map(one).collect();
         section(
@@ -216,7 +266,9 @@ impl<'a> ReportedCasts<'a> {
 
     fn progress(&self) -> String {
         let with_samples = self.sampled_runs();
-        let Some(bytes) = with_samples.last().map(|(bytes, _, _)| *bytes) else { return String::new() };
+        let Some(bytes) = with_samples.last().map(|(bytes, _, _)| *bytes) else {
+            return String::new();
+        };
         let one = |(_, loss, sampled): &(&str, &str, Vec<SampledRun<'_>>)| {
             let title = |what: &str, of: &str| format!("{what}{}, {}", text(of), lost(loss));
             let quarters = sampled.first().map(|(place, run, samples)| {
@@ -301,11 +353,17 @@ impl<'a> ReportedCasts<'a> {
         let one = |(place, run, samples): &SampledRun<'_>| {
             let mode = label(run, MODE).unwrap_or_default();
             let way = match samples.switches.last() {
-                Some((at, way)) => format!("{}, then {} after {}", run.way, way, time(at.get() / 1e3)),
+                Some((at, way)) => {
+                    format!("{}, then {} after {}", run.way, way, time(at.get() / 1e3))
+                }
                 None => run.way.clone(),
             };
             let way = if way == mode { String::new() } else { format!("by {}, ", text(&way)) };
-            let title = format!("{}: {way}{}", self.name(mode), text(label(run, BYTES).unwrap_or_default()));
+            let title = format!(
+                "{}: {way}{}",
+                self.name(mode),
+                text(label(run, BYTES).unwrap_or_default())
+            );
             figure(&title, "", &drawing::way(*place, &self.casting.hosts, run, samples), "")
         };
         let body: String = shown.iter().map(one).collect();
@@ -322,23 +380,36 @@ impl<'a> ReportedCasts<'a> {
         // The longest object that every mode carried, with as little loss as there was.
         let has_all = |runs: &[&CastRun]| runs.len() == self.modes.len();
         let groups = self.groups();
-        let longest = groups.iter().filter(|(_, _, runs)| has_all(runs)).map(|(bytes, _, _)| *bytes).next_back();
-        let Some((bytes, loss, runs)) = groups.iter().find(|(bytes, _, _)| Some(*bytes) == longest) else {
+        let longest = groups
+            .iter()
+            .filter(|(_, _, runs)| has_all(runs))
+            .map(|(bytes, _, _)| *bytes)
+            .next_back();
+        let Some((bytes, loss, runs)) = groups.iter().find(|(bytes, _, _)| Some(*bytes) == longest)
+        else {
             return String::new();
         };
         let hosts = self.casting.hosts.len();
-        let runs: Vec<&CastRun> = runs.iter().copied().filter(|run| run.links.len() == hosts).collect();
+        let runs: Vec<&CastRun> =
+            runs.iter().copied().filter(|run| run.links.len() == hosts).collect();
         if runs.is_empty() || hosts < 2 {
             return String::new();
         }
-        let names = ["out of the root", "into receivers", "out of receivers", "into the root"].map(str::to_owned);
+        let names = ["out of the root", "into receivers", "out of receivers", "into the root"]
+            .map(str::to_owned);
         let drawing = drawing::links(&runs, hosts);
         let caption = "In objects: 1 is the object\u{2019}s bytes once over one link in one direction. <b>Unicast to all</b> is counted without headers and \
                        repairs, which is its best; the others are what went through the hosts\u{2019} interfaces, headers, reports and repairs included. Behind each \
                        bar: the busiest direction of any link, which no cast can be faster than.";
         let saved = drawing::saved(&runs, hosts);
-        let body = figure("Bytes on all links", &parts_legend(&names), &drawing, caption) + &self.by_link(&runs);
-        section("links", "What links carried", &format!("{}, {}. {saved}", text(bytes), lost(loss)), &body)
+        let body = figure("Bytes on all links", &parts_legend(&names), &drawing, caption)
+            + &self.by_link(&runs);
+        section(
+            "links",
+            "What links carried",
+            &format!("{}, {}. {saved}", text(bytes), lost(loss)),
+            &body,
+        )
     }
 
     /// Bytes on each host's link.
@@ -347,7 +418,8 @@ impl<'a> ReportedCasts<'a> {
         let shown = |bytes: f64| number(ExtendedReal::or_infinite(bytes / 1e6));
         let row = |(host, name): (usize, &String)| {
             let one = |run: &&CastRun| {
-                let [out, into] = run.links[host].map(|bytes| bytes as f64 / f64::from(run.objects.max(1)));
+                let [out, into] =
+                    run.links[host].map(|bytes| bytes as f64 / f64::from(run.objects.max(1)));
                 let mode = label(run, MODE).unwrap_or_default();
                 let [out, into] = [out, into].map(shown);
                 cell(&format!("{mode}, out"), "n", &out) + &cell(&format!("{mode}, in"), "n", &into)
@@ -368,12 +440,17 @@ impl<'a> ReportedCasts<'a> {
             format!("<th colspan=\"2\" scope=\"colgroup\">{name}</th>")
         };
         let modes: String = runs.iter().map(of_mode).collect();
-        let ways = "<th scope=\"col\" class=\"n\">out</th><th scope=\"col\" class=\"n\">in</th>".repeat(runs.len() + 1);
+        let ways = "<th scope=\"col\" class=\"n\">out</th><th scope=\"col\" class=\"n\">in</th>"
+            .repeat(runs.len() + 1);
         let head = format!(
             "<tr><th rowspan=\"2\" scope=\"col\">Link of</th>{modes}<th colspan=\"2\" scope=\"colgroup\">unicast to all</th></tr><tr>{ways}</tr>"
         );
-        let caption = "Megabytes for one object on each host\u{2019}s link, from the host and to it.";
-        format!("<details><summary>Link by link</summary>\n{}</details>\n", table("cards", caption, &head, &body))
+        let caption =
+            "Megabytes for one object on each host\u{2019}s link, from the host and to it.";
+        format!(
+            "<details><summary>Link by link</summary>\n{}</details>\n",
+            table("cards", caption, &head, &body)
+        )
     }
 }
 
@@ -407,7 +484,9 @@ mod tests {
             ("ways", "a member far behind those beside it is the one to look at"),
             ("links", "Unicast to all would put the object on links 14 times, 7 of them"),
         ] {
-            let from = page.find(&format!("<section id=\"{id}\"")).unwrap_or_else(|| panic!("no section {id}"));
+            let from = page
+                .find(&format!("<section id=\"{id}\""))
+                .unwrap_or_else(|| panic!("no section {id}"));
             let section = page[from..].split("</section>").next().unwrap_or_default();
             assert!(section.contains(sentence), "{id}: {section}");
         }
@@ -417,10 +496,20 @@ mod tests {
     #[test]
     fn casting__short_objects_stand_beside_the_bare_exchange_and_long_ones_beside_the_bound() {
         let page = words(&sample::casting());
-        let drawing = page.split("aria-label=\"Time until all").nth(1).and_then(|rest| rest.split("</svg>").next());
+        let drawing = page
+            .split("aria-label=\"Time until all")
+            .nth(1)
+            .and_then(|rest| rest.split("</svg>").next());
         let drawing = drawing.expect("the drawing of times");
-        assert_eq!((drawing.matches("class=\"bare\"").count(), drawing.matches("class=\"line\"").count()), (2, 2));
-        assert_eq!(drawing.matches("class=\"dot\"").count(), 12, "three modes, two lengths, two losses");
+        assert_eq!(
+            (drawing.matches("class=\"bare\"").count(), drawing.matches("class=\"line\"").count()),
+            (2, 2)
+        );
+        assert_eq!(
+            drawing.matches("class=\"dot\"").count(),
+            12,
+            "three modes, two lengths, two losses"
+        );
     }
 
     #[test]
@@ -433,7 +522,10 @@ mod tests {
         report.set_part(&casting);
         let page = words(&report);
         let has = |id: &str| page.contains(&format!("<section id=\"{id}\""));
-        assert!(has("casting") && !["sequence", "progress", "repairs", "ways", "links"].into_iter().any(has));
+        assert!(
+            has("casting")
+                && !["sequence", "progress", "repairs", "ways", "links"].into_iter().any(has)
+        );
         report.parts.clear();
         assert!(!words(&report).contains("id=\"casting\""));
     }

@@ -1,4 +1,5 @@
-//! Made-up broadcasts: in a laboratory with a laggard, a loss and a change of the way, and on simulated machines.
+//! Made-up broadcasts: in a laboratory with a laggard, a loss and a change of the way, and on
+//! simulated machines.
 
 use super::casting::*;
 use crate::report::model::*;
@@ -9,7 +10,8 @@ const LOSSES: [&str; 2] = ["0", "0.01"];
 
 /// Broadcasts in a laboratory.
 pub(crate) fn casting() -> Report {
-    let scenario = ReportScenario { name: "broadcasts".to_owned(), text: "name = \"broadcasts\"".to_owned() };
+    let scenario =
+        ReportScenario { name: "broadcasts".to_owned(), text: "name = \"broadcasts\"".to_owned() };
     let mut report = Report::new(vec!["clearway".to_owned()], "lab", scenario, 3);
     let mut casts = Vec::new();
     for (bytes, name) in [(4, "4 B"), (64 << 20, "64 MiB")] {
@@ -28,15 +30,23 @@ pub(crate) fn casting() -> Report {
 
 /// Broadcasts on simulated machines.
 pub(crate) fn scaling() -> Report {
-    let scenario = ReportScenario { name: "broadcasts".to_owned(), text: "name = \"broadcasts\"".to_owned() };
+    let scenario =
+        ReportScenario { name: "broadcasts".to_owned(), text: "name = \"broadcasts\"".to_owned() };
     let mut report = Report::new(vec!["clearway".to_owned()], "sim", scenario, 3);
     for fabric in ["edr", "slingshot"] {
         for ranks in [8_u32, 64, 1000] {
             for (place, mode) in ["multicast", "chain", "tree"].into_iter().enumerate() {
                 let ranks_label = ranks.to_string();
-                let labels =
-                    [("bytes", "1 MiB"), ("loss", "0"), ("mode", mode), ("fabric", fabric), ("ranks", &ranks_label)];
-                let with = |figure: Figure| labels.iter().fold(figure, |figure, (key, value)| figure.with(key, *value));
+                let labels = [
+                    ("bytes", "1 MiB"),
+                    ("loss", "0"),
+                    ("mode", mode),
+                    ("fabric", fabric),
+                    ("ranks", &ranks_label),
+                ];
+                let with = |figure: Figure| {
+                    labels.iter().fold(figure, |figure, (key, value)| figure.with(key, *value))
+                };
                 let time = 2.6e-4 * f64::from(ranks).powf(0.3 * place as f64);
                 report.figures.push(with(Figure::counted(
                     "broadcast_seconds",
@@ -45,8 +55,16 @@ pub(crate) fn scaling() -> Report {
                     1,
                     "made up",
                 )));
-                for (links, ratio) in [("from-hosts", place as f64), ("to-hosts", 1.0), ("between-switches", 0.1)] {
-                    let figure = Figure::counted("broadcast_link_bytes", "", ExtendedReal::finite(ratio), 1, "made up");
+                for (links, ratio) in
+                    [("from-hosts", place as f64), ("to-hosts", 1.0), ("between-switches", 0.1)]
+                {
+                    let figure = Figure::counted(
+                        "broadcast_link_bytes",
+                        "",
+                        ExtendedReal::finite(ratio),
+                        1,
+                        "made up",
+                    );
                     report.figures.push(with(figure).with("links", links));
                 }
             }
@@ -66,15 +84,25 @@ fn times(bytes: u64, place: usize, labels: &Labels) -> Vec<Figure> {
         ("broadcast_p99_seconds", 1.4 * time),
         ("broadcast_root_cpu_seconds", 0.1 * time),
     ];
-    let with = |figure: Figure| labels.iter().fold(figure, |figure, (key, value)| figure.with(key, value));
+    let with =
+        |figure: Figure| labels.iter().fold(figure, |figure, (key, value)| figure.with(key, value));
     let mut figures: Vec<Figure> = all
         .into_iter()
-        .map(|(name, value)| with(Figure::counted(name, "s", ExtendedReal::finite(value), 200, "made up")))
+        .map(|(name, value)| {
+            with(Figure::counted(name, "s", ExtendedReal::finite(value), 200, "made up"))
+        })
         .collect();
     if bytes == 4 {
-        let ratio = Figure::counted("broadcast_bare_ratio", "", ExtendedReal::finite(1.7), 200, "made up");
+        let ratio =
+            Figure::counted("broadcast_bare_ratio", "", ExtendedReal::finite(1.7), 200, "made up");
         figures.push(with(ratio).with("kind", "alone"));
-        let bare = Figure::counted("broadcast_bare_seconds", "s", ExtendedReal::finite(9e-5), 500, "made up");
+        let bare = Figure::counted(
+            "broadcast_bare_seconds",
+            "s",
+            ExtendedReal::finite(9e-5),
+            500,
+            "made up",
+        );
         figures.push(bare.with("loss", labels["loss"].clone()).with(labels::QUANTILE, "p50"));
     }
     figures
@@ -113,7 +141,8 @@ fn run(bytes: u64, place: usize, labels: Labels) -> CastRun {
 
 /// Steady but for a stall at the last receiver.
 fn progress_samples(place: usize) -> CastProgressSamples {
-    let whole = |receiver: u32| 2_800.0 * (1.0 + 0.4 * place as f64) + f64::from(receiver * receiver) * 9.0;
+    let whole =
+        |receiver: u32| 2_800.0 * (1.0 + 0.4 * place as f64) + f64::from(receiver * receiver) * 9.0;
     let progress = |receiver: u32| {
         let at = |n: u32| f64::from(n) / 100.0 * whole(receiver);
         let stalls = |n: u32| receiver + 2 == HOSTS && (40..50).contains(&n);
@@ -122,8 +151,14 @@ fn progress_samples(place: usize) -> CastProgressSamples {
     };
     CastProgressSamples {
         object: 1,
-        whole_ms: (0..HOSTS - 1).map(|receiver| Some(ExtendedReal::finite(whole(receiver)))).collect(),
-        switches: if place == 0 { vec![(ExtendedReal::finite(1_200.0), "chain".to_owned())] } else { Vec::new() },
+        whole_ms: (0..HOSTS - 1)
+            .map(|receiver| Some(ExtendedReal::finite(whole(receiver))))
+            .collect(),
+        switches: if place == 0 {
+            vec![(ExtendedReal::finite(1_200.0), "chain".to_owned())]
+        } else {
+            Vec::new()
+        },
         progress: (0..HOSTS - 1).map(progress).collect(),
     }
 }

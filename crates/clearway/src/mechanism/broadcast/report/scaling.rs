@@ -1,8 +1,10 @@
-//! Shows how broadcasts on simulated machines grow with the number of ranks: time by mode, and what links carried.
+//! Shows how broadcasts on simulated machines grow with the number of ranks: time by mode, and what
+//! links carried.
 
 use super::pages::{distinct, lost};
 use crate::report::html::drawing::{
-    Axis, Chart, HALF, StackedBar, coloured, decades, figure, legend, pairs, parted, parts_legend, tick, time_tick,
+    Axis, Chart, HALF, StackedBar, coloured, decades, figure, legend, pairs, parted, parts_legend,
+    tick, time_tick,
 };
 use crate::report::html::tables::number;
 use crate::report::html::{section, text};
@@ -10,8 +12,9 @@ use crate::report::model::{ExtendedReal, Figure, Report};
 
 /// The sections, or nothing where nothing was cast on machines.
 pub(super) fn scaling(report: &Report) -> String {
-    let times: Vec<&Figure> =
-        figures_named(report, "broadcast_seconds").filter(|figure| figure.label("ranks").is_some()).collect();
+    let times: Vec<&Figure> = figures_named(report, "broadcast_seconds")
+        .filter(|figure| figure.label("ranks").is_some())
+        .collect();
     if times.is_empty() {
         return String::new();
     }
@@ -32,13 +35,15 @@ fn grown(times: &[&Figure], modes: &[&str]) -> String {
     let mut body = String::new();
     for bytes in label("bytes") {
         // One scale for all machines, so that they can be compared.
-        let alike: Vec<&Figure> = times.iter().copied().filter(|figure| figure.label("bytes") == Some(bytes)).collect();
+        let alike: Vec<&Figure> =
+            times.iter().copied().filter(|figure| figure.label("bytes") == Some(bytes)).collect();
         let y = decades(alike.iter().map(|figure| figure.value.get())).named(time_tick);
         let x = decades(alike.iter().map(|figure| ranks_of(figure)));
         for loss in label("loss") {
             for fabric in label("fabric") {
-                let is_here =
-                    |figure: &&&Figure| figure.label("fabric") == Some(fabric) && figure.label("loss") == Some(loss);
+                let is_here = |figure: &&&Figure| {
+                    figure.label("fabric") == Some(fabric) && figure.label("loss") == Some(loss)
+                };
                 let here: Vec<&Figure> = alike.iter().filter(is_here).copied().collect();
                 let title = format!("{}, {}, {}", text(bytes), text(fabric), lost(loss));
                 body.push_str(&figure(&title, "", &curves(&here, modes, &x, &y), ""));
@@ -59,10 +64,14 @@ fn curves(figures: &[&Figure], modes: &[&str], x: &Axis, y: &Axis) -> String {
     let mut ranks: Vec<f64> = figures.iter().map(|figure| ranks_of(figure)).collect();
     ranks.sort_by(f64::total_cmp);
     ranks.dedup();
-    let mut chart = Chart::new("Time over the number of ranks, by mode", HALF, &x.clone().at(ranks), y);
+    let mut chart =
+        Chart::new("Time over the number of ranks, by mode", HALF, &x.clone().at(ranks), y);
     for (place, mode) in modes.iter().enumerate() {
-        let of_mode = figures.iter().filter(|figure| figure.label("mode") == Some(mode) && figure.value.is_finite());
-        let mut points: Vec<(f64, f64)> = of_mode.map(|figure| (ranks_of(figure), figure.value.get())).collect();
+        let of_mode = figures
+            .iter()
+            .filter(|figure| figure.label("mode") == Some(mode) && figure.value.is_finite());
+        let mut points: Vec<(f64, f64)> =
+            of_mode.map(|figure| (ranks_of(figure), figure.value.get())).collect();
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
         chart.series(place);
         chart.line("curve", points.iter().copied());
@@ -75,14 +84,19 @@ fn curves(figures: &[&Figure], modes: &[&str], x: &Axis, y: &Axis) -> String {
 fn links(report: &Report, modes: &[&str]) -> String {
     let all: Vec<&Figure> = figures_named(report, "broadcast_link_bytes").collect();
     // Of a few bytes headers are nearly everything.
-    let Some(bytes) = all.last().and_then(|figure| figure.label("bytes")) else { return String::new() };
-    let Some(loss) = all.first().and_then(|figure| figure.label("loss")) else { return String::new() };
+    let Some(bytes) = all.last().and_then(|figure| figure.label("bytes")) else {
+        return String::new();
+    };
+    let Some(loss) = all.first().and_then(|figure| figure.label("loss")) else {
+        return String::new();
+    };
     let ranks = all.iter().map(|figure| ranks_of(figure)).fold(0.0, f64::max);
     let kinds = distinct(all.iter().filter_map(|figure| figure.label("links")));
     let parts = |name: &str, fabric: &str, mode: Option<&str>| -> Vec<f64> {
         let part = |kind: &&str| {
             let same = |figure: &&Figure| {
-                let is = |key: &str, value: &str| figure.label(key).is_none_or(|label| label == value);
+                let is =
+                    |key: &str, value: &str| figure.label(key).is_none_or(|label| label == value);
                 is("bytes", bytes)
                     && is("loss", loss)
                     && is("links", kind)
@@ -96,7 +110,8 @@ fn links(report: &Report, modes: &[&str]) -> String {
     };
     let mut rows = Vec::new();
     for fabric in distinct(all.iter().filter_map(|figure| figure.label("fabric"))) {
-        let ways = modes.iter().map(|mode| (*mode, parts("broadcast_link_bytes", fabric, Some(mode))));
+        let ways =
+            modes.iter().map(|mode| (*mode, parts("broadcast_link_bytes", fabric, Some(mode))));
         let unicast = ("unicast to all", parts("broadcast_unicast_link_bytes", fabric, None));
         for (name, parts) in ways.chain([unicast]) {
             let sum = ExtendedReal::or_infinite(parts.iter().sum());

@@ -1,10 +1,12 @@
-//! Who acts on a simulated host: a member of the cast, or a neighbour who wants to know how long eight bytes take meanwhile.
+//! Who acts on a simulated host: a member of the cast, or a neighbour who wants to know how long
+//! eight bytes take meanwhile.
 
 use clearway_proto::base::{Class, LocalNs, Nanos, Rank};
 use clearway_proto::broadcast::{BroadcastCommand, BroadcastEvent, BroadcastNode};
 use clearway_proto::wire::{Arrival, Destination, Engine, Input, More, Out, Span};
 
-/// Between two questions of one neighbour: longer than an idle round trip on the fabrics that are shipped.
+/// Between two questions of one neighbour: longer than an idle round trip on the fabrics that are
+/// shipped.
 const INTERVAL: Nanos = Nanos::from_micros(10);
 
 /// An engine of one host.
@@ -40,9 +42,20 @@ impl PingPong {
         std::mem::take(&mut self.trips)
     }
 
-    fn input(&mut self, now: LocalNs, input: &Input<'_, BroadcastCommand>, out: &mut Out<BroadcastEvent>) {
+    fn input(
+        &mut self,
+        now: LocalNs,
+        input: &Input<'_, BroadcastCommand>,
+        out: &mut Out<BroadcastEvent>,
+    ) {
         let mut send = |stamp: LocalNs| {
-            out.send(Destination::One(self.partner), Class::LowLatency, &stamp.0.to_le_bytes(), Span::EMPTY, None);
+            out.send(
+                Destination::One(self.partner),
+                Class::LowLatency,
+                &stamp.0.to_le_bytes(),
+                Span::EMPTY,
+                None,
+            );
         };
         match input {
             Input::Tick if self.due.is_some_and(|due| due <= now) => {
@@ -50,7 +63,9 @@ impl PingPong {
                 send(now);
             }
             Input::Arrival(Arrival::Datagram(datagram)) => {
-                let Ok(stamp) = datagram.head.try_into().map(|bytes| LocalNs(u64::from_le_bytes(bytes))) else {
+                let Ok(stamp) =
+                    datagram.head.try_into().map(|bytes| LocalNs(u64::from_le_bytes(bytes)))
+                else {
                     return;
                 };
                 match self.due {
@@ -67,7 +82,12 @@ impl Engine for HostEngine {
     type Command = BroadcastCommand;
     type Event = BroadcastEvent;
 
-    fn input(&mut self, now: LocalNs, input: Input<'_, BroadcastCommand>, out: &mut Out<BroadcastEvent>) -> More {
+    fn input(
+        &mut self,
+        now: LocalNs,
+        input: Input<'_, BroadcastCommand>,
+        out: &mut Out<BroadcastEvent>,
+    ) -> More {
         match self {
             Self::Member(node) => node.input(now, input, out),
             Self::Neighbour(neighbour) => {

@@ -1,9 +1,12 @@
-//! Broadcasts on a simulated fabric, for as many ranks as one likes: time, what the links carry, and what neighbours feel.
+//! Broadcasts on a simulated fabric, for as many ranks as one likes: time, what the links carry,
+//! and what neighbours feel.
 //!
 //! # Model
-//! Ranks lie on hosts in the order of the fabric, the root first; some hosts in between belong to neighbours who ask each other for
-//! eight bytes all the time. Each way, length and loss is a run of its own. Memory is extents in place of bytes: which byte of the
-//! root lies where is known and compared, as digests, and no byte is kept. Packets are lost on the last cable to each rank, singly.
+//! Ranks lie on hosts in the order of the fabric, the root first; some hosts in between belong to
+//! neighbours who ask each other for eight bytes all the time. Each way, length and loss is a run
+//! of its own. Memory is extents in place of bytes: which byte of the root lies where is known and
+//! compared, as digests, and no byte is kept. Packets are lost on the last cable to each rank,
+//! singly.
 //!
 //! # Not here
 //! Faults other than loss: `tests/fabrics/broadcast.rs`.
@@ -17,12 +20,14 @@ use std::sync::Arc;
 use anyhow::{Result, bail};
 use clearway_proto::base::{BitsPerSec, Bytes, Class, GroupId, Nanos, RandomKey, Rank};
 use clearway_proto::broadcast::{
-    Algorithm, BroadcastCommand, BroadcastConfig, BroadcastEvent, BroadcastNode, BroadcastRecord, Member,
-    MulticastReach, NetworkConditions, SlowReceivers,
+    Algorithm, BroadcastCommand, BroadcastConfig, BroadcastEvent, BroadcastNode, BroadcastRecord,
+    Member, MulticastReach, NetworkConditions, SlowReceivers,
 };
 use clearway_proto::wire::{Span, Wire};
 use clearway_sim::Picos;
-use clearway_sim::fabric::{Fabric, FabricFault, FabricFaultKind, FabricOptions, FaultOdds, PacketFault, PacketSort};
+use clearway_sim::fabric::{
+    Fabric, FabricFault, FabricFaultKind, FabricOptions, FaultOdds, PacketFault, PacketSort,
+};
 use clearway_sim::graph::{ChannelId, DeviceId};
 use clearway_sim::spec::file::{FabricFile, FileOptions};
 use clearway_sim::wire::{ContentModel, SimWire};
@@ -39,7 +44,8 @@ const GROUP: GroupId = GroupId(1);
 const WINDOW: u32 = 1024;
 /// Short messages that find a slot.
 const SLOTS: u32 = 64;
-/// What a symbol's header needs of a packet, and to a multiple of which a symbol is cut: a cache line.
+/// What a symbol's header needs of a packet, and to a multiple of which a symbol is cut: a cache
+/// line.
 const HEAD: u64 = 64;
 /// Neighbours: one for so many ranks, and how many at most.
 const RANKS_PER_NEIGHBOUR: u32 = 8;
@@ -65,7 +71,8 @@ pub(crate) struct SimulatedResult {
     pub(super) way: Algorithm,
     pub(super) length: Bytes,
     pub(super) loss: Millionths,
-    /// From each order to cast until the last receiver has the object, and until the root knows that.
+    /// From each order to cast until the last receiver has the object, and until the root knows
+    /// that.
     pub(super) received: Vec<Nanos>,
     pub(super) known: Vec<Nanos>,
     /// Counted meanwhile, of the root and of all.
@@ -79,8 +86,14 @@ pub(crate) struct SimulatedResult {
 }
 
 impl BroadcastTestBed {
-    /// `ranks` of the fabric `name` under `policy`; packets carry `packet` bytes in place of what its file says.
-    pub(crate) fn open(name: &str, policy: Option<&str>, ranks: u32, packet: Option<Bytes>) -> Result<Self> {
+    /// `ranks` of the fabric `name` under `policy`; packets carry `packet` bytes in place of what
+    /// its file says.
+    pub(crate) fn open(
+        name: &str,
+        policy: Option<&str>,
+        ranks: u32,
+        packet: Option<Bytes>,
+    ) -> Result<Self> {
         let neighbours = ((ranks / RANKS_PER_NEIGHBOUR).clamp(2, NEIGHBOURS_MAX)) & !1;
         let wanted = FileOptions { policy, hosts: Some(ranks + neighbours) };
         let mut spec = FabricFile::open(name, wanted)?.spec;
@@ -91,11 +104,16 @@ impl BroadcastTestBed {
             spec.links.iter_mut().for_each(|link| link.buffer = link.buffer.max(few));
         }
         if spec.packet.payload.0 <= 2 * HEAD {
-            bail!("packets of {} have no room for a symbol; more than {}B work", spec.packet.payload, 2 * HEAD);
+            bail!(
+                "packets of {} have no room for a symbol; more than {}B work",
+                spec.packet.payload,
+                2 * HEAD
+            );
         }
         let every = (ranks + neighbours) / neighbours;
         let is_neighbour = |host: &u32| host % every == every - 1 && host / every < neighbours;
-        let (between, members): (Vec<u32>, Vec<u32>) = (0..ranks + neighbours).partition(is_neighbour);
+        let (between, members): (Vec<u32>, Vec<u32>) =
+            (0..ranks + neighbours).partition(is_neighbour);
         let hosts = members.into_iter().chain(between).map(DeviceId).collect();
         Ok(Self { machine: SimMachine::build(spec, hosts)?, ranks })
     }
@@ -122,7 +140,8 @@ impl BroadcastTestBed {
         (most / HEAD * HEAD) as u32
     }
 
-    /// From one rank's program to another's over an idle network, roughly: its hosts' part and one switch.
+    /// From one rank's program to another's over an idle network, roughly: its hosts' part and one
+    /// switch.
     fn latency(&self) -> Nanos {
         let host = &self.machine.spec.host;
         let all = host.transmit_delay
@@ -133,12 +152,15 @@ impl BroadcastTestBed {
         all.nanos()
     }
 
-    /// Links between switches that separate messages to all receivers cross together, on shortest ways.
+    /// Links between switches that separate messages to all receivers cross together, on shortest
+    /// ways.
     pub(super) fn unicast_crossings(&self) -> u64 {
         let graph = &self.machine.network.graph;
         let mut distance = vec![None; graph.devices() as usize];
         let mut next = VecDeque::new();
-        let Some(root) = self.machine.hosts.first().map(|host| DeviceId(self.leaf(*host))) else { return 0 };
+        let Some(root) = self.machine.hosts.first().map(|host| DeviceId(self.leaf(*host))) else {
+            return 0;
+        };
         distance[root.0 as usize] = Some(0);
         next.push_back(root);
         while let Some(at) = next.pop_front() {
@@ -182,18 +204,31 @@ impl BroadcastTestBed {
     fn carrier(&self, loss: Millionths, key: RandomKey) -> Fabric {
         let mut carrier = self.machine.carrier(key, FabricOptions::default());
         let graph = &self.machine.network.graph;
-        let lost = self.machine.hosts.iter().take(self.ranks as usize).filter(|_| loss.0 > 0).map(|host| {
-            let channel = graph.channel(ChannelId(graph.ports(*host).start)).reverse;
-            let odds = FaultOdds::Each(loss.0);
-            let what =
-                FabricFaultKind::Packets { channel, harm: PacketFault::Lost, odds, level: None, sort: PacketSort::Any };
-            FabricFault { at: Picos::ZERO, until: LIMIT + LIMIT, what, plan: host.0 }
-        });
+        let lost = self.machine.hosts.iter().take(self.ranks as usize).filter(|_| loss.0 > 0).map(
+            |host| {
+                let channel = graph.channel(ChannelId(graph.ports(*host).start)).reverse;
+                let odds = FaultOdds::Each(loss.0);
+                let what = FabricFaultKind::Packets {
+                    channel,
+                    harm: PacketFault::Lost,
+                    odds,
+                    level: None,
+                    sort: PacketSort::Any,
+                };
+                FabricFault { at: Picos::ZERO, until: LIMIT + LIMIT, what, plan: host.0 }
+            },
+        );
         carrier.afflict(lost.collect(), key.purpose("loss"));
         carrier
     }
 
-    fn cast(&self, plan: &BroadcastPlan, mode: CastMode, length: Bytes, loss: Millionths) -> Result<SimulatedResult> {
+    fn cast(
+        &self,
+        plan: &BroadcastPlan,
+        mode: CastMode,
+        length: Bytes,
+        loss: Millionths,
+    ) -> Result<SimulatedResult> {
         let key = RandomKey::new(plan.seed);
         let way = mode.way(&self.circumstances(length, loss), MulticastReach::All);
         let members: Arc<[Member]> = (0..)
@@ -201,15 +236,18 @@ impl BroadcastTestBed {
             .map(|(rank, host)| Member { rank: Rank(rank), leaf: self.leaf(*host) })
             .collect();
         let mut from = Span::EMPTY;
-        let world = self.machine.world(self.carrier(loss, key), ContentModel::Phantom, key, |wire| {
-            self.actor(wire, plan, way, length, &members, &mut from)
-        });
+        let world =
+            self.machine.world(self.carrier(loss, key), ContentModel::Phantom, key, |wire| {
+                self.actor(wire, plan, way, length, &members, &mut from)
+            });
         let mut run = SimulatedCast { test_bed: self, world, from, length };
         run.warm_up()?;
         let alone = run.trips();
         let (before, root_before, links) = (run.record(), run.root(), run.links());
         let (mut received, mut known) = (Vec::new(), Vec::new());
-        for object in 0..plan.objects.unwrap_or(if length.0 <= u64::from(self.symbol()) { 16 } else { 1 }) {
+        for object in
+            0..plan.objects.unwrap_or(if length.0 <= u64::from(self.symbol()) { 16 } else { 1 })
+        {
             let times = run.object(object)?;
             received.push(times.0);
             known.push(times.1);
@@ -218,7 +256,19 @@ impl BroadcastTestBed {
         let links = run.links().iter().zip(links).map(|(now, then)| now - then).collect::<Vec<_>>();
         let links = [links[0], links[1], links[2]];
         let beside = run.trips();
-        Ok(SimulatedResult { mode, way, length, loss, received, known, root, all, links, alone, beside })
+        Ok(SimulatedResult {
+            mode,
+            way,
+            length,
+            loss,
+            received,
+            known,
+            root,
+            all,
+            links,
+            alone,
+            beside,
+        })
     }
 
     fn actor(
@@ -241,12 +291,15 @@ impl BroadcastTestBed {
             });
         }
         let slots = u64::from(SLOTS * self.symbol());
-        let region = wire.register(Bytes(length.0 + slots)).expect("a fresh end has room for a region");
+        let region =
+            wire.register(Bytes(length.0 + slots)).expect("a fresh end has room for a region");
         let leaf = members.get(rank.index()).map_or(0, |member| member.leaf);
         let group = match way {
             Algorithm::Multicast => Some(GROUP),
             // Each leaf has its own, behind that of all.
-            Algorithm::Segments => Some(GroupId(u16::try_from(leaf).unwrap_or(u16::MAX).max(GROUP.0 + 1))),
+            Algorithm::Segments => {
+                Some(GroupId(u16::try_from(leaf).unwrap_or(u16::MAX).max(GROUP.0 + 1)))
+            }
             Algorithm::Chain | Algorithm::Tree => None,
         };
         if let Some(group) = group {
@@ -313,7 +366,11 @@ impl SimulatedCast<'_> {
         let ranks = self.test_bed.ranks;
         let is_long = self.length.0 > u64::from(self.test_bed.symbol());
         for rank in (1..ranks).filter(|_| is_long) {
-            self.world.command(self.world.now(), Rank(rank), BroadcastCommand::Place { into: self.from });
+            self.world.command(
+                self.world.now(),
+                Rank(rank),
+                BroadcastCommand::Place { into: self.from },
+            );
         }
         self.world.command(begin, Rank(0), BroadcastCommand::Cast { from: self.from });
         self.world.command(begin, Rank(0), BroadcastCommand::Flush);
@@ -327,19 +384,26 @@ impl SimulatedCast<'_> {
                     (have, last) = (have + 1, last.max(told.at));
                     taken.push(told.rank);
                 }
-                BroadcastEvent::Stable { object: it, .. } if it == object && told.rank == Rank(0) => {
+                BroadcastEvent::Stable { object: it, .. }
+                    if it == object && told.rank == Rank(0) =>
+                {
                     known = Some(told.at)
                 }
                 BroadcastEvent::Lost { rank } => lost = Some(rank),
                 _ => {}
             });
             let now = self.world.now();
-            taken.into_iter().for_each(|rank| self.world.command(now, rank, BroadcastCommand::Release { object }));
+            taken.into_iter().for_each(|rank| {
+                self.world.command(now, rank, BroadcastCommand::Release { object })
+            });
             if let Some(rank) = lost {
                 bail!("rank {rank} was silent for too long and put out; a longer --silence works");
             }
             if now > begin + LIMIT {
-                bail!("object {object} of {} has reached {have} of {ranks} ranks within {LIMIT}", self.length);
+                bail!(
+                    "object {object} of {} has reached {have} of {ranks} ranks within {LIMIT}",
+                    self.length
+                );
             }
         }
         let time = |at: Picos| (at - begin).nanos();
@@ -373,8 +437,19 @@ impl SimulatedCast<'_> {
         let graph = &self.test_bed.machine.network.graph;
         let mut sums = [0; 3];
         for (channel, id) in graph.channels().iter().zip((0..).map(ChannelId)) {
-            let bytes = self.world.network().carrier().lane_statistics(id).iter().map(|lane| lane.bytes).sum::<u64>();
-            let which = if graph.is_host(channel.from) { 0 } else { 2 - usize::from(graph.is_host(channel.to)) };
+            let bytes = self
+                .world
+                .network()
+                .carrier()
+                .lane_statistics(id)
+                .iter()
+                .map(|lane| lane.bytes)
+                .sum::<u64>();
+            let which = if graph.is_host(channel.from) {
+                0
+            } else {
+                2 - usize::from(graph.is_host(channel.to))
+            };
             sums[which] += bytes;
         }
         sums
@@ -435,7 +510,11 @@ mod tests {
             let symbols = 100_000_u64.div_ceil(u64::from(test_bed.symbol()));
             assert_eq!(outcome.all.received, 23 * symbols, "{:?}", outcome.mode);
             let sent = if outcome.mode == CastMode::Multicast { symbols } else { 23 * symbols };
-            assert!(outcome.all.sent >= sent && outcome.links[1] >= 23 * 100_000, "{:?}", outcome.mode);
+            assert!(
+                outcome.all.sent >= sent && outcome.links[1] >= 23 * 100_000,
+                "{:?}",
+                outcome.mode
+            );
             assert!(!outcome.alone.is_empty(), "neighbours ask from the beginning");
         }
     }
@@ -461,14 +540,18 @@ mod tests {
         };
         let casts = test_bed.run(&BroadcastPlan { ranks: 8, ..plan }).unwrap();
         let casts: Vec<(u64, CastMode)> = casts.iter().map(|it| (it.length.0, it.mode)).collect();
-        assert_eq!(casts, [(4, CastMode::Multicast), (4, CastMode::Tree), (20_000, CastMode::Multicast)]);
+        assert_eq!(
+            casts,
+            [(4, CastMode::Multicast), (4, CastMode::Tree), (20_000, CastMode::Multicast)]
+        );
     }
 
     #[test]
     fn run__the_same_seed_is_the_same_run_and_loss_is_repaired() {
         let test_bed = BroadcastTestBed::open("edr", None, 24, None).unwrap();
         let times = || {
-            let outcomes = test_bed.run(&plan(&[CastMode::Auto], &[4, 300_000], &[10_000])).unwrap();
+            let outcomes =
+                test_bed.run(&plan(&[CastMode::Auto], &[4, 300_000], &[10_000])).unwrap();
             outcomes.iter().map(|it| (it.received.clone(), it.all)).collect::<Vec<_>>()
         };
         let first = times();

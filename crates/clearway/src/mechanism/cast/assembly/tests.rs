@@ -12,22 +12,27 @@ struct ScratchDirectory(PathBuf);
 
 impl ScratchDirectory {
     fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("clearway-assembly-{name}-{}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("clearway-assembly-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&path);
         Self(path)
     }
 
     fn assembly(&self, entries: &[ManifestEntry]) -> Assembly {
-        let mut assembly =
-            Assembly::new(TargetDirectory::open(&self.0).expect("a directory"), entries.to_vec(), Arc::default());
+        let mut assembly = Assembly::new(
+            TargetDirectory::open(&self.0).expect("a directory"),
+            entries.to_vec(),
+            Arc::default(),
+        );
         assembly.survey(HashPolicy::Times);
         assembly
     }
 
     fn names(&self) -> Vec<String> {
         let entries = fs::read_dir(&self.0).expect("a directory");
-        let mut names: Vec<String> =
-            entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned()).collect();
+        let mut names: Vec<String> = entries
+            .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
+            .collect();
         names.sort();
         names
     }
@@ -41,7 +46,12 @@ impl Drop for ScratchDirectory {
 
 fn entry(name: &str, kind: EntryKind) -> ManifestEntry {
     let path = RelativePath::read(name).expect("a path");
-    ManifestEntry { path, kind, mode: 0o640, modified: Modified { seconds: 1_000_000_000, nanos: 5 } }
+    ManifestEntry {
+        path,
+        kind,
+        mode: 0o640,
+        modified: Modified { seconds: 1_000_000_000, nanos: 5 },
+    }
 }
 
 fn file(name: &str, size: u64) -> ManifestEntry {
@@ -65,7 +75,8 @@ fn take__blocks_in_any_order_are_a_file() {
     let ground = ScratchDirectory::new("order");
     let mut assembly = ground.assembly(&[file("a", BLOCK + 3)]);
     let first = vec![7; LONG];
-    let end = ObjectPart::End { file: 0, size: BLOCK + 3, root: root(BLOCK + 3, &[&first, b"end"]) };
+    let end =
+        ObjectPart::End { file: 0, size: BLOCK + 3, root: root(BLOCK + 3, &[&first, b"end"]) };
     let blocks = [
         ObjectPart::Block { file: 0, block: 1, bytes: b"end" },
         ObjectPart::Block { file: 0, block: 0, bytes: &first },
@@ -96,7 +107,10 @@ fn take__records_that_cannot_be_fail_their_file_and_no_other() {
         ("zeros too long", vec![zeros(0, 6)]),
         ("no blocks", vec![end(good)]),
         ("other bytes", vec![block(0, &b"wrong"[..]), end(good)]),
-        ("another length", vec![block(0, &b"right"[..]), ObjectPart::End { file: 0, size: 6, root: good }]),
+        (
+            "another length",
+            vec![block(0, &b"right"[..]), ObjectPart::End { file: 0, size: 6, root: good }],
+        ),
         ("no end", vec![block(0, &b"right"[..])]),
     ] {
         let ground = ScratchDirectory::new("wrong");
@@ -117,13 +131,19 @@ fn take__records_that_cannot_be_fail_their_file_and_no_other() {
 fn take__more_small_files_than_wait_for_each_other_all_appear() {
     let ground = ScratchDirectory::new("many");
     let count = 2 * READY_MAX as u32 + 7;
-    let entries: Vec<ManifestEntry> = (0..count).map(|number| file(&number.to_string(), 1)).collect();
+    let entries: Vec<ManifestEntry> =
+        (0..count).map(|number| file(&number.to_string(), 1)).collect();
     let mut assembly = ground.assembly(&entries);
     for file in 0..count {
         let end = ObjectPart::End { file, size: 1, root: root(1, &[b"b"]) };
         assembly.take(&object(&[ObjectPart::Block { file, block: 0, bytes: b"b" }, end]));
     }
-    let all = ReceiverOutcome { written: count.into(), files: count.into(), failed: 0, ..ReceiverOutcome::default() };
+    let all = ReceiverOutcome {
+        written: count.into(),
+        files: count.into(),
+        failed: 0,
+        ..ReceiverOutcome::default()
+    };
     assert_eq!((assembly.finish(), ground.names().len()), (all, count as usize));
 }
 
@@ -141,12 +161,17 @@ fn take__what_the_sender_cannot_send_does_not_appear_and_is_no_failure_here() {
 #[test]
 fn take__numbers_of_nothing_and_bytes_of_nobody_change_nothing() {
     let ground = ScratchDirectory::new("nobody");
-    let mut assembly = ground
-        .assembly(&[entry("d", EntryKind::Directory), entry("l", EntryKind::Link { to: PathText(b"d".to_vec()) })]);
+    let mut assembly = ground.assembly(&[
+        entry("d", EntryKind::Directory),
+        entry("l", EntryKind::Link { to: PathText(b"d".to_vec()) }),
+    ]);
     let records: Vec<ObjectPart<'_>> = [0, 1, 2, u32::MAX]
         .into_iter()
         .flat_map(|file| {
-            [ObjectPart::Block { file, block: 0, bytes: b"x" }, ObjectPart::End { file, size: 1, root: [0; 32] }]
+            [
+                ObjectPart::Block { file, block: 0, bytes: b"x" },
+                ObjectPart::End { file, size: 1, root: [0; 32] },
+            ]
         })
         .collect();
     assembly.take(&object(&records));
@@ -180,10 +205,15 @@ fn compare__what_was_begun_is_kept_and_what_lies_there_wrongly_is_not() {
     // Somebody writes into it after it was compared.
     let begun = ground.0.join(&ground.names()[0]);
     let meddle = |byte: u8| {
-        File::options().write(true).open(&begun).and_then(|it| it.write_all_at(&[byte], BLOCK)).expect("written");
+        File::options()
+            .write(true)
+            .open(&begun)
+            .and_then(|it| it.write_all_at(&[byte], BLOCK))
+            .expect("written");
     };
     meddle(9);
-    let end = object(&[ObjectPart::End { file: 0, size, root: root_of(size, hashes.iter().copied()) }]);
+    let end =
+        object(&[ObjectPart::End { file: 0, size, root: root_of(size, hashes.iter().copied()) }]);
     second.take(&end);
     assert_eq!(second.finish().why[0].1, "what was written is not what was sent");
     assert!(ground.names().is_empty(), "{:?}", ground.names());
@@ -208,7 +238,11 @@ fn take__holes_stay_holes_where_something_was_before() {
     let entries = [entry("a", EntryKind::File { size: 3 * BLOCK, sparse: true })];
     let mut first = ground.assembly(&entries);
     let noise = vec![0x5a; LONG];
-    first.take(&object(&[0, 1, 2].map(|block| ObjectPart::Block { file: 0, block, bytes: &noise })));
+    first.take(&object(&[0, 1, 2].map(|block| ObjectPart::Block {
+        file: 0,
+        block,
+        bytes: &noise,
+    })));
     drop(first);
     let mut second = ground.assembly(&entries);
     let mut page = vec![0; LONG];
@@ -232,18 +266,27 @@ fn take__holes_stay_holes_where_something_was_before() {
 fn appear__what_another_cast_has_is_left_to_it() {
     let ground = ScratchDirectory::new("another");
     let block = |bytes| ObjectPart::Block { file: 0, block: 0, bytes };
-    let end =
-        |bytes: &[u8]| ObjectPart::End { file: 0, size: bytes.len() as u64, root: root(bytes.len() as u64, &[bytes]) };
+    let end = |bytes: &[u8]| ObjectPart::End {
+        file: 0,
+        size: bytes.len() as u64,
+        root: root(bytes.len() as u64, &[bytes]),
+    };
     let mut first = ground.assembly(&[file("a", 5)]);
-    let mut second =
-        Assembly::new(TargetDirectory::open(&ground.0).expect("a directory"), vec![file("a", 4)], Arc::default());
+    let mut second = Assembly::new(
+        TargetDirectory::open(&ground.0).expect("a directory"),
+        vec![file("a", 4)],
+        Arc::default(),
+    );
     first.take(&object(&[block(b"first"), end(b"first")]));
     assert_eq!(ground.names().len(), 1, "whole, and without its name");
     second.take(&object(&[block(b"seco"), end(b"seco")]));
     let outcome = second.finish();
     assert_eq!((outcome.failed, &outcome.why[0].1[..]), (1, "another cast is writing it"));
     assert!(!ground.names().contains(&"a".to_owned()), "what is not whole has no name");
-    assert_eq!((first.finish().failed, fs::read(ground.0.join("a")).expect("there")), (0, b"first".to_vec()));
+    assert_eq!(
+        (first.finish().failed, fs::read(ground.0.join("a")).expect("there")),
+        (0, b"first".to_vec())
+    );
 }
 
 #[test]
@@ -254,7 +297,9 @@ fn end__a_file_that_is_changed_here_after_it_was_compared_keeps_its_time() {
     let mut assembly = ground.assembly(&[file("a", 5)]);
     assembly.compare(0, &[hash_of(b"right")]);
     fs::write(ground.0.join("a"), b"wrong").expect("written");
-    File::open(ground.0.join("a")).and_then(|file| file.set_modified(std::time::UNIX_EPOCH)).expect("set");
+    File::open(ground.0.join("a"))
+        .and_then(|file| file.set_modified(std::time::UNIX_EPOCH))
+        .expect("set");
     assembly.take(&object(&[ObjectPart::End { file: 0, size: 5, root: root(5, &[b"right"]) }]));
     let outcome = assembly.finish();
     assert_eq!((outcome.failed, &outcome.why[0].1[..]), (1, "it changed here"));

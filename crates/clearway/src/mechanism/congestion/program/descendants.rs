@@ -1,4 +1,5 @@
-//! Ends what descends from this process, a subreaper: all of it is among its children sooner or later.
+//! Ends what descends from this process, a subreaper: all of it is among its children sooner or
+//! later.
 //!
 //! # Source
 //! prctl(2), `PR_SET_CHILD_SUBREAPER`; `proc_pid_stat(5)`.
@@ -12,10 +13,12 @@ use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getpgid, getpgrp};
 
-/// How long processes may take to end when they are asked to, and when they are killed: `mpirun` gives its ranks a second.
+/// How long processes may take to end when they are asked to, and when they are killed: `mpirun`
+/// gives its ranks a second.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// Asks the groups of all children to end, once each, and waits until none is left, but not forever.
+/// Asks the groups of all children to end, once each, and waits until none is left, but not
+/// forever.
 pub(crate) fn ask_to_end() {
     let mut asked = BTreeSet::from([getpgrp()]);
     until_none_is_left(|child| {
@@ -52,7 +55,9 @@ fn until_none_is_left(mut what: impl FnMut(Pid)) {
 
 /// Sees to all children that have ended.
 fn reap() {
-    while !matches!(waitpid(None, Some(WaitPidFlag::WNOHANG)), Ok(WaitStatus::StillAlive) | Err(_)) {}
+    while !matches!(waitpid(None, Some(WaitPidFlag::WNOHANG)), Ok(WaitStatus::StillAlive) | Err(_))
+    {
+    }
 }
 
 /// The children of this process, by the table of all.
@@ -60,8 +65,10 @@ fn children() -> Vec<Pid> {
     let own = std::process::id();
     let is_child = |pid: &i32| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        // The name in parentheses may hold anything; behind the last of them come the state and the parent.
-        let parent = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1)?.parse().ok());
+        // The name in parentheses may hold anything; behind the last of them come the state and the
+        // parent.
+        let parent =
+            stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1)?.parse().ok());
         parent == Some(own)
     };
     let Ok(table) = fs::read_dir("/proc") else { return Vec::new() };

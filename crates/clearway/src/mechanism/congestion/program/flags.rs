@@ -17,15 +17,18 @@ pub(crate) enum FigureFlag {
     Rate,
 }
 
-/// Programs of the user's own: `clearway bench --victim-cmd 'mpirun -n 4 osu_allreduce' --congestor-cmd 'iperf3 -c n7'`.
+/// Programs of the user's own: `clearway bench --victim-cmd 'mpirun -n 4 osu_allreduce'
+/// --congestor-cmd 'iperf3 -c n7'`.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Programs of your own")]
 pub(crate) struct ProgramFlags {
-    /// Run this command line alone and beside congestors, again and again, and judge how much slower it gets: beside Clearway's
-    /// congestors in a lab or on a cluster, or, with --congestor-cmd, beside that, by itself on this machine or with --on lab.
+    /// Run this command line alone and beside congestors, again and again, and judge how much
+    /// slower it gets: beside Clearway's congestors in a lab or on a cluster, or, with
+    /// --congestor-cmd, beside that, by itself on this machine or with --on lab.
     #[arg(long, value_name = "CMD", conflicts_with_all = ["victims", "victim_class", "time", "fabric"])]
     pub(crate) victim_cmd: Option<String>,
-    /// Load the network with this command line, started anew whenever it ends, instead of Clearway's congestors.
+    /// Load the network with this command line, started anew whenever it ends, instead of
+    /// Clearway's congestors.
     #[arg(
         long,
         value_name = "CMD",
@@ -38,7 +41,8 @@ pub(crate) struct ProgramFlags {
     /// Pairs of one run alone and one beside congestors, at least 6; for each draw [default: 10].
     #[arg(long, requires = "victim_cmd", value_parser = clap::value_parser!(u32).range(6..=1000))]
     pub(crate) pairs: Option<u32>,
-    /// A run that takes longer is ended: alone that is an error, beside congestors it counts as infinitely slow [default: 5min].
+    /// A run that takes longer is ended: alone that is an error, beside congestors it counts as
+    /// infinitely slow [default: 5min].
     #[arg(long, requires = "victim_cmd")]
     pub(crate) victim_limit: Option<Time>,
     /// The largest slowdown that counts as contained [default: 1.1].

@@ -1,7 +1,9 @@
-//! A program of the user's on the hosts where it plays its part: one guard on each, told together, heard together.
+//! A program of the user's on the hosts where it plays its part: one guard on each, told together,
+//! heard together.
 //!
 //! # Invariants
-//! I1. Dropping a group closes its guards' standard input, which ends every program, and waits for them.
+//! I1. Dropping a group closes its guards' standard input, which ends every program, and waits for
+//!     them.
 
 use std::fmt;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -18,7 +20,8 @@ use super::guard::{AGAIN, FinishedRun, GO, ProgramEnd, STOP};
 
 /// Longest answer of a guard: two lines and some numbers, each character perhaps escaped.
 const ANSWER_MAX: u64 = 64 << 10;
-/// How long a guard may take to answer for a program that it was told to end, beyond the time that it gives the program.
+/// How long a guard may take to answer for a program that it was told to end, beyond the time that
+/// it gives the program.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How often whoever waits looks around.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -86,8 +89,10 @@ impl ProgramGroup {
 
     /// The command that starts a guard, not yet placed anywhere.
     pub(crate) fn guard(&self) -> Result<Command> {
-        let mut command = Command::new(std::env::current_exe().context("the path of this program")?);
-        // A process group of its own: an interrupt at the terminal reaches the coordinator, which then ends all in order.
+        let mut command =
+            Command::new(std::env::current_exe().context("the path of this program")?);
+        // A process group of its own: an interrupt at the terminal reaches the coordinator, which
+        // then ends all in order.
         command.args(["guard", &self.program]).process_group(0);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         Ok(command)
@@ -102,7 +107,8 @@ impl ProgramGroup {
             let mut line = Vec::new();
             loop {
                 line.clear();
-                let read = output.by_ref().take(ANSWER_MAX).read_until(b'\n', &mut line).unwrap_or(0);
+                let read =
+                    output.by_ref().take(ANSWER_MAX).read_until(b'\n', &mut line).unwrap_or(0);
                 let finished = serde_json::from_slice(&line).ok().filter(|_| read > 0);
                 let is_over = finished.is_none();
                 if sender.send((number, finished)).is_err() || is_over {
@@ -117,9 +123,14 @@ impl ProgramGroup {
 
     fn send_order(&mut self, order: &str) -> Result<()> {
         for member in &mut self.members {
-            let told = member.orders.as_mut().map(|pipe| pipe.write_all(format!("{order}\n").as_bytes()));
+            let told =
+                member.orders.as_mut().map(|pipe| pipe.write_all(format!("{order}\n").as_bytes()));
             if !matches!(told, Some(Ok(()))) {
-                bail!("the guard of the {} command on {} is gone; run again", self.part, member.host);
+                bail!(
+                    "the guard of the {} command on {} is gone; run again",
+                    self.part,
+                    member.host
+                );
             }
         }
         Ok(())
@@ -138,7 +149,9 @@ impl ProgramGroup {
                 bail!("the guard of the {} command on {host} is gone; run again", self.part)
             }
             Err(RecvTimeoutError::Timeout) => Ok(()),
-            Err(RecvTimeoutError::Disconnected) => bail!("the guards of the {} command are gone; run again", self.part),
+            Err(RecvTimeoutError::Disconnected) => {
+                bail!("the guards of the {} command are gone; run again", self.part)
+            }
         }
     }
 
@@ -149,8 +162,8 @@ impl ProgramGroup {
         self.send_order(order)
     }
 
-    /// Runs the program once. `None` when it was ended because it took longer than `limit`; `watch` is called some fifty times a
-    /// second and can end the wait, the program with it.
+    /// Runs the program once. `None` when it was ended because it took longer than `limit`; `watch`
+    /// is called some fifty times a second and can end the wait, the program with it.
     ///
     /// # Errors
     /// One sentence: the program failed, and its last word.
@@ -193,7 +206,11 @@ impl ProgramGroup {
                 ProgramEnd::Status(code) => format!("ended with status {code}"),
                 ProgramEnd::Signal(signal) => format!("was killed by signal {signal}"),
             };
-            let said = if last_error.is_empty() { "it said nothing on standard error" } else { last_error };
+            let said = if last_error.is_empty() {
+                "it said nothing on standard error"
+            } else {
+                last_error
+            };
             bail!("the {} command {how} on {host}: {said}", self.part);
         }
         Ok(())

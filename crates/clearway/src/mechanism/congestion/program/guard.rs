@@ -1,18 +1,21 @@
 //! A process that runs a program of the user's when it is told to, times it, and ends all of it.
 //!
 //! # Model
-//! Orders come by standard input, a word a line; each [`GO`] and each [`AGAIN`] is answered by one [`FinishedRun`] on standard
-//! output. The program is a command line for a shell, in a process group of its own, and whatever it leaves behind when it ends
-//! becomes a child of this process (it is a subreaper), however often it changed its group or its parent. To end a program is to
-//! ask its group first, so that an `mpirun` can end its ranks elsewhere, and to kill what is left.
+//! Orders come by standard input, a word a line; each [`GO`] and each [`AGAIN`] is answered by one
+//! [`FinishedRun`] on standard output. The program is a command line for a shell, in a process
+//! group of its own, and whatever it leaves behind when it ends becomes a child of this process (it
+//! is a subreaper), however often it changed its group or its parent. To end a program is to ask
+//! its group first, so that an `mpirun` can end its ranks elsewhere, and to kill what is left.
 //!
-//! A guard has a process above it that only waits for it ([`watch`]). Who of the two is killed, the other ends the program.
+//! A guard has a process above it that only waits for it ([`watch`]). Who of the two is killed, the
+//! other ends the program.
 //!
 //! # Source
 //! prctl(2), `PR_SET_CHILD_SUBREAPER`, `PR_SET_PDEATHSIG`.
 //!
 //! # Invariants
-//! I1. When standard input closes, however the coordinator ended, the program is ended and so is this process. The same when it is
+//! I1. When standard input closes, however the coordinator ended, the program is ended and so is
+//!     this process. The same when it is
 //!     asked to end by a signal, or either of the two processes is killed.
 //! I2. No descendant of a run lives when that run is answered for.
 //! I3. Memory: the last lines of the program, cut, whatever it prints.
@@ -46,7 +49,8 @@ pub(crate) const AGAIN: &str = "again";
 /// End the run.
 pub(crate) const STOP: &str = "stop";
 
-/// The pause before a program that ended is run again: one that ends at once shall not take a processor.
+/// The pause before a program that ended is run again: one that ends at once shall not take a
+/// processor.
 const PAUSE: Duration = Duration::from_millis(20);
 /// What asks a guard to end; the first also says that its watcher is gone.
 const SIGNALS: [i32; 3] = [SIGTERM, SIGINT, SIGHUP];
@@ -124,7 +128,8 @@ pub(crate) fn main(program: &str, watcher: u32) -> Result<Exit> {
             GuardEvent::Stop | GuardEvent::Gone(..) => continue,
             GuardEvent::Closed => return Ok(Exit::Good),
         };
-        let mut line = serde_json::to_vec(&finished.0).context("an answer that JSON cannot hold")?;
+        let mut line =
+            serde_json::to_vec(&finished.0).context("an answer that JSON cannot hold")?;
         line.push(b'\n');
         let said = std::io::stdout().write_all(&line);
         if said.is_err() || finished.1 == AfterAnswer::End {
@@ -215,12 +220,19 @@ impl Guard<'_> {
                 return Ok((FinishedRun { begin, ..finished }, after));
             }
             match self.news.recv_timeout(PAUSE) {
-                Err(RecvTimeoutError::Timeout) | Ok(GuardEvent::Go | GuardEvent::Again | GuardEvent::Gone(..)) => {}
+                Err(RecvTimeoutError::Timeout)
+                | Ok(GuardEvent::Go | GuardEvent::Again | GuardEvent::Gone(..)) => {}
                 Ok(GuardEvent::Stop) => {
-                    return Ok((FinishedRun { begin, how: ProgramEnd::Stopped, ..finished }, AfterAnswer::Wait));
+                    return Ok((
+                        FinishedRun { begin, how: ProgramEnd::Stopped, ..finished },
+                        AfterAnswer::Wait,
+                    ));
                 }
                 Ok(GuardEvent::Closed) | Err(RecvTimeoutError::Disconnected) => {
-                    return Ok((FinishedRun { begin, how: ProgramEnd::Stopped, ..finished }, AfterAnswer::End));
+                    return Ok((
+                        FinishedRun { begin, how: ProgramEnd::Stopped, ..finished },
+                        AfterAnswer::End,
+                    ));
                 }
             }
         }

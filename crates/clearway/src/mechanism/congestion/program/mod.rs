@@ -5,11 +5,13 @@
 //!    victim's command     alone     beside     beside     alone   ...   one slowdown for each pair
 //!    congestors                  ramp ------ ------ pause
 //! ```
-//! Which run comes next and what the pairs say is decided in `clearway_proto::congestion::RunPairs`. Congestors are Clearway's own, on
-//! the ranks of a stage, or another command. With two commands no rank is needed, and without a stage both run here.
+//! Which run comes next and what the pairs say is decided in
+//! `clearway_proto::congestion::RunPairs`. Congestors are Clearway's own, on the ranks of a stage,
+//! or another command. With two commands no rank is needed, and without a stage both run here.
 //!
-//! Where a stage has hosts that can be entered, a command runs once on each host of its part, as drawn, with [`PLACE_VARIABLE`] and
-//! [`ADDRESSES_VARIABLE`] in its environment. Elsewhere it runs once, beside the coordinator.
+//! Where a stage has hosts that can be entered, a command runs once on each host of its part, as
+//! drawn, with [`PLACE_VARIABLE`] and [`ADDRESSES_VARIABLE`] in its environment. Elsewhere it runs
+//! once, beside the coordinator.
 //!
 //! # Invariants
 //! I1. A run beside congestors begins after their ramp and ends before they are told to end.
@@ -29,7 +31,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail};
 use clearway_proto::base::{Nanos, RandomKey, Rank};
 use clearway_proto::congestion::{
-    CongestorKind, Draw, Figure, NetworkOutcome, NetworkSharing, ProgramEvidence, RunPairs, VictimKind, judge_program,
+    CongestorKind, Draw, Figure, NetworkOutcome, NetworkSharing, ProgramEvidence, RunPairs,
+    VictimKind, judge_program,
 };
 use clearway_proto::stats::{Estimate, MEDIAN_MAX};
 
@@ -53,9 +56,11 @@ pub(crate) const PLACE_VARIABLE: &str = "CLEARWAY_PLACE";
 /// The variable with the addresses of its hosts in that order, separated by commas.
 pub(crate) const ADDRESSES_VARIABLE: &str = "CLEARWAY_ADDRESSES";
 
-/// What a congestor command gets to become a load: an `mpirun` takes half a second to have its ranks start.
+/// What a congestor command gets to become a load: an `mpirun` takes half a second to have its
+/// ranks start.
 const RAMP: Duration = Duration::from_secs(2);
-/// What the network gets to empty after it, several times what the longest queue of a laboratory needs.
+/// What the network gets to empty after it, several times what the longest queue of a laboratory
+/// needs.
 const PAUSE: Duration = Duration::from_millis(500);
 /// Slices until Clearway's own load counts as one, as in every other run.
 const RAMP_SLICES: u32 = 5;
@@ -91,7 +96,11 @@ pub(crate) fn run(
     report: &mut Report,
 ) -> Result<()> {
     if u64::from(programs.pairs) * u64::from(test.draws) > MEDIAN_MAX as u64 {
-        bail!("{} pairs in each of {} draws are more than {MEDIAN_MAX} pairs", programs.pairs, test.draws);
+        bail!(
+            "{} pairs in each of {} draws are more than {MEDIAN_MAX} pairs",
+            programs.pairs,
+            test.draws
+        );
     }
     let victim = programs.victim.as_deref().context("no command of a victim")?;
     let interrupt = Interrupt::listen()?;
@@ -149,10 +158,19 @@ impl ProgramTest<'_, '_, '_> {
             return vec![(CongestorKind::Program, 0)];
         }
         let kinds = self.test.congestors.iter().filter(|kind| **kind != CongestorKind::None);
-        kinds.flat_map(|kind| self.test.intensity_percent.iter().map(|intensity| (*kind, *intensity))).collect()
+        kinds
+            .flat_map(|kind| {
+                self.test.intensity_percent.iter().map(|intensity| (*kind, *intensity))
+            })
+            .collect()
     }
 
-    fn case(&mut self, queue: &str, congestor: CongestorKind, intensity: u32) -> Result<ProgramCaseResult> {
+    fn case(
+        &mut self,
+        queue: &str,
+        congestor: CongestorKind,
+        intensity: u32,
+    ) -> Result<ProgramCaseResult> {
         self.cases += 1;
         let draws = match &self.venue {
             ProgramVenue::Here => 1,
@@ -162,7 +180,9 @@ impl ProgramTest<'_, '_, '_> {
         for number in 0..draws {
             let (pairs, share) = self.draw(queue, congestor, intensity, number)?;
             slowdowns.extend(pairs.slowdowns());
-            for (all, company) in runs.iter_mut().zip([NetworkSharing::Alone, NetworkSharing::Congestors]) {
+            for (all, company) in
+                runs.iter_mut().zip([NetworkSharing::Alone, NetworkSharing::Congestors])
+            {
                 all.extend(pairs.figures(company));
             }
             least = [least, share].into_iter().flatten().min_by(f64::total_cmp);
@@ -173,8 +193,16 @@ impl ProgramTest<'_, '_, '_> {
         let verdict = judge_program(&self.order.scenario.verdict, &evidence);
         let medians = [median(&runs[0])?, median(&runs[1])?];
         let queue = queue.to_owned();
-        let found =
-            ProgramCaseResult { queue, congestor, intensity, slowdown, medians, congestor_share: least, runs, verdict };
+        let found = ProgramCaseResult {
+            queue,
+            congestor,
+            intensity,
+            slowdown,
+            medians,
+            congestor_share: least,
+            runs,
+            verdict,
+        };
         self.show_progress(&rows::sentence(&found, self.programs.figure), "\n");
         Ok(found)
     }
@@ -190,19 +218,30 @@ impl ProgramTest<'_, '_, '_> {
         let key = RandomKey::new(self.order.scenario.seed);
         let layout = match &self.venue {
             ProgramVenue::Here => None,
-            ProgramVenue::Stage(_) => Some(self.order.scenario.layout().map_err(|why| anyhow!(why))?),
+            ProgramVenue::Stage(_) => {
+                Some(self.order.scenario.layout().map_err(|why| anyhow!(why))?)
+            }
         };
-        let draw = layout.as_ref().map(|layout| Draw::new(&**layout, &self.test.request(), key, number)).transpose()?;
+        let draw = layout
+            .as_ref()
+            .map(|layout| Draw::new(&**layout, &self.test.request(), key, number))
+            .transpose()?;
         let victims = draw.as_ref().map_or(Vec::new(), |draw| draw.victims.clone());
         let mut victim = self.start_group(ProgramPart::Victim, self.victim, &victims)?;
         let mut load = match (&self.programs.congestor, &self.venue, &draw, &layout) {
             (Some(program), ..) => {
-                let hosts: Vec<Rank> = draw.iter().flat_map(|draw| draw.groups.iter().flatten().copied()).collect();
-                ConcurrentLoad::Command(self.start_group(ProgramPart::Congestor, program, &hosts)?)
+                let hosts: Vec<Rank> =
+                    draw.iter().flat_map(|draw| draw.groups.iter().flatten().copied()).collect();
+                ConcurrentLoad::Command(self.start_group(
+                    ProgramPart::Congestor,
+                    program,
+                    &hosts,
+                )?)
             }
             (None, ProgramVenue::Stage(stage), Some(draw), Some(layout)) => {
                 let windows = Windows::new(self.grid(), Nanos(1), Nanos(1));
-                // Which pattern victims would have is asked by nobody: only the load of the cell is used.
+                // Which pattern victims would have is asked by nobody: only the load of the cell is
+                // used.
                 let case = Case { queue, victim: VictimKind::Ping, congestor, intensity };
                 ConcurrentLoad::Ranks(Cell {
                     case,
@@ -240,7 +279,12 @@ impl ProgramTest<'_, '_, '_> {
         Grid::new(&self.order.scenario.fabric, self.test.slice)
     }
 
-    fn start_group(&mut self, part: ProgramPart, program: &str, ranks: &[Rank]) -> Result<ProgramGroup> {
+    fn start_group(
+        &mut self,
+        part: ProgramPart,
+        program: &str,
+        ranks: &[Rank],
+    ) -> Result<ProgramGroup> {
         match &mut self.venue {
             ProgramVenue::Here => ProgramGroup::here(part, program),
             ProgramVenue::Stage(stage) => stage.start_group(part, program, ranks),
@@ -254,7 +298,9 @@ impl ProgramTest<'_, '_, '_> {
         watch: &mut dyn FnMut() -> Result<()>,
     ) -> Result<(f64, Option<GroupRun>)> {
         let limit = Duration::from_nanos(self.programs.limit.0);
-        let Some(group_run) = victim.run_once(limit, watch)? else { return Ok((f64::INFINITY, None)) };
+        let Some(group_run) = victim.run_once(limit, watch)? else {
+            return Ok((f64::INFINITY, None));
+        };
         let figure = match self.programs.figure {
             Figure::Wall => group_run.end.since(group_run.begin).0 as f64,
             Figure::Time | Figure::Rate => rows::last_number(&group_run.last_line).with_context(|| {
@@ -313,13 +359,19 @@ impl ProgramTest<'_, '_, '_> {
     }
 
     /// A run before the load of a stage's ranks.
-    fn run_during_load(&mut self, victim: &mut ProgramGroup, cell: &Cell<'_>) -> Result<(f64, Option<f64>)> {
+    fn run_during_load(
+        &mut self,
+        victim: &mut ProgramGroup,
+        cell: &Cell<'_>,
+    ) -> Result<(f64, Option<f64>)> {
         let grid = self.grid();
         let ramp = grid.slices(RAMP_SLICES);
         let longest = self.programs.limit + ramp + Nanos::from_secs(60);
         // The stage lends itself to the load; what the run needs is the rest of this.
         let mut venue = std::mem::replace(&mut self.venue, ProgramVenue::Here);
-        let ProgramVenue::Stage(stage) = &mut venue else { bail!("there are no ranks that could load") };
+        let ProgramVenue::Stage(stage) = &mut venue else {
+            bail!("there are no ranks that could load")
+        };
         let mut performed = None;
         let background = BackgroundLoad { grid, loads: &|rank| cell.loads(rank), ramp, longest };
         let phase_result = stage.run_during_load(&background, &mut || {
@@ -330,11 +382,18 @@ impl ProgramTest<'_, '_, '_> {
         let phase_result = phase_result?;
         let (figure, group_run) = performed.context("a run that was not made")?;
         thread::sleep(PAUSE);
-        let share = group_run.and_then(|group_run| load_share(&phase_result, &group_run, cell, grid));
+        let share =
+            group_run.and_then(|group_run| load_share(&phase_result, &group_run, cell, grid));
         Ok((figure, share))
     }
 
-    fn announce(&self, queue: &str, congestor: CongestorKind, pair: usize, company: NetworkSharing) {
+    fn announce(
+        &self,
+        queue: &str,
+        congestor: CongestorKind,
+        pair: usize,
+        company: NetworkSharing,
+    ) {
         if std::io::stderr().is_terminal() {
             let company = if company == NetworkSharing::Alone { "alone" } else { "beside" };
             let (of, with) = (self.programs.pairs, congestor.name());
@@ -351,16 +410,29 @@ impl ProgramTest<'_, '_, '_> {
     }
 }
 
-/// What arrived of the load of `cell` in the slices of `performance`, over what a fair network would have let through.
-fn load_share(phase_result: &PhaseResult, group_run: &GroupRun, cell: &Cell<'_>, grid: Grid) -> Option<f64> {
+/// What arrived of the load of `cell` in the slices of `performance`, over what a fair network
+/// would have let through.
+fn load_share(
+    phase_result: &PhaseResult,
+    group_run: &GroupRun,
+    cell: &Cell<'_>,
+    grid: Grid,
+) -> Option<f64> {
     let fair = cell.fair_rate()?;
-    let slice = |at: clearway_proto::base::LocalNs| at.since(phase_result.begin).steps_of(grid.slice) as u32;
+    let slice = |at: clearway_proto::base::LocalNs| {
+        at.since(phase_result.begin).steps_of(grid.slice) as u32
+    };
     let (begin, end) = (slice(group_run.begin), slice(group_run.end));
     // A run within one slice: the load was on in the slice before it already.
     let slices = if begin < end { begin..end } else { begin.saturating_sub(1)..begin };
     let count = slices.len() as u32;
-    let load = phase_result.records.iter().flat_map(|record| &record.load).flat_map(|series| &series.slices);
-    let arrived: u64 = load.filter(|bytes| slices.contains(&bytes.slice)).map(|bytes| bytes.link).sum();
+    let load = phase_result
+        .records
+        .iter()
+        .flat_map(|record| &record.load)
+        .flat_map(|series| &series.slices);
+    let arrived: u64 =
+        load.filter(|bytes| slices.contains(&bytes.slice)).map(|bytes| bytes.link).sum();
     Some(arrived as f64 / (fair.bytes_in(grid.slices(count)).0 as f64).max(1.0))
 }
 

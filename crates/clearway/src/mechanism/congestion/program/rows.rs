@@ -9,7 +9,8 @@ use super::{ProgramCaseResult, Programs};
 use crate::mechanism::congestion::CongestionSection;
 use crate::mechanism::congestion::judgement::{duration, outcome_word, rule};
 use crate::report::model::{
-    ExtendedReal, Figure, Labels, Parameter, ParameterOrigin, PartVerdict, Report, SurvivalCurve, Verdict, labels,
+    ExtendedReal, Figure, Labels, Parameter, ParameterOrigin, PartVerdict, Report, SurvivalCurve,
+    Verdict, labels,
 };
 use crate::report::numerals::digits;
 
@@ -21,11 +22,15 @@ const PROGRAM: &str = "program";
 /// The last number above zero of a line; a unit may be attached to it.
 pub(crate) fn last_number(line: &str) -> Option<f64> {
     let number = |word: &str| {
-        let end = word.find(|c: char| !(c.is_ascii_digit() || ".eE+-".contains(c))).unwrap_or(word.len());
+        let end =
+            word.find(|c: char| !(c.is_ascii_digit() || ".eE+-".contains(c))).unwrap_or(word.len());
         let (digits, rest) = word.split_at(end);
         // `1,234` is not one.
-        let digits =
-            if rest.starts_with(',') && rest.len() > 1 { "" } else { digits.trim_end_matches(['e', 'E', '+', '-']) };
+        let digits = if rest.starts_with(',') && rest.len() > 1 {
+            ""
+        } else {
+            digits.trim_end_matches(['e', 'E', '+', '-'])
+        };
         digits.parse::<f64>().ok().filter(|number| number.is_finite() && *number > 0.0)
     };
     line.split_whitespace().rev().find_map(number)
@@ -73,8 +78,11 @@ pub(crate) fn write(
 }
 
 fn labels_of(test: &CongestionSection, found: &ProgramCaseResult) -> Labels {
-    let all =
-        [(labels::QUEUE, found.queue.as_str()), (labels::VICTIM, PROGRAM), (labels::CONGESTOR, found.congestor.name())];
+    let all = [
+        (labels::QUEUE, found.queue.as_str()),
+        (labels::VICTIM, PROGRAM),
+        (labels::CONGESTOR, found.congestor.name()),
+    ];
     let mut all: Labels = all.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
     if test.intensity_percent.len() > 1 {
         all.insert("intensity".to_owned(), found.intensity.to_string());
@@ -82,7 +90,12 @@ fn labels_of(test: &CongestionSection, found: &ProgramCaseResult) -> Labels {
     all
 }
 
-fn figures(report: &mut Report, programs: &Programs, test: &CongestionSection, found: &ProgramCaseResult) {
+fn figures(
+    report: &mut Report,
+    programs: &Programs,
+    test: &CongestionSection,
+    found: &ProgramCaseResult,
+) {
     let (unit, scale) = if programs.figure == Wanted::Wall { ("ms", 1e-6) } else { ("", 1.0) };
     for (phase, median) in [labels::ISOLATED, labels::CONGESTED].into_iter().zip(&found.medians) {
         let figure = Figure::estimate(names::PROGRAM, unit, median, scale, EXACT);
@@ -92,8 +105,10 @@ fn figures(report: &mut Report, programs: &Programs, test: &CongestionSection, f
     let slowdown = Figure::estimate(names::SLOWDOWN, "x", &found.slowdown, 1.0, EXACT);
     report.figures.push(Figure { labels: labels_of(test, found), ..slowdown });
     if let Some(share) = found.congestor_share.and_then(|share| ExtendedReal::new(share * 100.0)) {
-        let source = "load that arrived during a run over its max-min fair rate, the least of all runs";
-        let share = Figure::counted(names::GOODPUT_SHARE, "%", share, found.slowdown.samples, source);
+        let source =
+            "load that arrived during a run over its max-min fair rate, the least of all runs";
+        let share =
+            Figure::counted(names::GOODPUT_SHARE, "%", share, found.slowdown.samples, source);
         report.figures.push(Figure { labels: labels_of(test, found), ..share });
     }
 }
@@ -125,7 +140,9 @@ fn in_force(programs: &Programs) -> Vec<Parameter> {
         origin: ParameterOrigin::Flag,
     };
     let commands = [("program.victim-cmd", victim), ("program.congestor-cmd", congestor)];
-    let commands = commands.into_iter().filter_map(|(name, command)| Some(parameter(name, command.as_deref()?)));
+    let commands = commands
+        .into_iter()
+        .filter_map(|(name, command)| Some(parameter(name, command.as_deref()?)));
     let rest = [
         (FIGURE, figure.to_owned()),
         ("program.pairs", pairs.to_string()),
@@ -152,16 +169,27 @@ fn verdict(
     let of_pairs = format!("{} pairs of runs", worst.slowdown.samples);
     let sentence = match outcome {
         NetworkOutcome::Invalid => {
-            format!("This run allows no statement. {}: {}.", worst.queue, worst.verdict.reasons.join("; "))
+            format!(
+                "This run allows no statement. {}: {}.",
+                worst.queue,
+                worst.verdict.reasons.join("; ")
+            )
         }
         _ => {
             let [alone, beside] = worst.medians.map(|median| shown(median.value, programs.figure));
             let (congestor, value) = (named(worst.congestor), worst.slowdown.value);
-            format!("The program goes from {alone} to {beside} beside {congestor}, {value:.2} times, by {of_pairs}.")
+            format!(
+                "The program goes from {alone} to {beside} beside {congestor}, {value:.2} times, by {of_pairs}."
+            )
         }
     };
     let rules = vec![
-        rule("slowdown-max", rules.slowdown_max, "x", "upper end of the slowdown that still counts as contained"),
+        rule(
+            "slowdown-max",
+            rules.slowdown_max,
+            "x",
+            "upper end of the slowdown that still counts as contained",
+        ),
         rule(
             "congestor-share-min",
             rules.congestor_share_min,

@@ -1,7 +1,8 @@
 //! A congestor command in the middle of a phase of Clearway's own victims.
 //!
 //! # Invariants
-//! I1. It is asked to end when the load's window does, and nothing of it is left when the victims' isolated time goes on: the
+//! I1. It is asked to end when the load's window does, and nothing of it is left when the victims'
+//!     isolated time goes on: the
 //!     pause of the windows is longer than the time that its guard gives it.
 
 use anyhow::{Result, bail};
@@ -35,7 +36,8 @@ impl TimedCommand {
     pub(crate) fn step(&mut self, elapsed: Nanos) -> Result<()> {
         let grid = self.windows.grid;
         let [from, until, after] =
-            [self.windows.load.from, self.windows.load.until, self.windows.after.from].map(|slice| grid.slices(slice));
+            [self.windows.load.from, self.windows.load.until, self.windows.after.from]
+                .map(|slice| grid.slices(slice));
         match self.act {
             CommandStep::Waiting if elapsed >= from => {
                 self.group.run_repeatedly()?;

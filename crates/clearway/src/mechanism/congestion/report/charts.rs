@@ -1,4 +1,5 @@
-//! The places that the page's script fills with charts, each with the sentence that says what to see.
+//! The places that the page's script fills with charts, each with the sentence that says what to
+//! see.
 
 use std::fmt::Write;
 
@@ -7,7 +8,9 @@ use super::{heat, tables};
 use crate::report::html::drawing::{ALONG, figure, legend, pairs, sample};
 use crate::report::html::tables::number;
 use crate::report::html::{queue_class, section, text, title_of};
-use crate::report::model::{ExtendedReal, HeatMap, Labels, Report, SurvivalCurve, Timeline, labels};
+use crate::report::model::{
+    ExtendedReal, HeatMap, Labels, Report, SurvivalCurve, Timeline, labels,
+};
 
 /// Fewer pairs are a list: a map of them is mostly empty.
 const MAP_MIN: usize = 5;
@@ -26,7 +29,10 @@ fn chart(kind: &str, items: &[usize], title: &str, legend: &str, caption: &str) 
 /// Labels without those that one chart lays over each other.
 fn group_of(all: &Labels) -> Labels {
     let laid_over = [labels::QUEUE, labels::PHASE, labels::QUANTILE];
-    all.iter().filter(|(key, _)| !laid_over.contains(&key.as_str())).map(|(k, v)| (k.clone(), v.clone())).collect()
+    all.iter()
+        .filter(|(key, _)| !laid_over.contains(&key.as_str()))
+        .map(|(k, v)| (k.clone(), v.clone()))
+        .collect()
 }
 
 /// Places in `all` by group, in order of appearance.
@@ -61,15 +67,21 @@ pub(super) fn survival(report: &Report, queues: &[String]) -> String {
     )
 }
 
-/// A sample of a curve's line, as the script draws it, and its name; lost messages are told here because the line only ends.
+/// A sample of a curve's line, as the script draws it, and its name; lost messages are told here
+/// because the line only ends.
 fn legend_entry(report: &Report, curve: &SurvivalCurve, queues: &[String]) -> String {
     let of = |key: &str| curve.labels.get(key).map_or("", String::as_str);
     let (queue, phase) = (of(labels::QUEUE), of(labels::PHASE));
     let dashed = if phase == labels::ISOLATED { " dashed" } else { "" };
-    let name = [queue, phase].into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(", ");
+    let name =
+        [queue, phase].into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(", ");
     let name = if name.is_empty() { "all messages".to_owned() } else { text(&name) };
-    // The curve is of one draw, and the table of all: where the table tells what was lost, so does this.
-    let percent = report.figures.iter().find(|figure| figure.name == names::LOSS && figure.labels == curve.labels);
+    // The curve is of one draw, and the table of all: where the table tells what was lost, so does
+    // this.
+    let percent = report
+        .figures
+        .iter()
+        .find(|figure| figure.name == names::LOSS && figure.labels == curve.labels);
     let percent = percent.map(|figure| figure.value);
     let lost = match (curve.points.last(), percent) {
         (None, _) => ": nothing measured".to_owned(),
@@ -86,7 +98,9 @@ fn legend_entry(report: &Report, curve: &SurvivalCurve, queues: &[String]) -> St
 pub(super) fn timelines(report: &Report) -> String {
     let caption = "Top: p99 of the victim in each step, logarithmic; a triangle marks steps whose p99 was lost. Middle: what the congestor delivered. \
                    Bottom, where the machine is real: how long the run itself waited for a processor; a peak that stands below a victim's peak makes that peak doubtful.";
-    let one = |(i, timeline): (usize, &Timeline)| chart("timeline", &[i], &title_of(&timeline.labels), "", caption);
+    let one = |(i, timeline): (usize, &Timeline)| {
+        chart("timeline", &[i], &title_of(&timeline.labels), "", caption)
+    };
     let body: String = report.timelines.iter().enumerate().map(one).collect();
     section(
         "timeline",
@@ -103,7 +117,8 @@ pub(super) fn heat(report: &Report) -> String {
     for (i, map) in report.heat.iter().enumerate() {
         let measured = heat::measured(map);
         if measured.len() < MAP_MIN {
-            let _ = writeln!(body, "<div>{}</div>", tables::pairs(&title_of(&map.labels), &measured));
+            let _ =
+                writeln!(body, "<div>{}</div>", tables::pairs(&title_of(&map.labels), &measured));
         } else {
             let map_of_pairs = chart("heat", &[i], &title_of(&map.labels), "", caption);
             let _ = writeln!(body, "<div>{map_of_pairs}{}</div>", standouts(map, &measured));
@@ -116,8 +131,9 @@ pub(super) fn heat(report: &Report) -> String {
 /// What stands out by name; when nothing does and yet pairs differ, from where to where they reach.
 fn standouts(map: &HeatMap, pairs: &[heat::MeasuredPair<'_>]) -> String {
     let found = heat::standouts(map);
-    let times =
-        |value: f64| ExtendedReal::new(value).map_or_else(String::new, |real| format!("{}\u{d7}", number(real)));
+    let times = |value: f64| {
+        ExtendedReal::new(value).map_or_else(String::new, |real| format!("{}\u{d7}", number(real)))
+    };
     let mut items = Vec::new();
     for host in &found.receivers {
         items.push(format!(
@@ -153,7 +169,11 @@ fn no_standout(pairs: &[heat::MeasuredPair<'_>]) -> String {
     };
     match (pairs.last(), pairs.first()) {
         (Some(fastest), Some(slowest)) if !heat::is_even(pairs) => {
-            format!("Pairs reach from {} to {}; no single host or pair explains that.", side(fastest), side(slowest))
+            format!(
+                "Pairs reach from {} to {}; no single host or pair explains that.",
+                side(fastest),
+                side(slowest)
+            )
         }
         _ => "No host and no pair stands out.".to_owned(),
     }
@@ -181,9 +201,12 @@ mod tests {
 
     #[test]
     fn legend__tells_the_loss_of_the_table_and_not_that_of_one_draw() {
-        let labels =
-            Labels::from([(labels::QUEUE, "fifo"), (labels::PHASE, "congested")].map(|(k, v)| (k.into(), v.into())));
-        let curve = SurvivalCurve { labels: labels.clone(), points: vec![(1.0, 0.5), (9.0, 0.108)] };
+        let labels = Labels::from(
+            [(labels::QUEUE, "fifo"), (labels::PHASE, "congested")]
+                .map(|(k, v)| (k.into(), v.into())),
+        );
+        let curve =
+            SurvivalCurve { labels: labels.clone(), points: vec![(1.0, 0.5), (9.0, 0.108)] };
         let mut report = crate::report::sample::incast_demo();
         report.figures = Vec::new();
         assert!(legend_entry(&report, &curve, &[]).contains("fifo, congested: 10.8\u{202f}% lost"));

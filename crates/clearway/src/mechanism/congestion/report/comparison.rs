@@ -1,16 +1,19 @@
-//! Which figures of the congestion test decide whether one run is worse than another, and how far those of two places may be apart.
+//! Which figures of the congestion test decide whether one run is worse than another, and how far
+//! those of two places may be apart.
 //!
 //! # Model
-//! Only absolute figures of what the network does under load decide: `victim_latency`, `victim_oneway_p99_us` and `program_figure` of
-//! the phase `congested`, and `class_share`. Ratios, as `congestion_impact_factor`, are context: they rise as well when the idle
-//! network becomes faster. Everything else describes the machine or the run itself.
+//! Only absolute figures of what the network does under load decide: `victim_latency`,
+//! `victim_oneway_p99_us` and `program_figure` of the phase `congested`, and `class_share`. Ratios,
+//! as `congestion_impact_factor`, are context: they rise as well when the idle network becomes
+//! faster. Everything else describes the machine or the run itself.
 //!
-//! Two places are compared by impact factors, the latencies that they are made of, and shares of classes. The larger value may be 1.5
-//! times the smaller one for latencies and their factors, of which a queue's depth and a frame decide; 1.1 times for shares, which
-//! weights decide.
+//! Two places are compared by impact factors, the latencies that they are made of, and shares of
+//! classes. The larger value may be 1.5 times the smaller one for latencies and their factors, of
+//! which a queue's depth and a frame decide; 1.1 times for shares, which weights decide.
 //!
 //! # Invariants
-//! I1. Null controls never decide, nor does any figure whose congestor is `none`: they measure the machine.
+//! I1. Null controls never decide, nor does any figure whose congestor is `none`: they measure the
+//!     machine.
 
 use super::super::names;
 use super::programs;
@@ -38,7 +41,10 @@ pub(super) fn worsens(figure: &Figure, report: &Report) -> Option<WorseDirection
 
 /// Whether what a program of the user's prints is better when it is more.
 fn prints_rates(report: &Report) -> bool {
-    report.parameters.iter().any(|parameter| parameter.name == programs::FIGURE && parameter.value == programs::RATE)
+    report
+        .parameters
+        .iter()
+        .any(|parameter| parameter.name == programs::FIGURE && parameter.value == programs::RATE)
 }
 
 /// What the ratio of two values of `figure` may be; absent for figures that places need not share.
@@ -70,13 +76,15 @@ mod tests {
         figure.high = Some(ExtendedReal::finite(value * 1.01));
     }
 
-    /// What the second of two reports is called that differ in one figure alone, which moves from 10 to `value`.
+    /// What the second of two reports is called that differ in one figure alone, which moves from
+    /// 10 to `value`.
     fn moved(name: &str, pairs: &[(&str, &str)], value: f64) -> DiffResult {
         let [a, b] = [10.0, value].map(|value| {
             let mut report = sample::incast_demo();
             let mut figure = Figure::counted(name, "us", ExtendedReal::finite(value), 1, "");
             move_to(&mut figure, value);
-            report.figures = vec![pairs.iter().fold(figure, |figure, (key, value)| figure.with(key, *value))];
+            report.figures =
+                vec![pairs.iter().fold(figure, |figure, (key, value)| figure.with(key, *value))];
             report
         });
         compare(&a, &b, &[&CongestionTest]).result
@@ -99,7 +107,8 @@ mod tests {
     fn compare__of_a_program_that_prints_rates_less_is_worse() {
         let run = |value| {
             let mut report = sample::incast_demo();
-            let mut figure = Figure::counted(names::PROGRAM, "", ExtendedReal::finite(value), 1, "");
+            let mut figure =
+                Figure::counted(names::PROGRAM, "", ExtendedReal::finite(value), 1, "");
             move_to(&mut figure, value);
             report.figures = vec![figure.with(labels::PHASE, labels::CONGESTED)];
             report.parameters = vec![Parameter {
@@ -111,7 +120,10 @@ mod tests {
             report
         };
         assert_eq!(compare(&run(10.0), &run(5.0), &[&CongestionTest]).result, DiffResult::Worse);
-        assert_eq!(compare(&run(10.0), &run(20.0), &[&CongestionTest]).result, DiffResult::SameOrBetter);
+        assert_eq!(
+            compare(&run(10.0), &run(20.0), &[&CongestionTest]).result,
+            DiffResult::SameOrBetter
+        );
     }
 
     #[test]
@@ -137,7 +149,8 @@ mod tests {
         assert_eq!(comparison.result, DiffResult::SameOrBetter);
         let text = render(&comparison, ColourMode::Plain);
         assert!(
-            !text.contains("WORSE") && text.contains("Context, which decides nothing:\ncongestion_impact_factor"),
+            !text.contains("WORSE")
+                && text.contains("Context, which decides nothing:\ncongestion_impact_factor"),
             "{text}"
         );
         assert!(text.contains("Unchanged: 1 figure.\n"), "{text}");
@@ -156,7 +169,9 @@ mod tests {
             "resent_messages",
         ];
         let figures = machine.map(|name| (name, &[][..]));
-        for (name, pairs) in figures.into_iter().chain([(names::LATENCY, &isolated[..]), (names::LATENCY, &nobody[..])])
+        for (name, pairs) in figures
+            .into_iter()
+            .chain([(names::LATENCY, &isolated[..]), (names::LATENCY, &nobody[..])])
         {
             let results = [moved(name, pairs, 20.0), moved(name, pairs, 5.0)];
             assert_eq!(results, [DiffResult::SameOrBetter; 2], "{name}");
@@ -166,8 +181,11 @@ mod tests {
     #[test]
     fn places_limit__is_for_latencies_under_load_their_factors_and_shares() {
         let report = sample::incast_demo();
-        let limits: Vec<(&str, f64)> =
-            report.figures.iter().filter_map(|figure| Some((figure.name.as_str(), places_limit(figure)?))).collect();
+        let limits: Vec<(&str, f64)> = report
+            .figures
+            .iter()
+            .filter_map(|figure| Some((figure.name.as_str(), places_limit(figure)?)))
+            .collect();
         let [latency, factor] = [(names::LATENCY, TIMES_MAX), (names::CIF, TIMES_MAX)];
         assert_eq!(limits, [latency, factor, latency, factor], "p99 of two queues");
         let share = Figure::counted(names::CLASS_SHARE, "", ExtendedReal::finite(0.5), 1, "");

@@ -1,10 +1,12 @@
-//! Names what stands out in a matrix of host pairs: a receiver, a sender, or one pair that neither explains.
+//! Names what stands out in a matrix of host pairs: a receiver, a sender, or one pair that neither
+//! explains.
 //!
 //! # Model
-//! A host stands out when the median of its row or column is more than twice the median of all pairs. What a pair should be
-//! is row median x column median / median of all, as in Tukey's two-way tables; it stands out at 1.5 times that, and of
-//! all. A hot port therefore is named once, as a receiver, and a bad cable behind it is still found. A host of which one pair or two
-//! were measured says nothing about hosts: its pairs speak for themselves.
+//! A host stands out when the median of its row or column is more than twice the median of all
+//! pairs. What a pair should be is row median x column median / median of all, as in Tukey's
+//! two-way tables; it stands out at 1.5 times that, and of all. A hot port therefore is named once,
+//! as a receiver, and a bad cable behind it is still found. A host of which one pair or two were
+//! measured says nothing about hosts: its pairs speak for themselves.
 //!
 //! # Source
 //! Tukey, "Exploratory data analysis" (1977), two-way fits by medians, here for ratios.
@@ -58,7 +60,9 @@ pub(super) fn measured(heat: &HeatMap) -> Vec<MeasuredPair<'_>> {
     let mut pairs: Vec<MeasuredPair<'_>> = Vec::new();
     for (from, row) in heat.ranks.iter().zip(&heat.rows) {
         let cells = heat.ranks.iter().zip(row);
-        pairs.extend(cells.filter_map(|(to, cell)| Some(MeasuredPair { from, to, value: (*cell)? })));
+        pairs.extend(
+            cells.filter_map(|(to, cell)| Some(MeasuredPair { from, to, value: (*cell)? })),
+        );
     }
     pairs.sort_by(|a, b| b.value.get().total_cmp(&a.value.get()));
     pairs
@@ -77,7 +81,11 @@ pub(super) fn standouts(heat: &HeatMap) -> Standouts<'_> {
     let n = heat.ranks.len();
     let rows = heat.rows.iter().take(n).enumerate();
     let row = |(from, row): (usize, &'_ Vec<Option<ExtendedReal>>)| -> Vec<(usize, usize, f64)> {
-        row.iter().take(n).enumerate().filter_map(|(to, cell)| Some((from, to, (*cell)?.get()))).collect()
+        row.iter()
+            .take(n)
+            .enumerate()
+            .filter_map(|(to, cell)| Some((from, to, (*cell)?.get())))
+            .collect()
     };
     let cells: Vec<(usize, usize, f64)> = rows.flat_map(row).collect();
     let medians = |side: fn(&(usize, usize, f64)) -> usize| -> Vec<Option<f64>> {
@@ -90,7 +98,8 @@ pub(super) fn standouts(heat: &HeatMap) -> Standouts<'_> {
         lists.into_iter().map(|list| if list.len() < 3 { None } else { median(list) }).collect()
     };
     let (rows, columns) = (medians(|cell| cell.0), medians(|cell| cell.1));
-    let Some(all) = median(cells.iter().map(|cell| cell.2).collect()).filter(|all| all.is_finite()) else {
+    let Some(all) = median(cells.iter().map(|cell| cell.2).collect()).filter(|all| all.is_finite())
+    else {
         return Standouts { receivers: Vec::new(), senders: Vec::new(), pairs: Vec::new() };
     };
     Standouts {
@@ -101,8 +110,13 @@ pub(super) fn standouts(heat: &HeatMap) -> Standouts<'_> {
 }
 
 fn hosts<'a>(heat: &'a HeatMap, medians: &[Option<f64>], all: f64) -> Vec<SlowHost<'a>> {
-    let named = heat.ranks.iter().zip(medians).filter_map(|(name, median)| Some(SlowHost { name, median: (*median)? }));
-    let mut found: Vec<SlowHost<'a>> = named.filter(|host| host.median > all * HOST_FACTOR).collect();
+    let named = heat
+        .ranks
+        .iter()
+        .zip(medians)
+        .filter_map(|(name, median)| Some(SlowHost { name, median: (*median)? }));
+    let mut found: Vec<SlowHost<'a>> =
+        named.filter(|host| host.median > all * HOST_FACTOR).collect();
     found.sort_by(|a, b| b.median.total_cmp(&a.median));
     found.truncate(NAMED_MAX);
     found
@@ -120,7 +134,12 @@ fn pairs<'a>(
         let (row, column) = (rows.get(from)?.unwrap_or(all), columns.get(to)?.unwrap_or(all));
         let expected = row * column / all;
         let stands_out = value > expected.max(all) * PAIR_FACTOR;
-        stands_out.then_some(SlowPair { from: heat.ranks.get(from)?, to: heat.ranks.get(to)?, value, expected })
+        stands_out.then_some(SlowPair {
+            from: heat.ranks.get(from)?,
+            to: heat.ranks.get(to)?,
+            value,
+            expected,
+        })
     };
     let mut found: Vec<SlowPair<'a>> = cells.iter().filter_map(pair).collect();
     found.sort_by(|a, b| (b.value / b.expected).total_cmp(&(a.value / a.expected)));
@@ -134,7 +153,9 @@ mod tests {
     use crate::report::model::Labels;
 
     fn map(n: usize, value: impl Fn(usize, usize) -> f64) -> HeatMap {
-        let cell = |from: usize, to: usize| (from != to).then(|| ExtendedReal::new(value(from, to))).flatten();
+        let cell = |from: usize, to: usize| {
+            (from != to).then(|| ExtendedReal::new(value(from, to))).flatten()
+        };
         HeatMap {
             labels: Labels::new(),
             ranks: (0..n).map(|i| format!("h{i}")).collect(),
@@ -151,7 +172,8 @@ mod tests {
         });
         let found = standouts(&heat);
         let receivers: Vec<&str> = found.receivers.iter().map(|host| host.name).collect();
-        let pairs: Vec<(&str, &str)> = found.pairs.iter().map(|pair| (pair.from, pair.to)).collect();
+        let pairs: Vec<(&str, &str)> =
+            found.pairs.iter().map(|pair| (pair.from, pair.to)).collect();
         assert_eq!((receivers, found.senders.len(), pairs), (vec!["h0"], 0, vec![("h5", "h2")]));
     }
 
@@ -159,11 +181,18 @@ mod tests {
     fn standouts__hosts_with_one_measured_pair_leave_the_blame_to_the_pair() {
         let mut ring = map(8, |from, _| if from == 3 { 90.0 } else { 1.0 });
         for (from, row) in ring.rows.iter_mut().enumerate() {
-            row.iter_mut().enumerate().filter(|(to, _)| *to != (from + 1) % 8).for_each(|(_, cell)| *cell = None);
+            row.iter_mut()
+                .enumerate()
+                .filter(|(to, _)| *to != (from + 1) % 8)
+                .for_each(|(_, cell)| *cell = None);
         }
         let found = standouts(&ring);
-        let pairs: Vec<(&str, &str, f64)> = found.pairs.iter().map(|pair| (pair.from, pair.to, pair.value)).collect();
-        assert_eq!((found.senders.len(), found.receivers.len(), pairs), (0, 0, vec![("h3", "h4", 90.0)]));
+        let pairs: Vec<(&str, &str, f64)> =
+            found.pairs.iter().map(|pair| (pair.from, pair.to, pair.value)).collect();
+        assert_eq!(
+            (found.senders.len(), found.receivers.len(), pairs),
+            (0, 0, vec![("h3", "h4", 90.0)])
+        );
     }
 
     #[test]
@@ -172,14 +201,20 @@ mod tests {
         let pairs = measured(&heat);
         assert_eq!((pairs.len(), pairs[0].from, pairs[0].to), (6, "h2", "h1"));
         assert!(!is_even(&pairs) && is_even(&pairs[1..]) && is_even(&[]));
-        assert!(!is_even(&measured(&map(3, |from, _| if from == 0 { f64::INFINITY } else { 1.0 }))));
+        assert!(!is_even(&measured(&map(3, |from, _| if from == 0 {
+            f64::INFINITY
+        } else {
+            1.0
+        }))));
     }
 
     #[test]
     fn standouts__nothing_in_an_even_empty_or_ragged_matrix() {
         for heat in [map(8, |_, _| 3.0), map(1, |_, _| 1.0), map(0, |_, _| 1.0)] {
             let found = standouts(&heat);
-            assert!(found.receivers.is_empty() && found.senders.is_empty() && found.pairs.is_empty());
+            assert!(
+                found.receivers.is_empty() && found.senders.is_empty() && found.pairs.is_empty()
+            );
         }
         let mut ragged = map(3, |_, _| 1.0);
         ragged.rows.push(vec![Some(ExtendedReal::INFINITE); 9]);

@@ -1,4 +1,5 @@
-//! Gathers the figures of each victim, congestor and queue into one row of the congestion-impact table.
+//! Gathers the figures of each victim, congestor and queue into one row of the congestion-impact
+//! table.
 //!
 //! # Invariants
 //! I1. Rows come in the order in which their first factor stands in the report.
@@ -34,7 +35,8 @@ impl<'a> ImpactRow<'a> {
 
     /// The factor that the table shows: that of p99, or else the last there is.
     pub(super) fn factor(&self) -> Option<&'a Figure> {
-        let of_p99 = self.factors.iter().find(|figure| figure.label(labels::QUANTILE) == Some("p99"));
+        let of_p99 =
+            self.factors.iter().find(|figure| figure.label(labels::QUANTILE) == Some("p99"));
         of_p99.or(self.factors.last()).copied()
     }
 }
@@ -43,12 +45,12 @@ impl<'a> ImpactRow<'a> {
 pub(super) fn rows(report: &Report) -> Vec<ImpactRow<'_>> {
     let mut rows: Vec<ImpactRow<'_>> = Vec::new();
     for figure in report.figures.iter().filter(|figure| figure.name == names::CIF) {
-        let [victim, congestor, queue] =
-            [labels::VICTIM, labels::CONGESTOR, labels::QUEUE].map(|key| figure.label(key).unwrap_or("-"));
+        let [victim, congestor, queue] = [labels::VICTIM, labels::CONGESTOR, labels::QUEUE]
+            .map(|key| figure.label(key).unwrap_or("-"));
         let place = figure.label(labels::PLACE);
-        let known = rows
-            .iter_mut()
-            .find(|row| (row.victim, row.congestor, row.queue, row.place) == (victim, congestor, queue, place));
+        let known = rows.iter_mut().find(|row| {
+            (row.victim, row.congestor, row.queue, row.place) == (victim, congestor, queue, place)
+        });
         match known {
             Some(row) => row.factors.push(figure),
             None => rows.push(row(report, figure, [victim, congestor, queue])),
@@ -57,10 +59,18 @@ pub(super) fn rows(report: &Report) -> Vec<ImpactRow<'_>> {
     rows
 }
 
-fn row<'a>(report: &'a Report, factor: &'a Figure, [victim, congestor, queue]: [&'a str; 3]) -> ImpactRow<'a> {
+fn row<'a>(
+    report: &'a Report,
+    factor: &'a Figure,
+    [victim, congestor, queue]: [&'a str; 3],
+) -> ImpactRow<'a> {
     let find = |name: &str, phase: Option<&str>, quantile: Option<&str>| {
-        let fits = |key: &str, wanted: &str, figure: &Figure| figure.label(key).is_none_or(|value| value == wanted);
-        let same = |key: &str, wanted: Option<&str>, figure: &Figure| wanted.is_none() || figure.label(key) == wanted;
+        let fits = |key: &str, wanted: &str, figure: &Figure| {
+            figure.label(key).is_none_or(|value| value == wanted)
+        };
+        let same = |key: &str, wanted: Option<&str>, figure: &Figure| {
+            wanted.is_none() || figure.label(key) == wanted
+        };
         report.figures.iter().find(|figure| {
             figure.name == name
                 && fits(labels::VICTIM, victim, figure)
@@ -71,7 +81,8 @@ fn row<'a>(report: &'a Report, factor: &'a Figure, [victim, congestor, queue]: [
                 && same(labels::QUANTILE, quantile, figure)
         })
     };
-    let latency = |phase| ["p50", "p99"].map(|quantile| find(names::LATENCY, Some(phase), Some(quantile)));
+    let latency =
+        |phase| ["p50", "p99"].map(|quantile| find(names::LATENCY, Some(phase), Some(quantile)));
     ImpactRow {
         victim,
         congestor,
@@ -96,9 +107,18 @@ mod tests {
         let rows = rows(&report);
         let found: Vec<_> = rows
             .iter()
-            .map(|row| (row.queue, row.isolated[1].map(|f| f.value.get()), row.congested[1].map(|f| f.value.get())))
+            .map(|row| {
+                (
+                    row.queue,
+                    row.isolated[1].map(|f| f.value.get()),
+                    row.congested[1].map(|f| f.value.get()),
+                )
+            })
             .collect();
-        assert_eq!(found, [("fifo", Some(28.3), Some(12_069.0)), ("strict", Some(27.9), Some(60.0))]);
+        assert_eq!(
+            found,
+            [("fifo", Some(28.3), Some(12_069.0)), ("strict", Some(27.9), Some(60.0))]
+        );
         assert_eq!(rows[0].factors.len(), 2);
         assert_eq!(rows[0].factor().and_then(|f| f.label(labels::QUANTILE)), Some("p99"));
         assert!(rows.iter().all(|row| row.loss.is_some() && row.goodput.is_some()));
@@ -107,7 +127,9 @@ mod tests {
     #[test]
     fn rows__an_isolated_figure_needs_no_congestor() {
         let mut report = sample::incast_demo();
-        for figure in report.figures.iter_mut().filter(|f| f.label(labels::PHASE) == Some(labels::ISOLATED)) {
+        for figure in
+            report.figures.iter_mut().filter(|f| f.label(labels::PHASE) == Some(labels::ISOLATED))
+        {
             figure.labels.remove(labels::CONGESTOR);
         }
         assert!(rows(&report).iter().all(|row| row.isolated.iter().all(Option::is_some)));

@@ -20,7 +20,11 @@ impl Presenter for ClassShares {}
 
 impl Presenter for CongestionTest {
     fn tables(&self, report: &Report) -> Vec<Vec<String>> {
-        vec![terminal::impact_table(report), terminal::program_table(report), terminal::class_table(report)]
+        vec![
+            terminal::impact_table(report),
+            terminal::program_table(report),
+            terminal::class_table(report),
+        ]
     }
 
     fn sections(&self, report: &Report, queues: &[String]) -> String {

@@ -24,15 +24,22 @@ pub(super) fn rows(report: &Report) -> impl Iterator<Item = ProgramRow<'_>> {
     report.figures.iter().filter(|figure| figure.name == names::SLOWDOWN).map(|slowdown| {
         let is_same = |figure: &&Figure, phase: Option<&str>| {
             figure.labels.iter().all(|(key, value)| {
-                if key == labels::PHASE { phase == Some(value) } else { slowdown.label(key) == Some(value) }
+                if key == labels::PHASE {
+                    phase == Some(value)
+                } else {
+                    slowdown.label(key) == Some(value)
+                }
             })
         };
-        let find = |name: &str, phase| report.figures.iter().find(|it| it.name == name && is_same(it, phase));
+        let find = |name: &str, phase| {
+            report.figures.iter().find(|it| it.name == name && is_same(it, phase))
+        };
         let label = |key| slowdown.label(key).unwrap_or("-");
         ProgramRow {
             queue: label(labels::QUEUE),
             congestor: label(labels::CONGESTOR),
-            medians: [labels::ISOLATED, labels::CONGESTED].map(|phase| find(names::PROGRAM, Some(phase))),
+            medians: [labels::ISOLATED, labels::CONGESTED]
+                .map(|phase| find(names::PROGRAM, Some(phase))),
             slowdown,
             goodput: find(names::GOODPUT_SHARE, None),
         }

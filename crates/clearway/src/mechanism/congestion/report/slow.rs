@@ -1,4 +1,5 @@
-//! The table of the slowest messages of the worst cell: which they were, and what held each of them up.
+//! The table of the slowest messages of the worst cell: which they were, and what held each of them
+//! up.
 
 use std::fmt::Write;
 
@@ -28,7 +29,8 @@ fn one(slowest: &Slowest) -> String {
         ("Root", ""),
     ];
     let rows: String = slowest.messages.iter().map(row).collect();
-    let caption = format!("{}. Messages that never arrived are not among them.", text(&slowest.phase));
+    let caption =
+        format!("{}. Messages that never arrived are not among them.", text(&slowest.phase));
     let mut out = format!("<h3>{}</h3>\n", text(&title_of(&slowest.labels)));
     out.push_str(&table("cards slow", &caption, &head(&columns), &rows));
     if let Some(note) = &slowest.note {
@@ -48,13 +50,17 @@ fn one(slowest: &Slowest) -> String {
 /// `clause` with a capital.
 fn sentence(clause: &str) -> String {
     let mut letters = clause.chars();
-    letters.next().map_or_else(String::new, |first| format!("{}{}", first.to_uppercase(), letters.as_str()))
+    letters
+        .next()
+        .map_or_else(String::new, |first| format!("{}{}", first.to_uppercase(), letters.as_str()))
 }
 
 fn row(message: &SlowMessage) -> String {
     let [from, to] = &message.ends;
-    let [cause, place, root] =
-        message.wait.as_ref().map_or(["\u{2013}"; 3].map(str::to_owned), |wait| waited(wait, message.latency_us));
+    let [cause, place, root] = message
+        .wait
+        .as_ref()
+        .map_or(["\u{2013}"; 3].map(str::to_owned), |wait| waited(wait, message.latency_us));
     format!(
         "<tr><th scope=\"row\"><code>{}</code></th>{}{}{}{}{}</tr>\n",
         text(&message.id),
@@ -113,7 +119,10 @@ mod tests {
         let mut report = sample::simulated();
         report.slowest[0].note = Some("it costs <too> much".to_owned());
         let page = slowest(&report);
-        assert!(page.contains("It costs &lt;too&gt; much.") && page.contains("\u{2013}</td>"), "{page}");
+        assert!(
+            page.contains("It costs &lt;too&gt; much.") && page.contains("\u{2013}</td>"),
+            "{page}"
+        );
     }
 
     #[test]

@@ -16,7 +16,12 @@ pub(super) fn impact(report: &Report, queues: &[String]) -> String {
     if rows.is_empty() {
         return String::new();
     }
-    let unit = rows.iter().flat_map(|row| row.congested).flatten().next().map_or("us", |figure| figure.unit.as_str());
+    let unit = rows
+        .iter()
+        .flat_map(|row| row.congested)
+        .flatten()
+        .next()
+        .map_or("us", |figure| figure.unit.as_str());
     let unit = &text(if unit == "us" { "\u{b5}s" } else { unit });
     let scale = scale_of(&rows);
     let mut body = String::new();
@@ -25,7 +30,10 @@ pub(super) fn impact(report: &Report, queues: &[String]) -> String {
         if group != row.group() {
             group = row.group();
             let title = text(&group);
-            let _ = writeln!(body, "<tr class=\"group\"><th scope=\"rowgroup\" colspan=\"9\">{title}</th></tr>");
+            let _ = writeln!(
+                body,
+                "<tr class=\"group\"><th scope=\"rowgroup\" colspan=\"9\">{title}</th></tr>"
+            );
         }
         body.push_str(&impact_row(row, queues, &scale, unit));
     }
@@ -52,8 +60,14 @@ pub(super) fn programs(report: &Report, queues: &[String]) -> String {
     for row in programs::rows(report) {
         unit = row.medians[0].map_or("", Figure::shown_unit);
         let [alone, beside] = row.medians;
-        let times = format!("<b>{}\u{d7}</b> <small>{}</small>", number(row.slowdown.value), ends(row.slowdown));
-        let load = row.goodput.map_or_else(|| "\u{2013}".to_owned(), |f| format!("{}\u{202f}%", number(f.value)));
+        let times = format!(
+            "<b>{}\u{d7}</b> <small>{}</small>",
+            number(row.slowdown.value),
+            ends(row.slowdown)
+        );
+        let load = row
+            .goodput
+            .map_or_else(|| "\u{2013}".to_owned(), |f| format!("{}\u{202f}%", number(f.value)));
         let _ = writeln!(
             body,
             "<tr><th scope=\"row\">{}</th>{}{}{}{}{}</tr>",
@@ -89,7 +103,12 @@ fn impact_row(row: &ImpactRow<'_>, queues: &[String], scale: &Axis, unit: &str) 
     };
     let factor = row.factor();
     let times = factor.map_or_else(String::new, |f| {
-        format!("<span><b>{}\u{d7}</b> <small>{}{}</small></span>", number(f.value), ends(f), few(f))
+        format!(
+            "<span><b>{}\u{d7}</b> <small>{}{}</small></span>",
+            number(f.value),
+            ends(f),
+            few(f)
+        )
     });
     let bar = factor.map_or_else(String::new, |figure| interval_bar(scale, figure));
     let [i50, i99] = row.isolated;
@@ -111,9 +130,11 @@ fn impact_row(row: &ImpactRow<'_>, queues: &[String], scale: &Axis, unit: &str) 
 /// A logarithmic scale that holds 1 and every finite factor of `rows`.
 fn scale_of(rows: &[ImpactRow<'_>]) -> Axis {
     let factors = rows.iter().filter_map(ImpactRow::factor);
-    let ends = factors.flat_map(|f| [Some(f.value), f.low, f.high]).flatten().map(ExtendedReal::get);
-    let [low, high] =
-        ends.filter(|n| n.is_finite() && *n > 0.0).fold([1.0, 2.0f64], |[low, high], n| [low.min(n), high.max(n)]);
+    let ends =
+        factors.flat_map(|f| [Some(f.value), f.low, f.high]).flatten().map(ExtendedReal::get);
+    let [low, high] = ends
+        .filter(|n| n.is_finite() && *n > 0.0)
+        .fold([1.0, 2.0f64], |[low, high], n| [low.min(n), high.max(n)]);
     logarithmic(low * 0.8, high * 1.25)
 }
 
@@ -121,7 +142,8 @@ fn scale_of(rows: &[ImpactRow<'_>]) -> Axis {
 fn interval_bar(scale: &Axis, figure: &Figure) -> String {
     let percent = |n: f64| 100.0 * scale.share(n);
     let value = percent(figure.value.get());
-    let [low, high] = [figure.low, figure.high].map(|end| end.map_or(value, |end| percent(end.get())));
+    let [low, high] =
+        [figure.low, figure.high].map(|end| end.map_or(value, |end| percent(end.get())));
     format!(
         "<span class=\"interval\" aria-hidden=\"true\"><i class=\"one\" style=\"left:{:.2}%\"></i><i class=\"range\" style=\"left:{low:.2}%;width:{:.2}%\"></i><i class=\"dot\" style=\"left:{value:.2}%\"></i></span>",
         percent(1.0),
@@ -136,17 +158,22 @@ pub(super) fn pairs(title: &str, pairs: &[heat::MeasuredPair<'_>]) -> String {
         return format!("<h3>{title}</h3>\n<p>No pair was measured.</p>\n");
     }
     let row = |pair: &heat::MeasuredPair<'_>| {
-        let (name, times) =
-            (format!("{} to {}", text(pair.from), text(pair.to)), format!("{}\u{d7}", number(pair.value)));
+        let (name, times) = (
+            format!("{} to {}", text(pair.from), text(pair.to)),
+            format!("{}\u{d7}", number(pair.value)),
+        );
         format!("<tr><th scope=\"row\">{name}</th>{}</tr>\n", cell("times slower", "n", &times))
     };
     let body: String = pairs.iter().map(row).collect();
     let columns = [("Pair", ""), ("Times slower (p99)", "n")];
-    format!("<h3>{title}</h3>\n{}", table("cards", "Every pair that was measured.", &head(&columns), &body))
+    format!(
+        "<h3>{title}</h3>\n{}",
+        table("cards", "Every pair that was measured.", &head(&columns), &body)
+    )
 }
 
-/// What each class was promised and reached, with the promise as a mark on the bar; in a run that measured no shares, only
-/// how its marks travelled.
+/// What each class was promised and reached, with the promise as a mark on the bar; in a run that
+/// measured no shares, only how its marks travelled.
 pub(super) fn classes(report: &Report, queues: &[String]) -> String {
     if report.shares.is_empty() {
         return String::new();
@@ -191,10 +218,14 @@ fn marks(report: &Report, queues: &[String]) -> String {
     let body: String = report.shares.iter().map(row).collect();
     let columns = [("Queue", ""), ("Class", ""), ("Asked", ""), ("Seen", ""), ("Longest gap", "n")];
     let shown = columns.len() - usize::from(!has_gaps);
-    let caption =
-        "The mark (DSCP) that senders set and that receivers saw; the gap is the longest time without a delivery.";
+    let caption = "The mark (DSCP) that senders set and that receivers saw; the gap is the longest time without a delivery.";
     let table = table("cards", caption, &head(columns.get(..shown).unwrap_or(&columns)), &body);
-    section("classes", "Marks", "Whether the network leaves the classes' marks as they were sent.", &table)
+    section(
+        "classes",
+        "Marks",
+        "Whether the network leaves the classes' marks as they were sent.",
+        &table,
+    )
 }
 
 /// Where it was measured, in a run at several places.
@@ -212,7 +243,12 @@ fn class_row(share: &ClassShare, queues: &[String]) -> String {
     };
     let width = |real: ExtendedReal| real.get().clamp(0.0, 100.0);
     let queue = share.labels.get(labels::QUEUE).map_or("", String::as_str);
-    let bar = cell_bar(queue_place(queue, queues), share.reached.map_or(0.0, width), share.configured.map(width), None);
+    let bar = cell_bar(
+        queue_place(queue, queues),
+        share.reached.map_or(0.0, width),
+        share.configured.map(width),
+        None,
+    );
     format!(
         "<tr><th scope=\"row\">{}{}</th>{}{}{}{}{}{}{}</tr>\n",
         queue_name(queue, queues),

@@ -50,7 +50,8 @@ fn is_supported(row: &ImpactRow<'_>) -> bool {
 }
 
 fn impact_row(row: &ImpactRow<'_>) -> String {
-    let value = |figure: Option<&Figure>, width| digits_in(figure.map(|figure| figure.value), width);
+    let value =
+        |figure: Option<&Figure>, width| digits_in(figure.map(|figure| figure.value), width);
     let ([i50, i99], [c50, c99]) = (row.isolated, row.congested);
     let factor = row.factor();
     let ends = factor.map(|figure| interval_in(figure.low, figure.high, 13)).unwrap_or_default();
@@ -74,15 +75,23 @@ pub(super) fn program_table(report: &Report) -> Vec<String> {
     let mut lines: Vec<String> = programs::rows(report).map(|row| program_row(&row)).collect();
     let Some(first) = programs::rows(report).next() else { return lines };
     let unit = first.medians[0].map_or("", Figure::shown_unit);
-    let of = if unit.is_empty() { "the number that it prints".to_owned() } else { format!("its time in {unit}") };
-    lines.insert(0, format!("The program, {}, medians of {} pairs", fit(&of, 25), first.slowdown.samples));
+    let of = if unit.is_empty() {
+        "the number that it prints".to_owned()
+    } else {
+        format!("its time in {unit}")
+    };
+    lines.insert(
+        0,
+        format!("The program, {}, medians of {} pairs", fit(&of, 25), first.slowdown.samples),
+    );
     let head = ["queue", "congestor", "alone", "beside", "slowdown", "95 %", "load %"];
     lines.insert(1, program_line(head));
     lines
 }
 
 fn program_row(row: &programs::ProgramRow<'_>) -> String {
-    let value = |figure: Option<&Figure>, width| digits_in(figure.map(|figure| figure.value), width);
+    let value =
+        |figure: Option<&Figure>, width| digits_in(figure.map(|figure| figure.value), width);
     let [alone, beside] = row.medians.map(|median| value(median, 9));
     let (times, goodput) = (value(Some(row.slowdown), 9), value(row.goodput, 5));
     let ends = interval_in(row.slowdown.low, row.slowdown.high, 16);
@@ -91,9 +100,11 @@ fn program_row(row: &programs::ProgramRow<'_>) -> String {
 
 fn program_line([queue, congestor, alone, beside, times, ends, goodput]: [&str; 7]) -> String {
     let (queue, congestor) = (fit(queue, 9), fit(congestor, 13));
-    format!("  {queue:<10}{congestor:<14}{alone:>10}{beside:>10}{times:>10}  {ends:<17}{goodput:>5}")
-        .trim_end()
-        .to_owned()
+    format!(
+        "  {queue:<10}{congestor:<14}{alone:>10}{beside:>10}{times:>10}  {ends:<17}{goodput:>5}"
+    )
+    .trim_end()
+    .to_owned()
 }
 
 pub(super) fn class_table(report: &Report) -> Vec<String> {
@@ -147,13 +158,16 @@ fn marks_table(report: &Report) -> Vec<String> {
     let line = |[queue, class, asked, seen, gap]: [&str; 5]| {
         let gap = if has_gaps { gap } else { "" };
         let (queue, class, asked) = (fit(queue, 9), fit(class, 12), fit(asked, 6));
-        format!("  {queue:<10}{class:<13}{asked:<7}{:<16}{gap:>13}", fit(seen, 15)).trim_end().to_owned()
+        format!("  {queue:<10}{class:<13}{asked:<7}{:<16}{gap:>13}", fit(seen, 15))
+            .trim_end()
+            .to_owned()
     };
     let row = |share: &ClassShare| {
         let queue = share.labels.get(labels::QUEUE).map_or("-", String::as_str);
         line([queue, &share.class, &share.asked, share.mark_seen(), &gap(share)])
     };
-    let mut lines = vec!["Marks (DSCP)".to_owned(), line(["queue", "class", "asked", "seen", "longest gap"])];
+    let mut lines =
+        vec!["Marks (DSCP)".to_owned(), line(["queue", "class", "asked", "seen", "longest gap"])];
     for_places(report, &mut lines, row);
     lines
 }

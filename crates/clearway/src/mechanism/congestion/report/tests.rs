@@ -11,7 +11,10 @@ const PRESENTERS: [&dyn Presenter; 1] = [&CongestionTest];
 
 #[test]
 fn terminal__of_the_demo_is_this() {
-    assert_eq!(terminal::render(&sample::incast_demo(), &PRESENTERS, ColourMode::Plain), include_str!("demo.txt"));
+    assert_eq!(
+        terminal::render(&sample::incast_demo(), &PRESENTERS, ColourMode::Plain),
+        include_str!("demo.txt")
+    );
 }
 
 #[test]
@@ -20,7 +23,9 @@ fn terminal__never_exceeds_eighty_columns_nor_lets_escapes_through() {
     for figure in &mut report.figures {
         figure.value = ExtendedReal::finite(123_456_789.0);
         figure.high = Some(ExtendedReal::INFINITE);
-        figure.labels.insert(labels::QUEUE.to_owned(), "a-queue-with-a-very-long-name\u{1b}[31m".to_owned());
+        figure
+            .labels
+            .insert(labels::QUEUE.to_owned(), "a-queue-with-a-very-long-name\u{1b}[31m".to_owned());
     }
     for share in &mut report.shares {
         share.class = "x".repeat(100);
@@ -37,7 +42,10 @@ fn terminal__marks_a_factor_that_stands_on_few_samples() {
     let mut report = sample::incast_demo();
     report.figures.iter_mut().for_each(|figure| figure.samples = 999);
     let text = terminal::render(&report, &PRESENTERS, ColourMode::Plain);
-    assert!(text.contains("~426 [405..448]") && text.contains("~ fewer than ten samples"), "{text}");
+    assert!(
+        text.contains("~426 [405..448]") && text.contains("~ fewer than ten samples"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -49,7 +57,8 @@ fn terminal__a_run_without_shares_shows_marks_and_no_empty_column() {
     }
     let text = terminal::render(&report, &PRESENTERS, ColourMode::Plain);
     let heading = text.lines().position(|line| line == "Marks (DSCP)").expect("the table");
-    let columns = text.lines().nth(heading + 1).expect("its head").split_whitespace().collect::<Vec<_>>();
+    let columns =
+        text.lines().nth(heading + 1).expect("its head").split_whitespace().collect::<Vec<_>>();
     assert_eq!(columns, ["queue", "class", "asked", "seen"]);
     assert!(!text.contains("got %") && !text.contains("46 seen"), "{text}");
 }
@@ -77,9 +86,14 @@ fn page__names_no_foreign_source() {
 fn page__says_everything_without_scripts() {
     let page = html::render(&sample::incast_demo(), &PRESENTERS);
     let words = &page[..page.find("id=\"material\"").expect("the material")];
-    for said in
-        ["CONGESTED", "11\u{202f}956", "clearway bench scenarios/incast.toml", "Linux 6.12.0", "scavenger", "h5"]
-    {
+    for said in [
+        "CONGESTED",
+        "11\u{202f}956",
+        "clearway bench scenarios/incast.toml",
+        "Linux 6.12.0",
+        "scavenger",
+        "h5",
+    ] {
         assert!(words.contains(said), "the page must say {said}");
     }
 }
@@ -87,7 +101,8 @@ fn page__says_everything_without_scripts() {
 #[test]
 fn page__names_each_curve_beside_a_sample_of_its_line() {
     let page = html::render(&sample::incast_demo(), &PRESENTERS);
-    let legend = page.split("<ul class=\"legend\">").nth(1).and_then(|rest| rest.split("</ul>").next());
+    let legend =
+        page.split("<ul class=\"legend\">").nth(1).and_then(|rest| rest.split("</ul>").next());
     let entries: Vec<&str> = legend.expect("a legend").trim().lines().collect();
     let wanted = [
         ("q0", true, "fifo, isolated"),
@@ -97,7 +112,8 @@ fn page__names_each_curve_beside_a_sample_of_its_line() {
     ];
     assert_eq!(entries.len(), wanted.len());
     for (entry, (colour, dashed, name)) in entries.into_iter().zip(wanted) {
-        let right = entry.contains(colour) && entry.contains("dashed") == dashed && entry.contains(name);
+        let right =
+            entry.contains(colour) && entry.contains("dashed") == dashed && entry.contains(name);
         assert!(right, "{name}: {entry}");
     }
 }
@@ -127,10 +143,14 @@ fn page__leaves_out_what_a_small_run_cannot_say() {
     report.shares.iter_mut().for_each(|share| (share.configured, share.reached) = (None, None));
     let page = html::render(&report, &PRESENTERS);
     let words = &page[..page.find("id=\"material\"").expect("the material")];
-    for absent in ["choice of hosts changes", "data-kind=\"heat\"", "stands out", "All classes send"] {
+    for absent in
+        ["choice of hosts changes", "data-kind=\"heat\"", "stands out", "All classes send"]
+    {
         assert!(!words.contains(absent), "{absent}");
     }
-    assert!(words.contains("h5 to h2") && words.contains("173\u{d7}") && words.contains(">Marks</h2>"));
+    assert!(
+        words.contains("h5 to h2") && words.contains("173\u{d7}") && words.contains(">Marks</h2>")
+    );
 }
 
 #[test]

@@ -1,11 +1,13 @@
 //! One archive on disk, read as a stream and decompressed as one.
 //!
 //! # Model
-//! A compressed archive can hold far more than its file. That costs time, not memory: at any moment there are one item, two buffers
-//! and the window of the decompressor, which refuses windows of more than 128 MiB.
+//! A compressed archive can hold far more than its file. That costs time, not memory: at any moment
+//! there are one item, two buffers and the window of the decompressor, which refuses windows of
+//! more than 128 MiB.
 //!
 //! # Invariants
-//! I1. A stream that ends too early is no error: [`ArchiveFile::cut`] tells of it. One that is closed too early is.
+//! I1. A stream that ends too early is no error: [`ArchiveFile::cut`] tells of it. One that is
+//!     closed too early is.
 
 use std::fmt;
 use std::fs::File;
@@ -87,10 +89,12 @@ impl ArchiveFile {
         if pump(&mut plain, &mut reader)?.is_none() {
             let empty = reader.rest() == Remainder::CutHeader(0);
             return Err(ArchiveReadError::Broken(
-                if empty { "the file is empty" } else { "the file ends within its header" }.to_owned(),
+                if empty { "the file is empty" } else { "the file ends within its header" }
+                    .to_owned(),
             ));
         }
-        let compressed = reader.header().is_some_and(|header| header.compression == Compression::Zstd);
+        let compressed =
+            reader.header().is_some_and(|header| header.compression == Compression::Zstd);
         let stream: Box<dyn BufRead> = match compressed {
             true => Box::new(BufReader::with_capacity(BUFFER, Decoder::with_buffer(plain)?)),
             false => Box::new(plain),
@@ -114,13 +118,16 @@ impl ArchiveFile {
                 }
                 _ => Ok(false),
             },
-            // The decompressor's errors and those of the disk come in one type; only the disk's have a number.
+            // The decompressor's errors and those of the disk come in one type; only the disk's
+            // have a number.
             Err(ArchiveReadError::Disk(error)) if error.raw_os_error().is_none() => {
                 self.unclosed = error.kind() == io::ErrorKind::UnexpectedEof;
                 if self.unclosed {
                     Ok(false)
                 } else {
-                    Err(ArchiveReadError::Broken(format!("the compressed stream is broken: {error}")))
+                    Err(ArchiveReadError::Broken(format!(
+                        "the compressed stream is broken: {error}"
+                    )))
                 }
             }
             Err(stop) => Err(stop),
@@ -150,10 +157,12 @@ impl ArchiveFile {
 /// Whether what is at `path` is sent by somebody, once, and does not lie there.
 pub(crate) fn is_sent(path: &Path) -> bool {
     let lies_there = |metadata: std::fs::Metadata| metadata.is_file() || metadata.is_dir();
-    path.to_string_lossy().starts_with(TCP) || path.metadata().is_ok_and(|metadata| !lies_there(metadata))
+    path.to_string_lossy().starts_with(TCP)
+        || path.metadata().is_ok_and(|metadata| !lies_there(metadata))
 }
 
-/// The bytes at `path`: of a file or a pipe, or what is sent by whoever listens at a socket, or at the port that it names.
+/// The bytes at `path`: of a file or a pipe, or what is sent by whoever listens at a socket, or at
+/// the port that it names.
 fn stream_of(path: &Path) -> io::Result<Box<dyn Read>> {
     use std::os::unix::fs::FileTypeExt;
     if let Some(port) = path.to_str().and_then(|text| text.strip_prefix(TCP)) {
@@ -173,7 +182,8 @@ fn pump(stream: &mut dyn BufRead, reader: &mut Reader) -> Result<Option<Parsed>,
             Err(error) => return Err(error.into()),
         };
         let mut rest = bytes;
-        let whole = reader.feed(&mut rest).map_err(|error| ArchiveReadError::Broken(error.to_string()))?;
+        let whole =
+            reader.feed(&mut rest).map_err(|error| ArchiveReadError::Broken(error.to_string()))?;
         let taken = bytes.len() - rest.len();
         stream.consume(taken);
         if whole.is_some() {

@@ -1,9 +1,11 @@
-//! Which files a user means: a path, or FLESnet's `file:` form with a query, either with `%n` for a sequence of files.
+//! Which files a user means: a path, or FLESnet's `file:` form with a query, either with `%n` for a
+//! sequence of files.
 //!
 //! # Model
-//! `%n` stands for the number of a file, with at least four digits, from `0000` on; the sequence ends before the first file that
-//! is not there. `tcp://HOST:PORT` is what comes from there. `cycles` plays everything so many times. `file:PATH`, `file://PATH` and `PATH` are the same, but only the first two have a
-//! query, because a path may contain a question mark.
+//! `%n` stands for the number of a file, with at least four digits, from `0000` on; the sequence
+//! ends before the first file that is not there. `tcp://HOST:PORT` is what comes from there.
+//! `cycles` plays everything so many times. `file:PATH`, `file://PATH` and `PATH` are the same, but
+//! only the first two have a query, because a path may contain a question mark.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -39,7 +41,9 @@ impl Locator {
     /// File `number` of the sequence; a path without a number is a sequence of one.
     pub(crate) fn path(&self, number: u64) -> Option<PathBuf> {
         match number {
-            _ if self.template.contains(NUMBER) => Some(self.template.replace(NUMBER, &format!("{number:04}")).into()),
+            _ if self.template.contains(NUMBER) => {
+                Some(self.template.replace(NUMBER, &format!("{number:04}")).into())
+            }
             0 => Some(PathBuf::from(&self.template)),
             _ => None,
         }
@@ -51,7 +55,8 @@ impl Locator {
     }
 }
 
-/// Whether a later file of a sequence is there. A link that leads nowhere is there, and opening it will say what is wrong.
+/// Whether a later file of a sequence is there. A link that leads nowhere is there, and opening it
+/// will say what is wrong.
 pub(crate) fn exists(path: &Path) -> bool {
     path.symlink_metadata().is_ok()
 }
@@ -61,9 +66,9 @@ impl FromStr for Locator {
     fn from_str(text: &str) -> Result<Self, String> {
         let Some(rest) = text.strip_prefix("file:") else {
             return match text.split_once("://") {
-                Some((scheme, _)) if !text.starts_with(TCP) => {
-                    Err(format!("`{scheme}:` is not read here; a path, `file:PATH` or `tcp://HOST:PORT` is"))
-                }
+                Some((scheme, _)) if !text.starts_with(TCP) => Err(format!(
+                    "`{scheme}:` is not read here; a path, `file:PATH` or `tcp://HOST:PORT` is"
+                )),
                 None if text.is_empty() => Err("an empty path names no file".to_owned()),
                 _ => Ok(Self { template: text.to_owned(), cycles: 1 }),
             };
@@ -75,9 +80,13 @@ impl FromStr for Locator {
         }
         let mut cycles = 1;
         for part in query.split('&').filter(|part| !part.is_empty()) {
-            let number =
-                part.strip_prefix("cycles=").and_then(|number| number.parse().ok()).filter(|number| *number > 0);
-            cycles = number.ok_or_else(|| format!("`{part}` in `{text}` is not understood; `cycles=3` would be"))?;
+            let number = part
+                .strip_prefix("cycles=")
+                .and_then(|number| number.parse().ok())
+                .filter(|number| *number > 0);
+            cycles = number.ok_or_else(|| {
+                format!("`{part}` in `{text}` is not understood; `cycles=3` would be")
+            })?;
         }
         Ok(Self { template: path.to_owned(), cycles })
     }
@@ -95,14 +104,20 @@ mod tests {
             assert_eq!(locator.cycles, 1);
         }
         let locator: Locator = "file://a.msa?cycles=3".parse().unwrap();
-        assert_eq!((locator.path(0), locator.path(1), locator.cycles), (Some("a.msa".into()), None, 3));
+        assert_eq!(
+            (locator.path(0), locator.path(1), locator.cycles),
+            (Some("a.msa".into()), None, 3)
+        );
         assert_eq!("what?.msa".parse::<Locator>().unwrap().path(0), Some("what?.msa".into()));
     }
 
     #[test]
     fn from_str__what_is_not_understood_is_named() {
         let sentence = |text: &str| text.parse::<Locator>().unwrap_err();
-        assert_eq!(sentence("http://h:1"), "`http:` is not read here; a path, `file:PATH` or `tcp://HOST:PORT` is");
+        assert_eq!(
+            sentence("http://h:1"),
+            "`http:` is not read here; a path, `file:PATH` or `tcp://HOST:PORT` is"
+        );
         assert_eq!("tcp://h:1".parse::<Locator>().unwrap().path(0), Some("tcp://h:1".into()));
         assert_eq!(
             sentence("file:a?cycles=0"),

@@ -1,9 +1,10 @@
 //! FLESnet's archives as files: where they are, read and written as streams, looked at and checked.
 //!
 //! # Model
-//! [`ArchiveSource`] gives the items of the files that a [`Locator`] names, one after the other; [`ArchiveSink`] puts items into a file. Both hold
-//! one item and their buffers, however long the file is. The timeslice command takes its microslices from the one and puts its
-//! timeslices into the other.
+//! [`ArchiveSource`] gives the items of the files that a [`Locator`] names, one after the other;
+//! [`ArchiveSink`] puts items into a file. Both hold one item and their buffers, however long the
+//! file is. The timeslice command takes its microslices from the one and puts its timeslices into
+//! the other.
 //!
 //! # Not here
 //! The layout of the bytes: `clearway_proto::archive`.

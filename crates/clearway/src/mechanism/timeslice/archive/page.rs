@@ -5,7 +5,9 @@
 
 use std::fmt::Write;
 
-use super::survey::{CheckReport, ContentReport, FileReport, FindingReport, HeaderReport, OriginReport, PlaceReport};
+use super::survey::{
+    CheckReport, ContentReport, FileReport, FindingReport, HeaderReport, OriginReport, PlaceReport,
+};
 use crate::report::numerals::printable;
 
 /// CBM's numbers of subsystems.
@@ -42,7 +44,10 @@ fn description(report: &FileReport) -> String {
             line("numbers", &numbers(&report.contents));
         }
         if let (Some(first), Some(last)) = (report.contents.first_ns, report.contents.last_ns) {
-            line("times", &format!("{first} to {last} ns ({})", period(last.saturating_sub(first))));
+            line(
+                "times",
+                &format!("{first} to {last} ns ({})", period(last.saturating_sub(first))),
+            );
         }
         for origin in &report.contents.origins {
             line("from", &source(origin));
@@ -63,7 +68,8 @@ fn holds(header: &HeaderReport, contents: &ContentReport) -> String {
         (Some(low), Some(high)) => format!(", {} to {} each", size(low), size(high)),
         _ => String::new(),
     };
-    let microslices = format!("{}, {} in all{sizes}", count(microslices, "microslice"), size(content_bytes));
+    let microslices =
+        format!("{}, {} in all{sizes}", count(microslices, "microslice"), size(content_bytes));
     match header.kind {
         "timeslices" => format!("{} of {microslices}", count(items, "timeslice")),
         _ => microslices,
@@ -71,7 +77,8 @@ fn holds(header: &HeaderReport, contents: &ContentReport) -> String {
 }
 
 fn numbers(contents: &ContentReport) -> String {
-    let number = |number: Option<u64>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
+    let number =
+        |number: Option<u64>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
     let components = match (contents.fewest_components, contents.most_components) {
         (Some(low), Some(high)) if low != high => format!("{low} to {high} components"),
         (_, high) => count(high.unwrap_or(0), "component"),
@@ -89,14 +96,18 @@ fn numbers(contents: &ContentReport) -> String {
 
 fn source(origin: &OriginReport) -> String {
     let OriginReport { subsystem, subsystem_format, equipment } = *origin;
-    let name =
-        SUBSYSTEMS.iter().find(|(number, _)| *number == subsystem).map_or("an unknown subsystem", |(_, name)| name);
+    let name = SUBSYSTEMS
+        .iter()
+        .find(|(number, _)| *number == subsystem)
+        .map_or("an unknown subsystem", |(_, name)| name);
     let content = match (subsystem, subsystem_format) {
         (0xf0, 0x81) => "ramp",
         (0xf0, 0x80) => "content that nobody wrote",
         _ => "format",
     };
-    format!("{name} (0x{subsystem:02x}), {content} (0x{subsystem_format:02x}), equipment 0x{equipment:04x}")
+    format!(
+        "{name} (0x{subsystem:02x}), {content} (0x{subsystem_format:02x}), equipment 0x{equipment:04x}"
+    )
 }
 
 fn made(header: &HeaderReport) -> String {
@@ -108,8 +119,14 @@ fn format(header: &HeaderReport) -> String {
         "none" => "not compressed".to_owned(),
         other => format!("compressed by {other}"),
     };
-    let _ = write!(text, "; versions: Boost archive {}, header {}", header.library_version, header.header_version);
-    for (what, version) in [("timeslice", header.timeslice_version), ("component", header.component_version)] {
+    let _ = write!(
+        text,
+        "; versions: Boost archive {}, header {}",
+        header.library_version, header.header_version
+    );
+    for (what, version) in
+        [("timeslice", header.timeslice_version), ("component", header.component_version)]
+    {
         if let Some(version) = version {
             let _ = write!(text, ", {what} {version}");
         }
@@ -128,7 +145,9 @@ fn troubles(report: &FileReport) -> Vec<(&'static str, String)> {
     }
     if report.cut {
         let text = match report.cut_item_bytes {
-            0 => "the compressed stream is not closed; all items that are there are whole".to_owned(),
+            0 => {
+                "the compressed stream is not closed; all items that are there are whole".to_owned()
+            }
             bytes => format!("the last item ends after {}; all before it are whole", size(bytes)),
         };
         lines.push(("cut off", text));
@@ -153,8 +172,10 @@ pub(crate) fn checked(reports: &[FileReport]) -> String {
         };
         let ContentReport { items, microslices, content_bytes, .. } = report.contents;
         let (content, file) = (size(content_bytes), printable(&report.file));
-        let _ =
-            writeln!(page, "{items:>10} {microslices:>12} {content:>11} {crcs:>11} {ramps:>11} {faults:>8}  {file}");
+        let _ = writeln!(
+            page,
+            "{items:>10} {microslices:>12} {content:>11} {crcs:>11} {ramps:>11} {faults:>8}  {file}"
+        );
     }
     for report in reports {
         let lines = remarks(report);
@@ -170,15 +191,22 @@ pub(crate) fn checked(reports: &[FileReport]) -> String {
 }
 
 fn remarks(report: &FileReport) -> Vec<String> {
-    let mut lines: Vec<String> = troubles(report).into_iter().map(|(name, text)| format!("{name}: {text}")).collect();
+    let mut lines: Vec<String> =
+        troubles(report).into_iter().map(|(name, text)| format!("{name}: {text}")).collect();
     let Some(check) = &report.check else { return lines };
     lines.extend(check.findings.iter().map(finding));
     let CheckReport { unchecked, marked, .. } = *check;
     if marked > 0 {
-        lines.push(format!("{} marked by their detector as cut off or wrong", count(marked, "microslice")));
+        lines.push(format!(
+            "{} marked by their detector as cut off or wrong",
+            count(marked, "microslice")
+        ));
     }
     if report.contents.incomplete_timeslices > 0 {
-        lines.push(format!("{} marked as incomplete", count(report.contents.incomplete_timeslices, "timeslice")));
+        lines.push(format!(
+            "{} marked as incomplete",
+            count(report.contents.incomplete_timeslices, "timeslice")
+        ));
     }
     if unchecked > 0 {
         lines.push(format!(
@@ -192,9 +220,14 @@ fn remarks(report: &FileReport) -> Vec<String> {
 fn finding(found: &FindingReport) -> String {
     let FindingReport { count, first, finding, .. } = found;
     let place = first.map_or_else(String::new, |PlaceReport { item, component, microslice }| {
-        let part =
-            |name: &str, number: Option<u32>| number.map_or_else(String::new, |number| format!(", {name} {number}"));
-        format!(" (first in item {item}{}{})", part("component", component), part("microslice", microslice))
+        let part = |name: &str, number: Option<u32>| {
+            number.map_or_else(String::new, |number| format!(", {name} {number}"))
+        };
+        format!(
+            " (first in item {item}{}{})",
+            part("component", component),
+            part("microslice", microslice)
+        )
     });
     let times = if *count == 1 { "once".to_owned() } else { format!("{count} times") };
     format!("{times}: {}{place}", finding.sentence())
@@ -233,7 +266,8 @@ fn period(ns: u64) -> String {
     }
 }
 
-/// `2026-08-01 01:15:33 UTC` for seconds since 1970, by the civil calendar counted in eras of 400 years from a first of March.
+/// `2026-08-01 01:15:33 UTC` for seconds since 1970, by the civil calendar counted in eras of 400
+/// years from a first of March.
 fn date(seconds: i64) -> String {
     let (day, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
     // Days since 0000-03-01, so that the day that only leap years have is the last of its year.
@@ -246,7 +280,10 @@ fn date(seconds: i64) -> String {
     let of_month = of_year - (153 * month + 2) / 5 + 1;
     let (month, late) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
     let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    format!("{:04}-{month:02}-{of_month:02} {hour:02}:{minute:02}:{second:02} UTC", era * 400 + year + late)
+    format!(
+        "{:04}-{month:02}-{of_month:02} {hour:02}:{minute:02}:{second:02} UTC",
+        era * 400 + year + late
+    )
 }
 
 #[cfg(test)]
@@ -270,6 +307,9 @@ mod tests {
             [0, 1023, 1024, 65_536, u64::MAX].map(size),
             ["0 B", "1023 B", "1.0 KiB", "64.0 KiB", "16384.0 PiB"]
         );
-        assert_eq!([999, 1_500, 9_900_000, 3_000_000_000].map(period), ["999 ns", "1.5 us", "9.9 ms", "3.0 s"]);
+        assert_eq!(
+            [999, 1_500, 9_900_000, 3_000_000_000].map(period),
+            ["999 ns", "1.5 us", "9.9 ms", "3.0 s"]
+        );
     }
 }

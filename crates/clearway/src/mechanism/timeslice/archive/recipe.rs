@@ -1,8 +1,9 @@
 //! Archives of made-up microslices and timeslices.
 //!
 //! # Model
-//! Timeslice `k` has the microslices from `k * core` on of every channel, `core` of them and then `overlap` more, which the next
-//! timeslice begins with. The same channels in archives of their own, one for each input, are what timeslices are built from.
+//! Timeslice `k` has the microslices from `k * core` on of every channel, `core` of them and then
+//! `overlap` more, which the next timeslice begins with. The same channels in archives of their
+//! own, one for each input, are what timeslices are built from.
 
 use std::path::Path;
 
@@ -43,24 +44,33 @@ pub(crate) fn make(to: &str, form: ArchiveFormat, recipe: &ArchiveRecipe) -> Res
     let Some(last) = first.checked_add(recipe.channels.saturating_sub(1)) else {
         bail!("{} channels from {first} on go beyond channel 65535", recipe.channels);
     };
-    let channels: Vec<Generator> =
-        (first..=last).map(|channel| Generator::new(GeneratorPlan { channel, ..recipe.plan })).collect();
+    let channels: Vec<Generator> = (first..=last)
+        .map(|channel| Generator::new(GeneratorPlan { channel, ..recipe.plan }))
+        .collect();
     match recipe.shape {
         ArchiveShape::Timeslices { core, overlap } => {
             timeslices(Path::new(to), form, recipe, &channels, [core, overlap])
         }
         ArchiveShape::Microslices => {
             let mut inputs = channels.iter().zip(0u64..);
-            inputs.try_for_each(|(channel, input)| microslices(&filled(to, INPUT, input), form, recipe, channel))
+            inputs.try_for_each(|(channel, input)| {
+                microslices(&filled(to, INPUT, input), form, recipe, channel)
+            })
         }
     }
 }
 
-fn microslices(path: &Path, form: ArchiveFormat, recipe: &ArchiveRecipe, generator: &Generator) -> Result<()> {
+fn microslices(
+    path: &Path,
+    form: ArchiveFormat,
+    recipe: &ArchiveRecipe,
+    generator: &Generator,
+) -> Result<()> {
     let mut sink = ArchiveSink::create(path, ArchiveKind::Microslices, form)?;
     let (mut content, mut offset) = (Vec::new(), 0);
     for number in 0..recipe.items {
-        let descriptor = MicrosliceDescriptor { offset, ..generator.microslice(number, &mut content) };
+        let descriptor =
+            MicrosliceDescriptor { offset, ..generator.microslice(number, &mut content) };
         sink.microslice(&Microslice { descriptor, content: &content })?;
         offset += u64::from(descriptor.size);
     }
@@ -106,14 +116,16 @@ fn timeslices(
     sink.finish()
 }
 
-/// Writes `count` microslices from number `first` on into `data`: their descriptors, then their contents.
+/// Writes `count` microslices from number `first` on into `data`: their descriptors, then their
+/// contents.
 fn component(channel: &Generator, first: u64, count: u32, data: &mut Vec<u8>) {
     data.clear();
     data.resize(count as usize * MicrosliceDescriptor::BYTES, 0);
     let (mut content, mut offset) = (Vec::new(), 0);
     for place in 0..count {
         let number = first.saturating_add(u64::from(place));
-        let descriptor = MicrosliceDescriptor { offset, ..channel.microslice(number, &mut content) };
+        let descriptor =
+            MicrosliceDescriptor { offset, ..channel.microslice(number, &mut content) };
         let at = place as usize * MicrosliceDescriptor::BYTES;
         data[at..at + MicrosliceDescriptor::BYTES].copy_from_slice(&descriptor.to_bytes());
         data.extend_from_slice(&content);

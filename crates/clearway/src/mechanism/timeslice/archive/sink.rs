@@ -1,9 +1,10 @@
 //! Puts items into an archive on disk.
 //!
 //! # Model
-//! The file is only ever appended to, so whatever stops this process leaves an archive with at most its last item cut off. Every
-//! timeslice is handed to the kernel as soon as it is put, microslices whenever a mebibyte of them has come together;
-//! [`ArchiveSink::finish`] waits for the disk. The file has another name until it is finished, and goes if it never is ([`UnfinishedFile`]).
+//! The file is only ever appended to, so whatever stops this process leaves an archive with at most
+//! its last item cut off. Every timeslice is handed to the kernel as soon as it is put, microslices
+//! whenever a mebibyte of them has come together; [`ArchiveSink::finish`] waits for the disk. The
+//! file has another name until it is finished, and goes if it never is ([`UnfinishedFile`]).
 //!
 //! # Invariants
 //! I1. No file that exists is written over.
@@ -15,7 +16,9 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
-use clearway_proto::archive::{ArchiveKind, Component, Compression, Header, TimesliceDescriptor, Versions, Writer};
+use clearway_proto::archive::{
+    ArchiveKind, Component, Compression, Header, TimesliceDescriptor, Versions, Writer,
+};
 use clearway_proto::microslice::Microslice;
 use nix::unistd::{Uid, User, gethostname};
 use zstd::stream::write::Encoder;
@@ -80,7 +83,8 @@ impl ArchiveOutput {
 }
 
 impl ArchiveSink {
-    /// Makes a new archive that shall be at `path`, with the names of this host and user and the time.
+    /// Makes a new archive that shall be at `path`, with the names of this host and user and the
+    /// time.
     ///
     /// # Errors
     /// When there is a file already, or none can be made.
@@ -89,7 +93,9 @@ impl ArchiveSink {
             versions: form.versions,
             kind,
             compression: form.compression,
-            created_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs() as i64),
+            created_s: SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(0, |time| time.as_secs() as i64),
             host: gethostname().map(|name| name.into_encoded_bytes()).unwrap_or_default(),
             user: User::from_uid(Uid::effective())
                 .ok()
@@ -100,13 +106,15 @@ impl ArchiveSink {
         let (unfinished, file) = UnfinishedFile::create(path)?;
         let mut file = BufWriter::with_capacity(BUFFER, file);
         let (writer, bytes) = Writer::new(&header);
-        let out = file.write_all(&bytes).and_then(|()| file.flush()).and_then(|()| match form.compression {
-            Compression::None => Ok(ArchiveOutput::Plain(file)),
-            Compression::Zstd => Encoder::new(file, LEVEL).and_then(|mut stream| {
-                // FLESnet writes none, and its decompressor looks at it where there is one.
-                stream.include_checksum(true)?;
-                Ok(ArchiveOutput::Zstd(stream))
-            }),
+        let out = file.write_all(&bytes).and_then(|()| file.flush()).and_then(|()| {
+            match form.compression {
+                Compression::None => Ok(ArchiveOutput::Plain(file)),
+                Compression::Zstd => Encoder::new(file, LEVEL).and_then(|mut stream| {
+                    // FLESnet writes none, and its decompressor looks at it where there is one.
+                    stream.include_checksum(true)?;
+                    Ok(ArchiveOutput::Zstd(stream))
+                }),
+            }
         });
         let out = out.with_context(|| format!("{} cannot be written", path.display()))?;
         Ok(Self { path: path.to_owned(), out, writer, unwritten: 0, unfinished: Some(unfinished) })
@@ -141,10 +149,12 @@ impl ArchiveSink {
         components: impl ExactSizeIterator<Item = Component<'a>> + Clone,
     ) -> Result<()> {
         let done = self.writer.timeslice(descriptor, components, &mut |bytes| self.out.put(bytes));
-        done.and_then(|()| self.out.flush()).with_context(|| format!("{} cannot be written", self.path.display()))
+        done.and_then(|()| self.out.flush())
+            .with_context(|| format!("{} cannot be written", self.path.display()))
     }
 
-    /// Closes the archive, waits until the disk has it, and gives it its name unless that was [detached](Self::detach).
+    /// Closes the archive, waits until the disk has it, and gives it its name unless that was
+    /// [detached](Self::detach).
     ///
     /// # Errors
     /// When the disk does not take it, or somebody else has taken the name.

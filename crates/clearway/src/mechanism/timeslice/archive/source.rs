@@ -1,8 +1,9 @@
 //! The items of a sequence of archives, once or in cycles, as one stream.
 //!
 //! # Model
-//! Played again, microslices go on in time: each cycle is later than the one before by the time from the first microslice to the
-//! last one and from the last but one to the last, so that the stream looks like one long recording. Offsets and contents stay.
+//! Played again, microslices go on in time: each cycle is later than the one before by the time
+//! from the first microslice to the last one and from the last but one to the last, so that the
+//! stream looks like one long recording. Offsets and contents stay.
 //!
 //! # Invariants
 //! I1. All files of a source hold the same kind of items.
@@ -36,7 +37,15 @@ impl ArchiveSource {
     /// When it cannot be read or is no archive.
     pub(crate) fn open(locator: Locator, limits: Limits) -> Result<Self> {
         let file = open(&locator, 0, limits)?;
-        Ok(Self { locator, limits, file, number: 0, cycle: 0, clock: MicrosliceClock::default(), cut_files: 0 })
+        Ok(Self {
+            locator,
+            limits,
+            file,
+            number: 0,
+            cycle: 0,
+            clock: MicrosliceClock::default(),
+            cut_files: 0,
+        })
     }
 
     /// The header of the file that the current item is from.
@@ -44,10 +53,12 @@ impl ArchiveSource {
         self.file.header()
     }
 
-    /// Goes on to the next item, which [`Self::item`] then lends out; false when all have been played.
+    /// Goes on to the next item, which [`Self::item`] then lends out; false when all have been
+    /// played.
     ///
     /// # Errors
-    /// When a file cannot be read or is broken. A cut last item is none: it is counted and passed over.
+    /// When a file cannot be read or is broken. A cut last item is none: it is counted and passed
+    /// over.
     pub(crate) fn advance(&mut self) -> Result<bool> {
         loop {
             if self.file.advance().with_context(|| self.shown())? {
@@ -74,14 +85,17 @@ impl ArchiveSource {
         })
     }
 
-    /// Opens the file after this one, or the first one once more; false when there is nothing left to play.
+    /// Opens the file after this one, or the first one once more; false when there is nothing left
+    /// to play.
     fn open_next(&mut self) -> Result<bool> {
         let kind = self.file.header().kind;
         let following = self.locator.path(self.number + 1).filter(|path| exists(path));
         self.number = if following.is_some() { self.number + 1 } else { 0 };
         if following.is_none() {
             self.cycle += 1;
-            if self.cycle >= self.locator.cycles || !self.clock.seen_before() && kind == ArchiveKind::Microslices {
+            if self.cycle >= self.locator.cycles
+                || !self.clock.seen_before() && kind == ArchiveKind::Microslices
+            {
                 return Ok(false);
             }
             self.clock.begin_again();

@@ -7,7 +7,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use clearway_proto::archive::{
-    ArchiveKind, ArchivePosition, Compression, Finding, Header, InspectionSummary, Inspector, Item, Limits, Timeslice,
+    ArchiveKind, ArchivePosition, Compression, Finding, Header, InspectionSummary, Inspector, Item,
+    Limits, Timeslice,
 };
 use clearway_proto::microslice::MicrosliceDescriptor;
 use serde::Serialize;
@@ -15,7 +16,8 @@ use serde::Serialize;
 use super::file::{ArchiveFile, ArchiveReadError, Truncation};
 use super::unfinished::is_unfinished;
 
-/// So many origins of microslices are listed; an archive with more is unusual, and one with 65536 should not fill the memory.
+/// So many origins of microslices are listed; an archive with more is unusual, and one with 65536
+/// should not fill the memory.
 const ORIGINS_MAX: usize = 16;
 
 /// How closely archives are looked at.
@@ -137,7 +139,8 @@ impl FileReport {
 /// Walks through the archive at `path`.
 ///
 /// # Errors
-/// When the file cannot be opened or the disk fails. What is wrong inside the file stands in the report.
+/// When the file cannot be opened or the disk fails. What is wrong inside the file stands in the
+/// report.
 pub(crate) fn survey(path: &Path, limits: Limits, depth: SurveyDepth) -> Result<FileReport> {
     walk(path, ArchiveFile::open(path, limits), depth)
 }
@@ -210,23 +213,26 @@ impl HeaderReport {
             user: text(&header.user),
             library_version: header.versions.library,
             header_version: header.versions.header,
-            timeslice_version: (timeslices && contents.items > 0).then_some(header.versions.timeslice),
-            component_version: contents.most_components.filter(|most| *most > 0).map(|_| header.versions.component),
+            timeslice_version: (timeslices && contents.items > 0)
+                .then_some(header.versions.timeslice),
+            component_version: contents
+                .most_components
+                .filter(|most| *most > 0)
+                .map(|_| header.versions.component),
         }
     }
 }
 
 impl CheckReport {
     fn new(tally: &InspectionSummary) -> Self {
-        let findings = Finding::ALL.into_iter().filter_map(|finding| {
-            let (count, first) = tally.found(finding);
-            let first = first.map(|ArchivePosition { item, component, microslice }| PlaceReport {
-                item,
-                component,
-                microslice,
+        let findings =
+            Finding::ALL.into_iter().filter_map(|finding| {
+                let (count, first) = tally.found(finding);
+                let first = first.map(|ArchivePosition { item, component, microslice }| {
+                    PlaceReport { item, component, microslice }
+                });
+                (count > 0).then(|| FindingReport { what: finding.word(), count, first, finding })
             });
-            (count > 0).then(|| FindingReport { what: finding.word(), count, first, finding })
-        });
         Self {
             crcs: tally.crcs,
             ramps: tally.ramps,
@@ -242,7 +248,9 @@ impl ContentReport {
     fn add(&mut self, item: &Item<'_>) {
         self.items += 1;
         match item {
-            Item::Microslice(microslice) => self.microslice(&microslice.descriptor, microslice.content.len() as u64),
+            Item::Microslice(microslice) => {
+                self.microslice(&microslice.descriptor, microslice.content.len() as u64)
+            }
             Item::Timeslice(timeslice) => self.timeslice(timeslice),
         }
     }
@@ -255,7 +263,9 @@ impl ContentReport {
         widen(&mut self.fewest_components, &mut self.most_components, components);
         for microslice in timeslice.components().flat_map(|component| component.microslices()) {
             match microslice {
-                Ok(microslice) => self.microslice(&microslice.descriptor, microslice.content.len() as u64),
+                Ok(microslice) => {
+                    self.microslice(&microslice.descriptor, microslice.content.len() as u64)
+                }
                 Err(descriptor) => self.microslice(&descriptor, 0),
             }
         }

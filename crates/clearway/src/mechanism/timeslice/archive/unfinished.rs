@@ -1,9 +1,10 @@
 //! A file under another name until it is whole.
 //!
 //! # Model
-//! `ts.tsa` is `ts.tsa.unfinished` while it is written, and gets its name when it is whole. Until then it goes with its holder. What nobody
-//! can remove, because the process was killed, has that other name: it stands in nobody's way, since the next one is called
-//! `ts.tsa.unfinished-2`, and nobody takes it for a finished one.
+//! `ts.tsa` is `ts.tsa.unfinished` while it is written, and gets its name when it is whole. Until
+//! then it goes with its holder. What nobody can remove, because the process was killed, has that
+//! other name: it stands in nobody's way, since the next one is called `ts.tsa.unfinished-2`, and
+//! nobody takes it for a finished one.
 //!
 //! # Invariants
 //! I1. No file that exists is written over, and none that another process made is removed.
@@ -76,7 +77,9 @@ impl UnfinishedFile {
     /// When somebody else has taken that, or the disk fails; the file is removed then.
     pub(crate) fn keep(self) -> Result<()> {
         let link = match fs::hard_link(&self.own, &self.path) {
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => return Err(is_there(&self.path)),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                return Err(is_there(&self.path));
+            }
             other => other,
         };
         // A file system without links: the moment between look and name is what is left to chance.
@@ -86,7 +89,11 @@ impl UnfinishedFile {
             Ok(()) => Ok(()),
         };
         named.with_context(|| format!("{} cannot be named", self.path.display()))?;
-        let directory = self.path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let directory = self
+            .path
+            .parent()
+            .filter(|parent| !parent.as_os_str().is_empty())
+            .unwrap_or(Path::new("."));
         // Where the disk does not wait for names, one is lost with the machine alone.
         let _ = File::open(directory).and_then(|directory| directory.sync_all());
         Ok(())
@@ -125,12 +132,14 @@ mod tests {
 
     #[test]
     fn create__what_is_left_of_others_is_neither_in_the_way_nor_touched() {
-        let directory = std::env::temp_dir().join(format!("clearway-unfinished-{}", std::process::id()));
+        let directory =
+            std::env::temp_dir().join(format!("clearway-unfinished-{}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
         let path = directory.join("a.msa");
         fs::write(directory.join("a.msa.unfinished"), b"left").unwrap();
         let names = || {
-            let mut names: Vec<_> = fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+            let mut names: Vec<_> =
+                fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().file_name()).collect();
             names.sort();
             names
         };

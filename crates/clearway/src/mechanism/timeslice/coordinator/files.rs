@@ -1,5 +1,5 @@
-//! The archives of a run: those that inputs read are looked for before anything is made, those that builders write get their names
-//! when all of them are whole.
+//! The archives of a run: those that inputs read are looked for before anything is made, those that
+//! builders write get their names when all of them are whole.
 //!
 //! # Invariants
 //! I1. A run that fails leaves no file that is in the way of the same run.
@@ -29,11 +29,17 @@ impl TimesliceCoordinator<'_> {
         self.await_all(self.plan.inputs as usize)
     }
 
-    /// Gives the archives of builders their names. Those of `done` are whole; who is out and lives gives its own what counts of it.
+    /// Gives the archives of builders their names. Those of `done` are whole; who is out and lives
+    /// gives its own what counts of it.
     pub(super) fn keep(&mut self, done: &BTreeSet<Rank>) -> Result<()> {
-        let living: Vec<Rank> =
-            self.unfinished.keys().filter(|rank| !self.dead_ranks.contains(rank)).copied().collect();
-        let mut awaited: BTreeSet<Rank> = living.iter().filter(|rank| done.contains(rank)).copied().collect();
+        let living: Vec<Rank> = self
+            .unfinished
+            .keys()
+            .filter(|rank| !self.dead_ranks.contains(rank))
+            .copied()
+            .collect();
+        let mut awaited: BTreeSet<Rank> =
+            living.iter().filter(|rank| done.contains(rank)).copied().collect();
         living.into_iter().try_for_each(|rank| self.request(rank, TimesliceRequest::Keep))?;
         let deadline = Instant::now() + PATIENCE;
         while let Some(first) = awaited.first().copied() {
@@ -42,27 +48,37 @@ impl TimesliceCoordinator<'_> {
                     awaited.remove(&rank);
                     self.unfinished.remove(&rank);
                 }
-                Some((rank, Ok(TimesliceResponse::Failed(sentence)))) => bail!("{}: {sentence}", self.name(rank)),
+                Some((rank, Ok(TimesliceResponse::Failed(sentence)))) => {
+                    bail!("{}: {sentence}", self.name(rank))
+                }
                 Some((rank, Err(how))) if awaited.contains(&rank) => {
                     bail!("{} {how} before its archive had its name", self.name(rank))
                 }
-                None if Instant::now() > deadline => bail!("{} does not name its archive", self.name(first)),
+                None if Instant::now() > deadline => {
+                    bail!("{} does not name its archive", self.name(first))
+                }
                 _ => {}
             }
         }
         Ok(())
     }
 
-    /// Ends the ranks after `error` and removes what they left unfinished on this host; elsewhere they do. The error, which says what
-    /// is left.
+    /// Ends the ranks after `error` and removes what they left unfinished on this host; elsewhere
+    /// they do. The error, which says what is left.
     pub(super) fn give_up(&mut self, error: anyhow::Error) -> anyhow::Error {
         self.venue.processes_mut().end();
         let host = self.venue.coordinator_host();
         let ranks = self.venue.processes();
         let is_here = |rank: &Rank| host.as_deref().is_none_or(|host| ranks.host(*rank) == host);
-        let mut left: Vec<String> =
-            self.unfinished.iter().filter(|(rank, _)| is_here(rank)).map(|it| it.1.clone()).collect();
-        left.retain(|name| fs::remove_file(name).is_err_and(|error| error.kind() != ErrorKind::NotFound));
+        let mut left: Vec<String> = self
+            .unfinished
+            .iter()
+            .filter(|(rank, _)| is_here(rank))
+            .map(|it| it.1.clone())
+            .collect();
+        left.retain(|name| {
+            fs::remove_file(name).is_err_and(|error| error.kind() != ErrorKind::NotFound)
+        });
         match error.downcast::<Interrupted>() {
             Ok(_) => Interrupted { left }.into(),
             Err(error) if left.is_empty() => error,
@@ -70,7 +86,8 @@ impl TimesliceCoordinator<'_> {
         }
     }
 
-    /// Where the timeslices of the builder `rank` are, which is out, if it writes archives: one that is dead gives its own no name.
+    /// Where the timeslices of the builder `rank` are, which is out, if it writes archives: one
+    /// that is dead gives its own no name.
     pub(super) fn archive_of(&self, rank: Rank) -> Option<String> {
         let place = rank.0.checked_sub(self.plan.inputs)?;
         match &self.task.feed.sink {

@@ -1,4 +1,5 @@
-//! What a report holds of timeslice building: what charts are drawn from. Its figures stand with the others.
+//! What a report holds of timeslice building: what charts are drawn from. Its figures stand with
+//! the others.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +34,8 @@ impl ReportPart for BuildingReport {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct BuildingPolicy {
     pub(crate) policy: String,
-    /// From the first to the last contribution of a timeslice: least, p10, p50, p90, most. Absent where none was complete.
+    /// From the first to the last contribution of a timeslice: least, p10, p50, p90, most. Absent
+    /// where none was complete.
     #[serde(default)]
     pub(crate) completion_ms: Option<[ExtendedReal; 5]>,
     /// Of each builder, how full rings were in percent: least, p10, p50, p90, most.
@@ -74,6 +76,7 @@ pub(crate) struct BuildingGantt {
     /// Length of a step.
     #[serde(serialize_with = "write_rounded")]
     pub(crate) step_us: f64,
-    /// By input: the builder at which its latest contribution landed, step by step; `null` where none did.
+    /// By input: the builder at which its latest contribution landed, step by step; `null` where
+    /// none did.
     pub(crate) rows: Vec<Vec<Option<u32>>>,
 }

@@ -1,5 +1,5 @@
-//! Shows timeslice building: what each policy carried, how long timeslices took, how full rings were, who waited for what, and
-//! who sent to whom.
+//! Shows timeslice building: what each policy carried, how long timeslices took, how full rings
+//! were, who waited for what, and who sent to whom.
 
 use super::building::{BuildingPolicy, BuildingReport};
 use crate::report::html::drawing::{coloured, figure, legend, pairs};
@@ -33,14 +33,24 @@ fn legend_of(policies: &[(usize, &BuildingPolicy)]) -> String {
 }
 
 /// Places and policies that `keep` keeps.
-fn those(building: &BuildingReport, keep: impl Fn(&BuildingPolicy) -> bool) -> Vec<(usize, &BuildingPolicy)> {
+fn those(
+    building: &BuildingReport,
+    keep: impl Fn(&BuildingPolicy) -> bool,
+) -> Vec<(usize, &BuildingPolicy)> {
     building.policies.iter().enumerate().filter(|(_, policy)| keep(policy)).collect()
 }
 
 /// The figure called `name` of `policy`, of a quantile where it has one.
-fn find<'a>(report: &'a Report, name: &str, policy: &str, quantile: Option<&str>) -> Option<&'a Figure> {
+fn find<'a>(
+    report: &'a Report,
+    name: &str,
+    policy: &str,
+    quantile: Option<&str>,
+) -> Option<&'a Figure> {
     let same = |figure: &&Figure| {
-        figure.name == name && figure.label("policy") == Some(policy) && figure.label(labels::QUANTILE) == quantile
+        figure.name == name
+            && figure.label("policy") == Some(policy)
+            && figure.label(labels::QUANTILE) == quantile
     };
     report.figures.iter().find(same)
 }
@@ -49,7 +59,8 @@ fn overview(report: &Report, building: &BuildingReport) -> String {
     let row = |(place, policy): (usize, &BuildingPolicy)| {
         let of = |figure: &str, quantile| find(report, figure, &policy.policy, quantile);
         let shown = |figure: &str, quantile, scale: f64| {
-            let value = of(figure, quantile).and_then(|figure| ExtendedReal::new(figure.value.get() * scale));
+            let value = of(figure, quantile)
+                .and_then(|figure| ExtendedReal::new(figure.value.get() * scale));
             value.map_or_else(|| "\u{2013}".to_owned(), number)
         };
         let fraction = of("timeslice_throughput_fraction", None);
@@ -91,7 +102,12 @@ fn overview(report: &Report, building: &BuildingReport) -> String {
         number(ExtendedReal::or_infinite(building.contribution_bytes as f64 / 1024.0)),
         number(ExtendedReal::or_infinite(building.ring_bytes as f64 / 1024.0)),
     );
-    section("building", "Timeslices", &lead, &table("cards classes", &caption, &head(&columns), &body))
+    section(
+        "building",
+        "Timeslices",
+        &lead,
+        &table("cards classes", &caption, &head(&columns), &body),
+    )
 }
 
 fn completion(building: &BuildingReport) -> String {
@@ -106,7 +122,12 @@ fn completion(building: &BuildingReport) -> String {
         })
         .collect();
     let caption = "Thin line: least to most; bar: p10 to p90; mark: the median. The scale is logarithmic; dashed lines are one rotation and ten.";
-    let body = figure("Time to complete, ms", "", &drawing::candles(&candles, building.rotation_ms), caption);
+    let body = figure(
+        "Time to complete, ms",
+        "",
+        &drawing::candles(&candles, building.rotation_ms),
+        caption,
+    );
     section(
         "completion",
         "How long timeslices take",
@@ -141,12 +162,24 @@ fn pulse(building: &BuildingReport) -> String {
     }
     let slower = building.slower_ms.map(|ends| ends.map(ExtendedReal::get));
     let caption = match slower {
-        Some(_) => "What landed in each step, over what raw writes carry. Grey: every input was slower.",
+        Some(_) => {
+            "What landed in each step, over what raw writes carry. Grey: every input was slower."
+        }
         None => "What landed in each step, over what raw writes carry.",
     };
-    let body = figure("Throughput over time", &legend_of(&those), &drawing::pulse(&those, slower), caption);
+    let body = figure(
+        "Throughput over time",
+        &legend_of(&those),
+        &drawing::pulse(&those, slower),
+        caption,
+    );
     let title = if slower.is_some() { "Recovery" } else { "Throughput over time" };
-    section("pulse", title, "First seed, behind the warm-up; the dashed line is the achievable one.", &body)
+    section(
+        "pulse",
+        title,
+        "First seed, behind the warm-up; the dashed line is the achievable one.",
+        &body,
+    )
 }
 
 fn intervals(building: &BuildingReport) -> String {
@@ -183,7 +216,12 @@ fn blocked(building: &BuildingReport) -> String {
         "blocked",
         "What inputs wait for",
         "",
-        &figure("Time in which nothing could be posted", &drawing::causes(&those), &drawing::blocked(&those), caption),
+        &figure(
+            "Time in which nothing could be posted",
+            &drawing::causes(&those),
+            &drawing::blocked(&those),
+            caption,
+        ),
     )
 }
 
@@ -197,5 +235,10 @@ fn gantts(building: &BuildingReport) -> String {
             Some(figure(&name(place, policy), "", &drawing::gantt(gantt, building.builders), caption))
         })
         .collect();
-    section("film", "Who sends to whom", "Two rotations behind the end of what was counted; first seed.", &body)
+    section(
+        "film",
+        "Who sends to whom",
+        "Two rotations behind the end of what was counted; first seed.",
+        &body,
+    )
 }

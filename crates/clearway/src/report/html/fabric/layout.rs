@@ -95,7 +95,10 @@ fn hosts_of(fabric: &ReportFabric) -> BTreeMap<usize, Vec<usize>> {
 /// Numbers of switches by what `key` says of them, in order.
 fn by(switches: &[Switch], key: impl Fn(&Switch) -> u32) -> Vec<Vec<usize>> {
     let mut sets: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
-    switches.iter().enumerate().for_each(|(i, switch)| sets.entry(key(switch)).or_default().push(i));
+    switches
+        .iter()
+        .enumerate()
+        .for_each(|(i, switch)| sets.entry(key(switch)).or_default().push(i));
     sets.into_values().collect()
 }
 
@@ -108,7 +111,8 @@ fn rows(fabric: &ReportFabric) -> FabricLayout {
     for (level, row) in levels.iter().enumerate() {
         fullest = fullest.max(row.len());
         for (i, switch) in row.iter().enumerate() {
-            at[*switch] = [(i as f64 + 0.5) * WIDTH / row.len() as f64, bottom - ROW * level as f64];
+            at[*switch] =
+                [(i as f64 + 0.5) * WIDTH / row.len() as f64, bottom - ROW * level as f64];
         }
     }
     let slot = WIDTH / levels.first().map_or(1, Vec::len).max(1) as f64;
@@ -121,7 +125,8 @@ fn rows(fabric: &ReportFabric) -> FabricLayout {
         for (switch, hosts) in &hosts {
             let [x, y] = places.switches.get(*switch).copied().unwrap_or_default();
             for (i, host) in hosts.iter().enumerate() {
-                places.hosts[*host] = Some([x + (i as f64 - (hosts.len() - 1) as f64 / 2.0) * apart, y + 110.0]);
+                places.hosts[*host] =
+                    Some([x + (i as f64 - (hosts.len() - 1) as f64 / 2.0) * apart, y + 110.0]);
             }
         }
         places.cell = None;
@@ -135,7 +140,8 @@ fn rows(fabric: &ReportFabric) -> FabricLayout {
     places
 }
 
-/// Puts hosts as cells of blocks whose upper edge has its middle where `anchor` of their switch says.
+/// Puts hosts as cells of blocks whose upper edge has its middle where `anchor` of their switch
+/// says.
 fn cells(
     places: &mut FabricLayout,
     hosts: &BTreeMap<usize, Vec<usize>>,
@@ -174,14 +180,17 @@ fn groups(fabric: &ReportFabric) -> FabricLayout {
         let angle = TAU * number as f64 / count as f64 + PI / count as f64 - PI / 2.0;
         let centre = [WIDTH / 2.0 + radius * angle.cos(), radius * angle.sin()];
         centres.push(centre);
-        let switches: Vec<Switch> = members.iter().filter_map(|i| fabric.switches.get(*i)).cloned().collect();
+        let switches: Vec<Switch> =
+            members.iter().filter_map(|i| fabric.switches.get(*i)).cloned().collect();
         let rows = by(&switches, |switch| switch.row);
         if rows.len() > 1 {
             let columns = rows.iter().map(Vec::len).max().unwrap_or(1).max(1);
             let pitch = [side / columns as f64, GROUP_ROW.min(side * 0.9 / rows.len() as f64)];
             (room, grid) = (room.min(pitch[0]), Some(pitch));
-            for (row, column, member) in
-                rows.iter().enumerate().flat_map(|(r, row)| row.iter().enumerate().map(move |(c, m)| (r, c, *m)))
+            for (row, column, member) in rows
+                .iter()
+                .enumerate()
+                .flat_map(|(r, row)| row.iter().enumerate().map(move |(c, m)| (r, c, *m)))
             {
                 let offset = |i: usize, n: usize| i as f64 - (n - 1) as f64 / 2.0;
                 let x = centre[0] + offset(column, columns) * pitch[0];
@@ -219,7 +228,9 @@ fn finish_groups(
     let GroupMeasures { side, room, grid } = measures;
     let margin = if grid.is_some() { 80.0 } else { side * 0.17 + 12.0 };
     let ends = |at: &[Point]| {
-        at.iter().fold([f64::INFINITY, f64::NEG_INFINITY], |[low, high], p| [low.min(p[1]), high.max(p[1])])
+        at.iter().fold([f64::INFINITY, f64::NEG_INFINITY], |[low, high], p| {
+            [low.min(p[1]), high.max(p[1])]
+        })
     };
     let [top, bottom] = if at.is_empty() { [0.0, 0.0] } else { ends(&at) };
     let down = margin - top;
@@ -240,10 +251,15 @@ fn finish_groups(
             let away = side * 0.09 + block * 0.35;
             let centre_of = |[x, y]: Point| {
                 let near = |c: &&Point| (c[0] - x).powi(2) + (c[1] + down - y).powi(2);
-                let [cx, cy] = centres.iter().min_by(|a, b| near(a).total_cmp(&near(b))).copied().unwrap_or_default();
+                let [cx, cy] = centres
+                    .iter()
+                    .min_by(|a, b| near(a).total_cmp(&near(b)))
+                    .copied()
+                    .unwrap_or_default();
                 let (dx, dy) = (x - cx, y - cy - down);
                 let length = dx.hypot(dy);
-                let [right, below] = if length < 1.0 { [0.0, 1.0] } else { [dx / length, dy / length] };
+                let [right, below] =
+                    if length < 1.0 { [0.0, 1.0] } else { [dx / length, dy / length] };
                 [x + right * away, y + below * away - block / 2.0]
             };
             cells(&mut places, &hosts, cell, columns as usize, centre_of);

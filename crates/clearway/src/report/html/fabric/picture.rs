@@ -1,7 +1,9 @@
-//! Draws a network as SVG: links by load, hosts and switches where `place` has them, marks on the most stalled ports.
+//! Draws a network as SVG: links by load, hosts and switches where `place` has them, marks on the
+//! most stalled ports.
 //!
 //! # Invariants
-//! I1. The picture is well-formed whatever the report holds; numbers of a foreign file that make no sense are not drawn.
+//! I1. The picture is well-formed whatever the report holds; numbers of a foreign file that make no
+//!     sense are not drawn.
 
 use std::fmt::Write;
 
@@ -25,7 +27,8 @@ struct LinkCurve {
 }
 
 impl LinkCurve {
-    /// A curve from `a` to `b`: straight, unless it would run over devices of its own row or column.
+    /// A curve from `a` to `b`: straight, unless it would run over devices of its own row or
+    /// column.
     fn new(a: Point, b: Point, size: [f64; 2]) -> Self {
         let [dx, dy] = [b[0] - a[0], b[1] - a[1]];
         let middle = [(a[0] + b[0]) / 2.0, (a[1] + b[1]) / 2.0];
@@ -59,7 +62,12 @@ pub(super) fn draw(fabric: &ReportFabric, load: &PhaseLoad) -> String {
     svg.push_str(&hosts(fabric, load, &places));
     svg.push_str(&switches(fabric, &places));
     for ([x, y], caption) in &places.captions {
-        let _ = writeln!(svg, "<text class=\"caption\" x=\"{x:.1}\" y=\"{:.1}\">{}</text>", y + 5.0, text(caption));
+        let _ = writeln!(
+            svg,
+            "<text class=\"caption\" x=\"{x:.1}\" y=\"{:.1}\">{}</text>",
+            y + 5.0,
+            text(caption)
+        );
     }
     svg.push_str(&marks(load, &places));
     svg.push_str("</svg>\n");
@@ -147,7 +155,9 @@ fn marks(load: &PhaseLoad, places: &FabricLayout) -> String {
     let mut out = String::new();
     let mut taken: Vec<Point> = Vec::new();
     for (i, port) in marked(load) {
-        let [Some(from), Some(to)] = port.ends.map(|end| places.device_position(end)) else { continue };
+        let [Some(from), Some(to)] = port.ends.map(|end| places.device_position(end)) else {
+            continue;
+        };
         let is_host = |end: u32| (end as usize) < places.hosts.len();
         let mut at = match port.ends.map(is_host) {
             [true, _] if places.cell.is_some() => from,
@@ -156,8 +166,12 @@ fn marks(load: &PhaseLoad, places: &FabricLayout) -> String {
             _ => LinkCurve::new(from, to, places.switch).at(0.2),
         };
         let [wide, high] = places.switch.map(|side| side / 2.0 + MARK);
-        let on_name =
-            |at: Point| places.switches.iter().any(|s| (s[0] - at[0]).abs() < wide && (s[1] - at[1]).abs() < high);
+        let on_name = |at: Point| {
+            places
+                .switches
+                .iter()
+                .any(|s| (s[0] - at[0]).abs() < wide && (s[1] - at[1]).abs() < high)
+        };
         if places.named == SwitchNames::Yes && on_name(at) {
             at[1] -= high;
         }

@@ -11,14 +11,19 @@ fn words(report: &Report) -> String {
     page[..page.find("id=\"material\"").expect("the material")].to_owned()
 }
 
-/// A network of `switches` in rows or groups with hosts at each switch of the first row, all switches joined in a chain.
+/// A network of `switches` in rows or groups with hosts at each switch of the first row, all
+/// switches joined in a chain.
 fn network(shape: SwitchArrangement, places: &[[u32; 2]], hosts_per_switch: u32) -> ReportFabric {
     let row_0 = places.iter().filter(|[_, row]| *row == 0).count() as u32;
     let hosts = row_0 * hosts_per_switch;
-    let mut links: Vec<FabricLink> =
-        (0..hosts).map(|n| FabricLink { ends: [n, hosts + n / hosts_per_switch], cables: 1, gbps: 25.0 }).collect();
-    let chain =
-        (1..places.len() as u32).map(|n| FabricLink { ends: [hosts + n - 1, hosts + n], cables: 2, gbps: 100.0 });
+    let mut links: Vec<FabricLink> = (0..hosts)
+        .map(|n| FabricLink { ends: [n, hosts + n / hosts_per_switch], cables: 1, gbps: 25.0 })
+        .collect();
+    let chain = (1..places.len() as u32).map(|n| FabricLink {
+        ends: [hosts + n - 1, hosts + n],
+        cables: 2,
+        gbps: 100.0,
+    });
     links.extend(chain);
     ReportFabric {
         name: "net".to_owned(),
@@ -26,7 +31,10 @@ fn network(shape: SwitchArrangement, places: &[[u32; 2]], hosts_per_switch: u32)
         shape,
         cables: 0,
         hosts: (0..hosts).map(|n| format!("n{n}")).collect(),
-        switches: places.iter().map(|&[group, row]| Switch { name: format!("g{group}r{row}"), group, row }).collect(),
+        switches: places
+            .iter()
+            .map(|&[group, row]| Switch { name: format!("g{group}r{row}"), group, row })
+            .collect(),
         links,
         loads: Vec::new(),
     }
@@ -45,7 +53,8 @@ fn numbers(svg: &str, attribute: &str) -> Vec<f64> {
     values.map(|value| value.parse().unwrap_or_else(|_| panic!("{attribute}={value}"))).collect()
 }
 
-/// Fails unless every element of `svg` is closed by its own name and nothing stands open at the end.
+/// Fails unless every element of `svg` is closed by its own name and nothing stands open at the
+/// end.
 fn check_well_formed(svg: &str) {
     let mut open: Vec<&str> = Vec::new();
     for piece in svg.split('<').skip(1) {
@@ -64,7 +73,12 @@ fn check_well_formed(svg: &str) {
 #[test]
 fn fabric__is_shown_for_simulated_networks_only() {
     let shown = words(&sample::simulated());
-    for said in ["The fabric", "8 hosts, 4 switches, 12 cables", "g0s1 \u{2192} g1s0 (port 3)", "65.5\u{202f}kB"] {
+    for said in [
+        "The fabric",
+        "8 hosts, 4 switches, 12 cables",
+        "g0s1 \u{2192} g1s0 (port 3)",
+        "65.5\u{202f}kB",
+    ] {
         assert!(shown.contains(said), "the page must say {said}");
     }
     assert_eq!(shown.matches("viewBox").count(), 2, "one picture for each queue");
@@ -76,7 +90,10 @@ fn fabric__marks_ports_that_stood_still_and_no_others() {
     let report = sample::simulated();
     let load = &report.fabric.as_ref().expect("it has one").loads[0];
     assert_eq!(marked(load).count(), 2, "half a percent is not worth a mark");
-    assert!(words(&report).contains("low-latency 12.5\u{202f}%; best-effort, bulk, scavenger 87.5\u{202f}%"));
+    assert!(
+        words(&report)
+            .contains("low-latency 12.5\u{202f}%; best-effort, bulk, scavenger 87.5\u{202f}%")
+    );
 }
 
 #[test]
@@ -109,7 +126,11 @@ fn draw__is_well_formed_and_stays_inside_the_picture_whatever_the_shape() {
         let height = layout::FabricLayout::from_fabric(&fabric).height;
         for (attribute, limit) in [("x", 1000.0), ("y", height), ("cx", 1000.0), ("cy", height)] {
             let found = numbers(&svg, attribute);
-            assert!(found.iter().all(|at| (0.0..=limit).contains(at)), "{shape:?} {} {attribute}", places.len());
+            assert!(
+                found.iter().all(|at| (0.0..=limit).contains(at)),
+                "{shape:?} {} {attribute}",
+                places.len()
+            );
         }
     }
 }

@@ -24,7 +24,8 @@ struct SchedulerBench {
 impl SchedulerBench {
     /// Creates a pace whose barrier was passed at 1,000 ns.
     fn new() -> Self {
-        let layout = TimesliceLayout::new([Rank(0)].to_vec(), (1..5).map(Rank).collect(), &[]).expect("a sound layout");
+        let layout = TimesliceLayout::new([Rank(0)].to_vec(), (1..5).map(Rank).collect(), &[])
+            .expect("a sound layout");
         let open = |rank| BuilderConnection {
             ring: Ring::new(1 << 10),
             ..BuilderConnection::new(Rank(rank), ConnectionState::Open, 0)
@@ -35,7 +36,10 @@ impl SchedulerBench {
             journal: Arc::new(Journal::new(&Arc::new(layout))),
             range: 0..0,
             horizon: None,
-            supply: Supply::new(ContributionSource::Endless(memory, ContributionSizes::Constant(Bytes(BYTES))), 0),
+            supply: Supply::new(
+                ContributionSource::Endless(memory, ContributionSizes::Constant(Bytes(BYTES))),
+                0,
+            ),
             policy: Policy::Dfs,
             slots: WriteSlots::from_policy(Policy::Dfs),
         };
@@ -55,7 +59,12 @@ impl SchedulerBench {
                 (connection.next.expect("it is next"), connection.turn, connection.position);
             let at = connection.ring.place(BYTES).expect("there is room");
             connection.ring.take(at);
-            connection.sent.push_back(UnreleasedContribution { timeslice, turn, position, place: at });
+            connection.sent.push_back(UnreleasedContribution {
+                timeslice,
+                turn,
+                position,
+                place: at,
+            });
             connection.position += 1;
             self.connections.look_up(place);
             self.paced.posted(LocalNs(now), turn);
@@ -67,18 +76,23 @@ impl SchedulerBench {
     fn release(&mut self, now: u64, timeslices: impl IntoIterator<Item = u64>) {
         for timeslice in timeslices {
             let mut all = self.connections.all.iter_mut();
-            let connection =
-                all.find(|connection| connection.sent.front().is_some_and(|sent| sent.timeslice == timeslice));
-            let sent = connection.and_then(|connection| connection.sent.pop_front()).expect("it is the oldest one");
+            let connection = all.find(|connection| {
+                connection.sent.front().is_some_and(|sent| sent.timeslice == timeslice)
+            });
+            let sent = connection
+                .and_then(|connection| connection.sent.pop_front())
+                .expect("it is the oldest one");
             self.paced.released(LocalNs(now), sent.turn);
         }
     }
 
-    /// Loses the first builder; its first `settled` timeslices are built, and all from `from` on are dealt anew.
+    /// Loses the first builder; its first `settled` timeslices are built, and all from `from` on
+    /// are dealt anew.
     fn lose_first(&mut self, now: u64, settled: u64, from: u64) {
         let change = Change::Remove { member: RosterMember(1), settled };
         self.connections.all[0].sent.clear();
-        let journal = self.connections.journal.with(Decision { change, from }).expect("it is permitted");
+        let journal =
+            self.connections.journal.with(Decision { change, from }).expect("it is permitted");
         self.connections.journal = Arc::new(journal);
         self.connections.look_up_all(0);
         self.paced.redealt(LocalNs(now), &self.connections);
@@ -107,8 +121,8 @@ fn sorted(mut timeslices: Vec<u64>) -> Vec<u64> {
     timeslices
 }
 
-/// An interval of five rounds of four timeslices, proposed for 2,000 ns after the barrier and to take 1,000 ns: a round each
-/// 200 ns, from 3,000 ns on.
+/// An interval of five rounds of four timeslices, proposed for 2,000 ns after the barrier and to
+/// take 1,000 ns: a round each 200 ns, from 3,000 ns on.
 #[test]
 fn limit__rounds_are_let_go_one_after_the_other() {
     let mut bench = SchedulerBench::new();
@@ -127,7 +141,8 @@ fn limit__rounds_are_let_go_one_after_the_other() {
     }
 }
 
-/// The reference's clock shows 500,000 since its barrier where this one shows 10,000, and later 40,000 more than that.
+/// The reference's clock shows 500,000 since its barrier where this one shows 10,000, and later
+/// 40,000 more than that.
 #[test]
 fn limit__goes_by_the_clock_of_the_reference_also_when_it_jumps() {
     let mut bench = SchedulerBench::new();
@@ -141,7 +156,8 @@ fn limit__goes_by_the_clock_of_the_reference_also_when_it_jumps() {
     assert_eq!(bench.paced.asks(), Some(REFERENCE));
     bench.paced.answered(REFERENCE + 1, answer(10_000, 7));
     bench.paced.answered(REFERENCE, answer(10_000, 500_000));
-    let begins = |bench: &SchedulerBench| bench.paced.limit(LocalNs(11_000)).1.expect("it is to begin").0;
+    let begins =
+        |bench: &SchedulerBench| bench.paced.limit(LocalNs(11_000)).1.expect("it is to begin").0;
     assert!(begins(&bench).abs_diff(12_000) <= 1, "{}", begins(&bench));
     bench.paced.answered(REFERENCE, answer(10_500, 460_500));
     assert!(begins(&bench).abs_diff(52_000) <= 5, "{}", begins(&bench));
@@ -150,7 +166,11 @@ fn limit__goes_by_the_clock_of_the_reference_also_when_it_jumps() {
     bench.release(53_010, 0..20);
     let [report] = bench.reports()[..] else { panic!("the interval is over") };
     assert!(report.start.0.abs_diff(502_010) <= 5, "{report:?}");
-    assert_eq!((bench.paced.asks(), report.duration), (None, Nanos(1_000)), "it asks when the next one opens");
+    assert_eq!(
+        (bench.paced.asks(), report.duration),
+        (None, Nanos(1_000)),
+        "it asks when the next one opens"
+    );
     bench.paced.open_next(&bench.connections);
     assert_eq!(bench.paced.asks(), Some(REFERENCE));
 }
@@ -173,7 +193,10 @@ fn open_next__waits_for_the_gate_and_takes_the_first_proposal() {
     bench.release(2_600, 23..40);
     bench.paced.open_next(&bench.connections);
     assert_eq!(bench.extent(), IntervalExtent { index: 2, first: 40, end: 60, round: 4 });
-    assert_eq!(bench.paced.current.and_then(|current| current.proposed), Some(proposal(2, 3, 5_000, 900)));
+    assert_eq!(
+        bench.paced.current.and_then(|current| current.proposed),
+        Some(proposal(2, 3, 5_000, 900))
+    );
     let report = |interval, start, duration| IntervalReport {
         interval,
         rounds: 5,
@@ -191,7 +214,11 @@ fn open_next__not_while_the_interval_before_is_not_acknowledged() {
     bench.release(1_500, 0..19);
     bench.send(2_000);
     bench.release(2_500, (20..40).filter(|timeslice| timeslice % 4 != 3));
-    assert_eq!((bench.send(2_500), bench.extent().index), (Vec::new(), 1), "timeslice 19 is not acknowledged");
+    assert_eq!(
+        (bench.send(2_500), bench.extent().index),
+        (Vec::new(), 1),
+        "timeslice 19 is not acknowledged"
+    );
     bench.release(2_600, [19]);
     assert_eq!((bench.send(2_600).len(), bench.extent().index), (20, 2));
 }
@@ -203,11 +230,15 @@ fn open_next__without_a_proposal_the_last_one_is_copied_behind_itself() {
     bench.send(2_000);
     bench.release(2_500, 0..20);
     bench.paced.open_next(&bench.connections);
-    assert_eq!(bench.paced.current.and_then(|current| current.proposed), Some(proposal(0, 5, 800, 300)));
+    assert_eq!(
+        bench.paced.current.and_then(|current| current.proposed),
+        Some(proposal(0, 5, 800, 300))
+    );
 }
 
-/// The first builder had 0 4 8 12 16 20 and has settled two of them. Timeslices are dealt anew from 23 on: interval 1 ends there,
-/// with what is inherited, and interval 2 has six rounds of three, of which one may leave each 100 ns.
+/// The first builder had 0 4 8 12 16 20 and has settled two of them. Timeslices are dealt anew from
+/// 23 on: interval 1 ends there, with what is inherited, and interval 2 has six rounds of three, of
+/// which one may leave each 100 ns.
 #[test]
 fn redealt__pacing_goes_on_with_rounds_of_those_who_are_left() {
     let mut bench = SchedulerBench::new();
@@ -224,7 +255,10 @@ fn redealt__pacing_goes_on_with_rounds_of_those_who_are_left() {
     bench.release(3_300, [8, 12, 16, 20]);
     assert_eq!(bench.send(4_999), [0_u64; 0], "interval 2 has not begun");
     assert_eq!(bench.extent(), IntervalExtent { index: 2, first: 23, end: 41, round: 3 });
-    assert_eq!((sorted(bench.send(5_000)), sorted(bench.send(5_099))), ([23, 24, 25].to_vec(), Vec::new()));
+    assert_eq!(
+        (sorted(bench.send(5_000)), sorted(bench.send(5_099))),
+        ([23, 24, 25].to_vec(), Vec::new())
+    );
     assert_eq!(sorted(bench.send(5_200)), [26, 27, 28, 29, 30, 31]);
 }
 
@@ -233,7 +267,8 @@ fn redealt__pacing_goes_on_with_rounds_of_those_who_are_left() {
 fn extent__follows_from_the_deals() {
     let bench = SchedulerBench::new();
     let change = Change::Weigh { member: RosterMember(2), weight: 8 };
-    let journal = bench.connections.journal.with(Decision { change, from: 50 }).expect("it is permitted");
+    let journal =
+        bench.connections.journal.with(Decision { change, from: 50 }).expect("it is permitted");
     let of = |timeslice| IntervalExtent::new(journal.deals(), 20, timeslice);
     assert_eq!(of(39), IntervalExtent { index: 1, first: 20, end: 40, round: 4 });
     assert_eq!(of(49), IntervalExtent { index: 2, first: 40, end: 50, round: 4 });

@@ -3,7 +3,8 @@
 use super::super::casting::{CastProgressSamples, CastRun};
 use super::{MODE, SampledRun, label, lost};
 use crate::report::html::drawing::{
-    Axis, Chart, HALF, LETTER, ROW, StackedBar, WIDTH, decades, fitted, linear, parted, row, tick, time, time_tick,
+    Axis, Chart, HALF, LETTER, ROW, StackedBar, WIDTH, decades, fitted, linear, parted, row, tick,
+    time, time_tick,
 };
 use crate::report::html::tables::number;
 use crate::report::html::text;
@@ -36,7 +37,12 @@ pub(super) fn times(rows: &[CastRow]) -> String {
     // The bound of a few bytes is far below anything that happens.
     let of_row = |row: &CastRow| {
         let bound = Some(row.bound).filter(|_| row.bare.is_none());
-        row.marks.iter().flat_map(|(_, p50, p99)| [*p50, *p99]).chain(row.bare).chain(bound).collect::<Vec<_>>()
+        row.marks
+            .iter()
+            .flat_map(|(_, p50, p99)| [*p50, *p99])
+            .chain(row.bare)
+            .chain(bound)
+            .collect::<Vec<_>>()
     };
     let x = decades(rows.iter().flat_map(of_row)).named(time_tick);
     let names: Vec<String> = rows.iter().map(|row| row.name.clone()).collect();
@@ -62,14 +68,21 @@ pub(super) fn times(rows: &[CastRow]) -> String {
 
 /// Milliseconds until the last receiver of `samples` was whole.
 fn end_of(samples: &CastProgressSamples) -> f64 {
-    samples.whole_ms.iter().flatten().map(|ms| ms.get()).filter(|ms| ms.is_finite()).fold(0.0, f64::max)
+    samples
+        .whole_ms
+        .iter()
+        .flatten()
+        .map(|ms| ms.get())
+        .filter(|ms| ms.is_finite())
+        .fold(0.0, f64::max)
 }
 
 /// Receivers of `samples` in the order in which they were whole; those that never were come last.
 fn by_end(samples: &CastProgressSamples) -> Vec<usize> {
     let mut order: Vec<usize> = (0..samples.progress.len()).collect();
-    let end =
-        |receiver: &usize| samples.whole_ms.get(*receiver).copied().flatten().map_or(f64::INFINITY, ExtendedReal::get);
+    let end = |receiver: &usize| {
+        samples.whole_ms.get(*receiver).copied().flatten().map_or(f64::INFINITY, ExtendedReal::get)
+    };
     order.sort_by(|a, b| end(a).total_cmp(&end(b)));
     order
 }
@@ -91,10 +104,14 @@ pub(super) fn sequence(sampled: &[SampledRun<'_>], bound_ms: f64) -> String {
     chart.upright("line", bound_ms, "");
     for (place, _, samples) in sampled {
         let order = by_end(samples);
-        let curve = |receiver: usize| samples.progress[receiver].iter().map(|(at, part)| (at.get(), part.get()));
+        let curve = |receiver: usize| {
+            samples.progress[receiver].iter().map(|(at, part)| (at.get(), part.get()))
+        };
         chart.series(*place);
         chart.lines("class=\"curve faint\"", order.iter().map(|receiver| curve(*receiver)));
-        if let (Some(median), Some(last)) = (order.get(order.len().saturating_sub(1) / 2), order.last()) {
+        if let (Some(median), Some(last)) =
+            (order.get(order.len().saturating_sub(1) / 2), order.last())
+        {
             chart.line("curve", curve(*median));
             chart.line("curve last", curve(*last));
         }
@@ -114,7 +131,8 @@ pub(super) fn quarters(place: usize, names: &[String], samples: &CastProgressSam
     let mut chart = Chart::rows(label, HALF, [names, &[]], height.max(RECEIVER), &x);
     chart.series(place);
     for (n, progress) in samples.progress.iter().enumerate().take(names.len()) {
-        let whole = samples.whole_ms.get(n).copied().flatten().map_or(f64::INFINITY, ExtendedReal::get);
+        let whole =
+            samples.whole_ms.get(n).copied().flatten().map_or(f64::INFINITY, ExtendedReal::get);
         chart.line("thin", [(0.0, row(n)), (whole, row(n))]);
         for part in [25.0, 50.0, 75.0] {
             if let Some((at, _)) = progress.iter().find(|(_, have)| have.get() >= part) {
@@ -150,7 +168,8 @@ pub(super) fn causes_of(run: &CastRun) -> Option<StackedBar> {
     let percent = |count: u64| 100.0 * count as f64 / symbols.needed.max(1) as f64;
     let parts = [symbols.lost, symbols.damaged, symbols.early, symbols.doubled].map(percent);
     let again = ExtendedReal::or_infinite(percent(symbols.repairs));
-    let [bytes, loss, mode] = [super::BYTES, super::LOSS, MODE].map(|key| label(run, key).unwrap_or_default());
+    let [bytes, loss, mode] =
+        [super::BYTES, super::LOSS, MODE].map(|key| label(run, key).unwrap_or_default());
     (parts.iter().sum::<f64>() > 0.0 || symbols.repairs > 0).then(|| StackedBar {
         name: format!("{bytes}, {}, {mode}", lost(loss)),
         parts: parts.to_vec(),
@@ -164,7 +183,12 @@ pub(super) fn causes(rows: &[StackedBar]) -> String {
 }
 
 /// Who gave what to whom.
-pub(super) fn way(place: usize, hosts: &[String], run: &CastRun, samples: &CastProgressSamples) -> String {
+pub(super) fn way(
+    place: usize,
+    hosts: &[String],
+    run: &CastRun,
+    samples: &CastProgressSamples,
+) -> String {
     let places = TreeLayout::new(hosts.len().min(MEMBERS_MAX), run);
     let members = places.at.len();
     let axes = [&linear(0.0, HALF), &linear(-places.height, 0.0)];
@@ -191,7 +215,9 @@ pub(super) fn way(place: usize, hosts: &[String], run: &CastRun, samples: &CastP
         chart.text("knot", group, [22.0, -3.0], "group");
     }
     for (host, at) in places.at.iter().copied().enumerate() {
-        let whole = host.checked_sub(1).and_then(|receiver| samples.whole_ms.get(receiver).copied().flatten());
+        let whole = host
+            .checked_sub(1)
+            .and_then(|receiver| samples.whole_ms.get(receiver).copied().flatten());
         let below = match (host, whole) {
             (0, _) => "root".to_owned(),
             (_, Some(ms)) => time(ms.get() / 1e3),
@@ -202,7 +228,12 @@ pub(super) fn way(place: usize, hosts: &[String], run: &CastRun, samples: &CastP
         chart.text("knot middle", at, [0.0, 35.0], &below);
     }
     if hosts.len() > members {
-        chart.text("end", (HALF, 0.0), [-24.0, 14.0], &format!("and {} more", hosts.len() - members));
+        chart.text(
+            "end",
+            (HALF, 0.0),
+            [-24.0, 14.0],
+            &format!("and {} more", hosts.len() - members),
+        );
     }
     chart.finish()
 }
@@ -227,7 +258,8 @@ impl TreeLayout {
     fn new(members: usize, run: &CastRun) -> Self {
         let elder = |member: usize| {
             let sources = run.sources.get(member)?;
-            let most = sources.iter().enumerate().filter(|(from, count)| *from != member && **count > 0);
+            let most =
+                sources.iter().enumerate().filter(|(from, count)| *from != member && **count > 0);
             most.max_by_key(|(from, count)| (**count, usize::MAX - from)).map(|(from, _)| from)
         };
         let depth = |member: usize| {
@@ -250,7 +282,10 @@ impl TreeLayout {
         let is_chain = members > 2 && levels.iter().all(|level| level.len() <= 1);
         let rows: Vec<Vec<usize>> = match is_chain {
             true => levels.concat().chunks(BESIDE).map(<[usize]>::to_vec).collect(),
-            false => levels.iter().flat_map(|level| level.chunks(BESIDE).map(<[usize]>::to_vec)).collect(),
+            false => levels
+                .iter()
+                .flat_map(|level| level.chunks(BESIDE).map(<[usize]>::to_vec))
+                .collect(),
         };
         let mut at = vec![(0.0, 0.0); members];
         let mut letters = vec![0; members];
@@ -268,7 +303,8 @@ impl TreeLayout {
 
 /// Objects that went out of the root, into receivers, out of them and into the root.
 fn carried(run: &CastRun) -> [f64; 4] {
-    let objects = |bytes: u64| bytes as f64 / (run.bytes.max(1) as f64 * f64::from(run.objects.max(1)));
+    let objects =
+        |bytes: u64| bytes as f64 / (run.bytes.max(1) as f64 * f64::from(run.objects.max(1)));
     let [out, back] = run.links.first().copied().unwrap_or_default().map(objects);
     let rest = run.links.get(1..).unwrap_or_default();
     let sum = |way: usize| rest.iter().map(|link| objects(link[way])).sum::<f64>();
@@ -303,7 +339,9 @@ pub(super) fn links(runs: &[&CastRun], hosts: usize) -> String {
 pub(super) fn saved(runs: &[&CastRun], hosts: usize) -> String {
     let unicast = 2.0 * hosts.saturating_sub(1) as f64;
     let all = runs.iter().map(|run| (carried(run).iter().sum::<f64>(), busiest(run), run));
-    let Some((least, busy, run)) = all.min_by(|(a, _, _), (b, _, _)| a.total_cmp(b)) else { return String::new() };
+    let Some((least, busy, run)) = all.min_by(|(a, _, _), (b, _, _)| a.total_cmp(b)) else {
+        return String::new();
+    };
     format!(
         "Unicast to all would put the object on links {} times, {} of them on the root\u{2019}s own; by {} it is {} and {}: {}\u{202f}% of the bytes are saved for others.",
         tick(unicast),
@@ -368,9 +406,14 @@ mod tests {
 
     #[test]
     fn places__names_beside_each_other_have_room() {
-        let wide = TreeLayout::new(9, &run(std::iter::once(vec![]).chain((1..9).map(|_| vec![9])).collect()));
+        let wide = TreeLayout::new(
+            9,
+            &run(std::iter::once(vec![]).chain((1..9).map(|_| vec![9])).collect()),
+        );
         assert!(
-            wide.letters[1..].iter().all(|letters| *letters as f64 * LETTER <= (HALF - 8.0) / 8.0 - 2.0 * LETTER),
+            wide.letters[1..]
+                .iter()
+                .all(|letters| *letters as f64 * LETTER <= (HALF - 8.0) / 8.0 - 2.0 * LETTER),
             "of eight"
         );
         for (x, letters) in wide.at.iter().map(|at| at.0).zip(&wide.letters) {
@@ -385,6 +428,9 @@ mod tests {
         assert!(chain.at.iter().all(|at| at.1 == chain.at[0].1) && chain.at[0].0 < chain.at[1].0);
         let tree = TreeLayout::new(4, &run(vec![vec![], vec![9], vec![9], vec![1, 0, 8]]));
         let levels: Vec<f64> = tree.at.iter().map(|at| -at.1).collect();
-        assert!(levels[0] < levels[1] && levels[1] == levels[2] && levels[2] < levels[3], "{levels:?}");
+        assert!(
+            levels[0] < levels[1] && levels[1] == levels[2] && levels[2] < levels[3],
+            "{levels:?}"
+        );
     }
 }

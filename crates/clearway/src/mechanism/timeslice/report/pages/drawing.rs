@@ -3,19 +3,22 @@
 use super::super::building::{BuildingGantt, BuildingInterval};
 use super::BuildingPolicy;
 use crate::report::html::drawing::{
-    Axis, Chart, HALF, HEIGHT, ROW, StackedBar, WIDTH, cell_bar, decades, linear, parted, parts_legend, row,
+    Axis, Chart, HALF, HEIGHT, ROW, StackedBar, WIDTH, cell_bar, decades, linear, parted,
+    parts_legend, row,
 };
 use crate::report::model::{ExtendedReal, Figure};
 
 /// Points of one line: more than a drawing can tell apart.
 const POINTS_MAX: usize = 150;
-/// Colours of builders in a gantt: neighbours can be told apart, and stripes of the same colour are far from each other.
+/// Colours of builders in a gantt: neighbours can be told apart, and stripes of the same colour are
+/// far from each other.
 const HUES: u32 = 12;
 /// Heights of a row and of all rows of a gantt, as far as there is a choice.
 const FILM_ROW: [f64; 2] = [3.0, 16.0];
 const FILM: f64 = 360.0;
 
-/// A throughput as a bar up to the achievable line and beyond it, with the least and the most of all seeds.
+/// A throughput as a bar up to the achievable line and beyond it, with the least and the most of
+/// all seeds.
 pub(super) fn bar(place: usize, fraction: Option<&Figure>) -> String {
     let Some(fraction) = fraction else { return String::new() };
     // One and a third of raw: more than any schedule reaches.
@@ -48,9 +51,11 @@ pub(super) fn candles(candles: &[(usize, &str, [f64; 5])], rotation: f64) -> Str
 pub(super) fn fills(place: usize, fills: &[[ExtendedReal; 5]]) -> String {
     let mut fills: Vec<[f64; 5]> = fills.iter().map(|five| five.map(ExtendedReal::get)).collect();
     fills.sort_by(|a, b| b[2].total_cmp(&a[2]));
-    let most = fills.iter().map(|five| five[4]).filter(|value| value.is_finite()).fold(0.0, f64::max);
+    let most =
+        fills.iter().map(|five| five[4]).filter(|value| value.is_finite()).fold(0.0, f64::max);
     let y = linear(0.0, if most > 50.0 { 100.0 } else { most }).unit("\u{202f}%");
-    let mut chart = Chart::new("Fill of rings, by builder", HALF, &linear(1.0, fills.len() as f64), &y);
+    let mut chart =
+        Chart::new("Fill of rings, by builder", HALF, &linear(1.0, fills.len() as f64), &y);
     let numbered = || (1..).map(f64::from).zip(&fills);
     chart.series(place);
     for [low, high] in [[0, 4], [1, 3]] {
@@ -63,9 +68,15 @@ pub(super) fn fills(place: usize, fills: &[[ExtendedReal; 5]]) -> String {
 /// What landed step by step.
 pub(super) fn pulse(policies: &[(usize, &BuildingPolicy)], slower: Option<[f64; 2]>) -> String {
     let length = |policy: &BuildingPolicy| policy.step_ms * policy.pulse.len() as f64;
-    let longest = policies.iter().map(|(_, policy)| length(policy)).filter(|it| it.is_finite()).fold(0.0, f64::max);
-    let curves: Vec<(usize, Vec<(f64, f64)>)> = policies.iter().map(|(place, it)| (*place, smooth(it))).collect();
-    let most = curves.iter().flat_map(|(_, curve)| curve).map(|(_, value)| *value).fold(1.05, f64::max);
+    let longest = policies
+        .iter()
+        .map(|(_, policy)| length(policy))
+        .filter(|it| it.is_finite())
+        .fold(0.0, f64::max);
+    let curves: Vec<(usize, Vec<(f64, f64)>)> =
+        policies.iter().map(|(place, it)| (*place, smooth(it))).collect();
+    let most =
+        curves.iter().flat_map(|(_, curve)| curve).map(|(_, value)| *value).fold(1.05, f64::max);
     let x = linear(0.0, longest).unit("\u{202f}ms");
     let mut chart = Chart::new("Throughput over time, by policy", WIDTH, &x, &linear(0.0, most));
     if let Some(ends) = slower {
@@ -82,7 +93,9 @@ pub(super) fn pulse(policies: &[(usize, &BuildingPolicy)], slower: Option<[f64; 
 /// Time in ms and throughput, steps joined so that a line has at most [`POINTS_MAX`].
 fn smooth(policy: &BuildingPolicy) -> Vec<(f64, f64)> {
     let join = policy.pulse.len().div_ceil(POINTS_MAX).max(1);
-    let mean = |steps: &[ExtendedReal]| steps.iter().map(|step| step.get()).sum::<f64>() / steps.len() as f64;
+    let mean = |steps: &[ExtendedReal]| {
+        steps.iter().map(|step| step.get()).sum::<f64>() / steps.len() as f64
+    };
     let at = |n: usize| (n as f64 + 0.5) * join as f64 * policy.step_ms;
     policy.pulse.chunks_exact(join).enumerate().map(|(n, steps)| (at(n), mean(steps))).collect()
 }
@@ -112,10 +125,13 @@ pub(super) fn starts(place: usize, intervals: &[BuildingInterval]) -> String {
     let late = |(n, it): (usize, &BuildingInterval)| {
         let late = it.start_ms.get() - it.proposed_ms?[0].get();
         let half = it.spread_ms.get() / 2.0;
-        (late.is_finite() && half.is_finite()).then_some((n as f64, [late - half, late, late + half]))
+        (late.is_finite() && half.is_finite())
+            .then_some((n as f64, [late - half, late, late + half]))
     };
     let all: Vec<(f64, [f64; 3])> = intervals.iter().enumerate().filter_map(late).collect();
-    let ends = all.iter().fold([0.0f64; 2], |[low, high], (_, three)| [low.min(three[0]), high.max(three[2])]);
+    let ends = all
+        .iter()
+        .fold([0.0f64; 2], |[low, high], (_, three)| [low.min(three[0]), high.max(three[2])]);
     let (x, y) = (numbers(intervals), linear(ends[0], ends[1]));
     let mut chart = Chart::new("Starts of intervals against proposals", WIDTH, &x, &y);
     chart.series(place);
@@ -135,15 +151,23 @@ fn all_causes<'a>(policies: &[(usize, &'a BuildingPolicy)]) -> Vec<&'a str> {
 
 /// What the shades of [`blocked`] mean.
 pub(super) fn causes(policies: &[(usize, &BuildingPolicy)]) -> String {
-    parts_legend(&all_causes(policies).iter().map(|cause| cause.replace('-', " ")).collect::<Vec<_>>())
+    parts_legend(
+        &all_causes(policies).iter().map(|cause| cause.replace('-', " ")).collect::<Vec<_>>(),
+    )
 }
 
 /// A bar for each policy, parted by cause.
 pub(super) fn blocked(policies: &[(usize, &BuildingPolicy)]) -> String {
     let causes = all_causes(policies);
     let row = |(_, policy): &(usize, &BuildingPolicy)| {
-        let part = |cause: &&str| policy.blocked.get(*cause).map_or(0.0, |part| part.get().clamp(0.0, 100.0));
-        StackedBar { name: policy.policy.clone(), parts: causes.iter().map(part).collect(), note: String::new() }
+        let part = |cause: &&str| {
+            policy.blocked.get(*cause).map_or(0.0, |part| part.get().clamp(0.0, 100.0))
+        };
+        StackedBar {
+            name: policy.policy.clone(),
+            parts: causes.iter().map(part).collect(),
+            note: String::new(),
+        }
     };
     let rows: Vec<StackedBar> = policies.iter().map(row).collect();
     parted("Time that inputs waited, by cause", &rows, 100.0, "\u{202f}%")
@@ -155,15 +179,21 @@ pub(super) fn gantt(gantt: &BuildingGantt, builders: u32) -> String {
     let names: Vec<String> = (0..gantt.rows.len()).map(|input| format!("input {input}")).collect();
     let height = (FILM / names.len().max(1) as f64).clamp(FILM_ROW[0], FILM_ROW[1]);
     let ms = |step: usize| step as f64 * gantt.step_us / 1e3;
-    let mut chart =
-        Chart::rows("Who sends to whom", WIDTH, [&names, &[]], height, &linear(0.0, ms(steps)).unit("\u{202f}ms"));
+    let mut chart = Chart::rows(
+        "Who sends to whom",
+        WIDTH,
+        [&names, &[]],
+        height,
+        &linear(0.0, ms(steps)).unit("\u{202f}ms"),
+    );
     let mut lines = vec![Vec::new(); HUES as usize];
     for (input, cells) in gantt.rows.iter().enumerate() {
         let mut at = 0;
         for run in cells.chunk_by(|a, b| a == b) {
             let until = at + run.len();
             if let Some(builder) = run[0] {
-                let hue = (u64::from(builder) * u64::from(HUES) / u64::from(builders.max(1))).min(u64::from(HUES) - 1);
+                let hue = (u64::from(builder) * u64::from(HUES) / u64::from(builders.max(1)))
+                    .min(u64::from(HUES) - 1);
                 lines[hue as usize].push([(ms(at), row(input)), (ms(until), row(input))]);
             }
             at = until;
@@ -172,7 +202,9 @@ pub(super) fn gantt(gantt: &BuildingGantt, builders: u32) -> String {
     for (hue, lines) in lines.into_iter().enumerate() {
         let (turn, light) = (hue * 360 / HUES as usize, if hue % 2 == 0 { 45 } else { 62 });
         let width = (height - 0.6).max(1.0);
-        let look = format!("fill=\"none\" stroke=\"hsl({turn} 65% {light}%)\" stroke-width=\"{width:.1}\"");
+        let look = format!(
+            "fill=\"none\" stroke=\"hsl({turn} 65% {light}%)\" stroke-width=\"{width:.1}\""
+        );
         chart.lines(&look, lines.into_iter());
     }
     chart.finish()
@@ -186,7 +218,10 @@ mod tests {
     #[test]
     fn drawings__of_nothing_and_of_nonsense_are_well_formed() {
         let endless = [ExtendedReal::INFINITE; 5];
-        let gantt = BuildingGantt { step_us: f64::INFINITY, rows: vec![Vec::new(), vec![Some(u32::MAX), None]] };
+        let gantt = BuildingGantt {
+            step_us: f64::INFINITY,
+            rows: vec![Vec::new(), vec![Some(u32::MAX), None]],
+        };
         let interval = BuildingInterval {
             interval: 0,
             start_ms: ExtendedReal::INFINITE,
