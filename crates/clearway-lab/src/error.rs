@@ -55,7 +55,7 @@ pub enum LabError {
 }
 
 impl LabError {
-    /// A refused step without a hint.
+    /// Creates a refused step without a hint.
     pub(crate) fn kernel(doing: impl Into<String>, cause: io::Error) -> Self {
         Self::Kernel { doing: doing.into(), cause, hint: String::new() }
     }

@@ -169,22 +169,22 @@ impl Lab {
         })
     }
 
-    /// The name given to [`Lab::up`].
+    /// Returns the name given to [`Lab::up`].
     pub fn name(&self) -> &LabName {
         &self.name
     }
 
-    /// The specification, with the kind of queue now in force.
+    /// Returns the specification, with the kind of queue now in force.
     pub fn spec(&self) -> &LabSpec {
         &self.spec
     }
 
-    /// The hosts, by rank.
+    /// Returns the hosts, by rank.
     pub fn hosts(&self) -> &[PlannedHost] {
         &self.plan.hosts
     }
 
-    /// The host of this name (`h3`).
+    /// Returns the host of this name (`h3`).
     ///
     /// # Errors
     /// [`LabError::NoSuchHost`] with the names that exist.
@@ -192,8 +192,8 @@ impl Lab {
         find_host(&self.plan.hosts, name)
     }
 
-    /// The way from `a` to `b` with the rates of all links on it; none when a rank is not in the
-    /// lab.
+    /// Returns the way from `a` to `b` with the rates of all links on it; none when a rank is not
+    /// in the lab.
     pub fn path(&self, a: Rank, b: Rank) -> Option<HostPath> {
         self.plan.path(a, b)
     }
@@ -222,8 +222,8 @@ impl Lab {
         self.arm(1, |port| (is_of(port.near) || is_of(port.far)).then_some(rate))
     }
 
-    /// Lets packets of up to so many `frames` (1 to 43) pass whole, as between hosts whose
-    /// interfaces have segmentation offload, until the queues are replaced. After a rest, so many
+    /// Lets packets of up to `frames` frames (1 to 43) pass whole, as between hosts whose
+    /// interfaces have segmentation offload, until the queues are replaced. After a rest, this many
     /// frames leave a port back to back. Packets that wait are lost.
     ///
     /// # Errors
@@ -246,7 +246,7 @@ impl Lab {
         self.arm(frames, |port| Some(port.rate))
     }
 
-    /// Multicast stays on the switch where it was sent, as where routers between switches do not
+    /// Keeps multicast on the switch where it was sent, as where routers between switches do not
     /// carry it; unicast goes everywhere.
     ///
     /// # Errors
@@ -307,7 +307,7 @@ impl Lab {
         self.space(host)?.run(work)
     }
 
-    /// What every class of every port has done since the queues were armed.
+    /// Returns what every class of every port has done since the queues were armed.
     ///
     /// # Errors
     /// The kernel's answer could not be read.
@@ -329,7 +329,8 @@ impl Lab {
         Ok(all)
     }
 
-    /// The offloads in force, for the report: a lab whose packets are not real proves nothing.
+    /// Returns the offloads in force, for the report: a lab whose packets are not real proves
+    /// nothing.
     ///
     /// # Errors
     /// The kernel's answer could not be read.
@@ -350,21 +351,21 @@ impl Lab {
         Ok(all)
     }
 
-    /// Kernel settings that the lab wanted and could not write (a container's `/proc/sys` may be
-    /// read-only), for the report: without IPv6 switched off there is its chatter, without Reno
-    /// single TCP flows may build no queue.
+    /// Returns the kernel settings that the lab wanted and could not write (a container's
+    /// `/proc/sys` may be read-only), for the report: without IPv6 switched off there is its
+    /// chatter, without Reno single TCP flows may build no queue.
     pub fn refused_settings(&self) -> BTreeSet<&str> {
         self.spaces.iter().flat_map(Netns::refused).map(String::as_str).collect()
     }
 
-    /// Every sending end, both of each link.
+    /// Returns every sending end, both of each link.
     pub(crate) fn ports(&self) -> impl Iterator<Item = LabPort<'_>> {
         self.plan.links.iter().flat_map(|Link { a, b, rate }| {
             [LabPort { near: a, far: b, rate: *rate }, LabPort { near: b, far: a, rate: *rate }]
         })
     }
 
-    /// `<node>:<interface>`.
+    /// Returns the port's name, `<node>:<interface>`.
     pub(crate) fn port_name(&self, end: &LinkEnd) -> String {
         format!("{}:{}", self.plan.nodes[end.node].name, end.interface)
     }
@@ -377,7 +378,7 @@ impl Lab {
         &self.spaces
     }
 
-    /// The counters of one port, by class.
+    /// Returns the counters of one port, by class.
     pub(crate) fn class_counters(&self, end: &LinkEnd) -> io::Result<Vec<queue::ClassCounters>> {
         let mut all = Vec::new();
         let ask = queue::request_counters(end.index);
@@ -410,7 +411,8 @@ impl Lab {
         Ok(())
     }
 
-    /// Everything one namespace needs once its links exist, in the order the kernel accepts.
+    /// Returns everything one namespace needs once its links exist, in the order the kernel
+    /// accepts.
     fn configuration(&self, node: usize) -> Vec<NetlinkRequest> {
         let this = &self.plan.nodes[node];
         let mut requests = vec![link::up(LOOPBACK)];
@@ -487,7 +489,7 @@ fn settings_of(role: NodeRole) -> Vec<(WriteRequirement, KernelSetting)> {
     NO_IPV6.iter().chain(own).copied().collect()
 }
 
-/// The host of this name in `hosts`.
+/// Returns the host of this name in `hosts`.
 pub(crate) fn find_host<'a>(
     hosts: &'a [PlannedHost],
     name: &str,

@@ -49,7 +49,7 @@ const MTU: u32 = 1500;
 /// The most frames of one packet: the kernel's usual 64 KiB of them (`GSO_LEGACY_MAX_SIZE`).
 pub const OFFLOAD_MAX: u32 = 65_536 / MTU;
 
-/// `struct ifinfomsg`.
+/// Writes a `struct ifinfomsg`.
 fn ifinfo(index: u32, flags: u32, change: u32) -> [u8; 16] {
     let mut bytes = [0; 16];
     bytes[4..8].copy_from_slice(&index.to_ne_bytes());
@@ -62,12 +62,12 @@ fn device(message: NetlinkMessage, end: &LinkEnd) -> NetlinkMessage {
     taking(1, message.text(IFLA_IFNAME, &end.interface).attr(IFLA_ADDRESS, &end.mac.0))
 }
 
-/// An interface takes packets of up to so many `frames`.
+/// Returns the message that lets an interface take packets of up to `frames` frames.
 fn taking(frames: u32, message: NetlinkMessage) -> NetlinkMessage {
     message.u32(IFLA_GSO_MAX_SEGS, frames).u32(IFLA_GSO_MAX_SIZE, frames * MTU)
 }
 
-/// Lets an interface take packets of up to so many `frames`, as one with segmentation offload does.
+/// Lets an interface take packets of up to `frames` frames, as one with segmentation offload does.
 pub(crate) fn offload(index: u32, frames: u32) -> NetlinkRequest {
     let message = NetlinkMessage::new(RTM_NEWLINK, REQUEST | ACK, &ifinfo(index, 0, 0));
     NetlinkRequest::new(
@@ -114,7 +114,7 @@ pub(crate) fn enslave(port: u32, bridge: u32) -> NetlinkRequest {
     NetlinkRequest::new("put a port under its bridge", message)
 }
 
-/// A port of a bridge takes no multicast that is flooded.
+/// Returns the request after which a port of a bridge takes no multicast that is flooded.
 pub(crate) fn keep_multicast_from(port: u32) -> NetlinkRequest {
     let message = NetlinkMessage::new(RTM_NEWLINK, REQUEST | ACK, &ifinfo(port, 0, 0))
         .nest(IFLA_LINKINFO, |m| {

@@ -32,7 +32,7 @@ const NLMSG_DONE: u16 = 3;
 const CAPPED: u16 = 0x100;
 /// `NLMSGERR_ATTR_MSG`: the kernel's sentence about a refusal.
 const ERROR_TEXT: u16 = 1;
-/// So many answers (about 1 kB each in kernel accounting) fit into the default receive buffer of
+/// This many answers (about 1 kB each in kernel accounting) fit into the default receive buffer of
 /// 208 KiB.
 const BATCH: usize = 64;
 
@@ -134,7 +134,7 @@ impl RouteSocket {
     }
 }
 
-/// The error number of an answer; zero is success.
+/// Returns the error number of an answer; zero is success.
 fn code_of(answer: &ReceivedMessage<'_>) -> i32 {
     u32_at(answer.body, 0).map_or(Errno::EPROTO as i32, |code| (code as i32).wrapping_neg())
 }
@@ -162,7 +162,7 @@ fn refusal_of(answer: &ReceivedMessage<'_>, request: &NetlinkRequest) -> Option<
     })
 }
 
-/// What is usually missing when the kernel answers `code` to this step.
+/// Returns what is usually missing when the kernel answers `code` to this step.
 fn hint(code: i32, doing: &str) -> String {
     let modules = [
         ("veth", "veth"),

@@ -96,22 +96,22 @@ impl Netns {
         Ok(Self { file, inode, route: Mutex::new(RouteSocket::open()?), refused: Vec::new() })
     }
 
-    /// The inode number by which `/proc/<pid>/ns/net` shows who lives here.
+    /// Returns the inode number by which `/proc/<pid>/ns/net` shows who lives here.
     pub(crate) fn inode(&self) -> u64 {
         self.inode
     }
 
-    /// The descriptor, as the kernel and `/proc/<pid>/fd` number it.
+    /// Returns the descriptor, as the kernel and `/proc/<pid>/fd` number it.
     pub(crate) fn fd(&self) -> RawFd {
         self.file.as_raw_fd()
     }
 
-    /// Settings that were wanted and could not be written.
+    /// Returns the settings that were wanted and could not be written.
     pub(crate) fn refused(&self) -> &[String] {
         &self.refused
     }
 
-    /// The configuration socket.
+    /// Returns the configuration socket.
     pub(crate) fn route(&self) -> MutexGuard<'_, RouteSocket> {
         self.route.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -81,7 +81,8 @@ pub fn probe() -> PermissionProbe {
     judge(&facts())
 }
 
-/// The numeric user who owns this process outside a user namespace that [`acquire`] made.
+/// Returns the number of the user who owns this process outside a user namespace that [`acquire`]
+/// made.
 pub(crate) fn outer_uid() -> u32 {
     let here = geteuid().as_raw();
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
@@ -93,7 +94,8 @@ pub(crate) fn outer_uid() -> u32 {
     }
 }
 
-/// One sentence about what would allow making a lab, for a step the kernel refused with EPERM.
+/// Returns one sentence about what would allow making a lab, for a step the kernel refused with
+/// EPERM.
 pub(crate) fn advice() -> String {
     match judge(&facts()).missing.first() {
         Some(sentence) => sentence.clone(),
@@ -174,8 +176,8 @@ fn judge(facts: &KernelFacts) -> PermissionProbe {
     PermissionProbe { road: (!blocked).then_some(road), missing }
 }
 
-/// Drivers that a lab needs and that this kernel certainly lacks; nothing when its module directory
-/// cannot be read.
+/// Returns the drivers that a lab needs and that this kernel certainly lacks; nothing when its
+/// module directory cannot be read.
 fn absent_modules() -> Vec<&'static str> {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let directory = format!("/lib/modules/{}", release.trim());

@@ -167,7 +167,7 @@ impl LabPlan {
         plan
     }
 
-    /// The way from `a` to `b`.
+    /// Returns the way from `a` to `b`.
     pub(crate) fn path(&self, a: Rank, b: Rank) -> Option<HostPath> {
         let (from, to) = (self.hosts.get(a.index())?, self.hosts.get(b.index())?);
         let rate = self.links.get(a.index())?.rate;
@@ -182,7 +182,8 @@ impl LabPlan {
         Some(HostPath { tier: if same { Tier::SameSwitch } else { Tier::CrossTrunk }, rates })
     }
 
-    /// The address by which a neighbour of `node` reaches it over the link that ends in `end`.
+    /// Returns the address by which a neighbour of `node` reaches it over the link that ends in
+    /// `end`.
     pub(crate) fn address_of(&self, end: &LinkEnd) -> Ipv4Addr {
         match (end.address, self.nodes[end.node].bridge) {
             (Some((address, _)), _) | (None, Some((address, _))) => address,
@@ -213,7 +214,7 @@ impl LabPlan {
         });
     }
 
-    /// One or two bridges, the hosts spread over them in order.
+    /// Adds one or two bridges, with the hosts spread over them in order.
     fn bridged(&mut self, switches: u32, hosts: u32, rate: BitsPerSec, trunk: BitsPerSec) {
         let first = self.nodes.len();
         for s in 0..switches {
@@ -243,7 +244,7 @@ impl LabPlan {
         self.fill_host_tables(first, switches as usize);
     }
 
-    /// One more switch with a link to every host: a star beside the first, without multicast.
+    /// Adds one more switch with a link to every host: a star beside the first, without multicast.
     fn add_rail(&mut self, rail: u32, rate: BitsPerSec) {
         let switch = self.add_node(format!("s{rail}"), NodeRole::Bridge);
         let bridge = (Ipv4Addr::new(10, 77 + rail as u8, 255, 1), mac(switch, BRIDGE_INDEX));
@@ -400,8 +401,8 @@ fn end(node: usize, interface: String, index: u32, address: Option<(Ipv4Addr, u8
     LinkEnd { node, interface, index, mac: mac(node, index), address }
 }
 
-/// The address of host `i` in the bridged network of a rail: 250 to a block, so that no address
-/// ends in 0 or 255.
+/// Returns the address of host `i` in the bridged network of a rail: 250 to a block, so that no
+/// address ends in 0 or 255.
 fn bridged_address(rail: u32, i: u32) -> Ipv4Addr {
     Ipv4Addr::new(10, 77 + rail as u8, (i / 250) as u8, (i % 250 + 1) as u8)
 }

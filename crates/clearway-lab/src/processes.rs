@@ -28,8 +28,8 @@ pub(crate) struct EndedProcesses {
     pub(crate) left: BTreeSet<i32>,
 }
 
-/// The processes whose network namespace is one of `inodes`, each with whether it carries `mark`
-/// (`NAME=value`).
+/// Returns the processes whose network namespace is one of `inodes`, each with whether it carries
+/// `mark` (`NAME=value`).
 fn living(inodes: &BTreeSet<u64>, mark: &str) -> Vec<(i32, EnvironmentMark)> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     let pids =
@@ -55,7 +55,7 @@ fn marked(pid: i32, mark: &str) -> EnvironmentMark {
     }
 }
 
-/// Processes now in the namespaces `inodes`.
+/// Returns the processes now in the namespaces `inodes`.
 pub(crate) fn list(inodes: &BTreeSet<u64>) -> Vec<i32> {
     living(inodes, "").into_iter().map(|(pid, _)| pid).collect()
 }

@@ -98,18 +98,18 @@ const LOW_TABLE: [(Class, u32); 3] =
 /// What the limit of high priority leaves to the low table, in hundredths of the link.
 pub(crate) const LOW_TABLE_PERCENT: u32 = 10;
 
-/// The bytes that may leave a link of `rate` back to back after it was idle.
+/// Returns how many bytes may leave a link of `rate` back to back after it was idle.
 pub fn burst(rate: BitsPerSec) -> Bytes {
     Bytes(rate.bytes_in(BURST_TIME).0.max(BURST_MIN))
 }
 
-/// What the one queue of [`QueueKind::Fifo`] holds: `packets` of the longest frames.
+/// Returns what the one queue of [`QueueKind::Fifo`] holds: `packets` of the longest frames.
 pub(crate) fn fifo_bytes(packets: u32) -> Bytes {
     Bytes(u64::from(packets) * FRAME.0)
 }
 
-/// The weight of `class` in its table under [`QueueKind::VlArb`], and whether that is the high
-/// table.
+/// Returns the weight of `class` in its table under [`QueueKind::VlArb`], and whether that is the
+/// high table.
 pub(crate) fn table_of(class: Class) -> (ArbitrationTable, u32) {
     let within =
         |table: &[(Class, u32)]| table.iter().find(|(c, _)| *c == class).map(|(_, weight)| *weight);
@@ -145,7 +145,7 @@ struct PortRequests {
     requests: Vec<NetlinkRequest>,
 }
 
-/// The requests that remove what a port's queues are.
+/// Returns the requests that remove what a port's queues are.
 pub(crate) fn disarm(index: u32) -> NetlinkRequest {
     let message = NetlinkMessage::new(RTM_DELQDISC, REQUEST | ACK, &tcmsg(index, 0, TC_H_ROOT, 0));
     NetlinkRequest {
@@ -155,8 +155,8 @@ pub(crate) fn disarm(index: u32) -> NetlinkRequest {
     }
 }
 
-/// The requests that give the interface `index`, which has none, its rate and queues; packets of
-/// more than `frames` are cut.
+/// Returns the requests that give the interface `index`, which has none, its rate and queues;
+/// packets of more than `frames` are cut.
 pub(crate) fn arm(
     index: u32,
     rate: BitsPerSec,
@@ -194,12 +194,12 @@ fn minor(class: Class) -> u32 {
     class.index() as u32 + 1
 }
 
-/// `struct tcmsg`.
+/// Writes a `struct tcmsg`.
 fn tcmsg(index: u32, handle: u32, parent: u32, info: u32) -> Vec<u8> {
     [0, index, handle, parent, info].iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
 
-/// `struct tc_ratespec` on Ethernet (link layer 1 spares the kernel its rate tables).
+/// Writes a `struct tc_ratespec` on Ethernet (link layer 1 spares the kernel its rate tables).
 fn ratespec(bytes_per_sec: u32) -> [u8; 12] {
     let mut bytes = [0; 12];
     bytes[1] = 1;
@@ -223,14 +223,15 @@ impl TokenBucket {
         Self { rate: (rate.0 / 8) as u32, burst }
     }
 
-    /// The burst as the time it takes at the rate, in kernel ticks of 64 ns (`PSCHED_SHIFT`).
+    /// Returns the burst as the time it takes at the rate, in kernel ticks of 64 ns
+    /// (`PSCHED_SHIFT`).
     fn ticks(self) -> u32 {
         let time = BitsPerSec(u64::from(self.rate) * 8).time_for(self.burst);
         u32::try_from(time.0 / 64).unwrap_or(u32::MAX)
     }
 }
 
-/// `struct tc_htb_opt` for a class that owns `rate` and may borrow up to `ceil`.
+/// Writes a `struct tc_htb_opt` for a class that owns `rate` and may borrow up to `ceil`.
 fn htb_options(rate: TokenBucket, ceil: TokenBucket, quantum: u32, priority: u32) -> Vec<u8> {
     let mut bytes = [ratespec(rate.rate), ratespec(ceil.rate)].concat();
     for word in [rate.ticks(), ceil.ticks(), quantum, 0, priority] {
@@ -310,7 +311,7 @@ impl PortRequests {
         });
     }
 
-    /// The layer between for InfiniBand-like arbitration: within its share a table goes by
+    /// Adds the layer between for InfiniBand-like arbitration: within its share a table goes by
     /// priority, above it borrows.
     fn tables(&mut self, parent: u32, rate: BitsPerSec) {
         let low = rate.percent(LOW_TABLE_PERCENT);
@@ -341,9 +342,9 @@ impl PortRequests {
         self.address_resolution(TABLES, 2);
     }
 
-    /// Strict order on a link with express frames: urgent classes draw on a bucket of the whole
-    /// rate that only they use, and are charged to the link's bucket afterwards; the others wait
-    /// for what the link's bucket has left.
+    /// Adds strict order on a link with express frames: urgent classes draw on a bucket of the
+    /// whole rate that only they use, and are charged to the link's bucket afterwards; the others
+    /// wait for what the link's bucket has left.
     fn urgency(&mut self, parent: u32, rate: BitsPerSec) {
         let (all, own) = (TokenBucket::new(rate, burst(rate)), TokenBucket::new(OWN_RATE, FRAME));
         self.htb(parent, CLASSES, minor(Class::BestEffort));
@@ -362,7 +363,7 @@ impl PortRequests {
         }
     }
 
-    /// The inner layer: one FIFO per class, ordered by priority and quantum alone.
+    /// Adds the inner layer: one FIFO per class, ordered by priority and quantum alone.
     fn classes(&mut self, parent: u32, major: u32, default: Class, leaves: &[LeafClass]) {
         self.htb(parent, major, minor(default));
         for leaf in leaves {
@@ -371,7 +372,7 @@ impl PortRequests {
         }
     }
 
-    /// A class with its FIFO and the filters that bring it its packets.
+    /// Adds a class with its FIFO and the filters that bring it its packets.
     fn leaf(&mut self, parent: u32, major: u32, class: Class, default: Class, options: &[u8]) {
         self.class(parent, handle(major, minor(class)), options);
         self.fifo(handle(major, minor(class)));

@@ -106,7 +106,7 @@ pub(crate) struct ReceivedMessage<'a> {
     pub(crate) body: &'a [u8],
 }
 
-/// The messages of one datagram.
+/// Returns the messages of one datagram.
 pub(crate) fn messages(mut datagram: &[u8]) -> impl Iterator<Item = ReceivedMessage<'_>> {
     std::iter::from_fn(move || {
         let length = u32_at(datagram, 0)? as usize;
@@ -122,7 +122,7 @@ pub(crate) fn messages(mut datagram: &[u8]) -> impl Iterator<Item = ReceivedMess
     })
 }
 
-/// The attributes in `bytes`, each with its type (flags removed) and payload.
+/// Returns the attributes in `bytes`, each with its type (flags removed) and payload.
 pub(crate) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let length = u16_at(bytes, 0)? as usize;
@@ -133,22 +133,22 @@ pub(crate) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])>
     })
 }
 
-/// The payload of the first attribute of `kind`.
+/// Returns the payload of the first attribute of `kind`.
 pub(crate) fn find(bytes: &[u8], kind: u16) -> Option<&[u8]> {
     attributes(bytes).find(|(k, _)| *k == kind).map(|(_, payload)| payload)
 }
 
-/// The native-endian number at `at`, if it is there.
+/// Returns the native-endian number at `at`, if it is there.
 pub(crate) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
 }
 
-/// The native-endian number at `at`, if it is there.
+/// Returns the native-endian number at `at`, if it is there.
 pub(crate) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
-/// The native-endian number at `at`, if it is there.
+/// Returns the native-endian number at `at`, if it is there.
 pub(crate) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
 }

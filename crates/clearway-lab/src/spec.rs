@@ -37,7 +37,7 @@ const WEIGHT_MAX: u32 = 255;
 pub struct LabName(String);
 
 impl LabName {
-    /// The name as text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -118,7 +118,7 @@ pub enum Topology {
 }
 
 impl Topology {
-    /// How many hosts there are.
+    /// Returns how many hosts there are.
     pub fn hosts(&self) -> u32 {
         match *self {
             Self::Star { hosts, .. } | Self::TwoSwitch { hosts, .. } => hosts,
@@ -126,7 +126,7 @@ impl Topology {
         }
     }
 
-    /// Every rate with what it is the rate of.
+    /// Returns every rate with what it is the rate of.
     fn rates(&self) -> Vec<(&'static str, BitsPerSec)> {
         match *self {
             Self::Star { rate, .. } => vec![("host links", rate)],
@@ -157,7 +157,7 @@ impl QueueKind {
     /// All kinds.
     pub const ALL: [Self; 4] = [Self::Fifo, Self::Strict, Self::Weighted, Self::VlArb];
 
-    /// The name used in scenarios, reports and on the command line.
+    /// Returns the name used in scenarios, reports and on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Fifo => "fifo",
@@ -201,7 +201,7 @@ pub struct Weights {
 }
 
 impl Weights {
-    /// The weight of `class`.
+    /// Returns the weight of `class`.
     pub const fn weight(&self, class: Class) -> u32 {
         match class {
             Class::Control => self.control,
@@ -214,7 +214,7 @@ impl Weights {
 }
 
 impl Default for Weights {
-    /// The ratios 8:4:2:1 of the reference measurements, with control beside low latency.
+    /// Returns the ratios 8:4:2:1 of the reference measurements, with control beside low latency.
     fn default() -> Self {
         Self { control: 8, low_latency: 8, best_effort: 4, bulk: 2, scavenger: 1 }
     }
@@ -257,13 +257,13 @@ fn queue_packets() -> u32 {
 }
 
 impl LabSpec {
-    /// `topology` on one rail with strict queues of 100 packets per class.
+    /// Specifies `topology` on one rail with strict queues of 100 packets per class.
     pub fn new(topology: Topology) -> Self {
         let (queue, weights) = (QueueKind::Strict, Weights::default());
         Self { topology, rails: 1, queue, queue_packets: QUEUE_PACKETS, weights }
     }
 
-    /// Whether this can be built.
+    /// Checks that this can be built.
     ///
     /// # Errors
     /// [`LabError::Impossible`] with what is wrong and what would work.

@@ -31,7 +31,7 @@ pub(crate) struct PublishedAddress {
 }
 
 impl PublishedAddress {
-    /// The bytes to publish.
+    /// Returns the bytes to publish.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let mut bytes = MAGIC.to_vec();
         let name = &self.provider.as_bytes()[..self.provider.len().min(usize::from(u8::MAX))];
@@ -78,13 +78,13 @@ impl PublishedAddress {
         }
     }
 
-    /// Whether two ends understand each other.
+    /// Returns whether two ends understand each other.
     pub(crate) fn fits(&self, other: &Self) -> bool {
         (&self.provider, self.protocol, self.protocol_version, self.lanes.len())
             == (&other.provider, other.protocol, other.protocol_version, other.lanes.len())
     }
 
-    /// For a person: provider and what it speaks.
+    /// Returns the provider and what it speaks, for a person.
     pub(crate) fn speaks(&self) -> String {
         format!("{} (protocol {}.{})", self.provider, self.protocol, self.protocol_version)
     }

@@ -56,7 +56,7 @@ pub fn survey(
     })
 }
 
-/// The offer to use, with all judgements.
+/// Returns the offer to use, with all judgements.
 ///
 /// # Errors
 /// Nothing will do; the sentence names what was looked at.
@@ -75,7 +75,7 @@ pub(crate) fn choose(
     }
 }
 
-/// All judgements in one line, without repeating equal ones.
+/// Returns all judgements in one line, without repeating equal ones.
 fn describe_offers(judged: &[JudgedOffer]) -> String {
     let mut lines: Vec<String> = Vec::new();
     for line in judged.iter().map(|judged| format!("{} ({})", judged.provider, judged.verdict)) {

@@ -79,7 +79,7 @@ pub enum OfiError {
          start all ranks in one run"
     )]
     Stranger {
-        /// Who it greets as.
+        /// The rank that it greets as.
         rank: Rank,
     },
     /// Two ranks chose providers that do not understand each other: name one provider for all.

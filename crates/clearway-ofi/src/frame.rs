@@ -13,7 +13,7 @@
 //! | 4 | 4 | rank of the sender |
 //! | 8 | 8 | session number: the job's, or one of this direction between two ranks |
 //!
-//! Kind 0 goes on with the engine's header and the body. Kind 9 goes on with a ticket and 1 to
+//! Kind 0 continues with the engine's header and the body. Kind 9 continues with a ticket and 1 to
 //! [`WORDS_MAX`] [`ImmediateWord`]s; the others are [`ControlMessage`]s. The session number keeps
 //! jobs apart; it is **not authentication**, even where it is one of a pair of ranks that strangers
 //! cannot guess (`trust`).
@@ -139,14 +139,14 @@ pub(crate) enum ReceivedContent {
     Message { body_start: usize },
     /// A note of the wire's.
     Note(ControlMessage),
-    /// So many words (see [`word`]), and how to answer.
+    /// This many words (see [`word`]), and how to answer.
     Words { ticket: u64, count: usize },
 }
 
 /// A well-formed message of the right session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Frame {
-    /// Who says to have sent it.
+    /// The rank that says to have sent it.
     pub(crate) from: Rank,
     /// The class it was sent with.
     pub(crate) class: Class,
@@ -172,12 +172,12 @@ impl HeaderSender {
         bytes
     }
 
-    /// The bytes in front of an engine's header of `head_length` bytes.
+    /// Returns the bytes in front of an engine's header of `head_length` bytes.
     pub(crate) fn message(self, class: Class, head_length: u8) -> [u8; FRAME_LENGTH] {
         self.header(0, class, head_length)
     }
 
-    /// A whole note.
+    /// Returns a whole note.
     pub(crate) fn note(self, class: Class, note: ControlMessage) -> Head<NOTE_MAX> {
         let mut message = Head::new();
         message.put(&self.header(note.kind(), class, 0));
@@ -223,7 +223,7 @@ impl HeaderSender {
         message
     }
 
-    /// A message of at most [`WORDS_MAX`] words.
+    /// Returns a message of at most [`WORDS_MAX`] words.
     pub(crate) fn words(
         self,
         class: Class,
@@ -237,7 +237,7 @@ impl HeaderSender {
     }
 }
 
-/// The word at `index` in a message of words.
+/// Returns the word at `index` in a message of words.
 pub(crate) fn word(message: &[u8], index: usize) -> Option<ImmediateWord> {
     ImmediateWord::read(&mut ByteReader::new(
         message.get(FRAME_LENGTH + 8 + index * WORD_LENGTH..)?,
@@ -275,7 +275,7 @@ pub(crate) fn parse(message: &[u8], session_of: impl FnOnce(Rank) -> Option<u64>
     Some(Frame { from, class, content })
 }
 
-/// Whose greeting `message` says to be, whatever its session number and proof are.
+/// Returns the rank whose greeting `message` says to be, whatever its session number and proof are.
 pub(crate) fn greeter(message: &[u8]) -> Option<Rank> {
     let [MAGIC, HELLO, _, _, rank @ .., _, _, _, _, _, _, _, _] =
         *message.first_chunk::<FRAME_LENGTH>()?

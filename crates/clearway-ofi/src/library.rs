@@ -84,7 +84,7 @@ pub(crate) struct Library {
     pub(crate) path: PathBuf,
 }
 
-/// What an endpoint shall be able to do.
+/// What an endpoint must be able to do.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EndpointRequirements {
     /// Atomics, beyond messages, one-sided operations and multi-receives.
@@ -187,13 +187,14 @@ impl Library {
         }
     }
 
-    /// What the library calls the error `code`.
+    /// Returns what the library calls the error `code`.
     pub(crate) fn error_text(&self, code: i32) -> String {
         // SAFETY: fi_strerror takes any number and returns a static string.
         unsafe { text((self.str_error)(code.abs())) }
     }
 
-    /// Everything that the library's providers offer for `question`, in the library's order.
+    /// Returns everything that the library's providers offer for `question`, in the library's
+    /// order.
     ///
     /// # Errors
     /// The code that the library gave, other than that there is nothing.
@@ -238,7 +239,7 @@ impl Library {
         Ok(offers)
     }
 
-    /// An empty record with its attribute structures: what headers call `fi_allocinfo`.
+    /// Creates an empty record with its attribute structures: what headers call `fi_allocinfo`.
     fn hints(&self) -> Option<FabricRecord> {
         // SAFETY: dupinfo of nothing allocates an empty record.
         let info = unsafe { (self.dup_info)(ptr::null()) };
@@ -263,12 +264,12 @@ impl Library {
 }
 
 impl Offer {
-    /// The library's record, for calls that open objects from it.
+    /// Returns the library's record, for calls that open objects from it.
     pub(crate) fn info(&self) -> *mut FiRecord {
         self.record.info.as_ptr()
     }
 
-    /// This offer with libfabric's traffic class `tclass` asked for.
+    /// Returns this offer with libfabric's traffic class `tclass` asked for.
     pub(crate) fn with_class(&self, tclass: u32) -> Option<Self> {
         // SAFETY: the record is complete and lives as long as this offer.
         let record = self.library.record_of(unsafe { self.record.info.as_ref() })?;
@@ -329,7 +330,7 @@ unsafe fn facts_of(info: &FiRecord) -> OfferFacts {
     }
 }
 
-/// The bytes at `start`; none when it is null.
+/// Returns the bytes at `start`; none when it is null.
 ///
 /// # Safety
 /// `start` is null or points to `length` readable bytes that stay for as long as the result is
@@ -342,7 +343,7 @@ unsafe fn bytes<'a>(start: *const c_void, length: usize) -> &'a [u8] {
     unsafe { std::slice::from_raw_parts(start.cast(), length) }
 }
 
-/// A C string as text; empty for null.
+/// Returns a C string as text; empty for null.
 ///
 /// # Safety
 /// `start` is null or points to a null-terminated string.
@@ -354,8 +355,8 @@ unsafe fn text(start: *const c_char) -> String {
     unsafe { CStr::from_ptr(start) }.to_string_lossy().into_owned()
 }
 
-/// The IP address and port in a provider's address, if it is one of that kind: `struct sockaddr_in`
-/// or `sockaddr_in6`.
+/// Returns the IP address and port in a provider's address, if it is one of that kind: `struct
+/// sockaddr_in` or `sockaddr_in6`.
 pub(crate) fn socket_address(format: u32, bytes: &[u8]) -> Option<SocketAddr> {
     if !matches!(format, FI_SOCKADDR | FI_SOCKADDR_IN | FI_SOCKADDR_IN6) {
         return None;
@@ -386,7 +387,7 @@ fn find(
     })
 }
 
-/// The file that holds `symbol`.
+/// Returns the file that holds `symbol`.
 fn file_of(symbol: NonNull<c_void>) -> Option<PathBuf> {
     let mut found = MaybeUninit::<libc::Dl_info>::zeroed();
     // SAFETY: dladdr takes any address and fills the structure when it returns non-zero.
@@ -399,7 +400,7 @@ fn file_of(symbol: NonNull<c_void>) -> Option<PathBuf> {
     Some(PathBuf::from(name))
 }
 
-/// Why the last dlopen failed.
+/// Returns why the last dlopen failed.
 fn loader_said() -> String {
     // SAFETY: dlerror returns null or a string that lives until this thread's next call of the
     // loader.

@@ -60,8 +60,9 @@ pub struct OfiConfig {
 }
 
 impl Default for OfiConfig {
-    /// The system's library and its best provider for several hosts; patience of half a minute,
-    /// longer than a loaded rank is silent between two looks at its wire.
+    /// Returns the usual options: the system's library and its best provider for several hosts;
+    /// patience of half a minute, longer than a loaded rank is silent between two looks at its
+    /// wire.
     fn default() -> Self {
         Self {
             library: None,
@@ -133,22 +134,22 @@ impl OfiPort {
         Ok(Self { device, rule, published, config, library: found, judged })
     }
 
-    /// The bytes that peers need to reach this end.
+    /// Returns the bytes that peers need to reach this end.
     pub fn address(&self) -> Vec<u8> {
         self.published.bytes()
     }
 
-    /// The library in use.
+    /// Returns the library in use.
     pub fn library(&self) -> &LibraryFound {
         &self.library
     }
 
-    /// The offer in use.
+    /// Returns the offer in use.
     pub fn taken(&self) -> Option<&JudgedOffer> {
         self.judged.iter().find(|judged| judged.verdict == OfferVerdict::Taken)
     }
 
-    /// Everything that was looked at, with the reasons; one is taken.
+    /// Returns everything that was looked at, with the reasons; one is taken.
     pub fn judged(&self) -> &[JudgedOffer] {
         &self.judged
     }

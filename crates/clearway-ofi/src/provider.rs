@@ -127,7 +127,7 @@ pub struct JudgedOffer {
     pub source: Option<IpAddr>,
     /// Whether it has remote atomics of its own.
     pub atomics: bool,
-    /// Who can reach it.
+    /// How exposed it is: who can reach it.
     pub exposure: Exposure,
     /// What became of it.
     pub verdict: OfferVerdict,
@@ -143,7 +143,7 @@ impl fmt::Display for JudgedOffer {
     }
 }
 
-/// Who can reach an end of a fabric. No provider seals what it carries.
+/// How exposed an end of a fabric is: who can reach it. No provider seals what it carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exposure {
     /// The hosts of the fabric, or of a part of it that its hardware keeps apart.
@@ -164,7 +164,7 @@ pub(crate) enum Marking {
 }
 
 impl Marking {
-    /// What each class becomes.
+    /// Returns what each class becomes.
     pub(crate) fn granted(self) -> [Granted; Class::ALL.len()] {
         match self {
             Self::None => [Granted::Ignored; Class::ALL.len()],
@@ -305,7 +305,7 @@ const BY_CXI: [Granted; Class::ALL.len()] =
 const BY_EFA: [Granted; Class::ALL.len()] =
     [Granted::Ignored, Granted::Marked, Granted::Marked, Granted::Ignored, Granted::Ignored];
 
-/// libfabric's number for a class.
+/// Returns libfabric's number for a class.
 pub(crate) const fn tclass(class: Class) -> u32 {
     match class {
         Class::Control => FI_TC_NETWORK_CTRL,
@@ -316,21 +316,22 @@ pub(crate) const fn tclass(class: Class) -> u32 {
     }
 }
 
-/// The rule for a provider by libfabric's name.
+/// Returns the rule for a provider by libfabric's name.
 pub(crate) fn rule(provider: &str) -> ProviderRule {
     RULES.into_iter().find(|rule| rule.name == provider).unwrap_or(UNKNOWN)
 }
 
 impl ProviderRule {
-    /// `ofi_rxm` progresses each endpoint by itself (`rxm_ep_do_progress`: one `poll` or
-    /// `epoll_wait` over its sockets), `net` and `tcp` have one set of sockets for a domain
-    /// (`xnet_run_progress`), and devices are looked at in memory.
+    /// Returns how queues are shared: `ofi_rxm` progresses each endpoint by itself
+    /// (`rxm_ep_do_progress`: one `poll` or `epoll_wait` over its sockets), `net` and `tcp` have
+    /// one set of sockets for a domain (`xnet_run_progress`), and devices are looked at in memory.
     pub(crate) fn queues(&self) -> QueueSharing {
         if self.name.ends_with(";ofi_rxm") { QueueSharing::OfLane } else { QueueSharing::Shared }
     }
 }
 
-/// Who can reach the end that `facts` offer; `devices` is where the kernel lists devices of verbs.
+/// Returns who can reach the end that `facts` offer; `devices` is where the kernel lists devices of
+/// verbs.
 fn exposure(facts: &OfferFacts, devices: &Path) -> Exposure {
     let closed = match rule(&facts.provider).network {
         Network::Closed => true,
@@ -340,7 +341,7 @@ fn exposure(facts: &OfferFacts, devices: &Path) -> Exposure {
     if closed { Exposure::Isolated } else { Exposure::Open }
 }
 
-/// Whether every port of a device of verbs is one of InfiniBand (`ports/N/link_layer`,
+/// Returns whether every port of a device of verbs is one of InfiniBand (`ports/N/link_layer`,
 /// `Documentation/ABI/stable/sysfs-class-infiniband`).
 fn is_infiniband(device: &Path) -> bool {
     let Ok(ports) = std::fs::read_dir(device.join("ports")) else { return false };
@@ -360,7 +361,7 @@ pub(crate) struct ProviderRequest {
     pub(crate) reach: Reach,
 }
 
-/// What speaks against an offer.
+/// Returns what speaks against an offer.
 fn refusal(facts: &OfferFacts, wish: &ProviderRequest) -> Option<OfferRefusal> {
     let known = RULES.iter().find(|rule| rule.name == facts.provider);
     if let Some(ProviderRule { scope: Scope::Never(why), .. }) = known {
@@ -402,8 +403,8 @@ fn refusal(facts: &OfferFacts, wish: &ProviderRequest) -> Option<OfferRefusal> {
     (facts.message_max < crate::frame::MESSAGE_MAX).then_some(OfferRefusal::TooShort)
 }
 
-/// Where an offer stands among those that will do: the provider's place, then the library's own
-/// order.
+/// Returns where an offer stands among those that will do: the provider's place, then the library's
+/// own order.
 fn place(facts: &OfferFacts) -> usize {
     RULES.iter().position(|rule| rule.name == facts.provider).unwrap_or(RULES.len())
 }

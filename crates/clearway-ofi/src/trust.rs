@@ -39,12 +39,12 @@ pub(crate) struct SessionProof {
 }
 
 impl SessionProof {
-    /// One that proves nothing.
+    /// Creates a value that proves nothing.
     pub(crate) fn from_session(session: u64) -> Self {
         Self { session, hello: [[0; HELLO_LENGTH]; Class::ALL.len()] }
     }
 
-    /// One out of derived bytes.
+    /// Creates a proof out of derived bytes.
     pub(crate) fn from_proof(bytes: &[u8; PROOF_LENGTH]) -> Self {
         let (session, proofs) = bytes.split_first_chunk().expect("it begins with a session number");
         let mut pass = Self::from_session(u64::from_le_bytes(*session));
@@ -52,7 +52,8 @@ impl SessionProof {
         pass
     }
 
-    /// Whether `proof` is the one for `lane`, in a time that does not tell how much of it is.
+    /// Returns whether `proof` is the one for `lane`, in a time that does not tell how much of it
+    /// is.
     pub(crate) fn is_proved_by(&self, lane: usize, proof: [u8; HELLO_LENGTH]) -> bool {
         let differing =
             self.hello[lane].iter().zip(proof).fold(0, |differing, (a, b)| differing | (a ^ b));

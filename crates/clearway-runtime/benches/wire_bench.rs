@@ -30,7 +30,7 @@ const BATCH: usize = 4 * 46;
 /// Messages under way at most: 736 of 1400 bytes fill less than half of the receive buffer of 4
 /// MiB, so that goodput is what arrives without loss.
 const WINDOW: u64 = 4 * BATCH as u64;
-/// The receiver tells after so many messages how many came: half a window, so that telling costs
+/// The receiver tells after this many messages how many came: half a window, so that telling costs
 /// little and nobody waits.
 const CREDIT: u64 = WINDOW / 2;
 /// A sender that heard nothing for so long takes what is under way for lost.

@@ -43,7 +43,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::RuntimeError;
 
-/// Who puts processors to sleep; `none` where they just halt.
+/// The driver that puts processors to sleep; `none` where they just halt.
 const DRIVER: &str = "/sys/devices/system/cpu/cpuidle/current_driver";
 /// Takes the latest that a processor may wake, in us.
 const LATENCY: &str = "/dev/cpu_dma_latency";
@@ -105,7 +105,7 @@ fn request() -> Option<File> {
     Some(held)
 }
 
-/// Whether the driver of this name lets itself be told how deeply processors may sleep.
+/// Returns whether the driver of this name lets itself be told how deeply processors may sleep.
 fn heeds_requests(driver: &str) -> bool {
     !matches!(driver.trim(), "" | "none")
 }
@@ -172,8 +172,8 @@ fn pin_to(processor: usize) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// Threads of this process called `awake`: policy (field 41 of `proc_pid_stat(5)`) and
-    /// processor (field 39).
+    /// Returns the threads of this process called `awake`: policy (field 41 of `proc_pid_stat(5)`)
+    /// and processor (field 39).
     fn spinning() -> Vec<(String, String)> {
         let tasks = fs::read_dir("/proc/self/task").expect("a list of threads");
         let stats =

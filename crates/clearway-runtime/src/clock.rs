@@ -23,13 +23,13 @@ pub const RESAMPLE: Nanos = Nanos::from_millis(10);
 /// Brackets tried for each sample; the narrowest counts, so one interruption does not spoil it.
 const BRACKETS: usize = 3;
 
-/// This node's time. Cost: about 25 ns, no system call on common hardware.
+/// Returns this node's time. Cost: about 25 ns, no system call on common hardware.
 pub fn now() -> LocalNs {
     LocalNs(read(ClockId::Monotonic))
 }
 
-/// Processor time that all threads of this process have had so far, for themselves and in the
-/// kernel. Cost: a system call.
+/// Returns the processor time that all threads of this process have had so far, for themselves and
+/// in the kernel. Cost: a system call.
 pub fn processor() -> Nanos {
     Nanos(read(ClockId::ProcessCPUTime))
 }
@@ -58,7 +58,7 @@ impl ClockBracket {
         self.after.saturating_sub(self.before)
     }
 
-    /// Wall clock minus monotonic clock, in ns.
+    /// Returns wall clock minus monotonic clock, in ns.
     fn difference(&self) -> i64 {
         self.wall.wrapping_sub(self.before + self.width() / 2) as i64
     }
@@ -94,12 +94,12 @@ impl StampClock {
         }
     }
 
-    /// The bound of the conversion's error.
+    /// Returns the bound of the conversion's error.
     pub const fn error(&self) -> Nanos {
         self.error
     }
 
-    /// The wall-clock stamp `wall_ns`, read not later than `now`, as local time.
+    /// Returns the wall-clock stamp `wall_ns`, read not later than `now`, as local time.
     pub fn local(&self, wall_ns: u64, now: LocalNs) -> LocalNs {
         LocalNs(wall_ns.saturating_add_signed(self.difference_ns.saturating_neg())).min(now)
     }

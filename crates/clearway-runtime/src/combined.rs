@@ -24,14 +24,14 @@ pub(crate) fn copy(
     target.copy_in(into, &bytes)
 }
 
-/// Memory of `wire` for bodies that lie in the other one's.
+/// Registers memory of `wire` for bodies that lie in the other one's.
 pub(crate) fn passage(wire: &mut dyn Wire, length: u64) -> Result<RegionId, RuntimeError> {
     let cause = std::io::ErrorKind::OutOfMemory;
     wire.register(Bytes(length))
         .map_err(|_| RuntimeError::System { what: "allocate memory", cause: cause.into() })
 }
 
-/// What two wires can do together, as `name`: paths and operations are the far one's.
+/// Returns what two wires can do together, as `name`: paths and operations are the far one's.
 pub(crate) fn weaker(name: &'static str, near: &Capabilities, far: &Capabilities) -> Capabilities {
     let reliable = near.delivery == Delivery::Reliable && far.delivery == Delivery::Reliable;
     let mut classes = far.classes;
@@ -56,7 +56,7 @@ pub(crate) fn weaker(name: &'static str, near: &Capabilities, far: &Capabilities
     }
 }
 
-/// A mark also keeps a class apart; being kept apart is no mark.
+/// Returns the weaker of two grants: a mark also keeps a class apart; being kept apart is no mark.
 const fn weaker_grant(a: Granted, b: Granted) -> Granted {
     match (a, b) {
         (Granted::Ignored, _) | (_, Granted::Ignored) => Granted::Ignored,

@@ -69,7 +69,7 @@ pub enum RuntimeError {
         /// What the port says.
         bound: SocketAddrV4,
     },
-    /// Addresses and ports do not make so many rails: give each rank as many of both.
+    /// Addresses and ports do not make this many rails: give each rank as many of both.
     #[error(
         "{rails} rails and {ports} ports do not fit; every rank needs an address and a port on each of at most {most} rails"
     )]
@@ -114,7 +114,7 @@ pub enum RuntimeError {
     /// one in use.
     #[error("what rank {from} sealed is no newer group key for this rank; seal a new one for it")]
     GroupKey {
-        /// Who is said to have sealed it.
+        /// The rank that is said to have sealed it.
         from: Rank,
     },
     /// Packets would leave this machine without protection: agree on keys, or ask for an insecure
@@ -136,7 +136,7 @@ pub enum RuntimeError {
     ForeignKeys {
         /// Whom the keys were made for.
         keys: JobMember,
-        /// Who opens the wire.
+        /// The rank that opens the wire.
         wire: JobMember,
     },
     /// The wire has no keys: open it with keys.

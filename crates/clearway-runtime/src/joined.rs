@@ -14,13 +14,13 @@
 //! # Invariants
 //! I1. All ranks of a job are joined, or none: regions have one number everywhere, and a pair of
 //!     ranks agrees over which wire its
-//!     messages go. Who is alone on its host shares memory with itself.
+//!     messages go. A rank that is alone on its host shares memory with itself.
 //! I2. What this wire says it can do both can, and in what differs it is as weak as the weaker.
 //! I3. Within a peer and class messages keep their order. Between messages and one-sided operations
 //!     of one peer of this host
 //!     there is none: they go different ways.
 //! I4. `Room` says that one of the two wires takes operations of a class again; what then finds the
-//!     other full is told again.
+//!     other full is reported again.
 //!
 //! # Not here
 //! Which ranks are of this host (launch).
@@ -101,22 +101,22 @@ impl<F: Wire + WaitSource> JoinedWire<F> {
         })
     }
 
-    /// The wire to ranks of other hosts.
+    /// Returns the wire to ranks of other hosts.
     pub fn far(&self) -> &F {
         &self.far
     }
 
-    /// Whether both wires carry a message of `head` and `body`.
+    /// Returns whether both wires carry a message of `head` and `body`.
     fn carries(&self, head: Option<&[u8]>, body: Span) -> bool {
         self.capabilities.carries(head.map_or(0, <[u8]>::len), body.length as usize)
     }
 
-    /// Whether `operation` goes over the near wire.
+    /// Returns whether `operation` goes over the near wire.
     fn is_near(&mut self, operation: &Operation) -> bool {
         matches!(*operation, Operation::Send { to: Destination::One(rank), .. } if self.near.reaches(rank))
     }
 
-    /// Whether `span` lies where the near wire's arrivals are.
+    /// Returns whether `span` lies where the near wire's arrivals are.
     fn is_from_near(&self, span: Span) -> bool {
         span.length > 0 && span.region == RegionId::RECEIVE && self.received == JoinedSide::Near
     }
@@ -157,7 +157,7 @@ impl<F: Wire + WaitSource> JoinedWire<F> {
         self.near.send_bytes(to, class, head_bytes, &self.scratch, token)
     }
 
-    /// What names the near wire's arrivals and is for the far one: done by way of the far one's
+    /// Posts what names the near wire's arrivals and is for the far one, by way of the far one's
     /// memory.
     fn pass_over(
         &mut self,
@@ -232,7 +232,7 @@ impl<F: Wire + WaitSource> JoinedWire<F> {
     }
 }
 
-/// What of `operation` may name arrived bytes.
+/// Returns what of `operation` may name arrived bytes.
 const fn source_of(operation: &Operation) -> Option<Span> {
     match *operation {
         Operation::Copy { from, .. } | Operation::Write { from, .. } => Some(from),

@@ -122,7 +122,7 @@ impl<F: Wire + WaitSource> MultipathWire<F> {
         })
     }
 
-    /// The wire of the first paths.
+    /// Returns the wire of the first paths.
     pub const fn first(&self) -> &F {
         &self.first
     }
@@ -134,7 +134,7 @@ impl<F: Wire + WaitSource> MultipathWire<F> {
         }
     }
 
-    /// Which wire has the path, and as which of its own.
+    /// Returns which wire has the path, and as which of its own.
     fn way(&self, path: PathId) -> Result<(MultipathSide, PathId), RefusalReason> {
         let before = self.first.capabilities().paths.len();
         match usize::from(path.0) {
@@ -146,7 +146,7 @@ impl<F: Wire + WaitSource> MultipathWire<F> {
         }
     }
 
-    /// Where the bytes of `span` lie.
+    /// Returns where the bytes of `span` lie.
     fn side_of(&self, span: Span) -> MultipathSide {
         if span.region == RegionId::RECEIVE { self.received } else { MultipathSide::First }
     }
@@ -256,7 +256,7 @@ impl<F: Wire + WaitSource> MultipathWire<F> {
         self.answered = answered;
     }
 
-    /// Polls one of the two; paths are told as this wire's.
+    /// Polls one of the two; paths are reported as this wire's.
     fn poll_side(
         &mut self,
         side: MultipathSide,
@@ -285,7 +285,7 @@ impl<F: Wire + WaitSource> MultipathWire<F> {
     }
 }
 
-/// What both can do.
+/// Returns what both can do.
 fn together(first: &Capabilities, second: &Capabilities) -> Capabilities {
     let kinds = OperationSet::from_kinds(&[
         OperationKind::Send,

@@ -6,8 +6,8 @@
 //! [`PERIOD`] stands beside the measured figures, so that a reader can tell the two apart. Each
 //! value is the growth since the sample before.
 //!
-//! Who measures takes samples of its own waiting only ([`WaitSampler`]): pressure is that of any
-//! task, also of one that runs only when nothing else does and is meant to wait
+//! A rank that measures takes samples of its own waiting only ([`WaitSampler`]): pressure is that
+//! of any task, also of one that runs only when nothing else does and is meant to wait
 //! ([`awake`](crate::awake)).
 //!
 //! # Source
@@ -70,7 +70,7 @@ impl NoiseTotals {
         }
     }
 
-    /// The growth from `before` to `self`.
+    /// Returns the growth from `before` to `self`.
     fn since(self, before: Self, at: LocalNs, length: Nanos) -> NoiseSample {
         fn grown<T>(now: Option<T>, before: Option<T>, less: impl FnOnce(T, T) -> T) -> Option<T> {
             Some(less(now?, before?))
@@ -104,12 +104,13 @@ impl NoiseSampler {
         Self { last: NoiseTotals::read(), sampled: now }
     }
 
-    /// When the next sample is due.
+    /// Returns when the next sample is due.
     fn due(&self) -> LocalNs {
         self.sampled + PERIOD
     }
 
-    /// The stretch that ended, if a sample is due at `now`. Reads five small files: about 50 us.
+    /// Returns the stretch that ended, if a sample is due at `now`. Reads five small files: about
+    /// 50 us.
     pub fn sample(&mut self, now: LocalNs) -> Option<NoiseSample> {
         (now >= self.due()).then(|| {
             let totals = NoiseTotals::read();
@@ -147,8 +148,8 @@ impl WaitSampler {
         Self { waited: schedule.run_delay(), schedule, sampled: now }
     }
 
-    /// The stretch that ended, if a sample is due at `now` and the system tells. Reads one small
-    /// file, kept open: 1 us.
+    /// Returns the stretch that ended, if a sample is due at `now` and the system tells. Reads one
+    /// small file, kept open: 1 us.
     pub fn sample(&mut self, now: LocalNs) -> Option<ProcessorWait> {
         let length = now.since(self.sampled);
         if length < PERIOD {
@@ -165,13 +166,13 @@ impl WaitSampler {
 pub(crate) struct ThreadSchedule(Option<File>);
 
 impl ThreadSchedule {
-    /// How long this thread has been ready and had no processor.
+    /// Returns how long this thread has been ready and had no processor.
     pub(crate) fn run_delay(&mut self) -> Option<Nanos> {
         run_delay(&reread(&mut self.0, "/proc/thread-self/schedstat")?)
     }
 }
 
-/// The first line of a file that is opened on first use.
+/// Returns the first line of a file that is opened on first use.
 pub(crate) fn reread(file: &mut Option<File>, path: &str) -> Option<String> {
     if file.is_none() {
         *file = File::open(path).ok();
@@ -181,12 +182,12 @@ pub(crate) fn reread(file: &mut Option<File>, path: &str) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes[..length]).into_owned())
 }
 
-/// Second field of a `schedstat`: ns on a run queue.
+/// Returns the second field of a `schedstat`: ns on a run queue.
 fn run_delay(schedstat: &str) -> Option<Nanos> {
     schedstat.split_ascii_whitespace().nth(1)?.parse().ok().map(Nanos)
 }
 
-/// Fourth field of `loadavg`: running tasks before the slash.
+/// Returns the fourth field of `loadavg`: running tasks before the slash.
 pub(crate) fn running_tasks(loadavg: &str) -> Option<u64> {
     loadavg.split_ascii_whitespace().nth(3)?.split_once('/')?.0.parse().ok()
 }
@@ -200,14 +201,14 @@ fn involuntary_switches(status: &str) -> Option<u64> {
         .ok()
 }
 
-/// The `some` line's total, in us.
+/// Returns the `some` line's total, in us.
 fn pressure(cpu: &str) -> Option<Nanos> {
     let some = cpu.lines().find_map(|line| line.strip_prefix("some "))?;
     let total = some.split_ascii_whitespace().find_map(|field| field.strip_prefix("total="))?;
     total.parse().ok().map(Nanos::from_micros)
 }
 
-/// Eighth figure of the `cpu` line, in clock ticks.
+/// Returns the eighth figure of the `cpu` line, in clock ticks.
 fn steal(stat: &str) -> Option<Nanos> {
     let all = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
     let ticks: u64 = all.split_ascii_whitespace().nth(7)?.parse().ok()?;

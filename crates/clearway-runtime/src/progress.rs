@@ -21,7 +21,7 @@ pub trait EngineHost<E: Engine> {
     /// Hears an event of the engine.
     fn event(&mut self, event: E::Event);
 
-    /// The `which`-th control descriptor can be read or was closed. Reads it; commands go to the
+    /// Reads the `which`-th control descriptor, which can be read or was closed; commands go to the
     /// driver.
     fn control(&mut self, which: usize, now: LocalNs, driver: &mut Driver<E>);
 

@@ -10,7 +10,7 @@ use clearway_proto::wire::Wire;
 
 use crate::waiting::{Rest, WaitSource, Waitable, Wake, WakeReason};
 
-/// How long until the next poll is wanted though nothing arrives.
+/// Returns how long until the next poll is wanted though nothing arrives.
 fn patience<W: Wire>(wire: &ReliableWire<W>) -> Option<Nanos> {
     if wire.has_arrivals() {
         return Some(Nanos::ZERO);

@@ -75,27 +75,28 @@ pub struct WakeReason {
 }
 
 impl WakeReason {
-    /// What was found: the wire, and extra descriptors as bits, the first one lowest.
+    /// Creates the reason out of what was found: the wire, and extra descriptors as bits, the first
+    /// one lowest.
     pub(crate) const fn new(wire: bool, extra: u64) -> Self {
         Self { wire, extra }
     }
 
-    /// The ready extra descriptors, as bits, the first one lowest.
+    /// Returns the ready extra descriptors, as bits, the first one lowest.
     pub(crate) const fn extra_set(self) -> u64 {
         self.extra
     }
 
-    /// Whether anything at all is ready.
+    /// Returns whether anything at all is ready.
     pub const fn any(self) -> bool {
         self.wire || self.extra != 0
     }
 
-    /// Whether the `i`-th extra descriptor can be read or was closed by its other end.
+    /// Returns whether the `i`-th extra descriptor can be read or was closed by its other end.
     pub const fn extra(self, i: usize) -> bool {
         i < EXTRA_MAX && self.extra & (1 << i) != 0
     }
 
-    /// Whether any extra descriptor is ready.
+    /// Returns whether any extra descriptor is ready.
     pub const fn any_extra(self) -> bool {
         self.extra != 0
     }
@@ -175,7 +176,7 @@ impl CachedDescriptor {
     }
 }
 
-/// How to rest for two wires, each of which said how for itself.
+/// Returns how to rest for two wires, each of which said how for itself.
 pub(crate) const fn rest_of_both(first: Rest, second: Rest) -> Rest {
     match (first, second) {
         (Rest::Again, _) | (_, Rest::Again) => Rest::Again,
@@ -184,7 +185,7 @@ pub(crate) const fn rest_of_both(first: Rest, second: Rest) -> Rest {
     }
 }
 
-/// One descriptor of two, if there are both.
+/// Returns one descriptor of two, if there are both.
 ///
 /// # Errors
 /// As [`any_of`].
@@ -207,14 +208,14 @@ pub trait Waitable: Wire + Wake {
 
 /// What a wire offers for waiting.
 pub trait WaitSource: Wake {
-    /// What is ready within `timeout` (`None`: as long as it takes), of the wire and of `extra` (at
-    /// most 64). May return early. A wire that is polled without time and without `extra` looks
-    /// only at itself, as cheaply as it can.
+    /// Returns what is ready within `timeout` (`None`: as long as it takes), of the wire and of
+    /// `extra` (at most 64). May return early. A wire that is polled without time and without
+    /// `extra` looks only at itself, as cheaply as it can.
     fn poll_ready(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> WakeReason;
 }
 
-/// Which of a wire's one descriptor and of `extra` (at most 64) can be read or was closed within
-/// `timeout`. A signal ends the wait early, with nothing ready.
+/// Returns which of a wire's one descriptor and of `extra` (at most 64) can be read or was closed
+/// within `timeout`. A signal ends the wait early, with nothing ready.
 pub fn ready(
     wire: Option<BorrowedFd<'_>>,
     timeout: Option<Nanos>,
@@ -258,7 +259,7 @@ enum PollGap {
 }
 
 impl Pause {
-    /// A thread that has not waited yet.
+    /// Creates a thread that has not waited yet.
     pub fn new(waiting: Waiting) -> Self {
         Self {
             waiting,
@@ -269,7 +270,8 @@ impl Pause {
         }
     }
 
-    /// The same for a wire whose messages cost far less than a wake-up: it yields before it sleeps.
+    /// Creates the same for a wire whose messages cost far less than a wake-up: it yields before it
+    /// sleeps.
     pub(crate) fn yielding(waiting: Waiting) -> Self {
         Self { yields_from: Some(LocalNs(0)), ..Self::new(waiting) }
     }
@@ -374,7 +376,7 @@ impl IdleProcessors {
     }
 }
 
-/// The decision; a machine that does not tell its load has no free processors.
+/// Returns whether processors are free; a machine that does not tell its load has no free ones.
 fn is_free(running: Option<u64>, processors: u64, delayed: Nanos, elapsed: Nanos) -> bool {
     running.is_some_and(|running| running <= processors) && delayed.times(DELAYED_SHARE) <= elapsed
 }

@@ -43,13 +43,14 @@ pub struct WireChoice {
 }
 
 impl WirePlan {
-    /// Every rank on a host of its own, with `far` between them: a laboratory's.
+    /// Creates the plan with every rank on a host of its own and `far` between them: a
+    /// laboratory's.
     pub const fn apart(far: RemoteTransport) -> Self {
         Self { far, hosts: None, notes: Vec::new() }
     }
 
-    /// What ranks on `hosts` (a number for each rank) can have of what the user `wanted`; `name`
-    /// names a rank for a person.
+    /// Determines what ranks on `hosts` (a number for each rank) can have of what the user
+    /// `wanted`; `name` names a rank for a person.
     ///
     /// # Errors
     /// One sentence: which ranks cannot reach each other so, and what would do.
@@ -99,7 +100,7 @@ impl WirePlan {
         Ok(Self { far, hosts: near.then(|| hosts.to_vec()), notes })
     }
 
-    /// What to take of what the ranks have.
+    /// Returns what to take of what the ranks have.
     ///
     /// # Errors
     /// One sentence: which rank lacks what was asked for, or that it is not safe on this network.
@@ -151,7 +152,7 @@ impl WirePlan {
         Ok(WireChoice { far, facts })
     }
 
-    /// Which wire is between which ranks.
+    /// Returns which wire is between which ranks.
     fn sentence(
         &self,
         far: RemoteTransport,
@@ -192,7 +193,7 @@ impl WirePlan {
     }
 }
 
-/// Which ranks are together, for a person.
+/// Returns which ranks are together, for a person.
 fn crowds(hosts: &[u32], name: &dyn Fn(Rank) -> String) -> String {
     let mut together: BTreeMap<u32, Vec<Rank>> = BTreeMap::new();
     for (rank, host) in (0..).map(Rank).zip(hosts) {
@@ -210,7 +211,7 @@ fn crowds(hosts: &[u32], name: &dyn Fn(Rank) -> String) -> String {
     named.join(", ")
 }
 
-/// The end of each rank, if all have one of the same provider.
+/// Returns the end of each rank, if all have one of the same provider.
 fn common_fabric<'a>(
     ranks: &'a [EndLocation],
     name: &dyn Fn(Rank) -> String,

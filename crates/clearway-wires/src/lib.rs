@@ -54,7 +54,7 @@ pub enum Network {
 }
 
 impl Network {
-    /// Whether all ranks read one clock.
+    /// Returns whether all ranks read one clock.
     pub const fn is_one_machine(self) -> bool {
         matches!(self, Self::Lab | Self::Machine)
     }
@@ -105,12 +105,12 @@ pub enum RemoteTransport {
 }
 
 impl RemoteTransport {
-    /// Whether ranks send datagrams, or may have to.
+    /// Returns whether ranks send datagrams, or may have to.
     const fn has_udp(self) -> bool {
         matches!(self, Self::Udp | Self::Both | Self::Best)
     }
 
-    /// Whether ranks use libfabric for sure.
+    /// Returns whether ranks use libfabric for sure.
     const fn has_fabric(self) -> bool {
         matches!(self, Self::Ofi | Self::Both)
     }
@@ -188,7 +188,7 @@ pub struct WireSetup {
 }
 
 impl WireSetup {
-    /// The ranks that share memory with `rank`, itself included, if any do.
+    /// Returns the ranks that share memory with `rank`, itself included, if any do.
     fn sharing_memory_with(&self, rank: Rank) -> Option<Vec<Rank>> {
         let hosts = self.hosts.as_ref()?;
         let own = hosts.get(rank.index())?;

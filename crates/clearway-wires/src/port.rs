@@ -87,7 +87,7 @@ impl RankPort {
         Ok(Self { udp, fabric: fabric.and_then(Result::ok), identity, location })
     }
 
-    /// Whether `request` makes a rank open an end on libfabric.
+    /// Returns whether `request` makes a rank open an end on libfabric.
     pub fn wants_fabric(request: &PortRequest) -> bool {
         request.far.has_fabric()
             || request.far == RemoteTransport::Best
@@ -210,7 +210,7 @@ fn end_of(port: &OfiPort) -> FabricEnd {
     }
 }
 
-/// How ranks on `network` wait.
+/// Returns how ranks on `network` wait.
 const fn waiting(network: Network) -> Waiting {
     match network {
         // Many hosts share this machine's processors: one that spins would take them from the
@@ -220,8 +220,8 @@ const fn waiting(network: Network) -> Waiting {
     }
 }
 
-/// As long as `orders` is silent: what comes next is an order to a rank whose wire is open, or the
-/// end of the coordinator.
+/// Shares memory as long as `orders` is silent: what comes next is an order to a rank whose wire is
+/// open, or the end of the coordinator.
 fn share_memory(
     request: &PortRequest,
     local: Vec<Rank>,
@@ -237,7 +237,7 @@ fn share_memory(
     ShmWire::open(config).map_err(WiresError::Memory)
 }
 
-/// `far`, beside `near` if there is one.
+/// Returns `far`, beside `near` if there is one.
 fn joined<F: Waitable + waiting::WaitSource + Send + 'static>(
     near: Option<ShmWire>,
     far: F,
@@ -285,8 +285,8 @@ fn open_udp(
     Ok(UdpWire::open([port.ok_or(WiresError::Setup("a rank has no port"))?], config)?)
 }
 
-/// Where the groups of a job live that has the number `session`: two jobs seldom meet, and where
-/// they do they are strangers.
+/// Returns where the groups of a job live that has the number `session`: two jobs seldom meet, and
+/// where they do they are strangers.
 const fn multicast(session: u64) -> Multicast {
     let [low, high, port, ..] = session.to_le_bytes();
     // The upper half of the administratively scoped addresses (RFC 2365); ports from 20,000 on are
@@ -294,7 +294,7 @@ const fn multicast(session: u64) -> Multicast {
     Multicast { base: Ipv4Addr::new(239, 128 | high & 63, low, 0), port: 20_000 + port as u16 }
 }
 
-/// What carries timeslices.
+/// Returns the wire that carries timeslices.
 fn reliable<W: Wire>(wire: W, setup: &WireSetup) -> Result<ReliableWire<W>, WiresError> {
     let ranks = setup.peers.len() as u32;
     let mut config = reliable::StreamConfig::new(ranks);

@@ -4,7 +4,7 @@
 //! # Model
 //! Sections of findings, one after the other; on a terminal each is shown as soon as it is known.
 //! The processors come first, before the other examinations load them. A missing permission ends
-//! nothing: what needs no lab is told all the same.
+//! nothing: what needs no lab is reported all the same.
 //!
 //! # Invariants
 //! I1. Permission is asked for before any thread starts.
@@ -65,7 +65,7 @@ struct Diagnosis {
 }
 
 impl Diagnosis {
-    /// How many findings of all sections have this status.
+    /// Returns how many findings of all sections have this status.
     fn count(&self, status: Status) -> usize {
         self.sections
             .iter()

@@ -168,7 +168,7 @@ pub fn attach(name: &LabName) -> Result<Lab, LabError> {
     Lab::attach(name, &state.spec, files)
 }
 
-/// The state of the lab `name`.
+/// Returns the state of the lab `name`.
 ///
 /// # Errors
 /// [`LabError::NotUp`] when there is not even a state file.
@@ -178,7 +178,7 @@ pub fn status(name: &LabName) -> Result<LabStatus, LabError> {
     Ok(LabStatus { up: state.keeper.lives(), inhabitants: processes::list(&inodes(&state)), state })
 }
 
-/// The states of all labs of this user, by name.
+/// Returns the states of all labs of this user, by name.
 ///
 /// # Errors
 /// [`LabError::State`] when a state file cannot be read.

@@ -31,20 +31,20 @@ pub struct Process {
 }
 
 impl Process {
-    /// The process `pid`, if it exists and has not ended.
+    /// Finds the process `pid`, if it exists and has not ended.
     pub(crate) fn find(pid: i32) -> Option<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         started(&stat).map(|started| Self { pid, started })
     }
 
-    /// Whether this very process still lives.
+    /// Returns whether this very process still lives.
     pub fn lives(&self) -> bool {
         Self::find(self.pid) == Some(*self)
     }
 }
 
-/// The start time in a line of `/proc/<pid>/stat`; none for a process that has ended and only waits
-/// to be collected.
+/// Returns the start time in a line of `/proc/<pid>/stat`; none for a process that has ended and
+/// only waits to be collected.
 fn started(stat: &str) -> Option<u64> {
     // The second field is the command in brackets and may hold anything, brackets and spaces
     // included.
@@ -113,7 +113,7 @@ impl StateDirectory {
         Err(refused.unwrap_or_else(|| LabError::NotUp(String::new())))
     }
 
-    /// The state of the lab `name`, whether its keeper lives or not.
+    /// Returns the state of the lab `name`, whether its keeper lives or not.
     pub(crate) fn read(&self, name: &LabName) -> Result<Option<KeptLab>, LabError> {
         let path = self.path(name);
         let failed = |cause| LabError::State { path: path.clone(), cause };
@@ -130,7 +130,7 @@ impl StateDirectory {
         Ok(Some(state))
     }
 
-    /// The names of all labs with a state file.
+    /// Returns the names of all labs with a state file.
     pub(crate) fn names(&self) -> Result<Vec<LabName>, LabError> {
         let entries = fs::read_dir(&self.directory).map_err(|cause| self.failed(cause))?;
         let name =
@@ -184,7 +184,7 @@ impl StateDirectory {
     }
 }
 
-/// Where state may lie, best first.
+/// Returns where state may lie, best first.
 fn candidates(uid: u32, runtime: Option<PathBuf>) -> Vec<PathBuf> {
     let shared = PathBuf::from(format!("/tmp/clearway-{uid}"));
     match (uid, runtime) {

@@ -88,7 +88,7 @@ impl TestLink<'_> {
         })
     }
 
-    /// For each class enough sockets for its part of the burst.
+    /// Opens for each class enough sockets for its part of the burst.
     fn senders(&self, burst: &[Class], target: SocketAddr) -> io::Result<Vec<Vec<MarkedSender>>> {
         let of = |class: Class| {
             let packets = burst.iter().filter(|c| **c == class).count();
@@ -184,8 +184,8 @@ fn listen(receiver: &UdpSocket, most: usize, round: u32) -> io::Result<ReceivedC
     Ok(heard)
 }
 
-/// How long the calling thread has waited for a processor in its life; zero where the kernel does
-/// not count it.
+/// Returns how long the calling thread has waited for a processor in its life; zero where the
+/// kernel does not count it.
 fn waited() -> Nanos {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     Nanos(text.split_whitespace().nth(1).and_then(|field| field.parse().ok()).unwrap_or(0))

@@ -25,7 +25,7 @@ use super::burst::{BurstResult, FRAME};
 use crate::queue::{ArbitrationTable, LOW_TABLE_PERCENT, OWN_FRAMES, burst, fifo_bytes, table_of};
 use crate::{LabSpec, QueueKind};
 
-/// Rates are told apart to this fraction; an idle machine measured 98 to 99.6 % of 100 Mb/s.
+/// Rates are distinguished to this fraction; an idle machine measured 98 to 99.6 % of 100 Mb/s.
 const RATE_TOLERANCE: f64 = 0.05;
 /// Whole frames leave or do not: first and last may each be counted either way.
 const DEPTH_TOLERANCE_PACKETS: f64 = 2.0;
@@ -34,7 +34,7 @@ const DEPTH_TOLERANCE: f64 = 0.02;
 /// A port's timer may be late by this much at either end of a burst (wake-ups on two busy cores,
 /// measured).
 const TIMER: Nanos = Nanos::from_micros(50);
-/// Shares are told apart to this fraction, beside what one turn of the largest weight may add.
+/// Shares are distinguished to this fraction, beside what one turn of the largest weight may add.
 const SHARE_TOLERANCE: f64 = 0.03;
 /// The part of a queue that may leave while a flood is still being sent.
 const FLOOD_VOID: f64 = 0.25;
@@ -90,7 +90,7 @@ impl PortCheck {
         Self { name, unit, expected, measured, tolerance, outcome }
     }
 
-    /// This check where noise explains whatever is wrong with it.
+    /// Returns this check, excused where noise explains whatever is wrong with it.
     fn excused(self) -> Self {
         let outcome = if self.outcome == CheckOutcome::Pass {
             CheckOutcome::Pass
@@ -120,12 +120,13 @@ impl ExpectedPort<'_> {
         self.rate.time_for(FRAME).0 as f64
     }
 
-    /// Frames that leave while a burst of this length is sent, beside those of the token burst.
+    /// Returns how many frames leave while a burst of this length is sent, beside those of the
+    /// token burst.
     fn left_while(&self, seen: &BurstResult) -> f64 {
         seen.sending.0 as f64 / self.frame_ns()
     }
 
-    /// The floods that came fast enough to fill the queue.
+    /// Returns the floods that came fast enough to fill the queue.
     fn filled<'f>(&self, floods: &'f [FloodResult]) -> impl Iterator<Item = &'f FloodResult> {
         floods
             .iter()
@@ -136,7 +137,7 @@ impl ExpectedPort<'_> {
         burst(self.rate).0 as f64 / FRAME.0 as f64
     }
 
-    /// The queue's depth in packets.
+    /// Returns the queue's depth in packets.
     pub(super) fn depth(&self, floods: &[FloodResult]) -> PortCheck {
         let expected = match self.spec.queue {
             QueueKind::Fifo => (fifo_bytes(self.spec.queue_packets).0 / FRAME.0) as f64,
@@ -153,7 +154,7 @@ impl ExpectedPort<'_> {
         PortCheck::new("depth", "packets", expected, measured, tolerance)
     }
 
-    /// The port's rate.
+    /// Returns the port's rate.
     pub(super) fn rate(&self, floods: &[FloodResult]) -> PortCheck {
         let expected = self.rate.0 as f64 / 1e6;
         let bits =
@@ -173,8 +174,8 @@ impl ExpectedPort<'_> {
         }
     }
 
-    /// How many packets of each class the order burst has: more on a fast link, of which more leave
-    /// meanwhile, and so many that the window spans several turns of the largest weight.
+    /// Returns how many packets of each class the order burst has: more on a fast link, of which
+    /// more leave meanwhile, and enough that the window spans several turns of the largest weight.
     pub(super) fn order_packets(&self) -> usize {
         let depth = self.spec.queue_packets as usize;
         let fast = (self.rate.0 / ORDER_RATE.0).clamp(20, 100) as usize;
@@ -185,13 +186,13 @@ impl ExpectedPort<'_> {
         }
     }
 
-    /// The order burst: least urgent first, so that every overtaking is the queue's doing.
+    /// Returns the order burst: least urgent first, so that every overtaking is the queue's doing.
     pub(super) fn order_burst(&self) -> Vec<Class> {
         let packets = self.order_packets();
         Class::ALL.into_iter().rev().flat_map(|class| std::iter::repeat_n(class, packets)).collect()
     }
 
-    /// Frames that one class may send in its turn.
+    /// Returns how many frames one class may send in its turn.
     fn turn(&self) -> usize {
         let weight = |class| match self.spec.queue {
             QueueKind::Weighted => self.spec.weights.weight(class),
@@ -201,7 +202,8 @@ impl ExpectedPort<'_> {
         Class::ALL.into_iter().map(weight).max().unwrap_or(1) as usize
     }
 
-    /// Whether classes leave in the order, or with the shares, that the kind of queue promises.
+    /// Returns whether classes leave in the order, or with the shares, that the kind of queue
+    /// promises.
     pub(super) fn order(&self, rounds: &[BurstResult]) -> PortCheck {
         let packets = self.order_packets();
         let ideal = self.ideal_shares();
@@ -223,7 +225,8 @@ impl ExpectedPort<'_> {
         )
     }
 
-    /// What passes between the end of the burst and the moment the first class has nothing left.
+    /// Returns what passes between the end of the burst and the moment the first class has nothing
+    /// left.
     fn window(&self, seen: &BurstResult) -> CountingWindow {
         let packets = self.order_packets();
         let own = if self.spec.queue == QueueKind::Strict { OWN_FRAMES } else { 1 };
@@ -243,7 +246,7 @@ impl ExpectedPort<'_> {
         window
     }
 
-    /// The share of each class while all of them have packets waiting.
+    /// Returns the share of each class while all of them have packets waiting.
     fn ideal_shares(&self) -> [f64; 5] {
         let spec = self.spec;
         match spec.queue {

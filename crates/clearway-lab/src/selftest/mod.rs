@@ -27,7 +27,7 @@ pub use judge::{CheckOutcome, PortCheck};
 use crate::lab::{Lab, LabPort};
 use judge::{ExpectedPort, FloodResult};
 
-/// A check that has not passed after so many rounds will not: beside six busy loops on two
+/// A check that has not passed after this many rounds will not: beside six busy loops on two
 /// processors each of 150 ports of up to 100 Mb/s had passed before.
 const ROUNDS: u32 = 6;
 /// What one processor carries in test packets with per-packet wake-ups without disturbing the
@@ -59,12 +59,12 @@ pub struct SelfTest {
 }
 
 impl SelfTest {
-    /// Fail if a port failed, else inconclusive if one was, else pass.
+    /// Returns fail if a port failed, else inconclusive if one was, else pass.
     pub fn outcome(&self) -> CheckOutcome {
         worst(self.ports.iter().map(|port| port.outcome))
     }
 
-    /// The ports that are not as they should be.
+    /// Returns the ports that are not as they should be.
     pub fn failed(&self) -> impl Iterator<Item = &PortTest> {
         self.ports.iter().filter(|port| port.outcome == CheckOutcome::Fail)
     }
@@ -162,7 +162,7 @@ impl Lab {
     }
 }
 
-/// How many ports to test side by side: slow links cost little, fast ones a processor each.
+/// Returns how many ports to test side by side: slow links cost little, fast ones a processor each.
 fn at_once(ports: &[LabPort<'_>]) -> u64 {
     let cpus = thread::available_parallelism().map_or(1, NonZero::get) as u64;
     let fastest = ports.iter().map(|port| port.rate.0).max().unwrap_or(1).max(1);

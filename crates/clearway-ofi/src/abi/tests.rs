@@ -16,7 +16,7 @@ macro_rules! layout {
     };
 }
 
-/// Every structure whose whole size this crate relies on, and every member that it touches.
+/// Returns every structure whose whole size this crate relies on, and every member that it touches.
 fn whole() -> Vec<(String, usize)> {
     layout! {
         "fid" Fid { fclass fclass, context context, ops ops }
@@ -51,8 +51,8 @@ fn whole() -> Vec<(String, usize)> {
     }
 }
 
-/// Tables of which only the beginning is declared, and a structure that is longer here than there:
-/// members only.
+/// Returns tables of which only the beginning is declared, and a structure that is longer here than
+/// there: members only.
 fn beginnings() -> Vec<(String, usize)> {
     let all = layout! {
         "fi_ops" FiOps { close close, bind bind, control control }

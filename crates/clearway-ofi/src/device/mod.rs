@@ -192,12 +192,12 @@ impl Device {
         })
     }
 
-    /// What the provider said of itself.
+    /// Returns what the provider said of itself.
     pub(crate) fn facts(&self) -> &OfferFacts {
         &self.offer.facts
     }
 
-    /// The address of lane `lane`, for peers.
+    /// Returns the address of lane `lane`, for peers.
     ///
     /// # Errors
     /// The provider's refusal.
@@ -296,7 +296,8 @@ impl Device {
         Ok(self.pieces.len() - 1)
     }
 
-    /// Providers that want it (cxi) reach memory through one endpoint only: the first lane's.
+    /// Binds a registration to the endpoint: providers that want it (cxi) reach memory through one
+    /// endpoint only: the first lane's.
     fn bind_to_endpoint(&self, registration: &OwnedObject<FidMr>) -> Result<(), OfiError> {
         let fid = registration.fid();
         // SAFETY: two live objects of one domain.
@@ -307,7 +308,7 @@ impl Device {
         step(&self.offer, "enable memory", code)
     }
 
-    /// A memory key that a stranger cannot guess, as long as the provider's keys are.
+    /// Returns a memory key that a stranger cannot guess, as long as the provider's keys are.
     fn draw_key(&mut self) -> u64 {
         let mut bytes = [0u8; 8];
         // SAFETY: writes at most eight bytes into a buffer of eight. Without randomness keys are
@@ -321,13 +322,13 @@ impl Device {
         }
     }
 
-    /// How many pieces of memory there are.
+    /// Returns how many pieces of memory there are.
     pub(crate) fn pieces(&self) -> usize {
         self.pieces.len()
     }
 
-    /// What a peer must know to reach a piece of memory: the number its bytes begin at, and their
-    /// key.
+    /// Returns what a peer must know to reach a piece of memory: the number its bytes begin at, and
+    /// their key.
     pub(crate) fn handle_of(&self, piece: usize) -> Option<(u64, u64)> {
         let piece = self.pieces.get(piece)?;
         let virtual_addresses = self.offer.facts.mr_mode & FI_MR_VIRT_ADDR != 0;
@@ -337,12 +338,12 @@ impl Device {
         Some((begin, key))
     }
 
-    /// Bytes of a piece.
+    /// Returns the length of a piece in bytes.
     pub(crate) fn length(&self, piece: usize) -> Option<usize> {
         self.pieces.get(piece).map(|piece| piece.bytes.length)
     }
 
-    /// The 64-bit word at `offset` of a piece, a multiple of 8.
+    /// Returns the 64-bit word at `offset` of a piece, a multiple of 8.
     pub(crate) fn word(&self, piece: usize, offset: usize) -> Option<&AtomicU64> {
         let (start, _) = self.pointer(LocalBytes { piece, offset, length: 8 })?;
         // SAFETY: eight bytes inside a piece, which begins on a page; pieces live as long as the
@@ -350,8 +351,8 @@ impl Device {
         offset.is_multiple_of(8).then(|| unsafe { AtomicU64::from_ptr(start.cast()) })
     }
 
-    /// The bytes of a piece of this device's own. Peers and the provider may write to registered
-    /// memory at any time; what is read is what was there at some instant.
+    /// Returns the bytes of a piece of this device's own. Peers and the provider may write to
+    /// registered memory at any time; what is read is what was there at some instant.
     pub(crate) fn bytes(&self, piece: usize) -> Option<&[u8]> {
         let bytes = &self.pieces.get(piece).filter(|piece| !piece.bytes.is_mapped())?.bytes;
         // SAFETY: allocated and initialised with this length. The library writes to it only inside
@@ -360,7 +361,7 @@ impl Device {
         Some(unsafe { std::slice::from_raw_parts(bytes.start.as_ptr(), bytes.length) })
     }
 
-    /// The bytes of a piece of this device's own, to be written.
+    /// Returns the bytes of a piece of this device's own, to be written.
     pub(crate) fn bytes_mut(&mut self, piece: usize) -> Option<&mut [u8]> {
         let bytes = &self.pieces.get(piece).filter(|piece| !piece.bytes.is_mapped())?.bytes;
         // SAFETY: as in `bytes`; the exclusive borrow of the device keeps other slices away.
@@ -378,7 +379,7 @@ impl Device {
         Some(())
     }
 
-    /// A checked place as pointer and local descriptor.
+    /// Returns a checked place as pointer and local descriptor.
     fn pointer(&self, place: LocalBytes) -> Option<(*mut u8, *mut c_void)> {
         let piece = self.pieces.get(place.piece)?;
         let end = place.offset.checked_add(place.length)?;
@@ -397,7 +398,7 @@ impl Device {
         context.cast()
     }
 
-    /// The key of a context that the library handed back.
+    /// Returns the key of a context that the library handed back.
     fn key_of(&self, context: *mut c_void) -> Option<usize> {
         let distance = (context as usize).checked_sub(self.contexts.as_ptr() as usize)?;
         let key = distance / size_of::<FiContext2>();
@@ -581,7 +582,7 @@ impl Device {
         }
     }
 
-    /// Whether every atomic that a wire needs is there, on 64-bit words.
+    /// Returns whether every atomic that a wire needs is there, on 64-bit words.
     pub(crate) fn has_atomics(&self) -> bool {
         let endpoint = self.endpoints[0].raw();
         // SAFETY: a live endpoint; its tables are null or live, their sizes say which functions
@@ -606,7 +607,7 @@ impl Device {
         }
     }
 
-    /// How many queues there are: one, or one for each lane.
+    /// Returns how many queues there are: one, or one for each lane.
     pub(crate) fn queues(&self) -> usize {
         self.queues.len()
     }
@@ -652,21 +653,21 @@ impl Device {
         Some(Completion { key, failed: Some(error.err.max(1)), released, length: 0, offset: None })
     }
 
-    /// Where `start` lies in a piece, if all of `length` does.
+    /// Returns where `start` lies in a piece, if all of `length` does.
     fn offset_in(&self, piece: usize, start: *mut c_void, length: usize) -> Option<usize> {
         let bytes = &self.pieces.get(piece)?.bytes;
         let offset = (start as usize).checked_sub(bytes.start.as_ptr() as usize)?;
         (offset.checked_add(length)? <= bytes.length).then_some(offset)
     }
 
-    /// The descriptor that becomes readable when there is something to poll for, if the provider
-    /// has one.
+    /// Returns the descriptor that becomes readable when there is something to poll for, if the
+    /// provider has one.
     pub(crate) fn wake_descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.wake.as_ref().map(WakeDescriptor::descriptor)
     }
 
-    /// Whether the descriptor may be waited for now: nothing is there yet that it would not tell
-    /// of.
+    /// Returns whether the descriptor may be waited for now: nothing is there yet that it would not
+    /// tell of.
     pub(crate) fn may_wait(&mut self) -> bool {
         let fabric = self.fabric.raw();
         self.queues.iter().all(|queue| {

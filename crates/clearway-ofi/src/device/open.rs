@@ -37,7 +37,7 @@ impl<T> OwnedObject<T> {
         self.0.as_ptr()
     }
 
-    /// Every object begins with a `Fid`.
+    /// Returns the `Fid` that every object begins with.
     pub(super) fn fid(&self) -> *mut Fid {
         self.0.as_ptr().cast()
     }
@@ -63,7 +63,7 @@ pub(super) struct PinnedBytes {
 #[derive(Debug)]
 enum ByteOrigin {
     Allocated(Layout),
-    /// Mapped from a file, so many bytes.
+    /// Mapped from a file, this many bytes.
     Mapped(usize),
 }
 
@@ -103,7 +103,7 @@ impl PinnedBytes {
         Ok(Self { start, length, origin: ByteOrigin::Mapped(size) })
     }
 
-    /// Bytes that are registered with the provider: never none.
+    /// Returns how many bytes are registered with the provider: never none.
     pub(super) fn size(&self) -> usize {
         match self.origin {
             ByteOrigin::Allocated(layout) => layout.size(),
@@ -111,8 +111,8 @@ impl PinnedBytes {
         }
     }
 
-    /// Whether other owners change the bytes at any time, so that no reference to them may be
-    /// given.
+    /// Returns whether other owners change the bytes at any time, so that no reference to them may
+    /// be given.
     pub(super) fn is_mapped(&self) -> bool {
         matches!(self.origin, ByteOrigin::Mapped(_))
     }
@@ -133,7 +133,7 @@ impl Drop for PinnedBytes {
     }
 }
 
-/// A step of opening, with the provider's answer as an error for a person.
+/// Turns the provider's answer to a step of opening into an error for a person.
 pub(super) fn step(offer: &Offer, what: &'static str, code: i32) -> Result<(), OfiError> {
     if code == 0 { Ok(()) } else { Err(refusal(offer, what, -code)) }
 }
@@ -185,7 +185,7 @@ pub(super) enum WakeDescriptor {
 }
 
 impl WakeDescriptor {
-    /// Of queues with these descriptors, as far as they have them.
+    /// Creates the wake descriptor of queues with these descriptors, as far as they have them.
     fn from_descriptors(descriptors: Option<Vec<RawFd>>) -> Option<Self> {
         let descriptors = descriptors?;
         if let [one] = descriptors[..] {

@@ -42,20 +42,20 @@ const NOTHING: ImmediateWord = ImmediateWord {
 };
 
 impl OfiWire {
-    /// Whether writes end by the peer's answer. Other providers' own answers cost its processor
-    /// nothing.
+    /// Returns whether writes end by the peer's answer. Other providers' own answers cost its
+    /// processor nothing.
     pub(super) fn is_answered(&self) -> bool {
         self.ordered && self.marking == Marking::Sockets
     }
 
-    /// The provider has done its part; the peer's is to come.
+    /// Notes that the provider has done its part; the peer's is to come.
     pub(super) fn wait_for_answer(&mut self, slot: usize, at: LocalNs) {
         let entry = self.slots.get_mut(slot);
         (entry.stage, entry.since) = (SlotStage::Answer, at);
         self.waiting += 1;
     }
 
-    /// The write in `slot` is under way: its word is to follow.
+    /// Notes that the write in `slot` is under way: its word is to follow.
     pub(super) fn word(&mut self, slot: usize) {
         let (lane, to, ticket) =
             (Slots::lane(slot), self.slots.get(slot).to, self.slots.ticket(slot));
@@ -134,7 +134,7 @@ impl OfiWire {
         }
     }
 
-    /// The peer answered a message of words: their writes are over.
+    /// Ends the writes of a message of words, which the peer answered.
     pub(super) fn words_answered(&mut self, from: Rank, ticket: u64, at: LocalNs) {
         let slot = self.slots.named(ticket, from);
         let told = slot.map(|slot| (slot, *self.slots.get(slot)));
@@ -170,7 +170,7 @@ impl OfiWire {
         }
     }
 
-    /// The connection to `to` broke: on this lane no answers come any more.
+    /// Expects no more answers on this lane: the connection to `to` broke.
     pub(super) fn end_answers(&mut self, lane: usize, to: Rank) {
         for slot in Slots::of_lane(lane) {
             let entry = self.slots.get(slot);

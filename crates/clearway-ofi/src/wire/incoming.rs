@@ -111,7 +111,7 @@ impl OfiWire {
         }
     }
 
-    /// A message in the receive memory.
+    /// Takes a message in the receive memory.
     fn receive(&mut self, offset: usize, length: usize, at: LocalNs) {
         let memory = self.device.bytes(RECEIVE).unwrap_or_default();
         let message = &memory[offset..offset + length];
@@ -159,7 +159,7 @@ impl OfiWire {
         }
     }
 
-    /// A note from a peer.
+    /// Handles a note from a peer.
     fn handle_control(&mut self, from: Rank, class: Class, note: ControlMessage, at: LocalNs) {
         let lane = lane_of(class, self.lanes);
         match note {
@@ -179,7 +179,7 @@ impl OfiWire {
         }
     }
 
-    /// A write into this end's memory is complete.
+    /// Handles a write into this end's memory that is complete.
     fn landed(&mut self, from: Rank, word: ImmediateWord, at: LocalNs) {
         let ImmediateWord { into, length, immediate } = word;
         let into = Span { region: into.region, offset: into.offset, length };
@@ -228,7 +228,7 @@ impl OfiWire {
         given
     }
 
-    /// Whether a class that found no room would find it now.
+    /// Returns whether a class that found no room would find it now.
     pub(super) fn room_is_due(&self) -> bool {
         Class::ALL.into_iter().any(|class| self.has_room_again(class))
     }

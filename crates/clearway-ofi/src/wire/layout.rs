@@ -26,27 +26,27 @@ pub(crate) const BUFFERS: usize = 4;
 /// fits any more.
 pub(crate) const BUFFER_LENGTH: usize = 128 * 1024;
 
-/// The place of a slot's memory.
+/// Returns the place of a slot's memory.
 pub(crate) fn staging(slot: usize, length: usize) -> LocalBytes {
     LocalBytes { piece: STAGING, offset: slot * MESSAGE_MAX, length }
 }
 
-/// The place of a receive buffer; buffers are numbered through all lanes.
+/// Returns the place of a receive buffer; buffers are numbered through all lanes.
 pub(crate) fn buffer(number: usize) -> LocalBytes {
     LocalBytes { piece: RECEIVE, offset: number * BUFFER_LENGTH, length: BUFFER_LENGTH }
 }
 
-/// Bytes of the receive memory.
+/// Returns the length of the receive memory in bytes.
 pub(crate) fn receive_length(lanes: usize) -> usize {
     lanes * BUFFERS * BUFFER_LENGTH
 }
 
-/// Bytes of the staging memory.
+/// Returns the length of the staging memory in bytes.
 pub(crate) fn staging_length(lanes: usize) -> usize {
     lanes * SLOTS * MESSAGE_MAX
 }
 
-/// Keys that the device needs.
+/// Returns how many keys the device needs.
 pub(crate) fn keys(lanes: usize) -> usize {
     lanes * (SLOTS + BUFFERS)
 }

@@ -144,7 +144,7 @@ pub struct OfiWire {
     no_room: [bool; Class::ALL.len()],
     /// Connections whose greeting has left.
     greeted: Vec<(Rank, usize)>,
-    /// Who was the first to greet without a valid proof.
+    /// The rank that was the first to greet without a valid proof.
     refused: Option<Rank>,
     /// Connections may have come up since the last walk.
     unmarked: bool,
@@ -164,7 +164,7 @@ pub struct OfiWire {
     adopted: BTreeMap<RegionId, AdoptedMemory>,
 }
 
-/// This node's time.
+/// Returns this node's time.
 fn now() -> LocalNs {
     let at = clock_gettime(ClockId::Monotonic);
     LocalNs((at.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(at.tv_nsec as u64))
@@ -240,8 +240,8 @@ impl OfiWire {
         !self.listed.is_empty() || self.room_is_due()
     }
 
-    /// How the caller may rest until there is something to poll. Call it after a poll that gave
-    /// nothing, or after [`OfiWire::look`] found nothing. The next look is at all queues.
+    /// Returns how the caller may rest until there is something to poll. Call it after a poll that
+    /// gave nothing, or after [`OfiWire::look`] found nothing. The next look is at all queues.
     pub fn rest(&mut self) -> Rest {
         self.looks.all();
         let idle = self.listed.is_empty()
@@ -262,24 +262,24 @@ impl OfiWire {
         Rest::Descriptor
     }
 
-    /// The provider's descriptor, which can be read when there may be something to poll; not every
-    /// provider has one.
+    /// Returns the provider's descriptor, which can be read when there may be something to poll;
+    /// not every provider has one.
     pub fn wake_descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.device.wake_descriptor()
     }
 
-    /// Sockets of the provider's that carry their class's mark, and those that refused it, summed
-    /// over all walks.
+    /// Returns how many sockets of the provider's carry their class's mark, and how many refused
+    /// it, summed over all walks.
     pub fn marked_sockets(&self) -> (u64, u64) {
         (self.marked.sockets, self.marked.refused)
     }
 
-    /// Whether remote atomics are the provider's own, not done by the peer when it polls.
+    /// Returns whether remote atomics are the provider's own, not done by the peer when it polls.
     pub fn has_native_atomics(&self) -> bool {
         self.native_atomics
     }
 
-    /// That somebody greeted this end who may not be heard, if somebody did.
+    /// Returns the error that somebody greeted this end who may not be heard, if somebody did.
     pub fn refusal(&self) -> Option<OfiError> {
         self.refused.map(|rank| OfiError::Stranger { rank })
     }
@@ -292,7 +292,7 @@ impl OfiWire {
         peers::lane_of(class, self.lanes)
     }
 
-    /// A span of this end's memory as the device names it.
+    /// Returns a span of this end's memory as the device names it.
     fn place(&self, span: Span) -> Result<LocalBytes, RefusalReason> {
         let piece = match span.region {
             RegionId::RECEIVE => RECEIVE,
@@ -304,7 +304,7 @@ impl OfiWire {
         Ok(LocalBytes { piece, offset: range.start, length: range.len() })
     }
 
-    /// The same where an empty span names no memory, whatever region it says.
+    /// Returns the same as `place`, but an empty span names no memory, whatever region it says.
     fn place_of_body(&self, span: Span) -> Result<LocalBytes, RefusalReason> {
         if span.length == 0 {
             Ok(LocalBytes { piece: RECEIVE, offset: 0, length: 0 })
@@ -359,7 +359,7 @@ impl OfiWire {
         }
     }
 
-    /// The number of the next region, for `length` bytes.
+    /// Returns the number of the next region, for `length` bytes.
     fn next_region(&self, length: u64) -> Result<(RegionId, usize), RefusalReason> {
         let length = usize::try_from(length).map_err(|_| RefusalReason::Memory)?;
         let next = self.device.pieces() - OWN_PIECES;

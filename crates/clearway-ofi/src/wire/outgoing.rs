@@ -228,7 +228,8 @@ impl OfiWire {
         }
     }
 
-    /// What goes behind an accepted operation: a write's word, where the provider keeps the order.
+    /// Sends what goes behind an accepted operation: a write's word, where the provider keeps the
+    /// order.
     fn follow(&mut self, slot: usize, lane: usize, to: Rank) {
         let SlotWork::Write { from, into, immediate, .. } = self.slots.get(slot).work else {
             return;
@@ -270,7 +271,8 @@ impl OfiWire {
         }
     }
 
-    /// Everything that is due after completions were taken: marks, what waits, what waits too long.
+    /// Does everything that is due after completions were taken: marks, what waits, what waits too
+    /// long.
     pub(super) fn run_due_work(&mut self) {
         if self.unmarked || !self.greeted.is_empty() {
             self.mark();

@@ -123,28 +123,28 @@ impl Peers {
         self.regions.push(BTreeMap::new());
     }
 
-    /// Whether there is such a rank.
+    /// Returns whether there is such a rank.
     pub(super) fn has(&self, rank: Rank) -> bool {
         rank.index() < self.regions.len()
     }
 
-    /// The session number in messages from a rank, if there is such a rank.
+    /// Returns the session number in messages from a rank, if there is such a rank.
     pub(super) fn session_from(&self, rank: Rank) -> Option<u64> {
         self.passes.get(rank.index()).map(|[_, theirs]| theirs.session)
     }
 
-    /// The session number in messages to a rank.
+    /// Returns the session number in messages to a rank.
     pub(super) fn session_to(&self, rank: Rank) -> u64 {
         self.passes[rank.index()][0].session
     }
 
-    /// What to show a rank first on a lane.
+    /// Returns the proof to show a rank first on a lane.
     pub(super) fn proof_for(&self, rank: Rank, lane: usize) -> [u8; HELLO_LENGTH] {
         self.passes[rank.index()][0].hello[lane]
     }
 
-    /// A rank showed `proof` on a lane: whether it is heard there from now on. A proof is taken
-    /// once.
+    /// Takes the `proof` that a rank showed on a lane and returns whether the rank is heard there
+    /// from now on. A proof is taken once.
     pub(super) fn admit(&mut self, rank: Rank, lane: usize, proof: [u8; HELLO_LENGTH]) -> bool {
         let [_, theirs] = self.passes[rank.index()];
         let link = self.link(rank, lane);
@@ -161,7 +161,7 @@ impl Peers {
         &mut self.words[rank.index() * self.lanes + lane]
     }
 
-    /// What is known of a peer's region.
+    /// Returns what is known of a peer's region.
     pub(super) fn region(&self, rank: Rank, region: RegionId) -> RegionKnowledge {
         self.regions[rank.index()].get(&region).copied().unwrap_or_default()
     }
@@ -173,7 +173,7 @@ impl Peers {
     }
 }
 
-/// The lane that carries a class.
+/// Returns the lane that carries a class.
 pub(super) const fn lane_of(class: Class, lanes: usize) -> usize {
     if lanes == 1 { 0 } else { class.index() }
 }

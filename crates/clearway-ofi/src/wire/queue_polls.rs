@@ -66,24 +66,24 @@ impl QueuePolls {
         }
     }
 
-    /// Whether this look is at `queue`.
+    /// Returns whether this look is at `queue`.
     pub(super) fn is_due(&self, queue: usize) -> bool {
         self.queues[queue].due
     }
 
-    /// The look found something in `queue`.
+    /// Notes that the look found something in `queue`.
     pub(super) fn mark_active(&mut self, queue: usize) {
         let queue = &mut self.queues[queue];
         queue.heard = queue.looked;
     }
 
-    /// An operation was posted on `lane`.
+    /// Notes that an operation was posted on `lane`.
     pub(super) fn operation_posted(&mut self, lane: usize) {
         let queue = lane.min(self.queues.len() - 1);
         self.queues[queue].stirred = true;
     }
 
-    /// The next look is at all queues.
+    /// Makes the next look one at all queues.
     pub(super) fn all(&mut self) {
         self.queues.iter_mut().for_each(|queue| queue.looked = None);
     }

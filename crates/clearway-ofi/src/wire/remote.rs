@@ -140,7 +140,7 @@ impl OfiWire {
         self.submit(slot);
     }
 
-    /// Operand, comparand and room for the old value, in a slot's memory.
+    /// Stages operand, comparand and room for the old value in a slot's memory.
     fn stage_words(&mut self, slot: usize, kind: AtomicKind) {
         let (operand, comparand) = match kind {
             AtomicKind::FetchAdd(n) | AtomicKind::Swap(n) => (n, 0u64),
@@ -153,7 +153,7 @@ impl OfiWire {
         }
     }
 
-    /// The old value that a provider's own atomic left in a slot's memory.
+    /// Returns the old value that a provider's own atomic left in a slot's memory.
     pub(super) fn fetched(&self, slot: usize) -> u64 {
         let start = layout::staging(slot, 0).offset + 16;
         let word = self
@@ -163,7 +163,7 @@ impl OfiWire {
         word.map_or(0, u64::from_ne_bytes)
     }
 
-    /// What a peer must know of one of this end's regions.
+    /// Returns what a peer must know of one of this end's regions.
     pub(super) fn handle(&self, region: RegionId) -> Option<RegionHandle> {
         if usize::from(region.0) >= REGIONS_MAX {
             return None;
@@ -174,7 +174,8 @@ impl OfiWire {
         Some(RegionHandle { begin, length, key })
     }
 
-    /// A peer said where its region is: what waited for that goes on, or is refused.
+    /// Learns where a peer's region is, as the peer said: what waited for that goes on, or is
+    /// refused.
     pub(super) fn learn(&mut self, peer: Rank, region: RegionId, there: Option<RegionHandle>) {
         if self.peers.region(peer, region) != RegionKnowledge::Asked {
             self.counters.strangers += 1;
@@ -213,8 +214,8 @@ impl OfiWire {
         self.device.word(usize::from(at.region.0) + OWN_PIECES, offset).map(|word| kind.apply(word))
     }
 
-    /// A peer answered an atomic. The answer may come before the provider says that the question
-    /// has left: then the slot stays until it does.
+    /// Takes a peer's answer to an atomic. The answer may come before the provider says that the
+    /// question has left: then the slot stays until it does.
     pub(super) fn answered(&mut self, from: Rank, ticket: u64, old: Option<u64>, at: LocalNs) {
         let Some(slot) = self.slots.named(ticket, from) else {
             self.counters.strangers += 1;
@@ -238,7 +239,7 @@ impl OfiWire {
     }
 }
 
-/// Whether the bytes lie inside the peer's region.
+/// Checks that the bytes lie inside the peer's region.
 fn check(handle: RegionHandle, span: RemoteSpan, length: u64) -> Result<(), RefusalReason> {
     let end = span.offset.checked_add(length).ok_or(RefusalReason::Memory)?;
     if end <= handle.length { Ok(()) } else { Err(RefusalReason::Memory) }

@@ -18,13 +18,13 @@ use super::layout::{RESERVE, SLOTS};
 pub(super) enum AfterSend {
     /// Nothing.
     Nothing,
-    /// Its sender is told.
+    /// Its sender is notified.
     Tell(Token),
     /// The connection can be marked.
     Greeted,
-    /// The peer answers, and then the asker is told.
+    /// The peer answers, and then the asker is notified.
     Answer(Token),
-    /// The peer answers, and then so many writes are over (see `words`).
+    /// The peer answers, and then this many writes are over (see `words`).
     Heard(usize),
 }
 
@@ -33,7 +33,7 @@ pub(super) enum AfterSend {
 pub(super) enum SlotWork {
     /// Nothing.
     Free,
-    /// Carries a message of so many bytes, which lies in the slot's memory.
+    /// Carries a message of this many bytes, which lies in the slot's memory.
     Message { length: usize, then: AfterSend },
     /// Writes into a peer's memory.
     Write { from: Span, into: RemoteSpan, immediate: Option<u64>, token: Option<Token> },
@@ -45,7 +45,7 @@ pub(super) enum SlotWork {
 }
 
 impl SlotWork {
-    /// The peer's memory that must be known first, and how many bytes of it.
+    /// Returns the peer's memory that must be known first, and how many bytes of it.
     pub(super) fn remote(&self) -> Option<(RemoteSpan, u64)> {
         match *self {
             Self::Write { from, into, .. } => Some((into, u64::from(from.length))),
@@ -55,7 +55,7 @@ impl SlotWork {
         }
     }
 
-    /// Who is to be told of the end.
+    /// Returns the token of the operation whose end is to be reported.
     pub(super) fn token(&self) -> Option<Token> {
         match *self {
             Self::Message { then: AfterSend::Tell(token) | AfterSend::Answer(token), .. } => {
@@ -123,36 +123,36 @@ impl Slots {
         }
     }
 
-    /// The lane of a slot.
+    /// Returns the lane of a slot.
     pub(super) const fn lane(slot: usize) -> usize {
         slot / SLOTS
     }
 
-    /// The slots of a lane.
+    /// Returns the slots of a lane.
     pub(super) const fn of_lane(lane: usize) -> Range<usize> {
         lane * SLOTS..(lane + 1) * SLOTS
     }
 
-    /// How many slots there are in all lanes.
+    /// Returns how many slots there are in all lanes.
     pub(super) fn count(&self) -> usize {
         self.slots.len()
     }
 
-    /// The slot that `taker` would get.
+    /// Returns the slot that `taker` would get.
     pub(super) fn next(&self, lane: usize, taker: SlotOwner) -> Option<usize> {
         let free = &self.free[lane];
         let kept = if taker == SlotOwner::Engine { RESERVE } else { 0 };
         if free.len() > kept { free.last().copied() } else { None }
     }
 
-    /// Whether a lane that was full has room again: a quarter is free, so that a sender is not
-    /// woken for each message.
+    /// Returns whether a lane that was full has room again: a quarter is free, so that a sender is
+    /// not woken for each message.
     pub(super) fn has_room(&self, lane: usize) -> bool {
         const { assert!(SLOTS / 4 > RESERVE) };
         self.free[lane].len() >= SLOTS / 4
     }
 
-    /// Slots in use.
+    /// Returns how many slots are in use.
     #[cfg(test)]
     pub(super) fn pending(&self) -> usize {
         self.slots.len() - self.free.iter().map(Vec::len).sum::<usize>()
@@ -183,12 +183,12 @@ impl Slots {
         &mut self.slots[slot]
     }
 
-    /// A number by which an answer to what is in `slot` now can be recognised.
+    /// Returns a number by which an answer to what is in `slot` now can be recognised.
     pub(super) fn ticket(&self, slot: usize) -> u64 {
         u64::from(self.slots[slot].generation) << 32 | slot as u64
     }
 
-    /// The slot that `ticket` names, if it still does for `peer` what it did then.
+    /// Returns the slot that `ticket` names, if it still does for `peer` what it did then.
     pub(super) fn named(&self, ticket: u64, peer: Rank) -> Option<usize> {
         let slot = (ticket & u64::from(u32::MAX)) as usize;
         let entry = self.slots.get(slot)?;

@@ -23,7 +23,7 @@ use crate::trust::PROOF_LENGTH;
 /// Sessions of this test process, so that tests running side by side are strangers to each other.
 static SESSIONS: AtomicU64 = AtomicU64::new(1);
 
-/// The libraries to test; `None` is the system's.
+/// Returns the libraries to test; `None` is the system's.
 fn libraries() -> Vec<Option<PathBuf>> {
     let named = std::env::var("CLEARWAY_TEST_LIBFABRIC").unwrap_or_default();
     std::iter::once(None)
@@ -143,7 +143,7 @@ impl ForeignMemory for FileMemory {
     }
 }
 
-/// What rank `from` shows rank `to`, under keys that the test makes up.
+/// Returns what rank `from` shows rank `to`, under keys that the test makes up.
 fn proof(from: u32, to: u32) -> [u8; PROOF_LENGTH] {
     std::array::from_fn(|i| (i as u32 * 31 + from * 7 + to * 3 + std::process::id()) as u8)
 }

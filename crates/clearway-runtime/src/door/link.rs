@@ -116,7 +116,7 @@ pub fn answer(
     answer_if(ends, protocol, secret, || Ok(()))
 }
 
-/// The same; a caller that has shown its proof comes in if `admit` lets it.
+/// Does the same as `answer`; a caller that has shown its proof comes in if `admit` lets it.
 pub(super) fn answer_if(
     (mut input, mut output): StreamEnds,
     protocol: &HandshakeLabels,
@@ -132,7 +132,7 @@ pub(super) fn answer_if(
     let card = read(&mut *input)?;
     let identity = RankKeyPair::new(ANSWERER, scope(session, secret)?)?;
     let own = identity.card();
-    // It is told even if the caller's is wrong: then the caller knows why.
+    // This side's card is sent even if the caller's is wrong: then the caller knows why.
     let hello = [&protocol.magic[..], &own].concat();
     output.write_all(&hello).and_then(|()| output.flush()).map_err(DoorError::Unheard)?;
     let (mut speaker, mut listener) =
@@ -147,7 +147,7 @@ fn scope(session: u64, secret: &[u8]) -> Result<KeyScope, DoorError> {
     Ok(KeyScope { session, epoch: 0, secret: Some(JobSecret::new(secret.to_vec())?) })
 }
 
-/// The next `N` bytes.
+/// Reads the next `N` bytes.
 fn read<const N: usize>(input: &mut dyn Read) -> Result<[u8; N], DoorError> {
     let mut bytes = [0; N];
     input.read_exact(&mut bytes).map_err(DoorError::Unspoken)?;

@@ -3,8 +3,8 @@
 //!
 //! # Model
 //! Each visitor gets a thread of its own. Its proof and all messages after it go over a link
-//! ([`call`] and [`answer`]), which works over any connection. Who may stay when many come is
-//! decided in `places`.
+//! ([`call`] and [`answer`]), which works over any connection. Which visitors may stay when many
+//! come is decided in `places`.
 //!
 //! # Invariants
 //! I1. A visitor without the secret has a thread for [`Limits::greeting`] at most, and costs no
@@ -39,7 +39,7 @@ const AGAIN: Duration = Duration::from_millis(100);
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum DoorError {
-    /// The other end takes nothing that it is told: look whether it runs.
+    /// The other end takes nothing that is sent to it: look whether it runs.
     #[error("the other end does not listen")]
     Unheard(#[source] io::Error),
     /// The connection ended or broke before the other end had said all: look whether it runs.
@@ -75,7 +75,7 @@ pub struct Limits {
     pub strangers: usize,
     /// How many of them may come from one address.
     pub each: usize,
-    /// Visitors at a time that have. One more is told so.
+    /// Visitors at a time that have. One more is notified of that.
     pub guests: usize,
     /// How long a visitor may take to show that it knows the secret.
     pub greeting: Duration,

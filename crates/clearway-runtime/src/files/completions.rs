@@ -42,7 +42,7 @@ impl CompletionQueue {
         self.counter.as_fd()
     }
 
-    /// Whether there is something to take.
+    /// Returns whether there is something to take.
     pub(super) fn has_some(&self) -> bool {
         self.some.load(Ordering::Acquire)
     }

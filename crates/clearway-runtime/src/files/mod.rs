@@ -80,8 +80,8 @@ pub struct FileConfig {
 }
 
 impl Default for FileConfig {
-    /// Two threads, so that a sync and a write overlap, and 16 MiB: four of the longest groups of
-    /// writes that one sync covers.
+    /// Returns the usual configuration: two threads, so that a sync and a write overlap, and 16
+    /// MiB: four of the longest groups of writes that one sync covers.
     fn default() -> Self {
         Self { threads: 2, depth: 64, buffer: Bytes(1 << 20), buffers: 16 }
     }
@@ -126,7 +126,7 @@ impl<W: Wire> FileWire<W> {
         self.files.close(file);
     }
 
-    /// The wire that carries all other operations.
+    /// Returns the wire that carries all other operations.
     pub fn below_mut(&mut self) -> &mut W {
         &mut self.below
     }
@@ -224,7 +224,7 @@ impl FileState {
         Ok(PostOutcome::Posted)
     }
 
-    /// Whether a poll would give something.
+    /// Returns whether a poll would give something.
     fn is_ready(&self) -> bool {
         self.has_room || !self.ended.is_empty() || self.finished.has_some()
     }
@@ -271,7 +271,7 @@ impl Drop for FileState {
     }
 }
 
-/// Whether there is such memory, and a read may go there.
+/// Checks that there is such memory, and a read may go there.
 fn check(below: &dyn Wire, kind: FileKind, memory: Span) -> Result<(), RefusalReason> {
     if memory.length == 0 {
         return Ok(());

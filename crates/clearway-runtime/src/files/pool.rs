@@ -12,7 +12,7 @@ pub(super) struct OperationBuffers {
 }
 
 impl OperationBuffers {
-    /// The first `length` bytes, buffer by buffer.
+    /// Returns the first `length` bytes, buffer by buffer.
     pub(super) fn parts(&self, length: usize) -> impl Iterator<Item = &[u8]> {
         let each = self.each;
         self.list.iter().enumerate().map(move |(i, buffer)| {
@@ -21,7 +21,7 @@ impl OperationBuffers {
         })
     }
 
-    /// The same, to be written.
+    /// Returns the same, to be written.
     pub(super) fn parts_mut(&mut self, length: usize) -> impl Iterator<Item = &mut [u8]> {
         let each = self.each;
         self.list.iter_mut().enumerate().map(move |(i, buffer)| {
@@ -42,7 +42,7 @@ pub(super) struct TargetBuffers {
 }
 
 impl TargetBuffers {
-    /// At most `most` buffers of `each` bytes, rounded up to pages.
+    /// Creates a pool of at most `most` buffers of `each` bytes, rounded up to pages.
     pub(super) fn new(most: usize, each: usize) -> Self {
         Self {
             free: Vec::new(),
@@ -52,13 +52,13 @@ impl TargetBuffers {
         }
     }
 
-    /// Buffers that `length` bytes take; `None` when the pool never has that number.
+    /// Returns how many buffers `length` bytes take; `None` when the pool never has that number.
     pub(super) fn needed(&self, length: usize) -> Option<usize> {
         let needed = length.div_ceil(self.each);
         (needed <= self.most).then_some(needed)
     }
 
-    /// Whether `count` buffers can be taken.
+    /// Returns whether `count` buffers can be taken.
     pub(super) fn has(&self, count: usize) -> bool {
         self.free.len() + (self.most - self.made) >= count
     }

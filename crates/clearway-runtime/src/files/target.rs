@@ -105,7 +105,7 @@ impl FileTarget {
         Ok(made)
     }
 
-    /// Buffers for an operation of `length` bytes; nothing when the target is full.
+    /// Takes the buffers for an operation of `length` bytes; nothing when the target is full.
     ///
     /// # Errors
     /// [`RefusalReason::Length`] when it never has enough.

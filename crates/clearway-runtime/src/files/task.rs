@@ -35,7 +35,7 @@ pub(super) trait FileDevice: Send + Sync {
     /// Makes durable what was written.
     fn sync(&self) -> io::Result<()>;
 
-    /// Whether it was opened for this.
+    /// Returns whether it was opened for this.
     fn allows(&self, kind: FileKind) -> bool;
 }
 
@@ -166,8 +166,8 @@ fn write_all(device: &dyn FileDevice, bytes: &[u8], at: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether a file can have bytes there: the kernel calls other offsets an invalid argument, here
-/// they lie behind every end.
+/// Returns whether a file can have bytes there: the kernel calls other offsets an invalid argument,
+/// here they lie behind every end.
 fn is_possible(at: u64, length: usize) -> bool {
     at.checked_add(length as u64).is_some_and(|end| end <= OFFSET_MAX)
 }

@@ -86,7 +86,7 @@ impl Fabric for FileEnds {
         &mut self.wires[rank.index()]
     }
 
-    /// One latency, and at most 2 ms for a worker of rank 0.
+    /// Waits one latency, and at most 2 ms for a worker of rank 0.
     fn pass_time(&mut self) {
         self.exchange();
         let at =

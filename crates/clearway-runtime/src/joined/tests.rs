@@ -27,7 +27,7 @@ struct JoinedHosts {
 }
 
 impl JoinedHosts {
-    /// `hosts` says for each rank on which host it is.
+    /// Creates the ranks; `hosts` says for each on which host it is.
     fn new(hosts: &[u32]) -> Self {
         let session =
             u64::from(std::process::id()) << 32 | SESSIONS.fetch_add(1, Ordering::Relaxed);

@@ -45,7 +45,7 @@ pub(super) struct KeyExchange {
 }
 
 impl KeyExchange {
-    /// A pair of halves; the private one is `scalar`.
+    /// Creates a pair of halves; the private one is `scalar`.
     ///
     /// # Errors
     /// When the library refuses; any 32 bytes are a private half (RFC 7748).
@@ -60,13 +60,13 @@ impl KeyExchange {
         })
     }
 
-    /// The half for everyone to see.
+    /// Returns the half for everyone to see.
     pub(super) fn public(&self) -> &[u8; PUBLIC_LENGTH] {
         &self.public
     }
 
-    /// What only this rank and the owner of `public` can derive; `None` for a point of low order,
-    /// which would make the secret known to all (RFC 7748, 6.1).
+    /// Returns what only this rank and the owner of `public` can derive; `None` for a point of low
+    /// order, which would make the secret known to all (RFC 7748, 6.1).
     pub(super) fn agree(
         &self,
         public: &[u8],
@@ -99,7 +99,7 @@ fn expand<const N: usize>(from: &Prk, context: &[&[u8]]) -> Option<Zeroizing<[u8
 }
 
 impl DerivationSecret {
-    /// A secret of 32 random or derived bytes.
+    /// Creates a secret of 32 random or derived bytes.
     pub(super) fn new(bytes: &[u8; 32]) -> Self {
         Self(Prk::new_less_safe(HKDF_SHA256, bytes))
     }
@@ -108,7 +108,7 @@ impl DerivationSecret {
         expand(from, context).map(|bytes| Self::new(&bytes))
     }
 
-    /// `N` bytes for `context` that look random to who does not know the secret.
+    /// Returns `N` bytes for `context` that look random to whoever does not know the secret.
     ///
     /// # Panics
     /// Never for what fits in HKDF's 8,160 bytes.
@@ -117,7 +117,7 @@ impl DerivationSecret {
         *expand(&self.0, context).expect("as many bytes as HKDF gives")
     }
 
-    /// The key for `context`; other contexts tell nothing about it.
+    /// Returns the key for `context`; other contexts tell nothing about it.
     ///
     /// # Panics
     /// Never: HKDF gives up to 8,160 bytes, a cipher's key has 16.
@@ -156,7 +156,7 @@ impl Cipher {
     }
 }
 
-/// A proof that whoever knows `key` wrote `parts`, which together have one meaning.
+/// Returns a proof that whoever knows `key` wrote `parts`, which together have one meaning.
 pub(super) fn prove(key: &[u8], parts: &[&[u8]]) -> [u8; TAG_LENGTH] {
     let mut context = hmac::Context::with_key(&hmac::Key::new(hmac::HMAC_SHA256, key));
     parts.iter().for_each(|part| context.update(part));

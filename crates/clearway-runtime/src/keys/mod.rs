@@ -13,10 +13,11 @@
 //! proof  = HMAC-SHA256(job secret, "clearway card 1" + session + epoch + rank + public half)
 //! ```
 //!
-//! Who only listens to the launcher's exchange learns nothing. Who can *change* it could put own
-//! cards in place of the ranks' and sit between them, unless there is a job secret: it is mixed
-//! into every key and into the proofs, and comes another way (ssh's standard input, a wrapping of
-//! cards in credentials of the site). Without it the exchange itself must be trustworthy.
+//! An attacker who only listens to the launcher's exchange learns nothing. One who can *change* it
+//! could put own cards in place of the ranks' and sit between them, unless there is a job secret:
+//! it is mixed into every key and into the proofs, and comes another way (ssh's standard input, a
+//! wrapping of cards in credentials of the site). Without it the exchange itself must be
+//! trustworthy.
 //!
 //! A change of the membership of a job is a new *epoch*: every rank makes a new identity, and all
 //! keys are new. The key of a multicast group is random, made by one rank and sealed for each
@@ -113,8 +114,8 @@ impl KeyScope {
         )
     }
 
-    /// Whether `card` was made for this by `rank`; who collects cards can so tell whose is wrong
-    /// before all ranks refuse it.
+    /// Checks that `card` was made for this by `rank`; whoever collects cards can so tell whose is
+    /// wrong before all ranks refuse it.
     ///
     /// # Errors
     /// [`RuntimeError::Card`].
@@ -122,7 +123,7 @@ impl KeyScope {
         self.read(rank, card).map(drop)
     }
 
-    /// The public half on the card of `rank`.
+    /// Returns the public half on the card of `rank`.
     fn read<'c>(&self, rank: Rank, card: &'c [u8]) -> Result<&'c [u8], RuntimeError> {
         let refuse = |fault| Err(RuntimeError::Card { rank, fault });
         let Some((&version, rest)) = card.split_first() else { return refuse("is empty") };
@@ -152,7 +153,7 @@ pub struct RankKeyPair {
 }
 
 impl RankKeyPair {
-    /// A new key pair from the system's randomness.
+    /// Creates a new key pair from the system's randomness.
     ///
     /// # Errors
     /// [`RuntimeError::System`] on a system without randomness.
@@ -162,7 +163,7 @@ impl RankKeyPair {
         Ok(Self { rank, scope, exchange: KeyExchange::new(&scalar)? })
     }
 
-    /// What this rank publishes.
+    /// Returns what this rank publishes.
     pub fn card(&self) -> [u8; CARD_LENGTH] {
         let mut card = [CARD_VERSION; CARD_LENGTH];
         let public = self.exchange.public();
@@ -231,12 +232,12 @@ pub(crate) struct GroupKey {
 }
 
 impl JobKeys {
-    /// Whom they were made for.
+    /// Returns the member that they were made for.
     pub(crate) fn member(&self) -> JobMember {
         JobMember { rank: self.rank, ranks: self.pairs.len(), session: self.session }
     }
 
-    /// The keys for datagrams to and from each rank.
+    /// Returns the keys for datagrams to and from each rank.
     pub(crate) fn datagrams(&self) -> impl Iterator<Item = DuplexKeys> {
         (0..)
             .map(Rank)
@@ -244,8 +245,9 @@ impl JobKeys {
             .map(|(peer, pair)| self.duplex(peer, pair, b"clearway udp"))
     }
 
-    /// Bytes with which this rank and each other prove themselves over a fabric: what this one
-    /// shows, and what the other does. Who is not one of the two cannot tell them from random ones.
+    /// Returns the bytes with which this rank and each other prove themselves over a fabric: what
+    /// this one shows, and what the other does. A party that is not one of the two cannot tell them
+    /// from random ones.
     pub fn proofs<const N: usize>(&self) -> Vec<[[u8; N]; 2]> {
         let pairs = (0..).map(Rank).zip(&self.pairs);
         pairs
@@ -253,7 +255,7 @@ impl JobKeys {
             .collect()
     }
 
-    /// From this rank to a peer, and back.
+    /// Returns the directions from this rank to a peer, and back.
     fn directions(&self, peer: Rank) -> [[u8; 8]; 2] {
         [(self.rank, peer), (peer, self.rank)]
             .map(|(from, to)| (u64::from(to.0) << 32 | u64::from(from.0)).to_le_bytes())
@@ -271,7 +273,8 @@ impl JobKeys {
         Ok(self.duplex(peer, pair, b"clearway group"))
     }
 
-    /// A new random key for `group`, and what to send to each of `members`, in their order.
+    /// Makes a new random key for `group`; returns it and what to send to each of `members`, in
+    /// their order.
     ///
     /// # Errors
     /// [`RuntimeError::RankOutside`]; [`RuntimeError::System`] on a system without randomness.

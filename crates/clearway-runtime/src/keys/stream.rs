@@ -26,7 +26,8 @@ pub struct Opener {
 }
 
 impl JobKeys {
-    /// Both directions of a stream to `peer`. To be taken once: the numbers of records begin anew.
+    /// Returns both directions of a stream to `peer`. To be taken once: the numbers of records
+    /// begin anew.
     ///
     /// # Errors
     /// [`RuntimeError::RankOutside`].
@@ -56,7 +57,7 @@ impl Sealer {
 }
 
 impl Opener {
-    /// What was sealed as `record`, the next one; `None` when it is none, or another one.
+    /// Returns what was sealed as `record`, the next one; `None` when it is none, or another one.
     pub fn open<'r>(&mut self, record: &'r mut [u8]) -> Option<&'r [u8]> {
         let opened = self.cipher.open(nonce(self.next), &[], record)?;
         self.next = self.next.checked_add(1)?;

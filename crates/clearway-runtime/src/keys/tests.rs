@@ -1,4 +1,4 @@
-//! Who ends up with the same keys, who does not, and which cards are refused in which words.
+//! Which ranks end up with the same keys, which do not, and which cards are refused in which words.
 
 use proptest::prelude::*;
 
@@ -25,7 +25,7 @@ fn agreed(ranks: u32) -> Vec<JobKeys> {
     identities.into_iter().map(|identity| identity.agree(&cards).expect("good cards")).collect()
 }
 
-/// Whether what `out` seals `into` opens.
+/// Returns whether what `out` seals `into` opens.
 fn fits(out: &Cipher, into: &Cipher) -> bool {
     let mut bytes = b"words".to_vec();
     let tag = out.seal([0; NONCE_LENGTH], b"", &mut bytes).expect("short");

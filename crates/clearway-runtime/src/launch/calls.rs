@@ -102,7 +102,7 @@ impl BlockedSigpipe {
         }
     }
 
-    /// Whether a SIGPIPE waits for this thread.
+    /// Returns whether a SIGPIPE waits for this thread.
     fn is_waiting() -> bool {
         // SAFETY: as in `new`; the second call only reads the set.
         unsafe {
@@ -215,7 +215,7 @@ pub(super) struct PmixLibrary {
     abort: unsafe extern "C" fn(PmixStatus, *const c_char, *mut PmixProc, usize) -> PmixStatus,
 }
 
-/// Who the library says that this process is.
+/// The process that this one is, as the library says.
 #[derive(Clone)]
 pub(super) struct PmixIdentity(PmixProc);
 
@@ -229,7 +229,7 @@ pub(super) enum FenceCollection {
 }
 
 impl PmixIdentity {
-    /// The job's name.
+    /// Returns the job's name.
     pub(super) fn namespace(&self) -> String {
         let bytes: Vec<u8> =
             self.0.namespace.iter().map(|c| *c as u8).take_while(|c| *c != 0).collect();
@@ -273,7 +273,7 @@ impl PmixLibrary {
         }
     }
 
-    /// The library's own name of itself and its release.
+    /// Returns the library's own name of itself and its release.
     pub(super) fn version(&self) -> String {
         // SAFETY: the function takes nothing, may be called before `init`, and gives a constant C
         // string of the library, which stays loaded.
@@ -281,7 +281,7 @@ impl PmixLibrary {
         text.to_string_lossy().into_owned()
     }
 
-    /// The library's name of a status.
+    /// Returns the library's name of a status.
     pub(super) fn name(&self, status: PmixStatus) -> String {
         // SAFETY: the function takes any number and gives a constant C string of the library, which
         // stays loaded.
@@ -338,7 +338,7 @@ impl PmixLibrary {
         checked(unsafe { (self.fence)(ptr::null(), 0, &collect, count) })
     }
 
-    /// What `rank` has put under `key`, at most `limit` bytes of it.
+    /// Returns what `rank` has put under `key`, at most `limit` bytes of it.
     pub(super) fn get(
         &self,
         job: &PmixIdentity,
@@ -365,7 +365,7 @@ impl PmixLibrary {
         })
     }
 
-    /// The number that the launcher keeps for the whole job under `key`.
+    /// Returns the number that the launcher keeps for the whole job under `key`.
     pub(super) fn number_of_job(&self, job: &PmixIdentity, key: &CStr) -> Result<u32, PmixStatus> {
         let of = PmixProc { rank: WHOLE_JOB, ..job.0 };
         self.read(&of, key, |value| {
@@ -423,7 +423,7 @@ fn checked(status: PmixStatus) -> Result<(), PmixStatus> {
     if status == SUCCESS { Ok(()) } else { Err(status) }
 }
 
-/// The function `name` of a loaded library.
+/// Returns the function `name` of a loaded library.
 ///
 /// # Safety
 /// `F` is the type of a pointer to that function, and the library is never unloaded.
@@ -443,7 +443,7 @@ unsafe fn function<F: Copy>(handle: ptr::NonNull<c_void>, name: &CStr) -> Result
     Ok(unsafe { mem::transmute_copy::<*mut c_void, F>(&address) })
 }
 
-/// What the loader says about its last failure in this thread.
+/// Returns what the loader says about its last failure in this thread.
 fn loader_error() -> String {
     // SAFETY: dlerror gives null or a C string that is valid until the next call of the loader in
     // this thread.

@@ -28,12 +28,12 @@ impl Environment {
         Self(options.variables.clone())
     }
 
-    /// Whether it is the one that a launcher gave to this process.
+    /// Returns whether it is the one that a launcher gave to this process.
     pub(super) fn is_of_process(&self) -> bool {
         self.0.is_none()
     }
 
-    /// The value of `name`; a value that is no text counts as absent.
+    /// Returns the value of `name`; a value that is no text counts as absent.
     pub(super) fn get(&self, name: &str) -> Option<String> {
         match &self.0 {
             Some(fixed) => fixed.get(name).cloned(),
@@ -41,14 +41,15 @@ impl Environment {
         }
     }
 
-    /// The number in `name`.
+    /// Returns the number in `name`.
     pub(super) fn number(&self, name: &'static str) -> Result<u32, JoinFailure> {
         let text =
             self.get(name).ok_or_else(|| JoinFailure::Failed(format!("{name} is not set")))?;
         text.trim().parse().map_err(|_| JoinFailure::Failed(format!("{name} is no number")))
     }
 
-    /// How many ranks a launcher says that it started, whichever way they are to find each other.
+    /// Returns how many ranks a launcher says that it started, whichever way they are to find each
+    /// other.
     pub(super) fn ranks_started(&self) -> Option<u32> {
         ["PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"]
             .into_iter()

@@ -50,7 +50,7 @@ pub enum LaunchError {
     Ended {
         /// The exit code that the job's end asks for.
         code: i32,
-        /// Who ended, and how.
+        /// The process that ended, and how.
         sentence: String,
         /// Whether the rank that asked for the end has said so on its standard error, which ranks
         /// of one host share with their starter.

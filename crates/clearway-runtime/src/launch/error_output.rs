@@ -49,17 +49,17 @@ impl ErrorOutput {
         Ok(Self { heard, silence })
     }
 
-    /// From now on everything is printed, with the name of the host in front.
+    /// Prints everything from now on, with the name of the host in front.
     pub(super) fn forward(&self) {
         self.heard.is_public.store(true, Ordering::Release);
     }
 
-    /// From now on nothing is printed any more.
+    /// Prints nothing any more from now on.
     pub(super) fn stop(&self) {
         self.heard.is_public.store(false, Ordering::Release);
     }
 
-    /// The last line that was not printed, of a process that has ended.
+    /// Returns the last line that was not printed, of a process that has ended.
     pub(super) fn last(&self) -> Option<String> {
         let _ = self.silence.recv_timeout(PATIENCE);
         self.heard.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -84,7 +84,7 @@ fn listen(pipe: ChildStderr, host: &str, heard: &PrintedLines, _alive: &Sender<(
     }
 }
 
-/// The line as [`escaped`] shows it; nothing when nothing is left.
+/// Returns the line as [`escaped`] shows it; nothing when nothing is left.
 fn printable(line: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(line);
     let text = text.trim();

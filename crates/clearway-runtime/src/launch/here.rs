@@ -46,7 +46,7 @@ pub struct HereOptions {
 }
 
 impl Default for HereOptions {
-    /// Nothing to read, and one minute.
+    /// Returns the usual options: nothing to read, and one minute.
     fn default() -> Self {
         Self { input: StandardInput::Empty, patience: Duration::from_secs(60) }
     }
@@ -123,7 +123,7 @@ fn give_input(command: &mut Command, rank: u32, input: StandardInput) {
     }
 }
 
-/// Why a process could not be started.
+/// Returns why a process could not be started.
 fn refused(error: io::Error, host: &str, program: &str) -> LaunchError {
     if error.kind() == ErrorKind::NotFound {
         return LaunchError::NoProgram { host: host.to_owned(), program: program.to_owned() };

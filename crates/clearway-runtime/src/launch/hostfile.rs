@@ -23,7 +23,7 @@ pub struct HostEntry {
     pub slots: u32,
 }
 
-/// The hosts of the file at `path`, in its order.
+/// Reads the hosts of the file at `path`, in its order.
 ///
 /// # Errors
 /// The file cannot be read, or a line of it: then with its number.
@@ -71,7 +71,7 @@ pub fn parse(bytes: &[u8]) -> Result<Vec<HostEntry>, (usize, String)> {
     Ok(entries)
 }
 
-/// The hosts of one line, and the ranks of each.
+/// Returns the hosts of one line, and the ranks of each.
 fn host(line: &str) -> Result<(Vec<String>, u32), String> {
     let mut words = line.split_whitespace();
     let Some(first) = words.next() else { return Ok((Vec::new(), 0)) };

@@ -14,8 +14,8 @@ const NAME_MAX: usize = 255;
 /// Digits of a number in brackets; with more it would not fit.
 const DIGITS_MAX: usize = 9;
 
-/// The hosts of `list`, in its order. Numbers in brackets keep the width of the first of their
-/// range.
+/// Returns the hosts of `list`, in its order. Numbers in brackets keep the width of the first of
+/// their range.
 ///
 /// # Errors
 /// An open bracket, a range that is none or runs backwards, a name that no host has, or more than
@@ -70,8 +70,8 @@ fn expand_within(list: &str) -> Result<Vec<String>, String> {
     Ok(hosts)
 }
 
-/// Whether `name` can be a host's: letters, digits and `. _ -`, perhaps with a user in front, and
-/// no option of ssh.
+/// Checks that `name` can be a host's: letters, digits and `. _ -`, perhaps with a user in front,
+/// and no option of ssh.
 pub(super) fn check_name(name: &str) -> Result<(), String> {
     let is_fine = |c: char| c.is_ascii_alphanumeric() || ".-_@".contains(c);
     if name.is_empty()
@@ -139,7 +139,7 @@ fn range(text: &str) -> Result<NumberRange, String> {
     }
 }
 
-/// What `part` adds to a name, one by one.
+/// Returns what `part` adds to a name, one by one.
 fn endings<'a>(part: &'a NamePart<'a>) -> Box<dyn Iterator<Item = String> + 'a> {
     match part {
         NamePart::Text(text) => Box::new(std::iter::once((*text).to_owned())),

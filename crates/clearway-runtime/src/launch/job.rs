@@ -18,7 +18,7 @@ use super::{EXCHANGE_MAX, JobEndAction, JoinMethod, JoinedJob, LaunchError, call
 /// machine.
 const LAST_WORDS: Duration = Duration::from_millis(100);
 
-/// Who vouches for what was exchanged, beside the launcher that carried it.
+/// The authority that vouches for what was exchanged, beside the launcher that carried it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Credential {
     /// Nobody: it is worth what the launcher's ways are worth.
@@ -33,8 +33,8 @@ pub(super) trait JobLink: fmt::Debug + Send {
     fn exchange(&mut self, own: &[u8]) -> Result<Vec<Vec<u8>>, LaunchError>;
     /// Returns when every rank has called it.
     fn barrier(&mut self) -> Result<(), LaunchError>;
-    /// From now on a rank that is gone is not missed, as far as it is up to this; whether barriers
-    /// are complete without it.
+    /// Goes on without ranks that are gone, as far as it is up to this; returns whether barriers
+    /// are complete without them.
     fn go_on_without_lost(&mut self) -> bool {
         false
     }
@@ -100,29 +100,29 @@ impl Job {
         }
     }
 
-    /// This process's rank.
+    /// Returns this process's rank.
     pub fn rank(&self) -> Rank {
         self.rank
     }
 
-    /// How many ranks the job has.
+    /// Returns how many ranks the job has.
     pub fn size(&self) -> u32 {
         self.size
     }
 
-    /// How the job was joined.
+    /// Returns how the job was joined.
     pub fn method(&self) -> &JoinMethod {
         &self.method
     }
 
-    /// One line for each method that was tried before, and why it gave no job.
+    /// Returns one line for each method that was tried before, and why it gave no job.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// Random bytes that all ranks of this job know and nobody else, when it was joined in a way
-    /// that carries a secret: over ssh, or on one host. What is exchanged is not secret, in none of
-    /// the ways.
+    /// Returns random bytes that all ranks of this job know and nobody else, when it was joined in
+    /// a way that carries a secret: over ssh, or on one host. What is exchanged is not secret, in
+    /// none of the ways.
     pub fn secret(&self) -> Option<&[u8]> {
         self.secret.as_ref().map(MemberKey::bytes)
     }
@@ -142,8 +142,8 @@ impl Job {
         Ok(all)
     }
 
-    /// As [`exchange`](Self::exchange), with each contribution in a credential of munge where this
-    /// host has it.
+    /// Exchanges as [`exchange`](Self::exchange) does, with each contribution in a credential of
+    /// munge where this host has it.
     ///
     /// # Errors
     /// As for an exchange; a contribution that does not come from a process of the same user; munge
@@ -165,7 +165,7 @@ impl Job {
         Ok((all, Credential::Munge))
     }
 
-    /// From now on the job goes on without ranks that end, as far as the launcher lets it.
+    /// Lets the job go on without ranks that end from now on, as far as the launcher lets it.
     /// Collective like the others, and there are no exchanges behind it. What is behind a
     /// launcher's own barriers, which would wait for the dead, is left out then:
     /// [`barrier`](Self::barrier) waits for nobody where the ranks did not meet over TCP. The end

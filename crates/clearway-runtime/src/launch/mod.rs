@@ -95,8 +95,8 @@ pub enum JobEndAction {
 }
 
 impl Default for JoinOptions {
-    /// The process environment, and a minute: PMIx needs up to seconds on a busy machine, and ranks
-    /// start one by one.
+    /// Returns the usual options: the process environment, and a minute: PMIx needs up to seconds
+    /// on a busy machine, and ranks start one by one.
     fn default() -> Self {
         Self {
             variables: None,

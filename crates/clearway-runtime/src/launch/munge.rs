@@ -65,13 +65,13 @@ pub(super) struct MungeDaemon {
 }
 
 impl MungeDaemon {
-    /// The daemon, if it answers.
+    /// Finds the daemon, if it answers.
     pub(super) fn find() -> Option<Self> {
         let found = Self { socket: PathBuf::from(SOCKET) };
         UnixStream::connect(&found.socket).ok().map(|_| found)
     }
 
-    /// A credential that holds `bytes` of `rank`, for processes of this user.
+    /// Returns a credential that holds `bytes` of `rank`, for processes of this user.
     pub(super) fn seal(&self, rank: u32, bytes: &[u8]) -> Result<Vec<u8>, LaunchError> {
         let data = [&rank.to_be_bytes()[..], bytes].concat();
         let mut body = vec![ITS_CHOICE, ITS_CHOICE, ITS_CHOICE, 0];
@@ -86,7 +86,7 @@ impl MungeDaemon {
         }
     }
 
-    /// What `rank` put into `credential`.
+    /// Returns what `rank` put into `credential`.
     pub(super) fn open(&self, rank: u32, credential: &[u8]) -> Result<Vec<u8>, LaunchError> {
         if !credential.starts_with(PREFIX) {
             let what = format!(
@@ -100,7 +100,7 @@ impl MungeDaemon {
         decoded(&answer).ok_or_else(garbled)?.check(rank, own_user())
     }
 
-    /// One question and its answer.
+    /// Sends one question and returns its answer.
     fn request(&self, kind: u8, body: &[u8], expected: u8) -> Result<Vec<u8>, LaunchError> {
         let talk = || {
             let daemon = UnixStream::connect(&self.socket)?;
@@ -132,7 +132,7 @@ pub(super) fn expect_plain(rank: u32, bytes: &[u8]) -> Result<(), LaunchError> {
     Err(refused(what))
 }
 
-/// The user for whom the kernel vouches to the daemon.
+/// Returns the user for whom the kernel vouches to the daemon.
 fn own_user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
@@ -160,7 +160,7 @@ struct OpenedCredential<'a> {
 }
 
 impl OpenedCredential<'_> {
-    /// The bytes of `rank`, if it runs for `user`.
+    /// Returns the bytes of `rank`, if it runs for `user`.
     fn check(&self, rank: u32, user: u32) -> Result<Vec<u8>, LaunchError> {
         if ![0, REPLAYED].contains(&self.code) {
             return Err(refused(format!(
@@ -187,13 +187,14 @@ fn number(rest: &mut ByteReader<'_>) -> Option<u32> {
     rest.take().map(u32::from_be_bytes)
 }
 
-/// A field of at most 255 bytes.
+/// Returns a field of at most 255 bytes.
 fn short<'a>(rest: &mut ByteReader<'a>) -> Option<&'a [u8]> {
     let length = rest.u8()?;
     rest.run(length.into())
 }
 
-/// A code, a sentence, and behind what `between` skips a field of any length, which is the last.
+/// Reads a code, a sentence, and behind what `between` skips a field of any length, which is the
+/// last.
 fn opened<'a>(
     bytes: &'a [u8],
     between: impl FnOnce(&mut ByteReader<'a>) -> Option<u32>,

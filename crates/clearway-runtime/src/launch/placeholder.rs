@@ -70,8 +70,8 @@ impl PlaceholderShell {
         Ok(Some(Self { connection }))
     }
 
-    /// This one if it is needed by a rank that joined by `method`: over TCP others notice from now
-    /// on when a connection breaks.
+    /// Returns this one if it is needed by a rank that joined by `method`: over TCP others notice
+    /// from now on when a connection breaks.
     pub(super) fn kept_for(self, method: &JoinMethod) -> Option<Self> {
         if *method != JoinMethod::Slurm {
             return Some(self);
@@ -90,7 +90,7 @@ impl PlaceholderShell {
     }
 }
 
-/// Whether Slurm itself started this rank, and not a launcher that runs in a step.
+/// Returns whether Slurm itself started this rank, and not a launcher that runs in a step.
 fn is_needed(environment: &Environment) -> bool {
     let is_set = |name| environment.get(name).is_some();
     let is_step = ["SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_PROCID", "SLURMD_NODENAME"]

@@ -9,9 +9,9 @@
 //! a probe in a forked child instead would connect to the server under this rank's name a second
 //! time, and its end would count as this rank's.
 //!
-//! An abort is told only to Slurm, which otherwise lets a step go on whose rank failed. `mpirun`
-//! and `prterun` end a job by themselves when a rank exits without having left; told to abort,
-//! `mpirun` of Open MPI 4.1.4 crashed once in 40 runs and hung once in 100.
+//! An abort is reported only to Slurm, which otherwise lets a step go on whose rank failed.
+//! `mpirun` and `prterun` end a job by themselves when a rank exits without having left; told to
+//! abort, `mpirun` of Open MPI 4.1.4 crashed once in 40 runs and hung once in 100.
 //!
 //! # Source
 //! PMIx Standard 4; run with OpenPMIx 4.2.2 and 5.0.11.
@@ -127,12 +127,12 @@ enum AbortPath {
     Seen,
 }
 
-/// What the launcher of this job needs: Slurm's plug-in names jobs `slurm.pmix.JOB.STEP`.
+/// Returns what the launcher of this job needs: Slurm's plug-in names jobs `slurm.pmix.JOB.STEP`.
 fn abort_path(namespace: &str) -> AbortPath {
     if is_of_slurm(namespace) { AbortPath::Told } else { AbortPath::Seen }
 }
 
-/// Whether `namespace` is a job of Slurm's own plug-in.
+/// Returns whether `namespace` is a job of Slurm's own plug-in.
 pub(super) fn is_of_slurm(namespace: &str) -> bool {
     namespace.starts_with("slurm.")
 }
@@ -202,7 +202,7 @@ fn refused(what: String) -> LaunchError {
     LaunchError::Launcher { method: METHOD, what }
 }
 
-/// The thread's life: joins, then answers until nobody asks.
+/// Joins, then answers until nobody asks: the thread's life.
 fn serve(
     library: Option<PathBuf>,
     questions: &Receiver<PmixRequest>,
@@ -293,8 +293,8 @@ impl PmixClient {
     }
 }
 
-/// The release in a library's name of itself, and its first number: `OpenPMIx 4.2.2 (PMIx Standard:
-/// 4.2)`.
+/// Returns the release in a library's name of itself, and its first number: `OpenPMIx 4.2.2 (PMIx
+/// Standard: 4.2)`.
 fn release(version: &str) -> Option<(String, u32)> {
     let word =
         version.split([' ', ',']).find(|word| word.starts_with(|c: char| c.is_ascii_digit()))?;

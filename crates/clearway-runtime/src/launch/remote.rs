@@ -200,7 +200,7 @@ fn end(child: &mut Child) {
     let _ = child.wait();
 }
 
-/// The line that carries a secret.
+/// Returns the line that carries a secret.
 pub(super) fn secret_line(secret: &[u8]) -> String {
     let mut line: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
     line.push('\n');

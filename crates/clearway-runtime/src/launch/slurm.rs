@@ -73,7 +73,7 @@ impl SlurmStep {
         Ok(Self { job, step, rank, size, first })
     }
 
-    /// The ports to try, in this order.
+    /// Returns the ports to try, in this order.
     fn ports(&self) -> impl Iterator<Item = u16> {
         let begin = self.job.wrapping_mul(97).wrapping_add(self.step.wrapping_mul(13)) % PORTS;
         (0..TRIES).map(move |i| (PORT_FIRST + (begin + i * STRIDE) % PORTS) as u16)
@@ -106,7 +106,7 @@ pub(super) fn join(
     })
 }
 
-/// The name of this machine, for people.
+/// Returns the name of this machine, for people.
 pub(super) fn host_name() -> String {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     if name.trim().is_empty() { "an unnamed host".to_owned() } else { name.trim().to_owned() }
@@ -137,7 +137,7 @@ fn join_hub(
     )
 }
 
-/// The addresses of `names` with each of `ports`.
+/// Returns the addresses of `names` with each of `ports`.
 ///
 /// # Errors
 /// No name has an address, or the name service takes too long.

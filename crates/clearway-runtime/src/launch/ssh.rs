@@ -111,8 +111,8 @@ pub(super) fn join(
     Ok(JoinedJob { method, rank, size, secret: Some(secret), link: Box::new(member) })
 }
 
-/// Where the hub may be, best first: where the ssh connection came from, then what the coordinator
-/// calls itself.
+/// Returns where the hub may be, best first: where the ssh connection came from, then what the
+/// coordinator calls itself.
 fn places(meet: &str, ssh_connection: Option<&str>) -> Result<Vec<(String, u16)>, String> {
     let wrong = || format!("{MEET} is no list of HOST:PORT");
     let mut places: Vec<(String, u16)> = Vec::new();
@@ -131,7 +131,7 @@ fn places(meet: &str, ssh_connection: Option<&str>) -> Result<Vec<(String, u16)>
     Ok(places)
 }
 
-/// The addresses of `places`, without those whose name nobody knows.
+/// Returns the addresses of `places`, without those whose name nobody knows.
 fn addresses(places: &[(String, u16)], patience: Duration) -> Result<Vec<SocketAddr>, LaunchError> {
     let mut addresses = Vec::new();
     let mut last = None;

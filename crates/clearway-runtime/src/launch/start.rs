@@ -63,7 +63,7 @@ pub struct SshOptions {
 }
 
 impl Default for SshOptions {
-    /// Plain `ssh` and one minute.
+    /// Returns the usual options: plain `ssh` and one minute.
     fn default() -> Self {
         Self {
             ssh: OsString::from("ssh"),
@@ -140,7 +140,7 @@ struct CoordinatorLink {
 }
 
 impl CoordinatorLink {
-    /// The error with the exit status of the rank that was its reason, where there is one.
+    /// Returns the error with the exit status of the rank that was its reason, where there is one.
     fn explain<T>(&mut self, result: Result<T, LaunchError>) -> Result<T, LaunchError> {
         match result {
             Err(error @ LaunchError::Ended { .. }) => {
@@ -180,7 +180,7 @@ impl JobLink for CoordinatorLink {
     }
 }
 
-/// The host of each rank.
+/// Returns the host of each rank.
 fn places(hosts: &[HostEntry]) -> Result<Vec<&str>, LaunchError> {
     let refused = |what| LaunchError::HostList { list: "the hosts to start on".to_owned(), what };
     let ranks: u64 = hosts.iter().map(|host| u64::from(host.slots)).sum();
@@ -192,7 +192,7 @@ fn places(hosts: &[HostEntry]) -> Result<Vec<&str>, LaunchError> {
     Ok(hosts.iter().flat_map(|host| (0..host.slots).map(|_| host.name.as_str())).collect())
 }
 
-/// What the shell of the host is given.
+/// Returns what the shell of the host is given.
 fn command_line(
     rank: u32,
     size: u32,
@@ -224,7 +224,8 @@ fn spawn(
     options: &SshOptions,
 ) -> Result<RemoteProcess, LaunchError> {
     let program = options.ssh.to_string_lossy();
-    // Half of the patience: a host that does not answer is told by ssh, which knows more about it.
+    // Half of the patience: a host that does not answer is reported by ssh, which knows more about
+    // it.
     let mut command = ssh_command(&options.ssh, options.patience / 2);
     command.args(&options.ssh_arguments).args([host, line]).process_group(0);
     let started = RemoteProcess::start(&mut command, host, secrets);

@@ -44,28 +44,28 @@ pub(super) struct LaunchSecrets {
 }
 
 impl LaunchSecrets {
-    /// New ones for `size` ranks.
+    /// Draws new ones for `size` ranks.
     pub(super) fn draw(size: u32) -> Result<Self, LaunchError> {
         let each = (0..size).map(|_| frame::random()).collect::<Result<_, _>>()?;
         Ok(Self { each, of_job: frame::random()? })
     }
 
-    /// The keys by which the hub knows the ranks.
+    /// Returns the keys by which the hub knows the ranks.
     pub(super) fn keys(&self) -> MemberKeys {
         MemberKeys::Each(self.each.iter().map(|secret| MemberKey::new(secret)).collect())
     }
 
-    /// The key of rank `rank`.
+    /// Returns the key of rank `rank`.
     pub(super) fn key(&self, rank: u32) -> MemberKey {
         MemberKey::new(&self.each[rank as usize])
     }
 
-    /// The secret that all ranks share.
+    /// Returns the secret that all ranks share.
     pub(super) fn job_key(&self) -> MemberKey {
         MemberKey::new(&self.of_job)
     }
 
-    /// The bytes for rank `rank`: its own secret and that of the job.
+    /// Returns the bytes for rank `rank`: its own secret and that of the job.
     pub(super) fn given_to(&self, rank: u32) -> Vec<u8> {
         [self.each[rank as usize], self.of_job].concat()
     }
@@ -97,7 +97,7 @@ impl PlacedRank {
         LaunchError::Host { rank: Rank(self.rank), host: self.host.clone(), what, code: None }
     }
 
-    /// The error of a process that ended with `status`, and `when`.
+    /// Returns the error of a process that ended with `status`, and `when`.
     pub(super) fn ended(&self, status: ExitStatus, when: &str) -> LaunchError {
         let what = format!("ended with {status}{when}");
         // A signal counts as it does in a shell.
@@ -105,7 +105,7 @@ impl PlacedRank {
         LaunchError::Host { rank: Rank(self.rank), host: self.host.clone(), what, code }
     }
 
-    /// Why it never joined: its ssh ended with `status`.
+    /// Returns why it never joined: its ssh ended with `status`.
     fn refused(&self, status: ExitStatus, program: &str) -> LaunchError {
         let host = self.host.clone();
         let said = self.process.last_error_line();
@@ -123,12 +123,12 @@ impl PlacedRank {
 }
 
 impl StartedRanks {
-    /// No rank yet. All are to run `program` and to meet at `hub_server`.
+    /// Creates a job without ranks yet. All are to run `program` and to meet at `hub_server`.
     pub(super) fn new(hub_server: HubServer, program: String) -> Self {
         Self { hub_server, program, ranks: Vec::new(), needs_all: true, have_left: false }
     }
 
-    /// The rank to be started next.
+    /// Returns the rank to be started next.
     pub(super) fn next_rank(&self) -> u32 {
         u32::try_from(self.ranks.len()).expect("the number of ranks was checked")
     }
@@ -137,7 +137,7 @@ impl StartedRanks {
         self.ranks.len() == ranks && self.ranks.iter().all(|one| one.has_joined)
     }
 
-    /// Ranks of `host` that have not yet said their first word.
+    /// Returns how many ranks of `host` have not yet said their first word.
     pub(super) fn waiting(&self, host: &str) -> usize {
         self.ranks.iter().filter(|one| !one.has_joined && one.host == host).count()
     }
@@ -203,13 +203,13 @@ impl StartedRanks {
         }
     }
 
-    /// How the job came to its end, when it did not end well.
+    /// Returns how the job came to its end, when it did not end well.
     pub(super) fn end_of_job(&mut self) -> Option<LaunchError> {
         let end = self.hub_server.wait_over(FAREWELL)?.err()?;
         Some(self.name_the_end(end))
     }
 
-    /// The error for `end`, with the exit status of the rank that was its reason.
+    /// Returns the error for `end`, with the exit status of the rank that was its reason.
     fn name_the_end(&mut self, end: JobFailure) -> LaunchError {
         let until = Instant::now() + FAREWELL;
         let reason = self.ranks.iter_mut().find(|one| Some(one.rank) == end.rank);

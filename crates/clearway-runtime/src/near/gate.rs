@@ -36,7 +36,7 @@ pub(super) fn register() -> bool {
 }
 
 impl Line {
-    /// Whether the epoch is `wanted` or a later one.
+    /// Returns whether the epoch is `wanted` or a later one.
     #[inline]
     pub(super) fn has_reached(&self, wanted: u32) -> bool {
         (self.epoch.load(Ordering::Acquire).wrapping_sub(wanted) as i32) >= 0

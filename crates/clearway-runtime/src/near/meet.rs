@@ -78,7 +78,7 @@ impl Entrance {
         Ok(Self { name, listener })
     }
 
-    /// Its name, for the others.
+    /// Returns its name, for the others.
     pub fn name(&self) -> u64 {
         self.name
     }
@@ -299,7 +299,7 @@ fn send(
     }
 }
 
-/// Whether the kernel only wants earlier messages to be read first.
+/// Returns whether the kernel only wants earlier messages to be read first.
 fn retries(error: &std::io::Error) -> bool {
     let errno = Errno::from_io_error(error);
     errno.is_some_and(|errno| {

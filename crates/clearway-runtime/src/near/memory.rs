@@ -76,7 +76,8 @@ pub(super) struct HostLayout {
 }
 
 impl HostLayout {
-    /// For this many PEs with heaps of `heap` bytes; `None` if no address space could hold them.
+    /// Creates the layout for this many PEs with heaps of `heap` bytes; `None` if no address space
+    /// could hold them.
     pub(super) fn new(places: usize, heap: usize) -> Option<Self> {
         let heap = heap.max(1).checked_next_multiple_of(PAGE)?;
         let stride = heap.checked_next_multiple_of(HEAP_UNIT)?;
@@ -173,7 +174,7 @@ impl HostMemory {
         &self.layout
     }
 
-    /// Where the heap of the PE at `place` is mapped.
+    /// Returns where the heap of the PE at `place` is mapped.
     pub(super) fn heap(&self, place: usize) -> usize {
         assert!(place < self.layout.places, "no PE at place {place}");
         self.mapped.start.as_ptr().addr() + self.layout.heap_at(place)
@@ -191,7 +192,7 @@ impl HostMemory {
         )?)
     }
 
-    /// Line `line` of `slot` of the PE at `place`.
+    /// Returns line `line` of `slot` of the PE at `place`.
     #[inline]
     pub(super) fn line(&self, place: usize, slot: usize, line: usize) -> &Line {
         assert!(place < self.layout.places && slot < SLOTS && line < LINES, "no such line");
@@ -202,7 +203,7 @@ impl HostMemory {
         unsafe { &*self.mapped.start.as_ptr().add(offset).cast::<Line>() }
     }
 
-    /// The board.
+    /// Returns the board.
     pub(super) fn board(&self) -> &Board {
         // SAFETY: as in `line`; the board is shorter than its page.
         unsafe { &*self.mapped.start.as_ptr().cast::<Board>() }

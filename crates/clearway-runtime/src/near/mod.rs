@@ -125,17 +125,17 @@ impl Near {
         Ok(Self { place: config.place, memory, statics, lives: Mutex::new(lives), waking })
     }
 
-    /// How many PEs there are.
+    /// Returns how many PEs there are.
     pub fn places(&self) -> usize {
         self.memory.layout().places
     }
 
-    /// The heap of the PE at `place`.
+    /// Returns the heap of the PE at `place`.
     pub fn heap(&self, place: usize) -> MappedPart {
         MappedPart { start: self.memory.heap(place), length: self.memory.layout().heap }
     }
 
-    /// The statics of another PE, if it shares any.
+    /// Returns the statics of another PE, if it shares any.
     pub fn statics(&self, place: usize) -> Option<MappedPart> {
         self.statics.get(place).copied().flatten()
     }
@@ -149,24 +149,24 @@ impl Near {
         self.memory.commit(self.place, from, to)
     }
 
-    /// A line of the PE at `place`.
+    /// Returns a line of the PE at `place`.
     #[inline]
     pub fn line(&self, place: usize, slot: usize, line: usize) -> &Line {
         self.memory.line(place, slot, line)
     }
 
-    /// The board of the host.
+    /// Returns the board of the host.
     pub fn board(&self) -> &Board {
         self.memory.board()
     }
 
-    /// How the PEs keep from missing each other.
+    /// Returns how the PEs keep from missing each other.
     #[inline]
     pub fn waking(&self) -> Waking {
         self.waking
     }
 
-    /// From now on has `gone` called, by a thread of its own, with the place of each PE that is
+    /// Has `gone` called from now on, by a thread of its own, with the place of each PE that is
     /// gone: all others at the leader, the leader at all others. Whether it left or died is not to
     /// be seen here.
     ///

@@ -60,7 +60,7 @@ pub struct Patience {
 }
 
 impl Patience {
-    /// For `places` PEs that share this many processors.
+    /// Creates the patience of `places` PEs that share this many processors.
     pub fn new(places: usize, processors: usize) -> Self {
         Self {
             paused_looks: AtomicU32::new(if places > processors { 0 } else { PAUSED_LOOKS }),
@@ -151,7 +151,7 @@ fn nap_until(ready: &mut dyn FnMut() -> bool) {
     }
 }
 
-/// How long to nap after so much time waited.
+/// Returns how long to nap after this much time waited.
 fn nap_after(waited: Nanos) -> Nanos {
     Nanos((waited.0 / NAP_PART).clamp(NAP_MIN.0, NAP_MAX.0))
 }

@@ -47,7 +47,7 @@ pub struct ShmConfig {
     pub while_silent: Option<Arc<OwnedFd>>,
 }
 
-/// The longest ring, up to [`RING`], with which the rings of `ranks` take no more than
+/// Returns the longest ring, up to [`RING`], with which the rings of `ranks` take no more than
 /// [`HOST_MEMORY`]; [`RING_MIN`] where none does.
 fn default_ring(ranks: usize) -> Bytes {
     let fits = |ring: &Bytes| {
@@ -59,7 +59,8 @@ fn default_ring(ranks: usize) -> Bytes {
 }
 
 impl ShmConfig {
-    /// A job with default rings, which are shorter where ranks are many, and adaptive waiting.
+    /// Creates the configuration of a job with default rings, which are shorter where ranks are
+    /// many, and adaptive waiting.
     pub fn new(rank: Rank, session: u64, local: Vec<Rank>) -> Self {
         let ring = default_ring(local.len());
         Self {

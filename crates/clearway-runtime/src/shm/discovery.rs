@@ -140,8 +140,8 @@ impl ShmIntroduction {
     }
 }
 
-/// The number of this process's time namespace: two processes in different ones read different
-/// monotonic clocks. Zero on a kernel without them.
+/// Returns the number of this process's time namespace: two processes in different ones read
+/// different monotonic clocks. Zero on a kernel without them.
 fn time_namespace() -> u64 {
     let link = std::fs::read_link("/proc/self/ns/time").unwrap_or_default();
     let digits = link.to_string_lossy().replace(|c: char| !c.is_ascii_digit(), "");
@@ -152,7 +152,7 @@ fn name(session: u64, rank: Rank) -> Result<SocketAddrUnix, Errno> {
     SocketAddrUnix::new_abstract_name(format!("clearway/{session:016x}/{rank}").as_bytes())
 }
 
-/// A socket that keeps messages apart and tells of its other end's end.
+/// Opens a socket that keeps messages apart and tells of its other end's end.
 pub(crate) fn socket() -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)

@@ -74,13 +74,13 @@ pub(super) struct SegmentLayout {
 }
 
 impl SegmentLayout {
-    /// For `ranks` local ranks and bulk rings of `ring` bytes, a power of two.
+    /// Creates the layout for `ranks` local ranks and bulk rings of `ring` bytes, a power of two.
     pub(super) fn new(ranks: usize, ring: Bytes) -> Self {
         Self { ranks, ring: ring.0 as usize }
     }
 
-    /// Bytes of one ring: a quarter of bulk's for the other classes, whose messages are few or
-    /// small.
+    /// Returns the length of one ring in bytes: a quarter of bulk's for the other classes, whose
+    /// messages are few or small.
     fn ring_length(self, class: Class) -> usize {
         if class == Class::Bulk { self.ring } else { (self.ring / 4).max(RING_MIN.0 as usize) }
     }
@@ -93,13 +93,13 @@ impl SegmentLayout {
         Class::ALL.into_iter().map(|class| self.ring_length(class)).sum()
     }
 
-    /// Bytes of one rank's segment.
+    /// Returns the length of one rank's segment in bytes.
     pub(super) fn segment_length(self) -> usize {
         self.rings_start() + self.ranks * self.rings_length()
     }
 
-    /// The ring in which the local rank number `writer` puts messages of `class` for the segment's
-    /// owner.
+    /// Returns the ring in which the local rank number `writer` puts messages of `class` for the
+    /// segment's owner.
     pub(super) fn place(self, writer: usize, class: Class) -> RingLocation {
         let lane = LANES + writer * LANE_LENGTH;
         let before: usize =
@@ -113,29 +113,31 @@ impl SegmentLayout {
         }
     }
 
-    /// The tails of the rings of the local rank number `writer`, one word for each class.
+    /// Returns the tails of the rings of the local rank number `writer`, one word for each class.
     pub(super) fn tails(self, writer: usize) -> usize {
         LANES + writer * LANE_LENGTH
     }
 
-    /// The word in which the local rank number `writer` counts how often it showed something.
+    /// Returns the word in which the local rank number `writer` counts how often it showed
+    /// something.
     pub(super) fn shown(self, writer: usize) -> usize {
         LANES + writer * LANE_LENGTH + SHOWN
     }
 
-    /// The word in which the local rank number `writer` says which classes it found full, as bits.
+    /// Returns the word in which the local rank number `writer` says which classes it found full,
+    /// as bits.
     pub(super) fn full(self, writer: usize) -> usize {
         LANES + writer * LANE_LENGTH + FULL
     }
 }
 
-/// The word and the bit that say whether the segment's owner is in a group.
+/// Returns the word and the bit that say whether the segment's owner is in a group.
 pub(super) fn group_bit(group: u16) -> (usize, u32) {
     (GROUPS + usize::from(group) / 32 * 4, 1 << (group % 32))
 }
 
-/// Words that must be free before a full ring says that it has room: a quarter of it, so that room
-/// comes in stretches, and never less than the longest record.
+/// Returns how many words must be free before a full ring says that it has room: a quarter of it,
+/// so that room comes in stretches, and never less than the longest record.
 pub(super) const fn room_words(words: u32) -> u32 {
     let quarter = words / 4;
     if quarter > record::WORDS_MAX { quarter } else { record::WORDS_MAX }

@@ -6,7 +6,7 @@
 //! ends), or is *broken* (it wrote what no wire writes). What an ended peer had shown before its
 //! end still counts and is read. Nothing is read from a broken one, its socket is closed, and so it
 //! hears of it. In both cases whatever is for it ends as flushed, and classes that waited for room
-//! in its rings are told that they may try.
+//! in its rings learn that they may try.
 //!
 //! # Invariants
 //! I1. A class that found a peer's ring full is refused there until its `Room` was given (messages
@@ -181,8 +181,8 @@ impl ShmPeer {
         Ok(PutOutcome::Full)
     }
 
-    /// For each class whether the peer sent something, in one look at its counters in this rank's
-    /// segment.
+    /// Returns for each class whether the peer sent something, in one look at its counters in this
+    /// rank's segment.
     #[inline]
     fn ready(&self, own: &SegmentMapping) -> impl Iterator<Item = bool> {
         let tails = own.halves::<{ Class::ALL.len() }>(self.tails);
@@ -218,7 +218,7 @@ impl ShmPeer {
         self.segment.half(self.full_at).store(full, Ordering::SeqCst);
     }
 
-    /// Full classes that have room again, as bits.
+    /// Returns the full classes that have room again, as bits.
     fn room_returned(&mut self) -> Result<u32, CorruptRing> {
         let mut relieved = 0;
         for class in Class::ALL.into_iter().filter(|class| self.full & 1 << class.index() != 0) {
@@ -242,7 +242,8 @@ impl ShmPeer {
 }
 
 impl LocalPeers {
-    /// Everybody that `met`, in order, this rank itself at place `me`.
+    /// Creates the local peers out of everybody that `met`, in order, this rank itself at place
+    /// `me`.
     pub(super) fn new(
         own: SegmentMapping,
         layout: SegmentLayout,
@@ -272,7 +273,7 @@ impl LocalPeers {
         }
     }
 
-    /// The place of `rank` among the local ones.
+    /// Returns the place of `rank` among the local ones.
     #[inline]
     pub(super) fn place(&mut self, rank: Rank) -> Result<usize, RefusalReason> {
         if self.peers[self.last].rank != rank {
@@ -288,12 +289,12 @@ impl LocalPeers {
         self.peers[place].rank
     }
 
-    /// Ranks whose process ended, or whose memory cannot be believed.
+    /// Returns the ranks whose process ended, or whose memory cannot be believed.
     pub(super) fn dead_peers(&self) -> impl Iterator<Item = Rank> + '_ {
         self.peers.iter().filter(|peer| peer.life != PeerState::Alive).map(|peer| peer.rank)
     }
 
-    /// Peers that wrote what no wire writes.
+    /// Returns how many peers wrote what no wire writes.
     pub(super) fn broken(&self) -> u64 {
         self.broken
     }
@@ -326,8 +327,8 @@ impl LocalPeers {
         }
     }
 
-    /// Whether a record of `opening`'s length would be taken now; if not, the class counts as
-    /// having found it full.
+    /// Returns whether a record of `opening`'s length would be taken now; if not, the class counts
+    /// as having found it full.
     pub(super) fn reserve(
         &mut self,
         place: usize,
@@ -370,13 +371,13 @@ impl LocalPeers {
         self.news.push_back(news);
     }
 
-    /// What is to be told.
+    /// Returns the next event to be reported.
     pub(super) fn next_event(&mut self) -> Option<PeerEvent> {
         self.news.pop_front()
     }
 
-    /// A region of the rank in `place` and where `length` bytes from `at` on lie in it; `Ok(None)`
-    /// when the rank is gone.
+    /// Returns a region of the rank in `place` and where `length` bytes from `at` on lie in it;
+    /// `Ok(None)` when the rank is gone.
     pub(super) fn remote(
         &mut self,
         place: usize,
@@ -386,8 +387,8 @@ impl LocalPeers {
         let id = usize::from(at.region.0);
         let is_known = |peer: &ShmPeer| peer.regions.get(id).is_some_and(Option::is_some);
         if !is_known(&self.peers[place]) {
-            // Who knows of the region heard it after its card was sent, so the card is here,
-            // perhaps not yet read.
+            // A rank that knows of the region heard it after its card was sent, so the card is
+            // here, perhaps not yet read.
             self.receive_announcements(place);
         }
         if self.peers[place].life != PeerState::Alive {
@@ -438,7 +439,7 @@ impl LocalPeers {
         (self.own.half(at).fetch_and(!bit, Ordering::Release) & bit != 0).then_some(())
     }
 
-    /// The places of a group's living members but this rank, as bits.
+    /// Returns the places of a group's living members but this rank, as bits.
     pub(super) fn members(&self, group: GroupId) -> u64 {
         let (at, bit) = group_bit(group.0);
         let is_member = |peer: &ShmPeer| {
@@ -453,8 +454,8 @@ impl LocalPeers {
         members.fold(0, |set, (place, _)| set | 1 << place)
     }
 
-    /// Where there is something to read; `None` when nobody showed anything new. What is found is
-    /// read in this poll, and what is not is said to [`LocalPeers::leave`].
+    /// Returns where there is something to read; `None` when nobody showed anything new. What is
+    /// found is read in this poll, and what is not is said to [`LocalPeers::leave`].
     #[inline]
     pub(super) fn scan(&mut self) -> Option<ScanResult> {
         let spoke = self.lookout.peers_with_news(&self.own);
@@ -596,7 +597,7 @@ impl LocalPeers {
         }
     }
 
-    /// Whether there is anything to poll.
+    /// Returns whether there is anything to poll.
     #[inline]
     fn has_something(&mut self) -> bool {
         self.lookout.is_due(&self.own)

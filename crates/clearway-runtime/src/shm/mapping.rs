@@ -2,10 +2,10 @@
 //! every call checks.
 //!
 //! # Model
-//! A *segment* is an anonymous file of fixed size. Who makes it asks the system for all its pages
-//! at once, so that a machine short of memory says so then and not in the middle of a run, and
-//! seals its size before anybody else sees it. Who maps a foreign one first looks that the seal is
-//! there.
+//! A *segment* is an anonymous file of fixed size. Its maker asks the system for all its pages at
+//! once, so that a machine short of memory says so then and not in the middle of a run, and seals
+//! its size before anybody else sees it. A process that maps a foreign one first looks that the
+//! seal is there.
 //!
 //! Counters and flags are atomics. All other bytes are copied in and out; that they are whole is
 //! the rings' protocol: who writes says so with a counter behind the bytes (release), and who reads
@@ -101,7 +101,7 @@ impl SegmentMapping {
         Ok(Self { start, length })
     }
 
-    /// The place of `length` bytes from `offset` on.
+    /// Returns the place of `length` bytes from `offset` on.
     #[inline]
     fn place(&self, offset: usize, length: usize) -> *mut u8 {
         let fits = offset <= self.length && length <= self.length - offset;
@@ -110,7 +110,7 @@ impl SegmentMapping {
         unsafe { self.start.as_ptr().add(offset) }
     }
 
-    /// The 64-bit word at `offset`, a multiple of 8.
+    /// Returns the 64-bit word at `offset`, a multiple of 8.
     #[inline]
     pub(super) fn word(&self, offset: usize) -> &AtomicU64 {
         assert!(offset.is_multiple_of(8), "a word lies at a multiple of its size");
@@ -120,7 +120,7 @@ impl SegmentMapping {
         unsafe { AtomicU64::from_ptr(self.place(offset, 8).cast()) }
     }
 
-    /// `N` 64-bit words from `offset` on, a multiple of 8.
+    /// Returns `N` 64-bit words from `offset` on, a multiple of 8.
     #[inline]
     pub(super) fn words<const N: usize>(&self, offset: usize) -> &[AtomicU64; N] {
         assert!(offset.is_multiple_of(8), "a word lies at a multiple of its size");
@@ -129,7 +129,7 @@ impl SegmentMapping {
         unsafe { &*self.place(offset, 8 * N).cast::<[AtomicU64; N]>() }
     }
 
-    /// The 32-bit word at `offset`, a multiple of 4.
+    /// Returns the 32-bit word at `offset`, a multiple of 4.
     #[inline]
     pub(super) fn half(&self, offset: usize) -> &AtomicU32 {
         assert!(offset.is_multiple_of(4), "a word lies at a multiple of its size");
@@ -137,7 +137,7 @@ impl SegmentMapping {
         unsafe { AtomicU32::from_ptr(self.place(offset, 4).cast()) }
     }
 
-    /// `N` 32-bit words from `offset` on, a multiple of 4.
+    /// Returns `N` 32-bit words from `offset` on, a multiple of 4.
     #[inline]
     pub(super) fn halves<const N: usize>(&self, offset: usize) -> &[AtomicU32; N] {
         assert!(offset.is_multiple_of(4), "a word lies at a multiple of its size");
@@ -209,11 +209,11 @@ impl SegmentMapping {
         unsafe { ptr::copy_nonoverlapping(from.as_ptr(), into, from.len()) }
     }
 
-    /// The first `length` bytes, to be looked at by the application whose region they are.
+    /// Returns the first `length` bytes, to be looked at by the application whose region they are.
     ///
     /// As with a network adapter that writes into registered memory, peers can change them at any
     /// time; the contract says when they do not (before a peer was told of the region, and between
-    /// the notice of one write and the cause of the next). Who needs more copies first.
+    /// the notice of one write and the cause of the next). A caller that needs more copies first.
     pub(super) fn bytes(&self, length: usize) -> &[u8] {
         let start = self.place(0, length);
         // SAFETY: inside the mapping, initialised by the kernel, any value is a byte; changes by
@@ -221,7 +221,8 @@ impl SegmentMapping {
         unsafe { std::slice::from_raw_parts(start, length) }
     }
 
-    /// The first `length` bytes, to be filled by the application; see [`SegmentMapping::bytes`].
+    /// Returns the first `length` bytes, to be filled by the application; see
+    /// [`SegmentMapping::bytes`].
     pub(super) fn bytes_mut(&mut self, length: usize) -> &mut [u8] {
         let start = self.place(0, length);
         // SAFETY: as in `bytes`; the exclusive borrow keeps this process from having a second

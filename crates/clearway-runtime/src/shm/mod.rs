@@ -115,13 +115,14 @@ impl ShmWire {
         })
     }
 
-    /// Ranks of this host that are gone: their process ended, or they wrote what no wire writes.
-    /// What is for them ends as [`Status::Flushed`]. When no other is left, the path goes down.
+    /// Returns the ranks of this host that are gone: their process ended, or they wrote what no
+    /// wire writes. What is for them ends as [`Status::Flushed`]. When no other is left, the path
+    /// goes down.
     pub fn dead_peers(&self) -> impl Iterator<Item = Rank> + '_ {
         self.neighbours.dead_peers()
     }
 
-    /// What a completed or lost operation is answered with.
+    /// Returns what a completed or lost operation is answered with.
     fn answer(&mut self, put: PutOutcome, token: Option<Token>) -> PostOutcome {
         match put {
             PutOutcome::Taken => PostOutcome::Done(0),
@@ -133,7 +134,7 @@ impl ShmWire {
         }
     }
 
-    /// The end of an operation for a rank that is gone.
+    /// Returns the end of an operation for a rank that is gone.
     fn flushed(&mut self, token: Option<Token>) -> PostOutcome {
         self.counters.errors += 1;
         if let Some(token) = token {
@@ -177,7 +178,7 @@ impl ShmWire {
         Ok(self.answer(put, token))
     }
 
-    /// Whether `rank` is one of those that share memory with this one.
+    /// Returns whether `rank` is one of those that share memory with this one.
     pub(crate) fn reaches(&mut self, rank: Rank) -> bool {
         self.neighbours.place(rank).is_ok()
     }
@@ -420,8 +421,8 @@ fn create(length: usize, ranks: usize) -> Result<(OwnedFd, SegmentMapping), Runt
     SegmentMapping::create(length).map_err(RuntimeError::system("allocate memory to share"))
 }
 
-/// This rank as its own neighbour: it maps its segment a second time, and so needs no ways of its
-/// own.
+/// Connects this rank as its own neighbour: it maps its segment a second time, and so needs no ways
+/// of its own.
 fn myself(
     rank: Rank,
     file: &OwnedFd,

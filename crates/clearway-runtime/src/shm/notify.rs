@@ -1,5 +1,5 @@
-//! Who sleeps is woken: a flag in the sleeper's segment, and an event counter that one can wait for
-//! with `ppoll`.
+//! Wakes a rank that sleeps: a flag in the sleeper's segment, and an event counter that one can
+//! wait for with `ppoll`.
 //!
 //! # Model
 //! An *epoch* in the owner's segment is odd while the owner sleeps or is about to. Peers ring only
@@ -46,7 +46,7 @@ impl Sleeper {
         Ok(Self { wake_signal: WakeSignal::new()?, epoch: 0 })
     }
 
-    /// What peers ring and the owner waits for.
+    /// Returns what peers ring and the owner waits for.
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.wake_signal.as_fd()
     }
@@ -64,7 +64,7 @@ impl Sleeper {
         own.half(SLEEP).store(self.epoch, Ordering::SeqCst);
     }
 
-    /// Whether peers were told to ring.
+    /// Returns whether peers were told to ring.
     #[inline]
     pub(super) const fn is_asleep(&self) -> bool {
         self.epoch & 1 == 1
@@ -154,8 +154,8 @@ mod tests {
     }
 
     impl WakeupModel {
-        /// The states after one step of anybody; a peer may also die before any of its steps, and
-        /// then its hang-up rings.
+        /// Returns the states after one step of anybody; a peer may also die before any of its
+        /// steps, and then its hang-up rings.
         fn next(self, order: StepOrder) -> Vec<Self> {
             let mut next = Vec::new();
             let says = (self.owner == 0) == (order == StepOrder::SaysThenLooks);
@@ -187,7 +187,8 @@ mod tests {
             next
         }
 
-        /// Everybody is done, there is something to read, and the owner sleeps and nobody rang.
+        /// Returns whether everybody is done, there is something to read, and the owner sleeps and
+        /// nobody rang.
         fn is_lost(self) -> bool {
             self.owner == 2
                 && self.peers == [3, 3]

@@ -56,12 +56,12 @@ pub(super) struct RecordHeader {
 }
 
 impl RecordHeader {
-    /// Words that the record fills.
+    /// Returns how many words the record fills.
     pub(super) const fn words(self) -> u32 {
         (WORD + self.head + self.body).div_ceil(WORD) as u32
     }
 
-    /// The first word.
+    /// Returns the first word.
     pub(super) const fn word(self) -> u64 {
         self.kind as u64 | (self.head as u64) << 8 | (self.body as u64) << 32
     }
@@ -83,7 +83,7 @@ pub(super) fn parse(word: u64) -> Option<RecordHeader> {
     (fits && zero == 0).then_some(RecordHeader { kind, head, body })
 }
 
-/// The header of a landed record.
+/// Returns the header of a landed record.
 pub(super) fn landed(into: Span, immediate: u64) -> [u8; LANDED_LENGTH] {
     let mut bytes = [0; LANDED_LENGTH];
     bytes[..8].copy_from_slice(&into.offset.to_le_bytes());

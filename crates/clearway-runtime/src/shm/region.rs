@@ -14,7 +14,7 @@ use super::layout::PAGE;
 use super::mapping::SegmentMapping;
 use super::room;
 
-/// A region: so many bytes at the beginning of a segment.
+/// A region: this many bytes at the beginning of a segment.
 #[derive(Debug)]
 pub(super) struct ShmRegion {
     pub(super) segment: SegmentMapping,
@@ -29,7 +29,7 @@ impl ShmRegion {
         Some((Self { segment, length }, file))
     }
 
-    /// Where `length` bytes from `offset` on lie, when they lie inside.
+    /// Returns where `length` bytes from `offset` on lie, when they lie inside.
     pub(super) fn offset(&self, offset: u64, length: usize) -> Result<usize, RefusalReason> {
         let start = usize::try_from(offset).map_err(|_| RefusalReason::Memory)?;
         let end = start.checked_add(length).ok_or(RefusalReason::Memory)?;
@@ -49,7 +49,7 @@ impl AsMut<[u8]> for ShmRegion {
     }
 }
 
-/// Bytes of the segment that holds `length` bytes: whole pages, and one for none.
+/// Returns how many bytes the segment has that holds `length` bytes: whole pages, and one for none.
 pub(super) fn segment_length(length: usize) -> Option<usize> {
     length.max(1).checked_next_multiple_of(PAGE)
 }

@@ -65,7 +65,7 @@ pub(super) struct RingReader {
 }
 
 impl RingLocation {
-    /// The byte of word `counter`, from the ring's beginning.
+    /// Returns the byte of word `counter`, from the ring's beginning.
     #[inline]
     fn byte(self, counter: u32) -> usize {
         (counter & (self.words - 1)) as usize * WORD
@@ -75,8 +75,8 @@ impl RingLocation {
         self.words as usize * WORD
     }
 
-    /// Where a record that begins with word `counter` lies in the segment, if it lies there in one
-    /// piece.
+    /// Returns where a record that begins with word `counter` lies in the segment, if it lies there
+    /// in one piece.
     #[inline]
     fn whole(self, counter: u32, opening: RecordHeader) -> Option<usize> {
         let from = self.byte(counter);
@@ -109,7 +109,7 @@ impl RingWriter {
         Self { place, class, tail: 0, shown: 0, head: 0 }
     }
 
-    /// Words that are free, by a fresh look at the reader's counter.
+    /// Returns how many words are free, by a fresh look at the reader's counter.
     pub(super) fn free(&mut self, segment: &SegmentMapping) -> Result<u32, CorruptRing> {
         let head = segment.half(self.place.head).load(Ordering::SeqCst);
         if self.tail.wrapping_sub(head) > self.tail.wrapping_sub(self.head) {
@@ -119,13 +119,13 @@ impl RingWriter {
         Ok(self.place.words - self.tail.wrapping_sub(head))
     }
 
-    /// Whether a ring that was found full has room again, for a stretch and not only for one
-    /// record.
+    /// Returns whether a ring that was found full has room again, for a stretch and not only for
+    /// one record.
     pub(super) fn has_room(&mut self, segment: &SegmentMapping) -> Result<bool, CorruptRing> {
         Ok(self.free(segment)? >= room_words(self.place.words))
     }
 
-    /// Whether a record of `words` fits.
+    /// Returns whether a record of `words` fits.
     #[inline]
     pub(super) fn fits(
         &mut self,
@@ -177,7 +177,7 @@ impl RingWriter {
         }
     }
 
-    /// Words written that the reader was not shown.
+    /// Returns how many words were written that the reader was not shown.
     #[inline]
     pub(super) fn hidden(&self) -> u32 {
         self.tail.wrapping_sub(self.shown)
@@ -221,7 +221,7 @@ impl RingReader {
         Self { place, class, head: 0, shown: 0, tail: 0 }
     }
 
-    /// Whether there is a record, when the writer's counter is `tail`.
+    /// Returns whether there is a record, when the writer's counter is `tail`.
     #[inline]
     pub(super) fn is_ready(&self, tail: u32) -> bool {
         self.tail != self.head || tail != self.head
@@ -311,7 +311,7 @@ impl RingReader {
         Ok(Some(opening))
     }
 
-    /// Whether the writer, if it found the ring full, would call it empty enough again.
+    /// Returns whether the writer, if it found the ring full, would call it empty enough again.
     pub(super) fn has_room(&self, segment: &SegmentMapping) -> bool {
         let tail = segment.half(self.place.tail).load(Ordering::SeqCst);
         self.place.words.saturating_sub(tail.wrapping_sub(self.head))

@@ -10,12 +10,12 @@
 
 use clearway_proto::base::Bytes;
 
-/// Memory that the machine could give, as far as it says.
+/// Returns how much memory the machine could give, as far as it says.
 pub(super) fn available() -> Option<Bytes> {
     parse(&std::fs::read_to_string("/proc/meminfo").ok()?)
 }
 
-/// Whether `length` bytes can be had; a machine that does not say is believed to have them.
+/// Returns whether `length` bytes can be had; a machine that does not say is believed to have them.
 pub(super) fn is_there(length: usize) -> bool {
     available().is_none_or(|available| length as u64 <= available.0)
 }

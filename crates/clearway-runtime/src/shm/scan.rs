@@ -2,7 +2,7 @@
 //! only of those whose word changed.
 //!
 //! # Invariants
-//! I1. Who showed something is looked at again until all of it was read.
+//! I1. A peer that showed something is looked at again until all of it was read.
 //! I2. Everybody is first in turn.
 //!
 //! # Not here
@@ -14,7 +14,7 @@ use clearway_proto::base::Class;
 
 use super::mapping::SegmentMapping;
 
-/// The places of a set, in order.
+/// Returns the places of a set, in order.
 #[inline]
 pub(super) fn bits(mut set: u64) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
@@ -56,7 +56,7 @@ impl PeerScanner {
         Self { watches: places.map(|at| PeerWatch { at, seen: 0 }).collect(), left: 0, turn: 0 }
     }
 
-    /// The peers that may have something to read, as bits; they are taken to be read now.
+    /// Returns the peers that may have something to read, as bits; they are taken to be read now.
     #[inline]
     pub(super) fn peers_with_news(&mut self, own: &SegmentMapping) -> u64 {
         let mut spoke = std::mem::take(&mut self.left);
@@ -68,7 +68,7 @@ impl PeerScanner {
         spoke
     }
 
-    /// A scan of those that `spoke`, with the next peer first.
+    /// Begins a scan of those that `spoke`, with the next peer first.
     pub(super) fn begin(&mut self, spoke: u64) -> ScanResult {
         let first = self.turn;
         self.turn = if first + 1 < self.watches.len() { first + 1 } else { 0 };
@@ -80,7 +80,7 @@ impl PeerScanner {
         self.left |= scan.spoke;
     }
 
-    /// Whether somebody may have something to read.
+    /// Returns whether somebody may have something to read.
     #[inline]
     pub(super) fn is_due(&self, own: &SegmentMapping) -> bool {
         self.left != 0 || self.watches.iter().any(|watch| watch.look(own) != watch.seen)
@@ -107,7 +107,7 @@ impl ScanResult {
         }
     }
 
-    /// The places that have something of `class`; everybody is first in turn.
+    /// Returns the places that have something of `class`; everybody is first in turn.
     #[inline]
     pub(super) fn places(&self, class: Class) -> impl Iterator<Item = usize> {
         let places = self.places[class.index()];

@@ -37,7 +37,7 @@ impl SharedMemory {
         Ok(Self { mapping, file, length })
     }
 
-    /// The 64-bit word at `at`, a multiple of 8.
+    /// Returns the 64-bit word at `at`, a multiple of 8.
     ///
     /// # Errors
     /// [`RefusalReason::Memory`] outside.
@@ -46,15 +46,15 @@ impl SharedMemory {
         if at.is_multiple_of(WORD) { Ok(self.mapping.word(at)) } else { Err(RefusalReason::Memory) }
     }
 
-    /// Where `length` bytes from `at` on lie.
+    /// Returns where `length` bytes from `at` on lie.
     fn place(&self, at: u64, length: usize) -> Result<usize, RefusalReason> {
         let start = usize::try_from(at).map_err(|_| RefusalReason::Memory)?;
         let end = start.checked_add(length).ok_or(RefusalReason::Memory)?;
         if end <= self.length { Ok(start) } else { Err(RefusalReason::Memory) }
     }
 
-    /// The bytes before the first whole word of `length` bytes at `start`, and the bytes of whole
-    /// words behind them.
+    /// Returns the bytes before the first whole word of `length` bytes at `start`, and the bytes of
+    /// whole words behind them.
     fn whole_words(start: usize, length: usize) -> (usize, usize) {
         let before = (start.next_multiple_of(WORD) - start).min(length);
         (before, (length - before) / WORD * WORD)

@@ -34,7 +34,7 @@ pub(super) const SHORT: usize = 80;
 /// Words of the longest copy.
 const WORDS: usize = SHORT / 8;
 
-/// What names a record: its class and the counter of its first word.
+/// Returns what names a record: its class and the counter of its first word.
 #[inline]
 pub(super) fn stamp(class: Class, counter: u32) -> u64 {
     (class.index() as u64 + 1) << 32 | u64::from(counter)
@@ -54,8 +54,8 @@ pub(super) fn write(segment: &SegmentMapping, at: usize, stamp: u64, from: usize
     words[0].store(stamp, Ordering::Release);
 }
 
-/// The first word of the record named `stamp`, and its bytes in `into`, if the slot at `at` holds
-/// its copy.
+/// Returns the first word of the record named `stamp`, and its bytes in `into`, if the slot at `at`
+/// holds its copy.
 #[inline]
 pub(super) fn read(
     segment: &SegmentMapping,

@@ -28,12 +28,12 @@ pub(super) struct ArrivalRate {
 }
 
 impl ArrivalRate {
-    /// So many bytes came in sockets whose messages may wait.
+    /// Counts bytes that came in sockets whose messages may wait.
     pub(super) const fn add(&mut self, bytes: u64) {
         self.bytes += bytes;
     }
 
-    /// Whether packets may gather now.
+    /// Returns whether packets may gather now.
     pub(super) fn is_on(&mut self, now: LocalNs) -> bool {
         let time = now.since(self.since);
         if time >= LOOK {

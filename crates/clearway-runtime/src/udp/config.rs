@@ -45,7 +45,7 @@ pub struct Multicast {
 }
 
 impl Multicast {
-    /// The address of `group`.
+    /// Returns the address of `group`.
     pub(super) fn address(self, group: GroupId) -> SocketAddrV4 {
         SocketAddrV4::new(
             Ipv4Addr::from(u32::from(self.base).saturating_add(u32::from(group.0))),
@@ -53,8 +53,8 @@ impl Multicast {
         )
     }
 
-    /// Administratively scoped addresses are 239.0.0.0/8 (RFC 2365); 65,536 groups must fit behind
-    /// the base.
+    /// Returns whether the groups fit: administratively scoped addresses are 239.0.0.0/8 (RFC
+    /// 2365); 65,536 groups must fit behind the base.
     fn fits(self) -> bool {
         self.base >= Ipv4Addr::new(239, 0, 0, 0) && self.base <= Ipv4Addr::new(239, 255, 0, 0)
     }
@@ -79,16 +79,16 @@ pub struct UdpConfig {
     pub waiting: Waiting,
     /// Where the ranks run.
     pub placement: Placement,
-    /// Who can read and forge the job's messages.
+    /// How exposed the job's messages are: who can read and forge them.
     pub protection: Protection,
     /// Whether runs of messages leave as one large packet.
     pub segmentation: Segmentation,
 }
 
 impl UdpConfig {
-    /// A job on several machines over one rail without multicast, with default buffers, adaptive
-    /// waiting and segmentation offload. Unless all its addresses are of the loopback, it needs
-    /// keys, another placement, or to be called insecure.
+    /// Creates the configuration of a job on several machines over one rail without multicast, with
+    /// default buffers, adaptive waiting and segmentation offload. Unless all its addresses are of
+    /// the loopback, it needs keys, another placement, or to be called insecure.
     pub fn new(rank: Rank, session: u64, peers: Vec<SocketAddrV4>) -> Self {
         Self {
             rank,
@@ -134,7 +134,7 @@ impl UdpConfig {
         }
     }
 
-    /// Ranks of the job.
+    /// Returns how many ranks the job has.
     pub(super) fn ranks(&self) -> usize {
         self.rails.first().map_or(0, Vec::len)
     }

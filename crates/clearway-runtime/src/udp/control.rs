@@ -47,7 +47,7 @@ fn header(bytes: &[u8]) -> Option<(usize, i32, i32)> {
     (length <= bytes.len()).then(|| (length, i32::from_ne_bytes(*level), i32::from_ne_bytes(*kind)))
 }
 
-/// `struct timespec`.
+/// Reads a `struct timespec`.
 fn wall_ns(value: &[u8]) -> Option<u64> {
     let (seconds, rest) = value.split_first_chunk::<WORD>()?;
     let (ns, _) = rest.split_first_chunk::<WORD>()?;
@@ -56,7 +56,8 @@ fn wall_ns(value: &[u8]) -> Option<u64> {
         .checked_add(usize::from_ne_bytes(*ns) as u64)
 }
 
-/// The kernel writes an int; a length of zero would mean no progress and is no length.
+/// Returns the length of a segment, which the kernel writes as an int; a length of zero would mean
+/// no progress and is no length.
 fn segment(value: &[u8]) -> Option<usize> {
     let (length, _) = value.split_first_chunk::<4>()?;
     usize::try_from(i32::from_ne_bytes(*length)).ok().filter(|length| *length > 0)

@@ -73,7 +73,7 @@ const CLASS_MASK: u64 = 7;
 /// What a well-formed datagram of the right session says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UdpFrame {
-    /// Who says to have sent it.
+    /// The rank that says to have sent it.
     pub from: Rank,
     /// Where the engine's header ends and the body begins.
     pub body_start: usize,
@@ -82,7 +82,7 @@ pub struct UdpFrame {
 /// What the frame of a sealed datagram says, true or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SealedFrame {
-    /// Who says to have sent it.
+    /// The rank that says to have sent it.
     pub from: Rank,
     /// Length of the engine's header.
     pub head_length: u8,
@@ -95,7 +95,7 @@ pub struct SealedFrame {
 }
 
 impl SealedFrame {
-    /// The bytes in front of the sealed ones.
+    /// Returns the bytes in front of the sealed ones.
     pub fn write(&self, session: u64) -> [u8; SEALED_LENGTH] {
         let mut bytes = [0; SEALED_LENGTH];
         let (frame, tail) = bytes.split_at_mut(FRAME_LENGTH);
@@ -117,7 +117,7 @@ impl SealedFrame {
         fits.then_some(Self { from, head_length, class, rail, number })
     }
 
-    /// What no other message under the same key has.
+    /// Returns what no other message under the same key has.
     ///
     /// Two words, as the cipher loads them: bytes stored one by one and loaded as a word wait until
     /// all earlier stores are done, the copied message among them (40 ns, measured).
@@ -130,18 +130,18 @@ impl SealedFrame {
         nonce
     }
 
-    /// Number and, in the highest byte, class and rail.
+    /// Returns the number and, in the highest byte, class and rail.
     fn counted(&self) -> u64 {
         self.number & NUMBER_MASK | (self.class.index() as u64) << 56 | u64::from(self.rail.0) << 59
     }
 
-    /// Where the engine's header ends and the body begins.
+    /// Returns where the engine's header ends and the body begins.
     pub(super) fn body_start(&self) -> usize {
         SEALED_LENGTH + usize::from(self.head_length)
     }
 }
 
-/// The bytes in front of an engine's header of `head_length` bytes.
+/// Returns the bytes in front of an engine's header of `head_length` bytes.
 pub fn write(from: Rank, session: u64, head_length: u8) -> [u8; FRAME_LENGTH] {
     begin(VERSION, from, session, head_length)
 }
@@ -166,7 +166,7 @@ pub fn parse(datagram: &[u8], session: u64) -> Option<UdpFrame> {
     (head_length <= rest.len()).then_some(UdpFrame { from, body_start: FRAME_LENGTH + head_length })
 }
 
-/// Sender, length of the engine's header, and what follows.
+/// Returns the sender, the length of the engine's header, and what follows.
 fn parse_begin(datagram: &[u8], version: u8, session: u64) -> Option<(Rank, u8, &[u8])> {
     let (frame, rest) = datagram.split_first_chunk::<FRAME_LENGTH>()?;
     let [m0, m1, v, head_length, r0, r1, r2, r3, number @ ..] = *frame;

@@ -68,7 +68,7 @@ use crate::waiting::{Pause, Rest, WaitSource, Waitable, Wake, WakeReason};
 /// room.
 const DEVICE_PATIENCE: Nanos = Nanos::from_micros(200);
 
-/// A body of at most so many bytes is copied behind its header: that takes about 10 ns, a second
+/// A body of at most this many bytes is copied behind its header: that takes about 10 ns, a second
 /// piece of a message 40.
 const COPIED_BODY_MAX: usize = 256;
 
@@ -168,18 +168,19 @@ impl UdpWire {
         })
     }
 
-    /// The address that peers send to, on the first rail.
+    /// Returns the address that peers send to, on the first rail.
     pub fn address(&self) -> SocketAddrV4 {
         self.addresses[0]
     }
 
-    /// Whether messages leave in large packets now; changes once, when a device refuses.
+    /// Returns whether messages leave in large packets now; changes once, when a device refuses.
     pub fn segmentation(&self) -> Segmentation {
         self.segmentation
     }
 
-    /// The buffers that the system granted to the sockets of `class`, as it reports them: twice
-    /// what was asked, for its own overhead, or less where a limit (`net.core.rmem_max`) cut it.
+    /// Returns the buffers that the system granted to the sockets of `class`, as it reports them:
+    /// twice what was asked, for its own overhead, or less where a limit (`net.core.rmem_max`) cut
+    /// it.
     pub fn granted_buffers(&self, class: Class) -> SocketBuffers {
         let socket = self.listener.socket_for(class, PathId(0));
         let size = |granted: io::Result<usize>| Bytes(granted.unwrap_or(0) as u64);
@@ -189,8 +190,8 @@ impl UdpWire {
         }
     }
 
-    /// Datagrams of `class` to this rank's port that were dropped here because nobody read them in
-    /// time.
+    /// Returns how many datagrams of `class` to this rank's port were dropped here because nobody
+    /// read them in time.
     ///
     /// Exact for real packets. Packets that the kernel had joined (one host's segmentation offload,
     /// a device's receive offload) count as one.
@@ -200,7 +201,7 @@ impl UdpWire {
         rails.map(|socket| u64::from(syscall::dropped(socket.as_fd()))).sum()
     }
 
-    /// Bytes that this wire puts around head and body of a message.
+    /// Returns how many bytes this wire puts around head and body of a message.
     pub fn overhead(&self) -> Bytes {
         let length = if self.listener.members.guard.is_some() {
             frame::SEALED_OVERHEAD
@@ -210,8 +211,9 @@ impl UdpWire {
         Bytes(length as u64)
     }
 
-    /// Of the strangers counted, genuine datagrams of peers that had come before: repeated by the
-    /// network or an attacker. Always 0 without keys, where a repeated message is given again.
+    /// Returns how many of the strangers counted were genuine datagrams of peers that had come
+    /// before: repeated by the network or an attacker. Always 0 without keys, where a repeated
+    /// message is given again.
     pub fn replayed(&self) -> u64 {
         self.listener.members.guard.as_ref().map_or(0, |guard| guard.replayed)
     }
@@ -246,7 +248,7 @@ impl UdpWire {
         self.listener.members.guard.as_mut().ok_or(RuntimeError::NoKeys)?.accept_group(from, sealed)
     }
 
-    /// The bound of the error of receive stamps.
+    /// Returns the bound of the error of receive stamps.
     pub fn stamp_error(&self) -> Nanos {
         self.listener.stamp_error()
     }
@@ -396,17 +398,17 @@ impl UdpWire {
         given
     }
 
-    /// What becomes readable when something arrives.
+    /// Returns what becomes readable when something arrives.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.listener.sockets()
     }
 
-    /// Whether a class waits for room.
+    /// Returns whether a class waits for room.
     pub(crate) fn is_full(&self) -> bool {
         self.lanes.iter().any(|lane| lane.blocked.is_some())
     }
 
-    /// When a class that waits for a device's queue tries again.
+    /// Returns when a class that waits for a device's queue tries again.
     fn next_attempt(&self) -> Option<LocalNs> {
         let attempt = |lane: &SendLane| match lane.blocked {
             Some(SendBlock::Device(until)) => Some(until),
@@ -444,7 +446,7 @@ fn capabilities(config: &UdpConfig) -> Capabilities {
     }
 }
 
-/// The bit of a region in a set of planned ones. Received bytes cannot be overwritten by an
+/// Returns the bit of a region in a set of planned ones. Received bytes cannot be overwritten by an
 /// operation.
 fn region_bit(region: RegionId) -> u64 {
     1u64.checked_shl(u32::from(region.0)).unwrap_or(0)

@@ -29,7 +29,7 @@ pub(super) struct ReadySockets {
 }
 
 impl ReadySockets {
-    /// Whether a socket of the wire is ready.
+    /// Returns whether a socket of the wire is ready.
     pub(super) fn is_wire(self) -> bool {
         (self.readable | self.writable | self.failed) != 0
     }
@@ -88,8 +88,8 @@ impl Readiness {
         }
     }
 
-    /// Which sockets, and which of at most 64 `extra` descriptors, are ready within `timeout`;
-    /// `None` waits as long as it takes. A signal ends the wait early.
+    /// Returns which sockets, and which of at most 64 `extra` descriptors, are ready within
+    /// `timeout`; `None` waits as long as it takes. A signal ends the wait early.
     pub(super) fn poll(
         &mut self,
         timeout: Option<Nanos>,

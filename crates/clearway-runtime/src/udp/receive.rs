@@ -44,7 +44,7 @@ pub(super) enum SocketOrigin {
     Group(GroupId),
 }
 
-/// Who belongs to this job.
+/// The members of this job.
 #[derive(Debug)]
 pub(super) struct JobAddresses {
     /// This end.
@@ -78,7 +78,7 @@ enum DatagramVerdict {
 }
 
 impl SocketOrigin {
-    /// The rail: groups live on the first.
+    /// Returns the rail: groups live on the first.
     pub(super) const fn path(self) -> PathId {
         match self {
             Self::Port(rail) => rail,
@@ -88,7 +88,7 @@ impl SocketOrigin {
 }
 
 impl JobAddresses {
-    /// Where a rank is on a rail, if both exist.
+    /// Returns where a rank is on a rail, if both exist.
     pub(super) fn address(&self, rank: Rank, path: PathId) -> Option<SocketAddrV4> {
         self.rails.get(usize::from(path.0))?.get(rank.index()).copied()
     }
@@ -164,7 +164,7 @@ pub(super) struct ReceiveQueue {
 }
 
 impl ReceiveQueue {
-    /// Slots with `rails` rails.
+    /// Returns how many slots there are with `rails` rails.
     pub(super) const fn slots_of(rails: usize) -> usize {
         SLOTS * rails
     }
@@ -183,17 +183,17 @@ impl ReceiveQueue {
         }
     }
 
-    /// The arena: what spans of [`RegionId::RECEIVE`] point into.
+    /// Returns the arena: what spans of [`RegionId::RECEIVE`] point into.
     pub(super) fn arena(&self) -> &[u8] {
         self.call.arena()
     }
 
-    /// Whether messages wait to be given.
+    /// Returns whether messages wait to be given.
     pub(super) fn is_waiting(&self) -> bool {
         self.given < self.listed.len()
     }
 
-    /// Slots that are free beside those whose messages were given last.
+    /// Returns how many slots are free beside those whose messages were given last.
     pub(super) fn free(&self) -> usize {
         self.slots - self.filled
     }
@@ -272,7 +272,7 @@ impl ReceiveQueue {
         }
     }
 
-    /// Entries and bytes that the memory for arrivals holds.
+    /// Returns how many entries and bytes the memory for arrivals holds.
     #[cfg(test)]
     pub(super) fn capacities(&self) -> [usize; 2] {
         [self.listed.capacity(), self.call.arena().len()]

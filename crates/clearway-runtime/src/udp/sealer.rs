@@ -49,7 +49,7 @@ type ByClass<T> = [T; Class::ALL.len()];
 struct SequenceNumbers(ByClass<u64>);
 
 impl SequenceNumbers {
-    /// The next number of `class`; `None` when the key is used up.
+    /// Returns the next number of `class`; `None` when the key is used up.
     fn next(&mut self, class: Class) -> Option<u64> {
         let next = &mut self.0[class.index()];
         let number = *next;

@@ -40,9 +40,9 @@ pub struct SocketBuffers {
 }
 
 impl Default for SocketBuffers {
-    /// Send: three segmented packets of 64 kB with the kernel's overhead. Receive: the kernel's
-    /// default of 208 KiB lost 42 % of a burst of 1000 packets of 1400 bytes (measured); 4 MiB hold
-    /// 1,800 of them.
+    /// Returns the usual buffers. Send: three segmented packets of 64 kB with the kernel's
+    /// overhead. Receive: the kernel's default of 208 KiB lost 42 % of a burst of 1000 packets of
+    /// 1400 bytes (measured); 4 MiB hold 1,800 of them.
     fn default() -> Self {
         Self { send: Bytes(256 << 10), receive: Bytes(4 << 20) }
     }
@@ -72,7 +72,7 @@ impl UdpPort {
         bound().map_err(|cause| RuntimeError::Bind { address, cause })
     }
 
-    /// The bound address.
+    /// Returns the bound address.
     pub fn address(&self) -> SocketAddrV4 {
         self.address
     }
@@ -152,8 +152,8 @@ fn receive_options(socket: &Socket, buffers: SocketBuffers) -> Result<(), Runtim
     Ok(())
 }
 
-/// Whether joining pays: a socket that joins costs every message 0.2 us of its way (measured), and
-/// urgent messages come singly. Runs of theirs are cut by the kernel.
+/// Returns whether joining pays: a socket that joins costs every message 0.2 us of its way
+/// (measured), and urgent messages come singly. Runs of theirs are cut by the kernel.
 const fn comes_in_runs(class: Class) -> bool {
     match class {
         Class::Control | Class::LowLatency => false,

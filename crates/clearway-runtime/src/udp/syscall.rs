@@ -202,7 +202,7 @@ pub(super) struct ReceiveCall {
 unsafe impl Send for ReceiveCall {}
 
 impl ReceiveCall {
-    /// An arena of `slots` slots.
+    /// Creates an arena of `slots` slots.
     pub(super) fn new(slots: usize) -> Self {
         let header = libc::mmsghdr { msg_hdr: empty_header(), msg_len: 0 };
         Self {
@@ -214,12 +214,12 @@ impl ReceiveCall {
         }
     }
 
-    /// What the slots hold.
+    /// Returns what the slots hold.
     pub(super) fn arena(&self) -> &[u8] {
         &self.arena
     }
 
-    /// What the slots hold, to be changed in place.
+    /// Returns what the slots hold, to be changed in place.
     pub(super) fn arena_mut(&mut self) -> &mut [u8] {
         &mut self.arena
     }
@@ -269,7 +269,7 @@ impl ReceiveCall {
         usize::try_from(filled).map_err(|_| io::Error::last_os_error())
     }
 
-    /// What the last call put into slot `i`.
+    /// Returns what the last call put into slot `i`.
     pub(super) fn slot(&self, i: usize) -> ReceiveSlot {
         let header = &self.headers[i];
         let control = &self.controls[i].0;
@@ -333,8 +333,8 @@ pub(super) fn set_option(
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Datagrams that the kernel dropped at this socket since it was opened, most of them for want of
-/// buffer.
+/// Returns how many datagrams the kernel dropped at this socket since it was opened, most of them
+/// for want of buffer.
 pub(super) fn dropped(socket: BorrowedFd<'_>) -> u32 {
     const DROPS: usize = libc::SK_MEMINFO_DROPS as usize;
     let mut values = [0u32; DROPS + 1];
@@ -374,7 +374,8 @@ pub(super) fn steer_by_class(socket: BorrowedFd<'_>) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// A classic BPF program: the TOS byte without its congestion bits chooses the socket by number.
+/// Returns a classic BPF program: the TOS byte without its congestion bits chooses the socket by
+/// number.
 fn steering() -> Vec<libc::sock_filter> {
     let instruction = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
     let give = |class: Class| instruction(libc::BPF_RET | libc::BPF_K, 0, 0, class.index() as u32);

@@ -30,7 +30,7 @@ impl UdpLoopback {
         Self::over_rails(1, ranks, change)
     }
 
-    /// Rail `n` is the loopback network 127.0.n.0.
+    /// Creates ranks over several rails: rail `n` is the loopback network 127.0.n.0.
     fn over_rails(rails: u8, ranks: u32, change: impl Fn(&mut UdpConfig)) -> Self {
         let bind = |rail| {
             UdpPort::bind(SocketAddrV4::new(Ipv4Addr::new(127, 0, rail, 1), 0))
@@ -111,7 +111,7 @@ impl Fabric for UdpLoopback {
     }
 }
 
-/// The keys of all ranks of `session`.
+/// Returns the keys of all ranks of `session`.
 pub(super) fn agreed(ranks: u32, session: u64, epoch: u32) -> Vec<JobKeys> {
     let identity = |rank| {
         RankKeyPair::new(Rank(rank), KeyScope { session, epoch, secret: None }).expect("a key pair")

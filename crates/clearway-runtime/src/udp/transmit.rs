@@ -77,7 +77,7 @@ pub(super) struct SegmentRun {
 }
 
 impl SegmentRun {
-    /// The messages' places in the plan.
+    /// Returns the messages' places in the plan.
     pub(super) fn messages(&self) -> Range<usize> {
         self.first..self.first + self.count
     }

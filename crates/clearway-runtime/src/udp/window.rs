@@ -32,13 +32,13 @@ impl Default for ReplayWindow {
     }
 }
 
-/// The place of a number in the ring.
+/// Returns the place of a number in the ring.
 fn place(number: u64) -> (usize, u64) {
     ((number / 64 % WORDS) as usize, 1 << (number % 64))
 }
 
 impl ReplayWindow {
-    /// Whether `number` did not come yet, as far as can be told.
+    /// Returns whether `number` did not come yet, as far as can be told.
     pub(super) fn is_fresh(&self, number: u64) -> bool {
         let (word, bit) = place(number);
         number >= self.end || (self.end - number <= REACH && self.came[word] & bit == 0)

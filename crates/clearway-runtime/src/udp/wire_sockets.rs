@@ -23,8 +23,8 @@ use super::syscall;
 use crate::clock::{self, StampClock};
 use crate::waiting::{CachedDescriptor, Rest, WaitSource, Wake, WakeReason, any_of};
 
-/// Of so many looks while spinning, one asks about all sockets; the others read the one that spoke
-/// last, which costs one system call where asking and then reading costs two.
+/// Of this many looks while spinning, one asks about all sockets; the others read the one that
+/// spoke last, which costs one system call where asking and then reading costs two.
 const LOOKS: u32 = 8;
 
 /// Error reports taken at a time; bounds the work that a stranger's ICMP flood can cause.
@@ -87,7 +87,7 @@ impl WireSockets {
         }
     }
 
-    /// Whether this rank is in `group`.
+    /// Returns whether this rank is in `group`.
     pub(super) fn has_joined(&self, group: GroupId) -> bool {
         self.groups.contains(&group)
     }
@@ -104,7 +104,7 @@ impl WireSockets {
         })
     }
 
-    /// Groups that one end can be in at a time.
+    /// Returns how many groups one end can be in at a time.
     pub(super) const fn groups_max(rails: usize) -> usize {
         ReceiveQueue::slots_of(rails).saturating_sub(Class::ALL.len() * rails)
     }
@@ -124,34 +124,34 @@ impl WireSockets {
         Some(())
     }
 
-    /// The number of the socket of `class` on a rail.
+    /// Returns the number of the socket of `class` on a rail.
     pub(super) const fn number(&self, class: Class, path: PathId) -> usize {
         class.index() * self.rails + path.0 as usize
     }
 
-    /// The socket of `class` on a rail.
+    /// Returns the socket of `class` on a rail.
     pub(super) fn socket_for(&self, class: Class, path: PathId) -> &Socket {
         &self.sockets[self.number(class, path)]
     }
 
-    /// A socket by its number.
+    /// Returns a socket by its number.
     pub(super) fn socket(&self, number: usize) -> BorrowedFd<'_> {
         self.sockets[number].as_fd()
     }
 
-    /// All sockets.
+    /// Returns all sockets.
     pub(super) fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.sockets.iter().map(|socket| socket.as_fd())
     }
 
-    /// Datagrams that the sockets dropped because nobody read them, those of groups that were left
-    /// included.
+    /// Returns how many datagrams the sockets dropped because nobody read them, those of groups
+    /// that were left included.
     pub(super) fn dropped(&self) -> u64 {
         self.dropped_before
             + self.sockets().map(|socket| u64::from(syscall::dropped(socket))).sum::<u64>()
     }
 
-    /// The bound of the error of receive stamps.
+    /// Returns the bound of the error of receive stamps.
     pub(super) fn stamp_error(&self) -> Nanos {
         self.stamps.error()
     }
@@ -161,7 +161,7 @@ impl WireSockets {
         self.readiness.watch(number, writing);
     }
 
-    /// Whether a round would find something without asking.
+    /// Returns whether a round would find something without asking.
     pub(super) fn has_found(&self) -> bool {
         self.inbox.is_waiting() || self.found.is_wire()
     }
@@ -220,7 +220,7 @@ impl WireSockets {
 }
 
 impl Wake for WireSockets {
-    /// Made when first asked for: it costs every packet that arrives.
+    /// Returns the descriptor, made when first asked for: it costs every packet that arrives.
     fn wake_descriptor(&mut self) -> io::Result<Option<OwnedFd>> {
         let sockets = self.sockets.iter().map(|socket| socket.as_fd());
         self.wake.duplicate(|| any_of(sockets).map(Some))
@@ -260,7 +260,8 @@ impl WaitSource for WireSockets {
     }
 }
 
-/// The sockets of rails, each in the order of classes, in the order of classes and then of rails.
+/// Returns the sockets of rails, each in the order of classes, in the order of classes and then of
+/// rails.
 fn by_class(rails: Vec<Vec<Socket>>) -> Vec<Socket> {
     let mut rails: Vec<_> = rails.into_iter().map(Vec::into_iter).collect();
     Class::ALL

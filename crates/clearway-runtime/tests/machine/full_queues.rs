@@ -1,4 +1,4 @@
-//! Full queues on a slow virtual link: who waits, who does not, and that room is told.
+//! Full queues on a slow virtual link: who waits, who does not, and that room is reported.
 //!
 //! Each test runs itself again in a network namespace of its own, which needs no root but a kernel
 //! that allows it.

@@ -223,7 +223,7 @@ fn launchers__an_abort_ends_the_job() {
         command.args(&launcher.command[1..]).arg(&meet).arg("--abort");
         let running = RunningProgram::start(&mut command);
         let until_closed = running.lines.iter().filter_map(rank);
-        // A launcher that is told to abort may lose what ranks said just before.
+        // A launcher that gets the order to abort may lose what ranks said just before.
         let ranks = until_closed.collect();
         let (status, errors) = running.end();
         // Under Open MPI it may be the code of a rank that waited for the one that aborted.

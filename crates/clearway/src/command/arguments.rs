@@ -84,8 +84,8 @@ pub(crate) enum Command {
     /// Broadcast objects from one rank to all others, in a lab or across a job, and measure it.
     ///
     /// By the network's multicast where it has one, else along a chain or a tree; with repair of
-    /// what is lost, and every byte compared at every receiver. Times are told beside those of a
-    /// bare datagram to all with an answer of each.
+    /// what is lost, and every byte compared at every receiver. Times are reported beside those of
+    /// a bare datagram to all with an answer of each.
     Broadcast(Box<BroadcastFlags>),
     /// Cast files, directories or a stream to many hosts at once: only what they lack, checked,
     /// resumable.
@@ -192,7 +192,7 @@ pub(crate) struct JobArguments {
 }
 
 impl JobArguments {
-    /// What `--wire` asks for.
+    /// Returns what `--wire` asks for.
     pub(crate) fn wire_request(&self) -> Result<WireRequest, WiresError> {
         WireRequest::from_names(&self.wire.iter().copied().map(WireName::from).collect::<Vec<_>>())
     }
@@ -411,7 +411,7 @@ pub(crate) enum TopoCommand {
         /// Which of its policies [default: the file's own choice].
         #[arg(long)]
         policy: Option<String>,
-        /// Grow or shrink it to at least so many hosts.
+        /// Grow or shrink it to at least this many hosts.
         #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
         hosts: Option<u32>,
     },
@@ -454,7 +454,7 @@ pub(crate) enum MsaCommand {
         source: Locator,
         /// The new archive.
         to: PathBuf,
-        /// Stop after so many items.
+        /// Stop after this many items.
         #[arg(long, value_name = "COUNT")]
         items: Option<u64>,
         #[command(flatten)]
@@ -470,8 +470,8 @@ pub(crate) enum MsaCommand {
         /// Microslices, or timeslices.
         #[arg(long, value_name = "COUNT", default_value_t = 1000)]
         items: u64,
-        /// Make timeslices with a component for each of so many channels, or with %i in the name as
-        /// many archives.
+        /// Make timeslices with a component for each of this many channels, or with %i in the name
+        /// as many archives.
         #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..))]
         channels: Option<u16>,
         /// Microslices of each component.

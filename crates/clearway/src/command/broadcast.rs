@@ -161,13 +161,13 @@ impl BroadcastFlags {
         })
     }
 
-    /// Where the report goes; tests of the program itself have none.
+    /// Returns where the report goes; tests of the program itself have none.
     fn results(&self) -> Result<Option<ReportDestination>> {
         let is_of_users = self.faults.is_none() && self.roots.is_none();
         is_of_users.then(|| ReportDestination::open(NAME, &self.report)).transpose()
     }
 
-    /// What is in force of `plan` in `place`, by the names of flags.
+    /// Returns what is in force of `plan` in `place`, by the names of flags.
     fn values(&self, plan: &BroadcastPlan, place: VenueKind) -> FlagValues {
         let mut values = vec![
             ("ranks", plan.ranks.to_string()),

@@ -1,7 +1,7 @@
 //! The report of a run that flags describe, and no scenario file.
 //!
 //! # Model
-//! A parameter bears the name of its flag. Who chose it is read from the command line: the flag
+//! A parameter bears the name of its flag. Its origin is read from the command line: the flag
 //! stands there, or it is a default.
 
 use anyhow::Result;
@@ -14,7 +14,7 @@ use crate::run::venue::Venue;
 /// Values in force, by the names of their flags.
 pub(super) type FlagValues = Vec<(&'static str, String)>;
 
-/// The value of a flag that takes several.
+/// Returns the value of a flag that takes several.
 pub(super) fn joined<T: ToString>(all: impl IntoIterator<Item = T>) -> String {
     all.into_iter().map(|one| one.to_string()).collect::<Vec<_>>().join(",")
 }
@@ -56,7 +56,7 @@ impl FlaggedRun {
     }
 }
 
-/// `values` as parameters, of which `command` gave some.
+/// Returns `values` as parameters, of which `command` gave some.
 fn parameters(values: FlagValues, command: &[String]) -> Vec<Parameter> {
     let is_given = |name: &str| {
         let flags = command.iter().filter_map(|word| word.strip_prefix("--"));

@@ -107,8 +107,8 @@ pub(super) fn command(flags: &GpcnetArguments) -> Result<Exit> {
     }
 }
 
-/// Where it runs, the laboratory first: what it needs can be refused, and a refusal shall not cost
-/// the time of a simulation.
+/// Returns where it runs, the laboratory first: what it needs can be refused, and a refusal shall
+/// not cost the time of a simulation.
 fn places(flags: &GpcnetArguments, job: &JobFlags<'_>) -> Result<Vec<VenueKind>> {
     let usual = if flags.fabric.is_some() { VenueKind::Sim } else { VenueKind::Lab };
     let mut places = job.places(&flags.on)?;

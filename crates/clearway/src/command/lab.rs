@@ -106,7 +106,7 @@ fn prove(name: &LabName, queue: QueueKind) -> Result<()> {
     }
 }
 
-/// The keeper process of a lab; returns only with an error.
+/// Runs the keeper process of a lab; returns only with an error.
 pub(crate) fn keep(name: &LabName) -> Result<Exit> {
     let spec = std::env::var(SPEC_VARIABLE)
         .context("this command is for the program itself; use `clearway lab up`")?;

@@ -22,12 +22,12 @@ const MECHANISMS: &[&dyn Mechanism] = &[
     &crate::mechanism::echo::EchoRing,
 ];
 
-/// The rank's side of the mechanism whose ranks are called `name`.
+/// Returns the rank's side of the mechanism whose ranks are called `name`.
 pub(crate) fn serve(name: &str) -> Option<ServeRank> {
     MECHANISMS.iter().map(|it| it.rank()).find(|(known, _)| *known == name).map(|(_, serve)| serve)
 }
 
-/// The mechanism of `scenario`.
+/// Returns the mechanism of `scenario`.
 ///
 /// # Errors
 /// None runs its section.
@@ -40,12 +40,12 @@ pub(crate) fn mechanism_of(scenario: &Scenario) -> Result<&'static dyn Mechanism
         .ok_or_else(|| anyhow!("no mechanism runs [{name}]"))
 }
 
-/// The tables of scenarios that mechanisms read.
+/// Returns the tables of scenarios that mechanisms read.
 pub(crate) fn section_kinds() -> Vec<SectionKind> {
     MECHANISMS.iter().filter_map(|it| it.section()).collect()
 }
 
-/// What shows the mechanisms in reports.
+/// Returns what shows the mechanisms in reports.
 pub(crate) fn presenters() -> Vec<&'static dyn Presenter> {
     MECHANISMS.iter().map(|it| *it as &dyn Presenter).collect()
 }
@@ -69,7 +69,7 @@ mod tests {
         }
     }
 
-    /// A scenario of `section` on a laboratory or a machine.
+    /// Returns a scenario of `section` on a laboratory or a machine.
     fn scenario_of(section: &str, fabric: &str) -> Scenario {
         let fabric = match fabric {
             "topology" => "topology = { kind = \"star\", hosts = 8, rate = \"100Mb/s\" }",

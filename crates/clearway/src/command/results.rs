@@ -43,8 +43,8 @@ pub(super) enum ReportDestination {
 }
 
 impl ReportDestination {
-    /// Where `flags` want the report of a run called `name`. What cannot be written is known before
-    /// anything is measured.
+    /// Opens the place where `flags` want the report of a run called `name`. What cannot be written
+    /// is known before anything is measured.
     ///
     /// # Errors
     /// One sentence: the directory holds a report, or cannot be written.
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
     use crate::report::sample;
 
-    /// A directory of this test alone.
+    /// Returns a directory of this test alone.
     fn scratch(name: &str) -> PathBuf {
         let directory =
             std::env::temp_dir().join(format!("clearway-results-{name}-{}", std::process::id()));

@@ -27,7 +27,7 @@ use crate::run::{self, CompletedParts, RunSpec, VenueKind};
 use crate::scenario::{self, Fabric, Scenario, Section};
 use clearway_wires::WireRequest;
 
-/// Who says how fast the host links of a job are.
+/// The source of the rate of a job's host links.
 #[derive(Clone, Copy)]
 enum HostRateSource {
     /// The scenario's fabric.
@@ -53,12 +53,12 @@ pub(super) struct JobFlags<'a> {
 }
 
 impl<'a> JobFlags<'a> {
-    /// What `given` says, of a run whose scenario says the rest.
+    /// Returns what `given` says, of a run whose scenario says the rest.
     pub(super) const fn from_arguments(given: Option<&'a JobArguments>) -> Self {
         Self { rate: HostRateSource::OfScenario, roles: RoleFitting::Given, given }
     }
 
-    /// The places of a run for which `on` was said: a file of hosts means a cluster.
+    /// Returns the places of a run for which `on` was said: a file of hosts means a cluster.
     pub(super) fn places(&self, on: &[VenueKind]) -> Result<Vec<VenueKind>> {
         match self.given {
             Some(JobArguments { hostfile: Some(_), .. })
@@ -92,8 +92,8 @@ impl<'a> JobFlags<'a> {
     }
 }
 
-/// The tour: the laboratory (or, where it is refused, the simulator), then a page at the scale of a
-/// machine.
+/// Runs the tour: the laboratory (or, where it is refused, the simulator), then a page at the scale
+/// of a machine.
 pub(crate) fn demo(output: &Output) -> Result<Exit> {
     eprintln!(
         "A lab of 8 virtual hosts on one switch: two of them ping each other while three others send to one of the two at\n\
@@ -131,7 +131,7 @@ fn shipped(name: &str, place: VenueKind, output: &Output) -> Result<(Exit, PathB
     measure(&scenario, text, &[place], flags, &results)
 }
 
-/// A scenario from a file or from those that are shipped.
+/// Runs a scenario from a file or from those that are shipped.
 pub(crate) fn scenario(
     path: &Path,
     on: &[VenueKind],
@@ -144,7 +144,7 @@ pub(crate) fn scenario(
     run_and_report(scenario, &text, &on, &job, BTreeSet::new(), output)
 }
 
-/// A congestion test made of flags.
+/// Runs a congestion test made of flags.
 pub(crate) fn bench(flags: &BenchFlags) -> Result<Exit> {
     let (mut scenario, set) = named_scenario(flags)?;
     let hosts = scenario.fabric.hosts().map_err(|why| anyhow!(why))?;
@@ -292,7 +292,7 @@ fn keeping(results: &ReportDestination) -> CompletedParts {
     })
 }
 
-/// What came of a run; if that is the user's interrupt, what is `complete` is kept first.
+/// Returns what came of a run; if that is the user's interrupt, what is `complete` is kept first.
 fn kept(complete: &CompletedParts, run: Result<Report>) -> Result<Report> {
     if run.as_ref().is_err_and(|error| run::exit::exit_of(error) == Exit::Interrupted) {
         complete.keep()?;
@@ -317,7 +317,7 @@ fn run_job(
         Ok::<_, anyhow::Error>((scenario, chosen))
     };
     if let Some(hosts) = &order.hosts {
-        // What cannot run on so many ranks is known before any is started.
+        // What cannot run on this many ranks is known before any is started.
         on_job(hosts.ranks(), None)?;
         ReportDestination::open(&scenario.name, &output.report)?;
     }
@@ -409,7 +409,7 @@ fn conclude(report: &Report, results: &ReportDestination) -> Result<(Exit, PathB
     Ok((exit_of(report), directory))
 }
 
-/// Colours for a person who wants them (<https://no-color.org>).
+/// Returns colours for a person who wants them (<https://no-color.org>).
 fn paint() -> ColourMode {
     let wanted = io::stdout().is_terminal()
         && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
@@ -454,7 +454,7 @@ pub(crate) fn diff(a: &Path, b: &Path) -> Result<Exit> {
     })
 }
 
-/// The scenario that `flags` make, and which parameters they set.
+/// Returns the scenario that `flags` make, and which parameters they set.
 fn named_scenario(flags: &BenchFlags) -> Result<(Scenario, BTreeSet<String>)> {
     let (fabric, mut test, mut set) = on_fabric(flags)?;
     let mut list = |name: &str, given: bool| {
@@ -497,7 +497,8 @@ fn named_scenario(flags: &BenchFlags) -> Result<(Scenario, BTreeSet<String>)> {
     Ok((scenario, set))
 }
 
-/// The fabric that `flags` name with the test that is usual on it, and which parameters that sets.
+/// Returns the fabric that `flags` name with the test that is usual on it, and which parameters
+/// that sets.
 fn on_fabric(flags: &BenchFlags) -> Result<(Fabric, CongestionSection, BTreeSet<String>)> {
     let mut fabric = Fabric::lab(topology_of(flags.hosts, flags.rate, flags.trunk));
     let mut test = CongestionSection::default();
@@ -534,15 +535,15 @@ fn on_fabric(flags: &BenchFlags) -> Result<(Fabric, CongestionSection, BTreeSet<
     Ok((fabric, test, set))
 }
 
-/// Makes the congestion test of `scenario` smaller where it has no room on so many `hosts`, but for
-/// the parameters that are `given` (`congestion.draws`). Says what it chose, if anything.
+/// Makes the congestion test of `scenario` smaller where it has no room on this many `hosts`, but
+/// for the parameters that are `given` (`congestion.draws`). Says what it chose, if anything.
 fn fit(scenario: &mut Scenario, hosts: u32, given: &BTreeSet<String>) -> Option<String> {
     scenario
         .section_mut::<CongestionSection>()?
         .fit(hosts, |key| given.contains(&format!("congestion.{key}")))
 }
 
-/// The laboratory of the flags `--hosts`, `--rate` and `--trunk`.
+/// Returns the laboratory of the flags `--hosts`, `--rate` and `--trunk`.
 pub(super) fn topology_of(
     hosts: Option<u32>,
     rate: Option<BitsPerSec>,

@@ -8,8 +8,8 @@
 //! table of 1992 that knows no code points, so that EF waits behind everything else.
 //!
 //! Marks that a user asks for without privilege (`clearway-ofi`) miss the opening of a TCP
-//! connection and what an accepting side sends before it is told; `tcp_reflect_tos` lets it answer
-//! with the mark of the opening packet.
+//! connection and what an accepting side sends before it gets the request; `tcp_reflect_tos` lets
+//! it answer with the mark of the opening packet.
 //!
 //! # Source
 //! `nft(8)`; `ip-sysctl` of the kernel's documentation;
@@ -44,12 +44,12 @@ pub(crate) struct MarkRule {
     class: Class,
 }
 
-/// What packets are told by.
+/// What packets are recognised by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum PacketMatch {
     /// Either port, TCP or UDP, from the first to the last.
     Port(u16, u16),
-    /// Who owns the socket.
+    /// The owner of the socket.
     User(String),
     /// The sending address.
     Source(IpAddr),
@@ -182,7 +182,7 @@ struct RdmaPort {
     layer: String,
 }
 
-/// All ports below `devices`; none where there is no RDMA.
+/// Returns all ports below `devices`; none where there is no RDMA.
 fn rdma_ports(devices: &Path) -> Vec<RdmaPort> {
     let names = |path: &Path| {
         let entries = fs::read_dir(path).into_iter().flatten().flatten();
@@ -214,7 +214,7 @@ fn is_plain(name: &str) -> bool {
 }
 
 impl RdmaPort {
-    /// What can be done for it, as comments: each of it is for all programs on the port.
+    /// Returns what can be done for it, as comments: each of it is for all programs on the port.
     fn advice(&self) -> String {
         let Self { device, port, layer } = self;
         let tos = Class::Bulk.dscp().tos();

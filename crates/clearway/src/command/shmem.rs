@@ -44,7 +44,7 @@ pub(super) fn command(command: &ShmemCommand) -> Result<Exit> {
     start::start(*pes, &OsString::from(describe()?), &[], StandardInput::Empty)
 }
 
-/// The program, beside this one or where an installation keeps it.
+/// Returns the program, beside this one or where an installation keeps it.
 fn describe() -> Result<PathBuf> {
     let own = env::current_exe().context("this program does not know where it is")?;
     let directory = own.parent().context("this program is in no directory")?;

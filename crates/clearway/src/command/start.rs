@@ -51,7 +51,7 @@ pub(crate) struct JobFailed {
 }
 
 impl JobFailed {
-    /// The status to end with: that of the rank that failed.
+    /// Returns the status to end with: that of the rank that failed.
     pub(crate) fn status(&self) -> u8 {
         u8::try_from(self.error.exit_code()).unwrap_or(1)
     }
@@ -106,7 +106,7 @@ pub(super) fn start(
     }
 }
 
-/// How many ranks `flags` ask for.
+/// Returns how many ranks `flags` ask for.
 fn ranks(flags: &StartFlags) -> Result<u32> {
     let slots = flags.hostfile.as_deref().map(slots).transpose()?;
     let ranks = match flags.ranks.or(slots) {
@@ -124,7 +124,7 @@ fn ranks(flags: &StartFlags) -> Result<u32> {
     Ok(ranks)
 }
 
-/// The slots of the file at `path`, whose hosts are this one.
+/// Returns the slots of the file at `path`, whose hosts are this one.
 fn slots(path: &Path) -> Result<u32> {
     let own = nix::unistd::gethostname()?;
     let own = own.to_string_lossy();

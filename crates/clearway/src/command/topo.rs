@@ -57,7 +57,7 @@ fn list() -> Result<String> {
     Ok(page)
 }
 
-/// Every policy is judged, because every one can be asked for.
+/// Judges every policy, because every one can be asked for.
 fn check(fabric: &str) -> Result<String> {
     let policies = presets::policies(fabric)?;
     for policy in &policies {
@@ -148,7 +148,7 @@ mod tests {
         assert_eq!(file.policy, "imported");
     }
 
-    /// `text` with each of its numbers in turn replaced by one that nobody means.
+    /// Returns `text` with each of its numbers in turn replaced by one that nobody means.
     fn with_wild_numbers(text: &str) -> Vec<String> {
         let digits = |c: char| c.is_ascii_digit();
         let mut texts = Vec::new();

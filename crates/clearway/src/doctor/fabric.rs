@@ -215,7 +215,7 @@ fn try_talking(classes: &mut Vec<WireClasses>) -> Result<Finding, OfiError> {
     })
 }
 
-/// Whether a message of `class` comes through in time.
+/// Returns whether a message of `class` comes through in time.
 fn is_delivered(sender: &mut OfiWire, receiver: &mut OfiWire, class: Class) -> bool {
     let mut out: Out<()> = Out::with_limit(1);
     let head = out.head(b"clearway doctor");

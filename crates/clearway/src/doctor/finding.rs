@@ -15,7 +15,7 @@ pub(super) enum Status {
 }
 
 impl Status {
-    /// The word for a person, as in JSON.
+    /// Returns the word for a person, as in JSON.
     pub(super) const fn word(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -39,12 +39,12 @@ pub(super) struct Finding {
 }
 
 impl Finding {
-    /// An item that works.
+    /// Creates an item that works.
     pub(super) fn ok(item: &str, found: impl Into<String>) -> Self {
         Self { item: item.into(), status: Status::Ok, found: found.into(), remedies: Vec::new() }
     }
 
-    /// An item that works less well than it could.
+    /// Creates an item that works less well than it could.
     pub(super) fn limited(item: &str, found: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self {
             item: item.into(),
@@ -54,7 +54,7 @@ impl Finding {
         }
     }
 
-    /// An item that is not there.
+    /// Creates an item that is not there.
     pub(super) fn missing(item: &str, found: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self {
             item: item.into(),

@@ -140,7 +140,7 @@ fn test_finding(item: &str, parts: &str, order: &str, test: &SelfTest) -> Findin
     }
 }
 
-/// The failed checks of the first failed port.
+/// Returns the failed checks of the first failed port.
 fn faults(test: &SelfTest) -> String {
     let Some(port) = test.failed().next() else { return "no port is known to be wrong".into() };
     let wrong =

@@ -67,7 +67,7 @@ fn environment(is_set: &dyn Fn(&str) -> bool) -> Finding {
     }
 }
 
-/// One finding for each interface that is up and others can reach.
+/// Returns one finding for each interface that is up and others can reach.
 fn interfaces() -> Vec<Finding> {
     let Ok(all) = nix::ifaddrs::getifaddrs() else { return Vec::new() };
     let mut findings: Vec<Finding> = Vec::new();

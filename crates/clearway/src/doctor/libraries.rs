@@ -73,7 +73,7 @@ pub(super) fn examine() -> FindingGroup {
     FindingGroup { title: "Libraries loaded when needed", findings: findings.collect() }
 }
 
-/// The loader's cache as text; empty where there is no `ldconfig`.
+/// Returns the loader's cache as text; empty where there is no `ldconfig`.
 fn cache() -> String {
     let print = |program: &&str| {
         Command::new(program).arg("-p").output().ok().filter(|output| output.status.success())
@@ -98,13 +98,13 @@ fn find(soname: &str, path: &str, cache: &str, fits: &dyn Fn(&Path) -> bool) -> 
         .unwrap_or(LibraryLocation::Nowhere)
 }
 
-/// The directories of an `LD_LIBRARY_PATH`; an empty entry is the working directory.
+/// Returns the directories of an `LD_LIBRARY_PATH`; an empty entry is the working directory.
 fn searched(path: &str) -> impl Iterator<Item = &str> {
     let entries = path.split([':', ';']).filter(move |_| !path.is_empty());
     entries.map(|entry| if entry.is_empty() { "." } else { entry })
 }
 
-/// The files of `soname` in what `ldconfig -p` prints.
+/// Returns the files of `soname` in what `ldconfig -p` prints.
 fn cached<'a>(cache: &'a str, soname: &'a str) -> impl Iterator<Item = PathBuf> + 'a {
     cache.lines().filter_map(move |line| {
         let (name, file) = line.split_once(" => ")?;

@@ -67,7 +67,8 @@ fn nft(file: Option<PathBuf>) -> Finding {
     file.map_or_else(|| Finding::missing(item, purpose, "install nftables, if you want it"), found)
 }
 
-/// The first file called `name` that `runs`, in the directories of `path` and of the system.
+/// Returns the first file called `name` that `runs`, in the directories of `path` and of the
+/// system.
 pub(super) fn program(name: &str, path: &OsStr, runs: &dyn Fn(&Path) -> bool) -> Option<PathBuf> {
     let system = SYSTEM_DIRECTORIES.into_iter().map(PathBuf::from);
     std::env::split_paths(path)
@@ -76,7 +77,7 @@ pub(super) fn program(name: &str, path: &OsStr, runs: &dyn Fn(&Path) -> bool) ->
         .find(|file| runs(file))
 }
 
-/// Whether somebody may run `file`.
+/// Returns whether somebody may run `file`.
 pub(super) fn is_executable(file: &Path) -> bool {
     fs::metadata(file).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
 }

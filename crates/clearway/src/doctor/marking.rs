@@ -24,7 +24,7 @@ pub(super) enum TestedPath {
 }
 
 impl TestedPath {
-    /// The word for a person, as in JSON.
+    /// Returns the word for a person, as in JSON.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Lab => "lab",
@@ -84,7 +84,7 @@ impl MarkTest {
     }
 }
 
-/// The name of the code point of `class` (RFC 2474, RFC 3246, RFC 8622).
+/// Returns the name of the code point of `class` (RFC 2474, RFC 3246, RFC 8622).
 const fn dscp_name(class: Class) -> &'static str {
     match class {
         Class::Control => "CS6",

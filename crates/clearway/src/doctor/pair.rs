@@ -38,12 +38,12 @@ pub(super) struct TestPair {
 }
 
 impl TestPair {
-    /// Both ends on this host's loopback, with the buffers that every wire asks for.
+    /// Creates both ends on this host's loopback, with the buffers that every wire asks for.
     pub(super) fn on_loopback() -> Result<Self> {
         Self::with_receive_buffer(SocketBuffers::default().receive)
     }
 
-    /// The same with receive buffers of `receive`.
+    /// Creates the same with receive buffers of `receive`.
     pub(super) fn with_receive_buffer(receive: Bytes) -> Result<Self> {
         let port = || UdpPort::bind(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0));
         let [first, second] = [port()?, port()?];
@@ -54,7 +54,7 @@ impl TestPair {
         })
     }
 
-    /// One end in each of the first two hosts of `lab`.
+    /// Creates one end in each of the first two hosts of `lab`.
     pub(super) fn in_lab(lab: &Lab) -> Result<Self> {
         let [from, to, ..] = lab.hosts() else { anyhow::bail!("a lab with fewer than two hosts") };
         let peers = [from, to].map(|host| SocketAddrV4::new(host.address, LAB_PORT));
@@ -84,7 +84,8 @@ impl TestPair {
         answers.iter().filter(|answer| matches!(answer, PostOutcome::Done(_))).count()
     }
 
-    /// What arrives until there are `count` messages, or until nothing came for [`PATIENCE`].
+    /// Receives what arrives until there are `count` messages, or until nothing came for
+    /// [`PATIENCE`].
     pub(super) fn receive(&mut self, count: usize) -> Vec<ArrivedMessage> {
         let mut arrived = Vec::new();
         let mut until = clock::now() + PATIENCE;

@@ -109,7 +109,7 @@ impl ProcessorActivity {
         }
     }
 
-    /// Every figure beyond its limit, as the beginning of a sentence.
+    /// Returns every figure beyond its limit, as the beginning of a sentence.
     fn complaints(&self) -> Vec<&'static str> {
         let beyond = |share: Option<f64>, limit: f64| share.is_some_and(|share| share > limit);
         [
@@ -140,7 +140,7 @@ impl ProcessorActivity {
         )
     }
 
-    /// What the kernel does not tell.
+    /// Returns whether the kernel tells neither run delay nor pressure.
     fn is_blind(&self) -> bool {
         self.run_delay.is_none() && self.pressure.is_none()
     }

@@ -16,7 +16,7 @@ use crate::report::terminal::{ColourMode, WIDTH};
 /// Where the sentences begin: two spaces, an item of 16, a space, a status of 7, two spaces.
 const INDENT: usize = 28;
 
-/// One section with its title, an empty line behind it.
+/// Returns one section with its title, an empty line behind it.
 pub(super) fn section(section: &FindingGroup, paint: ColourMode) -> String {
     let mut text = format!("{}\n", section.title);
     for finding in &section.findings {
@@ -34,7 +34,7 @@ pub(super) fn section(section: &FindingGroup, paint: ColourMode) -> String {
     text + "\n"
 }
 
-/// The status word, padded to seven columns.
+/// Returns the status word, padded to seven columns.
 fn status(status: Status, paint: ColourMode) -> String {
     // Blue, yellow and magenta stay apart for readers who confuse red and green.
     let code = match status {
@@ -49,7 +49,7 @@ fn status(status: Status, paint: ColourMode) -> String {
     }
 }
 
-/// What libfabric offers, and why it is taken or not; an empty line behind it.
+/// Returns what libfabric offers, and why it is taken or not; an empty line behind it.
 pub(super) fn providers(providers: &[Provider]) -> String {
     if providers.is_empty() {
         return String::new();
@@ -65,7 +65,7 @@ pub(super) fn providers(providers: &[Provider]) -> String {
     text + "\n"
 }
 
-/// What classes become on each wire, an empty line behind it.
+/// Returns what classes become on each wire, an empty line behind it.
 pub(super) fn classes(wires: &[WireClasses]) -> String {
     let row = |name: &str, cells: [&str; Class::ALL.len()]| {
         let cells: String = cells.iter().map(|cell| format!("{cell:12}")).collect();
@@ -79,7 +79,7 @@ pub(super) fn classes(wires: &[WireClasses]) -> String {
     text + "\n"
 }
 
-/// The table of marks, an empty line behind it.
+/// Returns the table of marks, an empty line behind it.
 pub(super) fn marks(marks: &[MarkTest]) -> String {
     if marks.is_empty() {
         return String::new();
@@ -102,7 +102,7 @@ pub(super) fn marks(marks: &[MarkTest]) -> String {
     text + "\n"
 }
 
-/// The last line.
+/// Returns the last line.
 pub(super) fn verdict(diagnosis: &Diagnosis) -> String {
     let [ok, limited, missing] =
         [Status::Ok, Status::Limited, Status::Missing].map(|s| diagnosis.count(s));

@@ -75,7 +75,7 @@ fn try_all(pair: &mut TestPair) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
-/// Whether anything arrives; nothing else can be tried before.
+/// Returns whether anything arrives; nothing else can be tried before.
 fn reaches(pair: &mut TestPair) -> bool {
     (0..ATTEMPTS).any(|_| pair.send(Class::BestEffort, 1) == 1 && !pair.receive(1).is_empty())
 }
@@ -132,7 +132,8 @@ fn joined(pair: &mut TestPair) -> ProofResult {
     joined_if(lost, pair.receiver.counters().receive_overflow)
 }
 
-/// Fewer drops than lost messages: the kernel dropped several at once, as one packet.
+/// Returns the result of fewer drops than lost messages: the kernel dropped several at once, as one
+/// packet.
 fn joined_if(lost: u64, drops: u64) -> ProofResult {
     match (lost, drops) {
         (0, _) | (_, 0) => ProofResult::Unclear,
@@ -180,7 +181,7 @@ impl BufferKind {
         text.trim().parse().ok().map(Bytes)
     }
 
-    /// `granted` is what the kernel reports: twice the effective size.
+    /// Judges a buffer; `granted` is what the kernel reports: twice the effective size.
     fn judge(&self, asked: Bytes, granted: Bytes, limit: Option<Bytes>) -> Finding {
         let Self { item, sysctl, beyond } = self;
         let effective = Bytes(granted.0 / 2);

@@ -66,7 +66,7 @@ pub(crate) struct FigurePair<'a> {
 }
 
 impl FigurePair<'_> {
-    /// Whether the intervals lie apart.
+    /// Returns whether the intervals lie apart.
     const fn is_changed(&self) -> bool {
         matches!(self.change, FigureChange::Worse | FigureChange::Better | FigureChange::Different)
     }
@@ -168,8 +168,8 @@ const ROW: usize = 36;
 /// Figures of one side only that are named; the others are counted.
 const NAMED_MAX: usize = 3;
 
-/// The comparison as a table that ends with a newline: what decides first, what changed besides,
-/// how many did not.
+/// Returns the comparison as a table that ends with a newline: what decides first, what changed
+/// besides, how many did not.
 pub(crate) fn render(comparison: &Comparison<'_>, paint: ColourMode) -> String {
     let mut lines: Vec<String> = comparison.remarks.clone();
     let changed = || comparison.pairs.iter().filter(|pair| pair.is_changed());
@@ -204,7 +204,7 @@ pub(crate) fn render(comparison: &Comparison<'_>, paint: ColourMode) -> String {
     lines.join("\n") + "\n"
 }
 
-/// The rows of `pairs`, each group of a name and unit below its heading.
+/// Returns the rows of `pairs`, each group of a name and unit below its heading.
 fn groups(pairs: &[&FigurePair<'_>], paint: ColourMode) -> Vec<String> {
     let mut lines = Vec::new();
     let mut group = None;
@@ -218,7 +218,7 @@ fn groups(pairs: &[&FigurePair<'_>], paint: ColourMode) -> Vec<String> {
     lines
 }
 
-/// How many figures did not change, and how many cannot be compared, in a line.
+/// Returns how many figures did not change, and how many cannot be compared, in a line.
 fn unchanged(pairs: &[FigurePair<'_>]) -> Option<String> {
     let count = |change| pairs.iter().filter(|pair| pair.change == change).count();
     let figures =
@@ -243,8 +243,8 @@ fn heading(figure: &Figure) -> String {
     }
 }
 
-/// What tells a figure from others of its name: the values of labels that every reader knows, the
-/// others with their keys.
+/// Returns what tells a figure from others of its name: the values of labels that every reader
+/// knows, the others with their keys.
 fn labels_of(figure: &Figure) -> String {
     let known = [labels::QUEUE, labels::VICTIM, labels::CONGESTOR, labels::QUANTILE, labels::PHASE];
     let mut words: Vec<String> =
@@ -254,7 +254,7 @@ fn labels_of(figure: &Figure) -> String {
     if words.is_empty() { "whole run".to_owned() } else { printable(&words.join(" ")) }
 }
 
-/// How many figures one side alone has, and which they begin with.
+/// Returns how many figures one side alone has, and which they begin with.
 fn only(side: &str, figures: &[&Figure]) -> Vec<String> {
     let count = match figures.len() {
         0 => return Vec::new(),
@@ -268,8 +268,8 @@ fn only(side: &str, figures: &[&Figure]) -> Vec<String> {
     std::iter::once(count).chain(named).chain(more).collect()
 }
 
-/// The numbers of a figure, below its labels where these are long, and the intervals where they lie
-/// apart.
+/// Returns the numbers of a figure, below its labels where these are long, and the intervals where
+/// they lie apart.
 fn pair_lines(pair: &FigurePair<'_>, paint: ColourMode) -> Vec<String> {
     let mut word = pair.change.word().to_owned();
     if (pair.change, paint) == (FigureChange::Worse, ColourMode::Colour) {

@@ -33,7 +33,7 @@ const PAGE_SCRIPT: &str = include_str!("../../assets/report.js");
 const POLICY: &str =
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:";
 
-/// The page of `report`: the sections of `presenters`, then those that any report has.
+/// Returns the page of `report`: the sections of `presenters`, then those that any report has.
 pub(crate) fn render(report: &Report, presenters: &[&dyn Presenter]) -> String {
     let queues = queues(report);
     let title =
@@ -92,7 +92,7 @@ fn put(page: &mut String, parts: &[&str]) {
     parts.iter().for_each(|part| page.push_str(part));
 }
 
-/// `raw` as text or as the value of a quoted attribute.
+/// Returns `raw` as text or as the value of a quoted attribute.
 pub(crate) fn text(raw: &str) -> String {
     let mut safe = String::with_capacity(raw.len());
     for c in raw.chars() {
@@ -108,8 +108,8 @@ pub(crate) fn text(raw: &str) -> String {
     safe
 }
 
-/// `sentence` with the sign that the rest of the page uses where a number of microseconds is
-/// written `12 us`.
+/// Returns `sentence` with the sign that the rest of the page uses where a number of microseconds
+/// is written `12 us`.
 fn micro(sentence: &str) -> String {
     let mut parts = sentence.split(" us");
     let mut out = parts.next().unwrap_or("").to_owned();
@@ -122,8 +122,9 @@ fn micro(sentence: &str) -> String {
     out
 }
 
-/// `json` so that it may stand inside a script element: these characters occur within strings only,
-/// where JSON allows them to be written by number. The two separators end a line for older scripts.
+/// Returns `json` so that it may stand inside a script element: these characters occur within
+/// strings only, where JSON allows them to be written by number. The two separators end a line for
+/// older scripts.
 fn embedded(json: &str) -> String {
     let mut safe = String::with_capacity(json.len());
     for c in json.chars() {
@@ -137,7 +138,8 @@ fn embedded(json: &str) -> String {
     safe
 }
 
-/// The queues of the run in order of appearance: a queue keeps its colour through the whole page.
+/// Returns the queues of the run in order of appearance: a queue keeps its colour through the whole
+/// page.
 fn queues(report: &Report) -> Vec<String> {
     let of_figures = report.figures.iter().map(|figure| &figure.labels);
     let of_charts = report
@@ -154,22 +156,22 @@ fn queues(report: &Report) -> Vec<String> {
     queues
 }
 
-/// The place of `queue` in `queues`, which gives it its colour.
+/// Returns the place of `queue` in `queues`, which gives it its colour.
 pub(crate) fn queue_place(queue: &str, queues: &[String]) -> usize {
     queues.iter().position(|known| known == queue).unwrap_or(0)
 }
 
-/// The style class that gives a queue its colour.
+/// Returns the style class that gives a queue its colour.
 pub(crate) fn queue_class(queue: &str, queues: &[String]) -> String {
     drawing::colour(queue_place(queue, queues))
 }
 
-/// A queue's name behind a swatch of its colour.
+/// Returns a queue's name behind a swatch of its colour.
 pub(crate) fn queue_name(queue: &str, queues: &[String]) -> String {
     drawing::coloured(queue_place(queue, queues), queue)
 }
 
-/// The values of labels as a title: `ping-8B under incast-6:1, fifo`.
+/// Returns the values of labels as a title: `ping-8B under incast-6:1, fifo`.
 pub(crate) fn title_of(all: &Labels) -> String {
     let of = |key: &str| all.get(key).map(String::as_str);
     let mut title = match (of(labels::VICTIM), of(labels::CONGESTOR)) {
@@ -187,7 +189,7 @@ pub(crate) fn title_of(all: &Labels) -> String {
     title
 }
 
-/// A section of the page; nothing where it has no body.
+/// Returns a section of the page; nothing where it has no body.
 pub(crate) fn section(id: &str, title: &str, lead: &str, body: &str) -> String {
     if body.is_empty() {
         return String::new();
@@ -203,7 +205,7 @@ fn outcome_word(report: &Report) -> &'static str {
     report.verdict.as_ref().map_or("report", |verdict| verdict.outcome.word())
 }
 
-/// The style class and the sign of an outcome; the sign tells it without colour.
+/// Returns the style class and the sign of an outcome; the sign tells it without colour.
 fn outcome_look(outcome: RunOutcome) -> (&'static str, &'static str) {
     match outcome {
         RunOutcome::Contained => ("contained", "\u{2713}"),
@@ -233,7 +235,7 @@ fn header(report: &Report) -> String {
     )
 }
 
-/// What a run without a verdict was about, as its scenario says.
+/// Returns what a run without a verdict was about, as its scenario says.
 fn unjudged(report: &Report) -> String {
     let about = report
         .parameters
@@ -294,7 +296,7 @@ fn warnings(report: &Report) -> String {
     section("warnings", "Warnings", "", &body)
 }
 
-/// `word` as a shell reads it back, without quotes where it needs none.
+/// Returns `word` as a shell reads it back, without quotes where it needs none.
 fn shell_word(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@%+".contains(c);
     if !word.is_empty() && word.chars().all(plain) { word.to_owned() } else { quoted(word) }

@@ -66,7 +66,7 @@ pub(crate) mod labels {
 pub(crate) struct Report {
     /// [`SCHEMA`].
     pub(crate) schema: String,
-    /// Who wrote the report.
+    /// The program that wrote the report.
     pub(crate) program: ReportProgram,
     /// When the run ended: RFC 3339, UTC.
     pub(crate) created: String,
@@ -155,7 +155,7 @@ pub(crate) enum FigureDistance {
 }
 
 impl FigureDistance {
-    /// The word, as it stands in JSON.
+    /// Returns the word, as it stands in JSON.
     pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::Within => "within",
@@ -195,7 +195,7 @@ pub(crate) enum RunOutcome {
 }
 
 impl RunOutcome {
-    /// The word, as it stands in JSON.
+    /// Returns the word, as it stands in JSON.
     pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::Invalid => "INVALID",
@@ -264,7 +264,7 @@ pub(crate) struct Figure {
 }
 
 impl Figure {
-    /// A figure with the interval of `estimate`, whose numbers are multiplied by `scale`
+    /// Creates a figure with the interval of `estimate`, whose numbers are multiplied by `scale`
     /// (nanoseconds to `us`: 1e-3).
     pub(crate) fn estimate(
         name: &str,
@@ -288,7 +288,8 @@ impl Figure {
         }
     }
 
-    /// A figure without an interval. What has no unit, a fraction or a count, has the unit [`ONE`].
+    /// Creates a figure without an interval. What has no unit, a fraction or a count, has the unit
+    /// [`ONE`].
     pub(crate) fn counted(
         name: &str,
         unit: &str,
@@ -301,26 +302,26 @@ impl Figure {
         Self { name, labels: Labels::new(), value, unit, low: None, high: None, samples, source }
     }
 
-    /// The same figure with one more label.
+    /// Returns the same figure with one more label.
     pub(crate) fn with(mut self, key: &str, value: impl Into<String>) -> Self {
         self.labels.insert(key.to_owned(), value.into());
         self
     }
 
-    /// Whether at least ten samples lie beyond the quantile that the figure is labelled with; true
-    /// without such a label.
+    /// Returns whether at least ten samples lie beyond the quantile that the figure is labelled
+    /// with; true without such a label.
     pub(crate) fn is_supported(&self) -> bool {
         let quantile =
             self.label(labels::QUANTILE).and_then(|label| label.parse::<Quantile>().ok());
         quantile.is_none_or(|quantile| quantile.is_supported_by(self.samples))
     }
 
-    /// The unit as people read it behind a number; empty for plain numbers.
+    /// Returns the unit as people read it behind a number; empty for plain numbers.
     pub(crate) fn shown_unit(&self) -> &str {
         if self.unit == ONE { "" } else { &self.unit }
     }
 
-    /// The value of one label.
+    /// Returns the value of one label.
     pub(crate) fn label(&self, key: &str) -> Option<&str> {
         self.labels.get(key).map(String::as_str)
     }
@@ -337,7 +338,7 @@ pub(crate) struct Parameter {
     pub(crate) origin: ParameterOrigin,
 }
 
-/// Who chose a parameter.
+/// What chose a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum ParameterOrigin {
@@ -350,7 +351,7 @@ pub(crate) enum ParameterOrigin {
 }
 
 impl ParameterOrigin {
-    /// The word, as it stands in JSON.
+    /// Returns the word, as it stands in JSON.
     pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::Default => "default",
@@ -394,7 +395,7 @@ pub(crate) struct SurvivalCurve {
 }
 
 impl SurvivalCurve {
-    /// The curve of a histogram of nanoseconds.
+    /// Creates the curve of a histogram of nanoseconds.
     pub(crate) fn from_histogram(histogram: &Histogram, labels: Labels) -> Self {
         let curve = histogram.survival(CURVE_POINTS);
         let point = |value: u64, fraction| (rounded(value as f64 / 1e3), rounded(fraction));
@@ -475,7 +476,8 @@ pub(crate) struct ClassShare {
 }
 
 impl ClassShare {
-    /// The mark that receivers saw, without the word where it stands below a heading that says so.
+    /// Returns the mark that receivers saw, without the word where it stands below a heading that
+    /// says so.
     pub(crate) fn mark_seen(&self) -> &str {
         self.granted.strip_suffix(" seen").unwrap_or(&self.granted)
     }
@@ -505,7 +507,7 @@ pub(crate) struct DrawFactor {
 }
 
 impl Report {
-    /// A report of this program, made now, with nothing measured in it yet.
+    /// Creates a report of this program, made now, with nothing measured in it yet.
     pub(crate) fn new(
         command: Vec<String>,
         place: &str,
@@ -543,14 +545,14 @@ impl Report {
         }
     }
 
-    /// Whether the run measured or promised any class a share of the link, and not only how marks
-    /// travel.
+    /// Returns whether the run measured or promised any class a share of the link, and not only how
+    /// marks travel.
     pub(crate) fn has_shares(&self) -> bool {
         self.shares.iter().any(|share| share.configured.is_some() || share.reached.is_some())
     }
 }
 
-/// An instant as RFC 3339 text in UTC.
+/// Returns an instant as RFC 3339 text in UTC.
 ///
 /// Days to date: the civil calendar in years that begin in March, so that the leap day is the last
 /// of its year (Hinnant, "chrono-compatible low-level date algorithms").

@@ -6,8 +6,8 @@ use super::model::ExtendedReal;
 /// How infinity is written.
 pub(crate) const INFINITE: &str = "inf";
 
-/// A number with about three significant digits, without an exponent: `0.042`, `1.07`, `28.3`,
-/// `11956`.
+/// Returns a number with about three significant digits, without an exponent: `0.042`, `1.07`,
+/// `28.3`, `11956`.
 ///
 /// ```text
 /// digits(Real::finite(28.31)) == "28.3"
@@ -27,13 +27,13 @@ pub(crate) fn digits(number: ExtendedReal) -> String {
     }
 }
 
-/// The same for a number that may be missing.
+/// Returns the same for a number that may be missing.
 pub(crate) fn digits_or_dash(number: Option<ExtendedReal>) -> String {
     number.map_or_else(|| "-".to_owned(), digits)
 }
 
-/// The same in at most `width` columns, with fewer digits or an exponent where there is no room for
-/// all: a number that is cut is another number.
+/// Returns the same in at most `width` columns, with fewer digits or an exponent where there is no
+/// room for all: a number that is cut is another number.
 pub(crate) fn digits_in(number: Option<ExtendedReal>, width: usize) -> String {
     let whole = digits_or_dash(number);
     let Some(number) = number.filter(|_| whole.len() > width) else { return whole };
@@ -44,7 +44,7 @@ pub(crate) fn digits_in(number: Option<ExtendedReal>, width: usize) -> String {
     shorter.into_iter().find(says_something).unwrap_or_else(|| format!("{n:.0e}"))
 }
 
-/// An interval, `[416..431]`; empty when there is none.
+/// Returns an interval, `[416..431]`; empty when there is none.
 pub(crate) fn interval(low: Option<ExtendedReal>, high: Option<ExtendedReal>) -> String {
     match (low, high) {
         (Some(low), Some(high)) => format!("[{}..{}]", digits(low), digits(high)),
@@ -52,7 +52,7 @@ pub(crate) fn interval(low: Option<ExtendedReal>, high: Option<ExtendedReal>) ->
     }
 }
 
-/// The same in at most `width` columns, as [`digits_in`].
+/// Returns the same in at most `width` columns, as [`digits_in`].
 pub(crate) fn interval_in(
     low: Option<ExtendedReal>,
     high: Option<ExtendedReal>,
@@ -67,15 +67,15 @@ pub(crate) fn interval_in(
     }
 }
 
-/// `text` with every control character replaced, so that a file from elsewhere cannot steer a
-/// terminal.
+/// Returns `text` with every control character replaced, so that a file from elsewhere cannot steer
+/// a terminal.
 pub(crate) fn printable(text: &str) -> String {
     let steers =
         |c: char| c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     text.chars().map(|c| if steers(c) { ' ' } else { c }).collect()
 }
 
-/// `text` cut to `width` characters, the last one a full stop when something was cut.
+/// Returns `text` cut to `width` characters, the last one a full stop when something was cut.
 pub(crate) fn fit(text: &str, width: usize) -> String {
     let text = printable(text);
     if text.chars().count() <= width {
@@ -84,7 +84,7 @@ pub(crate) fn fit(text: &str, width: usize) -> String {
     text.chars().take(width.saturating_sub(1)).chain(Some('.')).collect()
 }
 
-/// `text` in lines of at most `width` characters, broken at spaces, never empty.
+/// Returns `text` in lines of at most `width` characters, broken at spaces, never empty.
 pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in printable(text).split_whitespace() {

@@ -16,7 +16,7 @@ use super::model::{
 };
 use super::present::Presenter;
 
-/// The reports of one scenario, first place first, as one; `None` when there is none.
+/// Returns the reports of one scenario, first place first, as one; `None` when there is none.
 pub(crate) fn merge(mut reports: Vec<Report>, presenters: &[&dyn Presenter]) -> Option<Report> {
     if reports.len() < 2 {
         return reports.pop();
@@ -82,7 +82,7 @@ fn label(report: &mut Report) {
     }
 }
 
-/// The worse outcome, both sentences, all parts.
+/// Returns the worse outcome, both sentences, all parts.
 fn verdict(a: Option<Verdict>, b: Option<Verdict>) -> Option<Verdict> {
     let (Some(mut a), Some(mut b)) = (a.clone(), b.clone()) else { return a.or(b) };
     let either = |outcome| a.outcome == outcome || b.outcome == outcome;
@@ -103,7 +103,7 @@ fn draws(into: &mut Vec<Draw>, from: Vec<Draw>) {
     }
 }
 
-/// The figures that both have and that can be compared.
+/// Returns the figures that both have and that can be compared.
 fn compare(a: &Report, b: &Report, presenters: &[&dyn Presenter]) -> Vec<PlaceComparison> {
     let limit_of =
         |figure: &Figure| presenters.iter().find_map(|presenter| presenter.places_limit(figure));

@@ -35,7 +35,7 @@ const LEVELS: [SampleLevel; 2] = [
 const VICTIM: &str = "ping-8B";
 const CONGESTOR: &str = "incast-6:1";
 
-/// The report; the same on every machine.
+/// Returns the report; the same on every machine.
 pub(crate) fn incast_demo() -> Report {
     let command = [
         "clearway",
@@ -71,8 +71,8 @@ pub(crate) fn incast_demo() -> Report {
     report
 }
 
-/// A report of what rarely happens: nothing came back, nothing was sent, one sample, one host, long
-/// foreign names.
+/// Returns a report of what rarely happens: nothing came back, nothing was sent, one sample, one
+/// host, long foreign names.
 pub(crate) fn odd() -> Report {
     let mut report = incast_demo();
     let long =
@@ -116,7 +116,7 @@ pub(crate) fn odd() -> Report {
     report
 }
 
-/// The demo with text that would be markup.
+/// Returns the demo with text that would be markup.
 pub(crate) fn hostile() -> Report {
     let attack = "</script><script>alert(1)</script><!--\" onload='x'\u{2028}";
     let mut report = incast_demo();
@@ -132,7 +132,7 @@ pub(crate) fn hostile() -> Report {
     report
 }
 
-/// The demo as if it had been simulated, on two groups of two switches with two hosts each.
+/// Returns the demo as if it had been simulated, on two groups of two switches with two hosts each.
 pub(crate) fn simulated() -> Report {
     let mut report = incast_demo();
     report.place = "sim".to_owned();
@@ -174,7 +174,7 @@ pub(crate) fn simulated() -> Report {
     report
 }
 
-/// One message that was followed and one that was not.
+/// Returns one message that was followed and one that was not.
 fn slowest() -> Slowest {
     let wait = LongestWait {
         cause: "room in the next buffer".to_owned(),
@@ -281,13 +281,13 @@ fn figures(level: &SampleLevel) -> Vec<Figure> {
     figures
 }
 
-/// Three decimals, and no more digits than a file keeps, so that a report that was read back is the
-/// same.
+/// Returns three decimals, and no more digits than a file keeps, so that a report that was read
+/// back is the same.
 fn round(value: f64) -> f64 {
     rounded((value * 1000.0).round() / 1000.0)
 }
 
-/// A latency whose median and 99 % quantile are about those given.
+/// Returns a latency whose median and 99 % quantile are about those given.
 fn latency_ns(stream: &mut RandomStream, [p50, p99]: [f64; 2]) -> u64 {
     let uniform = (stream.below(1 << 40) + 1) as f64 / (1u64 << 40) as f64;
     // A logistic distribution of the logarithm: its odds are a power of the value.

@@ -84,7 +84,7 @@ fn fill_aside(aside: &Path, fill: impl FnOnce(&mut File) -> io::Result<()>) -> i
     file.sync_all()
 }
 
-/// `dir`, or the newest run in it where it has numbered ones.
+/// Returns `dir`, or the newest run in it where it has numbered ones.
 pub(crate) fn newest(dir: &Path) -> PathBuf {
     let latest = dir.join(LATEST);
     if !dir.join(JSON_NAME).exists() && latest.join(JSON_NAME).exists() {
@@ -126,7 +126,7 @@ struct FormatHeader {
     schema: String,
 }
 
-/// The report in `bytes`, or the end of a sentence that begins with the file's name.
+/// Returns the report in `bytes`, or the end of a sentence that begins with the file's name.
 fn parse(bytes: &[u8], presenters: &[&dyn Presenter]) -> Result<Report, String> {
     let head: FormatHeader = serde_json::from_slice(bytes).map_err(|e| match e.classify() {
         serde_json::error::Category::Data if !bytes.trim_ascii_start().starts_with(b"{") => {

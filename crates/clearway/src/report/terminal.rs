@@ -46,8 +46,8 @@ impl ColourMode {
     }
 }
 
-/// The report as text that ends with a newline: the tables of `presenters`, then those that any
-/// report has.
+/// Returns the report as text that ends with a newline: the tables of `presenters`, then those that
+/// any report has.
 pub(crate) fn render(report: &Report, presenters: &[&dyn Presenter], paint: ColourMode) -> String {
     let tables = presenters.iter().flat_map(|presenter| presenter.tables(report));
     let plain = |lines: Vec<String>| lines.iter().map(|line| printable(line)).collect::<Vec<_>>();
@@ -92,7 +92,7 @@ fn verdict(report: &Report, paint: ColourMode) -> Vec<String> {
     lines
 }
 
-/// Figures of two places, and how far they are apart.
+/// Returns the figures of two places, and how far they are apart.
 fn comparison_table(report: &Report) -> Vec<String> {
     let Some(first) = report.beside.first() else { return Vec::new() };
     let line = |[what, a, b, ratio, limit]: [&str; 5]| {
@@ -125,7 +125,7 @@ fn subject(all: &Labels) -> Vec<&str> {
     first.chain(others).map(String::as_str).collect()
 }
 
-/// The simulated network and the ports that stand out, over all queues.
+/// Returns the simulated network and the ports that stand out, over all queues.
 fn fabric(report: &Report) -> Vec<String> {
     let Some(fabric) = &report.fabric else { return Vec::new() };
     let most =
@@ -153,7 +153,7 @@ fn fabric(report: &Report) -> Vec<String> {
     lines
 }
 
-/// Queue and patterns of a part, at most 34 columns.
+/// Returns the queue and patterns of a part, at most 34 columns.
 fn part_name(part: &PartVerdict) -> String {
     let label = |key: &str| part.labels.get(key).map(String::as_str);
     let patterns = [label(labels::VICTIM), label(labels::CONGESTOR)];
@@ -173,7 +173,7 @@ fn warnings(report: &Report) -> Vec<String> {
     lines
 }
 
-/// A sentence with a dash before its first line.
+/// Returns a sentence with a dash before its first line.
 fn item(sentence: &str) -> Vec<String> {
     let lines = wrap(sentence, WIDTH - 4).into_iter().enumerate();
     lines.map(|(i, line)| format!("{}{line}", if i == 0 { "  - " } else { "    " })).collect()

@@ -30,7 +30,7 @@ impl fmt::Debug for CompletedParts {
 }
 
 impl CompletedParts {
-    /// Nothing so far; `keep` writes it if the run is interrupted.
+    /// Creates a record of nothing so far; `keep` writes it if the run is interrupted.
     pub(crate) fn new(keep: impl FnMut(Vec<Report>) -> Result<()> + Send + 'static) -> Self {
         Self(Arc::new(Mutex::new(CompletedState {
             keep: Some(Box::new(keep)),
@@ -42,7 +42,7 @@ impl CompletedParts {
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// `done` of `total` cells of a place are complete, and `report` is of these.
+    /// Notes that `done` of `total` cells of a place are complete, and that `report` is of these.
     pub(crate) fn cells(&self, mut report: Report, [done, total]: [usize; 2]) {
         let cells = format!("{done} of {total} cells were measured");
         report.verdict = None;
@@ -53,7 +53,7 @@ impl CompletedParts {
         self.with(|state| state.cells = Some(report));
     }
 
-    /// A place is over.
+    /// Notes that a place is over.
     pub(crate) fn place(&self, report: &Report) {
         self.with(|state| {
             state.places.insert(0, report.clone());

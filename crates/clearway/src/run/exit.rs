@@ -27,7 +27,7 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// How a run that failed with `error` ends.
+/// Returns how a run that failed with `error` ends.
 pub(crate) fn exit_of(error: &anyhow::Error) -> Exit {
     if refuses_permission(error) {
         Exit::NoPermission
@@ -38,7 +38,7 @@ pub(crate) fn exit_of(error: &anyhow::Error) -> Exit {
     }
 }
 
-/// Whether the lab was refused for want of a permission.
+/// Returns whether the lab was refused for want of a permission.
 pub(crate) fn refuses_permission(error: &anyhow::Error) -> bool {
     error
         .chain()

@@ -45,7 +45,7 @@ impl Interrupt {
         Ok(Self(flag))
     }
 
-    /// An error when the user wants an end.
+    /// Returns an error when the user wants an end.
     pub(crate) fn check(&self) -> Result<()> {
         if self.0.load(Ordering::Relaxed) { Err(Interrupted::default().into()) } else { Ok(()) }
     }

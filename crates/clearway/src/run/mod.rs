@@ -61,24 +61,24 @@ pub(crate) struct RunSpec<'a> {
 
 /// A mechanism as the runner sees it.
 pub(crate) trait Mechanism: Presenter {
-    /// The name of its table in scenario files.
+    /// Returns the name of its table in scenario files.
     fn name(&self) -> &'static str;
 
-    /// Its table, where scenario files have one.
+    /// Returns its table, where scenario files have one.
     fn section(&self) -> Option<SectionKind> {
         None
     }
 
-    /// The name by which rank processes find their part, and that part.
+    /// Returns the name by which rank processes find their part, and that part.
     fn rank(&self) -> (&'static str, ServeRank);
 
-    /// The ranks that `scenario` wants.
+    /// Returns the ranks that `scenario` wants.
     fn launch(&self, scenario: &Scenario) -> LaunchSpec;
 
-    /// Why `scenario` cannot run in `place`, if it cannot: what works instead.
+    /// Returns why `scenario` cannot run in `place`, if it cannot: what works instead.
     fn refusal(&self, scenario: &Scenario, place: VenueKind) -> Option<String>;
 
-    /// What `scenario` changes of a simulated machine.
+    /// Returns what `scenario` changes of a simulated machine.
     fn adjust(&self, _scenario: &Scenario) -> AdjustMachine {
         Box::new(|_| ())
     }

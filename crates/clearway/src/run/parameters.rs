@@ -7,8 +7,8 @@ use toml::de::DeTable;
 use crate::report::model::{Parameter, ParameterOrigin};
 use crate::scenario::Scenario;
 
-/// Every value in force, as `table.key`, with who chose it: `given` is the file as it was written,
-/// `flags` are the names that the command line set.
+/// Returns every value in force, as `table.key`, with who chose it: `given` is the file as it was
+/// written, `flags` are the names that the command line set.
 pub(super) fn parameters(
     scenario: &Scenario,
     given: &str,

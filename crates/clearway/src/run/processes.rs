@@ -75,7 +75,7 @@ enum RankLink {
 }
 
 impl RankProcess {
-    /// The command that starts a rank on this machine, not yet placed anywhere.
+    /// Returns the command that starts a rank on this machine, not yet placed anywhere.
     pub(super) fn command() -> Result<Command> {
         let program = std::env::current_exe().context("the path of this program")?;
         let mut command = Command::new(program);
@@ -86,13 +86,13 @@ impl RankProcess {
         Ok(command)
     }
 
-    /// A rank that was started with [`RankProcess::command`].
+    /// Creates a rank that was started with [`RankProcess::command`].
     pub(super) fn child(host: String, address: SocketAddrV4, mut child: Child) -> Self {
         let orders = child.stdin.take();
         Self { host, address, link: RankLink::Child(child, orders) }
     }
 
-    /// A rank behind `connection`.
+    /// Creates a rank behind `connection`.
     pub(super) fn remote(host: String, address: SocketAddrV4, connection: TcpStream) -> Self {
         Self { host, address, link: RankLink::Remote(connection) }
     }
@@ -124,7 +124,7 @@ impl RankProcess {
         }
     }
 
-    /// How it ended, after it fell silent.
+    /// Returns how it ended, after it fell silent.
     fn ending(&mut self) -> String {
         self.close();
         match &mut self.link {
@@ -144,7 +144,7 @@ fn as_rank(command: &mut Command) {
     command.arg(RANK);
 }
 
-/// The same in a test, whose program is that of all tests: the one test that serves a rank.
+/// Does the same in a test, whose program is that of all tests: the one test that serves a rank.
 #[cfg(test)]
 fn as_rank(command: &mut Command) {
     command.args([
@@ -159,7 +159,7 @@ fn as_rank(command: &mut Command) {
 #[cfg(test)]
 pub(crate) const RANK_OF_TEST: &str = "CLEARWAY_RANK_OF_TEST";
 
-/// How a process ended.
+/// Returns how a process ended.
 pub(super) fn ending(status: ExitStatus) -> String {
     match (status.signal(), status.code()) {
         (Some(signal), _) => format!("was killed by signal {signal}"),
@@ -258,37 +258,37 @@ impl RankProcesses {
         Ok(())
     }
 
-    /// The conversation of the mechanism that they were started for.
+    /// Returns the conversation of the mechanism that they were started for.
     pub(crate) fn session<P: Protocol>(&mut self) -> Session<'_, P> {
         Session::new(self)
     }
 
-    /// All ranks in order.
+    /// Returns all ranks in order.
     pub(crate) fn ranks(&self) -> impl Iterator<Item = Rank> + use<> {
         (0..self.members.len() as u32).map(Rank)
     }
 
-    /// The names of their hosts.
+    /// Returns the names of their hosts.
     pub(crate) fn hosts(&self) -> Vec<String> {
         self.members.iter().map(|member| member.host.clone()).collect()
     }
 
-    /// How ranks reach each other that share no memory.
+    /// Returns how ranks reach each other that share no memory.
     pub(super) fn far(&self) -> RemoteTransport {
         self.far
     }
 
-    /// What the ranks talk over, for a person, by name.
+    /// Returns what the ranks talk over, for a person, by name.
     pub(crate) fn wires(&self) -> &BTreeMap<String, String> {
         &self.wires
     }
 
-    /// What all their wires can do.
+    /// Returns what all their wires can do.
     pub(crate) fn facts(&self) -> &Ready {
         &self.facts
     }
 
-    /// An error when the user wants an end.
+    /// Returns an error when the user wants an end.
     pub(crate) fn check(&self) -> Result<()> {
         self.interrupt.check()
     }
@@ -315,7 +315,7 @@ impl RankProcesses {
         Ok(())
     }
 
-    /// What the clock of `rank` says. Nothing else may be under way.
+    /// Returns what the clock of `rank` says. Nothing else may be under way.
     pub(super) fn time(&mut self, rank: Rank) -> Result<LocalNs> {
         self.send::<()>(rank, &ToRank::Time)?;
         match self.poll::<IgnoredAny>(START_PATIENCE)? {
@@ -324,7 +324,7 @@ impl RankProcesses {
         }
     }
 
-    /// What each rank says when it starts, in order, as far as `take` keeps it.
+    /// Returns what each rank says when it starts, in order, as far as `take` keeps it.
     fn started<T>(
         &mut self,
         mut take: impl FnMut(FromRank<IgnoredAny>) -> Option<T>,
@@ -343,7 +343,8 @@ impl RankProcesses {
         Ok(taken.into_values().collect())
     }
 
-    /// The next message of a rank, if one comes within `patience`, for runs that end with any rank.
+    /// Returns the next message of a rank, if one comes within `patience`, for runs that end with
+    /// any rank.
     ///
     /// # Errors
     /// The user interrupted, or a rank is gone or refuses to go on.
@@ -358,9 +359,9 @@ impl RankProcesses {
         }
     }
 
-    /// The next message of a rank, or how it ended, for runs that go on without it. A message that
-    /// is none is passed over: a rank that died in the middle of a line leaves half of one, and
-    /// what follows says how it ended.
+    /// Returns the next message of a rank, or how it ended, for runs that go on without it. A
+    /// message that is none is passed over: a rank that died in the middle of a line leaves half of
+    /// one, and what follows says how it ended.
     ///
     /// # Errors
     /// The user interrupted, or a rank refuses to go on.
@@ -390,7 +391,7 @@ impl RankProcesses {
         Ok(Some((rank, Err(how))))
     }
 
-    /// Ends them, and goes on with others that `gather` brings, which hears of the user's
+    /// Ends them, and continues with others that `gather` brings, which hears of the user's
     /// interrupt.
     pub(super) fn replace(&mut self, gather: impl FnOnce(Interrupt) -> Result<Self>) -> Result<()> {
         self.end();
@@ -414,12 +415,12 @@ impl RankProcesses {
         }
     }
 
-    /// A rank for a person.
+    /// Returns a rank for a person.
     pub(crate) fn name(&self, rank: Rank) -> String {
         format!("rank {rank} on host {}", self.host(rank))
     }
 
-    /// The name of its host.
+    /// Returns the name of its host.
     pub(crate) fn host(&self, rank: Rank) -> &str {
         self.members.get(rank.index()).map_or("?", |member| &member.host)
     }
@@ -428,7 +429,7 @@ impl RankProcesses {
         anyhow!("{} cannot take part: {sentence}", self.name(rank))
     }
 
-    /// Nothing came of `rank` for `patience`.
+    /// Returns the error that nothing came of `rank` for `patience`.
     pub(super) fn silent(&self, rank: Rank, patience: Duration) -> anyhow::Error {
         anyhow!(
             "{} has not answered for {patience:?}; its machine may be too busy",
@@ -436,7 +437,7 @@ impl RankProcesses {
         )
     }
 
-    /// How a rank that cannot be written to ended, as an error.
+    /// Returns how a rank that cannot be written to ended, as an error.
     fn silence(&mut self, rank: Rank) -> anyhow::Error {
         let how = self.ending(rank);
         self.death(rank, &how)
@@ -451,14 +452,14 @@ impl RankProcesses {
     }
 }
 
-/// A message as a line.
+/// Returns a message as a line.
 fn line_of<R: Serialize>(message: &ToRank<R>) -> Result<Vec<u8>> {
     let mut line = serde_json::to_vec(message).context("a message that JSON cannot hold")?;
     line.push(b'\n');
     Ok(line)
 }
 
-/// What becomes of each class between hosts.
+/// Returns what becomes of each class between hosts.
 fn classes_of(facts: &Ready) -> String {
     let mut by_fate: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (class, fate) in Class::ALL.into_iter().zip(&facts.classes) {

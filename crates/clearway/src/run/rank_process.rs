@@ -45,9 +45,9 @@ pub(crate) enum RankLifetime {
     Parent,
 }
 
-/// What kind of rank `words`, a command line without the program's name, ask for, if they ask for
-/// one. Asked before they are compared with all commands: making that table is a third of the
-/// instructions of such a process's start.
+/// Returns what kind of rank `words`, a command line without the program's name, ask for, if they
+/// ask for one. Asked before they are compared with all commands: making that table is a third of
+/// the instructions of such a process's start.
 pub(crate) fn requested_lifetime(
     mut words: impl Iterator<Item = OsString>,
 ) -> Option<RankLifetime> {
@@ -103,8 +103,8 @@ pub(crate) fn main(
     served.or_else(|error| refuse(&error))
 }
 
-/// What this rank's keys are made with: where the network needs them, and for proofs over libfabric
-/// also elsewhere, as far as the ranks share a secret.
+/// Returns what this rank's keys are made with: where the network needs them, and for proofs over
+/// libfabric also elsewhere, as far as the ranks share a secret.
 fn identity(bind: &PortRequest) -> Result<Option<RankKeyPair>> {
     let secret = match std::env::var(SECRET_VARIABLE) {
         Ok(secret) if bind.network == Network::Sealed || RankPort::wants_fabric(bind) => secret,
@@ -153,7 +153,7 @@ impl RankContext {
     }
 }
 
-/// What the wire that was opened can do.
+/// Returns what the wire that was opened can do.
 fn ready(opened: &OpenWire) -> Ready {
     let capabilities = opened.wire.capabilities();
     Ready {
@@ -192,7 +192,8 @@ impl<P: Protocol> Requests<P> {
         }
     }
 
-    /// Those that are there, without waiting; `None` when the coordinator is gone, or is none.
+    /// Returns those that are there, without waiting; `None` when the coordinator is gone, or is
+    /// none.
     pub(crate) fn waiting(&mut self) -> Option<Vec<Incoming<P::Request>>> {
         if self.input.lines.fill(&self.input.file).ok()? == 0 {
             return None;
@@ -204,7 +205,7 @@ impl<P: Protocol> Requests<P> {
         Some(all)
     }
 
-    /// What can be waited for until there is one.
+    /// Returns what can be waited for until there is one.
     pub(crate) fn source(&self) -> BorrowedFd<'_> {
         self.input.file.as_fd()
     }
@@ -226,8 +227,8 @@ pub(crate) fn respond<P: Protocol>(response: P::Response) -> Result<()> {
     send_line(&FromRank::Response(response))
 }
 
-/// What `message` is for the mechanism: a question for the time is answered here (`Some(None)`);
-/// `None` is no message of a coordinator to a rank that is ready.
+/// Returns what `message` is for the mechanism: a question for the time is answered here
+/// (`Some(None)`); `None` is no message of a coordinator to a rank that is ready.
 fn incoming<R>(message: ToRank<R>) -> Option<Option<Incoming<R>>> {
     match message {
         ToRank::Request(request) => Some(Some(Incoming::Request(request))),
@@ -252,7 +253,7 @@ struct CoordinatorInput {
 }
 
 impl CoordinatorInput {
-    /// The next message; `None` when the coordinator is gone.
+    /// Returns the next message; `None` when the coordinator is gone.
     fn next<R: DeserializeOwned>(&mut self) -> Result<Option<ToRank<R>>> {
         loop {
             if let Some(line) = self.lines.next() {
@@ -287,7 +288,7 @@ impl LineBuffer {
         Ok(count)
     }
 
-    /// The next whole line, if there is one.
+    /// Returns the next whole line, if there is one.
     fn next(&mut self) -> Option<String> {
         let end = self.bytes.iter().position(|byte| *byte == b'\n')?;
         let line = self.bytes.drain(..=end).take(end).collect();

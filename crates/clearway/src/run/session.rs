@@ -42,7 +42,7 @@ pub(crate) struct Session<'a, P> {
 }
 
 impl<'a, P: Protocol> Session<'a, P> {
-    /// The conversation of `P` with `processes`, which were started for it.
+    /// Creates the conversation of `P` with `processes`, which were started for it.
     pub(super) fn new(processes: &'a mut RankProcesses) -> Self {
         Self { processes, protocol: PhantomData }
     }
@@ -63,7 +63,7 @@ impl<'a, P: Protocol> Session<'a, P> {
         self.processes.try_send(rank, &ToRank::Request(request))
     }
 
-    /// The next response, if one comes within `patience`; or how a rank ended, once.
+    /// Returns the next response, if one comes within `patience`; or how a rank ended, once.
     ///
     /// # Errors
     /// The user interrupted, or a rank refuses to go on.
@@ -76,8 +76,8 @@ impl<'a, P: Protocol> Session<'a, P> {
         }
     }
 
-    /// One response of each of `ranks` that `take` keeps, in that order. `watch` is called some
-    /// twenty times a second and can end the wait.
+    /// Returns one response of each of `ranks` that `take` keeps, in that order. `watch` is called
+    /// some twenty times a second and can end the wait.
     ///
     /// # Errors
     /// A rank is gone or is silent for longer than `patience`; what `watch` says.

@@ -7,7 +7,7 @@ use super::RunSpec;
 use super::parameters::parameters;
 use crate::report::model::{Report, ReportHost, ReportScenario};
 
-/// A report of `order` at `place`, with everything that is known before the first packet.
+/// Returns a report of `order` at `place`, with everything that is known before the first packet.
 pub(crate) fn begun(order: &RunSpec<'_>, place: &str) -> Report {
     let scenario =
         ReportScenario { name: order.scenario.name.clone(), text: order.text.to_owned() };
@@ -16,7 +16,8 @@ pub(crate) fn begun(order: &RunSpec<'_>, place: &str) -> Report {
     report
 }
 
-/// A report at `place` of what flags describe, `scenario` being a name only; without parameters.
+/// Returns a report at `place` of what flags describe, `scenario` being a name only; without
+/// parameters.
 pub(crate) fn begun_without_scenario(scenario: ReportScenario, seed: u64, place: &str) -> Report {
     let mut report = Report::new(std::env::args().collect(), place, scenario, seed);
     report.host = host();
@@ -30,7 +31,7 @@ pub(crate) fn ended(report: &mut Report) {
     report.host.load_after = load_averages();
 }
 
-/// This machine.
+/// Describes this machine.
 fn host() -> ReportHost {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
     let memory_kib = read("/proc/meminfo").lines().find_map(|line| {

@@ -29,7 +29,7 @@ pub(crate) trait TaskEngine: Engine {
     /// Does what `event` asks for.
     fn handle(event: Self::Event) -> TaskStatus;
 
-    /// The record of the earliest task that is over, once.
+    /// Returns the record of the earliest task that is over, once.
     fn take_record(&mut self) -> Option<Self::Record>;
 }
 
@@ -72,8 +72,8 @@ impl From<ProcessorWait> for RankWait {
 }
 
 impl RankWait {
-    /// The share of the stretch, in hundredths. A wait is told when it is over, so what began
-    /// before the stretch may be in it.
+    /// Returns the share of the stretch, in hundredths. A wait is reported when it is over, so what
+    /// began before the stretch may be in it.
     pub(crate) fn percent(self) -> f64 {
         (self.waited.0 as f64 * 100.0 / (self.length.0 as f64).max(1.0)).min(100.0)
     }
@@ -92,7 +92,7 @@ impl LossCounts {
         self.counts.insert(rank, [record.receive_overflow, record.strangers]);
     }
 
-    /// A sentence for each kind that there was.
+    /// Returns a sentence for each kind that there was.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let [lost, strangers] = self.counts.values().fold([0, 0], |[a, b], [c, d]| [a + c, b + d]);
         let mut warnings = Vec::new();
@@ -178,7 +178,7 @@ struct TaskHost<P> {
 }
 
 impl<P> TaskHost<P> {
-    /// How this process ends: well, if it was told to.
+    /// Returns how this process ends: well, if it was told to.
     fn end(&self) -> Exit {
         if self.is_dismissed { Exit::Good } else { Exit::Failed }
     }

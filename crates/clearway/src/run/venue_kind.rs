@@ -14,7 +14,7 @@ pub(crate) enum VenueKind {
 }
 
 impl VenueKind {
-    /// The name used on the command line and in reports.
+    /// Returns the name used on the command line and in reports.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Sim => "sim",

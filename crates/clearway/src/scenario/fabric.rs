@@ -98,7 +98,7 @@ impl RequestedClasses {
     /// All, the judged one last.
     pub(crate) const ALL: [Self; 2] = [Self::OneClass, Self::Classes];
 
-    /// The name in scenarios and reports.
+    /// Returns the name in scenarios and reports.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::OneClass => "one-class",
@@ -106,13 +106,13 @@ impl RequestedClasses {
         }
     }
 
-    /// What is called `name`.
+    /// Returns the variant that is called `name`.
     pub(crate) fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|asked| asked.name() == name)
     }
 }
 
-/// The class that a message of `class` asks for on `queue`.
+/// Returns the class that a message of `class` asks for on `queue`.
 pub(crate) fn requested_class(queue: &str, class: Class) -> Class {
     if RequestedClasses::named(queue) == Some(RequestedClasses::OneClass) {
         Class::BestEffort
@@ -222,7 +222,7 @@ impl From<Fabric> for FabricText {
 }
 
 impl Fabric {
-    /// The laboratory of `topology` with everything else as usual.
+    /// Creates the laboratory of `topology` with everything else as usual.
     pub(crate) fn lab(topology: Topology) -> Self {
         Self::Lab(LabFabric {
             topology,
@@ -232,14 +232,15 @@ impl Fabric {
         })
     }
 
-    /// `nodes` hosts of the machine in the fabric file `preset`, in random places.
+    /// Creates the fabric of `nodes` hosts of the machine in the fabric file `preset`, in random
+    /// places.
     pub(crate) fn machine(preset: String, nodes: Option<u32>) -> Self {
         Self::Machine(MachineFabric { preset, nodes, node_map: NodeMap::Random })
     }
 
-    /// The network of a job of `ranks`, whose host links have this rate, as far as this fabric
-    /// tells how they are joined: a laboratory's topology says how a site is wired, a machine is
-    /// not the site.
+    /// Returns the network of a job of `ranks`, whose host links have this rate, as far as this
+    /// fabric tells how they are joined: a laboratory's topology says how a site is wired, a
+    /// machine is not the site.
     pub(crate) fn for_job(&self, ranks: u32, rate: Option<BitsPerSec>) -> Result<Self, String> {
         Ok(Self::Site(match self.wiring()? {
             Topology::TwoSwitch { rate: usual, trunk, .. } => {
@@ -268,7 +269,7 @@ impl Fabric {
         }))
     }
 
-    /// How the site of a job is wired.
+    /// Returns how the site of a job is wired.
     pub(crate) fn wiring(&self) -> Result<Topology, String> {
         match self {
             Self::Lab(LabFabric { topology, .. }) | Self::Site(topology) => Ok(*topology),
@@ -278,13 +279,13 @@ impl Fabric {
         }
     }
 
-    /// What small messages take on `queue`, where the scenario says it.
+    /// Returns what small messages take on `queue`, where the scenario says it.
     pub(crate) fn small_message(&self, queue: &str) -> Option<SmallMessage> {
         let Self::Lab(LabFabric { small_message, .. }) = self else { return None };
         small_message.get(&queue.parse().ok()?).copied()
     }
 
-    /// How many hosts take part.
+    /// Returns how many hosts take part.
     pub(crate) fn hosts(&self) -> Result<u32, String> {
         match self {
             Self::Lab(lab) => Ok(lab.topology.hosts()),
@@ -293,8 +294,8 @@ impl Fabric {
         }
     }
 
-    /// Whether full buffers hold packets back under the usual queue, so that congestion spreads to
-    /// links that are not full.
+    /// Returns whether full buffers hold packets back under the usual queue, so that congestion
+    /// spreads to links that are not full.
     pub(crate) fn holds_back(&self) -> Result<bool, String> {
         match self {
             // What a site's buffers do is not known; lossy networks are the careful guess.
@@ -303,7 +304,7 @@ impl Fabric {
         }
     }
 
-    /// The laboratory that this is, or one sentence: a lab cannot be made of it.
+    /// Returns the laboratory that this is, or one sentence: a lab cannot be made of it.
     pub(crate) fn as_lab(&self) -> Result<&LabFabric, String> {
         let Self::Lab(lab) = self else {
             return Err(format!(
@@ -313,12 +314,12 @@ impl Fabric {
         Ok(lab)
     }
 
-    /// The queue that is usual at every port.
+    /// Returns the queue that is usual at every port.
     pub(crate) fn usual_queue(&self) -> Result<String, String> {
         Ok(self.queues()?.into_iter().next().unwrap_or_default())
     }
 
-    /// The queues that can be named, the usual first.
+    /// Returns the queues that can be named, the usual first.
     pub(crate) fn queues(&self) -> Result<Vec<String>, String> {
         match self {
             Self::Lab(_) => Ok(QueueKind::ALL.map(|kind| kind.name().to_owned()).into()),
@@ -366,7 +367,7 @@ impl Fabric {
         ))
     }
 
-    /// The fabric as draws and expected rates see it.
+    /// Returns the fabric as draws and expected rates see it.
     pub(crate) fn layout(&self, key: RandomKey) -> Result<Box<dyn NetworkLayout>, String> {
         match self {
             Self::Lab(LabFabric { topology, .. }) | Self::Site(topology) => {
@@ -382,7 +383,7 @@ impl Fabric {
         }
     }
 
-    /// What the simulator makes of it, with this queue, and the host of each rank.
+    /// Returns what the simulator makes of it, with this queue, and the host of each rank.
     pub(crate) fn simulated(
         &self,
         queue: &str,
@@ -405,7 +406,7 @@ impl Fabric {
         }
     }
 
-    /// The usual grid of time.
+    /// Returns the usual grid of time.
     pub(crate) fn slice(&self) -> Result<Time, String> {
         match self {
             Self::Lab(_) | Self::Site(_) => Ok(LAB_SLICE),
@@ -413,7 +414,7 @@ impl Fabric {
         }
     }
 
-    /// The rate of a host's link.
+    /// Returns the rate of a host's link.
     pub(crate) fn host_rate(&self) -> Result<BitsPerSec, String> {
         match self {
             Self::Lab(LabFabric { topology, .. }) | Self::Site(topology) => {
@@ -428,7 +429,7 @@ impl Fabric {
         }
     }
 
-    /// How long ranks listen for stragglers.
+    /// Returns how long ranks listen for stragglers.
     pub(crate) fn drain(&self, slice: Nanos) -> Nanos {
         match self {
             Self::Lab(_) | Self::Site(_) => LAB_DRAIN,
@@ -436,7 +437,7 @@ impl Fabric {
         }
     }
 
-    /// The weights of classes under `queue`, where it has any.
+    /// Returns the weights of classes under `queue`, where it has any.
     pub(crate) fn weights(&self, queue: &str) -> Option<[u32; Class::ALL.len()]> {
         match self {
             Self::Lab(lab) if queue == QueueKind::Weighted.name() => {
@@ -447,7 +448,7 @@ impl Fabric {
     }
 }
 
-/// One, two or five times a power of ten: the least that is not below `time`.
+/// Returns one, two or five times a power of ten: the least that is not below `time`.
 pub(crate) fn round(time: Nanos) -> Nanos {
     let mut step = 1u64;
     loop {
@@ -472,13 +473,13 @@ impl LabFabric {
         self.spec(QueueKind::Fifo).check().map_err(|error| error.to_string())
     }
 
-    /// As the laboratory wants it.
+    /// Returns the fabric as the laboratory wants it.
     pub(crate) fn spec(&self, queue: QueueKind) -> LabSpec {
         let Self { topology, queue_packets, weights, .. } = *self;
         LabSpec { queue, queue_packets, weights, ..LabSpec::new(topology) }
     }
 
-    /// As the simulator wants it.
+    /// Returns the fabric as the simulator wants it.
     fn simulated(&self, queue: QueueKind) -> Result<FabricSpec, String> {
         let (shape, rate) = match self.topology {
             Topology::Star { hosts, rate } => (LabShape::Star { hosts }, rate),
@@ -506,7 +507,7 @@ impl LabFabric {
     }
 }
 
-/// `topology` as draws and expected rates see it.
+/// Returns `topology` as draws and expected rates see it.
 fn switched(topology: Topology) -> SwitchedLayout {
     let hosts = topology.hosts();
     let (switch_size, host_rate, trunk_rate) = match topology {

@@ -33,7 +33,7 @@ enum PathCount {
 }
 
 impl MachineLayout {
-    /// `network` is that of `spec`; `hosts` has the host of each rank.
+    /// Creates a layout; `network` is that of `spec`, and `hosts` has the host of each rank.
     pub(super) fn new(spec: FabricSpec, network: RoutedGraph, hosts: Vec<DeviceId>) -> Self {
         let rates: Vec<BitsPerSec> = spec.links.iter().map(|link| link.rate).collect();
         let link = spec

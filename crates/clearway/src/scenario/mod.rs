@@ -67,7 +67,8 @@ pub(crate) const SLICES_MIN: u64 = 12;
 const SLICES_MAX: u64 = 6000;
 
 impl Scenario {
-    /// The scenario called `name` with this `section` on `fabric`, and the usual seed and limits.
+    /// Creates the scenario called `name` with this `section` on `fabric`, and the usual seed and
+    /// limits.
     pub(crate) fn new(name: &str, about: &str, fabric: Fabric, section: impl Section) -> Self {
         let (name, about, section) = (name.to_owned(), about.to_owned(), Box::new(section));
         Self {
@@ -81,24 +82,24 @@ impl Scenario {
         }
     }
 
-    /// The parameters of its mechanism, if that is the one of `T`.
+    /// Returns the parameters of its mechanism, if that is the one of `T`.
     pub(crate) fn section<T: Section>(&self) -> Option<&T> {
         (&*self.section as &dyn Any).downcast_ref()
     }
 
-    /// The same, to be changed.
+    /// Returns the same, to be changed.
     pub(crate) fn section_mut<T: Section>(&mut self) -> Option<&mut T> {
         (&mut *self.section as &mut dyn Any).downcast_mut()
     }
 
-    /// This scenario and its text in a laboratory, with the same seed; `None` where the file says
-    /// that nothing differs there.
+    /// Returns this scenario and its text in a laboratory, with the same seed; `None` where the
+    /// file says that nothing differs there.
     pub(crate) fn in_lab(&self) -> Option<(Self, String)> {
         let (in_lab, text) = &**self.in_lab.as_ref()?;
         Some((Self { seed: self.seed, ..in_lab.clone() }, text.clone()))
     }
 
-    /// The name of its mechanism's table.
+    /// Returns the name of its mechanism's table.
     pub(crate) fn section_name(&self) -> &'static str {
         self.section.name()
     }
@@ -109,12 +110,12 @@ impl Scenario {
         self.check_section()
     }
 
-    /// The same of the section.
+    /// Checks the same of the section.
     fn check_section(&self) -> Result<(), String> {
         self.section.check(&self.fabric).map_err(|why| format!("[{}]: {why}", self.section.name()))
     }
 
-    /// The same of everything but the section.
+    /// Checks the same of everything but the section.
     fn check_head(&self) -> Result<(), String> {
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         // The name is a directory under out/ unless --out says otherwise.
@@ -132,16 +133,16 @@ impl Scenario {
         self.fabric.check().map_err(|why| format!("[fabric]: {why}"))
     }
 
-    /// The same on the network of a job of `ranks` whose host links have this rate (without it the
-    /// scenario's own). Queues cannot be chosen there: what is compared is one class for all
-    /// against a class for each purpose.
+    /// Moves this scenario to the network of a job of `ranks` whose host links have this rate
+    /// (without it the scenario's own). Queues cannot be chosen there: what is compared is one
+    /// class for all against a class for each purpose.
     pub(crate) fn on_job(&mut self, ranks: u32, rate: Option<BitsPerSec>) -> Result<(), String> {
         self.fabric = self.fabric.for_job(ranks, rate)?;
         self.section.on_job(&self.fabric)?;
         self.check()
     }
 
-    /// The text from which this is read.
+    /// Returns the text from which this is read.
     ///
     /// # Errors
     /// A number is beyond those of TOML.
@@ -187,7 +188,7 @@ impl Scenario {
         }
     }
 
-    /// The fabric as draws and expected rates see it.
+    /// Returns the fabric as draws and expected rates see it.
     pub(crate) fn layout(&self) -> Result<Box<dyn NetworkLayout>, String> {
         self.fabric.layout(RandomKey::new(self.seed))
     }
@@ -243,7 +244,7 @@ pub(crate) fn check_slice(fabric: &Fabric, slice: Time) -> Result<(), String> {
     }
 }
 
-/// The longest slice of a machine.
+/// Returns the longest slice of a machine.
 pub(crate) fn slice_max(fabric: &Fabric) -> Result<Time, String> {
     Ok(Time(Nanos(fabric.slice()?.0.0.saturating_mul(1000).max(1))))
 }

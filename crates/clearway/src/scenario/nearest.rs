@@ -1,6 +1,6 @@
 //! What somebody may have meant who wrote a word that is not known.
 
-/// "did you mean" or the list of what there is, for a word that is not among `known`.
+/// Returns "did you mean" or the list of what there is, for a word that is not among `known`.
 pub(crate) fn nearest(word: &str, known: &[&str]) -> String {
     let distance = |candidate: &&&str| strsim::damerau_levenshtein(word, candidate);
     match known.iter().min_by_key(distance) {

@@ -49,7 +49,7 @@ pub(crate) trait AnySection: Any + fmt::Debug {
     fn apply_defaults(&mut self, fabric: &mut Fabric, given: &DeTable<'_>) -> Result<(), String>;
     fn check(&self, fabric: &Fabric) -> Result<(), String>;
     fn on_job(&mut self, fabric: &Fabric) -> Result<(), String>;
-    /// The table as a scenario has it, heading included.
+    /// Returns the table as a scenario has it, heading included.
     fn text(&self) -> Result<String, toml::ser::Error>;
     fn copy(&self) -> Box<dyn AnySection>;
 }
@@ -100,7 +100,7 @@ pub(crate) struct SectionKind {
 }
 
 impl SectionKind {
-    /// The table that is read as `T`.
+    /// Creates the table that is read as `T`.
     pub(crate) const fn new<T: Section>() -> Self {
         Self {
             name: T::NAME,
@@ -109,14 +109,14 @@ impl SectionKind {
         }
     }
 
-    /// Its name and its keys.
+    /// Returns its name and its keys.
     #[cfg(test)]
     pub(crate) fn table(&self) -> (&'static str, &'static [&'static str]) {
         (self.name, (self.keys)())
     }
 }
 
-/// Whether a scenario, as `given`, has `key` in `[table]`.
+/// Returns whether a scenario, as `given`, has `key` in `[table]`.
 pub(crate) fn is_given(given: &DeTable<'_>, table: &str, key: &str) -> bool {
     given
         .get(table)
@@ -124,12 +124,12 @@ pub(crate) fn is_given(given: &DeTable<'_>, table: &str, key: &str) -> bool {
         .is_some_and(|table| table.contains_key(key))
 }
 
-/// `value` as the text of `[name]`.
+/// Returns `value` as the text of `[name]`.
 pub(super) fn table<T: Serialize>(name: &str, value: &T) -> Result<String, toml::ser::Error> {
     toml::to_string(&BTreeMap::from([(name, value)]))
 }
 
-/// The keys that `T` reads, in their order; none where it is no struct.
+/// Returns the keys that `T` reads, in their order; none where it is no struct.
 pub(super) fn keys_of<T: DeserializeOwned>() -> &'static [&'static str] {
     let mut keys: &[&str] = &[];
     // It ends with a refusal, after the type has said which fields it wants.

@@ -24,12 +24,12 @@ pub(super) const SHIPPED: [(&str, &str); 20] = [
     ("trunk", include_str!("../../../../scenarios/trunk.toml")),
 ];
 
-/// The names of all, for a sentence.
+/// Returns the names of all, for a sentence.
 pub(crate) fn shipped_names() -> String {
     SHIPPED.map(|(name, _)| name).join(", ")
 }
 
-/// The text of the scenario called `name` (or `name.toml`, or `scenarios/name.toml`).
+/// Returns the text of the scenario called `name` (or `name.toml`, or `scenarios/name.toml`).
 pub(crate) fn shipped(name: &str) -> Option<&'static str> {
     let name = name.strip_prefix("scenarios/").unwrap_or(name);
     let name = name.strip_suffix(".toml").unwrap_or(name);

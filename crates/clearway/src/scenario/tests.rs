@@ -120,7 +120,7 @@ fn read__keys_of_the_other_kind_of_fabric_are_refused() {
     assert_eq!(sentence, "[knock]: `fifo` is no queue of this fabric; there are shared, lanes");
 }
 
-/// The same on leaves and spines.
+/// Returns the same on leaves and spines.
 fn leaf_spine(leaves: u32) -> String {
     let topology = format!(
         "kind = \"leaf-spine\"\nleaves = {leaves}\nhosts-per-leaf = 4\nspines = 1\nuplink = \"1Gb/s\""
@@ -193,7 +193,7 @@ fn on_job__a_mechanism_that_says_nothing_about_jobs_does_not_run_there() {
     assert_eq!(scenario.on_job(4, None), Err("[knock] does not run across a job".to_owned()));
 }
 
-/// What a laboratory might have measured.
+/// Returns what a laboratory might have measured.
 fn measured() -> BTreeMap<QueueKind, SmallMessage> {
     let small = |p50, p99| SmallMessage { p50: Time(Nanos(p50)), p99: Time(Nanos(p99)) };
     [(QueueKind::Fifo, small(5_543, 33_023)), (QueueKind::Strict, small(5_000, 21_887))].into()

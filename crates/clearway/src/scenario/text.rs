@@ -99,8 +99,8 @@ pub(crate) fn read_text(text: &str, kinds: &[SectionKind]) -> Result<Scenario, S
     Ok(scenario)
 }
 
-/// The text of a scenario in a laboratory: `text` with each table below `[lab]` in place of the
-/// table of the same name. `None` if `given`, which is the same text, has no `[lab]`.
+/// Returns the text of a scenario in a laboratory: `text` with each table below `[lab]` in place of
+/// the table of the same name. `None` if `given`, which is the same text, has no `[lab]`.
 ///
 /// # Errors
 /// One sentence: `[lab]` holds a key that is not a table, or the text a seed of 64 bits.
@@ -123,7 +123,7 @@ fn lab_text(given: &DeTable<'_>, text: &str) -> Result<Option<String>, String> {
     toml::to_string(&all).map(Some).map_err(|error| error.to_string())
 }
 
-/// The tables of `kinds`, for a sentence.
+/// Returns the tables of `kinds`, for a sentence.
 fn names(kinds: &[SectionKind], last: &str) -> String {
     let names: Vec<String> = kinds.iter().map(|kind| format!("[{}]", kind.name)).collect();
     match names.split_last() {
@@ -154,7 +154,8 @@ fn usual_seed() -> u64 {
 const TOPOLOGY: [&str; 8] =
     ["kind", "hosts", "rate", "trunk", "leaves", "hosts-per-leaf", "spines", "uplink"];
 
-/// The keys of the table at `path`; nothing where any are read, or another check refuses them.
+/// Returns the keys of the table at `path`; nothing where any are read, or another check refuses
+/// them.
 fn keys(path: &str, kinds: &[SectionKind]) -> Option<Vec<&'static str>> {
     Some(match path {
         "" => {
@@ -201,7 +202,7 @@ fn check_table(
     Ok(())
 }
 
-/// The line of the byte at `at`, as the beginning of a sentence.
+/// Returns the line of the byte at `at`, as the beginning of a sentence.
 fn place(text: &str, at: usize) -> String {
     format!("line {}: ", text.as_bytes()[..at.min(text.len())].split(|byte| *byte == b'\n').count())
 }

@@ -21,12 +21,12 @@ const UNITS: [(&str, u64); 5] =
     [("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000), ("min", 60_000_000_000)];
 
 impl Time {
-    /// `us` microseconds.
+    /// Creates a time of `us` microseconds.
     pub(crate) const fn micros(us: u64) -> Self {
         Self(Nanos::from_micros(us))
     }
 
-    /// `ms` milliseconds.
+    /// Creates a time of `ms` milliseconds.
     pub(crate) const fn millis(ms: u64) -> Self {
         Self(Nanos::from_millis(ms))
     }
@@ -69,7 +69,8 @@ impl From<Time> for String {
 }
 
 impl fmt::Display for Time {
-    /// In the largest unit up to seconds that divides it, so that it reads back the same.
+    /// Writes the time in the largest unit up to seconds that divides it, so that it reads back the
+    /// same.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ns = self.0.0;
         let (name, scale) = UNITS[..4]

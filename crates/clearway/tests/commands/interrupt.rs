@@ -1,4 +1,4 @@
-//! The program ends when it is told to, whatever it computes.
+//! The program ends when it gets the order, whatever it computes.
 
 use std::fs;
 use std::io::{BufRead, BufReader};

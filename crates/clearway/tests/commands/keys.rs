@@ -2,7 +2,7 @@
 //! launcher and the wire.
 //!
 //! All ranks are in one host of a lab, and believe to be on two machines: their messages are
-//! sealed. The process of one of them is told another secret than the launcher's exchange told.
+//! sealed. The process of one of them gets another secret than the launcher's exchange told.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -76,7 +76,7 @@ impl KeysTestBed {
         self.directory.join(name)
     }
 
-    /// What `command` came to on a host of the lab, given what a run over `wire` is told.
+    /// What `command` came to on a host of the lab, given what a run over `wire` gets.
     fn run(&self, mut command: Command, wire: &[&str]) -> Output {
         command.args(["--on", "cluster", "--overwrite", "--out"]).arg(self.path("out")).args(wire);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -1,12 +1,12 @@
 //! Broadcasts on simulated fabrics under random faults: every byte is the root's, in order, once,
-//! and all survivors are told the same.
+//! and all survivors learn the same.
 //!
 //! # Model
 //! A seed gives a fat tree or a dragonfly, members, objects, a way, and what goes wrong: packets
 //! lost singly or in bursts, damaged, doubled, late; a group that does not reach some; receivers a
 //! tenth or a hundredth as fast as they should be; links that carry one way only; processors that
 //! stop; a receiver, a leader or the root that dies. Bodies are real bytes. They are compared when
-//! they are told, and long objects again when they are stable, because until then others may be
+//! they are reported, and long objects again when they are stable, because until then others may be
 //! served from them.
 
 use std::collections::BTreeMap;
@@ -45,7 +45,7 @@ struct CastTrial {
     way: Algorithm,
     lengths: Vec<u32>,
     plan: FaultPlan,
-    /// Who dies.
+    /// The ranks that die.
     killed: Vec<u32>,
     laggards: SlowReceivers,
     window: u32,

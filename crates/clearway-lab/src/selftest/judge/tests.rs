@@ -9,8 +9,8 @@ fn spec(queue: QueueKind) -> LabSpec {
     LabSpec { queue, ..LabSpec::new(Topology::Star { hosts: 2, rate: RATE }) }
 }
 
-/// What a port of `rate` and `depth` does with a flood sent within 0.6 ms, the receiver `late_us`
-/// late.
+/// Returns what a port of `rate` and `depth` does with a flood sent within 0.6 ms, the receiver
+/// `late_us` late.
 fn flood(rate: BitsPerSec, depth: u64, late_us: u64, noise_us: u64) -> FloodResult {
     let sending = Nanos::from_micros(600);
     let passed = depth + 1 + (burst(rate).0 + rate.bytes_in(sending).0) / FRAME.0;
@@ -69,8 +69,8 @@ fn flood__a_burst_that_took_too_long_is_void() {
     assert_eq!(outcomes(&[slow]), (CheckOutcome::Inconclusive, CheckOutcome::Inconclusive));
 }
 
-/// The order in which an ideal queue with these turns (frames a class may send in a row) empties a
-/// full burst.
+/// Returns the order in which an ideal queue with these turns (frames a class may send in a row)
+/// empties a full burst.
 fn round_robin(turns: [usize; 5], packets: usize) -> Vec<Class> {
     let mut left = [packets; 5];
     let mut out = Vec::new();

@@ -12,7 +12,7 @@ use clearway_proto::base::ByteReader;
 use super::super::LaunchError;
 use super::text::refused;
 
-/// The pages of `bytes`, of at most `room` characters each; at least one.
+/// Returns the pages of `bytes`, of at most `room` characters each; at least one.
 pub(super) fn cut(bytes: &[u8], room: usize) -> Vec<String> {
     assert!(room >= ROOM_MIN, "a page holds its own heading");
     let mut pages = vec![format!("{}:", bytes.len())];
@@ -53,7 +53,7 @@ impl PageAssembly {
         Ok(pasting)
     }
 
-    /// Whether another page is needed.
+    /// Returns whether another page is needed.
     pub(super) fn is_open(&self) -> bool {
         self.digits.len() < 2 * self.length
     }
@@ -74,7 +74,7 @@ impl PageAssembly {
         Ok(())
     }
 
-    /// The bytes, when all pages are there.
+    /// Returns the bytes, when all pages are there.
     pub(super) fn finish(self) -> Result<Vec<u8>, LaunchError> {
         let nibble = |digit: &u8| char::from(*digit).to_digit(16).map(|value| value as u8);
         let bytes: Option<Vec<u8>> = self
@@ -92,7 +92,7 @@ fn misfit() -> LaunchError {
     refused("the pages of a value do not fit together".to_owned())
 }
 
-/// One text of many contributions: each with its length in front.
+/// Returns one text of many contributions: each with its length in front.
 pub(super) fn bind(parts: &[Vec<u8>]) -> Vec<u8> {
     let mut bound = Vec::with_capacity(parts.iter().map(|part| part.len() + 4).sum());
     for part in parts {
@@ -104,7 +104,7 @@ pub(super) fn bind(parts: &[Vec<u8>]) -> Vec<u8> {
     bound
 }
 
-/// The `count` contributions that [`bind`] joined.
+/// Returns the `count` contributions that [`bind`] joined.
 pub(super) fn unbind(bound: &[u8], count: u32) -> Result<Vec<Vec<u8>>, LaunchError> {
     let mut rest = ByteReader::new(bound);
     let mut part = || rest.u32().and_then(|length| rest.run(length as usize)).map(<[u8]>::to_vec);

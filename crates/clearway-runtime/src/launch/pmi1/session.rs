@@ -14,7 +14,7 @@ use super::text::{self, Pmi1Reply};
 pub(super) trait LineChannel: std::fmt::Debug + Send {
     /// Sends a whole line.
     fn send_line(&mut self, request: &str) -> Result<(), LaunchError>;
-    /// The next line; `what` is what it will mean.
+    /// Reads the next line; `what` is what it will mean.
     fn next_line(&mut self, what: &'static str) -> Result<Vec<u8>, LaunchError>;
 }
 
@@ -139,8 +139,8 @@ impl<L: LineChannel> JobLink for Pmi1Session<L> {
     }
 }
 
-/// Characters that a value may have when the launcher takes values below `longest` and lines of
-/// `LINE_SAFE`.
+/// Returns how many characters a value may have when the launcher takes values below `longest` and
+/// lines of `LINE_SAFE`.
 fn room(longest: usize, space: &str) -> Result<usize, LaunchError> {
     /// `cmd=put kvsname= key= value=`, the end of line, a terminating zero, and a key of 40
     /// characters.

@@ -30,7 +30,7 @@ impl<'a> Pmi1Reply<'a> {
         })
     }
 
-    /// This reply, if it answers with `command` and reports no failure.
+    /// Returns this reply, if it answers with `command` and reports no failure.
     pub(super) fn expect(self, command: &'static str) -> Result<Self, LaunchError> {
         let code = self.field("rc").unwrap_or("0");
         if self.command != command || code != "0" {
@@ -42,19 +42,19 @@ impl<'a> Pmi1Reply<'a> {
         Ok(self)
     }
 
-    /// The value of `name`.
+    /// Returns the value of `name`.
     pub(super) fn field(&self, name: &str) -> Option<&'a str> {
         field(self.line, name)
     }
 
-    /// The value of `name`, which must be there.
+    /// Returns the value of `name`, which must be there.
     pub(super) fn needed(&self, name: &'static str) -> Result<&'a str, LaunchError> {
         self.field(name).ok_or_else(|| {
             refused(format!("`{name}` is missing in {}", shown(self.line.as_bytes())))
         })
     }
 
-    /// The number in `name`, which must be there.
+    /// Returns the number in `name`, which must be there.
     pub(super) fn number(&self, name: &'static str) -> Result<usize, LaunchError> {
         let text = self.needed(name)?;
         text.parse()
@@ -62,7 +62,7 @@ impl<'a> Pmi1Reply<'a> {
     }
 }
 
-/// A line that asks for `command` with `fields`; no value holds a space or an end of line.
+/// Returns a line that asks for `command` with `fields`; no value holds a space or an end of line.
 pub(super) fn request(command: &str, fields: &[(&str, &str)]) -> String {
     let mut line = format!("cmd={command}");
     for (name, value) in fields {
@@ -76,7 +76,7 @@ pub(super) fn request(command: &str, fields: &[(&str, &str)]) -> String {
     line
 }
 
-/// An error in the name of this method.
+/// Returns an error in the name of this method.
 pub(super) fn refused(what: String) -> LaunchError {
     LaunchError::Launcher { method: METHOD, what }
 }
@@ -85,7 +85,7 @@ fn field<'a>(line: &'a str, name: &str) -> Option<&'a str> {
     line.split(' ').find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
 }
 
-/// The beginning of a line, for a person.
+/// Returns the beginning of a line, for a person.
 fn shown(line: &[u8]) -> String {
     let start = line.get(..80).unwrap_or(line);
     format!("`{}`", start.escape_ascii())

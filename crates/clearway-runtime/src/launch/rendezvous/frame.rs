@@ -57,12 +57,12 @@ impl MemberKey {
         Self(Zeroizing::new(secret.to_vec()))
     }
 
-    /// What the key was made of.
+    /// Returns what the key was made of.
     pub(in crate::launch) fn bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// The key of one connection.
+    /// Returns the key of one connection.
     fn connection_key(&self, hub: &Nonce, rank: u32, own: &Nonce) -> hmac::Key {
         let mut context = hmac::Context::with_key(&hmac::Key::new(hmac::HMAC_SHA256, &self.0));
         for part in [&MAGIC[..], hub, &rank.to_le_bytes(), own] {
@@ -78,8 +78,8 @@ impl std::fmt::Debug for MemberKey {
     }
 }
 
-/// Random bytes of the kernel. (The generator of the cryptographic library takes 30 ms of processor
-/// time to begin with.)
+/// Returns random bytes of the kernel. (The generator of the cryptographic library takes 30 ms of
+/// processor time to begin with.)
 ///
 /// # Errors
 /// The system has none.
@@ -90,7 +90,7 @@ pub(in crate::launch) fn random<const N: usize>() -> Result<[u8; N], LaunchError
     Ok(bytes)
 }
 
-/// The challenge that holds `nonce`.
+/// Returns the challenge that holds `nonce`.
 pub(in crate::launch) fn challenge(nonce: &Nonce) -> [u8; CHALLENGE] {
     let mut bytes = [0; CHALLENGE];
     bytes[..MAGIC.len()].copy_from_slice(&MAGIC);
@@ -98,12 +98,12 @@ pub(in crate::launch) fn challenge(nonce: &Nonce) -> [u8; CHALLENGE] {
     bytes
 }
 
-/// The random number of a challenge; nothing when it is none.
+/// Returns the random number of a challenge; nothing when it is none.
 pub(in crate::launch) fn read_challenge(bytes: &[u8; CHALLENGE]) -> Option<Nonce> {
     bytes.strip_prefix(&MAGIC)?.try_into().ok()
 }
 
-/// Who sends.
+/// The side that sends.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::launch) enum FrameSender {
     Hub,
@@ -119,7 +119,7 @@ pub(in crate::launch) struct FrameSeal {
 }
 
 impl FrameSeal {
-    /// The direction in which `sender` sends.
+    /// Creates the direction in which `sender` sends.
     pub(in crate::launch) fn new(
         key: &MemberKey,
         hub: &Nonce,
@@ -152,7 +152,7 @@ impl FrameSeal {
         out.extend_from_slice(&self.tag(kind, body));
     }
 
-    /// Whether `frame` is the next one of the sender.
+    /// Returns whether `frame` is the next one of the sender.
     pub(in crate::launch) fn is_next(&mut self, frame: &RendezvousFrame) -> bool {
         let tag = self.tag(frame.kind, &frame.body);
         constant_time::verify_slices_are_equal(&tag, &frame.tag).is_ok()
@@ -180,7 +180,7 @@ impl FrameBuffer {
         self.0.extend_from_slice(bytes);
     }
 
-    /// The next whole frame, if there is one, of at most `limit` bytes behind its length.
+    /// Returns the next whole frame, if there is one, of at most `limit` bytes behind its length.
     pub(in crate::launch) fn next(
         &mut self,
         limit: usize,
@@ -288,12 +288,12 @@ fn read_end(body: &[u8]) -> Result<(i32, String), ProtocolViolation> {
     Ok((i32::from_le_bytes(*code), printable(sentence.get(..SENTENCE_MAX).unwrap_or(sentence))))
 }
 
-/// Text of a peer without what a terminal would obey.
+/// Returns the text of a peer without what a terminal would obey.
 fn printable(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// The beginning of `text`, at most `limit` bytes of it.
+/// Returns the beginning of `text`, at most `limit` bytes of it.
 fn cut(text: &str, limit: usize) -> &str {
     let end = (0..=limit.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
     &text[..end.unwrap_or(0)]
@@ -313,7 +313,7 @@ mod tests {
         ToHub::Hello { rank: 7, nonce: [2; 16], host: "n7".to_owned() }
     }
 
-    /// Two frames of a rank with this secret.
+    /// Returns two frames of a rank with this secret.
     fn two(secret: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
         let mut seal = seal(secret, FrameSender::Rank);

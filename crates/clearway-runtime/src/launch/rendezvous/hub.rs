@@ -3,7 +3,7 @@
 //! # Invariants
 //! I1. A connection has a rank only after a frame sealed with that rank's key, and a rank has at
 //!     most one connection.
-//! I2. A job that is over stays over; every rank that is still there is told why.
+//! I2. A job that is over stays over; every rank that is still there learns why.
 //! I3. Memory: one contribution for each rank, one half-filled frame and `OUTBOX` bytes for each
 //!     connection.
 //! I4. A job that goes on without ranks that are gone ends well without them, and a round is
@@ -130,7 +130,7 @@ struct JobOver {
 }
 
 impl Hub {
-    /// A hub for ranks `0..size`; a round lasts at most `patience` from its first arrival.
+    /// Creates a hub for ranks `0..size`; a round lasts at most `patience` from its first arrival.
     pub(in crate::launch) fn new(size: u32, keys: MemberKeys, patience: Duration) -> Self {
         let seats = (0..size).map(|_| None).collect();
         Self {
@@ -151,12 +151,12 @@ impl Hub {
         }
     }
 
-    /// From now on the job goes on without ranks that are gone.
+    /// Lets the job go on without ranks that are gone, from now on.
     pub(in crate::launch) fn go_on_without_lost(&mut self) {
         self.needs_all = false;
     }
 
-    /// Somebody connected; `nonce` is fresh.
+    /// Accepts a connection from somebody; `nonce` is fresh.
     pub(in crate::launch) fn accept(&mut self, id: ConnectionId, nonce: Nonce) {
         if self.over.is_some() {
             return self.closed.push(id);
@@ -176,7 +176,7 @@ impl Hub {
             .insert(id, HubConnection { nonce, stage, inbox: FrameBuffer::default(), outbox });
     }
 
-    /// Bytes came.
+    /// Takes bytes that came.
     pub(in crate::launch) fn receive(&mut self, id: ConnectionId, bytes: &[u8]) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         connection.inbox.push(bytes);
@@ -197,12 +197,12 @@ impl Hub {
         }
     }
 
-    /// The connection broke, or its rank closed it.
+    /// Notes that the connection broke, or that its rank closed it.
     pub(in crate::launch) fn connection_closed(&mut self, id: ConnectionId) {
         self.rank_lost(id, "ended before the job did");
     }
 
-    /// Time passed: it is `now` for all that happens until the next call.
+    /// Notes the passing of time: it is `now` for all that happens until the next call.
     pub(in crate::launch) fn tick(&mut self, now: Duration) {
         self.now = self.now.max(now);
         let is_late = |one: &HubConnection| matches!(one.stage, ConnectionStage::Stranger { until } if until <= now);
@@ -220,7 +220,7 @@ impl Hub {
         }
     }
 
-    /// When [`tick`](Self::tick) is next needed.
+    /// Returns when [`tick`](Self::tick) is next needed.
     pub(in crate::launch) fn deadline(&self) -> Option<Duration> {
         let strangers = self.connections.values().filter_map(|one| match one.stage {
             ConnectionStage::Stranger { until } => Some(until),
@@ -229,7 +229,7 @@ impl Hub {
         strangers.chain(self.round_until).chain(self.over.as_ref().map(|over| over.until)).min()
     }
 
-    /// Ends the job: every rank is told, then the connections are closed.
+    /// Ends the job: every rank is notified, then the connections are closed.
     pub(in crate::launch) fn end(&mut self, code: i32, sentence: String) {
         self.end_for(None, code, sentence);
     }
@@ -239,7 +239,7 @@ impl Hub {
         self.finish(Err(end), &ToRank::Ended { code, sentence });
     }
 
-    /// The bytes that wait for this connection.
+    /// Returns the bytes that wait for this connection.
     pub(in crate::launch) fn output(&mut self, id: ConnectionId) -> &[u8] {
         let Some(connection) = self.connections.get_mut(&id) else { return &[] };
         if let ConnectionStage::Member(member) = &mut connection.stage {
@@ -253,7 +253,7 @@ impl Hub {
         &connection.outbox
     }
 
-    /// The first `count` of them are sent.
+    /// Notes that the first `count` of the bytes that wait are sent.
     pub(in crate::launch) fn sent(&mut self, id: ConnectionId, count: usize) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         connection.outbox.drain(..count);
@@ -262,17 +262,17 @@ impl Hub {
         }
     }
 
-    /// Connections that are to be closed now.
+    /// Returns the connections that are to be closed now.
     pub(in crate::launch) fn take_closed(&mut self) -> Vec<ConnectionId> {
         std::mem::take(&mut self.closed)
     }
 
-    /// Ranks that have become known since the last call.
+    /// Returns the ranks that have become known since the last call.
     pub(in crate::launch) fn take_joined(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.joined)
     }
 
-    /// How the job ended, once nobody is left to be told.
+    /// Returns how the job ended, once nobody is left to be told.
     pub(in crate::launch) fn outcome(&self) -> Option<&Result<(), JobFailure>> {
         self.over.as_ref().filter(|_| self.connections.is_empty()).map(|over| &over.outcome)
     }
@@ -317,7 +317,7 @@ impl Hub {
         }
     }
 
-    /// The first frame of a stranger.
+    /// Handles the first frame of a stranger.
     fn handle_greeting(
         &mut self,
         id: ConnectionId,
@@ -343,7 +343,7 @@ impl Hub {
         Ok(())
     }
 
-    /// Everybody has come to the round.
+    /// Releases the round, to which everybody has come.
     fn release(&mut self) {
         (self.arrived, self.round_until) = (0, None);
         let mut wishes: Vec<(u32, RoundRequest)> =
@@ -403,8 +403,8 @@ impl Hub {
         })
     }
 
-    /// The connection is of no use any more; if it was a rank's, that is the end of the job, or the
-    /// job goes on without it.
+    /// Gives up the connection, which is of no use any more; if it was a rank's, that is the end of
+    /// the job, or the job goes on without it.
     fn rank_lost(&mut self, id: ConnectionId, how: &str) {
         let member = self.connections.get(&id).and_then(|one| match &one.stage {
             ConnectionStage::Member(member) => {
@@ -431,7 +431,7 @@ impl Hub {
         }
     }
 
-    /// The ranks that the round still waits for.
+    /// Returns the ranks that the round still waits for.
     fn missing(&self) -> String {
         let mut names = Vec::new();
         let mut more = 0;

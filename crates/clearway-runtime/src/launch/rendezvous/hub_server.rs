@@ -79,18 +79,18 @@ impl HubServer {
         Ok(Self { address, orders, wake_signal, events })
     }
 
-    /// Where it listens.
+    /// Returns the address at which it listens.
     pub(in crate::launch) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Ends the job: all ranks are told.
+    /// Ends the job: all ranks are notified.
     pub(in crate::launch) fn end(&self, code: i32, sentence: String) {
         // A thread that has ended already told everybody.
         self.order(HubCommand::End(JobFailure { code, sentence, rank: None, was_said: false }));
     }
 
-    /// From now on the job goes on without ranks that are gone.
+    /// Lets the job go on without ranks that are gone, from now on.
     pub(in crate::launch) fn go_on_without_lost(&self) {
         self.order(HubCommand::GoOnWithoutLost);
     }
@@ -100,7 +100,7 @@ impl HubServer {
         self.wake_signal.raise();
     }
 
-    /// The next event, or nothing within `patience`.
+    /// Returns the next event, or nothing within `patience`.
     pub(in crate::launch) fn next(&self, patience: Duration) -> Option<HubEvent> {
         self.events.recv_timeout(patience).ok()
     }

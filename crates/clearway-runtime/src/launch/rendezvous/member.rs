@@ -43,7 +43,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 const PROBE_AFTER: Duration = Duration::from_secs(30);
 const PROBE_EVERY: Duration = Duration::from_secs(10);
 
-/// Who wants to join, and how it proves it.
+/// The rank that wants to join, and how it proves it.
 #[derive(Clone, Debug)]
 pub(in crate::launch) struct JoinClaim {
     pub(in crate::launch) rank: u32,
@@ -225,7 +225,7 @@ impl Drop for MemberLink {
     }
 }
 
-/// Small frames leave at once, and a host that vanished is noticed.
+/// Sees to it that small frames leave at once, and a host that vanished is noticed.
 pub(super) fn tune(stream: &TcpStream) {
     let alive =
         TcpKeepalive::new().with_time(PROBE_AFTER).with_interval(PROBE_EVERY).with_retries(3);

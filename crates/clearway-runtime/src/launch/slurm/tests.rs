@@ -29,7 +29,7 @@ fn joined(job: u32, rank: u32, size: u32) -> JoinedJob {
     join(&Environment::new(&options), &options).unwrap()
 }
 
-/// A job number that no other test, and no other run of the tests at this time, uses.
+/// Returns a job number that no other test, and no other run of the tests at this time, uses.
 fn job(test: u32) -> u32 {
     std::process::id().wrapping_mul(16).wrapping_add(test)
 }

@@ -51,9 +51,9 @@ impl LocalPeers {
         }
     }
 
-    /// [`Source::poll`] together with another wire: `sleep` polls that one, with `extra` and,
-    /// behind them, the descriptors that end a sleep of this one. As many as a `WakeReason` has
-    /// bits for: what is lost of a peer behind them is noticed by a poll.
+    /// Polls as [`Source::poll`] does, together with another wire: `sleep` polls that one, with
+    /// `extra` and, behind them, the descriptors that end a sleep of this one. As many as a
+    /// `WakeReason` has bits for: what is lost of a peer behind them is noticed by a poll.
     pub(in crate::shm) fn poll_with(
         &mut self,
         timeout: Option<Nanos>,

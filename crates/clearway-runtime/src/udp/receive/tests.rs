@@ -1,5 +1,5 @@
-//! Who is a stranger: on a wire without keys by session and address, on one with keys whatever an
-//! attacker may try.
+//! Which senders are strangers: on a wire without keys by session and address, on one with keys
+//! whatever an attacker may try.
 
 use clearway_proto::wire::Destination;
 use proptest::prelude::*;
@@ -20,7 +20,7 @@ fn plain(rank: u32) -> JobAddresses {
     JobAddresses { rank: Rank(rank), session: SESSION, rails: vec![peers()], guard: None }
 }
 
-/// Three ranks with keys, of which the last may have turned attacker.
+/// Returns three ranks with keys, of which the last may have turned attacker.
 fn sealed_members(session: u64, epoch: u32) -> Vec<JobAddresses> {
     let member = |(rank, keys)| JobAddresses {
         session,
@@ -42,7 +42,7 @@ fn to(rank: u32) -> Destination {
     Destination::One(Rank(rank))
 }
 
-/// Sender, header and body, if `members` take `datagram` for a message.
+/// Returns sender, header and body, if `members` take `datagram` for a message.
 fn accept(
     members: &mut JobAddresses,
     datagram: &[u8],

@@ -10,7 +10,7 @@ use crate::udp::frame::SealedFrame;
 const GROUPS: u16 = 8;
 
 impl UdpLoopback {
-    /// As [`Loopback::new`], with keys for all pairs and groups.
+    /// Creates a loopback as [`Loopback::new`] does, with keys for all pairs and groups.
     fn sealed(ranks: u32, change: impl Fn(&mut UdpConfig)) -> Self {
         let keys = std::cell::RefCell::new(Vec::new());
         let mut job = Self::new(ranks, |config| {
@@ -53,8 +53,8 @@ fn overhead__is_what_a_datagram_has_beside_head_and_body() {
     assert!(plain.wires[0].overhead() < sealed.wires[0].overhead());
 }
 
-/// A socket that sends from the address of `wire`, as an attacker who forges addresses can. It
-/// joins the port's sockets as one that the kernel's steering never chooses.
+/// Returns a socket that sends from the address of `wire`, as an attacker who forges addresses can.
+/// It joins the port's sockets as one that the kernel's steering never chooses.
 fn in_the_name_of(wire: &UdpWire) -> UdpSocket {
     let socket = Socket::new(Domain::IPV4, Type::DGRAM, None).expect("a socket");
     socket.set_reuse_port(true).expect("shared");
@@ -62,7 +62,7 @@ fn in_the_name_of(wire: &UdpWire) -> UdpSocket {
     socket.into()
 }
 
-/// What rank 0 really sends, seen by somebody who sits where it takes rank 1 to be.
+/// Returns what rank 0 really sends, seen by somebody who sits where it takes rank 1 to be.
 fn intercepted(job: &mut UdpLoopback, count: usize) -> Vec<Vec<u8>> {
     let middle = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
     middle.set_read_timeout(Some(std::time::Duration::from_secs(5))).expect("a limit");

@@ -46,7 +46,7 @@ fn target(port: u16) -> SocketAddrV4 {
     SocketAddrV4::new(Ipv4Addr::LOCALHOST, port)
 }
 
-/// Messages of (port, length).
+/// Returns the messages of (port, length).
 fn plan(messages: &[(u16, usize)]) -> Vec<PlannedMessage> {
     let message = |(answer, (port, length)): (usize, &(u16, usize))| {
         let body = Span { region: RegionId(0), offset: 0, length: *length as u32 - 16 };

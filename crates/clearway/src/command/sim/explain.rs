@@ -94,7 +94,7 @@ fn compare(then: &[String], now: &[String]) -> Result<()> {
     }
 }
 
-/// `p3:n12:345` is message 345 of host n12 in the third phase.
+/// Parses a question: `p3:n12:345` is message 345 of host n12 in the third phase.
 fn parse(text: &str) -> Result<ReplayQuestion> {
     let parts = || {
         let (phase, rest) = text.strip_prefix('p')?.split_once(':')?;
@@ -167,7 +167,7 @@ fn story(name: &str, trace: &Trace, graph: &Graph) -> String {
     page + &chains(trace, graph)
 }
 
-/// What `hop` waited for, the longest first.
+/// Returns what `hop` waited for, the longest first.
 fn reasons(hop: &Hop, graph: &Graph) -> String {
     if hop.waits.is_empty() {
         return "no wait".to_owned();
@@ -215,7 +215,7 @@ fn count(packets: u32) -> String {
     if packets == 1 { "1 packet".to_owned() } else { format!("{packets} packets") }
 }
 
-/// The chains that the hops name.
+/// Returns the chains that the hops name.
 fn chains(trace: &Trace, graph: &Graph) -> String {
     let shown = trace.hops.iter().flat_map(|hop| hop.waits.iter().take(CAUSES_MAX));
     let shown: BTreeSet<usize> = shown

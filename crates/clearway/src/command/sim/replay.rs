@@ -88,7 +88,7 @@ fn heading(failure: &Failure) -> String {
     page
 }
 
-/// To the picosecond.
+/// Returns microseconds, to the picosecond.
 fn micros(at: Picos) -> String {
     format!("{}.{:06} us", at.0 / 1_000_000, at.0 % 1_000_000)
 }
@@ -115,7 +115,8 @@ mod tests {
 
     use super::*;
 
-    /// What replaying a failure says that expects `symptom` of a trial whose credits leak (or not).
+    /// Returns what replaying a failure says that expects `symptom` of a trial whose credits leak
+    /// (or not).
     fn replay_outcome(name: &str, faults: Vec<Fault>, symptom: Symptom) -> Result<Exit> {
         let mut trial = lossless();
         trial.plan.faults = faults;
@@ -129,7 +130,7 @@ mod tests {
         said
     }
 
-    /// A trial on a network with credits.
+    /// Returns a trial on a network with credits.
     fn lossless() -> Trial {
         let credits = |trial: &Trial| trial.spec.classes.loss[0] == LossDomain::Credits;
         (0..100).map(Trial::draw).find(credits).unwrap()

@@ -88,20 +88,20 @@ pub(super) struct StreamFlags {
     /// With archives: compress them with zstd, as FLESnet does.
     #[arg(long)]
     compress: bool,
-    /// Build so many timeslices; archives without it as a whole.
+    /// Build this many timeslices; archives without it as a whole.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     timeslices: Option<u64>,
 }
 
 impl GeneratedFlags {
-    /// A simulated fabric carries no bytes.
+    /// Refuses a simulated fabric: it carries no bytes.
     pub(super) fn refuse_on_sim(&self) -> Result<()> {
         let given =
             [("--source", self.source.is_some(), REAL), ("--sink", self.sink.is_some(), REAL)];
         refuse_elsewhere(VenueKind::Sim, &given)
     }
 
-    /// What ranks build for `plan`.
+    /// Returns what ranks build for `plan`.
     pub(super) fn feed(&self, shape: &ShapeFlags, plan: &TimeslicePlan) -> Result<BuildSpec> {
         let source = match self.source {
             None | Some(GeneratedSource::Pattern) => shape.pattern(plan)?,
@@ -116,7 +116,7 @@ impl GeneratedFlags {
 }
 
 impl StreamFlags {
-    /// What ranks build for `plan`.
+    /// Returns what ranks build for `plan`.
     pub(super) fn feed(&self, shape: &ShapeFlags, plan: &TimeslicePlan) -> Result<BuildSpec> {
         let source = match self.source.as_deref() {
             None | Some("pattern") => shape.pattern(plan)?,
@@ -175,7 +175,7 @@ fn check_templates(source: &SourceKind, sink: &SinkKind, plan: &TimeslicePlan) -
 }
 
 impl ShapeFlags {
-    /// A simulated fabric carries no bytes.
+    /// Refuses a simulated fabric: it carries no bytes.
     pub(super) fn refuse_on_sim(&self) -> Result<()> {
         let given = [
             ("--timeslice-size", self.timeslice_size.is_some(), REAL),
@@ -193,13 +193,13 @@ impl ShapeFlags {
         }
     }
 
-    /// Made microslices for `plan`.
+    /// Returns made microslices for `plan`.
     fn pattern(&self, plan: &TimeslicePlan) -> Result<SourceKind> {
         let mean = mean(plan, self.shape())?;
         Ok(SourceKind::Pattern { sizes: self.sizes.unwrap_or(SizeDistribution::Constant), mean })
     }
 
-    /// What ranks do with `feed` for `plan`, watched as `job`.
+    /// Returns what ranks do with `feed` for `plan`, watched as `job`.
     pub(super) fn task(
         &self,
         feed: BuildSpec,
@@ -220,7 +220,7 @@ impl ShapeFlags {
     }
 }
 
-/// Mean length of a content with which contributions are as long as `plan` says.
+/// Returns the mean length of a content with which contributions are as long as `plan` says.
 fn mean(plan: &TimeslicePlan, shape: TimesliceShape) -> Result<u32> {
     let Some(mean) = shape.mean_length(plan.contribution) else {
         bail!(

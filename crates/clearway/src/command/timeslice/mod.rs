@@ -31,7 +31,7 @@ pub(crate) enum TimesliceCommand {
     /// Compare schedules for a time, on a simulated fabric, in a lab or across a job.
     ///
     /// N inputs, each with a stream of contributions, fill complete timeslices at M builders.
-    /// Throughput is told beside what the same network carries when nobody waits for anybody.
+    /// Throughput is reported beside what the same network carries when nobody waits for anybody.
     Compare(Box<CompareFlags>),
     /// Build the timeslices of archives, or a number of made ones, in a lab or across a job.
     Build(Box<BuildFlags>),

@@ -27,7 +27,7 @@ pub(super) struct NetworkFlags {
     /// With --on lab: rate of every host's link [default: 50Mb/s].
     #[arg(long)]
     pub(super) rate: Option<BitsPerSec>,
-    /// With --on lab: rate of the first input's link, where it shall be another one.
+    /// With --on lab: rate of the first input's link, where it is to differ.
     #[arg(long, value_name = "RATE")]
     pub(super) slow: Option<BitsPerSec>,
     /// Ranks with contributions [default: 4 in a lab, 32 simulated, of a job half].
@@ -145,8 +145,8 @@ impl VenueDefaults {
 }
 
 impl NetworkFlags {
-    /// What is usual in `place` with so many inputs and builders, and rings of `ring` if that is
-    /// given.
+    /// Returns what is usual in `place` with this many inputs and builders, and rings of `ring` if
+    /// that is given.
     pub(super) fn plan(
         &self,
         place: VenueKind,
@@ -187,12 +187,13 @@ impl NetworkFlags {
         })
     }
 
-    /// Inputs and builders where both are chosen here, `each` of them unless flags say more.
+    /// Returns the numbers of inputs and builders where both are chosen here, `each` of them unless
+    /// flags say more.
     pub(super) fn parts(&self, each: u32) -> [u32; 2] {
         [self.inputs, self.builders].map(|count| count.unwrap_or(each))
     }
 
-    /// How many inputs and builders there are of `ranks`.
+    /// Returns how many inputs and builders there are of `ranks`.
     fn parts_of(&self, ranks: u32) -> Result<[u32; 2]> {
         let parts = match (self.inputs, self.builders) {
             (Some(inputs), Some(builders)) => [inputs, builders],
@@ -210,7 +211,7 @@ impl NetworkFlags {
         }
     }
 
-    /// What is in force of the ranks' network in a lab or a job.
+    /// Returns what is in force of the ranks' network in a lab or a job.
     pub(super) fn values(&self, place: VenueKind) -> FlagValues {
         if place != VenueKind::Lab {
             return FlagValues::new();
@@ -229,12 +230,12 @@ impl NetworkFlags {
         self.rate.unwrap_or(BitsPerSec::mega(50))
     }
 
-    /// The name under which the run can be watched.
+    /// Returns the name under which the run can be watched.
     pub(super) fn job_name(&self) -> String {
         self.name.clone().unwrap_or_else(|| std::process::id().to_string())
     }
 
-    /// Where to run when `on` was said, and `usual` otherwise.
+    /// Returns where to run when `on` was said, and `usual` otherwise.
     pub(super) fn place(&self, on: Option<VenueKind>, usual: VenueKind) -> Result<VenueKind> {
         let given: Vec<VenueKind> = on.into_iter().collect();
         let place = JobFlags::from_arguments(Some(&self.job))
@@ -295,7 +296,7 @@ impl NetworkFlags {
 }
 
 impl FabricFlags {
-    /// Where to run.
+    /// Returns where to run.
     pub(super) fn place(&self, network: &NetworkFlags) -> Result<VenueKind> {
         let place = network.place(self.on, VenueKind::Sim)?;
         refuse_elsewhere(
@@ -309,12 +310,12 @@ impl FabricFlags {
         Ok(place)
     }
 
-    /// What flags change of the fabric's hosts.
+    /// Returns what flags change of the fabric's hosts.
     pub(super) fn hosts(&self) -> HostConditions {
         HostConditions { rate: self.node_rate, packet: self.packet, ..HostConditions::default() }
     }
 
-    /// The fabric for so many ranks, and its queue of `ground`.
+    /// Returns the fabric for this many ranks, and its queue of `ground`.
     pub(super) fn open(&self, network: &NetworkFlags, ranks: u32) -> Result<(Fabric, String)> {
         let name = self.name();
         let fabric = Fabric::machine(name.to_owned(), Some(ranks));
@@ -327,7 +328,7 @@ impl FabricFlags {
         Ok((fabric, queue.clone()))
     }
 
-    /// What is in force of a simulated fabric under `queue`.
+    /// Returns what is in force of a simulated fabric under `queue`.
     pub(super) fn values(&self, queue: &str) -> FlagValues {
         let mut values = vec![("fabric", self.name().to_owned()), ("queue", queue.to_owned())];
         values.extend(self.node_rate.map(|rate| ("node-rate", rate.to_string())));
@@ -335,14 +336,14 @@ impl FabricFlags {
         values
     }
 
-    /// The fabric's name.
+    /// Returns the fabric's name.
     pub(super) fn name(&self) -> &str {
         self.fabric.as_deref().unwrap_or("aries")
     }
 }
 
 impl TimedFlags {
-    /// `plan` for the time and the seeds that flags say.
+    /// Returns `plan` for the time and the seeds that flags say.
     pub(super) fn extend(&self, plan: TimeslicePlan) -> Result<TimeslicePlan> {
         let warm_up = self.warm_up.map_or(plan.warm_up, |time| time.0);
         let measured = self.measured.map_or(plan.measured, |time| time.0);

@@ -1,4 +1,4 @@
-//! Who may send to whom when, and which ranks go and come.
+//! Which rank may send to whom when, and which ranks go and come.
 
 use anyhow::{Result, bail};
 use clap::Args;
@@ -53,7 +53,7 @@ pub(super) struct ScheduleFlags {
 }
 
 impl ScheduleFlags {
-    /// `plan` as flags say, of a run in `place` that is over at `until`.
+    /// Returns `plan` as flags say, of a run in `place` that is over at `until`.
     pub(super) fn extend(
         &self,
         plan: TimeslicePlan,
@@ -135,7 +135,7 @@ fn check_changes(
     Ok(())
 }
 
-/// The flag that asks for what is `wanted`.
+/// Returns the flag that asks for what is `wanted`.
 pub(super) const fn flag(wanted: Go) -> &'static str {
     match wanted {
         Go::Death => "--kill",

@@ -8,7 +8,7 @@ use crate::mechanism::timeslice::{
     ScheduledAction, SinkKind, SourceKind, TimeslicePlan, TimesliceTask,
 };
 
-/// What every run has.
+/// Returns what every run has.
 pub(super) fn plan_values(plan: &TimeslicePlan) -> FlagValues {
     let mut values = vec![
         ("inputs", plan.inputs.to_string()),
@@ -38,12 +38,12 @@ pub(super) fn plan_values(plan: &TimeslicePlan) -> FlagValues {
     values
 }
 
-/// For how long something is measured.
+/// Returns for how long something is measured.
 pub(super) fn time_values(plan: &TimeslicePlan) -> FlagValues {
     vec![("warm-up", plan.warm_up.to_string()), ("measured", plan.measured.to_string())]
 }
 
-/// What is built in a lab or a job.
+/// Returns what is built in a lab or a job.
 pub(super) fn task_values(task: &TimesliceTask) -> FlagValues {
     let feed = &task.feed;
     let (source, sizes): (&str, Option<SizeDistribution>) = match &feed.source {

@@ -6,7 +6,8 @@
 //! idle network, and once in batches that share their synchronisation.
 //!
 //! # Invariants
-//! I1. What was seen is told only if every byte was right and all survivors were told the same end.
+//! I1. What was seen is reported only if every byte was right and all survivors were told the same
+//!     end.
 
 use std::collections::BTreeSet;
 use std::iter;
@@ -97,12 +98,13 @@ pub(crate) fn coordinate(
     Ok(outcomes)
 }
 
-/// Bytes of a body that one message carries beside an engine's usual header.
+/// Returns how many bytes of a body one message carries beside an engine's usual header.
 fn symbol(ranks: &dyn ProcessVenue) -> Bytes {
     Bytes(u64::from(ranks.processes().facts().body_max))
 }
 
-/// How symbols leave at first where objects of this length are cast by this mode under this loss.
+/// Returns how symbols leave at first where objects of this length are cast by this mode under this
+/// loss.
 pub(super) fn way_of(
     ranks: &dyn ProcessVenue,
     plan: &BroadcastPlan,
@@ -195,9 +197,9 @@ impl BroadcastCoordinator<'_> {
         }
     }
 
-    /// Who has not come to an end.
+    /// Returns the ranks that have not come to an end.
     fn unfinished<'o>(&self, outcome: &'o CastResult) -> impl Iterator<Item = Rank> + use<'o> {
-        // Who only answers does so until it is told something else.
+        // A rank that only answers does so until it gets another order.
         let last = if outcome.cast.rhythm == CastTiming::Bare { 0 } else { self.plan.ranks - 1 };
         let is_there = move |rank: &Rank| {
             rank.0 <= last && !outcome.accounts.contains_key(rank) && !outcome.out.contains(rank)
@@ -342,7 +344,7 @@ impl BroadcastCoordinator<'_> {
         Ok(())
     }
 
-    /// The process of `rank` has ended: the others are told.
+    /// Tells the others that the process of `rank` has ended.
     fn rank_died(&mut self, outcome: &mut CastResult, rank: Rank, how: String) -> Result<()> {
         if self.plan.kills.iter().all(|kill| kill.rank != rank.0) {
             bail!("{} {how} in the middle of the cast; run again", self.name(rank));
@@ -356,7 +358,7 @@ impl BroadcastCoordinator<'_> {
         Ok(())
     }
 
-    /// Who has not come to an end, and who hears too few of the others.
+    /// Returns who has not come to an end, and who hears too few of the others.
     fn describe_stall(&self, outcome: &CastResult, cast_progress: &CastProgress) -> String {
         let names: Vec<String> = self.unfinished(outcome).map(|rank| self.name(rank)).collect();
         let what = describe(&outcome.cast);
@@ -381,9 +383,9 @@ struct CastProgress {
     /// When somebody said something last.
     heard: Instant,
     strokes: Vec<RankFault>,
-    /// Who was told to die.
+    /// The ranks that got the order to die.
     struck: BTreeSet<Rank>,
-    /// Who once heard too few of the others to go on without them.
+    /// The ranks that once heard too few of the others to go on without them.
     helpless: BTreeSet<Rank>,
 }
 
@@ -396,8 +398,8 @@ struct RankFault {
 }
 
 impl CastProgress {
-    /// Whom `plan` kills or stops dies or stands still in a cast; the bare exchange knows no
-    /// deaths.
+    /// Creates the progress of a cast in which ranks that `plan` kills or stops die or stand still;
+    /// the bare exchange knows no deaths.
     fn new(plan: &BroadcastPlan, rhythm: CastTiming) -> Self {
         let heard = Instant::now();
         let stroke = |kill: &RankAt, asked| RankFault {
@@ -423,19 +425,20 @@ impl CastProgress {
         }
     }
 
-    /// How long to listen before somebody has to be killed.
+    /// Returns how long to listen before somebody has to be killed.
     fn patience(&self, most: Duration) -> Duration {
         let until = |stroke: &RankFault| stroke.at.saturating_duration_since(Instant::now());
         self.strokes.first().map_or(most, |first| until(first).min(most))
     }
 }
 
-/// Of how many frames the packets of a laboratory may be while objects of `length` are cast.
+/// Returns of how many frames the packets of a laboratory may be while objects of `length` are
+/// cast.
 fn frames_of_packet(length: Bytes) -> u32 {
     u32::try_from(length.0 / PACKETS_OF_OBJECT / FRAME).unwrap_or(OFFLOAD_MAX).clamp(1, OFFLOAD_MAX)
 }
 
-/// What a cast is, for a person.
+/// Returns what a cast is, for a person.
 fn describe(cast: &CastParameters) -> String {
     match cast.rhythm {
         CastTiming::Bare => "a bare datagram to all and an answer of each".to_owned(),
@@ -445,7 +448,7 @@ fn describe(cast: &CastParameters) -> String {
     }
 }
 
-/// How long one object takes by the slowest way, and twice that.
+/// Returns how long one object takes by the slowest way, and twice that.
 fn expected(plan: &BroadcastPlan, cast: &CastParameters) -> Duration {
     let each = plan.rate.map_or(0, |rate| rate.time_for(cast.length).0);
     Duration::from_nanos(each.saturating_mul(2 * u64::from(plan.ranks)))

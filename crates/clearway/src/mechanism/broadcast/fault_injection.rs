@@ -65,7 +65,7 @@ pub(super) struct FaultInjectingWire {
     dice: RandomStream,
     /// What goes to groups reaches nobody.
     is_filtered: Rc<Cell<bool>>,
-    /// Bodies of the last poll that shall be damaged.
+    /// Bodies of the last poll that are to be damaged.
     spoiled: Vec<Span>,
     late: BTreeMap<(LocalNs, u64), DelayedDatagram>,
     count: u64,
@@ -118,12 +118,12 @@ impl FaultInjectingWire {
         }
     }
 
-    /// What is counted since [`FaultInjectingWire::set`].
+    /// Returns what is counted since [`FaultInjectingWire::set`].
     pub(super) fn tally(&self) -> Rc<RefCell<PayloadTally>> {
         self.tally.clone()
     }
 
-    /// From now on arrivals suffer `faulty`; which of them follows from `seed`.
+    /// Lets arrivals suffer `faults` from now on; which of them follows from `seed`.
     pub(super) fn set(&mut self, faults: ArrivalFaults, seed: u64) {
         self.faults = faults;
         self.dice =
@@ -139,7 +139,8 @@ impl FaultInjectingWire {
         self.free = if self.region.is_some() { (0..SHELVES).collect() } else { Vec::new() };
     }
 
-    /// While set, the network filters groups: what is sent to one leaves and arrives nowhere.
+    /// Returns a cell; while it is set, the network filters groups: what is sent to one leaves and
+    /// arrives nowhere.
     pub(super) fn is_filtered(&self) -> Rc<Cell<bool>> {
         Rc::clone(&self.is_filtered)
     }
@@ -230,7 +231,7 @@ impl FaultInjectingWire {
         }
     }
 
-    /// Posts, and damages the copies of what shall be damaged.
+    /// Posts, and damages the copies of what is to be damaged.
     fn post_corrupting(
         &mut self,
         operations: &[Operation],

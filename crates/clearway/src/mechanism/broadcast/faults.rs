@@ -27,7 +27,7 @@ const SHARE_MAX: u64 = 30_000;
 const LENGTH_BITS: u64 = 21;
 /// Objects of one cast.
 const OBJECTS_MAX: u64 = 6;
-/// One cast in so many has a death, and one a rank that stands still.
+/// One cast in this many has a death, and one a rank that stands still.
 const SELDOM: u64 = 4;
 /// When that is, and how long one stands still at most: longer than a rank may be silent.
 const WITHIN: u64 = 300_000_000;
@@ -100,7 +100,7 @@ pub(crate) fn run_with_faults(
     ))
 }
 
-/// Who dies and who stands still.
+/// Draws who dies and who stands still.
 fn drawn(plan: &BroadcastPlan, dice: &mut RandomStream) -> BroadcastPlan {
     let mut stroke = |seldom| {
         let kill = RankAt {
@@ -115,7 +115,7 @@ fn drawn(plan: &BroadcastPlan, dice: &mut RandomStream) -> BroadcastPlan {
     BroadcastPlan { kills, stops: stop.into_iter().collect(), seed: plan.seed, ..plan.clone() }
 }
 
-/// What is cast, and what its packets suffer.
+/// Returns what is cast, and what its packets suffer.
 fn cast(coordinator: &BroadcastCoordinator<'_>, dice: &mut RandomStream) -> CastParameters {
     let mut share = || dice.below(SHARE_MAX) as u32;
     let (lost, faults) =

@@ -46,10 +46,10 @@ pub(super) const LOSS: &str = "loss";
 pub(super) const MODE: &str = "mode";
 pub(super) const KIND: &str = "kind";
 
-/// Quantiles that are told.
+/// Quantiles that are reported.
 const QUANTILES: [(&str, f64); 2] = [("p50", 0.5), ("p99", 0.99)];
 
-/// All figures of `outcomes`.
+/// Returns all figures of `outcomes`.
 pub(crate) fn figures(plan: &BroadcastPlan, outcomes: &[CastResult]) -> Vec<Figure> {
     let mut figures: Vec<Figure> =
         outcomes.iter().flat_map(|outcome| cast_figures(plan, outcome)).collect();
@@ -57,7 +57,7 @@ pub(crate) fn figures(plan: &BroadcastPlan, outcomes: &[CastResult]) -> Vec<Figu
     figures
 }
 
-/// The figures of one cast.
+/// Returns the figures of one cast.
 fn cast_figures(plan: &BroadcastPlan, outcome: &CastResult) -> Vec<Figure> {
     let cast = &outcome.cast;
     let labelled = |figure: Figure| {
@@ -115,7 +115,7 @@ fn cast_figures(plan: &BroadcastPlan, outcome: &CastResult) -> Vec<Figure> {
     }
 }
 
-/// Median and p99 of `completions`, each with a name of its own.
+/// Returns the median and p99 of `completions`, each with a name of its own.
 fn plain_quantiles(completions: &[f64], source: &str) -> Vec<Figure> {
     let one = |(name, at)| {
         Some(Figure::counted(
@@ -129,7 +129,7 @@ fn plain_quantiles(completions: &[f64], source: &str) -> Vec<Figure> {
     [(SECONDS, 0.5), (SLOW, 0.99)].into_iter().filter_map(one).collect()
 }
 
-/// What is no time of an object.
+/// Returns what is no time of an object.
 fn counted(plan: &BroadcastPlan, outcome: &CastResult, completions: &[f64]) -> Vec<Figure> {
     let samples = completions.len() as u64;
     let (record, cast) = (outcome.record(), &outcome.cast);
@@ -174,7 +174,7 @@ fn counted(plan: &BroadcastPlan, outcome: &CastResult, completions: &[f64]) -> V
     figures
 }
 
-/// Short objects beside bare exchanges with the same loss.
+/// Returns figures of short objects beside bare exchanges with the same loss.
 fn ratios(figures: &[Figure]) -> Vec<Figure> {
     let is_median =
         |figure: &&Figure| figure.name == SECONDS || figure.label(labels::QUANTILE) == Some("p50");
@@ -212,8 +212,8 @@ fn ratios(figures: &[Figure]) -> Vec<Figure> {
     figures.iter().filter(is_median).filter_map(one).collect()
 }
 
-/// What each way costs by the engine's model, and which one that makes the best; `symbol` is what a
-/// message carries.
+/// Returns what each way costs by the engine's model, and which one that makes the best; `symbol`
+/// is what a message carries.
 pub(crate) fn explained(
     plan: &BroadcastPlan,
     figures: &[Figure],

@@ -43,7 +43,7 @@ use super::traffic::traffic;
 use crate::run::exit::Exit;
 use crate::run::rank_process::{Incoming, RankContext, Requests, respond};
 
-/// Who casts.
+/// The rank that casts.
 const ROOT: Rank = Rank(0);
 /// The group of all.
 const GROUP: GroupId = GroupId(0);
@@ -104,7 +104,7 @@ pub(super) struct BroadcastMemory {
 }
 
 impl BroadcastMemory {
-    /// A region of at least `length`.
+    /// Returns a region of at least `length`.
     pub(super) fn region(
         kept: &mut Option<Self>,
         wire: &mut dyn Wire,
@@ -156,14 +156,14 @@ fn take(
     casting.run(wire, node)
 }
 
-/// Bytes of a symbol over `wire`.
+/// Returns the length of a symbol over `wire` in bytes.
 pub(super) fn symbol_of(wire: &dyn Wire) -> Result<u32> {
     BroadcastConfig::symbol_beside(wire.capabilities())
         .ok_or_else(|| anyhow!("nothing can be cast over {}: it lacks messages, copies, digests or room for headers; --wire udp, ofi or shm works", wire.capabilities().name))
 }
 
-/// `rank` in the cast of `root` to all ranks of `assignment`, through `group` if it goes by
-/// multicast.
+/// Creates the node of `rank` in the cast of `root` to all ranks of `assignment`, through `group`
+/// if it goes by multicast.
 pub(super) fn member(
     assignment: &BroadcastAssignment,
     rank: Rank,
@@ -207,7 +207,8 @@ struct RegionLayout {
 }
 
 impl RegionLayout {
-    /// Where the root has object `number` of `length` bytes, and a receiver gets it if it is long.
+    /// Returns where the root has object `number` of `length` bytes, and a receiver gets it if it
+    /// is long.
     fn object_span(&self, number: u32, length: Bytes) -> Span {
         let offset = match self.is_short(length) {
             true => self.slots_at + u64::from(number % SLOTS) * u64::from(self.symbol),
@@ -366,7 +367,7 @@ impl<'a> RunningCast<'a> {
         }
     }
 
-    /// An object is with everybody.
+    /// Handles an object that is with everybody.
     fn object_stable(&mut self, object: u32, now: LocalNs) {
         self.stable = object + 1;
         if let Some(times) = self.account.times.get_mut(object as usize) {
@@ -387,7 +388,7 @@ impl<'a> RunningCast<'a> {
         self.comparing.push_back(ObjectPattern::new(at, self.assignment.seed, object));
     }
 
-    /// A long object is with everybody, and right here.
+    /// Handles a long object that is with everybody, and right here.
     fn object_received(&mut self, object: u32) {
         if self.assignment.rhythm == CastTiming::Ordered {
             self.respond(BroadcastResponse::Has(object));
@@ -470,12 +471,12 @@ impl<'a> RunningCast<'a> {
         ControlFlow::Break(())
     }
 
-    /// Of one object.
+    /// Returns the symbols of one object.
     fn symbols(&self) -> u64 {
         self.assignment.length.0.div_ceil(u64::from(self.places.symbol)).max(1)
     }
 
-    /// Whether this rank notes how one object comes in: short ones are here at once.
+    /// Returns whether this rank notes how one object comes in: short ones are here at once.
     fn is_sampled(&self) -> bool {
         !self.is_root && self.assignment.rhythm == CastTiming::Ordered
     }
@@ -518,7 +519,7 @@ impl<'a> RunningCast<'a> {
         self.respond(BroadcastResponse::Done(Box::new(account)));
     }
 
-    /// When the root casts by itself again.
+    /// Returns when the root casts by itself again.
     fn next_cast_at(&self) -> Option<LocalNs> {
         let is_free = match self.assignment.rhythm {
             CastTiming::Batches(_) => self.stable == self.cast,

@@ -73,13 +73,13 @@ pub(crate) enum CastTiming {
     Ordered,
     /// Short ones, so far apart.
     Apart(Nanos),
-    /// So many at once, and the next when all of them are with everybody.
+    /// This many at once, and the next when all of them are with everybody.
     Batches(u32),
     /// No cast at all: a datagram to all and an answer of each.
     Bare,
 }
 
-/// One cast, as every rank is told of it.
+/// One cast, as every rank learns of it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct BroadcastAssignment {
     /// Members tell casts apart by it.
@@ -87,7 +87,7 @@ pub(crate) struct BroadcastAssignment {
     pub(super) ranks: u32,
     /// Ranks at each leaf of the network, in their order.
     pub(super) per_leaf: u32,
-    /// So many ranks cast at the same time, each to a team of all; none: rank 0 casts, and there
+    /// This many ranks cast at the same time, each to a team of all; none: rank 0 casts, and there
     /// are no teams.
     pub(super) roots: u32,
     /// How symbols leave at first; multicast only where the wire has it.
@@ -115,7 +115,7 @@ pub(crate) struct BroadcastResult {
     pub(super) times: Vec<[LocalNs; 2]>,
     /// Root: processor time of each long object, or of all short ones together.
     pub(super) processor: Vec<Nanos>,
-    /// So many objects are with everybody.
+    /// This many objects are with everybody.
     pub(super) stable: u32,
     /// What was wrong with objects, a sentence each.
     pub(super) faults: Vec<String>,
@@ -126,7 +126,7 @@ pub(crate) struct BroadcastResult {
     pub(super) traffic: Option<[Bytes; 2]>,
     /// Receiver: the longest time between two steps that brought something new of one object.
     pub(super) stall: Nanos,
-    /// Messages that this host dropped before anybody read them: those of the share that shall be
+    /// Messages that this host dropped before anybody read them: those of the share that is to be
     /// lost, and those without room.
     pub(super) lost: u64,
     /// By rank: datagrams with a body that came from it.

@@ -2,12 +2,12 @@
 //! and a table of it.
 //!
 //! # Model
-//! The ranks agree on a channel for each root's team. Then, object after object, all roots are told
-//! to cast at once, and the next time when all ranks have compared all. The roots share what a
-//! receiver's link carries: each keeps to its part of the rate.
+//! The ranks agree on a channel for each root's team. Then, object after object, all roots get the
+//! order to cast at once, and the next time when all ranks have compared all. The roots share what
+//! a receiver's link carries: each keeps to its part of the rate.
 //!
 //! # Invariants
-//! I1. What was seen is told only if every byte was right.
+//! I1. What was seen is reported only if every byte was right.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -173,7 +173,7 @@ fn begin(
     Ok(())
 }
 
-/// The next that a rank says.
+/// Returns the next response of a rank.
 fn next(venue: &mut dyn ProcessVenue, patience: Duration) -> Result<(Rank, BroadcastResponse)> {
     let deadline = Instant::now() + patience;
     loop {
@@ -193,8 +193,8 @@ fn next(venue: &mut dyn ProcessVenue, patience: Duration) -> Result<(Rank, Broad
     }
 }
 
-/// Seconds of each round: from the first cast to the last that is here. Ranks of a lab read one
-/// clock.
+/// Returns the seconds of each round: from the first cast to the last that is here. Ranks of a lab
+/// read one clock.
 fn rounds(accounts: &[BroadcastResult], objects: u32) -> Vec<f64> {
     let one = |round: usize| {
         let times = || accounts.iter().filter_map(move |account| account.times.get(round));
@@ -206,13 +206,13 @@ fn rounds(accounts: &[BroadcastResult], objects: u32) -> Vec<f64> {
 }
 
 impl MultiRootRun {
-    /// Of the rate of a link of a rank that receives from all roots.
+    /// Returns the goodput as a part of the rate of a link of a rank that receives from all roots.
     fn goodput(&self) -> Option<f64> {
         let bits = self.length.0 as f64 * 8.0 * f64::from(self.roots);
         Some(bits / quantile(&self.seconds, 0.5)? / self.rate?.0 as f64)
     }
 
-    /// The figures of this run.
+    /// Returns the figures of this run.
     pub(crate) fn figures(&self) -> Vec<Figure> {
         let source = "from the first cast until all ranks have the objects of all roots";
         let samples = self.seconds.len() as u64;
@@ -230,7 +230,7 @@ impl MultiRootRun {
         values.into_iter().filter_map(figure).collect()
     }
 
-    /// A line of the table.
+    /// Returns a line of the table.
     pub(crate) fn row(&self) -> String {
         let channel =
             |own: &Option<u8>| own.map_or_else(|| "shared".into(), |number| number.to_string());
@@ -254,7 +254,7 @@ impl MultiRootRun {
         )
     }
 
-    /// What stands above the lines and below them, for runs on `place`.
+    /// Returns what stands above the lines and below them, for runs on `place`.
     pub(crate) fn frame(place: &str, rows: &[String]) -> String {
         let head = format!(
             "{:>5} {:<10}{:>9}{:>8}{:>12}{:>12}{:>8}{:>8}  {}",

@@ -23,7 +23,8 @@ pub(crate) struct CastParameters {
 }
 
 impl CastParameters {
-    /// The long object whose way is noted: one in the middle, when everybody knows everybody.
+    /// Returns the long object whose way is noted: one in the middle, when everybody knows
+    /// everybody.
     pub(super) const fn sampled_object(&self) -> u32 {
         self.objects / 2
     }
@@ -51,8 +52,8 @@ pub(crate) struct CastResult {
 pub(super) const ROOT: Rank = Rank(0);
 
 impl CastResult {
-    /// For each object the seconds until the last receiver had it; until the root knew where clocks
-    /// cannot be compared.
+    /// Returns for each object the seconds until the last receiver had it; until the root knew
+    /// where clocks cannot be compared.
     pub(super) fn completions(&self) -> Vec<f64> {
         let receivers =
             || self.accounts.iter().filter(|(rank, _)| **rank != ROOT).map(|(_, account)| account);
@@ -69,7 +70,7 @@ impl CastResult {
         self.stable_objects().iter().enumerate().filter_map(one).collect()
     }
 
-    /// When the root cast each object that is with everybody, and when it knew that. A bare
+    /// Returns when the root cast each object that is with everybody, and when it knew that. A bare
     /// exchange has no others.
     fn stable_objects(&self) -> &[[LocalNs; 2]] {
         let Some(root) = self.accounts.get(&ROOT) else { return &[] };
@@ -81,12 +82,13 @@ impl CastResult {
         root.times.get(..count).unwrap_or(&root.times)
     }
 
-    /// The same until the root knew.
+    /// Returns the same until the root knew.
     pub(super) fn known(&self) -> Vec<f64> {
         self.stable_objects().iter().map(|[cast, known]| known.since(*cast).as_secs_f64()).collect()
     }
 
-    /// Seconds of one object of each batch, with everything until the root knew that all have it.
+    /// Returns the seconds of one object of each batch, with everything until the root knew that
+    /// all have it.
     pub(super) fn amortised(&self) -> Vec<f64> {
         let CastTiming::Batches(count) = self.cast.rhythm else { return Vec::new() };
         // The last one may be shorter, but only where nothing of it was lost.
@@ -105,7 +107,7 @@ impl CastResult {
         batches.filter_map(one).collect()
     }
 
-    /// Seconds of the root's processor for each object.
+    /// Returns the seconds of the root's processor for each object.
     pub(super) fn processor(&self) -> Vec<f64> {
         let root = self.accounts.get(&ROOT);
         let times = root.map_or(&[][..], |root| &root.processor);
@@ -118,12 +120,13 @@ impl CastResult {
         }
     }
 
-    /// The longest time in which a receiver got nothing new in the middle of an object, in seconds.
+    /// Returns the longest time in which a receiver got nothing new in the middle of an object, in
+    /// seconds.
     pub(super) fn stall(&self) -> f64 {
         self.accounts.values().map(|account| account.stall.as_secs_f64()).fold(0.0, f64::max)
     }
 
-    /// What all ranks counted together.
+    /// Returns what all ranks counted together.
     pub(super) fn record(&self) -> BroadcastRecord {
         let add = |a: BroadcastRecord, b: &BroadcastRecord| BroadcastRecord {
             sent: a.sent + b.sent,
@@ -138,7 +141,7 @@ impl CastResult {
         self.accounts.values().map(|account| &account.record).fold(BroadcastRecord::default(), add)
     }
 
-    /// What all survivors were told, as the end of a sentence.
+    /// Returns what all survivors were told, as the end of a sentence.
     pub(super) fn ending(&self) -> String {
         let account = self
             .accounts
@@ -149,8 +152,8 @@ impl CastResult {
         format!("{} survivors have {stable} of {all} objects, all bytes right", self.accounts.len())
     }
 
-    /// Why this is not what was promised, if it is not: wrong bytes, or survivors that were told
-    /// different ends.
+    /// Returns why this is not what was promised, if it is not: wrong bytes, or survivors that were
+    /// told different ends.
     pub(super) fn broken(&self) -> Option<String> {
         let faults = self
             .accounts
@@ -171,7 +174,7 @@ impl CastResult {
     }
 }
 
-/// The `quantile` (of 1) of `values`, if there are any.
+/// Returns the `quantile` (of 1) of `values`, if there are any.
 pub(super) fn quantile(values: &[f64], quantile: f64) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -17,8 +17,8 @@ pub(super) fn make(wire: &mut dyn Wire, at: Span, seed: u64, number: u32) {
     while pattern.make_piece(wire).is_continue() {}
 }
 
-/// What is wrong with the bytes at `at`, which are to be object `number` of `length` bytes of a
-/// cast with `seed`.
+/// Returns what is wrong with the bytes at `at`, which are to be object `number` of `length` bytes
+/// of a cast with `seed`.
 pub(super) fn fault(
     wire: &dyn Wire,
     at: Span,
@@ -44,7 +44,7 @@ pub(super) struct ObjectPattern {
 }
 
 impl ObjectPattern {
-    /// Object `number` of a cast with `seed`, at `at`.
+    /// Creates the pattern of object `number` of a cast with `seed`, at `at`.
     pub(super) fn new(at: Span, seed: u64, number: u32) -> Self {
         let words =
             RandomKey::new(seed).purpose("broadcast object").node(u64::from(number)).stream();
@@ -89,7 +89,7 @@ impl ObjectPattern {
         }
     }
 
-    /// Where `bytes` differ first from what [`Self::fill`] makes.
+    /// Returns where `bytes` differ first from what [`Self::fill`] makes.
     fn differs(&mut self, bytes: &[u8]) -> Option<usize> {
         let wrong = |chunk: &[u8]| self.words.next_u64().to_le_bytes()[..chunk.len()] != *chunk;
         bytes.chunks(8).position(wrong).map(|chunk| chunk * 8)

@@ -24,7 +24,7 @@ pub(crate) enum CastMode {
 }
 
 impl CastMode {
-    /// The name used on the command line and in reports.
+    /// Returns the name used on the command line and in reports.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Auto => "auto",
@@ -35,7 +35,7 @@ impl CastMode {
         }
     }
 
-    /// How symbols leave at first, under `circumstances`.
+    /// Returns how symbols leave at first, under `circumstances`.
     pub(super) fn way(
         self,
         circumstances: &NetworkConditions,
@@ -132,24 +132,24 @@ pub(super) const SHORT: u32 = 1000;
 const RATE: BitsPerSec = BitsPerSec::mega(1_000);
 
 impl BroadcastPlan {
-    /// By which modes objects of `length` are cast.
+    /// Returns the modes by which objects of `length` are cast.
     pub(super) fn modes_of(&self, length: Bytes) -> &[CastMode] {
         let is_for_all = self.modes_up_to.is_none_or(|most| length <= most);
         self.modes.get(..if is_for_all { self.modes.len() } else { 1 }).unwrap_or(&self.modes)
     }
 
-    /// Ranks at each leaf.
+    /// Returns how many ranks there are at each leaf.
     pub(super) const fn per_leaf(&self) -> u32 {
         self.ranks.div_ceil(self.leaves)
     }
 
-    /// How many objects of `length` are cast one by one.
+    /// Returns how many objects of `length` are cast one by one.
     pub(super) fn objects_of(&self, length: Bytes) -> u32 {
         let each = self.rate.unwrap_or(RATE).time_for(length).0.max(1);
         self.objects.unwrap_or((LONG_TIME.0 / each).clamp(1, LONG_MAX) as u32)
     }
 
-    /// What the cost of ways depends on.
+    /// Returns what the cost of ways depends on.
     pub(super) fn circumstances(
         &self,
         length: Bytes,

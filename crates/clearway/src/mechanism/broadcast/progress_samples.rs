@@ -41,12 +41,12 @@ impl ProgressSamples {
         }
     }
 
-    /// The last sample: all of it is here.
+    /// Takes the last sample: all of it is here.
     pub(super) fn end(&mut self, now: LocalNs, symbols: u64) {
         self.samples.push(ProgressSample { at: now, symbols });
     }
 
-    /// All samples.
+    /// Returns all samples.
     pub(super) fn take(&mut self) -> Vec<ProgressSample> {
         std::mem::take(&mut self.samples)
     }

@@ -22,7 +22,8 @@ use casting::{BroadcastReport, CastProgressSamples, CastRun, CastSymbols};
 /// Fewer samples of an object are no picture of how it came in.
 const SAMPLES_MIN: usize = 24;
 
-/// The material of `outcomes` on hosts with these `names`; a bare exchange and batches have none.
+/// Returns the material of `outcomes` on hosts with these `names`; a bare exchange and batches have
+/// none.
 pub(crate) fn casting(
     plan: &BroadcastPlan,
     names: Vec<String>,
@@ -74,7 +75,7 @@ fn run(plan: &BroadcastPlan, outcome: &CastResult) -> CastRun {
     }
 }
 
-/// Sent before received.
+/// Returns sent before received.
 fn turned([received, sent]: [u64; 2]) -> [u64; 2] {
     [sent, received]
 }
@@ -128,7 +129,7 @@ impl Presenter for BroadcastMechanism {
     }
 }
 
-/// How long broadcasts took by each mode.
+/// Returns how long broadcasts took by each mode.
 fn casting_table(report: &Report) -> Vec<String> {
     let Some(casting) = report.part::<BroadcastReport>() else {
         let rows = scaling_rows(&report.figures);

@@ -118,14 +118,15 @@ impl Section for BroadcastSection {
 }
 
 impl BroadcastSection {
-    /// The machines to cast on, and how many ranks on each; none in a laboratory.
+    /// Returns the machines to cast on, and how many ranks on each; none in a laboratory.
     pub(crate) fn machines<'a>(&'a self, fabric: &'a Fabric) -> Vec<(&'a str, u32)> {
         let Fabric::Machine(machine) = fabric else { return Vec::new() };
         let all = [machine.preset.as_str()].into_iter().chain(self.also.iter().map(String::as_str));
         all.flat_map(|name| self.ranks.iter().map(move |ranks| (name, *ranks))).collect()
     }
 
-    /// What `ranks` ranks of `fabric` run, each on a link of this `rate` where that is known.
+    /// Returns what `ranks` ranks of `fabric` run, each on a link of this `rate` where that is
+    /// known.
     pub(crate) fn plan(&self, ranks: u32, rate: Option<BitsPerSec>, seed: u64) -> BroadcastPlan {
         BroadcastPlan {
             ranks,

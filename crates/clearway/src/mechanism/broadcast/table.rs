@@ -9,7 +9,7 @@ use super::simulated::{FABRIC, RANKS};
 use crate::report::model::{ExtendedReal, Figure, labels};
 use crate::report::numerals::{digits, fit};
 
-/// The figures of a run on `place` as text that ends with a newline.
+/// Returns the figures of a run on `place` as text that ends with a newline.
 pub(crate) fn table(place: &str, plan: &BroadcastPlan, figures: &[Figure]) -> String {
     let mut lines = vec![
         format!("broadcasts on {place}"),
@@ -23,8 +23,8 @@ pub(crate) fn table(place: &str, plan: &BroadcastPlan, figures: &[Figure]) -> St
     lines.join("\n") + "\n"
 }
 
-/// A row for each mode, length and loss, short objects beside the bare exchange, and what the words
-/// mean.
+/// Returns a row for each mode, length and loss, short objects beside the bare exchange, and what
+/// the words mean.
 pub(super) fn rows(figures: &[Figure]) -> Vec<String> {
     let mut lines = vec![format!(
         "{:<10}{:>9}{:>8}{:>12}{:>12}{:>8}{:>10}{:>8}",
@@ -65,8 +65,8 @@ pub(super) fn rows(figures: &[Figure]) -> Vec<String> {
     lines
 }
 
-/// A row for each machine, number of ranks and length, a column for each mode, where the same was
-/// cast on several.
+/// Returns a row for each machine, number of ranks and length, a column for each mode, where the
+/// same was cast on several.
 pub(super) fn scaling_rows(figures: &[Figure]) -> Vec<String> {
     let times =
         || figures.iter().filter(|figure| figure.name == SECONDS && figure.label(RANKS).is_some());
@@ -115,7 +115,7 @@ fn is(figure: &Figure, name: &str, quantile: &str) -> bool {
     figure.name == name && figure.label(labels::QUANTILE) == Some(quantile)
 }
 
-/// The figure `name` with the labels of `of`.
+/// Returns the figure `name` with the labels of `of`.
 fn related_figure<'a>(
     of: &Figure,
     figures: &'a [Figure],
@@ -146,7 +146,7 @@ fn row(figure: &Figure, figures: &[Figure]) -> String {
     )
 }
 
-/// Objects of a batch; those of one symbol beside the bare exchange.
+/// Describes the objects of a batch; those of one symbol beside the bare exchange.
 fn short(figure: &Figure, figures: &[Figure]) -> String {
     let [mode, bytes, loss] =
         [MODE, BYTES, LOSS].map(|label| figure.label(label).unwrap_or_default());
@@ -165,7 +165,7 @@ fn short(figure: &Figure, figures: &[Figure]) -> String {
     }
 }
 
-/// What receivers of long objects felt.
+/// Returns what receivers of long objects felt.
 fn long(figure: &Figure, figures: &[Figure]) -> String {
     format!(
         "{} of {}, {} lost: longest stall {}; {} of all symbols came twice",
@@ -184,7 +184,7 @@ fn percent(value: Option<ExtendedReal>) -> String {
     )
 }
 
-/// Seconds with the unit that suits them.
+/// Returns the seconds with the unit that suits them.
 fn time(seconds: Option<ExtendedReal>) -> String {
     let Some(seconds) = seconds.map(ExtendedReal::get) else { return "-".to_owned() };
     let (value, unit) = match seconds {

@@ -87,7 +87,7 @@ pub(super) fn serve(
     together.run(wire, channels)
 }
 
-/// What all members of `team` ask: ranks in their order, from its root on.
+/// Returns what all members of `team` ask: ranks in their order, from its root on.
 fn form(assignment: &BroadcastAssignment, team: u32) -> TeamCommand {
     let members =
         (0..assignment.ranks).map(|place| Rank((team + place) % assignment.ranks)).collect();
@@ -118,7 +118,7 @@ struct TeamBroadcasts<'a> {
     /// When this rank cast each of its objects, and when each of the others' was here, all of them.
     cast_at: Vec<LocalNs>,
     here_at: Vec<LocalNs>,
-    /// The coordinator wants this rank to cast its next object; so many it has.
+    /// The coordinator wants this rank to cast its next object; this many it has.
     is_asked: bool,
     cast: u32,
     /// Objects of other roots that are here, of the round under way.
@@ -152,7 +152,8 @@ impl TeamBroadcasts<'_> {
         self.me == Rank(team)
     }
 
-    /// Where the object of `team` lies: one after the other, each in the place of the one before.
+    /// Returns where the object of `team` lies: one after the other, each in the place of the one
+    /// before.
     fn place(&self, team: u32) -> Span {
         let length = self.assignment.length.0;
         Span { offset: u64::from(team) * length, length: length as u32, ..self.memory }
@@ -162,7 +163,7 @@ impl TeamBroadcasts<'_> {
         self.assignment.length.0 <= u64::from(self.memory.length)
     }
 
-    /// What the object of `team` is made of.
+    /// Returns what the object of `team` is made of.
     fn seed(&self, team: u32) -> u64 {
         self.assignment.seed ^ u64::from(team) << 32
     }
@@ -270,7 +271,7 @@ impl TeamBroadcasts<'_> {
         }
     }
 
-    /// One more object of another root is here.
+    /// Handles one more object of another root that is here.
     fn object_arrived(&mut self, now: LocalNs) {
         self.here += 1;
         let others = self.assignment.roots - u32::from(self.me.0 < self.assignment.roots);
@@ -288,7 +289,7 @@ impl TeamBroadcasts<'_> {
             .extend(wrong.map(|what| format!("object {object} of rank {team} {what}")));
     }
 
-    /// The object of one root is with everybody.
+    /// Handles the object of one root that is with everybody.
     fn object_stable(&mut self, number: usize, team: u32, object: u32, wire: &dyn Wire) {
         if !self.is_root_of(team) && !self.is_short() {
             self.compare(team, object, self.place(team), wire);

@@ -4,7 +4,7 @@ use std::fs;
 
 use clearway_proto::base::Bytes;
 
-/// Bytes received and sent on all interfaces but the loopback, since they came up.
+/// Returns the bytes received and sent on all interfaces but the loopback, since they came up.
 pub(super) fn traffic() -> Option<[Bytes; 2]> {
     // The network of this process, not of its parent (`proc(5)`).
     Some(sum(&fs::read_to_string("/proc/self/net/dev").ok()?))

@@ -41,7 +41,7 @@ const READY_BYTES_MAX: u64 = 64 << 20;
 /// What a hole is made of: the smallest page of Linux, and of most file systems.
 const PAGE: usize = 4096;
 
-/// When nobody goes on with what was begun beside other things: longer than a weekend.
+/// When nobody continues with what was begun beside other things: longer than a weekend.
 const ABANDONED: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// How far an entry is.
@@ -49,7 +49,7 @@ const ABANDONED: Duration = Duration::from_secs(7 * 24 * 3600);
 enum EntryProgress {
     /// Nothing is there.
     Absent,
-    /// As it shall be.
+    /// As it must be.
     Same,
     /// Some blocks are there.
     Part(Box<PartialFile>),
@@ -102,7 +102,7 @@ pub(super) struct Assembly {
 }
 
 impl Assembly {
-    /// Entries that shall be in `target`.
+    /// Creates the assembly of entries that must be in `target`.
     pub(super) fn new(
         target: TargetDirectory,
         entries: Vec<ManifestEntry>,
@@ -184,12 +184,12 @@ impl Assembly {
         "a directory is where a file shall be".to_owned()
     }
 
-    /// How many blocks a file has, if it is one.
+    /// Returns how many blocks a file has, if it is one.
     pub(super) fn blocks(&self, number: u32) -> Option<u32> {
         self.entries.get(number as usize)?.blocks()
     }
 
-    /// Which blocks of a file are not there, when they shall have these hashes.
+    /// Returns which blocks of a file are not there, when they shall have these hashes.
     pub(super) fn compare(&mut self, number: u32, hashes: &[BlockHash]) -> NumberRuns {
         let mut lacks = NumberRuns::default();
         match self.keep(number, hashes) {
@@ -263,7 +263,7 @@ impl Assembly {
         Ok(PartialFile { have, in_place: None })
     }
 
-    /// A new unfinished file, as long as it shall be, with room for everything in it.
+    /// Creates a new unfinished file, as long as the whole one, with room for everything in it.
     fn create(&mut self, number: u32) -> Result<TemporaryFile, FileFailure> {
         let why = |error: io::Error| reason(&error);
         let entry = &self.entries[number as usize];
@@ -366,7 +366,7 @@ impl Assembly {
         Ok(())
     }
 
-    /// A block came; without bytes it is zeros.
+    /// Takes a block that came; without bytes it is zeros.
     fn block(
         &mut self,
         number: u32,
@@ -421,7 +421,7 @@ impl Assembly {
         Ok(())
     }
 
-    /// Everything of a file has come.
+    /// Ends a file of which everything has come.
     fn end(&mut self, number: u32, size: u64, root: BlockHash) -> Result<(), FileFailure> {
         let is = |state: &EntryProgress| matches!(state, EntryProgress::Part(part) if part.in_place.is_some());
         if is(&self.states[number as usize]) {
@@ -469,7 +469,7 @@ impl Assembly {
         Ok(())
     }
 
-    /// Only times and permissions of a file differ.
+    /// Ends a file of which only times and permissions differ.
     fn end_in_place(&mut self, number: u32, size: u64, root: BlockHash) -> Result<(), FileFailure> {
         let entry = &self.entries[number as usize];
         let EntryProgress::Part(part) = &self.states[number as usize] else { return Ok(()) };
@@ -505,7 +505,7 @@ impl Assembly {
         self.ready_bytes = 0;
     }
 
-    /// All has been cast: what remains is done, and told.
+    /// Ends the assembly when all has been cast: what remains is done, and reported.
     pub(super) fn finish(&mut self) -> ReceiverOutcome {
         if let Some(open) = self.open.take() {
             self.fail(open.number, "it did not end".to_owned());
@@ -590,12 +590,12 @@ impl Assembly {
         target.sweep(&here, SystemTime::now().checked_sub(ABANDONED), &mut kept(&here));
     }
 
-    /// What tells the target from other directories of its machine.
+    /// Returns what tells the target from other directories of its machine.
     pub(super) fn place(&self) -> io::Result<(u64, u64)> {
         self.target.place()
     }
 
-    /// Why entries failed so far, some of them.
+    /// Returns why entries failed so far, some of them.
     pub(super) fn failures(&self) -> Vec<(u32, FileFailure)> {
         let why = |(number, state): (u32, &EntryProgress)| match state {
             EntryProgress::Failed(why) => Some((number, why.clone())),
@@ -610,7 +610,7 @@ impl Assembly {
         }
     }
 
-    /// A file fails. What is there of it stays for the next time, unless there is no room for it.
+    /// Fails a file. What is there of it stays for the next time, unless there is no room for it.
     fn fail(&mut self, number: u32, why: FileFailure) {
         if self.open.as_ref().is_some_and(|open| open.number == number) {
             self.open = None;

@@ -1,5 +1,5 @@
-//! Who holds the others up: told by what the engine's root knows of each member, not by how much
-//! each says that it has written.
+//! Which receiver holds the others up: judged by what the engine's root knows of each member, not
+//! by how much each says that it has written.
 //!
 //! # Model
 //! Everybody's disk is behind the network by what lies in memory, and the window keeps all members
@@ -23,7 +23,7 @@ pub(super) struct Blame {
 }
 
 impl Blame {
-    /// The root's answer: this rank is last, or nobody while nothing is under way.
+    /// Notes the root's answer: this rank is last, or nobody while nothing is under way.
     pub(super) fn note(&mut self, last: Option<u32>) {
         if self.lately.len() == LATELY {
             self.lately.pop_front();
@@ -33,20 +33,20 @@ impl Blame {
         last.into_iter().for_each(|rank| *self.all.entry(rank).or_default() += 1);
     }
 
-    /// Who is last most of the time lately.
+    /// Returns who is last most of the time lately.
     pub(super) fn lately(&self) -> Option<u32> {
         let mut counts = BTreeMap::new();
         self.lately.iter().flatten().for_each(|rank| *counts.entry(*rank).or_default() += 1);
         most(&counts, self.lately.len() as u32)
     }
 
-    /// Who was last most of the whole time.
+    /// Returns who was last most of the whole time.
     pub(super) fn in_all(&self) -> Option<u32> {
         most(&self.all, self.asked).filter(|_| self.asked >= ENOUGH)
     }
 }
 
-/// Who has more than half of all counts.
+/// Returns who has more than half of all counts.
 fn most(counts: &BTreeMap<u32, u32>, all: u32) -> Option<u32> {
     counts.iter().find(|(_, count)| **count * 2 > all).map(|(rank, _)| *rank)
 }

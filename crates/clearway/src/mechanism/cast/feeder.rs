@@ -177,7 +177,7 @@ impl ObjectPacker {
         Ok(())
     }
 
-    /// A stream, to its end.
+    /// Packs a stream, to its end.
     fn stream(&mut self, number: u32, stream: &StreamSource) -> Result<(), EarlyEnd> {
         let (size, root) = match &stream.program {
             None => self.blocks(number, &mut io::stdin().lock())?,
@@ -199,7 +199,7 @@ impl ObjectPacker {
         Ok(())
     }
 
-    /// What the shell's `line` prints. It must succeed.
+    /// Packs what the shell's `line` prints. It must succeed.
     fn output_of(&mut self, number: u32, line: &str) -> Result<(u64, BlockHash), EarlyEnd> {
         let mut shell = Command::new("sh");
         let mut program =

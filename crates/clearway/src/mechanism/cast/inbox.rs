@@ -92,7 +92,7 @@ impl SenderMessages {
         Ok(Self { messages, bell, heard, tick })
     }
 
-    /// The next message; `None` when the sender is gone.
+    /// Returns the next message; `None` when the sender is gone.
     ///
     /// # Errors
     /// The connection broke, or the sender is silent.
@@ -110,12 +110,12 @@ impl SenderMessages {
         }
     }
 
-    /// Messages that have come.
+    /// Returns how many messages have come.
     pub(super) fn heard(&self) -> u64 {
         self.heard.load(Ordering::Relaxed)
     }
 
-    /// The next message if there is one.
+    /// Returns the next message if there is one.
     pub(super) fn waiting(&self) -> PartialMessage {
         match self.messages.try_recv() {
             Ok(Ok(message)) => PartialMessage::Message(message),
@@ -137,7 +137,7 @@ mod tests {
 
     const SECRET: &[u8] = b"sixteen bytes at least";
 
-    /// A sender's end, and a receiver's ear.
+    /// Returns a sender's end, and a receiver's ear.
     fn connected() -> (MessageSender, SenderMessages) {
         let (ours, theirs) = UnixStream::pair().expect("a pair");
         let ends = |stream: UnixStream| -> StreamEnds {

@@ -70,8 +70,8 @@ fn answered(
     Ok(agreed.map(|(speaker, listener)| (MessageSender(speaker), MessageReceiver(listener))))
 }
 
-/// The sentence for people: `gone` for an end that takes nothing, `silent` for one that sends
-/// nothing of a cast.
+/// Returns the sentence for people: `gone` for an end that takes nothing, `silent` for one that
+/// sends nothing of a cast.
 fn sentence(error: DoorError, gone: &'static str, silent: &'static str) -> anyhow::Error {
     match error {
         DoorError::Unheard(cause) => anyhow!(cause).context(gone),
@@ -84,7 +84,7 @@ fn sentence(error: DoorError, gone: &'static str, silent: &'static str) -> anyho
     }
 }
 
-/// A message as it is before it is sealed.
+/// Returns a message as it is before it is sealed.
 ///
 /// # Errors
 /// None of ours: all of them can be written in JSON.
@@ -111,7 +111,7 @@ impl MessageSender {
 }
 
 impl MessageReceiver {
-    /// The next message; `None` when the other end has closed the connection behind one.
+    /// Returns the next message; `None` when the other end has closed the connection behind one.
     ///
     /// # Errors
     /// It broke, or what came is not what the other end said.
@@ -121,7 +121,8 @@ impl MessageReceiver {
     }
 }
 
-/// Why a link that was agreed on carries no more, for people: the system's reason where it has one.
+/// Returns why a link that was agreed on carries no more, for people: the system's reason where it
+/// has one.
 fn broken(error: DoorError) -> anyhow::Error {
     match error {
         DoorError::Unheard(cause) | DoorError::Unspoken(cause) => anyhow!(cause),

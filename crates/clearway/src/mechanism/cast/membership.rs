@@ -18,7 +18,7 @@ use clearway_wires::hexadecimal::{bytes_of, digits_of};
 /// Objects that a member has memory for: one is read or written, one is on its way, the others are
 /// waited for.
 pub(super) const PLACES: usize = 4;
-/// Who sends.
+/// The rank that sends.
 pub(super) const ROOT: Rank = Rank(0);
 /// The group of a cast, where there is one.
 const GROUP: GroupId = GroupId(0);
@@ -76,7 +76,7 @@ impl MemberPort {
         Ok(Self { seat, port, identity, card })
     }
 
-    /// What the others must know.
+    /// Returns what the others must know.
     pub(super) fn place(&self) -> MemberAddress {
         MemberAddress { address: self.port.address(), card: self.card.clone() }
     }
@@ -111,7 +111,8 @@ impl MemberPort {
 }
 
 impl MemberEnd {
-    /// The key of the group, for each other member; nothing where there is none, or no need of one.
+    /// Returns the key of the group, for each other member; nothing where there is none, or no need
+    /// of one.
     ///
     /// # Errors
     /// A system without randomness.
@@ -133,7 +134,7 @@ impl MemberEnd {
         Ok(self.wire.accept_group(ROOT, &key).map(drop)?)
     }
 
-    /// Memory for [`PLACES`] objects and for short ones, and the engine.
+    /// Sets up memory for [`PLACES`] objects and for short ones, and the engine.
     ///
     /// # Errors
     /// No memory.
@@ -169,13 +170,13 @@ impl MemberEnd {
     }
 }
 
-/// Where the object number `place` of a member's memory lies.
+/// Returns where the object number `place` of a member's memory lies.
 pub(super) const fn place_of(region: RegionId, place: usize, length: usize) -> Span {
     Span { region, offset: (place * OBJECT_MAX) as u64, length: length as u32 }
 }
 
-/// The group of a cast with this number, on networks that have one: organisation-local addresses
-/// (RFC 2365), which stay in the network as the wire sends them with one hop.
+/// Returns the group of a cast with this number, on networks that have one: organisation-local
+/// addresses (RFC 2365), which stay in the network as the wire sends them with one hop.
 pub(super) fn group(session: u64, address: Ipv4Addr) -> Option<SocketAddrV4> {
     let [low, high, port_low, port_high, ..] = session.to_le_bytes();
     let port = 49152 + u16::from_le_bytes([port_low, port_high]) % 16384;

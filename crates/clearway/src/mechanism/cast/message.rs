@@ -138,7 +138,7 @@ pub(super) struct ReceiverOutcome {
     pub(super) written: u64,
     /// Files that came, whole and checked.
     pub(super) files: u64,
-    /// Entries that are not as they shall be.
+    /// Entries that are not as they must be.
     pub(super) failed: u64,
     /// Why, of some.
     pub(super) why: Vec<(PathText, String)>,

@@ -18,7 +18,8 @@
 //!
 //! # Invariants
 //! I1. A name that people use never stands for a file that is not whole and checked.
-//! I2. What goes wrong at one receiver, or with one file, is told at the end and stops no other.
+//! I2. What goes wrong at one receiver, or with one file, is reported at the end and stops no
+//!     other.
 
 mod assembly;
 mod blame;
@@ -213,7 +214,7 @@ fn across_job(request: &CastRequest) -> Result<Exit> {
         JobRole::Follower(follower) => {
             let (connection, secret) = follower.connection()?;
             let ReceiverConnection { ends, .. } = remote_receivers::over(connection)?;
-            // What fails here is told to the sender, which says it.
+            // What fails here is reported to the sender, which says it.
             if let Ok(Some(link)) = link::answer(ends, &secret) {
                 let _ = receiver::receive(link, &secret, &Destination::Anywhere, None);
             }
@@ -252,8 +253,8 @@ fn conduct(site: &CoordinatedJob, request: &CastRequest) -> Result<Exit> {
     tell(request, sender::send(order(request, source, contacts, secret), site.interrupt().clone()))
 }
 
-/// The receiver that a sender started, over ssh or beside itself: the secret is the first line of
-/// standard input.
+/// Runs the receiver that a sender started, over ssh or beside itself: the secret is the first line
+/// of standard input.
 ///
 /// # Errors
 /// One sentence: nobody speaks there.
@@ -276,15 +277,15 @@ pub(crate) fn receive() -> Result<Exit> {
     let Some(link) = link::answer((Box::new(stdin()), Box::new(output)), &secret)? else {
         return Ok(Exit::Failed);
     };
-    // What fails is told to the sender, which says it.
+    // What fails is reported to the sender, which says it.
     Ok(match receiver::receive(link, &secret, &Destination::Anywhere, reached) {
         Ok(()) => Exit::Good,
         Err(_) => Exit::Failed,
     })
 }
 
-/// The addresses of both ends of an ssh connection, the sender's first: client, its port, server,
-/// its port.
+/// Returns the addresses of both ends of an ssh connection, the sender's first: client, its port,
+/// server, its port.
 fn addresses(words: &str) -> Option<[Ipv4Addr; 2]> {
     let mut words = words.split(' ');
     Some([words.next()?.parse().ok()?, words.nth(1)?.parse().ok()?])

@@ -4,8 +4,8 @@
 //! # Model
 //! A name is a keyed hash (BLAKE3) of the directory's number, the file's name and the number of the
 //! attempt. The key is 32 random bytes in a file that only its user can read
-//! (`$XDG_STATE_HOME/clearway/cast`, by default `~/.local/state`). Who has no such place gets a key
-//! for the life of this process, and what was begun is not found again.
+//! (`$XDG_STATE_HOME/clearway/cast`, by default `~/.local/state`). A user who has no such place
+//! gets a key for the life of this process, and what was begun is not found again.
 //!
 //! # Invariants
 //! I1. A key that somebody else could have written or read is not used.
@@ -36,7 +36,8 @@ pub(super) struct TemporaryNames {
 }
 
 impl TemporaryNames {
-    /// That of this user, or without a private place one of this process.
+    /// Creates names with the key of this user, or without a private place with one of this
+    /// process.
     pub(super) fn open() -> Self {
         static KEPT: OnceLock<TemporaryNames> = OnceLock::new();
         *KEPT.get_or_init(|| {
@@ -48,8 +49,8 @@ impl TemporaryNames {
         })
     }
 
-    /// The name of the file `name` in the directory with the number `directory`, while it is not
-    /// whole.
+    /// Returns the name of the file `name` in the directory with the number `directory`, while it
+    /// is not whole.
     pub(super) fn name(&self, directory: u64, name: &OsStr, attempt: u32) -> OsString {
         let mut hasher = blake3::Hasher::new_keyed(&self.key);
         hasher
@@ -63,14 +64,14 @@ impl TemporaryNames {
     }
 }
 
-/// Where the key of this user lies.
+/// Returns where the key of this user lies.
 fn place() -> Option<PathBuf> {
     let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let state = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")));
     Some(state?.join("clearway/cast"))
 }
 
-/// The key in `directory`, which is made if there is none.
+/// Returns the key in `directory`, which is made if there is none.
 fn key_in(directory: &Path) -> io::Result<[u8; KEY]> {
     DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     let found = fs::symlink_metadata(directory)?;

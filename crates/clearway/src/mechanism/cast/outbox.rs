@@ -22,7 +22,7 @@ use super::message::ToReceiver;
 pub(super) struct SharedMessage(Arc<Vec<u8>>);
 
 impl SharedMessage {
-    /// One that says `message`.
+    /// Creates a letter that says `message`.
     ///
     /// # Errors
     /// It cannot be written down.
@@ -84,7 +84,7 @@ impl SendQueue {
         self.letters.send(letter.clone()).map_err(|_| anyhow::anyhow!("its connection broke"))
     }
 
-    /// Bytes of letters that the receiver has not taken.
+    /// Returns how many bytes of letters the receiver has not taken.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)
     }

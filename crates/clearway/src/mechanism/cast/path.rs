@@ -22,7 +22,7 @@ const PATH_MAX: usize = 4096;
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct RelativePath(Vec<PathText>);
 
-/// Whether a file that is not whole could have this name.
+/// Returns whether a file that is not whole could have this name.
 pub(super) fn is_unfinished(name: &[u8]) -> bool {
     let is_digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     let digits = name.strip_prefix(UNFINISHED.as_bytes());
@@ -35,25 +35,25 @@ pub(super) fn is_unfinished(name: &[u8]) -> bool {
 pub(super) struct PathText(pub(super) Vec<u8>);
 
 impl RelativePath {
-    /// A path of `names`; `None` when one of them is not plain, or it is too long.
+    /// Creates a path of `names`; `None` when one of them is not plain, or it is too long.
     pub(super) fn from_names<'n>(names: impl IntoIterator<Item = &'n [u8]>) -> Option<Self> {
         let names: Vec<PathText> = names.into_iter().map(|name| PathText(name.to_vec())).collect();
         let length = names.iter().map(|name| name.0.len() + 1).sum::<usize>();
         (length <= PATH_MAX && names.iter().all(PathText::is_plain_name)).then_some(Self(names))
     }
 
-    /// A path as a person writes it, relative: `a/b`, `.`.
+    /// Reads a path as a person writes it, relative: `a/b`, `.`.
     pub(super) fn read(path: &str) -> Option<Self> {
         let names = path.split('/').filter(|name| !matches!(*name, "" | "."));
         if path.starts_with('/') { None } else { Self::from_names(names.map(str::as_bytes)) }
     }
 
-    /// This and `name` behind it.
+    /// Returns this and `name` behind it.
     pub(super) fn join(&self, name: &[u8]) -> Option<Self> {
         Self::from_names(self.names().map(OsStrExt::as_bytes).chain([name]))
     }
 
-    /// Whether this is `other` or below it.
+    /// Returns whether this is `other` or below it.
     pub(super) fn is_below(&self, other: &Self) -> bool {
         self.0.starts_with(&other.0)
     }
@@ -62,7 +62,7 @@ impl RelativePath {
         self.0.iter().map(|name| OsStr::from_bytes(&name.0))
     }
 
-    /// The directory and the last name; `None` of the target itself.
+    /// Returns the directory and the last name; `None` of the target itself.
     pub(super) fn split(&self) -> Option<(Self, &OsStr)> {
         let (last, before) = self.0.split_last()?;
         Some((Self(before.to_vec()), OsStr::from_bytes(&last.0)))

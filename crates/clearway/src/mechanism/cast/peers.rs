@@ -108,7 +108,7 @@ pub(super) struct CastReceiver {
 }
 
 impl CastReceiver {
-    /// Whether it still is there.
+    /// Returns whether it still is there.
     pub(super) fn is_here(&self) -> bool {
         self.lost.is_none()
     }
@@ -251,8 +251,8 @@ impl CastReceivers {
         Ok(Self { all, heard, bell, interrupt, checked: Instant::now() })
     }
 
-    /// The user's wish to stop. Who has been silent for too long is lost from here on, unless this
-    /// process was away itself.
+    /// Fails when the user wishes to stop. A receiver that has been silent for too long is lost
+    /// from here on, unless this process was away itself.
     ///
     /// # Errors
     /// The user wants an end; this process was away for so long that receivers went on without it.
@@ -287,7 +287,7 @@ impl CastReceivers {
                 (peer.outbox, peer.addresses) = (Some(outbox), addresses)
             }
             ReceiverEvent::Said(message) => peer.hear(message),
-            // Who has told its outcome may go.
+            // A receiver that has told its outcome may go.
             ReceiverEvent::Gone(_) if peer.outcome.is_some() => {}
             ReceiverEvent::Gone(why) => peer.lose(&why),
         }
@@ -328,7 +328,7 @@ impl CastReceivers {
         Ok(())
     }
 
-    /// Those who are there.
+    /// Returns those who are there.
     pub(super) fn here(&mut self) -> impl Iterator<Item = &mut CastReceiver> {
         self.all.iter_mut().filter(|peer| peer.is_here())
     }
@@ -386,7 +386,7 @@ impl CastReceivers {
     }
 }
 
-/// A sentence of a receiver, no longer than one and without what would steer a terminal.
+/// Returns a sentence of a receiver, no longer than one and without what would steer a terminal.
 fn tamed(sentence: &str) -> String {
     escaped(&sentence.chars().take(SENTENCE_MAX).collect::<String>())
 }
@@ -424,7 +424,7 @@ fn knock(
     }
 }
 
-/// Whether the other end may have shown this one out to make room, or has no room.
+/// Returns whether the other end may have shown this one out to make room, or has no room.
 fn is_crowded(error: &anyhow::Error) -> bool {
     use std::io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
     error.chain().any(|cause| {
@@ -434,7 +434,7 @@ fn is_crowded(error: &anyhow::Error) -> bool {
     })
 }
 
-/// Connects, and tells what the other end says until it ends.
+/// Connects, and passes on what the other end says until it ends.
 fn listen(
     connect: Connector,
     session: u64,
@@ -463,7 +463,7 @@ mod tests {
 
     const SECRET: &[u8] = b"sixteen bytes at least";
 
-    /// Peers at the other ends of `streams`.
+    /// Creates peers at the other ends of `streams`.
     fn peers(streams: &[UnixStream]) -> CastReceivers {
         let contact = |stream: &UnixStream| {
             let both = stream
@@ -492,8 +492,8 @@ mod tests {
         FromReceiver::Here { host: String::new(), boot: String::new(), reached: None }
     }
 
-    /// A time at which who said something last is lost now; none on a machine that has just
-    /// started.
+    /// Returns a time so long ago that a receiver that last said something then is lost now; none
+    /// on a machine that has just started.
     fn long_ago() -> Option<Instant> {
         Instant::now().checked_sub(ARRIVAL + Duration::from_secs(1))
     }

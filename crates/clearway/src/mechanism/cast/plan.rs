@@ -24,7 +24,7 @@ pub(super) const ENTRIES_MAX: usize = 1 << 24;
 /// Blocks of a file, of which one bit each is kept: a petabyte.
 const BLOCKS_MAX: u64 = 1 << 30;
 
-/// One thing that shall be at each receiver.
+/// One thing that must be at each receiver.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ManifestEntry {
     pub(super) path: RelativePath,
@@ -57,15 +57,15 @@ pub(super) struct Modified {
 }
 
 impl Modified {
-    /// Whether a file that has `kept` has this time, as far as its file system keeps times: some
-    /// only whole seconds.
+    /// Returns whether a file that has `kept` has this time, as far as its file system keeps times:
+    /// some only whole seconds.
     pub(super) fn is_kept_as(self, kept: Self) -> bool {
         self.seconds == kept.seconds && (self.nanos == kept.nanos || kept.nanos == 0)
     }
 }
 
 impl ManifestEntry {
-    /// How many blocks it has; `None` of what is no file of a known length.
+    /// Returns how many blocks it has; `None` of what is no file of a known length.
     pub(super) fn blocks(&self) -> Option<u32> {
         match self.kind {
             EntryKind::File { size, .. } => u32::try_from(size.div_ceil(BLOCK)).ok(),
@@ -73,7 +73,7 @@ impl ManifestEntry {
         }
     }
 
-    /// Whether it can be of a manifest.
+    /// Returns whether it can be of a manifest.
     pub(super) fn is_sound(&self) -> bool {
         let fits =
             !matches!(self.kind, EntryKind::File { size, .. } if size.div_ceil(BLOCK) > BLOCKS_MAX);
@@ -83,7 +83,7 @@ impl ManifestEntry {
     }
 }
 
-/// The length of block `block` of a file of `size` bytes.
+/// Returns the length of block `block` of a file of `size` bytes.
 pub(super) fn length_of(block: u32, size: u64) -> u64 {
     size.saturating_sub(u64::from(block) * BLOCK).min(BLOCK)
 }
@@ -101,7 +101,7 @@ impl NumberRuns {
         }
     }
 
-    /// Those below `end`.
+    /// Returns those below `end`.
     pub(super) fn below(&self, end: u32) -> impl Iterator<Item = u32> + '_ {
         self.0.iter().flat_map(move |(first, count)| *first..first.saturating_add(*count).min(end))
     }
@@ -110,7 +110,7 @@ impl NumberRuns {
 /// What a receiver says of the entries; it has nothing of the others.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Inventory {
-    /// As it shall be.
+    /// As it must be.
     pub(super) same: NumberRuns,
     /// Something that may be a part of it: hashes will tell.
     pub(super) part: NumberRuns,
@@ -136,7 +136,7 @@ pub(super) struct MissingOfAll {
 }
 
 impl MissingOfAll {
-    /// Nothing of `entries` yet.
+    /// Creates a record in which nothing of `entries` is missing yet.
     pub(super) fn from_entries(entries: &[ManifestEntry]) -> Self {
         Self {
             needs: vec![MissingBlocks::Nothing; entries.len()],
@@ -144,8 +144,8 @@ impl MissingOfAll {
         }
     }
 
-    /// A receiver has `has`, and of files of which it has a part it lacks `lacks`; of one without
-    /// hashes, everything.
+    /// Adds a receiver that has `has`, and of files of which it has a part lacks `lacks`; of one
+    /// without hashes, everything.
     pub(super) fn add(&mut self, has: &Inventory, lacks: &BTreeMap<u32, NumberRuns>) {
         let count = self.needs.len() as u32;
         let mut whole = vec![true; self.needs.len()];
@@ -177,7 +177,7 @@ impl MissingOfAll {
         self.needs.get(number).unwrap_or(&MissingBlocks::Nothing)
     }
 
-    /// Whether nothing leaves of what has contents.
+    /// Returns whether nothing leaves of what has contents.
     pub(super) fn is_nothing(&self, entries: &[ManifestEntry]) -> bool {
         let has_contents = |entry: &ManifestEntry| {
             matches!(entry.kind, EntryKind::File { .. } | EntryKind::Stream)
@@ -188,7 +188,7 @@ impl MissingOfAll {
             .any(|(entry, need)| has_contents(entry) && *need != MissingBlocks::Nothing)
     }
 
-    /// Bytes that leave, of files of known length.
+    /// Returns how many bytes leave, of files of known length.
     pub(super) fn bytes(&self, entries: &[ManifestEntry]) -> u64 {
         let of = |(entry, need): (&ManifestEntry, &MissingBlocks)| match (&entry.kind, need) {
             (EntryKind::File { size, .. }, MissingBlocks::Everything) => *size,
@@ -206,8 +206,8 @@ impl MissingOfAll {
 /// The hash of a block.
 pub(super) type BlockHash = [u8; 32];
 
-/// The hash of a whole file: that of its length and of the hashes of its blocks, in order. Blocks
-/// are so checked wherever they come from, in any order, and none is read twice.
+/// Returns the hash of a whole file: that of its length and of the hashes of its blocks, in order.
+/// Blocks are so checked wherever they come from, in any order, and none is read twice.
 pub(super) fn root_of(size: u64, blocks: impl IntoIterator<Item = BlockHash>) -> BlockHash {
     let mut hasher = blake3::Hasher::new_derive_key("clearway cast 1 file");
     hasher.update(&size.to_le_bytes());
@@ -217,7 +217,7 @@ pub(super) fn root_of(size: u64, blocks: impl IntoIterator<Item = BlockHash>) ->
     *hasher.finalize().as_bytes()
 }
 
-/// The hash of a block of these bytes.
+/// Returns the hash of a block of these bytes.
 pub(super) fn hash_of(bytes: &[u8]) -> BlockHash {
     *blake3::hash(bytes).as_bytes()
 }

@@ -52,7 +52,7 @@ struct RecentRate {
 }
 
 impl RecentRate {
-    /// Bytes a second when `bytes` have come at `at`; nothing when none come.
+    /// Returns the rate in bytes a second when `bytes` have come at `at`; nothing when none come.
     fn rate(&mut self, at: Duration, bytes: u64) -> Option<f64> {
         if self.marks.back().is_none_or(|(_, before)| *before != bytes) {
             self.moved = at;
@@ -82,7 +82,7 @@ impl ProgressLine {
         }
     }
 
-    /// Something begins that has no measure.
+    /// Begins something that has no measure.
     pub(super) fn phase(&mut self, what: &str) {
         self.last = Some(Instant::now());
         if self.is_terminal {
@@ -90,7 +90,7 @@ impl ProgressLine {
         }
     }
 
-    /// Who is waited for in something that has no measure, from time to time.
+    /// Shows from time to time who is waited for in something that has no measure.
     pub(super) fn waiting<'p>(
         &mut self,
         what: &str,
@@ -107,18 +107,18 @@ impl ProgressLine {
         self.write(&format!("{what}: {}{more}", first.name));
     }
 
-    /// So many bytes begin to leave; 0 when nobody knows.
+    /// Notes that `total` bytes begin to leave; 0 when nobody knows.
     pub(super) fn begin(&mut self, total: u64) {
         (self.total, self.begun, self.last) = (total, Instant::now(), None);
     }
 
-    /// Symbols take another way.
+    /// Notes that symbols take another way.
     pub(super) fn switched(&mut self, way: Algorithm) {
         self.way = Some(way);
     }
 
-    /// How far receivers are, from time to time; the others wait for the one with the rank `last`,
-    /// if for anybody.
+    /// Shows from time to time how far receivers are; the others wait for the one with the rank
+    /// `last`, if for anybody.
     pub(super) fn show(&mut self, peers: &[CastReceiver], last: Option<u32>) {
         let seated = || peers.iter().filter(|peer| peer.rank.is_some() && peer.is_here());
         let Some(slowest) = seated().min_by_key(|peer| peer.taken) else { return };
@@ -136,7 +136,7 @@ impl ProgressLine {
         self.write(&line);
     }
 
-    /// Whether it is time for another line.
+    /// Returns whether it is time for another line.
     fn is_due(&mut self) -> bool {
         let every = EVERY[usize::from(!self.is_terminal)];
         let is_due = self.last.is_none_or(|last| last.elapsed() >= every);
@@ -158,7 +158,7 @@ impl ProgressLine {
         let _ = stderr().write_all(text.as_bytes()).and_then(|()| stderr().flush());
     }
 
-    /// The line makes place for what comes.
+    /// Lets the line make place for what comes.
     pub(super) fn end(&self) {
         if self.is_terminal {
             self.write("");
@@ -166,8 +166,8 @@ impl ProgressLine {
     }
 }
 
-/// So many bytes of `total` at `rate`, or for how long none came; `slowest` is who has the fewest,
-/// if there are several. It comes last: names may be long.
+/// Returns a line: `taken` bytes of `total` at `rate`, or for how long none came; `slowest` is who
+/// has the fewest, if there are several. It comes last: names may be long.
 fn line(
     taken: u64,
     total: u64,
@@ -202,7 +202,7 @@ fn line(
     line
 }
 
-/// Seconds for a person.
+/// Returns the seconds for a person.
 fn time(seconds: f64) -> String {
     match seconds.ceil() as u64 {
         seconds @ 0..100 => format!("{seconds} s"),
@@ -211,7 +211,7 @@ fn time(seconds: f64) -> String {
     }
 }
 
-/// Bytes for a person.
+/// Returns the bytes for a person.
 pub(super) fn size(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
     let mut value = bytes as f64 / 1024.0;

@@ -41,7 +41,7 @@ use super::target::TargetDirectory;
 use crate::run::job::host_name;
 use clearway_wires::hexadecimal::bytes_of;
 
-/// How often the sender is told how far this one is: as often as somebody reads it.
+/// How often the sender learns how far this one is: as often as somebody reads it.
 const TELL_EVERY: Nanos = Nanos::from_millis(250);
 
 /// How often it is looked whether the sender still speaks.
@@ -76,7 +76,7 @@ pub(super) fn receive(
     match station.work(secret, whither) {
         Ok(()) => Ok(()),
         Err(error) => {
-            // Who is gone needs no reason.
+            // A sender that is gone needs no reason.
             let _ = station.voice.say(&FromReceiver::Failed(format!("{error:#}")));
             while let Ok(Some(message)) = station.inbox.next() {
                 if matches!(message, ToReceiver::Leave) {
@@ -88,9 +88,9 @@ pub(super) fn receive(
     }
 }
 
-/// What those share who share a loopback: the number of this start of the machine, and that of the
-/// network namespace. Containers of one machine have networks of their own, which others can listen
-/// to.
+/// Returns what those share who share a loopback: the number of this start of the machine, and that
+/// of the network namespace. Containers of one machine have networks of their own, which others can
+/// listen to.
 pub(super) fn network() -> Result<String> {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
         .context("the number of this start")?;
@@ -197,7 +197,7 @@ impl ReceiverSession {
         Ok(())
     }
 
-    /// The directory where everything goes.
+    /// Returns the directory where everything goes.
     fn target(&self, task: &CastTask, whither: &Destination) -> Result<TargetDirectory> {
         let number = task.number.to_string();
         let into = task.into.as_ref().map(|into| expand(&into.0, &self.host, &number));
@@ -218,7 +218,7 @@ impl ReceiverSession {
         }
     }
 
-    /// The whole manifest.
+    /// Returns the whole manifest.
     fn entries(&self) -> Result<Option<Vec<ManifestEntry>>> {
         let mut entries = Vec::new();
         loop {
@@ -238,7 +238,7 @@ impl ReceiverSession {
         Ok(Some(entries))
     }
 
-    /// More hashes came; with the last one of a file it is compared.
+    /// Takes more hashes; with the last one of a file it is compared.
     fn compare(
         &mut self,
         assembly: &mut Assembly,
@@ -270,7 +270,7 @@ impl ReceiverSession {
     }
 }
 
-/// `%h` is the host, `%r` the number of the receiver, `%%` a percent sign.
+/// Expands `%h` to the host, `%r` to the number of the receiver, `%%` to a percent sign.
 fn expand(pattern: &[u8], host: &str, number: &str) -> Vec<u8> {
     let mut path = Vec::new();
     let mut rest = pattern.iter().copied();

@@ -23,7 +23,7 @@ pub(super) struct NamedReceiver {
     pub(super) into: Option<String>,
 }
 
-/// The receivers of `words`.
+/// Reads the receivers of `words`.
 ///
 /// # Errors
 /// One sentence: a list that is none, a host that is named twice.
@@ -54,13 +54,13 @@ pub(super) fn read(words: &[String]) -> Result<Vec<NamedReceiver>> {
 }
 
 impl NamedReceiver {
-    /// For people.
+    /// Returns the receiver for people.
     pub(super) fn shown(&self) -> String {
         self.port.map_or_else(|| self.name.clone(), |port| format!("{}:{port}", self.name))
     }
 }
 
-/// The hosts of one list.
+/// Returns the hosts of one list.
 fn list(word: &str) -> Result<Vec<NamedReceiver>> {
     let mut hosts: Vec<NamedReceiver> = Vec::new();
     let mut rest = word;
@@ -121,7 +121,7 @@ fn complete(hosts: Vec<NamedReceiver>) -> Result<Vec<NamedReceiver>> {
     }
 }
 
-/// The first host or bracketed list, and what comes behind it.
+/// Returns the first host or bracketed list, and what comes behind it.
 fn name(text: &str) -> (&str, &str) {
     let mut is_inside = false;
     let end = text.find(|c| {

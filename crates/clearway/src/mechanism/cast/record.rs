@@ -50,7 +50,7 @@ pub(super) enum ObjectPart<'b> {
 }
 
 impl ObjectPart<'_> {
-    /// Bytes of it in an object.
+    /// Returns how many bytes it has in an object.
     pub(super) const fn length(&self) -> usize {
         match self {
             Self::Block { bytes, .. } => HEAD + bytes.len(),

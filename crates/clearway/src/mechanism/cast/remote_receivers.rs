@@ -27,7 +27,7 @@ pub(super) const STARTED: u8 = 6;
 /// The hidden command of a receiver.
 const RECEIVE: [&str; 2] = ["cast", "receive"];
 
-/// Those of `hosts` that run `clearway cast serve`, by default at `port`.
+/// Returns those of `hosts` that run `clearway cast serve`, by default at `port`.
 pub(super) fn listening(hosts: Vec<NamedReceiver>, port: u16) -> Vec<ExpectedReceiver> {
     let contact = |host: NamedReceiver| {
         let (name, into) = (host.shown(), into_of(&host));
@@ -50,8 +50,8 @@ pub(super) fn listening(hosts: Vec<NamedReceiver>, port: u16) -> Vec<ExpectedRec
     hosts.into_iter().map(contact).collect()
 }
 
-/// The sender's end of a connection over TCP. A receiver that is busy may leave what it is sent
-/// where it is for as long as it likes: that it is there it says itself.
+/// Returns the sender's end of a connection over TCP. A receiver that is busy may leave what it is
+/// sent where it is for as long as it likes: that it is there it says itself.
 pub(super) fn to_receiver(stream: TcpStream) -> Result<ReceiverConnection> {
     let connection = over(stream.try_clone().context("a connection in both directions")?)?;
     setsockopt(&stream, sockopt::TcpUserTimeout, &0)
@@ -59,7 +59,7 @@ pub(super) fn to_receiver(stream: TcpStream) -> Result<ReceiverConnection> {
     Ok(connection)
 }
 
-/// A connection over TCP, whose end is noticed when the other host is silent.
+/// Returns a connection over TCP, whose end is noticed when the other host is silent.
 pub(super) fn over(stream: TcpStream) -> Result<ReceiverConnection> {
     tune(&stream).context("a connection that notices the end of its host")?;
     let address = |address: io::Result<SocketAddr>| match address.map(|address| address.ip()) {
@@ -72,7 +72,7 @@ pub(super) fn over(stream: TcpStream) -> Result<ReceiverConnection> {
     Ok(ReceiverConnection { ends: (Box::new(input), Box::new(stream)), addresses })
 }
 
-/// Those of `hosts` where ssh starts `program` as a receiver.
+/// Returns those of `hosts` where ssh starts `program` as a receiver.
 pub(super) fn over_ssh(
     hosts: Vec<NamedReceiver>,
     program: &str,
@@ -105,7 +105,7 @@ pub(super) fn over_ssh(
     hosts.into_iter().map(contact).collect()
 }
 
-/// A receiver beside this process, called `name`.
+/// Returns a receiver beside this process, called `name`.
 pub(super) fn beside(name: String, secret: &[u8]) -> ExpectedReceiver {
     let (shown, secret) = (name.clone(), secret.to_vec());
     let connect = move || {
@@ -156,7 +156,7 @@ fn start(
     Err(StartFailure::Ended(ExitReason::from_status(status), said))
 }
 
-/// The key in the file at `path`.
+/// Reads the key in the file at `path`.
 ///
 /// # Errors
 /// One sentence: it cannot be read, others can read it, or it is too short.

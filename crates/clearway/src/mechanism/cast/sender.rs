@@ -2,7 +2,7 @@
 //! ended.
 //!
 //! # Model
-//! Receivers are told the manifest and answer with what they have; of parts they are told hashes.
+//! Receivers get the manifest and answer with what they have; of parts they get hashes.
 //! What somebody lacks is the plan. Only who lacks something takes a seat in the broadcast; who is
 //! lost on the way is known dead to the others at once.
 
@@ -95,7 +95,7 @@ pub(super) fn send(order: CastOptions, interrupt: Interrupt) -> Result<CastSumma
     Ok(CastSummary::new(&source, peers.all, unsent, (begun, bytes), last))
 }
 
-/// Bytes from the system.
+/// Returns random bytes from the system.
 pub(super) fn random<const N: usize>() -> Result<[u8; N]> {
     use std::io::Read;
     let mut bytes = [0; N];
@@ -117,7 +117,7 @@ fn wait(
     peers.gather(is_done, &mut |all| display.waiting(what, all.iter().filter(is_late)))
 }
 
-/// Everybody learns what there is, and says what it has.
+/// Tells everybody what there is, and hears what each has.
 fn survey(
     peers: &mut CastReceivers,
     source: &CastSource,
@@ -132,7 +132,8 @@ fn survey(
     wait(peers, display, "comparing", &|peer| peer.has.is_some())
 }
 
-/// Of receivers that would write into one directory, under whatever names, the first one does.
+/// Refuses all but the first of receivers that would write into one directory, under whatever
+/// names.
 fn part_twins(peers: &mut CastReceivers) {
     let mut seen: BTreeMap<(String, (u64, u64)), String> = BTreeMap::new();
     for peer in peers.here() {
@@ -156,7 +157,8 @@ fn part_twins(peers: &mut CastReceivers) {
     }
 }
 
-/// Who has a part of a file learns its hashes, and says what it lacks. The hashes that were told.
+/// Sends the hashes of each file to receivers that have a part of it, and hears what they lack.
+/// Returns the hashes that were sent.
 fn compare(
     peers: &mut CastReceivers,
     source: &CastSource,
@@ -195,7 +197,7 @@ fn compare(
     Ok(known)
 }
 
-/// What all seats have in common, with the sender's address.
+/// Returns what all seats have in common, with the sender's address.
 fn seat(
     peers: &mut CastReceivers,
     session: u64,
@@ -228,7 +230,7 @@ fn seat(
     })
 }
 
-/// What the interface at `address` says that it carries, where it has hardware that knows.
+/// Returns what the interface at `address` says that it carries, where it has hardware that knows.
 fn rate_at(address: Ipv4Addr) -> Option<BitsPerSec> {
     let is_it = |interface: &nix::ifaddrs::InterfaceAddress| {
         let own = interface.address.as_ref().and_then(|address| address.as_sockaddr_in());
@@ -238,7 +240,7 @@ fn rate_at(address: Ipv4Addr) -> Option<BitsPerSec> {
     speed(&interface.interface_name).map(BitsPerSec::mega)
 }
 
-/// Who is to hear the broadcast takes a seat; the sender's end.
+/// Gives each receiver that is to hear the broadcast a seat; returns the sender's end.
 fn take_seats(
     peers: &mut CastReceivers,
     seat: &BroadcastMembership,
@@ -312,7 +314,7 @@ struct SendProgress {
 }
 
 impl SendProgress {
-    /// Whether nothing has moved for too long, though there is something that should.
+    /// Returns whether nothing has moved for too long, though there is something that should.
     fn is_stuck(&mut self, now: LocalNs, seen: [u64; 3], under_way: bool) -> bool {
         if !under_way || seen != self.seen {
             *self = Self { seen, since: now };

@@ -1,7 +1,8 @@
 //! `clearway cast serve`: a receiver that waits for senders with the right key.
 //!
 //! # Invariants
-//! I1. Who does not know the key is heard for [`GREETING`] at most, and costs a thread; there are
+//! I1. A visitor who does not know the key is heard for [`GREETING`] at most, and costs a thread;
+//!     there are
 //!     at most [`STRANGERS_MAX`] at a time,
 //!     and the oldest makes room for who comes next.
 //! I2. Nothing is written outside the directory that was given.

@@ -104,7 +104,7 @@ impl FileIdentity {
 pub(super) type SkippedPath = (String, String);
 
 impl CastSource {
-    /// Everything at `paths`.
+    /// Surveys everything at `paths`.
     ///
     /// # Errors
     /// One sentence: what is not there, or would be at one place twice; or there is nothing that
@@ -139,7 +139,7 @@ impl CastSource {
         Ok(source)
     }
 
-    /// What comes as `stream`, under the name `name`.
+    /// Creates the source of what comes as `stream`, under the name `name`.
     ///
     /// # Errors
     /// A name that is none.
@@ -226,7 +226,7 @@ impl CastSource {
         Ok(self.add(below, (base, PathBuf::from(name)), directory.as_fd(), &found))
     }
 
-    /// One more base: the directory at `path`, which people know as `named`.
+    /// Adds one more base: the directory at `path`, which people know as `named`.
     fn base(&mut self, path: &Path, named: &Path) -> io::Result<usize> {
         let flags = OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let directory = open(path, flags, Mode::empty())?;
@@ -386,7 +386,7 @@ impl CastSource {
         Ok(contents)
     }
 
-    /// The hashes of all blocks of entry `number`; `is_wanted` is asked at each.
+    /// Returns the hashes of all blocks of entry `number`; `is_wanted` is asked at each.
     pub(super) fn hashes(
         &self,
         number: u32,
@@ -404,7 +404,7 @@ impl CastSource {
         Ok(hashes)
     }
 
-    /// The path here of entry `number`, for people.
+    /// Returns the path here of entry `number`, for people.
     pub(super) fn name(&self, number: u32) -> String {
         let place = self
             .origins
@@ -431,12 +431,12 @@ pub(super) struct SourceFile {
 /// A block that was read.
 pub(super) enum SourceBlock<'b> {
     Bytes(&'b [u8]),
-    /// So many zeros.
+    /// This many zeros.
     Zeros(u32),
 }
 
 impl SourceFile {
-    /// Block `block`, read into `buffer`, which is a block long.
+    /// Reads block `block` into `buffer`, which is a block long.
     pub(super) fn block<'b>(
         &mut self,
         block: u32,
@@ -454,7 +454,7 @@ impl SourceFile {
         Ok(SourceBlock::from_bytes(bytes))
     }
 
-    /// Whether the file system has nothing there.
+    /// Returns whether the file system has nothing there.
     fn is_hole(&mut self, at: u64, length: u64) -> bool {
         if at >= self.hole.end {
             let data = lseek(&self.file, at as i64, Whence::SeekData);
@@ -464,7 +464,7 @@ impl SourceFile {
         self.hole.contains(&at) && at + length <= self.hole.end
     }
 
-    /// Whether it still is what the manifest lists.
+    /// Checks that it still is what the manifest lists.
     pub(super) fn check(&self) -> io::Result<()> {
         let found = fstat(&self.file)?;
         let is_same = FileIdentity::from_stat(&found) == self.identity
@@ -473,7 +473,7 @@ impl SourceFile {
     }
 }
 
-/// Whether what has `name` in `directory` has an ACL, or attributes of users.
+/// Returns whether what has `name` in `directory` has an ACL, or attributes of users.
 fn has_attributes(directory: BorrowedFd<'_>, name: &OsStr) -> bool {
     let path = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd())).join(name);
     let mut names = [0; 4096];
@@ -513,7 +513,7 @@ fn open_below(directory: BorrowedFd<'_>, path: &Path) -> nix::Result<OwnedFd> {
     }
 }
 
-/// The same name by name.
+/// Opens the same name by name.
 fn walk_below(directory: BorrowedFd<'_>, path: &Path, flags: OFlag) -> nix::Result<OwnedFd> {
     let mut at = None;
     if let Some(parent) = path.parent() {
@@ -528,7 +528,7 @@ fn walk_below(directory: BorrowedFd<'_>, path: &Path, flags: OFlag) -> nix::Resu
 }
 
 impl<'b> SourceBlock<'b> {
-    /// What these bytes are.
+    /// Returns what these bytes are.
     pub(super) fn from_bytes(bytes: &'b [u8]) -> Self {
         // A block of data shows that in its first bytes, mostly.
         let is_zero = bytes.iter().all(|byte| *byte == 0);
@@ -543,14 +543,14 @@ impl<'b> SourceBlock<'b> {
     }
 }
 
-/// The hash of so many zeros.
+/// Returns the hash of this many zeros.
 fn zeros(length: u32) -> BlockHash {
     static BLOCK_OF_ZEROS: std::sync::OnceLock<BlockHash> = std::sync::OnceLock::new();
     let of = || hash_of(&vec![0; length as usize]);
     if u64::from(length) == BLOCK { *BLOCK_OF_ZEROS.get_or_init(of) } else { of() }
 }
 
-/// A path as it disturbs no terminal.
+/// Returns a path as it disturbs no terminal.
 fn shown(path: &Path) -> String {
     PathText(path.as_os_str().as_bytes().to_vec()).to_string()
 }

@@ -1,5 +1,5 @@
-//! Who has what at the end: a table for people, a document for programs, and whether anybody lacks
-//! anything.
+//! Which receiver has what at the end: a table for people, a document for programs, and whether
+//! anybody lacks anything.
 
 use std::time::Instant;
 
@@ -66,7 +66,8 @@ impl ReceiverState {
 }
 
 impl CastSummary {
-    /// A cast of so many bytes that began then; the others waited for `slowest`.
+    /// Creates the summary of a cast of this many bytes that began then; the others waited for
+    /// `slowest`.
     pub(super) fn new(
         source: &CastSource,
         peers: Vec<CastReceiver>,
@@ -89,7 +90,7 @@ impl CastSummary {
         }
     }
 
-    /// Whether all have everything.
+    /// Returns whether all have everything.
     pub(super) fn is_complete(&self) -> bool {
         let whole = |row: &ReceiverRow| {
             matches!(row.state, ReceiverState::Complete | ReceiverState::Unchanged)
@@ -97,7 +98,7 @@ impl CastSummary {
         self.unsent.is_empty() && self.receivers.iter().all(whole)
     }
 
-    /// For a person.
+    /// Returns the summary for a person.
     pub(super) fn table(&self) -> String {
         let mut text = String::new();
         let width =

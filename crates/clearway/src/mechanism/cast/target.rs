@@ -106,7 +106,7 @@ enum MissingParents {
 }
 
 impl TargetDirectory {
-    /// The directory at `path`, which is made if it is not there.
+    /// Opens the directory at `path`, which is made if it is not there.
     ///
     /// # Errors
     /// One sentence, if it cannot be.
@@ -127,7 +127,7 @@ impl TargetDirectory {
         })
     }
 
-    /// The directory at `inner` below `path`, reached without leaving that.
+    /// Opens the directory at `inner` below `path`, reached without leaving that.
     ///
     /// # Errors
     /// One sentence, if it cannot be.
@@ -144,7 +144,7 @@ impl TargetDirectory {
         Ok(outer)
     }
 
-    /// The open directory at `path`.
+    /// Returns the open directory at `path`.
     fn directory(
         &mut self,
         path: &RelativePath,
@@ -173,7 +173,7 @@ impl TargetDirectory {
         Ok(near)
     }
 
-    /// The directory of `path` and its last name there.
+    /// Returns the directory of `path` and its last name there.
     fn parent(
         &mut self,
         path: &RelativePath,
@@ -184,7 +184,7 @@ impl TargetDirectory {
         Ok((self.directory(&parent, way)?, name))
     }
 
-    /// What stands at `path`, if anything does.
+    /// Returns what stands at `path`, if anything does.
     pub(super) fn find(&mut self, path: &RelativePath) -> io::Result<Option<FoundEntry>> {
         let (parent, name) = match self.parent(path, MissingParents::Walk) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -204,7 +204,7 @@ impl TargetDirectory {
         Ok(Some(FoundEntry { kind, mode: found.st_mode & 0o7777, modified, is_foreign }))
     }
 
-    /// The file at `path`, if there is one, for reading.
+    /// Opens the file at `path`, if there is one, for reading.
     pub(super) fn whole(&mut self, path: &RelativePath) -> io::Result<Option<File>> {
         let (parent, name) = match self.parent(path, MissingParents::Walk) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -220,8 +220,8 @@ impl TargetDirectory {
         Ok(file.metadata()?.is_file().then_some(file))
     }
 
-    /// The unfinished file of `path` that this user has begun, if there is one. It is nobody else's
-    /// as long as it is open.
+    /// Opens the unfinished file of `path` that this user has begun, if there is one. It is nobody
+    /// else's as long as it is open.
     pub(super) fn begun(&mut self, path: &RelativePath) -> io::Result<Option<TemporaryFile>> {
         let naming = self.naming;
         let (parent, name) = match self.parent(path, MissingParents::Walk) {
@@ -260,7 +260,7 @@ impl TargetDirectory {
         Ok(None)
     }
 
-    /// A new, empty file that is not whole yet, and nobody else's as long as it is open.
+    /// Creates a new, empty file that is not whole yet, and nobody else's as long as it is open.
     pub(super) fn create(&mut self, path: &RelativePath) -> io::Result<TemporaryFile> {
         let naming = self.naming;
         let (parent, name) = self.parent(path, MissingParents::Make(PRIVATE))?;
@@ -350,7 +350,7 @@ impl TargetDirectory {
         }
     }
 
-    /// What tells its directory from others of the machine.
+    /// Returns what tells its directory from others of the machine.
     pub(super) fn place(&self) -> io::Result<(u64, u64)> {
         let found = fstat(&self.root)?;
         Ok((found.st_dev, found.st_ino))
@@ -392,7 +392,7 @@ impl TargetDirectory {
         Ok(fchmodat(parent, name.as_os_str(), mode, FchmodatFlags::NoFollowSymlink)?)
     }
 
-    /// A symbolic link at `path`.
+    /// Makes a symbolic link at `path`.
     pub(super) fn link(&mut self, path: &RelativePath, to: &OsStr) -> io::Result<()> {
         let naming = self.naming;
         let is_foreign = self.find(path)?.is_some_and(|found| found.is_foreign);
@@ -419,7 +419,7 @@ impl TargetDirectory {
         Err(io::Error::other(BUSY))
     }
 
-    /// A directory at `path`, that may have been there.
+    /// Makes a directory at `path`, that may have been there.
     pub(super) fn make(&mut self, path: &RelativePath) -> io::Result<()> {
         self.directory(path, MissingParents::Make(PRIVATE)).map(drop)
     }
@@ -536,8 +536,8 @@ pub(super) fn set_times(file: impl AsFd, modified: Modified) -> nix::Result<()> 
     futimens(file, &TimeSpec::UTIME_OMIT, &time)
 }
 
-/// Whether this user began what has `name` in `directory`, and no cast is writing it, or has since
-/// `before`.
+/// Returns whether this user began what has `name` in `directory`, and no cast is writing it, or
+/// has since `before`.
 fn is_left(directory: BorrowedFd<'_>, name: &OsStr, before: Option<SystemTime>) -> bool {
     let Ok(found) = fstatat(directory, name, AtFlags::AT_SYMLINK_NOFOLLOW) else { return false };
     let written =
@@ -558,18 +558,18 @@ fn kind_of(found: &FileStat) -> SFlag {
     SFlag::from_bits_truncate(found.st_mode & SFlag::S_IFMT.bits())
 }
 
-/// Whether this user made it, and nobody has another name for it: a file, or a link.
+/// Returns whether this user made it, and nobody has another name for it: a file, or a link.
 fn is_own(found: &FileStat) -> bool {
     let is_kind = matches!(kind_of(found), SFlag::S_IFREG | SFlag::S_IFLNK);
     is_kind && found.st_uid == geteuid().as_raw() && found.st_nlink == 1
 }
 
-/// Whether others may put something into this directory.
+/// Returns whether others may put something into this directory.
 fn is_shared(directory: &FileStat) -> bool {
     directory.st_mode & (Mode::S_IWGRP | Mode::S_IWOTH).bits() != 0
 }
 
-/// Whether `file` is what has `name` in `directory`.
+/// Returns whether `file` is what has `name` in `directory`.
 fn is_at(directory: BorrowedFd<'_>, name: &OsStr, file: &File) -> bool {
     let now = fstatat(directory, name, AtFlags::AT_SYMLINK_NOFOLLOW);
     let found = fstat(file);
@@ -591,7 +591,7 @@ fn expect_own(outer: &FileStat, inner: &FileStat) -> io::Result<()> {
     Ok(())
 }
 
-/// Why something could not be done, without the number of the error.
+/// Returns why something could not be done, without the number of the error.
 pub(super) fn reason(error: &io::Error) -> String {
     match error.raw_os_error().map(Errno::from_raw) {
         Some(Errno::ELOOP | Errno::ENOTDIR) => {

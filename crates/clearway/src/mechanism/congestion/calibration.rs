@@ -2,8 +2,8 @@
 //!
 //! # Model
 //! The time of a ping on an idle laboratory is its processors', and differs between machines and
-//! hours. The simulator predicts queues, not processors: it is told. What loaded phases showed is
-//! not looked at.
+//! hours. The simulator predicts queues, not processors: it gets that time. What loaded phases
+//! showed is not looked at.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use super::names;
 use crate::report::model::{Figure, Report, labels};
 use crate::scenario::{SmallMessage, Time};
 
-/// What pings took in the idle phases of `report`, by queue: the median over its cells.
+/// Returns what pings took in the idle phases of `report`, by queue: the median over its cells.
 pub(crate) fn small_messages(report: &Report) -> BTreeMap<QueueKind, SmallMessage> {
     let of = |kind: QueueKind| {
         let [p50, p99] = ["p50", "p99"].map(|quantile| median(report, kind, quantile));
@@ -24,8 +24,8 @@ pub(crate) fn small_messages(report: &Report) -> BTreeMap<QueueKind, SmallMessag
     QueueKind::ALL.into_iter().filter_map(of).collect()
 }
 
-/// The median of all `quantile`s of idle pings on `queue`; absent where there are none, or where
-/// some never arrived.
+/// Returns the median of all `quantile`s of idle pings on `queue`; absent where there are none, or
+/// where some never arrived.
 fn median(report: &Report, queue: QueueKind, quantile: &str) -> Option<Time> {
     let ping = VictimKind::Ping.name();
     let wanted = [

@@ -47,7 +47,7 @@ pub(crate) struct Cell<'a> {
 }
 
 impl Cell<'_> {
-    /// The metric in which the victims are judged.
+    /// Returns the metric in which the victims are judged.
     pub(crate) const fn metric(&self) -> Metric {
         match (self.case.victim, self.facts.clocks) {
             (VictimKind::Ping, ClockAgreement::One) => Metric::OneWay,
@@ -64,12 +64,12 @@ impl Cell<'_> {
         }
     }
 
-    /// What `rank` does.
+    /// Returns what `rank` does.
     pub(crate) fn part(&self, rank: Rank) -> PhaseRole {
         PhaseRole { victim: self.victim(rank), loads: self.loads(rank) }
     }
 
-    /// What `rank` does as a victim.
+    /// Returns what `rank` does as a victim.
     fn victim(&self, rank: Rank) -> Option<VictimTask> {
         self.draw.victims.contains(&rank).then(|| VictimTask {
             kind: self.case.victim,
@@ -79,7 +79,7 @@ impl Cell<'_> {
         })
     }
 
-    /// What `rank` does as a congestor.
+    /// Returns what `rank` does as a congestor.
     pub(crate) fn loads(&self, rank: Rank) -> Vec<LoadTask> {
         let [from, until] = [self.windows.load.from, self.windows.load.until]
             .map(|at| self.windows.grid.slices(at));
@@ -88,10 +88,10 @@ impl Cell<'_> {
         self.kinds(rank).map(task).collect()
     }
 
-    /// `kind`, as this queue and this draw have it.
+    /// Returns `kind`, as this queue and this draw have it.
     fn resolve(&self, mut kind: LoadKind) -> LoadKind {
         if let LoadKind::Cast(cast) = &mut kind {
-            // Who was a member in another draw shall not hear this one.
+            // A member of another draw must not hear this one.
             cast.group += (self.draw.number as usize * self.draw.groups.len()) as u16;
             cast.control = requested_class(self.case.queue, cast.control);
         }
@@ -107,7 +107,7 @@ impl Cell<'_> {
         groups.filter_map(move |(number, group)| congestor.load(number, group, rank, pressure))
     }
 
-    /// The congestors' traffic.
+    /// Returns the congestors' traffic.
     fn streams(&self) -> Vec<TrafficStream> {
         let ranks = (0..self.layout.hosts() as u32).map(Rank);
         ranks
@@ -117,8 +117,8 @@ impl Cell<'_> {
             .collect()
     }
 
-    /// What the congestors together could deliver if the network shared its links fairly; absent
-    /// when they send nothing.
+    /// Returns what the congestors together could deliver if the network shared its links fairly;
+    /// absent when they send nothing.
     pub(crate) fn fair_rate(&self) -> Option<BitsPerSec> {
         let streams = self.streams();
         let rates = max_min_fair(self.layout, &streams).into_iter().zip(&streams);
@@ -128,9 +128,9 @@ impl Cell<'_> {
         (!streams.is_empty()).then_some(BitsPerSec(total))
     }
 
-    /// What the congestors offer of the fullest link from which victims can suffer; absent when
-    /// they send nothing. Those are the links that victims use, and all links where full buffers
-    /// hold packets back.
+    /// Returns what the congestors offer of the fullest link from which victims can suffer; absent
+    /// when they send nothing. Those are the links that victims use, and all links where full
+    /// buffers hold packets back.
     pub(crate) fn overload(&self) -> Option<f64> {
         let streams = self.streams();
         let loads = offered_loads(self.layout, &streams);
@@ -147,8 +147,8 @@ impl Cell<'_> {
         (!streams.is_empty()).then(|| parts.fold(0.0, f64::max))
     }
 
-    /// The pairs of victims whose messages cross a link that congestors fill; all pairs where there
-    /// is no such pair.
+    /// Returns the pairs of victims whose messages cross a link that congestors fill; all pairs
+    /// where there is no such pair.
     ///
     /// A pair that shares no full link with congestors cannot suffer from them on a network whose
     /// switches drop: counting it in would only dilute the others. Where full buffers hold packets
@@ -171,8 +171,8 @@ impl Cell<'_> {
         if exposed.is_empty() { pairs } else { exposed }
     }
 
-    /// The time of one full packet on each link of the victims' longest path, both ways for a round
-    /// trip: what a message can wait on a busy network however it is classed.
+    /// Returns the time of one full packet on each link of the victims' longest path, both ways for
+    /// a round trip: what a message can wait on a busy network however it is classed.
     pub(crate) fn floor(&self) -> Nanos {
         let time = |link| self.layout.rate(link).time_for(self.facts.frame);
         let of_path = |(a, b)| {
@@ -182,7 +182,7 @@ impl Cell<'_> {
         self.victim_pairs().map(of_path).max().unwrap_or(Nanos::ZERO).times(ways)
     }
 
-    /// Neighbours of the ring, both ways.
+    /// Returns the neighbours of the ring, both ways.
     fn victim_pairs(&self) -> impl Iterator<Item = (Rank, Rank)> {
         let ring = &self.draw.victims;
         let next = (0..ring.len()).map(|i| (ring[i], ring[(i + 1) % ring.len()]));

@@ -91,7 +91,7 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// All cases of a run in order: the null control of each queue and victim first.
+/// Returns all cases of a run in order: the null control of each queue and victim first.
 fn cases(test: &CongestionSection) -> Vec<Case<'_>> {
     let mut cases = Vec::new();
     for queue in &test.queues {
@@ -203,7 +203,7 @@ impl<'a> CongestionCoordinator<'a, '_> {
         }
     }
 
-    /// The user's command, where that is what loads.
+    /// Returns the user's command, where that is what loads.
     fn timed_command(
         &mut self,
         case: Case<'_>,
@@ -252,7 +252,7 @@ impl<'a> CongestionCoordinator<'a, '_> {
         })
     }
 
-    /// Medians over draws, and the verdict.
+    /// Returns medians over draws, and the verdict.
     fn combine(
         &self,
         case: Case<'a>,
@@ -319,12 +319,12 @@ impl<'a> CongestionCoordinator<'a, '_> {
             },
             null,
         };
-        // Who puts nothing on the network asks no question about it.
+        // A congestor that puts nothing on the network asks no question about it.
         result.case.congestor.sends().then(|| judge(&self.order.scenario.verdict, &evidence))
     }
 
-    /// The slowest messages of the victims in the worst draw of the worst case, and what held them
-    /// up.
+    /// Returns the slowest messages of the victims in the worst draw of the worst case, and what
+    /// held them up.
     fn slowest(&mut self, results: &[CaseResult<'_>]) -> Result<Option<Slowest>> {
         let judged = results.iter().filter(|result| result.case.congestor.sends());
         let draws = judged.flat_map(|result| result.draws.iter().map(move |draw| (result, draw)));
@@ -351,12 +351,13 @@ impl<'a> CongestionCoordinator<'a, '_> {
     }
 }
 
-/// What congestors reached in the worst draw.
+/// Returns what congestors reached in the worst draw.
 fn least_share(draws: &[DrawResult]) -> Option<f64> {
     draws.iter().filter_map(|draw| draw.evidence.congestor_share).min_by(f64::total_cmp)
 }
 
-/// What the congestors of `case` reached on the first queue of the run, if victims suffered there.
+/// Returns what the congestors of `case` reached on the first queue of the run, if victims suffered
+/// there.
 fn unprotected_share(results: &[CaseResult<'_>], case: &Case<'_>) -> Option<f64> {
     let first = results.first()?.case.queue;
     let twin = results.iter().find(|result| result.case == Case { queue: first, ..*case })?;
@@ -365,8 +366,8 @@ fn unprotected_share(results: &[CaseResult<'_>], case: &Case<'_>) -> Option<f64>
     if congested { least_share(&twin.draws) } else { None }
 }
 
-/// The factor as a verdict sees it: where the base case itself was lost it may be anything, which
-/// forbids a statement.
+/// Returns the factor as a verdict sees it: where the base case itself was lost it may be anything,
+/// which forbids a statement.
 fn factor_of(factor: &Option<Resampled>) -> Estimate {
     factor.as_ref().map_or_else(|| Estimate::unbounded(f64::INFINITY, 0), Resampled::estimate)
 }

@@ -116,14 +116,15 @@ impl Evidence {
         })
     }
 
-    /// Loss beside congestors, as a part of one.
+    /// Returns the loss beside congestors, as a part of one.
     pub(crate) fn loss(&self) -> f64 {
         self.congested_times.infinite() as f64 / (self.congested_times.count() as f64).max(1.0)
     }
 }
 
-/// `blocks`; where no victim began anything in any of them, one sample that never ended: what it
-/// did before outlasted the whole window. One sample bounds no interval, so nothing is claimed.
+/// Returns `blocks`; where no victim began anything in any of them, one sample that never ended:
+/// what it did before outlasted the whole window. One sample bounds no interval, so nothing is
+/// claimed.
 fn or_never(mut blocks: Vec<Histogram>) -> Vec<Histogram> {
     if blocks.iter().all(Histogram::is_empty) {
         let mut never = Histogram::default();
@@ -133,7 +134,7 @@ fn or_never(mut blocks: Vec<Histogram>) -> Vec<Histogram> {
     blocks
 }
 
-/// The samples of `metric` by pair and slice, lost messages included.
+/// Returns the samples of `metric` by pair and slice, lost messages included.
 fn pairs(records: &[PhaseRecord], metric: Metric) -> PairTimes {
     let mut pairs = PairTimes::new();
     let mut sent: BTreeMap<((Rank, Rank), u32), u64> = BTreeMap::new();
@@ -156,8 +157,8 @@ fn pairs(records: &[PhaseRecord], metric: Metric) -> PairTimes {
     pairs
 }
 
-/// How many samples of `metric` rank `me` caused: messages sent for one-way times, requests for
-/// round trips.
+/// Returns how many samples of `metric` rank `me` caused: messages sent for one-way times, requests
+/// for round trips.
 fn expected(me: Rank, record: &PhaseRecord, metric: Metric) -> Vec<((Rank, Rank), u32, u64)> {
     match metric {
         Metric::OneWay => {
@@ -213,7 +214,7 @@ fn processor_delay(records: &[PhaseRecord], cell: &Cell<'_>) -> Nanos {
     Nanos(all.quantile(Quantile::P99).finite().unwrap_or(0))
 }
 
-/// How often each class asked for arrived with which mark.
+/// Returns how often each class asked for arrived with which mark.
 pub(crate) fn marks(records: &[PhaseRecord]) -> BTreeMap<(Class, Option<Class>), u64> {
     let mut marks = BTreeMap::new();
     for mark in records.iter().flat_map(|record| &record.marks) {
@@ -222,7 +223,7 @@ pub(crate) fn marks(records: &[PhaseRecord]) -> BTreeMap<(Class, Option<Class>),
     marks
 }
 
-/// The longest time without an arrival of load, by class.
+/// Returns the longest time without an arrival of load, by class.
 pub(crate) fn longest_gaps(records: &[PhaseRecord]) -> BTreeMap<Class, Nanos> {
     let mut gaps: BTreeMap<Class, Nanos> = BTreeMap::new();
     for series in records.iter().flat_map(|record| &record.load) {

@@ -24,7 +24,7 @@ use crate::run::RunSpec;
 use crate::run::venue::ClockAgreement;
 use crate::scenario::requested_class;
 
-/// What figures with an interval are made of.
+/// Returns what figures with an interval are made of.
 fn bootstrap(test: &CongestionSection) -> String {
     format!("block bootstrap, 95 %, blocks of {}", test.slice.0)
 }
@@ -49,7 +49,7 @@ pub(super) fn write(
     draws(report, test, order, results);
 }
 
-/// The labels of a case; intensity only where a run has several.
+/// Returns the labels of a case; intensity only where a run has several.
 pub(super) fn labels_of(test: &CongestionSection, result: &CaseResult<'_>) -> Labels {
     let case = result.case;
     let mut all = Labels::from([
@@ -112,7 +112,7 @@ fn estimates(
     counted(report, test, result);
 }
 
-/// Figures that are counted, not estimated.
+/// Adds figures that are counted, not estimated.
 fn counted(report: &mut Report, test: &CongestionSection, result: &CaseResult<'_>) {
     let mean = |pick: &dyn Fn(&DrawResult) -> Option<f64>| {
         let values: Vec<f64> = result.draws.iter().filter_map(pick).collect();
@@ -248,7 +248,7 @@ fn timeline(labels: Labels, draw: &DrawResult) -> Timeline {
     }
 }
 
-/// What the last queue takes away of what the first one causes.
+/// Adds what the last queue takes away of what the first one causes.
 fn scores(report: &mut Report, test: &CongestionSection, results: &[CaseResult<'_>]) {
     let [first, .., last] = &test.queues[..] else { return };
     for base in results
@@ -276,7 +276,7 @@ fn scores(report: &mut Report, test: &CongestionSection, results: &[CaseResult<'
     }
 }
 
-/// The class of victims and of congestors on each queue: what was asked for, what was seen.
+/// Adds the class of victims and of congestors on each queue: what was asked for, what was seen.
 fn class_table(report: &mut Report, test: &CongestionSection, results: &[CaseResult<'_>]) {
     for queue in &test.queues {
         let of_queue = || {
@@ -309,7 +309,7 @@ fn class_table(report: &mut Report, test: &CongestionSection, results: &[CaseRes
 }
 
 impl ClassShare {
-    /// A row that says what became of the mark of `class`.
+    /// Creates a row that says what became of the mark of `class`.
     pub(super) fn from_marks(class: Class, marks: &BTreeMap<(Class, Option<Class>), u64>) -> Self {
         let of_class = || marks.iter().filter(|((asked, _), _)| *asked == class);
         let total: u64 = of_class().map(|(_, count)| count).sum();

@@ -13,12 +13,13 @@ use super::outcome::CaseResult;
 use crate::mechanism::congestion::CongestionSection;
 use crate::report::model::{self, ExtendedReal, PartVerdict, Verdict, VerdictRule};
 
-/// A time in nanoseconds that may be infinite, for a person.
+/// Returns a time in nanoseconds that may be infinite, for a person.
 pub(crate) fn duration(ns: f64) -> String {
     if ns.is_finite() { Nanos(ns.max(0.0) as u64).to_string() } else { "lost".to_owned() }
 }
 
-/// The verdict of the run: that of the last queue, unless some part of it allows no statement.
+/// Returns the verdict of the run: that of the last queue, unless some part of it allows no
+/// statement.
 pub(crate) fn verdict(
     test: &CongestionSection,
     rules: &Rules,
@@ -50,7 +51,7 @@ pub(crate) fn verdict(
     })
 }
 
-/// The outcome as a report has it.
+/// Returns the outcome as a report has it.
 pub(crate) fn outcome_word(outcome: NetworkOutcome) -> model::RunOutcome {
     match outcome {
         NetworkOutcome::Contained => model::RunOutcome::Contained,
@@ -59,7 +60,7 @@ pub(crate) fn outcome_word(outcome: NetworkOutcome) -> model::RunOutcome {
     }
 }
 
-/// The one sentence that a hurried reader takes along.
+/// Returns the one sentence that a hurried reader takes along.
 fn sentence(
     test: &CongestionSection,
     results: &[CaseResult<'_>],
@@ -92,7 +93,7 @@ fn sentence(
         .map_or_else(String::new, |first| format!("{}{}.", first.to_uppercase(), letters.as_str()))
 }
 
-/// What congestors did to a victim.
+/// Returns what congestors did to a victim.
 fn effect(result: &CaseResult<'_>) -> String {
     let (victim, congestor) = (result.case.victim.name(), result.case.congestor);
     let [isolated, congested] =
@@ -104,7 +105,7 @@ fn effect(result: &CaseResult<'_>) -> String {
     format!("{} moves the p99 of {victim} {from_to}", congestor.name())
 }
 
-/// Messages of the victims that never arrived, as a part of one, over all draws.
+/// Returns the messages of the victims that never arrived, as a part of one, over all draws.
 fn loss(result: &CaseResult<'_>) -> f64 {
     let each = result.draws.iter().map(|draw| draw.evidence.loss());
     each.sum::<f64>() / (result.draws.len() as f64).max(1.0)
@@ -114,7 +115,7 @@ fn value(factor: &Option<Resampled>) -> f64 {
     factor.as_ref().map_or(f64::INFINITY, |factor| factor.estimate().value)
 }
 
-/// A limit as a report has it.
+/// Returns a limit as a report has it.
 pub(crate) fn rule(name: &str, limit: f64, unit: &str, sentence: &str) -> VerdictRule {
     let limit = ExtendedReal::or_infinite(limit);
     let [name, unit, sentence] = [name, unit, sentence].map(str::to_owned);

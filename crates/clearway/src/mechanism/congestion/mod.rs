@@ -134,7 +134,7 @@ impl Mechanism for ClassShares {
     }
 }
 
-/// Why phases cannot run on `fabric` in `place`, if they cannot.
+/// Returns why phases cannot run on `fabric` in `place`, if they cannot.
 fn refusal(fabric: &Fabric, place: VenueKind) -> Option<String> {
     match place {
         VenueKind::Sim => None,

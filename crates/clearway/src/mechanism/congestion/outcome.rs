@@ -39,14 +39,14 @@ pub(crate) struct DrawResult {
 }
 
 impl DrawResult {
-    /// The impact factor on the `i`-th quantile.
+    /// Returns the impact factor on the `i`-th quantile.
     pub(crate) fn factor(&self, i: usize) -> Option<Resampled> {
         self.evidence.congested[i].ratio(&self.evidence.isolated[i])
     }
 }
 
 impl CaseResult<'_> {
-    /// Whether this case only proves the machine: it was not asked for.
+    /// Returns whether this case only proves the machine: it was not asked for.
     pub(crate) fn is_control(&self, test: &CongestionSection) -> bool {
         self.case.congestor == CongestorKind::None
             && !test.congestors.contains(&CongestorKind::None)

@@ -72,7 +72,7 @@ pub(crate) struct BackgroundLoad<'a> {
 }
 
 impl BackgroundLoad<'_> {
-    /// The orders of `rank`.
+    /// Returns the orders of `rank`.
     pub(super) fn orders(&self, rank: Rank, number: u32, begin: LocalNs, overhead: Bytes) -> Phase {
         let Grid { slice, drain } = self.grid;
         let all_along =
@@ -83,7 +83,7 @@ impl BackgroundLoad<'_> {
 }
 
 impl PhasePlan<'_> {
-    /// The orders of `rank`.
+    /// Returns the orders of `rank`.
     pub(super) fn orders(&self, rank: Rank, number: u32, begin: LocalNs, overhead: Bytes) -> Phase {
         let PhaseRole { victim, loads } = (self.part)(rank);
         let Windows { grid, .. } = *self.windows;
@@ -112,12 +112,12 @@ impl<'v> PhaseRunner<'v> {
         }
     }
 
-    /// What figures and verdicts need to know of the venue.
+    /// Returns what figures and verdicts need to know of the venue.
     pub(crate) fn facts(&self) -> VenueFacts {
         self.venue.facts()
     }
 
-    /// The names of the hosts, by rank.
+    /// Returns the names of the hosts, by rank.
     pub(crate) fn hosts(&self) -> Vec<String> {
         self.venue.hosts()
     }
@@ -180,8 +180,8 @@ impl<'v> PhaseRunner<'v> {
         Ok(group)
     }
 
-    /// The slowest messages of the victims in phase `number`, which was `plan` on `queue`, and what
-    /// held them up. `None` where messages cannot be followed.
+    /// Returns the slowest messages of the victims in phase `number`, which was `plan` on `queue`,
+    /// and what held them up. `None` where messages cannot be followed.
     pub(crate) fn slowest(
         &mut self,
         queue: &str,
@@ -259,7 +259,7 @@ fn order(
     Ok(begins)
 }
 
-/// How long a rank waited in a phase that began at `local` of its clock and `begin` of this
+/// Returns how long a rank waited in a phase that began at `local` of its clock and `begin` of this
 /// process's, by the latter.
 fn waits<R>(
     answer: &RankRecord<R>,

@@ -6,7 +6,7 @@
 //! of the other as fast as those take it, a window of messages under way, so that nobody else's
 //! network is flooded and receivers keep up; what arrives is counted, headers included, in slices
 //! of time. The rate is the median over all slices of all pairs; how far the pairs are apart is
-//! told beside it. A link that ranks cannot fill shows what the ranks can carry, which is what
+//! reported beside it. A link that ranks cannot fill shows what the ranks can carry, which is what
 //! congestors can offer.
 //!
 //! A job on one host has no link between hosts. Its ranks then send in a ring, and share what
@@ -100,14 +100,15 @@ pub(crate) fn measure(stage: &mut PhaseRunner<'_>, hosts: &[Vec<Rank>]) -> Resul
     Ok(MeasuredRate { rate: rounded(median), spread: (hosts.len() > 1).then_some(spread) })
 }
 
-/// To three digits: no measurement of half a second has more.
+/// Rounds to three digits: no measurement of half a second has more.
 fn rounded(bits: f64) -> BitsPerSec {
     let bits = bits as u64;
     let unit = 10_u64.pow(bits.checked_ilog10().unwrap_or(0).saturating_sub(2));
     BitsPerSec((bits + unit / 2) / unit * unit)
 }
 
-/// Senders and receivers of each exchange, at most [`PAIRS_MAX`], spread evenly over the hosts.
+/// Returns the senders and receivers of each exchange, at most [`PAIRS_MAX`], spread evenly over
+/// the hosts.
 fn pairs(hosts: &[Vec<Rank>]) -> Vec<(Vec<Rank>, Vec<Rank>)> {
     if let [only] = hosts {
         let mut next = only.clone();
@@ -122,7 +123,7 @@ fn pairs(hosts: &[Vec<Rank>]) -> Vec<(Vec<Rank>, Vec<Rank>)> {
     (0..count).map(pair).collect()
 }
 
-/// What the `to` received together from the `from`, slice by slice, in bits per second.
+/// Returns what the `to` received together from the `from`, slice by slice, in bits per second.
 fn exchange(stage: &mut PhaseRunner<'_>, from: &[Rank], to: &[Rank]) -> Result<Vec<f64>> {
     let loads = |rank: Rank| match from.iter().position(|sender| *sender == rank) {
         Some(at) if to[at % to.len()] != rank => vec![flood(to[at % to.len()])],
@@ -161,7 +162,7 @@ fn flood(target: Rank) -> LoadTask {
     }
 }
 
-/// What arrived in `slice`, in bits per second.
+/// Returns what arrived in `slice`, in bits per second.
 fn arrived(phase_result: &PhaseResult, slice: u32) -> f64 {
     let series = phase_result.records.iter().flat_map(|record| &record.load);
     let bytes: u64 = series

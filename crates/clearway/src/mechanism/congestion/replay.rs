@@ -51,7 +51,7 @@ impl fmt::Display for ReplayDone {
 
 impl std::error::Error for ReplayDone {}
 
-/// Whether `error` only says that the answer is there.
+/// Returns whether `error` only says that the answer is there.
 pub(crate) fn is_replay_done(error: &anyhow::Error) -> bool {
     error.is::<ReplayDone>()
 }
@@ -79,13 +79,13 @@ impl PhaseReplay {
         matches!(self.wanted, ReplayQuestion::Message(wanted, ..) if wanted == phase)
     }
 
-    /// How `phase` is to be computed: one by one where packets are followed.
+    /// Returns how `phase` is to be computed: one by one where packets are followed.
     pub(crate) fn options(&self, phase: u32) -> FabricOptions {
         let trains = if self.is_here(phase) { Trains::Off } else { Trains::On };
         FabricOptions { trains, ..FabricOptions::default() }
     }
 
-    /// `phase` begins.
+    /// Begins `phase`.
     pub(crate) fn begin(
         &self,
         phase: u32,
@@ -107,7 +107,7 @@ impl PhaseReplay {
         Ok(())
     }
 
-    /// `phase` is over.
+    /// Ends `phase`.
     pub(crate) fn end(&mut self, phase: u32, fabric: &Fabric) -> Result<()> {
         let name = |host: DeviceId| fabric.graph().name(host).to_owned();
         self.slowest.extend(
@@ -124,7 +124,7 @@ impl PhaseReplay {
     }
 }
 
-/// The victims' messages; those of all where nobody is a victim.
+/// Returns the victims' messages; those of all where nobody is a victim.
 pub(crate) fn victims(plan: &PhasePlan<'_>, hosts: &[DeviceId]) -> MessageSelection {
     let mut among = MessageSelection::default();
     for (rank, host) in hosts.iter().enumerate() {
@@ -137,7 +137,7 @@ pub(crate) fn victims(plan: &PhasePlan<'_>, hosts: &[DeviceId]) -> MessageSelect
     among
 }
 
-/// Microseconds with three digits behind the point.
+/// Returns microseconds with three digits behind the point.
 pub(crate) fn micros(time: Picos) -> String {
     format!("{}.{:03} us", time.0 / 1_000_000, time.0 / 1_000 % 1_000)
 }

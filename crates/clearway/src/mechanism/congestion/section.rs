@@ -130,9 +130,9 @@ impl Default for CongestionSection {
 }
 
 impl CongestionSection {
-    /// What is usual on `fabric`, a machine: [`Self::gpcnet`]. Fewer than 20 hosts have no room for
-    /// its four groups, and where switches drop, victims that share no host with congestors have
-    /// nothing to suffer from: these get the laboratory's incast.
+    /// Returns what is usual on `fabric`, a machine: [`Self::gpcnet`]. Fewer than 20 hosts have no
+    /// room for its four groups, and where switches drop, victims that share no host with
+    /// congestors have nothing to suffer from: these get the laboratory's incast.
     pub(crate) fn usual(fabric: &Fabric) -> Result<Self, String> {
         let hosts = fabric.hosts()?;
         let room = hosts >= GPCNET_HOSTS_MIN && fabric.holds_back()?;
@@ -143,8 +143,9 @@ impl CongestionSection {
         })
     }
 
-    /// GPCNeT's test on so many hosts: a fifth of them victims, a fifth in each of four groups that
-    /// run one congestor each, as fast as 16 processes on each host can with one message under way.
+    /// Returns GPCNeT's test on this many hosts: a fifth of them victims, a fifth in each of four
+    /// groups that run one congestor each, as fast as 16 processes on each host can with one
+    /// message under way.
     fn gpcnet(hosts: u32) -> Self {
         let congestors = hosts as usize * 4 / 5;
         Self {
@@ -202,13 +203,13 @@ impl CongestionSection {
         ))
     }
 
-    /// What one draw chooses, for a pattern that sends.
+    /// Returns what one draw chooses, for a pattern that sends.
     pub(crate) fn request(&self) -> DrawRequest {
         let groups = vec![self.congestor_hosts; self.congestor_groups];
         DrawRequest { victims: self.victim_hosts, groups, placement: self.placement }
     }
 
-    /// Slices in which the victims of a machine exchange messages enough.
+    /// Returns in how many slices the victims of a machine exchange messages enough.
     fn slices_usual(&self) -> u64 {
         let victims = self.victim_hosts.max(1) as u64;
         // Each probe is a message there and one back, to both neighbours of the ring; two hosts
@@ -218,8 +219,8 @@ impl CongestionSection {
         SAMPLES_USUAL.div_ceil(a_slice).next_multiple_of(2).max(SLICES_USUAL)
     }
 
-    /// How long what a group's senders keep under way takes to come out of one port; zero without a
-    /// window.
+    /// Returns how long what a group's senders keep under way takes to come out of one port; zero
+    /// without a window.
     fn backlog(&self, fabric: &Fabric) -> Result<Nanos, String> {
         // To a member of a broadcast one other sends.
         let is_incast = self.congestors.iter().any(|kind| !kind.casts());

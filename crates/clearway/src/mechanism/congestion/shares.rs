@@ -79,7 +79,7 @@ fn loads(test: &SharesSection, port: BitsPerSec, windows: &Windows, rank: Rank) 
     vec![LoadTask { kind: LoadKind::Flows(vec![flow]), class, from, until }]
 }
 
-/// Link bytes of each class in each slice of the measured window, at the receiver.
+/// Returns the link bytes of each class in each slice of the measured window, at the receiver.
 fn arrivals(
     test: &SharesSection,
     windows: &Windows,
@@ -104,7 +104,7 @@ fn share(slices: &[&BTreeMap<Class, u64>], class: Class) -> f64 {
     own as f64 / (total as f64).max(1.0)
 }
 
-/// The share of `class` with its bootstrap interval over slices.
+/// Returns the share of `class` with its bootstrap interval over slices.
 fn estimate(slices: &[BTreeMap<Class, u64>], class: Class, key: RandomKey) -> Estimate {
     let mut stream = key.purpose(class.name()).stream();
     let mut replicates: Vec<f64> = (0..RESAMPLES)
@@ -171,18 +171,18 @@ impl MeasuredShares<'_> {
         self.totals(&slices, report);
     }
 
-    /// The weight of `class`, where this queue has weights.
+    /// Returns the weight of `class`, where this queue has weights.
     fn weight(&self, class: Class) -> Option<u32> {
         Some(self.order.scenario.fabric.weights(self.queue)?[class.index()])
     }
 
-    /// The part that `class` should get, where that is configured.
+    /// Returns the part that `class` should get, where that is configured.
     fn configured(&self, class: Class) -> Option<f64> {
         let sum: u32 = self.test.classes.iter().filter_map(|class| self.weight(*class)).sum();
         Some(f64::from(self.weight(class)?) / f64::from(sum))
     }
 
-    /// What the port carried in all, and how evenly weights were honoured.
+    /// Adds what the port carried in all, and how evenly weights were honoured.
     fn totals(&self, slices: &[BTreeMap<Class, u64>], report: &mut Report) {
         let count = slices.len() as u64;
         let bytes: u64 = slices.iter().flat_map(BTreeMap::values).sum();

@@ -87,7 +87,7 @@ impl Section for SharesSection {
 }
 
 impl SharesSection {
-    /// The receiver, and each class with its sender.
+    /// Returns the receiver, and each class with its sender.
     pub(crate) fn senders(&self) -> (Rank, Vec<(Rank, Class)>) {
         (Rank(0), self.classes.iter().zip(1..).map(|(class, rank)| (Rank(rank), *class)).collect())
     }

@@ -60,8 +60,8 @@ struct PhaseTrace {
     events: u64,
 }
 
-/// What the congestion test changes of a machine: hosts stand for `processes` each, and all read
-/// one clock.
+/// Returns what the congestion test changes of a machine: hosts stand for `processes` each, and all
+/// read one clock.
 pub(crate) fn adjust(processes: u32) -> AdjustMachine {
     let processes = u64::from(processes.max(1));
     Box::new(move |spec| {
@@ -71,7 +71,7 @@ pub(crate) fn adjust(processes: u32) -> AdjustMachine {
     })
 }
 
-/// The longest body of a message on `machine`.
+/// Returns the longest body of a message on `machine`.
 fn body_max(machine: &SimMachine) -> u32 {
     let spec = &machine.spec;
     // The lab's wire cuts bodies; a machine's network takes a message whole.
@@ -84,14 +84,14 @@ fn body_max(machine: &SimMachine) -> u32 {
     most
 }
 
-/// Headers of all packets of one message with the longest body.
+/// Returns the headers of all packets of one message with the longest body.
 fn overhead(machine: &SimMachine) -> Bytes {
     let packets =
         (u64::from(body_max(machine)) + BULK_HEAD).div_ceil(machine.spec.packet.payload.0.max(1));
     Bytes(packets * machine.spec.packet.header.0)
 }
 
-/// A world at rest, ready for what `orders` have of each rank.
+/// Returns a world at rest, ready for what `orders` have of each rank.
 fn world(
     machine: &SimMachine,
     key: RandomKey,
@@ -118,7 +118,7 @@ fn world(
     refused.map_or(Ok(world), Err)
 }
 
-/// The world of phase `number` on `machine`, with all orders given.
+/// Returns the world of phase `number` on `machine`, with all orders given.
 fn start(
     machine: &SimMachine,
     key: RandomKey,
@@ -196,8 +196,8 @@ impl SimulatedPhases {
         Ok(PhaseResult { records, waits: Vec::new(), begin: BEGIN, number })
     }
 
-    /// The slowest messages of the victims in phase `number`, which was `plan` on `queue`, and what
-    /// held them up.
+    /// Returns the slowest messages of the victims in phase `number`, which was `plan` on `queue`,
+    /// and what held them up.
     pub(super) fn slowest(
         &mut self,
         venue: &SimVenue,
@@ -251,7 +251,7 @@ fn follow(
     Ok(traces)
 }
 
-/// The longest time that a port of `machine` sends one packet.
+/// Returns the longest time that a port of `machine` sends one packet.
 fn packet_time(machine: &SimMachine) -> Picos {
     let spec = &machine.spec;
     let packet = Bytes(spec.packet.payload.0 + spec.packet.header.0);
@@ -281,12 +281,12 @@ fn explained(
     Ok((traces, note))
 }
 
-/// How long `plan` takes: a rank whose processor is away when its phase ends answers later.
+/// Returns how long `plan` takes: a rank whose processor is away when its phase ends answers later.
 fn whole(plan: &PhasePlan<'_>) -> Nanos {
     LEAD + plan.windows.length() + plan.windows.grid.drain.times(2)
 }
 
-/// When the window that counts begins and ends.
+/// Returns when the window that counts begins and ends.
 fn borders(windows: &Windows) -> [Picos; 2] {
     let Windows { grid, congested, .. } = windows;
     [congested.from, congested.until].map(|slice| Picos::from(LEAD + grid.slices(slice)))

@@ -41,7 +41,7 @@ pub(crate) fn repeats(messages: &[RankedMessage], gap: Picos) -> Vec<Vec<RankedM
     repeats
 }
 
-/// What `trace` waited for most; `None` when it never waited.
+/// Returns what `trace` waited for most; `None` when it never waited.
 pub(crate) fn longest_wait(trace: &Trace, graph: &Graph) -> Option<LongestWait> {
     let mut sums: BTreeMap<(usize, &str), Picos> = BTreeMap::new();
     for (place, hop) in trace.hops.iter().enumerate() {
@@ -67,7 +67,7 @@ pub(crate) fn longest_wait(trace: &Trace, graph: &Graph) -> Option<LongestWait> 
     })
 }
 
-/// Causes that a hurried reader need not tell apart have one name.
+/// Returns the name of a cause. Causes that a hurried reader need not tell apart have one name.
 const fn kind(cause: WaitCause) -> &'static str {
     match cause {
         WaitCause::Busy(_) | WaitCause::Turn(_) => "packets of others ahead of it",
@@ -83,7 +83,7 @@ const fn kind(cause: WaitCause) -> &'static str {
     }
 }
 
-/// The port that was the reason for the waits of `cause` at `hop`, and why.
+/// Returns the port that was the reason for the waits of `cause` at `hop`, and why.
 fn root(trace: &Trace, hop: &Hop, cause: &str, graph: &Graph) -> (ChannelId, String) {
     let mut of_kind = hop.waits.iter().filter(|wait| kind(wait.cause) == cause);
     let chain = of_kind.find_map(|wait| match wait.cause {
@@ -111,7 +111,7 @@ fn root(trace: &Trace, hop: &Hop, cause: &str, graph: &Graph) -> (ChannelId, Str
     (port, because)
 }
 
-/// Microseconds.
+/// Returns microseconds.
 pub(crate) fn in_us(time: Picos) -> f64 {
     time.0 as f64 / 1e6
 }

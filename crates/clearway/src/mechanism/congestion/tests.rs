@@ -27,7 +27,7 @@ fn simulated(text: &str) -> Report {
     run(&order, mechanism, VenueKind::Sim).unwrap_or_else(|error| panic!("{error:#}"))
 }
 
-/// The figures that time of this machine has no part in.
+/// Returns the figures that time of this machine has no part in.
 fn timeless(report: &Report) -> Vec<&Figure> {
     report.figures.iter().filter(|figure| !figure.name.contains("wall")).collect()
 }

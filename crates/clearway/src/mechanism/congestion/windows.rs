@@ -35,17 +35,17 @@ pub(crate) struct Grid {
 }
 
 impl Grid {
-    /// The grid of `fabric` with slices of this length.
+    /// Creates the grid of `fabric` with slices of this length.
     pub(crate) fn new(fabric: &Fabric, slice: Time) -> Self {
         Self { slice: slice.0, drain: fabric.drain(slice.0) }
     }
 
-    /// So many slices.
+    /// Returns the length of `count` slices.
     pub(crate) fn slices(self, count: u32) -> Nanos {
         self.slice.times(u64::from(count))
     }
 
-    /// Bytes of one slice as a rate in megabits per second.
+    /// Returns the bytes of one slice as a rate in megabits per second.
     pub(crate) fn megabits(self, bytes: u64) -> f64 {
         bytes as f64 * 8.0 / self.slice.as_secs_f64() / 1e6
     }
@@ -63,7 +63,7 @@ impl Window {
         (self.from..self.until).contains(&slice)
     }
 
-    /// How long it is.
+    /// Returns how long it is.
     pub(crate) fn length(self, grid: Grid) -> Nanos {
         grid.slices(self.until - self.from)
     }
@@ -85,12 +85,12 @@ pub(crate) struct Windows {
 }
 
 impl Windows {
-    /// The windows for these measured times, rounded up to slices.
+    /// Creates the windows for these measured times, rounded up to slices.
     pub(crate) fn new(grid: Grid, isolated: Nanos, congested: Nanos) -> Self {
         Self::with_pauses(grid, isolated, congested, [RAMP, SETTLE])
     }
 
-    /// The same where the load is a program.
+    /// Creates the same where the load is a program.
     pub(crate) fn around_program(grid: Grid, isolated: Nanos, congested: Nanos) -> Self {
         Self::with_pauses(grid, isolated, congested, [PROGRAM_RAMP, PROGRAM_SETTLE])
     }
@@ -121,12 +121,12 @@ impl Windows {
         }
     }
 
-    /// Whether `slice` counts as isolated.
+    /// Returns whether `slice` counts as isolated.
     pub(crate) fn isolated(&self, slice: u32) -> bool {
         self.before.contains(slice) || self.after.contains(slice)
     }
 
-    /// How long the phase is.
+    /// Returns how long the phase is.
     pub(crate) fn length(&self) -> Nanos {
         self.grid.slices(self.after.until)
     }

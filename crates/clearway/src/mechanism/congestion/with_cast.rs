@@ -104,7 +104,7 @@ struct CastMembership {
 }
 
 impl TestWithCast {
-    /// The engines on `wire`.
+    /// Creates the engines on `wire`.
     pub(crate) fn new(wire: &mut dyn Wire, body_max: u32, key: RandomKey) -> Result<Self> {
         let length = Bytes(u64::from(body_max));
         let region = wire.register(length).map_err(|missing| anyhow!("{missing}"))?;
@@ -207,7 +207,7 @@ impl TestWithCast {
         self.prepare(wire, &loads, u32::MAX)
     }
 
-    /// The record of the earliest phase that ended and was not taken yet.
+    /// Returns the record of the earliest phase that ended and was not taken yet.
     pub(crate) fn take_record(&mut self) -> Option<PhaseRecord> {
         let mut record = self.test.take_record()?;
         if record.number == self.phase {
@@ -235,7 +235,7 @@ impl TestWithCast {
             .collect();
     }
 
-    /// Whether a header is of the congestion test's phase under way.
+    /// Returns whether a header is of the congestion test's phase under way.
     fn is_of_test(&self, head: &[u8]) -> bool {
         CongestionFrame::parse(head).is_some_and(|(_, phase, _)| phase == self.phase)
     }
@@ -271,7 +271,7 @@ impl TestWithCast {
         }
     }
 
-    /// Begins, goes on with and ends what is due.
+    /// Begins, continues and ends what is due.
     fn tick_casts(&mut self, now: LocalNs, out: &mut Out<congestion::CongestionEvent>) -> More {
         let mut more = More::No;
         for place in 0..self.seats.len() {
@@ -339,7 +339,7 @@ impl TestWithCast {
     }
 }
 
-/// A broadcast, if `kind` is one.
+/// Returns a broadcast, if `kind` is one.
 const fn cast_of(kind: &LoadKind) -> Option<&BroadcastLoad> {
     match kind {
         LoadKind::Cast(cast) => Some(cast),
@@ -453,7 +453,7 @@ impl CastMembership {
         self.commands = (0..PLACES).map(|number| self.command(number as u32, is_root)).collect();
     }
 
-    /// What is asked for object `number`, of the root or of another member.
+    /// Returns what is asked for object `number`, of the root or of another member.
     fn command(&self, number: u32, is_root: bool) -> BroadcastCommand {
         let offset =
             self.memory.offset + u64::from(number % PLACES as u32) * u64::from(self.memory.length);
@@ -473,7 +473,7 @@ impl CastMembership {
         }
     }
 
-    /// When something is to be done for it.
+    /// Returns when something is to be done for it.
     fn deadline(&self) -> Option<LocalNs> {
         match &self.node {
             Some(node) => Some(node.deadline().map_or(self.until, |at| at.min(self.until))),

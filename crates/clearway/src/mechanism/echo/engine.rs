@@ -35,19 +35,19 @@ pub(super) struct EchoEngine {
 }
 
 impl EchoEngine {
-    /// A rank without a task.
+    /// Creates a rank without a task.
     pub(super) fn new(rank: Rank) -> Self {
         let trips = Vec::with_capacity(COUNT_MAX as usize);
         Self { rank, task: EchoTask { ranks: 1, count: 0 }, sent: None, trips }
     }
 
-    /// The round trips of a task that is over, once.
+    /// Returns the round trips of a task that is over, once.
     pub(super) fn take_record(&mut self) -> Option<Vec<u64>> {
         let is_over = self.task.count > 0 && self.trips.len() >= self.task.count as usize;
         is_over.then(|| std::mem::take(&mut self.trips))
     }
 
-    /// The number of the round trip under way.
+    /// Returns the number of the round trip under way.
     fn number(&self) -> u32 {
         self.trips.len() as u32
     }

@@ -123,7 +123,7 @@ impl TaskEngine for EchoEngine {
     }
 }
 
-/// The round trips of all ranks of a simulated machine, in ns.
+/// Returns the round trips of all ranks of a simulated machine, in ns.
 fn simulated(venue: &SimVenue, test: &EchoTest) -> Result<Vec<u64>> {
     let (machine, key) = (venue.machine()?, venue.key());
     let carrier = machine.carrier(key, FabricOptions::default());
@@ -141,7 +141,7 @@ fn simulated(venue: &SimVenue, test: &EchoTest) -> Result<Vec<u64>> {
     Ok(trips)
 }
 
-/// The round trips of all rank processes, in ns.
+/// Returns the round trips of all rank processes, in ns.
 fn on_processes(ranks: &mut dyn ProcessVenue, test: &EchoTest) -> Result<Vec<u64>> {
     let all: Vec<Rank> = ranks.processes().ranks().collect();
     let mut session = ranks.processes_mut().session::<EchoProtocol>();

@@ -40,7 +40,7 @@ pub(crate) struct GpcnetFlags {
     /// Ranks on each host; across a job its launcher says it [default: 1].
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) ppn: Option<u16>,
-    /// What GPCNeT does wrong and shall be done as published: all, or some of shuffle, idle-turns,
+    /// What GPCNeT does wrong and is to be done as published: all, or some of shuffle, idle-turns,
     /// long-measurements, equal-steps, ring-extremes, rounded-impact, unscaled-broadcast,
     /// eager-incast, early-figures [default: none, all mended].
     #[arg(long, value_delimiter = ',', value_name = "DEFECT")]
@@ -64,7 +64,7 @@ pub(crate) struct GpcnetFlags {
 }
 
 impl GpcnetFlags {
-    /// What is not as published.
+    /// Returns what is not as published.
     pub(super) fn mended(&self) -> CorrectedDefects {
         self.as_published.iter().fold(CorrectedDefects::ALL, |mended, kept| match kept {
             KeptDefect::All => CorrectedDefects::NONE,

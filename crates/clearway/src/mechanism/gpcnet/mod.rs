@@ -121,7 +121,7 @@ pub(crate) fn run(
     Ok(all)
 }
 
-/// The tables of `suite` in `place`, and what they do not say.
+/// Returns the tables of `suite` in `place`, and what they do not say.
 fn in_place(
     order: &GpcnetSpec<'_>,
     suite: Suite,

@@ -46,17 +46,17 @@ impl TestRunner {
         Self { venue, tests: 0, losses: LossCounts::default(), waits: BTreeMap::new() }
     }
 
-    /// The host of each rank, by name.
+    /// Returns the host of each rank, by name.
     pub(super) fn names(&self) -> Vec<String> {
         self.venue.hosts()
     }
 
-    /// What it is, for a person.
+    /// Returns what it is, for a person.
     pub(super) fn about(&self) -> String {
         self.venue.about()
     }
 
-    /// What the wires of all ranks can do.
+    /// Returns what the wires of all ranks can do.
     pub(super) fn wires(&mut self) -> Result<WireFacts> {
         match self.venue.ranks() {
             VenueRanks::Processes(ranks) => {
@@ -76,7 +76,7 @@ impl TestRunner {
         }
     }
 
-    /// Measurements of a test where nobody says how many.
+    /// Returns how many measurements a test has where nobody says how many.
     pub(super) fn measurements(&mut self) -> u32 {
         match self.venue.ranks() {
             // One already has 30 rings of 200 iterations, and the simulator repeats itself exactly.
@@ -102,7 +102,7 @@ impl TestRunner {
         }
     }
 
-    /// What is known of the venue after the tests, a sentence each.
+    /// Returns what is known of the venue after the tests, a sentence each.
     pub(super) fn remarks(&mut self) -> Vec<String> {
         let proofs = match self.venue.ranks() {
             VenueRanks::Processes(ranks) => ranks.proofs(),
@@ -113,7 +113,7 @@ impl TestRunner {
     }
 }
 
-/// The world of test `number` on `machine`.
+/// Returns the world of test `number` on `machine`.
 fn world(venue: &SimVenue, machine: &SimMachine, number: u64) -> World<GpcnetNode, fabric::Fabric> {
     let key = venue.key().purpose("gpcnet").node(number);
     let carrier = machine.carrier(key, FabricOptions::default());
@@ -183,8 +183,8 @@ fn on_processes(
     Ok(all.into_iter().zip(records).collect())
 }
 
-/// What part of the time ranks were ready to run and had no processor; nothing where the system
-/// does not tell.
+/// Returns what part of the time ranks were ready to run and had no processor; nothing where the
+/// system does not tell.
 fn noise(waits: &BTreeMap<Rank, [Nanos; 2]>) -> Option<String> {
     let known = waits.iter().filter(|(_, [_, length])| *length > Nanos::ZERO);
     let shares =

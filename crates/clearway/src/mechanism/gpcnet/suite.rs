@@ -15,7 +15,7 @@ use clearway_proto::gpcnet::{
 use super::GpcnetSpec;
 use super::runner::{TestRunner, WireFacts};
 
-/// A test that takes longer than so many times its limit, and this, is stuck: as published a
+/// A test that takes longer than this many times its limit, and this, is stuck: as published a
 /// measurement is not ended by the limit, and 30 rings of 2 MiB each way take 13 minutes where
 /// ranks share 25 Mb/s.
 const PATIENCE_LIMITS: u64 = 100;
@@ -76,7 +76,7 @@ impl SuiteRun {
         Ok(run)
     }
 
-    /// The notes that are known before the first test.
+    /// Adds the notes that are known before the first test.
     fn introduce(&mut self) {
         let TestParameters {
             victim_class,
@@ -108,7 +108,7 @@ impl SuiteRun {
         self.notes.push('\n');
     }
 
-    /// The network test.
+    /// Runs the network test.
     pub(super) fn network(&mut self) -> Result<String> {
         let slices = self.layout.all_slices()?;
         let mut rows = Vec::new();
@@ -119,7 +119,7 @@ impl SuiteRun {
         Ok(self.finish(report.text(self.detail)))
     }
 
-    /// The network load test.
+    /// Runs the network load test.
     pub(super) fn load(&mut self) -> Result<String> {
         let draw = self.layout.draw(self.seed, self.order.mended)?;
         let least = draw.congestor_nodes.len() / Congestor::ALL.len();
@@ -158,7 +158,7 @@ impl SuiteRun {
         Ok(self.finish(report.text(self.detail)))
     }
 
-    /// The table and what it does not say.
+    /// Returns the table and what it does not say.
     fn finish(&mut self, table: String) -> String {
         let remarks = self.runner.remarks();
         let Self { notes, resent, wrong, .. } = self;
@@ -175,7 +175,8 @@ impl SuiteRun {
         text
     }
 
-    /// What stands in the way of an operation that a test needs.
+    /// Notes what stands in the way of an operation that a test needs; returns whether anything
+    /// does.
     fn refusal(&mut self, name: &str, needs: Option<clearway_proto::wire::OperationKind>) -> bool {
         let failure = TestFailure::without(needs, self.wires.operations);
         if let Some(failure) = failure {
@@ -263,7 +264,7 @@ fn congestor_row(
     TableRow { of: congestor, summary: Summary::from_congestor(congestor, &all, mended) }
 }
 
-/// What the congestors did beside a victim, in a line.
+/// Returns what the congestors did beside a victim, in a line.
 fn congestor_note(beside: &CongestedTest) -> String {
     let rate = |row: &TableRow<Congestor>| match row.summary {
         Some(summary) => format!("{} {:.1}", row.of.name(), summary.avg),

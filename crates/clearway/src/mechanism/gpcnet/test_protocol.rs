@@ -25,7 +25,7 @@ pub(crate) fn serve(end: RankContext) -> Result<Exit> {
     task::serve::<GpcnetProtocol, _>(end, |wire, _seed| node(wire))
 }
 
-/// The engine at the end of `wire`.
+/// Returns the engine at the end of `wire`.
 pub(super) fn node(wire: &mut dyn Wire) -> Result<GpcnetNode> {
     let region = wire.register(MEMORY).map_err(|missing| anyhow!("{missing}"))?;
     let memory = Span { region, offset: 0, length: MEMORY.0 as u32 };

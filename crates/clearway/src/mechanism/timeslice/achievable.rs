@@ -64,7 +64,7 @@ impl TrafficKind {
         })
     }
 
-    /// What is run for this line with `seed`.
+    /// Returns what is run for this line with `seed`.
     fn plan(self, plan: &TimeslicePlan, seed: u64) -> TimeslicePlan {
         let all = self.length.0 + ContributionSizes::BESIDE.0;
         let ring = Bytes(all.next_multiple_of(PAGE));
@@ -147,7 +147,7 @@ pub(crate) fn measure_achievable(
     figures(plan, lengths, &mut |_| Ok(outcomes.by_ref().take(plan.seeds.len()).collect()))
 }
 
-/// The median, least and most of what `run` showed for each line.
+/// Returns the median, least and most of what `run` showed for each line.
 fn figures(
     plan: &TimeslicePlan,
     lengths: &[Bytes],
@@ -170,7 +170,7 @@ fn figures(
     TrafficKind::all(lengths).map(one).collect()
 }
 
-/// The figures of so many senders and receivers as text that ends with a newline.
+/// Returns the figures of this many senders and receivers as text that ends with a newline.
 pub(crate) fn achievable_table(
     place: &str,
     [senders, receivers]: [u32; 2],

@@ -47,7 +47,7 @@ pub(super) struct OutgoingTimeslice {
 }
 
 impl OutgoingTimeslice {
-    /// One more input's contribution.
+    /// Adds one more input's contribution.
     pub(super) fn push(&mut self, contribution: &[u8]) {
         // A byte is what an input gives that has no microslices left.
         if contribution.len() > 1 {
@@ -56,7 +56,7 @@ impl OutgoingTimeslice {
         self.ends.push(self.bytes.len());
     }
 
-    /// It as an archive has it.
+    /// Returns it as an archive has it.
     pub(super) fn described(
         &self,
         shape: TimesliceShape,
@@ -102,8 +102,8 @@ impl OutgoingTimeslice {
     }
 }
 
-/// How many microslices `data` are: descriptors, and behind them as many bytes as these say. None
-/// where they do not fit: then it is no contribution.
+/// Returns how many microslices `data` are: descriptors, and behind them as many bytes as these
+/// say. None where they do not fit: then it is no contribution.
 fn count(data: &[u8], shape: TimesliceShape) -> u64 {
     let (descriptors, _) = data.as_chunks::<{ MicrosliceDescriptor::BYTES }>();
     let mut length = 0;
@@ -120,7 +120,7 @@ fn count(data: &[u8], shape: TimesliceShape) -> u64 {
     0
 }
 
-/// Whether the readout cut a content of the microslices off that `data` begin with.
+/// Returns whether the readout cut a content of the microslices off that `data` begin with.
 fn is_cut_off(data: &[u8], microslices: u64) -> bool {
     let (descriptors, _) = data.as_chunks::<{ MicrosliceDescriptor::BYTES }>();
     let mut descriptors =
@@ -128,8 +128,8 @@ fn is_cut_off(data: &[u8], microslices: u64) -> bool {
     descriptors.any(|descriptor| descriptor.flags.has(MicrosliceFlags::OVERFLOW_READOUT))
 }
 
-/// When the microslices that `data` begin with start, and how long those take that are no overlap,
-/// as far as they tell.
+/// Returns when the microslices that `data` begin with start, and how long those take that are no
+/// overlap, as far as they tell.
 fn time_of(data: &[u8], microslices: u64, shape: TimesliceShape) -> Option<(u64, u64)> {
     let (descriptors, _) = data.as_chunks::<{ MicrosliceDescriptor::BYTES }>();
     let index = |number: u64| {
@@ -182,7 +182,7 @@ pub(super) struct BuilderOutput {
 pub(super) enum SinkReturn {
     /// A timeslice can be released.
     Release(u64),
-    /// All is where it shall be.
+    /// All is where it must be.
     Over(TimesliceResult),
     /// It cannot go on, and why.
     Failed(String),
@@ -190,7 +190,7 @@ pub(super) enum SinkReturn {
 }
 
 impl BuilderOutput {
-    /// The way to the sink of `kind` of the builder at `place`.
+    /// Opens the way to the sink of `kind` of the builder at `place`.
     ///
     /// # Errors
     /// When the sink cannot be opened.
@@ -232,7 +232,7 @@ impl BuilderOutput {
         })
     }
 
-    /// What the archive is called that is not kept yet.
+    /// Returns what the archive is called that is not kept yet.
     pub(super) fn unfinished(&self) -> Option<String> {
         self.unfinished.as_ref().map(|unfinished| unfinished.name().display().to_string())
     }
@@ -245,23 +245,23 @@ impl BuilderOutput {
         self.unfinished.take().map_or(Ok(()), UnfinishedFile::keep)
     }
 
-    /// What can be read when there may be more to do.
+    /// Returns what can be read when there may be more to do.
     pub(super) const fn wake_signal(&self) -> &UnixStream {
         &self.wake_signal
     }
 
-    /// Timeslices that the sink has taken.
+    /// Returns how many timeslices the sink has taken.
     pub(super) const fn taken(&self) -> u64 {
         self.taken
     }
 
-    /// `timeslice`, which stands at `position`, is complete.
+    /// Handles `timeslice`, which stands at `position` and is complete.
     pub(super) fn complete(&mut self, position: u64, timeslice: u64) {
         self.complete.insert(position, timeslice);
     }
 
-    /// The next timeslice that shall leave, all before the position `row` being complete, and
-    /// memory for it.
+    /// Returns the next timeslice that shall leave, all before the position `row` being complete,
+    /// and memory for it.
     pub(super) fn next(&mut self, row: u64) -> Option<OutgoingTimeslice> {
         if self.under_way == UNDER_WAY_MAX {
             return None;
@@ -275,7 +275,7 @@ impl BuilderOutput {
         Some(built)
     }
 
-    /// `built` leaves.
+    /// Lets `built` leave.
     pub(super) fn hand_over(&mut self, built: OutgoingTimeslice) {
         self.under_way += 1;
         if let Some(work) = &self.work {
@@ -284,12 +284,12 @@ impl BuilderOutput {
         }
     }
 
-    /// There will be no more timeslices.
+    /// Ends the output: there will be no more timeslices.
     pub(super) fn end(&mut self) {
         self.work = None;
     }
 
-    /// What the sink says, without waiting.
+    /// Returns what the sink says, without waiting.
     pub(super) fn next_event(&mut self) -> SinkReturn {
         match self.told.try_recv() {
             Ok(OutletEvent::Taken(built)) => {
@@ -327,7 +327,7 @@ fn serve(
 mod tests {
     use super::*;
 
-    /// `sizes` as a contribution whose microslices begin at 100, 110, ...
+    /// Returns `sizes` as a contribution whose microslices begin at 100, 110, ...
     fn contribution(sizes: &[u32]) -> Vec<u8> {
         let head = |(size, number): (&u32, u64)| MicrosliceDescriptor {
             size: *size,

@@ -8,8 +8,8 @@
 //! where schedules are compared: then inputs stop when the last sample was taken. Or it has a
 //! *source*, and ends when that is over at all inputs.
 //!
-//! An input whose source is over before those of others goes on with empty contributions, as far as
-//! the others are: else their timeslices would never be complete.
+//! An input whose source is over before those of others continues with empty contributions, as far
+//! as the others are: else their timeslices would never be complete.
 //!
 //! A rank that dies is noticed here by its end, and by the others in their own way
 //! (`run_progress`); what it had built is said by them at the end. Where ranks can be started anew
@@ -19,7 +19,7 @@
 //! Archives: looked for before the run, kept after it: `files`.
 //!
 //! # Invariants
-//! I1. What was counted is told only of runs in which every timeslice was built, once.
+//! I1. What was counted is reported only of runs in which every timeslice was built, once.
 
 mod files;
 
@@ -91,7 +91,8 @@ pub(crate) struct BuildResult {
 }
 
 impl BuildResult {
-    /// How a program ends that built this: archives with faults end `msa check` the same way.
+    /// Returns how a program ends that built this: archives with faults end `msa check` the same
+    /// way.
     pub(crate) fn exit(&self) -> Exit {
         if self.account.faults.is_empty() && self.account.cut == 0 {
             Exit::Good
@@ -223,8 +224,8 @@ impl<'a> TimesliceCoordinator<'a> {
         self.venue.processes().name(rank)
     }
 
-    /// Whether a run can begin with all ranks: those that are gone are started anew, where that is
-    /// possible.
+    /// Returns whether a run can begin with all ranks: those that are gone are started anew, where
+    /// that is possible.
     fn is_complete(&mut self) -> Result<bool> {
         self.drain_responses()?;
         let Some(first) = self.dead_ranks.first().copied() else { return Ok(true) };
@@ -249,7 +250,7 @@ impl<'a> TimesliceCoordinator<'a> {
         Ok(())
     }
 
-    /// The next that a rank says, or how it ended.
+    /// Returns the next that a rank says, or how it ended.
     fn next_response(
         &mut self,
         patience: Duration,
@@ -384,7 +385,7 @@ impl<'a> TimesliceCoordinator<'a> {
         if run_progress.held { self.request(rank, TimesliceRequest::Hold) } else { Ok(()) }
     }
 
-    /// The process of `rank` has ended.
+    /// Takes note that the process of `rank` has ended.
     fn rank_died(
         &mut self,
         run_progress: &mut RunProgress,
@@ -408,7 +409,7 @@ impl<'a> TimesliceCoordinator<'a> {
         }
     }
 
-    /// Who is out, and how, as the beginning of a sentence.
+    /// Returns who is out, and how, as the beginning of a sentence.
     fn all_dead(&self, run_progress: &RunProgress) -> String {
         let one = |death: &RankLoss| format!("{} {}", self.name(death.rank), death.how_it_ended());
         run_progress.all_deaths().map(one).collect::<Vec<_>>().join(", ")
@@ -481,7 +482,7 @@ impl<'a> TimesliceCoordinator<'a> {
             let (name, what) = (self.name(Rank(change.when.rank)), change.wanted.sentence());
             eprintln!("clearway: {name} was to {what}, but the run was over before");
         }
-        // Who is done itself says what it has, of all times that it took part.
+        // A rank that is done itself says what it has, of all times that it took part.
         let is_done =
             |(rank, _): &(u32, TimesliceNumbers)| run_progress.done.contains_key(&Rank(*rank));
         let settled: Vec<_> = settled.into_iter().filter(|one| !is_done(one)).collect();
@@ -523,7 +524,7 @@ impl<'a> TimesliceCoordinator<'a> {
         Ok((outcome, built))
     }
 
-    /// What builders had built that are out, as `rank` knows it.
+    /// Returns what builders had built that are out, as `rank` knows it.
     fn built_by_dead(&mut self, rank: Rank) -> Result<Vec<(u32, TimesliceNumbers)>> {
         self.request(rank, TimesliceRequest::Tell)?;
         let deadline = Instant::now() + PATIENCE;
@@ -579,7 +580,7 @@ impl<'a> TimesliceCoordinator<'a> {
         Ok(())
     }
 
-    /// Waits until ranks have given so many answers to what they were asked before the run.
+    /// Waits until ranks have given this many answers to what they were asked before the run.
     fn await_all(&mut self, mut missing: usize) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
         while missing > 0 {

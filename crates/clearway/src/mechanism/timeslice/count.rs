@@ -53,7 +53,7 @@ impl RunLength {
         }
     }
 
-    /// How long nothing is counted.
+    /// Returns how long nothing is counted.
     pub(super) const fn uncounted(self) -> Nanos {
         match self {
             Self::Timed { skipped, sample, .. } => Nanos(skipped * sample.0),
@@ -61,7 +61,7 @@ impl RunLength {
         }
     }
 
-    /// How many samples are counted, where that is known.
+    /// Returns how many samples are counted, where that is known.
     const fn samples(self) -> usize {
         match self {
             Self::Timed { counted, .. } => counted as usize,
@@ -69,7 +69,7 @@ impl RunLength {
         }
     }
 
-    /// The place of a sample among those that are counted.
+    /// Returns the place of a sample among those that are counted.
     fn place_of(self, number: u64) -> Option<usize> {
         match self {
             Self::Timed { skipped, .. } => {
@@ -116,13 +116,13 @@ impl RunCounts {
         }
     }
 
-    /// Whether every rank has told its last sample.
+    /// Returns whether every rank has told its last sample.
     pub(super) fn is_over(&self) -> bool {
         self.last.len() == self.ranks
             && self.last.values().all(|number| self.length.is_over(*number))
     }
 
-    /// `rank` is out: nothing more is expected of it.
+    /// Takes `rank` out: nothing more is expected of it.
     pub(super) fn lose(&mut self, rank: Rank) {
         self.ranks -= 1;
         self.inputs -= usize::from(rank.0 < self.outcome.inputs);
@@ -131,7 +131,7 @@ impl RunCounts {
         self.sent.remove(&rank);
     }
 
-    /// `rank` takes part again, and counts from where the others are.
+    /// Lets `rank` take part again, counting from where the others are.
     pub(super) fn join(&mut self, rank: Rank) {
         self.ranks += 1;
         self.inputs += usize::from(rank.0 < self.outcome.inputs);
@@ -142,13 +142,13 @@ impl RunCounts {
         }
     }
 
-    /// How many timeslices the furthest input gave.
+    /// Returns how many timeslices the furthest input gave.
     pub(super) fn furthest(&self) -> u64 {
         self.given.values().copied().max().unwrap_or(0)
     }
 
-    /// Bytes that landed for each second of processor time; nothing where none landed, or it was
-    /// over before any time was counted.
+    /// Returns the bytes that landed for each second of processor time; nothing where none landed,
+    /// or it was over before any time was counted.
     pub(super) fn cost(&self) -> Option<f64> {
         let spent: f64 = self
             .processor

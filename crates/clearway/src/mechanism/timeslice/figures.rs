@@ -49,7 +49,7 @@ const SPEED: &str = "simulation_seconds_per_second";
 /// Labels of these figures.
 pub(super) const POLICY: &str = "policy";
 pub(super) const CAUSE: &str = "cause";
-/// Quantiles that are told.
+/// Quantiles that are reported.
 const QUANTILES: [&str; 4] = ["p10", "p50", "p90", "p99"];
 
 /// One number of one policy on one seed.
@@ -61,7 +61,7 @@ struct PolicyFigure {
     value: f64,
 }
 
-/// All figures of `runs`.
+/// Returns all figures of `runs`.
 pub(crate) fn figures(plan: &TimeslicePlan, runs: &[SeedRun]) -> Vec<Figure> {
     over_seeds(plan, runs, |run, outcome, policy| {
         if !policy.is_building() {
@@ -72,7 +72,8 @@ pub(crate) fn figures(plan: &TimeslicePlan, runs: &[SeedRun]) -> Vec<Figure> {
     })
 }
 
-/// What the simulation cost: the only figures that another run of the same plan does not repeat.
+/// Returns what the simulation cost: the only figures that another run of the same plan does not
+/// repeat.
 pub(crate) fn speeds(plan: &TimeslicePlan, runs: &[SeedRun]) -> Vec<Figure> {
     over_seeds(plan, runs, |_, outcome, _| {
         let of_second =
@@ -82,7 +83,7 @@ pub(crate) fn speeds(plan: &TimeslicePlan, runs: &[SeedRun]) -> Vec<Figure> {
     })
 }
 
-/// Of raw and of each policy, what `tell` makes of every run, as medians.
+/// Returns, of raw and of each policy, what `tell` makes of every run, as medians.
 fn over_seeds(
     plan: &TimeslicePlan,
     runs: &[SeedRun],
@@ -99,7 +100,7 @@ fn over_seeds(
     figures
 }
 
-/// The median of each figure over all seeds.
+/// Returns the median of each figure over all seeds.
 fn merged(policy: Policy, seeds: &[Vec<PolicyFigure>]) -> Vec<Figure> {
     // What was not measured on one seed may have been on another.
     let mut all: Vec<&PolicyFigure> = Vec::new();
@@ -124,7 +125,7 @@ fn merged(policy: Policy, seeds: &[Vec<PolicyFigure>]) -> Vec<Figure> {
     all.into_iter().map(one).collect()
 }
 
-/// Bytes that landed in a second.
+/// Returns the bytes that landed in a second.
 pub(super) fn rate(outcome: &TimesliceOutcome) -> f64 {
     outcome.bytes as f64 / outcome.measured.as_secs_f64().max(1e-12)
 }
@@ -201,7 +202,7 @@ fn policy_figures(
     all
 }
 
-/// What part of what all carried those can that are left.
+/// Returns what part of what all carried those can that are left.
 fn left(plan: &TimeslicePlan, outcome: &TimesliceOutcome) -> f64 {
     let inputs = outcome.losses.keys().filter(|rank| rank.0 < plan.inputs).count();
     let builders = outcome.losses.len() - inputs;
@@ -209,13 +210,14 @@ fn left(plan: &TimeslicePlan, outcome: &TimesliceOutcome) -> f64 {
     left(plan.inputs, inputs).min(left(plan.builders, builders))
 }
 
-/// A quantile; nothing where nothing was counted.
+/// Returns a quantile; nothing where nothing was counted.
 pub(super) fn reading(histogram: &Histogram, quantile: &str) -> Option<f64> {
     let quantile = quantile.parse::<Quantile>().ok()?;
     histogram.quantile(quantile).finite().map(|value| value as f64)
 }
 
-/// The time in which unscheduled writes carry a contribution of every input to every builder.
+/// Returns the time in which unscheduled writes carry a contribution of every input to every
+/// builder.
 pub(super) fn rotation(plan: &TimeslicePlan, raw: &TimesliceOutcome) -> Nanos {
     let bytes = plan.contribution.0 as f64 * f64::from(plan.inputs) * f64::from(plan.builders);
     Nanos(((bytes / rate(raw).max(1.0) * 1e9) as u64).max(1))

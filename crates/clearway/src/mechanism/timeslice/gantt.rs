@@ -1,5 +1,5 @@
-//! Who sends to whom: whose contribution lands at which builder, in short steps of a window of
-//! time.
+//! Which input sends to whom: whose contribution lands at which builder, in short steps of a window
+//! of time.
 //!
 //! # Model
 //! A contribution is shown in the step in which it landed and in those before it that it takes at
@@ -19,7 +19,7 @@ const INPUTS_MAX: usize = 48;
 /// Steps of a gantt: more than a page is wide in cells that can be told apart.
 const STEPS: u64 = 160;
 
-/// Who sent to whom.
+/// Which input sent to whom.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Gantt {
     /// Length of a step.
@@ -56,7 +56,7 @@ pub(super) fn record(
     gantt
 }
 
-/// What landed was on its way for so many `steps` before.
+/// Marks what landed as on its way for `steps` steps before.
 fn extend_backwards(row: &mut [Option<u32>], steps: usize) {
     let mut left = 0;
     let mut builder = None;
@@ -69,7 +69,7 @@ fn extend_backwards(row: &mut [Option<u32>], steps: usize) {
     }
 }
 
-/// By builder and input: contributions that have landed.
+/// Returns, by builder and input, the contributions that have landed.
 fn landed(
     world: &mut World<TimesliceNode, Fabric>,
     plan: &TimeslicePlan,

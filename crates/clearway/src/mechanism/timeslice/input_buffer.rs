@@ -52,8 +52,8 @@ impl RegionRing {
         self.head + bytes - self.tail <= self.length
     }
 
-    /// The two spans of the bytes from position `begin` to `end`; the second one is empty unless
-    /// the ring ends between them.
+    /// Returns the two spans of the bytes from position `begin` to `end`; the second one is empty
+    /// unless the ring ends between them.
     fn spans(&self, region: RegionId, begin: u64, end: u64) -> [Span; 2] {
         let (at, bytes) = (begin % self.length, end - begin);
         let first = bytes.min(self.length - at);
@@ -98,9 +98,9 @@ pub(super) struct InputBuffer {
     first: u64,
     /// Timeslices that were given.
     given: u64,
-    /// Of those the first so many may be given at present.
+    /// How many of those, the first ones, may be given at present.
     limit: u64,
-    /// The limit unless it is told otherwise.
+    /// The limit unless an order changes it.
     most: u64,
     /// From here on nothing is dealt with this input in mind, because it retires.
     range_end: u64,
@@ -155,34 +155,34 @@ impl InputBuffer {
         })
     }
 
-    /// What can be read when there may be more to do.
+    /// Returns what can be read when there may be more to do.
     pub(super) const fn stream(&self) -> &SourceStream {
         &self.stream
     }
 
-    /// How many timeslices were given.
+    /// Returns how many timeslices were given.
     pub(super) const fn given(&self) -> u64 {
         self.given
     }
 
-    /// No more are given for now.
+    /// Gives no more for now.
     pub(super) const fn hold(&mut self) {
         self.limit = self.given;
     }
 
-    /// They are given up to this timeslice, empty ones if there are no others.
+    /// Gives them up to this timeslice, empty ones if there are no others.
     pub(super) fn resume_at(&mut self, timeslice: u64) {
         self.limit = self.limit.max(timeslice);
         self.padding = timeslice;
     }
 
-    /// All that it has may be given.
+    /// Lets all that it has be given.
     pub(super) const fn open(&mut self) {
         self.limit = self.most;
     }
 
-    /// From `timeslice` on nobody builds anything with this input. What was given of that stays
-    /// here.
+    /// Retires the input: from `timeslice` on nobody builds anything with it. What was given of
+    /// that stays here.
     pub(super) fn retire(&mut self, timeslice: u64) {
         self.range_end = timeslice;
         let core = u64::from(self.shape.core);
@@ -195,32 +195,32 @@ impl InputBuffer {
         self.given = self.given.min(timeslice);
     }
 
-    /// From `timeslice` on it is built with again; what it has for earlier ones is passed over.
-    /// Nothing is given before [`InputBuffer::open`].
+    /// Lets the input join: from `timeslice` on it is built with again; what it has for earlier
+    /// ones is passed over. Nothing is given before [`InputBuffer::open`].
     pub(super) fn join(&mut self, timeslice: u64) {
         (self.range_end, self.limit, self.padding, self.given) =
             (u64::MAX, timeslice, 0, timeslice);
         self.free(timeslice);
     }
 
-    /// The first timeslice that may not be given at present.
+    /// Returns the first timeslice that may not be given at present.
     fn limit(&self) -> u64 {
         self.limit.min(self.range_end)
     }
 
-    /// Whether nothing will be given unless it is told to go on.
+    /// Returns whether nothing will be given without an order to go on.
     pub(super) fn is_at_rest(&self) -> bool {
         let is_over = self.stage == SourceStage::Over
             && self.given * u64::from(self.shape.core) >= self.end();
         self.given >= self.limit() || is_over && self.given >= self.padding
     }
 
-    /// The microslice behind the last one that is there.
+    /// Returns the microslice behind the last one that is there.
     fn end(&self) -> u64 {
         self.first + self.begins.len() as u64
     }
 
-    /// All timeslices below this one are free.
+    /// Frees all timeslices below this one.
     pub(super) fn free(&mut self, timeslice: u64) {
         let first = timeslice.saturating_mul(u64::from(self.shape.core)).min(self.end());
         while self.first < first {
@@ -279,7 +279,7 @@ impl InputBuffer {
         }
     }
 
-    /// Where the content of a microslice begins that is there, or the one behind the last.
+    /// Returns where the content of a microslice begins that is there, or the one behind the last.
     fn begin_of(&self, microslice: u64) -> u64 {
         self.begins.get((microslice - self.first) as usize).copied().unwrap_or(self.contents.head)
     }

@@ -60,7 +60,7 @@ pub(crate) enum TimesliceRequest {
     /// Whether microslices can be had of these archives.
     Look(String),
     Take(Box<TimesliceAssignment>),
-    /// Progress is told this often.
+    /// Progress is reported this often.
     Begin(Nanos),
     Hold,
     /// Up to this timeslice.
@@ -75,7 +75,7 @@ pub(crate) enum TimesliceRequest {
 }
 
 impl TimesliceRequest {
-    /// What brings about what is `wanted`.
+    /// Returns what brings about what is `wanted`.
     pub(super) const fn from_action(wanted: ScheduledAction) -> Self {
         match wanted {
             ScheduledAction::Death => Self::Die,
@@ -96,7 +96,7 @@ pub(crate) enum TimesliceResponse {
     Taken,
     Ready,
     Progress(Box<TimesliceProgress>),
-    /// So many timeslices were given.
+    /// This many timeslices were given.
     Over(u64),
     Done(Box<TimesliceResult>),
     /// This rank.
@@ -113,7 +113,7 @@ pub(crate) enum TimesliceResponse {
     Failed(String),
 }
 
-/// One run of one policy, as every rank is told of it.
+/// One run of one policy, as every rank learns of it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct TimesliceAssignment {
     /// From zero; peers tell runs apart by it.
@@ -149,7 +149,8 @@ pub(crate) struct BuildSpec {
 }
 
 impl BuildSpec {
-    /// Bytes of one contribution, where that is known: what unscheduled writes carry as well.
+    /// Returns how many bytes one contribution has, where that is known: what unscheduled writes
+    /// carry as well.
     pub(super) fn usual_contribution(&self) -> Bytes {
         match self.source {
             SourceKind::Memory(bytes) => bytes,
@@ -172,13 +173,13 @@ pub(crate) struct TimesliceShape {
 }
 
 impl TimesliceShape {
-    /// Microslices of a whole timeslice.
+    /// Returns how many microslices a whole timeslice has.
     pub(crate) const fn all(self) -> u64 {
         self.core as u64 + self.overlap as u64
     }
 
-    /// The mean length of a microslice's content with which contributions are `contribution` long;
-    /// `None` where that is too short for the descriptors.
+    /// Returns the mean length of a microslice's content with which contributions are
+    /// `contribution` long; `None` where that is too short for the descriptors.
     pub(crate) fn mean_length(self, contribution: Bytes) -> Option<u32> {
         let each = (contribution.0 / self.all()).checked_sub(MicrosliceDescriptor::BYTES as u64)?;
         Some(u32::try_from(each / 8 * 8).unwrap_or(u32::MAX / 8 * 8))
@@ -256,12 +257,12 @@ pub(crate) struct TimesliceResult {
 }
 
 impl TimesliceResult {
-    /// A timeslice was taken.
+    /// Notes that a timeslice was taken.
     pub(super) fn take(&mut self, timeslice: u64) {
         self.taken.push(timeslice);
     }
 
-    /// Both together, but for which timeslices they were.
+    /// Returns both together, but for which timeslices they were.
     pub(super) fn and(mut self, other: Self) -> Self {
         self.incomplete += other.incomplete;
         self.microslices += other.microslices;

@@ -26,7 +26,7 @@ pub(crate) struct TimesliceNumbers {
 }
 
 impl TimesliceNumbers {
-    /// One more.
+    /// Adds one more.
     pub(super) fn push(&mut self, number: u64) {
         if !self.waiting.insert(number) {
             return self.put(number);
@@ -50,12 +50,12 @@ impl TimesliceNumbers {
         }
     }
 
-    /// How many there are.
+    /// Returns how many there are.
     pub(super) fn count(&self) -> u64 {
         self.steps.iter().map(|[.., count]| count).sum::<u64>() + self.waiting.len() as u64
     }
 
-    /// All of them.
+    /// Returns all of them.
     pub(super) fn iter(&self) -> impl Iterator<Item = u64> + '_ {
         let of = |[first, step, count]: &[u64; 3]| {
             let (first, step) = (*first, *step);
@@ -83,7 +83,8 @@ pub(super) struct CompletenessAudit {
 }
 
 impl CompletenessAudit {
-    /// Of the timeslices below `given`, that were built as `all` say. Takes a bit for each.
+    /// Creates the numbers of the timeslices below `given`, that were built as `all` say. Takes a
+    /// bit for each.
     pub(super) fn new<'a>(given: u64, all: impl Iterator<Item = &'a TimesliceNumbers>) -> Self {
         let mut seen = vec![0_u64; given.div_ceil(64) as usize];
         let (mut built, mut duplicated) = (0, 0);

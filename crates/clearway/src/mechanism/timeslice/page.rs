@@ -18,7 +18,7 @@ use crate::report::numerals::digits;
 /// Bytes for each second of processor time of all ranks, in B/s; label policy.
 const COST: &str = "timeslice_bytes_per_processor_second";
 
-/// What is told of a run that has a source.
+/// What is reported of a run that has a source.
 #[derive(Debug, Serialize)]
 pub(crate) struct RunSummary {
     timeslices: u64,
@@ -80,7 +80,7 @@ impl From<&RankLoss> for LostRankSummary {
     }
 }
 
-/// What was built, and how it went.
+/// Returns what was built, and how it went.
 pub(crate) fn run_summary(built: &BuildResult) -> RunSummary {
     let BuildResult { account, took, .. } = built;
     RunSummary {
@@ -101,12 +101,12 @@ pub(crate) fn run_summary(built: &BuildResult) -> RunSummary {
     }
 }
 
-/// A quantile of nanoseconds in milliseconds; nothing where nothing was counted.
+/// Returns a quantile of nanoseconds in milliseconds; nothing where nothing was counted.
 pub(super) fn millis(histogram: &Histogram, quantile: &str) -> Option<f64> {
     reading(histogram, quantile).map(|nanos| nanos / 1e6)
 }
 
-/// What each policy of `built` costs, as figures: medians of the seeds.
+/// Returns what each policy of `built` costs, as figures: medians of the seeds.
 pub(crate) fn costs(built: &BuildResult) -> impl Iterator<Item = Figure> {
     built.cost.iter().map(|(policy, values)| {
         let (cost, source) = (
@@ -165,7 +165,7 @@ fn median(values: &[f64]) -> f64 {
     sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
 }
 
-/// The same as text that ends with a newline.
+/// Returns the same as text that ends with a newline.
 pub(crate) fn page(about: &str, plan: &TimeslicePlan, built: &BuildResult) -> String {
     let number = |value: f64| digits(ExtendedReal::finite(value));
     let told = run_summary(built);
@@ -194,7 +194,7 @@ pub(crate) fn page(about: &str, plan: &TimeslicePlan, built: &BuildResult) -> St
     text + &account(built)
 }
 
-/// Whether what was built was right, and where it is; nothing where nobody looked.
+/// Returns whether what was built was right, and where it is; nothing where nobody looked.
 pub(crate) fn account(built: &BuildResult) -> String {
     let account = &built.account;
     let mut text = String::new();
@@ -241,7 +241,7 @@ pub(crate) fn account(built: &BuildResult) -> String {
     text
 }
 
-/// Who died, and what counts of its work.
+/// Returns who died, and what counts of its work.
 fn lines_of(death: &RankLoss) -> String {
     let RankLoss { name, settled, known, .. } = death;
     let number = |value: f64| digits(ExtendedReal::finite(value));

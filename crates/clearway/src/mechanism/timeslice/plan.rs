@@ -77,7 +77,7 @@ pub(crate) enum InitialRings {
 pub(crate) struct HostConditions {
     /// At what the interface fetches and places.
     pub(crate) rate: Option<BitsPerSec>,
-    /// Inputs fetch by up to so many thousandths slower, each by its own part.
+    /// Inputs fetch by up to this many thousandths slower, each by its own part.
     pub(crate) spread: u32,
     /// Interruptions of the processor: mean time between two, and how long each takes.
     pub(crate) interruptions: Option<(Nanos, Nanos)>,
@@ -88,7 +88,7 @@ pub(crate) struct HostConditions {
 /// A time in which inputs are slower.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slowdown {
-    /// By so many hundredths of their rate.
+    /// By this many hundredths of their rate.
     pub(crate) percent: u32,
     /// When it begins, after the warm-up.
     pub(crate) from: Nanos,
@@ -97,14 +97,14 @@ pub(crate) struct Slowdown {
 }
 
 impl Slowdown {
-    /// When it is, after the warm-up.
+    /// Returns when it is, after the warm-up.
     pub(super) fn time(&self) -> Range<Nanos> {
         self.from..self.from + self.length
     }
 }
 
 impl TimeslicePlan {
-    /// The same plan as `policy` runs it, on hosts of this rate.
+    /// Returns the same plan as `policy` runs it, on hosts of this rate.
     pub(super) fn with_policy(&self, policy: Policy, rate: BitsPerSec) -> Self {
         if !policy.is_building() {
             // Nobody is watched where nothing is built, and who writes unscheduled stays: it is the
@@ -131,7 +131,7 @@ impl TimeslicePlan {
         }
     }
 
-    /// The time in which a host of this rate takes one contribution of each input.
+    /// Returns the time in which a host of this rate takes one contribution of each input.
     pub(super) fn rotation_at(&self, rate: BitsPerSec) -> Nanos {
         rate.time_for(Bytes(self.contribution.0.saturating_mul(u64::from(self.inputs))))
     }

@@ -93,7 +93,7 @@ enum AfterRun {
     Gone,
 }
 
-/// Progress that is told.
+/// Progress that is reported.
 struct ProgressReporter {
     every: Nanos,
     next: LocalNs,
@@ -110,7 +110,7 @@ struct RunningBuild<'a> {
     skew: Nanos,
     begin_at: Option<LocalNs>,
     telling: Option<ProgressReporter>,
-    /// Since when nothing that was counted is told.
+    /// Since when nothing that was counted is reported.
     told_at: LocalNs,
     events: VecDeque<TimesliceEvent>,
     commands: VecDeque<TimesliceCommand>,
@@ -244,7 +244,7 @@ impl<'a> RunningBuild<'a> {
             Incoming::Request(TimesliceRequest::Begin(every)) => {
                 self.begin_at = Some(now + self.skew);
                 self.has_begun = true;
-                // Who joins goes on counting samples from where the others are.
+                // A rank that joins goes on counting samples from where the others are.
                 self.telling.get_or_insert(ProgressReporter {
                     every,
                     next: now + every,
@@ -380,7 +380,7 @@ impl<'a> RunningBuild<'a> {
         }
     }
 
-    /// An input that takes part gives all that it may.
+    /// Lets an input that takes part give all that it may.
     fn open_up(&mut self) {
         match &mut self.part {
             TimesliceRole::Input(input_buffer) => input_buffer.open(),
@@ -391,7 +391,7 @@ impl<'a> RunningBuild<'a> {
         }
     }
 
-    /// Nothing more comes of this rank's part but what is at its sink.
+    /// Concludes this rank's part, of which nothing more comes but what is at its sink.
     fn conclude(&mut self) {
         match &mut self.part {
             TimesliceRole::Builder(output) => output.end(),
@@ -416,7 +416,7 @@ impl<'a> RunningBuild<'a> {
 
     /// Moves microslices in and timeslices out.
     fn move_on(&mut self, driver: &mut Driver<TimesliceNode>, wire: &mut dyn Wire) {
-        // What the sink of a builder that retired has is told at the end.
+        // What the sink of a builder that retired has is reported at the end.
         if self.is_out && !(self.is_retired && matches!(self.part, TimesliceRole::Builder(_))) {
             return;
         }
@@ -540,7 +540,7 @@ fn hand_over(
     None
 }
 
-/// What builders had built that are out, by decision.
+/// Returns what builders had built that are out, by decision.
 fn built_by_dead(node: &TimesliceNode) -> Vec<(u32, TimesliceNumbers)> {
     let mut settled: Vec<(u32, TimesliceNumbers)> = Vec::new();
     for (rank, timeslice) in node.settled() {

@@ -16,9 +16,9 @@ const ROTATIONS: f64 = 10.0;
 /// Intervals in a row that must be as short as before.
 const INTERVALS: usize = 3;
 
-/// From the end of `disturbed` to the first moment from which on ten rotations carry what they did
-/// before, or that `share` of it which can be carried without those that died, in rotations;
-/// infinite when that does not come.
+/// Returns the rotations from the end of `disturbed` to the first moment from which on ten
+/// rotations carry what they did before, or that `share` of it which can be carried without those
+/// that died, in rotations; infinite when that does not come.
 pub(super) fn rotations(
     outcome: &TimesliceOutcome,
     disturbed: Range<Nanos>,
@@ -38,8 +38,8 @@ pub(super) fn rotations(
     back.map_or(f64::INFINITY, |at| at as f64 * step / rotation.0 as f64)
 }
 
-/// Intervals that begin behind the end of `slow` until three in a row take as long as the median
-/// before it did; infinite when they never do. None without intervals.
+/// Returns how many intervals begin behind the end of `slow` until three in a row take as long as
+/// the median before it did; infinite when they never do. None without intervals.
 pub(super) fn intervals(
     outcome: &TimesliceOutcome,
     plan: &TimeslicePlan,

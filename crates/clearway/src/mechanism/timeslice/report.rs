@@ -56,12 +56,12 @@ pub(crate) fn write_runs(plan: &TimeslicePlan, runs: &[SeedRun], report: &mut Re
     }
 }
 
-/// What each of simulated `runs` did.
+/// Returns what each of simulated `runs` did.
 pub(crate) fn digests(runs: &[SeedRun]) -> Vec<String> {
     runs.iter().flat_map(outcomes).map(|(_, outcome)| format!("{:032x}", outcome.digest)).collect()
 }
 
-/// Raw first.
+/// Returns the outcomes, raw first.
 fn outcomes(run: &SeedRun) -> impl Iterator<Item = (Policy, &TimesliceOutcome)> {
     let policies = run.policies.iter().map(|(policy, outcome)| (*policy, outcome));
     [(Policy::Raw, &run.raw)].into_iter().chain(policies)
@@ -110,7 +110,7 @@ fn policy_report(policy: Policy, outcome: &TimesliceOutcome, raw: f64) -> Buildi
     }
 }
 
-/// Least, p10, p50, p90 and most, over `unit`; nothing where nothing was counted.
+/// Returns least, p10, p50, p90 and most, over `unit`; nothing where nothing was counted.
 fn candle(histogram: &Histogram, unit: f64) -> Option<[ExtendedReal; 5]> {
     let (least, most) = (histogram.min()? as f64, histogram.max()? as f64);
     let quantile = |quantile| reading(histogram, quantile);
@@ -148,8 +148,8 @@ impl Presenter for TimesliceBuilding {
         pages::building(report)
     }
 
-    /// Parts of raw and rotations have no unit, so that a machine and a lab of it can be compared:
-    /// the one within a tenth, the other as other times are.
+    /// Returns the limit of a ratio. Parts of raw and rotations have no unit, so that a machine and
+    /// a lab of it can be compared: the one within a tenth, the other as other times are.
     fn places_limit(&self, figure: &Figure) -> Option<f64> {
         match figure.name.as_str() {
             FRACTION => Some(1.1),
@@ -159,7 +159,7 @@ impl Presenter for TimesliceBuilding {
     }
 }
 
-/// What each policy carried, and how long timeslices took.
+/// Returns what each policy carried, and how long timeslices took.
 fn building_table(report: &Report, building: &BuildingReport) -> Vec<String> {
     let policies: Vec<&str> = building.policies.iter().map(|it| it.policy.as_str()).collect();
     let BuildingReport { inputs, builders, .. } = building;

@@ -6,7 +6,7 @@
 //! longer than the run.
 //!
 //! # Not here
-//! Orders, and what the engine is told: `rank`.
+//! Orders, and what the engine gets: `rank`.
 
 use anyhow::{Result, anyhow};
 use clearway_proto::base::Bytes;
@@ -33,7 +33,7 @@ struct Span64 {
 }
 
 impl TimesliceMemory {
-    /// A region of at least `length`.
+    /// Returns a region of at least `length`.
     fn region(&mut self, wire: &mut dyn Waitable, length: Bytes) -> Result<RegionId> {
         if let Some(own) = self.0.filter(|own| own.length >= length) {
             return Ok(own.region);
@@ -62,8 +62,8 @@ pub(super) enum TimesliceRole {
 }
 
 impl TimesliceRole {
-    /// What the rank with `role` does, the region that it does it with, and what its node knows of
-    /// that.
+    /// Returns what the rank with `role` does, the region that it does it with, and what its node
+    /// knows of that.
     ///
     /// # Errors
     /// A sentence when the source or sink cannot be opened, or there is no such memory.
@@ -93,7 +93,7 @@ pub(super) struct RepeatedSpan {
     pub(super) given: u64,
     pub(super) free: u64,
     pub(super) limit: u64,
-    /// The limit unless it is told otherwise.
+    /// The limit unless an order changes it.
     pub(super) most: u64,
     ahead: u64,
 }
@@ -107,7 +107,7 @@ impl RepeatedSpan {
     }
 }
 
-/// What the input at `place` does.
+/// Returns what the input at `place` does.
 fn input(
     wire: &mut dyn Waitable,
     assignment: &TimesliceAssignment,
@@ -152,7 +152,7 @@ fn input(
     Ok((part, region, ContributionSource::Given))
 }
 
-/// What the builder at `place` does.
+/// Returns what the builder at `place` does.
 fn builder(assignment: &TimesliceAssignment, place: usize) -> Result<TimesliceRole> {
     let feed = &assignment.feed;
     Ok(match (&feed.sink, &feed.source, assignment.policy) {

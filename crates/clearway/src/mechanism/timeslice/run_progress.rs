@@ -35,7 +35,7 @@ pub(super) struct RankLoss {
     pub(super) known: DetectionTimes,
     /// When it took part again.
     pub(super) back: Option<Nanos>,
-    /// Who knows.
+    /// The ranks that know.
     knowing: BTreeSet<Rank>,
     /// Of a builder: timeslices that count as built by it.
     pub(super) settled: u64,
@@ -44,13 +44,13 @@ pub(super) struct RankLoss {
 }
 
 impl RankLoss {
-    /// How it ended, as the end of a sentence.
+    /// Returns how it ended, as the end of a sentence.
     pub(super) fn how_it_ended(&self) -> &str {
         let alive = if self.is_retired { "retired" } else { "was silent for too long" };
         self.how.as_deref().unwrap_or(alive)
     }
 
-    /// Whether its process waits for the end, with what it has built.
+    /// Returns whether its process waits for the end, with what it has built.
     const fn waits(&self) -> bool {
         self.is_retired && self.how.is_none()
     }
@@ -63,11 +63,11 @@ pub(super) struct RunProgress {
     ranks: u32,
     /// Ranks watch each other.
     pub(super) is_watched: bool,
-    /// How long nothing is counted: deaths are told since then.
+    /// How long nothing is counted: deaths are reported since then.
     uncounted: Nanos,
     /// What is still to be asked for, the next one last.
     changes: Vec<ScheduledChange>,
-    /// Who was asked to go, when, and how.
+    /// The ranks that were asked to go, when, and how.
     ordered: BTreeMap<Rank, (Nanos, ScheduledAction)>,
     out: BTreeMap<Rank, RankLoss>,
     /// Retired, and known by itself to be out.
@@ -88,7 +88,7 @@ pub(super) struct RunProgress {
 }
 
 impl RunProgress {
-    /// Of a run of `policy` that begins now and is counted after some time.
+    /// Creates the progress of a run of `policy` that begins now and is counted after some time.
     pub(super) fn new(plan: &TimeslicePlan, policy: Policy, uncounted: Nanos) -> Self {
         let is_watched = policy.is_building() && plan.heartbeat.is_some();
         let mut changes = if is_watched { plan.changes.clone() } else { Vec::new() };
@@ -114,7 +114,7 @@ impl RunProgress {
         }
     }
 
-    /// Since it began.
+    /// Returns the time since it began.
     pub(super) fn took(&self) -> Duration {
         self.begun.elapsed()
     }
@@ -123,66 +123,66 @@ impl RunProgress {
         Nanos(u64::try_from(self.took().as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// Whether `rank` takes part.
+    /// Returns whether `rank` takes part.
     pub(super) fn is_there(&self, rank: Rank) -> bool {
         rank.0 < self.ranks && !self.out.contains_key(&rank)
     }
 
-    /// Those that take part.
+    /// Returns those that take part.
     pub(super) fn living(&self) -> impl Iterator<Item = Rank> + '_ {
         (0..self.ranks).map(Rank).filter(|rank| self.is_there(*rank))
     }
 
-    /// The inputs among them.
+    /// Returns the inputs among them.
     pub(super) fn inputs(&self) -> impl Iterator<Item = Rank> + '_ {
         self.living().filter(|rank| rank.0 < self.inputs)
     }
 
-    /// Those that are out.
+    /// Returns those that are out.
     pub(super) fn deaths(&self) -> impl Iterator<Item = &RankLoss> {
         self.out.values()
     }
 
-    /// Those that were out at some time, whether they are back or not.
+    /// Returns those that were out at some time, whether they are back or not.
     pub(super) fn all_deaths(&self) -> impl Iterator<Item = &RankLoss> {
         self.back.iter().chain(self.out.values())
     }
 
-    /// What was not asked for, by time.
+    /// Returns what was not asked for, by time.
     pub(super) fn left_out(&self) -> impl Iterator<Item = &ScheduledChange> {
         self.changes.iter().rev()
     }
 
-    /// Whether all are done, and everybody knows of everybody that is out.
+    /// Returns whether all are done, and everybody knows of everybody that is out.
     pub(super) fn is_over(&self) -> bool {
         self.missing().is_none() && self.unknown().is_none()
     }
 
-    /// Whether something is still to come of `rank`: it takes part, or is retired.
+    /// Returns whether something is still to come of `rank`: it takes part, or is retired.
     pub(super) fn is_awaited(&self, rank: Rank) -> bool {
         self.out.get(&rank).map_or(rank.0 < self.ranks, RankLoss::waits)
     }
 
-    /// The first rank that is not done.
+    /// Returns the first rank that is not done.
     pub(super) fn missing(&self) -> Option<Rank> {
         (0..self.ranks)
             .map(Rank)
             .find(|rank| self.is_awaited(*rank) && !self.done.contains_key(rank))
     }
 
-    /// Those that retired and know it.
+    /// Returns those that retired and know it.
     pub(super) fn retired(&self) -> impl Iterator<Item = Rank> + '_ {
         self.aside.iter().copied()
     }
 
-    /// One that is out, and one that does not know.
+    /// Returns one that is out, and one that does not know.
     pub(super) fn unknown(&self) -> Option<(&RankLoss, Rank)> {
         let not_knowing =
             |death: &RankLoss| self.living().find(|rank| !death.knowing.contains(rank));
         self.deaths().find_map(|death| not_knowing(death).map(|rank| (death, rank)))
     }
 
-    /// What nobody is any more, if there is such a thing.
+    /// Returns what nobody is any more, if there is such a thing.
     pub(super) fn next_missing(&self) -> Option<&'static str> {
         match (self.inputs().next(), self.living().any(|rank| rank.0 >= self.inputs)) {
             (None, _) => Some("input"),
@@ -191,8 +191,8 @@ impl RunProgress {
         }
     }
 
-    /// Whether too few are there to decide anything: half of those that were there at the last
-    /// decision, without the first, or fewer.
+    /// Returns whether too few are there to decide anything: half of those that were there at the
+    /// last decision, without the first, or fewer.
     pub(super) fn are_too_few(&self) -> bool {
         let was_there =
             |rank: &Rank| self.out.get(rank).is_none_or(|death| death.knowing.is_empty());
@@ -202,8 +202,8 @@ impl RunProgress {
         2 * left < all || 2 * left == all && !has_first
     }
 
-    /// What is to be asked of whom now. Who shall come back is asked when it is out, and not
-    /// before.
+    /// Returns what is to be asked of whom now. A rank that is to come back is asked when it is
+    /// out, and not before.
     pub(super) fn next_change(&mut self) -> Option<(Rank, ScheduledAction)> {
         let now = self.now();
         let is_due = |change: &ScheduledChange| {
@@ -220,7 +220,7 @@ impl RunProgress {
         Some((rank, wanted))
     }
 
-    /// How long can be waited, `most` at most.
+    /// Returns how long can be waited, `most` at most.
     pub(super) fn patience(&self, most: Duration) -> Duration {
         let until = |change: &ScheduledChange| {
             Duration::from_nanos((self.uncounted + change.when.at).0).checked_sub(self.took())
@@ -228,7 +228,7 @@ impl RunProgress {
         self.changes.iter().rev().find_map(until).map_or(most, |until| until.min(most))
     }
 
-    /// The process of `rank` ended, and how; whether it was there until now.
+    /// Notes that the process of `rank` ended, and how; returns whether it was there until now.
     pub(super) fn rank_died(&mut self, rank: Rank, how: String) -> bool {
         let was_there = self.is_there(rank);
         self.done.remove(&rank);
@@ -237,7 +237,7 @@ impl RunProgress {
         was_there
     }
 
-    /// `by` knows that `rank` is out; whether that is news.
+    /// Notes that `by` knows that `rank` is out; returns whether that is news.
     pub(super) fn note_loss_known(&mut self, rank: Rank, by: Rank) -> bool {
         let told = self.told.entry((by, rank)).or_default();
         *told += 1;
@@ -245,7 +245,7 @@ impl RunProgress {
             // It is back already.
             return false;
         }
-        // Who joins hears late of those that went while it was out.
+        // A rank that joins hears late of those that went while it was out.
         let (was_there, is_late, now) = (self.is_there(rank), !self.is_there(by), self.now());
         let death = self.lose(rank);
         if death.knowing.insert(by) && !is_late {
@@ -255,8 +255,8 @@ impl RunProgress {
         was_there
     }
 
-    /// `rank` is no part of the run any more, and says whether it retired; whether it waits for the
-    /// end, or to come back.
+    /// Notes that `rank` is no part of the run any more, and whether it retired; returns whether it
+    /// waits for the end, or to come back.
     pub(super) fn rank_left(&mut self, rank: Rank, is_retired: bool) -> bool {
         if is_retired {
             self.aside.insert(rank);
@@ -272,7 +272,7 @@ impl RunProgress {
         false
     }
 
-    /// `rank` takes part again; whether it did not before.
+    /// Lets `rank` take part again; returns whether it did not before.
     pub(super) fn join(&mut self, rank: Rank) -> bool {
         let now = self.now();
         let death = self.out.remove(&rank).map(|death| RankLoss { back: Some(now), ..death });
@@ -306,18 +306,18 @@ impl RunProgress {
         })
     }
 
-    /// `rank` says that nothing can be decided.
+    /// Notes that `rank` says that nothing can be decided.
     pub(super) fn helpless(&mut self, rank: Rank) {
         self.helpless.get_or_insert((rank, Instant::now()));
     }
 
-    /// Who has said so for so long that it must be so.
+    /// Returns the rank that has said so for so long that it must be so.
     pub(super) fn is_helpless(&self) -> Option<Rank> {
         let (rank, since) = self.helpless?;
         (self.is_there(rank) && since.elapsed() > HELPLESS).then_some(rank)
     }
 
-    /// When the others knew of those that died; times since counting began.
+    /// Returns when the others knew of those that died; times since counting began.
     pub(super) fn losses(&self) -> BTreeMap<Rank, DetectionTimes> {
         let counted = |at: Nanos| Nanos(at.0.saturating_sub(self.uncounted.0));
         let known = |DetectionTimes { died, by }| DetectionTimes {

@@ -18,7 +18,7 @@ pub(crate) enum ScheduledAction {
 }
 
 impl ScheduledAction {
-    /// What it is to do, as the end of a sentence.
+    /// Returns what it is to do, as the end of a sentence.
     pub(super) const fn sentence(self) -> &'static str {
         match self {
             Self::Death => "die",
@@ -36,7 +36,7 @@ pub(crate) struct ScheduledChange {
 }
 
 impl ScheduledChange {
-    /// Those of `kill`, `retire` and `join`, by time.
+    /// Creates the changes of `kill`, `retire` and `join`, by time.
     pub(crate) fn by_time(kill: &[RankAt], retire: &[RankAt], join: &[RankAt]) -> Vec<Self> {
         let all = [
             (kill, ScheduledAction::Death),
@@ -63,24 +63,25 @@ pub(crate) struct DetectionTimes {
 }
 
 impl DetectionTimes {
-    /// A rank dies.
+    /// Creates the times of a rank that dies at `died`.
     pub(super) const fn from_death(died: Nanos) -> Self {
         Self { died, by: None }
     }
 
-    /// One more knows, `at`.
+    /// Notes that one more knows, `at`.
     pub(super) fn and(&mut self, at: Nanos) {
         self.by = Some(self.by.map_or([at; 2], |[first, last]| [first.min(at), last.max(at)]));
     }
 
-    /// From the death until the first knew, and the last one, in ms; endless when nobody did.
+    /// Returns the times from the death until the first knew, and the last one, in ms; endless when
+    /// nobody did.
     pub(super) fn after_ms(&self) -> [f64; 2] {
         let since = |at: Nanos| at.0.saturating_sub(self.died.0) as f64 / 1e6;
         self.by.map_or([f64::INFINITY; 2], |by| by.map(since))
     }
 }
 
-/// The slowest of `losses`, as [`DetectionTimes::after_ms`]; nothing where nobody died.
+/// Returns the slowest of `losses`, as [`DetectionTimes::after_ms`]; nothing where nobody died.
 pub(super) fn slowest(losses: &BTreeMap<Rank, DetectionTimes>) -> Option<[f64; 2]> {
     let all = losses.values().map(DetectionTimes::after_ms);
     all.reduce(|a, b| [a[0].max(b[0]), a[1].max(b[1])])

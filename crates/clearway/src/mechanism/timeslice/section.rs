@@ -49,7 +49,7 @@ pub(crate) struct TimesliceSection {
     /// At what hosts' interfaces fetch and place; as in the fabric file without it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) node_rate: Option<BitsPerSec>,
-    /// Inputs are by up to so many thousandths slower, each by its own part.
+    /// Inputs are by up to this many thousandths slower, each by its own part.
     pub(crate) rate_spread_per_mille: u32,
     /// Mean time between interruptions of a host's processor; as in the fabric file without it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -204,7 +204,7 @@ impl ProcessDefaults {
 const HEARTBEAT: Nanos = Nanos::from_millis(250);
 
 impl TimesliceSection {
-    /// A key that only a simulated machine has.
+    /// Returns a key that only a simulated machine has.
     fn only_simulated(&self) -> Option<&'static str> {
         let given = [
             ("node-rate", self.node_rate.is_some()),
@@ -217,7 +217,7 @@ impl TimesliceSection {
         given.into_iter().find(|(_, given)| *given).map(|(key, _)| key)
     }
 
-    /// What rank processes run, who watch each other, and what they are given.
+    /// Returns what rank processes run, who watch each other, and what they are given.
     ///
     /// # Errors
     /// Contributions are too short for a descriptor.
@@ -242,7 +242,7 @@ impl TimesliceSection {
         Ok((plan, task))
     }
 
-    /// What runs on `hosts` hosts with seeds from `seed` on.
+    /// Returns what runs on `hosts` hosts with seeds from `seed` on.
     pub(crate) fn plan(&self, hosts: u32, seed: u64) -> TimeslicePlan {
         let speed_up =
             Dfs::default().speed_up.map(|usual| SpeedUp { step: self.speed_up_percent, ..usual });

@@ -68,7 +68,7 @@ pub(super) struct TimesliceOutcome {
     pub(super) audit: Option<CompletenessAudit>,
     /// What one builder made of the intervals, where the policy has any; from the beginning on.
     pub(super) intervals: Vec<IntervalRecord>,
-    /// Who sent to whom behind what was counted, where it was asked for.
+    /// Which input sent to whom behind what was counted, where it was asked for.
     pub(super) gantt: Option<Gantt>,
     /// Simulated time, gantt left out.
     pub(super) simulated: Nanos,
@@ -81,7 +81,7 @@ pub(super) struct TimesliceOutcome {
 }
 
 impl TimesliceOutcome {
-    /// Nothing yet, of a run of `plan` that is counted for `measured`.
+    /// Creates an outcome with nothing yet, of a run of `plan` that is counted for `measured`.
     pub(super) fn new(plan: &TimeslicePlan, measured: Nanos) -> Self {
         let fills = vec![Histogram::new(); plan.builders as usize];
         Self { inputs: plan.inputs, measured, fills, ..Self::default() }
@@ -145,7 +145,7 @@ impl<'a> SimulatedJob<'a> {
         }
     }
 
-    /// The engine at the end of `wire`.
+    /// Returns the engine at the end of `wire`.
     fn node(&self, wire: &mut SimWire) -> TimesliceNode {
         let Self { plan, policy, .. } = *self;
         let sizes = match plan.messages {
@@ -184,7 +184,7 @@ pub(super) enum GanttRecording {
 }
 
 impl TimesliceTestBed {
-    /// The hosts of `fabric` under `queue`, under these `conditions`.
+    /// Opens the hosts of `fabric` under `queue`, under these `conditions`.
     pub(super) fn open(
         fabric: &Fabric,
         queue: &str,
@@ -195,12 +195,12 @@ impl TimesliceTestBed {
             .map(Self)
     }
 
-    /// At what an interface fetches and places.
+    /// Returns the rate at which an interface fetches and places.
     pub(super) fn host_rate(&self) -> BitsPerSec {
         self.0.spec.host.memory_rate
     }
 
-    /// The neighbourhood of the host of `rank`.
+    /// Returns the neighbourhood of the host of `rank`.
     fn neighbourhood(&self, rank: Rank) -> u32 {
         self.0.spec.topology.neighbourhood(self.0.hosts[rank.index()])
     }
@@ -211,7 +211,7 @@ impl TimesliceTestBed {
         self.0.world(carrier, ContentModel::Lengths, key, |wire| job.node(wire))
     }
 
-    /// Lets every input fetch at so many hundredths of its own rate.
+    /// Lets every input fetch at this many hundredths of its own rate.
     fn pace_inputs(
         &self,
         world: &mut World<TimesliceNode, fabric::Fabric>,
@@ -289,7 +289,7 @@ impl TimesliceTestBed {
         })
     }
 
-    /// A world in which every input knows when it begins.
+    /// Returns a world in which every input knows when it begins.
     fn begun(&self, job: &SimulatedJob<'_>) -> World<TimesliceNode, fabric::Fabric> {
         let SimulatedJob { plan, seed, .. } = *job;
         let mut world = self.world(job);
@@ -345,13 +345,14 @@ impl TimesliceTestBed {
 
 /// What is counted sample by sample.
 struct SampleTally {
-    /// By input: contributions since the beginning. Who is ahead of whom counts from there.
+    /// By input: contributions since the beginning. Which input is ahead of which counts from
+    /// there.
     sent: Vec<u64>,
     outcome: TimesliceOutcome,
 }
 
 impl SampleTally {
-    /// Of a world that is warm.
+    /// Creates the tally of a world that is warm.
     fn begun(
         world: &mut World<TimesliceNode, fabric::Fabric>,
         plan: &TimeslicePlan,
@@ -397,7 +398,8 @@ impl SampleTally {
     }
 }
 
-/// How often progress is looked at: twice a rotation where something is to be seen of recovery.
+/// Returns how often progress is looked at: twice a rotation where something is to be seen of
+/// recovery.
 fn samples(plan: &TimeslicePlan, rate: BitsPerSec) -> u64 {
     let half = (plan.rotation_at(rate).0 / 2).max(1);
     let wanted = if plan.slowdown.is_some() || !plan.changes.is_empty() {
@@ -408,7 +410,7 @@ fn samples(plan: &TimeslicePlan, rate: BitsPerSec) -> u64 {
     wanted.clamp(SAMPLES, SAMPLES_MAX).min(plan.measured.0.max(1))
 }
 
-/// How long this thread has had a processor: other work on the machine does not count.
+/// Returns how long this thread has had a processor: other work on the machine does not count.
 /// proc_pid_schedstat: the first number, in ns.
 fn processor_time() -> Option<Duration> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;

@@ -27,15 +27,15 @@ pub(super) trait TimesliceSink: Send {
     /// One sentence: nothing more can be taken, and why.
     fn take(&mut self, built: &OutgoingTimeslice) -> Result<()>;
 
-    /// There are no more.
+    /// Finishes: there are no more.
     ///
     /// # Errors
     /// As above.
     fn finish(&mut self) -> Result<TimesliceResult>;
 }
 
-/// The sink of `kind` of the builder at `place`, and the archive that it writes, if it writes one,
-/// to be kept when all is over.
+/// Opens the sink of `kind` of the builder at `place`; returns it and the archive that it writes,
+/// if it writes one, to be kept when all is over.
 ///
 /// # Errors
 /// When it cannot be opened.
@@ -74,7 +74,7 @@ pub(super) fn open(
     Ok((taker, None))
 }
 
-/// A new archive of timeslices at `path`.
+/// Creates a new archive of timeslices at `path`.
 ///
 /// # Errors
 /// When there is a file already, or none can be made.

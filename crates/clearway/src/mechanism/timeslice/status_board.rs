@@ -103,13 +103,13 @@ struct RankActivity {
 }
 
 impl RankActivity {
-    /// `count` in a second. What ranks say comes when it comes: the time that they counted in is
-    /// theirs, not the board's.
+    /// Returns `count` in a second. What ranks say comes when it comes: the time that they counted
+    /// in is theirs, not the board's.
     fn in_second(&self, count: u64) -> f64 {
         count as f64 / self.span.as_secs_f64().max(1e-9)
     }
 
-    /// What held an input most of the time.
+    /// Returns what held an input most of the time.
     fn cause(&self) -> String {
         let most = Cause::ALL.into_iter().max_by_key(|cause| self.blocked[*cause as usize]);
         match most.map(|cause| (cause, self.blocked[cause as usize])) {
@@ -122,7 +122,7 @@ impl RankActivity {
 }
 
 impl StatusBoard {
-    /// A board for `job`, whose ranks have these names.
+    /// Creates a board for `job`, whose ranks have these names.
     pub(super) fn open(job: &str, names: Vec<String>) -> Self {
         let path = directory().and_then(|directory| path_of(&directory, job)).map_err(|why| {
             eprintln!("clearway: nobody can watch this run: {why:#}");
@@ -144,19 +144,19 @@ impl StatusBoard {
         }
     }
 
-    /// A run of `policy` begins.
+    /// Notes that a run of `policy` begins.
     pub(super) fn begin(&mut self, policy: Policy) {
         (self.policy, self.begun, self.timeslices) = (policy, Instant::now(), 0);
         self.out.clear();
     }
 
-    /// The run goes on without `rank`, which ended as `how` says.
+    /// Notes that the run goes on without `rank`, which ended as `how` says.
     pub(super) fn lose(&mut self, rank: Rank, how: &str) {
         self.live.remove(&rank);
         self.out.insert(rank, how.to_owned());
     }
 
-    /// `rank` takes part again.
+    /// Notes that `rank` takes part again.
     pub(super) fn join(&mut self, rank: Rank) {
         self.out.remove(&rank);
     }
@@ -238,14 +238,14 @@ fn replace(path: &Path, state: &BoardState) -> Result<()> {
     Ok(fs::rename(&fresh, path)?)
 }
 
-/// Where boards can be, best first: a launcher may keep from its ranks what a login sets.
+/// Returns where boards can be, best first: a launcher may keep from its ranks what a login sets.
 fn directories() -> impl Iterator<Item = PathBuf> {
     let runtime =
         std::env::var_os("XDG_RUNTIME_DIR").map(|runtime| PathBuf::from(runtime).join("clearway"));
     runtime.into_iter().chain([PathBuf::from(format!("/tmp/clearway-{}", Uid::effective()))])
 }
 
-/// The first directory of boards that there is, or can be made.
+/// Returns the first directory of boards that there is, or can be made.
 fn directory() -> Result<PathBuf> {
     let mut last = Ok(PathBuf::new());
     for path in directories() {
@@ -257,7 +257,7 @@ fn directory() -> Result<PathBuf> {
     last
 }
 
-/// `path`, made if it is not there.
+/// Returns `path`, made if it is not there.
 fn made(path: PathBuf) -> Result<PathBuf> {
     if let Err(error) = DirBuilder::new().mode(0o700).create(&path)
         && error.kind() != std::io::ErrorKind::AlreadyExists
@@ -278,7 +278,7 @@ fn path_of(directory: &Path, job: &str) -> Result<PathBuf> {
     Ok(directory.join(format!("timeslice-{job}")))
 }
 
-/// Whether no shell and no directory takes `name` for more than it is.
+/// Returns whether no shell and no directory takes `name` for more than it is.
 fn is_plain(name: &str) -> bool {
     name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
 }
@@ -350,7 +350,7 @@ fn is_alive(process: u32) -> bool {
     Path::new(&format!("/proc/{process}")).exists()
 }
 
-/// A board as text.
+/// Returns a board as text.
 fn page(state: &BoardState) -> String {
     let BoardState {
         policy,

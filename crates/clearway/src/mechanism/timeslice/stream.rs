@@ -63,7 +63,7 @@ pub(super) enum StreamItem {
     Some(MicrosliceBatch),
     /// Nothing yet.
     Nothing,
-    /// There are no more; so many archives ended with a cut item.
+    /// There are no more; this many archives ended with a cut item.
     Over(u64),
     /// It cannot go on, and why.
     Failed(String),
@@ -80,8 +80,8 @@ pub(super) struct SourceStream {
 }
 
 impl SourceStream {
-    /// The stream of input `place` in `feed`, which draws made microslices with `seed`; none where
-    /// there are no microslices.
+    /// Creates the stream of input `place` in `feed`, which draws made microslices with `seed`;
+    /// none where there are no microslices.
     pub(super) fn open(feed: &BuildSpec, place: u64, seed: u64) -> Result<Option<Self>> {
         let most = feed.timeslices.map(|count| count.saturating_mul(u64::from(feed.shape.core)));
         let most = most.map(|count| count.saturating_add(u64::from(feed.shape.overlap)));
@@ -129,7 +129,7 @@ impl SourceStream {
         Ok(Some(Self { batches, used, wake_signal, _waker: own }))
     }
 
-    /// The next batch, without waiting.
+    /// Returns the next batch, without waiting.
     pub(super) fn draw(&mut self) -> StreamItem {
         match self.batches.try_recv() {
             Ok(drawn) => drawn,
@@ -146,7 +146,7 @@ impl SourceStream {
         let _ = self.used.send(batch);
     }
 
-    /// What can be read when there may be another batch.
+    /// Returns what can be read when there may be another batch.
     pub(super) fn wake_signal(&self) -> &UnixStream {
         &self.wake_signal
     }
@@ -180,7 +180,7 @@ struct StreamSender {
 }
 
 impl StreamSender {
-    /// One more microslice was put into the batch: it leaves if there is room, and is waited for
+    /// Handles one more microslice in the batch, which leaves if there is room, and is waited for
     /// when it is full.
     fn next(&mut self) -> Result<()> {
         if self.batch.is_full() {

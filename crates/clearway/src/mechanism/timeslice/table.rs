@@ -10,7 +10,7 @@ use super::plan::TimeslicePlan;
 use crate::report::model::{ExtendedReal, Figure, labels};
 use crate::report::numerals::{digits, digits_or_dash, fit};
 
-/// The figures of a run on `place` as text that ends with a newline.
+/// Returns the figures of a run on `place` as text that ends with a newline.
 pub(crate) fn table(place: &str, plan: &TimeslicePlan, figures: &[Figure]) -> String {
     let TimeslicePlan { inputs, builders, contribution, ring, .. } = plan;
     let seeds = plan.seeds.len();
@@ -27,7 +27,7 @@ pub(crate) fn table(place: &str, plan: &TimeslicePlan, figures: &[Figure]) -> St
     lines.join("\n") + "\n"
 }
 
-/// A row for `raw` and each of `policies`, below a head and above what its words mean.
+/// Returns a row for `raw` and each of `policies`, below a head and above what its words mean.
 pub(super) fn rows(policies: &[&str], figures: &[Figure]) -> Vec<String> {
     let mut lines = vec![
         format!(
@@ -53,7 +53,7 @@ pub(super) fn rows(policies: &[&str], figures: &[Figure]) -> Vec<String> {
     lines
 }
 
-/// How `policy` went on without a rank that died.
+/// Returns how `policy` went on without a rank that died.
 fn loss(policy: &str, figures: &[Figure]) -> Option<String> {
     let find = |name: &str| {
         let same = |figure: &&Figure| figure.name == name && figure.label(POLICY) == Some(policy);

@@ -29,7 +29,7 @@ fn browser() -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// The outer page.
+/// Returns the outer page.
 fn frames() -> String {
     let mut page = format!(
         "<!doctype html><meta charset=\"utf-8\"><link rel=\"icon\" href=\"data:,\"><script>{COPY}</script>"
@@ -46,7 +46,7 @@ fn frames() -> String {
     page
 }
 
-/// What each frame says about itself, and the browser's log.
+/// Returns what each frame says about itself, and the browser's log.
 fn look(browser: &Path, dir: &Path) -> (Vec<String>, String) {
     std::fs::write(dir.join("frames.html"), frames()).expect("written");
     // A minute bounds a browser that hangs; a look takes two seconds.

@@ -369,7 +369,7 @@ impl Chart {
         let _ = writeln!(self.svg, "<circle class=\"dot\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\"/>");
     }
 
-    /// Writes `words` so many units from a point; `class` says on which side: `end` left of it,
+    /// Writes `words` this many units from a point; `class` says on which side: `end` left of it,
     /// `middle` around it.
     pub(crate) fn text(
         &mut self,

@@ -18,7 +18,7 @@ const MARKED: usize = 5;
 /// A stall that is worth a mark, in percent of the window.
 const MARK_MIN: f64 = 1.0;
 
-/// The section, or nothing where the network was real.
+/// Returns the section, or nothing where the network was real.
 pub(super) fn fabric(report: &Report, queues: &[String]) -> String {
     let Some(fabric) = &report.fabric else { return String::new() };
     let mut body = legend();
@@ -42,19 +42,19 @@ pub(super) fn fabric(report: &Report, queues: &[String]) -> String {
     section("fabric", "The fabric", &lead, &body)
 }
 
-/// `value` as a number of a report; what a foreign file holds instead counts as nothing.
+/// Returns `value` as a number of a report; what a foreign file holds instead counts as nothing.
 fn real(value: f64) -> ExtendedReal {
     ExtendedReal::new(value).unwrap_or(ExtendedReal::finite(0.0))
 }
 
-/// The class of the colour of a link that carries `percent` of its rate, to the tenth that tables
-/// show: links that read the same there look the same here.
+/// Returns the class of the colour of a link that carries `percent` of its rate, to the tenth that
+/// tables show: links that read the same there look the same here.
 fn step(percent: f64) -> usize {
     let shown = (percent * 10.0).round() / 10.0;
     STEPS.iter().filter(|from| shown >= **from).count()
 }
 
-/// The ports of `load` that deserve a mark in its picture.
+/// Returns the ports of `load` that deserve a mark in its picture.
 fn marked(load: &PhaseLoad) -> impl Iterator<Item = (usize, &PortLoad)> {
     load.stalled.iter().take(MARKED).filter(|port| port.stalled >= MARK_MIN).enumerate()
 }
@@ -82,7 +82,7 @@ fn legend() -> String {
     )
 }
 
-/// Both lists of ports.
+/// Returns both lists of ports.
 fn ports(fabric: &ReportFabric, load: &PhaseLoad) -> String {
     let list = |title: &str, ports: &[PortLoad], caption: &str| {
         if ports.is_empty() {
@@ -145,7 +145,7 @@ fn bytes(count: u64) -> String {
     }
 }
 
-/// The length of a window.
+/// Returns the length of a window.
 fn window(ms: f64) -> String {
     if ms < 1000.0 {
         format!("{}\u{202f}ms", number(real(ms)))

@@ -4,7 +4,7 @@ use super::tables::{cell, head, number, table};
 use super::{section, text, title_of};
 use crate::report::model::{PlaceComparison, Report};
 
-/// Both values of each figure, their ratio, and whether it is within its limit.
+/// Returns both values of each figure, their ratio, and whether it is within its limit.
 pub(super) fn comparison(report: &Report) -> String {
     let Some(first) = report.beside.first() else { return String::new() };
     let places: Vec<&str> = first.values.iter().map(|(place, _)| place.as_str()).collect();

@@ -7,7 +7,7 @@ use super::{section, text, title_of};
 use crate::report::model::{ExtendedReal, Figure, Report, VerdictRule, labels};
 use crate::report::numerals::{INFINITE, digits};
 
-/// A number as the page writes it: thousands apart, the sign for infinity.
+/// Returns a number as the page writes it: thousands apart, the sign for infinity.
 pub(crate) fn number(real: ExtendedReal) -> String {
     let plain = digits(real);
     if plain == INFINITE {
@@ -36,12 +36,13 @@ pub(crate) fn ends(figure: &Figure) -> String {
     }
 }
 
-/// A remark where a figure stands on luck.
+/// Returns a remark where a figure stands on luck.
 pub(crate) fn few(figure: &Figure) -> &'static str {
     if figure.is_supported() { "" } else { " (fewer than ten samples beyond)" }
 }
 
-/// A table cell that knows the name of its column, for screens on which the head is not shown.
+/// Returns a table cell that knows the name of its column, for screens on which the head is not
+/// shown.
 pub(crate) fn cell(column: &str, class: &str, content: &str) -> String {
     format!("<td data-label=\"{}\" class=\"{class}\">{content}</td>", text(column))
 }
@@ -60,7 +61,7 @@ pub(crate) fn head(columns: &[(&str, &str)]) -> String {
     format!("<tr>{cells}</tr>")
 }
 
-/// The limits of the verdict.
+/// Returns the limits of the verdict.
 pub(crate) fn rules(rules: &[VerdictRule]) -> String {
     if rules.is_empty() {
         return String::new();
@@ -83,7 +84,7 @@ pub(crate) fn rules(rules: &[VerdictRule]) -> String {
     )
 }
 
-/// Every parameter with who chose it.
+/// Returns every parameter with who chose it.
 pub(crate) fn parameters(report: &Report) -> String {
     if report.parameters.is_empty() {
         return String::new();
@@ -110,7 +111,7 @@ pub(crate) fn parameters(report: &Report) -> String {
     )
 }
 
-/// The machine and how busy it was.
+/// Returns the machine and how busy it was.
 pub(crate) fn host(report: &Report) -> String {
     let host = &report.host;
     let load = |load: Option<[f64; 3]>| {
@@ -133,7 +134,7 @@ pub(crate) fn host(report: &Report) -> String {
     section("host", "Machine", "", &format!("<dl>\n{body}</dl>\n"))
 }
 
-/// Every figure of the run, folded away.
+/// Returns every figure of the run, folded away.
 pub(crate) fn figures(report: &Report) -> String {
     if report.figures.is_empty() {
         return String::new();

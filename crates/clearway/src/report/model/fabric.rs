@@ -100,7 +100,7 @@ pub(crate) struct PortLoad {
 }
 
 impl ReportFabric {
-    /// How large it is, in words.
+    /// Returns how large it is, in words.
     pub(crate) fn size(&self) -> String {
         let switches = match self.switches.len() {
             1 => "1 switch".to_owned(),
@@ -109,7 +109,7 @@ impl ReportFabric {
         format!("{} hosts, {switches}, {} cables", self.hosts.len(), self.cables)
     }
 
-    /// The name of a device, hosts first.
+    /// Returns the name of a device, hosts first.
     pub(crate) fn device(&self, number: u32) -> &str {
         let number = number as usize;
         let switch =
@@ -117,7 +117,7 @@ impl ReportFabric {
         self.hosts.get(number).map(String::as_str).or_else(switch).unwrap_or("?")
     }
 
-    /// `port` for a person; with its number where cables are parallel.
+    /// Returns `port` for a person; with its number where cables are parallel.
     pub(crate) fn label(&self, port: &PortLoad) -> String {
         let [from, to] = port.ends;
         let same = |link: &&FabricLink| link.ends == [from.min(to), from.max(to)];

@@ -17,17 +17,17 @@ impl ExtendedReal {
     /// What never came back.
     pub(crate) const INFINITE: Self = Self(f64::INFINITY);
 
-    /// `value`, unless it is NaN or minus infinity.
+    /// Returns `value`, unless it is NaN or minus infinity.
     pub(crate) fn new(value: f64) -> Option<Self> {
         (value > f64::NEG_INFINITY).then_some(Self(value))
     }
 
-    /// `value`, where what is no number counts as endless.
+    /// Returns `value`, where what is no number counts as endless.
     pub(crate) fn or_infinite(value: f64) -> Self {
         Self::new(value).unwrap_or(Self::INFINITE)
     }
 
-    /// A number that is known to be finite.
+    /// Creates a number that is known to be finite.
     ///
     /// # Panics
     /// When it is not: that is a defect of the caller.
@@ -36,12 +36,12 @@ impl ExtendedReal {
         Self(value)
     }
 
-    /// The number, `f64::INFINITY` included.
+    /// Returns the number, `f64::INFINITY` included.
     pub(crate) const fn get(self) -> f64 {
         self.0
     }
 
-    /// Whether it is not infinite.
+    /// Returns whether it is not infinite.
     pub(crate) const fn is_finite(self) -> bool {
         self.0.is_finite()
     }
@@ -51,8 +51,8 @@ impl ExtendedReal {
 /// measurement here.
 const DIGITS: usize = 5;
 
-/// `value` in as many digits as a report keeps, so that arithmetic's last bits do not look like
-/// precision. Whole numbers are counts and stay as they are.
+/// Returns `value` in as many digits as a report keeps, so that arithmetic's last bits do not look
+/// like precision. Whole numbers are counts and stay as they are.
 pub(crate) fn rounded(value: f64) -> f64 {
     if value.fract() == 0.0 || !value.is_finite() {
         return value;

@@ -18,16 +18,16 @@ use crate::run::message::{FromRank, ToRank};
 use crate::run::processes::ending;
 use crate::run::rank_process::{RANK, SECRET_VARIABLE, WITH_PARENT};
 
-/// Where the ssh came from that started this process. Other ranks know nobody by an address of
-/// loopback.
+/// Returns where the ssh came from that started this process. Other ranks know nobody by an address
+/// of loopback.
 fn ssh_came_from() -> Option<Ipv4Addr> {
     let words = std::env::var("SSH_CONNECTION").ok()?;
     words.split(' ').next()?.parse().ok().filter(|address: &Ipv4Addr| !address.is_loopback())
 }
 
 /// How long a launcher has to end a job whose coordinator is gone, before a rank does it. Launchers
-/// do it within some tenths of a second, but for Slurm, which does not do it at all unless it is
-/// told to.
+/// do it within some tenths of a second, but for Slurm, which does not do it at all unless it gets
+/// the order.
 const ENDING: Duration = Duration::from_secs(3);
 /// The longest line that still means something when a rank has ended.
 const LINE_MAX: u64 = 4096;
@@ -69,7 +69,7 @@ impl Follower {
         }
     }
 
-    /// The connection to the coordinator, and what all ranks know.
+    /// Returns the connection to the coordinator, and what all ranks know.
     ///
     /// # Errors
     /// The system has no room for another descriptor.
@@ -99,8 +99,8 @@ impl Follower {
         Ok(Exit::Good)
     }
 
-    /// Ends the job after this rank's process ended with `status`. Who knows most says why: the
-    /// coordinator, if it is there.
+    /// Ends the job after this rank's process ended with `status`. The process that knows most says
+    /// why: the coordinator, if it is there.
     fn end_job(self, status: ExitStatus) -> ! {
         let (coordinator, own) = (&self.coordinator, self.job.rank());
         let mut patience = ENDING;

@@ -45,7 +45,7 @@ pub(super) struct CoordinatorAddress {
 }
 
 impl HostDescription {
-    /// This process's.
+    /// Creates the description of this process's rank.
     pub(super) fn own(door: Option<&JobListener>) -> Result<Self> {
         use std::os::unix::fs::MetadataExt;
         let host = super::host_name()?;
@@ -59,7 +59,7 @@ impl HostDescription {
         Ok(Self { host, boot, namespace, addresses, version, door: door.map(JobListener::address) })
     }
 
-    /// Why a rank with this description cannot take part, if it cannot.
+    /// Checks that a rank with this description can take part.
     pub(super) fn check(&self) -> Result<()> {
         if self.version == VERSION {
             return Ok(());
@@ -71,23 +71,23 @@ impl HostDescription {
         )
     }
 
-    /// Whether both read one clock.
+    /// Returns whether both read one clock.
     pub(super) fn is_same_machine(&self, other: &Self) -> bool {
         self.boot == other.boot
     }
 
-    /// Whether both have the same network interfaces.
+    /// Returns whether both have the same network interfaces.
     pub(super) fn is_same_host(&self, other: &Self) -> bool {
         self.is_same_machine(other) && self.namespace == other.namespace
     }
 
-    /// The rate of the fastest interface, if any is known.
+    /// Returns the rate of the fastest interface, if any is known.
     pub(super) fn rate(&self) -> Option<BitsPerSec> {
         self.addresses.iter().filter_map(|(_, rate)| *rate).max().map(BitsPerSec::mega)
     }
 
-    /// Where to try to reach this rank from `other`, best first. Ranks of one host reach each other
-    /// over the same addresses as everybody, unless nobody else is there (`alone`).
+    /// Returns where to try to reach this rank from `other`, best first. Ranks of one host reach
+    /// each other over the same addresses as everybody, unless nobody else is there (`alone`).
     pub(super) fn reachable(&self, alone: bool) -> Vec<Ipv4Addr> {
         if alone {
             return vec![Ipv4Addr::LOCALHOST];
@@ -96,7 +96,7 @@ impl HostDescription {
     }
 }
 
-/// The addresses of this host that others can reach.
+/// Returns the addresses of this host that others can reach.
 fn addresses() -> Result<Vec<(Ipv4Addr, Option<u64>)>> {
     let mut addresses = Vec::new();
     for interface in nix::ifaddrs::getifaddrs().context("the addresses of this host")? {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-/// The rate of the interface `name` in megabits per second.
+/// Returns the rate of the interface `name` in megabits per second.
 ///
 /// Devices without a rate of their own answer with an error, or with a negative number. One end of
 /// a virtual cable (veth) and tunnels answer 10 Gb/s, which nobody measured: they have no hardware

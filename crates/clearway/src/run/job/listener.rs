@@ -63,7 +63,7 @@ pub(super) struct AcceptedRank {
     pub(super) reached: Ipv4Addr,
 }
 
-/// What a rank says at the listener.
+/// Returns what a rank says at the listener.
 pub(super) fn greeting(rank: Rank, secret: &str) -> String {
     format!("{rank} {secret}\n")
 }
@@ -85,7 +85,7 @@ impl JobListener {
         })
     }
 
-    /// What to tell the others.
+    /// Returns what to tell the others.
     pub(super) fn address(&self) -> CoordinatorAddress {
         self.address.clone()
     }
@@ -145,7 +145,7 @@ impl JobListener {
             let (connection, from) = match self.listener.accept() {
                 Ok(visitor) => visitor,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-                // Who hung up before being let in is no reason to stop.
+                // A visitor that hung up before being let in is no reason to stop.
                 Err(error)
                     if matches!(
                         error.kind(),
@@ -170,7 +170,7 @@ impl JobListener {
     }
 }
 
-/// 128 random bits in hexadecimal digits.
+/// Returns 128 random bits in hexadecimal digits.
 fn random_word() -> Result<String> {
     let mut random = [0; 16];
     std::fs::File::open("/dev/urandom")
@@ -216,8 +216,8 @@ fn read_greeting(
     })
 }
 
-/// Small orders leave at once, none waits for the next; and a host that vanished without a word is
-/// noticed by the other end.
+/// Sees to it that small orders leave at once, none waits for the next; and a host that vanished
+/// without a word is noticed by the other end.
 pub(crate) fn tune(connection: &TcpStream) -> io::Result<()> {
     connection.set_nodelay(true)?;
     setsockopt(connection, sockopt::KeepAlive, &true)?;

@@ -4,9 +4,10 @@
 //! A launcher starts the same command on every rank, or this process starts ranks over ssh. All
 //! exchange a [`HostDescription`]; that of the coordinator says where its listener is. Under a
 //! launcher rank 0 coordinates, and so that coordinating takes nothing from measuring, its own rank
-//! is a process beside it, as in a laboratory. Who started the others over ssh coordinates and does
-//! not measure. Every other rank goes to the listener and gives its connection to a process that
-//! obeys it; what is left of it waits for that process and tells the coordinator how it ended.
+//! is a process beside it, as in a laboratory. The process that started the others over ssh
+//! coordinates and does not measure. Every other rank goes to the listener and gives its connection
+//! to a process that obeys it; what is left of it waits for that process and tells the coordinator
+//! how it ended.
 //!
 //! Control goes over connections of its own, between phases only.
 //!
@@ -65,7 +66,7 @@ pub(crate) struct JobSpec {
 
 /// What this process is in its job.
 pub(crate) enum JobRole {
-    /// Who says what is done.
+    /// The process that says what is done.
     Coordinator(Box<CoordinatedJob>),
     /// Any other.
     Follower(Follower),
@@ -91,7 +92,7 @@ pub(crate) struct ConnectedRank {
     pub(crate) connection: TcpStream,
 }
 
-/// The name of this host.
+/// Returns the name of this host.
 pub(crate) fn host_name() -> Result<String> {
     Ok(nix::unistd::gethostname().context("the name of this host")?.to_string_lossy().into_owned())
 }
@@ -164,13 +165,13 @@ fn give_up(job: Job, error: &anyhow::Error) -> ! {
     job.abort(Exit::Failed as i32, &format!("clearway: {error:#}"))
 }
 
-/// The secret that the launcher of `job` gave its ranks, as a word.
+/// Returns the secret that the launcher of `job` gave its ranks, as a word.
 fn secret_word(job: &Job) -> Option<String> {
     Some(digits_of(job.secret()?))
 }
 
 impl CoordinatedJob {
-    /// The job that this process coordinates. Where it cannot come about it ends for all.
+    /// Creates the job that this process coordinates. Where it cannot come about it ends for all.
     fn new(mut job: Job, order: &JobSpec, interrupt: Interrupt) -> Self {
         let (sealing, wire) = (order.sealing, order.wire);
         match Self::exchange_addresses(&mut job, sealing) {
@@ -208,30 +209,30 @@ impl CoordinatedJob {
         Ok((listener, descriptions, credential))
     }
 
-    /// Whether the coordinator only coordinates: it is the last rank of the job then, and none of
-    /// the run.
+    /// Returns whether the coordinator only coordinates: it is the last rank of the job then, and
+    /// none of the run.
     fn is_apart(&self) -> bool {
         *self.job.method() == JoinMethod::Ssh
     }
 
-    /// The descriptions of the ranks that measure.
+    /// Returns the descriptions of the ranks that measure.
     fn measuring(&self) -> &[HostDescription] {
         let apart = usize::from(self.is_apart());
         self.descriptions.get(..self.descriptions.len() - apart).unwrap_or_default()
     }
 
-    /// How many ranks measure.
+    /// Returns how many ranks measure.
     pub(crate) fn size(&self) -> u32 {
         self.measuring().len() as u32
     }
 
-    /// The user's wish to stop.
+    /// Returns the user's wish to stop.
     pub(crate) fn interrupt(&self) -> &Interrupt {
         &self.interrupt
     }
 
-    /// The rate of the slowest host link of the job, shared by the ranks of its host, where the
-    /// machines tell it.
+    /// Returns the rate of the slowest host link of the job, shared by the ranks of its host, where
+    /// the machines tell it.
     pub(crate) fn rate(&self) -> Option<BitsPerSec> {
         let ranks = self.measuring();
         let sharing = |description: &HostDescription| {
@@ -243,7 +244,7 @@ impl CoordinatedJob {
         rates.collect::<Option<Vec<_>>>()?.into_iter().min()
     }
 
-    /// The ranks of each host, in the order of their first.
+    /// Returns the ranks of each host, in the order of their first.
     pub(crate) fn hosts(&self) -> Vec<Vec<Rank>> {
         let mut hosts: Vec<(&HostDescription, Vec<Rank>)> = Vec::new();
         for (rank, description) in (0..).map(Rank).zip(self.measuring()) {
@@ -255,7 +256,7 @@ impl CoordinatedJob {
         hosts.into_iter().map(|(_, ranks)| ranks).collect()
     }
 
-    /// How the ranks found each other, and who vouches for them.
+    /// Returns how the ranks found each other, and who vouches for them.
     pub(super) fn launcher(&self) -> String {
         match self.credential {
             Credential::Nobody => self.job.method().to_string(),
@@ -263,13 +264,13 @@ impl CoordinatedJob {
         }
     }
 
-    /// Why the ranks did not find each other in another way, a line each.
+    /// Returns why the ranks did not find each other in another way, a line each.
     pub(crate) fn notes(&self) -> &[String] {
         self.job.notes()
     }
 
-    /// What kind of network lies between the ranks, the coordinator included: it tells them when to
-    /// begin.
+    /// Returns what kind of network lies between the ranks, the coordinator included: it tells them
+    /// when to begin.
     pub(super) fn network(&self) -> Network {
         let first = self.descriptions.first();
         let together = |description: &HostDescription| {
@@ -282,7 +283,7 @@ impl CoordinatedJob {
         }
     }
 
-    /// What its ranks can talk over.
+    /// Returns what its ranks can talk over.
     ///
     /// # Errors
     /// One sentence: which ranks cannot reach each other as the user wants.
@@ -304,8 +305,8 @@ impl CoordinatedJob {
         Ok(WirePlan::new(self.wire, &hosts, &name)?)
     }
 
-    /// The members of the fleet, this process's own rank among them if it has one. `watch` is
-    /// called about ten times a second and can end the wait.
+    /// Returns the members of the fleet, this process's own rank among them if it has one. `watch`
+    /// is called about ten times a second and can end the wait.
     pub(super) fn members(
         &self,
         watch: &mut dyn FnMut() -> Result<()>,
@@ -338,17 +339,17 @@ impl CoordinatedJob {
         Ok(members)
     }
 
-    /// Whether no launcher started this process.
+    /// Returns whether no launcher started this process.
     pub(crate) fn is_alone(&self) -> bool {
         *self.job.method() == JoinMethod::Single
     }
 
-    /// The host of `rank`.
+    /// Returns the host of `rank`.
     pub(crate) fn host(&self, rank: Rank) -> &str {
         self.descriptions.get(rank.index()).map_or("?", |description| description.host.as_str())
     }
 
-    /// All other ranks, as they connect.
+    /// Returns all other ranks, as they connect.
     ///
     /// # Errors
     /// One does not come.
@@ -364,7 +365,7 @@ impl CoordinatedJob {
         Ok(visitors.into_iter().map(guest).collect())
     }
 
-    /// The process of this process's own rank. It ends by itself when nobody holds it.
+    /// Returns the process of this process's own rank. It ends by itself when nobody holds it.
     fn own_rank(&self) -> Result<Child> {
         let mut command = RankProcess::command()?;
         command
@@ -373,7 +374,7 @@ impl CoordinatedJob {
             .context("this process's own rank cannot start")
     }
 
-    /// What the keys of all ranks are made for in the run of number `session`.
+    /// Returns what the keys of all ranks are made for in the run of number `session`.
     pub(super) fn scope(&self, session: u64) -> Result<KeyScope> {
         Ok(KeyScope {
             session,
@@ -382,7 +383,7 @@ impl CoordinatedJob {
         })
     }
 
-    /// What the keys of all ranks are made with.
+    /// Returns what the keys of all ranks are made with.
     pub(crate) fn secret(&self) -> Result<String> {
         let own = secret_word(&self.job).or_else(|| self.listener.address().job_secret);
         own.context("a job whose ranks share no secret")

@@ -23,8 +23,8 @@ pub(crate) struct SshHosts {
 }
 
 impl SshHosts {
-    /// The hosts of the file at `path`; without `program` this program is expected at its own path
-    /// on each.
+    /// Reads the hosts of the file at `path`; without `program` this program is expected at its own
+    /// path on each.
     pub(crate) fn read(path: &Path, program: Option<&Path>) -> Result<Self> {
         let entries = hostfile::read(path)?;
         let program: PathBuf = match program {
@@ -35,7 +35,7 @@ impl SshHosts {
         Ok(Self { entries, program })
     }
 
-    /// How many ranks the file asks for.
+    /// Returns how many ranks the file asks for.
     pub(crate) fn ranks(&self) -> u32 {
         self.entries.iter().fold(0, |sum, host| sum.saturating_add(host.slots))
     }
@@ -63,8 +63,8 @@ impl SshHosts {
     }
 }
 
-/// One rank, on the host to which its coordinator's ssh came. What becomes of the job without it is
-/// up to the coordinator.
+/// Runs one rank, on the host to which its coordinator's ssh came. What becomes of the job without
+/// it is up to the coordinator.
 pub(crate) fn follow() -> Result<Exit> {
     let job = launch::join(&JoinOptions { patience: PATIENCE, ..JoinOptions::default() })?;
     if *job.method() != JoinMethod::Ssh {

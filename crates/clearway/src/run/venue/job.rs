@@ -29,7 +29,7 @@ use crate::scenario::RequestedClasses;
 /// How often a rank is asked for its time: the quickest of so few answers is close to the quickest
 /// there is.
 const QUESTIONS: usize = 8;
-/// What of a job's wires its user is told at once; the report has the rest.
+/// What its user learns of a job's wires at once; the report has the rest.
 const SAID: [&str; 4] = [WIRES, CLASSES, LIBRARY, UNUSED];
 
 /// A job.
@@ -82,8 +82,8 @@ impl JobVenue {
     }
 }
 
-/// When `begin`, of this process's clock, is by the clock of `rank`; and the greatest error of
-/// that.
+/// Returns when `begin`, of this process's clock, is by the clock of `rank`; and the greatest error
+/// of that.
 fn time_of(processes: &mut RankProcesses, rank: Rank, begin: LocalNs) -> Result<(LocalNs, Nanos)> {
     let mut quickest: Option<(Nanos, LocalNs)> = None;
     for _ in 0..QUESTIONS {
@@ -121,7 +121,7 @@ impl Venue for JobVenue {
         }
     }
 
-    /// How the ranks found each other, and what lies between them.
+    /// Returns how the ranks found each other, and what lies between them.
     fn about(&self) -> String {
         let wires = self.processes.wires().get(WIRES).map_or("", String::as_str);
         format!("job launched by {}; {}; {wires}", self.launcher, self.between())

@@ -110,7 +110,7 @@ fn gather(lab: &Lab, spec: &LaunchSpec, interrupt: Interrupt) -> Result<RankProc
     RankProcesses::gather(members(lab, spec.per_host)?, Network::Lab, &plan, run, None, interrupt)
 }
 
-/// The hosts of a laboratory and how they are joined, for a person.
+/// Returns the hosts of a laboratory and how they are joined, for a person.
 fn sentence(topology: Topology) -> String {
     match topology {
         Topology::Star { hosts, rate } => format!("{hosts} hosts of {rate} on a switch"),
@@ -132,7 +132,7 @@ fn asleep(why: &str) -> String {
     )
 }
 
-/// So many ranks on every host of `lab`, host by host.
+/// Starts `per_host` ranks on every host of `lab`, host by host.
 fn members(lab: &Lab, per_host: u16) -> Result<Vec<RankProcess>> {
     let mut members = Vec::new();
     for host in lab.hosts() {
@@ -249,7 +249,7 @@ impl ProcessVenue for LabVenue {
         clock::now() + LEAD
     }
 
-    /// All hosts read the machine's one clock.
+    /// Returns `begin` as it is: all hosts read the machine's one clock.
     fn local_time(&mut self, _rank: Rank, begin: LocalNs) -> Result<LocalNs> {
         Ok(begin)
     }
@@ -263,7 +263,7 @@ impl ProcessVenue for LabVenue {
         self.processes.replace(|interrupt| gather(lab, spec, interrupt)).map(|()| true)
     }
 
-    /// What waits in queues is lost.
+    /// Replaces the queues where `frames` differs: what waits in queues is lost.
     fn offload(&mut self, frames: u32) -> Result<()> {
         if self.frames.0 != frames && self.lab.spec().queue == QueueKind::Fifo {
             self.lab.offload(frames)?;

@@ -29,8 +29,8 @@ pub(crate) struct SimMachine {
 }
 
 impl SimMachine {
-    /// The machine of `fabric` with `queue`, as `adjust` changes it; `key` draws where ranks lie.
-    /// Where the scenario says what small messages take, the hosts are calibrated to it.
+    /// Creates the machine of `fabric` with `queue`, as `adjust` changes it; `key` draws where
+    /// ranks lie. Where the scenario says what small messages take, the hosts are calibrated to it.
     ///
     /// # Errors
     /// One sentence: what of the fabric is impossible.
@@ -57,7 +57,7 @@ impl SimMachine {
         Ok(machine)
     }
 
-    /// The machine of `spec`, with a rank on each of `hosts`.
+    /// Creates the machine of `spec`, with a rank on each of `hosts`.
     ///
     /// # Errors
     /// The topology of `spec` is impossible.
@@ -67,25 +67,25 @@ impl SimMachine {
         Ok(Self { spec, network, hosts, body_max: u32::MAX })
     }
 
-    /// The names of the hosts, by rank.
+    /// Returns the names of the hosts, by rank.
     pub(crate) fn names(&self) -> Vec<String> {
         self.hosts.iter().map(|host| self.network.graph.name(*host).to_owned()).collect()
     }
 
-    /// The rate of a host's link; what its memory takes where it has none.
+    /// Returns the rate of a host's link; what its memory takes where it has none.
     pub(crate) fn host_rate(&self) -> BitsPerSec {
         let link =
             self.spec.link(LinkRole::Host).and_then(|link| self.spec.links.get(usize::from(link)));
         link.map_or(self.spec.host.memory_rate, |link| link.rate)
     }
 
-    /// Its fabric at rest; `key` draws what is random in it.
+    /// Returns its fabric at rest; `key` draws what is random in it.
     pub(crate) fn carrier(&self, key: RandomKey, options: FabricOptions) -> fabric::Fabric {
         let seed = key.purpose("fabric").stream().next_u64();
         fabric::Fabric::new(&self.spec, self.network.clone(), seed, options)
     }
 
-    /// A world on `carrier`, with the engine that `make` gives at the end of each wire.
+    /// Returns a world on `carrier`, with the engine that `make` gives at the end of each wire.
     pub(crate) fn world<E: Engine>(
         &self,
         carrier: fabric::Fabric,

@@ -53,7 +53,7 @@ pub(crate) struct LaunchSpec {
 }
 
 impl LaunchSpec {
-    /// One rank on each host, over the wire that suits the mechanism of `P`.
+    /// Specifies one rank on each host, over the wire that suits the mechanism of `P`.
     pub(crate) const fn new<P: Protocol>(seed: u64) -> Self {
         Self { seed, mechanism: P::MECHANISM, need: P::NEED, per_host: 1, wire: WireRequest::AUTO }
     }
@@ -104,22 +104,22 @@ pub(crate) enum HostNoise {
 
 /// The place of a run.
 pub(crate) trait Venue {
-    /// Which it is.
+    /// Returns which it is.
     fn place(&self) -> VenueKind;
 
-    /// What figures and verdicts need to know of it.
+    /// Returns what figures and verdicts need to know of it.
     fn facts(&self) -> VenueFacts;
 
-    /// What it is, for a person.
+    /// Returns what it is, for a person.
     fn about(&self) -> String;
 
-    /// The names of the hosts, by rank.
+    /// Returns the names of the hosts, by rank.
     fn hosts(&self) -> Vec<String>;
 
     /// Puts `queue` on every port.
     fn arm(&mut self, queue: &str) -> Result<()>;
 
-    /// Its ranks.
+    /// Returns its ranks.
     fn ranks(&mut self) -> VenueRanks<'_>;
 
     /// Writes what is known of it before the first packet into `report`.
@@ -139,19 +139,20 @@ pub(crate) enum VenueRanks<'a> {
 
 /// A venue whose ranks are processes.
 pub(crate) trait ProcessVenue: Venue {
-    /// The ranks.
+    /// Returns the ranks.
     fn processes(&self) -> &RankProcesses;
 
-    /// The ranks, to be sent something.
+    /// Returns the ranks, to be sent something.
     fn processes_mut(&mut self) -> &mut RankProcesses;
 
-    /// When something can begin that ranks are ordered from now on, by this process's clock.
+    /// Returns when something can begin that ranks are ordered from now on, by this process's
+    /// clock.
     fn lead(&self) -> LocalNs;
 
-    /// When `begin`, of this process's clock, is by the clock of `rank`.
+    /// Returns when `begin`, of this process's clock, is by the clock of `rank`.
     fn local_time(&mut self, rank: Rank, begin: LocalNs) -> Result<LocalNs>;
 
-    /// The virtual hosts, where there are any: programs can be started in them.
+    /// Returns the virtual hosts, where there are any: programs can be started in them.
     fn lab(&self) -> Option<&Lab> {
         None
     }
@@ -162,18 +163,18 @@ pub(crate) trait ProcessVenue: Venue {
         Ok(false)
     }
 
-    /// Lets packets of up to so many `frames` pass whole where a lab's queues do not count packets,
+    /// Lets packets of up to `frames` frames pass whole where a lab's queues do not count packets,
     /// as between hosts with segmentation offload.
     fn offload(&mut self, _frames: u32) -> Result<()> {
         Ok(())
     }
 
-    /// The host from where the ranks of a job are coordinated.
+    /// Returns the host from where the ranks of a job are coordinated.
     fn coordinator_host(&self) -> Option<String> {
         None
     }
 
-    /// How the self-tests of a lab's queues went: which, and the result.
+    /// Returns how the self-tests of a lab's queues went: which, and the result.
     fn proofs(&self) -> Vec<(String, String)> {
         Vec::new()
     }
@@ -197,7 +198,7 @@ pub(crate) fn open(
     })
 }
 
-/// The ranks of `site`, which a launcher started, as `spec` says.
+/// Returns the ranks of `site`, which a launcher started, as `spec` says.
 pub(crate) fn open_job(site: Option<&CoordinatedJob>, spec: &LaunchSpec) -> Result<JobVenue> {
     JobVenue::open(site.context("no launcher started this process as a rank of a job")?, spec)
 }

@@ -39,7 +39,7 @@ struct PortCounters {
 }
 
 impl CounterReading {
-    /// The counters of `fabric` now. O(lanes).
+    /// Reads the counters of `fabric` now. O(lanes).
     pub(crate) fn read(fabric: &fabric::Fabric, spec: &FabricSpec, at: Picos) -> Self {
         let virtual_lanes = usize::from(spec.classes.virtual_lanes.max(1));
         let counters = |id: u32| {
@@ -59,7 +59,7 @@ impl CounterReading {
     }
 }
 
-/// What the ports of `graph` did between two readings.
+/// Returns what the ports of `graph` did between two readings.
 pub(super) fn load(
     queue: &str,
     phase: &str,
@@ -114,7 +114,7 @@ fn port(
     }
 }
 
-/// The classes that travel on each virtual lane.
+/// Returns the classes that travel on each virtual lane.
 fn lane_names(spec: &FabricSpec) -> Vec<String> {
     let classes = &spec.classes;
     let lane_of = |class: Class| {
@@ -135,7 +135,7 @@ fn lane_names(spec: &FabricSpec) -> Vec<String> {
     (0..classes.virtual_lanes.max(1)).map(name).collect()
 }
 
-/// Which devices are joined, in order of their numbers.
+/// Returns which devices are joined, in order of their numbers.
 fn links(spec: &FabricSpec, graph: &Graph) -> Vec<FabricLink> {
     let mut links: BTreeMap<[u32; 2], FabricLink> = BTreeMap::new();
     for channel in graph.channels().iter().filter(|channel| channel.from < channel.to) {
@@ -147,7 +147,7 @@ fn links(spec: &FabricSpec, graph: &Graph) -> Vec<FabricLink> {
     links.into_values().filter(|link| all <= LINKS_MAX || link.ends[0] >= graph.hosts()).collect()
 }
 
-/// The mean over the parallel cables of each link, both ways.
+/// Returns the mean over the parallel cables of each link, both ways.
 fn link_loads(links: &[FabricLink], ports: &[PortLoad]) -> Vec<[f64; 2]> {
     let mut sums: BTreeMap<[u32; 2], f64> = BTreeMap::new();
     ports.iter().for_each(|port| *sums.entry(port.ends).or_default() += port.load);
@@ -160,7 +160,7 @@ fn link_loads(links: &[FabricLink], ports: &[PortLoad]) -> Vec<[f64; 2]> {
         .collect()
 }
 
-/// `spec` and its `graph` as a report shows them, with `loads` of its queues.
+/// Returns `spec` and its `graph` as a report shows them, with `loads` of its queues.
 pub(super) fn fabric(spec: &FabricSpec, graph: &Graph, loads: Vec<PhaseLoad>) -> ReportFabric {
     let (kind, shape) = match &spec.topology {
         Topology::Star { .. } => ("a star", SwitchArrangement::Rows),
@@ -196,7 +196,7 @@ pub(super) fn fabric(spec: &FabricSpec, graph: &Graph, loads: Vec<PhaseLoad>) ->
     }
 }
 
-/// How many cables lie between each device and its nearest host.
+/// Returns how many cables lie between each device and its nearest host.
 fn distances(graph: &Graph) -> Vec<u32> {
     let mut distance = vec![0; graph.devices() as usize];
     let mut reached: Vec<DeviceId> = (0..graph.hosts()).map(DeviceId).collect();

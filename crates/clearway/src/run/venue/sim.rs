@@ -51,9 +51,9 @@ pub(crate) struct SimulationCost {
 }
 
 impl SimVenue {
-    /// The simulator of `fabric`, for the ranks of `spec`; no queue is armed yet. It holds nothing
-    /// outside this process, which an interrupt therefore ends at once, after what is `complete`
-    /// was kept.
+    /// Creates the simulator of `fabric`, for the ranks of `spec`; no queue is armed yet. It holds
+    /// nothing outside this process, which an interrupt therefore ends at once, after what is
+    /// `complete` was kept.
     ///
     /// # Errors
     /// Signals cannot be listened for.
@@ -76,7 +76,7 @@ impl SimVenue {
         })
     }
 
-    /// The machine with `queue`.
+    /// Returns the machine with `queue`.
     ///
     /// # Errors
     /// The fabric has no such queue, or is impossible with it.
@@ -88,7 +88,7 @@ impl SimVenue {
         Ok(machine)
     }
 
-    /// The machine with the queue that is armed.
+    /// Returns the machine with the queue that is armed.
     ///
     /// # Errors
     /// No queue is.
@@ -98,7 +98,7 @@ impl SimVenue {
         Ok(machine)
     }
 
-    /// The key of everything random here.
+    /// Returns the key of everything random here.
     pub(crate) const fn key(&self) -> RandomKey {
         self.key
     }

@@ -79,7 +79,7 @@ fn ranks<T: Send>(size: u32, act: impl Fn(&mut Pmi1Session<RankEnd>) -> T + Sync
     })
 }
 
-/// What rank `rank` gives to exchange `round`: lengths from nothing to many pages.
+/// Returns what rank `rank` gives to exchange `round`: lengths from nothing to many pages.
 fn contribution(rank: u32, round: u32) -> Vec<u8> {
     (0..rank * 700 * round).map(|i| (i + rank) as u8).collect()
 }

@@ -65,7 +65,7 @@ impl TestMember {
     }
 }
 
-/// A hub and its ranks, all welcomed, in an order that is not theirs.
+/// Returns a hub and its ranks, all welcomed, in an order that is not theirs.
 fn joined_hub(size: u32) -> (Hub, Vec<TestMember>) {
     let mut hub = hub(size);
     let mut peers: Vec<TestMember> = (0..size)

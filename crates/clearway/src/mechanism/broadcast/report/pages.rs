@@ -16,7 +16,7 @@ const BYTES: &str = "bytes";
 const LOSS: &str = "loss";
 const MODE: &str = "mode";
 
-/// The sections, or nothing where nothing was cast.
+/// Returns the sections, or nothing where nothing was cast.
 pub(super) fn casting(report: &Report) -> String {
     let Some(casting) = &report.part::<BroadcastReport>() else { return String::new() };
     let shown = ReportedCasts {
@@ -35,7 +35,7 @@ pub(super) fn casting(report: &Report) -> String {
     .concat()
 }
 
-/// Each once, in the order of appearance.
+/// Returns each once, in the order of appearance.
 pub(super) fn distinct<'a>(all: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let mut distinct = Vec::new();
     for one in all {
@@ -50,7 +50,7 @@ fn label<'a>(run: &'a CastRun, key: &str) -> Option<&'a str> {
     run.labels.get(key).map(String::as_str)
 }
 
-/// A share that is lost, for a person.
+/// Returns a share that is lost, for a person.
 pub(super) fn lost(share: &str) -> String {
     match share.parse::<f64>() {
         Ok(0.0) => "nothing lost".to_owned(),
@@ -84,7 +84,7 @@ impl<'a> ReportedCasts<'a> {
         legend(modes.chain(more.iter().map(|(class, name)| sample(DOWN, class, name))))
     }
 
-    /// What was cast under one loss and of one length, in the order in which it was.
+    /// Returns what was cast under one loss and of one length, in the order in which it was.
     fn groups(&self) -> Vec<(&'a str, &'a str, Vec<&'a CastRun>)> {
         let casting: &'a BroadcastReport = self.casting;
         let both = |run: &'a CastRun| Some((label(run, BYTES)?, label(run, LOSS)?));
@@ -109,7 +109,7 @@ impl<'a> ReportedCasts<'a> {
         all.filter(|(_, _, runs)| !runs.is_empty()).collect()
     }
 
-    /// Groups with samples.
+    /// Returns the groups with samples.
     fn sampled_runs(&self) -> Vec<(&'a str, &'a str, Vec<SampledRun<'a>>)> {
         let samples =
             |run: &'a CastRun| Some((self.place(label(run, MODE)?), run, run.samples.as_ref()?));
@@ -120,7 +120,7 @@ impl<'a> ReportedCasts<'a> {
         groups.filter(|(_, _, sampled): &(_, _, Vec<_>)| !sampled.is_empty()).collect()
     }
 
-    /// The figure `name` of `run`, of its loss alone where it has no other label.
+    /// Returns the figure `name` of `run`, of its loss alone where it has no other label.
     fn find(&self, name: &str, of: &Labels) -> Option<&'a Figure> {
         let same = |figure: &&Figure| {
             figure.name == name
@@ -136,7 +136,7 @@ impl<'a> ReportedCasts<'a> {
         self.find(name, of).map(|figure| figure.value.get()).filter(|value| value.is_finite())
     }
 
-    /// Seconds that the link alone needs for an object.
+    /// Returns the seconds that the link alone needs for an object.
     fn bound(&self, run: &CastRun) -> f64 {
         run.bytes as f64 * 8.0 / (self.casting.rate_mbps.get() * 1e6).max(1.0)
     }
@@ -181,7 +181,7 @@ impl<'a> ReportedCasts<'a> {
         section("casting", "Broadcasts", &lead, &body)
     }
 
-    /// All times as a table.
+    /// Returns all times as a table.
     fn times(&self) -> String {
         let row = |run: &CastRun| {
             let of = |name| self.value(name, &run.labels);
@@ -412,7 +412,7 @@ impl<'a> ReportedCasts<'a> {
         )
     }
 
-    /// Bytes on each host's link.
+    /// Returns the bytes on each host's link.
     fn by_link(&self, runs: &[&CastRun]) -> String {
         let hosts = self.casting.hosts.len() as f64;
         let shown = |bytes: f64| number(ExtendedReal::or_infinite(bytes / 1e6));
@@ -454,7 +454,7 @@ impl<'a> ReportedCasts<'a> {
     }
 }
 
-/// A share as percent.
+/// Returns a share as percent.
 fn percent_of(share: Option<&str>) -> String {
     let share = share.and_then(|share| share.parse::<f64>().ok());
     share.map_or_else(|| "\u{2013}".to_owned(), |share| format!("{}\u{202f}%", tick(100.0 * share)))
@@ -467,7 +467,7 @@ mod tests {
     use super::*;
     use crate::report::html::render;
 
-    /// The words of the page, without the material of scripts.
+    /// Returns the words of the page, without the material of scripts.
     fn words(report: &Report) -> String {
         let page = render(report, &[&BroadcastMechanism]);
         page[..page.find("id=\"material\"").expect("the material")].to_owned()

@@ -139,7 +139,7 @@ fn run(bytes: u64, place: usize, labels: Labels) -> CastRun {
     }
 }
 
-/// Steady but for a stall at the last receiver.
+/// Returns samples that are steady but for a stall at the last receiver.
 fn progress_samples(place: usize) -> CastProgressSamples {
     let whole =
         |receiver: u32| 2_800.0 * (1.0 + 0.4 * place as f64) + f64::from(receiver * receiver) * 9.0;

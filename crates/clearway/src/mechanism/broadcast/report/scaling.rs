@@ -10,7 +10,7 @@ use crate::report::html::tables::number;
 use crate::report::html::{section, text};
 use crate::report::model::{ExtendedReal, Figure, Report};
 
-/// The sections, or nothing where nothing was cast on machines.
+/// Returns the sections, or nothing where nothing was cast on machines.
 pub(super) fn scaling(report: &Report) -> String {
     let times: Vec<&Figure> = figures_named(report, "broadcast_seconds")
         .filter(|figure| figure.label("ranks").is_some())
@@ -59,7 +59,7 @@ fn grown(times: &[&Figure], modes: &[&str]) -> String {
     )
 }
 
-/// A curve for each mode.
+/// Returns a curve for each mode.
 fn curves(figures: &[&Figure], modes: &[&str], x: &Axis, y: &Axis) -> String {
     let mut ranks: Vec<f64> = figures.iter().map(|figure| ranks_of(figure)).collect();
     ranks.sort_by(f64::total_cmp);
@@ -80,7 +80,7 @@ fn curves(figures: &[&Figure], modes: &[&str], x: &Axis, y: &Axis) -> String {
     chart.finish()
 }
 
-/// Bytes on links, of the longest object among most ranks.
+/// Returns the bytes on links, of the longest object among most ranks.
 fn links(report: &Report, modes: &[&str]) -> String {
     let all: Vec<&Figure> = figures_named(report, "broadcast_link_bytes").collect();
     // Of a few bytes headers are nearly everything.

@@ -1,4 +1,4 @@
-//! Who acts on a simulated host: a member of the cast, or a neighbour who wants to know how long
+//! What acts on a simulated host: a member of the cast, or a neighbour who wants to know how long
 //! eight bytes take meanwhile.
 
 use clearway_proto::base::{Class, LocalNs, Nanos, Rank};
@@ -27,17 +27,17 @@ pub(super) struct PingPong {
 }
 
 impl PingPong {
-    /// One who asks `partner`.
+    /// Creates the side that asks `partner`.
     pub(super) const fn asking(partner: Rank) -> Self {
         Self { partner, due: Some(LocalNs(0)), trips: Vec::new() }
     }
 
-    /// One who answers `partner`.
+    /// Creates the side that answers `partner`.
     pub(super) const fn answering(partner: Rank) -> Self {
         Self { partner, due: None, trips: Vec::new() }
     }
 
-    /// Round trips since the last call.
+    /// Returns the round trips since the last call.
     pub(super) fn take_trips(&mut self) -> Vec<Nanos> {
         std::mem::take(&mut self.trips)
     }

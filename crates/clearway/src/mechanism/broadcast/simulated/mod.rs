@@ -47,7 +47,7 @@ const SLOTS: u32 = 64;
 /// What a symbol's header needs of a packet, and to a multiple of which a symbol is cut: a cache
 /// line.
 const HEAD: u64 = 64;
-/// Neighbours: one for so many ranks, and how many at most.
+/// Neighbours: one for this many ranks, and how many at most.
 const RANKS_PER_NEIGHBOUR: u32 = 8;
 const NEIGHBOURS_MAX: u32 = 32;
 /// How long neighbours ask while nothing is cast.
@@ -86,8 +86,8 @@ pub(crate) struct SimulatedResult {
 }
 
 impl BroadcastTestBed {
-    /// `ranks` of the fabric `name` under `policy`; packets carry `packet` bytes in place of what
-    /// its file says.
+    /// Opens `ranks` of the fabric `name` under `policy`; packets carry `packet` bytes in place of
+    /// what its file says.
     pub(crate) fn open(
         name: &str,
         policy: Option<&str>,
@@ -118,17 +118,17 @@ impl BroadcastTestBed {
         Ok(Self { machine: SimMachine::build(spec, hosts)?, ranks })
     }
 
-    /// The name of the fabric.
+    /// Returns the name of the fabric.
     pub(crate) fn name(&self) -> &str {
         &self.machine.spec.name
     }
 
-    /// Of a host's link.
+    /// Returns the rate of a host's link.
     pub(crate) fn rate(&self) -> BitsPerSec {
         self.machine.host_rate()
     }
 
-    /// The switch at which `host` hangs.
+    /// Returns the switch at which `host` hangs.
     fn leaf(&self, host: DeviceId) -> u32 {
         let graph = &self.machine.network.graph;
         graph.channel(ChannelId(graph.ports(host).start)).to.0
@@ -140,8 +140,8 @@ impl BroadcastTestBed {
         (most / HEAD * HEAD) as u32
     }
 
-    /// From one rank's program to another's over an idle network, roughly: its hosts' part and one
-    /// switch.
+    /// Returns the time from one rank's program to another's over an idle network, roughly: its
+    /// hosts' part and one switch.
     fn latency(&self) -> Nanos {
         let host = &self.machine.spec.host;
         let all = host.transmit_delay
@@ -152,8 +152,8 @@ impl BroadcastTestBed {
         all.nanos()
     }
 
-    /// Links between switches that separate messages to all receivers cross together, on shortest
-    /// ways.
+    /// Returns how many links between switches separate messages to all receivers cross together,
+    /// on shortest ways.
     pub(super) fn unicast_crossings(&self) -> u64 {
         let graph = &self.machine.network.graph;
         let mut distance = vec![None; graph.devices() as usize];
@@ -189,7 +189,7 @@ impl BroadcastTestBed {
         Ok(outcomes)
     }
 
-    /// What ways cost here.
+    /// Returns what ways cost here.
     pub(super) fn circumstances(&self, length: Bytes, loss: Millionths) -> NetworkConditions {
         NetworkConditions {
             receivers: self.ranks.saturating_sub(1),
@@ -338,7 +338,7 @@ struct SimulatedCast<'a> {
 }
 
 impl SimulatedCast<'_> {
-    /// Until the root has heard everybody, and neighbours have asked for a while.
+    /// Runs until the root has heard everybody, and neighbours have asked for a while.
     fn warm_up(&mut self) -> Result<()> {
         let mut ready = None;
         let enough = |now: Picos, ready: Option<Picos>| ready.is_some_and(|at| now >= at + ALONE);
@@ -455,7 +455,7 @@ impl SimulatedCast<'_> {
         sums
     }
 
-    /// Round trips of neighbours since the last call.
+    /// Returns the round trips of neighbours since the last call.
     fn trips(&mut self) -> Vec<Nanos> {
         let mut trips = Vec::new();
         for rank in self.test_bed.ranks..self.test_bed.machine.hosts.len() as u32 {

@@ -61,7 +61,7 @@ pub(crate) fn on_machine(
         .collect())
 }
 
-/// All figures of `outcomes`.
+/// Returns all figures of `outcomes`.
 pub(crate) fn figures(test_bed: &BroadcastTestBed, outcomes: &[SimulatedResult]) -> Vec<Figure> {
     outcomes.iter().flat_map(|outcome| cast_figures(test_bed, outcome)).collect()
 }
@@ -72,7 +72,7 @@ fn seconds(times: &[Nanos]) -> Vec<f64> {
     seconds
 }
 
-/// p99 beside over p99 alone.
+/// Returns p99 beside over p99 alone.
 fn slowdown(outcome: &SimulatedResult) -> Option<f64> {
     if outcome.beside.len() < LEAST || outcome.alone.len() < LEAST {
         return None;
@@ -81,7 +81,7 @@ fn slowdown(outcome: &SimulatedResult) -> Option<f64> {
     Some(p99(&outcome.beside)? / p99(&outcome.alone)?)
 }
 
-/// Symbols of the objects, and copies of each that the root has to send at least.
+/// Returns the symbols of the objects, and copies of each that the root has to send at least.
 fn least(test_bed: &BroadcastTestBed, outcome: &SimulatedResult) -> (f64, f64) {
     let symbols =
         outcome.all.received as f64 / f64::from(test_bed.ranks.saturating_sub(1)).max(1.0);
@@ -150,7 +150,7 @@ fn cast_figures(test_bed: &BroadcastTestBed, outcome: &SimulatedResult) -> Vec<F
     figures.into_iter().map(labelled).collect()
 }
 
-/// `outcomes` as text that ends with a newline.
+/// Returns `outcomes` as text that ends with a newline.
 pub(crate) fn table(test_bed: &BroadcastTestBed, outcomes: &[SimulatedResult]) -> String {
     let mut lines = vec![
         format!("broadcasts on {}, simulated", test_bed.name()),
@@ -208,7 +208,7 @@ fn row(test_bed: &BroadcastTestBed, outcome: &SimulatedResult) -> String {
     )
 }
 
-/// What each way costs by the engine's model, and which one that makes the best.
+/// Returns what each way costs by the engine's model, and which one that makes the best.
 pub(crate) fn explained(test_bed: &BroadcastTestBed, outcomes: &[SimulatedResult]) -> String {
     let mut text = String::from("\nwhat each way costs by the model:\n");
     let mut known = Vec::new();

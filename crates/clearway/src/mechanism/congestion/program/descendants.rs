@@ -60,7 +60,7 @@ fn reap() {
     }
 }
 
-/// The children of this process, by the table of all.
+/// Returns the children of this process, by the table of all.
 fn children() -> Vec<Pid> {
     let own = std::process::id();
     let is_child = |pid: &i32| {

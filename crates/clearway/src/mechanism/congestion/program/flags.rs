@@ -66,7 +66,7 @@ const PAIRS: u32 = 10;
 const LIMIT: Nanos = Nanos::from_secs(300);
 
 impl Programs {
-    /// What `flags` ask for; nothing without a command.
+    /// Returns what `flags` ask for; nothing without a command.
     pub(crate) fn from_flags(flags: &ProgramFlags) -> Option<Self> {
         let ProgramFlags { victim_cmd: victim, congestor_cmd: congestor, .. } = flags.clone();
         if victim.is_none() && congestor.is_none() {

@@ -73,13 +73,13 @@ pub(crate) struct GroupRun {
 }
 
 impl ProgramGroup {
-    /// `program` as `part`, nowhere yet.
+    /// Creates the group of `program` as `part`, nowhere yet.
     pub(crate) fn new(part: ProgramRole, program: &str) -> Self {
         let (sender, heard) = channel();
         Self { part, program: program.to_owned(), members: Vec::new(), sender, heard }
     }
 
-    /// `program` as `part`, once, on this machine.
+    /// Creates the group of `program` as `part`, once, on this machine.
     pub(crate) fn here(part: ProgramRole, program: &str) -> Result<Self> {
         let mut group = Self::new(part, program);
         let guard = group.guard()?.spawn().context("a guard for a command cannot start")?;
@@ -87,7 +87,7 @@ impl ProgramGroup {
         Ok(group)
     }
 
-    /// The command that starts a guard, not yet placed anywhere.
+    /// Returns the command that starts a guard, not yet placed anywhere.
     pub(crate) fn guard(&self) -> Result<Command> {
         let mut command =
             Command::new(std::env::current_exe().context("the path of this program")?);
@@ -221,7 +221,7 @@ impl ProgramGroup {
         self.send_order(STOP)
     }
 
-    /// Whether nothing is left of the program that was started last.
+    /// Returns whether nothing is left of the program that was started last.
     pub(crate) fn is_over(&mut self) -> Result<bool> {
         self.receive_answers(Duration::ZERO)?;
         Ok(self.members.iter().all(|member| member.finished.is_some()))

@@ -1,4 +1,5 @@
-//! A process that runs a program of the user's when it is told to, times it, and ends all of it.
+//! A process that runs a program of the user's when it gets the order, times it, and ends all of
+//! it.
 //!
 //! # Model
 //! Orders come by standard input, a word a line; each [`GO`] and each [`AGAIN`] is answered by one
@@ -7,8 +8,8 @@
 //! is a subreaper), however often it changed its group or its parent. To end a program is to ask
 //! its group first, so that an `mpirun` can end its ranks elsewhere, and to kill what is left.
 //!
-//! A guard has a process above it that only waits for it ([`watch`]). Who of the two is killed, the
-//! other ends the program.
+//! A guard has a process above it that only waits for it ([`watch`]). Whichever of the two is
+//! killed, the other ends the program.
 //!
 //! # Source
 //! prctl(2), `PR_SET_CHILD_SUBREAPER`, `PR_SET_PDEATHSIG`.
@@ -194,7 +195,7 @@ impl Guard<'_> {
         Ok(GuardedRun { child, begin, lines })
     }
 
-    /// One run, to its end or to a word that ends it.
+    /// Does one run, to its end or to a word that ends it.
     fn run(&self) -> Result<(FinishedRun, AfterAnswer)> {
         let run = self.start()?;
         loop {

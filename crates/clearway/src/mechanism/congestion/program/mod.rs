@@ -14,7 +14,7 @@
 //! once, beside the coordinator.
 //!
 //! # Invariants
-//! I1. A run beside congestors begins after their ramp and ends before they are told to end.
+//! I1. A run beside congestors begins after their ramp and ends before they get the order to end.
 //! I2. Every command is ended with the coordinator: see `guard`.
 
 mod descendants;
@@ -145,7 +145,7 @@ enum ConcurrentLoad<'a> {
 }
 
 impl ProgramTest<'_, '_, '_> {
-    /// What is compared; without a stage there is one network, as it is.
+    /// Returns what is compared; without a stage there is one network, as it is.
     fn queues(&self) -> Vec<String> {
         match &self.venue {
             ProgramVenue::Here => vec!["as-is".to_owned()],
@@ -207,7 +207,8 @@ impl ProgramTest<'_, '_, '_> {
         Ok(found)
     }
 
-    /// All pairs of one draw, and the least that congestors reached of their fair rate.
+    /// Runs all pairs of one draw; returns them and the least that congestors reached of their fair
+    /// rate.
     fn draw(
         &mut self,
         queue: &str,
@@ -291,7 +292,7 @@ impl ProgramTest<'_, '_, '_> {
         }
     }
 
-    /// The figure of one run; infinite when it did not end in time.
+    /// Does one run and returns its figure; infinite when it did not end in time.
     fn run_once(
         &self,
         victim: &mut ProgramGroup,
@@ -323,7 +324,8 @@ impl ProgramTest<'_, '_, '_> {
         }
     }
 
-    /// A run beside `load`, and what that reached of its fair rate where it is known.
+    /// Does a run beside `load`; returns its figure, and what the load reached of its fair rate
+    /// where it is known.
     fn run_under_load(
         &mut self,
         victim: &mut ProgramGroup,
@@ -358,7 +360,7 @@ impl ProgramTest<'_, '_, '_> {
         Ok(())
     }
 
-    /// A run before the load of a stage's ranks.
+    /// Does a run during the load of a stage's ranks.
     fn run_during_load(
         &mut self,
         victim: &mut ProgramGroup,
@@ -410,8 +412,8 @@ impl ProgramTest<'_, '_, '_> {
     }
 }
 
-/// What arrived of the load of `cell` in the slices of `performance`, over what a fair network
-/// would have let through.
+/// Returns what arrived of the load of `cell` in the slices of `performance`, over what a fair
+/// network would have let through.
 fn load_share(
     phase_result: &PhaseResult,
     group_run: &GroupRun,
@@ -436,7 +438,8 @@ fn load_share(
     Some(arrived as f64 / (fair.bytes_in(grid.slices(count)).0 as f64).max(1.0))
 }
 
-/// The worst outcome of the last queue decides, unless some part allows no statement.
+/// Returns the outcome: the worst one of the last queue decides, unless some part allows no
+/// statement.
 fn outcome(found: &[ProgramCaseResult]) -> Option<NetworkOutcome> {
     let judged = &found.last()?.queue;
     let is_invalid = |found: &&ProgramCaseResult| found.verdict.outcome == NetworkOutcome::Invalid;

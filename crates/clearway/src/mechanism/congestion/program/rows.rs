@@ -19,7 +19,7 @@ const EXACT: &str = "median over pairs, exact interval of the sign test";
 /// The name of a program in labels: its command line stands among the parameters.
 const PROGRAM: &str = "program";
 
-/// The last number above zero of a line; a unit may be attached to it.
+/// Returns the last number above zero of a line; a unit may be attached to it.
 pub(crate) fn last_number(line: &str) -> Option<f64> {
     let number = |word: &str| {
         let end =
@@ -36,7 +36,7 @@ pub(crate) fn last_number(line: &str) -> Option<f64> {
     line.split_whitespace().rev().find_map(number)
 }
 
-/// One case in a line for a person.
+/// Returns one case in a line for a person.
 pub(crate) fn sentence(found: &ProgramCaseResult, figure: Wanted) -> String {
     let [alone, beside] = found.medians.map(|median| shown(median.value, figure));
     let (queue, congestor, outcome) = (&found.queue, named(found.congestor), found.verdict.outcome);
@@ -54,7 +54,7 @@ fn shown(value: f64, figure: Wanted) -> String {
     }
 }
 
-/// Who congests, for a person.
+/// Returns who congests, for a person.
 fn named(congestor: CongestorKind) -> &'static str {
     if congestor == CongestorKind::Program { "the congestor command" } else { congestor.name() }
 }
@@ -113,7 +113,7 @@ fn figures(
     }
 }
 
-/// How many runs took longer than a time.
+/// Adds how many runs took longer than a time.
 fn curves(report: &mut Report, test: &CongestionSection, found: &ProgramCaseResult) {
     for (phase, runs) in [labels::ISOLATED, labels::CONGESTED].into_iter().zip(&found.runs) {
         let mut times = Histogram::new();

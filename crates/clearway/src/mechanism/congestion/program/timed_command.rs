@@ -27,7 +27,7 @@ enum CommandStep {
 }
 
 impl TimedCommand {
-    /// `group` in the load's window of `windows`.
+    /// Creates the timed command that runs `group` in the load's window of `windows`.
     pub(crate) fn new(group: ProgramGroup, windows: Windows) -> Self {
         Self { group, windows, act: CommandStep::Waiting }
     }

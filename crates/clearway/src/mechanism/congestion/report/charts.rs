@@ -15,7 +15,8 @@ use crate::report::model::{
 /// Fewer pairs are a list: a map of them is mostly empty.
 const MAP_MIN: usize = 5;
 
-/// The place of one chart over `items` of a list of the report, below what its lines are called.
+/// Returns the place of one chart over `items` of a list of the report, below what its lines are
+/// called.
 fn chart(kind: &str, items: &[usize], title: &str, legend: &str, caption: &str) -> String {
     let items = items.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
     let title = text(if title.is_empty() { "All messages" } else { title });
@@ -26,7 +27,7 @@ fn chart(kind: &str, items: &[usize], title: &str, legend: &str, caption: &str) 
     figure(&title, legend, &place, caption)
 }
 
-/// Labels without those that one chart lays over each other.
+/// Returns labels without those that one chart lays over each other.
 fn group_of(all: &Labels) -> Labels {
     let laid_over = [labels::QUEUE, labels::PHASE, labels::QUANTILE];
     all.iter()
@@ -35,7 +36,7 @@ fn group_of(all: &Labels) -> Labels {
         .collect()
 }
 
-/// Places in `all` by group, in order of appearance.
+/// Returns the places in `all` by group, in order of appearance.
 fn grouped<'a>(all: impl Iterator<Item = &'a Labels>) -> Vec<(Labels, Vec<usize>)> {
     let mut groups: Vec<(Labels, Vec<usize>)> = Vec::new();
     for (i, one) in all.enumerate() {
@@ -48,7 +49,7 @@ fn grouped<'a>(all: impl Iterator<Item = &'a Labels>) -> Vec<(Labels, Vec<usize>
     groups
 }
 
-/// Survival curves: queues and phases over each other.
+/// Draws survival curves: queues and phases over each other.
 pub(super) fn survival(report: &Report, queues: &[String]) -> String {
     let caption = "The further a solid line lies to the right of its dashed one, the more the queue costs; \
                    a line that stays level up to the right edge stands for messages that never came back.";
@@ -67,8 +68,8 @@ pub(super) fn survival(report: &Report, queues: &[String]) -> String {
     )
 }
 
-/// A sample of a curve's line, as the script draws it, and its name; lost messages are told here
-/// because the line only ends.
+/// Returns a sample of a curve's line, as the script draws it, and its name; lost messages are
+/// named here because the line only ends.
 fn legend_entry(report: &Report, curve: &SurvivalCurve, queues: &[String]) -> String {
     let of = |key: &str| curve.labels.get(key).map_or("", String::as_str);
     let (queue, phase) = (of(labels::QUEUE), of(labels::PHASE));
@@ -94,7 +95,7 @@ fn legend_entry(report: &Report, curve: &SurvivalCurve, queues: &[String]) -> St
     sample(ALONG, &class, &format!("{name}{lost}"))
 }
 
-/// Timelines: victim above, congestor and processors below.
+/// Draws timelines: victim above, congestor and processors below.
 pub(super) fn timelines(report: &Report) -> String {
     let caption = "Top: p99 of the victim in each step, logarithmic; a triangle marks steps whose p99 was lost. Middle: what the congestor delivered. \
                    Bottom, where the machine is real: how long the run itself waited for a processor; a peak that stands below a victim's peak makes that peak doubtful.";
@@ -110,7 +111,7 @@ pub(super) fn timelines(report: &Report) -> String {
     )
 }
 
-/// Heat maps with the hosts and pairs that stand out by name.
+/// Draws heat maps with the hosts and pairs that stand out by name.
 pub(super) fn heat(report: &Report) -> String {
     let caption = "Rows send, columns receive. All maps share one logarithmic scale from the 5 % to the 95 % quantile of all pairs, so that a single pair cannot hide the others.";
     let mut body = String::new();
@@ -128,7 +129,8 @@ pub(super) fn heat(report: &Report) -> String {
     section("heat", "Which pairs suffer", lead, &pairs("", &body))
 }
 
-/// What stands out by name; when nothing does and yet pairs differ, from where to where they reach.
+/// Returns what stands out by name; when nothing does and yet pairs differ, from where to where
+/// they reach.
 fn standouts(map: &HeatMap, pairs: &[heat::MeasuredPair<'_>]) -> String {
     let found = heat::standouts(map);
     let times = |value: f64| {
@@ -179,7 +181,7 @@ fn no_standout(pairs: &[heat::MeasuredPair<'_>]) -> String {
     }
 }
 
-/// The spread between draws; a single draw has none.
+/// Returns the spread between draws; a single draw has none.
 pub(super) fn draws(report: &Report) -> String {
     if report.draws.len() < 2 {
         return String::new();

@@ -25,7 +25,7 @@ const TIMES_MAX: f64 = 1.5;
 /// The limit for shares: 10 %.
 const SHARE_TIMES_MAX: f64 = 1.1;
 
-/// The side on which a figure of `report` is worse; `None` for one that does not decide.
+/// Returns the side on which a figure of `report` is worse; `None` for one that does not decide.
 pub(super) fn worsens(figure: &Figure, report: &Report) -> Option<WorseDirection> {
     let beside_nobody = figure.label(labels::CONGESTOR) == Some(labels::NOBODY);
     let congested = figure.label(labels::PHASE) == Some(labels::CONGESTED);
@@ -39,7 +39,7 @@ pub(super) fn worsens(figure: &Figure, report: &Report) -> Option<WorseDirection
     }
 }
 
-/// Whether what a program of the user's prints is better when it is more.
+/// Returns whether what a program of the user's prints is better when it is more.
 fn prints_rates(report: &Report) -> bool {
     report
         .parameters
@@ -47,7 +47,8 @@ fn prints_rates(report: &Report) -> bool {
         .any(|parameter| parameter.name == programs::FIGURE && parameter.value == programs::RATE)
 }
 
-/// What the ratio of two values of `figure` may be; absent for figures that places need not share.
+/// Returns what the ratio of two values of `figure` may be; absent for figures that places need not
+/// share.
 pub(super) fn places_limit(figure: &Figure) -> Option<f64> {
     let of_p99 = figure.label(labels::QUANTILE) == Some("p99");
     let congested = figure.label(labels::PHASE) == Some(labels::CONGESTED);
@@ -76,8 +77,8 @@ mod tests {
         figure.high = Some(ExtendedReal::finite(value * 1.01));
     }
 
-    /// What the second of two reports is called that differ in one figure alone, which moves from
-    /// 10 to `value`.
+    /// Returns what the second of two reports is called that differ in one figure alone, which
+    /// moves from 10 to `value`.
     fn moved(name: &str, pairs: &[(&str, &str)], value: f64) -> DiffResult {
         let [a, b] = [10.0, value].map(|value| {
             let mut report = sample::incast_demo();

@@ -55,7 +55,7 @@ pub(super) struct MeasuredPair<'a> {
     pub(super) value: ExtendedReal,
 }
 
-/// The pairs that were measured, slowest first.
+/// Returns the pairs that were measured, slowest first.
 pub(super) fn measured(heat: &HeatMap) -> Vec<MeasuredPair<'_>> {
     let mut pairs: Vec<MeasuredPair<'_>> = Vec::new();
     for (from, row) in heat.ranks.iter().zip(&heat.rows) {
@@ -68,7 +68,8 @@ pub(super) fn measured(heat: &HeatMap) -> Vec<MeasuredPair<'_>> {
     pairs
 }
 
-/// Whether no measured pair is [`PAIR_FACTOR`] slower than another, so that nothing can stand out.
+/// Returns whether no measured pair is [`PAIR_FACTOR`] slower than another, so that nothing can
+/// stand out.
 pub(super) fn is_even(pairs: &[MeasuredPair<'_>]) -> bool {
     match (pairs.first(), pairs.last()) {
         (Some(slowest), Some(fastest)) => slowest.value.get() <= fastest.value.get() * PAIR_FACTOR,
@@ -76,7 +77,8 @@ pub(super) fn is_even(pairs: &[MeasuredPair<'_>]) -> bool {
     }
 }
 
-/// The hosts and pairs of `heat` that stand out; nothing does when most pairs lose what they send.
+/// Returns the hosts and pairs of `heat` that stand out; nothing does when most pairs lose what
+/// they send.
 pub(super) fn standouts(heat: &HeatMap) -> Standouts<'_> {
     let n = heat.ranks.len();
     let rows = heat.rows.iter().take(n).enumerate();

@@ -27,13 +27,13 @@ pub(super) struct ImpactRow<'a> {
 }
 
 impl<'a> ImpactRow<'a> {
-    /// What rows below one heading have in common: `ping under incast`.
+    /// Returns what rows below one heading have in common: `ping under incast`.
     pub(super) fn group(&self) -> String {
         let place = self.place.map_or_else(String::new, |place| format!(" on {place}"));
         format!("{} under {}{place}", self.victim, self.congestor)
     }
 
-    /// The factor that the table shows: that of p99, or else the last there is.
+    /// Returns the factor that the table shows: that of p99, or else the last there is.
     pub(super) fn factor(&self) -> Option<&'a Figure> {
         let of_p99 =
             self.factors.iter().find(|figure| figure.label(labels::QUANTILE) == Some("p99"));
@@ -41,7 +41,7 @@ impl<'a> ImpactRow<'a> {
     }
 }
 
-/// The rows of `report`, one for each victim, congestor and queue that has a factor.
+/// Returns the rows of `report`, one for each victim, congestor and queue that has a factor.
 pub(super) fn rows(report: &Report) -> Vec<ImpactRow<'_>> {
     let mut rows: Vec<ImpactRow<'_>> = Vec::new();
     for figure in report.figures.iter().filter(|figure| figure.name == names::CIF) {

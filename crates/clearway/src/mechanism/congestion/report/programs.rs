@@ -19,7 +19,7 @@ pub(super) struct ProgramRow<'a> {
     pub(super) goodput: Option<&'a Figure>,
 }
 
-/// The rows of `report`.
+/// Returns the rows of `report`.
 pub(super) fn rows(report: &Report) -> impl Iterator<Item = ProgramRow<'_>> {
     report.figures.iter().filter(|figure| figure.name == names::SLOWDOWN).map(|slowdown| {
         let is_same = |figure: &&Figure, phase: Option<&str>| {

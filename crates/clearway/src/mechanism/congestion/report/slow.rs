@@ -10,7 +10,7 @@ use crate::report::model::{ExtendedReal, LongestWait, Report, SlowMessage, Slowe
 const LEAD: &str = "The slowest messages of the victims in the worst cell, and the one port at which each waited longest. \
     Where buffers ahead were full, the root is the port at which the chain of full buffers ends.";
 
-/// The section, or nothing where no message could be followed.
+/// Returns the section, or nothing where no message could be followed.
 pub(super) fn slowest(report: &Report) -> String {
     let mut body = String::new();
     for slowest in &report.slowest {
@@ -47,7 +47,7 @@ fn one(slowest: &Slowest) -> String {
     out
 }
 
-/// `clause` with a capital.
+/// Returns `clause` with a capital.
 fn sentence(clause: &str) -> String {
     let mut letters = clause.chars();
     letters
@@ -72,7 +72,7 @@ fn row(message: &SlowMessage) -> String {
     )
 }
 
-/// The cause with its part of `latency_us`, the place, and the root.
+/// Returns the cause with its part of `latency_us`, the place, and the root.
 fn waited(wait: &LongestWait, latency_us: f64) -> [String; 3] {
     let arrow = |port: &str| text(&port.replace(" -> ", "\u{a0}\u{2192} "));
     let part = real(wait.us / latency_us.max(f64::MIN_POSITIVE) * 100.0);
@@ -85,7 +85,7 @@ fn waited(wait: &LongestWait, latency_us: f64) -> [String; 3] {
     [cause, arrow(&wait.port), root]
 }
 
-/// `value` as a number of a report; what a foreign file holds instead counts as nothing.
+/// Returns `value` as a number of a report; what a foreign file holds instead counts as nothing.
 fn real(value: f64) -> ExtendedReal {
     ExtendedReal::new(value).unwrap_or(ExtendedReal::finite(0.0))
 }

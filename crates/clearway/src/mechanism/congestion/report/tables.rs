@@ -10,7 +10,7 @@ use crate::report::html::tables::{cell, ends, few, head, number, or_dash, table}
 use crate::report::html::{queue_name, queue_place, section, text};
 use crate::report::model::{ClassShare, ExtendedReal, Figure, Report, labels};
 
-/// The factor of every victim, congestor and queue, with its interval drawn to scale.
+/// Returns the factor of every victim, congestor and queue, with its interval drawn to scale.
 pub(super) fn impact(report: &Report, queues: &[String]) -> String {
     let rows = impact::rows(report);
     if rows.is_empty() {
@@ -52,7 +52,7 @@ pub(super) fn impact(report: &Report, queues: &[String]) -> String {
     )
 }
 
-/// What programs of the user's did.
+/// Returns what programs of the user's did.
 pub(super) fn programs(report: &Report, queues: &[String]) -> String {
     let value = |figure: Option<&Figure>| or_dash(figure.map(|figure| figure.value));
     let mut body = String::new();
@@ -127,7 +127,7 @@ fn impact_row(row: &ImpactRow<'_>, queues: &[String], scale: &Axis, unit: &str) 
     )
 }
 
-/// A logarithmic scale that holds 1 and every finite factor of `rows`.
+/// Returns a logarithmic scale that holds 1 and every finite factor of `rows`.
 fn scale_of(rows: &[ImpactRow<'_>]) -> Axis {
     let factors = rows.iter().filter_map(ImpactRow::factor);
     let ends =
@@ -138,7 +138,7 @@ fn scale_of(rows: &[ImpactRow<'_>]) -> Axis {
     logarithmic(low * 0.8, high * 1.25)
 }
 
-/// A figure and its interval on `scale`.
+/// Returns a figure and its interval on `scale`.
 fn interval_bar(scale: &Axis, figure: &Figure) -> String {
     let percent = |n: f64| 100.0 * scale.share(n);
     let value = percent(figure.value.get());
@@ -151,7 +151,7 @@ fn interval_bar(scale: &Axis, figure: &Figure) -> String {
     )
 }
 
-/// The few pairs of a map that were measured.
+/// Returns the few pairs of a map that were measured.
 pub(super) fn pairs(title: &str, pairs: &[heat::MeasuredPair<'_>]) -> String {
     let title = text(if title.is_empty() { "All messages" } else { title });
     if pairs.is_empty() {
@@ -172,8 +172,8 @@ pub(super) fn pairs(title: &str, pairs: &[heat::MeasuredPair<'_>]) -> String {
     )
 }
 
-/// What each class was promised and reached, with the promise as a mark on the bar; in a run that
-/// measured no shares, only how its marks travelled.
+/// Returns what each class was promised and reached, with the promise as a mark on the bar; in a
+/// run that measured no shares, only how its marks travelled.
 pub(super) fn classes(report: &Report, queues: &[String]) -> String {
     if report.shares.is_empty() {
         return String::new();
@@ -228,7 +228,7 @@ fn marks(report: &Report, queues: &[String]) -> String {
     )
 }
 
-/// Where it was measured, in a run at several places.
+/// Returns where it was measured, in a run at several places.
 fn on_place(share: &ClassShare) -> String {
     share.labels.get(labels::PLACE).map_or_else(String::new, |place| format!(" on {}", text(place)))
 }

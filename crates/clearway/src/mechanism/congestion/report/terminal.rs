@@ -70,7 +70,7 @@ fn impact_row(row: &ImpactRow<'_>) -> String {
     )
 }
 
-/// What programs of the user's did, alone and beside congestors.
+/// Returns what programs of the user's did, alone and beside congestors.
 pub(super) fn program_table(report: &Report) -> Vec<String> {
     let mut lines: Vec<String> = programs::rows(report).map(|row| program_row(&row)).collect();
     let Some(first) = programs::rows(report).next() else { return lines };
@@ -125,7 +125,7 @@ pub(super) fn class_table(report: &Report) -> Vec<String> {
     lines
 }
 
-/// A line for each share; below the name of its place where there are several.
+/// Returns a line for each share; below the name of its place where there are several.
 fn for_places(report: &Report, lines: &mut Vec<String>, row: impl Fn(&ClassShare) -> String) {
     let mut place = None;
     for share in &report.shares {
@@ -152,7 +152,7 @@ fn class_row(share: &ClassShare) -> String {
     )
 }
 
-/// How marks travelled, in a run that measured no shares.
+/// Returns how marks travelled, in a run that measured no shares.
 fn marks_table(report: &Report) -> Vec<String> {
     let has_gaps = report.shares.iter().any(|share| share.starved_ms.is_some());
     let line = |[queue, class, asked, seen, gap]: [&str; 5]| {

@@ -27,7 +27,7 @@ use super::survey::walk;
 
 const LIMITS: Limits = Limits { item_bytes: 1 << 20 };
 
-/// Whether a check of `bytes` finds nothing wrong.
+/// Returns whether a check of `bytes` finds nothing wrong.
 fn is_accepted(bytes: &[u8]) -> bool {
     let report =
         walk(Path::new("flipped"), open(bytes), SurveyDepth::Faults).expect("no disk fails here");
@@ -41,8 +41,8 @@ fn open(bytes: &[u8]) -> Result<ArchiveFile, super::file::ArchiveReadError> {
 /// By timeslice, component and place.
 type ComponentContents = Vec<Vec<Vec<Vec<u8>>>>;
 
-/// Whether `found` are as many contents as `wanted`, each of which lacks no more at its end than
-/// can be padding: ramps begin alike, so the descriptor of a shorter one fits.
+/// Returns whether `found` are as many contents as `wanted`, each of which lacks no more at its end
+/// than can be padding: ramps begin alike, so the descriptor of a shorter one fits.
 fn are_padded(found: &ComponentContents, wanted: &ComponentContents) -> bool {
     let counts = |all: &ComponentContents| -> Vec<Vec<usize>> {
         all.iter().map(|timeslice| timeslice.iter().map(Vec::len).collect()).collect()
@@ -54,7 +54,7 @@ fn are_padded(found: &ComponentContents, wanted: &ComponentContents) -> bool {
         && found.iter().flatten().flatten().zip(wanted.iter().flatten().flatten()).all(is_padded)
 }
 
-/// The contents of all microslices.
+/// Returns the contents of all microslices.
 fn contents(bytes: &[u8]) -> ComponentContents {
     let mut file = open(bytes).expect("an archive");
     let mut all = Vec::new();
@@ -71,7 +71,7 @@ fn contents(bytes: &[u8]) -> ComponentContents {
     all
 }
 
-/// Three compressed timeslices of two components, each of three microslices.
+/// Returns three compressed timeslices of two components, each of three microslices.
 fn compressed(has_checksum: bool) -> Vec<u8> {
     let header = Header {
         versions: Versions::NEWEST,
@@ -103,7 +103,7 @@ fn compressed(has_checksum: bool) -> Vec<u8> {
     out.finish().expect("memory")
 }
 
-/// Three microslices of `channel` from number `first` on.
+/// Returns three microslices of `channel` from number `first` on.
 fn component(channel: u16, first: u64) -> Vec<u8> {
     let (sizes, checksum) = (SizeDistribution::Skewed, Checksum::Crc32c);
     let generator = Generator::new(GeneratorPlan {

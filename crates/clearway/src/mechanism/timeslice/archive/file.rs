@@ -56,7 +56,7 @@ impl From<io::Error> for ArchiveReadError {
 /// Reading stopped early, as after a crash of the writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Truncation {
-    /// So many bytes of the last item are there.
+    /// This many bytes of the last item are there.
     Item(u64),
     /// All items that are there are whole, but the compressed stream is not closed.
     Stream,
@@ -79,7 +79,7 @@ impl ArchiveFile {
         Self::read(stream_of(path)?, limits)
     }
 
-    /// The archive that `stream` gives, its header read.
+    /// Creates the archive that `stream` gives, its header read.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -110,7 +110,7 @@ impl ArchiveFile {
         match pump(&mut *self.stream, &mut self.reader) {
             Ok(Some(_)) => Ok(true),
             Ok(None) => match self.reader.rest() {
-                // Who was killed closes no stream.
+                // A writer that was killed closes no stream.
                 Remainder::CutItem(bytes) if self.header().compression == Compression::Zstd => {
                     Err(ArchiveReadError::Broken(format!(
                         "the compressed stream is closed within an item, of which {bytes} bytes are there"
@@ -134,17 +134,17 @@ impl ArchiveFile {
         }
     }
 
-    /// The header, with the versions of what has been read.
+    /// Returns the header, with the versions of what has been read.
     pub(crate) fn header(&self) -> &Header {
         self.reader.header().expect("opening has read it")
     }
 
-    /// The item that [`Self::advance`] went to.
+    /// Returns the item that [`Self::advance`] went to.
     pub(crate) fn item(&self) -> Option<Item<'_>> {
         self.reader.item()
     }
 
-    /// After the last item: what the file lacks.
+    /// Returns what the file lacks, after the last item.
     pub(crate) fn cut(&self) -> Option<Truncation> {
         match self.reader.rest() {
             Remainder::CutItem(bytes) => Some(Truncation::Item(bytes)),
@@ -154,15 +154,15 @@ impl ArchiveFile {
     }
 }
 
-/// Whether what is at `path` is sent by somebody, once, and does not lie there.
+/// Returns whether what is at `path` is sent by somebody, once, and does not lie there.
 pub(crate) fn is_sent(path: &Path) -> bool {
     let lies_there = |metadata: std::fs::Metadata| metadata.is_file() || metadata.is_dir();
     path.to_string_lossy().starts_with(TCP)
         || path.metadata().is_ok_and(|metadata| !lies_there(metadata))
 }
 
-/// The bytes at `path`: of a file or a pipe, or what is sent by whoever listens at a socket, or at
-/// the port that it names.
+/// Opens the bytes at `path`: of a file or a pipe, or what is sent by whoever listens at a socket,
+/// or at the port that it names.
 fn stream_of(path: &Path) -> io::Result<Box<dyn Read>> {
     use std::os::unix::fs::FileTypeExt;
     if let Some(port) = path.to_str().and_then(|text| text.strip_prefix(TCP)) {

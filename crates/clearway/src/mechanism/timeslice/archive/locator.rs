@@ -4,8 +4,8 @@
 //! # Model
 //! `%n` stands for the number of a file, with at least four digits, from `0000` on; the sequence
 //! ends before the first file that is not there. `tcp://HOST:PORT` is what comes from there.
-//! `cycles` plays everything so many times. `file:PATH`, `file://PATH` and `PATH` are the same, but
-//! only the first two have a query, because a path may contain a question mark.
+//! `cycles` plays everything this many times. `file:PATH`, `file://PATH` and `PATH` are the same,
+//! but only the first two have a query, because a path may contain a question mark.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -19,7 +19,7 @@ pub(super) const TCP: &str = "tcp://";
 /// Stands for the number of an input, each of which has files of its own.
 pub(crate) const INPUT: &str = "%i";
 
-/// `template` with `number` wherever `mark` stands.
+/// Returns `template` with `number` wherever `mark` stands.
 pub(crate) fn filled(template: &str, mark: &str, number: u64) -> PathBuf {
     template.replace(mark, &number.to_string()).into()
 }
@@ -33,12 +33,12 @@ pub(crate) struct Locator {
 }
 
 impl Locator {
-    /// The one file at `path`.
+    /// Creates the one file at `path`.
     pub(crate) fn from_path(path: &Path) -> Self {
         Self { template: path.to_string_lossy().into_owned(), cycles: 1 }
     }
 
-    /// File `number` of the sequence; a path without a number is a sequence of one.
+    /// Returns file `number` of the sequence; a path without a number is a sequence of one.
     pub(crate) fn path(&self, number: u64) -> Option<PathBuf> {
         match number {
             _ if self.template.contains(NUMBER) => {
@@ -49,14 +49,14 @@ impl Locator {
         }
     }
 
-    /// All files that are there, and the first one whether it is there or not.
+    /// Returns all files that are there, and the first one whether it is there or not.
     pub(crate) fn paths(&self) -> impl Iterator<Item = PathBuf> {
         (0..).map_while(|number| self.path(number).filter(|path| number == 0 || exists(path)))
     }
 }
 
-/// Whether a later file of a sequence is there. A link that leads nowhere is there, and opening it
-/// will say what is wrong.
+/// Returns whether a later file of a sequence is there. A link that leads nowhere is there, and
+/// opening it will say what is wrong.
 pub(crate) fn exists(path: &Path) -> bool {
     path.symlink_metadata().is_ok()
 }

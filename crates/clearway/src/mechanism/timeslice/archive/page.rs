@@ -30,7 +30,7 @@ const SUBSYSTEMS: [(u8, &str); 16] = [
     (0xf0, "FLES"),
 ];
 
-/// What `msa info` prints.
+/// Returns what `msa info` prints.
 pub(crate) fn described(reports: &[FileReport]) -> String {
     reports.iter().map(description).collect::<Vec<_>>().join("\n")
 }
@@ -134,7 +134,7 @@ fn format(header: &HeaderReport) -> String {
     text
 }
 
-/// What keeps a file from being read to its end.
+/// Returns what keeps a file from being read to its end.
 fn troubles(report: &FileReport) -> Vec<(&'static str, String)> {
     let mut lines = Vec::new();
     if let Some(sentence) = &report.broken {
@@ -155,7 +155,7 @@ fn troubles(report: &FileReport) -> Vec<(&'static str, String)> {
     lines
 }
 
-/// What `msa check` prints.
+/// Returns what `msa check` prints.
 pub(crate) fn checked(reports: &[FileReport]) -> String {
     let mut page = format!(
         "{:>10} {:>12} {:>11} {:>11} {:>11} {:>8}  file\n",
@@ -245,7 +245,7 @@ fn count(number: u64, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
-/// A length in the unit that keeps it readable.
+/// Returns a length in the unit that keeps it readable.
 fn size(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
     if bytes < 1024 {
@@ -256,7 +256,7 @@ fn size(bytes: u64) -> String {
     format!("{scaled:.1} {}", UNITS[power as usize - 1])
 }
 
-/// A length of time in the unit that keeps it readable.
+/// Returns a length of time in the unit that keeps it readable.
 fn period(ns: u64) -> String {
     match ns {
         0..1_000 => format!("{ns} ns"),
@@ -266,8 +266,8 @@ fn period(ns: u64) -> String {
     }
 }
 
-/// `2026-08-01 01:15:33 UTC` for seconds since 1970, by the civil calendar counted in eras of 400
-/// years from a first of March.
+/// Returns `2026-08-01 01:15:33 UTC` for seconds since 1970, by the civil calendar counted in eras
+/// of 400 years from a first of March.
 fn date(seconds: i64) -> String {
     let (day, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
     // Days since 0000-03-01, so that the day that only leap years have is the last of its year.

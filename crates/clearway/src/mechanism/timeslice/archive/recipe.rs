@@ -15,7 +15,7 @@ use clearway_proto::microslice::{Generator, GeneratorPlan, Microslice, Microslic
 use super::locator::{INPUT, filled};
 use super::{ArchiveFormat, ArchiveSink};
 
-/// What an archive shall be made of.
+/// What an archive is to be made of.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ArchiveRecipe {
     /// The first channel; the others have the numbers after it.

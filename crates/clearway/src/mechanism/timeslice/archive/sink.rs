@@ -83,7 +83,7 @@ impl ArchiveOutput {
 }
 
 impl ArchiveSink {
-    /// Makes a new archive that shall be at `path`, with the names of this host and user and the
+    /// Makes a new archive that is to be at `path`, with the names of this host and user and the
     /// time.
     ///
     /// # Errors

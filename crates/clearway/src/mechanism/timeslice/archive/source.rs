@@ -48,7 +48,7 @@ impl ArchiveSource {
         })
     }
 
-    /// The header of the file that the current item is from.
+    /// Returns the header of the file that the current item is from.
     pub(crate) fn header(&self) -> &Header {
         self.file.header()
     }
@@ -74,7 +74,7 @@ impl ArchiveSource {
         }
     }
 
-    /// The item that [`Self::advance`] went to.
+    /// Returns the item that [`Self::advance`] went to.
     pub(crate) fn item(&self) -> Option<Item<'_>> {
         Some(match self.file.item()? {
             Item::Microslice(Microslice { mut descriptor, content }) => {
@@ -107,7 +107,7 @@ impl ArchiveSource {
         Ok(true)
     }
 
-    /// The open file's name.
+    /// Returns the open file's name.
     fn shown(&self) -> String {
         self.locator.path(self.number).unwrap_or_default().display().to_string()
     }

@@ -16,7 +16,7 @@ use serde::Serialize;
 use super::file::{ArchiveFile, ArchiveReadError, Truncation};
 use super::unfinished::is_unfinished;
 
-/// So many origins of microslices are listed; an archive with more is unusual, and one with 65536
+/// This many origins of microslices are listed; an archive with more is unusual, and one with 65536
 /// should not fill the memory.
 const ORIGINS_MAX: usize = 16;
 
@@ -39,7 +39,7 @@ pub(crate) struct FileReport {
     pub(crate) check: Option<CheckReport>,
     /// The archive ends within an item, or its compressed stream is not closed.
     pub(crate) cut: bool,
-    /// So many bytes of the item that it ends within are there.
+    /// This many bytes of the item that it ends within are there.
     pub(crate) cut_item_bytes: u64,
     /// By its name nobody has finished it.
     pub(crate) unfinished: bool,
@@ -125,12 +125,13 @@ pub(crate) struct PlaceReport {
 }
 
 impl FileReport {
-    /// Whether something is wrong with it, or it lacks its end: nobody can know what was there.
+    /// Returns whether something is wrong with it, or it lacks its end: nobody can know what was
+    /// there.
     pub(crate) fn is_faulty(&self) -> bool {
         self.ends_early() || self.check.as_ref().is_some_and(|check| check.faults > 0)
     }
 
-    /// Whether it was not read up to an end of its own.
+    /// Returns whether it was not read up to an end of its own.
     pub(super) fn ends_early(&self) -> bool {
         self.broken.is_some() || self.cut || self.unfinished
     }

@@ -21,7 +21,7 @@ use super::locator::exists;
 /// Stands behind the name of a file that is not whole.
 const SUFFIX: &str = ".unfinished";
 
-/// Whether `path` is the name of a file that is not whole.
+/// Returns whether `path` is the name of a file that is not whole.
 pub(super) fn is_unfinished(path: &Path) -> bool {
     let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
     let after = name.rsplit_once(SUFFIX).map(|(_, after)| after.strip_prefix('-').unwrap_or(after));
@@ -38,7 +38,7 @@ pub(crate) struct UnfinishedFile {
 }
 
 impl UnfinishedFile {
-    /// Makes the file that shall be at `path`.
+    /// Makes the file that is to be at `path`.
     ///
     /// # Errors
     /// When there is one already, or none can be made.
@@ -66,7 +66,7 @@ impl UnfinishedFile {
         Err(anyhow!("{}: all other names are taken", path.display()))
     }
 
-    /// The name that it has.
+    /// Returns the name that it has.
     pub(crate) fn name(&self) -> &Path {
         &self.own
     }

@@ -86,8 +86,8 @@ impl TimesliceCoordinator<'_> {
         }
     }
 
-    /// Where the timeslices of the builder `rank` are, which is out, if it writes archives: one
-    /// that is dead gives its own no name.
+    /// Returns where the timeslices of the builder `rank` are, which is out, if it writes archives:
+    /// one that is dead gives its own no name.
     pub(super) fn archive_of(&self, rank: Rank) -> Option<String> {
         let place = rank.0.checked_sub(self.plan.inputs)?;
         match &self.task.feed.sink {

@@ -70,7 +70,7 @@ pub(crate) struct BuildingInterval {
     pub(crate) proposed_ms: Option<[ExtendedReal; 2]>,
 }
 
-/// Who sent to whom.
+/// Which input sent to whom.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct BuildingGantt {
     /// Length of a step.

@@ -9,7 +9,7 @@ use crate::report::model::{ExtendedReal, Figure, Report, labels};
 
 mod drawing;
 
-/// The sections, or nothing where nothing was built.
+/// Returns the sections, or nothing where nothing was built.
 pub(super) fn building(report: &Report) -> String {
     let Some(building) = &report.part::<BuildingReport>() else { return String::new() };
     [
@@ -32,7 +32,7 @@ fn legend_of(policies: &[(usize, &BuildingPolicy)]) -> String {
     legend(policies.iter().map(|(place, policy)| name(*place, policy)))
 }
 
-/// Places and policies that `keep` keeps.
+/// Returns places and policies that `keep` keeps.
 fn those(
     building: &BuildingReport,
     keep: impl Fn(&BuildingPolicy) -> bool,
@@ -40,7 +40,7 @@ fn those(
     building.policies.iter().enumerate().filter(|(_, policy)| keep(policy)).collect()
 }
 
-/// The figure called `name` of `policy`, of a quantile where it has one.
+/// Returns the figure called `name` of `policy`, of a quantile where it has one.
 fn find<'a>(
     report: &'a Report,
     name: &str,

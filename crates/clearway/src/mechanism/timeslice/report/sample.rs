@@ -3,8 +3,8 @@
 use super::building::*;
 use crate::report::model::*;
 
-/// A made-up run of timeslice building: raw writes, a scheduler with intervals, and one that was
-/// slowed down.
+/// Returns a made-up run of timeslice building: raw writes, a scheduler with intervals, and one
+/// that was slowed down.
 pub(crate) fn building() -> Report {
     let scenario =
         ReportScenario { name: "timeslices".to_owned(), text: "name = \"timeslices\"".to_owned() };

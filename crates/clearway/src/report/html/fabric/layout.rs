@@ -48,7 +48,7 @@ pub(super) enum SwitchNames {
 }
 
 impl FabricLayout {
-    /// Where the devices of `fabric` are.
+    /// Returns where the devices of `fabric` are.
     pub(super) fn from_fabric(fabric: &ReportFabric) -> Self {
         match fabric.shape {
             SwitchArrangement::Rows => rows(fabric),
@@ -56,7 +56,7 @@ impl FabricLayout {
         }
     }
 
-    /// Where device `number` is.
+    /// Returns where device `number` is.
     pub(super) fn device_position(&self, number: u32) -> Option<Point> {
         let number = number as usize;
         match self.hosts.get(number) {
@@ -76,7 +76,7 @@ impl FabricLayout {
     }
 }
 
-/// The hosts at each switch, by number.
+/// Returns the hosts at each switch, by number.
 fn hosts_of(fabric: &ReportFabric) -> BTreeMap<usize, Vec<usize>> {
     let count = fabric.hosts.len();
     let mut hosts: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
@@ -92,7 +92,7 @@ fn hosts_of(fabric: &ReportFabric) -> BTreeMap<usize, Vec<usize>> {
     hosts
 }
 
-/// Numbers of switches by what `key` says of them, in order.
+/// Returns the numbers of switches by what `key` says of them, in order.
 fn by(switches: &[Switch], key: impl Fn(&Switch) -> u32) -> Vec<Vec<usize>> {
     let mut sets: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
     switches
@@ -102,7 +102,7 @@ fn by(switches: &[Switch], key: impl Fn(&Switch) -> u32) -> Vec<Vec<usize>> {
     sets.into_values().collect()
 }
 
-/// Rows of switches, the hosts below.
+/// Returns the rows of switches, the hosts below.
 fn rows(fabric: &ReportFabric) -> FabricLayout {
     let levels = by(&fabric.switches, |switch| switch.row);
     let bottom = 24.0 + ROW * levels.len().saturating_sub(1) as f64;
@@ -162,7 +162,7 @@ fn cells(
     places.cell = Some(cell);
 }
 
-/// Groups in a ring; a single one fills the picture.
+/// Places groups in a ring; a single one fills the picture.
 fn groups(fabric: &ReportFabric) -> FabricLayout {
     let groups = by(&fabric.switches, |switch| switch.group);
     let count = groups.len().max(1);

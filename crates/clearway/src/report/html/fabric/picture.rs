@@ -27,8 +27,8 @@ struct LinkCurve {
 }
 
 impl LinkCurve {
-    /// A curve from `a` to `b`: straight, unless it would run over devices of its own row or
-    /// column.
+    /// Creates a curve from `a` to `b`: straight, unless it would run over devices of its own row
+    /// or column.
     fn new(a: Point, b: Point, size: [f64; 2]) -> Self {
         let [dx, dy] = [b[0] - a[0], b[1] - a[1]];
         let middle = [(a[0] + b[0]) / 2.0, (a[1] + b[1]) / 2.0];
@@ -42,7 +42,7 @@ impl LinkCurve {
         Self { ends: [a, b], bend }
     }
 
-    /// The point at the fraction `t` of the way.
+    /// Returns the point at the fraction `t` of the way.
     fn at(&self, t: f64) -> Point {
         let [a, b] = self.ends;
         let u = 1.0 - t;
@@ -50,7 +50,7 @@ impl LinkCurve {
     }
 }
 
-/// The picture of `fabric` under `load`.
+/// Returns the picture of `fabric` under `load`.
 pub(super) fn draw(fabric: &ReportFabric, load: &PhaseLoad) -> String {
     let places = FabricLayout::from_fabric(fabric);
     let mut svg = format!(
@@ -74,7 +74,7 @@ pub(super) fn draw(fabric: &ReportFabric, load: &PhaseLoad) -> String {
     svg
 }
 
-/// The links of the picture with their loads, the busiest last and so on top.
+/// Returns the links of the picture with their loads, the busiest last and so on top.
 fn by_load<'a>(fabric: &'a ReportFabric, load: &PhaseLoad) -> Vec<(&'a FabricLink, [f64; 2])> {
     let mut all: Vec<_> = fabric.links.iter().zip(load.links.iter().copied()).collect();
     all.sort_by(|(_, a), (_, b)| a[0].max(a[1]).total_cmp(&b[0].max(b[1])));
@@ -150,7 +150,8 @@ fn switches(fabric: &ReportFabric, places: &FabricLayout) -> String {
     out
 }
 
-/// Numbers at the senders of the ports that stood still longest, each beside those before it.
+/// Returns the numbers at the senders of the ports that stood still longest, each beside those
+/// before it.
 fn marks(load: &PhaseLoad, places: &FabricLayout) -> String {
     let mut out = String::new();
     let mut taken: Vec<Point> = Vec::new();

@@ -5,14 +5,14 @@ use crate::report::html;
 use crate::report::model::{FabricLink, Switch, SwitchArrangement};
 use crate::report::sample;
 
-/// The words of a page: everything before the material of its script.
+/// Returns the words of a page: everything before the material of its script.
 fn words(report: &Report) -> String {
     let page = html::render(report, &[]);
     page[..page.find("id=\"material\"").expect("the material")].to_owned()
 }
 
-/// A network of `switches` in rows or groups with hosts at each switch of the first row, all
-/// switches joined in a chain.
+/// Returns a network of `switches` in rows or groups with hosts at each switch of the first row,
+/// all switches joined in a chain.
 fn network(shape: SwitchArrangement, places: &[[u32; 2]], hosts_per_switch: u32) -> ReportFabric {
     let row_0 = places.iter().filter(|[_, row]| *row == 0).count() as u32;
     let hosts = row_0 * hosts_per_switch;
@@ -46,7 +46,7 @@ fn load_of(fabric: &ReportFabric) -> PhaseLoad {
     load
 }
 
-/// Every number behind `attribute="` in `svg`.
+/// Returns every number behind `attribute="` in `svg`.
 fn numbers(svg: &str, attribute: &str) -> Vec<f64> {
     let opening = format!(" {attribute}=\"");
     let values = svg.split(&opening).skip(1).filter_map(|rest| rest.split('"').next());

@@ -12,7 +12,7 @@ use crate::report::model::ExtendedReal;
 
 /// Members that a picture of a way names.
 const MEMBERS_MAX: usize = 32;
-/// An end foretold so many times later than the last one came is drawn at the border.
+/// An end foretold this many times later than the last one came is drawn at the border.
 const FORETOLD_MAX: f64 = 1.5;
 /// A source of less than this part of a member's symbols is not drawn: a repair now and then.
 const SOURCE_MIN: f64 = 0.002;
@@ -32,7 +32,7 @@ pub(super) struct CastRow {
     pub(super) bare: Option<f64>,
 }
 
-/// A row for each length and loss, a dot for each mode, on a logarithmic scale of seconds.
+/// Returns a row for each length and loss, a dot for each mode, on a logarithmic scale of seconds.
 pub(super) fn times(rows: &[CastRow]) -> String {
     // The bound of a few bytes is far below anything that happens.
     let of_row = |row: &CastRow| {
@@ -66,7 +66,7 @@ pub(super) fn times(rows: &[CastRow]) -> String {
     chart.finish()
 }
 
-/// Milliseconds until the last receiver of `samples` was whole.
+/// Returns the milliseconds until the last receiver of `samples` was whole.
 fn end_of(samples: &CastProgressSamples) -> f64 {
     samples
         .whole_ms
@@ -77,7 +77,8 @@ fn end_of(samples: &CastProgressSamples) -> f64 {
         .fold(0.0, f64::max)
 }
 
-/// Receivers of `samples` in the order in which they were whole; those that never were come last.
+/// Returns the receivers of `samples` in the order in which they were whole; those that never were
+/// come last.
 fn by_end(samples: &CastProgressSamples) -> Vec<usize> {
     let mut order: Vec<usize> = (0..samples.progress.len()).collect();
     let end = |receiver: &usize| {
@@ -87,12 +88,12 @@ fn by_end(samples: &CastProgressSamples) -> Vec<usize> {
     order
 }
 
-/// An axis of milliseconds.
+/// Returns an axis of milliseconds.
 fn milliseconds(until: f64) -> Axis {
     linear(0.0, until).named(|ms| time_tick(ms / 1e3))
 }
 
-/// Percent that was there, receiver by receiver, over milliseconds.
+/// Draws the percent that was there, receiver by receiver, over milliseconds.
 pub(super) fn sequence(sampled: &[SampledRun<'_>], bound_ms: f64) -> String {
     let longest = sampled
         .iter()
@@ -122,7 +123,7 @@ pub(super) fn sequence(sampled: &[SampledRun<'_>], bound_ms: f64) -> String {
     chart.finish()
 }
 
-/// When each receiver had a quarter, half, three quarters and all.
+/// Draws when each receiver had a quarter, half, three quarters and all.
 pub(super) fn quarters(place: usize, names: &[String], samples: &CastProgressSamples) -> String {
     let names = &names[..samples.progress.len().min(names.len())];
     let height = ROW * (RECEIVERS / names.len().max(1) as f64).min(1.0);
@@ -144,7 +145,7 @@ pub(super) fn quarters(place: usize, names: &[String], samples: &CastProgressSam
     chart.finish()
 }
 
-/// When the slowest receiver would be whole, by what it had so far.
+/// Draws when the slowest receiver would be whole, by what it had so far.
 pub(super) fn foretold(sampled: &[SampledRun<'_>]) -> String {
     let longest = sampled.iter().map(|(_, _, samples)| end_of(samples)).fold(0.0, f64::max);
     let [x, y] = [longest, longest * FORETOLD_MAX].map(milliseconds);
@@ -162,7 +163,7 @@ pub(super) fn foretold(sampled: &[SampledRun<'_>]) -> String {
     chart.finish()
 }
 
-/// Why symbols of `run` left again; nothing where none was missed and none came twice.
+/// Returns why symbols of `run` left again; nothing where none was missed and none came twice.
 pub(super) fn causes_of(run: &CastRun) -> Option<StackedBar> {
     let symbols = run.symbols;
     let percent = |count: u64| 100.0 * count as f64 / symbols.needed.max(1) as f64;
@@ -177,12 +178,12 @@ pub(super) fn causes_of(run: &CastRun) -> Option<StackedBar> {
     })
 }
 
-/// A bar for each cast.
+/// Returns a bar for each cast.
 pub(super) fn causes(rows: &[StackedBar]) -> String {
     parted("Why symbols were missed", rows, 0.0, "\u{202f}%")
 }
 
-/// Who gave what to whom.
+/// Draws who gave what to whom.
 pub(super) fn way(
     place: usize,
     hosts: &[String],
@@ -254,7 +255,8 @@ struct TreeLayout {
 }
 
 impl TreeLayout {
-    /// Each below the one that most of its symbols came from; a level with many takes several rows.
+    /// Places each below the one that most of its symbols came from; a level with many takes
+    /// several rows.
     fn new(members: usize, run: &CastRun) -> Self {
         let elder = |member: usize| {
             let sources = run.sources.get(member)?;
@@ -301,7 +303,7 @@ impl TreeLayout {
     }
 }
 
-/// Objects that went out of the root, into receivers, out of them and into the root.
+/// Returns how many objects went out of the root, into receivers, out of them and into the root.
 fn carried(run: &CastRun) -> [f64; 4] {
     let objects =
         |bytes: u64| bytes as f64 / (run.bytes.max(1) as f64 * f64::from(run.objects.max(1)));
@@ -311,13 +313,13 @@ fn carried(run: &CastRun) -> [f64; 4] {
     [out, sum(1), sum(0), back]
 }
 
-/// The busiest direction of any link, in objects.
+/// Returns the busiest direction of any link, in objects.
 fn busiest(run: &CastRun) -> f64 {
     let most = run.links.iter().flatten().copied().max().unwrap_or(0);
     most as f64 / (run.bytes.max(1) as f64 * f64::from(run.objects.max(1)))
 }
 
-/// What `runs` put on the links of `hosts`, beside unicast.
+/// Returns what `runs` put on the links of `hosts`, beside unicast.
 pub(super) fn links(runs: &[&CastRun], hosts: usize) -> String {
     let receivers = hosts.saturating_sub(1) as f64;
     let note = |busiest: f64| format!("busiest {}", number(ExtendedReal::or_infinite(busiest)));
@@ -335,7 +337,7 @@ pub(super) fn links(runs: &[&CastRun], hosts: usize) -> String {
     parted("Bytes on all links, by mode", &rows, 0.0, "")
 }
 
-/// What the mode that loads links least saves, in a sentence.
+/// Returns what the mode that loads links least saves, in a sentence.
 pub(super) fn saved(runs: &[&CastRun], hosts: usize) -> String {
     let unicast = 2.0 * hosts.saturating_sub(1) as f64;
     let all = runs.iter().map(|run| (carried(run).iter().sum::<f64>(), busiest(run), run));

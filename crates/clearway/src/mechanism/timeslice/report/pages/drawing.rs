@@ -17,8 +17,8 @@ const HUES: u32 = 12;
 const FILM_ROW: [f64; 2] = [3.0, 16.0];
 const FILM: f64 = 360.0;
 
-/// A throughput as a bar up to the achievable line and beyond it, with the least and the most of
-/// all seeds.
+/// Returns a throughput as a bar up to the achievable line and beyond it, with the least and the
+/// most of all seeds.
 pub(super) fn bar(place: usize, fraction: Option<&Figure>) -> String {
     let Some(fraction) = fraction else { return String::new() };
     // One and a third of raw: more than any schedule reaches.
@@ -28,7 +28,8 @@ pub(super) fn bar(place: usize, fraction: Option<&Figure>) -> String {
     cell_bar(place, value, Some(75.0), Some(ends))
 }
 
-/// A candle for each policy: least, p10, p50, p90, most; lines at one and ten times `rotation`.
+/// Returns a candle for each policy: least, p10, p50, p90, most; lines at one and ten times
+/// `rotation`.
 pub(super) fn candles(candles: &[(usize, &str, [f64; 5])], rotation: f64) -> String {
     let marks = [(rotation, "1 rotation"), (rotation * 10.0, "10")];
     let values = candles.iter().flat_map(|(_, _, five)| *five).chain(marks.map(|(value, _)| value));
@@ -47,7 +48,7 @@ pub(super) fn candles(candles: &[(usize, &str, [f64; 5])], rotation: f64) -> Str
     chart.finish()
 }
 
-/// Fill of each builder, in the order of medians.
+/// Draws the fill of each builder, in the order of medians.
 pub(super) fn fills(place: usize, fills: &[[ExtendedReal; 5]]) -> String {
     let mut fills: Vec<[f64; 5]> = fills.iter().map(|five| five.map(ExtendedReal::get)).collect();
     fills.sort_by(|a, b| b[2].total_cmp(&a[2]));
@@ -65,7 +66,7 @@ pub(super) fn fills(place: usize, fills: &[[ExtendedReal; 5]]) -> String {
     chart.finish()
 }
 
-/// What landed step by step.
+/// Returns what landed step by step.
 pub(super) fn pulse(policies: &[(usize, &BuildingPolicy)], slower: Option<[f64; 2]>) -> String {
     let length = |policy: &BuildingPolicy| policy.step_ms * policy.pulse.len() as f64;
     let longest = policies
@@ -90,7 +91,7 @@ pub(super) fn pulse(policies: &[(usize, &BuildingPolicy)], slower: Option<[f64; 
     chart.finish()
 }
 
-/// Time in ms and throughput, steps joined so that a line has at most [`POINTS_MAX`].
+/// Returns the time in ms and throughput, steps joined so that a line has at most [`POINTS_MAX`].
 fn smooth(policy: &BuildingPolicy) -> Vec<(f64, f64)> {
     let join = policy.pulse.len().div_ceil(POINTS_MAX).max(1);
     let mean = |steps: &[ExtendedReal]| {
@@ -100,12 +101,12 @@ fn smooth(policy: &BuildingPolicy) -> Vec<(f64, f64)> {
     policy.pulse.chunks_exact(join).enumerate().map(|(n, steps)| (at(n), mean(steps))).collect()
 }
 
-/// An axis of the number of each of `intervals`.
+/// Returns an axis of the number of each of `intervals`.
 fn numbers(intervals: &[BuildingInterval]) -> Axis {
     linear(0.0, intervals.len().max(2) as f64 - 1.0)
 }
 
-/// Durations of intervals, proposed and measured.
+/// Draws the durations of intervals, proposed and measured.
 pub(super) fn durations(place: usize, intervals: &[BuildingInterval]) -> String {
     let measured = || (0..).map(f64::from).zip(intervals.iter().map(|it| it.duration_ms.get()));
     let proposed = |(n, it): (usize, &BuildingInterval)| Some((n as f64, it.proposed_ms?[1].get()));
@@ -120,7 +121,7 @@ pub(super) fn durations(place: usize, intervals: &[BuildingInterval]) -> String 
     chart.finish()
 }
 
-/// How much later than proposed intervals began.
+/// Returns how much later than proposed intervals began.
 pub(super) fn starts(place: usize, intervals: &[BuildingInterval]) -> String {
     let late = |(n, it): (usize, &BuildingInterval)| {
         let late = it.start_ms.get() - it.proposed_ms?[0].get();
@@ -140,7 +141,7 @@ pub(super) fn starts(place: usize, intervals: &[BuildingInterval]) -> String {
     chart.finish()
 }
 
-/// The causes of `policies` in one order.
+/// Returns the causes of `policies` in one order.
 fn all_causes<'a>(policies: &[(usize, &'a BuildingPolicy)]) -> Vec<&'a str> {
     let mut causes: Vec<&str> =
         policies.iter().flat_map(|(_, policy)| policy.blocked.keys()).map(String::as_str).collect();
@@ -149,14 +150,14 @@ fn all_causes<'a>(policies: &[(usize, &'a BuildingPolicy)]) -> Vec<&'a str> {
     causes
 }
 
-/// What the shades of [`blocked`] mean.
+/// Returns what the shades of [`blocked`] mean.
 pub(super) fn causes(policies: &[(usize, &BuildingPolicy)]) -> String {
     parts_legend(
         &all_causes(policies).iter().map(|cause| cause.replace('-', " ")).collect::<Vec<_>>(),
     )
 }
 
-/// A bar for each policy, parted by cause.
+/// Returns a bar for each policy, parted by cause.
 pub(super) fn blocked(policies: &[(usize, &BuildingPolicy)]) -> String {
     let causes = all_causes(policies);
     let row = |(_, policy): &(usize, &BuildingPolicy)| {
@@ -173,7 +174,7 @@ pub(super) fn blocked(policies: &[(usize, &BuildingPolicy)]) -> String {
     parted("Time that inputs waited, by cause", &rows, 100.0, "\u{202f}%")
 }
 
-/// Who sent to whom: a row for each input, a colour for each builder.
+/// Draws who sent to whom: a row for each input, a colour for each builder.
 pub(super) fn gantt(gantt: &BuildingGantt, builders: u32) -> String {
     let steps = gantt.rows.iter().map(Vec::len).max().unwrap_or(0).max(1);
     let names: Vec<String> = (0..gantt.rows.len()).map(|input| format!("input {input}")).collect();
