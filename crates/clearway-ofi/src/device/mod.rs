@@ -3,7 +3,7 @@
 //!
 //! # Model
 //! A [`Device`] has one endpoint for each *lane*, all on one address vector, and one completion
-//! queue for all of them or for each ([`Queues`]). Memory is made here and never leaves: callers
+//! queue for all of them or for each. Memory is made here and never leaves: callers
 //! name it as [`LocalBytes`] (piece, offset, length), and every call checks a place before a
 //! pointer is made of it. What is under way is known by a *key*, the number of one of the device's
 //! own contexts; the library gets that context's address, and what it hands back is turned into a

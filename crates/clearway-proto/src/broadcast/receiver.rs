@@ -11,7 +11,7 @@
 //!     root's.
 //!
 //! # Not here
-//! What is asked for (`asking`), and what is said of it (`reporting`).
+//! What is asked for (`repair`), and what is said of it (`report_sender`).
 
 use alloc::vec;
 use alloc::vec::Vec;

@@ -7,7 +7,7 @@
 //! I3. A test that the wire cannot carry ends at once, with the reason in its record.
 //!
 //! # Not here
-//! What the parts do: `course` (victims), `load` (congestors), `exchange` (one iteration).
+//! What the parts do: `test_run` (victims), `load` (congestors), `exchange` (one iteration).
 
 use super::context::{
     GpcnetConfig, GpcnetContext, GpcnetEvent, GpcnetLabel, GpcnetPurpose, TestFailure,

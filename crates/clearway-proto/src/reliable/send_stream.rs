@@ -3,8 +3,8 @@
 //!
 //! # Model
 //! ```text
-//!   push -> waiting -cut-> Unread -digest-> ReadyArrivals -leave-> Away -answer-> Here
-//!                                             ^--- overtaken, damaged, late ---'
+//!   push -> waiting -cut-> Unread -digest-> Ready -leave-> Away -answer-> Here
+//!                                     ^--- overtaken, damaged, late ---'
 //! ```
 //! A fragment keeps number and bytes however often it leaves.
 //!
@@ -14,8 +14,8 @@
 //!     next new one.
 //!
 //! # Not here
-//! How messages are cut (`cutting`); which path a fragment takes (`paths`), and how much may be
-//! under way there (`lane`); frames (`node`).
+//! How messages are cut (`segmentation`); which path a fragment takes (`paths`), and how much may
+//! be under way there (`stream_path`); frames (`node`).
 
 use alloc::collections::{BTreeSet, VecDeque};
 

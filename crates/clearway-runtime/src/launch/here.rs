@@ -13,8 +13,8 @@
 //!     kernel stops a process that reads it from another process group, so that rank stays in the group of this process.
 //!
 //! # Not here
-//! The rank's side (`ssh`). The ranks after their start (`started`). The process of one rank and
-//! its secret (`remote`).
+//! The rank's side (`ssh`). The ranks after their start (`started_ranks`). The process of one rank
+//! and its secret (`remote`).
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, ErrorKind, IsTerminal};

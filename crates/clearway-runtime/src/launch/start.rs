@@ -18,8 +18,8 @@
 //! I3. A signal of the terminal reaches this process only, which ends the others in order.
 //!
 //! # Not here
-//! The rank's side (`ssh`). The ranks after their start (`started`). The process of one rank, its
-//! secret, and why it ended (`remote`).
+//! The rank's side (`ssh`). The ranks after their start (`started_ranks`). The process of one rank,
+//! its secret, and why it ended (`remote`).
 
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

@@ -6,7 +6,7 @@
 //! I2. Everybody is first in turn.
 //!
 //! # Not here
-//! The rings (`ring`), and whether a peer is to be believed (`neighbours`).
+//! The rings (`ring`), and whether a peer is to be believed (`local_peers`).
 
 use std::sync::atomic::Ordering;
 

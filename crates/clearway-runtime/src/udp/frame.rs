@@ -32,8 +32,8 @@
 //! I2. The longest message fits one packet of an Ethernet of MTU 1500.
 //!
 //! # Not here
-//! Whether the sender's address is that of its rank (`receive`); sealing and opening (`guard`); the
-//! engine's header (engines).
+//! Whether the sender's address is that of its rank (`receive`); sealing and opening (`sealer`);
+//! the engine's header (engines).
 
 use clearway_proto::base::{Class, Rank};
 use clearway_proto::wire::PathId;

@@ -57,6 +57,56 @@ pub enum StopReason {
 }
 
 /// Engines, their drivers, and the network between them.
+///
+/// ```
+/// use clearway_proto::base::{BitsPerSec, Class, LocalNs, RandomKey, Rank};
+/// use clearway_proto::wire::{Arrival, Destination, Engine, Input, More, Out, Span};
+/// use clearway_sim::fabric::{Fabric, FabricOptions};
+/// use clearway_sim::graph::DeviceId;
+/// use clearway_sim::spec::{FabricSpec, Routing, Topology};
+/// use clearway_sim::wire::{ContentModel, Network, NetworkConfig};
+/// use clearway_sim::{Picos, topology, world::World};
+///
+/// /// Sends one byte to rank 1 when commanded, and reports each byte that arrives.
+/// struct Relay;
+///
+/// impl Engine for Relay {
+///     type Command = u8;
+///     type Event = u8;
+///
+///     fn input(&mut self, _: LocalNs, input: Input<'_, u8>, out: &mut Out<u8>) -> More {
+///         match input {
+///             Input::Command(byte) => {
+///                 let to = Destination::One(Rank(1));
+///                 out.send(to, Class::LowLatency, &[byte], Span::EMPTY, None);
+///             }
+///             Input::Arrival(Arrival::Datagram(datagram)) => out.notify(datagram.head[0]),
+///             _ => {}
+///         }
+///         More::No
+///     }
+///
+///     fn deadline(&self) -> Option<LocalNs> {
+///         None
+///     }
+/// }
+///
+/// // What the network is made of, its cables, and the fabric at rest.
+/// let rate = BitsPerSec::mega(100_000);
+/// let spec = FabricSpec::plain(Topology::Star { hosts: 2 }, Routing::Minimal, rate);
+/// let cables = topology::build(&spec)?;
+/// let fabric = Fabric::new(&spec, cables, 1, FabricOptions::default());
+/// // One rank on each host.
+/// let hosts = vec![DeviceId(0), DeviceId(1)];
+/// let key = RandomKey::new(1);
+/// let config = NetworkConfig { hosts, bodies: ContentModel::Real, disk: None, key };
+/// let mut world = World::new(Network::new(fabric, &spec, config), |_wire| Relay);
+/// world.command(Picos::ZERO, Rank(0), 7);
+/// let mut seen = Vec::new();
+/// world.run_until(Picos::from_micros(100), &mut |event| seen.push((event.rank, event.event)));
+/// assert_eq!(seen, [(Rank(1), 7)]);
+/// # Ok::<(), clearway_sim::topology::TopologyError>(())
+/// ```
 pub struct World<E: Engine, C> {
     network: Network<C>,
     nodes: Vec<WorldNode<E>>,

@@ -16,8 +16,8 @@
 //! ```
 //!
 //! # Not here
-//! What a mechanism's requests and responses are: its own `words`; sending and receiving them:
-//! `session`, `rank`.
+//! What a mechanism's requests and responses are: its own `messages`; sending and receiving them:
+//! `session`, `rank_process`.
 
 use clearway_proto::base::LocalNs;
 use clearway_proto::wire::OperationSet;

@@ -10,7 +10,7 @@
 //! I1. No object counts as received whose bytes were not compared.
 //!
 //! # Not here
-//! What is said to the coordinator: `words`.
+//! What is said to the coordinator: `messages`.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

@@ -12,9 +12,9 @@
 //!   |<------------------------- how it ended ----------|
 //! ```
 //! What stands at the arrows goes over a connection to each receiver, sealed (`link`); blocks go
-//! through the engine of [`clearway_proto::broadcast`] over UDP (`seat`). `plan` and `record`
+//! through the engine of [`clearway_proto::broadcast`] over UDP (`membership`). `plan` and `record`
 //! decide without touching a file; `source` and `feeder` read, `assembly` and `target` write;
-//! `sender` and `receiver` conduct; `crew` and `serve` bring both together.
+//! `sender` and `receiver` conduct; `remote_receivers` and `serve` bring both together.
 //!
 //! # Invariants
 //! I1. A name that people use never stands for a file that is not whole and checked.

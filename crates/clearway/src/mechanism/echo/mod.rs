@@ -2,10 +2,11 @@
 //! of how one is made.
 //!
 //! # Model
-//! A mechanism is a folder here and a line of the registry (`command::registry`). It has
+//! A mechanism is a folder here with its `mod` line, and a line of the registry
+//! (`command::registry`). It has
 //!
 //! 1. a [`Section`] of scenario files ([`section::EchoTest`]),
-//! 2. an engine, which decides and does no I/O ([`engine::Echo`]); a real one lives in
+//! 2. an engine, which decides and does no I/O ([`engine::EchoEngine`]); a real one lives in
 //!    `clearway-proto`,
 //! 3. a [`Protocol`] between its coordinator and its rank processes ([`EchoProtocol`]),
 //! 4. the rank's side of it ([`serve`]), here that of any engine that runs one task at a time,
@@ -114,7 +115,7 @@ fn serve(end: RankContext) -> Result<Exit> {
 impl TaskEngine for EchoEngine {
     type Record = Vec<u64>;
 
-    fn handle(engine::EchoDone: engine::EchoDone) -> TaskStatus {
+    fn handle(_: engine::EchoDone) -> TaskStatus {
         TaskStatus::Over
     }
 

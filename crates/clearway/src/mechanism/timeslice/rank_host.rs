@@ -10,8 +10,8 @@
 //! I1. A rank never waits for its source, its sink or its coordinator while peers wait for it.
 //!
 //! # Not here
-//! What is said to the coordinator: `words`. What a rank does in a run, and with which memory:
-//! `part`.
+//! What is said to the coordinator: `messages`. What a rank does in a run, and with which memory:
+//! `role`.
 
 use std::collections::VecDeque;
 use std::io::Read;
@@ -505,7 +505,7 @@ impl<'a> RunningBuild<'a> {
     }
 }
 
-/// Gives `outlet` what can leave, and the engine what came back. Why it cannot go on, if it cannot.
+/// Gives `output` what can leave, and the engine what came back. Why it cannot go on, if it cannot.
 fn hand_over(
     output: &mut BuilderOutput,
     inputs: u32,

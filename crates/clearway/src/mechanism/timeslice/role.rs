@@ -6,7 +6,7 @@
 //! longer than the run.
 //!
 //! # Not here
-//! Orders, and what the engine gets: `rank`.
+//! Orders, and what the engine gets: `rank_host`.
 
 use anyhow::{Result, anyhow};
 use clearway_proto::base::Bytes;
