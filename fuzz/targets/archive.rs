@@ -22,7 +22,9 @@ fn read(bytes: &[u8], length: usize) -> ReadOutcome {
         loop {
             match reader.feed(&mut piece) {
                 Ok(None) => break,
-                Ok(Some(Parsed::Header)) => again = Writer::new(reader.header().expect("it is whole")).1,
+                Ok(Some(Parsed::Header)) => {
+                    again = Writer::new(reader.header().expect("it is whole")).1
+                }
                 Ok(Some(Parsed::Item)) => {
                     let header = reader.header().expect("it came first");
                     let item = reader.item().expect("it is whole");
@@ -34,9 +36,11 @@ fn read(bytes: &[u8], length: usize) -> ReadOutcome {
                     };
                     let Ok(()) = match item {
                         Item::Microslice(microslice) => writer.microslice(&microslice, &mut put),
-                        Item::Timeslice(timeslice) => {
-                            writer.timeslice(&timeslice.descriptor, timeslice.components(), &mut put)
-                        }
+                        Item::Timeslice(timeslice) => writer.timeslice(
+                            &timeslice.descriptor,
+                            timeslice.components(),
+                            &mut put,
+                        ),
                     };
                 }
                 Err(error) => return (Err(error), inspector.tally().clone(), again),

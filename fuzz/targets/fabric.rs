@@ -3,9 +3,9 @@
 
 #![no_main]
 
-use clearway_sim::spec::file::{FabricFile, Wanted};
+use clearway_sim::spec::file::{FabricFile, FileOptions};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
-    let _ = FabricFile::parse("a file", text, Wanted::default());
+    let _ = FabricFile::parse("a file", text, FileOptions::default());
 });

@@ -3,11 +3,11 @@
 
 #![no_main]
 
-use clearway_sim::spec::import::{Outside, import};
+use clearway_sim::spec::import::{SourceText, import};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
     let (conf, net) = text.split_once('\0').map_or((text, None), |(conf, net)| (conf, Some(net)));
-    let net = net.map(|text| Outside { file: "ibnetdiscover", text });
-    let _ = import("imported", "qdr", Outside { file: "opensm.conf", text: conf }, net);
+    let net = net.map(|text| SourceText { file: "ibnetdiscover", text });
+    let _ = import("imported", "qdr", SourceText { file: "opensm.conf", text: conf }, net);
 });

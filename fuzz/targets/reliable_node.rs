@@ -5,7 +5,8 @@
 
 use clearway_proto::base::{Bytes, Class, Head, LocalNs, Rank, crc32c};
 use clearway_proto::reliable::{
-    Message, MessageCompletion, MessageTarget, ReliableCommand, ReliableConfig, ReliableEvent, ReliableNode, StreamConfig,
+    Message, MessageCompletion, MessageTarget, ReliableCommand, ReliableConfig, ReliableEvent,
+    ReliableNode, StreamConfig,
 };
 use clearway_proto::wire::memory::{MemoryConfig, MemoryFabric};
 use clearway_proto::wire::{
@@ -16,13 +17,23 @@ use libfuzzer_sys::fuzz_target;
 fuzz_target!(|bytes: &[u8]| {
     let below = MemoryFabric::new(MemoryConfig::lossless(2)).wire(Rank(0)).capabilities().clone();
     let streams = StreamConfig { inbox: Bytes(8 << 10), ..StreamConfig::new(2) };
-    let mut node = ReliableNode::new(ReliableConfig { ranks: 2, below, streams, inboxes: RegionId(0), kept: RegionId(1) });
+    let mut node = ReliableNode::new(ReliableConfig {
+        ranks: 2,
+        below,
+        streams,
+        inboxes: RegionId(0),
+        kept: RegionId(1),
+    });
     let mut out: Out<ReliableEvent> = Out::with_limit(1024);
     let _: More = node.input(LocalNs(0), Input::Boot { incarnation: 0 }, &mut out);
     let target = MessageTarget::Inbox { head: Head::from_bytes(b"ours").expect("short") };
     let body = Span { region: RegionId(5), offset: 0, length: 9_000 };
     let message = Message { target, body, ticket: MessageCompletion { token: None, kept: None } };
-    let _: More = node.input(LocalNs(0), Input::Command(ReliableCommand::Send { to: Rank(1), class: Class::Bulk, message }), &mut out);
+    let _: More = node.input(
+        LocalNs(0),
+        Input::Command(ReliableCommand::Send { to: Rank(1), class: Class::Bulk, message }),
+        &mut out,
+    );
     for (place, chunk) in bytes.chunks(40).enumerate() {
         let mut head = chunk.to_vec();
         // A digest that holds, or the fuzzer would never get past it.
