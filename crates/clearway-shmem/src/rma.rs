@@ -24,7 +24,7 @@ const SOURCE: &str = "source";
 /// `shmem_put`: copies `bytes` bytes to PE `pe`.
 ///
 /// # Errors
-/// No such PE, or `dest` is not so much symmetric memory.
+/// No such PE, or `dest` leaves symmetric memory.
 #[inline]
 pub fn put(
     context: Context,
@@ -55,7 +55,7 @@ fn null(argument: &'static str, bytes: usize) -> Result<(), Fault> {
 /// `shmem_get`: copies `bytes` bytes from PE `pe`.
 ///
 /// # Errors
-/// No such PE, or `source` is not so much symmetric memory.
+/// No such PE, or `source` leaves symmetric memory.
 #[inline]
 pub fn get(
     context: Context,

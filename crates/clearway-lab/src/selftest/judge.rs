@@ -34,7 +34,7 @@ const DEPTH_TOLERANCE: f64 = 0.02;
 /// A port's timer may be late by this much at either end of a burst (wake-ups on two busy cores,
 /// measured).
 const TIMER: Nanos = Nanos::from_micros(50);
-/// Shares are distinguished to this fraction, beside what one turn of the largest weight may add.
+/// The test distinguishes shares to this fraction; one turn of the largest weight may add to it.
 const SHARE_TOLERANCE: f64 = 0.03;
 /// The part of a queue that may leave while a flood is still being sent.
 const FLOOD_VOID: f64 = 0.25;

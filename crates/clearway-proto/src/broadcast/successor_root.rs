@@ -9,8 +9,8 @@
 //! finished as always.
 //!
 //! # Invariants
-//! I1. The end is never before an object that some survivor was told to be stable: that one is with
-//!     all survivors.
+//! I1. The end is never before an object that some survivor knows to be stable: all survivors have
+//!     that one.
 
 use alloc::vec::Vec;
 

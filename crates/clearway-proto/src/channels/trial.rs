@@ -316,7 +316,7 @@ impl ChannelsTrial {
         }
     }
 
-    /// Returns what the first living member of `team` was told last.
+    /// Returns the channel that the first living member of `team` was last notified of.
     pub(super) fn has(&self, team: u32) -> Option<Channel> {
         let living =
             self.plan.teams[team as usize].iter().map(|rank| &self.processes[*rank as usize]);

@@ -123,7 +123,7 @@ impl TimedCollective {
         u64::from(self.iteration) * 1_000_003 + u64::from(place)
     }
 
-    /// Returns the sum that tells of all ranks.
+    /// Returns the sum that shows that all ranks took part.
     fn expected(&self) -> u64 {
         let Participant { rank, ranks } = self.collective.place();
         match self.schedule {

@@ -22,7 +22,7 @@
 //!
 //! # Source
 //! Statistical practice: Hoefler and Belli, "Scientific benchmarking of parallel computing systems"
-//! (SC15): intervals, quantiles chosen on purpose, base case beside each ratio. Each module names
+//! (SC15): intervals, quantiles chosen on purpose, the base case with each ratio. Each module names
 //! its own.
 //!
 //! # Not here

@@ -18,8 +18,7 @@
 //! # Invariants
 //! I1. A contribution is given to its timeslice once, whatever comes from outside.
 //! I2. Released counts only grow, never pass what is complete, and are the same for all inputs:
-//!     what one of them was told to be
-//!     released is built.
+//!     a timeslice that one of them may release is built.
 //!
 //! # Not here
 //! Which inputs are let in: `policy`. Which contributions are missing: `assembly`.

@@ -124,7 +124,7 @@ impl TimesliceLayout {
     /// inputs have neighbourhoods. So those whose turn it is at a builder come from all of them,
     /// and whatever the shift between inputs and builders, each pair of neighbourhoods has its
     /// share of those who send, exactly where all are equally large. Of 170 inputs and 170 builders
-    /// in three groups of a dragonfly, ranks of one group beside each other, `token` carries 0.77
+    /// in three groups of a dragonfly, ranks of one group in consecutive places, `token` carries 0.77
     /// of raw without it and 0.92 with it.
     #[must_use]
     pub fn spread(self, neighbourhood: impl Fn(Rank) -> u32) -> Self {

@@ -1,5 +1,5 @@
-//! One engine, and beside it any number of another kind, over one wire: each gets what arrives, and
-//! keeps what is its own.
+//! Runs one engine and any number of engines of another kind over one wire: each gets what arrives,
+//! and keeps what is its own.
 //!
 //! # Model
 //! A datagram is given to all engines: frames say whose they are, and an engine drops what is not
@@ -105,7 +105,7 @@ fn labelled(token: Token, number: usize) -> Token {
 }
 
 impl<A: Engine, B: Engine> EngineMux<A, B> {
-    /// Creates a mux of `one` engine, and none beside it yet.
+    /// Creates a mux of `one` engine, without engines of the other kind.
     pub const fn new(one: A) -> Self {
         Self { one: MuxedEngine::new(one), others: Vec::new(), incarnation: 0, first: 0 }
     }

@@ -2,7 +2,7 @@
 //! is compared at every receiver.
 //!
 //! # Model
-//! A rank runs the engine of channels and beside it one for each broadcast over one end of the wire
+//! A rank runs the engine of channels and one for each broadcast over one end of the wire
 //! in memory, which loses, doubles, delays and damages. A team that agreed on a channel listens
 //! there, and its first member casts. When all is over one more team needs a channel, a team that
 //! is idle gives its own up, and both cast, at the same time.

@@ -165,7 +165,7 @@ pub fn sync(set: ActiveSet, sync: Symmetric) -> Result<(), Fault> {
 /// `shmem_broadcast` of a set: the root's `dest` is not written.
 ///
 /// # Errors
-/// No such set or root, or not so much symmetric memory.
+/// No such set or root, or a buffer that leaves symmetric memory.
 pub fn broadcast(
     set: ActiveSet,
     sync: Symmetric,
@@ -180,7 +180,7 @@ pub fn broadcast(
 /// `shmem_collect` of a set.
 ///
 /// # Errors
-/// No such set, or not so much symmetric memory.
+/// No such set, or a buffer that leaves symmetric memory.
 pub fn collect(
     set: ActiveSet,
     sync: Symmetric,

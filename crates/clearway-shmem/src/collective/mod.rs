@@ -324,7 +324,7 @@ fn stride(stride: isize, argument: &'static str) -> Result<usize, Fault> {
 /// `shmem_broadcast` of a team: also the root's `dest` is written.
 ///
 /// # Errors
-/// No such PE, or not so much symmetric memory.
+/// No such PE, or a buffer that leaves symmetric memory.
 pub fn broadcast(
     team: Team,
     dest: Symmetric,

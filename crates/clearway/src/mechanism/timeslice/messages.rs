@@ -12,10 +12,10 @@
 //!    Begin         ->             contributions may leave
 //!                  <-     Progress, Progress, ...
 //!    Hold          ->             (input) give no more
-//!                  <-     Over    (input) so many timeslices were given: told to hold, or the source is over
+//!                  <-     Over    (input) this many timeslices were given: the source is held or over
 //!    Pad           ->             (input whose source is over) others have more: yours are empty
 //!    End           ->             (input) the stream of all ends before this timeslice
-//!                  <-     Done    everything was built, and is where it shall be
+//!                  <-     Done    everything was built, and is in its place
 //!    Keep          ->             (builder with an archive) all have: give it its name
 //!                  <-     Kept
 //!
