@@ -7,7 +7,7 @@
 //! Rooms, lowest first: [`base`] (time, ranks, classes, units, randomness); [`stats`] (histograms,
 //! quantiles, intervals), [`clock`] (a peer's clock, estimated), [`wire`] (the contract),
 //! [`microslice`] and [`archive`] (a detector's data and their files); the engines: [`broadcast`],
-//! [`channels`], [`congestion`], [`gpcnet`], [`reliable`] and [`timeslice`].
+//! [`channels`], [`congestion`], [`gpcnet`], [`queue`], [`reliable`] and [`timeslice`].
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -25,6 +25,7 @@ pub mod clock;
 pub mod congestion;
 pub mod gpcnet;
 pub mod microslice;
+pub mod queue;
 pub mod reliable;
 pub mod stats;
 pub mod timeslice;
