@@ -26,6 +26,11 @@ const ASKS: u8 = 1;
 const HAS_REQUESTS: u8 = 2;
 const REFUSED: u8 = 4;
 
+/// Returns whether a header is of this engine, well-formed or not.
+pub(super) fn is_frame(head: &[u8]) -> bool {
+    head.first() == Some(&MAGIC)
+}
+
 /// What a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum QueueMessage {

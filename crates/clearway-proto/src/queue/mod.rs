@@ -39,9 +39,13 @@
 mod apply;
 mod closing;
 mod frame;
+mod lane;
 mod node;
 mod open;
+mod operations;
+mod receive;
 mod record;
+mod transmit;
 
 pub use apply::{HeapAccess, apply};
 pub use closing::{ClosingCause, ClosingPolicy};
