@@ -47,6 +47,13 @@ mod receive;
 mod record;
 mod transmit;
 
+#[cfg(test)]
+mod faulty;
+#[cfg(test)]
+mod swarm;
+#[cfg(test)]
+mod trial;
+
 pub use apply::{HeapAccess, apply};
 pub use closing::{ClosingCause, ClosingPolicy};
 pub use node::QueueNode;
