@@ -75,6 +75,7 @@ fn rust_type(c: &str, own: &str) -> String {
         "ptrdiff_t" => "isize",
         "uint64_t" => "u64",
         "shmem_team_config_t" => "TeamConfig",
+        "shmem_ctx_session_config_t" => "SessionConfig",
         other => panic!("the table has a type that the library does not: {other}"),
     };
     format!("{pointer}{rust}")

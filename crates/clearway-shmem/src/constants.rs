@@ -1,13 +1,13 @@
 //! The numbers that programs are compiled with: the header has the same.
 //!
 //! # Source
-//! OpenSHMEM 1.5, "Library Constants". Where the standard leaves a value open it is that of Sandia
+//! OpenSHMEM 1.6, "Library Constants". Where the standard leaves a value open it is that of Sandia
 //! OpenSHMEM 1.5.3.
 
 /// The name in `SHMEM_VENDOR_STRING` and of `shmem_info_get_name`.
 pub const VENDOR: &str = "Clearway OpenSHMEM";
 /// `SHMEM_MAJOR_VERSION` and `SHMEM_MINOR_VERSION`.
-pub const VERSION: (i32, i32) = (1, 5);
+pub const VERSION: (i32, i32) = (1, 6);
 
 /// `SHMEM_CMP_EQ`.
 pub const CMP_EQ: i32 = 1;
@@ -50,6 +50,13 @@ pub const MALLOC_SIGNAL_REMOTE: i64 = 1 << 1;
 
 /// `SHMEM_TEAM_NUM_CONTEXTS`.
 pub const TEAM_NUM_CONTEXTS: i64 = 1 << 0;
+
+/// `SHMEM_CTX_SESSION_BATCH`.
+pub const CTX_SESSION_BATCH: i64 = 1 << 0;
+/// `SHMEMX_CTX_SESSION_SAME_AMO`: all atomic operations of the session are one, on one type.
+pub const CTX_SESSION_SAME_AMO: i64 = 1 << 1;
+/// `SHMEM_CTX_SESSION_TOTAL_OPS`.
+pub const CTX_SESSION_TOTAL_OPS: i64 = 1 << 0;
 
 /// `SHMEM_SYNC_VALUE`.
 pub const SYNC_VALUE: i64 = 0;

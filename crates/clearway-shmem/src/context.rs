@@ -74,6 +74,11 @@ impl ContextTable {
         Some(Context(free + Context::DEFAULT.0 + 1))
     }
 
+    /// Ends all contexts but the default one.
+    pub(crate) fn clear(&self) {
+        self.0.iter().skip(Context::DEFAULT.0 + 1).for_each(|one| one.store(0, Ordering::Release));
+    }
+
     /// Ends all contexts of the team of `slot`.
     pub(crate) fn destroy_of(&self, slot: usize) {
         for entry in &self.0 {

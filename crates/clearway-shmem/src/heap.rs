@@ -123,6 +123,11 @@ impl Heap {
         Self { books: Books::new(length), committed: 0 }
     }
 
+    /// Frees all blocks; pages stay allocated.
+    pub(crate) fn clear(&mut self) {
+        self.books = Books::new(self.books.length);
+    }
+
     /// Takes a block and allocates its pages; what was short otherwise.
     fn take(&mut self, job: &Job, bytes: usize, align: usize) -> Result<usize, String> {
         let Some(offset) = self.books.take(bytes, align) else {

@@ -29,7 +29,7 @@ use crate::calls;
 use crate::card::{Card, Cards};
 use crate::collective::active::ActiveTeams;
 use crate::collective::sync::Gathering;
-use crate::constants::{THREAD_MULTIPLE, THREAD_SINGLE};
+use crate::constants::{THREAD_MULTIPLE, THREAD_SINGLE, VERSION};
 use crate::context::{Context, ContextTable};
 use crate::fault::{Fault, Wrong};
 use crate::heap::Heap;
@@ -117,7 +117,7 @@ impl Job {
 
     /// The world's number of PE `pe` of a context.
     #[inline]
-    fn world_pe(&self, context: Context, pe: i32) -> Result<usize, Fault> {
+    pub(crate) fn world_pe(&self, context: Context, pe: i32) -> Result<usize, Fault> {
         let Some((slot, _)) = self.contexts.get(context) else {
             return Err(Wrong::Context(context.raw()).into());
         };
@@ -176,6 +176,23 @@ impl Job {
         self.near.commit(from, to).map_err(said)
     }
 
+    /// Begins the program again after its end. The launcher has been left for good: from here on
+    /// the PEs watch each other.
+    fn begin_again(&self, level: i32) -> Result<(), Fault> {
+        self.level.store(level, Ordering::Release);
+        self.is_leaving.store(false, Ordering::Release);
+        Gathering::new(self, Team::WORLD)?.wait();
+        Ok(())
+    }
+
+    /// Takes back what the program made: teams, contexts and the heap's blocks.
+    fn release_all(&self) {
+        self.contexts.clear();
+        self.active.clear();
+        team::clear(self);
+        self.heap().clear();
+    }
+
     /// Says `sentence` on standard error.
     pub(crate) fn say(&self, sentence: &str) {
         calls::say(&format!("PE {}: {sentence}\n", self.me));
@@ -183,7 +200,7 @@ impl Job {
 }
 
 /// Begins the program, with a thread level of 0 to 3; the level granted. Once it has begun a
-/// further call only counts.
+/// further call only counts; after its end the program begins again, with an empty heap.
 ///
 /// # Errors
 /// A level that is none. What keeps the job from beginning ends the process.
@@ -196,7 +213,9 @@ pub fn init(level: i32) -> Result<i32, Fault> {
         ));
     }
     if let Some(job) = JOB.get() {
-        job.begins.fetch_add(1, Ordering::AcqRel);
+        if job.begins.fetch_add(1, Ordering::AcqRel) == 0 {
+            job.begin_again(level)?;
+        }
         return Ok(job.level.load(Ordering::Acquire));
     }
     if let Err(sentence) = begin(level) {
@@ -306,7 +325,9 @@ fn print_settings(settings: &Settings, me: usize) {
         return;
     }
     if settings.version {
-        calls::say(&format!("Clearway {}, OpenSHMEM 1.5\n", env!("CARGO_PKG_VERSION")));
+        let (major, minor) = VERSION;
+        let own = env!("CARGO_PKG_VERSION");
+        calls::say(&format!("Clearway {own}, OpenSHMEM {major}.{minor}\n"));
     }
     if settings.list {
         calls::say(&format!("{VARIABLES}\n"));
@@ -316,10 +337,16 @@ fn print_settings(settings: &Settings, me: usize) {
 /// Ends the job when the PE at `place` is gone before it left, unless the launcher is faster.
 fn lost(job: &'static Job, place: usize, processes: &[u64]) {
     std::thread::sleep(GRACE);
-    if job.is_leaving.load(Ordering::Acquire)
-        || job.near.board().spoken.load(Ordering::Acquire) != 0
-    {
+    if job.is_leaving.load(Ordering::Acquire) {
         return;
+    }
+    if job.near.board().spoken.load(Ordering::Acquire) != 0 {
+        let is_launched = LAUNCH.lock().unwrap_or_else(PoisonError::into_inner).is_some();
+        if is_launched {
+            return;
+        }
+        // A program that began again has no launcher that ends the other PEs.
+        calls::exit_at_once(job.near.board().status.load(Ordering::Acquire) as i32);
     }
     let process = processes.get(place).copied().unwrap_or_default();
     end_with(
@@ -355,6 +382,7 @@ pub fn finalize() -> Result<(), Fault> {
         return Ok(());
     }
     leave(job);
+    job.release_all();
     Ok(())
 }
 
@@ -381,6 +409,7 @@ pub fn global_exit(status: i32) -> ! {
 pub(crate) fn end_with(status: i32, sentence: &str) -> ! {
     let mut sentence = sentence.to_owned();
     if let Some(job) = JOB.get() {
+        job.near.board().status.store(status as u32, Ordering::Release);
         let was_first = job.near.board().spoken.swap(1, Ordering::AcqRel) == 0;
         if !sentence.is_empty() && was_first {
             sentence = format!("PE {}: {sentence}", job.me);
@@ -469,7 +498,7 @@ pub fn report() -> String {
     };
     let heap = job.near.heap(job.me);
     format!(
-        "version: Clearway {}, OpenSHMEM 1.5\nPE: {} of {} on {}\nnear: all {} PEs\nheap: {} bytes from {:#x}\nstatics: {statics}\n\
+        "version: Clearway {}, OpenSHMEM 1.6\nPE: {} of {} on {}\nnear: all {} PEs\nheap: {} bytes from {:#x}\nstatics: {statics}\n\
          classes: none asked for; near PEs need none\n",
         env!("CARGO_PKG_VERSION"),
         job.me,

@@ -20,6 +20,7 @@
 mod abi;
 pub mod address;
 pub mod amo;
+pub mod blocks;
 mod calls;
 mod card;
 pub mod collective;
@@ -34,6 +35,7 @@ mod memory;
 pub mod operand;
 pub mod order;
 pub mod rma;
+pub mod session;
 mod settings;
 pub mod signal;
 mod statics;

@@ -8,6 +8,7 @@
 
 use std::sync::atomic::Ordering;
 
+use crate::address::Caller;
 use crate::context::Context;
 use crate::fault::Fault;
 use crate::job;
@@ -32,4 +33,19 @@ pub fn quiet(_context: Context) -> Result<(), Fault> {
     job::get()?;
     std::sync::atomic::fence(Ordering::SeqCst);
     Ok(())
+}
+
+/// `shmem_pe_quiet`: completes what the context did to the `count` PEs listed at `pes`.
+///
+/// # Errors
+/// The library is not initialised, or a PE that the context does not have.
+pub fn pe_quiet(context: Context, pes: Caller, count: usize) -> Result<(), Fault> {
+    let job = job::get()?;
+    if context == Context::INVALID || count == 0 {
+        return Ok(());
+    }
+    for index in 0..count {
+        job.world_pe(context, pes.read::<i32>(index))?;
+    }
+    quiet(context)
 }

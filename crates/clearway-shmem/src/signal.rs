@@ -65,6 +65,27 @@ pub fn put_nbi(
     put(context, dest, source, bytes, signal, value, operation, pe)
 }
 
+/// `shmem_signal_add`: adds to a signal of PE `pe`.
+///
+/// # Errors
+/// No such PE, or no aligned word of symmetric memory.
+#[inline]
+pub fn add(context: Context, signal: Symmetric, value: u64, pe: i32) -> Result<(), Fault> {
+    u64::fetch_add(job::get()?.word::<u64>(context, signal, pe, "sig_addr")?, value);
+    Ok(())
+}
+
+/// `shmem_signal_set`: sets a signal of PE `pe`.
+///
+/// # Errors
+/// As [`add`].
+#[inline]
+pub fn set(context: Context, signal: Symmetric, value: u64, pe: i32) -> Result<(), Fault> {
+    let word = job::get()?.word::<u64>(context, signal, pe, "sig_addr")?;
+    u64::store(word, value, Ordering::Release);
+    Ok(())
+}
+
 /// `shmem_signal_fetch`: this PE's signal.
 ///
 /// # Errors

@@ -187,6 +187,16 @@ pub(crate) fn publish_used(job: &Job) {
     used[SLOT_WORDS - 1].fetch_or(1 << 63, Ordering::Release);
 }
 
+/// Ends all teams but those that every program has.
+pub(crate) fn clear(job: &Job) {
+    for (slot, entry) in job.teams.0.iter().enumerate() {
+        let is_own = ![WORLD_SLOT, SHARED_SLOT, USED_SLOT].contains(&slot);
+        if is_own && entry.size.swap(0, Ordering::AcqRel) > 0 {
+            release(job, slot);
+        }
+    }
+}
+
 /// Takes `slot`, unless this PE uses it already.
 pub(crate) fn claim(job: &Job, slot: usize) -> bool {
     let used = &job.near.line(job.me, USED_SLOT, 0).payload;

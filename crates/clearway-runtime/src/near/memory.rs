@@ -64,6 +64,8 @@ pub struct Line {
 pub struct Board {
     /// Whoever sets it first says why the job ends.
     pub spoken: AtomicU32,
+    /// The status with which it ends.
+    pub status: AtomicU32,
 }
 
 /// Where everything lies in the file.

@@ -4,9 +4,10 @@
 //! I1. Where a function makes nothing, it writes the handle that stands for nothing.
 
 use super::setup::write;
-use crate::constants::TEAM_NUM_CONTEXTS;
+use crate::constants::{CTX_SESSION_TOTAL_OPS, TEAM_NUM_CONTEXTS};
 use crate::context::{self, Context};
 use crate::fault::Fault;
+use crate::session;
 use crate::team::{self, Team};
 
 /// `shmem_team_config_t`.
@@ -14,6 +15,27 @@ use crate::team::{self, Team};
 #[repr(C)]
 pub(super) struct TeamConfig {
     num_contexts: i32,
+}
+
+/// `shmem_ctx_session_config_t`.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub(super) struct SessionConfig {
+    total_ops: usize,
+}
+
+/// # Safety
+/// The configuration is null or may be read.
+pub(super) unsafe fn session_start(
+    ctx: usize,
+    options: i64,
+    config: *const SessionConfig,
+    mask: i64,
+) -> Result<(), Fault> {
+    let is_read = mask & CTX_SESSION_TOTAL_OPS != 0 && !config.is_null();
+    // SAFETY: the caller promises it.
+    let total_ops = is_read.then(|| unsafe { *config }.total_ops);
+    session::start(Context::from_raw(ctx), options, total_ops)
 }
 
 /// A configuration, and which parts of it count.

@@ -24,15 +24,17 @@ mod setup;
 use std::ffi::{c_char, c_void};
 
 use crate::address::{Caller, Symmetric};
+use crate::blocks::{self, Blocks};
 use crate::collective;
 use crate::collective::active::{self, ActiveSet};
+use crate::collective::scan;
 use crate::constants::CMP_NE;
 use crate::context::{self, Context};
 use crate::operand::{ComplexDouble, ComplexFloat, ReduceOp};
 use crate::team::{self, Team};
 use crate::thunks::LongDouble;
-use crate::{amo, heap, job, lock, order, rma, signal, wait};
-use handles::TeamConfig;
+use crate::{amo, heap, job, lock, order, rma, session, signal, wait};
+use handles::{SessionConfig, TeamConfig};
 
 /// Defines a function of C and its second name.
 macro_rules! entry {

@@ -34,6 +34,14 @@ pub(super) unsafe fn query_thread(provided: *mut i32) -> Result<(), Fault> {
     Ok(())
 }
 
+/// # Safety
+/// `initialized` is null or points to an `int`.
+pub(super) unsafe fn query_initialized(initialized: *mut i32) -> Result<(), Fault> {
+    // SAFETY: the caller promises it.
+    unsafe { write(initialized, job::is_initialized()) };
+    Ok(())
+}
+
 pub(super) fn global_exit(status: i32) -> Result<(), Fault> {
     job::global_exit(status)
 }

@@ -73,6 +73,11 @@ impl ActiveSet {
 pub(crate) struct ActiveTeams(Mutex<BTreeMap<Members, Team>>);
 
 impl ActiveTeams {
+    /// Forgets all sets. Their slots are given back by `team::clear`.
+    pub(crate) fn clear(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
     /// The team of `members`, made if it is new.
     fn get(&self, job: &Job, members: Members, sync: Symmetric) -> Result<Team, Fault> {
         if members == (Members { start: 0, stride: 1, size: job.segments.pes() as i32 }) {

@@ -15,6 +15,7 @@
 
 pub mod active;
 mod reduce;
+pub mod scan;
 pub(crate) mod sync;
 
 use std::sync::atomic::Ordering;

@@ -2,9 +2,9 @@
 
 use crate::constants::{
     CMP_EQ, CMP_GE, CMP_GT, CMP_LE, CMP_LT, CMP_NE, CTX_NOSTORE, CTX_PRIVATE, CTX_SERIALIZED,
-    MALLOC_ATOMICS_REMOTE, MALLOC_SIGNAL_REMOTE, REDUCE_MIN_WRKDATA_SIZE, SIGNAL_ADD, SIGNAL_SET,
-    SYNC_SIZE, SYNC_VALUE, TEAM_NUM_CONTEXTS, THREAD_FUNNELED, THREAD_MULTIPLE, THREAD_SERIALIZED,
-    THREAD_SINGLE, VENDOR, VERSION,
+    CTX_SESSION_BATCH, CTX_SESSION_TOTAL_OPS, MALLOC_ATOMICS_REMOTE, MALLOC_SIGNAL_REMOTE,
+    REDUCE_MIN_WRKDATA_SIZE, SIGNAL_ADD, SIGNAL_SET, SYNC_SIZE, SYNC_VALUE, TEAM_NUM_CONTEXTS,
+    THREAD_FUNNELED, THREAD_MULTIPLE, THREAD_SERIALIZED, THREAD_SINGLE, VENDOR, VERSION,
 };
 
 /// `SHMEM_MAX_NAME_LEN`: as long as that of other libraries, for programs that fix the size of a
@@ -20,6 +20,10 @@ typedef struct clearway_team *shmem_team_t;
 typedef struct {
     int num_contexts;
 } shmem_team_config_t;
+
+typedef struct {
+    size_t total_ops;
+} shmem_ctx_session_config_t;
 
 /* Complex numbers of C, which compilers of C++ know as well. */
 __extension__ typedef float _Complex clearway_complexf;
@@ -63,7 +67,7 @@ pub(super) fn text() -> String {
 }
 
 /// Constants that are numbers.
-fn numbers() -> [(&'static str, i64); 21] {
+fn numbers() -> [(&'static str, i64); 23] {
     [
         ("SHMEM_MAJOR_VERSION", i64::from(VERSION.0)),
         ("SHMEM_MINOR_VERSION", i64::from(VERSION.1)),
@@ -85,6 +89,8 @@ fn numbers() -> [(&'static str, i64); 21] {
         ("SHMEM_MALLOC_ATOMICS_REMOTE", MALLOC_ATOMICS_REMOTE),
         ("SHMEM_MALLOC_SIGNAL_REMOTE", MALLOC_SIGNAL_REMOTE),
         ("SHMEM_TEAM_NUM_CONTEXTS", TEAM_NUM_CONTEXTS),
+        ("SHMEM_CTX_SESSION_BATCH", CTX_SESSION_BATCH),
+        ("SHMEM_CTX_SESSION_TOTAL_OPS", CTX_SESSION_TOTAL_OPS),
         ("CLEARWAY_SHMEM_ABI", 1),
     ]
 }

@@ -24,7 +24,11 @@ pub(super) fn text(all: &[Function]) -> String {
         }
     }
     text.push_str(
-        "static inline int shmem_sync(shmem_team_t team) { return shmem_team_sync(team); }\n",
+        "static inline void shmem_signal_add(shmem_ctx_t ctx, uint64_t *sig_addr, uint64_t signal, int pe) \
+         { shmem_ctx_signal_add(ctx, sig_addr, signal, pe); }\n\
+         static inline void shmem_signal_set(shmem_ctx_t ctx, uint64_t *sig_addr, uint64_t signal, int pe) \
+         { shmem_ctx_signal_set(ctx, sig_addr, signal, pe); }\n\
+         static inline int shmem_sync(shmem_team_t team) { return shmem_team_sync(team); }\n",
     );
     text.push_str("\n} /* extern \"C++\" */\n\n#endif /* __cplusplus */\n");
     text

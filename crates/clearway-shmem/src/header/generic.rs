@@ -54,7 +54,12 @@ pub(super) fn text(all: &[Function]) -> String {
         text.push_str(&macro_of(&group));
     }
     text.push_str(
-        "/* A team, or the active set of programs that are older than teams. */\n\
+        "/* With a context or without; other arguments have one type only. */\n\
+         #define shmem_signal_add(...) \\\n    \
+         _Generic((CLEARWAY_FIRST(__VA_ARGS__)), shmem_ctx_t: shmem_ctx_signal_add, default: shmem_signal_add)(__VA_ARGS__)\n\
+         #define shmem_signal_set(...) \\\n    \
+         _Generic((CLEARWAY_FIRST(__VA_ARGS__)), shmem_ctx_t: shmem_ctx_signal_set, default: shmem_signal_set)(__VA_ARGS__)\n\n\
+         /* A team, or the active set of programs that are older than teams. */\n\
          #define shmem_sync(...) \\\n    \
          _Generic((CLEARWAY_FIRST(__VA_ARGS__)), shmem_team_t: shmem_team_sync, default: shmem_sync)(__VA_ARGS__)\n\n\
          #endif /* C11 */\n\n",

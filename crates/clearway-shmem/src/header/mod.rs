@@ -22,6 +22,7 @@ mod written;
 
 pub(crate) use constants::NAME_LENGTH_MAX;
 
+use crate::constants::CTX_SESSION_SAME_AMO;
 use crate::table::{Function, Standing, functions};
 
 /// Names by which programs that know other libraries see that a header lacks nothing of OpenSHMEM
@@ -64,7 +65,7 @@ fn shmem(all: &[Function]) -> String {
     body.push_str("\n#ifdef __cplusplus\n} /* extern \"C\" */\n#endif\n\n");
     body.push_str(&generic::text(all));
     body.push_str(&cxx::text(all));
-    guarded("CLEARWAY_SHMEM_H", "OpenSHMEM 1.5 for C and C++.", &body)
+    guarded("CLEARWAY_SHMEM_H", "OpenSHMEM 1.6 for C and C++.", &body)
 }
 
 fn pshmem(all: &[Function]) -> String {
@@ -72,15 +73,19 @@ fn pshmem(all: &[Function]) -> String {
         String::from("#include \"shmem.h\"\n\n#ifdef __cplusplus\nextern \"C\" {\n#endif\n");
     body.push_str(&prototypes(all, Function::profiling_name));
     body.push_str("\n#ifdef __cplusplus\n} /* extern \"C\" */\n#endif\n");
-    let about = "The functions of OpenSHMEM 1.5 under the names that tools call when they put their own in front.";
+    let about = "The functions of OpenSHMEM 1.6 under the names that tools call when they put their own in front.";
     guarded("CLEARWAY_PSHMEM_H", about, &body)
 }
 
 fn extensions() -> String {
     guarded(
         "CLEARWAY_SHMEMX_H",
-        "Functions beyond the standard: none so far.",
-        "#include \"shmem.h\"\n",
+        "What programs can ask for beyond the standard.",
+        &format!(
+            "#include \"shmem.h\"\n\n\
+             /* An option of sessions: all their atomic operations are one, on one type. */\n\
+             #define SHMEMX_CTX_SESSION_SAME_AMO {CTX_SESSION_SAME_AMO}\n"
+        ),
     )
 }
 

@@ -86,6 +86,7 @@ pub const ROWS: &[&[Row]] = &[
     WAITS,
     VECTORS,
     ORDER,
+    super::newer::ROWS,
     OLD,
 ];
 

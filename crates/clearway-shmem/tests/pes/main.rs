@@ -9,6 +9,7 @@ mod collectives;
 mod failures;
 mod local;
 mod memory;
+mod newer;
 mod random;
 mod teams;
 
@@ -42,6 +43,7 @@ const PROGRAMS: &[Program] = &[
     program("collectives", collectives::all, &[1, 2, 3, 5, 10]),
     program("active_sets", collectives::active_sets, &[1, 4]),
     program("teams", teams::teams, &[1, 2, 5]),
+    program("newer", newer::newer, &[1, 2, 4]),
     program("random", random::short, &[1, 2, 3, 4]),
 ];
 

@@ -103,7 +103,7 @@ fn shmem_info__says_version_and_segments() {
         .expect("clearway");
     let text = said(&output);
     assert!(
-        output.status.success() && text.contains("OpenSHMEM 1.5") && text.contains("heap"),
+        output.status.success() && text.contains("OpenSHMEM 1.6") && text.contains("heap"),
         "{text}"
     );
     let nobody = tool("clearway").args(["shmem", "info", "-n", "0"]).output().expect("clearway");

@@ -48,7 +48,7 @@ fn program(with_generic: Generic) -> String {
         "#include <shmem.h>\n#include <pshmem.h>\n#include <shmemx.h>\n#include <mpp/shmem.h>\n",
     );
     text.push_str(
-        "#if SHMEM_MAJOR_VERSION != 1 || SHMEM_MINOR_VERSION != 5\n#error version\n#endif\n",
+        "#if SHMEM_MAJOR_VERSION != 1 || SHMEM_MINOR_VERSION != 6\n#error version\n#endif\n",
     );
     text.push_str(
         "#if !defined(SHMEM_DEF_H) || !defined(SHMEM_FUNCTION_ATTRIBUTES)\n#error marks\n#endif\n",
@@ -71,6 +71,8 @@ fn program(with_generic: Generic) -> String {
     }
     if matches!(with_generic, Generic::Too) {
         text.push_str("void sync_of_a_team(void) { (void) shmem_sync(teams[0]); }\n");
+        text.push_str("void signals(void) { uint64_t *s = 0; shmem_signal_add(s, 1, 0); shmem_signal_add(context, s, 1, 0); }\n");
+        text.push_str("void more_signals(void) { uint64_t *s = 0; shmem_signal_set(s, 1, 0); shmem_signal_set(context, s, 1, 0); }\n");
         text.push_str("void sync_of_a_set(void) { long *p = 0; shmem_sync(0, 0, 1, p); }\n");
     }
     text.push_str("int main(void) { return context == SHMEM_CTX_INVALID; }\n");

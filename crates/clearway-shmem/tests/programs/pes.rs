@@ -48,6 +48,18 @@ fn memory__the_heap_is_the_same_everywhere() {
 }
 
 #[test]
+fn newer__scans_blocks_sessions_and_a_second_begin_work() {
+    run("newer.c");
+}
+
+#[test]
+fn newer__global_exit_after_a_second_begin_ends_all_with_its_status() {
+    let program = program_of("newer.c");
+    let output = oshrun(3).arg(&program).args(["exit", "42"]).output().expect("oshrun");
+    assert_eq!(output.status.code(), Some(42), "{}", said(&output));
+}
+
+#[test]
 fn threads__contexts_and_locks_hold() {
     run("threads.c");
 }
