@@ -178,14 +178,14 @@ impl Segments {
     }
 
     /// The place of the `bytes` bytes at `address` on PE `pe`, if there are that many.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn place(&self, address: Symmetric, bytes: usize, pe: usize) -> Option<Place> {
         let bases = self.peers.get(pe)?;
-        if let Some(offset) = self.heap.offset(address.0, bytes) {
-            return Some(Place((bases.heap + offset) as *mut u8));
-        }
-        let offset = self.statics.offset(address.0, bytes)?;
-        (bases.statics != 0).then(|| Place((bases.statics + offset) as *mut u8))
+        let (base, offset) = match self.heap.offset(address.0, bytes) {
+            Some(offset) => (bases.heap, offset),
+            None => (bases.statics, self.statics.offset(address.0, bytes)?),
+        };
+        (base != 0).then(|| Place((base + offset) as *mut u8))
     }
 
     /// A place for no bytes.
@@ -263,12 +263,20 @@ impl Place {
         self.0
     }
 
-    /// Copies `bytes` bytes in, no more than the place was asked for.
-    #[inline]
+    /// Copies `bytes` bytes in, no more than the place was asked for. The sizes of most numbers are
+    /// a store in the caller's own code.
+    #[inline(always)]
     pub(crate) fn put(self, source: Caller, bytes: usize) {
         match bytes {
             8 => self.store(source.read::<u64>(0)),
             4 => self.store(source.read::<u32>(0)),
+            _ => self.put_other(source, bytes),
+        }
+    }
+
+    #[inline(never)]
+    fn put_other(self, source: Caller, bytes: usize) {
+        match bytes {
             2 => self.store(source.read::<u16>(0)),
             1 => self.store(source.read::<u8>(0)),
             // SAFETY: the place has the bytes, and the caller promised its own. They may overlap.
@@ -277,14 +285,21 @@ impl Place {
     }
 
     /// Copies `bytes` bytes out, no more than the place was asked for.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn get(self, dest: Caller, bytes: usize) {
         match bytes {
             8 => dest.write(0, self.load::<u64>()),
             4 => dest.write(0, self.load::<u32>()),
+            _ => self.get_other(dest, bytes),
+        }
+    }
+
+    #[inline(never)]
+    fn get_other(self, dest: Caller, bytes: usize) {
+        match bytes {
             2 => dest.write(0, self.load::<u16>()),
             1 => dest.write(0, self.load::<u8>()),
-            // SAFETY: as in `put`, the other way round.
+            // SAFETY: as in `put_other`, the other way round.
             _ => unsafe { ptr::copy(self.0, dest.0, bytes) },
         }
     }

@@ -77,14 +77,24 @@ pub(crate) struct Job {
 pub(crate) fn get() -> Result<&'static Job, Fault> {
     match JOB.get() {
         Some(job) => Ok(job),
-        None => Err(Wrong::NotInitialized.into()),
+        None => Err(not_initialized()),
     }
+}
+
+/// The fault of a call before the beginning. Whatever makes a fault is a function of its own: the
+/// functions that are inlined into each entry then need no stack.
+#[cold]
+#[inline(never)]
+fn not_initialized() -> Fault {
+    Wrong::NotInitialized.into()
 }
 
 impl Job {
     /// The place of `bytes` bytes at `address` on PE `pe` of `context`; `None` for no bytes at an
     /// address that is none.
-    #[inline]
+    // A call of it takes as long as the operation (measured), and without the attribute the
+    // compiler makes one, because hundreds of functions use it.
+    #[inline(always)]
     pub(crate) fn place(
         &self,
         context: Context,
@@ -97,26 +107,27 @@ impl Job {
             if context == Context::DEFAULT { pe as usize } else { self.world_pe(context, pe)? };
         match self.segments.place(address, bytes, target) {
             Some(place) => Ok(Some(place)),
-            None => self.no_place(address, bytes, target, argument),
+            None => self.no_place(address, bytes, target, argument).map(|()| None),
         }
     }
 
     #[cold]
+    #[inline(never)]
     fn no_place(
         &self,
         address: Symmetric,
         bytes: usize,
         pe: usize,
         argument: &'static str,
-    ) -> Result<Option<Place>, Fault> {
+    ) -> Result<(), Fault> {
         if bytes == 0 && pe < self.segments.pes() {
-            return Ok(None);
+            return Ok(());
         }
         Err(self.segments.refuse(argument, address, bytes, pe))
     }
 
     /// The world's number of PE `pe` of a context.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn world_pe(&self, context: Context, pe: i32) -> Result<usize, Fault> {
         let Some((slot, _)) = self.contexts.get(context) else {
             return Err(Wrong::Context(context.raw()).into());
@@ -129,7 +140,7 @@ impl Job {
     }
 
     /// The word at `address` on PE `pe` of `context`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn word<T: Word>(
         &self,
         context: Context,
@@ -140,10 +151,7 @@ impl Job {
         let place = self.place(context, address, size_of::<T>(), pe, argument)?;
         match place.and_then(Place::word::<T>) {
             Some(word) => Ok(word),
-            None => {
-                Err(Wrong::Unaligned { argument, address: address.raw(), align: size_of::<T>() }
-                    .into())
-            }
+            None => Err(unaligned(argument, address, size_of::<T>())),
         }
     }
 
@@ -197,6 +205,12 @@ impl Job {
     pub(crate) fn say(&self, sentence: &str) {
         calls::say(&format!("PE {}: {sentence}\n", self.me));
     }
+}
+
+#[cold]
+#[inline(never)]
+fn unaligned(argument: &'static str, address: Symmetric, align: usize) -> Fault {
+    Wrong::Unaligned { argument, address: address.raw(), align }.into()
 }
 
 /// Begins the program, with a thread level of 0 to 3; the level granted. Once it has begun a

@@ -25,7 +25,7 @@ const SOURCE: &str = "source";
 ///
 /// # Errors
 /// No such PE, or `dest` leaves symmetric memory.
-#[inline]
+#[inline(always)]
 pub fn put(
     context: Context,
     dest: Symmetric,
@@ -44,6 +44,7 @@ pub fn put(
 
 /// Refuses the null pointer, unless nothing is copied.
 #[cold]
+#[inline(never)]
 fn null(argument: &'static str, bytes: usize) -> Result<(), Fault> {
     if bytes == 0 {
         Ok(())
@@ -56,7 +57,7 @@ fn null(argument: &'static str, bytes: usize) -> Result<(), Fault> {
 ///
 /// # Errors
 /// No such PE, or `source` leaves symmetric memory.
-#[inline]
+#[inline(always)]
 pub fn get(
     context: Context,
     dest: Caller,
@@ -77,7 +78,7 @@ pub fn get(
 ///
 /// # Errors
 /// As [`put`].
-#[inline]
+#[inline(always)]
 pub fn put_nbi(
     context: Context,
     dest: Symmetric,
@@ -92,7 +93,7 @@ pub fn put_nbi(
 ///
 /// # Errors
 /// As [`get`].
-#[inline]
+#[inline(always)]
 pub fn get_nbi(
     context: Context,
     dest: Caller,
