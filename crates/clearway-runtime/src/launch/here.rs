@@ -7,7 +7,7 @@
 //! does end well, but ranks that wait for one that ended without joining would wait in vain.
 //!
 //! # Invariants
-//! I1. When [`LocalRanks`] is dropped no process of it is left.
+//! I1. When [`StartedJob`] is dropped no process of it is left.
 //! I2. A signal of the terminal reaches this process only, which ends the others. A rank that reads
 //!     the terminal is the exception: the
 //!     kernel stops a process that reads it from another process group, so that rank stays in the group of this process.
@@ -19,10 +19,8 @@
 use std::ffi::{OsStr, OsString};
 use std::io::{self, ErrorKind, IsTerminal};
 use std::net::{Ipv4Addr, TcpListener};
-use std::ops::ControlFlow;
 use std::os::unix::process::CommandExt;
-use std::process::{Command, ExitStatus, Stdio};
-use std::thread;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use super::environment::OF_A_RANK;
@@ -30,11 +28,9 @@ use super::remote::RemoteProcess;
 use super::rendezvous::hub::Hub;
 use super::rendezvous::hub_server::HubServer;
 use super::ssh::{HERE, MEET, RANK, SECRET_FD, SIZE};
-use super::started_ranks::{LOOK_EVERY, LaunchSecrets, PlacedRank, StartedRanks};
+use super::started_job::StartedJob;
+use super::started_ranks::{LaunchSecrets, PlacedRank, StartedRanks};
 use super::{LaunchError, RANKS_MAX, slurm};
-
-/// How often processes are looked at that have left their job and as a rule end at once.
-const LOOK_AT_LAST: Duration = Duration::from_millis(10);
 
 /// Says how [`start_here`] starts ranks.
 #[derive(Clone, Debug)]
@@ -62,14 +58,8 @@ pub enum StandardInput {
     ToRank0,
 }
 
-/// Holds ranks that run on this host, and ends them when it is dropped.
-#[derive(Debug)]
-pub struct LocalRanks {
-    started: StartedRanks,
-}
-
 /// Starts `program` with `arguments` as the `ranks` ranks of one job on this host. Returns when all
-/// processes run; [`LocalRanks::wait`] follows them to their end. Output and standard error are
+/// processes run; [`StartedJob::wait`] follows them to their end. Output and standard error are
 /// those of this process.
 ///
 /// # Errors
@@ -80,7 +70,7 @@ pub fn start_here(
     program: &OsStr,
     arguments: &[OsString],
     options: &HereOptions,
-) -> Result<LocalRanks, LaunchError> {
+) -> Result<StartedJob, LaunchError> {
     if !(1..=RANKS_MAX).contains(&ranks) {
         let what = format!("{ranks} ranks cannot be started");
         return Err(LaunchError::HostList { list: "this host".to_owned(), what });
@@ -91,9 +81,8 @@ pub fn start_here(
     let listener = listener.map_err(LaunchError::system("open a TCP port for the ranks"))?;
     let hub_server = HubServer::open(listener, Hub::new(ranks, secrets.keys(), options.patience))?;
     let meet = hub_server.address().to_string();
-    let mut all = LocalRanks {
-        started: StartedRanks::new(hub_server, program.to_string_lossy().into_owned()),
-    };
+    let program_name = program.to_string_lossy().into_owned();
+    let mut started = StartedRanks::new(hub_server, program_name);
     let host = slurm::host_name();
     for rank in 0..ranks {
         let mut command = Command::new(program);
@@ -108,10 +97,10 @@ pub fn start_here(
         });
         give_input(&mut command, rank, options.input);
         let process = RemoteProcess::start_here(command, SECRET_FD, &secrets.given_to(rank));
-        let process = process.map_err(|error| refused(error, &host, &all.started.program))?;
-        all.started.ranks.push(PlacedRank { rank, host: host.clone(), process, has_joined: false });
+        let process = process.map_err(|error| refused(error, &host, &started.program))?;
+        started.ranks.push(PlacedRank { rank, host: host.clone(), process, has_joined: false });
     }
-    Ok(all)
+    Ok(StartedJob::new(started))
 }
 
 /// Gives the process of `rank` its standard input, and the process group that goes with it.
@@ -131,72 +120,10 @@ fn refused(error: io::Error, host: &str, program: &str) -> LaunchError {
     LaunchError::system(format!("start {program}"))(error)
 }
 
-impl LocalRanks {
-    /// Waits until all processes have ended, for as long as they run. The first that fails ends all
-    /// others. `watch` is called at least some twenty times a second and may end the job.
-    ///
-    /// # Errors
-    /// A rank ended badly, left its job without the others, or asked for the end of the job; or
-    /// `watch` wants an end. No process is left then. [`LaunchError::exit_code`] has the status to
-    /// end with.
-    pub fn wait(mut self, watch: &mut dyn FnMut() -> ControlFlow<()>) -> Result<(), LaunchError> {
-        loop {
-            if watch().is_break() {
-                return Err(LaunchError::Stopped);
-            }
-            // Before the news: the hub hears that a rank joined before that rank can end.
-            let ends: Vec<Option<ExitStatus>> =
-                self.started.ranks.iter_mut().map(|one| one.process.ended()).collect();
-            while let Some(event) = self.started.hub_server.next(Duration::ZERO) {
-                self.started.take(event)?;
-            }
-            let is_job = self.started.ranks.iter().any(|one| one.has_joined);
-            for (at, status) in ends.iter().enumerate().filter_map(|(at, end)| Some((at, (*end)?)))
-            {
-                self.check(at, status, is_job)?;
-            }
-            if ends.iter().all(Option::is_some) && (self.started.have_left || !is_job) {
-                return Ok(());
-            }
-            if self.started.have_left {
-                thread::sleep(LOOK_AT_LAST);
-            } else if let Some(event) = self.started.hub_server.next(LOOK_EVERY) {
-                self.started.take(event)?;
-            }
-        }
-    }
-
-    /// Looks whether the end of a process is one that the job can have.
-    fn check(&mut self, at: usize, status: ExitStatus, is_job: bool) -> Result<(), LaunchError> {
-        let Some(one) = self.started.ranks.get(at) else { return Ok(()) };
-        if one.has_joined && !status.success() {
-            let error = one.ended(status, "");
-            // The hub knows more: whether this rank is the reason, or ended because another asked
-            // for it.
-            let reason = if self.started.have_left { None } else { self.started.end_of_job() };
-            return Err(reason.unwrap_or(error));
-        }
-        if !one.has_joined && (is_job || !status.success()) {
-            return Err(one.ended(status, " before it joined"));
-        }
-        Ok(())
-    }
-}
-
-impl Drop for LocalRanks {
-    fn drop(&mut self) {
-        // A rank that has not joined does not look at the descriptor whose end is the word for all
-        // others.
-        self.started
-            .ranks
-            .iter_mut()
-            .filter(|one| !one.has_joined)
-            .for_each(|one| one.process.terminate());
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::ops::ControlFlow;
+
     use super::*;
 
     fn run(ranks: u32, program: &str, arguments: &[&str]) -> Result<(), LaunchError> {

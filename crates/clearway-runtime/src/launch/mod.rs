@@ -38,6 +38,7 @@ mod send;
 mod slurm;
 mod ssh;
 mod start;
+mod started_job;
 mod started_ranks;
 
 use std::collections::BTreeMap;
@@ -47,11 +48,12 @@ use std::time::Duration;
 
 pub use error::LaunchError;
 pub use error_output::escaped;
-pub use here::{HereOptions, LocalRanks, StandardInput, start_here};
+pub use here::{HereOptions, StandardInput, start_here};
 pub use job::{Credential, Job};
 pub use remote::{ExitReason, RemoteProcess, quoted, ssh_command};
 pub use send::RemoteInput;
-pub use start::{SshOptions, start_over_ssh};
+pub use start::{SshOptions, start_apart_over_ssh, start_over_ssh};
+pub use started_job::StartedJob;
 
 use environment::Environment;
 use job::JobLink;

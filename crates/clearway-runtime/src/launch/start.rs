@@ -35,6 +35,7 @@ use super::rendezvous::hub::Hub;
 use super::rendezvous::hub_server::HubServer;
 use super::rendezvous::member::{JoinClaim, MemberLink};
 use super::ssh::{MEET, RANK, SECRET_FD, SIZE};
+use super::started_job::StartedJob;
 use super::started_ranks::{LaunchSecrets, PlacedRank, StartedRanks};
 use super::{JobEndAction, JoinMethod, JoinedJob, LaunchError, RANKS_MAX, hostlist, slurm};
 
@@ -94,35 +95,8 @@ pub fn start_over_ssh(
     let own = u32::try_from(places.len()).expect("the number of ranks was checked");
     let size = own + 1;
     let secrets = LaunchSecrets::draw(size)?;
-    let listener =
-        slurm::listen(0).map_err(LaunchError::system("open a TCP port for the ranks"))?;
-    let hub_server = HubServer::open(listener, Hub::new(size, secrets.keys(), options.patience))?;
-    let port = hub_server.address().port();
-    let meet = match options.address {
-        Some(address) => SocketAddr::new(address, port).to_string(),
-        None => format!("{}:{port}", slurm::host_name()),
-    };
-    let mut started = StartedRanks::new(hub_server, program.to_owned());
-    let until = Instant::now() + options.patience;
-    while !started.is_complete(places.len()) {
-        while let Some(host) =
-            places.get(started.ranks.len()).filter(|host| started.waiting(host) < WINDOW)
-        {
-            let rank = started.next_rank();
-            let line = command_line(rank, size, &meet, program, arguments, options);
-            let ssh = spawn(host, &line, &secrets.given_to(rank), options)?;
-            started.ranks.push(PlacedRank {
-                rank,
-                host: (*host).to_owned(),
-                process: ssh,
-                has_joined: false,
-            });
-        }
-        if watch().is_break() {
-            return Err(LaunchError::Stopped);
-        }
-        started.watch_start(until, options.patience)?;
-    }
+    let order = StartOrder { places: &places, program, arguments, options };
+    let (started, port) = order.start(size, &secrets, watch)?;
     let claim = JoinClaim { rank: own, size, host: slurm::host_name(), key: secrets.key(own) };
     let near = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     // The end of the job reaches this process as an error of what it does next.
@@ -130,6 +104,76 @@ pub fn start_over_ssh(
     let (secret, link) = (Some(secrets.job_key()), Box::new(CoordinatorLink { member, started }));
     let joined = JoinedJob { method: JoinMethod::Ssh, rank: own, size, secret, link };
     Ok(Job::new(joined, Vec::new(), None, JobEndAction::Exit))
+}
+
+/// Starts `program` with `arguments` as [`start_over_ssh`] does, without taking part: the job has
+/// the ranks of `hosts` and no other. Returns when all have joined; [`StartedJob::wait`] follows
+/// them to their end.
+///
+/// # Errors
+/// As [`start_over_ssh`].
+pub fn start_apart_over_ssh(
+    hosts: &[HostEntry],
+    program: &str,
+    arguments: &[String],
+    options: &SshOptions,
+    watch: &mut dyn FnMut() -> ControlFlow<()>,
+) -> Result<StartedJob, LaunchError> {
+    let places = places(hosts)?;
+    let size = u32::try_from(places.len()).expect("the number of ranks was checked");
+    let secrets = LaunchSecrets::draw(size)?;
+    let order = StartOrder { places: &places, program, arguments, options };
+    let (started, _) = order.start(size, &secrets, watch)?;
+    Ok(StartedJob::new(started))
+}
+
+/// What is started on which hosts.
+struct StartOrder<'a> {
+    /// The host of each rank.
+    places: &'a [&'a str],
+    program: &'a str,
+    arguments: &'a [String],
+    options: &'a SshOptions,
+}
+
+impl StartOrder<'_> {
+    /// Starts the ranks of a job of `size`, and returns them and the port of their hub when all
+    /// have joined.
+    fn start(
+        &self,
+        size: u32,
+        secrets: &LaunchSecrets,
+        watch: &mut dyn FnMut() -> ControlFlow<()>,
+    ) -> Result<(StartedRanks, u16), LaunchError> {
+        let Self { places, program, arguments, options } = *self;
+        let listener =
+            slurm::listen(0).map_err(LaunchError::system("open a TCP port for the ranks"))?;
+        let hub = Hub::new(size, secrets.keys(), options.patience);
+        let hub_server = HubServer::open(listener, hub)?;
+        let port = hub_server.address().port();
+        let meet = match options.address {
+            Some(address) => SocketAddr::new(address, port).to_string(),
+            None => format!("{}:{port}", slurm::host_name()),
+        };
+        let mut started = StartedRanks::new(hub_server, program.to_owned());
+        let until = Instant::now() + options.patience;
+        while !started.is_complete(places.len()) {
+            while let Some(host) =
+                places.get(started.ranks.len()).filter(|host| started.waiting(host) < WINDOW)
+            {
+                let rank = started.next_rank();
+                let line = command_line(rank, size, &meet, program, arguments, options);
+                let process = spawn(host, &line, &secrets.given_to(rank), options)?;
+                let host = (*host).to_owned();
+                started.ranks.push(PlacedRank { rank, host, process, has_joined: false });
+            }
+            if watch().is_break() {
+                return Err(LaunchError::Stopped);
+            }
+            started.watch_start(until, options.patience)?;
+        }
+        Ok((started, port))
+    }
 }
 
 /// The link of the process that started the others.

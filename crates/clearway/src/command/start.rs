@@ -1,5 +1,5 @@
-//! `clearway start`: starts a program as the ranks of one job on this host, and ends as the job
-//! does.
+//! `clearway start`: starts a program as the ranks of one job, on this host or on those of a file,
+//! and ends as the job does.
 //!
 //! # Model
 //! What a site's launcher does on a cluster, on a machine that has none: `oshrun` is this command
@@ -7,16 +7,20 @@
 //! command with that rank's status.
 //!
 //! # Not here
-//! Processes and how ranks find each other (`launch::start_here`).
+//! Processes and how ranks find each other (`launch::start_here`, `launch::start_apart_over_ssh`).
 
 use std::ffi::OsString;
 use std::fmt;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
-use clearway_runtime::launch::{HereOptions, LaunchError, StandardInput, hostfile, start_here};
+use clearway_runtime::launch::hostfile::{self, HostEntry};
+use clearway_runtime::launch::{
+    HereOptions, LaunchError, SshOptions, StandardInput, StartedJob, start_apart_over_ssh,
+    start_here,
+};
 
 use crate::run::exit::Exit;
 use crate::run::interrupt::{Interrupt, Interrupted};
@@ -31,9 +35,13 @@ pub(crate) struct StartFlags {
     /// use].
     #[arg(short = 'n', long = "ranks", value_name = "N")]
     ranks: Option<u32>,
-    /// A file of hosts (`host slots=4`), which may name this host only.
+    /// Start the ranks on the hosts of a file (`host slots=4`), by ssh where it names others than
+    /// this one.
     #[arg(long, value_name = "FILE")]
     hostfile: Option<PathBuf>,
+    /// Give a variable to the ranks of other hosts as well, which get SHMEM_* by themselves.
+    #[arg(short = 'x', long = "env", value_name = "NAME[=VALUE]")]
+    variables: Vec<String>,
     /// The program and its arguments.
     #[arg(
         required = true,
@@ -73,11 +81,57 @@ impl std::error::Error for JobFailed {}
 /// # Errors
 /// One sentence: what cannot be started, or which rank failed and how.
 pub(super) fn command(flags: &StartFlags) -> Result<Exit> {
-    let ranks = ranks(flags)?;
+    let hosts = flags.hostfile.as_deref().map(hostfile::read).transpose()?;
+    let ranks = ranks(flags, hosts.as_deref())?;
     let Some((program, arguments)) = flags.program.split_first() else {
         bail!("name the program to start")
     };
-    start(ranks, program, arguments, StandardInput::ToRank0)
+    match hosts {
+        Some(hosts) if !hosts.iter().all(is_this_host) => {
+            start_on(&first_slots(&hosts, ranks), flags, program, arguments)
+        }
+        _ => start(ranks, program, arguments, StandardInput::ToRank0),
+    }
+}
+
+/// Starts the program on `hosts` by ssh, in the directory of this process.
+fn start_on(
+    hosts: &[HostEntry],
+    flags: &StartFlags,
+    program: &OsString,
+    arguments: &[OsString],
+) -> Result<Exit> {
+    let text = |word: &OsString| {
+        word.to_str().map(str::to_owned).with_context(|| {
+            format!("{} is no UTF-8, and ssh takes nothing else", word.to_string_lossy())
+        })
+    };
+    let words = std::iter::once(program).chain(arguments).map(text);
+    let words = variables(flags).into_iter().map(Ok).chain(words).collect::<Result<Vec<_>>>()?;
+    let directory = std::env::current_dir().context("the directory of this process")?;
+    let options = SshOptions { directory: Some(directory), ..SshOptions::default() };
+    follow(|watch| start_apart_over_ssh(hosts, "env", &words, &options, watch))
+}
+
+/// Returns the variables that ranks of other hosts get, as words of `env`.
+fn variables(flags: &StartFlags) -> Vec<String> {
+    let own = std::env::vars_os().filter_map(|(name, value)| {
+        let (name, value) = (name.into_string().ok()?, value.into_string().ok()?);
+        let is_given = name.starts_with("SHMEM_") || name.starts_with("SMA_");
+        (is_given || flags.variables.contains(&name)).then(|| format!("{name}={value}"))
+    });
+    own.chain(flags.variables.iter().filter(|word| word.contains('=')).cloned()).collect()
+}
+
+/// Returns the first `ranks` slots of `hosts`.
+fn first_slots(hosts: &[HostEntry], ranks: u32) -> Vec<HostEntry> {
+    let mut left = ranks;
+    let take = |host: &HostEntry| {
+        let slots = host.slots.min(left);
+        left -= slots;
+        HostEntry { slots, ..host.clone() }
+    };
+    hosts.iter().map(take).filter(|host| host.slots > 0).collect()
 }
 
 /// Starts `ranks` ranks of `program` on this host and waits for their end.
@@ -87,18 +141,20 @@ pub(super) fn start(
     arguments: &[OsString],
     input: StandardInput,
 ) -> Result<Exit> {
-    let interrupt = Interrupt::listen()?;
     let options = HereOptions { input, ..HereOptions::default() };
-    let done = start_here(ranks, program, arguments, &options).and_then(|started| {
-        started.wait(&mut || {
-            if interrupt.check().is_err() {
-                ControlFlow::Break(())
-            } else {
-                ControlFlow::Continue(())
-            }
-        })
-    });
-    match done {
+    follow(|_| start_here(ranks, program, arguments, &options))
+}
+
+/// Starts a job and waits for its end.
+fn follow(
+    start: impl FnOnce(&mut dyn FnMut() -> ControlFlow<()>) -> Result<StartedJob, LaunchError>,
+) -> Result<Exit> {
+    let interrupt = Interrupt::listen()?;
+    let mut watch = || match interrupt.check() {
+        Ok(()) => ControlFlow::Continue(()),
+        Err(_) => ControlFlow::Break(()),
+    };
+    match start(&mut watch).and_then(|started| started.wait(&mut watch)) {
         // A rank may end all others and be content, as with `shmem_global_exit(0)`.
         Ok(()) | Err(LaunchError::Ended { code: 0, .. }) => Ok(Exit::Good),
         Err(LaunchError::Stopped) => Err(Interrupted::default().into()),
@@ -106,9 +162,9 @@ pub(super) fn start(
     }
 }
 
-/// Returns how many ranks `flags` ask for.
-fn ranks(flags: &StartFlags) -> Result<u32> {
-    let slots = flags.hostfile.as_deref().map(slots).transpose()?;
+/// Returns how many ranks `flags` ask for, of the slots of `hosts`.
+fn ranks(flags: &StartFlags, hosts: Option<&[HostEntry]>) -> Result<u32> {
+    let slots = hosts.map(|hosts| hosts.iter().map(|host| host.slots).sum::<u32>());
     let ranks = match flags.ranks.or(slots) {
         Some(ranks) => ranks,
         None => u32::try_from(std::thread::available_parallelism()?.get())?,
@@ -124,24 +180,12 @@ fn ranks(flags: &StartFlags) -> Result<u32> {
     Ok(ranks)
 }
 
-/// Returns the slots of the file at `path`, whose hosts are this one.
-fn slots(path: &Path) -> Result<u32> {
-    let own = nix::unistd::gethostname()?;
+/// Returns whether a line of a file of hosts names this host.
+fn is_this_host(host: &HostEntry) -> bool {
+    let own = nix::unistd::gethostname().unwrap_or_default();
     let own = own.to_string_lossy();
     let short = own.split('.').next().unwrap_or_default();
-    let mut slots = 0;
-    for host in hostfile::read(path)? {
-        let is_here =
-            THIS_HOST.contains(&host.name.as_str()) || host.name == own || host.name == short;
-        ensure!(
-            is_here,
-            "{}: {} is another host than this one ({own}), and only a site's launcher starts ranks there: srun, prterun or mpiexec",
-            path.display(),
-            host.name
-        );
-        slots += host.slots;
-    }
-    Ok(slots)
+    THIS_HOST.contains(&host.name.as_str()) || host.name == own || host.name == short
 }
 
 #[cfg(test)]
@@ -162,31 +206,31 @@ mod tests {
 
     #[test]
     fn ranks__are_those_asked_for() {
-        assert_eq!(ranks(&flags("start -n 3 true")).ok(), Some(3));
-        assert!(ranks(&flags("start true")).is_ok_and(|ranks| ranks > 0));
-        let said = ranks(&flags("start -n 0 true")).unwrap_err().to_string();
+        assert_eq!(ranks(&flags("start -n 3 true"), None).ok(), Some(3));
+        assert!(ranks(&flags("start true"), None).is_ok_and(|ranks| ranks > 0));
+        let said = ranks(&flags("start -n 0 true"), None).unwrap_err().to_string();
         assert!(said.starts_with("-n 0 starts nothing"), "{said}");
     }
 
     #[test]
-    fn ranks__a_hostfile_may_name_this_host_only() {
-        let path = std::env::temp_dir().join(format!("clearway-start-{}", std::process::id()));
-        let asked = |text: &str, line: &str| {
-            std::fs::write(&path, text).expect("written");
-            ranks(&StartFlags { hostfile: Some(path.clone()), ..flags(line) })
-                .map_err(|error| error.to_string())
-        };
-        assert_eq!(asked("localhost slots=4\n", "start true"), Ok(4));
-        assert_eq!(asked("localhost slots=4\n", "start -n 2 true"), Ok(2));
-        assert!(
-            asked("localhost slots=4\n", "start -n 5 true")
-                .is_err_and(|said| said.contains("raise slots="))
-        );
-        assert!(
-            asked("n7 slots=4\n", "start true")
-                .is_err_and(|said| said.contains("n7 is another host"))
-        );
-        std::fs::remove_file(path).expect("removed");
+    fn ranks__are_at_most_the_slots_of_a_hostfile_and_fill_it_from_its_beginning() {
+        let hosts = hostfile::parse(b"localhost slots=2\nn7 slots=3\n").expect("hosts");
+        let asked =
+            |line: &str| ranks(&flags(line), Some(&hosts)).map_err(|error| error.to_string());
+        assert_eq!(asked("start true"), Ok(5));
+        assert_eq!(asked("start -n 2 true"), Ok(2));
+        assert!(asked("start -n 6 true").is_err_and(|said| said.contains("raise slots=")));
+        let slots =
+            |ranks| first_slots(&hosts, ranks).iter().map(|host| host.slots).collect::<Vec<_>>();
+        assert_eq!((slots(1), slots(3)), (vec![1], vec![2, 1]));
+        assert!(is_this_host(&hosts[0]) && !is_this_host(&hosts[1]));
+    }
+
+    #[test]
+    fn variables__are_those_asked_for() {
+        let flags = flags("start -x A=1 -x CLEARWAY_NO_SUCH -n 2 true");
+        assert!(variables(&flags).contains(&"A=1".to_owned()));
+        assert!(!variables(&flags).iter().any(|word| word.starts_with("CLEARWAY_NO_SUCH")));
     }
 
     #[test]
