@@ -225,6 +225,14 @@ pub enum RuntimeError {
         /// The most that can be.
         most: usize,
     },
+    /// More PEs in a job than a host has lines for, or fewer than are near: start fewer.
+    #[error("a job of {owners} PEs was started; at most {most} can be one")]
+    NearOwners {
+        /// PEs of the job.
+        owners: usize,
+        /// The most that can be.
+        most: usize,
+    },
     /// No address space holds such heaps: ask for less.
     #[error(
         "{places} symmetric heaps of {heap} bytes do not fit into an address space; ask for smaller ones"

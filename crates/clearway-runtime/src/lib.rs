@@ -12,6 +12,7 @@
 #![deny(unsafe_code)]
 #![cfg_attr(test, allow(non_snake_case))]
 
+pub mod attend;
 pub mod awake;
 pub mod clock;
 mod combined;

@@ -27,7 +27,7 @@
 
 use std::ffi::c_void;
 use std::ptr;
-use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use clearway_runtime::near::{MappedPart, Near};
 
@@ -103,6 +103,21 @@ impl Caller {
         Self(self.0.wrapping_offset(bytes))
     }
 
+    /// Copies all of `bytes` in.
+    #[inline]
+    pub(crate) fn fill(self, bytes: &[u8]) {
+        // SAFETY: whoever made the value promised memory that may be written; the bytes are this
+        // library's, so they do not overlap.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.0, bytes.len()) }
+    }
+
+    /// Copies bytes out, as many as `into` has.
+    #[inline]
+    pub(crate) fn copy_to(self, into: &mut [u8]) {
+        // SAFETY: as in `fill`, for reading.
+        unsafe { ptr::copy_nonoverlapping(self.0, into.as_mut_ptr(), into.len()) }
+    }
+
     /// Reads element `index` of an array.
     #[inline]
     pub(crate) fn read<T: Plain>(self, index: usize) -> T {
@@ -116,6 +131,51 @@ impl Caller {
     pub(crate) fn write<T: Plain>(self, index: usize, value: T) {
         // SAFETY: as in `read`, for writing.
         unsafe { self.0.cast::<T>().wrapping_add(index).write_unaligned(value) }
+    }
+}
+
+/// A place for a [`Caller`] that threads hand to each other.
+#[derive(Debug)]
+pub(crate) struct CallerCell(AtomicPtr<u8>);
+
+impl CallerCell {
+    /// Holds no memory.
+    pub(crate) const fn new() -> Self {
+        Self(AtomicPtr::new(ptr::null_mut()))
+    }
+
+    /// Keeps `memory`.
+    pub(crate) fn set(&self, memory: Caller) {
+        self.0.store(memory.0, Ordering::Release);
+    }
+
+    /// Returns what was kept.
+    pub(crate) fn get(&self) -> Caller {
+        Caller(self.0.load(Ordering::Acquire))
+    }
+}
+
+/// What PEs have at the same offsets. The numbers are those of records between hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Segment {
+    /// The symmetric heap.
+    Heap = 0,
+    /// The variables of the executable.
+    Statics = 1,
+    /// The lines by which PEs wait for each other.
+    Lines = 2,
+}
+
+impl Segment {
+    /// Reads the number of a record.
+    pub(crate) const fn from_number(number: u8) -> Option<Self> {
+        match number {
+            0 => Some(Self::Heap),
+            1 => Some(Self::Statics),
+            2 => Some(Self::Lines),
+            _ => None,
+        }
     }
 }
 
@@ -151,24 +211,58 @@ pub(crate) struct Segments {
 }
 
 impl Segments {
-    /// Those of PE `me` in `near`, whose statics lie at `statics` with this many bytes.
-    pub(crate) fn new(near: &'static Near, me: usize, statics: Option<(usize, usize)>) -> Self {
+    /// Creates those of the PE at `place` in `near`, whose statics lie at `statics` with this many
+    /// bytes. `places` has the place of each PE of the job, `None` for those that are far.
+    pub(crate) fn new(
+        near: &'static Near,
+        place: usize,
+        places: &[Option<usize>],
+        statics: Option<(usize, usize)>,
+    ) -> Self {
         let start = |part: Option<MappedPart>| part.map_or(0, |part| part.start);
-        let own = near.heap(me);
+        let own = near.heap(place);
         let (at, length) = statics.unwrap_or_default();
-        let bases = |place| Bases {
-            heap: near.heap(place).start,
-            statics: if place == me {
-                at
-            } else {
-                start(near.statics(place).filter(|part| part.length >= length))
+        let bases = |other: &Option<usize>| match *other {
+            None => Bases { heap: 0, statics: 0 },
+            Some(other) => Bases {
+                heap: near.heap(other).start,
+                statics: if other == place {
+                    at
+                } else {
+                    start(near.statics(other).filter(|part| part.length >= length))
+                },
             },
         };
         Self {
             heap: Extent { start: own.start, length: own.length },
             statics: Extent { start: at, length },
-            peers: (0..near.places()).map(bases).collect(),
+            peers: places.iter().map(bases).collect(),
         }
+    }
+
+    /// Returns whether PE `pe` shares memory with this one.
+    #[inline]
+    pub(crate) fn is_near(&self, pe: usize) -> bool {
+        self.peers.get(pe).is_some_and(|bases| bases.heap != 0)
+    }
+
+    /// Returns the segment and the offset of the `bytes` bytes at `address`: what far PEs are given
+    /// in place of an address.
+    pub(crate) fn locate(&self, address: Symmetric, bytes: usize) -> Option<(Segment, usize)> {
+        let within = |extent: Extent, segment| Some((segment, extent.offset(address.0, bytes)?));
+        within(self.heap, Segment::Heap).or_else(|| within(self.statics, Segment::Statics))
+    }
+
+    /// Returns the place of `bytes` bytes at `offset` of a segment of this PE, which a far PE
+    /// named.
+    pub(crate) fn own_place(&self, segment: Segment, offset: u64, bytes: usize) -> Option<Place> {
+        let extent = match segment {
+            Segment::Heap => self.heap,
+            Segment::Statics => self.statics,
+            Segment::Lines => return None,
+        };
+        let address = extent.start.checked_add(usize::try_from(offset).ok()?)?;
+        extent.offset(address, bytes).map(|offset| Place((extent.start + offset) as *mut u8))
     }
 
     /// How many PEs there are.

@@ -10,7 +10,7 @@
 use crate::address::{Caller, Symmetric};
 use crate::context::Context;
 use crate::fault::Fault;
-use crate::job;
+use crate::job::{self, Reach};
 use crate::word::Plain;
 
 /// Which blocks a copy moves.
@@ -71,11 +71,13 @@ pub fn ibput(
 ) -> Result<(), Fault> {
     let (dst, sst) = blocks.strides()?;
     let span = blocks.span(dst);
-    let Some(place) = job::get()?.place(context, dest, span, pe, "dest")? else { return Ok(()) };
-    if span > 0 {
-        for block in 0..blocks.count {
-            let from = source.plus((block * sst * blocks.size) as isize);
-            place.plus(block * dst * blocks.size).put(from, blocks.bytes());
+    let target = job::get()?.target(context, dest, span, pe, "dest")?;
+    for block in (0..blocks.count).filter(|_| span > 0) {
+        let from = source.plus((block * sst * blocks.size) as isize);
+        match target.plus(block * dst * blocks.size) {
+            Reach::Near(place) => place.put(from, blocks.bytes()),
+            Reach::Far(object) => object.put(from, blocks.bytes()),
+            Reach::Nothing => {}
         }
     }
     Ok(())
@@ -94,14 +96,17 @@ pub fn ibget(
 ) -> Result<(), Fault> {
     let (dst, sst) = blocks.strides()?;
     let span = blocks.span(sst);
-    let Some(place) = job::get()?.place(context, source, span, pe, "source")? else {
-        return Ok(());
-    };
-    if span > 0 {
-        for block in 0..blocks.count {
-            let into = dest.plus((block * dst * blocks.size) as isize);
-            place.plus(block * sst * blocks.size).get(into, blocks.bytes());
+    let target = job::get()?.target(context, source, span, pe, "source")?;
+    for block in (0..blocks.count).filter(|_| span > 0) {
+        let into = dest.plus((block * dst * blocks.size) as isize);
+        match target.plus(block * sst * blocks.size) {
+            Reach::Near(place) => place.get(into, blocks.bytes()),
+            Reach::Far(object) => object.get_nbi(into, blocks.bytes()),
+            Reach::Nothing => {}
         }
+    }
+    if let Reach::Far(object) = target {
+        object.complete_gets();
     }
     Ok(())
 }

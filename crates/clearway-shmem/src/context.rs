@@ -9,6 +9,8 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use clearway_proto::base::Class;
+
 use crate::constants::{CTX_NOSTORE, CTX_PRIVATE, CTX_SERIALIZED};
 use crate::fault::{Fault, Wrong};
 use crate::job::{self, Job};
@@ -47,22 +49,31 @@ impl Context {
 
 /// All contexts of this PE, by handle.
 #[derive(Debug)]
-pub(crate) struct ContextTable(Box<[AtomicU32]>);
+pub(crate) struct ContextTable {
+    entries: Box<[AtomicU32]>,
+    /// The class of contexts that ask for none.
+    class: Class,
+}
 
 impl ContextTable {
     /// The default one.
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(class: Class) -> Self {
         let all: Box<[AtomicU32]> = (0..CONTEXTS_MAX).map(|_| AtomicU32::new(0)).collect();
         all[Context::DEFAULT.0].store(LIVE | (WORLD_SLOT as u32) << SLOT_SHIFT, Ordering::Relaxed);
-        Self(all)
+        Self { entries: all, class }
     }
 
     /// The slot and the options of `context`.
     #[inline]
     pub(crate) fn get(&self, context: Context) -> Option<(usize, i64)> {
-        let entry = self.0.get(context.0)?.load(Ordering::Acquire);
+        let entry = self.entries.get(context.0)?.load(Ordering::Acquire);
         (entry & LIVE != 0)
             .then_some(((entry >> SLOT_SHIFT) as usize, i64::from(entry & (LIVE - 1))))
+    }
+
+    /// Returns the class in which operations of `context` travel between hosts.
+    pub(crate) fn class(&self, _context: Context) -> Class {
+        self.class
     }
 
     fn create(&self, slot: usize, options: i64) -> Option<Context> {
@@ -70,18 +81,19 @@ impl ContextTable {
         let take = |entry: &AtomicU32| {
             entry.compare_exchange(0, value, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         };
-        let free = self.0.iter().skip(Context::DEFAULT.0 + 1).position(take)?;
+        let free = self.entries.iter().skip(Context::DEFAULT.0 + 1).position(take)?;
         Some(Context(free + Context::DEFAULT.0 + 1))
     }
 
     /// Ends all contexts but the default one.
     pub(crate) fn clear(&self) {
-        self.0.iter().skip(Context::DEFAULT.0 + 1).for_each(|one| one.store(0, Ordering::Release));
+        let all = self.entries.iter().skip(Context::DEFAULT.0 + 1);
+        all.for_each(|one| one.store(0, Ordering::Release));
     }
 
     /// Ends all contexts of the team of `slot`.
     pub(crate) fn destroy_of(&self, slot: usize) {
-        for entry in &self.0 {
+        for entry in &self.entries {
             if entry.load(Ordering::Acquire) >> SLOT_SHIFT == slot as u32 && slot != WORLD_SLOT {
                 entry.store(0, Ordering::Release);
             }
@@ -118,7 +130,7 @@ pub fn destroy(context: Context) -> Result<(), Fault> {
         return Err(Fault::value("ctx", context.0 as i64, "SHMEM_CTX_DEFAULT cannot be destroyed"));
     }
     order::quiet(context)?;
-    match job.contexts.0.get(context.0).map(|entry| entry.swap(0, Ordering::AcqRel)) {
+    match job.contexts.entries.get(context.0).map(|entry| entry.swap(0, Ordering::AcqRel)) {
         Some(entry) if entry & LIVE != 0 => Ok(()),
         _ => Err(Wrong::Context(context.0).into()),
     }
@@ -139,7 +151,7 @@ mod tests {
 
     #[test]
     fn create__handles_are_used_again_and_end_with_their_team() {
-        let contexts = ContextTable::new();
+        let contexts = ContextTable::new(Class::BestEffort);
         assert_eq!(contexts.get(Context::DEFAULT), Some((WORLD_SLOT, 0)));
         assert_eq!(contexts.get(Context::INVALID), None);
         assert_eq!(contexts.get(Context(usize::MAX)), None);

@@ -140,7 +140,7 @@ impl Heap {
         };
         let end = offset + self.books.length_of(offset).unwrap_or_default();
         if end > self.committed {
-            let to = end.next_multiple_of(PIECE).min(job.near.heap(job.me).length);
+            let to = end.next_multiple_of(PIECE).min(job.heap_length());
             if let Err(error) = job.commit(self.committed, to) {
                 self.books.give(offset);
                 return Err(error);

@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use clearway_proto::base::Class;
 use clearway_runtime::RuntimeError;
 use clearway_runtime::launch::{self, JobEndAction, JoinOptions};
 use clearway_runtime::near::{Entrance, Near, NearConfig, Patience};
@@ -31,6 +32,7 @@ use crate::collective::active::ActiveTeams;
 use crate::collective::sync::Gathering;
 use crate::constants::{THREAD_MULTIPLE, THREAD_SINGLE, VERSION};
 use crate::context::{Context, ContextTable};
+use crate::far::{self, Far, FarObject, FarWire};
 use crate::fault::{Fault, Wrong};
 use crate::heap::Heap;
 use crate::memory;
@@ -56,7 +58,13 @@ static LAUNCH: Mutex<Option<launch::Job>> = Mutex::new(None);
 pub(crate) struct Job {
     pub(crate) segments: Segments,
     pub(crate) near: &'static Near,
+    /// The way to PEs of other hosts, if there are any.
+    pub(crate) far: Option<Far>,
     pub(crate) me: usize,
+    /// This PE's place among those of its host.
+    place: usize,
+    /// How many PEs its host has.
+    places: usize,
     pub(crate) patience: Patience,
     pub(crate) debug: bool,
     pub(crate) teams: Teams,
@@ -70,6 +78,28 @@ pub(crate) struct Job {
     is_leaving: AtomicBool,
     process: u32,
     statics: Result<(usize, usize), String>,
+}
+
+/// An object of a PE, by how this one reaches it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Reach<T> {
+    /// In memory that this process has mapped.
+    Near(T),
+    /// Over the wire.
+    Far(FarObject),
+    /// No bytes, at an address that may be none.
+    Nothing,
+}
+
+impl Reach<Place> {
+    /// Returns what lies `bytes` bytes further on, within what it was asked for.
+    pub(crate) fn plus(self, bytes: usize) -> Self {
+        match self {
+            Self::Near(place) => Self::Near(place.plus(bytes)),
+            Self::Far(object) => Self::Far(object.plus(bytes)),
+            Self::Nothing => Self::Nothing,
+        }
+    }
 }
 
 /// The running job.
@@ -90,40 +120,47 @@ fn not_initialized() -> Fault {
 }
 
 impl Job {
-    /// The place of `bytes` bytes at `address` on PE `pe` of `context`; `None` for no bytes at an
-    /// address that is none.
+    /// Returns the `bytes` bytes at `address` on PE `pe` of `context`.
     // A call of it takes as long as the operation (measured), and without the attribute the
     // compiler makes one, because hundreds of functions use it.
     #[inline(always)]
-    pub(crate) fn place(
-        &self,
+    pub(crate) fn target(
+        &'static self,
         context: Context,
         address: Symmetric,
         bytes: usize,
         pe: i32,
         argument: &'static str,
-    ) -> Result<Option<Place>, Fault> {
+    ) -> Result<Reach<Place>, Fault> {
         let target =
             if context == Context::DEFAULT { pe as usize } else { self.world_pe(context, pe)? };
         match self.segments.place(address, bytes, target) {
-            Some(place) => Ok(Some(place)),
-            None => self.no_place(address, bytes, target, argument).map(|()| None),
+            Some(place) => Ok(Reach::Near(place)),
+            None => self.not_near(context, address, bytes, target, argument),
         }
     }
 
-    #[cold]
+    /// Finds what is not in memory that this process has mapped.
     #[inline(never)]
-    fn no_place(
-        &self,
+    fn not_near(
+        &'static self,
+        context: Context,
         address: Symmetric,
         bytes: usize,
         pe: usize,
         argument: &'static str,
-    ) -> Result<(), Fault> {
+    ) -> Result<Reach<Place>, Fault> {
         if bytes == 0 && pe < self.segments.pes() {
-            return Ok(());
+            return Ok(Reach::Nothing);
         }
-        Err(self.segments.refuse(argument, address, bytes, pe))
+        let far = self.far.as_ref().filter(|_| pe < self.segments.pes());
+        match (far, self.segments.locate(address, bytes)) {
+            (Some(far), Some((segment, offset))) if !self.segments.is_near(pe) => {
+                let class = self.contexts.class(context);
+                Ok(Reach::Far(far.object(class, pe, segment, offset)))
+            }
+            _ => Err(self.segments.refuse(argument, address, bytes, pe)),
+        }
     }
 
     /// The world's number of PE `pe` of a context.
@@ -139,30 +176,67 @@ impl Job {
         Ok(members.pe(pe as usize))
     }
 
-    /// The word at `address` on PE `pe` of `context`.
+    /// Returns the word at `address` on PE `pe` of `context`.
     #[inline(always)]
     pub(crate) fn word<T: Word>(
-        &self,
+        &'static self,
         context: Context,
         address: Symmetric,
         pe: i32,
         argument: &'static str,
-    ) -> Result<&'static T::Atomic, Fault> {
-        let place = self.place(context, address, size_of::<T>(), pe, argument)?;
-        match place.and_then(Place::word::<T>) {
-            Some(word) => Ok(word),
-            None => Err(unaligned(argument, address, size_of::<T>())),
+    ) -> Result<Reach<&'static T::Atomic>, Fault> {
+        match self.target(context, address, size_of::<T>(), pe, argument)? {
+            Reach::Near(place) => match place.word::<T>() {
+                Some(word) => Ok(Reach::Near(word)),
+                None => Err(unaligned(argument, address, size_of::<T>())),
+            },
+            Reach::Far(object) if address.raw().is_multiple_of(size_of::<T>()) => {
+                Ok(Reach::Far(object))
+            }
+            Reach::Far(_) | Reach::Nothing => Err(unaligned(argument, address, size_of::<T>())),
         }
     }
 
-    /// This PE's word at `address`.
+    /// Returns this PE's word at `address`.
     #[inline]
     pub(crate) fn own_word<T: Word>(
         &self,
         address: Symmetric,
         argument: &'static str,
     ) -> Result<&'static T::Atomic, Fault> {
-        self.word::<T>(Context::DEFAULT, address, self.me as i32, argument)
+        let Some(place) = self.segments.place(address, size_of::<T>(), self.me) else {
+            return Err(self.segments.refuse(argument, address, size_of::<T>(), self.me));
+        };
+        let align = size_of::<T>();
+        place
+            .word::<T>()
+            .ok_or_else(|| Wrong::Unaligned { argument, address: address.raw(), align }.into())
+    }
+
+    /// Returns the bytes of this PE's heap.
+    pub(crate) fn heap_length(&self) -> usize {
+        self.near.heap(self.place).length
+    }
+
+    /// Returns when `ready` does, and answers PEs of other hosts meanwhile.
+    #[inline]
+    pub(crate) fn wait(&self, mut ready: impl FnMut() -> bool) {
+        match &self.far {
+            None => self.patience.wait(ready),
+            Some(far) => self.patience.wait(|| {
+                far.poll();
+                ready()
+            }),
+        }
+    }
+
+    /// Counts a question of a program that waits by asking, and answers PEs of other hosts.
+    #[inline]
+    pub(crate) fn ask(&self) {
+        if let Some(far) = &self.far {
+            far.poll();
+        }
+        self.patience.ask();
     }
 
     /// This PE's heap, for one thread at a time.
@@ -174,7 +248,7 @@ impl Job {
     /// pages before all have looked for theirs.
     pub(crate) fn commit(&self, from: usize, to: usize) -> Result<(), String> {
         if memory::is_worth_a_look(to - from) {
-            let room = memory::check_room(to - from, self.segments.pes());
+            let room = memory::check_room(to - from, self.places);
             Gathering::new(self, Team::WORLD).map_err(|fault| fault.sentence())?.wait();
             room?;
         }
@@ -266,7 +340,10 @@ struct Met {
     settings: Settings,
     cards: Cards,
     near: &'static Near,
+    near_pes: Vec<usize>,
     statics: Result<(usize, usize), String>,
+    /// The wire to PEs of other hosts, if there are any.
+    wire: Option<FarWire>,
 }
 
 /// Tells all PEs of this one, and maps their memory.
@@ -278,18 +355,20 @@ fn meet(
     let said = |error: RuntimeError| error.to_string();
     let entrance = Entrance::open().map_err(said)?;
     let (me, pes) = (joined.rank().index(), joined.size() as usize);
-    let mut card = Card::of_process();
+    let group = settings.near.map_or(0, |near| me / near);
+    let mut card = Card::of_process(group as u64);
     card.entrance = entrance.name();
     card.heap_wish = settings.heap.unwrap_or_default() as u64;
-    card.heap_default = memory::default_heap(pes) as u64;
+    card.heap_room = memory::room_for_heaps();
     if let Ok(shared) = &shared {
         (card.statics, card.build) =
             ((shared.range.end - shared.range.start) as u64, shared.range.build);
     }
     let all = joined.exchange(&card.bytes()).map_err(|error| error.to_string())?;
     let cards = Cards::parse(&all, me)?;
+    let near_pes = cards.near(me);
     let heap = cards.heap()?;
-    memory::check_heap(heap, pes)?;
+    memory::check_heap(heap, near_pes.len())?;
     let shared = shared.and_then(|shared| match cards.share_statics() {
         true => Ok(shared),
         false => Err("not all PEs run the same executable with one thread at its start".to_owned()),
@@ -298,24 +377,40 @@ fn meet(
         shared.as_ref().map(|shared| (shared.range.start, shared.range.end - shared.range.start));
     let statics = range.map_err(Clone::clone);
     let shared = shared.ok().map(|shared| shared.file);
-    let config = NearConfig { place: me, places: pes, heap, statics: shared, patience: PATIENCE };
-    let near = Near::open(entrance, cards.0[0].entrance, &config).map_err(said)?;
-    Ok(Met { settings, cards, near: Box::leak(Box::new(near)), statics })
+    let place = near_pes.binary_search(&me).unwrap_or_default();
+    let config = NearConfig {
+        place,
+        places: near_pes.len(),
+        owners: pes,
+        heap,
+        statics: shared,
+        patience: PATIENCE,
+    };
+    let near = Near::open(entrance, cards.0[near_pes[0]].entrance, &config).map_err(said)?;
+    let wire = far::open(joined, &cards, &settings)?;
+    Ok(Met { settings, cards, near: Box::leak(Box::new(near)), near_pes, statics, wire })
 }
 
 /// Makes the job, and waits for all.
 fn install(met: Met, me: usize, pes: usize, level: i32) -> Result<(), String> {
-    let Met { settings, cards, near, statics } = met;
+    let Met { settings, cards, near, near_pes, statics, wire } = met;
+    let place_of = |pe| near_pes.binary_search(&pe).ok();
+    let (place, places) = (place_of(me).unwrap_or_default(), near_pes.len());
+    let all_places: Vec<Option<usize>> = (0..pes).map(place_of).collect();
+    let far = wire.map(|wire| Far::new(wire, me, cards.leaders())).transpose()?;
     let job = Job {
-        segments: Segments::new(near, me, statics.as_ref().ok().copied()),
+        segments: Segments::new(near, place, &all_places, statics.as_ref().ok().copied()),
         near,
+        far,
         me,
-        patience: Patience::new(pes, cards.processors()),
+        place,
+        places,
+        patience: Patience::new(places, cards.processors(&near_pes)),
         debug: settings.debug,
-        teams: Teams::new(me, pes),
-        contexts: ContextTable::new(),
+        teams: Teams::new(me, pes, &near_pes),
+        contexts: ContextTable::new(settings.class.0),
         active: ActiveTeams::default(),
-        heap: Mutex::new(Heap::new(near.heap(me).length)),
+        heap: Mutex::new(Heap::new(near.heap(place).length)),
         host: cards.0[me].host.clone(),
         level: AtomicI32::new(level),
         begins: AtomicUsize::new(1),
@@ -324,9 +419,14 @@ fn install(met: Met, me: usize, pes: usize, level: i32) -> Result<(), String> {
         statics,
     };
     team::publish_used(&job);
-    let places: Vec<u64> = cards.0.iter().map(|card| card.process).collect();
+    let neighbours: Vec<(usize, u64)> =
+        near_pes.iter().map(|pe| (*pe, cards.0[*pe].process)).collect();
     let job = JOB.get_or_init(|| job);
-    near.watch(move |place| lost(job, place, &places)).map_err(|error| error.to_string())?;
+    let gone = move |place: usize| lost(job, neighbours.get(place).copied().unwrap_or_default());
+    near.watch(gone).map_err(|error| error.to_string())?;
+    if let Some(far) = &job.far {
+        far.attend(job)?;
+    }
     calls::at_exit(at_exit);
     Gathering::new(job, Team::WORLD).map_err(|fault| fault.sentence())?.wait();
     print_settings(&settings, me);
@@ -349,7 +449,7 @@ fn print_settings(settings: &Settings, me: usize) {
 }
 
 /// Ends the job when the PE at `place` is gone before it left, unless the launcher is faster.
-fn lost(job: &'static Job, place: usize, processes: &[u64]) {
+fn lost(job: &'static Job, (pe, process): (usize, u64)) {
     std::thread::sleep(GRACE);
     if job.is_leaving.load(Ordering::Acquire) {
         return;
@@ -362,14 +462,21 @@ fn lost(job: &'static Job, place: usize, processes: &[u64]) {
         // A program that began again has no launcher that ends the other PEs.
         calls::exit_at_once(job.near.board().status.load(Ordering::Acquire) as i32);
     }
-    let process = processes.get(place).copied().unwrap_or_default();
     end_with(
         LOST,
         &format!(
-            "PE {place} (process {process} on {}) ended without shmem_finalize, so the job ends",
+            "PE {pe} (process {process} on {}) ended without shmem_finalize, so the job ends",
             job.host
         ),
     );
+}
+
+/// Ends the job because far PE `pe` is gone, unless the launcher is faster, or the program is over.
+pub(crate) fn lost_far(job: &Job, pe: usize, how: &str) {
+    if job.is_leaving.load(Ordering::Acquire) {
+        return;
+    }
+    end_with(LOST, &format!("PE {pe} {how}, so the job ends"));
 }
 
 /// Leaves the program when it exits without `shmem_finalize`; a failed one is the launcher's to
@@ -379,6 +486,9 @@ extern "C" fn at_exit(status: c_int, _: *mut c_void) {
     let is_of_this_process = job.process == std::process::id();
     if is_of_this_process && status == 0 && !job.is_leaving.load(Ordering::Acquire) {
         leave(job);
+    }
+    if let Some(far) = job.far.as_ref().filter(|_| is_of_this_process) {
+        far.end();
     }
 }
 
@@ -402,10 +512,18 @@ pub fn finalize() -> Result<(), Fault> {
 
 fn leave(job: &Job) {
     std::sync::atomic::fence(Ordering::SeqCst);
+    if let Some(far) = &job.far {
+        Class::ALL.into_iter().for_each(|class| far.quiet(class));
+    }
     if let Ok(all) = Gathering::new(job, Team::WORLD) {
         all.wait();
     }
+    // From here on the end of another PE is no failure.
     job.is_leaving.store(true, Ordering::Release);
+    if let Some(far) = &job.far {
+        // Others may still wait for what this PE said in the step.
+        Class::ALL.into_iter().for_each(|class| far.quiet(class));
+    }
     let joined = LAUNCH.lock().unwrap_or_else(PoisonError::into_inner).take();
     if let Some(Err(error)) = joined.map(launch::Job::finish) {
         job.say(&error.to_string());
@@ -492,7 +610,14 @@ pub fn pe_accessible(pe: i32) -> Result<i32, Fault> {
 /// # Errors
 /// The library is not initialised.
 pub fn addr_accessible(address: Symmetric, pe: i32) -> Result<i32, Fault> {
-    Ok(i32::from(get()?.segments.place(address, 1, pe as usize).is_some()))
+    let segments = &get()?.segments;
+    let is_far = (pe as usize) < segments.pes() && !segments.is_near(pe as usize);
+    let is_there = if is_far {
+        segments.locate(address, 1).is_some()
+    } else {
+        segments.place(address, 1, pe as usize).is_some()
+    };
+    Ok(i32::from(is_there))
 }
 
 /// `shmem_ptr`: the address here of an object of PE `pe`, or null.
@@ -510,14 +635,19 @@ pub fn report() -> String {
         Ok((start, length)) => format!("{length} bytes from {start:#x}"),
         Err(why) => format!("private: {why}"),
     };
-    let heap = job.near.heap(job.me);
+    let heap = job.near.heap(job.place);
+    let far = job.far.as_ref().map_or_else(
+        || "no PE; near PEs need no wire and no class".to_owned(),
+        |far| far.description().to_owned(),
+    );
     format!(
-        "version: Clearway {}, OpenSHMEM 1.6\nPE: {} of {} on {}\nnear: all {} PEs\nheap: {} bytes from {:#x}\nstatics: {statics}\n\
-         classes: none asked for; near PEs need none\n",
+        "version: Clearway {}, OpenSHMEM 1.6\nPE: {} of {} on {}\nnear: {} of {} PEs\nheap: {} bytes from {:#x}\nstatics: {statics}\n\
+         far: {far}\n",
         env!("CARGO_PKG_VERSION"),
         job.me,
         job.segments.pes(),
         job.host,
+        job.places,
         job.segments.pes(),
         heap.length,
         heap.start,

@@ -6,7 +6,7 @@
 //! given (high) and tickets served (low). A PE that takes the lock draws a ticket and waits until
 //! it is served; who clears it serves the next one. A waiter that has waited long sleeps on the
 //! served half, which is a futex in memory that all PEs share; the home's lines say whether anybody
-//! sleeps.
+//! sleeps. Where PEs of other hosts take part nobody sleeps on it: the far ones ask the home.
 //!
 //! # Source
 //! OpenSHMEM 1.5, "Distributed Locking Routines".
@@ -17,29 +17,70 @@ use clearway_runtime::near;
 
 use crate::address::Symmetric;
 use crate::context::Context;
+use crate::far::Change;
 use crate::fault::Fault;
-use crate::job::{self, Job};
+use crate::job::{self, Job, Reach};
 use crate::order;
 use crate::team::USED_SLOT;
+use crate::word::Word;
 
 /// Bytes of a counter; the machine stores the low half of a `long` first.
 const HALF: usize = size_of::<u32>();
 
 /// A lock at its home.
 struct HomeLock {
-    served: &'static AtomicU32,
-    given: &'static AtomicU32,
+    job: &'static Job,
+    served: Reach<&'static AtomicU32>,
+    given: Reach<&'static AtomicU32>,
     sleepers: &'static AtomicU32,
 }
 
 impl HomeLock {
-    fn find(job: &'static Job, lock: Symmetric) -> Result<Self, Fault> {
+    fn find(lock: Symmetric) -> Result<Self, Fault> {
+        let job = job::get()?;
         job.own_word::<i64>(lock, "lock")?;
         let home = (job.segments.offset(lock) / size_of::<i64>()) % job.segments.pes();
         let half =
             |at: usize| job.word::<u32>(Context::DEFAULT, lock.plus(at), home as i32, "lock");
         let sleepers = &job.near.line(home, USED_SLOT, 1).sleepers;
-        Ok(Self { served: half(0)?, given: half(HALF)?, sleepers })
+        Ok(Self { job, served: half(0)?, given: half(HALF)?, sleepers })
+    }
+
+    fn served(&self) -> u32 {
+        match self.served {
+            Reach::Near(served) => served.load(Ordering::Acquire),
+            Reach::Far(served) => served.fetch(Change::Fetch),
+            Reach::Nothing => 0,
+        }
+    }
+
+    /// Returns when `ticket` is served.
+    fn wait(&self, ticket: u32) {
+        match self.served {
+            // Every change is by a PE of this host, which wakes who sleeps.
+            Reach::Near(served) if self.job.far.is_none() => {
+                let is_served = || served.load(Ordering::Acquire) == ticket;
+                if !is_served() && !self.job.patience.look(is_served) {
+                    near::sleep_while(served, self.sleepers, |served| served != ticket);
+                }
+            }
+            _ => self.job.wait(|| self.served() == ticket),
+        }
+    }
+
+    /// Serves the next ticket.
+    fn serve(&self) {
+        match self.served {
+            Reach::Near(served) => {
+                served.fetch_add(1, Ordering::AcqRel);
+                self.job.near.waking().after_change();
+                if self.sleepers.load(Ordering::Relaxed) != 0 {
+                    near::wake(served);
+                }
+            }
+            Reach::Far(served) => served.change(Change::Add(1u32)),
+            Reach::Nothing => {}
+        }
     }
 }
 
@@ -48,13 +89,13 @@ impl HomeLock {
 /// # Errors
 /// No aligned `long` of symmetric memory.
 pub fn set(lock: Symmetric) -> Result<(), Fault> {
-    let job = job::get()?;
-    let lock = HomeLock::find(job, lock)?;
-    let ticket = lock.given.fetch_add(1, Ordering::AcqRel);
-    let is_served = || lock.served.load(Ordering::Acquire) == ticket;
-    if !is_served() && !job.patience.look(is_served) {
-        near::sleep_while(lock.served, lock.sleepers, |served| served != ticket);
-    }
+    let lock = HomeLock::find(lock)?;
+    let ticket = match lock.given {
+        Reach::Near(given) => given.fetch_add(1, Ordering::AcqRel),
+        Reach::Far(given) => given.fetch(Change::Add(1)),
+        Reach::Nothing => 0,
+    };
+    lock.wait(ticket);
     Ok(())
 }
 
@@ -64,14 +105,9 @@ pub fn set(lock: Symmetric) -> Result<(), Fault> {
 /// As [`set`].
 pub fn clear(lock: Symmetric) -> Result<(), Fault> {
     order::quiet(Context::DEFAULT)?;
-    let job = job::get()?;
-    let lock = HomeLock::find(job, lock)?;
-    lock.served.fetch_add(1, Ordering::AcqRel);
-    job.near.waking().after_change();
-    if lock.sleepers.load(Ordering::Relaxed) != 0 {
-        near::wake(lock.served);
-    }
-    Ok(())
+    HomeLock::find(lock)?.serve();
+    // The next holder must not wait until this PE has something else to send.
+    order::quiet(Context::DEFAULT)
 }
 
 /// `shmem_test_lock`: 0 if it was free and this PE holds it now, otherwise 1.
@@ -79,13 +115,13 @@ pub fn clear(lock: Symmetric) -> Result<(), Fault> {
 /// # Errors
 /// As [`set`].
 pub fn test(lock: Symmetric) -> Result<i32, Fault> {
-    let lock = HomeLock::find(job::get()?, lock)?;
-    let served = lock.served.load(Ordering::Acquire);
-    let taken = lock.given.compare_exchange(
-        served,
-        served.wrapping_add(1),
-        Ordering::AcqRel,
-        Ordering::Relaxed,
-    );
-    Ok(i32::from(taken.is_err()))
+    let lock = HomeLock::find(lock)?;
+    let served = lock.served();
+    let next = served.wrapping_add(1);
+    let found = match lock.given {
+        Reach::Near(given) => u32::compare_swap(given, served, next),
+        Reach::Far(given) => given.fetch(Change::CompareSwap { wanted: served, value: next }),
+        Reach::Nothing => next,
+    };
+    Ok(i32::from(found != served))
 }

@@ -30,10 +30,15 @@ fn parse(text: &str) -> Option<(u64, u64)> {
     Some((of("MemTotal:")?, of("MemAvailable:")?))
 }
 
-/// The heap of each of `pes` PEs where nobody asked for another.
-pub(crate) fn default_heap(pes: usize) -> usize {
-    let share = memory().map_or(u64::MAX, |(_, available)| available / 2 / pes as u64);
-    usize::try_from(share).unwrap_or(usize::MAX).clamp(LEAST, DEFAULT) / UNIT * UNIT
+/// What all heaps of this host may take together where nobody asked for more.
+pub(crate) fn room_for_heaps() -> u64 {
+    memory().map_or(u64::MAX, |(_, available)| available / 2)
+}
+
+/// The heap of each of `pes` PEs that have `room` bytes together, where nobody asked for another.
+pub(crate) fn default_heap(room: u64, pes: usize) -> usize {
+    let share = usize::try_from(room / pes.max(1) as u64).unwrap_or(usize::MAX);
+    share.clamp(LEAST, DEFAULT) / UNIT * UNIT
 }
 
 /// Refuses heaps that the machine could never hold.
@@ -94,6 +99,7 @@ mod tests {
                 && sentence.contains("are free")
         );
         assert!(check_room(1 << 50, 1).is_err());
-        assert!((LEAST..=DEFAULT).contains(&default_heap(256)));
+        assert!((LEAST..=DEFAULT).contains(&default_heap(room_for_heaps(), 256)));
+        assert_eq!([default_heap(0, 0), default_heap(u64::MAX, 2)], [LEAST, DEFAULT]);
     }
 }

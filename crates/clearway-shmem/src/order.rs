@@ -4,7 +4,7 @@
 //! A near operation is performed by the thread that calls, in the order of its calls, before the
 //! call returns. What is left is the processor's: stores may become visible to others in another
 //! order on some machines (`fence` forbids it), and later than a load that follows (`quiet` forbids
-//! it).
+//! it). Operations on far PEs are complete when these say that they were applied.
 
 use std::sync::atomic::Ordering;
 
@@ -19,6 +19,7 @@ use crate::job;
 /// The library is not initialised.
 #[inline]
 pub fn fence(_context: Context) -> Result<(), Fault> {
+    // What a far PE gets in one class it applies in order.
     job::get()?;
     std::sync::atomic::fence(Ordering::Release);
     Ok(())
@@ -29,9 +30,12 @@ pub fn fence(_context: Context) -> Result<(), Fault> {
 /// # Errors
 /// The library is not initialised.
 #[inline]
-pub fn quiet(_context: Context) -> Result<(), Fault> {
-    job::get()?;
+pub fn quiet(context: Context) -> Result<(), Fault> {
+    let job = job::get()?;
     std::sync::atomic::fence(Ordering::SeqCst);
+    if let Some(far) = &job.far {
+        far.quiet(job.contexts.class(context));
+    }
     Ok(())
 }
 

@@ -2,8 +2,9 @@
 //! forms.
 //!
 //! # Model
-//! Each is one copy by the calling thread. The non-blocking forms do the same: a copy into a
-//! neighbour's memory is as fast as any way to leave it for later.
+//! To a PE of this host each is one copy by the calling thread. The non-blocking forms do the same:
+//! a copy into a neighbour's memory is as fast as any way to leave it for later. To a PE of another
+//! host they are records ([`crate::far`]).
 //!
 //! # Source
 //! OpenSHMEM 1.5, "Remote Memory Access Routines". Sizes are bytes here; the table of types
@@ -11,10 +12,10 @@
 
 #![allow(clippy::too_many_arguments)] // the standard's functions have as many
 
-use crate::address::{Caller, Place, Symmetric};
+use crate::address::{Caller, Symmetric};
 use crate::context::Context;
 use crate::fault::Fault;
-use crate::job;
+use crate::job::{self, Reach};
 use crate::word::Plain;
 
 /// The names of arguments in sentences.
@@ -33,11 +34,14 @@ pub fn put(
     bytes: usize,
     pe: i32,
 ) -> Result<(), Fault> {
-    if let Some(place) = job::get()?.place(context, dest, bytes, pe, DEST)? {
-        if source.is_null() {
-            return null(SOURCE, bytes);
-        }
-        place.put(source, bytes);
+    let target = job::get()?.target(context, dest, bytes, pe, DEST)?;
+    if source.is_null() {
+        return null(SOURCE, bytes);
+    }
+    match target {
+        Reach::Near(place) => place.put(source, bytes),
+        Reach::Far(object) => object.put(source, bytes),
+        Reach::Nothing => {}
     }
     Ok(())
 }
@@ -65,11 +69,14 @@ pub fn get(
     bytes: usize,
     pe: i32,
 ) -> Result<(), Fault> {
-    if let Some(place) = job::get()?.place(context, source, bytes, pe, SOURCE)? {
-        if dest.is_null() {
-            return null(DEST, bytes);
-        }
-        place.get(dest, bytes);
+    let target = job::get()?.target(context, source, bytes, pe, SOURCE)?;
+    if dest.is_null() {
+        return null(DEST, bytes);
+    }
+    match target {
+        Reach::Near(place) => place.get(dest, bytes),
+        Reach::Far(object) => object.get(dest, bytes),
+        Reach::Nothing => {}
     }
     Ok(())
 }
@@ -101,7 +108,16 @@ pub fn get_nbi(
     bytes: usize,
     pe: i32,
 ) -> Result<(), Fault> {
-    get(context, dest, source, bytes, pe)
+    let target = job::get()?.target(context, source, bytes, pe, SOURCE)?;
+    if dest.is_null() {
+        return null(DEST, bytes);
+    }
+    match target {
+        Reach::Near(place) => place.get(dest, bytes),
+        Reach::Far(object) => object.get_nbi(dest, bytes),
+        Reach::Nothing => {}
+    }
+    Ok(())
 }
 
 /// `shmem_p`: stores one value on PE `pe`.
@@ -110,8 +126,10 @@ pub fn get_nbi(
 /// As [`put`].
 #[inline]
 pub fn p<T: Plain>(context: Context, dest: Symmetric, value: T, pe: i32) -> Result<(), Fault> {
-    if let Some(place) = job::get()?.place(context, dest, size_of::<T>(), pe, DEST)? {
-        place.store(value);
+    match job::get()?.target(context, dest, size_of::<T>(), pe, DEST)? {
+        Reach::Near(place) => place.store(value),
+        Reach::Far(object) => object.put(Caller::from_slice(&[value]), size_of::<T>()),
+        Reach::Nothing => {}
     }
     Ok(())
 }
@@ -122,11 +140,11 @@ pub fn p<T: Plain>(context: Context, dest: Symmetric, value: T, pe: i32) -> Resu
 /// As [`get`].
 #[inline]
 pub fn g<T: Plain>(context: Context, source: Symmetric, pe: i32) -> Result<T, Fault> {
-    let job = job::get()?;
-    match job.place(context, source, size_of::<T>(), pe, SOURCE)? {
-        Some(place) => Ok(place.load()),
+    match job::get()?.target(context, source, size_of::<T>(), pe, SOURCE)? {
+        Reach::Near(place) => Ok(place.load()),
+        Reach::Far(object) => Ok(object.load()),
         // No type of the table has no bytes.
-        None => Err(Fault::value(SOURCE, 0, "a value has at least one byte")),
+        Reach::Nothing => Err(Fault::value(SOURCE, 0, "a value has at least one byte")),
     }
 }
 
@@ -150,13 +168,13 @@ impl Strides {
         steps.checked_mul(self.size)
     }
 
-    /// Calls `each` for the elements, with their places on both sides.
+    /// Calls `each` for the elements, with the offset in the symmetric array and the local place.
     #[inline]
-    fn walk(self, place: Place, local: Caller, each: impl Fn(Place, Caller)) {
+    fn walk(self, local: Caller, each: impl Fn(usize, Caller)) {
         let step = self.symmetric as usize * self.size;
         for index in 0..self.count {
             let local = local.plus(self.local * (index * self.size) as isize);
-            each(place.plus(index * step), local);
+            each(index * step, local);
         }
     }
 }
@@ -178,8 +196,14 @@ pub fn iput(
 ) -> Result<(), Fault> {
     let strides = Strides { symmetric: dst, local: sst, count, size };
     let span = checked_span(strides, "dst", dst)?;
-    if let Some(place) = job::get()?.place(context, dest, span, pe, DEST)? {
-        strides.walk(place, source, |place, local| place.put(local, size));
+    match job::get()?.target(context, dest, span, pe, DEST)? {
+        Reach::Near(place) => {
+            strides.walk(source, |at, local| place.plus(at).put(local, size));
+        }
+        Reach::Far(object) => {
+            strides.walk(source, |at, local| object.plus(at).put(local, size));
+        }
+        Reach::Nothing => {}
     }
     Ok(())
 }
@@ -201,8 +225,15 @@ pub fn iget(
 ) -> Result<(), Fault> {
     let strides = Strides { symmetric: sst, local: dst, count, size };
     let span = checked_span(strides, "sst", sst)?;
-    if let Some(place) = job::get()?.place(context, source, span, pe, SOURCE)? {
-        strides.walk(place, dest, |place, local| place.get(local, size));
+    match job::get()?.target(context, source, span, pe, SOURCE)? {
+        Reach::Near(place) => {
+            strides.walk(dest, |at, local| place.plus(at).get(local, size));
+        }
+        Reach::Far(object) => {
+            strides.walk(dest, |at, local| object.plus(at).get_nbi(local, size));
+            object.complete_gets();
+        }
+        Reach::Nothing => {}
     }
     Ok(())
 }

@@ -5,6 +5,9 @@
 
 use std::env;
 
+use clearway_proto::base::Class;
+use clearway_wires::WireName;
+
 /// What the environment says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Settings {
@@ -18,6 +21,24 @@ pub(crate) struct Settings {
     pub(crate) list: bool,
     /// `SHMEM_STATICS`: whether variables of the executable are symmetric.
     pub(crate) statics: StaticsWish,
+    /// `SHMEM_NEAR`: PEs of consecutive numbers that share memory, where fewer share than can.
+    pub(crate) near: Option<usize>,
+    /// `SHMEM_WIRE`: what carries operations between hosts.
+    pub(crate) wire: Option<WireName>,
+    /// `SHMEM_INSECURE`: what travels between hosts need not be sealed.
+    pub(crate) insecure: bool,
+    /// `SHMEM_CLASS`: the class of operations that ask for none.
+    pub(crate) class: WishedClass,
+}
+
+/// The class of the default context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WishedClass(pub(crate) Class);
+
+impl Default for WishedClass {
+    fn default() -> Self {
+        Self(Class::BestEffort)
+    }
 }
 
 /// What becomes of the executable's variables.
@@ -36,7 +57,11 @@ SHMEM_SYMMETRIC_SIZE  bytes of each PE's symmetric heap, with k, m, g or t (defa
 SHMEM_DEBUG           check arguments, and say what was wrong (default 0)
 SHMEM_VERSION         print the version of the library (default 0)
 SHMEM_INFO            print these lines (default 0)
-SHMEM_STATICS         auto or private: whether variables of the executable are symmetric (default auto)";
+SHMEM_STATICS         auto or private: whether variables of the executable are symmetric (default auto)
+SHMEM_NEAR            how many PEs of consecutive numbers share memory (default: all of a host)
+SHMEM_CLASS           high, medium, low or scavenger: the class of traffic between hosts (default medium)
+SHMEM_WIRE            auto, udp or ofi: what carries it (default auto)
+SHMEM_INSECURE        do not seal it (default 0)";
 
 impl Settings {
     /// Reads the process environment.
@@ -62,12 +87,41 @@ impl Settings {
                 return Err(format!("SHMEM_STATICS is `{other}`; set it to auto or private"));
             }
         };
+        let near = match value("NEAR").as_deref().map(str::trim) {
+            None | Some("") => None,
+            Some(text) => Some(text.parse().ok().filter(|near| *near > 0).ok_or_else(|| {
+                format!("SHMEM_NEAR is `{text}`; set it to a number of PEs above 0")
+            })?),
+        };
+        let wire = match value("WIRE").as_deref().map(str::trim) {
+            None | Some("" | "auto") => None,
+            Some("udp") => Some(WireName::Udp),
+            Some("ofi") => Some(WireName::Ofi),
+            Some(other) => {
+                return Err(format!("SHMEM_WIRE is `{other}`; set it to auto, udp or ofi"));
+            }
+        };
+        let class = match value("CLASS").as_deref().map(str::trim) {
+            None | Some("" | "medium") => Class::BestEffort,
+            Some("high") => Class::LowLatency,
+            Some("low") => Class::Bulk,
+            Some("scavenger") => Class::Scavenger,
+            Some(other) => {
+                return Err(format!(
+                    "SHMEM_CLASS is `{other}`; set it to high, medium, low or scavenger"
+                ));
+            }
+        };
         Ok(Self {
             heap,
             debug: is_on("DEBUG"),
             version: is_on("VERSION"),
             list: is_on("INFO"),
             statics,
+            near,
+            wire,
+            insecure: is_on("INSECURE"),
+            class: WishedClass(class),
         })
     }
 }
@@ -157,5 +211,14 @@ mod tests {
         assert!(
             parsed(&[("SHMEM_STATICS", "x")]).unwrap_err().ends_with("set it to auto or private")
         );
+        for name in ["SHMEM_WIRE", "SHMEM_CLASS", "SHMEM_NEAR"] {
+            assert!(
+                parsed(&[(name, "x")]).unwrap_err().starts_with(&format!("{name} is `x`; set"))
+            );
+        }
+        let far =
+            parsed(&[("SHMEM_WIRE", "udp"), ("SHMEM_CLASS", "high"), ("SHMEM_INSECURE", "1")]);
+        let (wire, class) = (Some(WireName::Udp), WishedClass(Class::LowLatency));
+        assert_eq!(far, Ok(Settings { wire, class, insecure: true, ..Settings::default() }));
     }
 }

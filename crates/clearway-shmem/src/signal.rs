@@ -5,14 +5,16 @@
 
 #![allow(clippy::too_many_arguments)] // the standard's functions have as many
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::address::{Caller, Symmetric};
 use crate::constants::{SIGNAL_ADD, SIGNAL_SET};
 use crate::context::Context;
+use crate::far::Change;
 use crate::fault::Fault;
+use crate::job::{self, Reach};
 use crate::word::{Integer, Word};
-use crate::{job, rma, wait};
+use crate::{rma, wait};
 
 /// `shmem_put_signal`: copies, and then sets the signal or adds to it. A PE that sees the signal
 /// sees the data.
@@ -39,11 +41,7 @@ pub fn put(
         ));
     }
     rma::put(context, dest, source, bytes, pe)?;
-    if operation == SIGNAL_SET {
-        u64::store(word, value, Ordering::Release);
-    } else {
-        u64::fetch_add(word, value);
-    }
+    send(word, if operation == SIGNAL_SET { Change::Set(value) } else { Change::Add(value) });
     Ok(())
 }
 
@@ -65,13 +63,25 @@ pub fn put_nbi(
     put(context, dest, source, bytes, signal, value, operation, pe)
 }
 
+/// Changes a signal.
+fn send(signal: Reach<&AtomicU64>, change: Change<u64>) {
+    match (signal, change) {
+        (Reach::Near(word), Change::Set(value)) => u64::store(word, value, Ordering::Release),
+        (Reach::Near(word), Change::Add(value)) => {
+            u64::fetch_add(word, value);
+        }
+        (Reach::Far(object), change) => object.change(change),
+        (Reach::Near(_) | Reach::Nothing, _) => {}
+    }
+}
+
 /// `shmem_signal_add`: adds to a signal of PE `pe`.
 ///
 /// # Errors
 /// No such PE, or no aligned word of symmetric memory.
 #[inline]
 pub fn add(context: Context, signal: Symmetric, value: u64, pe: i32) -> Result<(), Fault> {
-    u64::fetch_add(job::get()?.word::<u64>(context, signal, pe, "sig_addr")?, value);
+    send(job::get()?.word::<u64>(context, signal, pe, "sig_addr")?, Change::Add(value));
     Ok(())
 }
 
@@ -81,8 +91,7 @@ pub fn add(context: Context, signal: Symmetric, value: u64, pe: i32) -> Result<(
 /// As [`add`].
 #[inline]
 pub fn set(context: Context, signal: Symmetric, value: u64, pe: i32) -> Result<(), Fault> {
-    let word = job::get()?.word::<u64>(context, signal, pe, "sig_addr")?;
-    u64::store(word, value, Ordering::Release);
+    send(job::get()?.word::<u64>(context, signal, pe, "sig_addr")?, Change::Set(value));
     Ok(())
 }
 

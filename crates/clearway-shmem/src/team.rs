@@ -5,7 +5,7 @@
 //! two-dimensional splits of such teams are such teams again. Its number is that of a *slot*, a set
 //! of lines in the memory of each PE ([`clearway_runtime::near`]); members of one team use the same
 //! slot, so a handle is the same number on all of them. Slot 0 is the world, slot 1 the PEs that
-//! share memory, which here are all.
+//! share memory.
 //!
 //! A split is agreed in the parent team: all tell which slots they use, all choose the lowest that
 //! every member of the new team has free, take it, and tell whether they could; a thread of some PE
@@ -20,7 +20,7 @@
 //! # Not here
 //! How members wait for each other (`collective::sync`).
 
-use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 
 use clearway_runtime::near::SLOTS;
 
@@ -99,6 +99,14 @@ impl Members {
         if index >= 0 && index < self.size { Some(index) } else { None }
     }
 
+    /// Returns the sequence of `pes`, which go up; `None` if they are none.
+    fn from_pes(pes: &[usize]) -> Option<Self> {
+        let start = *pes.first()? as i32;
+        let stride = pes.get(1).map_or(1, |second| *second as i32 - start);
+        let members = Self { start, stride, size: pes.len() as i32 };
+        pes.iter().enumerate().all(|(at, pe)| members.pe(at) == *pe).then_some(members)
+    }
+
     /// Every `stride`-th of these from `start` on, `size` of them; `None` where that leaves the
     /// team.
     pub(crate) fn split(self, start: i32, stride: i32, size: i32) -> Option<Self> {
@@ -123,10 +131,19 @@ pub(crate) struct TeamEntry {
     /// How often its members have waited for each other, from [`Self::origin`] on.
     pub(crate) epoch: AtomicU32,
     pub(crate) origin: AtomicU32,
+    /// Whether some of its members are far.
+    spans_hosts: AtomicBool,
 }
 
 impl TeamEntry {
-    fn set(&self, members: Members, me: i32, contexts: i32, origin: u32) {
+    /// Returns whether some of its members are far.
+    #[inline]
+    pub(crate) fn spans_hosts(&self) -> bool {
+        self.spans_hosts.load(Ordering::Relaxed)
+    }
+
+    fn set(&self, members: Members, me: i32, contexts: i32, origin: u32, spans_hosts: bool) {
+        self.spans_hosts.store(spans_hosts, Ordering::Relaxed);
         self.start.store(members.start, Ordering::Relaxed);
         self.stride.store(members.stride, Ordering::Relaxed);
         self.me.store(me, Ordering::Relaxed);
@@ -157,11 +174,16 @@ impl TeamEntry {
 pub(crate) struct Teams(Box<[TeamEntry]>);
 
 impl Teams {
-    /// The two that every program has.
-    pub(crate) fn new(me: usize, pes: usize) -> Self {
+    /// Creates the two that every program has, of all `pes` PEs and of the `near` ones of PE `me`.
+    pub(crate) fn new(me: usize, pes: usize, near: &[usize]) -> Self {
         let teams: Box<[TeamEntry]> = (0..SLOTS).map(|_| TeamEntry::default()).collect();
-        for slot in [WORLD_SLOT, SHARED_SLOT] {
-            teams[slot].set(Members { start: 0, stride: 1, size: pes as i32 }, me as i32, 0, 0);
+        let world = Members { start: 0, stride: 1, size: pes as i32 };
+        // A team is a sequence. PEs that a launcher spread otherwise are each alone.
+        let alone = Members { start: me as i32, stride: 1, size: 1 };
+        let shared = Members::from_pes(near).unwrap_or(alone);
+        for (slot, members) in [(WORLD_SLOT, world), (SHARED_SLOT, shared)] {
+            let index = members.index(me as i32).unwrap_or_default();
+            teams[slot].set(members, index, 0, 0, members.size as usize > near.len());
         }
         Self(teams)
     }
@@ -197,6 +219,15 @@ pub(crate) fn clear(job: &Job) {
     }
 }
 
+/// Returns the slots that PE `pe` uses, as bits.
+pub(crate) fn used(job: &'static Job, pe: usize) -> [u64; SLOT_WORDS] {
+    if let Some(far) = job.far.as_ref().filter(|_| !job.segments.is_near(pe)) {
+        return far.payload(pe, USED_SLOT, 0);
+    }
+    let line = job.near.line(pe, USED_SLOT, 0);
+    std::array::from_fn(|word| line.payload[word].load(Ordering::Acquire))
+}
+
 /// Takes `slot`, unless this PE uses it already.
 pub(crate) fn claim(job: &Job, slot: usize) -> bool {
     let used = &job.near.line(job.me, USED_SLOT, 0).payload;
@@ -219,10 +250,13 @@ pub(crate) fn lowest_free(used: [u64; SLOT_WORDS]) -> Option<usize> {
 
 /// Prepares the lines of `slot` for `members`. All of them compute the same origin before any sets
 /// its lines, and none waits in the slot before all have.
-pub(crate) fn origin_of(job: &Job, slot: usize, members: Members) -> u32 {
+pub(crate) fn origin_of(job: &'static Job, slot: usize, members: Members) -> u32 {
     let lines = (0..members.size as usize).flat_map(|index| {
-        [0, 1, 3]
-            .map(|line| job.near.line(members.pe(index), slot, line).epoch.load(Ordering::Acquire))
+        let pe = members.pe(index);
+        if let Some(far) = job.far.as_ref().filter(|_| !job.segments.is_near(pe)) {
+            return far.epochs(pe, slot);
+        }
+        [0, 1, 3].map(|line| job.near.line(pe, slot, line).epoch.load(Ordering::Acquire))
     });
     lines.reduce(|a, b| if (b.wrapping_sub(a) as i32) > 0 { b } else { a }).unwrap_or_default()
 }
@@ -235,7 +269,15 @@ pub(crate) fn install(job: &Job, slot: usize, members: Members, contexts: i32, o
     }
     lines[2].epoch.store(0, Ordering::Release);
     let me = members.index(job.me as i32).unwrap_or_default();
-    job.teams.0[slot].set(members, me, contexts, origin);
+    let far = (0..members.size as usize).map(|index| members.pe(index));
+    let far: Vec<usize> = far.filter(|pe| !job.segments.is_near(*pe)).collect();
+    for pe in &far {
+        // No member steps before all have installed the team, so none has sent a line yet.
+        for line in [0, 1] {
+            job.near.line(*pe, slot, line).epoch.store(origin, Ordering::Release);
+        }
+    }
+    job.teams.0[slot].set(members, me, contexts, origin, !far.is_empty());
 }
 
 /// What a PE tells that has no slot.
@@ -243,7 +285,7 @@ const NONE: u64 = u64::MAX;
 
 /// One PE's part in agreeing on slots for the new teams of a parent team.
 struct Agreement<'a> {
-    job: &'a Job,
+    job: &'static Job,
     parent: Gathering<'a>,
     /// The new team that this PE becomes a member of.
     wanted: Option<Members>,
@@ -259,11 +301,8 @@ impl Agreement<'_> {
 
     /// Exchanges the slots in use; the lowest that all members of the new team have free.
     fn choose(&self) -> Option<usize> {
-        let line = self.job.near.line(self.job.me, USED_SLOT, 0);
-        let own: [u64; SLOT_WORDS] =
-            std::array::from_fn(|word| line.payload[word].load(Ordering::Acquire));
         let mut used = [0; SLOT_WORDS];
-        self.parent.exchange(&own, |index, words| {
+        self.parent.exchange(&self::used(self.job, self.job.me), |index, words| {
             if self.is_wanted(index) {
                 used.iter_mut()
                     .zip(words)
@@ -305,7 +344,7 @@ impl Agreement<'_> {
 /// Agrees on a slot for a new team of each member of `parent`: `wanted` is that of this PE, if it
 /// gets one. Collective over `parent`.
 fn agree(
-    job: &Job,
+    job: &'static Job,
     parent: Team,
     wanted: Option<Members>,
     contexts: i32,

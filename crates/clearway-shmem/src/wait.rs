@@ -88,7 +88,7 @@ pub(crate) fn until_value<T: Integer>(
     let comparison = Comparison::parse(comparison)?;
     let mut found = T::load(word, Ordering::Acquire);
     if !comparison.holds(found, value) {
-        job.patience.wait(|| {
+        job.wait(|| {
             found = T::load(word, Ordering::Acquire);
             comparison.holds(found, value)
         });
@@ -104,7 +104,7 @@ pub(crate) fn until_value<T: Integer>(
 pub fn test<T: Integer>(word: Symmetric, comparison: i32, value: T) -> Result<i32, Fault> {
     let job = job::get()?;
     let word = job.own_word::<T>(word, "ivar")?;
-    job.patience.ask();
+    job.ask();
     Ok(i32::from(Comparison::parse(comparison)?.holds(T::load(word, Ordering::Acquire), value)))
 }
 
@@ -149,7 +149,7 @@ impl<T: Integer> Words<T> {
 
     /// Counts a test.
     fn asked(&self) -> &Self {
-        self.job.patience.ask();
+        self.job.ask();
         self
     }
 
@@ -194,7 +194,7 @@ impl<T: Integer> Words<T> {
     fn until_all(&self) {
         for index in (0..self.count).filter(|index| self.counts(*index)) {
             if !self.holds(index) {
-                self.job.patience.wait(|| self.holds(index));
+                self.job.wait(|| self.holds(index));
             }
         }
     }
@@ -204,7 +204,7 @@ impl<T: Integer> Words<T> {
             return usize::MAX;
         }
         let mut found = None;
-        self.job.patience.wait(|| {
+        self.job.wait(|| {
             found = self.any();
             found.is_some()
         });
@@ -216,7 +216,7 @@ impl<T: Integer> Words<T> {
             return 0;
         }
         let mut found = 0;
-        self.job.patience.wait(|| {
+        self.job.wait(|| {
             found = self.some(indices);
             found > 0
         });

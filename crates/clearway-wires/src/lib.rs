@@ -19,6 +19,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(non_snake_case))] // tests are named function__case
 
+pub mod addresses;
 mod choice;
 mod error;
 pub mod facts;

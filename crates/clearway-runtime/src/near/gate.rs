@@ -38,7 +38,7 @@ pub(super) fn register() -> bool {
 impl Line {
     /// Returns whether the epoch is `wanted` or a later one.
     #[inline]
-    pub(super) fn has_reached(&self, wanted: u32) -> bool {
+    pub fn has_reached(&self, wanted: u32) -> bool {
         (self.epoch.load(Ordering::Acquire).wrapping_sub(wanted) as i32) >= 0
     }
 
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn wait__sleepers_are_woken_for_each_epoch() {
         let memory =
-            HostMemory::create(HostLayout::new(2, 4_096).expect("fits"), 0).expect("memory");
+            HostMemory::create(HostLayout::new(2, 2, 4_096).expect("fits"), 0).expect("memory");
         let how = if register() { Waking::SleeperFences } else { Waking::BothFence };
         let (there, back) = (memory.line(0, 0, 0), memory.line(1, 0, 0));
         std::thread::scope(|scope| {
@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn has_reached__goes_on_behind_the_largest_number() {
         let memory =
-            HostMemory::create(HostLayout::new(1, 4_096).expect("fits"), 0).expect("memory");
+            HostMemory::create(HostLayout::new(1, 1, 4_096).expect("fits"), 0).expect("memory");
         let line = memory.line(0, 0, 0);
         line.reach(u32::MAX, Waking::BothFence);
         assert!(

@@ -7,8 +7,8 @@
 //! | part | bytes | allocated |
 //! |---|---|---|
 //! | board | one page | at once |
-//! | lines of each PE | 64 KiB | at once |
-//! | heap of each PE | as configured | by its owner, as its allocations grow |
+//! | lines of each PE of the job | 64 KiB | at once |
+//! | heap of each PE of this host | as configured | by its owner, as its allocations grow |
 //!
 //! Statics are files of their own, because a process makes its statics shareable before it knows
 //! the others.
@@ -72,21 +72,22 @@ pub struct Board {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct HostLayout {
     pub(super) places: usize,
+    owners: usize,
     pub(super) heap: usize,
     stride: usize,
     heaps: usize,
 }
 
 impl HostLayout {
-    /// Creates the layout for this many PEs with heaps of `heap` bytes; `None` if no address space
-    /// could hold them.
-    pub(super) fn new(places: usize, heap: usize) -> Option<Self> {
+    /// Creates the layout for `places` PEs with heaps of `heap` bytes, and lines of `owners` PEs;
+    /// `None` if no address space could hold them.
+    pub(super) fn new(places: usize, owners: usize, heap: usize) -> Option<Self> {
         let heap = heap.max(1).checked_next_multiple_of(PAGE)?;
         let stride = heap.checked_next_multiple_of(HEAP_UNIT)?;
         let heaps = PAGE
-            .checked_add(places.checked_mul(LINES_LENGTH)?)?
+            .checked_add(owners.checked_mul(LINES_LENGTH)?)?
             .checked_next_multiple_of(HEAP_UNIT)?;
-        let layout = Self { places, heap, stride, heaps };
+        let layout = Self { places, owners, heap, stride, heaps };
         let total = places.checked_mul(stride)?.checked_add(heaps)?;
         (total <= isize::MAX as usize / 2).then_some(layout)
     }
@@ -194,11 +195,11 @@ impl HostMemory {
         )?)
     }
 
-    /// Returns line `line` of `slot` of the PE at `place`.
+    /// Returns line `line` of `slot` of PE `owner` of the job.
     #[inline]
-    pub(super) fn line(&self, place: usize, slot: usize, line: usize) -> &Line {
-        assert!(place < self.layout.places && slot < SLOTS && line < LINES, "no such line");
-        let offset = PAGE + place * LINES_LENGTH + (slot * LINES + line) * size_of::<Line>();
+    pub(super) fn line(&self, owner: usize, slot: usize, line: usize) -> &Line {
+        assert!(owner < self.layout.owners && slot < SLOTS && line < LINES, "no such line");
+        let offset = PAGE + owner * LINES_LENGTH + (slot * LINES + line) * size_of::<Line>();
         // SAFETY: inside the mapping by the assertion and the layout, aligned because the mapping
         // begins on a page and all terms are multiples of a line; any bytes are a `Line`, which is
         // all atomics, and it is never unmapped.
@@ -262,7 +263,7 @@ mod tests {
 
     #[test]
     fn open__two_mappings_are_one_memory_and_only_the_lines_are_allocated() {
-        let layout = HostLayout::new(2, 64 << 20).expect("fits");
+        let layout = HostLayout::new(2, 2, 64 << 20).expect("fits");
         let made = HostMemory::create(layout, 0).expect("memory");
         let opened = HostMemory::open(made.file.try_clone().expect("a descriptor"), layout, 1)
             .expect("sealed");
@@ -275,7 +276,7 @@ mod tests {
         assert!(
             HostMemory::open(
                 made.file.try_clone().expect("a descriptor"),
-                HostLayout::new(3, 64 << 20).expect("fits"),
+                HostLayout::new(3, 3, 64 << 20).expect("fits"),
                 0
             )
             .is_err()
@@ -284,16 +285,17 @@ mod tests {
 
     #[test]
     fn layout__what_no_address_space_holds_is_refused() {
-        assert!(HostLayout::new(256, usize::MAX).is_none());
-        assert!(HostLayout::new(256, 1 << 55).is_none());
-        let layout = HostLayout::new(256, 1 << 30).expect("fits");
+        assert!(HostLayout::new(256, 256, usize::MAX).is_none());
+        assert!(HostLayout::new(256, 256, 1 << 55).is_none());
+        let layout = HostLayout::new(256, 256, 1 << 30).expect("fits");
         assert_eq!(layout.heaps, 18 << 20, "a page, and 64 KiB for each PE");
     }
 
     #[test]
     #[should_panic(expected = "no such line")]
     fn line__outside_is_a_mistake_of_this_process() {
-        let made = HostMemory::create(HostLayout::new(1, 4_096).expect("fits"), 0).expect("memory");
+        let made =
+            HostMemory::create(HostLayout::new(1, 1, 4_096).expect("fits"), 0).expect("memory");
         made.line(1, 0, 0);
     }
 }

@@ -9,10 +9,11 @@
 //! allocations grow ([`Near::commit`]).
 //!
 //! For barriers and collectives each PE has [`SLOTS`] slots of [`LINES`] lines that only it writes
-//! ([`Line`]). Others read them, and sleep on them ([`Line::wait`]).
+//! ([`Line`]). Others read them, and sleep on them ([`Line::wait`]). PEs of other hosts have lines
+//! here too: a PE of this host writes them when it receives what they say.
 //!
-//! Memory beside the heaps: 64 KiB for each PE and one page, so 16 MiB at 256 PEs. There are no
-//! rings here.
+//! Memory beside the heaps: 64 KiB for each PE of the job and one page, so 16 MiB at 256 PEs. There
+//! are no rings here.
 //!
 //! # Invariants
 //! I1. What a neighbour had mapped stays mapped here until this process ends, whatever becomes of
@@ -44,6 +45,9 @@ use crate::RuntimeError;
 /// PEs of one host that can be near: more than the processors of common machines, and what bounds
 /// the memory for lines.
 pub const PLACES_MAX: usize = 256;
+
+/// PEs of a job, on all hosts: their lines take 256 MiB of each host then.
+const OWNERS_MAX: usize = 4_096;
 
 /// A part of memory that is mapped in this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +84,9 @@ pub struct NearConfig {
     pub place: usize,
     /// How many there are.
     pub places: usize,
+    /// How many PEs the job has on all hosts: each has lines here, which for those of other hosts
+    /// the PEs of this host write as they hear of them.
+    pub owners: usize,
     /// Bytes of each heap, the same for all.
     pub heap: usize,
     /// This PE's statics, if they can be shared.
@@ -112,7 +119,10 @@ impl Near {
         if config.places > PLACES_MAX || config.place >= config.places {
             return Err(RuntimeError::NearPlaces { places: config.places, most: PLACES_MAX });
         }
-        let layout = HostLayout::new(config.places, config.heap);
+        if !(config.places..=OWNERS_MAX).contains(&config.owners) {
+            return Err(RuntimeError::NearOwners { owners: config.owners, most: OWNERS_MAX });
+        }
+        let layout = HostLayout::new(config.places, config.owners, config.heap);
         let layout =
             layout.ok_or(RuntimeError::NearHeap { places: config.places, heap: config.heap })?;
         let waking = if gate::register() { Waking::SleeperFences } else { Waking::BothFence };
@@ -149,10 +159,10 @@ impl Near {
         self.memory.commit(self.place, from, to)
     }
 
-    /// Returns a line of the PE at `place`.
+    /// Returns a line of PE `owner` of the job.
     #[inline]
-    pub fn line(&self, place: usize, slot: usize, line: usize) -> &Line {
-        self.memory.line(place, slot, line)
+    pub fn line(&self, owner: usize, slot: usize, line: usize) -> &Line {
+        self.memory.line(owner, slot, line)
     }
 
     /// Returns the board of the host.

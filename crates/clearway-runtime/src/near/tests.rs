@@ -14,8 +14,8 @@ fn meet(places: usize) -> Vec<Near> {
             scope.spawn(move || {
                 let statics = StaticsFile::new(4_096 * (place + 1)).expect("memory");
                 let patience = Duration::from_secs(20);
-                let config =
-                    NearConfig { place, places, heap: 8 << 20, statics: Some(statics), patience };
+                let (owners, heap, statics) = (places + 1, 8 << 20, Some(statics));
+                let config = NearConfig { place, places, owners, heap, statics, patience };
                 Near::open(entrance, leader, &config).expect("met")
             })
         };
@@ -27,6 +27,8 @@ fn meet(places: usize) -> Vec<Near> {
 #[test]
 fn open__all_have_the_same_lines_and_everybodys_statics() {
     let all = meet(5);
+    all[4].line(5, 2, 0).payload[0].store(9, Ordering::Release);
+    assert_eq!(all[1].line(5, 2, 0).payload[0].load(Ordering::Acquire), 9, "of another host");
     for (place, near) in all.iter().enumerate() {
         near.line(place, 3, 1).payload[6].store(place as u64 + 1, Ordering::Release);
         near.commit(0, 4_096).expect("memory");
@@ -59,7 +61,8 @@ fn watch__the_leader_hears_of_all_and_all_hear_of_the_leader() {
 fn open__too_many_places_and_too_long_heaps_are_refused() {
     let open = |places, heap| {
         let entrance = Entrance::open().expect("room");
-        let config = NearConfig { place: 0, places, heap, statics: None, patience: Duration::ZERO };
+        let (place, owners, patience) = (0, places, Duration::ZERO);
+        let config = NearConfig { place, places, owners, heap, statics: None, patience };
         Near::open(entrance, 0, &config).map(drop).unwrap_err().to_string()
     };
     assert_eq!(

@@ -28,8 +28,8 @@ use crate::context::Context;
 use crate::fault::{Fault, Wrong};
 use crate::job::{self, Job};
 use crate::operand::{Operand, ReduceOp};
-use crate::team::{self, Members, SLOT_WORDS, Team, USED_SLOT};
-use crate::word::Integer;
+use crate::team::{self, Members, SLOT_WORDS, Team};
+use crate::{amo, order};
 
 /// Bytes of a word of `pSync`.
 const WORD: usize = size_of::<i64>();
@@ -79,7 +79,7 @@ impl ActiveTeams {
     }
 
     /// The team of `members`, made if it is new.
-    fn get(&self, job: &Job, members: Members, sync: Symmetric) -> Result<Team, Fault> {
+    fn get(&self, job: &'static Job, members: Members, sync: Symmetric) -> Result<Team, Fault> {
         if members == (Members { start: 0, stride: 1, size: job.segments.pes() as i32 }) {
             return Ok(Team::WORLD);
         }
@@ -94,15 +94,13 @@ impl ActiveTeams {
 }
 
 /// Agrees on a slot over `sync`.
-fn make(job: &Job, members: Members, sync: Symmetric) -> Result<Team, Fault> {
+fn make(job: &'static Job, members: Members, sync: Symmetric) -> Result<Team, Fault> {
     let meet = || meet(job, members, sync);
     meet()?;
     let mut used = [0; SLOT_WORDS];
     for index in 0..members.size as usize {
-        let line = job.near.line(members.pe(index), USED_SLOT, 0);
-        used.iter_mut()
-            .zip(&line.payload)
-            .for_each(|(used, word)| *used |= word.load(Ordering::Acquire));
+        let theirs = team::used(job, members.pe(index));
+        used.iter_mut().zip(theirs).for_each(|(used, word)| *used |= word);
     }
     let slot = team::lowest_free(used);
     let origin = slot.map(|slot| team::origin_of(job, slot, members)).unwrap_or_default();
@@ -116,23 +114,22 @@ fn make(job: &Job, members: Members, sync: Symmetric) -> Result<Team, Fault> {
 }
 
 /// Waits for all members over the program's words.
-fn meet(job: &Job, members: Members, sync: Symmetric) -> Result<(), Fault> {
-    let word = |index: usize, at: usize| {
-        job.word::<i64>(Context::DEFAULT, sync.plus(at * WORD), members.pe(index) as i32, "pSync")
-    };
+fn meet(job: &'static Job, members: Members, sync: Symmetric) -> Result<(), Fault> {
     let others = i64::from(members.size) - 1;
+    let context = Context::DEFAULT;
     if members.pe(0) == job.me {
-        let came = word(0, 0)?;
-        job.patience.wait(|| came.load(Ordering::Acquire) == SYNC_VALUE + others);
+        let came = job.own_word::<i64>(sync, "pSync")?;
+        job.wait(|| came.load(Ordering::Acquire) == SYNC_VALUE + others);
         came.store(SYNC_VALUE, Ordering::Relaxed);
         for index in 1..members.size as usize {
-            word(index, 1)?.store(SYNC_VALUE + 1, Ordering::Release);
+            amo::set(context, sync.plus(WORD), SYNC_VALUE + 1, members.pe(index) as i32)?;
         }
-        return Ok(());
+        return order::quiet(context);
     }
     let own = job.own_word::<i64>(sync.plus(WORD), "pSync")?;
-    i64::fetch_add(word(0, 0)?, 1);
-    job.patience.wait(|| own.load(Ordering::Acquire) != SYNC_VALUE);
+    amo::add(context, sync, 1i64, members.pe(0) as i32)?;
+    order::quiet(context)?;
+    job.wait(|| own.load(Ordering::Acquire) != SYNC_VALUE);
     own.store(SYNC_VALUE, Ordering::Relaxed);
     Ok(())
 }

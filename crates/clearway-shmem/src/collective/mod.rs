@@ -23,7 +23,7 @@ use std::sync::atomic::Ordering;
 use crate::address::{Caller, Place, Symmetric};
 use crate::context::Context;
 use crate::fault::{Fault, Wrong};
-use crate::job::{self, Job};
+use crate::job::{self, Job, Reach};
 use crate::operand::{Operand, ReduceOp};
 use crate::team::Team;
 
@@ -38,8 +38,11 @@ const SMALL: usize = WORDS * size_of::<u64>();
 /// The library is not initialised.
 #[inline]
 pub fn barrier_all() -> Result<(), Fault> {
-    // What this PE stored before is seen by whoever sees its step, so a quiet has nothing left to
-    // do.
+    let job = job::get()?;
+    // What this PE stored in memory that is shared is seen by whoever sees its step.
+    if let Some(far) = &job.far {
+        far.quiet(job.contexts.class(Context::DEFAULT));
+    }
     sync_all()
 }
 
@@ -103,23 +106,66 @@ impl Together<'_> {
         self.all.wait();
     }
 
-    /// The place of `bytes` bytes of member `index`; any place for none.
-    fn place(
+    /// Returns the `bytes` bytes of member `index`.
+    fn member(
         &self,
         index: usize,
         at: Symmetric,
         bytes: usize,
         argument: &'static str,
-    ) -> Result<Place, Fault> {
+    ) -> Result<Reach<Place>, Fault> {
         let pe = self.all.members.pe(index) as i32;
-        match self.job.place(Context::DEFAULT, at, bytes, pe, argument)? {
-            Some(place) => Ok(place),
-            None => Ok(self.job.segments.nowhere()),
+        self.job.target(Context::DEFAULT, at, bytes, pe, argument)
+    }
+
+    /// Returns the place of `bytes` bytes of this PE; any place for none.
+    fn own(&self, at: Symmetric, bytes: usize, argument: &'static str) -> Result<Place, Fault> {
+        match self.member(self.all.me(), at, bytes, argument)? {
+            Reach::Near(place) => Ok(place),
+            Reach::Far(_) | Reach::Nothing => Ok(self.job.segments.nowhere()),
         }
     }
 
-    fn own(&self, at: Symmetric, bytes: usize, argument: &'static str) -> Result<Place, Fault> {
-        self.place(self.all.me(), at, bytes, argument)
+    /// Copies `bytes` bytes of a member to `into`, where they are after [`Self::complete`].
+    fn fetch(&self, into: Place, from: Reach<Place>, bytes: usize) {
+        match from {
+            Reach::Near(from) => into.copy(from, bytes),
+            Reach::Far(from) => from.get_nbi(into.as_caller(), bytes),
+            Reach::Nothing => {}
+        }
+    }
+
+    /// Returns the `bytes` bytes of member `index` where they can be read: in its memory, or in
+    /// `copy`, into which they are fetched.
+    fn elements(
+        &self,
+        index: usize,
+        at: Symmetric,
+        bytes: usize,
+        copy: &mut Vec<u64>,
+    ) -> Result<Option<Caller>, Fault> {
+        Ok(match self.member(index, at, bytes, "source")? {
+            Reach::Near(place) => Some(place.as_caller()),
+            Reach::Far(object) => {
+                copy.resize(bytes.div_ceil(size_of::<u64>()), 0);
+                object.get(Caller::from_slice_mut(copy), bytes);
+                Some(Caller::from_slice(copy))
+            }
+            Reach::Nothing => None,
+        })
+    }
+
+    /// Returns when all that this PE fetched and put is where it belongs.
+    fn complete(&self) {
+        if let Some(far) = &self.job.far {
+            far.quiet(self.job.contexts.class(Context::DEFAULT));
+        }
+    }
+
+    /// Ends a collective: nobody reads this PE's memory any more.
+    fn finish(&self) {
+        self.complete();
+        self.wait();
     }
 
     /// Tells up to [`SMALL`] bytes of this PE's memory, and gives `read` what each member told.
@@ -196,12 +242,12 @@ impl Together<'_> {
             });
             return Ok(());
         }
-        let from = self.place(root, source, bytes, "source")?;
+        let from = self.member(root, source, bytes, "source")?;
         self.wait();
         if let Some(into) = into {
-            into.copy(from, bytes);
+            self.fetch(into, from, bytes);
         }
-        self.wait();
+        self.finish();
         Ok(())
     }
 
@@ -221,10 +267,10 @@ impl Together<'_> {
         let into = self.own(dest, total, "dest")?;
         let mut at = 0;
         for (index, length) in lengths.iter().enumerate() {
-            into.plus(at).copy(self.place(index, source, *length, "source")?, *length);
+            self.fetch(into.plus(at), self.member(index, source, *length, "source")?, *length);
             at += length;
         }
-        self.wait();
+        self.finish();
         Ok(())
     }
 
@@ -244,9 +290,10 @@ impl Together<'_> {
         }
         self.wait();
         for index in self.rotated() {
-            into.plus(index * bytes).copy(self.place(index, source, bytes, "source")?, bytes);
+            let from = self.member(index, source, bytes, "source")?;
+            self.fetch(into.plus(index * bytes), from, bytes);
         }
-        self.wait();
+        self.finish();
         Ok(())
     }
 
@@ -275,10 +322,10 @@ impl Together<'_> {
         }
         self.wait();
         for index in self.rotated() {
-            let from = self.place(index, source, whole, "source")?.plus(me * bytes);
-            into.plus(index * bytes).copy(from, bytes);
+            let from = self.member(index, source, whole, "source")?.plus(me * bytes);
+            self.fetch(into.plus(index * bytes), from, bytes);
         }
-        self.wait();
+        self.finish();
         Ok(())
     }
 
@@ -303,14 +350,14 @@ impl Together<'_> {
         self.own(source, span(sst), "source")?;
         self.wait();
         for index in self.rotated() {
-            let from = self.place(index, source, span(sst), "source")?;
+            let from = self.member(index, source, span(sst), "source")?;
             for element in 0..pattern.count {
                 let to = (index * pattern.count + element) * dst * pattern.size;
                 let at = (me * pattern.count + element) * sst * pattern.size;
-                into.plus(to).copy(from.plus(at), pattern.size);
+                self.fetch(into.plus(to), from.plus(at), pattern.size);
             }
         }
-        self.wait();
+        self.finish();
         Ok(())
     }
 }

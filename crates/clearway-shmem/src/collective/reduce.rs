@@ -10,6 +10,7 @@
 use super::{SMALL, Together};
 use crate::address::{Caller, Symmetric};
 use crate::fault::Fault;
+use crate::job::Reach;
 use crate::operand::{Operand, ReduceOp, combine_all};
 
 /// Bytes up to which everybody computes everything: where a part would be less than a page for each
@@ -58,14 +59,15 @@ impl Together<'_> {
         count: usize,
     ) -> Result<Vec<T>, Fault> {
         let (at, bytes) = (first * size_of::<T>(), count * size_of::<T>());
-        let from = self.place(0, source.plus(at), bytes, "source")?.as_caller();
-        let mut result: Vec<T> = (0..count).map(|index| from.read(index)).collect();
-        for member in 1..self.all.size() {
-            combine_all(
-                op,
-                &mut result,
-                self.place(member, source.plus(at), bytes, "source")?.as_caller(),
-            );
+        let mut copy = Vec::new();
+        let mut result: Vec<T> = Vec::new();
+        for member in 0..self.all.size() {
+            let elements = self.elements(member, source.plus(at), bytes, &mut copy)?;
+            let Some(elements) = elements else { continue };
+            match member {
+                0 => result.extend((0..count).map(|index| elements.read::<T>(index))),
+                _ => combine_all(op, &mut result, elements),
+            }
         }
         Ok(result)
     }
@@ -87,12 +89,15 @@ impl Together<'_> {
             let result = self.combined::<T>(op, source, first, length)?;
             let (at, bytes) = (first * size_of::<T>(), length * size_of::<T>());
             for member in 0..size {
-                self.place(member, dest.plus(at), bytes, "dest")?
-                    .put(Caller::from_slice(&result), bytes);
+                match self.member(member, dest.plus(at), bytes, "dest")? {
+                    Reach::Near(place) => place.put(Caller::from_slice(&result), bytes),
+                    Reach::Far(object) => object.put(Caller::from_slice(&result), bytes),
+                    Reach::Nothing => {}
+                }
             }
             first += length;
         }
-        self.wait();
+        self.finish();
         Ok(())
     }
 }

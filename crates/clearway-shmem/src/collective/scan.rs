@@ -48,10 +48,13 @@ impl Together<'_> {
             });
         } else {
             self.wait();
+            let mut copy = Vec::new();
             for index in 0..summed {
-                add(index, self.place(index, source, bytes, "source")?.as_caller());
+                if let Some(elements) = self.elements(index, source, bytes, &mut copy)? {
+                    add(index, elements);
+                }
             }
-            self.wait();
+            self.finish();
         }
         into.put(Caller::from_slice(&result), bytes);
         Ok(())

@@ -10,8 +10,8 @@
 //! first member, and the last to come counts the epoch of a line that all wait for: a sleeper is
 //! then woken once and not for each member.
 //!
-//! Between hosts a third phase would stand in the middle, among the first members of each host;
-//! here there is one host.
+//! Between hosts a member's line travels as one record to each other host of the team, where all
+//! members see it in the memory of that host ([`crate::far`]).
 //!
 //! | line of a slot | written by | holds |
 //! |---|---|---|
@@ -27,6 +27,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use clearway_runtime::near::Line;
 
+use crate::far::Far;
 use crate::fault::Fault;
 use crate::job::Job;
 use crate::team::{Members, Team, TeamEntry};
@@ -96,6 +97,11 @@ impl<'a> Gathering<'a> {
             .iter()
             .zip(told)
             .for_each(|(word, value)| word.store(*value, Ordering::Relaxed));
+        if let Some(far) = self.job.far.as_ref().filter(|_| self.entry.spans_hosts()) {
+            own.reach(epoch, self.job.near.waking());
+            self.exchange_between_hosts(far, own, epoch);
+            return epoch;
+        }
         if self.members.size > FLAT_MAX {
             self.count(epoch);
             return epoch;
@@ -106,6 +112,25 @@ impl<'a> Gathering<'a> {
             self.line(index, epoch).wait(epoch, &self.job.patience);
         }
         epoch
+    }
+
+    /// The step of members on several hosts: each sends its line to one member of each other host,
+    /// and all members there read it where that one writes it.
+    fn exchange_between_hosts(&self, far: &Far, own: &Line, epoch: u32) {
+        let pes = (0..self.size()).map(|index| self.members.pe(index));
+        far.send_line(pes, self.slot, (epoch & 1) as usize, own);
+        for index in 0..self.size() {
+            let pe = self.members.pe(index);
+            if !self.job.segments.is_near(pe) {
+                let line = self.line(index, epoch);
+                self.job.wait(|| line.has_reached(epoch));
+            }
+        }
+        for index in 0..self.size() {
+            if self.job.segments.is_near(self.members.pe(index)) {
+                self.line(index, epoch).wait(epoch, &self.job.patience);
+            }
+        }
     }
 
     /// The step of many members.

@@ -46,6 +46,7 @@ pub(crate) fn atomics() {
     order::quiet(DEFAULT).expect("began");
     assert_eq!(fetched, [7]);
     amo::swap_nbi(DEFAULT, into(&mut fetched), word, 1.5f64, next as i32).expect("swap");
+    order::quiet(DEFAULT).expect("began");
     assert_eq!(fetched, [3]);
     assert_eq!(amo::fetch::<f64>(DEFAULT, word, next as i32).expect("fetch"), 1.5);
     assert!(amo::fetch::<u64>(DEFAULT, at(base, 4), 0).is_err(), "words are aligned");

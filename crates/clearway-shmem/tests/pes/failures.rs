@@ -106,7 +106,7 @@ pub(crate) fn find(name: &str) -> Option<fn()> {
 /// Runs them all.
 pub(crate) fn check() {
     for failure in FAILURES {
-        let error = run(failure.name, 3, &[]).expect_err("the job fails");
+        let error = run(failure.name, 3, &[], &[]).expect_err("the job fails");
         eprintln!("{} with 3 PEs ... {error}", failure.name);
         assert!(!matches!(error, LaunchError::Stopped));
         if let Some(code) = failure.code {

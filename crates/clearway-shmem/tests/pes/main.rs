@@ -1,7 +1,7 @@
 //! Programs of several PEs: this test starts itself as the PEs of a job on this host.
 //!
 //! Without a launcher in its environment it starts each of [`PROGRAMS`] with several numbers of
-//! PEs; with one it is a PE, and its first argument names the program. `random --seeds=N` runs N
+//! PEs, as neighbours and over each wire; with one it is a PE, and its first argument names the program. `random --seeds=N` runs N
 //! random programs instead of a few.
 
 mod atomics;
@@ -16,6 +16,7 @@ mod teams;
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::ops::ControlFlow;
+use std::process::Command;
 
 use clearway_runtime::launch::{HereOptions, start_here};
 use clearway_shmem::job;
@@ -47,14 +48,35 @@ const PROGRAMS: &[Program] = &[
     program("random", random::short, &[1, 2, 3, 4]),
 ];
 
+/// Variables with which some PEs of a host are far for others.
+const PAIRS_OVER_UDP: &[&str] = &["SHMEM_NEAR=2", "SHMEM_WIRE=udp"];
+const ALL_OVER_LIBFABRIC: &[&str] = &["SHMEM_NEAR=1", "SHMEM_WIRE=ofi"];
+/// The most PEs that are started as far ones: they share the processors of a test machine.
+const FAR_PES_MAX: u32 = 4;
+
+/// How often a program runs, and how its PEs reach each other.
+fn runs(program: &Program) -> Vec<(u32, &'static [&'static str])> {
+    let mut runs: Vec<_> = program.pes.iter().map(|pes| (*pes, &[][..])).collect();
+    let far = program.pes.iter().copied().filter(|pes| (2..=FAR_PES_MAX).contains(pes)).max();
+    if let Some(pes) = far {
+        runs.push((pes, PAIRS_OVER_UDP));
+        let is_there = Command::new("sh").args(["-c", "ldconfig -p | grep -q libfabric"]).status();
+        if is_there.is_ok_and(|status| status.success()) {
+            runs.push((2, ALL_OVER_LIBFABRIC));
+        }
+    }
+    runs
+}
+
 fn run(
     program: &str,
     pes: u32,
+    ground: &[&str],
     options: &[&str],
 ) -> Result<(), clearway_runtime::launch::LaunchError> {
     let this = env::current_exe().expect("this program");
     let this = this.to_string_lossy();
-    let words = [&["SHMEM_DEBUG=1", &this, program], options].concat();
+    let words = [ground, &["SHMEM_DEBUG=1", &this, program], options].concat();
     let arguments: Vec<OsString> = words.iter().map(OsString::from).collect();
     let ranks = start_here(pes, OsStr::new("env"), &arguments, &HereOptions::default())?;
     ranks.wait(&mut || ControlFlow::Continue(()))
@@ -86,13 +108,10 @@ fn main() {
     let options = seeds.as_deref().map_or(Vec::new(), |count| vec!["0", count]);
     let mut failed = 0;
     for program in PROGRAMS.iter().filter(|program| is_asked(program.name)) {
-        for pes in program.pes {
-            let result = run(program.name, *pes, &options);
-            eprintln!(
-                "{} with {pes} PEs ... {}",
-                program.name,
-                if result.is_ok() { "ok" } else { "FAILED" }
-            );
+        for (pes, ground) in runs(program) {
+            let result = run(program.name, pes, ground, &options);
+            let end = if result.is_ok() { "ok" } else { "FAILED" };
+            eprintln!("{} with {pes} PEs {} ... {end}", program.name, ground.join(" "));
             if let Err(error) = result {
                 eprintln!("{error}");
                 failed += 1;

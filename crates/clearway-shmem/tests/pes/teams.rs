@@ -4,14 +4,22 @@ use clearway_shmem::constants::CTX_PRIVATE;
 use clearway_shmem::context::Context;
 use clearway_shmem::operand::ReduceOp;
 use clearway_shmem::team::{self, Team};
-use clearway_shmem::{collective, context, heap, rma};
+use clearway_shmem::{collective, context, heap, job, order, rma};
 
 use super::local::{at, get, put};
 use super::memory::{barrier, who};
 
 pub(crate) fn teams() {
     let (me, _, pes) = who();
-    assert_eq!(team::my_pe(Team::SHARED).expect("began"), me as i32);
+    let near = at(heap::calloc(1, 8).expect("began"), 0);
+    let shared = team::n_pes(Team::SHARED).expect("began");
+    let index = team::my_pe(Team::SHARED).expect("began");
+    assert_eq!(team::translate_pe(Team::SHARED, index, Team::WORLD).expect("began"), me as i32);
+    for pe in 0..pes as i32 {
+        let is_shared = team::translate_pe(Team::WORLD, pe, Team::SHARED).expect("began") >= 0;
+        assert_eq!(is_shared, !job::ptr(near, pe).expect("began").is_null());
+    }
+    assert!((1..=pes as i32).contains(&shared));
     assert_eq!(team::n_pes(Team::INVALID).expect("began"), -1);
     assert_eq!(
         team::split_strided(Team::WORLD, 0, 1, pes as i32 + 1, 0).expect("began"),
@@ -53,6 +61,7 @@ fn check_member(half: Team, base: *mut u8, (start, stride, size): (i32, i32, i32
     // Numbers of a context are those of its team.
     rma::p(own, at(base, 16), i64::from(index), (index + 1) % size).expect("p");
     assert!(rma::p(own, at(base, 16), 0i64, size).is_err());
+    order::quiet(own).expect("a context");
     collective::sync(half).expect("sync");
     assert_eq!(get::<i64>(at(base, 16), 1, me), [i64::from((index + size - 1) % size)]);
     if index == 0 {

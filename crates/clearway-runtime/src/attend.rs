@@ -1,0 +1,172 @@
+//! One engine and its wire, shared by the threads of a process: whoever waits for them drives them,
+//! and a thread of their own does while nobody else does.
+//!
+//! # Model
+//! A thread of the program takes the lock, gives a command, steps, and lets go. A thread that waits
+//! steps as long as it waits ([`Attendant::poll`]). The *attendant* is a thread that answers peers
+//! while the program computes: it sleeps on the wire's descriptor without holding the lock, and
+//! stands back while others step, so that they do not contend for each packet.
+//!
+//! # Invariants
+//! I1. Nobody sleeps with the lock.
+//! I2. What arrives while nobody steps is handled within [`STAND_BACK`] and one wake-up.
+//!
+//! # Not here
+//! What the events mean: the application, which every step is given.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
+
+use clearway_proto::base::Nanos;
+use clearway_proto::wire::{Applier, Driver, Engine, Wire};
+
+use crate::RuntimeError;
+use crate::waiting::{self, REST_MAX, Rest, Waitable};
+
+/// How long the attendant stands back after it found that others had stepped: twice the time after
+/// which a waiting thread of a program goes to sleep.
+const STAND_BACK: Duration = Duration::from_micros(200);
+/// Between two looks at a wire that has no descriptor to sleep on.
+const LOOK: Duration = Duration::from_micros(50);
+
+/// The application around a shared engine.
+pub trait Application<E: Engine>: Applier {
+    /// Hears an event of the engine, after the step that it came from.
+    fn event(&mut self, event: E::Event);
+}
+
+/// An engine, its wire, and the lock around both.
+pub struct Attendant<E: Engine> {
+    inner: Mutex<Attended<E>>,
+    /// Steps of threads of the program.
+    steps: AtomicU64,
+    is_ended: AtomicBool,
+}
+
+/// An engine and its wire, as the holder of the lock sees them.
+pub struct Attended<E: Engine> {
+    driver: Driver<E>,
+    wire: Box<dyn Waitable + Send>,
+    events: Vec<E::Event>,
+    next: Option<clearway_proto::base::LocalNs>,
+}
+
+impl<E: Engine> Attended<E> {
+    /// Gives the engine a command; its effects leave with the next step.
+    pub fn command(&mut self, command: E::Command) {
+        self.driver.command(self.wire.now(), command);
+    }
+
+    /// Returns the wire, whose memory may be read and filled between steps.
+    pub fn wire(&mut self) -> &mut dyn Wire {
+        &mut *self.wire
+    }
+
+    /// Does all that can be done now. Returns whether anything was.
+    pub fn step(&mut self, application: &mut impl Application<E>) -> bool {
+        let events = &mut self.events;
+        let progress =
+            self.driver.step_with(&mut *self.wire, &mut |event| events.push(event), application);
+        self.next = progress.next;
+        let did = progress.inputs > 0 || !self.events.is_empty();
+        for event in self.events.drain(..) {
+            application.event(event);
+        }
+        did
+    }
+}
+
+impl<E: Engine> Attendant<E> {
+    /// Puts a lock around `driver` and `wire`.
+    pub fn new(driver: Driver<E>, wire: Box<dyn Waitable + Send>) -> Self {
+        Self {
+            inner: Mutex::new(Attended { driver, wire, events: Vec::new(), next: None }),
+            steps: AtomicU64::new(0),
+            is_ended: AtomicBool::new(false),
+        }
+    }
+
+    /// Takes the lock, for a command and a step.
+    pub fn lock(&self) -> MutexGuard<'_, Attended<E>> {
+        self.steps.fetch_add(1, Ordering::Relaxed);
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Steps, unless another thread does. Returns whether that did anything here.
+    #[inline]
+    pub fn poll(&self, application: &mut impl Application<E>) -> bool {
+        self.steps.fetch_add(1, Ordering::Relaxed);
+        match self.inner.try_lock() {
+            Ok(mut attended) => attended.step(application),
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner().step(application),
+            Err(TryLockError::WouldBlock) => false,
+        }
+    }
+
+    /// Returns a descriptor on which a waiting thread can sleep, if the wire has one.
+    ///
+    /// # Errors
+    /// The system has no room for another descriptor.
+    pub fn wake_descriptor(&self) -> Result<Option<OwnedFd>, RuntimeError> {
+        self.lock().wire.wake_descriptor().map_err(RuntimeError::system("duplicate a descriptor"))
+    }
+
+    /// Answers peers while nobody else steps, until [`Attendant::end`]: what the thread of its own
+    /// does. `descriptor` is from [`Attendant::wake_descriptor`]; `after` is called behind each
+    /// step, without the lock.
+    pub fn attend<A: Application<E>>(
+        &self,
+        descriptor: Option<&OwnedFd>,
+        application: &mut A,
+        after: &mut dyn FnMut(&mut A),
+    ) {
+        let mut seen = self.steps.load(Ordering::Relaxed);
+        while !self.is_ended.load(Ordering::Acquire) {
+            let steps = self.steps.load(Ordering::Relaxed);
+            if steps != seen {
+                seen = steps;
+                std::thread::sleep(STAND_BACK);
+                continue;
+            }
+            let (rest, timeout) = {
+                let mut attended = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+                let did = attended.step(application);
+                let now = attended.wire.now();
+                let until = attended.next.map_or(REST_MAX, |next| next.since(now)).min(REST_MAX);
+                (if did { Rest::Again } else { attended.wire.rest() }, until)
+            };
+            after(application);
+            match (rest, descriptor) {
+                (Rest::Again, _) => {}
+                (Rest::Descriptor, Some(descriptor)) => {
+                    waiting::ready(Some(descriptor.as_fd()), Some(timeout), &[]);
+                }
+                (Rest::Poll, _) | (Rest::Descriptor, None) => {
+                    std::thread::sleep(LOOK.min(Duration::from_nanos(timeout.0)));
+                }
+            }
+        }
+    }
+
+    /// Ends the use of the wire by any thread, for good: what it stands on may be taken away.
+    /// [`Attendant::attend`] returns if it is about to step, and rests for ever otherwise.
+    pub fn end(&self) {
+        self.is_ended.store(true, Ordering::Release);
+        // The wire stays as it is: others may still hold what is registered with it.
+        std::mem::forget(self.lock());
+    }
+}
+
+/// Sleeps until the wire behind `descriptor` may have something, at most for `timeout`. For a thread
+/// that polls ([`Attendant::poll`]) and found nothing for long; another thread may have taken what
+/// arrives.
+pub fn rest(descriptor: Option<&OwnedFd>, timeout: Nanos) {
+    match descriptor {
+        Some(descriptor) => {
+            waiting::ready(Some(descriptor.as_fd()), Some(timeout), &[]);
+        }
+        None => std::thread::sleep(Duration::from_nanos(timeout.0)),
+    }
+}

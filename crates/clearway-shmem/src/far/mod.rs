@@ -1,0 +1,605 @@
+//! PEs of other hosts: small operations are gathered as records, which the target's processor
+//! applies in order.
+//!
+//! # Model
+//! ```text
+//! thread of the program -- push --> Lane: open buffer --- close ---> attendant: engine and wire ---> peer
+//!                                     ^ one for each peer and class     ^ whoever waits steps it
+//! ```
+//! A *lane* is a stream of elements to one peer in one class, numbered by how many were issued. It
+//! is closed while nothing of it is under way, when its buffer is full, and when a thread waits. So
+//! a lone operation leaves at once, and a loop of them fills messages. Contexts of one class share
+//! lanes: a fence has nothing to do, and `quiet` waits until as many elements ended as were issued.
+//!
+//! Long puts and gets are as many elements as it takes.
+//!
+//! # Invariants
+//! I1. A lane's lock is taken before the attendant's, never behind it.
+//!
+//! # Not here
+//! Messages, credits, repetitions ([`clearway_proto::queue`]); who drives the engine
+//! ([`clearway_runtime::attend`]).
+
+mod apply;
+mod ticket;
+mod wire;
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use clearway_proto::base::{Bytes, Class, Nanos, Rank};
+use clearway_proto::queue::{
+    AtomicStep, ClosingPolicy, ContextId, Element, OpenBuffer, Place as FarPlace, Push,
+    QueueCommand, QueueConfig, QueueEvent, QueueLimits, QueueNode, Ticket, WordChange, WordWidth,
+};
+use clearway_proto::wire::{Driver, RegionId, Span};
+use clearway_runtime::attend::{Attendant, Attended, rest};
+use clearway_runtime::clock;
+use clearway_runtime::near::{LINES, Line};
+
+use self::apply::{LINE, Local, line_bytes, line_offset};
+use self::ticket::Tickets;
+pub(crate) use self::wire::{FarWire, open};
+use crate::address::{Caller, Segment};
+use crate::job::{self, Job};
+use crate::team::SLOT_WORDS;
+use crate::word::Plain;
+
+/// The class of what PEs say to each other in collectives.
+const LINES_CLASS: Class = Class::LowLatency;
+/// Batches of a class that the wire may hold at once; beyond it pushing waits.
+const BATCHES: u32 = 64;
+/// Polls of a waiting thread before it yields, and how long it yields before it sleeps.
+const POLLS: u32 = 16;
+const YIELDS: Nanos = Nanos::from_micros(200);
+/// The longest sleep of a waiting thread: what it waits for may have come to another thread.
+const SLEEP: Nanos = Nanos::from_micros(500);
+
+/// A stream of elements to one peer in one class.
+struct Lane {
+    state: Mutex<OpenLane>,
+    peer: Rank,
+    class: Class,
+    issued: AtomicU64,
+    ended: AtomicU64,
+    is_under_way: AtomicBool,
+}
+
+/// What is not closed yet.
+struct OpenLane {
+    open: OpenBuffer,
+    buffer: Box<[u8]>,
+}
+
+impl Lane {
+    fn lock(&self) -> MutexGuard<'_, OpenLane> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    const fn context(&self) -> ContextId {
+        ContextId(self.class.index() as u32)
+    }
+}
+
+/// Memory of the wire for closed buffers of a class.
+#[derive(Default)]
+struct BatchMemory {
+    region: Option<RegionId>,
+    free: Vec<u32>,
+}
+
+/// The way to far PEs.
+pub(crate) struct Far {
+    attendant: Attendant<QueueNode>,
+    descriptor: Option<OwnedFd>,
+    /// By peer and class.
+    lanes: Box<[OnceLock<Box<Lane>>]>,
+    limits: QueueLimits,
+    policy: ClosingPolicy,
+    batches: Mutex<[BatchMemory; Class::ALL.len()]>,
+    tickets: Tickets,
+    /// Lanes of which nothing is under way any more.
+    idle: Mutex<Vec<(Rank, Class)>>,
+    has_idle: AtomicBool,
+    /// The first PE of each PE's host.
+    leaders: Vec<usize>,
+    me: usize,
+    description: String,
+}
+
+impl std::fmt::Debug for Far {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Far").field("description", &self.description).finish_non_exhaustive()
+    }
+}
+
+impl Far {
+    /// Puts an engine on `wire`. `leaders` has the first PE of each PE's host.
+    ///
+    /// # Errors
+    /// The sentence why the wire does not do.
+    pub(crate) fn new(wire: FarWire, me: usize, leaders: Vec<usize>) -> Result<Self, String> {
+        let FarWire { wire, description } = wire;
+        let mut wire = wire.wire;
+        let ranks = leaders.len() as u32;
+        let refused = |reason| format!("{description} cannot carry OpenSHMEM: {reason}");
+        let limits = QueueLimits::new(ranks, wire.capabilities()).map_err(refused)?;
+        let answers = wire.register(limits.answer_memory(ranks)).map_err(refused)?;
+        let config =
+            QueueConfig::new(Rank(me as u32), ranks, wire.capabilities(), answers, [None; 4])
+                .map_err(refused)?;
+        let driver = Driver::boot(QueueNode::new(config), wire.now(), 0);
+        let attendant = Attendant::new(driver, wire);
+        let descriptor = attendant.wake_descriptor().map_err(|error| error.to_string())?;
+        Ok(Self {
+            attendant,
+            descriptor,
+            lanes: (0..leaders.len() * Class::ALL.len()).map(|_| OnceLock::new()).collect(),
+            limits,
+            policy: ClosingPolicy::new(limits.batch),
+            batches: Mutex::default(),
+            tickets: Tickets::new(),
+            idle: Mutex::default(),
+            has_idle: AtomicBool::new(false),
+            leaders,
+            me,
+            description,
+        })
+    }
+
+    /// Has a thread of its own answer far PEs while this program does not.
+    ///
+    /// # Errors
+    /// The sentence for a system that has no room for a thread.
+    pub(crate) fn attend(&'static self, job: &'static Job) -> Result<(), String> {
+        let mut local = Local { far: self, job };
+        let attend = move || {
+            let mut after = |_: &mut Local<'_>| self.close_idle();
+            self.attendant.attend(self.descriptor.as_ref(), &mut local, &mut after);
+        };
+        let thread = std::thread::Builder::new().name("clearway-far".to_owned()).spawn(attend);
+        thread.map(drop).map_err(|error| format!("the system refused a thread: {error}"))
+    }
+
+    /// Ends the use of the wire: the process ends, and libraries with it.
+    pub(crate) fn end(&self) {
+        self.attendant.end();
+    }
+
+    /// Returns what the wire is, for a person.
+    pub(crate) fn description(&self) -> &str {
+        &self.description
+    }
+
+    /// Returns the object at `offset` of a segment of PE `pe`.
+    pub(crate) fn object(
+        &'static self,
+        class: Class,
+        pe: usize,
+        segment: Segment,
+        offset: usize,
+    ) -> FarObject {
+        FarObject { far: self, class, pe: pe as u32, segment, offset: offset as u64 }
+    }
+
+    fn lane(&self, pe: usize, class: Class) -> &Lane {
+        self.lanes[pe * Class::ALL.len() + class.index()].get_or_init(|| {
+            let state = OpenLane {
+                open: OpenBuffer::new(&self.limits),
+                buffer: vec![0; self.limits.batch as usize].into_boxed_slice(),
+            };
+            Box::new(Lane {
+                state: Mutex::new(state),
+                peer: Rank(pe as u32),
+                class,
+                issued: AtomicU64::new(0),
+                ended: AtomicU64::new(0),
+                is_under_way: AtomicBool::new(false),
+            })
+        })
+    }
+
+    /// Returns the lanes of `class` that were ever used.
+    fn lanes_of(&self, class: Class) -> impl Iterator<Item = &Lane> {
+        let lanes = self.lanes.iter().skip(class.index()).step_by(Class::ALL.len());
+        lanes.filter_map(|lane| lane.get().map(|lane| &**lane))
+    }
+
+    /// Appends `element` to a lane, and closes it if that is due.
+    fn push(&self, pe: usize, class: Class, element: Element<'_>) {
+        let lane = self.lane(pe, class);
+        let mut state = lane.lock();
+        loop {
+            let OpenLane { open, buffer } = &mut *state;
+            if open.push(buffer, element) == Push::Kept {
+                break;
+            }
+            assert!(!open.is_empty(), "an element that no buffer keeps");
+            self.close(lane, &mut state);
+        }
+        lane.issued.store(lane.issued.load(Ordering::Relaxed) + 1, Ordering::Release);
+        let is_under_way = lane.is_under_way.load(Ordering::Acquire);
+        if self.policy.cause(&state.open, class, is_under_way, Nanos::ZERO).is_some() {
+            self.close(lane, &mut state);
+        }
+        drop(state);
+        if self.has_idle.load(Ordering::Relaxed) {
+            self.close_idle();
+        }
+    }
+
+    /// Sends what a lane gathered.
+    fn close(&self, lane: &Lane, state: &mut OpenLane) {
+        let Ok(job) = job::get() else { return };
+        if state.open.is_empty() {
+            return;
+        }
+        let mut local = Local { far: self, job };
+        lane.is_under_way.store(true, Ordering::Release);
+        let mut attended = self.attendant.lock();
+        let span = loop {
+            if let Some(span) = self.batch_memory(&mut attended, lane.class) {
+                break span;
+            }
+            attended.step(&mut local);
+        };
+        let OpenLane { open, buffer } = state;
+        let batch = open.close(buffer, span);
+        let bytes = &buffer[..batch.buffer.length as usize];
+        if let Err(reason) = attended.wire().copy_in(batch.buffer, bytes) {
+            job::end_with(1, &format!("the wire refused its own memory: {reason}"));
+        }
+        let (peer, class, context) = (lane.peer, lane.class, lane.context());
+        attended.command(QueueCommand::Close { peer, class, context, batch });
+        attended.step(&mut local);
+    }
+
+    /// Takes memory for a batch of `class`, if any is free.
+    fn batch_memory(&self, attended: &mut Attended<QueueNode>, class: Class) -> Option<Span> {
+        let mut all = self.batches.lock().unwrap_or_else(PoisonError::into_inner);
+        let memory = &mut all[class.index()];
+        if memory.region.is_none() {
+            let bytes = u64::from(BATCHES) * u64::from(self.limits.batch);
+            match attended.wire().register(Bytes(bytes)) {
+                Ok(region) => {
+                    *memory = BatchMemory { region: Some(region), free: (0..BATCHES).collect() };
+                }
+                Err(reason) => job::end_with(1, &format!("the wire has no memory: {reason}")),
+            }
+        }
+        let (region, number) = (memory.region?, memory.free.pop()?);
+        let offset = number * self.limits.batch;
+        Some(Span { region, offset: offset.into(), length: self.limits.batch })
+    }
+
+    /// Takes back the memory of a batch.
+    fn free(&self, buffer: Span) {
+        let mut all = self.batches.lock().unwrap_or_else(PoisonError::into_inner);
+        let memory = all.iter_mut().find(|memory| memory.region == Some(buffer.region));
+        if let Some(memory) = memory {
+            memory.free.push((buffer.offset / u64::from(self.limits.batch)) as u32);
+        }
+    }
+
+    /// Hears an event of the engine. The attendant is locked.
+    fn hear(&self, job: &Job, event: QueueEvent) {
+        match event {
+            QueueEvent::Ended { context, peer, count } => {
+                let at = peer.index() * Class::ALL.len() + context.0 as usize;
+                if let Some(lane) = self.lanes.get(at).and_then(OnceLock::get) {
+                    lane.ended.fetch_add(count.into(), Ordering::AcqRel);
+                }
+            }
+            QueueEvent::Free { buffer } => self.free(buffer),
+            QueueEvent::Room { peer, class } => {
+                let at = peer.index() * Class::ALL.len() + class.index();
+                if let Some(lane) = self.lanes.get(at).and_then(OnceLock::get) {
+                    lane.is_under_way.store(false, Ordering::Release);
+                    self.idle.lock().unwrap_or_else(PoisonError::into_inner).push((peer, class));
+                    self.has_idle.store(true, Ordering::Release);
+                }
+            }
+            QueueEvent::Lost(peer) => {
+                job::lost_far(job, peer.index(), "cannot be reached any more")
+            }
+            QueueEvent::Malformed(peer) => {
+                job::lost_far(job, peer.index(), "sent what no PE of this library sends");
+            }
+            QueueEvent::Fetched { .. } | QueueEvent::Refused { .. } | QueueEvent::Finished => {}
+        }
+    }
+
+    /// Closes the lanes of which nothing is under way any more.
+    fn close_idle(&self) {
+        if !self.has_idle.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        let idle = std::mem::take(&mut *self.idle.lock().unwrap_or_else(PoisonError::into_inner));
+        for (peer, class) in idle {
+            let lane = self.lane(peer.index(), class);
+            let mut state = lane.lock();
+            if !state.open.is_empty() && !lane.is_under_way.load(Ordering::Acquire) {
+                self.close(lane, &mut state);
+            }
+        }
+    }
+
+    /// Answers far PEs, unless another thread does.
+    #[inline]
+    pub(crate) fn poll(&self) -> bool {
+        let Ok(job) = job::get() else { return false };
+        let did = self.attendant.poll(&mut Local { far: self, job });
+        if self.has_idle.load(Ordering::Relaxed) {
+            self.close_idle();
+        }
+        did
+    }
+
+    /// Returns when `ready` does.
+    fn wait(&self, mut ready: impl FnMut() -> bool) {
+        let mut polls = 0;
+        let mut begin = None;
+        while !ready() {
+            if self.poll() {
+                polls = 0;
+                continue;
+            }
+            polls += 1;
+            if polls <= POLLS {
+                continue;
+            }
+            let now = clock::now();
+            if now.since(*begin.get_or_insert(now)) < YIELDS {
+                std::thread::yield_now();
+            } else {
+                rest(self.descriptor.as_ref(), SLEEP);
+            }
+        }
+    }
+
+    /// Completes everything of `class`.
+    pub(crate) fn quiet(&self, class: Class) {
+        let Ok(job) = job::get() else { return };
+        let is_complete = |lane: &Lane, issued| lane.ended.load(Ordering::Acquire) >= issued;
+        let mut is_idle = true;
+        for lane in self.lanes_of(class) {
+            if !is_complete(lane, lane.issued.load(Ordering::Acquire)) {
+                self.close(lane, &mut lane.lock());
+                is_idle = false;
+            }
+        }
+        if is_idle {
+            return;
+        }
+        let context = ContextId(class.index() as u32);
+        let mut attended = self.attendant.lock();
+        attended.command(QueueCommand::Flush { context, peer: None });
+        attended.step(&mut Local { far: self, job });
+        drop(attended);
+        for lane in self.lanes_of(class) {
+            let issued = lane.issued.load(Ordering::Acquire);
+            self.wait(|| is_complete(lane, issued));
+        }
+    }
+
+    /// Returns when the answer to `ticket` is there.
+    fn wait_for(&self, pe: usize, class: Class, ticket: Ticket) {
+        let lane = self.lane(pe, class);
+        self.close(lane, &mut lane.lock());
+        self.wait(|| self.tickets.is_answered(ticket));
+    }
+
+    /// Takes a ticket.
+    fn ticket(&self, pe: usize, into: Caller, length: usize, is_watched: bool) -> Ticket {
+        self.tickets.take(pe, into, length, is_watched, || {
+            for class in Class::ALL {
+                self.lanes_of(class).for_each(|lane| self.close(lane, &mut lane.lock()));
+            }
+            self.poll();
+        })
+    }
+
+    /// Sends this PE's line to one of `pes` on each other host.
+    pub(crate) fn send_line(
+        &self,
+        pes: impl Iterator<Item = usize>,
+        slot: usize,
+        number: usize,
+        line: &Line,
+    ) {
+        let bytes = line_bytes(line);
+        let offset = line_offset(self.me, slot, number);
+        let at = FarPlace { segment: Segment::Lines as u8, offset };
+        let mut hosts = vec![self.leaders[self.me]];
+        for pe in pes {
+            let host = self.leaders[pe];
+            if !hosts.contains(&host) {
+                hosts.push(host);
+                self.push(pe, LINES_CLASS, Element::Put { at, bytes: &bytes });
+                let lane = self.lane(pe, LINES_CLASS);
+                self.close(lane, &mut lane.lock());
+            }
+        }
+    }
+
+    /// Fetches a line of far PE `pe` from there.
+    fn line(&'static self, pe: usize, slot: usize, line: usize) -> [u64; LINE / 8] {
+        let mut words = [0u64; LINE / 8];
+        let offset = line_offset(pe, slot, line) as usize;
+        self.object(LINES_CLASS, pe, Segment::Lines, offset)
+            .get(Caller::from_slice_mut(&mut words), LINE);
+        words
+    }
+
+    /// Fetches the epochs of the lines of `slot` that far PE `pe` or its neighbours write.
+    pub(crate) fn epochs(&'static self, pe: usize, slot: usize) -> [u32; LINES - 1] {
+        [0, 1, 3].map(|line| self.line(pe, slot, line)[0] as u32)
+    }
+
+    /// Fetches what far PE `pe` says in a line.
+    pub(crate) fn payload(&'static self, pe: usize, slot: usize, line: usize) -> [u64; SLOT_WORDS] {
+        let words = self.line(pe, slot, line);
+        std::array::from_fn(|word| words[word + 1])
+    }
+}
+
+/// What an atomic operation does.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Change<T> {
+    Fetch,
+    Set(T),
+    Swap(T),
+    CompareSwap { wanted: T, value: T },
+    Add(T),
+    And(T),
+    Or(T),
+    Xor(T),
+}
+
+impl<T: Plain> Change<T> {
+    fn to_record(self) -> WordChange {
+        let width = match size_of::<T>() {
+            2 => WordWidth::Two,
+            4 => WordWidth::Four,
+            _ => WordWidth::Eight,
+        };
+        let new = |step, value: T| WordChange::new(step, width, bits(value));
+        match self {
+            Self::Fetch => WordChange::new(AtomicStep::Fetch, width, 0),
+            Self::Set(value) | Self::Swap(value) => new(AtomicStep::Set, value),
+            Self::Add(value) => new(AtomicStep::Add, value),
+            Self::And(value) => new(AtomicStep::And, value),
+            Self::Or(value) => new(AtomicStep::Or, value),
+            Self::Xor(value) => new(AtomicStep::Xor, value),
+            Self::CompareSwap { wanted, value } => {
+                WordChange { compare: bits(wanted), ..new(AtomicStep::CompareSwap, value) }
+            }
+        }
+    }
+}
+
+/// The bytes of a value of at most eight, as the lowest of a word.
+fn bits<T: Plain>(value: T) -> u64 {
+    let mut word = [0u64];
+    Caller::from_slice_mut(&mut word).write(0, value);
+    u64::from_le(word[0])
+}
+
+/// An object in the memory of a far PE, which was found to exist there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FarObject {
+    far: &'static Far,
+    class: Class,
+    pe: u32,
+    segment: Segment,
+    offset: u64,
+}
+
+impl FarObject {
+    fn pe(self) -> usize {
+        self.pe as usize
+    }
+
+    fn at(self) -> FarPlace {
+        FarPlace { segment: self.segment as u8, offset: self.offset }
+    }
+
+    /// Returns the object `bytes` bytes further on, within what it was asked for.
+    #[inline]
+    pub(crate) fn plus(self, bytes: usize) -> Self {
+        Self { offset: self.offset + bytes as u64, ..self }
+    }
+
+    /// Copies `bytes` bytes there; `source` may be used again when it returns.
+    pub(crate) fn put(self, source: Caller, bytes: usize) {
+        let width = match bytes {
+            1 => Some((WordWidth::One, source.read::<u8>(0).into())),
+            2 => Some((WordWidth::Two, source.read::<u16>(0).into())),
+            4 => Some((WordWidth::Four, source.read::<u32>(0).into())),
+            8 => Some((WordWidth::Eight, source.read::<u64>(0))),
+            _ => None,
+        };
+        if let Some((width, value)) = width {
+            let element = Element::Word { at: self.at(), width, value };
+            return self.far.push(self.pe(), self.class, element);
+        }
+        let mut copy = [0; clearway_proto::queue::PUT_MAX];
+        let step = (self.far.limits.element as usize).min(copy.len());
+        for begin in (0..bytes).step_by(step) {
+            let length = step.min(bytes - begin);
+            source.plus(begin as isize).copy_to(&mut copy[..length]);
+            let element = Element::Put { at: self.plus(begin).at(), bytes: &copy[..length] };
+            self.far.push(self.pe(), self.class, element);
+        }
+    }
+
+    /// Fetches `bytes` bytes, which are in `into` when it returns.
+    pub(crate) fn get(self, into: Caller, bytes: usize) {
+        if bytes <= self.far.limits.element as usize {
+            if bytes > 0 {
+                let ticket = self.request(into, bytes, true);
+                self.far.wait_for(self.pe(), self.class, ticket);
+            }
+            return;
+        }
+        self.get_nbi(into, bytes);
+        self.complete_gets();
+    }
+
+    fn request(self, into: Caller, bytes: usize, is_watched: bool) -> Ticket {
+        let ticket = self.far.ticket(self.pe(), into, bytes, is_watched);
+        let element = Element::Get { at: self.at(), length: bytes as u16, ticket };
+        self.far.push(self.pe(), self.class, element);
+        ticket
+    }
+
+    /// Fetches `bytes` bytes, which are in `into` when all of the class is complete.
+    pub(crate) fn get_nbi(self, into: Caller, bytes: usize) {
+        let step = self.far.limits.element as usize;
+        for begin in (0..bytes).step_by(step) {
+            let length = step.min(bytes - begin);
+            self.plus(begin).request(into.plus(begin as isize), length, false);
+        }
+    }
+
+    /// Returns when everything that was fetched in this class is there.
+    pub(crate) fn complete_gets(self) {
+        self.far.quiet(self.class);
+    }
+
+    /// Fetches one value.
+    pub(crate) fn load<T: Plain>(self) -> T {
+        let mut value = [0u64; 4];
+        let into = Caller::from_slice_mut(&mut value);
+        self.get(into, size_of::<T>());
+        into.read(0)
+    }
+
+    /// Changes the word there.
+    pub(crate) fn change<T: Plain>(self, change: Change<T>) {
+        let element = Element::Atomic { at: self.at(), change: change.to_record() };
+        self.far.push(self.pe(), self.class, element);
+    }
+
+    /// Changes the word there, and returns what it was.
+    pub(crate) fn fetch<T: Plain>(self, change: Change<T>) -> T {
+        let mut value = [0u64];
+        let into = Caller::from_slice_mut(&mut value);
+        let ticket = self.request_change(change, into, true);
+        self.far.wait_for(self.pe(), self.class, ticket);
+        into.read(0)
+    }
+
+    /// Changes the word there; what it was is in `into` when all of the class is complete.
+    pub(crate) fn fetch_nbi<T: Plain>(self, change: Change<T>, into: Caller) {
+        self.request_change(change, into, false);
+    }
+
+    fn request_change<T: Plain>(self, change: Change<T>, into: Caller, is_watched: bool) -> Ticket {
+        let ticket = self.far.ticket(self.pe(), into, size_of::<T>(), is_watched);
+        let element = Element::FetchAtomic { at: self.at(), change: change.to_record(), ticket };
+        self.far.push(self.pe(), self.class, element);
+        ticket
+    }
+}

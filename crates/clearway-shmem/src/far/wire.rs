@@ -1,0 +1,136 @@
+//! The wire to PEs of other hosts: all PEs tell each other where they are, come to the same choice,
+//! and open it.
+//!
+//! # Model
+//! libfabric is taken where it has a fabric that only trusted hosts reach, else UDP, which is
+//! sealed between network namespaces. `SHMEM_WIRE` chooses otherwise. Each PE decides for itself
+//! from what all said, so that nobody has to tell the others.
+//!
+//! The keys are made with the secret that the launcher gave all PEs, or else with one that PE 0
+//! draws and gives the others through the launcher, in a credential of munge where hosts have it.
+
+use std::fs::File;
+use std::net::SocketAddrV4;
+use std::os::fd::AsFd;
+
+use clearway_proto::base::Rank;
+use clearway_runtime::keys::{JobSecret, KeyScope, RankKeyPair};
+use clearway_runtime::launch;
+use clearway_wires::{
+    EndLocation, Network, OpenWire, PortRequest, RankPort, RemoteTransport, WireNeeds, WirePlan,
+    WireRequest, WireSetup, facts, grant_name,
+};
+
+use crate::card::Cards;
+use crate::settings::Settings;
+
+/// The wire, and what it is for a person.
+pub(crate) struct FarWire {
+    pub(super) wire: OpenWire,
+    pub(super) description: String,
+}
+
+/// Opens the wire that PEs of several hosts have between them; none where all PEs are near.
+///
+/// # Errors
+/// The sentence why there is no such wire.
+pub(crate) fn open(
+    joined: &mut launch::Job,
+    cards: &Cards,
+    settings: &Settings,
+) -> Result<Option<FarWire>, String> {
+    let leaders = cards.leaders();
+    if leaders.iter().all(|leader| *leader == 0) {
+        return Ok(None);
+    }
+    let me = joined.rank();
+    let network = match (cards.is_one_machine() && cards.is_one_namespace(), settings.insecure) {
+        (true, _) => Network::Machine,
+        (false, true) => Network::Insecure,
+        (false, false) => Network::Sealed,
+    };
+    let names = settings.wire.map(|name| vec![name]).unwrap_or_default();
+    let hosts: Vec<u32> = (0..leaders.len() as u32).collect();
+    let name = |rank: Rank| cards.name(rank.index());
+    let plan = WireRequest::from_names(&names)
+        .and_then(|request| WirePlan::new(request, &hosts, &name))
+        .map_err(|error| in_words_of_users(&error.to_string()))?;
+    let session = cards.session();
+    let secret = secret(joined)?;
+    let request = PortRequest {
+        rank: me,
+        session,
+        address: SocketAddrV4::new(cards.address_of_host(me.index())?, 0),
+        network,
+        far: plan.far,
+    };
+    let said = |error: &dyn std::error::Error| in_words_of_users(&error.to_string());
+    let scope = KeyScope { session, epoch: 0, secret: Some(secret) };
+    let identity = RankKeyPair::new(me, scope).map_err(|error| said(&error))?;
+    let port = RankPort::take(&request, Some(identity)).map_err(|error| said(&error))?;
+    let peers = exchange(joined, &port.location())?;
+    let choice = plan.choose(network, &peers, &name).map_err(|error| said(&error))?;
+    let mut setup = WireSetup { far: choice.far, hosts: None, peers, need: WireNeeds::Writes };
+    setup.peers.iter_mut().for_each(|peer| peer.keep(choice.far));
+    // Nobody gives orders to a PE while it opens its wire.
+    let nobody = File::open("/dev/null").map_err(|error| format!("/dev/null: {error}"))?;
+    let wire = port.open(&request, &setup, nobody.as_fd()).map_err(|error| said(&error))?;
+    let described = choice.facts.get(facts::WIRES).map_or_else(
+        || transport_name(choice.far).to_owned(),
+        |wires| wires.trim_end_matches(" between all ranks").to_owned(),
+    );
+    let grants = wire.classes.map(grant_name);
+    let description = format!(
+        "{described}; classes: high {}, medium {}, low {}, scavenger {}",
+        grants[1], grants[2], grants[3], grants[4]
+    );
+    Ok(Some(FarWire { wire, description }))
+}
+
+const fn transport_name(far: RemoteTransport) -> &'static str {
+    match far {
+        RemoteTransport::Ofi => "libfabric",
+        _ => "UDP",
+    }
+}
+
+/// Says what users of this library set where a sentence speaks of an option of the command.
+fn in_words_of_users(sentence: &str) -> String {
+    sentence
+        .replace("--wire ofi: ", "SHMEM_WIRE=ofi: ")
+        .replace("--wire ", "SHMEM_WIRE=")
+        .replace("add --insecure", "set SHMEM_INSECURE=1")
+}
+
+/// Returns what the keys of all PEs are made with.
+fn secret(joined: &mut launch::Job) -> Result<JobSecret, String> {
+    let bytes = match joined.secret() {
+        Some(secret) => secret.to_vec(),
+        None => {
+            let own = if joined.rank() == Rank(0) { random()? } else { Vec::new() };
+            let (all, _) =
+                joined.exchange_with_credential(&own).map_err(|error| error.to_string())?;
+            all.into_iter().next().unwrap_or_default()
+        }
+    };
+    JobSecret::new(bytes).map_err(|error| error.to_string())
+}
+
+fn random() -> Result<Vec<u8>, String> {
+    use std::io::Read;
+    let mut bytes = vec![0; 32];
+    let read = File::open("/dev/urandom").and_then(|mut source| source.read_exact(&mut bytes));
+    read.map_err(|error| format!("/dev/urandom: {error}"))?;
+    Ok(bytes)
+}
+
+/// Tells all PEs where this one is.
+fn exchange(joined: &mut launch::Job, own: &EndLocation) -> Result<Vec<EndLocation>, String> {
+    let bytes = serde_json::to_vec(own).map_err(|error| error.to_string())?;
+    let all = joined.exchange(&bytes).map_err(|error| error.to_string())?;
+    let parse = |(pe, bytes): (usize, &Vec<u8>)| {
+        serde_json::from_slice(bytes)
+            .map_err(|error| format!("PE {pe} said where it is in another form: {error}"))
+    };
+    all.iter().enumerate().map(parse).collect()
+}
