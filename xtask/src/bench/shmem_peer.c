@@ -122,11 +122,11 @@ static void measure(const char *name, work does, enum who who, double seconds, i
         }
         shmem_barrier_all();
     }
-    if (me == 0)
-        counted = joined(batches, counted, parts);
-    if (me == 0 && counted > 0) {
-        qsort(batches, counted, sizeof *batches, ascending);
-        printf("%s %.3f %.3f %ld %d\n", name, batches[counted / 10], batches[counted / 2], counted, made / parts);
+    /* The other PEs may not have read `counted` yet. */
+    long found = me == 0 ? joined(batches, counted, parts) : 0;
+    if (me == 0 && found > 0) {
+        qsort(batches, found, sizeof *batches, ascending);
+        printf("%s %.3f %.3f %ld %d\n", name, batches[found / 10], batches[found / 2], found, made / parts);
         fflush(stdout);
     } else if (me == 0) {
         printf("%s none\n", name);
