@@ -109,8 +109,9 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
 /// length, and random OpenSHMEM programs with many seeds; whether all hold.
 fn explore() -> Result<bool> {
     let engines = ["--lib", "--package", "clearway-proto", "--package", "clearway-sim"];
+    let programs_of_engines = ["--package", "clearway-proto", "--test", "engines"];
     let programs = ["--package", "clearway-shmem", "--test", "pes", "--", "random", "--seeds=1000"];
-    Ok(test(&engines)? && test(&programs)?)
+    Ok(test(&engines)? && test(&programs_of_engines)? && test(&programs)?)
 }
 
 fn test(which: &[&str]) -> Result<bool> {

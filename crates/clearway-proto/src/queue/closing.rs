@@ -23,6 +23,17 @@ pub enum ClosingCause {
     Ordered,
 }
 
+/// Whether anything is under way to a peer in a class: from the first
+/// [`QueueCommand::Close`](super::QueueCommand::Close) to
+/// [`QueueEvent::Room`](super::QueueEvent::Room).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamState {
+    /// Nothing is.
+    Idle,
+    /// Something is.
+    Busy,
+}
+
 /// The rule of closing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClosingPolicy {
@@ -43,15 +54,12 @@ impl ClosingPolicy {
         Self { threshold, deadline: [soon, soon, late, late, late], closes_idle: true }
     }
 
-    /// Returns why a buffer of `class` is closed now, if it is. Its oldest element waits for `age`;
-    /// `is_under_way` says whether anything of its class is under way to its peer, from the first
-    /// [`QueueCommand::Close`](super::QueueCommand::Close) to
-    /// [`QueueEvent::Room`](super::QueueEvent::Room).
+    /// Returns why a buffer of `class` is closed now, if it is. Its oldest element waits for `age`.
     pub fn cause(
         &self,
         buffer: &OpenBuffer,
         class: Class,
-        is_under_way: bool,
+        stream: StreamState,
         age: Nanos,
     ) -> Option<ClosingCause> {
         if buffer.is_empty() {
@@ -60,7 +68,7 @@ impl ClosingPolicy {
         if buffer.length() >= self.threshold as usize {
             return Some(ClosingCause::Full);
         }
-        if self.closes_idle && !is_under_way {
+        if self.closes_idle && stream == StreamState::Idle {
             return Some(ClosingCause::Idle);
         }
         let is_late = self.deadline[class.index()].is_some_and(|deadline| age >= deadline);

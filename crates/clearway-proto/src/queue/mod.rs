@@ -47,15 +47,8 @@ mod receive;
 mod record;
 mod transmit;
 
-#[cfg(test)]
-mod faulty;
-#[cfg(test)]
-mod swarm;
-#[cfg(test)]
-mod trial;
-
 pub use apply::{HeapAccess, apply};
-pub use closing::{ClosingCause, ClosingPolicy};
+pub use closing::{ClosingCause, ClosingPolicy, StreamState};
 pub use node::QueueNode;
 pub use open::{OpenBuffer, Push};
 pub use record::{AtomicStep, Element, PUT_MAX, Place, WordChange, WordWidth, read_elements};

@@ -2,5 +2,6 @@
 //! among strangers.
 #![allow(non_snake_case)] // tests are named function__case
 
+mod queue;
 mod teams;
 mod timeslice_node;

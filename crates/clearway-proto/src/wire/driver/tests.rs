@@ -274,13 +274,13 @@ struct BatchEngine {
 type TokenResult = Result<Vec<u8>, (Status, u64)>;
 
 /// Operations, and the bytes of those that store some, in their order.
-type Batch = Vec<(Option<LocalNs>, Operation, &'static [u8])>;
+type EffectBatch = Vec<(Option<LocalNs>, Operation, &'static [u8])>;
 
 impl Engine for BatchEngine {
-    type Command = Batch;
+    type Command = EffectBatch;
     type Event = ();
 
-    fn input(&mut self, _: LocalNs, input: Input<'_, Batch>, out: &mut Out<()>) -> More {
+    fn input(&mut self, _: LocalNs, input: Input<'_, EffectBatch>, out: &mut Out<()>) -> More {
         match input {
             Input::Command(batch) => {
                 for (not_before, mut operation, own) in batch {
@@ -342,7 +342,7 @@ fn apply(of: Span, answer: Span, token: u64) -> (Option<LocalNs>, Operation, &'s
 fn served(
     is_adopted: bool,
     with: Option<&mut Adder>,
-    batch: impl Fn(&dyn Fn(u64, u32) -> Span) -> Batch,
+    batch: impl Fn(&dyn Fn(u64, u32) -> Span) -> EffectBatch,
 ) -> (BatchEngine, u64) {
     let mut fabric = MemoryFabric::new(MemoryConfig::lossless(2));
     let wire = fabric.wire(Rank(0));

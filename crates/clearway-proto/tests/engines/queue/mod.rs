@@ -6,12 +6,15 @@
 //! in order, that a quiet and a fence mean what they say, and that everything ends, is checked by
 //! the trial.
 
-use alloc::vec::Vec;
+mod faulty;
+mod trial;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::faulty::PlantedFault;
-use super::trial::{QueuePlan, QueueTrial, TrialWire};
-use crate::base::{RandomKey, RandomStream};
+use clearway_proto::base::{RandomKey, RandomStream};
+
+use self::faulty::PlantedFault;
+use self::trial::{QueuePlan, QueueTrial, TrialWire};
 
 fn plan(stream: &mut RandomStream, seed: u64) -> QueuePlan {
     let mut below = |bound: u64| stream.below(bound);
@@ -54,11 +57,11 @@ fn plan(stream: &mut RandomStream, seed: u64) -> QueuePlan {
 }
 
 /// Runs a trial; what went wrong.
-fn outcome(plan: &QueuePlan) -> Result<(), std::string::String> {
+fn outcome(plan: &QueuePlan) -> Result<(), String> {
     let caught = catch_unwind(AssertUnwindSafe(|| QueueTrial::new(plan.clone()).run()));
     caught.map_err(|why| {
-        let text = why.downcast_ref::<std::string::String>().cloned();
-        text.or_else(|| why.downcast_ref::<&str>().map(|text| std::string::String::from(*text)))
+        let text = why.downcast_ref::<String>().cloned();
+        text.or_else(|| why.downcast_ref::<&str>().map(|text| String::from(*text)))
             .unwrap_or_default()
     })
 }
@@ -70,10 +73,10 @@ fn run(seed: u64) {
     }
 }
 
-/// Seeds that take a second or two.
-const SEEDS: u64 = if cfg!(debug_assertions) { 200 } else { 10_000 };
+/// Seeds that take some seconds.
+const SEEDS: u64 = if cfg!(debug_assertions) { 400 } else { 10_000 };
 
-/// `SWARM_FIRST=7 SWARM_SEEDS=1 cargo test -p clearway-proto --lib queue::swarm` runs one.
+/// `SWARM_FIRST=7 SWARM_SEEDS=1 cargo test -p clearway-proto --test engines swarm` runs one.
 #[test]
 fn swarm__everything_is_applied_once_in_order_and_ends() {
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
@@ -84,7 +87,7 @@ fn swarm__everything_is_applied_once_in_order_and_ends() {
 #[test]
 fn swarm__planted_faults_are_found() {
     let hook = std::panic::take_hook();
-    std::panic::set_hook(std::boxed::Box::new(|_| {}));
+    std::panic::set_hook(Box::new(|_| {}));
     let missed = PlantedFault::ALL.map(|fault| {
         let found = (0..40).find(|seed| {
             let plan = plan(&mut RandomKey::new(*seed).purpose("queue swarm").stream(), *seed);

@@ -1,227 +1,10 @@
-//! Programs that put, fetch, order and wait, on model heaps over the wire in memory; what must hold
-//! at every fence, signal and quiet, and in the end.
-//!
-//! # Model
-//! Every program has a part of every heap for each of its contexts, and nobody else writes there;
-//! so it knows at each push what the peer's words will be, and what a request will answer. Each
-//! part has words for elements, two blocks for long puts, and flags that say which bytes a block
-//! has: a heap looks at the block when a flag is set.
+//! A program: draws what it does next, and knows what every heap will be for it.
 
-use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::sync::Arc;
-use alloc::vec;
-use alloc::vec::Vec;
-
-use super::faulty::{FaultyQueue, PlantedFault};
 use super::*;
-use crate::base::{LocalNs, RandomKey, RandomStream};
-use crate::reliable::{DigestPolicy, ReliableWire, StreamConfig};
-use crate::wire::foreign_memory::WordMemory;
-use crate::wire::memory::{FaultInjection, MemoryConfig, MemoryFabric, MemoryWire};
-use crate::wire::{Applier, Driver, Fault, ForeignMemory, MemoryAccess, OperationSet, Wire};
-
-/// The class of each context.
-pub(super) const CONTEXTS: [Class; 3] = [Class::LowLatency, Class::BestEffort, Class::Bulk];
-/// Bytes of a part: words, flags of blocks, blocks.
-const WORDS: u64 = 64;
-const FLAGS: u64 = WORDS;
-const BLOCKS: u64 = 128;
-const BLOCK: u64 = 1024;
-const PART: u64 = BLOCKS + 2 * BLOCK;
-/// Long puts whose bytes a program keeps until it waits.
-const SOURCES: u64 = 4;
-
-/// How a trial's wires are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum TrialWire {
-    /// With reads, and sends that follow writes.
-    Plain,
-    /// As if it had neither.
-    Bare,
-    /// Reliable over one that loses, doubles and delays.
-    Lossy { loss: u32, doubled: u32, late: u32 },
-}
-
-/// What a trial is of.
-#[derive(Clone, Debug)]
-pub(super) struct QueuePlan {
-    pub(super) ranks: u32,
-    pub(super) wire: TrialWire,
-    /// Messages that a wire takes at a time.
-    pub(super) room: usize,
-    pub(super) steps: u32,
-    pub(super) buffers: u32,
-    pub(super) window: u32,
-    pub(super) requests: u32,
-    pub(super) closes_idle: bool,
-    /// Ranks that never run again from a time on.
-    pub(super) killed: Vec<(u32, u64)>,
-    /// Ranks that do not run from a time on, for so long.
-    pub(super) paused: Vec<(u32, u64, u64)>,
-    pub(super) fault: Option<PlantedFault>,
-    pub(super) seed: u64,
-}
-
-/// How long it takes until the living hear that a rank was killed, where the wire does not say it.
-const NEWS: u64 = 2_000_000;
-
-enum TrialFabric {
-    Plain(MemoryFabric),
-    Lossy(MemoryFabric, Vec<ReliableWire<MemoryWire>>),
-}
-
-impl TrialFabric {
-    fn new(plan: &QueuePlan) -> Self {
-        let config =
-            MemoryConfig { room: plan.room, seed: plan.seed, ..MemoryConfig::lossless(plan.ranks) };
-        let TrialWire::Lossy { loss, doubled, late } = plan.wire else {
-            return Self::Plain(MemoryFabric::new(config));
-        };
-        let fault_injection = FaultInjection { doubled, late, damaged: 0 };
-        let config = MemoryConfig { loss_per_million: loss, fault_injection, ..config };
-        let mut streams = StreamConfig::new(plan.ranks);
-        (streams.check, streams.patience) = (DigestPolicy::Arrived, Nanos::from_millis(500));
-        streams.inbox = streams.inbox.min(Bytes(16 << 10));
-        let mut fabric = MemoryFabric::new(config);
-        let wires = (0..plan.ranks).map(|rank| {
-            let wire = ReliableWire::new(fabric.take(Rank(rank)), plan.ranks, &streams, 0);
-            wire.expect("the memory wire has all that is needed")
-        });
-        let wires = wires.collect();
-        Self::Lossy(fabric, wires)
-    }
-
-    fn wire(&mut self, rank: u32) -> &mut dyn Wire {
-        match self {
-            Self::Plain(fabric) => fabric.wire(Rank(rank)),
-            Self::Lossy(_, wires) => &mut wires[rank as usize],
-        }
-    }
-
-    fn now(&self) -> LocalNs {
-        match self {
-            Self::Plain(fabric) | Self::Lossy(fabric, _) => fabric.now(),
-        }
-    }
-
-    fn lend(&mut self) {
-        if let Self::Lossy(fabric, wires) = self {
-            for (rank, wire) in (0..).map(Rank).zip(wires) {
-                fabric.exchange(rank, wire.below_mut());
-            }
-        }
-    }
-
-    /// Moves time to the next instant at which something happens, `wake` at the latest.
-    fn pass(&mut self, wake: Option<LocalNs>) {
-        self.lend();
-        let (Self::Plain(fabric) | Self::Lossy(fabric, _)) = self;
-        let now = fabric.now();
-        let next = [fabric.next_arrival(), wake].into_iter().flatten().min();
-        fabric.advance(next.unwrap_or(now).max(now + Nanos(200)));
-        self.lend();
-    }
-}
-
-/// A request that waits, and what it will answer.
-struct Expected {
-    peer: Rank,
-    bytes: Vec<u8>,
-}
-
-/// The application's side of one rank: its heap, and what it waits for.
-struct ModelHeap {
-    rank: u32,
-    memory: Arc<WordMemory>,
-    expected: BTreeMap<u32, Expected>,
-    /// Elements of data by source and queue.
-    data: BTreeMap<(Rank, u32), u64>,
-}
-
-/// Returns the bytes that a block has whose flag is `stamp`.
-fn pattern(stamp: u64) -> Vec<u8> {
-    let mut stream = RandomKey::new(stamp).stream();
-    (0..BLOCK / 8).flat_map(|_| stream.next_u64().to_le_bytes()).collect()
-}
-
-/// Returns where a part of each heap begins.
-fn part(source: u32, context: usize) -> u64 {
-    (u64::from(source) * CONTEXTS.len() as u64 + context as u64) * PART
-}
-
-impl ModelHeap {
-    fn place(&self, at: Place, length: u64) -> Result<u64, Fault> {
-        let end = at.offset.checked_add(length).ok_or(Fault::Malformed)?;
-        let is_inside = at.segment == 0 && end <= self.memory.length();
-        is_inside.then_some(at.offset).ok_or(Fault::Malformed)
-    }
-
-    fn bytes(&self, at: u64, length: u64) -> Vec<u8> {
-        let mut bytes = vec![0; length as usize];
-        self.memory.read(at, &mut bytes).expect("inside");
-        bytes
-    }
-
-    /// Checks that a block is there when its flag says so.
-    fn check_flag(&self, at: u64, stamp: u64) {
-        let inner = at % PART;
-        if (FLAGS..FLAGS + 32).contains(&inner) {
-            let block = (inner - FLAGS) / 16;
-            let found = self.bytes(at - inner + BLOCKS + block * BLOCK, BLOCK);
-            assert!(found == pattern(stamp), "{}: a flag before its block, at {at}", self.rank);
-        }
-    }
-}
-
-impl HeapAccess for ModelHeap {
-    fn put(&mut self, at: Place, bytes: &[u8]) -> Result<(), Fault> {
-        let at = self.place(at, bytes.len() as u64)?;
-        self.memory.write(at, bytes).map_err(|_| Fault::Malformed)?;
-        if let Ok(word) = bytes.try_into() {
-            self.check_flag(at, u64::from_le_bytes(word));
-        }
-        Ok(())
-    }
-
-    fn get(&mut self, at: Place, into: &mut [u8]) -> Result<(), Fault> {
-        let at = self.place(at, into.len() as u64)?;
-        self.memory.read(at, into).map_err(|_| Fault::Malformed)
-    }
-
-    fn atomic(&mut self, at: Place, change: WordChange) -> Result<u64, Fault> {
-        let mut word = [0; 8];
-        let bytes = &mut word[..change.width.bytes()];
-        self.get(at, bytes)?;
-        let old = u64::from_le_bytes(word);
-        let new = change.next(old);
-        self.put(at, &new.to_le_bytes()[..change.width.bytes()])?;
-        Ok(old)
-    }
-
-    fn data(&mut self, from: Rank, queue: u32, bytes: &[u8]) -> Result<(), Fault> {
-        let count = self.data.entry((from, queue)).or_default();
-        let number = bytes.get(..8).and_then(|bytes| bytes.try_into().ok()).map(u64::from_le_bytes);
-        assert_eq!(number, Some(*count), "{}: data of {from:?} out of order", self.rank);
-        *count += 1;
-        Ok(())
-    }
-
-    fn fetched(&mut self, from: Rank, ticket: Ticket, bytes: &[u8]) -> Result<(), Fault> {
-        let expected = self.expected.remove(&ticket.0).expect("a ticket is answered once");
-        assert_eq!((expected.peer, expected.bytes.as_slice()), (from, bytes), "{}", self.rank);
-        Ok(())
-    }
-}
-
-impl Applier for ModelHeap {
-    fn apply(&mut self, from: Rank, records: &[u8], answer: &mut [u8]) -> Result<usize, Fault> {
-        apply(self, from, records, answer)
-    }
-}
 
 /// What a program waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wait {
+pub(super) enum Wait {
     Buffer,
     Quiet { context: usize, peer: Option<u32> },
     Until(u64),
@@ -231,7 +14,7 @@ enum Wait {
 
 /// What a program does after it waited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Errand {
+pub(super) enum Errand {
     None,
     /// Fetches a block, when its peer has it for sure.
     Get {
@@ -241,48 +24,41 @@ enum Errand {
     },
 }
 
-struct Program {
-    rank: u32,
-    stream: RandomStream,
-    driver: Option<Driver<FaultyQueue>>,
-    heap: ModelHeap,
-    buffers: RegionId,
-    sources: RegionId,
-    landing: RegionId,
-    heap_region: RegionId,
-    limits: QueueLimits,
-    free: Vec<u32>,
-    open: BTreeMap<(usize, u32), (OpenBuffer, u32, LocalNs)>,
-    under_way: BTreeSet<(u32, Class)>,
-    issued: BTreeMap<(usize, u32), u64>,
-    ended: BTreeMap<(usize, u32), u64>,
+pub(super) struct Program {
+    pub(super) rank: u32,
+    pub(super) stream: RandomStream,
+    pub(super) driver: Option<Driver<FaultyQueue>>,
+    pub(super) heap: ModelHeap,
+    pub(super) buffers: RegionId,
+    pub(super) sources: RegionId,
+    pub(super) landing: RegionId,
+    pub(super) heap_region: RegionId,
+    pub(super) limits: QueueLimits,
+    pub(super) free: Vec<u32>,
+    pub(super) open: BTreeMap<(usize, u32), (OpenBuffer, u32, LocalNs)>,
+    pub(super) under_way: BTreeSet<(u32, Class)>,
+    pub(super) issued: BTreeMap<(usize, u32), u64>,
+    pub(super) ended: BTreeMap<(usize, u32), u64>,
     /// What each part of this program in each heap will be.
-    models: BTreeMap<(usize, u32), Vec<u8>>,
+    pub(super) models: BTreeMap<(usize, u32), Vec<u8>>,
     /// Blocks that were written since the last fence.
-    dirty: BTreeSet<(usize, u32, u64)>,
+    pub(super) dirty: BTreeSet<(usize, u32, u64)>,
     /// Long puts whose bytes are kept, by context.
-    kept: Vec<usize>,
-    sent_data: BTreeMap<(usize, u32), u64>,
-    tickets: u32,
+    pub(super) kept: Vec<usize>,
+    pub(super) sent_data: BTreeMap<(usize, u32), u64>,
+    pub(super) tickets: u32,
     /// The block that is fetched, by its ticket.
-    landing_of: Option<(u32, Vec<u8>)>,
-    wait: Option<Wait>,
-    errand: Errand,
-    lost: BTreeSet<u32>,
-    steps: u32,
-    stamp: u64,
-    next: Option<LocalNs>,
-}
-
-/// A trial that runs.
-pub(super) struct QueueTrial {
-    plan: QueuePlan,
-    fabric: TrialFabric,
-    programs: Vec<Program>,
+    pub(super) landing_of: Option<(u32, Vec<u8>)>,
+    pub(super) wait: Option<Wait>,
+    pub(super) errand: Errand,
+    pub(super) lost: BTreeSet<u32>,
+    pub(super) steps: u32,
+    pub(super) stamp: u64,
+    pub(super) next: Option<LocalNs>,
 }
 
 impl Program {
-    fn new(plan: &QueuePlan, rank: u32, wire: &mut dyn Wire) -> Self {
+    pub(super) fn new(plan: &QueuePlan, rank: u32, wire: &mut dyn Wire) -> Self {
         let mut capabilities = wire.capabilities().clone();
         if plan.wire == TrialWire::Bare {
             capabilities.sends_follow_writes = false;
@@ -339,7 +115,7 @@ impl Program {
         }
     }
 
-    fn command(&mut self, now: LocalNs, command: QueueCommand) {
+    pub(super) fn command(&mut self, now: LocalNs, command: QueueCommand) {
         self.driver.as_mut().expect("it lives").command(now, command);
     }
 
@@ -482,7 +258,7 @@ impl Program {
         let model = self.models.entry((context, peer)).or_insert_with(|| vec![0; PART as usize]);
         let mut expect = |ticket: Ticket, bytes: &[u8]| {
             self.tickets += 1;
-            let expected = Expected { peer: Rank(peer), bytes: bytes.to_vec() };
+            let expected = AwaitedAnswer { peer: Rank(peer), bytes: bytes.to_vec() };
             assert!(self.heap.expected.insert(ticket.0, expected).is_none());
         };
         let index = |at: Place| (at.offset - base) as usize;
@@ -521,9 +297,10 @@ impl Program {
         let policy = ClosingPolicy { closes_idle, ..ClosingPolicy::new(self.limits.batch * 3 / 4) };
         let Some((open, _, since)) = self.open.get(&key) else { return };
         let class = CONTEXTS[key.0];
-        let is_under_way = self.under_way.contains(&(key.1, class));
+        let is_busy = self.under_way.contains(&(key.1, class));
+        let stream = if is_busy { StreamState::Busy } else { StreamState::Idle };
         let age = Nanos(wire.now().0 - since.0);
-        if policy.cause(open, class, is_under_way, age).is_some() {
+        if policy.cause(open, class, stream, age).is_some() {
             self.close(wire, key.0, key.1);
         }
     }
@@ -638,7 +415,7 @@ impl Program {
         self.quiet(wire, context, Some(peer));
     }
 
-    fn is_quiet(&self, context: usize, peer: Option<u32>) -> bool {
+    pub(super) fn is_quiet(&self, context: usize, peer: Option<u32>) -> bool {
         let issued = self
             .issued
             .iter()
@@ -646,7 +423,7 @@ impl Program {
         issued.into_iter().all(|(key, count)| self.ended.get(key).unwrap_or(&0) == count)
     }
 
-    fn hear(&mut self, wire: &mut dyn Wire, event: QueueEvent) {
+    pub(super) fn hear(&mut self, wire: &mut dyn Wire, event: QueueEvent) {
         match event {
             QueueEvent::Ended { context, peer, count } => {
                 let key = (context.0 as usize, peer.0);
@@ -690,7 +467,7 @@ impl Program {
     }
 
     /// Runs the program until it waits.
-    fn run(&mut self, wire: &mut dyn Wire, plan: &QueuePlan) {
+    pub(super) fn run(&mut self, wire: &mut dyn Wire, plan: &QueuePlan) {
         let keys: Vec<_> = self.open.keys().copied().collect();
         for key in keys {
             self.close_by_policy(wire, key, plan.closes_idle);
@@ -701,7 +478,7 @@ impl Program {
                 Some(_) => return,
                 None => {}
             }
-            match core::mem::replace(&mut self.errand, Errand::None) {
+            match std::mem::replace(&mut self.errand, Errand::None) {
                 Errand::Get { context, peer, block } => self.get_block(wire, context, peer, block),
                 Errand::None if self.steps == 0 => {
                     let last = (0..CONTEXTS.len()).find(|context| {
@@ -728,151 +505,4 @@ fn bytes_mut(wire: &mut dyn Wire, span: Span) -> &mut [u8] {
     let region = wire.region_mut(span.region).expect("registered");
     let range = span.range_in(region.len()).expect("inside");
     &mut region[range]
-}
-
-impl QueueTrial {
-    pub(super) fn new(plan: QueuePlan) -> Self {
-        let mut fabric = TrialFabric::new(&plan);
-        let programs =
-            (0..plan.ranks).map(|rank| Program::new(&plan, rank, fabric.wire(rank))).collect();
-        Self { plan, fabric, programs }
-    }
-
-    /// Runs until every program that lives is over, and checks everything meanwhile.
-    pub(super) fn run(&mut self) {
-        while self.programs.iter().any(|it| it.driver.is_some() && it.wait != Some(Wait::Over)) {
-            assert!(self.fabric.now() < LocalNs(20_000_000_000), "it never ends: {}", self.state());
-            self.turn();
-        }
-        self.check_end();
-    }
-
-    fn state(&self) -> alloc::string::String {
-        use core::fmt::Write;
-        let mut text = alloc::string::String::new();
-        for it in self.programs.iter().filter(|it| it.wait != Some(Wait::Over)) {
-            let _ = write!(
-                text,
-                "{} {:?} issued {:?} ended {:?}; ",
-                it.rank, it.wait, it.issued, it.ended
-            );
-        }
-        text
-    }
-
-    fn turn(&mut self) {
-        let now = self.fabric.now().0;
-        for (rank, at) in self.plan.killed.clone() {
-            if at <= now && self.programs[rank as usize].driver.take().is_some() {
-                continue;
-            }
-            let is_known = matches!(self.plan.wire, TrialWire::Lossy { .. });
-            if at + NEWS <= now && !is_known {
-                for program in &mut self.programs {
-                    if let Some(driver) = &mut program.driver
-                        && !program.lost.contains(&rank)
-                    {
-                        driver.command(LocalNs(now), QueueCommand::Abandon { peer: Rank(rank) });
-                        program.next = Some(LocalNs(now));
-                    }
-                }
-            }
-        }
-        for rank in 0..self.plan.ranks {
-            self.step(rank);
-        }
-        let waits = self.programs.iter().filter(|it| it.driver.is_some()).filter_map(|it| {
-            let until = match it.wait {
-                Some(Wait::Until(at)) => Some(LocalNs(at)),
-                _ => None,
-            };
-            [until, it.next].into_iter().flatten().min()
-        });
-        let news = self.plan.killed.iter().flat_map(|(_, at)| [LocalNs(*at), LocalNs(at + NEWS)]);
-        let news = news.filter(|at| at.0 > now);
-        let open = self.programs.iter().any(|it| it.driver.is_some() && !it.open.is_empty());
-        let poll = open.then_some(LocalNs(now + 20_000));
-        let wake = waits.chain(news).chain(poll).min();
-        self.fabric.pass(Some(wake.unwrap_or(LocalNs(now + 1_000_000))));
-    }
-
-    fn step(&mut self, rank: u32) {
-        let now = self.fabric.now();
-        let program = &mut self.programs[rank as usize];
-        let sleeps = self
-            .plan
-            .paused
-            .iter()
-            .find(|(of, at, length)| *of == rank && (*at..at + length).contains(&now.0));
-        if let Some((_, at, length)) = sleeps {
-            program.next = Some(LocalNs(at + length));
-            return;
-        }
-        if program.driver.is_none() {
-            return;
-        }
-        let wire = self.fabric.wire(rank);
-        program.run(wire, &self.plan);
-        let mut events = Vec::new();
-        let driver = program.driver.as_mut().expect("it lives");
-        program.next =
-            driver.step_with(wire, &mut |event| events.push(event), &mut program.heap).next;
-        for event in events {
-            program.hear(wire, event);
-        }
-        self.check_quiet(rank);
-    }
-
-    /// Ends a quiet that is over, and checks that everything is where it belongs.
-    fn check_quiet(&mut self, rank: u32) {
-        let program = &mut self.programs[rank as usize];
-        let Some(Wait::Quiet { context, peer }) = program.wait else { return };
-        if !program.is_quiet(context, peer) {
-            return;
-        }
-        program.wait = None;
-        program.next = Some(self.fabric.now());
-        program.dirty.retain(|(of, to, _)| *of != context || peer.is_some_and(|it| it != *to));
-        if peer.is_none() {
-            while program.kept.last() == Some(&context) {
-                program.kept.pop();
-            }
-        }
-        let program = &self.programs[rank as usize];
-        for ((of, to), model) in &program.models {
-            if *of == context && peer.is_none_or(|peer| peer == *to) {
-                self.check_part(rank, *of, *to, model);
-            }
-        }
-    }
-
-    fn check_part(&self, rank: u32, context: usize, peer: u32, model: &[u8]) {
-        let target = &self.programs[peer as usize];
-        if target.driver.is_none() || self.programs[rank as usize].lost.contains(&peer) {
-            return;
-        }
-        let found = target.heap.bytes(part(rank, context), PART);
-        let differs = found.iter().zip(model).position(|(found, model)| found != model);
-        assert_eq!(differs, None, "part of {rank} in context {context} at {peer}");
-    }
-
-    fn check_end(&self) {
-        for program in self.programs.iter().filter(|it| it.driver.is_some()) {
-            let (rank, free) = (program.rank, program.free.len());
-            for ((context, peer), model) in &program.models {
-                self.check_part(rank, *context, *peer, model);
-            }
-            let mut open = program.heap.expected.values();
-            let is_answered = open.all(|expected| program.lost.contains(&expected.peer.0));
-            assert!(is_answered, "{rank}: requests without an answer");
-            assert_eq!(free, self.plan.buffers as usize, "{rank}: buffers are lost");
-            for ((context, peer), count) in &program.sent_data {
-                let target = &self.programs[*peer as usize];
-                if target.driver.is_some() && !program.lost.contains(peer) {
-                    let key = (Rank(rank), *context as u32);
-                    assert_eq!(target.heap.data.get(&key), Some(count), "data of {rank}");
-                }
-            }
-        }
-    }
 }
