@@ -47,6 +47,9 @@ mod receive;
 mod record;
 mod transmit;
 
+#[cfg(test)]
+mod tests;
+
 pub use apply::{HeapAccess, apply};
 pub use closing::{ClosingCause, ClosingPolicy, StreamState};
 pub use node::QueueNode;

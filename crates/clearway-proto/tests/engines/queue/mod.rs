@@ -7,6 +7,8 @@
 //! the trial.
 
 mod faulty;
+mod feed;
+mod strangers;
 mod trial;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
