@@ -4,7 +4,7 @@
 //! I1. Elements take effect one after the other, in the order of the records. The first one that is
 //!     malformed, or outside a segment, has no effect, and none behind it has.
 
-use super::{Element, OpenBuffer, Place, Push, Ticket, WordChange, read_elements};
+use super::{Element, OpenBuffer, PUT_MAX, Place, Push, Ticket, WordChange, read_elements};
 use crate::base::Rank;
 use crate::wire::Fault;
 
@@ -74,8 +74,15 @@ pub fn apply<H: HeapAccess + ?Sized>(
             let old = heap.atomic(at, change)?.to_le_bytes();
             push(&mut answers, answer, ticket, &old[..change.width.bytes()])
         }
+        // Most gets are of a word: they do not pay for clearing the longest one's bytes.
+        Element::Get { at, length, ticket } if length <= 8 => {
+            let mut word = [0; 8];
+            let bytes = &mut word[..usize::from(length)];
+            heap.get(at, bytes)?;
+            push(&mut answers, answer, ticket, bytes)
+        }
         Element::Get { at, length, ticket } => {
-            let mut bytes = [0; super::PUT_MAX];
+            let mut bytes = [0; PUT_MAX];
             let bytes = bytes.get_mut(..usize::from(length)).ok_or(Fault::Malformed)?;
             heap.get(at, bytes)?;
             push(&mut answers, answer, ticket, bytes)
