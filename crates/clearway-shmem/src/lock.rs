@@ -13,7 +13,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use clearway_runtime::near;
+use clearway_runtime::near::{self, Whereabouts};
 
 use crate::address::Symmetric;
 use crate::context::Context;
@@ -60,7 +60,8 @@ impl HomeLock {
             // Every change is by a PE of this host, which wakes who sleeps.
             Reach::Near(served) if self.job.far.is_none() => {
                 let is_served = || served.load(Ordering::Acquire) == ticket;
-                if !is_served() && !self.job.patience.look(is_served) {
+                let patience = &self.job.patience;
+                if !is_served() && !patience.look(is_served, || Whereabouts::Unknown) {
                     near::sleep_while(served, self.sleepers, |served| served != ticket);
                 }
             }

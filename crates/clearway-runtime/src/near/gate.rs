@@ -23,7 +23,7 @@ use rustix::thread::futex::{self, Flags};
 use rustix::thread::{MembarrierCommand, Timespec, membarrier};
 
 use super::memory::Line;
-use super::patience::Patience;
+use super::patience::{Patience, Whereabouts};
 
 /// The longest sleep: a second protection, against a kernel that forgets.
 const SLEEP_MAX: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
@@ -56,10 +56,10 @@ impl Line {
         }
     }
 
-    /// Returns when the epoch is `wanted` or later.
+    /// Returns when the epoch is `wanted` or later. `whereabouts` is that of [`Patience::look`].
     #[inline]
-    pub fn wait(&self, wanted: u32, patience: &Patience) {
-        if !self.has_reached(wanted) && !patience.look(|| self.has_reached(wanted)) {
+    pub fn wait(&self, wanted: u32, patience: &Patience, whereabouts: impl Fn() -> Whereabouts) {
+        if !self.has_reached(wanted) && !patience.look(|| self.has_reached(wanted), whereabouts) {
             sleep_while(&self.epoch, &self.sleepers, |_| !self.has_reached(wanted));
         }
     }
@@ -134,7 +134,7 @@ mod tests {
             for epoch in 1..2_000 {
                 there.payload[0].store(u64::from(epoch), Ordering::Relaxed);
                 there.reach(epoch, how);
-                back.wait(epoch, &Patience::new(2, 1));
+                back.wait(epoch, &Patience::new(2, 1), || Whereabouts::Unknown);
             }
         });
         assert_eq!(there.sleepers.load(Ordering::Relaxed), 0);

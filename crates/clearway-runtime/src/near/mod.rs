@@ -36,7 +36,7 @@ use std::time::Duration;
 pub use gate::{Waking, sleep_while, wake};
 pub use meet::Entrance;
 pub use memory::{Board, LINES, Line, SLOTS};
-pub use patience::Patience;
+pub use patience::{Patience, Whereabouts, processor};
 
 use memory::{HostLayout, HostMemory};
 

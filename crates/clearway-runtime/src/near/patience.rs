@@ -9,9 +9,14 @@
 //! Whether a processor is free shows when it is yielded: if it comes back at once nobody else wants
 //! it, and the next wait spins for longer.
 //!
+//! Where somebody else wants the processor, it matters where the PE is that is waited for
+//! ([`Whereabouts`]). One of this processor cannot run before this thread yields. One of another
+//! processor may be about to run there, and a yield here would take longer than that. A wait for
+//! whatever any PE may store cannot know; it learns from the waits before it.
+//!
 //! # Source
-//! Half a round trip between two processes takes 48 to 74 ns, a yield 0.4 to 1 us, a wake-up 15 to
-//! 30 us (measured).
+//! Half a round trip between two processes takes 48 to 74 ns, a yield to nobody 0.4 to 0.8 us, a
+//! change of processes by a yield 1.2 to 1.7 us, a wake-up 15 to 30 us (measured).
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -20,18 +25,23 @@ use clearway_proto::base::Nanos;
 
 use crate::clock;
 
-/// Looks one behind the other, without a pause: about 250 ns, for a PE that is just about to. A
-/// change of processes takes 1.7 us, and one pause of this processor 30 to 120 ns in a virtual
-/// machine (measured), which would be as long as what is waited for.
+/// Looks one behind the other, without a pause: about 250 ns, for a PE that is just about to. One
+/// pause of this processor takes 30 to 120 ns in a virtual machine (measured), which would be as
+/// long as what is waited for.
 const PLAIN_LOOKS: u32 = 128;
+/// The first of them, before any question.
+const FIRST_LOOKS: u32 = 4;
+/// Looks for a PE of another processor: about 2 us, longer than a change of processes.
+const LOOKS_ELSEWHERE: u32 = 1_024;
+/// Of this many waits for an unknown PE one looks, although that was in vain before.
+const LOOKS_AGAIN: u32 = 8;
 /// Looks with a pause behind them, before the first yield, where nobody else wants the processor:
 /// about 2 us.
 const PAUSED_LOOKS: u32 = 32;
 /// A yield after which the processor came back sooner gave it to nobody, one after which it came
-/// back later did: a system call without a change of processes takes 0.8 us here, with two changes
-/// 3.4 (measured).
+/// back later did: two changes of processes take 2.3 us or more.
 const YIELD_TO_NOBODY: Nanos = Nanos(1_300);
-const YIELD_TO_SOMEBODY: Nanos = Nanos(2_500);
+const YIELD_TO_SOMEBODY: Nanos = Nanos(2_000);
 /// How long to yield at most.
 const YIELDS: Nanos = Nanos::from_micros(200);
 /// A processor that was yielded for longer went to somebody who computes.
@@ -50,11 +60,29 @@ const ASKS_ALONE: u32 = 1_024;
 const ASKS_CROWDED: u32 = 32;
 const ASKS_COMPUTING: u32 = 65_536;
 
+/// Where the PE is that is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whereabouts {
+    /// On the processor of the thread that waits, or at least one of several is.
+    Here,
+    /// On other processors.
+    Elsewhere,
+    /// Any PE may be the one.
+    Unknown,
+}
+
+/// Returns the number of the processor on which this thread is.
+pub fn processor() -> usize {
+    rustix::thread::sched_getcpu()
+}
+
 /// What this process knows about how to wait.
 #[derive(Debug)]
 pub struct Patience {
     /// Looks with a pause before the first yield.
     paused_looks: AtomicU32,
+    /// Waits one behind the other that ended behind a yield.
+    yielded: AtomicU32,
     /// Questions left before the next yield.
     asks: AtomicU32,
 }
@@ -64,37 +92,67 @@ impl Patience {
     pub fn new(places: usize, processors: usize) -> Self {
         Self {
             paused_looks: AtomicU32::new(if places > processors { 0 } else { PAUSED_LOOKS }),
+            yielded: AtomicU32::new(0),
             asks: AtomicU32::new(ASKS_ALONE),
         }
     }
 
     /// Looks again and again, as long as that is better than sleeping. Returns whether `ready` was.
+    /// `whereabouts` is asked where somebody else wants the processor.
     #[inline]
-    pub fn look(&self, mut ready: impl FnMut() -> bool) -> bool {
-        for _ in 0..PLAIN_LOOKS {
-            if ready() {
-                return true;
-            }
+    pub fn look(
+        &self,
+        mut ready: impl FnMut() -> bool,
+        whereabouts: impl Fn() -> Whereabouts,
+    ) -> bool {
+        if (0..FIRST_LOOKS).any(|_| ready()) {
+            return true;
         }
-        for _ in 0..self.paused_looks.load(Ordering::Relaxed) {
+        let paused_looks = self.paused_looks.load(Ordering::Relaxed);
+        let looks = if paused_looks > 0 { PLAIN_LOOKS } else { self.looks(whereabouts()) };
+        if (0..looks).any(|_| ready()) {
+            if self.yielded.load(Ordering::Relaxed) != 0 {
+                self.yielded.store(0, Ordering::Relaxed);
+            }
+            return true;
+        }
+        for _ in 0..paused_looks {
             if ready() {
                 return true;
             }
             std::hint::spin_loop();
         }
-        self.yield_until(&mut ready)
+        self.yield_until(&mut ready, &whereabouts)
+    }
+
+    /// How many looks are better than a yield.
+    fn looks(&self, whereabouts: Whereabouts) -> u32 {
+        match whereabouts {
+            Whereabouts::Here => 0,
+            Whereabouts::Elsewhere => LOOKS_ELSEWHERE,
+            Whereabouts::Unknown => {
+                let yielded = self.yielded.load(Ordering::Relaxed);
+                if yielded.is_multiple_of(LOOKS_AGAIN) { PLAIN_LOOKS } else { 0 }
+            }
+        }
     }
 
     /// Yields between looks, until that takes long; whether `ready` was.
     #[cold]
-    fn yield_until(&self, ready: &mut dyn FnMut() -> bool) -> bool {
+    fn yield_until(
+        &self,
+        ready: &mut dyn FnMut() -> bool,
+        whereabouts: &dyn Fn() -> Whereabouts,
+    ) -> bool {
+        // Threads may overwrite each other's count; it is a guess.
+        self.yielded.fetch_add(1, Ordering::Relaxed);
         let begin = clock::now();
         let mut before = begin;
         loop {
-            if ready() {
+            std::thread::yield_now();
+            if ready() || (0..self.looks(whereabouts())).any(|_| ready()) {
                 return true;
             }
-            std::thread::yield_now();
             let now = clock::now();
             let gone = now.since(before);
             if gone > YIELD_LONG || now.since(begin) > YIELDS {
@@ -136,7 +194,7 @@ impl Patience {
     /// Returns when `ready` does, which nobody wakes this thread for.
     #[inline]
     pub fn wait(&self, mut ready: impl FnMut() -> bool) {
-        if !self.look(&mut ready) {
+        if !self.look(&mut ready, || Whereabouts::Unknown) {
             nap_until(&mut ready);
         }
     }
@@ -172,6 +230,26 @@ mod tests {
                 assert_eq!(looks, at);
             }
         }
+    }
+
+    #[test]
+    fn look__a_pe_of_another_processor_is_looked_for_without_a_yield() {
+        let patience = Patience::new(2, 1);
+        let yielded = |at: u32, whereabouts| {
+            let mut looks = 0;
+            let ready = || {
+                looks += 1;
+                looks == at
+            };
+            assert!(patience.look(ready, || whereabouts));
+            patience.yielded.load(Ordering::Relaxed)
+        };
+        assert_eq!(yielded(PLAIN_LOOKS * 2, Whereabouts::Elsewhere), 0);
+        assert_eq!(yielded(FIRST_LOOKS + 1, Whereabouts::Here), 1);
+        // A wait for an unknown PE yields at once where the last one had to, but not for ever.
+        assert_eq!(patience.looks(Whereabouts::Unknown), 0);
+        patience.yielded.store(LOOKS_AGAIN, Ordering::Relaxed);
+        assert_eq!(yielded(PLAIN_LOOKS, Whereabouts::Unknown), 0);
     }
 
     #[test]

@@ -25,12 +25,12 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use clearway_runtime::near::Line;
+use clearway_runtime::near::{self, Line, Whereabouts};
 
 use crate::far::Far;
 use crate::fault::Fault;
 use crate::job::Job;
-use crate::team::{Members, Team, TeamEntry};
+use crate::team::{Members, Team, TeamEntry, USED_SLOT};
 
 /// Members that look at each other. Beyond it the first counts them.
 const FLAT_MAX: i32 = 8;
@@ -39,6 +39,8 @@ pub(crate) const WORDS: usize = 7;
 /// The line that counts who came, and the one that says that all have.
 const COUNT: usize = 2;
 const ALL_CAME: usize = 3;
+/// The line of the slot that is no team's by which each PE notes its processor, plus one.
+const NOTES: usize = 2;
 
 /// The members of a team, about to do a step together.
 #[derive(Clone, Copy)]
@@ -109,7 +111,7 @@ impl<'a> Gathering<'a> {
         own.reach(epoch, self.job.near.waking());
         let me = self.me();
         for index in (me + 1..self.size()).chain(0..me) {
-            self.line(index, epoch).wait(epoch, &self.job.patience);
+            self.line(index, epoch).wait(epoch, &self.job.patience, || self.whereabouts(epoch));
         }
         epoch
     }
@@ -128,8 +130,27 @@ impl<'a> Gathering<'a> {
         }
         for index in 0..self.size() {
             if self.job.segments.is_near(self.members.pe(index)) {
-                self.line(index, epoch).wait(epoch, &self.job.patience);
+                let line = self.line(index, epoch);
+                line.wait(epoch, &self.job.patience, || self.whereabouts(epoch));
             }
+        }
+    }
+
+    /// Returns where the members are that have not come, and notes for them where this PE is.
+    #[cold]
+    fn whereabouts(&self, epoch: u32) -> Whereabouts {
+        let noted = |pe| &self.job.near.line(pe, USED_SLOT, NOTES).payload[0];
+        let here = near::processor() as u64 + 1;
+        // The others read it often, and it changes rarely.
+        if noted(self.job.me).load(Ordering::Relaxed) != here {
+            noted(self.job.me).store(here, Ordering::Relaxed);
+        }
+        let is_missing = |index: &usize| !self.line(*index, epoch).has_reached(epoch);
+        let is_here = |index| noted(self.members.pe(index)).load(Ordering::Relaxed) == here;
+        if (0..self.size()).filter(is_missing).any(is_here) {
+            Whereabouts::Here
+        } else {
+            Whereabouts::Elsewhere
         }
     }
 
@@ -145,7 +166,7 @@ impl<'a> Gathering<'a> {
         if count.epoch.fetch_add(1, Ordering::AcqRel).wrapping_add(1) == full {
             all.reach(epoch, self.job.near.waking());
         } else {
-            all.wait(epoch, &self.job.patience);
+            all.wait(epoch, &self.job.patience, || Whereabouts::Unknown);
         }
     }
 }
