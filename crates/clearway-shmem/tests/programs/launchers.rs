@@ -2,10 +2,10 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 use std::process::Command;
 
 use crate::prefix::{bounded, prefix, program_of, said, tool};
+use crate::slurm;
 
 fn is_there(program: &str) -> bool {
     let found = Command::new("sh").args(["-c", "command -v \"$0\" >/dev/null", program]).status();
@@ -38,12 +38,53 @@ fn hydra__its_pes_find_each_other() {
     run("mpiexec.hydra", &[], &["movement.c", "together.c", "counting.c"]);
 }
 
+/// Open MPI's launcher, up to version 4.
+#[test]
+fn orte__its_pes_find_each_other() {
+    run("mpirun.openmpi", &as_root(&["--oversubscribe"]), &["movement.c", "together.c"]);
+}
+
+/// Open MPI's launcher from version 5 on.
 #[test]
 fn prrte__its_pes_find_each_other() {
-    let as_root: &[&str] =
-        if Path::new("/proc/self").exists() && is_root() { &["--allow-run-as-root"] } else { &[] };
-    let arguments: Vec<&str> = as_root.iter().copied().chain(["--oversubscribe"]).collect();
-    run("mpirun.openmpi", &arguments, &["movement.c", "together.c"]);
+    let arguments = as_root(&["--map-by", ":OVERSUBSCRIBE"]);
+    run("prterun", &arguments, &["movement.c", "together.c", "counting.c"]);
+}
+
+/// Such launchers refuse to be started by root unless asked to.
+fn as_root<'a>(arguments: &[&'a str]) -> Vec<&'a str> {
+    let root = if is_root() { Some("--allow-run-as-root") } else { None };
+    root.into_iter().chain(arguments.iter().copied()).collect()
+}
+
+/// By each way in which Slurm lets processes find each other.
+#[test]
+fn slurm__its_pes_find_each_other() {
+    let programs = ["srun", "sinfo", "slurmctld", "slurmd", "munged", "unshare", "ip"];
+    if let Some(program) = programs.iter().find(|program| !is_there(program)) {
+        println!("skipped: OpenSHMEM programs under srun ({program} is not installed)");
+        return;
+    }
+    if !is_root() {
+        println!("skipped: OpenSHMEM programs under srun (only root can start a Slurm)");
+        return;
+    }
+    let mut script = String::new();
+    for way in ["none", "pmi2", "pmix"] {
+        if !slurm::has_plugin(way) {
+            println!("skipped: OpenSHMEM programs under srun --mpi={way} (not installed)");
+            continue;
+        }
+        for file in ["movement.c", "together.c", "counting.c"] {
+            let program = program_of(file);
+            for pes in [1, 2, 4] {
+                let run = format!("srun --mpi={way} --overcommit -n {pes} {}", program.display());
+                script += &format!("echo '{run}'; {run}\n");
+            }
+        }
+    }
+    let output = slurm::run(&script);
+    assert!(output.status.success(), "{}", said(&output));
 }
 
 fn is_root() -> bool {

@@ -12,3 +12,4 @@ mod launchers;
 mod names;
 mod pes;
 mod prefix;
+mod slurm;
