@@ -3,7 +3,9 @@
 //! # Model
 //! All PEs make the same calls in the same order, and each gives them to the same allocator, so
 //! nothing has to be agreed but whether every PE had the memory: an allocation ends with one
-//! exchange that is also its barrier. If one could not, all take it back.
+//! exchange that is also its barrier. If one could not, all take it back. Where a heap needs more
+//! pages, further exchanges follow. All PEs decide on them by what all said in the first, so that
+//! they make as many even if a program asks for different sizes.
 //!
 //! The allocator keeps its books outside the heap, where a program cannot overwrite them: free
 //! blocks by place and by size, the smallest that fits is taken, the lowest of these. Blocks are
@@ -19,6 +21,7 @@ use crate::address::Symmetric;
 use crate::collective::sync::Gathering;
 use crate::fault::{Fault, Wrong};
 use crate::job::{self, Job};
+use crate::memory;
 use crate::team::Team;
 
 /// Blocks begin and end at multiples of a cache line.
@@ -128,8 +131,8 @@ impl Heap {
         self.books = Books::new(self.books.length);
     }
 
-    /// Takes a block and allocates its pages; what was short otherwise.
-    fn take(&mut self, job: &Job, bytes: usize, align: usize) -> Result<usize, String> {
+    /// Takes a block; what was short otherwise.
+    fn take(&mut self, bytes: usize, align: usize) -> Result<Block, String> {
         let Some(offset) = self.books.take(bytes, align) else {
             let (all, piece) = self.books.room();
             return Err(format!(
@@ -139,45 +142,113 @@ impl Heap {
             ));
         };
         let end = offset + self.books.length_of(offset).unwrap_or_default();
-        if end > self.committed {
-            let to = end.next_multiple_of(PIECE).min(job.heap_length());
-            if let Err(error) = job.commit(self.committed, to) {
-                self.books.give(offset);
-                return Err(error);
-            }
-            self.committed = to;
-        }
-        Ok(offset)
+        Ok(Block { offset, end })
+    }
+
+    /// Where the pages must end for `block`, if more are needed.
+    fn end_of_pages(&self, block: &Block, length: usize) -> Option<usize> {
+        let to = block.end.next_multiple_of(PIECE).min(length);
+        (to > self.committed).then_some(to)
     }
 }
 
-/// Ends an allocation on all PEs: whether all had the memory. Also its barrier.
-fn agree(job: &Job, bytes: usize, had: Result<usize, String>) -> Result<*mut u8, Fault> {
-    let (mut all_had, mut same) = (true, true);
-    let told = [bytes as u64, u64::from(had.is_ok())];
+/// A block of this PE's heap.
+struct Block {
+    offset: usize,
+    end: usize,
+}
+
+/// Takes a block of `bytes` bytes on all PEs, and returns its offset; none if a PE had no room.
+/// `fill` writes what stands in it at first. The last exchange is the barrier.
+fn allocate(
+    job: &Job,
+    bytes: usize,
+    align: usize,
+    fill: impl Fn(usize),
+) -> Result<Option<usize>, Fault> {
+    let taken = job.heap().take(bytes, align);
+    let end = |block| job.heap().end_of_pages(block, job.heap_length());
+    let end = taken.as_ref().ok().and_then(end);
+    if let (Ok(block), None) = (&taken, end) {
+        fill(block.offset);
+    }
+    let missing = end.map_or(0, |end| end - job.heap().committed);
+    let (mut all_had, mut most) = (true, 0);
+    let told = [u64::from(taken.is_ok()), missing as u64];
     Gathering::new(job, Team::WORLD)?.exchange(&told, |_, words| {
-        same &= words[0].load(Ordering::Relaxed) == bytes as u64;
-        all_had &= words[1].load(Ordering::Relaxed) == 1;
+        all_had &= words[0].load(Ordering::Relaxed) == 1;
+        most = most.max(words[1].load(Ordering::Relaxed) as usize);
     });
-    if !same && job.debug {
-        return Err(Wrong::Failed(format!(
-            "the PEs asked for different sizes, this one for {bytes} bytes"
-        ))
-        .into());
-    }
-    match had {
-        Ok(offset) if all_had => Ok(job.segments.own_heap(offset)),
-        Ok(offset) => {
-            job.heap().books.give(offset);
-            Ok(std::ptr::null_mut())
+    let mut short = taken.as_ref().err().cloned();
+    if all_had && most > 0 {
+        let grown = grow(job, end, most)?;
+        if let (Ok(block), Ok(()), Some(_)) = (&taken, &grown, end) {
+            fill(block.offset);
         }
-        Err(sentence) => {
-            if job.debug {
-                job.say(&sentence);
-            }
-            Ok(std::ptr::null_mut())
+        all_had = agree(job, grown.is_ok())?;
+        short = grown.err();
+    }
+    if let Some(sentence) = short.filter(|_| job.debug) {
+        job.say(&sentence);
+    }
+    match taken {
+        Ok(block) if all_had => Ok(Some(block.offset)),
+        Ok(block) => {
+            job.heap().books.give(block.offset);
+            Ok(None)
+        }
+        Err(_) => Ok(None),
+    }
+}
+
+/// Allocates this PE's pages up to `end`, if there is one; the sentence why not. The PE that needs
+/// most needs `most` bytes.
+fn grow(job: &Job, end: Option<usize>, most: usize) -> Result<Result<(), String>, Fault> {
+    if memory::is_worth_a_look(most) {
+        // None takes pages before all have looked for theirs.
+        let room = job.check_room(most);
+        if !agree(job, room.is_ok())? {
+            return Ok(room.and_then(|()| Err("another PE saw no room for its pages".to_owned())));
         }
     }
+    let Some(end) = end else { return Ok(Ok(())) };
+    let mut heap = job.heap();
+    let grown = job.commit(heap.committed, end);
+    if grown.is_ok() {
+        heap.committed = end;
+    }
+    Ok(grown)
+}
+
+/// Returns whether `is_so` is said by all PEs.
+fn agree(job: &Job, is_so: bool) -> Result<bool, Fault> {
+    let mut all = true;
+    Gathering::new(job, Team::WORLD)?.exchange(&[u64::from(is_so)], |_, words| {
+        all &= words[0].load(Ordering::Relaxed) == 1;
+    });
+    Ok(all)
+}
+
+/// With `SHMEM_DEBUG`, refuses an allocation for which the PEs ask differently.
+fn expect_same(job: &Job, argument: &str, asked: usize) -> Result<(), Fault> {
+    if !job.debug {
+        return Ok(());
+    }
+    let mut other = None;
+    Gathering::new(job, Team::WORLD)?.exchange(&[asked as u64], |index, words| {
+        let theirs = words[0].load(Ordering::Relaxed);
+        other = other.or((theirs != asked as u64).then_some((index, theirs)));
+    });
+    let Some((pe, theirs)) = other else { return Ok(()) };
+    let sentence = format!(
+        "`{argument}` is {asked} on this PE and {theirs} on PE {pe}; all PEs ask for the same"
+    );
+    Err(Wrong::Failed(sentence).into())
+}
+
+/// The address of an offset; null for none.
+fn address(job: &Job, offset: Option<usize>) -> *mut u8 {
+    offset.map_or(std::ptr::null_mut(), |offset| job.segments.own_heap(offset))
 }
 
 /// `shmem_malloc`: null for no bytes, without a barrier, and where a PE had no room.
@@ -202,11 +273,11 @@ pub fn malloc_with_hints(bytes: usize, _hints: i64) -> Result<*mut u8, Fault> {
 /// As [`malloc`].
 pub fn align(alignment: usize, bytes: usize) -> Result<*mut u8, Fault> {
     let job = job::get()?;
+    expect_same(job, "size", bytes)?;
     if bytes == 0 || !alignment.is_power_of_two() {
         return Ok(std::ptr::null_mut());
     }
-    let had = job.heap().take(job, bytes, alignment.max(UNIT));
-    agree(job, bytes, had)
+    Ok(address(job, allocate(job, bytes, alignment.max(UNIT), |_| ())?))
 }
 
 /// `shmem_calloc`.
@@ -216,14 +287,12 @@ pub fn align(alignment: usize, bytes: usize) -> Result<*mut u8, Fault> {
 pub fn calloc(count: usize, size: usize) -> Result<*mut u8, Fault> {
     let job = job::get()?;
     let bytes = count.saturating_mul(size);
+    expect_same(job, "size", bytes)?;
     if bytes == 0 {
         return Ok(std::ptr::null_mut());
     }
-    let had = job.heap().take(job, bytes, UNIT);
-    if let Ok(offset) = had {
-        job.segments.clear_own_heap(offset, bytes);
-    }
-    agree(job, bytes, had)
+    let clear = |offset| job.segments.clear_own_heap(offset, bytes);
+    Ok(address(job, allocate(job, bytes, UNIT, clear)?))
 }
 
 /// `shmem_free`. Null is nothing.
@@ -257,36 +326,29 @@ fn no_block(block: Symmetric) -> Fault {
 /// As [`malloc`] and [`free()`].
 pub fn realloc(block: Symmetric, bytes: usize) -> Result<*mut u8, Fault> {
     let job = job::get()?;
+    expect_same(job, "size", bytes)?;
     if block.raw() == 0 {
         return malloc(bytes);
     }
     if bytes == 0 {
         return free(block).map(|()| std::ptr::null_mut());
     }
-    Gathering::new(job, Team::WORLD)?.wait();
     let offset = job.segments.heap_offset(block);
     let length = offset
         .and_then(|offset| job.heap().books.length_of(offset))
         .ok_or_else(|| no_block(block))?;
-    if bytes <= length && length - bytes < length / 2 {
-        // It stays where it is, on all PEs.
-        return agree_to_keep(job, block);
+    let is_kept = bytes <= length && length - bytes < length / 2;
+    if agree(job, is_kept)? {
+        return Ok(address(job, offset));
     }
-    let had = job.heap().take(job, bytes, UNIT);
-    if let Ok(to) = had {
-        job.segments.copy_own_heap(offset.unwrap_or_default(), to, bytes.min(length));
+    let from = offset.unwrap_or_default();
+    let copy = |to| job.segments.copy_own_heap(from, to, bytes.min(length));
+    let moved = allocate(job, bytes, UNIT, copy)?;
+    if moved.is_some() {
+        // Nobody reaches the old block: the last exchange came behind all copies.
+        job.heap().books.give(from);
     }
-    let moved = agree(job, bytes, had)?;
-    if !moved.is_null() {
-        // Nobody reaches the old block: the agreement came behind all copies.
-        job.heap().books.give(offset.unwrap_or_default());
-    }
-    Ok(moved)
-}
-
-fn agree_to_keep(job: &Job, block: Symmetric) -> Result<*mut u8, Fault> {
-    Gathering::new(job, Team::WORLD)?.wait();
-    Ok(job.segments.own_heap(job.segments.heap_offset(block).unwrap_or_default()))
+    Ok(address(job, moved))
 }
 
 #[cfg(test)]

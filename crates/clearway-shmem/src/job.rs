@@ -102,16 +102,21 @@ impl Reach<Place> {
     }
 }
 
-/// The running job.
+/// The job, between the beginning and the end of the program.
 #[inline]
 pub(crate) fn get() -> Result<&'static Job, Fault> {
     match JOB.get() {
-        Some(job) => Ok(job),
-        None => Err(not_initialized()),
+        Some(job) if job.begins.load(Ordering::Relaxed) > 0 => Ok(job),
+        _ => Err(not_initialized()),
     }
 }
 
-/// The fault of a call before the beginning. Whatever makes a fault is a function of its own: the
+/// The job since its beginning, also behind the end of the program.
+pub(crate) fn installed() -> Result<&'static Job, Fault> {
+    JOB.get().ok_or_else(not_initialized)
+}
+
+/// The fault of a call outside the program. Whatever makes a fault is a function of its own: the
 /// functions that are inlined into each entry then need no stack.
 #[cold]
 #[inline(never)]
@@ -244,14 +249,14 @@ impl Job {
         self.heap.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Allocates pages of this PE's heap; the sentence why not. All PEs do so together: none takes
-    /// pages before all have looked for theirs.
+    /// Returns why there are not this many bytes more for the heap of each PE of this host, as far
+    /// as that can be seen. None may allocate pages before all have looked for theirs.
+    pub(crate) fn check_room(&self, bytes: usize) -> Result<(), String> {
+        memory::check_room(bytes, self.places)
+    }
+
+    /// Allocates pages of this PE's heap; the sentence why not.
     pub(crate) fn commit(&self, from: usize, to: usize) -> Result<(), String> {
-        if memory::is_worth_a_look(to - from) {
-            let room = memory::check_room(to - from, self.places);
-            Gathering::new(self, Team::WORLD).map_err(|fault| fault.sentence())?.wait();
-            room?;
-        }
         let said = |error| {
             format!("the system refused {} bytes for the symmetric heap: {error}", to - from)
         };
@@ -498,9 +503,6 @@ extern "C" fn at_exit(status: c_int, _: *mut c_void) {
 /// The library is not initialised.
 pub fn finalize() -> Result<(), Fault> {
     let job = get()?;
-    if job.begins.load(Ordering::Acquire) == 0 {
-        return Err(Wrong::NotInitialized.into());
-    }
     if job.begins.fetch_sub(1, Ordering::AcqRel) > 1 {
         Gathering::new(job, Team::WORLD)?.wait();
         return Ok(());
@@ -570,7 +572,7 @@ pub(crate) fn end_with(status: i32, sentence: &str) -> ! {
 /// The library is not initialised.
 #[inline]
 pub fn my_pe() -> Result<i32, Fault> {
-    Ok(get()?.me as i32)
+    Ok(installed()?.me as i32)
 }
 
 /// `shmem_n_pes`.
@@ -579,7 +581,7 @@ pub fn my_pe() -> Result<i32, Fault> {
 /// The library is not initialised.
 #[inline]
 pub fn n_pes() -> Result<i32, Fault> {
-    Ok(get()?.segments.pes() as i32)
+    Ok(installed()?.segments.pes() as i32)
 }
 
 /// `shmem_query_thread`.
@@ -587,7 +589,7 @@ pub fn n_pes() -> Result<i32, Fault> {
 /// # Errors
 /// The library is not initialised.
 pub fn query_thread() -> Result<i32, Fault> {
-    Ok(get()?.level.load(Ordering::Acquire))
+    Ok(installed()?.level.load(Ordering::Acquire))
 }
 
 /// Whether the program has begun and not ended.

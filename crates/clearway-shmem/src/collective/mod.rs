@@ -208,6 +208,26 @@ impl Together<'_> {
         Err(Wrong::Failed(sentence).into())
     }
 
+    /// With `SHMEM_DEBUG`, refuses a `dest` of `into` bytes and a `source` of `from` bytes that
+    /// overlap. They may be the same.
+    pub(crate) fn expect_apart(
+        &self,
+        (dest, into): (Symmetric, usize),
+        (source, from): (Symmetric, usize),
+    ) -> Result<(), Fault> {
+        let ends = |at: Symmetric, bytes| at.raw().saturating_add(bytes);
+        let overlap = dest.raw() < ends(source, from) && source.raw() < ends(dest, into);
+        if !self.job.debug || !overlap || dest == source {
+            return Ok(());
+        }
+        let (dest, source) = (dest.raw(), source.raw());
+        Err(Wrong::Failed(format!(
+            "`dest` is {dest:#x} with {into} bytes and `source` is {source:#x} with {from} bytes, which overlap; use \
+             buffers that lie apart"
+        ))
+        .into())
+    }
+
     pub(crate) fn broadcast(
         &self,
         dest: Symmetric,
@@ -224,6 +244,7 @@ impl Together<'_> {
             ));
         }
         self.expect_same("broadcast", [bytes as u64, root as u64])?;
+        self.expect_apart((dest, bytes), (source, bytes))?;
         let (root, me) = (root as usize, self.all.me());
         let is_written = me != root || (root_dest == RootDest::Written && dest != source);
         let into = if is_written { Some(self.own(dest, bytes, "dest")?) } else { None };
@@ -265,6 +286,7 @@ impl Together<'_> {
         });
         let total = lengths.iter().fold(0usize, |total, length| total.saturating_add(*length));
         let into = self.own(dest, total, "dest")?;
+        self.expect_apart((dest, total), (source, bytes))?;
         let mut at = 0;
         for (index, length) in lengths.iter().enumerate() {
             self.fetch(into.plus(at), self.member(index, source, *length, "source")?, *length);
@@ -282,8 +304,10 @@ impl Together<'_> {
         bytes: usize,
     ) -> Result<(), Fault> {
         self.expect_same("fcollect", [bytes as u64, 0])?;
-        let into = self.own(dest, bytes.saturating_mul(self.all.size()), "dest")?;
+        let whole = bytes.saturating_mul(self.all.size());
+        let into = self.own(dest, whole, "dest")?;
         let own = self.own(source, bytes, "source")?;
+        self.expect_apart((dest, whole), (source, bytes))?;
         if bytes <= SMALL {
             self.tell(own, bytes, |index, words| into.plus(index * bytes).put(words, bytes));
             return Ok(());
@@ -315,6 +339,7 @@ impl Together<'_> {
         let whole = bytes.saturating_mul(size);
         let into = self.own(dest, whole, "dest")?;
         let own = self.own(source, whole, "source")?;
+        self.expect_apart((dest, whole), (source, whole))?;
         if whole <= SMALL {
             let block = |words: Caller| words.plus((me * bytes) as isize);
             self.tell(own, whole, |index, words| into.plus(index * bytes).put(block(words), bytes));

@@ -31,6 +31,7 @@ impl Together<'_> {
         self.expect_same("reduce", [bytes as u64, op as u64])?;
         let into = self.own(dest, bytes, "dest")?;
         let own = self.own(source, bytes, "source")?;
+        self.expect_apart((dest, bytes), (source, bytes))?;
         if bytes <= SMALL {
             let mut result: Vec<T> = Vec::with_capacity(SMALL / size_of::<T>());
             self.tell(own, bytes, |index, words| match index {

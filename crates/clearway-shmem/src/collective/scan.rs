@@ -33,6 +33,7 @@ impl Together<'_> {
         self.expect_same("xscan", [bytes as u64, u64::from(own_elements == Own::Counts)])?;
         let into = self.own(dest, bytes, "dest")?;
         let own = self.own(source, bytes, "source")?;
+        self.expect_apart((dest, bytes), (source, bytes))?;
         let summed = self.all.me() + usize::from(own_elements == Own::Counts);
         let zero = Caller::from_slice(&[0u64; 2]).read::<T>(0);
         let mut result = vec![zero; count];

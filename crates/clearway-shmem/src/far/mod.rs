@@ -231,7 +231,7 @@ impl Far {
 
     /// Sends what a lane gathered.
     fn close(&self, lane: &Lane, state: &mut OpenLane) {
-        let Ok(job) = job::get() else { return };
+        let Ok(job) = job::installed() else { return };
         if state.open.is_empty() {
             return;
         }
@@ -328,7 +328,7 @@ impl Far {
     /// Answers far PEs, unless another thread does.
     #[inline]
     pub(crate) fn poll(&self) -> bool {
-        let Ok(job) = job::get() else { return false };
+        let Ok(job) = job::installed() else { return false };
         let did = self.attendant.poll(&mut Local { far: self, job });
         if self.has_idle.load(Ordering::Relaxed) {
             self.close_idle();
@@ -360,7 +360,7 @@ impl Far {
 
     /// Completes everything of `class`.
     pub(crate) fn quiet(&self, class: Class) {
-        let Ok(job) = job::get() else { return };
+        let Ok(job) = job::installed() else { return };
         let is_complete = |lane: &Lane, issued| lane.ended.load(Ordering::Acquire) >= issued;
         let mut is_idle = true;
         for lane in self.lanes_of(class) {

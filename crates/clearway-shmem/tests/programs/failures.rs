@@ -94,6 +94,41 @@ fn program__an_address_outside_is_named_with_function_and_argument() {
     );
 }
 
+/// What the sentence has besides the function, by the mistake that a program makes.
+const MISTAKES: [(&str, &str, &str); 9] = [
+    ("sizes", "shmem_malloc", "`size` is "),
+    ("nothing", "shmem_malloc", "`size` is "),
+    ("realloc", "shmem_realloc", "`size` is "),
+    ("overlap", "shmem_long_fcollect", "`dest` is 0x"),
+    ("reduce", "shmem_long_sum_reduce", "`dest` is 0x"),
+    ("put", "shmem_long_put", "after shmem_finalize"),
+    ("barrier", "shmem_barrier_all", "after shmem_finalize"),
+    ("wait", "shmem_long_wait_until", "after shmem_finalize"),
+    ("finalize", "shmem_finalize", "after shmem_finalize"),
+];
+
+#[test]
+fn program__a_mistake_is_one_sentence_with_function_argument_and_value() {
+    let program = program_of("mistakes.c");
+    for (mistake, function, argument) in MISTAKES {
+        let mut command = oshrun(2);
+        let output = command.env("SHMEM_DEBUG", "1").arg(&program).arg(mistake).output();
+        let text = said(&output.expect("oshrun"));
+        let is_one = |line: &&str| line.contains(function) && line.contains(argument);
+        assert!(text.lines().any(|line| is_one(&line)), "{mistake}: {text}");
+    }
+}
+
+/// Undefined by the standard, but no hang.
+#[test]
+fn program__sizes_that_differ_do_not_keep_it_from_ending() {
+    let program = program_of("mistakes.c");
+    for mistake in ["sizes", "realloc"] {
+        let output = oshrun(2).arg(&program).arg(mistake).output().expect("oshrun");
+        assert_ne!(output.status.code(), Some(124), "{mistake} hangs: {}", said(&output));
+    }
+}
+
 #[test]
 fn shmem_info__says_version_and_segments() {
     let output = tool("clearway")
