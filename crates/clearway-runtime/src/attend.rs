@@ -24,6 +24,7 @@ use clearway_proto::wire::{Applier, Driver, Engine, Wire};
 
 use crate::RuntimeError;
 use crate::waiting::{self, REST_MAX, Rest, Waitable};
+use crate::wake_signal::WakeSignal;
 
 /// How long the attendant stands back after it found that others had stepped: twice the time after
 /// which a waiting thread of a program goes to sleep.
@@ -43,6 +44,9 @@ pub struct Attendant<E: Engine> {
     /// Steps of threads of the program.
     steps: AtomicU64,
     is_ended: AtomicBool,
+    /// Ends the attendant's sleep.
+    signal: WakeSignal,
+    is_asleep: AtomicBool,
 }
 
 /// An engine and its wire, as the holder of the lock sees them.
@@ -80,11 +84,25 @@ impl<E: Engine> Attended<E> {
 
 impl<E: Engine> Attendant<E> {
     /// Puts a lock around `driver` and `wire`.
-    pub fn new(driver: Driver<E>, wire: Box<dyn Waitable + Send>) -> Self {
-        Self {
+    ///
+    /// # Errors
+    /// The system has no room for another descriptor.
+    pub fn new(driver: Driver<E>, wire: Box<dyn Waitable + Send>) -> Result<Self, RuntimeError> {
+        let signal =
+            WakeSignal::new().map_err(RuntimeError::system("make a descriptor for a thread"))?;
+        Ok(Self {
             inner: Mutex::new(Attended { driver, wire, events: Vec::new(), next: None }),
             steps: AtomicU64::new(0),
             is_ended: AtomicBool::new(false),
+            signal,
+            is_asleep: AtomicBool::new(false),
+        })
+    }
+
+    /// Wakes the attendant if it sleeps: there is work that it does not know of.
+    pub fn wake(&self) {
+        if self.is_asleep.load(Ordering::SeqCst) && self.is_asleep.swap(false, Ordering::SeqCst) {
+            self.signal.raise();
         }
     }
 
@@ -114,13 +132,15 @@ impl<E: Engine> Attendant<E> {
     }
 
     /// Answers peers while nobody else steps, until [`Attendant::end`]: what the thread of its own
-    /// does. `descriptor` is from [`Attendant::wake_descriptor`]; `after` is called behind each
-    /// step, without the lock.
+    /// does. `descriptor` is from [`Attendant::wake_descriptor`]. `after` is called behind each
+    /// step, without the lock; `has_more` says whether it has to be called again soon. Who makes
+    /// that so calls [`Attendant::wake`] behind it.
     pub fn attend<A: Application<E>>(
         &self,
         descriptor: Option<&OwnedFd>,
         application: &mut A,
         after: &mut dyn FnMut(&mut A),
+        has_more: &dyn Fn() -> bool,
     ) {
         let mut seen = self.steps.load(Ordering::Relaxed);
         while !self.is_ended.load(Ordering::Acquire) {
@@ -141,7 +161,13 @@ impl<E: Engine> Attendant<E> {
             match (rest, descriptor) {
                 (Rest::Again, _) => {}
                 (Rest::Descriptor, Some(descriptor)) => {
-                    waiting::ready(Some(descriptor.as_fd()), Some(timeout), &[]);
+                    self.is_asleep.store(true, Ordering::SeqCst);
+                    if !has_more() {
+                        let (wire, signal) = (Some(descriptor.as_fd()), [self.signal.as_fd()]);
+                        waiting::ready(wire, Some(timeout), &signal);
+                        self.signal.clear();
+                    }
+                    self.is_asleep.store(false, Ordering::SeqCst);
                 }
                 (Rest::Poll, _) | (Rest::Descriptor, None) => {
                     std::thread::sleep(LOOK.min(Duration::from_nanos(timeout.0)));

@@ -7,8 +7,9 @@
 //!                                     ^ one for each peer and class     ^ whoever waits steps it
 //! ```
 //! A *lane* is a stream of elements to one peer in one class, numbered by how many were issued. It
-//! is closed while nothing of it is under way, when its buffer is full, and when a thread waits. So
-//! a lone operation leaves at once, and a loop of them fills messages. Contexts of one class share
+//! is closed while nothing of it is under way and it was not closed just before, when its buffer is
+//! full, and when a thread waits. So a lone operation leaves at once, and a loop of them fills
+//! messages. Contexts of one class share
 //! lanes: a fence has nothing to do, and `quiet` waits until as many elements ended as were issued.
 //!
 //! Long puts and gets are as many elements as it takes.
@@ -28,10 +29,11 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use clearway_proto::base::{Bytes, Class, Nanos, Rank};
+use clearway_proto::base::{Bytes, Class, LocalNs, Nanos, Rank};
 use clearway_proto::queue::{
     AtomicStep, ClosingPolicy, ContextId, Element, OpenBuffer, Place as FarPlace, Push,
-    QueueCommand, QueueConfig, QueueEvent, QueueLimits, QueueNode, Ticket, WordChange, WordWidth,
+    QueueCommand, QueueConfig, QueueEvent, QueueLimits, QueueNode, StreamState, Ticket, WordChange,
+    WordWidth,
 };
 use clearway_proto::wire::{Driver, RegionId, Span};
 use clearway_runtime::attend::{Attendant, Attended, rest};
@@ -50,6 +52,9 @@ use crate::word::Plain;
 const LINES_CLASS: Class = Class::LowLatency;
 /// Batches of a class that the wire may hold at once; beyond it pushing waits.
 const BATCHES: u32 = 64;
+/// How long a lane gathers after it was closed, although nothing is under way any more: a message
+/// costs a few us, and a loop of operations makes the next one within less.
+const GATHER: Nanos = Nanos::from_micros(8);
 /// Polls of a waiting thread before it yields, and how long it yields before it sleeps.
 const POLLS: u32 = 16;
 const YIELDS: Nanos = Nanos::from_micros(200);
@@ -62,8 +67,14 @@ struct Lane {
     peer: Rank,
     class: Class,
     issued: AtomicU64,
+    /// How many of them were closed.
+    closed: AtomicU64,
     ended: AtomicU64,
     is_under_way: AtomicBool,
+    /// When it was closed last.
+    closed_at: AtomicU64,
+    /// It is among those that are closed when their time has come.
+    is_listed: AtomicBool,
 }
 
 /// What is not closed yet.
@@ -75,6 +86,16 @@ struct OpenLane {
 impl Lane {
     fn lock(&self) -> MutexGuard<'_, OpenLane> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns whether its elements should wait for those that follow.
+    fn gathers(&self) -> StreamState {
+        let closed_at = LocalNs(self.closed_at.load(Ordering::Relaxed));
+        if self.is_under_way.load(Ordering::Acquire) || clock::now().since(closed_at) < GATHER {
+            StreamState::Busy
+        } else {
+            StreamState::Idle
+        }
     }
 
     const fn context(&self) -> ContextId {
@@ -130,7 +151,7 @@ impl Far {
             QueueConfig::new(Rank(me as u32), ranks, wire.capabilities(), answers, [None; 4])
                 .map_err(refused)?;
         let driver = Driver::boot(QueueNode::new(config), wire.now(), 0);
-        let attendant = Attendant::new(driver, wire);
+        let attendant = Attendant::new(driver, wire).map_err(|error| error.to_string())?;
         let descriptor = attendant.wake_descriptor().map_err(|error| error.to_string())?;
         Ok(Self {
             attendant,
@@ -156,7 +177,8 @@ impl Far {
         let mut local = Local { far: self, job };
         let attend = move || {
             let mut after = |_: &mut Local<'_>| self.close_idle();
-            self.attendant.attend(self.descriptor.as_ref(), &mut local, &mut after);
+            let has_more = || self.has_idle.load(Ordering::SeqCst);
+            self.attendant.attend(self.descriptor.as_ref(), &mut local, &mut after, &has_more);
         };
         let thread = std::thread::Builder::new().name("clearway-far".to_owned()).spawn(attend);
         thread.map(drop).map_err(|error| format!("the system refused a thread: {error}"))
@@ -194,8 +216,11 @@ impl Far {
                 peer: Rank(pe as u32),
                 class,
                 issued: AtomicU64::new(0),
+                closed: AtomicU64::new(0),
                 ended: AtomicU64::new(0),
                 is_under_way: AtomicBool::new(false),
+                closed_at: AtomicU64::new(0),
+                is_listed: AtomicBool::new(false),
             })
         })
     }
@@ -218,14 +243,23 @@ impl Far {
             assert!(!open.is_empty(), "an element that no buffer keeps");
             self.close(lane, &mut state);
         }
-        lane.issued.store(lane.issued.load(Ordering::Relaxed) + 1, Ordering::Release);
-        let is_under_way = lane.is_under_way.load(Ordering::Acquire);
-        if self.policy.cause(&state.open, class, is_under_way, Nanos::ZERO).is_some() {
+        // Seen by who finds nothing under way, or what is under way is not found here.
+        lane.issued.fetch_add(1, Ordering::SeqCst);
+        if self.policy.cause(&state.open, class, lane.gathers(), Nanos::ZERO).is_some() {
             self.close(lane, &mut state);
+        } else if !lane.is_under_way.load(Ordering::Acquire) {
+            self.list(lane);
         }
-        drop(state);
-        if self.has_idle.load(Ordering::Relaxed) {
-            self.close_idle();
+    }
+
+    /// Has `lane` closed when its time has come, by whoever polls.
+    fn list(&self, lane: &Lane) {
+        if !lane.is_listed.swap(true, Ordering::AcqRel) {
+            let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+            idle.push((lane.peer, lane.class));
+            self.has_idle.store(true, Ordering::SeqCst);
+            drop(idle);
+            self.attendant.wake();
         }
     }
 
@@ -237,6 +271,8 @@ impl Far {
         }
         let mut local = Local { far: self, job };
         lane.is_under_way.store(true, Ordering::Release);
+        lane.closed_at.store(clock::now().0, Ordering::Relaxed);
+        lane.closed.store(lane.issued.load(Ordering::Relaxed), Ordering::Release);
         let mut attended = self.attendant.lock();
         let span = loop {
             if let Some(span) = self.batch_memory(&mut attended, lane.class) {
@@ -295,9 +331,10 @@ impl Far {
             QueueEvent::Room { peer, class } => {
                 let at = peer.index() * Class::ALL.len() + class.index();
                 if let Some(lane) = self.lanes.get(at).and_then(OnceLock::get) {
-                    lane.is_under_way.store(false, Ordering::Release);
-                    self.idle.lock().unwrap_or_else(PoisonError::into_inner).push((peer, class));
-                    self.has_idle.store(true, Ordering::Release);
+                    lane.is_under_way.swap(false, Ordering::SeqCst);
+                    if lane.issued.load(Ordering::SeqCst) != lane.closed.load(Ordering::Acquire) {
+                        self.list(lane);
+                    }
                 }
             }
             QueueEvent::Lost(peer) => {
@@ -310,17 +347,22 @@ impl Far {
         }
     }
 
-    /// Closes the lanes of which nothing is under way any more.
+    /// Closes the lanes whose time has come.
     fn close_idle(&self) {
-        if !self.has_idle.swap(false, Ordering::AcqRel) {
+        if !self.has_idle.swap(false, Ordering::SeqCst) {
             return;
         }
         let idle = std::mem::take(&mut *self.idle.lock().unwrap_or_else(PoisonError::into_inner));
         for (peer, class) in idle {
             let lane = self.lane(peer.index(), class);
+            lane.is_listed.store(false, Ordering::Release);
             let mut state = lane.lock();
-            if !state.open.is_empty() && !lane.is_under_way.load(Ordering::Acquire) {
-                self.close(lane, &mut state);
+            if state.open.is_empty() || lane.is_under_way.load(Ordering::Acquire) {
+                continue;
+            }
+            match lane.gathers() {
+                StreamState::Idle => self.close(lane, &mut state),
+                StreamState::Busy => self.list(lane),
             }
         }
     }
