@@ -11,7 +11,7 @@ use std::fmt::Write;
 use std::path::Path;
 use std::{env, fs, io};
 
-use table::{Function, Parameter, functions};
+use table::{Function, Parameter, functions, queue_functions};
 
 #[path = "src/table/mod.rs"]
 mod table;
@@ -24,7 +24,8 @@ fn main() -> io::Result<()> {
     println!("cargo:rerun-if-changed=src/table");
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,{SONAME}");
     let mut lines = String::new();
-    for function in functions().iter().filter(|function| !is_thunk(function)) {
+    let all = [functions(), queue_functions()].concat();
+    for function in all.iter().filter(|function| !is_thunk(function)) {
         writeln!(lines, "{}", entry(function)).map_err(io::Error::other)?;
     }
     let directory = env::var_os("OUT_DIR").ok_or_else(|| io::Error::other("cargo sets OUT_DIR"))?;
@@ -71,11 +72,14 @@ fn rust_type(c: &str, own: &str) -> String {
         "char" => "c_char",
         "int" => "i32",
         "long" => "i64",
-        "size_t" | "shmem_ctx_t" | "shmem_team_t" => "usize",
+        "size_t" | "shmem_ctx_t" | "shmem_team_t" | "shmemx_queue_t" => "usize",
         "ptrdiff_t" => "isize",
         "uint64_t" => "u64",
         "shmem_team_config_t" => "TeamConfig",
         "shmem_ctx_session_config_t" => "SessionConfig",
+        "shmemx_queue_config_t" => "QueueShape",
+        "shmemx_queue_attr_t" => "QueueAttributes",
+        "shmemx_qop_t" => "QueueCall",
         other => panic!("the table has a type that the library does not: {other}"),
     };
     format!("{pointer}{rust}")

@@ -293,6 +293,26 @@ impl Segments {
         inside(self.heap).or_else(|| inside(self.statics)).unwrap_or_default()
     }
 
+    /// The number of the segment in which the `bytes` bytes at `address` lie, and the offset there.
+    #[inline]
+    pub(crate) fn offset_in(&self, address: Symmetric, bytes: usize) -> Option<(u8, usize)> {
+        match self.heap.offset(address.0, bytes) {
+            Some(offset) => Some((0, offset)),
+            None => Some((1, self.statics.offset(address.0, bytes)?)),
+        }
+    }
+
+    /// Segment `number` of PE `pe`: the place of all its bytes, and how many they are.
+    pub(crate) fn segment(&self, number: u8, pe: usize) -> Option<(Place, usize)> {
+        let bases = self.peers.get(pe)?;
+        let (base, length) = match number {
+            0 => (bases.heap, self.heap.length),
+            1 => (bases.statics, self.statics.length),
+            _ => return None,
+        };
+        (base != 0).then_some((Place(base as *mut u8), length))
+    }
+
     /// The offset of `address` in this PE's heap.
     pub(crate) fn heap_offset(&self, address: Symmetric) -> Option<usize> {
         self.heap.offset(address.0, 0)
@@ -351,6 +371,12 @@ impl std::fmt::Display for Segments {
 pub(crate) struct Place(*mut u8);
 
 impl Place {
+    /// The place of `bytes` bytes of a part of near memory.
+    pub(crate) fn in_part(part: MappedPart, offset: usize, bytes: usize) -> Option<Self> {
+        let is_inside = bytes <= part.length && offset <= part.length - bytes;
+        is_inside.then(|| Self((part.start + offset) as *mut u8))
+    }
+
     /// Where it is mapped in this process.
     #[inline]
     pub(crate) fn pointer(self) -> *mut u8 {

@@ -16,6 +16,8 @@ use crate::context::Context;
 use crate::far::Change;
 use crate::fault::{Fault, Wrong};
 use crate::job::{self, Reach};
+use crate::queue::element::WordStep;
+use crate::session;
 use crate::word::{Integer, Word};
 
 /// Finds the word.
@@ -95,6 +97,9 @@ pub fn fetch<T: Word>(context: Context, source: Symmetric, pe: i32) -> Result<T,
 /// As [`fetch`].
 #[inline]
 pub fn set<T: Word>(context: Context, dest: Symmetric, value: T, pe: i32) -> Result<(), Fault> {
+    if session::gather(job::get()?, context, WordStep::Set, dest, value, pe)? {
+        return Ok(());
+    }
     alter(context, dest, pe, Change::Set(value), |word| T::store(word, value, Ordering::Release))
 }
 
@@ -155,6 +160,9 @@ macro_rules! fetching {
         /// As [`fetch`].
         #[inline]
         pub fn $plain<T: Integer>(context: Context, dest: Symmetric, value: T, pe: i32) -> Result<(), Fault> {
+            if session::gather(job::get()?, context, WordStep::$change, dest, value, pe)? {
+                return Ok(());
+            }
             alter(context, dest, pe, Change::$change(value), |word| {
                 T::$fetch(word, value);
             })

@@ -15,13 +15,17 @@ use crate::constants::{CTX_NOSTORE, CTX_PRIVATE, CTX_SERIALIZED};
 use crate::fault::{Fault, Wrong};
 use crate::job::{self, Job};
 use crate::order;
+use crate::session;
 use crate::team::{Team, WORLD_SLOT};
 
 /// ContextTable that a PE can have at once.
 const CONTEXTS_MAX: usize = 8_192;
-/// Bits of an entry: in use, the options, and above them the slot of the team.
+/// Bits of an entry: in use, the options, above them the slot of the team, and above that the
+/// number of its session's lane, 0 without.
 const LIVE: u32 = 1 << 7;
 const SLOT_SHIFT: u32 = 8;
+const SLOT_MASK: u32 = 0xff;
+const SESSION_SHIFT: u32 = 16;
 
 /// `shmem_ctx_t`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,8 +71,36 @@ impl ContextTable {
     #[inline]
     pub(crate) fn get(&self, context: Context) -> Option<(usize, i64)> {
         let entry = self.entries.get(context.0)?.load(Ordering::Acquire);
-        (entry & LIVE != 0)
-            .then_some(((entry >> SLOT_SHIFT) as usize, i64::from(entry & (LIVE - 1))))
+        (entry & LIVE != 0).then_some((slot_of(entry), i64::from(entry & (LIVE - 1))))
+    }
+
+    /// The number of the lane of the session of `context`.
+    #[inline]
+    pub(crate) fn session(&self, context: Context) -> Option<usize> {
+        let number = self.entries.get(context.0)?.load(Ordering::Acquire) >> SESSION_SHIFT;
+        (number != 0).then_some(number as usize)
+    }
+
+    /// Gives `context` a session, or takes it away.
+    pub(crate) fn set_session(&self, context: Context, number: Option<usize>) {
+        if let Some(entry) = self.entries.get(context.0) {
+            let without = entry.load(Ordering::Acquire) & ((1 << SESSION_SHIFT) - 1);
+            let number = number.unwrap_or_default() as u32;
+            entry.store(without | number << SESSION_SHIFT, Ordering::Release);
+        }
+    }
+
+    /// The contexts of the team of `slot` that have a session.
+    pub(crate) fn sessions_of(&self, slot: usize) -> impl Iterator<Item = Context> {
+        let has_one = move |entry: &AtomicU32| {
+            let entry = entry.load(Ordering::Acquire);
+            entry >> SESSION_SHIFT != 0 && slot_of(entry) == slot
+        };
+        self.entries
+            .iter()
+            .enumerate()
+            .filter(move |(_, entry)| has_one(entry))
+            .map(|(at, _)| Context(at))
     }
 
     /// Returns the class in which operations of `context` travel between hosts.
@@ -89,16 +121,22 @@ impl ContextTable {
     pub(crate) fn clear(&self) {
         let all = self.entries.iter().skip(Context::DEFAULT.0 + 1);
         all.for_each(|one| one.store(0, Ordering::Release));
+        self.set_session(Context::DEFAULT, None);
     }
 
     /// Ends all contexts of the team of `slot`.
     pub(crate) fn destroy_of(&self, slot: usize) {
         for entry in &self.entries {
-            if entry.load(Ordering::Acquire) >> SLOT_SHIFT == slot as u32 && slot != WORLD_SLOT {
+            if slot_of(entry.load(Ordering::Acquire)) == slot && slot != WORLD_SLOT {
                 entry.store(0, Ordering::Release);
             }
         }
     }
+}
+
+#[inline]
+const fn slot_of(entry: u32) -> usize {
+    (entry >> SLOT_SHIFT & SLOT_MASK) as usize
 }
 
 /// Makes a context of the team of `slot`: 0, or a reason and no context.
@@ -129,6 +167,7 @@ pub fn destroy(context: Context) -> Result<(), Fault> {
     if context == Context::DEFAULT {
         return Err(Fault::value("ctx", context.0 as i64, "SHMEM_CTX_DEFAULT cannot be destroyed"));
     }
+    session::end(job, context)?;
     order::quiet(context)?;
     match job.contexts.entries.get(context.0).map(|entry| entry.swap(0, Ordering::AcqRel)) {
         Some(entry) if entry & LIVE != 0 => Ok(()),

@@ -22,6 +22,7 @@ use crate::collective::sync::Gathering;
 use crate::fault::{Fault, Wrong};
 use crate::job::{self, Job};
 use crate::memory;
+use crate::queue;
 use crate::team::Team;
 
 /// Blocks begin and end at multiples of a cache line.
@@ -105,6 +106,11 @@ impl Books {
     /// The length of the block at `offset`.
     pub(crate) fn length_of(&self, offset: usize) -> Option<usize> {
         self.used.get(&offset).copied()
+    }
+
+    /// The length of the whole.
+    pub(crate) fn length(&self) -> usize {
+        self.length
     }
 
     /// Bytes that are free in all, and in one piece.
@@ -304,6 +310,7 @@ pub fn free(block: Symmetric) -> Result<(), Fault> {
     if block.raw() == 0 {
         return Ok(());
     }
+    queue::finish(job)?;
     Gathering::new(job, Team::WORLD)?.wait();
     let offset = job.segments.heap_offset(block);
     match offset.and_then(|offset| job.heap().books.give(offset)) {

@@ -36,6 +36,7 @@ use crate::far::{self, Far, FarObject, FarWire};
 use crate::fault::{Fault, Wrong};
 use crate::heap::Heap;
 use crate::memory;
+use crate::queue::{self, Queues};
 use crate::settings::{Settings, StaticsWish, VARIABLES};
 use crate::statics;
 use crate::team::{self, Team, Teams};
@@ -70,6 +71,7 @@ pub(crate) struct Job {
     pub(crate) teams: Teams,
     pub(crate) contexts: ContextTable,
     pub(crate) active: ActiveTeams,
+    pub(crate) queues: Queues,
     heap: Mutex<Heap>,
     host: String,
     level: AtomicI32,
@@ -275,6 +277,7 @@ impl Job {
     /// Takes back what the program made: teams, contexts and the heap's blocks.
     fn release_all(&self) {
         self.contexts.clear();
+        self.queues.clear();
         self.active.clear();
         team::clear(self);
         self.heap().clear();
@@ -415,6 +418,12 @@ fn install(met: Met, me: usize, pes: usize, level: i32) -> Result<(), String> {
         teams: Teams::new(me, pes, &near_pes),
         contexts: ContextTable::new(settings.class.0),
         active: ActiveTeams::default(),
+        queues: Queues::new(
+            all_places,
+            near_pes.clone(),
+            near.pool(place).length,
+            settings.threshold.unwrap_or(queue::THRESHOLD),
+        ),
         heap: Mutex::new(Heap::new(near.heap(place).length)),
         host: cards.0[me].host.clone(),
         level: AtomicI32::new(level),
@@ -490,6 +499,8 @@ extern "C" fn at_exit(status: c_int, _: *mut c_void) {
     let Some(job) = JOB.get() else { return };
     let is_of_this_process = job.process == std::process::id();
     if is_of_this_process && status == 0 && !job.is_leaving.load(Ordering::Acquire) {
+        // What a lane of another thread holds is lost with its thread.
+        let _ = queue::finish(job);
         leave(job);
     }
     if let Some(far) = job.far.as_ref().filter(|_| is_of_this_process) {
@@ -503,6 +514,7 @@ extern "C" fn at_exit(status: c_int, _: *mut c_void) {
 /// The library is not initialised.
 pub fn finalize() -> Result<(), Fault> {
     let job = get()?;
+    queue::finish(job)?;
     if job.begins.fetch_sub(1, Ordering::AcqRel) > 1 {
         Gathering::new(job, Team::WORLD)?.wait();
         return Ok(());

@@ -36,6 +36,7 @@ pub mod lock;
 mod memory;
 pub mod operand;
 pub mod order;
+pub mod queue;
 pub mod rma;
 pub mod session;
 mod settings;

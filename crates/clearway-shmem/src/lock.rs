@@ -21,6 +21,7 @@ use crate::far::Change;
 use crate::fault::Fault;
 use crate::job::{self, Job, Reach};
 use crate::order;
+use crate::queue;
 use crate::team::USED_SLOT;
 use crate::word::Word;
 
@@ -90,6 +91,7 @@ impl HomeLock {
 /// # Errors
 /// No aligned `long` of symmetric memory.
 pub fn set(lock: Symmetric) -> Result<(), Fault> {
+    queue::finish(job::get()?)?;
     let lock = HomeLock::find(lock)?;
     let ticket = match lock.given {
         Reach::Near(given) => given.fetch_add(1, Ordering::AcqRel),

@@ -12,15 +12,16 @@ use crate::address::Caller;
 use crate::context::Context;
 use crate::fault::Fault;
 use crate::job;
+use crate::session;
 
 /// `shmem_fence`: orders what the context did to a PE before what it does to that PE afterwards.
 ///
 /// # Errors
 /// The library is not initialised.
 #[inline]
-pub fn fence(_context: Context) -> Result<(), Fault> {
+pub fn fence(context: Context) -> Result<(), Fault> {
     // What a far PE gets in one class it applies in order.
-    job::get()?;
+    session::flush(job::get()?, context)?;
     std::sync::atomic::fence(Ordering::Release);
     Ok(())
 }
@@ -32,6 +33,7 @@ pub fn fence(_context: Context) -> Result<(), Fault> {
 #[inline]
 pub fn quiet(context: Context) -> Result<(), Fault> {
     let job = job::get()?;
+    session::flush(job, context)?;
     std::sync::atomic::fence(Ordering::SeqCst);
     if let Some(far) = &job.far {
         far.quiet(job.contexts.class(context));

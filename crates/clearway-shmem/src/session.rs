@@ -1,23 +1,35 @@
-//! Sessions: a context about to do a series of operations says so.
+//! Sessions: a context gathers atomic updates of a series and sends them together.
 //!
 //! # Model
-//! An operation on a neighbour's memory is over when its call returns, so a session changes nothing
-//! yet; what the program asks for is checked.
+//! With `SHMEM_CTX_SESSION_BATCH` a context has a [lane](crate::queue): its atomic operations that
+//! give nothing back are gathered for each PE and applied by whoever comes to it first, target or
+//! source. Everything else is over when its call returns, session or not: a copy into a neighbour's
+//! memory is as fast as gathering it.
+//!
+//! Nothing of order and completion changes. A fence and a quiet of the context complete what it
+//! gathered, and so do the end of the session and whatever the program waits in, because what it
+//! waits for may depend on it.
 //!
 //! # Source
 //! OpenSHMEM 1.6, "Sessions".
 
-use crate::constants::{CTX_SESSION_BATCH, CTX_SESSION_SAME_AMO};
+use crate::address::Symmetric;
+use crate::constants::{CTX_PRIVATE, CTX_SERIALIZED, CTX_SESSION_BATCH, CTX_SESSION_SAME_AMO};
 use crate::context::Context;
 use crate::fault::{Fault, Wrong};
-use crate::job;
+use crate::job::{self, Job};
+use crate::queue;
+use crate::queue::element::{WordStep, WordUpdate};
+use crate::queue::lane::{LaneUsers, Push, UpdateLane};
+use crate::word::Word;
 
 /// `shmem_ctx_session_start`: begins a session of `context`, or adds options to the one it has.
-/// `total_ops` is how many operations the program expects at most, if it says so.
+/// `total_ops` is how many operations the program expects at most, if it says so: a session of few
+/// gathers nothing, because nothing would fill.
 ///
 /// # Errors
 /// No such context, or an option that there is not.
-pub fn start(context: Context, options: i64, _total_ops: Option<usize>) -> Result<(), Fault> {
+pub fn start(context: Context, options: i64, total_ops: Option<usize>) -> Result<(), Fault> {
     let job = job::get()?;
     if context == Context::INVALID {
         return Ok(());
@@ -26,17 +38,91 @@ pub fn start(context: Context, options: i64, _total_ops: Option<usize>) -> Resul
         let works = "use SHMEM_CTX_SESSION_BATCH, SHMEMX_CTX_SESSION_SAME_AMO or 0";
         return Err(Fault::value("options", options, works));
     }
-    job.contexts.get(context).map(drop).ok_or_else(|| Wrong::Context(context.raw()).into())
+    let Some((_, options_of_context)) = job.contexts.get(context) else {
+        return Err(Wrong::Context(context.raw()).into());
+    };
+    let pays = job.queues.gathers() && total_ops.is_none_or(|most| most >= FEW);
+    if options & CTX_SESSION_BATCH == 0 || !pays || job.contexts.session(context).is_some() {
+        return Ok(());
+    }
+    let users = match queue::users(options_of_context & (CTX_PRIVATE | CTX_SERIALIZED) == 0)? {
+        // Threads take turns, or there is one.
+        LaneUsers::Thread(_) if options_of_context & CTX_PRIVATE == 0 => LaneUsers::All,
+        users => users,
+    };
+    // Without a free lane the context goes on as it is.
+    if let Some(number) = job.queues.take_session(job.segments.pes(), users) {
+        job.contexts.set_session(context, Some(number));
+    }
+    Ok(())
 }
 
-/// `shmem_ctx_session_stop`: ends the session of `context`. Nothing is completed by it.
+/// Operations that are over sooner than a buffer is filled and emptied.
+const FEW: usize = 64;
+
+/// `shmem_ctx_session_stop`: ends the session of `context`.
 ///
 /// # Errors
-/// No such context.
+/// No such context, or a PE that gave this one what is no update.
 pub fn stop(context: Context) -> Result<(), Fault> {
     let job = job::get()?;
     if context == Context::INVALID {
         return Ok(());
     }
-    job.contexts.get(context).map(drop).ok_or_else(|| Wrong::Context(context.raw()).into())
+    if job.contexts.get(context).is_none() {
+        return Err(Wrong::Context(context.raw()).into());
+    }
+    end(job, context)
+}
+
+/// Ends the session of `context`, if it has one.
+pub(crate) fn end(job: &'static Job, context: Context) -> Result<(), Fault> {
+    if let Some(number) = job.contexts.session(context) {
+        flush(job, context)?;
+        job.contexts.set_session(context, None);
+        job.queues.give_session(number);
+    }
+    Ok(())
+}
+
+/// Completes what the session of `context` has gathered.
+#[inline]
+pub(crate) fn flush(job: &'static Job, context: Context) -> Result<(), Fault> {
+    match lane(job, context) {
+        Some(lane) => lane.flush(job),
+        None => Ok(()),
+    }
+}
+
+#[inline]
+fn lane(job: &'static Job, context: Context) -> Option<&'static UpdateLane> {
+    job.queues.session(job.contexts.session(context)?)
+}
+
+/// Gathers an update of a word of PE `pe`, if the context has a session and the word is a
+/// neighbour's; whether it did.
+///
+/// # Errors
+/// No such PE, or a PE that gave this one what is no update.
+#[inline]
+pub(crate) fn gather<T: Word>(
+    job: &'static Job,
+    context: Context,
+    step: WordStep,
+    dest: Symmetric,
+    value: T,
+    pe: i32,
+) -> Result<bool, Fault> {
+    let Some(number) = job.contexts.session(context) else { return Ok(false) };
+    let Some(lane) = job.queues.session(number) else { return Ok(false) };
+    let target = if context == Context::DEFAULT { pe as usize } else { job.world_pe(context, pe)? };
+    // Far PEs have buffers of their own.
+    if target == job.me || !job.segments.is_near(target) || size_of::<T>() < 4 {
+        return Ok(false);
+    }
+    let at = job.segments.offset_in(dest, size_of::<T>());
+    match at.and_then(|at| WordUpdate::new(step, size_of::<T>(), at, value.bits())) {
+        Some(update) => Ok(lane.push(job, target, update)? == Push::Kept),
+        None => Ok(false),
+    }
 }

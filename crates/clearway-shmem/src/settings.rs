@@ -27,6 +27,8 @@ pub(crate) struct Settings {
     pub(crate) wire: Option<WireName>,
     /// `SHMEM_INSECURE`: what travels between hosts need not be sealed.
     pub(crate) insecure: bool,
+    /// `SHMEMX_QUEUE_THRESHOLD`: bytes at which gathered operations leave; 0 gathers nothing.
+    pub(crate) threshold: Option<usize>,
     /// `SHMEM_CLASS`: the class of operations that ask for none.
     pub(crate) class: WishedClass,
 }
@@ -61,7 +63,9 @@ SHMEM_STATICS         auto or private: whether variables of the executable are s
 SHMEM_NEAR            how many PEs of consecutive numbers share memory (default: all of a host)
 SHMEM_CLASS           high, medium, low or scavenger: the class of traffic between hosts (default medium)
 SHMEM_WIRE            auto, udp or ofi: what carries it (default auto)
-SHMEM_INSECURE        do not seal it (default 0)";
+SHMEM_INSECURE        do not seal it (default 0)
+
+SHMEMX_QUEUE_THRESHOLD bytes at which operations of queues and sessions leave together, 0 for each alone (default 4k)";
 
 impl Settings {
     /// Reads the process environment.
@@ -112,8 +116,13 @@ impl Settings {
                 ));
             }
         };
+        let threshold = get("SHMEMX_QUEUE_THRESHOLD").filter(|text| !text.trim().is_empty());
+        let threshold = threshold
+            .map(|text| parse_threshold(&text).ok_or_else(|| wrong_threshold(&text)))
+            .transpose()?;
         Ok(Self {
             heap,
+            threshold,
             debug: is_on("DEBUG"),
             version: is_on("VERSION"),
             list: is_on("INFO"),
@@ -130,6 +139,15 @@ fn wrong_size(text: &str) -> String {
     format!(
         "SHMEM_SYMMETRIC_SIZE is `{text}`; set it to a number of bytes above 0, with k, m, g or t behind it for larger units"
     )
+}
+
+/// A number of bytes, or 0.
+fn parse_threshold(text: &str) -> Option<usize> {
+    if text.trim() == "0" { Some(0) } else { parse_size(text) }
+}
+
+fn wrong_threshold(text: &str) -> String {
+    format!("SHMEMX_QUEUE_THRESHOLD is `{text}`; set it to bytes as in 4096 or 4k, or to 0")
 }
 
 /// A number of bytes, rounded up: digits with a point or without, and a unit.
@@ -208,6 +226,15 @@ mod tests {
                 .unwrap_err()
                 .starts_with("SHMEM_SYMMETRIC_SIZE is `many`;")
         );
+        assert!(
+            parsed(&[("SHMEMX_QUEUE_THRESHOLD", "all")])
+                .unwrap_err()
+                .starts_with("SHMEMX_QUEUE_THRESHOLD is `all`;")
+        );
+        for (text, bytes) in [("0", 0), ("2k", 2_048)] {
+            let settings = parsed(&[("SHMEMX_QUEUE_THRESHOLD", text)]);
+            assert_eq!(settings.map(|settings| settings.threshold), Ok(Some(bytes)));
+        }
         assert!(
             parsed(&[("SHMEM_STATICS", "x")]).unwrap_err().ends_with("set it to auto or private")
         );

@@ -29,6 +29,7 @@ use crate::collective::sync::Gathering;
 use crate::context::{self, Context};
 use crate::fault::{Fault, Wrong};
 use crate::job::{self, Job};
+use crate::session;
 
 /// The slot of the world.
 pub(crate) const WORLD_SLOT: usize = 0;
@@ -466,6 +467,9 @@ pub fn destroy(team: Team) -> Result<(), Fault> {
     }
     // Nobody reads what this team's members tell each other any more.
     Gathering::new(job, team)?.wait();
+    for context in job.contexts.sessions_of(team.slot()) {
+        session::end(job, context)?;
+    }
     job.contexts.destroy_of(team.slot());
     entry.size.store(0, Ordering::Release);
     release(job, team.slot());

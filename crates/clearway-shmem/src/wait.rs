@@ -22,6 +22,7 @@ use crate::address::{Caller, Symmetric};
 use crate::constants::{CMP_EQ, CMP_GE, CMP_GT, CMP_LE, CMP_LT, CMP_NE};
 use crate::fault::Fault;
 use crate::job::{self, Job};
+use crate::queue;
 use crate::word::Integer;
 
 /// A comparison that the program asked for.
@@ -88,6 +89,7 @@ pub(crate) fn until_value<T: Integer>(
     let comparison = Comparison::parse(comparison)?;
     let mut found = T::load(word, Ordering::Acquire);
     if !comparison.holds(found, value) {
+        queue::finish(job)?;
         job.wait(|| {
             found = T::load(word, Ordering::Acquire);
             comparison.holds(found, value)
@@ -104,6 +106,7 @@ pub(crate) fn until_value<T: Integer>(
 pub fn test<T: Integer>(word: Symmetric, comparison: i32, value: T) -> Result<i32, Fault> {
     let job = job::get()?;
     let word = job.own_word::<T>(word, "ivar")?;
+    queue::finish(job)?;
     job.ask();
     Ok(i32::from(Comparison::parse(comparison)?.holds(T::load(word, Ordering::Acquire), value)))
 }
@@ -139,6 +142,7 @@ impl<T: Integer> Words<T> {
         values: Values<T>,
     ) -> Result<Self, Fault> {
         let job = job::get()?;
+        queue::finish(job)?;
         if count > 0 {
             // The last word, and with it all before: no word is looked for again.
             job.own_word::<T>(first, "ivars")?;

@@ -35,6 +35,8 @@ plain!(i8, u8, i16, u16, i32, u32, i64, u64, usize, f32, f64, [u64; 2]);
 pub trait Word: Plain + PartialEq {
     /// The atomic of the same size.
     type Atomic: 'static;
+    /// Its bits, in the lowest ones.
+    fn bits(self) -> u64;
     /// Reads it.
     fn load(at: &Self::Atomic, order: Ordering) -> Self;
     /// Writes it.
@@ -61,6 +63,10 @@ macro_rules! integer {
     ($($t:ty, $atomic:ty);*) => { $(
         impl Word for $t {
             type Atomic = $atomic;
+            #[inline]
+            fn bits(self) -> u64 {
+                self as u64
+            }
             #[inline]
             fn load(at: &$atomic, order: Ordering) -> Self {
                 at.load(order)
@@ -105,6 +111,10 @@ macro_rules! float {
     ($($t:ty, $atomic:ty);*) => { $(
         impl Word for $t {
             type Atomic = $atomic;
+            #[inline]
+            fn bits(self) -> u64 {
+                self.to_bits().into()
+            }
             #[inline]
             fn load(at: &$atomic, order: Ordering) -> Self {
                 Self::from_bits(at.load(order))

@@ -9,6 +9,8 @@
 //! | board | one page | at once |
 //! | lines of each PE of the job | 64 KiB | at once |
 //! | heap of each PE of this host | as configured | by its owner, as its allocations grow |
+//! | rings to each PE of this host, one from each | 36 KiB | by who fills it first |
+//! | pool of each PE of this host | 256 MiB | by its owner |
 //!
 //! Statics are files of their own, because a process makes its statics shareable before it knows
 //! the others.
@@ -42,6 +44,12 @@ pub const SLOTS: usize = 256;
 pub const LINES: usize = 4;
 /// Bytes of the lines of one PE.
 const LINES_LENGTH: usize = SLOTS * LINES * size_of::<Line>();
+/// Bytes of the ring from one PE to another: a page for its counters, and eight slots of a page.
+/// Eight, so that a sender bursts ahead of a receiver that lost its processor for a moment.
+pub const RING_LENGTH: usize = 9 * PAGE;
+/// Bytes of address space from which a PE allocates what it shares with some PEs only: the
+/// channels of its data queues.
+const POOL_LENGTH: usize = 256 << 20;
 /// Where the first PE's heap would best be mapped: far from what the loader and `mmap` use on
 /// 47-bit machines, so that all processes have a good chance to get it.
 const WISHED: usize = 0x2000_0000_0000;
@@ -68,6 +76,13 @@ pub struct Board {
     pub status: AtomicU32,
 }
 
+/// A part of the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FilePart {
+    start: usize,
+    length: usize,
+}
+
 /// Where everything lies in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct HostLayout {
@@ -76,6 +91,8 @@ pub(super) struct HostLayout {
     pub(super) heap: usize,
     stride: usize,
     heaps: usize,
+    rings: usize,
+    pools: usize,
 }
 
 impl HostLayout {
@@ -87,13 +104,30 @@ impl HostLayout {
         let heaps = PAGE
             .checked_add(owners.checked_mul(LINES_LENGTH)?)?
             .checked_next_multiple_of(HEAP_UNIT)?;
-        let layout = Self { places, owners, heap, stride, heaps };
-        let total = places.checked_mul(stride)?.checked_add(heaps)?;
+        let rings = places.checked_mul(stride)?.checked_add(heaps)?;
+        let pools = places.checked_mul(places)?.checked_mul(RING_LENGTH)?.checked_add(rings)?;
+        let layout = Self { places, owners, heap, stride, heaps, rings, pools };
+        let total = places.checked_mul(POOL_LENGTH)?.checked_add(pools)?;
         (total <= isize::MAX as usize / 2).then_some(layout)
     }
 
     pub(super) const fn length(&self) -> usize {
-        self.heaps + self.places * self.stride
+        self.pools + self.places * POOL_LENGTH
+    }
+
+    /// Returns where the ring to `target` that `source` fills lies.
+    pub(super) fn ring(&self, target: usize, source: usize) -> FilePart {
+        assert!(target < self.places && source < self.places, "no such ring");
+        FilePart {
+            start: self.rings + (target * self.places + source) * RING_LENGTH,
+            length: RING_LENGTH,
+        }
+    }
+
+    /// Returns where the pool of the PE at `place` lies.
+    pub(super) fn pool(&self, place: usize) -> FilePart {
+        assert!(place < self.places, "no PE at place {place}");
+        FilePart { start: self.pools + place * POOL_LENGTH, length: POOL_LENGTH }
     }
 
     const fn heap_at(&self, place: usize) -> usize {
@@ -187,12 +221,24 @@ impl HostMemory {
     pub(super) fn commit(&self, place: usize, from: usize, to: usize) -> io::Result<()> {
         assert!(from <= to && to <= self.layout.heap, "a heap has {} bytes", self.layout.heap);
         let at = self.layout.heap_at(place) + from;
-        Ok(rustix::fs::fallocate(
-            &self.file,
-            FallocateFlags::KEEP_SIZE,
-            at as u64,
-            (to - from) as u64,
-        )?)
+        self.allocate(FilePart { start: at, length: to - from })
+    }
+
+    /// Allocates the bytes of `part` that begin at `from` and end at `to`.
+    pub(super) fn commit_part(&self, part: FilePart, from: usize, to: usize) -> io::Result<()> {
+        assert!(from <= to && to <= part.length, "the part has {} bytes", part.length);
+        self.allocate(FilePart { start: part.start + from, length: to - from })
+    }
+
+    fn allocate(&self, part: FilePart) -> io::Result<()> {
+        let (at, length) = (part.start as u64, part.length as u64);
+        Ok(rustix::fs::fallocate(&self.file, FallocateFlags::KEEP_SIZE, at, length)?)
+    }
+
+    /// Returns where `part` is mapped.
+    pub(super) fn mapped(&self, part: FilePart) -> super::MappedPart {
+        let start = self.mapped.start.as_ptr().addr() + part.start;
+        super::MappedPart { start, length: part.length }
     }
 
     /// Returns line `line` of `slot` of PE `owner` of the job.

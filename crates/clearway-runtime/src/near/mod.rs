@@ -12,8 +12,9 @@
 //! ([`Line`]). Others read them, and sleep on them ([`Line::wait`]). PEs of other hosts have lines
 //! here too: a PE of this host writes them when it receives what they say.
 //!
-//! Memory beside the heaps: 64 KiB for each PE of the job and one page, so 16 MiB at 256 PEs. There
-//! are no rings here.
+//! Memory beside the heaps: 64 KiB for each PE of the job and one page, so 16 MiB at 256 PEs. A PE
+//! that gathers updates for another one allocates a ring of 36 KiB in front of it ([`Near::ring`]); a
+//! PE that shares memory with some PEs only takes it from its pool ([`Near::pool`]).
 //!
 //! # Invariants
 //! I1. What a neighbour had mapped stays mapped here until this process ends, whatever becomes of
@@ -21,7 +22,7 @@
 //! I2. PEs whose network namespaces differ never meet.
 //!
 //! # Not here
-//! What lies in a heap, who uses which slot (`clearway-shmem`). PEs of other hosts.
+//! What lies in a heap, a ring or a pool, who uses which slot (`clearway-shmem`). PEs of other hosts.
 
 mod gate;
 mod life;
@@ -35,7 +36,7 @@ use std::time::Duration;
 
 pub use gate::{Waking, sleep_while, wake};
 pub use meet::Entrance;
-pub use memory::{Board, LINES, Line, SLOTS};
+pub use memory::{Board, LINES, Line, RING_LENGTH, SLOTS};
 pub use patience::{Patience, Whereabouts, processor};
 
 use memory::{HostLayout, HostMemory};
@@ -157,6 +158,34 @@ impl Near {
     /// What the system said: `ENOSPC` or `ENOMEM` when memory is short.
     pub fn commit(&self, from: usize, to: usize) -> std::io::Result<()> {
         self.memory.commit(self.place, from, to)
+    }
+
+    /// Returns the ring to the PE at `target` that the one at `source` fills. Nobody may touch it
+    /// before [`Near::commit_ring`].
+    pub fn ring(&self, target: usize, source: usize) -> MappedPart {
+        self.memory.mapped(self.memory.layout().ring(target, source))
+    }
+
+    /// Allocates the ring to the PE at `target` that this PE fills. Its bytes read as zero.
+    ///
+    /// # Errors
+    /// As [`Near::commit`].
+    pub fn commit_ring(&self, target: usize) -> std::io::Result<()> {
+        let ring = self.memory.layout().ring(target, self.place);
+        self.memory.commit_part(ring, 0, RING_LENGTH)
+    }
+
+    /// Returns the pool of the PE at `place`, of which its owner allocates parts.
+    pub fn pool(&self, place: usize) -> MappedPart {
+        self.memory.mapped(self.memory.layout().pool(place))
+    }
+
+    /// Allocates the bytes of this PE's pool from `from` to `to`.
+    ///
+    /// # Errors
+    /// As [`Near::commit`].
+    pub fn commit_pool(&self, from: usize, to: usize) -> std::io::Result<()> {
+        self.memory.commit_part(self.memory.layout().pool(self.place), from, to)
     }
 
     /// Returns a line of PE `owner` of the job.

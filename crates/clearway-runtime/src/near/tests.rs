@@ -45,6 +45,24 @@ fn open__all_have_the_same_lines_and_everybodys_statics() {
 }
 
 #[test]
+fn ring__is_the_same_memory_at_both_ends_and_no_other() {
+    let all = meet(3);
+    let parts = |near: &Near| {
+        let rings = (0..9).map(|at| near.ring(at / 3, at % 3).start);
+        let starts: Vec<usize> = rings.chain((0..3).map(|place| near.pool(place).start)).collect();
+        starts
+    };
+    for near in &all {
+        let starts = parts(near);
+        let end = near.heap(2).start + near.heap(2).length;
+        assert!(starts[0] >= end && starts.windows(2).all(|two| two[0] + RING_LENGTH <= two[1]));
+        assert_eq!(starts[0] - near.heap(0).start, parts(&all[0])[0] - all[0].heap(0).start);
+        near.commit_ring(1).expect("memory");
+        near.commit_pool(4_096, 8_192).expect("memory");
+    }
+}
+
+#[test]
 fn watch__the_leader_hears_of_all_and_all_hear_of_the_leader() {
     let mut all = meet(3);
     let (tell, told) = channel();

@@ -19,6 +19,7 @@
 #![allow(unused_unsafe)] // some functions take nothing of the caller's
 
 mod handles;
+mod queues;
 mod setup;
 
 use std::ffi::{c_char, c_void};
@@ -31,10 +32,14 @@ use crate::collective::scan;
 use crate::constants::CMP_NE;
 use crate::context::{self, Context};
 use crate::operand::{ComplexDouble, ComplexFloat, ReduceOp};
+use crate::queue::channel::Pushing;
+use crate::queue::comm::{self, ElementClass, Elements};
+use crate::queue::{self, QueueAttributes, channel};
 use crate::team::{self, Team};
 use crate::thunks::LongDouble;
 use crate::{amo, heap, job, lock, order, rma, session, signal, wait};
 use handles::{SessionConfig, TeamConfig};
+use queues::{QueueCall, QueueShape};
 
 /// Defines a function of C and its second name.
 macro_rules! entry {

@@ -25,6 +25,7 @@ use crate::context::Context;
 use crate::fault::{Fault, Wrong};
 use crate::job::{self, Job, Reach};
 use crate::operand::{Operand, ReduceOp};
+use crate::queue;
 use crate::team::Team;
 
 use self::sync::{Gathering, WORDS};
@@ -52,7 +53,9 @@ pub fn barrier_all() -> Result<(), Fault> {
 /// The library is not initialised.
 #[inline]
 pub fn sync_all() -> Result<(), Fault> {
-    Gathering::new(job::get()?, Team::WORLD)?.wait();
+    let job = job::get()?;
+    queue::finish(job)?;
+    Gathering::new(job, Team::WORLD)?.wait();
     Ok(())
 }
 
@@ -72,6 +75,7 @@ pub fn sync(team: Team) -> Result<i32, Fault> {
 #[inline]
 fn on(team: Team, run: impl FnOnce(&Together<'_>) -> Result<(), Fault>) -> Result<i32, Fault> {
     let job = job::get()?;
+    queue::finish(job)?;
     if team == Team::INVALID {
         return Ok(-1);
     }

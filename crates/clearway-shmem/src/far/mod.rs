@@ -98,6 +98,12 @@ impl Lane {
         }
     }
 
+    /// Returns how many elements are not complete.
+    fn outstanding(&self) -> u64 {
+        let ended = self.ended.load(Ordering::Acquire);
+        self.issued.load(Ordering::Acquire).saturating_sub(ended)
+    }
+
     const fn context(&self) -> ContextId {
         ContextId(self.class.index() as u32)
     }
@@ -400,28 +406,38 @@ impl Far {
         }
     }
 
-    /// Completes everything of `class`.
-    pub(crate) fn quiet(&self, class: Class) {
-        let Ok(job) = job::installed() else { return };
-        let is_complete = |lane: &Lane, issued| lane.ended.load(Ordering::Acquire) >= issued;
+    /// Sends everything of `class`, and asks what was applied; whether anything is not complete.
+    pub(crate) fn send(&self, class: Class) -> bool {
+        let Ok(job) = job::installed() else { return false };
         let mut is_idle = true;
         for lane in self.lanes_of(class) {
-            if !is_complete(lane, lane.issued.load(Ordering::Acquire)) {
+            if lane.outstanding() > 0 {
                 self.close(lane, &mut lane.lock());
                 is_idle = false;
             }
         }
-        if is_idle {
+        if !is_idle {
+            let context = ContextId(class.index() as u32);
+            let mut attended = self.attendant.lock();
+            attended.command(QueueCommand::Flush { context, peer: None });
+            attended.step(&mut Local { far: self, job });
+        }
+        !is_idle
+    }
+
+    /// Returns how many elements of `class` are not complete, as far as this PE has heard.
+    pub(crate) fn outstanding(&self, class: Class) -> u64 {
+        self.lanes_of(class).map(Lane::outstanding).sum()
+    }
+
+    /// Completes everything of `class`.
+    pub(crate) fn quiet(&self, class: Class) {
+        if !self.send(class) {
             return;
         }
-        let context = ContextId(class.index() as u32);
-        let mut attended = self.attendant.lock();
-        attended.command(QueueCommand::Flush { context, peer: None });
-        attended.step(&mut Local { far: self, job });
-        drop(attended);
         for lane in self.lanes_of(class) {
             let issued = lane.issued.load(Ordering::Acquire);
-            self.wait(|| is_complete(lane, issued));
+            self.wait(|| lane.ended.load(Ordering::Acquire) >= issued);
         }
     }
 
@@ -551,6 +567,11 @@ impl FarObject {
     #[inline]
     pub(crate) fn plus(self, bytes: usize) -> Self {
         Self { offset: self.offset + bytes as u64, ..self }
+    }
+
+    /// Returns the object by the stream of another class.
+    pub(crate) fn in_class(self, class: Class) -> Self {
+        Self { class, ..self }
     }
 
     /// Copies `bytes` bytes there; `source` may be used again when it returns.

@@ -3,9 +3,27 @@
 use super::generic::groups;
 use crate::table::Function;
 
+/// What stands in front of overloads, and behind them.
+pub(super) const BEGIN: &str = "#ifdef __cplusplus\n\n#include <complex>\n\nextern \"C++\" {\n\n";
+pub(super) const END: &str = "\n} /* extern \"C++\" */\n\n#endif /* __cplusplus */\n";
+
 /// The part of the header.
 pub(super) fn text(all: &[Function]) -> String {
-    let mut text = String::from("#ifdef __cplusplus\n\n#include <complex>\n\nextern \"C++\" {\n\n");
+    let mut text = format!("{BEGIN}{}", overloads(all));
+    text.push_str(
+        "static inline void shmem_signal_add(shmem_ctx_t ctx, uint64_t *sig_addr, uint64_t signal, int pe) \
+         { shmem_ctx_signal_add(ctx, sig_addr, signal, pe); }\n\
+         static inline void shmem_signal_set(shmem_ctx_t ctx, uint64_t *sig_addr, uint64_t signal, int pe) \
+         { shmem_ctx_signal_set(ctx, sig_addr, signal, pe); }\n\
+         static inline int shmem_sync(shmem_team_t team) { return shmem_team_sync(team); }\n",
+    );
+    text.push_str(END);
+    text
+}
+
+/// The overloads of the names that C11 chooses by type, and of functions for complex numbers.
+pub(super) fn overloads(all: &[Function]) -> String {
+    let mut text = String::new();
     for function in all.iter().filter(|function| is_complex(function)) {
         text.push_str(&overload(function, &function.name, in_cxx));
     }
@@ -23,14 +41,6 @@ pub(super) fn text(all: &[Function]) -> String {
             }
         }
     }
-    text.push_str(
-        "static inline void shmem_signal_add(shmem_ctx_t ctx, uint64_t *sig_addr, uint64_t signal, int pe) \
-         { shmem_ctx_signal_add(ctx, sig_addr, signal, pe); }\n\
-         static inline void shmem_signal_set(shmem_ctx_t ctx, uint64_t *sig_addr, uint64_t signal, int pe) \
-         { shmem_ctx_signal_set(ctx, sig_addr, signal, pe); }\n\
-         static inline int shmem_sync(shmem_team_t team) { return shmem_team_sync(team); }\n",
-    );
-    text.push_str("\n} /* extern \"C++\" */\n\n#endif /* __cplusplus */\n");
     text
 }
 

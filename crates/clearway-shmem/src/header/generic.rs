@@ -40,19 +40,27 @@ fn fundamental(function: &Function) -> &'static str {
     function.of.map_or("", |of| of.is)
 }
 
+/// What stands in front of macros, and behind them.
+pub(super) const BEGIN: &str =
+    "#if !defined(__cplusplus) && defined(__STDC_VERSION__) && __STDC_VERSION__ >= 201112L\n\n";
+pub(super) const END: &str = "#endif /* C11 */\n\n";
+
+/// The macros of the groups among `all`.
+pub(super) fn macros(all: &[Function]) -> String {
+    groups(all).iter().map(macro_of).collect()
+}
+
 /// The part of the header.
 pub(super) fn text(all: &[Function]) -> String {
-    let mut text = String::from(
-        "#if !defined(__cplusplus) && defined(__STDC_VERSION__) && __STDC_VERSION__ >= 201112L\n\n\
-         /* The first and the second argument; what is not evaluated has no effect. */\n\
+    let mut text = String::from(BEGIN);
+    text.push_str(
+        "/* The first and the second argument; what is not evaluated has no effect. */\n\
          #define CLEARWAY_FIRST(...) CLEARWAY_FIRST_OF(__VA_ARGS__, 0)\n\
          #define CLEARWAY_FIRST_OF(first, ...) first\n\
          #define CLEARWAY_SECOND(...) CLEARWAY_SECOND_OF(__VA_ARGS__, 0, 0)\n\
          #define CLEARWAY_SECOND_OF(first, second, ...) second\n\n",
     );
-    for group in groups(all) {
-        text.push_str(&macro_of(&group));
-    }
+    text.push_str(&macros(all));
     text.push_str(
         "/* With a context or without; other arguments have one type only. */\n\
          #define shmem_signal_add(...) \\\n    \
@@ -61,9 +69,9 @@ pub(super) fn text(all: &[Function]) -> String {
          _Generic((CLEARWAY_FIRST(__VA_ARGS__)), shmem_ctx_t: shmem_ctx_signal_set, default: shmem_signal_set)(__VA_ARGS__)\n\n\
          /* A team, or the active set of programs that are older than teams. */\n\
          #define shmem_sync(...) \\\n    \
-         _Generic((CLEARWAY_FIRST(__VA_ARGS__)), shmem_team_t: shmem_team_sync, default: shmem_sync)(__VA_ARGS__)\n\n\
-         #endif /* C11 */\n\n",
+         _Generic((CLEARWAY_FIRST(__VA_ARGS__)), shmem_team_t: shmem_team_sync, default: shmem_sync)(__VA_ARGS__)\n\n",
     );
+    text.push_str(END);
     text
 }
 

@@ -18,12 +18,13 @@
 mod constants;
 mod cxx;
 mod generic;
+mod queues;
 mod written;
 
 pub(crate) use constants::NAME_LENGTH_MAX;
 
 use crate::constants::CTX_SESSION_SAME_AMO;
-use crate::table::{Function, Standing, functions};
+use crate::table::{Function, Standing, functions, queue_functions};
 
 /// Names by which programs that know other libraries see that a header lacks nothing of OpenSHMEM
 /// 1.5.
@@ -36,6 +37,8 @@ pub fn files() -> Vec<(&'static str, String)> {
         ("shmem.h", shmem(&all)),
         ("pshmem.h", pshmem(&all)),
         ("shmemx.h", extensions()),
+        ("shmemx_queue.h", queues::own(&queue_functions())),
+        ("shmem_queue.h", queues::of_the_proposal(&queue_functions())),
         ("mpp/shmem.h", forward("SHMEM", "shmem.h")),
         ("mpp/pshmem.h", forward("PSHMEM", "pshmem.h")),
         ("mpp/shmemx.h", forward("SHMEMX", "shmemx.h")),

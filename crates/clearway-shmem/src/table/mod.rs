@@ -18,6 +18,7 @@
 
 mod newer;
 mod prototype;
+mod queues;
 mod rows;
 pub mod types;
 
@@ -120,9 +121,14 @@ impl Function {
     }
 }
 
-/// All functions, in the order of the table.
+/// All functions of the standard, in the order of the table.
 pub fn functions() -> Vec<Function> {
     ROWS.iter().flat_map(|rows| rows.iter()).flat_map(Row::functions).collect()
+}
+
+/// The functions of queues, which are not of the standard.
+pub fn queue_functions() -> Vec<Function> {
+    queues::ROWS.iter().flat_map(Row::functions).collect()
 }
 
 impl Row {

@@ -4,7 +4,7 @@
 use std::fmt::Write;
 use std::fs;
 
-use clearway_shmem::table::{Function, functions};
+use clearway_shmem::table::{Function, functions, queue_functions};
 
 use crate::prefix::{compile, prefix};
 
@@ -45,7 +45,7 @@ enum Form {
 /// A program of all calls.
 fn program(with_generic: Generic) -> String {
     let mut text = String::from(
-        "#include <shmem.h>\n#include <pshmem.h>\n#include <shmemx.h>\n#include <mpp/shmem.h>\n",
+        "#include <shmem.h>\n#include <pshmem.h>\n#include <shmemx.h>\n#include <shmem_queue.h>\n#include <mpp/shmem.h>\n",
     );
     text.push_str(
         "#if SHMEM_MAJOR_VERSION != 1 || SHMEM_MINOR_VERSION != 6\n#error version\n#endif\n",
@@ -54,7 +54,7 @@ fn program(with_generic: Generic) -> String {
         "#if !defined(SHMEM_DEF_H) || !defined(SHMEM_FUNCTION_ATTRIBUTES)\n#error marks\n#endif\n",
     );
     text.push_str("shmem_ctx_t context = SHMEM_CTX_DEFAULT;\nshmem_team_t teams[] = {SHMEM_TEAM_WORLD, SHMEM_TEAM_SHARED, SHMEM_TEAM_INVALID};\n");
-    let all = functions();
+    let all = [functions(), queue_functions()].concat();
     let mut number = 0;
     let mut add = |text: &mut String, function: &Function, name: &str, form| {
         call(text, number, function, name, form);

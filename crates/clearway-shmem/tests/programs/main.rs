@@ -6,6 +6,7 @@
 #![cfg(target_os = "linux")]
 #![allow(non_snake_case)] // tests are named function__case
 
+mod examples;
 mod failures;
 mod headers;
 mod launchers;

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 
-use clearway_shmem::table::{Function, functions};
+use clearway_shmem::table::{Function, functions, queue_functions};
 
 use crate::prefix::{library, said};
 
@@ -21,7 +21,7 @@ fn library__has_the_names_of_the_table_and_no_others() {
     assert!(output.status.success(), "{}", said(&output));
     let text = String::from_utf8(output.stdout).expect("text");
     let there: BTreeSet<&str> = text.lines().filter_map(|line| line.split(' ').nth(2)).collect();
-    let all = functions();
+    let all = [functions(), queue_functions()].concat();
     let names =
         all.iter().flat_map(|function| [function.name.clone(), Function::profiling_name(function)]);
     let wanted: BTreeSet<String> = names.chain(HANDLES.map(str::to_owned)).collect();

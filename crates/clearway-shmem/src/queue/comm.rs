@@ -1,0 +1,497 @@
+//! What a communication queue does with an element: gathers it, or does it at once.
+//!
+//! # Model
+//! An update of a word that gives nothing back is gathered for a neighbour
+//! ([`super::lane`]). Everything else is as fast at once: puts and gets are copies, a value that is
+//! fetched has to come back, and this PE's own memory is at hand.
+
+use std::sync::atomic::Ordering;
+
+use super::element::{WordStep, WordUpdate};
+use super::lane::Push;
+use super::{COMM, EAGAIN, Queue, find, refuse};
+use crate::address::{Caller, Place, Symmetric};
+use crate::constants::{SIGNAL_ADD, SIGNAL_SET};
+use crate::context::Context;
+use crate::far::{Change, FarObject};
+use crate::fault::Fault;
+use crate::job::{self, Job, Reach};
+use crate::rma;
+use crate::word::Integer;
+
+/// The operations of the proposal, then those that it leaves open.
+pub const OP_PUT: u64 = 0;
+/// Copies from the PE.
+pub const OP_GET: u64 = 1;
+/// Adds.
+pub const OP_ADD: u64 = 2;
+/// Adds one.
+pub const OP_INC: u64 = 3;
+/// Bit by bit.
+pub const OP_AND: u64 = 16;
+/// Bit by bit.
+pub const OP_OR: u64 = 17;
+/// Bit by bit.
+pub const OP_XOR: u64 = 18;
+/// Replaces.
+pub const OP_SET: u64 = 19;
+/// Reads.
+pub const OP_FETCH: u64 = 20;
+/// Adds, and gives what was there.
+pub const OP_FETCH_ADD: u64 = 21;
+/// Replaces what is as expected, and gives what was there.
+pub const OP_CSWAP: u64 = 22;
+/// Replaces, and gives what was there.
+pub const OP_SWAP: u64 = 23;
+/// Copies elements that lie apart to the PE.
+pub const OP_IPUT: u64 = 24;
+/// Copies elements that lie apart from the PE.
+pub const OP_IGET: u64 = 25;
+
+/// Which operations the type of an element has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ElementClass {
+    /// A word that is counted with.
+    Integer,
+    /// A word that is set, swapped and fetched.
+    Float,
+    /// Bytes, which are copied.
+    Plain,
+}
+
+/// The elements of a call.
+#[derive(Clone, Copy, Debug)]
+pub struct Elements {
+    size: usize,
+    class: ElementClass,
+    count: usize,
+}
+
+impl Elements {
+    /// Creates `count` elements of `size` bytes. Only words of 4 and 8 bytes are more than bytes.
+    #[inline]
+    pub const fn new(size: usize, class: ElementClass, count: usize) -> Self {
+        let class = if matches!(size, 4 | 8) { class } else { ElementClass::Plain };
+        Self { size, class, count }
+    }
+
+    pub(super) const fn size(self) -> usize {
+        self.size
+    }
+
+    pub(super) const fn bytes(self) -> usize {
+        self.count.saturating_mul(self.size)
+    }
+
+    /// The update that `op` is for these, if it is one.
+    #[inline]
+    fn step(self, op: u64) -> Option<WordStep> {
+        match (op, self.class) {
+            (OP_ADD | OP_INC, ElementClass::Integer) => Some(WordStep::Add),
+            (OP_AND, ElementClass::Integer) => Some(WordStep::And),
+            (OP_OR, ElementClass::Integer) => Some(WordStep::Or),
+            (OP_XOR, ElementClass::Integer) => Some(WordStep::Xor),
+            (OP_SET, ElementClass::Integer | ElementClass::Float) => Some(WordStep::Set),
+            _ => None,
+        }
+    }
+
+    /// Whether `op` fetches a word of these.
+    fn fetches(self, op: u64) -> bool {
+        match op {
+            OP_FETCH | OP_SWAP => self.class != ElementClass::Plain,
+            OP_FETCH_ADD | OP_CSWAP => self.class == ElementClass::Integer,
+            _ => false,
+        }
+    }
+}
+
+/// The two pointers of a call. Which of them is symmetric depends on the operation.
+#[derive(Clone, Copy, Debug)]
+pub struct QueueEnds {
+    /// `dest`, where it is symmetric.
+    pub dest: Symmetric,
+    /// `dest`, where it is the caller's.
+    pub own_dest: Caller,
+    /// `source`, where it is symmetric.
+    pub source: Symmetric,
+    /// `source`, where it is the caller's.
+    pub own_source: Caller,
+}
+
+/// `shmemx_queue_push`: 0, [`EAGAIN`] where the queue is full, [`EINVAL`](super::EINVAL) where the
+/// operation cannot be. The source is copied, but for elements that come from the PE.
+///
+/// # Errors
+/// A PE that gave this one what is no update.
+pub fn push(
+    handle: usize,
+    ends: QueueEnds,
+    elements: Elements,
+    pe: i32,
+    op: u64,
+) -> Result<i32, Fault> {
+    let job = job::get()?;
+    let queue = find!(job, handle, COMM);
+    let Some(target) = queue.world_pe(pe) else {
+        return refuse(job, || format!("PE {pe} is none of the queue's team"));
+    };
+    let Some(step) = elements.step(op) else {
+        let done = match op {
+            OP_PUT => queue.put(job, target, ends, elements.bytes()),
+            OP_GET => queue.get(job, target, ends, elements.bytes()),
+            _ => return refuse(job, || format!("operation {op} is none of these elements")),
+        };
+        queue.count_direct(elements.count);
+        return answer(job, done);
+    };
+    let is_inc = op == OP_INC;
+    if !is_inc && ends.own_source.is_null() && elements.count > 0 {
+        return refuse(job, || "`source` is the null pointer".to_owned());
+    }
+    let operand = |index: usize| match elements.size {
+        _ if is_inc => 1,
+        4 => u64::from(ends.own_source.read::<u32>(index)),
+        _ => ends.own_source.read::<u64>(index),
+    };
+    let updates = Updates { target, step, dest: ends.dest, elements };
+    if !job.segments.is_near(target) {
+        return updates.push_far(job, queue, operand);
+    }
+    if elements.count == 1 && queue.gathers() && target != job.me {
+        return updates.push_one(job, queue, operand(0));
+    }
+    updates.push_all(job, queue, operand)
+}
+
+impl Queue {
+    /// Copies to PE `target`.
+    fn put(
+        &self,
+        job: &'static Job,
+        target: usize,
+        ends: QueueEnds,
+        bytes: usize,
+    ) -> Result<(), Fault> {
+        let to = job.target(Context::DEFAULT, ends.dest, bytes, target as i32, "dest")?;
+        if bytes > 0 {
+            needs(ends.own_source, "source")?;
+        }
+        match to {
+            Reach::Near(place) => place.put(ends.own_source, bytes),
+            Reach::Far(object) => object.in_class(self.far_class()).put(ends.own_source, bytes),
+            Reach::Nothing => {}
+        }
+        Ok(())
+    }
+
+    /// Copies from PE `target`.
+    fn get(
+        &self,
+        job: &'static Job,
+        target: usize,
+        ends: QueueEnds,
+        bytes: usize,
+    ) -> Result<(), Fault> {
+        let from = job.target(Context::DEFAULT, ends.source, bytes, target as i32, "source")?;
+        if bytes > 0 {
+            needs(ends.own_dest, "dest")?;
+        }
+        match from {
+            Reach::Near(place) => place.get(ends.own_dest, bytes),
+            Reach::Far(object) => object.in_class(self.far_class()).get_nbi(ends.own_dest, bytes),
+            Reach::Nothing => {}
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn gathers(&self) -> bool {
+        self.gathers.load(Ordering::Relaxed)
+    }
+}
+
+/// Updates of words that lie one behind the other.
+struct Updates {
+    target: usize,
+    step: WordStep,
+    dest: Symmetric,
+    elements: Elements,
+}
+
+impl Updates {
+    #[inline]
+    fn push_one(&self, job: &'static Job, queue: &Queue, operand: u64) -> Result<i32, Fault> {
+        let size = self.elements.size;
+        let at = job.segments.offset_in(self.dest, size);
+        match at.and_then(|at| WordUpdate::new(self.step, size, at, operand)) {
+            Some(update) => match queue.lane.push(job, self.target, update)? {
+                Push::Kept => Ok(0),
+                Push::Full => Ok(EAGAIN),
+            },
+            None => self.push_all(job, queue, |_| operand),
+        }
+    }
+
+    /// Gives the updates to the stream of a far PE in the queue's class, which gathers them.
+    #[inline(never)]
+    fn push_far(
+        &self,
+        job: &'static Job,
+        queue: &Queue,
+        operand: impl Fn(usize) -> u64,
+    ) -> Result<i32, Fault> {
+        let Elements { size, count, .. } = self.elements;
+        let bytes = self.elements.bytes();
+        let target = job.target(Context::DEFAULT, self.dest, bytes, self.target as i32, "dest");
+        let object = match target {
+            Ok(Reach::Far(object)) if self.dest.raw() % size == 0 => object,
+            Ok(Reach::Nothing) => return Ok(0),
+            _ => return refuse(job, || "`dest` has no such aligned symmetric words".to_owned()),
+        };
+        for index in 0..count {
+            let word = object.in_class(queue.far_class()).plus(index * size);
+            match size {
+                4 => word.change(far_change(self.step, operand(index) as u32)),
+                _ => word.change(far_change(self.step, operand(index))),
+            }
+        }
+        queue.count_direct(count);
+        Ok(0)
+    }
+
+    #[inline(never)]
+    fn push_all(
+        &self,
+        job: &'static Job,
+        queue: &Queue,
+        operand: impl Fn(usize) -> u64,
+    ) -> Result<i32, Fault> {
+        let Elements { size, count, .. } = self.elements;
+        let place = job.segments.place(self.dest, self.elements.bytes(), self.target);
+        let Some(place) = place.filter(|place| count == 0 || place.pointer().addr() % size == 0)
+        else {
+            let address = self.dest.raw();
+            return refuse(job, || {
+                format!(
+                    "`dest` is {address:#x}: there are no {count} aligned symmetric words of {size} bytes"
+                )
+            });
+        };
+        let gathers = queue.gathers() && self.target != job.me;
+        if gathers && !queue.lane.has_room(job, count as u64)? {
+            return match queue.lane.may_ever_hold(count as u64) {
+                true => Ok(EAGAIN),
+                false => {
+                    refuse(job, || format!("{count} elements are more than the queue ever holds"))
+                }
+            };
+        }
+        for index in 0..count {
+            let at = job.segments.offset_in(self.dest.plus(index * size), size);
+            let update = at.and_then(|at| WordUpdate::new(self.step, size, at, operand(index)));
+            match update.filter(|_| gathers) {
+                Some(update) => {
+                    // There is room, but where another thread was faster.
+                    while queue.lane.push(job, self.target, update)? == Push::Full {}
+                }
+                None => {
+                    change(place.plus(index * size), self.step, size, operand(index));
+                    queue.count_direct(1);
+                }
+            }
+        }
+        Ok(0)
+    }
+}
+
+fn far_change<T>(step: WordStep, operand: T) -> Change<T> {
+    match step {
+        WordStep::Set => Change::Set(operand),
+        WordStep::Add => Change::Add(operand),
+        WordStep::And => Change::And(operand),
+        WordStep::Or => Change::Or(operand),
+        WordStep::Xor => Change::Xor(operand),
+    }
+}
+
+fn needs(memory: Caller, name: &'static str) -> Result<(), Fault> {
+    match memory.is_null() {
+        true => Err(Fault::value(name, 0, "the null pointer is no memory")),
+        false => Ok(()),
+    }
+}
+
+/// Changes the word of `size` bytes at `place`, which is aligned.
+pub(crate) fn change(place: Place, step: WordStep, size: usize, operand: u64) {
+    fn apply<T: Integer>(place: Place, step: WordStep, operand: T) {
+        let Some(word) = place.word::<T>() else { return };
+        match step {
+            WordStep::Set => T::store(word, operand, Ordering::Release),
+            WordStep::Add => drop(T::fetch_add(word, operand)),
+            WordStep::And => drop(T::fetch_and(word, operand)),
+            WordStep::Or => drop(T::fetch_or(word, operand)),
+            WordStep::Xor => drop(T::fetch_xor(word, operand)),
+        }
+    }
+    if size == 4 { apply(place, step, operand as u32) } else { apply(place, step, operand) }
+}
+
+/// What a call answers whose operation ended so.
+fn answer(job: &Job, done: Result<(), Fault>) -> Result<i32, Fault> {
+    match done {
+        Ok(()) => Ok(0),
+        Err(fault) => refuse(job, || fault.sentence()),
+    }
+}
+
+/// An operation with more than two pointers: `shmemx_qop_t`.
+#[derive(Clone, Copy, Debug)]
+pub struct QueueOperation {
+    /// Which operation.
+    pub op: u64,
+    /// At which PE.
+    pub pe: i32,
+    /// Which elements.
+    pub elements: Elements,
+    /// Where to and where from.
+    pub ends: QueueEnds,
+    /// Elements from one to the next at both ends, of strided operations.
+    pub strides: (isize, isize),
+    /// What compare-and-swaps expect.
+    pub expected: Caller,
+    /// Where fetched values go.
+    pub fetch: Caller,
+    /// The signal behind everything that was pushed to the PE; null for none.
+    pub signal: Symmetric,
+    /// Its value.
+    pub signal_value: u64,
+    /// `SHMEM_SIGNAL_SET` or `SHMEM_SIGNAL_ADD`.
+    pub signal_op: i32,
+}
+
+/// `shmemx_queue_push_op`.
+///
+/// # Errors
+/// As [`push`].
+pub fn push_operation(handle: usize, operation: &QueueOperation) -> Result<i32, Fault> {
+    let job = job::get()?;
+    let queue = find!(job, handle, COMM);
+    let QueueOperation { op, pe, elements, ends, .. } = *operation;
+    let Some(target) = queue.world_pe(pe) else {
+        return refuse(job, || format!("PE {pe} is none of the queue's team"));
+    };
+    let has_signal = operation.signal.raw() != 0;
+    if has_signal {
+        // Nothing is done where the signal cannot be.
+        let word = job.word::<u64>(Context::DEFAULT, operation.signal, target as i32, "sig_addr");
+        if let Err(fault) = word {
+            return refuse(job, || fault.sentence());
+        }
+        if !matches!(operation.signal_op, SIGNAL_SET | SIGNAL_ADD) {
+            return refuse(job, || "`sig_op` is neither set nor add".to_owned());
+        }
+    }
+    let done = match op {
+        OP_IPUT | OP_IGET => {
+            let done = operation.strided(target as i32);
+            if let Some(far) = job.far.as_ref().filter(|_| !job.segments.is_near(target)) {
+                // They travel in the class of the default context, and the queue's has no order
+                // with it.
+                far.quiet(job.contexts.class(Context::DEFAULT));
+            }
+            answer(job, done)?
+        }
+        _ if elements.fetches(op) => {
+            let done = match elements.size {
+                4 => operation.fetching::<u32>(queue, target as i32),
+                _ => operation.fetching::<u64>(queue, target as i32),
+            };
+            queue.count_direct(elements.count);
+            answer(job, done)?
+        }
+        _ => push(handle, ends, elements, pe, op)?,
+    };
+    if done != 0 || !has_signal {
+        return Ok(done);
+    }
+    queue.lane.flush(job)?;
+    let (at, value) = (operation.signal, operation.signal_value);
+    match job.word::<u64>(Context::DEFAULT, at, target as i32, "sig_addr") {
+        Ok(Reach::Near(word)) if operation.signal_op == SIGNAL_SET => {
+            word.store(value, Ordering::Release);
+        }
+        Ok(Reach::Near(word)) => {
+            word.fetch_add(value, Ordering::AcqRel);
+        }
+        // What a far PE gets in one class it applies in order.
+        Ok(Reach::Far(object)) if operation.signal_op == SIGNAL_SET => {
+            object.in_class(queue.far_class()).change(Change::Set(value));
+        }
+        Ok(Reach::Far(object)) => object.in_class(queue.far_class()).change(Change::Add(value)),
+        Ok(Reach::Nothing) => {}
+        Err(fault) => return refuse(job, || fault.sentence()),
+    }
+    Ok(0)
+}
+
+impl QueueOperation {
+    fn strided(&self, target: i32) -> Result<(), Fault> {
+        let (dst, sst) = self.strides;
+        let Elements { size, count, .. } = self.elements;
+        let QueueEnds { dest, own_dest, source, own_source } = self.ends;
+        match self.op {
+            OP_IPUT => rma::iput(Context::DEFAULT, dest, own_source, dst, sst, count, size, target),
+            _ => rma::iget(Context::DEFAULT, own_dest, source, dst, sst, count, size, target),
+        }
+    }
+
+    /// Fetches a word of a far PE; it is there when the queue is flushed.
+    fn fetch_far<T: Integer>(&self, object: FarObject, index: usize) {
+        let value = || self.ends.own_source.read::<T>(index);
+        let change = match self.op {
+            OP_FETCH => Change::Fetch,
+            OP_FETCH_ADD => Change::Add(value()),
+            OP_CSWAP => Change::CompareSwap { wanted: self.expected.read(index), value: value() },
+            _ => Change::Swap(value()),
+        };
+        object.fetch_nbi(change, self.fetch.plus((index * size_of::<T>()) as isize));
+    }
+
+    fn fetching<T: Integer>(&self, queue: &Queue, target: i32) -> Result<(), Fault> {
+        let (at, count) = (
+            if self.op == OP_FETCH { self.ends.source } else { self.ends.dest },
+            self.elements.count,
+        );
+        needs(self.fetch, "fetch")?;
+        if self.op != OP_FETCH {
+            needs(self.ends.own_source, "source")?;
+        }
+        if self.op == OP_CSWAP {
+            needs(self.expected, "cond")?;
+        }
+        // All words are looked up before any is changed.
+        let words = (0..count).map(|index| {
+            job::get()?.word::<T>(Context::DEFAULT, at.plus(index * size_of::<T>()), target, "dest")
+        });
+        for (index, word) in words.collect::<Result<Vec<_>, _>>()?.into_iter().enumerate() {
+            let word = match word {
+                Reach::Near(word) => word,
+                Reach::Far(object) => {
+                    self.fetch_far::<T>(object.in_class(queue.far_class()), index);
+                    continue;
+                }
+                Reach::Nothing => continue,
+            };
+            let operand = || self.ends.own_source.read::<T>(index);
+            let found = match self.op {
+                OP_FETCH => T::load(word, Ordering::Acquire),
+                OP_FETCH_ADD => T::fetch_add(word, operand()),
+                OP_CSWAP => T::compare_swap(word, self.expected.read(index), operand()),
+                _ => T::swap(word, operand()),
+            };
+            self.fetch.write(index, found);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,522 @@
+//! A lane: updates for many PEs, gathered for each of them until their buffer is full, old or
+//! wanted.
+//!
+//! # Model
+//! ```text
+//!   push -> open buffer of the PE --(full, deadline, flush)--> slot of the ring -> words of the PE
+//! ```
+//! A session has a lane, and so has a queue. Pushing touches memory of this PE only. A closed
+//! buffer is copied into the ring to its PE ([`super::ring`]); nothing but closing takes a lock.
+//!
+//! The words of a buffer are atomics that are read and written without order: a lane belongs to
+//! one thread at a time, and a program that breaks this promise loses updates but no memory. A lane
+//! that any thread may use has a lock.
+//!
+//! # Invariants
+//! I1. An update is kept whole or refused; what is kept is applied once, and in order at its PE.
+//! I2. [`UpdateLane::flush`] returns when everything that was pushed before is applied.
+//!
+//! # Not here
+//! What may be pushed, by whom and how much (`comm`, `session`).
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use clearway_proto::base::Nanos;
+use clearway_runtime::clock;
+
+use super::element::{OpenRun, RunWords, UPDATE_WORDS_MAX, WordUpdate};
+use super::ring::{self, Given, SLOT_WORDS};
+use crate::fault::Fault;
+use crate::job::Job;
+
+/// What became of an update.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Push {
+    /// The lane has it.
+    Kept,
+    /// The lane holds as much as it may. It has not changed.
+    Full,
+}
+
+/// Why a buffer was closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CloseCause {
+    /// It held as much as is gathered.
+    Full,
+    /// Its oldest update had waited long enough.
+    Deadline,
+    /// The program wanted order or completion.
+    Flush,
+}
+
+/// How many causes there are.
+pub(crate) const CAUSES: usize = 3;
+
+/// Which threads may use a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LaneUsers {
+    /// One thread at a time, whichever: the program has one, or takes turns.
+    InTurn,
+    /// This thread ([`thread_number`]).
+    Thread(u64),
+    /// All threads, at any time.
+    All,
+}
+
+const IN_TURN: u64 = 0;
+const ALL: u64 = u64::MAX;
+
+/// The number of the calling thread, from 1.
+pub(crate) fn thread_number() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    thread_local! {
+        static NUMBER: u64 = NEXT.fetch_add(1, Ordering::Relaxed);
+    }
+    NUMBER.with(|number| *number)
+}
+
+/// How a lane gathers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LaneConfig {
+    pub(crate) users: LaneUsers,
+    /// Updates that it holds at most until they are applied; `u64::MAX` for any number.
+    pub(crate) updates_max: u64,
+    /// Bytes at which a buffer is full.
+    pub(crate) threshold: usize,
+    /// How long an update waits in a buffer, as far as somebody looks; `None` for ever.
+    pub(crate) deadline: Option<Nanos>,
+}
+
+/// A closed buffer that is not applied yet.
+#[derive(Clone, Copy, Debug)]
+struct Closed {
+    /// Applied when this many slots of the ring are.
+    slot: u64,
+    /// Its number among all that the lane closed.
+    sequence: u64,
+    updates: u64,
+}
+
+/// The updates for one PE.
+#[derive(Debug)]
+struct GatherBuffer {
+    words: Box<[AtomicU32]>,
+    used: AtomicU32,
+    limit: AtomicU32,
+    key: AtomicU32,
+    header: AtomicU32,
+    operand: AtomicU64,
+    /// Updates in runs that have ended.
+    ended: AtomicU64,
+    /// When the oldest update came.
+    since: AtomicU64,
+    closed: Mutex<VecDeque<Closed>>,
+}
+
+impl RunWords for GatherBuffer {
+    fn limit(&self) -> usize {
+        self.limit.load(Ordering::Relaxed) as usize
+    }
+
+    #[inline]
+    fn used(&self) -> usize {
+        self.used.load(Ordering::Relaxed) as usize
+    }
+
+    #[inline]
+    fn append(&self, word: u32) {
+        let used = self.used();
+        if let Some(place) = self.words.get(used) {
+            place.store(word, Ordering::Relaxed);
+            self.used.store(used as u32 + 1, Ordering::Relaxed);
+        }
+    }
+
+    fn rewrite(&self, at: usize, word: u32) {
+        if let Some(place) = self.words.get(at) {
+            place.store(word, Ordering::Relaxed);
+        }
+    }
+}
+
+impl GatherBuffer {
+    fn new(limit: u32) -> Self {
+        Self {
+            words: (0..SLOT_WORDS).map(|_| AtomicU32::new(0)).collect(),
+            used: AtomicU32::new(0),
+            limit: AtomicU32::new(limit),
+            key: AtomicU32::new(0),
+            header: AtomicU32::new(0),
+            operand: AtomicU64::new(0),
+            ended: AtomicU64::new(0),
+            since: AtomicU64::new(0),
+            closed: Mutex::new(VecDeque::new()),
+        }
+    }
+
+    #[inline]
+    fn run(&self) -> OpenRun {
+        OpenRun {
+            key: self.key.load(Ordering::Relaxed),
+            operand: self.operand.load(Ordering::Relaxed),
+            header: self.header.load(Ordering::Relaxed),
+        }
+    }
+
+    fn set_run(&self, run: OpenRun) {
+        self.key.store(run.key, Ordering::Relaxed);
+        self.operand.store(run.operand, Ordering::Relaxed);
+        self.header.store(run.header, Ordering::Relaxed);
+    }
+
+    /// Appends an update that continues the run; whether it did.
+    #[inline(always)]
+    fn push_same(&self, update: WordUpdate) -> bool {
+        let continues = self.run().continues(update) && self.used() < self.limit();
+        if continues {
+            self.append(OpenRun::index_of(update));
+        }
+        continues
+    }
+
+    /// Appends any update; whether it had room.
+    fn push_other(&self, update: WordUpdate) -> bool {
+        let mut run = self.run();
+        let (written, ended) = run.write(self, update);
+        self.set_run(run);
+        self.ended.store(self.ended.load(Ordering::Relaxed) + ended as u64, Ordering::Relaxed);
+        written.is_some()
+    }
+
+    /// Updates that it holds.
+    fn updates(&self) -> u64 {
+        let run = self.run();
+        let in_run = if run.key == 0 { 0 } else { run.elements(self.used()) as u64 };
+        self.ended.load(Ordering::Relaxed) + in_run
+    }
+
+    /// Empties it into `slot`; the words and the updates.
+    fn take(&self, slot: &mut [u32; SLOT_WORDS + 1]) -> (usize, u64) {
+        let mut run = self.run();
+        let in_run = run.end(self) as u64;
+        self.set_run(run);
+        let used = self.used().min(SLOT_WORDS);
+        slot[0] = used as u32;
+        slot[1..].iter_mut().zip(&self.words[..used]).for_each(|(to, from)| {
+            *to = from.load(Ordering::Relaxed);
+        });
+        self.used.store(0, Ordering::Relaxed);
+        (used, self.ended.swap(0, Ordering::Relaxed) + in_run)
+    }
+
+    fn closed(&self) -> MutexGuard<'_, VecDeque<Closed>> {
+        self.closed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a lane has done since it was configured.
+#[derive(Debug, Default)]
+pub(crate) struct LaneCounts {
+    pub(crate) updates: AtomicU64,
+    pub(crate) messages: AtomicU64,
+    pub(crate) bytes: AtomicU64,
+    pub(crate) closes: [AtomicU64; CAUSES],
+}
+
+/// Updates on their way to all PEs.
+#[derive(Debug)]
+pub(crate) struct UpdateLane {
+    buffers: Box<[OnceLock<Box<GatherBuffer>>]>,
+    users: AtomicU64,
+    updates_max: AtomicU64,
+    limit: AtomicU32,
+    deadline: AtomicU64,
+    /// Buffers with updates, and closed ones that are not applied.
+    open: AtomicU32,
+    under_way: AtomicU32,
+    /// How many buffers were closed.
+    sequence: AtomicU64,
+    /// Updates that were closed and not yet applied.
+    closed_updates: AtomicU64,
+    pub(crate) counts: LaneCounts,
+    lock: Mutex<()>,
+}
+
+impl UpdateLane {
+    pub(super) fn new(pes: usize) -> Self {
+        Self {
+            buffers: (0..pes).map(|_| OnceLock::new()).collect(),
+            users: AtomicU64::new(IN_TURN),
+            updates_max: AtomicU64::new(u64::MAX),
+            limit: AtomicU32::new(SLOT_WORDS as u32),
+            deadline: AtomicU64::new(u64::MAX),
+            open: AtomicU32::new(0),
+            under_way: AtomicU32::new(0),
+            sequence: AtomicU64::new(0),
+            closed_updates: AtomicU64::new(0),
+            counts: LaneCounts::default(),
+            lock: Mutex::new(()),
+        }
+    }
+
+    /// Prepares the lane for a new use; it is empty.
+    pub(super) fn configure(&self, config: &LaneConfig) {
+        let users = match config.users {
+            LaneUsers::InTurn => IN_TURN,
+            LaneUsers::Thread(number) => number,
+            LaneUsers::All => ALL,
+        };
+        self.users.store(users, Ordering::Relaxed);
+        self.updates_max.store(config.updates_max, Ordering::Relaxed);
+        let limit = (config.threshold / 4).clamp(UPDATE_WORDS_MAX, SLOT_WORDS) as u32;
+        self.limit.store(limit, Ordering::Relaxed);
+        let deadline = config.deadline.map_or(u64::MAX, |deadline| deadline.0);
+        self.deadline.store(deadline, Ordering::Relaxed);
+        for buffer in self.buffers.iter().filter_map(OnceLock::get) {
+            buffer.limit.store(limit, Ordering::Relaxed);
+        }
+        let counts = [&self.counts.updates, &self.counts.messages, &self.counts.bytes];
+        counts
+            .into_iter()
+            .chain(&self.counts.closes)
+            .for_each(|one| one.store(0, Ordering::Relaxed));
+    }
+
+    fn guard(&self) -> Option<MutexGuard<'_, ()>> {
+        (self.users.load(Ordering::Relaxed) == ALL)
+            .then(|| self.lock.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Whether the calling thread may use it.
+    pub(super) fn is_for_this_thread(&self) -> bool {
+        match self.users.load(Ordering::Relaxed) {
+            IN_TURN | ALL => true,
+            number => number == thread_number(),
+        }
+    }
+
+    /// Keeps an update for PE `pe` of the world.
+    ///
+    /// # Errors
+    /// A PE that gave this one what is no update.
+    #[inline(always)]
+    pub(crate) fn push(
+        &self,
+        job: &'static Job,
+        pe: usize,
+        update: WordUpdate,
+    ) -> Result<Push, Fault> {
+        let is_plain = self.users.load(Ordering::Relaxed) != ALL
+            && self.updates_max.load(Ordering::Relaxed) == u64::MAX;
+        if is_plain
+            && let Some(buffer) = self.buffers.get(pe).and_then(OnceLock::get)
+            && buffer.push_same(update)
+        {
+            return Ok(Push::Kept);
+        }
+        self.push_any(job, pe, update)
+    }
+
+    #[inline(never)]
+    fn push_any(&self, job: &'static Job, pe: usize, update: WordUpdate) -> Result<Push, Fault> {
+        let _guard = self.guard();
+        if !self.has_room(job, 1)? {
+            return Ok(Push::Full);
+        }
+        let limit = self.limit.load(Ordering::Relaxed);
+        let buffer = self.buffers[pe].get_or_init(|| Box::new(GatherBuffer::new(limit)));
+        if buffer.push_same(update) {
+            return Ok(Push::Kept);
+        }
+        if buffer.used() > 0 {
+            if buffer.push_other(update) {
+                return Ok(Push::Kept);
+            }
+            self.close(job, pe, buffer, CloseCause::Full)?;
+            job.queues.rings.take_news(job)?;
+        }
+        self.open.fetch_add(1, Ordering::Relaxed);
+        job.queues.unfinished.fetch_add(1, Ordering::Relaxed);
+        buffer.since.store(clock::now().0, Ordering::Relaxed);
+        buffer.push_other(update);
+        Ok(Push::Kept)
+    }
+
+    /// Whether `more` updates may come; makes progress once if not.
+    pub(crate) fn has_room(&self, job: &'static Job, more: u64) -> Result<bool, Fault> {
+        let most = self.updates_max.load(Ordering::Relaxed);
+        if most == u64::MAX || self.outstanding() + more <= most {
+            return Ok(true);
+        }
+        self.close_all(job, CloseCause::Full)?;
+        self.help(job)?;
+        Ok(self.outstanding() + more <= most)
+    }
+
+    /// Whether as many updates may ever be outstanding.
+    pub(crate) fn may_ever_hold(&self, updates: u64) -> bool {
+        updates <= self.updates_max.load(Ordering::Relaxed)
+    }
+
+    /// Updates that were pushed and are not known to be applied.
+    pub(crate) fn outstanding(&self) -> u64 {
+        self.open_updates() + self.closed_updates.load(Ordering::Relaxed)
+    }
+
+    /// Updates in open buffers.
+    pub(crate) fn open_updates(&self) -> u64 {
+        if self.open.load(Ordering::Relaxed) == 0 {
+            return 0;
+        }
+        self.each().map(|(_, buffer)| buffer.updates()).sum()
+    }
+
+    /// Updates that may still come; `u64::MAX` for any number.
+    pub(crate) fn room(&self) -> u64 {
+        match self.updates_max.load(Ordering::Relaxed) {
+            u64::MAX => u64::MAX,
+            most => most.saturating_sub(self.outstanding()),
+        }
+    }
+
+    fn each(&self) -> impl Iterator<Item = (usize, &GatherBuffer)> {
+        self.buffers.iter().enumerate().filter_map(|(pe, one)| Some((pe, &**one.get()?)))
+    }
+
+    fn close_all(&self, job: &'static Job, cause: CloseCause) -> Result<(), Fault> {
+        if self.open.load(Ordering::Relaxed) == 0 {
+            return Ok(());
+        }
+        self.each().try_for_each(|(pe, buffer)| self.close(job, pe, buffer, cause))
+    }
+
+    fn close(
+        &self,
+        job: &'static Job,
+        pe: usize,
+        buffer: &GatherBuffer,
+        cause: CloseCause,
+    ) -> Result<(), Fault> {
+        if buffer.used() == 0 {
+            return Ok(());
+        }
+        let mut slot = [0; SLOT_WORDS + 1];
+        let (words, updates) = buffer.take(&mut slot);
+        self.open.fetch_sub(1, Ordering::Relaxed);
+        self.counts.updates.fetch_add(updates, Ordering::Relaxed);
+        self.counts.messages.fetch_add(1, Ordering::Relaxed);
+        self.counts.bytes.fetch_add(4 * words as u64, Ordering::Relaxed);
+        self.counts.closes[cause as usize].fetch_add(1, Ordering::Relaxed);
+        match job.queues.rings.give(job, pe, &slot[..=words])? {
+            Given::Applied => {
+                job.queues.unfinished.fetch_sub(1, Ordering::Relaxed);
+            }
+            Given::Slot(slot) => {
+                let sequence = self.sequence.fetch_add(1, Ordering::Relaxed) + 1;
+                buffer.closed().push_back(Closed { slot, sequence, updates });
+                self.closed_updates.fetch_add(updates, Ordering::Relaxed);
+                self.under_way.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes which closed buffers were applied; whether all are.
+    fn settle(&self, job: &'static Job, pe: usize, buffer: &GatherBuffer) -> bool {
+        let mut closed = buffer.closed();
+        if closed.is_empty() {
+            return true;
+        }
+        let applied = job.queues.rings.ring(job.near, pe, job.me).applied();
+        while let Some(first) = closed.front().filter(|first| first.slot <= applied) {
+            self.closed_updates.fetch_sub(first.updates, Ordering::Relaxed);
+            self.under_way.fetch_sub(1, Ordering::Relaxed);
+            job.queues.unfinished.fetch_sub(1, Ordering::Relaxed);
+            closed.pop_front();
+        }
+        closed.is_empty()
+    }
+
+    /// Applies at all PEs what was closed, as far as nobody else does; whether nothing is under way
+    /// any more.
+    fn help(&self, job: &'static Job) -> Result<bool, Fault> {
+        job.queues.rings.take_news(job)?;
+        let mut is_empty = true;
+        for (pe, buffer) in self.each() {
+            if !self.settle(job, pe, buffer) {
+                ring::drain(job, pe, job.me)?;
+                is_empty &= self.settle(job, pe, buffer);
+            }
+        }
+        Ok(is_empty)
+    }
+
+    /// Returns when everything that was pushed before is applied.
+    ///
+    /// # Errors
+    /// As [`UpdateLane::push`].
+    pub(crate) fn flush(&self, job: &'static Job) -> Result<(), Fault> {
+        let _guard = self.guard();
+        self.close_all(job, CloseCause::Flush)?;
+        if self.under_way.load(Ordering::Relaxed) > 0 {
+            let mut helped = Ok(false);
+            job.wait(|| {
+                helped = self.help(job);
+                !matches!(helped, Ok(false))
+            });
+            helped?;
+        }
+        std::sync::atomic::fence(Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// Sends everything off; a ticket with which [`UpdateLane::is_done`] tells when it is applied.
+    ///
+    /// # Errors
+    /// As [`UpdateLane::push`].
+    pub(crate) fn flush_later(&self, job: &'static Job) -> Result<u64, Fault> {
+        let _guard = self.guard();
+        self.close_all(job, CloseCause::Flush)?;
+        Ok(self.sequence.load(Ordering::Relaxed))
+    }
+
+    /// Whether everything is applied that was pushed before the flush with this ticket.
+    ///
+    /// # Errors
+    /// As [`UpdateLane::push`].
+    pub(crate) fn is_done(&self, job: &'static Job, ticket: u64) -> Result<bool, Fault> {
+        let _guard = self.guard();
+        self.help(job)?;
+        let is_later = |first: Option<&Closed>| first.is_none_or(|first| first.sequence > ticket);
+        Ok(self.each().all(|(_, buffer)| is_later(buffer.closed().front())))
+    }
+
+    /// Applies what came here, and closes buffers that have waited long enough; how many updates
+    /// are outstanding.
+    ///
+    /// # Errors
+    /// As [`UpdateLane::push`].
+    pub(crate) fn progress(&self, job: &'static Job) -> Result<u64, Fault> {
+        let _guard = self.guard();
+        job.queues.rings.take_news(job)?;
+        let deadline = self.deadline.load(Ordering::Relaxed);
+        if self.open.load(Ordering::Relaxed) > 0 && deadline < u64::MAX {
+            let now = clock::now().0;
+            let is_late = |one: &GatherBuffer| {
+                one.used() > 0 && now.saturating_sub(one.since.load(Ordering::Relaxed)) >= deadline
+            };
+            for (pe, buffer) in self.each().filter(|(_, buffer)| is_late(buffer)) {
+                self.close(job, pe, buffer, CloseCause::Deadline)?;
+            }
+        }
+        if self.under_way.load(Ordering::Relaxed) > 0 {
+            self.each().for_each(|(pe, buffer)| {
+                self.settle(job, pe, buffer);
+            });
+        }
+        Ok(self.outstanding())
+    }
+}

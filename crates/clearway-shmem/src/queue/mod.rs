@@ -1,0 +1,619 @@
+//! Queues: operations and data that a program hands over to be sent together.
+//!
+//! # Model
+//! A *communication queue* takes puts, gets and atomic operations; a *data queue* takes elements
+//! that the target pops. What may wait is gathered: atomic updates for a neighbour go through a
+//! [`lane`](lane::UpdateLane), and elements of data queues through channels ([`channel`]). Puts and gets of
+//! neighbours are copies, which no gathering makes faster, and are over when they are pushed. A
+//! *QOS queue* is a communication queue that never gathers.
+//!
+//! | completion | of what |
+//! |---|---|
+//! | [`flush`] | everything that was pushed before |
+//! | [`fence`] | orders what was pushed to a PE before what is pushed to it afterwards |
+//! | `shmem_barrier_all`, `shmem_finalize`, waits | queues of the calling thread, too |
+//! | `shmem_quiet` | of contexts, not of queues |
+//!
+//! A mistake of the program is an answer, not the end of the job: the call returns
+//! [`EINVAL`], nothing is written, and with `SHMEM_DEBUG` one sentence says why.
+//!
+//! # Source
+//! OpenSHMEM queues, proposal 0.1 of 2021, and its extension by service classes; where these leave
+//! something open, [docs/shmem.md](../../../docs/shmem.md) says what holds here.
+//!
+//! # Not here
+//! Offload to network cards, cache stashing.
+
+pub mod channel;
+pub mod comm;
+
+pub(crate) mod element;
+pub(crate) mod lane;
+mod ring;
+
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use clearway_proto::base::{Class, Nanos};
+
+use self::channel::ChannelQueue;
+use self::lane::{CAUSES, LaneConfig, LaneUsers, UpdateLane, thread_number};
+use self::ring::Rings;
+use crate::constants::THREAD_MULTIPLE;
+use crate::fault::Fault;
+use crate::heap::Books;
+use crate::job::{self, Job};
+use crate::team::{Members, Team};
+
+/// What a call returns that did nothing because the queue is full, or has nothing. It may be
+/// called again.
+pub const EAGAIN: i32 = 1;
+/// What a call returns that a program cannot make.
+pub const EINVAL: i32 = -1;
+
+/// `SHMEMX_QCFG_QOS`: the bit of a configuration's mask that says that its class counts.
+pub const MASK_CLASS: i64 = 1;
+
+/// Bytes at which gathered operations leave where nobody asked for another number: as many as a
+/// slot of a ring holds.
+pub(crate) const THRESHOLD: usize = 4_096;
+/// Queues and sessions that a PE can have at once.
+const QUEUES_MAX: usize = 1 << INDEX_BITS;
+const INDEX_BITS: u32 = 10;
+/// Bits of a queue's state below its generation: its use.
+const USE_BITS: u32 = 8;
+
+/// What an entry of the table is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum QueueUse {
+    /// For nothing.
+    Free = 0,
+    /// A session of a context has its lane.
+    Session,
+    /// `SHMEMX_QUEUE_COMM`.
+    Comm,
+    /// `SHMEMX_QUEUE_QOS`.
+    Qos,
+    /// `SHMEMX_QUEUE_DATA`.
+    Data,
+}
+
+/// Which service a queue asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum QueueClass {
+    /// The highest of the system.
+    High,
+    /// Best effort.
+    Medium,
+    /// Below others.
+    Low,
+    /// What others leave.
+    Scavenger,
+}
+
+impl QueueClass {
+    /// All classes by their number in C.
+    pub const ALL: [Self; 4] = [Self::High, Self::Medium, Self::Low, Self::Scavenger];
+
+    /// The class of packets between hosts.
+    fn far(self) -> Class {
+        match self {
+            Self::High => Class::LowLatency,
+            Self::Medium => Class::BestEffort,
+            Self::Low => Class::Bulk,
+            Self::Scavenger => Class::Scavenger,
+        }
+    }
+
+    /// How long an element waits at most where the program does not say so.
+    fn deadline(self) -> Nanos {
+        match self {
+            Self::High => Nanos::from_micros(20),
+            Self::Medium => Nanos::from_micros(50),
+            Self::Low | Self::Scavenger => Nanos::from_millis(1),
+        }
+    }
+}
+
+/// What a program asks of a queue: `shmemx_queue_config_t`, by its numbers.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct QueueConfig {
+    /// `SHMEMX_QUEUE_COMM`, `_DATA` or `_QOS`.
+    pub kind: i32,
+    /// `SHMEMX_QUEUE_EXCLUSIVE` or `_SHARED`.
+    pub sharing: i32,
+    /// Elements outstanding at most in a communication queue; 0 for any number.
+    pub elements_max: u64,
+    /// Bytes that wait at most in a data queue from one PE to another; 0 for 64 KiB.
+    pub bytes_max: u64,
+    /// The class, where `has_class`, or for a QOS queue.
+    pub class: i32,
+    /// Whether the program chose the class.
+    pub has_class: bool,
+    /// Seconds that an element waits at most; 0 or less for what the class has.
+    pub timeout_s: f64,
+    /// Bytes of an element of a data queue; 0 for any.
+    pub element_size: usize,
+}
+
+/// Communication queues, data queues, and those that never gather.
+const KINDS: [QueueUse; 3] = [QueueUse::Comm, QueueUse::Data, QueueUse::Qos];
+
+/// What a queue is and did: `shmemx_queue_attr_t`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct QueueAttributes {
+    /// The handle.
+    pub queue_id: u64,
+    /// Elements that were pushed and are not complete.
+    pub outstanding_elems: u64,
+    /// Elements that may still come; the largest number for no limit.
+    pub available_elems: u64,
+    /// The class that it has.
+    pub granted_class: i32,
+    /// The DSCP of its packets, -1 where it sends none.
+    pub granted_mark: i32,
+    /// Elements that were pushed.
+    pub elements: u64,
+    /// Messages in which they left. What is done at once has none.
+    pub messages: u64,
+    /// Bytes of these messages.
+    pub bytes: u64,
+    /// Messages that left because a buffer was full.
+    pub closed_full: u64,
+    /// Because its oldest element had waited long enough.
+    pub closed_deadline: u64,
+    /// Because of a flush or a fence.
+    pub closed_flush: u64,
+    /// No meaning yet.
+    pub reserved: [u64; 4],
+}
+
+/// An entry of the table.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    /// Generation and use.
+    state: AtomicU64,
+    pub(crate) lane: UpdateLane,
+    gathers: AtomicBool,
+    class: AtomicU32,
+    start: AtomicI32,
+    stride: AtomicI32,
+    size: AtomicI32,
+    /// Elements that were done at once.
+    direct: AtomicU64,
+    data: Mutex<Option<ChannelQueue>>,
+}
+
+impl Queue {
+    fn new(pes: usize) -> Self {
+        Self {
+            state: AtomicU64::new(0),
+            lane: UpdateLane::new(pes),
+            gathers: AtomicBool::new(true),
+            class: AtomicU32::new(0),
+            start: AtomicI32::new(0),
+            stride: AtomicI32::new(1),
+            size: AtomicI32::new(0),
+            direct: AtomicU64::new(0),
+            data: Mutex::new(None),
+        }
+    }
+
+    #[inline]
+    fn is_used_for(&self, wanted: QueueUse) -> bool {
+        self.state.load(Ordering::Relaxed) as u8 == wanted as u8
+    }
+
+    /// The world's number of PE `pe` of the queue's team.
+    #[inline]
+    fn world_pe(&self, pe: i32) -> Option<usize> {
+        let size = self.size.load(Ordering::Relaxed);
+        let (start, stride) =
+            (self.start.load(Ordering::Relaxed), self.stride.load(Ordering::Relaxed));
+        (pe as u32).lt(&(size as u32)).then(|| (start + stride * pe) as usize)
+    }
+
+    fn set_members(&self, members: Members) {
+        self.start.store(members.start, Ordering::Relaxed);
+        self.stride.store(members.stride, Ordering::Relaxed);
+        self.size.store(members.size, Ordering::Relaxed);
+    }
+
+    fn data(&self) -> MutexGuard<'_, Option<ChannelQueue>> {
+        self.data.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The class of what it sends to PEs of other hosts.
+    fn far_class(&self) -> Class {
+        let class = QueueClass::ALL.get(self.class.load(Ordering::Relaxed) as usize);
+        class.copied().unwrap_or(QueueClass::Medium).far()
+    }
+
+    /// Elements for PEs of other hosts that are not complete.
+    fn far_outstanding(&self, job: &Job) -> u64 {
+        job.far.as_ref().map_or(0, |far| far.outstanding(self.far_class()))
+    }
+
+    /// Counts `elements` elements that were done at once.
+    fn count_direct(&self, elements: usize) {
+        self.direct.fetch_add(elements as u64, Ordering::Relaxed);
+    }
+}
+
+/// All queues of this PE, and what they share.
+#[derive(Debug)]
+pub(crate) struct Queues {
+    table: Box<[OnceLock<Box<Queue>>]>,
+    rings: Rings,
+    /// Open buffers and closed ones that are not applied, of all lanes.
+    unfinished: AtomicU32,
+    /// The pool's blocks.
+    pool: Mutex<Books>,
+    threshold: usize,
+}
+
+impl Queues {
+    /// Those of one PE. `places` has the place of each PE of the job on this host, and `near` the PE
+    /// at each place; the pool has `pool` bytes. A buffer is full at `threshold` bytes, and 0 switches gathering
+    /// off.
+    pub(crate) fn new(
+        places: Vec<Option<usize>>,
+        near: Vec<usize>,
+        pool: usize,
+        threshold: usize,
+    ) -> Self {
+        Self {
+            table: (0..QUEUES_MAX).map(|_| OnceLock::new()).collect(),
+            rings: Rings::new(places, near),
+            unfinished: AtomicU32::new(0),
+            pool: Mutex::new(Books::new(pool)),
+            threshold,
+        }
+    }
+
+    /// Takes an entry; its number and handle.
+    fn take(&self, pes: usize, wanted: QueueUse) -> Option<(usize, usize)> {
+        for (index, entry) in self.table.iter().enumerate().skip(1) {
+            let queue = entry.get_or_init(|| Box::new(Queue::new(pes)));
+            let state = queue.state.load(Ordering::Acquire);
+            let generation = (state >> USE_BITS) + 1;
+            let next = generation << USE_BITS | wanted as u64;
+            let is_free = state as u8 == QueueUse::Free as u8;
+            let order = (Ordering::AcqRel, Ordering::Relaxed);
+            if is_free && queue.state.compare_exchange(state, next, order.0, order.1).is_ok() {
+                return Some((index, (generation as usize) << INDEX_BITS | index));
+            }
+        }
+        None
+    }
+
+    /// Gives an entry back.
+    fn release(&self, queue: &Queue) {
+        let generation = (queue.state.load(Ordering::Acquire) >> USE_BITS) + 1;
+        queue.state.store(generation << USE_BITS | QueueUse::Free as u64, Ordering::Release);
+    }
+
+    /// The queue of a handle.
+    #[inline]
+    fn find(&self, handle: usize) -> Option<&Queue> {
+        let queue = self.table.get(handle & (QUEUES_MAX - 1))?.get()?;
+        let generation = queue.state.load(Ordering::Relaxed) >> USE_BITS;
+        (generation == (handle >> INDEX_BITS) as u64).then_some(&**queue)
+    }
+
+    /// Entry `number`, which a session has.
+    #[inline]
+    pub(crate) fn session(&self, number: usize) -> Option<&UpdateLane> {
+        Some(&self.table.get(number)?.get()?.lane)
+    }
+
+    /// Whether operations are gathered at all.
+    pub(crate) fn gathers(&self) -> bool {
+        self.threshold > 0
+    }
+
+    /// Takes a lane for a session; its number.
+    pub(crate) fn take_session(&self, pes: usize, users: LaneUsers) -> Option<usize> {
+        let (number, _) = self.take(pes, QueueUse::Session)?;
+        self.session(number)?.configure(&LaneConfig {
+            users,
+            updates_max: u64::MAX,
+            threshold: self.threshold,
+            deadline: Some(Nanos::from_millis(1)),
+        });
+        Some(number)
+    }
+
+    /// Gives the lane of a session back, which is empty.
+    pub(crate) fn give_session(&self, number: usize) {
+        if let Some(queue) = self.table.get(number).and_then(OnceLock::get) {
+            self.release(queue);
+        }
+    }
+
+    /// Gives all queues back, at the program's end.
+    pub(crate) fn clear(&self) {
+        for queue in self.table.iter().filter_map(OnceLock::get) {
+            if !queue.is_used_for(QueueUse::Free) {
+                *queue.data() = None;
+                self.release(queue);
+            }
+        }
+        let mut pool = self.pool();
+        *pool = Books::new(pool.length());
+    }
+
+    fn pool(&self) -> MutexGuard<'_, Books> {
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Completes what the calling thread has given to sessions and queues. Called where the program
+/// waits: what it waits for may depend on what it gave.
+///
+/// # Errors
+/// A PE that gave this one what is no update.
+#[inline]
+pub(crate) fn finish(job: &'static Job) -> Result<(), Fault> {
+    if job.queues.unfinished.load(Ordering::Relaxed) == 0 { Ok(()) } else { finish_all(job) }
+}
+
+#[cold]
+#[inline(never)]
+fn finish_all(job: &'static Job) -> Result<(), Fault> {
+    for queue in job.queues.table.iter().filter_map(OnceLock::get) {
+        if !queue.is_used_for(QueueUse::Free) && queue.lane.is_for_this_thread() {
+            queue.lane.flush(job)?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns which threads may use a lane that the program calls its own, or everybody's.
+pub(crate) fn users(is_shared: bool) -> Result<LaneUsers, Fault> {
+    Ok(match (job::query_thread()?, is_shared) {
+        (THREAD_MULTIPLE, true) => LaneUsers::All,
+        (THREAD_MULTIPLE, false) => LaneUsers::Thread(thread_number()),
+        _ => LaneUsers::InTurn,
+    })
+}
+
+/// Answers a call that a program cannot make.
+#[cold]
+#[inline(never)]
+fn refuse(job: &Job, sentence: impl FnOnce() -> String) -> Result<i32, Fault> {
+    if job.debug {
+        job.say(&format!("queue: {}", sentence()));
+    }
+    Ok(EINVAL)
+}
+
+/// The queue of `handle` where it is one of `uses`, or the answer to the program.
+macro_rules! find {
+    ($job:ident, $handle:expr, $uses:expr) => {
+        match $job
+            .queues
+            .find($handle)
+            .filter(|queue| $uses.iter().any(|one| queue.is_used_for(*one)))
+        {
+            Some(queue) => queue,
+            None => {
+                return refuse($job, || {
+                    format!("{:#x} is no queue for this call; it may have been destroyed", $handle)
+                });
+            }
+        }
+    };
+}
+use find;
+
+/// Queues that take operations.
+const COMM: [QueueUse; 2] = [QueueUse::Comm, QueueUse::Qos];
+
+/// `shmemx_queue_create`: the handle, 0 where there is none. A data queue is created by all members
+/// of `team` together.
+///
+/// # Errors
+/// The library is not initialised.
+pub fn create(team: Team, config: &QueueConfig) -> Result<(i32, usize), Fault> {
+    let job = job::get()?;
+    let refused = |sentence: &str| refuse(job, || sentence.to_owned()).map(|answer| (answer, 0));
+    let kind = usize::try_from(config.kind).ok().and_then(|kind| KINDS.get(kind).copied());
+    let class = usize::try_from(config.class).ok().and_then(|class| QueueClass::ALL.get(class));
+    let (Some(kind), Some(class)) = (kind, class) else {
+        return refused("a queue is of kind 0 to 2, and of class 0 to 3");
+    };
+    // A configuration of zeros asks for no class: 0 is the highest.
+    let class = if config.has_class || kind == QueueUse::Qos { *class } else { QueueClass::Medium };
+    let is_shared = match config.sharing {
+        0 => false,
+        1 if job::query_thread()? == THREAD_MULTIPLE => true,
+        1 => return refused("a shared queue needs SHMEM_THREAD_MULTIPLE"),
+        _ => return refused("a queue is exclusive, 0, or shared, 1"),
+    };
+    let Ok((_, members)) = job.teams.get(team) else {
+        return refused("the team is no team of this PE");
+    };
+    let Some((number, handle)) = job.queues.take(job.segments.pes(), kind) else {
+        return refused("all queues are used; destroy some");
+    };
+    let queue = job.queues.table[number].get().expect("taken just now");
+    queue.set_members(members);
+    queue.class.store(class as u32, Ordering::Relaxed);
+    queue.direct.store(0, Ordering::Relaxed);
+    let gathers = job.queues.gathers() && kind != QueueUse::Qos;
+    queue.gathers.store(gathers, Ordering::Relaxed);
+    queue.lane.configure(&LaneConfig {
+        users: users(is_shared)?,
+        updates_max: if config.elements_max == 0 { u64::MAX } else { config.elements_max },
+        threshold: job.queues.threshold,
+        deadline: deadline(config.timeout_s, class),
+    });
+    if kind == QueueUse::Data {
+        let made = ChannelQueue::create(job, team, config)?;
+        let is_made = made.is_some();
+        *queue.data() = made;
+        if !is_made {
+            job.queues.release(queue);
+            return refused("a PE of the team has no room for the queue, or asks for another one");
+        }
+    }
+    Ok((0, handle))
+}
+
+/// How long an element may wait.
+fn deadline(timeout_s: f64, class: QueueClass) -> Option<Nanos> {
+    match timeout_s {
+        seconds if seconds == f64::INFINITY => None,
+        seconds if seconds > 0.0 => Some(Nanos((seconds * 1e9) as u64)),
+        _ => Some(class.deadline()),
+    }
+}
+
+/// `shmemx_queue_destroy`: [`EAGAIN`] where something is outstanding, and the queue stays. A data
+/// queue is destroyed by all members together.
+///
+/// # Errors
+/// The library is not initialised.
+pub fn destroy(handle: usize) -> Result<i32, Fault> {
+    let job = job::get()?;
+    let queue = find!(job, handle, KINDS);
+    if queue.lane.progress(job)? + queue.far_outstanding(job) > 0 {
+        return Ok(EAGAIN);
+    }
+    let mut data = queue.data();
+    if let Some(one) = &mut *data
+        && !one.release(job)?
+    {
+        return Ok(EAGAIN);
+    }
+    *data = None;
+    drop(data);
+    job.queues.release(queue);
+    Ok(0)
+}
+
+/// `shmemx_queue_progress`: sends what has waited long enough and applies what came; elements
+/// outstanding.
+///
+/// # Errors
+/// A PE that gave this one what is no update.
+pub fn progress(handle: usize) -> Result<i32, Fault> {
+    let job = job::get()?;
+    let queue = find!(job, handle, KINDS);
+    let mut outstanding = queue.lane.progress(job)? + queue.far_outstanding(job);
+    if queue.is_used_for(QueueUse::Data)
+        && let Some(data) = &mut *queue.data()
+    {
+        data.publish(job);
+        outstanding = data.outstanding(job);
+    }
+    job.ask();
+    Ok(i32::try_from(outstanding).unwrap_or(i32::MAX))
+}
+
+/// `shmemx_queue_fence`: what was pushed to a PE before is done before what is pushed to it
+/// afterwards.
+///
+/// # Errors
+/// As [`progress`].
+pub fn fence(handle: usize) -> Result<i32, Fault> {
+    let job = job::get()?;
+    find!(job, handle, COMM).lane.flush(job)?;
+    Ok(0)
+}
+
+/// `shmemx_queue_flush`: completes everything, for all PEs to see. That of a data queue is called
+/// by all members together.
+///
+/// # Errors
+/// As [`progress`].
+pub fn flush(handle: usize) -> Result<i32, Fault> {
+    let job = job::get()?;
+    let queue = find!(job, handle, KINDS);
+    queue.lane.flush(job)?;
+    if let Some(far) = &job.far {
+        far.quiet(queue.far_class());
+    }
+    match &mut *queue.data() {
+        Some(data) => data.flush(job),
+        None => Ok(0),
+    }
+}
+
+/// `shmemx_queue_flush_nbi`: sends everything off; the ticket for [`test`].
+///
+/// # Errors
+/// As [`progress`].
+pub fn flush_nbi(handle: usize) -> Result<(i32, u64), Fault> {
+    let job = job::get()?;
+    let find = || {
+        find!(job, handle, COMM);
+        Ok(0)
+    };
+    match (find()?, job.queues.find(handle)) {
+        (0, Some(queue)) => {
+            if let Some(far) = &job.far {
+                far.send(queue.far_class());
+            }
+            Ok((0, queue.lane.flush_later(job)?))
+        }
+        (answer, _) => Ok((answer, 0)),
+    }
+}
+
+/// `shmemx_queue_test`: 1 when everything is complete that was pushed before the flush of `ticket`.
+///
+/// # Errors
+/// As [`progress`].
+pub fn test(handle: usize, ticket: u64) -> Result<i32, Fault> {
+    let job = job::get()?;
+    let queue = find!(job, handle, COMM);
+    job.ask();
+    let is_done = queue.lane.is_done(job, ticket)? && queue.far_outstanding(job) == 0;
+    Ok(i32::from(is_done))
+}
+
+/// `shmemx_queue_attr`.
+///
+/// # Errors
+/// The library is not initialised.
+pub fn attributes(handle: usize) -> Result<(i32, QueueAttributes), Fault> {
+    let job = job::get()?;
+    let mut read = QueueAttributes::default();
+    let mut fill = || {
+        let queue = find!(job, handle, KINDS);
+        read = queue.attributes(job, handle);
+        Ok(0)
+    };
+    Ok((fill()?, read))
+}
+
+impl Queue {
+    fn attributes(&self, job: &Job, handle: usize) -> QueueAttributes {
+        let counts = &self.lane.counts;
+        let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
+        let [closed_full, closed_deadline, closed_flush]: [u64; CAUSES] =
+            [0, 1, 2].map(|cause| count(&counts.closes[cause]));
+        let mut read = QueueAttributes {
+            queue_id: handle as u64,
+            outstanding_elems: self.lane.outstanding() + self.far_outstanding(job),
+            available_elems: self.lane.room(),
+            granted_class: self.class.load(Ordering::Relaxed) as i32,
+            granted_mark: -1,
+            elements: count(&self.direct) + count(&counts.updates) + self.lane.open_updates(),
+            messages: count(&counts.messages),
+            bytes: count(&counts.bytes),
+            closed_full,
+            closed_deadline,
+            closed_flush,
+            ..QueueAttributes::default()
+        };
+        if let Some(data) = &*self.data() {
+            data.describe(job, &mut read);
+        }
+        read
+    }
+}

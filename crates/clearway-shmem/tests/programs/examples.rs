@@ -1,0 +1,42 @@
+//! The examples of queues: many seeds, and each gives what it should.
+
+use std::path::{Path, PathBuf};
+
+use crate::prefix::{compile, oshrun, said};
+
+/// Seeds of a test, and PEs that draw them.
+const SEEDS: u64 = 5;
+const PES: [u32; 2] = [2, 4];
+
+fn example(file: &str, name: &str) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/queues").join(file);
+    let flags = ["-std=c11", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wextra", "-Werror"];
+    compile("oshcc", name, &source, &flags)
+}
+
+/// Runs an example with each number of PEs and each seed.
+fn run(program: &Path, mode: &str, sizes: [&str; 2]) {
+    for pes in PES {
+        for seed in 1..=SEEDS {
+            let seed = (u64::from(pes) << 8 | seed).to_string();
+            let mut command = oshrun(pes);
+            command.arg(program).args(["-m", mode, "-s", &seed, "-n", sizes[0], "-w", sizes[1]]);
+            let output = command.output().expect("oshrun");
+            let text = said(&output);
+            assert!(output.status.success() && text.contains("a PE"), "{mode} {seed}: {text}");
+        }
+    }
+}
+
+#[test]
+fn histogram__counts_are_right_by_queue_and_session_and_alone() {
+    let program = example("histogram.c", "example-histogram");
+    for mode in ["queue", "session", "plain"] {
+        run(&program, mode, ["20000", "500"]);
+    }
+}
+
+#[test]
+fn indexgather__each_pe_gets_its_words_and_stops() {
+    run(&example("indexgather.c", "example-indexgather"), "queue", ["20000", "500"]);
+}
