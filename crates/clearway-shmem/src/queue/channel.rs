@@ -98,6 +98,8 @@ pub(super) struct ChannelQueue {
     next: usize,
     batch: u64,
     is_complete: bool,
+    /// Whether the queue counts as unfinished: a member may not know of everything.
+    is_unfinished: bool,
     told_batches: u64,
 }
 
@@ -149,12 +151,16 @@ impl ChannelQueue {
             next: 0,
             batch: if job.queues.gathers() { BATCH.min(share as u64 / 2) } else { 0 },
             is_complete: false,
+            is_unfinished: false,
             told_batches: 0,
         }))
     }
 
     /// Tells members of everything that was pushed to them.
-    pub(super) fn publish(&mut self, _job: &Job) {
+    pub(super) fn publish(&mut self, job: &Job) {
+        if std::mem::take(&mut self.is_unfinished) {
+            job.queues.unfinished.fetch_sub(1, Ordering::Relaxed);
+        }
         for member in &mut self.members {
             self.told_batches += u64::from(member.tell());
         }
@@ -415,7 +421,12 @@ pub fn push(handle: usize, source: Caller, elements: Elements, pe: i32) -> Resul
             Err(_) => ChannelPush::Never,
         };
         match pushed {
-            ChannelPush::Kept => Ok(0),
+            ChannelPush::Kept => {
+                if !std::mem::replace(&mut data.is_unfinished, true) {
+                    job.queues.unfinished.fetch_add(1, Ordering::Relaxed);
+                }
+                Ok(0)
+            }
             ChannelPush::Full => Ok(EAGAIN),
             ChannelPush::Never => {
                 refuse(job, || format!("PE {pe} is none, or never has room for {bytes} bytes"))
@@ -439,6 +450,8 @@ pub fn pop(handle: usize, dest: Caller, elements: Elements, pe: i32) -> Result<(
         match data.pop(dest, bytes, asked) {
             Some(index) => source = index as i32,
             None => {
+                // What this PE waits for may depend on what it pushed.
+                data.publish(job);
                 job.ask();
                 return Ok(EAGAIN);
             }

@@ -366,6 +366,9 @@ fn finish_all(job: &'static Job) -> Result<(), Fault> {
     for queue in job.queues.table.iter().filter_map(OnceLock::get) {
         if !queue.is_used_for(QueueUse::Free) && queue.lane.is_for_this_thread() {
             queue.lane.flush(job)?;
+            if let Some(channels) = &mut *queue.data() {
+                channels.publish(job);
+            }
         }
     }
     Ok(())

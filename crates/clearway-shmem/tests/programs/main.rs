@@ -14,3 +14,4 @@ mod names;
 mod pes;
 mod prefix;
 mod slurm;
+mod queues;

@@ -9,7 +9,7 @@ fn expect_good(output: &Output, of: &str) {
 }
 
 /// Runs `file` with each number of PEs, and without any launcher.
-fn run(file: &str) {
+pub(crate) fn run(file: &str) {
     let program = program_of(file);
     for pes in [1, 2, 4] {
         let output = oshrun(pes).arg(&program).output().expect("oshrun");
