@@ -3,7 +3,8 @@
 //!
 //! # Model
 //! `bin` has the program and the tools, `lib` the library under its own name and those that build
-//! systems link, `include` the headers. All of it finds the rest by its own place, so that a prefix
+//! systems link, `include` the headers, `share` the man pages, the examples of queues and the module
+//! for Python. All of it finds the rest by its own place, so that a prefix
 //! can be moved or packed.
 //!
 //! # Invariants
@@ -105,6 +106,14 @@ fn install(root: &Path, built: &Path, prefix: &Path) -> Result<()> {
     for (from, below) in [(include.clone(), "include"), (include.join("mpp"), "include/mpp")] {
         let to = place(below)?;
         for file in files(&from)? {
+            copy(&file, &to.join(file.file_name().unwrap_or_default()), 0o644)?;
+        }
+    }
+    for (from, below) in
+        [("examples/queues", "share/clearway/examples"), ("python", "share/clearway/python")]
+    {
+        let to = place(below)?;
+        for file in files(&crate_directory.join(from))? {
             copy(&file, &to.join(file.file_name().unwrap_or_default()), 0o644)?;
         }
     }

@@ -13,5 +13,6 @@ mod launchers;
 mod names;
 mod pes;
 mod prefix;
-mod slurm;
+mod python;
 mod queues;
+mod slurm;
