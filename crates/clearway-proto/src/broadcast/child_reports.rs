@@ -231,6 +231,7 @@ impl ProgressReport {
             heard: self.heard.min(other.heard),
             slowest,
             lost: self.lost.max(other.lost),
+            losing: self.losing.saturating_add(other.losing),
             marked: self.marked.max(other.marked),
             settled: self.settled && other.settled,
         }
@@ -252,6 +253,7 @@ mod tests {
             heard: 9,
             slowest,
             lost: stable as u32,
+            losing: 1,
             marked: 0,
             settled: true,
         }
@@ -271,8 +273,15 @@ mod tests {
         reports.alive(7, LocalNs(50));
         let merged = reports.merged(Some(report(20, 1)), LocalNs(150)).expect("three reports");
         assert_eq!(
-            (merged.received, merged.stable, merged.slowest, merged.alive, merged.lost),
-            (10, 10, 7, 3, 30)
+            (
+                merged.received,
+                merged.stable,
+                merged.slowest,
+                merged.alive,
+                merged.lost,
+                merged.losing
+            ),
+            (10, 10, 7, 3, 30, 3)
         );
         let merged = reports.merged(Some(report(20, 1)), LocalNs(151)).expect("three reports");
         assert_eq!(

@@ -47,6 +47,10 @@ pub struct BroadcastConfig {
     pub slots: Span,
     /// The most that leaves here, link headers included; without it only windows hold back.
     pub rate: Option<BitsPerSec>,
+    /// The rate at which a root begins that has to find out what the network carries: window and
+    /// rate grow up to `window` and `rate`, and follow what the slowest member takes. Without it
+    /// they are what the configuration says, and only losses make the rate less.
+    pub first_rate: Option<BitsPerSec>,
     /// Short messages between two synchronisations.
     pub sync_every: u32,
     /// How long somebody may be silent.
@@ -84,6 +88,11 @@ pub enum BroadcastCommand {
     },
     /// Root: synchronises as soon as everything has left, instead of with messages to come.
     Flush,
+    /// Root with a first rate: nothing leaves faster than this from now on.
+    Limit {
+        /// The most, as in [`BroadcastConfig::rate`].
+        rate: BitsPerSec,
+    },
     /// Receiver: the next long object goes here. May be given before it is announced.
     Place {
         /// Where to; at least as long as the object.
@@ -96,7 +105,7 @@ pub enum BroadcastCommand {
     },
     /// The cast ends without what is not yet with everybody.
     Abort,
-    /// Somebody who knows says that this rank has died.
+    /// Somebody who knows says that this rank has died, or shall take part no more.
     Dead {
         /// Who.
         rank: Rank,
@@ -151,6 +160,12 @@ pub enum BroadcastEvent {
     },
     /// Root: nobody is parked any more.
     CaughtUp,
+    /// Root: this member loses, and takes less than a sixteenth of what most members take, for
+    /// seconds. The others wait for it as long as it takes part ([`BroadcastCommand::Dead`]).
+    BelowFloor {
+        /// Who.
+        rank: Rank,
+    },
     /// A member does not take part any more.
     Lost {
         /// Who.

@@ -19,7 +19,7 @@
 //! | 1 | data of a long object | down | sequence 8, object 4, number 4, behind 4, crc 4, length 2; the symbol is the body |
 //! | 2 | announce | down | object 4, first 8, length 8, number 4 |
 //! | 3 | poll | down | edge 8, stable 8, objects 4, aborted 4, trip 4 |
-//! | 4 | status | up | received 8, stable 8, known 4, slots 4, places 4, alive 4, heard 4, slowest 2, lost 4, marked 4, settled 1 |
+//! | 4 | status | up | received 8, stable 8, known 4, slots 4, places 4, alive 4, heard 4, slowest 2, lost 4, losing 4, marked 4, settled 1 |
 //! | 5 | need | up | block 8, then at most 10 times: blocks further 2, missing 8 |
 //! | 6 | view | anyone | at most 40 times: place 2 |
 //! | 7 | suspect | up | place 2 |
@@ -173,6 +173,8 @@ pub(super) struct ProgressReport {
     pub(super) slowest: u16,
     /// Greatest share of symbols that were missed at first, in millionths.
     pub(super) lost: u32,
+    /// Members that missed more than a link's own share.
+    pub(super) losing: u32,
     /// Greatest share of symbols that were marked, in millionths.
     pub(super) marked: u32,
     /// All know that the cast was aborted.
@@ -413,6 +415,7 @@ impl ProgressReport {
         }
         head.put(&self.slowest.to_le_bytes());
         head.put(&self.lost.to_le_bytes())
+            .put(&self.losing.to_le_bytes())
             .put(&self.marked.to_le_bytes())
             .put(&[u8::from(self.settled)]);
     }
@@ -428,6 +431,7 @@ impl ProgressReport {
             heard: rest.u32()?,
             slowest: rest.u16()?,
             lost: rest.u32()?,
+            losing: rest.u32()?,
             marked: rest.u32()?,
             settled: match rest.u8()? {
                 0 => false,
@@ -512,6 +516,7 @@ mod tests {
             heard: 7,
             slowest: 8,
             lost: 10,
+            losing: 12,
             marked: 11,
             settled: true,
         };

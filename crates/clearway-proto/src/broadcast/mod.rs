@@ -46,6 +46,7 @@ mod rate_control;
 mod receive_window;
 mod receiver;
 mod repair;
+mod repair_allowance;
 mod report_sender;
 mod root;
 mod state;
@@ -53,7 +54,10 @@ mod successor_root;
 mod transmit_queues;
 mod tree;
 mod view_monitor;
+mod window_control;
 
+#[cfg(test)]
+mod slow_links;
 #[cfg(test)]
 mod swarm;
 #[cfg(test)]

@@ -47,6 +47,8 @@ impl BroadcastNode {
             SlowReceivers::Wait | SlowReceivers::Evict(_) => None,
         };
         let history = config.history.max(config.window);
+        let is_root = me.is_some() && me == root;
+        let first_rate = config.first_rate.filter(|_| is_root).into_iter().chain(config.rate).min();
         let state = MemberState {
             me: me.unwrap_or_default() as u16,
             base: view.clone(),
@@ -62,7 +64,7 @@ impl BroadcastNode {
             since: 0,
             holding: ReceiveWindow::new(history),
             objects: Objects::new(config.symbol.max(1)),
-            outgoing: TransmitQueues::new(config.rate),
+            outgoing: TransmitQueues::new(first_rate),
             reports: ChildReports::new(patience),
             polls: None,
             edge: 0,
@@ -73,7 +75,6 @@ impl BroadcastNode {
             record: BroadcastRecord::default(),
             config,
         };
-        let is_root = me.is_some() && me == root;
         let is_out = me.is_none() || root.is_none();
         let sender = (!is_out && is_root).then(|| Box::new(Root::new(&state)));
         let receiver = (!is_out && !is_root).then(|| Box::new(Receiver::new(&state, LocalNs(0))));
@@ -107,6 +108,7 @@ impl BroadcastNode {
         match (command, &mut self.root, &mut self.receiver) {
             (BroadcastCommand::Cast { from }, Some(root), _) => root.cast(state, from, now, out),
             (BroadcastCommand::Flush, Some(root), _) => root.flush(state, now, out),
+            (BroadcastCommand::Limit { rate }, Some(root), _) => root.limit(state, rate),
             (BroadcastCommand::Place { into }, _, Some(receiver)) => {
                 receiver.place(state, now, into, out)
             }

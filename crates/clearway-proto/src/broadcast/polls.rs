@@ -23,6 +23,11 @@ const LONGEST_GAP: Nanos = Nanos::from_millis(50);
 /// not unlucky.
 const BEATS: u64 = 16;
 
+/// Returns after how many symbols is asked, of `window` that may be under way.
+fn every(window: u32) -> u32 {
+    (BLOCK as u32).min(window / 2).max(1)
+}
+
 /// What leaves the root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Departure {
@@ -75,7 +80,7 @@ pub(super) struct Polls {
 impl Polls {
     /// Polls from `now` on, among members that are put out after `silence`.
     pub(super) fn new(window: u32, short_every: u32, silence: Nanos, now: LocalNs) -> Self {
-        let every = (BLOCK as u32).min(window / 2).max(1);
+        let every = every(window);
         let short_every = short_every.max(1);
         Self {
             symbols: 0,
@@ -92,6 +97,11 @@ impl Polls {
             unanswered: 0,
             is_for_silent: false,
         }
+    }
+
+    /// Makes polls as frequent as symbols under way need them.
+    pub(super) fn set_window(&mut self, window: u32) {
+        self.every = every(window);
     }
 
     /// Records that the symbol with `sequence` leaves at `slot`, where a round trip takes `trip`;

@@ -14,7 +14,7 @@ use crate::base::{BitsPerSec, Bytes, LocalNs, Nanos};
 /// rate to repair, and slower sending would not make it less.
 pub(super) const LOST: u32 = 30_000;
 /// Marks are only made by congestion.
-const MARKED: u32 = 10_000;
+pub(super) const MARKED: u32 = 10_000;
 
 /// The root's rate.
 #[derive(Debug)]

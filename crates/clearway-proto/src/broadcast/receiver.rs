@@ -223,7 +223,7 @@ impl Receiver {
             state.hand_on(sequence, way);
         }
         self.notify(state, out);
-        self.asking.kept(state, received, now);
+        self.asking.kept(state, sequence, received, now);
         self.reporting.came(state, self.credit(state), now, out);
     }
 

@@ -14,12 +14,15 @@
 //! symbol is then asked for, and what it comes before was lost; and the first, because the source
 //! may have no place for the last one before others have the first.
 //!
+//! How much is asked for at a time depends on how much of it comes (`repair_allowance`).
+//!
 //! # Invariants
 //! I1. Nothing is asked for twice within a round trip.
 
 use super::context::BroadcastEvent;
 use super::frame::{Algorithm, BlockNack, BroadcastFrame, Nacks};
 use super::receive_window::{BLOCK, below};
+use super::repair_allowance::RepairAllowance;
 use super::state::MemberState;
 use crate::base::{LocalNs, Nanos};
 use crate::wire::Out;
@@ -55,6 +58,7 @@ enum RepairSource {
 pub(super) struct RepairRequests {
     /// Gaps below were asked for, the oldest of them at `asked_at`.
     asked: u64,
+    allowance: RepairAllowance,
     asked_at: LocalNs,
     due: Option<LocalNs>,
     /// Behind the last symbol that came, whether there was a place for it or not.
@@ -68,7 +72,16 @@ pub(super) struct RepairRequests {
 
 impl RepairRequests {
     pub(super) const fn new(now: LocalNs) -> Self {
-        Self { asked: 0, asked_at: now, due: None, seen: 0, edge: 0, came_at: now, moved_at: now }
+        Self {
+            asked: 0,
+            allowance: RepairAllowance::new(),
+            asked_at: now,
+            due: None,
+            seen: 0,
+            edge: 0,
+            came_at: now,
+            moved_at: now,
+        }
     }
 
     pub(super) const fn deadline(&self) -> Option<LocalNs> {
@@ -88,7 +101,17 @@ impl RepairRequests {
     }
 
     /// Records that a symbol was kept; it may have closed the first gap, or lie behind one.
-    pub(super) fn kept(&mut self, state: &mut MemberState, before: u64, now: LocalNs) {
+    /// The first gap was at `before`.
+    pub(super) fn kept(
+        &mut self,
+        state: &mut MemberState,
+        sequence: u64,
+        before: u64,
+        now: LocalNs,
+    ) {
+        if sequence < self.asked {
+            self.allowance.came();
+        }
         let received = state.holding.received();
         if received > before {
             self.moved_at = now;
@@ -108,7 +131,7 @@ impl RepairRequests {
         sequence: u64,
         out: &mut Out<BroadcastEvent>,
     ) {
-        Self::ask(state, sequence, sequence + 1, RepairSource::Near, out);
+        Self::ask(state, (sequence, sequence + 1), 1, RepairSource::Near, out);
     }
 
     /// Records that a poll says that everything below the edge has left the root.
@@ -166,10 +189,10 @@ impl RepairRequests {
         // Through a group, what one has not got for so long its neighbour may lack as well.
         let whom = if state.is_fed_by_group() { RepairSource::Parent } else { RepairSource::Near };
         if first >= self.asked {
-            Self::ask(state, first, first + 1, whom, out);
+            Self::ask(state, (first, first + 1), 1, whom, out);
         }
         if self.seen < edge {
-            Self::ask(state, edge - 1, edge, whom, out);
+            Self::ask(state, (edge - 1, edge), 1, whom, out);
         }
     }
 
@@ -191,18 +214,21 @@ impl RepairRequests {
     ) {
         let received = state.holding.received();
         // As long as the first gap moves, what was asked for is on its way.
-        if received < self.asked && now.since(self.asked_at.max(self.moved_at)) > state.patience() {
+        let patience = self.allowance.patience(state.patience());
+        if received < self.asked && now.since(self.asked_at.max(self.moved_at)) > patience {
+            self.allowance.lost(missing_below(state, self.asked));
             let is_stuck = now.since(self.moved_at) > state.reports.time_out().times(STUCK);
             let whom = if state.is_fed_by_group() || is_stuck {
                 RepairSource::Parent
             } else {
                 RepairSource::Near
             };
-            Self::ask(state, 0, self.asked, whom, out);
+            self.asked = Self::ask(state, (0, self.asked), self.allowance.room(0), whom, out);
             self.asked_at = now;
         }
-        if edge > self.asked {
-            let until = Self::ask(state, self.asked, edge, RepairSource::Near, out);
+        let room = self.allowance.room(missing_below(state, self.asked));
+        if edge > self.asked && room > 0 {
+            let until = Self::ask(state, (self.asked, edge), room, RepairSource::Near, out);
             if received >= self.asked {
                 self.asked_at = now;
             }
@@ -210,12 +236,12 @@ impl RepairRequests {
         }
     }
 
-    /// Asks for what is missing from sequence `from` on below `edge`; returns up to where it
-    /// fitted.
+    /// Asks for what is missing from sequence `from` on below `edge`, for `room` symbols at most;
+    /// returns up to where it fitted.
     fn ask(
         state: &MemberState,
-        from: u64,
-        edge: u64,
+        (from, edge): (u64, u64),
+        mut room: u32,
         whom: RepairSource,
         out: &mut Out<BroadcastEvent>,
     ) -> u64 {
@@ -228,15 +254,13 @@ impl RepairRequests {
             (RepairSource::Parent, _) => None,
         };
         let Some(place) = near.or(state.links.parent) else { return edge };
-        let mut messages = 0;
+        let (mut messages, mut until) = (0, edge);
         let mut needs = Nacks::default();
         for block in state.holding.gaps(edge) {
             let missing = state.holding.missing(block, edge) & !below(block, from);
-            if missing == 0 {
-                continue;
-            }
-            let need = BlockNack { block, missing };
-            if !needs.push(need) {
+            let wanted = lowest(missing, room);
+            let need = BlockNack { block, missing: wanted };
+            if wanted != 0 && !needs.push(need) {
                 state.send(place, &BroadcastFrame::Need(needs), 0, out);
                 messages += 1;
                 if messages == NEEDS {
@@ -245,15 +269,35 @@ impl RepairRequests {
                 needs = Nacks::default();
                 needs.push(need);
             }
+            room -= wanted.count_ones();
+            if wanted != missing {
+                until = block * BLOCK + u64::from((missing & !wanted).trailing_zeros());
+                break;
+            }
         }
         if !needs.is_empty() {
             state.send(place, &BroadcastFrame::Need(needs), 0, out);
         }
-        edge
+        until
     }
 }
 
 /// Returns up to where everything has left the root, as far as it is to be finished.
 fn edge(state: &MemberState) -> u64 {
     state.edge.min(state.end().unwrap_or(u64::MAX))
+}
+
+/// Returns how many symbols are missing below `sequence`.
+fn missing_below(state: &MemberState, sequence: u64) -> u32 {
+    let missing = |block| state.holding.missing(block, sequence).count_ones();
+    state.holding.gaps(sequence).map(missing).sum()
+}
+
+/// Returns the lowest `room` of the `missing` symbols of a block.
+fn lowest(missing: u64, room: u32) -> u64 {
+    let mut beyond = missing;
+    for _ in 0..room.min(missing.count_ones()) {
+        beyond &= beyond - 1;
+    }
+    missing & !beyond
 }

@@ -34,6 +34,8 @@ pub(super) struct ReportSender {
     counted: [u64; 3],
     lately: LossAverage,
     rates: [u32; 2],
+    /// When it last lost more than a link's own share.
+    lost_at: Option<LocalNs>,
     /// Since when it is far behind, and whether the others go on without waiting for it.
     behind_since: Option<LocalNs>,
     is_parked: bool,
@@ -42,6 +44,10 @@ pub(super) struct ReportSender {
 /// Of fewer symbols a share lost says little: of the 64 between two polls one receiver of seven
 /// often misses 3 % where 1 % is lost.
 const SAMPLE: u64 = 512;
+
+/// A member that lost something counts as losing for so long: members report at different times,
+/// and lose in turns what does not fit into a queue that they share.
+const LOSING: Nanos = Nanos::from_secs(4);
 
 /// Symbols missed, of all, of which older ones count less and less.
 #[derive(Clone, Copy, Debug, Default)]
@@ -81,6 +87,7 @@ impl ReportSender {
             counted: [0; 3],
             lately: LossAverage { missed: 0, all: 0 },
             rates: [0; 2],
+            lost_at: None,
             behind_since: None,
             is_parked: false,
         }
@@ -151,7 +158,7 @@ impl ReportSender {
         }
         let was_short = !self.asked && self.last.is_some_and(|last| last.stable < state.edge);
         if is_whole && was_short && state.edge >= state.tail() {
-            let merged = state.reports.merged(Some(self.own(state, credit)), now);
+            let merged = state.reports.merged(Some(self.own(state, credit, now)), now);
             if merged.is_some_and(|merged| merged.stable >= state.edge) {
                 self.report(state, credit, now, out);
             }
@@ -160,7 +167,7 @@ impl ReportSender {
 
     /// Reports when the root may wait for slots or places that are there.
     pub(super) fn freed(&mut self, state: &MemberState, credit: ApplicationCredit, now: LocalNs) {
-        let own = self.own(state, credit);
+        let own = self.own(state, credit, now);
         let (Some(last), Some(merged)) = (self.last, state.reports.merged(Some(own), now)) else {
             return;
         };
@@ -202,7 +209,7 @@ impl ReportSender {
     }
 
     /// Returns what this member alone has to say.
-    fn own(&self, state: &MemberState, credit: ApplicationCredit) -> ProgressReport {
+    fn own(&self, state: &MemberState, credit: ApplicationCredit, now: LocalNs) -> ProgressReport {
         // A symbol that was given up must not be reported: somebody would find it to be with
         // everybody.
         let stable = state.holding.received().min(state.end().unwrap_or(u64::MAX));
@@ -216,13 +223,14 @@ impl ReportSender {
             heard: self.heard,
             slowest: state.me,
             lost: self.rates[0],
+            losing: u32::from(self.lost_at.is_some_and(|at| now.since(at) < LOSING)),
             marked: self.rates[1],
             settled: state.is_aborted(),
         }
     }
 
     /// Returns the shares of symbols missed lately, and marked since the last report.
-    fn count(&mut self) {
+    fn count(&mut self, now: LocalNs) {
         let [missed, marked, new] = [0, 1, 2].map(|what| self.counts[what] - self.counted[what]);
         self.rates = [0; 2];
         if new > 0 {
@@ -234,7 +242,9 @@ impl ReportSender {
                 share(marked, new + missed),
             ];
             if self.rates[0] > LOST {
-                // The root slows down for it: what comes then is counted anew.
+                // The root slows down by this share: what comes then is counted anew.
+                self.rates[0] = share(self.lately.missed, self.lately.all);
+                self.lost_at = Some(now);
                 self.lately = LossAverage::default();
             }
         }
@@ -248,9 +258,9 @@ impl ReportSender {
         out: &mut Out<BroadcastEvent>,
     ) {
         (self.due, self.asked) = (None, false);
-        self.count();
+        self.count(now);
         let Some(parent) = state.links.parent else { return };
-        if let Some(report) = state.reports.merged(Some(self.own(state, credit)), now) {
+        if let Some(report) = state.reports.merged(Some(self.own(state, credit, now)), now) {
             state.send(parent, &BroadcastFrame::Status(report), state.reports.poll(), out);
             self.last = Some(report);
             state.reports.consume();

@@ -23,6 +23,8 @@ use super::rate_control::RateControl;
 use super::receive_window::HeldSymbol;
 use super::state::{MemberState, NEVER};
 use super::successor_root::SuccessorRoot;
+use super::transmit_queues::TransmitQueues;
+use super::window_control::{PacingReport, WindowControl};
 use crate::base::{BitsPerSec, Bytes, LocalNs, Nanos};
 use crate::wire::{Out, Span};
 
@@ -99,6 +101,8 @@ pub(super) struct Root {
     /// What this root has to do because another one died.
     successor: Option<SuccessorRoot>,
     pace: RateControl,
+    /// Where the network has to be found out.
+    control: Option<WindowControl>,
     reach: MulticastProbe,
 }
 
@@ -127,6 +131,10 @@ impl Root {
             parked: false,
             successor: None,
             pace: RateControl::new(state.config.rate),
+            control: state
+                .config
+                .first_rate
+                .map(|first| WindowControl::new(state.config.window, first, state.config.rate)),
             reach: MulticastProbe::default(),
         }
     }
@@ -265,6 +273,14 @@ impl Root {
         }
     }
 
+    /// Holds what leaves to `rate` from now on, where the network has to be found out.
+    pub(super) fn limit(&mut self, state: &mut MemberState, rate: BitsPerSec) {
+        if let Some(control) = &mut self.control {
+            control.limit(rate);
+            state.outgoing.set_rate(control.rate());
+        }
+    }
+
     fn announce(state: &mut MemberState, object: u32, out: &mut Out<BroadcastEvent>) {
         let Some(frame) = state.announcement(object) else { return };
         match state.algorithm {
@@ -302,7 +318,7 @@ impl Root {
             };
             let sequence = self.digested;
             let in_window =
-                sequence < self.window_from.saturating_add(u64::from(state.config.window));
+                sequence < self.window_from.saturating_add(u64::from(self.window(state)));
             if !has_room || !in_window || !state.holding.covers(sequence) {
                 return;
             }
@@ -370,7 +386,45 @@ impl Root {
         }
     }
 
-    /// Slows down or speeds up, and leaves the group or comes back to it.
+    /// Slows down or speeds up, and names a member that is too slow.
+    fn adapt(
+        &mut self,
+        state: &mut MemberState,
+        merged: &ProgressReport,
+        now: LocalNs,
+        out: &mut Out<BroadcastEvent>,
+    ) {
+        let (trip, symbol) = (state.quiet(), state.config.symbol);
+        let Some(control) = &mut self.control else {
+            if let Some(rate) = self.pace.reported(merged.lost, merged.marked, trip, symbol, now) {
+                state.outgoing.set_rate(rate);
+            }
+            return;
+        };
+        let copies = if state.algorithm == Algorithm::Tree { state.links.juniors.len() } else { 1 };
+        let packet = Bytes(TransmitQueues::packet(symbol).0 * copies.max(1) as u64);
+        let edge = state.edge;
+        let wait = state.outgoing.behind_all(now).since(now);
+        control.reported(&PacingReport { merged, edge, trip, packet, wait, now });
+        state.outgoing.set_rate(control.rate());
+        if let Some(polls) = &mut state.polls {
+            polls.set_window(control.window());
+        }
+        if control.is_below_floor(now) {
+            control.recover();
+            let slowest = state.config.members.get(usize::from(merged.slowest));
+            slowest
+                .into_iter()
+                .for_each(|member| out.notify(BroadcastEvent::BelowFloor { rank: member.rank }));
+        }
+    }
+
+    /// Returns how many symbols may be under way to the slowest member.
+    fn window(&self, state: &MemberState) -> u32 {
+        self.control.as_ref().map_or(state.config.window, WindowControl::window)
+    }
+
+    /// Acts on a report: changes the pace, leaves the group or comes back to it.
     fn react(
         &mut self,
         state: &mut MemberState,
@@ -378,12 +432,7 @@ impl Root {
         now: LocalNs,
         out: &mut Out<BroadcastEvent>,
     ) {
-        let packet = state.config.symbol;
-        if let Some(rate) =
-            self.pace.reported(merged.lost, merged.marked, state.quiet(), packet, now)
-        {
-            state.outgoing.set_rate(rate);
-        }
+        self.adapt(state, merged, now, out);
         state.reports.consume();
         if state.algorithm != Algorithm::Multicast && self.reach.is_back(merged, now) {
             return self.switch(state, Algorithm::Multicast, now, out);

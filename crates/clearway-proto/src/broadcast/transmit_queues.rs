@@ -260,10 +260,13 @@ impl TransmitQueues {
 
     /// Returns how long full packets with `symbol` bytes take that leave together.
     pub(super) fn burst(&self, symbol: u32) -> Nanos {
-        let packet = u64::from(symbol) + DATA_HEAD as u64 + OVERHEAD;
-        self.rate.map_or(Nanos::ZERO, |rate| {
-            rate.time_for(Bytes(packet * u64::from(TOGETHER))).min(EARLY)
-        })
+        let packets = Bytes(Self::packet(symbol).0 * u64::from(TOGETHER));
+        self.rate.map_or(Nanos::ZERO, |rate| rate.time_for(packets).min(EARLY))
+    }
+
+    /// Returns the length on a link of a packet with a symbol of `symbol` bytes.
+    pub(super) fn packet(symbol: u32) -> Bytes {
+        Bytes(u64::from(symbol) + DATA_HEAD as u64 + OVERHEAD)
     }
 
     /// Changes the pace.

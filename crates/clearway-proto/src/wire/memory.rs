@@ -12,9 +12,11 @@
 //! I2. Without loss nothing is lost, doubled or reordered.
 //!
 //! # Not here
-//! Bandwidth, queues, switches: that is the simulated fabric's subject.
+//! Switches, credits, and queues but for one in front of an end ([`MemoryFabric::limit_rate`]):
+//! that is the simulated fabric's subject.
 
 mod faults;
+mod inlet;
 
 pub use faults::FaultInjection;
 
@@ -24,6 +26,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use self::faults::{FaultState, MessageFate};
+use self::inlet::Inlet;
 use super::regions::{Pages, Regions};
 use super::{
     AdoptedMemory, Arrival, AtomicKind, Capabilities, Counters, Datagram, Delivery, Destination,
@@ -31,7 +34,8 @@ use super::{
     RegionId, RemoteSpan, Span, Stamp, StampSource, Status, Token, Wire,
 };
 use crate::base::{
-    Bytes, Class, GroupId, LocalNs, Nanos, RandomKey, RandomStream, Rank, SharedClock, crc32c,
+    BitsPerSec, Bytes, Class, GroupId, LocalNs, Nanos, RandomKey, RandomStream, Rank, SharedClock,
+    crc32c,
 };
 
 /// The longest header: as long as the UDP wire's, so that an engine that fits here fits there.
@@ -157,6 +161,8 @@ pub struct MemoryFabric {
     loss_per_million: u32,
     loss: RandomStream,
     fault_state: FaultState,
+    /// Of ends whose messages come one after the other.
+    inlets: BTreeMap<Rank, Inlet>,
 }
 
 /// One rank's end of a [`MemoryFabric`].
@@ -193,6 +199,7 @@ impl MemoryFabric {
             loss_per_million: config.loss_per_million,
             loss: RandomKey::new(config.seed).purpose("memory wire loss").stream(),
             fault_state: FaultState::new(config.fault_injection, config.seed),
+            inlets: BTreeMap::new(),
         }
     }
 
@@ -249,6 +256,17 @@ impl MemoryFabric {
     /// leaves do not carry them.
     pub fn limit_multicast_to_leaf(&mut self, leaf: u32) {
         self.fault_state.limit_multicast_to_leaf(leaf);
+    }
+
+    /// Lets messages come to `rank` at `rate`, one after the other, from a queue of `room` bytes; a
+    /// message that finds no room there is lost.
+    pub fn limit_rate(&mut self, rank: Rank, rate: BitsPerSec, room: Bytes) {
+        self.inlets.insert(rank, Inlet::new(rate, room));
+    }
+
+    /// Returns how many messages to `rank` came through its queue, and how many found no room.
+    pub fn passed_and_dropped(&self, rank: Rank) -> (u64, u64) {
+        self.inlets.get(&rank).map_or((0, 0), Inlet::counts)
     }
 
     /// Returns the fabric's time.
@@ -324,7 +342,16 @@ impl MemoryFabric {
 
     fn launch(&mut self, to: Rank, mut flight: InFlight) {
         let mut fate = MessageFate { again: None, late: 0 };
-        if let InFlight::Message { from, path, .. } = &flight {
+        let mut queued = Nanos::ZERO;
+        if let InFlight::Message { from, path, head, body, .. } = &flight {
+            let length = Bytes((head.len() + body.len()) as u64);
+            if let Some(inlet) = self.inlets.get_mut(&to) {
+                let Some(wait) = inlet.enter(length, self.now) else {
+                    self.wires[from.index()].landed_one();
+                    return;
+                };
+                queued = wait;
+            }
             if self.loss.below(1_000_000) < u64::from(self.loss_per_million)
                 || self.fault_state.is_cut(*path)
             {
@@ -337,13 +364,13 @@ impl MemoryFabric {
             && let InFlight::Message { from, .. } = &flight
         {
             self.wires[from.index()].in_flight += 1;
-            self.put_under_way(again, to, flight.clone());
+            self.put_under_way(self.latency.times(again), to, flight.clone());
         }
-        self.put_under_way(fate.late, to, flight);
+        self.put_under_way(queued + self.latency.times(fate.late), to, flight);
     }
 
-    fn put_under_way(&mut self, late: u64, to: Rank, flight: InFlight) {
-        self.under_way.insert((self.now + self.latency.times(1 + late), self.posted), (to, flight));
+    fn put_under_way(&mut self, late: Nanos, to: Rank, flight: InFlight) {
+        self.under_way.insert((self.now + self.latency + late, self.posted), (to, flight));
         self.posted += 1;
     }
 

@@ -173,6 +173,7 @@ impl TeamsWorld {
                     length: SLOTS as u32 * SYMBOL,
                 },
                 rate: None,
+                first_rate: None,
                 sync_every: 4,
                 silence: SILENCE,
                 slow_receivers: SlowReceivers::Wait,

@@ -176,6 +176,7 @@ fn node(
         history: trial.window * 2,
         slots: Span { region, offset: total, length: slots as u32 },
         rate: Some(BitsPerSec::mega(10_000)),
+        first_rate: None,
         sync_every: 8,
         silence: SILENCE,
         slow_receivers: trial.laggards,

@@ -187,6 +187,7 @@ pub(super) fn member(
         history: 2 * WINDOW,
         slots,
         rate: assignment.rate,
+        first_rate: None,
         sync_every: SYNC_EVERY,
         silence: assignment.silence,
         slow_receivers: SlowReceivers::Wait,

@@ -24,11 +24,12 @@ pub(super) const ROOT: Rank = Rank(0);
 const GROUP: GroupId = GroupId(0);
 /// The keys of the broadcast are others than those of the connections.
 const EPOCH: u32 = 1;
-/// Symbols under way to the slowest member where a rate holds back what leaves: 5.6 MB, so that
-/// nobody stops while a processor is busy with others.
+/// Symbols under way to the slowest member at most: 5.6 MB, so that nobody stops while a processor
+/// is busy with others.
 const WINDOW: u32 = 4096;
-/// The same where nothing else holds back: 0.7 MB, which most switches can keep.
-const WINDOW_ALONE: u32 = 512;
+/// The rate at which a cast begins: what any cluster has. At ten times as much it is after some
+/// hundredths of a second.
+const FIRST_RATE: BitsPerSec = BitsPerSec::mega(100);
 /// Symbols that are remembered, so that a member that is behind is served by its neighbours.
 const HISTORY: u32 = 2 * WINDOW;
 /// Short objects that a member has room for: ends of streams and of small trees.
@@ -155,10 +156,11 @@ impl MemberEnd {
             group,
             key: self.seat.key,
             symbol,
-            window: if self.seat.rate.is_some() { WINDOW } else { WINDOW_ALONE },
+            window: WINDOW,
             history: HISTORY,
             slots: Span { region: slots, offset: 0, length },
             rate: self.seat.rate.map(BitsPerSec),
+            first_rate: Some(FIRST_RATE),
             sync_every: SYNC_EVERY,
             silence: SILENCE,
             slow_receivers: SlowReceivers::Wait,

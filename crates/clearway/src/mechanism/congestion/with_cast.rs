@@ -442,6 +442,7 @@ impl CastMembership {
             history: 2 * WINDOW,
             slots: Span { length: 0, ..self.memory },
             rate: Some(self.cast.rate),
+            first_rate: None,
             sync_every: SYNC_EVERY,
             silence: SILENCE,
             slow_receivers: SlowReceivers::Wait,

@@ -319,6 +319,7 @@ impl BroadcastTestBed {
             history: WINDOW * 2,
             slots: Span { region, offset: length.0, length: slots as u32 },
             rate: Some(plan.rate.unwrap_or(self.rate())),
+            first_rate: None,
             sync_every: 16,
             silence: plan.silence,
             slow_receivers: SlowReceivers::Wait,
