@@ -7,8 +7,10 @@ use anyhow::{Context, Result, bail};
 use clearway_proto::base::BitsPerSec;
 use serde::{Deserialize, Serialize};
 
+use super::SealingPolicy;
 use super::interface;
 use super::listener::JobListener;
+use clearway_wires::Network;
 
 /// This program's.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -71,14 +73,10 @@ impl HostDescription {
         )
     }
 
-    /// Returns whether both read one clock.
-    pub(super) fn is_same_machine(&self, other: &Self) -> bool {
-        self.boot == other.boot
-    }
-
-    /// Returns whether both have the same network interfaces.
+    /// Returns whether both have the same network interfaces, and read one clock. Containers of one
+    /// machine, on whose bridge others may listen, are several hosts.
     pub(super) fn is_same_host(&self, other: &Self) -> bool {
-        self.is_same_machine(other) && self.namespace == other.namespace
+        self.boot == other.boot && self.namespace == other.namespace
     }
 
     /// Returns the rate of the fastest interface, if any is known.
@@ -93,6 +91,19 @@ impl HostDescription {
             return vec![Ipv4Addr::LOCALHOST];
         }
         self.addresses.iter().map(|(address, _)| *address).collect()
+    }
+}
+
+/// Returns what kind of network lies between ranks with these descriptions, where the user wants
+/// `sealing` of messages that leave a host.
+pub(super) fn network_between(descriptions: &[HostDescription], sealing: SealingPolicy) -> Network {
+    let first = descriptions.first();
+    let together =
+        |description: &HostDescription| first.is_some_and(|first| first.is_same_host(description));
+    match (descriptions.iter().all(together), sealing) {
+        (true, _) => Network::Machine,
+        (false, SealingPolicy::Sealed) => Network::Sealed,
+        (false, SealingPolicy::Insecure) => Network::Insecure,
     }
 }
 
@@ -125,11 +136,17 @@ mod tests {
     }
 
     #[test]
-    fn card__tells_machines_from_hosts() {
-        let [one, other, far] =
-            [description("a", 1, &[]), description("a", 2, &[]), description("b", 1, &[])];
-        assert!(one.is_same_machine(&other) && !one.is_same_host(&other));
-        assert!(!one.is_same_machine(&far) && !one.is_same_host(&far));
+    fn network_between__containers_of_one_machine_are_sealed_like_several_machines() {
+        let [one, container, far] =
+            [("a", 1), ("a", 2), ("b", 1)].map(|(boot, space)| description(boot, space, &[]));
+        let network = |other: &HostDescription, sealing| {
+            network_between(&[one.clone(), one.clone(), other.clone()], sealing)
+        };
+        for other in [&container, &far] {
+            assert_eq!(network(other, SealingPolicy::Sealed), Network::Sealed);
+            assert_eq!(network(other, SealingPolicy::Insecure), Network::Insecure);
+        }
+        assert_eq!(network(&one, SealingPolicy::Sealed), Network::Machine);
     }
 
     #[test]

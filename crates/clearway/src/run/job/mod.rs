@@ -272,15 +272,7 @@ impl CoordinatedJob {
     /// Returns what kind of network lies between the ranks, the coordinator included: it tells them
     /// when to begin.
     pub(super) fn network(&self) -> Network {
-        let first = self.descriptions.first();
-        let together = |description: &HostDescription| {
-            first.is_some_and(|first| first.is_same_machine(description))
-        };
-        match (self.descriptions.iter().all(together), self.sealing) {
-            (true, _) => Network::Machine,
-            (false, SealingPolicy::Sealed) => Network::Sealed,
-            (false, SealingPolicy::Insecure) => Network::Insecure,
-        }
+        host_description::network_between(&self.descriptions, self.sealing)
     }
 
     /// Returns what its ranks can talk over.

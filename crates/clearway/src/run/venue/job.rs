@@ -77,7 +77,7 @@ impl JobVenue {
     fn between(&self) -> &'static str {
         match self.network {
             Network::Lab | Network::Machine => "all ranks on one machine, one clock",
-            Network::Sealed | Network::Insecure => "several machines, a clock each",
+            Network::Sealed | Network::Insecure => "several hosts, a clock each",
         }
     }
 }
