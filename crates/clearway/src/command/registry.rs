@@ -58,6 +58,7 @@ mod tests {
     use crate::run::processes::RANK_OF_TEST;
     use crate::run::rank_process::{self, RankLifetime};
     use crate::scenario::{read_text, shipped, shipped_names};
+    use clearway_proto::base::{RandomKey, RandomStream};
 
     #[test]
     fn section_kinds__read_every_shipped_scenario() {
@@ -157,6 +158,50 @@ mod tests {
                 }
             });
             assert!(read.is_ok(), "{text}");
+        }
+    }
+
+    /// Damages a scenario: takes lines away, doubles or moves them, and changes characters, most of
+    /// them digits.
+    fn damage(text: &str, stream: &mut RandomStream) -> String {
+        let mut below = |bound: usize| stream.below(bound.max(1) as u64) as usize;
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        for _ in 0..1 + below(4) {
+            let (one, other) = (below(lines.len()), below(lines.len()));
+            match below(4) {
+                0 if lines.len() > 1 => drop(lines.remove(one)),
+                1 => lines.insert(one, lines[other].clone()),
+                2 => lines.swap(one, other),
+                _ => {
+                    let mut letters: Vec<char> = lines[one].chars().collect();
+                    let digits: Vec<usize> =
+                        (0..letters.len()).filter(|at| letters[*at].is_ascii_digit()).collect();
+                    match digits.get(below(digits.len())) {
+                        Some(at) => drop(letters.splice(at..=at, "99999".chars().take(below(6)))),
+                        None => letters.insert(
+                            below(letters.len()),
+                            ['"', '[', ']', '=', '{', '\u{0}', '-', '\u{10ffff}'][below(8)],
+                        ),
+                    }
+                    lines[one] = letters.into_iter().collect();
+                }
+            }
+        }
+        lines.join("\n")
+    }
+
+    #[test]
+    fn section_kinds__damaged_scenarios_are_read_or_refused() {
+        let texts: Vec<&str> = shipped_names().split(", ").filter_map(shipped).collect();
+        let seeds = std::env::var("SWARM_SEEDS").ok().and_then(|seeds| seeds.parse().ok());
+        for seed in 0..seeds.unwrap_or(1500) {
+            let mut stream = RandomKey::new(seed).purpose("damaged scenarios").stream();
+            let text = damage(texts[seed as usize % texts.len()], &mut stream);
+            let read = std::panic::catch_unwind(|| match read_text(&text, &section_kinds()) {
+                Ok(scenario) => drop((scenario.layout().map(drop), scenario.text())),
+                Err(sentence) => assert!(!sentence.is_empty()),
+            });
+            assert!(read.is_ok(), "{seed}: {text}");
         }
     }
 
