@@ -198,6 +198,56 @@ fn receive_as_other(ground: &mut Ground) {
     ));
 }
 
+/// Runs git in `directory` as this user; what it says is shown when it fails.
+fn git(directory: &Path, arguments: &[&str], other: bool) {
+    let mut git = Command::new("git");
+    git.args(["-c", "user.name=n", "-c", "user.email=e", "-c", "safe.directory=*"]);
+    git.args(arguments).current_dir(directory).env("HOME", directory);
+    git.env("GIT_CONFIG_NOSYSTEM", "1");
+    if other {
+        git.uid(OTHER).gid(OTHER);
+    }
+    let done = git.output().expect("git");
+    let said = [done.stdout, done.stderr].concat();
+    assert!(done.status.success(), "git {arguments:?}: {}", String::from_utf8_lossy(&said));
+}
+
+#[test]
+fn modes__a_git_repository_is_whole_at_a_receiver_that_is_not_root() {
+    if !has_other_user() {
+        return;
+    }
+    if Command::new("git").arg("--version").output().is_err() {
+        eprintln!("skipped: there is no git");
+        return;
+    }
+    let mut ground = Ground::new("git", 0);
+    receive_as_other(&mut ground);
+    let repository = ground.from("repository");
+    fs::create_dir(&repository).expect("made");
+    git(&repository, &["init", "-q"], false);
+    for seed in 0..3 {
+        let length = 10_000 + seed as usize * MIB;
+        fs::write(repository.join("file"), noise(length, seed)).expect("written");
+        git(&repository, &["add", "."], false);
+        git(&repository, &["commit", "-q", "-m", "a change"], false);
+        // Of the first changes a pack, of the last loose objects: git makes both read-only.
+        if seed == 1 {
+            git(&repository, &["gc", "-q"], false);
+        }
+        // The second and third cast update what the one before left.
+        ground.cast(&["repository"]).expect(0, "1 of 1 have everything");
+        let there = ground.at(0, "repository");
+        git(&there, &["fsck", "--full", "--strict"], true);
+        assert_same(&repository.join("file"), &there.join("file"));
+    }
+    let objects = ground.at(0, "repository/.git/objects/pack");
+    let modes = names(&objects)
+        .into_iter()
+        .map(|name| objects.join(name).metadata().expect("there").mode() & 0o777);
+    assert!(modes.into_iter().all(|mode| mode == 0o444));
+}
+
 #[test]
 fn modes__a_receiver_that_is_not_root_keeps_what_it_cannot_read_or_write() {
     if !has_other_user() {
