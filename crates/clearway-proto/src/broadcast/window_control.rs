@@ -136,16 +136,17 @@ impl WindowControl {
             self.window = kept(self.window, lost).max(LEAST.min(self.window_most));
             if !is_of_most {
                 self.taken = self.taken.max(self.rate.0);
-                // Half of the rate is what came in the last round.
-                if self.rate.0 / 2 < self.floor() {
-                    self.below_since.get_or_insert(report.now);
-                }
             }
+        }
+        let PacingRound { began, from, until, is_cut } = self.round;
+        // No more than had left can have come until now.
+        let came_most = rate_of(until.saturating_sub(from), report.packet, took);
+        if losing > 0 && !is_of_most && until > from && came_most < self.floor() {
+            self.below_since.get_or_insert(began);
         }
         if !is_over {
             return;
         }
-        let PacingRound { from, until, is_cut, .. } = self.round;
         let is_used = until.saturating_sub(from) >= u64::from(self.window / 2);
         if is_used && !is_cut {
             self.window = match self.phase {
@@ -163,7 +164,7 @@ impl WindowControl {
             // While something is repaired less comes than could.
             let rate = came.saturating_mul(2).max(self.rate.0 / 2).max(LEAST_RATE.0);
             self.rate = BitsPerSec(rate.min(most));
-            if self.rate.0 / 2 >= self.floor() {
+            if came >= self.floor() {
                 self.below_since = None;
             }
         }
@@ -281,8 +282,9 @@ mod tests {
         let slow = |losing, most| {
             let mut control = begins(most);
             for at in 0..60 {
-                report(&mut control, (0, 0), (at * 20, at * 20 + 20), at * 160_000);
-                report(&mut control, (500_000, losing), (at * 20, at * 20 + 20), at * 160_000 + 1);
+                let (received, edge) = (at * 20, at * 20 + 20);
+                report(&mut control, (0, losing), (received, edge), at * 160_000);
+                report(&mut control, (500_000, losing), (received, edge), at * 160_000 + 1);
             }
             control.is_below_floor(LocalNs(12_000_000_000))
         };

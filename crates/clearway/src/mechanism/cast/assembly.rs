@@ -489,6 +489,35 @@ impl Assembly {
         Ok(())
     }
 
+    /// Interrupts the assembly, to go on later with what then comes; returns what is there, and of
+    /// files of which a part is, what they lack.
+    pub(super) fn interrupt(&mut self) -> (Inventory, Vec<(u32, NumberRuns)>) {
+        if let Some(OpenFile { number, have, .. }) = self.open.take() {
+            self.set(number, EntryProgress::Part(Box::new(PartialFile { have, in_place: None })));
+        }
+        self.appear();
+        let (mut has, mut lacks) = (Inventory::default(), Vec::new());
+        for (number, state) in (0..).zip(&self.states) {
+            match state {
+                EntryProgress::Same | EntryProgress::Ready | EntryProgress::Done => {
+                    has.same.push(number)
+                }
+                EntryProgress::Failed(_) | EntryProgress::Unsent => has.failed.push(number),
+                EntryProgress::Part(part) if part.have.iter().any(Option::is_some) => {
+                    let mut runs = NumberRuns::default();
+                    let blocks = (0..).zip(&part.have);
+                    blocks
+                        .filter(|(_, have)| have.is_none())
+                        .for_each(|(block, _)| runs.push(block));
+                    has.part.push(number);
+                    lacks.push((number, runs));
+                }
+                EntryProgress::Part(_) | EntryProgress::Absent => {}
+            }
+        }
+        (has, lacks)
+    }
+
     /// Lets small files appear that are whole.
     pub(super) fn appear(&mut self) {
         let synced = if self.ready.is_empty() { Ok(()) } else { self.target.sync() };

@@ -32,6 +32,9 @@ pub(super) enum ToReceiver {
     Open(Vec<MemberAddress>),
     /// The broadcast begins; the key of its group, where it has one, as hexadecimal digits.
     Begin { group_key: Option<String> },
+    /// You were parked, and the others have everything: answer with [`FromReceiver::Has`],
+    /// [`FromReceiver::Lacks`] for what you have a part of, and [`FromReceiver::Compared`].
+    Resume,
     /// All has been cast: bring it to an end, and answer with [`FromReceiver::Outcome`].
     Finish,
     /// There is nothing more to do.

@@ -34,6 +34,7 @@ mod path;
 mod peers;
 mod plan;
 mod progress;
+mod rate_share;
 mod receiver;
 mod receiver_list;
 mod record;

@@ -71,13 +71,27 @@ fn place() -> Option<PathBuf> {
     Some(state?.join("clearway/cast"))
 }
 
-/// Returns the key in `directory`, which is made if there is none.
-fn key_in(directory: &Path) -> io::Result<[u8; KEY]> {
+/// Returns a directory of this user into which nobody else may look.
+///
+/// # Errors
+/// There is none, or others may.
+pub(super) fn private_directory() -> io::Result<PathBuf> {
+    let place = place().ok_or(io::ErrorKind::NotFound)?;
+    make_private(&place).map(|()| place)
+}
+
+fn make_private(directory: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     let found = fs::symlink_metadata(directory)?;
     if !found.is_dir() || !is_private(&found) {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
+    Ok(())
+}
+
+/// Returns the key in `directory`, which is made if there is none.
+fn key_in(directory: &Path) -> io::Result<[u8; KEY]> {
+    make_private(directory)?;
     let path = directory.join(FILE);
     match read(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}

@@ -102,6 +102,9 @@ pub(super) struct CastReceiver {
     pub(super) ended: Option<Instant>,
     /// When it said something last, or was called.
     heard: Instant,
+    /// It takes less than a sixteenth of what most do, and gets the rest when they have everything.
+    pub(super) is_parked: bool,
+    pub(super) was_parked: bool,
     /// Why it does not take part any more.
     pub(super) lost: Option<String>,
     pub(super) why: Vec<(u32, String)>,
@@ -227,6 +230,8 @@ impl CastReceivers {
                 outcome: None,
                 ended: None,
                 heard: Instant::now(),
+                is_parked: false,
+                was_parked: false,
                 lost: None,
                 why: Vec::new(),
             });

@@ -120,7 +120,10 @@ impl ProgressLine {
     /// Shows from time to time how far receivers are; the others wait for the one with the rank
     /// `last`, if for anybody.
     pub(super) fn show(&mut self, peers: &[CastReceiver], last: Option<u32>) {
-        let seated = || peers.iter().filter(|peer| peer.rank.is_some() && peer.is_here());
+        let seated = || {
+            let takes_part = |peer: &&CastReceiver| peer.rank.is_some() && !peer.is_parked;
+            peers.iter().filter(takes_part).filter(|peer| peer.is_here())
+        };
         let Some(slowest) = seated().min_by_key(|peer| peer.taken) else { return };
         if !self.is_due() {
             return;
@@ -132,7 +135,9 @@ impl ProgressLine {
         let at = self.begun.elapsed();
         let rate =
             self.pace.rate(at, slowest.taken).ok_or_else(|| at.saturating_sub(self.pace.moved));
-        let line = line(slowest.taken, self.total, rate, name, self.way);
+        let mut line = line(slowest.taken, self.total, rate, name, self.way);
+        let parked = peers.iter().filter(|peer| peer.is_parked && peer.is_here());
+        parked.for_each(|peer| line.push_str(&format!(", parked {}", peer.name)));
         self.write(&line);
     }
 

@@ -178,14 +178,15 @@ impl ReceiverSession {
                             assembly.appear();
                             return Ok(());
                         }
-                        BroadcastEnd::Out => bail!(
-                            "the others went on without this host: it did not answer for 30 s"
-                        ),
+                        // The sender knows why, and whether it goes on later.
+                        BroadcastEnd::Out => {}
+                        BroadcastEnd::Parked => self.resume(&mut assembly)?,
                         BroadcastEnd::Aborted => {
                             bail!("the broadcast was ended before all of it was everywhere")
                         }
                     }
                 }
+                ToReceiver::Resume => self.resume(&mut assembly)?,
                 ToReceiver::Finish => self.finish(&mut assembly)?,
                 ToReceiver::Leave => return Ok(()),
                 ToReceiver::Alive => {}
@@ -264,6 +265,17 @@ impl ReceiverSession {
         Ok(())
     }
 
+    /// Tells what is still missing after the others went on without this one.
+    fn resume(&mut self, assembly: &mut Assembly) -> Result<()> {
+        let (has, lacks) = assembly.interrupt();
+        let place = assembly.place().context("the target")?;
+        self.voice.say(&FromReceiver::Has { has, why: assembly.failures(), place })?;
+        for (file, runs) in lacks {
+            self.voice.say(&FromReceiver::Lacks { file, runs })?;
+        }
+        self.voice.say(&FromReceiver::Compared)
+    }
+
     fn finish(&mut self, assembly: &mut Assembly) -> Result<()> {
         let outcome: ReceiverOutcome = assembly.finish();
         self.voice.say(&FromReceiver::Outcome(outcome))
@@ -298,6 +310,8 @@ enum BroadcastEnd {
     Gone,
     /// The others went on without this one.
     Out,
+    /// They did, and the sender continues with it.
+    Parked,
     Aborted,
 }
 
@@ -461,6 +475,10 @@ impl progress::EngineHost<BroadcastNode> for ReceivingHost<'_> {
             match self.station.inbox.waiting() {
                 PartialMessage::Nothing => break,
                 PartialMessage::Message(ToReceiver::Finish) => self.over = Some(BroadcastEnd::Cast),
+                PartialMessage::Message(ToReceiver::Resume) => {
+                    self.over = Some(BroadcastEnd::Parked);
+                    break;
+                }
                 PartialMessage::Message(_) | PartialMessage::Gone => {
                     self.over = self.over.or(Some(BroadcastEnd::Gone));
                     break;

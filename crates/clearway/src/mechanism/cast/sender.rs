@@ -13,7 +13,7 @@ use std::ops::ControlFlow;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::mpsc::TryRecvError;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clearway_proto::base::{BitsPerSec, LocalNs, Nanos, Rank};
@@ -27,8 +27,9 @@ use super::membership::{MemberEnd, MemberPort, PLACES, ROOT, group, place_of};
 use super::message::{BroadcastMembership, CHUNK, CastTask, MemberNetwork, ToReceiver};
 use super::outbox::SharedMessage;
 use super::peers::{CastReceiver, CastReceivers, ExpectedReceiver};
-use super::plan::{BlockHash, MissingOfAll};
+use super::plan::{BlockHash, EntryKind, MissingOfAll};
 use super::progress::ProgressLine;
+use super::rate_share::RateShare;
 use super::receiver::network;
 use super::source::{CastSource, SkippedPath};
 use super::summary::CastSummary;
@@ -38,6 +39,9 @@ use clearway_wires::hexadecimal::digits_of;
 
 /// How often the engine's loop looks at the user and the display.
 const LOOK_EVERY: Nanos = Nanos::from_millis(100);
+
+/// Within this time other casts notice a new one with which they share a rate.
+const JOINED: Duration = Duration::from_millis(2 * LOOK_EVERY.0 / 1_000_000);
 
 /// A cast of which nothing moves for so long will not go on: twice what it takes to put out a
 /// member that is silent.
@@ -69,30 +73,107 @@ pub(super) fn send(order: CastOptions, interrupt: Interrupt) -> Result<CastSumma
     survey(&mut peers, &source, &mut display)?;
     part_twins(&mut peers);
     let known = compare(&mut peers, &source, &mut display)?;
+    let mut course = CastCourse::default();
+    let options = SeatOptions { session, secret: &secret, rate };
+    course.round(&mut peers, &source, known, &options, &mut display)?;
+    while peers.here().any(|peer| peer.is_parked) {
+        resume(&mut peers, &mut display)?;
+        course.round(&mut peers, &source, BTreeMap::new(), &options, &mut display)?;
+    }
+    peers.leave()?;
+    display.end();
+    let CastCourse { unsent, bytes, slowest } = course;
+    let slowest = slowest.filter(|_| peers.all.len() > 1);
+    Ok(CastSummary::new(&source, peers.all, unsent, (begun, bytes), slowest))
+}
+
+/// What seats are made with.
+struct SeatOptions<'o> {
+    session: u64,
+    secret: &'o [u8],
+    rate: Option<BitsPerSec>,
+}
+
+/// What a cast has come to, over all its rounds: the first is for all, each other one for those
+/// that were parked in the one before.
+#[derive(Default)]
+struct CastCourse {
+    unsent: Vec<SkippedPath>,
+    /// That left in the first round.
+    bytes: u64,
+    /// For whom the others waited in the first round.
+    slowest: Option<String>,
+}
+
+impl CastCourse {
+    /// Casts what receivers lack that have not ended, and hears how those ended that were not
+    /// parked.
+    fn round(
+        &mut self,
+        peers: &mut CastReceivers,
+        source: &Arc<CastSource>,
+        known: BTreeMap<u32, Vec<BlockHash>>,
+        options: &SeatOptions<'_>,
+        display: &mut ProgressLine,
+    ) -> Result<()> {
+        let union = missing(peers, source);
+        if !union.is_nothing(&source.entries) {
+            let bytes = union.bytes(&source.entries);
+            let share = options.rate.map(RateShare::join).transpose()?;
+            let rate = share.as_ref().map(RateShare::part);
+            let seat = seat(peers, options.session, rate)?;
+            let end = take_seats(peers, &seat, options.secret)?;
+            let taken =
+                peers.here().filter(|peer| peer.rank.is_some()).map(|peer| peer.taken).min();
+            display.begin(bytes + taken.unwrap_or_default());
+            let feeder = Feeder::start(source.clone(), union, known, peers.bell.clone())?;
+            let is_first = self.bytes == 0;
+            let (unsent, blame) = SendingHost::run(peers, source, (feeder, share), end, display)?;
+            let new = unsent.into_iter().filter(|path| !self.unsent.contains(path));
+            let new: Vec<_> = new.collect();
+            self.unsent.extend(new);
+            if is_first {
+                let last = peers
+                    .all
+                    .iter()
+                    .find(|peer| peer.rank.is_some() && peer.rank == blame.in_all());
+                (self.bytes, self.slowest) = (bytes, last.map(|peer| peer.name.clone()));
+            }
+        }
+        peers.say_to(&|peer| !peer.is_parked && peer.outcome.is_none(), &ToReceiver::Finish)?;
+        let has_ended = |peer: &CastReceiver| peer.is_parked || peer.outcome.is_some();
+        peers.gather(&has_ended, &mut |all| display.show(all, None))
+    }
+}
+
+/// Returns what receivers lack that have not ended.
+fn missing(peers: &mut CastReceivers, source: &CastSource) -> MissingOfAll {
     let mut union = MissingOfAll::from_entries(&source.entries);
     for peer in peers.here() {
+        peer.lacks_some = false;
+        if peer.outcome.is_some() {
+            continue;
+        }
         let mut own = MissingOfAll::from_entries(&source.entries);
         let has = peer.has.take().unwrap_or_default();
         own.add(&has, &peer.lacks);
         peer.lacks_some = !own.is_nothing(&source.entries);
         union.add(&has, &std::mem::take(&mut peer.lacks));
     }
-    let (mut unsent, mut blame) = (Vec::new(), Blame::default());
-    let bytes = union.bytes(&source.entries);
-    if !union.is_nothing(&source.entries) {
-        let seat = seat(&mut peers, session, rate)?;
-        let end = take_seats(&mut peers, &seat, &secret)?;
-        display.begin(bytes);
-        let feeder = Feeder::start(source.clone(), union, known, peers.bell.clone())?;
-        (unsent, blame) = SendingHost::run(&mut peers, feeder, end, &mut display)?;
+    union
+}
+
+/// Asks those that were parked what they lack.
+fn resume(peers: &mut CastReceivers, display: &mut ProgressLine) -> Result<()> {
+    for peer in &mut peers.all {
+        peer.rank = None;
+        if std::mem::take(&mut peer.is_parked) && peer.is_here() {
+            (peer.was_parked, peer.has_compared, peer.is_open) = (true, false, false);
+            peer.say(&ToReceiver::Resume);
+        }
     }
-    peers.say(&ToReceiver::Finish)?;
-    peers.gather(&|peer| peer.outcome.is_some(), &mut |all| display.show(all, None))?;
-    peers.leave()?;
-    display.end();
-    let last = peers.all.iter().find(|peer| peer.rank.is_some() && peer.rank == blame.in_all());
-    let last = last.filter(|_| peers.all.len() > 1).map(|peer| peer.name.clone());
-    Ok(CastSummary::new(&source, peers.all, unsent, (begun, bytes), last))
+    let told = |peer: &CastReceiver| peer.outcome.is_some() || peer.has_compared;
+    wait(peers, display, "waiting for parked receivers", &told)
 }
 
 /// Returns random bytes from the system.
@@ -286,6 +367,10 @@ fn take_seats(
 struct SendingHost<'p> {
     peers: &'p mut CastReceivers,
     feeder: Feeder,
+    /// Of the rate that all casts of this user share.
+    share: Option<RateShare>,
+    /// What was read cannot be read again for a receiver that was parked.
+    is_stream: bool,
     display: &'p mut ProgressLine,
     region: RegionId,
     idle: Vec<usize>,
@@ -326,14 +411,21 @@ impl SendProgress {
 impl<'p> SendingHost<'p> {
     fn run(
         peers: &'p mut CastReceivers,
-        feeder: Feeder,
+        source: &CastSource,
+        (feeder, share): (Feeder, Option<RateShare>),
         mut end: MemberEnd,
         display: &'p mut ProgressLine,
     ) -> Result<(Vec<SkippedPath>, Blame)> {
+        if share.as_ref().is_some_and(|share| share.casts() > 1) {
+            // Until the others have counted this one they have the whole rate.
+            std::thread::sleep(JOINED);
+        }
         let (region, mut driver) = end.start()?;
         let mut cast = Self {
             peers,
             feeder,
+            share,
+            is_stream: source.entries.iter().any(|entry| entry.kind == EntryKind::Stream),
             display,
             region,
             idle: (0..PLACES).collect(),
@@ -393,7 +485,7 @@ impl<'p> SendingHost<'p> {
 
     /// Tells the engine who died.
     fn bury(&mut self, now: LocalNs, driver: &mut Driver<BroadcastNode>) {
-        for peer in self.peers.all.iter().filter(|peer| !peer.is_here()) {
+        for peer in self.peers.all.iter().filter(|peer| !peer.is_here() || peer.is_parked) {
             if let Some(rank) = peer.rank.filter(|rank| self.buried.insert(*rank)) {
                 driver.command(now, BroadcastCommand::Dead { rank: Rank(rank) });
                 self.stirred = true;
@@ -401,13 +493,17 @@ impl<'p> SendingHost<'p> {
         }
     }
 
-    /// Looks at the user and the display.
-    fn look(&mut self, now: LocalNs, last: Option<Rank>) {
+    /// Looks at the user, the display, and the other casts that share a rate.
+    fn look(&mut self, now: LocalNs, driver: &mut Driver<BroadcastNode>) {
         if now < self.look_at {
             return;
         }
         self.look_at = now + LOOK_EVERY;
-        self.blame.note(last.map(|last| last.0));
+        if let Some(rate) = self.share.as_mut().and_then(RateShare::changed) {
+            driver.command(now, BroadcastCommand::Limit { rate });
+            self.stirred = true;
+        }
+        self.blame.note(driver.engine_mut().slowest().map(|last| last.0));
         self.display.show(&self.peers.all, self.blame.lately());
         if let Err(error) = self.peers.check() {
             self.over = Some(Err(error));
@@ -432,9 +528,15 @@ impl progress::EngineHost<BroadcastNode> for SendingHost<'_> {
             }
             BroadcastEvent::Lost { rank } => {
                 self.buried.insert(rank.0);
+                let peer = self.peers.all.iter_mut().find(|peer| peer.rank == Some(rank.0));
+                if let Some(peer) = peer.filter(|peer| !peer.is_parked) {
+                    peer.lose("it did not answer for 30 s, and the others went on without it");
+                }
+            }
+            BroadcastEvent::BelowFloor { rank } if !self.is_stream => {
                 if let Some(peer) = self.peers.all.iter_mut().find(|peer| peer.rank == Some(rank.0))
                 {
-                    peer.lose("it did not answer for 30 s, and the others went on without it");
+                    peer.is_parked = true;
                 }
             }
             BroadcastEvent::Out | BroadcastEvent::Aborted { .. } => {
@@ -462,9 +564,13 @@ impl progress::EngineHost<BroadcastNode> for SendingHost<'_> {
         wire: &mut dyn Wire,
     ) -> ControlFlow<(), Option<LocalNs>> {
         self.feed(now, driver, wire);
-        self.look(now, driver.engine_mut().slowest());
-        let nobody_is_left =
-            !self.peers.all.iter().any(|peer| peer.is_here() && peer.rank.is_some());
+        self.bury(now, driver);
+        self.look(now, driver);
+        let nobody_is_left = !self
+            .peers
+            .all
+            .iter()
+            .any(|peer| peer.is_here() && peer.rank.is_some() && !peer.is_parked);
         let is_all_cast = self.unsent.is_some() && self.open.is_empty();
         if self.over.is_some() || nobody_is_left || is_all_cast {
             return ControlFlow::Break(());

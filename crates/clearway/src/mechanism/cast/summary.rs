@@ -10,6 +10,10 @@ use super::peers::CastReceiver;
 use super::progress::size;
 use super::source::{CastSource, SkippedPath};
 
+/// What is said of a receiver that the others did not wait for.
+const PARKED: &str =
+    "it took less than a sixteenth of what most take, and got the rest when they had everything";
+
 /// How a cast ended.
 #[derive(Debug, Serialize)]
 pub(super) struct CastSummary {
@@ -183,7 +187,8 @@ impl ReceiverRow {
             _ => ReceiverState::Unchanged,
         };
         let why = outcome.why.iter().map(|(path, why)| format!("{path}: {why}"));
-        let why = why.chain(outcome.notes).collect();
+        let parked = peer.was_parked.then(|| PARKED.to_owned());
+        let why = why.chain(outcome.notes).chain(parked).collect();
         Self {
             host,
             state,

@@ -94,20 +94,50 @@ fn sealed__containers_of_one_machine_talk_sealed() {
     assert_eq!(marked, 0, "packets of {bytes} bytes in all can be read");
 }
 
+/// Casts `model` from the first host of `lab`.
+fn cast_in(lab: &Lab, ground: &Ground, arguments: &[&str]) -> Told {
+    let command = ground.command(&[&["model"], arguments].concat());
+    let cast = lab.spawn(Rank(0), command).expect("a process in the lab");
+    Told::from_output(cast.wait_with_output().expect("it ends"))
+}
+
 #[test]
-fn blame__is_on_the_receiver_that_is_slow() {
+fn blame__is_on_the_receiver_that_is_slow_and_its_link_is_not_flooded() {
     let Some(mut lab) = lab("cast-blame", 4) else { return };
     let mut ground = Ground::new("blame", 0);
     (1..4).for_each(|host| receive_on(&mut ground, &lab, host));
-    for slow in [3, 1] {
+    for (slow, rate) in [(3, Some("200Mb/s")), (1, Some("200Mb/s")), (2, None), (3, None)] {
         lab.slow(Rank(slow), BitsPerSec::mega(20)).expect("a slow link");
-        fs::write(ground.from("model"), noise(2 * MIB, slow.into())).expect("written");
-        let cast = lab
-            .spawn(Rank(0), ground.command(&["model", "--rate", "200Mb/s"]))
-            .expect("a process in the lab");
-        let told = Told::from_output(cast.wait_with_output().expect("it ends"));
+        fs::write(ground.from("model"), noise(4 * MIB, slow.into())).expect("written");
+        let rate: Vec<&str> = rate.iter().flat_map(|rate| ["--rate", *rate]).collect();
         let address = &ground.receivers[slow as usize - 1].address;
-        told.expect(0, &format!("the others waited for {address} most of the time"));
+        cast_in(&lab, &ground, &rate)
+            .expect(0, &format!("the others waited for {address} most of the time"));
+        let ports = lab.port_counters().expect("the kernel counts");
+        let dropped: u64 = ports.iter().map(|port| port.drops).sum();
+        // A third of the packets that carry the file; without a pace it was twenty times them.
+        assert!(dropped < 4 * MIB as u64 / 1_400 / 3, "{dropped} packets dropped with {rate:?}");
         lab.slow(Rank(slow), BitsPerSec::mega(1_000)).expect("a usual link");
     }
+}
+
+#[test]
+fn parked__a_receiver_below_the_floor_is_named_and_gets_the_rest_later() {
+    let Some(mut lab) = lab("cast-parked", 4) else { return };
+    let mut ground = Ground::new("parked", 0);
+    (1..4).for_each(|host| receive_on(&mut ground, &lab, host));
+    lab.slow(Rank(2), BitsPerSec::mega(4)).expect("a slow link");
+    fs::write(ground.from("model"), noise(2 * MIB, 9)).expect("written");
+    let told = cast_in(&lab, &ground, &[]);
+    told.expect(0, "3 of 3 have everything");
+    told.expect(0, "it took less than a sixteenth of what most take, and got the rest");
+    (0..3).for_each(|number| assert_same(&ground.from("model"), &ground.at(number, "model")));
+    let address = &ground.receivers[1].address;
+    let row = |address: &str| {
+        let row = told.text.lines().find(|line| line.starts_with(address)).expect("a row");
+        let took = row.split_whitespace().rev().nth(1).expect("seconds");
+        took.parse::<f64>().expect("a number")
+    };
+    let others = row(&ground.receivers[0].address).max(row(&ground.receivers[2].address));
+    assert!(others < row(address), "the others did not wait:\n{}", told.text);
 }
