@@ -115,3 +115,25 @@ fn attributes__what_is_not_carried_is_said() {
         }
     }
 }
+
+/// Nothing is so fast that this fails, and only casts that do not share are.
+#[test]
+fn rate__two_casts_of_a_user_share_it() {
+    let ground = Ground::new("shared-rate", 2);
+    let bytes = 3 * MIB;
+    for (name, seed) in [("one", 41), ("two", 42)] {
+        fs::write(ground.from(name), noise(bytes, seed)).expect("written");
+    }
+    let begun = Instant::now();
+    let casts = ["one", "two"].map(|name| {
+        let mut command = ground.command(&[name, "--rate", "20Mb/s"]);
+        command.spawn().expect("the program")
+    });
+    for cast in casts {
+        let told = Told::from_output(cast.wait_with_output().expect("it ends"));
+        told.expect(0, "2 of 2 have everything");
+    }
+    // What leaves before the casts have counted each other is little.
+    let least = Duration::from_secs_f64(2.0 * bytes as f64 * 8.0 / 20e6 * 0.8);
+    assert!(begun.elapsed() > least, "{:?} where {least:?} are needed", begun.elapsed());
+}
