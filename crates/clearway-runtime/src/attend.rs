@@ -133,8 +133,8 @@ impl<E: Engine> Attendant<E> {
 
     /// Answers peers while nobody else steps, until [`Attendant::end`]: what the thread of its own
     /// does. `descriptor` is from [`Attendant::wake_descriptor`]. `after` is called behind each
-    /// step, without the lock; `has_more` says whether it has to be called again soon. Who makes
-    /// that so calls [`Attendant::wake`] behind it.
+    /// step, without the lock; `has_more` says whether it has to be called again soon. A thread
+    /// that makes it so calls [`Attendant::wake`] afterwards.
     pub fn attend<A: Application<E>>(
         &self,
         descriptor: Option<&OwnedFd>,
