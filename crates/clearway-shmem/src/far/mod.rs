@@ -277,7 +277,6 @@ impl Far {
         }
         let mut local = Local { far: self, job };
         lane.is_under_way.store(true, Ordering::Release);
-        lane.closed_at.store(clock::now().0, Ordering::Relaxed);
         lane.closed.store(lane.issued.load(Ordering::Relaxed), Ordering::Release);
         let mut attended = self.attendant.lock();
         let span = loop {
@@ -295,6 +294,8 @@ impl Far {
         let (peer, class, context) = (lane.peer, lane.class, lane.context());
         attended.command(QueueCommand::Close { peer, class, context, batch });
         attended.step(&mut local);
+        // From here on: a step can take longer than what is worth gathering.
+        lane.closed_at.store(clock::now().0, Ordering::Relaxed);
     }
 
     /// Takes memory for a batch of `class`, if any is free.
