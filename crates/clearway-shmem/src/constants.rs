@@ -43,6 +43,10 @@ pub const CTX_SERIALIZED: i64 = 1 << 1;
 /// `SHMEM_CTX_NOSTORE`.
 pub const CTX_NOSTORE: i64 = 1 << 2;
 
+/// Where the options of a context have its class, as `SHMEMX_CTX_CLASS` puts it there: one more
+/// than the class's number, 0 for a context that asks for none.
+pub const CTX_CLASS_SHIFT: u32 = 4;
+
 /// `SHMEM_MALLOC_ATOMICS_REMOTE`.
 pub const MALLOC_ATOMICS_REMOTE: i64 = 1 << 0;
 /// `SHMEM_MALLOC_SIGNAL_REMOTE`.

@@ -11,10 +11,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use clearway_proto::base::Class;
 
-use crate::constants::{CTX_NOSTORE, CTX_PRIVATE, CTX_SERIALIZED};
+use crate::constants::{CTX_CLASS_SHIFT, CTX_NOSTORE, CTX_PRIVATE, CTX_SERIALIZED};
 use crate::fault::{Fault, Wrong};
 use crate::job::{self, Job};
 use crate::order;
+use crate::queue::QueueClass;
 use crate::session;
 use crate::team::{Team, WORLD_SLOT};
 
@@ -23,6 +24,7 @@ const CONTEXTS_MAX: usize = 8_192;
 /// Bits of an entry: in use, the options, above them the slot of the team, and above that the
 /// number of its session's lane, 0 without.
 const LIVE: u32 = 1 << 7;
+const CLASS_MASK: u32 = 0b111;
 const SLOT_SHIFT: u32 = 8;
 const SLOT_MASK: u32 = 0xff;
 const SESSION_SHIFT: u32 = 16;
@@ -104,8 +106,9 @@ impl ContextTable {
     }
 
     /// Returns the class in which operations of `context` travel between hosts.
-    pub(crate) fn class(&self, _context: Context) -> Class {
-        self.class
+    pub(crate) fn class(&self, context: Context) -> Class {
+        let entry = self.entries.get(context.0).map_or(0, |entry| entry.load(Ordering::Acquire));
+        class_of(entry).map_or(self.class, QueueClass::far)
     }
 
     fn create(&self, slot: usize, options: i64) -> Option<Context> {
@@ -134,14 +137,25 @@ impl ContextTable {
     }
 }
 
-#[inline]
-const fn slot_of(entry: u32) -> usize {
+fn class_of(entry: u32) -> Option<QueueClass> {
+    let number = (entry >> CTX_CLASS_SHIFT & CLASS_MASK) as usize;
+    QueueClass::ALL.get(number.checked_sub(1)?).copied()
+}
+
+/// Returns whether a context can have these options.
+fn are_options(options: i64) -> bool {
+    let class = i64::from(CLASS_MASK) << CTX_CLASS_SHIFT;
+    let is_known = options & !(CTX_PRIVATE | CTX_SERIALIZED | CTX_NOSTORE | class) == 0;
+    is_known && (options & class == 0 || class_of(options as u32).is_some())
+}
+
+fn slot_of(entry: u32) -> usize {
     (entry >> SLOT_SHIFT & SLOT_MASK) as usize
 }
 
 /// Makes a context of the team of `slot`: 0, or a reason and no context.
 pub(crate) fn create_in(job: &Job, slot: usize, options: i64) -> (i32, Context) {
-    if options & !(CTX_PRIVATE | CTX_SERIALIZED | CTX_NOSTORE) != 0 {
+    if !are_options(options) {
         return (-1, Context::INVALID);
     }
     job.contexts.create(slot, options).map_or((-1, Context::INVALID), |context| (0, context))
@@ -200,5 +214,19 @@ mod tests {
         contexts.destroy_of(7);
         assert_eq!((contexts.get(first), contexts.get(second)), (None, Some((3, 0))));
         assert_eq!(contexts.create(4, CTX_PRIVATE), Some(first));
+    }
+
+    #[test]
+    fn class__is_that_of_the_options_or_of_the_job() {
+        let contexts = ContextTable::new(Class::Bulk);
+        let classes = [Class::LowLatency, Class::BestEffort, Class::Bulk, Class::Scavenger];
+        for (number, class) in (0..).zip(classes) {
+            let options = (number + 1) << CTX_CLASS_SHIFT | CTX_NOSTORE;
+            assert!(are_options(options));
+            let context = contexts.create(0, options).expect("room");
+            assert_eq!(contexts.class(context), class);
+        }
+        assert_eq!(contexts.class(Context::DEFAULT), Class::Bulk);
+        assert!(![5 << CTX_CLASS_SHIFT, 1 << 3, 1 << 7].into_iter().any(are_options));
     }
 }

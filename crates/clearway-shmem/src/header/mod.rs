@@ -23,7 +23,7 @@ mod written;
 
 pub(crate) use constants::NAME_LENGTH_MAX;
 
-use crate::constants::CTX_SESSION_SAME_AMO;
+use crate::constants::{CTX_CLASS_SHIFT, CTX_SESSION_SAME_AMO};
 use crate::table::{Function, Standing, functions, queue_functions};
 
 /// Names by which programs that know other libraries see that a header lacks nothing of OpenSHMEM
@@ -87,7 +87,10 @@ fn extensions() -> String {
         &format!(
             "#include \"shmem.h\"\n\n\
              /* An option of sessions: all their atomic operations are one, on one type. */\n\
-             #define SHMEMX_CTX_SESSION_SAME_AMO {CTX_SESSION_SAME_AMO}\n"
+             #define SHMEMX_CTX_SESSION_SAME_AMO {CTX_SESSION_SAME_AMO}\n\n\
+             /* An option of shmem_ctx_create and shmem_team_create_ctx: the class of what travels between hosts. \
+             CLASS is 0 for high, 1 medium, 2 low, 3 scavenger, as SHMEMX_QOS_HIGH and so on in shmemx_queue.h. */\n\
+             #define SHMEMX_CTX_CLASS(CLASS) (((long)(CLASS) + 1) << {CTX_CLASS_SHIFT})\n"
         ),
     )
 }

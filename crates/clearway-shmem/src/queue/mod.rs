@@ -97,7 +97,7 @@ impl QueueClass {
     pub const ALL: [Self; 4] = [Self::High, Self::Medium, Self::Low, Self::Scavenger];
 
     /// The class of packets between hosts.
-    fn far(self) -> Class {
+    pub(crate) fn far(self) -> Class {
         match self {
             Self::High => Class::LowLatency,
             Self::Medium => Class::BestEffort,
