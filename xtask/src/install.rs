@@ -109,9 +109,11 @@ fn install(root: &Path, built: &Path, prefix: &Path) -> Result<()> {
             copy(&file, &to.join(file.file_name().unwrap_or_default()), 0o644)?;
         }
     }
-    for (from, below) in
-        [("examples/queues", "share/clearway/examples"), ("python", "share/clearway/python")]
-    {
+    for (from, below) in [
+        ("examples/queues", "share/clearway/examples"),
+        ("examples/tail", "share/clearway/examples"),
+        ("python", "share/clearway/python"),
+    ] {
         let to = place(below)?;
         for file in files(&crate_directory.join(from))? {
             copy(&file, &to.join(file.file_name().unwrap_or_default()), 0o644)?;

@@ -405,7 +405,8 @@ fn install(met: Met, me: usize, pes: usize, level: i32) -> Result<(), String> {
     let place_of = |pe| near_pes.binary_search(&pe).ok();
     let (place, places) = (place_of(me).unwrap_or_default(), near_pes.len());
     let all_places: Vec<Option<usize>> = (0..pes).map(place_of).collect();
-    let far = wire.map(|wire| Far::new(wire, me, cards.leaders())).transpose()?;
+    let far =
+        wire.map(|wire| Far::new(wire, me, cards.leaders(), settings.threshold)).transpose()?;
     let job = Job {
         segments: Segments::new(near, place, &all_places, statics.as_ref().ok().copied()),
         near,

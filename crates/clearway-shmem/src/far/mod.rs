@@ -142,11 +142,17 @@ impl std::fmt::Debug for Far {
 }
 
 impl Far {
-    /// Puts an engine on `wire`. `leaders` has the first PE of each PE's host.
+    /// Puts an engine on `wire`. `leaders` has the first PE of each PE's host; messages leave at
+    /// `threshold` bytes, or as long as they can be.
     ///
     /// # Errors
     /// The sentence why the wire does not do.
-    pub(crate) fn new(wire: FarWire, me: usize, leaders: Vec<usize>) -> Result<Self, String> {
+    pub(crate) fn new(
+        wire: FarWire,
+        me: usize,
+        leaders: Vec<usize>,
+        threshold: Option<usize>,
+    ) -> Result<Self, String> {
         let FarWire { wire, description } = wire;
         let mut wire = wire.wire;
         let ranks = leaders.len() as u32;
@@ -164,7 +170,9 @@ impl Far {
             descriptor,
             lanes: (0..leaders.len() * Class::ALL.len()).map(|_| OnceLock::new()).collect(),
             limits,
-            policy: ClosingPolicy::new(limits.batch),
+            policy: ClosingPolicy::new(threshold.map_or(limits.batch, |bytes| {
+                u32::try_from(bytes).unwrap_or(limits.batch).min(limits.batch)
+            })),
             batches: Mutex::default(),
             tickets: Tickets::new(),
             idle: Mutex::default(),

@@ -16,3 +16,4 @@ mod prefix;
 mod python;
 mod queues;
 mod slurm;
+mod tail;

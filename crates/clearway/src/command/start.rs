@@ -42,6 +42,10 @@ pub(crate) struct StartFlags {
     /// Give a variable to the ranks of other hosts as well, which get SHMEM_* by themselves.
     #[arg(short = 'x', long = "env", value_name = "NAME[=VALUE]")]
     variables: Vec<String>,
+    /// Start the ranks of other hosts by this program, which takes a host and a command line as ssh
+    /// does.
+    #[arg(long, value_name = "PROGRAM", default_value = "ssh")]
+    rsh: OsString,
     /// The program and its arguments.
     #[arg(
         required = true,
@@ -109,7 +113,8 @@ fn start_on(
     let words = std::iter::once(program).chain(arguments).map(text);
     let words = variables(flags).into_iter().map(Ok).chain(words).collect::<Result<Vec<_>>>()?;
     let directory = std::env::current_dir().context("the directory of this process")?;
-    let options = SshOptions { directory: Some(directory), ..SshOptions::default() };
+    let ssh = flags.rsh.clone();
+    let options = SshOptions { ssh, directory: Some(directory), ..SshOptions::default() };
     follow(|watch| start_apart_over_ssh(hosts, "env", &words, &options, watch))
 }
 

@@ -1,0 +1,551 @@
+/*
+ * shmem-tail: what bulk traffic does to small operations, with one class for both and with a class for each.
+ *
+ * A seeded draw splits the PEs into victims and congestors. Victims time small operations on other victims at intended times, so that a late one
+ * does not hide those behind it. Each pattern is measured isolated, and then beside each congestor; congestors put 64 KiB blocks, as many as their
+ * window holds. A congestor alone gives the rate that its bulk would have had. The figure is congested p99 over isolated p99.
+ *
+ *     oshcc -O2 -o shmem-tail shmem-tail.c && oshrun -n 8 ./shmem-tail --out tail && clearway report tail
+ *
+ * The source is the benchmark of the queues with service classes: victims put, get, fetch-add and put with wait, congestors incast and all-to-all.
+ */
+#include <shmem.h>
+#include <shmemx.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { PES_MAX = 4096, BLOCK_MAX = 1 << 20, POINTS = 100 };
+/* From one point of a chart to the next: 99 steps to a ten-thousandth. */
+static const double STEP = 0.911163;
+
+static const char *const VICTIMS[] = {"put", "get", "fetch-add", "put-wait"};
+static const char *const CONGESTORS[] = {"incast", "alltoall", "both"};
+static const char *const CLASSES[] = {"one class", "classes"};
+enum { PUT, GET, FETCH_ADD, PUT_WAIT, VICTIM_KINDS };
+enum { INCAST, ALL_TO_ALL, BOTH, CONGESTOR_KINDS };
+enum { ONE_CLASS, TWO_CLASSES, CLASS_KINDS };
+
+static struct {
+    int victims[VICTIM_KINDS], congestors[CONGESTOR_KINDS], classes[CLASS_KINDS];
+    long messages, window, block;
+    double gap_s;
+    unsigned long seed;
+    const char *out;
+} asked = {{1, 1, 1, 1}, {1, 1, 1}, {1, 1}, 200, 32, 65536, 0.02, 1, NULL};
+
+/* Who is who: the first of `order` are the victims. */
+static int me, pes, victims, order[PES_MAX], place;
+/* Symmetric. */
+static double *latencies;
+static long *words, *stop, *moved;
+static char *blocks;
+static shmem_ctx_t contexts[2];
+enum { WORD = 0, FLAG = 8, ECHO = 16, WORDS = 24 };
+
+struct summary {
+    long count;
+    double p50, p99, p999, p99_low, p99_high;
+};
+
+static FILE *report;
+static int figures;
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec + 1e-9 * t.tv_nsec;
+}
+
+static void wait_until_time(double at)
+{
+    double left;
+    while ((left = at - now()) > 0)
+        if (left > 2e-4) {
+            struct timespec t = {0, (long) ((left - 1e-4) * 1e9)};
+            if (left > 0.5)
+                t = (struct timespec){0, 400000000};
+            nanosleep(&t, NULL);
+        }
+}
+
+static unsigned long drawn(unsigned long *state)
+{
+    *state += 0x9e3779b97f4a7c15ul;
+    unsigned long z = *state;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ul;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebul;
+    return z ^ z >> 31;
+}
+
+static void refuse(const char *what, const char *works)
+{
+    if (me == 0)
+        fprintf(stderr, "shmem-tail: %s; %s\n", what, works);
+    shmem_global_exit(2);
+}
+
+/* Sets the names of a list that are given, and clears the others. */
+static void choose(const char *option, const char *text, const char *const *names, int *set, int count)
+{
+    char copy[256], *rest = copy, *name;
+    snprintf(copy, sizeof copy, "%s", text);
+    memset(set, 0, count * sizeof *set);
+    while ((name = strsep(&rest, ",")) != NULL) {
+        int at = 0;
+        while (at < count && strcmp(names[at], name) != 0)
+            at++;
+        if (at == count) {
+            char what[400], works[400] = "use";
+            snprintf(what, sizeof what, "%s has `%s`", option, name);
+            for (int i = 0; i < count; i++)
+                snprintf(works + strlen(works), sizeof works - strlen(works), "%s %s", i ? "," : "", names[i]);
+            refuse(what, works);
+        }
+        set[at] = 1;
+    }
+}
+
+static double number(const char *option, const char *text, double least, double most)
+{
+    char *end, what[256], works[128];
+    double value = strtod(text, &end);
+    if (*text == 0 || *end != 0 || !(value >= least && value <= most)) {
+        snprintf(what, sizeof what, "%s is `%s`", option, text);
+        snprintf(works, sizeof works, "give a number from %g to %g", least, most);
+        refuse(what, works);
+    }
+    return value;
+}
+
+static const char USAGE[] =
+    "usage: shmem-tail [--victims put,get,fetch-add,put-wait] [--congestors incast,alltoall,both]\n"
+    "                  [--classes one,split] [--messages N] [--gap-ms T] [--window N] [--block BYTES]\n"
+    "                  [--seed N] [--out DIR]\n"
+    "Measure small operations of victims beside bulk traffic of congestors, at least 4 PEs.\n"
+    "  --victims     measure these patterns (default all)\n"
+    "  --congestors  measure beside these (default all)\n"
+    "  --classes     one class for both, and split: high for victims, low for congestors (default one,split)\n"
+    "  --messages    time N operations of each victim in a phase (default 200)\n"
+    "  --gap-ms      intend one operation every T ms (default 20)\n"
+    "  --window      keep N blocks under way at a congestor (default 32)\n"
+    "  --block       put blocks of BYTES (default 65536)\n"
+    "  --seed        draw victims and congestors from N (default 1)\n"
+    "  --out         write DIR/report.json, which `clearway report DIR` shows\n";
+
+static void read_options(int count, char **words)
+{
+    static const char *const KINDS[] = {"one", "split"};
+    for (int i = 1; i < count; i++) {
+        const char *option = words[i], *text = i + 1 < count ? words[i + 1] : "";
+        if (strcmp(option, "--help") == 0 || strcmp(option, "-h") == 0) {
+            if (me == 0)
+                fputs(USAGE, stdout);
+            shmem_global_exit(0);
+        } else if (strcmp(option, "--victims") == 0)
+            choose(option, text, VICTIMS, asked.victims, VICTIM_KINDS);
+        else if (strcmp(option, "--congestors") == 0)
+            choose(option, text, CONGESTORS, asked.congestors, CONGESTOR_KINDS);
+        else if (strcmp(option, "--classes") == 0)
+            choose(option, text, KINDS, asked.classes, CLASS_KINDS);
+        else if (strcmp(option, "--messages") == 0)
+            asked.messages = (long) number(option, text, 20, 1e6);
+        else if (strcmp(option, "--gap-ms") == 0)
+            asked.gap_s = number(option, text, 0.01, 1e4) * 1e-3;
+        else if (strcmp(option, "--window") == 0)
+            asked.window = (long) number(option, text, 1, 4096);
+        else if (strcmp(option, "--block") == 0)
+            asked.block = (long) number(option, text, 1, BLOCK_MAX);
+        else if (strcmp(option, "--seed") == 0)
+            asked.seed = (unsigned long) number(option, text, 0, 9e15);
+        else if (strcmp(option, "--out") == 0 && *text)
+            asked.out = text;
+        else {
+            char what[300];
+            snprintf(what, sizeof what, "%.200s is no option, or lacks its value", option);
+            refuse(what, "shmem-tail --help lists them");
+        }
+        i++;
+    }
+}
+
+static void draw_roles(void)
+{
+    unsigned long state = asked.seed;
+    for (int i = 0; i < pes; i++)
+        order[i] = i;
+    for (int i = pes - 1; i > 0; i--) {
+        int other = (int) (drawn(&state) % (unsigned long) (i + 1)), kept = order[i];
+        order[i] = order[other];
+        order[other] = kept;
+    }
+    /* Pairs of victims, and at least two congestors. */
+    victims = pes / 2 / 2 * 2;
+    for (int i = 0; i < pes; i++)
+        if (order[i] == me)
+            place = i;
+}
+
+/* One operation of a victim; the intended time is its beginning. */
+static void operate(int pattern, shmem_ctx_t ctx, int peer, long turn)
+{
+    switch (pattern) {
+    case PUT:
+        shmem_ctx_long_p(ctx, &words[WORD], turn, peer);
+        shmem_ctx_quiet(ctx);
+        break;
+    case GET:
+        if (shmem_ctx_long_g(ctx, &words[WORD], peer) == -1)
+            abort();
+        break;
+    case FETCH_ADD:
+        shmem_ctx_long_atomic_fetch_add(ctx, &words[WORD], 1, peer);
+        break;
+    default:
+        shmem_ctx_long_p(ctx, &words[FLAG], turn, peer);
+        shmem_long_wait_until(&words[ECHO], SHMEM_CMP_GE, turn);
+    }
+}
+
+/* The other half of a pair, which answers. */
+static void answer(shmem_ctx_t ctx, int peer, long turn)
+{
+    shmem_long_wait_until(&words[FLAG], SHMEM_CMP_GE, turn);
+    shmem_ctx_long_p(ctx, &words[ECHO], turn, peer);
+}
+
+static void be_victim(int pattern, shmem_ctx_t ctx)
+{
+    int peer = order[place ^ 1], answers = pattern == PUT_WAIT && place % 2 == 1;
+    unsigned long state = asked.seed ^ (unsigned long) (me + 1) << 32;
+    /* Victims do not all begin at one instant. */
+    double begin = now() + asked.gap_s * (double) (drawn(&state) % 1024) / 1024;
+    for (long i = 0; i < asked.messages; i++) {
+        if (answers) {
+            answer(ctx, peer, i + 1);
+            continue;
+        }
+        double intended = begin + i * asked.gap_s;
+        wait_until_time(intended);
+        operate(pattern, ctx, peer, i + 1);
+        latencies[i] = now() - intended;
+    }
+    if (answers)
+        for (long i = 0; i < asked.messages; i++)
+            latencies[i] = -1;
+}
+
+/* Puts blocks until a victim says stop, or until `until`. */
+static void be_congestor(int congestor, shmem_ctx_t ctx, double until)
+{
+    int own = place - victims, others = pes - victims;
+    int is_incast = congestor == INCAST || (congestor == BOTH && own % 2 == 1);
+    long turn = 0, begun = 0;
+    double begin = now(), end = begin;
+    /* The target of an incast puts nothing. */
+    if (is_incast && own == 0 && congestor == INCAST) {
+        while (until ? now() < until : !shmem_long_test(stop, SHMEM_CMP_NE, 0))
+            usleep(1000);
+    } else {
+        while (until ? now() < until : !shmem_long_test(stop, SHMEM_CMP_NE, 0)) {
+            for (long i = 0; i < asked.window; i++) {
+                int target = is_incast ? 0 : (own + 1 + (int) (turn++ % (others - 1))) % others;
+                if (target == own)
+                    target = (own + 1) % others;
+                shmem_ctx_putmem_nbi(ctx, blocks, blocks + BLOCK_MAX, asked.block, order[victims + target]);
+            }
+            begun += asked.window;
+            shmem_ctx_quiet(ctx);
+            end = now();
+        }
+    }
+    moved[0] = begun * asked.block;
+    moved[1] = 1 + (long) ((end - begin) * 1e9);
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *) a, y = *(const double *) b;
+    return (x > y) - (x < y);
+}
+
+static double at_rank(const double *sorted, long count, double rank)
+{
+    long at = (long) rank;
+    return sorted[at < 0 ? 0 : at >= count ? count - 1 : at];
+}
+
+/* Sorts what all victims measured, in us; the quantiles, and the interval of the 99th (order statistics, 95 %). */
+static struct summary summarise(double **sorted)
+{
+    double *all = malloc(sizeof *all * (size_t) asked.messages * (size_t) victims);
+    long count = 0;
+    for (int i = 0; i < victims; i++) {
+        shmem_getmem(all + count, latencies, sizeof *all * (size_t) asked.messages, order[i]);
+        if (all[count] >= 0)
+            count += asked.messages;
+    }
+    for (long i = 0; i < count; i++)
+        all[i] *= 1e6;
+    qsort(all, (size_t) count, sizeof *all, ascending);
+    /* Ranks that the 99th percentile may have: 1.96 standard deviations of a binomial, its root by Newton's steps. */
+    double variance = count * 0.99 * 0.01, root = 1 + variance;
+    for (int i = 0; i < 60; i++)
+        root = (root + variance / root) / 2;
+    double half = 1.96 * root;
+    struct summary s = {count, at_rank(all, count, count * 0.5), at_rank(all, count, count * 0.99), at_rank(all, count, count * 0.999),
+                        at_rank(all, count, count * 0.99 - half), at_rank(all, count, count * 0.99 + half)};
+    *sorted = all;
+    return s;
+}
+
+static void labels(FILE *file, int class, const char *pattern, const char *congestor, const char *phase, const char *quantile)
+{
+    fprintf(file, "{\"class\":\"%s\",\"pattern\":\"%s\"", CLASSES[class], pattern);
+    if (congestor)
+        fprintf(file, ",\"congestor\":\"%s\"", congestor);
+    if (phase)
+        fprintf(file, ",\"phase\":\"%s\"", phase);
+    if (quantile)
+        fprintf(file, ",\"quantile\":\"%s\"", quantile);
+    fprintf(file, "}");
+}
+
+static void figure(const char *name, int class, const char *pattern, const char *congestor, const char *phase, const char *quantile, double value,
+                   const char *unit, double low, double high, long samples)
+{
+    if (!report)
+        return;
+    fprintf(report, "%s\n{\"name\":\"%s\",\"labels\":", figures++ ? "," : "", name);
+    labels(report, class, pattern, congestor, phase, quantile);
+    fprintf(report, ",\"value\":%.6g,\"unit\":\"%s\",\"low\":", value, unit);
+    if (low >= 0)
+        fprintf(report, "%.6g,\"high\":%.6g", low, high);
+    else
+        fprintf(report, "null,\"high\":null");
+    fprintf(report, ",\"samples\":%ld,\"source\":\"measured by shmem-tail, from the intended time of each operation\"}", samples);
+}
+
+/* Lines of the chart: the share of operations that took longer. */
+static char *survival;
+static size_t survival_length;
+static FILE *survival_file;
+
+static void curve(int class, const char *pattern, const char *congestor, const char *phase, const double *sorted, long count)
+{
+    if (!report)
+        return;
+    fprintf(survival_file, "%s\n{\"labels\":", ftell(survival_file) ? "," : "");
+    labels(survival_file, class, pattern, congestor, phase, NULL);
+    fprintf(survival_file, ",\"points\":[");
+    long last = -1;
+    double share = 1;
+    for (int i = 0; i < POINTS; i++, share *= STEP) {
+        /* As many points in each tenfold of the tail. */
+        long at = count - 1 - (long) ((count - 1) * share);
+        if (at == last)
+            continue;
+        fprintf(survival_file, "%s[%.6g,%.6g]", last < 0 ? "" : ",", sorted[at], (double) (count - 1 - at) / count);
+        last = at;
+    }
+    fprintf(survival_file, "]}");
+}
+
+/* Runs a phase; PE 0 gets what the victims measured. */
+static struct summary phase(int pattern, int class, int congestor, double **sorted)
+{
+    int is_victim = place < victims;
+    shmem_ctx_t ctx = class == TWO_CLASSES ? contexts[is_victim ? 0 : 1] : SHMEM_CTX_DEFAULT;
+    memset(words, 0, WORDS * sizeof *words);
+    *stop = 0;
+    moved[0] = 0;
+    moved[1] = 1;
+    shmem_barrier_all();
+    if (is_victim) {
+        if (congestor >= 0)
+            wait_until_time(now() + 0.2);
+        be_victim(pattern, ctx);
+        shmem_ctx_quiet(ctx);
+        /* Each victim stops some congestors, the last one of them lets all stop. */
+        long done = shmem_long_atomic_fetch_add(&words[WORDS - 1], 1, order[0]) + 1;
+        if (done == victims)
+            for (int i = victims; i < pes; i++)
+                shmem_long_atomic_set(stop, 1, order[i]);
+        shmem_quiet();
+    } else if (congestor >= 0) {
+        be_congestor(congestor, ctx, 0);
+    }
+    shmem_barrier_all();
+    struct summary s = {0};
+    if (me == 0)
+        s = summarise(sorted);
+    shmem_barrier_all();
+    return s;
+}
+
+/* Bytes a second of all congestors in the last phase. */
+static double bulk_rate(void)
+{
+    double rate = 0;
+    for (int i = victims; i < pes; i++) {
+        long seen[2];
+        shmem_getmem(seen, moved, sizeof seen, order[i]);
+        rate += seen[0] / (seen[1] * 1e-9);
+    }
+    return rate;
+}
+
+static double alone(int class, int congestor)
+{
+    shmem_ctx_t ctx = class == TWO_CLASSES ? contexts[1] : SHMEM_CTX_DEFAULT;
+    moved[0] = 0;
+    moved[1] = 1;
+    shmem_barrier_all();
+    if (place >= victims)
+        be_congestor(congestor, ctx, now() + 2);
+    shmem_barrier_all();
+    double rate = me == 0 ? bulk_rate() : 0;
+    shmem_barrier_all();
+    return rate;
+}
+
+static void measure(int class)
+{
+    double bulk[CONGESTOR_KINDS] = {0};
+    for (int congestor = 0; congestor < CONGESTOR_KINDS; congestor++)
+        if (asked.congestors[congestor])
+            bulk[congestor] = alone(class, congestor);
+    for (int pattern = 0; pattern < VICTIM_KINDS; pattern++) {
+        if (!asked.victims[pattern])
+            continue;
+        for (int congestor = 0; congestor < CONGESTOR_KINDS; congestor++) {
+            if (!asked.congestors[congestor])
+                continue;
+            double *calm = NULL, *busy = NULL;
+            struct summary i = phase(pattern, class, -1, &calm), c = phase(pattern, class, congestor, &busy);
+            if (me == 0) {
+                const char *victim = VICTIMS[pattern], *beside = CONGESTORS[congestor];
+                double share = bulk_rate() / bulk[congestor];
+                printf("%-10s %-10s %-9s %10.1f %10.1f %10.1f %10.1f %8.1f %7.2f\n", CLASSES[class], victim, beside, i.p50, i.p99, c.p50, c.p99,
+                       c.p99 / i.p99, share);
+                fflush(stdout);
+                const struct summary *both[] = {&i, &c};
+                for (int at = 0; at < 2; at++) {
+                    const char *when = at ? "congested" : "isolated";
+                    figure("shmem_p99_us", class, victim, beside, when, NULL, both[at]->p99, "us", both[at]->p99_low, both[at]->p99_high,
+                           both[at]->count);
+                    figure("shmem_latency_us", class, victim, beside, when, "p50", both[at]->p50, "us", -1, -1, both[at]->count);
+                    figure("shmem_latency_us", class, victim, beside, when, "p99.9", both[at]->p999, "us", -1, -1, both[at]->count);
+                    curve(class, victim, beside, when, at ? busy : calm, both[at]->count);
+                }
+                figure("shmem_congestion_impact", class, victim, beside, NULL, NULL, c.p99 / i.p99, "x", c.p99_low / i.p99_high,
+                       c.p99_high / i.p99_low, c.count);
+                figure("shmem_bulk_share", class, victim, beside, NULL, NULL, share, "1", -1, -1, 1);
+            }
+            free(calm);
+            free(busy);
+        }
+    }
+}
+
+static void text(FILE *file, const char *words)
+{
+    fputc('"', file);
+    for (; *words; words++)
+        if (*words == '"' || *words == '\\')
+            fprintf(file, "\\%c", *words);
+        else
+            fputc((unsigned char) *words < ' ' ? ' ' : *words, file);
+    fputc('"', file);
+}
+
+static void open_report(char **name, int count, char **words_of_command)
+{
+    if (!asked.out || me != 0)
+        return;
+    static char path[4096];
+    mkdir(asked.out, 0777);
+    snprintf(path, sizeof path, "%s/report.json.part", asked.out);
+    *name = path;
+    report = fopen(path, "w");
+    survival_file = open_memstream(&survival, &survival_length);
+    if (!report || !survival_file) {
+        perror(path);
+        shmem_global_exit(1);
+    }
+    fprintf(report, "{\"schema\":\"clearway-report/1\",\"program\":{\"name\":\"shmem-tail\",\"version\":\"0.1.0\"},\"command\":[");
+    for (int i = 0; i < count; i++) {
+        if (i)
+            fputc(',', report);
+        text(report, words_of_command[i]);
+    }
+    char host[256] = "?";
+    gethostname(host, sizeof host - 1);
+    fprintf(report, "],\"place\":\"job\",\"scenario\":{\"name\":\"shmem-tail\",\"text\":\"\"},\"seed\":%lu,\"verdict\":null,\n", asked.seed);
+    fprintf(report,
+            "\"parameters\":[{\"name\":\"pes\",\"value\":\"%d\",\"unit\":\"\",\"origin\":\"flag\"},"
+            "{\"name\":\"victims\",\"value\":\"%d\",\"unit\":\"\",\"origin\":\"default\"},"
+            "{\"name\":\"messages\",\"value\":\"%ld\",\"unit\":\"\",\"origin\":\"flag\"},"
+            "{\"name\":\"gap\",\"value\":\"%g\",\"unit\":\"ms\",\"origin\":\"flag\"},"
+            "{\"name\":\"window\",\"value\":\"%ld\",\"unit\":\"\",\"origin\":\"flag\"},"
+            "{\"name\":\"block\",\"value\":\"%ld\",\"unit\":\"B\",\"origin\":\"flag\"}],\n",
+            pes, victims, asked.messages, asked.gap_s * 1e3, asked.window, asked.block);
+    fprintf(report, "\"figures\":[");
+}
+
+static void close_report(const char *part)
+{
+    if (!report)
+        return;
+    char path[4096], created[64];
+    time_t seconds = time(NULL);
+    strftime(created, sizeof created, "%Y-%m-%dT%H:%M:%SZ", gmtime(&seconds));
+    fclose(survival_file);
+    fprintf(report, "],\n\"survival\":[%s],\n\"created\":\"%s\"}\n", survival, created);
+    free(survival);
+    snprintf(path, sizeof path, "%s/report.json", asked.out);
+    if (fflush(report) != 0 || fsync(fileno(report)) != 0 || fclose(report) != 0 || rename(part, path) != 0) {
+        perror(path);
+        shmem_global_exit(1);
+    }
+    printf("%s\n", path);
+}
+
+int main(int count, char **arguments)
+{
+    char *part = NULL;
+    shmem_init();
+    me = shmem_my_pe();
+    pes = shmem_n_pes();
+    read_options(count, arguments);
+    if (pes < 4 || pes > PES_MAX)
+        refuse("too few or too many PEs", "start 4 to 4096");
+    draw_roles();
+    latencies = shmem_malloc(sizeof *latencies * (size_t) asked.messages);
+    words = shmem_calloc(WORDS, sizeof *words);
+    stop = shmem_calloc(1, sizeof *stop);
+    moved = shmem_calloc(2, sizeof *moved);
+    blocks = shmem_malloc(2 * BLOCK_MAX);
+    if (!latencies || !words || !stop || !moved || !blocks)
+        refuse("the symmetric heap is too small", "raise SHMEM_SYMMETRIC_SIZE");
+    memset(blocks, 1, 2 * BLOCK_MAX);
+    if (shmem_ctx_create(SHMEMX_CTX_CLASS(0), &contexts[0]) != 0 || shmem_ctx_create(SHMEMX_CTX_CLASS(2), &contexts[1]) != 0)
+        refuse("no context with a class", "free contexts");
+    open_report(&part, count, arguments);
+    if (me == 0)
+        printf("%d PEs, %d victims; latencies in us from the intended time\n%-10s %-10s %-9s %10s %10s %10s %10s %8s %7s\n", pes, victims, "classes",
+               "victim", "beside", "p50 calm", "p99 calm", "p50 busy", "p99 busy", "p99/p99", "bulk");
+    for (int class = 0; class < CLASS_KINDS; class++)
+        if (asked.classes[class])
+            measure(class);
+    close_report(part);
+    shmem_ctx_destroy(contexts[0]);
+    shmem_ctx_destroy(contexts[1]);
+    shmem_finalize();
+    return 0;
+}
