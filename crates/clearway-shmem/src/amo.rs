@@ -11,73 +11,85 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::address::{Caller, Symmetric};
+use crate::address::{Caller, Place, Symmetric};
 use crate::context::Context;
-use crate::far::Change;
-use crate::fault::{Fault, Wrong};
+use crate::far::{Change, FarObject};
+use crate::fault::Fault;
 use crate::job::{self, Reach};
 use crate::queue::element::WordStep;
 use crate::session;
 use crate::word::{Integer, Word};
 
-/// Finds the word.
-#[inline]
-fn word<T: Word>(
+/// The name of the argument in sentences.
+const DEST: &str = "dest";
+
+/// Finds the word in this process's memory.
+#[inline(always)]
+fn near<T: Word>(
     context: Context,
     at: Symmetric,
     pe: i32,
-    argument: &'static str,
-) -> Result<Reach<&'static T::Atomic>, Fault> {
-    job::get()?.word::<T>(context, at, pe, argument)
+) -> Result<Option<&'static T::Atomic>, Fault> {
+    Ok(job::get()?.near(context, at, size_of::<T>(), pe).and_then(Place::word::<T>))
 }
 
-/// Changes a word: by `near` in this process's memory, else by the record of `change`.
-#[inline]
+/// Finds the word that is not there.
+#[cold]
+#[inline(never)]
+fn far<T: Word>(context: Context, at: Symmetric, pe: i32) -> Result<FarObject, Fault> {
+    match job::get()?.word::<T>(context, at, pe, DEST)? {
+        Reach::Far(object) => Ok(object),
+        Reach::Near(_) | Reach::Nothing => {
+            Err(Fault::value(DEST, at.raw() as i64, "it is no word of symmetric memory"))
+        }
+    }
+}
+
+/// Changes a word: by `here` in this process's memory, else by the record of `change`, which is not
+/// made before: its stores would stand before a locked instruction.
+#[inline(always)]
 fn alter<T: Word>(
     context: Context,
     at: Symmetric,
     pe: i32,
-    change: Change<T>,
-    near: impl FnOnce(&T::Atomic),
+    change: impl FnOnce() -> Change<T>,
+    here: impl FnOnce(&T::Atomic),
 ) -> Result<(), Fault> {
-    match word::<T>(context, at, pe, "dest")? {
-        Reach::Near(word) => near(word),
-        Reach::Far(object) => object.change(change),
-        Reach::Nothing => {}
+    match near::<T>(context, at, pe)? {
+        Some(word) => here(word),
+        None => far::<T>(context, at, pe)?.change(change()),
     }
     Ok(())
 }
 
 /// The same, and gives what was there.
-#[inline]
+#[inline(always)]
 fn replace<T: Word>(
     context: Context,
     at: Symmetric,
     pe: i32,
-    change: Change<T>,
-    near: impl FnOnce(&T::Atomic) -> T,
+    change: impl FnOnce() -> Change<T>,
+    here: impl FnOnce(&T::Atomic) -> T,
 ) -> Result<T, Fault> {
-    match word::<T>(context, at, pe, "dest")? {
-        Reach::Near(word) => Ok(near(word)),
-        Reach::Far(object) => Ok(object.fetch(change)),
-        Reach::Nothing => Err(Wrong::NotInitialized.into()),
+    match near::<T>(context, at, pe)? {
+        Some(word) => Ok(here(word)),
+        None => Ok(far::<T>(context, at, pe)?.fetch(change())),
     }
 }
 
 /// The same, and leaves what was there in `fetch`, when the operation is complete.
-#[inline]
+#[inline(always)]
 fn replace_nbi<T: Word>(
     context: Context,
     fetch: Caller,
     at: Symmetric,
     pe: i32,
-    change: Change<T>,
-    near: impl FnOnce(&T::Atomic) -> T,
+    change: impl FnOnce() -> Change<T>,
+    here: impl FnOnce(&T::Atomic) -> T,
 ) -> Result<(), Fault> {
-    match word::<T>(context, at, pe, "dest")? {
-        Reach::Near(word) => fetch.write(0, near(word)),
-        Reach::Far(object) => object.fetch_nbi(change, fetch),
-        Reach::Nothing => {}
+    match near::<T>(context, at, pe)? {
+        Some(word) => fetch.write(0, here(word)),
+        None => far::<T>(context, at, pe)?.fetch_nbi(change(), fetch),
     }
     Ok(())
 }
@@ -86,37 +98,37 @@ fn replace_nbi<T: Word>(
 ///
 /// # Errors
 /// No such PE, or no aligned word of symmetric memory.
-#[inline]
+#[inline(always)]
 pub fn fetch<T: Word>(context: Context, source: Symmetric, pe: i32) -> Result<T, Fault> {
-    replace(context, source, pe, Change::Fetch, |word| T::load(word, Ordering::Acquire))
+    replace(context, source, pe, || Change::Fetch, |word| T::load(word, Ordering::Acquire))
 }
 
 /// `shmem_atomic_set`.
 ///
 /// # Errors
 /// As [`fetch`].
-#[inline]
+#[inline(always)]
 pub fn set<T: Word>(context: Context, dest: Symmetric, value: T, pe: i32) -> Result<(), Fault> {
     if session::gather(job::get()?, context, WordStep::Set, dest, value, pe)? {
         return Ok(());
     }
-    alter(context, dest, pe, Change::Set(value), |word| T::store(word, value, Ordering::Release))
+    alter(context, dest, pe, || Change::Set(value), |word| T::store(word, value, Ordering::Release))
 }
 
 /// `shmem_atomic_swap`.
 ///
 /// # Errors
 /// As [`fetch`].
-#[inline]
+#[inline(always)]
 pub fn swap<T: Word>(context: Context, dest: Symmetric, value: T, pe: i32) -> Result<T, Fault> {
-    replace(context, dest, pe, Change::Swap(value), |word| T::swap(word, value))
+    replace(context, dest, pe, || Change::Swap(value), |word| T::swap(word, value))
 }
 
 /// `shmem_atomic_compare_swap`.
 ///
 /// # Errors
 /// As [`fetch`].
-#[inline]
+#[inline(always)]
 pub fn compare_swap<T: Word>(
     context: Context,
     dest: Symmetric,
@@ -124,7 +136,7 @@ pub fn compare_swap<T: Word>(
     value: T,
     pe: i32,
 ) -> Result<T, Fault> {
-    let change = Change::CompareSwap { wanted, value };
+    let change = || Change::CompareSwap { wanted, value };
     replace(context, dest, pe, change, |word| T::compare_swap(word, wanted, value))
 }
 
@@ -134,16 +146,16 @@ macro_rules! fetching {
         ///
         /// # Errors
         /// As [`fetch`].
-        #[inline]
+        #[inline(always)]
         pub fn $fetch<T: Integer>(context: Context, dest: Symmetric, value: T, pe: i32) -> Result<T, Fault> {
-            replace(context, dest, pe, Change::$change(value), |word| T::$fetch(word, value))
+            replace(context, dest, pe, || Change::$change(value), |word| T::$fetch(word, value))
         }
 
         #[doc = concat!("`shmem_atomic_fetch_", $of, "_nbi`.")]
         ///
         /// # Errors
         /// As [`fetch`].
-        #[inline]
+        #[inline(always)]
         pub fn $fetch_nbi<T: Integer>(
             context: Context,
             fetch: Caller,
@@ -151,19 +163,19 @@ macro_rules! fetching {
             value: T,
             pe: i32,
         ) -> Result<(), Fault> {
-            replace_nbi(context, fetch, dest, pe, Change::$change(value), |word| T::$fetch(word, value))
+            replace_nbi(context, fetch, dest, pe, || Change::$change(value), |word| T::$fetch(word, value))
         }
 
         #[doc = concat!("`shmem_atomic_", $of, "`.")]
         ///
         /// # Errors
         /// As [`fetch`].
-        #[inline]
+        #[inline(always)]
         pub fn $plain<T: Integer>(context: Context, dest: Symmetric, value: T, pe: i32) -> Result<(), Fault> {
             if session::gather(job::get()?, context, WordStep::$change, dest, value, pe)? {
                 return Ok(());
             }
-            alter(context, dest, pe, Change::$change(value), |word| {
+            alter(context, dest, pe, || Change::$change(value), |word| {
                 T::$fetch(word, value);
             })
         }
@@ -177,23 +189,28 @@ fetching!(fetch_add, fetch_add_nbi, add, Add, "add"; fetch_and, fetch_and_nbi, a
 ///
 /// # Errors
 /// As [`fetch()`].
-#[inline]
+#[inline(always)]
 pub fn fetch_nbi<T: Word>(
     context: Context,
     into: Caller,
     source: Symmetric,
     pe: i32,
 ) -> Result<(), Fault> {
-    replace_nbi(context, into, source, pe, Change::<T>::Fetch, |word| {
-        T::load(word, Ordering::Acquire)
-    })
+    replace_nbi(
+        context,
+        into,
+        source,
+        pe,
+        || Change::<T>::Fetch,
+        |word| T::load(word, Ordering::Acquire),
+    )
 }
 
 /// `shmem_atomic_swap_nbi`.
 ///
 /// # Errors
 /// As [`fetch()`].
-#[inline]
+#[inline(always)]
 pub fn swap_nbi<T: Word>(
     context: Context,
     into: Caller,
@@ -201,14 +218,14 @@ pub fn swap_nbi<T: Word>(
     value: T,
     pe: i32,
 ) -> Result<(), Fault> {
-    replace_nbi(context, into, dest, pe, Change::Swap(value), |word| T::swap(word, value))
+    replace_nbi(context, into, dest, pe, || Change::Swap(value), |word| T::swap(word, value))
 }
 
 /// `shmem_atomic_compare_swap_nbi`.
 ///
 /// # Errors
 /// As [`fetch()`].
-#[inline]
+#[inline(always)]
 pub fn compare_swap_nbi<T: Word>(
     context: Context,
     into: Caller,
@@ -217,6 +234,6 @@ pub fn compare_swap_nbi<T: Word>(
     value: T,
     pe: i32,
 ) -> Result<(), Fault> {
-    let change = Change::CompareSwap { wanted, value };
+    let change = || Change::CompareSwap { wanted, value };
     replace_nbi(context, into, dest, pe, change, |word| T::compare_swap(word, wanted, value))
 }

@@ -127,10 +127,28 @@ fn not_initialized() -> Fault {
 }
 
 impl Job {
-    /// Returns the `bytes` bytes at `address` on PE `pe` of `context`.
-    // A call of it takes as long as the operation (measured), and without the attribute the
-    // compiler makes one, because hundreds of functions use it.
+    /// Returns the `bytes` bytes at `address` on PE `pe` of `context`, if this process has them
+    /// mapped. Why not is for [`target`](Self::target) to say.
+    // A call of it takes as long as the operation, and so does a result that may be either near or
+    // far, which travels in memory (measured). Without the attribute the compiler makes a call,
+    // because hundreds of functions use it.
     #[inline(always)]
+    pub(crate) fn near(
+        &self,
+        context: Context,
+        address: Symmetric,
+        bytes: usize,
+        pe: i32,
+    ) -> Option<Place> {
+        let pe = if context == Context::DEFAULT {
+            pe as usize
+        } else {
+            self.world_pe(context, pe).ok()?
+        };
+        self.segments.place(address, bytes, pe)
+    }
+
+    /// Returns the `bytes` bytes at `address` on PE `pe` of `context`, near or far.
     pub(crate) fn target(
         &'static self,
         context: Context,
@@ -183,8 +201,7 @@ impl Job {
         Ok(members.pe(pe as usize))
     }
 
-    /// Returns the word at `address` on PE `pe` of `context`.
-    #[inline(always)]
+    /// Returns the word at `address` on PE `pe` of `context`, near or far.
     pub(crate) fn word<T: Word>(
         &'static self,
         context: Context,

@@ -14,6 +14,7 @@
 
 use crate::address::{Caller, Symmetric};
 use crate::context::Context;
+use crate::far::FarObject;
 use crate::fault::Fault;
 use crate::job::{self, Reach};
 use crate::word::Plain;
@@ -22,28 +23,20 @@ use crate::word::Plain;
 const DEST: &str = "dest";
 const SOURCE: &str = "source";
 
-/// `shmem_put`: copies `bytes` bytes to PE `pe`.
-///
-/// # Errors
-/// No such PE, or `dest` leaves symmetric memory.
-#[inline(always)]
-pub fn put(
+/// Finds what this process has not mapped; none if nothing is to be copied.
+#[cold]
+#[inline(never)]
+fn far(
     context: Context,
-    dest: Symmetric,
-    source: Caller,
+    at: Symmetric,
     bytes: usize,
     pe: i32,
-) -> Result<(), Fault> {
-    let target = job::get()?.target(context, dest, bytes, pe, DEST)?;
-    if source.is_null() {
-        return null(SOURCE, bytes);
+    argument: &'static str,
+) -> Result<Option<FarObject>, Fault> {
+    match job::get()?.target(context, at, bytes, pe, argument)? {
+        Reach::Far(object) => Ok(Some(object)),
+        Reach::Near(_) | Reach::Nothing => Ok(None),
     }
-    match target {
-        Reach::Near(place) => place.put(source, bytes),
-        Reach::Far(object) => object.put(source, bytes),
-        Reach::Nothing => {}
-    }
-    Ok(())
 }
 
 /// Refuses the null pointer, unless nothing is copied.
@@ -57,7 +50,44 @@ fn null(argument: &'static str, bytes: usize) -> Result<(), Fault> {
     }
 }
 
-/// `shmem_get`: copies `bytes` bytes from PE `pe`.
+/// Copies `bytes` bytes to PE `pe` (`shmem_put`).
+///
+/// # Errors
+/// No such PE, or `dest` leaves symmetric memory.
+#[inline(always)]
+pub fn put(
+    context: Context,
+    dest: Symmetric,
+    source: Caller,
+    bytes: usize,
+    pe: i32,
+) -> Result<(), Fault> {
+    if source.is_null() {
+        return null(SOURCE, bytes);
+    }
+    match job::get()?.near(context, dest, bytes, pe) {
+        Some(place) => place.put(source, bytes),
+        None => put_far(context, dest, source, bytes, pe)?,
+    }
+    Ok(())
+}
+
+#[cold]
+#[inline(never)]
+fn put_far(
+    context: Context,
+    dest: Symmetric,
+    source: Caller,
+    bytes: usize,
+    pe: i32,
+) -> Result<(), Fault> {
+    if let Some(object) = far(context, dest, bytes, pe, DEST)? {
+        object.put(source, bytes);
+    }
+    Ok(())
+}
+
+/// Copies `bytes` bytes from PE `pe` (`shmem_get`).
 ///
 /// # Errors
 /// No such PE, or `source` leaves symmetric memory.
@@ -69,19 +99,32 @@ pub fn get(
     bytes: usize,
     pe: i32,
 ) -> Result<(), Fault> {
-    let target = job::get()?.target(context, source, bytes, pe, SOURCE)?;
     if dest.is_null() {
         return null(DEST, bytes);
     }
-    match target {
-        Reach::Near(place) => place.get(dest, bytes),
-        Reach::Far(object) => object.get(dest, bytes),
-        Reach::Nothing => {}
+    match job::get()?.near(context, source, bytes, pe) {
+        Some(place) => place.get(dest, bytes),
+        None => get_far(context, dest, source, bytes, pe)?,
     }
     Ok(())
 }
 
-/// `shmem_put_nbi`.
+#[cold]
+#[inline(never)]
+fn get_far(
+    context: Context,
+    dest: Caller,
+    source: Symmetric,
+    bytes: usize,
+    pe: i32,
+) -> Result<(), Fault> {
+    if let Some(object) = far(context, source, bytes, pe, SOURCE)? {
+        object.get(dest, bytes);
+    }
+    Ok(())
+}
+
+/// Copies `bytes` bytes to PE `pe`, complete behind a quiet (`shmem_put_nbi`).
 ///
 /// # Errors
 /// As [`put`].
@@ -96,7 +139,7 @@ pub fn put_nbi(
     put(context, dest, source, bytes, pe)
 }
 
-/// `shmem_get_nbi`.
+/// Copies `bytes` bytes from PE `pe`, complete behind a quiet (`shmem_get_nbi`).
 ///
 /// # Errors
 /// As [`get`].
@@ -108,44 +151,72 @@ pub fn get_nbi(
     bytes: usize,
     pe: i32,
 ) -> Result<(), Fault> {
-    let target = job::get()?.target(context, source, bytes, pe, SOURCE)?;
     if dest.is_null() {
         return null(DEST, bytes);
     }
-    match target {
-        Reach::Near(place) => place.get(dest, bytes),
-        Reach::Far(object) => object.get_nbi(dest, bytes),
-        Reach::Nothing => {}
+    match job::get()?.near(context, source, bytes, pe) {
+        Some(place) => place.get(dest, bytes),
+        None => get_nbi_far(context, dest, source, bytes, pe)?,
     }
     Ok(())
 }
 
-/// `shmem_p`: stores one value on PE `pe`.
+#[cold]
+#[inline(never)]
+fn get_nbi_far(
+    context: Context,
+    dest: Caller,
+    source: Symmetric,
+    bytes: usize,
+    pe: i32,
+) -> Result<(), Fault> {
+    if let Some(object) = far(context, source, bytes, pe, SOURCE)? {
+        object.get_nbi(dest, bytes);
+    }
+    Ok(())
+}
+
+/// Stores one value on PE `pe` (`shmem_p`).
 ///
 /// # Errors
 /// As [`put`].
-#[inline]
+#[inline(always)]
 pub fn p<T: Plain>(context: Context, dest: Symmetric, value: T, pe: i32) -> Result<(), Fault> {
-    match job::get()?.target(context, dest, size_of::<T>(), pe, DEST)? {
-        Reach::Near(place) => place.store(value),
-        Reach::Far(object) => object.put(Caller::from_slice(&[value]), size_of::<T>()),
-        Reach::Nothing => {}
+    match job::get()?.near(context, dest, size_of::<T>(), pe) {
+        Some(place) => place.store(value),
+        None => p_far(context, dest, value, pe)?,
     }
     Ok(())
 }
 
-/// `shmem_g`: loads one value from PE `pe`.
+#[cold]
+#[inline(never)]
+fn p_far<T: Plain>(context: Context, dest: Symmetric, value: T, pe: i32) -> Result<(), Fault> {
+    put_far(context, dest, Caller::from_slice(&[value]), size_of::<T>(), pe)
+}
+
+/// Loads one value from PE `pe` (`shmem_g`).
 ///
 /// # Errors
 /// As [`get`].
-#[inline]
+#[inline(always)]
 pub fn g<T: Plain>(context: Context, source: Symmetric, pe: i32) -> Result<T, Fault> {
-    match job::get()?.target(context, source, size_of::<T>(), pe, SOURCE)? {
-        Reach::Near(place) => Ok(place.load()),
-        Reach::Far(object) => Ok(object.load()),
-        // No type of the table has no bytes.
-        Reach::Nothing => Err(Fault::value(SOURCE, 0, "a value has at least one byte")),
+    match job::get()?.near(context, source, size_of::<T>(), pe) {
+        Some(place) => Ok(place.load()),
+        None => g_far(context, source, pe),
     }
+}
+
+#[cold]
+#[inline(never)]
+fn g_far<T: Plain>(context: Context, source: Symmetric, pe: i32) -> Result<T, Fault> {
+    let object = far(context, source, size_of::<T>(), pe, SOURCE)?;
+    object.map(FarObject::load).ok_or_else(nothing)
+}
+
+/// The fault of a value without bytes, which no type of the table has.
+fn nothing() -> Fault {
+    Fault::value(SOURCE, 0, "a value has at least one byte")
 }
 
 /// What a strided copy does, element by element.

@@ -104,7 +104,7 @@ fn lane(job: &'static Job, context: Context) -> Option<&'static UpdateLane> {
 ///
 /// # Errors
 /// No such PE, or a PE that gave this one what is no update.
-#[inline]
+#[inline(always)]
 pub(crate) fn gather<T: Word>(
     job: &'static Job,
     context: Context,
@@ -113,7 +113,22 @@ pub(crate) fn gather<T: Word>(
     value: T,
     pe: i32,
 ) -> Result<bool, Fault> {
-    let Some(number) = job.contexts.session(context) else { return Ok(false) };
+    match job.contexts.session(context) {
+        Some(number) => gather_in(number, job, context, step, dest, value, pe),
+        None => Ok(false),
+    }
+}
+
+#[inline(never)]
+fn gather_in<T: Word>(
+    number: usize,
+    job: &'static Job,
+    context: Context,
+    step: WordStep,
+    dest: Symmetric,
+    value: T,
+    pe: i32,
+) -> Result<bool, Fault> {
     let Some(lane) = job.queues.session(number) else { return Ok(false) };
     let target = if context == Context::DEFAULT { pe as usize } else { job.world_pe(context, pe)? };
     // Far PEs have buffers of their own.

@@ -649,12 +649,16 @@ impl FarObject {
     }
 
     /// Changes the word there.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn change<T: Plain>(self, change: Change<T>) {
         let element = Element::Atomic { at: self.at(), change: change.to_record() };
         self.far.push(self.pe(), self.class, element);
     }
 
     /// Changes the word there, and returns what it was.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn fetch<T: Plain>(self, change: Change<T>) -> T {
         let mut value = [0u64];
         let into = Caller::from_slice_mut(&mut value);
@@ -664,6 +668,8 @@ impl FarObject {
     }
 
     /// Changes the word there; what it was is in `into` when all of the class is complete.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn fetch_nbi<T: Plain>(self, change: Change<T>, into: Caller) {
         self.request_change(change, into, false);
     }
