@@ -85,13 +85,13 @@ impl Caller {
         Self(slice.as_ptr().cast_mut().cast())
     }
 
-    /// The same, to be written.
+    /// Takes the elements of a slice, to be written. It must not be used longer than they live.
     #[inline]
     pub(crate) fn from_slice_mut<T: Plain>(slice: &mut [T]) -> Self {
         Self(slice.as_mut_ptr().cast())
     }
 
-    /// Whether it is the null pointer.
+    /// Returns whether it is the null pointer.
     #[inline]
     pub fn is_null(self) -> bool {
         self.0.is_null()
@@ -498,7 +498,7 @@ impl Place {
     }
 }
 
-/// The same bytes as another type of the same size.
+/// Takes the bytes of a value as a value of another type of the same size.
 #[inline]
 fn bits<A: Plain, B: Plain>(value: A) -> B {
     debug_assert_eq!(size_of::<A>(), size_of::<B>());

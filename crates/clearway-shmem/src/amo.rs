@@ -62,7 +62,7 @@ fn alter<T: Word>(
     Ok(())
 }
 
-/// The same, and gives what was there.
+/// Changes a word as [`alter`], and returns what was there.
 #[inline(always)]
 fn replace<T: Word>(
     context: Context,
@@ -77,7 +77,7 @@ fn replace<T: Word>(
     }
 }
 
-/// The same, and leaves what was there in `fetch`, when the operation is complete.
+/// Changes a word as [`alter`]; what was there is in `fetch` when the operation is complete.
 #[inline(always)]
 fn replace_nbi<T: Word>(
     context: Context,
@@ -94,7 +94,7 @@ fn replace_nbi<T: Word>(
     Ok(())
 }
 
-/// `shmem_atomic_fetch`.
+/// Reads a word (`shmem_atomic_fetch`).
 ///
 /// # Errors
 /// No such PE, or no aligned word of symmetric memory.
@@ -103,7 +103,7 @@ pub fn fetch<T: Word>(context: Context, source: Symmetric, pe: i32) -> Result<T,
     replace(context, source, pe, || Change::Fetch, |word| T::load(word, Ordering::Acquire))
 }
 
-/// `shmem_atomic_set`.
+/// Writes a word (`shmem_atomic_set`).
 ///
 /// # Errors
 /// As [`fetch`].
@@ -115,7 +115,7 @@ pub fn set<T: Word>(context: Context, dest: Symmetric, value: T, pe: i32) -> Res
     alter(context, dest, pe, || Change::Set(value), |word| T::store(word, value, Ordering::Release))
 }
 
-/// `shmem_atomic_swap`.
+/// Writes a word, and returns what was there (`shmem_atomic_swap`).
 ///
 /// # Errors
 /// As [`fetch`].
@@ -124,7 +124,7 @@ pub fn swap<T: Word>(context: Context, dest: Symmetric, value: T, pe: i32) -> Re
     replace(context, dest, pe, || Change::Swap(value), |word| T::swap(word, value))
 }
 
-/// `shmem_atomic_compare_swap`.
+/// Writes a word if `wanted` is there, and returns what was there (`shmem_atomic_compare_swap`).
 ///
 /// # Errors
 /// As [`fetch`].
@@ -142,7 +142,7 @@ pub fn compare_swap<T: Word>(
 
 macro_rules! fetching {
     ($($fetch:ident, $fetch_nbi:ident, $plain:ident, $change:ident, $of:literal);*) => { $(
-        #[doc = concat!("`shmem_atomic_fetch_", $of, "`.")]
+        #[doc = concat!("Changes a word by *", $of, "*, and returns what was there (`shmem_atomic_fetch_", $of, "`).")]
         ///
         /// # Errors
         /// As [`fetch`].
@@ -151,7 +151,7 @@ macro_rules! fetching {
             replace(context, dest, pe, || Change::$change(value), |word| T::$fetch(word, value))
         }
 
-        #[doc = concat!("`shmem_atomic_fetch_", $of, "_nbi`.")]
+        #[doc = concat!("Changes a word by *", $of, "*; what was there is in `fetch` behind a quiet (`shmem_atomic_fetch_", $of, "_nbi`).")]
         ///
         /// # Errors
         /// As [`fetch`].
@@ -166,7 +166,7 @@ macro_rules! fetching {
             replace_nbi(context, fetch, dest, pe, || Change::$change(value), |word| T::$fetch(word, value))
         }
 
-        #[doc = concat!("`shmem_atomic_", $of, "`.")]
+        #[doc = concat!("Changes a word by *", $of, "* (`shmem_atomic_", $of, "`).")]
         ///
         /// # Errors
         /// As [`fetch`].
@@ -185,7 +185,7 @@ macro_rules! fetching {
 fetching!(fetch_add, fetch_add_nbi, add, Add, "add"; fetch_and, fetch_and_nbi, and, And, "and"; fetch_or, fetch_or_nbi, or, Or, "or";
     fetch_xor, fetch_xor_nbi, xor, Xor, "xor");
 
-/// `shmem_atomic_fetch_nbi`.
+/// Reads a word, which is in `into` behind a quiet (`shmem_atomic_fetch_nbi`).
 ///
 /// # Errors
 /// As [`fetch()`].
@@ -206,7 +206,7 @@ pub fn fetch_nbi<T: Word>(
     )
 }
 
-/// `shmem_atomic_swap_nbi`.
+/// Writes a word; what was there is in `into` behind a quiet (`shmem_atomic_swap_nbi`).
 ///
 /// # Errors
 /// As [`fetch()`].
@@ -221,7 +221,8 @@ pub fn swap_nbi<T: Word>(
     replace_nbi(context, into, dest, pe, || Change::Swap(value), |word| T::swap(word, value))
 }
 
-/// `shmem_atomic_compare_swap_nbi`.
+/// Writes a word if `wanted` is there; what was there is in `into` behind a quiet
+/// (`shmem_atomic_compare_swap_nbi`).
 ///
 /// # Errors
 /// As [`fetch()`].

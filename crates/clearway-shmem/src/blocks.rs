@@ -58,7 +58,7 @@ impl Blocks {
     }
 }
 
-/// `shmem_ibput`: copies blocks to PE `pe`.
+/// Copies blocks to PE `pe` (`shmem_ibput`).
 ///
 /// # Errors
 /// No such PE, `dest` leaves symmetric memory, or a stride is less than a block.
@@ -83,7 +83,7 @@ pub fn ibput(
     Ok(())
 }
 
-/// `shmem_ibget`: copies blocks from PE `pe`.
+/// Copies blocks from PE `pe` (`shmem_ibget`).
 ///
 /// # Errors
 /// No such PE, `source` leaves symmetric memory, or a stride is less than a block.

@@ -1,4 +1,5 @@
-//! ContextTable: which team's numbers an operation uses, and what the program promised about it.
+//! Contexts: the team by whose numbers an operation names PEs, and what the program promised about
+//! the operation.
 //!
 //! # Model
 //! A near operation is complete when its call returns, so a context has no streams and no lists of
@@ -19,7 +20,7 @@ use crate::queue::QueueClass;
 use crate::session;
 use crate::team::{Team, WORLD_SLOT};
 
-/// ContextTable that a PE can have at once.
+/// Contexts that a PE can have at once.
 const CONTEXTS_MAX: usize = 8_192;
 /// Bits of an entry: in use, the options, above them the slot of the team, and above that the
 /// number of its session's lane, 0 without.
@@ -29,7 +30,7 @@ const SLOT_SHIFT: u32 = 8;
 const SLOT_MASK: u32 = 0xff;
 const SESSION_SHIFT: u32 = 16;
 
-/// `shmem_ctx_t`.
+/// A context of this PE, by its number in the table (`shmem_ctx_t`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct Context(usize);
@@ -161,7 +162,7 @@ pub(crate) fn create_in(job: &Job, slot: usize, options: i64) -> (i32, Context) 
     job.contexts.create(slot, options).map_or((-1, Context::INVALID), |context| (0, context))
 }
 
-/// `shmem_ctx_create`.
+/// Creates a context of the world: 0 and the context, or -1 and none (`shmem_ctx_create`).
 ///
 /// # Errors
 /// The library is not initialised.
@@ -169,7 +170,7 @@ pub fn create(options: i64) -> Result<(i32, Context), Fault> {
     Ok(create_in(job::get()?, WORLD_SLOT, options))
 }
 
-/// `shmem_ctx_destroy`.
+/// Completes what the context did, and destroys it (`shmem_ctx_destroy`).
 ///
 /// # Errors
 /// The library is not initialised, or the context is the default one or none.
@@ -189,7 +190,7 @@ pub fn destroy(context: Context) -> Result<(), Fault> {
     }
 }
 
-/// `shmem_ctx_get_team`.
+/// Returns 0 and the team of a context, or -1 and none (`shmem_ctx_get_team`).
 ///
 /// # Errors
 /// The library is not initialised.

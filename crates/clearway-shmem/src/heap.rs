@@ -226,7 +226,7 @@ fn grow(job: &Job, end: Option<usize>, most: usize) -> Result<Result<(), String>
     Ok(grown)
 }
 
-/// Returns whether `is_so` is said by all PEs.
+/// Returns whether all PEs say that it is so.
 fn agree(job: &Job, is_so: bool) -> Result<bool, Fault> {
     let mut all = true;
     Gathering::new(job, Team::WORLD)?.exchange(&[u64::from(is_so)], |_, words| {
@@ -257,7 +257,8 @@ fn address(job: &Job, offset: Option<usize>) -> *mut u8 {
     offset.map_or(std::ptr::null_mut(), |offset| job.segments.own_heap(offset))
 }
 
-/// `shmem_malloc`: null for no bytes, without a barrier, and where a PE had no room.
+/// Allocates a block on all PEs (`shmem_malloc`). Returns null where a PE had no room, and, without a
+/// barrier, for no bytes.
 ///
 /// # Errors
 /// The library is not initialised; with `SHMEM_DEBUG`, PEs that ask for different sizes.
@@ -265,7 +266,7 @@ pub fn malloc(bytes: usize) -> Result<*mut u8, Fault> {
     align(UNIT, bytes)
 }
 
-/// `shmem_malloc_with_hints`.
+/// Allocates a block on all PEs, whatever the hints (`shmem_malloc_with_hints`).
 ///
 /// # Errors
 /// As [`malloc`].
@@ -273,7 +274,8 @@ pub fn malloc_with_hints(bytes: usize, _hints: i64) -> Result<*mut u8, Fault> {
     malloc(bytes)
 }
 
-/// `shmem_align`: null for an alignment that is no power of two.
+/// Allocates a block at a multiple of `alignment` on all PEs (`shmem_align`). Returns null for an
+/// alignment that is no power of two.
 ///
 /// # Errors
 /// As [`malloc`].
@@ -286,7 +288,7 @@ pub fn align(alignment: usize, bytes: usize) -> Result<*mut u8, Fault> {
     Ok(address(job, allocate(job, bytes, alignment.max(UNIT), |_| ())?))
 }
 
-/// `shmem_calloc`.
+/// Allocates a block on all PEs and sets it to zero (`shmem_calloc`).
 ///
 /// # Errors
 /// As [`malloc`].
@@ -301,7 +303,7 @@ pub fn calloc(count: usize, size: usize) -> Result<*mut u8, Fault> {
     Ok(address(job, allocate(job, bytes, UNIT, clear)?))
 }
 
-/// `shmem_free`. Null is nothing.
+/// Frees a block on all PEs (`shmem_free`). Does nothing for null.
 ///
 /// # Errors
 /// The library is not initialised, or no block begins there.
@@ -327,7 +329,8 @@ fn no_block(block: Symmetric) -> Fault {
     )
 }
 
-/// `shmem_realloc`: as `malloc` for null, as `free` for no bytes.
+/// Changes the length of a block on all PEs (`shmem_realloc`): as [`malloc`] for null, as [`free()`]
+/// for no bytes.
 ///
 /// # Errors
 /// As [`malloc`] and [`free()`].

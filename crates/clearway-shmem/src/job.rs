@@ -596,7 +596,7 @@ pub(crate) fn end_with(status: i32, sentence: &str) -> ! {
     }
 }
 
-/// `shmem_my_pe`.
+/// Returns this PE's number, also behind the end of the program (`shmem_my_pe`).
 ///
 /// # Errors
 /// The library is not initialised.
@@ -605,7 +605,7 @@ pub fn my_pe() -> Result<i32, Fault> {
     Ok(installed()?.me as i32)
 }
 
-/// `shmem_n_pes`.
+/// Returns how many PEs there are, also behind the end of the program (`shmem_n_pes`).
 ///
 /// # Errors
 /// The library is not initialised.
@@ -614,7 +614,7 @@ pub fn n_pes() -> Result<i32, Fault> {
     Ok(installed()?.segments.pes() as i32)
 }
 
-/// `shmem_query_thread`.
+/// Returns the thread level that the program was granted (`shmem_query_thread`).
 ///
 /// # Errors
 /// The library is not initialised.
@@ -622,12 +622,12 @@ pub fn query_thread() -> Result<i32, Fault> {
     Ok(installed()?.level.load(Ordering::Acquire))
 }
 
-/// Whether the program has begun and not ended.
+/// Returns 1 between the beginning and the end of the program, otherwise 0.
 pub fn is_initialized() -> i32 {
     JOB.get().map_or(0, |job| i32::from(job.begins.load(Ordering::Acquire) > 0))
 }
 
-/// `shmem_pe_accessible`.
+/// Returns 1 if there is a PE of this number, otherwise 0 (`shmem_pe_accessible`).
 ///
 /// # Errors
 /// The library is not initialised.
@@ -637,7 +637,7 @@ pub fn pe_accessible(pe: i32) -> Result<i32, Fault> {
     ))
 }
 
-/// `shmem_addr_accessible`.
+/// Returns 1 if PE `pe` has an object at `address`, otherwise 0 (`shmem_addr_accessible`).
 ///
 /// # Errors
 /// The library is not initialised.
@@ -652,7 +652,7 @@ pub fn addr_accessible(address: Symmetric, pe: i32) -> Result<i32, Fault> {
     Ok(i32::from(is_there))
 }
 
-/// `shmem_ptr`: the address here of an object of PE `pe`, or null.
+/// Returns the address here of an object of PE `pe`, or null (`shmem_ptr`).
 ///
 /// # Errors
 /// The library is not initialised.

@@ -86,7 +86,7 @@ impl HomeLock {
     }
 }
 
-/// `shmem_set_lock`: returns when this PE holds it.
+/// Takes the lock, and returns when this PE holds it (`shmem_set_lock`).
 ///
 /// # Errors
 /// No aligned `long` of symmetric memory.
@@ -102,7 +102,7 @@ pub fn set(lock: Symmetric) -> Result<(), Fault> {
     Ok(())
 }
 
-/// `shmem_clear_lock`: completes what the holder did, and lets the next one in.
+/// Completes what the holder did, and lets the next one in (`shmem_clear_lock`).
 ///
 /// # Errors
 /// As [`set`].
@@ -113,7 +113,7 @@ pub fn clear(lock: Symmetric) -> Result<(), Fault> {
     order::quiet(Context::DEFAULT)
 }
 
-/// `shmem_test_lock`: 0 if it was free and this PE holds it now, otherwise 1.
+/// Takes the lock if it is free (`shmem_test_lock`). Returns 0 if this PE holds it now, otherwise 1.
 ///
 /// # Errors
 /// As [`set`].

@@ -14,7 +14,7 @@ use crate::fault::Fault;
 use crate::job;
 use crate::session;
 
-/// `shmem_fence`: orders what the context did to a PE before what it does to that PE afterwards.
+/// Orders what the context did to a PE before what it does to that PE afterwards (`shmem_fence`).
 ///
 /// # Errors
 /// The library is not initialised.
@@ -26,7 +26,7 @@ pub fn fence(context: Context) -> Result<(), Fault> {
     Ok(())
 }
 
-/// `shmem_quiet`: completes what the context did, for all PEs to see.
+/// Completes what the context did, for all PEs to see (`shmem_quiet`).
 ///
 /// # Errors
 /// The library is not initialised.
@@ -41,7 +41,7 @@ pub fn quiet(context: Context) -> Result<(), Fault> {
     Ok(())
 }
 
-/// `shmem_pe_quiet`: completes what the context did to the `count` PEs listed at `pes`.
+/// Completes what the context did to the `count` PEs listed at `pes` (`shmem_pe_quiet`).
 ///
 /// # Errors
 /// The library is not initialised, or a PE that the context does not have.

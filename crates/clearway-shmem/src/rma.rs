@@ -250,7 +250,8 @@ impl Strides {
     }
 }
 
-/// `shmem_iput`: copies `count` elements of `size` bytes, `dst` and `sst` elements apart.
+/// Copies `count` elements of `size` bytes, `dst` and `sst` elements apart, to PE `pe`
+/// (`shmem_iput`).
 ///
 /// # Errors
 /// As [`put`], or a stride below 1.
@@ -279,7 +280,8 @@ pub fn iput(
     Ok(())
 }
 
-/// `shmem_iget`.
+/// Copies `count` elements of `size` bytes, `dst` and `sst` elements apart, from PE `pe`
+/// (`shmem_iget`).
 ///
 /// # Errors
 /// As [`get`], or a stride below 1.

@@ -23,7 +23,7 @@ use crate::queue::element::{WordStep, WordUpdate};
 use crate::queue::lane::{LaneUsers, Push, UpdateLane};
 use crate::word::Word;
 
-/// `shmem_ctx_session_start`: begins a session of `context`, or adds options to the one it has.
+/// Begins a session of `context`, or adds options to the one it has (`shmem_ctx_session_start`).
 /// `total_ops` is how many operations the program expects at most, if it says so: a session of few
 /// gathers nothing, because nothing would fill.
 ///
@@ -60,7 +60,7 @@ pub fn start(context: Context, options: i64, total_ops: Option<usize>) -> Result
 /// Operations that are over sooner than a buffer is filled and emptied.
 const FEW: usize = 64;
 
-/// `shmem_ctx_session_stop`: ends the session of `context`.
+/// Ends the session of `context` (`shmem_ctx_session_stop`).
 ///
 /// # Errors
 /// No such context, or a PE that gave this one what is no update.

@@ -16,7 +16,7 @@ use crate::job::{self, Reach};
 use crate::word::{Integer, Word};
 use crate::{rma, wait};
 
-/// `shmem_put_signal`: copies, and then sets the signal or adds to it. A PE that sees the signal
+/// Copies, and then sets the signal or adds to it (`shmem_put_signal`). A PE that sees the signal
 /// sees the data.
 ///
 /// # Errors
@@ -45,7 +45,7 @@ pub fn put(
     Ok(())
 }
 
-/// `shmem_put_signal_nbi`.
+/// Copies and signals as [`put`], complete behind a quiet (`shmem_put_signal_nbi`).
 ///
 /// # Errors
 /// As [`put`].
@@ -75,7 +75,7 @@ fn send(signal: Reach<&AtomicU64>, change: Change<u64>) {
     }
 }
 
-/// `shmem_signal_add`: adds to a signal of PE `pe`.
+/// Adds to a signal of PE `pe` (`shmem_signal_add`).
 ///
 /// # Errors
 /// No such PE, or no aligned word of symmetric memory.
@@ -85,7 +85,7 @@ pub fn add(context: Context, signal: Symmetric, value: u64, pe: i32) -> Result<(
     Ok(())
 }
 
-/// `shmem_signal_set`: sets a signal of PE `pe`.
+/// Sets a signal of PE `pe` (`shmem_signal_set`).
 ///
 /// # Errors
 /// As [`add`].
@@ -95,7 +95,7 @@ pub fn set(context: Context, signal: Symmetric, value: u64, pe: i32) -> Result<(
     Ok(())
 }
 
-/// `shmem_signal_fetch`: this PE's signal.
+/// Returns this PE's signal (`shmem_signal_fetch`).
 ///
 /// # Errors
 /// No aligned word of symmetric memory.
@@ -104,7 +104,8 @@ pub fn fetch(signal: Symmetric) -> Result<u64, Fault> {
     Ok(job::get()?.own_word::<u64>(signal, "sig_addr")?.load(Ordering::Acquire))
 }
 
-/// `shmem_signal_wait_until`: waits for this PE's signal, and gives the value that ended it.
+/// Waits for this PE's signal, and returns the value that ended the wait
+/// (`shmem_signal_wait_until`).
 ///
 /// # Errors
 /// As [`fetch`], or no such comparison.

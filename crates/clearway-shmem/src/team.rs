@@ -40,7 +40,7 @@ pub(crate) const USED_SLOT: usize = SLOTS - 1;
 /// Words in which each slot has a bit.
 pub(crate) const SLOT_WORDS: usize = SLOTS / 64;
 
-/// `shmem_team_t`.
+/// A team of this PE, by its slot plus one (`shmem_team_t`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct Team(usize);
@@ -356,7 +356,7 @@ fn agree(
     Ok(agreement.settled.map(Team::of_slot))
 }
 
-/// `shmem_team_my_pe`: -1 for no team.
+/// Returns this PE's number in a team, -1 for no team (`shmem_team_my_pe`).
 ///
 /// # Errors
 /// The library is not initialised.
@@ -365,7 +365,7 @@ pub fn my_pe(team: Team) -> Result<i32, Fault> {
     Ok(job.teams.entry(team.slot()).map_or(-1, |(entry, _)| entry.me()))
 }
 
-/// `shmem_team_n_pes`: -1 for no team.
+/// Returns how many PEs a team has, -1 for no team (`shmem_team_n_pes`).
 ///
 /// # Errors
 /// The library is not initialised.
@@ -374,7 +374,8 @@ pub fn n_pes(team: Team) -> Result<i32, Fault> {
     Ok(job.teams.entry(team.slot()).map_or(-1, |(_, members)| members.size))
 }
 
-/// `shmem_team_translate_pe`: -1 where there is no such PE.
+/// Returns the number in another team of a PE of a team, -1 where it has none
+/// (`shmem_team_translate_pe`).
 ///
 /// # Errors
 /// The library is not initialised.
@@ -391,7 +392,7 @@ pub fn translate_pe(source: Team, pe: i32, dest: Team) -> Result<i32, Fault> {
     Ok(to.index(from.pe(pe as usize) as i32).unwrap_or(-1))
 }
 
-/// `shmem_team_get_config`: whether it is a team, and its `num_contexts`.
+/// Returns 0 and the `num_contexts` of a team, or -1 (`shmem_team_get_config`).
 ///
 /// # Errors
 /// The library is not initialised.
@@ -401,7 +402,7 @@ pub fn config(team: Team) -> Result<(i32, i32), Fault> {
     Ok(entry.map_or((-1, 0), |(entry, _)| (0, entry.contexts.load(Ordering::Relaxed))))
 }
 
-/// `shmem_team_split_strided`.
+/// Makes a team of every `stride`-th PE of another one (`shmem_team_split_strided`).
 ///
 /// # Errors
 /// The library is not initialised.
@@ -421,7 +422,7 @@ pub fn split_strided(
     Ok((if failed { -1 } else { 0 }, team.unwrap_or(Team::INVALID)))
 }
 
-/// `shmem_team_split_2d`: the teams of this PE's row and column.
+/// Makes the teams of this PE's row and column (`shmem_team_split_2d`).
 ///
 /// # Errors
 /// The library is not initialised.
@@ -448,7 +449,7 @@ pub fn split_2d(
     Ok((if failed { -1 } else { 0 }, x.unwrap_or(Team::INVALID), y.unwrap_or(Team::INVALID)))
 }
 
-/// `shmem_team_destroy`.
+/// Destroys a team and its contexts (`shmem_team_destroy`).
 ///
 /// # Errors
 /// The library is not initialised, or the team is one of those that every program has.
@@ -476,7 +477,7 @@ pub fn destroy(team: Team) -> Result<(), Fault> {
     Ok(())
 }
 
-/// `shmem_team_create_ctx`.
+/// Creates a context of a team: 0 and the context, or -1 and none (`shmem_team_create_ctx`).
 ///
 /// # Errors
 /// The library is not initialised.
@@ -488,7 +489,7 @@ pub fn create_context(team: Team, options: i64) -> Result<(i32, Context), Fault>
     Ok(context::create_in(job, team.slot(), options))
 }
 
-/// `shmem_team_ptr`: the address here of an object of a PE of `team`, or null.
+/// Returns the address here of an object of a PE of `team`, or null (`shmem_team_ptr`).
 ///
 /// # Errors
 /// The library is not initialised.

@@ -68,7 +68,7 @@ impl Comparison {
     }
 }
 
-/// `shmem_wait_until`.
+/// Waits until the comparison of this PE's word with `value` holds (`shmem_wait_until`).
 ///
 /// # Errors
 /// No aligned word of symmetric memory, or no such comparison.
@@ -77,7 +77,7 @@ pub fn until<T: Integer>(word: Symmetric, comparison: i32, value: T) -> Result<(
     until_value(word, comparison, value).map(drop)
 }
 
-/// The same, and gives the value that ended the wait.
+/// Waits as [`until`], and returns the value that ended the wait.
 #[inline]
 pub(crate) fn until_value<T: Integer>(
     word: Symmetric,
@@ -98,7 +98,7 @@ pub(crate) fn until_value<T: Integer>(
     Ok(found)
 }
 
-/// `shmem_test`: 1 if it holds.
+/// Returns 1 if the comparison of this PE's word with `value` holds, otherwise 0 (`shmem_test`).
 ///
 /// # Errors
 /// As [`until`].
@@ -236,7 +236,7 @@ impl<T: Integer> Words<T> {
 
 macro_rules! several {
     ($($name:ident, $vector:ident, ($($extra:ident),*), $gives:ty, $says:literal, |$words:ident| $run:expr);*) => { $(
-        #[doc = concat!("`shmem_", $says, "`.")]
+        #[doc = concat!("Compares each word with one value (`shmem_", $says, "`).")]
         ///
         /// # Errors
         /// As [`until`].
@@ -252,7 +252,7 @@ macro_rules! several {
             Ok($run)
         }
 
-        #[doc = concat!("`shmem_", $says, "_vector`.")]
+        #[doc = concat!("Compares each word with a value of its own (`shmem_", $says, "_vector`).")]
         ///
         /// # Errors
         /// As [`until`].

@@ -51,11 +51,11 @@ pub trait Word: Plain + PartialEq {
 pub trait Integer: Word + PartialOrd {
     /// Adds, and gives what was there.
     fn fetch_add(at: &Self::Atomic, value: Self) -> Self;
-    /// The same for *and*.
+    /// Changes it by *and*, and gives what was there.
     fn fetch_and(at: &Self::Atomic, value: Self) -> Self;
-    /// The same for *or*.
+    /// Changes it by *or*, and gives what was there.
     fn fetch_or(at: &Self::Atomic, value: Self) -> Self;
-    /// The same for *exclusive or*.
+    /// Changes it by *exclusive or*, and gives what was there.
     fn fetch_xor(at: &Self::Atomic, value: Self) -> Self;
 }
 

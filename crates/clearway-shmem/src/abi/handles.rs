@@ -10,14 +10,14 @@ use crate::fault::Fault;
 use crate::session;
 use crate::team::{self, Team};
 
-/// `shmem_team_config_t`.
+/// What a program configures of a new team (`shmem_team_config_t`).
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(super) struct TeamConfig {
     num_contexts: i32,
 }
 
-/// `shmem_ctx_session_config_t`.
+/// What a program says about a session (`shmem_ctx_session_config_t`).
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(super) struct SessionConfig {

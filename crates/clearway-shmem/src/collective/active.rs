@@ -145,7 +145,7 @@ fn on<R>(
     run(&Together { job, all: Gathering::new(job, team)? })
 }
 
-/// `shmem_barrier`.
+/// Waits until all PEs of the set have called it (`shmem_barrier`). What they stored before is seen.
 ///
 /// # Errors
 /// No such set.
@@ -156,7 +156,7 @@ pub fn barrier(set: ActiveSet, sync: Symmetric) -> Result<(), Fault> {
     })
 }
 
-/// `shmem_sync` of a set.
+/// Waits until all PEs of the set have called it (`shmem_sync`).
 ///
 /// # Errors
 /// No such set.
@@ -164,7 +164,7 @@ pub fn sync(set: ActiveSet, sync: Symmetric) -> Result<(), Fault> {
     barrier(set, sync)
 }
 
-/// `shmem_broadcast` of a set: the root's `dest` is not written.
+/// Copies the root's `source` to the `dest` of all other PEs of the set (`shmem_broadcast64`).
 ///
 /// # Errors
 /// No such set or root, or a buffer that leaves symmetric memory.
@@ -179,7 +179,7 @@ pub fn broadcast(
     on(set, sync, |all| all.broadcast(dest, source, bytes, root, RootDest::Kept))
 }
 
-/// `shmem_collect` of a set.
+/// Puts the `source` of each PE of the set, of any length, behind each other (`shmem_collect64`).
 ///
 /// # Errors
 /// No such set, or a buffer that leaves symmetric memory.
@@ -193,7 +193,8 @@ pub fn collect(
     on(set, sync, |all| all.collect(dest, source, bytes))
 }
 
-/// `shmem_fcollect` of a set.
+/// Puts the `source` of each PE of the set, all of one length, behind each other
+/// (`shmem_fcollect64`).
 ///
 /// # Errors
 /// As [`collect`].
@@ -207,7 +208,7 @@ pub fn fcollect(
     on(set, sync, |all| all.fcollect(dest, source, bytes))
 }
 
-/// `shmem_alltoall` of a set.
+/// Gives block `i` of each `source` to PE `i` of the set (`shmem_alltoall64`).
 ///
 /// # Errors
 /// As [`collect`].
@@ -221,7 +222,8 @@ pub fn alltoall(
     on(set, sync, |all| all.alltoall(dest, source, bytes))
 }
 
-/// `shmem_alltoalls` of a set.
+/// Gives block `i` of each `source` to PE `i` of the set, element by element
+/// (`shmem_alltoalls64`).
 ///
 /// # Errors
 /// As [`collect`], or a stride below 1.
@@ -238,7 +240,7 @@ pub fn alltoalls(
     on(set, sync, |all| all.alltoalls(dest, source, Pattern { dst, sst, count, size }))
 }
 
-/// `shmem_<type>_<op>_to_all`.
+/// Combines the elements of all PEs of the set (`shmem_<type>_<op>_to_all`).
 ///
 /// # Errors
 /// As [`collect`].

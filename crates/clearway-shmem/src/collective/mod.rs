@@ -33,7 +33,7 @@ use self::sync::{Gathering, WORDS};
 /// Bytes that travel with a step.
 const SMALL: usize = WORDS * size_of::<u64>();
 
-/// `shmem_barrier_all`.
+/// Completes what this PE did and waits until all PEs have called it (`shmem_barrier_all`).
 ///
 /// # Errors
 /// The library is not initialised.
@@ -47,7 +47,7 @@ pub fn barrier_all() -> Result<(), Fault> {
     sync_all()
 }
 
-/// `shmem_sync_all`.
+/// Waits until all PEs have called it (`shmem_sync_all`).
 ///
 /// # Errors
 /// The library is not initialised.
@@ -59,7 +59,7 @@ pub fn sync_all() -> Result<(), Fault> {
     Ok(())
 }
 
-/// `shmem_team_sync`.
+/// Waits until all PEs of the team have called it (`shmem_team_sync`). Returns -1 for no team.
 ///
 /// # Errors
 /// The library is not initialised.
@@ -300,7 +300,7 @@ impl Together<'_> {
         Ok(())
     }
 
-    /// The same for equal lengths.
+    /// Puts everybody's `bytes` bytes behind each other.
     pub(crate) fn fcollect(
         &self,
         dest: Symmetric,
@@ -358,7 +358,7 @@ impl Together<'_> {
         Ok(())
     }
 
-    /// The same for blocks whose elements lie apart.
+    /// Gives block `i` of each source to member `i`, where the elements of blocks lie apart.
     pub(crate) fn alltoalls(
         &self,
         dest: Symmetric,
@@ -398,7 +398,8 @@ fn stride(stride: isize, argument: &'static str) -> Result<usize, Fault> {
     }
 }
 
-/// `shmem_broadcast` of a team: also the root's `dest` is written.
+/// Copies the root's `source` to the `dest` of all PEs of the team, its own included
+/// (`shmem_broadcast`).
 ///
 /// # Errors
 /// No such PE, or a buffer that leaves symmetric memory.
@@ -412,7 +413,7 @@ pub fn broadcast(
     on(team, |all| all.broadcast(dest, source, bytes, root, RootDest::Written))
 }
 
-/// `shmem_collect` of a team.
+/// Puts the `source` of each PE of the team, of any length, behind each other (`shmem_collect`).
 ///
 /// # Errors
 /// Not so much symmetric memory.
@@ -420,7 +421,8 @@ pub fn collect(team: Team, dest: Symmetric, source: Symmetric, bytes: usize) -> 
     on(team, |all| all.collect(dest, source, bytes))
 }
 
-/// `shmem_fcollect` of a team.
+/// Puts the `source` of each PE of the team, all of one length, behind each other
+/// (`shmem_fcollect`).
 ///
 /// # Errors
 /// Not so much symmetric memory.
@@ -433,7 +435,7 @@ pub fn fcollect(
     on(team, |all| all.fcollect(dest, source, bytes))
 }
 
-/// `shmem_alltoall` of a team, with blocks of `bytes` bytes.
+/// Gives block `i` of `bytes` bytes of each `source` to PE `i` of the team (`shmem_alltoall`).
 ///
 /// # Errors
 /// Not so much symmetric memory.
@@ -446,7 +448,7 @@ pub fn alltoall(
     on(team, |all| all.alltoall(dest, source, bytes))
 }
 
-/// `shmem_alltoalls` of a team.
+/// Gives block `i` of each `source` to PE `i` of the team, element by element (`shmem_alltoalls`).
 ///
 /// # Errors
 /// Not so much symmetric memory, or a stride below 1.
@@ -462,7 +464,7 @@ pub fn alltoalls(
     on(team, |all| all.alltoalls(dest, source, Pattern { dst, sst, count, size }))
 }
 
-/// `shmem_<op>_reduce` of a team.
+/// Combines the elements of all PEs of the team (`shmem_<op>_reduce`).
 ///
 /// # Errors
 /// Not so much symmetric memory.

@@ -62,7 +62,7 @@ impl Together<'_> {
     }
 }
 
-/// `shmem_sum_inscan` of a team: the sum up to and with this member.
+/// Sums the elements of the members up to and with this one (`shmem_sum_inscan`).
 ///
 /// # Errors
 /// Not so much symmetric memory.
@@ -75,7 +75,7 @@ pub fn sum_inscan<T: Operand>(
     on(team, |all| all.scan::<T>(dest, source, count, Own::Counts))
 }
 
-/// `shmem_sum_exscan` of a team: the sum of the members before this one, zero at the first.
+/// Sums the elements of the members before this one, zero at the first (`shmem_sum_exscan`).
 ///
 /// # Errors
 /// Not so much symmetric memory.
