@@ -2,9 +2,9 @@
 //!
 //! # Model
 //! [`init`] makes the executable's variables shareable, joins the job, lets all PEs tell each other
-//! where they are, meets those of this host and waits until all are there. From then on `get` gives
-//! the `Job`, which never changes place and never ends: other threads may be in the middle of an
-//! operation whenever the program finishes.
+//! where they are, meets those of this host and waits until all are there. From then on until
+//! [`finalize`] `get` gives the `Job`. It never changes place and never ends: other threads may be
+//! in the middle of an operation whenever the program finishes.
 //!
 //! A PE whose process ends before it left the job ends the job. The launcher notices that as a
 //! rule, and says so; where it does not within `GRACE`, this library does.

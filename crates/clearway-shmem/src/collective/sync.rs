@@ -8,9 +8,10 @@
 //!
 //! Few members look at each other's lines. Where they are many each adds one to a count at the
 //! first member, and the last to come counts the epoch of a line that all wait for: a sleeper is
-//! then woken once and not for each member. With 16 and 64 PEs on two processors such a step takes
-//! one change of processes a PE. A tree of lines with eight members a node takes 1.0 to 2.7, and
-//! looking at all lines 0.9 to 4 (measured).
+//! then woken once and not for each member. With 16 and 64 PEs on two busy processors such a step
+//! takes 1.8 to 2.8 and 2.2 to 8.5 us of processor time a PE; a tree of lines with eight members a
+//! node takes 1.8 to 14 and 2 to 47, looking at all lines 1.8 to 5 and 2.6 to 31 (measured). With a
+//! processor for each PE they are not measured.
 //!
 //! Between hosts a member's line travels as one record to each other host of the team, where all
 //! members see it in the memory of that host ([`crate::far`]).
