@@ -9,13 +9,15 @@
 //! # Source
 //! OpenSHMEM 1.5, "Atomic Memory Operations".
 
+#![allow(clippy::too_many_arguments)] // a call's, and how it is done near and far
+
 use std::sync::atomic::Ordering;
 
 use crate::address::{Caller, Place, Symmetric};
 use crate::context::Context;
 use crate::far::{Change, FarObject};
 use crate::fault::Fault;
-use crate::job::{self, Reach};
+use crate::job::{self, Job, Reach};
 use crate::queue::element::WordStep;
 use crate::session;
 use crate::word::{Integer, Word};
@@ -26,11 +28,12 @@ const DEST: &str = "dest";
 /// Finds the word in this process's memory.
 #[inline(always)]
 fn near<T: Word>(
+    job: &Job,
     context: Context,
     at: Symmetric,
     pe: i32,
-) -> Result<Option<&'static T::Atomic>, Fault> {
-    Ok(job::get()?.near(context, at, size_of::<T>(), pe).and_then(Place::word::<T>))
+) -> Option<&'static T::Atomic> {
+    job.near(context, at, size_of::<T>(), pe).and_then(Place::word::<T>)
 }
 
 /// Finds the word that is not there.
@@ -46,16 +49,44 @@ fn far<T: Word>(context: Context, at: Symmetric, pe: i32) -> Result<FarObject, F
 }
 
 /// Changes a word: by `here` in this process's memory, else by the record of `change`, which is not
-/// made before: its stores would stand before a locked instruction.
+/// made before: its stores would stand before a locked instruction. In a session `step` with
+/// `value` is gathered.
 #[inline(always)]
 fn alter<T: Word>(
     context: Context,
     at: Symmetric,
     pe: i32,
+    (step, value): (WordStep, T),
     change: impl FnOnce() -> Change<T>,
     here: impl FnOnce(&T::Atomic),
 ) -> Result<(), Fault> {
-    match near::<T>(context, at, pe)? {
+    let job = job::get()?;
+    if let Some(number) = job.contexts.session(context) {
+        return alter_in_session(job, number, context, at, pe, (step, value), change, here);
+    }
+    match near::<T>(job, context, at, pe) {
+        Some(word) => here(word),
+        None => far::<T>(context, at, pe)?.change(change()),
+    }
+    Ok(())
+}
+
+/// Changes a word as [`alter`], with a context that has the session of this number.
+#[inline(never)]
+fn alter_in_session<T: Word>(
+    job: &'static Job,
+    number: usize,
+    context: Context,
+    at: Symmetric,
+    pe: i32,
+    (step, value): (WordStep, T),
+    change: impl FnOnce() -> Change<T>,
+    here: impl FnOnce(&T::Atomic),
+) -> Result<(), Fault> {
+    if session::gather(job, number, context, step, at, value, pe)? {
+        return Ok(());
+    }
+    match near::<T>(job, context, at, pe) {
         Some(word) => here(word),
         None => far::<T>(context, at, pe)?.change(change()),
     }
@@ -71,7 +102,7 @@ fn replace<T: Word>(
     change: impl FnOnce() -> Change<T>,
     here: impl FnOnce(&T::Atomic) -> T,
 ) -> Result<T, Fault> {
-    match near::<T>(context, at, pe)? {
+    match near::<T>(job::get()?, context, at, pe) {
         Some(word) => Ok(here(word)),
         None => Ok(far::<T>(context, at, pe)?.fetch(change())),
     }
@@ -87,7 +118,7 @@ fn replace_nbi<T: Word>(
     change: impl FnOnce() -> Change<T>,
     here: impl FnOnce(&T::Atomic) -> T,
 ) -> Result<(), Fault> {
-    match near::<T>(context, at, pe)? {
+    match near::<T>(job::get()?, context, at, pe) {
         Some(word) => fetch.write(0, here(word)),
         None => far::<T>(context, at, pe)?.fetch_nbi(change(), fetch),
     }
@@ -109,10 +140,15 @@ pub fn fetch<T: Word>(context: Context, source: Symmetric, pe: i32) -> Result<T,
 /// As [`fetch`].
 #[inline(always)]
 pub fn set<T: Word>(context: Context, dest: Symmetric, value: T, pe: i32) -> Result<(), Fault> {
-    if session::gather(job::get()?, context, WordStep::Set, dest, value, pe)? {
-        return Ok(());
-    }
-    alter(context, dest, pe, || Change::Set(value), |word| T::store(word, value, Ordering::Release))
+    let step = (WordStep::Set, value);
+    alter(
+        context,
+        dest,
+        pe,
+        step,
+        || Change::Set(value),
+        |word| T::store(word, value, Ordering::Release),
+    )
 }
 
 /// Writes a word, and returns what was there (`shmem_atomic_swap`).
@@ -172,10 +208,8 @@ macro_rules! fetching {
         /// As [`fetch`].
         #[inline(always)]
         pub fn $plain<T: Integer>(context: Context, dest: Symmetric, value: T, pe: i32) -> Result<(), Fault> {
-            if session::gather(job::get()?, context, WordStep::$change, dest, value, pe)? {
-                return Ok(());
-            }
-            alter(context, dest, pe, || Change::$change(value), |word| {
+            let step = (WordStep::$change, value);
+            alter(context, dest, pe, step, || Change::$change(value), |word| {
                 T::$fetch(word, value);
             })
         }

@@ -99,30 +99,14 @@ fn lane(job: &'static Job, context: Context) -> Option<&'static UpdateLane> {
     job.queues.session(job.contexts.session(context)?)
 }
 
-/// Gathers an update of a word of PE `pe`, if the context has a session and the word is a
+/// Gathers an update of a word of PE `pe` in the session of this number, if the word is a
 /// neighbour's; whether it did.
 ///
 /// # Errors
 /// No such PE, or a PE that gave this one what is no update.
-#[inline(always)]
 pub(crate) fn gather<T: Word>(
     job: &'static Job,
-    context: Context,
-    step: WordStep,
-    dest: Symmetric,
-    value: T,
-    pe: i32,
-) -> Result<bool, Fault> {
-    match job.contexts.session(context) {
-        Some(number) => gather_in(number, job, context, step, dest, value, pe),
-        None => Ok(false),
-    }
-}
-
-#[inline(never)]
-fn gather_in<T: Word>(
     number: usize,
-    job: &'static Job,
     context: Context,
     step: WordStep,
     dest: Symmetric,

@@ -33,6 +33,11 @@ fn counting__no_atomic_operation_is_lost() {
 }
 
 #[test]
+fn tables__histogram_and_index_gather_have_the_right_results() {
+    run("tables.c");
+}
+
+#[test]
 fn waiting__words_are_seen_when_they_change() {
     run("waiting.c");
 }
