@@ -149,7 +149,7 @@ impl ChannelQueue {
             length: length as u64,
             element_size: config.element_size,
             next: 0,
-            batch: if job.queues.gathers() { BATCH.min(share as u64 / 2) } else { 0 },
+            batch: if job.queues.threshold > 0 { BATCH.min(share as u64 / 2) } else { 0 },
             is_complete: false,
             is_unfinished: false,
             told_batches: 0,

@@ -1,15 +1,16 @@
 //! What a communication queue does with an element: gathers it, or does it at once.
 //!
 //! # Model
-//! An update of a word that gives nothing back is gathered for a neighbour
-//! ([`super::lane`]). Everything else is as fast at once: puts and gets are copies, a value that is
-//! fetched has to come back, and this PE's own memory is at hand.
+//! An update of a word that gives nothing back is gathered for each PE of this host, this one
+//! included: where targets are random, telling it from others costs more than its way through a
+//! buffer ([`super::lane`]). Everything else is as fast at once: puts and gets are copies, and a
+//! value that is fetched has to come back. What goes to far PEs their streams gather.
 
 use std::sync::atomic::Ordering;
 
 use super::element::{WordStep, WordUpdate};
 use super::lane::Push;
-use super::{COMM, EAGAIN, Queue, find, refuse};
+use super::{COMM, EAGAIN, Queue, QueueUse, find, refuse};
 use crate::address::{Caller, Place, Symmetric};
 use crate::constants::{SIGNAL_ADD, SIGNAL_SET};
 use crate::context::Context;
@@ -119,12 +120,80 @@ pub struct QueueEnds {
     pub own_source: Caller,
 }
 
+/// What became of a call that [`push_one`] was tried for.
+enum Quick {
+    Done(i32),
+    /// It is none of those that are done quickly.
+    Other,
+}
+
+/// Pushes one addition of a word, which is what most programs push, with all it needs in registers.
+#[inline(never)]
+fn push_one(
+    handle: usize,
+    dest: Symmetric,
+    source: Caller,
+    size: usize,
+    pe: i32,
+    op: u64,
+) -> Result<Quick, Fault> {
+    let job = job::get()?;
+    let queue = job.queues.find(handle).filter(|queue| queue.is_used_for(QueueUse::Comm));
+    let (Some(queue), OP_ADD | OP_INC) = (queue, op) else { return Ok(Quick::Other) };
+    let (Some(target), Some((segment, offset))) =
+        (queue.world_pe(pe), job.segments.offset_in(dest, size))
+    else {
+        return Ok(Quick::Other);
+    };
+    let operand = match (op, size) {
+        (OP_INC, _) => 1,
+        _ if source.is_null() => return Ok(Quick::Other),
+        (_, 4) => u64::from(source.read::<u32>(0)),
+        _ => source.read::<u64>(0),
+    };
+    let Some(update) = WordUpdate::new(WordStep::Add, size, (segment, offset), operand) else {
+        return Ok(Quick::Other);
+    };
+    if !job.segments.is_near(target) {
+        return Ok(Quick::Other);
+    }
+    if !queue.gathers() {
+        let Some(place) = job.segments.place(dest, size, target) else { return Ok(Quick::Other) };
+        change(place, WordStep::Add, size, operand);
+        queue.count_one();
+        return Ok(Quick::Done(0));
+    }
+    Ok(match queue.lane.push(job, target, update)? {
+        Push::Kept => Quick::Done(0),
+        Push::Full => Quick::Done(EAGAIN),
+    })
+}
+
 /// `shmemx_queue_push`: 0, [`EAGAIN`] where the queue is full, [`EINVAL`](super::EINVAL) where the
 /// operation cannot be. The source is copied, but for elements that come from the PE.
 ///
 /// # Errors
 /// A PE that gave this one what is no update.
+#[inline]
 pub fn push(
+    handle: usize,
+    ends: QueueEnds,
+    elements: Elements,
+    pe: i32,
+    op: u64,
+) -> Result<i32, Fault> {
+    if elements.count == 1
+        && elements.class == ElementClass::Integer
+        && let Quick::Done(answer) =
+            push_one(handle, ends.dest, ends.own_source, elements.size, pe, op)?
+    {
+        return Ok(answer);
+    }
+    push_any(handle, ends, elements, pe, op)
+}
+
+#[inline(never)]
+fn push_any(
     handle: usize,
     ends: QueueEnds,
     elements: Elements,
@@ -157,9 +226,6 @@ pub fn push(
     let updates = Updates { target, step, dest: ends.dest, elements };
     if !job.segments.is_near(target) {
         return updates.push_far(job, queue, operand);
-    }
-    if elements.count == 1 && queue.gathers() && target != job.me {
-        return updates.push_one(job, queue, operand(0));
     }
     updates.push_all(job, queue, operand)
 }
@@ -220,19 +286,6 @@ struct Updates {
 }
 
 impl Updates {
-    #[inline]
-    fn push_one(&self, job: &'static Job, queue: &Queue, operand: u64) -> Result<i32, Fault> {
-        let size = self.elements.size;
-        let at = job.segments.offset_in(self.dest, size);
-        match at.and_then(|at| WordUpdate::new(self.step, size, at, operand)) {
-            Some(update) => match queue.lane.push(job, self.target, update)? {
-                Push::Kept => Ok(0),
-                Push::Full => Ok(EAGAIN),
-            },
-            None => self.push_all(job, queue, |_| operand),
-        }
-    }
-
     /// Gives the updates to the stream of a far PE in the queue's class, which gathers them.
     #[inline(never)]
     fn push_far(
@@ -278,7 +331,7 @@ impl Updates {
                 )
             });
         };
-        let gathers = queue.gathers() && self.target != job.me;
+        let gathers = queue.gathers();
         if gathers && !queue.lane.has_room(job, count as u64)? {
             return match queue.lane.may_ever_hold(count as u64) {
                 true => Ok(EAGAIN),

@@ -20,7 +20,7 @@
 //! What may be pushed, by whom and how much (`comm`, `session`).
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use clearway_proto::base::Nanos;
@@ -103,7 +103,7 @@ struct Closed {
 /// The updates for one PE.
 #[derive(Debug)]
 struct GatherBuffer {
-    words: Box<[AtomicU32]>,
+    words: [AtomicU32; SLOT_WORDS],
     used: AtomicU32,
     limit: AtomicU32,
     key: AtomicU32,
@@ -145,7 +145,7 @@ impl RunWords for GatherBuffer {
 impl GatherBuffer {
     fn new(limit: u32) -> Self {
         Self {
-            words: (0..SLOT_WORDS).map(|_| AtomicU32::new(0)).collect(),
+            words: [const { AtomicU32::new(0) }; SLOT_WORDS],
             used: AtomicU32::new(0),
             limit: AtomicU32::new(limit),
             key: AtomicU32::new(0),
@@ -175,11 +175,16 @@ impl GatherBuffer {
     /// Appends an update that continues the run; whether it did.
     #[inline(always)]
     fn push_same(&self, update: WordUpdate) -> bool {
-        let continues = self.run().continues(update) && self.used() < self.limit();
-        if continues {
-            self.append(OpenRun::index_of(update));
+        let used = self.used.load(Ordering::Relaxed);
+        let continues = self.run().continues(update) && used < self.limit.load(Ordering::Relaxed);
+        match self.words.get(used as usize).filter(|_| continues) {
+            Some(word) => {
+                word.store(OpenRun::index_of(update), Ordering::Relaxed);
+                self.used.store(used + 1, Ordering::Relaxed);
+                true
+            }
+            None => false,
         }
-        continues
     }
 
     /// Appends any update; whether it had room.
@@ -230,6 +235,8 @@ pub(crate) struct LaneCounts {
 #[derive(Debug)]
 pub(crate) struct UpdateLane {
     buffers: Box<[OnceLock<Box<GatherBuffer>>]>,
+    /// Whether a push needs neither the lock nor a look at how much the lane holds.
+    is_plain: AtomicBool,
     users: AtomicU64,
     updates_max: AtomicU64,
     limit: AtomicU32,
@@ -249,6 +256,7 @@ impl UpdateLane {
     pub(super) fn new(pes: usize) -> Self {
         Self {
             buffers: (0..pes).map(|_| OnceLock::new()).collect(),
+            is_plain: AtomicBool::new(true),
             users: AtomicU64::new(IN_TURN),
             updates_max: AtomicU64::new(u64::MAX),
             limit: AtomicU32::new(SLOT_WORDS as u32),
@@ -270,6 +278,8 @@ impl UpdateLane {
             LaneUsers::All => ALL,
         };
         self.users.store(users, Ordering::Relaxed);
+        let is_plain = users != ALL && config.updates_max == u64::MAX;
+        self.is_plain.store(is_plain, Ordering::Relaxed);
         self.updates_max.store(config.updates_max, Ordering::Relaxed);
         let limit = (config.threshold / 4).clamp(UPDATE_WORDS_MAX, SLOT_WORDS) as u32;
         self.limit.store(limit, Ordering::Relaxed);
@@ -288,6 +298,12 @@ impl UpdateLane {
     fn guard(&self) -> Option<MutexGuard<'_, ()>> {
         (self.users.load(Ordering::Relaxed) == ALL)
             .then(|| self.lock.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Whether one thread at a time uses it, without a bound.
+    #[inline]
+    pub(super) fn is_plain(&self) -> bool {
+        self.is_plain.load(Ordering::Relaxed)
     }
 
     /// Whether the calling thread may use it.
@@ -309,9 +325,7 @@ impl UpdateLane {
         pe: usize,
         update: WordUpdate,
     ) -> Result<Push, Fault> {
-        let is_plain = self.users.load(Ordering::Relaxed) != ALL
-            && self.updates_max.load(Ordering::Relaxed) == u64::MAX;
-        if is_plain
+        if self.is_plain()
             && let Some(buffer) = self.buffers.get(pe).and_then(OnceLock::get)
             && buffer.push_same(update)
         {

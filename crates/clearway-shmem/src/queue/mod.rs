@@ -236,6 +236,16 @@ impl Queue {
         job.far.as_ref().map_or(0, |far| far.outstanding(self.far_class()))
     }
 
+    /// Counts an element that was done at once.
+    #[inline]
+    fn count_one(&self) {
+        if self.lane.is_plain() {
+            self.direct.store(self.direct.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        } else {
+            self.count_direct(1);
+        }
+    }
+
     /// Counts `elements` elements that were done at once.
     fn count_direct(&self, elements: usize) {
         self.direct.fetch_add(elements as u64, Ordering::Relaxed);
@@ -311,7 +321,7 @@ impl Queues {
 
     /// Whether operations are gathered at all.
     pub(crate) fn gathers(&self) -> bool {
-        self.threshold > 0
+        self.threshold > 0 && self.rings.has_neighbours()
     }
 
     /// Takes a lane for a session; its number.

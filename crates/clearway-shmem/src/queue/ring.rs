@@ -148,7 +148,7 @@ enum RingState {
 pub(super) enum Given {
     /// In the ring; applied when this many slots are.
     Slot(u64),
-    /// They are applied: there is no ring.
+    /// They are applied: there is no ring, or they are for this PE.
     Applied,
 }
 
@@ -156,6 +156,11 @@ impl Rings {
     pub(super) fn new(places: Vec<Option<usize>>, pes: Vec<usize>) -> Self {
         let targets = pes.iter().map(|_| Mutex::new(RingState::Unknown)).collect();
         Self { places, pes, targets }
+    }
+
+    /// Whether there is another PE on this host.
+    pub(super) fn has_neighbours(&self) -> bool {
+        self.pes.len() > 1
     }
 
     /// The place of a PE of this host.
@@ -177,6 +182,10 @@ impl Rings {
         target: usize,
         slot: &[u32],
     ) -> Result<Given, Fault> {
+        if target == job.me {
+            let applied = element::apply(&job.segments, target, slot.get(1..).unwrap_or_default());
+            return applied.map(|_| Given::Applied).map_err(|_| malformed(job.me));
+        }
         let (place, me) = (self.place(target), self.place(job.me));
         let (place, me) = place.zip(me).expect("rings lead to neighbours");
         let mut state = self.targets[place].lock().unwrap_or_else(PoisonError::into_inner);

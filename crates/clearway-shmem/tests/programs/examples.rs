@@ -15,11 +15,12 @@ fn example(file: &str, name: &str) -> PathBuf {
 }
 
 /// Runs an example with each number of PEs and each seed.
-fn run(program: &Path, mode: &str, sizes: [&str; 2]) {
+fn run(program: &Path, mode: &str, sizes: [&str; 2], variables: &[(&str, &str)]) {
     for pes in PES {
         for seed in 1..=SEEDS {
             let seed = (u64::from(pes) << 8 | seed).to_string();
             let mut command = oshrun(pes);
+            command.envs(variables.iter().copied());
             command.arg(program).args(["-m", mode, "-s", &seed, "-n", sizes[0], "-w", sizes[1]]);
             let output = command.output().expect("oshrun");
             let text = said(&output);
@@ -32,11 +33,14 @@ fn run(program: &Path, mode: &str, sizes: [&str; 2]) {
 fn histogram__counts_are_right_by_queue_and_session_and_alone() {
     let program = example("histogram.c", "example-histogram");
     for mode in ["queue", "session", "plain"] {
-        run(&program, mode, ["20000", "500"]);
+        run(&program, mode, ["20000", "500"], &[]);
+    }
+    for mode in ["queue", "session"] {
+        run(&program, mode, ["2000", "50"], &[("SHMEM_NEAR", "2"), ("SHMEM_WIRE", "udp")]);
     }
 }
 
 #[test]
 fn indexgather__each_pe_gets_its_words_and_stops() {
-    run(&example("indexgather.c", "example-indexgather"), "queue", ["20000", "500"]);
+    run(&example("indexgather.c", "example-indexgather"), "queue", ["20000", "500"], &[]);
 }
