@@ -22,7 +22,7 @@ mod tests;
 use std::collections::{BTreeMap, VecDeque};
 
 use clearway_proto::base::{LocalNs, Rank};
-use clearway_proto::wire::{Driver, Engine, Wire};
+use clearway_proto::wire::{Applier, Driver, Engine, Wire};
 
 use crate::clock::Clock;
 use crate::disk::Survival;
@@ -121,6 +121,8 @@ pub struct World<E: Engine, C> {
 /// One rank's engine; none while it is down.
 struct WorldNode<E: Engine> {
     driver: Option<Driver<E>>,
+    /// What applies records that the engine has found; it is lost in a crash.
+    applier: Option<Box<dyn Applier>>,
     /// Commands that came while the processor was busy.
     inbox: VecDeque<E::Command>,
     /// When the driver wants to run, by the rank's clock.
@@ -139,6 +141,7 @@ impl<E: Engine, C: Carrier> World<E, C> {
             let engine = make(wire);
             WorldNode {
                 driver: Some(Driver::boot_lean(engine, wire.now(), 0)),
+                applier: None,
                 inbox: VecDeque::new(),
                 deadline: None,
                 summoned: false,
@@ -177,6 +180,11 @@ impl<E: Engine, C: Carrier> World<E, C> {
     /// Returns the engine of `rank`; `None` while it is down.
     pub fn engine_mut(&mut self, rank: Rank) -> Option<&mut E> {
         self.nodes[rank.index()].driver.as_mut().map(Driver::engine_mut)
+    }
+
+    /// Gives `rank` an application that applies records, from its next step on.
+    pub fn set_applier(&mut self, rank: Rank, applier: Box<dyn Applier>) {
+        self.nodes[rank.index()].applier = Some(applier);
     }
 
     /// Steps of drivers so far.
@@ -248,7 +256,13 @@ impl<E: Engine, C: Carrier> World<E, C> {
     pub fn crash(&mut self, rank: Rank, survival: Survival) {
         self.network.crash(rank, survival);
         let node = &mut self.nodes[rank.index()];
-        *node = WorldNode { driver: None, inbox: VecDeque::new(), deadline: None, summoned: false };
+        *node = WorldNode {
+            driver: None,
+            applier: None,
+            inbox: VecDeque::new(),
+            deadline: None,
+            summoned: false,
+        };
         self.wakes.set(rank, Picos::NEVER);
     }
 
@@ -322,7 +336,7 @@ impl<E: Engine, C: Carrier> World<E, C> {
 
     /// Runs one step of the driver of `rank`.
     fn step(&mut self, rank: Rank, hear: &mut dyn FnMut(WorldEvent<'_, E>)) {
-        let WorldNode { driver: Some(driver), inbox, deadline, summoned } =
+        let WorldNode { driver: Some(driver), applier, inbox, deadline, summoned } =
             &mut self.nodes[rank.index()]
         else {
             return;
@@ -341,7 +355,11 @@ impl<E: Engine, C: Carrier> World<E, C> {
         wire.owed_inputs = due;
         let polled = wire.polled;
         let told = &mut self.events;
-        let progress = driver.step(wire, &mut |event| told.push(event));
+        let mut hear_one = |event| told.push(event);
+        let progress = match applier {
+            Some(applier) => driver.step_with(wire, &mut hear_one, &mut **applier),
+            None => driver.step(wire, &mut hear_one),
+        };
         let given = progress.inputs - (wire.polled - polled);
         let unpaid = given.saturating_sub(due) + wire.owed_inputs;
         wire.owed_inputs = 0;

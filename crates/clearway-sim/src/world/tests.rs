@@ -1,8 +1,11 @@
 //! A small engine of our own in virtual time over the stand-in: ticks, costs, disturbances,
 //! crashes, digests.
 
-use clearway_proto::base::{BitsPerSec, Class, LocalNs, Nanos, RandomKey, Rank};
-use clearway_proto::wire::{Arrival, Destination, Engine, Input, More, Out, Span, Wire};
+use clearway_proto::base::{BitsPerSec, Bytes, Class, LocalNs, Nanos, RandomKey, Rank};
+use clearway_proto::wire::{
+    Applier, Arrival, Destination, Engine, Fault, Input, More, Operation, OperationKind, Out,
+    RefusalReason, RegionId, Span, Status, Token, Wire,
+};
 
 use super::*;
 use crate::graph::DeviceId;
@@ -206,4 +209,64 @@ fn disturb__a_node_that_was_summoned_and_is_still_paused_is_not_forgotten() {
     world.disturb(Rank(0), |clock| clock.jump(Picos::from_micros(150), Nanos::from_micros(1)));
     let seen = ticks(&mut world, Picos::from_micros(400));
     assert!(seen.len() >= 3, "{seen:?}");
+}
+
+/// Sends its peer one byte when it boots, and has what arrives applied.
+#[derive(Debug)]
+struct Applying(Rank);
+
+impl Engine for Applying {
+    type Command = ();
+    type Event = Status;
+
+    fn input(&mut self, _: LocalNs, input: Input<'_, ()>, out: &mut Out<Status>) -> More {
+        match input {
+            Input::Boot { .. } if self.0 == Rank(1) => {
+                let body = Span { region: RegionId(0), offset: 0, length: 1 };
+                out.send(Destination::One(self.0), Class::Control, &[], body, None);
+            }
+            Input::Arrival(Arrival::Datagram(datagram)) => out.operate(Operation::Apply {
+                of: datagram.body,
+                from: datagram.from,
+                answer: Span::EMPTY,
+                token: Token(0),
+            }),
+            Input::Arrival(Arrival::Done { status, .. }) => out.notify(status),
+            _ => {}
+        }
+        More::No
+    }
+
+    fn deadline(&self) -> Option<LocalNs> {
+        None
+    }
+}
+
+#[test]
+fn set_applier__records_of_a_peer_are_applied_and_refused_without_one() {
+    struct Refusing;
+    impl Applier for Refusing {
+        fn apply(&mut self, from: Rank, records: &[u8], _: &mut [u8]) -> Result<usize, Fault> {
+            assert_eq!((from, records), (Rank(0), &[0][..]));
+            Err(Fault::Denied)
+        }
+    }
+    let refused = Status::Refused(RefusalReason::Operation(OperationKind::Apply));
+    for (has_applier, expected) in [(true, Status::Failed(Fault::Denied)), (false, refused)] {
+        let spec = spec(|_| ());
+        let hosts = (0..2).map(DeviceId).collect();
+        let bodies = ContentModel::Real;
+        let config = NetworkConfig { hosts, bodies, disk: None, key: RandomKey::new(8) };
+        let carrier = TestCarrier::new(2, Pace::from_rate(RATE), LATENCY);
+        let mut world = World::new(Network::new(carrier, &spec, config), |wire| {
+            wire.register(Bytes(1)).expect("room");
+            Applying(Rank(1 - wire.rank().0))
+        });
+        if has_applier {
+            world.set_applier(Rank(1), Box::new(Refusing));
+        }
+        let mut statuses = Vec::new();
+        world.run_until(Picos::from_micros(100), &mut |told| statuses.push(told.event));
+        assert_eq!(statuses, [expected]);
+    }
 }
