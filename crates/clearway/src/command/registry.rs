@@ -5,6 +5,7 @@ use anyhow::{Result, anyhow};
 use crate::mechanism::broadcast::BroadcastMechanism;
 use crate::mechanism::congestion::{ClassShares, CongestionTest};
 use crate::mechanism::gpcnet::Gpcnet;
+use crate::mechanism::shmem::ShmemClasses;
 use crate::mechanism::timeslice::TimesliceBuilding;
 use crate::report::present::Presenter;
 use crate::run::Mechanism;
@@ -18,6 +19,7 @@ const MECHANISMS: &[&dyn Mechanism] = &[
     &CongestionTest,
     &ClassShares,
     &Gpcnet,
+    &ShmemClasses,
     #[cfg(test)]
     &crate::mechanism::echo::EchoRing,
 ];
@@ -234,6 +236,8 @@ mod tests {
                 "preset",
                 [None, Some("--on sim"), Some("clearway broadcast --on cluster")],
             ),
+            ("shmem", "topology", [Some("`preset`"), Some("--on sim"), Some("--on sim")]),
+            ("shmem", "preset", [None, Some("--on sim"), Some("--on sim")]),
             ("echo", "topology", [None, None, None]),
             ("echo", "preset", [None, Some("--on sim"), Some("[fabric] topology")]),
         ];

@@ -7,4 +7,5 @@ pub(crate) mod congestion;
 #[cfg(test)]
 pub(crate) mod echo;
 pub(crate) mod gpcnet;
+pub(crate) mod shmem;
 pub(crate) mod timeslice;

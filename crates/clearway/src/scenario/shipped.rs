@@ -1,7 +1,7 @@
 //! The scenarios that come with the program, so that it needs no file beside it.
 
 /// Name and text of each.
-pub(super) const SHIPPED: [(&str, &str); 20] = [
+pub(super) const SHIPPED: [(&str, &str); 22] = [
     ("broadcast", include_str!("../../../../scenarios/broadcast.toml")),
     ("broadcast-sim", include_str!("../../../../scenarios/broadcast-sim.toml")),
     ("demo", include_str!("../../../../scenarios/demo.toml")),
@@ -13,6 +13,8 @@ pub(super) const SHIPPED: [(&str, &str); 20] = [
     ("matrix", include_str!("../../../../scenarios/matrix.toml")),
     ("null", include_str!("../../../../scenarios/null.toml")),
     ("shares", include_str!("../../../../scenarios/shares.toml")),
+    ("shmem-1024", include_str!("../../../../scenarios/shmem-1024.toml")),
+    ("shmem-640", include_str!("../../../../scenarios/shmem-640.toml")),
     ("timeslice-1024", include_str!("../../../../scenarios/timeslice-1024.toml")),
     ("timeslice-128", include_str!("../../../../scenarios/timeslice-128.toml")),
     ("timeslice-192", include_str!("../../../../scenarios/timeslice-192.toml")),

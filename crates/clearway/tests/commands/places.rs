@@ -131,3 +131,9 @@ fn broadcast__a_preset_on_the_simulator() {
         GOOD,
     );
 }
+
+#[test]
+fn shmem__a_preset_on_the_simulator() {
+    let section = "[shmem]\nqueue = \"lanes\"\npes-per-host = 2\ncongestors = [\"both\"]\nwarm-up = \"100us\"\nmeasured = \"300us\"\n";
+    run("sim", &[PRESET, section], "shmem_class_gain", GOOD);
+}

@@ -22,7 +22,21 @@ pub(crate) fn text(report: &Value) -> String {
             }
         }
     }
+    shmem_rows(report, &mut text);
     text
+}
+
+/// Adds the figures of OpenSHMEM operations, if the report has any.
+fn shmem_rows(report: &Value, text: &mut String) {
+    let is_of_shmem =
+        |figure: &&Value| figure["name"].as_str().is_some_and(|it| it.starts_with("shmem_"));
+    for figure in list(&report["figures"]).filter(is_of_shmem) {
+        let name = figure["name"].as_str().unwrap_or_default();
+        let [classes, pattern, operation] =
+            ["classes", "pattern", "operation"].map(|key| label(figure, key));
+        let value = number(&figure["value"]);
+        let _ = writeln!(text, "{name:<24} {classes:<9} {pattern:<9} {operation:<10} {value:>9}");
+    }
 }
 
 /// The factor that machines are compared by.

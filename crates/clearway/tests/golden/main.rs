@@ -87,3 +87,13 @@ fn golden__gpcnet_aries() {
 fn golden__gpcnet_slingshot() {
     unchanged_in_full("gpcnet-slingshot.txt", "gpcnet-slingshot");
 }
+
+#[test]
+fn golden__shmem_640() {
+    unchanged_in_full("shmem-640.txt", "shmem-640");
+}
+
+#[test]
+fn golden__shmem_1024() {
+    unchanged_in_full("shmem-1024.txt", "shmem-1024");
+}
