@@ -302,6 +302,12 @@ impl OutgoingLane {
         }
     }
 
+    /// Returns whether something has not ended that waits for a word of the peer: that it was
+    /// applied, an answer, or credit.
+    pub(super) fn is_open(&self) -> bool {
+        !self.sent.is_empty() || !self.pulls.is_empty() || !self.pending.is_empty()
+    }
+
     /// Returns whether something may leave in the next round.
     pub(super) fn has_more(&self) -> bool {
         self.behind.is_some() || !self.pending.is_empty() || self.wants_counts || self.asks_again

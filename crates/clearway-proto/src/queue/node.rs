@@ -280,8 +280,7 @@ impl QueueNode {
         self.look_at = None;
         for number in 0..self.lanes.len() as u32 {
             let lane = &mut self.lanes[number as usize];
-            let is_open = !lane.outgoing.sent.is_empty() || !lane.outgoing.pulls.is_empty();
-            if !core::mem::take(&mut lane.was_heard) && is_open {
+            if !core::mem::take(&mut lane.was_heard) && lane.outgoing.is_open() {
                 lane.outgoing.asks_again = true;
                 self.make_ready(number);
             }

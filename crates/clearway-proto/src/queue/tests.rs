@@ -530,6 +530,30 @@ fn deadline__a_silent_peer_is_asked_again() {
 }
 
 #[test]
+fn deadline__a_peer_whose_credit_is_awaited_is_asked_again() {
+    let mut queue = DrivenQueue::new(node(|config| {
+        (config.patience, config.limits.requests) = (Nanos(1_000), 1);
+    }));
+    queue.close(1, Class::Bulk, 1);
+    queue.close(1, Class::Bulk, 1);
+    let sent = queue.round();
+    queue.end(sent.operations[0].token(), Status::Complete);
+    // The answer is here, and its place at the peer is not known to be free.
+    let message = QueueMessage::Answer { is_refused: false };
+    queue.arrive(1, QueueFrame { message, applied: 1, ..batch_frame(Class::Bulk, 1) });
+    let applied = queue.round();
+    queue.end(applied.operations[0].token(), Status::Complete);
+    assert_eq!(queue.round().events.len(), 1);
+    for _ in 0..3 {
+        queue.now = queue.node.deadline().expect("a batch waits for credit");
+        if queue.round().frames.iter().any(|frame| frame.asks) {
+            return;
+        }
+    }
+    panic!("nobody asked");
+}
+
+#[test]
 fn limits__a_wire_that_loses_messages_or_has_short_ones_is_refused() {
     let mut fabric = MemoryFabric::new(MemoryConfig::lossless(2));
     let wire = fabric.wire(Rank(0)).capabilities().clone();
