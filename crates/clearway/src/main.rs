@@ -7,6 +7,7 @@
 mod command;
 mod doctor;
 mod mechanism;
+mod qos;
 mod report;
 mod run;
 mod scenario;

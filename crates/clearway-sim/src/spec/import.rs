@@ -27,7 +27,7 @@ pub struct SourceText<'a> {
 }
 
 impl SourceText<'_> {
-    fn wrong(&self, (line, why): (u32, String)) -> FileError {
+    pub(super) fn wrong(&self, (line, why): (u32, String)) -> FileError {
         FileError::Wrong { file: self.file.to_owned(), line, why }
     }
 }

@@ -21,6 +21,7 @@ mod opensm;
 mod plain;
 mod policy;
 pub mod presets;
+pub mod qos;
 mod read;
 mod section;
 mod size;

@@ -13,7 +13,11 @@
 //! # Invariants
 //! I1. What OpenSM would quietly bend (weights over 255, lanes over 14) is refused.
 
+mod faults;
+
 use clearway_proto::base::Class;
+
+pub(super) use faults::faults;
 
 use super::read::{NO_LANE, weights};
 use super::section::nearest;
@@ -41,7 +45,7 @@ const SL2VL: &str = "0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,7";
 /// have VL0 to VL7.
 const HARDWARE_LANES: u8 = 8;
 /// The service level of each class by [`Class::index`]: the map that Clearway sets up by default.
-const LEVELS: [u8; Class::ALL.len()] = [1, 2, 0, 3, 4];
+pub(super) const LEVELS: [u8; Class::ALL.len()] = [1, 2, 0, 3, 4];
 
 /// What ports of one kind were told.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,28 +73,12 @@ pub(super) struct OpensmConf {
 /// # Errors
 /// The line of the first option that cannot be; a text without any option of OpenSM.
 pub(super) fn parse(text: &str) -> Result<OpensmConf, (u32, String)> {
-    if !is_conf(text) {
-        return Err((
-            1,
-            "no option of OpenSM is in this file; `opensm -c FILE` writes one with all of them"
-                .to_owned(),
-        ));
-    }
-    let mut options = OpensmOptions::default();
+    let Reading { options, is_on, owner } = read(text)?;
     let mut remarks = Vec::new();
-    let mut is_on = false;
-    for (line, content) in (1..).zip(text.lines()) {
-        match option(content) {
-            ("qos", value) => is_on = value.eq_ignore_ascii_case("true"),
-            ("no_qos", value) => is_on = value.eq_ignore_ascii_case("false"),
-            ("routing_engine", value) if OWNERS.iter().any(|owner| value.contains(owner)) => {
-                remarks.push(format!(
-                    "line {line}: routing engine {value} sets the map from service level to lane itself"
-                ));
-            }
-            (key, value) if key.starts_with("qos_") => options.take(line, key, value)?,
-            _ => {}
-        }
+    if let Some((line, value)) = owner {
+        remarks.push(format!(
+            "line {line}: routing engine {value} sets the map from service level to lane itself"
+        ));
     }
     if !is_on {
         remarks.push(
@@ -99,6 +87,46 @@ pub(super) fn parse(text: &str) -> Result<OpensmConf, (u32, String)> {
         );
     }
     conf(&options, remarks)
+}
+
+/// Returns the line of a routing engine that owns the service levels, and what it says.
+///
+/// # Errors
+/// As [`parse`].
+pub(super) fn owner(text: &str) -> Result<Option<(u32, String)>, (u32, String)> {
+    Ok(read(text)?.owner.map(|(line, engine)| (line, engine.to_owned())))
+}
+
+/// What a text says, before anything is made of it.
+struct Reading<'t> {
+    options: OpensmOptions,
+    is_on: bool,
+    /// The line of a routing engine that owns the service levels, and what it says.
+    owner: Option<(u32, &'t str)>,
+}
+
+/// Reads the options of a text.
+fn read(text: &str) -> Result<Reading<'_>, (u32, String)> {
+    if !is_conf(text) {
+        return Err((
+            1,
+            "no option of OpenSM is in this file; `opensm -c FILE` writes one with all of them"
+                .to_owned(),
+        ));
+    }
+    let mut reading = Reading { options: OpensmOptions::default(), is_on: false, owner: None };
+    for (line, content) in (1..).zip(text.lines()) {
+        match option(content) {
+            ("qos", value) => reading.is_on = value.eq_ignore_ascii_case("true"),
+            ("no_qos", value) => reading.is_on = value.eq_ignore_ascii_case("false"),
+            ("routing_engine", value) if OWNERS.iter().any(|owner| value.contains(owner)) => {
+                reading.owner = Some((line, value));
+            }
+            (key, value) if key.starts_with("qos_") => reading.options.take(line, key, value)?,
+            _ => {}
+        }
+    }
+    Ok(reading)
 }
 
 /// Returns key and value of a line.
@@ -110,7 +138,7 @@ fn option(line: &str) -> (&str, &str) {
 
 /// Returns whether any line is an option of OpenSM. Nothing at all is OpenSM's too: it then takes
 /// its own values.
-fn is_conf(text: &str) -> bool {
+pub(super) fn is_conf(text: &str) -> bool {
     let mut keys = text.lines().map(|line| option(line).0).filter(|key| !key.is_empty()).peekable();
     keys.peek().is_none() || keys.any(|key| USUAL.contains(&key) || key.starts_with("qos_"))
 }

@@ -12,6 +12,7 @@ use clearway_proto::microslice::SizeDistribution;
 use super::broadcast::BroadcastFlags;
 use super::cast::CastFlags;
 use super::gpcnet::GpcnetArguments;
+use super::qos::QosCommand;
 use super::results::ReportFlags;
 use super::setup_node::MarkRule;
 use super::shmem::ShmemCommand;
@@ -30,7 +31,7 @@ use clearway_wires::{WireName, WireRequest, WiresError};
     name = "clearway",
     version,
     after_help = "Exit status: 0 done, verdict CONTAINED; 1 failed; 2 wrong usage; 3 verdict CONGESTED (or worse, for diff; or an \
-                  archive with faults, for msa); 4 verdict INVALID; 5 a permission is missing; 130 interrupted."
+                  archive or tables with faults, for msa and qos check); 4 verdict INVALID; 5 a permission is missing; 130 interrupted."
 )]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -72,6 +73,10 @@ pub(crate) enum Command {
     /// Fabrics that can be simulated: what they are made of, whether a file of yours is right.
     #[command(subcommand)]
     Topo(TopoCommand),
+    /// Classes on a network's own queues: a plan, the settings that make it, what is wrong with the
+    /// present ones. Nothing is changed.
+    #[command(subcommand)]
+    Qos(QosCommand),
     /// Archives of microslices (.msa) and timeslices (.tsa), as FLESnet reads and writes them.
     #[command(subcommand)]
     Msa(MsaCommand),

@@ -14,6 +14,7 @@ mod generate;
 mod gpcnet;
 mod lab;
 mod msa;
+mod qos;
 mod registry;
 mod results;
 mod run;
@@ -78,6 +79,7 @@ fn dispatch(command: Command) -> Result<Exit> {
         Command::Sim(command) => sim::command(command),
         Command::Timeslice(command) => timeslice::command(&command),
         Command::Topo(command) => topo::command(command),
+        Command::Qos(command) => qos::command(command),
         Command::Start(flags) => start::command(&flags),
         Command::Shmem(command) => shmem::command(&command),
         Command::Doctor { json } => {

@@ -90,7 +90,8 @@ fn import_from(conf: &Path, switches: Option<&Path>, base: &str) -> Result<Strin
     Ok(made.text)
 }
 
-fn read(path: &Path) -> Result<String> {
+/// Returns the text of a file from outside, which may be large and in any alphabet.
+pub(super) fn read(path: &Path) -> Result<String> {
     let shown = path.display();
     let file = fs::File::open(path).with_context(|| format!("{shown}"))?;
     let mut bytes = Vec::new();

@@ -20,6 +20,7 @@ mod marks;
 mod places;
 mod processes;
 mod programs;
+mod qos;
 mod setup_node;
 mod timeslice;
 mod timeslice_ranks;

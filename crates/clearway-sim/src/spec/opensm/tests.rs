@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 
 /// The options of the data-staging study, as its slide shows them.
-const STUDY: &str = "qos TRUE\nqos_ca_high_limit 255\n\
+pub(super) const STUDY: &str = "qos TRUE\nqos_ca_high_limit 255\n\
     qos_ca_vlarb_high 0:40, 1:0, 2:0, 3:0, 4:0, 5:0, 6:0, 7:0, 8:0, 9:0, 10:0, 11:0, 12:0, 13:0, 14:0\n\
     qos_ca_vlarb_low 0:0, 1:2, 2:4, 3:8, 4:16, 5:32, 6:64, 7:128\n\
     qos_ca_sl2vl 0,1,2,3,4,5,6,7,15,15,15,15,15,15,15,15\n";

@@ -1,0 +1,290 @@
+//! The settings of a plan as each program reads them: text to be looked at, saved and applied by a
+//! person.
+//!
+//! # Source
+//! opensm.conf and qos-policy.conf: `doc/qos-config.txt` and `doc/QoS_management_in_OpenSM.txt` of
+//! OpenSM 3.3. `tc-ets(8)`, `dcb-app(8)`, `dcb-ets(8)`, `nft(8)`. mlnx_qos, cma_roce_tos, UCX,
+//! fi_efa(7) and fi_cxi(7): their own documentation; no such adapter was at hand.
+
+use clap::ValueEnum;
+use clearway_proto::base::Class;
+use clearway_sim::spec::qos::{PLAN_LANES, QosPlan};
+
+use super::{PORT, level};
+
+/// What reads the text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum EmitTarget {
+    /// Lines of opensm.conf.
+    Opensm,
+    /// OpenSM's qos-policy.conf: a level for the port of each class.
+    Policy,
+    /// tc: the queues of a host's Ethernet interface.
+    Tc,
+    /// dcb: priorities and shares of an Ethernet adapter.
+    Dcb,
+    /// mlnx_qos and cma_roce_tos: the same with NVIDIA's programs.
+    Mlnx,
+    /// libfabric on Slingshot.
+    Cxi,
+    /// libfabric on EFA.
+    Efa,
+    /// Variables of UCX.
+    Ucx,
+    /// nft: code points on packets that leave a host.
+    Nft,
+}
+
+/// Kinds of ports that get the same tables.
+const PORTS: [&str; 3] = ["ca", "swe", "sw0"];
+/// Service ids of rdma_cm: TCP ports are above this number (RFC 5046's successor in the InfiniBand
+/// annex on IP addressing, A11).
+const SERVICE: u64 = 0x0000_0000_0106_0000;
+/// The traffic class of an Ethernet adapter for each class by its index: more is more urgent.
+const TRAFFIC_CLASSES: [u8; Class::ALL.len()] = [6, 5, 2, 1, 0];
+/// Shares of those that are not strict, in percent: 4, 2 and 1 parts.
+const PERCENT: [(Class, u8); 3] =
+    [(Class::BestEffort, 57), (Class::Bulk, 29), (Class::Scavenger, 14)];
+/// Bytes that a class may send in its turn, of one part.
+const QUANTUM: u32 = 9_000;
+
+/// Returns the text for `target`; `interface` is the host's where one is named in it.
+pub(crate) fn emit(target: EmitTarget, plan: &QosPlan, interface: &str) -> String {
+    match target {
+        EmitTarget::Opensm => opensm(plan),
+        EmitTarget::Policy => policy(plan),
+        EmitTarget::Tc => tc(interface),
+        EmitTarget::Dcb => dcb(interface),
+        EmitTarget::Mlnx => mlnx(interface),
+        EmitTarget::Cxi => CXI.to_owned(),
+        EmitTarget::Efa => EFA.to_owned(),
+        EmitTarget::Ucx => ucx(plan),
+        EmitTarget::Nft => nft(),
+    }
+}
+
+/// Returns a line for each class.
+fn lines(line: impl FnMut(Class) -> String) -> String {
+    Class::ALL.into_iter().map(line).collect()
+}
+
+/// Returns what stands for each class, between commas.
+fn commas(word: impl FnMut(Class) -> String) -> String {
+    Class::ALL.into_iter().map(word).collect::<Vec<_>>().join(",")
+}
+
+fn opensm(plan: &QosPlan) -> String {
+    let table = |entries: &[(u8, u8)]| {
+        entries
+            .iter()
+            .map(|(lane, weight)| format!("{lane}:{weight}"))
+            .collect::<Vec<_>>()
+            .join(",")
+    };
+    let levels: Vec<String> = plan.lane_of_level.iter().map(u8::to_string).collect();
+    let (high, low, limit) =
+        (table(&plan.tables.high), table(&plan.tables.low), plan.tables.high_limit);
+    let mut text =
+        "# Lines of opensm.conf; OpenSM reads it again after kill -HUP.\nqos TRUE\n".to_owned();
+    for port in PORTS {
+        text.push_str(&format!(
+            "qos_{port}_max_vls {PLAN_LANES}\nqos_{port}_high_limit {limit}\nqos_{port}_vlarb_high {high}\nqos_{port}_vlarb_low {low}\nqos_{port}_sl2vl {}\n",
+            levels.join(",")
+        ));
+    }
+    text
+}
+
+fn policy(plan: &QosPlan) -> String {
+    let rule = |class: Class| {
+        let service = SERVICE + u64::from(PORT) + class.index() as u64;
+        format!(
+            "    any, service-id 0x{service:016x} : {} # {class}: port {}\n",
+            level(plan, class),
+            u64::from(PORT) + class.index() as u64
+        )
+    };
+    format!(
+        "# qos-policy.conf of OpenSM (qos_policy_file). Only who asks the subnet manager for a path gets these levels: rdma_cm and IPoIB do.\n\
+         qos-ulps\n    default : {}\n{}end-qos-ulps\n",
+        level(plan, Class::BestEffort),
+        lines(rule)
+    )
+}
+
+fn tc(interface: &str) -> String {
+    let filter = |class: Class| {
+        let (tos, band) = (class.dscp().tos(), class.index() + 1);
+        format!(
+            "tc filter add dev {interface} parent 1: protocol ip prio 1 u32 match ip tos 0x{tos:02x} 0xfc flowid 1:{band}\n"
+        )
+    };
+    let others =
+        lines(|class| if class == Class::BestEffort { String::new() } else { filter(class) });
+    format!(
+        "# Control and low latency first, the others by 4, 2 and 1 parts; what has another mark is best effort.\n\
+         tc qdisc replace dev {interface} root handle 1: ets bands 5 strict 2 quanta {} {} {QUANTUM} priomap 2 2 2 2 2 2 2 2 2 2 2 2 2 2 2 2\n{others}",
+        QUANTUM * 4,
+        QUANTUM * 2,
+    )
+}
+
+/// Returns for each traffic class of an adapter what `word` says of the class there, in order.
+fn by_traffic_class(word: impl Fn(Option<Class>) -> String) -> Vec<String> {
+    let class =
+        |number: u8| Class::ALL.into_iter().find(|class| TRAFFIC_CLASSES[class.index()] == number);
+    (0..8).map(|number| word(class(number))).collect()
+}
+
+/// Returns a class's percent of what strict ones leave.
+fn percent(class: Option<Class>) -> u8 {
+    let own = PERCENT.iter().find(|(own, _)| Some(*own) == class);
+    own.map_or(0, |(_, percent)| *percent)
+}
+
+fn is_strict(class: Option<Class>) -> bool {
+    percent(class) == 0
+}
+
+fn dcb(interface: &str) -> String {
+    let numbered = |words: Vec<String>| {
+        let words = words.iter().enumerate();
+        words.map(|(number, word)| format!("{number}:{word}")).collect::<Vec<_>>().join(" ")
+    };
+    let kinds = numbered(by_traffic_class(|class| {
+        if is_strict(class) { "strict".to_owned() } else { "ets".to_owned() }
+    }));
+    let shares = numbered(by_traffic_class(|class| percent(class).to_string()));
+    let own = numbered((0..8).map(|number| number.to_string()).collect());
+    let mark = |class: Class| {
+        let (mark, number) = (class.dscp().0, TRAFFIC_CLASSES[class.index()]);
+        format!("dcb app replace dev {interface} dscp-prio {mark}:{number} # {class}\n")
+    };
+    format!(
+        "# An adapter that trusts code points; the switches need the same map.\n{}\
+         dcb ets set dev {interface} tc-tsa {kinds} tc-bw {shares} prio-tc {own}\n",
+        lines(mark)
+    )
+}
+
+fn mlnx(interface: &str) -> String {
+    let kinds =
+        by_traffic_class(
+            |class| {
+                if is_strict(class) { "strict".to_owned() } else { "ets".to_owned() }
+            },
+        );
+    let shares = by_traffic_class(|class| percent(class).to_string());
+    let mark = |class: Class| {
+        let (mark, number) = (class.dscp().0, TRAFFIC_CLASSES[class.index()]);
+        format!("mlnx_qos -i {interface} --dscp2prio set,{mark},{number} # {class}\n")
+    };
+    format!(
+        "mlnx_qos -i {interface} --trust dscp\n{}mlnx_qos -i {interface} -p 0,1,2,3,4,5,6,7 -s {} -t {}\n\
+         # rdma_cm sets one code point for all connections of a device that name none:\n\
+         cma_roce_tos -d DEVICE -t {}\n",
+        lines(mark),
+        kinds.join(","),
+        shares.join(","),
+        Class::Bulk.dscp().tos()
+    )
+}
+
+/// What Slingshot has is chosen by programs.
+const CXI: &str = "# libfabric, provider cxi (fi_cxi(7)): an endpoint names its traffic class, and the job's service must allow it.\n\
+    #   control, low-latency  FI_TC_LOW_LATENCY\n\
+    #   best-effort           FI_TC_BEST_EFFORT\n\
+    #   bulk                  FI_TC_BULK_DATA\n\
+    #   scavenger             FI_TC_SCAVENGER, where the fabric has it\n\
+    # The fabric manager's profile says what each is worth; nothing is to be set on a host.\n";
+
+/// EFA has one distinction.
+const EFA: &str = "# libfabric, provider efa (fi_efa(7)): FI_TC_LOW_LATENCY is told from all else, and nothing else is.\n\
+    # Shape bulk data in software: `clearway cast --rate`.\n";
+
+fn ucx(plan: &QosPlan) -> String {
+    let line = |class: Class| {
+        format!(
+            "# {class}\nUCX_IB_SL={} UCX_IB_TRAFFIC_CLASS={}\n",
+            level(plan, class),
+            class.dscp().tos()
+        )
+    };
+    format!(
+        "# Variables of one process: all it sends has this service level (InfiniBand) and traffic class (RoCE).\n{}",
+        lines(line)
+    )
+}
+
+fn nft() -> String {
+    let line = |class: Class| {
+        let (priority, mark) = (class.index() + 1, class.dscp().0);
+        format!("        meta mark {priority} ip dscp set {mark} # {class}\n")
+    };
+    format!(
+        "# Packets of sockets with SO_MARK 1 to 5 get the code point of a class; classes: {}.\n\
+         table ip clearway-qos {{\n    chain leaves {{\n        type route hook output priority mangle; policy accept;\n{}    }}\n}}\n",
+        commas(|class| class.name().to_owned()),
+        lines(line)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use clearway_proto::base::Bytes;
+    use clearway_sim::spec::import::SourceText;
+    use clearway_sim::spec::qos::check;
+
+    use super::*;
+
+    fn plan() -> QosPlan {
+        QosPlan::new(Bytes(4096)).expect("a payload of ports")
+    }
+
+    #[test]
+    fn opensm__what_is_written_has_no_fault() {
+        for payload in [256, 2048, 4096] {
+            let text = opensm(&QosPlan::new(Bytes(payload)).expect("a payload of ports"));
+            let conf = SourceText { file: "opensm.conf", text: &text };
+            assert_eq!(check(conf, Bytes(payload)), Ok(Vec::new()), "{text}");
+            for port in PORTS {
+                assert_eq!(text.matches(&format!("qos_{port}_")).count(), 5);
+            }
+        }
+        assert!(opensm(&plan()).contains("qos_swe_vlarb_low 0:128,3:64,0:128,3:64,4:64\n"));
+    }
+
+    #[test]
+    fn policy__each_class_has_a_port_and_a_level() {
+        let text = policy(&plan());
+        assert!(
+            text.contains("any, service-id 0x000000000106c353 : 3 # bulk: port 50003"),
+            "{text}"
+        );
+        assert_eq!(text.matches("service-id").count(), Class::ALL.len());
+    }
+
+    #[test]
+    fn ethernet__strict_classes_have_no_share_and_the_others_have_all() {
+        assert_eq!(PERCENT.iter().map(|(_, percent)| u32::from(*percent)).sum::<u32>(), 100);
+        let text = dcb("eth0");
+        assert!(
+            text.contains("tc-bw 0:14 1:29 2:57 3:0 4:0 5:0 6:0 7:0")
+                && text.contains("tc-tsa 0:ets 1:ets 2:ets 3:strict"),
+            "{text}"
+        );
+        assert!(
+            mlnx("eth0")
+                .contains("-s ets,ets,ets,strict,strict,strict,strict,strict -t 14,29,57,0")
+        );
+        assert!(tc("eth0").contains("strict 2 quanta 36000 18000 9000"));
+    }
+
+    #[test]
+    fn emit__every_target_has_lines_that_end() {
+        for target in EmitTarget::value_variants() {
+            let text = emit(*target, &plan(), "eth0");
+            assert!(text.ends_with('\n') && text.lines().count() > 1, "{target:?}: {text}");
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! `clearway qos` as a whole program: the study's file has its faults, and what is emitted is what a
+//! real OpenSM sets, where there is one with a simulated network.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_clearway");
+/// The options of the data-staging study, as its slide shows them.
+const STUDY: &str = "qos TRUE\nqos_ca_high_limit 255\n\
+    qos_ca_vlarb_high 0:40, 1:0, 2:0, 3:0, 4:0, 5:0, 6:0, 7:0, 8:0, 9:0, 10:0, 11:0, 12:0, 13:0, 14:0\n\
+    qos_ca_vlarb_low 0:0, 1:2, 2:4, 3:8, 4:16, 5:32, 6:64, 7:128\n\
+    qos_ca_sl2vl 0,1,2,3,4,5,6,7,15,15,15,15,15,15,15,15\n";
+/// Two switches and three hosts, as ibnetdiscover writes them.
+const NET: &str = "Switch\t8 \"S-1\"\t# \"leaf1\"\n[1]\t\"H-10\"[1]\n[2]\t\"H-20\"[1]\n[3]\t\"S-2\"[3]\n\n\
+    Switch\t8 \"S-2\"\t# \"leaf2\"\n[1]\t\"H-30\"[1]\n[3]\t\"S-1\"[3]\n\n\
+    Ca\t1 \"H-10\"\t# \"node0\"\n[1]\t\"S-1\"[1]\n\nCa\t1 \"H-20\"\t# \"node1\"\n[1]\t\"S-1\"[2]\n\n\
+    Ca\t1 \"H-30\"\t# \"node2\"\n[1]\t\"S-2\"[1]\n";
+/// What ibsim puts under programs that use InfiniBand's management.
+const LIBRARY: &str = "umad2sim/libumad2sim.so";
+
+/// A directory that is gone at the end.
+struct Place(PathBuf);
+
+impl Place {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("clearway-qos-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).expect("a directory");
+        Self(path)
+    }
+
+    fn write(&self, name: &str, text: &str) -> PathBuf {
+        fs::write(self.0.join(name), text).expect("written");
+        self.0.join(name)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn qos(arguments: &[&str]) -> Output {
+    Command::new(PROGRAM).arg("qos").args(arguments).output().expect("the program")
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn check__the_study_s_file_has_four_faults_and_status_3() {
+    let place = Place::new("check");
+    let conf = place.write("opensm.conf", STUDY).display().to_string();
+    let told = qos(&["check", &conf]);
+    assert_eq!((told.status.code(), text(&told).lines().count()), (Some(3), 4), "{}", text(&told));
+    let told = qos(&["check", "/etc/hostname"]);
+    assert_eq!((told.status.code(), text(&told)), (Some(1), String::new()));
+    let emitted = text(&qos(&["emit", "--for", "opensm", "--payload", "2KiB"]));
+    let conf = place.write("emitted.conf", &emitted).display().to_string();
+    let told = qos(&["check", &conf]);
+    assert_eq!((told.status.code(), text(&told)), (Some(0), String::new()));
+}
+
+/// The simulated network of a test.
+struct Simulated {
+    server: Child,
+    place: Place,
+    library: PathBuf,
+}
+
+impl Simulated {
+    /// Starts one; else the reason is printed.
+    fn start() -> Option<Self> {
+        let roots = ["/usr/lib", "/usr/lib64", "/usr/local/lib"].map(PathBuf::from);
+        let inside = fs::read_dir("/usr/lib").into_iter().flatten().flatten().map(|it| it.path());
+        let library = inside.chain(roots).map(|root| root.join(LIBRARY)).find(|path| path.exists());
+        let is_there = |program: &str| Command::new(program).arg("--help").output().is_ok();
+        let programs = ["ibsim", "opensm", "smpquery"].iter().all(|program| is_there(program));
+        let (Some(library), true) = (library, programs) else {
+            eprintln!("skipped: ibsim, opensm and infiniband-diags are not all there");
+            return None;
+        };
+        let place = Place::new("ibsim");
+        place.write("net.txt", NET);
+        let mut server = Command::new("ibsim");
+        server.args(["-s", "-n", "net.txt"]).current_dir(&place.0);
+        server.env("IBSIM_SOCKNAME", Self::socket());
+        server.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        let server = server.spawn().expect("ibsim");
+        Some(Self { server, place, library })
+    }
+
+    fn socket() -> String {
+        format!("clearway-{}", std::process::id())
+    }
+
+    /// Runs a program at a host of the network.
+    fn run(&self, program: &str, arguments: &[&str]) -> Output {
+        let mut command = Command::new(program);
+        command.args(arguments).current_dir(&self.place.0);
+        command.env("LD_PRELOAD", &self.library).env("SIM_HOST", "node0");
+        command.env("IBSIM_SOCKNAME", Self::socket());
+        command.env("OSM_TMP_DIR", &self.place.0).env("OSM_CACHE_DIR", &self.place.0);
+        command.output().expect("a program of InfiniBand")
+    }
+
+    /// The numbers of a table that smpquery prints of the port that is reached so.
+    fn table(&self, table: &str, way: &str, port: &str, line: &str) -> Vec<u8> {
+        let told = text(&self.run("smpquery", &["-D", table, way, port]));
+        let row = told.lines().find(|row| row.starts_with(line)).unwrap_or_default();
+        let cells = row.split('|').skip(1).map(str::trim).filter(|cell| !cell.is_empty());
+        cells
+            .filter_map(|cell| match cell.strip_prefix("0x") {
+                Some(digits) => u8::from_str_radix(digits, 16).ok(),
+                None => cell.parse().ok(),
+            })
+            .collect()
+    }
+}
+
+impl Drop for Simulated {
+    fn drop(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
+}
+
+#[test]
+fn emit__a_real_opensm_sets_it_at_adapters_and_switches() {
+    let Some(network) = Simulated::start() else { return };
+    let conf = network.place.write("opensm.conf", &text(&qos(&["emit", "--for", "opensm"])));
+    let (conf, log) = (conf.display().to_string(), network.place.0.join("osm.log"));
+    let log = log.display().to_string();
+    let until = Instant::now() + Duration::from_secs(60);
+    // The simulator answers when it has read the network.
+    while !text(&network.run("smpquery", &["-D", "nodeinfo", "0"])).contains("NumPorts") {
+        assert!(Instant::now() < until, "ibsim does not answer");
+        std::thread::yield_now();
+    }
+    network.run("opensm", &["-F", &conf, "-f", &log, "-o"]);
+    let lanes = [0, 1, 2, 3, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    // The host's port, and at its switch the ports to it and to the other switch.
+    for (way, port) in [("0", "1"), ("0,1", "1"), ("0,1", "3"), ("0,1,3", "1")] {
+        let at = format!("{way} port {port}");
+        let line = if way == "0" { "ports: in  0, out  0" } else { "ports: in  2" };
+        assert_eq!(network.table("sl2vl", way, port, line), lanes, "{at}");
+        let rows = text(&network.run("smpquery", &["-D", "vlarb", way, port]));
+        let row = |skip: usize, line: &str| -> Vec<u8> {
+            let rows: Vec<&str> = rows.lines().filter(|row| row.starts_with(line)).collect();
+            let cells = rows.get(skip).copied().unwrap_or_default().split('|').skip(1);
+            let cells = cells.map(|cell| cell.trim().trim_start_matches("0x"));
+            cells.filter_map(|cell| u8::from_str_radix(cell, 16).ok()).collect()
+        };
+        assert_eq!(row(0, "VL"), [0, 3, 0, 3, 4, 0, 0, 0], "{at}, low: {rows}");
+        assert_eq!(row(0, "WEIGHT"), [128, 64, 128, 64, 64, 0, 0, 0], "{at}, low: {rows}");
+        assert_eq!(row(1, "VL"), [1, 2, 0, 0, 0, 0, 0, 0], "{at}, high: {rows}");
+        assert_eq!(row(1, "WEIGHT"), [64, 64, 0, 0, 0, 0, 0, 0], "{at}, high: {rows}");
+    }
+    let read: &Path = &network.place.0;
+    assert!(read.join("osm.log").exists());
+}
