@@ -135,6 +135,62 @@ pub(super) fn parse(text: &str) -> Result<Subnet, (u32, String)> {
     join(&devices, cables)
 }
 
+/// A port of a switch or adapter, as the subnet manager addresses it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortAddress {
+    /// What its device says of itself.
+    pub device: String,
+    /// Whether it is a switch's.
+    pub is_switch: bool,
+    /// The local identifier of the port, or of its switch.
+    pub lid: u16,
+    /// Its number.
+    pub number: u32,
+}
+
+/// Returns the ports with a cable, and each enhanced port 0 of a switch, of which the text tells the
+/// local identifier.
+///
+/// # Errors
+/// As [`parse`].
+pub(super) fn ports(text: &str) -> Result<Vec<PortAddress>, (u32, String)> {
+    parse(text)?;
+    let lid = |words: &str| {
+        let mut words = words.split_whitespace().skip_while(|word| *word != "lid");
+        words.nth(1)?.parse::<u16>().ok().filter(|lid| *lid > 0)
+    };
+    let (mut ports, mut current): (Vec<PortAddress>, Option<(Device, Option<u16>)>) =
+        (Vec::new(), None);
+    for content in text.lines().map(str::trim) {
+        let comment = content.split_once('#').map_or("", |(_, comment)| comment.trim());
+        if !content.starts_with('[') {
+            let Some((_, device)) = device(content) else { continue };
+            // Behind the description: a device may call itself anything.
+            let words = comment.rsplit('"').next().unwrap_or_default();
+            let own = lid(words);
+            // A base port 0 has no tables.
+            if device.kind == DeviceKind::Switch
+                && words.contains("enhanced port 0")
+                && let Some(lid) = own
+            {
+                let device = device.description.clone();
+                ports.push(PortAddress { device, is_switch: true, lid, number: 0 });
+            }
+            current = Some((device, own));
+            continue;
+        }
+        let (Some((device, own)), Some((number, ..))) = (&current, port(content)) else { continue };
+        let is_switch = device.kind == DeviceKind::Switch;
+        // A line of an adapter begins with its own, one of a switch names the other end's.
+        let own = if is_switch { *own } else { lid(comment.split('"').next().unwrap_or_default()) };
+        if let Some(lid) = own.filter(|_| device.kind != DeviceKind::Other) {
+            let device = device.description.clone();
+            ports.push(PortAddress { device, is_switch, lid, number });
+        }
+    }
+    Ok(ports)
+}
+
 fn not_understood(content: &str, what: &str) -> String {
     let shown: String = content.chars().take(40).collect();
     format!(

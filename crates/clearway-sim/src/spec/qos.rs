@@ -9,11 +9,14 @@
 
 use clearway_proto::base::{Bytes, Class};
 
+use super::discover;
 use super::file::FileError;
 use super::import::SourceText;
 use super::opensm;
 use super::{Arbiter, VlArbitration};
 use crate::arbiter::shares;
+
+pub use super::discover::PortAddress;
 
 /// Lanes of the plan: what adapters and switches in use have, as OpenSM counts them.
 pub const PLAN_LANES: u8 = 8;
@@ -95,6 +98,14 @@ impl QosPlan {
 /// What is no opensm.conf, or has an option that OpenSM would bend, with its line.
 pub fn check(conf: SourceText<'_>, payload: Bytes) -> Result<Vec<String>, FileError> {
     opensm::faults(conf.text, payload).map_err(|wrong| conf.wrong(wrong))
+}
+
+/// Returns the ports of ibnetdiscover's text that have a cable, and each enhanced port 0 of a switch.
+///
+/// # Errors
+/// What is wrong with the text, with its line.
+pub fn ports(net: SourceText<'_>) -> Result<Vec<PortAddress>, FileError> {
+    discover::ports(net.text).map_err(|wrong| net.wrong(wrong))
 }
 
 /// Returns whether a text is an opensm.conf, right or wrong.

@@ -9,11 +9,11 @@ use clearway_proto::base::Bytes;
 use clearway_runtime::launch::escaped;
 use clearway_sim::spec::file::{FabricFile, FileError, FileOptions};
 use clearway_sim::spec::import::SourceText;
-use clearway_sim::spec::qos::{QosPlan, check, is_level_free};
+use clearway_sim::spec::qos::{QosPlan, check, is_level_free, ports};
 
 use super::print;
 use super::topo::read;
-use crate::qos::{EmitTarget, emit, page};
+use crate::qos::{AnswerSource, EmitTarget, differences, emit, page};
 use crate::run::exit::Exit;
 
 /// Classes on a network's own queues.
@@ -30,6 +30,24 @@ pub(crate) enum QosCommand {
         /// The interface that is named in the text.
         #[arg(long, default_value = "eth0")]
         interface: String,
+        #[command(flatten)]
+        network: QosNetwork,
+    },
+    /// Ask every port of the network whether it has what is planned; the status is 3 when one has
+    /// something else. `ibnetdiscover > net.txt` first.
+    Verify {
+        /// The text that ibnetdiscover prints.
+        #[arg(long)]
+        switches: PathBuf,
+        /// Read what smpquery said before from files in this directory.
+        #[arg(long, value_name = "DIR", conflicts_with_all = ["record", "ibsim"])]
+        recorded: Option<PathBuf>,
+        /// Keep what it says in this directory.
+        #[arg(long, value_name = "DIR")]
+        record: Option<PathBuf>,
+        /// The network is one of ibsim, which does not keep the high limit.
+        #[arg(long, conflicts_with = "record")]
+        ibsim: bool,
         #[command(flatten)]
         network: QosNetwork,
     },
@@ -64,6 +82,14 @@ pub(crate) fn command(command: QosCommand) -> Result<Exit> {
         QosCommand::Emit { target, interface, network } => {
             print(&emit(target, &plan(&network)?, &interface))?
         }
+        QosCommand::Verify { switches, recorded, record, ibsim, network } => {
+            let source = match recorded {
+                Some(directory) => AnswerSource::Recorded(directory),
+                None if ibsim => AnswerSource::Simulated,
+                None => AnswerSource::Live(record),
+            };
+            return verify(&plan(&network)?, &switches, &source);
+        }
         QosCommand::Check { conf, payload } => return faults(&conf, payload),
     }
     Ok(Exit::Good)
@@ -80,6 +106,31 @@ fn plan(network: &QosNetwork) -> Result<QosPlan> {
         is_level_free(SourceText { file: &shown, text: &text })?;
     }
     QosPlan::new(payload).map_err(|why| anyhow!(why))
+}
+
+/// Prints what ports have that was not planned.
+fn verify(plan: &QosPlan, switches: &Path, source: &AnswerSource) -> Result<Exit> {
+    let (shown, text) = (switches.display().to_string(), read(switches)?);
+    let ports = ports(SourceText { file: &shown, text: &text })?;
+    if ports.is_empty() {
+        bail!(
+            "{shown} tells no local identifier of a port: take it from a network that has a subnet manager"
+        );
+    }
+    let found = differences(plan, &ports, source)?;
+    let mut page: String = found.iter().map(|difference| format!("{difference}\n")).collect();
+    let limit = match source {
+        AnswerSource::Simulated => "; the high limit cannot be verified on ibsim",
+        _ => "",
+    };
+    let differ = if found.is_empty() {
+        "all as planned".to_owned()
+    } else {
+        format!("{} differences", found.len())
+    };
+    page.push_str(&format!("{} ports: {differ}{limit}\n", ports.len()));
+    print(&page)?;
+    Ok(if found.is_empty() { Exit::Good } else { Exit::Congested })
 }
 
 /// Prints the faults of an opensm.conf.

@@ -6,9 +6,11 @@
 
 mod emit;
 mod page;
+mod verify;
 
 pub(crate) use emit::{EmitTarget, emit};
 pub(crate) use page::page;
+pub(crate) use verify::{AnswerSource, differences};
 
 use clearway_proto::base::Class;
 use clearway_sim::spec::qos::QosPlan;

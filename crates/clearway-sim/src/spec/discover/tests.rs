@@ -44,6 +44,25 @@ Ca	1 "H-00000000000000e1"		# "Mellanox Technologies Aggregation Node"
 "#;
 
 #[test]
+fn ports__have_their_own_lids_and_enhanced_ports_0_count() {
+    let ports: Vec<(String, u16, u32)> =
+        ports(TEXT).unwrap().into_iter().map(|port| (port.device, port.lid, port.number)).collect();
+    let expected = [
+        ("leaf one", 48, 0),
+        ("leaf one", 48, 1),
+        ("leaf one", 48, 2),
+        ("leaf one", 48, 3),
+        ("leaf one", 48, 9),
+        ("leaf two", 2, 7),
+        ("leaf two", 2, 8),
+        ("node1 HCA-1", 67, 1),
+        ("node2 mlx5_0", 68, 1),
+        ("node2 mlx5_1", 70, 1),
+    ];
+    assert_eq!(ports, expected.map(|(device, lid, port)| (device.to_owned(), lid, port)));
+}
+
+#[test]
 fn parse__cables_are_counted_once_and_adapters_of_a_machine_are_one_host() {
     let subnet = parse(TEXT).unwrap();
     assert_eq!(subnet.hosts, ["node1", "node2"]);
