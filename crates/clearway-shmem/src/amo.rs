@@ -146,8 +146,8 @@ pub fn set<T: Word>(context: Context, dest: Symmetric, value: T, pe: i32) -> Res
         dest,
         pe,
         step,
-        || Change::Set(value),
-        |word| T::store(word, value, Ordering::Release),
+        move || Change::Set(value),
+        move |word| T::store(word, value, Ordering::Release),
     )
 }
 
@@ -209,7 +209,7 @@ macro_rules! fetching {
         #[inline(always)]
         pub fn $plain<T: Integer>(context: Context, dest: Symmetric, value: T, pe: i32) -> Result<(), Fault> {
             let step = (WordStep::$change, value);
-            alter(context, dest, pe, step, || Change::$change(value), |word| {
+            alter(context, dest, pe, step, move || Change::$change(value), move |word| {
                 T::$fetch(word, value);
             })
         }
