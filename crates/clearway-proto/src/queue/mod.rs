@@ -198,8 +198,8 @@ pub enum QueueEvent {
         /// Why.
         status: Status,
     },
-    /// A peer sent what is no message of this engine, or records that its applier refused. What it
-    /// sends from now on counts for nothing, and what is for it has ended.
+    /// A peer sent what is no message of this engine, or records that the application refused. What
+    /// it sends from now on counts for nothing; [`QueueEvent::Lost`] follows.
     Malformed(Rank),
     /// A peer is gone. What was for it has ended; nobody knows whether it was applied.
     Lost(Rank),

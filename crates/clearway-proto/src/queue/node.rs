@@ -21,7 +21,8 @@ use crate::wire::{Arrival, Engine, Input, More, Operation, OperationKind, Out, Q
 
 pub(super) const CLASSES: usize = Class::ALL.len();
 
-/// One rank's far operations.
+/// One rank's far operations. Its driver steps with an application that applies records
+/// ([`Driver::step_with`](crate::wire::Driver::step_with)).
 ///
 /// # Example
 /// Rank 0 adds one to a word of rank 1:
