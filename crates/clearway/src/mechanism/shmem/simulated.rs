@@ -232,3 +232,38 @@ fn engine(
     let node = QueueNode::new(QueueConfig { limits, ..config });
     Some(PeEngine::new(node, limits, memory, role, measured))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn new__victims_are_pairs_and_the_others_congestors() {
+        for (pes, percent) in [(8, 1), (9, 50), (640, 25), (10, 99)] {
+            let draw = PeDraw::new(pes, percent, RandomKey::new(3));
+            let all: BTreeSet<Rank> =
+                draw.victims.iter().chain(&draw.congestors).copied().collect();
+            assert_eq!(all.len(), pes as usize);
+            assert!(draw.victims.len() >= 2 && draw.victims.len().is_multiple_of(2));
+            assert!(draw.congestors.contains(&draw.target));
+        }
+    }
+
+    #[test]
+    fn role__schedules_are_the_same_in_all_phases() {
+        let (test, key) = (ShmemSection::default(), RandomKey::new(3));
+        let draw = PeDraw::new(64, 25, key);
+        let role = |classes, pattern| draw.role(draw.victims[1], &test, classes, pattern, key);
+        let alone = role(PhaseClasses::One, None);
+        let beside = role(PhaseClasses::Several, Some(ShmemPattern::Both));
+        let PeRole::Victim { peer, class, wanted } = alone else { panic!("{alone:?}") };
+        assert_eq!((peer, class), (draw.victims[0], Class::BestEffort));
+        assert_eq!(wanted.len(), 25);
+        let PeRole::Victim { peer, class, wanted: also } = beside else { panic!("{beside:?}") };
+        assert_eq!((peer, class, also), (draw.victims[0], Class::LowLatency, wanted));
+        let idle = draw.role(draw.congestors[1], &test, PhaseClasses::One, None, key);
+        assert!(matches!(idle, PeRole::Idle));
+    }
+}
