@@ -91,6 +91,12 @@ impl Caller {
         Self(slice.as_mut_ptr().cast())
     }
 
+    /// Returns its address, to be looked up as one of symmetric memory.
+    #[inline]
+    pub(crate) fn as_symmetric(self) -> Symmetric {
+        Symmetric::new(self.0)
+    }
+
     /// Returns whether it is the null pointer.
     #[inline]
     pub fn is_null(self) -> bool {

@@ -10,7 +10,8 @@
 //!
 //! Rooms: `job` (begin and end; the only process globals), `address` (from a pointer to a place in
 //! a PE's memory), `heap`, `statics`, `rma`, `amo`, `signal`, `order`, `wait`, `context`, `team`,
-//! `lock`, `collective`, `far` (PEs of other hosts). The C functions are made from one table of types and operations.
+//! `lock`, `collective`, `blocks`, `session` and `queue` (what is gathered), `far` (PEs of other
+//! hosts). The C functions are made from one table of types and operations.
 //!
 //! # Not here
 //! Fortran, which the standard dropped.

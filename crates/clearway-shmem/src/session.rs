@@ -21,6 +21,7 @@ use crate::job::{self, Job};
 use crate::queue;
 use crate::queue::element::{WordStep, WordUpdate};
 use crate::queue::lane::{LaneUsers, Push, UpdateLane};
+use crate::team::WORLD_SLOT;
 use crate::word::Word;
 
 /// Begins a session of `context`, or adds options to the one it has (`shmem_ctx_session_start`).
@@ -104,6 +105,7 @@ fn lane(job: &'static Job, context: Context) -> Option<&'static UpdateLane> {
 ///
 /// # Errors
 /// No such PE, or a PE that gave this one what is no update.
+#[inline(always)]
 pub(crate) fn gather<T: Word>(
     job: &'static Job,
     number: usize,
@@ -114,7 +116,11 @@ pub(crate) fn gather<T: Word>(
     pe: i32,
 ) -> Result<bool, Fault> {
     let Some(lane) = job.queues.session(number) else { return Ok(false) };
-    let target = if context == Context::DEFAULT { pe as usize } else { job.world_pe(context, pe)? };
+    let target = match job.contexts.get(context) {
+        // What is no PE is not near, and refused by the operation itself.
+        Some((WORLD_SLOT, _)) => pe as usize,
+        _ => job.world_pe(context, pe)?,
+    };
     // Far PEs have buffers of their own. This PE's words are gathered as well: to tell them from
     // others costs more than their way through a buffer where targets are random (measured).
     if !job.segments.is_near(target) || size_of::<T>() < 4 {

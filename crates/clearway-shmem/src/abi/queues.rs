@@ -76,13 +76,12 @@ pub(super) unsafe fn create(
 /// # Safety
 /// The one that is the caller's memory is as [`Caller::new`] says.
 pub(super) unsafe fn ends<T>(dest: *mut T, source: *const T) -> QueueEnds {
-    QueueEnds {
-        dest: Symmetric::new(dest),
-        // SAFETY: the caller promises it for the one that the operation uses.
-        own_dest: unsafe { Caller::new(dest.cast_const().cast()) },
-        source: Symmetric::new(source),
-        // SAFETY: as above.
-        own_source: unsafe { Caller::new(source.cast()) },
+    // SAFETY: the caller promises it for those that the operation does not look up.
+    unsafe {
+        QueueEnds {
+            dest: Caller::new(dest.cast_const().cast()),
+            source: Caller::new(source.cast()),
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use super::element::{WordStep, WordUpdate};
 use super::lane::Push;
-use super::{COMM, EAGAIN, Queue, QueueUse, find, refuse};
+use super::{COMM, EAGAIN, Queue, find, refuse};
 use crate::address::{Caller, Place, Symmetric};
 use crate::constants::{SIGNAL_ADD, SIGNAL_SET};
 use crate::context::Context;
@@ -53,11 +53,11 @@ pub const OP_IGET: u64 = 25;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ElementClass {
     /// A word that is counted with.
-    Integer,
+    Integer = 0,
     /// A word that is set, swapped and fetched.
-    Float,
+    Float = 1,
     /// Bytes, which are copied.
-    Plain,
+    Plain = 2,
 }
 
 /// The elements of a call.
@@ -74,6 +74,30 @@ impl Elements {
     pub const fn new(size: usize, class: ElementClass, count: usize) -> Self {
         let class = if matches!(size, 4 | 8) { class } else { ElementClass::Plain };
         Self { size, class, count }
+    }
+
+    /// Size and class above the bits of an operation.
+    #[inline(always)]
+    const fn kind(self) -> u64 {
+        (self.size as u64) << 16 | (self.class as u64) << 8
+    }
+
+    #[inline(always)]
+    const fn size_of_kind(kind: u64) -> usize {
+        (kind >> 16) as usize
+    }
+
+    #[inline(always)]
+    const fn class_of(kind: u64) -> ElementClass {
+        match kind >> 8 & 0xff {
+            0 => ElementClass::Integer,
+            1 => ElementClass::Float,
+            _ => ElementClass::Plain,
+        }
+    }
+
+    const fn from_kind(kind: u64, count: usize) -> Self {
+        Self { size: Self::size_of_kind(kind), class: Self::class_of(kind), count }
     }
 
     pub(super) const fn size(self) -> usize {
@@ -110,63 +134,10 @@ impl Elements {
 /// The two pointers of a call. Which of them is symmetric depends on the operation.
 #[derive(Clone, Copy, Debug)]
 pub struct QueueEnds {
-    /// `dest`, where it is symmetric.
-    pub dest: Symmetric,
-    /// `dest`, where it is the caller's.
-    pub own_dest: Caller,
-    /// `source`, where it is symmetric.
-    pub source: Symmetric,
-    /// `source`, where it is the caller's.
-    pub own_source: Caller,
-}
-
-/// What became of a call that [`push_one`] was tried for.
-enum Quick {
-    Done(i32),
-    /// It is none of those that are done quickly.
-    Other,
-}
-
-/// Pushes one addition of a word, which is what most programs push, with all it needs in registers.
-#[inline(never)]
-fn push_one(
-    handle: usize,
-    dest: Symmetric,
-    source: Caller,
-    size: usize,
-    pe: i32,
-    op: u64,
-) -> Result<Quick, Fault> {
-    let job = job::get()?;
-    let queue = job.queues.find(handle).filter(|queue| queue.is_used_for(QueueUse::Comm));
-    let (Some(queue), OP_ADD | OP_INC) = (queue, op) else { return Ok(Quick::Other) };
-    let (Some(target), Some((segment, offset))) =
-        (queue.world_pe(pe), job.segments.offset_in(dest, size))
-    else {
-        return Ok(Quick::Other);
-    };
-    let operand = match (op, size) {
-        (OP_INC, _) => 1,
-        _ if source.is_null() => return Ok(Quick::Other),
-        (_, 4) => u64::from(source.read::<u32>(0)),
-        _ => source.read::<u64>(0),
-    };
-    let Some(update) = WordUpdate::new(WordStep::Add, size, (segment, offset), operand) else {
-        return Ok(Quick::Other);
-    };
-    if !job.segments.is_near(target) {
-        return Ok(Quick::Other);
-    }
-    if !queue.gathers() {
-        let Some(place) = job.segments.place(dest, size, target) else { return Ok(Quick::Other) };
-        change(place, WordStep::Add, size, operand);
-        queue.count_one();
-        return Ok(Quick::Done(0));
-    }
-    Ok(match queue.lane.push(job, target, update)? {
-        Push::Kept => Quick::Done(0),
-        Push::Full => Quick::Done(EAGAIN),
-    })
+    /// `dest`.
+    pub dest: Caller,
+    /// `source`.
+    pub source: Caller,
 }
 
 /// `shmemx_queue_push`: 0, [`EAGAIN`] where the queue is full, [`EINVAL`](super::EINVAL) where the
@@ -174,7 +145,7 @@ fn push_one(
 ///
 /// # Errors
 /// A PE that gave this one what is no update.
-#[inline]
+#[inline(always)]
 pub fn push(
     handle: usize,
     ends: QueueEnds,
@@ -182,14 +153,71 @@ pub fn push(
     pe: i32,
     op: u64,
 ) -> Result<i32, Fault> {
-    if elements.count == 1
-        && elements.class == ElementClass::Integer
-        && let Quick::Done(answer) =
-            push_one(handle, ends.dest, ends.own_source, elements.size, pe, op)?
+    let kind = op.min(OP_MAX) | elements.kind();
+    push_packed(handle, ends, elements.count, pe, kind).map(|answer| answer as i32)
+}
+
+/// More than any operation has.
+const OP_MAX: u64 = 0xff;
+
+/// The same, with operation and elements in one word: everything is in registers, and so is what
+/// it returns. One addition is most of what programs push, and is done here.
+#[inline(never)]
+fn push_packed(
+    handle: usize,
+    ends: QueueEnds,
+    count: usize,
+    pe: i32,
+    kind: u64,
+) -> Result<i64, Fault> {
+    let op = kind & OP_MAX;
+    if count == 1
+        && matches!(op, OP_ADD | OP_INC)
+        && Elements::class_of(kind) == ElementClass::Integer
+        && let Some(update) = Addition::new(handle, ends, pe, kind)?
     {
-        return Ok(answer);
+        return update.push();
     }
-    push_any(handle, ends, elements, pe, op)
+    let elements = Elements::from_kind(kind, count);
+    push_any(handle, ends, elements, pe, op).map(i64::from)
+}
+
+/// An addition to a word of a near PE by a queue that gathers.
+struct Addition {
+    job: &'static Job,
+    queue: &'static Queue,
+    target: usize,
+    update: WordUpdate,
+}
+
+impl Addition {
+    /// Finds what it needs; `None` where it is another operation.
+    #[inline(always)]
+    fn new(handle: usize, ends: QueueEnds, pe: i32, kind: u64) -> Result<Option<Self>, Fault> {
+        let job = job::get()?;
+        let size = Elements::size_of_kind(kind);
+        let Some(queue) = job.queues.find(handle).filter(|queue| queue.gathers()) else {
+            return Ok(None);
+        };
+        let operand = match (kind & OP_MAX, size) {
+            (OP_INC, _) => 1,
+            _ if ends.source.is_null() => return Ok(None),
+            (_, 4) => u64::from(ends.source.read::<u32>(0)),
+            _ => ends.source.read::<u64>(0),
+        };
+        let at = job.segments.offset_in(ends.dest.as_symmetric(), size);
+        let update = at.and_then(|at| WordUpdate::new(WordStep::Add, size, at, operand));
+        let target = queue.world_pe(pe).filter(|target| job.segments.is_near(*target));
+        Ok(target.zip(update).map(|(target, update)| Self { job, queue, target, update }))
+    }
+
+    #[inline(always)]
+    fn push(self) -> Result<i64, Fault> {
+        match self.queue.lane.push(self.job, self.target, self.update)? {
+            Push::Kept => Ok(0),
+            Push::Full => Ok(EAGAIN.into()),
+        }
+    }
 }
 
 #[inline(never)]
@@ -215,15 +243,15 @@ fn push_any(
         return answer(job, done);
     };
     let is_inc = op == OP_INC;
-    if !is_inc && ends.own_source.is_null() && elements.count > 0 {
+    if !is_inc && ends.source.is_null() && elements.count > 0 {
         return refuse(job, || "`source` is the null pointer".to_owned());
     }
     let operand = |index: usize| match elements.size {
         _ if is_inc => 1,
-        4 => u64::from(ends.own_source.read::<u32>(index)),
-        _ => ends.own_source.read::<u64>(index),
+        4 => u64::from(ends.source.read::<u32>(index)),
+        _ => ends.source.read::<u64>(index),
     };
-    let updates = Updates { target, step, dest: ends.dest, elements };
+    let updates = Updates { target, step, dest: ends.dest.as_symmetric(), elements };
     if !job.segments.is_near(target) {
         return updates.push_far(job, queue, operand);
     }
@@ -239,13 +267,14 @@ impl Queue {
         ends: QueueEnds,
         bytes: usize,
     ) -> Result<(), Fault> {
-        let to = job.target(Context::DEFAULT, ends.dest, bytes, target as i32, "dest")?;
+        let to =
+            job.target(Context::DEFAULT, ends.dest.as_symmetric(), bytes, target as i32, "dest")?;
         if bytes > 0 {
-            needs(ends.own_source, "source")?;
+            needs(ends.source, "source")?;
         }
         match to {
-            Reach::Near(place) => place.put(ends.own_source, bytes),
-            Reach::Far(object) => object.in_class(self.far_class()).put(ends.own_source, bytes),
+            Reach::Near(place) => place.put(ends.source, bytes),
+            Reach::Far(object) => object.in_class(self.far_class()).put(ends.source, bytes),
             Reach::Nothing => {}
         }
         Ok(())
@@ -259,13 +288,19 @@ impl Queue {
         ends: QueueEnds,
         bytes: usize,
     ) -> Result<(), Fault> {
-        let from = job.target(Context::DEFAULT, ends.source, bytes, target as i32, "source")?;
+        let from = job.target(
+            Context::DEFAULT,
+            ends.source.as_symmetric(),
+            bytes,
+            target as i32,
+            "source",
+        )?;
         if bytes > 0 {
-            needs(ends.own_dest, "dest")?;
+            needs(ends.dest, "dest")?;
         }
         match from {
-            Reach::Near(place) => place.get(ends.own_dest, bytes),
-            Reach::Far(object) => object.in_class(self.far_class()).get_nbi(ends.own_dest, bytes),
+            Reach::Near(place) => place.get(ends.dest, bytes),
+            Reach::Far(object) => object.in_class(self.far_class()).get_nbi(ends.dest, bytes),
             Reach::Nothing => {}
         }
         Ok(())
@@ -492,16 +527,34 @@ impl QueueOperation {
     fn strided(&self, target: i32) -> Result<(), Fault> {
         let (dst, sst) = self.strides;
         let Elements { size, count, .. } = self.elements;
-        let QueueEnds { dest, own_dest, source, own_source } = self.ends;
+        let QueueEnds { dest, source } = self.ends;
         match self.op {
-            OP_IPUT => rma::iput(Context::DEFAULT, dest, own_source, dst, sst, count, size, target),
-            _ => rma::iget(Context::DEFAULT, own_dest, source, dst, sst, count, size, target),
+            OP_IPUT => rma::iput(
+                Context::DEFAULT,
+                dest.as_symmetric(),
+                source,
+                dst,
+                sst,
+                count,
+                size,
+                target,
+            ),
+            _ => rma::iget(
+                Context::DEFAULT,
+                dest,
+                source.as_symmetric(),
+                dst,
+                sst,
+                count,
+                size,
+                target,
+            ),
         }
     }
 
     /// Fetches a word of a far PE; it is there when the queue is flushed.
     fn fetch_far<T: Integer>(&self, object: FarObject, index: usize) {
-        let value = || self.ends.own_source.read::<T>(index);
+        let value = || self.ends.source.read::<T>(index);
         let change = match self.op {
             OP_FETCH => Change::Fetch,
             OP_FETCH_ADD => Change::Add(value()),
@@ -512,13 +565,11 @@ impl QueueOperation {
     }
 
     fn fetching<T: Integer>(&self, queue: &Queue, target: i32) -> Result<(), Fault> {
-        let (at, count) = (
-            if self.op == OP_FETCH { self.ends.source } else { self.ends.dest },
-            self.elements.count,
-        );
+        let at = if self.op == OP_FETCH { self.ends.source } else { self.ends.dest };
+        let (at, count) = (at.as_symmetric(), self.elements.count);
         needs(self.fetch, "fetch")?;
         if self.op != OP_FETCH {
-            needs(self.ends.own_source, "source")?;
+            needs(self.ends.source, "source")?;
         }
         if self.op == OP_CSWAP {
             needs(self.expected, "cond")?;
@@ -536,7 +587,7 @@ impl QueueOperation {
                 }
                 Reach::Nothing => continue,
             };
-            let operand = || self.ends.own_source.read::<T>(index);
+            let operand = || self.ends.source.read::<T>(index);
             let found = match self.op {
                 OP_FETCH => T::load(word, Ordering::Acquire),
                 OP_FETCH_ADD => T::fetch_add(word, operand()),

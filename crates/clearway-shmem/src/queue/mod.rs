@@ -236,16 +236,6 @@ impl Queue {
         job.far.as_ref().map_or(0, |far| far.outstanding(self.far_class()))
     }
 
-    /// Counts an element that was done at once.
-    #[inline]
-    fn count_one(&self) {
-        if self.lane.is_plain() {
-            self.direct.store(self.direct.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        } else {
-            self.count_direct(1);
-        }
-    }
-
     /// Counts `elements` elements that were done at once.
     fn count_direct(&self, elements: usize) {
         self.direct.fetch_add(elements as u64, Ordering::Relaxed);
@@ -456,7 +446,7 @@ pub fn create(team: Team, config: &QueueConfig) -> Result<(i32, usize), Fault> {
     queue.set_members(members);
     queue.class.store(class as u32, Ordering::Relaxed);
     queue.direct.store(0, Ordering::Relaxed);
-    let gathers = job.queues.gathers() && kind != QueueUse::Qos;
+    let gathers = job.queues.gathers() && kind == QueueUse::Comm;
     queue.gathers.store(gathers, Ordering::Relaxed);
     queue.lane.configure(&LaneConfig {
         users: users(is_shared)?,
