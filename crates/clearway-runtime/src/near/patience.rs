@@ -150,20 +150,20 @@ impl Patience {
         let mut before = begin;
         loop {
             std::thread::yield_now();
-            if ready() || (0..self.looks(whereabouts())).any(|_| ready()) {
-                return true;
-            }
             let now = clock::now();
             let gone = now.since(before);
-            if gone > YIELD_LONG || now.since(begin) > YIELDS {
-                return ready();
-            }
             if gone < YIELD_TO_NOBODY {
                 self.paused_looks.store(PAUSED_LOOKS, Ordering::Relaxed);
             } else if gone > YIELD_TO_SOMEBODY {
                 self.paused_looks.store(0, Ordering::Relaxed);
             }
-            before = now;
+            if ready() || (0..self.looks(whereabouts())).any(|_| ready()) {
+                return true;
+            }
+            if gone > YIELD_LONG || now.since(begin) > YIELDS {
+                return ready();
+            }
+            before = clock::now();
         }
     }
 

@@ -44,6 +44,9 @@ const COUNT: usize = 2;
 const ALL_CAME: usize = 3;
 /// The line of the slot that is no team's by which each PE notes its processor, plus one.
 const NOTES: usize = 2;
+/// Steps after which a PE notes its processor, whether it had to wait or not: an old note has the
+/// others yield for a PE that runs.
+const NOTED_EACH: u32 = 64;
 
 /// The members of a team, about to do a step together.
 #[derive(Clone, Copy)]
@@ -103,6 +106,9 @@ impl<'a> Gathering<'a> {
             .iter()
             .zip(told)
             .for_each(|(word, value)| word.store(*value, Ordering::Relaxed));
+        if epoch.is_multiple_of(NOTED_EACH) {
+            self.note_processor();
+        }
         if let Some(far) = self.job.far.as_ref().filter(|_| self.entry.spans_hosts()) {
             own.reach(epoch, self.job.near.waking());
             self.exchange_between_hosts(far, own, epoch);
@@ -140,22 +146,33 @@ impl<'a> Gathering<'a> {
         }
     }
 
-    /// Returns where the members are that have not come, and notes for them where this PE is.
+    /// Returns where the members are that have not come.
     #[cold]
     fn whereabouts(&self, epoch: u32) -> Whereabouts {
-        let noted = |pe| &self.job.near.line(pe, USED_SLOT, NOTES).payload[0];
-        let here = near::processor() as u64 + 1;
-        // The others read it often, and it changes rarely.
-        if noted(self.job.me).load(Ordering::Relaxed) != here {
-            noted(self.job.me).store(here, Ordering::Relaxed);
-        }
+        let here = self.note_processor();
         let is_missing = |index: &usize| !self.line(*index, epoch).has_reached(epoch);
-        let is_here = |index| noted(self.members.pe(index)).load(Ordering::Relaxed) == here;
+        let is_here = |index| self.noted(self.members.pe(index)).load(Ordering::Relaxed) == here;
         if (0..self.size()).filter(is_missing).any(is_here) {
             Whereabouts::Here
         } else {
             Whereabouts::Elsewhere
         }
+    }
+
+    /// Notes for the others on which processor this PE is, and returns what stands there.
+    #[cold]
+    fn note_processor(&self) -> u64 {
+        let here = near::processor() as u64 + 1;
+        let noted = self.noted(self.job.me);
+        // The others read it often, and it changes rarely.
+        if noted.load(Ordering::Relaxed) != here {
+            noted.store(here, Ordering::Relaxed);
+        }
+        here
+    }
+
+    fn noted(&self, pe: usize) -> &'a AtomicU64 {
+        &self.job.near.line(pe, USED_SLOT, NOTES).payload[0]
     }
 
     /// The step of many members.
