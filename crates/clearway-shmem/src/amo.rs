@@ -7,7 +7,7 @@
 //! applies the record.
 //!
 //! # Source
-//! OpenSHMEM 1.5, "Atomic Memory Operations".
+//! OpenSHMEM 1.6, "Atomic Memory Operations".
 
 #![allow(clippy::too_many_arguments)] // a call's, and how it is done near and far
 

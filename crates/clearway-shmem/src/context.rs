@@ -6,7 +6,7 @@
 //! its own: it is a number in a table, with the slot of its team and its options.
 //!
 //! # Source
-//! OpenSHMEM 1.5, "Communication Management Routines".
+//! OpenSHMEM 1.6, "Communication Management Routines".
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -12,7 +12,7 @@
 //! multiples of a cache line. Pages are allocated when the highest end of all blocks rises.
 //!
 //! # Source
-//! OpenSHMEM 1.5, "Memory Management Routines".
+//! OpenSHMEM 1.6, "Memory Management Routines".
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;

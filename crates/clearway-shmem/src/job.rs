@@ -10,7 +10,7 @@
 //! rule, and says so; where it does not within `GRACE`, this library does.
 //!
 //! # Source
-//! OpenSHMEM 1.5, "Library Setup, Exit, and Query Routines".
+//! OpenSHMEM 1.6, "Library Setup, Exit, and Query Routines".
 //!
 //! # Not here
 //! The meeting itself (`card`, [`clearway_runtime::near`]).

@@ -9,7 +9,7 @@
 //! sleeps. Where PEs of other hosts take part nobody sleeps on it: the far ones ask the home.
 //!
 //! # Source
-//! OpenSHMEM 1.5, "Distributed Locking Routines".
+//! OpenSHMEM 1.6, "Distributed Locking Routines".
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -7,7 +7,7 @@
 //! host they are records ([`crate::far`]).
 //!
 //! # Source
-//! OpenSHMEM 1.5, "Remote Memory Access Routines". Sizes are bytes here; the table of types
+//! OpenSHMEM 1.6, "Remote Memory Access Routines". Sizes are bytes here; the table of types
 //! multiplies.
 
 #![allow(clippy::too_many_arguments)] // the standard's functions have as many

@@ -1,7 +1,7 @@
 //! What users set by environment variables: `SHMEM_*`, and the older `SMA_*`.
 //!
 //! # Source
-//! OpenSHMEM 1.5, "Environment Variables".
+//! OpenSHMEM 1.6, "Environment Variables".
 
 use std::env;
 

@@ -1,7 +1,7 @@
 //! Data with a signal behind it.
 //!
 //! # Source
-//! OpenSHMEM 1.5, "Signaling Operations". Without data the signal is still sent.
+//! OpenSHMEM 1.6, "Signaling Operations". Without data the signal is still sent.
 
 #![allow(clippy::too_many_arguments)] // the standard's functions have as many
 

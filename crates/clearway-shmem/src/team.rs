@@ -15,7 +15,7 @@
 //! is not stopped by the next team of that slot.
 //!
 //! # Source
-//! OpenSHMEM 1.5, "Team Management Routines".
+//! OpenSHMEM 1.6, "Team Management Routines".
 //!
 //! # Not here
 //! How members wait for each other (`collective::sync`).

@@ -13,7 +13,7 @@
 //! stays satisfied has its turn.
 //!
 //! # Source
-//! OpenSHMEM 1.5, "Point-To-Point Synchronization Routines".
+//! OpenSHMEM 1.6, "Point-To-Point Synchronization Routines".
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering;

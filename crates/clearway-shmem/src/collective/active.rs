@@ -12,7 +12,7 @@
 //! | 1 | each other | whether it may go on |
 //!
 //! # Source
-//! OpenSHMEM 1.5, the deprecated routines of "Collective Routines".
+//! OpenSHMEM 1.6, the deprecated routines of "Collective Routines".
 
 #![allow(clippy::too_many_arguments)] // the standard's functions have as many
 

@@ -8,7 +8,7 @@
 //! which share the work.
 //!
 //! # Source
-//! OpenSHMEM 1.5, "Collective Routines".
+//! OpenSHMEM 1.6, "Collective Routines".
 //!
 //! # Not here
 //! Active sets, the older way to say who takes part (`active`).

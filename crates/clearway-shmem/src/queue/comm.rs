@@ -333,7 +333,7 @@ impl Updates {
         let bytes = self.elements.bytes();
         let target = job.target(Context::DEFAULT, self.dest, bytes, self.target as i32, "dest");
         let object = match target {
-            Ok(Reach::Far(object)) if self.dest.raw() % size == 0 => object,
+            Ok(Reach::Far(object)) if self.dest.raw().is_multiple_of(size) => object,
             Ok(Reach::Nothing) => return Ok(0),
             _ => return refuse(job, || "`dest` has no such aligned symmetric words".to_owned()),
         };

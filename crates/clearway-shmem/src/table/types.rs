@@ -2,7 +2,7 @@
 //! function's.
 //!
 //! # Source
-//! OpenSHMEM 1.5, the tables of "Standard RMA types", of AMO types and of reductions.
+//! OpenSHMEM 1.6, the tables of "Standard RMA types", of AMO types and of reductions.
 
 /// A type of the standard's tables.
 #[derive(Debug, PartialEq, Eq)]
