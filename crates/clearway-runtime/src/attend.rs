@@ -9,7 +9,7 @@
 //!
 //! # Invariants
 //! I1. Nobody sleeps with the lock.
-//! I2. What arrives while nobody steps is handled within [`STAND_BACK`] and one wake-up.
+//! I2. What arrives while nobody steps is handled within `STAND_BACK` and one wake-up.
 //!
 //! # Not here
 //! What the events mean: the application, which every step is given.

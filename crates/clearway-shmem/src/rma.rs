@@ -4,7 +4,7 @@
 //! # Model
 //! To a PE of this host each is one copy by the calling thread. The non-blocking forms do the same:
 //! a copy into a neighbour's memory is as fast as any way to leave it for later. To a PE of another
-//! host they are records ([`crate::far`]).
+//! host they are records (`far`).
 //!
 //! # Source
 //! OpenSHMEM 1.6, "Remote Memory Access Routines". Sizes are bytes here; the table of types

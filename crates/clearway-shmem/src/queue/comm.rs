@@ -3,7 +3,7 @@
 //! # Model
 //! An update of a word that gives nothing back is gathered for each PE of this host, this one
 //! included: where targets are random, telling it from others costs more than its way through a
-//! buffer ([`super::lane`]). Everything else is as fast at once: puts and gets are copies, and a
+//! buffer (`lane`). Everything else is as fast at once: puts and gets are copies, and a
 //! value that is fetched has to come back. What goes to far PEs their streams gather.
 
 use std::sync::atomic::Ordering;

@@ -3,7 +3,7 @@
 //! # Model
 //! A *communication queue* takes puts, gets and atomic operations; a *data queue* takes elements
 //! that the target pops. What may wait is gathered: atomic updates for a neighbour go through a
-//! [`lane`](lane::UpdateLane), and elements of data queues through channels ([`channel`]). Puts and gets of
+//! `lane`, and elements of data queues through channels ([`channel`]). Puts and gets of
 //! neighbours are copies, which no gathering makes faster, and are over when they are pushed. A
 //! *QOS queue* is a communication queue that never gathers.
 //!
@@ -546,7 +546,7 @@ pub fn flush(handle: usize) -> Result<i32, Fault> {
     }
 }
 
-/// `shmemx_queue_flush_nbi`: sends everything off; the ticket for [`test`].
+/// `shmemx_queue_flush_nbi`: sends everything off; the ticket for [`test()`].
 ///
 /// # Errors
 /// As [`progress`].
