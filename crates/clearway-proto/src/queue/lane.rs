@@ -419,8 +419,10 @@ impl OutgoingLane {
 
     /// Returns whether the peer is asked by a message of its own now, when nothing else can leave.
     pub(super) fn must_ask(&mut self) -> bool {
-        let must = core::mem::take(&mut self.wants_counts) && self.asked < self.last;
+        let must = self.wants_counts && self.asked < self.last;
         self.asked = self.asked.max(if must { self.last } else { 0 });
+        // The last of what still waits for credit asks when it leaves.
+        self.wants_counts &= !self.pending.is_empty();
         must
     }
 

@@ -449,6 +449,24 @@ fn flush__asks_with_the_last_batch_or_by_a_message_of_its_own() {
 }
 
 #[test]
+fn flush__what_waits_for_credit_asks_when_it_leaves() {
+    let mut queue = DrivenQueue::new(node(|_| {}));
+    for _ in 0..5 {
+        queue.close(1, Class::Bulk, 0);
+    }
+    let full: Vec<_> = (0..5).flat_map(|_| queue.round().frames).map(|frame| frame.asks).collect();
+    // All that left was asked about already; the fifth batch waits for credit.
+    assert_eq!(full, [false, true, false, true]);
+    queue.give(Input::Command(QueueCommand::Flush { context: ContextId(3), peer: None }));
+    assert!(queue.round().frames.is_empty());
+    let counts =
+        QueueFrame { message: QueueMessage::Counts, applied: 4, ..batch_frame(Class::Bulk, 0) };
+    queue.arrive(1, counts);
+    let asks: Vec<_> = queue.round().frames.iter().map(|frame| frame.asks).collect();
+    assert_eq!(asks, [true]);
+}
+
+#[test]
 fn room__what_was_refused_leaves_before_what_follows() {
     let mut queue = DrivenQueue::new(node(|_| {}));
     queue.close(1, Class::Bulk, 0);

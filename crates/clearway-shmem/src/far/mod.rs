@@ -55,10 +55,6 @@ const BATCHES: u32 = 64;
 /// How long a lane gathers after it was closed, although nothing is under way any more: a message
 /// costs a few us, and a loop of operations makes the next one within less.
 const GATHER: Nanos = Nanos::from_micros(8);
-/// How long a wait for counts lasts until the peer is asked again. Over libfabric a stream of long
-/// puts now and then waits for counts that were not sent (seen, not understood); an engine's usual
-/// half second would be what it costs then.
-const ASKS_AGAIN: Nanos = Nanos::from_millis(5);
 /// Polls of a waiting thread before it yields, and how long it yields before it sleeps.
 const POLLS: u32 = 16;
 const YIELDS: Nanos = Nanos::from_micros(200);
@@ -163,10 +159,9 @@ impl Far {
         let refused = |reason| format!("{description} cannot carry OpenSHMEM: {reason}");
         let limits = QueueLimits::new(ranks, wire.capabilities()).map_err(refused)?;
         let answers = wire.register(limits.answer_memory(ranks)).map_err(refused)?;
-        let mut config =
+        let config =
             QueueConfig::new(Rank(me as u32), ranks, wire.capabilities(), answers, [None; 4])
                 .map_err(refused)?;
-        config.patience = ASKS_AGAIN;
         let driver = Driver::boot(QueueNode::new(config), wire.now(), 0);
         let attendant = Attendant::new(driver, wire).map_err(|error| error.to_string())?;
         let descriptor = attendant.wake_descriptor().map_err(|error| error.to_string())?;
