@@ -126,7 +126,7 @@ pub(crate) struct Far {
     policy: ClosingPolicy,
     batches: Mutex<[BatchMemory; Class::ALL.len()]>,
     tickets: Tickets,
-    /// Lanes of which nothing is under way any more.
+    /// Lanes that are to be closed when they have gathered long enough.
     idle: Mutex<Vec<(Rank, Class)>>,
     has_idle: AtomicBool,
     /// The first PE of each PE's host.
@@ -219,6 +219,11 @@ impl Far {
         FarObject { far: self, class, pe: pe as u32, segment, offset: offset as u64 }
     }
 
+    /// Returns the lane to `pe` in the class of this index, if it was ever used.
+    fn used_lane(&self, pe: usize, class: usize) -> Option<&Lane> {
+        self.lanes.get(pe * Class::ALL.len() + class)?.get().map(|lane| &**lane)
+    }
+
     fn lane(&self, pe: usize, class: Class) -> &Lane {
         self.lanes[pe * Class::ALL.len() + class.index()].get_or_init(|| {
             let state = OpenLane {
@@ -257,7 +262,8 @@ impl Far {
             assert!(!open.is_empty(), "an element that no buffer keeps");
             self.close(lane, &mut state);
         }
-        // Seen by who finds nothing under way, or what is under way is not found here.
+        // Sequentially consistent with `Room`: either that event sees this element, or this thread
+        // sees that nothing is under way.
         lane.issued.fetch_add(1, Ordering::SeqCst);
         if self.policy.cause(&state.open, class, lane.gathers(), Nanos::ZERO).is_some() {
             self.close(lane, &mut state);
@@ -275,6 +281,11 @@ impl Far {
             drop(idle);
             self.attendant.wake();
         }
+    }
+
+    /// Sends what `lane` gathered, because a thread waits for it.
+    fn close_now(&self, lane: &Lane) {
+        self.close(lane, &mut lane.lock());
     }
 
     /// Sends what a lane gathered.
@@ -302,7 +313,7 @@ impl Far {
         let (peer, class, context) = (lane.peer, lane.class, lane.context());
         attended.command(QueueCommand::Close { peer, class, context, batch });
         attended.step(&mut local);
-        // From here on: a step can take longer than what is worth gathering.
+        // After the step, which can take longer than a lane gathers.
         lane.closed_at.store(clock::now().0, Ordering::Relaxed);
     }
 
@@ -337,15 +348,13 @@ impl Far {
     fn hear(&self, job: &Job, event: QueueEvent) {
         match event {
             QueueEvent::Ended { context, peer, count } => {
-                let at = peer.index() * Class::ALL.len() + context.0 as usize;
-                if let Some(lane) = self.lanes.get(at).and_then(OnceLock::get) {
+                if let Some(lane) = self.used_lane(peer.index(), context.0 as usize) {
                     lane.ended.fetch_add(count.into(), Ordering::AcqRel);
                 }
             }
             QueueEvent::Free { buffer } => self.free(buffer),
             QueueEvent::Room { peer, class } => {
-                let at = peer.index() * Class::ALL.len() + class.index();
-                if let Some(lane) = self.lanes.get(at).and_then(OnceLock::get) {
+                if let Some(lane) = self.used_lane(peer.index(), class.index()) {
                     lane.is_under_way.swap(false, Ordering::SeqCst);
                     if lane.issued.load(Ordering::SeqCst) != lane.closed.load(Ordering::Acquire) {
                         self.list(lane);
@@ -421,7 +430,7 @@ impl Far {
         let mut is_idle = true;
         for lane in self.lanes_of(class) {
             if lane.outstanding() > 0 {
-                self.close(lane, &mut lane.lock());
+                self.close_now(lane);
                 is_idle = false;
             }
         }
@@ -452,8 +461,7 @@ impl Far {
 
     /// Returns when the answer to `ticket` is there.
     fn wait_for(&self, pe: usize, class: Class, ticket: Ticket) {
-        let lane = self.lane(pe, class);
-        self.close(lane, &mut lane.lock());
+        self.close_now(self.lane(pe, class));
         self.wait(|| self.tickets.is_answered(ticket));
     }
 
@@ -461,7 +469,7 @@ impl Far {
     fn ticket(&self, pe: usize, into: Caller, length: usize, is_watched: bool) -> Ticket {
         self.tickets.take(pe, into, length, is_watched, || {
             for class in Class::ALL {
-                self.lanes_of(class).for_each(|lane| self.close(lane, &mut lane.lock()));
+                self.lanes_of(class).for_each(|lane| self.close_now(lane));
             }
             self.poll();
         })
@@ -484,8 +492,7 @@ impl Far {
             if !hosts.contains(&host) {
                 hosts.push(host);
                 self.push(pe, LINES_CLASS, Element::Put { at, bytes: &bytes });
-                let lane = self.lane(pe, LINES_CLASS);
-                self.close(lane, &mut lane.lock());
+                self.close_now(self.lane(pe, LINES_CLASS));
             }
         }
     }

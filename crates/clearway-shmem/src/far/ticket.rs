@@ -8,16 +8,16 @@ use clearway_proto::wire::Fault;
 
 use crate::address::{Caller, CallerCell};
 
-/// Requests under way at once; who has more waits for the oldest.
+/// Requests under way at once; a further one waits for the oldest.
 const TICKETS: usize = 16 << 10;
 
 /// Nobody waits with this ticket.
 const FREE: u32 = 0;
 /// An answer is awaited, and frees the ticket.
 const OPEN: u32 = 1;
-/// An answer is awaited, and a thread that will look.
+/// An answer is awaited, and a thread looks for it.
 const WATCHED: u32 = 2;
-/// The thread that looks finds its answer.
+/// The answer is there, and the thread that looks for it frees the ticket.
 const ANSWERED: u32 = 3;
 
 struct TicketSlot {

@@ -17,8 +17,8 @@ use clearway_proto::base::Rank;
 use clearway_runtime::keys::{JobSecret, KeyScope, RankKeyPair};
 use clearway_runtime::launch;
 use clearway_wires::{
-    EndLocation, Network, OpenWire, PortRequest, RankPort, RemoteTransport, WireNeeds, WirePlan,
-    WireRequest, WireSetup, facts, grant_name,
+    EndLocation, Network, OpenWire, PortRequest, RankPort, WireNeeds, WirePlan, WireRequest,
+    WireSetup, facts, grant_name,
 };
 
 use crate::card::Cards;
@@ -75,23 +75,14 @@ pub(crate) fn open(
     // Nobody gives orders to a PE while it opens its wire.
     let nobody = File::open("/dev/null").map_err(|error| format!("/dev/null: {error}"))?;
     let wire = port.open(&request, &setup, nobody.as_fd()).map_err(|error| said(&error))?;
-    let described = choice.facts.get(facts::WIRES).map_or_else(
-        || transport_name(choice.far).to_owned(),
-        |wires| wires.trim_end_matches(" between all ranks").to_owned(),
-    );
+    let wires = choice.facts.get(facts::WIRES).map(String::as_str).unwrap_or_default();
+    let described = wires.trim_end_matches(" between all ranks");
     let grants = wire.classes.map(grant_name);
     let description = format!(
         "{described}; classes: high {}, medium {}, low {}, scavenger {}",
         grants[1], grants[2], grants[3], grants[4]
     );
     Ok(Some(FarWire { wire, description }))
-}
-
-const fn transport_name(far: RemoteTransport) -> &'static str {
-    match far {
-        RemoteTransport::Ofi => "libfabric",
-        _ => "UDP",
-    }
 }
 
 /// Says what users of this library set where a sentence speaks of an option of the command.

@@ -109,20 +109,8 @@ pub(super) fn network_between(descriptions: &[HostDescription], sealing: Sealing
 
 /// Returns the addresses of this host that others can reach.
 fn addresses() -> Result<Vec<(Ipv4Addr, Option<u64>)>> {
-    let mut addresses = Vec::new();
-    for interface in nix::ifaddrs::getifaddrs().context("the addresses of this host")? {
-        let Some(address) = interface.address.as_ref().and_then(|address| address.as_sockaddr_in())
-        else {
-            continue;
-        };
-        let address = address.ip();
-        let up = interface.flags.contains(nix::net::if_::InterfaceFlags::IFF_UP);
-        if !up || address.is_loopback() || address.is_link_local() {
-            continue;
-        }
-        addresses.push((address, interface::speed(&interface.interface_name)));
-    }
-    Ok(addresses)
+    let found = clearway_wires::addresses::of_host().context("the addresses of this host")?;
+    Ok(found.into_iter().map(|one| (one.address, interface::speed(&one.interface))).collect())
 }
 
 #[cfg(test)]
