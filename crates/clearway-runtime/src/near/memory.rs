@@ -54,7 +54,7 @@ const POOL_LENGTH: usize = 256 << 20;
 /// 47-bit machines, so that all processes have a good chance to get it.
 const WISHED: usize = 0x2000_0000_0000;
 
-/// One cache line by which a PE tells others how far it is, with up to 56 bytes beside it.
+/// One cache line: the epoch that a PE has reached, and up to 56 bytes of payload.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Line {

@@ -152,7 +152,7 @@ fn name(session: u64, rank: Rank) -> Result<SocketAddrUnix, Errno> {
     SocketAddrUnix::new_abstract_name(format!("clearway/{session:016x}/{rank}").as_bytes())
 }
 
-/// Opens a socket that keeps messages apart and tells of its other end's end.
+/// Opens a socket that keeps message boundaries and reports when its peer is gone.
 pub(crate) fn socket() -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)

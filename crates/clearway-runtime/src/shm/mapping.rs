@@ -212,7 +212,7 @@ impl SegmentMapping {
     /// Returns the first `length` bytes, to be looked at by the application whose region they are.
     ///
     /// As with a network adapter that writes into registered memory, peers can change them at any
-    /// time; the contract says when they do not (before a peer was told of the region, and between
+    /// time; the contract says when they do not (before a peer has heard of the region, and between
     /// the notice of one write and the cause of the next). A caller that needs more copies first.
     pub(super) fn bytes(&self, length: usize) -> &[u8] {
         let start = self.place(0, length);

@@ -64,7 +64,7 @@ impl Sleeper {
         own.half(SLEEP).store(self.epoch, Ordering::SeqCst);
     }
 
-    /// Returns whether peers were told to ring.
+    /// Returns whether this rank has announced that it sleeps, so that peers wake it.
     #[inline]
     pub(super) const fn is_asleep(&self) -> bool {
         self.epoch & 1 == 1

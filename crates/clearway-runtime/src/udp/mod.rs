@@ -376,7 +376,7 @@ impl UdpWire {
         self.planned_regions = 0;
     }
 
-    /// Tells of classes that have room again: those of `writable` sockets, and those whose device
+    /// Reports the classes that have room again: those of `writable` sockets, and those whose device
     /// may be tried again.
     fn give_room(&mut self, writable: u64, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
         let mut given = 0;

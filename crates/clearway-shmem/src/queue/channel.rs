@@ -73,8 +73,8 @@ struct Member {
     done: &'static AtomicU64,
     pushed_total: &'static AtomicU64,
     popped_total: &'static AtomicU64,
-    /// Bytes pushed to it, those of them that it was told of, and those that it had popped when
-    /// this PE last looked.
+    /// Bytes pushed to it; how many of them `pushed_total` shows it; how many it had popped when this
+    /// PE last looked.
     pushed: u64,
     told: u64,
     popped_there: u64,

@@ -8,7 +8,7 @@ use clearway_shmem::table::{Function, functions, queue_functions};
 
 use crate::prefix::{compile, prefix};
 
-/// What a compiler shall not find.
+/// The warnings that count as errors.
 const STRICT: [&str; 5] = ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-O0"];
 
 /// A function that calls `name` with one variable for each parameter of `function`, whose types

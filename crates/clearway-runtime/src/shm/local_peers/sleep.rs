@@ -2,8 +2,7 @@
 //! sockets, and on what it is given.
 //!
 //! # Invariants
-//! I1. What there is to do is looked for once more after the others were told that this rank
-//!     sleeps; see `notify`.
+//! I1. A rank looks for work once more after it has announced that it sleeps; see `notify`.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
