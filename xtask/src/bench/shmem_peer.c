@@ -36,7 +36,7 @@ static long shared_pid;
 /* In the heap: some libraries reach variables of the program by a slower way. */
 static long *table, *words;
 /* Each on a line of its own. */
-enum { WORD = 0, FLAG = 16, WAITED = 32, SOURCE = 48, DEST = 64, WORDS_USED = 80 };
+enum { WORD = 0, FLAG = 16, WAITED = 32, SOURCE = 48, DEST = 64, LINE = 80, WORDS_USED = 96 };
 static char *bulk, *own_bulk, *own_bulk2;
 static unsigned short where[INDICES], whose[INDICES];
 static long turn;
@@ -185,6 +185,24 @@ static void round_trips(long n)
     }
 }
 
+/* The same with plain loads and stores: what the machine allows. Virtual processors may change cores between two runs. */
+static void lines(long n)
+{
+    int peer = me ^ 1;
+    if (peer >= pes)
+        return;
+    long *there = shmem_ptr(&words[LINE], peer), *here = &words[LINE];
+    for (long i = 0; i < n; i++) {
+        turn++;
+        if (me % 2 == 0)
+            __atomic_store_n(there, turn, __ATOMIC_RELEASE);
+        while (__atomic_load_n(here, __ATOMIC_ACQUIRE) < turn)
+            __builtin_ia32_pause();
+        if (me % 2 == 1)
+            __atomic_store_n(there, turn, __ATOMIC_RELEASE);
+    }
+}
+
 static void put_bulk(long n)
 {
     for (long i = 0; i < n; i++)
@@ -321,6 +339,8 @@ int main(int count, char **arguments)
         measure("p_quiet", p_quiet, ALONE, SHORT, MANY, 1, 1);
         measure("g", g, ALONE, SHORT, MANY, 1, 1);
         measure("fetch_add", fetch_add, ALONE, SHORT, MANY, 1, 1);
+        if (shmem_ptr(words, next))
+            measure("line", lines, ALL, SHORT, MANY, 1, 2);
         measure("half_round_trip", round_trips, ALL, SHORT, MANY, 1, 2);
         measure("put_nbi", put_nbi, ALONE, SHORT, MANY, 1, 1);
         measure("atomic_inc", atomic_inc, ALONE, SHORT, MANY, 1, 1);
