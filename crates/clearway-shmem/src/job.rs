@@ -244,13 +244,10 @@ impl Job {
 
     /// Returns when `ready` does, and answers PEs of other hosts meanwhile.
     #[inline]
-    pub(crate) fn wait(&self, mut ready: impl FnMut() -> bool) {
+    pub(crate) fn wait(&self, ready: impl FnMut() -> bool) {
         match &self.far {
             None => self.patience.wait(ready),
-            Some(far) => self.patience.wait(|| {
-                far.poll();
-                ready()
-            }),
+            Some(far) => far.wait(ready),
         }
     }
 

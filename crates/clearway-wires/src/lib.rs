@@ -71,6 +71,8 @@ pub enum WireNeeds {
     Datagrams,
     /// One-sided writes that all arrive.
     Writes,
+    /// The same, mostly short ones that the peer's program answers.
+    ShortWrites,
 }
 
 /// What a rank takes ports for.

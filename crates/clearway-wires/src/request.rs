@@ -78,13 +78,11 @@ impl WireRequest {
             (RemoteTransport::Udp, _)
             | (RemoteTransport::Best, WireNeeds::Datagrams)
             | (_, WireNeeds::Packets) => Ok(RemoteTransport::Udp),
-            (RemoteTransport::Best, WireNeeds::Writes) => Ok(RemoteTransport::Best),
-            (RemoteTransport::Ofi, WireNeeds::Writes | WireNeeds::Datagrams) => {
-                Ok(RemoteTransport::Ofi)
+            (RemoteTransport::Best, WireNeeds::Writes | WireNeeds::ShortWrites) => {
+                Ok(RemoteTransport::Best)
             }
-            (RemoteTransport::Both, WireNeeds::Writes | WireNeeds::Datagrams) => {
-                Ok(RemoteTransport::Both)
-            }
+            (RemoteTransport::Ofi, _) => Ok(RemoteTransport::Ofi),
+            (RemoteTransport::Both, _) => Ok(RemoteTransport::Both),
         }
     }
 }

@@ -464,7 +464,8 @@ pub(super) struct IncomingLane {
     told_released: u64,
     /// The peer wants to know when this batch is applied.
     due: Option<u64>,
-    pub(super) is_telling: bool,
+    /// Messages with nothing but counts that are on their way.
+    pub(super) counts_under_way: u32,
 }
 
 impl IncomingLane {

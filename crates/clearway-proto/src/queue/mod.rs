@@ -253,8 +253,9 @@ impl QueueLimits {
             answer: answer as u32,
             element: (answer - record::BLOCK_HEADER_MAX).min(PUT_MAX) as u32,
             window: WINDOW,
-            // Among many ranks the memory of answers counts.
-            requests: if ranks > 100 { 2 } else { 4 },
+            // A place is free again when the answer is acknowledged, which may take 100 us. Among
+            // many ranks the memory of answers counts.
+            requests: if ranks > 100 { 4 } else { 16 },
         })
     }
 

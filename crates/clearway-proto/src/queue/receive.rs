@@ -211,7 +211,7 @@ impl QueueNode {
                 incoming.release();
             }
             QueueOperation::Counts { .. } => {
-                self.lanes[number as usize].incoming.is_telling = false;
+                self.lanes[number as usize].incoming.counts_under_way -= 1;
             }
             QueueOperation::Pull { .. } => {}
         }
@@ -271,7 +271,7 @@ impl QueueNode {
                 }
             }
             QueueOperation::Counts { asks } => {
-                lane.incoming.is_telling = false;
+                lane.incoming.counts_under_way -= 1;
                 lane.incoming.promise();
                 lane.outgoing.asks_again |= asks;
             }

@@ -572,6 +572,18 @@ fn deadline__a_peer_whose_credit_is_awaited_is_asked_again() {
 }
 
 #[test]
+fn counts__a_question_is_answered_though_the_last_answer_is_not_acknowledged() {
+    let mut queue = DrivenQueue::new(node(|_| {}));
+    for number in 1..=2 {
+        queue.arrive(1, QueueFrame { asks: true, ..batch_frame(Class::Bulk, number) });
+        let applied = queue.round().operations[0].token();
+        queue.end(applied, Status::Complete);
+        let frames = queue.round().frames;
+        assert_eq!(frames.iter().map(|frame| frame.applied).collect::<Vec<_>>(), [number]);
+    }
+}
+
+#[test]
 fn limits__a_wire_that_loses_messages_or_has_short_ones_is_refused() {
     let mut fabric = MemoryFabric::new(MemoryConfig::lossless(2));
     let wire = fabric.wire(Rank(0)).capabilities().clone();
@@ -582,7 +594,7 @@ fn limits__a_wire_that_loses_messages_or_has_short_ones_is_refused() {
     assert_eq!(QueueLimits::new(2, &short), Err(RefusalReason::Length));
     let limits = QueueLimits::new(2, &wire).expect("it will do");
     assert_eq!(limits.batch as usize, wire.message_max - frame::HEAD_MAX);
-    assert_eq!(limits.answer_memory(2), Bytes(2 * 5 * 4 * u64::from(limits.answer)));
+    assert_eq!(limits.answer_memory(2), Bytes(2 * 5 * 16 * u64::from(limits.answer)));
 }
 
 #[test]

@@ -14,6 +14,9 @@ use crate::wire::{Destination, More, Operation, Out, PathId, RemoteSpan, Span};
 
 /// Effects that one stream writes in a round at most.
 const EFFECTS: usize = 8;
+/// Messages with nothing but counts that one stream has under way at most: more than a reliable
+/// wire acknowledges together.
+const COUNTS_MAX: u32 = 16;
 
 impl QueueNode {
     /// Lets streams send, the most urgent classes first.
@@ -70,12 +73,12 @@ impl QueueNode {
         if !asks && !lane.incoming.owes_counts(&self.rules.limits) {
             return;
         }
-        if lane.incoming.is_telling {
-            // One at a time: the next one leaves when it is over.
+        if lane.incoming.counts_under_way >= COUNTS_MAX {
+            // The next one leaves when one of them is over.
             lane.outgoing.asks_again |= asks;
             return;
         }
-        lane.incoming.is_telling = true;
+        lane.incoming.counts_under_way += 1;
         let operation = QueueOperation::Counts { asks };
         let message =
             OutgoingMessage { asks, ..OutgoingMessage::short(QueueMessage::Counts, 0, operation) };

@@ -64,10 +64,6 @@ const ANSWER_EVERY: u32 = 8;
 /// (120 us).
 const ANSWER_MAX: Nanos = Nanos::from_micros(500);
 
-/// The longest that an acknowledgement may wait for the next post: a little less than a round trip
-/// on a fast network.
-const ANSWER_SOON_MAX: Nanos = Nanos::from_micros(20);
-
 /// What streams are made like; the same on all ranks.
 #[derive(Clone, Debug)]
 pub struct StreamConfig {
@@ -82,8 +78,9 @@ pub struct StreamConfig {
     pub backlog: usize,
     /// Where the digest of what arrived is taken.
     pub check: DigestPolicy,
-    /// How long the acknowledgement of a whole message may wait for something else to leave to its
-    /// sender; at most 20 us count.
+    /// How long the acknowledgement of a whole message may wait, for one of several messages and
+    /// until the application has answered: an acknowledgement costs as much as a message. At most
+    /// 500 us count.
     pub answer_soon: Nanos,
 }
 

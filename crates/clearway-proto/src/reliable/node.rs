@@ -23,10 +23,8 @@ use super::receive_stream::{FragmentAction, FragmentArrival, ReceiveStream};
 use super::segmentation::SegmentationLimits;
 use super::send_stream::{SendAction, SendStream};
 use super::stream_path::ProbeReply;
-use super::{
-    ANSWER_SOON_MAX, DigestPolicy, Receipt, ReliableCommand, ReliableConfig, ReliableEvent,
-};
-use crate::base::{Class, LocalNs, Nanos, Rank};
+use super::{ANSWER_MAX, DigestPolicy, Receipt, ReliableCommand, ReliableConfig, ReliableEvent};
+use crate::base::{Class, LocalNs, Rank};
 use crate::wire::{
     Arrival, Datagram, Destination, Engine, Input, More, Operation, Out, PathId, Queue, RegionId,
     Span, Status, Token,
@@ -148,7 +146,6 @@ impl ReliableNode {
                 });
                 stream.push(now, message);
                 self.pump(now, key, out);
-                self.answer_along(now, to, out);
             }
             ReliableCommand::Abandon(peer) => {
                 for key in Class::ALL.map(|class| StreamKey { peer: peer.0, class }) {
@@ -171,23 +168,6 @@ impl ReliableNode {
                     stream.free(now, position);
                     self.arm_incoming(key);
                 }
-            }
-        }
-    }
-
-    /// Sends the acknowledgements that wait for a message to `rank` along with the one that leaves.
-    fn answer_along(&mut self, now: LocalNs, rank: Rank, out: &mut Out<ReliableEvent>) {
-        if self.config.streams.answer_soon == Nanos::ZERO {
-            return;
-        }
-        for key in Class::ALL.map(|class| StreamKey { peer: rank.0, class }) {
-            let is_due = |stream: &&mut ReceiveStream| {
-                stream.due.is_some_and(|due| due <= now + ANSWER_SOON_MAX)
-            };
-            if out.room() >= EFFECTS
-                && let Some(path) = self.incoming(key).filter(is_due).map(|stream| stream.path())
-            {
-                self.answer(now, key, path, ProbeReply::No, out);
             }
         }
     }
@@ -385,8 +365,7 @@ impl ReliableNode {
     ) {
         let known = self.incoming(key).map(|stream| stream.generation);
         if data.is_open && known.is_none_or(|known| is_newer(frame.generation, known)) {
-            let (inbox, soon) =
-                (self.inbox(key), self.config.streams.answer_soon.min(ANSWER_SOON_MAX));
+            let (inbox, soon) = (self.inbox(key), self.config.streams.answer_soon.min(ANSWER_MAX));
             let Some(peer) = self.peer(key.rank()) else { return };
             peer.incoming[key.class.index()] =
                 Some(Box::new(ReceiveStream::new(frame.generation, inbox, soon)));

@@ -2,7 +2,8 @@
 //!
 //! # Model
 //! What is posted becomes a command of [`ReliableNode`], what it tells an arrival. Its driver is
-//! stepped in every post and every poll, and between them when [`Wire::deadline`] says so. Bodies
+//! flushed in every post and stepped in every poll, and between them when [`Wire::deadline`] says
+//! so. Bodies
 //! of arrived messages lie in this rank's inboxes, which are [`RegionId::RECEIVE`] here, and are
 //! free again with the next poll. Two regions of the wire below are ours: inboxes, and bodies of
 //! messages without a token.
@@ -395,7 +396,8 @@ impl<W: Wire> Wire for ReliableWire<W> {
             let answer = self.start(operation, heads).unwrap_or_else(PostOutcome::Refused);
             answers.push(answer);
         }
-        self.step();
+        let events = &mut self.events;
+        self.next = self.driver.flush(&mut self.below, &mut |event| events.push_back(event), None);
     }
 
     fn poll(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {

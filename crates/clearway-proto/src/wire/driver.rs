@@ -111,6 +111,8 @@ pub struct Driver<E: Engine> {
     answers: Vec<PostOutcome>,
     /// Bytes to be shown in the next round.
     shown: VecDeque<(Token, Vec<u8>)>,
+    /// The last poll took everything, and nothing was posted to the wire since.
+    is_drained: bool,
     /// The answer of an applier, and records that give no reference.
     scratch: [Vec<u8>; 2],
     refused: u64,
@@ -147,6 +149,7 @@ impl<E: Engine> Driver<E> {
             heads: Vec::new(),
             answers: Vec::new(),
             shown: VecDeque::new(),
+            is_drained: false,
             scratch: [Vec::new(), Vec::new()],
             refused: 0,
         }
@@ -182,6 +185,31 @@ impl<E: Engine> Driver<E> {
         self.step_for(wire, on_event, Some(applier))
     }
 
+    /// Posts what commands asked for, without a poll: what a thread waits for leaves before anything
+    /// that arrived is looked at. What ends at once is given back, and the engine ticked if it asks
+    /// for more. Returns when to step, which the caller does soon.
+    pub fn flush(
+        &mut self,
+        wire: &mut dyn Wire,
+        on_event: &mut dyn FnMut(E::Event),
+        mut applier: Option<&mut dyn Applier>,
+    ) -> Option<LocalNs> {
+        for _ in 0..ROUNDS_MAX {
+            let now = wire.now();
+            let mut given = self.give_ended(now);
+            if core::mem::take(&mut self.wants_more) {
+                self.give(now, Input::Tick);
+                given += 1;
+            }
+            self.apply(now, wire, on_event, &mut applier);
+            if given == 0 && self.completed.is_empty() && self.shown.is_empty() {
+                let wakes = [self.next_wake(self.engine.deadline()), wire.deadline()];
+                return wakes.into_iter().flatten().min();
+            }
+        }
+        Some(wire.now())
+    }
+
     /// Operations without a token that were refused.
     pub const fn refused(&self) -> u64 {
         self.refused
@@ -194,6 +222,7 @@ impl<E: Engine> Driver<E> {
         mut applier: Option<&mut dyn Applier>,
     ) -> Progress {
         let mut inputs = 0;
+        self.is_drained = false;
         for _ in 0..ROUNDS_MAX {
             let (given, deadline) = self.round(wire.now(), wire, on_event, &mut applier);
             inputs += given;
@@ -227,6 +256,28 @@ impl<E: Engine> Driver<E> {
     ) -> (usize, Option<LocalNs>) {
         // An operation that ended at once ended before anything that arrives now: a queue's `Room`
         // must not overtake its `NoRoom`.
+        let mut given = self.give_ended(now);
+        if !self.is_drained {
+            let polled = wire.poll(POLL_LIMIT, &mut |arrival| {
+                self.give(now, Input::Arrival(arrival));
+            });
+            // A poll is a system call of some wires: none is made to find nothing once more.
+            self.is_drained = polled < POLL_LIMIT;
+            given += polled;
+        }
+        let deadline = self.engine.deadline();
+        if self.wants_more || deadline.is_some_and(|at| at <= now) {
+            self.wants_more = false;
+            self.give(now, Input::Tick);
+            given += 1;
+        }
+        self.release_held(now, wire, applier);
+        self.apply(now, wire, on_event, applier);
+        (given, deadline)
+    }
+
+    /// Gives what ended at once, or was shown; how much.
+    fn give_ended(&mut self, now: LocalNs) -> usize {
         let mut given = 0;
         for _ in 0..self.shown.len() {
             if let Some((token, bytes)) = self.shown.pop_front() {
@@ -240,16 +291,7 @@ impl<E: Engine> Driver<E> {
                 given += 1;
             }
         }
-        given += wire.poll(POLL_LIMIT, &mut |arrival| self.give(now, Input::Arrival(arrival)));
-        let deadline = self.engine.deadline();
-        if self.wants_more || deadline.is_some_and(|at| at <= now) {
-            self.wants_more = false;
-            self.give(now, Input::Tick);
-            given += 1;
-        }
-        self.release_held(now, wire, applier);
-        self.apply(now, wire, on_event, applier);
-        (given, deadline)
+        given
     }
 
     fn give(&mut self, now: LocalNs, input: Input<'_, E::Command>) {
@@ -429,6 +471,7 @@ impl<E: Engine> Driver<E> {
 
     fn post_to_wire(&mut self, wire: &mut dyn Wire, operations: &[Operation], heads: &[u8]) {
         self.answers.clear();
+        self.is_drained = false;
         wire.post(operations, heads, &mut self.answers);
         assert_eq!(self.answers.len(), operations.len(), "a wire answers every operation");
         for (operation, answer) in operations.iter().zip(&self.answers) {

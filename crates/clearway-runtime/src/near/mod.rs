@@ -38,6 +38,7 @@ pub use gate::{Waking, sleep_while, wake};
 pub use meet::Entrance;
 pub use memory::{Board, LINES, Line, RING_LENGTH, SLOTS};
 pub use patience::{Patience, Whereabouts, processor};
+pub(crate) use patience::{YIELD_TO_NOBODY, nap_after};
 
 use memory::{HostLayout, HostMemory};
 

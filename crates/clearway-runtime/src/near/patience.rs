@@ -40,7 +40,7 @@ const LOOKS_AGAIN: u32 = 8;
 const PAUSED_LOOKS: u32 = 32;
 /// A yield after which the processor came back sooner gave it to nobody, one after which it came
 /// back later did: two changes of processes take 2.3 us or more.
-const YIELD_TO_NOBODY: Nanos = Nanos(1_300);
+pub(crate) const YIELD_TO_NOBODY: Nanos = Nanos(1_300);
 const YIELD_TO_SOMEBODY: Nanos = Nanos(2_000);
 /// How long to yield at most.
 const YIELDS: Nanos = Nanos::from_micros(200);
@@ -210,7 +210,7 @@ fn nap_until(ready: &mut dyn FnMut() -> bool) {
 }
 
 /// Returns how long to nap after this much time waited.
-fn nap_after(waited: Nanos) -> Nanos {
+pub(crate) fn nap_after(waited: Nanos) -> Nanos {
     Nanos((waited.0 / NAP_PART).clamp(NAP_MIN.0, NAP_MAX.0))
 }
 

@@ -26,7 +26,7 @@ mod ticket;
 mod wire;
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use clearway_proto::base::{Bytes, Class, LocalNs, Nanos, Rank};
@@ -36,7 +36,7 @@ use clearway_proto::queue::{
     WordWidth,
 };
 use clearway_proto::wire::{Driver, RegionId, Span};
-use clearway_runtime::attend::{Attendant, Attended, rest};
+use clearway_runtime::attend::{Attendant, Attended};
 use clearway_runtime::clock;
 use clearway_runtime::near::{LINES, Line};
 
@@ -55,12 +55,6 @@ const BATCHES: u32 = 64;
 /// How long a lane gathers after it was closed, although nothing is under way any more: a message
 /// costs a few us, and a loop of operations makes the next one within less.
 const GATHER: Nanos = Nanos::from_micros(8);
-/// Polls of a waiting thread before it yields, and how long it yields before it sleeps.
-const POLLS: u32 = 16;
-const YIELDS: Nanos = Nanos::from_micros(200);
-/// The longest sleep of a waiting thread: what it waits for may have come to another thread.
-const SLEEP: Nanos = Nanos::from_micros(500);
-
 /// A stream of elements to one peer in one class.
 struct Lane {
     state: Mutex<OpenLane>,
@@ -129,6 +123,8 @@ pub(crate) struct Far {
     /// Lanes that are to be closed when they have gathered long enough.
     idle: Mutex<Vec<(Rank, Class)>>,
     has_idle: AtomicBool,
+    /// Lanes that have something open.
+    open_lanes: AtomicU32,
     /// The first PE of each PE's host.
     leaders: Vec<usize>,
     me: usize,
@@ -177,6 +173,7 @@ impl Far {
             tickets: Tickets::new(),
             idle: Mutex::default(),
             has_idle: AtomicBool::new(false),
+            open_lanes: AtomicU32::new(0),
             leaders,
             me,
             description,
@@ -256,7 +253,9 @@ impl Far {
         let mut state = lane.lock();
         loop {
             let OpenLane { open, buffer } = &mut *state;
+            let was_empty = open.is_empty();
             if open.push(buffer, element) == Push::Kept {
+                self.open_lanes.fetch_add(was_empty.into(), Ordering::Relaxed);
                 break;
             }
             assert!(!open.is_empty(), "an element that no buffer keeps");
@@ -294,15 +293,29 @@ impl Far {
         if state.open.is_empty() {
             return;
         }
-        let mut local = Local { far: self, job };
+        let mut attended = self.attendant.lock();
+        self.issue(job, &mut attended, lane, state);
+        self.leave(job, &mut attended);
+        // After the step, which can take longer than a lane gathers.
+        lane.closed_at.store(clock::now().0, Ordering::Relaxed);
+    }
+
+    /// Gives the engine what a lane gathered, which is something.
+    fn issue(
+        &self,
+        job: &'static Job,
+        attended: &mut Attended<QueueNode>,
+        lane: &Lane,
+        state: &mut OpenLane,
+    ) {
         lane.is_under_way.store(true, Ordering::Release);
         lane.closed.store(lane.issued.load(Ordering::Relaxed), Ordering::Release);
-        let mut attended = self.attendant.lock();
+        self.open_lanes.fetch_sub(1, Ordering::Relaxed);
         let span = loop {
-            if let Some(span) = self.batch_memory(&mut attended, lane.class) {
+            if let Some(span) = self.batch_memory(attended, lane.class) {
                 break span;
             }
-            attended.step(&mut local);
+            self.leave(job, attended);
         };
         let OpenLane { open, buffer } = state;
         let batch = open.close(buffer, span);
@@ -312,9 +325,13 @@ impl Far {
         }
         let (peer, class, context) = (lane.peer, lane.class, lane.context());
         attended.command(QueueCommand::Close { peer, class, context, batch });
+    }
+
+    /// Has what was issued leave, and then looks at what arrived.
+    fn leave(&self, job: &'static Job, attended: &mut Attended<QueueNode>) {
+        let mut local = Local { far: self, job };
+        attended.flush(&mut local);
         attended.step(&mut local);
-        // After the step, which can take longer than a lane gathers.
-        lane.closed_at.store(clock::now().0, Ordering::Relaxed);
     }
 
     /// Takes memory for a batch of `class`, if any is free.
@@ -403,23 +420,16 @@ impl Far {
     }
 
     /// Returns when `ready` does.
-    fn wait(&self, mut ready: impl FnMut() -> bool) {
-        let mut polls = 0;
-        let mut begin = None;
-        while !ready() {
-            if self.poll() {
-                polls = 0;
-                continue;
-            }
-            polls += 1;
-            if polls <= POLLS {
-                continue;
-            }
-            let now = clock::now();
-            if now.since(*begin.get_or_insert(now)) < YIELDS {
-                std::thread::yield_now();
-            } else {
-                rest(self.descriptor.as_ref(), SLEEP);
+    pub(crate) fn wait(&self, ready: impl FnMut() -> bool) {
+        self.close_open();
+        self.attendant.wait(self.descriptor.as_ref(), ready, || self.poll());
+    }
+
+    /// Sends what all lanes gathered: what a thread waits for may depend on it.
+    fn close_open(&self) {
+        if self.open_lanes.load(Ordering::Relaxed) > 0 {
+            for class in Class::ALL {
+                self.lanes_of(class).for_each(|lane| self.close_now(lane));
             }
         }
     }
@@ -427,20 +437,21 @@ impl Far {
     /// Sends everything of `class`, and asks what was applied; whether anything is not complete.
     pub(crate) fn send(&self, class: Class) -> bool {
         let Ok(job) = job::installed() else { return false };
-        let mut is_idle = true;
+        if self.outstanding(class) == 0 {
+            return false;
+        }
         for lane in self.lanes_of(class) {
-            if lane.outstanding() > 0 {
-                self.close_now(lane);
-                is_idle = false;
+            let mut state = lane.lock();
+            if !state.open.is_empty() {
+                self.issue(job, &mut self.attendant.lock(), lane, &mut state);
             }
         }
-        if !is_idle {
-            let context = ContextId(class.index() as u32);
-            let mut attended = self.attendant.lock();
-            attended.command(QueueCommand::Flush { context, peer: None });
-            attended.step(&mut Local { far: self, job });
-        }
-        !is_idle
+        // Behind the last batches, which then ask themselves.
+        let context = ContextId(class.index() as u32);
+        let mut attended = self.attendant.lock();
+        attended.command(QueueCommand::Flush { context, peer: None });
+        self.leave(job, &mut attended);
+        true
     }
 
     /// Returns how many elements of `class` are not complete, as far as this PE has heard.
@@ -460,17 +471,14 @@ impl Far {
     }
 
     /// Returns when the answer to `ticket` is there.
-    fn wait_for(&self, pe: usize, class: Class, ticket: Ticket) {
-        self.close_now(self.lane(pe, class));
+    fn wait_for(&self, ticket: Ticket) {
         self.wait(|| self.tickets.is_answered(ticket));
     }
 
     /// Takes a ticket.
     fn ticket(&self, pe: usize, into: Caller, length: usize, is_watched: bool) -> Ticket {
         self.tickets.take(pe, into, length, is_watched, || {
-            for class in Class::ALL {
-                self.lanes_of(class).for_each(|lane| self.close_now(lane));
-            }
+            self.close_open();
             self.poll();
         })
     }
@@ -618,7 +626,7 @@ impl FarObject {
         if bytes <= self.far.limits.element as usize {
             if bytes > 0 {
                 let ticket = self.request(into, bytes, true);
-                self.far.wait_for(self.pe(), self.class, ticket);
+                self.far.wait_for(ticket);
             }
             return;
         }
@@ -670,7 +678,7 @@ impl FarObject {
         let mut value = [0u64];
         let into = Caller::from_slice_mut(&mut value);
         let ticket = self.request_change(change, into, true);
-        self.far.wait_for(self.pe(), self.class, ticket);
+        self.far.wait_for(ticket);
         into.read(0)
     }
 

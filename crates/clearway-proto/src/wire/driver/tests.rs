@@ -250,6 +250,55 @@ impl Wire for FullQueueWire<'_> {
     }
 }
 
+/// A wire that ends each send at once, and counts posts and polls.
+struct CountingWire<'a> {
+    wire: &'a mut dyn Wire,
+    posts: u32,
+    polls: u32,
+}
+
+impl Wire for CountingWire<'_> {
+    forward_wire!(
+        wire: rank, capabilities, now, memory, groups, deadline, counters
+    );
+
+    fn post(&mut self, operations: &[Operation], _heads: &[u8], answers: &mut Vec<PostOutcome>) {
+        self.posts += 1;
+        answers.extend(operations.iter().map(|_| PostOutcome::Done(0)));
+    }
+
+    fn poll(&mut self, _limit: usize, _sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
+        self.polls += 1;
+        0
+    }
+}
+
+#[test]
+fn flush__what_a_command_asked_for_leaves_and_ends_without_a_poll() {
+    let mut fabric = MemoryFabric::new(MemoryConfig::lossless(2));
+    let mut wire = CountingWire { wire: fabric.wire(Rank(0)), posts: 0, polls: 0 };
+    let mut driver = Driver::boot(Script::default(), LocalNs(0), 0);
+    driver.command(LocalNs(0), (LocalNs(u64::MAX), ScriptAction::Stray));
+    driver.flush(&mut wire, &mut |_| {}, None);
+    assert_eq!((wire.posts, wire.polls), (1, 0));
+    assert_eq!(driver.engine_mut().seen, [(LocalNs(0), ObservedInput::Done(0, Status::Complete))]);
+}
+
+#[test]
+fn step__a_wire_that_had_nothing_is_polled_again_only_after_a_post() {
+    let mut fabric = MemoryFabric::new(MemoryConfig::lossless(2));
+    let mut wire = CountingWire { wire: fabric.wire(Rank(0)), posts: 0, polls: 0 };
+    let mut driver = Driver::boot(Script::default(), LocalNs(0), 0);
+    // The engine asks for three ticks at this instant, and posts nothing.
+    driver.engine_mut().ticks_wanted = 4;
+    driver.command(LocalNs(0), send(50, 7, None));
+    driver.step(&mut wire, &mut |_| {});
+    assert_eq!((driver.engine_mut().seen.len(), wire.posts, wire.polls), (3, 0, 1));
+    driver.command(LocalNs(0), (LocalNs(u64::MAX), ScriptAction::Stray));
+    driver.step(&mut wire, &mut |_| {});
+    assert_eq!((wire.posts, wire.polls), (1, 3));
+}
+
 #[test]
 fn step__a_queue_that_is_free_again_at_once_is_heard_of_after_it_was_full() {
     let mut fabric = MemoryFabric::new(MemoryConfig::lossless(2));
